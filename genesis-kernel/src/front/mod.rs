@@ -1,0 +1,3 @@
+//! From what the macros leave to tile IR.
+
+pub mod ast;

@@ -1,0 +1,19 @@
+//! Tile IR: what a kernel is before anything is known about threads.
+//!
+//! Values are tiles, control flow is structured, and there are no layouts, no shared memory and no
+//! barriers. It prints and parses back to itself, a verifier states what must hold, and an
+//! interpreter says what it means.
+
+pub mod func;
+pub mod ops;
+pub mod parse;
+pub mod print;
+pub mod scalar;
+pub mod types;
+pub mod verify;
+
+pub use func::{
+    Builder, Def, Func, Loc, Op, OpData, Param, ParamAttrs, Region, RegionData, Value, ValueData,
+};
+pub use ops::{AtomicOp, BinaryOp, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp};
+pub use types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};

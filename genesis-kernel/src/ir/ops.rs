@@ -1,0 +1,337 @@
+//! The ops of tile IR: one enum, and one table of what passes may ask about an op.
+//!
+//! No pass keeps a list of ops of its own: it asks [`OpKind::is_pure`] and friends, or matches on the
+//! whole enum without `_ =>`, so that the compiler names every place a new op must be thought about.
+
+use super::types::Scalar;
+
+/// Elementwise ops of one operand. The result has the operand's type.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs, reason = "each name is the operation; rules that are not obvious are noted")]
+pub enum UnaryOp {
+    Neg,
+    /// Bitwise for integers, logical for bool.
+    Not,
+    Abs,
+    Sqrt,
+    Rsqrt,
+    Exp,
+    Exp2,
+    Log,
+    Log2,
+    Sin,
+    Cos,
+    Tanh,
+    Erf,
+    Sigmoid,
+    Floor,
+    Ceil,
+    /// To nearest, ties to even.
+    Round,
+    Trunc,
+    /// 2 to the power of x by the target's own approximation: within 2 ULP, results below the
+    /// smallest normal number may be flushed. Only passes make it.
+    Exp2Approx,
+}
+
+/// Elementwise ops of two operands of one type. The result has that type.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs, reason = "each name is the operation; rules that are not obvious are noted")]
+pub enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    /// Integers truncate; by zero gives 0; `MIN / -1` wraps to `MIN`.
+    Div,
+    /// Sign of the dividend; by zero gives the dividend; `MIN % -1` is 0.
+    Rem,
+    And,
+    Or,
+    Xor,
+    /// The amount is taken modulo the width.
+    Shl,
+    /// Arithmetic for signed, logical for unsigned; the amount is taken modulo the width.
+    Shr,
+    /// A NaN operand gives NaN; -0 is less than +0.
+    Min,
+    /// A NaN operand gives NaN; -0 is less than +0.
+    Max,
+    /// A number wins over NaN.
+    MinNum,
+    /// A number wins over NaN.
+    MaxNum,
+    /// The upper half of the full product of integers.
+    MulHi,
+}
+
+/// Comparisons; ordered and IEEE on floats (only `Ne` is true for NaN).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs, reason = "each name is the comparison")]
+pub enum Predicate {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// Read-modify-write ops on global memory; relaxed order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs, reason = "each name is the operation")]
+pub enum AtomicOp {
+    Add,
+    Max,
+    Min,
+    And,
+    Or,
+    Xor,
+    Exchange,
+}
+
+/// How a reduction or scan combines two elements.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Combine {
+    /// One operand, combined by this op: `Add`, `Mul`, `Min`, `Max`, `MinNum`, `MaxNum`, `And`,
+    /// `Or` or `Xor`.
+    Op(BinaryOp),
+    /// The op's region: its arguments are the n left then the n right scalars, it yields n scalars.
+    Region,
+}
+
+/// The number format in which `dot` multiplies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DotPrecision {
+    /// The operands' own dtype, products exact in the accumulator's.
+    Ieee,
+    /// f32 operands rounded to tf32 first.
+    Tf32,
+}
+
+/// Options of a loop, from `range(..).stages(4).unroll(2)`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LoopOptions {
+    /// Iterations of loads in flight; 0 leaves the choice to the kernel's options.
+    pub stages: u8,
+    /// Copies of the body in one iteration; 0 leaves the choice to the compiler.
+    pub unroll: u8,
+}
+
+/// What an op does. Operands, results and regions are the op's own; see each variant.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum OpKind {
+    /// `const 3` : a scalar.
+    Const(Scalar),
+    /// `iota` : 0, 1, 2, ... along the one axis of the result.
+    Iota,
+    /// The index of this program along grid axis 0, 1 or 2; i64.
+    ProgramId(u8),
+    /// The number of programs along grid axis 0, 1 or 2; i64.
+    NumPrograms(u8),
+    /// Elementwise, one operand.
+    Unary(UnaryOp),
+    /// Elementwise, two operands of one type.
+    Binary(BinaryOp),
+    /// Two operands of one type; bool of their shape.
+    Compare(Predicate),
+    /// `select cond, a, b` : all of one shape.
+    Select,
+    /// `fma a, b, c` : a * b + c rounded once.
+    Fma,
+    /// To the result's dtype: float to int saturates and NaN gives 0, int to int wraps, to bool is `!= 0`.
+    Cast,
+    /// The same bits as another dtype of the same width.
+    Bitcast,
+    /// To the result's shape: from a scalar, or from an equal rank with extents 1.
+    Broadcast,
+    /// Inserts an axis of extent 1 before `axis`.
+    ExpandDims {
+        /// The axis of the result that is new.
+        axis: u8,
+    },
+    /// To the result's shape with as many elements, in row-major order.
+    Reshape,
+    /// Result axis `i` is operand axis `perm[i]`.
+    Transpose {
+        /// A permutation of the axes.
+        perm: Vec<u8>,
+    },
+    /// Two tiles of one type to one with a new last axis of extent 2.
+    Join,
+    /// The reverse of `join`: two results.
+    Split,
+    /// `ptr_add p, offset` : offsets count elements, i64, of the same shape as `p`.
+    PtrAdd,
+    /// `load p [, mask [, other]]` : false lanes give `other`, or zero, and touch no memory.
+    Load,
+    /// `store p, value [, mask]`.
+    Store,
+    /// `atomic_rmw p, value [, mask]` : gives the old value; zero where the mask is false.
+    AtomicRmw(AtomicOp),
+    /// `atomic_cas p, expected, new` : gives the old value.
+    AtomicCas,
+    /// The address of a view's first element, as a scalar pointer.
+    ViewPtr,
+    /// The extent of a view along an axis; i64.
+    ViewDim(u8),
+    /// The stride of a view along an axis, in elements; i64.
+    ViewStride(u8),
+    /// `view_load v, coords..` : the result's shape at these coordinates, zero past the edge.
+    ViewLoad,
+    /// `view_store v, value, coords..` : writes nothing past the edge.
+    ViewStore,
+    /// Reduces n operands of one shape along `axis`; the results drop it.
+    Reduce {
+        /// The axis that goes.
+        axis: u8,
+        /// How two elements combine.
+        combine: Combine,
+    },
+    /// Inclusive scan of n operands of one shape along `axis`.
+    Scan {
+        /// The axis scanned.
+        axis: u8,
+        /// From the last element to the first.
+        reverse: bool,
+        /// How two elements combine.
+        combine: Combine,
+    },
+    /// `dot a, b, acc` : acc + a b, with a `[M, K]`, b `[K, N]`, acc `[M, N]`.
+    Dot {
+        /// The number format of the products.
+        precision: DotPrecision,
+    },
+    /// `for lower, upper, step, inits..` : region arguments are the index (i64) and the carried
+    /// values, it yields the next carried values; the results are the last ones. A step of 0 or less
+    /// runs no iteration.
+    For(LoopOptions),
+    /// `while inits..` : region 0 takes the carried values and yields a bool, region 1 takes them and
+    /// yields the next ones.
+    While,
+    /// `if cond` : two regions without arguments that yield the results.
+    If,
+    /// Ends a region with its values.
+    Yield,
+    /// Ends the program. Stands where a `yield` could.
+    Return,
+    /// Stops with the message where the bool operand has a false element.
+    Assert {
+        /// What the user wrote.
+        message: String,
+    },
+    /// Prints the operands with the format string's `{}` filled in.
+    Print {
+        /// What the user wrote.
+        format: String,
+    },
+    /// The operand, known to be a multiple of `n` in every element (a pointer: of n bytes).
+    MultipleOf(u64),
+    /// The operand in the layout that the layout table gives to the result. Only in layout IR.
+    ConvertLayout,
+}
+
+impl OpKind {
+    /// Whether the op only computes its results: it may be moved, shared or dropped.
+    pub fn is_pure(&self) -> bool {
+        match self {
+            OpKind::Const(_)
+            | OpKind::Iota
+            | OpKind::ProgramId(_)
+            | OpKind::NumPrograms(_)
+            | OpKind::Unary(_)
+            | OpKind::Binary(_)
+            | OpKind::Compare(_)
+            | OpKind::Select
+            | OpKind::Fma
+            | OpKind::Cast
+            | OpKind::Bitcast
+            | OpKind::Broadcast
+            | OpKind::ExpandDims { .. }
+            | OpKind::Reshape
+            | OpKind::Transpose { .. }
+            | OpKind::Join
+            | OpKind::Split
+            | OpKind::PtrAdd
+            | OpKind::ViewPtr
+            | OpKind::ViewDim(_)
+            | OpKind::ViewStride(_)
+            | OpKind::Reduce { .. }
+            | OpKind::Scan { .. }
+            | OpKind::Dot { .. }
+            | OpKind::MultipleOf(_)
+            | OpKind::ConvertLayout => true,
+            OpKind::Load
+            | OpKind::Store
+            | OpKind::AtomicRmw(_)
+            | OpKind::AtomicCas
+            | OpKind::ViewLoad
+            | OpKind::ViewStore
+            | OpKind::For(_)
+            | OpKind::While
+            | OpKind::If
+            | OpKind::Yield
+            | OpKind::Return
+            | OpKind::Assert { .. }
+            | OpKind::Print { .. } => false,
+        }
+    }
+
+    /// Whether each element of the result depends only on the same element of the operands.
+    pub fn is_elementwise(&self) -> bool {
+        matches!(
+            self,
+            OpKind::Unary(_)
+                | OpKind::Binary(_)
+                | OpKind::Compare(_)
+                | OpKind::Select
+                | OpKind::Fma
+                | OpKind::Cast
+                | OpKind::Bitcast
+                | OpKind::PtrAdd
+                | OpKind::MultipleOf(_)
+        )
+    }
+
+    /// Whether it reads global memory.
+    pub fn reads_memory(&self) -> bool {
+        matches!(self, OpKind::Load | OpKind::ViewLoad | OpKind::AtomicRmw(_) | OpKind::AtomicCas)
+    }
+
+    /// Whether it writes global memory, stops the program or prints.
+    pub fn has_effect(&self) -> bool {
+        matches!(
+            self,
+            OpKind::Store
+                | OpKind::ViewStore
+                | OpKind::AtomicRmw(_)
+                | OpKind::AtomicCas
+                | OpKind::Assert { .. }
+                | OpKind::Print { .. }
+        )
+    }
+
+    /// Whether it ends a region.
+    pub fn is_terminator(&self) -> bool {
+        matches!(self, OpKind::Yield | OpKind::Return)
+    }
+
+    /// Whether recomputing it costs more than reading it back: transcendental functions, division,
+    /// memory, reductions, dots and control flow.
+    pub fn is_expensive(&self) -> bool {
+        match self {
+            OpKind::Unary(op) => !matches!(
+                op,
+                UnaryOp::Neg
+                    | UnaryOp::Not
+                    | UnaryOp::Abs
+                    | UnaryOp::Floor
+                    | UnaryOp::Ceil
+                    | UnaryOp::Round
+                    | UnaryOp::Trunc
+            ),
+            OpKind::Binary(op) => matches!(op, BinaryOp::Div | BinaryOp::Rem),
+            OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Dot { .. } => true,
+            kind => !kind.is_pure(),
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Types of tile IR: dtypes, shapes, tiles and views.
+//!
+//! A value is a *tile*: an element type and up to five extents. A scalar is a tile of rank 0, so that
+//! one set of ops serves both. Extents are the ones the user wrote: the passes of a back end that
+//! wants powers of two pad and mask, the interpreter and the CPU take any extent as it is.
+//!
+//! Printed: `f32` (scalar), `bf16[128x64]`, `*f32[1024]` (a tile of pointers), `view<f32,2>`.
+
+use std::fmt;
+
+/// The type of one number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DType {
+    /// True or false, one byte in memory.
+    Bool,
+    /// Signed, 8 bits.
+    I8,
+    /// Signed, 16 bits.
+    I16,
+    /// Signed, 32 bits.
+    I32,
+    /// Signed, 64 bits; the type of indices.
+    I64,
+    /// Unsigned, 8 bits.
+    U8,
+    /// Unsigned, 16 bits.
+    U16,
+    /// Unsigned, 32 bits.
+    U32,
+    /// Unsigned, 64 bits.
+    U64,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of an f32.
+    BF16,
+    /// IEEE single precision.
+    F32,
+    /// IEEE double precision.
+    F64,
+}
+
+impl DType {
+    /// Every dtype, in order.
+    pub const ALL: [DType; 13] = [
+        DType::Bool,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ];
+
+    /// The name users write: `f32`, `bool`, ...
+    pub fn name(self) -> &'static str {
+        match self {
+            DType::Bool => "bool",
+            DType::I8 => "i8",
+            DType::I16 => "i16",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U8 => "u8",
+            DType::U16 => "u16",
+            DType::U32 => "u32",
+            DType::U64 => "u64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+        }
+    }
+
+    /// The dtype with this name.
+    pub fn from_name(name: &str) -> Option<DType> {
+        DType::ALL.into_iter().find(|d| d.name() == name)
+    }
+
+    /// Bytes of one element in memory.
+    pub fn bytes(self) -> usize {
+        match self {
+            DType::Bool | DType::I8 | DType::U8 => 1,
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
+            DType::I32 | DType::U32 | DType::F32 => 4,
+            DType::I64 | DType::U64 | DType::F64 => 8,
+        }
+    }
+
+    /// Bits of the value: 1 for bool, else 8 times the bytes.
+    pub fn bits(self) -> u32 {
+        if self == DType::Bool { 1 } else { self.bytes() as u32 * 8 }
+    }
+
+    /// Whether it is f16, bf16, f32 or f64.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// Whether it is an integer, signed or not; bool is not.
+    pub fn is_int(self) -> bool {
+        !self.is_float() && self != DType::Bool
+    }
+
+    /// Whether it is a signed integer.
+    pub fn is_signed_int(self) -> bool {
+        matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
+    }
+
+    /// Whether it is an unsigned integer.
+    pub fn is_unsigned_int(self) -> bool {
+        self.is_int() && !self.is_signed_int()
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The largest rank of a tile.
+pub const MAX_RANK: usize = 5;
+
+/// Extents of a tile, outermost first. Rank 0 is a scalar.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Shape {
+    rank: u8,
+    extents: [u32; MAX_RANK],
+}
+
+impl Shape {
+    /// The shape of a scalar.
+    pub const SCALAR: Shape = Shape { rank: 0, extents: [0; MAX_RANK] };
+
+    /// A shape with these extents.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_RANK`] extents; front ends refuse that before they build a shape.
+    pub fn new(extents: &[usize]) -> Shape {
+        assert!(extents.len() <= MAX_RANK, "rank {} is over {MAX_RANK}", extents.len());
+        let mut shape = Shape { rank: extents.len() as u8, ..Shape::SCALAR };
+        for (slot, &extent) in shape.extents.iter_mut().zip(extents) {
+            *slot =
+                u32::try_from(extent).expect("an extent is at most 2^20, checked by the front end");
+        }
+        shape
+    }
+
+    /// The number of axes.
+    pub fn rank(self) -> usize {
+        self.rank as usize
+    }
+
+    /// Whether it is a scalar's shape.
+    pub fn is_scalar(self) -> bool {
+        self.rank == 0
+    }
+
+    /// The extent along `axis`.
+    pub fn extent(self, axis: usize) -> usize {
+        self.extents[..self.rank()][axis] as usize
+    }
+
+    /// All extents, outermost first.
+    pub fn extents(self) -> Vec<usize> {
+        self.extents[..self.rank()].iter().map(|&e| e as usize).collect()
+    }
+
+    /// The number of elements; 1 for a scalar.
+    pub fn numel(self) -> usize {
+        self.extents[..self.rank()].iter().map(|&e| e as usize).product()
+    }
+
+    /// The shape without `axis`.
+    pub fn without(self, axis: usize) -> Shape {
+        let mut extents = self.extents();
+        extents.remove(axis);
+        Shape::new(&extents)
+    }
+
+    /// The shape with `extent` inserted before `axis`.
+    pub fn with(self, axis: usize, extent: usize) -> Shape {
+        let mut extents = self.extents();
+        extents.insert(axis, extent);
+        Shape::new(&extents)
+    }
+
+    /// The shape both broadcast to: equal ranks with extents equal or 1, or one of them a scalar.
+    pub fn broadcast(self, other: Shape) -> Option<Shape> {
+        if self.is_scalar() {
+            return Some(other);
+        }
+        if other.is_scalar() {
+            return Some(self);
+        }
+        if self.rank != other.rank {
+            return None;
+        }
+        let pairs = self.extents().into_iter().zip(other.extents());
+        let extents: Option<Vec<usize>> = pairs
+            .map(|(a, b)| match (a, b) {
+                _ if a == b => Some(a),
+                (1, n) | (n, 1) => Some(n),
+                _ => None,
+            })
+            .collect();
+        extents.map(|e| Shape::new(&e))
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// `[128, 64]`, as a person writes it; `[]` for a scalar.
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &self.extents[..self.rank()])
+    }
+}
+
+/// What one element of a tile is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Elem {
+    /// A number.
+    Data(DType),
+    /// The address of a number in global memory.
+    Ptr(DType),
+}
+
+/// A tile: an element type and a shape.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TileType {
+    /// What each element is.
+    pub elem: Elem,
+    /// How many there are along each axis.
+    pub shape: Shape,
+}
+
+impl TileType {
+    /// A tile of numbers.
+    pub fn data(dtype: DType, shape: Shape) -> TileType {
+        TileType { elem: Elem::Data(dtype), shape }
+    }
+
+    /// A tile of addresses.
+    pub fn ptr(dtype: DType, shape: Shape) -> TileType {
+        TileType { elem: Elem::Ptr(dtype), shape }
+    }
+
+    /// The same element type with another shape.
+    pub fn with_shape(self, shape: Shape) -> TileType {
+        TileType { shape, ..self }
+    }
+
+    /// The same shape with numbers of another dtype.
+    pub fn with_dtype(self, dtype: DType) -> TileType {
+        TileType { elem: Elem::Data(dtype), ..self }
+    }
+
+    /// The dtype of the numbers, or of what the addresses point to.
+    pub fn dtype(self) -> DType {
+        match self.elem {
+            Elem::Data(dtype) | Elem::Ptr(dtype) => dtype,
+        }
+    }
+
+    /// Whether the elements are addresses.
+    pub fn is_ptr(self) -> bool {
+        matches!(self.elem, Elem::Ptr(_))
+    }
+}
+
+impl fmt::Display for TileType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.elem {
+            Elem::Data(dtype) => write!(f, "{dtype}")?,
+            Elem::Ptr(dtype) => write!(f, "*{dtype}")?,
+        }
+        if self.shape.is_scalar() {
+            return Ok(());
+        }
+        let extents: Vec<String> = self.shape.extents().iter().map(usize::to_string).collect();
+        write!(f, "[{}]", extents.join("x"))
+    }
+}
+
+/// The type of a value.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Type {
+    /// A tile; a scalar is a tile of rank 0.
+    Tile(TileType),
+    /// A tensor in global memory with run-time extents and strides, loaded and stored by coordinates.
+    View {
+        /// The dtype of its elements.
+        dtype: DType,
+        /// The number of axes.
+        rank: u8,
+    },
+}
+
+impl Type {
+    /// A scalar of this dtype.
+    pub fn scalar(dtype: DType) -> Type {
+        Type::tile(dtype, Shape::SCALAR)
+    }
+
+    /// A tile of numbers.
+    pub fn tile(dtype: DType, shape: Shape) -> Type {
+        Type::Tile(TileType::data(dtype, shape))
+    }
+
+    /// The tile type, where it is one.
+    pub fn as_tile(self) -> Option<TileType> {
+        match self {
+            Type::Tile(tile) => Some(tile),
+            Type::View { .. } => None,
+        }
+    }
+}
+
+impl From<TileType> for Type {
+    fn from(tile: TileType) -> Type {
+        Type::Tile(tile)
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Type::Tile(tile) => tile.fmt(f),
+            Type::View { dtype, rank } => write!(f, "view<{dtype},{rank}>"),
+        }
+    }
+}
+
+/// One number with its dtype: integers sign- or zero-extended to 64 bits, floats as their own bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Scalar {
+    /// What the bits mean.
+    pub dtype: DType,
+    /// The bits. f16 and bf16 in the low 16, f32 in the low 32; signed integers sign-extended.
+    pub bits: u64,
+}
+
+impl Scalar {
+    /// An integer or bool, wrapped to the dtype's width.
+    pub fn int(dtype: DType, value: i64) -> Scalar {
+        let bits = match dtype {
+            DType::Bool => u64::from(value != 0),
+            DType::I8 => i64::from(value as i8) as u64,
+            DType::I16 => i64::from(value as i16) as u64,
+            DType::I32 => i64::from(value as i32) as u64,
+            DType::U8 => u64::from(value as u8),
+            DType::U16 => u64::from(value as u16),
+            DType::U32 => u64::from(value as u32),
+            DType::I64 | DType::U64 => value as u64,
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+                return Scalar::float(dtype, value as f64);
+            }
+        };
+        Scalar { dtype, bits }
+    }
+
+    /// A float, rounded once to the dtype (to nearest, ties to even).
+    ///
+    /// # Panics
+    /// If `dtype` is not a float.
+    pub fn float(dtype: DType, value: f64) -> Scalar {
+        let bits = match dtype {
+            DType::F16 => u64::from(half::f16::from_f64(value).to_bits()),
+            DType::BF16 => u64::from(half::bf16::from_f64(value).to_bits()),
+            DType::F32 => u64::from((value as f32).to_bits()),
+            DType::F64 => value.to_bits(),
+            _ => panic!("{dtype} is not a float"),
+        };
+        Scalar { dtype, bits }
+    }
+
+    /// Zero of any dtype.
+    pub fn zero(dtype: DType) -> Scalar {
+        Scalar { dtype, bits: 0 }
+    }
+
+    /// The value as f64; exact for every float dtype.
+    pub fn to_f64(self) -> f64 {
+        match self.dtype {
+            DType::F16 => half::f16::from_bits(self.bits as u16).to_f64(),
+            DType::BF16 => half::bf16::from_bits(self.bits as u16).to_f64(),
+            DType::F32 => f64::from(f32::from_bits(self.bits as u32)),
+            DType::F64 => f64::from_bits(self.bits),
+            DType::U64 => self.bits as f64,
+            _ => self.bits as i64 as f64,
+        }
+    }
+
+    /// The value of an integer or bool as i64 (u64 keeps its bits).
+    pub fn to_i64(self) -> i64 {
+        self.bits as i64
+    }
+}

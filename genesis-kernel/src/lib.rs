@@ -1,0 +1,25 @@
+//! GPU kernels written as ordinary Rust functions.
+//!
+//! `tile IR -> passes -> layout IR -> LLVM -> PTX`, or `-> LLVM -> host code`; the interpreter of
+//! tile IR is the oracle for both.
+
+extern crate self as genesis_kernel;
+
+pub mod analysis;
+pub mod cache;
+pub mod codegen;
+pub mod compile;
+pub mod diag;
+pub mod front;
+pub mod interp;
+pub mod ir;
+pub mod kernel;
+pub mod knobs;
+pub mod lang;
+pub mod layout;
+pub mod passes;
+pub mod prelude;
+pub mod runtime;
+
+pub use diag::{Diagnostic, Error};
+pub use genesis_macros::{device, kernel};
