@@ -16,6 +16,7 @@ pub mod ir;
 pub mod kernel;
 pub mod knobs;
 pub mod lang;
+mod launch;
 pub mod layout;
 pub mod passes;
 pub mod prelude;

@@ -187,9 +187,6 @@ mod tests {
             too_old(11_080),
             "the NVIDIA driver is too old: it has CUDA 11.8, at least 12.0 (driver 525) is needed"
         );
-        assert_eq!(
-            describe_code(716),
-            "a kernel accessed a misaligned address (CUDA error 716)"
-        );
+        assert_eq!(describe_code(716), "a kernel accessed a misaligned address (CUDA error 716)");
     }
 }

@@ -19,7 +19,8 @@ use cudarc::driver::sys::{self, CUresult};
 use self::driver::Driver;
 pub(crate) use self::event::CudaEvent;
 use self::memory::Memory;
-pub(crate) use self::module::CudaKernel;
+pub use self::memory::MemoryStats;
+pub(crate) use self::module::{CudaKernel, EntryPoint, MAX_SLOTS};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
 use crate::target::GpuTarget;
@@ -187,9 +188,8 @@ impl CudaDevice {
         let last = self.last_kernel.load(Ordering::Relaxed);
         // SAFETY: only addresses of `&'static FnAst` are stored, and null.
         let last = unsafe { last.as_ref() };
-        let kernel = last.map_or(String::new(), |ast| {
-            format!("; the kernel launched last was `{}`", ast.name)
-        });
+        let kernel = last
+            .map_or(String::new(), |ast| format!("; the kernel launched last was `{}`", ast.name));
         Error::device_lost(format!(
             "cuda:{}: {}{kernel}; this process can't use the GPU any more (run it with \
              GENESIS_SYNC=1 to learn which kernel it was)",
