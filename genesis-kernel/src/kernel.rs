@@ -1,1 +1,219 @@
-//! To come.
+//! A kernel as programs hold it: its definition, a specialisation of it, a launch.
+//!
+//! `#[kernel]` writes one `static KERNEL: KernelDef` for each function. A launch looks up the code
+//! compiled for its dtypes, constants and what its arguments have in common (alignment, a stride of
+//! one), compiles on a miss, checks every argument and runs it.
+
+use crate::compile::{self, Compiled};
+use crate::diag::Error;
+use crate::front::ast::FnAst;
+use crate::ir::{DType, Func, Scalar};
+use crate::launch::{self, Launch, LaunchCache};
+use crate::runtime::{Arg, Stream};
+use crate::target::Target;
+
+/// A kernel: what `#[kernel]` left in the program, and the code compiled from it so far.
+#[derive(Debug)]
+pub struct KernelDef {
+    /// The function as written.
+    pub ast: &'static FnAst,
+    pub(crate) cache: LaunchCache,
+}
+
+/// What is known about the arguments before they are there. The default is nothing.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Hints {
+    /// One for each parameter, in order; missing ones say nothing.
+    pub params: Vec<ParamHint>,
+    /// Warps of one program on a GPU; the compiler chooses where absent.
+    pub num_warps: Option<u32>,
+    /// Iterations of loads in flight in loops that say nothing of their own.
+    pub num_stages: Option<u32>,
+}
+
+/// What is known about one argument.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ParamHint {
+    /// An integer is a multiple of this; a pointer, or a view's base, is aligned to this many bytes.
+    /// 0 and 1 say nothing.
+    pub multiple_of: u64,
+    /// An integer that is 1.
+    pub equals_one: bool,
+    /// A view whose stride along the last axis is 1.
+    pub unit_stride: bool,
+    /// A view whose strides along the other axes are multiples of this many elements. 0 and 1 say
+    /// nothing.
+    pub stride_multiple_of: u64,
+}
+
+/// One argument as a back end or the interpreter takes it; one for each parameter.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ArgValue {
+    /// An address.
+    Ptr(u64),
+    /// A number of the parameter's dtype.
+    Scalar(Scalar),
+    /// A tensor: the address of its first element, extents, and strides in elements.
+    View {
+        /// The address of the first element.
+        ptr: u64,
+        /// Extents, outermost first.
+        dims: Vec<i64>,
+        /// Strides in elements.
+        strides: Vec<i64>,
+    },
+}
+
+/// How many programs run along each axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grid {
+    /// Programs along axis 0.
+    pub x: i64,
+    /// Programs along axis 1.
+    pub y: i64,
+    /// Programs along axis 2.
+    pub z: i64,
+}
+
+/// A number of programs: any integer type a person has at hand.
+pub trait GridExtent {
+    /// As i64; what does not fit saturates and is refused by the launch.
+    fn extent(self) -> i64;
+}
+
+macro_rules! grid_extent {
+    ($($ty:ty),*) => {$(
+        impl GridExtent for $ty {
+            fn extent(self) -> i64 {
+                i64::try_from(self).unwrap_or(i64::MAX)
+            }
+        }
+    )*};
+}
+grid_extent!(i32, i64, u32, u64, usize);
+
+impl Grid {
+    /// `x` programs along axis 0.
+    pub fn x(x: impl GridExtent) -> Grid {
+        Grid { x: x.extent(), y: 1, z: 1 }
+    }
+
+    /// `x * y` programs.
+    pub fn xy(x: impl GridExtent, y: impl GridExtent) -> Grid {
+        Grid { x: x.extent(), y: y.extent(), z: 1 }
+    }
+
+    /// `x * y * z` programs.
+    pub fn xyz(x: impl GridExtent, y: impl GridExtent, z: impl GridExtent) -> Grid {
+        Grid { x: x.extent(), y: y.extent(), z: z.extent() }
+    }
+}
+
+/// A kernel for given dtypes, constants and hints: tile IR, ready for any back end.
+#[derive(Clone, Debug)]
+pub struct Specialized {
+    /// The tile IR.
+    pub func: Func,
+    /// The dtypes, in the order of the kernel's type parameters.
+    pub dtypes: Vec<DType>,
+    /// The constants, in the order of the kernel's const parameters.
+    pub consts: Vec<i64>,
+    /// What is known about the arguments.
+    pub hints: Hints,
+}
+
+impl Specialized {
+    /// The tile IR as text.
+    pub fn tir(&self) -> String {
+        compile::tir_text(&self.func)
+    }
+
+    /// Machine code for a target. No GPU is needed to compile for one.
+    ///
+    /// # Errors
+    /// If the kernel can't be compiled for the target, such as too much shared memory.
+    pub fn compile(&self, target: &Target) -> Result<Compiled, Error> {
+        compile::compile(self, target)
+    }
+}
+
+impl KernelDef {
+    /// A kernel with nothing compiled yet; for the `static` that the macro writes.
+    pub const fn new(ast: &'static FnAst) -> KernelDef {
+        KernelDef { ast, cache: LaunchCache::new() }
+    }
+
+    /// The kernel's name as the user wrote it.
+    pub fn name(&self) -> &'static str {
+        self.ast.name
+    }
+
+    /// How many specialisations have been compiled by launches of this process.
+    pub fn compiled_count(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Tile IR for these dtypes and constants, each in the order of the kernel's parameters.
+    ///
+    /// # Errors
+    /// If the kernel is wrong for them: a diagnostic at the user's line.
+    pub fn specialize(
+        &self,
+        dtypes: &[DType],
+        consts: &[i64],
+        hints: &Hints,
+    ) -> Result<Specialized, Error> {
+        compile::specialize(self.ast, dtypes, consts, hints)
+    }
+
+    /// Runs the kernel: one program for each point of the grid.
+    ///
+    /// Returns once the launch is queued on the stream; on the CPU, once it ran.
+    ///
+    /// # Safety
+    /// Pointer arguments must stay valid for every access the kernel makes, and memory behind a
+    /// `PtrMut` or `ViewMut` must not be behind another argument, nor be used elsewhere meanwhile.
+    /// # Errors
+    /// If the arguments do not fit the kernel, the kernel does not compile, or the device refuses.
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        grid: Grid,
+        dtypes: &[DType],
+        consts: &[i64],
+        args: &[Arg],
+    ) -> Result<(), Error> {
+        let options = LaunchOptions::default();
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.launch_with(stream, grid, dtypes, consts, options, args) }
+    }
+
+    /// Runs the kernel with choices of the caller's about warps and stages.
+    ///
+    /// # Safety
+    /// As [`KernelDef::launch`].
+    /// # Errors
+    /// As [`KernelDef::launch`].
+    pub unsafe fn launch_with(
+        &self,
+        stream: &Stream,
+        grid: Grid,
+        dtypes: &[DType],
+        consts: &[i64],
+        options: LaunchOptions,
+        args: &[Arg],
+    ) -> Result<(), Error> {
+        let request = Launch { stream, grid, dtypes, consts, options, args };
+        // SAFETY: the caller's promise is the same.
+        unsafe { launch::launch(self, &request) }
+    }
+}
+
+/// Choices about a launch that change its speed, not its results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LaunchOptions {
+    /// Warps of one program on a GPU; the compiler chooses where absent.
+    pub num_warps: Option<u32>,
+    /// Iterations of loads in flight in loops that say nothing of their own.
+    pub num_stages: Option<u32>,
+}

@@ -16,10 +16,16 @@ pub mod ir;
 pub mod kernel;
 pub mod knobs;
 pub mod lang;
+mod launch;
 pub mod layout;
 pub mod passes;
 pub mod prelude;
 pub mod runtime;
+pub mod target;
 
+pub use compile::{Compiled, Resources};
 pub use diag::{Diagnostic, Error};
 pub use genesis_macros::{device, kernel};
+pub use kernel::{ArgValue, Grid, Hints, KernelDef, LaunchOptions, ParamHint, Specialized};
+pub use runtime::{Arg, Array, Buffer, Device, HostElement, Stream};
+pub use target::{GpuTarget, Target};

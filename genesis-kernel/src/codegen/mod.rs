@@ -1,5 +1,6 @@
 //! From IR to machine code through LLVM.
 
 pub mod cpu;
-pub mod llvm;
+pub(crate) mod elementwise;
+pub(crate) mod llvm;
 pub mod nvptx;

@@ -113,10 +113,24 @@ pub enum TypeAst {
     },
     /// `Tile<T, ..>`, `Tile2<T, M, N>`, ...: only its dtype matters here, rustc checks the rest.
     Tile(DTypeAst),
+    /// A tile whose extents are written: `Tile2<T, M, N>`, `Row<T, N>`. A const parameter of a device
+    /// function that stands here is known from the argument's shape.
+    Shaped(DTypeAst, &'static [ExtentAst]),
     /// `(f32, i64)`
     Tuple(&'static [TypeAst]),
     /// A type that rustc checks and the front end takes from the argument.
     Inferred,
+}
+
+/// An extent as written in a type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExtentAst {
+    /// A const parameter.
+    Const(&'static str),
+    /// A number; 1 for the unit axis of `Row` and `Col`.
+    Fixed(u32),
+    /// Anything else.
+    Any,
 }
 
 /// A block: statements, then perhaps a value.

@@ -1,1 +1,22 @@
-//! To come.
+//! Devices, streams, memory and launches.
+//!
+//! The CPU is a device like any other: its stream runs what it is given at once. CUDA is loaded when
+//! a program first asks for it, and where it is missing everything else still works.
+
+mod args;
+mod array;
+mod buffer;
+pub(crate) mod cuda;
+mod device;
+mod element;
+mod event;
+mod pool;
+
+pub use args::{Arg, AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, PtrArg, ViewArg};
+pub use array::{Array, ArrayView, ArrayViewMut};
+pub use buffer::Buffer;
+pub use cuda::{GpuInfo, MemoryStats};
+pub(crate) use device::Queue;
+pub use device::{Device, Stream};
+pub use element::HostElement;
+pub use event::Event;

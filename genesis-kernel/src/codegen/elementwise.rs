@@ -1,0 +1,302 @@
+//! Elementwise ops of tile IR as LLVM instructions, for a scalar or a vector of any number of lanes.
+//!
+//! Both back ends lower through this file, so that an op means the same on each. What LLVM leaves
+//! undefined is guarded here: division by zero, shifts by the width, floats that do not fit an integer.
+//! Values have register types ([`Emitter::register_ty`]): f16 and bf16 are `i16` that are widened to
+//! f32 for every operation and rounded once after it.
+//!
+//! What is not in the tables below never reaches LLVM, which ends the process on some of its own
+//! intrinsics: transcendental functions are polynomials long before they come here.
+
+mod cast;
+
+use super::llvm::{Emitter, FloatPred, IntPred, Ty, Val};
+use crate::Error;
+use crate::ir::{BinaryOp, DType, Func, Op, OpKind, Predicate, UnaryOp};
+
+pub(crate) use cast::{bitcast, cast};
+
+/// What the code is for, where that decides how an op is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    /// The processor that runs this program.
+    Host,
+    /// An NVIDIA GPU.
+    Nvptx,
+}
+
+/// One elementwise op on operands that are already LLVM values.
+///
+/// # Errors
+/// If code generation does not know the op for this dtype: a pass should have expanded it.
+pub(crate) fn lower(
+    e: &Emitter,
+    target: Target,
+    func: &Func,
+    op: Op,
+    operands: &[Val],
+) -> Result<Val, Error> {
+    let data = func.op(op);
+    let dtype = |i: usize| func.tile(data.operands[i]).dtype();
+    let result = || func.tile(data.results[0]).dtype();
+    match &data.kind {
+        OpKind::Unary(unary_op) => unary(e, target, *unary_op, dtype(0), operands[0]),
+        OpKind::Binary(binary_op) => binary(e, target, *binary_op, dtype(0), operands),
+        OpKind::Compare(predicate) if func.tile(data.operands[0]).is_ptr() => {
+            Ok(e.icmp(int_predicate(*predicate, false), operands[0], operands[1]))
+        }
+        OpKind::Compare(predicate) => Ok(compare(e, target, *predicate, dtype(0), operands)),
+        OpKind::Select => Ok(e.select(operands[0], operands[1], operands[2])),
+        OpKind::Fma => fma(e, target, dtype(0), operands),
+        OpKind::Cast => Ok(cast(e, target, operands[0], dtype(0), result())),
+        OpKind::Bitcast => Ok(bitcast(e, operands[0], result())),
+        OpKind::PtrAdd => Ok(e.gep(e.memory_ty(dtype(0)), operands[0], operands[1])),
+        OpKind::MultipleOf(_) => Ok(operands[0]),
+        kind => Err(Error::bug(format!("{kind:?} is not elementwise"))),
+    }
+}
+
+fn unknown(op: impl std::fmt::Debug, dtype: DType) -> Error {
+    Error::bug(format!("{op:?} of {dtype} reached code generation"))
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// The operands as f32.
+fn widen(e: &Emitter, target: Target, dtype: DType, operands: &[Val]) -> Vec<Val> {
+    operands.iter().map(|&x| cast(e, target, x, dtype, DType::F32)).collect()
+}
+
+/// An op of one operand.
+pub(crate) fn unary(
+    e: &Emitter,
+    target: Target,
+    op: UnaryOp,
+    dtype: DType,
+    x: Val,
+) -> Result<Val, Error> {
+    if is_half(dtype) {
+        let wide = unary(e, target, op, DType::F32, cast(e, target, x, dtype, DType::F32))?;
+        return Ok(cast(e, target, wide, DType::F32, dtype));
+    }
+    let ty = e.type_of(x);
+    let call = |name| Ok(e.intrinsic(name, &[ty], &[x]));
+    match op {
+        UnaryOp::Not if !dtype.is_float() => Ok(e.not(x)),
+        UnaryOp::Neg if dtype.is_float() => Ok(e.fneg(x)),
+        UnaryOp::Neg if dtype.is_int() => Ok(e.sub(e.zero(ty), x)),
+        UnaryOp::Abs if dtype.is_float() => call("llvm.fabs"),
+        UnaryOp::Abs if dtype.is_signed_int() => {
+            Ok(e.intrinsic("llvm.abs", &[ty], &[x, e.bool(false)]))
+        }
+        UnaryOp::Abs if dtype.is_int() => Ok(x),
+        UnaryOp::Sqrt if dtype.is_float() => call("llvm.sqrt"),
+        UnaryOp::Floor if dtype.is_float() => call("llvm.floor"),
+        UnaryOp::Ceil if dtype.is_float() => call("llvm.ceil"),
+        UnaryOp::Round if dtype.is_float() => call("llvm.roundeven"),
+        UnaryOp::Trunc if dtype.is_float() => call("llvm.trunc"),
+        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc if dtype.is_int() => Ok(x),
+        // The one LLVM intrinsic for it that the target's code generator selects as its instruction.
+        UnaryOp::Exp2Approx if dtype == DType::F32 && target == Target::Nvptx => call("llvm.exp2"),
+        _ => Err(unknown(op, dtype)),
+    }
+}
+
+/// An op of two operands of one type.
+pub(crate) fn binary(
+    e: &Emitter,
+    target: Target,
+    op: BinaryOp,
+    dtype: DType,
+    operands: &[Val],
+) -> Result<Val, Error> {
+    if is_half(dtype) {
+        let wide = widen(e, target, dtype, operands);
+        let result = binary(e, target, op, DType::F32, &wide)?;
+        return Ok(cast(e, target, result, DType::F32, dtype));
+    }
+    let (a, b) = (operands[0], operands[1]);
+    match dtype {
+        DType::Bool => bool_binary(e, op, a, b),
+        DType::F32 | DType::F64 => float_binary(e, target, op, dtype, a, b),
+        _ => Ok(int_binary(e, op, dtype, a, b)),
+    }
+}
+
+fn bool_binary(e: &Emitter, op: BinaryOp, a: Val, b: Val) -> Result<Val, Error> {
+    match op {
+        BinaryOp::And | BinaryOp::Min | BinaryOp::MinNum | BinaryOp::Mul => Ok(e.and(a, b)),
+        BinaryOp::Or | BinaryOp::Max | BinaryOp::MaxNum => Ok(e.or(a, b)),
+        BinaryOp::Xor => Ok(e.xor(a, b)),
+        _ => Err(unknown(op, DType::Bool)),
+    }
+}
+
+fn float_binary(
+    e: &Emitter,
+    target: Target,
+    op: BinaryOp,
+    dtype: DType,
+    a: Val,
+    b: Val,
+) -> Result<Val, Error> {
+    let call = |name| Ok(e.intrinsic(name, &[e.type_of(a)], &[a, b]));
+    match op {
+        BinaryOp::Add => Ok(e.fadd(a, b)),
+        BinaryOp::Sub => Ok(e.fsub(a, b)),
+        BinaryOp::Mul => Ok(e.fmul(a, b)),
+        BinaryOp::Div => Ok(e.fdiv(a, b)),
+        // On the host this is C's fmod; the GPU's code generator has no exact form.
+        BinaryOp::Rem if target == Target::Host => Ok(e.frem(a, b)),
+        BinaryOp::Min => call("llvm.minimum"),
+        BinaryOp::Max => call("llvm.maximum"),
+        BinaryOp::MinNum => call("llvm.minimumnum"),
+        BinaryOp::MaxNum => call("llvm.maximumnum"),
+        BinaryOp::Rem
+        | BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::MulHi => Err(unknown(op, dtype)),
+    }
+}
+
+fn int_binary(e: &Emitter, op: BinaryOp, dtype: DType, a: Val, b: Val) -> Val {
+    let signed = dtype.is_signed_int();
+    let call = |name| e.intrinsic(name, &[e.type_of(a)], &[a, b]);
+    match op {
+        BinaryOp::Add => e.add(a, b),
+        BinaryOp::Sub => e.sub(a, b),
+        BinaryOp::Mul => e.mul(a, b),
+        BinaryOp::Div => divide(e, signed, a, b),
+        BinaryOp::Rem => remainder(e, signed, a, b),
+        BinaryOp::And => e.and(a, b),
+        BinaryOp::Or => e.or(a, b),
+        BinaryOp::Xor => e.xor(a, b),
+        BinaryOp::Shl => e.shl(a, shift_amount(e, b)),
+        BinaryOp::Shr if signed => e.ashr(a, shift_amount(e, b)),
+        BinaryOp::Shr => e.lshr(a, shift_amount(e, b)),
+        BinaryOp::Min | BinaryOp::MinNum => call(if signed { "llvm.smin" } else { "llvm.umin" }),
+        BinaryOp::Max | BinaryOp::MaxNum => call(if signed { "llvm.smax" } else { "llvm.umax" }),
+        BinaryOp::MulHi => mul_hi(e, signed, a, b),
+    }
+}
+
+fn shift_amount(e: &Emitter, amount: Val) -> Val {
+    let ty = e.type_of(amount);
+    e.and(amount, e.int(ty, i64::from(e.int_bits(ty)) - 1))
+}
+
+/// A divisor that neither traps nor overflows, and whether the real one is zero. `MIN / -1` becomes
+/// `MIN / 1`, which is what it wraps to, and `MIN % -1` becomes `MIN % 1`, which is 0.
+fn safe_divisor(e: &Emitter, signed: bool, a: Val, b: Val) -> (Val, Val) {
+    let ty = e.type_of(b);
+    let is_zero = e.icmp(IntPred::Eq, b, e.zero(ty));
+    let mut replace = is_zero;
+    if signed {
+        let min = e.int(ty, i64::MIN >> (64 - e.int_bits(ty)));
+        let overflows = e.and(e.icmp(IntPred::Eq, a, min), e.icmp(IntPred::Eq, b, e.int(ty, -1)));
+        replace = e.or(is_zero, overflows);
+    }
+    (e.select(replace, e.int(ty, 1), b), is_zero)
+}
+
+fn divide(e: &Emitter, signed: bool, a: Val, b: Val) -> Val {
+    let (divisor, is_zero) = safe_divisor(e, signed, a, b);
+    let quotient = if signed { e.sdiv(a, divisor) } else { e.udiv(a, divisor) };
+    e.select(is_zero, e.zero(e.type_of(a)), quotient)
+}
+
+fn remainder(e: &Emitter, signed: bool, a: Val, b: Val) -> Val {
+    let (divisor, is_zero) = safe_divisor(e, signed, a, b);
+    let rest = if signed { e.srem(a, divisor) } else { e.urem(a, divisor) };
+    e.select(is_zero, a, rest)
+}
+
+fn mul_hi(e: &Emitter, signed: bool, a: Val, b: Val) -> Val {
+    let ty = e.type_of(a);
+    let bits = e.int_bits(ty);
+    let wide = e.vec(e.int_ty(bits * 2), e.lanes(ty));
+    let extend = |x| if signed { e.sext(x, wide) } else { e.zext(x, wide) };
+    let product = e.mul(extend(a), extend(b));
+    e.trunc(e.lshr(product, e.int(wide, i64::from(bits))), ty)
+}
+
+/// `a * b + c`, rounded once for floats.
+pub(crate) fn fma(
+    e: &Emitter,
+    target: Target,
+    dtype: DType,
+    operands: &[Val],
+) -> Result<Val, Error> {
+    match dtype {
+        DType::F16 | DType::BF16 => {
+            let wide = widen(e, target, dtype, operands);
+            let result = fma(e, target, DType::F32, &wide)?;
+            Ok(cast(e, target, result, DType::F32, dtype))
+        }
+        DType::F32 | DType::F64 => Ok(e.intrinsic("llvm.fma", &[e.type_of(operands[0])], operands)),
+        DType::Bool => Err(unknown(OpKind::Fma, dtype)),
+        _ => Ok(e.add(e.mul(operands[0], operands[1]), operands[2])),
+    }
+}
+
+/// A comparison of two operands of one type; only `Ne` is true for NaN.
+pub(crate) fn compare(
+    e: &Emitter,
+    target: Target,
+    predicate: Predicate,
+    dtype: DType,
+    operands: &[Val],
+) -> Val {
+    if is_half(dtype) {
+        let wide = widen(e, target, dtype, operands);
+        return compare(e, target, predicate, DType::F32, &wide);
+    }
+    let (a, b) = (operands[0], operands[1]);
+    if dtype.is_float() {
+        let ordered = match predicate {
+            Predicate::Eq => FloatPred::Oeq,
+            Predicate::Ne => FloatPred::Une,
+            Predicate::Lt => FloatPred::Olt,
+            Predicate::Le => FloatPred::Ole,
+            Predicate::Gt => FloatPred::Ogt,
+            Predicate::Ge => FloatPred::Oge,
+        };
+        return e.fcmp(ordered, a, b);
+    }
+    e.icmp(int_predicate(predicate, dtype.is_signed_int()), a, b)
+}
+
+fn int_predicate(predicate: Predicate, signed: bool) -> IntPred {
+    match (predicate, signed) {
+        (Predicate::Eq, _) => IntPred::Eq,
+        (Predicate::Ne, _) => IntPred::Ne,
+        (Predicate::Lt, true) => IntPred::Slt,
+        (Predicate::Le, true) => IntPred::Sle,
+        (Predicate::Gt, true) => IntPred::Sgt,
+        (Predicate::Ge, true) => IntPred::Sge,
+        (Predicate::Lt, false) => IntPred::Ult,
+        (Predicate::Le, false) => IntPred::Ule,
+        (Predicate::Gt, false) => IntPred::Ugt,
+        (Predicate::Ge, false) => IntPred::Uge,
+    }
+}
+
+/// A register value as memory holds it: bool becomes a byte of 0 or 1.
+pub(crate) fn to_memory(e: &Emitter, dtype: DType, x: Val) -> Val {
+    if dtype == DType::Bool { e.zext(x, with_lanes_of(e, e.i8(), x)) } else { x }
+}
+
+/// A memory value as registers hold it: any byte but 0 is true.
+pub(crate) fn from_memory(e: &Emitter, dtype: DType, x: Val) -> Val {
+    if dtype == DType::Bool { e.icmp(IntPred::Ne, x, e.zero(e.type_of(x))) } else { x }
+}
+
+/// The element type `ty` with as many lanes as `x` has.
+fn with_lanes_of(e: &Emitter, ty: Ty, x: Val) -> Ty {
+    e.vec(ty, e.lanes(e.type_of(x)))
+}

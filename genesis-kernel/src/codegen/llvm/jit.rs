@@ -1,0 +1,70 @@
+//! Machine code in memory: an object file linked into this process.
+//!
+//! The object is made first and then linked by LLVM's ORC, so that the same bytes can be kept in a cache,
+//! and so that nothing of the compiler needs to live while the code runs.
+
+use std::ffi::CStr;
+
+use inkwell::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRangeCopy;
+use inkwell::llvm_sys::error::{LLVMDisposeErrorMessage, LLVMErrorRef, LLVMGetErrorMessage};
+use inkwell::llvm_sys::orc2::lljit::*;
+
+use super::c_string;
+use crate::Error;
+
+/// Code that can be called as long as this lives.
+pub(crate) struct Jit {
+    jit: LLVMOrcLLJITRef,
+}
+
+// SAFETY: after linking, the session is only dropped; its code is read-only memory.
+unsafe impl Send for Jit {}
+// SAFETY: as above; `address` only reads, and ORC's lookups are guarded by its own lock.
+unsafe impl Sync for Jit {}
+
+fn check(error: LLVMErrorRef) -> Result<(), Error> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the error is ours to consume; LLVM gives its text and takes it back.
+    unsafe {
+        let message = LLVMGetErrorMessage(error);
+        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+        LLVMDisposeErrorMessage(message);
+        Err(Error::bug(format!("linking machine code: {text}")))
+    }
+}
+
+impl Jit {
+    /// Links an object file.
+    pub(crate) fn link(object: &[u8]) -> Result<Jit, Error> {
+        let mut jit = std::ptr::null_mut();
+        // SAFETY: the buffer is a copy that ORC takes over; no builder means the host's defaults.
+        unsafe {
+            check(LLVMOrcCreateLLJIT(&mut jit, std::ptr::null_mut()))?;
+            let linked = Jit { jit };
+            let (start, len) = (object.as_ptr().cast(), object.len());
+            let name = c"kernel".as_ptr();
+            let buffer = LLVMCreateMemoryBufferWithMemoryRangeCopy(start, len, name);
+            let library = LLVMOrcLLJITGetMainJITDylib(jit);
+            check(LLVMOrcLLJITAddObjectFile(jit, library, buffer))?;
+            Ok(linked)
+        }
+    }
+
+    /// The address of a function.
+    pub(crate) fn address(&self, name: &str) -> Result<u64, Error> {
+        let name = c_string(name);
+        let mut address = 0;
+        // SAFETY: the session lives.
+        check(unsafe { LLVMOrcLLJITLookup(self.jit, &mut address, name.as_ptr()) })?;
+        Ok(address)
+    }
+}
+
+impl Drop for Jit {
+    fn drop(&mut self) {
+        // SAFETY: made in `link`, dropped once. An error can't be acted on here.
+        let _ = check(unsafe { LLVMOrcDisposeLLJIT(self.jit) });
+    }
+}

@@ -1,0 +1,279 @@
+//! Typed device memory for programs that launch kernels themselves.
+//!
+//! ```
+//! use genesis_kernel::{Array, Device};
+//!
+//! let stream = Device::Cpu.stream();
+//! let x = stream.upload(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+//! assert_eq!(x.view([2, 3])?.strides(), [3, 1]);
+//! assert_eq!(x.to_vec()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+//! # Ok::<(), genesis_kernel::Error>(())
+//! ```
+
+use std::marker::PhantomData;
+
+use super::args::{PtrArg, ViewArg};
+use super::buffer::Buffer;
+use super::device::Stream;
+use super::element::{self, HostElement};
+use crate::diag::Error;
+
+/// A one-dimensional array on a device.
+#[derive(Debug)]
+pub struct Array<T> {
+    buffer: Buffer,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// A tensor over an array's memory, to read.
+#[derive(Debug)]
+pub struct ArrayView<'a, T, const RANK: usize> {
+    arg: ViewArg,
+    array: PhantomData<&'a Array<T>>,
+}
+
+/// A tensor over an array's memory, to read and write.
+#[derive(Debug)]
+pub struct ArrayViewMut<'a, T, const RANK: usize> {
+    arg: ViewArg,
+    array: PhantomData<&'a mut Array<T>>,
+}
+
+impl<T: HostElement> Array<T> {
+    /// `len` zeros.
+    pub fn zeros(stream: &Stream, len: usize) -> Result<Array<T>, Error> {
+        let buffer = Buffer::zeroed(stream, byte_len::<T>(len)?)?;
+        Ok(Array { buffer, len, element: PhantomData })
+    }
+
+    /// A copy of host memory.
+    pub fn from_slice(stream: &Stream, values: &[T]) -> Result<Array<T>, Error> {
+        let buffer = Buffer::from_bytes(stream, element::bytes_of(values))?;
+        Ok(Array { buffer, len: values.len(), element: PhantomData })
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The memory.
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// The stream it lives on.
+    pub fn stream(&self) -> &Stream {
+        self.buffer.stream()
+    }
+
+    /// A copy on the host; waits for what was queued before.
+    pub fn to_vec(&self) -> Result<Vec<T>, Error> {
+        Ok(element::from_bytes(self.buffer.to_bytes()?))
+    }
+
+    /// Overwrites all elements from the host.
+    ///
+    /// # Errors
+    /// If the lengths differ.
+    pub fn write(&mut self, values: &[T]) -> Result<(), Error> {
+        if values.len() != self.len {
+            return Err(Error::launch(format!(
+                "array: {} elements written to {}",
+                values.len(),
+                self.len
+            )));
+        }
+        self.buffer.write(0, element::bytes_of(values))
+    }
+
+    /// All elements as a row-major tensor.
+    ///
+    /// # Errors
+    /// If the extents do not multiply to the length.
+    pub fn view<const RANK: usize>(
+        &self,
+        dims: [usize; RANK],
+    ) -> Result<ArrayView<'_, T, RANK>, Error> {
+        let arg = self.contiguous_arg(dims, false)?;
+        Ok(ArrayView { arg, array: PhantomData })
+    }
+
+    /// All elements as a row-major tensor to write.
+    ///
+    /// # Errors
+    /// If the extents do not multiply to the length.
+    pub fn view_mut<const RANK: usize>(
+        &mut self,
+        dims: [usize; RANK],
+    ) -> Result<ArrayViewMut<'_, T, RANK>, Error> {
+        let arg = self.contiguous_arg(dims, true)?;
+        Ok(ArrayViewMut { arg, array: PhantomData })
+    }
+
+    /// A tensor with strides of its own, in elements, that starts at element `offset`.
+    ///
+    /// # Errors
+    /// If an element of it lies outside the array.
+    pub fn strided<const RANK: usize>(
+        &self,
+        offset: usize,
+        dims: [usize; RANK],
+        strides: [i64; RANK],
+    ) -> Result<ArrayView<'_, T, RANK>, Error> {
+        let arg = self.strided_arg(offset, dims, strides, false)?;
+        Ok(ArrayView { arg, array: PhantomData })
+    }
+
+    /// A tensor to write with strides of its own, in elements, that starts at element `offset`.
+    ///
+    /// # Errors
+    /// If an element of it lies outside the array.
+    pub fn strided_mut<const RANK: usize>(
+        &mut self,
+        offset: usize,
+        dims: [usize; RANK],
+        strides: [i64; RANK],
+    ) -> Result<ArrayViewMut<'_, T, RANK>, Error> {
+        let arg = self.strided_arg(offset, dims, strides, true)?;
+        Ok(ArrayViewMut { arg, array: PhantomData })
+    }
+
+    pub(super) fn ptr_arg(&self, mutable: bool) -> PtrArg {
+        PtrArg {
+            device: self.buffer.device(),
+            address: self.buffer.address(),
+            bytes: self.buffer.bytes() as u64,
+            dtype: T::DTYPE,
+            mutable,
+        }
+    }
+
+    fn contiguous_arg<const RANK: usize>(
+        &self,
+        dims: [usize; RANK],
+        mutable: bool,
+    ) -> Result<ViewArg, Error> {
+        let numel = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        if numel != Some(self.len) {
+            return Err(Error::launch(format!(
+                "view {dims:?} of an array of {} elements",
+                self.len
+            )));
+        }
+        let mut strides = [1i64; RANK];
+        for axis in (1..RANK).rev() {
+            strides[axis - 1] = strides[axis] * dims[axis] as i64;
+        }
+        self.strided_arg(0, dims, strides, mutable)
+    }
+
+    fn strided_arg<const RANK: usize>(
+        &self,
+        offset: usize,
+        dims: [usize; RANK],
+        strides: [i64; RANK],
+        mutable: bool,
+    ) -> Result<ViewArg, Error> {
+        let refuse = |why: &str| {
+            Err(Error::launch(format!(
+                "view {dims:?} with strides {strides:?} from element {offset}: {why}"
+            )))
+        };
+        if !dims.contains(&0) {
+            let (mut low, mut high) = (offset as i128, offset as i128);
+            for (&dim, &stride) in dims.iter().zip(&strides) {
+                let reach = (dim as i128 - 1) * i128::from(stride);
+                if reach < 0 { low += reach } else { high += reach }
+            }
+            if low < 0 || high >= self.len as i128 {
+                return refuse(&format!("outside the array of {} elements", self.len));
+            }
+        }
+        let mut ptr = self.ptr_arg(mutable);
+        let start = (offset.min(self.len) * size_of::<T>()) as u64;
+        (ptr.address, ptr.bytes) = (ptr.address + start, ptr.bytes - start);
+        match ViewArg::new(ptr, &dims.map(|d| d as i64), &strides) {
+            Some(arg) => Ok(arg),
+            None => refuse("a view has at most 5 axes"),
+        }
+    }
+}
+
+fn byte_len<T>(len: usize) -> Result<usize, Error> {
+    len.checked_mul(size_of::<T>())
+        .ok_or_else(|| Error::out_of_memory(format!("{len} elements do not fit into any memory")))
+}
+
+macro_rules! view_methods {
+    ($view:ident) => {
+        impl<T: HostElement, const RANK: usize> $view<'_, T, RANK> {
+            /// The extents, outermost first.
+            pub fn dims(&self) -> &[i64] {
+                self.arg.dims()
+            }
+
+            /// The strides in elements.
+            pub fn strides(&self) -> &[i64] {
+                self.arg.strides()
+            }
+
+            pub(super) fn view_arg(&self) -> ViewArg {
+                self.arg
+            }
+        }
+    };
+}
+view_methods!(ArrayView);
+view_methods!(ArrayViewMut);
+
+impl Stream {
+    /// A copy of host memory on this stream's device.
+    pub fn upload<T: HostElement>(&self, values: &[T]) -> Result<Array<T>, Error> {
+        Array::from_slice(self, values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::Device;
+
+    #[test]
+    fn values_come_back() {
+        let stream = Device::Cpu.stream();
+        let mut x = stream.upload(&[true, false, true]).unwrap();
+        assert_eq!(x.to_vec().unwrap(), [true, false, true]);
+        x.write(&[false; 3]).unwrap();
+        assert_eq!(x.to_vec().unwrap(), [false; 3]);
+        assert_eq!(Array::<f64>::zeros(&stream, 2).unwrap().to_vec().unwrap(), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn an_empty_array_is_fine() {
+        let x = Device::Cpu.stream().upload::<i32>(&[]).unwrap();
+        assert!(x.is_empty() && x.to_vec().unwrap().is_empty());
+        assert_eq!(x.view([0, 4]).unwrap().dims(), [0, 4]);
+    }
+
+    #[test]
+    fn a_view_stays_inside_its_array() {
+        let x = Device::Cpu.stream().upload(&[0i16; 12]).unwrap();
+        assert_eq!(x.view([3, 4]).unwrap().strides(), [4, 1]);
+        assert!(x.view([3, 5]).is_err());
+        assert!(x.strided(0, [3, 4], [4, 1]).is_ok());
+        assert!(x.strided(11, [3], [-4]).is_ok());
+        assert!(x.strided(7, [3], [-4]).is_err());
+        let error = x.strided(1, [3, 4], [4, 1]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "view [3, 4] with strides [4, 1] from element 1: outside the array of 12 elements"
+        );
+    }
+}
