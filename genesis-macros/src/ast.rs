@@ -83,8 +83,17 @@ pub(crate) enum Type {
     Ptr { dtype: DType, mutable: bool },
     View { dtype: DType, rank: u8, mutable: bool },
     Tile(DType),
+    /// A tile whose extents are written.
+    Shaped(DType, Vec<Extent>),
     Tuple(Vec<Type>),
     Inferred,
+}
+
+/// An extent of a tile's type.
+pub(crate) enum Extent {
+    Const(Ident),
+    Fixed(u32),
+    Any,
 }
 
 #[derive(Clone)]
@@ -147,7 +156,7 @@ pub(crate) enum ExprKind {
     DTypeConst { dtype: Typed, trait_name: &'static str, name: Ident },
     /// `T::from(x)`
     From { dtype: Typed, value: Box<Expr>, span: Span },
-    Unary { op: Unary, operand: Box<Expr>, span: Span },
+    Unary { op: Unary, operand: Box<Expr> },
     Binary { op: Binary, left: Box<Expr>, right: Box<Expr>, span: Span },
     As { value: Box<Expr>, dtype: Typed, span: Span },
     Tuple(Vec<Expr>),

@@ -405,7 +405,7 @@ impl Parser {
             }
         };
         let operand = Box::new(self.expr(&unary.expr));
-        ExprKind::Unary { op, operand, span: unary.op.span() }
+        ExprKind::Unary { op, operand }
     }
 
     fn cast(&mut self, cast: &syn::ExprCast) -> ExprKind {

@@ -5,8 +5,8 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 
 use crate::ast::{
-    Binary, Block, Call, DType, Expr, ExprKind, Function, Generic, GenericArg, Iter, Param,
-    Pattern, Place, Stmt, Type, Unary,
+    Binary, Block, Call, DType, Expr, ExprKind, Extent, Function, Generic, GenericArg, Iter,
+    Param, Pattern, Place, Stmt, Type, Unary,
 };
 
 /// The function as an expression of type `FnAst`.
@@ -110,6 +110,10 @@ fn ty(kind: &Type) -> TokenStream {
             let dtype = dtype(element);
             quote!(Tile(#dtype))
         }
+        Type::Shaped(element, extents) => {
+            let (dtype, extents) = (dtype(element), extents.iter().map(extent));
+            quote!(Shaped(#dtype, &[#(#extents),*]))
+        }
         Type::Tuple(parts) => {
             let parts = parts.iter().map(ty);
             quote!(Tuple(&[#(#parts),*]))
@@ -117,6 +121,18 @@ fn ty(kind: &Type) -> TokenStream {
         Type::Inferred => quote!(Inferred),
     };
     quote!(::genesis_kernel::front::ast::TypeAst::#body)
+}
+
+fn extent(extent: &Extent) -> TokenStream {
+    let body = match extent {
+        Extent::Const(name) => {
+            let name = name.to_string();
+            quote!(Const(#name))
+        }
+        Extent::Fixed(n) => quote!(Fixed(#n)),
+        Extent::Any => quote!(Any),
+    };
+    quote!(::genesis_kernel::front::ast::ExtentAst::#body)
 }
 
 fn pattern(kind: &Pattern) -> TokenStream {

@@ -34,7 +34,7 @@ pub(crate) fn kernel(function: &Function, refused: bool) -> TokenStream {
                 <Body as ::genesis_kernel::lang::Described>::AST;
             /// The kernel, as the launch and the tools take it.
             pub static KERNEL: ::genesis_kernel::kernel::KernelDef =
-                ::genesis_kernel::kernel::KernelDef { ast: &AST };
+                ::genesis_kernel::kernel::KernelDef::new(&AST);
             #consts
             #specialize
             #launch

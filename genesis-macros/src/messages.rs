@@ -79,7 +79,6 @@ messages! {
     RETURN_VALUE: "a kernel returns nothing", "write results to memory with `store`, then `return;`";
     RETURN_DEVICE: "a device function returns at its end only", "write the value as the last expression, with `if .. else ..` where there is a choice";
     RETURN_EXPR: "`return` is a statement", "write it on its own: `if done { return; }`";
-    UNUSED_VALUE: "this statement does nothing", "use its value, or remove it";
 
     // Expressions.
     MATCH: "`match` is not part of the kernel language", "use `if .. else if ..` on scalars, `where_(cond, a, b)` on tiles";

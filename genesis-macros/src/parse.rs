@@ -4,11 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::{Ident, Span};
+use proc_macro2::Ident;
 use quote::ToTokens;
 use syn::spanned::Spanned;
 
-use crate::ast::{Block, DType, Function, Generic, Param, Pattern, Place, Type, Typed};
+use crate::ast::{
+    Block, DType, Extent, Function, Generic, Param, Pattern, Place, Type, Typed,
+};
 use crate::messages::{self, Message};
 use crate::table;
 
@@ -142,9 +144,6 @@ impl Parser {
                 Some(Generic::Const { name: constant.ident.clone() })
             }
             syn::GenericParam::Type(param) => Some(self.type_param(param)),
-            // Whatever Rust gains: as a type that rustc knows and we don't.
-            #[allow(unreachable_patterns, reason = "the enum may grow")]
-            _ => None,
         }
     }
 
@@ -211,7 +210,7 @@ impl Parser {
         };
         let parsed = self.ty(ty, message);
         match (&parsed, self.kind) {
-            (Type::Tile(_), Kind::Kernel) => {
+            (Type::Tile(_) | Type::Shaped(..), Kind::Kernel) => {
                 self.refuse(ty, messages::TILE_PARAM);
                 Type::Inferred
             }
@@ -280,11 +279,52 @@ impl Parser {
                 });
                 Type::View { dtype, rank, mutable: name == "ViewMut" }
             }
-            ("Tile" | "Tile1" | "Tile2" | "Tile3" | "Row" | "Col", Some(dtype)) => Type::Tile(dtype),
+            ("Tile" | "Tile1" | "Tile2" | "Tile3" | "Row" | "Col", Some(dtype)) => {
+                self.tile_type(&name, dtype, &args[1..])
+            }
             _ => {
                 self.refuse(path, message);
                 Type::Inferred
             }
+        }
+    }
+
+    fn tile_type(&self, name: &str, dtype: DType, args: &[syn::GenericArgument]) -> Type {
+        let extents = args.iter().map(|arg| self.extent(arg));
+        match (name, args) {
+            ("Row", [_]) => Type::Shaped(dtype, std::iter::once(Extent::Fixed(1)).chain(extents).collect()),
+            ("Col", [_]) => Type::Shaped(dtype, extents.chain([Extent::Fixed(1)]).collect()),
+            ("Tile", [syn::GenericArgument::Type(syn::Type::Tuple(shape))]) => {
+                Type::Shaped(dtype, shape.elems.iter().map(|elem| self.extent_type(elem)).collect())
+            }
+            ("Tile", _) => Type::Tile(dtype),
+            _ => Type::Shaped(dtype, extents.collect()),
+        }
+    }
+
+    /// An extent as a const argument: `BM`, `128`.
+    fn extent(&self, arg: &syn::GenericArgument) -> Extent {
+        match arg {
+            syn::GenericArgument::Type(syn::Type::Path(path)) => match path.path.get_ident() {
+                Some(ident) if self.is_const(ident) => Extent::Const(ident.clone()),
+                _ => Extent::Any,
+            },
+            syn::GenericArgument::Const(syn::Expr::Lit(syn::ExprLit {
+                lit: syn::Lit::Int(int),
+                ..
+            })) => int.base10_parse().map_or(Extent::Any, Extent::Fixed),
+            _ => Extent::Any,
+        }
+    }
+
+    /// An extent as a type: `Dim<BM>`, `One`.
+    fn extent_type(&self, ty: &syn::Type) -> Extent {
+        let syn::Type::Path(path) = ty else { return Extent::Any };
+        let Some(last) = path.path.segments.last() else { return Extent::Any };
+        match (last.ident.to_string().as_str(), &generic_args(last)[..]) {
+            ("One", []) => Extent::Fixed(1),
+            ("Dim", [arg]) => self.extent(arg),
+            _ => Extent::Any,
         }
     }
 
@@ -379,9 +419,4 @@ fn doc_text(docs: &[syn::Attribute]) -> String {
         .map(|line| line.strip_prefix(' ').unwrap_or(&line).to_owned())
         .collect();
     lines.join("\n")
-}
-
-/// A span for what stands nowhere in the source.
-pub(crate) fn nowhere() -> Span {
-    Span::call_site()
 }
