@@ -12,6 +12,8 @@ pub struct Knobs {
     pub device: Option<Device>,
     /// `GENESIS_CACHE_DIR`: where compiled kernels are kept.
     pub cache_dir: Option<PathBuf>,
+    /// `GENESIS_PTXAS`: the assembler of PTX, where it is in no usual place.
+    pub ptxas: Option<PathBuf>,
 }
 
 /// The knobs of this process.
@@ -20,5 +22,6 @@ pub fn get() -> &'static Knobs {
     KNOBS.get_or_init(|| Knobs {
         device: std::env::var("GENESIS_DEVICE").ok().and_then(|name| Device::from_name(&name)),
         cache_dir: std::env::var_os("GENESIS_CACHE_DIR").map(PathBuf::from),
+        ptxas: std::env::var_os("GENESIS_PTXAS").map(PathBuf::from),
     })
 }
