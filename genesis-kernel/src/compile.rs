@@ -1,6 +1,7 @@
 //! From a kernel to code: the whole pipeline on one screen.
 
 use crate::diag::Error;
+use crate::front;
 use crate::front::ast::FnAst;
 use crate::ir::{DType, Func};
 use crate::kernel::{ArgValue, Hints, Specialized};
@@ -82,8 +83,8 @@ pub(crate) fn specialize(
     consts: &[i64],
     hints: &Hints,
 ) -> Result<Specialized, Error> {
-    let _ = (ast, dtypes, consts, hints);
-    Err(Error::bug("the front end is not wired up"))
+    let func = front::build(ast, dtypes, consts, hints)?;
+    Ok(Specialized { func, dtypes: dtypes.to_vec(), consts: consts.to_vec(), hints: hints.clone() })
 }
 
 /// Code for a target.

@@ -258,11 +258,12 @@ fn erf(x: f64) -> f64 {
     (1.0 - gauss / tail).copysign(x)
 }
 
+/// Bool is the integers modulo 2 where arithmetic is asked of it.
 fn binary_bool(op: BinaryOp, a: u64, b: u64) -> i64 {
     let value = match op {
         BinaryOp::And | BinaryOp::Mul | BinaryOp::Min | BinaryOp::MinNum => a & b,
-        BinaryOp::Or | BinaryOp::Add | BinaryOp::Max | BinaryOp::MaxNum => a | b,
-        BinaryOp::Xor | BinaryOp::Sub => a ^ b,
+        BinaryOp::Or | BinaryOp::Max | BinaryOp::MaxNum => a | b,
+        BinaryOp::Xor | BinaryOp::Add | BinaryOp::Sub => a ^ b,
         BinaryOp::Div | BinaryOp::Rem | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => 0,
     };
     value as i64
