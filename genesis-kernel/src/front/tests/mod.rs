@@ -1,0 +1,5 @@
+//! Tests of the front end: hand-made and random syntax here, real kernels beside them.
+
+mod asts;
+mod fuzz;
+mod refusals;
