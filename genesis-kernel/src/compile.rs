@@ -1,9 +1,12 @@
 //! From a kernel to code: the whole pipeline on one screen.
 
 use crate::diag::Error;
+use crate::front;
 use crate::front::ast::FnAst;
 use crate::ir::{DType, Func};
-use crate::kernel::{Hints, Specialized};
+use crate::kernel::{ArgValue, Hints, Specialized};
+use crate::runtime::Stream;
+use crate::runtime::cuda::CudaKernel;
 use crate::target::Target;
 
 /// A kernel compiled for one target, with everything there is to look at.
@@ -80,13 +83,37 @@ pub(crate) fn specialize(
     consts: &[i64],
     hints: &Hints,
 ) -> Result<Specialized, Error> {
-    let _ = (ast, dtypes, consts, hints);
-    Err(Error::bug("the front end is not wired up"))
+    let func = front::build(ast, dtypes, consts, hints)?;
+    Ok(Specialized { func, dtypes: dtypes.to_vec(), consts: consts.to_vec(), hints: hints.clone() })
 }
 
 /// Code for a target.
 pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled, Error> {
     let _ = (kernel, target);
+    Err(Error::bug("the back ends are not wired up"))
+}
+
+/// Code that a launch can run.
+#[derive(Debug)]
+pub(crate) enum Executable {
+    /// On the processor.
+    Cpu(CpuCode),
+    /// On a GPU.
+    Cuda(CudaKernel),
+}
+
+#[derive(Debug)]
+pub(crate) struct CpuCode {}
+
+/// Code for the device of a stream.
+pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
+    let _ = (kernel, stream);
+    Err(Error::bug("the back ends are not wired up"))
+}
+
+/// Runs code on the processor.
+pub(crate) fn run_cpu(kernel: &CpuCode, args: &[ArgValue], grid: [u32; 3]) -> Result<(), Error> {
+    let _ = (kernel, args, grid);
     Err(Error::bug("the back ends are not wired up"))
 }
 

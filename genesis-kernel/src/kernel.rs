@@ -8,6 +8,7 @@ use crate::compile::{self, Compiled};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
 use crate::ir::{DType, Func, Scalar};
+use crate::launch::{self, Launch, LaunchCache};
 use crate::runtime::{Arg, Stream};
 use crate::target::Target;
 
@@ -16,6 +17,7 @@ use crate::target::Target;
 pub struct KernelDef {
     /// The function as written.
     pub ast: &'static FnAst,
+    pub(crate) cache: LaunchCache,
 }
 
 /// What is known about the arguments before they are there. The default is nothing.
@@ -39,8 +41,8 @@ pub struct ParamHint {
     pub equals_one: bool,
     /// A view whose stride along the last axis is 1.
     pub unit_stride: bool,
-    /// A view whose strides along the other axes are multiples of this many elements. 0 and 1 say
-    /// nothing.
+    /// A view whose strides along the other axes, and whose extent along the last one, are multiples
+    /// of this many elements. 0 and 1 say nothing.
     pub stride_multiple_of: u64,
 }
 
@@ -138,12 +140,17 @@ impl Specialized {
 impl KernelDef {
     /// A kernel with nothing compiled yet; for the `static` that the macro writes.
     pub const fn new(ast: &'static FnAst) -> KernelDef {
-        KernelDef { ast }
+        KernelDef { ast, cache: LaunchCache::new() }
     }
 
     /// The kernel's name as the user wrote it.
     pub fn name(&self) -> &'static str {
         self.ast.name
+    }
+
+    /// How many specialisations have been compiled by launches of this process.
+    pub fn compiled_count(&self) -> usize {
+        self.cache.len()
     }
 
     /// Tile IR for these dtypes and constants, each in the order of the kernel's parameters.
@@ -196,8 +203,9 @@ impl KernelDef {
         options: LaunchOptions,
         args: &[Arg],
     ) -> Result<(), Error> {
-        let _ = (stream, grid, dtypes, consts, options, args);
-        Err(Error::bug("launching is not wired up"))
+        let request = Launch { stream, grid, dtypes, consts, options, args };
+        // SAFETY: the caller's promise is the same.
+        unsafe { launch::launch(self, &request) }
     }
 }
 

@@ -1,24 +1,264 @@
-//! Every environment variable that Genesis reads.
+//! Every environment variable that Genesis reads, with its meaning.
+//!
+//! They are read once, when the first of them is asked for. A value that makes no sense is not used;
+//! [`problems`] lists it, and `genesis doctor` prints that.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::runtime::Device;
 
-/// The values of the environment variables, read once.
-#[derive(Clone, Debug, Default)]
+/// One environment variable, for documentation and `genesis doctor`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Knob {
+    /// Its name.
+    pub name: &'static str,
+    /// What may be written.
+    pub values: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// Every environment variable of the compiler and runtime.
+pub const KNOBS: &[Knob] = &[
+    Knob {
+        name: "GENESIS_DEVICE",
+        values: "cpu, cuda, cuda:1, ..",
+        doc: "the default device; without it the first GPU, else the CPU",
+    },
+    Knob {
+        name: "GENESIS_CACHE_DIR",
+        values: "a folder, or nothing to keep no files",
+        doc: "where compiled kernels are kept; without it genesis/ in XDG_CACHE_HOME or ~/.cache",
+    },
+    Knob {
+        name: "GENESIS_CACHE_SIZE",
+        values: "bytes, or with K, M, G",
+        doc: "the most that compiled kernels may take on disk; 1G without it",
+    },
+    Knob {
+        name: "GENESIS_DUMP",
+        values: "tir, passes, lir, llvm, ptx, asm with commas between",
+        doc: "prints what the compiler makes of each kernel",
+    },
+    Knob {
+        name: "GENESIS_DUMP_DIR",
+        values: "a folder",
+        doc: "where GENESIS_DUMP writes files; without it to standard error",
+    },
+    Knob {
+        name: "GENESIS_NUM_THREADS",
+        values: "a number",
+        doc: "threads that run programs of a launch on the CPU; all of them without it",
+    },
+    Knob {
+        name: "GENESIS_CHECK",
+        values: "bounds",
+        doc: "puts checks into kernels that stop at an access outside of an argument's memory",
+    },
+    Knob {
+        name: "GENESIS_SYNC",
+        values: "0 or 1",
+        doc: "waits after each launch, so that an error names the kernel that caused it",
+    },
+    Knob {
+        name: "GENESIS_POOL",
+        values: "0 or 1",
+        doc: "0 gives freed memory back at once, so that memory checkers see each buffer alone",
+    },
+    Knob {
+        name: "GENESIS_PTXAS",
+        values: "a path",
+        doc: "NVIDIA's assembler, for registers and SASS in inspections; looked for in PATH without it",
+    },
+];
+
+/// Stages of the compiler that can be printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Dump {
+    /// Tile IR from the front end.
+    pub tir: bool,
+    /// Tile IR after each pass that changed it.
+    pub passes: bool,
+    /// Layout IR.
+    pub lir: bool,
+    /// LLVM IR.
+    pub llvm: bool,
+    /// PTX.
+    pub ptx: bool,
+    /// The processor's assembly.
+    pub asm: bool,
+}
+
+/// The values of the environment variables.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Knobs {
-    /// `GENESIS_DEVICE`: the default device.
+    /// `GENESIS_DEVICE`
     pub device: Option<Device>,
-    /// `GENESIS_CACHE_DIR`: where compiled kernels are kept.
+    /// `GENESIS_CACHE_DIR`, or where the cache is without it; none keeps no files.
     pub cache_dir: Option<PathBuf>,
+    /// `GENESIS_CACHE_SIZE`, in bytes.
+    pub cache_size: u64,
+    /// `GENESIS_DUMP`
+    pub dump: Dump,
+    /// `GENESIS_DUMP_DIR`
+    pub dump_dir: Option<PathBuf>,
+    /// `GENESIS_NUM_THREADS`
+    pub num_threads: Option<usize>,
+    /// `GENESIS_CHECK=bounds`
+    pub check_bounds: bool,
+    /// `GENESIS_SYNC`
+    pub sync: bool,
+    /// `GENESIS_POOL`
+    pub pool: bool,
+    /// `GENESIS_PTXAS`
+    pub ptxas: Option<PathBuf>,
 }
 
 /// The knobs of this process.
 pub fn get() -> &'static Knobs {
-    static KNOBS: OnceLock<Knobs> = OnceLock::new();
-    KNOBS.get_or_init(|| Knobs {
-        device: std::env::var("GENESIS_DEVICE").ok().and_then(|name| Device::from_name(&name)),
-        cache_dir: std::env::var_os("GENESIS_CACHE_DIR").map(PathBuf::from),
-    })
+    &read().0
+}
+
+/// Variables whose value makes no sense, one line each.
+pub fn problems() -> &'static [String] {
+    &read().1
+}
+
+fn read() -> &'static (Knobs, Vec<String>) {
+    static KNOBS: OnceLock<(Knobs, Vec<String>)> = OnceLock::new();
+    KNOBS.get_or_init(|| parse(|name| std::env::var(name).ok()))
+}
+
+/// Reads every knob through `lookup`.
+fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
+    let mut reader = Reader { lookup, problems: Vec::new() };
+    let knobs = Knobs {
+        device: reader.read("GENESIS_DEVICE", Device::from_name),
+        cache_dir: cache_dir(&reader.lookup),
+        cache_size: reader.read("GENESIS_CACHE_SIZE", byte_size).unwrap_or(1 << 30),
+        dump: reader.read("GENESIS_DUMP", dump).unwrap_or_default(),
+        dump_dir: (reader.lookup)("GENESIS_DUMP_DIR").map(PathBuf::from),
+        num_threads: reader
+            .read("GENESIS_NUM_THREADS", |text| text.parse().ok().filter(|&n: &usize| n > 0)),
+        check_bounds: reader
+            .read("GENESIS_CHECK", |text| matches!(text, "bounds").then_some(true))
+            .unwrap_or(false),
+        sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
+        pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
+        ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
+    };
+    (knobs, reader.problems)
+}
+
+struct Reader<F> {
+    lookup: F,
+    problems: Vec<String>,
+}
+
+impl<F: Fn(&str) -> Option<String>> Reader<F> {
+    fn read<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let text = (self.lookup)(name).filter(|text| !text.is_empty())?;
+        let value = parse(&text);
+        if value.is_none() {
+            let knob = KNOBS.iter().find(|knob| knob.name == name);
+            let values = knob.map_or("", |knob| knob.values);
+            self.problems.push(format!("{name}={text} is not understood; it may be {values}"));
+        }
+        value
+    }
+}
+
+fn cache_dir(lookup: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    match lookup("GENESIS_CACHE_DIR") {
+        Some(dir) if dir.is_empty() => None,
+        Some(dir) => Some(PathBuf::from(dir)),
+        None => {
+            let base = lookup("XDG_CACHE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+            let home = || lookup("HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+            Some(base.or_else(|| home().map(|dir| dir.join(".cache")))?.join("genesis"))
+        }
+    }
+}
+
+fn byte_size(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.strip_suffix(['K', 'k', 'M', 'm', 'G', 'g']) {
+        Some(digits) => (digits, text.chars().next_back()?.to_ascii_uppercase()),
+        None => (text, ' '),
+    };
+    let shift = match unit {
+        'K' => 10,
+        'M' => 20,
+        'G' => 30,
+        _ => 0,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "1" | "true" | "on" => Some(true),
+        "0" | "false" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+fn dump(text: &str) -> Option<Dump> {
+    let mut dump = Dump::default();
+    for stage in text.split(',').map(str::trim) {
+        match stage {
+            "tir" => dump.tir = true,
+            "passes" => dump.passes = true,
+            "lir" => dump.lir = true,
+            "llvm" => dump.llvm = true,
+            "ptx" => dump.ptx = true,
+            "asm" => dump.asm = true,
+            _ => return None,
+        }
+    }
+    Some(dump)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(values: &[(&str, &str)]) -> (Knobs, Vec<String>) {
+        parse(|name| values.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string()))
+    }
+
+    #[test]
+    fn nothing_set_is_the_default() {
+        let (knobs, problems) = with(&[("HOME", "/home/u")]);
+        assert_eq!(problems, [""; 0]);
+        assert_eq!(knobs.cache_dir, Some(PathBuf::from("/home/u/.cache/genesis")));
+        assert_eq!((knobs.cache_size, knobs.sync, knobs.pool), (1 << 30, false, true));
+        assert_eq!((knobs.device, knobs.dump), (None, Dump::default()));
+    }
+
+    #[test]
+    fn values_are_read() {
+        let (knobs, problems) = with(&[
+            ("GENESIS_DEVICE", "cuda:1"),
+            ("GENESIS_CACHE_DIR", ""),
+            ("GENESIS_CACHE_SIZE", "64M"),
+            ("GENESIS_DUMP", "tir,ptx"),
+            ("GENESIS_SYNC", "1"),
+        ]);
+        assert_eq!(problems, [""; 0]);
+        assert_eq!(knobs.device, Some(Device::Cuda(1)));
+        assert_eq!((knobs.cache_dir, knobs.cache_size), (None, 64 << 20));
+        assert!(knobs.dump.tir && knobs.dump.ptx && !knobs.dump.llvm && knobs.sync);
+    }
+
+    #[test]
+    fn nonsense_is_named_and_not_used() {
+        let (knobs, problems) = with(&[("GENESIS_DEVICE", "tpu"), ("GENESIS_CACHE_SIZE", "-1")]);
+        assert_eq!((knobs.device, knobs.cache_size), (None, 1 << 30));
+        assert_eq!(
+            problems[0],
+            "GENESIS_DEVICE=tpu is not understood; it may be cpu, cuda, cuda:1, .."
+        );
+        assert_eq!(problems.len(), 2);
+    }
 }

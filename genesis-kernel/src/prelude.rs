@@ -1,1 +1,14 @@
-//! To come.
+//! Everything a file of kernels needs: `use genesis_kernel::prelude::*;`.
+
+pub use crate::diag::Error;
+pub use crate::kernel::{Grid, Hints};
+pub use crate::lang::functions::*;
+pub use crate::lang::{
+    Col, Dim, Element, Float, Int, Number, One, Ptr, PtrMut, Row, Shape, Tile, Tile1, Tile2, Tile3,
+    View, ViewMut, bf16, f16,
+};
+pub use crate::runtime::{Array, Device, Stream};
+pub use crate::{device, kernel};
+pub use std::f32::consts::{
+    FRAC_1_SQRT_2, FRAC_2_SQRT_PI, FRAC_PI_2, LN_2, LN_10, LOG2_E, LOG10_E, PI, SQRT_2, TAU,
+};

@@ -1,1 +1,33 @@
-//! Placeholder while the workspace is laid out.
+//! A deep-learning framework whose every GPU operation is a kernel written in Rust.
+//!
+//! Names and semantics are PyTorch's where the meaning is equal. Methods return [`Result`];
+//! operators on tensors chain through results.
+//!
+//! ```
+//! use genesis::Tensor;
+//!
+//! let w = Tensor::from_slice(&[1.0f32, 2.0, 3.0], &[3])?.requires_grad_(true)?;
+//! let loss = (&w * &w)?.sum()?;
+//! loss.backward()?;
+//! assert_eq!(w.grad().expect("w requires a gradient").to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+//! # Ok::<(), genesis::Error>(())
+//! ```
+
+pub mod autograd;
+pub mod data;
+mod error;
+pub mod io;
+pub mod nn;
+pub mod ops;
+pub mod optim;
+pub mod random;
+mod shape;
+mod tensor;
+pub mod train;
+
+pub use autograd::{enable_grad, no_grad};
+pub use error::{Error, Result};
+pub use genesis_kernel::ir::DType;
+pub use genesis_kernel::runtime::Device;
+pub use random::manual_seed;
+pub use tensor::{Creation, Tensor, TensorType};

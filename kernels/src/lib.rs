@@ -1,1 +1,44 @@
-//! Placeholder while the workspace is laid out.
+//! Every kernel of the Genesis framework, written in its kernel language.
+//!
+//! Device code only: shapes, dtypes, gradients and references are the framework's. Kernels take
+//! views, so that one source serves contiguous, strided and broadcast tensors: an axis that is
+//! broadcast has stride 0.
+//!
+//! Two type parameters recur: `T` is what lies in memory, `A` is what is computed in: f32 for f16,
+//! bf16 and f32, f64 for f64, and the dtype itself for integers.
+
+pub mod compare;
+pub mod copy;
+pub mod elementwise;
+pub mod embedding;
+pub mod loss;
+pub mod matmul;
+pub mod norm;
+pub mod random;
+pub mod reduce;
+pub mod select;
+pub mod softmax;
+pub mod update;
+
+use genesis_kernel::kernel::KernelDef;
+
+/// Every kernel, for `genesis kernels`, `genesis inspect` and the tests that compile them all.
+pub fn all() -> Vec<&'static KernelDef> {
+    let groups = [
+        copy::KERNELS,
+        elementwise::UNARY,
+        elementwise::BINARY,
+        elementwise::SCALAR,
+        compare::KERNELS,
+        select::KERNELS,
+        reduce::KERNELS,
+        softmax::KERNELS,
+        norm::KERNELS,
+        matmul::KERNELS,
+        loss::KERNELS,
+        embedding::KERNELS,
+        random::KERNELS,
+        update::KERNELS,
+    ];
+    groups.concat()
+}

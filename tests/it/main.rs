@@ -1,1 +1,14 @@
-//! Integration tests of Genesis.
+//! Integration tests of Genesis: one binary.
+
+#![allow(missing_docs, reason = "tests")]
+
+/// Gradients by the tape: order, freeing, in-place misuse.
+mod autograd;
+/// Layers, optimizers, clipping, state.
+mod nn;
+/// Every op of the table against its f64 reference, on every dtype and layout.
+mod ops;
+/// Seeds and states of the random generator.
+mod random;
+/// What a machine can check of the code itself.
+mod tidy;

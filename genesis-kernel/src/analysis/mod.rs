@@ -1,1 +1,3 @@
-//! To come.
+//! What is known about values without running the kernel.
+
+pub mod range;

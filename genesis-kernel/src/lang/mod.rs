@@ -1,1 +1,69 @@
-//! To come.
+//! What kernel authors see: tiles, pointers, views and the functions on them.
+//!
+//! Nothing here runs. `#[kernel]` and `#[device]` leave two things in the program: a description of
+//! the function, which [`front`](crate::front) compiles, and the function's body in terms of this
+//! module, which rustc type-checks, generic over every block size at once, and never instantiates.
+//! So rustc and rust-analyzer know the type and shape of everything in a kernel.
+//!
+//! A shape is a tuple of extents, each [`Dim<N>`](Dim) or the unit extent [`One`]. Two shapes of one
+//! rank broadcast where extents are equal or one is `One`:
+//!
+//! ```text
+//! x: Tile<f32, (Dim<BM>, One)>        [BM, 1]
+//! y: Tile<f32, (One, Dim<BN>)>        [1, BN]
+//! x + y: Tile<f32, (Dim<BM>, Dim<BN>)>
+//! ```
+//!
+//! An extent of value 1 that is not written as `1` is a `Dim` like any other: rustc can't know.
+//!
+//! Scalars are Rust's own numbers. A number without a suffix takes the dtype of the other operand,
+//! generic ones included.
+
+mod control;
+mod dtype;
+#[cfg(test)]
+pub(crate) mod eight;
+pub mod functions;
+mod literal;
+mod memory;
+pub mod operators;
+mod random;
+mod reduce;
+mod shape;
+mod tile;
+mod view;
+
+pub use control::{
+    Print, Range, condition, device_assert, persistent, print, range, static_assert,
+};
+pub use dtype::{As, Element, Float, Int, Logic, Number, as_};
+pub use half::{bf16, f16};
+pub use literal::{FloatLiteral, IntLiteral, ScalarOf, constant, from, rust_constant};
+pub use memory::{Pointers, Ptr, PtrMut, Stored};
+pub use operators::Pair;
+pub use random::Offsets;
+pub use reduce::{Combine, Reducible, Scannable};
+pub use shape::{Axis, Broadcast, Dim, Extent, One, Shape};
+pub use tile::{Col, Row, Scalar, Tile, Tile1, Tile2, Tile3};
+pub use view::{View, ViewMut};
+
+use crate::front::ast::FnAst;
+
+/// A kernel's description, as `#[kernel]` leaves it.
+#[doc(hidden)]
+pub trait Described {
+    /// The function as written.
+    const AST: FnAst;
+}
+
+/// A value for the type checker.
+///
+/// # Panics
+/// Always: the functions of the language have a meaning inside kernels only.
+#[doc(hidden)]
+#[track_caller]
+pub fn refused<T>() -> T {
+    panic!("the functions of the kernel language are for use inside `#[kernel]` and `#[device]`")
+}
+
+use refused as typed;

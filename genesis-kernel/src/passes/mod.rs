@@ -1,1 +1,4 @@
 //! To come.
+
+pub(crate) mod rebuild;
+pub mod views;

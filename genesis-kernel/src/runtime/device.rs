@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::cuda::{self, CudaDevice};
+use super::cuda::{self, CudaDevice, GpuInfo, MemoryStats};
+use super::pool;
 use crate::diag::Error;
 use crate::knobs;
 
@@ -77,6 +78,17 @@ impl Device {
         Stream { queue }
     }
 
+    /// What the GPU is.
+    ///
+    /// # Errors
+    /// On the CPU, and if the GPU can't be used.
+    pub fn gpu_info(self) -> Result<GpuInfo, Error> {
+        match self {
+            Device::Cpu => Err(Error::device("the CPU is not a GPU")),
+            Device::Cuda(number) => Ok(cuda::open(number)?.info().clone()),
+        }
+    }
+
     /// Whether it is a GPU.
     pub fn is_cuda(self) -> bool {
         matches!(self, Device::Cuda(_))
@@ -112,6 +124,39 @@ impl Stream {
             Queue::Cuda(device) => device.synchronize(),
             Queue::Missing(_, error) => Err(error.clone()),
         }
+    }
+
+    /// Bytes of memory in use and kept on a GPU; none on the CPU.
+    pub fn memory_stats(&self) -> Option<MemoryStats> {
+        match &self.queue {
+            Queue::Cuda(device) => Some(device.memory_stats()),
+            Queue::Cpu | Queue::Missing(..) => None,
+        }
+    }
+
+    /// Gives memory that is kept for reuse back to the system.
+    pub fn release_memory(&self) -> Result<(), Error> {
+        match &self.queue {
+            Queue::Cuda(device) => device.release_free_blocks(),
+            Queue::Cpu => {
+                pool::host_release();
+                Ok(())
+            }
+            Queue::Missing(_, error) => Err(error.clone()),
+        }
+    }
+
+    /// The driver's handle of a GPU's stream (a `CUstream`), for libraries beside Genesis.
+    pub fn raw_cuda(&self) -> Option<*mut std::ffi::c_void> {
+        match &self.queue {
+            Queue::Cuda(device) => Some(device.raw_stream().cast()),
+            Queue::Cpu | Queue::Missing(..) => None,
+        }
+    }
+
+    /// Whether an earlier error broke the device for the rest of the process.
+    pub fn is_lost(&self) -> bool {
+        matches!(&self.queue, Queue::Cuda(device) if device.is_lost())
     }
 
     pub(crate) fn queue(&self) -> &Queue {

@@ -6,7 +6,7 @@
 mod args;
 mod array;
 mod buffer;
-mod cuda;
+pub(crate) mod cuda;
 mod device;
 mod element;
 mod event;
@@ -15,6 +15,8 @@ mod pool;
 pub use args::{Arg, AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, PtrArg, ViewArg};
 pub use array::{Array, ArrayView, ArrayViewMut};
 pub use buffer::Buffer;
+pub use cuda::{GpuInfo, MemoryStats};
+pub(crate) use device::Queue;
 pub use device::{Device, Stream};
 pub use element::HostElement;
 pub use event::Event;

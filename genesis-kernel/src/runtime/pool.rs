@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::diag::Error;
+use crate::knobs;
 
 /// Free blocks by class.
 #[derive(Debug, Default)]
@@ -94,7 +95,7 @@ pub(super) fn host_alloc(bytes: usize) -> Result<u64, Error> {
 pub(super) fn host_free(address: u64, bytes: usize) {
     let Some(layout) = host_layout(bytes).filter(|_| bytes != 0) else { return };
     let mut lists = HOST.lock().unwrap_or_else(PoisonError::into_inner);
-    if lists.free_bytes() + layout.size() <= HOST_KEPT {
+    if knobs::get().pool && lists.free_bytes() + layout.size() <= HOST_KEPT {
         lists.put(layout.size(), address);
     } else {
         drop(lists);
@@ -104,7 +105,7 @@ pub(super) fn host_free(address: u64, bytes: usize) {
 }
 
 /// Gives all free CPU memory back to the system.
-fn host_release() {
+pub(super) fn host_release() {
     let blocks = HOST.lock().unwrap_or_else(PoisonError::into_inner).drain();
     for (class, address) in blocks {
         let layout = Layout::from_size_align(class, HOST_ALIGN)

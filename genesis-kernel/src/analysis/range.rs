@@ -1,0 +1,190 @@
+//! What is known about the size of integers: a lower and an upper bound of each value.
+//!
+//! It proves coordinates not negative and offsets small. One walk suffices: loop-carried values are
+//! not followed, a loop's index is bounded by its bounds.
+//!
+//! ```text
+//! %0 = program_id 0          0 ..= 2^31 - 2
+//! %1 = mul %0, 128           0 ..= 2^38
+//! %2 = iota : i64[128]       0 ..= 127
+//! %3 = sub %2, 1            -1 ..= 126
+//! ```
+
+use crate::ir::{BinaryOp, Elem, Func, Op, OpKind, Value};
+
+/// Bounds of an integer, both inclusive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Range {
+    /// No element is less.
+    pub low: i64,
+    /// No element is greater.
+    pub high: i64,
+}
+
+impl Range {
+    /// Nothing is known.
+    pub const ANY: Range = Range { low: i64::MIN, high: i64::MAX };
+
+    /// One value.
+    pub fn exactly(value: i64) -> Range {
+        Range { low: value, high: value }
+    }
+
+    /// Bounds computed without overflow, else nothing.
+    fn checked(bounds: [Option<i64>; 2]) -> Range {
+        match bounds {
+            [Some(low), Some(high)] => Range { low, high },
+            _ => Range::ANY,
+        }
+    }
+
+    fn union(self, other: Range) -> Range {
+        Range { low: self.low.min(other.low), high: self.high.max(other.high) }
+    }
+}
+
+/// The number of programs along an axis is at most 2^31 - 1 on any device.
+const MAX_PROGRAMS: i64 = i32::MAX as i64;
+
+/// Bounds of every value of a function.
+#[derive(Clone, Debug)]
+pub struct Ranges(Vec<Range>);
+
+impl Ranges {
+    /// Analyses a function.
+    pub fn of(func: &Func) -> Ranges {
+        let mut ranges = Ranges(vec![Range::ANY; func.n_values()]);
+        for op in func.walk() {
+            ranges.visit(func, op);
+        }
+        ranges
+    }
+
+    /// The bounds of an integer value; [`Range::ANY`] for anything else.
+    pub fn of_value(&self, value: Value) -> Range {
+        self.0[value.index()]
+    }
+
+    fn visit(&mut self, func: &Func, op: Op) {
+        let data = func.op(op);
+        if let (OpKind::For(_), Some(&body)) = (&data.kind, data.regions.first()) {
+            let (lower, upper) = (self.of_value(data.operands[0]), self.of_value(data.operands[1]));
+            let index = func.region(body).args[0];
+            self.0[index.index()] = Range { low: lower.low, high: upper.high.saturating_sub(1) };
+            return;
+        }
+        let &[result] = data.results.as_slice() else { return };
+        let Some(tile) = func.ty(result).as_tile() else { return };
+        if matches!(tile.elem, Elem::Data(dtype) if dtype.is_int()) {
+            let range = self.result(func, op);
+            self.0[result.index()] = clamp(range, tile.dtype());
+        }
+    }
+
+    fn result(&self, func: &Func, op: Op) -> Range {
+        let data = func.op(op);
+        let operand = |i: usize| self.of_value(data.operands[i]);
+        match &data.kind {
+            OpKind::Const(scalar) => Range::exactly(scalar.to_i64()),
+            OpKind::Iota => {
+                let extent = func.tile(data.results[0]).shape.numel() as i64;
+                Range { low: 0, high: extent - 1 }
+            }
+            OpKind::ProgramId(_) => Range { low: 0, high: MAX_PROGRAMS - 1 },
+            OpKind::NumPrograms(_) => Range { low: 1, high: MAX_PROGRAMS },
+            // Extents are of tensors in memory, so a few of them can be added.
+            OpKind::ViewDim(_) => Range { low: 0, high: 1 << 48 },
+            OpKind::Binary(op) => {
+                let (a, b) = (operand(0), operand(1));
+                // Unsigned values of 2^63 and up read as negative: their order is another.
+                let signed = func.tile(data.results[0]).dtype().is_signed_int();
+                if !signed && a.low.min(b.low) < 0 { Range::ANY } else { binary(*op, a, b) }
+            }
+            OpKind::Select => operand(1).union(operand(2)),
+            OpKind::Cast if func.tile(data.operands[0]).dtype().is_int() => operand(0),
+            OpKind::Broadcast
+            | OpKind::ExpandDims { .. }
+            | OpKind::Reshape
+            | OpKind::Transpose { .. }
+            | OpKind::MultipleOf(_)
+            | OpKind::ConvertLayout => operand(0),
+            _ => Range::ANY,
+        }
+    }
+}
+
+/// The range where it fits the dtype; what does not fit has wrapped.
+fn clamp(range: Range, dtype: crate::ir::DType) -> Range {
+    let bits = dtype.bits();
+    let (low, high) = match (dtype.is_signed_int(), bits) {
+        (true, 64) => (i64::MIN, i64::MAX),
+        (true, _) => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+        // Values of 2^63 and up read as negative.
+        (false, 64) => (i64::MIN, i64::MAX),
+        (false, _) => (0, (1 << bits) - 1),
+    };
+    if range.low < low || range.high > high { Range { low, high } } else { range }
+}
+
+fn binary(op: BinaryOp, a: Range, b: Range) -> Range {
+    match op {
+        BinaryOp::Add => Range::checked([a.low.checked_add(b.low), a.high.checked_add(b.high)]),
+        BinaryOp::Sub => Range::checked([a.low.checked_sub(b.high), a.high.checked_sub(b.low)]),
+        BinaryOp::Mul => product(a, b),
+        BinaryOp::Min => Range { low: a.low.min(b.low), high: a.high.min(b.high) },
+        BinaryOp::Max => Range { low: a.low.max(b.low), high: a.high.max(b.high) },
+        // A quotient by zero is 0, a remainder by zero the dividend: both are within these.
+        BinaryOp::Div if a.low >= 0 && b.low >= 0 => Range { low: 0, high: a.high },
+        BinaryOp::Rem if a.low >= 0 && b.low > 0 => Range { low: 0, high: a.high.min(b.high - 1) },
+        BinaryOp::Rem if a.low >= 0 => Range { low: 0, high: a.high },
+        BinaryOp::And if a.low >= 0 && b.low >= 0 => Range { low: 0, high: a.high.min(b.high) },
+        BinaryOp::Shr if a.low >= 0 => Range { low: 0, high: a.high },
+        _ => Range::ANY,
+    }
+}
+
+fn product(a: Range, b: Range) -> Range {
+    let corners = [(a.low, b.low), (a.low, b.high), (a.high, b.low), (a.high, b.high)];
+    let products: Option<Vec<i64>> = corners.iter().map(|(x, y)| x.checked_mul(*y)).collect();
+    let Some(products) = products else { return Range::ANY };
+    let fold = |f: fn(i64, i64) -> i64| products.iter().copied().reduce(f);
+    Range::checked([fold(i64::min), fold(i64::max)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Builder, DType};
+
+    #[test]
+    fn follows_the_example_of_the_header() {
+        let mut func = Func::new("f");
+        let mut b = Builder::new(&mut func);
+        let pid = b.program_id(0);
+        let block = b.int(DType::I64, 128);
+        let start = b.binary(BinaryOp::Mul, pid, block);
+        let iota = b.iota(128);
+        let one = b.int(DType::I64, 1);
+        let ones = b.broadcast(one, b.func.tile(iota).shape);
+        let less = b.binary(BinaryOp::Sub, iota, ones);
+        let rem = b.binary(BinaryOp::Rem, start, block);
+        let ranges = Ranges::of(&func);
+        assert_eq!(ranges.of_value(start).low, 0);
+        assert!(ranges.of_value(start).high < 1 << 38);
+        assert_eq!(ranges.of_value(less), Range { low: -1, high: 126 });
+        assert_eq!(ranges.of_value(rem), Range { low: 0, high: 127 });
+    }
+
+    #[test]
+    fn overflow_leaves_nothing_known() {
+        let mut func = Func::new("f");
+        let mut b = Builder::new(&mut func);
+        let big = b.int(DType::I64, i64::MAX);
+        let sum = b.binary(BinaryOp::Add, big, big);
+        let byte = b.int(DType::I8, 100);
+        let wrapped = b.binary(BinaryOp::Add, byte, byte);
+        let ranges = Ranges::of(&func);
+        assert_eq!(ranges.of_value(sum), Range::ANY);
+        assert_eq!(ranges.of_value(wrapped), Range { low: -128, high: 127 });
+    }
+}

@@ -1,0 +1,338 @@
+//! The folder of the cache: one file for each entry, written aside and renamed into place.
+//!
+//! ```text
+//! bytes 0..8    "GENESIS1"
+//!       8..40   the key
+//!      40..48   the length of the contents, little endian
+//!      48..80   blake3 of all the above and the contents
+//!      80..     the contents
+//! ```
+//!
+//! One file holds everything: with two, one program could read the first of one writer and the second
+//! of another. The rename is atomic, so that readers see all of an entry or none of it.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::Key;
+
+const MAGIC: &[u8; 8] = b"GENESIS1";
+const HEADER: usize = 80;
+/// Files that are being written start with this.
+const TEMPORARY: &str = "tmp-";
+/// Files of writers that died are swept after this long.
+const STALE: Duration = Duration::from_secs(3600);
+
+/// A folder of entries with a limit on their size.
+#[derive(Clone, Debug)]
+pub struct DiskCache {
+    dir: PathBuf,
+    limit: u64,
+}
+
+impl DiskCache {
+    /// The cache in this folder, which is made when the first entry is written; `limit` in bytes.
+    pub fn new(dir: impl Into<PathBuf>, limit: u64) -> DiskCache {
+        DiskCache { dir: dir.into(), limit }
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The contents of an entry, if it is there and whole.
+    pub fn get(&self, key: &Key) -> Option<Vec<u8>> {
+        if !is_trusted(&self.dir) {
+            return None;
+        }
+        let path = self.path(key);
+        // A link could lead to a file that someone else may write.
+        if !fs::symlink_metadata(&path).ok()?.is_file() {
+            return None;
+        }
+        let mut file = File::open(&path).ok()?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
+        let contents = unseal(key, bytes)?;
+        // The time of the last use orders the sweep; a read-only disk has no sweep either.
+        let _ = file.set_modified(SystemTime::now());
+        Some(contents)
+    }
+
+    /// Writes an entry. Returns whether it is there now; a full or read-only disk is not an error.
+    pub fn put(&self, key: &Key, contents: &[u8]) -> bool {
+        let size = (HEADER + contents.len()) as u64;
+        if size > self.limit || !make_private(&self.dir) || !is_trusted(&self.dir) {
+            return false;
+        }
+        if self.write(key, contents).is_err() {
+            return false;
+        }
+        self.sweep();
+        true
+    }
+
+    /// Bytes of all entries, and how many there are.
+    pub fn size(&self) -> (u64, usize) {
+        let entries = self.entries();
+        (entries.iter().map(|entry| entry.bytes).sum(), entries.len())
+    }
+
+    fn path(&self, key: &Key) -> PathBuf {
+        self.dir.join(format!("{key}.bin"))
+    }
+
+    fn write(&self, key: &Key, contents: &[u8]) -> std::io::Result<()> {
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.dir)?;
+        file.write_all(&seal(key, contents))?;
+        file.persist(self.path(key)).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    /// Removes the entries used longest ago until the rest is within the limit, and what writers that
+    /// died left.
+    fn sweep(&self) {
+        let mut entries = self.entries();
+        let mut total: u64 = entries.iter().map(|entry| entry.bytes).sum();
+        if total > self.limit {
+            entries.sort_by_key(|entry| entry.used);
+            for entry in entries {
+                if total <= self.limit {
+                    break;
+                }
+                // Another process may have removed it: then it is gone all the same.
+                let _ = fs::remove_file(&entry.path);
+                total -= entry.bytes;
+            }
+        }
+        for path in self.stale_temporaries() {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        files
+            .filter(|file| file.path().extension().is_some_and(|ext| ext == "bin"))
+            .filter_map(|file| {
+                let metadata = file.metadata().ok()?;
+                let used = metadata.modified().ok()?;
+                Some(Entry { path: file.path(), bytes: metadata.len(), used })
+            })
+            .collect()
+    }
+
+    fn stale_temporaries(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        files
+            .filter(|file| file.file_name().to_string_lossy().starts_with(TEMPORARY))
+            .filter(|file| {
+                let modified = file.metadata().and_then(|metadata| metadata.modified());
+                modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > STALE))
+            })
+            .map(|file| file.path())
+            .collect()
+    }
+}
+
+struct Entry {
+    path: PathBuf,
+    bytes: u64,
+    used: SystemTime,
+}
+
+fn seal(key: &Key, contents: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + contents.len());
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(key.bytes());
+    bytes.extend_from_slice(&(contents.len() as u64).to_le_bytes());
+    let checksum = checksum(&bytes, contents);
+    bytes.extend_from_slice(&checksum);
+    bytes.extend_from_slice(contents);
+    bytes
+}
+
+fn unseal(key: &Key, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+    let (header, contents) = bytes.split_at_checked(HEADER)?;
+    let (described, stored) = header.split_at(HEADER - 32);
+    let expected = [&MAGIC[..], key.bytes(), &(contents.len() as u64).to_le_bytes()].concat();
+    if described != expected || stored != checksum(described, contents) {
+        return None;
+    }
+    bytes.drain(..HEADER);
+    Some(bytes)
+}
+
+fn checksum(described: &[u8], contents: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(described);
+    hasher.update(contents);
+    *hasher.finalize().as_bytes()
+}
+
+/// Makes the folder for this user alone, if it is not there.
+#[cfg(unix)]
+fn make_private(dir: &Path) -> bool {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).is_ok()
+}
+
+#[cfg(not(unix))]
+fn make_private(dir: &Path) -> bool {
+    fs::create_dir_all(dir).is_ok()
+}
+
+/// Whether nobody but this user can have written into the folder.
+#[cfg(unix)]
+fn is_trusted(dir: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(metadata) = fs::metadata(dir) else { return false };
+    let is_ours = match fs::metadata("/proc/self") {
+        Ok(this_process) => this_process.uid() == metadata.uid(),
+        Err(_) => true,
+    };
+    metadata.is_dir() && is_ours && metadata.mode() & 0o022 == 0
+}
+
+#[cfg(not(unix))]
+fn is_trusted(dir: &Path) -> bool {
+    dir.is_dir()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(limit: u64) -> (tempfile::TempDir, DiskCache) {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = DiskCache::new(dir.path().join("genesis"), limit);
+        (dir, cache)
+    }
+
+    fn key(n: u8) -> Key {
+        Key::of(&[&[n]])
+    }
+
+    #[test]
+    fn an_entry_comes_back() {
+        let (_dir, cache) = cache(1 << 20);
+        assert_eq!(cache.get(&key(1)), None);
+        assert!(cache.put(&key(1), b"one"));
+        assert!(cache.put(&key(2), b""));
+        assert_eq!(cache.get(&key(1)).as_deref(), Some(&b"one"[..]));
+        assert_eq!(cache.get(&key(2)).as_deref(), Some(&b""[..]));
+        assert_eq!(cache.size().1, 2);
+    }
+
+    #[test]
+    fn a_changed_byte_anywhere_makes_an_entry_missing() {
+        let (_dir, cache) = cache(1 << 20);
+        assert!(cache.put(&key(1), b"contents"));
+        let path = cache.path(&key(1));
+        let whole = fs::read(&path).unwrap();
+        for i in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[i] ^= 1;
+            fs::write(&path, &changed).unwrap();
+            assert_eq!(cache.get(&key(1)), None, "byte {i}");
+        }
+        for len in 0..whole.len() {
+            fs::write(&path, &whole[..len]).unwrap();
+            assert_eq!(cache.get(&key(1)), None, "cut to {len}");
+        }
+        fs::write(&path, [&whole[..], b"x"].concat()).unwrap();
+        assert_eq!(cache.get(&key(1)), None);
+        assert!(cache.put(&key(1), b"contents"));
+        assert!(cache.get(&key(1)).is_some());
+    }
+
+    #[test]
+    fn an_entry_under_another_name_is_missing() {
+        let (_dir, cache) = cache(1 << 20);
+        assert!(cache.put(&key(1), b"one"));
+        fs::rename(cache.path(&key(1)), cache.path(&key(2))).unwrap();
+        assert_eq!(cache.get(&key(2)), None);
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_goes_first() {
+        let (_dir, cache) = cache(3 * (HEADER as u64 + 100));
+        let start = SystemTime::now() - Duration::from_secs(1000);
+        for n in 0..3 {
+            assert!(cache.put(&key(n), &[n; 100]));
+            let file = File::options().write(true).open(cache.path(&key(n))).unwrap();
+            file.set_modified(start + Duration::from_secs(u64::from(n))).unwrap();
+        }
+        assert!(cache.get(&key(0)).is_some());
+        assert!(cache.put(&key(3), &[3; 100]));
+        let kept: Vec<bool> = (0..4).map(|n| cache.get(&key(n)).is_some()).collect();
+        assert_eq!(kept, [true, false, true, true]);
+        assert!(!cache.put(&key(4), &[0; 10_000]), "an entry over the limit is not kept");
+    }
+
+    #[test]
+    fn writers_that_died_leave_nothing_for_ever() {
+        let (_dir, cache) = cache(1 << 20);
+        assert!(cache.put(&key(1), b"one"));
+        let path = cache.dir().join("tmp-dead");
+        fs::write(&path, b"half").unwrap();
+        let hour_ago = SystemTime::now() - 2 * STALE;
+        File::options().write(true).open(&path).unwrap().set_modified(hour_ago).unwrap();
+        let fresh = cache.dir().join("tmp-alive");
+        fs::write(&fresh, b"half").unwrap();
+        assert!(cache.put(&key(2), b"two"));
+        assert!(!path.exists() && fresh.exists());
+    }
+
+    #[test]
+    fn many_writers_of_one_entry_never_tear_it() {
+        let (_dir, cache) = cache(1 << 20);
+        let contents: Vec<u8> = (0..20_000u32).map(|i| (i * 7) as u8).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        assert!(cache.put(&key(1), &contents));
+                        assert_eq!(cache.get(&key(1)).as_deref(), Some(&contents[..]));
+                    }
+                });
+            }
+        });
+        assert_eq!(cache.size().1, 1);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_not_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let cache = DiskCache::new(file.path().join("below-a-file"), 1 << 20);
+        assert!(!cache.put(&key(1), b"one"));
+        assert_eq!(cache.get(&key(1)), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_others_may_write_is_not_trusted() {
+        use std::os::unix::fs::PermissionsExt;
+        let (_dir, cache) = cache(1 << 20);
+        assert!(cache.put(&key(1), b"one"));
+        let mode = fs::metadata(cache.dir()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        fs::set_permissions(cache.dir(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(cache.get(&key(1)), None);
+        assert!(!cache.put(&key(2), b"two"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_not_followed() {
+        let (dir, cache) = cache(1 << 20);
+        assert!(cache.put(&key(1), b"one"));
+        let elsewhere = dir.path().join("elsewhere");
+        fs::rename(cache.path(&key(1)), &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, cache.path(&key(1))).unwrap();
+        assert_eq!(cache.get(&key(1)), None);
+    }
+}

@@ -1,0 +1,318 @@
+//! The functions of the language: one table from name to handler.
+//!
+//! A function can be called as a method of its first argument, so the table serves both; only views
+//! have methods of their own.
+
+use crate::diag::Diagnostic;
+use crate::ir::{DType, MAX_RANK, Shape};
+
+use super::ast::{GenericAst, Span, TypeAst};
+use super::lower::{Lower, MAX_ELEMENTS, Res};
+use super::value::Operand;
+use super::{create, math, memory, random, reduce, shapes, views};
+
+/// A call of a function of the language.
+pub(super) struct Call {
+    pub(super) name: &'static str,
+    pub(super) span: Span,
+    pub(super) generics: &'static [GenericAst],
+    pub(super) args: Vec<Operand>,
+}
+
+/// A function of the language.
+struct Builtin {
+    name: &'static str,
+    /// The fewest and the most arguments.
+    arity: (usize, usize),
+    /// Which argument is an axis; it may also be written among the `::<..>` arguments.
+    axis: Option<usize>,
+    run: fn(&mut Lower, &Call) -> Res,
+}
+
+const fn f(
+    name: &'static str,
+    min: usize,
+    max: usize,
+    run: fn(&mut Lower, &Call) -> Res,
+) -> Builtin {
+    Builtin { name, arity: (min, max), axis: None, run }
+}
+
+const fn a(name: &'static str, max: usize, run: fn(&mut Lower, &Call) -> Res) -> Builtin {
+    Builtin { name, arity: (2, max), axis: Some(1), run }
+}
+
+/// Every function. A name stands here once.
+static BUILTINS: &[Builtin] = &[
+    Builtin { name: "program_id", arity: (1, 1), axis: Some(0), run: create::program_id },
+    Builtin { name: "num_programs", arity: (1, 1), axis: Some(0), run: create::num_programs },
+    f("arange", 0, 0, create::arange),
+    f("zeros", 0, 0, create::zeros),
+    f("ones", 0, 0, create::ones),
+    f("full", 1, 1, create::full),
+    f("zeros_like", 1, 1, create::zeros_like),
+    f("full_like", 2, 2, create::full_like),
+    f("to", 1, 1, math::to),
+    f("cast", 1, 1, math::to),
+    f("bitcast", 1, 1, math::bitcast),
+    f("row", 1, 1, shapes::row),
+    f("col", 1, 1, shapes::col),
+    a("expand_dims", 2, shapes::expand_dims),
+    a("squeeze", 2, shapes::squeeze),
+    f("reshape", 1, 1, shapes::reshape),
+    f("ravel", 1, 1, shapes::ravel),
+    f("broadcast_to", 1, 1, shapes::broadcast_to),
+    f("trans", 1, 1, shapes::trans),
+    f("permute", 1, 2, shapes::permute),
+    f("join", 2, 2, shapes::join),
+    f("split", 1, 1, shapes::split),
+    f("where_", 3, 3, math::where_),
+    f("load", 1, 3, memory::load),
+    f("store", 2, 3, memory::store),
+    f("atomic_add", 2, 3, memory::atomic_rmw),
+    f("atomic_max", 2, 3, memory::atomic_rmw),
+    f("atomic_min", 2, 3, memory::atomic_rmw),
+    f("atomic_and", 2, 3, memory::atomic_rmw),
+    f("atomic_or", 2, 3, memory::atomic_rmw),
+    f("atomic_xor", 2, 3, memory::atomic_rmw),
+    f("atomic_xchg", 2, 3, memory::atomic_rmw),
+    f("atomic_cas", 3, 3, memory::atomic_cas),
+    f("dot", 2, 3, reduce::dot),
+    f("dot_tf32", 2, 3, reduce::dot),
+    a("sum", 2, reduce::simple),
+    a("prod", 2, reduce::simple),
+    a("max", 2, reduce::simple),
+    a("min", 2, reduce::simple),
+    a("max_num", 2, reduce::simple),
+    a("min_num", 2, reduce::simple),
+    a("xor_sum", 2, reduce::simple),
+    a("any", 2, reduce::simple),
+    a("all", 2, reduce::simple),
+    a("argmax", 2, reduce::arg_best),
+    a("argmin", 2, reduce::arg_best),
+    Builtin { name: "reduce", arity: (3, 3), axis: Some(1), run: reduce::reduce },
+    Builtin { name: "associative_scan", arity: (3, 4), axis: Some(1), run: reduce::scan },
+    a("cumsum", 3, reduce::cumulative),
+    a("cumprod", 3, reduce::cumulative),
+    f("exp", 1, 1, math::float_unary),
+    f("exp2", 1, 1, math::float_unary),
+    f("log", 1, 1, math::float_unary),
+    f("log2", 1, 1, math::float_unary),
+    f("sqrt", 1, 1, math::float_unary),
+    f("rsqrt", 1, 1, math::float_unary),
+    f("sin", 1, 1, math::float_unary),
+    f("cos", 1, 1, math::float_unary),
+    f("tanh", 1, 1, math::float_unary),
+    f("erf", 1, 1, math::float_unary),
+    f("sigmoid", 1, 1, math::float_unary),
+    f("floor", 1, 1, math::float_unary),
+    f("ceil", 1, 1, math::float_unary),
+    f("round", 1, 1, math::float_unary),
+    f("trunc", 1, 1, math::float_unary),
+    f("abs", 1, 1, math::abs),
+    f("fma", 3, 3, math::fma),
+    f("minimum", 2, 2, math::extremum),
+    f("maximum", 2, 2, math::extremum),
+    f("minimum_num", 2, 2, math::extremum),
+    f("maximum_num", 2, 2, math::extremum),
+    f("clamp", 3, 3, math::clamp),
+    f("cdiv", 2, 2, math::cdiv),
+    f("umulhi", 2, 2, math::umulhi),
+    f("is_nan", 1, 1, math::is_nan),
+    f("is_inf", 1, 1, math::is_inf),
+    f("is_finite", 1, 1, math::is_inf),
+    f("rand", 2, 2, random::rand),
+    f("randn", 2, 2, random::randn),
+    f("randint", 2, 4, random::randint),
+    f("multiple_of", 1, 2, create::multiple_of),
+    f("grouped", 4, 4, create::grouped),
+];
+
+/// Methods of views.
+static VIEW_METHODS: &[Builtin] = &[
+    Builtin { name: "dim", arity: (2, 2), axis: Some(1), run: views::dim },
+    Builtin { name: "stride", arity: (2, 2), axis: Some(1), run: views::stride },
+    f("ptr", 1, 1, views::ptr),
+    f("load", 2, 2, views::load),
+    f("store", 3, 3, views::store),
+];
+
+/// Calls a function of the language.
+pub(super) fn call(
+    lower: &mut Lower,
+    name: &'static str,
+    span: Span,
+    generics: &'static [GenericAst],
+    args: Vec<Operand>,
+) -> Res {
+    match BUILTINS.iter().find(|builtin| builtin.name == name) {
+        Some(builtin) => run(lower, builtin, 0, Call { name, span, generics, args }),
+        None => {
+            let error = lower.error(span, format!("there is no function `{name}`"));
+            Err(suggest(error, name, BUILTINS))
+        }
+    }
+}
+
+/// Calls a method; the receiver is the first argument.
+pub(super) fn method(
+    lower: &mut Lower,
+    name: &'static str,
+    span: Span,
+    generics: &'static [GenericAst],
+    args: Vec<Operand>,
+) -> Res {
+    let on_view = args.first().is_some_and(|receiver| lower.view_type(&receiver.val).is_some());
+    let table = if on_view { VIEW_METHODS } else { BUILTINS };
+    match table.iter().find(|builtin| builtin.name == name) {
+        Some(builtin) => run(lower, builtin, 1, Call { name, span, generics, args }),
+        None => {
+            let found = args.first().map_or_else(String::new, |o| lower.describe(&o.val));
+            let error = lower.error(span, format!("{found} has no method `{name}`"));
+            Err(suggest(error, name, table))
+        }
+    }
+}
+
+/// Checks the number of arguments and runs the handler; `receivers` are not counted in messages.
+fn run(lower: &mut Lower, builtin: &Builtin, receivers: usize, mut call: Call) -> Res {
+    if let Some(axis) = builtin.axis
+        && call.args.len() + 1 >= builtin.arity.0
+        && call.args.len() < builtin.arity.1
+        && let [GenericAst::Const(expr), ..] = call.generics
+        && call.args.len() >= axis
+    {
+        let operand = lower.operand(expr)?;
+        call.args.insert(axis, operand);
+    }
+    let (min, max) = builtin.arity;
+    if (min..=max).contains(&call.args.len()) {
+        return (builtin.run)(lower, &call);
+    }
+    let (min, max) = (min - receivers.min(min), max - receivers.min(max));
+    let expected = if min == max { min.to_string() } else { format!("{min} to {max}") };
+    let plural = if expected == "1" { "argument" } else { "arguments" };
+    let given = call.args.len().saturating_sub(receivers);
+    let message = format!("`{}` takes {expected} {plural}, {given} given", builtin.name);
+    Err(lower.error(call.span, message))
+}
+
+/// Names a function that is spelled nearly like this one.
+fn suggest(error: Diagnostic, name: &str, table: &[Builtin]) -> Diagnostic {
+    let near = table.iter().map(|b| (distance(name, b.name), b.name)).min();
+    match near {
+        Some((distance, near)) if distance <= 2 => error.help(format!("did you mean `{near}`?")),
+        _ => error,
+    }
+}
+
+/// The number of single-character edits between two names.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, y) in b.chars().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+impl Call {
+    /// The `n`-th dtype among the `::<..>` arguments.
+    pub(super) fn dtype(&self, lower: &Lower) -> Res<DType> {
+        let written = self.generics.iter().find_map(|generic| match generic {
+            GenericAst::Type(TypeAst::Scalar(dtype)) => Some(*dtype),
+            _ => None,
+        });
+        match written {
+            Some(dtype) => lower.dtype_ast(dtype, self.span),
+            None => {
+                let message = format!("`{}` needs a dtype", self.name);
+                let help = format!("name it: `{}::<f32>`", self.name);
+                Err(lower.error(self.span, message).help(help))
+            }
+        }
+    }
+
+    /// The shape that the constants among the `::<..>` arguments make.
+    pub(super) fn shape(&self, lower: &mut Lower) -> Res<Shape> {
+        let mut extents = Vec::new();
+        for generic in self.generics {
+            if let GenericAst::Const(expr) = generic {
+                let operand = lower.operand(expr)?;
+                extents.push(extent(lower, &operand)?);
+            }
+        }
+        make_shape(lower, &extents, self.span)
+    }
+
+    /// The axis that an argument names, counted from the end where negative; below `rank`.
+    pub(super) fn axis(&self, lower: &Lower, argument: usize, rank: usize) -> Res<usize> {
+        let operand = &self.args[argument];
+        let Some(axis) = operand.val.as_int() else {
+            let found = lower.describe(&operand.val);
+            let message = format!("an axis must be a constant, this is {found}");
+            return Err(lower.error(operand.span(), message));
+        };
+        let rank_i64 = rank as i64;
+        let from_start = if axis < 0 { axis.saturating_add(rank_i64) } else { axis };
+        if (0..rank_i64).contains(&from_start) {
+            return Ok(from_start as usize);
+        }
+        let (name, plural) = (self.name, if rank == 1 { "axis" } else { "axes" });
+        let message = format!("`{name}` along axis {axis} of something with {rank} {plural}");
+        Err(lower.error(operand.span(), message).help("axes count from 0"))
+    }
+}
+
+/// An extent: a constant of at least 1.
+pub(super) fn extent(lower: &Lower, operand: &Operand) -> Res<usize> {
+    let found = match operand.val.as_int() {
+        Some(extent) if (1..=MAX_ELEMENTS as i64).contains(&extent) => return Ok(extent as usize),
+        Some(extent) if extent > 0 => format!("an extent of {extent} is over {MAX_ELEMENTS}"),
+        Some(extent) => format!("an extent must be at least 1, this is {extent}"),
+        None => {
+            format!("an extent must be a constant, this is {}", lower.describe(&operand.val))
+        }
+    };
+    Err(lower.error(operand.span(), found).help("use a const parameter or a literal"))
+}
+
+/// A shape of these extents, within the limits.
+pub(super) fn make_shape(lower: &Lower, extents: &[usize], span: Span) -> Res<Shape> {
+    if extents.len() > MAX_RANK {
+        let message =
+            format!("a tile has at most {MAX_RANK} axes, this would have {}", extents.len());
+        return Err(lower.error(span, message));
+    }
+    let shape = Shape::new(extents);
+    lower.check_elements(Some(span), shape)?;
+    Ok(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_stands_twice() {
+        for table in [BUILTINS, VIEW_METHODS] {
+            let mut names: Vec<&str> = table.iter().map(|b| b.name).collect();
+            names.sort_unstable();
+            let n = names.len();
+            names.dedup();
+            assert_eq!(names.len(), n);
+        }
+    }
+
+    #[test]
+    fn distance_counts_edits() {
+        assert_eq!(distance("sotre", "store"), 2);
+        assert_eq!(distance("sum", "sum"), 0);
+        assert_eq!(distance("", "abc"), 3);
+    }
+}

@@ -1,0 +1,125 @@
+//! Dtypes as Rust types, and the bounds a kernel's type parameter may have.
+
+use super::{Tile, bf16, f16, typed};
+use crate::runtime::HostElement;
+
+/// Any dtype: `bool`, the integers, the floats.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a dtype",
+    note = "dtypes are bool, i8 to i64, u8 to u64, f16, bf16, f32 and f64"
+)]
+pub trait Element: HostElement + 'static {
+    /// Converts: floats to integers saturate and NaN gives 0, integers wrap.
+    fn to<U: Element>(self) -> U
+    where
+        Self: Sized,
+    {
+        typed()
+    }
+}
+
+/// A dtype that numbers have: the integers and the floats.
+#[diagnostic::on_unimplemented(
+    message = "this needs numbers, `{Self}` is none",
+    note = "masks combine with `&`, `|` and `!`; a parameter of a kernel needs the bound `Number`, `Float` or `Int`"
+)]
+pub trait Number: Element {
+    /// 0
+    const ZERO: Self;
+    /// 1
+    const ONE: Self;
+    /// The smallest finite value.
+    const MIN: Self;
+    /// The largest finite value.
+    const MAX: Self;
+}
+
+/// `f16`, `bf16`, `f32` or `f64`.
+#[diagnostic::on_unimplemented(
+    message = "this needs a float dtype, `{Self}` is none",
+    note = "convert with `.to::<f32>()`; a parameter of a kernel needs the bound `Float`"
+)]
+pub trait Float: Number {
+    /// Infinity.
+    const INFINITY: Self;
+    /// Minus infinity.
+    const NEG_INFINITY: Self;
+    /// Not a number.
+    const NAN: Self;
+    /// The gap between 1 and the next larger number.
+    const EPSILON: Self;
+}
+
+/// `i8` to `i64`, `u8` to `u64`.
+#[diagnostic::on_unimplemented(
+    message = "this needs an integer dtype, `{Self}` is none",
+    note = "convert with `.to::<i64>()`; a parameter of a kernel needs the bound `Int`"
+)]
+pub trait Int: Number {}
+
+/// A dtype with `&`, `|` and `^`: `bool` and the integers.
+#[diagnostic::on_unimplemented(
+    message = "`&`, `|`, `^` and `!` need bool or integers, `{Self}` is neither",
+    note = "masks come from comparisons: `i < n`"
+)]
+pub trait Logic: Element {}
+
+impl Element for bool {}
+impl Logic for bool {}
+
+macro_rules! ints {
+    ($($ty:ident),*) => {$(
+        impl Element for $ty {}
+        impl Logic for $ty {}
+        impl Int for $ty {}
+        impl Number for $ty {
+            const ZERO: $ty = 0;
+            const ONE: $ty = 1;
+            const MIN: $ty = $ty::MIN;
+            const MAX: $ty = $ty::MAX;
+        }
+    )*};
+}
+ints!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+macro_rules! floats {
+    ($($ty:ident: $zero:expr, $one:expr);*) => {$(
+        impl Element for $ty {}
+        impl Float for $ty {
+            const INFINITY: $ty = $ty::INFINITY;
+            const NEG_INFINITY: $ty = $ty::NEG_INFINITY;
+            const NAN: $ty = $ty::NAN;
+            const EPSILON: $ty = $ty::EPSILON;
+        }
+        impl Number for $ty {
+            const ZERO: $ty = $zero;
+            const ONE: $ty = $one;
+            const MIN: $ty = $ty::MIN;
+            const MAX: $ty = $ty::MAX;
+        }
+    )*};
+}
+floats!(f16: f16::ZERO, f16::ONE; bf16: bf16::ZERO, bf16::ONE; f32: 0.0, 1.0; f64: 0.0, 1.0);
+
+/// What `as` converts: a scalar.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`as` converts scalars, this is a `{Self}`",
+    note = "convert a tile with `.to::<f32>()`"
+)]
+pub trait As {}
+
+impl<T: Element> As for T {}
+
+/// `x as U`.
+#[doc(hidden)]
+pub fn as_<U: Element, X: As>(_x: X) -> U {
+    typed()
+}
+
+impl<T: Element, S> Tile<T, S> {
+    /// Converts: floats to integers saturate and NaN gives 0, integers wrap.
+    pub fn to<U: Element>(self) -> Tile<U, S> {
+        typed()
+    }
+}

@@ -1,0 +1,91 @@
+//! Pointers, and what can be read and written through them.
+
+use std::marker::PhantomData;
+
+use super::shape::Wider;
+use super::{Broadcast, Element, Float, FloatLiteral, IntLiteral, Number, Shape, Tile};
+
+/// A pointer to numbers that the kernel reads.
+pub struct Ptr<T>(PhantomData<T>);
+
+/// A pointer to numbers that the kernel reads and writes. While the kernel runs nothing else does.
+pub struct PtrMut<T>(PhantomData<T>);
+
+macro_rules! copies {
+    ($($ty:ident),*) => {$(
+        impl<T> Clone for $ty<T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<T> Copy for $ty<T> {}
+    )*};
+}
+copies!(Ptr, PtrMut);
+
+/// A pointer or a tile of pointers.
+#[diagnostic::on_unimplemented(
+    message = "this needs a pointer or a tile of pointers, not `{Self}`",
+    note = "add offsets to a parameter of type `Ptr<T>` or `PtrMut<T>`: `x + i`"
+)]
+pub trait Pointers: Copy {
+    /// The dtype of what it points to.
+    type Element: Element;
+    /// The shape; `()` for one pointer.
+    type Shape: Shape;
+}
+
+/// A pointer or a tile of pointers that may be written through.
+#[diagnostic::on_unimplemented(
+    message = "this needs a `PtrMut` or a tile of them, not `{Self}`",
+    note = "a kernel writes through parameters of type `PtrMut<T>`"
+)]
+pub trait WritablePointers: Pointers {}
+
+macro_rules! pointers {
+    ($($ptr:ident),*) => {$(
+        impl<T: Element> Pointers for $ptr<T> {
+            type Element = T;
+            type Shape = ();
+        }
+        impl<T: Element, S: Shape> Pointers for Tile<$ptr<T>, S> {
+            type Element = T;
+            type Shape = S;
+        }
+    )*};
+}
+pointers!(Ptr, PtrMut);
+
+impl<T: Element> WritablePointers for PtrMut<T> {}
+impl<T: Element, S: Shape> WritablePointers for Tile<PtrMut<T>, S> {}
+
+/// A mask for pointers of shape `S`.
+#[diagnostic::on_unimplemented(
+    message = "a mask is of dtype bool and fits the pointers, this is `{Self}`",
+    note = "masks come from comparisons: `i < n`; the pointers have shape `{S}`"
+)]
+pub trait Mask<S> {
+    /// The shape of the pointers and the mask together.
+    type Out: Shape;
+}
+
+impl<S: Shape> Mask<S> for bool {
+    type Out = S;
+}
+#[diagnostic::do_not_recommend]
+impl<M, S: Broadcast<M>> Mask<S> for Tile<bool, M> {
+    type Out = S::Out;
+}
+
+/// Numbers of dtype `T` that fit pointers of shape `S`: a tile, a scalar or a literal.
+#[diagnostic::on_unimplemented(
+    message = "values of dtype `{T}` that fit the pointers are needed, this is `{Self}`",
+    note = "convert with `.to::<{T}>()`; the pointers have shape `{S}`, extents must be equal or 1"
+)]
+pub trait Stored<T, S> {}
+
+impl<T: Element, S> Stored<T, S> for T {}
+impl<T: Number, S> Stored<T, S> for IntLiteral {}
+impl<T: Float, S> Stored<T, S> for FloatLiteral {}
+#[diagnostic::do_not_recommend]
+impl<T: Element, S, R: Wider<S>> Stored<T, S> for Tile<T, R> {}

@@ -1,0 +1,198 @@
+//! The operators, as functions: what `a + b` in a kernel is typed by.
+//!
+//! Rust's own operator traits can't be implemented for a `T` on the left of a tile of `T`, and its
+//! comparisons can't give tiles.
+
+use super::{
+    Broadcast, Element, Float, FloatLiteral, Int, IntLiteral, Logic, Number, Ptr, PtrMut, Tile,
+    typed,
+};
+
+/// Two operands of one dtype whose shapes broadcast: tiles, scalars and literals.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` and `{R}` do not go together",
+    label = "these are `{Self}` and `{R}`",
+    note = "both operands need one dtype: convert one with `.to::<..>()`"
+)]
+pub trait Pair<R> {
+    /// The dtype of both.
+    type Element: Element;
+    /// Numbers of another dtype in the shape of both together.
+    type With<U: Element>;
+}
+
+impl<T: Element> Pair<T> for T {
+    type Element = T;
+    type With<U: Element> = U;
+}
+impl<T: Element, S> Pair<T> for Tile<T, S> {
+    type Element = T;
+    type With<U: Element> = Tile<U, S>;
+}
+impl<T: Element, S> Pair<Tile<T, S>> for T {
+    type Element = T;
+    type With<U: Element> = Tile<U, S>;
+}
+impl<T: Element, S: Broadcast<R>, R> Pair<Tile<T, R>> for Tile<T, S> {
+    type Element = T;
+    type With<U: Element> = Tile<U, S::Out>;
+}
+
+macro_rules! literal_pairs {
+    ($($literal:ident $bound:ident),*) => {$(
+        impl<T: $bound> Pair<$literal> for T {
+            type Element = T;
+            type With<U: Element> = U;
+        }
+        impl<T: $bound> Pair<T> for $literal {
+            type Element = T;
+            type With<U: Element> = U;
+        }
+        impl<T: $bound, S> Pair<$literal> for Tile<T, S> {
+            type Element = T;
+            type With<U: Element> = Tile<U, S>;
+        }
+        impl<T: $bound, S> Pair<Tile<T, S>> for $literal {
+            type Element = T;
+            type With<U: Element> = Tile<U, S>;
+        }
+    )*};
+}
+literal_pairs!(IntLiteral Number, FloatLiteral Float);
+
+/// The result of an operator that keeps the dtype.
+pub type Same<A, B> = <A as Pair<B>>::With<<A as Pair<B>>::Element>;
+
+/// What `+` takes besides numbers: a pointer and a number of elements.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` and `{R}` do not go together",
+    label = "these are `{Self}` and `{R}`",
+    note = "numbers need one dtype: convert with `.to::<..>()`; a pointer takes `i64` offsets, written on its right"
+)]
+pub trait PairOrPtr<R> {
+    /// The result.
+    type Out;
+}
+
+#[diagnostic::do_not_recommend]
+impl<A: Pair<B, Element: Number>, B> PairOrPtr<B> for A {
+    type Out = Same<A, B>;
+}
+
+macro_rules! pointers {
+    ($($ptr:ident),*) => {$(
+        impl<T: Element> PairOrPtr<i64> for $ptr<T> {
+            type Out = Self;
+        }
+        impl<T: Element> PairOrPtr<IntLiteral> for $ptr<T> {
+            type Out = Self;
+        }
+        impl<T: Element, S> PairOrPtr<Tile<i64, S>> for $ptr<T> {
+            type Out = Tile<$ptr<T>, S>;
+        }
+        impl<T: Element, S> PairOrPtr<i64> for Tile<$ptr<T>, S> {
+            type Out = Self;
+        }
+        impl<T: Element, S> PairOrPtr<IntLiteral> for Tile<$ptr<T>, S> {
+            type Out = Self;
+        }
+        impl<T: Element, S: Broadcast<R>, R> PairOrPtr<Tile<i64, R>> for Tile<$ptr<T>, S> {
+            type Out = Tile<$ptr<T>, S::Out>;
+        }
+    )*};
+}
+pointers!(Ptr, PtrMut);
+
+macro_rules! arithmetic {
+    ($($name:ident $bound:ident $doc:literal;)*) => {$(
+        #[doc = $doc]
+        pub fn $name<A: Pair<B>, B>(_a: A, _b: B) -> Same<A, B>
+        where
+            A::Element: $bound,
+        {
+            typed()
+        }
+    )*};
+}
+arithmetic! {
+    mul Number "`a * b`";
+    div Number "`a / b`; integers truncate, by zero gives 0.";
+    rem Number "`a % b`; has the sign of `a`, by zero gives `a`.";
+    bit_and Logic "`a & b`";
+    bit_or Logic "`a | b`";
+    bit_xor Logic "`a ^ b`";
+    shl Int "`a << b`; the amount is taken modulo the width.";
+    shr Int "`a >> b`; the amount is taken modulo the width.";
+}
+
+/// `a + b`
+pub fn add<A: PairOrPtr<B>, B>(_a: A, _b: B) -> A::Out {
+    typed()
+}
+
+/// `a - b`
+pub fn sub<A: PairOrPtr<B>, B>(_a: A, _b: B) -> A::Out {
+    typed()
+}
+
+macro_rules! comparisons {
+    ($($name:ident $doc:literal;)*) => {$(
+        #[doc = $doc]
+        pub fn $name<A: Pair<B>, B>(_a: A, _b: B) -> A::With<bool> {
+            typed()
+        }
+    )*};
+}
+comparisons! {
+    eq "`a == b`";
+    ne "`a != b`";
+    lt "`a < b`";
+    le "`a <= b`";
+    gt "`a > b`";
+    ge "`a >= b`";
+}
+
+/// A scalar or a tile, and its dtype.
+#[diagnostic::on_unimplemented(
+    message = "this needs a number or a tile of numbers, not `{Self}`",
+    note = "read memory with `load` first"
+)]
+pub trait Values: Copy {
+    /// The dtype.
+    type Element: Element;
+    /// Numbers of another dtype in the same shape.
+    type With<U: Element>;
+}
+
+impl<T: Element> Values for T {
+    type Element = T;
+    type With<U: Element> = U;
+}
+impl<T: Element, S> Values for Tile<T, S> {
+    type Element = T;
+    type With<U: Element> = Tile<U, S>;
+}
+
+/// `-x`
+pub fn neg<X: Values<Element: Number>>(x: X) -> X {
+    x
+}
+
+/// `!x`
+pub fn not<X: Values<Element: Logic>>(x: X) -> X {
+    x
+}
+
+/// An operand of `&&` and `||`.
+#[diagnostic::on_unimplemented(
+    message = "`&&` and `||` need a scalar, this is `{Self}`",
+    note = "combine masks with `&` and `|`"
+)]
+pub trait LogicOperand {}
+
+impl LogicOperand for bool {}
+
+/// An operand of `&&` and `||`.
+pub fn logic<X: LogicOperand>(_x: X) -> bool {
+    typed()
+}

@@ -1,0 +1,71 @@
+//! Reductions and scans along an axis.
+
+use super::shape::DropAxis;
+use super::{Axis, Element, Shape, Tile};
+
+/// A device function that combines two elements into one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not combine two elements of type `{A}`",
+    note = "write a `#[device]` function that takes two values of this type and gives one"
+)]
+pub trait Combine<A> {}
+
+/// Tiles of one shape that are reduced together, along an axis.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be reduced along this axis",
+    note = "a reduction takes a tile, or a tuple of tiles of one shape"
+)]
+pub trait Reducible<const AXIS: usize> {
+    /// One element of each.
+    type Element;
+    /// What is left.
+    type Out;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Element, S, const AXIS: usize> Reducible<AXIS> for Tile<T, S>
+where
+    Axis<AXIS>: DropAxis<S>,
+{
+    type Element = T;
+    type Out = <<Axis<AXIS> as DropAxis<S>>::Out as Shape>::Of<T>;
+}
+
+/// Tiles of one shape that are scanned together.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be scanned along this axis",
+    note = "a scan takes a tile, or a tuple of tiles of one shape"
+)]
+pub trait Scannable<const AXIS: usize> {
+    /// One element of each.
+    type Element;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Element, S, const AXIS: usize> Scannable<AXIS> for Tile<T, S>
+where
+    Axis<AXIS>: DropAxis<S>,
+{
+    type Element = T;
+}
+
+macro_rules! tuples {
+    ($(($($x:ident),+))*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<$($x: Element,)+ S, const AXIS: usize> Reducible<AXIS> for ($(Tile<$x, S>,)+)
+        where
+            Axis<AXIS>: DropAxis<S>,
+        {
+            type Element = ($($x,)+);
+            type Out = ($(<<Axis<AXIS> as DropAxis<S>>::Out as Shape>::Of<$x>,)+);
+        }
+        #[diagnostic::do_not_recommend]
+        impl<$($x: Element,)+ S, const AXIS: usize> Scannable<AXIS> for ($(Tile<$x, S>,)+)
+        where
+            Axis<AXIS>: DropAxis<S>,
+        {
+            type Element = ($($x,)+);
+        }
+    )*};
+}
+tuples! { (A, B) (A, B, C) (A, B, C, D) }

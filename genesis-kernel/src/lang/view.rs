@@ -1,0 +1,88 @@
+//! Tensors in memory with extents and strides, loaded and stored by coordinates.
+
+use std::marker::PhantomData;
+
+use super::shape::Rank;
+use super::{Axis, Element, Float, FloatLiteral, IntLiteral, Number, Tile, typed};
+
+/// A tensor of `RANK` axes that the kernel reads.
+pub struct View<T, const RANK: usize>(PhantomData<T>);
+
+/// A tensor of `RANK` axes that the kernel reads and writes. While the kernel runs nothing else does.
+pub struct ViewMut<T, const RANK: usize>(PhantomData<T>);
+
+/// An axis that a tensor of `RANK` axes has.
+#[diagnostic::on_unimplemented(
+    message = "a view of {RANK} axes has no such axis",
+    label = "there is no axis {Self}",
+    note = "axes count from 0"
+)]
+pub trait AxisOf<const RANK: usize> {}
+
+macro_rules! axis_of {
+    ($($rank:literal: $($axis:literal)*;)*) => {$($(
+        impl AxisOf<$rank> for Axis<$axis> {}
+    )*)*};
+}
+axis_of! {
+    1: 0;
+    2: 0 1;
+    3: 0 1 2;
+    4: 0 1 2 3;
+    5: 0 1 2 3 4;
+}
+
+macro_rules! views {
+    ($($ty:ident),*) => {$(
+        impl<T, const RANK: usize> Clone for $ty<T, RANK> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<T, const RANK: usize> Copy for $ty<T, RANK> {}
+
+        impl<T: Element, const RANK: usize> $ty<T, RANK> {
+            /// The extent along an axis, in elements.
+            pub fn dim<const AXIS: usize>(self) -> i64
+            where
+                Axis<AXIS>: AxisOf<RANK>,
+            {
+                typed()
+            }
+
+            /// The distance of neighbours along an axis, in elements.
+            pub fn stride<const AXIS: usize>(self) -> i64
+            where
+                Axis<AXIS>: AxisOf<RANK>,
+            {
+                typed()
+            }
+
+            /// The tile whose first element is at these coordinates; zero past the edge.
+            pub fn load<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
+                typed()
+            }
+        }
+    )*};
+}
+views!(View, ViewMut);
+
+impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
+    /// Writes a tile at these coordinates; nothing past the edge.
+    pub fn store<V: TileOf<T, RANK>>(self, _coordinates: [i64; RANK], _value: V) {}
+}
+
+/// A tile that a view of `RANK` axes of dtype `T` can store.
+#[diagnostic::on_unimplemented(
+    message = "a view of {RANK} axes of dtype `{T}` can't store `{Self}`",
+    note = "convert with `.to::<{T}>()`; `.expand_dims(axis)`, `.row()` and `.col()` add a unit axis"
+)]
+pub trait TileOf<T, const RANK: usize> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Element, S: Rank<RANK>, const RANK: usize> TileOf<T, RANK> for Tile<T, S> {}
+
+/// A number stored by a view is a tile of extents 1.
+impl<T: Element, const RANK: usize> TileOf<T, RANK> for T {}
+impl<T: Number, const RANK: usize> TileOf<T, RANK> for IntLiteral {}
+impl<T: Float, const RANK: usize> TileOf<T, RANK> for FloatLiteral {}

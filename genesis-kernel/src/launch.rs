@@ -1,0 +1,133 @@
+//! The way from a call to a running kernel: find the code, check the arguments, run it.
+//!
+//! A training step launches thousands of kernels of a few microseconds, so that the way through here
+//! has to be short: one hash over dtypes, constants and what the arguments have in common, one binary
+//! search, one pass of checks over the arguments, one call of the driver.
+
+mod args;
+mod lookup;
+
+use std::sync::Arc;
+
+use self::args::ParamKind;
+pub(crate) use self::lookup::LaunchCache;
+use self::lookup::{Entry, Request};
+use crate::compile::{self, Executable};
+use crate::diag::Error;
+use crate::ir::DType;
+use crate::kernel::{ArgValue, Grid, KernelDef, LaunchOptions};
+use crate::knobs;
+use crate::runtime::cuda::MAX_SLOTS;
+use crate::runtime::{Arg, Queue, Stream};
+
+/// What is launched, where and with what; see [`KernelDef::launch_with`].
+#[derive(Clone, Copy)]
+pub(crate) struct Launch<'a> {
+    pub(crate) stream: &'a Stream,
+    pub(crate) grid: Grid,
+    pub(crate) dtypes: &'a [DType],
+    pub(crate) consts: &'a [i64],
+    pub(crate) options: LaunchOptions,
+    pub(crate) args: &'a [Arg],
+}
+
+/// Runs a kernel.
+///
+/// # Safety
+/// As [`KernelDef::launch`].
+pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), Error> {
+    if let Queue::Missing(_, error) = launch.stream.queue() {
+        return Err(error.clone());
+    }
+    let request = Request::new(launch);
+    let entry = match def.cache.find(&request) {
+        Some(entry) => entry,
+        None => compile_entry(def, launch, &request)?,
+    };
+    let name = def.ast.name;
+    args::check(name, &entry.params, launch)?;
+    let Some(grid) = args::check_grid(name, launch.grid)? else { return Ok(()) };
+    // SAFETY: the arguments are as many and of the kinds that the kernel takes, as was just checked;
+    // the caller answers for what pointers point to.
+    unsafe { run(def, &entry, launch, grid) }
+}
+
+#[cold]
+fn compile_entry(
+    def: &KernelDef,
+    launch: &Launch<'_>,
+    request: &Request<'_>,
+) -> Result<Arc<Entry>, Error> {
+    let params = args::param_kinds(def.ast, launch.dtypes)?;
+    // A call that is wrong should hear that, not what the compiler thinks of its dtypes.
+    args::check(def.ast.name, &params, launch)?;
+    let slots: usize = params.iter().map(ParamKind::slots).sum();
+    if slots > MAX_SLOTS {
+        return Err(Error::launch(format!(
+            "{}: the parameters take {slots} words, the most is {MAX_SLOTS} (a view takes 1 and 2 \
+             for each axis)",
+            def.ast.name
+        )));
+    }
+    let hints = request.hints();
+    let kernel = def.specialize(launch.dtypes, launch.consts, &hints)?;
+    let code = compile::executable(&kernel, launch.stream)?;
+    Ok(def.cache.insert(request, params, code))
+}
+
+/// # Safety
+/// The arguments must be of the kinds that the entry's kernel takes, and pointers among them valid.
+unsafe fn run(
+    def: &KernelDef,
+    entry: &Entry,
+    launch: &Launch<'_>,
+    grid: [u32; 3],
+) -> Result<(), Error> {
+    match (&entry.code, launch.stream.queue()) {
+        (Executable::Cuda(kernel), Queue::Cuda(device)) => {
+            let mut slots = [0u64; MAX_SLOTS];
+            let n_slots = flatten(launch.args, &mut slots);
+            // SAFETY: the slots are the kernel's parameters in order; the caller answers for pointers.
+            unsafe { device.launch(kernel, def.ast, grid, &mut slots[..n_slots])? };
+            if knobs::get().sync { device.synchronize() } else { Ok(()) }
+        }
+        (Executable::Cpu(kernel), Queue::Cpu) => {
+            let values: Vec<ArgValue> = launch.args.iter().map(arg_value).collect();
+            compile::run_cpu(kernel, &values, grid)
+        }
+        _ => Err(Error::bug("a launch found code of another device")),
+    }
+}
+
+/// Writes the arguments as the code takes them, one word for each flattened parameter.
+fn flatten(args: &[Arg], slots: &mut [u64; MAX_SLOTS]) -> usize {
+    let mut next = 0;
+    let mut push = |word: u64| {
+        slots[next] = word;
+        next += 1;
+    };
+    for arg in args {
+        match arg {
+            Arg::Ptr(ptr) => push(ptr.address),
+            Arg::Scalar(scalar) => push(scalar.bits),
+            Arg::View(view) => {
+                push(view.ptr.address);
+                view.dims().iter().for_each(|&dim| push(dim as u64));
+                view.strides().iter().for_each(|&stride| push(stride as u64));
+            }
+        }
+    }
+    next
+}
+
+fn arg_value(arg: &Arg) -> ArgValue {
+    match arg {
+        Arg::Ptr(ptr) => ArgValue::Ptr(ptr.address),
+        Arg::Scalar(scalar) => ArgValue::Scalar(*scalar),
+        Arg::View(view) => ArgValue::View {
+            ptr: view.ptr.address,
+            dims: view.dims().to_vec(),
+            strides: view.strides().to_vec(),
+        },
+    }
+}

@@ -1,0 +1,329 @@
+//! Code compiled so far, found by what a launch has in common with earlier ones.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::Launch;
+use super::args::ParamKind;
+use crate::compile::Executable;
+use crate::ir::DType;
+use crate::kernel::{Hints, LaunchOptions, ParamHint};
+use crate::runtime::{Arg, Device, ViewArg};
+
+/// Arguments whose hints are looked at; the rest of a longer list gets none.
+const MAX_HINTED: usize = 32;
+
+/// What decides which code a launch runs.
+pub(super) struct Request<'a> {
+    hash: u64,
+    device: Device,
+    dtypes: &'a [DType],
+    consts: &'a [i64],
+    options: LaunchOptions,
+    /// One code for each argument: which promises hold for it.
+    codes: [u8; MAX_HINTED],
+    n_args: usize,
+}
+
+/// Code with its key, and the kernel's parameters.
+#[derive(Debug)]
+pub(super) struct Entry {
+    hash: u64,
+    device: Device,
+    dtypes: Box<[DType]>,
+    consts: Box<[i64]>,
+    options: LaunchOptions,
+    codes: [u8; MAX_HINTED],
+    n_args: usize,
+    pub(super) params: Vec<ParamKind>,
+    pub(super) code: Executable,
+}
+
+/// The code of one kernel, sorted by hash.
+#[derive(Debug, Default)]
+pub(crate) struct LaunchCache {
+    entries: RwLock<Vec<Arc<Entry>>>,
+}
+
+// The bits of an argument's code.
+const ALIGNED: u8 = 1;
+const IS_ONE: u8 = 2;
+const UNIT_STRIDE: u8 = 2;
+const STRIDE_SHIFT: u8 = 2;
+/// What the other strides are multiples of, by the two bits of the code.
+const STRIDE_MULTIPLES: [u64; 4] = [0, 4, 8, 16];
+/// Bytes of an aligned address, and what an integer is a multiple of.
+const ALIGNMENT: u64 = 16;
+/// The bit that says the code is a view's.
+const IS_VIEW: u8 = 16;
+/// The bit that says the code is an integer's.
+const IS_INT: u8 = 32;
+
+impl<'a> Request<'a> {
+    #[inline]
+    pub(super) fn new(launch: &Launch<'a>) -> Request<'a> {
+        let device = launch.stream.device();
+        // The CPU's code is the same for any alignment: it compiles once for all.
+        let aligned = if device.is_cuda() { ALIGNED } else { 0 };
+        let mut codes = [0; MAX_HINTED];
+        for (code, arg) in codes.iter_mut().zip(launch.args) {
+            *code = arg_code(arg, aligned);
+        }
+        let mut request = Request {
+            hash: 0,
+            device,
+            dtypes: launch.dtypes,
+            consts: launch.consts,
+            options: launch.options,
+            codes,
+            n_args: launch.args.len(),
+        };
+        request.hash = request.compute_hash();
+        request
+    }
+
+    /// Multiplies and folds a word at a time; the keys come from a program, not from an attacker.
+    #[inline]
+    fn compute_hash(&self) -> u64 {
+        let device = match self.device {
+            Device::Cpu => 0,
+            Device::Cuda(number) => u64::from(number) + 1,
+        };
+        let warps = u64::from(self.options.num_warps.map_or(0, |n| n + 1));
+        let stages = u64::from(self.options.num_stages.map_or(0, |n| n + 1));
+        let mut hash = mix(device, warps << 32 | stages);
+        for &dtype in self.dtypes {
+            hash = mix(hash, dtype as u64);
+        }
+        for &value in self.consts {
+            hash = mix(hash, value as u64);
+        }
+        let hinted = self.n_args.min(MAX_HINTED).next_multiple_of(8);
+        for codes in self.codes[..hinted].chunks_exact(8) {
+            let mut word = [0; 8];
+            word.copy_from_slice(codes);
+            hash = mix(hash, u64::from_le_bytes(word));
+        }
+        mix(hash, self.n_args as u64)
+    }
+
+    fn is_for(&self, entry: &Entry) -> bool {
+        self.hash == entry.hash
+            && self.device == entry.device
+            && self.n_args == entry.n_args
+            && self.codes == entry.codes
+            && self.options == entry.options
+            && *self.dtypes == *entry.dtypes
+            && *self.consts == *entry.consts
+    }
+
+    /// What the codes promise.
+    pub(super) fn hints(&self) -> Hints {
+        let n_hinted = self.n_args.min(MAX_HINTED);
+        Hints {
+            params: self.codes[..n_hinted].iter().map(|&code| param_hint(code)).collect(),
+            num_warps: self.options.num_warps,
+            num_stages: self.options.num_stages,
+        }
+    }
+}
+
+#[inline]
+fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[inline]
+fn arg_code(arg: &Arg, aligned: u8) -> u8 {
+    match arg {
+        Arg::Ptr(ptr) if ptr.address.is_multiple_of(ALIGNMENT) => aligned,
+        Arg::Ptr(_) => 0,
+        Arg::Scalar(scalar) => match scalar.dtype {
+            DType::I32 | DType::I64 | DType::U32 | DType::U64 => match scalar.bits {
+                1 => IS_INT | IS_ONE,
+                bits if bits.is_multiple_of(ALIGNMENT) => IS_INT | aligned,
+                _ => IS_INT,
+            },
+            _ => 0,
+        },
+        Arg::View(view) => view_code(view, aligned),
+    }
+}
+
+#[inline]
+fn view_code(view: &ViewArg, aligned: u8) -> u8 {
+    let mut code = IS_VIEW;
+    if view.ptr.address.is_multiple_of(ALIGNMENT) {
+        code |= aligned;
+    }
+    // The stride of an axis of extent 1 is never multiplied by anything but 0.
+    let axes = view.dims().iter().zip(view.strides());
+    let mut last_is_unit = false;
+    let mut strides = 0;
+    for (axis, (&dim, &stride)) in axes.enumerate() {
+        if axis + 1 == view.rank as usize {
+            last_is_unit = stride == 1 || dim <= 1;
+            strides |= dim as u64;
+        } else if dim > 1 {
+            strides |= stride as u64;
+        }
+    }
+    if last_is_unit {
+        code |= UNIT_STRIDE;
+    }
+    if aligned != 0 {
+        let class = match strides.trailing_zeros() {
+            0 | 1 => 0,
+            2 => 1,
+            3 => 2,
+            _ => 3,
+        };
+        code |= class << STRIDE_SHIFT;
+    }
+    code
+}
+
+fn param_hint(code: u8) -> ParamHint {
+    let multiple_of = if code & ALIGNED != 0 { ALIGNMENT } else { 0 };
+    if code & IS_VIEW != 0 {
+        ParamHint {
+            multiple_of,
+            equals_one: false,
+            unit_stride: code & UNIT_STRIDE != 0,
+            stride_multiple_of: STRIDE_MULTIPLES[(code >> STRIDE_SHIFT & 3) as usize],
+        }
+    } else {
+        let equals_one = code & (IS_INT | IS_ONE) == IS_INT | IS_ONE;
+        ParamHint { multiple_of, equals_one, ..ParamHint::default() }
+    }
+}
+
+impl LaunchCache {
+    pub(crate) const fn new() -> LaunchCache {
+        LaunchCache { entries: RwLock::new(Vec::new()) }
+    }
+
+    /// The code for a request, if it was compiled before.
+    #[inline]
+    pub(super) fn find(&self, request: &Request<'_>) -> Option<Arc<Entry>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let first = entries.partition_point(|entry| entry.hash < request.hash);
+        let same_hash = entries[first..].iter().take_while(|entry| entry.hash == request.hash);
+        same_hash.into_iter().find(|entry| request.is_for(entry)).cloned()
+    }
+
+    /// Adds code for a request; where another thread was first, that one's is used.
+    pub(super) fn insert(
+        &self,
+        request: &Request<'_>,
+        params: Vec<ParamKind>,
+        code: Executable,
+    ) -> Arc<Entry> {
+        if let Some(entry) = self.find(request) {
+            return entry;
+        }
+        let entry = Arc::new(Entry {
+            hash: request.hash,
+            device: request.device,
+            dtypes: request.dtypes.into(),
+            consts: request.consts.into(),
+            options: request.options,
+            codes: request.codes,
+            n_args: request.n_args,
+            params,
+            code,
+        });
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let position = entries.partition_point(|other| other.hash < entry.hash);
+        entries.insert(position, Arc::clone(&entry));
+        entry
+    }
+
+    /// How many specialisations have code.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Scalar;
+    use crate::kernel::Grid;
+    use crate::runtime::{PtrArg, Stream};
+
+    fn ptr(address: u64) -> PtrArg {
+        PtrArg { device: Device::Cpu, address, bytes: 1 << 20, dtype: DType::F32, mutable: true }
+    }
+
+    fn view(dims: &[i64], strides: &[i64]) -> Arg {
+        Arg::View(ViewArg::new(ptr(64), dims, strides).unwrap())
+    }
+
+    fn hint(arg: Arg, aligned: u8) -> ParamHint {
+        param_hint(arg_code(&arg, aligned))
+    }
+
+    #[test]
+    fn promises_follow_from_the_arguments() {
+        let none = ParamHint::default();
+        let aligned = ParamHint { multiple_of: 16, ..none };
+        assert_eq!(hint(Arg::Ptr(ptr(64)), ALIGNED), aligned);
+        assert_eq!(hint(Arg::Ptr(ptr(72)), ALIGNED), none);
+        let int = |value| hint(Arg::Scalar(Scalar::int(DType::I64, value)), ALIGNED);
+        assert_eq!(int(48), aligned);
+        assert_eq!((int(7), int(-1)), (none, none));
+        assert_eq!(int(1), ParamHint { equals_one: true, ..none });
+        assert_eq!(hint(Arg::Scalar(Scalar::float(DType::F32, 1.0)), ALIGNED), none);
+    }
+
+    #[test]
+    fn promises_follow_from_strides() {
+        let unit = ParamHint { multiple_of: 16, unit_stride: true, ..ParamHint::default() };
+        assert_eq!(hint(view(&[8, 5], &[5, 1]), ALIGNED), unit);
+        assert_eq!(hint(view(&[8, 5], &[16, 1]), ALIGNED), unit);
+        let rows_of = |n| hint(view(&[8, n], &[n, 1]), ALIGNED).stride_multiple_of;
+        assert_eq!([2, 4, 8, 16, 32].map(rows_of), [0, 4, 8, 16, 16]);
+        assert!(!hint(view(&[8, 4], &[1, 8]), ALIGNED).unit_stride);
+        assert!(hint(view(&[8, 1], &[3, 7]), ALIGNED).unit_stride);
+        assert_eq!(hint(view(&[1, 16], &[3, 1]), ALIGNED).stride_multiple_of, 16);
+        assert_eq!(hint(view(&[5], &[1]), ALIGNED), unit);
+        assert_eq!(hint(view(&[24], &[1]), ALIGNED).stride_multiple_of, 8);
+    }
+
+    #[test]
+    fn the_cpu_promises_no_alignment() {
+        assert_eq!(hint(Arg::Ptr(ptr(64)), 0), ParamHint::default());
+        let unit = ParamHint { unit_stride: true, ..ParamHint::default() };
+        assert_eq!(hint(view(&[8, 16], &[16, 1]), 0), unit);
+    }
+
+    fn hash(consts: &[i64], dtypes: &[DType], args: &[Arg]) -> u64 {
+        let stream: Stream = Device::Cpu.stream();
+        let options = LaunchOptions::default();
+        let grid = Grid::x(1);
+        Request::new(&Launch { stream: &stream, grid, dtypes, consts, options, args }).hash
+    }
+
+    #[test]
+    fn what_differs_hashes_differently() {
+        let one = Arg::Scalar(Scalar::int(DType::I64, 1));
+        let two = Arg::Scalar(Scalar::int(DType::I64, 2));
+        let hashes = [
+            hash(&[], &[], &[]),
+            hash(&[0], &[], &[]),
+            hash(&[1], &[], &[]),
+            hash(&[1], &[DType::F32], &[]),
+            hash(&[1], &[DType::BF16], &[]),
+            hash(&[1], &[DType::BF16], &[one]),
+            hash(&[1], &[DType::BF16], &[two]),
+            hash(&[1], &[DType::BF16], &[two, two]),
+        ];
+        let mut distinct = hashes.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), hashes.len());
+        let three = Arg::Scalar(Scalar::int(DType::I64, 3));
+        assert_eq!(hash(&[1], &[], &[two]), hash(&[1], &[], &[three]));
+    }
+}

@@ -1,0 +1,243 @@
+//! Moving a tile from one layout to another: by renaming registers, by shuffles, or through memory.
+//!
+//! The source's place of each element that a thread of the destination wants is again a linear map,
+//! so the cheapest way is read off its bases: registers of the same thread, another lane of the same
+//! warp, or another warp.
+//!
+//! ```text
+//! tile [64], reg [1] lane [2, 4, 8, 16, 32]  ->  reg [32] lane [1, 2, 4, 8, 16]
+//! destination register bit (32) is in source lane bit 4, lane bit 0 (1) in source register bit 0:
+//! a shuffle; lane l takes register l & 1 of lane l >> 1 (+ 16 for its register 1).
+//! ```
+
+use super::f2;
+use super::linear::{HwIndex, LANE_BITS, LinearLayout};
+use super::scratch::SharedPlan;
+use crate::ir::OpKind;
+
+/// How a tile goes from one layout to another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Conversion {
+    /// Within each thread: register `i` of the result is register `.0[i]` of the operand.
+    Registers(Vec<u32>),
+    /// Within each warp.
+    Shuffle(ShufflePlan),
+    /// Through shared memory, with a barrier between.
+    Shared(SharedPlan),
+}
+
+/// A conversion within warps by `shfl.idx`.
+///
+/// Register `i` of lane `l` comes from lane `lane_of[i] ^ combine(lanes, l)`, where it is register
+/// `reg_of[i] ^ combine(selects, l)`. A shuffle sends one register, so for each of the
+/// [`ShufflePlan::choices`] the lane takes the one shuffle that its own `combine(selects, l)` names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShufflePlan {
+    /// Per result register, what is XORed to the source lane.
+    pub lane_of: Vec<u32>,
+    /// Per result register, what is XORed to the source register.
+    pub reg_of: Vec<u32>,
+    /// The source lane as a linear map of the lane.
+    pub lanes: [u32; LANE_BITS],
+    /// The source register as a linear map of the lane.
+    pub selects: [u32; LANE_BITS],
+}
+
+impl ShufflePlan {
+    /// The values that `combine(selects, lane)` takes, 0 first.
+    pub fn choices(&self) -> Vec<u32> {
+        let mut choices: Vec<u32> = (0..1 << LANE_BITS).map(|l| self.register(l)).collect();
+        choices.sort_unstable();
+        choices.dedup();
+        choices
+    }
+
+    /// What a lane XORs to `reg_of`.
+    pub fn register(&self, lane: u32) -> u32 {
+        f2::combine(&self.selects, lane)
+    }
+
+    /// The number of shuffles of 32 bits for elements of as many bits.
+    pub fn cost(&self, bits: u32) -> usize {
+        self.reg_of.len() * self.choices().len() * bits.div_ceil(32) as usize
+    }
+}
+
+/// Shuffles beyond which shared memory is cheaper, per result register.
+const SHUFFLES_PER_REGISTER: usize = 4;
+
+/// The cheapest way from one layout to another, for elements of `bits` bits.
+///
+/// # Panics
+/// If the layouts differ in shape or warps; both are of one value.
+pub fn plan(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Conversion {
+    assert_eq!((from.shape, from.warp.len()), (to.shape, to.warp.len()), "one value has one shape");
+    if let Some(map) = register_map(from, to, |flat| flat) {
+        return Conversion::Registers(map);
+    }
+    match shuffle(from, to) {
+        Some(plan) if plan.cost(bits) <= SHUFFLES_PER_REGISTER * plan.reg_of.len() => {
+            Conversion::Shuffle(plan)
+        }
+        _ => Conversion::Shared(SharedPlan::new(from, to, bits)),
+    }
+}
+
+/// For each register of an op's result, the register of its operand in the same thread that holds
+/// the same element; none if some element is in another thread, or the op computes.
+///
+/// For `broadcast`, `expand_dims`, `reshape`, `transpose` and `convert_layout`. A scalar operand has
+/// no layout: every register of the result is the one value.
+pub fn view_registers(
+    kind: &OpKind,
+    operand: &LinearLayout,
+    result: &LinearLayout,
+) -> Option<Vec<u32>> {
+    let shape = operand.shape;
+    match kind {
+        OpKind::ExpandDims { .. } | OpKind::Reshape | OpKind::ConvertLayout => {
+            register_map(operand, result, |flat| flat)
+        }
+        OpKind::Broadcast => register_map(operand, result, |flat| result.project_flat(shape, flat)),
+        OpKind::Transpose { perm } => register_map(operand, &result.untranspose(perm), |flat| flat),
+        _ => None,
+    }
+}
+
+/// For each register of `to`, the register of `from` in the same thread that holds the element that
+/// `element`, a linear map, makes of it.
+fn register_map(
+    from: &LinearLayout,
+    to: &LinearLayout,
+    element: impl Fn(u32) -> u32,
+) -> Option<Vec<u32>> {
+    let equal = |a: &[u32], b: &[u32]| a.iter().zip(b).all(|(&a, &b)| a == element(b));
+    if !equal(&from.lane, &to.lane) || !equal(&from.warp, &to.warp) {
+        return None;
+    }
+    let echelon = f2::Echelon::new(&from.reg);
+    let bases: Option<Vec<u32>> =
+        to.reg.iter().map(|&basis| echelon.solve(element(basis))).collect();
+    let bases = bases?;
+    Some((0..to.num_regs()).map(|reg| f2::combine(&bases, reg)).collect())
+}
+
+/// A plan within warps, if no element changes its warp.
+fn shuffle(from: &LinearLayout, to: &LinearLayout) -> Option<ShufflePlan> {
+    if from.warp != to.warp {
+        return None;
+    }
+    let place = |basis: u32| from.solve(basis).filter(|at| at.warp == 0);
+    let regs: Option<Vec<HwIndex>> = to.reg.iter().map(|&basis| place(basis)).collect();
+    let lanes: Option<Vec<HwIndex>> = to.lane.iter().map(|&basis| place(basis)).collect();
+    let (regs, lanes) = (regs?, lanes?);
+    let (reg_lanes, reg_regs): (Vec<u32>, Vec<u32>) =
+        regs.iter().map(|at| (at.lane, at.reg)).unzip();
+    let mut plan = ShufflePlan {
+        lane_of: (0..to.num_regs()).map(|reg| f2::combine(&reg_lanes, reg)).collect(),
+        reg_of: (0..to.num_regs()).map(|reg| f2::combine(&reg_regs, reg)).collect(),
+        lanes: [0; LANE_BITS],
+        selects: [0; LANE_BITS],
+    };
+    for (i, at) in lanes.iter().enumerate() {
+        // Where the source replicates a lane bit, a lane reads its own copy.
+        plan.lanes[i] = at.lane | from.free_lanes() & 1 << i;
+        plan.selects[i] = at.reg;
+    }
+    Some(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Shape;
+    use crate::layout::blocked::{Blocked, blocked};
+    use crate::layout::linear::LANES;
+
+    fn layout(shape: &[usize], reg: &[u32], lane: [u32; 5], warp: &[u32]) -> LinearLayout {
+        let layout = LinearLayout {
+            shape: Shape::new(shape),
+            reg: reg.to_vec(),
+            lane: lane.to_vec(),
+            warp: warp.to_vec(),
+        };
+        layout.check().unwrap();
+        layout
+    }
+
+    /// Runs a plan on the flat indices themselves.
+    fn run(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Conversion {
+        let plan = plan(from, to, bits);
+        for warp in 0..to.num_warps() {
+            for lane in 0..LANES {
+                for reg in 0..to.num_regs() {
+                    let want = to.apply(HwIndex { reg, lane, warp });
+                    let got = match &plan {
+                        Conversion::Registers(map) => {
+                            from.apply(HwIndex { reg: map[reg as usize], lane, warp })
+                        }
+                        Conversion::Shuffle(plan) => {
+                            let reg_of = plan.reg_of[reg as usize] ^ plan.register(lane);
+                            let lane_of =
+                                plan.lane_of[reg as usize] ^ f2::combine(&plan.lanes, lane);
+                            from.apply(HwIndex { reg: reg_of, lane: lane_of, warp })
+                        }
+                        Conversion::Shared(plan) => plan.check_element(from, to, want),
+                    };
+                    assert_eq!(got, want, "{from:?} -> {to:?} at {reg} {lane} {warp}");
+                }
+            }
+        }
+        plan
+    }
+
+    #[test]
+    fn equal_threads_need_registers_only() {
+        let a = layout(&[4, 32], &[32, 64], [1, 2, 4, 8, 16], &[]);
+        let b = layout(&[4, 32], &[64, 32], [1, 2, 4, 8, 16], &[]);
+        assert_eq!(run(&a, &b, 32), Conversion::Registers(vec![0, 2, 1, 3]));
+    }
+
+    #[test]
+    fn lanes_move_by_shuffles() {
+        let a = layout(&[64], &[1], [2, 4, 8, 16, 32], &[]);
+        let b = layout(&[64], &[32], [1, 2, 4, 8, 16], &[]);
+        assert!(matches!(run(&a, &b, 32), Conversion::Shuffle(_)));
+        assert!(matches!(run(&b, &a, 32), Conversion::Shuffle(_)));
+    }
+
+    #[test]
+    fn replicated_lanes_read_their_own_copy() {
+        let a = layout(&[8], &[1], [2, 4, 0, 0, 0], &[]);
+        let b = layout(&[8], &[], [1, 2, 4, 0, 0], &[]);
+        let Conversion::Shuffle(plan) = run(&a, &b, 32) else { panic!("a shuffle") };
+        assert_eq!(plan.lanes[3..], [8, 16]);
+        assert!(matches!(run(&b, &a, 32), Conversion::Shuffle(_)));
+    }
+
+    #[test]
+    fn warps_move_through_shared_memory() {
+        let a = layout(&[128], &[1], [2, 4, 8, 16, 32], &[64]);
+        let b = layout(&[128], &[64], [1, 2, 4, 8, 16], &[32]);
+        assert!(matches!(run(&a, &b, 32), Conversion::Shared(_)));
+        assert!(matches!(run(&a, &b, 16), Conversion::Shared(_)));
+        assert!(matches!(run(&a, &b, 8), Conversion::Shared(_)));
+    }
+
+    #[test]
+    fn broadcasts_and_transposes_stay_in_registers() {
+        let result = blocked(Shape::new(&[64, 64]), &Blocked::rows(4, 8, 4));
+        let row = result.project(Shape::new(&[1, 64]));
+        let map = view_registers(&OpKind::Broadcast, &row, &result).unwrap();
+        for (reg, &source) in map.iter().enumerate() {
+            let at = HwIndex { reg: reg as u32, lane: 5, warp: 1 };
+            let wanted = result.coords(result.apply(at))[1];
+            assert_eq!(row.apply(HwIndex { reg: source, ..at }), wanted);
+        }
+        let swapped = result.transpose(&[1, 0]);
+        let kind = OpKind::Transpose { perm: vec![1, 0] };
+        let map = view_registers(&kind, &result, &swapped).unwrap();
+        assert!(map.iter().enumerate().all(|(i, &r)| i as u32 == r));
+        assert_eq!(view_registers(&kind, &result, &result), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! Layout IR: tile IR in which every tile has a layout, and what code generation asks of it.
+//!
+//! It is the same function, with `convert_layout` ops where a value is wanted in two layouts, and a
+//! table of layouts by value. In it:
+//!
+//! * a scalar has no layout: every thread holds it;
+//! * operands and result of an elementwise op, a load, a store, an atomic or a scan have one layout;
+//! * `broadcast`, `expand_dims`, `reshape` and `transpose` only rename registers
+//!   ([`LayoutIr::view_registers`]), `join` and `split` likewise: the new axis is register bit 0 of
+//!   the joined tile, or wherever the split tile has it;
+//! * `reduce` gives the slice of its operand's layout, replicated over what was reduced;
+//! * loop-carried values and results of `if` keep one layout;
+//! * `dot` has its accumulator's layout; see [`DotPlan`] for its operands.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::convert::{self, Conversion};
+use super::linear::{LinearLayout, Reduction};
+use super::scratch::SharedPlan;
+use crate::ir::{Func, Op, OpKind, Shape, Type, Value};
+
+/// Choices that the caller makes for a kernel.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LayoutOptions {
+    /// Warps of a block; chosen by the size of the tiles where it is none.
+    pub num_warps: Option<u32>,
+}
+
+/// A function with a layout for every tile.
+#[derive(Clone, Debug)]
+pub struct LayoutIr {
+    /// The function.
+    pub func: Func,
+    /// The layout of each value, by its index; none for scalars.
+    pub layouts: Vec<Option<Arc<LinearLayout>>>,
+    /// Warps of a block.
+    pub num_warps: u32,
+    /// How each load, store and atomic of tiles goes to memory.
+    pub accesses: BTreeMap<Op, Access>,
+    /// How each dot is computed.
+    pub dots: BTreeMap<Op, DotPlan>,
+}
+
+/// How one thread's registers go to global memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Registers that are one access: consecutive addresses, rising, under one mask value. All groups
+    /// have the same length, a power of two, of at most 16 bytes in all.
+    pub groups: Vec<Vec<u32>>,
+    /// The alignment of every group's first address, in bytes.
+    pub alignment: u32,
+    /// Lane bits that hold copies: a store or atomic is done where they are 0.
+    pub lane_copies: u32,
+    /// Warp bits that hold copies: a store or atomic is done where they are 0.
+    pub warp_copies: u32,
+}
+
+impl Access {
+    /// Elements of one access.
+    pub fn vector(&self) -> u32 {
+        self.groups.first().map_or(1, |group| group.len() as u32)
+    }
+}
+
+/// How a dot is computed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DotPlan {
+    /// What multiplies.
+    pub unit: DotUnit,
+    /// Where operand A, `[M, K]`, comes from.
+    pub a: DotOperand,
+    /// Where operand B, `[K, N]`, comes from.
+    pub b: DotOperand,
+}
+
+/// What multiplies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DotUnit {
+    /// `mma.sync.m16n8k16` on f16 or bf16, accumulating f32.
+    Mma16,
+    /// `mma.sync.m16n8k8` on f32 rounded to tf32.
+    MmaTf32,
+    /// Multiply-adds of each thread's own elements.
+    Fma,
+}
+
+impl DotUnit {
+    /// How far one step goes along K.
+    pub fn step(self) -> u32 {
+        match self {
+            DotUnit::Mma16 => 16,
+            DotUnit::MmaTf32 => 8,
+            DotUnit::Fma => 1,
+        }
+    }
+}
+
+/// An operand of a dot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DotOperand {
+    /// The layout in which the unit wants the whole operand. A step along K uses the registers whose
+    /// K coordinate is in the step.
+    pub fragment: Arc<LinearLayout>,
+    /// The way from the value's layout to the fragment through shared memory: store everything, a
+    /// barrier, then load each step's groups. None where the value is in the fragment layout already.
+    pub staging: Option<SharedPlan>,
+}
+
+impl LayoutIr {
+    /// The layout of a tile; none for a scalar.
+    pub fn layout(&self, value: Value) -> Option<&Arc<LinearLayout>> {
+        self.layouts.get(value.index())?.as_ref()
+    }
+
+    /// Registers of a value in each thread; 1 for a scalar.
+    pub fn num_regs(&self, value: Value) -> u32 {
+        self.layout(value).map_or(1, |layout| layout.num_regs())
+    }
+
+    /// For `broadcast`, `expand_dims`, `reshape`, `transpose`: the operand's register behind each
+    /// register of the result. All zero for a scalar operand.
+    pub fn view_registers(&self, op: Op) -> Option<Vec<u32>> {
+        let data = self.func.op(op);
+        let (operand, result) = (*data.operands.first()?, *data.results.first()?);
+        let Some(from) = self.layout(operand) else {
+            return Some(vec![0; self.num_regs(result) as usize]);
+        };
+        match self.layout(result) {
+            Some(to) => convert::view_registers(&data.kind, from, to),
+            // A scalar made from a tile of one element.
+            None => Some(vec![0]),
+        }
+    }
+
+    /// The way of a `convert_layout`.
+    pub fn conversion(&self, op: Op) -> Option<Conversion> {
+        let data = self.func.op(op);
+        let (operand, result) = (*data.operands.first()?, *data.results.first()?);
+        let bits = element_bits(self.func.ty(result));
+        Some(convert::plan(self.layout(operand)?, self.layout(result)?, bits))
+    }
+
+    /// What a `reduce` goes over.
+    pub fn reduction(&self, op: Op) -> Option<Reduction> {
+        let data = self.func.op(op);
+        match data.kind {
+            OpKind::Reduce { axis, .. } => {
+                Some(self.layout(*data.operands.first()?)?.reduction(axis as usize))
+            }
+            _ => None,
+        }
+    }
+
+    /// The layouts, one line a value, for `--emit lir`: the function's text goes before it.
+    pub fn layout_text(&self) -> String {
+        let mut text = format!("// {} warps\n", self.num_warps);
+        for op in self.func.walk() {
+            for region in &self.func.op(op).regions {
+                for &arg in &self.func.region(*region).args {
+                    self.layout_line(&mut text, arg);
+                }
+            }
+            for &result in &self.func.op(op).results {
+                self.layout_line(&mut text, result);
+            }
+        }
+        text
+    }
+
+    fn layout_line(&self, text: &mut String, value: Value) {
+        if let Some(layout) = self.layout(value) {
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "// %{}: {layout}", value.0);
+        }
+    }
+}
+
+/// Bits of one element in a register that is moved: addresses have 64, bool 8.
+pub fn element_bits(ty: Type) -> u32 {
+    match ty.as_tile() {
+        Some(tile) if !tile.is_ptr() => tile.dtype().bytes() as u32 * 8,
+        _ => 64,
+    }
+}
+
+/// Whether a shape is that of a tile with a layout.
+pub fn has_layout(shape: Shape) -> bool {
+    !shape.is_scalar()
+}

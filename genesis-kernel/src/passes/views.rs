@@ -1,0 +1,233 @@
+//! Views become pointers, extents and strides: what the back ends compile.
+//!
+//! A view parameter becomes scalar parameters in the order of the kernel ABI: the address, the
+//! extents, the strides. A load of a view's tile becomes a masked load through pointers. The address
+//! is split in a uniform part, computed once a program, and `sum of stride * iota`, so that analysis
+//! reads strides and alignment off the ops:
+//!
+//! ```text
+//! %v = view_load %x, %i, %j : f32[16x64]
+//! ->
+//! %p = ptr_add %x, %i * %x_stride0 + %j               scalar; stride 1 along the last axis
+//! %q = ptr_add (broadcast %p), expand(iota 16) * %x_stride0 + expand(iota 64)
+//! %m = expand(%i + iota 16 < %x_dim0) and expand(%j + iota 64 < %x_dim1)
+//! %v = load %q, %m
+//! ```
+//!
+//! A coordinate that may be negative is also compared with zero: every access is in bounds.
+
+use super::rebuild::{Rebuild, Rewrite};
+use crate::analysis::range;
+use crate::diag::Diagnostic;
+use crate::ir::{
+    BinaryOp, Builder, DType, Func, Op, OpKind, ParamAttrs, Predicate, Region, Scalar, Shape, Type,
+    Value,
+};
+
+/// The function without views.
+///
+/// # Errors
+/// None; the signature is that of every pass that rebuilds.
+pub fn run(func: &Func) -> Result<Func, Diagnostic> {
+    let mut rebuild = Rebuild::new(func);
+    let views = params(func, &mut rebuild);
+    let ranges = range::Ranges::of(func);
+    rebuild.body(&mut Views { views, ranges })?;
+    Ok(rebuild.new)
+}
+
+/// The parameters that a view became.
+#[derive(Clone, Debug)]
+struct View {
+    ptr: Value,
+    dims: Vec<Value>,
+    strides: Vec<Value>,
+    /// The stride along the last axis is 1.
+    unit: bool,
+}
+
+struct Views {
+    /// By the old value's index.
+    views: Vec<Option<View>>,
+    ranges: range::Ranges,
+}
+
+fn params(func: &Func, rebuild: &mut Rebuild<'_>) -> Vec<Option<View>> {
+    let mut views = vec![None; func.n_values()];
+    for param in &func.params {
+        let Type::View { dtype, rank } = func.ty(param.value) else {
+            let (name, attrs) = (param.name.clone(), param.attrs.clone());
+            let value = rebuild.new.add_param(name, func.ty(param.value), attrs);
+            rebuild.set(param.value, value);
+            continue;
+        };
+        let attrs = &param.attrs;
+        let ptr_attrs =
+            ParamAttrs { unit_stride: false, stride_multiple_of: 0, ..param.attrs.clone() };
+        let ptr_ty = crate::ir::TileType::ptr(dtype, Shape::SCALAR).into();
+        let ptr = rebuild.new.add_param(param.name.clone(), ptr_ty, ptr_attrs);
+        let mut index = |name: String, multiple_of: u64| {
+            let attrs = ParamAttrs { multiple_of, ..ParamAttrs::default() };
+            rebuild.new.add_param(name, Type::scalar(DType::I64), attrs)
+        };
+        let multiple_if = |holds: bool| if holds { attrs.stride_multiple_of } else { 0 };
+        let dims = (0..rank)
+            .map(|axis| {
+                let multiple = multiple_if(axis + 1 == rank);
+                index(format!("{}_dim{axis}", param.name), multiple)
+            })
+            .collect();
+        let strides = (0..rank)
+            .map(|axis| {
+                let multiple = multiple_if(axis + 1 != rank);
+                index(format!("{}_stride{axis}", param.name), multiple)
+            })
+            .collect();
+        views[param.value.index()] = Some(View { ptr, dims, strides, unit: attrs.unit_stride });
+    }
+    views
+}
+
+impl Rewrite for Views {
+    fn op(&mut self, rebuild: &mut Rebuild<'_>, op: Op, region: Region) -> Result<(), Diagnostic> {
+        let old = rebuild.old;
+        let data = old.op(op);
+        let view = data.operands.first().and_then(|v| self.views[v.index()].clone());
+        let Some(view) = view else {
+            return rebuild.copy(self, op, region).map(|_| ());
+        };
+        match &data.kind {
+            OpKind::ViewPtr => rebuild.set(data.results[0], view.ptr),
+            OpKind::ViewDim(axis) => rebuild.set(data.results[0], view.dims[*axis as usize]),
+            OpKind::ViewStride(axis) => {
+                let stride = view.stride(&mut rebuild.at(op, region), *axis as usize);
+                rebuild.set(data.results[0], stride);
+            }
+            OpKind::ViewLoad => {
+                let coords = self.coords(rebuild, &data.operands[1..]);
+                let shape = old.tile(data.results[0]).shape;
+                let mut b = rebuild.at(op, region);
+                let (ptr, mask) = view.access(&mut b, &coords, shape);
+                let loaded = b.load(ptr, Some(mask), None);
+                rebuild.set(data.results[0], loaded);
+            }
+            OpKind::ViewStore => {
+                let coords = self.coords(rebuild, &data.operands[2..]);
+                let value = rebuild.get(data.operands[1]);
+                let shape = old.tile(data.operands[1]).shape;
+                let mut b = rebuild.at(op, region);
+                let (ptr, mask) = view.access(&mut b, &coords, shape);
+                b.store(ptr, value, Some(mask));
+            }
+            _ => {
+                let message = "a view can't be used here";
+                return Err(Diagnostic::new(message, data.loc)
+                    .help("load its elements, or pass it to a device function"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A coordinate of a view's tile: where it begins along an axis.
+#[derive(Clone, Copy)]
+struct Coord {
+    value: Value,
+    /// It is known not to be negative.
+    natural: bool,
+}
+
+impl Views {
+    fn coords(&self, rebuild: &Rebuild<'_>, old: &[Value]) -> Vec<Coord> {
+        let coord =
+            |&v: &Value| Coord { value: rebuild.get(v), natural: self.ranges.of_value(v).low >= 0 };
+        old.iter().map(coord).collect()
+    }
+}
+
+impl View {
+    fn stride(&self, b: &mut Builder<'_>, axis: usize) -> Value {
+        if self.is_unit(axis) { b.int(DType::I64, 1) } else { self.strides[axis] }
+    }
+
+    fn is_unit(&self, axis: usize) -> bool {
+        self.unit && axis + 1 == self.strides.len()
+    }
+
+    /// Pointers to the elements of a tile and which of them are in bounds.
+    fn access(&self, b: &mut Builder<'_>, coords: &[Coord], shape: Shape) -> (Value, Value) {
+        let starts: Vec<Value> = coords
+            .iter()
+            .enumerate()
+            .map(|(axis, coord)| self.times_stride(b, coord.value, axis))
+            .collect();
+        let start = sum(b, &starts, BinaryOp::Add).unwrap_or_else(|| b.int(DType::I64, 0));
+        let base = b.ptr_add(self.ptr, start);
+        let base = b.broadcast(base, shape);
+        let mut offsets = Vec::new();
+        let mut masks = Vec::new();
+        let mut conditions = Vec::new();
+        for (axis, &coord) in coords.iter().enumerate() {
+            if shape.extent(axis) == 1 {
+                conditions.extend(in_bounds(b, coord, coord.value, self.dims[axis]));
+                continue;
+            }
+            let iota = b.iota(shape.extent(axis));
+            let offset = self.times_stride(b, iota, axis);
+            offsets.push(along(b, offset, axis, shape));
+            let line = b.func.tile(iota).shape;
+            let begin = b.broadcast(coord.value, line);
+            let at = b.binary(BinaryOp::Add, begin, iota);
+            let line_masks = in_bounds(b, coord, at, self.dims[axis]);
+            let mask = sum(b, &line_masks, BinaryOp::And).unwrap_or(at);
+            masks.push(along(b, mask, axis, shape));
+        }
+        if let Some(condition) = sum(b, &conditions, BinaryOp::And) {
+            masks.push(b.broadcast(condition, shape));
+        }
+        let ptr = match sum(b, &offsets, BinaryOp::Add) {
+            Some(offset) => b.ptr_add(base, offset),
+            None => base,
+        };
+        let mask = sum(b, &masks, BinaryOp::And);
+        (ptr, mask.unwrap_or_else(|| b.full(Scalar::int(DType::Bool, 1), shape)))
+    }
+
+    fn times_stride(&self, b: &mut Builder<'_>, index: Value, axis: usize) -> Value {
+        if self.is_unit(axis) {
+            return index;
+        }
+        let shape = b.func.tile(index).shape;
+        let stride = b.broadcast(self.strides[axis], shape);
+        b.binary(BinaryOp::Mul, index, stride)
+    }
+}
+
+/// The comparisons that hold an index between 0 and an extent.
+fn in_bounds(b: &mut Builder<'_>, coord: Coord, at: Value, dim: Value) -> Vec<Value> {
+    let shape = b.func.tile(at).shape;
+    let dim = b.broadcast(dim, shape);
+    let mut masks = vec![b.compare(Predicate::Lt, at, dim)];
+    if !coord.natural {
+        let zero = b.full(Scalar::zero(DType::I64), shape);
+        masks.push(b.compare(Predicate::Ge, at, zero));
+    }
+    masks
+}
+
+/// A tile of rank 1 as axis `axis` of a shape.
+fn along(b: &mut Builder<'_>, line: Value, axis: usize, shape: Shape) -> Value {
+    let mut value = line;
+    for before in 0..axis {
+        value = b.expand_dims(value, before);
+    }
+    for after in axis + 1..shape.rank() {
+        value = b.expand_dims(value, after);
+    }
+    b.broadcast(value, shape)
+}
+
+fn sum(b: &mut Builder<'_>, values: &[Value], op: BinaryOp) -> Option<Value> {
+    let (&first, rest) = values.split_first()?;
+    Some(rest.iter().fold(first, |sum, &value| b.binary(op, sum, value)))
+}

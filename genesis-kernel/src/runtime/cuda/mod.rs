@@ -1,0 +1,202 @@
+//! GPUs through the CUDA driver, loaded when a program first asks for one.
+//!
+//! Nothing here goes through a layer that keeps or forgets errors: each driver call is checked where
+//! it is made. Errors that break a context for good (a bad address, a trap, a failed device
+//! assertion) are remembered, because the driver answers every later call with the same code and a
+//! program should hear that from the first call on, in words. Nothing here panics in `drop`.
+
+mod driver;
+mod event;
+mod memory;
+mod module;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use cudarc::driver::sys::{self, CUresult};
+
+use self::driver::Driver;
+pub(crate) use self::event::CudaEvent;
+use self::memory::Memory;
+pub use self::memory::MemoryStats;
+pub(crate) use self::module::{CudaKernel, EntryPoint, MAX_SLOTS};
+use crate::diag::Error;
+use crate::front::ast::FnAst;
+use crate::target::GpuTarget;
+
+/// An open GPU: its context and its one stream.
+///
+/// It is opened once and lives as long as the process: a context that is torn down while threads
+/// still hold memory of it would be worse than one that the driver cleans up at exit.
+#[derive(Debug)]
+pub(crate) struct CudaDevice {
+    number: u32,
+    info: GpuInfo,
+    context: Handle<sys::CUcontext>,
+    stream: Handle<sys::CUstream>,
+    memory: Mutex<Memory>,
+    /// The code of the error that broke the context; 0 while it works.
+    lost: AtomicU32,
+    /// The kernel launched last, to name it when the context breaks.
+    last_kernel: AtomicPtr<FnAst>,
+}
+
+/// What a GPU is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GpuInfo {
+    /// The product's name.
+    pub name: String,
+    /// Major and minor compute capability.
+    pub capability: (u32, u32),
+    /// What kernels are compiled for.
+    pub target: GpuTarget,
+    /// Bytes of memory.
+    pub memory_bytes: usize,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// The driver's CUDA version, such as 13000 for 13.0.
+    pub driver_version: u32,
+}
+
+/// A driver handle: an opaque address that any thread may pass back to the driver.
+#[derive(Clone, Copy, Debug)]
+struct Handle<T>(T);
+
+// SAFETY: the driver's handles may be used by any thread; the driver locks what it must.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Handle<T> {}
+
+/// More GPUs than this in one machine are not looked at.
+const MAX_DEVICES: usize = 64;
+
+static DEVICES: [OnceLock<Result<CudaDevice, Error>>; MAX_DEVICES] =
+    [const { OnceLock::new() }; MAX_DEVICES];
+
+/// Whether there is a GPU that can be used.
+pub(crate) fn is_available() -> bool {
+    driver::get().is_ok_and(|driver| driver.device_count > 0)
+}
+
+/// The number of GPUs, at least one; or why there is none.
+pub(crate) fn device_count() -> Result<u32, Error> {
+    driver::get().map(|driver| driver.device_count)
+}
+
+/// The GPU with this number, opened on first use.
+pub(crate) fn open(number: u32) -> Result<&'static CudaDevice, Error> {
+    let driver = driver::get()?;
+    let slot = DEVICES.get(number as usize).filter(|_| number < driver.device_count);
+    let Some(slot) = slot else {
+        return Err(Error::device(format!(
+            "there is no GPU cuda:{number}; this machine has {}",
+            driver.device_count
+        )));
+    };
+    slot.get_or_init(|| CudaDevice::open(driver, number)).as_ref().map_err(Error::clone)
+}
+
+thread_local! {
+    /// The device whose context is current on this thread, plus one; 0 for none.
+    static BOUND: Cell<u32> = const { Cell::new(0) };
+}
+
+impl CudaDevice {
+    fn open(driver: &Driver, number: u32) -> Result<CudaDevice, Error> {
+        let handle = driver::device_handle(number)?;
+        let info = driver::device_info(driver, handle)?;
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the handle is of a device of this driver, the out pointer is ours.
+        let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, handle) };
+        driver::check("cuDevicePrimaryCtxRetain", result)?;
+        // SAFETY: the context was retained above.
+        driver::check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context) })?;
+        BOUND.set(number + 1);
+        let mut stream = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a context is current, the out pointer is ours.
+        driver::check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut stream, flags) })?;
+        Ok(CudaDevice {
+            number,
+            info,
+            context: Handle(context),
+            stream: Handle(stream),
+            memory: Mutex::default(),
+            lost: AtomicU32::new(0),
+            last_kernel: AtomicPtr::new(std::ptr::null_mut()),
+        })
+    }
+
+    /// The number in `cuda:0`.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What it is.
+    pub(crate) fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    /// The driver's handle of the stream, for libraries beside Genesis.
+    pub(crate) fn raw_stream(&self) -> sys::CUstream {
+        self.stream.0
+    }
+
+    /// Waits for everything on the stream.
+    pub(crate) fn synchronize(&self) -> Result<(), Error> {
+        self.enter()?;
+        // SAFETY: the stream is this device's and lives as long as the process.
+        self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream.0) })
+    }
+
+    /// Refuses if the device is lost, else makes its context current on this thread.
+    #[inline]
+    fn enter(&self) -> Result<(), Error> {
+        let lost = self.lost.load(Ordering::Relaxed);
+        if lost != 0 {
+            return Err(self.lost_error(lost));
+        }
+        if BOUND.get() == self.number + 1 {
+            return Ok(());
+        }
+        // SAFETY: the context is retained for the life of the process.
+        self.check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context.0) })?;
+        BOUND.set(self.number + 1);
+        Ok(())
+    }
+
+    /// The error of a driver call, if it failed; one that breaks the context is remembered.
+    #[inline]
+    fn check(&self, call: &str, result: CUresult) -> Result<(), Error> {
+        if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(self.failed(call, result)) }
+    }
+
+    #[cold]
+    fn failed(&self, call: &str, result: CUresult) -> Error {
+        if driver::is_sticky(result) {
+            let code = result as u32;
+            // The first error is the cause, later ones its echo.
+            let first = self.lost.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
+            return self.lost_error(first.err().unwrap_or(code));
+        }
+        Error::device(format!("cuda:{}: {call}: {}", self.number, driver::describe(result)))
+    }
+
+    #[cold]
+    fn lost_error(&self, code: u32) -> Error {
+        let last = self.last_kernel.load(Ordering::Relaxed);
+        // SAFETY: only addresses of `&'static FnAst` are stored, and null.
+        let last = unsafe { last.as_ref() };
+        let kernel = last
+            .map_or(String::new(), |ast| format!("; the kernel launched last was `{}`", ast.name));
+        Error::device_lost(format!(
+            "cuda:{}: {}{kernel}; this process can't use the GPU any more (run it with \
+             GENESIS_SYNC=1 to learn which kernel it was)",
+            self.number,
+            driver::describe_code(code)
+        ))
+    }
+}

@@ -1,0 +1,204 @@
+//! From PTX to a function on the GPU, and its launch.
+
+use std::ffi::{CString, c_void};
+use std::sync::atomic::Ordering;
+
+use cudarc::driver::sys::{
+    self, CUfunction_attribute_enum as Attribute, CUjit_option as JitOption, CUjitInputType,
+};
+
+use super::{CudaDevice, Handle};
+use crate::diag::Error;
+use crate::front::ast::FnAst;
+
+/// A kernel on a GPU, ready to launch.
+#[derive(Debug)]
+pub(crate) struct CudaKernel {
+    function: Handle<sys::CUfunction>,
+    threads: u32,
+    dynamic_shared_bytes: u32,
+    /// Registers of one thread.
+    pub(crate) registers: u32,
+    /// Shared memory of one program, in bytes.
+    pub(crate) shared_bytes: u32,
+    /// Local memory of one thread, in bytes.
+    pub(crate) local_bytes: u32,
+}
+
+/// What a launch must know about a kernel beside its code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct EntryPoint {
+    /// The symbol.
+    pub(crate) name: String,
+    /// Threads of one program.
+    pub(crate) threads: u32,
+    /// Shared memory that the launch provides, in bytes.
+    pub(crate) dynamic_shared_bytes: u32,
+}
+
+/// The shared memory that a launch gets without asking.
+const SHARED_WITHOUT_OPT_IN: u32 = 48 << 10;
+
+/// Bytes of the assembler's messages that are kept.
+const LOG_BYTES: usize = 16 << 10;
+
+impl CudaDevice {
+    /// Machine code from PTX, by the driver's assembler.
+    pub(crate) fn assemble(&self, ptx: &str) -> Result<Vec<u8>, Error> {
+        self.enter()?;
+        let source = CString::new(ptx).map_err(|_| Error::bug("PTX with a nul byte in it"))?;
+        let mut log = vec![0u8; LOG_BYTES];
+        let mut options = [
+            JitOption::CU_JIT_ERROR_LOG_BUFFER,
+            JitOption::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            JitOption::CU_JIT_GENERATE_LINE_INFO,
+        ];
+        // The driver reads each value from the pointer itself.
+        let mut values: [*mut c_void; 3] =
+            [log.as_mut_ptr().cast(), LOG_BYTES as *mut c_void, 1usize as *mut c_void];
+        let mut link = Link(std::ptr::null_mut());
+        // SAFETY: both arrays have three entries, and they and the log outlive the link.
+        let result = unsafe {
+            sys::cuLinkCreate_v2(3, options.as_mut_ptr(), values.as_mut_ptr(), &mut link.0)
+        };
+        self.check("cuLinkCreate", result)?;
+        let bytes = source.as_bytes_with_nul();
+        // SAFETY: the link is ours, the source outlives the call and is only read.
+        let result = unsafe {
+            sys::cuLinkAddData_v2(
+                link.0,
+                CUjitInputType::CU_JIT_INPUT_PTX,
+                bytes.as_ptr().cast_mut().cast(),
+                bytes.len(),
+                c"kernel.ptx".as_ptr(),
+                0,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.check_assembly(result, &log)?;
+        let (mut cubin, mut len) = (std::ptr::null_mut(), 0);
+        // SAFETY: the link is ours, the out pointers too.
+        let result = unsafe { sys::cuLinkComplete(link.0, &mut cubin, &mut len) };
+        self.check_assembly(result, &log)?;
+        // SAFETY: the driver owns `len` bytes there until the link is destroyed, below.
+        Ok(unsafe { std::slice::from_raw_parts(cubin.cast::<u8>(), len) }.to_vec())
+    }
+
+    fn check_assembly(&self, result: sys::CUresult, log: &[u8]) -> Result<(), Error> {
+        self.check("assembling PTX", result).map_err(|error| {
+            let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+            let log = String::from_utf8_lossy(&log[..end]);
+            if error.is_device_lost() || log.trim().is_empty() {
+                return error;
+            }
+            Error::bug(format!("the driver's assembler refuses our PTX: {}", log.trim()))
+        })
+    }
+
+    /// Loads machine code. It stays loaded as long as the process lives.
+    pub(crate) fn load(&self, cubin: &[u8], entry: &EntryPoint) -> Result<CudaKernel, Error> {
+        self.enter()?;
+        let mut module = std::ptr::null_mut();
+        // SAFETY: a cubin says its own length, and callers pass what the assembler or the
+        // checksummed cache gave.
+        let result = unsafe { sys::cuModuleLoadData(&mut module, cubin.as_ptr().cast()) };
+        self.check("cuModuleLoadData", result)?;
+        let name = CString::new(entry.name.as_str())
+            .map_err(|_| Error::bug("a kernel's symbol with a nul byte in it"))?;
+        let mut function = std::ptr::null_mut();
+        // SAFETY: the module is loaded, the name ends in a nul, the out pointer is ours.
+        let result = unsafe { sys::cuModuleGetFunction(&mut function, module, name.as_ptr()) };
+        self.check("cuModuleGetFunction", result)?;
+        if entry.dynamic_shared_bytes > SHARED_WITHOUT_OPT_IN {
+            self.allow_shared(function, entry.dynamic_shared_bytes)?;
+        }
+        let attribute = |which| self.function_attribute(function, which);
+        Ok(CudaKernel {
+            function: Handle(function),
+            threads: entry.threads,
+            dynamic_shared_bytes: entry.dynamic_shared_bytes,
+            registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            shared_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?
+                + entry.dynamic_shared_bytes,
+            local_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+        })
+    }
+
+    fn allow_shared(&self, function: sys::CUfunction, bytes: u32) -> Result<(), Error> {
+        let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function is of a loaded module.
+        let result = unsafe { sys::cuFuncSetAttribute(function, which, bytes as i32) };
+        self.check("cuFuncSetAttribute", result)
+    }
+
+    fn function_attribute(
+        &self,
+        function: sys::CUfunction,
+        which: Attribute,
+    ) -> Result<u32, Error> {
+        let mut value = 0;
+        // SAFETY: the function is of a loaded module, the out pointer is ours.
+        let result = unsafe { sys::cuFuncGetAttribute(&mut value, which, function) };
+        self.check("cuFuncGetAttribute", result)?;
+        Ok(value.unsigned_abs())
+    }
+
+    /// Queues a kernel; `slots` has its flattened parameters in order, eight bytes each.
+    ///
+    /// # Safety
+    /// The slots must be as many as the kernel's parameters, and pointers among them valid for what
+    /// the kernel does with them, until the stream has run it.
+    #[inline]
+    pub(crate) unsafe fn launch(
+        &self,
+        kernel: &CudaKernel,
+        ast: &'static FnAst,
+        grid: [u32; 3],
+        slots: &mut [u64],
+    ) -> Result<(), Error> {
+        self.enter()?;
+        let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_SLOTS];
+        if slots.len() > MAX_SLOTS {
+            return Err(Error::launch(format!("{}: too many parameters", ast.name)));
+        }
+        for (pointer, slot) in pointers.iter_mut().zip(slots) {
+            // A parameter narrower than its slot lies in the slot's first bytes.
+            *pointer = std::ptr::from_mut(slot).cast();
+        }
+        self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
+        // SAFETY: the function is loaded in this context; the pointers are to as many slots as it has
+        // parameters, which the driver copies before it returns.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                kernel.function.0,
+                grid[0],
+                grid[1],
+                grid[2],
+                kernel.threads,
+                1,
+                1,
+                kernel.dynamic_shared_bytes,
+                self.raw_stream(),
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.check("cuLaunchKernel", result)
+    }
+}
+
+/// The most flattened parameters of a kernel.
+pub(crate) const MAX_SLOTS: usize = 128;
+
+/// A link in progress.
+struct Link(sys::CUlinkState);
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: the link is ours and used no more; a failure leaks it and nothing else.
+            let _ = unsafe { sys::cuLinkDestroy(self.0) };
+        }
+    }
+}

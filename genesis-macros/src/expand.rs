@@ -1,0 +1,337 @@
+//! What the macros leave in the program: a module for a kernel, a unit struct for a device function.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote};
+
+use crate::ast::{DType, Function, Generic, Param, Type};
+use crate::{describe, shadow};
+
+/// A kernel's module. With `refused`, one that has no body, so that code which launches the kernel
+/// is not refused as well.
+pub(crate) fn kernel(function: &Function, refused: bool) -> TokenStream {
+    let (name, vis, docs, attrs) =
+        (&function.name, &function.vis, &function.docs, &function.attrs);
+    let cfgs = attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect::<Vec<_>>();
+    let consts = consts_struct(function);
+    let specialize = specialize(function);
+    let launch = launch(function);
+    let fallback_doc = function.docs.is_empty().then(|| {
+        let text = format!("The kernel `{name}`.");
+        quote!(#[doc = #text])
+    });
+    let body = if refused { empty_body(function) } else { kernel_body(function) };
+    quote! {
+        #(#docs)*
+        #fallback_doc
+        #(#cfgs)*
+        #[allow(clippy::undocumented_unsafe_blocks, reason = "the safety section says why")]
+        #vis mod #name {
+            #[doc(hidden)]
+            #[derive(Debug)]
+            pub struct Body;
+            /// The function as written.
+            pub static AST: ::genesis_kernel::front::ast::FnAst =
+                <Body as ::genesis_kernel::lang::Described>::AST;
+            /// The kernel, as the launch and the tools take it.
+            pub static KERNEL: ::genesis_kernel::kernel::KernelDef =
+                ::genesis_kernel::kernel::KernelDef::new(&AST);
+            #consts
+            #specialize
+            #launch
+        }
+        #(#cfgs)*
+        #body
+    }
+}
+
+fn empty_body(function: &Function) -> TokenStream {
+    let empty = Function {
+        attrs: Vec::new(),
+        docs: Vec::new(),
+        doc: function.doc.clone(),
+        vis: function.vis.clone(),
+        name: function.name.clone(),
+        generics: function.generics.clone(),
+        params: Vec::new(),
+        ret: None,
+        body: crate::ast::Block { stmts: Vec::new(), value: None, span: Span::call_site() },
+        contract: false,
+    };
+    let (name, ast) = (&function.name, describe::function(&empty));
+    quote! {
+        const _: () = {
+            impl ::genesis_kernel::lang::Described for self::#name::Body {
+                const AST: ::genesis_kernel::front::ast::FnAst = #ast;
+            }
+        };
+    }
+}
+
+/// The description and the body to type-check, where the user's names mean what they meant.
+fn kernel_body(function: &Function) -> TokenStream {
+    let (name, ast) = (&function.name, describe::function(function));
+    let lints = lints(function);
+    let generics = shadow::generics(&function.generics);
+    let params = shadow::params(&function.params);
+    let body = shadow::block(&function.body);
+    quote! {
+        const _: () = {
+            impl ::genesis_kernel::lang::Described for #name::Body {
+                const AST: ::genesis_kernel::front::ast::FnAst = #ast;
+            }
+            #lints
+            fn kernel<#generics>(#params) #body
+        };
+    }
+}
+
+/// Lints that make no sense of a body that is only type-checked.
+fn lints(function: &Function) -> TokenStream {
+    let own = function.attrs.iter().filter(|attr| !attr.path().is_ident("cfg"));
+    quote! {
+        #[allow(
+            dead_code, unused_parens, unused_braces, unused_must_use, unreachable_code,
+            path_statements, non_snake_case, clippy::all,
+            reason = "type-checked, never run"
+        )]
+        #(#own)*
+    }
+}
+
+fn consts(function: &Function) -> impl Iterator<Item = &Ident> {
+    function.generics.iter().filter_map(|generic| match generic {
+        Generic::Const { name } => Some(name),
+        _ => None,
+    })
+}
+
+fn consts_struct(function: &Function) -> TokenStream {
+    let fields = consts(function).map(|name| {
+        let doc = format!("The kernel's `const {name}`.");
+        quote!(#[doc = #doc] pub #name: usize)
+    });
+    quote! {
+        /// The compile-time values of the kernel.
+        #[derive(Clone, Copy, Debug)]
+        #[allow(non_snake_case, reason = "named as the const parameters are")]
+        pub struct Consts {
+            #(#fields,)*
+        }
+    }
+}
+
+/// The generic parameters that stand for dtypes, with bounds.
+fn dtype_generics(function: &Function) -> TokenStream {
+    let params = dtypes(function).map(|(name, bound)| {
+        let bound = Ident::new(&bound.to_string(), Span::call_site());
+        quote!(#name: ::genesis_kernel::lang::#bound)
+    });
+    quote!(#(#params),*)
+}
+
+fn dtypes(function: &Function) -> impl Iterator<Item = (&Ident, &Ident)> {
+    function.generics.iter().filter_map(|generic| match generic {
+        Generic::DType { name, bound } => Some((name, bound)),
+        _ => None,
+    })
+}
+
+/// The dtypes and constants of a launch, as slices.
+fn specialization(function: &Function) -> (TokenStream, TokenStream) {
+    let dtypes = dtypes(function)
+        .map(|(name, _)| quote!(<#name as ::genesis_kernel::runtime::HostElement>::DTYPE));
+    let consts = consts(function).map(|name| quote!(consts.#name as i64));
+    (quote!(&[#(#dtypes),*]), quote!(&[#(#consts),*]))
+}
+
+fn specialize(function: &Function) -> TokenStream {
+    let generics = dtype_generics(function);
+    let (dtypes, consts) = specialization(function);
+    quote! {
+        /// The kernel for these dtypes and constants, ready to be compiled, read or interpreted.
+        ///
+        /// # Errors
+        /// If the kernel is wrong for them: a diagnostic at the line that is.
+        pub fn specialize<#generics>(
+            consts: Consts,
+            hints: &::genesis_kernel::kernel::Hints,
+        ) -> ::core::result::Result<
+            ::genesis_kernel::kernel::Specialized,
+            ::genesis_kernel::Error,
+        > {
+            let _ = &consts;
+            KERNEL.specialize(#dtypes, #consts, hints)
+        }
+    }
+}
+
+fn launch(function: &Function) -> TokenStream {
+    let generics = dtype_generics(function);
+    let (dtypes, consts) = specialization(function);
+    let types = function.params.iter().map(argument_type);
+    let values = function.params.iter().enumerate().map(|(index, param)| {
+        let (index, trait_name) = (syn::Index::from(index), argument_trait(param));
+        quote!(::genesis_kernel::runtime::#trait_name::as_arg(&args.#index))
+    });
+    let (safety, qualifier) = if takes_pointers(function) {
+        let doc = "# Safety\n\
+            The kernel takes pointers, whose accesses are not checked: every address it reads or \
+            writes must lie in the argument it comes from, and two arguments must not overlap \
+            where one is written.\n";
+        (Some(quote!(#[doc = #doc])), Some(quote!(unsafe)))
+    } else {
+        (None, None)
+    };
+    quote! {
+        /// Runs the kernel: one program for each point of the grid.
+        ///
+        #safety
+        /// # Errors
+        /// If the arguments do not fit the kernel, it does not compile, or the device refuses.
+        pub #qualifier fn launch<#generics>(
+            stream: &::genesis_kernel::runtime::Stream,
+            grid: ::genesis_kernel::kernel::Grid,
+            consts: Consts,
+            args: (#(#types,)*),
+        ) -> ::core::result::Result<(), ::genesis_kernel::Error> {
+            let _ = (&consts, &args);
+            // Views are checked by the launch; what pointers need is the caller's promise.
+            unsafe { KERNEL.launch(stream, grid, #dtypes, #consts, &[#(#values),*]) }
+        }
+    }
+}
+
+fn takes_pointers(function: &Function) -> bool {
+    function.params.iter().any(|param| matches!(param.typed.ty, Type::Ptr { .. }))
+}
+
+fn argument_trait(param: &Param) -> Ident {
+    let name = match param.typed.ty {
+        Type::Ptr { mutable: false, .. } => "AsPtr",
+        Type::Ptr { mutable: true, .. } => "AsPtrMut",
+        Type::View { mutable: false, .. } => "AsView",
+        Type::View { mutable: true, .. } => "AsViewMut",
+        _ => "AsScalar",
+    };
+    Ident::new(name, Span::call_site())
+}
+
+fn argument_type(param: &Param) -> TokenStream {
+    let trait_name = argument_trait(param);
+    let args = match &param.typed.ty {
+        Type::Ptr { dtype, .. } | Type::Scalar(dtype) => rust_type(dtype),
+        Type::View { dtype, rank, .. } => {
+            let (dtype, rank) = (rust_type(dtype), usize::from(*rank));
+            quote!(#dtype, #rank)
+        }
+        // Refused: the stub takes anything of one dtype.
+        _ => quote!(f32),
+    };
+    quote!(impl ::genesis_kernel::runtime::#trait_name<#args>)
+}
+
+/// A dtype as a Rust type, whatever names the user has in scope.
+fn rust_type(dtype: &DType) -> TokenStream {
+    match dtype {
+        DType::Param(name) => name.to_token_stream(),
+        DType::Fixed(variant) => {
+            let name = Ident::new(&variant.to_lowercase(), Span::call_site());
+            match *variant {
+                "F16" | "BF16" => quote!(::genesis_kernel::lang::#name),
+                _ => quote!(::core::primitive::#name),
+            }
+        }
+    }
+}
+
+/// A device function: a unit struct, so that its name is a value that the body of a kernel can call
+/// a method of, and an unknown name is one error.
+pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
+    let (name, vis, docs) = (&function.name, &function.vis, &function.docs);
+    let cfgs = function
+        .attrs
+        .iter()
+        .filter(|attr| attr.path().is_ident("cfg"))
+        .collect::<Vec<_>>();
+    let ast = describe::function(function);
+    let lints = lints(function);
+    let generics = shadow::generics(&function.generics);
+    let params = shadow::params(&function.params);
+    let body = if refused {
+        quote!({ ::genesis_kernel::lang::refused() })
+    } else {
+        shadow::block(&function.body)
+    };
+    let ret = function.ret.as_ref().map(|typed| {
+        let tokens = &typed.tokens;
+        quote!(-> #tokens)
+    });
+    let ast = if refused { describe::function(&without_body(function)) } else { ast };
+    let combine = combine(function);
+    quote! {
+        #(#docs)*
+        #(#cfgs)*
+        #[allow(non_camel_case_types, dead_code, reason = "named as the function is")]
+        #[derive(Clone, Copy, Debug)]
+        #vis struct #name;
+        #(#cfgs)*
+        const _: () = {
+            impl #name {
+                /// Types a call of the function in a kernel; it is never run.
+                #lints
+                pub fn call<#generics>(self, #params) #ret #body
+
+                /// The function as written.
+                #[allow(dead_code, reason = "a device function may be unused")]
+                pub const fn ast(&self) -> &'static ::genesis_kernel::front::ast::FnAst {
+                    static AST: ::genesis_kernel::front::ast::FnAst = #ast;
+                    &AST
+                }
+            }
+            #combine
+        };
+    }
+}
+
+fn without_body(function: &Function) -> Function {
+    Function {
+        attrs: Vec::new(),
+        docs: Vec::new(),
+        doc: String::new(),
+        vis: syn::Visibility::Inherited,
+        name: function.name.clone(),
+        generics: Vec::new(),
+        params: Vec::new(),
+        ret: None,
+        body: crate::ast::Block { stmts: Vec::new(), value: None, span: Span::call_site() },
+        contract: false,
+    }
+}
+
+/// Two parameters and a result of one type: it can combine the elements of a reduction.
+fn combine(function: &Function) -> Option<TokenStream> {
+    let ([a, b], Some(ret)) = (&function.params[..], &function.ret) else { return None };
+    let (ty, name) = (&ret.tokens, &function.name);
+    let text = ty.to_string();
+    if a.typed.tokens.to_string() != text || b.typed.tokens.to_string() != text {
+        return None;
+    }
+    let mentioned = |generic: &Generic| {
+        let (Generic::DType { name, .. } | Generic::Shape { name, .. } | Generic::Const { name }) =
+            generic;
+        mentions(ty.clone(), name)
+    };
+    if !function.generics.iter().all(mentioned) {
+        return None;
+    }
+    let generics = shadow::generics(&function.generics);
+    Some(quote!(impl<#generics> ::genesis_kernel::lang::Combine<#ty> for #name {}))
+}
+
+fn mentions(tokens: TokenStream, name: &Ident) -> bool {
+    tokens.into_iter().any(|token| match token {
+        proc_macro2::TokenTree::Ident(ident) => ident == *name,
+        proc_macro2::TokenTree::Group(group) => mentions(group.stream(), name),
+        _ => false,
+    })
+}

@@ -1,0 +1,422 @@
+//! From `syn`'s tree to ours: the signature, types and patterns. `body` reads what is inside.
+//!
+//! Nothing stops at the first refusal: they are collected, and what was refused is left out.
+
+use std::collections::BTreeSet;
+
+use proc_macro2::Ident;
+use quote::ToTokens;
+use syn::spanned::Spanned;
+
+use crate::ast::{
+    Block, DType, Extent, Function, Generic, Param, Pattern, Place, Type, Typed,
+};
+use crate::messages::{self, Message};
+use crate::table;
+
+/// Which of the two macros is at work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Kernel,
+    Device,
+}
+
+/// What is known while a function is read.
+pub(crate) struct Parser {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) generics: Vec<Generic>,
+    /// Names in scope, innermost last.
+    pub(crate) scopes: Vec<BTreeSet<String>>,
+    pub(crate) depth: usize,
+    errors: Option<syn::Error>,
+}
+
+/// The function as far as it could be read, and what was refused.
+pub(crate) struct Parsed {
+    pub(crate) function: Function,
+    pub(crate) errors: Option<syn::Error>,
+}
+
+/// Reads a function.
+pub(crate) fn parse(item: &syn::ItemFn, kind: Kind, contract: bool) -> Parsed {
+    let mut parser = Parser {
+        kind,
+        name: item.sig.ident.to_string(),
+        generics: Vec::new(),
+        scopes: vec![BTreeSet::new()],
+        depth: 0,
+        errors: None,
+    };
+    let function = parser.function(item, contract);
+    Parsed { function, errors: parser.errors }
+}
+
+impl Parser {
+    /// Notes a refusal of `node`.
+    pub(crate) fn refuse(&mut self, node: &impl ToTokens, message: Message) {
+        self.refuse_named(node, message, "");
+    }
+
+    /// Notes a refusal of `node`, with a name for the text.
+    pub(crate) fn refuse_named(&mut self, node: &impl ToTokens, message: Message, name: &str) {
+        let error = syn::Error::new_spanned(node, message.render(name));
+        match &mut self.errors {
+            Some(errors) => errors.combine(error),
+            None => self.errors = Some(error),
+        }
+    }
+
+    fn function(&mut self, item: &syn::ItemFn, contract: bool) -> Function {
+        self.qualifiers(&item.sig);
+        if table::function(&self.name).is_some() && self.kind == Kind::Device {
+            let name = self.name.clone();
+            self.refuse_named(&item.sig.ident, messages::RESERVED_NAME, &name);
+        }
+        self.generics = self.generic_params(&item.sig.generics);
+        let params = item.sig.inputs.iter().filter_map(|input| self.param(input)).collect();
+        let ret = self.return_type(&item.sig.output);
+        let body = self.body(&item.block);
+        let (docs, attrs): (Vec<_>, Vec<_>) =
+            item.attrs.iter().cloned().partition(|a| a.path().is_ident("doc"));
+        Function {
+            attrs,
+            doc: doc_text(&docs),
+            docs,
+            vis: item.vis.clone(),
+            name: item.sig.ident.clone(),
+            generics: self.generics.clone(),
+            params,
+            ret,
+            body,
+            contract,
+        }
+    }
+
+    fn body(&mut self, block: &syn::Block) -> Block {
+        let mut body = self.block(block);
+        if self.kind == Kind::Kernel
+            && let Some(value) = body.value.take()
+        {
+            body.stmts.push(crate::ast::Stmt::Expr(*value));
+        }
+        body
+    }
+
+    fn qualifiers(&mut self, sig: &syn::Signature) {
+        if let Some(token) = &sig.constness {
+            self.refuse_named(token, messages::QUALIFIER, "const");
+        }
+        if let Some(token) = &sig.asyncness {
+            self.refuse_named(token, messages::QUALIFIER, "async");
+        }
+        if !matches!(sig.safety, syn::Safety::Default) {
+            self.refuse_named(&sig.safety, messages::QUALIFIER, "unsafe");
+        }
+        if let Some(abi) = &sig.abi {
+            self.refuse_named(abi, messages::QUALIFIER, "extern");
+        }
+        if let Some(variadic) = &sig.variadic {
+            self.refuse(variadic, messages::VARIADIC);
+        }
+        if let Some(clause) = &sig.generics.where_clause {
+            self.refuse(clause, messages::WHERE_CLAUSE);
+        }
+    }
+
+    fn generic_params(&mut self, generics: &syn::Generics) -> Vec<Generic> {
+        generics.params.iter().filter_map(|param| self.generic_param(param)).collect()
+    }
+
+    fn generic_param(&mut self, param: &syn::GenericParam) -> Option<Generic> {
+        match param {
+            syn::GenericParam::Lifetime(lifetime) => {
+                self.refuse(lifetime, messages::LIFETIME);
+                None
+            }
+            syn::GenericParam::Const(constant) => {
+                if let Some((_, default)) = &constant.default {
+                    self.refuse(default, messages::GENERIC_DEFAULT);
+                }
+                if !matches!(&constant.ty, syn::Type::Path(p) if p.path.is_ident("usize")) {
+                    self.refuse(&constant.ty, messages::CONST_NOT_USIZE);
+                }
+                Some(Generic::Const { name: constant.ident.clone() })
+            }
+            syn::GenericParam::Type(param) => Some(self.type_param(param)),
+        }
+    }
+
+    fn type_param(&mut self, param: &syn::TypeParam) -> Generic {
+        if let Some((_, default)) = &param.default {
+            self.refuse(default, messages::GENERIC_DEFAULT);
+        }
+        let name = param.ident.clone();
+        let fallback = Generic::DType { name: name.clone(), bound: Ident::new("Float", name.span()) };
+        let Some(first) = param.bounds.first() else {
+            self.refuse_named(&param.ident, messages::BOUND_MISSING, &name.to_string());
+            return fallback;
+        };
+        if param.bounds.len() > 1 {
+            self.refuse(&param.bounds, messages::BOUND_MANY);
+        }
+        let bound = match first {
+            syn::TypeParamBound::Trait(bound) => bound.path.segments.last().map(|s| s.ident.clone()),
+            _ => None,
+        };
+        let bound_name = bound.as_ref().map(Ident::to_string).unwrap_or_default();
+        match (bound, bound_name.as_str()) {
+            (Some(bound), "Element" | "Number" | "Float" | "Int") => Generic::DType { name, bound },
+            (Some(bound), "Shape") => {
+                if self.kind == Kind::Kernel {
+                    self.refuse(first, messages::SHAPE_IN_KERNEL);
+                }
+                Generic::Shape { name, bound }
+            }
+            _ => {
+                let text = first.to_token_stream().to_string();
+                self.refuse_named(first, messages::BOUND_UNKNOWN, &text);
+                fallback
+            }
+        }
+    }
+
+    fn param(&mut self, input: &syn::FnArg) -> Option<Param> {
+        let typed = match input {
+            syn::FnArg::Receiver(receiver) => {
+                self.refuse(receiver, messages::SELF_PARAM);
+                return None;
+            }
+            syn::FnArg::Typed(typed) => typed,
+        };
+        let pattern = match (&*typed.pat, self.kind) {
+            (syn::Pat::Ident(_) | syn::Pat::Wild(_), _) | (_, Kind::Device) => {
+                self.pattern(&typed.pat)
+            }
+            (other, Kind::Kernel) => {
+                self.refuse(other, messages::PARAM_PATTERN);
+                Pattern::Wild(other.span())
+            }
+        };
+        let ty = self.param_type(&typed.ty);
+        let tokens = typed.ty.to_token_stream();
+        Some(Param { pattern, typed: Typed { ty, tokens }, place: Place::of(typed) })
+    }
+
+    fn param_type(&mut self, ty: &syn::Type) -> Type {
+        let message = match self.kind {
+            Kind::Kernel => messages::PARAM_TYPE_KERNEL,
+            Kind::Device => messages::PARAM_TYPE_DEVICE,
+        };
+        let parsed = self.ty(ty, message);
+        match (&parsed, self.kind) {
+            (Type::Tile(_) | Type::Shaped(..), Kind::Kernel) => {
+                self.refuse(ty, messages::TILE_PARAM);
+                Type::Inferred
+            }
+            (Type::Tuple(_), Kind::Kernel) => {
+                self.refuse(ty, message);
+                Type::Inferred
+            }
+            _ => parsed,
+        }
+    }
+
+    fn return_type(&mut self, output: &syn::ReturnType) -> Option<Typed> {
+        let syn::ReturnType::Type(_, ty) = output else { return None };
+        if matches!(&**ty, syn::Type::Tuple(tuple) if tuple.elems.is_empty()) {
+            return None;
+        }
+        if self.kind == Kind::Kernel {
+            self.refuse(ty, messages::KERNEL_RETURNS);
+            return None;
+        }
+        let parsed = self.ty(ty, messages::PARAM_TYPE_DEVICE);
+        Some(Typed { ty: parsed, tokens: ty.to_token_stream() })
+    }
+
+    /// A type; `message` is what to say of one that has no place here.
+    pub(crate) fn ty(&mut self, ty: &syn::Type, message: Message) -> Type {
+        match ty {
+            syn::Type::Paren(inner) => self.ty(&inner.elem, message),
+            syn::Type::Group(inner) => self.ty(&inner.elem, message),
+            syn::Type::Tuple(tuple) if tuple.elems.len() > 1 => {
+                Type::Tuple(tuple.elems.iter().map(|elem| self.ty(elem, message)).collect())
+            }
+            syn::Type::Reference(_) => {
+                self.refuse(ty, messages::REFERENCE);
+                Type::Inferred
+            }
+            syn::Type::Path(path) if path.qself.is_none() => self.path_type(path, message),
+            other => {
+                self.refuse(other, message);
+                Type::Inferred
+            }
+        }
+    }
+
+    fn path_type(&mut self, path: &syn::TypePath, message: Message) -> Type {
+        let Some(last) = path.path.segments.last() else { return Type::Inferred };
+        let name = last.ident.to_string();
+        if last.arguments.is_none() {
+            if let Some(dtype) = self.dtype(&path.path) {
+                return Type::Scalar(dtype);
+            }
+            if matches!(name.as_str(), "usize" | "isize" | "char" | "str" | "String" | "u128" | "i128")
+            {
+                self.refuse_named(path, messages::USIZE_PARAM, &name);
+                return Type::Inferred;
+            }
+        }
+        let args = generic_args(last);
+        let dtype = args.first().and_then(|arg| self.dtype_arg(arg));
+        match (name.as_str(), dtype) {
+            ("Ptr" | "PtrMut", Some(dtype)) => Type::Ptr { dtype, mutable: name == "PtrMut" },
+            ("View" | "ViewMut", Some(dtype)) => {
+                let rank = args.get(1).and_then(literal_rank).unwrap_or_else(|| {
+                    self.refuse(path, messages::RANK);
+                    1
+                });
+                Type::View { dtype, rank, mutable: name == "ViewMut" }
+            }
+            ("Tile" | "Tile1" | "Tile2" | "Tile3" | "Row" | "Col", Some(dtype)) => {
+                self.tile_type(&name, dtype, &args[1..])
+            }
+            _ => {
+                self.refuse(path, message);
+                Type::Inferred
+            }
+        }
+    }
+
+    fn tile_type(&self, name: &str, dtype: DType, args: &[syn::GenericArgument]) -> Type {
+        let extents = args.iter().map(|arg| self.extent(arg));
+        match (name, args) {
+            ("Row", [_]) => Type::Shaped(dtype, std::iter::once(Extent::Fixed(1)).chain(extents).collect()),
+            ("Col", [_]) => Type::Shaped(dtype, extents.chain([Extent::Fixed(1)]).collect()),
+            ("Tile", [syn::GenericArgument::Type(syn::Type::Tuple(shape))]) => {
+                Type::Shaped(dtype, shape.elems.iter().map(|elem| self.extent_type(elem)).collect())
+            }
+            ("Tile", _) => Type::Tile(dtype),
+            _ => Type::Shaped(dtype, extents.collect()),
+        }
+    }
+
+    /// An extent as a const argument: `BM`, `128`.
+    fn extent(&self, arg: &syn::GenericArgument) -> Extent {
+        match arg {
+            syn::GenericArgument::Type(syn::Type::Path(path)) => match path.path.get_ident() {
+                Some(ident) if self.is_const(ident) => Extent::Const(ident.clone()),
+                _ => Extent::Any,
+            },
+            syn::GenericArgument::Const(syn::Expr::Lit(syn::ExprLit {
+                lit: syn::Lit::Int(int),
+                ..
+            })) => int.base10_parse().map_or(Extent::Any, Extent::Fixed),
+            _ => Extent::Any,
+        }
+    }
+
+    /// An extent as a type: `Dim<BM>`, `One`.
+    fn extent_type(&self, ty: &syn::Type) -> Extent {
+        let syn::Type::Path(path) = ty else { return Extent::Any };
+        let Some(last) = path.path.segments.last() else { return Extent::Any };
+        match (last.ident.to_string().as_str(), &generic_args(last)[..]) {
+            ("One", []) => Extent::Fixed(1),
+            ("Dim", [arg]) => self.extent(arg),
+            _ => Extent::Any,
+        }
+    }
+
+    /// The dtype a path names, if it names one.
+    pub(crate) fn dtype(&self, path: &syn::Path) -> Option<DType> {
+        let ident = path.get_ident()?;
+        let declared = self
+            .generics
+            .iter()
+            .any(|generic| matches!(generic, Generic::DType { name, .. } if name == ident));
+        if declared {
+            return Some(DType::Param(ident.clone()));
+        }
+        table::dtype(&ident.to_string()).map(DType::Fixed)
+    }
+
+    fn dtype_arg(&self, arg: &syn::GenericArgument) -> Option<DType> {
+        match arg {
+            syn::GenericArgument::Type(syn::Type::Path(path)) => self.dtype(&path.path),
+            _ => None,
+        }
+    }
+
+    /// Whether `ident` is a const parameter.
+    pub(crate) fn is_const(&self, ident: &Ident) -> bool {
+        self.generics.iter().any(|g| matches!(g, Generic::Const { name } if name == ident))
+    }
+
+    /// Whether `ident` is a shape parameter.
+    pub(crate) fn is_shape(&self, ident: &Ident) -> bool {
+        self.generics.iter().any(|g| matches!(g, Generic::Shape { name, .. } if name == ident))
+    }
+
+    /// A pattern, whose names come into scope.
+    pub(crate) fn pattern(&mut self, pat: &syn::Pat) -> Pattern {
+        match pat {
+            syn::Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => {
+                self.declare(&ident.ident);
+                Pattern::Name { ident: ident.ident.clone(), mutable: ident.mutability.is_some() }
+            }
+            syn::Pat::Wild(wild) => Pattern::Wild(wild.span()),
+            syn::Pat::Paren(paren) => self.pattern(&paren.pat),
+            syn::Pat::Tuple(tuple) if tuple.elems.len() > 1 => {
+                Pattern::Tuple(tuple.elems.iter().map(|elem| self.pattern(elem)).collect())
+            }
+            other => {
+                self.refuse(other, messages::PATTERN);
+                Pattern::Wild(other.span())
+            }
+        }
+    }
+
+    fn declare(&mut self, ident: &Ident) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(ident.to_string());
+        }
+    }
+
+    /// Whether a variable of this name is in scope.
+    pub(crate) fn is_local(&self, ident: &Ident) -> bool {
+        let name = ident.to_string();
+        self.scopes.iter().any(|scope| scope.contains(&name))
+    }
+}
+
+/// The `<..>` arguments of a path segment.
+pub(crate) fn generic_args(segment: &syn::PathSegment) -> Vec<syn::GenericArgument> {
+    match &segment.arguments {
+        syn::PathArguments::AngleBracketed(args) => args.args.iter().cloned().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn literal_rank(arg: &syn::GenericArgument) -> Option<u8> {
+    let syn::GenericArgument::Const(syn::Expr::Lit(literal)) = arg else { return None };
+    let syn::Lit::Int(int) = &literal.lit else { return None };
+    int.base10_parse().ok().filter(|rank| (1..=5).contains(rank))
+}
+
+/// The text of doc comments, without the space that follows `///`.
+fn doc_text(docs: &[syn::Attribute]) -> String {
+    let lines: Vec<String> = docs
+        .iter()
+        .filter_map(|attr| match &attr.meta {
+            syn::Meta::NameValue(pair) => Some(&pair.value),
+            _ => None,
+        })
+        .filter_map(|value| match value {
+            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
+            _ => None,
+        })
+        .map(|line| line.strip_prefix(' ').unwrap_or(&line).to_owned())
+        .collect();
+    lines.join("\n")
+}

@@ -1,0 +1,419 @@
+//! The function as Rust that rustc type-checks and never runs.
+//!
+//! It is the user's body with what Rust can't say replaced by calls of `genesis_kernel::lang`, every
+//! token at the place of the user's: operators and comparisons become functions (`<` can't give a
+//! tile, and an operator of a `T` with a tile of `T` can't be declared), conditions go through a
+//! function that wants a scalar, axes become const arguments, const parameters `i64`.
+//!
+//! `x + 1` with `x` of dtype `T`: a literal operand becomes `IntLiteral` or `FloatLiteral`, which go
+//! with every dtype, as Rust's own literals would not.
+
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
+
+use crate::ast::{
+    Binary, Block, Call, Expr, ExprKind, Generic, GenericArg, Iter, Param, Pattern, Place, Stmt,
+    Unary,
+};
+use crate::calls::is_untyped_literal;
+use crate::table::{self, Generics};
+
+/// Generic parameters as declared, with the user's tokens.
+pub(crate) fn generics(generics: &[Generic]) -> TokenStream {
+    let params = generics.iter().map(|generic| match generic {
+        Generic::DType { name, bound } | Generic::Shape { name, bound } => {
+            quote_spanned!(name.span() => #name: ::genesis_kernel::lang::#bound)
+        }
+        Generic::Const { name } => quote_spanned!(name.span() => const #name: usize),
+    });
+    quote!(#(#params),*)
+}
+
+/// Parameters as declared.
+pub(crate) fn params(params: &[Param]) -> TokenStream {
+    let params = params.iter().map(|param| {
+        let (pattern, ty) = (pattern(&param.pattern), &param.typed.tokens);
+        quote!(#pattern: #ty)
+    });
+    quote!(#(#params),*)
+}
+
+fn pattern(kind: &Pattern) -> TokenStream {
+    match kind {
+        Pattern::Name { ident, mutable: true } => quote_spanned!(ident.span() => mut #ident),
+        Pattern::Name { ident, mutable: false } => quote!(#ident),
+        Pattern::Wild(span) => quote_spanned!(*span => _),
+        Pattern::Tuple(parts) => {
+            let parts = parts.iter().map(pattern);
+            quote!((#(#parts),*))
+        }
+    }
+}
+
+/// A block in braces.
+pub(crate) fn block(block: &Block) -> TokenStream {
+    let stmts = block.stmts.iter().map(stmt);
+    let value = block.value.as_deref().map(expr);
+    let mut group = Group::new(Delimiter::Brace, quote!(#(#stmts)* #value));
+    group.set_span(block.span);
+    TokenTree::Group(group).into()
+}
+
+fn stmt(stmt: &Stmt) -> TokenStream {
+    match stmt {
+        Stmt::Let { pattern: names, typed, value, place } => {
+            let (names, value) = (pattern(names), expr(value));
+            let ty = typed.as_ref().map(|typed| {
+                let tokens = &typed.tokens;
+                quote!(: #tokens)
+            });
+            let semi = quote_spanned!(place.end => ;);
+            let keyword = quote_spanned!(place.start => let);
+            quote!(#keyword #names #ty = #value #semi)
+        }
+        Stmt::Assign { pattern: names, value, .. } => {
+            let (names, value) = (pattern(names), expr(value));
+            quote!(#names = #value;)
+        }
+        Stmt::For { pattern: names, iter: over, body, place } => {
+            let (names, over, body) = (pattern(names), iter(over), block(body));
+            quote_spanned!(place.start => for #names in #over #body)
+        }
+        Stmt::While { cond, body, place } => {
+            let (cond, body) = (condition(cond), block(body));
+            quote_spanned!(place.start => while #cond #body)
+        }
+        Stmt::Return { place, .. } => quote_spanned!(place.start => return;),
+        Stmt::Expr(value) => {
+            let value = expr(value);
+            quote!(#value;)
+        }
+    }
+}
+
+fn iter(iter: &Iter) -> TokenStream {
+    match iter {
+        Iter::Range { start, end, step, span, .. } => {
+            let (start, end) = (expr(start), expr(end));
+            let step = step.as_ref().map_or_else(|| quote!(1), expr);
+            quote_spanned!(*span => ::genesis_kernel::lang::range(#start, #end, #step))
+        }
+        Iter::Persistent { total, span } => {
+            let total = expr(total);
+            quote_spanned!(*span => ::genesis_kernel::lang::persistent(#total))
+        }
+    }
+}
+
+/// A condition of `if` or `while`, which must be a scalar.
+fn condition(cond: &Expr) -> TokenStream {
+    call_function(quote!(lang::condition), cond.place, std::slice::from_ref(&expr(cond)))
+}
+
+/// `::genesis_kernel::path(args)`, all of it at `place`, so that rustc underlines what the user
+/// wrote.
+fn call_function(path: TokenStream, place: Place, args: &[TokenStream]) -> TokenStream {
+    let path = respan(quote!(::genesis_kernel::#path), place.start);
+    let mut group = Group::new(Delimiter::Parenthesis, quote!(#(#args),*));
+    group.set_span(place.end);
+    quote!(#path #group)
+}
+
+fn respan(tokens: TokenStream, span: Span) -> TokenStream {
+    tokens
+        .into_iter()
+        .map(|mut token| {
+            token.set_span(span);
+            token
+        })
+        .collect()
+}
+
+/// An expression.
+pub(crate) fn expr(value: &Expr) -> TokenStream {
+    match &value.kind {
+        ExprKind::Int(literal, _) => literal.to_token_stream(),
+        ExprKind::Float(literal, _) => float(literal),
+        ExprKind::Bool(value, span) => {
+            let ident = Ident::new(if *value { "true" } else { "false" }, *span);
+            quote!(#ident)
+        }
+        ExprKind::Local(name) => quote!(#name),
+        ExprKind::ConstParam(name) => {
+            call_function(quote!(lang::constant), value.place, &[quote!(#name)])
+        }
+        ExprKind::Constant(path) => {
+            call_function(quote!(lang::rust_constant), value.place, &[quote!(#path)])
+        }
+        ExprKind::DTypeConst { dtype, trait_name, name } => {
+            let (dtype, owner) = (&dtype.tokens, Ident::new(trait_name, name.span()));
+            quote_spanned!(name.span() => <#dtype as ::genesis_kernel::lang::#owner>::#name)
+        }
+        ExprKind::From { dtype, value: inner, span } => {
+            let (dtype, inner) = (&dtype.tokens, operand(inner));
+            quote_spanned!(*span => ::genesis_kernel::lang::from::<#dtype, _>(#inner))
+        }
+        ExprKind::As { value: inner, dtype, span } => {
+            let (dtype, inner) = (&dtype.tokens, expr(inner));
+            quote_spanned!(*span => ::genesis_kernel::lang::as_::<#dtype, _>(#inner))
+        }
+        ExprKind::Unary { op, operand, .. } => unary(*op, operand, value.place),
+        ExprKind::Binary { op, left, right, span } => binary(*op, left, right, value.place, *span),
+        ExprKind::Tuple(parts) => {
+            let parts = parts.iter().map(expr);
+            quote!((#(#parts,)*))
+        }
+        ExprKind::Array(parts) => {
+            let parts = parts.iter().map(expr);
+            quote!([#(#parts),*])
+        }
+        ExprKind::Field { base, index, span } => {
+            let base = expr(base);
+            let index = syn::Index { index: *index, span: *span };
+            quote!((#base).#index)
+        }
+        ExprKind::If { cond, then, otherwise, span } => {
+            let (cond, then) = (condition(cond), block(then));
+            let otherwise = otherwise.as_ref().map(|otherwise| {
+                let otherwise = block(otherwise);
+                quote!(else #otherwise)
+            });
+            quote_spanned!(*span => if #cond #then #otherwise)
+        }
+        ExprKind::Block(body) => block(body),
+        ExprKind::Refused => quote!(::genesis_kernel::lang::refused()),
+        call => call_expr(call),
+    }
+}
+
+/// Rust has no literal suffix for the half floats.
+fn float(literal: &syn::LitFloat) -> TokenStream {
+    literal.to_token_stream()
+}
+
+fn call_expr(kind: &ExprKind) -> TokenStream {
+    match kind {
+        ExprKind::Builtin(call) => builtin(call),
+        ExprKind::Method { receiver, call } => method(receiver, call),
+        ExprKind::Device { path, generics, args } => {
+            let span = path.segments.last().map_or_else(Span::call_site, |s| s.ident.span());
+            let args = args.iter().map(expr);
+            let generics = turbofish(&generics.iter().map(generic_tokens).collect::<Vec<_>>());
+            let call = Ident::new("call", span);
+            quote!(#path.#call #generics (#(#args),*))
+        }
+        ExprKind::DeviceRef(path) => quote!(#path),
+        ExprKind::Print { args, span, .. } => {
+            let args = args.iter().map(expr);
+            quote_spanned!(*span => { #(::genesis_kernel::lang::print(#args);)* })
+        }
+        ExprKind::Assert { cond, span, is_static, .. } => {
+            let cond = expr(cond);
+            let name = if *is_static { "static_assert" } else { "device_assert" };
+            let name = Ident::new(name, *span);
+            quote_spanned!(*span => ::genesis_kernel::lang::#name(#cond))
+        }
+        // `expr` has an arm for all others.
+        _ => quote!(::genesis_kernel::lang::refused()),
+    }
+}
+
+fn turbofish(args: &[TokenStream]) -> TokenStream {
+    if args.is_empty() { TokenStream::new() } else { quote!(::<#(#args),*>) }
+}
+
+fn generic_tokens(arg: &GenericArg) -> TokenStream {
+    match arg {
+        GenericArg::DType(typed) => typed.tokens.clone(),
+        GenericArg::Const { tokens, .. } | GenericArg::Other(tokens) => tokens.clone(),
+    }
+}
+
+/// The extents of a tile as a type: `(Dim<M>, One)`.
+fn shape(args: &[GenericArg]) -> TokenStream {
+    if let [GenericArg::Other(tokens)] = args {
+        return tokens.clone();
+    }
+    let extents = args.iter().map(|arg| match arg {
+        GenericArg::Const { value: Expr { kind: ExprKind::Int(_, 1), .. }, .. } => {
+            quote!(::genesis_kernel::lang::One)
+        }
+        other => {
+            let tokens = generic_tokens(other);
+            quote!(::genesis_kernel::lang::Dim<#tokens>)
+        }
+    });
+    quote!((#(#extents,)*))
+}
+
+/// What stands in `::<..>` of a call of the language, where it has anything there.
+fn language_generics(kind: Generics, args: &[GenericArg]) -> Vec<TokenStream> {
+    match (kind, args) {
+        (Generics::Extents, args) => vec![shape(args)],
+        (Generics::DTypeExtents, [dtype, extents @ ..]) => {
+            vec![generic_tokens(dtype), shape(extents)]
+        }
+        (_, args) => args.iter().map(generic_tokens).collect(),
+    }
+}
+
+/// The arguments that stay arguments, and the axis or order as const arguments.
+struct Arguments {
+    generics: Vec<TokenStream>,
+    values: Vec<TokenStream>,
+}
+
+fn arguments(signature: &table::Signature, call: &Call) -> Arguments {
+    let mut generics = language_generics(signature.generics, &call.generics);
+    let mut values = Vec::new();
+    for (index, arg) in call.args.iter().enumerate() {
+        let is_axis = signature.axis() == Some(index);
+        if is_axis {
+            generics.push(axis(arg));
+        } else if signature.args[index] == "order" {
+            generics.push(order(arg));
+        } else if signature.takes_literal(index) {
+            values.push(operand(arg));
+        } else {
+            values.push(expr(arg));
+        }
+    }
+    Arguments { generics, values }
+}
+
+fn axis(arg: &Expr) -> TokenStream {
+    match &arg.kind {
+        ExprKind::Int(_, axis) => {
+            let mut literal = proc_macro2::Literal::usize_unsuffixed(*axis as usize);
+            literal.set_span(arg.place.start);
+            quote!(#literal)
+        }
+        _ => quote!(0),
+    }
+}
+
+fn order(arg: &Expr) -> TokenStream {
+    let ExprKind::Array(axes) = &arg.kind else { return quote!(()) };
+    let axes = axes.iter().map(|arg| {
+        let axis = axis(arg);
+        quote!(::genesis_kernel::lang::Axis<#axis>)
+    });
+    quote!((#(#axes,)*))
+}
+
+fn builtin(call: &Call) -> TokenStream {
+    let Some(signature) = table::function(&call.name.to_string()) else {
+        return quote!(::genesis_kernel::lang::refused());
+    };
+    let arguments = arguments(signature, call);
+    let mut generics = arguments.generics;
+    let first_inferred = call.args.len() - usize::from(signature.axis().is_some());
+    if !generics.is_empty() && first_inferred > 0 {
+        // The other parameters are those of the values.
+        generics.extend((0..inferred(signature)).map(|_| quote!(_)));
+    }
+    let name = variant(call);
+    let generics = turbofish(&generics);
+    let span = call.name.span();
+    let path = quote_spanned!(span => ::genesis_kernel::lang::functions::#name);
+    let values = arguments.values;
+    let mut group = Group::new(Delimiter::Parenthesis, quote!(#(#values),*));
+    group.set_span(call.parens);
+    quote!(#path #generics #group)
+}
+
+/// How many type parameters of a function follow the ones a call gives: one for each value.
+fn inferred(signature: &table::Signature) -> usize {
+    signature.args.iter().filter(|arg| !matches!(**arg, "axis" | "order" | "reverse")).count()
+}
+
+/// The function that types this number of arguments.
+fn variant(call: &Call) -> Ident {
+    let name = call.name.to_string();
+    let suffix = match (name.as_str(), call.args.len()) {
+        ("load", 2) | ("store", 3) => "_masked",
+        ("load", 3) => "_or",
+        ("cumsum", 3) | ("associative_scan", 4) => "_reverse",
+        (atomic, 3) if atomic.starts_with("atomic_") && atomic != "atomic_cas" => "_masked",
+        _ => "",
+    };
+    Ident::new(&format!("{name}{suffix}"), call.name.span())
+}
+
+fn method(receiver: &Expr, call: &Call) -> TokenStream {
+    let Some(signature) = table::method(&call.name.to_string()) else {
+        return quote!(::genesis_kernel::lang::refused());
+    };
+    let arguments = arguments(signature, call);
+    let (values, name) = (arguments.values, &call.name);
+    let mut generics = arguments.generics;
+    if name == "store" || name == "load" {
+        generics.clear();
+        generics.extend(language_generics(signature.generics, &call.generics));
+    }
+    let generics = turbofish(&generics);
+    let receiver = match &receiver.kind {
+        ExprKind::Local(name) => quote!(#name),
+        ExprKind::Builtin(_) | ExprKind::Method { .. } => expr(receiver),
+        _ => {
+            let inner = expr(receiver);
+            quote!((#inner))
+        }
+    };
+    let mut group = Group::new(Delimiter::Parenthesis, quote!(#(#values),*));
+    group.set_span(call.parens);
+    quote!(#receiver.#name #generics #group)
+}
+
+/// An operand: a literal without a suffix goes with every dtype.
+fn operand(value: &Expr) -> TokenStream {
+    if !is_untyped_literal(value) {
+        return expr(value);
+    }
+    let is_float = match &value.kind {
+        ExprKind::Unary { operand, .. } => !is_int(operand),
+        _ => !is_int(value),
+    };
+    let name = if is_float { "FloatLiteral" } else { "IntLiteral" };
+    let name = Ident::new(name, value.place.start);
+    quote_spanned!(value.place.start => ::genesis_kernel::lang::#name)
+}
+
+fn is_int(value: &Expr) -> bool {
+    matches!(value.kind, ExprKind::Int(..))
+}
+
+fn unary(op: Unary, operand: &Expr, place: Place) -> TokenStream {
+    let inner = expr(operand);
+    match op {
+        Unary::Neg if is_untyped_literal(operand) => quote_spanned!(place.start => -#inner),
+        Unary::Neg => call_function(quote!(lang::operators::neg), place, &[inner]),
+        Unary::Not => call_function(quote!(lang::operators::not), place, &[inner]),
+    }
+}
+
+fn binary(op: Binary, left: &Expr, right: &Expr, place: Place, span: Span) -> TokenStream {
+    let name = match op {
+        Binary::Arithmetic(_, name) | Binary::Compare(_, name) => Ident::new(name, span),
+        Binary::AndThen | Binary::OrElse => return logic(op, left, right, span),
+    };
+    // Two literals have the dtype that Rust finds for them.
+    let both = is_untyped_literal(left) && is_untyped_literal(right);
+    let (left, right) =
+        if both { (expr(left), expr(right)) } else { (operand(left), operand(right)) };
+    let path = quote_spanned!(span => ::genesis_kernel::lang::operators::#name);
+    let mut group = Group::new(Delimiter::Parenthesis, quote!(#left, #right));
+    group.set_span(place.end);
+    quote!(#path #group)
+}
+
+fn logic(op: Binary, left: &Expr, right: &Expr, span: Span) -> TokenStream {
+    let scalar = |side: &Expr| {
+        call_function(quote!(lang::operators::logic), side.place, &[expr(side)])
+    };
+    let (left, right) = (scalar(left), scalar(right));
+    match op {
+        Binary::AndThen => quote_spanned!(span => (#left && #right)),
+        _ => quote_spanned!(span => (#left || #right)),
+    }
+}

@@ -1,0 +1,202 @@
+//! The functions and methods of the language: how many arguments, which of them are axes.
+//!
+//! `genesis_kernel::lang` types them and `genesis_kernel::front` builds them; this table only says
+//! what must be known to read a call.
+
+/// What stands in `::<..>` of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Generics {
+    /// Nothing.
+    None,
+    /// A dtype: `cast::<f32>`.
+    DType,
+    /// Extents: `reshape::<M, N>`.
+    Extents,
+    /// One extent: `arange::<N>`.
+    OneExtent,
+    /// A dtype, then extents: `zeros::<f32, M, N>`.
+    DTypeExtents,
+}
+
+/// A function or method of the language.
+#[derive(Clone, Copy)]
+pub(crate) struct Signature {
+    pub(crate) name: &'static str,
+    /// Its arguments, as a user is told; those from `min` on may be left out.
+    pub(crate) args: &'static [&'static str],
+    pub(crate) min: usize,
+    pub(crate) generics: Generics,
+}
+
+impl Signature {
+    /// Where the axis stands: arguments of this name are literals that become types.
+    pub(crate) fn axis(&self) -> Option<usize> {
+        self.position("axis")
+    }
+
+    /// Where the device function stands.
+    pub(crate) fn combine(&self) -> Option<usize> {
+        self.position("function")
+    }
+
+    /// Whether the argument is a flag that must be `true` or `false`.
+    pub(crate) fn is_flag(&self, index: usize) -> bool {
+        self.args.get(index) == Some(&"reverse")
+    }
+
+    /// Whether a literal there takes the dtype of the other arguments.
+    pub(crate) fn takes_literal(&self, index: usize) -> bool {
+        const NAMES: [&str; 9] =
+            ["a", "b", "c", "value", "other", "expected", "low", "high", "divisor"];
+        self.args.get(index).is_some_and(|name| NAMES.contains(name))
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        self.args.iter().position(|arg| *arg == name)
+    }
+
+    /// `load(ptr, mask, other)`, as a user would write it.
+    pub(crate) fn usage(&self) -> String {
+        format!("{}({})", self.name, self.args.join(", "))
+    }
+}
+
+const fn call(name: &'static str, args: &'static [&'static str]) -> Signature {
+    Signature { name, args, min: args.len(), generics: Generics::None }
+}
+
+const fn optional(name: &'static str, args: &'static [&'static str], min: usize) -> Signature {
+    Signature { name, args, min, generics: Generics::None }
+}
+
+const fn generic(
+    name: &'static str,
+    generics: Generics,
+    args: &'static [&'static str],
+) -> Signature {
+    Signature { name, args, min: args.len(), generics }
+}
+
+/// The functions, by topic.
+pub(crate) const FUNCTIONS: &[Signature] = &[
+    call("program_id", &["axis"]),
+    call("num_programs", &["axis"]),
+    generic("arange", Generics::OneExtent, &[]),
+    generic("zeros", Generics::DTypeExtents, &[]),
+    generic("full", Generics::DTypeExtents, &["value"]),
+    generic("cast", Generics::DType, &["x"]),
+    generic("broadcast_to", Generics::Extents, &["x"]),
+    generic("reshape", Generics::Extents, &["x"]),
+    call("expand_dims", &["x", "axis"]),
+    call("squeeze", &["x", "axis"]),
+    call("trans", &["x"]),
+    call("permute", &["x", "order"]),
+    call("join", &["a", "b"]),
+    call("split", &["x"]),
+    call("where_", &["cond", "a", "b"]),
+    optional("load", &["ptr", "mask", "other"], 1),
+    optional("store", &["ptr", "value", "mask"], 2),
+    optional("atomic_add", &["ptr", "value", "mask"], 2),
+    optional("atomic_max", &["ptr", "value", "mask"], 2),
+    optional("atomic_min", &["ptr", "value", "mask"], 2),
+    optional("atomic_and", &["ptr", "value", "mask"], 2),
+    optional("atomic_or", &["ptr", "value", "mask"], 2),
+    optional("atomic_xor", &["ptr", "value", "mask"], 2),
+    optional("atomic_xchg", &["ptr", "value", "mask"], 2),
+    call("atomic_cas", &["ptr", "expected", "value"]),
+    call("dot", &["x", "y", "accumulator"]),
+    call("sum", &["x", "axis"]),
+    call("prod", &["x", "axis"]),
+    call("max", &["x", "axis"]),
+    call("min", &["x", "axis"]),
+    call("max_num", &["x", "axis"]),
+    call("min_num", &["x", "axis"]),
+    call("argmax", &["x", "axis"]),
+    call("argmin", &["x", "axis"]),
+    call("any", &["x", "axis"]),
+    call("all", &["x", "axis"]),
+    call("reduce", &["x", "axis", "function"]),
+    optional("associative_scan", &["x", "axis", "function", "reverse"], 3),
+    optional("cumsum", &["x", "axis", "reverse"], 2),
+    call("exp", &["x"]),
+    call("exp2", &["x"]),
+    call("log", &["x"]),
+    call("log2", &["x"]),
+    call("sqrt", &["x"]),
+    call("rsqrt", &["x"]),
+    call("sin", &["x"]),
+    call("cos", &["x"]),
+    call("tanh", &["x"]),
+    call("erf", &["x"]),
+    call("sigmoid", &["x"]),
+    call("abs", &["x"]),
+    call("floor", &["x"]),
+    call("ceil", &["x"]),
+    call("round", &["x"]),
+    call("trunc", &["x"]),
+    call("is_nan", &["x"]),
+    call("fma", &["a", "b", "c"]),
+    call("minimum", &["a", "b"]),
+    call("maximum", &["a", "b"]),
+    call("minimum_num", &["a", "b"]),
+    call("maximum_num", &["a", "b"]),
+    call("clamp", &["x", "low", "high"]),
+    call("cdiv", &["a", "b"]),
+    call("umulhi", &["a", "b"]),
+    call("rand", &["seed", "offset"]),
+    call("randn", &["seed", "offset"]),
+    call("randint", &["seed", "offset"]),
+    call("multiple_of", &["x", "n"]),
+    call("grouped", &["index", "rows", "columns", "group"]),
+];
+
+/// The methods of tiles, scalars and views.
+pub(crate) const METHODS: &[Signature] = &[
+    generic("to", Generics::DType, &[]),
+    call("row", &[]),
+    call("col", &[]),
+    call("expand_dims", &["axis"]),
+    call("squeeze", &["axis"]),
+    call("trans", &[]),
+    call("permute", &["order"]),
+    generic("reshape", Generics::Extents, &[]),
+    generic("broadcast_to", Generics::Extents, &[]),
+    call("dim", &["axis"]),
+    call("stride", &["axis"]),
+    generic("load", Generics::Extents, &["coordinates"]),
+    call("store", &["coordinates", "value"]),
+];
+
+/// Functions that only a `for` may call.
+pub(crate) const ITERATORS: [&str; 3] = ["range", "static_range", "persistent"];
+
+/// The function with this name.
+pub(crate) fn function(name: &str) -> Option<&'static Signature> {
+    FUNCTIONS.iter().find(|f| f.name == name)
+}
+
+/// The method with this name.
+pub(crate) fn method(name: &str) -> Option<&'static Signature> {
+    METHODS.iter().find(|m| m.name == name)
+}
+
+/// The variant of `DType` for a dtype's name.
+pub(crate) fn dtype(name: &str) -> Option<&'static str> {
+    let variant = match name {
+        "bool" => "Bool",
+        "i8" => "I8",
+        "i16" => "I16",
+        "i32" => "I32",
+        "i64" => "I64",
+        "u8" => "U8",
+        "u16" => "U16",
+        "u32" => "U32",
+        "u64" => "U64",
+        "f16" => "F16",
+        "bf16" => "BF16",
+        "f32" => "F32",
+        "f64" => "F64",
+        _ => return None,
+    };
+    Some(variant)
+}

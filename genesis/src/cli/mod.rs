@@ -1,0 +1,76 @@
+//! Subcommands: arguments in, text out. All work is done by the library.
+//!
+//! Errors go to stderr as one message. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by
+//! Ctrl-C after saving.
+
+mod doctor;
+mod inspect;
+mod kernels;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// GPU kernels and deep learning in Rust.
+#[derive(Parser)]
+#[command(name = "genesis", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Say what this machine has and what Genesis will use.
+    Doctor(doctor::Args),
+    /// List the kernels of the framework.
+    Kernels(kernels::Args),
+    /// Show what a kernel compiles to, and what it needs.
+    Inspect(inspect::Args),
+    /// Train a model.
+    Train(train::Args),
+}
+
+/// Why a command ended without success.
+enum Failure {
+    /// A message for stderr.
+    Message(String),
+    /// Stopped by the user; everything is saved.
+    Stopped,
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Message(error.to_string())
+    }
+}
+
+type Outcome = Result<(), Failure>;
+
+/// Parses the command line and does what it says.
+pub fn run() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Kernels(args) => kernels::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Train(args) => train::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Message(message)) => {
+            let prefix = if message.starts_with("error") { "" } else { "error: " };
+            eprintln!("{prefix}{message}");
+            ExitCode::FAILURE
+        }
+        Err(Failure::Stopped) => ExitCode::from(130),
+    }
+}
+
+/// Prints a line to stdout; a closed pipe ends the program quietly.
+fn say(line: impl std::fmt::Display) {
+    use std::io::Write;
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(0);
+    }
+}

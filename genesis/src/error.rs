@@ -1,0 +1,76 @@
+//! The one error type of the framework.
+//!
+//! A message names the op, the shapes and the dtypes, lower case and without a full stop:
+//! `matmul: inner extents differ, [4, 8] and [6, 2]`. Ask an error what it is by its methods.
+
+use std::fmt;
+
+/// What went wrong in a call of the framework.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Op { op: String, message: String },
+    Kernel(genesis_kernel::Error),
+    Io(String),
+}
+
+/// The result of a call of the framework.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A call of `op` that is wrong, and why.
+    pub fn op(op: impl Into<String>, message: impl Into<String>) -> Error {
+        Error { kind: Kind::Op { op: op.into(), message: message.into() } }
+    }
+
+    /// A file or a format that can't be used, and why.
+    pub fn io(message: impl Into<String>) -> Error {
+        Error { kind: Kind::Io(message.into()) }
+    }
+
+    /// The name of the op that refused, where an op did.
+    pub fn op_name(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Op { op, .. } => Some(op),
+            Kind::Kernel(_) | Kind::Io(_) => None,
+        }
+    }
+
+    /// Whether memory ran out; the process can go on.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(&self.kind, Kind::Kernel(error) if error.is_out_of_memory())
+    }
+
+    /// Whether the device is lost for the rest of the process.
+    pub fn is_device_lost(&self) -> bool {
+        matches!(&self.kind, Kind::Kernel(error) if error.is_device_lost())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Op { op, message } => write!(f, "{op}: {message}"),
+            Kind::Kernel(error) => error.fmt(f),
+            Kind::Io(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<genesis_kernel::Error> for Error {
+    fn from(error: genesis_kernel::Error) -> Error {
+        Error { kind: Kind::Kernel(error) }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Error::io(error.to_string())
+    }
+}

@@ -1,0 +1,593 @@
+//! Elementwise ops: each is one row of a table, with its kernel, gradient and reference.
+//!
+//! ```text
+//! tanh {
+//!     kernel: tanh, tanh_flat;
+//!     grad: |x, y, dy| dy * (1.0 - y * y), saves y;
+//!     reference: f64::tanh;
+//!     at: [-2.0, 0.1, 1.5];
+//! }
+//! ```
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::KernelDef;
+use kernels::elementwise as device;
+
+use super::{Op, Saves, apply, launch, unbroadcast};
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::shape::broadcast_shapes;
+use crate::tensor::Tensor;
+
+/// Which dtypes an op takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Domain {
+    /// Integers and floats.
+    Number,
+    /// Floats.
+    Float,
+}
+
+/// How the gradient of one operand follows from the operand, the result and `dy`.
+type UnaryGrad = fn(&SavedTensors, &Tensor) -> Result<Tensor>;
+
+/// An elementwise op of one operand.
+#[derive(Debug)]
+pub struct Unary {
+    /// The name users know it by.
+    pub name: &'static str,
+    /// The kernel for any strides, and the one for dense tensors.
+    pub kernels: (&'static KernelDef, &'static KernelDef),
+    /// Which dtypes it takes.
+    pub domain: Domain,
+    /// Which tensors its gradient reads.
+    pub saves: Saves,
+    /// `dx` from the saved tensors and `dy`; none where it is zero everywhere.
+    pub grad: Option<UnaryGrad>,
+    /// The f64 reference.
+    pub reference: fn(f64) -> f64,
+    /// Where tests look at it.
+    pub at: &'static [f64],
+}
+
+impl Op for &'static Unary {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        check_domain(self.name, self.domain, x.dtype())?;
+        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        launch::unary(self.kernels, x, &y)?;
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        self.saves
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![self.grad.map(|grad| grad(saved, dy)).transpose()?])
+    }
+}
+
+fn check_domain(op: &str, domain: Domain, dtype: DType) -> Result<()> {
+    let fits = match domain {
+        Domain::Float => dtype.is_float(),
+        Domain::Number => dtype != DType::Bool,
+    };
+    if fits {
+        return Ok(());
+    }
+    let wants = match domain {
+        Domain::Float => "a float dtype",
+        Domain::Number => "a number dtype",
+    };
+    Err(Error::op(op, format!("needs {wants}, got {dtype}")))
+}
+
+macro_rules! unary_ops {
+    ($($(#[$doc:meta])* $name:ident {
+        kernel: $kernel:ident, $flat:ident;
+        domain: $domain:ident;
+        grad: $saves:expr, $grad:expr;
+        reference: $reference:expr;
+        at: [$($at:expr),*];
+    })*) => {
+        /// Every elementwise op of one operand.
+        pub static UNARY: &[&Unary] = &[$(&Unary {
+            name: stringify!($name),
+            kernels: (&device::$kernel::KERNEL, &device::$flat::KERNEL),
+            domain: Domain::$domain,
+            saves: $saves,
+            grad: $grad,
+            reference: $reference,
+            at: &[$($at),*],
+        }),*];
+
+        #[allow(non_camel_case_types, reason = "each variant is named like its op")]
+        enum UnaryRow { $($name),* }
+
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// If the dtype is not one the op takes, or memory runs out.
+                pub fn $name(&self) -> Result<Tensor> {
+                    apply(UNARY[UnaryRow::$name as usize], &[self])
+                }
+            )*
+        }
+    };
+}
+
+const X: Saves = Saves::inputs(1);
+const Y: Saves = Saves::OUTPUT;
+
+unary_ops! {
+    /// `-x`
+    neg {
+        kernel: neg, neg_flat;
+        domain: Number;
+        grad: Saves::NOTHING, Some(|_, dy| dy.neg());
+        reference: |x| -x;
+        at: [-2.0, 0.0, 1.5];
+    }
+    /// `|x|`; the gradient at 0 is 0.
+    abs {
+        kernel: abs, abs_flat;
+        domain: Number;
+        grad: X, Some(|s, dy| dy.mul(&s.input(0).sign()?));
+        reference: f64::abs;
+        at: [-2.0, 0.5, 1.5];
+    }
+    /// The larger of x and 0; the gradient at 0 is 0.
+    relu {
+        kernel: relu, relu_flat;
+        domain: Float;
+        grad: Y, Some(|s, dy| dy.mul(&s.output().gt_scalar(0.0)?.to_dtype(dy.dtype())?));
+        reference: |x| if x.is_nan() { x } else { x.max(0.0) };
+        at: [-2.0, 0.5, 1.5];
+    }
+    /// The square root; NaN below 0.
+    sqrt {
+        kernel: sqrt, sqrt_flat;
+        domain: Float;
+        grad: Y, Some(|s, dy| dy.div(&s.output().mul_scalar(2.0)?));
+        reference: f64::sqrt;
+        at: [0.25, 1.0, 9.5];
+    }
+    /// One over the square root.
+    rsqrt {
+        kernel: rsqrt, rsqrt_flat;
+        domain: Float;
+        grad: Y, Some(|s, dy| {
+            let y = s.output();
+            dy.mul(&y.mul(y)?.mul(y)?)?.mul_scalar(-0.5)
+        });
+        reference: |x| 1.0 / x.sqrt();
+        at: [0.25, 1.0, 9.5];
+    }
+    /// e to the power of x.
+    exp {
+        kernel: exp, exp_flat;
+        domain: Float;
+        grad: Y, Some(|s, dy| dy.mul(s.output()));
+        reference: f64::exp;
+        at: [-3.0, 0.1, 2.0];
+    }
+    /// The natural logarithm; NaN below 0.
+    log {
+        kernel: log, log_flat;
+        domain: Float;
+        grad: X, Some(|s, dy| dy.div(s.input(0)));
+        reference: f64::ln;
+        at: [0.1, 1.0, 7.0];
+    }
+    /// The sine of x in radians.
+    sin {
+        kernel: sin, sin_flat;
+        domain: Float;
+        grad: X, Some(|s, dy| dy.mul(&s.input(0).cos()?));
+        reference: f64::sin;
+        at: [-2.0, 0.1, 3.0];
+    }
+    /// The cosine of x in radians.
+    cos {
+        kernel: cos, cos_flat;
+        domain: Float;
+        grad: X, Some(|s, dy| dy.mul(&s.input(0).sin()?)?.neg());
+        reference: f64::cos;
+        at: [-2.0, 0.1, 3.0];
+    }
+    /// The hyperbolic tangent.
+    tanh {
+        kernel: tanh, tanh_flat;
+        domain: Float;
+        grad: Y, Some(|s, dy| dy * (1.0 - (s.output() * s.output())?));
+        reference: f64::tanh;
+        at: [-2.0, 0.1, 1.5];
+    }
+    /// The error function.
+    erf {
+        kernel: erf, erf_flat;
+        domain: Float;
+        grad: X, Some(|s, dy| {
+            let x = s.input(0);
+            dy.mul(&x.mul(x)?.neg()?.exp()?.mul_scalar(std::f64::consts::FRAC_2_SQRT_PI)?)
+        });
+        reference: erf_reference;
+        at: [-2.0, 0.1, 1.5];
+    }
+    /// `1 / (1 + exp(-x))`
+    sigmoid {
+        kernel: sigmoid, sigmoid_flat;
+        domain: Float;
+        grad: Y, Some(|s, dy| {
+            let y = s.output();
+            dy.mul(&y.mul(&(1.0 - y)?)?)
+        });
+        reference: |x| 1.0 / (1.0 + (-x).exp());
+        at: [-2.0, 0.1, 1.5];
+    }
+    /// Exact GELU, `x * Phi(x)`.
+    gelu {
+        kernel: gelu, gelu_flat;
+        domain: Float;
+        grad: X, Some(|s, dy| dy.mul(&s.input(0).gelu_slope()?));
+        reference: |x| 0.5 * x * (1.0 + erf_reference(x * std::f64::consts::FRAC_1_SQRT_2));
+        at: [-2.0, 0.1, 1.5];
+    }
+    /// The derivative of exact GELU, `Phi(x) + x * phi(x)`.
+    gelu_slope {
+        kernel: gelu_slope, gelu_slope_flat;
+        domain: Float;
+        grad: X, Some(|s, dy| {
+            // The second derivative: phi(x) * (2 - x^2).
+            let x = s.input(0);
+            let square = x.mul(x)?;
+            let phi = square.mul_scalar(-0.5)?.exp()?.mul_scalar(0.398_942_280_401_432_7)?;
+            dy.mul(&phi.mul(&(2.0 - square)?)?)
+        });
+        reference: |x| {
+            let cdf = 0.5 * (1.0 + erf_reference(x * std::f64::consts::FRAC_1_SQRT_2));
+            cdf + x * (-0.5 * x * x).exp() * 0.398_942_280_401_432_7
+        };
+        at: [-2.0, 0.1, 1.5];
+    }
+    /// `x * sigmoid(x)`, also called swish.
+    silu {
+        kernel: silu, silu_flat;
+        domain: Float;
+        grad: X, Some(|s, dy| {
+            let x = s.input(0);
+            let p = x.sigmoid()?;
+            dy.mul(&p.mul(&(x.mul(&(1.0 - &p)?)? + 1.0)?)?)
+        });
+        reference: |x| x / (1.0 + (-x).exp());
+        at: [-2.0, 0.1, 1.5];
+    }
+    /// The largest integer that is not larger.
+    floor {
+        kernel: floor, floor_flat;
+        domain: Float;
+        grad: Saves::NOTHING, Some(|_, dy| dy.zeros_like());
+        reference: f64::floor;
+        at: [-1.5, 0.2, 2.7];
+    }
+    /// The smallest integer that is not smaller.
+    ceil {
+        kernel: ceil, ceil_flat;
+        domain: Float;
+        grad: Saves::NOTHING, Some(|_, dy| dy.zeros_like());
+        reference: f64::ceil;
+        at: [-1.5, 0.2, 2.7];
+    }
+    /// The nearest integer, ties to even.
+    round {
+        kernel: round, round_flat;
+        domain: Float;
+        grad: Saves::NOTHING, Some(|_, dy| dy.zeros_like());
+        reference: f64::round_ties_even;
+        at: [-1.4, 0.2, 2.7];
+    }
+}
+
+/// The error function in f64: a series near 0, a continued fraction far away.
+fn erf_reference(x: f64) -> f64 {
+    let z = x.abs();
+    if x.is_nan() {
+        return x;
+    }
+    if z > 6.0 {
+        return x.signum();
+    }
+    if z < 2.5 {
+        let (mut term, mut sum, mut n) = (z, z, 0.0);
+        while term.abs() > sum.abs() * 1e-18 && n < 200.0 {
+            n += 1.0;
+            term *= -z * z / n;
+            sum += term / (2.0 * n + 1.0);
+        }
+        return x.signum() * sum * std::f64::consts::FRAC_2_SQRT_PI;
+    }
+    let fraction = (1..=120).rev().fold(z, |f, k| z + f64::from(k) / 2.0 / f);
+    x.signum() * (1.0 - (-z * z).exp() / (fraction * std::f64::consts::PI.sqrt()))
+}
+
+/// How the gradients of two operands follow from the saved tensors and `dy`, before broadcasting is
+/// undone.
+type BinaryGrad = fn(&SavedTensors, &Tensor) -> Result<[Option<Tensor>; 2]>;
+
+/// An elementwise op of two operands that broadcast.
+#[derive(Debug)]
+pub struct Binary {
+    /// The name users know it by.
+    pub name: &'static str,
+    /// The kernel for any strides, and the one for dense tensors.
+    pub kernels: (&'static KernelDef, &'static KernelDef),
+    /// Which tensors its gradients read.
+    pub saves: Saves,
+    /// The gradients.
+    pub grad: BinaryGrad,
+    /// The f64 reference.
+    pub reference: fn(f64, f64) -> f64,
+}
+
+/// A binary op in the making: it remembers its operands' shapes for the gradient.
+struct BinaryCall {
+    row: &'static Binary,
+    shapes: [Vec<usize>; 2],
+}
+
+impl Op for BinaryCall {
+    fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, y) = (inputs[0], inputs[1]);
+        check_pair(self.row.name, x, y)?;
+        check_domain(self.row.name, Domain::Number, x.dtype())?;
+        let shape = broadcast_shapes(self.row.name, &[x.shape(), y.shape()])?;
+        let z = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
+        launch::binary(self.row.kernels, &x.broadcast_to(&shape)?, &y.broadcast_to(&shape)?, &z)?;
+        Ok(z)
+    }
+
+    fn saves(&self) -> Saves {
+        self.row.saves
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let grads = (self.row.grad)(saved, dy)?;
+        let back = |(grad, shape): (Option<Tensor>, &Vec<usize>)| {
+            grad.map(|g| unbroadcast(&g, shape)).transpose()
+        };
+        grads.into_iter().zip(&self.shapes).map(back).collect()
+    }
+}
+
+/// Both operands of one dtype on one device.
+pub(super) fn check_pair(op: &str, x: &Tensor, y: &Tensor) -> Result<()> {
+    if x.dtype() != y.dtype() {
+        let message = format!("dtypes differ, {} and {}; convert one with to_dtype", x.dtype(), y.dtype());
+        return Err(Error::op(op, message));
+    }
+    if x.device() != y.device() {
+        let message = format!("devices differ, {} and {}; move one with to_device", x.device(), y.device());
+        return Err(Error::op(op, message));
+    }
+    Ok(())
+}
+
+macro_rules! binary_ops {
+    ($($(#[$doc:meta])* $name:ident {
+        kernel: $kernel:ident, $flat:ident;
+        grad: $saves:expr, $grad:expr;
+        reference: $reference:expr;
+    })*) => {
+        /// Every elementwise op of two operands.
+        pub static BINARY: &[&Binary] = &[$(&Binary {
+            name: stringify!($name),
+            kernels: (&device::$kernel::KERNEL, &device::$flat::KERNEL),
+            saves: $saves,
+            grad: $grad,
+            reference: $reference,
+        }),*];
+
+        #[allow(non_camel_case_types, reason = "each variant is named like its op")]
+        enum BinaryRow { $($name),* }
+
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Shapes
+                /// The operands broadcast, aligned at the last axis.
+                /// # Errors
+                /// If shapes do not broadcast, or dtypes or devices differ.
+                pub fn $name(&self, other: &Tensor) -> Result<Tensor> {
+                    let row = BINARY[BinaryRow::$name as usize];
+                    let shapes = [self.shape().to_vec(), other.shape().to_vec()];
+                    apply(BinaryCall { row, shapes }, &[self, other])
+                }
+            )*
+        }
+    };
+}
+
+const XY: Saves = Saves::inputs(3);
+
+binary_ops! {
+    /// `x + y`
+    add {
+        kernel: add, add_flat;
+        grad: Saves::NOTHING, |_, dy| Ok([Some(dy.clone()), Some(dy.clone())]);
+        reference: |x, y| x + y;
+    }
+    /// `x - y`
+    sub {
+        kernel: sub, sub_flat;
+        grad: Saves::NOTHING, |s, dy| {
+            Ok([Some(dy.clone()), if s.wanted[1] { Some(dy.neg()?) } else { None }])
+        };
+        reference: |x, y| x - y;
+    }
+    /// `x * y`
+    mul {
+        kernel: mul, mul_flat;
+        grad: XY, |s, dy| Ok([
+            if s.wanted[0] { Some(dy.mul(s.input(1))?) } else { None },
+            if s.wanted[1] { Some(dy.mul(s.input(0))?) } else { None },
+        ]);
+        reference: |x, y| x * y;
+    }
+    /// `x / y`; integers truncate.
+    div {
+        kernel: div, div_flat;
+        grad: XY, |s, dy| {
+            let dx = dy.div(s.input(1))?;
+            let dy = if s.wanted[1] {
+                Some(dx.mul(&s.input(0).div(s.input(1))?)?.neg()?)
+            } else {
+                None
+            };
+            Ok([Some(dx), dy])
+        };
+        reference: |x, y| x / y;
+    }
+    /// The larger of x and y; NaN wins. Where they are equal each gets half of the gradient.
+    maximum {
+        kernel: maximum, maximum_flat;
+        grad: XY, |s, dy| shared(dy, &s.input(0).ge(s.input(1))?, &s.input(0).le(s.input(1))?);
+        reference: |x, y| if x.is_nan() || y.is_nan() { f64::NAN } else { x.max(y) };
+    }
+    /// The smaller of x and y; NaN wins. Where they are equal each gets half of the gradient.
+    minimum {
+        kernel: minimum, minimum_flat;
+        grad: XY, |s, dy| shared(dy, &s.input(0).le(s.input(1))?, &s.input(0).ge(s.input(1))?);
+        reference: |x, y| if x.is_nan() || y.is_nan() { f64::NAN } else { x.min(y) };
+    }
+}
+
+/// `dy` to the operands whose flag is set, halved where both are.
+fn shared(dy: &Tensor, first: &Tensor, second: &Tensor) -> Result<[Option<Tensor>; 2]> {
+    let (a, b) = (first.to_dtype(dy.dtype())?, second.to_dtype(dy.dtype())?);
+    let share = dy.div(&a.add(&b)?)?;
+    Ok([Some(share.mul(&a)?), Some(share.mul(&b)?)])
+}
+
+/// An elementwise op of a tensor and a number.
+struct Scalar {
+    name: &'static str,
+    kernels: (&'static KernelDef, &'static KernelDef),
+    value: f64,
+    saves: Saves,
+    grad: fn(f64, &SavedTensors, &Tensor) -> Result<Tensor>,
+}
+
+impl Op for Scalar {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        check_domain(self.name, Domain::Number, x.dtype())?;
+        if !x.dtype().is_float() && self.value.fract() != 0.0 {
+            let message = format!("{} is not a whole number, the tensor is {}", self.value, x.dtype());
+            return Err(Error::op(self.name, message));
+        }
+        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        launch::scalar_op(self.kernels, x, &y, self.value)?;
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        self.saves
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some((self.grad)(self.value, saved, dy)?)])
+    }
+}
+
+macro_rules! scalar_ops {
+    ($($(#[$doc:meta])* $name:ident, $kernel:ident, $flat:ident, $saves:expr, $grad:expr;)*) => {
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// If the dtype is bool, or `c` is not whole and the dtype is an integer.
+                pub fn $name(&self, c: f64) -> Result<Tensor> {
+                    let kernels = (&device::$kernel::KERNEL, &device::$flat::KERNEL);
+                    let (saves, grad) = ($saves, $grad);
+                    apply(Scalar { name: stringify!($name), kernels, value: c, saves, grad }, &[self])
+                }
+            )*
+        }
+    };
+}
+
+scalar_ops! {
+    /// `x + c`
+    add_scalar, add_scalar, add_scalar_flat, Saves::NOTHING, |_, _, dy| Ok(dy.clone());
+    /// `x * c`
+    mul_scalar, mul_scalar, mul_scalar_flat, Saves::NOTHING, |c, _, dy| dy.mul_scalar(c);
+    /// `x / c`; integers truncate.
+    div_scalar, div_scalar, div_scalar_flat, Saves::NOTHING, |c, _, dy| dy.div_scalar(c);
+    /// `c / x`; integers truncate.
+    rdiv_scalar, rdiv_scalar, rdiv_scalar_flat, XY_FIRST, |c, s, dy| {
+        let x = s.input(0);
+        dy.mul(&x.mul(x)?.rdiv_scalar(-c)?)
+    };
+    /// The larger of x and c; NaN wins. The gradient at c goes to x.
+    maximum_scalar, maximum_scalar, maximum_scalar_flat, XY_FIRST, |c, s, dy| {
+        dy.mul(&s.input(0).ge_scalar(c)?.to_dtype(dy.dtype())?)
+    };
+    /// The smaller of x and c; NaN wins. The gradient at c goes to x.
+    minimum_scalar, minimum_scalar, minimum_scalar_flat, XY_FIRST, |c, s, dy| {
+        dy.mul(&s.input(0).le_scalar(c)?.to_dtype(dy.dtype())?)
+    };
+}
+
+const XY_FIRST: Saves = Saves::inputs(1);
+
+impl Tensor {
+    /// `x - c`
+    ///
+    /// # Errors
+    /// If the dtype is bool, or `c` is not whole and the dtype is an integer.
+    pub fn sub_scalar(&self, c: f64) -> Result<Tensor> {
+        self.add_scalar(-c)
+    }
+
+    /// Every element brought between `low` and `high`; NaN stays.
+    ///
+    /// # Errors
+    /// If the dtype is bool.
+    pub fn clamp(&self, low: f64, high: f64) -> Result<Tensor> {
+        self.maximum_scalar(low)?.minimum_scalar(high)
+    }
+
+    /// `x * x`
+    ///
+    /// # Errors
+    /// If the dtype is bool.
+    pub fn square(&self) -> Result<Tensor> {
+        self.mul(self)
+    }
+
+    /// -1, 0 or 1; NaN gives 0. The gradient is zero.
+    ///
+    /// # Errors
+    /// If the dtype is bool.
+    pub fn sign(&self) -> Result<Tensor> {
+        let above = self.gt_scalar(0.0)?.to_dtype(self.dtype())?;
+        above.sub(&self.lt_scalar(0.0)?.to_dtype(self.dtype())?)
+    }
+}

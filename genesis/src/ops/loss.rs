@@ -1,0 +1,147 @@
+//! Cross entropy.
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::Grid;
+use kernels::loss as device;
+
+use super::{Op, Saves, apply, launch};
+use crate::autograd::{SavedTensors, is_grad_enabled};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// How the losses of a batch become one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reduction {
+    /// One loss for each row.
+    None,
+    /// The mean over the rows that count.
+    #[default]
+    Mean,
+    /// The sum.
+    Sum,
+}
+
+/// A target that says a row does not count, as in PyTorch.
+pub(crate) const IGNORE: i64 = -100;
+
+impl Tensor {
+    /// The cross entropy of rows of logits against class indices.
+    ///
+    /// # Shapes
+    /// `[.., C]` with `target: [..]` gives `[]`, or `[..]` without a reduction.
+    /// # Numerics
+    /// Computed in f32 for 16-bit dtypes and returned in the logits' dtype.
+    /// # Errors
+    /// If the target is not i64 or of another shape, or the logits are not floats. A class index
+    /// outside `0..C` other than -100 (a row that does not count) gives a loss without that logit.
+    pub fn cross_entropy(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+        const NAME: &str = "cross_entropy";
+        if self.rank() == 0 {
+            return Err(Error::op(NAME, "needs at least 1 dimension(s), got shape []"));
+        }
+        if !self.dtype().is_float() {
+            return Err(Error::op(NAME, format!("needs a float dtype, got {}", self.dtype())));
+        }
+        if target.dtype() != DType::I64 {
+            return Err(Error::op(NAME, format!("the target must be i64, got {}", target.dtype())));
+        }
+        if target.device() != self.device() {
+            let message = format!("devices differ, {} and {}", self.device(), target.device());
+            return Err(Error::op(NAME, message));
+        }
+        let (lead, c) = (&self.shape()[..self.rank() - 1], self.shape()[self.rank() - 1]);
+        if target.shape() != lead || c == 0 {
+            let message = format!("logits are {:?}, the target {:?} must be {lead:?}", self.shape(), target.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let rows = self.reshape(&[lead.iter().product(), c])?;
+        let flat = target.detach().reshape(&[rows.shape()[0]])?.contiguous()?;
+        let losses = apply(CrossEntropy, &[&rows, &flat])?;
+        let result = match reduction {
+            Reduction::None => losses.reshape(lead)?,
+            Reduction::Sum => losses.sum()?,
+            Reduction::Mean => {
+                let counts = flat.ne_scalar(IGNORE as f64)?.to_dtype(losses.dtype())?.sum()?;
+                losses.sum()?.div(&counts)?
+            }
+        };
+        result.to_dtype(self.dtype())
+    }
+}
+
+/// Losses of rows, in the wide dtype.
+struct CrossEntropy;
+
+impl CrossEntropy {
+    /// The losses and the logarithms of the sums.
+    fn run(rows: &Tensor, target: &Tensor) -> Result<(Tensor, Tensor)> {
+        let wide = launch::accumulate_dtype(rows.dtype());
+        let loss = Tensor::uninitialized(&[rows.shape()[0]], (wide, rows.device()))?;
+        let lse = Tensor::uninitialized(&[rows.shape()[0]], (wide, rows.device()))?;
+        if rows.shape()[0] > 0 {
+            let block = launch::row_block(rows.shape()[1]).min(4096);
+            let tensors = [(rows, false), (target, false), (&loss, true), (&lse, true)];
+            let ignore = [launch::number(DType::I64, IGNORE as f64)];
+            let grid = Grid::x(rows.shape()[0]);
+            let dtypes = [rows.dtype(), wide];
+            launch::views(&device::cross_entropy::KERNEL, grid, &dtypes, &[block], &tensors, &ignore)?;
+        }
+        Ok((loss, lse))
+    }
+}
+
+impl Op for CrossEntropy {
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        Ok(CrossEntropy::run(inputs[0], inputs[1])?.0)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(3)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (x, target) = (saved.input(0), saved.input(1));
+        if is_grad_enabled() {
+            // Made of ops, so that it can be differentiated again.
+            let wide = launch::accumulate_dtype(x.dtype());
+            let classes = Tensor::arange(0.0, x.shape()[1] as f64, 1.0, (DType::I64, x.device()))?;
+            let hot = classes.eq(&target.unsqueeze(-1)?)?.to_dtype(wide)?;
+            let counts = target.ne_scalar(IGNORE as f64)?.to_dtype(wide)?;
+            let dy = dy.mul(&counts)?.unsqueeze(-1)?;
+            let dx = x.to_dtype(wide)?.softmax(-1)?.sub(&hot)?.mul(&dy)?;
+            return Ok(vec![Some(dx.to_dtype(x.dtype())?), None]);
+        }
+        let (_, lse) = CrossEntropy::run(x, target)?;
+        let dx = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let dy = dy.contiguous()?;
+        if x.numel() > 0 {
+            let block = launch::row_block(x.shape()[1]).min(4096);
+            let grid = Grid::xy(x.shape()[0], x.shape()[1].div_ceil(block as usize));
+            let tensors = [(x, false), (target, false), (&lse, false), (&dy, false), (&dx, true)];
+            let ignore = [launch::number(DType::I64, IGNORE as f64)];
+            let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
+            let kernel = &device::cross_entropy_bwd::KERNEL;
+            launch::views(kernel, grid, &dtypes, &[block], &tensors, &ignore)?;
+        }
+        Ok(vec![Some(dx), None])
+    }
+}
+
+impl Tensor {
+    /// The mean of squared differences, or their sum, or each.
+    ///
+    /// # Errors
+    /// If shapes do not broadcast, or dtypes or devices differ.
+    pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+        let squares = self.sub(target)?.square()?;
+        match reduction {
+            Reduction::None => Ok(squares),
+            Reduction::Mean => squares.mean(),
+            Reduction::Sum => squares.sum(),
+        }
+    }
+}

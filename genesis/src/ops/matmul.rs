@@ -1,0 +1,95 @@
+//! Matrix products.
+
+use genesis_kernel::runtime::Device;
+
+use super::elementwise::check_pair;
+use super::{Op, Saves, apply, launch, unbroadcast};
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::shape::broadcast_shapes;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The matrix product over the last two axes; leading axes broadcast.
+    ///
+    /// # Shapes
+    /// `[.., M, K]` and `[.., K, N]` give `[.., M, N]`; a vector `[K]` on either side is a row or a
+    /// column whose axis the result drops.
+    /// # Numerics
+    /// f16 and bf16 are accumulated in f32; f32 is true f32.
+    /// # Errors
+    /// If inner extents or dtypes differ, leading axes do not broadcast, or an operand is a scalar.
+    pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
+        if self.rank() == 0 || other.rank() == 0 {
+            let message =
+                format!("needs at least 1 dimension(s), got {:?} and {:?}", self.shape(), other.shape());
+            return Err(Error::op("matmul", message));
+        }
+        if self.rank() == 1 {
+            return self.unsqueeze(0)?.matmul(other)?.squeeze(if other.rank() == 1 { -1 } else { -2 });
+        }
+        if other.rank() == 1 {
+            return self.matmul(&other.unsqueeze(-1)?)?.squeeze(-1);
+        }
+        check_pair("matmul", self, other)?;
+        if !self.dtype().is_float() {
+            return Err(Error::op("matmul", format!("needs a float dtype, got {}", self.dtype())));
+        }
+        if self.dim(-1)? != other.dim(-2)? {
+            let message = format!("inner extents differ, {:?} and {:?}", self.shape(), other.shape());
+            return Err(Error::op("matmul", message));
+        }
+        apply(MatMul { shapes: [self.shape().to_vec(), other.shape().to_vec()] }, &[self, other])
+    }
+}
+
+struct MatMul {
+    shapes: [Vec<usize>; 2],
+}
+
+impl Op for MatMul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (a, b) = (inputs[0], inputs[1]);
+        let (m, k, n) = (a.dim(-2)?, a.dim(-1)?, b.dim(-1)?);
+        let lead = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
+        let batch = broadcast_shapes("matmul", &[&lead(a), &lead(b)])?;
+        let shape = [&batch[..], &[m, n]].concat();
+        let batches: usize = batch.iter().product();
+        let wide = |t: &Tensor, rows: usize, cols: usize| {
+            t.broadcast_to(&[&batch[..], &[rows, cols]].concat())?.reshape(&[batches, rows, cols])
+        };
+        if m * n * batches == 0 {
+            return Tensor::uninitialized(&shape, (a.dtype(), a.device()));
+        }
+        if k == 0 {
+            return Tensor::zeros(&shape, (a.dtype(), a.device()));
+        }
+        let c = Tensor::uninitialized(&[batches, m, n], (a.dtype(), a.device()))?;
+        let (a, b) = (wide(a, m, k)?, wide(b, k, n)?);
+        match a.device() {
+            Device::Cpu => launch::matmul_cpu(&a, &b, &c)?,
+            Device::Cuda(_) => launch::matmul(&a, &b, &c)?,
+        }
+        c.reshape(&shape)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(3)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let da = match saved.wanted[0] {
+            true => Some(unbroadcast(&dy.matmul(&saved.input(1).t()?)?, &self.shapes[0])?),
+            false => None,
+        };
+        let db = match saved.wanted[1] {
+            true => Some(unbroadcast(&saved.input(0).t()?.matmul(dy)?, &self.shapes[1])?),
+            false => None,
+        };
+        Ok(vec![da, db])
+    }
+}

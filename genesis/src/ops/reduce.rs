@@ -1,0 +1,313 @@
+//! Reductions over any axes: sum, mean, max, min, and where the extremes stand.
+//!
+//! A tensor is brought to `[outer, n, inner]`, where `n` counts what is reduced. Axes that lie next
+//! to each other in memory need no copy for that.
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::KernelDef;
+use kernels::reduce as device;
+
+use super::{Op, Saves, apply, launch};
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::shape;
+use crate::tensor::Tensor;
+
+/// The axes of a reduction, sorted, and whether they stay as extent 1.
+#[derive(Clone, Debug)]
+pub(crate) struct Dims {
+    axes: Vec<usize>,
+    keep: bool,
+}
+
+impl Dims {
+    pub(crate) fn new(op: &str, dims: &[i64], keep: bool, shape: &[usize]) -> Result<Dims> {
+        let axes: Result<Vec<usize>> = dims.iter().map(|&d| shape::axis(op, d, shape)).collect();
+        let mut axes = axes?;
+        axes.sort_unstable();
+        if axes.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Error::op(op, format!("{dims:?} names a dimension twice")));
+        }
+        Ok(Dims { axes, keep })
+    }
+
+    fn all(shape: &[usize]) -> Dims {
+        Dims { axes: (0..shape.len()).collect(), keep: false }
+    }
+
+    fn is_reduced(&self, axis: usize) -> bool {
+        self.axes.contains(&axis)
+    }
+
+    /// The result's shape.
+    fn result(&self, shape: &[usize]) -> Vec<usize> {
+        let keep = |(axis, &extent): (usize, &usize)| match self.is_reduced(axis) {
+            false => Some(extent),
+            true => self.keep.then_some(1),
+        };
+        shape.iter().enumerate().filter_map(keep).collect()
+    }
+
+    /// The result's shape with every reduced axis kept as 1.
+    fn kept(&self, shape: &[usize]) -> Vec<usize> {
+        Dims { keep: true, ..self.clone() }.result(shape)
+    }
+
+    /// The number of elements that make one.
+    fn count(&self, shape: &[usize]) -> usize {
+        self.axes.iter().map(|&axis| shape[axis]).product()
+    }
+
+    /// The tensor as `[outer, n, inner]` with the reduced axes in the middle.
+    fn canonical(&self, x: &Tensor) -> Result<Tensor> {
+        let rank = x.rank();
+        let is_tail = self.axes.iter().eq((rank - self.axes.len()..rank).collect::<Vec<_>>().iter());
+        let (Some(&first), Some(&last)) = (self.axes.first(), self.axes.last()) else {
+            return x.reshape(&[x.numel(), 1, 1]);
+        };
+        if is_tail || last - first + 1 == self.axes.len() {
+            let outer = x.shape()[..first].iter().product();
+            let inner = x.shape()[last + 1..].iter().product();
+            return x.reshape(&[outer, self.count(x.shape()), inner]);
+        }
+        let kept = (0..rank).filter(|&axis| !self.is_reduced(axis));
+        let order: Vec<i64> = kept.chain(self.axes.iter().copied()).map(|a| a as i64).collect();
+        let n = self.count(x.shape());
+        let outer = (0..rank).filter(|&a| !self.is_reduced(a)).map(|a| x.shape()[a]).product();
+        x.permute(&order)?.reshape(&[outer, n, 1])
+    }
+}
+
+impl Tensor {
+    /// The sum of all elements.
+    ///
+    /// # Numerics
+    /// f16 and bf16 are added in f32 and rounded once.
+    /// # Errors
+    /// If the dtype is bool.
+    pub fn sum(&self) -> Result<Tensor> {
+        apply(Sum::new("sum", self, Dims::all(self.shape()), false)?, &[self])
+    }
+
+    /// The sum over some dimensions; `keep` keeps them as extent 1.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, one is named twice, or the dtype is bool.
+    pub fn sum_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        apply(Sum::new("sum", self, Dims::new("sum", dims, keep, self.shape())?, false)?, &[self])
+    }
+
+    /// The mean of all elements; NaN of none.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    pub fn mean(&self) -> Result<Tensor> {
+        apply(Sum::new("mean", self, Dims::all(self.shape()), true)?, &[self])
+    }
+
+    /// The mean over some dimensions; `keep` keeps them as extent 1.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, one is named twice, or the dtype is not a float.
+    pub fn mean_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        apply(Sum::new("mean", self, Dims::new("mean", dims, keep, self.shape())?, true)?, &[self])
+    }
+
+    /// The largest element; NaN wins. Equal ones share the gradient.
+    ///
+    /// # Errors
+    /// If there is no element, or the dtype is bool.
+    pub fn max(&self) -> Result<Tensor> {
+        apply(Extreme::new(&MAX, self, Dims::all(self.shape()))?, &[self])
+    }
+
+    /// The largest element over some dimensions; NaN wins. Equal ones share the gradient.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, no element, or the dtype is bool.
+    pub fn max_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        apply(Extreme::new(&MAX, self, Dims::new("max", dims, keep, self.shape())?)?, &[self])
+    }
+
+    /// The smallest element; NaN wins. Equal ones share the gradient.
+    ///
+    /// # Errors
+    /// If there is no element, or the dtype is bool.
+    pub fn min(&self) -> Result<Tensor> {
+        apply(Extreme::new(&MIN, self, Dims::all(self.shape()))?, &[self])
+    }
+
+    /// The smallest element over some dimensions; NaN wins. Equal ones share the gradient.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, no element, or the dtype is bool.
+    pub fn min_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        apply(Extreme::new(&MIN, self, Dims::new("min", dims, keep, self.shape())?)?, &[self])
+    }
+
+    /// Where the largest element along `dim` stands, i64; the first of equals, NaN before numbers.
+    ///
+    /// # Errors
+    /// If there is no such dimension, it is empty, or the dtype is bool.
+    pub fn argmax(&self, dim: i64) -> Result<Tensor> {
+        arg_extreme("argmax", &device::argmax_rows::KERNEL, self, dim)
+    }
+
+    /// Where the smallest element along `dim` stands, i64; the first of equals, NaN before numbers.
+    ///
+    /// # Errors
+    /// If there is no such dimension, it is empty, or the dtype is bool.
+    pub fn argmin(&self, dim: i64) -> Result<Tensor> {
+        arg_extreme("argmin", &device::argmin_rows::KERNEL, self, dim)
+    }
+}
+
+struct Sum {
+    name: &'static str,
+    dims: Dims,
+    is_mean: bool,
+    from: Vec<usize>,
+}
+
+impl Sum {
+    fn new(name: &'static str, x: &Tensor, dims: Dims, is_mean: bool) -> Result<Sum> {
+        let fits = if is_mean { x.dtype().is_float() } else { x.dtype() != DType::Bool };
+        if !fits {
+            let wants = if is_mean { "a float" } else { "a number" };
+            return Err(Error::op(name, format!("needs {wants} dtype, got {}", x.dtype())));
+        }
+        Ok(Sum { name, dims, is_mean, from: x.shape().to_vec() })
+    }
+
+    fn scale(&self) -> f64 {
+        if self.is_mean { 1.0 / self.dims.count(&self.from) as f64 } else { 1.0 }
+    }
+}
+
+/// Rows longer than this are summed in pieces, so that one long row keeps every core busy.
+const PIECE: usize = 1 << 16;
+
+impl Op for Sum {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = self.dims.canonical(inputs[0])?;
+        let shape = self.dims.result(inputs[0].shape());
+        let (outer, n, inner) = (x.shape()[0], x.shape()[1], x.shape()[2]);
+        if n >= 4 * PIECE && inner == 1 && outer < 64 && n % PIECE == 0 && x.is_contiguous() {
+            let pieces = x.reshape(&[outer * n / PIECE, PIECE, 1])?;
+            let wide = launch::accumulate_dtype(x.dtype());
+            let partial = Tensor::uninitialized(&[outer, n / PIECE, 1], (wide, x.device()))?;
+            launch::sum(&pieces.to_dtype(wide)?, &partial.reshape(&[outer * n / PIECE, 1])?, 1.0)?;
+            let result = Tensor::uninitialized(&[outer, 1], (wide, x.device()))?;
+            launch::sum(&partial, &result, self.scale())?;
+            return result.to_dtype(x.dtype())?.reshape(&shape);
+        }
+        let result = Tensor::uninitialized(&[outer, inner], (x.dtype(), x.device()))?;
+        launch::sum(&x, &result, self.scale())?;
+        result.reshape(&shape)
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let dy = dy.reshape(&self.dims.kept(&self.from))?;
+        let dy = if self.is_mean { dy.mul_scalar(self.scale())? } else { dy };
+        Ok(vec![Some(dy.broadcast_to(&self.from)?)])
+    }
+}
+
+/// What `max` and `min` differ in.
+struct ExtremeRow {
+    name: &'static str,
+    rows: &'static KernelDef,
+    cols: &'static KernelDef,
+}
+
+static MAX: ExtremeRow = ExtremeRow {
+    name: "max",
+    rows: &device::max_rows::KERNEL,
+    cols: &device::max_cols::KERNEL,
+};
+static MIN: ExtremeRow = ExtremeRow {
+    name: "min",
+    rows: &device::min_rows::KERNEL,
+    cols: &device::min_cols::KERNEL,
+};
+
+struct Extreme {
+    row: &'static ExtremeRow,
+    dims: Dims,
+    from: Vec<usize>,
+}
+
+impl Extreme {
+    fn new(row: &'static ExtremeRow, x: &Tensor, dims: Dims) -> Result<Extreme> {
+        if x.dtype() == DType::Bool {
+            return Err(Error::op(row.name, "needs a number dtype, got bool"));
+        }
+        if dims.count(x.shape()) == 0 {
+            let message = format!("has no value over no elements, shape {:?}", x.shape());
+            return Err(Error::op(row.name, message));
+        }
+        Ok(Extreme { row, dims, from: x.shape().to_vec() })
+    }
+}
+
+impl Op for Extreme {
+    fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = self.dims.canonical(inputs[0])?;
+        let result = Tensor::uninitialized(&[x.shape()[0], x.shape()[2]], (x.dtype(), x.device()))?;
+        launch::extreme(self.row.rows, self.row.cols, &x, &result)?;
+        result.reshape(&self.dims.result(inputs[0].shape()))
+    }
+
+    fn saves(&self) -> Saves {
+        Saves { inputs: 1, output: true }
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let kept = self.dims.kept(&self.from);
+        let (y, dy) = (saved.output().reshape(&kept)?, dy.reshape(&kept)?);
+        let mask = saved.input(0).eq(&y)?.to_dtype(dy.dtype())?;
+        let axes: Vec<i64> = self.dims.axes.iter().map(|&a| a as i64).collect();
+        let share = dy.div(&mask.sum_dims(&axes, true)?)?;
+        Ok(vec![Some(mask.mul(&share)?)])
+    }
+}
+
+fn arg_extreme(
+    name: &'static str,
+    kernel: &'static KernelDef,
+    x: &Tensor,
+    dim: i64,
+) -> Result<Tensor> {
+    let axis = shape::axis(name, dim, x.shape())?;
+    if x.dtype() == DType::Bool {
+        return Err(Error::op(name, "needs a number dtype, got bool"));
+    }
+    if x.shape()[axis] == 0 {
+        let message = format!("has no index over no elements, shape {:?}", x.shape());
+        return Err(Error::op(name, message));
+    }
+    let x = x.detach().transpose(axis as i64, -1)?;
+    let (n, shape) = (x.shape()[x.rank() - 1], x.shape()[..x.rank() - 1].to_vec());
+    let rows = x.reshape(&[x.numel() / n, n])?;
+    let result = Tensor::uninitialized(&[rows.shape()[0]], (DType::I64, x.device()))?;
+    launch::rows(kernel, &[x.dtype()], &[&rows], &[&result], n, &[])?;
+    let result = result.reshape(&shape)?;
+    // The transpose put the last axis where the reduced one was.
+    if axis + 1 >= x.rank() {
+        return Ok(result);
+    }
+    let last = result.rank() as i64 - 1;
+    let mut order: Vec<i64> = (0..=last).collect();
+    let moved = order.remove(axis);
+    order.push(moved);
+    let inverse = result.permute(&order)?;
+    inverse.contiguous()
+}

@@ -1,0 +1,119 @@
+//! Comparisons and choice element by element.
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::KernelDef;
+use kernels::compare as device;
+
+use super::elementwise::check_pair;
+use super::{Op, Saves, apply, launch, unbroadcast};
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::shape::broadcast_shapes;
+use crate::tensor::Tensor;
+
+macro_rules! comparisons {
+    ($($(#[$doc:meta])* $name:ident, $scalar:ident;)*) => {
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// If shapes do not broadcast, or dtypes or devices differ.
+                pub fn $name(&self, other: &Tensor) -> Result<Tensor> {
+                    compare(stringify!($name), &device::$name::KERNEL, self, other)
+                }
+
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// If the dtype is bool.
+                pub fn $scalar(&self, c: f64) -> Result<Tensor> {
+                    let other = Tensor::full(&[], c, (self.dtype(), self.device()))?;
+                    compare(stringify!($name), &device::$name::KERNEL, self, &other)
+                }
+            )*
+        }
+    };
+}
+
+comparisons! {
+    /// Where the operands are equal; bool.
+    eq, eq_scalar;
+    /// Where the operands differ; bool, true for NaN.
+    ne, ne_scalar;
+    /// Where the first operand is less; bool.
+    lt, lt_scalar;
+    /// Where the first operand is less or equal; bool.
+    le, le_scalar;
+    /// Where the first operand is greater; bool.
+    gt, gt_scalar;
+    /// Where the first operand is greater or equal; bool.
+    ge, ge_scalar;
+}
+
+fn compare(
+    name: &'static str,
+    kernel: &'static KernelDef,
+    x: &Tensor,
+    y: &Tensor,
+) -> Result<Tensor> {
+    check_pair(name, x, y)?;
+    if x.dtype() == DType::Bool {
+        return Err(Error::op(name, "needs a number dtype, got bool"));
+    }
+    let shape = broadcast_shapes(name, &[x.shape(), y.shape()])?;
+    let z = Tensor::uninitialized(&shape, (DType::Bool, x.device()))?;
+    let (x, y) = (x.detach().broadcast_to(&shape)?, y.detach().broadcast_to(&shape)?);
+    launch::strided(kernel, &[x.dtype()], &[&x, &y], &z, &[])?;
+    Ok(z)
+}
+
+impl Tensor {
+    /// `x` where this bool tensor is true, `y` elsewhere; all three broadcast.
+    ///
+    /// # Errors
+    /// If this is not bool, shapes do not broadcast, or dtypes or devices differ.
+    pub fn where_(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+        let shapes = [x.shape().to_vec(), y.shape().to_vec()];
+        apply(Where { shapes }, &[self, x, y])
+    }
+}
+
+struct Where {
+    shapes: [Vec<usize>; 2],
+}
+
+impl Op for Where {
+    fn name(&self) -> &'static str {
+        "where"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (cond, x, y) = (inputs[0], inputs[1], inputs[2]);
+        if cond.dtype() != DType::Bool {
+            return Err(Error::op("where", format!("the condition must be bool, got {}", cond.dtype())));
+        }
+        check_pair("where", x, y)?;
+        if cond.device() != x.device() {
+            let message = format!("devices differ, {} and {}", cond.device(), x.device());
+            return Err(Error::op("where", message));
+        }
+        let shape = broadcast_shapes("where", &[cond.shape(), x.shape(), y.shape()])?;
+        let z = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
+        let (c, x, y) = (cond.broadcast_to(&shape)?, x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
+        launch::strided(&kernels::select::where_cond::KERNEL, &[x.dtype()], &[&c, &x, &y], &z, &[])?;
+        Ok(z)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(1)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let cond = saved.input(0);
+        let zero = Tensor::zeros(&[], (dy.dtype(), dy.device()))?;
+        let dx = unbroadcast(&cond.where_(dy, &zero)?, &self.shapes[0])?;
+        let dy = unbroadcast(&cond.where_(&zero, dy)?, &self.shapes[1])?;
+        Ok(vec![None, Some(dx), Some(dy)])
+    }
+}

@@ -1,0 +1,102 @@
+//! Softmax and log-softmax along any dimension.
+
+use genesis_kernel::kernel::KernelDef;
+use kernels::softmax as device;
+
+use super::{Op, Saves, apply, launch};
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::shape;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// `exp(x - max) / sum(exp(x - max))` along `dim`.
+    ///
+    /// # Numerics
+    /// f16 and bf16 are computed in f32 and rounded once.
+    /// # Errors
+    /// If there is no such dimension, or the dtype is not a float.
+    /// # Source
+    /// arXiv:1805.02867.
+    pub fn softmax(&self, dim: i64) -> Result<Tensor> {
+        along(&SOFTMAX, self, dim)
+    }
+
+    /// The logarithm of the softmax along `dim`, computed without the softmax.
+    ///
+    /// # Errors
+    /// If there is no such dimension, or the dtype is not a float.
+    pub fn log_softmax(&self, dim: i64) -> Result<Tensor> {
+        along(&LOG_SOFTMAX, self, dim)
+    }
+}
+
+/// What the two differ in.
+struct Row {
+    name: &'static str,
+    short: &'static KernelDef,
+    long: &'static KernelDef,
+    grad: fn(&Tensor, &Tensor) -> Result<Tensor>,
+}
+
+static SOFTMAX: Row = Row {
+    name: "softmax",
+    short: &device::softmax::KERNEL,
+    long: &device::softmax_long::KERNEL,
+    grad: |y, dy| {
+        let product = y.mul(dy)?;
+        product.sub(&y.mul(&product.sum_dims(&[-1], true)?)?)
+    },
+};
+
+static LOG_SOFTMAX: Row = Row {
+    name: "log_softmax",
+    short: &device::log_softmax::KERNEL,
+    long: &device::log_softmax_long::KERNEL,
+    grad: |y, dy| dy.sub(&y.exp()?.mul(&dy.sum_dims(&[-1], true)?)?),
+};
+
+fn along(row: &'static Row, x: &Tensor, dim: i64) -> Result<Tensor> {
+    let axis = shape::axis(row.name, dim, x.shape())?;
+    if !x.dtype().is_float() {
+        return Err(Error::op(row.name, format!("needs a float dtype, got {}", x.dtype())));
+    }
+    if axis + 1 == x.rank() {
+        return apply(Last { row }, &[x]);
+    }
+    let axis = axis as i64;
+    apply(Last { row }, &[&x.transpose(axis, -1)?])?.transpose(axis, -1)
+}
+
+/// Along the last axis.
+struct Last {
+    row: &'static Row,
+}
+
+impl Op for Last {
+    fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let n = x.shape()[x.rank() - 1];
+        if x.numel() == 0 {
+            return Ok(y);
+        }
+        let (rows, out) = (x.reshape(&[x.numel() / n, n])?, y.reshape(&[x.numel() / n, n])?);
+        let kernel = if n <= launch::MAX_ROW { self.row.short } else { self.row.long };
+        let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
+        launch::rows(kernel, &dtypes, &[&rows], &[&out], n, &[])?;
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::OUTPUT
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some((self.row.grad)(saved.output(), dy)?)])
+    }
+}

@@ -1,0 +1,232 @@
+//! Shapes, strides and what follows from them: broadcasting, views, collapsing of axes.
+//!
+//! A [`Layout`] is plain data and every function here is pure, so that views are tested without a
+//! tensor. Strides count elements and may be zero (a broadcast axis) or negative (a flipped one).
+
+use crate::error::{Error, Result};
+
+/// Where the elements of a tensor lie in its storage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Extents, outermost first.
+    pub shape: Vec<usize>,
+    /// Steps between neighbours along each axis, in elements.
+    pub strides: Vec<i64>,
+    /// The first element's place in the storage, in elements.
+    pub offset: usize,
+}
+
+impl Layout {
+    /// Row-major without gaps, from the start of the storage.
+    pub fn contiguous(shape: &[usize]) -> Layout {
+        Layout { shape: shape.to_vec(), strides: contiguous_strides(shape), offset: 0 }
+    }
+
+    /// The number of elements.
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Whether the elements lie in row-major order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1;
+        for (&extent, &stride) in self.shape.iter().zip(&self.strides).rev() {
+            if extent != 1 && stride != expected {
+                return self.numel() == 0;
+            }
+            expected *= extent as i64;
+        }
+        true
+    }
+
+    /// The layout with its axes permuted: axis `i` of the result is axis `perm[i]`.
+    pub fn permute(&self, perm: &[usize]) -> Layout {
+        Layout {
+            shape: perm.iter().map(|&p| self.shape[p]).collect(),
+            strides: perm.iter().map(|&p| self.strides[p]).collect(),
+            offset: self.offset,
+        }
+    }
+
+    /// The layout seen as `shape`: new leading axes and axes of extent 1 get stride 0.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Option<Layout> {
+        let new = shape.len().checked_sub(self.rank())?;
+        let mut strides = vec![0; new];
+        for ((&have, &stride), &want) in self.shape.iter().zip(&self.strides).zip(&shape[new..]) {
+            match have {
+                _ if have == want => strides.push(stride),
+                1 => strides.push(0),
+                _ => return None,
+            }
+        }
+        Some(Layout { shape: shape.to_vec(), strides, offset: self.offset })
+    }
+
+    /// The layout of elements `start`, `start + step`, .. (`len` of them) along `axis`.
+    pub fn slice(&self, axis: usize, start: usize, step: i64, len: usize) -> Layout {
+        let mut result = self.clone();
+        result.offset = (self.offset as i64 + start as i64 * self.strides[axis]) as usize;
+        result.shape[axis] = len;
+        result.strides[axis] = self.strides[axis] * step;
+        result
+    }
+
+    /// The layout of the same elements in another shape, if no copy is needed for it.
+    pub fn reshape(&self, shape: &[usize]) -> Option<Layout> {
+        if self.numel() == 0 || self.is_contiguous() {
+            let strides = contiguous_strides(shape);
+            return Some(Layout { shape: shape.to_vec(), strides, offset: self.offset });
+        }
+        let strides = reshaped_strides(self, shape)?;
+        Some(Layout { shape: shape.to_vec(), strides, offset: self.offset })
+    }
+}
+
+/// Strides of a reshape that walks both shapes group by group from the last axis; a group of old
+/// axes that is dense in itself may be cut into new axes at will.
+fn reshaped_strides(old: &Layout, shape: &[usize]) -> Option<Vec<i64>> {
+    let groups = collapse(&[old]).0;
+    let (old_shape, old_strides) = (&groups, collapse(&[old]).1.remove(0));
+    let mut strides = vec![0i64; shape.len()];
+    let mut axis = shape.len();
+    for (&extent, &stride) in old_shape.iter().zip(&old_strides).rev() {
+        let (mut left, mut step) = (extent, stride);
+        while left > 1 {
+            axis = axis.checked_sub(1)?;
+            if left % shape[axis] != 0 {
+                return None;
+            }
+            strides[axis] = step;
+            step *= shape[axis] as i64;
+            left /= shape[axis];
+        }
+    }
+    shape[..axis].iter().all(|&extent| extent == 1).then_some(strides)
+}
+
+/// Strides of a dense row-major tensor.
+pub fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis].max(1) as i64;
+    }
+    strides
+}
+
+/// The shape that all shapes broadcast to, aligned at the last axis.
+pub fn broadcast_shapes(op: &str, shapes: &[&[usize]]) -> Result<Vec<usize>> {
+    let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
+    let mut result = vec![1; rank];
+    for shape in shapes {
+        for (have, &want) in result[rank - shape.len()..].iter_mut().zip(*shape) {
+            match (*have, want) {
+                (a, b) if a == b || b == 1 => {}
+                (1, b) => *have = b,
+                _ => {
+                    let names: Vec<String> = shapes.iter().map(|s| format!("{s:?}")).collect();
+                    let message = format!("shapes do not broadcast, {}", names.join(" and "));
+                    return Err(Error::op(op, message));
+                }
+            }
+        }
+    }
+    Ok(result)
+}
+
+/// Joins neighbouring axes that every layout walks as one, and drops axes of extent 1.
+///
+/// All layouts have one shape. Gives the joined shape and the strides of each layout.
+pub fn collapse(layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<i64>>) {
+    let mut shape: Vec<usize> = Vec::new();
+    let mut strides: Vec<Vec<i64>> = vec![Vec::new(); layouts.len()];
+    for axis in 0..layouts[0].rank() {
+        let extent = layouts[0].shape[axis];
+        if extent == 1 {
+            continue;
+        }
+        let joins = !shape.is_empty()
+            && layouts
+                .iter()
+                .zip(&strides)
+                .all(|(l, s)| s[s.len() - 1] == l.strides[axis] * extent as i64);
+        if joins {
+            *shape.last_mut().expect("joins only where an axis is there") *= extent;
+        } else {
+            shape.push(extent);
+        }
+        for (layout, strides) in layouts.iter().zip(&mut strides) {
+            if joins {
+                strides.pop();
+            }
+            strides.push(layout.strides[axis]);
+        }
+    }
+    (shape, strides)
+}
+
+/// The axis that `dim` names, where negative numbers count from the end.
+pub fn axis(op: &str, dim: i64, shape: &[usize]) -> Result<usize> {
+    let rank = shape.len() as i64;
+    if (-rank..rank).contains(&dim) {
+        return Ok(dim.rem_euclid(rank) as usize);
+    }
+    Err(Error::op(op, format!("dimension {dim} is out of range for shape {shape:?}")))
+}
+
+/// The shape with a single -1 replaced by what is left of `numel`.
+pub fn infer_shape(op: &str, dims: &[i64], from: &[usize]) -> Result<Vec<usize>> {
+    let numel: usize = from.iter().product();
+    let refuse = || Error::op(op, format!("can't view shape {from:?} as {dims:?}"));
+    let known: usize = dims.iter().filter(|&&d| d >= 0).map(|&d| d as usize).product();
+    let shape: Option<Vec<usize>> = dims
+        .iter()
+        .map(|&d| match d {
+            -1 if known > 0 && numel % known == 0 => Some(numel / known),
+            d if d >= 0 => Some(d as usize),
+            _ => None,
+        })
+        .collect();
+    let shape = shape.ok_or_else(refuse)?;
+    let one_inferred = dims.iter().filter(|&&d| d < 0).count() <= 1;
+    if one_inferred && shape.iter().product::<usize>() == numel { Ok(shape) } else { Err(refuse()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collapses_dense_axes_to_one() {
+        let layout = Layout::contiguous(&[2, 3, 4]);
+        assert_eq!(collapse(&[&layout]), (vec![24], vec![vec![1]]));
+    }
+
+    #[test]
+    fn keeps_axes_that_one_layout_broadcasts() {
+        let full = Layout::contiguous(&[2, 3]);
+        let row = Layout::contiguous(&[3]).broadcast_to(&[2, 3]).expect("[3] goes to [2, 3]");
+        assert_eq!(collapse(&[&full, &row]), (vec![2, 3], vec![vec![3, 1], vec![0, 1]]));
+    }
+
+    #[test]
+    fn reshapes_a_transposed_layout_only_where_no_copy_is_needed() {
+        let transposed = Layout::contiguous(&[2, 3]).permute(&[1, 0]);
+        assert_eq!(transposed.reshape(&[6]), None);
+        let split = transposed.reshape(&[3, 1, 2]).expect("only a unit axis is new");
+        assert_eq!(split.strides[0], 1);
+        assert_eq!(split.strides[2], 3);
+        let rows = Layout { shape: vec![4, 6], strides: vec![10, 1], offset: 0 };
+        assert_eq!(rows.reshape(&[2, 2, 3, 2]).expect("cuts dense groups").strides, [20, 10, 2, 1]);
+    }
+
+    #[test]
+    fn broadcasting_names_both_shapes() {
+        let error = broadcast_shapes("add", &[&[2, 3], &[4]]).expect_err("3 and 4 differ");
+        assert_eq!(error.to_string(), "add: shapes do not broadcast, [2, 3] and [4]");
+    }
+}

@@ -1,0 +1,184 @@
+//! Tensors from values: `zeros`, `full`, `arange`, from slices.
+
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::runtime::{Device, HostElement};
+
+use super::{Storage, Tensor};
+use crate::autograd::GradMeta;
+use crate::error::{Error, Result};
+use crate::ops::launch;
+use crate::shape::Layout;
+
+/// Where and as what a tensor is made: `DType::F32`, `(DType::BF16, Device::Cpu)`, or `()` for f32
+/// on the default device.
+#[derive(Clone, Copy, Debug)]
+pub struct Creation {
+    /// The dtype of the elements.
+    pub dtype: DType,
+    /// Where they are.
+    pub device: Device,
+}
+
+impl From<()> for Creation {
+    fn from((): ()) -> Creation {
+        Creation { dtype: DType::F32, device: Device::default() }
+    }
+}
+
+impl From<DType> for Creation {
+    fn from(dtype: DType) -> Creation {
+        Creation { dtype, device: Device::default() }
+    }
+}
+
+impl From<Device> for Creation {
+    fn from(device: Device) -> Creation {
+        Creation { dtype: DType::F32, device }
+    }
+}
+
+impl From<(DType, Device)> for Creation {
+    fn from((dtype, device): (DType, Device)) -> Creation {
+        Creation { dtype, device }
+    }
+}
+
+impl Tensor {
+    /// A tensor over fresh memory with arbitrary contents.
+    pub(crate) fn uninitialized(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
+        let Creation { dtype, device } = at.into();
+        let numel = shape.iter().try_fold(dtype.bytes(), |n, &extent| n.checked_mul(extent));
+        let bytes = numel.filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
+            Error::op("empty", format!("shape {shape:?} of {dtype} is larger than memory can be"))
+        })?;
+        let storage = Storage::uninitialized(device, bytes)?.into();
+        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, GradMeta::detached()))
+    }
+
+    /// A tensor filled with one value, rounded or wrapped to the dtype.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn full(shape: &[usize], value: f64, at: impl Into<Creation>) -> Result<Tensor> {
+        let at = at.into();
+        let scalar = match at.dtype {
+            dtype if dtype.is_float() => Scalar::float(dtype, value),
+            dtype => Scalar::int(dtype, value as i64),
+        };
+        let result = Tensor::uninitialized(shape, at)?;
+        launch::fill(&result, scalar)?;
+        Ok(result)
+    }
+
+    /// A tensor of zeros.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn zeros(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
+        Tensor::full(shape, 0.0, at)
+    }
+
+    /// A tensor of ones.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn ones(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
+        Tensor::full(shape, 1.0, at)
+    }
+
+    /// Zeros of this tensor's shape, dtype and device.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn zeros_like(&self) -> Result<Tensor> {
+        Tensor::zeros(self.shape(), (self.dtype(), self.device()))
+    }
+
+    /// Ones of this tensor's shape, dtype and device.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn ones_like(&self) -> Result<Tensor> {
+        Tensor::ones(self.shape(), (self.dtype(), self.device()))
+    }
+
+    /// `start, start + step, ..` up to but without `end`.
+    ///
+    /// # Errors
+    /// If `step` is zero or leads away from `end`.
+    pub fn arange(start: f64, end: f64, step: f64, at: impl Into<Creation>) -> Result<Tensor> {
+        let at = at.into();
+        let n = ((end - start) / step).ceil();
+        if !n.is_finite() || n < 0.0 {
+            let message = format!("no way from {start} to {end} in steps of {step}");
+            return Err(Error::op("arange", message));
+        }
+        let values: Vec<f64> = (0..n as usize).map(|i| start + i as f64 * step).collect();
+        Tensor::from_f64(&values, &[values.len()], at)
+    }
+
+    /// A tensor of these values, in row-major order, on the default device.
+    ///
+    /// # Errors
+    /// If the number of values is not that of `shape`.
+    ///
+    /// # Examples
+    /// ```
+    /// # use genesis::Tensor;
+    /// let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.sum()?.item()?, 10.0);
+    /// # Ok::<(), genesis::Error>(())
+    /// ```
+    pub fn from_slice<T: HostElement>(values: &[T], shape: &[usize]) -> Result<Tensor> {
+        Tensor::from_slice_on(values, shape, Device::default())
+    }
+
+    /// A tensor of these values, in row-major order, on a device.
+    ///
+    /// # Errors
+    /// If the number of values is not that of `shape`.
+    pub fn from_slice_on<T: HostElement>(
+        values: &[T],
+        shape: &[usize],
+        device: Device,
+    ) -> Result<Tensor> {
+        if values.len() != shape.iter().product::<usize>() {
+            let message = format!("{} values do not fill shape {shape:?}", values.len());
+            return Err(Error::op("from_slice", message));
+        }
+        Tensor::from_bytes(T::as_bytes(values), shape, (T::DTYPE, device))
+    }
+
+    /// A tensor of elements given as bytes in memory order.
+    pub(crate) fn from_bytes(
+        bytes: &[u8],
+        shape: &[usize],
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
+        let Creation { dtype, device } = at.into();
+        let storage = Storage::from_bytes(device, bytes)?.into();
+        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, GradMeta::detached()))
+    }
+
+    /// A tensor of these values, rounded or wrapped to the dtype.
+    ///
+    /// # Errors
+    /// If the number of values is not that of `shape`.
+    pub fn from_f64(values: &[f64], shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
+        let at = at.into();
+        if values.len() != shape.iter().product::<usize>() {
+            let message = format!("{} values do not fill shape {shape:?}", values.len());
+            return Err(Error::op("from_f64", message));
+        }
+        let mut bytes = Vec::with_capacity(values.len() * at.dtype.bytes());
+        for &value in values {
+            let scalar = if at.dtype.is_float() {
+                Scalar::float(at.dtype, value)
+            } else {
+                Scalar::int(at.dtype, value as i64)
+            };
+            bytes.extend_from_slice(&scalar.bits.to_le_bytes()[..at.dtype.bytes()]);
+        }
+        Tensor::from_bytes(&bytes, shape, at)
+    }
+}

@@ -1,0 +1,145 @@
+//! Values back to the host, copies, and moves between dtypes and devices.
+
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::runtime::{Device, HostElement};
+
+use super::{Storage, Tensor};
+use crate::autograd::{GradMeta, SavedTensors};
+use crate::error::{Error, Result};
+use crate::ops::{Op, apply, launch};
+use crate::shape::Layout;
+
+impl Tensor {
+    /// The elements in row-major order, as bytes. Waits for the device.
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
+        let dense = self.detach().contiguous()?;
+        let start = dense.layout().offset * dense.dtype().bytes();
+        let len = dense.numel() * dense.dtype().bytes();
+        Ok(dense.storage().buffer().read(start, len)?)
+    }
+
+    /// The elements in row-major order. Waits for the device.
+    ///
+    /// # Errors
+    /// If `T` is not this tensor's dtype.
+    pub fn to_vec<T: HostElement>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            let message = format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE);
+            return Err(Error::op("to_vec", message));
+        }
+        Ok(T::from_bytes(&self.to_bytes()?))
+    }
+
+    /// The elements in row-major order as f64, whatever the dtype. Waits for the device.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
+        let (dtype, bytes) = (self.dtype(), self.to_bytes()?);
+        let element = |chunk: &[u8]| {
+            let mut bits = [0; 8];
+            bits[..chunk.len()].copy_from_slice(chunk);
+            let raw = Scalar { dtype, bits: u64::from_le_bytes(bits) };
+            if dtype.is_float() { raw.to_f64() } else { Scalar::int(dtype, raw.to_i64()).to_f64() }
+        };
+        Ok(bytes.chunks_exact(dtype.bytes()).map(element).collect())
+    }
+
+    /// The only element as f64. Waits for the device.
+    ///
+    /// # Errors
+    /// If there is not exactly one element.
+    pub fn item(&self) -> Result<f64> {
+        match self.to_f64_vec()?[..] {
+            [value] => Ok(value),
+            _ => {
+                let message = format!("needs one element, the shape is {:?}", self.shape());
+                Err(Error::op("item", message))
+            }
+        }
+    }
+
+    /// The same values in row-major order without gaps; the tensor itself where they are already.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn contiguous(&self) -> Result<Tensor> {
+        if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
+    }
+
+    /// A copy in fresh memory.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn copy(&self) -> Result<Tensor> {
+        apply(Cast { from: self.dtype(), to: self.dtype() }, &[self])
+    }
+
+    /// The values in another dtype; the tensor itself where they have it already.
+    ///
+    /// Floats round to nearest, ties to even; float to int truncates and saturates, NaN gives 0.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
+        if dtype == self.dtype() {
+            return Ok(self.clone());
+        }
+        apply(Cast { from: self.dtype(), to: dtype }, &[self])
+    }
+
+    /// The tensor on another device; the tensor itself where it is already.
+    ///
+    /// # Errors
+    /// If there is no such device or its memory runs out.
+    pub fn to_device(&self, device: Device) -> Result<Tensor> {
+        if device == self.device() {
+            return Ok(self.clone());
+        }
+        apply(Move { from: self.device(), to: device }, &[self])
+    }
+}
+
+/// A copy in fresh memory, perhaps of another dtype.
+struct Cast {
+    from: DType,
+    to: DType,
+}
+
+impl Op for Cast {
+    fn name(&self) -> &'static str {
+        "to_dtype"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let result = Tensor::uninitialized(inputs[0].shape(), (self.to, inputs[0].device()))?;
+        launch::cast(inputs[0], &result)?;
+        Ok(result)
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(dy.to_dtype(self.from)?)])
+    }
+}
+
+/// A copy on another device.
+struct Move {
+    from: Device,
+    to: Device,
+}
+
+impl Op for Move {
+    fn name(&self) -> &'static str {
+        "to_device"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let storage = Storage::from_bytes(self.to, &inputs[0].to_bytes()?)?;
+        let layout = Layout::contiguous(inputs[0].shape());
+        Ok(Tensor::from_parts(storage.into(), layout, inputs[0].dtype(), GradMeta::detached()))
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(dy.to_device(self.from)?)])
+    }
+}

@@ -1,0 +1,148 @@
+//! The tensor: run-time dtype, shape, strides and device over shared storage.
+//!
+//! A clone is cheap and is the same tensor: it shares storage and gradient. A view is another tensor
+//! over the same storage. Memory and gradient bookkeeping are apart ([`Storage`], [`GradMeta`]), so
+//! that a graph that only needs to know where gradients go keeps no memory alive.
+
+mod create;
+mod data;
+mod fmt;
+mod inplace;
+mod operators;
+mod storage;
+mod view;
+
+use std::sync::Arc;
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
+
+use crate::autograd::GradMeta;
+use crate::shape::Layout;
+
+pub use create::Creation;
+pub use storage::Storage;
+
+/// An n-dimensional array with an optional gradient.
+#[derive(Clone)]
+pub struct Tensor(Arc<Inner>);
+
+struct Inner {
+    storage: Arc<Storage>,
+    layout: Layout,
+    dtype: DType,
+    meta: Arc<GradMeta>,
+}
+
+/// What a tensor is apart from its values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorType {
+    /// Extents, outermost first.
+    pub shape: Vec<usize>,
+    /// The dtype of the elements.
+    pub dtype: DType,
+}
+
+impl TensorType {
+    /// A type from its parts.
+    pub fn new(shape: &[usize], dtype: DType) -> TensorType {
+        TensorType { shape: shape.to_vec(), dtype }
+    }
+}
+
+impl Tensor {
+    /// A tensor over storage; for ops.
+    pub(crate) fn from_parts(
+        storage: Arc<Storage>,
+        layout: Layout,
+        dtype: DType,
+        meta: Arc<GradMeta>,
+    ) -> Tensor {
+        Tensor(Arc::new(Inner { storage, layout, dtype, meta }))
+    }
+
+    /// Extents, outermost first; empty for a scalar.
+    pub fn shape(&self) -> &[usize] {
+        &self.0.layout.shape
+    }
+
+    /// Steps between neighbours along each axis, in elements.
+    pub fn strides(&self) -> &[i64] {
+        &self.0.layout.strides
+    }
+
+    /// Where the elements lie in the storage.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// The dtype of the elements.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// Shape and dtype together.
+    pub fn tensor_type(&self) -> TensorType {
+        TensorType::new(self.shape(), self.dtype())
+    }
+
+    /// Where the elements are.
+    pub fn device(&self) -> Device {
+        self.0.storage.device()
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.shape().len()
+    }
+
+    /// The extent along `dim`, which may count from the end.
+    ///
+    /// # Errors
+    /// If there is no such dimension.
+    pub fn dim(&self, dim: i64) -> crate::Result<usize> {
+        Ok(self.shape()[crate::shape::axis("dim", dim, self.shape())?])
+    }
+
+    /// The number of elements.
+    pub fn numel(&self) -> usize {
+        self.0.layout.numel()
+    }
+
+    /// Whether the elements lie in row-major order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        self.0.layout.is_contiguous()
+    }
+
+    /// The memory below, shared with every view of it.
+    pub(crate) fn storage(&self) -> &Arc<Storage> {
+        &self.0.storage
+    }
+
+    /// The gradient bookkeeping.
+    pub(crate) fn meta(&self) -> &Arc<GradMeta> {
+        &self.0.meta
+    }
+
+    /// The address of the first element.
+    pub(crate) fn address(&self) -> u64 {
+        self.0.storage.address() + (self.0.layout.offset * self.dtype().bytes()) as u64
+    }
+
+    /// Whether both are the same tensor, not merely equal.
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The same elements without history: a view that requires no gradient.
+    pub fn detach(&self) -> Tensor {
+        let inner = &self.0;
+        let meta = GradMeta::detached();
+        Tensor::from_parts(inner.storage.clone(), inner.layout.clone(), inner.dtype, meta)
+    }
+
+    /// The number of in-place writes to the storage so far, through this tensor or any view.
+    pub fn version(&self) -> u64 {
+        self.0.storage.version()
+    }
+}

@@ -1,0 +1,105 @@
+//! `+ - * /` and unary minus on tensors, references, results and numbers.
+//!
+//! An operator gives a `Result`, and takes one on its right, so that expressions chain:
+//! `(&x * &y + &b)?` reads `x.mul(&y)` and hands its result on.
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use super::Tensor;
+use crate::error::Result;
+
+macro_rules! operator {
+    ($trait:ident, $method:ident, $scalar:ident) => {
+        impl $trait<&Tensor> for &Tensor {
+            type Output = Result<Tensor>;
+            fn $method(self, other: &Tensor) -> Result<Tensor> {
+                Tensor::$method(self, other)
+            }
+        }
+        impl $trait<Tensor> for &Tensor {
+            type Output = Result<Tensor>;
+            fn $method(self, other: Tensor) -> Result<Tensor> {
+                Tensor::$method(self, &other)
+            }
+        }
+        impl $trait<&Tensor> for Tensor {
+            type Output = Result<Tensor>;
+            fn $method(self, other: &Tensor) -> Result<Tensor> {
+                Tensor::$method(&self, other)
+            }
+        }
+        impl $trait<Tensor> for Tensor {
+            type Output = Result<Tensor>;
+            fn $method(self, other: Tensor) -> Result<Tensor> {
+                Tensor::$method(&self, &other)
+            }
+        }
+        impl $trait<Result<Tensor>> for &Tensor {
+            type Output = Result<Tensor>;
+            fn $method(self, other: Result<Tensor>) -> Result<Tensor> {
+                Tensor::$method(self, &other?)
+            }
+        }
+        impl $trait<Result<Tensor>> for Tensor {
+            type Output = Result<Tensor>;
+            fn $method(self, other: Result<Tensor>) -> Result<Tensor> {
+                Tensor::$method(&self, &other?)
+            }
+        }
+        impl $trait<f64> for &Tensor {
+            type Output = Result<Tensor>;
+            fn $method(self, other: f64) -> Result<Tensor> {
+                self.$scalar(other)
+            }
+        }
+        impl $trait<f64> for Tensor {
+            type Output = Result<Tensor>;
+            fn $method(self, other: f64) -> Result<Tensor> {
+                self.$scalar(other)
+            }
+        }
+    };
+}
+
+operator!(Add, add, add_scalar);
+operator!(Sub, sub, sub_scalar);
+operator!(Mul, mul, mul_scalar);
+operator!(Div, div, div_scalar);
+
+macro_rules! number_on_the_left {
+    ($trait:ident, $method:ident, |$c:ident, $x:ident| $body:expr) => {
+        impl $trait<&Tensor> for f64 {
+            type Output = Result<Tensor>;
+            fn $method(self, $x: &Tensor) -> Result<Tensor> {
+                let $c = self;
+                $body
+            }
+        }
+        impl $trait<Tensor> for f64 {
+            type Output = Result<Tensor>;
+            fn $method(self, $x: Tensor) -> Result<Tensor> {
+                let $c = self;
+                $body
+            }
+        }
+    };
+}
+
+number_on_the_left!(Add, add, |c, x| x.add_scalar(c));
+number_on_the_left!(Sub, sub, |c, x| x.neg()?.add_scalar(c));
+number_on_the_left!(Mul, mul, |c, x| x.mul_scalar(c));
+number_on_the_left!(Div, div, |c, x| x.rdiv_scalar(c));
+
+impl Neg for &Tensor {
+    type Output = Result<Tensor>;
+    fn neg(self) -> Result<Tensor> {
+        Tensor::neg(self)
+    }
+}
+
+impl Neg for Tensor {
+    type Output = Result<Tensor>;
+    fn neg(self) -> Result<Tensor> {
+        Tensor::neg(&self)
+    }
+}

@@ -1,0 +1,59 @@
+//! Memory that tensors share, and how often it was written in place.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use genesis_kernel::runtime::{Buffer, Device};
+
+use crate::error::Result;
+
+/// Device memory with a version counter.
+pub struct Storage {
+    buffer: Buffer,
+    version: AtomicU64,
+}
+
+impl Storage {
+    /// Memory of `bytes` bytes whose contents nobody has written yet.
+    pub(crate) fn uninitialized(device: Device, bytes: usize) -> Result<Storage> {
+        Ok(Storage::from_buffer(Buffer::alloc(device, bytes)?))
+    }
+
+    /// Memory that holds these bytes.
+    pub(crate) fn from_bytes(device: Device, bytes: &[u8]) -> Result<Storage> {
+        Ok(Storage::from_buffer(Buffer::from_bytes(device, bytes)?))
+    }
+
+    fn from_buffer(buffer: Buffer) -> Storage {
+        Storage { buffer, version: AtomicU64::new(0) }
+    }
+
+    /// The memory itself.
+    pub(crate) fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// The first byte's address on the device.
+    pub(crate) fn address(&self) -> u64 {
+        self.buffer.address()
+    }
+
+    /// Where the memory is.
+    pub fn device(&self) -> Device {
+        self.buffer.device()
+    }
+
+    /// Its length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.buffer.bytes()
+    }
+
+    /// The number of in-place writes so far.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Counts an in-place write.
+    pub(crate) fn bump_version(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,3 @@
+//! Training runs that the `genesis` command offers.
+
+pub mod fashion_mnist;

@@ -1,0 +1,40 @@
+//! Fill and copy: the kernels that only move values.
+
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::prelude::*;
+
+/// Every kernel of this file.
+pub static KERNELS: &[&KernelDef] = &[&fill::KERNEL, &cast_flat::KERNEL, &cast::KERNEL];
+
+/// Where tile `program_id(0)` of `ROWS` by `COLS` elements begins in a tensor of four axes.
+///
+/// The last two axes are cut into tiles; tiles are counted with the last axis fastest.
+#[device]
+pub fn corner<const ROWS: usize, const COLS: usize>(d1: i64, d2: i64, d3: i64) -> (i64, i64, i64, i64) {
+    let across = cdiv(d3, COLS);
+    let down = cdiv(d2, ROWS);
+    let tile = program_id(0);
+    let outer = tile / across / down;
+    (outer / d1, outer % d1, tile / across % down * ROWS, tile % across * COLS)
+}
+
+/// `y = value` in every element.
+#[kernel]
+pub fn fill<T: Element, const ROWS: usize, const COLS: usize>(y: ViewMut<T, 4>, value: T) {
+    let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    y.store([a, b, i, j], full::<T, 1, 1, ROWS, COLS>(value));
+}
+
+/// `y = x`, converted; both of one shape and dense.
+#[kernel]
+pub fn cast_flat<T: Element, U: Element, const BLOCK: usize>(x: View<T, 1>, y: ViewMut<U, 1>) {
+    let i = program_id(0) * BLOCK;
+    y.store([i], x.load::<BLOCK>([i]).to::<U>());
+}
+
+/// `y = x`, converted; both of one shape, any strides.
+#[kernel]
+pub fn cast<T: Element, U: Element, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: ViewMut<U, 4>) {
+    let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    y.store([a, b, i, j], x.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<U>());
+}

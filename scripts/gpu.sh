@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Builds what a machine with a GPU runs, into .gpu/: the test binary, the benches and the command, with
+# LLVM linked statically. Where a GPU is present it runs them; elsewhere it says that it did not.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mkdir -p .gpu
+
+binary() { # the path of the newest executable that cargo just built, by target name
+  python3 -c '
+import json, sys
+found = ""
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("executable") and message["target"]["name"] == sys.argv[1]:
+        found = message["executable"]
+print(found)' "$1"
+}
+
+cargo build --release -p genesis -p benches
+tests=$(cargo test --release -p tests --no-run --message-format=json | binary it)
+cp "$tests" .gpu/tests
+cp target/release/genesis .gpu/genesis
+cp target/release/benches .gpu/bench
+cp benches/peer.py .gpu/peer.py
+strip .gpu/tests .gpu/genesis .gpu/bench
+
+if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
+  export GENESIS_PEER=$PWD/.gpu/peer.py
+  .gpu/tests
+  .gpu/bench --out benches/results/h200.jsonl
+else
+  echo "skipped: no GPU here; .gpu/ holds what to run on a machine that has one"
+fi

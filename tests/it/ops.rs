@@ -1,0 +1,248 @@
+//! Tests generated from the table of ops: forward, gradient, refusals.
+//!
+//! A sample is drawn in f64, rounded to the dtype, and laid out in several ways; the reference sees
+//! the rounded values, so what is left is the op's own error. Tolerances are by family and dtype.
+
+use genesis::ops::info::{Dense, Family, OpInfo, Sample, all};
+use genesis::{DType, Device, Result, Tensor};
+
+/// Devices that the ops run on: the CPU, and a GPU where one is.
+fn devices() -> Vec<Device> {
+    let gpu = (Device::cuda_count() > 0).then_some(Device::Cuda(0));
+    [Device::Cpu].into_iter().chain(gpu).collect()
+}
+
+/// Numbers that are the same in every run.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// How an input lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lay {
+    Contiguous,
+    /// Every second element of a longer last axis.
+    Stepped,
+    /// The transpose of a tensor that was written transposed.
+    Transposed,
+    /// The middle of a larger tensor.
+    Narrowed,
+}
+
+const LAYS: [Lay; 4] = [Lay::Contiguous, Lay::Stepped, Lay::Transposed, Lay::Narrowed];
+
+fn lay_out(x: &Tensor, lay: Lay) -> Result<Tensor> {
+    let rank = x.rank();
+    match lay {
+        Lay::Stepped if rank > 0 => {
+            let pair = [x.shape(), &[2]].concat();
+            let wide = x.unsqueeze(-1)?.broadcast_to(&pair)?.copy()?;
+            let mut shape = x.shape().to_vec();
+            shape[rank - 1] *= 2;
+            wide.reshape(&shape)?.step(-1, 2)
+        }
+        Lay::Transposed if rank > 1 => x.t()?.copy()?.t(),
+        Lay::Narrowed if rank > 0 && x.numel() > 0 => {
+            let extent = x.shape()[0];
+            let tripled = [&[3], x.shape()].concat();
+            let mut joined = x.shape().to_vec();
+            joined[0] *= 3;
+            x.broadcast_to(&tripled)?.copy()?.reshape(&joined)?.narrow(0, extent, extent)
+        }
+        _ => Ok(x.clone()),
+    }
+}
+
+/// The inputs of a sample: as the reference sees them, and as tensors.
+fn inputs(
+    info: &OpInfo,
+    sample: &Sample,
+    dtype: DType,
+    lay: Lay,
+    device: Device,
+) -> Result<(Vec<Dense>, Vec<Tensor>)> {
+    let mut draw = Draw(0x5EED ^ sample.shapes.len() as u64);
+    let mut dense = Vec::new();
+    let mut tensors = Vec::new();
+    for (index, shape) in sample.shapes.iter().enumerate() {
+        let bound = info.index_inputs.iter().find(|(input, _)| *input == index).map(|&(_, n)| n);
+        let dtype = if bound.is_some() { DType::I64 } else { dtype };
+        let (low, high) = bound.map_or(sample.range, |n| (0.0, n as f64));
+        let is_float = dtype.is_float();
+        let low = if dtype.is_unsigned_int() { low.max(0.0) } else { low };
+        let values: Vec<f64> = (0..shape.iter().product::<usize>())
+            .map(|_| low + draw.next() * (high - low))
+            .map(|v| if is_float { v } else { v.floor() })
+            .collect();
+        let x = Tensor::from_f64(&values, shape, (dtype, device))?;
+        dense.push(Dense { shape: shape.clone(), data: x.to_f64_vec()? });
+        tensors.push(lay_out(&x, lay)?);
+    }
+    Ok((dense, tensors))
+}
+
+/// The distance from one number of a dtype to the next at this size.
+fn ulp(dtype: DType, value: f64) -> f64 {
+    let (bits, least) = match dtype {
+        DType::F16 => (10, -24),
+        DType::BF16 => (7, -133),
+        DType::F32 => (23, -149),
+        _ => (52, -1074),
+    };
+    let exponent = if value == 0.0 { least } else { (value.abs().log2().floor() as i32 - bits).max(least) };
+    2f64.powi(exponent)
+}
+
+/// The error that is allowed at one element.
+fn allowed(info: &OpInfo, dtype: DType, reference: f64, scale: f64, k: usize) -> f64 {
+    let one = ulp(dtype, reference);
+    let is_half = matches!(dtype, DType::F16 | DType::BF16);
+    let eps = ulp(dtype, 1.0);
+    match info.family {
+        _ if !dtype.is_float() => 0.0,
+        Family::Exact => 0.5 * one,
+        Family::Arithmetic => if is_half { one } else { 0.5 * one * 1.000001 },
+        Family::Transcendental => if is_half { one } else { 6.0 * one + 2.0 * eps * eps.min(1e-9) },
+        Family::Sum => 4.0 * eps * scale + one,
+        Family::Softmax => match dtype {
+            DType::F32 => 1e-5 + 2e-6 * reference.abs(),
+            DType::F64 => 1e-12,
+            _ => 4.0 * eps * reference.abs().max(0.05),
+        },
+        Family::MatMul => {
+            let wide = if is_half { ulp(DType::F32, 1.0) } else { eps };
+            2.0 * (k as f64).sqrt() * wide * scale + one
+        }
+    }
+}
+
+/// A bound on the sum of magnitudes that a result element comes from.
+fn magnitude(info: &OpInfo, dense: &[Dense]) -> (f64, usize) {
+    let top = |d: &Dense| d.data.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+    match info.family {
+        Family::MatMul => {
+            let k = *dense[0].shape.last().expect("a matrix has axes");
+            (k as f64 * top(&dense[0]) * top(&dense[1]), k.max(1))
+        }
+        Family::Sum if info.name.starts_with("mean") => (top(&dense[0]), 1),
+        Family::Sum => (dense[0].data.iter().map(|v| v.abs()).sum(), 1),
+        _ => (1.0, 1),
+    }
+}
+
+fn check_forward(info: &OpInfo, sample: &Sample, dtype: DType, lay: Lay, device: Device) {
+    let what = format!("{} {dtype} {lay:?} {device} {:?}", info.name, sample.shapes);
+    let (dense, tensors) = inputs(info, sample, dtype, lay, device).expect(&what);
+    let got = (info.call)(&tensors).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let want = (info.reference)(&dense);
+    assert_eq!(got.shape(), want.shape, "{what}");
+    let (scale, k) = magnitude(info, &dense);
+    let values = got.to_f64_vec().expect(&what);
+    for (index, (&got, &want)) in values.iter().zip(&want.data).enumerate() {
+        let want = if dtype.is_float() || info.name.starts_with("arg") { want } else { want.trunc() };
+        let same = got == want || (got.is_nan() && want.is_nan());
+        let limit = allowed(info, dtype, want, scale, k);
+        assert!(
+            same || (got - want).abs() <= limit,
+            "{what}: element {index} is {got}, the reference {want}, {limit:e} is allowed"
+        );
+    }
+}
+
+#[test]
+fn forward_agrees_with_the_reference() {
+    let mut cases = 0;
+    for device in devices() {
+        for info in all() {
+            for sample in &info.samples {
+                for &dtype in &info.dtypes {
+                    for lay in LAYS {
+                        check_forward(&info, sample, dtype, lay, device);
+                        cases += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{cases} cases");
+    assert!(cases >= 1500, "only {cases} cases");
+}
+
+/// The gradient of `sum(w * f(x))` by central differences, at most a few elements an input.
+fn check_gradient(info: &OpInfo, sample: &Sample, device: Device) {
+    let what = format!("{} gradient {device} {:?}", info.name, sample.shapes);
+    let (_, tensors) = inputs(info, sample, DType::F64, Lay::Contiguous, device).expect(&what);
+    let is_index = |i: usize| info.index_inputs.iter().any(|(input, _)| *input == i);
+    let leaves: Vec<Tensor> = tensors
+        .iter()
+        .enumerate()
+        .map(|(i, t)| {
+            let leaf = t.copy().expect(&what);
+            if is_index(i) { leaf } else { leaf.requires_grad_(true).expect(&what) }
+        })
+        .collect();
+    let y = (info.call)(&leaves).expect(&what);
+    if y.numel() == 0 {
+        return;
+    }
+    let mut draw = Draw(99);
+    let weights: Vec<f64> = (0..y.numel()).map(|_| draw.next() - 0.4).collect();
+    let w = Tensor::from_f64(&weights, y.shape(), (DType::F64, device)).expect(&what);
+    let options = genesis::autograd::BackwardOptions::default();
+    y.backward_with(Some(&w), options).expect(&what);
+    let objective = |inputs: &[Tensor]| -> f64 {
+        let y = genesis::no_grad(|| (info.call)(inputs)).expect(&what);
+        y.to_f64_vec().expect(&what).iter().zip(&weights).map(|(y, w)| y * w).sum()
+    };
+    for (i, leaf) in leaves.iter().enumerate() {
+        if is_index(i) || leaf.numel() == 0 {
+            continue;
+        }
+        let grad = leaf.grad().unwrap_or_else(|| panic!("{what}: input {i} has no gradient"));
+        assert_eq!(grad.shape(), leaf.shape(), "{what}");
+        let (grad, values) = (grad.to_f64_vec().expect(&what), leaf.to_f64_vec().expect(&what));
+        for at in (0..values.len()).step_by(values.len().div_ceil(6)) {
+            let nudged = |by: f64| {
+                let mut moved = values.clone();
+                moved[at] += by;
+                let mut inputs = tensors.clone();
+                inputs[i] = Tensor::from_f64(&moved, leaf.shape(), (DType::F64, device)).expect(&what);
+                objective(&inputs)
+            };
+            let step = 1e-6 * values[at].abs().max(1.0);
+            let numeric = (nudged(step) - nudged(-step)) / (2.0 * step);
+            let error = (grad[at] - numeric).abs();
+            assert!(
+                error <= 1e-5 + 1e-3 * numeric.abs(),
+                "{what}: input {i} element {at} has {}, differences say {numeric}",
+                grad[at]
+            );
+        }
+    }
+}
+
+#[test]
+fn gradients_agree_with_differences() {
+    for device in devices() {
+        for info in all().iter().filter(|info| info.is_differentiable) {
+            for sample in &info.samples {
+                check_gradient(info, sample, device);
+            }
+        }
+    }
+}
+
+#[test]
+fn refusals_have_their_exact_text() {
+    for info in all() {
+        for refusal in &info.refused {
+            let error = (refusal.call)().expect_err(&refusal.message);
+            assert_eq!(error.to_string(), refusal.message);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What a machine can check of the code itself: sizes, headers, dependencies, words.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Files over the limit in lines, with the size they may not grow beyond; tables mostly.
+const LARGE: &[(&str, usize)] = &[];
+
+/// The longest file.
+const MAX_LINES: usize = 800;
+
+/// Which crate may use which: itself and what stands to the right.
+const CRATES: [(&str, &[&str]); 6] = [
+    ("genesis-macros", &[]),
+    ("genesis-kernel", &["genesis-macros"]),
+    ("kernels", &["genesis-kernel"]),
+    ("genesis", &["genesis-kernel", "genesis-macros", "kernels"]),
+    ("benches", &["genesis", "genesis-kernel", "kernels"]),
+    ("tests", &["genesis", "genesis-kernel", "kernels"]),
+];
+
+/// Modules of genesis-kernel and the modules of it that each may name.
+const MODULES: &[(&str, &[&str])] = &[
+    ("ir", &["ir", "diag"]),
+    ("layout", &["layout", "ir", "diag", "analysis", "passes"]),
+    ("analysis", &["analysis", "ir"]),
+    ("interp", &["interp", "ir", "kernel", "diag", "passes"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests is in the workspace").to_owned()
+}
+
+/// Every Rust file of the workspace, with its text.
+fn sources() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    let mut folders: Vec<PathBuf> = CRATES.iter().map(|(name, _)| root().join(name)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the workspace").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                if path.file_name().is_some_and(|name| name != "target") {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root()).expect("below the root").display().to_string();
+                files.push((name, fs::read_to_string(&path).expect("a source file")));
+            }
+        }
+    }
+    files.sort();
+    assert!(files.len() > 50, "the walk found only {} files", files.len());
+    files
+}
+
+#[test]
+fn files_stay_small() {
+    for (name, text) in sources() {
+        let lines = text.lines().count();
+        let limit = LARGE.iter().find(|(large, _)| *large == name).map_or(MAX_LINES, |(_, n)| *n);
+        assert!(lines <= limit, "{name} has {lines} lines, the limit is {limit}");
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    for (name, text) in sources() {
+        if !name.contains("/ui/") {
+            assert!(text.starts_with("//!"), "{name} does not begin with a //! line");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let words = ["todo!(", "unimplemented!(", "#[ignore", "dbg!("];
+    for (name, text) in sources() {
+        if name.ends_with("tidy.rs") {
+            continue;
+        }
+        for word in words {
+            assert!(!text.contains(word), "{name} contains {word}");
+        }
+    }
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    for (name, allowed) in CRATES {
+        let manifest = fs::read_to_string(root().join(name).join("Cargo.toml")).expect("a manifest");
+        for (other, _) in CRATES {
+            let uses = manifest.lines().any(|line| {
+                line.split(['.', ' ', '=']).next().is_some_and(|key| key == other)
+            });
+            assert!(
+                !uses || allowed.contains(&other),
+                "{name} depends on {other}, which the order of crates does not allow"
+            );
+        }
+    }
+}
+
+#[test]
+fn modules_depend_in_one_direction() {
+    for (name, text) in sources() {
+        let Some(rest) = name.strip_prefix("genesis-kernel/src/") else { continue };
+        let Some((_, allowed)) = MODULES.iter().find(|(m, _)| rest.starts_with(&format!("{m}/")))
+        else {
+            continue;
+        };
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            for used in line.split("crate::").skip(1) {
+                let module: String =
+                    used.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                let is_module = module.chars().next().is_some_and(char::is_lowercase);
+                assert!(
+                    !is_module || allowed.contains(&module.as_str()),
+                    "{name} names crate::{module}, which its module may not"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_code_generators_name_inkwell() {
+    for (name, text) in sources() {
+        let allowed = name.starts_with("genesis-kernel/src/codegen/") || name.ends_with("tidy.rs");
+        assert!(allowed || !text.contains("inkwell::"), "{name} names inkwell");
+    }
+}
+
+#[test]
+fn environment_variables_are_read_in_one_place() {
+    for (name, text) in sources() {
+        let allowed = name.ends_with("knobs.rs") || name.starts_with("tests/") || name.starts_with("benches/");
+        assert!(
+            allowed || !(text.contains("env::var(") || text.contains("env::var_os(")),
+            "{name} reads the environment; knobs.rs is the place"
+        );
+    }
+}
+
+#[test]
+fn the_architecture_names_every_top_module() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
+    for (name, _) in CRATES {
+        assert!(text.contains(name), "ARCHITECTURE.md does not name {name}");
+    }
+    let modules = fs::read_dir(root().join("genesis-kernel/src")).expect("the sources are there");
+    for entry in modules.flatten() {
+        let path = entry.path();
+        let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        if stem != "lib" {
+            assert!(text.contains(&format!("`{stem}`")), "ARCHITECTURE.md does not name `{stem}`");
+        }
+    }
+}
