@@ -119,12 +119,7 @@ impl Lower<'_> {
     }
 
     /// A load at coordinates.
-    pub(super) fn load(
-        &mut self,
-        chunk: &mut Chunk,
-        op: Op,
-        at: &[Coord],
-    ) -> Result<Val, Error> {
+    pub(super) fn load(&mut self, chunk: &mut Chunk, op: Op, at: &[Coord]) -> Result<Val, Error> {
         let operands = self.func.op(op).operands.clone();
         let dtype = self.dtype(operands[0]);
         let mask = operands.get(1).map(|&m| self.eval(chunk, m, at)).transpose()?;
@@ -369,8 +364,7 @@ impl Lower<'_> {
             (Predicate::Le, 1, 0) => (a.start, b.start, false),
             (Predicate::Ge, 0, 1) => (b.start, a.start, false),
             // It holds from some lane on, or in all: in the whole row if it does in the first lane.
-            (Predicate::Ge | Predicate::Gt, 1, 0)
-            | (Predicate::Le | Predicate::Lt, 0, 1) => {
+            (Predicate::Ge | Predicate::Gt, 1, 0) | (Predicate::Le | Predicate::Lt, 0, 1) => {
                 let holds = e.icmp(signed(predicate), a.start, b.start);
                 let moving = if a.step == 1 { a.start } else { b.start };
                 let holds = e.and(holds, self.no_wrap(moving, extent));

@@ -224,9 +224,7 @@ impl Lower<'_> {
                 }
                 inner
             }
-            OpKind::Reshape => {
-                self.wide_coords(self.func.tile(data.results[0]).shape, shape, at)
-            }
+            OpKind::Reshape => self.wide_coords(self.func.tile(data.results[0]).shape, shape, at),
             OpKind::Join => at[..at.len() - 1].to_vec(),
             _ => at.to_vec(),
         }

@@ -100,7 +100,9 @@ impl Lower<'_> {
         for (&value, &place) in yielded.iter().zip(places) {
             let is_own = self.func.def_op(value).is_some_and(|op| ops.contains(&op));
             let is_free = self.targets[value.index()].is_none();
-            if let (Some(place), true, true) = (place, is_own && is_free, self.plan.kept[value.index()]) {
+            if let (Some(place), true, true) =
+                (place, is_own && is_free, self.plan.kept[value.index()])
+            {
                 self.targets[value.index()] = Some(place);
             }
         }

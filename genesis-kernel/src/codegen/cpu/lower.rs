@@ -255,9 +255,10 @@ impl<'a> Lower<'a> {
         if scalars.is_empty() {
             return Ok(());
         }
-        let tiles = self.func.op(op).operands.clone();
-        for tile in tiles.into_iter().filter(|&v| self.has_axes(v)) {
-            self.flush_reads(tile)?;
+        for &operand in &self.func.op(op).operands {
+            if self.has_axes(operand) {
+                self.flush_reads(operand)?;
+            }
         }
         let mut chunk = Chunk::scalar();
         for result in scalars {
@@ -312,10 +313,8 @@ impl<'a> Lower<'a> {
     pub(super) fn flush_before(&mut self, effect: Op) -> Result<(), Error> {
         let waiting = self.pending.clone();
         for op in waiting {
-            let clobbered = self
-                .virtual_loads(op)
-                .into_iter()
-                .any(|load| may_alias(self.func, load, effect));
+            let clobbered =
+                self.virtual_loads(op).into_iter().any(|load| may_alias(self.func, load, effect));
             if clobbered {
                 self.flush(op)?;
             }
@@ -348,9 +347,10 @@ impl<'a> Lower<'a> {
     /// Computes a waiting op in a nest of its own.
     pub(super) fn flush(&mut self, op: Op) -> Result<(), Error> {
         self.pending.retain(|&waiting| waiting != op);
-        let results = self.func.op(op).results.clone();
-        for result in results.into_iter().filter(|r| self.plan.kept[r.index()]) {
-            self.keep(result)?;
+        for &result in &self.func.op(op).results {
+            if self.plan.kept[result.index()] {
+                self.keep(result)?;
+            }
         }
         Ok(())
     }

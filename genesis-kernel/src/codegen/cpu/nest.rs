@@ -93,8 +93,7 @@ impl<'a> Lower<'a> {
         e.br(head);
         e.position(head);
         let i = e.phi(e.i64(), &[(start, before)]);
-        let phis: Vec<Val> =
-            carried.iter().map(|&v| e.phi(e.type_of(v), &[(v, before)])).collect();
+        let phis: Vec<Val> = carried.iter().map(|&v| e.phi(e.type_of(v), &[(v, before)])).collect();
         e.cond_br(e.icmp(IntPred::Slt, i, end), inside, done);
         e.position(inside);
         let next = body(self, i, &phis)?;
@@ -238,10 +237,7 @@ impl<'a> Lower<'a> {
         if space.extent() % unit == 0 {
             return None;
         }
-        let lanes = e.add(
-            e.splat(start, space.lanes),
-            e.const_steps(e.i64(), 0, 1, space.lanes),
-        );
+        let lanes = e.add(e.splat(start, space.lanes), e.const_steps(e.i64(), 0, 1, space.lanes));
         let extent = e.int(e.vec(e.i64(), space.lanes), space.extent());
         Some(e.icmp(IntPred::Slt, lanes, extent))
     }

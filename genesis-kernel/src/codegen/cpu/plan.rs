@@ -185,8 +185,7 @@ impl Plan {
     /// values that a deeper loop reads.
     fn must_keep(&self, func: &Func, op: Op, readers: &BTreeSet<Op>, cost: u32) -> bool {
         let is_load = func.op(op).kind == OpKind::Load;
-        let elsewhere =
-            readers.iter().any(|r| self.region[r.index()] != self.region[op.index()]);
+        let elsewhere = readers.iter().any(|r| self.region[r.index()] != self.region[op.index()]);
         if !is_load {
             return elsewhere && cost > CHEAP_REPEATED;
         }
@@ -209,7 +208,8 @@ impl Plan {
 
 /// Whether the effect of `effect` may change what `load` reads.
 pub(super) fn may_alias(func: &Func, load: Op, effect: Op) -> bool {
-    let (read, written) = (base(func, func.op(load).operands[0]), base(func, func.op(effect).operands[0]));
+    let (read, written) =
+        (base(func, func.op(load).operands[0]), base(func, func.op(effect).operands[0]));
     let attrs = |value: Option<Value>| {
         let value = value?;
         func.params.iter().find(|p| p.value == value).map(|p| &p.attrs)

@@ -239,8 +239,9 @@ impl CpuKernel {
             task(0, total)?;
         } else {
             let n_tasks = (total + per_task - 1) / per_task;
-            (0..n_tasks).into_par_iter().with_max_len(1).try_for_each(|i| {
-                task(i * per_task, ((i + 1) * per_task).min(total))
+            (0..n_tasks as usize).into_par_iter().with_max_len(1).try_for_each(|i| {
+                let begin = i as i64 * per_task;
+                task(begin, (begin + per_task).min(total))
             })?;
         }
         self.report(&host)
@@ -286,9 +287,10 @@ impl CpuKernel {
                 (Type::Tile(TileType { elem: Elem::Ptr(_), .. }), ArgValue::Ptr(address)) => {
                     slots.push(*address);
                 }
-                (Type::Tile(TileType { elem: Elem::Data(dtype), .. }), ArgValue::Scalar(scalar))
-                    if scalar.dtype == dtype =>
-                {
+                (
+                    Type::Tile(TileType { elem: Elem::Data(dtype), .. }),
+                    ArgValue::Scalar(scalar),
+                ) if scalar.dtype == dtype => {
                     slots.push(scalar.bits);
                 }
                 (Type::View { rank, .. }, ArgValue::View { ptr, dims, strides })
