@@ -486,8 +486,11 @@ struct Scalar {
     kernels: (&'static KernelDef, &'static KernelDef),
     value: f64,
     saves: Saves,
-    grad: fn(f64, &SavedTensors, &Tensor) -> Result<Tensor>,
+    grad: ScalarGrad,
 }
+
+/// How the gradient of the tensor follows from the number, the saved tensors and `dy`.
+type ScalarGrad = fn(f64, &SavedTensors, &Tensor) -> Result<Tensor>;
 
 impl Op for Scalar {
     fn name(&self) -> &'static str {
@@ -525,7 +528,7 @@ macro_rules! scalar_ops {
                 /// If the dtype is bool, or `c` is not whole and the dtype is an integer.
                 pub fn $name(&self, c: f64) -> Result<Tensor> {
                     let kernels = (&device::$kernel::KERNEL, &device::$flat::KERNEL);
-                    let (saves, grad) = ($saves, $grad);
+                    let (saves, grad): (Saves, ScalarGrad) = ($saves, $grad);
                     apply(Scalar { name: stringify!($name), kernels, value: c, saves, grad }, &[self])
                 }
             )*

@@ -141,7 +141,7 @@ fn unary_info(row: &'static Unary) -> OpInfo {
     let low = row.at.iter().copied().fold(f64::INFINITY, f64::min);
     let high = row.at.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let is_float = row.domain == Domain::Float;
-    let apply = |x: &Tensor| super::apply(row, &[x]);
+    let apply = move |x: &Tensor| super::apply(row, &[x]);
     let refused = if is_float {
         vec![refuse(move || apply(&cpu(&[2], DType::I32)?), &format!("{}: needs a float dtype, got i32", row.name))]
     } else {

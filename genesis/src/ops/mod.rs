@@ -16,7 +16,6 @@ mod select;
 mod softmax;
 mod loss;
 mod embedding;
-mod view;
 pub(crate) mod update;
 
 use std::sync::Arc;
