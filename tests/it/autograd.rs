@@ -15,7 +15,7 @@ fn values(x: &Tensor) -> Vec<f64> {
 #[test]
 fn a_tensor_used_twice_gets_the_sum() -> Result<()> {
     let x = leaf(&[3.0]);
-    let y = (&x * &x + &x)?;
+    let y = (&x + &x * &x)?;
     y.sum()?.backward()?;
     assert_eq!(values(&x.grad().expect("x has one")), [7.0]);
     Ok(())
