@@ -127,7 +127,7 @@ impl Lower {
                 .broadcast(other)
                 .ok_or_else(|| self.shape_mismatch(&operands[..i], operand, shape, other))?;
         }
-        self.check_elements(operands.last().map(|o| o.span()), shape)?;
+        self.check_elements(None, shape)?;
         Ok(shape)
     }
 

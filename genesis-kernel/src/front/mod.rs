@@ -85,11 +85,12 @@ fn check_specialisation(lower: &Lower, ast: &FnAst, dtypes: &[DType], consts: &[
         if expected == given {
             return Ok(());
         }
-        let message = format!("`{}` has {expected} {what}, {given} given", ast.name);
+        let plural = if expected == 1 { "" } else { "s" };
+        let message = format!("`{}` has {expected} {what}{plural}, {given} given", ast.name);
         Err(lower.error(ast.span, message))
     };
-    count("dtype parameters", ast.dtypes.len(), dtypes.len())?;
-    count("const parameters", ast.consts.len(), consts.len())?;
+    count("dtype parameter", ast.dtypes.len(), dtypes.len())?;
+    count("const parameter", ast.consts.len(), consts.len())?;
     for (param, &dtype) in ast.dtypes.iter().zip(dtypes) {
         if !call::accepts(param.bound, dtype) {
             let bound = match param.bound {

@@ -29,7 +29,11 @@ fn count(x: Ptr<f32>, out: PtrMut<i64>, n: i64) {
 
 #[test]
 fn literals_that_are_carried_are_indices_without_a_partner() {
-    check(&count::KERNEL, &[], &[], expect![[r#"
+    check(
+        &count::KERNEL,
+        &[],
+        &[],
+        expect![[r#"
         kernel count(%x: *f32 readonly, %out: *i64 exclusive, %n: i64) {
           %0 = const 0 : i64
           %1 = const 0 : i64
@@ -55,7 +59,8 @@ fn literals_that_are_carried_are_indices_without_a_partner() {
           store %out, %2
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[kernel]
@@ -69,7 +74,11 @@ fn total<T: Float, const N: usize>(x: Ptr<T>, out: PtrMut<T>, n: i64) {
 
 #[test]
 fn a_carried_literal_takes_the_dtype_that_the_body_gives_it() {
-    check(&total::KERNEL, &[DType::F32], &[8], expect![[r#"
+    check(
+        &total::KERNEL,
+        &[DType::F32],
+        &[8],
+        expect![[r#"
         kernel total(%x: *f32 readonly, %out: *f32 exclusive, %n: i64) {
           %0 = const 0 : i64
           %1 = const 8 : i64
@@ -87,7 +96,8 @@ fn a_carried_literal_takes_the_dtype_that_the_body_gives_it() {
           store %out, %3
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[kernel]
@@ -106,7 +116,11 @@ fn guarded<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i64) {
 
 #[test]
 fn a_return_ends_its_branch_and_constant_conditions_leave_none() {
-    check(&guarded::KERNEL, &[], &[8], expect![[r#"
+    check(
+        &guarded::KERNEL,
+        &[],
+        &[8],
+        expect![[r#"
         kernel guarded(%x: *f32 readonly, %out: *f32 exclusive, %n: i64) {
           %0 = program_id 0 : i64
           %1 = cmp ge %0, %n : bool
@@ -131,7 +145,8 @@ fn a_return_ends_its_branch_and_constant_conditions_leave_none() {
           store %10, %8
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[kernel]
@@ -145,7 +160,11 @@ fn unrolled(x: Ptr<f32>, out: PtrMut<f32>) {
 
 #[test]
 fn a_static_range_is_unrolled() {
-    check(&unrolled::KERNEL, &[], &[], expect![[r#"
+    check(
+        &unrolled::KERNEL,
+        &[],
+        &[],
+        expect![[r#"
         kernel unrolled(%x: *f32 readonly, %out: *f32 exclusive) {
           %0 = const 0 : i64
           %1 = ptr_add %x, %0 : *f32
@@ -163,7 +182,8 @@ fn a_static_range_is_unrolled() {
           store %out, %12
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[kernel]
@@ -178,7 +198,11 @@ fn guarded_load(x: Ptr<f32>, out: PtrMut<f32>, n: i64) {
 
 #[test]
 fn the_right_side_of_and_runs_only_where_it_decides_unless_it_is_pure() {
-    check(&guarded_load::KERNEL, &[], &[], expect![[r#"
+    check(
+        &guarded_load::KERNEL,
+        &[],
+        &[],
+        expect![[r#"
         kernel guarded_load(%x: *f32 readonly, %out: *f32 exclusive, %n: i64) {
           %0 = const 0 : i64
           %1 = cmp gt %n, %0 : bool
@@ -212,7 +236,8 @@ fn the_right_side_of_and_runs_only_where_it_decides_unless_it_is_pure() {
           }
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[device]
@@ -230,7 +255,11 @@ fn best<const N: usize>(x: Ptr<f32>, value: PtrMut<f32>, at: PtrMut<i64>) {
 
 #[test]
 fn branches_of_a_combining_function_become_selections() {
-    check(&best::KERNEL, &[], &[16], expect![[r#"
+    check(
+        &best::KERNEL,
+        &[],
+        &[16],
+        expect![[r#"
         kernel best(%x: *f32 readonly, %value: *f32 exclusive, %at: *i64 exclusive) {
           %0 = iota : i64[16]
           %1 = broadcast %x : *f32[16]
@@ -250,7 +279,8 @@ fn branches_of_a_combining_function_become_selections() {
           store %at, %5
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[device]
@@ -266,7 +296,11 @@ fn center<const N: usize>(x: Ptr<f32>, out: PtrMut<f32>) {
 
 #[test]
 fn a_device_function_knows_its_constants_from_the_arguments_shape() {
-    check(&center::KERNEL, &[], &[24], expect![[r#"
+    check(
+        &center::KERNEL,
+        &[],
+        &[24],
+        expect![[r#"
         kernel center(%x: *f32 readonly, %out: *f32 exclusive) {
           %0 = iota : i64[24]
           %1 = broadcast %out : *f32[24]
@@ -288,7 +322,8 @@ fn a_device_function_knows_its_constants_from_the_arguments_shape() {
           store %2, %16
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[kernel]
@@ -306,7 +341,11 @@ fn nested(x: Ptr<f32>, out: PtrMut<f32>, n: i64, m: i64) {
 
 #[test]
 fn nested_loops_find_the_dtypes_of_their_literals() {
-    check(&nested::KERNEL, &[], &[], expect![[r#"
+    check(
+        &nested::KERNEL,
+        &[],
+        &[],
+        expect![[r#"
         kernel nested(%x: *f32 readonly, %out: *f32 exclusive, %n: i64, %m: i64) {
           %0 = const 0 : i64
           %1 = const 1 : i64
@@ -329,7 +368,8 @@ fn nested_loops_find_the_dtypes_of_their_literals() {
           store %out, %3
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[kernel]
@@ -346,7 +386,11 @@ fn both_return(out: PtrMut<i32>, n: i64) {
 
 #[test]
 fn what_follows_two_returns_is_dropped() {
-    check(&both_return::KERNEL, &[], &[], expect![[r#"
+    check(
+        &both_return::KERNEL,
+        &[],
+        &[],
+        expect![[r#"
         kernel both_return(%out: *i32 exclusive, %n: i64) {
           %0 = const 0 : i64
           %1 = cmp gt %n, %0 : bool
@@ -361,7 +405,8 @@ fn what_follows_two_returns_is_dropped() {
           }
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[kernel]
@@ -375,7 +420,11 @@ fn swap(out: PtrMut<i64>, n: i64) {
 
 #[test]
 fn tuples_assign_at_once() {
-    check(&swap::KERNEL, &[], &[], expect![[r#"
+    check(
+        &swap::KERNEL,
+        &[],
+        &[],
+        expect![[r#"
         kernel swap(%out: *i64 exclusive, %n: i64) {
           %0 = const 0 : i64
           %1 = const 1 : i64
@@ -388,5 +437,6 @@ fn tuples_assign_at_once() {
           store %out, %4
           return
         }
-    "#]]);
+    "#]],
+    );
 }

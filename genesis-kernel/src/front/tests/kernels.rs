@@ -265,7 +265,8 @@ fn dropout_draws_ten_rounds_of_philox() {
           store %168, %182, %184
           return
         }
-    "#]].assert_eq(tail);
+    "#]]
+    .assert_eq(tail);
 }
 
 #[test]
