@@ -2,4 +2,5 @@
 
 mod asts;
 mod fuzz;
+mod kernels;
 mod refusals;

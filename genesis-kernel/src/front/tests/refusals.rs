@@ -150,9 +150,9 @@ fn a_mask_of_another_shape() {
     check(
         vec![let_("y", call("load", vec![], vec![ptr, mask]))],
         expect![[r#"
-        the mask has shape [32], the pointer has [64]
-          here: a tile of bool [32]
-          help: the mask must have the pointer's extents, or 1"#]],
+            tiles of shapes [64] and [32] do not broadcast together
+              here: this has shape [32], the other operand has [64]
+              help: extents must be equal or 1; `.row()` and `.col()` add a unit axis"#]],
     );
 }
 
