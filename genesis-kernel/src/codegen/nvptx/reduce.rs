@@ -394,7 +394,8 @@ pub(super) mod tests {
             lane: vec![4, 8, 0, 64, 128],
             warp: vec![1, 32, 0],
         };
-        let rows = blocked_in(Shape::new(&[512]), &Blocked::rows(4, 32, 4), 4);
+        let row = Shape::new(&[512]);
+        let rows = blocked_in(row, &Blocked::cover(row, &[0], 4, 4), 4);
         let all = vec![odd, gaps, rows];
         all.iter().for_each(|layout| layout.check().unwrap());
         all
