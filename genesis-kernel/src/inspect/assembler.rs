@@ -29,7 +29,7 @@ pub struct Assembled {
 }
 
 /// Where a tool of NVIDIA's is (`ptxas`, `nvdisasm`): beside what `GENESIS_PTXAS` names, in `PATH`, in
-/// the CUDA toolkit's usual place, or in `.tools/bin` of the working directory or one above it.
+/// the CUDA toolkit's usual place, or in `.tools` of the working directory or one above it.
 pub fn find_tool(name: &str) -> Option<PathBuf> {
     if let Some(ptxas) = &knobs::get().ptxas {
         let sibling = if name == "ptxas" { ptxas.clone() } else { ptxas.with_file_name(name) };
@@ -40,7 +40,7 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let toolkit = PathBuf::from("/usr/local/cuda/bin");
     let here = std::env::current_dir().unwrap_or_default();
-    let tools = here.ancestors().map(|dir| dir.join(".tools/bin"));
+    let tools = here.ancestors().map(|dir| dir.join(".tools"));
     let mut folders = std::env::split_paths(&path).chain([toolkit]).chain(tools);
     folders.find_map(|dir| Some(dir.join(name)).filter(|tool| tool.is_file()))
 }
