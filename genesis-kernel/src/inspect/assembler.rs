@@ -37,11 +37,10 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
             return Some(sibling);
         }
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
     let toolkit = PathBuf::from("/usr/local/cuda/bin");
     let here = std::env::current_dir().unwrap_or_default();
     let tools = here.ancestors().map(|dir| dir.join(".tools/bin"));
-    let mut folders = std::env::split_paths(&path).chain([toolkit]).chain(tools);
+    let mut folders = knobs::search_path().into_iter().chain([toolkit]).chain(tools);
     folders.find_map(|dir| Some(dir.join(name)).filter(|tool| tool.is_file()))
 }
 
