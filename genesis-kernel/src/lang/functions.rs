@@ -7,7 +7,9 @@ use super::memory::{Mask, Pointers, Stored, WritablePointers};
 use super::operators::{Same, Values};
 use super::random::Offsets;
 use super::reduce::{Combine, Reducible, Scannable};
-use super::shape::{Append, DropAxis, InsertAxis, Permute, RemoveUnit, SplitLast, Transpose, Wider};
+use super::shape::{
+    Append, DropAxis, InsertAxis, Permute, RemoveUnit, SplitLast, Transpose, Wider,
+};
 use super::{
     Axis, Broadcast, Dim, Element, Float, Int, Number, Pair, ScalarOf, Shape, Tile, tile, typed,
 };
@@ -108,9 +110,7 @@ where
 }
 
 /// With the last two axes exchanged.
-pub fn trans<X: Tiled<Shape: Transpose>>(
-    _x: X,
-) -> Tile<X::Item, <X::Shape as Transpose>::Out> {
+pub fn trans<X: Tiled<Shape: Transpose>>(_x: X) -> Tile<X::Item, <X::Shape as Transpose>::Out> {
     typed()
 }
 
@@ -254,11 +254,7 @@ atomics! {
 }
 
 /// Writes `value` where memory holds `expected`; gives the old value.
-pub fn atomic_cas<P, E, V>(
-    _ptr: P,
-    _expected: E,
-    _value: V,
-) -> <P::Shape as Shape>::Of<P::Element>
+pub fn atomic_cas<P, E, V>(_ptr: P, _expected: E, _value: V) -> <P::Shape as Shape>::Of<P::Element>
 where
     P: WritablePointers<Element: Number>,
     E: Stored<P::Element, P::Shape>,

@@ -66,8 +66,8 @@ pub fn assemble(ptxas: &Path, ptx: &str, arch: &str) -> Result<Assembled, Error>
         .arg(&input)
         .output()
         .map_err(failed)?;
-    let log = String::from_utf8_lossy(&run.stderr).into_owned()
-        + &String::from_utf8_lossy(&run.stdout);
+    let log =
+        String::from_utf8_lossy(&run.stderr).into_owned() + &String::from_utf8_lossy(&run.stdout);
     if !run.status.success() {
         return Err(Error::bug(format!("ptxas for {arch} refuses the PTX:\n{log}")));
     }

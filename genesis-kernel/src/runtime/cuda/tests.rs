@@ -67,7 +67,7 @@ fn gpu() -> Option<&'static CudaDevice> {
 
 fn kernel(device: &CudaDevice, name: &str) -> CudaKernel {
     let cubin = device.assemble(PTX).unwrap();
-    let entry = EntryPoint { name: name.into(), threads: 128, dynamic_shared_bytes: 0 };
+    let entry = EntryPoint { name, threads: 128, dynamic_shared_bytes: 0, asserts: &[] };
     device.load(&cubin, &entry).unwrap()
 }
 
