@@ -24,11 +24,14 @@ pub fn normal<T: Float, const BLOCK: usize>(y: ViewMut<T, 1>, seed: u64, offset:
     y.store([i], (mean + z * std).to::<T>());
 }
 
-/// `y` uniform among the integers `low..high`.
+/// `y` uniform among the integers `low..high`, at most 2^32 of them: the upper half of a 32-bit word
+/// times their number.
 #[kernel]
 pub fn integers<T: Number, const BLOCK: usize>(y: ViewMut<T, 1>, seed: u64, offset: i64, low: i64, high: i64) {
     let i = program_id(0) * BLOCK;
-    y.store([i], randint(seed, offset + i + arange::<BLOCK>(), low, high).to::<T>());
+    let word = randint(seed, offset + i + arange::<BLOCK>()).to::<u64>();
+    let scaled = (word * (high - low) as u64) >> 32;
+    y.store([i], (scaled.to::<i64>() + low).to::<T>());
 }
 
 /// `y = x / (1 - p)` where a draw is at least `p`, else 0. The same seed and offset draw the same

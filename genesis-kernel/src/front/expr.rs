@@ -220,7 +220,7 @@ impl Lower {
 
     fn print(&mut self, format: &str, args: &'static [ExprAst], span: Span) -> Res {
         let operands = self.operands(args)?;
-        let holes = format.matches("{}").count();
+        let holes = format.replace("{{", "").replace("}}", "").matches("{}").count();
         if holes != operands.len() {
             let message = format!("the format has {holes} `{{}}` for {} arguments", operands.len());
             return Err(self.error(span, message));
@@ -228,7 +228,7 @@ impl Lower {
         self.refuse_in_combine(span, "`device_print!`")?;
         let mut values = Vec::new();
         for operand in &operands {
-            values.push(self.number("`device_print!`", operand)?.0);
+            values.push(self.tile("`device_print!`", operand)?.0);
         }
         self.build().push(OpKind::Print { format: format.to_owned() }, &values, &[], &[]);
         Ok(Val::Unit)

@@ -6,6 +6,7 @@
 //! * `rand(seed, index)` is `(w0 >> 8) * 2^-24`: f32 in [0, 1), every value exact.
 //! * `randn(seed, index)` is Box and Muller's `sqrt(-2 ln u) cos(2 pi v)` with
 //!   `u = ((w0 >> 8) + 1) * 2^-24` in (0, 1] and `v = (w1 >> 8) * 2^-24`, all in f32.
+//! * `randint(seed, index)` is `w0`: u32, every value equally likely.
 //! * `randint(seed, index, low, high)` is `low + floor(w0 * (high - low) / 2^32)`: i64 in
 //!   [low, high), for ranges up to 2^32 wide; an empty range gives `low`.
 //!
@@ -45,11 +46,17 @@ pub(super) fn randn(lower: &mut Lower, call: &Call) -> Res {
     Ok(Val::Ir(build.binary(BinaryOp::Mul, radius, cos)))
 }
 
-/// `randint(seed, index, low, high)`
+/// `randint(seed, index)`, `randint(seed, index, low, high)`
 pub(super) fn randint(lower: &mut Lower, call: &Call) -> Res {
     let (words, shape) = words(lower, call)?;
-    let low = lower.scalar_index("`randint`", &call.args[2])?;
-    let high = lower.scalar_index("`randint`", &call.args[3])?;
+    let [_, _, low, high] = &call.args[..] else {
+        return match call.args.len() {
+            2 => Ok(Val::Ir(words[0])),
+            _ => Err(lower.error(call.span, "`randint` takes both `low` and `high`, or neither")),
+        };
+    };
+    let low = lower.scalar_index("`randint`", low)?;
+    let high = lower.scalar_index("`randint`", high)?;
     let mut build = lower.build();
     let range = build.binary(BinaryOp::Sub, high, low);
     let range = build.cast(range, DType::U64);

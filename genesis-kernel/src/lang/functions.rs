@@ -265,12 +265,12 @@ where
 
 // Products.
 
-/// `accumulator + x y`, products exact in f32: `x` is `[M, K]`, `y` `[K, N]`.
-pub fn dot<T: Float, M: super::Extent, K: super::Extent, N: super::Extent>(
+/// `accumulator + x y`: `x` is `[M, K]`, `y` `[K, N]`. The accumulator is f32, or f64 for f64.
+pub fn dot<T: Float, A: Float, M: super::Extent, K: super::Extent, N: super::Extent>(
     _x: Tile<T, (M, K)>,
     _y: Tile<T, (K, N)>,
-    accumulator: Tile<f32, (M, N)>,
-) -> Tile<f32, (M, N)> {
+    accumulator: Tile<A, (M, N)>,
+) -> Tile<A, (M, N)> {
     accumulator
 }
 

@@ -1,0 +1,6 @@
+//! Tests of the front end: hand-made and random syntax here, real kernels beside them.
+
+mod asts;
+mod fuzz;
+mod kernels;
+mod refusals;
