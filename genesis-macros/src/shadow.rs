@@ -408,9 +408,8 @@ fn binary(op: Binary, left: &Expr, right: &Expr, place: Place, span: Span) -> To
 }
 
 fn logic(op: Binary, left: &Expr, right: &Expr, span: Span) -> TokenStream {
-    let scalar = |side: &Expr| {
-        call_function(quote!(lang::operators::logic), side.place, &[expr(side)])
-    };
+    let scalar =
+        |side: &Expr| call_function(quote!(lang::operators::logic), side.place, &[expr(side)]);
     let (left, right) = (scalar(left), scalar(right));
     match op {
         Binary::AndThen => quote_spanned!(span => (#left && #right)),

@@ -21,7 +21,11 @@ pub static KERNELS: &[&KernelDef] = &[
 
 /// `y[i] = scale * sum(x[i, ..])`, of `x: [m, n]`.
 #[kernel]
-pub fn sum_rows<T: Number, A: Number, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: ViewMut<T, 1>, scale: A) {
+pub fn sum_rows<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
+    x: View<T, 2>,
+    y: ViewMut<T, 1>,
+    scale: A,
+) {
     let i = program_id(0) * ROWS;
     let mut acc = zeros::<A, ROWS, COLS>();
     for j in range(0, x.dim(1), COLS) {
@@ -32,7 +36,11 @@ pub fn sum_rows<T: Number, A: Number, const ROWS: usize, const COLS: usize>(x: V
 
 /// `y[o, j] = scale * sum(x[o, .., j])`, of `x: [outer, n, inner]`.
 #[kernel]
-pub fn sum_cols<T: Number, A: Number, const ROWS: usize, const COLS: usize>(x: View<T, 3>, y: ViewMut<T, 2>, scale: A) {
+pub fn sum_cols<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
+    x: View<T, 3>,
+    y: ViewMut<T, 2>,
+    scale: A,
+) {
     let o = program_id(1);
     let j = program_id(0) * COLS;
     let mut acc = zeros::<A, ROWS, COLS>();
@@ -85,13 +93,27 @@ extreme! {
 /// The larger of two (value, index) pairs; NaN wins over numbers, the smaller index wins a tie.
 #[device]
 pub fn larger<T: Number>(a: (T, i64), b: (T, i64)) -> (T, i64) {
-    if b.0 > a.0 || (b.0 != b.0 && a.0 == a.0) || ((b.0 == a.0 || (b.0 != b.0 && a.0 != a.0)) && b.1 < a.1) { b } else { a }
+    if b.0 > a.0
+        || (b.0 != b.0 && a.0 == a.0)
+        || ((b.0 == a.0 || (b.0 != b.0 && a.0 != a.0)) && b.1 < a.1)
+    {
+        b
+    } else {
+        a
+    }
 }
 
 /// The smaller of two (value, index) pairs; NaN wins over numbers, the smaller index wins a tie.
 #[device]
 pub fn smaller<T: Number>(a: (T, i64), b: (T, i64)) -> (T, i64) {
-    if b.0 < a.0 || (b.0 != b.0 && a.0 == a.0) || ((b.0 == a.0 || (b.0 != b.0 && a.0 != a.0)) && b.1 < a.1) { b } else { a }
+    if b.0 < a.0
+        || (b.0 != b.0 && a.0 == a.0)
+        || ((b.0 == a.0 || (b.0 != b.0 && a.0 != a.0)) && b.1 < a.1)
+    {
+        b
+    } else {
+        a
+    }
 }
 
 macro_rules! arg_extreme {

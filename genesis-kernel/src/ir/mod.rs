@@ -21,3 +21,4 @@ pub use ops::{AtomicOp, BinaryOp, Combine, DotPrecision, LoopOptions, OpKind, Pr
 pub use parse::{ParseError, parse};
 pub use print::print;
 pub use types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};
+pub use verify::verify;

@@ -45,10 +45,18 @@ impl fmt::Display for Func {
 
 /// The function as text.
 pub fn print(func: &Func) -> String {
-    let names = func.params.iter().map(|p| (p.value, p.name.clone())).collect();
-    let mut printer = Printer { func, names, next: 0, out: String::new() };
+    let mut printer = Printer::new(func);
     printer.kernel();
     printer.out
+}
+
+/// The first line of one op's text, with the names it has in the whole; none where the op is not
+/// reached from the body.
+pub fn op_text(func: &Func, op: Op) -> Option<String> {
+    let mut printer = Printer::new(func);
+    printer.kernel();
+    let start = *printer.starts.get(&op)?;
+    printer.out[start..].lines().next().map(str::to_owned)
 }
 
 /// An op's first word in text, for messages.
@@ -61,9 +69,16 @@ struct Printer<'f> {
     names: BTreeMap<Value, String>,
     next: u32,
     out: String,
+    /// Where each op's text starts.
+    starts: BTreeMap<Op, usize>,
 }
 
-impl Printer<'_> {
+impl<'f> Printer<'f> {
+    fn new(func: &'f Func) -> Printer<'f> {
+        let names = func.params.iter().map(|p| (p.value, p.name.clone())).collect();
+        Printer { func, names, next: 0, out: String::new(), starts: BTreeMap::new() }
+    }
+
     fn kernel(&mut self) {
         let params: Vec<String> = self
             .func
@@ -104,6 +119,7 @@ impl Printer<'_> {
 
     fn op(&mut self, op: Op, depth: usize) {
         let data = self.func.op(op);
+        self.starts.insert(op, self.out.len());
         if !data.results.is_empty() {
             let results = self.list(&data.results);
             self.push(&results);

@@ -202,6 +202,23 @@ impl Emitter {
         unsafe { LLVMSetVolatile(access.0, 1) }
     }
 
+    /// Makes a load atomic, in relaxed order.
+    pub(crate) fn set_relaxed(&self, load: Val) {
+        let relaxed = LLVMAtomicOrdering::LLVMAtomicOrderingMonotonic;
+        // SAFETY: the value is a load of an integer, a float or a pointer.
+        unsafe { LLVMSetOrdering(load.0, relaxed) }
+    }
+
+    /// Says how an argument of a call, counted from 0, is aligned.
+    pub(crate) fn set_arg_align(&self, call: Val, arg: u32, align: u32) {
+        // SAFETY: the value is a call and `align` is an attribute LLVM knows.
+        unsafe {
+            let kind = LLVMGetEnumAttributeKindForName(c"align".as_ptr(), 5);
+            let attribute = LLVMCreateEnumAttribute(self.context, kind, u64::from(align));
+            LLVMAddCallSiteAttribute(call.0, arg + 1, attribute);
+        }
+    }
+
     /// Adds metadata with no or one integer operand to an instruction, such as `invariant.load` or
     /// `nontemporal` with 1.
     pub(crate) fn set_metadata(&self, inst: Val, kind: &str, operand: Option<i64>) {

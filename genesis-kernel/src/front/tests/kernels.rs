@@ -26,7 +26,11 @@ fn check_with(
 
 #[test]
 fn add() {
-    check(&eight::add::KERNEL, &[DType::F32], &[1024], expect![[r#"
+    check(
+        &eight::add::KERNEL,
+        &[DType::F32],
+        &[1024],
+        expect![[r#"
         kernel add(%x: *f32 readonly, %y: *f32 readonly, %out: *f32 exclusive, %n: i64) {
           %0 = program_id 0 : i64
           %1 = const 1024 : i64
@@ -48,12 +52,17 @@ fn add() {
           store %9, %16, %7
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn softmax() {
-    check(&eight::softmax::KERNEL, &[DType::BF16], &[1000], expect![[r#"
+    check(
+        &eight::softmax::KERNEL,
+        &[DType::BF16],
+        &[1000],
+        expect![[r#"
         kernel softmax(%x: *bf16 readonly, %y: *bf16 exclusive, %n_cols: i64) {
           %0 = program_id 0 : i64
           %1 = mul %0, %n_cols : i64
@@ -81,12 +90,17 @@ fn softmax() {
           store %18, %22, %4
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn layer_norm() {
-    check(&eight::layer_norm::KERNEL, &[DType::F16], &[256], expect![[r#"
+    check(
+        &eight::layer_norm::KERNEL,
+        &[DType::F16],
+        &[256],
+        expect![[r#"
         kernel layer_norm(%x: view<f16,2> readonly, %weight: view<f16,1> readonly, %bias: view<f16,1> readonly, %y: view<f16,2> exclusive, %stats: view<f32,2> exclusive, %eps: f32) {
           %0 = program_id 0 : i64
           %1 = view_dim 1 %x : i64
@@ -136,12 +150,17 @@ fn layer_norm() {
           view_store %stats, %42, %0, %43
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn matmul() {
-    check(&eight::matmul::KERNEL, &[DType::BF16], &[128, 64, 32], expect![[r#"
+    check(
+        &eight::matmul::KERNEL,
+        &[DType::BF16],
+        &[128, 64, 32],
+        expect![[r#"
         kernel matmul(%a: view<bf16,2> readonly, %b: view<bf16,2> readonly, %c: view<bf16,2> exclusive) {
           %0 = view_dim 0 %a : i64
           %1 = view_dim 1 %b : i64
@@ -204,12 +223,17 @@ fn matmul() {
           }
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn dropout() {
-    check(&eight::dropout::KERNEL, &[DType::F32], &[64], expect![[r#"
+    check(
+        &eight::dropout::KERNEL,
+        &[DType::F32],
+        &[64],
+        expect![[r#"
         kernel dropout(%x: *f32 readonly, %y: *f32 exclusive, %n: i64, %p: f32, %seed: u64) {
           %0 = program_id 0 : i64
           %1 = const 64 : i64
@@ -399,12 +423,17 @@ fn dropout() {
           store %168, %182, %184
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn histogram() {
-    check(&eight::histogram::KERNEL, &[], &[256], expect![[r#"
+    check(
+        &eight::histogram::KERNEL,
+        &[],
+        &[256],
+        expect![[r#"
         kernel histogram(%x: *u8 readonly, %counts: *i32 exclusive, %n: i64) {
           %0 = program_id 0 : i64
           %1 = const 256 : i64
@@ -427,12 +456,17 @@ fn histogram() {
           %18 = atomic_rmw add %13, %17, %15 : i32[256]
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn attention() {
-    check(&eight::attention::KERNEL, &[DType::BF16], &[64, 32, 128], expect![[r#"
+    check(
+        &eight::attention::KERNEL,
+        &[DType::BF16],
+        &[64, 32, 128],
+        expect![[r#"
         kernel attention(%q: view<bf16,3> readonly, %k: view<bf16,3> readonly, %v: view<bf16,3> readonly, %o: view<bf16,3> exclusive, %lse: view<f32,2> exclusive, %scale: f32) {
           %0 = program_id 1 : i64
           %1 = program_id 0 : i64
@@ -509,7 +543,8 @@ fn attention() {
           view_store %lse, %74, %0, %3
           return
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -518,7 +553,12 @@ fn hints_become_promises_and_constants() {
         |multiple_of, equals_one| ParamHint { multiple_of, equals_one, ..Default::default() };
     let params = vec![hint(16, false), hint(0, false), hint(16, false), hint(0, true)];
     let hints = Hints { params, ..Hints::default() };
-    check_with(&eight::add::KERNEL, &[DType::F32], &[4], &hints, expect![[r#"
+    check_with(
+        &eight::add::KERNEL,
+        &[DType::F32],
+        &[4],
+        &hints,
+        expect![[r#"
         kernel add(%x: *f32 readonly multiple_of 16, %y: *f32 readonly, %out: *f32 exclusive multiple_of 16, %n: i64) {
           %0 = program_id 0 : i64
           %1 = const 4 : i64
@@ -541,5 +581,6 @@ fn hints_become_promises_and_constants() {
           store %10, %17, %8
           return
         }
-    "#]]);
+    "#]],
+    );
 }
