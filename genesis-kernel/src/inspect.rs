@@ -16,10 +16,8 @@
 //! }
 //! ```
 
-pub(crate) mod assembler;
 mod cost;
 
-pub use assembler::{Assembled, assemble, disassemble, find_tool};
 pub use cost::{Cost, cost};
 
 use crate::compile::Resources;
