@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+/// Every kernel of the framework through the assembler.
+mod assemble;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
 /// Layers, optimizers, clipping, state.
