@@ -148,7 +148,8 @@ fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
 const COMPILER: &str = concat!("genesis ", env!("CARGO_PKG_VERSION"), ", LLVM 22.1");
 
 fn locations(func: &Func) -> String {
-    let place = |op| func.op(op).loc.map(|loc| format!("{}:{}:{};", loc.file, loc.line, loc.column));
+    let place =
+        |op| func.op(op).loc.map(|loc| format!("{}:{}:{};", loc.file, loc.line, loc.column));
     func.walk().into_iter().filter_map(place).collect()
 }
 

@@ -162,7 +162,10 @@ impl Compiled {
     }
 
     fn has_no(&self, what: &str, targets: &str) -> Error {
-        Error::launch(format!("{}: there is no {what} for {}; ask for {targets}", self.name, self.target))
+        Error::launch(format!(
+            "{}: there is no {what} for {}; ask for {targets}",
+            self.name, self.target
+        ))
     }
 }
 
