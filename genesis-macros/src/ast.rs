@@ -80,8 +80,15 @@ pub(crate) struct Typed {
 
 pub(crate) enum Type {
     Scalar(DType),
-    Ptr { dtype: DType, mutable: bool },
-    View { dtype: DType, rank: u8, mutable: bool },
+    Ptr {
+        dtype: DType,
+        mutable: bool,
+    },
+    View {
+        dtype: DType,
+        rank: u8,
+        mutable: bool,
+    },
     Tile(DType),
     /// A tile whose extents are written.
     Shaped(DType, Vec<Extent>),
@@ -134,7 +141,10 @@ pub(crate) enum Iter {
         is_static: bool,
         span: Span,
     },
-    Persistent { total: Expr, span: Span },
+    Persistent {
+        total: Expr,
+        span: Span,
+    },
 }
 
 pub(crate) struct Expr {
@@ -153,24 +163,69 @@ pub(crate) enum ExprKind {
     /// A Rust constant.
     Constant(syn::Path),
     /// `T::ZERO`
-    DTypeConst { dtype: Typed, trait_name: &'static str, name: Ident },
+    DTypeConst {
+        dtype: Typed,
+        trait_name: &'static str,
+        name: Ident,
+    },
     /// `T::from(x)`
-    From { dtype: Typed, value: Box<Expr>, span: Span },
-    Unary { op: Unary, operand: Box<Expr> },
-    Binary { op: Binary, left: Box<Expr>, right: Box<Expr>, span: Span },
-    As { value: Box<Expr>, dtype: Typed, span: Span },
+    From {
+        dtype: Typed,
+        value: Box<Expr>,
+        span: Span,
+    },
+    Unary {
+        op: Unary,
+        operand: Box<Expr>,
+    },
+    Binary {
+        op: Binary,
+        left: Box<Expr>,
+        right: Box<Expr>,
+        span: Span,
+    },
+    As {
+        value: Box<Expr>,
+        dtype: Typed,
+        span: Span,
+    },
     Tuple(Vec<Expr>),
     Array(Vec<Expr>),
-    Field { base: Box<Expr>, index: u32, span: Span },
+    Field {
+        base: Box<Expr>,
+        index: u32,
+        span: Span,
+    },
     /// A call of the language's own function.
     Builtin(Call),
-    Method { receiver: Box<Expr>, call: Call },
-    Device { path: syn::Path, generics: Vec<GenericArg>, args: Vec<Expr> },
+    Method {
+        receiver: Box<Expr>,
+        call: Call,
+    },
+    Device {
+        path: syn::Path,
+        generics: Vec<GenericArg>,
+        args: Vec<Expr>,
+    },
     DeviceRef(syn::Path),
-    If { cond: Box<Expr>, then: Block, otherwise: Option<Block>, span: Span },
+    If {
+        cond: Box<Expr>,
+        then: Block,
+        otherwise: Option<Block>,
+        span: Span,
+    },
     Block(Block),
-    Print { format: String, args: Vec<Expr>, span: Span },
-    Assert { cond: Box<Expr>, message: String, span: Span, is_static: bool },
+    Print {
+        format: String,
+        args: Vec<Expr>,
+        span: Span,
+    },
+    Assert {
+        cond: Box<Expr>,
+        message: String,
+        span: Span,
+        is_static: bool,
+    },
     /// Something refused; an error is on its way to the user.
     Refused,
 }
@@ -187,7 +242,10 @@ pub(crate) struct Call {
 pub(crate) enum GenericArg {
     DType(Typed),
     /// A const parameter, a literal, a constant or `{ .. }`, with its tokens.
-    Const { value: Expr, tokens: TokenStream },
+    Const {
+        value: Expr,
+        tokens: TokenStream,
+    },
     /// `_`, or a shape.
     Other(TokenStream),
 }

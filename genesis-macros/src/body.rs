@@ -35,7 +35,9 @@ impl Parser {
                     let expr = self.macro_call(&stmt.mac, stmt);
                     parsed.stmts.push(Stmt::Expr(expr));
                 }
-                syn::Stmt::Expr(syn::Expr::Return(ret), _) if self.kind == Kind::Device && is_last => {
+                syn::Stmt::Expr(syn::Expr::Return(ret), _)
+                    if self.kind == Kind::Device && is_last =>
+                {
                     parsed.value = ret.expr.as_ref().map(|value| Box::new(self.expr(value)));
                 }
                 syn::Stmt::Expr(expr, None) if is_last && !is_statement(expr) => {
@@ -125,8 +127,7 @@ impl Parser {
         let pattern = self.pattern(&for_loop.pat);
         let body = self.block(&for_loop.body);
         self.scopes.pop();
-        let place =
-            Place { start: for_loop.for_token.span, end: Place::of(&*for_loop.expr).end };
+        let place = Place { start: for_loop.for_token.span, end: Place::of(&*for_loop.expr).end };
         Stmt::For { pattern, iter, body: statements_only(body), place }
     }
 
@@ -293,7 +294,10 @@ impl Parser {
     }
 
     /// Several expressions.
-    pub(crate) fn exprs<'a>(&mut self, exprs: impl IntoIterator<Item = &'a syn::Expr>) -> Vec<Expr> {
+    pub(crate) fn exprs<'a>(
+        &mut self,
+        exprs: impl IntoIterator<Item = &'a syn::Expr>,
+    ) -> Vec<Expr> {
         exprs.into_iter().map(|expr| self.expr(expr)).collect()
     }
 
@@ -364,7 +368,8 @@ impl Parser {
             return ExprKind::ConstParam(ident.clone());
         }
         let text = ident.to_string();
-        let is_upper = text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase);
+        let is_upper =
+            text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase);
         if is_upper {
             ExprKind::Constant(syn::Path::from(ident.clone()))
         } else {
@@ -376,7 +381,7 @@ impl Parser {
         let text = name.to_string();
         let trait_name = match text.as_str() {
             "ZERO" | "ONE" | "MIN" | "MAX" => "Number",
-            "INFINITY" | "NEG_INFINITY" | "NAN" | "EPSILON" => "Float",
+            "INFINITY" | "NEG_INFINITY" | "NAN" | "EPSILON" | "MIN_POSITIVE" => "Float",
             _ => {
                 self.refuse_named(name, messages::DTYPE_CONST, &text);
                 return ExprKind::Refused;

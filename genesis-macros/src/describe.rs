@@ -5,8 +5,8 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 
 use crate::ast::{
-    Binary, Block, Call, DType, Expr, ExprKind, Extent, Function, Generic, GenericArg, Iter,
-    Param, Pattern, Place, Stmt, Type, Unary,
+    Binary, Block, Call, DType, Expr, ExprKind, Extent, Function, Generic, GenericArg, Iter, Param,
+    Pattern, Place, Stmt, Type, Unary,
 };
 
 /// The function as an expression of type `FnAst`.
@@ -186,8 +186,7 @@ fn stmt(stmt: &Stmt) -> TokenStream {
             quote!(Assign { pattern: &#names, value: &#value, span: #span })
         }
         Stmt::For { pattern: names, iter: over, body, place: at } => {
-            let (names, over, body, span) =
-                (pattern(names), iter(over), block(body), place(*at));
+            let (names, over, body, span) = (pattern(names), iter(over), block(body), place(*at));
             quote!(For { pattern: &#names, iter: &#over, body: &#body, span: #span })
         }
         Stmt::While { cond, body, place: at } => {

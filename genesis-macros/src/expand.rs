@@ -9,8 +9,7 @@ use crate::{describe, shadow};
 /// A kernel's module. With `refused`, one that has no body, so that code which launches the kernel
 /// is not refused as well.
 pub(crate) fn kernel(function: &Function, refused: bool) -> TokenStream {
-    let (name, vis, docs, attrs) =
-        (&function.name, &function.vis, &function.docs, &function.attrs);
+    let (name, vis, docs, attrs) = (&function.name, &function.vis, &function.docs, &function.attrs);
     let cfgs = attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect::<Vec<_>>();
     let consts = consts_struct(function);
     let specialize = specialize(function);
@@ -248,11 +247,7 @@ fn rust_type(dtype: &DType) -> TokenStream {
 /// a method of, and an unknown name is one error.
 pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
     let (name, vis, docs) = (&function.name, &function.vis, &function.docs);
-    let cfgs = function
-        .attrs
-        .iter()
-        .filter(|attr| attr.path().is_ident("cfg"))
-        .collect::<Vec<_>>();
+    let cfgs = function.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect::<Vec<_>>();
     let ast = describe::function(function);
     let lints = lints(function);
     let generics = shadow::generics(&function.generics);

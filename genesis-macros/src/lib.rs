@@ -60,7 +60,11 @@ fn macro_body(attr: TokenStream, item: TokenStream, kind: Kind) -> TokenStream {
     }
 }
 
-fn expand_item(attr: TokenStream, item: TokenStream, kind: Kind) -> Result<TokenStream, syn::Error> {
+fn expand_item(
+    attr: TokenStream,
+    item: TokenStream,
+    kind: Kind,
+) -> Result<TokenStream, syn::Error> {
     check::check_depth(item.clone())?;
     let name = if kind == Kind::Kernel { "kernel" } else { "device" };
     let item: syn::ItemFn = match syn::parse2::<syn::Item>(item)? {
@@ -72,12 +76,8 @@ fn expand_item(attr: TokenStream, item: TokenStream, kind: Kind) -> Result<Token
     let option = option(&attr, kind);
     let contract = matches!(option, Ok(true));
     let parsed = parse::parse(&item, kind, contract);
-    let errors: Vec<TokenStream> = option
-        .err()
-        .into_iter()
-        .chain(parsed.errors)
-        .map(syn::Error::into_compile_error)
-        .collect();
+    let errors: Vec<TokenStream> =
+        option.err().into_iter().chain(parsed.errors).map(syn::Error::into_compile_error).collect();
     let refused = !errors.is_empty();
     let expanded = match kind {
         Kind::Kernel => expand::kernel(&parsed.function, refused),

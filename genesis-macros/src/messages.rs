@@ -101,13 +101,13 @@ messages! {
     INT_RANGE: "this number does not fit any integer dtype", "the largest are `i64::MAX` and `u64::MAX`";
     SUFFIX: "`{}` is not a dtype", "use `i64` for indices; the suffixes are `i8` to `i64`, `u8` to `u64`, `f32` and `f64`";
     CAST_TYPE: "`as` converts to a dtype", "write `x as f32` or `x as T`";
-    DTYPE_CONST: "dtypes have no constant `{}`", "they have `ZERO`, `ONE`, `MIN`, `MAX`, and floats `INFINITY`, `NEG_INFINITY`, `NAN` and `EPSILON`";
+    DTYPE_CONST: "dtypes have no constant `{}`", "they have `ZERO`, `ONE`, `MIN`, `MAX`, and floats `INFINITY`, `NEG_INFINITY`, `NAN`, `EPSILON` and `MIN_POSITIVE`";
     CALL_TARGET: "only functions can be called", "call a function of the language or a `#[device]` function by its name";
     UNTYPED_WHERE: "both values are literals, so the dtype is unknown", "give one of them a dtype: `1.0_f32`";
     LITERAL_METHOD: "a literal has no dtype yet", "give it one: `1.0_f32`";
 
     // Calls.
-    METHOD: "values in a kernel have no method `{}`", "the methods are `to`, `row`, `col`, `expand_dims`, `squeeze`, `trans`, `permute`, `reshape`, `broadcast_to`, and of views `dim`, `stride`, `load`, `store`; all else is a function: `sqrt(x)`";
+    METHOD: "values in a kernel have no method `{}`", "the methods are `to`, `row`, `col`, `expand_dims`, `squeeze`, `trans`, `permute`, `reshape`, `broadcast_to`, and of views `dim`, `stride`, `ptr`, `load`, `store`; all else is a function: `sqrt(x)`";
     COORDINATES: "coordinates are a list", "write them in brackets: `[i, j]`";
     DTYPE_CALL: "dtypes have one function, `from`", "write `T::from(x)`";
     ARG_COUNT: "{}", "look at its documentation: `genesis_kernel::lang`";

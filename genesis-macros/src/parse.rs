@@ -8,9 +8,7 @@ use proc_macro2::Ident;
 use quote::ToTokens;
 use syn::spanned::Spanned;
 
-use crate::ast::{
-    Block, DType, Extent, Function, Generic, Param, Pattern, Place, Type, Typed,
-};
+use crate::ast::{Block, DType, Extent, Function, Generic, Param, Pattern, Place, Type, Typed};
 use crate::messages::{self, Message};
 use crate::table;
 
@@ -152,7 +150,8 @@ impl Parser {
             self.refuse(default, messages::GENERIC_DEFAULT);
         }
         let name = param.ident.clone();
-        let fallback = Generic::DType { name: name.clone(), bound: Ident::new("Float", name.span()) };
+        let fallback =
+            Generic::DType { name: name.clone(), bound: Ident::new("Float", name.span()) };
         let Some(first) = param.bounds.first() else {
             self.refuse_named(&param.ident, messages::BOUND_MISSING, &name.to_string());
             return fallback;
@@ -161,7 +160,9 @@ impl Parser {
             self.refuse(&param.bounds, messages::BOUND_MANY);
         }
         let bound = match first {
-            syn::TypeParamBound::Trait(bound) => bound.path.segments.last().map(|s| s.ident.clone()),
+            syn::TypeParamBound::Trait(bound) => {
+                bound.path.segments.last().map(|s| s.ident.clone())
+            }
             _ => None,
         };
         let bound_name = bound.as_ref().map(Ident::to_string).unwrap_or_default();
@@ -262,8 +263,10 @@ impl Parser {
             if let Some(dtype) = self.dtype(&path.path) {
                 return Type::Scalar(dtype);
             }
-            if matches!(name.as_str(), "usize" | "isize" | "char" | "str" | "String" | "u128" | "i128")
-            {
+            if matches!(
+                name.as_str(),
+                "usize" | "isize" | "char" | "str" | "String" | "u128" | "i128"
+            ) {
                 self.refuse_named(path, messages::USIZE_PARAM, &name);
                 return Type::Inferred;
             }
@@ -292,7 +295,9 @@ impl Parser {
     fn tile_type(&self, name: &str, dtype: DType, args: &[syn::GenericArgument]) -> Type {
         let extents = args.iter().map(|arg| self.extent(arg));
         match (name, args) {
-            ("Row", [_]) => Type::Shaped(dtype, std::iter::once(Extent::Fixed(1)).chain(extents).collect()),
+            ("Row", [_]) => {
+                Type::Shaped(dtype, std::iter::once(Extent::Fixed(1)).chain(extents).collect())
+            }
             ("Col", [_]) => Type::Shaped(dtype, extents.chain([Extent::Fixed(1)]).collect()),
             ("Tile", [syn::GenericArgument::Type(syn::Type::Tuple(shape))]) => {
                 Type::Shaped(dtype, shape.elems.iter().map(|elem| self.extent_type(elem)).collect())

@@ -333,7 +333,8 @@ fn variant(call: &Call) -> Ident {
     let suffix = match (name.as_str(), call.args.len()) {
         ("load", 2) | ("store", 3) => "_masked",
         ("load", 3) => "_or",
-        ("cumsum", 3) | ("associative_scan", 4) => "_reverse",
+        ("cumsum" | "cumprod", 3) | ("associative_scan", 4) => "_reverse",
+        ("dot" | "dot_tf32", 2) => "_new",
         (atomic, 3) if atomic.starts_with("atomic_") && atomic != "atomic_cas" => "_masked",
         _ => "",
     };
@@ -408,9 +409,8 @@ fn binary(op: Binary, left: &Expr, right: &Expr, place: Place, span: Span) -> To
 }
 
 fn logic(op: Binary, left: &Expr, right: &Expr, span: Span) -> TokenStream {
-    let scalar = |side: &Expr| {
-        call_function(quote!(lang::operators::logic), side.place, &[expr(side)])
-    };
+    let scalar =
+        |side: &Expr| call_function(quote!(lang::operators::logic), side.place, &[expr(side)]);
     let (left, right) = (scalar(left), scalar(right));
     match op {
         Binary::AndThen => quote_spanned!(span => (#left && #right)),

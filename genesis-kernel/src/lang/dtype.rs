@@ -48,6 +48,8 @@ pub trait Float: Number {
     const NAN: Self;
     /// The gap between 1 and the next larger number.
     const EPSILON: Self;
+    /// The smallest positive normal number.
+    const MIN_POSITIVE: Self;
 }
 
 /// `i8` to `i64`, `u8` to `u64`.
@@ -90,6 +92,7 @@ macro_rules! floats {
             const NEG_INFINITY: $ty = $ty::NEG_INFINITY;
             const NAN: $ty = $ty::NAN;
             const EPSILON: $ty = $ty::EPSILON;
+            const MIN_POSITIVE: $ty = $ty::MIN_POSITIVE;
         }
         impl Number for $ty {
             const ZERO: $ty = $zero;

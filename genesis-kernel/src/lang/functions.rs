@@ -5,11 +5,14 @@
 
 use super::memory::{Mask, Pointers, Stored, WritablePointers};
 use super::operators::{Same, Values};
-use super::random::Offsets;
+use super::random::{Offsets, Seed};
 use super::reduce::{Combine, Reducible, Scannable};
-use super::shape::{Append, DropAxis, InsertAxis, Permute, RemoveUnit, SplitLast, Transpose, Wider};
+use super::shape::{
+    Append, DropAxis, InsertAxis, Permute, RemoveUnit, SplitLast, Transpose, Wider,
+};
 use super::{
-    Axis, Broadcast, Dim, Element, Float, Int, Number, Pair, ScalarOf, Shape, Tile, tile, typed,
+    Axis, Broadcast, Dim, Element, Float, Int, Logic, Number, Pair, Ptr, PtrMut, ScalarOf, Shape,
+    Tile, tile, typed,
 };
 
 // Programs.
@@ -47,6 +50,21 @@ pub fn zeros<T: Element, S: Shape>() -> Tile<T, S> {
     typed()
 }
 
+/// One everywhere: `ones::<f32, BM, BN>()`.
+pub fn ones<T: Number, S: Shape>() -> Tile<T, S> {
+    typed()
+}
+
+/// Zero in the dtype and shape of `x`.
+pub fn zeros_like<X: Values>(x: X) -> X {
+    x
+}
+
+/// One value in the dtype and shape of `x`.
+pub fn full_like<X: Values, V: ScalarOf<X::Element>>(x: X, _value: V) -> X {
+    x
+}
+
 /// One value everywhere: `full::<f32, BM>(1.0)`.
 pub fn full<T: Element, S: Shape, V: ScalarOf<T>>(_value: V) -> Tile<T, S> {
     typed()
@@ -56,6 +74,11 @@ pub fn full<T: Element, S: Shape, V: ScalarOf<T>>(_value: V) -> Tile<T, S> {
 
 /// To another dtype: floats to integers saturate and NaN gives 0, integers wrap.
 pub fn cast<U: Element, X: Values>(_x: X) -> X::With<U> {
+    typed()
+}
+
+/// The same bits as another dtype of the same width: `bitcast::<i32>(x)`.
+pub fn bitcast<U: Element, X: Values>(_x: X) -> X::With<U> {
     typed()
 }
 
@@ -108,9 +131,7 @@ where
 }
 
 /// With the last two axes exchanged.
-pub fn trans<X: Tiled<Shape: Transpose>>(
-    _x: X,
-) -> Tile<X::Item, <X::Shape as Transpose>::Out> {
+pub fn trans<X: Tiled<Shape: Transpose>>(_x: X) -> Tile<X::Item, <X::Shape as Transpose>::Out> {
     typed()
 }
 
@@ -191,16 +212,16 @@ pub fn load<P: Pointers>(_ptr: P) -> <P::Shape as Shape>::Of<P::Element> {
 pub fn load_masked<P: Pointers, M: Mask<P::Shape>>(
     _ptr: P,
     _mask: M,
-) -> <M::Out as Shape>::Of<P::Element> {
+) -> <P::Shape as Shape>::Of<P::Element> {
     typed()
 }
 
 /// The numbers that pointers point to, `other` where the mask is false.
-pub fn load_or<P: Pointers, M: Mask<P::Shape>, V: Stored<P::Element, M::Out>>(
+pub fn load_or<P: Pointers, M: Mask<P::Shape>, V: Stored<P::Element, P::Shape>>(
     _ptr: P,
     _mask: M,
     _other: V,
-) -> <M::Out as Shape>::Of<P::Element> {
+) -> <P::Shape as Shape>::Of<P::Element> {
     typed()
 }
 
@@ -254,11 +275,7 @@ atomics! {
 }
 
 /// Writes `value` where memory holds `expected`; gives the old value.
-pub fn atomic_cas<P, E, V>(
-    _ptr: P,
-    _expected: E,
-    _value: V,
-) -> <P::Shape as Shape>::Of<P::Element>
+pub fn atomic_cas<P, E, V>(_ptr: P, _expected: E, _value: V) -> <P::Shape as Shape>::Of<P::Element>
 where
     P: WritablePointers<Element: Number>,
     E: Stored<P::Element, P::Shape>,
@@ -269,13 +286,31 @@ where
 
 // Products.
 
-/// `accumulator + x y`, products exact in f32: `x` is `[M, K]`, `y` `[K, N]`.
-pub fn dot<T: Float, M: super::Extent, K: super::Extent, N: super::Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-    accumulator: Tile<f32, (M, N)>,
-) -> Tile<f32, (M, N)> {
-    accumulator
+macro_rules! dots {
+    ($($name:ident $new:ident $bound:ident $doc:literal;)*) => {$(
+        #[doc = $doc]
+        pub fn $name<T: $bound, M: super::Extent, K: super::Extent, N: super::Extent>(
+            _x: Tile<T, (M, K)>,
+            _y: Tile<T, (K, N)>,
+            accumulator: Tile<f32, (M, N)>,
+        ) -> Tile<f32, (M, N)> {
+            accumulator
+        }
+
+        #[doc = $doc]
+        ///
+        /// The accumulator starts at zero.
+        pub fn $new<T: $bound, M: super::Extent, K: super::Extent, N: super::Extent>(
+            _x: Tile<T, (M, K)>,
+            _y: Tile<T, (K, N)>,
+        ) -> Tile<f32, (M, N)> {
+            typed()
+        }
+    )*};
+}
+dots! {
+    dot dot_new Float "`accumulator + x y`, summed in f32: `x` is `[M, K]`, `y` is `[K, N]`.";
+    dot_tf32 dot_tf32_new Float "[`dot`] of f32 tiles whose elements are rounded to tf32 first.";
 }
 
 // Reductions and scans.
@@ -303,6 +338,17 @@ reductions! {
     min_num Number X::Item, "The smallest number along an axis; NaN only if there is nothing else.";
     argmax Number i64, "The index of the largest along an axis; the first of equal ones, NaN before all.";
     argmin Number i64, "The index of the smallest along an axis; the first of equal ones, NaN before all.";
+}
+
+/// The exclusive or of all elements along an axis.
+pub fn xor_sum<const AXIS: usize, X>(
+    _x: X,
+) -> <<Axis<AXIS> as DropAxis<X::Shape>>::Out as Shape>::Of<X::Item>
+where
+    X: Tiled<Item: Logic>,
+    Axis<AXIS>: DropAxis<X::Shape>,
+{
+    typed()
 }
 
 /// A mask, taken apart.
@@ -362,17 +408,27 @@ pub fn associative_scan_reverse<const AXIS: usize, X: Scannable<AXIS>, F: Combin
     x
 }
 
-/// The running sum along an axis.
-pub fn cumsum<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(x: X) -> X {
-    x
-}
+macro_rules! running {
+    ($($name:ident $reverse:ident $doc:literal;)*) => {$(
+        #[doc = $doc]
+        pub fn $name<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(x: X) -> X {
+            x
+        }
 
-/// [`cumsum`], from the last element to the first where `reverse` is true.
-pub fn cumsum_reverse<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(
-    x: X,
-    _reverse: bool,
-) -> X {
-    x
+        #[doc = $doc]
+        ///
+        /// From the last element to the first where `reverse` is true.
+        pub fn $reverse<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(
+            x: X,
+            _reverse: bool,
+        ) -> X {
+            x
+        }
+    )*};
+}
+running! {
+    cumsum cumsum_reverse "The running sum along an axis.";
+    cumprod cumprod_reverse "The running product along an axis.";
 }
 
 // Elementwise.
@@ -404,9 +460,18 @@ unary! {
     trunc Float "Rounded towards zero.";
 }
 
-/// Whether x is not a number.
-pub fn is_nan<X: Values<Element: Float>>(_x: X) -> X::With<bool> {
-    typed()
+macro_rules! classes {
+    ($($name:ident $doc:literal;)*) => {$(
+        #[doc = $doc]
+        pub fn $name<X: Values<Element: Float>>(_x: X) -> X::With<bool> {
+            typed()
+        }
+    )*};
+}
+classes! {
+    is_nan "Whether x is not a number.";
+    is_inf "Whether x is infinite.";
+    is_finite "Whether x is neither infinite nor NaN.";
 }
 
 macro_rules! binary {
@@ -453,23 +518,39 @@ where
 // Random numbers.
 
 /// Uniform in 0..1, as f32: number `offset` of the sequence of `seed`.
-pub fn rand<S: ScalarOf<u64>, O: Offsets>(_seed: S, _offset: O) -> O::With<f32> {
+pub fn rand<S: Seed, O: Offsets>(_seed: S, _offset: O) -> O::With<f32> {
     typed()
 }
 
 /// Normal with mean 0 and deviation 1, as f32: number `offset` of the sequence of `seed`.
-pub fn randn<S: ScalarOf<u64>, O: Offsets>(_seed: S, _offset: O) -> O::With<f32> {
+pub fn randn<S: Seed, O: Offsets>(_seed: S, _offset: O) -> O::With<f32> {
     typed()
 }
 
-/// 32 random bits, as u32: number `offset` of the sequence of `seed`.
-pub fn randint<S: ScalarOf<u64>, O: Offsets>(_seed: S, _offset: O) -> O::With<u32> {
+/// Uniform in `low..high`, as i64: number `offset` of the sequence of `seed`.
+pub fn randint<S: Seed, O: Offsets, L: ScalarOf<i64>, H: ScalarOf<i64>>(
+    _seed: S,
+    _offset: O,
+    _low: L,
+    _high: H,
+) -> O::With<i64> {
     typed()
 }
 
 // Promises.
 
-/// Promises that x is a multiple of `n`, which may make accesses wider.
-pub fn multiple_of<X: Values<Element: Int>>(x: X, _n: i64) -> X {
+/// What can be known to be a multiple of something: integers and pointers.
+#[diagnostic::on_unimplemented(
+    message = "`multiple_of` is about integers and pointers, this is `{Self}`"
+)]
+pub trait Divisible {}
+
+impl<T: Int> Divisible for T {}
+impl<T: Divisible, S> Divisible for Tile<T, S> {}
+impl<T> Divisible for Ptr<T> {}
+impl<T> Divisible for PtrMut<T> {}
+
+/// Promises that x is a multiple of `n`, for pointers in elements, which may make accesses wider.
+pub fn multiple_of<X: Divisible>(x: X, _n: i64) -> X {
     x
 }

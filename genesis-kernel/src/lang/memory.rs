@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::shape::Wider;
-use super::{Broadcast, Element, Float, FloatLiteral, IntLiteral, Number, Shape, Tile};
+use super::{Element, Float, FloatLiteral, IntLiteral, Number, Shape, Tile};
 
 /// A pointer to numbers that the kernel reads.
 pub struct Ptr<T>(PhantomData<T>);
@@ -62,20 +62,13 @@ impl<T: Element, S: Shape> WritablePointers for Tile<PtrMut<T>, S> {}
 /// A mask for pointers of shape `S`.
 #[diagnostic::on_unimplemented(
     message = "a mask is of dtype bool and fits the pointers, this is `{Self}`",
-    note = "masks come from comparisons: `i < n`; the pointers have shape `{S}`"
+    note = "masks come from comparisons: `i < n`; the pointers have shape `{S}`, extents must be equal or 1"
 )]
-pub trait Mask<S> {
-    /// The shape of the pointers and the mask together.
-    type Out: Shape;
-}
+pub trait Mask<S> {}
 
-impl<S: Shape> Mask<S> for bool {
-    type Out = S;
-}
+impl<S> Mask<S> for bool {}
 #[diagnostic::do_not_recommend]
-impl<M, S: Broadcast<M>> Mask<S> for Tile<bool, M> {
-    type Out = S::Out;
-}
+impl<S, M: Wider<S>> Mask<S> for Tile<bool, M> {}
 
 /// Numbers of dtype `T` that fit pointers of shape `S`: a tile, a scalar or a literal.
 #[diagnostic::on_unimplemented(

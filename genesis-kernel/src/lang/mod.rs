@@ -33,7 +33,9 @@ mod shape;
 mod tile;
 mod view;
 
-pub use control::{Print, Range, condition, device_assert, persistent, print, range, static_assert};
+pub use control::{
+    Print, Range, condition, device_assert, persistent, print, range, static_assert,
+};
 pub use dtype::{As, Element, Float, Int, Logic, Number, as_};
 pub use half::{bf16, f16};
 pub use literal::{FloatLiteral, IntLiteral, ScalarOf, constant, from, rust_constant};

@@ -4,7 +4,8 @@
 //! comparisons can't give tiles.
 
 use super::{
-    Broadcast, Element, Float, FloatLiteral, Int, IntLiteral, Logic, Number, Ptr, PtrMut, Tile, typed,
+    Broadcast, Element, Float, FloatLiteral, Int, IntLiteral, Logic, Number, Ptr, PtrMut, Tile,
+    typed,
 };
 
 /// Two operands of one dtype whose shapes broadcast: tiles, scalars and literals.

@@ -19,7 +19,10 @@ pub struct One;
 pub struct Axis<const N: usize>;
 
 /// [`Dim<N>`](Dim) or [`One`].
-pub trait Extent: Copy + 'static + Broadcast1<Self, Out = Self> + Broadcast1<One, Out = Self> {}
+pub trait Extent:
+    Copy + 'static + Broadcast1<Self, Out = Self> + Broadcast1<One, Out = Self>
+{
+}
 
 impl<const N: usize> Extent for Dim<N> {}
 impl Extent for One {}

@@ -53,9 +53,7 @@ impl<T: Copy, S: Shape> Tile<T, S> {
     }
 
     /// Without `axis`, which must be a unit axis.
-    pub fn squeeze<const AXIS: usize>(
-        self,
-    ) -> <<Axis<AXIS> as RemoveUnit<S>>::Out as Shape>::Of<T>
+    pub fn squeeze<const AXIS: usize>(self) -> <<Axis<AXIS> as RemoveUnit<S>>::Out as Shape>::Of<T>
     where
         Axis<AXIS>: RemoveUnit<S>,
     {

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::shape::Rank;
-use super::{Axis, Element, Float, FloatLiteral, IntLiteral, Number, Tile, typed};
+use super::{Axis, Element, Float, FloatLiteral, IntLiteral, Number, Ptr, PtrMut, Tile, typed};
 
 /// A tensor of `RANK` axes that the kernel reads.
 pub struct View<T, const RANK: usize>(PhantomData<T>);
@@ -67,7 +67,19 @@ macro_rules! views {
 }
 views!(View, ViewMut);
 
+impl<T: Element, const RANK: usize> View<T, RANK> {
+    /// A pointer to the element with all coordinates 0.
+    pub fn ptr(self) -> Ptr<T> {
+        typed()
+    }
+}
+
 impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
+    /// A pointer to the element with all coordinates 0.
+    pub fn ptr(self) -> PtrMut<T> {
+        typed()
+    }
+
     /// Writes a tile at these coordinates; nothing past the edge.
     pub fn store<V: TileOf<T, RANK>>(self, _coordinates: [i64; RANK], _value: V) {}
 }
