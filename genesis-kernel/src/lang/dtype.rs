@@ -66,14 +66,30 @@ pub trait Int: Number {}
 )]
 pub trait Logic: Element {}
 
+/// `bool`
+#[diagnostic::on_unimplemented(
+    message = "this needs a mask, of dtype bool and not `{Self}`",
+    note = "masks come from comparisons: `x > 0.0`"
+)]
+pub trait Bool: Element {}
+
+#[diagnostic::do_not_recommend]
+
 impl Element for bool {}
+#[diagnostic::do_not_recommend]
 impl Logic for bool {}
+#[diagnostic::do_not_recommend]
+impl Bool for bool {}
 
 macro_rules! ints {
     ($($ty:ident),*) => {$(
+        #[diagnostic::do_not_recommend]
         impl Element for $ty {}
+        #[diagnostic::do_not_recommend]
         impl Logic for $ty {}
+        #[diagnostic::do_not_recommend]
         impl Int for $ty {}
+        #[diagnostic::do_not_recommend]
         impl Number for $ty {
             const ZERO: $ty = 0;
             const ONE: $ty = 1;
@@ -86,7 +102,9 @@ ints!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 macro_rules! floats {
     ($($ty:ident: $zero:expr, $one:expr);*) => {$(
+        #[diagnostic::do_not_recommend]
         impl Element for $ty {}
+        #[diagnostic::do_not_recommend]
         impl Float for $ty {
             const INFINITY: $ty = $ty::INFINITY;
             const NEG_INFINITY: $ty = $ty::NEG_INFINITY;
@@ -94,6 +112,7 @@ macro_rules! floats {
             const EPSILON: $ty = $ty::EPSILON;
             const MIN_POSITIVE: $ty = $ty::MIN_POSITIVE;
         }
+        #[diagnostic::do_not_recommend]
         impl Number for $ty {
             const ZERO: $ty = $zero;
             const ONE: $ty = $one;

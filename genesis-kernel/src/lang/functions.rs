@@ -4,14 +4,14 @@
 //! arguments: a kernel says `load(ptr, mask, other)`.
 
 use super::memory::{Mask, Pointers, Stored, WritablePointers};
-use super::operators::{Same, Values};
+use super::operators::{Same, Sides, Values};
 use super::random::{Offsets, Seed};
-use super::reduce::{Combine, Reducible, Scannable};
+use super::reduce::{Combine, HasAxis, Reducible, Scannable};
 use super::shape::{
     Append, DropAxis, InsertAxis, Permute, RemoveUnit, SplitLast, Transpose, Wider,
 };
 use super::{
-    Axis, Broadcast, Dim, Element, Float, Int, Logic, Number, Pair, Ptr, PtrMut, ScalarOf, Shape,
+    Axis, Bool, Broadcast, Dim, Element, Float, Int, Logic, Number, Pair, Ptr, PtrMut, ScalarOf, Shape,
     Tile, tile, typed,
 };
 
@@ -316,71 +316,28 @@ dots! {
 // Reductions and scans.
 
 macro_rules! reductions {
-    ($($name:ident $bound:ident $out:ty, $doc:literal;)*) => {$(
+    ($($name:ident $bound:ident, $out:ty, $doc:literal;)*) => {$(
         #[doc = $doc]
-        pub fn $name<const AXIS: usize, X>(
-            _x: X,
-        ) -> <<Axis<AXIS> as DropAxis<X::Shape>>::Out as Shape>::Of<$out>
+        pub fn $name<const AXIS: usize, X: HasAxis<AXIS>>(_x: X) -> X::Without<$out>
         where
-            X: Tiled<Item: $bound>,
-            Axis<AXIS>: DropAxis<X::Shape>,
+            X::Element: $bound,
         {
             typed()
         }
     )*};
 }
 reductions! {
-    sum Number X::Item, "The sum along an axis.";
-    prod Number X::Item, "The product along an axis.";
-    max Number X::Item, "The largest along an axis; NaN if there is one.";
-    min Number X::Item, "The smallest along an axis; NaN if there is one.";
-    max_num Number X::Item, "The largest number along an axis; NaN only if there is nothing else.";
-    min_num Number X::Item, "The smallest number along an axis; NaN only if there is nothing else.";
-    argmax Number i64, "The index of the largest along an axis; the first of equal ones, NaN before all.";
-    argmin Number i64, "The index of the smallest along an axis; the first of equal ones, NaN before all.";
-}
-
-/// The exclusive or of all elements along an axis.
-pub fn xor_sum<const AXIS: usize, X>(
-    _x: X,
-) -> <<Axis<AXIS> as DropAxis<X::Shape>>::Out as Shape>::Of<X::Item>
-where
-    X: Tiled<Item: Logic>,
-    Axis<AXIS>: DropAxis<X::Shape>,
-{
-    typed()
-}
-
-/// A mask, taken apart.
-#[diagnostic::on_unimplemented(
-    message = "this needs a tile of bool, not `{Self}`",
-    note = "masks come from comparisons: `x > 0.0`"
-)]
-pub trait Masked {
-    /// The shape.
-    type Shape: Shape;
-}
-
-impl<S: Shape> Masked for Tile<bool, S> {
-    type Shape = S;
-}
-
-macro_rules! mask_reductions {
-    ($($name:ident $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub fn $name<const AXIS: usize, X: Masked>(
-            _x: X,
-        ) -> <<Axis<AXIS> as DropAxis<X::Shape>>::Out as Shape>::Of<bool>
-        where
-            Axis<AXIS>: DropAxis<X::Shape>,
-        {
-            typed()
-        }
-    )*};
-}
-mask_reductions! {
-    any "Whether any holds along an axis.";
-    all "Whether all hold along an axis.";
+    sum Number, X::Element, "The sum along an axis.";
+    prod Number, X::Element, "The product along an axis.";
+    max Number, X::Element, "The largest along an axis; NaN if there is one.";
+    min Number, X::Element, "The smallest along an axis; NaN if there is one.";
+    max_num Number, X::Element, "The largest number along an axis; NaN only if there is nothing else.";
+    min_num Number, X::Element, "The smallest number along an axis; NaN only if there is nothing else.";
+    argmax Number, i64, "The index of the largest along an axis; the first of equal ones, NaN before all.";
+    argmin Number, i64, "The index of the smallest along an axis; the first of equal ones, NaN before all.";
+    xor_sum Logic, X::Element, "The exclusive or of all elements along an axis.";
+    any Bool, bool, "Whether any holds along an axis.";
+    all Bool, bool, "Whether all hold along an axis.";
 }
 
 /// Combines the elements along an axis with a device function, which must be associative.
@@ -477,7 +434,7 @@ classes! {
 macro_rules! binary {
     ($($name:ident $bound:ident $doc:literal;)*) => {$(
         #[doc = $doc]
-        pub fn $name<A: Pair<B>, B>(_a: A, _b: B) -> Same<A, B>
+        pub fn $name<A: Pair<B>, B>(_: Sides<A, B>) -> Same<A, B>
         where
             A::Element: $bound,
         {

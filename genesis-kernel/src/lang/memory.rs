@@ -67,7 +67,6 @@ impl<T: Element, S: Shape> WritablePointers for Tile<PtrMut<T>, S> {}
 pub trait Mask<S> {}
 
 impl<S> Mask<S> for bool {}
-#[diagnostic::do_not_recommend]
 impl<S, M: Wider<S>> Mask<S> for Tile<bool, M> {}
 
 /// Numbers of dtype `T` that fit pointers of shape `S`: a tile, a scalar or a literal.
@@ -77,8 +76,10 @@ impl<S, M: Wider<S>> Mask<S> for Tile<bool, M> {}
 )]
 pub trait Stored<T, S> {}
 
-impl<T: Element, S> Stored<T, S> for T {}
-impl<T: Number, S> Stored<T, S> for IntLiteral {}
-impl<T: Float, S> Stored<T, S> for FloatLiteral {}
 #[diagnostic::do_not_recommend]
+impl<T: Element, S> Stored<T, S> for T {}
+#[diagnostic::do_not_recommend]
+impl<T: Number, S> Stored<T, S> for IntLiteral {}
+#[diagnostic::do_not_recommend]
+impl<T: Float, S> Stored<T, S> for FloatLiteral {}
 impl<T: Element, S, R: Wider<S>> Stored<T, S> for Tile<T, R> {}

@@ -11,7 +11,7 @@ use super::{
 /// Two operands of one dtype whose shapes broadcast: tiles, scalars and literals.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{R}` do not go together",
-    label = "these are `{Self}` and `{R}`",
+    label = "the left side is `{Self}`, the right side `{R}`",
     note = "both operands need one dtype: convert one with `.to::<..>()`"
 )]
 pub trait Pair<R> {
@@ -21,14 +21,17 @@ pub trait Pair<R> {
     type With<U: Element>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Element> Pair<T> for T {
     type Element = T;
     type With<U: Element> = U;
 }
+#[diagnostic::do_not_recommend]
 impl<T: Element, S> Pair<T> for Tile<T, S> {
     type Element = T;
     type With<U: Element> = Tile<U, S>;
 }
+#[diagnostic::do_not_recommend]
 impl<T: Element, S> Pair<Tile<T, S>> for T {
     type Element = T;
     type With<U: Element> = Tile<U, S>;
@@ -40,18 +43,22 @@ impl<T: Element, S: Broadcast<R>, R> Pair<Tile<T, R>> for Tile<T, S> {
 
 macro_rules! literal_pairs {
     ($($literal:ident $bound:ident),*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<T: $bound> Pair<$literal> for T {
             type Element = T;
             type With<U: Element> = U;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: $bound> Pair<T> for $literal {
             type Element = T;
             type With<U: Element> = U;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: $bound, S> Pair<$literal> for Tile<T, S> {
             type Element = T;
             type With<U: Element> = Tile<U, S>;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: $bound, S> Pair<Tile<T, S>> for $literal {
             type Element = T;
             type With<U: Element> = Tile<U, S>;
@@ -66,7 +73,7 @@ pub type Same<A, B> = <A as Pair<B>>::With<<A as Pair<B>>::Element>;
 /// What `+` takes besides numbers: a pointer and a number of elements.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{R}` do not go together",
-    label = "these are `{Self}` and `{R}`",
+    label = "the left side is `{Self}`, the right side `{R}`",
     note = "numbers need one dtype: convert with `.to::<..>()`; a pointer takes `i64` offsets, written on its right"
 )]
 pub trait PairOrPtr<R> {
@@ -81,21 +88,27 @@ impl<A: Pair<B, Element: Number>, B> PairOrPtr<B> for A {
 
 macro_rules! pointers {
     ($($ptr:ident),*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<T: Element> PairOrPtr<i64> for $ptr<T> {
             type Out = Self;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: Element> PairOrPtr<IntLiteral> for $ptr<T> {
             type Out = Self;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: Element, S> PairOrPtr<Tile<i64, S>> for $ptr<T> {
             type Out = Tile<$ptr<T>, S>;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: Element, S> PairOrPtr<i64> for Tile<$ptr<T>, S> {
             type Out = Self;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: Element, S> PairOrPtr<IntLiteral> for Tile<$ptr<T>, S> {
             type Out = Self;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: Element, S: Broadcast<R>, R> PairOrPtr<Tile<i64, R>> for Tile<$ptr<T>, S> {
             type Out = Tile<$ptr<T>, S::Out>;
         }
@@ -103,10 +116,20 @@ macro_rules! pointers {
 }
 pointers!(Ptr, PtrMut);
 
+/// The two sides of an operator.
+#[doc(hidden)]
+pub struct Sides<A, B>(std::marker::PhantomData<(A, B)>);
+
+/// The two sides of an operator, as one value: rustc then points at both of them.
+#[doc(hidden)]
+pub fn sides<A, B>(_left: A, _right: B) -> Sides<A, B> {
+    typed()
+}
+
 macro_rules! arithmetic {
     ($($name:ident $bound:ident $doc:literal;)*) => {$(
         #[doc = $doc]
-        pub fn $name<A: Pair<B>, B>(_a: A, _b: B) -> Same<A, B>
+        pub fn $name<A: Pair<B>, B>(_: Sides<A, B>) -> Same<A, B>
         where
             A::Element: $bound,
         {
@@ -126,19 +149,19 @@ arithmetic! {
 }
 
 /// `a + b`
-pub fn add<A: PairOrPtr<B>, B>(_a: A, _b: B) -> A::Out {
+pub fn add<A: PairOrPtr<B>, B>(_: Sides<A, B>) -> A::Out {
     typed()
 }
 
 /// `a - b`
-pub fn sub<A: PairOrPtr<B>, B>(_a: A, _b: B) -> A::Out {
+pub fn sub<A: PairOrPtr<B>, B>(_: Sides<A, B>) -> A::Out {
     typed()
 }
 
 macro_rules! comparisons {
     ($($name:ident $doc:literal;)*) => {$(
         #[doc = $doc]
-        pub fn $name<A: Pair<B>, B>(_a: A, _b: B) -> A::With<bool> {
+        pub fn $name<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
             typed()
         }
     )*};
@@ -164,6 +187,7 @@ pub trait Values: Copy {
     type With<U: Element>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Element> Values for T {
     type Element = T;
     type With<U: Element> = U;
