@@ -423,7 +423,8 @@ fn check_format(text: &str, values: usize) -> Result<(), String> {
         return Err("only `{}` stands for a value here".to_owned());
     }
     if places != values {
-        return Err(format!("the text has {places} `{{}}`, but there are {values} values"));
+        let verb = if values == 1 { "value is" } else { "values are" };
+        return Err(format!("the text has {places} `{{}}`, {values} {verb} given"));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 use genesis_kernel::prelude::*;
 
 #[kernel]
-fn f<const BM: usize, const BN: usize, const BK: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i64) {
-    store(out, sum);
+fn f<const BM: usize>(out: PtrMut<f32>, total: f32) {
+    store(out, totl);
 }
 
 fn main() {}

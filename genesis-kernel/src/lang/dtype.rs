@@ -123,6 +123,16 @@ macro_rules! floats {
 }
 floats!(f16: f16::ZERO, f16::ONE; bf16: bf16::ZERO, bf16::ONE; f32: 0.0, 1.0; f64: 0.0, 1.0);
 
+/// The same dtype.
+#[diagnostic::on_unimplemented(
+    message = "one dtype is needed here, these are `{Self}` and `{U}`",
+    label = "dtypes `{Self}` and `{U}`",
+    note = "convert one of them: `.to::<{U}>()` or `.to::<{Self}>()`"
+)]
+pub trait OneDType<U> {}
+
+impl<T> OneDType<T> for T {}
+
 /// What `as` converts: a scalar.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(

@@ -37,7 +37,7 @@ pub use control::{
     Assertion, Condition, Print, Range, condition, device_assert, persistent, print, range,
     static_assert,
 };
-pub use dtype::{As, Bool, Element, Float, Int, Logic, Number, as_};
+pub use dtype::{As, Bool, Element, Float, Int, Logic, Number, OneDType, as_};
 pub use half::{bf16, f16};
 pub use literal::{
     Constant, FloatLiteral, FromSource, IntLiteral, ScalarOf, constant, from, rust_constant,
@@ -47,8 +47,8 @@ pub use operators::{Pair, PairOrPtr};
 pub use random::{Offsets, Seed};
 pub use reduce::{Combine, HasAxis, Reducible, Scannable};
 pub use shape::{
-    Append, Axis, Broadcast, Dim, DropAxis, Extent, InsertAxis, One, Permute, Rank, RemoveUnit,
-    Shape, SplitLast, Transpose, Wider,
+    Append, Axis, Broadcast, Dim, DropAxis, Expand, Extent, InsertAxis, One, Permute, Rank,
+    RemoveUnit, Shape, SplitLast, Squeeze, Transpose, Wider,
 };
 pub use tile::{Col, Row, Scalar, Tile, Tile1, Tile2, Tile3};
 pub use view::{TileOf, View, ViewAxis, ViewMut, dim, stride};

@@ -4,8 +4,8 @@
 //! comparisons can't give tiles.
 
 use super::{
-    Broadcast, Element, Float, FloatLiteral, Int, IntLiteral, Logic, Number, Ptr, PtrMut, Tile,
-    typed,
+    Broadcast, Element, Float, FloatLiteral, Int, IntLiteral, Logic, Number, OneDType, Ptr, PtrMut,
+    Tile, typed,
 };
 
 /// Two operands of one dtype whose shapes broadcast: tiles, scalars and literals.
@@ -24,21 +24,26 @@ pub trait Pair<R> {
 #[diagnostic::do_not_recommend]
 impl<T: Element> Pair<T> for T {
     type Element = T;
-    type With<U: Element> = U;
+    type With<V: Element> = V;
 }
 #[diagnostic::do_not_recommend]
 impl<T: Element, S> Pair<T> for Tile<T, S> {
     type Element = T;
-    type With<U: Element> = Tile<U, S>;
+    type With<V: Element> = Tile<V, S>;
 }
 #[diagnostic::do_not_recommend]
 impl<T: Element, S> Pair<Tile<T, S>> for T {
     type Element = T;
-    type With<U: Element> = Tile<U, S>;
+    type With<V: Element> = Tile<V, S>;
 }
-impl<T: Element, S: Broadcast<R>, R> Pair<Tile<T, R>> for Tile<T, S> {
+impl<T, U, S, R> Pair<Tile<U, R>> for Tile<T, S>
+where
+    T: Element + OneDType<U>,
+    U: Element,
+    S: Broadcast<R>,
+{
     type Element = T;
-    type With<U: Element> = Tile<U, S::Out>;
+    type With<V: Element> = Tile<V, S::Out>;
 }
 
 macro_rules! literal_pairs {
@@ -81,7 +86,6 @@ pub trait PairOrPtr<R> {
     type Out;
 }
 
-#[diagnostic::do_not_recommend]
 impl<A: Pair<B, Element: Number>, B> PairOrPtr<B> for A {
     type Out = Same<A, B>;
 }
@@ -126,26 +130,44 @@ pub fn sides<A, B>(_left: A, _right: B) -> Sides<A, B> {
     typed()
 }
 
-macro_rules! arithmetic {
-    ($($name:ident $bound:ident $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub fn $name<A: Pair<B>, B>(_: Sides<A, B>) -> Same<A, B>
-        where
-            A::Element: $bound,
-        {
-            typed()
-        }
-    )*};
+/// `a * b`
+pub fn mul<A: Pair<B, Element: Number>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
 }
-arithmetic! {
-    mul Number "`a * b`";
-    div Number "`a / b`; integers truncate, by zero gives 0.";
-    rem Number "`a % b`; has the sign of `a`, by zero gives `a`.";
-    bit_and Logic "`a & b`";
-    bit_or Logic "`a | b`";
-    bit_xor Logic "`a ^ b`";
-    shl Int "`a << b`; the amount is taken modulo the width.";
-    shr Int "`a >> b`; the amount is taken modulo the width.";
+
+/// `a / b`; integers truncate, by zero gives 0.
+pub fn div<A: Pair<B, Element: Number>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a % b`; has the sign of `a`, by zero gives `a`.
+pub fn rem<A: Pair<B, Element: Number>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a & b`
+pub fn bit_and<A: Pair<B, Element: Logic>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a | b`
+pub fn bit_or<A: Pair<B, Element: Logic>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a ^ b`
+pub fn bit_xor<A: Pair<B, Element: Logic>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a << b`; the amount is taken modulo the width.
+pub fn shl<A: Pair<B, Element: Int>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a >> b`; the amount is taken modulo the width.
+pub fn shr<A: Pair<B, Element: Int>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
 }
 
 /// `a + b`
@@ -158,21 +180,34 @@ pub fn sub<A: PairOrPtr<B>, B>(_: Sides<A, B>) -> A::Out {
     typed()
 }
 
-macro_rules! comparisons {
-    ($($name:ident $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub fn $name<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
-            typed()
-        }
-    )*};
+/// `a == b`
+pub fn eq<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
 }
-comparisons! {
-    eq "`a == b`";
-    ne "`a != b`";
-    lt "`a < b`";
-    le "`a <= b`";
-    gt "`a > b`";
-    ge "`a >= b`";
+
+/// `a != b`
+pub fn ne<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
+}
+
+/// `a < b`
+pub fn lt<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
+}
+
+/// `a <= b`
+pub fn le<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
+}
+
+/// `a > b`
+pub fn gt<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
+}
+
+/// `a >= b`
+pub fn ge<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
 }
 
 /// A scalar or a tile, and its dtype.
@@ -214,6 +249,7 @@ pub fn not<X: Values<Element: Logic>>(x: X) -> X {
 )]
 pub trait LogicOperand {}
 
+#[diagnostic::do_not_recommend]
 impl LogicOperand for bool {}
 
 /// An operand of `&&` and `||`.

@@ -325,3 +325,41 @@ impl<A: Extent, B: Extent, C: Extent> Rank<3> for (A, B, C) {}
 impl<A: Extent, B: Extent, C: Extent, D: Extent> Rank<4> for (A, B, C, D) {}
 #[diagnostic::do_not_recommend]
 impl<A: Extent, B: Extent, C: Extent, D: Extent, E: Extent> Rank<5> for (A, B, C, D, E) {}
+
+/// A tile that can get a unit axis before this one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't get an axis at {AXIS}",
+    label = "there is no place {AXIS}",
+    note = "a tile has at most 5 axes, and a new one stands from 0 to the rank"
+)]
+pub trait Expand<const AXIS: usize> {
+    /// The tile with the axis.
+    type Out;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, S, const AXIS: usize> Expand<AXIS> for Tile<T, S>
+where
+    Axis<AXIS>: InsertAxis<S>,
+{
+    type Out = Tile<T, <Axis<AXIS> as InsertAxis<S>>::Out>;
+}
+
+/// A tile whose axis has extent 1.
+#[diagnostic::on_unimplemented(
+    message = "axis {AXIS} of `{Self}` is no unit axis",
+    label = "axis {AXIS} is not of extent 1",
+    note = "`squeeze` drops an axis that was loaded or made with extent 1"
+)]
+pub trait Squeeze<const AXIS: usize> {
+    /// The tile without the axis.
+    type Out;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Copy, S, const AXIS: usize> Squeeze<AXIS> for Tile<T, S>
+where
+    Axis<AXIS>: RemoveUnit<S>,
+{
+    type Out = <<Axis<AXIS> as RemoveUnit<S>>::Out as Shape>::Of<T>;
+}

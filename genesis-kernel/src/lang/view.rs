@@ -3,7 +3,9 @@
 use std::marker::PhantomData;
 
 use super::shape::Rank;
-use super::{Axis, Element, Float, FloatLiteral, IntLiteral, Number, Ptr, PtrMut, Tile, typed};
+use super::{
+    Axis, Element, Float, FloatLiteral, IntLiteral, Number, OneDType, Ptr, PtrMut, Tile, typed,
+};
 
 /// A tensor of `RANK` axes that the kernel reads.
 pub struct View<T, const RANK: usize>(PhantomData<T>);
@@ -100,7 +102,12 @@ impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
 )]
 pub trait TileOf<T, const RANK: usize> {}
 
-impl<T: Element, S: Rank<RANK>, const RANK: usize> TileOf<T, RANK> for Tile<T, S> {}
+impl<T, U, S, const RANK: usize> TileOf<T, RANK> for Tile<U, S>
+where
+    U: Element + OneDType<T>,
+    S: Rank<RANK>,
+{
+}
 
 /// A number stored by a view is a tile of extents 1.
 #[diagnostic::do_not_recommend]
