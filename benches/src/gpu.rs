@@ -40,7 +40,12 @@ fn time(run: impl Fn() -> Result<()>) -> anyhow::Result<f64> {
 }
 
 /// The largest difference from an f64 reference on a few rows.
-fn check(case: &str, got: &Tensor, want: impl Fn(usize) -> Vec<f64>, limit: f64) -> anyhow::Result<()> {
+fn check(
+    case: &str,
+    got: &Tensor,
+    want: impl Fn(usize) -> Vec<f64>,
+    limit: f64,
+) -> anyhow::Result<()> {
     for row in [0, 77, 4095, 8191] {
         let values = got.narrow(0, row, 1)?.to_f64_vec()?;
         let worst = values.iter().zip(want(row)).map(|(g, w)| (g - w).abs()).fold(0.0, f64::max);
@@ -54,7 +59,9 @@ fn elementwise(report: &mut Report, peers: &Peers) -> anyhow::Result<()> {
     for (dtype, name, eps) in [(DType::F32, "f32", 1e-6), (DType::BF16, "bf16", 4e-2)] {
         let x = Tensor::randn(&[n, n], (dtype, Device::Cuda(0)))?;
         let y = Tensor::randn(&[n, n], (dtype, Device::Cuda(0)))?;
-        let row = |t: &Tensor, i: usize| t.narrow(0, i, 1).and_then(|r| r.to_f64_vec()).unwrap_or_default();
+        let row = |t: &Tensor, i: usize| {
+            t.narrow(0, i, 1).and_then(|r| r.to_f64_vec()).unwrap_or_default()
+        };
         let size = dtype.bytes() as f64 * (n * n) as f64;
         let case = format!("add/{name}/8192x8192");
         if report.wants(&case) {

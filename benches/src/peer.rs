@@ -11,8 +11,10 @@ pub(crate) struct Peers(Value);
 impl Peers {
     /// Runs the script. Without Python, torch or a GPU there are no peers, and it says why.
     pub(crate) fn measure() -> Peers {
-        let script = std::env::var_os("GENESIS_PEER")
-            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("peer.py"), PathBuf::from);
+        let script = std::env::var_os("GENESIS_PEER").map_or_else(
+            || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("peer.py"),
+            PathBuf::from,
+        );
         let output = Command::new("python3").arg(&script).output();
         let times = output.ok().filter(|o| o.status.success()).and_then(|output| {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -39,9 +39,8 @@ fn line_of(command: &str, args: &[&str]) -> String {
 
 impl Report {
     pub(crate) fn new(out: Option<PathBuf>, filter: String) -> anyhow::Result<Report> {
-        let file = out
-            .map(|path| File::options().create(true).append(true).open(path))
-            .transpose()?;
+        let file =
+            out.map(|path| File::options().create(true).append(true).open(path)).transpose()?;
         let query = ["--query-gpu=name,driver_version", "--format=csv,noheader"];
         let commit = std::env::var("GENESIS_COMMIT")
             .unwrap_or_else(|_| line_of("git", &["rev-parse", "--short", "HEAD"]));

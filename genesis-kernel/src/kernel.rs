@@ -41,8 +41,8 @@ pub struct ParamHint {
     pub equals_one: bool,
     /// A view whose stride along the last axis is 1.
     pub unit_stride: bool,
-    /// A view whose strides along the other axes are multiples of this many elements. 0 and 1 say
-    /// nothing.
+    /// A view whose strides along the other axes, and whose extent along the last one, are multiples
+    /// of this many elements. 0 and 1 say nothing.
     pub stride_multiple_of: u64,
 }
 

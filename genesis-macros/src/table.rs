@@ -154,7 +154,7 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("umulhi", &["a", "b"]),
     call("rand", &["seed", "offset"]),
     call("randn", &["seed", "offset"]),
-    call("randint", &["seed", "offset", "low", "high"]),
+    optional("randint", &["seed", "offset", "low", "high"], 2),
     call("multiple_of", &["x", "n"]),
     call("grouped", &["index", "rows", "columns", "group"]),
 ];

@@ -10,7 +10,11 @@ pub static KERNELS: &[&KernelDef] = &[&fill::KERNEL, &cast_flat::KERNEL, &cast::
 ///
 /// The last two axes are cut into tiles; tiles are counted with the last axis fastest.
 #[device]
-pub fn corner<const ROWS: usize, const COLS: usize>(d1: i64, d2: i64, d3: i64) -> (i64, i64, i64, i64) {
+pub fn corner<const ROWS: usize, const COLS: usize>(
+    d1: i64,
+    d2: i64,
+    d3: i64,
+) -> (i64, i64, i64, i64) {
     let across = cdiv(d3, COLS);
     let down = cdiv(d2, ROWS);
     let tile = program_id(0);
@@ -34,7 +38,10 @@ pub fn cast_flat<T: Element, U: Element, const BLOCK: usize>(x: View<T, 1>, y: V
 
 /// `y = x`, converted; both of one shape, any strides.
 #[kernel]
-pub fn cast<T: Element, U: Element, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: ViewMut<U, 4>) {
+pub fn cast<T: Element, U: Element, const ROWS: usize, const COLS: usize>(
+    x: View<T, 4>,
+    y: ViewMut<U, 4>,
+) {
     let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
     y.store([a, b, i, j], x.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<U>());
 }

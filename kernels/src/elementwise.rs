@@ -142,6 +142,7 @@ macro_rules! scalar {
             pub fn $flat<T: $bound, A: $bound, const BLOCK: usize>(x: View<T, 1>, y: ViewMut<T, 1>, $c: A) {
                 let at = program_id(0) * BLOCK;
                 let $x = x.load::<BLOCK>([at]).to::<A>();
+                let $c = full::<A, BLOCK>($c);
                 y.store([at], ($($body)*).to::<T>());
             }
 
@@ -150,6 +151,7 @@ macro_rules! scalar {
             pub fn $name<T: $bound, A: $bound, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: ViewMut<T, 4>, $c: A) {
                 let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
                 let $x = x.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<A>();
+                let $c = full::<A, 1, 1, ROWS, COLS>($c);
                 y.store([a, b, i, j], ($($body)*).to::<T>());
             }
         )*
@@ -164,12 +166,9 @@ scalar! {
     /// `x / c`
     div_scalar, div_scalar_flat: Number = |v, c| { v / c }
     /// `c / x`
-    rdiv_scalar, rdiv_scalar_flat: Number = |v, c| { full_like(v, c) / v }
+    rdiv_scalar, rdiv_scalar_flat: Number = |v, c| { c / v }
     /// The larger of `x` and `c`; NaN wins.
     maximum_scalar, maximum_scalar_flat: Number = |v, c| { maximum(v, c) }
     /// The smaller of `x` and `c`; NaN wins.
     minimum_scalar, minimum_scalar_flat: Number = |v, c| { minimum(v, c) }
 }
-
-/// Every kernel of this file, in three tables.
-pub static KERNELS: &[&KernelDef] = &[];

@@ -8,7 +8,11 @@ pub static KERNELS: &[&KernelDef] = &[&embedding::KERNEL, &embedding_bwd::KERNEL
 
 /// `y[t, ..] = table[index[t], ..]`
 #[kernel]
-pub fn embedding<T: Element, const COLS: usize>(table: View<T, 2>, index: View<i64, 1>, y: ViewMut<T, 2>) {
+pub fn embedding<T: Element, const COLS: usize>(
+    table: View<T, 2>,
+    index: View<i64, 1>,
+    y: ViewMut<T, 2>,
+) {
     let t = program_id(0);
     let j = program_id(1) * COLS;
     let row = sum(index.load::<1>([t]), 0);
@@ -20,7 +24,11 @@ pub fn embedding<T: Element, const COLS: usize>(table: View<T, 2>, index: View<i
 /// One program a row of the table: it looks through the indices, `TOKENS` at a time, and reads
 /// gradients only where one is its own. So the order of additions is fixed.
 #[kernel]
-pub fn embedding_bwd<T: Float, A: Float, const TOKENS: usize, const COLS: usize>(index: View<i64, 1>, dy: View<T, 2>, dtable: ViewMut<T, 2>) {
+pub fn embedding_bwd<T: Float, A: Float, const TOKENS: usize, const COLS: usize>(
+    index: View<i64, 1>,
+    dy: View<T, 2>,
+    dtable: ViewMut<T, 2>,
+) {
     let v = program_id(0);
     let j = program_id(1) * COLS;
     let n = dy.dim(0);

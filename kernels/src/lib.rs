@@ -26,7 +26,9 @@ use genesis_kernel::kernel::KernelDef;
 pub fn all() -> Vec<&'static KernelDef> {
     let groups = [
         copy::KERNELS,
-        elementwise::KERNELS,
+        elementwise::UNARY,
+        elementwise::BINARY,
+        elementwise::SCALAR,
         compare::KERNELS,
         select::KERNELS,
         reduce::KERNELS,

@@ -10,7 +10,13 @@ pub static KERNELS: &[&KernelDef] = &[&cross_entropy::KERNEL, &cross_entropy_bwd
 ///
 /// A row whose target is `ignore` has loss 0.
 #[kernel]
-pub fn cross_entropy<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, target: View<i64, 1>, loss: ViewMut<A, 1>, lse: ViewMut<A, 1>, ignore: i64) {
+pub fn cross_entropy<T: Float, A: Float, const COLS: usize>(
+    x: View<T, 2>,
+    target: View<i64, 1>,
+    loss: ViewMut<A, 1>,
+    lse: ViewMut<A, 1>,
+    ignore: i64,
+) {
     let i = program_id(0);
     let n = x.dim(1);
     let mut m = full::<A, 1, COLS>(A::NEG_INFINITY);
@@ -35,7 +41,14 @@ pub fn cross_entropy<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, targe
 
 /// `dx[i, j] = (exp(x[i, j] - lse[i]) - [j == target[i]]) * dy[i]`, 0 in ignored rows.
 #[kernel]
-pub fn cross_entropy_bwd<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, target: View<i64, 1>, lse: View<A, 1>, dy: View<A, 1>, dx: ViewMut<T, 2>, ignore: i64) {
+pub fn cross_entropy_bwd<T: Float, A: Float, const COLS: usize>(
+    x: View<T, 2>,
+    target: View<i64, 1>,
+    lse: View<A, 1>,
+    dy: View<A, 1>,
+    dx: ViewMut<T, 2>,
+    ignore: i64,
+) {
     let i = program_id(0);
     let j = program_id(1) * COLS;
     let col = (j + arange::<COLS>()).row();

@@ -11,7 +11,11 @@ pub static KERNELS: &[&KernelDef] = &[&matmul::KERNEL];
 /// Grid axis 0 counts tiles of `BM` by `BN` in groups of 8 tile rows, so that programs that run at
 /// the same time share operands in the cache; axis 1 counts batches.
 #[kernel]
-pub fn matmul<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(a: View<T, 3>, b: View<T, 3>, c: ViewMut<T, 3>) {
+pub fn matmul<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(
+    a: View<T, 3>,
+    b: View<T, 3>,
+    c: ViewMut<T, 3>,
+) {
     let batch = program_id(1);
     let (m, n, k) = (c.dim(1), c.dim(2), a.dim(2));
     let (i, j) = grouped(program_id(0), cdiv(m, BM), cdiv(n, BN), 8);

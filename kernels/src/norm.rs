@@ -11,7 +11,13 @@ pub static KERNELS: &[&KernelDef] = &[&layer_norm::KERNEL, &rms_norm::KERNEL];
 
 /// `y = (x - mean) / sqrt(var + eps) * weight + bias` for each row of `x: [m, n]`, `n <= COLS`.
 #[kernel]
-pub fn layer_norm<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, weight: View<T, 1>, bias: View<T, 1>, y: ViewMut<T, 2>, eps: A) {
+pub fn layer_norm<T: Float, A: Float, const COLS: usize>(
+    x: View<T, 2>,
+    weight: View<T, 1>,
+    bias: View<T, 1>,
+    y: ViewMut<T, 2>,
+    eps: A,
+) {
     let i = program_id(0);
     let n = x.dim(1);
     let v = x.load::<1, COLS>([i, 0]).to::<A>();
@@ -25,7 +31,12 @@ pub fn layer_norm<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, weight: 
 
 /// `y = x / sqrt(mean(x^2) + eps) * weight` for each row of `x: [m, n]`, `n <= COLS`.
 #[kernel]
-pub fn rms_norm<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, weight: View<T, 1>, y: ViewMut<T, 2>, eps: A) {
+pub fn rms_norm<T: Float, A: Float, const COLS: usize>(
+    x: View<T, 2>,
+    weight: View<T, 1>,
+    y: ViewMut<T, 2>,
+    eps: A,
+) {
     let i = program_id(0);
     let v = x.load::<1, COLS>([i, 0]).to::<A>();
     let rstd = rsqrt(sum(v * v, 1) / A::from(x.dim(1)) + eps);

@@ -21,7 +21,11 @@ pub static KERNELS: &[&KernelDef] = &[
 
 /// `y[i] = scale * sum(x[i, ..])`, of `x: [m, n]`.
 #[kernel]
-pub fn sum_rows<T: Number, A: Number, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: ViewMut<T, 1>, scale: A) {
+pub fn sum_rows<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
+    x: View<T, 2>,
+    y: ViewMut<T, 1>,
+    scale: A,
+) {
     let i = program_id(0) * ROWS;
     let mut acc = zeros::<A, ROWS, COLS>();
     for j in range(0, x.dim(1), COLS) {
@@ -32,7 +36,11 @@ pub fn sum_rows<T: Number, A: Number, const ROWS: usize, const COLS: usize>(x: V
 
 /// `y[o, j] = scale * sum(x[o, .., j])`, of `x: [outer, n, inner]`.
 #[kernel]
-pub fn sum_cols<T: Number, A: Number, const ROWS: usize, const COLS: usize>(x: View<T, 3>, y: ViewMut<T, 2>, scale: A) {
+pub fn sum_cols<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
+    x: View<T, 3>,
+    y: ViewMut<T, 2>,
+    scale: A,
+) {
     let o = program_id(1);
     let j = program_id(0) * COLS;
     let mut acc = zeros::<A, ROWS, COLS>();
@@ -43,15 +51,17 @@ pub fn sum_cols<T: Number, A: Number, const ROWS: usize, const COLS: usize>(x: V
 }
 
 macro_rules! extreme {
-    ($($(#[$doc:meta])* $rows:ident, $cols:ident = $reduce:ident, $pair:ident, $worst:ident;)*) => {$(
+    ($($(#[$doc:meta])* $rows:ident, $cols:ident = $reduce:ident, $pair:ident;)*) => {$(
         $(#[$doc])*
         #[kernel]
         pub fn $rows<T: Number, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: ViewMut<T, 1>) {
             let i = program_id(0) * ROWS;
-            let mut acc = full::<T, ROWS, COLS>(T::$worst);
+            // Past the edge stands the row's first element, which changes nothing.
+            let first = x.load::<ROWS, 1>([i, 0]).squeeze(1).col();
+            let mut acc = first.broadcast_to::<ROWS, COLS>();
             for j in range(0, x.dim(1), COLS) {
                 let inside = (j + arange::<COLS>()).row() < x.dim(1);
-                acc = $pair(acc, where_(inside, x.load::<ROWS, COLS>([i, j]), T::$worst));
+                acc = $pair(acc, where_(inside, x.load::<ROWS, COLS>([i, j]), first));
             }
             y.store([i], $reduce(acc, 1));
         }
@@ -61,11 +71,12 @@ macro_rules! extreme {
         pub fn $cols<T: Number, const ROWS: usize, const COLS: usize>(x: View<T, 3>, y: ViewMut<T, 2>) {
             let o = program_id(1);
             let j = program_id(0) * COLS;
-            let mut acc = full::<T, ROWS, COLS>(T::$worst);
+            let first = x.load::<1, 1, COLS>([o, 0, j]).squeeze(0).squeeze(0).row();
+            let mut acc = first.broadcast_to::<ROWS, COLS>();
             for i in range(0, x.dim(1), ROWS) {
                 let inside = (i + arange::<ROWS>()).col() < x.dim(1);
                 let v = x.load::<1, ROWS, COLS>([o, i, j]).squeeze(0);
-                acc = $pair(acc, where_(inside, v, T::$worst));
+                acc = $pair(acc, where_(inside, v, first));
             }
             y.store([o, j], $reduce(acc, 0).expand_dims(0));
         }
@@ -74,35 +85,51 @@ macro_rules! extreme {
 
 extreme! {
     /// The largest element; NaN wins.
-    max_rows, max_cols = max, maximum, LOWEST;
+    max_rows, max_cols = max, maximum;
     /// The smallest element; NaN wins.
-    min_rows, min_cols = min, minimum, HIGHEST;
+    min_rows, min_cols = min, minimum;
 }
 
 /// The larger of two (value, index) pairs; NaN wins over numbers, the smaller index wins a tie.
 #[device]
 pub fn larger<T: Number>(a: (T, i64), b: (T, i64)) -> (T, i64) {
-    if b.0 > a.0 || (is_nan(b.0) && !is_nan(a.0)) || ((b.0 == a.0 || (is_nan(b.0) && is_nan(a.0))) && b.1 < a.1) { b } else { a }
+    if b.0 > a.0
+        || (b.0 != b.0 && a.0 == a.0)
+        || ((b.0 == a.0 || (b.0 != b.0 && a.0 != a.0)) && b.1 < a.1)
+    {
+        b
+    } else {
+        a
+    }
 }
 
 /// The smaller of two (value, index) pairs; NaN wins over numbers, the smaller index wins a tie.
 #[device]
 pub fn smaller<T: Number>(a: (T, i64), b: (T, i64)) -> (T, i64) {
-    if b.0 < a.0 || (is_nan(b.0) && !is_nan(a.0)) || ((b.0 == a.0 || (is_nan(b.0) && is_nan(a.0))) && b.1 < a.1) { b } else { a }
+    if b.0 < a.0
+        || (b.0 != b.0 && a.0 == a.0)
+        || ((b.0 == a.0 || (b.0 != b.0 && a.0 != a.0)) && b.1 < a.1)
+    {
+        b
+    } else {
+        a
+    }
 }
 
 macro_rules! arg_extreme {
-    ($($(#[$doc:meta])* $name:ident = $better:ident, $worst:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $better:ident;)*) => {$(
         $(#[$doc])*
         #[kernel]
         pub fn $name<T: Number, const COLS: usize>(x: View<T, 2>, y: ViewMut<i64, 1>) {
             let i = program_id(0);
             let n = x.dim(1);
-            let mut best = T::$worst;
+            // Past the edge stands the first element with an index that loses every tie.
+            let first = x.load::<1, 1>([i, 0]).reshape::<1>();
+            let mut best = max(first, 0);
             let mut at = n;
             for j in range(0, n, COLS) {
                 let col = j + arange::<COLS>();
-                let v = where_(col < n, x.load::<1, COLS>([i, j]).squeeze(0), T::$worst);
+                let v = where_(col < n, x.load::<1, COLS>([i, j]).squeeze(0), max(first, 0));
                 let (value, index) = reduce((v, where_(col < n, col, n)), 0, $better);
                 let (b, a) = $better((best, at), (value, index));
                 best = b;
@@ -115,7 +142,7 @@ macro_rules! arg_extreme {
 
 arg_extreme! {
     /// Where the largest element of each row stands; the first of equals, NaN before numbers.
-    argmax_rows = larger, LOWEST;
+    argmax_rows = larger;
     /// Where the smallest element of each row stands; the first of equals, NaN before numbers.
-    argmin_rows = smaller, HIGHEST;
+    argmin_rows = smaller;
 }

@@ -7,12 +7,8 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[
-    &softmax::KERNEL,
-    &softmax_long::KERNEL,
-    &log_softmax::KERNEL,
-    &log_softmax_long::KERNEL,
-];
+pub static KERNELS: &[&KernelDef] =
+    &[&softmax::KERNEL, &softmax_long::KERNEL, &log_softmax::KERNEL, &log_softmax_long::KERNEL];
 
 /// Softmax of each row of `x: [m, n]` with `n <= COLS`.
 #[kernel]

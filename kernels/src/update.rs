@@ -8,7 +8,12 @@ pub static KERNELS: &[&KernelDef] = &[&sgd::KERNEL, &sgd_momentum::KERNEL, &adam
 
 /// `w -= lr * (g + decay * w)`
 #[kernel]
-pub fn sgd<T: Float, A: Float, const BLOCK: usize>(w: ViewMut<T, 1>, g: View<T, 1>, lr: A, decay: A) {
+pub fn sgd<T: Float, A: Float, const BLOCK: usize>(
+    w: ViewMut<T, 1>,
+    g: View<T, 1>,
+    lr: A,
+    decay: A,
+) {
     let i = program_id(0) * BLOCK;
     let v = w.load::<BLOCK>([i]).to::<A>();
     let d = g.load::<BLOCK>([i]).to::<A>() + v * decay;
@@ -20,7 +25,16 @@ pub fn sgd<T: Float, A: Float, const BLOCK: usize>(w: ViewMut<T, 1>, g: View<T, 
 /// `m = momentum * m + (1 - dampening) * g`, then `w -= lr * m`, or with Nesterov's form
 /// `w -= lr * (g + momentum * m)`.
 #[kernel]
-pub fn sgd_momentum<T: Float, A: Float, const BLOCK: usize, const NESTEROV: usize>(w: ViewMut<T, 1>, g: View<T, 1>, m: ViewMut<A, 1>, lr: A, decay: A, momentum: A, dampening: A, first: i64) {
+pub fn sgd_momentum<T: Float, A: Float, const BLOCK: usize, const NESTEROV: usize>(
+    w: ViewMut<T, 1>,
+    g: View<T, 1>,
+    m: ViewMut<A, 1>,
+    lr: A,
+    decay: A,
+    momentum: A,
+    dampening: A,
+    first: i64,
+) {
     let i = program_id(0) * BLOCK;
     let v = w.load::<BLOCK>([i]).to::<A>();
     let d = g.load::<BLOCK>([i]).to::<A>() + v * decay;
@@ -36,7 +50,19 @@ pub fn sgd_momentum<T: Float, A: Float, const BLOCK: usize, const NESTEROV: usiz
 
 /// Adam and, with `decoupled` 1, AdamW. `c1` and `c2` are `1 - beta^t`.
 #[kernel]
-pub fn adam<T: Float, A: Float, const BLOCK: usize, const DECOUPLED: usize>(w: ViewMut<T, 1>, g: View<T, 1>, m: ViewMut<A, 1>, v: ViewMut<A, 1>, lr: A, beta1: A, beta2: A, eps: A, decay: A, c1: A, c2: A) {
+pub fn adam<T: Float, A: Float, const BLOCK: usize, const DECOUPLED: usize>(
+    w: ViewMut<T, 1>,
+    g: View<T, 1>,
+    m: ViewMut<A, 1>,
+    v: ViewMut<A, 1>,
+    lr: A,
+    beta1: A,
+    beta2: A,
+    eps: A,
+    decay: A,
+    c1: A,
+    c2: A,
+) {
     let i = program_id(0) * BLOCK;
     let mut x = w.load::<BLOCK>([i]).to::<A>();
     let mut d = g.load::<BLOCK>([i]).to::<A>();

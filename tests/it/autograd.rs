@@ -1,7 +1,7 @@
 //! Gradients by the tape: order, freeing, in-place misuse.
 
 use genesis::autograd::{BackwardOptions, grad};
-use genesis::{Device, DType, Result, Tensor, no_grad};
+use genesis::{DType, Device, Result, Tensor, no_grad};
 
 fn leaf(values: &[f64]) -> Tensor {
     let x = Tensor::from_f64(values, &[values.len()], (DType::F64, Device::Cpu));
@@ -15,7 +15,7 @@ fn values(x: &Tensor) -> Vec<f64> {
 #[test]
 fn a_tensor_used_twice_gets_the_sum() -> Result<()> {
     let x = leaf(&[3.0]);
-    let y = (&x * &x + &x)?;
+    let y = (&x + &x * &x)?;
     y.sum()?.backward()?;
     assert_eq!(values(&x.grad().expect("x has one")), [7.0]);
     Ok(())
@@ -38,10 +38,7 @@ fn no_grad_records_nothing() -> Result<()> {
     let y = no_grad(|| &x * &x)?;
     assert!(!y.requires_grad());
     let error = y.sum()?.backward().expect_err("nothing was recorded");
-    assert_eq!(
-        error.to_string(),
-        "backward: the tensor requires no gradient: no input of it does"
-    );
+    assert_eq!(error.to_string(), "backward: the tensor requires no gradient: no input of it does");
     Ok(())
 }
 

@@ -2,7 +2,9 @@
 
 use genesis::io::{load_safetensors, save_safetensors};
 use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, Relu, Sequential};
-use genesis::optim::{Adam, AdamOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm, clip_grad_value};
+use genesis::optim::{
+    Adam, AdamOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm, clip_grad_value,
+};
 use genesis::{DType, Device, Result, Tensor, manual_seed};
 
 const CPU: Device = Device::Cpu;

@@ -94,7 +94,8 @@ fn ulp(dtype: DType, value: f64) -> f64 {
         DType::F32 => (23, -149),
         _ => (52, -1074),
     };
-    let exponent = if value == 0.0 { least } else { (value.abs().log2().floor() as i32 - bits).max(least) };
+    let exponent =
+        if value == 0.0 { least } else { (value.abs().log2().floor() as i32 - bits).max(least) };
     2f64.powi(exponent)
 }
 
@@ -106,8 +107,20 @@ fn allowed(info: &OpInfo, dtype: DType, reference: f64, scale: f64, k: usize) ->
     match info.family {
         _ if !dtype.is_float() => 0.0,
         Family::Exact => 0.5 * one,
-        Family::Arithmetic => if is_half { one } else { 0.5 * one * 1.000001 },
-        Family::Transcendental => if is_half { one } else { 6.0 * one + 2.0 * eps * eps.min(1e-9) },
+        Family::Arithmetic => {
+            if is_half {
+                one
+            } else {
+                0.5 * one * 1.000001
+            }
+        }
+        Family::Transcendental => {
+            if is_half {
+                one
+            } else {
+                6.0 * one + 2.0 * eps * eps.min(1e-9)
+            }
+        }
         Family::Sum => 4.0 * eps * scale + one,
         Family::Softmax => match dtype {
             DType::F32 => 1e-5 + 2e-6 * reference.abs(),
@@ -144,7 +157,8 @@ fn check_forward(info: &OpInfo, sample: &Sample, dtype: DType, lay: Lay, device:
     let (scale, k) = magnitude(info, &dense);
     let values = got.to_f64_vec().expect(&what);
     for (index, (&got, &want)) in values.iter().zip(&want.data).enumerate() {
-        let want = if dtype.is_float() || info.name.starts_with("arg") { want } else { want.trunc() };
+        let want =
+            if dtype.is_float() || info.name.starts_with("arg") { want } else { want.trunc() };
         let same = got == want || (got.is_nan() && want.is_nan());
         let limit = allowed(info, dtype, want, scale, k);
         assert!(
@@ -211,7 +225,8 @@ fn check_gradient(info: &OpInfo, sample: &Sample, device: Device) {
                 let mut moved = values.clone();
                 moved[at] += by;
                 let mut inputs = tensors.clone();
-                inputs[i] = Tensor::from_f64(&moved, leaf.shape(), (DType::F64, device)).expect(&what);
+                inputs[i] =
+                    Tensor::from_f64(&moved, leaf.shape(), (DType::F64, device)).expect(&what);
                 objective(&inputs)
             };
             let step = 1e-6 * values[at].abs().max(1.0);

@@ -87,11 +87,12 @@ fn nothing_is_left_unfinished() {
 #[test]
 fn crates_depend_in_one_direction() {
     for (name, allowed) in CRATES {
-        let manifest = fs::read_to_string(root().join(name).join("Cargo.toml")).expect("a manifest");
+        let manifest =
+            fs::read_to_string(root().join(name).join("Cargo.toml")).expect("a manifest");
         for (other, _) in CRATES {
-            let uses = manifest.lines().any(|line| {
-                line.split(['.', ' ', '=']).next().is_some_and(|key| key == other)
-            });
+            let uses = manifest
+                .lines()
+                .any(|line| line.split(['.', ' ', '=']).next().is_some_and(|key| key == other));
             assert!(
                 !uses || allowed.contains(&other),
                 "{name} depends on {other}, which the order of crates does not allow"
@@ -134,7 +135,9 @@ fn only_the_code_generators_name_inkwell() {
 #[test]
 fn environment_variables_are_read_in_one_place() {
     for (name, text) in sources() {
-        let allowed = name.ends_with("knobs.rs") || name.starts_with("tests/") || name.starts_with("benches/");
+        let allowed = name.ends_with("knobs.rs")
+            || name.starts_with("tests/")
+            || name.starts_with("benches/");
         assert!(
             allowed || !(text.contains("env::var(") || text.contains("env::var_os(")),
             "{name} reads the environment; knobs.rs is the place"
@@ -144,7 +147,8 @@ fn environment_variables_are_read_in_one_place() {
 
 #[test]
 fn the_architecture_names_every_top_module() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
+    let text =
+        fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
     for (name, _) in CRATES {
         assert!(text.contains(name), "ARCHITECTURE.md does not name {name}");
     }

@@ -93,6 +93,9 @@ pub(crate) fn unary(
         }
         UnaryOp::Abs if dtype.is_int() => Ok(x),
         UnaryOp::Sqrt if dtype.is_float() => call("llvm.sqrt"),
+        UnaryOp::Rsqrt if dtype.is_float() => {
+            Ok(e.fdiv(e.float(ty, 1.0), e.intrinsic("llvm.sqrt", &[ty], &[x])))
+        }
         UnaryOp::Floor if dtype.is_float() => call("llvm.floor"),
         UnaryOp::Ceil if dtype.is_float() => call("llvm.ceil"),
         UnaryOp::Round if dtype.is_float() => call("llvm.roundeven"),
@@ -129,8 +132,11 @@ fn bool_binary(e: &Emitter, op: BinaryOp, a: Val, b: Val) -> Result<Val, Error> 
     match op {
         BinaryOp::And | BinaryOp::Min | BinaryOp::MinNum | BinaryOp::Mul => Ok(e.and(a, b)),
         BinaryOp::Or | BinaryOp::Max | BinaryOp::MaxNum => Ok(e.or(a, b)),
-        BinaryOp::Xor => Ok(e.xor(a, b)),
-        _ => Err(unknown(op, DType::Bool)),
+        // The integers modulo 2.
+        BinaryOp::Xor | BinaryOp::Add | BinaryOp::Sub => Ok(e.xor(a, b)),
+        BinaryOp::Div | BinaryOp::Rem | BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => {
+            Err(unknown(op, DType::Bool))
+        }
     }
 }
 

@@ -29,8 +29,8 @@ pub(crate) use build::{FloatPred, IntPred, Rmw};
 pub(crate) use jit::Jit;
 pub(crate) use machine::{Level, Machine};
 
-/// A value of LLVM IR.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A value of LLVM IR. The order is only good for keys of maps that are not iterated.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Val(pub(super) LLVMValueRef);
 
 /// A type of LLVM IR.
@@ -291,6 +291,15 @@ impl Emitter {
     pub(crate) fn is_const(&self, value: Val) -> bool {
         // SAFETY: the value belongs to this module.
         unsafe { LLVMIsConstant(value.0) != 0 }
+    }
+
+    /// The value of an integer constant.
+    pub(crate) fn const_int(&self, value: Val) -> Option<i64> {
+        // SAFETY: the value belongs to this module; only integer constants are asked for their value.
+        unsafe {
+            let constant = LLVMIsAConstantInt(value.0);
+            (!constant.is_null()).then(|| LLVMConstIntGetSExtValue(constant))
+        }
     }
 
     /// A function type.

@@ -123,7 +123,7 @@ static BUILTINS: &[Builtin] = &[
     f("is_finite", 1, 1, math::is_inf),
     f("rand", 2, 2, random::rand),
     f("randn", 2, 2, random::randn),
-    f("randint", 4, 4, random::randint),
+    f("randint", 2, 4, random::randint),
     f("multiple_of", 1, 2, create::multiple_of),
     f("grouped", 4, 4, create::grouped),
 ];

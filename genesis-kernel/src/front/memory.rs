@@ -10,7 +10,11 @@ use super::value::{Operand, Val};
 /// `load(ptr)`, `load(ptr, mask)`, `load(ptr, mask, other)`
 pub(super) fn load(lower: &mut Lower, call: &Call) -> Res {
     lower.refuse_in_combine(call.span, "`load`")?;
-    let (pointer, dtype, shape) = lower.pointer("`load`", &call.args[0])?;
+    let (pointer, dtype, _) = lower.pointer("`load`", &call.args[0])?;
+    // Pointers and mask broadcast together: a row of pointers is read under a matrix of masks.
+    let together: Vec<&Operand> = call.args.iter().take(2).collect();
+    let shape = lower.common_shape(&together)?;
+    let pointer = lower.build().broadcast(pointer, shape);
     let mask = lower.mask(call.args.get(1), shape)?;
     let other = match call.args.get(2) {
         None => None,

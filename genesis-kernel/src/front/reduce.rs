@@ -3,7 +3,7 @@
 //! Sums and products of f16 and bf16 are computed in f32 and rounded once at the end; integers keep
 //! their dtype and wrap. `max` and `min` give NaN where there is one, their `_num` forms pass it by.
 
-use crate::ir::{BinaryOp, DType, DotPrecision, Predicate, Region, Shape, Type, Value};
+use crate::ir::{BinaryOp, DType, DotPrecision, Predicate, Region, Scalar, Shape, Type, Value};
 
 use super::ast::Span;
 use super::broadcast::Class;
@@ -269,29 +269,39 @@ pub(super) fn dot(lower: &mut Lower, call: &Call) -> Res {
             "the second must be [{k}, N]; transpose it with `.trans()` if it is [N, {k}]"
         )));
     }
-    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let shape = Shape::new(&[m, n]);
     lower.check_elements(Some(call.span), shape)?;
-    let acc = match call.args.get(2) {
-        None => lower.build().full(crate::ir::Scalar::zero(wide), shape),
-        Some(operand) => {
-            let acc = lower.coerce(operand, wide)?;
-            let acc_shape = lower.func.tile(acc).shape;
-            if acc_shape != shape && !acc_shape.is_scalar() {
-                let message = format!(
-                    "the accumulator of {what} has shape {acc_shape}, the product has {shape}"
-                );
-                return Err(lower.error(operand.span(), message));
-            }
-            lower.build().broadcast(acc, shape)
-        }
-    };
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let (acc, given) = accumulator(lower, call, wide, shape)?;
     let tf32 = call.name == "dot_tf32";
     if tf32 && dtype != DType::F32 {
         return Err(lower.error(call.span, format!("`dot_tf32` multiplies f32, these are {dtype}")));
     }
     let precision = if tf32 { DotPrecision::Tf32 } else { DotPrecision::Ieee };
-    Ok(Val::Ir(lower.build().dot(left, right, acc, precision)))
+    let mut build = lower.build();
+    let product = build.dot(left, right, acc, precision);
+    Ok(Val::Ir(build.cast(product, given)))
+}
+
+/// What a product is added to, and the dtype it was given in: f32 for all operands but f64, whose
+/// products are added in f64 also to an f32.
+fn accumulator(lower: &mut Lower, call: &Call, wide: DType, shape: Shape) -> Res<(Value, DType)> {
+    let Some(operand) = call.args.get(2) else {
+        return Ok((lower.build().full(Scalar::zero(wide), shape), wide));
+    };
+    let what = format!("the accumulator of `{}`", call.name);
+    let found = lower.number_dtype(&what, operand)?;
+    let widens = wide == DType::F64 && found == DType::F32;
+    let given = if widens { DType::F32 } else { wide };
+    let acc = lower.coerce(operand, given)?;
+    let found = lower.func.tile(acc).shape;
+    if found != shape && !found.is_scalar() {
+        let message = format!("{what} has shape {found}, the product has {shape}");
+        return Err(lower.error(operand.span(), message));
+    }
+    let mut build = lower.build();
+    let acc = build.cast(acc, wide);
+    Ok((build.broadcast(acc, shape), given))
 }
 
 /// The extents of a matrix.

@@ -1,6 +1,6 @@
 //! Methods of views: extents, strides, and tiles by coordinates.
 
-use crate::ir::{DType, Value};
+use crate::ir::{DType, Shape, Value};
 
 use super::builtins::Call;
 use super::lower::{Lower, Res, name_of};
@@ -42,7 +42,7 @@ pub(super) fn load(lower: &mut Lower, call: &Call) -> Res {
     Ok(Val::Ir(lower.build().view_load(view, &coords, shape)))
 }
 
-/// `v.store([i, j], value)`
+/// `v.store([i, j], value)`; a scalar is a tile of extents 1
 pub(super) fn store(lower: &mut Lower, call: &Call) -> Res {
     lower.refuse_in_combine(call.span, "`store`")?;
     let (view, dtype, rank) = lower.view(call)?;
@@ -89,6 +89,9 @@ impl Lower {
         }
         let value = self.coerce(operand, dtype)?;
         let shape = self.func.tile(value).shape;
+        if shape.is_scalar() {
+            return Ok(self.build().reshape(value, Shape::new(&vec![1; rank])));
+        }
         if shape.rank() != rank {
             let found = self.describe(&operand.val);
             let message = format!("the view has {rank} axes, {name} is {found}");

@@ -5,6 +5,8 @@
 //! interpreter says what it means.
 
 pub mod func;
+mod lex;
+mod names;
 pub mod ops;
 pub mod parse;
 pub mod print;
@@ -16,4 +18,7 @@ pub use func::{
     Builder, Def, Func, Loc, Op, OpData, Param, ParamAttrs, Region, RegionData, Value, ValueData,
 };
 pub use ops::{AtomicOp, BinaryOp, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp};
+pub use parse::{ParseError, parse};
+pub use print::print;
 pub use types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};
+pub use verify::verify;

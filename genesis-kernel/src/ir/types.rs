@@ -363,7 +363,7 @@ impl Scalar {
             DType::U32 => u64::from(value as u32),
             DType::I64 | DType::U64 => value as u64,
             DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
-                return Scalar::float(dtype, value as f64);
+                return super::scalar::cast(Scalar::int(DType::I64, value), dtype);
             }
         };
         Scalar { dtype, bits }
@@ -375,8 +375,7 @@ impl Scalar {
     /// If `dtype` is not a float.
     pub fn float(dtype: DType, value: f64) -> Scalar {
         let bits = match dtype {
-            DType::F16 => u64::from(half::f16::from_f64(value).to_bits()),
-            DType::BF16 => u64::from(half::bf16::from_f64(value).to_bits()),
+            DType::F16 | DType::BF16 => u64::from(super::scalar::round_to_half(dtype, value)),
             DType::F32 => u64::from((value as f32).to_bits()),
             DType::F64 => value.to_bits(),
             _ => panic!("{dtype} is not a float"),

@@ -1,6 +1,6 @@
 //! The functions of the language, by their names.
 //!
-//! The ones that end in `_masked`, `_or` and `_reverse` are what their shorter names mean with more
+//! The ones that end in `_masked`, `_or`, `_new`, `_between` and `_reverse` are what their shorter names mean with more
 //! arguments: a kernel says `load(ptr, mask, other)`.
 
 use super::memory::{Mask, Pointers, Stored, WritablePointers};
@@ -360,12 +360,12 @@ where
 
 // Products.
 
-/// `accumulator + x y`, summed in f32: `x` is `[M, K]`, `y` is `[K, N]`.
-pub fn dot<T: Float, M: Extent, K: Extent, N: Extent>(
+/// `accumulator + x y`: `x` is `[M, K]`, `y` is `[K, N]`. The accumulator is f32, or f64 for f64.
+pub fn dot<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
     _x: Tile<T, (M, K)>,
     _y: Tile<T, (K, N)>,
-    accumulator: Tile<f32, (M, N)>,
-) -> Tile<f32, (M, N)> {
+    accumulator: Tile<A, (M, N)>,
+) -> Tile<A, (M, N)> {
     accumulator
 }
 
@@ -378,11 +378,11 @@ pub fn dot_new<T: Float, M: Extent, K: Extent, N: Extent>(
 }
 
 /// [`dot`] of f32 tiles whose elements are rounded to tf32 first.
-pub fn dot_tf32<T: Float, M: Extent, K: Extent, N: Extent>(
+pub fn dot_tf32<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
     _x: Tile<T, (M, K)>,
     _y: Tile<T, (K, N)>,
-    accumulator: Tile<f32, (M, N)>,
-) -> Tile<f32, (M, N)> {
+    accumulator: Tile<A, (M, N)>,
+) -> Tile<A, (M, N)> {
     accumulator
 }
 
@@ -668,8 +668,13 @@ pub fn randn<S: Seed, O: Offsets>(_seed: S, _offset: O) -> O::With<f32> {
     typed()
 }
 
+/// 32 random bits, as u32: number `offset` of the sequence of `seed`.
+pub fn randint<S: Seed, O: Offsets>(_seed: S, _offset: O) -> O::With<u32> {
+    typed()
+}
+
 /// Uniform in `low..high`, as i64: number `offset` of the sequence of `seed`.
-pub fn randint<S: Seed, O: Offsets, L: ScalarOf<i64>, H: ScalarOf<i64>>(
+pub fn randint_between<S: Seed, O: Offsets, L: ScalarOf<i64>, H: ScalarOf<i64>>(
     _seed: S,
     _offset: O,
     _low: L,

@@ -163,6 +163,7 @@ fn view_code(view: &ViewArg, aligned: u8) -> u8 {
     for (axis, (&dim, &stride)) in axes.enumerate() {
         if axis + 1 == view.rank as usize {
             last_is_unit = stride == 1 || dim <= 1;
+            strides |= dim as u64;
         } else if dim > 1 {
             strides |= stride as u64;
         }
@@ -170,7 +171,7 @@ fn view_code(view: &ViewArg, aligned: u8) -> u8 {
     if last_is_unit {
         code |= UNIT_STRIDE;
     }
-    if aligned != 0 && view.rank > 1 {
+    if aligned != 0 {
         let class = match strides.trailing_zeros() {
             0 | 1 => 0,
             2 => 1,
@@ -280,12 +281,14 @@ mod tests {
     fn promises_follow_from_strides() {
         let unit = ParamHint { multiple_of: 16, unit_stride: true, ..ParamHint::default() };
         assert_eq!(hint(view(&[8, 5], &[5, 1]), ALIGNED), unit);
+        assert_eq!(hint(view(&[8, 5], &[16, 1]), ALIGNED), unit);
         let rows_of = |n| hint(view(&[8, n], &[n, 1]), ALIGNED).stride_multiple_of;
         assert_eq!([2, 4, 8, 16, 32].map(rows_of), [0, 4, 8, 16, 16]);
         assert!(!hint(view(&[8, 4], &[1, 8]), ALIGNED).unit_stride);
         assert!(hint(view(&[8, 1], &[3, 7]), ALIGNED).unit_stride);
-        assert_eq!(hint(view(&[1, 4], &[3, 1]), ALIGNED).stride_multiple_of, 16);
-        assert_eq!(hint(view(&[4], &[1]), ALIGNED), unit);
+        assert_eq!(hint(view(&[1, 16], &[3, 1]), ALIGNED).stride_multiple_of, 16);
+        assert_eq!(hint(view(&[5], &[1]), ALIGNED), unit);
+        assert_eq!(hint(view(&[24], &[1]), ALIGNED).stride_multiple_of, 8);
     }
 
     #[test]

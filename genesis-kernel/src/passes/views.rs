@@ -70,10 +70,16 @@ fn params(func: &Func, rebuild: &mut Rebuild<'_>) -> Vec<Option<View>> {
             let attrs = ParamAttrs { multiple_of, ..ParamAttrs::default() };
             rebuild.new.add_param(name, Type::scalar(DType::I64), attrs)
         };
-        let dims = (0..rank).map(|axis| index(format!("{}_dim{axis}", param.name), 0)).collect();
+        let multiple_if = |holds: bool| if holds { attrs.stride_multiple_of } else { 0 };
+        let dims = (0..rank)
+            .map(|axis| {
+                let multiple = multiple_if(axis + 1 == rank);
+                index(format!("{}_dim{axis}", param.name), multiple)
+            })
+            .collect();
         let strides = (0..rank)
             .map(|axis| {
-                let multiple = if axis + 1 == rank { 0 } else { attrs.stride_multiple_of };
+                let multiple = multiple_if(axis + 1 != rank);
                 index(format!("{}_stride{axis}", param.name), multiple)
             })
             .collect();

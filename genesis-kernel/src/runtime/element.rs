@@ -80,13 +80,13 @@ unsafe impl HostElement for bool {
 }
 
 /// The bytes of a slice.
-pub(crate) fn bytes_of<T: HostElement>(values: &[T]) -> &[u8] {
+pub fn bytes_of<T: HostElement>(values: &[T]) -> &[u8] {
     // SAFETY: the type has no padding, so every byte is initialised, and u8 is aligned anywhere.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), std::mem::size_of_val(values)) }
 }
 
 /// Elements from bytes that came from a device: each byte of a bool is taken as `!= 0`.
-pub(crate) fn from_bytes<T: HostElement>(mut bytes: Vec<u8>) -> Vec<T> {
+pub fn from_bytes<T: HostElement>(mut bytes: Vec<u8>) -> Vec<T> {
     if T::DTYPE == DType::Bool {
         // A kernel writes 0 and 1 only, but raw memory may hold anything and a Rust bool may not.
         bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));

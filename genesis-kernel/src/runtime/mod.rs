@@ -18,5 +18,5 @@ pub use buffer::Buffer;
 pub use cuda::{GpuInfo, MemoryStats};
 pub(crate) use device::Queue;
 pub use device::{Device, Stream};
-pub use element::HostElement;
+pub use element::{HostElement, bytes_of, from_bytes};
 pub use event::Event;

@@ -86,7 +86,8 @@ fn seed(name: &str, root: &Tensor, dy: Option<&Tensor>) -> Result<Tensor> {
         }
         None if root.numel() == 1 => Tensor::ones(root.shape(), (root.dtype(), root.device())),
         None => {
-            let message = format!("needs dy for a tensor that is not a scalar, shape {:?}", root.shape());
+            let message =
+                format!("needs dy for a tensor that is not a scalar, shape {:?}", root.shape());
             Err(Error::op(name, message))
         }
     }

@@ -11,6 +11,7 @@ mod node;
 
 pub use backward::{BackwardOptions, grad};
 pub use mode::{enable_grad, is_grad_enabled, no_grad};
+pub use node::SavedTensors;
 pub(crate) use node::{GradMeta, Node, Saved};
 
 use crate::error::{Error, Result};

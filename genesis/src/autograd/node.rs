@@ -161,7 +161,8 @@ impl Node {
     pub(crate) fn unpack(self: &Arc<Node>, keep: bool) -> Result<SavedTensors> {
         let mut slot = lock(&self.saved);
         let Some((inputs, output)) = slot.as_ref() else {
-            let message = "the graph was freed by an earlier backward; ask that one to retain_graph";
+            let message =
+                "the graph was freed by an earlier backward; ask that one to retain_graph";
             return Err(Error::op("backward", message));
         };
         let unpack = |saved: &Option<Saved>| saved.as_ref().map(|s| s.unpack(self)).transpose();

@@ -17,7 +17,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let gpus = Device::cuda_count();
     let problem = Device::cuda_problem().map(|error| error.to_string());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let ptxas = genesis_kernel::codegen::nvptx::ptxas::find();
+    let ptxas = genesis_kernel::inspect::find_tool("ptxas");
     let ptxas = ptxas.map(|path| path.display().to_string());
     if args.json {
         say(json!({

@@ -117,8 +117,9 @@ fn report(config: &Config, outcome: &fashion_mnist::Outcome) -> Outcome {
 /// The device with this name, or the default.
 fn device(name: Option<&str>) -> Result<Device, Failure> {
     let Some(name) = name else { return Ok(Device::default()) };
-    let device = Device::from_name(name)
-        .ok_or_else(|| Failure::Message(format!("no device is called {name}; there are cpu, cuda, cuda:1")))?;
+    let device = Device::from_name(name).ok_or_else(|| {
+        Failure::Message(format!("no device is called {name}; there are cpu, cuda, cuda:1"))
+    })?;
     match (device.is_cuda(), Device::cuda_problem()) {
         (true, Some(problem)) => Err(problem.into()),
         _ => Ok(device),
@@ -134,7 +135,8 @@ impl Bar {
     fn new() -> Bar {
         let style = "{elapsed_precise} {bar:32} {pos}/{len} {msg} eta {eta}";
         let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template(style).expect("the template is constant and valid");
+            let style =
+                ProgressStyle::with_template(style).expect("the template is constant and valid");
             ProgressBar::new(0).with_style(style)
         });
         Bar { bar }

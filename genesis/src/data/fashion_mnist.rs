@@ -84,7 +84,8 @@ fn read_idx(path: &PathBuf) -> Result<(Vec<usize>, Vec<u8>)> {
     let (magic, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
     let [0, 0, 8, rank @ 1..=4] = *magic else { return Err(damaged()) };
     let (header, data) = rest.split_at_checked(4 * rank as usize).ok_or_else(damaged)?;
-    let extents = header.chunks_exact(4).map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]) as usize);
+    let extents =
+        header.chunks_exact(4).map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]) as usize);
     let shape: Vec<usize> = extents.collect();
     let numel = shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
     if numel != Some(data.len()) {

@@ -77,10 +77,17 @@ pub fn load_safetensors(
     let mut tensors = BTreeMap::new();
     for (name, view) in file.tensors() {
         let dtype = from_format(view.dtype()).ok_or_else(|| {
-            Error::io(format!("{}: {name} has dtype {:?}, which is not known", path.display(), view.dtype()))
+            Error::io(format!(
+                "{}: {name} has dtype {:?}, which is not known",
+                path.display(),
+                view.dtype()
+            ))
         })?;
         if dtype == DType::Bool && view.data().iter().any(|&byte| byte > 1) {
-            return Err(Error::io(format!("{}: {name} holds a bool that is not 0 or 1", path.display())));
+            return Err(Error::io(format!(
+                "{}: {name} holds a bool that is not 0 or 1",
+                path.display()
+            )));
         }
         tensors.insert(name, Tensor::from_bytes(view.data(), view.shape(), (dtype, device))?);
     }

@@ -110,7 +110,10 @@ pub trait Module: Send + Sync {
             }
         }
         problems.extend(
-            state.keys().filter(|name| !own.contains_key(*name)).map(|name| format!("unknown {name}")),
+            state
+                .keys()
+                .filter(|name| !own.contains_key(*name))
+                .map(|name| format!("unknown {name}")),
         );
         if !problems.is_empty() {
             return Err(Error::op("load_state_dict", problems.join("; ")));

@@ -373,11 +373,13 @@ impl Op for BinaryCall {
 /// Both operands of one dtype on one device.
 pub(super) fn check_pair(op: &str, x: &Tensor, y: &Tensor) -> Result<()> {
     if x.dtype() != y.dtype() {
-        let message = format!("dtypes differ, {} and {}; convert one with to_dtype", x.dtype(), y.dtype());
+        let message =
+            format!("dtypes differ, {} and {}; convert one with to_dtype", x.dtype(), y.dtype());
         return Err(Error::op(op, message));
     }
     if x.device() != y.device() {
-        let message = format!("devices differ, {} and {}; move one with to_device", x.device(), y.device());
+        let message =
+            format!("devices differ, {} and {}; move one with to_device", x.device(), y.device());
         return Err(Error::op(op, message));
     }
     Ok(())
@@ -486,8 +488,11 @@ struct Scalar {
     kernels: (&'static KernelDef, &'static KernelDef),
     value: f64,
     saves: Saves,
-    grad: fn(f64, &SavedTensors, &Tensor) -> Result<Tensor>,
+    grad: ScalarGrad,
 }
+
+/// How the gradient of the tensor follows from the number, the saved tensors and `dy`.
+type ScalarGrad = fn(f64, &SavedTensors, &Tensor) -> Result<Tensor>;
 
 impl Op for Scalar {
     fn name(&self) -> &'static str {
@@ -498,7 +503,8 @@ impl Op for Scalar {
         let x = inputs[0];
         check_domain(self.name, Domain::Number, x.dtype())?;
         if !x.dtype().is_float() && self.value.fract() != 0.0 {
-            let message = format!("{} is not a whole number, the tensor is {}", self.value, x.dtype());
+            let message =
+                format!("{} is not a whole number, the tensor is {}", self.value, x.dtype());
             return Err(Error::op(self.name, message));
         }
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
@@ -525,7 +531,7 @@ macro_rules! scalar_ops {
                 /// If the dtype is bool, or `c` is not whole and the dtype is an integer.
                 pub fn $name(&self, c: f64) -> Result<Tensor> {
                     let kernels = (&device::$kernel::KERNEL, &device::$flat::KERNEL);
-                    let (saves, grad) = ($saves, $grad);
+                    let (saves, grad): (Saves, ScalarGrad) = ($saves, $grad);
                     apply(Scalar { name: stringify!($name), kernels, value: c, saves, grad }, &[self])
                 }
             )*

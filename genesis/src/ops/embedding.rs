@@ -22,7 +22,10 @@ impl Tensor {
             return Err(Error::op("embedding", message));
         }
         if index.dtype() != DType::I64 {
-            return Err(Error::op("embedding", format!("the index must be i64, got {}", index.dtype())));
+            return Err(Error::op(
+                "embedding",
+                format!("the index must be i64, got {}", index.dtype()),
+            ));
         }
         if index.device() != self.device() {
             let message = format!("devices differ, {} and {}", self.device(), index.device());

@@ -141,11 +141,17 @@ fn unary_info(row: &'static Unary) -> OpInfo {
     let low = row.at.iter().copied().fold(f64::INFINITY, f64::min);
     let high = row.at.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let is_float = row.domain == Domain::Float;
-    let apply = |x: &Tensor| super::apply(row, &[x]);
+    let apply = move |x: &Tensor| super::apply(row, &[x]);
     let refused = if is_float {
-        vec![refuse(move || apply(&cpu(&[2], DType::I32)?), &format!("{}: needs a float dtype, got i32", row.name))]
+        vec![refuse(
+            move || apply(&cpu(&[2], DType::I32)?),
+            &format!("{}: needs a float dtype, got i32", row.name),
+        )]
     } else {
-        vec![refuse(move || apply(&cpu(&[2], DType::Bool)?), &format!("{}: needs a number dtype, got bool", row.name))]
+        vec![refuse(
+            move || apply(&cpu(&[2], DType::Bool)?),
+            &format!("{}: needs a number dtype, got bool", row.name),
+        )]
     };
     OpInfo {
         name: row.name.to_owned(),
@@ -162,7 +168,10 @@ fn unary_info(row: &'static Unary) -> OpInfo {
             shape: x[0].shape.clone(),
             data: x[0].data.iter().map(|&v| (row.reference)(v)).collect(),
         }),
-        samples: samples(&[&[&[]], &[&[1]], &[&[7]], &[&[3, 5]], &[&[2, 3, 33]], &[&[0, 4]], &[&[5000]]], (low, high)),
+        samples: samples(
+            &[&[&[]], &[&[1]], &[&[7]], &[&[3, 5]], &[&[2, 3, 33]], &[&[0, 4]], &[&[5000]]],
+            (low, high),
+        ),
         refused,
     }
 }
@@ -276,23 +285,41 @@ fn reductions() -> Vec<OpInfo> {
         ("max", Family::Exact, Tensor::max_dims, max_of),
         ("min", Family::Exact, Tensor::min_dims, min_of),
     ];
-    let over: [(&[i64], &[usize], bool); 5] =
-        [(&[-1], &[2], false), (&[0], &[0], true), (&[1], &[1], false), (&[0, 2], &[0, 2], true), (&[0, 1, 2], &[0, 1, 2], false)];
+    let over: [(&[i64], &[usize], bool); 5] = [
+        (&[-1], &[2], false),
+        (&[0], &[0], true),
+        (&[1], &[1], false),
+        (&[0, 2], &[0, 2], true),
+        (&[0, 1, 2], &[0, 1, 2], false),
+    ];
     let mut infos = Vec::new();
     for (name, family, call, fold) in rows {
         for (dims, axes, keep) in over {
             infos.push(OpInfo {
                 name: format!("{name}/dims={dims:?}"),
                 family,
-                dtypes: if name == "mean" { FLOATS.to_vec() } else { vec![DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32] },
+                dtypes: if name == "mean" {
+                    FLOATS.to_vec()
+                } else {
+                    vec![DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32]
+                },
                 index_inputs: Vec::new(),
                 is_differentiable: true,
                 call: Box::new(move |x| call(&x[0], dims, keep)),
                 reference: Box::new(move |x| reduce(&x[0], axes, keep, fold)),
-                samples: samples(&[&[&[2, 3, 4]], &[&[1, 1, 1]], &[&[3, 40, 70]], &[&[2, 5, 1200]]], (-3.0, 3.0)),
+                samples: samples(
+                    &[&[&[2, 3, 4]], &[&[1, 1, 1]], &[&[3, 40, 70]], &[&[2, 5, 1200]]],
+                    (-3.0, 3.0),
+                ),
                 refused: vec![
-                    refuse(move || call(&cpu(&[2], DType::F32)?, &[1], false), &format!("{name}: dimension 1 is out of range for shape [2]")),
-                    refuse(move || call(&cpu(&[2, 2], DType::F32)?, &[0, -2], false), &format!("{name}: [0, -2] names a dimension twice")),
+                    refuse(
+                        move || call(&cpu(&[2], DType::F32)?, &[1], false),
+                        &format!("{name}: dimension 1 is out of range for shape [2]"),
+                    ),
+                    refuse(
+                        move || call(&cpu(&[2, 2], DType::F32)?, &[0, -2], false),
+                        &format!("{name}: [0, -2] names a dimension twice"),
+                    ),
                 ],
             });
         }
@@ -310,7 +337,10 @@ fn reductions() -> Vec<OpInfo> {
                 call: Box::new(move |x| call(&x[0], dim as i64)),
                 reference: Box::new(move |x| reduce(&x[0], &[dim], false, fold)),
                 samples: samples(&[&[&[2, 3, 4]], &[&[1, 1, 1]], &[&[3, 4, 70]]], (-30.0, 30.0)),
-                refused: vec![refuse(move || call(&cpu(&[2, 0], DType::F32)?, 1), &format!("{name}: has no index over no elements, shape [2, 0]"))],
+                refused: vec![refuse(
+                    move || call(&cpu(&[2, 0], DType::F32)?, 1),
+                    &format!("{name}: has no index over no elements, shape [2, 0]"),
+                )],
             });
         }
     }
@@ -337,8 +367,11 @@ fn log_softmax_of(row: &[f64]) -> Vec<f64> {
 }
 
 fn rows() -> Vec<OpInfo> {
-    let shapes: &[&[&[usize]]] = &[&[&[1]], &[&[3, 7]], &[&[2, 3, 130]], &[&[0, 4]], &[&[2, 17000]]];
-    let softmax = |name: &'static str, call: fn(&Tensor, i64) -> Result<Tensor>, f: fn(&[f64]) -> Vec<f64>| OpInfo {
+    let shapes: &[&[&[usize]]] =
+        &[&[&[1]], &[&[3, 7]], &[&[2, 3, 130]], &[&[0, 4]], &[&[2, 17000]]];
+    let softmax = |name: &'static str,
+                   call: fn(&Tensor, i64) -> Result<Tensor>,
+                   f: fn(&[f64]) -> Vec<f64>| OpInfo {
         name: name.to_owned(),
         family: Family::Softmax,
         dtypes: FLOATS.to_vec(),
@@ -348,8 +381,14 @@ fn rows() -> Vec<OpInfo> {
         reference: Box::new(move |x| by_row(&x[0], f)),
         samples: samples(shapes, (-8.0, 8.0)),
         refused: vec![
-            refuse(move || call(&cpu(&[], DType::F32)?, -1), &format!("{name}: dimension -1 is out of range for shape []")),
-            refuse(move || call(&cpu(&[2], DType::I64)?, -1), &format!("{name}: needs a float dtype, got i64")),
+            refuse(
+                move || call(&cpu(&[], DType::F32)?, -1),
+                &format!("{name}: dimension -1 is out of range for shape []"),
+            ),
+            refuse(
+                move || call(&cpu(&[2], DType::I64)?, -1),
+                &format!("{name}: needs a float dtype, got i64"),
+            ),
         ],
     };
     vec![
@@ -372,15 +411,37 @@ fn layer_norm() -> OpInfo {
         reference: Box::new(|x| {
             by_row(&x[0], |row| {
                 let mean = mean_of(row);
-                let var = row.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / row.len() as f64;
+                let var =
+                    row.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / row.len() as f64;
                 let normed = row.iter().map(|v| (v - mean) / (var + 1e-5).sqrt());
                 normed.zip(x[1].data.iter().zip(&x[2].data)).map(|(h, (w, b))| h * w + b).collect()
             })
         }),
-        samples: samples(&[&[&[3, 7], &[7], &[7]], &[&[2, 3, 130], &[130], &[130]], &[&[0, 4], &[4], &[4]]], (-3.0, 3.0)),
+        samples: samples(
+            &[&[&[3, 7], &[7], &[7]], &[&[2, 3, 130], &[130], &[130]], &[&[0, 4], &[4], &[4]]],
+            (-3.0, 3.0),
+        ),
         refused: vec![
-            refuse(|| cpu(&[], DType::F32)?.layer_norm(&cpu(&[1], DType::F32)?, &cpu(&[1], DType::F32)?, 1e-5), "layer_norm: needs at least 1 dimension(s), got shape []"),
-            refuse(|| cpu(&[2, 3], DType::F32)?.layer_norm(&cpu(&[2], DType::F32)?, &cpu(&[3], DType::F32)?, 1e-5), "layer_norm: weight is [2], the last axis of [2, 3] needs [3]"),
+            refuse(
+                || {
+                    cpu(&[], DType::F32)?.layer_norm(
+                        &cpu(&[1], DType::F32)?,
+                        &cpu(&[1], DType::F32)?,
+                        1e-5,
+                    )
+                },
+                "layer_norm: needs at least 1 dimension(s), got shape []",
+            ),
+            refuse(
+                || {
+                    cpu(&[2, 3], DType::F32)?.layer_norm(
+                        &cpu(&[2], DType::F32)?,
+                        &cpu(&[3], DType::F32)?,
+                        1e-5,
+                    )
+                },
+                "layer_norm: weight is [2], the last axis of [2, 3] needs [3]",
+            ),
         ],
     }
 }
@@ -399,8 +460,14 @@ fn rms_norm() -> OpInfo {
                 row.iter().zip(&x[1].data).map(|(v, w)| v / (square + 1e-5).sqrt() * w).collect()
             })
         }),
-        samples: samples(&[&[&[3, 7], &[7]], &[&[2, 3, 130], &[130]], &[&[0, 4], &[4]]], (-3.0, 3.0)),
-        refused: vec![refuse(|| cpu(&[2, 3], DType::F32)?.rms_norm(&cpu(&[2], DType::F32)?, 1e-5), "rms_norm: weight is [2], the last axis of [2, 3] needs [3]")],
+        samples: samples(
+            &[&[&[3, 7], &[7]], &[&[2, 3, 130], &[130]], &[&[0, 4], &[4]]],
+            (-3.0, 3.0),
+        ),
+        refused: vec![refuse(
+            || cpu(&[2, 3], DType::F32)?.rms_norm(&cpu(&[2], DType::F32)?, 1e-5),
+            "rms_norm: weight is [2], the last axis of [2, 3] needs [3]",
+        )],
     }
 }
 
@@ -414,13 +481,32 @@ fn cross_entropy() -> OpInfo {
         call: Box::new(|x| x[0].cross_entropy(&x[1], Reduction::Mean)),
         reference: Box::new(|x| {
             let n = *x[0].shape.last().expect("samples have a class axis");
-            let losses = x[0].data.chunks(n).zip(&x[1].data).map(|(row, &t)| -log_softmax_of(row)[t as usize]);
+            let losses = x[0]
+                .data
+                .chunks(n)
+                .zip(&x[1].data)
+                .map(|(row, &t)| -log_softmax_of(row)[t as usize]);
             Dense { shape: Vec::new(), data: vec![losses.sum::<f64>() / x[1].data.len() as f64] }
         }),
-        samples: samples(&[&[&[1, 7], &[1]], &[&[5, 7], &[5]], &[&[2, 3, 130], &[2, 3]], &[&[2, 5000], &[2]]], (-5.0, 5.0)),
+        samples: samples(
+            &[&[&[1, 7], &[1]], &[&[5, 7], &[5]], &[&[2, 3, 130], &[2, 3]], &[&[2, 5000], &[2]]],
+            (-5.0, 5.0),
+        ),
         refused: vec![
-            refuse(|| cpu(&[2, 3], DType::F32)?.cross_entropy(&cpu(&[2], DType::F32)?, Reduction::Mean), "cross_entropy: the target must be i64, got f32"),
-            refuse(|| cpu(&[2, 3], DType::F32)?.cross_entropy(&cpu(&[3], DType::I64)?, Reduction::Mean), "cross_entropy: logits are [2, 3], the target [3] must be [2]"),
+            refuse(
+                || {
+                    cpu(&[2, 3], DType::F32)?
+                        .cross_entropy(&cpu(&[2], DType::F32)?, Reduction::Mean)
+                },
+                "cross_entropy: the target must be i64, got f32",
+            ),
+            refuse(
+                || {
+                    cpu(&[2, 3], DType::F32)?
+                        .cross_entropy(&cpu(&[3], DType::I64)?, Reduction::Mean)
+                },
+                "cross_entropy: logits are [2, 3], the target [3] must be [2]",
+            ),
         ],
     }
 }
@@ -460,9 +546,18 @@ fn products() -> Vec<OpInfo> {
             (-2.0, 2.0),
         ),
         refused: vec![
-            refuse(|| cpu(&[4, 8], DType::F32)?.matmul(&cpu(&[6, 2], DType::F32)?), "matmul: inner extents differ, [4, 8] and [6, 2]"),
-            refuse(|| cpu(&[], DType::F32)?.matmul(&cpu(&[2], DType::F32)?), "matmul: needs at least 1 dimension(s), got [] and [2]"),
-            refuse(|| cpu(&[2, 2], DType::I32)?.matmul(&cpu(&[2, 2], DType::I32)?), "matmul: needs a float dtype, got i32"),
+            refuse(
+                || cpu(&[4, 8], DType::F32)?.matmul(&cpu(&[6, 2], DType::F32)?),
+                "matmul: inner extents differ, [4, 8] and [6, 2]",
+            ),
+            refuse(
+                || cpu(&[], DType::F32)?.matmul(&cpu(&[2], DType::F32)?),
+                "matmul: needs at least 1 dimension(s), got [] and [2]",
+            ),
+            refuse(
+                || cpu(&[2, 2], DType::I32)?.matmul(&cpu(&[2, 2], DType::I32)?),
+                "matmul: needs a float dtype, got i32",
+            ),
         ],
     };
     let embedding = OpInfo {
@@ -477,10 +572,19 @@ fn products() -> Vec<OpInfo> {
             let rows = x[1].data.iter().flat_map(|&i| x[0].data[i as usize * c..][..c].to_vec());
             Dense { shape: [&x[1].shape[..], &[c]].concat(), data: rows.collect() }
         }),
-        samples: samples(&[&[&[5, 3], &[4]], &[&[5, 40], &[2, 3]], &[&[6, 2000], &[3]], &[&[5, 3], &[0]]], (-2.0, 2.0)),
+        samples: samples(
+            &[&[&[5, 3], &[4]], &[&[5, 40], &[2, 3]], &[&[6, 2000], &[3]], &[&[5, 3], &[0]]],
+            (-2.0, 2.0),
+        ),
         refused: vec![
-            refuse(|| cpu(&[4], DType::F32)?.embedding(&cpu(&[2], DType::I64)?), "embedding: the table must be [V, C], got [4]"),
-            refuse(|| cpu(&[4, 2], DType::F32)?.embedding(&cpu(&[2], DType::I32)?), "embedding: the index must be i64, got i32"),
+            refuse(
+                || cpu(&[4], DType::F32)?.embedding(&cpu(&[2], DType::I64)?),
+                "embedding: the table must be [V, C], got [4]",
+            ),
+            refuse(
+                || cpu(&[4, 2], DType::F32)?.embedding(&cpu(&[2], DType::I32)?),
+                "embedding: the index must be i64, got i32",
+            ),
         ],
     };
     vec![matmul, embedding]
@@ -490,11 +594,30 @@ fn views() -> Vec<OpInfo> {
     type Row = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(&Dense) -> Dense);
     let rows: [Row; 6] = [
         ("reshape", |x| x.reshape(&[6, 4]), |x| Dense { shape: vec![6, 4], data: x.data.clone() }),
-        ("permute", |x| x.permute(&[2, 0, 1])?.contiguous(), |x| Dense::from_fn(&[4, 2, 3], |at| x.at(&[at[1], at[2], at[0]]))),
-        ("narrow", |x| x.narrow(1, 1, 2)?.copy(), |x| Dense::from_fn(&[2, 2, 4], |at| x.at(&[at[0], at[1] + 1, at[2]]))),
-        ("step", |x| x.step(2, 2)?.copy(), |x| Dense::from_fn(&[2, 3, 2], |at| x.at(&[at[0], at[1], at[2] * 2]))),
-        ("broadcast_to", |x| x.broadcast_to(&[3, 2, 3, 4])?.copy(), |x| Dense::from_fn(&[3, 2, 3, 4], |at| x.at(&at[1..]))),
-        ("square", Tensor::square, |x| Dense { shape: x.shape.clone(), data: x.data.iter().map(|v| v * v).collect() }),
+        (
+            "permute",
+            |x| x.permute(&[2, 0, 1])?.contiguous(),
+            |x| Dense::from_fn(&[4, 2, 3], |at| x.at(&[at[1], at[2], at[0]])),
+        ),
+        (
+            "narrow",
+            |x| x.narrow(1, 1, 2)?.copy(),
+            |x| Dense::from_fn(&[2, 2, 4], |at| x.at(&[at[0], at[1] + 1, at[2]])),
+        ),
+        (
+            "step",
+            |x| x.step(2, 2)?.copy(),
+            |x| Dense::from_fn(&[2, 3, 2], |at| x.at(&[at[0], at[1], at[2] * 2])),
+        ),
+        (
+            "broadcast_to",
+            |x| x.broadcast_to(&[3, 2, 3, 4])?.copy(),
+            |x| Dense::from_fn(&[3, 2, 3, 4], |at| x.at(&at[1..])),
+        ),
+        ("square", Tensor::square, |x| Dense {
+            shape: x.shape.clone(),
+            data: x.data.iter().map(|v| v * v).collect(),
+        }),
     ];
     let info = |(name, call, reference): Row| OpInfo {
         name: name.to_owned(),

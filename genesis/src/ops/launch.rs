@@ -115,7 +115,8 @@ pub(crate) fn strided(
     }
     let pad = 4 - shape.len();
     let dims: Vec<usize> = std::iter::repeat_n(1, pad).chain(shape).collect();
-    let full = |s: &[i64]| -> Vec<i64> { std::iter::repeat_n(0, pad).chain(s.iter().copied()).collect() };
+    let full =
+        |s: &[i64]| -> Vec<i64> { std::iter::repeat_n(0, pad).chain(s.iter().copied()).collect() };
     let mut args: Vec<Arg> =
         inputs.iter().zip(&strides).map(|(t, s)| view(t, &dims, &full(s), false)).collect();
     args.push(view(out, &dims, &full(&strides[inputs.len()]), true));
@@ -247,17 +248,17 @@ fn middle(
         kernel = rows;
         grid = Grid::x(outer.div_ceil(rows_of_tile));
         consts = [rows_of_tile as i64, cols as i64];
-        args = vec![
-            view(x, &[outer, n], &x.strides()[..2], false),
-            view(y, &[outer], &[1], true),
-        ];
+        args = vec![view(x, &[outer, n], &x.strides()[..2], false), view(y, &[outer], &[1], true)];
     } else {
         let across = inner.next_power_of_two().clamp(16, 128);
         let down = n.next_power_of_two().clamp(1, 32);
         kernel = cols;
         grid = Grid::xy(inner.div_ceil(across), outer);
         consts = [down as i64, across as i64];
-        args = vec![own_view(x, false), view(y, &[outer, inner], &contiguous_strides(&[outer, inner]), true)];
+        args = vec![
+            own_view(x, false),
+            view(y, &[outer, inner], &contiguous_strides(&[outer, inner]), true),
+        ];
     }
     args.extend_from_slice(numbers);
     launch(kernel, y, grid, dtypes, &consts, &args)

@@ -51,7 +51,11 @@ impl Tensor {
         }
         let (lead, c) = (&self.shape()[..self.rank() - 1], self.shape()[self.rank() - 1]);
         if target.shape() != lead || c == 0 {
-            let message = format!("logits are {:?}, the target {:?} must be {lead:?}", self.shape(), target.shape());
+            let message = format!(
+                "logits are {:?}, the target {:?} must be {lead:?}",
+                self.shape(),
+                target.shape()
+            );
             return Err(Error::op(NAME, message));
         }
         let rows = self.reshape(&[lead.iter().product(), c])?;
@@ -84,7 +88,14 @@ impl CrossEntropy {
             let ignore = [launch::number(DType::I64, IGNORE as f64)];
             let grid = Grid::x(rows.shape()[0]);
             let dtypes = [rows.dtype(), wide];
-            launch::views(&device::cross_entropy::KERNEL, grid, &dtypes, &[block], &tensors, &ignore)?;
+            launch::views(
+                &device::cross_entropy::KERNEL,
+                grid,
+                &dtypes,
+                &[block],
+                &tensors,
+                &ignore,
+            )?;
         }
         Ok((loss, lse))
     }

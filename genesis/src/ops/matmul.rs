@@ -21,12 +21,19 @@ impl Tensor {
     /// If inner extents or dtypes differ, leading axes do not broadcast, or an operand is a scalar.
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
         if self.rank() == 0 || other.rank() == 0 {
-            let message =
-                format!("needs at least 1 dimension(s), got {:?} and {:?}", self.shape(), other.shape());
+            let message = format!(
+                "needs at least 1 dimension(s), got {:?} and {:?}",
+                self.shape(),
+                other.shape()
+            );
             return Err(Error::op("matmul", message));
         }
         if self.rank() == 1 {
-            return self.unsqueeze(0)?.matmul(other)?.squeeze(if other.rank() == 1 { -1 } else { -2 });
+            return self.unsqueeze(0)?.matmul(other)?.squeeze(if other.rank() == 1 {
+                -1
+            } else {
+                -2
+            });
         }
         if other.rank() == 1 {
             return self.matmul(&other.unsqueeze(-1)?)?.squeeze(-1);
@@ -36,7 +43,8 @@ impl Tensor {
             return Err(Error::op("matmul", format!("needs a float dtype, got {}", self.dtype())));
         }
         if self.dim(-1)? != other.dim(-2)? {
-            let message = format!("inner extents differ, {:?} and {:?}", self.shape(), other.shape());
+            let message =
+                format!("inner extents differ, {:?} and {:?}", self.shape(), other.shape());
             return Err(Error::op("matmul", message));
         }
         apply(MatMul { shapes: [self.shape().to_vec(), other.shape().to_vec()] }, &[self, other])

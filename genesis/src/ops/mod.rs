@@ -5,18 +5,17 @@
 //! refuses with their exact text. Tests, docs and benchmark rows come from the table [`OPS`].
 
 pub mod elementwise;
+mod embedding;
 #[cfg(feature = "op-info")]
 pub mod info;
 pub(crate) mod launch;
+mod loss;
 mod matmul;
 mod norm;
 mod random;
 mod reduce;
 mod select;
 mod softmax;
-mod loss;
-mod embedding;
-mod view;
 pub(crate) mod update;
 
 use std::sync::Arc;
@@ -88,9 +87,8 @@ pub(crate) fn unbroadcast(dy: &Tensor, shape: &[usize]) -> Result<Tensor> {
         return Ok(dy.clone());
     }
     let new = dy.rank() - shape.len();
-    let is_broadcast = |(axis, &extent): (usize, &usize)| {
-        axis < new || (shape[axis - new] == 1 && extent != 1)
-    };
+    let is_broadcast =
+        |(axis, &extent): (usize, &usize)| axis < new || (shape[axis - new] == 1 && extent != 1);
     let axes: Vec<i64> =
         dy.shape().iter().enumerate().filter(|&a| is_broadcast(a)).map(|(a, _)| a as i64).collect();
     dy.sum_dims(&axes, true)?.reshape(shape)

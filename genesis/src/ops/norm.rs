@@ -52,7 +52,11 @@ fn check(op: &'static str, x: &Tensor, params: &[(&str, &Tensor)]) -> Result<()>
     let c = x.shape()[x.rank() - 1];
     for (name, param) in params {
         if param.shape() != [c] {
-            let message = format!("{name} is {:?}, the last axis of {:?} needs [{c}]", param.shape(), x.shape());
+            let message = format!(
+                "{name} is {:?}, the last axis of {:?} needs [{c}]",
+                param.shape(),
+                x.shape()
+            );
             return Err(Error::op(op, message));
         }
         check_pair(op, x, param)?;

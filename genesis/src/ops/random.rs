@@ -53,7 +53,12 @@ impl Tensor {
     ///
     /// # Errors
     /// If the dtype is not a float.
-    pub fn uniform(shape: &[usize], low: f64, high: f64, at: impl Into<Creation>) -> Result<Tensor> {
+    pub fn uniform(
+        shape: &[usize],
+        low: f64,
+        high: f64,
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
         let at = at.into();
         check_float("rand", at)?;
         let numbers = [launch::number(DType::F32, low), launch::number(DType::F32, high)];
@@ -83,7 +88,12 @@ impl Tensor {
     ///
     /// # Errors
     /// If the range is empty or longer than 2^32, or the dtype is bool.
-    pub fn randint(low: i64, high: i64, shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
+    pub fn randint(
+        low: i64,
+        high: i64,
+        shape: &[usize],
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
         let at = at.into();
         if high <= low || high.checked_sub(low).is_none_or(|n| n > 1 << 32) {
             let message = format!("the range {low}..{high} must hold between 1 and 2^32 integers");
@@ -134,7 +144,13 @@ impl Op for Dropout {
         let [seed, offset] = state_args(self.state);
         let numbers = [seed, offset, launch::number(DType::F32, self.p)];
         let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
-        launch::dense(&device::dropout::KERNEL, &dtypes, &[], &[(&x, false), (&y, true)], &numbers)?;
+        launch::dense(
+            &device::dropout::KERNEL,
+            &dtypes,
+            &[],
+            &[(&x, false), (&y, true)],
+            &numbers,
+        )?;
         Ok(y)
     }
 

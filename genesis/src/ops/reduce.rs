@@ -61,7 +61,8 @@ impl Dims {
     /// The tensor as `[outer, n, inner]` with the reduced axes in the middle.
     fn canonical(&self, x: &Tensor) -> Result<Tensor> {
         let rank = x.rank();
-        let is_tail = self.axes.iter().eq((rank - self.axes.len()..rank).collect::<Vec<_>>().iter());
+        let is_tail =
+            self.axes.iter().eq((rank - self.axes.len()..rank).collect::<Vec<_>>().iter());
         let (Some(&first), Some(&last)) = (self.axes.first(), self.axes.last()) else {
             return x.reshape(&[x.numel(), 1, 1]);
         };
@@ -224,16 +225,10 @@ struct ExtremeRow {
     cols: &'static KernelDef,
 }
 
-static MAX: ExtremeRow = ExtremeRow {
-    name: "max",
-    rows: &device::max_rows::KERNEL,
-    cols: &device::max_cols::KERNEL,
-};
-static MIN: ExtremeRow = ExtremeRow {
-    name: "min",
-    rows: &device::min_rows::KERNEL,
-    cols: &device::min_cols::KERNEL,
-};
+static MAX: ExtremeRow =
+    ExtremeRow { name: "max", rows: &device::max_rows::KERNEL, cols: &device::max_cols::KERNEL };
+static MIN: ExtremeRow =
+    ExtremeRow { name: "min", rows: &device::min_rows::KERNEL, cols: &device::min_cols::KERNEL };
 
 struct Extreme {
     row: &'static ExtremeRow,

@@ -91,7 +91,10 @@ impl Op for Where {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (cond, x, y) = (inputs[0], inputs[1], inputs[2]);
         if cond.dtype() != DType::Bool {
-            return Err(Error::op("where", format!("the condition must be bool, got {}", cond.dtype())));
+            return Err(Error::op(
+                "where",
+                format!("the condition must be bool, got {}", cond.dtype()),
+            ));
         }
         check_pair("where", x, y)?;
         if cond.device() != x.device() {
@@ -100,8 +103,15 @@ impl Op for Where {
         }
         let shape = broadcast_shapes("where", &[cond.shape(), x.shape(), y.shape()])?;
         let z = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
-        let (c, x, y) = (cond.broadcast_to(&shape)?, x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
-        launch::strided(&kernels::select::where_cond::KERNEL, &[x.dtype()], &[&c, &x, &y], &z, &[])?;
+        let (c, x, y) =
+            (cond.broadcast_to(&shape)?, x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
+        launch::strided(
+            &kernels::select::where_cond::KERNEL,
+            &[x.dtype()],
+            &[&c, &x, &y],
+            &z,
+            &[],
+        )?;
         Ok(z)
     }
 

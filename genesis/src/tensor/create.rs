@@ -1,7 +1,7 @@
 //! Tensors from values: `zeros`, `full`, `arange`, from slices.
 
 use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::runtime::{Device, HostElement};
+use genesis_kernel::runtime::{Device, HostElement, bytes_of};
 
 use super::{Storage, Tensor};
 use crate::autograd::GradMeta;
@@ -146,7 +146,7 @@ impl Tensor {
             let message = format!("{} values do not fill shape {shape:?}", values.len());
             return Err(Error::op("from_slice", message));
         }
-        Tensor::from_bytes(T::as_bytes(values), shape, (T::DTYPE, device))
+        Tensor::from_bytes(bytes_of(values), shape, (T::DTYPE, device))
     }
 
     /// A tensor of elements given as bytes in memory order.

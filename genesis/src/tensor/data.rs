@@ -1,7 +1,7 @@
 //! Values back to the host, copies, and moves between dtypes and devices.
 
 use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::runtime::{Device, HostElement};
+use genesis_kernel::runtime::{Device, HostElement, from_bytes};
 
 use super::{Storage, Tensor};
 use crate::autograd::{GradMeta, SavedTensors};
@@ -15,7 +15,9 @@ impl Tensor {
         let dense = self.detach().contiguous()?;
         let start = dense.layout().offset * dense.dtype().bytes();
         let len = dense.numel() * dense.dtype().bytes();
-        Ok(dense.storage().buffer().read(start, len)?)
+        let mut bytes = vec![0; len];
+        dense.storage().buffer().read(start, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// The elements in row-major order. Waits for the device.
@@ -27,7 +29,7 @@ impl Tensor {
             let message = format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE);
             return Err(Error::op("to_vec", message));
         }
-        Ok(T::from_bytes(&self.to_bytes()?))
+        Ok(from_bytes(self.to_bytes()?))
     }
 
     /// The elements in row-major order as f64, whatever the dtype. Waits for the device.

@@ -38,11 +38,8 @@ fn write_axis(
         return if is_float { write!(f, "{:.4}", values[0]) } else { write!(f, "{}", values[0]) };
     };
     let step: usize = inner.iter().product();
-    let separator = if inner.is_empty() {
-        ", ".to_owned()
-    } else {
-        format!(",\n{}", " ".repeat(depth + 1))
-    };
+    let separator =
+        if inner.is_empty() { ", ".to_owned() } else { format!(",\n{}", " ".repeat(depth + 1)) };
     f.write_str("[")?;
     for index in 0..extent {
         if extent > SUMMARIZE_OVER && (EDGE..extent - EDGE).contains(&index) {

@@ -15,12 +15,12 @@ pub struct Storage {
 impl Storage {
     /// Memory of `bytes` bytes whose contents nobody has written yet.
     pub(crate) fn uninitialized(device: Device, bytes: usize) -> Result<Storage> {
-        Ok(Storage::from_buffer(Buffer::alloc(device, bytes)?))
+        Ok(Storage::from_buffer(Buffer::uninit(&device.stream(), bytes)?))
     }
 
     /// Memory that holds these bytes.
     pub(crate) fn from_bytes(device: Device, bytes: &[u8]) -> Result<Storage> {
-        Ok(Storage::from_buffer(Buffer::from_bytes(device, bytes)?))
+        Ok(Storage::from_buffer(Buffer::from_bytes(&device.stream(), bytes)?))
     }
 
     fn from_buffer(buffer: Buffer) -> Storage {

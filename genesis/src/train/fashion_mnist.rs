@@ -13,8 +13,8 @@ use crate::data::{Batches, FashionMnist, shuffled};
 use crate::error::{Error, Result};
 use crate::io::save_safetensors;
 use crate::nn::{Dropout, Linear, Module, Relu, Sequential};
-use crate::optim::{Adam, AdamOptions, Optimizer, clip_grad_norm};
 use crate::ops::Reduction;
+use crate::optim::{Adam, AdamOptions, Optimizer, clip_grad_norm};
 use crate::random::manual_seed;
 use crate::tensor::Tensor;
 
@@ -166,7 +166,9 @@ fn step(
 fn gather(data: &FashionMnist, batch: &[usize], device: Device) -> Result<(Tensor, Tensor)> {
     let mut pixels = Vec::with_capacity(batch.len() * FashionMnist::PIXELS);
     for &index in batch {
-        pixels.extend_from_slice(&data.images[index * FashionMnist::PIXELS..][..FashionMnist::PIXELS]);
+        pixels.extend_from_slice(
+            &data.images[index * FashionMnist::PIXELS..][..FashionMnist::PIXELS],
+        );
     }
     let labels: Vec<i64> = batch.iter().map(|&index| data.labels[index]).collect();
     let x = Tensor::from_slice_on(&pixels, &[batch.len(), FashionMnist::PIXELS], device)?;

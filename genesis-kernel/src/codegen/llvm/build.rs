@@ -123,6 +123,10 @@ convert! {
     fptrunc = LLVMBuildFPTrunc;
     /// To a wider float.
     fpext = LLVMBuildFPExt;
+    /// To a signed integer, toward zero; the caller makes sure that it fits.
+    fptosi = LLVMBuildFPToSI;
+    /// To an unsigned integer, toward zero; the caller makes sure that it fits.
+    fptoui = LLVMBuildFPToUI;
     /// Signed integer to float, to nearest even.
     sitofp = LLVMBuildSIToFP;
     /// Unsigned integer to float, to nearest even.
@@ -200,6 +204,23 @@ impl Emitter {
     pub(crate) fn set_volatile(&self, access: Val) {
         // SAFETY: the value is a load or a store.
         unsafe { LLVMSetVolatile(access.0, 1) }
+    }
+
+    /// Makes a load atomic, in relaxed order.
+    pub(crate) fn set_relaxed(&self, load: Val) {
+        let relaxed = LLVMAtomicOrdering::LLVMAtomicOrderingMonotonic;
+        // SAFETY: the value is a load of an integer, a float or a pointer.
+        unsafe { LLVMSetOrdering(load.0, relaxed) }
+    }
+
+    /// Says how an argument of a call, counted from 0, is aligned.
+    pub(crate) fn set_arg_align(&self, call: Val, arg: u32, align: u32) {
+        // SAFETY: the value is a call and `align` is an attribute LLVM knows.
+        unsafe {
+            let kind = LLVMGetEnumAttributeKindForName(c"align".as_ptr(), 5);
+            let attribute = LLVMCreateEnumAttribute(self.context, kind, u64::from(align));
+            LLVMAddCallSiteAttribute(call.0, arg + 1, attribute);
+        }
     }
 
     /// Adds metadata with no or one integer operand to an instruction, such as `invariant.load` or

@@ -1,0 +1,405 @@
+//! Memory: which addresses the lanes of a chunk have, and the access that fits them.
+//!
+//! Addresses that follow each other become one vector access, equal ones a scalar access, all others a
+//! gather or scatter. `base + lane * step` is found by walking the pointer's expression, so that no
+//! vector of addresses is ever computed for the first two.
+//!
+//! | lanes' step | load | store |
+//! |---|---|---|
+//! | 1 | `<16 x T>` | `<16 x T>` |
+//! | 0 | `T`, copied | scatter, so that the last lane wins |
+//! | other | gather | scatter |
+//!
+//! A masked-off lane touches no memory: vectors use LLVM's masked accesses, and a scalar access goes to a
+//! dummy in scratch instead.
+
+use super::super::elementwise::{from_memory, to_memory};
+use super::super::llvm::{IntPred, Val};
+use super::chunk::{Chunk, Coord, is_uniform};
+use super::lower::Lower;
+use crate::Error;
+use crate::ir::{BinaryOp, DType, Op, OpKind, Predicate, Shape, TileType, Value};
+
+/// A value that grows by a constant from lane to lane.
+#[derive(Clone, Copy)]
+pub(super) struct Affine {
+    /// The value of the first lane.
+    pub(super) start: Val,
+    /// How much it grows from one lane to the next; elements, for a pointer.
+    pub(super) step: i64,
+}
+
+impl Lower<'_> {
+    /// The value as a start and a step, where it has that form.
+    pub(super) fn affine(
+        &mut self,
+        chunk: &mut Chunk,
+        value: Value,
+        at: &[Coord],
+    ) -> Result<Option<Affine>, Error> {
+        if is_uniform(at) {
+            let start = self.eval(chunk, value, at)?;
+            return Ok(Some(Affine { start, step: 0 }));
+        }
+        let (None, Some(op)) = (self.places[value.index()], self.func.def_op(value)) else {
+            return Ok(None);
+        };
+        let data = self.func.op(op);
+        let e = self.e;
+        match &data.kind {
+            OpKind::Iota => Ok(Some(Affine { start: at[0].start(), step: 1 })),
+            OpKind::Broadcast | OpKind::ExpandDims { .. } | OpKind::Transpose { .. } => {
+                let inner = self.operand_coords(op, 0, at);
+                self.affine(chunk, data.operands[0], &inner)
+            }
+            OpKind::MultipleOf(_) => self.affine(chunk, data.operands[0], at),
+            OpKind::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
+                if self.dtype(value) == DType::I64 =>
+            {
+                let OpKind::Binary(kind) = data.kind else { return Ok(None) };
+                let (x, y) = (data.operands[0], data.operands[1]);
+                self.affine_binary(chunk, kind, [x, y], at)
+            }
+            OpKind::PtrAdd => {
+                let base = self.affine(chunk, data.operands[0], at)?;
+                let offset = self.affine(chunk, data.operands[1], at)?;
+                let (Some(base), Some(offset)) = (base, offset) else { return Ok(None) };
+                let start = e.gep(e.memory_ty(self.dtype(value)), base.start, offset.start);
+                Ok(Some(Affine { start, step: base.step.wrapping_add(offset.step) }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn affine_binary(
+        &mut self,
+        chunk: &mut Chunk,
+        kind: BinaryOp,
+        operands: [Value; 2],
+        at: &[Coord],
+    ) -> Result<Option<Affine>, Error> {
+        let e = self.e;
+        let constants = operands.map(|v| self.func.as_const(v).map(|s| s.to_i64()));
+        let x = self.affine(chunk, operands[0], at)?;
+        let y = self.affine(chunk, operands[1], at)?;
+        let (Some(x), Some(y)) = (x, y) else { return Ok(None) };
+        Ok(match kind {
+            BinaryOp::Add => {
+                Some(Affine { start: e.add(x.start, y.start), step: x.step.wrapping_add(y.step) })
+            }
+            BinaryOp::Sub => {
+                Some(Affine { start: e.sub(x.start, y.start), step: x.step.wrapping_sub(y.step) })
+            }
+            _ => {
+                let start = e.mul(x.start, y.start);
+                match (constants, x.step, y.step) {
+                    (_, 0, 0) => Some(Affine { start, step: 0 }),
+                    ([Some(c), _], 0, step) | ([_, Some(c)], step, 0) => {
+                        Some(Affine { start, step: step.wrapping_mul(c) })
+                    }
+                    _ => None,
+                }
+            }
+        })
+    }
+
+    /// Whether a mask is true in every lane, known while code is written.
+    fn is_all_true(&self, mask: Val) -> bool {
+        mask == self.e.int(self.e.type_of(mask), 1)
+    }
+
+    /// The lanes that a memory access may touch: its own mask and the lanes inside the extent. None
+    /// where all may.
+    fn access_mask(&self, chunk: &Chunk, mask: Option<Val>) -> Option<Val> {
+        let mask = mask.filter(|&m| !self.is_all_true(m));
+        match (mask, chunk.tail) {
+            (Some(mask), Some(tail)) => Some(self.e.and(mask, tail)),
+            (mask, tail) => mask.or(tail),
+        }
+    }
+
+    /// A load at coordinates.
+    pub(super) fn load(&mut self, chunk: &mut Chunk, op: Op, at: &[Coord]) -> Result<Val, Error> {
+        let operands = self.func.op(op).operands.clone();
+        let dtype = self.dtype(operands[0]);
+        let mask = operands.get(1).map(|&m| self.eval(chunk, m, at)).transpose()?;
+        let other = match operands.get(2) {
+            Some(&other) => Some(self.eval(chunk, other, at)?),
+            None => None,
+        };
+        let e = self.e;
+        if is_uniform(at) {
+            let ptr = self.eval(chunk, operands[0], at)?;
+            return Ok(self.load_scalar(dtype, ptr, mask, other));
+        }
+        let affine = self.affine(chunk, operands[0], at)?;
+        let mask = self.access_mask(chunk, mask);
+        let ty = e.vec(e.memory_ty(dtype), chunk.lanes);
+        let zero = e.zero(ty);
+        let other = other.map_or(zero, |v| to_memory(e, dtype, v));
+        let align = dtype.bytes() as u32;
+        let loaded = match affine {
+            Some(Affine { start, step: 1 }) => match mask {
+                None => e.load_aligned(ty, start, align),
+                Some(mask) => self.masked_load(start, align, mask, other),
+            },
+            Some(Affine { start, step: 0 }) => {
+                let any = mask.map(|m| e.intrinsic("llvm.vector.reduce.or", &[e.type_of(m)], &[m]));
+                let one = self.load_scalar(dtype, start, any, None);
+                let all = to_memory(e, dtype, e.splat(one, chunk.lanes));
+                mask.map_or(all, |m| e.select(m, all, other))
+            }
+            _ => {
+                let ptrs = self.eval(chunk, operands[0], at)?;
+                self.gather(ptrs, align, mask, other)
+            }
+        };
+        Ok(from_memory(e, dtype, loaded))
+    }
+
+    /// One element; where the mask is false, the dummy is read and its value dropped.
+    fn load_scalar(&self, dtype: DType, ptr: Val, mask: Option<Val>, other: Option<Val>) -> Val {
+        let e = self.e;
+        let (ty, align) = (e.memory_ty(dtype), dtype.bytes() as u32);
+        let Some(mask) = mask.filter(|&m| !self.is_all_true(m)) else {
+            return from_memory(e, dtype, e.load_aligned(ty, ptr, align));
+        };
+        let safe = e.select(mask, ptr, self.dummy());
+        let loaded = from_memory(e, dtype, e.load_aligned(ty, safe, align));
+        let other = other.unwrap_or_else(|| e.zero(e.register_ty(dtype)));
+        e.select(mask, loaded, other)
+    }
+
+    fn masked_load(&self, ptr: Val, align: u32, mask: Val, other: Val) -> Val {
+        let e = self.e;
+        let types = [e.type_of(other), e.type_of(ptr)];
+        let call = e.intrinsic("llvm.masked.load", &types, &[ptr, mask, other]);
+        e.set_arg_align(call, 0, align);
+        call
+    }
+
+    fn masked_store(&self, value: Val, ptr: Val, align: u32, mask: Val) {
+        let e = self.e;
+        let types = [e.type_of(value), e.type_of(ptr)];
+        let call = e.intrinsic("llvm.masked.store", &types, &[value, ptr, mask]);
+        e.set_arg_align(call, 1, align);
+    }
+
+    fn gather(&self, ptrs: Val, align: u32, mask: Option<Val>, other: Val) -> Val {
+        let e = self.e;
+        let lanes = e.lanes(e.type_of(ptrs));
+        let mask = mask.unwrap_or_else(|| e.int(e.vec(e.i1(), lanes), 1));
+        let types = [e.type_of(other), e.type_of(ptrs)];
+        let call = e.intrinsic("llvm.masked.gather", &types, &[ptrs, mask, other]);
+        e.set_arg_align(call, 0, align);
+        call
+    }
+
+    fn scatter(&self, value: Val, ptrs: Val, align: u32, mask: Option<Val>) {
+        let e = self.e;
+        let lanes = e.lanes(e.type_of(ptrs));
+        let mask = mask.unwrap_or_else(|| e.int(e.vec(e.i1(), lanes), 1));
+        let types = [e.type_of(value), e.type_of(ptrs)];
+        let call = e.intrinsic("llvm.masked.scatter", &types, &[value, ptrs, mask]);
+        e.set_arg_align(call, 1, align);
+    }
+
+    /// The chunk's lanes of a store op.
+    pub(super) fn store_chunk(&mut self, chunk: &mut Chunk, op: Op) -> Result<(), Error> {
+        let operands = self.func.op(op).operands.clone();
+        let dtype = self.dtype(operands[0]);
+        let e = self.e;
+        let value = self.lanes_of(chunk, operands[1])?;
+        let value = to_memory(e, dtype, value);
+        let mask = operands.get(2).map(|&m| self.lanes_of(chunk, m)).transpose()?;
+        let mask = self.access_mask(chunk, mask);
+        let align = dtype.bytes() as u32;
+        if chunk.lanes == 1 {
+            let ptr = self.lanes_of(chunk, operands[0])?;
+            self.store_scalar(value, ptr, align, mask);
+            return Ok(());
+        }
+        let at = chunk.at.clone();
+        match (self.affine(chunk, operands[0], &at)?, mask) {
+            (Some(Affine { start, step: 1 }), None) => {
+                e.store_aligned(value, start, align);
+            }
+            (Some(Affine { start, step: 1 }), Some(mask)) => {
+                self.masked_store(value, start, align, mask);
+            }
+            _ => {
+                let ptrs = self.lanes_of(chunk, operands[0])?;
+                self.scatter(value, ptrs, align, mask);
+            }
+        }
+        Ok(())
+    }
+
+    /// One element; where the mask is false, the dummy is written.
+    fn store_scalar(&self, value: Val, ptr: Val, align: u32, mask: Option<Val>) {
+        let safe = mask.map_or(ptr, |m| self.e.select(m, ptr, self.dummy()));
+        self.e.store_aligned(value, safe, align);
+    }
+
+    /// A kept value at coordinates.
+    pub(super) fn load_place(
+        &mut self,
+        chunk: &Chunk,
+        value: Value,
+        place: Val,
+        at: &[Coord],
+    ) -> Val {
+        let tile = self.func.tile(value);
+        self.load_flat(chunk, tile, place, tile.shape, at)
+    }
+
+    /// The position of the first lane in row-major order, and how much it grows from lane to lane.
+    fn flat(&self, shape: Shape, at: &[Coord]) -> (Val, i64) {
+        let e = self.e;
+        let mut position = self.index(0);
+        let (mut stride, mut step) = (1, 0);
+        for (axis, coord) in at.iter().enumerate().rev() {
+            let offset = match stride {
+                1 => coord.start(),
+                _ => e.mul(coord.start(), self.index(stride)),
+            };
+            position = e.add(position, offset);
+            if matches!(coord, Coord::Lanes(_)) {
+                step = stride;
+            }
+            stride *= shape.extent(axis) as i64;
+        }
+        (position, step)
+    }
+
+    /// Elements of a kept tile at coordinates of `shape`, which has as many elements.
+    pub(super) fn load_flat(
+        &mut self,
+        chunk: &Chunk,
+        tile: TileType,
+        place: Val,
+        shape: Shape,
+        at: &[Coord],
+    ) -> Val {
+        let e = self.e;
+        let (position, step) = self.flat(shape, at);
+        let (ty, align) = (self.kept_ty(tile), self.element_bytes(tile) as u32);
+        let first = e.gep(ty, place, position);
+        let loaded = if step == 0 || chunk.lanes == 1 {
+            e.load_aligned(ty, first, align)
+        } else if step == 1 {
+            e.load_aligned(e.vec(ty, chunk.lanes), first, align)
+        } else {
+            let steps = e.const_steps(e.i64(), 0, step, chunk.lanes);
+            let ptrs = e.gep(ty, first, steps);
+            let zero = e.zero(e.vec(ty, chunk.lanes));
+            self.gather(ptrs, align, chunk.tail, zero)
+        };
+        if tile.is_ptr() { loaded } else { from_memory(e, tile.dtype(), loaded) }
+    }
+
+    /// Writes the chunk's lanes of a kept value.
+    pub(super) fn store_place(&mut self, chunk: &Chunk, value: Value, place: Val, lanes: Val) {
+        let tile = self.func.tile(value);
+        let at = chunk.at.clone();
+        self.store_flat(chunk, tile, place, &at, lanes);
+    }
+
+    /// Writes lanes at coordinates of a kept tile.
+    pub(super) fn store_flat(
+        &mut self,
+        chunk: &Chunk,
+        tile: TileType,
+        place: Val,
+        at: &[Coord],
+        lanes: Val,
+    ) {
+        let e = self.e;
+        let (position, step) = self.flat(tile.shape, at);
+        let (ty, align) = (self.kept_ty(tile), self.element_bytes(tile) as u32);
+        let first = e.gep(ty, place, position);
+        let value = if tile.is_ptr() { lanes } else { to_memory(e, tile.dtype(), lanes) };
+        match chunk.tail {
+            _ if chunk.lanes == 1 => {
+                e.store_aligned(value, first, align);
+            }
+            None if step == 1 => {
+                e.store_aligned(value, first, align);
+            }
+            Some(tail) if step == 1 => self.masked_store(value, first, align, tail),
+            tail => {
+                let steps = e.const_steps(e.i64(), 0, step, chunk.lanes);
+                let ptrs = e.gep(ty, first, steps);
+                self.scatter(value, ptrs, align, tail);
+            }
+        }
+    }
+
+    /// A comparison that holds for a prefix of the lanes' axis: the number of elements for which it
+    /// does, counted from the row's start. None where it has another form.
+    pub(super) fn prefix(
+        &mut self,
+        chunk: &mut Chunk,
+        compare: Value,
+        at: &[Coord],
+        extent: i64,
+    ) -> Result<Option<Val>, Error> {
+        let Some(op) = self.func.def_op(compare) else { return Ok(None) };
+        let data = self.func.op(op);
+        let (x, y) = match data.kind {
+            OpKind::Compare(_) => (data.operands[0], data.operands[1]),
+            _ => return Ok(None),
+        };
+        if self.func.tile(x).is_ptr() || self.dtype(x) != DType::I64 {
+            return Ok(None);
+        }
+        let (Some(a), Some(b)) = (self.affine(chunk, x, at)?, self.affine(chunk, y, at)?) else {
+            return Ok(None);
+        };
+        let OpKind::Compare(predicate) = data.kind else { return Ok(None) };
+        let e = self.e;
+        let (low, high, is_strict) = match (predicate, a.step, b.step) {
+            (Predicate::Lt, 1, 0) => (a.start, b.start, true),
+            (Predicate::Gt, 0, 1) => (b.start, a.start, true),
+            (Predicate::Le, 1, 0) => (a.start, b.start, false),
+            (Predicate::Ge, 0, 1) => (b.start, a.start, false),
+            // It holds from some lane on, or in all: in the whole row if it does in the first lane.
+            (Predicate::Ge | Predicate::Gt, 1, 0) | (Predicate::Le | Predicate::Lt, 0, 1) => {
+                let holds = e.icmp(signed(predicate), a.start, b.start);
+                let moving = if a.step == 1 { a.start } else { b.start };
+                let holds = e.and(holds, self.no_wrap(moving, extent));
+                return Ok(Some(e.select(holds, self.index(extent), self.index(0))));
+            }
+            (_, 0, 0) => {
+                let holds = e.icmp(signed(predicate), a.start, b.start);
+                return Ok(Some(e.select(holds, self.index(extent), self.index(0))));
+            }
+            _ => return Ok(None),
+        };
+        let count = e.intrinsic("llvm.ssub.sat", &[e.i64()], &[high, low]);
+        let count = if is_strict {
+            count
+        } else {
+            e.intrinsic("llvm.sadd.sat", &[e.i64()], &[count, self.index(1)])
+        };
+        let count = e.intrinsic("llvm.smax", &[e.i64()], &[count, self.index(0)]);
+        let count = e.intrinsic("llvm.smin", &[e.i64()], &[count, self.index(extent)]);
+        Ok(Some(e.select(self.no_wrap(low, extent), count, self.index(0))))
+    }
+
+    /// Whether counting up from `start` through an axis does not pass the largest i64.
+    fn no_wrap(&self, start: Val, extent: i64) -> Val {
+        self.e.icmp(IntPred::Sle, start, self.index(i64::MAX - extent))
+    }
+}
+
+fn signed(predicate: Predicate) -> IntPred {
+    match predicate {
+        Predicate::Eq => IntPred::Eq,
+        Predicate::Ne => IntPred::Ne,
+        Predicate::Lt => IntPred::Slt,
+        Predicate::Le => IntPred::Sle,
+        Predicate::Gt => IntPred::Sgt,
+        Predicate::Ge => IntPred::Sge,
+    }
+}

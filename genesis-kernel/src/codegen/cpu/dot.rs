@@ -1,0 +1,211 @@
+//! `dot`: blocks of the result in registers, one fused multiply-add for each element and step of K.
+//!
+//! The operands are laid out as they are read, `[M, K]` and `[K, N]`, in the accumulator's dtype. Eight
+//! rows by two vectors of the result stay in registers while K runs, which gives 16 independent chains
+//! and reads each vector of `b` once for eight rows. K is never split, so that every element is
+//! `fma(a_k, b_k, acc)` for `k` in order: the bits of the interpreter.
+//!
+//! ```text
+//! for column block of 32, for row block of 8:
+//!     acc[8][2] = result block
+//!     for k in 0..K:  b[2] = row k of b;  for r in 0..8:  acc[r] = fma(a[r][k], b, acc[r])
+//!     result block = acc[8][2]
+//! ```
+
+use super::super::elementwise;
+use super::super::llvm::Val;
+use super::lower::Lower;
+use super::nest::{MAX_LANES, Space};
+use crate::Error;
+use crate::ir::{DType, DotPrecision, Op, OpKind, TileType, Value};
+
+/// Rows of a block of the result.
+const BLOCK_ROWS: usize = 8;
+
+/// Vectors in a row of a block.
+const BLOCK_VECTORS: usize = 2;
+
+/// One dot: where everything is and how large.
+struct Product {
+    a: Val,
+    b: Val,
+    result: Val,
+    dtype: DType,
+    n: usize,
+    k: usize,
+}
+
+/// Columns of a block: vectors of so many lanes each.
+type Columns = Vec<u32>;
+
+impl<'a> Lower<'a> {
+    /// A dot op.
+    pub(super) fn dot(&mut self, op: Op) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let OpKind::Dot { precision } = data.kind else {
+            return Err(Error::bug("not a dot"));
+        };
+        let (a, b, acc) = (data.operands[0], data.operands[1], data.operands[2]);
+        let value = data.results[0];
+        if !self.plan.kept[value.index()] {
+            return Ok(());
+        }
+        let (left, right) = (self.func.tile(a).shape, self.func.tile(b).shape);
+        if left.rank() != 2 || right.rank() != 2 {
+            return Err(Error::bug("a dot of other than two axes reached code generation"));
+        }
+        let dtype = self.dtype(value);
+        let a = self.dot_operand(a, dtype, precision)?;
+        let b = self.dot_operand(b, dtype, precision)?;
+        let result = self.new_place(value);
+        self.copy_to(acc, result)?;
+        let (m, k, n) = (left.extent(0), left.extent(1), right.extent(1));
+        self.product(&Product { a, b, result, dtype, n, k }, m)?;
+        self.places[value.index()] = Some(result);
+        Ok(())
+    }
+
+    /// The address of an operand's elements in the accumulator's dtype.
+    fn dot_operand(
+        &mut self,
+        value: Value,
+        dtype: DType,
+        precision: DotPrecision,
+    ) -> Result<Val, Error> {
+        let tile = self.func.tile(value);
+        let is_rounded = precision == DotPrecision::Tf32 && tile.dtype() == DType::F32;
+        if tile.dtype() == dtype && !is_rounded && self.plan.kept[value.index()] {
+            self.flush_reads(value)?;
+            if let Some(place) = self.places[value.index()] {
+                return Ok(place);
+            }
+        }
+        let packed = TileType::data(dtype, tile.shape);
+        let place = self.alloc(packed);
+        self.nest(Space::new(tile.shape), &[value], None, &mut |lower, chunk| {
+            let lanes = lower.lanes_of(chunk, value)?;
+            let lanes = if is_rounded { lower.round_tf32(lanes) } else { lanes };
+            let lanes = elementwise::cast(lower.e, lower.target(), lanes, tile.dtype(), dtype);
+            let at = chunk.at.clone();
+            lower.store_flat(chunk, packed, place, &at, lanes);
+            Ok(())
+        })?;
+        Ok(place)
+    }
+
+    /// f32 rounded to the 10 bits of tf32's fraction, to nearest even; infinities and NaN stay.
+    fn round_tf32(&self, x: Val) -> Val {
+        let e = self.e;
+        let ty = e.vec(e.i32(), e.lanes(e.type_of(x)));
+        let bits = e.bitcast(x, ty);
+        let odd = e.and(e.lshr(bits, e.int(ty, 13)), e.int(ty, 1));
+        let rounded = e.add(bits, e.add(odd, e.int(ty, 0xfff)));
+        let rounded = e.bitcast(e.and(rounded, e.int(ty, !0x1fff)), e.type_of(x));
+        let is_nan = e.fcmp(super::super::llvm::FloatPred::Uno, x, x);
+        e.select(is_nan, x, rounded)
+    }
+
+    fn product(&mut self, product: &Product, m: usize) -> Result<(), Error> {
+        let width = MAX_LANES as usize;
+        let block = width * BLOCK_VECTORS;
+        let whole = product.n - product.n % block;
+        let zero = self.index(0);
+        let end = self.index(whole as i64);
+        self.count_loop((zero, end), block as i64, &[], &mut |lower, column, _| {
+            lower.row_blocks(product, m, column, &vec![MAX_LANES; BLOCK_VECTORS])?;
+            Ok(Vec::new())
+        })?;
+        let mut column = whole;
+        while column < product.n {
+            let lanes = ((product.n - column) as u32).min(MAX_LANES);
+            let lanes = 1 << lanes.ilog2();
+            let start = self.index(column as i64);
+            self.row_blocks(product, m, start, &vec![lanes])?;
+            column += lanes as usize;
+        }
+        Ok(())
+    }
+
+    fn row_blocks(
+        &mut self,
+        product: &Product,
+        m: usize,
+        column: Val,
+        columns: &Columns,
+    ) -> Result<(), Error> {
+        let whole = m - m % BLOCK_ROWS;
+        let range = (self.index(0), self.index(whole as i64));
+        self.count_loop(range, BLOCK_ROWS as i64, &[], &mut |lower, row, _| {
+            lower.block(product, (row, BLOCK_ROWS), column, columns)?;
+            Ok(Vec::new())
+        })?;
+        if m > whole {
+            let row = self.index(whole as i64);
+            self.block(product, (row, m - whole), column, columns)?;
+        }
+        Ok(())
+    }
+
+    /// The address of `[row, column]` of a row-major matrix.
+    fn element(&self, dtype: DType, base: Val, row: Val, width: usize, column: Val) -> Val {
+        let e = self.e;
+        let position = e.add(e.mul(row, self.index(width as i64)), column);
+        e.gep(e.memory_ty(dtype), base, position)
+    }
+
+    /// One block of the result.
+    fn block(
+        &mut self,
+        product: &Product,
+        rows: (Val, usize),
+        column: Val,
+        columns: &Columns,
+    ) -> Result<(), Error> {
+        let e = self.e;
+        let dtype = product.dtype;
+        let (ty, align) = (e.memory_ty(dtype), dtype.bytes() as u32);
+        let (first_row, n_rows) = rows;
+        let row = |r: usize| e.add(first_row, self.index(r as i64));
+        let mut starts = Vec::new();
+        let mut offset = 0;
+        for &lanes in columns {
+            starts.push((e.add(column, self.index(offset)), lanes));
+            offset += i64::from(lanes);
+        }
+        let mut slots = Vec::new();
+        for r in 0..n_rows {
+            for &(start, lanes) in &starts {
+                let address = self.element(dtype, product.result, row(r), product.n, start);
+                slots.push((address, e.vec(ty, lanes)));
+            }
+        }
+        let accs: Vec<Val> =
+            slots.iter().map(|&(address, ty)| e.load_aligned(ty, address, align)).collect();
+        let a_rows: Vec<Val> = (0..n_rows)
+            .map(|r| self.element(dtype, product.a, row(r), product.k, self.index(0)))
+            .collect();
+        let range = (self.index(0), self.index(product.k as i64));
+        let accs = self.count_loop(range, 1, &accs, &mut |lower, k, accs| {
+            let b: Vec<Val> = starts
+                .iter()
+                .map(|&(start, lanes)| {
+                    let address = lower.element(dtype, product.b, k, product.n, start);
+                    e.load_aligned(e.vec(ty, lanes), address, align)
+                })
+                .collect();
+            let mut next = Vec::new();
+            for (r, &a_row) in a_rows.iter().enumerate() {
+                let x = e.load_aligned(ty, e.gep(ty, a_row, k), align);
+                for (c, (&b, &(_, lanes))) in b.iter().zip(&starts).enumerate() {
+                    let operands = [e.splat(x, lanes), b, accs[r * starts.len() + c]];
+                    next.push(elementwise::fma(e, lower.target(), dtype, &operands)?);
+                }
+            }
+            Ok(next)
+        })?;
+        for (&(address, _), value) in slots.iter().zip(accs) {
+            e.store_aligned(value, address, align);
+        }
+        Ok(())
+    }
+}

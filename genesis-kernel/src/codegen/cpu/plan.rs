@@ -1,0 +1,308 @@
+//! Which tile values are computed where they are read, and which are kept in scratch memory.
+//!
+//! A value is kept where it must be (results of reductions, control flow, loads that a later store may
+//! change) or where computing it once is cheaper (a costly value that several loops read, or that a
+//! broadcast would repeat). Everything else is virtual.
+//!
+//! ```text
+//! v = load p          virtual: read by two loops, but a load is cheap
+//! m = reduce max v    kept (a scalar here, so a register)
+//! e = exp (v - m)     kept: two loops read it, and an exp costs more than reading it back
+//! s = reduce add e
+//! store q, e / s
+//! ```
+
+use std::collections::BTreeSet;
+
+use crate::ir::{BinaryOp, Def, Func, Op, OpKind, Region, UnaryOp, Value};
+
+/// What readers and costs decide about each value, indexed by value, and facts about each op.
+pub(super) struct Plan {
+    /// Whether a tile value is kept in scratch.
+    pub(super) kept: Vec<bool>,
+    /// Whether any loop or scalar op reads the value.
+    pub(super) is_read: Vec<bool>,
+    position: Vec<usize>,
+    region: Vec<Option<Region>>,
+    effects: Vec<Op>,
+}
+
+/// Instructions, roughly, that recomputing a chunk may cost before it is kept instead.
+const CHEAP: u32 = 12;
+
+/// Instructions, roughly, that a value may cost for each element of a larger tile it is repeated in.
+const CHEAP_REPEATED: u32 = 5;
+
+/// Whether an op's results are computed by loops of its own.
+pub(super) fn is_root(kind: &OpKind) -> bool {
+    match kind {
+        OpKind::Store
+        | OpKind::AtomicRmw(_)
+        | OpKind::AtomicCas
+        | OpKind::Reduce { .. }
+        | OpKind::Scan { .. }
+        | OpKind::Dot { .. }
+        | OpKind::For(_)
+        | OpKind::While
+        | OpKind::If
+        | OpKind::Yield
+        | OpKind::Return
+        | OpKind::Assert { .. }
+        | OpKind::Print { .. }
+        | OpKind::ViewLoad
+        | OpKind::ViewStore
+        | OpKind::ConvertLayout => true,
+        OpKind::Const(_)
+        | OpKind::Iota
+        | OpKind::ProgramId(_)
+        | OpKind::NumPrograms(_)
+        | OpKind::Unary(_)
+        | OpKind::Binary(_)
+        | OpKind::Compare(_)
+        | OpKind::Select
+        | OpKind::Fma
+        | OpKind::Cast
+        | OpKind::Bitcast
+        | OpKind::Broadcast
+        | OpKind::ExpandDims { .. }
+        | OpKind::Reshape
+        | OpKind::Transpose { .. }
+        | OpKind::Join
+        | OpKind::Split
+        | OpKind::PtrAdd
+        | OpKind::Load
+        | OpKind::ViewPtr
+        | OpKind::ViewDim(_)
+        | OpKind::ViewStride(_)
+        | OpKind::MultipleOf(_) => false,
+    }
+}
+
+/// Whether a value is a tile with axes.
+pub(super) fn has_axes(func: &Func, value: Value) -> bool {
+    func.ty(value).as_tile().is_some_and(|t| !t.shape.is_scalar())
+}
+
+/// Whether a reshape only inserts or drops axes of extent 1.
+pub(super) fn is_trivial_reshape(func: &Func, op: Op) -> bool {
+    let data = func.op(op);
+    let wide = |v: Value| -> Vec<usize> {
+        func.tile(v).shape.extents().into_iter().filter(|&n| n != 1).collect()
+    };
+    wide(data.operands[0]) == wide(data.results[0])
+}
+
+impl Plan {
+    /// Decides about every value of a function.
+    pub(super) fn new(func: &Func) -> Plan {
+        let order = func.walk();
+        let mut plan = Plan {
+            kept: vec![false; func.n_values()],
+            is_read: vec![false; func.n_values()],
+            position: vec![0; func.n_ops()],
+            region: vec![None; func.n_ops()],
+            effects: Vec::new(),
+        };
+        plan.number(func, &order);
+        let costs = costs(func, &order);
+        let mut readers: Vec<BTreeSet<Op>> = vec![BTreeSet::new(); func.n_values()];
+        let mut repeated = vec![false; func.n_values()];
+        let mut reshaped = vec![false; func.n_values()];
+        for &op in order.iter().rev() {
+            for &result in &func.op(op).results {
+                let v = result.index();
+                plan.is_read[v] = !readers[v].is_empty();
+                let costly = costs[v] > CHEAP && readers[v].len() > 1
+                    || costs[v] > CHEAP_REPEATED && repeated[v];
+                plan.kept[v] = has_axes(func, result)
+                    && plan.is_read[v]
+                    && (is_root(&func.op(op).kind)
+                        || reshaped[v]
+                        || costly
+                        || plan.must_keep(func, op, &readers[v], costs[v]));
+            }
+            plan.note_reads(func, op, &mut readers, &mut repeated, &mut reshaped);
+        }
+        for region in order.iter().flat_map(|&op| &func.op(op).regions) {
+            for &arg in &func.region(*region).args {
+                plan.kept[arg.index()] = has_axes(func, arg);
+            }
+        }
+        plan
+    }
+
+    fn number(&mut self, func: &Func, order: &[Op]) {
+        for (position, &op) in order.iter().enumerate() {
+            self.position[op.index()] = position;
+            let kind = &func.op(op).kind;
+            if matches!(kind, OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas) {
+                self.effects.push(op);
+            }
+        }
+        let nested = order.iter().flat_map(|&op| func.op(op).regions.clone());
+        for region in [func.body].into_iter().chain(nested) {
+            for &op in &func.region(region).ops {
+                self.region[op.index()] = Some(region);
+            }
+        }
+    }
+
+    /// Adds an op's own reads: a root or a kept value reads, a virtual value's readers read through it.
+    fn note_reads(
+        &self,
+        func: &Func,
+        op: Op,
+        readers: &mut [BTreeSet<Op>],
+        repeated: &mut [bool],
+        reshaped: &mut [bool],
+    ) {
+        let data = func.op(op);
+        let reads_itself = is_root(&data.kind)
+            || data.results.iter().any(|&r| self.kept[r.index()])
+            || data.results.iter().any(|&r| !has_axes(func, r));
+        let through: BTreeSet<Op> = if reads_itself {
+            BTreeSet::from([op])
+        } else {
+            data.results.iter().flat_map(|r| readers[r.index()].clone()).collect()
+        };
+        let is_repeated = !reads_itself && data.results.iter().any(|r| repeated[r.index()]);
+        for &operand in &data.operands {
+            let v = operand.index();
+            readers[v].extend(through.iter().copied());
+            repeated[v] |= is_repeated || self.repeats(func, op, operand);
+            reshaped[v] |= data.kind == OpKind::Reshape && !is_trivial_reshape(func, op);
+        }
+    }
+
+    fn repeats(&self, func: &Func, op: Op, operand: Value) -> bool {
+        let data = func.op(op);
+        data.kind == OpKind::Broadcast
+            && has_axes(func, operand)
+            && func.tile(operand).shape.numel() < func.tile(data.results[0]).shape.numel()
+    }
+
+    /// Loads that memory may change under before they are read, or that loops would repeat; and costly
+    /// values that a deeper loop reads.
+    fn must_keep(&self, func: &Func, op: Op, readers: &BTreeSet<Op>, cost: u32) -> bool {
+        let is_load = func.op(op).kind == OpKind::Load;
+        let elsewhere = readers.iter().any(|r| self.region[r.index()] != self.region[op.index()]);
+        if !is_load {
+            return elsewhere && cost > CHEAP_REPEATED;
+        }
+        elsewhere || readers.iter().any(|&reader| self.is_clobbered(func, op, reader))
+    }
+
+    /// Whether an effect stands between a load and its reader, or is the reader and writes other
+    /// elements than the load has read.
+    fn is_clobbered(&self, func: &Func, load: Op, reader: Op) -> bool {
+        let (from, to) = (self.position[load.index()], self.position[reader.index()]);
+        self.effects.iter().any(|&effect| {
+            let at = self.position[effect.index()];
+            from < at
+                && at <= to
+                && may_alias(func, load, effect)
+                && !(effect == reader && is_in_place(func, load, effect))
+        })
+    }
+}
+
+/// Whether the effect of `effect` may change what `load` reads.
+pub(super) fn may_alias(func: &Func, load: Op, effect: Op) -> bool {
+    let (read, written) =
+        (base(func, func.op(load).operands[0]), base(func, func.op(effect).operands[0]));
+    let attrs = |value: Option<Value>| {
+        let value = value?;
+        func.params.iter().find(|p| p.value == value).map(|p| &p.attrs)
+    };
+    if attrs(read).is_some_and(|a| a.readonly) {
+        return false;
+    }
+    let is_exclusive = |value| attrs(value).is_some_and(|a| a.exclusive);
+    let differ = read != written && read.is_some() && written.is_some();
+    !(differ && (is_exclusive(read) || is_exclusive(written)))
+}
+
+/// The parameter that a pointer is derived from.
+fn base(func: &Func, pointer: Value) -> Option<Value> {
+    let op = match func.value(pointer).def {
+        Def::Argument(region, _) => return (region == func.body).then_some(pointer),
+        Def::Result(op, _) => op,
+    };
+    match func.op(op).kind {
+        OpKind::PtrAdd
+        | OpKind::Broadcast
+        | OpKind::ExpandDims { .. }
+        | OpKind::Reshape
+        | OpKind::Transpose { .. }
+        | OpKind::MultipleOf(_)
+        | OpKind::ViewPtr => base(func, func.op(op).operands[0]),
+        _ => None,
+    }
+}
+
+/// Whether a store writes exactly the elements that a load read, each by the lane that read it, and no
+/// element twice: then a loop may read and write chunk after chunk.
+fn is_in_place(func: &Func, load: Op, store: Op) -> bool {
+    let (from, to) = (func.op(load).operands[0], func.op(store).operands[0]);
+    func.op(store).kind == OpKind::Store
+        && func.tile(from).shape.rank() == 1
+        && lane_step(func, to) == Some(1)
+        && same(func, from, to)
+}
+
+/// How much a value of rank 1 grows from lane to lane, where that is a constant.
+fn lane_step(func: &Func, value: Value) -> Option<i64> {
+    let op = func.op(func.def_op(value)?);
+    let step = |i: usize| lane_step(func, op.operands[i]);
+    match op.kind {
+        OpKind::Iota => Some(1),
+        OpKind::Broadcast if !has_axes(func, op.operands[0]) => Some(0),
+        OpKind::PtrAdd | OpKind::Binary(BinaryOp::Add) => Some(step(0)? + step(1)?),
+        OpKind::Binary(BinaryOp::Sub) => Some(step(0)? - step(1)?),
+        OpKind::MultipleOf(_) => step(0),
+        _ => None,
+    }
+}
+
+/// Whether two values are the same by construction.
+fn same(func: &Func, a: Value, b: Value) -> bool {
+    if a == b {
+        return true;
+    }
+    let (Some(a), Some(b)) = (func.def_op(a), func.def_op(b)) else { return false };
+    let (a, b) = (func.op(a), func.op(b));
+    a.kind == b.kind
+        && a.kind.is_pure()
+        && a.regions.is_empty()
+        && a.results.len() == 1
+        && b.results.len() == 1
+        && func.ty(a.results[0]) == func.ty(b.results[0])
+        && a.operands.len() == b.operands.len()
+        && a.operands.iter().zip(&b.operands).all(|(&x, &y)| same(func, x, y))
+}
+
+/// Instructions, roughly, that one chunk of each value costs if everything it reads is virtual.
+fn costs(func: &Func, order: &[Op]) -> Vec<u32> {
+    let mut costs = vec![0u32; func.n_values()];
+    for &op in order {
+        let data = func.op(op);
+        let inner: u32 = data
+            .operands
+            .iter()
+            .filter(|&&v| has_axes(func, v))
+            .map(|v| costs[v.index()])
+            .fold(0, u32::saturating_add);
+        let cost = match &data.kind {
+            OpKind::Load => 3,
+            kind if is_root(kind) => 0,
+            OpKind::Binary(BinaryOp::Div | BinaryOp::Rem)
+            | OpKind::Unary(UnaryOp::Sqrt | UnaryOp::Rsqrt) => inner.saturating_add(6),
+            kind if kind.is_elementwise() => inner.saturating_add(1),
+            _ => inner,
+        };
+        for result in &data.results {
+            costs[result.index()] = if has_axes(func, *result) { cost } else { 0 };
+        }
+    }
+    costs
+}

@@ -1,0 +1,491 @@
+//! Type rules of every op: what it takes and what it gives.
+
+use super::super::func::{Func, OpData};
+use super::super::ops::{AtomicOp, BinaryOp, Combine, DotPrecision, OpKind, UnaryOp};
+use super::super::types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};
+use super::{Check, ensure};
+
+/// Checks one op's operands and results, without its regions.
+pub(super) fn check(func: &Func, op: &OpData) -> Check {
+    let rule = Rule { func, op };
+    match &op.kind {
+        OpKind::Const(scalar) => rule.constant(*scalar),
+        OpKind::Iota => rule.iota(),
+        OpKind::ProgramId(axis) | OpKind::NumPrograms(axis) => rule.grid(*axis),
+        OpKind::Unary(op) => rule.unary(*op),
+        OpKind::Binary(op) => rule.binary(*op),
+        OpKind::Compare(_) => rule.compare(),
+        OpKind::Select => rule.select(),
+        OpKind::Fma => rule.fma(),
+        OpKind::Cast => rule.cast(),
+        OpKind::Bitcast => rule.bitcast(),
+        OpKind::Broadcast => rule.broadcast(),
+        OpKind::ExpandDims { axis } => rule.expand_dims(*axis),
+        OpKind::Reshape => rule.reshape(),
+        OpKind::Transpose { perm } => rule.transpose(perm),
+        OpKind::Join => rule.join(),
+        OpKind::Split => rule.split(),
+        OpKind::PtrAdd => rule.ptr_add(),
+        OpKind::Load => rule.load(),
+        OpKind::Store => rule.store(),
+        OpKind::AtomicRmw(op) => rule.atomic_rmw(*op),
+        OpKind::AtomicCas => rule.atomic_cas(),
+        OpKind::ViewPtr => rule.view_ptr(),
+        OpKind::ViewDim(axis) | OpKind::ViewStride(axis) => rule.view_number(*axis),
+        OpKind::ViewLoad => rule.view_load(),
+        OpKind::ViewStore => rule.view_store(),
+        OpKind::Reduce { axis, combine } => rule.reduce(*axis, *combine),
+        OpKind::Scan { axis, combine, .. } => rule.scan(*axis, *combine),
+        OpKind::Dot { precision } => rule.dot(*precision),
+        OpKind::Assert { .. } => rule.assert(),
+        OpKind::Print { .. } => rule.print(),
+        OpKind::MultipleOf(n) => rule.multiple_of(*n),
+        OpKind::ConvertLayout => rule.convert_layout(),
+        OpKind::Return => rule.counts(0..=0, 0),
+        // Their regions say what they take and give.
+        OpKind::For(_) | OpKind::While | OpKind::If => Ok(()),
+        OpKind::Yield => rule.no_results(),
+    }
+}
+
+struct Rule<'f> {
+    func: &'f Func,
+    op: &'f OpData,
+}
+
+/// What a dtype must be, and how a message says so.
+type Class = (fn(DType) -> bool, &'static str);
+
+const NUMBER: Class = (|d| d != DType::Bool, "a number");
+const FLOAT: Class = (DType::is_float, "a float");
+const INT: Class = (DType::is_int, "an integer");
+const BITS: Class = (|d| !d.is_float(), "an integer or bool");
+const ATOMIC: Class = (|d| d.bits() >= 32, "a number of 32 or 64 bits");
+
+impl Rule<'_> {
+    fn counts(&self, operands: std::ops::RangeInclusive<usize>, results: usize) -> Check {
+        let (found, range) = (self.op.operands.len(), operands);
+        ensure!(range.contains(&found), "has {found} operands");
+        let found = self.op.results.len();
+        ensure!(found == results, "has {found} results");
+        Ok(())
+    }
+
+    fn no_results(&self) -> Check {
+        ensure!(self.op.results.is_empty(), "has results");
+        Ok(())
+    }
+
+    fn operand(&self, i: usize) -> Type {
+        self.func.ty(self.op.operands[i])
+    }
+
+    fn tile(&self, i: usize) -> Result<TileType, String> {
+        let ty = self.operand(i);
+        ty.as_tile().ok_or_else(|| format!("operand {i} is {ty}, not a tile"))
+    }
+
+    /// An operand that is a tile of numbers of this class.
+    fn data(&self, i: usize, class: Class) -> Result<TileType, String> {
+        let ty = self.tile(i)?;
+        let fits = !ty.is_ptr() && class.0(ty.dtype());
+        ensure!(fits, "operand {i} is {ty}, not {}", class.1);
+        Ok(ty)
+    }
+
+    fn pointer(&self, i: usize) -> Result<TileType, String> {
+        let ty = self.tile(i)?;
+        ensure!(ty.is_ptr(), "operand {i} is {ty}, not a pointer");
+        Ok(ty)
+    }
+
+    fn operand_is(&self, i: usize, expected: impl Into<Type>) -> Check {
+        let (found, expected) = (self.operand(i), expected.into());
+        ensure!(found == expected, "operand {i} is {found} instead of {expected}");
+        Ok(())
+    }
+
+    fn result_is(&self, expected: impl Into<Type>) -> Check {
+        let (found, expected) = (self.func.ty(self.op.results[0]), expected.into());
+        ensure!(found == expected, "the result is {found} instead of {expected}");
+        Ok(())
+    }
+
+    /// The result's tile; its shape is the op's to choose.
+    fn result(&self) -> Result<TileType, String> {
+        let ty = self.func.ty(self.op.results[0]);
+        ty.as_tile().ok_or_else(|| format!("the result is {ty}, not a tile"))
+    }
+
+    fn constant(&self, scalar: Scalar) -> Check {
+        self.counts(0..=0, 1)?;
+        self.result_is(Type::scalar(scalar.dtype))?;
+        ensure!(is_canonical(scalar), "{:#x} is not a value of {}", scalar.bits, scalar.dtype);
+        Ok(())
+    }
+
+    fn iota(&self) -> Check {
+        self.counts(0..=0, 1)?;
+        let ty = self.result()?;
+        let fits = ty.elem == Elem::Data(DType::I64) && ty.shape.rank() == 1;
+        ensure!(fits, "the result is {ty}, not i64 of rank 1");
+        Ok(())
+    }
+
+    fn grid(&self, axis: u8) -> Check {
+        self.counts(0..=0, 1)?;
+        ensure!(axis < 3, "a grid has no axis {axis}");
+        self.result_is(Type::scalar(DType::I64))
+    }
+
+    fn unary(&self, op: UnaryOp) -> Check {
+        self.counts(1..=1, 1)?;
+        let class = match op {
+            UnaryOp::Not => BITS,
+            UnaryOp::Neg | UnaryOp::Abs => NUMBER,
+            _ => FLOAT,
+        };
+        let ty = self.data(0, class)?;
+        self.result_is(ty)
+    }
+
+    fn binary(&self, op: BinaryOp) -> Check {
+        self.counts(2..=2, 1)?;
+        let ty = self.data(0, binary_class(op))?;
+        self.operand_is(1, ty)?;
+        self.result_is(ty)
+    }
+
+    fn any_data(&self, i: usize) -> Result<TileType, String> {
+        self.data(i, (|_| true, "numbers"))
+    }
+
+    fn compare(&self) -> Check {
+        self.counts(2..=2, 1)?;
+        let ty = self.any_data(0)?;
+        self.operand_is(1, ty)?;
+        self.result_is(ty.with_dtype(DType::Bool))
+    }
+
+    fn select(&self) -> Check {
+        self.counts(3..=3, 1)?;
+        let ty = self.tile(1)?;
+        self.operand_is(0, ty.with_dtype(DType::Bool))?;
+        self.operand_is(2, ty)?;
+        self.result_is(ty)
+    }
+
+    fn fma(&self) -> Check {
+        self.counts(3..=3, 1)?;
+        let ty = self.data(0, FLOAT)?;
+        self.operand_is(1, ty)?;
+        self.operand_is(2, ty)?;
+        self.result_is(ty)
+    }
+
+    fn cast(&self) -> Check {
+        self.counts(1..=1, 1)?;
+        let ty = self.any_data(0)?;
+        self.result_is(ty.with_dtype(self.result()?.dtype()))
+    }
+
+    fn bitcast(&self) -> Check {
+        self.counts(1..=1, 1)?;
+        let ty = self.any_data(0)?;
+        let to = self.result()?.dtype();
+        self.result_is(ty.with_dtype(to))?;
+        let from = ty.dtype();
+        ensure!(from.bits() == to.bits(), "{from} and {to} differ in width");
+        Ok(())
+    }
+
+    fn broadcast(&self) -> Check {
+        self.counts(1..=1, 1)?;
+        let (from, to) = (self.tile(0)?, self.result()?);
+        self.result_is(from.with_shape(to.shape))?;
+        let fits = from.shape.broadcast(to.shape) == Some(to.shape);
+        ensure!(fits, "{} does not broadcast to {}", from.shape, to.shape);
+        Ok(())
+    }
+
+    fn expand_dims(&self, axis: u8) -> Check {
+        self.counts(1..=1, 1)?;
+        let ty = self.tile(0)?;
+        let (axis, rank) = (axis as usize, ty.shape.rank());
+        ensure!(axis <= rank && rank < MAX_RANK, "rank {rank} gets no axis {axis}");
+        self.result_is(ty.with_shape(ty.shape.with(axis, 1)))
+    }
+
+    fn reshape(&self) -> Check {
+        self.counts(1..=1, 1)?;
+        let (from, to) = (self.tile(0)?, self.result()?);
+        self.result_is(from.with_shape(to.shape))?;
+        let fits = from.shape.numel() == to.shape.numel();
+        ensure!(fits, "{} and {} differ in elements", from.shape, to.shape);
+        Ok(())
+    }
+
+    fn transpose(&self, perm: &[u8]) -> Check {
+        self.counts(1..=1, 1)?;
+        let ty = self.tile(0)?;
+        let mut sorted = perm.to_vec();
+        sorted.sort_unstable();
+        let fits = sorted.iter().map(|&p| p as usize).eq(0..ty.shape.rank());
+        ensure!(fits, "{perm:?} does not permute {} axes", ty.shape.rank());
+        let extents: Vec<usize> = perm.iter().map(|&p| ty.shape.extent(p as usize)).collect();
+        self.result_is(ty.with_shape(Shape::new(&extents)))
+    }
+
+    fn join(&self) -> Check {
+        self.counts(2..=2, 1)?;
+        let ty = self.tile(0)?;
+        self.operand_is(1, ty)?;
+        let rank = ty.shape.rank();
+        ensure!(rank < MAX_RANK, "rank {rank} gets no new axis");
+        self.result_is(ty.with_shape(ty.shape.with(rank, 2)))
+    }
+
+    fn split(&self) -> Check {
+        self.counts(1..=1, 2)?;
+        let ty = self.tile(0)?;
+        let halves = ty.shape.extents().last() == Some(&2);
+        ensure!(halves, "the last extent of {} is not 2", ty.shape);
+        let half = Type::Tile(ty.with_shape(ty.shape.without(ty.shape.rank() - 1)));
+        let second = self.func.ty(self.op.results[1]);
+        ensure!(second == half, "the second result is {second} instead of {half}");
+        self.result_is(half)
+    }
+
+    fn ptr_add(&self) -> Check {
+        self.counts(2..=2, 1)?;
+        let ty = self.pointer(0)?;
+        self.operand_is(1, ty.with_dtype(DType::I64))?;
+        self.result_is(ty)
+    }
+
+    /// An operand, where there is one, that is a mask of this shape.
+    fn mask(&self, i: usize, shape: Shape) -> Check {
+        if i < self.op.operands.len() {
+            self.operand_is(i, TileType::data(DType::Bool, shape))?;
+        }
+        Ok(())
+    }
+
+    fn load(&self) -> Check {
+        self.counts(1..=3, 1)?;
+        let ptr = self.pointer(0)?;
+        let value = ptr.with_dtype(ptr.dtype());
+        self.mask(1, ptr.shape)?;
+        if self.op.operands.len() == 3 {
+            self.operand_is(2, value)?;
+        }
+        self.result_is(value)
+    }
+
+    fn store(&self) -> Check {
+        self.counts(2..=3, 0)?;
+        let ptr = self.pointer(0)?;
+        self.operand_is(1, ptr.with_dtype(ptr.dtype()))?;
+        self.mask(2, ptr.shape)
+    }
+
+    fn atomic_rmw(&self, op: AtomicOp) -> Check {
+        self.counts(2..=3, 1)?;
+        let ptr = self.pointer(0)?;
+        let value = ptr.with_dtype(ptr.dtype());
+        self.operand_is(1, value)?;
+        match op {
+            AtomicOp::Add => {
+                let class: Class = (|d| d.bits() >= 32 || d.is_float(), ATOMIC.1);
+                self.data(1, class)?;
+            }
+            AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => {
+                self.data(1, (|d| d.bits() >= 32 && d.is_int(), "an integer of 32 or 64 bits"))?;
+            }
+            AtomicOp::Max | AtomicOp::Min | AtomicOp::Exchange => {
+                self.data(1, ATOMIC)?;
+            }
+        }
+        self.mask(2, ptr.shape)?;
+        self.result_is(value)
+    }
+
+    fn atomic_cas(&self) -> Check {
+        self.counts(3..=3, 1)?;
+        let ptr = self.pointer(0)?;
+        let value = ptr.with_dtype(ptr.dtype());
+        self.operand_is(1, value)?;
+        self.operand_is(2, value)?;
+        self.data(1, ATOMIC)?;
+        self.result_is(value)
+    }
+
+    fn view(&self) -> Result<(DType, usize), String> {
+        match self.operand(0) {
+            Type::View { dtype, rank } => Ok((dtype, rank as usize)),
+            ty => Err(format!("operand 0 is {ty}, not a view")),
+        }
+    }
+
+    fn view_ptr(&self) -> Check {
+        self.counts(1..=1, 1)?;
+        let (dtype, _) = self.view()?;
+        self.result_is(TileType::ptr(dtype, Shape::SCALAR))
+    }
+
+    fn view_number(&self, axis: u8) -> Check {
+        self.counts(1..=1, 1)?;
+        let (_, rank) = self.view()?;
+        ensure!((axis as usize) < rank, "a view of rank {rank} has no axis {axis}");
+        self.result_is(Type::scalar(DType::I64))
+    }
+
+    /// Coordinates from operand `first` on: one index for each axis.
+    fn coordinates(&self, first: usize, rank: usize) -> Check {
+        let n = self.op.operands.len() - first;
+        ensure!(n == rank, "{n} coordinates for a view of rank {rank}");
+        (first..first + n).try_for_each(|i| self.operand_is(i, Type::scalar(DType::I64)))
+    }
+
+    fn view_load(&self) -> Check {
+        self.counts(1..=usize::MAX, 1)?;
+        let (dtype, rank) = self.view()?;
+        self.coordinates(1, rank)?;
+        let shape = self.result()?.shape;
+        self.result_is(TileType::data(dtype, shape))?;
+        ensure!(shape.rank() == rank, "a tile of rank {} of a view of rank {rank}", shape.rank());
+        Ok(())
+    }
+
+    fn view_store(&self) -> Check {
+        self.counts(2..=usize::MAX, 0)?;
+        let (dtype, rank) = self.view()?;
+        self.coordinates(2, rank)?;
+        let shape = self.tile(1)?.shape;
+        self.operand_is(1, TileType::data(dtype, shape))?;
+        ensure!(shape.rank() == rank, "a tile of rank {} to a view of rank {rank}", shape.rank());
+        Ok(())
+    }
+
+    /// Operands of one shape that has the axis, as many as results.
+    fn combined(&self, axis: u8, combine: Combine) -> Result<Vec<TileType>, String> {
+        let n = self.op.operands.len();
+        self.counts(1..=usize::MAX, n)?;
+        if let Combine::Op(op) = combine {
+            ensure!(n == 1, "an op combines 1 operand, here are {n}");
+            ensure!(is_reduction(op), "`{}` does not reduce", op.name());
+            self.data(0, binary_class(op))?;
+        }
+        let types: Vec<TileType> = (0..n).map(|i| self.any_data(i)).collect::<Result<_, _>>()?;
+        let shape = types[0].shape;
+        ensure!((axis as usize) < shape.rank(), "shape {shape} has no axis {axis}");
+        ensure!(types.iter().all(|t| t.shape == shape), "operands differ in shape");
+        Ok(types)
+    }
+
+    fn results_are(&self, expected: impl Iterator<Item = TileType>) -> Check {
+        for (i, (&result, expected)) in self.op.results.iter().zip(expected).enumerate() {
+            let found = self.func.ty(result);
+            let same = found == Type::Tile(expected);
+            ensure!(same, "result {i} is {found} instead of {expected}");
+        }
+        Ok(())
+    }
+
+    fn reduce(&self, axis: u8, combine: Combine) -> Check {
+        let types = self.combined(axis, combine)?;
+        self.results_are(types.iter().map(|t| t.with_shape(t.shape.without(axis as usize))))
+    }
+
+    fn scan(&self, axis: u8, combine: Combine) -> Check {
+        let types = self.combined(axis, combine)?;
+        self.results_are(types.into_iter())
+    }
+
+    fn dot(&self, precision: DotPrecision) -> Check {
+        self.counts(3..=3, 1)?;
+        let (a, b, acc) = (self.data(0, FLOAT)?, self.data(1, FLOAT)?, self.data(2, FLOAT)?);
+        let (from, to) = (a.dtype(), acc.dtype());
+        ensure!(b.dtype() == from, "multiplies {from} by {}", b.dtype());
+        let wide = if from == DType::F64 { DType::F64 } else { DType::F32 };
+        ensure!(to == wide, "products of {from} accumulate in {wide}, not {to}");
+        let tf32 = precision == DotPrecision::Tf32;
+        ensure!(!tf32 || from == DType::F32, "tf32 rounds f32, these are {from}");
+        let ranks = [a, b, acc].map(|t| t.shape.rank());
+        ensure!(ranks == [2; 3], "ranks are {ranks:?}, not 2");
+        let (m, k, n) = (a.shape.extent(0), a.shape.extent(1), b.shape.extent(1));
+        let fits = b.shape.extent(0) == k && acc.shape == Shape::new(&[m, n]);
+        ensure!(fits, "{} by {} does not give {}", a.shape, b.shape, acc.shape);
+        self.result_is(acc)
+    }
+
+    fn assert(&self) -> Check {
+        self.counts(1..=1, 0)?;
+        self.data(0, (|d| d == DType::Bool, "a bool"))?;
+        Ok(())
+    }
+
+    fn print(&self) -> Check {
+        self.no_results()?;
+        (0..self.op.operands.len()).try_for_each(|i| self.tile(i).map(|_| ()))
+    }
+
+    fn multiple_of(&self, n: u64) -> Check {
+        self.counts(1..=1, 1)?;
+        ensure!(n > 0, "everything is no multiple of 0");
+        let ty = self.tile(0)?;
+        ensure!(ty.is_ptr() || ty.dtype().is_int(), "operand 0 is {ty}, not an integer or pointer");
+        self.result_is(ty)
+    }
+
+    fn convert_layout(&self) -> Check {
+        self.counts(1..=1, 1)?;
+        let ty = self.tile(0)?;
+        self.result_is(ty)
+    }
+}
+
+fn binary_class(op: BinaryOp) -> Class {
+    match op {
+        BinaryOp::Add
+        | BinaryOp::Sub
+        | BinaryOp::Mul
+        | BinaryOp::Div
+        | BinaryOp::Rem
+        | BinaryOp::Min
+        | BinaryOp::Max
+        | BinaryOp::MinNum
+        | BinaryOp::MaxNum => NUMBER,
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => BITS,
+        BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => INT,
+    }
+}
+
+fn is_reduction(op: BinaryOp) -> bool {
+    match op {
+        BinaryOp::Add
+        | BinaryOp::Mul
+        | BinaryOp::Min
+        | BinaryOp::Max
+        | BinaryOp::MinNum
+        | BinaryOp::MaxNum
+        | BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor => true,
+        BinaryOp::Sub
+        | BinaryOp::Div
+        | BinaryOp::Rem
+        | BinaryOp::Shl
+        | BinaryOp::Shr
+        | BinaryOp::MulHi => false,
+    }
+}
+
+fn is_canonical(scalar: Scalar) -> bool {
+    match scalar.dtype {
+        DType::F16 | DType::BF16 => scalar.bits <= u64::from(u16::MAX),
+        DType::F32 => scalar.bits <= u64::from(u32::MAX),
+        DType::F64 => true,
+        dtype => Scalar::int(dtype, scalar.to_i64()) == scalar,
+    }
+}

@@ -1,0 +1,159 @@
+//! `genesis inspect`
+
+use genesis::DType;
+use genesis_kernel::inspect::{Emit, InspectRequest, Inspection, inspect};
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::target::Target;
+use serde_json::json;
+
+use super::{Failure, Outcome, say};
+
+/// Show what a kernel compiles to, and what it needs.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// A name that `genesis kernels` lists.
+    kernel: String,
+    /// The stage: tir, lir, llvm, ptx, sass or asm.
+    #[arg(long, default_value = "ptx", value_parser = emit)]
+    emit: Emit,
+    /// sm_80, sm_86, sm_89, sm_90, sm_90a or host; asm is always for the host.
+    #[arg(long, default_value = "sm_90a", value_parser = arch)]
+    arch: Target,
+    /// The dtype of the tensors.
+    #[arg(long, default_value = "f32", value_parser = dtype)]
+    dtype: DType,
+    /// A constant of the kernel: --set BLOCK=1024. May be given again.
+    #[arg(long = "set", value_parser = setting)]
+    set: Vec<(String, i64)>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn emit(text: &str) -> Result<Emit, String> {
+    Emit::from_name(text).ok_or_else(|| "there are tir, lir, llvm, ptx, sass and asm".to_owned())
+}
+
+fn arch(text: &str) -> Result<Target, String> {
+    Target::from_name(text)
+        .ok_or_else(|| "there are sm_80, sm_86, sm_89, sm_90, sm_90a and host".to_owned())
+}
+
+fn dtype(text: &str) -> Result<DType, String> {
+    DType::from_name(text).ok_or_else(|| {
+        let names: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+fn setting(text: &str) -> Result<(String, i64), String> {
+    let (name, value) = text.split_once('=').ok_or("is NAME=NUMBER, such as BLOCK=1024")?;
+    let value = value.parse().map_err(|_| format!("{value} is not a whole number"))?;
+    Ok((name.to_owned(), value))
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let kernel = find(&args.kernel)?;
+    let target = if args.emit == Emit::Asm { Target::host() } else { args.arch.clone() };
+    let mut request =
+        InspectRequest::new(kernel, target, args.emit).dtypes(&dtypes(kernel, args.dtype));
+    for name in kernel.ast.consts {
+        let given = args.set.iter().find(|(set, _)| set == name).map(|&(_, value)| value);
+        request = request.set(name, given.unwrap_or_else(|| usual(name)));
+    }
+    if let Some((name, _)) =
+        args.set.iter().find(|(set, _)| !kernel.ast.consts.contains(&set.as_str()))
+    {
+        let has = kernel.ast.consts.join(", ");
+        return Err(Failure::Message(format!(
+            "{} has no constant {name}; it has {has}",
+            kernel.name()
+        )));
+    }
+    let inspection = inspect(kernel, &request)?;
+    if args.json {
+        say(as_json(&inspection, args.emit));
+    } else {
+        say(&inspection.text);
+        say(summary(&inspection, &request));
+    }
+    Ok(())
+}
+
+/// The kernel with this name; else one line with the nearest names.
+fn find(name: &str) -> Result<&'static KernelDef, Failure> {
+    let all = kernels::all();
+    if let Some(kernel) = all.iter().find(|kernel| kernel.name() == name) {
+        return Ok(kernel);
+    }
+    let near: Vec<&str> = all
+        .iter()
+        .map(|k| k.name())
+        .filter(|k| k.contains(name) || name.contains(k))
+        .take(5)
+        .collect();
+    let hint = if near.is_empty() {
+        "see `genesis kernels`".to_owned()
+    } else {
+        format!("did you mean {}?", near.join(", "))
+    };
+    Err(Failure::Message(format!("no kernel is called {name}; {hint}")))
+}
+
+/// What a launch on tensors of this dtype passes: `A` is what is computed in.
+fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
+    let wide = match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        other => other,
+    };
+    kernel.ast.dtypes.iter().map(|param| if param.name == "A" { wide } else { dtype }).collect()
+}
+
+/// A constant's usual value.
+fn usual(name: &str) -> i64 {
+    match name {
+        "BM" | "BN" => 64,
+        "BK" => 32,
+        "ROWS" | "TOKENS" => 16,
+        "COLS" => 256,
+        "BLOCK" => 1024,
+        _ => 0,
+    }
+}
+
+fn known<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "unknown".to_owned(), |v| v.to_string())
+}
+
+fn summary(inspection: &Inspection, request: &InspectRequest) -> String {
+    let r = &inspection.resources;
+    let consts: Vec<String> =
+        request.consts.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    format!(
+        "// {} for {:?}, {}: registers {}, shared bytes {}, spill bytes {}, warps {}, bytes a program {}, FLOPs a program {}",
+        inspection.name,
+        request.dtypes,
+        consts.join(" "),
+        known(r.registers),
+        known(r.shared_bytes),
+        known(r.spill_bytes),
+        known(r.num_warps),
+        known(r.bytes_per_program),
+        known(r.flops_per_program),
+    )
+}
+
+fn as_json(inspection: &Inspection, emit: Emit) -> serde_json::Value {
+    let r = &inspection.resources;
+    json!({
+        "name": inspection.name,
+        "emit": emit.name(),
+        "text": inspection.text,
+        "registers": r.registers,
+        "shared_bytes": r.shared_bytes,
+        "spill_bytes": r.spill_bytes,
+        "num_warps": r.num_warps,
+        "bytes_per_program": r.bytes_per_program,
+        "flops_per_program": r.flops_per_program,
+    })
+}
