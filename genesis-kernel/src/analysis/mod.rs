@@ -1,3 +1,7 @@
 //! What is known about values without running the kernel.
 
+pub mod axis;
 pub mod range;
+
+pub use axis::{AxisAnalysis, AxisInfo, Run};
+pub use range::{Range, Ranges};
