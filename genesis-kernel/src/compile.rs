@@ -11,6 +11,8 @@
 mod compiled;
 mod dump;
 
+use std::sync::Once;
+
 pub use self::compiled::{Compiled, Resources};
 use self::dump::{Stage, dump};
 use crate::cache::{CompiledEntry, DiskCache, Key};
@@ -67,9 +69,23 @@ pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled,
 /// Code for the device of a stream.
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
     match stream.queue() {
-        Queue::Cpu => Ok(Executable::Cpu(compile_cpu(&kernel.func)?)),
+        Queue::Cpu => {
+            limit_threads();
+            Ok(Executable::Cpu(compile_cpu(&kernel.func)?))
+        }
         Queue::Cuda(device) => Ok(Executable::Cuda(load_cuda(kernel, device)?)),
         Queue::Missing(_, error) => Err(error.clone()),
+    }
+}
+
+/// Sets the number of threads that launches run on, once, if it is wished. A program that set up its
+/// own threads before keeps them.
+fn limit_threads() {
+    static ONCE: Once = Once::new();
+    if let Some(n) = knobs::get().num_threads {
+        ONCE.call_once(|| {
+            let _ = rayon::ThreadPoolBuilder::new().num_threads(n).build_global();
+        });
     }
 }
 
