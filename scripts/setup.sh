@@ -18,6 +18,8 @@ build=(
 )
 test=(
   "dataset-fashion-mnist:70,000 images that the demo and the tests train on"
+  "python3-pip:fetches NVIDIA's assembler, which checks the emitted PTX"
+  "unzip:unpacks it"
 )
 
 wanted=("${build[@]}")

@@ -60,7 +60,8 @@ impl Diagnostic {
         let margin = " ".repeat(number.len());
         let indent = " ".repeat(loc.column.saturating_sub(1) as usize);
         let carets = "^".repeat(loc.end_column.saturating_sub(loc.column).max(1) as usize);
-        write!(f, "\n{margin} |\n{number} | {line}\n{margin} | {indent}{carets} {}", self.label)
+        let label = format!("{indent}{carets} {}", self.label);
+        write!(f, "\n{margin} |\n{number} | {line}\n{margin} | {}", label.trim_end())
     }
 }
 

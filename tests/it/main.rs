@@ -2,8 +2,12 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+/// Every kernel of the framework through the assembler.
+mod assemble;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// The eight kernels of the language on every device.
+mod language;
 /// Layers, optimizers, clipping, state.
 mod nn;
 /// Every op of the table against its f64 reference, on every dtype and layout.
@@ -12,3 +16,8 @@ mod ops;
 mod random;
 /// What a machine can check of the code itself.
 mod tidy;
+
+/// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
+mod prelude {
+    pub(crate) use genesis_kernel::prelude::*;
+}

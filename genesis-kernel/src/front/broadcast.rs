@@ -40,6 +40,16 @@ pub(super) enum Class {
 }
 
 impl Class {
+    /// Whether a constant may be computed with as it is; what may not is refused elsewhere.
+    pub(super) fn takes(self, val: &Val) -> bool {
+        match val {
+            Val::Const(scalar) => self.accepts(scalar.dtype),
+            Val::Lit(Lit::Int(_)) => self != Class::Bool,
+            Val::Lit(Lit::Float(_)) => matches!(self, Class::Any | Class::Number | Class::Float),
+            _ => false,
+        }
+    }
+
     fn accepts(self, dtype: DType) -> bool {
         match self {
             Class::Any => true,
@@ -117,7 +127,7 @@ impl Lower {
                 .broadcast(other)
                 .ok_or_else(|| self.shape_mismatch(&operands[..i], operand, shape, other))?;
         }
-        self.check_elements(operands.last().map(|o| o.span()), shape)?;
+        self.check_elements(None, shape)?;
         Ok(shape)
     }
 

@@ -1,9 +1,10 @@
-//! Arithmetic on what is known while the body is walked: literals and integer constants.
+//! Arithmetic on what is known while the body is walked: literals and constants.
 //!
-//! Only what steers the walk is computed here (extents, conditions, bounds of unrolled loops); float
-//! constants become ops, and the compiler's own folding takes those.
+//! It is what steers the walk: extents, conditions, bounds of unrolled loops. Constants with a dtype
+//! follow the one definition of scalar arithmetic; literals are computed in i128 and f64 until they
+//! meet a dtype.
 
-use crate::ir::{BinaryOp, DType, Predicate, Scalar};
+use crate::ir::{BinaryOp, DType, Predicate, Scalar, scalar};
 
 use super::value::{Lit, Val};
 
@@ -20,14 +21,13 @@ pub(super) fn integer(scalar: Scalar) -> Option<i128> {
 pub(super) fn binary(op: BinaryOp, a: &Val, b: &Val) -> Option<Val> {
     match (a, b) {
         (Val::Lit(Lit::Int(a)), Val::Lit(Lit::Int(b))) => {
-            integer_op(op, *a, *b, 128).map(|value| Val::Lit(Lit::Int(value)))
+            integer_op(op, *a, *b).map(|value| Val::Lit(Lit::Int(value)))
         }
         (Val::Lit(a), Val::Lit(b)) => {
             float_op(op, as_float(*a), as_float(*b)).map(|value| Val::Lit(Lit::Float(value)))
         }
         (Val::Const(a), Val::Const(b)) if a.dtype == b.dtype => {
-            let value = integer_op(op, integer(*a)?, integer(*b)?, a.dtype.bits())?;
-            Some(Val::Const(Scalar::int(a.dtype, value as i64)))
+            Some(Val::Const(scalar::binary(op, *a, *b)))
         }
         (Val::Const(a), Val::Lit(Lit::Int(b))) => binary(op, &Val::Const(*a), &typed(a.dtype, *b)?),
         (Val::Lit(Lit::Int(a)), Val::Const(b)) => binary(op, &typed(b.dtype, *a)?, &Val::Const(*b)),
@@ -40,9 +40,7 @@ pub(super) fn compare(predicate: Predicate, a: &Val, b: &Val) -> Option<Val> {
     let result = match (a, b) {
         (Val::Lit(Lit::Int(a)), Val::Lit(Lit::Int(b))) => holds(predicate, a, b),
         (Val::Lit(a), Val::Lit(b)) => holds(predicate, &as_float(*a), &as_float(*b)),
-        (Val::Const(a), Val::Const(b)) if a.dtype == b.dtype => {
-            holds(predicate, &integer(*a)?, &integer(*b)?)
-        }
+        (Val::Const(a), Val::Const(b)) if a.dtype == b.dtype => scalar::compare(predicate, *a, *b),
         (Val::Const(a), Val::Lit(Lit::Int(b))) if a.dtype.is_int() => {
             holds(predicate, &integer(*a)?, b)
         }
@@ -52,18 +50,6 @@ pub(super) fn compare(predicate: Predicate, a: &Val, b: &Val) -> Option<Val> {
         _ => return None,
     };
     Some(Val::bool(result))
-}
-
-/// A constant of another dtype, for what is exact or defined on integers; floats become ops.
-pub(super) fn cast(scalar: Scalar, dtype: DType) -> Option<Scalar> {
-    let value = integer(scalar)?;
-    if dtype == DType::Bool {
-        Some(Scalar::int(dtype, i64::from(value != 0)))
-    } else if dtype.is_float() {
-        (value.unsigned_abs() <= 1 << 53).then(|| Scalar::float(dtype, value as f64))
-    } else {
-        Some(Scalar::int(dtype, value as i64))
-    }
 }
 
 /// A literal as f64.
@@ -100,9 +86,9 @@ fn holds<T: PartialOrd>(predicate: Predicate, a: &T, b: &T) -> bool {
     }
 }
 
-/// Integer arithmetic before it wraps to `bits`; the rules are those of the language.
-fn integer_op(op: BinaryOp, a: i128, b: i128, bits: u32) -> Option<i128> {
-    let amount = (b.rem_euclid(i128::from(bits))) as u32;
+/// Arithmetic of integer literals, none where the result is too large.
+fn integer_op(op: BinaryOp, a: i128, b: i128) -> Option<i128> {
+    let amount = b.rem_euclid(64) as u32;
     match op {
         BinaryOp::Add => a.checked_add(b),
         BinaryOp::Sub => a.checked_sub(b),
@@ -112,7 +98,7 @@ fn integer_op(op: BinaryOp, a: i128, b: i128, bits: u32) -> Option<i128> {
         BinaryOp::And => Some(a & b),
         BinaryOp::Or => Some(a | b),
         BinaryOp::Xor => Some(a ^ b),
-        BinaryOp::Shl => Some(a.wrapping_shl(amount)),
+        BinaryOp::Shl => a.checked_mul(1 << amount),
         BinaryOp::Shr => Some(a >> amount),
         BinaryOp::Min | BinaryOp::MinNum => Some(a.min(b)),
         BinaryOp::Max | BinaryOp::MaxNum => Some(a.max(b)),

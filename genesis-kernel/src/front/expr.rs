@@ -1,8 +1,9 @@
 //! Expressions: one small function for each kind.
 
-use crate::ir::{DType, OpKind, Predicate, Scalar};
+use crate::ir::{DType, OpKind, Predicate, Scalar, scalar};
 
 use super::ast::{BlockAst, ConstValue, DTypeAst, ExprAst, ExprKind, Span};
+use super::broadcast::Class;
 use super::builtins;
 use super::consts;
 use super::lower::{Lower, Res, name_of};
@@ -125,11 +126,7 @@ impl Lower {
     pub(super) fn cast(&mut self, operand: &Operand, dtype: DType) -> Res {
         self.number_dtype("a conversion", operand)?;
         match &operand.val {
-            Val::Const(scalar) => {
-                if let Some(scalar) = consts::cast(*scalar, dtype) {
-                    return Ok(Val::Const(scalar));
-                }
-            }
+            Val::Const(scalar) => return Ok(Val::Const(scalar::cast(*scalar, dtype))),
             Val::Lit(Lit::Float(value)) if dtype.is_float() => {
                 return Ok(Val::Const(Scalar::float(dtype, *value)));
             }
@@ -364,12 +361,14 @@ fn float_constant(dtype: DType, name: &str) -> Option<Scalar> {
 impl Lower {
     /// A comparison, element by element.
     fn compare(&mut self, predicate: Predicate, a: &Operand, b: &Operand) -> Res {
-        if let Some(known) = consts::compare(predicate, &a.val, &b.val) {
+        let equality = matches!(predicate, Predicate::Eq | Predicate::Ne);
+        let class = if equality { Class::Any } else { Class::Number };
+        if class.takes(&a.val)
+            && class.takes(&b.val)
+            && let Some(known) = consts::compare(predicate, &a.val, &b.val)
+        {
             return Ok(known);
         }
-        let equality = matches!(predicate, Predicate::Eq | Predicate::Ne);
-        let class =
-            if equality { super::broadcast::Class::Any } else { super::broadcast::Class::Number };
         let what = format!("`{}`", super::operators::predicate_symbol(predicate));
         let aligned = self.align(&what, class, &[a, b])?;
         let value = self.build().compare(predicate, aligned.values[0], aligned.values[1]);

@@ -94,9 +94,11 @@ pub(super) fn clamp(lower: &mut Lower, call: &Call) -> Res {
 pub(super) fn cdiv(lower: &mut Lower, call: &Call) -> Res {
     let (a, b) = (&call.args[0], &call.args[1]);
     let one = Val::Lit(super::value::Lit::Int(1));
-    if let Some(known) = consts::binary(BinaryOp::Add, &a.val, &b.val)
-        .and_then(|sum| consts::binary(BinaryOp::Sub, &sum, &one))
-        .and_then(|top| consts::binary(BinaryOp::Div, &top, &b.val))
+    if Class::Int.takes(&a.val)
+        && Class::Int.takes(&b.val)
+        && let Some(known) = consts::binary(BinaryOp::Add, &a.val, &b.val)
+            .and_then(|sum| consts::binary(BinaryOp::Sub, &sum, &one))
+            .and_then(|top| consts::binary(BinaryOp::Div, &top, &b.val))
     {
         return Ok(known);
     }

@@ -85,11 +85,12 @@ fn check_specialisation(lower: &Lower, ast: &FnAst, dtypes: &[DType], consts: &[
         if expected == given {
             return Ok(());
         }
-        let message = format!("`{}` has {expected} {what}, {given} given", ast.name);
+        let plural = if expected == 1 { "" } else { "s" };
+        let message = format!("`{}` has {expected} {what}{plural}, {given} given", ast.name);
         Err(lower.error(ast.span, message))
     };
-    count("dtype parameters", ast.dtypes.len(), dtypes.len())?;
-    count("const parameters", ast.consts.len(), consts.len())?;
+    count("dtype parameter", ast.dtypes.len(), dtypes.len())?;
+    count("const parameter", ast.consts.len(), consts.len())?;
     for (param, &dtype) in ast.dtypes.iter().zip(dtypes) {
         if !call::accepts(param.bound, dtype) {
             let bound = match param.bound {
@@ -106,8 +107,12 @@ fn check_specialisation(lower: &Lower, ast: &FnAst, dtypes: &[DType], consts: &[
 }
 
 fn declare_param(lower: &mut Lower, param: &'static ParamAst, hint: ParamHint) -> Res<()> {
-    let PatternAst::Name(name) = param.pattern else {
-        return Err(lower.error(param.span, "a parameter of a kernel has a name"));
+    let name = match param.pattern {
+        PatternAst::Name(name) => name,
+        PatternAst::Wild => "_",
+        PatternAst::Tuple(_) => {
+            return Err(lower.error(param.span, "a parameter of a kernel has one name"));
+        }
     };
     let mut attrs = ParamAttrs { multiple_of: hint.multiple_of, ..ParamAttrs::default() };
     let ty = match &param.ty {
@@ -131,7 +136,7 @@ fn declare_param(lower: &mut Lower, param: &'static ParamAst, hint: ParamHint) -
             return Err(error.help("kernels take scalars, pointers and views"));
         }
     };
-    let value = lower.func.add_param(*name, ty, attrs);
+    let value = lower.func.add_param(name, ty, attrs);
     let val = match ty.as_tile() {
         Some(tile)
             if hint.equals_one

@@ -1,6 +1,6 @@
 //! Rust's operators on tiles, scalars and pointers.
 
-use crate::ir::{BinaryOp, DType, Elem, Predicate, UnaryOp};
+use crate::ir::{BinaryOp, DType, Elem, Predicate, UnaryOp, scalar};
 
 use super::broadcast::Class;
 use super::consts;
@@ -34,8 +34,8 @@ impl Lower {
             | BinaryOp::MinNum
             | BinaryOp::MaxNum => Class::Number,
         };
-        let bools = known_bool(&a.val) || known_bool(&b.val);
-        if (class == Class::Bits || !bools)
+        if class.takes(&a.val)
+            && class.takes(&b.val)
             && let Some(known) = consts::binary(op, &a.val, &b.val)
         {
             return Ok(known);
@@ -50,9 +50,8 @@ impl Lower {
         match &operand.val {
             Val::Lit(Lit::Int(value)) => Ok(Val::Lit(Lit::Int(value.wrapping_neg()))),
             Val::Lit(Lit::Float(value)) => Ok(Val::Lit(Lit::Float(-value))),
-            Val::Const(scalar) if scalar.dtype.is_int() => {
-                let zero = Val::Lit(Lit::Int(0));
-                Ok(consts::binary(BinaryOp::Sub, &zero, &operand.val).unwrap_or(zero))
+            Val::Const(value) if value.dtype != DType::Bool => {
+                Ok(Val::Const(scalar::unary(UnaryOp::Neg, *value)))
             }
             _ => self.unary("`-`", Class::Number, UnaryOp::Neg, operand),
         }
@@ -130,11 +129,6 @@ impl Lower {
             Elem::Data(_) => None,
         }
     }
-}
-
-/// Whether it is `true` or `false`, on which no arithmetic folds.
-fn known_bool(val: &Val) -> bool {
-    matches!(val, Val::Const(scalar) if scalar.dtype == DType::Bool)
 }
 
 /// How an operator is written.

@@ -91,7 +91,10 @@ fn words(lower: &mut Lower, call: &Call) -> Res<([Value; 2], Shape)> {
     let shape = lower.func.tile(index).shape;
     let mut build = lower.build();
     let index = build.cast(index, DType::U64);
-    let [w0, w1, ..] = philox(&mut build, key, index);
+    let key = halves(&mut build, key, Shape::SCALAR);
+    let [low, high] = halves(&mut build, index, shape);
+    let zero = build.full(Scalar::zero(DType::U32), shape);
+    let [w0, w1, ..] = philox(&mut build, [low, high, zero, zero], key);
     Ok(([w0, w1], shape))
 }
 
@@ -108,13 +111,9 @@ fn unit_interval(build: &mut Builder<'_>, word: Value, shape: Shape, plus: i64) 
     build.binary(BinaryOp::Mul, value, scale)
 }
 
-/// The four words of Philox 4x32-10 for a scalar key and a tile of indices, both u64.
-fn philox(build: &mut Builder<'_>, seed: Value, index: Value) -> [Value; 4] {
-    let shape = build.func.tile(index).shape;
-    let mut key = halves(build, seed, Shape::SCALAR);
-    let zero = build.full(Scalar::zero(DType::U32), shape);
-    let [low, high] = halves(build, index, shape);
-    let mut counter = [low, high, zero, zero];
+/// The four words of Philox 4x32-10 for a counter of tiles and a key of scalars, all u32.
+fn philox(build: &mut Builder<'_>, mut counter: [Value; 4], mut key: [Value; 2]) -> [Value; 4] {
+    let shape = build.func.tile(counter[0]).shape;
     let multipliers = MULTIPLIERS.map(|m| build.full(Scalar::int(DType::U32, i64::from(m)), shape));
     for round in 0..ROUNDS {
         if round > 0 {
@@ -147,4 +146,43 @@ fn halves(build: &mut Builder<'_>, value: Value, shape: Shape) -> [Value; 2] {
     let bits = build.full(Scalar::int(DType::U64, 32), shape);
     let high = build.binary(BinaryOp::Shr, value, bits);
     [low, build.cast(high, DType::U32)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Func, OpKind, scalar};
+
+    fn check(counter: [u32; 4], key: [u32; 2], expected: [u32; 4]) {
+        let mut func = Func::new("test");
+        let mut build = Builder::new(&mut func);
+        let counter = counter.map(|word| build.int(DType::U32, i64::from(word)));
+        let key = key.map(|word| build.int(DType::U32, i64::from(word)));
+        let words = philox(&mut build, counter, key);
+        let mut known = std::collections::BTreeMap::new();
+        for op in func.walk() {
+            let data = func.op(op);
+            let operand = |i: usize| known[&data.operands[i]];
+            let result = match data.kind {
+                OpKind::Const(scalar) => scalar,
+                OpKind::Broadcast => operand(0),
+                OpKind::Binary(kind) => scalar::binary(kind, operand(0), operand(1)),
+                ref kind => panic!("{kind:?}"),
+            };
+            known.insert(data.results[0], result);
+        }
+        assert_eq!(words.map(|word| known[&word].bits as u32), expected);
+    }
+
+    /// The vectors that come with Random123.
+    #[test]
+    fn gives_the_known_answers() {
+        check([0; 4], [0; 2], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        check([u32::MAX; 4], [u32::MAX; 2], [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+        check(
+            [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
+            [0xa409_3822, 0x299f_31d0],
+            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1],
+        );
+    }
 }

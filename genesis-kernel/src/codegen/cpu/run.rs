@@ -216,7 +216,14 @@ impl CpuKernel {
     /// # Errors
     /// If the arguments do not fit the parameters, or a `device_assert` failed.
     pub fn run(&self, args: &[ArgValue], grid: [u32; 3]) -> Result<(), Error> {
-        let slots = self.slots(args)?;
+        self.run_slots(&self.slots(args)?, grid)
+    }
+
+    /// As [`CpuKernel::run`], with one word for each flattened parameter, which the caller checked.
+    ///
+    /// # Errors
+    /// If a `device_assert` failed.
+    pub(crate) fn run_slots(&self, slots: &[u64], grid: [u32; 3]) -> Result<(), Error> {
         let total = grid.iter().map(|&n| u128::from(n)).product::<u128>();
         let total = i64::try_from(total)
             .map_err(|_| Error::launch(format!("{}: the grid is too large", self.func.name)))?;
@@ -271,43 +278,69 @@ impl CpuKernel {
         }
     }
 
-    /// The arguments as generated code reads them.
+    /// The arguments as generated code reads them. A view stands for its address, extents and strides,
+    /// also where a pass has made those parameters of their own.
     fn slots(&self, args: &[ArgValue]) -> Result<Vec<u64>, Error> {
         let name = &self.func.name;
-        if args.len() != self.func.params.len() {
-            let (wanted, given) = (self.func.params.len(), args.len());
+        let wanted: Vec<(&str, Slot)> = self
+            .func
+            .params
+            .iter()
+            .flat_map(|p| slots_of(self.func.ty(p.value)).into_iter().map(|s| (&*p.name, s)))
+            .collect();
+        let given: Vec<(Slot, u64)> = args.iter().flat_map(words_of).collect();
+        if wanted.len() != given.len() {
+            let (wanted, given) = (wanted.len(), given.len());
             return Err(Error::launch(format!(
-                "{name}: {wanted} arguments expected, {given} given"
+                "{name}: the arguments have {given} parts, the parameters {wanted}"
             )));
         }
-        let mut slots = Vec::new();
-        for (param, arg) in self.func.params.iter().zip(args) {
-            let ty = self.func.ty(param.value);
-            match (ty, arg) {
-                (Type::Tile(TileType { elem: Elem::Ptr(_), .. }), ArgValue::Ptr(address)) => {
-                    slots.push(*address);
-                }
-                (
-                    Type::Tile(TileType { elem: Elem::Data(dtype), .. }),
-                    ArgValue::Scalar(scalar),
-                ) if scalar.dtype == dtype => {
-                    slots.push(scalar.bits);
-                }
-                (Type::View { rank, .. }, ArgValue::View { ptr, dims, strides })
-                    if dims.len() == rank as usize && strides.len() == rank as usize =>
-                {
-                    slots.push(*ptr);
-                    slots.extend(dims.iter().chain(strides).map(|&n| n as u64));
-                }
-                _ => {
-                    return Err(Error::launch(format!(
-                        "{name}: argument `{}` should be {ty}",
-                        param.name
-                    )));
-                }
-            }
+        let wrong = wanted.iter().zip(&given).find(|((_, wanted), (given, _))| wanted != given);
+        match wrong {
+            None => Ok(given.into_iter().map(|(_, word)| word).collect()),
+            Some(((param, wanted), (given, _))) => Err(Error::launch(format!(
+                "{name}: argument `{param}` should be {wanted}, it is {given}"
+            ))),
         }
-        Ok(slots)
+    }
+}
+
+/// What one 8-byte slot of the arguments holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    Address,
+    Number(DType),
+}
+
+impl std::fmt::Display for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Slot::Address => f.write_str("an address"),
+            Slot::Number(dtype) => dtype.fmt(f),
+        }
+    }
+}
+
+fn slots_of(ty: Type) -> Vec<Slot> {
+    match ty {
+        Type::Tile(TileType { elem: Elem::Ptr(_), .. }) => vec![Slot::Address],
+        Type::Tile(TileType { elem: Elem::Data(dtype), .. }) => vec![Slot::Number(dtype)],
+        Type::View { rank, .. } => {
+            let numbers = [Slot::Number(DType::I64)].into_iter().cycle().take(2 * rank as usize);
+            [Slot::Address].into_iter().chain(numbers).collect()
+        }
+    }
+}
+
+fn words_of(arg: &ArgValue) -> Vec<(Slot, u64)> {
+    match arg {
+        ArgValue::Ptr(address) => vec![(Slot::Address, *address)],
+        ArgValue::Scalar(scalar) => vec![(Slot::Number(scalar.dtype), scalar.bits)],
+        ArgValue::View { ptr, dims, strides } => {
+            let numbers = dims.iter().chain(strides);
+            let numbers = numbers.map(|&n| (Slot::Number(DType::I64), n as u64));
+            [(Slot::Address, *ptr)].into_iter().chain(numbers).collect()
+        }
     }
 }
 

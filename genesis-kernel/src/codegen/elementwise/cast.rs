@@ -21,7 +21,7 @@ pub(crate) fn cast(e: &Emitter, target: Target, x: Val, from: DType, to: DType) 
         (_, DType::Bool) => is_nonzero(e, x, from),
         (DType::F32, DType::F64) => e.fpext(x, with_lanes_of(e, e.f64(), x)),
         (DType::F64, DType::F32) => e.fptrunc(x, with_lanes_of(e, e.f32(), x)),
-        (DType::F32 | DType::F64, _) => saturate(e, x, to),
+        (DType::F32 | DType::F64, _) => saturate(e, target, x, to),
         (_, DType::F32 | DType::F64) => int_to_float(e, x, from, to),
         _ => resize(e, x, from, to),
     }
@@ -37,10 +37,33 @@ fn is_nonzero(e: &Emitter, x: Val, from: DType) -> Val {
     if from.is_float() { e.fcmp(FloatPred::Une, x, zero) } else { e.icmp(IntPred::Ne, x, zero) }
 }
 
-fn saturate(e: &Emitter, x: Val, to: DType) -> Val {
+fn saturate(e: &Emitter, target: Target, x: Val, to: DType) -> Val {
     let result = with_lanes_of(e, e.register_ty(to), x);
+    if target == Target::Host && e.lanes(result) > 1 {
+        return saturate_lanes(e, x, to);
+    }
     let name = if to.is_signed_int() { "llvm.fptosi.sat" } else { "llvm.fptoui.sat" };
     e.intrinsic(name, &[result, e.type_of(x)], &[x])
+}
+
+/// The same by comparisons: LLVM's intrinsic takes vectors apart on the host.
+fn saturate_lanes(e: &Emitter, x: Val, to: DType) -> Val {
+    let (floats, ints) = (e.type_of(x), with_lanes_of(e, e.register_ty(to), x));
+    let signed = to.is_signed_int();
+    let bits = to.bits() - u32::from(signed);
+    // Both limits are powers of two, so exact: what is below `high` and not below `low` fits.
+    let high = e.float(floats, 2f64.powi(bits as i32));
+    let low = e.float(floats, if signed { -2f64.powi(bits as i32) } else { 0.0 });
+    let smallest = if signed { i64::MIN >> (63 - bits) } else { 0 };
+    let largest = if signed { !smallest } else { -1 };
+    let below = e.fcmp(FloatPred::Olt, x, low);
+    let above = e.fcmp(FloatPred::Oge, x, high);
+    let is_nan = e.fcmp(FloatPred::Uno, x, x);
+    let outside = e.or(e.or(below, above), is_nan);
+    let inside = e.select(outside, e.zero(floats), x);
+    let converted = if signed { e.fptosi(inside, ints) } else { e.fptoui(inside, ints) };
+    let converted = e.select(above, e.int(ints, largest), converted);
+    if signed { e.select(below, e.int(ints, smallest), converted) } else { converted }
 }
 
 fn int_to_float(e: &Emitter, x: Val, from: DType, to: DType) -> Val {

@@ -123,6 +123,10 @@ convert! {
     fptrunc = LLVMBuildFPTrunc;
     /// To a wider float.
     fpext = LLVMBuildFPExt;
+    /// To a signed integer, toward zero; the caller makes sure that it fits.
+    fptosi = LLVMBuildFPToSI;
+    /// To an unsigned integer, toward zero; the caller makes sure that it fits.
+    fptoui = LLVMBuildFPToUI;
     /// Signed integer to float, to nearest even.
     sitofp = LLVMBuildSIToFP;
     /// Unsigned integer to float, to nearest even.

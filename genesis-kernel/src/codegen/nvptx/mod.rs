@@ -18,11 +18,37 @@
 //! * `32 * num_warps` threads and `shared_bytes` of dynamic shared memory a block;
 //! * grid axes x, y, z are the programs along axes 0, 1, 2.
 
+mod atomic;
+mod control;
+mod convert;
+mod debug;
+mod dot;
+mod lower;
+mod memory;
 pub mod ptxas;
+mod reduce;
+mod scan;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod thread;
 
+use std::collections::BTreeMap;
+
+use self::lower::{Frame, GLOBAL, Lowering, SHARED};
+use self::shared::Places;
+use self::thread::Threads;
+use super::elementwise::from_memory;
+use super::llvm::{Emitter, Function, Machine, Ty, Val};
 use crate::Error;
+use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, Type};
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
+
+/// LLVM's number of the calling convention of a kernel.
+const PTX_KERNEL: u32 = 71;
+/// What dynamic shared memory is aligned to.
+const SHARED_ALIGNMENT: u32 = 128;
 
 /// A kernel as PTX, and what a launch must know about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +73,160 @@ pub struct GpuKernel {
 /// If the kernel needs more than the GPU has, such as shared memory, or something is wrong with the
 /// compiler itself.
 pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
-    let _ = (lir, target);
-    Err(Error::bug("GPU code generation is not wired up"))
+    let func = &lir.func;
+    let name = entry_name(&func.name);
+    let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
+    let e = Emitter::new(&name);
+    e.set_target(&machine);
+    let (asserts, messages) = asserts(func);
+    let places = scratch_places(lir, target)?;
+    let shared_bytes = places.bytes;
+    emit(&e, lir, target, &name, places, asserts)?;
+    e.verify()?;
+    e.run_passes("default<O3>", &machine)?;
+    let llvm = e.ir();
+    let ptx = e.assembly(&machine)?;
+    let num_warps = lir.num_warps;
+    Ok(GpuKernel { name, ptx, llvm, shared_bytes, num_warps, asserts: messages })
+}
+
+/// A name that PTX takes.
+fn entry_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+    let name: String = name.chars().map(plain).collect();
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) { name } else { format!("k{name}") }
+}
+
+/// The number of each assertion, and what it says.
+fn asserts(func: &Func) -> (BTreeMap<Op, usize>, Vec<String>) {
+    let mut numbers = BTreeMap::new();
+    let mut messages = Vec::new();
+    for op in func.walk() {
+        let data = func.op(op);
+        if let OpKind::Assert { message } = &data.kind {
+            numbers.insert(op, messages.len());
+            let at = data.loc.map(|loc| format!("{}:{}:{}: ", loc.file, loc.line, loc.column));
+            messages.push(at.unwrap_or_default() + message);
+        }
+    }
+    (numbers, messages)
+}
+
+fn scratch_places(lir: &LayoutIr, target: &GpuTarget) -> Result<Places, Error> {
+    let uses = lir.func.count_uses();
+    let wanted: Vec<(Op, u32)> = lir
+        .func
+        .walk()
+        .into_iter()
+        .map(|op| (op, lower::scratch_bytes(lir, &uses, op)))
+        .filter(|&(_, bytes)| bytes > 0)
+        .collect();
+    let places = Places::new(&wanted);
+    if places.bytes <= target.max_shared_bytes {
+        return Ok(places);
+    }
+    let largest = wanted.iter().max_by_key(|(_, bytes)| *bytes);
+    let loc = largest.and_then(|&(op, _)| lir.func.op(op).loc);
+    let (needed, most) = (places.bytes, target.max_shared_bytes);
+    let message = format!("this kernel needs {needed} bytes of shared memory, {target} has {most}");
+    Err(crate::Diagnostic::new(message, loc).help("use smaller tiles").into())
+}
+
+/// One parameter of the entry point.
+struct Slot {
+    ty: Ty,
+    /// Promises, for an address.
+    attrs: Option<ParamAttrs>,
+}
+
+/// The parameters of the entry point, by parameter of the kernel.
+fn slots(e: &Emitter, func: &Func) -> Vec<Vec<Slot>> {
+    let address = |attrs: &ParamAttrs| Slot { ty: e.ptr(GLOBAL), attrs: Some(attrs.clone()) };
+    let number = |ty| Slot { ty, attrs: None };
+    let params = func.params.iter().map(|param| match func.ty(param.value) {
+        Type::View { rank, .. } => {
+            let numbers = (0..2 * rank).map(|_| number(e.i64()));
+            [address(&param.attrs)].into_iter().chain(numbers).collect()
+        }
+        Type::Tile(tile) => match tile.elem {
+            Elem::Ptr(_) => vec![address(&param.attrs)],
+            Elem::Data(dtype) => vec![number(e.memory_ty(dtype))],
+        },
+    });
+    params.collect()
+}
+
+fn set_attrs(e: &Emitter, function: Function, slots: &[Slot]) {
+    for (i, slot) in (0..).zip(slots) {
+        let Some(attrs) = &slot.attrs else { continue };
+        if attrs.readonly {
+            e.add_param_attr(function, i, "readonly", 0);
+        }
+        if attrs.readonly || attrs.exclusive {
+            e.add_param_attr(function, i, "noalias", 0);
+        }
+        if attrs.multiple_of > 1 {
+            let alignment = 1 << attrs.multiple_of.trailing_zeros().min(12);
+            e.add_param_attr(function, i, "align", alignment);
+        }
+    }
+}
+
+/// Writes the function.
+fn emit(
+    e: &Emitter,
+    lir: &LayoutIr,
+    target: &GpuTarget,
+    name: &str,
+    places: Places,
+    asserts: BTreeMap<Op, usize>,
+) -> Result<(), Error> {
+    let by_param = slots(e, &lir.func);
+    let counts: Vec<usize> = by_param.iter().map(Vec::len).collect();
+    let mut slots: Vec<Slot> = by_param.into_iter().flatten().collect();
+    if !asserts.is_empty() {
+        slots.push(Slot { ty: e.i64(), attrs: None });
+    }
+    let types: Vec<Ty> = slots.iter().map(|slot| slot.ty).collect();
+    let bytes = e.array(e.i8(), 0);
+    let shared = e.external_global("shared", bytes, SHARED, SHARED_ALIGNMENT);
+    let function = e.function(name, e.void(), &types);
+    set_attrs(e, function, &slots);
+    e.set_call_convention(function, PTX_KERNEL);
+    e.add_attr(function, "nvvm.maxntid", &(32 * lir.num_warps).to_string());
+    e.add_attr(function, "nvvm.minctasm", "1");
+
+    let entry = e.current_block();
+    let threads = Threads::new(e);
+    let (body, exit) = (e.block("body"), e.block("exit"));
+    let arg = |i: usize| e.param(function, i as u32);
+    let status = (!asserts.is_empty()).then(|| arg(slots.len() - 1));
+    let frame = Frame { exit, shared, status, threads };
+    let mut lowering = Lowering::new(e, lir, target, places, asserts, frame);
+    bind_params(&mut lowering, &counts, arg);
+    e.position(body);
+    if lowering.region(lir.func.body)?.is_some() {
+        e.br(exit);
+    }
+    e.position(exit);
+    e.ret_void();
+    // The entry block filled up while the body was written.
+    e.position(entry);
+    e.br(body);
+    Ok(())
+}
+
+fn bind_params(lowering: &mut Lowering<'_>, counts: &[usize], arg: impl Fn(usize) -> Val) {
+    let func = lowering.func;
+    let mut next = 0;
+    for (param, &count) in func.params.iter().zip(counts) {
+        let mut registers: Vec<Val> = (next..next + count).map(&arg).collect();
+        next += count;
+        if let Type::Tile(tile) = func.ty(param.value) {
+            if tile.elem == Elem::Data(DType::Bool) {
+                registers[0] = from_memory(lowering.e, DType::Bool, registers[0]);
+            }
+        }
+        lowering.set(param.value, registers);
+    }
 }

@@ -1,6 +1,8 @@
 //! Tests of the front end: hand-made and random syntax here, real kernels beside them.
 
 mod asts;
+mod carets;
+mod control;
 mod fuzz;
 mod kernels;
 mod refusals;

@@ -1,0 +1,226 @@
+//! Atomics: element by element, by one of the threads that hold an element, relaxed.
+//!
+//! An addition whose old value nobody wants is one predicated `red` instruction. What the hardware
+//! lacks, such as the maximum of floats, is a loop of compare-and-swap around the code of the
+//! elementwise op, so that NaN and -0 mean the same everywhere. Where threads hold copies and the old
+//! value is wanted, the one thread hands it to the others through shared memory.
+
+use super::super::elementwise::{self, Target as Machine, from_memory, to_memory};
+use super::super::llvm::{IntPred, Rmw, Val};
+use super::lower::{Lowering, Registers};
+use crate::Error;
+use crate::ir::{AtomicOp, BinaryOp, DType, Op, OpKind};
+use crate::layout::{LayoutIr, f2};
+
+/// Bytes to hand old values to other threads.
+pub(super) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
+    let result = lir.func.op(op).results[0];
+    let copies = match lir.layout(result) {
+        Some(layout) => layout.free_lanes() | layout.free_warps() != 0,
+        None => true,
+    };
+    let tile = lir.func.tile(result);
+    let is_wanted = copies && uses[result.index()] > 0;
+    if is_wanted { (tile.shape.numel() * tile.dtype().bytes()) as u32 } else { 0 }
+}
+
+fn integer_op(op: AtomicOp, signed: bool) -> Rmw {
+    match (op, signed) {
+        (AtomicOp::Add, _) => Rmw::Add,
+        (AtomicOp::Max, true) => Rmw::Max,
+        (AtomicOp::Max, false) => Rmw::UMax,
+        (AtomicOp::Min, true) => Rmw::Min,
+        (AtomicOp::Min, false) => Rmw::UMin,
+        (AtomicOp::And, _) => Rmw::And,
+        (AtomicOp::Or, _) => Rmw::Or,
+        (AtomicOp::Xor, _) => Rmw::Xor,
+        (AtomicOp::Exchange, _) => Rmw::Xchg,
+    }
+}
+
+impl Lowering<'_> {
+    pub(super) fn atomic(&mut self, op: Op) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let operands = self.operands(op)?;
+        let mask = match data.kind {
+            OpKind::AtomicRmw(_) => operands.get(2),
+            _ => None,
+        };
+        let target = self.target(data.operands[0]);
+        if self.pending.blocks_atomic(target) {
+            self.barrier();
+        }
+        self.pending.atomic(target);
+        let access = self.access(op);
+        let dtype = self.dtype(data.results[0]);
+        let is_wanted = self.uses[data.results[0].index()] > 0;
+        let mut old = Vec::new();
+        for reg in 0..operands[0].len() {
+            let on = self.predicate(&access, mask, reg);
+            let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
+            old.push(match self.reduction_instruction(op, dtype) {
+                Some(name) if !is_wanted => {
+                    self.reduce_in_memory(name, dtype, parts[0], parts[1], on)
+                }
+                _ => self.guarded(on, dtype, |lowering| lowering.atomic_element(op, &parts))?,
+            });
+        }
+        let old = if is_wanted { self.hand_out(op, old)? } else { old };
+        self.result(op, old)
+    }
+
+    /// The instruction that adds without giving the old value, for dtypes that have one.
+    fn reduction_instruction(&self, op: Op, dtype: DType) -> Option<&'static str> {
+        if self.func.op(op).kind != OpKind::AtomicRmw(AtomicOp::Add) {
+            return None;
+        }
+        match dtype {
+            DType::F32 => Some("add.f32"),
+            DType::F64 => Some("add.f64"),
+            DType::I32 | DType::U32 => Some("add.u32"),
+            DType::I64 | DType::U64 => Some("add.u64"),
+            DType::F16 => Some("add.noftz.f16"),
+            DType::BF16 if self.gpu.sm >= 90 => Some("add.noftz.bf16"),
+            _ => None,
+        }
+    }
+
+    /// Gives zero in place of the old value.
+    fn reduce_in_memory(
+        &self,
+        name: &str,
+        dtype: DType,
+        ptr: Val,
+        value: Val,
+        on: Option<Val>,
+    ) -> Val {
+        let e = self.e;
+        let letter = match (dtype, dtype.bytes()) {
+            (DType::F32, _) => 'f',
+            (DType::F64, _) => 'd',
+            (_, 2) => 'h',
+            (_, 4) => 'r',
+            _ => 'l',
+        };
+        let on = on.unwrap_or_else(|| e.bool(true));
+        let text = format!("@$0 red.relaxed.gpu.global.{name} [$1], $2;");
+        let constraints = format!("b,l,{letter},~{{memory}}");
+        e.inline_asm(e.void(), &text, &constraints, &[on, ptr, value], true);
+        e.zero(e.register_ty(dtype))
+    }
+
+    /// Runs code where `on` is true; zero elsewhere.
+    fn guarded(
+        &mut self,
+        on: Option<Val>,
+        dtype: DType,
+        body: impl FnOnce(&mut Self) -> Result<Val, Error>,
+    ) -> Result<Val, Error> {
+        let Some(on) = on else { return body(self) };
+        let e = self.e;
+        let ty = e.register_ty(dtype);
+        let (inside, done) = (e.block("on"), e.block("on.end"));
+        let before = e.current_block();
+        e.cond_br(on, inside, done);
+        e.position(inside);
+        let value = body(self)?;
+        let after = e.current_block();
+        e.br(done);
+        e.position(done);
+        Ok(e.phi(ty, &[(e.zero(ty), before), (value, after)]))
+    }
+
+    fn atomic_element(&mut self, op: Op, operands: &[Val]) -> Result<Val, Error> {
+        let e = self.e;
+        let data = self.func.op(op);
+        let dtype = self.dtype(data.results[0]);
+        let bits = e.int_ty(dtype.bytes() as u32 * 8);
+        let to_bits = |x| e.bitcast(to_memory(e, dtype, x), bits);
+        let from_bits = |x| from_memory(e, dtype, e.bitcast(x, e.memory_ty(dtype)));
+        match data.kind {
+            OpKind::AtomicRmw(AtomicOp::Add) if matches!(dtype, DType::F32 | DType::F64) => {
+                Ok(e.atomic_rmw(Rmw::FAdd, operands[0], operands[1]))
+            }
+            OpKind::AtomicRmw(atomic) if !dtype.is_float() || atomic == AtomicOp::Exchange => {
+                let op = integer_op(atomic, dtype.is_signed_int());
+                Ok(from_bits(e.atomic_rmw(op, operands[0], to_bits(operands[1]))))
+            }
+            OpKind::AtomicRmw(atomic) => {
+                let binary = match atomic {
+                    AtomicOp::Add => BinaryOp::Add,
+                    AtomicOp::Max => BinaryOp::Max,
+                    AtomicOp::Min => BinaryOp::Min,
+                    _ => return Err(Error::bug(format!("atomic {atomic:?} of {dtype}"))),
+                };
+                self.swap_loop(binary, dtype, operands[0], operands[1])
+            }
+            _ => {
+                let (expected, new) = (to_bits(operands[1]), to_bits(operands[2]));
+                Ok(from_bits(e.atomic_cas(operands[0], expected, new)))
+            }
+        }
+    }
+
+    fn swap_loop(
+        &mut self,
+        binary: BinaryOp,
+        dtype: DType,
+        ptr: Val,
+        value: Val,
+    ) -> Result<Val, Error> {
+        let e = self.e;
+        let bits = e.int_ty(dtype.bits());
+        let first = e.load_aligned(bits, ptr, dtype.bytes() as u32);
+        e.set_volatile(first);
+        let (before, again, done) = (e.current_block(), e.block("again"), e.block("swapped"));
+        e.br(again);
+        e.position(again);
+        let seen = e.phi(bits, &[(first, before)]);
+        let old = e.bitcast(seen, e.register_ty(dtype));
+        let new = elementwise::binary(e, Machine::Nvptx, binary, dtype, &[old, value])?;
+        let found = e.atomic_cas(ptr, seen, e.bitcast(new, bits));
+        e.add_incoming(seen, found, e.current_block());
+        e.cond_br(e.icmp(IntPred::Eq, found, seen), done, again);
+        e.position(done);
+        Ok(old)
+    }
+
+    /// The old values in every thread that holds a copy.
+    fn hand_out(&mut self, op: Op, old: Vec<Val>) -> Result<Vec<Val>, Error> {
+        let e = self.e;
+        let Some(bytes) = self.places.of(op) else { return Ok(old) };
+        let result = self.func.op(op).results[0];
+        let dtype = self.dtype(result);
+        let size = dtype.bytes() as u32;
+        self.before_shared_write(&bytes);
+        let (addresses, copies) = match self.lir.layout(result).cloned() {
+            Some(layout) => {
+                let scale = |bases: &[u32]| bases.iter().map(|b| b * size).collect::<Vec<u32>>();
+                let thread = self.threads.map(e, &scale(&layout.lane), &scale(&layout.warp));
+                let at = |reg| i64::from(f2::combine(&layout.reg, reg) * size + bytes.start);
+                let all = 0..layout.num_regs();
+                let addresses: Registers =
+                    all.map(|reg| self.shared_at(e.add(thread, e.int(e.i32(), at(reg))))).collect();
+                (addresses, (layout.free_lanes(), layout.free_warps()))
+            }
+            None => {
+                let address = self.shared_at(e.int(e.i32(), i64::from(bytes.start)));
+                (Registers::from(vec![address]), (31, self.lir.num_warps - 1))
+            }
+        };
+        let writes = self.threads.all_zero(e, copies.0, copies.1).unwrap_or_else(|| e.bool(true));
+        let (inside, done) = (e.block("hand"), e.block("hand.end"));
+        e.cond_br(writes, inside, done);
+        e.position(inside);
+        for (&value, &address) in old.iter().zip(addresses.iter()) {
+            e.store_aligned(to_memory(e, dtype, value), address, size);
+        }
+        e.br(done);
+        e.position(done);
+        self.before_shared_read(bytes);
+        let load = |&address: &Val| {
+            from_memory(e, dtype, e.load_aligned(e.memory_ty(dtype), address, size))
+        };
+        Ok(addresses.iter().map(load).collect())
+    }
+}

@@ -1,0 +1,207 @@
+//! Structured control flow as blocks and phis, one phi a register.
+//!
+//! Conditions and bounds are scalars, which all threads of a block agree on, so all take the same way.
+
+use super::super::llvm::{Block, IntPred, Val};
+use super::lower::{Lowering, Registers};
+use super::shared::Target;
+use crate::Error;
+use crate::ir::{Op, OpKind, Value};
+
+/// Registers written by a loop's body beyond which LLVM must not copy the body.
+const UNROLL_REGISTERS: usize = 256;
+
+/// The phis of values carried around a loop.
+struct Carried {
+    phis: Vec<Vec<Val>>,
+}
+
+impl Carried {
+    fn registers(&self) -> Vec<Registers> {
+        self.phis.iter().map(|phis| phis.as_slice().into()).collect()
+    }
+}
+
+impl Lowering<'_> {
+    pub(super) fn for_loop(&mut self, op: Op) -> Result<(), Error> {
+        let e = self.e;
+        let data = self.func.op(op);
+        let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
+        let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?];
+        let inits: Vec<Registers> =
+            data.operands[3..].iter().map(|&v| self.get(v)).collect::<Result<_, _>>()?;
+        let advances = e.icmp(IntPred::Sgt, step, e.int(e.i64(), 0));
+        let (header, body, done) = (e.block("for"), e.block("for.body"), e.block("for.end"));
+        let before = e.current_block();
+        e.cond_br(advances, header, done);
+
+        e.position(header);
+        let index = e.phi(e.i64(), &[(lower, before)]);
+        let carried = self.carried(&inits, before);
+        let again = e.icmp(IntPred::Slt, index, upper);
+        e.cond_br(again, body, done);
+
+        e.position(body);
+        let entered = self.enter_loop(op);
+        let region = data.regions[0];
+        let args = self.func.region(region).args.clone();
+        self.set(args[0], vec![index]);
+        self.bind(&args[1..], &carried.registers());
+        if let Some(next) = self.region(region)? {
+            let last = e.current_block();
+            e.add_incoming(index, e.add(index, step), last);
+            self.close_loop(op, &carried, &next, header);
+        }
+        self.pending.join(entered);
+
+        e.position(done);
+        let skipped: Vec<Vec<Val>> = inits.iter().map(|r| r.to_vec()).collect();
+        let ends = [(before, skipped), (header, carried.phis)];
+        self.merge(&data.results, &ends);
+        Ok(())
+    }
+
+    pub(super) fn while_loop(&mut self, op: Op) -> Result<(), Error> {
+        let e = self.e;
+        let data = self.func.op(op);
+        let inits = self.operands(op)?;
+        let (header, body, done) = (e.block("while"), e.block("while.body"), e.block("while.end"));
+        let before = e.current_block();
+        e.br(header);
+
+        e.position(header);
+        let carried = self.carried(&inits, before);
+        let entered = self.enter_loop(op);
+        let args = self.func.region(data.regions[0]).args.clone();
+        self.bind(&args, &carried.registers());
+        let Some(yielded) = self.region(data.regions[0])? else {
+            return Err(Error::bug("a condition returns"));
+        };
+        e.cond_br(yielded[0][0], body, done);
+        // The loop is left from here, after an iteration or none.
+        let mut left = self.pending.clone();
+        left.join(entered);
+
+        e.position(body);
+        let args = self.func.region(data.regions[1]).args.clone();
+        self.bind(&args, &carried.registers());
+        if let Some(next) = self.region(data.regions[1])? {
+            self.close_loop(op, &carried, &next, header);
+        }
+        self.pending = left;
+
+        e.position(done);
+        self.bind(&data.results, &carried.registers());
+        Ok(())
+    }
+
+    pub(super) fn if_else(&mut self, op: Op) -> Result<(), Error> {
+        let e = self.e;
+        let data = self.func.op(op);
+        let cond = self.scalar(data.operands[0])?;
+        let branches = [e.block("then"), e.block("else")];
+        let done = e.block("if.end");
+        e.cond_br(cond, branches[0], branches[1]);
+        let entered = self.pending.clone();
+        let mut ends = Vec::new();
+        let mut pending = super::shared::Pending::default();
+        for (block, &region) in branches.into_iter().zip(&data.regions) {
+            e.position(block);
+            self.pending = entered.clone();
+            if let Some(yielded) = self.region(region)? {
+                ends.push((e.current_block(), yielded.iter().map(|r| r.to_vec()).collect()));
+                pending.join(std::mem::take(&mut self.pending));
+                e.br(done);
+            }
+        }
+        self.pending = pending;
+        e.position(done);
+        self.merge(&data.results, &ends);
+        Ok(())
+    }
+
+    /// Phis at the start of a loop's header.
+    fn carried(&self, inits: &[Registers], before: Block) -> Carried {
+        let phi = |&init: &Val| self.e.phi(self.e.type_of(init), &[(init, before)]);
+        Carried { phis: inits.iter().map(|init| init.iter().map(phi).collect()).collect() }
+    }
+
+    /// From the end of a loop's body back to its header.
+    fn close_loop(&mut self, op: Op, carried: &Carried, next: &[Registers], header: Block) {
+        let last = self.e.current_block();
+        for (phis, next) in carried.phis.iter().zip(next) {
+            for (&phi, &value) in phis.iter().zip(next.iter()) {
+                self.e.add_incoming(phi, value, last);
+            }
+        }
+        let back = self.e.br(header);
+        if self.body_registers(op) > UNROLL_REGISTERS {
+            self.e.set_no_unroll(back);
+        }
+    }
+
+    fn bind(&mut self, values: &[Value], registers: &[Registers]) {
+        for (&value, registers) in values.iter().zip(registers) {
+            self.set(value, registers.clone());
+        }
+    }
+
+    /// Values that have one of several contents, depending on the block control comes from. Without
+    /// any such block nothing reaches this code.
+    fn merge(&mut self, results: &[Value], ends: &[(Block, Vec<Vec<Val>>)]) {
+        for (i, &result) in results.iter().enumerate() {
+            let ty = self.register_ty(result);
+            let registers: Vec<Val> = (0..self.lir.num_regs(result) as usize)
+                .map(|reg| {
+                    let incoming: Vec<(Val, Block)> =
+                        ends.iter().map(|(block, values)| (values[i][reg], *block)).collect();
+                    match incoming.is_empty() {
+                        true => self.e.poison(ty),
+                        false => self.e.phi(ty, &incoming),
+                    }
+                })
+                .collect();
+            self.set(result, registers);
+        }
+    }
+
+    /// Notes that anything in the loop may have happened an iteration ago; gives what was pending
+    /// before, which still is where the loop runs no iteration.
+    fn enter_loop(&mut self, op: Op) -> super::shared::Pending {
+        let entered = self.pending.clone();
+        for inner in self.ops_within(op) {
+            if let Some(bytes) = self.places.of(inner) {
+                self.pending.read_shared(bytes);
+            }
+            let kind = &self.func.op(inner).kind;
+            let target = || {
+                let ptr = self.func.op(inner).operands[0];
+                Target { own: None, ..self.target(ptr) }
+            };
+            match kind {
+                OpKind::Load => self.pending.load(target()),
+                OpKind::Store => self.pending.store(target()),
+                OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.pending.atomic(target()),
+                _ => {}
+            }
+        }
+        entered
+    }
+
+    fn ops_within(&self, op: Op) -> Vec<Op> {
+        let mut found = Vec::new();
+        let mut regions = self.func.op(op).regions.clone();
+        while let Some(region) = regions.pop() {
+            for &inner in &self.func.region(region).ops {
+                found.push(inner);
+                regions.extend(&self.func.op(inner).regions);
+            }
+        }
+        found
+    }
+
+    fn body_registers(&self, op: Op) -> usize {
+        let results = self.ops_within(op).into_iter().flat_map(|op| &self.func.op(op).results);
+        results.map(|&value| self.lir.num_regs(value) as usize).sum()
+    }
+}

@@ -1,0 +1,162 @@
+//! `device_assert!` and `device_print!`.
+//!
+//! A failed assertion leaves its number where the host can read it after the fault, then traps.
+//! Printing goes through the driver's `vprintf`: scalars by one thread, tiles by every thread, an
+//! element a line with its coordinates.
+
+use super::super::elementwise::{Target as Machine, cast};
+use super::super::llvm::{IntPred, Val};
+use super::lower::{GLOBAL, Lowering};
+use crate::Error;
+use crate::ir::{DType, Op, OpKind, Value};
+use crate::layout::HwIndex;
+
+impl Lowering<'_> {
+    pub(super) fn assert(&mut self, op: Op) -> Result<(), Error> {
+        let e = self.e;
+        let holds = self.operands(op)?[0].to_vec();
+        let all = holds.into_iter().reduce(|a, b| e.and(a, b)).unwrap_or_else(|| e.bool(true));
+        let (failed, report, stop, fine) =
+            (e.block("failed"), e.block("report"), e.block("stop"), e.block("fine"));
+        e.cond_br(all, fine, failed);
+        e.position(failed);
+        let status = self.status.ok_or_else(|| Error::bug("an assertion has no status"))?;
+        let number = self.asserts.get(&op).copied().unwrap_or(0) as i64 + 1;
+        e.cond_br(e.icmp(IntPred::Eq, status, e.int(e.i64(), 0)), stop, report);
+        e.position(report);
+        let address = e.inttoptr(status, e.ptr(GLOBAL));
+        let store = e.store_aligned(e.int(e.i32(), number), address, 4);
+        e.set_volatile(store);
+        e.inline_asm(e.void(), "membar.sys;", "~{memory}", &[], true);
+        e.br(stop);
+        e.position(stop);
+        e.inline_asm(e.void(), "trap;", "~{memory}", &[], true);
+        // Nothing runs after a trap, but code that joins again keeps barriers out of divergent paths.
+        e.br(fine);
+        e.position(fine);
+        Ok(())
+    }
+
+    pub(super) fn print(&mut self, op: Op) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let OpKind::Print { format } = &data.kind else {
+            return Err(Error::bug("a print without a format"));
+        };
+        let operands = self.operands(op)?;
+        let tile = data.operands.iter().copied().find(|&v| self.lir.layout(v).is_some());
+        let Some(tile) = tile else {
+            let values: Vec<Val> = operands.iter().map(|o| o[0]).collect();
+            let line = printf_format(format, self, &data.operands);
+            return self.print_line(&line, &[], op, &values, [31, self.lir.num_warps - 1]);
+        };
+        let layout = self.layout(tile)?.clone();
+        let rank = layout.shape.rank();
+        let text = printf_format(format, self, &data.operands);
+        let line = format!("[{}] {text}", vec!["%lld"; rank].join(", "));
+        for reg in 0..layout.num_regs() {
+            let at = layout.apply(HwIndex { reg, lane: 0, warp: 0 });
+            let thread = self.threads.map(self.e, &layout.lane, &layout.warp);
+            let flat = self.e.xor(thread, self.e.int(self.e.i32(), i64::from(at)));
+            let coords: Vec<Val> = (0..rank)
+                .map(|axis| {
+                    let e = self.e;
+                    let shift = e.int(e.i32(), i64::from(layout.shift(axis)));
+                    let mask = e.int(e.i32(), layout.shape.extent(axis) as i64 - 1);
+                    e.zext(e.and(e.lshr(flat, shift), mask), e.i64())
+                })
+                .collect();
+            let values: Vec<Val> =
+                operands.iter().map(|o| o[(reg as usize).min(o.len() - 1)]).collect();
+            let copies = [layout.free_lanes(), layout.free_warps()];
+            self.print_line(&line, &coords, op, &values, copies)?;
+        }
+        Ok(())
+    }
+
+    /// One line of `vprintf`, by the threads in which these lane and warp bits are 0.
+    fn print_line(
+        &mut self,
+        format: &str,
+        coords: &[Val],
+        op: Op,
+        values: &[Val],
+        copies: [u32; 2],
+    ) -> Result<(), Error> {
+        let e = self.e;
+        let types = self.func.op(op).operands.iter().map(|&v| self.func.tile(v));
+        let mut args = coords.to_vec();
+        for (tile, &value) in types.zip(values) {
+            args.push(match tile.dtype() {
+                _ if tile.is_ptr() => e.ptrtoint(value, e.i64()),
+                dtype if dtype.is_float() => cast(e, Machine::Nvptx, value, dtype, DType::F64),
+                DType::Bool => e.zext(value, e.i64()),
+                dtype => cast(e, Machine::Nvptx, value, dtype, DType::I64),
+            });
+        }
+        let prints = self.threads.all_zero(e, copies[0], copies[1]);
+        let (inside, done) = (e.block("print"), e.block("print.end"));
+        e.cond_br(prints.unwrap_or_else(|| e.bool(true)), inside, done);
+        e.position(inside);
+        let room = e.array(e.i64(), args.len().max(1) as u64);
+        let slots = self.threads.in_entry(e, || e.alloca(room, 8));
+        for (i, &arg) in args.iter().enumerate() {
+            let slot = e.gep(e.i64(), slots, e.int(e.i64(), i as i64));
+            e.store_aligned(arg, slot, 8);
+        }
+        let text = e.string("format", &format!("{format}\n"), GLOBAL);
+        let text = e.addrspacecast(text, e.ptr(0));
+        let print = *self
+            .vprintf
+            .get_or_insert_with(|| e.declare("vprintf", e.i32(), &[e.ptr(0), e.ptr(0)]));
+        e.call(print, &[text, slots]);
+        e.br(done);
+        e.position(done);
+        Ok(())
+    }
+}
+
+/// The user's format for `vprintf`: every `{}` becomes what its operand is printed by.
+fn printf_format(format: &str, lowering: &Lowering<'_>, operands: &[Value]) -> String {
+    let types = operands.iter().map(|&v| lowering.func.tile(v));
+    let specs: Vec<&str> = types
+        .map(|tile| match tile.dtype() {
+            _ if tile.is_ptr() => "0x%llx",
+            dtype if dtype.is_float() => "%g",
+            dtype if dtype.is_unsigned_int() => "%llu",
+            _ => "%lld",
+        })
+        .collect();
+    substitute(format, &specs)
+}
+
+/// Fills the `{}` of a format in order; `{{` and `}}` are braces, and `%` is itself.
+fn substitute(format: &str, specs: &[&str]) -> String {
+    let mut specs = specs.iter();
+    let mut text = String::new();
+    let mut rest = format;
+    while let Some(c) = rest.chars().next() {
+        let (piece, len) = match c {
+            _ if rest.starts_with("{{") => ("{", 2),
+            _ if rest.starts_with("}}") => ("}", 2),
+            '{' => {
+                (specs.next().copied().unwrap_or(""), rest.find('}').map_or(rest.len(), |i| i + 1))
+            }
+            '%' => ("%%", 1),
+            _ => (&rest[..c.len_utf8()], c.len_utf8()),
+        };
+        text.push_str(piece);
+        rest = &rest[len..];
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_those_of_printf() {
+        assert_eq!(substitute("x = {}, 5% of {:?}", &["%g", "%lld"]), "x = %g, 5%% of %lld");
+        assert_eq!(substitute("{{}} {} {}", &["%g"]), "{} %g ");
+    }
+}

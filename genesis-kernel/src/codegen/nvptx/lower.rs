@@ -1,0 +1,379 @@
+//! From one function of layout IR to one LLVM function: the state, and which file lowers which op.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::super::elementwise::{self, Target as Machine};
+use super::super::llvm::{Block, Emitter, Function, Ty, Val};
+use super::shared::{Pending, Places};
+use super::thread::{self, Threads};
+use super::{atomic, convert, dot, reduce, scan};
+use crate::Error;
+use crate::ir::{Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
+use crate::layout::{LayoutIr, LinearLayout};
+use crate::target::GpuTarget;
+
+/// The address space of global memory.
+pub(super) const GLOBAL: u32 = 1;
+/// The address space of shared memory.
+pub(super) const SHARED: u32 = 3;
+
+/// One value in each thread: a tile's registers in order, a scalar alone, or a view's address, extents
+/// and strides.
+pub(super) type Registers = Rc<[Val]>;
+
+/// A function on its way to LLVM.
+pub(super) struct Lowering<'a> {
+    pub(super) e: &'a Emitter,
+    pub(super) lir: &'a LayoutIr,
+    pub(super) func: &'a Func,
+    pub(super) gpu: &'a GpuTarget,
+    pub(super) threads: Threads,
+    pub(super) places: Places,
+    pub(super) pending: Pending,
+    pub(super) uses: Vec<u32>,
+    /// The end of the function.
+    pub(super) exit: Block,
+    /// Dynamic shared memory.
+    pub(super) shared: Val,
+    /// Where a failed assertion leaves its number; none without assertions.
+    pub(super) status: Option<Val>,
+    /// The number of each assertion.
+    pub(super) asserts: BTreeMap<Op, usize>,
+    /// The op that owns each region.
+    pub(super) owners: BTreeMap<Region, Op>,
+    /// The driver's print, once it is declared.
+    pub(super) vprintf: Option<Function>,
+    values: Vec<Option<Registers>>,
+}
+
+/// What stands around a function's code.
+pub(super) struct Frame {
+    pub(super) exit: Block,
+    pub(super) shared: Val,
+    pub(super) status: Option<Val>,
+    pub(super) threads: Threads,
+}
+
+/// Bytes of shared memory that an op needs while it runs.
+pub(super) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
+    match &lir.func.op(op).kind {
+        OpKind::Reduce { .. } => reduce::scratch_bytes(lir, op),
+        OpKind::Scan { .. } => scan::scratch_bytes(lir, op),
+        OpKind::ConvertLayout => convert::scratch_bytes(lir, op),
+        OpKind::Dot { .. } => dot::scratch_bytes(lir, op),
+        OpKind::AtomicRmw(_) | OpKind::AtomicCas => atomic::scratch_bytes(lir, uses, op),
+        _ => 0,
+    }
+}
+
+impl<'a> Lowering<'a> {
+    pub(super) fn new(
+        e: &'a Emitter,
+        lir: &'a LayoutIr,
+        gpu: &'a GpuTarget,
+        places: Places,
+        asserts: BTreeMap<Op, usize>,
+        frame: Frame,
+    ) -> Lowering<'a> {
+        let func = &lir.func;
+        Lowering {
+            e,
+            lir,
+            func,
+            gpu,
+            threads: frame.threads,
+            places,
+            pending: Pending::default(),
+            uses: func.count_uses(),
+            exit: frame.exit,
+            shared: frame.shared,
+            status: frame.status,
+            asserts,
+            owners: owners(func),
+            vprintf: None,
+            values: vec![None; func.n_values()],
+        }
+    }
+
+    /// The registers of a value.
+    pub(super) fn get(&self, value: Value) -> Result<Registers, Error> {
+        let registers = self.values[value.index()].clone();
+        registers.ok_or_else(|| Error::bug(format!("%{} has no code yet", value.0)))
+    }
+
+    /// A scalar.
+    pub(super) fn scalar(&self, value: Value) -> Result<Val, Error> {
+        Ok(self.get(value)?[0])
+    }
+
+    /// The registers of each operand of an op.
+    pub(super) fn operands(&self, op: Op) -> Result<Vec<Registers>, Error> {
+        self.func.op(op).operands.iter().map(|&v| self.get(v)).collect()
+    }
+
+    /// Gives a value its registers.
+    pub(super) fn set(&mut self, value: Value, registers: impl Into<Registers>) {
+        self.values[value.index()] = Some(registers.into());
+    }
+
+    /// The layout of a tile.
+    pub(super) fn layout(&self, value: Value) -> Result<&'a LinearLayout, Error> {
+        let layout = self.lir.layout(value);
+        layout
+            .map(|layout| layout.as_ref())
+            .ok_or_else(|| Error::bug(format!("%{} has no layout", value.0)))
+    }
+
+    /// The dtype of a tile's numbers.
+    pub(super) fn dtype(&self, value: Value) -> DType {
+        self.func.tile(value).dtype()
+    }
+
+    /// The LLVM type of one register of a value.
+    pub(super) fn register_ty(&self, value: Value) -> Ty {
+        match self.func.ty(value) {
+            Type::Tile(tile) => match tile.elem {
+                Elem::Data(dtype) => self.e.register_ty(dtype),
+                Elem::Ptr(_) => self.e.ptr(GLOBAL),
+            },
+            Type::View { .. } => self.e.ptr(GLOBAL),
+        }
+    }
+
+    /// An address in shared memory, by a byte offset, `i32`.
+    pub(super) fn shared_at(&self, offset: Val) -> Val {
+        self.e.gep(self.e.i8(), self.shared, offset)
+    }
+
+    /// The scratch of an op.
+    pub(super) fn scratch(&self, op: Op) -> Result<Range<u32>, Error> {
+        self.places.of(op).ok_or_else(|| Error::bug("an op has no scratch memory"))
+    }
+
+    /// A barrier.
+    pub(super) fn barrier(&mut self) {
+        thread::barrier(self.e);
+        self.pending.clear();
+    }
+
+    /// Waits until nobody reads these bytes of shared memory any more.
+    pub(super) fn before_shared_write(&mut self, bytes: &Range<u32>) {
+        if self.pending.blocks_shared_write(bytes) {
+            self.barrier();
+        }
+    }
+
+    /// After the writes: a barrier, and from here on the bytes may be read.
+    pub(super) fn before_shared_read(&mut self, bytes: Range<u32>) {
+        self.barrier();
+        self.pending.read_shared(bytes);
+    }
+
+    /// Lowers the ops of a region. Gives what it yields; none where it returns from the kernel.
+    pub(super) fn region(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
+        for &op in &self.func.region(region).ops {
+            match self.func.op(op).kind {
+                OpKind::Yield => return self.operands(op).map(Some),
+                OpKind::Return => {
+                    self.e.br(self.exit);
+                    return Ok(None);
+                }
+                _ => self.op(op)?,
+            }
+        }
+        // The body of a function may end without a terminator.
+        self.e.br(self.exit);
+        Ok(None)
+    }
+
+    fn op(&mut self, op: Op) -> Result<(), Error> {
+        match &self.func.op(op).kind {
+            OpKind::Const(scalar) => {
+                let value = self.e.scalar(*scalar);
+                self.result(op, vec![value])
+            }
+            OpKind::Iota => self.iota(op),
+            OpKind::ProgramId(axis) => self.special_register(op, "ctaid", *axis),
+            OpKind::NumPrograms(axis) => self.special_register(op, "nctaid", *axis),
+            OpKind::Unary(_)
+            | OpKind::Binary(_)
+            | OpKind::Compare(_)
+            | OpKind::Select
+            | OpKind::Fma
+            | OpKind::Cast
+            | OpKind::Bitcast
+            | OpKind::PtrAdd
+            | OpKind::MultipleOf(_) => self.elementwise(op),
+            OpKind::Broadcast
+            | OpKind::ExpandDims { .. }
+            | OpKind::Reshape
+            | OpKind::Transpose { .. } => self.rename(op),
+            OpKind::Join => self.join(op),
+            OpKind::Split => self.split(op),
+            OpKind::Load => self.load(op),
+            OpKind::Store => self.store(op),
+            OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.atomic(op),
+            OpKind::ViewPtr => self.view_part(op, |_| 0),
+            OpKind::ViewDim(axis) => self.view_part(op, |_| 1 + *axis as usize),
+            OpKind::ViewStride(axis) => self.view_part(op, |rank| 1 + rank + *axis as usize),
+            OpKind::Reduce { .. } => self.reduce(op),
+            OpKind::Scan { .. } => self.scan(op),
+            OpKind::Dot { .. } => self.dot(op),
+            OpKind::For(_) => self.for_loop(op),
+            OpKind::While => self.while_loop(op),
+            OpKind::If => self.if_else(op),
+            OpKind::Assert { .. } => self.assert(op),
+            OpKind::Print { .. } => self.print(op),
+            OpKind::ConvertLayout => self.convert_layout(op),
+            kind @ (OpKind::ViewLoad | OpKind::ViewStore | OpKind::Yield | OpKind::Return) => {
+                Err(Error::bug(format!("{kind:?} reached GPU code generation")))
+            }
+        }
+    }
+
+    /// Gives the op's only result its registers.
+    pub(super) fn result(&mut self, op: Op, registers: Vec<Val>) -> Result<(), Error> {
+        let result = self.func.op(op).results[0];
+        let expected = self.lir.num_regs(result) as usize;
+        if registers.len() != expected {
+            let kind = &self.func.op(op).kind;
+            let found = registers.len();
+            return Err(Error::bug(format!("{kind:?} has {found} registers for {expected}")));
+        }
+        self.set(result, registers);
+        Ok(())
+    }
+
+    fn iota(&mut self, op: Op) -> Result<(), Error> {
+        let result = self.func.op(op).results[0];
+        let layout = self.layout(result)?;
+        let ty = self.e.register_ty(self.dtype(result));
+        let thread = self.threads.map(self.e, &layout.lane, &layout.warp);
+        let bits = self.e.int_bits(ty);
+        let thread = match bits {
+            0..32 => self.e.trunc(thread, ty),
+            32 => thread,
+            _ => self.e.zext(thread, ty),
+        };
+        let at = |reg| i64::from(crate::layout::f2::combine(&layout.reg, reg));
+        let registers = (0..layout.num_regs())
+            .map(|reg| match at(reg) {
+                0 => thread,
+                // Registers and threads hold different bits of the index, so that this can't carry.
+                offset => self.e.add(thread, self.e.int(ty, offset)),
+            })
+            .collect();
+        self.result(op, registers)
+    }
+
+    fn special_register(&mut self, op: Op, name: &str, axis: u8) -> Result<(), Error> {
+        let axis = ['x', 'y', 'z'].get(axis as usize).copied().unwrap_or('x');
+        let name = format!("llvm.nvvm.read.ptx.sreg.{name}.{axis}");
+        let number = self.e.intrinsic(&name, &[], &[]);
+        let wide = self.e.zext(number, self.e.i64());
+        self.result(op, vec![wide])
+    }
+
+    fn elementwise(&mut self, op: Op) -> Result<(), Error> {
+        let operands = self.operands(op)?;
+        let result = self.func.op(op).results[0];
+        let registers: Result<Vec<Val>, Error> = (0..self.lir.num_regs(result) as usize)
+            .map(|reg| {
+                let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
+                elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)
+            })
+            .collect();
+        self.result(op, registers?)
+    }
+
+    /// Ops that only say which register is which.
+    fn rename(&mut self, op: Op) -> Result<(), Error> {
+        let operand = self.get(self.func.op(op).operands[0])?;
+        let map = self.lir.view_registers(op).ok_or_else(|| {
+            Error::bug(format!("{:?} moves data between threads", self.func.op(op).kind))
+        })?;
+        let registers = map.iter().map(|&reg| operand[reg as usize]).collect();
+        self.result(op, registers)
+    }
+
+    fn join(&mut self, op: Op) -> Result<(), Error> {
+        let operands = self.operands(op)?;
+        let result = self.func.op(op).results[0];
+        let bit = self.last_axis_register(result)?;
+        let registers = (0..self.lir.num_regs(result))
+            .map(|reg| operands[(reg >> bit & 1) as usize][without_bit(reg, bit) as usize])
+            .collect();
+        self.result(op, registers)
+    }
+
+    fn split(&mut self, op: Op) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let operand = self.get(data.operands[0])?;
+        let bit = self.last_axis_register(data.operands[0])?;
+        let half = |wanted: u32| -> Vec<Val> {
+            let all = 0..operand.len() as u32;
+            all.filter(|reg| reg >> bit & 1 == wanted).map(|reg| operand[reg as usize]).collect()
+        };
+        self.set(data.results[0], half(0));
+        self.set(data.results[1], half(1));
+        Ok(())
+    }
+
+    /// The register bit that holds the last axis, of extent 2.
+    fn last_axis_register(&self, value: Value) -> Result<usize, Error> {
+        let bit = self.layout(value)?.holder(1).and_then(|bit| bit.reg());
+        bit.ok_or_else(|| Error::bug("the halves of a tile are in different threads"))
+    }
+
+    fn view_part(&mut self, op: Op, part: impl Fn(usize) -> usize) -> Result<(), Error> {
+        let view = self.func.op(op).operands[0];
+        let rank = match self.func.ty(view) {
+            Type::View { rank, .. } => rank as usize,
+            Type::Tile(_) => return Err(Error::bug("a tile is no view")),
+        };
+        let value = self.get(view)?[part(rank)];
+        self.result(op, vec![value])
+    }
+
+    /// Two elements, or as many pairs as the op has operands, to one by what the op says. Inside of a
+    /// region nothing crosses threads.
+    pub(super) fn combine(
+        &mut self,
+        op: Op,
+        combine: Combine,
+        left: &[Val],
+        right: &[Val],
+    ) -> Result<Vec<Val>, Error> {
+        let data = self.func.op(op);
+        match combine {
+            Combine::Op(binary) => {
+                let dtype = self.dtype(data.operands[0]);
+                let pair = [left[0], right[0]];
+                let one = elementwise::binary(self.e, Machine::Nvptx, binary, dtype, &pair)?;
+                Ok(vec![one])
+            }
+            Combine::Region => {
+                let region = data.regions[0];
+                let args = &self.func.region(region).args;
+                for (&arg, &value) in args.iter().zip(left.iter().chain(right)) {
+                    self.set(arg, vec![value]);
+                }
+                let yielded = self.region(region)?;
+                let yielded = yielded.ok_or_else(|| Error::bug("a combination returns"))?;
+                Ok(yielded.iter().map(|registers| registers[0]).collect())
+            }
+        }
+    }
+}
+
+fn owners(func: &Func) -> BTreeMap<Region, Op> {
+    let ops = func.walk().into_iter();
+    ops.flat_map(|op| func.op(op).regions.iter().map(move |&region| (region, op))).collect()
+}
+
+/// A number without one of its bits: those above move down.
+fn without_bit(number: u32, bit: usize) -> u32 {
+    number & ((1 << bit) - 1) | number >> (bit + 1) << bit
+}

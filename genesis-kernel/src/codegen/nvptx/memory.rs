@@ -1,0 +1,368 @@
+//! Loads and stores of global memory.
+//!
+//! A vector of registers is one access of up to 16 bytes. Without a mask it is a plain LLVM vector load
+//! or store; with one it is a predicated instruction as inline assembly, so that all loads of an op
+//! are issued back to back, with no branch between them:
+//!
+//! ```text
+//! @p ld.global.nc.v4.b32 {a, b, c, d}, [address];      a, b, c, d keep `other` where p is false
+//! ```
+//!
+//! Where threads hold copies of an element, all load it and one of them stores it.
+
+use super::super::elementwise::{from_memory, to_memory};
+use super::super::llvm::{Emitter, Ty, Val};
+use super::lower::{Lowering, Registers};
+use super::shared::Target;
+use crate::Error;
+use crate::ir::{DType, Def, Elem, Op, OpKind, Type, Value};
+use crate::layout::Access;
+
+/// The widest access of one thread, in bytes.
+const WIDEST: u32 = 16;
+
+/// A vector of elements in memory as the words that one instruction moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Words {
+    /// Elements of the vector.
+    elements: u32,
+    /// How many words.
+    count: u32,
+    /// Bits of a word.
+    bits: u32,
+    /// The letter of inline assembly for a register of the word.
+    letter: char,
+}
+
+impl Words {
+    fn new(dtype: DType, elements: u32) -> Words {
+        let bytes = elements * dtype.bytes() as u32;
+        let (bits, letter) = match (dtype, bytes) {
+            (DType::F32, _) => (32, 'f'),
+            (DType::F64, _) => (64, 'd'),
+            (_, 1) => (8, 'r'),
+            (_, 2) => (16, 'h'),
+            _ if dtype.bytes() == 8 => (64, 'l'),
+            _ => (32, 'r'),
+        };
+        Words { elements, count: (bytes * 8 / bits).max(1), bits, letter }
+    }
+
+    /// The LLVM type of a word in a register.
+    fn ty(self, e: &Emitter) -> Ty {
+        match (self.letter, self.bits) {
+            ('f', _) => e.f32(),
+            ('d', _) => e.f64(),
+            // The smallest register that assembly knows for a byte.
+            (_, 8) => e.i32(),
+            (_, bits) => e.int_ty(bits),
+        }
+    }
+
+    /// `v4.b32`
+    fn suffix(self) -> String {
+        let bits = self.bits;
+        if self.count == 1 { format!("b{bits}") } else { format!("v{}.b{bits}", self.count) }
+    }
+
+    /// Elements as memory holds them, to words.
+    fn pack(self, e: &Emitter, elements: &[Val]) -> Vec<Val> {
+        if self.bits == 8 {
+            return vec![e.zext(elements[0], e.i32())];
+        }
+        let each = elements.len() / self.count as usize;
+        elements.chunks(each).map(|part| e.bitcast(e.build_vec(part), self.ty(e))).collect()
+    }
+
+    /// Words to elements as memory holds them.
+    fn unpack(self, e: &Emitter, words: &[Val], element: Ty) -> Vec<Val> {
+        if self.bits == 8 {
+            return vec![e.trunc(words[0], element)];
+        }
+        let each = self.elements / self.count;
+        let parts = words.iter().flat_map(|&word| {
+            let vector = e.bitcast(word, e.vec(element, each));
+            (0..each).map(move |i| (vector, i))
+        });
+        parts.map(|(vector, i)| e.extract(vector, i)).collect()
+    }
+}
+
+/// `{$0, $1}`, or `$0` alone.
+fn operand_list(first: u32, count: u32) -> String {
+    let all: Vec<String> = (first..first + count).map(|i| format!("${i}")).collect();
+    if count == 1 { all.concat() } else { format!("{{{}}}", all.join(", ")) }
+}
+
+impl Lowering<'_> {
+    pub(super) fn load(&mut self, op: Op) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let operands = self.operands(op)?;
+        let (ptr, mask, other) = (&operands[0], operands.get(1), operands.get(2));
+        let target = self.target(data.operands[0]);
+        if self.pending.blocks_load(target) {
+            self.barrier();
+        }
+        let readonly = target.param.is_some_and(|p| self.func.params[p as usize].attrs.readonly);
+        if !readonly {
+            self.pending.load(target);
+        }
+        let dtype = self.dtype(data.results[0]);
+        let access = self.access(op);
+        let mut registers: Vec<Option<Val>> = vec![None; ptr.len()];
+        for group in &access.groups {
+            let leader = group[0] as usize;
+            let vector = match mask {
+                Some(mask) => {
+                    let other: Option<Vec<Val>> =
+                        other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
+                    let on = mask[leader];
+                    self.load_masked(dtype, group.len(), ptr[leader], on, other, readonly)
+                }
+                None => {
+                    self.load_plain(dtype, group.len(), ptr[leader], access.alignment, readonly)
+                }
+            };
+            for (&reg, value) in group.iter().zip(vector) {
+                registers[reg as usize] = Some(value);
+            }
+        }
+        let registers: Option<Vec<Val>> = registers.into_iter().collect();
+        self.result(op, registers.ok_or_else(|| Error::bug("a load leaves registers out"))?)
+    }
+
+    pub(super) fn store(&mut self, op: Op) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let operands = self.operands(op)?;
+        let (ptr, value, mask) = (&operands[0], &operands[1], operands.get(2));
+        let target = self.target(data.operands[0]);
+        if self.pending.blocks_store(target) {
+            self.barrier();
+        }
+        self.pending.store(target);
+        let dtype = self.dtype(data.operands[1]);
+        let access = self.access(op);
+        for group in &access.groups {
+            let leader = group[0] as usize;
+            let values: Vec<Val> =
+                group.iter().map(|&reg| to_memory(self.e, dtype, value[reg as usize])).collect();
+            match self.predicate(&access, mask, leader) {
+                Some(on) => self.store_masked(dtype, &values, ptr[leader], on),
+                None => {
+                    let vector = self.e.build_vec(&values);
+                    self.e.store_aligned(vector, ptr[leader], access.alignment);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this thread does an access that must be done once: its mask, and that it does not hold
+    /// a copy. None where every thread does.
+    pub(super) fn predicate(
+        &mut self,
+        access: &Access,
+        mask: Option<&Registers>,
+        reg: usize,
+    ) -> Option<Val> {
+        let mask = mask.map(|mask| mask[reg]);
+        let first = self.threads.all_zero(self.e, access.lane_copies, access.warp_copies);
+        match (mask, first) {
+            (Some(mask), Some(first)) => Some(self.e.and(mask, first)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// How an op's registers go to memory, in vectors no wider than their alignment.
+    pub(super) fn access(&self, op: Op) -> Access {
+        let ptr = self.func.op(op).operands[0];
+        let bytes = self.dtype(ptr).bytes() as u32;
+        let mut access = match self.lir.accesses.get(&op) {
+            Some(access) => access.clone(),
+            None => Access {
+                groups: (0..self.lir.num_regs(ptr)).map(|reg| vec![reg]).collect(),
+                alignment: bytes,
+                lane_copies: self.lir.layout(ptr).map_or(31, |layout| layout.free_lanes()),
+                warp_copies: self
+                    .lir
+                    .layout(ptr)
+                    .map_or(self.lir.num_warps - 1, |layout| layout.free_warps()),
+            },
+        };
+        let alignment = 1 << access.alignment.max(1).trailing_zeros();
+        let most = (alignment.min(WIDEST) / bytes).max(1) as usize;
+        if access.vector() as usize > most {
+            access.groups =
+                access.groups.iter().flat_map(|g| g.chunks(most).map(<[u32]>::to_vec)).collect();
+        }
+        access.alignment = alignment.max(bytes).min(access.vector() * bytes);
+        access
+    }
+
+    fn load_plain(
+        &self,
+        dtype: DType,
+        elements: usize,
+        ptr: Val,
+        alignment: u32,
+        readonly: bool,
+    ) -> Vec<Val> {
+        let e = self.e;
+        let ty = e.vec(e.memory_ty(dtype), elements as u32);
+        let vector = e.load_aligned(ty, ptr, alignment);
+        if readonly {
+            e.set_metadata(vector, "invariant.load", None);
+        }
+        let element = |i| from_memory(e, dtype, e.extract(vector, i));
+        (0..elements as u32).map(element).collect()
+    }
+
+    fn load_masked(
+        &self,
+        dtype: DType,
+        elements: usize,
+        ptr: Val,
+        on: Val,
+        other: Option<Vec<Val>>,
+        readonly: bool,
+    ) -> Vec<Val> {
+        let e = self.e;
+        let element = e.memory_ty(dtype);
+        let words = Words::new(dtype, elements as u32);
+        let other: Vec<Val> = match other {
+            Some(other) => other.into_iter().map(|x| to_memory(e, dtype, x)).collect(),
+            None => vec![e.zero(element); elements],
+        };
+        let n = words.count;
+        let mut args = words.pack(e, &other);
+        args.extend([on, ptr]);
+        let cached = if readonly { ".nc" } else { "" };
+        let (predicate, address) = (2 * n, 2 * n + 1);
+        let list = operand_list(0, n);
+        let suffix = words.suffix();
+        let text = format!("@${predicate} ld.global{cached}.{suffix} {list}, [${address}];");
+        let mut constraints: Vec<String> = vec![format!("={}", words.letter); n as usize];
+        constraints.extend((0..n).map(|i| i.to_string()));
+        constraints.extend(["b".to_owned(), "l".to_owned()]);
+        let ty = words.ty(e);
+        let result = if n == 1 { ty } else { e.structure(&vec![ty; n as usize]) };
+        // What nobody writes may be read at any time.
+        let loaded = e.inline_asm(result, &text, &constraints.join(","), &args, !readonly);
+        let loaded: Vec<Val> = match n {
+            1 => vec![loaded],
+            _ => (0..n).map(|i| e.extract_value(loaded, i)).collect(),
+        };
+        let elements = words.unpack(e, &loaded, element).into_iter();
+        elements.map(|x| from_memory(e, dtype, x)).collect()
+    }
+
+    fn store_masked(&self, dtype: DType, values: &[Val], ptr: Val, on: Val) {
+        let e = self.e;
+        let words = Words::new(dtype, values.len() as u32);
+        let n = words.count;
+        let mut args = vec![on, ptr];
+        args.extend(words.pack(e, values));
+        let text = format!("@$0 st.global.{} [$1], {};", words.suffix(), operand_list(2, n));
+        let mut constraints = vec!["b".to_owned(), "l".to_owned()];
+        constraints.extend(vec![words.letter.to_string(); n as usize]);
+        constraints.push("~{memory}".to_owned());
+        e.inline_asm(e.void(), &text, &constraints.join(","), &args, true);
+    }
+
+    /// What an access through these pointers may meet.
+    pub(super) fn target(&self, ptr: Value) -> Target {
+        let mut seen = Vec::new();
+        let mut param = None;
+        let known = self.find_param(ptr, &mut seen, &mut param);
+        let copies = self.lir.layout(ptr).is_none_or(|l| l.free_lanes() | l.free_warps() != 0);
+        Target { param: param.filter(|_| known), own: (!copies).then_some(ptr) }
+    }
+
+    /// Finds the one parameter that pointers come from; false where there may be another.
+    fn find_param(&self, ptr: Value, seen: &mut Vec<Value>, param: &mut Option<u32>) -> bool {
+        if seen.contains(&ptr) {
+            return true;
+        }
+        seen.push(ptr);
+        if let Some(index) = self.func.params.iter().position(|p| p.value == ptr) {
+            let index = index as u32;
+            return *param.get_or_insert(index) == index;
+        }
+        let sources = match self.func.value(ptr).def {
+            Def::Result(op, number) => self.sources_of_result(op, number as usize),
+            Def::Argument(region, number) => self.sources_of_argument(region, number as usize),
+        };
+        sources.is_some_and(|all| all.into_iter().all(|v| self.find_param(v, seen, param)))
+    }
+
+    fn sources_of_result(&self, op: Op, number: usize) -> Option<Vec<Value>> {
+        let data = self.func.op(op);
+        let yielded = |region: usize| {
+            let last = self.func.region(data.regions[region]).ops.last()?;
+            let last = self.func.op(*last);
+            matches!(last.kind, OpKind::Yield).then(|| last.operands[number])
+        };
+        match &data.kind {
+            OpKind::PtrAdd
+            | OpKind::Broadcast
+            | OpKind::ExpandDims { .. }
+            | OpKind::Reshape
+            | OpKind::Transpose { .. }
+            | OpKind::Split
+            | OpKind::MultipleOf(_)
+            | OpKind::ConvertLayout
+            | OpKind::ViewPtr => Some(vec![data.operands[0]]),
+            OpKind::Join => Some(data.operands.clone()),
+            OpKind::Select => Some(data.operands[1..].to_vec()),
+            OpKind::If => Some((0..2).filter_map(yielded).collect()),
+            OpKind::For(_) => {
+                Some([data.operands[3 + number]].into_iter().chain(yielded(0)).collect())
+            }
+            OpKind::While => Some([data.operands[number]].into_iter().chain(yielded(1)).collect()),
+            _ => None,
+        }
+    }
+
+    fn sources_of_argument(&self, region: crate::ir::Region, number: usize) -> Option<Vec<Value>> {
+        let owner = self.owners.get(&region)?;
+        match self.func.op(*owner).kind {
+            OpKind::For(_) => self.sources_of_result(*owner, number.checked_sub(1)?),
+            OpKind::While => self.sources_of_result(*owner, number),
+            _ => None,
+        }
+    }
+
+    /// Whether a value is a tile of addresses.
+    pub(super) fn is_ptr(&self, value: Value) -> bool {
+        matches!(self.func.ty(value), Type::Tile(tile) if matches!(tile.elem, Elem::Ptr(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_become_words() {
+        let words = |dtype, n| {
+            let words = Words::new(dtype, n);
+            (words.suffix(), words.letter)
+        };
+        assert_eq!(words(DType::F32, 4), ("v4.b32".into(), 'f'));
+        assert_eq!(words(DType::BF16, 8), ("v4.b32".into(), 'r'));
+        assert_eq!(words(DType::BF16, 2), ("b32".into(), 'r'));
+        assert_eq!(words(DType::BF16, 1), ("b16".into(), 'h'));
+        assert_eq!(words(DType::U8, 16), ("v4.b32".into(), 'r'));
+        assert_eq!(words(DType::Bool, 1), ("b8".into(), 'r'));
+        assert_eq!(words(DType::I8, 2), ("b16".into(), 'h'));
+        assert_eq!(words(DType::I64, 2), ("v2.b64".into(), 'l'));
+        assert_eq!(words(DType::F64, 1), ("b64".into(), 'd'));
+        assert_eq!(words(DType::I32, 2), ("v2.b32".into(), 'r'));
+    }
+
+    #[test]
+    fn lists_of_operands() {
+        assert_eq!(operand_list(0, 1), "$0");
+        assert_eq!(operand_list(2, 2), "{$2, $3}");
+    }
+}

@@ -1,0 +1,521 @@
+//! Reductions: over a thread's registers, then over lanes by shuffles, then over warps through shared
+//! memory with one barrier.
+//!
+//! Every thread ends with the result, so nothing is sent back. A region's combination is only known to
+//! be associative, so it goes along the axis from its lowest bit to its highest: each step joins two
+//! runs of neighbors, the lower one on the left. An op is commutative too, so registers go first.
+//!
+//! ```text
+//! axis of 8 in reg [1] lane [2] warp [4], elements a..h
+//! register  ab cd ef gh      lane  abcd efgh      warps  abcdefgh
+//! ```
+
+use super::super::elementwise::{from_memory, to_memory};
+use super::super::llvm::{IntPred, Val};
+use super::lower::Lowering;
+use super::thread::{Shuffle, shuffle};
+use crate::Error;
+use crate::ir::{Combine, DType, Op, OpKind, Value};
+use crate::layout::{HwBit, LANE_BITS, LayoutIr, LinearLayout};
+
+/// One step along an axis.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// Registers that differ in this bit.
+    Reg(usize),
+    /// Lanes that differ in this bit.
+    Lane(usize),
+    /// Warps that differ in some bits.
+    Warps(Exchange),
+}
+
+/// Warps that tell each other their parts: each writes them to scratch, a barrier, each reads all.
+///
+/// The part of a register, lane and warp is at `combine(reg, r) ^ combine(lane, l) ^ combine(warp, w)`,
+/// in elements; the parts of the bits that are exchanged lie side by side in the axis' order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Exchange {
+    /// Warp bits, the axis' lower ones first.
+    pub(super) bits: Vec<usize>,
+    pub(super) reg: Vec<u32>,
+    pub(super) lane: [u32; LANE_BITS],
+    pub(super) warp: Vec<u32>,
+    /// Elements of the scratch.
+    pub(super) elements: u32,
+}
+
+impl Exchange {
+    /// Bits of the layout that hold neither an exchanged bit nor one of `done` number the places.
+    fn new(layout: &LinearLayout, bits: Vec<usize>, done: &[HwBit]) -> Exchange {
+        let mut next = 1 << bits.len();
+        let mut place = |bit: HwBit, basis: u32| {
+            if basis == 0 || done.contains(&bit) {
+                return 0;
+            }
+            next *= 2;
+            next / 2
+        };
+        // Lanes first: those of a warp then write to different banks.
+        let mut lane = [0; LANE_BITS];
+        for (i, slot) in lane.iter_mut().enumerate() {
+            *slot = place(HwBit::Lane(i), layout.lane[i]);
+        }
+        let reg = layout.reg.iter().enumerate().map(|(i, &b)| place(HwBit::Reg(i), b)).collect();
+        let warp = (0..layout.warp.len())
+            .map(|i| match bits.iter().position(|&bit| bit == i) {
+                Some(position) => 1 << position,
+                None => place(HwBit::Warp(i), layout.warp[i]),
+            })
+            .collect();
+        Exchange { bits, reg, lane, warp, elements: next }
+    }
+
+    /// Parts that each thread reads.
+    pub(super) fn parts(&self) -> u32 {
+        1 << self.bits.len()
+    }
+}
+
+/// The steps along an axis; in the axis' order where `ordered`.
+pub(super) fn steps(layout: &LinearLayout, axis: usize, ordered: bool) -> Vec<Step> {
+    let mut bits = layout.axis_bits(axis);
+    if !ordered {
+        bits.sort_by_key(|bit| match bit {
+            HwBit::Reg(_) => 0,
+            HwBit::Lane(_) => 1,
+            HwBit::Warp(_) => 2,
+        });
+    }
+    let mut steps = Vec::new();
+    let mut done = Vec::new();
+    let mut rest = bits.as_slice();
+    while let [bit, others @ ..] = rest {
+        let run = rest.iter().take_while(|bit| matches!(bit, HwBit::Warp(_))).count();
+        match *bit {
+            HwBit::Reg(i) => steps.push(Step::Reg(i)),
+            HwBit::Lane(i) => steps.push(Step::Lane(i)),
+            HwBit::Warp(_) => {
+                let warps = rest[..run].iter().filter_map(|bit| match bit {
+                    HwBit::Warp(i) => Some(*i),
+                    HwBit::Reg(_) | HwBit::Lane(_) => None,
+                });
+                steps.push(Step::Warps(Exchange::new(layout, warps.collect(), &done)));
+            }
+        }
+        let taken = run.max(1);
+        done.extend(&rest[..taken]);
+        rest = if taken == 1 { others } else { &rest[taken..] };
+    }
+    steps
+}
+
+/// Bytes of one exchange: operands side by side.
+pub(super) fn exchange_bytes(exchange: &Exchange, dtypes: &[DType]) -> u32 {
+    dtypes.iter().map(|dtype| slot_bytes(exchange, *dtype)).sum()
+}
+
+fn slot_bytes(exchange: &Exchange, dtype: DType) -> u32 {
+    (exchange.elements * dtype.bytes() as u32).next_multiple_of(16)
+}
+
+pub(super) fn dtypes(lir: &LayoutIr, op: Op) -> Vec<DType> {
+    lir.func.op(op).operands.iter().map(|&v| lir.func.tile(v).dtype()).collect()
+}
+
+/// Bytes of shared memory that a reduction needs.
+pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
+    let data = lir.func.op(op);
+    let (OpKind::Reduce { axis, combine }, Some(layout)) =
+        (&data.kind, lir.layout(data.operands[0]))
+    else {
+        return 0;
+    };
+    let steps = steps(layout, *axis as usize, *combine == Combine::Region);
+    most_bytes(&steps, &dtypes(lir, op))
+}
+
+/// Bytes of the largest exchange.
+pub(super) fn most_bytes(steps: &[Step], dtypes: &[DType]) -> u32 {
+    let exchanges = steps.iter().map(|step| match step {
+        Step::Warps(exchange) => exchange_bytes(exchange, dtypes),
+        Step::Reg(_) | Step::Lane(_) => 0,
+    });
+    exchanges.max().unwrap_or(0)
+}
+
+/// The parts of each operand: by operand, then by register; none for registers folded into others.
+pub(super) type Parts = Vec<Vec<Option<Val>>>;
+
+/// The values of one register, one an operand.
+pub(super) fn at(parts: &Parts, reg: usize) -> Option<Vec<Val>> {
+    parts.iter().map(|registers| registers[reg]).collect()
+}
+
+pub(super) fn put(parts: &mut Parts, reg: usize, values: &[Val]) {
+    for (registers, &value) in parts.iter_mut().zip(values) {
+        registers[reg] = Some(value);
+    }
+}
+
+/// Registers that still have a value.
+pub(super) fn live(parts: &Parts) -> Vec<usize> {
+    let first = parts.first().map(Vec::as_slice).unwrap_or_default();
+    (0..first.len()).filter(|&reg| first[reg].is_some()).collect()
+}
+
+impl Lowering<'_> {
+    pub(super) fn reduce(&mut self, op: Op) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let OpKind::Reduce { axis, combine } = data.kind else {
+            return Err(Error::bug("a reduction that is none"));
+        };
+        let operands = self.operands(op)?;
+        let Some(layout) = self.lir.layout(data.operands[0]).cloned() else {
+            return Err(Error::bug("a reduction of a scalar"));
+        };
+        let mut parts: Parts =
+            operands.iter().map(|o| o.iter().copied().map(Some).collect()).collect();
+        for step in steps(&layout, axis as usize, combine == Combine::Region) {
+            match step {
+                Step::Reg(bit) => self.reduce_registers(op, combine, bit, &mut parts)?,
+                Step::Lane(bit) => self.reduce_lanes(op, combine, bit, &mut parts)?,
+                Step::Warps(exchange) => self.reduce_warps(op, combine, &exchange, &mut parts)?,
+            }
+        }
+        for (&result, registers) in data.results.iter().zip(parts) {
+            let registers: Vec<Val> = registers.into_iter().flatten().collect();
+            if registers.len() != self.lir.num_regs(result) as usize {
+                return Err(Error::bug("a reduction gives another layout than its result has"));
+            }
+            self.set(result, registers);
+        }
+        Ok(())
+    }
+
+    fn reduce_registers(
+        &mut self,
+        op: Op,
+        combine: Combine,
+        bit: usize,
+        parts: &mut Parts,
+    ) -> Result<(), Error> {
+        for reg in live(parts) {
+            let upper = reg | 1 << bit;
+            if reg == upper {
+                continue;
+            }
+            let (Some(left), Some(right)) = (at(parts, reg), at(parts, upper)) else { continue };
+            let sum = self.combine(op, combine, &left, &right)?;
+            put(parts, reg, &sum);
+            parts.iter_mut().for_each(|registers| registers[upper] = None);
+        }
+        Ok(())
+    }
+
+    fn reduce_lanes(
+        &mut self,
+        op: Op,
+        combine: Combine,
+        bit: usize,
+        parts: &mut Parts,
+    ) -> Result<(), Error> {
+        for reg in live(parts) {
+            let Some(mine) = at(parts, reg) else { continue };
+            let theirs = self.from_lane(bit, &mine);
+            let (left, right) = match combine {
+                Combine::Op(_) => (mine, theirs),
+                Combine::Region => self.in_order(bit, &mine, &theirs),
+            };
+            let sum = self.combine(op, combine, &left, &right)?;
+            put(parts, reg, &sum);
+        }
+        Ok(())
+    }
+
+    /// The values of the lane that differs in a bit.
+    pub(super) fn from_lane(&self, bit: usize, mine: &[Val]) -> Vec<Val> {
+        mine.iter().map(|&value| shuffle(self.e, Shuffle::Xor(1 << bit), value)).collect()
+    }
+
+    /// The values of this lane and its neighbor, those of the lane without the bit first.
+    pub(super) fn in_order(
+        &mut self,
+        bit: usize,
+        mine: &[Val],
+        theirs: &[Val],
+    ) -> (Vec<Val>, Vec<Val>) {
+        let e = self.e;
+        let is_lower = self.threads.all_zero(e, 1 << bit, 0).unwrap_or_else(|| e.bool(true));
+        let pairs = mine.iter().zip(theirs);
+        pairs.map(|(&a, &b)| (e.select(is_lower, a, b), e.select(is_lower, b, a))).unzip()
+    }
+
+    fn reduce_warps(
+        &mut self,
+        op: Op,
+        combine: Combine,
+        exchange: &Exchange,
+        parts: &mut Parts,
+    ) -> Result<(), Error> {
+        for (reg, all) in self.exchange(op, exchange, parts)? {
+            let sum = self.combine_tree(op, combine, all)?;
+            put(parts, reg, &sum);
+        }
+        Ok(())
+    }
+
+    /// Neighbors, then pairs of them, and so on.
+    fn combine_tree(
+        &mut self,
+        op: Op,
+        combine: Combine,
+        mut all: Vec<Vec<Val>>,
+    ) -> Result<Vec<Val>, Error> {
+        while all.len() > 1 {
+            let pairs = all.chunks(2).map(|pair| self.combine(op, combine, &pair[0], &pair[1]));
+            all = pairs.collect::<Result<_, Error>>()?;
+        }
+        all.pop().ok_or_else(|| Error::bug("nothing to combine"))
+    }
+
+    /// Every warp's parts in every warp: for each live register its parts in the axis' order, each one
+    /// value an operand.
+    pub(super) fn exchange(
+        &mut self,
+        op: Op,
+        exchange: &Exchange,
+        parts: &Parts,
+    ) -> Result<Vec<(usize, Vec<Vec<Val>>)>, Error> {
+        let values: Vec<Value> = self.func.op(op).operands.clone();
+        let bytes = self.scratch(op)?;
+        self.before_shared_write(&bytes);
+        let registers = live(parts);
+        let mut start = bytes.start;
+        for (&value, operand) in values.iter().zip(parts) {
+            let dtype = self.dtype(value);
+            for &reg in &registers {
+                let Some(part) = operand[reg] else { continue };
+                let address = self.exchange_address(exchange, dtype, reg, start, true);
+                let part = to_memory(self.e, dtype, part);
+                self.e.store_aligned(part, address, dtype.bytes() as u32);
+            }
+            start += slot_bytes(exchange, dtype);
+        }
+        let begin = bytes.start;
+        self.before_shared_read(bytes);
+        let mut gathered = Vec::new();
+        for &reg in &registers {
+            let mut all = vec![Vec::new(); exchange.parts() as usize];
+            let mut start = begin;
+            for &value in &values {
+                let dtype = self.dtype(value);
+                for (slot, part) in all.iter_mut().zip(self.read_parts(exchange, dtype, reg, start))
+                {
+                    slot.push(part);
+                }
+                start += slot_bytes(exchange, dtype);
+            }
+            gathered.push((reg, all));
+        }
+        Ok(gathered)
+    }
+
+    fn read_parts(
+        &mut self,
+        exchange: &Exchange,
+        dtype: DType,
+        reg: usize,
+        start: u32,
+    ) -> Vec<Val> {
+        let e = self.e;
+        let size = dtype.bytes() as u32;
+        let address = self.exchange_address(exchange, dtype, reg, start, false);
+        let at_once = (16 / size).min(exchange.parts());
+        let mut parts = Vec::new();
+        for first in (0..exchange.parts()).step_by(at_once as usize) {
+            let address = e.gep(e.i8(), address, e.int(e.i32(), i64::from(first * size)));
+            let vector =
+                e.load_aligned(e.vec(e.memory_ty(dtype), at_once), address, size * at_once);
+            parts.extend((0..at_once).map(|i| from_memory(e, dtype, e.extract(vector, i))));
+        }
+        parts
+    }
+
+    /// Where a register's part is: this warp's own, or the first of all of them.
+    fn exchange_address(
+        &mut self,
+        exchange: &Exchange,
+        dtype: DType,
+        reg: usize,
+        start: u32,
+        own: bool,
+    ) -> Val {
+        let e = self.e;
+        let size = dtype.bytes() as u32;
+        let scale = |bases: &[u32]| bases.iter().map(|b| b * size).collect::<Vec<u32>>();
+        let mut warp = scale(&exchange.warp);
+        if !own {
+            exchange.bits.iter().for_each(|&bit| warp[bit] = 0);
+        }
+        let thread = self.threads.map(e, &scale(&exchange.lane), &warp);
+        let offset = crate::layout::f2::combine(&exchange.reg, reg as u32) * size + start;
+        self.shared_at(e.add(thread, e.int(e.i32(), i64::from(offset))))
+    }
+
+    /// Whether this warp's bit is set; the constant false for none.
+    pub(super) fn warp_bit(&mut self, bit: usize) -> Val {
+        let e = self.e;
+        match self.threads.all_zero(e, 0, 1 << bit) {
+            Some(is_zero) => e.icmp(IntPred::Eq, is_zero, e.bool(false)),
+            None => e.bool(false),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ir::Shape;
+    use crate::layout::{Blocked, HwIndex, LANES, blocked_in};
+
+    /// What each register of each thread holds, as text; by register, lane and warp.
+    pub(in super::super) type Held = Vec<Vec<Vec<String>>>;
+
+    pub(in super::super) fn layouts() -> Vec<LinearLayout> {
+        let odd = LinearLayout {
+            shape: Shape::new(&[8, 32]),
+            reg: vec![8, 128],
+            lane: vec![1, 64, 0, 4, 2],
+            warp: vec![16, 32],
+        };
+        let gaps = LinearLayout {
+            shape: Shape::new(&[4, 64]),
+            reg: vec![2, 16],
+            lane: vec![4, 8, 0, 64, 128],
+            warp: vec![1, 32, 0],
+        };
+        let row = Shape::new(&[512]);
+        let rows = blocked_in(row, &Blocked::cover(row, &[0], 4, 4), 4);
+        let all = vec![odd, gaps, rows];
+        all.iter().for_each(|layout| layout.check().unwrap());
+        all
+    }
+
+    /// Every element's position along the axis, as a letter.
+    pub(in super::super) fn letters(layout: &LinearLayout, axis: usize) -> Held {
+        let held = |reg, lane, warp| {
+            let at = layout.coord(layout.apply(HwIndex { reg, lane, warp }), axis);
+            format!("{at},")
+        };
+        (0..layout.num_regs())
+            .map(|reg| {
+                (0..LANES)
+                    .map(|lane| (0..layout.num_warps()).map(|warp| held(reg, lane, warp)).collect())
+                    .collect()
+            })
+            .collect()
+    }
+
+    /// Each thread's parts after an exchange, as the code reads them.
+    pub(in super::super) fn exchanged(
+        exchange: &Exchange,
+        held: &Held,
+        live: &[usize],
+    ) -> Vec<(usize, Vec<Vec<Vec<String>>>)> {
+        use crate::layout::f2::combine;
+        let place = |reg: usize, lane: usize, warp: usize| {
+            (combine(&exchange.reg, reg as u32)
+                ^ combine(&exchange.lane, lane as u32)
+                ^ combine(&exchange.warp, warp as u32)) as usize
+        };
+        let warps = held[0][0].len();
+        let mut scratch = vec![String::new(); exchange.elements as usize];
+        for &reg in live {
+            for lane in 0..32 {
+                for warp in 0..warps {
+                    let slot = &mut scratch[place(reg, lane, warp)];
+                    let mine = &held[reg][lane][warp];
+                    assert!(slot.is_empty() || slot == mine, "two threads write different parts");
+                    slot.clone_from(mine);
+                }
+            }
+        }
+        let read = |reg: usize, lane: usize, warp: usize| {
+            let first = place(reg, lane, warp) & !(exchange.parts() as usize - 1);
+            scratch[first..first + exchange.parts() as usize].to_vec()
+        };
+        let all =
+            |reg: usize| (0..32).map(|l| (0..warps).map(|w| read(reg, l, w)).collect()).collect();
+        live.iter().map(|&reg| (reg, all(reg))).collect()
+    }
+
+    fn run(layout: &LinearLayout, axis: usize, ordered: bool) -> Held {
+        let mut held = letters(layout, axis);
+        let mut live: Vec<usize> = (0..held.len()).collect();
+        for step in steps(layout, axis, ordered) {
+            match step {
+                Step::Reg(bit) => {
+                    live.retain(|reg| reg >> bit & 1 == 0);
+                    for &reg in &live {
+                        for lane in 0..32 {
+                            for warp in 0..held[0][0].len() {
+                                let upper = held[reg | 1 << bit][lane][warp].clone();
+                                held[reg][lane][warp] += &upper;
+                            }
+                        }
+                    }
+                }
+                Step::Lane(bit) => {
+                    let before = held.clone();
+                    for &reg in &live {
+                        for lane in 0..32_usize {
+                            for warp in 0..held[0][0].len() {
+                                let at = |lane: usize| before[reg][lane][warp].clone();
+                                let (low, high) = (lane & !(1 << bit), lane | 1 << bit);
+                                held[reg][lane][warp] = at(low) + &at(high);
+                            }
+                        }
+                    }
+                }
+                Step::Warps(exchange) => {
+                    for (reg, parts) in exchanged(&exchange, &held.clone(), &live) {
+                        for lane in 0..32 {
+                            for warp in 0..held[0][0].len() {
+                                held[reg][lane][warp] = parts[lane][warp].concat();
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        live.into_iter().map(|reg| held[reg].clone()).collect()
+    }
+
+    #[test]
+    fn every_thread_ends_with_the_whole_axis_in_order() {
+        for layout in layouts() {
+            for axis in 0..layout.shape.rank() {
+                let extent = layout.shape.extent(axis);
+                let all: String = (0..extent).map(|i| format!("{i},")).collect();
+                for part in run(&layout, axis, true).concat().concat() {
+                    assert_eq!(part, all);
+                }
+                for part in run(&layout, axis, false).concat().concat() {
+                    let mut numbers: Vec<usize> =
+                        part.trim_end_matches(',').split(',').map(|n| n.parse().unwrap()).collect();
+                    numbers.sort_unstable();
+                    assert_eq!(numbers, (0..extent).collect::<Vec<usize>>());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_op_crosses_warps_once() {
+        for layout in layouts() {
+            let steps = steps(&layout, layout.shape.rank() - 1, false);
+            let crossings = steps.iter().filter(|step| matches!(step, Step::Warps(_))).count();
+            assert_eq!(crossings, 1, "{steps:?}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Inclusive scans, for any layout.
+//!
+//! The axis is taken bit by bit from the lowest. Before a bit, every element knows its scan within its
+//! run of neighbors and each run knows its total; the bit joins two runs: the elements of the later one
+//! take the earlier one's total, and the totals combine. A reverse scan swaps earlier and later.
+//!
+//! ```text
+//! elements  a  b  c  d        runs of 1
+//! bit 0     a ab  c cd        totals ab, cd
+//! bit 1     a ab abc abcd     total abcd
+//! ```
+
+use super::super::llvm::Val;
+use super::lower::Lowering;
+use super::reduce::{self, Exchange, Parts, Step, at, live, put};
+use crate::Error;
+use crate::ir::{Combine, Op, OpKind};
+use crate::layout::LayoutIr;
+
+/// Bytes of shared memory that a scan needs.
+pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
+    let data = lir.func.op(op);
+    let (OpKind::Scan { axis, .. }, Some(layout)) = (&data.kind, lir.layout(data.operands[0]))
+    else {
+        return 0;
+    };
+    let steps = reduce::steps(layout, *axis as usize, true);
+    reduce::most_bytes(&steps, &reduce::dtypes(lir, op))
+}
+
+/// A scan on its way.
+struct Scan {
+    op: Op,
+    combine: Combine,
+    reverse: bool,
+    /// Each element's scan within its run.
+    elements: Parts,
+    /// Each run's total, at its register in which the bits done so far are 0.
+    totals: Parts,
+    /// The register bits done so far.
+    done: usize,
+}
+
+impl Lowering<'_> {
+    pub(super) fn scan(&mut self, op: Op) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let OpKind::Scan { axis, reverse, combine } = data.kind else {
+            return Err(Error::bug("a scan that is none"));
+        };
+        let operands = self.operands(op)?;
+        let Some(layout) = self.lir.layout(data.operands[0]).cloned() else {
+            return Err(Error::bug("a scan of a scalar"));
+        };
+        let elements: Parts =
+            operands.iter().map(|o| o.iter().copied().map(Some).collect()).collect();
+        let totals = elements.clone();
+        let mut scan = Scan { op, combine, reverse, elements, totals, done: 0 };
+        for step in reduce::steps(&layout, axis as usize, true) {
+            match step {
+                Step::Reg(bit) => self.scan_registers(&mut scan, bit)?,
+                Step::Lane(bit) => self.scan_lanes(&mut scan, bit)?,
+                Step::Warps(exchange) => self.scan_warps(&mut scan, &exchange)?,
+            }
+        }
+        for (&result, registers) in data.results.iter().zip(scan.elements) {
+            self.set(result, registers.into_iter().flatten().collect::<Vec<Val>>());
+        }
+        Ok(())
+    }
+
+    fn scan_registers(&mut self, scan: &mut Scan, bit: usize) -> Result<(), Error> {
+        let flag = 1 << bit;
+        for run in live(&scan.totals) {
+            if run & flag != 0 {
+                continue;
+            }
+            let (earlier, later) = if scan.reverse { (run | flag, run) } else { (run, run | flag) };
+            let (Some(before), Some(after)) = (at(&scan.totals, earlier), at(&scan.totals, later))
+            else {
+                continue;
+            };
+            for reg in registers_of(scan, later) {
+                let Some(own) = at(&scan.elements, reg) else { continue };
+                let joined = self.combine(scan.op, scan.combine, &before, &own)?;
+                put(&mut scan.elements, reg, &joined);
+            }
+            let total = self.combine(scan.op, scan.combine, &before, &after)?;
+            scan.totals.iter_mut().for_each(|registers| registers[run | flag] = None);
+            put(&mut scan.totals, run, &total);
+        }
+        scan.done |= flag;
+        Ok(())
+    }
+
+    fn scan_lanes(&mut self, scan: &mut Scan, bit: usize) -> Result<(), Error> {
+        let e = self.e;
+        let lower = self.threads.all_zero(e, 1 << bit, 0).unwrap_or_else(|| e.bool(true));
+        let is_earlier = if scan.reverse { e.not(lower) } else { lower };
+        for run in live(&scan.totals) {
+            let Some(mine) = at(&scan.totals, run) else { continue };
+            let theirs = self.from_lane(bit, &mine);
+            self.take_total(scan, run, &theirs, is_earlier)?;
+            let (low, high) = self.in_order(bit, &mine, &theirs);
+            let (left, right) = if scan.reverse { (high, low) } else { (low, high) };
+            let total = self.combine(scan.op, scan.combine, &left, &right)?;
+            put(&mut scan.totals, run, &total);
+        }
+        Ok(())
+    }
+
+    /// The elements of a run take an earlier total, unless `keep`.
+    fn take_total(
+        &mut self,
+        scan: &mut Scan,
+        run: usize,
+        total: &[Val],
+        keep: Val,
+    ) -> Result<(), Error> {
+        for reg in registers_of(scan, run) {
+            let Some(own) = at(&scan.elements, reg) else { continue };
+            let joined = self.combine(scan.op, scan.combine, total, &own)?;
+            let taken = own.iter().zip(joined).map(|(&own, new)| self.e.select(keep, own, new));
+            let taken: Vec<Val> = taken.collect();
+            put(&mut scan.elements, reg, &taken);
+        }
+        Ok(())
+    }
+
+    fn scan_warps(&mut self, scan: &mut Scan, exchange: &Exchange) -> Result<(), Error> {
+        let e = self.e;
+        // The place of this warp among those exchanged, in the order of the scan.
+        let bits: Vec<Val> = exchange
+            .bits
+            .iter()
+            .map(|&bit| self.warp_bit(bit))
+            .map(|is_set| if scan.reverse { e.not(is_set) } else { is_set })
+            .collect();
+        let is_at = |place: usize| {
+            let tests = bits.iter().enumerate().map(|(i, &bit)| match place >> i & 1 {
+                0 => e.not(bit),
+                _ => bit,
+            });
+            tests.reduce(|a, b| e.and(a, b)).unwrap_or_else(|| e.bool(true))
+        };
+        for (run, mut all) in self.exchange(scan.op, exchange, &scan.totals.clone())? {
+            if scan.reverse {
+                all.reverse();
+            }
+            let mut running = all[0].clone();
+            let mut earlier = running.clone();
+            for (place, total) in all.iter().enumerate().skip(1) {
+                let is_here = is_at(place);
+                let taken = earlier.iter().zip(&running);
+                earlier = taken.map(|(&old, &new)| e.select(is_here, new, old)).collect();
+                running = self.combine(scan.op, scan.combine, &running, total)?;
+            }
+            self.take_total(scan, run, &earlier, is_at(0))?;
+            put(&mut scan.totals, run, &running);
+        }
+        Ok(())
+    }
+}
+
+/// The registers of a run.
+fn registers_of(scan: &Scan, run: usize) -> Vec<usize> {
+    let n = scan.elements.first().map_or(0, Vec::len);
+    (0..n).filter(|reg| reg & !scan.done == run).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reduce::tests::{exchanged, layouts, letters};
+    use super::*;
+    use crate::layout::LinearLayout;
+
+    /// The scan on text, by the same rules as the code.
+    fn run(layout: &LinearLayout, axis: usize, reverse: bool) {
+        let mut elements = letters(layout, axis);
+        let mut totals = elements.clone();
+        let (n, warps) = (elements.len(), elements[0][0].len());
+        let mut runs: Vec<usize> = (0..n).collect();
+        let mut done = 0;
+        for step in reduce::steps(layout, axis, true) {
+            let old = totals.clone();
+            if let Step::Reg(bit) = step {
+                runs.retain(|reg| reg >> bit & 1 == 0);
+            }
+            let parts = match &step {
+                Step::Warps(exchange) => exchanged(exchange, &old, &runs),
+                Step::Reg(_) | Step::Lane(_) => Vec::new(),
+            };
+            for &run in &runs {
+                for lane in 0..32_usize {
+                    for warp in 0..warps {
+                        let (targets, before, total) = match &step {
+                            Step::Reg(bit) => {
+                                let (low, high) = (run, run | 1 << bit);
+                                let (first, then) = if reverse { (high, low) } else { (low, high) };
+                                let before = old[first][lane][warp].clone();
+                                let total = before.clone() + &old[then][lane][warp];
+                                (then, before, total)
+                            }
+                            Step::Lane(bit) => {
+                                let own = (lane >> bit & 1 == 1) == reverse;
+                                let other = &old[run][lane ^ 1 << bit][warp];
+                                let mine = &old[run][lane][warp];
+                                match own {
+                                    true => (run, String::new(), mine.clone() + other),
+                                    false => (run, other.clone(), other.clone() + mine),
+                                }
+                            }
+                            Step::Warps(exchange) => {
+                                let parts = parts.iter().find(|(reg, _)| *reg == run).unwrap();
+                                let mut all = parts.1[lane][warp].clone();
+                                let bits = exchange.bits.iter().enumerate();
+                                let mut place: usize =
+                                    bits.map(|(i, bit)| (warp >> bit & 1) << i).sum();
+                                if reverse {
+                                    all.reverse();
+                                    place = all.len() - 1 - place;
+                                }
+                                (run, all[..place].concat(), all.concat())
+                            }
+                        };
+                        for reg in (0..n).filter(|reg| reg & !done == targets) {
+                            let own = &mut elements[reg][lane][warp];
+                            *own = before.clone() + own;
+                        }
+                        totals[run][lane][warp] = total;
+                    }
+                }
+            }
+            if let Step::Reg(bit) = step {
+                done |= 1 << bit;
+            }
+        }
+        let last = layout.shape.extent(axis) - 1;
+        for (scanned, own) in elements.iter().zip(letters(layout, axis)) {
+            for (scanned, own) in scanned.iter().flatten().zip(own.iter().flatten()) {
+                let at: usize = own.trim_end_matches(',').parse().unwrap();
+                let wanted: String = match reverse {
+                    false => (0..=at).map(|i| format!("{i},")).collect(),
+                    true => (at..=last).rev().map(|i| format!("{i},")).collect(),
+                };
+                assert_eq!(*scanned, wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn every_element_gets_those_before_it_in_order() {
+        for layout in layouts() {
+            for axis in 0..layout.shape.rank() {
+                run(&layout, axis, false);
+                run(&layout, axis, true);
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Who a thread is: its number, linear maps of it, predicates on it, and shuffles between lanes.
+//!
+//! What depends on the thread alone is written once, into the entry block, which dominates all code.
+//!
+//! ```text
+//! lane [4, 8, 16, 32, 64] warp [128, 256]   ->   (tid & 127) << 2
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::super::llvm::{Block, Emitter, IntPred, Val};
+use crate::layout::LANE_BITS;
+
+/// Every lane of a warp takes part.
+const FULL_WARP: i64 = 0xffff_ffff;
+
+/// The thread's number and what was derived from it.
+pub(super) struct Threads {
+    /// The thread in its block, `i32`: lane in the low bits, warp above.
+    pub(super) tid: Val,
+    entry: Block,
+    maps: BTreeMap<Vec<u32>, Val>,
+    tests: BTreeMap<u32, Val>,
+}
+
+impl Threads {
+    /// Reads the thread's number; the builder stands in the entry block.
+    pub(super) fn new(e: &Emitter) -> Threads {
+        let tid = e.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", &[], &[]);
+        e.set_name(tid, "tid");
+        Threads { tid, entry: e.current_block(), maps: BTreeMap::new(), tests: BTreeMap::new() }
+    }
+
+    /// The XOR of the bases whose bit is set in this thread's lane and warp; `i32`.
+    pub(super) fn map(&mut self, e: &Emitter, lane: &[u32], warp: &[u32]) -> Val {
+        let bases: Vec<u32> = lane.iter().chain(warp).copied().collect();
+        let tid = self.tid;
+        let entry = self.entry;
+        *self.maps.entry(bases).or_insert_with_key(|bases| {
+            in_block(e, entry, || {
+                let terms = terms(bases).into_iter().map(|(mask, shift)| {
+                    let bits = e.and(tid, e.int(e.i32(), i64::from(mask)));
+                    match shift {
+                        0 => bits,
+                        1.. => e.shl(bits, e.int(e.i32(), i64::from(shift))),
+                        _ => e.lshr(bits, e.int(e.i32(), i64::from(-shift))),
+                    }
+                });
+                terms.reduce(|a, b| e.xor(a, b)).unwrap_or_else(|| e.int(e.i32(), 0))
+            })
+        })
+    }
+
+    /// Writes code into the entry block.
+    pub(super) fn in_entry<T>(&self, e: &Emitter, write: impl FnOnce() -> T) -> T {
+        in_block(e, self.entry, write)
+    }
+
+    /// Whether all of these bits of the thread's number are 0; none where that is always so.
+    pub(super) fn all_zero(&mut self, e: &Emitter, lanes: u32, warps: u32) -> Option<Val> {
+        let mask = lanes | warps << LANE_BITS;
+        let (tid, entry) = (self.tid, self.entry);
+        (mask != 0).then(|| {
+            *self.tests.entry(mask).or_insert_with(|| {
+                in_block(e, entry, || {
+                    let bits = e.and(tid, e.int(e.i32(), i64::from(mask)));
+                    e.icmp(IntPred::Eq, bits, e.int(e.i32(), 0))
+                })
+            })
+        })
+    }
+}
+
+/// Writes code at the end of another block and comes back.
+fn in_block<T>(e: &Emitter, block: Block, write: impl FnOnce() -> T) -> T {
+    let here = e.current_block();
+    e.position(block);
+    let result = write();
+    e.position(here);
+    result
+}
+
+/// A linear map of a number's bits as the fewest `(number & mask) << shift` whose XOR it is, negative
+/// shifts to the right.
+fn terms(bases: &[u32]) -> Vec<(u32, i32)> {
+    let mut masks: BTreeMap<i32, u32> = BTreeMap::new();
+    for (i, &basis) in bases.iter().enumerate() {
+        for j in (0..32).filter(|j| basis >> j & 1 == 1) {
+            *masks.entry(j - i as i32).or_insert(0) |= 1 << i;
+        }
+    }
+    masks.into_iter().map(|(shift, mask)| (mask, shift)).collect()
+}
+
+/// A shuffle of 32-bit words among the lanes of a warp.
+#[derive(Clone, Copy)]
+pub(super) enum Shuffle {
+    /// From the lane whose number differs in these bits.
+    Xor(u32),
+    /// From the lane with this number, `i32`.
+    Index(Val),
+}
+
+/// A value of any register type from another lane. All lanes of the warp must come here.
+pub(super) fn shuffle(e: &Emitter, how: Shuffle, value: Val) -> Val {
+    let ty = e.type_of(value);
+    let is_ptr = ty == e.ptr(1);
+    let bits = match () {
+        () if is_ptr || ty == e.i64() || ty == e.f64() => 64,
+        () if ty == e.f32() => 32,
+        () => e.int_bits(ty),
+    };
+    let raw = match () {
+        () if is_ptr => e.ptrtoint(value, e.i64()),
+        () if ty == e.f32() || ty == e.f64() => e.bitcast(value, e.int_ty(bits)),
+        () => value,
+    };
+    let moved = shuffle_bits(e, how, raw, bits);
+    match () {
+        () if is_ptr => e.inttoptr(moved, ty),
+        () if ty == e.f32() || ty == e.f64() => e.bitcast(moved, ty),
+        () => moved,
+    }
+}
+
+fn shuffle_bits(e: &Emitter, how: Shuffle, raw: Val, bits: u32) -> Val {
+    if bits < 32 {
+        return e.trunc(shuffle_word(e, how, e.zext(raw, e.i32())), e.int_ty(bits));
+    }
+    if bits == 32 {
+        return shuffle_word(e, how, raw);
+    }
+    let pair = e.vec(e.i32(), 2);
+    let words = e.bitcast(raw, pair);
+    let moved = [0, 1].map(|i| shuffle_word(e, how, e.extract(words, i)));
+    e.bitcast(e.build_vec(&moved), e.i64())
+}
+
+fn shuffle_word(e: &Emitter, how: Shuffle, word: Val) -> Val {
+    let int = |n| e.int(e.i32(), n);
+    let (name, lane) = match how {
+        Shuffle::Xor(mask) => ("llvm.nvvm.shfl.sync.bfly.i32", int(i64::from(mask))),
+        Shuffle::Index(lane) => ("llvm.nvvm.shfl.sync.idx.i32", lane),
+    };
+    e.intrinsic(name, &[], &[int(FULL_WARP), word, lane, int(31)])
+}
+
+/// A barrier of all threads of the block, after which each sees the memory the others wrote.
+pub(super) fn barrier(e: &Emitter) {
+    e.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", &[], &[e.int(e.i32(), 0)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::f2;
+
+    fn check(bases: &[u32], most: usize) {
+        let terms = terms(bases);
+        assert!(terms.len() <= most, "{terms:?}");
+        for number in 0..1_u32 << bases.len() {
+            let sum = terms.iter().fold(0, |sum, &(mask, shift)| {
+                let bits = number & mask;
+                sum ^ if shift < 0 { bits >> -shift } else { bits << shift }
+            });
+            assert_eq!(sum, f2::combine(bases, number));
+        }
+    }
+
+    #[test]
+    fn maps_are_few_shifts() {
+        check(&[4, 8, 16, 32, 64, 128, 256], 1);
+        check(&[1, 2, 4, 8, 16], 1);
+        check(&[64, 128, 1, 2, 4, 0, 8], 3);
+        check(&[0, 0, 0, 0, 0], 0);
+        check(&[5, 10, 20, 40, 80], 2);
+        check(&[3, 6, 33, 64, 17], 5);
+    }
+}

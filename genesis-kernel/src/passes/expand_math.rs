@@ -1,0 +1,73 @@
+//! Transcendental functions become polynomials: fused multiply-adds, integer ops and selects.
+//!
+//! Every op they expand to is exact on every target, so `exp` gives the same bits on the interpreter,
+//! the CPU and the GPU, and no back end needs a mathematical library. f32 results are within 4 ULP
+//! (`rsqrt` 2), f64 results within 2 to 3; f16 and bf16 are computed in f32. The functions are in
+//! [`super::math`], one file each.
+
+use super::Pass;
+use super::math::{self, Math};
+use super::rewrite::{Action, rewrite};
+use crate::ir::{DType, Func, OpKind, UnaryOp};
+
+/// Expands for the interpreter and the CPU.
+pub const EXPAND_MATH: Pass =
+    Pass { name: "expand_math", run: |func| expand_math(func, MathTarget::Exact) };
+
+/// Expands for an NVIDIA GPU.
+pub const EXPAND_MATH_NVPTX: Pass =
+    Pass { name: "expand_math", run: |func| expand_math(func, MathTarget::Nvptx) };
+
+/// Which instructions the expansion may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MathTarget {
+    /// Only ops with one correct result.
+    Exact,
+    /// Also the GPU's own power of two, [`UnaryOp::Exp2Approx`], with the error of its argument put
+    /// right: fewer instructions, still within 4 ULP, but not the CPU's bits.
+    Nvptx,
+}
+
+/// Rewrites `exp`, `exp2`, `log`, `log2`, `sin`, `cos`, `tanh`, `erf`, `sigmoid` and `rsqrt`.
+pub fn expand_math(func: &mut Func, target: MathTarget) {
+    rewrite(func, &mut |cx, op| {
+        let data = cx.func.op(op);
+        let (OpKind::Unary(function), [x]) = (&data.kind, data.operands.as_slice()) else {
+            return Action::Keep;
+        };
+        let (function, x) = (*function, *x);
+        if !is_expanded(function) {
+            return Action::Keep;
+        }
+        let dtype = cx.func.tile(x).dtype();
+        let mut builder = cx.builder();
+        let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
+        let x = builder.cast(x, wide);
+        let result = math::expand(&mut Math::new(&mut builder, x, target), function);
+        Action::value(builder.cast(result, dtype))
+    });
+}
+
+fn is_expanded(function: UnaryOp) -> bool {
+    match function {
+        UnaryOp::Rsqrt
+        | UnaryOp::Exp
+        | UnaryOp::Exp2
+        | UnaryOp::Log
+        | UnaryOp::Log2
+        | UnaryOp::Sin
+        | UnaryOp::Cos
+        | UnaryOp::Tanh
+        | UnaryOp::Erf
+        | UnaryOp::Sigmoid => true,
+        UnaryOp::Neg
+        | UnaryOp::Not
+        | UnaryOp::Abs
+        | UnaryOp::Sqrt
+        | UnaryOp::Floor
+        | UnaryOp::Ceil
+        | UnaryOp::Round
+        | UnaryOp::Trunc
+        | UnaryOp::Exp2Approx => false,
+    }
+}

@@ -1,0 +1,115 @@
+//! `log` and `log2`.
+//!
+//! `x = 2^e m` with `m` between 2/3 and 4/3 (the square roots of 1/2 and 2 in f64), found by integer
+//! arithmetic on the bits; subnormal numbers are scaled up first. `log m` is a polynomial that is exact
+//! in its first term, so that results near `x = 1` keep all their digits.
+
+use super::Math;
+use crate::ir::{BinaryOp, Predicate, Value};
+use std::f64::consts::{LN_2, LOG2_E};
+
+/// `log(1 + f) = f + f^2 P(f)` for `|f| <= 1/3`: 2^-27.6.
+const LOG_F32: &[f64] = &[
+    -5.000000000e-01,
+    3.333320916e-01,
+    -2.499982417e-01,
+    2.001071274e-01,
+    -1.667938381e-01,
+    1.400165409e-01,
+    -1.219862700e-01,
+    1.400258690e-01,
+    -1.283224821e-01,
+];
+
+/// `log((1 + s) / (1 - s)) = 2 s + s z P(z)`, `z = s^2`, for `|s| <= 0.1717`: 2^-58.5.
+const LOG_F64: &[f64] = &[
+    0.6666666666666735,
+    0.3999999999940977,
+    0.2857142874353054,
+    0.2222219845003344,
+    0.18183571041839036,
+    0.1531387062881795,
+    0.1479783033950631,
+];
+
+/// What ln(2) as f32 or f64 leaves.
+const LN_2_REST_F32: f64 = -1.904654299957768e-09;
+const LN_2_REST_F64: f64 = 2.3190468138462996e-17;
+
+pub(super) fn log(m: &mut Math<'_, '_>, x: Value) -> Value {
+    let (e, f) = split(m, x);
+    let rest = m.pick(LN_2_REST_F32, LN_2_REST_F64);
+    let y = log_of_fraction(m, f, Some((e, rest)));
+    let y = m.fma_c(e, LN_2, y);
+    special_values(m, x, y)
+}
+
+pub(super) fn log2(m: &mut Math<'_, '_>, x: Value) -> Value {
+    let (e, f) = split(m, x);
+    let y = log_of_fraction(m, f, None);
+    let y = m.fma_c(y, LOG2_E, e);
+    special_values(m, x, y)
+}
+
+/// The exponent `e` and the fraction minus 1.
+fn split(m: &mut Math<'_, '_>, x: Value) -> (Value, Value) {
+    let (smallest, digits) = m.pick((f64::from(f32::MIN_POSITIVE), 24), (f64::MIN_POSITIVE, 54));
+    let is_small = m.compare(Predicate::Lt, x, smallest);
+    let scaled = m.times(x, (1u64 << digits) as f64);
+    let x = m.select(is_small, scaled, x);
+    let (zero, shift) = (m.c(0.0), m.c(-f64::from(digits)));
+    let shift = m.select(is_small, shift, zero);
+
+    let bits = m.bits(x);
+    let lowest = m.pick(i64::from((2f32 / 3.0).to_bits()), 0x3fe6_a09e_667f_3bcd);
+    let fraction_bits = m.fraction_bits();
+    let above = m.int_op(BinaryOp::Sub, bits, lowest);
+    let e = m.int_op(BinaryOp::Shr, above, fraction_bits);
+    let exponent = m.int_op(BinaryOp::Shl, e, fraction_bits);
+    let fraction = m.b.binary(BinaryOp::Sub, bits, exponent);
+    let fraction = m.from_bits(fraction);
+    let one = m.c(1.0);
+    let f = m.sub(fraction, one);
+    let dtype = m.ty.dtype();
+    let e = m.b.cast(e, dtype);
+    (m.add(e, shift), f)
+}
+
+/// `log(1 + f)`, plus a small multiple of the exponent that goes in before the last rounding.
+fn log_of_fraction(m: &mut Math<'_, '_>, f: Value, small: Option<(Value, f64)>) -> Value {
+    if m.is_f32() {
+        let p = m.poly(f, LOG_F32);
+        let square = m.mul(f, f);
+        let y = m.fma(square, p, f);
+        return match small {
+            Some((e, factor)) => m.fma_c(e, factor, y),
+            None => y,
+        };
+    }
+    // f - (h - s (h + z P(z))) with h = f^2 / 2, which is 2 s + s z P(z) with smaller terms to round.
+    let two = m.c(2.0);
+    let denominator = m.add(f, two);
+    let s = m.div(f, denominator);
+    let z = m.mul(s, s);
+    let p = m.poly(z, LOG_F64);
+    let half = m.times(f, 0.5);
+    let h = m.mul(half, f);
+    let inner = m.fma(z, p, h);
+    let mut product = m.mul(s, inner);
+    if let Some((e, factor)) = small {
+        product = m.fma_c(e, factor, product);
+    }
+    let correction = m.sub(h, product);
+    m.sub(f, correction)
+}
+
+/// Infinity and NaN stay, zero gives -infinity, and less gives NaN.
+fn special_values(m: &mut Math<'_, '_>, x: Value, y: Value) -> Value {
+    let is_finite = m.compare(Predicate::Lt, x, f64::INFINITY);
+    let y = m.select(is_finite, y, x);
+    let is_negative = m.compare(Predicate::Lt, x, 0.0);
+    let (nan, infinity) = (m.c(f64::NAN), m.c(f64::NEG_INFINITY));
+    let low = m.select(is_negative, nan, infinity);
+    let is_low = m.compare(Predicate::Le, x, 0.0);
+    m.select(is_low, low, y)
+}

@@ -1,0 +1,73 @@
+//! Every kernel of the framework assembles for sm_80 and sm_90a, without spills and local memory.
+
+use genesis::DType;
+use genesis_kernel::inspect::{Emit, InspectRequest};
+use genesis_kernel::inspect::{assemble, find_tool};
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::target::Target;
+
+/// What launches pass: `A` is what is computed in.
+fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
+    let wide = if dtype.bytes() == 2 && dtype.is_float() { DType::F32 } else { dtype };
+    kernel.ast.dtypes.iter().map(|param| if param.name == "A" { wide } else { dtype }).collect()
+}
+
+/// The block sizes that launches on a GPU choose.
+fn usual(name: &str) -> i64 {
+    match name {
+        "BM" | "BN" => 64,
+        "BK" => 32,
+        "ROWS" | "TOKENS" => 16,
+        "COLS" => 256,
+        "BLOCK" => 1024,
+        _ => 0,
+    }
+}
+
+#[test]
+fn every_kernel_assembles_without_spills() {
+    if find_tool("ptxas").is_none() {
+        println!("skipped: no ptxas");
+        return;
+    }
+    let mut problems = Vec::new();
+    let mut assembled = 0;
+    for kernel in kernels::all() {
+        for dtype in [DType::F32, DType::BF16] {
+            for target in [Target::sm_80(), Target::sm_90a()] {
+                let what = format!("{} {dtype} {target:?}", kernel.name());
+                match check(kernel, dtype, &target) {
+                    Ok(()) => assembled += 1,
+                    Err(problem) => problems.push(format!("{what}: {problem}")),
+                }
+            }
+        }
+    }
+    println!("{assembled} assembled");
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
+
+fn check(kernel: &'static KernelDef, dtype: DType, target: &Target) -> Result<(), String> {
+    let text = |error: genesis_kernel::Error| error.to_string();
+    let consts: Vec<i64> = kernel.ast.consts.iter().map(|name| usual(name)).collect();
+    let hints = InspectRequest::new(kernel, target.clone(), Emit::Ptx).hints;
+    let special = kernel.specialize(&dtypes(kernel, dtype), &consts, &hints).map_err(text)?;
+    let compiled = special.compile(target).map_err(text)?;
+    let ptx = compiled.ptx().map_err(text)?;
+    if ptx.contains(".local") {
+        return Err("uses local memory".to_owned());
+    }
+    let arch = match target {
+        Target::Gpu(gpu) => gpu.name(),
+        Target::Cpu => return Err("is no GPU".to_owned()),
+    };
+    let result = assemble(ptx, &arch).map_err(text)?;
+    let (stores, loads) = (result.spill_stores, result.spill_loads);
+    if stores + loads + result.stack_bytes > 0 {
+        return Err(format!(
+            "{} registers, {stores} bytes of spills stored and {loads} loaded, {} of stack",
+            result.registers, result.stack_bytes
+        ));
+    }
+    Ok(())
+}
