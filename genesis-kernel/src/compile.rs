@@ -24,7 +24,7 @@ use crate::front::ast::FnAst;
 use crate::ir::{DType, Func, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
-use crate::layout::LayoutIr;
+use crate::layout::{self, LayoutIr, LayoutOptions};
 use crate::passes::{self, Pass, views};
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
@@ -99,8 +99,13 @@ fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
 
 fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
     let func = prepare(&kernel.func, passes::NVPTX)?;
-    let _ = (func, target);
-    Err(Error::bug("layout assignment is not wired up"))
+    let options = LayoutOptions { num_warps: kernel.hints.num_warps };
+    let lir = layout::assign(&func, &options)?;
+    dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
+    let code = nvptx::compile(&lir, target)?;
+    dump(Stage::Llvm, &func.name, || code.llvm.clone());
+    dump(Stage::Ptx, &func.name, || code.ptx.clone());
+    Ok((lir, code))
 }
 
 /// The passes over tile IR: those of every back end, then those of one.
