@@ -98,7 +98,11 @@ fn integer_functions() {
 }
 
 #[kernel]
-fn shapes<const M: usize, const N: usize>(x: View<f32, 2>, out: ViewMut<f32, 2>, sums: PtrMut<f32>) {
+fn shapes<const M: usize, const N: usize>(
+    x: View<f32, 2>,
+    out: ViewMut<f32, 2>,
+    sums: PtrMut<f32>,
+) {
     let v = x.load::<M, N>([0, 0]);
     out.store([0, 0], v.trans());
     let (even, odd) = split(join(v, v * 2.0));
@@ -112,7 +116,8 @@ fn shapes<const M: usize, const N: usize>(x: View<f32, 2>, out: ViewMut<f32, 2>,
 #[test]
 fn shapes_move_elements_and_lose_none() {
     let x: Vec<f32> = (0..6).map(|i| i as f32).collect();
-    let args = vec![view(&x, &[2, 3], false), view(&[0.0; 6], &[3, 2], true), written(DType::F32, 5)];
+    let args =
+        vec![view(&x, &[2, 3], false), view(&[0.0; 6], &[3, 2], true), written(DType::F32, 5)];
     let memory = run(&shapes::KERNEL, &[], &[2, 3], [1, 1, 1], args);
     assert_eq!(numbers::<f32>(&memory[1]), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
     assert_eq!(numbers::<f32>(&memory[2]), [15.0, 30.0, 0.0, 7.5, 12.0]);
@@ -128,7 +133,8 @@ fn accumulates(x: Ptr<f16>, out: PtrMut<f16>) {
 fn sums_of_f16_are_rounded_once() {
     let x = vec![f16::from_f32(1.0 + 1.0 / 1024.0); 2048];
     let input = InterpArg::Buffer(DType::F16, bytes(&x));
-    let memory = run(&accumulates::KERNEL, &[], &[], [1, 1, 1], vec![input, written(DType::F16, 1)]);
+    let memory =
+        run(&accumulates::KERNEL, &[], &[], [1, 1, 1], vec![input, written(DType::F16, 1)]);
     assert_eq!(numbers::<f16>(&memory[1]), [f16::from_f32(2050.0)]);
 }
 

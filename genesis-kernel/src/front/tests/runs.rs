@@ -30,7 +30,7 @@ pub(super) fn bytes<T: bytemuck::NoUninit>(data: &[T]) -> Vec<u8> {
 }
 
 pub(super) fn numbers<T: bytemuck::AnyBitPattern>(data: &[u8]) -> Vec<T> {
-    bytemuck::pod_collect_to_vec(data)
+    data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
 pub(super) fn read(data: &[f32]) -> InterpArg {
@@ -219,10 +219,16 @@ fn the_largest_of_a_row_by_pairs() {
 
 /// The first two words of Philox 4x32-10, written a second time.
 fn philox(seed: u64, index: u64) -> [u32; 2] {
-    let (mut key, mut c) = ([seed as u32, (seed >> 32) as u32], [index as u32, (index >> 32) as u32, 0, 0]);
+    let (mut key, mut c) =
+        ([seed as u32, (seed >> 32) as u32], [index as u32, (index >> 32) as u32, 0, 0]);
     for _ in 0..10 {
         let (a, b) = (u64::from(c[0]) * 0xD251_1F53, u64::from(c[2]) * 0xCD9E_8D57);
-        c = [(b >> 32) as u32 ^ c[1] ^ key[0], b as u32, (a >> 32) as u32 ^ c[3] ^ key[1], a as u32];
+        c = [
+            (b >> 32) as u32 ^ c[1] ^ key[0],
+            b as u32,
+            (a >> 32) as u32 ^ c[3] ^ key[1],
+            a as u32,
+        ];
         key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
     }
     [c[0], c[1]]
@@ -271,8 +277,7 @@ fn normal_and_integer_draws_follow_their_formulas() {
 #[test]
 fn histogram_counts_with_atomics() {
     let x: Vec<u8> = (0..500u32).map(|i| (i * i % 7) as u8).collect();
-    let args =
-        vec![InterpArg::Buffer(DType::U8, x.clone()), written(DType::I32, 256), int(500)];
+    let args = vec![InterpArg::Buffer(DType::U8, x.clone()), written(DType::I32, 256), int(500)];
     let memory = run(&eight::histogram::KERNEL, &[], &[64], [8, 1, 1], args);
     let mut expected = vec![0i32; 256];
     x.iter().for_each(|&v| expected[usize::from(v)] += 1);
