@@ -149,3 +149,35 @@ fn many_threads_launch_one_kernel() -> Result<(), Error> {
         threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
     })
 }
+
+/// Softmax of each row.
+#[kernel]
+pub fn softmax<T: Float, const BLOCK: usize>(x: Ptr<T>, y: PtrMut<T>, n_cols: i64) {
+    let row = program_id(0) * n_cols;
+    let col = arange::<BLOCK>();
+    let mask = col < n_cols;
+    let v = load(x + row + col, mask, T::NEG_INFINITY).to::<f32>();
+    let e = exp(v - max(v, 0));
+    store(y + row + col, (e / sum(e, 0)).to::<T>(), mask);
+}
+
+#[test]
+fn rows_of_a_softmax_sum_to_one() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let (rows, cols) = (5, 37);
+    let x: Vec<f32> = (0..rows * cols).map(|i| ((i * 7919) % 101) as f32 / 10.0).collect();
+    let x_in = stream.upload(&x)?;
+    let mut y = Array::<f32>::zeros(&stream, rows * cols)?;
+    let consts = softmax::Consts { BLOCK: 64 };
+    // SAFETY: both have `rows * cols` elements.
+    unsafe { softmax::launch::<f32>(&stream, Grid::x(rows), consts, (&x_in, &mut y, cols))? };
+    for (row, x) in y.to_vec()?.chunks(cols).zip(x.chunks(cols)) {
+        let max = x.iter().copied().fold(f32::MIN, f32::max);
+        let sum: f64 = x.iter().map(|v| f64::from(v - max).exp()).sum();
+        for (y, x) in row.iter().zip(x) {
+            let expected = f64::from(x - max).exp() / sum;
+            assert!((f64::from(*y) - expected).abs() < 1e-6 * expected.max(1e-6), "{y} {expected}");
+        }
+    }
+    Ok(())
+}
