@@ -1,79 +1,42 @@
 //! From a kernel to code: the whole pipeline on one screen.
+//!
+//! ```text
+//! front::build -> tile IR -> PREPARE -> views -+-> CPU passes -> codegen::cpu   -> machine code
+//!                                              +-> GPU passes -> layout::assign -> codegen::nvptx
+//!                                                                -> PTX -> the driver -> machine code
+//! ```
+//!
+//! The verifier looks at tile IR after the front end and, in tests and debug builds, after each pass.
 
+mod compiled;
+mod dump;
+
+use std::sync::Once;
+
+pub use self::compiled::{Compiled, Resources};
+use self::dump::{Stage, dump};
+use crate::cache::{CompiledEntry, DiskCache, Key};
+use crate::codegen::cpu::{self, CpuKernel, OptLevel};
+use crate::codegen::nvptx::{self, GpuKernel};
 use crate::diag::Error;
 use crate::front;
 use crate::front::ast::FnAst;
-use crate::ir::{DType, Func};
-use crate::kernel::{ArgValue, Hints, Specialized};
-use crate::runtime::Stream;
-use crate::runtime::cuda::CudaKernel;
-use crate::target::Target;
+use crate::ir::{DType, Func, print, verify};
+use crate::kernel::{Hints, Specialized};
+use crate::knobs;
+use crate::layout::{self, LayoutIr, LayoutOptions};
+use crate::passes::{self, Pass, views};
+use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
+use crate::runtime::{Queue, Stream};
+use crate::target::{GpuTarget, Target};
 
-/// A kernel compiled for one target, with everything there is to look at.
-#[derive(Clone, Debug)]
-pub struct Compiled {
-    /// What it is compiled for.
-    pub target: Target,
-    /// The kernel's name.
-    pub name: String,
-    llvm: Option<String>,
-    lir: Option<String>,
-    ptx: Option<String>,
-    asm: Option<String>,
-}
-
-/// What a compiled kernel uses, where it is known.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Resources {
-    /// Registers of one thread.
-    pub registers: Option<u32>,
-    /// Shared memory of one program, in bytes.
-    pub shared_bytes: Option<u32>,
-    /// Local memory of one thread, in bytes: spills and arrays.
-    pub spill_bytes: Option<u32>,
-    /// Warps of one program.
-    pub num_warps: Option<u32>,
-    /// Bytes that one program loads and stores, if every lane is on.
-    pub bytes_per_program: Option<u64>,
-    /// Floating-point operations of one program.
-    pub flops_per_program: Option<u64>,
-}
-
-impl Compiled {
-    /// PTX, on a GPU target.
-    pub fn ptx(&self) -> Result<&str, Error> {
-        self.part(&self.ptx, "PTX")
-    }
-
-    /// LLVM IR as it was handed to the code generator.
-    pub fn llvm(&self) -> Result<&str, Error> {
-        self.part(&self.llvm, "LLVM IR")
-    }
-
-    /// Layout IR, on a GPU target.
-    pub fn lir(&self) -> Result<&str, Error> {
-        self.part(&self.lir, "layout IR")
-    }
-
-    /// The processor's assembly, on the CPU target.
-    pub fn asm(&self) -> Result<&str, Error> {
-        self.part(&self.asm, "assembly of the processor")
-    }
-
-    /// The GPU's own instructions; needs `nvdisasm` and either `ptxas` or a driver.
-    pub fn sass(&self) -> Result<String, Error> {
-        Err(Error::device("sass: no disassembler"))
-    }
-
-    /// What the code uses, as far as it is known on this machine.
-    pub fn resources(&self) -> Result<Resources, Error> {
-        Ok(Resources::default())
-    }
-
-    fn part<'a>(&self, part: &'a Option<String>, what: &str) -> Result<&'a str, Error> {
-        part.as_deref()
-            .ok_or_else(|| Error::launch(format!("{}: {} has no {what}", self.name, self.target)))
-    }
+/// Code that a launch can run.
+#[derive(Debug)]
+pub(crate) enum Executable {
+    /// On the processor.
+    Cpu(CpuKernel),
+    /// On a GPU.
+    Cuda(CudaKernel),
 }
 
 /// Tile IR of a kernel for given dtypes, constants and hints.
@@ -84,40 +47,156 @@ pub(crate) fn specialize(
     hints: &Hints,
 ) -> Result<Specialized, Error> {
     let func = front::build(ast, dtypes, consts, hints)?;
+    dump(Stage::Tir, &func.name, || tir_text(&func));
+    verify_after("the front end", &func)?;
     Ok(Specialized { func, dtypes: dtypes.to_vec(), consts: consts.to_vec(), hints: hints.clone() })
 }
 
-/// Code for a target.
+/// Code for a target, with everything there is to look at.
 pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled, Error> {
-    let _ = (kernel, target);
-    Err(Error::bug("the back ends are not wired up"))
+    match target {
+        Target::Cpu => {
+            let code = compile_cpu(&kernel.func)?;
+            Ok(Compiled::cpu(kernel, code))
+        }
+        Target::Gpu(gpu) => {
+            let (lir, code) = compile_gpu(kernel, gpu)?;
+            Ok(Compiled::gpu(kernel, gpu, &lir, code))
+        }
+    }
 }
-
-/// Code that a launch can run.
-#[derive(Debug)]
-pub(crate) enum Executable {
-    /// On the processor.
-    Cpu(CpuCode),
-    /// On a GPU.
-    Cuda(CudaKernel),
-}
-
-#[derive(Debug)]
-pub(crate) struct CpuCode {}
 
 /// Code for the device of a stream.
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
-    let _ = (kernel, stream);
-    Err(Error::bug("the back ends are not wired up"))
+    match stream.queue() {
+        Queue::Cpu => {
+            limit_threads();
+            Ok(Executable::Cpu(compile_cpu(&kernel.func)?))
+        }
+        Queue::Cuda(device) => Ok(Executable::Cuda(load_cuda(kernel, device)?)),
+        Queue::Missing(_, error) => Err(error.clone()),
+    }
 }
 
-/// Runs code on the processor.
-pub(crate) fn run_cpu(kernel: &CpuCode, args: &[ArgValue], grid: [u32; 3]) -> Result<(), Error> {
-    let _ = (kernel, args, grid);
-    Err(Error::bug("the back ends are not wired up"))
+/// Sets the number of threads that launches run on, once, if it is wished. A program that set up its
+/// own threads before keeps them.
+fn limit_threads() {
+    static ONCE: Once = Once::new();
+    if let Some(n) = knobs::get().num_threads {
+        ONCE.call_once(|| {
+            let _ = rayon::ThreadPoolBuilder::new().num_threads(n).build_global();
+        });
+    }
+}
+
+fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
+    let func = prepare(func, passes::EXACT)?;
+    let code = cpu::compile(&func, OptLevel::O3)?;
+    dump(Stage::Llvm, &func.name, || code.llvm_ir().to_owned());
+    dump(Stage::Asm, &func.name, || code.assembly().unwrap_or_else(|error| error.to_string()));
+    Ok(code)
+}
+
+fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
+    let func = prepare(&kernel.func, passes::NVPTX)?;
+    let options = LayoutOptions { num_warps: kernel.hints.num_warps };
+    let lir = layout::assign(&func, &options)?;
+    dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
+    let code = nvptx::compile(&lir, target)?;
+    dump(Stage::Llvm, &func.name, || code.llvm.clone());
+    dump(Stage::Ptx, &func.name, || code.ptx.clone());
+    Ok((lir, code))
+}
+
+/// The passes over tile IR: those of every back end, then those of one.
+fn prepare(func: &Func, own: &[Pass]) -> Result<Func, Error> {
+    let mut func = views::run(func)?;
+    after_pass("views", &func)?;
+    for pass in passes::PIPELINE.iter().chain(own) {
+        (pass.run)(&mut func);
+        after_pass(pass.name, &func)?;
+    }
+    Ok(func)
+}
+
+fn after_pass(pass: &str, func: &Func) -> Result<(), Error> {
+    dump(Stage::Passes, &func.name, || format!("// {pass}\n{}", tir_text(func)));
+    if cfg!(debug_assertions) { verify_after(pass, func) } else { Ok(()) }
+}
+
+/// Looks whether tile IR is what it must be; if not, the IR goes to a file and the error names it.
+fn verify_after(pass: &str, func: &Func) -> Result<(), Error> {
+    let Err(why) = verify::verify(func) else { return Ok(()) };
+    let path =
+        std::env::temp_dir().join(format!("genesis-{}-{}.tir", func.name, std::process::id()));
+    let at = match std::fs::write(&path, tir_text(func)) {
+        Ok(()) => format!("; the IR is in {}", path.display()),
+        Err(_) => String::new(),
+    };
+    Err(Error::bug(format!("{}: {pass} left IR that is not valid: {why}{at}", func.name)))
+}
+
+/// Machine code for a GPU: from the disk, else compiled, assembled by the driver and kept.
+fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKernel, Error> {
+    let knobs = knobs::get();
+    let disk = knobs.cache_dir.as_ref().map(|dir| DiskCache::new(dir, knobs.cache_size));
+    let key = cache_key(kernel, device);
+    let cached = disk.as_ref().and_then(|disk| CompiledEntry::from_bytes(&disk.get(&key)?));
+    if let Some(entry) = cached
+        && let Ok(code) = load_entry(&entry, device)
+    {
+        return Ok(code);
+    }
+    let (_, code) = compile_gpu(kernel, &device.info().target)?;
+    let entry = CompiledEntry {
+        cubin: device.assemble(&code.ptx)?,
+        name: code.name,
+        num_warps: code.num_warps,
+        shared_bytes: code.shared_bytes,
+        asserts: code.asserts,
+    };
+    let code = load_entry(&entry, device)?;
+    if let Some(disk) = disk {
+        disk.put(&key, &entry.to_bytes());
+    }
+    Ok(code)
+}
+
+fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, Error> {
+    let point = EntryPoint {
+        name: &entry.name,
+        threads: 32 * entry.num_warps,
+        dynamic_shared_bytes: entry.shared_bytes,
+        asserts: &entry.asserts,
+    };
+    device.load(&entry.cubin, &point)
+}
+
+/// Everything that the machine code follows from.
+fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
+    let info = device.info();
+    let options = format!("{:?} {:?}", kernel.hints.num_warps, kernel.hints.num_stages);
+    let machine = format!("{:?} {} {}", info.target, info.driver_version, info.multiprocessors);
+    Key::of(&[
+        // Loads and stores of equal text at other lines differ in their line tables.
+        tir_text(&kernel.func).as_bytes(),
+        locations(&kernel.func).as_bytes(),
+        options.as_bytes(),
+        machine.as_bytes(),
+        COMPILER.as_bytes(),
+    ])
+}
+
+/// The compiler, by version. The hash of its source is not known; developers clear the cache.
+const COMPILER: &str = concat!("genesis ", env!("CARGO_PKG_VERSION"), ", LLVM 22.1");
+
+fn locations(func: &Func) -> String {
+    let place =
+        |op| func.op(op).loc.map(|loc| format!("{}:{}:{};", loc.file, loc.line, loc.column));
+    func.walk().into_iter().filter_map(place).collect()
 }
 
 /// Tile IR as text.
 pub(crate) fn tir_text(func: &Func) -> String {
-    format!("{func:?}")
+    print::print(func)
 }

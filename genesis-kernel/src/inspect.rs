@@ -16,12 +16,13 @@
 //! }
 //! ```
 
-pub(crate) mod assembler;
 mod cost;
 
-pub use assembler::{Assembled, assemble, disassemble, find_tool};
 pub use cost::{Cost, cost};
 
+pub use crate::codegen::nvptx::ptxas::{Assembled, find_tool};
+
+use crate::codegen::nvptx::ptxas;
 use crate::compile::Resources;
 use crate::diag::Error;
 use crate::front::ast::{FnAst, TypeAst};
@@ -185,6 +186,16 @@ pub fn inspect(kernel: &KernelDef, request: &InspectRequest) -> Result<Inspectio
         text,
         resources,
     })
+}
+
+/// Assembles PTX for an architecture such as `sm_90a` with NVIDIA's `ptxas`.
+///
+/// # Errors
+/// If `ptxas` is not there, or refuses the PTX: what it printed.
+pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, Error> {
+    let ptxas = ptxas::find()
+        .ok_or_else(|| Error::device("`ptxas` was not found; set GENESIS_PTXAS to where it is"))?;
+    ptxas::assemble(&ptxas, ptx, arch)
 }
 
 #[cfg(test)]

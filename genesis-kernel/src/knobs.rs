@@ -120,6 +120,11 @@ pub fn get() -> &'static Knobs {
     &read().0
 }
 
+/// The folders of `PATH`, where tools are looked for.
+pub fn search_path() -> Vec<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect()
+}
+
 /// Variables whose value makes no sense, one line each.
 pub fn problems() -> &'static [String] {
     &read().1

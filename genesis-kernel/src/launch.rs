@@ -15,7 +15,7 @@ use self::lookup::{Entry, Request};
 use crate::compile::{self, Executable};
 use crate::diag::Error;
 use crate::ir::DType;
-use crate::kernel::{ArgValue, Grid, KernelDef, LaunchOptions};
+use crate::kernel::{Grid, KernelDef, LaunchOptions};
 use crate::knobs;
 use crate::runtime::cuda::MAX_SLOTS;
 use crate::runtime::{Arg, Queue, Stream};
@@ -83,18 +83,16 @@ unsafe fn run(
     launch: &Launch<'_>,
     grid: [u32; 3],
 ) -> Result<(), Error> {
+    let mut slots = [0u64; MAX_SLOTS];
+    let n_slots = flatten(launch.args, &mut slots);
+    let slots = &mut slots[..n_slots];
     match (&entry.code, launch.stream.queue()) {
         (Executable::Cuda(kernel), Queue::Cuda(device)) => {
-            let mut slots = [0u64; MAX_SLOTS];
-            let n_slots = flatten(launch.args, &mut slots);
             // SAFETY: the slots are the kernel's parameters in order; the caller answers for pointers.
-            unsafe { device.launch(kernel, def.ast, grid, &mut slots[..n_slots])? };
+            unsafe { device.launch(kernel, def.ast, grid, slots)? };
             if knobs::get().sync { device.synchronize() } else { Ok(()) }
         }
-        (Executable::Cpu(kernel), Queue::Cpu) => {
-            let values: Vec<ArgValue> = launch.args.iter().map(arg_value).collect();
-            compile::run_cpu(kernel, &values, grid)
-        }
+        (Executable::Cpu(kernel), Queue::Cpu) => kernel.run_slots(slots, grid),
         _ => Err(Error::bug("a launch found code of another device")),
     }
 }
@@ -118,16 +116,4 @@ fn flatten(args: &[Arg], slots: &mut [u64; MAX_SLOTS]) -> usize {
         }
     }
     next
-}
-
-fn arg_value(arg: &Arg) -> ArgValue {
-    match arg {
-        Arg::Ptr(ptr) => ArgValue::Ptr(ptr.address),
-        Arg::Scalar(scalar) => ArgValue::Scalar(*scalar),
-        Arg::View(view) => ArgValue::View {
-            ptr: view.ptr.address,
-            dims: view.dims().to_vec(),
-            strides: view.strides().to_vec(),
-        },
-    }
 }

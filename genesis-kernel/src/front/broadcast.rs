@@ -260,14 +260,19 @@ impl Lower {
                 return self.build().constant(scalar);
             }
             OpKind::Select => 1,
+            OpKind::Broadcast
+            | OpKind::ExpandDims { .. }
+            | OpKind::Reshape
+            | OpKind::Transpose { .. } => 0,
+            // What integers compute stays integer arithmetic: 3 / 2 is 1 also beside a float.
             OpKind::Unary(_)
             | OpKind::Binary(_)
             | OpKind::Fma
-            | OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. }
-            | OpKind::Reduce { combine: Combine::Op(_), .. } => 0,
+            | OpKind::Reduce { combine: Combine::Op(_), .. }
+                if ty.dtype().is_float() == dtype.is_float() =>
+            {
+                0
+            }
             _ => return self.build().cast(value, dtype),
         };
         let mut operands = data.operands.clone();

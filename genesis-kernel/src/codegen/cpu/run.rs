@@ -216,7 +216,14 @@ impl CpuKernel {
     /// # Errors
     /// If the arguments do not fit the parameters, or a `device_assert` failed.
     pub fn run(&self, args: &[ArgValue], grid: [u32; 3]) -> Result<(), Error> {
-        let slots = self.slots(args)?;
+        self.run_slots(&self.slots(args)?, grid)
+    }
+
+    /// As [`CpuKernel::run`], with one word for each flattened parameter, which the caller checked.
+    ///
+    /// # Errors
+    /// If a `device_assert` failed.
+    pub(crate) fn run_slots(&self, slots: &[u64], grid: [u32; 3]) -> Result<(), Error> {
         let total = grid.iter().map(|&n| u128::from(n)).product::<u128>();
         let total = i64::try_from(total)
             .map_err(|_| Error::launch(format!("{}: the grid is too large", self.func.name)))?;

@@ -31,24 +31,21 @@ pub struct Assembled {
 
 /// The assembler's path, if it is installed.
 pub fn find() -> Option<PathBuf> {
-    find_tool("ptxas", crate::knobs::get().ptxas.clone())
+    find_tool("ptxas")
 }
 
 /// The disassembler's path, if it is installed.
 pub fn find_nvdisasm() -> Option<PathBuf> {
-    let beside = find().map(|ptxas| ptxas.with_file_name("nvdisasm"));
-    find_tool("nvdisasm", beside)
+    find_tool("nvdisasm")
 }
 
-fn find_tool(name: &str, first: Option<PathBuf>) -> Option<PathBuf> {
-    let is_file = |path: &PathBuf| path.is_file();
+/// Where a tool of NVIDIA's is, if it is installed.
+pub fn find_tool(name: &str) -> Option<PathBuf> {
+    let beside = crate::knobs::get().ptxas.as_ref().map(|ptxas| ptxas.with_file_name(name));
     let working = std::env::current_dir().unwrap_or_default();
-    let local = working.ancestors().map(|dir| dir.join(".tools").join(name)).find(is_file);
-    let in_path = || {
-        let dirs = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&dirs).map(|dir| dir.join(name)).find(is_file)
-    };
-    first.filter(is_file).or(local).or_else(in_path)
+    let local = working.ancestors().map(|dir| dir.join(".tools").join(name));
+    let in_path = crate::knobs::search_path().into_iter().map(|dir| dir.join(name));
+    beside.into_iter().chain(local).chain(in_path).find(|path| path.is_file())
 }
 
 /// Assembles PTX for an architecture such as `sm_90a`.

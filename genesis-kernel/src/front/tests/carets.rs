@@ -140,6 +140,9 @@ fn tiles_have_a_largest_size() {
         expect![[r#"
             error: a tile of shape [2048, 1024] has over 1048576 elements
               --> this file
+               |
+             n |     out.store([0, 0], zeros::<f32, M, N>());
+               |                       ^^^^^^^^^^^^^^^^^^^^
                = help: use smaller blocks, or loop over parts
         "#]],
     );

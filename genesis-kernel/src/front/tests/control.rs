@@ -4,12 +4,16 @@ use expect_test::{Expect, expect};
 
 use crate::front::build;
 use crate::ir::DType;
+use crate::ir::verify::verify;
 use crate::kernel::{Hints, KernelDef};
 use crate::prelude::*;
 
 fn check(kernel: &'static KernelDef, dtypes: &[DType], consts: &[i64], expected: Expect) {
     match build(kernel.ast, dtypes, consts, &Hints::default()) {
-        Ok(func) => expected.assert_eq(&func.to_string()),
+        Ok(func) => {
+            verify(&func).expect("the front end makes right functions");
+            expected.assert_eq(&func.to_string());
+        }
         Err(diagnostic) => panic!("{diagnostic}"),
     }
 }

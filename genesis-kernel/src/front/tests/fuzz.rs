@@ -2,6 +2,7 @@
 
 use super::asts::*;
 use crate::front::ast::*;
+use crate::ir::verify::verify;
 use crate::ir::{BinaryOp, DType, Predicate};
 
 /// A small generator of numbers; the seeds are fixed, so that a failure can be repeated.
@@ -159,13 +160,18 @@ fn random_stmt(dice: &mut Dice, depth: usize) -> StmtAst {
 #[test]
 fn no_syntax_panics() {
     let mut accepted = 0;
-    for seed in 0..4000 {
+    for seed in 0..20000 {
         let mut dice = Dice(seed * 7919 + 1);
         let mut stmts = vec![let_("a", int(0)), let_("b", float(0.0)), let_("t", name("s"))];
         stmts.extend((0..1 + dice.below(3)).map(|_| random_stmt(&mut dice, 3)));
-        accepted += usize::from(lower(stmts).is_ok());
+        if let Ok(func) = lower(stmts) {
+            accepted += 1;
+            if let Err(problem) = verify(&func) {
+                panic!("seed {seed}: {problem}\n{func}");
+            }
+        }
     }
-    assert!(accepted > 100, "only {accepted} of 4000 were accepted");
+    assert!(accepted > 500, "only {accepted} of 20000 were accepted");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use expect_test::{Expect, expect};
 
 use crate::front::build;
 use crate::ir::DType;
+use crate::ir::verify::verify;
 use crate::kernel::{Hints, KernelDef, ParamHint};
 use crate::lang::eight;
 
@@ -19,7 +20,10 @@ fn check_with(
     expected: Expect,
 ) {
     match build(kernel.ast, dtypes, consts, hints) {
-        Ok(func) => expected.assert_eq(&func.to_string()),
+        Ok(func) => {
+            verify(&func).expect("the front end makes right functions");
+            expected.assert_eq(&func.to_string());
+        }
         Err(diagnostic) => panic!("{diagnostic}"),
     }
 }

@@ -5,6 +5,7 @@
 //! assertion) are remembered, because the driver answers every later call with the same code and a
 //! program should hear that from the first call on, in words. Nothing here panics in `drop`.
 
+mod asserts;
 mod driver;
 mod event;
 mod memory;
@@ -14,10 +15,11 @@ mod tests;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUresult};
 
+use self::asserts::Asserts;
 use self::driver::Driver;
 pub(crate) use self::event::CudaEvent;
 use self::memory::Memory;
@@ -38,6 +40,7 @@ pub(crate) struct CudaDevice {
     context: Handle<sys::CUcontext>,
     stream: Handle<sys::CUstream>,
     memory: Mutex<Memory>,
+    asserts: Mutex<Asserts>,
     /// The code of the error that broke the context; 0 while it works.
     lost: AtomicU32,
     /// The kernel launched last, to name it when the context breaks.
@@ -125,6 +128,7 @@ impl CudaDevice {
             context: Handle(context),
             stream: Handle(stream),
             memory: Mutex::default(),
+            asserts: Mutex::default(),
             lost: AtomicU32::new(0),
             last_kernel: AtomicPtr::new(std::ptr::null_mut()),
         })
@@ -192,11 +196,15 @@ impl CudaDevice {
         let last = unsafe { last.as_ref() };
         let kernel = last
             .map_or(String::new(), |ast| format!("; the kernel launched last was `{}`", ast.name));
+        let what = self.asserts().failed().unwrap_or_else(|| driver::describe_code(code));
         Error::device_lost(format!(
-            "cuda:{}: {}{kernel}; this process can't use the GPU any more (run it with \
+            "cuda:{}: {what}{kernel}; this process can't use the GPU any more (run it with \
              GENESIS_SYNC=1 to learn which kernel it was)",
-            self.number,
-            driver::describe_code(code)
+            self.number
         ))
+    }
+
+    fn asserts(&self) -> MutexGuard<'_, Asserts> {
+        self.asserts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct CudaKernel {
     function: Handle<sys::CUfunction>,
     threads: u32,
     dynamic_shared_bytes: u32,
+    /// The last parameter of a kernel with assertions: where the number of a failed one goes.
+    assert_address: Option<u64>,
     /// Registers of one thread.
     pub(crate) registers: u32,
     /// Shared memory of one program, in bytes.
@@ -27,13 +29,15 @@ pub(crate) struct CudaKernel {
 
 /// What a launch must know about a kernel beside its code.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct EntryPoint {
+pub(crate) struct EntryPoint<'a> {
     /// The symbol.
-    pub(crate) name: String,
+    pub(crate) name: &'a str,
     /// Threads of one program.
     pub(crate) threads: u32,
     /// Shared memory that the launch provides, in bytes.
     pub(crate) dynamic_shared_bytes: u32,
+    /// Messages of assertions. Where there are any, the kernel takes one more parameter.
+    pub(crate) asserts: &'a [String],
 }
 
 /// The shared memory that a launch gets without asking.
@@ -97,14 +101,14 @@ impl CudaDevice {
     }
 
     /// Loads machine code. It stays loaded as long as the process lives.
-    pub(crate) fn load(&self, cubin: &[u8], entry: &EntryPoint) -> Result<CudaKernel, Error> {
+    pub(crate) fn load(&self, cubin: &[u8], entry: &EntryPoint<'_>) -> Result<CudaKernel, Error> {
         self.enter()?;
         let mut module = std::ptr::null_mut();
         // SAFETY: a cubin says its own length, and callers pass what the assembler or the
         // checksummed cache gave.
         let result = unsafe { sys::cuModuleLoadData(&mut module, cubin.as_ptr().cast()) };
         self.check("cuModuleLoadData", result)?;
-        let name = CString::new(entry.name.as_str())
+        let name = CString::new(entry.name)
             .map_err(|_| Error::bug("a kernel's symbol with a nul byte in it"))?;
         let mut function = std::ptr::null_mut();
         // SAFETY: the module is loaded, the name ends in a nul, the out pointer is ours.
@@ -113,11 +117,16 @@ impl CudaDevice {
         if entry.dynamic_shared_bytes > SHARED_WITHOUT_OPT_IN {
             self.allow_shared(function, entry.dynamic_shared_bytes)?;
         }
+        let assert_address = match entry.asserts {
+            [] => None,
+            messages => Some(self.assert_address(entry.name, messages)?),
+        };
         let attribute = |which| self.function_attribute(function, which);
         Ok(CudaKernel {
             function: Handle(function),
             threads: entry.threads,
             dynamic_shared_bytes: entry.dynamic_shared_bytes,
+            assert_address,
             registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
             shared_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?
                 + entry.dynamic_shared_bytes,
@@ -158,13 +167,18 @@ impl CudaDevice {
         slots: &mut [u64],
     ) -> Result<(), Error> {
         self.enter()?;
-        let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_SLOTS];
-        if slots.len() > MAX_SLOTS {
+        let n_slots = slots.len();
+        if n_slots > MAX_SLOTS {
             return Err(Error::launch(format!("{}: too many parameters", ast.name)));
         }
+        let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_SLOTS + 1];
         for (pointer, slot) in pointers.iter_mut().zip(slots) {
             // A parameter narrower than its slot lies in the slot's first bytes.
             *pointer = std::ptr::from_mut(slot).cast();
+        }
+        let mut assert_address = kernel.assert_address;
+        if let Some(address) = &mut assert_address {
+            pointers[n_slots] = std::ptr::from_mut(address).cast();
         }
         self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
         // SAFETY: the function is loaded in this context; the pointers are to as many slots as it has

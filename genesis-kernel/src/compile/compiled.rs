@@ -1,0 +1,197 @@
+//! A compiled kernel, to look at.
+
+use std::sync::OnceLock;
+
+use crate::codegen::cpu::CpuKernel;
+use crate::codegen::nvptx::{GpuKernel, ptxas};
+use crate::diag::Error;
+use crate::inspect::{Cost, cost};
+use crate::ir::print;
+use crate::kernel::Specialized;
+use crate::layout::LayoutIr;
+use crate::runtime::cuda::{self, EntryPoint};
+use crate::target::{GpuTarget, Target};
+
+/// A kernel compiled for one target, with everything there is to look at.
+#[derive(Debug)]
+pub struct Compiled {
+    name: String,
+    target: Target,
+    cost: Cost,
+    code: Code,
+}
+
+#[derive(Debug)]
+enum Code {
+    Cpu { kernel: CpuKernel, assembly: OnceLock<Result<String, Error>> },
+    Gpu { kernel: GpuKernel, target: GpuTarget, lir: String },
+}
+
+/// What a compiled kernel uses, where it is known.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Resources {
+    /// Registers of one thread.
+    pub registers: Option<u32>,
+    /// Shared memory of one program, in bytes.
+    pub shared_bytes: Option<u32>,
+    /// Bytes of local memory of one thread: spilled registers and arrays.
+    pub spill_bytes: Option<u32>,
+    /// Warps of one program.
+    pub num_warps: Option<u32>,
+    /// Bytes that one program loads and stores if every lane is on; loops of a length known at run
+    /// time only count once.
+    pub bytes_per_program: u64,
+    /// Floating-point operations of one program, counted likewise.
+    pub flops_per_program: u64,
+    /// Whether there are loops of a length known at run time only.
+    pub has_runtime_loops: bool,
+}
+
+impl Compiled {
+    pub(super) fn cpu(source: &Specialized, kernel: CpuKernel) -> Compiled {
+        Compiled {
+            name: source.func.name.clone(),
+            target: Target::Cpu,
+            cost: cost(&source.func),
+            code: Code::Cpu { kernel, assembly: OnceLock::new() },
+        }
+    }
+
+    pub(super) fn gpu(
+        source: &Specialized,
+        target: &GpuTarget,
+        lir: &LayoutIr,
+        kernel: GpuKernel,
+    ) -> Compiled {
+        Compiled {
+            name: source.func.name.clone(),
+            target: Target::Gpu(*target),
+            cost: cost(&source.func),
+            code: Code::Gpu { kernel, target: *target, lir: lir_text(lir) },
+        }
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is compiled for.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// PTX, on a GPU target.
+    pub fn ptx(&self) -> Result<&str, Error> {
+        match &self.code {
+            Code::Gpu { kernel, .. } => Ok(&kernel.ptx),
+            Code::Cpu { .. } => Err(self.has_no("PTX", "sm_80 or sm_90a")),
+        }
+    }
+
+    /// LLVM IR as it was handed to LLVM.
+    pub fn llvm(&self) -> Result<&str, Error> {
+        match &self.code {
+            Code::Gpu { kernel, .. } => Ok(&kernel.llvm),
+            Code::Cpu { kernel, .. } => Ok(kernel.llvm_ir()),
+        }
+    }
+
+    /// Layout IR, on a GPU target.
+    pub fn lir(&self) -> Result<&str, Error> {
+        match &self.code {
+            Code::Gpu { lir, .. } => Ok(lir),
+            Code::Cpu { .. } => Err(self.has_no("layout IR", "sm_80 or sm_90a")),
+        }
+    }
+
+    /// The processor's assembly, on the CPU target.
+    pub fn asm(&self) -> Result<&str, Error> {
+        match &self.code {
+            Code::Cpu { kernel, assembly } => {
+                let assembly = assembly.get_or_init(|| kernel.assembly());
+                assembly.as_deref().map_err(Error::clone)
+            }
+            Code::Gpu { .. } => Err(self.has_no("assembly of the processor", "cpu")),
+        }
+    }
+
+    /// The GPU's own instructions.
+    ///
+    /// # Errors
+    /// On the CPU target, and where `nvdisasm`, and `ptxas` or a GPU of the architecture, are missing.
+    pub fn sass(&self) -> Result<String, Error> {
+        let Code::Gpu { kernel, target, .. } = &self.code else {
+            return Err(self.has_no("SASS", "sm_80 or sm_90a"));
+        };
+        let nvdisasm = ptxas::find_nvdisasm().ok_or_else(|| {
+            Error::device("sass: NVIDIA's `nvdisasm` was not found in PATH or beside GENESIS_PTXAS")
+        })?;
+        ptxas::disassemble(&nvdisasm, &machine_code(kernel, target)?)
+    }
+
+    /// What the code uses, as far as this machine can tell: registers and spills need `ptxas` or a GPU
+    /// of the architecture.
+    ///
+    /// # Errors
+    /// If the assembler refuses the code.
+    pub fn resources(&self) -> Result<Resources, Error> {
+        let mut resources = Resources {
+            bytes_per_program: self.cost.bytes,
+            flops_per_program: self.cost.flops,
+            has_runtime_loops: self.cost.has_runtime_loops,
+            ..Resources::default()
+        };
+        let Code::Gpu { kernel, target, .. } = &self.code else { return Ok(resources) };
+        resources.num_warps = Some(kernel.num_warps);
+        resources.shared_bytes = Some(kernel.shared_bytes);
+        if let Some(ptxas) = ptxas::find() {
+            let assembled = ptxas::assemble(&ptxas, &kernel.ptx, &target.name())?;
+            resources.registers = Some(assembled.registers);
+            resources.spill_bytes = Some(assembled.stack_bytes.max(assembled.spill_stores));
+            resources.shared_bytes = Some(kernel.shared_bytes + assembled.shared_bytes);
+        } else if let Some(device) = device_for(target) {
+            let entry = EntryPoint {
+                name: &kernel.name,
+                threads: 32 * kernel.num_warps,
+                dynamic_shared_bytes: kernel.shared_bytes,
+                asserts: &[],
+            };
+            let loaded = device.load(&device.assemble(&kernel.ptx)?, &entry)?;
+            resources.registers = Some(loaded.registers);
+            resources.spill_bytes = Some(loaded.local_bytes);
+            resources.shared_bytes = Some(loaded.shared_bytes);
+        }
+        Ok(resources)
+    }
+
+    fn has_no(&self, what: &str, targets: &str) -> Error {
+        Error::launch(format!(
+            "{}: there is no {what} for {}; ask for {targets}",
+            self.name, self.target
+        ))
+    }
+}
+
+pub(super) fn lir_text(lir: &LayoutIr) -> String {
+    print::print(&lir.func) + &lir.layout_text()
+}
+
+fn machine_code(kernel: &GpuKernel, target: &GpuTarget) -> Result<Vec<u8>, Error> {
+    match (ptxas::find(), device_for(target)) {
+        (Some(ptxas), _) => Ok(ptxas::assemble(&ptxas, &kernel.ptx, &target.name())?.cubin),
+        (None, Some(device)) => device.assemble(&kernel.ptx),
+        (None, None) => Err(Error::device(format!(
+            "sass: neither `ptxas` nor a GPU for {target} is there; set GENESIS_PTXAS to where it is"
+        ))),
+    }
+}
+
+/// A GPU of this machine whose driver assembles for a target.
+fn device_for(target: &GpuTarget) -> Option<&'static cuda::CudaDevice> {
+    let count = cuda::device_count().unwrap_or(0);
+    (0..count).filter_map(|number| cuda::open(number).ok()).find(|device| {
+        let own = device.info().target;
+        (own.sm, own.specific) == (target.sm, target.specific)
+    })
+}

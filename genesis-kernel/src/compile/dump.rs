@@ -1,0 +1,63 @@
+//! `GENESIS_DUMP`: what the compiler makes of each kernel, as it makes it.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::knobs;
+
+/// A stage of the compiler that can be printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    Tir,
+    Passes,
+    Lir,
+    Llvm,
+    Ptx,
+    Asm,
+}
+
+impl Stage {
+    fn name(self) -> &'static str {
+        match self {
+            Stage::Tir => "tir",
+            Stage::Passes => "passes",
+            Stage::Lir => "lir",
+            Stage::Llvm => "llvm",
+            Stage::Ptx => "ptx",
+            Stage::Asm => "asm",
+        }
+    }
+
+    fn is_wanted(self) -> bool {
+        let dump = knobs::get().dump;
+        match self {
+            Stage::Tir => dump.tir,
+            Stage::Passes => dump.passes,
+            Stage::Lir => dump.lir,
+            Stage::Llvm => dump.llvm,
+            Stage::Ptx => dump.ptx,
+            Stage::Asm => dump.asm,
+        }
+    }
+}
+
+/// Writes a stage of a kernel to where it is wanted, if it is; `text` is only called then.
+pub(super) fn dump(stage: Stage, kernel: &str, text: impl FnOnce() -> String) {
+    if !stage.is_wanted() {
+        return;
+    }
+    let text = text();
+    // A file or a stream that can't be written loses a dump and nothing else.
+    let _ = match &knobs::get().dump_dir {
+        Some(dir) => {
+            static NUMBER: AtomicU32 = AtomicU32::new(0);
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let file = format!("{number:04}-{kernel}.{}", stage.name());
+            std::fs::create_dir_all(dir).and_then(|()| std::fs::write(dir.join(file), text))
+        }
+        None => {
+            let mut out = std::io::stderr().lock();
+            writeln!(out, "// {kernel}: {}\n{text}", stage.name())
+        }
+    };
+}

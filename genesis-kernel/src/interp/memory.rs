@@ -1,0 +1,230 @@
+//! Buffers at made-up addresses, with a record of who touched what.
+
+use super::error::InterpErrorKind;
+use crate::ir::DType;
+
+/// Each buffer has this many bits of addresses of its own.
+const SLOT_BITS: u32 = 40;
+
+/// A buffer starts in the middle of its addresses, so that small negative indices stay in them too.
+const START: u64 = 1 << (SLOT_BITS - 1);
+
+/// Several programs.
+const MANY: u32 = u32::MAX;
+
+type Result<T> = std::result::Result<T, InterpErrorKind>;
+
+/// All buffers of an interpreter.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    buffers: Vec<Buffer>,
+}
+
+#[derive(Debug)]
+struct Buffer {
+    name: String,
+    dtype: DType,
+    bytes: Vec<u8>,
+    writable: bool,
+    /// Whether each element was written; absent where all count as written.
+    initialised: Option<Vec<bool>>,
+    /// Who touched each element in this run; empty until the first access.
+    touched: Vec<Touched>,
+}
+
+/// Programs that touched an element: 0 for none, a program's number plus 1, or [`MANY`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Touched {
+    wrote: u32,
+    changed: u32,
+    read: u32,
+}
+
+/// How an element is touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Access {
+    Read,
+    Write,
+    Atomic,
+}
+
+impl Memory {
+    pub(super) fn add(
+        &mut self,
+        name: String,
+        dtype: DType,
+        bytes: Vec<u8>,
+        writable: bool,
+    ) -> u64 {
+        let touched = Vec::new();
+        self.buffers.push(Buffer { name, dtype, bytes, writable, initialised: None, touched });
+        ((self.buffers.len() as u64) << SLOT_BITS) + START
+    }
+
+    pub(super) fn mark_uninitialised(&mut self, ptr: u64) {
+        if let Some((buffer, _)) = self.find(ptr) {
+            let buffer = &mut self.buffers[buffer];
+            buffer.initialised = Some(vec![false; buffer.extent()]);
+        }
+    }
+
+    pub(super) fn bytes(&self, ptr: u64) -> &[u8] {
+        match self.find(ptr) {
+            Some((buffer, 0)) => &self.buffers[buffer].bytes,
+            _ => &[],
+        }
+    }
+
+    /// Forgets who touched what: launches on one stream follow each other.
+    pub(super) fn start_run(&mut self) {
+        for buffer in &mut self.buffers {
+            buffer.touched.clear();
+        }
+    }
+
+    /// The buffer in whose addresses this one is, and the distance from its start in bytes.
+    fn find(&self, address: u64) -> Option<(usize, i64)> {
+        let slot = (address >> SLOT_BITS).checked_sub(1)? as usize;
+        let offset = (address & ((1 << SLOT_BITS) - 1)) as i64 - START as i64;
+        (slot < self.buffers.len()).then_some((slot, offset))
+    }
+
+    /// The bytes of an element, after all checks.
+    fn access(
+        &mut self,
+        address: u64,
+        dtype: DType,
+        program: u32,
+        access: Access,
+    ) -> Result<&mut [u8]> {
+        let Some((buffer, offset)) = self.find(address) else {
+            let index = address as i64;
+            return Err(InterpErrorKind::OutOfBounds { buffer: None, index, extent: 0 });
+        };
+        let buffer = &mut self.buffers[buffer];
+        let range = buffer.range(offset, dtype)?;
+        let size = buffer.dtype.bytes();
+        for element in range.start / size..=(range.end - 1) / size {
+            buffer.check(element, program, access)?;
+        }
+        Ok(&mut buffer.bytes[range])
+    }
+
+    pub(super) fn load(&mut self, address: u64, dtype: DType, program: u32) -> Result<u64> {
+        self.access(address, dtype, program, Access::Read).map(|bytes| decode(bytes, dtype))
+    }
+
+    pub(super) fn store(
+        &mut self,
+        address: u64,
+        dtype: DType,
+        bits: u64,
+        program: u32,
+    ) -> Result<()> {
+        let bytes = self.access(address, dtype, program, Access::Write)?;
+        encode(bytes, bits);
+        Ok(())
+    }
+
+    /// Replaces an element by what `change` makes of it; gives the old one.
+    pub(super) fn change(
+        &mut self,
+        address: u64,
+        dtype: DType,
+        program: u32,
+        change: impl FnOnce(u64) -> u64,
+    ) -> Result<u64> {
+        let bytes = self.access(address, dtype, program, Access::Atomic)?;
+        let old = decode(bytes, dtype);
+        encode(bytes, change(old));
+        Ok(old)
+    }
+}
+
+impl Buffer {
+    fn extent(&self) -> usize {
+        self.bytes.len() / self.dtype.bytes()
+    }
+
+    fn range(&self, offset: i64, dtype: DType) -> Result<std::ops::Range<usize>> {
+        let size = dtype.bytes();
+        let start = usize::try_from(offset).ok();
+        let range = start.map(|s| s..s + size).filter(|r| r.end <= self.bytes.len());
+        let Some(range) = range else {
+            let (buffer, extent) = (Some(self.name.clone()), self.bytes.len() / size);
+            let index = offset.div_euclid(size as i64);
+            return Err(InterpErrorKind::OutOfBounds { buffer, index, extent });
+        };
+        if range.start % size != 0 {
+            let buffer = self.name.clone();
+            return Err(InterpErrorKind::Misaligned { buffer, offset: range.start, dtype });
+        }
+        Ok(range)
+    }
+
+    fn check(&mut self, index: usize, program: u32, access: Access) -> Result<()> {
+        let buffer = || self.name.clone();
+        if access != Access::Read && !self.writable {
+            return Err(InterpErrorKind::ReadOnly { buffer: buffer(), index });
+        }
+        if let Some(initialised) = &mut self.initialised {
+            // An atomic reads first.
+            let is_written = initialised.get(index).is_none_or(|&i| i);
+            if access != Access::Write && !is_written {
+                return Err(InterpErrorKind::Uninitialised { buffer: buffer(), index });
+            }
+            if let Some(flag) = initialised.get_mut(index) {
+                *flag = true;
+            }
+        }
+        if self.touched.is_empty() {
+            let n = self.bytes.len().div_ceil(self.dtype.bytes());
+            self.touched = vec![Touched::default(); n];
+        }
+        match self.touched[index].record(program + 1, access) {
+            Some(other) => Err(InterpErrorKind::Race { buffer: self.name.clone(), index, other }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Touched {
+    /// Notes an access, and says what another program did that makes it a race.
+    fn record(&mut self, program: u32, access: Access) -> Option<&'static str> {
+        let by_other = |who: u32| who != 0 && who != program;
+        let (wrote, changed, read) =
+            (by_other(self.wrote), by_other(self.changed), by_other(self.read));
+        let other = match access {
+            _ if wrote => Some("written"),
+            Access::Read | Access::Write if changed => Some("atomically changed"),
+            Access::Write | Access::Atomic if read => Some("read"),
+            _ => None,
+        };
+        let who = match access {
+            Access::Read => &mut self.read,
+            Access::Write => &mut self.wrote,
+            Access::Atomic => &mut self.changed,
+        };
+        *who = if *who == 0 || *who == program { program } else { MANY };
+        other
+    }
+}
+
+/// Little-endian bytes as a scalar's bits.
+fn decode(bytes: &[u8], dtype: DType) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    let bits = u64::from_le_bytes(word);
+    match dtype {
+        DType::Bool => u64::from(bits != 0),
+        DType::I8 => bits as i8 as u64,
+        DType::I16 => bits as i16 as u64,
+        DType::I32 => bits as i32 as u64,
+        _ => bits,
+    }
+}
+
+fn encode(bytes: &mut [u8], bits: u64) {
+    let n = bytes.len();
+    bytes.copy_from_slice(&bits.to_le_bytes()[..n]);
+}

@@ -1,0 +1,113 @@
+//! Ops that move elements: broadcast, transpose, join, split. Tiles are row-major.
+
+use crate::ir::Shape;
+
+/// Row-major strides, in elements.
+pub(super) fn strides(shape: Shape) -> Vec<usize> {
+    let mut strides = vec![1; shape.rank()];
+    for axis in (1..shape.rank()).rev() {
+        strides[axis - 1] = strides[axis] * shape.extent(axis);
+    }
+    strides
+}
+
+/// The elements in the order of a shape's coordinates, each axis moving by its own stride.
+pub(super) fn gather(x: &[u64], shape: Shape, strides: &[usize]) -> Vec<u64> {
+    let mut out = Vec::with_capacity(shape.numel());
+    for_each_index(shape, |coords| {
+        let at: usize = coords.iter().zip(strides).map(|(c, s)| c * s).sum();
+        out.push(x[at]);
+    });
+    out
+}
+
+/// Calls `f` with each coordinate of a shape, the last axis fastest.
+pub(super) fn for_each_index(shape: Shape, mut f: impl FnMut(&[usize])) {
+    let extents = shape.extents();
+    let mut coords = vec![0; extents.len()];
+    for _ in 0..shape.numel() {
+        f(&coords);
+        for axis in (0..extents.len()).rev() {
+            coords[axis] += 1;
+            if coords[axis] < extents[axis] {
+                break;
+            }
+            coords[axis] = 0;
+        }
+    }
+}
+
+pub(super) fn broadcast(x: &[u64], from: Shape, to: Shape) -> Vec<u64> {
+    if x.len() == 1 {
+        return vec![x[0]; to.numel()];
+    }
+    let mut moves = strides(from);
+    for (axis, stride) in moves.iter_mut().enumerate() {
+        if from.extent(axis) == 1 {
+            *stride = 0;
+        }
+    }
+    gather(x, to, &moves)
+}
+
+pub(super) fn transpose(x: &[u64], from: Shape, to: Shape, perm: &[u8]) -> Vec<u64> {
+    let old = strides(from);
+    let moves: Vec<usize> = perm.iter().map(|&p| old[p as usize]).collect();
+    gather(x, to, &moves)
+}
+
+pub(super) fn join(a: &[u64], b: &[u64]) -> Vec<u64> {
+    a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect()
+}
+
+pub(super) fn split(x: &[u64]) -> [Vec<u64>; 2] {
+    [0, 1].map(|half| x.iter().skip(half).step_by(2).copied().collect())
+}
+
+/// A tile seen from one axis: element `k` of a line is at `start + k * inner`.
+pub(super) struct Lines {
+    pub(super) outer: usize,
+    pub(super) n: usize,
+    pub(super) inner: usize,
+}
+
+impl Lines {
+    pub(super) fn new(shape: Shape, axis: usize) -> Lines {
+        let extents = shape.extents();
+        Lines {
+            outer: extents[..axis].iter().product(),
+            n: extents[axis],
+            inner: extents[axis + 1..].iter().product(),
+        }
+    }
+
+    /// Where each line starts, in the order of the shape without the axis.
+    pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
+        let (n, inner) = (self.n, self.inner);
+        (0..self.outer).flat_map(move |o| (0..inner).map(move |i| o * n * inner + i))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transposes_by_the_permutation() {
+        let (from, to) = (Shape::new(&[2, 3]), Shape::new(&[3, 2]));
+        assert_eq!(transpose(&[0, 1, 2, 3, 4, 5], from, to, &[1, 0]), [0, 3, 1, 4, 2, 5]);
+    }
+
+    #[test]
+    fn broadcasts_unit_axes() {
+        let (from, to) = (Shape::new(&[2, 1]), Shape::new(&[2, 3]));
+        assert_eq!(broadcast(&[7, 8], from, to), [7, 7, 7, 8, 8, 8]);
+    }
+
+    #[test]
+    fn lines_of_the_middle_axis() {
+        let lines = Lines::new(Shape::new(&[2, 3, 2]), 1);
+        assert_eq!((lines.n, lines.inner), (3, 2));
+        assert_eq!(lines.starts().collect::<Vec<_>>(), [0, 1, 6, 7]);
+    }
+}

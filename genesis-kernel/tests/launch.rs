@@ -1,0 +1,198 @@
+//! Kernels as programs launch them, on the CPU.
+
+use genesis_kernel::prelude::*;
+use genesis_kernel::runtime::{AsPtr, AsPtrMut, AsScalar};
+use genesis_kernel::{Arg, Array, DType, Device, Error, Grid, Hints, Target};
+
+/// `out = x + y`
+#[kernel]
+pub fn add<T: Number, const BLOCK: usize>(x: Ptr<T>, y: Ptr<T>, out: PtrMut<T>, n: i64) {
+    let i = program_id(0) * BLOCK + arange::<BLOCK>();
+    let mask = i < n;
+    store(out + i, load(x + i, mask) + load(y + i, mask), mask);
+}
+
+/// `y = 2 x` over views of any strides.
+#[kernel]
+pub fn double<T: Float, const M: usize, const N: usize>(x: View<T, 2>, y: ViewMut<T, 2>) {
+    let (i, j) = (program_id(0) * M, program_id(1) * N);
+    let v = x.load::<M, N>([i, j]);
+    y.store([i, j], v + v);
+}
+
+/// Stops where an element is negative.
+#[kernel]
+pub fn checked<const BLOCK: usize>(x: View<f32, 1>) {
+    let v = x.load::<BLOCK>([program_id(0) * BLOCK]);
+    device_assert!(v >= 0.0, "x must not be negative");
+}
+
+#[test]
+fn a_pointer_kernel_runs_and_its_tail_is_masked() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let n = 1000;
+    let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
+    let y: Vec<f32> = x.iter().map(|v| 0.5 * v).collect();
+    let (x_in, y_in) = (stream.upload(&x)?, stream.upload(&y)?);
+    let mut out = stream.upload(&vec![-1.0f32; n + 1])?;
+    let (grid, consts) = (Grid::x(n.div_ceil(128)), add::Consts { BLOCK: 128 });
+    // SAFETY: all three have at least `n` elements.
+    unsafe { add::launch::<f32>(&stream, grid, consts, (&x_in, &y_in, &mut out, n))? };
+    let out = out.to_vec()?;
+    assert!(out[..n].iter().zip(&x).all(|(o, x)| *o == 1.5 * x));
+    assert_eq!(out[n], -1.0);
+    Ok(())
+}
+
+#[test]
+fn a_view_kernel_follows_strides() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let x = stream.upload(&(0..15).map(|i| bf16::from_f32(i as f32)).collect::<Vec<_>>())?;
+    let mut y = Array::<bf16>::zeros(&stream, 15)?;
+    let (grid, consts) = (Grid::xy(1, 3), double::Consts { M: 8, N: 2 });
+    // x as [5, 3] read along its columns: [3, 5] with strides [1, 3].
+    let columns = x.strided(0, [3, 5], [1, 3])?;
+    double::launch::<bf16>(&stream, grid, consts, (columns, y.view_mut([3, 5])?))?;
+    let expected: Vec<f32> = (0..15).map(|i| 2.0 * ((i % 5) * 3 + i / 5) as f32).collect();
+    let y: Vec<f32> = y.to_vec()?.into_iter().map(f32::from).collect();
+    assert_eq!(y, expected);
+    Ok(())
+}
+
+#[test]
+fn an_empty_grid_runs_nothing_and_compiles_once() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let x = stream.upload(&[1.0f64; 6])?;
+    let mut y = stream.upload(&[5.0f64; 6])?;
+    for grid in [Grid::xy(0, 1), Grid::xy(1, 0)] {
+        let consts = double::Consts { M: 2, N: 3 };
+        double::launch::<f64>(&stream, grid, consts, (x.view([2, 3])?, y.view_mut([2, 3])?))?;
+    }
+    assert_eq!(y.to_vec()?, [5.0; 6]);
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_refused_in_words() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let x = stream.upload(&[1.0f32; 4])?;
+    let mut y = stream.upload(&[1.0f32; 4])?;
+    let x_arg = AsPtr::as_arg(&&x);
+    let out_arg = AsPtrMut::as_arg(&&mut y);
+    let n = AsScalar::<i64>::as_arg(&4i64);
+    let launch = |args: &[Arg]| {
+        let (grid, dtypes, consts) = (Grid::x(1), &[DType::BF16], &[128]);
+        // SAFETY: refused before anything is accessed.
+        unsafe { add::KERNEL.launch(&stream, grid, dtypes, consts, args) }.unwrap_err().to_string()
+    };
+    assert_eq!(
+        launch(&[x_arg, x_arg, out_arg, n]),
+        "add: argument `x` has dtype f32, the kernel was asked for bf16"
+    );
+    assert_eq!(launch(&[x_arg]), "add: 1 arguments were given, the kernel takes 4");
+    Ok(())
+}
+
+#[test]
+fn a_failed_assertion_names_kernel_and_message() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let consts = || checked::Consts { BLOCK: 4 };
+    let good = stream.upload(&[1.0f32, 0.0, 3.0])?;
+    checked::launch(&stream, Grid::x(1), consts(), (&good,))?;
+    let bad = stream.upload(&[1.0f32, -2.0, 3.0])?;
+    let error = checked::launch(&stream, Grid::x(1), consts(), (&bad,)).unwrap_err().to_string();
+    assert!(error.contains("checked") && error.contains("x must not be negative"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn every_stage_of_the_cpu_can_be_read() -> Result<(), Error> {
+    let special = add::KERNEL.specialize(&[DType::F32], &[128], &Default::default())?;
+    assert!(special.tir().contains("load"), "{}", special.tir());
+    let compiled = special.compile(&Target::Cpu)?;
+    assert!(compiled.llvm()?.contains("define"));
+    assert!(!compiled.asm()?.is_empty());
+    assert_eq!(
+        compiled.ptx().unwrap_err().to_string(),
+        "add: there is no PTX for cpu; ask for sm_80 or sm_90a"
+    );
+    assert_eq!(compiled.resources()?.bytes_per_program, 3 * 4 * 128);
+    Ok(())
+}
+
+#[test]
+fn many_threads_launch_one_kernel() -> Result<(), Error> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|t| {
+                scope.spawn(move || -> Result<(), Error> {
+                    let stream = Device::Cpu.stream();
+                    let x = stream.upload(&vec![t; 64])?;
+                    for _ in 0..20 {
+                        let mut out = Array::<i32>::zeros(&stream, 64)?;
+                        let consts = add::Consts { BLOCK: 64 };
+                        // SAFETY: all have 64 elements.
+                        unsafe {
+                            add::launch::<i32>(
+                                &stream,
+                                Grid::x(1),
+                                consts,
+                                (&x, &x, &mut out, 64),
+                            )?;
+                        }
+                        assert_eq!(out.to_vec()?, vec![2 * t; 64]);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
+    })
+}
+
+/// Softmax of each row.
+#[kernel]
+pub fn softmax<T: Float, const BLOCK: usize>(x: Ptr<T>, y: PtrMut<T>, n_cols: i64) {
+    let row = program_id(0) * n_cols;
+    let col = arange::<BLOCK>();
+    let mask = col < n_cols;
+    let v = load(x + row + col, mask, T::NEG_INFINITY).to::<f32>();
+    let e = exp(v - max(v, 0));
+    store(y + row + col, (e / sum(e, 0)).to::<T>(), mask);
+}
+
+#[test]
+fn rows_of_a_softmax_sum_to_one() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let (rows, cols) = (5, 37);
+    let x: Vec<f32> = (0..rows * cols).map(|i| ((i * 7919) % 101) as f32 / 10.0).collect();
+    let x_in = stream.upload(&x)?;
+    let mut y = Array::<f32>::zeros(&stream, rows * cols)?;
+    let consts = softmax::Consts { BLOCK: 64 };
+    // SAFETY: both have `rows * cols` elements.
+    unsafe { softmax::launch::<f32>(&stream, Grid::x(rows), consts, (&x_in, &mut y, cols))? };
+    for (row, x) in y.to_vec()?.chunks(cols).zip(x.chunks(cols)) {
+        let max = x.iter().copied().fold(f32::MIN, f32::max);
+        let sum: f64 = x.iter().map(|v| f64::from(v - max).exp()).sum();
+        for (y, x) in row.iter().zip(x) {
+            let expected = f64::from(x - max).exp() / sum;
+            assert!((f64::from(*y) - expected).abs() < 1e-6 * expected.max(1e-6), "{y} {expected}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn code_for_a_gpu_needs_none() -> Result<(), Error> {
+    let hints = Hints::contiguous(softmax::KERNEL.ast);
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        for dtype in [DType::F32, DType::BF16] {
+            let special = softmax::KERNEL.specialize(&[dtype], &[1024], &hints)?;
+            let compiled = special.compile(&target)?;
+            assert!(compiled.ptx()?.contains(&format!(".target {target}")), "{}", compiled.ptx()?);
+            assert!(compiled.lir()?.contains("warps"));
+            assert!(compiled.resources()?.num_warps.is_some_and(|warps| warps > 0));
+        }
+    }
+    Ok(())
+}
