@@ -6,6 +6,7 @@
 
 pub mod expand_math;
 pub(crate) mod math;
+pub mod pad;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
 pub mod views;
