@@ -11,6 +11,8 @@
 mod compiled;
 mod dump;
 
+use std::sync::Once;
+
 pub use self::compiled::{Compiled, Resources};
 use self::dump::{Stage, dump};
 use crate::cache::{CompiledEntry, DiskCache, Key};
@@ -19,11 +21,11 @@ use crate::codegen::nvptx::{self, GpuKernel};
 use crate::diag::Error;
 use crate::front;
 use crate::front::ast::FnAst;
-use crate::ir::{DType, Func, print};
+use crate::ir::{DType, Func, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
-use crate::layout::LayoutIr;
-use crate::passes::views;
+use crate::layout::{self, LayoutIr, LayoutOptions};
+use crate::passes::{self, Pass, views};
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
 use crate::target::{GpuTarget, Target};
@@ -46,6 +48,7 @@ pub(crate) fn specialize(
 ) -> Result<Specialized, Error> {
     let func = front::build(ast, dtypes, consts, hints)?;
     dump(Stage::Tir, &func.name, || tir_text(&func));
+    verify_after("the front end", &func)?;
     Ok(Specialized { func, dtypes: dtypes.to_vec(), consts: consts.to_vec(), hints: hints.clone() })
 }
 
@@ -66,15 +69,28 @@ pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled,
 /// Code for the device of a stream.
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
     match stream.queue() {
-        Queue::Cpu => Ok(Executable::Cpu(compile_cpu(&kernel.func)?)),
+        Queue::Cpu => {
+            limit_threads();
+            Ok(Executable::Cpu(compile_cpu(&kernel.func)?))
+        }
         Queue::Cuda(device) => Ok(Executable::Cuda(load_cuda(kernel, device)?)),
         Queue::Missing(_, error) => Err(error.clone()),
     }
 }
 
+/// Sets the number of threads that launches run on, once, if it is wished. A program that set up its
+/// own threads before keeps them.
+fn limit_threads() {
+    static ONCE: Once = Once::new();
+    if let Some(n) = knobs::get().num_threads {
+        ONCE.call_once(|| {
+            let _ = rayon::ThreadPoolBuilder::new().num_threads(n).build_global();
+        });
+    }
+}
+
 fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
-    let func = prepare(func)?;
-    dump(Stage::Passes, &func.name, || tir_text(&func));
+    let func = prepare(func, passes::EXACT)?;
     let code = cpu::compile(&func, OptLevel::O3)?;
     dump(Stage::Llvm, &func.name, || code.llvm_ir().to_owned());
     dump(Stage::Asm, &func.name, || code.assembly().unwrap_or_else(|error| error.to_string()));
@@ -82,15 +98,42 @@ fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
 }
 
 fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
-    let func = prepare(&kernel.func)?;
-    dump(Stage::Passes, &func.name, || tir_text(&func));
-    let _ = target;
-    Err(Error::bug("layout assignment is not wired up"))
+    let func = prepare(&kernel.func, passes::NVPTX)?;
+    let options = LayoutOptions { num_warps: kernel.hints.num_warps };
+    let lir = layout::assign(&func, &options)?;
+    dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
+    let code = nvptx::compile(&lir, target)?;
+    dump(Stage::Llvm, &func.name, || code.llvm.clone());
+    dump(Stage::Ptx, &func.name, || code.ptx.clone());
+    Ok((lir, code))
 }
 
-/// What both back ends want done: views are pointers.
-fn prepare(func: &Func) -> Result<Func, Error> {
-    Ok(views::run(func)?)
+/// The passes over tile IR: those of every back end, then those of one.
+fn prepare(func: &Func, own: &[Pass]) -> Result<Func, Error> {
+    let mut func = views::run(func)?;
+    after_pass("views", &func)?;
+    for pass in passes::PIPELINE.iter().chain(own) {
+        (pass.run)(&mut func);
+        after_pass(pass.name, &func)?;
+    }
+    Ok(func)
+}
+
+fn after_pass(pass: &str, func: &Func) -> Result<(), Error> {
+    dump(Stage::Passes, &func.name, || format!("// {pass}\n{}", tir_text(func)));
+    if cfg!(debug_assertions) { verify_after(pass, func) } else { Ok(()) }
+}
+
+/// Looks whether tile IR is what it must be; if not, the IR goes to a file and the error names it.
+fn verify_after(pass: &str, func: &Func) -> Result<(), Error> {
+    let Err(why) = verify::verify(func) else { return Ok(()) };
+    let path =
+        std::env::temp_dir().join(format!("genesis-{}-{}.tir", func.name, std::process::id()));
+    let at = match std::fs::write(&path, tir_text(func)) {
+        Ok(()) => format!("; the IR is in {}", path.display()),
+        Err(_) => String::new(),
+    };
+    Err(Error::bug(format!("{}: {pass} left IR that is not valid: {why}{at}", func.name)))
 }
 
 /// Machine code for a GPU: from the disk, else compiled, assembled by the driver and kept.

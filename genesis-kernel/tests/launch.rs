@@ -2,7 +2,7 @@
 
 use genesis_kernel::prelude::*;
 use genesis_kernel::runtime::{AsPtr, AsPtrMut, AsScalar};
-use genesis_kernel::{Arg, Array, DType, Device, Error, Grid, Target};
+use genesis_kernel::{Arg, Array, DType, Device, Error, Grid, Hints, Target};
 
 /// `out = x + y`
 #[kernel]
@@ -148,4 +148,51 @@ fn many_threads_launch_one_kernel() -> Result<(), Error> {
             .collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
     })
+}
+
+/// Softmax of each row.
+#[kernel]
+pub fn softmax<T: Float, const BLOCK: usize>(x: Ptr<T>, y: PtrMut<T>, n_cols: i64) {
+    let row = program_id(0) * n_cols;
+    let col = arange::<BLOCK>();
+    let mask = col < n_cols;
+    let v = load(x + row + col, mask, T::NEG_INFINITY).to::<f32>();
+    let e = exp(v - max(v, 0));
+    store(y + row + col, (e / sum(e, 0)).to::<T>(), mask);
+}
+
+#[test]
+fn rows_of_a_softmax_sum_to_one() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let (rows, cols) = (5, 37);
+    let x: Vec<f32> = (0..rows * cols).map(|i| ((i * 7919) % 101) as f32 / 10.0).collect();
+    let x_in = stream.upload(&x)?;
+    let mut y = Array::<f32>::zeros(&stream, rows * cols)?;
+    let consts = softmax::Consts { BLOCK: 64 };
+    // SAFETY: both have `rows * cols` elements.
+    unsafe { softmax::launch::<f32>(&stream, Grid::x(rows), consts, (&x_in, &mut y, cols))? };
+    for (row, x) in y.to_vec()?.chunks(cols).zip(x.chunks(cols)) {
+        let max = x.iter().copied().fold(f32::MIN, f32::max);
+        let sum: f64 = x.iter().map(|v| f64::from(v - max).exp()).sum();
+        for (y, x) in row.iter().zip(x) {
+            let expected = f64::from(x - max).exp() / sum;
+            assert!((f64::from(*y) - expected).abs() < 1e-6 * expected.max(1e-6), "{y} {expected}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn code_for_a_gpu_needs_none() -> Result<(), Error> {
+    let hints = Hints::contiguous(softmax::KERNEL.ast);
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        for dtype in [DType::F32, DType::BF16] {
+            let special = softmax::KERNEL.specialize(&[dtype], &[1024], &hints)?;
+            let compiled = special.compile(&target)?;
+            assert!(compiled.ptx()?.contains(&format!(".target {target}")), "{}", compiled.ptx()?);
+            assert!(compiled.lir()?.contains("warps"));
+            assert!(compiled.resources()?.num_warps.is_some_and(|warps| warps > 0));
+        }
+    }
+    Ok(())
 }

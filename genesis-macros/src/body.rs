@@ -18,12 +18,13 @@ impl Parser {
     /// A block, with its own scope.
     pub(crate) fn block(&mut self, block: &syn::Block) -> Block {
         self.scopes.push(BTreeSet::new());
-        let parsed = self.statements(block);
+        let parsed = self.statements(block, false);
         self.scopes.pop();
         parsed
     }
 
-    fn statements(&mut self, block: &syn::Block) -> Block {
+    /// The statements of a block, in the scope there is; `is_body` where it is the function's own.
+    pub(crate) fn statements(&mut self, block: &syn::Block, is_body: bool) -> Block {
         let mut parsed =
             Block { stmts: Vec::new(), value: None, span: block.brace_token.span.join() };
         for (index, stmt) in block.stmts.iter().enumerate() {
@@ -36,7 +37,7 @@ impl Parser {
                     parsed.stmts.push(Stmt::Expr(expr));
                 }
                 syn::Stmt::Expr(syn::Expr::Return(ret), _)
-                    if self.kind == Kind::Device && is_last =>
+                    if self.kind == Kind::Device && is_body && is_last =>
                 {
                     parsed.value = ret.expr.as_ref().map(|value| Box::new(self.expr(value)));
                 }
@@ -370,7 +371,10 @@ impl Parser {
         let text = ident.to_string();
         let is_upper =
             text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase);
-        if is_upper {
+        if crate::table::function(&text).is_some() {
+            self.refuse_named(ident, messages::FUNCTION_AS_VALUE, &text);
+            ExprKind::Refused
+        } else if is_upper {
             ExprKind::Constant(syn::Path::from(ident.clone()))
         } else {
             ExprKind::Local(ident.clone())
@@ -381,7 +385,7 @@ impl Parser {
         let text = name.to_string();
         let trait_name = match text.as_str() {
             "ZERO" | "ONE" | "MIN" | "MAX" => "Number",
-            "INFINITY" | "NEG_INFINITY" | "NAN" | "EPSILON" => "Float",
+            "INFINITY" | "NEG_INFINITY" | "NAN" | "EPSILON" | "MIN_POSITIVE" => "Float",
             _ => {
                 self.refuse_named(name, messages::DTYPE_CONST, &text);
                 return ExprKind::Refused;

@@ -84,7 +84,8 @@ impl Parser {
         args: &[&syn::Expr],
         parens: proc_macro2::Span,
     ) -> Option<Call> {
-        if args.len() < signature.min || args.len() > signature.args.len() {
+        let one_bound = signature.name == "randint" && args.len() == 3;
+        if args.len() < signature.min || args.len() > signature.args.len() || one_bound {
             let text = arg_count_text(signature, args.len());
             self.refuse_named(name, messages::ARG_COUNT, &text);
             return None;
@@ -423,7 +424,8 @@ fn check_format(text: &str, values: usize) -> Result<(), String> {
         return Err("only `{}` stands for a value here".to_owned());
     }
     if places != values {
-        return Err(format!("the text has {places} `{{}}`, but there are {values} values"));
+        let verb = if values == 1 { "value is" } else { "values are" };
+        return Err(format!("the text has {places} `{{}}`, {values} {verb} given"));
     }
     Ok(())
 }

@@ -263,6 +263,7 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
     });
     let ast = if refused { describe::function(&without_body(function)) } else { ast };
     let combine = combine(function);
+    let unused = refused.then(|| quote!(#[allow(unused_variables, reason = "refused")]));
     quote! {
         #(#docs)*
         #(#cfgs)*
@@ -274,6 +275,7 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
             impl #name {
                 /// Types a call of the function in a kernel; it is never run.
                 #lints
+                #unused
                 pub fn call<#generics>(self, #params) #ret #body
 
                 /// The function as written.

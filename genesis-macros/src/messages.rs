@@ -1,6 +1,6 @@
 //! Everything the macros say to a user, in one table: what is wrong, and what to do.
 //!
-//! `{}` in a text or a help stands for the name at hand. Texts are lower case without a full stop, as
+//! `@` in a text or a help stands for the name at hand. Texts are lower case without a full stop, as
 //! rustc's are; no name of ours that a user has not written appears in them.
 
 /// A refusal: what is wrong and what to do instead.
@@ -13,9 +13,9 @@ pub(crate) struct Message {
 impl Message {
     /// The text of the error with `name` filled in.
     pub(crate) fn render(self, name: &str) -> String {
-        let text = self.text.replace("{}", name);
-        let help = self.help.replace("{}", name);
-        format!("{text}\n\n= help: {help}")
+        let text = self.text.replace('@', name);
+        let help = self.help.replace('@', name);
+        format!("{text}\n= help: {help}")
     }
 }
 
@@ -31,30 +31,30 @@ macro_rules! messages {
 
 messages! {
     // The function itself.
-    NOT_A_FUNCTION: "`#[{}]` stands on a function", "move it to a `fn`";
+    NOT_A_FUNCTION: "`#[@]` stands on a function", "move it to a `fn`";
     BAD_OPTION: "`#[kernel]` has one option, `contract`", "write `#[kernel]` or `#[kernel(contract)]`";
     NO_DEVICE_OPTION: "`#[device]` has no options", "write `#[device]`";
-    QUALIFIER: "a kernel function can't be `{}`", "remove the word; write `pub fn` or `fn`";
+    QUALIFIER: "a kernel function can't be `@`", "remove the word; write `pub fn` or `fn`";
     KERNEL_RETURNS: "a kernel returns nothing", "write results to memory: take a `PtrMut` or a `ViewMut` and store to it";
     WHERE_CLAUSE: "kernel functions have no `where` clause", "put the bound where the parameter is declared: `<T: Float>`";
     LIFETIME: "kernel functions have no lifetimes", "take memory as `Ptr`, `PtrMut`, `View` or `ViewMut`";
     SELF_PARAM: "a kernel function has no `self`", "take what it needs as parameters";
     VARIADIC: "a kernel function has a fixed number of parameters", "name each parameter";
     GENERIC_DEFAULT: "generic parameters of a kernel have no defaults", "remove the default; the launch gives each of them";
-    BOUND_MISSING: "`{}` needs a bound that says which dtypes it stands for", "write `{}: Float`, `Int`, `Number` or `Element`; for a shape in a device function, `{}: Shape`";
-    BOUND_UNKNOWN: "`{}` is not a bound for a kernel's parameter", "the bounds are `Float`, `Int`, `Number` and `Element`, and `Shape` in device functions";
+    BOUND_MISSING: "`@` needs a bound that says which dtypes it stands for", "write `@: Float`, `Int`, `Number` or `Element`; for a shape in a device function, `@: Shape`";
+    BOUND_UNKNOWN: "`@` is not a bound for a kernel's parameter", "the bounds are `Float`, `Int`, `Number` and `Element`, and `Shape` in device functions";
     BOUND_MANY: "one bound is enough", "`Float` and `Int` include `Number`, and `Number` includes `Element`";
     SHAPE_IN_KERNEL: "a kernel has no shape parameters", "take extents as `const N: usize`; `S: Shape` is for device functions";
     CONST_NOT_USIZE: "a constant of a kernel is a `usize`", "write `const N: usize`; it is an `i64` where it stands in an expression";
     PARAM_PATTERN: "a kernel's parameter is a name", "take the parts apart with `let` in the body";
     PARAM_TYPE_KERNEL: "a kernel can't take this type", "parameters are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`";
     PARAM_TYPE_DEVICE: "a device function can't take or give this type", "types are scalars, `Tile<T, S>` and its short forms, `Ptr`, `PtrMut`, `View`, `ViewMut`, and tuples of these";
-    USIZE_PARAM: "`{}` is not a dtype", "indices and lengths are `i64`";
+    USIZE_PARAM: "`@` is not a dtype", "indices and lengths are `i64`";
     TILE_PARAM: "a kernel can't take a tile", "take a `Ptr<T>` or a `View<T, RANK>` and load from it; tiles are for device functions";
     LET_TYPE: "this type has no place in a kernel", "leave it out: rustc finds it; or write a scalar or a tile type";
     RANK: "the rank of a view is a number from 1 to 5", "write it as a literal: `View<T, 2>`";
-    RESERVED_NAME: "`{}` is a function of the language", "choose another name for this one";
-    RECURSION: "`{}` calls itself", "device functions are inlined and can't recurse; write a loop";
+    RESERVED_NAME: "`@` is a function of the language", "choose another name for this one";
+    RECURSION: "`@` calls itself", "device functions are inlined and can't recurse; write a loop";
     TOO_DEEP: "this is nested more than 128 levels deep", "name parts of it with `let`";
 
     // Statements.
@@ -63,17 +63,17 @@ messages! {
     LOCAL_ITEM: "items can't stand inside a kernel", "move it outside of the function";
     PATTERN: "this pattern is not part of the kernel language", "patterns are names, `_` and tuples of them";
     LABEL: "labels are not part of the kernel language", "loops run to their end; use a `bool` variable in a `while` condition";
-    BREAK: "`{}` is not part of the kernel language", "use `while` with a condition, or mask what should not take part with `where_`";
+    BREAK: "`@` is not part of the kernel language", "use `while` with a condition, or mask what should not take part with `where_`";
     LOOP: "`loop` is not part of the kernel language", "use `while` with a condition";
     FOR_ITER: "a `for` runs over a range", "write `a..b`, `range(a, b, step)`, `static_range(a, b)` or `persistent(total)`";
     RANGE_INCLUSIVE: "`..=` is not part of the kernel language", "write the end one further: `a..b + 1`";
     RANGE_OPEN: "this range has no start or no end", "write both: `0..n`";
     RANGE_VALUE: "a range can only stand in `for .. in`", "write `for i in a..b`";
     RANGE_OPTION: "a range has the options `.stages(n)` and `.unroll(n)`", "write `range(a, b, step).stages(3)`";
-    RANGE_OPTION_VALUE: "this must be a number from 1 to 16", "write a literal: `.{}(2)`";
-    RANGE_ARGS: "`{}` takes a start and an end, and perhaps a step", "write `{}(0, n)` or `{}(0, n, step)`";
+    RANGE_OPTION_VALUE: "this must be a number from 1 to 16", "write a literal: `.@(2)`";
+    RANGE_ARGS: "`@` takes a start and an end, and perhaps a step", "write `@(0, n)` or `@(0, n, step)`";
     PERSISTENT_ARGS: "`persistent` takes one number: how many pieces of work there are", "write `persistent(total)`";
-    ITER_CALL: "`{}` can only stand in `for .. in`", "write `for i in {}(..)`";
+    ITER_CALL: "`@` can only stand in `for .. in`", "write `for i in @(..)`";
     ASSIGN_TARGET: "this can't be assigned to", "assign to a variable or a tuple of variables; to write memory, use `store`";
     ASSIGN_VALUE: "an assignment has no value", "write it as a statement of its own";
     RETURN_VALUE: "a kernel returns nothing", "write results to memory with `store`, then `return;`";
@@ -90,45 +90,46 @@ messages! {
     INDEX: "tiles can't be indexed", "load what you need with pointers or a view, or reduce: `sum(where_(i == k, x, 0.0), 0)`";
     STRING: "strings are not part of the kernel language", "they stand in `device_print!`, `device_assert!` and `static_assert!` only";
     CHAR: "characters are not part of the kernel language", "write the number: `65`";
-    ASYNC: "`{}` is not part of the kernel language", "loads run ahead by themselves: `range(..).stages(n)`";
+    ASYNC: "`@` is not part of the kernel language", "loads run ahead by themselves: `range(..).stages(n)`";
     UNSAFE: "`unsafe` is not needed in a kernel", "the launch is what is `unsafe` where a kernel takes pointers";
     IF_LET: "`let` in a condition is not part of the kernel language", "write `if` with a `bool`";
     REPEAT: "`[x; n]` is not part of the kernel language", "make a tile with `full::<f32, N>(x)`";
     ARRAY: "an array can only be a list of coordinates", "it stands in `view.load::<..>([i, j])`, `view.store([i, j], x)` and `permute(x, [1, 0])`";
     EXPRESSION: "this is not part of the kernel language", "see the list of the language's functions in the documentation of `genesis_kernel::lang`";
     FIELD: "values in a kernel have no named fields", "parts of a tuple are `.0` and `.1`; extents of a view are `view.dim(0)`";
-    MACRO: "`{}!` can't be used in a kernel", "the macros are `device_print!`, `device_assert!` and `static_assert!`";
+    MACRO: "`@!` can't be used in a kernel", "the macros are `device_print!`, `device_assert!` and `static_assert!`";
     INT_RANGE: "this number does not fit any integer dtype", "the largest are `i64::MAX` and `u64::MAX`";
-    SUFFIX: "`{}` is not a dtype", "use `i64` for indices; the suffixes are `i8` to `i64`, `u8` to `u64`, `f32` and `f64`";
+    SUFFIX: "`@` is not a dtype", "use `i64` for indices; the suffixes are `i8` to `i64`, `u8` to `u64`, `f32` and `f64`";
     CAST_TYPE: "`as` converts to a dtype", "write `x as f32` or `x as T`";
-    DTYPE_CONST: "dtypes have no constant `{}`", "they have `ZERO`, `ONE`, `MIN`, `MAX`, and floats `INFINITY`, `NEG_INFINITY`, `NAN` and `EPSILON`";
+    DTYPE_CONST: "dtypes have no constant `@`", "they have `ZERO`, `ONE`, `MIN`, `MAX`, and floats `INFINITY`, `NEG_INFINITY`, `NAN`, `EPSILON` and `MIN_POSITIVE`";
     CALL_TARGET: "only functions can be called", "call a function of the language or a `#[device]` function by its name";
     UNTYPED_WHERE: "both values are literals, so the dtype is unknown", "give one of them a dtype: `1.0_f32`";
     LITERAL_METHOD: "a literal has no dtype yet", "give it one: `1.0_f32`";
 
     // Calls.
-    METHOD: "values in a kernel have no method `{}`", "the methods are `to`, `row`, `col`, `expand_dims`, `squeeze`, `trans`, `permute`, `reshape`, `broadcast_to`, and of views `dim`, `stride`, `load`, `store`; all else is a function: `sqrt(x)`";
+    METHOD: "values in a kernel have no method `@`", "the methods are `to`, `row`, `col`, `expand_dims`, `squeeze`, `trans`, `permute`, `reshape`, `broadcast_to`, and of views `dim`, `stride`, `ptr`, `load`, `store`; all else is a function: `sqrt(x)`";
+    FUNCTION_AS_VALUE: "`@` is a function, not a value", "call it, or choose another name for a variable that is not declared yet";
     COORDINATES: "coordinates are a list", "write them in brackets: `[i, j]`";
     DTYPE_CALL: "dtypes have one function, `from`", "write `T::from(x)`";
-    ARG_COUNT: "{}", "look at its documentation: `genesis_kernel::lang`";
+    ARG_COUNT: "@", "look at its documentation: `genesis_kernel::lang`";
     AXIS: "an axis is a number known at compile time", "write a literal from 0 to 4: `sum(x, 1)`";
     AXIS_NEGATIVE: "axes count from 0", "write the axis from the left: of a tile `[M, N]`, 0 is `M` and 1 is `N`";
-    GRID_AXIS: "a grid has the axes 0, 1 and 2", "write `{}(0)`";
+    GRID_AXIS: "a grid has the axes 0, 1 and 2", "write `@(0)`";
     COMBINE: "this must be the name of a device function", "write a function of two values under `#[device]` and pass its name";
-    COMBINE_BUILTIN: "`{}` can't be passed as a function", "call the reduction by its name, such as `max(x, 0)`, or wrap it in a `#[device]` function";
+    COMBINE_BUILTIN: "`@` can't be passed as a function", "call the reduction by its name, such as `max(x, 0)`, or wrap it in a `#[device]` function";
     PERMUTATION: "this is not an order of the axes", "name each axis once: `permute(x, [1, 0])`";
     REVERSE: "this must be `true` or `false`", "write `true` to go from the last element to the first";
-    SHAPE_MISSING: "`{}` needs the extents of its result", "write them as `::<..>`: `{}::<BM, BN>`";
-    DTYPE_SHAPE_MISSING: "`{}` needs a dtype and the extents of its result", "write them as `::<..>`: `{}::<f32, BM, BN>`";
-    DTYPE_MISSING: "`{}` needs a dtype", "write it as `::<..>`: `{}::<f32>`";
+    SHAPE_MISSING: "`@` needs the extents of its result", "write them as `::<..>`: `@::<BM, BN>`";
+    DTYPE_SHAPE_MISSING: "`@` needs a dtype and the extents of its result", "write them as `::<..>`: `@::<f32, BM, BN>`";
+    DTYPE_MISSING: "`@` needs a dtype", "write it as `::<..>`: `@::<f32>`";
     ARANGE: "`arange` needs one extent", "write `arange::<BLOCK>()`; for two axes, `.row()` and `.col()` add unit axes";
-    NO_GENERICS: "`{}` takes no `::<..>`", "leave it out";
+    NO_GENERICS: "`@` takes no `::<..>`", "leave it out";
     RANK_LIMIT: "a tile has at most 5 axes", "merge axes with `reshape`";
     CONST_EXPR: "stable Rust can't compute with const parameters here", "make it a const parameter of its own and check it: `static_assert!(HALF * 2 == BLOCK, \"..\")`";
     GENERIC_ARG: "this can't stand in `::<..>`", "write a dtype, an extent (`BLOCK`, `128`) or `_`";
     MULTIPLE_OF: "the divisor is a number known at compile time", "write a literal or a const parameter: `multiple_of(x, 16)`";
-    FORMAT: "{}", "write `device_print!(\"x = {}\", x)`";
-    ASSERT_ARGS: "`{}!` takes a condition and a message", "write `{}!(cond, \"what went wrong\")`";
+    FORMAT: "@", "each `{}` stands for one value: `device_print!(\"x = {}\", x)`";
+    ASSERT_ARGS: "`@!` takes a condition and a message", "write `@!(cond, \"what went wrong\")`";
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ impl Parser {
     }
 
     fn body(&mut self, block: &syn::Block) -> Block {
-        let mut body = self.block(block);
+        let mut body = self.statements(block, true);
         if self.kind == Kind::Kernel
             && let Some(value) = body.value.take()
         {

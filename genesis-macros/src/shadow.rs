@@ -65,15 +65,13 @@ fn stmt(stmt: &Stmt) -> TokenStream {
             let (names, value) = (pattern(names), expr(value));
             let ty = typed.as_ref().map(|typed| {
                 let tokens = &typed.tokens;
-                quote!(: #tokens)
+                quote_spanned!(place.start => : #tokens)
             });
-            let semi = quote_spanned!(place.end => ;);
-            let keyword = quote_spanned!(place.start => let);
-            quote!(#keyword #names #ty = #value #semi)
+            quote_spanned!(place.start => let #names #ty = #value;)
         }
-        Stmt::Assign { pattern: names, value, .. } => {
+        Stmt::Assign { pattern: names, value, place } => {
             let (names, value) = (pattern(names), expr(value));
-            quote!(#names = #value;)
+            quote_spanned!(place.start => #names = #value;)
         }
         Stmt::For { pattern: names, iter: over, body, place } => {
             let (names, over, body) = (pattern(names), iter(over), block(body));
@@ -85,8 +83,8 @@ fn stmt(stmt: &Stmt) -> TokenStream {
         }
         Stmt::Return { place, .. } => quote_spanned!(place.start => return;),
         Stmt::Expr(value) => {
-            let value = expr(value);
-            quote!(#value;)
+            let (span, value) = (value.place.end, expr(value));
+            quote_spanned!(span => #value;)
         }
     }
 }
@@ -95,7 +93,7 @@ fn iter(iter: &Iter) -> TokenStream {
     match iter {
         Iter::Range { start, end, step, span, .. } => {
             let (start, end) = (expr(start), expr(end));
-            let step = step.as_ref().map_or_else(|| quote!(1), expr);
+            let step = step.as_ref().map_or_else(|| quote_spanned!(*span => 1), expr);
             quote_spanned!(*span => ::genesis_kernel::lang::range(#start, #end, #step))
         }
         Iter::Persistent { total, span } => {
@@ -114,7 +112,8 @@ fn condition(cond: &Expr) -> TokenStream {
 /// wrote.
 fn call_function(path: TokenStream, place: Place, args: &[TokenStream]) -> TokenStream {
     let path = respan(quote!(::genesis_kernel::#path), place.start);
-    let mut group = Group::new(Delimiter::Parenthesis, quote!(#(#args),*));
+    let args = quote_spanned!(place.start => #(#args),*);
+    let mut group = Group::new(Delimiter::Parenthesis, args);
     group.set_span(place.end);
     quote!(#path #group)
 }
@@ -133,7 +132,7 @@ fn respan(tokens: TokenStream, span: Span) -> TokenStream {
 pub(crate) fn expr(value: &Expr) -> TokenStream {
     match &value.kind {
         ExprKind::Int(literal, _) => literal.to_token_stream(),
-        ExprKind::Float(literal, _) => float(literal),
+        ExprKind::Float(literal, _) => literal.to_token_stream(),
         ExprKind::Bool(value, span) => {
             let ident = Ident::new(if *value { "true" } else { "false" }, *span);
             quote!(#ident)
@@ -159,24 +158,18 @@ pub(crate) fn expr(value: &Expr) -> TokenStream {
         }
         ExprKind::Unary { op, operand, .. } => unary(*op, operand, value.place),
         ExprKind::Binary { op, left, right, span } => binary(*op, left, right, value.place, *span),
-        ExprKind::Tuple(parts) => {
-            let parts = parts.iter().map(expr);
-            quote!((#(#parts,)*))
-        }
-        ExprKind::Array(parts) => {
-            let parts = parts.iter().map(expr);
-            quote!([#(#parts),*])
-        }
+        ExprKind::Tuple(parts) => list(Delimiter::Parenthesis, parts, value.place),
+        ExprKind::Array(parts) => list(Delimiter::Bracket, parts, value.place),
         ExprKind::Field { base, index, span } => {
             let base = expr(base);
             let index = syn::Index { index: *index, span: *span };
-            quote!((#base).#index)
+            quote_spanned!(*span => (#base).#index)
         }
         ExprKind::If { cond, then, otherwise, span } => {
             let (cond, then) = (condition(cond), block(then));
             let otherwise = otherwise.as_ref().map(|otherwise| {
                 let otherwise = block(otherwise);
-                quote!(else #otherwise)
+                quote_spanned!(*span => else #otherwise)
             });
             quote_spanned!(*span => if #cond #then #otherwise)
         }
@@ -186,9 +179,12 @@ pub(crate) fn expr(value: &Expr) -> TokenStream {
     }
 }
 
-/// Rust has no literal suffix for the half floats.
-fn float(literal: &syn::LitFloat) -> TokenStream {
-    literal.to_token_stream()
+/// A tuple or an array.
+fn list(delimiter: Delimiter, parts: &[Expr], place: Place) -> TokenStream {
+    let parts = parts.iter().map(expr);
+    let mut group = Group::new(delimiter, quote_spanned!(place.start => #(#parts,)*));
+    group.set_span(place.start);
+    TokenTree::Group(group).into()
 }
 
 fn call_expr(kind: &ExprKind) -> TokenStream {
@@ -198,9 +194,9 @@ fn call_expr(kind: &ExprKind) -> TokenStream {
         ExprKind::Device { path, generics, args } => {
             let span = path.segments.last().map_or_else(Span::call_site, |s| s.ident.span());
             let args = args.iter().map(expr);
-            let generics = turbofish(&generics.iter().map(generic_tokens).collect::<Vec<_>>());
-            let call = Ident::new("call", span);
-            quote!(#path.#call #generics (#(#args),*))
+            let generics =
+                turbofish(&generics.iter().map(generic_tokens).collect::<Vec<_>>(), span);
+            quote_spanned!(span => #path.call #generics (#(#args),*))
         }
         ExprKind::DeviceRef(path) => quote!(#path),
         ExprKind::Print { args, span, .. } => {
@@ -218,8 +214,8 @@ fn call_expr(kind: &ExprKind) -> TokenStream {
     }
 }
 
-fn turbofish(args: &[TokenStream]) -> TokenStream {
-    if args.is_empty() { TokenStream::new() } else { quote!(::<#(#args),*>) }
+fn turbofish(args: &[TokenStream], span: Span) -> TokenStream {
+    if args.is_empty() { TokenStream::new() } else { quote_spanned!(span => ::<#(#args),*>) }
 }
 
 fn generic_tokens(arg: &GenericArg) -> TokenStream {
@@ -230,28 +226,28 @@ fn generic_tokens(arg: &GenericArg) -> TokenStream {
 }
 
 /// The extents of a tile as a type: `(Dim<M>, One)`.
-fn shape(args: &[GenericArg]) -> TokenStream {
+fn shape(args: &[GenericArg], span: Span) -> TokenStream {
     if let [GenericArg::Other(tokens)] = args {
         return tokens.clone();
     }
     let extents = args.iter().map(|arg| match arg {
         GenericArg::Const { value: Expr { kind: ExprKind::Int(_, 1), .. }, .. } => {
-            quote!(::genesis_kernel::lang::One)
+            quote_spanned!(span => ::genesis_kernel::lang::One)
         }
         other => {
             let tokens = generic_tokens(other);
-            quote!(::genesis_kernel::lang::Dim<#tokens>)
+            quote_spanned!(span => ::genesis_kernel::lang::Dim<#tokens>)
         }
     });
-    quote!((#(#extents,)*))
+    quote_spanned!(span => (#(#extents,)*))
 }
 
 /// What stands in `::<..>` of a call of the language, where it has anything there.
-fn language_generics(kind: Generics, args: &[GenericArg]) -> Vec<TokenStream> {
+fn language_generics(kind: Generics, args: &[GenericArg], span: Span) -> Vec<TokenStream> {
     match (kind, args) {
-        (Generics::Extents, args) => vec![shape(args)],
+        (Generics::Extents, args) => vec![shape(args, span)],
         (Generics::DTypeExtents, [dtype, extents @ ..]) => {
-            vec![generic_tokens(dtype), shape(extents)]
+            vec![generic_tokens(dtype), shape(extents, span)]
         }
         (_, args) => args.iter().map(generic_tokens).collect(),
     }
@@ -264,7 +260,7 @@ struct Arguments {
 }
 
 fn arguments(signature: &table::Signature, call: &Call) -> Arguments {
-    let mut generics = language_generics(signature.generics, &call.generics);
+    let mut generics = language_generics(signature.generics, &call.generics, call.name.span());
     let mut values = Vec::new();
     for (index, arg) in call.args.iter().enumerate() {
         let is_axis = signature.axis() == Some(index);
@@ -296,9 +292,9 @@ fn order(arg: &Expr) -> TokenStream {
     let ExprKind::Array(axes) = &arg.kind else { return quote!(()) };
     let axes = axes.iter().map(|arg| {
         let axis = axis(arg);
-        quote!(::genesis_kernel::lang::Axis<#axis>)
+        quote_spanned!(arg.place.start => ::genesis_kernel::lang::Axis<#axis>)
     });
-    quote!((#(#axes,)*))
+    quote_spanned!(arg.place.start => (#(#axes,)*))
 }
 
 fn builtin(call: &Call) -> TokenStream {
@@ -307,24 +303,29 @@ fn builtin(call: &Call) -> TokenStream {
     };
     let arguments = arguments(signature, call);
     let mut generics = arguments.generics;
-    let first_inferred = call.args.len() - usize::from(signature.axis().is_some());
-    if !generics.is_empty() && first_inferred > 0 {
+    if !generics.is_empty() {
         // The other parameters are those of the values.
-        generics.extend((0..inferred(signature)).map(|_| quote!(_)));
+        let span = call.name.span();
+        generics.extend((0..inferred(call, signature)).map(|_| quote_spanned!(span => _)));
     }
     let name = variant(call);
-    let generics = turbofish(&generics);
     let span = call.name.span();
+    let generics = turbofish(&generics, span);
     let path = quote_spanned!(span => ::genesis_kernel::lang::functions::#name);
-    let values = arguments.values;
+    let mut values = arguments.values;
+    if signature.args == ["a", "b"] && name != "join" {
+        let parens = Place { start: span, end: call.parens };
+        values = vec![call_function(quote!(lang::operators::sides), parens, &values)];
+    }
     let mut group = Group::new(Delimiter::Parenthesis, quote!(#(#values),*));
     group.set_span(call.parens);
     quote!(#path #generics #group)
 }
 
 /// How many type parameters of a function follow the ones a call gives: one for each value.
-fn inferred(signature: &table::Signature) -> usize {
-    signature.args.iter().filter(|arg| !matches!(**arg, "axis" | "order" | "reverse")).count()
+fn inferred(call: &Call, signature: &table::Signature) -> usize {
+    let values = signature.args.iter().take(call.args.len());
+    values.filter(|arg| !matches!(**arg, "axis" | "order" | "reverse")).count()
 }
 
 /// The function that types this number of arguments.
@@ -333,7 +334,9 @@ fn variant(call: &Call) -> Ident {
     let suffix = match (name.as_str(), call.args.len()) {
         ("load", 2) | ("store", 3) => "_masked",
         ("load", 3) => "_or",
-        ("cumsum", 3) | ("associative_scan", 4) => "_reverse",
+        ("cumsum" | "cumprod", 3) | ("associative_scan", 4) => "_reverse",
+        ("dot" | "dot_tf32", 2) => "_new",
+        ("randint", 4) => "_between",
         (atomic, 3) if atomic.starts_with("atomic_") && atomic != "atomic_cas" => "_masked",
         _ => "",
     };
@@ -344,25 +347,31 @@ fn method(receiver: &Expr, call: &Call) -> TokenStream {
     let Some(signature) = table::method(&call.name.to_string()) else {
         return quote!(::genesis_kernel::lang::refused());
     };
-    let arguments = arguments(signature, call);
-    let (values, name) = (arguments.values, &call.name);
-    let mut generics = arguments.generics;
-    if name == "store" || name == "load" {
-        generics.clear();
-        generics.extend(language_generics(signature.generics, &call.generics));
+    let Arguments { generics, values } = arguments(signature, call);
+    let (name, span) = (&call.name, call.name.span());
+    if signature.axis().is_some() || signature.args == ["order"] {
+        // As functions, so that rustc speaks of the axis and not of the method.
+        let module = match name.to_string().as_str() {
+            "dim" | "stride" => quote_spanned!(span => ::genesis_kernel::lang::#name),
+            _ => quote_spanned!(span => ::genesis_kernel::lang::functions::#name),
+        };
+        let receiver = expr(receiver);
+        let mut group = Group::new(Delimiter::Parenthesis, receiver);
+        group.set_span(call.parens);
+        return quote_spanned!(span => #module::<#(#generics,)* _> #group);
     }
-    let generics = turbofish(&generics);
+    let generics = turbofish(&generics, span);
     let receiver = match &receiver.kind {
         ExprKind::Local(name) => quote!(#name),
         ExprKind::Builtin(_) | ExprKind::Method { .. } => expr(receiver),
         _ => {
             let inner = expr(receiver);
-            quote!((#inner))
+            quote_spanned!(receiver.place.start => (#inner))
         }
     };
     let mut group = Group::new(Delimiter::Parenthesis, quote!(#(#values),*));
     group.set_span(call.parens);
-    quote!(#receiver.#name #generics #group)
+    quote_spanned!(span => #receiver.#name #generics #group)
 }
 
 /// An operand: a literal without a suffix goes with every dtype.
@@ -401,10 +410,8 @@ fn binary(op: Binary, left: &Expr, right: &Expr, place: Place, span: Span) -> To
     let both = is_untyped_literal(left) && is_untyped_literal(right);
     let (left, right) =
         if both { (expr(left), expr(right)) } else { (operand(left), operand(right)) };
-    let path = quote_spanned!(span => ::genesis_kernel::lang::operators::#name);
-    let mut group = Group::new(Delimiter::Parenthesis, quote!(#left, #right));
-    group.set_span(place.end);
-    quote!(#path #group)
+    let sides = call_function(quote!(lang::operators::sides), place, &[left, right]);
+    call_function(quote!(lang::operators::#name), place, &[sides])
 }
 
 fn logic(op: Binary, left: &Expr, right: &Expr, span: Span) -> TokenStream {

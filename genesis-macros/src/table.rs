@@ -47,7 +47,7 @@ impl Signature {
     /// Whether a literal there takes the dtype of the other arguments.
     pub(crate) fn takes_literal(&self, index: usize) -> bool {
         const NAMES: [&str; 9] =
-            ["a", "b", "c", "value", "other", "expected", "low", "high", "divisor"];
+            ["a", "b", "c", "value", "other", "expected", "low", "high", "seed"];
         self.args.get(index).is_some_and(|name| NAMES.contains(name))
     }
 
@@ -83,8 +83,12 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("num_programs", &["axis"]),
     generic("arange", Generics::OneExtent, &[]),
     generic("zeros", Generics::DTypeExtents, &[]),
+    generic("ones", Generics::DTypeExtents, &[]),
     generic("full", Generics::DTypeExtents, &["value"]),
+    call("zeros_like", &["x"]),
+    call("full_like", &["x", "value"]),
     generic("cast", Generics::DType, &["x"]),
+    generic("bitcast", Generics::DType, &["x"]),
     generic("broadcast_to", Generics::Extents, &["x"]),
     generic("reshape", Generics::Extents, &["x"]),
     call("expand_dims", &["x", "axis"]),
@@ -104,7 +108,8 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     optional("atomic_xor", &["ptr", "value", "mask"], 2),
     optional("atomic_xchg", &["ptr", "value", "mask"], 2),
     call("atomic_cas", &["ptr", "expected", "value"]),
-    call("dot", &["x", "y", "accumulator"]),
+    optional("dot", &["x", "y", "accumulator"], 2),
+    optional("dot_tf32", &["x", "y", "accumulator"], 2),
     call("sum", &["x", "axis"]),
     call("prod", &["x", "axis"]),
     call("max", &["x", "axis"]),
@@ -113,11 +118,13 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("min_num", &["x", "axis"]),
     call("argmax", &["x", "axis"]),
     call("argmin", &["x", "axis"]),
+    call("xor_sum", &["x", "axis"]),
     call("any", &["x", "axis"]),
     call("all", &["x", "axis"]),
     call("reduce", &["x", "axis", "function"]),
     optional("associative_scan", &["x", "axis", "function", "reverse"], 3),
     optional("cumsum", &["x", "axis", "reverse"], 2),
+    optional("cumprod", &["x", "axis", "reverse"], 2),
     call("exp", &["x"]),
     call("exp2", &["x"]),
     call("log", &["x"]),
@@ -135,6 +142,8 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("round", &["x"]),
     call("trunc", &["x"]),
     call("is_nan", &["x"]),
+    call("is_inf", &["x"]),
+    call("is_finite", &["x"]),
     call("fma", &["a", "b", "c"]),
     call("minimum", &["a", "b"]),
     call("maximum", &["a", "b"]),
@@ -145,7 +154,7 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("umulhi", &["a", "b"]),
     call("rand", &["seed", "offset"]),
     call("randn", &["seed", "offset"]),
-    call("randint", &["seed", "offset"]),
+    optional("randint", &["seed", "offset", "low", "high"], 2),
     call("multiple_of", &["x", "n"]),
     call("grouped", &["index", "rows", "columns", "group"]),
 ];
@@ -161,6 +170,7 @@ pub(crate) const METHODS: &[Signature] = &[
     call("permute", &["order"]),
     generic("reshape", Generics::Extents, &[]),
     generic("broadcast_to", Generics::Extents, &[]),
+    call("ptr", &[]),
     call("dim", &["axis"]),
     call("stride", &["axis"]),
     generic("load", Generics::Extents, &["coordinates"]),

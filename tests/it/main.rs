@@ -16,6 +16,8 @@ mod ops;
 mod random;
 /// What a machine can check of the code itself.
 mod tidy;
+/// What users read when a kernel is wrong.
+mod ui;
 
 /// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
 mod prelude {

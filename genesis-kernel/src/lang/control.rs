@@ -5,11 +5,11 @@ use super::{Element, Ptr, PtrMut, Tile, typed};
 /// The condition of an `if` or a `while`.
 #[diagnostic::on_unimplemented(
     message = "a condition needs a scalar `bool`, this is `{Self}`",
-    label = "not a scalar `bool`",
     note = "choose element by element with `where_(cond, a, b)`; `any(mask, 0)` and `all(mask, 0)` make a scalar of a mask"
 )]
 pub trait Condition {}
 
+#[diagnostic::do_not_recommend]
 impl Condition for bool {}
 
 /// The condition of an `if` or a `while`.

@@ -48,6 +48,8 @@ pub trait Float: Number {
     const NAN: Self;
     /// The gap between 1 and the next larger number.
     const EPSILON: Self;
+    /// The smallest positive normal number.
+    const MIN_POSITIVE: Self;
 }
 
 /// `i8` to `i64`, `u8` to `u64`.
@@ -64,14 +66,30 @@ pub trait Int: Number {}
 )]
 pub trait Logic: Element {}
 
+/// `bool`
+#[diagnostic::on_unimplemented(
+    message = "this needs a mask, of dtype bool and not `{Self}`",
+    note = "masks come from comparisons: `x > 0.0`"
+)]
+pub trait Bool: Element {}
+
+#[diagnostic::do_not_recommend]
+
 impl Element for bool {}
+#[diagnostic::do_not_recommend]
 impl Logic for bool {}
+#[diagnostic::do_not_recommend]
+impl Bool for bool {}
 
 macro_rules! ints {
     ($($ty:ident),*) => {$(
+        #[diagnostic::do_not_recommend]
         impl Element for $ty {}
+        #[diagnostic::do_not_recommend]
         impl Logic for $ty {}
+        #[diagnostic::do_not_recommend]
         impl Int for $ty {}
+        #[diagnostic::do_not_recommend]
         impl Number for $ty {
             const ZERO: $ty = 0;
             const ONE: $ty = 1;
@@ -84,13 +102,17 @@ ints!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 macro_rules! floats {
     ($($ty:ident: $zero:expr, $one:expr);*) => {$(
+        #[diagnostic::do_not_recommend]
         impl Element for $ty {}
+        #[diagnostic::do_not_recommend]
         impl Float for $ty {
             const INFINITY: $ty = $ty::INFINITY;
             const NEG_INFINITY: $ty = $ty::NEG_INFINITY;
             const NAN: $ty = $ty::NAN;
             const EPSILON: $ty = $ty::EPSILON;
+            const MIN_POSITIVE: $ty = $ty::MIN_POSITIVE;
         }
+        #[diagnostic::do_not_recommend]
         impl Number for $ty {
             const ZERO: $ty = $zero;
             const ONE: $ty = $one;
@@ -100,6 +122,16 @@ macro_rules! floats {
     )*};
 }
 floats!(f16: f16::ZERO, f16::ONE; bf16: bf16::ZERO, bf16::ONE; f32: 0.0, 1.0; f64: 0.0, 1.0);
+
+/// The same dtype.
+#[diagnostic::on_unimplemented(
+    message = "one dtype is needed here, these are `{Self}` and `{U}`",
+    label = "dtypes `{Self}` and `{U}`",
+    note = "convert one of them: `.to::<{U}>()` or `.to::<{Self}>()`"
+)]
+pub trait OneDType<U> {}
+
+impl<T> OneDType<T> for T {}
 
 /// What `as` converts: a scalar.
 #[doc(hidden)]

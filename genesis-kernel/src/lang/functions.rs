@@ -1,17 +1,16 @@
 //! The functions of the language, by their names.
 //!
-//! The ones that end in `_masked`, `_or` and `_reverse` are what their shorter names mean with more
+//! The ones that end in `_masked`, `_or`, `_new`, `_between` and `_reverse` are what their shorter names mean with more
 //! arguments: a kernel says `load(ptr, mask, other)`.
 
 use super::memory::{Mask, Pointers, Stored, WritablePointers};
-use super::operators::{Same, Values};
-use super::random::Offsets;
-use super::reduce::{Combine, Reducible, Scannable};
-use super::shape::{
-    Append, DropAxis, InsertAxis, Permute, RemoveUnit, SplitLast, Transpose, Wider,
-};
+use super::operators::{Same, Sides, Values};
+use super::random::{Offsets, Seed};
+use super::reduce::{Combine, HasAxis, Reducible, Scannable};
+use super::shape::{Append, Expand, Permute, SplitLast, Squeeze, Transpose, Wider};
 use super::{
-    Axis, Broadcast, Dim, Element, Float, Int, Number, Pair, ScalarOf, Shape, Tile, tile, typed,
+    Bool, Broadcast, Dim, Element, Extent, Float, Int, Logic, Number, Pair, Ptr, PtrMut, ScalarOf,
+    Shape, Tile, tile, typed,
 };
 
 // Programs.
@@ -49,6 +48,21 @@ pub fn zeros<T: Element, S: Shape>() -> Tile<T, S> {
     typed()
 }
 
+/// One everywhere: `ones::<f32, BM, BN>()`.
+pub fn ones<T: Number, S: Shape>() -> Tile<T, S> {
+    typed()
+}
+
+/// Zero in the dtype and shape of `x`.
+pub fn zeros_like<X: Values>(x: X) -> X {
+    x
+}
+
+/// One value in the dtype and shape of `x`.
+pub fn full_like<X: Values, V: ScalarOf<X::Element>>(x: X, _value: V) -> X {
+    x
+}
+
 /// One value everywhere: `full::<f32, BM>(1.0)`.
 pub fn full<T: Element, S: Shape, V: ScalarOf<T>>(_value: V) -> Tile<T, S> {
     typed()
@@ -58,6 +72,11 @@ pub fn full<T: Element, S: Shape, V: ScalarOf<T>>(_value: V) -> Tile<T, S> {
 
 /// To another dtype: floats to integers saturate and NaN gives 0, integers wrap.
 pub fn cast<U: Element, X: Values>(_x: X) -> X::With<U> {
+    typed()
+}
+
+/// The same bits as another dtype of the same width: `bitcast::<i32>(x)`.
+pub fn bitcast<U: Element, X: Values>(_x: X) -> X::With<U> {
     typed()
 }
 
@@ -90,22 +109,12 @@ pub fn reshape<S: Shape, X: Values>(_x: X) -> Tile<X::Element, S> {
 }
 
 /// With a unit axis before `axis`.
-pub fn expand_dims<const AXIS: usize, X: Tiled>(
-    _x: X,
-) -> Tile<X::Item, <Axis<AXIS> as InsertAxis<X::Shape>>::Out>
-where
-    Axis<AXIS>: InsertAxis<X::Shape>,
-{
+pub fn expand_dims<const AXIS: usize, X: Expand<AXIS, Out: Copy>>(_x: X) -> X::Out {
     typed()
 }
 
 /// Without `axis`, which must be a unit axis.
-pub fn squeeze<const AXIS: usize, X: Tiled>(
-    _x: X,
-) -> <<Axis<AXIS> as RemoveUnit<X::Shape>>::Out as Shape>::Of<X::Item>
-where
-    Axis<AXIS>: RemoveUnit<X::Shape>,
-{
+pub fn squeeze<const AXIS: usize, X: Squeeze<AXIS, Out: Copy>>(_x: X) -> X::Out {
     typed()
 }
 
@@ -183,24 +192,21 @@ pub fn where_<C: Chooses<Same<A, B>>, A: Pair<B>, B>(_cond: C, _a: A, _b: B) -> 
 // Memory.
 
 /// The numbers that pointers point to.
-pub fn load<P: Pointers>(_ptr: P) -> <P::Shape as Shape>::Of<P::Element> {
+pub fn load<P: Pointers<Value: Copy>>(_ptr: P) -> P::Value {
     typed()
 }
 
 /// The numbers that pointers point to, zero where the mask is false.
-pub fn load_masked<P: Pointers, M: Mask<P::Shape>>(
-    _ptr: P,
-    _mask: M,
-) -> <M::Out as Shape>::Of<P::Element> {
+pub fn load_masked<P: Pointers, M: Mask<P::Shape>>(_ptr: P, _mask: M) -> P::Value {
     typed()
 }
 
 /// The numbers that pointers point to, `other` where the mask is false.
-pub fn load_or<P: Pointers, M: Mask<P::Shape>, V: Stored<P::Element, M::Out>>(
+pub fn load_or<P: Pointers, M: Mask<P::Shape>, V: Stored<P::Element, P::Shape>>(
     _ptr: P,
     _mask: M,
     _other: V,
-) -> <M::Out as Shape>::Of<P::Element> {
+) -> P::Value {
     typed()
 }
 
@@ -216,45 +222,134 @@ where
 {
 }
 
-macro_rules! atomics {
-    ($($name:ident $masked:ident $bound:ident $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub fn $name<P: WritablePointers<Element: $bound>, V: Stored<P::Element, P::Shape>>(
-            _ptr: P,
-            _value: V,
-        ) -> <P::Shape as Shape>::Of<P::Element> {
-            typed()
-        }
-
-        #[doc = $doc]
-        ///
-        /// Where the mask is false nothing happens and the result is zero.
-        pub fn $masked<P, V, M>(
-            _ptr: P,
-            _value: V,
-            _mask: M,
-        ) -> <P::Shape as Shape>::Of<P::Element>
-        where
-            P: WritablePointers<Element: $bound>,
-            V: Stored<P::Element, P::Shape>,
-            M: Mask<P::Shape>,
-        {
-            typed()
-        }
-    )*};
+/// Adds in memory; gives the old value.
+pub fn atomic_add<P: WritablePointers<Element: Number>, V: Stored<P::Element, P::Shape>>(
+    _ptr: P,
+    _value: V,
+) -> P::Value {
+    typed()
 }
-atomics! {
-    atomic_add atomic_add_masked Number "Adds in memory; gives the old value.";
-    atomic_max atomic_max_masked Number "The larger in memory; gives the old value.";
-    atomic_min atomic_min_masked Number "The smaller in memory; gives the old value.";
-    atomic_and atomic_and_masked Int "`&` in memory; gives the old value.";
-    atomic_or atomic_or_masked Int "`|` in memory; gives the old value.";
-    atomic_xor atomic_xor_masked Int "`^` in memory; gives the old value.";
-    atomic_xchg atomic_xchg_masked Number "Exchanges with memory; gives the old value.";
+
+/// [`atomic_add`] where the mask is true; elsewhere nothing happens and the result is zero.
+pub fn atomic_add_masked<P, V, M>(_ptr: P, _value: V, _mask: M) -> P::Value
+where
+    P: WritablePointers<Element: Number>,
+    V: Stored<P::Element, P::Shape>,
+    M: Mask<P::Shape>,
+{
+    typed()
+}
+
+/// The larger in memory; gives the old value.
+pub fn atomic_max<P: WritablePointers<Element: Number>, V: Stored<P::Element, P::Shape>>(
+    _ptr: P,
+    _value: V,
+) -> P::Value {
+    typed()
+}
+
+/// [`atomic_max`] where the mask is true; elsewhere nothing happens and the result is zero.
+pub fn atomic_max_masked<P, V, M>(_ptr: P, _value: V, _mask: M) -> P::Value
+where
+    P: WritablePointers<Element: Number>,
+    V: Stored<P::Element, P::Shape>,
+    M: Mask<P::Shape>,
+{
+    typed()
+}
+
+/// The smaller in memory; gives the old value.
+pub fn atomic_min<P: WritablePointers<Element: Number>, V: Stored<P::Element, P::Shape>>(
+    _ptr: P,
+    _value: V,
+) -> P::Value {
+    typed()
+}
+
+/// [`atomic_min`] where the mask is true; elsewhere nothing happens and the result is zero.
+pub fn atomic_min_masked<P, V, M>(_ptr: P, _value: V, _mask: M) -> P::Value
+where
+    P: WritablePointers<Element: Number>,
+    V: Stored<P::Element, P::Shape>,
+    M: Mask<P::Shape>,
+{
+    typed()
+}
+
+/// `&` in memory; gives the old value.
+pub fn atomic_and<P: WritablePointers<Element: Int>, V: Stored<P::Element, P::Shape>>(
+    _ptr: P,
+    _value: V,
+) -> P::Value {
+    typed()
+}
+
+/// [`atomic_and`] where the mask is true; elsewhere nothing happens and the result is zero.
+pub fn atomic_and_masked<P, V, M>(_ptr: P, _value: V, _mask: M) -> P::Value
+where
+    P: WritablePointers<Element: Int>,
+    V: Stored<P::Element, P::Shape>,
+    M: Mask<P::Shape>,
+{
+    typed()
+}
+
+/// `|` in memory; gives the old value.
+pub fn atomic_or<P: WritablePointers<Element: Int>, V: Stored<P::Element, P::Shape>>(
+    _ptr: P,
+    _value: V,
+) -> P::Value {
+    typed()
+}
+
+/// [`atomic_or`] where the mask is true; elsewhere nothing happens and the result is zero.
+pub fn atomic_or_masked<P, V, M>(_ptr: P, _value: V, _mask: M) -> P::Value
+where
+    P: WritablePointers<Element: Int>,
+    V: Stored<P::Element, P::Shape>,
+    M: Mask<P::Shape>,
+{
+    typed()
+}
+
+/// `^` in memory; gives the old value.
+pub fn atomic_xor<P: WritablePointers<Element: Int>, V: Stored<P::Element, P::Shape>>(
+    _ptr: P,
+    _value: V,
+) -> P::Value {
+    typed()
+}
+
+/// [`atomic_xor`] where the mask is true; elsewhere nothing happens and the result is zero.
+pub fn atomic_xor_masked<P, V, M>(_ptr: P, _value: V, _mask: M) -> P::Value
+where
+    P: WritablePointers<Element: Int>,
+    V: Stored<P::Element, P::Shape>,
+    M: Mask<P::Shape>,
+{
+    typed()
+}
+
+/// Exchanges with memory; gives the old value.
+pub fn atomic_xchg<P: WritablePointers<Element: Number>, V: Stored<P::Element, P::Shape>>(
+    _ptr: P,
+    _value: V,
+) -> P::Value {
+    typed()
+}
+
+/// [`atomic_xchg`] where the mask is true; elsewhere nothing happens and the result is zero.
+pub fn atomic_xchg_masked<P, V, M>(_ptr: P, _value: V, _mask: M) -> P::Value
+where
+    P: WritablePointers<Element: Number>,
+    V: Stored<P::Element, P::Shape>,
+    M: Mask<P::Shape>,
+{
+    typed()
 }
 
 /// Writes `value` where memory holds `expected`; gives the old value.
-pub fn atomic_cas<P, E, V>(_ptr: P, _expected: E, _value: V) -> <P::Shape as Shape>::Of<P::Element>
+pub fn atomic_cas<P, E, V>(_ptr: P, _expected: E, _value: V) -> P::Value
 where
     P: WritablePointers<Element: Number>,
     E: Stored<P::Element, P::Shape>,
@@ -265,8 +360,8 @@ where
 
 // Products.
 
-/// `accumulator + x y`: `x` is `[M, K]`, `y` `[K, N]`. The accumulator is f32, or f64 for f64.
-pub fn dot<T: Float, A: Float, M: super::Extent, K: super::Extent, N: super::Extent>(
+/// `accumulator + x y`: `x` is `[M, K]`, `y` is `[K, N]`. The accumulator is f32, or f64 for f64.
+pub fn dot<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
     _x: Tile<T, (M, K)>,
     _y: Tile<T, (K, N)>,
     accumulator: Tile<A, (M, N)>,
@@ -274,63 +369,92 @@ pub fn dot<T: Float, A: Float, M: super::Extent, K: super::Extent, N: super::Ext
     accumulator
 }
 
+/// [`dot`] with an accumulator that starts at zero.
+pub fn dot_new<T: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+) -> Tile<f32, (M, N)> {
+    typed()
+}
+
+/// [`dot`] of f32 tiles whose elements are rounded to tf32 first.
+pub fn dot_tf32<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+    accumulator: Tile<A, (M, N)>,
+) -> Tile<A, (M, N)> {
+    accumulator
+}
+
+/// [`dot_tf32`] with an accumulator that starts at zero.
+pub fn dot_tf32_new<T: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+) -> Tile<f32, (M, N)> {
+    typed()
+}
+
 // Reductions and scans.
 
-macro_rules! reductions {
-    ($($name:ident $bound:ident $out:ty, $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub fn $name<const AXIS: usize, X>(
-            _x: X,
-        ) -> <<Axis<AXIS> as DropAxis<X::Shape>>::Out as Shape>::Of<$out>
-        where
-            X: Tiled<Item: $bound>,
-            Axis<AXIS>: DropAxis<X::Shape>,
-        {
-            typed()
-        }
-    )*};
-}
-reductions! {
-    sum Number X::Item, "The sum along an axis.";
-    prod Number X::Item, "The product along an axis.";
-    max Number X::Item, "The largest along an axis; NaN if there is one.";
-    min Number X::Item, "The smallest along an axis; NaN if there is one.";
-    max_num Number X::Item, "The largest number along an axis; NaN only if there is nothing else.";
-    min_num Number X::Item, "The smallest number along an axis; NaN only if there is nothing else.";
-    argmax Number i64, "The index of the largest along an axis; the first of equal ones, NaN before all.";
-    argmin Number i64, "The index of the smallest along an axis; the first of equal ones, NaN before all.";
+/// The sum along an axis.
+pub fn sum<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(_x: X) -> X::Without<X::Element> {
+    typed()
 }
 
-/// A mask, taken apart.
-#[diagnostic::on_unimplemented(
-    message = "this needs a tile of bool, not `{Self}`",
-    note = "masks come from comparisons: `x > 0.0`"
-)]
-pub trait Masked {
-    /// The shape.
-    type Shape: Shape;
+/// The product along an axis.
+pub fn prod<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(_x: X) -> X::Without<X::Element> {
+    typed()
 }
 
-impl<S: Shape> Masked for Tile<bool, S> {
-    type Shape = S;
+/// The largest along an axis; NaN if there is one.
+pub fn max<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(_x: X) -> X::Without<X::Element> {
+    typed()
 }
 
-macro_rules! mask_reductions {
-    ($($name:ident $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub fn $name<const AXIS: usize, X: Masked>(
-            _x: X,
-        ) -> <<Axis<AXIS> as DropAxis<X::Shape>>::Out as Shape>::Of<bool>
-        where
-            Axis<AXIS>: DropAxis<X::Shape>,
-        {
-            typed()
-        }
-    )*};
+/// The smallest along an axis; NaN if there is one.
+pub fn min<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(_x: X) -> X::Without<X::Element> {
+    typed()
 }
-mask_reductions! {
-    any "Whether any holds along an axis.";
-    all "Whether all hold along an axis.";
+
+/// The largest number along an axis; NaN only if there is nothing else.
+pub fn max_num<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(
+    _x: X,
+) -> X::Without<X::Element> {
+    typed()
+}
+
+/// The smallest number along an axis; NaN only if there is nothing else.
+pub fn min_num<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(
+    _x: X,
+) -> X::Without<X::Element> {
+    typed()
+}
+
+/// The index of the largest along an axis; the first of equal ones, NaN before all.
+pub fn argmax<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(_x: X) -> X::Without<i64> {
+    typed()
+}
+
+/// The index of the smallest along an axis; the first of equal ones, NaN before all.
+pub fn argmin<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(_x: X) -> X::Without<i64> {
+    typed()
+}
+
+/// The exclusive or of all elements along an axis.
+pub fn xor_sum<const AXIS: usize, X: HasAxis<AXIS, Element: Logic>>(
+    _x: X,
+) -> X::Without<X::Element> {
+    typed()
+}
+
+/// Whether any holds along an axis.
+pub fn any<const AXIS: usize, X: HasAxis<AXIS, Element: Bool>>(_x: X) -> X::Without<bool> {
+    typed()
+}
+
+/// Whether all hold along an axis.
+pub fn all<const AXIS: usize, X: HasAxis<AXIS, Element: Bool>>(_x: X) -> X::Without<bool> {
+    typed()
 }
 
 /// Combines the elements along an axis with a device function, which must be associative.
@@ -371,33 +495,99 @@ pub fn cumsum_reverse<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(
     x
 }
 
+/// The running product along an axis.
+pub fn cumprod<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(x: X) -> X {
+    x
+}
+
+/// [`cumprod`], from the last element to the first where `reverse` is true.
+pub fn cumprod_reverse<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(
+    x: X,
+    _reverse: bool,
+) -> X {
+    x
+}
+
 // Elementwise.
 
-macro_rules! unary {
-    ($($name:ident $bound:ident $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub fn $name<X: Values<Element: $bound>>(x: X) -> X {
-            x
-        }
-    )*};
+/// e to the power of x.
+pub fn exp<X: Values<Element: Float>>(x: X) -> X {
+    x
 }
-unary! {
-    exp Float "e to the power of x.";
-    exp2 Float "2 to the power of x.";
-    log Float "The natural logarithm.";
-    log2 Float "The logarithm to base 2.";
-    sqrt Float "The square root, correctly rounded.";
-    rsqrt Float "1 over the square root.";
-    sin Float "The sine of x in radians.";
-    cos Float "The cosine of x in radians.";
-    tanh Float "The hyperbolic tangent.";
-    erf Float "The error function.";
-    sigmoid Float "1 / (1 + exp(-x)).";
-    abs Number "The absolute value; the smallest integer stays as it is.";
-    floor Float "Rounded down to an integer.";
-    ceil Float "Rounded up to an integer.";
-    round Float "Rounded to the nearest integer, ties to even.";
-    trunc Float "Rounded towards zero.";
+
+/// 2 to the power of x.
+pub fn exp2<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// The natural logarithm.
+pub fn log<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// The logarithm to base 2.
+pub fn log2<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// The square root, correctly rounded.
+pub fn sqrt<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// 1 over the square root.
+pub fn rsqrt<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// The sine of x in radians.
+pub fn sin<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// The cosine of x in radians.
+pub fn cos<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// The hyperbolic tangent.
+pub fn tanh<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// The error function.
+pub fn erf<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// 1 / (1 + exp(-x)).
+pub fn sigmoid<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// The absolute value; the smallest integer stays as it is.
+pub fn abs<X: Values<Element: Number>>(x: X) -> X {
+    x
+}
+
+/// Rounded down to an integer.
+pub fn floor<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// Rounded up to an integer.
+pub fn ceil<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// Rounded to the nearest integer, ties to even.
+pub fn round<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// Rounded towards zero.
+pub fn trunc<X: Values<Element: Float>>(x: X) -> X {
+    x
 }
 
 /// Whether x is not a number.
@@ -405,24 +595,44 @@ pub fn is_nan<X: Values<Element: Float>>(_x: X) -> X::With<bool> {
     typed()
 }
 
-macro_rules! binary {
-    ($($name:ident $bound:ident $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub fn $name<A: Pair<B>, B>(_a: A, _b: B) -> Same<A, B>
-        where
-            A::Element: $bound,
-        {
-            typed()
-        }
-    )*};
+/// Whether x is infinite.
+pub fn is_inf<X: Values<Element: Float>>(_x: X) -> X::With<bool> {
+    typed()
 }
-binary! {
-    minimum Number "The smaller; NaN if one is NaN.";
-    maximum Number "The larger; NaN if one is NaN.";
-    minimum_num Number "The smaller; the other one if one is NaN.";
-    maximum_num Number "The larger; the other one if one is NaN.";
-    cdiv Int "a / b rounded up, for b > 0.";
-    umulhi Int "The upper half of the full product.";
+
+/// Whether x is neither infinite nor NaN.
+pub fn is_finite<X: Values<Element: Float>>(_x: X) -> X::With<bool> {
+    typed()
+}
+
+/// The smaller; NaN if one is NaN.
+pub fn minimum<A: Pair<B, Element: Number>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// The larger; NaN if one is NaN.
+pub fn maximum<A: Pair<B, Element: Number>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// The smaller; the other one if one is NaN.
+pub fn minimum_num<A: Pair<B, Element: Number>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// The larger; the other one if one is NaN.
+pub fn maximum_num<A: Pair<B, Element: Number>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// a / b rounded up, for b > 0.
+pub fn cdiv<A: Pair<B, Element: Int>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// The upper half of the full product.
+pub fn umulhi<A: Pair<B, Element: Int>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
 }
 
 /// Three operands of one dtype whose shapes broadcast.
@@ -449,23 +659,44 @@ where
 // Random numbers.
 
 /// Uniform in 0..1, as f32: number `offset` of the sequence of `seed`.
-pub fn rand<S: ScalarOf<u64>, O: Offsets>(_seed: S, _offset: O) -> O::With<f32> {
+pub fn rand<S: Seed, O: Offsets>(_seed: S, _offset: O) -> O::With<f32> {
     typed()
 }
 
 /// Normal with mean 0 and deviation 1, as f32: number `offset` of the sequence of `seed`.
-pub fn randn<S: ScalarOf<u64>, O: Offsets>(_seed: S, _offset: O) -> O::With<f32> {
+pub fn randn<S: Seed, O: Offsets>(_seed: S, _offset: O) -> O::With<f32> {
     typed()
 }
 
 /// 32 random bits, as u32: number `offset` of the sequence of `seed`.
-pub fn randint<S: ScalarOf<u64>, O: Offsets>(_seed: S, _offset: O) -> O::With<u32> {
+pub fn randint<S: Seed, O: Offsets>(_seed: S, _offset: O) -> O::With<u32> {
+    typed()
+}
+
+/// Uniform in `low..high`, as i64: number `offset` of the sequence of `seed`.
+pub fn randint_between<S: Seed, O: Offsets, L: ScalarOf<i64>, H: ScalarOf<i64>>(
+    _seed: S,
+    _offset: O,
+    _low: L,
+    _high: H,
+) -> O::With<i64> {
     typed()
 }
 
 // Promises.
 
-/// Promises that x is a multiple of `n`, which may make accesses wider.
-pub fn multiple_of<X: Values<Element: Int>>(x: X, _n: i64) -> X {
+/// What can be known to be a multiple of something: integers and pointers.
+#[diagnostic::on_unimplemented(
+    message = "`multiple_of` is about integers and pointers, this is `{Self}`"
+)]
+pub trait Divisible {}
+
+impl<T: Int> Divisible for T {}
+impl<T: Divisible, S> Divisible for Tile<T, S> {}
+impl<T> Divisible for Ptr<T> {}
+impl<T> Divisible for PtrMut<T> {}
+
+/// Promises that x is a multiple of `n`, for pointers in elements, which may make accesses wider.
+pub fn multiple_of<X: Divisible>(x: X, _n: i64) -> X {
     x
 }

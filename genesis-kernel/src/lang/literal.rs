@@ -17,8 +17,11 @@ pub struct FloatLiteral;
 )]
 pub trait ScalarOf<T> {}
 
+#[diagnostic::do_not_recommend]
 impl<T: Element> ScalarOf<T> for T {}
+#[diagnostic::do_not_recommend]
 impl<T: Number> ScalarOf<T> for IntLiteral {}
+#[diagnostic::do_not_recommend]
 impl<T: Float> ScalarOf<T> for FloatLiteral {}
 
 /// What `T::from(x)` takes: a scalar or a literal.
@@ -29,6 +32,7 @@ impl<T: Float> ScalarOf<T> for FloatLiteral {}
 )]
 pub trait FromSource {}
 
+#[diagnostic::do_not_recommend]
 impl<T: Element> FromSource for T {}
 impl FromSource for IntLiteral {}
 impl FromSource for FloatLiteral {}

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::shape::Wider;
-use super::{Broadcast, Element, Float, FloatLiteral, IntLiteral, Number, Shape, Tile};
+use super::{Bool, Element, Float, FloatLiteral, IntLiteral, Number, OneDType, Shape, Tile};
 
 /// A pointer to numbers that the kernel reads.
 pub struct Ptr<T>(PhantomData<T>);
@@ -33,6 +33,8 @@ pub trait Pointers: Copy {
     type Element: Element;
     /// The shape; `()` for one pointer.
     type Shape: Shape;
+    /// The numbers there.
+    type Value;
 }
 
 /// A pointer or a tile of pointers that may be written through.
@@ -42,40 +44,54 @@ pub trait Pointers: Copy {
 )]
 pub trait WritablePointers: Pointers {}
 
+/// [`Ptr`] or [`PtrMut`].
+#[doc(hidden)]
+pub trait Pointer: Copy {
+    /// The dtype of what it points to.
+    type Element: Element;
+}
+
+impl<T: Element> Pointer for Ptr<T> {
+    type Element = T;
+}
+impl<T: Element> Pointer for PtrMut<T> {
+    type Element = T;
+}
+
 macro_rules! pointers {
     ($($ptr:ident),*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<T: Element> Pointers for $ptr<T> {
             type Element = T;
             type Shape = ();
-        }
-        impl<T: Element, S: Shape> Pointers for Tile<$ptr<T>, S> {
-            type Element = T;
-            type Shape = S;
+            type Value = T;
         }
     )*};
 }
 pointers!(Ptr, PtrMut);
 
+#[diagnostic::do_not_recommend]
+impl<P: Pointer, S: Shape> Pointers for Tile<P, S> {
+    type Element = P::Element;
+    type Shape = S;
+    type Value = Tile<P::Element, S>;
+}
+
+#[diagnostic::do_not_recommend]
 impl<T: Element> WritablePointers for PtrMut<T> {}
+#[diagnostic::do_not_recommend]
 impl<T: Element, S: Shape> WritablePointers for Tile<PtrMut<T>, S> {}
 
 /// A mask for pointers of shape `S`.
 #[diagnostic::on_unimplemented(
     message = "a mask is of dtype bool and fits the pointers, this is `{Self}`",
-    note = "masks come from comparisons: `i < n`; the pointers have shape `{S}`"
+    note = "masks come from comparisons: `i < n`; the pointers have shape `{S}`, extents must be equal or 1"
 )]
-pub trait Mask<S> {
-    /// The shape of the pointers and the mask together.
-    type Out: Shape;
-}
+pub trait Mask<S> {}
 
-impl<S: Shape> Mask<S> for bool {
-    type Out = S;
-}
 #[diagnostic::do_not_recommend]
-impl<M, S: Broadcast<M>> Mask<S> for Tile<bool, M> {
-    type Out = S::Out;
-}
+impl<S> Mask<S> for bool {}
+impl<U: Element + Bool, S, M: Wider<S>> Mask<S> for Tile<U, M> {}
 
 /// Numbers of dtype `T` that fit pointers of shape `S`: a tile, a scalar or a literal.
 #[diagnostic::on_unimplemented(
@@ -84,8 +100,10 @@ impl<M, S: Broadcast<M>> Mask<S> for Tile<bool, M> {
 )]
 pub trait Stored<T, S> {}
 
-impl<T: Element, S> Stored<T, S> for T {}
-impl<T: Number, S> Stored<T, S> for IntLiteral {}
-impl<T: Float, S> Stored<T, S> for FloatLiteral {}
 #[diagnostic::do_not_recommend]
-impl<T: Element, S, R: Wider<S>> Stored<T, S> for Tile<T, R> {}
+impl<T: Element, S> Stored<T, S> for T {}
+#[diagnostic::do_not_recommend]
+impl<T: Number, S> Stored<T, S> for IntLiteral {}
+#[diagnostic::do_not_recommend]
+impl<T: Float, S> Stored<T, S> for FloatLiteral {}
+impl<T, U: Element + OneDType<T>, S, R: Wider<S>> Stored<T, S> for Tile<U, R> {}

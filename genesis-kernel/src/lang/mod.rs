@@ -34,18 +34,24 @@ mod tile;
 mod view;
 
 pub use control::{
-    Print, Range, condition, device_assert, persistent, print, range, static_assert,
+    Assertion, Condition, Print, Range, condition, device_assert, persistent, print, range,
+    static_assert,
 };
-pub use dtype::{As, Element, Float, Int, Logic, Number, as_};
+pub use dtype::{As, Bool, Element, Float, Int, Logic, Number, OneDType, as_};
 pub use half::{bf16, f16};
-pub use literal::{FloatLiteral, IntLiteral, ScalarOf, constant, from, rust_constant};
-pub use memory::{Pointers, Ptr, PtrMut, Stored};
-pub use operators::Pair;
-pub use random::Offsets;
-pub use reduce::{Combine, Reducible, Scannable};
-pub use shape::{Axis, Broadcast, Dim, Extent, One, Shape};
+pub use literal::{
+    Constant, FloatLiteral, FromSource, IntLiteral, ScalarOf, constant, from, rust_constant,
+};
+pub use memory::{Mask, Pointers, Ptr, PtrMut, Stored, WritablePointers};
+pub use operators::{Pair, PairOrPtr};
+pub use random::{Offsets, Seed};
+pub use reduce::{Combine, HasAxis, Reducible, Scannable};
+pub use shape::{
+    Append, Axis, Broadcast, Dim, DropAxis, Expand, Extent, InsertAxis, One, Permute, Rank,
+    RemoveUnit, Shape, SplitLast, Squeeze, Transpose, Wider,
+};
 pub use tile::{Col, Row, Scalar, Tile, Tile1, Tile2, Tile3};
-pub use view::{View, ViewMut};
+pub use view::{TileOf, View, ViewAxis, ViewMut, dim, stride};
 
 use crate::front::ast::FnAst;
 

@@ -4,14 +4,14 @@
 //! comparisons can't give tiles.
 
 use super::{
-    Broadcast, Element, Float, FloatLiteral, Int, IntLiteral, Logic, Number, Ptr, PtrMut, Tile,
-    typed,
+    Broadcast, Element, Float, FloatLiteral, Int, IntLiteral, Logic, Number, OneDType, Ptr, PtrMut,
+    Tile, typed,
 };
 
 /// Two operands of one dtype whose shapes broadcast: tiles, scalars and literals.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{R}` do not go together",
-    label = "these are `{Self}` and `{R}`",
+    label = "the left side is `{Self}`, the right side `{R}`",
     note = "both operands need one dtype: convert one with `.to::<..>()`"
 )]
 pub trait Pair<R> {
@@ -21,37 +21,49 @@ pub trait Pair<R> {
     type With<U: Element>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Element> Pair<T> for T {
     type Element = T;
-    type With<U: Element> = U;
+    type With<V: Element> = V;
 }
+#[diagnostic::do_not_recommend]
 impl<T: Element, S> Pair<T> for Tile<T, S> {
     type Element = T;
-    type With<U: Element> = Tile<U, S>;
+    type With<V: Element> = Tile<V, S>;
 }
+#[diagnostic::do_not_recommend]
 impl<T: Element, S> Pair<Tile<T, S>> for T {
     type Element = T;
-    type With<U: Element> = Tile<U, S>;
+    type With<V: Element> = Tile<V, S>;
 }
-impl<T: Element, S: Broadcast<R>, R> Pair<Tile<T, R>> for Tile<T, S> {
+impl<T, U, S, R> Pair<Tile<U, R>> for Tile<T, S>
+where
+    T: Element + OneDType<U>,
+    U: Element,
+    S: Broadcast<R>,
+{
     type Element = T;
-    type With<U: Element> = Tile<U, S::Out>;
+    type With<V: Element> = Tile<V, S::Out>;
 }
 
 macro_rules! literal_pairs {
     ($($literal:ident $bound:ident),*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<T: $bound> Pair<$literal> for T {
             type Element = T;
             type With<U: Element> = U;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: $bound> Pair<T> for $literal {
             type Element = T;
             type With<U: Element> = U;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: $bound, S> Pair<$literal> for Tile<T, S> {
             type Element = T;
             type With<U: Element> = Tile<U, S>;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: $bound, S> Pair<Tile<T, S>> for $literal {
             type Element = T;
             type With<U: Element> = Tile<U, S>;
@@ -66,7 +78,7 @@ pub type Same<A, B> = <A as Pair<B>>::With<<A as Pair<B>>::Element>;
 /// What `+` takes besides numbers: a pointer and a number of elements.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{R}` do not go together",
-    label = "these are `{Self}` and `{R}`",
+    label = "the left side is `{Self}`, the right side `{R}`",
     note = "numbers need one dtype: convert with `.to::<..>()`; a pointer takes `i64` offsets, written on its right"
 )]
 pub trait PairOrPtr<R> {
@@ -74,28 +86,33 @@ pub trait PairOrPtr<R> {
     type Out;
 }
 
-#[diagnostic::do_not_recommend]
 impl<A: Pair<B, Element: Number>, B> PairOrPtr<B> for A {
     type Out = Same<A, B>;
 }
 
 macro_rules! pointers {
     ($($ptr:ident),*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<T: Element> PairOrPtr<i64> for $ptr<T> {
             type Out = Self;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: Element> PairOrPtr<IntLiteral> for $ptr<T> {
             type Out = Self;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: Element, S> PairOrPtr<Tile<i64, S>> for $ptr<T> {
             type Out = Tile<$ptr<T>, S>;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: Element, S> PairOrPtr<i64> for Tile<$ptr<T>, S> {
             type Out = Self;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: Element, S> PairOrPtr<IntLiteral> for Tile<$ptr<T>, S> {
             type Out = Self;
         }
+        #[diagnostic::do_not_recommend]
         impl<T: Element, S: Broadcast<R>, R> PairOrPtr<Tile<i64, R>> for Tile<$ptr<T>, S> {
             type Out = Tile<$ptr<T>, S::Out>;
         }
@@ -103,53 +120,94 @@ macro_rules! pointers {
 }
 pointers!(Ptr, PtrMut);
 
-macro_rules! arithmetic {
-    ($($name:ident $bound:ident $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub fn $name<A: Pair<B>, B>(_a: A, _b: B) -> Same<A, B>
-        where
-            A::Element: $bound,
-        {
-            typed()
-        }
-    )*};
+/// The two sides of an operator.
+#[doc(hidden)]
+pub struct Sides<A, B>(std::marker::PhantomData<(A, B)>);
+
+/// The two sides of an operator, as one value: rustc then points at both of them.
+#[doc(hidden)]
+pub fn sides<A, B>(_left: A, _right: B) -> Sides<A, B> {
+    typed()
 }
-arithmetic! {
-    mul Number "`a * b`";
-    div Number "`a / b`; integers truncate, by zero gives 0.";
-    rem Number "`a % b`; has the sign of `a`, by zero gives `a`.";
-    bit_and Logic "`a & b`";
-    bit_or Logic "`a | b`";
-    bit_xor Logic "`a ^ b`";
-    shl Int "`a << b`; the amount is taken modulo the width.";
-    shr Int "`a >> b`; the amount is taken modulo the width.";
+
+/// `a * b`
+pub fn mul<A: Pair<B, Element: Number>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a / b`; integers truncate, by zero gives 0.
+pub fn div<A: Pair<B, Element: Number>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a % b`; has the sign of `a`, by zero gives `a`.
+pub fn rem<A: Pair<B, Element: Number>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a & b`
+pub fn bit_and<A: Pair<B, Element: Logic>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a | b`
+pub fn bit_or<A: Pair<B, Element: Logic>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a ^ b`
+pub fn bit_xor<A: Pair<B, Element: Logic>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a << b`; the amount is taken modulo the width.
+pub fn shl<A: Pair<B, Element: Int>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
+}
+
+/// `a >> b`; the amount is taken modulo the width.
+pub fn shr<A: Pair<B, Element: Int>, B>(_: Sides<A, B>) -> Same<A, B> {
+    typed()
 }
 
 /// `a + b`
-pub fn add<A: PairOrPtr<B>, B>(_a: A, _b: B) -> A::Out {
+pub fn add<A: PairOrPtr<B>, B>(_: Sides<A, B>) -> A::Out {
     typed()
 }
 
 /// `a - b`
-pub fn sub<A: PairOrPtr<B>, B>(_a: A, _b: B) -> A::Out {
+pub fn sub<A: PairOrPtr<B>, B>(_: Sides<A, B>) -> A::Out {
     typed()
 }
 
-macro_rules! comparisons {
-    ($($name:ident $doc:literal;)*) => {$(
-        #[doc = $doc]
-        pub fn $name<A: Pair<B>, B>(_a: A, _b: B) -> A::With<bool> {
-            typed()
-        }
-    )*};
+/// `a == b`
+pub fn eq<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
 }
-comparisons! {
-    eq "`a == b`";
-    ne "`a != b`";
-    lt "`a < b`";
-    le "`a <= b`";
-    gt "`a > b`";
-    ge "`a >= b`";
+
+/// `a != b`
+pub fn ne<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
+}
+
+/// `a < b`
+pub fn lt<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
+}
+
+/// `a <= b`
+pub fn le<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
+}
+
+/// `a > b`
+pub fn gt<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
+}
+
+/// `a >= b`
+pub fn ge<A: Pair<B>, B>(_: Sides<A, B>) -> A::With<bool> {
+    typed()
 }
 
 /// A scalar or a tile, and its dtype.
@@ -164,6 +222,7 @@ pub trait Values: Copy {
     type With<U: Element>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Element> Values for T {
     type Element = T;
     type With<U: Element> = U;
@@ -190,6 +249,7 @@ pub fn not<X: Values<Element: Logic>>(x: X) -> X {
 )]
 pub trait LogicOperand {}
 
+#[diagnostic::do_not_recommend]
 impl LogicOperand for bool {}
 
 /// An operand of `&&` and `||`.

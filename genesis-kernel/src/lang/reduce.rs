@@ -12,14 +12,37 @@ pub trait Combine<A> {}
 
 /// Tiles of one shape that are reduced together, along an axis.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` can't be reduced along this axis",
-    note = "a reduction takes a tile, or a tuple of tiles of one shape"
+    message = "`{Self}` has no axis {AXIS} to reduce",
+    label = "there is no axis {AXIS}",
+    note = "a reduction takes a tile, or a tuple of tiles of one shape; axes count from 0"
 )]
 pub trait Reducible<const AXIS: usize> {
     /// One element of each.
     type Element;
     /// What is left.
     type Out;
+}
+
+/// A tile that has this axis.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no axis {AXIS}",
+    label = "there is no axis {AXIS}",
+    note = "axes count from 0: of a tile [M, N], 0 is M and 1 is N"
+)]
+pub trait HasAxis<const AXIS: usize> {
+    /// The dtype.
+    type Element: Element;
+    /// Numbers of a dtype without the axis.
+    type Without<U: Element>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Element, S, const AXIS: usize> HasAxis<AXIS> for Tile<T, S>
+where
+    Axis<AXIS>: DropAxis<S>,
+{
+    type Element = T;
+    type Without<U: Element> = <<Axis<AXIS> as DropAxis<S>>::Out as Shape>::Of<U>;
 }
 
 #[diagnostic::do_not_recommend]

@@ -20,7 +20,7 @@ pub struct Axis<const N: usize>;
 
 /// [`Dim<N>`](Dim) or [`One`].
 pub trait Extent:
-    Copy + 'static + Broadcast1<Self, Out = Self> + Broadcast1<One, Out = Self>
+    Copy + 'static + Broadcast1<Self, Out = Self> + Broadcast1<One, Out = Self> + Wider1<Self>
 {
 }
 
@@ -32,7 +32,7 @@ impl Extent for One {}
     message = "`{Self}` is not a shape",
     note = "a shape is a tuple of up to 5 extents: `(Dim<BM>, One)`"
 )]
-pub trait Shape: Copy + 'static + Broadcast<Self, Out = Self> {
+pub trait Shape: Copy + 'static + Broadcast<Self, Out = Self> + Wider<Self> {
     /// What has this shape: a tile, or the number itself where there are no axes.
     type Of<T: Copy>;
 }
@@ -40,7 +40,7 @@ pub trait Shape: Copy + 'static + Broadcast<Self, Out = Self> {
 /// Shapes of one rank whose extents are equal or 1.
 #[diagnostic::on_unimplemented(
     message = "tiles of shapes `{Self}` and `{R}` do not broadcast together",
-    label = "this has shape `{R}`, the other `{Self}`",
+    label = "the left side has shape `{Self}`, the right side `{R}`",
     note = "ranks must be equal, and extents equal or 1; `.row()`, `.col()` and `.expand_dims(axis)` add a unit axis"
 )]
 pub trait Broadcast<R> {
@@ -72,15 +72,19 @@ impl Broadcast1<One> for One {
     type Out = One;
 }
 
+#[diagnostic::do_not_recommend]
+
 impl Shape for () {
     type Of<T: Copy> = T;
 }
+#[diagnostic::do_not_recommend]
 impl Broadcast<()> for () {
     type Out = ();
 }
 
 macro_rules! shapes {
     ($(($($x:ident $y:ident),+))*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<$($x: Extent),+> Shape for ($($x,)+) {
             type Of<T: Copy> = Tile<T, ($($x,)+)>;
         }
@@ -109,7 +113,10 @@ pub trait Wider<R> {}
 #[doc(hidden)]
 pub trait Wider1<R> {}
 
+#[diagnostic::do_not_recommend]
+
 impl<const N: usize> Wider1<Dim<N>> for Dim<N> {}
+#[diagnostic::do_not_recommend]
 impl<R> Wider1<R> for One {}
 
 macro_rules! wider {
@@ -173,21 +180,25 @@ pub trait At<S> {
 
 macro_rules! axes {
     ($(($($before:ident),*) $x:ident ($($after:ident),*) $axis:literal;)*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<$($before: Extent,)* $x: Extent, $($after: Extent),*>
             DropAxis<($($before,)* $x, $($after,)*)> for Axis<$axis>
         {
             type Out = ($($before,)* $($after,)*);
         }
+        #[diagnostic::do_not_recommend]
         impl<$($before: Extent,)* $($after: Extent),*>
             RemoveUnit<($($before,)* One, $($after,)*)> for Axis<$axis>
         {
             type Out = ($($before,)* $($after,)*);
         }
+        #[diagnostic::do_not_recommend]
         impl<$($before: Extent,)* $($after: Extent),*>
             InsertAxis<($($before,)* $($after,)*)> for Axis<$axis>
         {
             type Out = ($($before,)* One, $($after,)*);
         }
+        #[diagnostic::do_not_recommend]
         impl<$($before: Extent,)* $x: Extent, $($after: Extent),*>
             At<($($before,)* $x, $($after,)*)> for Axis<$axis>
         {
@@ -213,15 +224,20 @@ pub trait Transpose {
     type Out: Shape;
 }
 
+#[diagnostic::do_not_recommend]
+
 impl<A: Extent, B: Extent> Transpose for (A, B) {
     type Out = (B, A);
 }
+#[diagnostic::do_not_recommend]
 impl<A: Extent, B: Extent, C: Extent> Transpose for (A, B, C) {
     type Out = (A, C, B);
 }
+#[diagnostic::do_not_recommend]
 impl<A: Extent, B: Extent, C: Extent, D: Extent> Transpose for (A, B, C, D) {
     type Out = (A, B, D, C);
 }
+#[diagnostic::do_not_recommend]
 impl<A: Extent, B: Extent, C: Extent, D: Extent, E: Extent> Transpose for (A, B, C, D, E) {
     type Out = (A, B, C, E, D);
 }
@@ -238,6 +254,7 @@ pub trait Permute<S> {
 
 macro_rules! orders {
     ($($shape:ty: $($x:ident $axis:ident),+;)*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<$(const $axis: usize,)+ $($x: Extent),+> Permute<$shape> for ($(Axis<$axis>,)+)
         where
             $(Axis<$axis>: At<$shape>,)+
@@ -272,15 +289,19 @@ pub trait SplitLast {
 
 macro_rules! pairs {
     ($(($($x:ident),+))*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<$($x: Extent),+> Append for ($($x,)+) {
             type Out = ($($x,)+ Dim<2>);
         }
+        #[diagnostic::do_not_recommend]
         impl<$($x: Extent),+> SplitLast for ($($x,)+ Dim<2>) {
             type Out = ($($x,)+);
         }
     )*};
 }
 pairs! { (A) (A, B) (A, B, C) (A, B, C, D) }
+
+#[diagnostic::do_not_recommend]
 
 impl SplitLast for (Dim<2>,) {
     type Out = ();
@@ -293,8 +314,52 @@ impl SplitLast for (Dim<2>,) {
 )]
 pub trait Rank<const RANK: usize>: Shape {}
 
+#[diagnostic::do_not_recommend]
+
 impl<A: Extent> Rank<1> for (A,) {}
+#[diagnostic::do_not_recommend]
 impl<A: Extent, B: Extent> Rank<2> for (A, B) {}
+#[diagnostic::do_not_recommend]
 impl<A: Extent, B: Extent, C: Extent> Rank<3> for (A, B, C) {}
+#[diagnostic::do_not_recommend]
 impl<A: Extent, B: Extent, C: Extent, D: Extent> Rank<4> for (A, B, C, D) {}
+#[diagnostic::do_not_recommend]
 impl<A: Extent, B: Extent, C: Extent, D: Extent, E: Extent> Rank<5> for (A, B, C, D, E) {}
+
+/// A tile that can get a unit axis before this one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't get an axis at {AXIS}",
+    label = "there is no place {AXIS}",
+    note = "a tile has at most 5 axes, and a new one stands from 0 to the rank"
+)]
+pub trait Expand<const AXIS: usize> {
+    /// The tile with the axis.
+    type Out;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, S, const AXIS: usize> Expand<AXIS> for Tile<T, S>
+where
+    Axis<AXIS>: InsertAxis<S>,
+{
+    type Out = Tile<T, <Axis<AXIS> as InsertAxis<S>>::Out>;
+}
+
+/// A tile whose axis has extent 1.
+#[diagnostic::on_unimplemented(
+    message = "axis {AXIS} of `{Self}` is no unit axis",
+    label = "axis {AXIS} is not of extent 1",
+    note = "`squeeze` drops an axis that was loaded or made with extent 1"
+)]
+pub trait Squeeze<const AXIS: usize> {
+    /// The tile without the axis.
+    type Out;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Copy, S, const AXIS: usize> Squeeze<AXIS> for Tile<T, S>
+where
+    Axis<AXIS>: RemoveUnit<S>,
+{
+    type Out = <<Axis<AXIS> as RemoveUnit<S>>::Out as Shape>::Of<T>;
+}

@@ -3,7 +3,9 @@
 use std::marker::PhantomData;
 
 use super::shape::Rank;
-use super::{Axis, Element, Float, FloatLiteral, IntLiteral, Number, Tile, typed};
+use super::{
+    Axis, Element, Float, FloatLiteral, IntLiteral, Number, OneDType, Ptr, PtrMut, Tile, typed,
+};
 
 /// A tensor of `RANK` axes that the kernel reads.
 pub struct View<T, const RANK: usize>(PhantomData<T>);
@@ -11,25 +13,40 @@ pub struct View<T, const RANK: usize>(PhantomData<T>);
 /// A tensor of `RANK` axes that the kernel reads and writes. While the kernel runs nothing else does.
 pub struct ViewMut<T, const RANK: usize>(PhantomData<T>);
 
-/// An axis that a tensor of `RANK` axes has.
+/// A view that has this axis.
 #[diagnostic::on_unimplemented(
-    message = "a view of {RANK} axes has no such axis",
-    label = "there is no axis {Self}",
+    message = "`{Self}` has no axis {AXIS}",
+    label = "there is no axis {AXIS}",
     note = "axes count from 0"
 )]
-pub trait AxisOf<const RANK: usize> {}
+pub trait ViewAxis<const AXIS: usize> {}
 
-macro_rules! axis_of {
+macro_rules! view_axes {
     ($($rank:literal: $($axis:literal)*;)*) => {$($(
-        impl AxisOf<$rank> for Axis<$axis> {}
+        #[diagnostic::do_not_recommend]
+        impl<T> ViewAxis<$axis> for View<T, $rank> {}
+        #[diagnostic::do_not_recommend]
+        impl<T> ViewAxis<$axis> for ViewMut<T, $rank> {}
     )*)*};
 }
-axis_of! {
+view_axes! {
     1: 0;
     2: 0 1;
     3: 0 1 2;
     4: 0 1 2 3;
     5: 0 1 2 3 4;
+}
+
+/// `view.dim(axis)`
+#[doc(hidden)]
+pub fn dim<const AXIS: usize, V: ViewAxis<AXIS>>(_view: V) -> i64 {
+    typed()
+}
+
+/// `view.stride(axis)`
+#[doc(hidden)]
+pub fn stride<const AXIS: usize, V: ViewAxis<AXIS>>(_view: V) -> i64 {
+    typed()
 }
 
 macro_rules! views {
@@ -43,18 +60,12 @@ macro_rules! views {
 
         impl<T: Element, const RANK: usize> $ty<T, RANK> {
             /// The extent along an axis, in elements.
-            pub fn dim<const AXIS: usize>(self) -> i64
-            where
-                Axis<AXIS>: AxisOf<RANK>,
-            {
+            pub fn dim(self, _axis: i64) -> i64 {
                 typed()
             }
 
             /// The distance of neighbours along an axis, in elements.
-            pub fn stride<const AXIS: usize>(self) -> i64
-            where
-                Axis<AXIS>: AxisOf<RANK>,
-            {
+            pub fn stride(self, _axis: i64) -> i64 {
                 typed()
             }
 
@@ -67,7 +78,19 @@ macro_rules! views {
 }
 views!(View, ViewMut);
 
+impl<T: Element, const RANK: usize> View<T, RANK> {
+    /// A pointer to the element with all coordinates 0.
+    pub fn ptr(self) -> Ptr<T> {
+        typed()
+    }
+}
+
 impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
+    /// A pointer to the element with all coordinates 0.
+    pub fn ptr(self) -> PtrMut<T> {
+        typed()
+    }
+
     /// Writes a tile at these coordinates; nothing past the edge.
     pub fn store<V: TileOf<T, RANK>>(self, _coordinates: [i64; RANK], _value: V) {}
 }
@@ -79,10 +102,17 @@ impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
 )]
 pub trait TileOf<T, const RANK: usize> {}
 
-#[diagnostic::do_not_recommend]
-impl<T: Element, S: Rank<RANK>, const RANK: usize> TileOf<T, RANK> for Tile<T, S> {}
+impl<T, U, S, const RANK: usize> TileOf<T, RANK> for Tile<U, S>
+where
+    U: Element + OneDType<T>,
+    S: Rank<RANK>,
+{
+}
 
 /// A number stored by a view is a tile of extents 1.
+#[diagnostic::do_not_recommend]
 impl<T: Element, const RANK: usize> TileOf<T, RANK> for T {}
+#[diagnostic::do_not_recommend]
 impl<T: Number, const RANK: usize> TileOf<T, RANK> for IntLiteral {}
+#[diagnostic::do_not_recommend]
 impl<T: Float, const RANK: usize> TileOf<T, RANK> for FloatLiteral {}

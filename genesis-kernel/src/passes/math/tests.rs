@@ -1,9 +1,7 @@
 //! The error of each expansion, in units in the last place, over all magnitudes.
 
 use super::super::expand_math::{MathTarget, expand_math};
-use crate::ir::{
-    Builder, DType, Func, OpKind, ParamAttrs, Scalar, Type, UnaryOp, Value, scalar,
-};
+use crate::ir::{Builder, DType, Func, OpKind, ParamAttrs, Scalar, Type, UnaryOp, Value, scalar};
 
 /// A function of one scalar after expansion, ready to be computed at many points.
 struct Evaluator {

@@ -1,0 +1,10 @@
+use genesis_kernel::prelude::*;
+
+#[kernel]
+fn f<const BM: usize, const BN: usize, const BK: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i64) {
+    let x = zeros::<f32, BM>();
+    let y = zeros::<f32, BM, BN>();
+    let z = x * y;
+}
+
+fn main() {}

@@ -1,0 +1,6 @@
+use genesis_kernel::prelude::*;
+
+#[kernel]
+async fn f(n: i64) {}
+
+fn main() {}

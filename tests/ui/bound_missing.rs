@@ -1,0 +1,8 @@
+use genesis_kernel::prelude::*;
+
+#[kernel]
+fn f<T>(x: Ptr<T>) {
+    let v = load(x);
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+use genesis_kernel::prelude::*;
+
+#[kernel]
+fn f(out: PtrMut<f32>) {
+    store(out, sum);
+}
+
+fn main() {}

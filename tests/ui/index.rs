@@ -1,0 +1,9 @@
+use genesis_kernel::prelude::*;
+
+#[kernel]
+fn f<const BM: usize, const BN: usize, const BK: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i64) {
+    let i = arange::<BM>();
+    let v = i[0];
+}
+
+fn main() {}

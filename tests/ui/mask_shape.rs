@@ -1,0 +1,10 @@
+use genesis_kernel::prelude::*;
+
+#[kernel]
+fn f<const BM: usize, const BN: usize, const BK: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i64) {
+    let i = arange::<BM>();
+    let j = arange::<BN>();
+    let v = load(x + i, j < n);
+}
+
+fn main() {}

@@ -1,0 +1,6 @@
+use genesis_kernel::prelude::*;
+
+#[kernel]
+struct F;
+
+fn main() {}

@@ -1,0 +1,8 @@
+use genesis_kernel::prelude::*;
+
+#[kernel]
+fn f<const BM: usize, const BN: usize, const BK: usize>(x: Ptr<f32>, out: PtrMut<f32>, n: i64) {
+    let v = load(x, n < 1, 0.0, 1.0);
+}
+
+fn main() {}
