@@ -116,3 +116,6 @@ fn dot_operand(
     let staging = (layout != &fragment).then(|| SharedPlan::staged(layout, &fragment, bits, avoid));
     DotOperand { fragment, staging }
 }
+
+#[cfg(test)]
+mod tests;

@@ -80,8 +80,8 @@ impl SharedPlan {
         SharedPlan {
             elements: from.shape.numel() as u32,
             bits,
-            store: SharedAccess::new(from, &offsets, bits),
-            load: SharedAccess::new(to, &offsets, bits),
+            store: SharedAccess::new(from, &offsets, bits, 0),
+            load: SharedAccess::new(to, &offsets, bits, avoid),
         }
     }
 
@@ -105,11 +105,16 @@ impl Offsets {
 }
 
 impl SharedAccess {
-    fn new(layout: &LinearLayout, offsets: &Offsets, bits: u32) -> SharedAccess {
+    fn new(layout: &LinearLayout, offsets: &Offsets, bits: u32, avoid: u32) -> SharedAccess {
         let reg: Vec<u32> = layout.reg.iter().map(|&b| offsets.of(b)).collect();
+        let usable: Vec<bool> = layout.reg.iter().map(|&b| b & avoid == 0).collect();
         let lane: Vec<u32> = layout.lane.iter().map(|&b| offsets.of(b)).collect();
         let warp: Vec<u32> = layout.warp.iter().map(|&b| offsets.of(b)).collect();
-        let vector = vector_registers(&reg, &[&lane, &warp], (VECTOR_BITS / bits).ilog2());
+        let limit = (VECTOR_BITS / bits).ilog2();
+        let vector: Vec<u32> = vector_registers(&reg, &[&lane, &warp], limit)
+            .into_iter()
+            .take_while(|bit| usable[bit.trailing_zeros() as usize])
+            .collect();
         let groups = layout
             .groups(&vector)
             .into_iter()
