@@ -25,7 +25,7 @@ use crate::ir::{DType, Func, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
-use crate::passes::{self, Pass, views};
+use crate::passes::{self, Pass, pad, views};
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
 use crate::target::{GpuTarget, Target};
@@ -90,7 +90,7 @@ fn limit_threads() {
 }
 
 fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
-    let func = prepare(func, passes::EXACT)?;
+    let func = prepare(without_views(func)?, passes::EXACT)?;
     let code = cpu::compile(&func, OptLevel::O3)?;
     dump(Stage::Llvm, &func.name, || code.llvm_ir().to_owned());
     dump(Stage::Asm, &func.name, || code.assembly().unwrap_or_else(|error| error.to_string()));
@@ -98,7 +98,9 @@ fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
 }
 
 fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
-    let func = prepare(&kernel.func, passes::NVPTX)?;
+    let func = pad::run(&without_views(&kernel.func)?)?;
+    after_pass("pad", &func)?;
+    let func = prepare(func, passes::NVPTX)?;
     let options = LayoutOptions { num_warps: kernel.hints.num_warps };
     let lir = layout::assign(&func, &options)?;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
@@ -108,10 +110,14 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
     Ok((lir, code))
 }
 
-/// The passes over tile IR: those of every back end, then those of one.
-fn prepare(func: &Func, own: &[Pass]) -> Result<Func, Error> {
-    let mut func = views::run(func)?;
+fn without_views(func: &Func) -> Result<Func, Error> {
+    let func = views::run(func)?;
     after_pass("views", &func)?;
+    Ok(func)
+}
+
+/// The passes over tile IR without views: those of every back end, then those of one.
+fn prepare(mut func: Func, own: &[Pass]) -> Result<Func, Error> {
     for pass in passes::PIPELINE.iter().chain(own) {
         (pass.run)(&mut func);
         after_pass(pass.name, &func)?;
