@@ -5,6 +5,7 @@
 
 use genesis::ops::info::{Dense, Family, OpInfo, Sample, all};
 use genesis::{DType, Device, Result, Tensor};
+use genesis_kernel::ir::Scalar;
 
 /// Devices that the ops run on: the CPU, and a GPU where one is.
 fn devices() -> Vec<Device> {
@@ -114,11 +115,14 @@ fn allowed(info: &OpInfo, dtype: DType, reference: f64, scale: f64, k: usize) ->
                 0.5 * one * 1.000001
             }
         }
+        // The f64 references are sums and quotients of their own, good to a few ULP; the functions
+        // themselves are held to 2 ULP by the compiler's tests against a longer format.
+        Family::Transcendental if dtype == DType::F64 => 30.0 * one,
         Family::Transcendental => {
             if is_half {
                 one
             } else {
-                6.0 * one + 2.0 * eps * eps.min(1e-9)
+                6.0 * one
             }
         }
         Family::Sum => 4.0 * eps * scale + one,
@@ -155,10 +159,13 @@ fn check_forward(info: &OpInfo, sample: &Sample, dtype: DType, lay: Lay, device:
     let want = (info.reference)(&dense);
     assert_eq!(got.shape(), want.shape, "{what}");
     let (scale, k) = magnitude(info, &dense);
-    let values = got.to_f64_vec().expect(&what);
+    let (values, got_dtype) = (got.to_f64_vec().expect(&what), got.dtype());
     for (index, (&got, &want)) in values.iter().zip(&want.data).enumerate() {
-        let want =
-            if dtype.is_float() || info.name.starts_with("arg") { want } else { want.trunc() };
+        let want = match got_dtype {
+            dtype if dtype.is_float() => want,
+            // Integers truncate in division and wrap.
+            dtype => Scalar::int(dtype, want as i64).to_f64(),
+        };
         let same = got == want || (got.is_nan() && want.is_nan());
         let limit = allowed(info, dtype, want, scale, k);
         assert!(

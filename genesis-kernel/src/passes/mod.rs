@@ -11,6 +11,7 @@ pub mod expand_math;
 pub mod fold;
 pub mod licm;
 pub(crate) mod math;
+pub mod pad;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
 pub mod views;
