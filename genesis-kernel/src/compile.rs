@@ -11,6 +11,8 @@
 mod compiled;
 mod dump;
 
+use std::sync::Once;
+
 pub use self::compiled::{Compiled, Resources};
 use self::dump::{Stage, dump};
 use crate::cache::{CompiledEntry, DiskCache, Key};
@@ -22,7 +24,7 @@ use crate::front::ast::FnAst;
 use crate::ir::{DType, Func, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
-use crate::layout::LayoutIr;
+use crate::layout::{self, LayoutIr, LayoutOptions};
 use crate::passes::{self, Pass, views};
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
@@ -67,9 +69,23 @@ pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled,
 /// Code for the device of a stream.
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
     match stream.queue() {
-        Queue::Cpu => Ok(Executable::Cpu(compile_cpu(&kernel.func)?)),
+        Queue::Cpu => {
+            limit_threads();
+            Ok(Executable::Cpu(compile_cpu(&kernel.func)?))
+        }
         Queue::Cuda(device) => Ok(Executable::Cuda(load_cuda(kernel, device)?)),
         Queue::Missing(_, error) => Err(error.clone()),
+    }
+}
+
+/// Sets the number of threads that launches run on, once, if it is wished. A program that set up its
+/// own threads before keeps them.
+fn limit_threads() {
+    static ONCE: Once = Once::new();
+    if let Some(n) = knobs::get().num_threads {
+        ONCE.call_once(|| {
+            let _ = rayon::ThreadPoolBuilder::new().num_threads(n).build_global();
+        });
     }
 }
 
@@ -83,8 +99,13 @@ fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
 
 fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
     let func = prepare(&kernel.func, passes::NVPTX)?;
-    let _ = (func, target);
-    Err(Error::bug("layout assignment is not wired up"))
+    let options = LayoutOptions { num_warps: kernel.hints.num_warps };
+    let lir = layout::assign(&func, &options)?;
+    dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
+    let code = nvptx::compile(&lir, target)?;
+    dump(Stage::Llvm, &func.name, || code.llvm.clone());
+    dump(Stage::Ptx, &func.name, || code.ptx.clone());
+    Ok((lir, code))
 }
 
 /// The passes over tile IR: those of every back end, then those of one.

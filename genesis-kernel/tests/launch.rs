@@ -2,7 +2,7 @@
 
 use genesis_kernel::prelude::*;
 use genesis_kernel::runtime::{AsPtr, AsPtrMut, AsScalar};
-use genesis_kernel::{Arg, Array, DType, Device, Error, Grid, Target};
+use genesis_kernel::{Arg, Array, DType, Device, Error, Grid, Hints, Target};
 
 /// `out = x + y`
 #[kernel]
@@ -177,6 +177,21 @@ fn rows_of_a_softmax_sum_to_one() -> Result<(), Error> {
         for (y, x) in row.iter().zip(x) {
             let expected = f64::from(x - max).exp() / sum;
             assert!((f64::from(*y) - expected).abs() < 1e-6 * expected.max(1e-6), "{y} {expected}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn code_for_a_gpu_needs_none() -> Result<(), Error> {
+    let hints = Hints::contiguous(softmax::KERNEL.ast);
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        for dtype in [DType::F32, DType::BF16] {
+            let special = softmax::KERNEL.specialize(&[dtype], &[1024], &hints)?;
+            let compiled = special.compile(&target)?;
+            assert!(compiled.ptx()?.contains(&format!(".target {target}")), "{}", compiled.ptx()?);
+            assert!(compiled.lir()?.contains("warps"));
+            assert!(compiled.resources()?.num_warps.is_some_and(|warps| warps > 0));
         }
     }
     Ok(())

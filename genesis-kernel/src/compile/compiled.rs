@@ -1,5 +1,7 @@
 //! A compiled kernel, to look at.
 
+use std::sync::OnceLock;
+
 use crate::codegen::cpu::CpuKernel;
 use crate::codegen::nvptx::{GpuKernel, ptxas};
 use crate::diag::Error;
@@ -21,7 +23,7 @@ pub struct Compiled {
 
 #[derive(Debug)]
 enum Code {
-    Cpu { kernel: CpuKernel, assembly: Result<String, Error> },
+    Cpu { kernel: CpuKernel, assembly: OnceLock<Result<String, Error>> },
     Gpu { kernel: GpuKernel, target: GpuTarget, lir: String },
 }
 
@@ -47,12 +49,11 @@ pub struct Resources {
 
 impl Compiled {
     pub(super) fn cpu(source: &Specialized, kernel: CpuKernel) -> Compiled {
-        let assembly = kernel.assembly();
         Compiled {
             name: source.func.name.clone(),
             target: Target::Cpu,
             cost: cost(&source.func),
-            code: Code::Cpu { kernel, assembly },
+            code: Code::Cpu { kernel, assembly: OnceLock::new() },
         }
     }
 
@@ -107,7 +108,10 @@ impl Compiled {
     /// The processor's assembly, on the CPU target.
     pub fn asm(&self) -> Result<&str, Error> {
         match &self.code {
-            Code::Cpu { assembly, .. } => assembly.as_deref().map_err(Error::clone),
+            Code::Cpu { kernel, assembly } => {
+                let assembly = assembly.get_or_init(|| kernel.assembly());
+                assembly.as_deref().map_err(Error::clone)
+            }
             Code::Gpu { .. } => Err(self.has_no("assembly of the processor", "cpu")),
         }
     }

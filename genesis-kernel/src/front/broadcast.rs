@@ -102,7 +102,8 @@ impl Lower {
         let mut soft = if class == Class::Float { DType::F64 } else { DType::I64 };
         for operand in operands {
             let dtype = self.number_dtype(what, operand)?;
-            if !class.accepts(dtype) && !(class == Class::Float && self.is_soft(&operand.val)) {
+            let literal = class == Class::Float && self.is_soft(&operand.val);
+            if !class.accepts(dtype) && !literal {
                 return Err(self.wrong_class(what, class, operand));
             }
             if self.is_soft(&operand.val) {

@@ -2,7 +2,7 @@
 
 use crate::ir::DType;
 
-use super::ast::{DTypeAst, DTypeBound, ExtentAst, FnAst, GenericAst, ParamAst, Span, TypeAst};
+use super::ast::{DTypeAst, DTypeBound, ExtentAst, FnAst, GenericAst, Span, TypeAst};
 use super::env::Frame;
 use super::lower::{Lower, MAX_INLINING, Res, name_of};
 use super::value::{Operand, Val};
@@ -137,7 +137,7 @@ impl Lower {
     fn arguments(&mut self, frame: Frame, callee: &'static FnAst, args: &[Operand]) -> Res<Frame> {
         let mut vals = Vec::with_capacity(args.len());
         for (param, arg) in callee.params.iter().zip(args) {
-            vals.push(self.argument(&frame, callee, param, &param.ty, arg)?);
+            vals.push(self.argument(&frame, callee, &param.ty, arg)?);
         }
         self.frames.push(frame);
         let declared = callee
@@ -154,7 +154,6 @@ impl Lower {
         &mut self,
         frame: &Frame,
         callee: &FnAst,
-        param: &ParamAst,
         ty: &'static TypeAst,
         arg: &Operand,
     ) -> Res {
@@ -163,7 +162,7 @@ impl Lower {
                 let pairs = types.iter().zip(parts);
                 let expr = arg.expr;
                 let vals = pairs.map(|(ty, val)| {
-                    self.argument(frame, callee, param, ty, &Operand { val: val.clone(), expr })
+                    self.argument(frame, callee, ty, &Operand { val: val.clone(), expr })
                 });
                 vals.collect::<Res<Vec<Val>>>().map(Val::Tuple)
             }

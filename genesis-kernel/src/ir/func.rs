@@ -192,6 +192,22 @@ impl Func {
         Value(self.values.len() as u32 - 1)
     }
 
+    /// Leaves an op only these of its results, in this order.
+    pub fn set_results(&mut self, op: Op, results: Vec<Value>) {
+        for (i, &value) in results.iter().enumerate() {
+            self.values[value.index()].def = Def::Result(op, i as u32);
+        }
+        self.ops[op.index()].results = results;
+    }
+
+    /// Leaves a region only these of its arguments, in this order.
+    pub fn set_region_args(&mut self, region: Region, args: Vec<Value>) {
+        for (i, &value) in args.iter().enumerate() {
+            self.values[value.index()].def = Def::Argument(region, i as u32);
+        }
+        self.regions[region.index()].args = args;
+    }
+
     /// An op's data.
     pub fn op(&self, op: Op) -> &OpData {
         &self.ops[op.index()]

@@ -10,6 +10,7 @@ mod names;
 pub mod ops;
 pub mod parse;
 pub mod print;
+pub mod random;
 pub mod scalar;
 pub mod types;
 pub mod verify;

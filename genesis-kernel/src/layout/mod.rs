@@ -1,19 +1,26 @@
 //! Layouts: which thread holds which element, and how tiles move between layouts.
 //!
 //! A layout is a linear map over F2 ([`LinearLayout`]); everything here is integer arithmetic on
-//! its bases. Layout IR ([`LayoutIr`]) is a function whose tiles all have one; code is generated
-//! from it.
+//! its bases. [`assign`] makes layout IR ([`LayoutIr`]) of a function: every tile has a
+//! layout, and code is generated from it.
 
+mod assign;
 pub mod blocked;
 pub mod convert;
 pub mod f2;
+mod infer;
 pub mod linear;
 pub mod lir;
 pub mod mma;
+mod place;
+mod prefer;
 pub mod scratch;
+mod verify;
 
+pub use assign::assign;
 pub use blocked::{Blocked, blocked, blocked_in};
 pub use convert::{Conversion, ShufflePlan, plan, view_registers};
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
 pub use lir::{Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions};
 pub use scratch::{SharedAccess, SharedPlan};
+pub use verify::verify;

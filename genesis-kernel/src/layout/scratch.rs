@@ -69,13 +69,19 @@ const VECTOR_BITS: u32 = 128;
 impl SharedPlan {
     /// A plan for elements of `bits` bits, at least 8.
     pub fn new(from: &LinearLayout, to: &LinearLayout, bits: u32) -> SharedPlan {
+        SharedPlan::staged(from, to, bits, 0)
+    }
+
+    /// A plan whose vectors do not go along the bits of the flat index in `avoid`, so that a part of
+    /// the tile that is cut along those bits can be loaded by itself.
+    pub fn staged(from: &LinearLayout, to: &LinearLayout, bits: u32, avoid: u32) -> SharedPlan {
         let bits = bits.max(8);
-        let offsets = Offsets::new(&scratch_bases(from, to, bits));
+        let offsets = Offsets::new(&scratch_bases(from, to, bits, avoid));
         SharedPlan {
             elements: from.shape.numel() as u32,
             bits,
-            store: SharedAccess::new(from, &offsets, bits),
-            load: SharedAccess::new(to, &offsets, bits),
+            store: SharedAccess::new(from, &offsets, bits, 0),
+            load: SharedAccess::new(to, &offsets, bits, avoid),
         }
     }
 
@@ -99,11 +105,16 @@ impl Offsets {
 }
 
 impl SharedAccess {
-    fn new(layout: &LinearLayout, offsets: &Offsets, bits: u32) -> SharedAccess {
+    fn new(layout: &LinearLayout, offsets: &Offsets, bits: u32, avoid: u32) -> SharedAccess {
         let reg: Vec<u32> = layout.reg.iter().map(|&b| offsets.of(b)).collect();
+        let usable: Vec<bool> = layout.reg.iter().map(|&b| b & avoid == 0).collect();
         let lane: Vec<u32> = layout.lane.iter().map(|&b| offsets.of(b)).collect();
         let warp: Vec<u32> = layout.warp.iter().map(|&b| offsets.of(b)).collect();
-        let vector = vector_registers(&reg, &[&lane, &warp], (VECTOR_BITS / bits).ilog2());
+        let limit = (VECTOR_BITS / bits).ilog2();
+        let vector: Vec<u32> = vector_registers(&reg, &[&lane, &warp], limit)
+            .into_iter()
+            .take_while(|bit| usable[bit.trailing_zeros() as usize])
+            .collect();
         let groups = layout
             .groups(&vector)
             .into_iter()
@@ -147,9 +158,14 @@ pub fn conflict_ways(lanes: &[u32], element: u32, access: u32) -> u32 {
 }
 
 /// The tile bits, or sums of them, behind each bit of the offset.
-fn scratch_bases(from: &LinearLayout, to: &LinearLayout, element_bits: u32) -> Vec<u32> {
+fn scratch_bases(
+    from: &LinearLayout,
+    to: &LinearLayout,
+    element_bits: u32,
+    avoid: u32,
+) -> Vec<u32> {
     let dim = bits(from.shape);
-    let vector = vector_bases(from, to, element_bits);
+    let vector = vector_bases(from, to, element_bits, avoid);
     let vector_bits = element_bits << vector.len();
     // Lanes that one phase of an access serves, less those that vary within a vector.
     let phase = LANE_BITS - (vector_bits / 32).max(1).ilog2().min(LANE_BITS as u32) as usize;
@@ -167,9 +183,10 @@ fn scratch_bases(from: &LinearLayout, to: &LinearLayout, element_bits: u32) -> V
 }
 
 /// Registers of both sides, up to 128 bits; where those are less than a word, bases that fill it.
-fn vector_bases(from: &LinearLayout, to: &LinearLayout, element_bits: u32) -> Vec<u32> {
+fn vector_bases(from: &LinearLayout, to: &LinearLayout, element_bits: u32, avoid: u32) -> Vec<u32> {
     let common = |a: &[u32], b: &[u32]| -> Vec<u32> {
-        a.iter().copied().filter(|basis| *basis != 0 && b.contains(basis)).collect()
+        let usable = |basis: &&u32| **basis & !avoid != 0 && b.contains(basis);
+        a.iter().filter(usable).copied().collect()
     };
     let limit = (VECTOR_BITS / element_bits).ilog2() as usize;
     let mut vector = common(&from.reg, &to.reg);

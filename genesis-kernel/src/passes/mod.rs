@@ -4,14 +4,22 @@
 //! None of them changes a single bit of any result: constants fold by the same functions that the
 //! interpreter computes with, and transcendental functions are never folded, only expanded.
 
+pub mod cse;
+pub mod dce;
 pub mod expand_math;
+pub mod fold;
+pub mod licm;
 pub(crate) mod math;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
 pub mod views;
 
-use crate::ir::Func;
+use crate::ir::{Func, print, verify};
+pub use cse::CSE;
+pub use dce::DCE;
 pub use expand_math::{EXPAND_MATH, EXPAND_MATH_NVPTX, MathTarget, expand_math};
+pub use fold::FOLD;
+pub use licm::LICM;
 
 /// One step of a pipeline.
 #[derive(Clone, Copy, Debug)]
@@ -23,30 +31,44 @@ pub struct Pass {
 }
 
 /// What every function goes through first, whatever runs it.
-pub static PIPELINE: &[Pass] = &[];
+pub static PIPELINE: &[Pass] = &[FOLD, CSE, FOLD, CSE, LICM, DCE];
 
 /// What follows [`PIPELINE`] on the interpreter and the CPU.
-pub static EXACT: &[Pass] = &[EXPAND_MATH];
+pub static EXACT: &[Pass] = &[EXPAND_MATH, FOLD, CSE, LICM, DCE];
 
 /// What follows [`PIPELINE`] on an NVIDIA GPU.
-pub static NVPTX: &[Pass] = &[EXPAND_MATH_NVPTX];
+pub static NVPTX: &[Pass] = &[EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
 
-/// Runs passes in order.
+/// Runs passes in order; debug builds verify the function after each.
+///
+/// # Panics
+/// If a pass leaves a function that does not verify, which is a bug of the pass: the message has the
+/// function as it was before. Only in debug builds.
 pub fn run(func: &mut Func, passes: &[Pass]) {
     for pass in passes {
+        let before = cfg!(debug_assertions).then(|| func.clone());
         (pass.run)(func);
+        if let (Some(before), true) = (before, cfg!(debug_assertions)) {
+            if let Err(error) = verify::verify(func) {
+                let (name, text) = (pass.name, print::print(&before));
+                panic!(
+                    "a bug in Genesis: pass `{name}` broke the function: {error}\nbefore it:\n{text}"
+                );
+            }
+        }
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::Pass;
-    use crate::ir::{parse, print};
+    use crate::ir::{parse, print, verify};
 
     /// Compares a function after a pass with what is expected.
     pub(crate) fn check(pass: &Pass, before: &str, after: expect_test::Expect) {
         let mut func = parse::parse(before).expect("the test's text is tile IR");
-        (pass.run)(&mut func);
+        verify::verify(&func).expect("the test's text verifies");
+        super::run(&mut func, std::slice::from_ref(pass));
         let text = print::print(&func);
         parse::parse(&text).expect("what a pass leaves reads back");
         after.assert_eq(&text);

@@ -8,26 +8,43 @@
 //! |---|---|---|
 //! | 1 | `<16 x T>` | `<16 x T>` |
 //! | 0 | `T`, copied | scatter, so that the last lane wins |
-//! | other | gather | scatter |
+//! | another constant | gather | scatter |
+//! | known at run time | as for 1 if it is 1, else gather | as for 1 if it is 1, else scatter |
 //!
 //! A masked-off lane touches no memory: vectors use LLVM's masked accesses, and a scalar access goes to a
 //! dummy in scratch instead.
 
 use super::super::elementwise::{from_memory, to_memory};
-use super::super::llvm::{IntPred, Val};
+use super::super::llvm::{Block, IntPred, Val};
 use super::chunk::{Chunk, Coord, is_uniform};
 use super::lower::Lower;
+use super::plan::is_trivial_reshape;
 use crate::Error;
 use crate::ir::{BinaryOp, DType, Op, OpKind, Predicate, Shape, TileType, Value};
 
-/// A value that grows by a constant from lane to lane.
+/// A value that grows by the same amount from lane to lane.
 #[derive(Clone, Copy)]
 pub(super) struct Affine {
     /// The value of the first lane.
     pub(super) start: Val,
     /// How much it grows from one lane to the next; elements, for a pointer.
-    pub(super) step: i64,
+    pub(super) step: Step,
 }
+
+/// How much a value grows from one lane to the next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// By this much.
+    Const(i64),
+    /// By a register.
+    Dynamic(Val),
+}
+
+/// The step of a uniform value.
+const NONE: Step = Step::Const(0);
+
+/// The step of values that follow each other.
+const ONE: Step = Step::Const(1);
 
 impl Lower<'_> {
     /// The value as a start and a step, where it has that form.
@@ -39,7 +56,7 @@ impl Lower<'_> {
     ) -> Result<Option<Affine>, Error> {
         if is_uniform(at) {
             let start = self.eval(chunk, value, at)?;
-            return Ok(Some(Affine { start, step: 0 }));
+            return Ok(Some(Affine { start, step: NONE }));
         }
         let (None, Some(op)) = (self.places[value.index()], self.func.def_op(value)) else {
             return Ok(None);
@@ -47,8 +64,12 @@ impl Lower<'_> {
         let data = self.func.op(op);
         let e = self.e;
         match &data.kind {
-            OpKind::Iota => Ok(Some(Affine { start: at[0].start(), step: 1 })),
-            OpKind::Broadcast | OpKind::ExpandDims { .. } | OpKind::Transpose { .. } => {
+            OpKind::Iota => Ok(Some(Affine { start: at[0].start(), step: ONE })),
+            OpKind::Reshape if !is_trivial_reshape(self.func, op) => Ok(None),
+            OpKind::Broadcast
+            | OpKind::ExpandDims { .. }
+            | OpKind::Reshape
+            | OpKind::Transpose { .. } => {
                 let inner = self.operand_coords(op, 0, at);
                 self.affine(chunk, data.operands[0], &inner)
             }
@@ -65,7 +86,8 @@ impl Lower<'_> {
                 let offset = self.affine(chunk, data.operands[1], at)?;
                 let (Some(base), Some(offset)) = (base, offset) else { return Ok(None) };
                 let start = e.gep(e.memory_ty(self.dtype(value)), base.start, offset.start);
-                Ok(Some(Affine { start, step: base.step.wrapping_add(offset.step) }))
+                let step = self.step_op(BinaryOp::Add, base.step, offset.step);
+                Ok(Some(Affine { start, step }))
             }
             _ => Ok(None),
         }
@@ -79,28 +101,62 @@ impl Lower<'_> {
         at: &[Coord],
     ) -> Result<Option<Affine>, Error> {
         let e = self.e;
-        let constants = operands.map(|v| self.func.as_const(v).map(|s| s.to_i64()));
         let x = self.affine(chunk, operands[0], at)?;
         let y = self.affine(chunk, operands[1], at)?;
         let (Some(x), Some(y)) = (x, y) else { return Ok(None) };
         Ok(match kind {
-            BinaryOp::Add => {
-                Some(Affine { start: e.add(x.start, y.start), step: x.step.wrapping_add(y.step) })
-            }
-            BinaryOp::Sub => {
-                Some(Affine { start: e.sub(x.start, y.start), step: x.step.wrapping_sub(y.step) })
-            }
+            BinaryOp::Add => Some(Affine {
+                start: e.add(x.start, y.start),
+                step: self.step_op(BinaryOp::Add, x.step, y.step),
+            }),
+            BinaryOp::Sub => Some(Affine {
+                start: e.sub(x.start, y.start),
+                step: self.step_op(BinaryOp::Sub, x.step, y.step),
+            }),
             _ => {
                 let start = e.mul(x.start, y.start);
-                match (constants, x.step, y.step) {
-                    (_, 0, 0) => Some(Affine { start, step: 0 }),
-                    ([Some(c), _], 0, step) | ([_, Some(c)], step, 0) => {
-                        Some(Affine { start, step: step.wrapping_mul(c) })
-                    }
-                    _ => None,
-                }
+                let factor = |v: Val| e.const_int(v).map_or(Step::Dynamic(v), Step::Const);
+                let step = match (x.step, y.step) {
+                    (NONE, step) => self.step_op(BinaryOp::Mul, step, factor(x.start)),
+                    (step, NONE) => self.step_op(BinaryOp::Mul, step, factor(y.start)),
+                    _ => return Ok(None),
+                };
+                Some(Affine { start, step })
             }
         })
+    }
+
+    /// Arithmetic of steps, at run time only where it must be.
+    fn step_op(&self, op: BinaryOp, a: Step, b: Step) -> Step {
+        let e = self.e;
+        let value = |step| match step {
+            Step::Const(n) => self.index(n),
+            Step::Dynamic(v) => v,
+        };
+        match (op, a, b) {
+            (BinaryOp::Add, Step::Const(a), Step::Const(b)) => Step::Const(a.wrapping_add(b)),
+            (BinaryOp::Sub, Step::Const(a), Step::Const(b)) => Step::Const(a.wrapping_sub(b)),
+            (_, Step::Const(a), Step::Const(b)) => Step::Const(a.wrapping_mul(b)),
+            (BinaryOp::Add, NONE, step) | (BinaryOp::Add | BinaryOp::Sub, step, NONE) => step,
+            (BinaryOp::Add, a, b) => Step::Dynamic(e.add(value(a), value(b))),
+            (BinaryOp::Sub, a, b) => Step::Dynamic(e.sub(value(a), value(b))),
+            (_, NONE, _) | (_, _, NONE) => NONE,
+            (_, ONE, step) | (_, step, ONE) => step,
+            (_, a, b) => Step::Dynamic(e.mul(value(a), value(b))),
+        }
+    }
+
+    /// The addresses of all lanes.
+    fn spread_address(&self, chunk: &Chunk, dtype: DType, address: Affine) -> Val {
+        let e = self.e;
+        let steps = match address.step {
+            Step::Const(n) => e.const_steps(e.i64(), 0, n, chunk.lanes),
+            Step::Dynamic(v) => {
+                let count = e.const_steps(e.i64(), 0, 1, chunk.lanes);
+                e.mul(count, e.splat(v, chunk.lanes))
+            }
+        };
+        e.gep(e.memory_ty(dtype), address.start, steps)
     }
 
     /// Whether a mask is true in every lane, known while code is written.
@@ -138,23 +194,60 @@ impl Lower<'_> {
         let zero = e.zero(ty);
         let other = other.map_or(zero, |v| to_memory(e, dtype, v));
         let align = dtype.bytes() as u32;
+        let vector = |lower: &Self, start| match mask {
+            None => lower.e.load_aligned(ty, start, align),
+            Some(mask) => lower.masked_load(start, align, mask, other),
+        };
         let loaded = match affine {
-            Some(Affine { start, step: 1 }) => match mask {
-                None => e.load_aligned(ty, start, align),
-                Some(mask) => self.masked_load(start, align, mask, other),
-            },
-            Some(Affine { start, step: 0 }) => {
+            Some(Affine { start, step: ONE }) => vector(self, start),
+            Some(Affine { start, step: NONE }) => {
                 let any = mask.map(|m| e.intrinsic("llvm.vector.reduce.or", &[e.type_of(m)], &[m]));
                 let one = self.load_scalar(dtype, start, any, None);
                 let all = to_memory(e, dtype, e.splat(one, chunk.lanes));
                 mask.map_or(all, |m| e.select(m, all, other))
             }
-            _ => {
+            Some(address @ Affine { start, step: Step::Dynamic(step) }) => {
+                let ways = self.if_unit(
+                    step,
+                    &mut |lower| vector(lower, start),
+                    &mut |lower| {
+                        let ptrs = lower.spread_address(chunk, dtype, address);
+                        lower.gather(ptrs, align, mask, other)
+                    },
+                );
+                e.phi(ty, &ways)
+            }
+            Some(address) => {
+                let ptrs = self.spread_address(chunk, dtype, address);
+                self.gather(ptrs, align, mask, other)
+            }
+            None => {
                 let ptrs = self.eval(chunk, operands[0], at)?;
                 self.gather(ptrs, align, mask, other)
             }
         };
         Ok(from_memory(e, dtype, loaded))
+    }
+
+    /// Two ways, by whether a step turns out to be 1; gives what each computed and where it ended.
+    fn if_unit(
+        &self,
+        step: Val,
+        unit: &mut dyn FnMut(&Self) -> Val,
+        other: &mut dyn FnMut(&Self) -> Val,
+    ) -> [(Val, Block); 2] {
+        let e = self.e;
+        let blocks = [e.block("unit_step"), e.block("other_step")];
+        let done = e.block("step_end");
+        e.cond_br(e.icmp(IntPred::Eq, step, self.index(1)), blocks[0], blocks[1]);
+        e.position(blocks[0]);
+        let first = (unit(self), e.current_block());
+        e.br(done);
+        e.position(blocks[1]);
+        let second = (other(self), e.current_block());
+        e.br(done);
+        e.position(done);
+        [first, second]
     }
 
     /// One element; where the mask is false, the dummy is read and its value dropped.
@@ -178,11 +271,12 @@ impl Lower<'_> {
         call
     }
 
-    fn masked_store(&self, value: Val, ptr: Val, align: u32, mask: Val) {
+    fn masked_store(&self, value: Val, ptr: Val, align: u32, mask: Val) -> Val {
         let e = self.e;
         let types = [e.type_of(value), e.type_of(ptr)];
         let call = e.intrinsic("llvm.masked.store", &types, &[value, ptr, mask]);
         e.set_arg_align(call, 1, align);
+        call
     }
 
     fn gather(&self, ptrs: Val, align: u32, mask: Option<Val>, other: Val) -> Val {
@@ -195,13 +289,14 @@ impl Lower<'_> {
         call
     }
 
-    fn scatter(&self, value: Val, ptrs: Val, align: u32, mask: Option<Val>) {
+    fn scatter(&self, value: Val, ptrs: Val, align: u32, mask: Option<Val>) -> Val {
         let e = self.e;
         let lanes = e.lanes(e.type_of(ptrs));
         let mask = mask.unwrap_or_else(|| e.int(e.vec(e.i1(), lanes), 1));
         let types = [e.type_of(value), e.type_of(ptrs)];
         let call = e.intrinsic("llvm.masked.scatter", &types, &[value, ptrs, mask]);
         e.set_arg_align(call, 1, align);
+        call
     }
 
     /// The chunk's lanes of a store op.
@@ -220,14 +315,29 @@ impl Lower<'_> {
             return Ok(());
         }
         let at = chunk.at.clone();
-        match (self.affine(chunk, operands[0], &at)?, mask) {
-            (Some(Affine { start, step: 1 }), None) => {
-                e.store_aligned(value, start, align);
+        let vector = |lower: &Self, start| match mask {
+            None => lower.e.store_aligned(value, start, align),
+            Some(mask) => lower.masked_store(value, start, align, mask),
+        };
+        match self.affine(chunk, operands[0], &at)? {
+            Some(Affine { start, step: ONE }) => {
+                vector(self, start);
             }
-            (Some(Affine { start, step: 1 }), Some(mask)) => {
-                self.masked_store(value, start, align, mask);
+            Some(address @ Affine { start, step: Step::Dynamic(step) }) => {
+                self.if_unit(
+                    step,
+                    &mut |lower| vector(lower, start),
+                    &mut |lower| {
+                        let ptrs = lower.spread_address(chunk, dtype, address);
+                        lower.scatter(value, ptrs, align, mask)
+                    },
+                );
             }
-            _ => {
+            Some(address) => {
+                let ptrs = self.spread_address(chunk, dtype, address);
+                self.scatter(value, ptrs, align, mask);
+            }
+            None => {
                 let ptrs = self.lanes_of(chunk, operands[0])?;
                 self.scatter(value, ptrs, align, mask);
             }
@@ -326,7 +436,9 @@ impl Lower<'_> {
             None if step == 1 => {
                 e.store_aligned(value, first, align);
             }
-            Some(tail) if step == 1 => self.masked_store(value, first, align, tail),
+            Some(tail) if step == 1 => {
+                self.masked_store(value, first, align, tail);
+            }
             tail => {
                 let steps = e.const_steps(e.i64(), 0, step, chunk.lanes);
                 let ptrs = e.gep(ty, first, steps);
@@ -359,18 +471,18 @@ impl Lower<'_> {
         let OpKind::Compare(predicate) = data.kind else { return Ok(None) };
         let e = self.e;
         let (low, high, is_strict) = match (predicate, a.step, b.step) {
-            (Predicate::Lt, 1, 0) => (a.start, b.start, true),
-            (Predicate::Gt, 0, 1) => (b.start, a.start, true),
-            (Predicate::Le, 1, 0) => (a.start, b.start, false),
-            (Predicate::Ge, 0, 1) => (b.start, a.start, false),
+            (Predicate::Lt, ONE, NONE) => (a.start, b.start, true),
+            (Predicate::Gt, NONE, ONE) => (b.start, a.start, true),
+            (Predicate::Le, ONE, NONE) => (a.start, b.start, false),
+            (Predicate::Ge, NONE, ONE) => (b.start, a.start, false),
             // It holds from some lane on, or in all: in the whole row if it does in the first lane.
-            (Predicate::Ge | Predicate::Gt, 1, 0) | (Predicate::Le | Predicate::Lt, 0, 1) => {
+            (Predicate::Ge | Predicate::Gt, ONE, NONE) | (Predicate::Le | Predicate::Lt, NONE, ONE) => {
                 let holds = e.icmp(signed(predicate), a.start, b.start);
-                let moving = if a.step == 1 { a.start } else { b.start };
+                let moving = if matches!(a.step, ONE) { a.start } else { b.start };
                 let holds = e.and(holds, self.no_wrap(moving, extent));
                 return Ok(Some(e.select(holds, self.index(extent), self.index(0))));
             }
-            (_, 0, 0) => {
+            (_, NONE, NONE) => {
                 let holds = e.icmp(signed(predicate), a.start, b.start);
                 return Ok(Some(e.select(holds, self.index(extent), self.index(0))));
             }

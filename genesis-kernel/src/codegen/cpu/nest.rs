@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use super::super::llvm::{IntPred, Val};
 use super::chunk::{Chunk, Coord, Fused, pattern};
 use super::lower::Lower;
+use super::plan::is_trivial_reshape;
 use crate::Error;
 use crate::ir::{BinaryOp, Op, OpKind, Shape, Value};
 
@@ -222,7 +223,11 @@ impl<'a> Lower<'a> {
                     self.find_comparisons(operand, at, found);
                 }
             }
-            OpKind::Broadcast | OpKind::ExpandDims { .. } | OpKind::Transpose { .. } => {
+            OpKind::Reshape if !is_trivial_reshape(self.func, op) => {}
+            OpKind::Broadcast
+            | OpKind::ExpandDims { .. }
+            | OpKind::Reshape
+            | OpKind::Transpose { .. } => {
                 let inner = self.operand_coords(op, 0, at);
                 self.find_comparisons(data.operands[0], &inner, found);
             }

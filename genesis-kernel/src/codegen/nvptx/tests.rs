@@ -149,3 +149,361 @@ fn softmax_has_one_barrier_a_reduction() {
         assert_eq!(count(&kernel, "shfl.sync.bfly"), 10);
     }
 }
+
+const ROW_SUM: &str = "
+kernel row_sum(%x: *f32 readonly multiple_of 16, %out: *f32 exclusive, %n: i64) {
+  %0 = const 0 : i64
+  %1 = const 1024 : i64
+  %2 = iota : i64[1024]
+  %3 = const 0.0 : f32
+  %4 = broadcast %3 : f32[1024]
+  %5 = broadcast %x : *f32[1024]
+  %6 = for %7 = %0 to %n step %1 carry (%8 = %4) {
+    %9 = broadcast %7 : i64[1024]
+    %10 = add %9, %2 : i64[1024]
+    %11 = broadcast %n : i64[1024]
+    %12 = cmp lt %10, %11 : bool[1024]
+    %13 = ptr_add %5, %10 : *f32[1024]
+    %14 = load %13, %12 : f32[1024]
+    %15 = add %8, %14 : f32[1024]
+    yield %15
+  } : f32[1024]
+  %16 = reduce add 0 %6 : f32
+  store %out, %16
+  return
+}
+";
+
+#[test]
+fn loops_carry_registers() {
+    for kernel in compile_all(&in_rows(ROW_SUM, 4, 4)) {
+        assert_eq!(count(&kernel, "ld.global.nc.v4.b32"), 2, "{}", kernel.ptx);
+        assert_eq!(count(&kernel, "@%p") - count(&kernel, "bra"), 3, "{}", kernel.ptx);
+        // One thread writes the sum.
+        assert_eq!(count(&kernel, "st.global.b32"), 1);
+    }
+}
+
+const LOOPED_MAX: &str = "
+kernel looped(%x: *f32 readonly, %out: *f32 exclusive, %n: i64) {
+  %0 = const 0 : i64
+  %1 = const 1 : i64
+  %2 = iota : i64[128]
+  %3 = broadcast %x : *f32[128]
+  for %4 = %0 to %n step %1 {
+    %5 = broadcast %4 : i64[128]
+    %6 = add %5, %2 : i64[128]
+    %7 = ptr_add %3, %6 : *f32[128]
+    %8 = load %7 : f32[128]
+    %9 = reduce max 0 %8 : f32
+    %10 = reduce add 0 %8 : f32
+    %11 = add %9, %10 : f32
+    %12 = ptr_add %out, %4 : *f32
+    store %12, %11
+    yield
+  }
+  return
+}
+";
+
+#[test]
+fn scratch_waits_for_its_readers() {
+    for kernel in compile_all(&in_rows(LOOPED_MAX, 1, 4)) {
+        // One barrier in each of the two reductions, and one before the loop writes scratch again.
+        let barriers = count(&kernel, "bar.sync") + count(&kernel, "barrier.sync");
+        assert_eq!(barriers, 3, "{}", kernel.ptx);
+        assert_eq!(kernel.shared_bytes, 32);
+    }
+}
+
+const ARGMAX: &str = "
+kernel argmax(%x: *f32 readonly, %out: *i64 exclusive) {
+  %0 = iota : i64[1024]
+  %1 = broadcast %x : *f32[1024]
+  %2 = ptr_add %1, %0 : *f32[1024]
+  %3 = load %2 : f32[1024]
+  %4, %5 = reduce 0 %3, %0 by (%6: f32, %7: i64, %8: f32, %9: i64) {
+    %10 = cmp gt %8, %6 : bool
+    %11 = select %10, %8, %6 : f32
+    %12 = select %10, %9, %7 : i64
+    yield %11, %12
+  } : f32, i64
+  store %out, %5
+  return
+}
+";
+
+#[test]
+fn regions_reduce_several_operands() {
+    for kernel in compile_all(&in_rows(ARGMAX, 1, 8)) {
+        // Three words a lane step, on registers of 1024 / 256 vectors of one element.
+        assert_eq!(count(&kernel, "shfl.sync.bfly") % 15, 0, "{}", kernel.ptx);
+        assert!(kernel.shared_bytes > 0);
+    }
+}
+
+const SCAN: &str = "
+kernel cumsum(%x: *T readonly multiple_of 16, %out: *T exclusive multiple_of 16) {
+  %0 = iota : i64[2048]
+  %1 = broadcast %x : *T[2048]
+  %2 = ptr_add %1, %0 : *T[2048]
+  %3 = load %2 : T[2048]
+  %4 = scan add 0 WAY %3 : T[2048]
+  %5 = broadcast %out : *T[2048]
+  %6 = ptr_add %5, %0 : *T[2048]
+  store %6, %4
+  return
+}
+";
+
+#[test]
+fn scans_assemble() {
+    for dtype in ["f32", "i64", "i32", "i8", "f64"] {
+        for direction in ["", "reverse"] {
+            let text = SCAN.replace('T', dtype).replace("WAY", direction);
+            compile_all(&in_rows(&text, 2, 4));
+        }
+    }
+}
+
+const ATOMIC: &str = "
+kernel atomic(%x: *T readonly, %out: *T exclusive, %old: *T exclusive, %n: i64) {
+  %0 = iota : i64[64]
+  %1 = broadcast %x : *T[64]
+  %2 = ptr_add %1, %0 : *T[64]
+  %3 = broadcast %n : i64[64]
+  %4 = cmp lt %0, %3 : bool[64]
+  %5 = load %2, %4 : T[64]
+  %6 = broadcast %out : *T[64]
+  %7 = ptr_add %6, %0 : *T[64]
+  %8 = atomic_rmw OP %7, %5, %4 : T[64]
+  %9 = broadcast %old : *T[64]
+  %10 = ptr_add %9, %0 : *T[64]
+  store %10, %8, %4
+  return
+}
+";
+
+#[test]
+fn atomics_assemble() {
+    let ints = ["add", "max", "min", "and", "or", "xor", "exchange"];
+    let floats = ["add", "max", "min", "exchange"];
+    let kinds: [(&str, &[&str]); 8] = [
+        ("i32", &ints),
+        ("u32", &ints),
+        ("i64", &ints),
+        ("u64", &ints),
+        ("f32", &floats),
+        ("f64", &floats),
+        ("f16", &floats),
+        ("bf16", &floats),
+    ];
+    for (dtype, ops) in kinds {
+        for op in ops {
+            let text = ATOMIC.replace('T', dtype).replace("OP", op);
+            compile_all(&in_rows(&text, 1, 4));
+            let unused = text.replace("%10, %8", "%10, %5");
+            for kernel in compile_all(&in_rows(&unused, 1, 2)) {
+                let adds = *op == "add" && (dtype != "bf16" || kernel.ptx.contains("sm_90"));
+                assert_eq!(count(&kernel, "red.relaxed.gpu.global.add"), usize::from(adds));
+            }
+        }
+    }
+}
+
+const SCALAR_ATOMIC: &str = "
+kernel ticket(%counter: *i32 exclusive, %out: *i32 exclusive) {
+  %0 = const 1 : i32
+  %1 = atomic_rmw add %counter, %0 : i32
+  %2 = const 0 : i32
+  %3 = atomic_cas %counter, %1, %2 : i32
+  %4 = add %1, %3 : i32
+  store %out, %4
+  return
+}
+";
+
+#[test]
+fn one_thread_takes_a_ticket_for_all() {
+    for kernel in compile_all(&in_rows(SCALAR_ATOMIC, 1, 4)) {
+        assert_eq!(count(&kernel, "atom.") - count(&kernel, "atom.shared"), 2, "{}", kernel.ptx);
+        assert_eq!(kernel.shared_bytes, 32);
+    }
+}
+
+const CHECKED: &str = r#"
+kernel checked(%x: *f32 readonly, %out: *f32 exclusive, %flag: bool, %half: bf16, %n: i32) {
+  %0 = iota : i64[64]
+  %1 = broadcast %x : *f32[64]
+  %2 = ptr_add %1, %0 : *f32[64]
+  %3 = load %2 : f32[64]
+  %4 = const 0.0 : f32
+  %5 = broadcast %4 : f32[64]
+  %6 = cmp ge %3, %5 : bool[64]
+  assert "x is negative" %6
+  if %flag {
+    print "half {} of {} 100%\n" %half, %n
+    return
+  } else {
+    yield
+  }
+  print "x {}" %3
+  %7 = broadcast %out : *f32[64]
+  %8 = ptr_add %7, %0 : *f32[64]
+  store %8, %3
+  return
+}
+"#;
+
+#[test]
+fn assertions_and_prints_assemble() {
+    for kernel in compile_all(&in_rows(CHECKED, 1, 2)) {
+        assert_eq!(kernel.asserts, ["x is negative"]);
+        assert_eq!(count(&kernel, ".param .u64 checked_param_5"), 1, "{}", kernel.ptx);
+        assert!(kernel.ptx.contains("trap;") && kernel.ptx.contains("vprintf"));
+    }
+}
+
+const WHILE: &str = "
+kernel halve(%x: *i64 exclusive, %n: i64) {
+  %0 = const 1 : i64
+  %1 = const 2 : i64
+  %2 = while carry (%3 = %n) {
+    %4 = cmp gt %3, %0 : bool
+    yield %4
+  } do (%5) {
+    %6 = cmp eq %5, %1 : bool
+    %7 = if %6 {
+      yield %0
+    } else {
+      %8 = div %5, %1 : i64
+      yield %8
+    } : i64
+    yield %7
+  } : i64
+  %9 = load %x : i64
+  %10 = add %9, %2 : i64
+  store %x, %10
+  return
+}
+";
+
+#[test]
+fn a_store_waits_for_other_threads_loads() {
+    for kernel in compile_all(&in_rows(WHILE, 1, 2)) {
+        assert_eq!(
+            count(&kernel, "bar.sync") + count(&kernel, "barrier.sync"),
+            1,
+            "{}",
+            kernel.ptx
+        );
+    }
+}
+
+/// Layout IR as the compiler makes it.
+fn assigned(text: &str, num_warps: u32) -> LayoutIr {
+    let func = parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+    let func = crate::passes::views::run(&func).unwrap_or_else(|why| panic!("{why}"));
+    let options = crate::layout::LayoutOptions { num_warps: Some(num_warps) };
+    crate::layout::assign(&func, &options).unwrap_or_else(|why| panic!("{why}"))
+}
+
+const MATMUL: &str = "
+kernel matmul(%a: view<T,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %b: view<T,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %c: view<f32,2> exclusive unit_stride multiple_of 16 stride_multiple_of 16) {
+  %0 = program_id 0 : i64
+  %1 = program_id 1 : i64
+  %2 = const 64 : i64
+  %3 = mul %0, %2 : i64
+  %4 = mul %1, %2 : i64
+  %5 = const 0.0 : f32
+  %6 = broadcast %5 : f32[64x64]
+  %7 = const 0 : i64
+  %8 = view_dim 1 %a : i64
+  %9 = const 32 : i64
+  %10 = for %11 = %7 to %8 step %9 carry (%12 = %6) {
+    %13 = view_load %a, %3, %11 : T[64x32]
+    %14 = view_load %b, %11, %4 : T[32x64]
+    %15 = dot PRECISION %13, %14, %12 : f32[64x64]
+    yield %15
+  } : f32[64x64]
+  view_store %c, %10, %3, %4
+  return
+}
+";
+
+#[test]
+fn tensor_cores_multiply_16_bits() {
+    for dtype in ["bf16", "f16"] {
+        let text = MATMUL.replace('T', dtype).replace("PRECISION", "ieee");
+        for kernel in compile_all(&assigned(&text, 4)) {
+            // 64 x 64 x 32 over 4 warps in steps of 16 x 8 x 16.
+            assert_eq!(count(&kernel, "mma.sync.aligned.m16n8k16"), 16, "{}", kernel.ptx);
+            assert_eq!(count(&kernel, "fma.rn"), 0);
+        }
+    }
+}
+
+#[test]
+fn f32_multiplies_exactly_unless_tf32_is_asked_for() {
+    let text = MATMUL.replace('T', "f32").replace("PRECISION", "ieee");
+    for kernel in compile_all(&assigned(&text, 4)) {
+        assert_eq!(count(&kernel, "mma.sync"), 0);
+        assert_eq!(count(&kernel, "fma.rn.f32"), 32 * 32, "{}", kernel.ptx);
+    }
+    let text = MATMUL.replace('T', "f32").replace("PRECISION", "tf32");
+    for kernel in compile_all(&assigned(&text, 4)) {
+        assert_eq!(count(&kernel, "mma.sync.aligned.m16n8k8"), 32, "{}", kernel.ptx);
+    }
+}
+
+const TRANSPOSE: &str = "
+kernel transpose(%x: view<T,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %y: view<T,2> exclusive unit_stride multiple_of 16 stride_multiple_of 16) {
+  %0 = const 0 : i64
+  %1 = view_load %x, %0, %0 : T[64x64]
+  %2 = transpose [1, 0] %1 : T[64x64]
+  view_store %y, %2, %0, %0
+  return
+}
+";
+
+#[test]
+fn transposes_go_through_shared_memory() {
+    for dtype in ["f32", "bf16", "i8", "f64", "bool"] {
+        for kernel in compile_all(&assigned(&TRANSPOSE.replace('T', dtype), 4)) {
+            assert!(kernel.shared_bytes >= 4096, "{}", kernel.ptx);
+            assert_eq!(count(&kernel, "bar.sync") + count(&kernel, "barrier.sync"), 1);
+        }
+    }
+}
+
+const TILES: &str = "
+kernel tiles(%x: view<f32,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %y: view<f32,2> exclusive unit_stride multiple_of 16 stride_multiple_of 16, %z: view<f32,1> exclusive) {
+  %0 = const 0 : i64
+  %1 = view_load %x, %0, %0 : f32[32x128]
+  %2 = reduce max 1 %1 : f32[32]
+  %3 = expand_dims 1 %2 : f32[32x1]
+  %4 = broadcast %3 : f32[32x128]
+  %5 = sub %1, %4 : f32[32x128]
+  %6 = reduce add 0 %5 : f32[128]
+  %7 = expand_dims 0 %6 : f32[1x128]
+  %8 = broadcast %7 : f32[32x128]
+  %9 = div %5, %8 : f32[32x128]
+  %10 = scan add 0 reverse %9 : f32[32x128]
+  %11 = scan max 1 %10 : f32[32x128]
+  view_store %y, %11, %0, %0
+  %12 = reshape %11 : f32[32x64x2]
+  %13, %14 = split %12 : f32[32x64], f32[32x64]
+  %15 = join %14, %13 : f32[32x64x2]
+  %16 = reduce add 1 %15 : f32[32x2]
+  %17 = reshape %16 : f32[64]
+  view_store %z, %17, %0
+  return
+}
+";
+
+#[test]
+fn tiles_reduce_scan_and_change_shape() {
+    for warps in [1, 2, 4, 8] {
+        compile_all(&assigned(TILES, warps));
+    }
+}

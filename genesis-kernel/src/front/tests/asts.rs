@@ -105,7 +105,7 @@ pub(super) fn range(name: &'static str, end: ExprAst, body: Vec<StmtAst>) -> Stm
 }
 
 pub(super) fn block(stmts: Vec<StmtAst>, value: Option<ExprAst>) -> &'static BlockAst {
-    leak(BlockAst { stmts: leak_all(stmts), value: value.map(|value| &*leak(value)) })
+    leak(BlockAst { stmts: leak_all(stmts), value: value.map(leak) })
 }
 
 pub(super) fn if_(cond: ExprAst, then: Vec<StmtAst>, otherwise: Vec<StmtAst>) -> ExprAst {

@@ -3,6 +3,8 @@
 mod asts;
 mod carets;
 mod control;
+mod functions;
 mod fuzz;
 mod kernels;
 mod refusals;
+mod runs;

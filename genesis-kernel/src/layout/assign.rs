@@ -1,0 +1,121 @@
+//! From tile IR to layout IR.
+//!
+//! `assign` takes a function without views whose extents are powers of two, decides the layout of
+//! every value, writes conversions where two meet, and says how each access goes to memory and each
+//! dot to its unit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::infer::Infer;
+use super::lir::{Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, element_bits};
+use super::place::{Placed, fragment, place};
+use super::prefer::{Preference, choose_warps, memory_op};
+use super::scratch::SharedPlan;
+use crate::analysis::AxisAnalysis;
+use crate::diag::Diagnostic;
+use crate::ir::{Func, Op, Type};
+
+/// The most warps of a block.
+const MAX_WARPS: u32 = 32;
+
+/// Gives every tile of a function a layout.
+///
+/// # Errors
+/// If the number of warps is not a power of two up to 32, or the function still has views or extents
+/// that are not powers of two.
+pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnostic> {
+    check_input(func)?;
+    let num_warps = options.num_warps.unwrap_or_else(|| choose_warps(func));
+    if !num_warps.is_power_of_two() || num_warps > MAX_WARPS {
+        let message = format!("{num_warps} warps were asked for `{}`", func.name);
+        return Err(
+            Diagnostic::new(message, None).help("the number of warps is 1, 2, 4, 8, 16 or 32")
+        );
+    }
+    let infer = Infer::run(func, num_warps);
+    let Placed { func, mut layouts, dots } = place(&infer);
+    layouts.resize(func.n_values(), None);
+    let mut lir =
+        LayoutIr { func, layouts, num_warps, accesses: BTreeMap::new(), dots: BTreeMap::new() };
+    lir.accesses = accesses(&lir);
+    lir.dots = dots.iter().map(|&(new, old)| (new, dot_plan(&infer, &lir, new, old))).collect();
+    debug_assert_eq!(super::verify(&lir), Ok(()));
+    Ok(lir)
+}
+
+fn check_input(func: &Func) -> Result<(), Diagnostic> {
+    for op in func.walk() {
+        let data = func.op(op);
+        let args = data.regions.iter().flat_map(|&region| &func.region(region).args);
+        for &value in data.operands.iter().chain(&data.results).chain(args) {
+            match func.ty(value) {
+                Type::View { .. } => {
+                    return Err(Diagnostic::new("views are lowered before layouts", data.loc));
+                }
+                Type::Tile(tile) if !tile.shape.extents().iter().all(|e| e.is_power_of_two()) => {
+                    let message = format!("a tile of shape {} was not padded", tile.shape);
+                    return Err(Diagnostic::new(message, data.loc));
+                }
+                Type::Tile(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn accesses(lir: &LayoutIr) -> BTreeMap<Op, Access> {
+    let func = &lir.func;
+    let analysis = AxisAnalysis::of(func);
+    let mut accesses = BTreeMap::new();
+    for op in func.walk() {
+        let Some(memory) = memory_op(func, op) else { continue };
+        let preference = Preference::of(func, &analysis, &memory);
+        let Some(layout) = lir.layout(memory.ptr) else { continue };
+        // Consecutive addresses along any axis will do, not only the one that would be liked.
+        let groups = (0..layout.shape.rank())
+            .map(|axis| {
+                let limit = analysis.vector(func, memory.ptr, memory.mask, axis);
+                layout.vectors(axis, limit as u32)
+            })
+            .max_by_key(|groups| groups.first().map_or(0, Vec::len))
+            .unwrap_or_default();
+        let vector = groups.first().map_or(1, Vec::len) as u32;
+        let access = Access {
+            alignment: vector * preference.size,
+            groups,
+            lane_copies: layout.free_lanes(),
+            warp_copies: layout.free_warps(),
+        };
+        accesses.insert(op, access);
+    }
+    accesses
+}
+
+fn dot_plan(infer: &Infer<'_>, lir: &LayoutIr, new: Op, old: Op) -> DotPlan {
+    let (unit, _) = infer.units[&old];
+    let operand = |i: usize| dot_operand(infer, lir, [new, old], unit, i);
+    DotPlan { unit, a: operand(0), b: operand(1) }
+}
+
+fn dot_operand(
+    infer: &Infer<'_>,
+    lir: &LayoutIr,
+    [new, old]: [Op; 2],
+    unit: DotUnit,
+    i: usize,
+) -> DotOperand {
+    let fragment = Arc::new(fragment(infer, old, i));
+    let value = lir.func.op(new).operands[i];
+    let layout = lir.layout(value).expect("an operand of a dot is a tile");
+    let bits = element_bits(lir.func.ty(value));
+    // Bits of K above one step: a vector may not cross steps, since each step loads its own.
+    let k = 1 - i;
+    let above = (fragment.shape.extent(k) as u32 - 1) & !(unit.step() - 1);
+    let avoid = above << fragment.shift(k);
+    let staging = (layout != &fragment).then(|| SharedPlan::staged(layout, &fragment, bits, avoid));
+    DotOperand { fragment, staging }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! The layout that each memory access would like: neighbouring lanes at neighbouring addresses, and
+//! as many bytes in one access as alignment and mask allow.
+//!
+//! All accesses to tiles of one shape that run along the same axis get one layout, so that an
+//! elementwise kernel, or one that works on rows, needs no conversion at all.
+//!
+//! ```text
+//! load f32[1024], step 1, divisor 16, 4 warps  ->  4 elements a thread, lanes, warps, then again
+//!   reg [1, 2, 512]  lane [4, 8, 16, 32, 64]  warp [128, 256]
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::blocked::{Blocked, blocked_in};
+use super::linear::{HwBit, LinearLayout};
+use crate::analysis::AxisAnalysis;
+use crate::ir::{Func, Op, OpKind, Shape, Value};
+
+/// What an access to memory would like.
+#[derive(Clone, Debug)]
+pub(super) struct Preference {
+    /// The shape of the tile.
+    pub shape: Shape,
+    /// The axes, from the one along which addresses are closest.
+    pub order: Vec<usize>,
+    /// The axis along which addresses are consecutive, if there is one.
+    pub consecutive: Option<usize>,
+    /// The most elements of one access.
+    pub vector: u32,
+    /// Bytes of an element.
+    pub size: u32,
+}
+
+/// The operands of an access: address, then data and mask where there are some.
+pub(super) struct MemoryOp {
+    pub ptr: Value,
+    pub mask: Option<Value>,
+}
+
+/// The address and mask of a load, store or atomic of tiles.
+pub(super) fn memory_op(func: &Func, op: Op) -> Option<MemoryOp> {
+    let data = func.op(op);
+    let mask = match data.kind {
+        OpKind::Load => data.operands.get(1),
+        OpKind::Store | OpKind::AtomicRmw(_) => data.operands.get(2),
+        OpKind::AtomicCas => None,
+        _ => return None,
+    };
+    let ptr = data.operands[0];
+    (!func.tile(ptr).shape.is_scalar()).then(|| MemoryOp { ptr, mask: mask.copied() })
+}
+
+impl Preference {
+    pub(super) fn of(func: &Func, analysis: &AxisAnalysis, memory: &MemoryOp) -> Preference {
+        let ty = func.tile(memory.ptr);
+        let info = analysis.of_value(func, memory.ptr);
+        let mut order: Vec<usize> = (0..ty.shape.rank()).rev().collect();
+        // Consecutive first, then small steps, then unknown ones, then axes along which the address
+        // stays; the last axis first among equals.
+        order.sort_by_key(|&axis| {
+            let run = info.runs[axis];
+            match (run.step, run.length) {
+                (_, 1) if ty.shape.extent(axis) == 1 => (3, 0),
+                (_, 1) => (1, 1 << 20),
+                (0, _) => (2, 0),
+                (step, _) => (u64::from(step != 1), step.unsigned_abs()),
+            }
+        });
+        let first = order[0];
+        let consecutive = (info.runs[first].step == 1).then_some(first);
+        let vector = analysis.vector(func, memory.ptr, memory.mask, first) as u32;
+        let size = ty.dtype().bytes() as u32;
+        Preference { shape: ty.shape, order, consecutive, vector, size }
+    }
+
+    /// Whether an access in this layout makes full use of the memory's sectors of 32 bytes, or as
+    /// good a use as the tile allows.
+    pub(super) fn accepts(&self, layout: &LinearLayout) -> bool {
+        let Some(axis) = self.consecutive else { return true };
+        let bits = layout.axis_bits(axis);
+        let in_warp = bits.iter().take_while(|bit| !matches!(bit, HwBit::Warp(_))).count();
+        let bytes = self.size << in_warp.min(16);
+        let whole = self.size * self.shape.extent(axis) as u32;
+        bytes >= 32.min(whole) || self.shape.numel() as u32 * self.size <= 512
+    }
+}
+
+/// The blocked layouts of a function: one for each shape and fastest axis.
+pub(super) struct Blockeds {
+    num_warps: u32,
+    vectors: BTreeMap<(Shape, usize), u32>,
+    fastest: BTreeMap<Shape, usize>,
+    /// Axes along which tiles of a shape are reduced: warps go along others first.
+    reduced: BTreeMap<Shape, Vec<usize>>,
+}
+
+impl Blockeds {
+    pub(super) fn new(func: &Func, preferences: &[Preference], num_warps: u32) -> Blockeds {
+        let mut vectors = BTreeMap::new();
+        let mut weights: BTreeMap<(Shape, usize), u64> = BTreeMap::new();
+        for preference in preferences {
+            let key = (preference.shape, preference.order[0]);
+            let vector = vectors.entry(key).or_insert(1);
+            *vector = preference.vector.max(*vector);
+            *weights.entry(key).or_insert(0) += u64::from(preference.size);
+        }
+        let mut fastest: BTreeMap<Shape, usize> = BTreeMap::new();
+        for (&(shape, axis), &weight) in &weights {
+            let best = fastest.entry(shape).or_insert(axis);
+            if weight > weights[&(shape, *best)] {
+                *best = axis;
+            }
+        }
+        let mut reduced: BTreeMap<Shape, Vec<usize>> = BTreeMap::new();
+        for op in func.walk() {
+            if let OpKind::Reduce { axis, .. } = func.op(op).kind {
+                let shape = func.tile(func.op(op).operands[0]).shape;
+                reduced.entry(shape).or_default().push(axis as usize);
+            }
+        }
+        Blockeds { num_warps, vectors, fastest, reduced }
+    }
+
+    /// The layout of a shape's tiles where nothing else decides.
+    pub(super) fn default(&self, shape: Shape) -> Arc<LinearLayout> {
+        let wide = (0..shape.rank()).rev().find(|&axis| shape.extent(axis) != 1);
+        let fastest = self.fastest.get(&shape).copied().or(wide).unwrap_or(0);
+        self.along(shape, fastest)
+    }
+
+    /// The layout of a shape's tiles whose fastest axis is this one.
+    pub(super) fn along(&self, shape: Shape, fastest: usize) -> Arc<LinearLayout> {
+        let vector = self.vectors.get(&(shape, fastest)).copied().unwrap_or(1);
+        // Every thread has work before any has a longer vector.
+        let share = (shape.numel() as u32 / (32 * self.num_warps)).max(1);
+        let mut order = vec![fastest];
+        order.extend((0..shape.rank()).rev().filter(|&axis| axis != fastest));
+        let mut parameters = Blocked::cover(shape, &order, vector.min(share), self.num_warps);
+        parameters.warps = self.warps(shape, &order, &parameters);
+        Arc::new(blocked_in(shape, &parameters, self.num_warps))
+    }
+
+    /// Warps go along the slower axes first, and along reduced axes last: a reduction inside a warp
+    /// needs no shared memory.
+    fn warps(&self, shape: Shape, order: &[usize], parameters: &Blocked) -> Vec<u32> {
+        let reduced = self.reduced.get(&shape).map_or(&[][..], Vec::as_slice);
+        let mut axes: Vec<usize> = order.iter().rev().copied().collect();
+        axes.sort_by_key(|axis| reduced.contains(axis));
+        let mut left = self.num_warps;
+        let mut warps = vec![1; shape.rank()];
+        for axis in axes {
+            let taken = parameters.per_thread[axis] * parameters.lanes[axis];
+            let count = left.min(shape.extent(axis) as u32 / taken);
+            warps[axis] = count;
+            left /= count;
+        }
+        warps
+    }
+}
+
+/// The layout in which a scan along `axis` keeps a contiguous piece in each thread.
+pub(super) fn scan_layout(shape: Shape, axis: usize, num_warps: u32) -> LinearLayout {
+    let mut order = vec![axis];
+    order.extend((0..shape.rank()).rev().filter(|&other| other != axis));
+    let extent = shape.extent(axis) as u32;
+    let lanes = extent.min(32);
+    let warps = (extent / lanes).min(num_warps);
+    let mut parameters = Blocked::cover(shape, &order, extent / lanes / warps, num_warps);
+    parameters.warps = vec![1; shape.rank()];
+    parameters.warps[axis] = warps;
+    let mut left = num_warps / warps;
+    for &other in &order[1..] {
+        let count = left.min(shape.extent(other) as u32 / parameters.lanes[other]);
+        parameters.warps[other] = count;
+        left /= count;
+    }
+    blocked_in(shape, &parameters, num_warps)
+}
+
+/// Whether the axis runs over registers, then lanes in order, then warps in order.
+pub(super) fn is_scannable(layout: &LinearLayout, axis: usize) -> bool {
+    layout.axis_bits(axis).windows(2).all(|pair| pair[0] < pair[1])
+}
+
+/// The number of warps where the caller leaves it open: at most 8 elements of a thread up to 8 warps,
+/// then at most 32 up to 32 warps.
+pub(super) fn choose_warps(func: &Func) -> u32 {
+    let mut largest = 1;
+    let mut dots = 1;
+    for op in func.walk() {
+        let data = func.op(op);
+        for &result in &data.results {
+            if let Some(tile) = func.ty(result).as_tile() {
+                largest = largest.max(tile.shape.numel() as u32);
+            }
+        }
+        if let OpKind::Dot { .. } = data.kind {
+            let numel = func.tile(data.results[0]).shape.numel() as u32;
+            dots = dots.max(if numel >= 4096 { 4 } else { 1 }).max(numel / (32 * 64));
+        }
+    }
+    if dots > 1 {
+        return dots.clamp(1, 16);
+    }
+    let mut warps = (largest / (32 * 8)).clamp(1, 8);
+    while largest / (32 * warps) > 32 && warps < 32 {
+        warps *= 2;
+    }
+    warps
+}

@@ -1,0 +1,129 @@
+//! What must hold in layout IR, checked after it is made.
+
+use super::convert::view_registers;
+use super::linear::LinearLayout;
+use super::lir::LayoutIr;
+use crate::ir::{Op, OpKind, Value};
+
+/// Checks layout IR.
+///
+/// # Errors
+/// The first rule that is broken, for a developer: it is a bug in Genesis.
+pub fn verify(lir: &LayoutIr) -> Result<(), String> {
+    for op in lir.func.walk() {
+        check_values(lir, op)?;
+        check_op(lir, op).map_err(|error| {
+            let data = lir.func.op(op);
+            format!("{:?} {:?} -> {:?}: {error}", data.kind, data.operands, data.results)
+        })?;
+    }
+    Ok(())
+}
+
+fn check_values(lir: &LayoutIr, op: Op) -> Result<(), String> {
+    let data = lir.func.op(op);
+    let args = data.regions.iter().flat_map(|&region| &lir.func.region(region).args);
+    for &value in data.results.iter().chain(&data.operands).chain(args) {
+        let tile = lir.func.ty(value).as_tile().ok_or("a view")?;
+        match lir.layout(value) {
+            None if tile.shape.is_scalar() => {}
+            None => return Err(format!("%{} has no layout", value.0)),
+            Some(layout) => {
+                layout.check().map_err(|error| format!("%{}: {error}", value.0))?;
+                if layout.shape != tile.shape || layout.num_warps() != lir.num_warps {
+                    return Err(format!("%{}: {layout:?} is of another tile", value.0));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
+    let data = lir.func.op(op);
+    let (operands, results) = (&data.operands, &data.results);
+    let region_args = |i: usize| &lir.func.region(data.regions[i]).args;
+    match &data.kind {
+        kind if kind.is_elementwise() => equal(lir, operands.iter().chain(results)),
+        OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas => {
+            equal(lir, operands.iter().chain(results))
+        }
+        OpKind::Broadcast
+        | OpKind::ExpandDims { .. }
+        | OpKind::Reshape
+        | OpKind::Transpose { .. } => match (lir.layout(operands[0]), lir.layout(results[0])) {
+            (Some(from), Some(to)) => {
+                let map = view_registers(&data.kind, from, to);
+                map.map(|_| ()).ok_or_else(|| format!("{from:?} does not give {to:?}"))
+            }
+            _ => Ok(()),
+        },
+        OpKind::Reduce { axis, .. } => {
+            equal(lir, operands)?;
+            let sliced = lir.layout(operands[0]).map(|layout| layout.slice(*axis as usize));
+            gives(lir, sliced.as_ref(), results)
+        }
+        OpKind::Scan { .. } => equal(lir, operands.iter().chain(results)),
+        OpKind::Join => {
+            equal(lir, operands)?;
+            let joined = lir.layout(operands[0]).map(|layout| layout.join());
+            gives(lir, joined.as_ref(), results)
+        }
+        OpKind::Split => {
+            let split = lir.layout(operands[0]).and_then(|layout| layout.split());
+            gives(lir, split.as_ref(), results)
+        }
+        OpKind::Dot { .. } => {
+            equal(lir, [&operands[2], &results[0]])?;
+            lir.dots.contains_key(&op).then_some(()).ok_or_else(|| "no plan".to_owned())
+        }
+        OpKind::For(_) => {
+            for (i, result) in results.iter().enumerate() {
+                equal(lir, [&operands[i + 3], &region_args(0)[i + 1], result])?;
+            }
+            check_yield(lir, op, 0)
+        }
+        OpKind::While => {
+            for (i, result) in results.iter().enumerate() {
+                equal(lir, [&operands[i], &region_args(0)[i], &region_args(1)[i], result])?;
+            }
+            check_yield(lir, op, 1)
+        }
+        OpKind::If => check_yield(lir, op, 0).and_then(|()| check_yield(lir, op, 1)),
+        _ => Ok(()),
+    }
+}
+
+fn check_yield(lir: &LayoutIr, op: Op, region: usize) -> Result<(), String> {
+    let data = lir.func.op(op);
+    let ops = &lir.func.region(data.regions[region]).ops;
+    let last = lir.func.op(*ops.last().ok_or("an empty region")?);
+    if matches!(last.kind, OpKind::Yield) {
+        for (value, result) in last.operands.iter().zip(&data.results) {
+            equal(lir, [value, result])?;
+        }
+    }
+    Ok(())
+}
+
+fn equal<'v>(lir: &LayoutIr, values: impl IntoIterator<Item = &'v Value>) -> Result<(), String> {
+    let mut values = values.into_iter();
+    let Some(&first) = values.next() else { return Ok(()) };
+    for &value in values {
+        if lir.layout(value) != lir.layout(first) {
+            return Err(format!("%{} and %{} differ in layout", first.0, value.0));
+        }
+    }
+    Ok(())
+}
+
+fn gives(lir: &LayoutIr, layout: Option<&LinearLayout>, results: &[Value]) -> Result<(), String> {
+    for &result in results {
+        if let Some(have) = lir.layout(result)
+            && Some(&**have) != layout
+        {
+            return Err(format!("%{}: {have:?} is not {layout:?}", result.0));
+        }
+    }
+    Ok(())
+}
