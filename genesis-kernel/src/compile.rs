@@ -37,6 +37,8 @@ pub(crate) enum Executable {
     Cpu(CpuKernel),
     /// On a GPU.
     Cuda(CudaKernel),
+    /// In the interpreter, where `GENESIS_CHECK` asks for it.
+    Checked(Specialized),
 }
 
 /// Tile IR of a kernel for given dtypes, constants and hints.
@@ -49,7 +51,7 @@ pub(crate) fn specialize(
     let func = front::build(ast, dtypes, consts, hints)?;
     dump(Stage::Tir, &func.name, || tir_text(&func));
     verify_after("the front end", &func)?;
-    Ok(Specialized { func, dtypes: dtypes.to_vec(), consts: consts.to_vec(), hints: hints.clone() })
+    Ok(Specialized::new(func, dtypes, consts, hints))
 }
 
 /// Code for a target, with everything there is to look at.
@@ -69,6 +71,7 @@ pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled,
 /// Code for the device of a stream.
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
     match stream.queue() {
+        Queue::Cpu if knobs::get().check_bounds => Ok(Executable::Checked(kernel.clone())),
         Queue::Cpu => {
             limit_threads();
             Ok(Executable::Cpu(compile_cpu(&kernel.func)?))
@@ -106,6 +109,13 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
     dump(Stage::Llvm, &func.name, || code.llvm.clone());
     dump(Stage::Ptx, &func.name, || code.ptx.clone());
     Ok((lir, code))
+}
+
+/// The function as the interpreter runs it: with the transcendental functions of the CPU.
+pub(crate) fn exact(func: &Func) -> Func {
+    let mut func = func.clone();
+    passes::run(&mut func, &[passes::EXPAND_MATH]);
+    func
 }
 
 /// The passes over tile IR: those of every back end, then those of one.
