@@ -1,9 +1,9 @@
 //! From a kernel to code: the whole pipeline on one screen.
 //!
 //! ```text
-//! front::build -> tile IR -> PREPARE -> views -+-> CPU passes -> codegen::cpu   -> machine code
-//!                                              +-> GPU passes -> layout::assign -> codegen::nvptx
-//!                                                                -> PTX -> the driver -> machine code
+//! front::build -> tile IR -> views -> PIPELINE -+-> EXACT -> codegen::cpu -> machine code
+//!                                               +-> pad -> NVPTX -> layout::assign -> layout IR
+//!                                                   -> codegen::nvptx -> PTX -> the driver
 //! ```
 //!
 //! The verifier looks at tile IR after the front end and, in tests and debug builds, after each pass.
@@ -11,7 +11,7 @@
 mod compiled;
 mod dump;
 
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 pub use self::compiled::{Compiled, Resources};
 use self::dump::{Stage, dump};
@@ -25,7 +25,7 @@ use crate::ir::{DType, Func, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
-use crate::passes::{self, Pass, views};
+use crate::passes::{self, Pass, pad, views};
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
 use crate::target::{GpuTarget, Target};
@@ -93,7 +93,7 @@ fn limit_threads() {
 }
 
 fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
-    let func = prepare(func, passes::EXACT)?;
+    let func = run_passes(prepare(func)?, passes::EXACT)?;
     let code = cpu::compile(&func, OptLevel::O3)?;
     dump(Stage::Llvm, &func.name, || code.llvm_ir().to_owned());
     dump(Stage::Asm, &func.name, || code.assembly().unwrap_or_else(|error| error.to_string()));
@@ -101,7 +101,9 @@ fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
 }
 
 fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
-    let func = prepare(&kernel.func, passes::NVPTX)?;
+    let func = pad::run(&prepare(&kernel.func)?)?;
+    after_pass("pad", &func)?;
+    let func = run_passes(func, passes::NVPTX)?;
     let options = LayoutOptions { num_warps: kernel.hints.num_warps };
     let lir = layout::assign(&func, &options)?;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
@@ -114,15 +116,19 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
 /// The function as the interpreter runs it: with the transcendental functions of the CPU.
 pub(crate) fn exact(func: &Func) -> Func {
     let mut func = func.clone();
-    passes::run(&mut func, &[passes::EXPAND_MATH]);
+    passes::run(&mut func, passes::INTERPRETER);
     func
 }
 
-/// The passes over tile IR: those of every back end, then those of one.
-fn prepare(func: &Func, own: &[Pass]) -> Result<Func, Error> {
-    let mut func = views::run(func)?;
+/// The passes over tile IR of every back end: views become pointers, then [`passes::PIPELINE`].
+fn prepare(func: &Func) -> Result<Func, Error> {
+    let func = views::run(func)?;
     after_pass("views", &func)?;
-    for pass in passes::PIPELINE.iter().chain(own) {
+    run_passes(func, passes::PIPELINE)
+}
+
+fn run_passes(mut func: Func, passes: &[Pass]) -> Result<Func, Error> {
+    for pass in passes {
         (pass.run)(&mut func);
         after_pass(pass.name, &func)?;
     }
@@ -193,12 +199,20 @@ fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
         locations(&kernel.func).as_bytes(),
         options.as_bytes(),
         machine.as_bytes(),
-        COMPILER.as_bytes(),
+        compiler().as_bytes(),
     ])
 }
 
-/// The compiler, by version. The hash of its source is not known; developers clear the cache.
-const COMPILER: &str = concat!("genesis ", env!("CARGO_PKG_VERSION"), ", LLVM 22.1");
+/// The compiler: its version and, since one version is built many times while it is worked on, the
+/// program that it is part of.
+fn compiler() -> &'static str {
+    static COMPILER: OnceLock<String> = OnceLock::new();
+    COMPILER.get_or_init(|| {
+        let program = std::env::current_exe().and_then(std::fs::metadata);
+        let built = program.and_then(|program| Ok((program.len(), program.modified()?)));
+        format!("genesis {}, LLVM 22.1, {built:?}", env!("CARGO_PKG_VERSION"))
+    })
+}
 
 fn locations(func: &Func) -> String {
     let place =
