@@ -1,4 +1,4 @@
-//! Tile IR as text. [`super::parse`] reads it back.
+//! Tile IR as text. [`super::parse()`] reads it back.
 //!
 //! Values are numbered in the order in which they appear, parameters keep the user's names, and a
 //! region is indented. Two functions that differ only in ids print the same, so the text is also what
@@ -48,6 +48,13 @@ pub fn print(func: &Func) -> String {
     let mut printer = Printer::new(func);
     printer.kernel();
     printer.out
+}
+
+/// The name of each value in the text, without its `%`.
+pub fn names(func: &Func) -> BTreeMap<Value, String> {
+    let mut printer = Printer::new(func);
+    printer.kernel();
+    printer.names
 }
 
 /// The first line of one op's text, with the names it has in the whole; none where the op is not
