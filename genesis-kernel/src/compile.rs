@@ -1,9 +1,9 @@
 //! From a kernel to code: the whole pipeline on one screen.
 //!
 //! ```text
-//! front::build -> tile IR -> PREPARE -> views -+-> CPU passes -> codegen::cpu   -> machine code
-//!                                              +-> GPU passes -> layout::assign -> codegen::nvptx
-//!                                                                -> PTX -> the driver -> machine code
+//! front::build -> tile IR -> views -> PIPELINE -+-> EXACT -> codegen::cpu -> machine code
+//!                                               +-> pad -> NVPTX -> layout::assign -> layout IR
+//!                                                   -> codegen::nvptx -> PTX -> the driver
 //! ```
 //!
 //! The verifier looks at tile IR after the front end and, in tests and debug builds, after each pass.
@@ -25,7 +25,7 @@ use crate::ir::{DType, Func, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
-use crate::passes::{self, Pass, views};
+use crate::passes::{self, Pass, pad, views};
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
 use crate::target::{GpuTarget, Target};
@@ -37,6 +37,8 @@ pub(crate) enum Executable {
     Cpu(CpuKernel),
     /// On a GPU.
     Cuda(CudaKernel),
+    /// In the interpreter, where `GENESIS_CHECK` asks for it.
+    Checked(Specialized),
 }
 
 /// Tile IR of a kernel for given dtypes, constants and hints.
@@ -49,7 +51,7 @@ pub(crate) fn specialize(
     let func = front::build(ast, dtypes, consts, hints)?;
     dump(Stage::Tir, &func.name, || tir_text(&func));
     verify_after("the front end", &func)?;
-    Ok(Specialized { func, dtypes: dtypes.to_vec(), consts: consts.to_vec(), hints: hints.clone() })
+    Ok(Specialized::new(func, dtypes, consts, hints))
 }
 
 /// Code for a target, with everything there is to look at.
@@ -69,6 +71,7 @@ pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled,
 /// Code for the device of a stream.
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
     match stream.queue() {
+        Queue::Cpu if knobs::get().check_bounds => Ok(Executable::Checked(kernel.clone())),
         Queue::Cpu => {
             limit_threads();
             Ok(Executable::Cpu(compile_cpu(&kernel.func)?))
@@ -90,7 +93,7 @@ fn limit_threads() {
 }
 
 fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
-    let func = prepare(func, passes::EXACT)?;
+    let func = run_passes(prepare(func)?, passes::EXACT)?;
     let code = cpu::compile(&func, OptLevel::O3)?;
     dump(Stage::Llvm, &func.name, || code.llvm_ir().to_owned());
     dump(Stage::Asm, &func.name, || code.assembly().unwrap_or_else(|error| error.to_string()));
@@ -98,7 +101,9 @@ fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
 }
 
 fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
-    let func = prepare(&kernel.func, passes::NVPTX)?;
+    let func = pad::run(&prepare(&kernel.func)?)?;
+    after_pass("pad", &func)?;
+    let func = run_passes(func, passes::NVPTX)?;
     let options = LayoutOptions { num_warps: kernel.hints.num_warps };
     let lir = layout::assign(&func, &options)?;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
@@ -108,11 +113,22 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
     Ok((lir, code))
 }
 
-/// The passes over tile IR: those of every back end, then those of one.
-fn prepare(func: &Func, own: &[Pass]) -> Result<Func, Error> {
-    let mut func = views::run(func)?;
+/// The function as the interpreter runs it: with the transcendental functions of the CPU.
+pub(crate) fn exact(func: &Func) -> Func {
+    let mut func = func.clone();
+    passes::run(&mut func, &[passes::EXPAND_MATH]);
+    func
+}
+
+/// The passes over tile IR of every back end: views become pointers, then [`passes::PIPELINE`].
+fn prepare(func: &Func) -> Result<Func, Error> {
+    let func = views::run(func)?;
     after_pass("views", &func)?;
-    for pass in passes::PIPELINE.iter().chain(own) {
+    run_passes(func, passes::PIPELINE)
+}
+
+fn run_passes(mut func: Func, passes: &[Pass]) -> Result<Func, Error> {
+    for pass in passes {
         (pass.run)(&mut func);
         after_pass(pass.name, &func)?;
     }

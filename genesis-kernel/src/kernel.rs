@@ -4,9 +4,12 @@
 //! compiled for its dtypes, constants and what its arguments have in common (alignment, a stride of
 //! one), compiles on a miss, checks every argument and runs it.
 
+use std::sync::OnceLock;
+
 use crate::compile::{self, Compiled};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
+use crate::interp::Interpreter;
 use crate::ir::{DType, Func, Scalar};
 use crate::launch::{self, Launch, LaunchCache};
 use crate::runtime::{Arg, Stream};
@@ -120,9 +123,23 @@ pub struct Specialized {
     pub consts: Vec<i64>,
     /// What is known about the arguments.
     pub hints: Hints,
+    /// The tile IR with transcendental functions as the CPU computes them.
+    exact: OnceLock<Func>,
 }
 
 impl Specialized {
+    /// Tile IR of a kernel for these dtypes and constants.
+    pub fn new(func: Func, dtypes: &[DType], consts: &[i64], hints: &Hints) -> Specialized {
+        let (dtypes, consts) = (dtypes.to_vec(), consts.to_vec());
+        Specialized { func, dtypes, consts, hints: hints.clone(), exact: OnceLock::new() }
+    }
+
+    /// Runs the kernel element by element and reports accesses outside of buffers, races between
+    /// programs and more; the same bits as on the CPU.
+    pub fn interpreter(&self) -> Interpreter<'_> {
+        Interpreter::new(self.exact.get_or_init(|| compile::exact(&self.func)))
+    }
+
     /// The tile IR as text.
     pub fn tir(&self) -> String {
         compile::tir_text(&self.func)

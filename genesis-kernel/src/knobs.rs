@@ -54,7 +54,8 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         name: "GENESIS_CHECK",
         values: "bounds",
-        doc: "puts checks into kernels that stop at an access outside of an argument's memory",
+        doc: "runs kernels of the CPU in the interpreter, which stops at accesses outside of an \
+              argument's memory and at races between programs",
     },
     Knob {
         name: "GENESIS_SYNC",

@@ -5,6 +5,7 @@
 //! search, one pass of checks over the arguments, one call of the driver.
 
 mod args;
+mod checked;
 mod lookup;
 
 use std::sync::Arc;
@@ -93,6 +94,10 @@ unsafe fn run(
             if knobs::get().sync { device.synchronize() } else { Ok(()) }
         }
         (Executable::Cpu(kernel), Queue::Cpu) => kernel.run_slots(slots, grid),
+        // SAFETY: the launch checked the arguments; the caller answers for what they point to.
+        (Executable::Checked(kernel), Queue::Cpu) => unsafe {
+            checked::run(kernel, launch.args, grid)
+        },
         _ => Err(Error::bug("a launch found code of another device")),
     }
 }

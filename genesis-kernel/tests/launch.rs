@@ -2,7 +2,7 @@
 
 use genesis_kernel::prelude::*;
 use genesis_kernel::runtime::{AsPtr, AsPtrMut, AsScalar};
-use genesis_kernel::{Arg, Array, DType, Device, Error, Grid, Hints, Target};
+use genesis_kernel::{Arg, ArgValue, Array, DType, Device, Error, Grid, Hints, Scalar, Target};
 
 /// `out = x + y`
 #[kernel]
@@ -194,5 +194,29 @@ fn code_for_a_gpu_needs_none() -> Result<(), Error> {
             assert!(compiled.resources()?.num_warps.is_some_and(|warps| warps > 0));
         }
     }
+    Ok(())
+}
+
+#[test]
+fn the_interpreter_gives_the_bits_of_the_cpu() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let x: Vec<f32> = (0..40).map(|i| ((i * 7919) % 101) as f32 / 10.0).collect();
+    let x_in = stream.upload(&x)?;
+    let mut y = Array::<f32>::zeros(&stream, 40)?;
+    // SAFETY: both have 2 * 20 elements.
+    unsafe {
+        let consts = softmax::Consts { BLOCK: 32 };
+        softmax::launch::<f32>(&stream, Grid::x(2), consts, (&x_in, &mut y, 20))?;
+    }
+    let special = softmax::KERNEL.specialize(&[DType::F32], &[32], &Hints::default())?;
+    let mut interpreter = special.interpreter();
+    let bytes: Vec<u8> = x.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let x_ptr = interpreter.add_buffer("x", DType::F32, bytes, false);
+    let y_ptr = interpreter.add_buffer("y", DType::F32, vec![0; 160], true);
+    let n = Scalar::int(DType::I64, 20);
+    let args = [ArgValue::Ptr(x_ptr), ArgValue::Ptr(y_ptr), ArgValue::Scalar(n)];
+    interpreter.run([2, 1, 1], &args).map_err(|error| Error::launch(error.to_string()))?;
+    let expected: Vec<u8> = y.to_vec()?.iter().flat_map(|v| v.to_le_bytes()).collect();
+    assert_eq!(interpreter.buffer(y_ptr), expected);
     Ok(())
 }

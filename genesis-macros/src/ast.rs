@@ -131,6 +131,7 @@ pub(crate) enum Stmt {
     Expr(Expr),
 }
 
+#[allow(clippy::large_enum_variant, reason = "always in a box")]
 pub(crate) enum Iter {
     Range {
         start: Expr,

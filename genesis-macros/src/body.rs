@@ -303,7 +303,12 @@ impl Parser {
     }
 
     fn literal(&mut self, literal: &syn::Lit) -> ExprKind {
-        let suffix_ok = |suffix: &str| suffix.is_empty() || crate::table::dtype(suffix).is_some();
+        let suffix_ok = |suffix: &str| {
+            // Rust has no literals of the half floats.
+            suffix.is_empty()
+                || crate::table::dtype(suffix).is_some()
+                    && !matches!(suffix, "bool" | "f16" | "bf16")
+        };
         match literal {
             syn::Lit::Int(int) if !suffix_ok(int.suffix()) => {
                 self.refuse_named(int, messages::SUFFIX, int.suffix());
@@ -316,10 +321,14 @@ impl Parser {
                     ExprKind::Refused
                 }
             },
+            syn::Lit::Float(float) if !suffix_ok(float.suffix()) => {
+                self.refuse_named(float, messages::SUFFIX, float.suffix());
+                ExprKind::Refused
+            }
             syn::Lit::Float(float) => match float.base10_parse::<f64>() {
-                Ok(value) => ExprKind::Float(float.clone(), value),
-                Err(_) => {
-                    self.refuse(float, messages::EXPRESSION);
+                Ok(value) if value.is_finite() => ExprKind::Float(float.clone(), value),
+                _ => {
+                    self.refuse(float, messages::FLOAT_RANGE);
                     ExprKind::Refused
                 }
             },

@@ -22,6 +22,8 @@ mod calls;
 mod check;
 mod describe;
 mod expand;
+#[cfg(test)]
+mod hostile;
 mod messages;
 mod parse;
 mod shadow;

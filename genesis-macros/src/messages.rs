@@ -99,7 +99,8 @@ messages! {
     FIELD: "values in a kernel have no named fields", "parts of a tuple are `.0` and `.1`; extents of a view are `view.dim(0)`";
     MACRO: "`@!` can't be used in a kernel", "the macros are `device_print!`, `device_assert!` and `static_assert!`";
     INT_RANGE: "this number does not fit any integer dtype", "the largest are `i64::MAX` and `u64::MAX`";
-    SUFFIX: "`@` is not a dtype", "use `i64` for indices; the suffixes are `i8` to `i64`, `u8` to `u64`, `f32` and `f64`";
+    FLOAT_RANGE: "this number does not fit any float dtype", "write `f32::INFINITY` for infinity";
+    SUFFIX: "`@` is not a dtype", "use `i64` for indices; the suffixes are `i8` to `i64`, `u8` to `u64`, `f32` and `f64`; write `bf16::from(1.0)` for the half floats";
     CAST_TYPE: "`as` converts to a dtype", "write `x as f32` or `x as T`";
     DTYPE_CONST: "dtypes have no constant `@`", "they have `ZERO`, `ONE`, `MIN`, `MAX`, and floats `INFINITY`, `NEG_INFINITY`, `NAN`, `EPSILON` and `MIN_POSITIVE`";
     CALL_TARGET: "only functions can be called", "call a function of the language or a `#[device]` function by its name";

@@ -4,7 +4,8 @@
 //! the rounded values, so what is left is the op's own error. Tolerances are by family and dtype.
 
 use genesis::ops::info::{Dense, Family, OpInfo, Sample, all};
-use genesis::{DType, Device, Result, Tensor};
+use genesis::{DType, Device, Tensor};
+use genesis_kernel::ir::Scalar;
 
 /// Devices that the ops run on: the CPU, and a GPU where one is.
 fn devices() -> Vec<Device> {
@@ -36,7 +37,7 @@ enum Lay {
 
 const LAYS: [Lay; 4] = [Lay::Contiguous, Lay::Stepped, Lay::Transposed, Lay::Narrowed];
 
-fn lay_out(x: &Tensor, lay: Lay) -> Result<Tensor> {
+fn lay_out(x: &Tensor, lay: Lay) -> genesis::Result<Tensor> {
     let rank = x.rank();
     match lay {
         Lay::Stepped if rank > 0 => {
@@ -65,7 +66,7 @@ fn inputs(
     dtype: DType,
     lay: Lay,
     device: Device,
-) -> Result<(Vec<Dense>, Vec<Tensor>)> {
+) -> genesis::Result<(Vec<Dense>, Vec<Tensor>)> {
     let mut draw = Draw(0x5EED ^ sample.shapes.len() as u64);
     let mut dense = Vec::new();
     let mut tensors = Vec::new();
@@ -114,13 +115,19 @@ fn allowed(info: &OpInfo, dtype: DType, reference: f64, scale: f64, k: usize) ->
                 0.5 * one * 1.000001
             }
         }
+        // The f64 references are sums and quotients of their own, good to a few ULP; the functions
+        // themselves are held to 2 ULP by the compiler's tests against a longer format.
+        Family::Transcendental if dtype == DType::F64 => 30.0 * one,
         Family::Transcendental => {
             if is_half {
                 one
             } else {
-                6.0 * one + 2.0 * eps * eps.min(1e-9)
+                6.0 * one
             }
         }
+        // Near a zero of the whole, the rounding of its parts remains.
+        Family::Chain if dtype == DType::F64 => 30.0 * eps,
+        Family::Chain => one + 2.0 * if is_half { ulp(DType::F32, 1.0) } else { eps },
         Family::Sum => 4.0 * eps * scale + one,
         Family::Softmax => match dtype {
             DType::F32 => 1e-5 + 2e-6 * reference.abs(),
@@ -148,35 +155,50 @@ fn magnitude(info: &OpInfo, dense: &[Dense]) -> (f64, usize) {
     }
 }
 
-fn check_forward(info: &OpInfo, sample: &Sample, dtype: DType, lay: Lay, device: Device) {
+fn check_forward(
+    info: &OpInfo,
+    sample: &Sample,
+    dtype: DType,
+    lay: Lay,
+    device: Device,
+) -> Result<(), String> {
     let what = format!("{} {dtype} {lay:?} {device} {:?}", info.name, sample.shapes);
-    let (dense, tensors) = inputs(info, sample, dtype, lay, device).expect(&what);
-    let got = (info.call)(&tensors).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let text = |error: genesis::Error| format!("{what}: {error}");
+    let (dense, tensors) = inputs(info, sample, dtype, lay, device).map_err(text)?;
+    let got = (info.call)(&tensors).map_err(text)?;
     let want = (info.reference)(&dense);
-    assert_eq!(got.shape(), want.shape, "{what}");
+    if got.shape() != want.shape {
+        return Err(format!("{what}: the shape is {:?}, not {:?}", got.shape(), want.shape));
+    }
     let (scale, k) = magnitude(info, &dense);
-    let values = got.to_f64_vec().expect(&what);
+    let (values, got_dtype) = (got.to_f64_vec().map_err(text)?, got.dtype());
     for (index, (&got, &want)) in values.iter().zip(&want.data).enumerate() {
-        let want =
-            if dtype.is_float() || info.name.starts_with("arg") { want } else { want.trunc() };
+        let want = match got_dtype {
+            dtype if dtype.is_float() => want,
+            // Integers truncate in division and wrap.
+            dtype => Scalar::int(dtype, want as i64).to_f64(),
+        };
         let same = got == want || (got.is_nan() && want.is_nan());
         let limit = allowed(info, dtype, want, scale, k);
-        assert!(
-            same || (got - want).abs() <= limit,
-            "{what}: element {index} is {got}, the reference {want}, {limit:e} is allowed"
-        );
+        if !same && (got - want).abs() > limit {
+            return Err(format!(
+                "{what}: element {index} is {got}, the reference {want}, {limit:e} is allowed"
+            ));
+        }
     }
+    Ok(())
 }
 
 #[test]
 fn forward_agrees_with_the_reference() {
     let mut cases = 0;
+    let mut problems = Vec::new();
     for device in devices() {
         for info in all() {
             for sample in &info.samples {
                 for &dtype in &info.dtypes {
                     for lay in LAYS {
-                        check_forward(&info, sample, dtype, lay, device);
+                        problems.extend(check_forward(&info, sample, dtype, lay, device).err());
                         cases += 1;
                     }
                 }
@@ -185,6 +207,7 @@ fn forward_agrees_with_the_reference() {
     }
     println!("{cases} cases");
     assert!(cases >= 1500, "only {cases} cases");
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
 /// The gradient of `sum(w * f(x))` by central differences, at most a few elements an input.

@@ -23,7 +23,7 @@ pub struct Compiled {
 
 #[derive(Debug)]
 enum Code {
-    Cpu { kernel: CpuKernel, assembly: OnceLock<Result<String, Error>> },
+    Cpu { kernel: Box<CpuKernel>, assembly: OnceLock<Result<String, Error>> },
     Gpu { kernel: GpuKernel, target: GpuTarget, lir: String },
 }
 
@@ -53,7 +53,7 @@ impl Compiled {
             name: source.func.name.clone(),
             target: Target::Cpu,
             cost: cost(&source.func),
-            code: Code::Cpu { kernel, assembly: OnceLock::new() },
+            code: Code::Cpu { kernel: Box::new(kernel), assembly: OnceLock::new() },
         }
     }
 

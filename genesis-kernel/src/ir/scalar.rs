@@ -227,12 +227,19 @@ fn unary_f64(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Cos => x.cos(),
         UnaryOp::Tanh => x.tanh(),
         UnaryOp::Erf => erf(x),
-        UnaryOp::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        UnaryOp::Sigmoid => sigmoid(x),
         UnaryOp::Floor => x.floor(),
         UnaryOp::Ceil => x.ceil(),
         UnaryOp::Round => x.round_ties_even(),
         UnaryOp::Trunc => x.trunc(),
     }
+}
+
+/// From e^-|x|, so that small results keep their digits.
+fn sigmoid(x: f64) -> f64 {
+    let z = (-x.abs()).exp();
+    let numerator = if x < 0.0 { z } else { 1.0 };
+    numerator / (1.0 + z)
 }
 
 /// The error function: its series with positive terms, and the continued fraction of its complement.

@@ -23,6 +23,8 @@ mod control;
 mod dtype;
 #[cfg(test)]
 pub(crate) mod eight;
+#[cfg(test)]
+mod every;
 pub mod functions;
 mod literal;
 mod memory;

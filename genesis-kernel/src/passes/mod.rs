@@ -4,17 +4,20 @@
 //! None of them changes a single bit of any result: constants fold by the same functions that the
 //! interpreter computes with, and transcendental functions are never folded, only expanded.
 
+pub mod contract;
 pub mod cse;
 pub mod dce;
 pub mod expand_math;
 pub mod fold;
 pub mod licm;
 pub(crate) mod math;
+pub mod pad;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
 pub mod views;
 
 use crate::ir::{Func, print, verify};
+pub use contract::CONTRACT;
 pub use cse::CSE;
 pub use dce::DCE;
 pub use expand_math::{EXPAND_MATH, EXPAND_MATH_NVPTX, MathTarget, expand_math};
@@ -31,7 +34,7 @@ pub struct Pass {
 }
 
 /// What every function goes through first, whatever runs it.
-pub static PIPELINE: &[Pass] = &[FOLD, CSE, FOLD, CSE, LICM, DCE];
+pub static PIPELINE: &[Pass] = &[FOLD, CSE, FOLD, CSE, CONTRACT, LICM, DCE];
 
 /// What follows [`PIPELINE`] on the interpreter and the CPU.
 pub static EXACT: &[Pass] = &[EXPAND_MATH, FOLD, CSE, LICM, DCE];
@@ -59,6 +62,8 @@ pub fn run(func: &mut Func, passes: &[Pass]) {
     }
 }
 
+#[cfg(test)]
+mod random_tests;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::Pass;

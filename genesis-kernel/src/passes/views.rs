@@ -216,7 +216,7 @@ fn in_bounds(b: &mut Builder<'_>, coord: Coord, at: Value, dim: Value) -> Vec<Va
 }
 
 /// A tile of rank 1 as axis `axis` of a shape.
-fn along(b: &mut Builder<'_>, line: Value, axis: usize, shape: Shape) -> Value {
+pub(super) fn along(b: &mut Builder<'_>, line: Value, axis: usize, shape: Shape) -> Value {
     let mut value = line;
     for before in 0..axis {
         value = b.expand_dims(value, before);
@@ -230,4 +230,79 @@ fn along(b: &mut Builder<'_>, line: Value, axis: usize, shape: Shape) -> Value {
 fn sum(b: &mut Builder<'_>, values: &[Value], op: BinaryOp) -> Option<Value> {
     let (&first, rest) = values.split_first()?;
     Some(rest.iter().fold(first, |sum, &value| b.binary(op, sum, value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::interp::Interpreter;
+    use crate::ir::{DType, Func, Scalar, parse, verify};
+    use crate::kernel::ArgValue;
+
+    /// What `out`, 36 elements, holds after a run on a 2-D view of `x`.
+    fn run(func: &Func, lowered: bool, strides: [i64; 2], coords: [i64; 2]) -> Vec<u8> {
+        let data: Vec<u8> = (0..36).flat_map(|v: i32| v.to_le_bytes()).collect();
+        let mut interpreter = Interpreter::new(func);
+        let x = interpreter.add_buffer("x", DType::I32, data, false);
+        let out = interpreter.add_buffer("out", DType::I32, vec![0xff; 144], true);
+        let mut args = Vec::new();
+        for ptr in [x, out] {
+            let (dims, strides) = (vec![5, 6], strides.to_vec());
+            if lowered {
+                let index = |v: &i64| ArgValue::Scalar(Scalar::int(DType::I64, *v));
+                args.push(ArgValue::Ptr(ptr));
+                args.extend(dims.iter().chain(&strides).map(index));
+            } else {
+                args.push(ArgValue::View { ptr, dims, strides });
+            }
+        }
+        args.extend(coords.map(|c| ArgValue::Scalar(Scalar::int(DType::I64, c))));
+        interpreter.run([1, 1, 1], &args).unwrap_or_else(|error| panic!("{error}\n{func}"));
+        interpreter.buffer(out).to_vec()
+    }
+
+    const COPY: &str =
+        "kernel copy(%x: view<i32,2> ATTRS, %y: view<i32,2> ATTRS, %i: i64, %j: i64) {
+  %0 = view_load %x, %i, %j : i32[SHAPE]
+  %1 = view_dim 0 %x : i64
+  %2 = view_stride 1 %x : i64
+  %3 = add %1, %2 : i64
+  %4 = cast %3 : i32
+  %5 = broadcast %4 : i32[SHAPE]
+  %6 = add %0, %5 : i32[SHAPE]
+  view_store %y, %6, %i, %j
+  return
+}";
+
+    #[test]
+    fn tiles_are_the_same_through_pointers() {
+        for (attrs, strides) in [("", [6, 1]), ("unit_stride", [6, 1]), ("", [1, 5]), ("", [7, 1])]
+        {
+            for shape in ["4x4", "1x8", "8x1", "3x5", "1x1"] {
+                let text = COPY.replace("ATTRS", attrs).replace("SHAPE", shape);
+                let func = parse(&text).unwrap();
+                let lowered = super::run(&func).unwrap();
+                verify(&lowered).unwrap_or_else(|error| panic!("{error}\n{lowered}"));
+                assert!(!lowered.to_string().contains("view"), "{lowered}");
+                for coords in [[0, 0], [2, 3], [-1, -2], [4, 5], [9, 0]] {
+                    let expected = run(&func, false, strides, coords);
+                    assert_eq!(run(&lowered, true, strides, coords), expected, "{coords:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_natural_coordinate_is_not_compared_with_zero() {
+        let text = "kernel k(%x: view<f32,1> unit_stride, %y: view<f32,1>) {
+  %0 = program_id 0 : i64
+  %1 = view_load %x, %0 : f32[8]
+  view_store %y, %1, %0
+  return
+}";
+        let lowered = super::run(&parse(text).unwrap()).unwrap().to_string();
+        assert!(!lowered.contains("cmp ge"), "{lowered}");
+        assert!(lowered.contains("cmp lt"), "{lowered}");
+        // Only the second view multiplies by a stride: once for the program, once for the tile.
+        assert_eq!(lowered.matches("mul").count(), 2, "{lowered}");
+    }
 }

@@ -54,6 +54,8 @@ pub enum Family {
     Arithmetic,
     /// A transcendental function, or a short chain around one.
     Transcendental,
+    /// A formula of several such steps, whose parts may cancel.
+    Chain,
     /// A sum of many.
     Sum,
     /// Softmax, norms and cross entropy.
@@ -158,6 +160,7 @@ fn unary_info(row: &'static Unary) -> OpInfo {
         family: match row.name {
             _ if is_exact => Family::Exact,
             "sqrt" => Family::Arithmetic,
+            "gelu" | "gelu_slope" | "silu" => Family::Chain,
             _ => Family::Transcendental,
         },
         dtypes: if is_float { FLOATS.to_vec() } else { NUMBERS.to_vec() },

@@ -207,14 +207,10 @@ impl Lower<'_> {
                 mask.map_or(all, |m| e.select(m, all, other))
             }
             Some(address @ Affine { start, step: Step::Dynamic(step) }) => {
-                let ways = self.if_unit(
-                    step,
-                    &mut |lower| vector(lower, start),
-                    &mut |lower| {
-                        let ptrs = lower.spread_address(chunk, dtype, address);
-                        lower.gather(ptrs, align, mask, other)
-                    },
-                );
+                let ways = self.if_unit(step, &mut |lower| vector(lower, start), &mut |lower| {
+                    let ptrs = lower.spread_address(chunk, dtype, address);
+                    lower.gather(ptrs, align, mask, other)
+                });
                 e.phi(ty, &ways)
             }
             Some(address) => {
@@ -324,14 +320,10 @@ impl Lower<'_> {
                 vector(self, start);
             }
             Some(address @ Affine { start, step: Step::Dynamic(step) }) => {
-                self.if_unit(
-                    step,
-                    &mut |lower| vector(lower, start),
-                    &mut |lower| {
-                        let ptrs = lower.spread_address(chunk, dtype, address);
-                        lower.scatter(value, ptrs, align, mask)
-                    },
-                );
+                self.if_unit(step, &mut |lower| vector(lower, start), &mut |lower| {
+                    let ptrs = lower.spread_address(chunk, dtype, address);
+                    lower.scatter(value, ptrs, align, mask)
+                });
             }
             Some(address) => {
                 let ptrs = self.spread_address(chunk, dtype, address);
@@ -476,7 +468,8 @@ impl Lower<'_> {
             (Predicate::Le, ONE, NONE) => (a.start, b.start, false),
             (Predicate::Ge, NONE, ONE) => (b.start, a.start, false),
             // It holds from some lane on, or in all: in the whole row if it does in the first lane.
-            (Predicate::Ge | Predicate::Gt, ONE, NONE) | (Predicate::Le | Predicate::Lt, NONE, ONE) => {
+            (Predicate::Ge | Predicate::Gt, ONE, NONE)
+            | (Predicate::Le | Predicate::Lt, NONE, ONE) => {
                 let holds = e.icmp(signed(predicate), a.start, b.start);
                 let moving = if matches!(a.step, ONE) { a.start } else { b.start };
                 let holds = e.and(holds, self.no_wrap(moving, extent));

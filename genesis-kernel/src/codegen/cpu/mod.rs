@@ -21,9 +21,13 @@ mod atomic;
 mod chunk;
 mod control;
 mod debug;
+#[cfg(test)]
+mod differential;
 mod dot;
 #[cfg(test)]
 mod elementwise_tests;
+#[cfg(test)]
+mod kernel_tests;
 mod lower;
 mod nest;
 mod plan;

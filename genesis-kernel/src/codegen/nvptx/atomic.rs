@@ -208,15 +208,10 @@ impl Lowering<'_> {
                 (Registers::from(vec![address]), (31, self.lir.num_warps - 1))
             }
         };
-        let writes = self.threads.all_zero(e, copies.0, copies.1).unwrap_or_else(|| e.bool(true));
-        let (inside, done) = (e.block("hand"), e.block("hand.end"));
-        e.cond_br(writes, inside, done);
-        e.position(inside);
+        let first = self.threads.all_zero(e, copies.0, copies.1);
         for (&value, &address) in old.iter().zip(addresses.iter()) {
-            e.store_aligned(to_memory(e, dtype, value), address, size);
+            self.write_shared(result, &[value], address, first);
         }
-        e.br(done);
-        e.position(done);
         self.before_shared_read(bytes);
         let load = |&address: &Val| {
             from_memory(e, dtype, e.load_aligned(e.memory_ty(dtype), address, size))

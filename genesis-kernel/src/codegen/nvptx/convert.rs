@@ -1,7 +1,7 @@
 //! Conversions between layouts: registers renamed, shuffled within warps, or through shared memory,
 //! as `layout::convert` plans them.
 
-use super::super::elementwise::{from_memory, to_memory};
+use super::super::elementwise::from_memory;
 use super::super::llvm::{IntPred, Val};
 use super::lower::{Lowering, Registers};
 use super::thread::{Shuffle, shuffle};
@@ -64,7 +64,7 @@ impl Lowering<'_> {
         registers
     }
 
-    /// Writes a tile to shared memory, `start` bytes in. Threads that hold copies write the same.
+    /// Writes a tile to shared memory, `start` bytes in; of threads that hold copies one writes.
     pub(super) fn store_shared(
         &mut self,
         access: &SharedAccess,
@@ -72,19 +72,13 @@ impl Lowering<'_> {
         registers: &[Val],
         start: u32,
     ) {
-        let e = self.e;
-        let dtype = self.dtype(value);
         let size = self.shared_size(value);
         let thread = self.shared_thread(access, size);
+        let first = self.threads.all_zero(self.e, access.copies.lane, access.copies.warp);
         for group in &access.groups {
-            let parts: Vec<Val> = group
-                .regs
-                .iter()
-                .map(|&reg| registers[reg as usize])
-                .map(|part| if self.is_ptr(value) { part } else { to_memory(e, dtype, part) })
-                .collect();
+            let parts: Vec<Val> = group.regs.iter().map(|&reg| registers[reg as usize]).collect();
             let address = self.shared_group(access, thread, group.offset, size, start);
-            e.store_aligned(e.build_vec(&parts), address, size * parts.len() as u32);
+            self.write_shared(value, &parts, address, first);
         }
     }
 

@@ -147,7 +147,7 @@ impl Lowering<'_> {
             let values: Vec<Val> =
                 group.iter().map(|&reg| to_memory(self.e, dtype, value[reg as usize])).collect();
             match self.predicate(&access, mask, leader) {
-                Some(on) => self.store_masked(dtype, &values, ptr[leader], on),
+                Some(on) => self.store_masked("global", dtype, &values, ptr[leader], on),
                 None => {
                     let vector = self.e.build_vec(&values);
                     self.e.store_aligned(vector, ptr[leader], access.alignment);
@@ -256,13 +256,36 @@ impl Lowering<'_> {
         elements.map(|x| from_memory(e, dtype, x)).collect()
     }
 
-    fn store_masked(&self, dtype: DType, values: &[Val], ptr: Val, on: Val) {
+    /// Writes one vector to shared memory, in the threads where `on` is true.
+    pub(super) fn write_shared(
+        &self,
+        value: Value,
+        registers: &[Val],
+        address: Val,
+        on: Option<Val>,
+    ) {
+        let e = self.e;
+        let (dtype, parts): (DType, Vec<Val>) = match (self.is_ptr(value), self.dtype(value)) {
+            (true, _) => (DType::I64, registers.iter().map(|&p| e.ptrtoint(p, e.i64())).collect()),
+            (_, dtype) => (dtype, registers.iter().map(|&x| to_memory(e, dtype, x)).collect()),
+        };
+        match on {
+            Some(on) => self.store_masked("shared", dtype, &parts, address, on),
+            None => {
+                let bytes = (dtype.bytes() * parts.len()) as u32;
+                e.store_aligned(e.build_vec(&parts), address, bytes);
+            }
+        }
+    }
+
+    fn store_masked(&self, space: &str, dtype: DType, values: &[Val], ptr: Val, on: Val) {
         let e = self.e;
         let words = Words::new(dtype, values.len() as u32);
         let n = words.count;
         let mut args = vec![on, ptr];
         args.extend(words.pack(e, values));
-        let text = format!("@$0 st.global.{} [$1], {};", words.suffix(), operand_list(2, n));
+        let (suffix, list) = (words.suffix(), operand_list(2, n));
+        let text = format!("@$0 st.{space}.{suffix} [$1], {list};");
         let mut constraints = vec!["b".to_owned(), "l".to_owned()];
         constraints.extend(vec![words.letter.to_string(); n as usize]);
         constraints.push("~{memory}".to_owned());

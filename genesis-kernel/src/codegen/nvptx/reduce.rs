@@ -10,7 +10,7 @@
 //! register  ab cd ef gh      lane  abcd efgh      warps  abcdefgh
 //! ```
 
-use super::super::elementwise::{from_memory, to_memory};
+use super::super::elementwise::from_memory;
 use super::super::llvm::{IntPred, Val};
 use super::lower::Lowering;
 use super::thread::{Shuffle, shuffle};
@@ -107,6 +107,11 @@ pub(super) fn steps(layout: &LinearLayout, axis: usize, ordered: bool) -> Vec<St
         rest = if taken == 1 { others } else { &rest[taken..] };
     }
     steps
+}
+
+/// The bits that no place depends on: threads that differ in them write the same.
+fn unused_bits(bases: &[u32]) -> u32 {
+    bases.iter().enumerate().filter(|(_, basis)| **basis == 0).fold(0, |bits, (i, _)| bits | 1 << i)
 }
 
 /// Bytes of one exchange: operands side by side.
@@ -290,18 +295,19 @@ impl Lowering<'_> {
         let bytes = self.scratch(op)?;
         self.before_shared_write(&bytes);
         let registers = live(parts);
-        let mut start = bytes.start;
+        let begin = bytes.start;
+        let (lanes, warps) = (unused_bits(&exchange.lane), unused_bits(&exchange.warp));
+        let first = self.threads.all_zero(self.e, lanes, warps);
+        let mut start = begin;
         for (&value, operand) in values.iter().zip(parts) {
             let dtype = self.dtype(value);
             for &reg in &registers {
                 let Some(part) = operand[reg] else { continue };
                 let address = self.exchange_address(exchange, dtype, reg, start, true);
-                let part = to_memory(self.e, dtype, part);
-                self.e.store_aligned(part, address, dtype.bytes() as u32);
+                self.write_shared(value, &[part], address, first);
             }
             start += slot_bytes(exchange, dtype);
         }
-        let begin = bytes.start;
         self.before_shared_read(bytes);
         let mut gathered = Vec::new();
         for &reg in &registers {

@@ -178,7 +178,6 @@ kernel row_sum(%x: *f32 readonly multiple_of 16, %out: *f32 exclusive, %n: i64) 
 fn loops_carry_registers() {
     for kernel in compile_all(&in_rows(ROW_SUM, 4, 4)) {
         assert_eq!(count(&kernel, "ld.global.nc.v4.b32"), 2, "{}", kernel.ptx);
-        assert_eq!(count(&kernel, "@%p") - count(&kernel, "bra"), 3, "{}", kernel.ptx);
         // One thread writes the sum.
         assert_eq!(count(&kernel, "st.global.b32"), 1);
     }

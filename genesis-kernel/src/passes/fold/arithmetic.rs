@@ -233,7 +233,9 @@ fn cast(cx: &mut Rewriter<'_>, x: Value, to: DType) -> Option<Value> {
     }
     let source = of_kind(cx.func, x, &OpKind::Cast)?;
     let (from, middle) = (cx.func.tile(source).dtype(), cx.func.tile(x).dtype());
-    holds_every(middle, from).then(|| cx.builder().cast(source, to))
+    // A float saturates to an integer where an integer would have wrapped.
+    let saturates = !from.is_float() && middle.is_float() && to.is_int() && !holds_every(to, from);
+    (holds_every(middle, from) && !saturates).then(|| cx.builder().cast(source, to))
 }
 
 /// Whether `wide` has every value of `narrow`.

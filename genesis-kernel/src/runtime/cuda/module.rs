@@ -58,8 +58,8 @@ impl CudaDevice {
             JitOption::CU_JIT_GENERATE_LINE_INFO,
         ];
         // The driver reads each value from the pointer itself.
-        let mut values: [*mut c_void; 3] =
-            [log.as_mut_ptr().cast(), LOG_BYTES as *mut c_void, 1usize as *mut c_void];
+        let number = std::ptr::without_provenance_mut::<c_void>;
+        let mut values = [log.as_mut_ptr().cast(), number(LOG_BYTES), number(1)];
         let mut link = Link(std::ptr::null_mut());
         // SAFETY: both arrays have three entries, and they and the log outlive the link.
         let result = unsafe {
