@@ -23,7 +23,10 @@ pub(crate) fn kernel(function: &Function, refused: bool) -> TokenStream {
         #(#docs)*
         #fallback_doc
         #(#cfgs)*
-        #[allow(clippy::undocumented_unsafe_blocks, reason = "the safety section says why")]
+        #[allow(
+            dead_code, clippy::undocumented_unsafe_blocks,
+            reason = "a kernel may be launched or only specialised; the safety section says why"
+        )]
         #vis mod #name {
             #[doc(hidden)]
             #[derive(Debug)]
@@ -74,6 +77,7 @@ fn kernel_body(function: &Function) -> TokenStream {
     let params = shadow::params(&function.params);
     let body = shadow::block(&function.body);
     quote! {
+        #[allow(clippy::all, reason = "the kernel's own text, as data")]
         const _: () = {
             impl ::genesis_kernel::lang::Described for #name::Body {
                 const AST: ::genesis_kernel::front::ast::FnAst = #ast;
@@ -279,7 +283,7 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
                 pub fn call<#generics>(self, #params) #ret #body
 
                 /// The function as written.
-                #[allow(dead_code, reason = "a device function may be unused")]
+                #[allow(dead_code, clippy::all, reason = "the function's own text, as data")]
                 pub const fn ast(&self) -> &'static ::genesis_kernel::front::ast::FnAst {
                     static AST: ::genesis_kernel::front::ast::FnAst = #ast;
                     &AST

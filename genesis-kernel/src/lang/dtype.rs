@@ -74,7 +74,6 @@ pub trait Logic: Element {}
 pub trait Bool: Element {}
 
 #[diagnostic::do_not_recommend]
-
 impl Element for bool {}
 #[diagnostic::do_not_recommend]
 impl Logic for bool {}

@@ -14,6 +14,10 @@
 //! x + y: Tile<f32, (Dim<BM>, Dim<BN>)>
 //! ```
 //!
+//! rustc's messages print shapes as they are declared, `(Dim<BM>, Dim<BK>)` for `[BM, BK]`: stable
+//! Rust has no way to print a type differently. What is found when a kernel is specialised is
+//! printed as `[BM, BK]`.
+//!
 //! An extent of value 1 that is not written as `1` is a `Dim` like any other: rustc can't know.
 //!
 //! Scalars are Rust's own numbers. A number without a suffix takes the dtype of the other operand,

@@ -73,7 +73,6 @@ impl Broadcast1<One> for One {
 }
 
 #[diagnostic::do_not_recommend]
-
 impl Shape for () {
     type Of<T: Copy> = T;
 }
@@ -114,7 +113,6 @@ pub trait Wider<R> {}
 pub trait Wider1<R> {}
 
 #[diagnostic::do_not_recommend]
-
 impl<const N: usize> Wider1<Dim<N>> for Dim<N> {}
 #[diagnostic::do_not_recommend]
 impl<R> Wider1<R> for One {}
@@ -225,7 +223,6 @@ pub trait Transpose {
 }
 
 #[diagnostic::do_not_recommend]
-
 impl<A: Extent, B: Extent> Transpose for (A, B) {
     type Out = (B, A);
 }
@@ -302,7 +299,6 @@ macro_rules! pairs {
 pairs! { (A) (A, B) (A, B, C) (A, B, C, D) }
 
 #[diagnostic::do_not_recommend]
-
 impl SplitLast for (Dim<2>,) {
     type Out = ();
 }
@@ -315,7 +311,6 @@ impl SplitLast for (Dim<2>,) {
 pub trait Rank<const RANK: usize>: Shape {}
 
 #[diagnostic::do_not_recommend]
-
 impl<A: Extent> Rank<1> for (A,) {}
 #[diagnostic::do_not_recommend]
 impl<A: Extent, B: Extent> Rank<2> for (A, B) {}

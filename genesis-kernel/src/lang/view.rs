@@ -3,9 +3,7 @@
 use std::marker::PhantomData;
 
 use super::shape::Rank;
-use super::{
-    Axis, Element, Float, FloatLiteral, IntLiteral, Number, OneDType, Ptr, PtrMut, Tile, typed,
-};
+use super::{Element, Float, FloatLiteral, IntLiteral, Number, OneDType, Ptr, PtrMut, Tile, typed};
 
 /// A tensor of `RANK` axes that the kernel reads.
 pub struct View<T, const RANK: usize>(PhantomData<T>);
@@ -49,36 +47,38 @@ pub fn stride<const AXIS: usize, V: ViewAxis<AXIS>>(_view: V) -> i64 {
     typed()
 }
 
-macro_rules! views {
-    ($($ty:ident),*) => {$(
-        impl<T, const RANK: usize> Clone for $ty<T, RANK> {
-            fn clone(&self) -> Self {
-                *self
-            }
-        }
-        impl<T, const RANK: usize> Copy for $ty<T, RANK> {}
-
-        impl<T: Element, const RANK: usize> $ty<T, RANK> {
-            /// The extent along an axis, in elements.
-            pub fn dim(self, _axis: i64) -> i64 {
-                typed()
-            }
-
-            /// The distance of neighbours along an axis, in elements.
-            pub fn stride(self, _axis: i64) -> i64 {
-                typed()
-            }
-
-            /// The tile whose first element is at these coordinates; zero past the edge.
-            pub fn load<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
-                typed()
-            }
-        }
-    )*};
+impl<T, const RANK: usize> Clone for View<T, RANK> {
+    fn clone(&self) -> Self {
+        *self
+    }
 }
-views!(View, ViewMut);
+
+impl<T, const RANK: usize> Copy for View<T, RANK> {}
+
+impl<T, const RANK: usize> Clone for ViewMut<T, RANK> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, const RANK: usize> Copy for ViewMut<T, RANK> {}
 
 impl<T: Element, const RANK: usize> View<T, RANK> {
+    /// The extent along an axis, in elements.
+    pub fn dim(self, _axis: i64) -> i64 {
+        typed()
+    }
+
+    /// The distance of neighbours along an axis, in elements.
+    pub fn stride(self, _axis: i64) -> i64 {
+        typed()
+    }
+
+    /// The tile whose first element is at these coordinates; zero past the edge.
+    pub fn load<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
+        typed()
+    }
+
     /// A pointer to the element with all coordinates 0.
     pub fn ptr(self) -> Ptr<T> {
         typed()
@@ -86,6 +86,21 @@ impl<T: Element, const RANK: usize> View<T, RANK> {
 }
 
 impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
+    /// The extent along an axis, in elements.
+    pub fn dim(self, _axis: i64) -> i64 {
+        typed()
+    }
+
+    /// The distance of neighbours along an axis, in elements.
+    pub fn stride(self, _axis: i64) -> i64 {
+        typed()
+    }
+
+    /// The tile whose first element is at these coordinates; zero past the edge.
+    pub fn load<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
+        typed()
+    }
+
     /// A pointer to the element with all coordinates 0.
     pub fn ptr(self) -> PtrMut<T> {
         typed()
