@@ -349,16 +349,20 @@ fn method(receiver: &Expr, call: &Call) -> TokenStream {
     };
     let Arguments { generics, values } = arguments(signature, call);
     let (name, span) = (&call.name, call.name.span());
-    if signature.axis().is_some() || signature.args == ["order"] {
-        // As functions, so that rustc speaks of the axis and not of the method.
-        let module = match name.to_string().as_str() {
-            "dim" | "stride" => quote_spanned!(span => ::genesis_kernel::lang::#name),
-            _ => quote_spanned!(span => ::genesis_kernel::lang::functions::#name),
-        };
-        let receiver = expr(receiver);
-        let mut group = Group::new(Delimiter::Parenthesis, receiver);
+    // Most are typed as functions: rustc then speaks of the values and not of the method, and
+    // scalars need no trait in scope.
+    let function = match name.to_string().as_str() {
+        "dim" | "stride" => Some(quote_spanned!(span => ::genesis_kernel::lang::#name)),
+        "to" => Some(quote_spanned!(span => ::genesis_kernel::lang::functions::cast)),
+        "expand_dims" | "squeeze" | "permute" | "reshape" | "broadcast_to" => {
+            Some(quote_spanned!(span => ::genesis_kernel::lang::functions::#name))
+        }
+        _ => None,
+    };
+    if let Some(function) = function {
+        let mut group = Group::new(Delimiter::Parenthesis, expr(receiver));
         group.set_span(call.parens);
-        return quote_spanned!(span => #module::<#(#generics,)* _> #group);
+        return quote_spanned!(span => #function::<#(#generics,)* _> #group);
     }
     let generics = turbofish(&generics, span);
     let receiver = match &receiver.kind {
