@@ -313,9 +313,13 @@ fn builtin(call: &Call) -> TokenStream {
     let generics = turbofish(&generics, span);
     let path = quote_spanned!(span => ::genesis_kernel::lang::functions::#name);
     let mut values = arguments.values;
+    let parens = Place { start: span, end: call.parens };
+    let sides =
+        |values: &[TokenStream]| call_function(quote!(lang::operators::sides), parens, values);
     if signature.args == ["a", "b"] && name != "join" {
-        let parens = Place { start: span, end: call.parens };
-        values = vec![call_function(quote!(lang::operators::sides), parens, &values)];
+        values = vec![sides(&values)];
+    } else if let ("where_", [cond, a, b]) = (signature.name, &values[..]) {
+        values = vec![sides(&[cond.clone(), sides(&[a.clone(), b.clone()])])];
     }
     let mut group = Group::new(Delimiter::Parenthesis, quote!(#(#values),*));
     group.set_span(call.parens);
