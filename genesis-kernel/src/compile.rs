@@ -116,7 +116,7 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
 /// The function as the interpreter runs it: with the transcendental functions of the CPU.
 pub(crate) fn exact(func: &Func) -> Func {
     let mut func = func.clone();
-    passes::run(&mut func, &[passes::EXPAND_MATH]);
+    passes::run(&mut func, passes::INTERPRETER);
     func
 }
 

@@ -50,6 +50,13 @@ pub fn print(func: &Func) -> String {
     printer.out
 }
 
+/// The name of each value in the text, without its `%`.
+pub fn names(func: &Func) -> BTreeMap<Value, String> {
+    let mut printer = Printer::new(func);
+    printer.kernel();
+    printer.names
+}
+
 /// The first line of one op's text, with the names it has in the whole; none where the op is not
 /// reached from the body.
 pub fn op_text(func: &Func, op: Op) -> Option<String> {

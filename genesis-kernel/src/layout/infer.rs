@@ -342,8 +342,14 @@ impl<'f> Infer<'f> {
 
     /// The layout in which `reduce`, `scan`, `join` and `split` give their results.
     pub(super) fn forward(&self, op: Op) -> Option<Shared> {
-        let operand = self.forward_operand(op)?;
-        let result = match self.func.op(op).kind {
+        let data = self.func.op(op);
+        let Some(operand) = self.forward_operand(op) else {
+            // Two scalars: every thread holds both.
+            let joined = data.kind == OpKind::Join;
+            let shape = self.shape(*data.results.first()?);
+            return joined.then(|| Arc::new(LinearLayout::replicated(shape, self.num_warps)));
+        };
+        let result = match data.kind {
             OpKind::Reduce { axis, .. } => operand.slice(axis as usize),
             OpKind::Scan { .. } => return Some(operand),
             OpKind::Join => operand.join(),

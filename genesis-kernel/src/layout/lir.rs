@@ -19,7 +19,8 @@ use std::sync::Arc;
 use super::convert::{self, Conversion};
 use super::linear::{LinearLayout, Reduction};
 use super::scratch::SharedPlan;
-use crate::ir::{Func, Op, OpKind, Shape, Type, Value};
+use crate::ir::print::names;
+use crate::ir::{Func, Op, OpKind, Type, Value};
 
 /// Choices that the caller makes for a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -153,27 +154,23 @@ impl LayoutIr {
         }
     }
 
-    /// The layouts, one line a value, for `--emit lir`: the function's text goes before it.
+    /// The layouts, one line a value by its name in the function's text, which `--emit lir` shows
+    /// first.
     pub fn layout_text(&self) -> String {
         let mut text = format!("// {} warps\n", self.num_warps);
-        for op in self.func.walk() {
-            for region in &self.func.op(op).regions {
-                for &arg in &self.func.region(*region).args {
-                    self.layout_line(&mut text, arg);
-                }
+        let names = names(&self.func);
+        for (index, layout) in self.layouts.iter().enumerate() {
+            if let (Some(layout), Some(name)) = (layout, names.get(&Value(index as u32))) {
+                // Writing to a string can't fail.
+                let _ = writeln!(text, "// %{name}: {layout}");
             }
-            for &result in &self.func.op(op).results {
-                self.layout_line(&mut text, result);
-            }
+        }
+        for access in self.func.walk().iter().filter_map(|op| self.accesses.get(op)) {
+            let (n, vector) = (access.groups.len(), access.vector());
+            let _ =
+                writeln!(text, "// access: {n} x {vector} elements, {} bytes", access.alignment);
         }
         text
-    }
-
-    fn layout_line(&self, text: &mut String, value: Value) {
-        if let Some(layout) = self.layout(value) {
-            // Writing to a string can't fail.
-            let _ = writeln!(text, "// %{}: {layout}", value.0);
-        }
     }
 }
 
@@ -183,9 +180,4 @@ pub fn element_bits(ty: Type) -> u32 {
         Some(tile) if !tile.is_ptr() => tile.dtype().bytes() as u32 * 8,
         _ => 64,
     }
-}
-
-/// Whether a shape is that of a tile with a layout.
-pub fn has_layout(shape: Shape) -> bool {
-    !shape.is_scalar()
 }

@@ -67,7 +67,11 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
         OpKind::Join => {
             equal(lir, operands)?;
             let joined = lir.layout(operands[0]).map(|layout| layout.join());
-            gives(lir, joined.as_ref(), results)
+            // Of two scalars every thread holds both.
+            let joined = joined.unwrap_or_else(|| {
+                LinearLayout::replicated(lir.func.tile(results[0]).shape, lir.num_warps)
+            });
+            gives(lir, Some(&joined), results)
         }
         OpKind::Split => {
             let split = lir.layout(operands[0]).and_then(|layout| layout.split());

@@ -34,9 +34,12 @@ pub struct Pass {
 }
 
 /// What every function goes through first, whatever runs it.
-pub static PIPELINE: &[Pass] = &[FOLD, CSE, FOLD, CSE, CONTRACT, LICM, DCE];
+pub static PIPELINE: &[Pass] = &[CONTRACT, FOLD, CSE, FOLD, CSE, LICM, DCE];
 
-/// What follows [`PIPELINE`] on the interpreter and the CPU.
+/// What the interpreter's functions go through: only what decides their bits.
+pub static INTERPRETER: &[Pass] = &[CONTRACT, EXPAND_MATH];
+
+/// What follows [`PIPELINE`] on the CPU.
 pub static EXACT: &[Pass] = &[EXPAND_MATH, FOLD, CSE, LICM, DCE];
 
 /// What follows [`PIPELINE`] on an NVIDIA GPU.

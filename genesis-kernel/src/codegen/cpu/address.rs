@@ -65,7 +65,13 @@ impl Lower<'_> {
         let e = self.e;
         match &data.kind {
             OpKind::Iota => Ok(Some(Affine { start: at[0].start(), step: ONE })),
-            OpKind::Reshape if !is_trivial_reshape(self.func, op) => Ok(None),
+            OpKind::Reshape if !is_trivial_reshape(self.func, op) => {
+                let is_kept = self.places[data.operands[0].index()].is_some();
+                match self.position_coords(op, at).filter(|_| !is_kept) {
+                    Some(inner) => self.affine(chunk, data.operands[0], &inner),
+                    None => Ok(None),
+                }
+            }
             OpKind::Broadcast
             | OpKind::ExpandDims { .. }
             | OpKind::Reshape
@@ -356,7 +362,7 @@ impl Lower<'_> {
     }
 
     /// The position of the first lane in row-major order, and how much it grows from lane to lane.
-    fn flat(&self, shape: Shape, at: &[Coord]) -> (Val, i64) {
+    pub(super) fn flat(&self, shape: Shape, at: &[Coord]) -> (Val, i64) {
         let e = self.e;
         let mut position = self.index(0);
         let (mut stride, mut step) = (1, 0);

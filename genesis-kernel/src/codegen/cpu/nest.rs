@@ -271,6 +271,7 @@ impl<'a> Lower<'a> {
                     chunk.proven = split.proven.clone();
                     chunk.fused = fused.clone();
                     body(lower, &mut chunk)?;
+                    lower.compute_fused(&mut chunk)?;
                     Ok(Vec::new())
                 })?;
             }
@@ -282,6 +283,7 @@ impl<'a> Lower<'a> {
                     chunk.tail = lower.tail(space, i, step);
                     chunk.fused = fused.clone();
                     body(lower, &mut chunk)?;
+                    lower.compute_fused(&mut chunk)?;
                     Ok(Vec::new())
                 })?;
             }
@@ -334,6 +336,16 @@ impl<'a> Lower<'a> {
             };
             self.flush(op)?;
         }
+    }
+
+    /// Computes the fused values that nothing in a chunk has asked for, as where an address was found
+    /// without them.
+    pub(super) fn compute_fused(&mut self, chunk: &mut Chunk) -> Result<(), Error> {
+        let values: Vec<Value> = chunk.fused.keys().copied().collect();
+        for value in values {
+            self.lanes_of(chunk, value)?;
+        }
+        Ok(())
     }
 
     /// Makes what a nest computed on its way readable.

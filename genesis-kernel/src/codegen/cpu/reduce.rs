@@ -147,6 +147,7 @@ impl<'a> Lower<'a> {
                         None => chunk.tail = lower.tail(space, first, unit),
                     }
                     let x = lower.lanes_of(&mut chunk, operand)?;
+                    lower.compute_fused(&mut chunk)?;
                     let both = elementwise::binary(e, lower.target(), binary, dtype, &[acc, x])?;
                     next.push(chunk.tail.map_or(both, |tail| e.select(tail, both, acc)));
                 }

@@ -372,3 +372,22 @@ fn an_odd_number_of_warps_is_refused() {
     let error = assign(&func, &LayoutOptions { num_warps: Some(3) }).unwrap_err();
     assert!(error.message.contains("3 warps"), "{error}");
 }
+
+#[test]
+fn random_programs_get_layouts() {
+    let mut compiled = 0;
+    for seed in 0..300 {
+        let func = crate::ir::random::random_program(seed).func;
+        let func = crate::passes::views::run(&func).unwrap();
+        let Ok(mut func) = crate::passes::pad::run(&func) else { continue };
+        crate::passes::run(&mut func, crate::passes::PIPELINE);
+        for num_warps in [Some(1), Some(8), None] {
+            let lir = assign(&func, &LayoutOptions { num_warps }).unwrap();
+            verify(&lir).unwrap_or_else(|error| {
+                panic!("seed {seed}: {error}\n{}{}", lir.func, lir.layout_text())
+            });
+            compiled += 1;
+        }
+    }
+    assert!(compiled > 400, "{compiled}");
+}
