@@ -12,8 +12,8 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 
 use crate::ast::{
-    Binary, Block, Call, Expr, ExprKind, Generic, GenericArg, Iter, Param, Pattern, Place, Stmt,
-    Unary,
+    Binary, Block, Call, DType, Expr, ExprKind, Generic, GenericArg, Iter, Param, Pattern, Place,
+    Stmt, Type, Typed, Unary,
 };
 use crate::calls::is_untyped_literal;
 use crate::table::{self, Generics};
@@ -62,7 +62,7 @@ pub(crate) fn block(block: &Block) -> TokenStream {
 fn stmt(stmt: &Stmt) -> TokenStream {
     match stmt {
         Stmt::Let { pattern: names, typed, value, place } => {
-            let (names, value) = (pattern(names), expr(value));
+            let (names, value) = (pattern(names), typed_value(typed.as_ref(), value));
             let ty = typed.as_ref().map(|typed| {
                 let tokens = &typed.tokens;
                 quote_spanned!(place.start => : #tokens)
@@ -86,6 +86,17 @@ fn stmt(stmt: &Stmt) -> TokenStream {
             let (span, value) = (value.place.end, expr(value));
             quote_spanned!(span => #value;)
         }
+    }
+}
+
+/// The value of a `let`: in `let x: T = 0.0` the literal takes a dtype that is a parameter.
+fn typed_value(typed: Option<&Typed>, value: &Expr) -> TokenStream {
+    match typed {
+        Some(Typed { ty: Type::Scalar(DType::Param(name)), .. }) if is_untyped_literal(value) => {
+            let (span, literal) = (value.place.start, operand(value));
+            quote_spanned!(span => ::genesis_kernel::lang::from::<#name, _>(#literal))
+        }
+        _ => expr(value),
     }
 }
 

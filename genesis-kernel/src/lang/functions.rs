@@ -1,7 +1,7 @@
 //! The functions of the language, by their names.
 //!
-//! The ones that end in `_masked`, `_or`, `_new`, `_between` and `_reverse` are what their shorter names mean with more
-//! arguments: a kernel says `load(ptr, mask, other)`.
+//! The ones that end in `_masked`, `_or`, `_new`, `_between` and `_reverse` are what their shorter
+//! names mean with more or fewer arguments: a kernel says `load(ptr, mask, other)`.
 
 use super::memory::{Mask, Pointers, Stored, WritablePointers};
 use super::operators::{Same, Sides, Values};
