@@ -1,4 +1,4 @@
-//! Reads tile IR from the text that [`super::print`] writes; the grammar is there.
+//! Reads tile IR from the text that [`super::print()`] writes; the grammar is there.
 //!
 //! Any text gives a function or an error with a line and a column, never a panic. Reading checks
 //! names and counts only: whether types fit, and whether a value is in scope where it is used, is the
