@@ -43,7 +43,11 @@ pub fn expand_math(func: &mut Func, target: MathTarget) {
         let mut builder = cx.builder();
         let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
         let x = builder.cast(x, wide);
-        let result = math::expand(&mut Math::new(&mut builder, x, target), function);
+        let mut m = Math::new(&mut builder, x, target);
+        if wide != dtype {
+            m = m.rounded();
+        }
+        let result = math::expand(&mut m, function);
         Action::value(builder.cast(result, dtype))
     });
 }
