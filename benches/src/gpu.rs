@@ -113,7 +113,7 @@ fn launch(report: &mut Report) -> anyhow::Result<()> {
 fn compile(report: &mut Report) -> anyhow::Result<()> {
     let target = Target::sm_90a();
     let add = (&kernels::elementwise::add_flat::KERNEL, vec![1024]);
-    let softmax = (&kernels::softmax::softmax::KERNEL, vec![8192]);
+    let softmax = (&kernels::softmax::softmax::KERNEL, vec![4096]);
     for (name, (kernel, consts)) in [("add", add), ("softmax", softmax)] {
         let case = format!("compile/{name}/f32/sm_90a");
         if !report.wants(&case) {

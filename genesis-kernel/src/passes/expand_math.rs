@@ -3,7 +3,7 @@
 //! Every op they expand to is exact on every target, so `exp` gives the same bits on the interpreter,
 //! the CPU and the GPU, and no back end needs a mathematical library. f32 results are within 4 ULP
 //! (`rsqrt` 2), f64 results within 2 to 3; f16 and bf16 are computed in f32. The functions are in
-//! [`super::math`], one file each.
+//! `super::math`, one file each.
 
 use super::Pass;
 use super::math::{self, Math};
@@ -43,7 +43,11 @@ pub fn expand_math(func: &mut Func, target: MathTarget) {
         let mut builder = cx.builder();
         let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
         let x = builder.cast(x, wide);
-        let result = math::expand(&mut Math::new(&mut builder, x, target), function);
+        let mut m = Math::new(&mut builder, x, target);
+        if wide != dtype {
+            m = m.rounded();
+        }
+        let result = math::expand(&mut m, function);
         Action::value(builder.cast(result, dtype))
     });
 }
