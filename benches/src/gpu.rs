@@ -106,7 +106,9 @@ fn launch(report: &mut Report) -> anyhow::Result<()> {
         }
         times.push(start.elapsed().as_secs_f64() * 1e3 / 100.0);
     }
-    report.add(Row { case, ours: median(times), peer: None, bytes: None })
+    // The floor on this machine: the driver's own call, measured in the same run.
+    let peer = stream.driver_launch_ms()?.map(|ms| ("driver".to_owned(), ms));
+    report.add(Row { case, ours: median(times), peer, bytes: None })
 }
 
 /// Cold compilation from the kernel's source to PTX, on one core.

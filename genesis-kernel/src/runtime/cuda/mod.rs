@@ -8,6 +8,7 @@
 mod asserts;
 mod driver;
 mod event;
+mod floor;
 mod memory;
 mod module;
 #[cfg(test)]

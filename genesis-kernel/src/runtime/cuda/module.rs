@@ -202,6 +202,13 @@ impl CudaDevice {
     }
 }
 
+impl CudaKernel {
+    /// The driver's handle.
+    pub(super) fn raw(&self) -> sys::CUfunction {
+        self.function.0
+    }
+}
+
 /// The most flattened parameters of a kernel.
 pub(crate) const MAX_SLOTS: usize = 128;
 
