@@ -106,8 +106,7 @@ fn launch(report: &mut Report) -> anyhow::Result<()> {
         }
         times.push(start.elapsed().as_secs_f64() * 1e3 / 100.0);
     }
-    // The floor on this machine: the driver's own call, measured in the same run.
-    let peer = stream.driver_launch_ms()?.map(|ms| ("driver".to_owned(), ms));
+    let peer = Some(("driver alone".to_owned(), crate::driver::launch_ms(&stream)?));
     report.add(Row { case, ours: median(times), peer, bytes: None })
 }
 

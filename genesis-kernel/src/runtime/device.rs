@@ -154,16 +154,6 @@ impl Stream {
         }
     }
 
-    /// Milliseconds of the host that a GPU's driver alone takes to launch an empty kernel of four
-    /// parameters: what a launch of ours is measured against. None on the CPU.
-    pub fn driver_launch_ms(&self) -> Result<Option<f64>, Error> {
-        match &self.queue {
-            Queue::Cuda(device) => device.driver_launch_ms().map(Some),
-            Queue::Cpu => Ok(None),
-            Queue::Missing(_, error) => Err(error.clone()),
-        }
-    }
-
     /// Whether an earlier error broke the device for the rest of the process.
     pub fn is_lost(&self) -> bool {
         matches!(&self.queue, Queue::Cuda(device) if device.is_lost())

@@ -8,7 +8,6 @@
 mod asserts;
 mod driver;
 mod event;
-mod floor;
 mod memory;
 mod module;
 #[cfg(test)]

@@ -202,13 +202,6 @@ impl CudaDevice {
     }
 }
 
-impl CudaKernel {
-    /// The driver's handle.
-    pub(super) fn raw(&self) -> sys::CUfunction {
-        self.function.0
-    }
-}
-
 /// The most flattened parameters of a kernel.
 pub(crate) const MAX_SLOTS: usize = 128;
 
