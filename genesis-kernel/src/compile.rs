@@ -11,7 +11,7 @@
 mod compiled;
 mod dump;
 
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 pub use self::compiled::{Compiled, Resources};
 use self::dump::{Stage, dump};
@@ -199,12 +199,20 @@ fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
         locations(&kernel.func).as_bytes(),
         options.as_bytes(),
         machine.as_bytes(),
-        COMPILER.as_bytes(),
+        compiler().as_bytes(),
     ])
 }
 
-/// The compiler, by version. The hash of its source is not known; developers clear the cache.
-const COMPILER: &str = concat!("genesis ", env!("CARGO_PKG_VERSION"), ", LLVM 22.1");
+/// The compiler: its version and, since one version is built many times while it is worked on, the
+/// program that it is part of.
+fn compiler() -> &'static str {
+    static COMPILER: OnceLock<String> = OnceLock::new();
+    COMPILER.get_or_init(|| {
+        let program = std::env::current_exe().and_then(std::fs::metadata);
+        let built = program.and_then(|program| Ok((program.len(), program.modified()?)));
+        format!("genesis {}, LLVM 22.1, {built:?}", env!("CARGO_PKG_VERSION"))
+    })
+}
 
 fn locations(func: &Func) -> String {
     let place =

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::Ident;
+use proc_macro2::{Ident, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
 
@@ -29,6 +29,7 @@ impl Parser {
             Block { stmts: Vec::new(), value: None, span: block.brace_token.span.join() };
         for (index, stmt) in block.stmts.iter().enumerate() {
             let is_last = index + 1 == block.stmts.len();
+            self.attributes(stmt);
             match stmt {
                 syn::Stmt::Local(local) => parsed.stmts.extend(self.local(local)),
                 syn::Stmt::Item(item) => self.refuse(item, messages::LOCAL_ITEM),
@@ -48,6 +49,16 @@ impl Parser {
             }
         }
         parsed
+    }
+
+    /// Refuses attributes: `#[cfg(..)]` would be lost.
+    fn attributes(&mut self, stmt: &syn::Stmt) {
+        let first = stmt.to_token_stream().into_iter().next();
+        let is_attribute =
+            matches!(&first, Some(TokenTree::Punct(punct)) if punct.as_char() == '#');
+        if is_attribute && !matches!(stmt, syn::Stmt::Item(_)) {
+            self.refuse(&first, messages::ATTRIBUTE);
+        }
     }
 
     fn local(&mut self, local: &syn::Local) -> Option<Stmt> {

@@ -58,6 +58,7 @@ messages! {
     TOO_DEEP: "this is nested more than 128 levels deep", "name parts of it with `let`";
 
     // Statements.
+    ATTRIBUTE: "attributes have no place inside a kernel", "put it on the function, or use `if` on a const parameter";
     LET_WITHOUT_VALUE: "a variable needs a value", "write `let x = ..;`, or `let mut x = zeros::<..>();` before a loop";
     LET_ELSE: "`let .. else` is not part of the kernel language", "write `let`, then `if`";
     LOCAL_ITEM: "items can't stand inside a kernel", "move it outside of the function";

@@ -199,6 +199,9 @@ impl Parser {
                 Pattern::Wild(other.span())
             }
         };
+        if let Some(attr) = typed.attrs.first() {
+            self.refuse(attr, messages::ATTRIBUTE);
+        }
         let ty = self.param_type(&typed.ty);
         let tokens = typed.ty.to_token_stream();
         Some(Param { pattern, typed: Typed { ty, tokens }, place: Place::of(typed) })

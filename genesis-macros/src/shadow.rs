@@ -12,8 +12,8 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 
 use crate::ast::{
-    Binary, Block, Call, Expr, ExprKind, Generic, GenericArg, Iter, Param, Pattern, Place, Stmt,
-    Unary,
+    Binary, Block, Call, DType, Expr, ExprKind, Generic, GenericArg, Iter, Param, Pattern, Place,
+    Stmt, Type, Typed, Unary,
 };
 use crate::calls::is_untyped_literal;
 use crate::table::{self, Generics};
@@ -62,7 +62,7 @@ pub(crate) fn block(block: &Block) -> TokenStream {
 fn stmt(stmt: &Stmt) -> TokenStream {
     match stmt {
         Stmt::Let { pattern: names, typed, value, place } => {
-            let (names, value) = (pattern(names), expr(value));
+            let (names, value) = (pattern(names), typed_value(typed.as_ref(), value));
             let ty = typed.as_ref().map(|typed| {
                 let tokens = &typed.tokens;
                 quote_spanned!(place.start => : #tokens)
@@ -86,6 +86,17 @@ fn stmt(stmt: &Stmt) -> TokenStream {
             let (span, value) = (value.place.end, expr(value));
             quote_spanned!(span => #value;)
         }
+    }
+}
+
+/// The value of a `let`: in `let x: T = 0.0` the literal takes a dtype that is a parameter.
+fn typed_value(typed: Option<&Typed>, value: &Expr) -> TokenStream {
+    match typed {
+        Some(Typed { ty: Type::Scalar(DType::Param(name)), .. }) if is_untyped_literal(value) => {
+            let (span, literal) = (value.place.start, operand(value));
+            quote_spanned!(span => ::genesis_kernel::lang::from::<#name, _>(#literal))
+        }
+        _ => expr(value),
     }
 }
 
@@ -313,9 +324,13 @@ fn builtin(call: &Call) -> TokenStream {
     let generics = turbofish(&generics, span);
     let path = quote_spanned!(span => ::genesis_kernel::lang::functions::#name);
     let mut values = arguments.values;
+    let parens = Place { start: span, end: call.parens };
+    let sides =
+        |values: &[TokenStream]| call_function(quote!(lang::operators::sides), parens, values);
     if signature.args == ["a", "b"] && name != "join" {
-        let parens = Place { start: span, end: call.parens };
-        values = vec![call_function(quote!(lang::operators::sides), parens, &values)];
+        values = vec![sides(&values)];
+    } else if let ("where_", [cond, a, b]) = (signature.name, &values[..]) {
+        values = vec![sides(&[cond.clone(), sides(&[a.clone(), b.clone()])])];
     }
     let mut group = Group::new(Delimiter::Parenthesis, quote!(#(#values),*));
     group.set_span(call.parens);
@@ -349,16 +364,20 @@ fn method(receiver: &Expr, call: &Call) -> TokenStream {
     };
     let Arguments { generics, values } = arguments(signature, call);
     let (name, span) = (&call.name, call.name.span());
-    if signature.axis().is_some() || signature.args == ["order"] {
-        // As functions, so that rustc speaks of the axis and not of the method.
-        let module = match name.to_string().as_str() {
-            "dim" | "stride" => quote_spanned!(span => ::genesis_kernel::lang::#name),
-            _ => quote_spanned!(span => ::genesis_kernel::lang::functions::#name),
-        };
-        let receiver = expr(receiver);
-        let mut group = Group::new(Delimiter::Parenthesis, receiver);
+    // Most are typed as functions: rustc then speaks of the values and not of the method, and
+    // scalars need no trait in scope.
+    let function = match name.to_string().as_str() {
+        "dim" | "stride" => Some(quote_spanned!(span => ::genesis_kernel::lang::#name)),
+        "to" => Some(quote_spanned!(span => ::genesis_kernel::lang::functions::cast)),
+        "expand_dims" | "squeeze" | "permute" | "reshape" | "broadcast_to" => {
+            Some(quote_spanned!(span => ::genesis_kernel::lang::functions::#name))
+        }
+        _ => None,
+    };
+    if let Some(function) = function {
+        let mut group = Group::new(Delimiter::Parenthesis, expr(receiver));
         group.set_span(call.parens);
-        return quote_spanned!(span => #module::<#(#generics,)* _> #group);
+        return quote_spanned!(span => #function::<#(#generics,)* _> #group);
     }
     let generics = turbofish(&generics, span);
     let receiver = match &receiver.kind {

@@ -17,7 +17,9 @@ pub fn softmax<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, y: ViewMut<
     let inside = arange::<COLS>().row() < x.dim(1);
     let v = where_(inside, x.load::<1, COLS>([i, 0]).to::<A>(), A::NEG_INFINITY);
     let e = exp(v - max(v, 1).col());
-    y.store([i, 0], (e / sum(e, 1).col()).to::<T>());
+    // One division a row, not one an element.
+    let scale = full::<A, 1>(A::ONE) / sum(e, 1);
+    y.store([i, 0], (e * scale.col()).to::<T>());
 }
 
 /// Log-softmax of each row of `x: [m, n]` with `n <= COLS`.
@@ -31,7 +33,7 @@ pub fn log_softmax<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, y: View
 }
 
 macro_rules! long {
-    ($($(#[$doc:meta])* $name:ident = |$v:ident, $top:ident, $total:ident| { $($body:tt)* })*) => {$(
+    ($($(#[$doc:meta])* $name:ident = |$v:ident, $top:ident, $total:ident, $scale:ident| { $($body:tt)* })*) => {$(
         $(#[$doc])*
         #[kernel]
         pub fn $name<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, y: ViewMut<T, 2>) {
@@ -49,7 +51,9 @@ macro_rules! long {
                 let v = where_(inside, x.load::<1, COLS>([i, j]).to::<A>(), A::NEG_INFINITY);
                 acc = acc + exp(v - $top);
             }
-            let $total = sum(acc, 1).col();
+            let $total = sum(acc, 1);
+            let $scale = (full::<A, 1>(A::ONE) / $total).col();
+            let $total = log($total).col();
             for j in range(0, n, COLS) {
                 let $v = x.load::<1, COLS>([i, j]).to::<A>();
                 y.store([i, j], ($($body)*).to::<T>());
@@ -60,7 +64,7 @@ macro_rules! long {
 
 long! {
     /// Softmax of each row of `x: [m, n]`, any `n`.
-    softmax_long = |v, top, total| { exp(v - top) / total }
+    softmax_long = |v, top, log_total, scale| { exp(v - top) * scale }
     /// Log-softmax of each row of `x: [m, n]`, any `n`.
-    log_softmax_long = |v, top, total| { v - top - log(total) }
+    log_softmax_long = |v, top, log_total, scale| { v - top - log_total }
 }

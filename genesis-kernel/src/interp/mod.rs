@@ -36,6 +36,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(test)]
+mod agreement;
 mod combine;
 mod elementwise;
 mod error;
@@ -170,7 +172,7 @@ impl<'f> Interpreter<'f> {
 /// Whether an argument is what the attributes say; a kernel compiled for them relies on it.
 fn check_promises(attrs: &ParamAttrs, arg: &ArgValue) -> Result<(), String> {
     let multiple = |what: &str, value: u64, n: u64| {
-        let holds = n <= 1 || value % n == 0;
+        let holds = n <= 1 || value.is_multiple_of(n);
         if holds { Ok(()) } else { Err(format!("has {what} {value:#x}, no multiple of {n}")) }
     };
     match arg {

@@ -1,4 +1,4 @@
-//! Reads tile IR from the text that [`super::print`] writes; the grammar is there.
+//! Reads tile IR from the text that [`super::print()`] writes; the grammar is there.
 //!
 //! Any text gives a function or an error with a line and a column, never a panic. Reading checks
 //! names and counts only: whether types fit, and whether a value is in scope where it is used, is the
@@ -159,11 +159,11 @@ impl Parser {
     }
 
     fn number<T: std::str::FromStr>(&mut self, what: &str) -> Result<T> {
-        if let TokenKind::Number(text) = self.peek() {
-            if let Ok(number) = text.parse() {
-                self.next();
-                return Ok(number);
-            }
+        if let TokenKind::Number(text) = self.peek()
+            && let Ok(number) = text.parse()
+        {
+            self.next();
+            return Ok(number);
         }
         self.expected(what)
     }
@@ -180,11 +180,11 @@ impl Parser {
 
     /// A word of a table, such as an op's name.
     fn named<T>(&mut self, what: &str, from_name: impl Fn(&str) -> Option<T>) -> Result<T> {
-        if let TokenKind::Word(word) = self.peek() {
-            if let Some(found) = from_name(word) {
-                self.next();
-                return Ok(found);
-            }
+        if let TokenKind::Word(word) = self.peek()
+            && let Some(found) = from_name(word)
+        {
+            self.next();
+            return Ok(found);
         }
         self.expected(what)
     }

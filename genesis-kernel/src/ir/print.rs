@@ -1,4 +1,4 @@
-//! Tile IR as text. [`super::parse`] reads it back.
+//! Tile IR as text. [`super::parse()`] reads it back.
 //!
 //! Values are numbered in the order in which they appear, parameters keep the user's names, and a
 //! region is indented. Two functions that differ only in ids print the same, so the text is also what

@@ -147,7 +147,8 @@ fn products<T: Float, const M: usize, const N: usize>(x: View<T, 2>, out: ViewMu
     let a = x.load::<M, N>([0, 0]);
     let b = load(x.ptr()).to::<f32>() + x.stride(0) as f32 + x.dim(1) as f32;
     let c = dot(a, a.trans()) + dot(a, a.trans(), zeros::<f32, M, M>());
-    let d = dot_tf32(a.to::<f32>(), a.to::<f32>().trans());
+    let one: T = 1.0;
+    let d = dot_tf32((a * one).to::<f32>(), a.to::<f32>().trans());
     out.store([0, 0], (c + d) * b * T::from(2).to::<f32>());
 }
 

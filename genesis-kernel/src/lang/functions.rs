@@ -1,7 +1,7 @@
 //! The functions of the language, by their names.
 //!
-//! The ones that end in `_masked`, `_or`, `_new`, `_between` and `_reverse` are what their shorter names mean with more
-//! arguments: a kernel says `load(ptr, mask, other)`.
+//! The ones that end in `_masked`, `_or`, `_new`, `_between` and `_reverse` are what their shorter
+//! names mean with more or fewer arguments: a kernel says `load(ptr, mask, other)`.
 
 use super::memory::{Mask, Pointers, Stored, WritablePointers};
 use super::operators::{Same, Sides, Values};
@@ -165,8 +165,7 @@ pub fn split<X: Tiled<Shape: SplitLast>>(
 
 /// What chooses between values: a bool, or a mask whose shape broadcasts with theirs.
 #[diagnostic::on_unimplemented(
-    message = "`where_` chooses by a bool or a mask that fits the values, this is `{Self}`",
-    label = "the values are `{V}`",
+    message = "`where_` chooses by a bool or a mask, this is `{Self}`",
     note = "masks come from comparisons: `i < n`"
 )]
 pub trait Chooses<V> {
@@ -177,15 +176,12 @@ pub trait Chooses<V> {
 impl<V> Chooses<V> for bool {
     type Out = V;
 }
-impl<T: Element, S: Shape> Chooses<T> for Tile<bool, S> {
-    type Out = Tile<T, S>;
-}
-impl<T: Element, S: Broadcast<R>, R> Chooses<Tile<T, R>> for Tile<bool, S> {
-    type Out = Tile<T, S::Out>;
+impl<U: Element + Bool, S: Broadcast<V::Shape>, V: Values> Chooses<V> for Tile<U, S> {
+    type Out = Tile<V::Element, S::Out>;
 }
 
 /// `a` where the condition holds, else `b`, element by element.
-pub fn where_<C: Chooses<Same<A, B>>, A: Pair<B>, B>(_cond: C, _a: A, _b: B) -> C::Out {
+pub fn where_<C: Chooses<Same<A, B>>, A: Pair<B>, B>(_: Sides<C, Sides<A, B>>) -> C::Out {
     typed()
 }
 

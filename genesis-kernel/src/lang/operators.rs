@@ -220,15 +220,19 @@ pub trait Values: Copy {
     type Element: Element;
     /// Numbers of another dtype in the same shape.
     type With<U: Element>;
+    /// The shape; `()` for a scalar.
+    type Shape;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: Element> Values for T {
     type Element = T;
+    type Shape = ();
     type With<U: Element> = U;
 }
 impl<T: Element, S> Values for Tile<T, S> {
     type Element = T;
+    type Shape = S;
     type With<U: Element> = Tile<U, S>;
 }
 

@@ -32,7 +32,9 @@ impl Extent for One {}
     message = "`{Self}` is not a shape",
     note = "a shape is a tuple of up to 5 extents: `(Dim<BM>, One)`"
 )]
-pub trait Shape: Copy + 'static + Broadcast<Self, Out = Self> + Wider<Self> {
+pub trait Shape:
+    Copy + 'static + Broadcast<Self, Out = Self> + Broadcast<(), Out = Self> + Wider<Self>
+{
     /// What has this shape: a tile, or the number itself where there are no axes.
     type Of<T: Copy>;
 }
@@ -86,6 +88,10 @@ macro_rules! shapes {
         #[diagnostic::do_not_recommend]
         impl<$($x: Extent),+> Shape for ($($x,)+) {
             type Of<T: Copy> = Tile<T, ($($x,)+)>;
+        }
+        #[diagnostic::do_not_recommend]
+        impl<$($x: Extent),+> Broadcast<()> for ($($x,)+) {
+            type Out = ($($x,)+);
         }
         #[diagnostic::do_not_recommend]
         impl<$($x: Broadcast1<$y>, $y),+> Broadcast<($($y,)+)> for ($($x,)+) {

@@ -3,7 +3,7 @@
 //! Every op they expand to is exact on every target, so `exp` gives the same bits on the interpreter,
 //! the CPU and the GPU, and no back end needs a mathematical library. f32 results are within 4 ULP
 //! (`rsqrt` 2), f64 results within 2 to 3; f16 and bf16 are computed in f32. The functions are in
-//! [`super::math`], one file each.
+//! `super::math`, one file each.
 
 use super::Pass;
 use super::math::{self, Math};
@@ -43,7 +43,11 @@ pub fn expand_math(func: &mut Func, target: MathTarget) {
         let mut builder = cx.builder();
         let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
         let x = builder.cast(x, wide);
-        let result = math::expand(&mut Math::new(&mut builder, x, target), function);
+        let mut m = Math::new(&mut builder, x, target);
+        if wide != dtype {
+            m = m.rounded();
+        }
+        let result = math::expand(&mut m, function);
         Action::value(builder.cast(result, dtype))
     });
 }
@@ -69,5 +73,58 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::Round
         | UnaryOp::Trunc
         | UnaryOp::Exp2Approx => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+    use super::{EXPAND_MATH, EXPAND_MATH_NVPTX};
+    use expect_test::expect;
+
+    #[test]
+    fn rsqrt_is_a_quotient_and_the_rest_stays() {
+        check(
+            &EXPAND_MATH,
+            "kernel k(%p: *f64, %x: f64) {
+                %0 = rsqrt %x : f64
+                %1 = sqrt %0 : f64
+                store %p, %1
+                return
+            }",
+            expect![[r#"
+                kernel k(%p: *f64, %x: f64) {
+                  %0 = const 1.0 : f64
+                  %1 = sqrt %x : f64
+                  %2 = div %0, %1 : f64
+                  %3 = sqrt %2 : f64
+                  store %p, %3
+                  return
+                }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn bf16_is_computed_in_f32_and_rounded_once() {
+        check(
+            &EXPAND_MATH_NVPTX,
+            "kernel k(%p: *bf16, %x: bf16) {
+                %0 = exp %x : bf16
+                store %p, %0
+                return
+            }",
+            expect![[r#"
+                kernel k(%p: *bf16, %x: bf16) {
+                  %0 = cast %x : f32
+                  %1 = const 1.442695 : f32
+                  %2 = mul %0, %1 : f32
+                  %3 = exp2_approx %2 : f32
+                  %4 = cast %3 : bf16
+                  store %p, %4
+                  return
+                }
+            "#]],
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! Passes over tile IR, and the order in which they run.
 //!
 //! A pass is a name and a function that changes a [`Func`] in place; each is one file with its tests.
-//! None of them changes a single bit of any result: constants fold by the same functions that the
-//! interpreter computes with, and transcendental functions are never folded, only expanded.
+//! Only `expand_math`, and `contract` where a kernel asks for it, decide what the bits of a result
+//! are; no other pass changes any: constants fold by the same functions that the interpreter computes
+//! with, and transcendental functions are never folded, only expanded.
 
 pub mod contract;
 pub mod cse;
@@ -54,13 +55,11 @@ pub fn run(func: &mut Func, passes: &[Pass]) {
     for pass in passes {
         let before = cfg!(debug_assertions).then(|| func.clone());
         (pass.run)(func);
-        if let (Some(before), true) = (before, cfg!(debug_assertions)) {
-            if let Err(error) = verify::verify(func) {
-                let (name, text) = (pass.name, print::print(&before));
-                panic!(
-                    "a bug in Genesis: pass `{name}` broke the function: {error}\nbefore it:\n{text}"
-                );
-            }
+        if let Some(before) = before
+            && let Err(error) = verify::verify(func)
+        {
+            let (name, text) = (pass.name, print::print(&before));
+            panic!("a bug in Genesis: pass `{name}` broke this function: {error}\n{text}");
         }
     }
 }

@@ -138,8 +138,8 @@ fn summary(inspection: &Inspection, request: &InspectRequest) -> String {
         known(r.shared_bytes),
         known(r.spill_bytes),
         known(r.num_warps),
-        known(r.bytes_per_program),
-        known(r.flops_per_program),
+        r.bytes_per_program,
+        r.flops_per_program,
     )
 }
 

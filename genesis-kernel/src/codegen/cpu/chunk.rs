@@ -75,6 +75,13 @@ impl Chunk {
         Chunk { lanes: 1, ..Chunk::default() }
     }
 
+    /// Whether a comparison is known to hold in every lane.
+    fn is_proven(&self, value: Value, at: &[Coord]) -> bool {
+        let own = self.at.iter().find(|c| matches!(c, Coord::Lanes(_)));
+        let is_own_row = at.iter().all(|c| matches!(c, Coord::At(_)) || Some(c) == own);
+        is_own_row && self.proven.contains(&(value, pattern(at)))
+    }
+
     /// A chunk at these coordinates with all lanes inside.
     pub(super) fn new(lanes: u32, at: Vec<Coord>) -> Chunk {
         Chunk { lanes, at, ..Chunk::default() }
@@ -129,7 +136,7 @@ impl Lower<'_> {
         let Def::Result(op, number) = self.func.value(value).def else {
             return Err(Error::bug(format!("%{} has no place", value.0)));
         };
-        if chunk.proven.contains(&(value, pattern(at))) {
+        if chunk.is_proven(value, at) {
             let lanes = if is_uniform(at) { 1 } else { chunk.lanes };
             return Ok(self.e.int(self.e.vec(self.e.i1(), lanes), 1));
         }
@@ -189,14 +196,63 @@ impl Lower<'_> {
         Ok(e.select(first, a, b))
     }
 
-    /// A reshape reads its operand, which is kept, by the position in row-major order.
+    /// A reshape reads its operand by the position in row-major order: from scratch, or, where the
+    /// operand has one axis, at that position, or lane by lane.
     fn reshape(&mut self, chunk: &mut Chunk, op: Op, at: &[Coord]) -> Result<Val, Error> {
         let data = self.func.op(op);
-        let (operand, result) = (data.operands[0], data.results[0]);
-        let place = self.places[operand.index()]
-            .ok_or_else(|| Error::bug("a reshape's operand is not kept"))?;
-        let shape = self.func.tile(result).shape;
-        Ok(self.load_flat(chunk, self.func.tile(operand), place, shape, at))
+        let (operand, shape) = (data.operands[0], self.func.tile(data.results[0]).shape);
+        let tile = self.func.tile(operand);
+        if let Some(place) = self.places[operand.index()] {
+            return Ok(self.load_flat(chunk, tile, place, shape, at));
+        }
+        if let Some(inner) = self.position_coords(op, at) {
+            return self.eval(chunk, operand, &inner);
+        }
+        let (start, step) = self.flat(shape, at);
+        let n_lanes = if is_uniform(at) { 1 } else { chunk.lanes };
+        let mut lanes = Vec::new();
+        for lane in 0..n_lanes {
+            let position = self.e.add(start, self.index(i64::from(lane) * step));
+            // A lane past the extent reads some element, which nobody looks at.
+            let position = match chunk.tail {
+                None => position,
+                Some(_) => {
+                    let last = self.index(shape.numel() as i64 - 1);
+                    self.e.intrinsic("llvm.smin", &[self.e.i64()], &[position, last])
+                }
+            };
+            let inner = self.coords_of(tile.shape, position);
+            lanes.push(self.eval(chunk, operand, &inner)?);
+        }
+        Ok(self.e.build_vec(&lanes))
+    }
+
+    /// The coordinate at which a reshape reads an operand of one axis, where lanes follow each other.
+    pub(super) fn position_coords(&self, op: Op, at: &[Coord]) -> Option<Vec<Coord>> {
+        let data = self.func.op(op);
+        let shape = self.func.tile(data.results[0]).shape;
+        if self.func.tile(data.operands[0]).shape.rank() != 1 {
+            return None;
+        }
+        match self.flat(shape, at) {
+            (position, 0) => Some(vec![Coord::At(position)]),
+            (position, 1) => Some(vec![Coord::Lanes(position)]),
+            _ => None,
+        }
+    }
+
+    /// The coordinates of a position in row-major order.
+    fn coords_of(&self, shape: Shape, position: Val) -> Vec<Coord> {
+        let e = self.e;
+        let mut rest = position;
+        let mut at = Vec::new();
+        for axis in (0..shape.rank()).rev() {
+            let extent = self.index(shape.extent(axis) as i64);
+            at.push(Coord::At(if axis == 0 { rest } else { e.urem(rest, extent) }));
+            rest = e.udiv(rest, extent);
+        }
+        at.reverse();
+        at
     }
 
     /// The coordinates at which an op that is computed at `at` reads an operand.
@@ -245,13 +301,16 @@ impl Lower<'_> {
         let mut survey = Survey::default();
         for &value in values {
             let at: &[Coord] = if self.has_axes(value) { at } else { &[] };
-            self.survey_value(value, at, at, &mut survey);
+            self.survey_value(value, at, Some(at), &mut survey);
         }
         survey
     }
 
-    fn survey_value(&self, value: Value, at: &[Coord], own: &[Coord], survey: &mut Survey) {
-        if at.is_empty() || !survey.seen.insert((value, at.to_vec())) {
+    /// `own` is what the chunk's coordinates are; none below a reshape, where coordinates stand for
+    /// others that are only known when code is written.
+    fn survey_value(&self, value: Value, at: &[Coord], own: Option<&[Coord]>, survey: &mut Survey) {
+        let key = (value, at.to_vec(), own.is_some());
+        if at.is_empty() || !survey.seen.insert(key) {
             return;
         }
         let Some(op) = self.func.def_op(value) else { return };
@@ -259,7 +318,7 @@ impl Lower<'_> {
             return;
         }
         if self.pending.contains(&op) && self.plan.kept[value.index()] {
-            if *at != *own {
+            if own != Some(at) {
                 survey.apart.insert(op);
                 return;
             }
@@ -269,18 +328,21 @@ impl Lower<'_> {
         if is_root(&data.kind) {
             return;
         }
-        if data.kind == OpKind::Load {
+        if matches!(data.kind, OpKind::Compare(_)) && own.is_some() {
+            survey.compares.push((value, at.to_vec()));
+        }
+        if data.kind == OpKind::Load && own.is_some() {
             survey.loads.push((op, at.to_vec()));
         }
         let half = Coord::At(self.index(0));
         for (number, &operand) in data.operands.iter().enumerate() {
+            let is_reshape = data.kind == OpKind::Reshape && !is_trivial_reshape(self.func, op);
             let inner = match data.kind {
                 OpKind::Split => at.iter().copied().chain([half]).collect(),
-                OpKind::Reshape if !is_trivial_reshape(self.func, op) => {
-                    vec![half; self.func.tile(operand).shape.rank()]
-                }
+                _ if is_reshape => vec![half; self.func.tile(operand).shape.rank()],
                 _ => self.operand_coords(op, number, at),
             };
+            let own = if is_reshape { None } else { own };
             self.survey_value(operand, &inner, own, survey);
         }
     }
@@ -295,5 +357,7 @@ pub(super) struct Survey {
     pub(super) apart: BTreeSet<Op>,
     /// Loads and where they are evaluated.
     pub(super) loads: Vec<(Op, Vec<Coord>)>,
-    seen: BTreeSet<(Value, Vec<Coord>)>,
+    /// Comparisons and where they are evaluated.
+    pub(super) compares: Vec<(Value, Vec<Coord>)>,
+    seen: BTreeSet<(Value, Vec<Coord>, bool)>,
 }

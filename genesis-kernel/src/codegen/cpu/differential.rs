@@ -28,6 +28,8 @@ pub(crate) enum TestArg {
         data: Vec<u8>,
         /// Whether the kernel may write it.
         writable: bool,
+        /// Where the first element is, in elements.
+        offset: usize,
         /// Extents.
         dims: Vec<i64>,
         /// Strides in elements.
@@ -114,7 +116,12 @@ fn execute(
         let (before, rest) = bytes.split_at(GUARD);
         let (inside, behind) = rest.split_at(data.len());
         let is_untouched = before.iter().chain(behind).all(|&b| b == 0xa5);
-        assert!(is_untouched, "{}: wrote outside of a buffer at {opt:?}", func.name);
+        assert!(
+            is_untouched,
+            "{}: wrote outside of a buffer at {opt:?}\n{}",
+            func.name,
+            print::print(func)
+        );
         after.push(inside.to_vec());
     }
     Ok(after)

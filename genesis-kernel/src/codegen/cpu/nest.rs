@@ -11,9 +11,8 @@
 use std::collections::BTreeSet;
 
 use super::super::llvm::{IntPred, Val};
-use super::chunk::{Chunk, Coord, Fused, pattern};
+use super::chunk::{Chunk, Coord, Fused};
 use super::lower::Lower;
-use super::plan::is_trivial_reshape;
 use crate::Error;
 use crate::ir::{BinaryOp, Op, OpKind, Shape, Value};
 
@@ -42,9 +41,16 @@ pub(super) struct Space {
 impl Space {
     /// All elements of a shape.
     pub(super) fn new(shape: Shape) -> Space {
-        let lane_axis = (0..shape.rank()).rev().find(|&axis| shape.extent(axis) > 1);
-        let extent = lane_axis.map_or(1, |axis| shape.extent(axis));
-        let lanes = (extent.next_power_of_two() as u32).min(MAX_LANES);
+        match (0..shape.rank()).rev().find(|&axis| shape.extent(axis) > 1) {
+            Some(axis) => Space::along(shape, axis),
+            None => Space { shape, lane_axis: None, lanes: 1 },
+        }
+    }
+
+    /// All elements of a shape, with the lanes along this axis.
+    pub(super) fn along(shape: Shape, axis: usize) -> Space {
+        let lanes = (shape.extent(axis).next_power_of_two() as u32).min(MAX_LANES);
+        let lane_axis = (shape.extent(axis) > 1).then_some(axis);
         Space { shape, lane_axis, lanes }
     }
 
@@ -57,16 +63,6 @@ impl Space {
     pub(super) fn extent(&self) -> i64 {
         self.lane_axis.map_or(1, |axis| self.shape.extent(axis) as i64)
     }
-}
-
-/// The part of a row that needs no masks, and what holds in it.
-pub(super) struct Split {
-    /// Elements before this one need no masks; none where no part is known to need none.
-    pub(super) end: Option<Val>,
-    /// Whether the part after it exists; it always has masks.
-    pub(super) has_rest: bool,
-    /// The comparisons that hold before `end`.
-    pub(super) proven: BTreeSet<(Value, Vec<Option<Val>>)>,
 }
 
 impl<'a> Lower<'a> {
@@ -153,88 +149,6 @@ impl<'a> Lower<'a> {
         at
     }
 
-    /// How much of a row needs no masks, for chunks of `unit` elements.
-    pub(super) fn split(
-        &mut self,
-        space: Space,
-        row: &[Coord],
-        masks: &[(Value, Vec<Coord>)],
-        unit: i64,
-    ) -> Result<Split, Error> {
-        let e = self.e;
-        let extent = space.extent();
-        let whole = extent - extent % unit;
-        let mut split = Split {
-            end: (whole > 0).then(|| self.index(whole)),
-            has_rest: whole < extent,
-            proven: BTreeSet::new(),
-        };
-        if masks.is_empty() || whole == 0 || space.lanes == 1 {
-            return Ok(split);
-        }
-        let mut chunk = Chunk::new(space.lanes, row.to_vec());
-        let mut end = self.index(whole);
-        for (mask, at) in masks {
-            if let Some(count) = self.prefix(&mut chunk, *mask, at, extent)? {
-                end = e.intrinsic("llvm.smin", &[e.i64()], &[end, count]);
-                split.proven.insert((*mask, pattern(at)));
-            }
-        }
-        if !split.proven.is_empty() {
-            split.end = Some(e.and(end, self.index(-unit)));
-            split.has_rest = true;
-        }
-        Ok(split)
-    }
-
-    /// The comparisons below the masks of loads, and below `stored`, with their coordinates.
-    pub(super) fn comparisons(
-        &self,
-        loads: &[(Op, Vec<Coord>)],
-        stored: Option<(Value, &[Coord])>,
-    ) -> Vec<(Value, Vec<Coord>)> {
-        let mut found = Vec::new();
-        for (op, at) in loads {
-            if let Some(&mask) = self.func.op(*op).operands.get(1) {
-                self.find_comparisons(mask, at, &mut found);
-            }
-        }
-        if let Some((mask, at)) = stored {
-            self.find_comparisons(mask, at, &mut found);
-        }
-        found
-    }
-
-    fn find_comparisons(&self, mask: Value, at: &[Coord], found: &mut Vec<(Value, Vec<Coord>)>) {
-        if at.is_empty() || self.places[mask.index()].is_some() {
-            return;
-        }
-        let Some(op) = self.func.def_op(mask) else { return };
-        let data = self.func.op(op);
-        match data.kind {
-            OpKind::Compare(_) => {
-                let entry = (mask, at.to_vec());
-                if !found.contains(&entry) {
-                    found.push(entry);
-                }
-            }
-            OpKind::Binary(BinaryOp::And) => {
-                for &operand in &data.operands {
-                    self.find_comparisons(operand, at, found);
-                }
-            }
-            OpKind::Reshape if !is_trivial_reshape(self.func, op) => {}
-            OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. } => {
-                let inner = self.operand_coords(op, 0, at);
-                self.find_comparisons(data.operands[0], &inner, found);
-            }
-            _ => {}
-        }
-    }
-
     /// The lanes of a chunk that are inside the extent; none where all are, as the extent is a multiple
     /// of `unit`.
     pub(super) fn tail(&self, space: Space, start: Val, unit: i64) -> Option<Val> {
@@ -262,7 +176,8 @@ impl<'a> Lower<'a> {
             let own = lower.in_row(space, &row, lower.index(0));
             let survey = lower.survey(reads, &own);
             let masks = lower.comparisons(&survey.loads, stored.map(|m| (m, own.as_slice())));
-            let split = lower.split(space, &own, &masks, i64::from(space.lanes))?;
+            let split =
+                lower.split(space, &own, (&masks, &survey.compares), i64::from(space.lanes))?;
             let step = i64::from(space.lanes);
             if let Some(end) = split.end {
                 let zero = lower.index(0);
@@ -271,6 +186,7 @@ impl<'a> Lower<'a> {
                     chunk.proven = split.proven.clone();
                     chunk.fused = fused.clone();
                     body(lower, &mut chunk)?;
+                    lower.compute_fused(&mut chunk)?;
                     Ok(Vec::new())
                 })?;
             }
@@ -282,6 +198,7 @@ impl<'a> Lower<'a> {
                     chunk.tail = lower.tail(space, i, step);
                     chunk.fused = fused.clone();
                     body(lower, &mut chunk)?;
+                    lower.compute_fused(&mut chunk)?;
                     Ok(Vec::new())
                 })?;
             }
@@ -334,6 +251,16 @@ impl<'a> Lower<'a> {
             };
             self.flush(op)?;
         }
+    }
+
+    /// Computes the fused values that nothing in a chunk has asked for, as where an address was found
+    /// without them.
+    pub(super) fn compute_fused(&mut self, chunk: &mut Chunk) -> Result<(), Error> {
+        let values: Vec<Value> = chunk.fused.keys().copied().collect();
+        for value in values {
+            self.lanes_of(chunk, value)?;
+        }
+        Ok(())
     }
 
     /// Makes what a nest computed on its way readable.

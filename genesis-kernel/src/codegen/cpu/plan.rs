@@ -117,7 +117,7 @@ impl Plan {
                 plan.kept[v] = has_axes(func, result)
                     && plan.is_read[v]
                     && (is_root(&func.op(op).kind)
-                        || reshaped[v]
+                        || reshaped[v] && (costs[v] > CHEAP || func.tile(result).shape.rank() > 1)
                         || costly
                         || plan.must_keep(func, op, &readers[v], costs[v]));
             }

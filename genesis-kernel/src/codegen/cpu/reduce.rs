@@ -14,9 +14,10 @@
 
 use super::super::elementwise;
 use super::super::llvm::Val;
+use super::bounds::Split;
 use super::chunk::{Chunk, Coord, Fused};
 use super::lower::Lower;
-use super::nest::{MAX_LANES, Space, Split};
+use super::nest::{MAX_LANES, Space};
 use crate::Error;
 use crate::ir::{BinaryOp, Combine, DType, Op, OpKind, Region, Scalar, Value};
 
@@ -134,7 +135,7 @@ impl<'a> Lower<'a> {
         let survey = self.survey(&[operand], &own);
         let masks = self.comparisons(&survey.loads, None);
         let unit = total as i64;
-        let split = self.split(space, &own, &masks, unit)?;
+        let split = self.split(space, &own, (&masks, &survey.compares), unit)?;
         let mut stripes = |lower: &mut Lower<'a>, range, accs: &[Val], main: Option<&Split>| {
             lower.count_loop(range, unit, accs, &mut |lower, i, accs| {
                 let mut next = Vec::new();
@@ -147,6 +148,7 @@ impl<'a> Lower<'a> {
                         None => chunk.tail = lower.tail(space, first, unit),
                     }
                     let x = lower.lanes_of(&mut chunk, operand)?;
+                    lower.compute_fused(&mut chunk)?;
                     let both = elementwise::binary(e, lower.target(), binary, dtype, &[acc, x])?;
                     next.push(chunk.tail.map_or(both, |tail| e.select(tail, both, acc)));
                 }

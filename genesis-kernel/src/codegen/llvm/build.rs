@@ -148,6 +148,12 @@ impl Emitter {
         Val(unsafe { LLVMBuildFNeg(self.builder, a.0, UNNAMED) })
     }
 
+    /// The value, or, where LLVM leaves it undefined, some value that stays the same.
+    pub(crate) fn freeze(&self, a: Val) -> Val {
+        // SAFETY: a value of this module.
+        Val(unsafe { LLVMBuildFreeze(self.builder, a.0, UNNAMED) })
+    }
+
     /// All bits flipped.
     pub(crate) fn not(&self, a: Val) -> Val {
         // SAFETY: an integer of this module.

@@ -10,6 +10,7 @@ use super::shared::{Pending, Places};
 use super::thread::{self, Threads};
 use super::{atomic, convert, dot, reduce, scan};
 use crate::Error;
+use crate::analysis::AxisAnalysis;
 use crate::ir::{Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
 use crate::layout::{LayoutIr, LinearLayout};
 use crate::target::GpuTarget;
@@ -41,6 +42,8 @@ pub(super) struct Lowering<'a> {
     pub(super) status: Option<Val>,
     /// The number of each assertion.
     pub(super) asserts: BTreeMap<Op, usize>,
+    /// How values run along axes.
+    axes: AxisAnalysis,
     /// The op that owns each region.
     pub(super) owners: BTreeMap<Region, Op>,
     /// The driver's print, once it is declared.
@@ -91,6 +94,7 @@ impl<'a> Lowering<'a> {
             shared: frame.shared,
             status: frame.status,
             asserts,
+            axes: AxisAnalysis::of(func),
             owners: owners(func),
             vprintf: None,
             values: vec![None; func.n_values()],
@@ -279,13 +283,36 @@ impl<'a> Lowering<'a> {
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
         let operands = self.operands(op)?;
         let result = self.func.op(op).results[0];
-        let registers: Result<Vec<Val>, Error> = (0..self.lir.num_regs(result) as usize)
-            .map(|reg| {
-                let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
-                elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)
+        let equal = self.equal_registers(result);
+        let mut registers: Vec<Val> = Vec::new();
+        for reg in 0..self.lir.num_regs(result) as usize {
+            // Of registers that hold equal values the first one computes it.
+            if let Some(&known) = registers.get(reg & !equal).filter(|_| reg & equal != 0) {
+                registers.push(known);
+                continue;
+            }
+            let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
+            registers.push(elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)?);
+        }
+        self.result(op, registers)
+    }
+
+    /// The bits of the register number that do not change a mask: it is constant over as long runs.
+    fn equal_registers(&self, value: Value) -> usize {
+        let Some(layout) = self.lir.layout(value).filter(|_| self.dtype(value) == DType::Bool)
+        else {
+            return 0;
+        };
+        let info = self.axes.of_value(self.func, value);
+        let is_equal = |basis: u32| {
+            let axes = 0..layout.shape.rank();
+            axes.into_iter().any(|axis| {
+                let step = u64::from(layout.coord(basis, axis));
+                step != 0 && step < info.constancy(axis)
             })
-            .collect();
-        self.result(op, registers?)
+        };
+        let bits = layout.reg.iter().enumerate().filter(|&(_, &basis)| is_equal(basis));
+        bits.fold(0, |mask, (i, _)| mask | 1 << i)
     }
 
     /// Ops that only say which register is which.

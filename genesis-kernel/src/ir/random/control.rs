@@ -3,15 +3,15 @@
 use super::super::func::{ParamAttrs, Region, Value};
 use super::super::ops::{BinaryOp, LoopOptions, Predicate};
 use super::super::types::{DType, Scalar, Type};
-use super::Gen;
+use super::Maker;
 use crate::interp::InterpArg;
 
 /// Deeper nests only take time.
 const MAX_NESTING: usize = 2;
 
-impl Gen {
+impl Maker {
     /// Runs `fill` with ops going to a new region; values made there are forgotten afterwards.
-    fn inside(&mut self, region: Region, fill: impl FnOnce(&mut Gen)) {
+    fn inside(&mut self, region: Region, fill: impl FnOnce(&mut Maker)) {
         let (outer, n) = (self.region, self.pool.len());
         self.region = region;
         self.nesting += 1;
@@ -62,17 +62,17 @@ impl Gen {
         let region = self.func.add_region();
         let index = self.func.add_region_arg(region, Type::scalar(DType::I64));
         let args = self.region_args(region, &inits);
-        self.inside(region, |gen_| {
-            gen_.keep(index);
-            args.iter().for_each(|&arg| gen_.keep(arg));
-            if gen_.rng.chance(40) {
-                let zero = gen_.build().int(DType::I64, 0);
-                let distance = gen_.build().binary(BinaryOp::Max, index, zero);
-                let value = gen_.load_shifted(distance);
-                gen_.keep(value);
+        self.inside(region, |maker| {
+            maker.keep(index);
+            args.iter().for_each(|&arg| maker.keep(arg));
+            if maker.rng.chance(40) {
+                let zero = maker.build().int(DType::I64, 0);
+                let distance = maker.build().binary(BinaryOp::Max, index, zero);
+                let value = maker.load_shifted(distance);
+                maker.keep(value);
             }
-            let next = gen_.body(&types);
-            gen_.build().yield_values(&next);
+            let next = maker.body(&types);
+            maker.build().yield_values(&next);
         });
         let options = LoopOptions { stages: 0, unroll: self.rng.pick(&[0, 0, 0, 2, 4]) };
         let results = self.build().for_loop(bounds, &inits, region, options);
@@ -94,17 +94,17 @@ impl Gen {
         let types: Vec<_> = inits[1..].iter().map(|&v| self.data_type(v)).collect();
         let (cond, body) = (self.func.add_region(), self.func.add_region());
         let counter = self.region_args(cond, &inits)[0];
-        self.inside(cond, |gen_| {
-            let mut build = gen_.build();
+        self.inside(cond, |maker| {
+            let mut build = maker.build();
             let zero = build.int(DType::I64, 0);
             let goes_on = build.compare(Predicate::Gt, counter, zero);
             build.yield_values(&[goes_on]);
         });
         let args = self.region_args(body, &inits);
-        self.inside(body, |gen_| {
-            args.iter().for_each(|&arg| gen_.keep(arg));
-            let mut next = gen_.body(&types);
-            let mut build = gen_.build();
+        self.inside(body, |maker| {
+            args.iter().for_each(|&arg| maker.keep(arg));
+            let mut next = maker.body(&types);
+            let mut build = maker.build();
             let one = build.int(DType::I64, 1);
             next.insert(0, build.binary(BinaryOp::Sub, args[0], one));
             build.yield_values(&next);
@@ -124,13 +124,13 @@ impl Gen {
         let ends = self.rng.chance(10);
         let regions = [self.func.add_region(), self.func.add_region()];
         for (i, region) in regions.into_iter().enumerate() {
-            self.inside(region, |gen_| {
+            self.inside(region, |maker| {
                 if i == 0 && ends {
-                    gen_.build().ret();
+                    maker.build().ret();
                     return;
                 }
-                let values = gen_.body(&types);
-                gen_.build().yield_values(&values);
+                let values = maker.body(&types);
+                maker.build().yield_values(&values);
             });
         }
         let ty = self.func.ty(like);

@@ -3,7 +3,7 @@
 use super::super::func::Value;
 use super::super::ops::{BinaryOp, DotPrecision, Predicate, UnaryOp};
 use super::super::types::{DType, Scalar, Shape};
-use super::{Gen, MAX_NUMEL};
+use super::{MAX_NUMEL, Maker};
 
 /// What reduces and scans, by dtype.
 const REDUCTIONS: [BinaryOp; 9] = [
@@ -43,7 +43,7 @@ const TRANSCENDENTAL: [UnaryOp; 10] = [
     UnaryOp::Sigmoid,
 ];
 
-impl Gen {
+impl Maker {
     /// Adds one op, or one construct, of any kind.
     pub(super) fn step(&mut self) {
         match self.rng.below(100) {
@@ -186,7 +186,7 @@ impl Gen {
     /// Flattens, or divides one extent in two.
     fn reshape(&mut self, x: Value, shape: Shape) -> Option<Value> {
         let n = shape.numel();
-        let factors: Vec<usize> = (2..n).filter(|f| n % f == 0).collect();
+        let factors: Vec<usize> = (2..n).filter(|f| n.is_multiple_of(*f)).collect();
         let to = if factors.is_empty() || self.rng.chance(30) {
             Shape::new(&[n])
         } else {
@@ -234,7 +234,7 @@ impl Gen {
 
     fn split(&mut self, x: Value, shape: Shape) -> Option<Value> {
         let n = shape.numel();
-        if n % 2 != 0 {
+        if !n.is_multiple_of(2) {
             return None;
         }
         let mut build = self.build();

@@ -3,14 +3,14 @@
 use super::super::func::{ParamAttrs, Value};
 use super::super::ops::{AtomicOp, BinaryOp, Predicate};
 use super::super::types::{DType, Shape, TileType, Type};
-use super::{Gen, Input};
+use super::{Input, Maker};
 use crate::interp::InterpArg;
 
 /// Atomics that commute.
 const COMMUTING: [AtomicOp; 6] =
     [AtomicOp::Add, AtomicOp::Max, AtomicOp::Min, AtomicOp::And, AtomicOp::Or, AtomicOp::Xor];
 
-impl Gen {
+impl Maker {
     fn input(&mut self) -> Input {
         let which = self.rng.below(self.inputs.len());
         self.inputs[which]

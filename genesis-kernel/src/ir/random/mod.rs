@@ -62,9 +62,9 @@ pub fn random_program(seed: u64) -> RandomProgram {
 
 /// The program of a seed, made of what the options allow.
 pub fn random_program_with(seed: u64, options: RandomOptions) -> RandomProgram {
-    let mut gen_ = Gen::new(Rng::new(seed), options);
-    gen_.whole();
-    RandomProgram { func: gen_.func, args: gen_.args, grid: gen_.grid }
+    let mut maker = Maker::new(Rng::new(seed), options);
+    maker.whole();
+    RandomProgram { func: maker.func, args: maker.args, grid: maker.grid }
 }
 
 /// Deeper expressions than this are not built on.
@@ -90,7 +90,7 @@ struct Input {
 }
 
 /// A program in the making.
-struct Gen {
+struct Maker {
     rng: Rng,
     options: RandomOptions,
     func: Func,
@@ -116,12 +116,12 @@ struct Gen {
     mask: Value,
 }
 
-impl Gen {
-    fn new(rng: Rng, options: RandomOptions) -> Gen {
+impl Maker {
+    fn new(rng: Rng, options: RandomOptions) -> Maker {
         let func = Func::new("random");
         let region = func.body;
         let none = Value(0);
-        Gen {
+        Maker {
             rng,
             options,
             func,
@@ -294,10 +294,10 @@ impl Gen {
     /// An operand of this dtype and shape: a value that has them, or one that is made to.
     fn operand(&mut self, dtype: DType, shape: Shape) -> Value {
         let exact = TileType::data(dtype, shape);
-        if self.rng.chance(70) {
-            if let Some(value) = self.pick(|ty| ty == exact) {
-                return value;
-            }
+        if self.rng.chance(70)
+            && let Some(value) = self.pick(|ty| ty == exact)
+        {
+            return value;
         }
         let fits =
             |from: Shape| from.numel() == shape.numel() || from.broadcast(shape) == Some(shape);

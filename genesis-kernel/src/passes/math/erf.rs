@@ -3,6 +3,7 @@
 use super::Math;
 use super::exp::exp2_normal;
 use crate::ir::{Predicate, Value};
+use std::f64::consts::FRAC_2_SQRT_PI;
 
 /// `erf x = x P(x^2)` for `|x| <= 1`: 2^-24.2 and 2^-56.
 const NEAR_F32: &[f64] = &[
@@ -14,7 +15,7 @@ const NEAR_F32: &[f64] = &[
     -5.617740098e-04,
 ];
 const NEAR_F64: &[f64] = &[
-    1.1283791670955126,
+    FRAC_2_SQRT_PI,
     -0.37612638903183593,
     0.1128379167095017,
     -0.02686617064441295,

@@ -67,7 +67,7 @@ fn split(m: &mut Math<'_, '_>, x: Value) -> (Value, Value) {
     let e = m.int_op(BinaryOp::Shr, above, fraction_bits);
     let exponent = m.int_op(BinaryOp::Shl, e, fraction_bits);
     let fraction = m.b.binary(BinaryOp::Sub, bits, exponent);
-    let fraction = m.from_bits(fraction);
+    let fraction = m.float_of(fraction);
     let one = m.c(1.0);
     let f = m.sub(fraction, one);
     let dtype = m.ty.dtype();

@@ -21,6 +21,8 @@ pub(crate) struct Math<'m, 'f> {
     x: Value,
     ty: TileType,
     target: MathTarget,
+    /// Whether the result is rounded to f16 or bf16 afterwards.
+    is_rounded: bool,
 }
 
 /// The function of the argument, in the argument's type.
@@ -56,7 +58,12 @@ impl<'m, 'f> Math<'m, 'f> {
     /// Ops that go where the builder stands; `x` is a tile of f32 or f64.
     pub(crate) fn new(b: &'m mut Builder<'f>, x: Value, target: MathTarget) -> Math<'m, 'f> {
         let ty = b.func.tile(x);
-        Math { b, x, ty, target }
+        Math { b, x, ty, target, is_rounded: false }
+    }
+
+    /// The same for a result that is rounded to f16 or bf16 afterwards.
+    pub(crate) fn rounded(self) -> Math<'m, 'f> {
+        Math { is_rounded: true, ..self }
     }
 
     fn is_f32(&self) -> bool {
@@ -155,7 +162,7 @@ impl<'m, 'f> Math<'m, 'f> {
         self.b.bitcast(a, dtype)
     }
 
-    fn from_bits(&mut self, a: Value) -> Value {
+    fn float_of(&mut self, a: Value) -> Value {
         let dtype = self.ty.dtype();
         self.b.bitcast(a, dtype)
     }
@@ -183,6 +190,6 @@ impl<'m, 'f> Math<'m, 'f> {
         let mask = self.pick(i64::from(i32::MIN), i64::MIN);
         let sign = self.int_op(BinaryOp::And, sign, mask);
         let both = self.b.binary(BinaryOp::Or, magnitude, sign);
-        self.from_bits(both)
+        self.float_of(both)
     }
 }

@@ -88,7 +88,7 @@ fn turn(m: &mut Math<'_, '_>, quadrant: Value, r: Value) -> Value {
     let sign = m.int_op(BinaryOp::Shl, second, m.pick(30, 62));
     let bits = m.bits(value);
     let bits = m.b.binary(BinaryOp::Xor, bits, sign);
-    m.from_bits(bits)
+    m.float_of(bits)
 }
 
 fn sin_reduced(m: &mut Math<'_, '_>, r: Value) -> Value {

@@ -38,12 +38,13 @@ impl CudaDevice {
     /// The address where a kernel with these assertions writes the number of one that fails; 0, which
     /// the kernel takes for nowhere, if there are too many such kernels.
     pub(super) fn assert_address(&self, kernel: &str, messages: &[String]) -> Result<u64, Error> {
+        // Not under the lock: a driver error reads the assertions to say what failed.
+        let is_new = self.asserts().memory.is_none();
+        let fresh = if is_new { Some(Handle(self.alloc_assert_memory()?)) } else { None };
         let mut asserts = self.asserts();
-        let memory = match asserts.memory {
-            Some(memory) => memory.0,
-            None => self.alloc_assert_memory()?,
-        };
-        asserts.memory = Some(Handle(memory));
+        // Where two threads were here at once, the second one's memory stays unused.
+        asserts.memory = asserts.memory.or(fresh);
+        let Some(Handle(memory)) = asserts.memory else { return Ok(0) };
         let slot = asserts.kernels.len();
         if slot == SLOTS {
             return Ok(0);
