@@ -79,7 +79,7 @@ pub const KNOBS: &[Knob] = &[
 pub struct Dump {
     /// Tile IR from the front end.
     pub tir: bool,
-    /// Tile IR after each pass that changed it.
+    /// Tile IR after each pass.
     pub passes: bool,
     /// Layout IR.
     pub lir: bool,

@@ -304,6 +304,39 @@ mod tests {
         assert_eq!(cache.size().1, 1);
     }
 
+    /// The processes are this test again, with the folder as one more argument.
+    #[test]
+    fn many_processes_share_a_folder() {
+        const FOLDER: &str = "cache-folder=";
+        let contents = |n: u8| -> Vec<u8> { (0..5000u32).map(|i| (i as u8) ^ n).collect() };
+        let folder = std::env::args().find_map(|arg| arg.strip_prefix(FOLDER).map(str::to_owned));
+        if let Some(folder) = folder {
+            let cache = DiskCache::new(folder, 1 << 20);
+            for round in 0..50 {
+                let n = round % 3;
+                assert!(cache.put(&key(n), &contents(n)));
+                assert_eq!(cache.get(&key(n)), Some(contents(n)));
+            }
+            return;
+        }
+        let (_dir, cache) = cache(1 << 20);
+        let name = "cache::disk::tests::many_processes_share_a_folder";
+        let spawn = || {
+            std::process::Command::new(std::env::current_exe().unwrap())
+                .args([name, "--exact", &format!("{FOLDER}{}", cache.dir().display())])
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        let mut processes: Vec<_> = (0..8).map(|_| spawn()).collect();
+        assert!(processes.iter_mut().all(|process| process.wait().unwrap().success()));
+        for n in 0..3 {
+            assert_eq!(cache.get(&key(n)), Some(contents(n)));
+        }
+        let temporaries = fs::read_dir(cache.dir()).unwrap().flatten();
+        assert_eq!(temporaries.count(), 3, "nothing is left beside the entries");
+    }
+
     #[test]
     fn a_folder_that_cannot_be_made_is_not_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();

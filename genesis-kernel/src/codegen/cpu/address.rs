@@ -20,7 +20,7 @@ use super::chunk::{Chunk, Coord, is_uniform};
 use super::lower::Lower;
 use super::plan::is_trivial_reshape;
 use crate::Error;
-use crate::ir::{BinaryOp, DType, Op, OpKind, Predicate, Shape, TileType, Value};
+use crate::ir::{BinaryOp, DType, Op, OpKind, Shape, TileType, Value};
 
 /// A value that grows by the same amount from lane to lane.
 #[derive(Clone, Copy)]
@@ -41,10 +41,10 @@ pub(super) enum Step {
 }
 
 /// The step of a uniform value.
-const NONE: Step = Step::Const(0);
+pub(super) const NONE: Step = Step::Const(0);
 
 /// The step of values that follow each other.
-const ONE: Step = Step::Const(1);
+pub(super) const ONE: Step = Step::Const(1);
 
 impl Lower<'_> {
     /// The value as a start and a step, where it has that form.
@@ -112,7 +112,7 @@ impl Lower<'_> {
         let (Some(x), Some(y)) = (x, y) else { return Ok(None) };
         Ok(match kind {
             BinaryOp::Add => Some(Affine {
-                start: e.add(x.start, y.start),
+                start: self.plus(x.start, y.start),
                 step: self.step_op(BinaryOp::Add, x.step, y.step),
             }),
             BinaryOp::Sub => Some(Affine {
@@ -130,6 +130,15 @@ impl Lower<'_> {
                 Some(Affine { start, step })
             }
         })
+    }
+
+    /// A sum of indices; a zero leaves the other register as it is, so that equal indices stay one.
+    fn plus(&self, a: Val, b: Val) -> Val {
+        match (self.e.const_int(a), self.e.const_int(b)) {
+            (Some(0), _) => b,
+            (_, Some(0)) => a,
+            _ => self.e.add(a, b),
+        }
     }
 
     /// Arithmetic of steps, at run time only where it must be.
@@ -371,7 +380,7 @@ impl Lower<'_> {
                 1 => coord.start(),
                 _ => e.mul(coord.start(), self.index(stride)),
             };
-            position = e.add(position, offset);
+            position = self.plus(position, offset);
             if matches!(coord, Coord::Lanes(_)) {
                 step = stride;
             }
@@ -443,74 +452,5 @@ impl Lower<'_> {
                 self.scatter(value, ptrs, align, tail);
             }
         }
-    }
-
-    /// A comparison that holds for a prefix of the lanes' axis: the number of elements for which it
-    /// does, counted from the row's start. None where it has another form.
-    pub(super) fn prefix(
-        &mut self,
-        chunk: &mut Chunk,
-        compare: Value,
-        at: &[Coord],
-        extent: i64,
-    ) -> Result<Option<Val>, Error> {
-        let Some(op) = self.func.def_op(compare) else { return Ok(None) };
-        let data = self.func.op(op);
-        let (x, y) = match data.kind {
-            OpKind::Compare(_) => (data.operands[0], data.operands[1]),
-            _ => return Ok(None),
-        };
-        if self.func.tile(x).is_ptr() || self.dtype(x) != DType::I64 {
-            return Ok(None);
-        }
-        let (Some(a), Some(b)) = (self.affine(chunk, x, at)?, self.affine(chunk, y, at)?) else {
-            return Ok(None);
-        };
-        let OpKind::Compare(predicate) = data.kind else { return Ok(None) };
-        let e = self.e;
-        let (low, high, is_strict) = match (predicate, a.step, b.step) {
-            (Predicate::Lt, ONE, NONE) => (a.start, b.start, true),
-            (Predicate::Gt, NONE, ONE) => (b.start, a.start, true),
-            (Predicate::Le, ONE, NONE) => (a.start, b.start, false),
-            (Predicate::Ge, NONE, ONE) => (b.start, a.start, false),
-            // It holds from some lane on, or in all: in the whole row if it does in the first lane.
-            (Predicate::Ge | Predicate::Gt, ONE, NONE)
-            | (Predicate::Le | Predicate::Lt, NONE, ONE) => {
-                let holds = e.icmp(signed(predicate), a.start, b.start);
-                let moving = if matches!(a.step, ONE) { a.start } else { b.start };
-                let holds = e.and(holds, self.no_wrap(moving, extent));
-                return Ok(Some(e.select(holds, self.index(extent), self.index(0))));
-            }
-            (_, NONE, NONE) => {
-                let holds = e.icmp(signed(predicate), a.start, b.start);
-                return Ok(Some(e.select(holds, self.index(extent), self.index(0))));
-            }
-            _ => return Ok(None),
-        };
-        let count = e.intrinsic("llvm.ssub.sat", &[e.i64()], &[high, low]);
-        let count = if is_strict {
-            count
-        } else {
-            e.intrinsic("llvm.sadd.sat", &[e.i64()], &[count, self.index(1)])
-        };
-        let count = e.intrinsic("llvm.smax", &[e.i64()], &[count, self.index(0)]);
-        let count = e.intrinsic("llvm.smin", &[e.i64()], &[count, self.index(extent)]);
-        Ok(Some(e.select(self.no_wrap(low, extent), count, self.index(0))))
-    }
-
-    /// Whether counting up from `start` through an axis does not pass the largest i64.
-    fn no_wrap(&self, start: Val, extent: i64) -> Val {
-        self.e.icmp(IntPred::Sle, start, self.index(i64::MAX - extent))
-    }
-}
-
-fn signed(predicate: Predicate) -> IntPred {
-    match predicate {
-        Predicate::Eq => IntPred::Eq,
-        Predicate::Ne => IntPred::Ne,
-        Predicate::Lt => IntPred::Slt,
-        Predicate::Le => IntPred::Sle,
-        Predicate::Gt => IntPred::Sgt,
-        Predicate::Ge => IntPred::Sge,
     }
 }

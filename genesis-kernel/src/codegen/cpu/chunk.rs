@@ -328,6 +328,9 @@ impl Lower<'_> {
         if is_root(&data.kind) {
             return;
         }
+        if matches!(data.kind, OpKind::Compare(_)) && own.is_some() {
+            survey.compares.push((value, at.to_vec()));
+        }
         if data.kind == OpKind::Load && own.is_some() {
             survey.loads.push((op, at.to_vec()));
         }
@@ -354,5 +357,7 @@ pub(super) struct Survey {
     pub(super) apart: BTreeSet<Op>,
     /// Loads and where they are evaluated.
     pub(super) loads: Vec<(Op, Vec<Coord>)>,
+    /// Comparisons and where they are evaluated.
+    pub(super) compares: Vec<(Value, Vec<Coord>)>,
     seen: BTreeSet<(Value, Vec<Coord>, bool)>,
 }

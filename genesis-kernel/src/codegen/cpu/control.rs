@@ -78,10 +78,13 @@ impl Lower<'_> {
         for (&value, place) in data.operands.iter().zip(places) {
             match *place {
                 Some(place) => {
-                    if self.targets[value.index()] != Some(place) {
-                        self.copy_to(value, place)?;
-                    } else if self.places[value.index()].is_none() {
+                    let is_aimed = self.targets[value.index()] == Some(place);
+                    if is_aimed && self.places[value.index()].is_none() {
                         self.flush_reads(value)?;
+                    }
+                    // A loop's result lies in the loop's own buffers, wherever it was aimed.
+                    if self.places[value.index()] != Some(place) {
+                        self.copy_to(value, place)?;
                     }
                     values.push(place);
                 }
@@ -166,7 +169,7 @@ impl Lower<'_> {
             let ty = if is_tile { e.ptr(0) } else { self.register_ty(self.func.tile(result)) };
             let value = match incoming.as_slice() {
                 [] => e.zero(ty),
-                [(only, _)] => *only,
+                [(first, _), rest @ ..] if rest.iter().all(|(v, _)| v == first) => *first,
                 _ => e.phi(ty, &incoming),
             };
             let slot = if is_tile { &mut self.places } else { &mut self.scalars };

@@ -13,7 +13,9 @@
 //! ```
 
 use super::super::elementwise;
-use super::super::llvm::Val;
+use super::super::llvm::{IntPred, Val};
+use super::address::Step;
+use super::chunk::{Chunk, Coord};
 use super::lower::Lower;
 use super::nest::{MAX_LANES, Space};
 use crate::Error;
@@ -82,15 +84,63 @@ impl<'a> Lower<'a> {
         }
         let packed = TileType::data(dtype, tile.shape);
         let place = self.alloc(packed);
-        self.nest(Space::new(tile.shape), &[value], None, &mut |lower, chunk| {
+        self.flush_reads(value)?;
+        let rows = Space::new(tile.shape);
+        let columns = Space::along(tile.shape, 0);
+        let Some(step) = self.loaded_step(rows, value)? else {
+            self.pack(rows, value, packed, is_rounded, place)?;
+            return Ok(place);
+        };
+        // A transposed operand: its lanes follow each other along the other axis.
+        let e = self.e;
+        let (along_rows, along_columns) = (e.block("pack_rows"), e.block("pack_columns"));
+        let done = e.block("packed");
+        e.cond_br(e.icmp(IntPred::Eq, step, self.index(1)), along_rows, along_columns);
+        for (block, space) in [(along_rows, rows), (along_columns, columns)] {
+            e.position(block);
+            self.pack(space, value, packed, is_rounded, place)?;
+            e.br(done);
+        }
+        e.position(done);
+        Ok(place)
+    }
+
+    /// How much the addresses of the first load below a value grow from lane to lane, where that is
+    /// only known at run time.
+    fn loaded_step(&mut self, space: Space, value: Value) -> Result<Option<Val>, Error> {
+        let Some(axis) = space.lane_axis else { return Ok(None) };
+        let zero = self.index(0);
+        let mut row = vec![Coord::At(zero); space.shape.rank()];
+        row[axis] = Coord::Lanes(zero);
+        let survey = self.survey(&[value], &row);
+        let Some((load, at)) = survey.loads.first() else { return Ok(None) };
+        let pointer = self.func.op(*load).operands[0];
+        let mut chunk = Chunk::new(space.lanes, row);
+        let address = self.affine(&mut chunk, pointer, at)?;
+        Ok(match address.map(|a| a.step) {
+            Some(Step::Dynamic(step)) => Some(step),
+            _ => None,
+        })
+    }
+
+    /// Writes an operand's elements to scratch.
+    fn pack(
+        &mut self,
+        space: Space,
+        value: Value,
+        packed: TileType,
+        is_rounded: bool,
+        place: Val,
+    ) -> Result<(), Error> {
+        let from = self.dtype(value);
+        self.nest(space, &[value], None, &mut |lower, chunk| {
             let lanes = lower.lanes_of(chunk, value)?;
             let lanes = if is_rounded { lower.round_tf32(lanes) } else { lanes };
-            let lanes = elementwise::cast(lower.e, lower.target(), lanes, tile.dtype(), dtype);
+            let lanes = elementwise::cast(lower.e, lower.target(), lanes, from, packed.dtype());
             let at = chunk.at.clone();
             lower.store_flat(chunk, packed, place, &at, lanes);
             Ok(())
-        })?;
-        Ok(place)
+        })
     }
 
     /// f32 rounded to the 10 bits of tf32's fraction, to nearest even; infinities and NaN stay.

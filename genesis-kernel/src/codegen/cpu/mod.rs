@@ -18,6 +18,7 @@
 
 mod address;
 mod atomic;
+mod bounds;
 mod chunk;
 mod control;
 mod debug;

@@ -8,14 +8,11 @@
 //! for i in split..n step 16 { chunk with masks; the lanes past n are off }
 //! ```
 
-use std::collections::BTreeSet;
-
 use super::super::llvm::{IntPred, Val};
-use super::chunk::{Chunk, Coord, Fused, pattern};
+use super::chunk::{Chunk, Coord, Fused};
 use super::lower::Lower;
-use super::plan::is_trivial_reshape;
 use crate::Error;
-use crate::ir::{BinaryOp, Op, OpKind, Shape, Value};
+use crate::ir::{Op, Shape, Value};
 
 /// The most lanes a chunk has: a register of 512 bits of f32.
 pub(super) const MAX_LANES: u32 = 16;
@@ -42,9 +39,16 @@ pub(super) struct Space {
 impl Space {
     /// All elements of a shape.
     pub(super) fn new(shape: Shape) -> Space {
-        let lane_axis = (0..shape.rank()).rev().find(|&axis| shape.extent(axis) > 1);
-        let extent = lane_axis.map_or(1, |axis| shape.extent(axis));
-        let lanes = (extent.next_power_of_two() as u32).min(MAX_LANES);
+        match (0..shape.rank()).rev().find(|&axis| shape.extent(axis) > 1) {
+            Some(axis) => Space::along(shape, axis),
+            None => Space { shape, lane_axis: None, lanes: 1 },
+        }
+    }
+
+    /// All elements of a shape, with the lanes along this axis.
+    pub(super) fn along(shape: Shape, axis: usize) -> Space {
+        let lanes = (shape.extent(axis).next_power_of_two() as u32).min(MAX_LANES);
+        let lane_axis = (shape.extent(axis) > 1).then_some(axis);
         Space { shape, lane_axis, lanes }
     }
 
@@ -59,15 +63,8 @@ impl Space {
     }
 }
 
-/// The part of a row that needs no masks, and what holds in it.
-pub(super) struct Split {
-    /// Elements before this one need no masks; none where no part is known to need none.
-    pub(super) end: Option<Val>,
-    /// Whether the part after it exists; it always has masks.
-    pub(super) has_rest: bool,
-    /// The comparisons that hold before `end`.
-    pub(super) proven: BTreeSet<(Value, Vec<Option<Val>>)>,
-}
+/// What a loop over rows does at each of them.
+type RowBody<'b, 'a> = dyn FnMut(&mut Lower<'a>, Vec<Coord>) -> Result<(), Error> + 'b;
 
 impl<'a> Lower<'a> {
     /// A loop `for i in start..end step step` with carried values; gives the last ones. Where both
@@ -110,11 +107,7 @@ impl<'a> Lower<'a> {
 
     /// Loops over the axes before and after the lanes' axis; the body gets coordinates of which the
     /// lanes' axis stands at `Lanes(0)`.
-    pub(super) fn rows(
-        &mut self,
-        space: Space,
-        body: &mut dyn FnMut(&mut Lower<'a>, Vec<Coord>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub(super) fn rows(&mut self, space: Space, body: &mut RowBody<'_, 'a>) -> Result<(), Error> {
         self.row_axis(space, 0, Vec::new(), body)
     }
 
@@ -123,7 +116,7 @@ impl<'a> Lower<'a> {
         space: Space,
         axis: usize,
         at: Vec<Coord>,
-        body: &mut dyn FnMut(&mut Lower<'a>, Vec<Coord>) -> Result<(), Error>,
+        body: &mut RowBody<'_, 'a>,
     ) -> Result<(), Error> {
         let with = |coord| at.iter().copied().chain([coord]).collect::<Vec<Coord>>();
         if axis == space.shape.rank() {
@@ -153,88 +146,6 @@ impl<'a> Lower<'a> {
         at
     }
 
-    /// How much of a row needs no masks, for chunks of `unit` elements.
-    pub(super) fn split(
-        &mut self,
-        space: Space,
-        row: &[Coord],
-        masks: &[(Value, Vec<Coord>)],
-        unit: i64,
-    ) -> Result<Split, Error> {
-        let e = self.e;
-        let extent = space.extent();
-        let whole = extent - extent % unit;
-        let mut split = Split {
-            end: (whole > 0).then(|| self.index(whole)),
-            has_rest: whole < extent,
-            proven: BTreeSet::new(),
-        };
-        if masks.is_empty() || whole == 0 || space.lanes == 1 {
-            return Ok(split);
-        }
-        let mut chunk = Chunk::new(space.lanes, row.to_vec());
-        let mut end = self.index(whole);
-        for (mask, at) in masks {
-            if let Some(count) = self.prefix(&mut chunk, *mask, at, extent)? {
-                end = e.intrinsic("llvm.smin", &[e.i64()], &[end, count]);
-                split.proven.insert((*mask, pattern(at)));
-            }
-        }
-        if !split.proven.is_empty() {
-            split.end = Some(e.and(end, self.index(-unit)));
-            split.has_rest = true;
-        }
-        Ok(split)
-    }
-
-    /// The comparisons below the masks of loads, and below `stored`, with their coordinates.
-    pub(super) fn comparisons(
-        &self,
-        loads: &[(Op, Vec<Coord>)],
-        stored: Option<(Value, &[Coord])>,
-    ) -> Vec<(Value, Vec<Coord>)> {
-        let mut found = Vec::new();
-        for (op, at) in loads {
-            if let Some(&mask) = self.func.op(*op).operands.get(1) {
-                self.find_comparisons(mask, at, &mut found);
-            }
-        }
-        if let Some((mask, at)) = stored {
-            self.find_comparisons(mask, at, &mut found);
-        }
-        found
-    }
-
-    fn find_comparisons(&self, mask: Value, at: &[Coord], found: &mut Vec<(Value, Vec<Coord>)>) {
-        if at.is_empty() || self.places[mask.index()].is_some() {
-            return;
-        }
-        let Some(op) = self.func.def_op(mask) else { return };
-        let data = self.func.op(op);
-        match data.kind {
-            OpKind::Compare(_) => {
-                let entry = (mask, at.to_vec());
-                if !found.contains(&entry) {
-                    found.push(entry);
-                }
-            }
-            OpKind::Binary(BinaryOp::And) => {
-                for &operand in &data.operands {
-                    self.find_comparisons(operand, at, found);
-                }
-            }
-            OpKind::Reshape if !is_trivial_reshape(self.func, op) => {}
-            OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. } => {
-                let inner = self.operand_coords(op, 0, at);
-                self.find_comparisons(data.operands[0], &inner, found);
-            }
-            _ => {}
-        }
-    }
-
     /// The lanes of a chunk that are inside the extent; none where all are, as the extent is a multiple
     /// of `unit`.
     pub(super) fn tail(&self, space: Space, start: Val, unit: i64) -> Option<Val> {
@@ -262,7 +173,8 @@ impl<'a> Lower<'a> {
             let own = lower.in_row(space, &row, lower.index(0));
             let survey = lower.survey(reads, &own);
             let masks = lower.comparisons(&survey.loads, stored.map(|m| (m, own.as_slice())));
-            let split = lower.split(space, &own, &masks, i64::from(space.lanes))?;
+            let split =
+                lower.split(space, &own, (&masks, &survey.compares), i64::from(space.lanes))?;
             let step = i64::from(space.lanes);
             if let Some(end) = split.end {
                 let zero = lower.index(0);

@@ -14,9 +14,10 @@
 
 use super::super::elementwise;
 use super::super::llvm::Val;
+use super::bounds::Split;
 use super::chunk::{Chunk, Coord, Fused};
 use super::lower::Lower;
-use super::nest::{MAX_LANES, Space, Split};
+use super::nest::{MAX_LANES, Space};
 use crate::Error;
 use crate::ir::{BinaryOp, Combine, DType, Op, OpKind, Region, Scalar, Value};
 
@@ -134,8 +135,8 @@ impl<'a> Lower<'a> {
         let survey = self.survey(&[operand], &own);
         let masks = self.comparisons(&survey.loads, None);
         let unit = total as i64;
-        let split = self.split(space, &own, &masks, unit)?;
-        let mut stripes = |lower: &mut Lower<'a>, range, accs: &[Val], main: Option<&Split>| {
+        let split = self.split(space, &own, (&masks, &survey.compares), unit)?;
+        let stripes = |lower: &mut Lower<'a>, range, accs: &[Val], main: Option<&Split>| {
             lower.count_loop(range, unit, accs, &mut |lower, i, accs| {
                 let mut next = Vec::new();
                 for (a, &acc) in (0i64..).zip(accs) {

@@ -59,11 +59,11 @@ fn saturate_lanes(e: &Emitter, x: Val, to: DType) -> Val {
     let below = e.fcmp(FloatPred::Olt, x, low);
     let above = e.fcmp(FloatPred::Oge, x, high);
     let is_nan = e.fcmp(FloatPred::Uno, x, x);
-    let outside = e.or(e.or(below, above), is_nan);
-    let inside = e.select(outside, e.zero(floats), x);
-    let converted = if signed { e.fptosi(inside, ints) } else { e.fptoui(inside, ints) };
+    // What does not fit gives some number here, which the selects replace.
+    let converted = e.freeze(if signed { e.fptosi(x, ints) } else { e.fptoui(x, ints) });
+    let converted = e.select(is_nan, e.zero(ints), converted);
     let converted = e.select(above, e.int(ints, largest), converted);
-    if signed { e.select(below, e.int(ints, smallest), converted) } else { converted }
+    e.select(below, e.int(ints, smallest), converted)
 }
 
 fn int_to_float(e: &Emitter, x: Val, from: DType, to: DType) -> Val {

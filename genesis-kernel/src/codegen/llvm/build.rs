@@ -148,6 +148,12 @@ impl Emitter {
         Val(unsafe { LLVMBuildFNeg(self.builder, a.0, UNNAMED) })
     }
 
+    /// The value, or, where LLVM leaves it undefined, some value that stays the same.
+    pub(crate) fn freeze(&self, a: Val) -> Val {
+        // SAFETY: a value of this module.
+        Val(unsafe { LLVMBuildFreeze(self.builder, a.0, UNNAMED) })
+    }
+
     /// All bits flipped.
     pub(crate) fn not(&self, a: Val) -> Val {
         // SAFETY: an integer of this module.
@@ -293,12 +299,6 @@ impl Emitter {
         Val(unsafe { LLVMBuildExtractValue(self.builder, aggregate.0, index, UNNAMED) })
     }
 
-    /// A struct with one field replaced.
-    pub(crate) fn insert_value(&self, aggregate: Val, value: Val, index: u32) -> Val {
-        // SAFETY: the value is a struct with that field.
-        Val(unsafe { LLVMBuildInsertValue(self.builder, aggregate.0, value.0, index, UNNAMED) })
-    }
-
     /// A lane of a vector; a scalar itself.
     pub(crate) fn extract(&self, vector: Val, lane: u32) -> Val {
         if self.lanes(self.type_of(vector)) == 1 {
@@ -366,6 +366,7 @@ impl Emitter {
     }
 
     /// Returns a value.
+    #[cfg(test)]
     pub(crate) fn ret(&self, value: Val) {
         // SAFETY: the value has the function's result type.
         unsafe { LLVMBuildRet(self.builder, value.0) };
