@@ -106,7 +106,8 @@ fn launch(report: &mut Report) -> anyhow::Result<()> {
         }
         times.push(start.elapsed().as_secs_f64() * 1e3 / 100.0);
     }
-    report.add(Row { case, ours: median(times), peer: None, bytes: None })
+    let peer = Some(("driver alone".to_owned(), crate::driver::launch_ms(&stream)?));
+    report.add(Row { case, ours: median(times), peer, bytes: None })
 }
 
 /// Cold compilation from the kernel's source to PTX, on one core.

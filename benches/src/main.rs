@@ -6,6 +6,7 @@
 //! against f64 first. Each row is also a line of JSON in FILE.
 
 mod cpu;
+mod driver;
 mod gpu;
 mod kernels;
 mod peer;

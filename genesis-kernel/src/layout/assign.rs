@@ -34,6 +34,7 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
         );
     }
     let infer = Infer::run(func, num_warps);
+    check_size(&infer)?;
     let Placed { func, mut layouts, dots } = place(&infer);
     layouts.resize(func.n_values(), None);
     let mut lir =
@@ -58,6 +59,27 @@ fn check_input(func: &Func) -> Result<(), Diagnostic> {
                     return Err(Diagnostic::new(message, data.loc));
                 }
                 Type::Tile(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Elements of one tile that a thread may hold: far more than its registers, so that only what would
+/// take minutes to compile is refused.
+const MAX_REGISTERS: u32 = 1024;
+
+fn check_size(infer: &Infer<'_>) -> Result<(), Diagnostic> {
+    for op in infer.func.walk() {
+        let data = infer.func.op(op);
+        for layout in data.results.iter().filter_map(|&value| infer.layout(value)) {
+            let held = layout.num_regs();
+            if held > MAX_REGISTERS {
+                let message = format!("a tile of shape {} is too large for a GPU", layout.shape);
+                let label = format!("{held} elements for each of {} threads", infer.num_warps * 32);
+                return Err(Diagnostic::new(message, data.loc)
+                    .label(label)
+                    .help("use a smaller block, and more programs or a loop"));
             }
         }
     }

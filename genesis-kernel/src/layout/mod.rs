@@ -15,6 +15,8 @@ pub mod mma;
 mod place;
 mod prefer;
 pub mod scratch;
+#[cfg(test)]
+mod simulate;
 mod verify;
 
 pub use assign::assign;

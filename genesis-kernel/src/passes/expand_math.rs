@@ -75,3 +75,56 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::Exp2Approx => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::check;
+    use super::{EXPAND_MATH, EXPAND_MATH_NVPTX};
+    use expect_test::expect;
+
+    #[test]
+    fn rsqrt_is_a_quotient_and_the_rest_stays() {
+        check(
+            &EXPAND_MATH,
+            "kernel k(%p: *f64, %x: f64) {
+                %0 = rsqrt %x : f64
+                %1 = sqrt %0 : f64
+                store %p, %1
+                return
+            }",
+            expect![[r#"
+                kernel k(%p: *f64, %x: f64) {
+                  %0 = const 1.0 : f64
+                  %1 = sqrt %x : f64
+                  %2 = div %0, %1 : f64
+                  %3 = sqrt %2 : f64
+                  store %p, %3
+                  return
+                }
+            "#]],
+        );
+    }
+
+    #[test]
+    fn bf16_is_computed_in_f32_and_rounded_once() {
+        check(
+            &EXPAND_MATH_NVPTX,
+            "kernel k(%p: *bf16, %x: bf16) {
+                %0 = exp %x : bf16
+                store %p, %0
+                return
+            }",
+            expect![[r#"
+                kernel k(%p: *bf16, %x: bf16) {
+                  %0 = cast %x : f32
+                  %1 = const 1.442695 : f32
+                  %2 = mul %0, %1 : f32
+                  %3 = exp2_approx %2 : f32
+                  %4 = cast %3 : bf16
+                  store %p, %4
+                  return
+                }
+            "#]],
+        );
+    }
+}

@@ -49,7 +49,7 @@ impl<E: std::error::Error> From<E> for Failure {
 type Outcome = Result<(), Failure>;
 
 /// Parses the command line and does what it says.
-pub fn run() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Doctor(args) => doctor::run(&args),
         Command::Kernels(args) => kernels::run(&args),

@@ -52,8 +52,8 @@ fn adds_with_a_mask() {
 ";
     let args = [ptr(&x), ptr(&y), ptr(&out), i64_arg(n as i64)];
     run(text, &args, n.div_ceil(block) as u32, || {
-        for i in 0..n {
-            assert_eq!(out[i], 1.5 * i as f32, "{i}");
+        for (i, &got) in out[..n].iter().enumerate() {
+            assert_eq!(got, 1.5 * i as f32, "{i}");
         }
         assert_eq!(out[n..], [-1f32; 8]);
     });

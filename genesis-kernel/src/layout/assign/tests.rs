@@ -391,3 +391,10 @@ fn random_programs_get_layouts() {
     }
     assert!(compiled > 400, "{compiled}");
 }
+
+#[test]
+fn a_tile_beyond_all_registers_is_refused() {
+    let text = ADD.replace("1024", "262144");
+    let error = assign(&parse(&text).unwrap(), &LayoutOptions { num_warps: Some(4) }).unwrap_err();
+    assert!(error.message.contains("[262144] is too large"), "{error}");
+}
