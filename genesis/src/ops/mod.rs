@@ -25,7 +25,6 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 pub use loss::Reduction;
-pub(crate) use reduce::Dims;
 
 /// Which tensors an op's backward reads.
 #[derive(Clone, Copy, Debug, Default)]
