@@ -145,7 +145,7 @@ impl Filler {
     /// copies.
     pub(super) fn finish(mut self, order: &[usize], num_warps: u32) -> LinearLayout {
         for &axis in order {
-            self.regs(axis, u32::MAX.min(self.layout.shape.extent(axis).ilog2()));
+            self.regs(axis, self.layout.shape.extent(axis).ilog2());
         }
         self.layout.lane.resize(LANE_BITS, 0);
         self.layout.warp.resize(num_warps.ilog2() as usize, 0);

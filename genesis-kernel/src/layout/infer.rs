@@ -274,11 +274,9 @@ impl<'f> Infer<'f> {
             OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Join | OpKind::Split => {
                 self.spread_forward(op, value, layout, work);
             }
-            OpKind::Dot { .. } => {
-                if value == data.results[0] || value == data.operands[2] {
-                    work.push((data.operands[2], Arc::clone(layout)));
-                    work.push((data.results[0], Arc::clone(layout)));
-                }
+            OpKind::Dot { .. } if from_result || value == data.operands[2] => {
+                work.push((data.operands[2], Arc::clone(layout)));
+                work.push((data.results[0], Arc::clone(layout)));
             }
             OpKind::For(_) | OpKind::While | OpKind::If => {
                 for other in self.carried_with(op, value) {
@@ -310,10 +308,10 @@ impl<'f> Infer<'f> {
             return;
         }
         work.extend(data.operands.iter().map(|&v| (v, Arc::clone(layout))));
-        if self.forward_operand(op).as_ref() == Some(layout) {
-            if let Some(result) = self.forward(op) {
-                work.extend(data.results.iter().map(|&v| (v, Arc::clone(&result))));
-            }
+        if self.forward_operand(op).as_ref() == Some(layout)
+            && let Some(result) = self.forward(op)
+        {
+            work.extend(data.results.iter().map(|&v| (v, Arc::clone(&result))));
         }
     }
 
@@ -501,11 +499,11 @@ fn free_values(func: &Func) -> Vec<bool> {
             kind if kind.is_elementwise() && !kind.is_expensive() => 1,
             _ => continue,
         };
-        let operands = data.operands.iter().map(|&v| match func.ty(v).as_tile() {
+        let mut operands = data.operands.iter().map(|&v| match func.ty(v).as_tile() {
             Some(tile) if !tile.shape.is_scalar() => costs[v.index()],
             _ => Some(0),
         });
-        let total = operands.fold(Some(own), |sum, cost| Some(sum? + cost?));
+        let total = operands.try_fold(own, |sum, cost| Some(sum + cost?));
         costs[result.index()] = total.filter(|&cost| cost <= FREE_COST);
     }
     let is_tile =

@@ -20,22 +20,22 @@ pub(crate) trait Rewrite {
 /// An old function, the new one, and what stands for each old value.
 pub(crate) struct Rebuild<'f> {
     /// The function as it was.
-    pub old: &'f Func,
+    pub(crate) old: &'f Func,
     /// The function as it becomes.
-    pub new: Func,
+    pub(crate) new: Func,
     map: Vec<Option<Value>>,
 }
 
 impl<'f> Rebuild<'f> {
     /// An empty new function without parameters.
-    pub fn new(old: &'f Func) -> Rebuild<'f> {
+    pub(crate) fn new(old: &'f Func) -> Rebuild<'f> {
         let mut new = Func::new(old.name.clone());
         new.contract = old.contract;
         Rebuild { old, new, map: vec![None; old.n_values()] }
     }
 
     /// Adds the old function's parameters as they are.
-    pub fn copy_params(&mut self) {
+    pub(crate) fn copy_params(&mut self) {
         for param in &self.old.params {
             let (name, attrs) = (param.name.clone(), param.attrs.clone());
             let value = self.new.add_param(name, self.old.ty(param.value), attrs);
@@ -44,29 +44,29 @@ impl<'f> Rebuild<'f> {
     }
 
     /// What stands for an old value.
-    pub fn get(&self, old: Value) -> Value {
+    pub(crate) fn get(&self, old: Value) -> Value {
         self.map[old.index()].expect("values are defined before they are used")
     }
 
     /// Lets `new` stand for `old`.
-    pub fn set(&mut self, old: Value, new: Value) {
+    pub(crate) fn set(&mut self, old: Value, new: Value) {
         self.map[old.index()] = Some(new);
     }
 
     /// A builder at the end of a region, at an old op's place in the source.
-    pub fn at(&mut self, op: Op, region: Region) -> Builder<'_> {
+    pub(crate) fn at(&mut self, op: Op, region: Region) -> Builder<'_> {
         let loc = self.old.op(op).loc;
         Builder::at(&mut self.new, region, loc)
     }
 
     /// Writes the whole body.
-    pub fn body(&mut self, rewrite: &mut impl Rewrite) -> Result<(), Diagnostic> {
+    pub(crate) fn body(&mut self, rewrite: &mut impl Rewrite) -> Result<(), Diagnostic> {
         let (from, to) = (self.old.body, self.new.body);
         self.ops(rewrite, from, to)
     }
 
     /// Writes the ops of an old region at the end of a new one.
-    pub fn ops(
+    pub(crate) fn ops(
         &mut self,
         rewrite: &mut impl Rewrite,
         from: Region,
@@ -80,7 +80,7 @@ impl<'f> Rebuild<'f> {
     }
 
     /// Writes an old region as a new one, arguments and all.
-    pub fn region(
+    pub(crate) fn region(
         &mut self,
         rewrite: &mut impl Rewrite,
         from: Region,
@@ -96,7 +96,7 @@ impl<'f> Rebuild<'f> {
     }
 
     /// Copies an op with its regions; its results stand for the old ones.
-    pub fn copy(
+    pub(crate) fn copy(
         &mut self,
         rewrite: &mut impl Rewrite,
         op: Op,
