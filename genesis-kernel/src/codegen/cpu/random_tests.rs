@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::{InterpArg, run_func};
-use crate::codegen::cpu::{self, OptLevel};
+use super::{OptLevel, compile};
+use crate::interp::{InterpArg, run_func};
 use crate::ir::random::{RandomProgram, random_program};
 use crate::ir::{Builder, DType, Func, Op, OpKind, Region, Scalar, TileType, print};
 use crate::kernel::ArgValue;
@@ -164,7 +164,7 @@ impl Guarded {
 }
 
 fn run_cpu(func: &Func, program: &RandomProgram, opt: OptLevel) -> Result<Memory, String> {
-    let kernel = cpu::compile(func, opt).map_err(|e| e.to_string())?;
+    let kernel = compile(func, opt).map_err(|e| e.to_string())?;
     let mut memory: Vec<Guarded> = program.args.iter().map(|a| Guarded::new(a.data())).collect();
     let args: Vec<ArgValue> = program
         .args
