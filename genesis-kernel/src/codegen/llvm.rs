@@ -287,12 +287,6 @@ impl Emitter {
         if n == 1 { lane(0) } else { self.const_vec(&(0..n).map(lane).collect::<Vec<Val>>()) }
     }
 
-    /// Whether it is a constant.
-    pub(crate) fn is_const(&self, value: Val) -> bool {
-        // SAFETY: the value belongs to this module.
-        unsafe { LLVMIsConstant(value.0) != 0 }
-    }
-
     /// The value of an integer constant.
     pub(crate) fn const_int(&self, value: Val) -> Option<i64> {
         // SAFETY: the value belongs to this module; only integer constants are asked for their value.
@@ -338,13 +332,6 @@ impl Emitter {
         unsafe { LLVMSetFunctionCallConv(function.value.0, convention) }
     }
 
-    /// Keeps a function out of the symbols of the object.
-    pub(crate) fn set_internal(&self, function: Function) {
-        let linkage = inkwell::llvm_sys::LLVMLinkage::LLVMInternalLinkage;
-        // SAFETY: the value is a function.
-        unsafe { LLVMSetLinkage(function.value.0, linkage) }
-    }
-
     /// A string attribute of a function, as `"nvvm.maxntid"="128"`.
     pub(crate) fn add_attr(&self, function: Function, key: &str, value: &str) {
         // SAFETY: the strings outlive the call, which copies them.
@@ -357,17 +344,6 @@ impl Emitter {
                 value.len() as u32,
             );
             LLVMAddAttributeAtIndex(function.value.0, u32::MAX, attribute);
-        }
-    }
-
-    /// A string attribute of a parameter, as `"nvvm.grid_constant"`.
-    pub(crate) fn add_param_string_attr(&self, function: Function, param: u32, key: &str) {
-        // SAFETY: the string outlives the call, which copies it.
-        unsafe {
-            let key_len = key.len() as u32;
-            let attribute =
-                LLVMCreateStringAttribute(self.context, key.as_ptr().cast(), key_len, UNNAMED, 0);
-            LLVMAddAttributeAtIndex(function.value.0, param + 1, attribute);
         }
     }
 
@@ -389,21 +365,6 @@ impl Emitter {
             let attribute = LLVMCreateEnumAttribute(self.context, kind, value);
             LLVMAddAttributeAtIndex(function.value.0, index, attribute);
         }
-    }
-
-    /// A parameter passed by value in memory, of this type.
-    pub(crate) fn add_byval(&self, function: Function, param: u32, ty: Ty) {
-        // SAFETY: `byval` takes a type, and `ty` is one of this context.
-        unsafe {
-            let kind = LLVMGetEnumAttributeKindForName(c"byval".as_ptr(), 5);
-            let attribute = LLVMCreateTypeAttribute(self.context, kind, ty.0);
-            LLVMAddAttributeAtIndex(function.value.0, param + 1, attribute);
-        }
-    }
-
-    /// A global in an address space, uninitialized and internal: shared memory.
-    pub(crate) fn shared_global(&self, name: &str, ty: Ty, space: u32, align: u32) -> Val {
-        self.global(name, ty, space, align, self.undef(ty))
     }
 
     /// An external symbol in an address space, such as dynamic shared memory.
@@ -440,11 +401,6 @@ impl Emitter {
             LLVMSetAlignment(global, align);
             Val(global)
         }
-    }
-
-    fn undef(&self, ty: Ty) -> Val {
-        // SAFETY: `ty` is a sized type of this context.
-        Val(unsafe { LLVMGetUndef(ty.0) })
     }
 
     /// A block at the end of a function.

@@ -284,6 +284,7 @@ impl Lower<'_> {
 
     fn masked_store(&self, value: Val, ptr: Val, align: u32, mask: Val) -> Val {
         let e = self.e;
+        let mask = self.opaque_mask(mask);
         let types = [e.type_of(value), e.type_of(ptr)];
         let call = e.intrinsic("llvm.masked.store", &types, &[value, ptr, mask]);
         e.set_arg_align(call, 1, align);

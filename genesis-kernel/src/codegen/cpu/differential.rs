@@ -28,8 +28,6 @@ pub(crate) enum TestArg {
         data: Vec<u8>,
         /// Whether the kernel may write it.
         writable: bool,
-        /// Where the first element is, in elements.
-        offset: usize,
         /// Extents.
         dims: Vec<i64>,
         /// Strides in elements.

@@ -111,12 +111,15 @@ fn interesting(dtype: DType) -> Vec<Scalar> {
     magnitudes.iter().flat_map(|&m| [m, -m]).map(|v| Scalar::float(dtype, v)).collect()
 }
 
+type Build = dyn Fn(&mut Builder<'_>, &[Value]) -> Value;
+type Expected = dyn Fn(&[Scalar]) -> Scalar;
+
 /// One case: what to build from loaded operands, and what it should give.
 struct Case {
     inputs: Vec<DType>,
     output: DType,
-    build: Box<dyn Fn(&mut Builder<'_>, &[Value]) -> Value>,
-    expected: Box<dyn Fn(&[Scalar]) -> Scalar>,
+    build: Box<Build>,
+    expected: Box<Expected>,
     name: String,
 }
 

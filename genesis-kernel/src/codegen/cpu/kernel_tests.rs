@@ -48,7 +48,7 @@ fn view(dtype: DType, dims: &[usize], is_output: bool, is_reversed: bool) -> Tes
     }
     let data = if is_output { vec![0; n * dtype.bytes()] } else { numbers(dtype, n, 3) };
     let dims = dims.iter().map(|&d| d as i64).collect();
-    TestArg::View { dtype, data, writable: is_output, offset: 0, dims, strides }
+    TestArg::View { dtype, data, writable: is_output, dims, strides }
 }
 
 fn check(kernel: &KernelDef, dtypes: &[DType], consts: &[i64], args: &[TestArg], grid: [u32; 3]) {

@@ -2,8 +2,9 @@
 //!
 //! The LLVM function is `void kernel(const u64* args, const i64* grid, i64 begin, i64 end, u8* scratch)`.
 //! `args` has one 8-byte slot for each parameter, flattened: a pointer is its address, a scalar stands in
-//! the low bytes, a view is its address, extents and strides. `grid` has the three extents and the
-//! address of a [`Host`](super::run::Host), which asserts and prints call back.
+//! the low bytes, a view is its address, extents and strides. `grid` has the three extents, the address
+//! of a [`Host`](super::run::Host), which asserts and prints call back, and a zero that LLVM does not
+//! know to be one.
 //! `begin..end` are linear program ids, axis 0 fastest.
 
 use std::collections::BTreeSet;
@@ -57,6 +58,8 @@ pub(super) struct Program {
     counts: [Val; 3],
     pub(super) linear: Val,
     pub(super) host: Val,
+    /// An `i1` that is true, though LLVM does not know it.
+    always: Val,
     scratch: Val,
     entry_end: Block,
     next: Block,
@@ -76,9 +79,11 @@ pub(super) fn lower(e: &Emitter, func: &Func) -> Result<u64, Error> {
     let word = |base, i| e.load_aligned(i64_ty, slot(base, i), 8);
     let counts = [word(grid, 0), word(grid, 1), word(grid, 2)];
     let host = e.inttoptr(word(grid, 3), ptr);
+    let always = e.icmp(IntPred::Eq, word(grid, 4), e.int(i64_ty, 0));
     let entry_end = e.current_block();
     let [head, body, next, done] = ["programs", "program", "next", "done"].map(|n| e.block(n));
-    let program = Program { ids: counts, counts, linear: begin, host, scratch, entry_end, next };
+    let program =
+        Program { ids: counts, counts, linear: begin, host, always, scratch, entry_end, next };
     let n = func.n_values();
     let mut lower = Lower {
         e,
@@ -157,6 +162,14 @@ impl<'a> Lower<'a> {
     /// Goes on with the next program from here; what follows in this block is unreachable.
     pub(super) fn end_program(&mut self) {
         self.e.br(self.program.next);
+    }
+
+    /// The mask, so that LLVM never sees a constant in it. A truncating masked store whose mask it
+    /// knows to have one lane is compiled wrongly by LLVM 22: the store has the width before the
+    /// truncation and writes over what follows.
+    pub(super) fn opaque_mask(&self, mask: Val) -> Val {
+        let lanes = self.e.lanes(self.e.type_of(mask));
+        self.e.and(mask, self.e.splat(self.program.always, lanes))
     }
 
     /// The address of 64 bytes that masked-off accesses may touch.

@@ -8,13 +8,11 @@
 //! for i in split..n step 16 { chunk with masks; the lanes past n are off }
 //! ```
 
-use std::collections::BTreeSet;
-
 use super::super::llvm::{IntPred, Val};
 use super::chunk::{Chunk, Coord, Fused};
 use super::lower::Lower;
 use crate::Error;
-use crate::ir::{BinaryOp, Op, OpKind, Shape, Value};
+use crate::ir::{Op, Shape, Value};
 
 /// The most lanes a chunk has: a register of 512 bits of f32.
 pub(super) const MAX_LANES: u32 = 16;
@@ -65,6 +63,9 @@ impl Space {
     }
 }
 
+/// What a loop over rows does at each of them.
+type RowBody<'b, 'a> = dyn FnMut(&mut Lower<'a>, Vec<Coord>) -> Result<(), Error> + 'b;
+
 impl<'a> Lower<'a> {
     /// A loop `for i in start..end step step` with carried values; gives the last ones. Where both
     /// bounds are constants, no loop is written for no or one iteration.
@@ -106,11 +107,7 @@ impl<'a> Lower<'a> {
 
     /// Loops over the axes before and after the lanes' axis; the body gets coordinates of which the
     /// lanes' axis stands at `Lanes(0)`.
-    pub(super) fn rows(
-        &mut self,
-        space: Space,
-        body: &mut dyn FnMut(&mut Lower<'a>, Vec<Coord>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub(super) fn rows(&mut self, space: Space, body: &mut RowBody<'_, 'a>) -> Result<(), Error> {
         self.row_axis(space, 0, Vec::new(), body)
     }
 
@@ -119,7 +116,7 @@ impl<'a> Lower<'a> {
         space: Space,
         axis: usize,
         at: Vec<Coord>,
-        body: &mut dyn FnMut(&mut Lower<'a>, Vec<Coord>) -> Result<(), Error>,
+        body: &mut RowBody<'_, 'a>,
     ) -> Result<(), Error> {
         let with = |coord| at.iter().copied().chain([coord]).collect::<Vec<Coord>>();
         if axis == space.shape.rank() {

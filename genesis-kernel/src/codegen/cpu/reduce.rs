@@ -136,7 +136,7 @@ impl<'a> Lower<'a> {
         let masks = self.comparisons(&survey.loads, None);
         let unit = total as i64;
         let split = self.split(space, &own, (&masks, &survey.compares), unit)?;
-        let mut stripes = |lower: &mut Lower<'a>, range, accs: &[Val], main: Option<&Split>| {
+        let stripes = |lower: &mut Lower<'a>, range, accs: &[Val], main: Option<&Split>| {
             lower.count_loop(range, unit, accs, &mut |lower, i, accs| {
                 let mut next = Vec::new();
                 for (a, &acc) in (0i64..).zip(accs) {

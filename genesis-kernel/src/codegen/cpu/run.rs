@@ -233,7 +233,7 @@ impl CpuKernel {
         let host =
             Host { assert: on_assert, print: on_print, kernel: self, failed: Mutex::new(None) };
         let [x, y, z] = grid.map(i64::from);
-        let words = [x, y, z, &raw const host as i64];
+        let words = [x, y, z, &raw const host as i64, 0];
         let task = |begin: i64, end: i64| {
             with_scratch(self.scratch_bytes, |scratch| {
                 // SAFETY: the slots match the parameters, scratch is as large as the code asked for,

@@ -52,8 +52,8 @@ fn adds_with_a_mask() {
 ";
     let args = [ptr(&x), ptr(&y), ptr(&out), i64_arg(n as i64)];
     run(text, &args, n.div_ceil(block) as u32, || {
-        for i in 0..n {
-            assert_eq!(out[i], 1.5 * i as f32, "{i}");
+        for (i, &got) in out[..n].iter().enumerate() {
+            assert_eq!(got, 1.5 * i as f32, "{i}");
         }
         assert_eq!(out[n..], [-1f32; 8]);
     });
@@ -348,4 +348,31 @@ fn reports_a_failed_assertion() {
     assert_eq!(error.to_string(), "test: assertion failed in program 0: i is below n");
     let error = kernel.run(&[], [1, 1, 1]).unwrap_err();
     assert_eq!(error.to_string(), "test: the arguments have 0 parts, the parameters 1");
+}
+
+#[test]
+fn a_tail_of_one_narrow_lane_writes_one_byte() {
+    let x: Vec<i32> = (0..33).collect();
+    let out = [0xa5u8; 48];
+    let text = "kernel test(%x: *i32 readonly, %out: *u8 exclusive) {
+  %i = iota : i64[33]
+  %xp = broadcast %x : *i32[33]
+  %xq = ptr_add %xp, %i : *i32[33]
+  %v = load %xq : i32[33]
+  %s = scan xor 0 reverse %v : i32[33]
+  %b = cast %s : u8[33]
+  %op = broadcast %out : *u8[33]
+  %oq = ptr_add %op, %i : *u8[33]
+  store %oq, %b
+  yield
+}
+";
+    run(text, &[ptr(&x), ptr(&out)], 1, || {
+        let mut acc = 0;
+        for i in (0..33).rev() {
+            acc ^= x[i] as u8;
+            assert_eq!(out[i], acc);
+        }
+        assert_eq!(out[33..], [0xa5; 15]);
+    });
 }

@@ -299,12 +299,6 @@ impl Emitter {
         Val(unsafe { LLVMBuildExtractValue(self.builder, aggregate.0, index, UNNAMED) })
     }
 
-    /// A struct with one field replaced.
-    pub(crate) fn insert_value(&self, aggregate: Val, value: Val, index: u32) -> Val {
-        // SAFETY: the value is a struct with that field.
-        Val(unsafe { LLVMBuildInsertValue(self.builder, aggregate.0, value.0, index, UNNAMED) })
-    }
-
     /// A lane of a vector; a scalar itself.
     pub(crate) fn extract(&self, vector: Val, lane: u32) -> Val {
         if self.lanes(self.type_of(vector)) == 1 {
@@ -372,6 +366,7 @@ impl Emitter {
     }
 
     /// Returns a value.
+    #[cfg(test)]
     pub(crate) fn ret(&self, value: Val) {
         // SAFETY: the value has the function's result type.
         unsafe { LLVMBuildRet(self.builder, value.0) };

@@ -139,7 +139,7 @@ impl Lowering<'_> {
     ) -> Val {
         let e = self.e;
         let offset = offset * size;
-        let touched = access.lane.iter().chain(&access.warp).fold(0, |bits, b| bits | b * size);
+        let touched = access.lane.iter().chain(&access.warp).fold(0, |bits, b| bits | (b * size));
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let base = match offset & touched {
             0 => thread,

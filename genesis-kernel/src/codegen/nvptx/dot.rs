@@ -157,14 +157,11 @@ impl Lowering<'_> {
             let mut lefts: BTreeMap<u32, Vec<Val>> = BTreeMap::new();
             let mut rights: BTreeMap<u32, Vec<Val>> = BTreeMap::new();
             for &[row, column] in &tiles {
-                if !lefts.contains_key(&row) {
-                    lefts.insert(row, self.mma_words(unit, a, |i, j| [row + i, k + j], [2, 2])?);
+                if let std::collections::btree_map::Entry::Vacant(e) = lefts.entry(row) {
+                    e.insert(self.mma_words(unit, a, |i, j| [row + i, k + j], [2, 2])?);
                 }
-                if !rights.contains_key(&column) {
-                    rights.insert(
-                        column,
-                        self.mma_words(unit, b, |i, j| [k + j, column + i], [1, 2])?,
-                    );
+                if let std::collections::btree_map::Entry::Vacant(e) = rights.entry(column) {
+                    e.insert(self.mma_words(unit, b, |i, j| [k + j, column + i], [1, 2])?);
                 }
                 let places: Option<Vec<usize>> = [(0, 0), (0, 1), (8, 0), (8, 1)]
                     .into_iter()

@@ -227,10 +227,10 @@ fn bind_params(lowering: &mut Lowering<'_>, counts: &[usize], arg: impl Fn(usize
     for (param, &count) in func.params.iter().zip(counts) {
         let mut registers: Vec<Val> = (next..next + count).map(&arg).collect();
         next += count;
-        if let Type::Tile(tile) = func.ty(param.value) {
-            if tile.elem == Elem::Data(DType::Bool) {
-                registers[0] = from_memory(lowering.e, DType::Bool, registers[0]);
-            }
+        if let Type::Tile(tile) = func.ty(param.value)
+            && tile.elem == Elem::Data(DType::Bool)
+        {
+            registers[0] = from_memory(lowering.e, DType::Bool, registers[0]);
         }
         lowering.set(param.value, registers);
     }

@@ -29,6 +29,9 @@ pub(super) enum Step {
     Warps(Exchange),
 }
 
+/// By register of the result: the values of each warp, one for each operand.
+type Exchanged = Vec<(usize, Vec<Vec<Val>>)>;
+
 /// Warps that tell each other their parts: each writes them to scratch, a barrier, each reads all.
 ///
 /// The part of a register, lane and warp is at `combine(reg, r) ^ combine(lane, l) ^ combine(warp, w)`,
@@ -226,7 +229,7 @@ impl Lowering<'_> {
     ) -> Result<(), Error> {
         for reg in live(parts) {
             let Some(mine) = at(parts, reg) else { continue };
-            let theirs = self.from_lane(bit, &mine);
+            let theirs = self.of_lane(bit, &mine);
             let (left, right) = match combine {
                 Combine::Op(_) => (mine, theirs),
                 Combine::Region => self.in_order(bit, &mine, &theirs),
@@ -238,7 +241,7 @@ impl Lowering<'_> {
     }
 
     /// The values of the lane that differs in a bit.
-    pub(super) fn from_lane(&self, bit: usize, mine: &[Val]) -> Vec<Val> {
+    pub(super) fn of_lane(&self, bit: usize, mine: &[Val]) -> Vec<Val> {
         mine.iter().map(|&value| shuffle(self.e, Shuffle::Xor(1 << bit), value)).collect()
     }
 
@@ -290,7 +293,7 @@ impl Lowering<'_> {
         op: Op,
         exchange: &Exchange,
         parts: &Parts,
-    ) -> Result<Vec<(usize, Vec<Vec<Val>>)>, Error> {
+    ) -> Result<Exchanged, Error> {
         let values: Vec<Value> = self.func.op(op).operands.clone();
         let bytes = self.scratch(op)?;
         self.before_shared_write(&bytes);

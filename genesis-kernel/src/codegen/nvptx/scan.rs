@@ -98,7 +98,7 @@ impl Lowering<'_> {
         let is_earlier = if scan.reverse { e.not(lower) } else { lower };
         for run in live(&scan.totals) {
             let Some(mine) = at(&scan.totals, run) else { continue };
-            let theirs = self.from_lane(bit, &mine);
+            let theirs = self.of_lane(bit, &mine);
             self.take_total(scan, run, &theirs, is_earlier)?;
             let (low, high) = self.in_order(bit, &mine, &theirs);
             let (left, right) = if scan.reverse { (high, low) } else { (low, high) };

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::{InterpArg, run_func};
-use crate::codegen::cpu::{self, OptLevel};
+use super::{OptLevel, compile};
+use crate::interp::{InterpArg, run_func};
 use crate::ir::random::{RandomProgram, random_program};
 use crate::ir::{Builder, DType, Func, Op, OpKind, Region, Scalar, TileType, print};
 use crate::kernel::ArgValue;
@@ -14,6 +14,9 @@ use crate::passes;
 
 /// Programs of one run of the tests.
 const PROGRAMS: u64 = 2000;
+
+/// Seeds past those that once differed: loops whose results a region around them yields.
+const FOUND: [u64; 3] = [2603, 2812, 3343];
 
 /// What no kernel may touch around its memory: 16 bytes, written with this.
 const GUARD: [u8; 16] = [0xa5; 16];
@@ -24,13 +27,14 @@ type Memory = Vec<Vec<u8>>;
 fn the_cpu_agrees_with_the_interpreter() {
     let failures: BTreeMap<u64, String> = (0..PROGRAMS)
         .into_par_iter()
+        .chain(FOUND)
         .filter_map(|seed| check(seed).err().map(|e| (seed, e)))
         .collect();
     let shown: Vec<String> =
         failures.iter().take(3).map(|(seed, e)| format!("seed {seed}: {e}")).collect();
     let n = failures.len();
     let seeds: Vec<u64> = failures.keys().copied().collect();
-    assert!(n == 0, "{n} of {PROGRAMS} programs differ: {seeds:?}\n{}", shown.join("\n"));
+    assert!(n == 0, "{n} programs differ: {seeds:?}\n{}", shown.join("\n"));
 }
 
 fn check(seed: u64) -> Result<(), String> {
@@ -160,7 +164,7 @@ impl Guarded {
 }
 
 fn run_cpu(func: &Func, program: &RandomProgram, opt: OptLevel) -> Result<Memory, String> {
-    let kernel = cpu::compile(func, opt).map_err(|e| e.to_string())?;
+    let kernel = compile(func, opt).map_err(|e| e.to_string())?;
     let mut memory: Vec<Guarded> = program.args.iter().map(|a| Guarded::new(a.data())).collect();
     let args: Vec<ArgValue> = program
         .args
