@@ -110,7 +110,7 @@ fn reshaped_strides(old: &Layout, shape: &[usize]) -> Option<Vec<i64>> {
 }
 
 /// Strides of a dense row-major tensor.
-pub fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
+pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
         strides[axis - 1] = strides[axis] * shape[axis].max(1) as i64;
@@ -119,7 +119,7 @@ pub fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
 }
 
 /// The shape that all shapes broadcast to, aligned at the last axis.
-pub fn broadcast_shapes(op: &str, shapes: &[&[usize]]) -> Result<Vec<usize>> {
+pub(crate) fn broadcast_shapes(op: &str, shapes: &[&[usize]]) -> Result<Vec<usize>> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut result = vec![1; rank];
     for shape in shapes {
@@ -141,7 +141,7 @@ pub fn broadcast_shapes(op: &str, shapes: &[&[usize]]) -> Result<Vec<usize>> {
 /// Joins neighbouring axes that every layout walks as one, and drops axes of extent 1.
 ///
 /// All layouts have one shape. Gives the joined shape and the strides of each layout.
-pub fn collapse(layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<i64>>) {
+pub(crate) fn collapse(layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<i64>>) {
     let mut shape: Vec<usize> = Vec::new();
     let mut strides: Vec<Vec<i64>> = vec![Vec::new(); layouts.len()];
     for axis in 0..layouts[0].rank() {
@@ -170,7 +170,7 @@ pub fn collapse(layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<i64>>) {
 }
 
 /// The axis that `dim` names, where negative numbers count from the end.
-pub fn axis(op: &str, dim: i64, shape: &[usize]) -> Result<usize> {
+pub(crate) fn axis(op: &str, dim: i64, shape: &[usize]) -> Result<usize> {
     let rank = shape.len() as i64;
     if (-rank..rank).contains(&dim) {
         return Ok(dim.rem_euclid(rank) as usize);
@@ -179,14 +179,14 @@ pub fn axis(op: &str, dim: i64, shape: &[usize]) -> Result<usize> {
 }
 
 /// The shape with a single -1 replaced by what is left of `numel`.
-pub fn infer_shape(op: &str, dims: &[i64], from: &[usize]) -> Result<Vec<usize>> {
+pub(crate) fn infer_shape(op: &str, dims: &[i64], from: &[usize]) -> Result<Vec<usize>> {
     let numel: usize = from.iter().product();
     let refuse = || Error::op(op, format!("can't view shape {from:?} as {dims:?}"));
     let known: usize = dims.iter().filter(|&&d| d >= 0).map(|&d| d as usize).product();
     let shape: Option<Vec<usize>> = dims
         .iter()
         .map(|&d| match d {
-            -1 if known > 0 && numel % known == 0 => Some(numel / known),
+            -1 if known > 0 && numel.is_multiple_of(known) => Some(numel / known),
             d if d >= 0 => Some(d as usize),
             _ => None,
         })

@@ -64,7 +64,7 @@ macro_rules! long {
 
 long! {
     /// Softmax of each row of `x: [m, n]`, any `n`.
-    softmax_long = |v, top, log_total, scale| { exp(v - top) * scale }
+    softmax_long = |v, top, _log_total, scale| { exp(v - top) * scale }
     /// Log-softmax of each row of `x: [m, n]`, any `n`.
-    log_softmax_long = |v, top, log_total, scale| { v - top - log_total }
+    log_softmax_long = |v, top, log_total, _scale| { v - top - log_total }
 }

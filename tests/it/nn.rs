@@ -133,7 +133,7 @@ fn clipping_scales_all_gradients_together() -> Result<()> {
     assert_eq!(norm.item()?, 5.0);
     let (ga, gb) = (a.grad().expect("set").item()?, b.grad().expect("set").item()?);
     assert!((ga - 0.6).abs() < 1e-6 && (gb - 0.8).abs() < 1e-6, "{ga} {gb}");
-    clip_grad_value(&[a.clone()], 0.25)?;
+    clip_grad_value(std::slice::from_ref(&a), 0.25)?;
     assert_eq!(a.grad().expect("set").item()?, 0.25);
     Ok(())
 }

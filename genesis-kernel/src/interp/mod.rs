@@ -36,8 +36,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#[cfg(test)]
-mod agreement;
 mod combine;
 mod elementwise;
 mod error;

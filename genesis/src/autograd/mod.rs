@@ -1,6 +1,6 @@
 //! Reverse-mode differentiation over a tape of nodes.
 //!
-//! Every differentiable op that sees an input with `requires_grad` leaves a [`Node`]: the op, where
+//! Every differentiable op that sees an input with `requires_grad` leaves a node: the op, where
 //! its inputs' gradients go, and the tensors its backward reads. A node's sequence number is greater
 //! than those of all it depends on, so `backward` takes nodes from a queue by falling number and
 //! never recurses. The backward of an op is made of ops, so with `create_graph` it is differentiable.

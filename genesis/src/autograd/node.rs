@@ -123,8 +123,11 @@ pub(crate) struct Node {
     pub(crate) op: Arc<dyn Op>,
     /// Where the gradient of each input goes; none where none is wanted.
     pub(crate) edges: Vec<Option<Arc<GradMeta>>>,
-    saved: Mutex<Option<(Vec<Option<Saved>>, Option<Saved>)>>,
+    saved: Mutex<Option<SavedParts>>,
 }
+
+/// Inputs by number, and the result; each where the op asked for it.
+type SavedParts = (Vec<Option<Saved>>, Option<Saved>);
 
 /// The tensors that a backward reads.
 pub struct SavedTensors {

@@ -8,7 +8,7 @@ pub fn shuffled(n: usize, seed: u64, epoch: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     for i in (1..n).rev() {
         let bound = i as u64 + 1;
-        let j = (u128::from(next(&mut state)) * u128::from(bound) >> 64) as usize;
+        let j = ((u128::from(next(&mut state)) * u128::from(bound)) >> 64) as usize;
         order.swap(i, j);
     }
     order

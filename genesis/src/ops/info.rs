@@ -327,7 +327,8 @@ fn reductions() -> Vec<OpInfo> {
             });
         }
     }
-    let arg: [(&'static str, fn(&Tensor, i64) -> Result<Tensor>, Fold); 2] =
+    type Row = (&'static str, fn(&Tensor, i64) -> Result<Tensor>, Fold);
+    let arg: [Row; 2] =
         [("argmax", Tensor::argmax, argmax_of), ("argmin", Tensor::argmin, argmin_of)];
     for (name, call, fold) in arg {
         for dim in 0..3usize {

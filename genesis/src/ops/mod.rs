@@ -1,8 +1,8 @@
 //! The ops: each described once, in one file or one row of a table.
 //!
 //! An [`Op`] says what it makes (`infer`), how (`forward`) and where gradients go (`backward`).
-//! Beside it stands its [`OpInfo`](info::OpInfo): an f64 reference, sample inputs and the calls it
-//! refuses with their exact text. Tests, docs and benchmark rows come from the table [`OPS`].
+//! Beside it stands its `OpInfo`: an f64 reference, sample inputs and the calls it
+//! refuses with their exact text. Tests, docs and benchmark rows come from the table in `info`, which the feature `op-info` brings.
 
 pub mod elementwise;
 mod embedding;
@@ -25,7 +25,6 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 pub use loss::Reduction;
-pub(crate) use reduce::Dims;
 
 /// Which tensors an op's backward reads.
 #[derive(Clone, Copy, Debug, Default)]

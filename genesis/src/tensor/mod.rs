@@ -21,7 +21,7 @@ use crate::autograd::GradMeta;
 use crate::shape::Layout;
 
 pub use create::Creation;
-pub use storage::Storage;
+pub(crate) use storage::Storage;
 
 /// An n-dimensional array with an optional gradient.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use genesis_kernel::runtime::{Buffer, Device};
 use crate::error::Result;
 
 /// Device memory with a version counter.
-pub struct Storage {
+pub(crate) struct Storage {
     buffer: Buffer,
     version: AtomicU64,
 }
@@ -38,17 +38,17 @@ impl Storage {
     }
 
     /// Where the memory is.
-    pub fn device(&self) -> Device {
+    pub(crate) fn device(&self) -> Device {
         self.buffer.device()
     }
 
     /// Its length in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.buffer.bytes()
     }
 
     /// The number of in-place writes so far.
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 

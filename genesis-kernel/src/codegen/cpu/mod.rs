@@ -32,6 +32,8 @@ mod kernel_tests;
 mod lower;
 mod nest;
 mod plan;
+#[cfg(test)]
+mod random_tests;
 mod reduce;
 mod run;
 mod scan;
