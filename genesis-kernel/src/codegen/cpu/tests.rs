@@ -376,3 +376,25 @@ fn a_tail_of_one_narrow_lane_writes_one_byte() {
         assert_eq!(out[33..], [0xa5; 15]);
     });
 }
+
+#[test]
+fn doubling_an_index_often_takes_linear_time() {
+    let mut body = String::from("  %d0 = iota : i64[64]\n  %m0 = cmp lt %d0, %d0 : bool[64]\n");
+    for i in 0..60 {
+        let next = i + 1;
+        body += &format!("  %d{next} = add %d{i}, %d{i} : i64[64]\n");
+        body += &format!("  %m{next} = and %m{i}, %m{i} : bool[64]\n");
+    }
+    let out = [7i32; 64];
+    let text = format!(
+        "kernel test(%out: *i32 exclusive) {{
+{body}  %p = broadcast %out : *i32[64]
+  %q = ptr_add %p, %d60 : *i32[64]
+  %v = load %q, %m60 : i32[64]
+  store %q, %v, %m60
+  yield
+}}
+"
+    );
+    run(&text, &[ptr(&out)], 1, || assert_eq!(out, [7; 64]));
+}
