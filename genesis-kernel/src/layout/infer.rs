@@ -274,7 +274,7 @@ impl<'f> Infer<'f> {
             OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Join | OpKind::Split => {
                 self.spread_forward(op, value, layout, work);
             }
-            OpKind::Dot { .. } if (value == data.results[0] || value == data.operands[2]) => {
+            OpKind::Dot { .. } if from_result || value == data.operands[2] => {
                 work.push((data.operands[2], Arc::clone(layout)));
                 work.push((data.results[0], Arc::clone(layout)));
             }

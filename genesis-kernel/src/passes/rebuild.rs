@@ -20,9 +20,9 @@ pub(crate) trait Rewrite {
 /// An old function, the new one, and what stands for each old value.
 pub(crate) struct Rebuild<'f> {
     /// The function as it was.
-    pub old: &'f Func,
+    pub(crate) old: &'f Func,
     /// The function as it becomes.
-    pub new: Func,
+    pub(crate) new: Func,
     map: Vec<Option<Value>>,
 }
 

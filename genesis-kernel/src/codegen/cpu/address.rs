@@ -58,6 +58,21 @@ impl Lower<'_> {
             let start = self.eval(chunk, value, at)?;
             return Ok(Some(Affine { start, step: NONE }));
         }
+        let key = (value, at.to_vec());
+        if let Some(&known) = chunk.affine.get(&key) {
+            return Ok(known);
+        }
+        let found = self.find_affine(chunk, value, at)?;
+        chunk.affine.insert(key, found);
+        Ok(found)
+    }
+
+    fn find_affine(
+        &mut self,
+        chunk: &mut Chunk,
+        value: Value,
+        at: &[Coord],
+    ) -> Result<Option<Affine>, Error> {
         let (None, Some(op)) = (self.places[value.index()], self.func.def_op(value)) else {
             return Ok(None);
         };

@@ -101,34 +101,38 @@ impl Lower<'_> {
         loads: &[(Op, Vec<Coord>)],
         stored: Option<(Value, &[Coord])>,
     ) -> Vec<(Value, Vec<Coord>)> {
-        let mut found = Vec::new();
+        let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
         for (op, at) in loads {
             if let Some(&mask) = self.func.op(*op).operands.get(1) {
-                self.find_comparisons(mask, at, &mut found);
+                self.find_comparisons(mask, at, &mut found, &mut seen);
             }
         }
         if let Some((mask, at)) = stored {
-            self.find_comparisons(mask, at, &mut found);
+            self.find_comparisons(mask, at, &mut found, &mut seen);
         }
         found
     }
 
-    fn find_comparisons(&self, mask: Value, at: &[Coord], found: &mut Vec<(Value, Vec<Coord>)>) {
-        if at.is_empty() || self.places[mask.index()].is_some() {
+    fn find_comparisons(
+        &self,
+        mask: Value,
+        at: &[Coord],
+        found: &mut Vec<Place>,
+        seen: &mut BTreeSet<Place>,
+    ) {
+        let is_kept = self.places[mask.index()].is_some();
+        if at.is_empty() || is_kept || !seen.insert((mask, at.to_vec())) {
             return;
         }
         let Some(op) = self.func.def_op(mask) else { return };
         let data = self.func.op(op);
         match data.kind {
             OpKind::Compare(_) => {
-                let entry = (mask, at.to_vec());
-                if !found.contains(&entry) {
-                    found.push(entry);
-                }
+                found.push((mask, at.to_vec()));
             }
             OpKind::Binary(BinaryOp::And) => {
                 for &operand in &data.operands {
-                    self.find_comparisons(operand, at, found);
+                    self.find_comparisons(operand, at, found, seen);
                 }
             }
             OpKind::Reshape if !is_trivial_reshape(self.func, op) => {}
@@ -137,7 +141,7 @@ impl Lower<'_> {
             | OpKind::Reshape
             | OpKind::Transpose { .. } => {
                 let inner = self.operand_coords(op, 0, at);
-                self.find_comparisons(data.operands[0], &inner, found);
+                self.find_comparisons(data.operands[0], &inner, found, seen);
             }
             _ => {}
         }

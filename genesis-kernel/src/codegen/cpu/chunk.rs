@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::elementwise;
 use super::super::llvm::{IntPred, Val};
+use super::address::Affine;
 use super::lower::Lower;
 use super::plan::{is_root, is_trivial_reshape};
 use crate::Error;
@@ -52,6 +53,8 @@ pub(super) struct Chunk {
     /// Kept values that this chunk computes and writes to their places.
     pub(super) fused: Fused,
     memo: BTreeMap<(Value, Vec<Coord>), Val>,
+    /// What [`Lower::affine`] has found.
+    pub(super) affine: BTreeMap<(Value, Vec<Coord>), Option<Affine>>,
 }
 
 /// Coordinates without where lanes start: what a fact about a whole row is told by.

@@ -246,39 +246,26 @@ fn is_in_place(func: &Func, load: Op, store: Op) -> bool {
     let (from, to) = (func.op(load).operands[0], func.op(store).operands[0]);
     func.op(store).kind == OpKind::Store
         && func.tile(from).shape.rank() == 1
-        && lane_step(func, to) == Some(1)
-        && same(func, from, to)
+        && lane_step(func, to, MAX_DEPTH) == Some(1)
+        && from == to
 }
 
+/// How deep an address may be for it to be looked through.
+const MAX_DEPTH: u32 = 12;
+
 /// How much a value of rank 1 grows from lane to lane, where that is a constant.
-fn lane_step(func: &Func, value: Value) -> Option<i64> {
+fn lane_step(func: &Func, value: Value, depth: u32) -> Option<i64> {
     let op = func.op(func.def_op(value)?);
-    let step = |i: usize| lane_step(func, op.operands[i]);
+    let depth = depth.checked_sub(1)?;
+    let step = |i: usize| lane_step(func, op.operands[i], depth);
     match op.kind {
         OpKind::Iota => Some(1),
         OpKind::Broadcast if !has_axes(func, op.operands[0]) => Some(0),
-        OpKind::PtrAdd | OpKind::Binary(BinaryOp::Add) => Some(step(0)? + step(1)?),
-        OpKind::Binary(BinaryOp::Sub) => Some(step(0)? - step(1)?),
+        OpKind::PtrAdd | OpKind::Binary(BinaryOp::Add) => Some(step(0)?.wrapping_add(step(1)?)),
+        OpKind::Binary(BinaryOp::Sub) => Some(step(0)?.wrapping_sub(step(1)?)),
         OpKind::MultipleOf(_) => step(0),
         _ => None,
     }
-}
-
-/// Whether two values are the same by construction.
-fn same(func: &Func, a: Value, b: Value) -> bool {
-    if a == b {
-        return true;
-    }
-    let (Some(a), Some(b)) = (func.def_op(a), func.def_op(b)) else { return false };
-    let (a, b) = (func.op(a), func.op(b));
-    a.kind == b.kind
-        && a.kind.is_pure()
-        && a.regions.is_empty()
-        && a.results.len() == 1
-        && b.results.len() == 1
-        && func.ty(a.results[0]) == func.ty(b.results[0])
-        && a.operands.len() == b.operands.len()
-        && a.operands.iter().zip(&b.operands).all(|(&x, &y)| same(func, x, y))
 }
 
 /// Instructions, roughly, that one chunk of each value costs if everything it reads is virtual.
