@@ -116,7 +116,7 @@ fn compile(report: &mut Report) -> anyhow::Result<()> {
     let add = (&kernels::elementwise::add_flat::KERNEL, vec![1024]);
     let softmax = (&kernels::softmax::softmax::KERNEL, vec![4096]);
     for (name, (kernel, consts)) in [("add", add), ("softmax", softmax)] {
-        let case = format!("compile/{name}/f32/sm_90a");
+        let case = format!("compile/{name}/f32/{}/sm_90a", consts[0]);
         if !report.wants(&case) {
             continue;
         }
