@@ -6,6 +6,9 @@
 mod assemble;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// The program outside the workspace, as a module.
+#[path = "../../docs/example/src/main.rs"]
+mod example;
 /// The eight kernels of the language on every device.
 mod language;
 /// Layers, optimizers, clipping, state.

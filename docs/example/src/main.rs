@@ -19,11 +19,25 @@ fn main() -> Result<(), genesis_kernel::Error> {
     let x = stream.upload(&vec![2.0f32; n])?;
     let mut y: Array<f32> = stream.upload(&vec![1.0f32; n])?;
     let consts = axpy::Consts { BLOCK: 1024 };
-    axpy::launch(&stream, Grid::x(n.div_ceil(1024)), consts, (x.view([n])?, y.view_mut([n])?, 3.0f32))?;
+    axpy::launch(
+        &stream,
+        Grid::x(n.div_ceil(1024)),
+        consts,
+        (x.view([n])?, y.view_mut([n])?, 3.0f32),
+    )?;
     assert!(y.to_vec()?.iter().all(|&v| v == 7.0));
     println!("3 * 2 + 1 = 7, {n} times, on {}", Device::default());
 
-    let request = InspectRequest::new(&axpy::KERNEL, Target::sm_90a(), Emit::Ptx).set("BLOCK", 1024);
+    let request =
+        InspectRequest::new(&axpy::KERNEL, Target::sm_90a(), Emit::Ptx).set("BLOCK", 1024);
     println!("{}", inspect(&axpy::KERNEL, &request)?.text);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn runs() -> Result<(), genesis_kernel::Error> {
+        super::main()
+    }
 }
