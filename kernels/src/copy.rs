@@ -15,11 +15,17 @@ pub fn corner<const ROWS: usize, const COLS: usize>(
     d2: i64,
     d3: i64,
 ) -> (i64, i64, i64, i64) {
-    let across = cdiv(d3, COLS);
-    let down = cdiv(d2, ROWS);
-    let tile = program_id(0);
-    let outer = tile / across / down;
-    (outer / d1, outer % d1, tile / across % down * ROWS, tile % across * COLS)
+    // The grid has less than 2^31 programs, so that all of these fit: 64-bit division is slow.
+    let across = cdiv(d3, COLS).to::<u32>();
+    let down = cdiv(d2, ROWS).to::<u32>();
+    let middle = d1.to::<u32>();
+    let tile = program_id(0).to::<u32>();
+    let line = tile / across;
+    let plane = line / down;
+    let outer = plane / middle;
+    let inner = plane - outer * middle;
+    let (row, col) = (line - plane * down, tile - line * across);
+    (outer.to::<i64>(), inner.to::<i64>(), row.to::<i64>() * ROWS, col.to::<i64>() * COLS)
 }
 
 /// `y = value` in every element.
