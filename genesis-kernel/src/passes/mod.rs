@@ -16,6 +16,7 @@ pub mod pad;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
 pub(crate) mod rounded;
+pub mod version;
 pub mod views;
 
 use crate::ir::{Func, print, verify};
@@ -25,6 +26,7 @@ pub use dce::DCE;
 pub use expand_math::{EXPAND_MATH, EXPAND_MATH_NVPTX, MathTarget, expand_math};
 pub use fold::FOLD;
 pub use licm::LICM;
+pub use version::VERSION;
 
 /// One step of a pipeline.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +47,7 @@ pub static INTERPRETER: &[Pass] = &[CONTRACT, EXPAND_MATH];
 pub static EXACT: &[Pass] = &[EXPAND_MATH, FOLD, CSE, LICM, DCE];
 
 /// What follows [`PIPELINE`] on an NVIDIA GPU.
-pub static NVPTX: &[Pass] = &[EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
+pub static NVPTX: &[Pass] = &[VERSION, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
 
 /// Runs passes in order; debug builds verify the function after each.
 ///
