@@ -18,7 +18,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     }
     let peers = Peers::measure();
     elementwise(report, &peers)?;
-    launch(report)
+    crate::launch::run(report)
 }
 
 /// Median time of a call on the device in ms, by events around it.
@@ -89,45 +89,28 @@ fn elementwise(report: &mut Report, peers: &Peers) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Host time of a cached launch with four arguments.
-fn launch(report: &mut Report) -> anyhow::Result<()> {
-    let case = "launch/4 arguments".to_owned();
-    if !report.wants(&case) {
-        return Ok(());
-    }
-    let stream = Device::Cuda(0).stream();
-    let mut times = Vec::new();
-    let launch = crate::kernels::Add::new(&stream)?;
-    for _ in 0..50 {
-        stream.synchronize()?;
-        let start = Instant::now();
-        for _ in 0..100 {
-            launch.run()?;
-        }
-        times.push(start.elapsed().as_secs_f64() * 1e3 / 100.0);
-    }
-    let peer = Some(("driver alone".to_owned(), crate::driver::launch_ms(&stream)?));
-    report.add(Row { case, ours: median(times), peer, bytes: None })
-}
-
-/// Cold compilation from the kernel's source to PTX, on one core.
+/// Cold compilation from the kernel's source to PTX, on one core: as a launch of contiguous tensors
+/// compiles it, and for any strides, where each element has an address of its own.
 fn compile(report: &mut Report) -> anyhow::Result<()> {
     let target = Target::sm_90a();
     let add = (&kernels::elementwise::add_flat::KERNEL, vec![1024]);
     let softmax = (&kernels::softmax::softmax::KERNEL, vec![4096]);
     for (name, (kernel, consts)) in [("add", add), ("softmax", softmax)] {
-        let case = format!("compile/{name}/f32/{}/sm_90a", consts[0]);
-        if !report.wants(&case) {
-            continue;
+        let contiguous = Hints::contiguous(kernel.ast);
+        for (suffix, hints) in [("", contiguous), ("/strided", Hints::default())] {
+            let case = format!("compile/{name}/f32/{}/sm_90a{suffix}", consts[0]);
+            if !report.wants(&case) {
+                continue;
+            }
+            let mut times = Vec::new();
+            for _ in 0..9 {
+                let start = Instant::now();
+                let dtypes = [DType::F32, DType::F32];
+                kernel.specialize(&dtypes, &consts, &hints)?.compile(&target)?;
+                times.push(start.elapsed().as_secs_f64() * 1e3);
+            }
+            report.add(Row { case, ours: median(times), peer: None, bytes: None })?;
         }
-        let mut times = Vec::new();
-        for _ in 0..9 {
-            let start = Instant::now();
-            let dtypes = [DType::F32, DType::F32];
-            kernel.specialize(&dtypes, &consts, &Hints::default())?.compile(&target)?;
-            times.push(start.elapsed().as_secs_f64() * 1e3);
-        }
-        report.add(Row { case, ours: median(times), peer: None, bytes: None })?;
     }
     Ok(())
 }

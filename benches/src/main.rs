@@ -9,6 +9,7 @@ mod cpu;
 mod driver;
 mod gpu;
 mod kernels;
+mod launch;
 mod peer;
 mod report;
 

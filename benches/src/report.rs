@@ -84,10 +84,10 @@ impl Report {
 fn line(row: &Row) -> String {
     let rate = row.bytes.map_or(String::new(), |b| format!("{:7.0} GB/s", b / row.ours / 1e6));
     let peer = match &row.peer {
-        Some((name, ms)) => format!("{name} {ms:.4} ms  ratio {:.3}", ms / row.ours),
+        Some((name, ms)) => format!("{name} {ms:.5} ms  ratio {:.3}", ms / row.ours),
         None => "no peer here".to_owned(),
     };
-    format!("{:32} {:9.4} ms {rate:>13}  {peer}", row.case, row.ours)
+    format!("{:32} {:9.5} ms {rate:>13}  {peer}", row.case, row.ours)
 }
 
 /// The median.
