@@ -57,7 +57,8 @@ fn collect(func: &Func, ranges: &Ranges, mask: Value, found: &mut Vec<Part>) {
         | OpKind::Reshape
         | OpKind::Transpose { .. } => collect(func, ranges, op.operands[0], found),
         OpKind::Compare(predicate) => {
-            if let Some(condition) = compared(func, ranges, predicate, op.operands[0], op.operands[1])
+            if let Some(condition) =
+                compared(func, ranges, predicate, op.operands[0], op.operands[1])
             {
                 found.push(Part { value: mask, condition });
             }
@@ -108,7 +109,8 @@ fn compared(
     }
     let mut index = Index { starts: Vec::new(), low: 0, high: 0, least: 0, most: 0 };
     index.add(func, ranges, tile)?;
-    let smallest = Scalar::int(dtype, if dtype == DType::I32 { i64::from(i32::MIN) } else { i64::MIN });
+    let smallest =
+        Scalar::int(dtype, if dtype == DType::I32 { i64::from(i32::MIN) } else { i64::MIN });
     let fits = index.least >= smallest.to_i64() && index.most <= !smallest.to_i64();
     let extreme = match predicate {
         Predicate::Lt | Predicate::Le => index.high,

@@ -79,7 +79,10 @@ fn split(func: &mut Func, ops: Vec<Op>, parts: &[Part]) {
     for op in ops {
         let data = func.op(op);
         let stays = data.kind.is_pure()
-            && data.results.iter().all(|&v| func.ty(v).as_tile().is_some_and(|t| t.shape.is_scalar()))
+            && data
+                .results
+                .iter()
+                .all(|&v| func.ty(v).as_tile().is_some_and(|t| t.shape.is_scalar()))
             && data.operands.iter().all(|v| !is_inside[v.index()]);
         if stays {
             outside.push(op);
@@ -236,7 +239,8 @@ kernel negate(%x: *f32 readonly, %y: *f32 exclusive, %n: i64) {
 
     #[test]
     fn a_reduction_stays_in_one_version() {
-        let text = NEGATE.replace("store %13, %11, %7", "%14 = reduce add 0 %11 : f32\n store %y, %14");
+        let text =
+            NEGATE.replace("store %13, %11, %7", "%14 = reduce add 0 %11 : f32\n store %y, %14");
         let mut func = parse(&text).unwrap();
         run(&mut func, &[VERSION]);
         assert!(!func.to_string().contains("if "), "{func}");

@@ -1,8 +1,10 @@
 //! From tensors to launches: block sizes, grids, views. The only file of the framework that launches.
 
+mod tile;
+
 use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::kernel::{Grid, KernelDef};
-use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
+use genesis_kernel::runtime::{Arg, PtrArg, ViewArg};
 
 use crate::error::Result;
 use crate::shape::{Layout, collapse, contiguous_strides};
@@ -58,24 +60,30 @@ fn launch(
     consts: &[i64],
     args: &[Arg],
 ) -> Result<()> {
+    launch_with(kernel, on, grid, dtypes, consts, None, args)
+}
+
+/// [`launch`] with the number of warps chosen.
+#[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
+fn launch_with(
+    kernel: &KernelDef,
+    on: &Tensor,
+    grid: Grid,
+    dtypes: &[DType],
+    consts: &[i64],
+    num_warps: Option<u32>,
+    args: &[Arg],
+) -> Result<()> {
     let stream = on.storage().buffer().stream();
+    let options = LaunchOptions { num_warps, ..LaunchOptions::default() };
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; results are fresh, or written by the in-place ops that own them.
-    Ok(unsafe { kernel.launch(stream, grid, dtypes, consts, args) }?)
+    Ok(unsafe { kernel.launch_with(stream, grid, dtypes, consts, options, args) }?)
 }
 
-/// Elements of one program of a dense kernel.
-fn flat_block(device: Device) -> usize {
-    match device {
-        Device::Cpu => 4096,
-        Device::Cuda(_) => 1024,
-    }
-}
-
-/// Rows and columns of one program of a strided kernel.
-fn tile(rows: usize, cols: usize) -> (usize, usize) {
-    let across = [8, 32, 128, 1024].into_iter().find(|&c| c >= cols).unwrap_or(1024);
-    (if rows == 1 { 1 } else { 1024 / across }, across)
+/// Bytes of an element of the widest tensor.
+fn widest<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> usize {
+    tensors.into_iter().map(|t| t.dtype().bytes()).max().unwrap_or(1)
 }
 
 fn all_dense(tensors: &[&Tensor], shape: &[usize]) -> bool {
@@ -90,11 +98,13 @@ fn flat(
     out: &Tensor,
     numbers: &[Arg],
 ) -> Result<()> {
-    let block = flat_block(out.device());
+    let bytes = widest(inputs.iter().copied().chain([out]));
+    let tile::Flat { block, warps } = tile::flat(out.device(), bytes, out.numel());
     let mut args: Vec<Arg> = inputs.iter().map(|t| flat_view(t, false)).collect();
     args.push(flat_view(out, true));
     args.extend_from_slice(numbers);
-    launch(kernel, out, Grid::x(out.numel().div_ceil(block)), dtypes, &[block as i64], &args)
+    let grid = Grid::x(out.numel().div_ceil(block));
+    launch_with(kernel, out, grid, dtypes, &[block as i64], warps, &args)
 }
 
 /// Runs a kernel over tensors of one shape and any strides.
@@ -121,9 +131,11 @@ pub(crate) fn strided(
         inputs.iter().zip(&strides).map(|(t, s)| view(t, &dims, &full(s), false)).collect();
     args.push(view(out, &dims, &full(&strides[inputs.len()]), true));
     args.extend_from_slice(numbers);
-    let (rows, cols) = tile(dims[2], dims[3]);
+    let bytes = widest(inputs.iter().copied().chain([out]));
+    let tile::Tile { rows, cols, warps } = tile::tile(out.device(), bytes, dims[2], dims[3]);
     let grid = dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols);
-    launch(kernel, out, Grid::x(grid), dtypes, &[rows as i64, cols as i64], &args)
+    let consts = [rows as i64, cols as i64];
+    launch_with(kernel, out, Grid::x(grid), dtypes, &consts, warps, &args)
 }
 
 /// Cuts a tensor of too many axes along the first, one slice a launch.
@@ -363,11 +375,13 @@ pub(crate) fn dense(
     if on.numel() == 0 {
         return Ok(());
     }
-    let block = flat_block(on.device());
+    let bytes = widest(tensors.iter().map(|&(t, _)| t));
+    let tile::Flat { block, warps } = tile::flat(on.device(), bytes, on.numel());
     let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| flat_view(t, mutable)).collect();
     args.extend_from_slice(numbers);
     let consts = [&[block as i64], more_consts].concat();
-    launch(kernel, on, Grid::x(on.numel().div_ceil(block)), dtypes, &consts, &args)
+    let grid = Grid::x(on.numel().div_ceil(block));
+    launch_with(kernel, on, grid, dtypes, &consts, warps, &args)
 }
 
 /// A kernel on views as they are.
