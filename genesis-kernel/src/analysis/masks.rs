@@ -11,68 +11,92 @@
 //! Nothing is said about parts of another form, nor where the index might wrap.
 
 use super::range::Ranges;
-use crate::ir::{BinaryOp, Builder, DType, Func, OpKind, Predicate, Scalar, Value};
+use crate::ir::{BinaryOp, Builder, DType, Func, OpKind, Predicate, Value};
 
 /// One part of a mask.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// The part: a bool, scalar or tile.
     pub value: Value,
-    condition: Condition,
+    /// What makes all of its elements true.
+    pub condition: Condition,
 }
 
 /// What makes all elements of a part true.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Condition {
+pub enum Condition {
     /// The part is one scalar.
     Itself,
-    /// `sum of starts + extreme PREDICATE bound`
-    Extreme { starts: Vec<Value>, extreme: i64, predicate: Predicate, bound: Value },
+    /// `sum of starts + extreme PREDICATE bound`, of scalars of one dtype.
+    Extreme {
+        /// The scalars that every index has in it.
+        starts: Vec<Value>,
+        /// The least or greatest of what is added to them.
+        extreme: i64,
+        /// How the index compares with the bound.
+        predicate: Predicate,
+        /// The bound.
+        bound: Value,
+        /// No index wraps. Where that is not known, the condition must keep it from wrapping.
+        fits: bool,
+    },
 }
 
-/// The parts of a mask for which there is a condition; each once, in order.
-pub fn parts(func: &Func, ranges: &Ranges, mask: Value) -> Vec<Part> {
+/// The parts of a mask for which there is a condition, each once, in order; and whether there is one
+/// for every part.
+pub fn parts(func: &Func, ranges: &Ranges, mask: Value) -> (Vec<Part>, bool) {
     let mut found = Vec::new();
-    collect(func, ranges, mask, &mut found);
-    found
+    let all = collect(func, ranges, mask, &mut found);
+    (found, all)
 }
 
-fn collect(func: &Func, ranges: &Ranges, mask: Value, found: &mut Vec<Part>) {
+fn collect(func: &Func, ranges: &Ranges, mask: Value, found: &mut Vec<Part>) -> bool {
     if found.iter().any(|part| part.value == mask) {
-        return;
+        return true;
     }
     if func.tile(mask).shape.is_scalar() {
-        if func.as_const(mask).is_none() {
-            found.push(Part { value: mask, condition: Condition::Itself });
-        }
-        return;
+        found.push(Part { value: mask, condition: Condition::Itself });
+        return true;
     }
-    let Some(op) = func.def_op(mask).map(|op| func.op(op)) else { return };
+    let Some(op) = func.def_op(mask).map(|op| func.op(op)) else { return false };
     match op.kind {
         OpKind::Binary(BinaryOp::And) => {
-            op.operands.iter().for_each(|&operand| collect(func, ranges, operand, found));
+            let all = op.operands.iter().map(|&operand| collect(func, ranges, operand, found));
+            all.fold(true, |all, one| all & one)
         }
         OpKind::Broadcast
         | OpKind::ExpandDims { .. }
         | OpKind::Reshape
         | OpKind::Transpose { .. } => collect(func, ranges, op.operands[0], found),
         OpKind::Compare(predicate) => {
-            if let Some(condition) =
-                compared(func, ranges, predicate, op.operands[0], op.operands[1])
-            {
-                found.push(Part { value: mask, condition });
-            }
+            let condition = compared(func, ranges, predicate, [op.operands[0], op.operands[1]]);
+            let is_known = condition.is_some();
+            found.extend(condition.map(|condition| Part { value: mask, condition }));
+            is_known
         }
-        _ => {}
+        _ => false,
     }
 }
 
 impl Part {
+    /// Whether the condition says enough by itself.
+    pub fn is_safe(&self) -> bool {
+        !matches!(self.condition, Condition::Extreme { fits: false, .. })
+    }
+
+    /// The scalars that the condition is made of.
+    pub fn inputs(&self) -> Vec<Value> {
+        match &self.condition {
+            Condition::Itself => vec![self.value],
+            Condition::Extreme { starts, bound, .. } => [&starts[..], &[*bound]].concat(),
+        }
+    }
+
     /// Writes the condition as a scalar bool.
-    pub fn condition(&self, b: &mut Builder<'_>) -> Value {
+    pub fn write(&self, b: &mut Builder<'_>) -> Value {
         match &self.condition {
             Condition::Itself => self.value,
-            Condition::Extreme { starts, extreme, predicate, bound } => {
+            Condition::Extreme { starts, extreme, predicate, bound, .. } => {
                 let dtype = b.func.tile(*bound).dtype();
                 let extreme = b.int(dtype, *extreme);
                 let sum = |a: Value, start: &Value| b.binary(BinaryOp::Add, *start, a);
@@ -95,8 +119,7 @@ fn compared(
     func: &Func,
     ranges: &Ranges,
     predicate: Predicate,
-    a: Value,
-    b: Value,
+    [a, b]: [Value; 2],
 ) -> Option<Condition> {
     let (predicate, tile, bound) = match (repeated(func, a), repeated(func, b)) {
         (None, Some(bound)) => (predicate, a, bound),
@@ -109,15 +132,14 @@ fn compared(
     }
     let mut index = Index { starts: Vec::new(), low: 0, high: 0, least: 0, most: 0 };
     index.add(func, ranges, tile)?;
-    let smallest =
-        Scalar::int(dtype, if dtype == DType::I32 { i64::from(i32::MIN) } else { i64::MIN });
-    let fits = index.least >= smallest.to_i64() && index.most <= !smallest.to_i64();
+    let lowest = if dtype == DType::I32 { i64::from(i32::MIN) } else { i64::MIN };
+    let fits = index.least >= i128::from(lowest) && index.most <= i128::from(!lowest);
     let extreme = match predicate {
         Predicate::Lt | Predicate::Le => index.high,
         Predicate::Gt | Predicate::Ge => index.low,
         Predicate::Eq | Predicate::Ne => return None,
     };
-    fits.then_some(Condition::Extreme { starts: index.starts, extreme, predicate, bound })
+    Some(Condition::Extreme { starts: index.starts, extreme, predicate, bound, fits })
 }
 
 fn swapped(predicate: Predicate) -> Option<Predicate> {
@@ -137,17 +159,17 @@ struct Index {
     low: i64,
     high: i64,
     /// The bounds of all of it.
-    least: i64,
-    most: i64,
+    least: i128,
+    most: i128,
 }
 
 impl Index {
-    /// Adds a value; none where a bound is not known or too large.
+    /// Adds a value; none where the bounds of the tile are too large.
     fn add(&mut self, func: &Func, ranges: &Ranges, value: Value) -> Option<()> {
         if let Some(start) = repeated(func, value) {
             let range = ranges.of_value(start);
-            self.least = self.least.checked_add(range.low)?;
-            self.most = self.most.checked_add(range.high)?;
+            self.least += i128::from(range.low);
+            self.most += i128::from(range.high);
             self.starts.push(start);
             return Some(());
         }
@@ -166,8 +188,8 @@ impl Index {
                 let range = ranges.of_value(value);
                 self.low = self.low.checked_add(range.low)?;
                 self.high = self.high.checked_add(range.high)?;
-                self.least = self.least.checked_add(range.low)?;
-                self.most = self.most.checked_add(range.high)?;
+                self.least += i128::from(range.low);
+                self.most += i128::from(range.high);
                 Some(())
             }
         }
@@ -195,11 +217,12 @@ mod tests {
         let func = parse::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
         let ranges = Ranges::of(&func);
         let store = func.walk().into_iter().find(|&op| func.op(op).kind == OpKind::Store).unwrap();
-        let parts = parts(&func, &ranges, func.op(store).operands[2]);
+        let (parts, _) = parts(&func, &ranges, func.op(store).operands[2]);
         let text = |part: &Part| match &part.condition {
             Condition::Itself => format!("%{}", part.value.0),
-            Condition::Extreme { starts, extreme, predicate, .. } => {
-                format!("{} + {extreme} {predicate:?}", starts.len())
+            Condition::Extreme { starts, extreme, predicate, fits, .. } => {
+                let wraps = if *fits { "" } else { ", may wrap" };
+                format!("{} + {extreme} {predicate:?}{wraps}", starts.len())
             }
         };
         parts.iter().map(text).collect()
@@ -244,11 +267,11 @@ mod tests {
     }
 
     #[test]
-    fn what_may_wrap_has_none() {
+    fn what_may_wrap_says_so() {
         let text = "%7 = broadcast %m : i64[16]
             %8 = add %7, %2 : i64[16]
             %9 = cmp lt %8, %6 : bool[16]";
-        assert_eq!(masked(text), [""; 0]);
+        assert_eq!(masked(text), ["1 + 15 Lt, may wrap"]);
         assert_eq!(masked("%7 = cmp eq %5, %6 : bool[16]"), [""; 0]);
     }
 }

@@ -34,11 +34,12 @@ fn run(func: &mut Func) {
     if !is_straight || ops.len() > MAX_OPS {
         return;
     }
-    let parts = mask_parts(func, &ops);
+    let (outside, inside) = halves(func, ops);
+    let parts = mask_parts(func, &inside);
     if parts.is_empty() {
         return;
     }
-    split(func, ops, &parts);
+    split(func, [outside, inside], &parts);
     // Masks that are true go, and what was chosen by them.
     (FOLD.run)(func);
 }
@@ -51,9 +52,13 @@ fn is_versioned(kind: &OpKind) -> bool {
     is_access || (kind.is_pure() && !crosses_threads)
 }
 
-/// The parts of every mask of a tile, each once.
+/// The parts of every mask of a tile that scalars before these ops decide, each once.
 fn mask_parts(func: &Func, ops: &[Op]) -> Vec<Part> {
     let ranges = Ranges::of(func);
+    let mut is_inside = vec![false; func.n_values()];
+    for result in ops.iter().flat_map(|&op| &func.op(op).results) {
+        is_inside[result.index()] = true;
+    }
     let mut all: Vec<Part> = Vec::new();
     for &op in ops {
         let data = func.op(op);
@@ -63,8 +68,10 @@ fn mask_parts(func: &Func, ops: &[Op]) -> Vec<Part> {
             _ => None,
         };
         let Some(&mask) = mask.filter(|&&m| !func.tile(m).shape.is_scalar()) else { continue };
-        for part in masks::parts(func, &ranges, mask) {
-            if !all.iter().any(|other| other.value == part.value) {
+        for part in masks::parts(func, &ranges, mask).0 {
+            let is_early = part.inputs().iter().all(|v| !is_inside[v.index()]);
+            let is_new = all.iter().all(|other| other.value != part.value);
+            if part.is_safe() && is_early && is_new {
                 all.push(part);
             }
         }
@@ -72,25 +79,24 @@ fn mask_parts(func: &Func, ops: &[Op]) -> Vec<Part> {
     all
 }
 
-/// Scalars stay before the branch, everything else goes to both sides.
-fn split(func: &mut Func, ops: Vec<Op>, parts: &[Part]) {
+/// The ops that stay before the branch, scalars that need nothing of the others, and the others.
+fn halves(func: &Func, ops: Vec<Op>) -> (Vec<Op>, Vec<Op>) {
     let mut is_inside = vec![false; func.n_values()];
-    let (mut outside, mut inside) = (Vec::new(), Vec::new());
-    for op in ops {
+    let is_scalar = |v: Value| func.ty(v).as_tile().is_some_and(|tile| tile.shape.is_scalar());
+    ops.into_iter().partition(|&op| {
         let data = func.op(op);
         let stays = data.kind.is_pure()
-            && data
-                .results
-                .iter()
-                .all(|&v| func.ty(v).as_tile().is_some_and(|t| t.shape.is_scalar()))
+            && data.results.iter().all(|&v| is_scalar(v))
             && data.operands.iter().all(|v| !is_inside[v.index()]);
-        if stays {
-            outside.push(op);
-        } else {
+        if !stays {
             data.results.iter().for_each(|v| is_inside[v.index()] = true);
-            inside.push(op);
         }
-    }
+        stays
+    })
+}
+
+/// Makes two versions of what is inside.
+fn split(func: &mut Func, [outside, mut inside]: [Vec<Op>; 2], parts: &[Part]) {
     let returns = inside.last().is_some_and(|&op| func.op(op).kind == OpKind::Return);
     if returns {
         inside.pop();
@@ -99,7 +105,8 @@ fn split(func: &mut Func, ops: Vec<Op>, parts: &[Part]) {
     func.region_mut(body).ops = outside;
     let condition = condition(&mut Builder::new(func), parts);
     let (whole, edge) = (func.add_region(), func.add_region());
-    copy_without(func, &inside, parts, whole);
+    let masks: Vec<Value> = parts.iter().map(|part| part.value).collect();
+    copy_without(func, &inside, &masks, Vec::new(), whole);
     func.region_mut(edge).ops = inside;
     for region in [whole, edge] {
         Builder::at(func, region, None).yield_values(&[]);
@@ -118,19 +125,25 @@ fn condition(builder: &mut Builder<'_>, parts: &[Part]) -> Value {
         if parts[..i].iter().any(|earlier| earlier.is_as(part)) {
             continue;
         }
-        let one = part.condition(builder);
+        let one = part.write(builder);
         all = Some(all.map_or(one, |all| builder.binary(BinaryOp::And, all, one)));
     }
     all.expect("there is a part")
 }
 
-/// Copies ops to a region where the parts are true.
-fn copy_without(func: &mut Func, ops: &[Op], parts: &[Part], region: Region) {
-    let mut map: Vec<Option<Value>> = vec![None; func.n_values()];
-    for part in parts {
-        let shape = func.tile(part.value).shape;
+/// Copies ops to a region where these masks are true; gives what stands for each value there.
+pub(super) fn copy_without(
+    func: &mut Func,
+    ops: &[Op],
+    masks: &[Value],
+    mut map: Vec<Option<Value>>,
+    region: Region,
+) -> Vec<Option<Value>> {
+    map.resize(func.n_values(), None);
+    for &mask in masks {
+        let shape = func.tile(mask).shape;
         let truth = Builder::at(func, region, None).full(Scalar::int(DType::Bool, 1), shape);
-        map[part.value.index()] = Some(truth);
+        map[mask.index()] = Some(truth);
     }
     for &op in ops {
         let data = func.op(op).clone();
@@ -145,6 +158,7 @@ fn copy_without(func: &mut Func, ops: &[Op], parts: &[Part], region: Region) {
             map[result.index()] = Some(func.op(copy).results[i]);
         }
     }
+    map
 }
 
 #[cfg(test)]
