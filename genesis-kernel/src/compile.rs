@@ -191,7 +191,7 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
 /// Everything that the machine code follows from.
 fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
     let info = device.info();
-    let options = format!("{:?} {:?}", kernel.hints.num_warps, kernel.hints.num_stages);
+    let options = format!("{:?}", kernel.hints.options());
     let machine = format!("{:?} {} {}", info.target, info.driver_version, info.multiprocessors);
     Key::of(&[
         // Loads and stores of equal text at other lines differ in their line tables.

@@ -13,9 +13,10 @@
 //! The ABI of a kernel, which the runtime's launch follows:
 //! * parameters in order, flattened: a pointer is a 64-bit address, a scalar its own type (bool a
 //!   byte), a view is its address, then extents, then strides, all 64 bits wide;
+//! * then each of [`GpuKernel::maps`], 128 bytes by value, aligned to 64;
 //! * then, only where [`GpuKernel::asserts`] is not empty, the address of an `i32` that the host can
 //!   read after a fault (or 0): a failed assertion writes its number plus 1 there and traps;
-//! * `32 * num_warps` threads and `shared_bytes` of dynamic shared memory a block;
+//! * [`GpuKernel::threads`] threads and `shared_bytes` of dynamic shared memory a block;
 //! * grid axes x, y, z are the programs along axes 0, 1, 2.
 
 mod atomic;
@@ -41,7 +42,7 @@ use self::thread::Threads;
 use super::elementwise::from_memory;
 use super::llvm::{Emitter, Function, Machine, Ty, Val};
 use crate::Error;
-use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, Type};
+use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type};
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
 
@@ -49,6 +50,9 @@ use crate::target::GpuTarget;
 const PTX_KERNEL: u32 = 71;
 /// What dynamic shared memory is aligned to.
 const SHARED_ALIGNMENT: u32 = 128;
+
+/// Threads of four warps, which `wgmma` and the register budget go by.
+const WARPGROUP: u32 = 128;
 
 /// A kernel as PTX, and what a launch must know about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,8 +65,12 @@ pub struct GpuKernel {
     pub llvm: String,
     /// Dynamic shared memory that a launch must ask for, in bytes.
     pub shared_bytes: u32,
-    /// Warps of a block.
+    /// Warps of a block that compute.
     pub num_warps: u32,
+    /// Threads that a launch must ask for: those warps, and the producer's where there is one.
+    pub threads: u32,
+    /// Tensor maps that the kernel takes after its own parameters, 128 bytes each, by value.
+    pub maps: Vec<TensorMap>,
     /// Messages of assertions, by number. Where there are any, the kernel takes one more parameter.
     pub asserts: Vec<String>,
 }
@@ -91,8 +99,14 @@ pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
     e.run_passes(PASSES, &machine)?;
     let llvm = e.ir();
     let ptx = e.assembly(&machine)?;
-    let num_warps = lir.num_warps;
-    Ok(GpuKernel { name, ptx, llvm, shared_bytes, num_warps, asserts: messages })
+    let (num_warps, threads) = (lir.num_warps, threads(lir));
+    let maps = func.tma.maps.clone();
+    Ok(GpuKernel { name, ptx, llvm, shared_bytes, num_warps, threads, maps, asserts: messages })
+}
+
+/// Threads of a block: the warps that compute, and a warpgroup that feeds them.
+fn threads(lir: &LayoutIr) -> u32 {
+    32 * lir.num_warps + if lir.producer.is_some() { WARPGROUP } else { 0 }
 }
 
 /// A name that PTX takes.
