@@ -163,7 +163,9 @@ fn view_code(view: &ViewArg, aligned: u8) -> u8 {
     let mut unit = last;
     if last < dims.len() && is_unit(last) {
         code |= UNIT_STRIDE;
-    } else if let Some(axis) = (0..last.min(3)).rev().find(|&axis| strides[axis] == 1 && dims[axis] > 1) {
+    } else if let Some(axis) =
+        (0..last.min(3)).rev().find(|&axis| strides[axis] == 1 && dims[axis] > 1)
+    {
         unit = axis;
         code |= (axis as u8 + 1) << AXIS_SHIFT;
     }

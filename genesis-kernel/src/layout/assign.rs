@@ -14,6 +14,7 @@ use super::lir::{
 };
 use super::place::{Placed, fragment, place};
 use super::prefer::{Preference, choose_warps, memory_op};
+use super::roles;
 use super::scratch::SharedPlan;
 use crate::analysis::AxisAnalysis;
 use crate::diag::Diagnostic;
@@ -50,6 +51,11 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
     };
     lir.accesses = accesses(&lir);
     lir.dots = dots.iter().map(|&(new, old)| (new, dot_plan(&infer, &lir, new, old))).collect();
+    if !lir.func.tma.loads.is_empty() {
+        roles::choose_stages(&mut lir, options.max_shared_bytes);
+        let producer = roles::producer(&lir.func);
+        lir.producer = Some(producer.map_err(|why| Diagnostic::new(why, None))?);
+    }
     debug_assert_eq!(super::verify(&lir), Ok(()));
     Ok(lir)
 }

@@ -27,6 +27,8 @@ use crate::ir::{Func, Op, OpKind, Type, Value};
 pub struct LayoutOptions {
     /// Warps of a block; chosen by the size of the tiles where it is none.
     pub num_warps: Option<u32>,
+    /// The most shared memory of a block, in bytes, which rings of slots take what they can of.
+    pub max_shared_bytes: u32,
 }
 
 /// A function with a layout for every tile.
@@ -147,7 +149,10 @@ impl fmt::Display for DotOperand {
             DotOperand::Shared(operand) => {
                 let SharedOperand { load, rows, depth, swizzle, .. } = operand;
                 let major = if operand.k_major { "K" } else { "MN" };
-                write!(f, "load {load} ({rows} of {depth}, {major}-major, panels of {swizzle} bytes)")
+                write!(
+                    f,
+                    "load {load} ({rows} of {depth}, {major}-major, panels of {swizzle} bytes)"
+                )
             }
         }
     }

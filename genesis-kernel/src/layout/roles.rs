@@ -14,6 +14,8 @@
 //! store %p, %4
 //! ```
 
+use super::convert::Conversion;
+use super::lir::LayoutIr;
 use crate::ir::{Func, OpKind};
 use crate::passes::dce;
 
@@ -46,4 +48,117 @@ pub fn producer(func: &Func) -> Result<Func, String> {
         }
     }
     Ok(producer)
+}
+
+/// Slots beyond which a ring hides no more latency.
+const MAX_STAGES: u32 = 7;
+/// Slots of the smallest ring that hides any.
+const MIN_STAGES: u32 = 2;
+/// Bytes of a warpgroup's panels on their way out.
+const PANELS_BYTES: u32 = 2 * 64 * 128;
+/// Bytes that are left for barriers, and for what small ops need.
+const SPARE_BYTES: u32 = 1024;
+/// Bytes that are left for a reduction or scan over warps.
+const REDUCTION_BYTES: u32 = 16 << 10;
+
+/// Gives rings that nobody chose a size for as many slots as fit a block's shared memory.
+pub(super) fn choose_stages(lir: &mut LayoutIr, max_shared_bytes: u32) {
+    let free = max_shared_bytes.saturating_sub(other_shared_bytes(lir));
+    let tma = &mut lir.func.tma;
+    let open: u32 =
+        tma.channels.iter().filter(|c| c.stages == 0).map(|channel| channel.slot_bytes).sum();
+    if open == 0 {
+        return;
+    }
+    let stages = free.saturating_sub(tma.slot_bytes()) / open;
+    for channel in tma.channels.iter_mut().filter(|channel| channel.stages == 0) {
+        channel.stages = stages.clamp(MIN_STAGES, MAX_STAGES);
+    }
+}
+
+/// Shared memory beside the slots of rings.
+fn other_shared_bytes(lir: &LayoutIr) -> u32 {
+    let func = &lir.func;
+    let staging = match func.tma.stores.is_empty() {
+        true => 0,
+        false => lir.num_warps.div_ceil(4) * PANELS_BYTES,
+    };
+    let scratch = func.walk().into_iter().map(|op| match &func.op(op).kind {
+        OpKind::ConvertLayout => match lir.conversion(op) {
+            Some(Conversion::Shared(plan)) => plan.bytes(),
+            _ => 0,
+        },
+        OpKind::Dot { .. } => lir.dots.get(&op).map_or(0, |plan| {
+            let operands = [&plan.a, &plan.b].into_iter().filter_map(|o| o.registers());
+            operands.filter_map(|o| o.staging.as_ref()).map(|staging| staging.bytes()).sum()
+        }),
+        OpKind::Reduce { .. } | OpKind::Scan { .. } => REDUCTION_BYTES,
+        _ => 0,
+    });
+    staging + scratch.max().unwrap_or(0) + SPARE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::ir::{parse, print};
+    use crate::layout::{LayoutIr, LayoutOptions, assign};
+    use crate::passes::{self, tma, views};
+
+    const MATMUL: &str = "
+kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %b: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %c: view<bf16,2> exclusive multiple_of 16 unit_stride stride_multiple_of 8) {
+  %0 = program_id 0 : i64
+  %1 = num_programs 0 : i64
+  %2 = const 0 : i64
+  %3 = const 64 : i64
+  %4 = view_dim 0 %c : i64
+  %5 = view_dim 1 %a : i64
+  %6 = const 0.0 : f32
+  %7 = broadcast %6 : f32[128x256]
+  for %8 = %0 to %4 step %1 {
+    %9 = mul %8, %3 : i64
+    %10 = for %11 = %2 to %5 step %3 carry (%12 = %7) {
+      %13 = view_load %a, %9, %11 : bf16[128x64]
+      %14 = view_load %b, %11, %9 : bf16[64x256]
+      %15 = dot ieee %13, %14, %12 : f32[128x256]
+      yield %15
+    } : f32[128x256]
+    %16 = cast %10 : bf16[128x256]
+    view_store %c, %16, %9, %9
+    yield
+  }
+  return
+}
+";
+
+    fn lir(text: &str) -> LayoutIr {
+        let max_shared_bytes = 232_448;
+        let options = tma::Options { num_warps: None, num_stages: None, max_shared_bytes };
+        let func = tma::run(&parse(text).unwrap(), &options);
+        let mut func = views::run(&func).unwrap();
+        passes::run(&mut func, passes::PIPELINE);
+        assign(&func, &LayoutOptions { num_warps: None, max_shared_bytes }).unwrap()
+    }
+
+    #[test]
+    fn a_product_is_split_into_consumers_and_a_producer() {
+        let lir = lir(MATMUL);
+        let text = lir.layout_text();
+        let facts = text.lines().filter(|line| !line.starts_with("// %"));
+        let facts: String = facts.map(|line| format!("{line}\n")).collect();
+        expect![[""]].assert_eq(&facts);
+        expect![[""]].assert_eq(&print(&lir.func));
+        expect![[""]].assert_eq(&print(lir.producer.as_ref().unwrap()));
+        // Nothing is converted on the way to the store.
+        assert!(!print(&lir.func).contains("convert_layout"));
+    }
+
+    #[test]
+    fn an_accumulator_that_is_read_in_its_loop_does_not_overlap() {
+        assert!(lir(MATMUL).dots.values().all(|plan| plan.overlaps));
+        let text = MATMUL
+            .replace("      yield %15", "      %17 = neg %15 : f32[128x256]\n      yield %17");
+        assert!(lir(&text).dots.values().all(|plan| !plan.overlaps));
+    }
 }

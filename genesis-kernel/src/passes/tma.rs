@@ -56,12 +56,8 @@ impl Rewrite for Plan {
         let data = old.op(op);
         if let Some(&(n, tile)) = self.loads.get(&op) {
             let coords: Vec<_> = data.operands[1..].iter().map(|&v| rebuild.get(v)).collect();
-            let load = rebuild.at(op, region).push(
-                OpKind::TmaLoad(n),
-                &coords,
-                &[old.ty(tile)],
-                &[],
-            );
+            let load =
+                rebuild.at(op, region).push(OpKind::TmaLoad(n), &coords, &[old.ty(tile)], &[]);
             let result = rebuild.new.op(load).results[0];
             rebuild.set(tile, result);
         } else if let Some(&(n, tile)) = self.stores.get(&op) {

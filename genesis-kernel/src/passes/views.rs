@@ -62,8 +62,12 @@ fn params(func: &Func, rebuild: &mut Rebuild<'_>) -> Vec<Option<View>> {
             continue;
         };
         let attrs = &param.attrs;
-        let ptr_attrs =
-            ParamAttrs { unit_stride: false, unit_axis: None, stride_multiple_of: 0, ..attrs.clone() };
+        let ptr_attrs = ParamAttrs {
+            unit_stride: false,
+            unit_axis: None,
+            stride_multiple_of: 0,
+            ..attrs.clone()
+        };
         let ptr_ty = crate::ir::TileType::ptr(dtype, Shape::SCALAR).into();
         let ptr = rebuild.new.add_param(param.name.clone(), ptr_ty, ptr_attrs);
         let mut index = |name: String, multiple_of: u64| {

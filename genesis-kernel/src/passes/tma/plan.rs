@@ -190,7 +190,8 @@ fn made_by(func: &Func, products: &[Product]) -> Vec<bool> {
         for &op in walk.iter().rev().chain(&walk) {
             let data = func.op(op);
             let is_product = products.iter().any(|product| product.dot == op);
-            let follows = data.kind.is_elementwise() && data.operands.iter().any(|v| made[v.index()]);
+            let follows =
+                data.kind.is_elementwise() && data.operands.iter().any(|v| made[v.index()]);
             if is_product || follows {
                 data.results.iter().for_each(|v| made[v.index()] = true);
             }
@@ -209,12 +210,7 @@ fn made_by(func: &Func, products: &[Product]) -> Vec<bool> {
 }
 
 /// The tile of rank 2 that a store writes and the map that does it.
-fn store(
-    func: &Func,
-    op: Op,
-    products: &[Product],
-    made: &[bool],
-) -> Option<(Value, TensorMap)> {
+fn store(func: &Func, op: Op, products: &[Product], made: &[bool]) -> Option<(Value, TensorMap)> {
     let data = func.op(op);
     let view = View::of(func, data.operands[0]).filter(|_| is_only_access(func, op))?;
     let mut chain = Vec::new();
@@ -225,10 +221,8 @@ fn store(
         chain.push(op);
         tile = func.op(op).operands[0];
     }
-    let axes = chain
-        .iter()
-        .rev()
-        .try_fold(vec![Some(0), Some(1)], |axes, &op| through(func, op, axes))?;
+    let axes =
+        chain.iter().rev().try_fold(vec![Some(0), Some(1)], |axes, &op| through(func, op, axes))?;
     let ty = func.tile(tile);
     let [m, n] = [0, 1].map(|axis| ty.shape.extent(axis) as u32);
     let size = ty.dtype().bytes() as u32;

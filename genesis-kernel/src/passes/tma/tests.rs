@@ -5,8 +5,7 @@ use expect_test::{Expect, expect};
 use super::{Options, run};
 use crate::ir::{parse, print, verify};
 
-const OPTIONS: Options =
-    Options { num_warps: None, num_stages: None, max_shared_bytes: 232_448 };
+const OPTIONS: Options = Options { num_warps: None, num_stages: None, max_shared_bytes: 232_448 };
 
 /// A product of views with these promises; A as `[BM, BK]`, B as `[BK, BN]`.
 fn product(a: &str, b: &str, c: &str) -> String {
@@ -65,18 +64,85 @@ const FIRST: &str = "unit_axis 0";
 
 #[test]
 fn row_major_operands() {
-    check(&product(LAST, LAST, LAST), expect![[""]]);
+    check(
+        &product(LAST, LAST, LAST),
+        expect![[r#"
+        kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %b: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %c: view<bf16,2> exclusive multiple_of 16 unit_stride stride_multiple_of 8) {
+          tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+          tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+          tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+          tma channel stages 0 bytes 49152
+          tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+          tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+          tma store map 2
+          %0 = program_id 0 : i64
+          %1 = const 0 : i64
+          %2 = const 64 : i64
+          %3 = view_dim 1 %a : i64
+          %4 = const 0.0 : f32
+          %5 = broadcast %4 : f32[128x256]
+          %6 = for %7 = %1 to %3 step %2 carry (%8 = %5) {
+            %9 = tma_load 0 %0, %7 : bf16[128x64]
+            %10 = tma_load 1 %7, %0 : bf16[64x256]
+            %11 = dot ieee %9, %10, %8 : f32[128x256]
+            yield %11
+          } : f32[128x256]
+          %12 = cast %6 : bf16[128x256]
+          tma_store 0 %12, %0, %0
+          return
+        }
+    "#]],
+    );
 }
 
 #[test]
 fn a_transposed_view_has_the_other_axis_contiguous() {
-    check_tables(&product(LAST, FIRST, LAST), expect![[""]]);
-    check_tables(&product(FIRST, LAST, LAST), expect![[""]]);
+    check_tables(
+        &product(LAST, FIRST, LAST),
+        expect![[r#"
+        tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+        tma map param 1 bf16 axes [0, 1] block [64, 256] swizzle 128
+        tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma channel stages 0 bytes 49152
+        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 0
+        tma store map 2
+        %9 = tma_load 0 %0, %7 : bf16[128x64]
+        %10 = tma_load 1 %7, %0 : bf16[64x256]
+        tma_store 0 %12, %0, %0
+    "#]],
+    );
+    check_tables(
+        &product(FIRST, LAST, LAST),
+        expect![[r#"
+        tma map param 0 bf16 axes [0, 1] block [64, 64] swizzle 128
+        tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma channel stages 0 bytes 49152
+        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 0
+        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+        tma store map 2
+        %9 = tma_load 0 %0, %7 : bf16[128x64]
+        %10 = tma_load 1 %7, %0 : bf16[64x256]
+        tma_store 0 %12, %0, %0
+    "#]],
+    );
 }
 
 #[test]
 fn a_result_by_columns_is_stored_as_ever() {
-    check_tables(&product(LAST, LAST, FIRST), expect![[""]]);
+    check_tables(
+        &product(LAST, LAST, FIRST),
+        expect![[r#"
+        tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+        tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma channel stages 0 bytes 49152
+        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+        %9 = tma_load 0 %0, %7 : bf16[128x64]
+        %10 = tma_load 1 %7, %0 : bf16[64x256]
+    "#]],
+    );
 }
 
 #[test]
@@ -138,7 +204,21 @@ fn f32_by_tf32_needs_k_contiguous() {
     let mut b_transposed = text.clone();
     let at = b_transposed.find("%b: ").unwrap();
     b_transposed.replace_range(at.., &text[at..].replacen(LAST, FIRST, 1));
-    check_tables(&b_transposed, expect![[""]]);
+    check_tables(
+        &b_transposed,
+        expect![[r#"
+        tma map param 0 f32 axes [1, 0] block [32, 128] swizzle 128
+        tma map param 1 f32 axes [0, 1] block [32, 256] swizzle 128
+        tma map param 2 f32 axes [1, 0] block [32, 64] swizzle 128
+        tma channel stages 0 bytes 98304
+        tma load map 0 channel 0 offset 0 bytes 32768 contiguous 1
+        tma load map 1 channel 0 offset 32768 bytes 65536 contiguous 0
+        tma store map 2
+        %9 = tma_load 0 %0, %7 : f32[128x64]
+        %10 = tma_load 1 %7, %0 : f32[64x256]
+        tma_store 0 %12, %0, %0
+    "#]],
+    );
 }
 
 /// A batched product in a loop over tiles, as the framework writes it.
@@ -173,15 +253,70 @@ kernel matmul(%a: view<bf16,3> readonly multiple_of 16 unit_stride stride_multip
 
 #[test]
 fn batches_are_an_axis_of_the_map() {
-    check(BATCHED, expect![[""]]);
+    check(
+        BATCHED,
+        expect![[r#"
+        kernel matmul(%a: view<bf16,3> readonly multiple_of 16 unit_stride stride_multiple_of 16, %b: view<bf16,3> readonly multiple_of 16 unit_axis 1 stride_multiple_of 16, %c: view<bf16,3> exclusive multiple_of 16 unit_stride stride_multiple_of 16) {
+          tma map param 0 bf16 axes [2, 1, 0] block [64, 128, 1] swizzle 128
+          tma map param 1 bf16 axes [1, 2, 0] block [64, 256, 1] swizzle 128
+          tma map param 2 bf16 axes [2, 1, 0] block [64, 64, 1] swizzle 128
+          tma channel stages 0 bytes 49152
+          tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+          tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 0
+          tma store map 2
+          %0 = program_id 0 : i64
+          %1 = num_programs 0 : i64
+          %2 = const 0 : i64
+          %3 = const 64 : i64
+          %4 = view_dim 0 %c : i64
+          %5 = view_dim 2 %a : i64
+          %6 = const 0.0 : f32
+          %7 = broadcast %6 : f32[128x256]
+          for %8 = %0 to %4 step %1 {
+            %9 = mul %8, %3 : i64
+            %10 = for %11 = %2 to %5 step %3 carry (%12 = %7) {
+              %13 = tma_load 0 %8, %9, %11 : bf16[128x64]
+              %14 = tma_load 1 %8, %11, %9 : bf16[64x256]
+              %15 = dot ieee %13, %14, %12 : f32[128x256]
+              yield %15
+            } : f32[128x256]
+            %16 = cast %10 : bf16[128x256]
+            %17 = expand_dims 0 %16 : bf16[1x128x256]
+            tma_store 0 %16, %8, %9, %9
+            yield
+          }
+          return
+        }
+    "#]],
+    );
 }
 
 #[test]
 fn a_transpose_is_no_obstacle() {
     let text = BATCHED
-        .replace("view_load %b, %8, %11, %9 : bf16[1x64x256]", "view_load %b, %8, %9, %11 : bf16[1x256x64]")
-        .replace("%16 = reshape %15 : bf16[64x256]", "%20 = reshape %15 : bf16[256x64]\n      %16 = transpose [1, 0] %20 : bf16[64x256]");
-    check_tables(&text, expect![[""]]);
+        .replace(
+            "view_load %b, %8, %11, %9 : bf16[1x64x256]",
+            "view_load %b, %8, %9, %11 : bf16[1x256x64]",
+        )
+        .replace(
+            "%16 = reshape %15 : bf16[64x256]",
+            "%20 = reshape %15 : bf16[256x64]\n      %16 = transpose [1, 0] %20 : bf16[64x256]",
+        );
+    check_tables(
+        &text,
+        expect![[r#"
+        tma map param 0 bf16 axes [2, 1, 0] block [64, 128, 1] swizzle 128
+        tma map param 1 bf16 axes [1, 2, 0] block [64, 64, 1] swizzle 128
+        tma map param 2 bf16 axes [2, 1, 0] block [64, 64, 1] swizzle 128
+        tma channel stages 0 bytes 49152
+        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+        tma store map 2
+        %13 = tma_load 0 %8, %9, %11 : bf16[128x64]
+        %14 = tma_load 1 %8, %9, %11 : bf16[64x256]
+        tma_store 0 %16, %8, %9, %9
+    "#]],
+    );
 }
 
 #[test]
