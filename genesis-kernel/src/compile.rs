@@ -15,6 +15,7 @@ use std::sync::{Once, OnceLock};
 
 pub use self::compiled::{Compiled, Resources};
 use self::dump::{Stage, dump};
+use crate::analysis::is_persistent;
 use crate::cache::{CompiledEntry, DiskCache, Key};
 use crate::codegen::cpu::{self, CpuKernel, OptLevel};
 use crate::codegen::nvptx::{self, GpuKernel};
@@ -182,8 +183,10 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
     let entry = CompiledEntry {
         cubin: device.assemble(&code.ptx)?,
         name: code.name,
-        num_warps: code.num_warps,
+        threads: code.threads,
         shared_bytes: code.shared_bytes,
+        is_persistent: is_persistent(&kernel.func) && kernel.hints.persistent != Some(false),
+        maps: code.maps,
         asserts: code.asserts,
     };
     let code = load_entry(&entry, device)?;
@@ -196,8 +199,10 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
 fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, Error> {
     let point = EntryPoint {
         name: &entry.name,
-        threads: 32 * entry.num_warps,
+        threads: entry.threads,
         dynamic_shared_bytes: entry.shared_bytes,
+        is_persistent: entry.is_persistent,
+        maps: &entry.maps,
         asserts: &entry.asserts,
     };
     device.load(&entry.cubin, &point)

@@ -83,6 +83,13 @@ impl<'a> Request<'a> {
         request
     }
 
+    /// The same launch with no promise about addresses and strides, which all code holds for.
+    pub(super) fn unaligned(mut self) -> Request<'a> {
+        self.codes.iter_mut().for_each(|code| *code &= !ALIGNED);
+        self.hash = self.compute_hash();
+        self
+    }
+
     /// Multiplies and folds a word at a time; the keys come from a program, not from an attacker.
     #[inline]
     fn compute_hash(&self) -> u64 {

@@ -147,9 +147,65 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
         let text = lir.layout_text();
         let facts = text.lines().filter(|line| !line.starts_with("// %"));
         let facts: String = facts.map(|line| format!("{line}\n")).collect();
-        expect![[""]].assert_eq(&facts);
-        expect![[""]].assert_eq(&print(&lir.func));
-        expect![[""]].assert_eq(&print(lir.producer.as_ref().unwrap()));
+        expect![[r#"
+            // 8 warps
+            // dot: Wgmma(Bf16), load 0 (128 of 64, K-major, panels of 128 bytes) by load 1 (256 of 64, MN-major, panels of 128 bytes), overlaps
+        "#]].assert_eq(&facts);
+        expect![[r#"
+            kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64, %a_dim1: i64 multiple_of 8, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64, %b_dim1: i64 multiple_of 8, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64, %c_dim1: i64 multiple_of 8, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
+              tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+              tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+              tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+              tma channel stages 4 bytes 49152
+              tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+              tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+              tma store map 2
+              %0 = program_id 0 : i64
+              %1 = num_programs 0 : i64
+              %2 = const 0 : i64
+              %3 = const 64 : i64
+              %4 = const 0.0 : f32
+              %5 = broadcast %4 : f32[128x256]
+              for %6 = %0 to %c_dim0 step %1 {
+                %7 = mul %6, %3 : i64
+                %8 = for %9 = %2 to %a_dim1 step %3 carry (%10 = %5) {
+                  %11 = tma_load 0 %7, %9 : bf16[128x64]
+                  %12 = tma_load 1 %9, %7 : bf16[64x256]
+                  %13 = dot ieee %11, %12, %10 : f32[128x256]
+                  yield %13
+                } : f32[128x256]
+                %14 = cast %8 : bf16[128x256]
+                tma_store 0 %14, %7, %7
+                yield
+              }
+              return
+            }
+        "#]].assert_eq(&print(&lir.func));
+        expect![[r#"
+            kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64, %a_dim1: i64 multiple_of 8, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64, %b_dim1: i64 multiple_of 8, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64, %c_dim1: i64 multiple_of 8, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
+              tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+              tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+              tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+              tma channel stages 4 bytes 49152
+              tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+              tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+              tma store map 2
+              %0 = program_id 0 : i64
+              %1 = num_programs 0 : i64
+              %2 = const 0 : i64
+              %3 = const 64 : i64
+              for %4 = %0 to %c_dim0 step %1 {
+                %5 = mul %4, %3 : i64
+                for %6 = %2 to %a_dim1 step %3 {
+                  %7 = tma_load 0 %5, %6 : bf16[128x64]
+                  %8 = tma_load 1 %6, %5 : bf16[64x256]
+                  yield
+                }
+                yield
+              }
+              return
+            }
+        "#]].assert_eq(&print(lir.producer.as_ref().unwrap()));
         // Nothing is converted on the way to the store.
         assert!(!print(&lir.func).contains("convert_layout"));
     }

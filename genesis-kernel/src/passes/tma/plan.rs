@@ -21,6 +21,9 @@ const MAX_ACCUMULATORS: u32 = 128;
 /// Slots below which a ring hides no latency.
 const MIN_STAGES: u32 = 2;
 
+/// Tensor maps that a launch passes at most.
+const MAX_MAPS: usize = 16;
+
 /// Which ops become which entries of the tables.
 #[derive(Default)]
 pub(super) struct Plan {
@@ -98,7 +101,7 @@ impl Plan {
             maps.push(map.clone());
             maps.len() - 1
         });
-        u8::try_from(found).ok()
+        u8::try_from(found).ok().filter(|_| found < MAX_MAPS)
     }
 
     fn add_stores(&mut self, func: &Func, products: &[Product]) {

@@ -10,6 +10,7 @@ mod driver;
 mod event;
 mod memory;
 mod module;
+mod tensor_map;
 #[cfg(test)]
 mod tests;
 
