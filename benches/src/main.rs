@@ -15,6 +15,7 @@
 mod driver;
 mod host;
 mod kernels;
+mod launch;
 mod name;
 mod ops;
 mod peer;

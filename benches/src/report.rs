@@ -193,13 +193,13 @@ fn line(row: &Row) -> String {
         _ => String::new(),
     };
     let peer = match (&row.times.peer, row.ratio()) {
-        (Some((name, ms)), Some(ratio)) => format!("{name} {ms:.4} ms  ratio {ratio:.3}"),
+        (Some((name, ms)), Some(ratio)) => format!("{name} {ms:.5} ms  ratio {ratio:.3}"),
         _ => "no peer here".to_owned(),
     };
     let roofline = row.roofline().map_or(String::new(), |share| format!("{:4.0}%", share * 100.0));
     let error = row.error.map_or(String::new(), |error| format!("err {error:.1e}"));
     let ours = row.times.ours;
-    format!("{:36} {ours:9.4} ms {rate:>14} {roofline:>5}  {peer}  {error}", row.case.name)
+    format!("{:36} {ours:9.5} ms {rate:>14} {roofline:>5}  {peer}  {error}", row.case.name)
 }
 
 fn summary(row: &Row) -> String {

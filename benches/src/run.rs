@@ -165,15 +165,18 @@ impl Session {
 
     /// Prepares, checks and times one case.
     fn case(&self, case: &Case, peer: &mut Option<Peer>) -> anyhow::Result<Row> {
+        let row = |precision: String, times: Times, work: Work, error: Option<f64>| Row {
+            case: case.clone(),
+            precision,
+            times,
+            work,
+            error,
+        };
+        if let Some(times) = host::time(&case.name, self.device, peer.as_mut())? {
+            return Ok(row(String::new(), times, Work::default(), None));
+        }
         let name = CaseName::parse(&case.name)
             .ok_or_else(|| anyhow::anyhow!("{} is no name of a case", case.name))?;
-        let row = |times: Times, work: Work, error: Option<f64>| {
-            let precision = name.precision.clone();
-            Row { case: case.clone(), precision, times, work, error }
-        };
-        if let Some(times) = host::time(&name, self.device, peer.as_mut())? {
-            return Ok(row(times, Work::default(), None));
-        }
         let ops = ops::all();
         let op = ops.iter().find(|op| op.name == name.op);
         let op = op.ok_or_else(|| anyhow::anyhow!("no op is called {}", name.op))?;
@@ -189,7 +192,7 @@ impl Session {
             _ => None,
         };
         let times = compare(&mut ours, side, self.plan())?;
-        Ok(row(times, work, Some(error)))
+        Ok(row(name.precision, times, work, Some(error)))
     }
 
     /// The peer's fastest candidate; none where it has none, which is said.

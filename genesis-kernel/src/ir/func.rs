@@ -7,6 +7,7 @@
 use super::ops::{
     AtomicOp, BinaryOp, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
 };
+use super::tma::Tma;
 use super::types::{DType, Elem, Scalar, Shape, TileType, Type};
 
 macro_rules! ids {
@@ -127,6 +128,8 @@ pub struct Func {
     pub body: Region,
     /// Whether a multiply and an add may contract to an fma.
     pub contract: bool,
+    /// What the copy engine moves.
+    pub tma: Tma,
     values: Vec<ValueData>,
     ops: Vec<OpData>,
     regions: Vec<RegionData>,
@@ -140,6 +143,7 @@ impl Func {
             params: Vec::new(),
             body: Region(0),
             contract: false,
+            tma: Tma::default(),
             values: Vec::new(),
             ops: Vec::new(),
             regions: vec![RegionData::default()],

@@ -562,6 +562,8 @@ impl Parser {
             "assert" => OpKind::Assert { message: self.string()? },
             "print" => OpKind::Print { format: self.string()? },
             "multiple_of" => OpKind::MultipleOf(self.number("a number")?),
+            "tma_load" => OpKind::TmaLoad(self.number("an entry")?),
+            "tma_store" => OpKind::TmaStore(self.number("an entry")?),
             _ => return Ok(None),
         }))
     }

@@ -282,6 +282,8 @@ fn head(kind: &OpKind) -> String {
         OpKind::Assert { message } => format!("assert {message:?}"),
         OpKind::Print { format } => format!("print {format:?}"),
         OpKind::MultipleOf(n) => format!("multiple_of {n}"),
+        OpKind::TmaLoad(n) => format!("tma_load {n}"),
+        OpKind::TmaStore(n) => format!("tma_store {n}"),
         kind => bare_name(kind).to_owned(),
     }
 }
@@ -327,7 +329,9 @@ fn bare_name(kind: &OpKind) -> &'static str {
         | OpKind::Dot { .. }
         | OpKind::Assert { .. }
         | OpKind::Print { .. }
-        | OpKind::MultipleOf(_) => "",
+        | OpKind::MultipleOf(_)
+        | OpKind::TmaLoad(_)
+        | OpKind::TmaStore(_) => "",
     }
 }
 

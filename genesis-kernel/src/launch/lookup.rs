@@ -90,7 +90,8 @@ impl<'a> Request<'a> {
         };
         let warps = u64::from(self.options.num_warps.map_or(0, |n| n + 1));
         let stages = u64::from(self.options.num_stages.map_or(0, |n| n + 1));
-        let mut hash = mix(device, warps << 32 | stages);
+        let persistent = self.options.persistent.map_or(0, |is| u64::from(is) + 1);
+        let mut hash = mix(device, warps << 32 | stages << 2 | persistent);
         for &dtype in self.dtypes {
             hash = mix(hash, dtype as u64);
         }
@@ -119,11 +120,8 @@ impl<'a> Request<'a> {
     /// What the codes promise.
     pub(super) fn hints(&self) -> Hints {
         let n_hinted = self.n_args.min(MAX_HINTED);
-        Hints {
-            params: self.codes[..n_hinted].iter().map(|&code| param_hint(code)).collect(),
-            num_warps: self.options.num_warps,
-            num_stages: self.options.num_stages,
-        }
+        let params = self.codes[..n_hinted].iter().map(|&code| param_hint(code)).collect();
+        Hints { params, ..Hints::default() }.with_options(self.options)
     }
 }
 
@@ -299,14 +297,19 @@ mod tests {
     }
 
     fn hash(consts: &[i64], dtypes: &[DType], args: &[Arg]) -> u64 {
+        hash_with(LaunchOptions::default(), consts, dtypes, args)
+    }
+
+    fn hash_with(options: LaunchOptions, consts: &[i64], dtypes: &[DType], args: &[Arg]) -> u64 {
         let stream: Stream = Device::Cpu.stream();
-        let options = LaunchOptions::default();
         let grid = Grid::x(1);
         Request::new(&Launch { stream: &stream, grid, dtypes, consts, options, args }).hash
     }
 
     #[test]
     fn what_differs_hashes_differently() {
+        let with =
+            |num_warps, num_stages, persistent| LaunchOptions { num_warps, num_stages, persistent };
         let one = Arg::Scalar(Scalar::int(DType::I64, 1));
         let two = Arg::Scalar(Scalar::int(DType::I64, 2));
         let hashes = [
@@ -318,6 +321,10 @@ mod tests {
             hash(&[1], &[DType::BF16], &[one]),
             hash(&[1], &[DType::BF16], &[two]),
             hash(&[1], &[DType::BF16], &[two, two]),
+            hash_with(with(Some(4), None, None), &[], &[], &[]),
+            hash_with(with(None, Some(4), None), &[], &[], &[]),
+            hash_with(with(None, None, Some(false)), &[], &[], &[]),
+            hash_with(with(None, None, Some(true)), &[], &[], &[]),
         ];
         let mut distinct = hashes.to_vec();
         distinct.sort_unstable();

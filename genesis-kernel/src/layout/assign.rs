@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::infer::Infer;
-use super::lir::{Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, element_bits};
+use super::lir::{
+    Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, element_bits,
+};
 use super::place::{Placed, fragment, place};
 use super::prefer::{Preference, choose_warps, memory_op};
 use super::scratch::SharedPlan;
@@ -37,8 +39,14 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
     check_size(&infer)?;
     let Placed { func, mut layouts, dots } = place(&infer);
     layouts.resize(func.n_values(), None);
-    let mut lir =
-        LayoutIr { func, layouts, num_warps, accesses: BTreeMap::new(), dots: BTreeMap::new() };
+    let mut lir = LayoutIr {
+        func,
+        layouts,
+        num_warps,
+        accesses: BTreeMap::new(),
+        dots: BTreeMap::new(),
+        producer: None,
+    };
     lir.accesses = accesses(&lir);
     lir.dots = dots.iter().map(|&(new, old)| (new, dot_plan(&infer, &lir, new, old))).collect();
     debug_assert_eq!(super::verify(&lir), Ok(()));
@@ -117,7 +125,7 @@ fn accesses(lir: &LayoutIr) -> BTreeMap<Op, Access> {
 fn dot_plan(infer: &Infer<'_>, lir: &LayoutIr, new: Op, old: Op) -> DotPlan {
     let (unit, _) = infer.units[&old];
     let operand = |i: usize| dot_operand(infer, lir, [new, old], unit, i);
-    DotPlan { unit, a: operand(0), b: operand(1) }
+    DotPlan { unit, a: operand(0), b: operand(1), overlaps: false }
 }
 
 fn dot_operand(
@@ -136,7 +144,7 @@ fn dot_operand(
     let above = (fragment.shape.extent(k) as u32 - 1) & !(unit.step() - 1);
     let avoid = above << fragment.shift(k);
     let staging = (layout != &fragment).then(|| SharedPlan::staged(layout, &fragment, bits, avoid));
-    DotOperand { fragment, staging }
+    DotOperand::Registers(RegisterOperand { fragment, staging })
 }
 
 #[cfg(test)]

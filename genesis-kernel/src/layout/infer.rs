@@ -115,6 +115,9 @@ impl<'f> Infer<'f> {
             let layout = match unit {
                 DotUnit::Mma16 | DotUnit::MmaTf32 => mma::accumulator(shape, warps, self.num_warps),
                 DotUnit::Fma => fma_accumulator(shape, self.num_warps),
+                DotUnit::Wgmma(_) => {
+                    mma::wgmma_accumulator(shape, shape.extent(1).min(256) as u32, self.num_warps)
+                }
             };
             self.assign(result, Arc::new(layout));
         }

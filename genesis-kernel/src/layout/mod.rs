@@ -23,6 +23,9 @@ pub use assign::assign;
 pub use blocked::{Blocked, blocked, blocked_in};
 pub use convert::{Conversion, ShufflePlan, plan, view_registers};
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
-pub use lir::{Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions};
+pub use lir::{
+    Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
+    WgmmaKind,
+};
 pub use scratch::{SharedAccess, SharedPlan};
 pub use verify::verify;

@@ -34,6 +34,7 @@ pub(super) fn place(infer: &Infer<'_>) -> Placed {
     let old = infer.func;
     let mut new = Func::new(old.name.clone());
     new.contract = old.contract;
+    new.tma = old.tma.clone();
     let mut place = Place {
         infer,
         wanted: wanted(infer),

@@ -31,7 +31,7 @@ fn in_rows(text: &str, vector: u32, num_warps: u32) -> LayoutIr {
         let (lane_copies, warp_copies) = (layout.free_lanes(), layout.free_warps());
         accesses.insert(op, Access { groups, alignment, lane_copies, warp_copies });
     }
-    LayoutIr { func, layouts, num_warps, accesses, dots: BTreeMap::new() }
+    LayoutIr { func, layouts, num_warps, accesses, dots: BTreeMap::new(), producer: None }
 }
 
 /// Compiles for both GPUs and assembles where the assembler is; gives the PTX of each.

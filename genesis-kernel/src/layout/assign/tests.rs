@@ -217,7 +217,7 @@ fn dots_of_16_bits_use_tensor_cores_and_stage_without_conflicts() {
     let dot = lir.dots.values().next().unwrap();
     assert_eq!(dot.unit, DotUnit::Mma16);
     for operand in [&dot.a, &dot.b] {
-        let plan = operand.staging.as_ref().unwrap();
+        let plan = operand.registers().unwrap().staging.as_ref().unwrap();
         assert_eq!((plan.store.ways, plan.load.ways), (1, 1));
     }
     // The result is converted once, as bf16, so that it is stored by vectors.
@@ -231,6 +231,7 @@ fn each_step_of_a_dot_loads_its_own_groups() {
         let lir = lir(&matmul(dtype), 4);
         let dot = lir.dots.values().next().unwrap();
         for (i, operand) in [&dot.a, &dot.b].into_iter().enumerate() {
+            let operand = operand.registers().unwrap();
             let plan = operand.staging.as_ref().unwrap();
             for group in &plan.load.groups {
                 let steps = group.regs.iter().map(|&reg| {
@@ -254,7 +255,8 @@ fn dots_of_f32_multiply_and_add() {
     // Each thread multiplies its own rows and columns.
     let acc = ops(&lir, |kind| matches!(kind, OpKind::Dot { .. }))[0];
     let acc = lir.layout(lir.func.op(acc).results[0]).unwrap();
-    assert_eq!(dot.a.fragment.num_regs() * dot.b.fragment.num_regs(), acc.num_regs() * 32 * 32);
+    let [a, b] = [&dot.a, &dot.b].map(|operand| operand.registers().unwrap().fragment.num_regs());
+    assert_eq!(a * b, acc.num_regs() * 32 * 32);
     assert_eq!(converts(&lir), []);
 }
 
@@ -294,8 +296,8 @@ kernel chain(%x: *f16 readonly multiple_of 16, %y: *f32 exclusive multiple_of 16
         4,
     );
     let dots: Vec<&DotPlan> = lir.dots.values().collect();
-    assert!(dots[0].a.staging.is_some());
-    assert!(dots[1].a.staging.is_none());
+    assert!(dots[0].a.registers().unwrap().staging.is_some());
+    assert!(dots[1].a.registers().unwrap().staging.is_none());
     let reduce = ops(&lir, |kind| matches!(kind, OpKind::Reduce { .. }))[0];
     assert_eq!(lir.reduction(reduce).unwrap().warps, 0);
     assert!(converts(&lir).iter().all(|c| matches!(c, Conversion::Registers(_))));
