@@ -2,7 +2,9 @@
 
 pub mod axis;
 pub mod masks;
+mod persistent;
 pub mod range;
 
 pub use axis::{AxisAnalysis, AxisInfo, Run};
+pub use persistent::is_persistent;
 pub use range::{Range, Ranges};

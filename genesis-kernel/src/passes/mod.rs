@@ -17,6 +17,7 @@ pub mod peel;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
 pub(crate) mod rounded;
+pub mod tma;
 pub mod version;
 pub mod views;
 
