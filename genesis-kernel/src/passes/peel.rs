@@ -264,7 +264,49 @@ kernel sum(%x: *i32 readonly, %y: *i32 exclusive, %n: i64, %m: i64) {
     fn whole_steps_have_no_masks() {
         let mut func = parse(SUM).unwrap();
         run(&mut func, &[PEEL, CSE, DCE]);
-        expect![[r#""#]].assert_eq(&func.to_string());
+        expect![[r#"
+            kernel sum(%x: *i32 readonly, %y: *i32 exclusive, %n: i64, %m: i64) {
+              %0 = program_id 0 : i64
+              %1 = const 8 : i64
+              %2 = iota : i64[8]
+              %3 = const 0 : i64
+              %4 = const 0 : i32
+              %5 = broadcast %4 : i32[8]
+              %6 = broadcast %n : i64[8]
+              %7 = broadcast %x : *i32[8]
+              %8 = cmp lt %0, %m : bool
+              %9 = broadcast %8 : bool[8]
+              %10 = max %n, %3 : i64
+              %11 = const 7 : i64
+              %12 = sub %10, %11 : i64
+              %13 = min %n, %12 : i64
+              %14 = select %8, %13, %3 : i64
+              %15, %16 = for %17 = %3 to %14 step %1 carry (%18 = %5, %19 = %3) {
+                %20 = broadcast %17 : i64[8]
+                %21 = add %20, %2 : i64[8]
+                %22 = ptr_add %7, %21 : *i32[8]
+                %23 = load %22 : i32[8]
+                %24 = add %18, %23 : i32[8]
+                %25 = add %17, %1 : i64
+                yield %24, %25
+              } : i32[8], i64
+              %26 = for %27 = %16 to %n step %1 carry (%28 = %15) {
+                %29 = broadcast %27 : i64[8]
+                %30 = add %29, %2 : i64[8]
+                %31 = cmp lt %30, %6 : bool[8]
+                %32 = and %31, %9 : bool[8]
+                %33 = ptr_add %7, %30 : *i32[8]
+                %34 = load %33, %32 : i32[8]
+                %35 = add %28, %34 : i32[8]
+                yield %35
+              } : i32[8]
+              %36 = reduce add 0 %26 : i32
+              %37 = ptr_add %y, %0 : *i32
+              store %37, %36
+              return
+            }
+        "#]]
+        .assert_eq(&func.to_string());
     }
 
     #[test]
@@ -288,7 +330,16 @@ kernel sum(%x: *i32 readonly, %y: *i32 exclusive, %n: i64, %m: i64) {
 
     #[test]
     fn products_are_left_alone() {
-        let text = SUM.replace("%19 = add %12, %18 : i32[8]", "%19 = add %12, %18 : i32[8]\n%30 = expand_dims 0 %19 : i32[1x8]\n%31 = expand_dims 1 %19 : i32[8x1]\n%32 = broadcast %4 : i32[8x8]\n%33 = dot ieee %31, %30, %32 : i32[8x8]");
+        let text = SUM.replace(
+            "    yield %19",
+            "    %41 = cast %19 : f32[8]
+    %42 = expand_dims 0 %41 : f32[1x8]
+    %43 = expand_dims 1 %41 : f32[8x1]
+    %44 = const 0.0 : f32
+    %45 = broadcast %44 : f32[8x8]
+    %46 = dot ieee %43, %42, %45 : f32[8x8]
+    yield %19",
+        );
         let mut func = parse(&text).unwrap();
         run(&mut func, &[PEEL]);
         assert_eq!(func.to_string().matches("for ").count(), 1, "{func}");
