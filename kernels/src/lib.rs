@@ -18,6 +18,7 @@ pub mod random;
 pub mod reduce;
 pub mod select;
 pub mod softmax;
+pub mod tiles;
 pub mod update;
 
 use genesis_kernel::kernel::KernelDef;

@@ -7,6 +7,7 @@ mod doctor;
 mod inspect;
 mod kernels;
 mod train;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Train a model.
     Train(train::Args),
+    /// Find the fastest configuration of a kernel.
+    Tune(tune::Args),
 }
 
 /// Why a command ended without success.
@@ -55,6 +58,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Kernels(args) => kernels::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Train(args) => train::run(&args),
+        Command::Tune(args) => tune::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -264,18 +264,34 @@ fn middle(
     launch(kernel, y, grid, dtypes, &consts, &args)
 }
 
+/// Products of fewer rows than this run as products of as few columns: `c' = b' a'`.
+const FEW_ROWS: usize = 64;
+
 /// `c = a b` over the last two axes of tensors of rank 3, by the kernel.
-pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
-    let (batch, m, n) = (c.shape()[0], c.shape()[1], c.shape()[2]);
-    let (bm, bn, bk) = match c.dtype() {
-        DType::F16 | DType::BF16 => (64, 64, 32),
-        _ => (32, 32, 16),
+///
+/// Tiles for tensor cores have 64 rows at least and 16 columns, so that with few rows most of a tile
+/// would be empty. Swapping the operands is a matter of strides.
+pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<()> {
+    let (m, n) = (c.shape()[1], c.shape()[2]);
+    let args = match m < FEW_ROWS && n > m {
+        true => [transposed(b, false), transposed(a, false), transposed(c, true)],
+        false => [own_view(a, false), own_view(b, false), own_view(c, true)],
     };
-    let grid = Grid::xy(m.div_ceil(bm) * n.div_ceil(bn), batch);
+    let stream = c.storage().buffer().stream();
     let dtypes = [c.dtype(), accumulate_dtype(c.dtype())];
-    let consts = [bm as i64, bn as i64, bk as i64];
-    let args = [own_view(a, false), own_view(b, false), own_view(c, true)];
-    launch(&kernels::matmul::matmul::KERNEL, c, grid, &dtypes, &consts, &args)
+    let (kernel, dtypes) = match tf32 && c.dtype() == DType::F32 {
+        true => (&kernels::matmul::matmul_tf32::KERNEL, &[][..]),
+        false => (&kernels::matmul::matmul::KERNEL, &dtypes[..]),
+    };
+    // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
+    // strides inside it; the result is fresh.
+    Ok(unsafe { kernel.launch_tuned(stream, dtypes, &args) }?)
+}
+
+/// A tensor of rank 3 with the last two axes swapped.
+fn transposed(t: &Tensor, mutable: bool) -> Arg {
+    let (shape, strides) = (t.shape(), t.strides());
+    view(t, &[shape[0], shape[2], shape[1]], &[strides[0], strides[2], strides[1]], mutable)
 }
 
 /// `c = a b` on the CPU: f32 and f64 by the `gemm` crate, 16-bit floats through f32.
