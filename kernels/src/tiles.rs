@@ -13,7 +13,7 @@
 //!
 //! The model of [`genesis_kernel::autotune::Work`] reproduces that order, and so picks for any shape.
 
-use genesis_kernel::autotune::{Machine, Problem, Unit, Work};
+use genesis_kernel::autotune::{Problem, Unit, Work};
 use genesis_kernel::ir::{DType, DotPrecision};
 use genesis_kernel::kernel::LaunchOptions;
 
@@ -177,6 +177,7 @@ fn is_legal(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use genesis_kernel::autotune::Machine;
     use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
     use genesis_kernel::target::Target;
 
@@ -187,17 +188,21 @@ mod tests {
         Arg::View(ViewArg::new(ptr, &dims, &strides).expect("three axes are under the limit"))
     }
 
-    /// What is picked for a product on a target: `BMxBNxBK warps stages`.
+    /// The tile for a product on a target: `BMxBNxBK warps stages`.
     fn picked(target: &Target, dtype: DType, [m, n, k]: [i64; 3]) -> String {
         let machine = Machine::of_target(target);
         let args = [view([1, m, k], dtype), view([1, k, n], dtype), view([1, m, n], dtype)];
         let sizes = [1, m, n, k];
         let dtypes = [dtype, DType::F32];
         let problem = Problem { machine: &machine, dtypes: &dtypes, sizes: &sizes, args: &args };
-        let (consts, options) = pick(&problem);
+        let (_, unit) = unit(&problem, DotPrecision::Ieee);
+        let (tile, options) = match is_for_hopper(&problem, unit) {
+            true => hopper_tile(&problem, dtype.bytes(), unit),
+            false => tile(&problem, DotPrecision::Ieee),
+        };
         let warps = options.num_warps.map_or("-".to_owned(), |n| n.to_string());
         let stages = options.num_stages.map_or("-".to_owned(), |n| n.to_string());
-        format!("{}x{}x{} {warps} {stages}", consts.BM, consts.BN, consts.BK)
+        format!("{}x{}x{} {warps} {stages}", tile.m, tile.n, tile.k)
     }
 
     #[test]

@@ -266,7 +266,7 @@ fn compile(
     report(Progress { stage: "compiling", done: total, total });
 }
 
-/// A problem of at most 256 along each size, computed by the CPU back end; none if the kernel has no
+/// A problem of at most 384 along each size, computed by the CPU back end; none if the kernel has no
 /// example to make it from.
 fn small_trial(
     request: &TuneRequest<'_>,
@@ -279,9 +279,9 @@ fn small_trial(
     let (kernel, dtypes) = (request.kernel, request.dtypes);
     // A size that is no multiple of 16 stays so, that the same code runs.
     let clip = |&size: &i64| match size {
-        ..=256 => size,
-        size if size % 16 == 0 => 256,
-        size => 240 + size % 16,
+        ..=384 => size,
+        size if size % 16 == 0 => 384,
+        size => 368 + size % 16,
     };
     let sizes: Vec<i64> = problem.sizes.iter().map(clip).collect();
     let transposed: Vec<&str> = transposed(kernel, problem.args);

@@ -3,6 +3,7 @@
 //! Errors go to stderr as one message. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by
 //! Ctrl-C after saving.
 
+mod bench;
 mod doctor;
 mod inspect;
 mod kernels;
@@ -33,6 +34,8 @@ enum Command {
     Train(train::Args),
     /// Find the fastest configuration of a kernel.
     Tune(tune::Args),
+    /// Time Genesis beside PyTorch, cuBLAS and Triton.
+    Bench(bench::Args),
 }
 
 /// Why a command ended without success.
@@ -59,6 +62,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -64,9 +64,9 @@ fn device(text: &str) -> Result<Device, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("", 1.0)];
-    let parsed = units.iter().find_map(|(unit, seconds)| {
-        Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * seconds)
-    });
+    let parsed = units
+        .iter()
+        .find_map(|(unit, seconds)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * seconds));
     let duration = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     duration.ok_or_else(|| "write it as 30s, 500ms or 2m".to_owned())
 }

@@ -24,7 +24,7 @@ fn twice<T: Float, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: ViewM
 /// A kernel whose result depends on its configuration: right only where `STEP` is 1.
 #[autotune(
     key = { n: y.dim(0) },
-    space = { BLOCK: [64, 256], STEP: [1, 2] },
+    space = { BLOCK: [64, 128], STEP: [1, 2] },
     grid = |t| Grid::x(n.div_ceil(t.BLOCK)),
     example = { x: [n], y: [n] },
     heuristic = usual,
@@ -38,7 +38,7 @@ fn wrong<const BLOCK: usize, const STEP: usize>(x: View<f32, 1>, y: ViewMut<f32,
 }
 
 fn usual(_: &Problem<'_>) -> (wrong::Consts, LaunchOptions) {
-    (wrong::Consts { BLOCK: 256, STEP: 1 }, LaunchOptions::default())
+    (wrong::Consts { BLOCK: 128, STEP: 1 }, LaunchOptions::default())
 }
 
 fn not_tiny(consts: wrong::Consts, _: LaunchOptions, problem: &Problem<'_>) -> bool {
@@ -99,7 +99,7 @@ fn a_launch_takes_the_table_then_its_neighbour_then_the_heuristic() {
     assert_eq!(of(4096), (64, Source::Table));
     assert_eq!(of(4096), (64, Source::Table));
     assert_eq!(of(8192), (64, Source::Near));
-    assert_eq!(of(16 * 4096), (256, Source::Heuristic));
+    assert_eq!(of(16 * 4096), (128, Source::Heuristic));
 }
 
 #[test]

@@ -109,7 +109,9 @@ mod tests {
     #[test]
     fn sizes_come_in_the_keys_order() {
         let entry = parse("matmul bf16 k=3,m=2").expect("it is well formed");
-        assert!(matches!(entry.sizes("matmul", &["batch", "m", "k"]), Ok(sizes) if sizes == [1, 2, 3]));
+        assert!(
+            matches!(entry.sizes("matmul", &["batch", "m", "k"]), Ok(sizes) if sizes == [1, 2, 3])
+        );
         assert!(entry.sizes("matmul", &["m"]).is_err());
     }
 

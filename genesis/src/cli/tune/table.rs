@@ -47,12 +47,7 @@ pub(super) fn text(kernel: &KernelDef, report: &TuneReport, seconds: f64) -> Str
 }
 
 /// The best candidate in one line.
-pub(super) fn line(
-    kernel: &KernelDef,
-    entry: &Entry,
-    report: &TuneReport,
-    seconds: f64,
-) -> String {
+pub(super) fn line(kernel: &KernelDef, entry: &Entry, report: &TuneReport, seconds: f64) -> String {
     let best = report.best().and_then(|best| Some((best, best.outcome.us()?)));
     let Some((best, us)) = best else { return format!("{entry}: nothing could be timed") };
     let refused = report
@@ -68,12 +63,7 @@ pub(super) fn line(
 }
 
 /// Everything, as one line of JSON.
-pub(super) fn json(
-    kernel: &KernelDef,
-    entry: &Entry,
-    report: &TuneReport,
-    seconds: f64,
-) -> Value {
+pub(super) fn json(kernel: &KernelDef, entry: &Entry, report: &TuneReport, seconds: f64) -> Value {
     let candidates: Vec<Value> = report
         .candidates
         .iter()
