@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn an_h200_gets_what_was_fastest_on_it() {
         let of = |n| picked(&Target::sm_90a(), DType::BF16, [n; 3]);
-        assert_eq!(of(512), "64x64x64 4 7");
+        assert_eq!(of(512), "64x32x64 4 7");
         assert_eq!(of(1024), "64x128x64 4 7");
         assert_eq!(of(2048), "128x256x64 8 4");
         assert_eq!(of(4096), "128x256x64 8 4");

@@ -4,7 +4,7 @@
 //! ```text
 //! cycles of a program = max(FLOPs / rate, bytes / cache rate) + a tenth of the smaller
 //! time = max(waves * programs on one multiprocessor * cycles, bytes of the arguments / memory rate)
-//!        + 2.5 us
+//!        + a tenth of the smaller + 2.5 us
 //! ```
 //!
 //! Worked on an H200, bf16, 1024^3: tiles of 64 by 128 are 128 programs, one wave of 16 steps of 307
@@ -53,7 +53,8 @@ impl Work {
         let resident = f64::from(self.resident(machine)).min((self.programs / sms).ceil()).max(1.0);
         let waves = (self.programs / (sms * resident)).ceil();
         let on_chip = waves * resident * cycles / machine.clocks_per_us;
-        on_chip.max(self.memory_us(machine) / MEMORY_SHARE) + CONSTANT_US
+        let memory = self.memory_us(machine) / MEMORY_SHARE;
+        on_chip.max(memory) + 0.1 * on_chip.min(memory) + CONSTANT_US
     }
 
     /// The time below which no configuration can be, in microseconds: all operations at the unit's
