@@ -17,6 +17,8 @@ mod nn;
 mod ops;
 /// Seeds and states of the random generator.
 mod random;
+/// What the code of memory-bound kernels looks like.
+mod rows;
 /// What a machine can check of the code itself.
 mod tidy;
 /// What users read when a kernel is wrong.
