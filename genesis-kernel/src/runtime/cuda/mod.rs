@@ -10,8 +10,6 @@ mod driver;
 mod event;
 mod memory;
 mod module;
-#[cfg(test)]
-mod tests;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
