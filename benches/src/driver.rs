@@ -5,7 +5,7 @@ use std::ffi::{CString, c_void};
 
 use cudarc::driver::sys;
 
-use crate::launch::{Times, host_times};
+use crate::launch::{HostTimes, host_times};
 
 /// A kernel of four parameters that does nothing, and one without parameters.
 const EMPTY: &str = ".version 8.0
@@ -87,19 +87,21 @@ fn open(queue: Queue) -> anyhow::Result<sys::CUstream> {
     Ok(stream)
 }
 
-/// Host time of a launch by each way. A context must be current here, which it is once something was
-/// launched.
-pub(crate) fn variants() -> anyhow::Result<Vec<(&'static str, Times)>> {
-    let functions = load()?;
-    let mut times = Vec::new();
-    for (name, call, queue) in VARIANTS {
-        let stream = open(queue)?;
-        // SAFETY: the stream is open and stays so.
-        let wait = || check(unsafe { sys::cuStreamSynchronize(stream) });
-        let mut number = 0;
-        times.push((name, host_times(wait, || launch(call, &functions, stream, &mut number))?));
-    }
-    Ok(times)
+/// The names of the ways.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    VARIANTS.iter().map(|&(name, ..)| name)
+}
+
+/// Host time of a launch by one of the ways. A context must be current here, which it is once
+/// something was launched.
+pub(crate) fn time(way: &str) -> anyhow::Result<HostTimes> {
+    let found = VARIANTS.into_iter().find(|&(name, ..)| name == way);
+    let (_, call, queue) = found.ok_or_else(|| anyhow::anyhow!("no way is called {way}"))?;
+    let (functions, stream) = (load()?, open(queue)?);
+    // SAFETY: the stream is open and stays so.
+    let wait = || check(unsafe { sys::cuStreamSynchronize(stream) });
+    let mut number = 0;
+    host_times(wait, || launch(call, &functions, stream, &mut number))
 }
 
 /// One launch, with parameters that change from one to the next.

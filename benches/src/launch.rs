@@ -9,7 +9,8 @@ use std::time::Instant;
 use genesis::Device;
 
 use crate::driver;
-use crate::report::{Report, Row, median};
+use crate::report::median;
+use crate::timing::Times;
 
 /// Launches before the timed ones of the steady figure.
 const WARM: usize = 200;
@@ -21,7 +22,8 @@ const WOKEN: usize = 100;
 const ROUNDS: usize = 40;
 
 /// Host times of one launch, in ms.
-pub(crate) struct Times {
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct HostTimes {
     pub(crate) steady: f64,
     pub(crate) woken: f64,
 }
@@ -30,7 +32,7 @@ pub(crate) struct Times {
 pub(crate) fn host_times(
     wait: impl Fn() -> anyhow::Result<()>,
     mut launch: impl FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<Times> {
+) -> anyhow::Result<HostTimes> {
     let mut round = |warm: usize, timed: usize| -> anyhow::Result<f64> {
         wait()?;
         (0..warm).try_for_each(|_| launch())?;
@@ -43,43 +45,41 @@ pub(crate) fn host_times(
             (0..ROUNDS).map(|_| round(warm, timed)).collect::<anyhow::Result<Vec<f64>>>()?;
         Ok(median(times))
     };
-    Ok(Times { steady: median_of(WARM, STEADY)?, woken: median_of(0, WOKEN)? })
+    Ok(HostTimes { steady: median_of(WARM, STEADY)?, woken: median_of(0, WOKEN)? })
 }
 
-pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let case = "launch/4 arguments";
-    let woken_case = "launch/4 arguments/after a wait";
-    let is_wanted = report.wants(case) || report.wants(woken_case) || report.wants(DRIVER);
-    if !is_wanted {
-        return Ok(());
-    }
-    let stream = Device::Cuda(0).stream();
-    let launch = crate::kernels::Add::new(&stream)?;
-    launch.run()?;
-    let variants = driver::variants()?;
-    let ours = host_times(|| Ok(stream.synchronize()?), || launch.run())?;
-    let alone = |pick: fn(&Times) -> f64| {
-        let same_call = variants.first().map(|(_, times)| pick(times));
-        same_call.map(|ms| ("driver alone".to_owned(), ms))
-    };
-    let rows = [
-        (case, ours.steady, alone(|times| times.steady)),
-        (woken_case, ours.woken, alone(|times| times.woken)),
-    ];
-    for (case, ours, peer) in rows {
-        if report.wants(case) {
-            report.add(Row { case: case.to_owned(), ours, peer, bytes: None })?;
-        }
-    }
-    for (name, times) in &variants {
-        let woken = Some(("after a wait".to_owned(), times.woken));
-        let case = format!("{DRIVER}/{name}");
-        if report.wants(&case) {
-            report.add(Row { case, ours: times.steady, peer: woken, bytes: None })?;
-        }
-    }
-    Ok(())
-}
-
+/// The case of the steady figure.
+const STEADY_CASE: &str = "launch/4 arguments";
+/// The case of the figure after a wait.
+const WOKEN_CASE: &str = "launch/4 arguments/after a wait";
 /// What the cases of the driver alone begin with.
-const DRIVER: &str = "launch/driver";
+const DRIVER: &str = "launch/driver/";
+
+/// The names of the cases.
+pub(crate) fn cases() -> Vec<String> {
+    let ours = [STEADY_CASE.to_owned(), WOKEN_CASE.to_owned()];
+    ours.into_iter().chain(driver::names().map(|name| format!("{DRIVER}{name}"))).collect()
+}
+
+/// The times of a case: ours beside the driver alone, or a way of the driver beside itself after a
+/// wait.
+pub(crate) fn time(case: &str, device: Device) -> anyhow::Result<Times> {
+    let stream = device.stream();
+    let launch = crate::kernels::Add::new(&stream)?;
+    // The first compiles, and makes the context current.
+    launch.run()?;
+    if let Some(way) = case.strip_prefix(DRIVER) {
+        let times = driver::time(way)?;
+        let peer = Some(("after a wait".to_owned(), times.woken));
+        return Ok(Times { ours: times.steady, peer, from_graphs: false });
+    }
+    let pick = |times: HostTimes| if case == WOKEN_CASE { times.woken } else { times.steady };
+    let ours = pick(host_times(|| Ok(stream.synchronize()?), || launch.run())?);
+    let alone = match (device, driver::names().next()) {
+        (Device::Cuda(_), Some(same_call)) => {
+            Some(("driver alone".to_owned(), pick(driver::time(same_call)?)))
+        }
+        _ => None,
+    };
+    Ok(Times { ours, peer: alone, from_graphs: false })
+}
