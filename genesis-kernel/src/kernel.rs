@@ -28,10 +28,12 @@ pub struct KernelDef {
 pub struct Hints {
     /// One for each parameter, in order; missing ones say nothing.
     pub params: Vec<ParamHint>,
-    /// Warps of one program on a GPU; the compiler chooses where absent.
+    /// Warps that compute in one program on a GPU; the compiler chooses where absent.
     pub num_warps: Option<u32>,
     /// Iterations of loads in flight in loops that say nothing of their own.
     pub num_stages: Option<u32>,
+    /// Whether a program takes more than one point of the grid; the compiler decides where absent.
+    pub persistent: Option<bool>,
 }
 
 /// What is known about one argument.
@@ -44,8 +46,10 @@ pub struct ParamHint {
     pub equals_one: bool,
     /// A view whose stride along the last axis is 1.
     pub unit_stride: bool,
-    /// A view whose strides along the other axes, and whose extent along the last one, are multiples
-    /// of this many elements. 0 and 1 say nothing.
+    /// A view whose stride along this axis, another than the last, is 1.
+    pub unit_axis: Option<u8>,
+    /// A view whose strides along the axes but that of stride 1 (the last one where none is known),
+    /// and whose extent along that one, are multiples of this many elements. 0 and 1 say nothing.
     pub stride_multiple_of: u64,
 }
 
@@ -109,6 +113,21 @@ impl Grid {
     /// `x * y * z` programs.
     pub fn xyz(x: impl GridExtent, y: impl GridExtent, z: impl GridExtent) -> Grid {
         Grid { x: x.extent(), y: y.extent(), z: z.extent() }
+    }
+}
+
+impl Hints {
+    /// The choices among the hints.
+    pub fn options(&self) -> LaunchOptions {
+        let Hints { num_warps, num_stages, persistent, .. } = *self;
+        LaunchOptions { num_warps, num_stages, persistent }
+    }
+
+    /// These hints with other choices.
+    pub fn with_options(mut self, options: LaunchOptions) -> Hints {
+        let LaunchOptions { num_warps, num_stages, persistent } = options;
+        (self.num_warps, self.num_stages, self.persistent) = (num_warps, num_stages, persistent);
+        self
     }
 }
 
@@ -227,10 +246,15 @@ impl KernelDef {
 }
 
 /// Choices about a launch that change its speed, not its results.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LaunchOptions {
-    /// Warps of one program on a GPU; the compiler chooses where absent.
+    /// Warps that compute in one program on a GPU; the compiler chooses where absent, and adds those
+    /// that only load.
     pub num_warps: Option<u32>,
     /// Iterations of loads in flight in loops that say nothing of their own.
     pub num_stages: Option<u32>,
+    /// Whether as many programs run as the device holds at once and each takes several points of the
+    /// grid, so that the loads of the next overlap the stores of the last. The compiler decides where
+    /// absent.
+    pub persistent: Option<bool>,
 }

@@ -312,6 +312,8 @@ impl AxisAnalysis {
             | OpKind::ViewStride(_)
             | OpKind::ViewLoad
             | OpKind::ViewStore
+            | OpKind::TmaLoad(_)
+            | OpKind::TmaStore(_)
             | OpKind::Store
             | OpKind::For(_)
             | OpKind::While

@@ -68,8 +68,9 @@ fn bytes(func: &Func, kind: &OpKind, operands: &[Value], results: &[Value]) -> u
         None => 0,
     };
     match kind {
-        OpKind::Load | OpKind::ViewLoad => size(results.first()),
+        OpKind::Load | OpKind::ViewLoad | OpKind::TmaLoad(_) => size(results.first()),
         OpKind::Store | OpKind::ViewStore => size(operands.get(1)),
+        OpKind::TmaStore(_) => size(operands.first()),
         OpKind::AtomicRmw(_) | OpKind::AtomicCas => 2 * size(results.first()),
         _ => 0,
     }

@@ -260,6 +260,9 @@ impl<'r> Machine<'r> {
             }
             OpKind::ViewLoad => one(self.view_load(data, to)?),
             OpKind::ViewStore => self.view_store(data).map(|()| vec![]),
+            OpKind::TmaLoad(_) | OpKind::TmaStore(_) => {
+                unreachable!("the interpreter runs functions as they were before `tma`")
+            }
             OpKind::Reduce { axis, combine } => self.reduce(data, *axis as usize, *combine),
             OpKind::Scan { axis, reverse, combine } => {
                 self.scan(data, *axis as usize, *reverse, *combine)

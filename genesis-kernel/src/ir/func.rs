@@ -7,6 +7,7 @@
 use super::ops::{
     AtomicOp, BinaryOp, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
 };
+use super::tma::Tma;
 use super::types::{DType, Elem, Scalar, Shape, TileType, Type};
 
 macro_rules! ids {
@@ -100,8 +101,10 @@ pub struct ParamAttrs {
     pub multiple_of: u64,
     /// A view whose stride along the last axis is 1.
     pub unit_stride: bool,
-    /// A view whose strides along the other axes, and whose extent along the last one, are multiples
-    /// of this many elements. 0 and 1 say nothing.
+    /// A view whose stride along this axis, another than the last, is 1.
+    pub unit_axis: Option<u8>,
+    /// A view whose strides along the axes but that of stride 1 (the last one where none is known),
+    /// and whose extent along that one, are multiples of this many elements. 0 and 1 say nothing.
     pub stride_multiple_of: u64,
 }
 
@@ -127,6 +130,8 @@ pub struct Func {
     pub body: Region,
     /// Whether a multiply and an add may contract to an fma.
     pub contract: bool,
+    /// What the copy engine moves.
+    pub tma: Tma,
     values: Vec<ValueData>,
     ops: Vec<OpData>,
     regions: Vec<RegionData>,
@@ -140,6 +145,7 @@ impl Func {
             params: Vec::new(),
             body: Region(0),
             contract: false,
+            tma: Tma::default(),
             values: Vec::new(),
             ops: Vec::new(),
             regions: vec![RegionData::default()],

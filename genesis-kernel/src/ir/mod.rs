@@ -12,6 +12,7 @@ pub mod parse;
 pub mod print;
 pub mod random;
 pub mod scalar;
+pub mod tma;
 pub mod types;
 pub mod verify;
 
@@ -21,5 +22,6 @@ pub use func::{
 pub use ops::{AtomicOp, BinaryOp, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp};
 pub use parse::{ParseError, parse};
 pub use print::print;
+pub use tma::{Channel, TensorMap, Tma, TmaLoad, TmaStore};
 pub use types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};
 pub use verify::verify;

@@ -229,6 +229,12 @@ pub enum OpKind {
     MultipleOf(u64),
     /// The operand in the layout that the layout table gives to the result. Only in layout IR.
     ConvertLayout,
+    /// `tma_load n, coords..` : the tile of entry `n` of [`Tma::loads`](super::Tma) at these
+    /// coordinates of its view, zero past the edge, in shared memory. Only the pass `tma` makes it.
+    TmaLoad(u8),
+    /// `tma_store n, value, coords..` : entry `n` of [`Tma::stores`](super::Tma); writes nothing past
+    /// the edge. Only the pass `tma` makes it.
+    TmaStore(u8),
 }
 
 impl OpKind {
@@ -267,6 +273,8 @@ impl OpKind {
             | OpKind::AtomicCas
             | OpKind::ViewLoad
             | OpKind::ViewStore
+            | OpKind::TmaLoad(_)
+            | OpKind::TmaStore(_)
             | OpKind::For(_)
             | OpKind::While
             | OpKind::If
@@ -295,15 +303,24 @@ impl OpKind {
 
     /// Whether it reads global memory.
     pub fn reads_memory(&self) -> bool {
-        matches!(self, OpKind::Load | OpKind::ViewLoad | OpKind::AtomicRmw(_) | OpKind::AtomicCas)
+        matches!(
+            self,
+            OpKind::Load
+                | OpKind::ViewLoad
+                | OpKind::TmaLoad(_)
+                | OpKind::AtomicRmw(_)
+                | OpKind::AtomicCas
+        )
     }
 
-    /// Whether it writes global memory, stops the program or prints.
+    /// Whether it writes global memory, moves a ring of shared memory on, stops the program or prints.
     pub fn has_effect(&self) -> bool {
         matches!(
             self,
             OpKind::Store
                 | OpKind::ViewStore
+                | OpKind::TmaLoad(_)
+                | OpKind::TmaStore(_)
                 | OpKind::AtomicRmw(_)
                 | OpKind::AtomicCas
                 | OpKind::Assert { .. }

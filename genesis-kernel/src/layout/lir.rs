@@ -13,7 +13,7 @@
 //! * `dot` has its accumulator's layout; see [`DotPlan`] for its operands.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use super::convert::{self, Conversion};
@@ -27,6 +27,8 @@ use crate::ir::{Func, Op, OpKind, Type, Value};
 pub struct LayoutOptions {
     /// Warps of a block; chosen by the size of the tiles where it is none.
     pub num_warps: Option<u32>,
+    /// The most shared memory of a block, in bytes, which rings of slots take what they can of.
+    pub max_shared_bytes: u32,
 }
 
 /// A function with a layout for every tile.
@@ -42,6 +44,10 @@ pub struct LayoutIr {
     pub accesses: BTreeMap<Op, Access>,
     /// How each dot is computed.
     pub dots: BTreeMap<Op, DotPlan>,
+    /// What one thread of a warpgroup of its own runs beside `func`, where `func` has loads by the
+    /// copy engine: the same control flow with nothing but those loads in it, whose results it does
+    /// not use. `num_warps` does not count that warpgroup.
+    pub producer: Option<Func>,
 }
 
 /// How one thread's registers go to global memory.
@@ -74,6 +80,9 @@ pub struct DotPlan {
     pub a: DotOperand,
     /// Where operand B, `[K, N]`, comes from.
     pub b: DotOperand,
+    /// The accumulator only goes round its loop and into this dot, so that the product of one
+    /// iteration may still run when the next begins.
+    pub overlaps: bool,
 }
 
 /// What multiplies.
@@ -85,6 +94,19 @@ pub enum DotUnit {
     MmaTf32,
     /// Multiply-adds of each thread's own elements.
     Fma,
+    /// `wgmma` of four warps together, operands in shared memory (A perhaps in registers).
+    Wgmma(WgmmaKind),
+}
+
+/// What `wgmma` multiplies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum WgmmaKind {
+    /// bf16, f32 accumulators; k is 16.
+    Bf16,
+    /// f16, f32 accumulators; k is 16.
+    F16,
+    /// f32 as tf32, f32 accumulators; k is 8, operands in shared memory have K contiguous.
+    Tf32,
 }
 
 impl DotUnit {
@@ -94,13 +116,68 @@ impl DotUnit {
             DotUnit::Mma16 => 16,
             DotUnit::MmaTf32 => 8,
             DotUnit::Fma => 1,
+            DotUnit::Wgmma(WgmmaKind::Bf16 | WgmmaKind::F16) => 16,
+            DotUnit::Wgmma(WgmmaKind::Tf32) => 8,
         }
     }
 }
 
 /// An operand of a dot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DotOperand {
+pub enum DotOperand {
+    /// In registers, perhaps after a way through shared memory.
+    Registers(RegisterOperand),
+    /// In shared memory, where the copy engine put it.
+    Shared(SharedOperand),
+}
+
+impl DotOperand {
+    /// The operand where it comes to registers.
+    pub fn registers(&self) -> Option<&RegisterOperand> {
+        match self {
+            DotOperand::Registers(operand) => Some(operand),
+            DotOperand::Shared(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for DotOperand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DotOperand::Registers(operand) if operand.staging.is_some() => f.write_str("staged"),
+            DotOperand::Registers(_) => f.write_str("registers"),
+            DotOperand::Shared(operand) => {
+                let SharedOperand { load, rows, depth, swizzle, .. } = operand;
+                let major = if operand.k_major { "K" } else { "MN" };
+                write!(
+                    f,
+                    "load {load} ({rows} of {depth}, {major}-major, panels of {swizzle} bytes)"
+                )
+            }
+        }
+    }
+}
+
+/// An operand of a dot in a slot of a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SharedOperand {
+    /// The entry of the function's `tma.loads` that brings it.
+    pub load: u8,
+    /// Whether K is the contiguous axis; else M or N is.
+    pub k_major: bool,
+    /// Bytes of an element.
+    pub size: u32,
+    /// Width of a panel and span of the swizzle, in bytes.
+    pub swizzle: u32,
+    /// Extent along M (operand A) or N (operand B).
+    pub rows: u32,
+    /// Extent along K.
+    pub depth: u32,
+}
+
+/// An operand of a dot in registers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RegisterOperand {
     /// The layout in which the unit wants the whole operand. A step along K uses the registers whose
     /// K coordinate is in the step.
     pub fragment: Arc<LinearLayout>,
@@ -164,6 +241,10 @@ impl LayoutIr {
                 // Writing to a string can't fail.
                 let _ = writeln!(text, "// %{name}: {layout}");
             }
+        }
+        for plan in self.func.walk().iter().filter_map(|op| self.dots.get(op)) {
+            let overlaps = if plan.overlaps { ", overlaps" } else { "" };
+            let _ = writeln!(text, "// dot: {:?}, {} by {}{overlaps}", plan.unit, plan.a, plan.b);
         }
         for access in self.func.walk().iter().filter_map(|op| self.accesses.get(op)) {
             let (n, vector) = (access.groups.len(), access.vector());

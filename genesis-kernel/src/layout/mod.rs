@@ -14,6 +14,7 @@ pub mod lir;
 pub mod mma;
 mod place;
 mod prefer;
+pub mod roles;
 pub mod scratch;
 #[cfg(test)]
 mod simulate;
@@ -23,6 +24,9 @@ pub use assign::assign;
 pub use blocked::{Blocked, blocked, blocked_in};
 pub use convert::{Conversion, ShufflePlan, plan, view_registers};
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
-pub use lir::{Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions};
+pub use lir::{
+    Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
+    WgmmaKind,
+};
 pub use scratch::{SharedAccess, SharedPlan};
 pub use verify::verify;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::convert::Conversion;
 use super::linear::{HwBit, HwIndex, LANES, LinearLayout};
-use super::lir::{Access, DotOperand, LayoutIr};
+use super::lir::{Access, LayoutIr, RegisterOperand};
 use super::scratch::{SharedAccess, SharedPlan};
 use super::{DotUnit, f2};
 use crate::ir::{
@@ -531,10 +531,11 @@ impl Simulation<'_> {
         let lir = self.lir;
         let data = lir.func.op(op);
         let plan = &lir.dots[&op];
-        let a = self.fragment(data.operands[0], &plan.a, plan.unit);
-        let b = self.fragment(data.operands[1], &plan.b, plan.unit);
+        let [left, right] = [&plan.a, &plan.b].map(|operand| operand.registers().unwrap());
+        let a = self.fragment(data.operands[0], left, plan.unit);
+        let b = self.fragment(data.operands[1], right, plan.unit);
         let layout = lir.layout(data.results[0]).unwrap().clone();
-        let [ka, kb] = [plan.a.fragment.shape, plan.b.fragment.shape].map(Shape::extents);
+        let [ka, kb] = [left.fragment.shape, right.fragment.shape].map(Shape::extents);
         let (dtype, k_extent, n_extent) = (self.dtype(data.results[0]), ka[1], kb[1]);
         let operands = data.operands.clone();
         self.set(data.results[0], |s, t, r| {
@@ -555,7 +556,7 @@ impl Simulation<'_> {
     fn fragment(
         &self,
         value: Value,
-        operand: &DotOperand,
+        operand: &RegisterOperand,
         unit: DotUnit,
     ) -> Vec<BTreeMap<u32, Scalar>> {
         let layout: &LinearLayout = &operand.fragment;
@@ -677,7 +678,9 @@ mod tests {
 
     fn check(program: &RandomProgram, func: &Func, num_warps: u32, name: &str) {
         let expected = interpreted(&program.func, program.grid, &program.args);
-        let lir = assign(func, &LayoutOptions { num_warps: Some(num_warps) }).unwrap();
+        let lir =
+            assign(func, &LayoutOptions { num_warps: Some(num_warps), ..LayoutOptions::default() })
+                .unwrap();
         let (buffers, slots) = flatten(&program.args);
         let got = run(&lir, program.grid, buffers, &slots);
         let [got, expected] = [got, expected].map(|memories| elements(&program.args, &memories));

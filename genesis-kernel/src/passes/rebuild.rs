@@ -31,6 +31,7 @@ impl<'f> Rebuild<'f> {
     pub(crate) fn new(old: &'f Func) -> Rebuild<'f> {
         let mut new = Func::new(old.name.clone());
         new.contract = old.contract;
+        new.tma = old.tma.clone();
         Rebuild { old, new, map: vec![None; old.n_values()] }
     }
 

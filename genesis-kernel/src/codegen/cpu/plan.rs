@@ -51,6 +51,8 @@ pub(super) fn is_root(kind: &OpKind) -> bool {
         | OpKind::Print { .. }
         | OpKind::ViewLoad
         | OpKind::ViewStore
+        | OpKind::TmaLoad(_)
+        | OpKind::TmaStore(_)
         | OpKind::ConvertLayout => true,
         OpKind::Const(_)
         | OpKind::Iota

@@ -15,7 +15,7 @@ use super::super::llvm::Val;
 use super::lower::Lowering;
 use crate::Error;
 use crate::ir::{DType, Op, OpKind, Value};
-use crate::layout::{DotOperand, DotUnit, HwIndex, LayoutIr, LinearLayout};
+use crate::layout::{DotOperand, DotUnit, HwIndex, LayoutIr, LinearLayout, RegisterOperand};
 
 /// Bytes of shared memory that a dot needs: both operands side by side.
 pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
@@ -23,12 +23,13 @@ pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
 }
 
 fn staged_bytes(operand: &DotOperand) -> u32 {
-    operand.staging.as_ref().map_or(0, |plan| plan.bytes().next_multiple_of(16))
+    let staging = operand.registers().and_then(|operand| operand.staging.as_ref());
+    staging.map_or(0, |plan| plan.bytes().next_multiple_of(16))
 }
 
 /// An operand as the unit wants it; registers are read when they are first asked for.
 struct Fragment<'a> {
-    operand: &'a DotOperand,
+    operand: &'a RegisterOperand,
     value: Value,
     /// The register that holds each element, by its coordinates, in thread 0.
     at: BTreeMap<[u32; 2], u32>,
@@ -49,7 +50,12 @@ fn registers_by_element(layout: &LinearLayout) -> BTreeMap<[u32; 2], u32> {
 }
 
 impl<'a> Fragment<'a> {
-    fn new(operand: &'a DotOperand, value: Value, registers: &[Val], start: u32) -> Fragment<'a> {
+    fn new(
+        operand: &'a RegisterOperand,
+        value: Value,
+        registers: &[Val],
+        start: u32,
+    ) -> Fragment<'a> {
         let n = operand.fragment.num_regs() as usize;
         let mut group_of = vec![0; n];
         let held = match &operand.staging {
@@ -90,20 +96,26 @@ impl Lowering<'_> {
         if let Some(bytes) = bytes {
             self.before_shared_write(&bytes);
             for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
-                if let Some(staging) = &operand.staging {
+                let staging = operand.registers().and_then(|operand| operand.staging.as_ref());
+                if let Some(staging) = staging {
                     self.store_shared(&staging.store, data.operands[i], &operands[i], starts[i]);
                 }
             }
             self.before_shared_read(bytes);
         }
-        let mut a = Fragment::new(&plan.a, data.operands[0], &operands[0], starts[0]);
-        let mut b = Fragment::new(&plan.b, data.operands[1], &operands[1], starts[1]);
+        let in_shared = || Error::bug("a dot in registers has an operand in shared memory");
+        let [left, right] =
+            [plan.a.registers(), plan.b.registers()].map(|o| o.ok_or_else(in_shared));
+        let (left, right) = (left?, right?);
+        let mut a = Fragment::new(left, data.operands[0], &operands[0], starts[0]);
+        let mut b = Fragment::new(right, data.operands[1], &operands[1], starts[1]);
         let sum = operands[2].to_vec();
         let sum = match plan.unit {
             DotUnit::Fma => self.dot_fma(op, &mut a, &mut b, sum)?,
             DotUnit::Mma16 | DotUnit::MmaTf32 => {
                 self.dot_mma(op, plan.unit, &mut a, &mut b, sum)?
             }
+            DotUnit::Wgmma(_) => return Err(Error::bug("wgmma takes another way")),
         };
         self.result(op, sum)
     }
@@ -199,7 +211,7 @@ impl Lowering<'_> {
                         let value = element(0)?;
                         e.inline_asm(e.i32(), "cvt.rna.tf32.f32 $0, $1;", "=r,f", &[value], false)
                     }
-                    DotUnit::Mma16 | DotUnit::Fma => {
+                    DotUnit::Mma16 | DotUnit::Fma | DotUnit::Wgmma(_) => {
                         let pair = [element(0)?, element(1)?];
                         e.bitcast(e.build_vec(&pair), e.i32())
                     }

@@ -31,7 +31,7 @@ fn in_rows(text: &str, vector: u32, num_warps: u32) -> LayoutIr {
         let (lane_copies, warp_copies) = (layout.free_lanes(), layout.free_warps());
         accesses.insert(op, Access { groups, alignment, lane_copies, warp_copies });
     }
-    LayoutIr { func, layouts, num_warps, accesses, dots: BTreeMap::new() }
+    LayoutIr { func, layouts, num_warps, accesses, dots: BTreeMap::new(), producer: None }
 }
 
 /// Compiles for both GPUs and assembles where the assembler is; gives the PTX of each.
@@ -403,7 +403,7 @@ fn a_store_waits_for_other_threads_loads() {
 fn assigned(text: &str, num_warps: u32) -> LayoutIr {
     let func = parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"));
     let func = crate::passes::views::run(&func).unwrap_or_else(|why| panic!("{why}"));
-    let options = crate::layout::LayoutOptions { num_warps: Some(num_warps) };
+    let options = crate::layout::LayoutOptions { num_warps: Some(num_warps), ..Default::default() };
     crate::layout::assign(&func, &options).unwrap_or_else(|why| panic!("{why}"))
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::func::{Func, OpData};
 use super::super::ops::{AtomicOp, BinaryOp, Combine, DotPrecision, OpKind, UnaryOp};
+use super::super::tma::TensorMap;
 use super::super::types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};
 use super::{Check, ensure};
 
@@ -41,6 +42,8 @@ pub(super) fn check(func: &Func, op: &OpData) -> Check {
         OpKind::Print { .. } => rule.print(),
         OpKind::MultipleOf(n) => rule.multiple_of(*n),
         OpKind::ConvertLayout => rule.convert_layout(),
+        OpKind::TmaLoad(n) => rule.tma_load(*n),
+        OpKind::TmaStore(n) => rule.tma_store(*n),
         OpKind::Return => rule.counts(0..=0, 0),
         // Their regions say what they take and give.
         OpKind::For(_) | OpKind::While | OpKind::If => Ok(()),
@@ -365,6 +368,40 @@ impl Rule<'_> {
         self.operand_is(1, TileType::data(dtype, shape))?;
         ensure!(shape.rank() == rank, "a tile of rank {} to a view of rank {rank}", shape.rank());
         Ok(())
+    }
+
+    fn tma_load(&self, n: u8) -> Check {
+        let Some(load) = self.func.tma.loads.get(n as usize) else {
+            return Err(format!("there is no load {n} of the copy engine"));
+        };
+        let map = self.tensor_map(load.map)?;
+        self.counts(map.axes.len()..=map.axes.len(), 1)?;
+        self.coordinates(0, map.axes.len())?;
+        let shape = self.result()?.shape;
+        self.result_is(TileType::data(map.dtype, shape))?;
+        let numel = shape.numel() * map.dtype.bytes();
+        ensure!(load.bytes as usize == numel, "{} bytes for a tile of {numel}", load.bytes);
+        let channel = self.func.tma.channels.get(usize::from(load.channel));
+        let fits = channel.is_some_and(|c| load.offset + load.bytes <= c.slot_bytes);
+        ensure!(fits, "load {n} does not fit its channel");
+        ensure!(usize::from(load.contiguous) < shape.rank(), "no axis {}", load.contiguous);
+        Ok(())
+    }
+
+    fn tma_store(&self, n: u8) -> Check {
+        let Some(store) = self.func.tma.stores.get(n as usize) else {
+            return Err(format!("there is no store {n} of the copy engine"));
+        };
+        let map = self.tensor_map(store.map)?;
+        self.counts(1 + map.axes.len()..=1 + map.axes.len(), 0)?;
+        self.coordinates(1, map.axes.len())?;
+        let shape = self.tile(0)?.shape;
+        self.operand_is(0, TileType::data(map.dtype, shape))
+    }
+
+    fn tensor_map(&self, n: u8) -> Result<&TensorMap, String> {
+        let map = self.func.tma.maps.get(n as usize);
+        map.ok_or_else(|| format!("there is no tensor map {n}"))
     }
 
     /// Operands of one shape that has the axis, as many as results.

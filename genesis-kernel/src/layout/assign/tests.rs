@@ -7,7 +7,9 @@ use crate::layout::{Conversion, verify};
 
 fn lir(text: &str, num_warps: u32) -> LayoutIr {
     let func = parse(text).unwrap_or_else(|error| panic!("{error}"));
-    let lir = assign(&func, &LayoutOptions { num_warps: Some(num_warps) }).unwrap();
+    let lir =
+        assign(&func, &LayoutOptions { num_warps: Some(num_warps), ..LayoutOptions::default() })
+            .unwrap();
     verify(&lir).unwrap_or_else(|error| panic!("{error}\n{}\n{}", lir.func, lir.layout_text()));
     lir
 }
@@ -217,7 +219,7 @@ fn dots_of_16_bits_use_tensor_cores_and_stage_without_conflicts() {
     let dot = lir.dots.values().next().unwrap();
     assert_eq!(dot.unit, DotUnit::Mma16);
     for operand in [&dot.a, &dot.b] {
-        let plan = operand.staging.as_ref().unwrap();
+        let plan = operand.registers().unwrap().staging.as_ref().unwrap();
         assert_eq!((plan.store.ways, plan.load.ways), (1, 1));
     }
     // The result is converted once, as bf16, so that it is stored by vectors.
@@ -231,6 +233,7 @@ fn each_step_of_a_dot_loads_its_own_groups() {
         let lir = lir(&matmul(dtype), 4);
         let dot = lir.dots.values().next().unwrap();
         for (i, operand) in [&dot.a, &dot.b].into_iter().enumerate() {
+            let operand = operand.registers().unwrap();
             let plan = operand.staging.as_ref().unwrap();
             for group in &plan.load.groups {
                 let steps = group.regs.iter().map(|&reg| {
@@ -254,7 +257,8 @@ fn dots_of_f32_multiply_and_add() {
     // Each thread multiplies its own rows and columns.
     let acc = ops(&lir, |kind| matches!(kind, OpKind::Dot { .. }))[0];
     let acc = lir.layout(lir.func.op(acc).results[0]).unwrap();
-    assert_eq!(dot.a.fragment.num_regs() * dot.b.fragment.num_regs(), acc.num_regs() * 32 * 32);
+    let [a, b] = [&dot.a, &dot.b].map(|operand| operand.registers().unwrap().fragment.num_regs());
+    assert_eq!(a * b, acc.num_regs() * 32 * 32);
     assert_eq!(converts(&lir), []);
 }
 
@@ -294,8 +298,8 @@ kernel chain(%x: *f16 readonly multiple_of 16, %y: *f32 exclusive multiple_of 16
         4,
     );
     let dots: Vec<&DotPlan> = lir.dots.values().collect();
-    assert!(dots[0].a.staging.is_some());
-    assert!(dots[1].a.staging.is_none());
+    assert!(dots[0].a.registers().unwrap().staging.is_some());
+    assert!(dots[1].a.registers().unwrap().staging.is_none());
     let reduce = ops(&lir, |kind| matches!(kind, OpKind::Reduce { .. }))[0];
     assert_eq!(lir.reduction(reduce).unwrap().warps, 0);
     assert!(converts(&lir).iter().all(|c| matches!(c, Conversion::Registers(_))));
@@ -369,7 +373,8 @@ kernel mixed(%x: *i64 readonly multiple_of 16, %counts: *i32, %n: i64) {
 #[test]
 fn an_odd_number_of_warps_is_refused() {
     let func = parse(ADD).unwrap();
-    let error = assign(&func, &LayoutOptions { num_warps: Some(3) }).unwrap_err();
+    let error = assign(&func, &LayoutOptions { num_warps: Some(3), ..LayoutOptions::default() })
+        .unwrap_err();
     assert!(error.message.contains("3 warps"), "{error}");
 }
 
@@ -382,7 +387,8 @@ fn random_programs_get_layouts() {
         let Ok(mut func) = crate::passes::pad::run(&func) else { continue };
         crate::passes::run(&mut func, crate::passes::PIPELINE);
         for num_warps in [Some(1), Some(8), None] {
-            let lir = assign(&func, &LayoutOptions { num_warps }).unwrap();
+            let lir =
+                assign(&func, &LayoutOptions { num_warps, ..LayoutOptions::default() }).unwrap();
             verify(&lir).unwrap_or_else(|error| {
                 panic!("seed {seed}: {error}\n{}{}", lir.func, lir.layout_text())
             });
@@ -395,6 +401,10 @@ fn random_programs_get_layouts() {
 #[test]
 fn a_tile_beyond_all_registers_is_refused() {
     let text = ADD.replace("1024", "262144");
-    let error = assign(&parse(&text).unwrap(), &LayoutOptions { num_warps: Some(4) }).unwrap_err();
+    let error = assign(
+        &parse(&text).unwrap(),
+        &LayoutOptions { num_warps: Some(4), ..LayoutOptions::default() },
+    )
+    .unwrap_err();
     assert!(error.message.contains("[262144] is too large"), "{error}");
 }

@@ -58,6 +58,8 @@ fn fold(cx: &mut Rewriter<'_>, op: Op) -> Action {
         | OpKind::ViewStride(_)
         | OpKind::ViewLoad
         | OpKind::ViewStore
+        | OpKind::TmaLoad(_)
+        | OpKind::TmaStore(_)
         | OpKind::Dot { .. }
         | OpKind::While
         | OpKind::Yield

@@ -1,0 +1,95 @@
+//! What the copy engine of an sm_90 GPU (TMA) moves in a function: tables that ops name entries of by
+//! number.
+//!
+//! The pass `tma` turns loads of views into [`OpKind::TmaLoad`](super::OpKind::TmaLoad) and stores
+//! into [`OpKind::TmaStore`](super::OpKind::TmaStore) where the copy engine can do them: the value of
+//! such a load is in shared memory and never in registers. Loads that feed one `dot` share a
+//! *channel*: a ring of slots in shared memory that one thread of a producer warp fills and the
+//! consumer warps, which run everything else, empty.
+//!
+//! ```text
+//! slot 0     slot 1     slot 2        one slot of a channel, filled by one step of the loop:
+//! [A | B]    [A | B]    [A | B]       each load at its offset, panel after panel
+//! ```
+//!
+//! A *panel* is `swizzle` bytes wide along the contiguous axis and as long as the tile along the
+//! other: row `r`, byte `c` of it is at `r * swizzle + c`, with bits 4.. of the address XORed by bits
+//! 7.. (the hardware's swizzle). A tile wider than a panel is several panels, one copy each.
+
+use super::types::DType;
+
+/// How the copy engine reads or writes a parameter that is a view.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TensorMap {
+    /// The parameter, by its number in the kernel as the user wrote it.
+    pub param: u32,
+    /// Its dtype.
+    pub dtype: DType,
+    /// The view's axis behind each axis of the map; the first is the contiguous one.
+    pub axes: Vec<u8>,
+    /// Extents of one copy along the axes of the map, in elements.
+    pub block: Vec<u32>,
+    /// Width of a panel in bytes, which is the swizzle's span too: 32, 64 or 128; 0 without a swizzle.
+    pub swizzle: u32,
+}
+
+/// A load by the copy engine.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TmaLoad {
+    /// The number of its map.
+    pub map: u8,
+    /// The number of its channel.
+    pub channel: u8,
+    /// Where the tile begins in a slot of the channel, in bytes; a multiple of 1024.
+    pub offset: u32,
+    /// Bytes of the tile.
+    pub bytes: u32,
+    /// The axis of the tile that lies contiguous in memory.
+    pub contiguous: u8,
+}
+
+/// A store by the copy engine.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TmaStore {
+    /// The number of its map.
+    pub map: u8,
+}
+
+/// A ring of slots in shared memory.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Channel {
+    /// Slots of the ring; 0 while nobody has chosen.
+    pub stages: u32,
+    /// Bytes of a slot.
+    pub slot_bytes: u32,
+}
+
+/// The tables of a function.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Tma {
+    /// Tensor maps, in the order in which a launch passes them after the kernel's own parameters.
+    pub maps: Vec<TensorMap>,
+    /// What `tma_load` ops do.
+    pub loads: Vec<TmaLoad>,
+    /// What `tma_store` ops do.
+    pub stores: Vec<TmaStore>,
+    /// Channels.
+    pub channels: Vec<Channel>,
+}
+
+impl Tma {
+    /// Whether the function uses the copy engine for nothing.
+    pub fn is_empty(&self) -> bool {
+        self.loads.is_empty() && self.stores.is_empty()
+    }
+
+    /// The map of a load.
+    pub fn map_of_load(&self, load: u8) -> Option<&TensorMap> {
+        self.maps.get(usize::from(self.loads.get(usize::from(load))?.map))
+    }
+
+    /// Bytes of shared memory that the slots of all channels take.
+    pub fn slot_bytes(&self) -> u32 {
+        self.channels.iter().map(|channel| channel.stages * channel.slot_bytes).sum()
+    }
+}
