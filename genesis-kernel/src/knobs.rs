@@ -55,7 +55,7 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         name: "GENESIS_CHECK",
         values: "bounds",
-        doc: "runs kernels of the CPU in the interpreter, which stops at accesses outside of an \
+        doc: "runs kernels of any device in the interpreter, which stops at accesses outside of an \
               argument's memory and at races between programs",
     },
     Knob {
@@ -78,6 +78,11 @@ pub const KNOBS: &[Knob] = &[
         name: "GENESIS_AUTOTUNE_BUDGET",
         values: "seconds",
         doc: "the most time that measuring for one problem may take; 10 without it",
+    },
+    Knob {
+        name: "GENESIS_TMA",
+        values: "0 or 1",
+        doc: "0 keeps kernels for sm_90a off the copy engine and the products that it feeds",
     },
     Knob {
         name: "GENESIS_PTXAS",
@@ -128,6 +133,8 @@ pub struct Knobs {
     pub autotune: bool,
     /// `GENESIS_AUTOTUNE_BUDGET`
     pub autotune_budget: Duration,
+    /// `GENESIS_TMA`
+    pub tma: bool,
     /// `GENESIS_PTXAS`
     pub ptxas: Option<PathBuf>,
 }
@@ -172,6 +179,8 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         autotune_budget: reader
             .read("GENESIS_AUTOTUNE_BUDGET", seconds)
             .unwrap_or(Duration::from_secs(10)),
+        // Not before code generation drives the copy engine.
+        tma: reader.read("GENESIS_TMA", switch).unwrap_or(false),
         ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
     };
     (knobs, reader.problems)

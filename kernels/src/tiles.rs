@@ -16,6 +16,7 @@
 use genesis_kernel::autotune::{Problem, Unit, Work};
 use genesis_kernel::ir::{DType, DotPrecision};
 use genesis_kernel::kernel::LaunchOptions;
+use genesis_kernel::knobs;
 
 use crate::matmul::{matmul, matmul_tf32};
 
@@ -40,10 +41,6 @@ const HOPPER: [Tile; 7] = [
     Tile { m: 64, n: 32, k: 1, warps: 4, stages: 7 },
     Tile { m: 64, n: 16, k: 1, warps: 4, stages: 7 },
 ];
-
-/// Whether tiles for Hopper are picked without a measurement: they are slow as long as the compiler
-/// makes ordinary tensor-core instructions of them.
-const PICKS_HOPPER: bool = false;
 
 /// Shared memory that a program needs beside its stages, in bytes: barriers and alignment.
 const MARGIN: usize = 2048;
@@ -90,9 +87,14 @@ fn is_for_hopper(problem: &Problem<'_>, unit: Unit) -> bool {
     has_engine && tensor && !problem.forms().contains('x')
 }
 
+/// Whether the compiler makes use of them.
+fn runs_on_hopper(problem: &Problem<'_>, unit: Unit) -> bool {
+    knobs::get().tma && is_for_hopper(problem, unit)
+}
+
 fn tile(problem: &Problem<'_>, precision: DotPrecision) -> (Tile, LaunchOptions) {
     let (dtype, unit) = unit(problem, precision);
-    if !PICKS_HOPPER || !is_for_hopper(problem, unit) {
+    if !runs_on_hopper(problem, unit) {
         let (m, n, k) = match unit {
             Unit::Half => (64, 64, 32),
             Unit::Tf32 | Unit::Single | Unit::Double => (32, 32, 16),
@@ -165,7 +167,7 @@ fn is_legal(
     let extent = |i: usize| problem.sizes.get(i).map_or(1, |&size| size.max(1) as usize);
     let is_useful = (m <= 64 || m < 2 * extent(1)) && (n <= 64 || n < 2 * extent(2));
     let suits = match unit {
-        _ if is_for_hopper(problem, unit) => {
+        _ if runs_on_hopper(problem, unit) => {
             row_bytes >= 128 && m % 64 == 0 && m / 16 == warps as usize
         }
         Unit::Half | Unit::Tf32 => m >= 64 && n >= 64 && row_bytes <= 128 && k >= 16 && stages <= 4,
@@ -235,7 +237,7 @@ mod tests {
     #[test]
     fn every_target_has_configurations() {
         for (target, dtype, at_least) in [
-            (Target::sm_90a(), DType::BF16, 20),
+            (Target::sm_90a(), DType::BF16, 10),
             (Target::sm_90a(), DType::F32, 10),
             (Target::sm_80(), DType::F16, 10),
             (Target::Cpu, DType::F32, 2),

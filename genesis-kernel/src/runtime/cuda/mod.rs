@@ -11,8 +11,7 @@ mod event;
 mod graph;
 mod memory;
 mod module;
-#[cfg(test)]
-mod tests;
+mod tensor_map;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
