@@ -212,7 +212,8 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
 /// Everything that the machine code follows from.
 fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
     let info = device.info();
-    let options = format!("{:?} tma {}", kernel.hints.options(), knobs::get().tma);
+    let (tma, streaming) = (knobs::get().tma, knobs::get().streaming);
+    let options = format!("{:?} tma {tma} {streaming:?}", kernel.hints.options());
     let machine = format!("{:?} {} {}", info.target, info.driver_version, info.multiprocessors);
     Key::of(&[
         // Loads and stores of equal text at other lines differ in their line tables.

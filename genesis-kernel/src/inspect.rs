@@ -129,6 +129,8 @@ impl Hints {
                 equals_one: false,
                 unit_stride: true,
                 unit_axis: None,
+                zero_stride: false,
+                zero_row_stride: false,
                 stride_multiple_of: 16,
             },
             _ => ParamHint { multiple_of: 16, ..ParamHint::default() },
