@@ -271,7 +271,7 @@ pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
         DType::F16 | DType::BF16 => (64, 64, 32),
         _ => (32, 32, 16),
     };
-    let grid = Grid::xy(m.div_ceil(bm) * n.div_ceil(bn), batch);
+    let grid = Grid::x(batch * m.div_ceil(bm) * n.div_ceil(bn));
     let dtypes = [c.dtype(), accumulate_dtype(c.dtype())];
     let consts = [bm as i64, bn as i64, bk as i64];
     let args = [own_view(a, false), own_view(b, false), own_view(c, true)];
