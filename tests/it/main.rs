@@ -9,6 +9,8 @@ mod autograd;
 /// The program outside the workspace, as a module.
 #[path = "../../docs/example/src/main.rs"]
 mod example;
+/// What every kernel compiles to, in counts.
+mod facts;
 /// The eight kernels of the language on every device.
 mod language;
 /// Layers, optimizers, clipping, state.
