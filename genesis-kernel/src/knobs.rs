@@ -68,6 +68,11 @@ pub const KNOBS: &[Knob] = &[
         doc: "0 gives freed memory back at once, so that memory checkers see each buffer alone",
     },
     Knob {
+        name: "GENESIS_TMA",
+        values: "0 or 1",
+        doc: "0 keeps kernels for sm_90a off the copy engine and the products that it feeds",
+    },
+    Knob {
         name: "GENESIS_PTXAS",
         values: "a path",
         doc: "NVIDIA's assembler, for registers and SASS in inspections; looked for in PATH without it",
@@ -112,6 +117,8 @@ pub struct Knobs {
     pub sync: bool,
     /// `GENESIS_POOL`
     pub pool: bool,
+    /// `GENESIS_TMA`
+    pub tma: bool,
     /// `GENESIS_PTXAS`
     pub ptxas: Option<PathBuf>,
 }
@@ -152,6 +159,8 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
             .unwrap_or(false),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
+        // Not before code generation drives the copy engine.
+        tma: reader.read("GENESIS_TMA", switch).unwrap_or(false),
         ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
     };
     (knobs, reader.problems)
