@@ -35,8 +35,7 @@ fn every_kernel_assembles_without_spills() {
     let mut cases = Vec::new();
     for kernel in kernels::all() {
         for dtype in [DType::F32, DType::BF16] {
-            cases
-                .extend([Target::sm_80(), Target::sm_90a()].map(|target| (*kernel, dtype, target)));
+            cases.extend([Target::sm_80(), Target::sm_90a()].map(|target| (kernel, dtype, target)));
         }
     }
     let problem = |(kernel, dtype, target): &(&'static KernelDef, DType, Target)| {
