@@ -54,7 +54,7 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         name: "GENESIS_CHECK",
         values: "bounds",
-        doc: "runs kernels of the CPU in the interpreter, which stops at accesses outside of an \
+        doc: "runs kernels of any device in the interpreter, which stops at accesses outside of an \
               argument's memory and at races between programs",
     },
     Knob {

@@ -104,8 +104,8 @@ unsafe fn run(
         }
         (Executable::Cpu(kernel), Queue::Cpu) => kernel.run_slots(slots, grid),
         // SAFETY: the launch checked the arguments; the caller answers for what they point to.
-        (Executable::Checked(kernel), Queue::Cpu) => unsafe {
-            checked::run(kernel, launch.args, grid)
+        (Executable::Checked(kernel), queue) => unsafe {
+            checked::run(kernel, queue, launch.args, grid)
         },
         _ => Err(Error::bug("a launch found code of another device")),
     }

@@ -5,7 +5,8 @@
 
 use expect_test::expect_file;
 use genesis::DType;
-use genesis_kernel::inspect::{Assembled, assemble, find_tool};
+use genesis_kernel::compile::Resources;
+use genesis_kernel::inspect::find_tool;
 use genesis_kernel::kernel::{Hints, KernelDef};
 use genesis_kernel::target::Target;
 use rayon::prelude::*;
@@ -71,24 +72,23 @@ fn line(what: &Configuration) -> String {
         title += &format!(" {name}={value}");
     }
     match compile(what) {
-        Ok((ptx, assembled)) => {
+        Ok((ptx, resources)) => {
             let facts: Vec<String> =
-                of_ptx(&ptx).into_iter().chain(of_machine_code(&assembled)).collect();
+                of_ptx(&ptx).into_iter().chain(of_machine_code(&resources)).collect();
             format!("{title}: {}", facts.join(", "))
         }
         Err(error) => format!("{title}: refused, {}", error.lines().next().unwrap_or_default()),
     }
 }
 
-fn compile(what: &Configuration) -> Result<(String, Assembled), String> {
+fn compile(what: &Configuration) -> Result<(String, Resources), String> {
     let text = |error: genesis_kernel::Error| error.to_string();
     let dtypes = dtypes(what.kernel, what.dtype);
     let hints = Hints { num_warps: what.num_warps, ..Hints::contiguous(what.kernel.ast) };
     let special = what.kernel.specialize(&dtypes, &what.consts, &hints).map_err(text)?;
     let compiled = special.compile(&Target::sm_90a()).map_err(text)?;
     let ptx = compiled.ptx().map_err(text)?.to_owned();
-    let assembled = assemble(&ptx, "sm_90a").map_err(text)?;
-    Ok((ptx, assembled))
+    Ok((ptx, compiled.resources().map_err(text)?))
 }
 
 /// Instructions that are counted: what they begin with, and the fact's name.
@@ -157,16 +157,19 @@ fn width(instruction: &str) -> u32 {
     vector * bits
 }
 
-fn of_machine_code(assembled: &Assembled) -> Vec<String> {
-    let mut facts = vec![format!("{} registers", assembled.registers)];
-    let spills = assembled.spill_stores + assembled.spill_loads + assembled.stack_bytes;
-    if assembled.shared_bytes > 0 {
-        facts.push(format!("{} bytes shared", assembled.shared_bytes));
+fn of_machine_code(resources: &Resources) -> Vec<String> {
+    let mut facts = Vec::new();
+    if let Some(bytes @ 1..) = resources.shared_bytes {
+        facts.push(format!("{bytes} bytes shared"));
     }
-    if spills > 0 {
-        facts.push(format!("SPILLS {spills}"));
+    if let Some(ways @ 2..) = resources.bank_ways {
+        facts.push(format!("{ways}-way bank conflicts"));
     }
-    facts.extend(assembled.warnings.iter().map(|warning| format!("WARNING {warning}")));
+    facts.extend(resources.registers.map(|registers| format!("{registers} registers")));
+    if let Some(bytes @ 1..) = resources.spill_bytes {
+        facts.push(format!("SPILLS {bytes}"));
+    }
+    facts.extend(resources.warnings.iter().map(|warning| format!("WARNING {warning}")));
     facts
 }
 

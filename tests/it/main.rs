@@ -11,6 +11,8 @@ mod autograd;
 mod example;
 /// What every kernel compiles to, in counts.
 mod facts;
+/// Whether there is a GPU, said aloud where there is none.
+mod gpu;
 /// The eight kernels of the language on every device.
 mod language;
 /// Layers, optimizers, clipping, state.
@@ -19,6 +21,10 @@ mod nn;
 mod ops;
 /// Seeds and states of the random generator.
 mod random;
+/// What the code of memory-bound kernels looks like.
+mod rows;
+/// The runtime on a real GPU.
+mod runtime;
 /// What a machine can check of the code itself.
 mod tidy;
 /// What users read when a kernel is wrong.

@@ -76,7 +76,8 @@ pub enum Predicate {
     Ge,
 }
 
-/// Read-modify-write ops on global memory; relaxed order.
+/// Read-modify-write ops on global memory. One whose old value is used orders its program's accesses
+/// before and after it (acquire and release); others are relaxed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs, reason = "each name is the operation")]
 pub enum AtomicOp {

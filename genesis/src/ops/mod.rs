@@ -14,6 +14,7 @@ mod matmul;
 mod norm;
 mod random;
 mod reduce;
+mod scan;
 mod select;
 mod softmax;
 pub(crate) mod update;
