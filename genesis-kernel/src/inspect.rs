@@ -19,8 +19,9 @@
 mod cost;
 pub(crate) mod draw;
 pub(crate) mod traffic;
+mod trips;
 
-pub use cost::{Cost, cost};
+pub use cost::{Cost, cost, launch_cost};
 
 pub use crate::codegen::nvptx::ptxas::{Assembled, find_tool};
 

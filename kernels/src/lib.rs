@@ -20,6 +20,7 @@ pub mod reduce;
 pub mod scan;
 pub mod select;
 pub mod softmax;
+pub mod tiles;
 pub mod update;
 
 use genesis_kernel::kernel::KernelDef;

@@ -29,6 +29,8 @@ mod runtime;
 mod tidy;
 /// What users read when a kernel is wrong.
 mod ui;
+/// Block sizes and warps of streaming kernels, timed.
+mod variants;
 
 /// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
 mod prelude {
