@@ -28,6 +28,7 @@ use crate::diag::Error;
 use crate::front::ast::{FnAst, TypeAst};
 use crate::ir::DType;
 use crate::kernel::{Hints, KernelDef, ParamHint};
+use crate::runtime::{Device, cuda};
 use crate::target::Target;
 
 /// A stage of the compiler.
@@ -126,6 +127,7 @@ impl Hints {
                 multiple_of: 16,
                 equals_one: false,
                 unit_stride: true,
+                unit_axis: None,
                 stride_multiple_of: 16,
             },
             _ => ParamHint { multiple_of: 16, ..ParamHint::default() },
@@ -196,6 +198,17 @@ pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, Error> {
     let ptxas = ptxas::find()
         .ok_or_else(|| Error::device("`ptxas` was not found; set GENESIS_PTXAS to where it is"))?;
     ptxas::assemble(&ptxas, ptx, arch)
+}
+
+/// Assembles PTX for a GPU by its driver, which needs no `ptxas`; gives a cubin.
+///
+/// # Errors
+/// If the device is no GPU that can be used, or the driver refuses the PTX: what it says.
+pub fn assemble_by_driver(device: Device, ptx: &str) -> Result<Vec<u8>, Error> {
+    match device {
+        Device::Cpu => Err(Error::device("the CPU takes no PTX")),
+        Device::Cuda(number) => cuda::open(number)?.assemble(ptx),
+    }
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         name: "GENESIS_CHECK",
         values: "bounds",
-        doc: "runs kernels of the CPU in the interpreter, which stops at accesses outside of an \
+        doc: "runs kernels of any device in the interpreter, which stops at accesses outside of an \
               argument's memory and at races between programs",
     },
     Knob {
@@ -66,6 +66,11 @@ pub const KNOBS: &[Knob] = &[
         name: "GENESIS_POOL",
         values: "0 or 1",
         doc: "0 gives freed memory back at once, so that memory checkers see each buffer alone",
+    },
+    Knob {
+        name: "GENESIS_TMA",
+        values: "0 or 1",
+        doc: "0 keeps kernels for sm_90a off the copy engine and the products that it feeds",
     },
     Knob {
         name: "GENESIS_PTXAS",
@@ -112,6 +117,8 @@ pub struct Knobs {
     pub sync: bool,
     /// `GENESIS_POOL`
     pub pool: bool,
+    /// `GENESIS_TMA`
+    pub tma: bool,
     /// `GENESIS_PTXAS`
     pub ptxas: Option<PathBuf>,
 }
@@ -152,6 +159,8 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
             .unwrap_or(false),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
+        // Not before code generation drives the copy engine.
+        tma: reader.read("GENESIS_TMA", switch).unwrap_or(false),
         ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
     };
     (knobs, reader.problems)

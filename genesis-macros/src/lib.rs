@@ -29,7 +29,7 @@ mod parse;
 mod shadow;
 mod table;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 
 use parse::Kind;
@@ -67,7 +67,7 @@ fn expand_item(
     item: TokenStream,
     kind: Kind,
 ) -> Result<TokenStream, syn::Error> {
-    check::check_depth(item.clone())?;
+    let (item, too_deep) = check_depth(item)?;
     let name = if kind == Kind::Kernel { "kernel" } else { "device" };
     let item: syn::ItemFn = match syn::parse2::<syn::Item>(item)? {
         syn::Item::Fn(item) => item,
@@ -78,14 +78,28 @@ fn expand_item(
     let option = option(&attr, kind);
     let contract = matches!(option, Ok(true));
     let parsed = parse::parse(&item, kind, contract);
-    let errors: Vec<TokenStream> =
-        option.err().into_iter().chain(parsed.errors).map(syn::Error::into_compile_error).collect();
+    let errors = too_deep.into_iter().chain(option.err()).chain(parsed.errors);
+    let errors: Vec<TokenStream> = errors.map(syn::Error::into_compile_error).collect();
     let refused = !errors.is_empty();
     let expanded = match kind {
         Kind::Kernel => expand::kernel(&parsed.function, refused),
         Kind::Device => expand::device(&parsed.function, refused),
     };
     Ok(quote!(#(#errors)* #expanded))
+}
+
+/// The function, without its body if that nests too deep to be parsed: what launches it should not be
+/// refused as well.
+fn check_depth(item: TokenStream) -> Result<(TokenStream, Option<syn::Error>), syn::Error> {
+    let Err(error) = check::check_depth(item.clone()) else { return Ok((item, None)) };
+    let mut tokens: Vec<TokenTree> = item.into_iter().collect();
+    let Some(TokenTree::Group(_)) = tokens.pop() else { return Err(error) };
+    tokens.push(TokenTree::Group(Group::new(Delimiter::Brace, TokenStream::new())));
+    let item: TokenStream = tokens.into_iter().collect();
+    if check::check_depth(item.clone()).is_err() {
+        return Err(error);
+    }
+    Ok((item, Some(error)))
 }
 
 /// Whether `contract` is given; anything else is refused.

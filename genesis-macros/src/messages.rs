@@ -55,7 +55,7 @@ messages! {
     RANK: "the rank of a view is a number from 1 to 5", "write it as a literal: `View<T, 2>`";
     RESERVED_NAME: "`@` is a function of the language", "choose another name for this one";
     RECURSION: "`@` calls itself", "device functions are inlined and can't recurse; write a loop";
-    TOO_DEEP: "this is nested more than 128 levels deep", "name parts of it with `let`";
+    TOO_DEEP: "this is too long, or nests too deep, for one statement", "name parts of it with `let`";
 
     // Statements.
     ATTRIBUTE: "attributes have no place inside a kernel", "put it on the function, or use `if` on a const parameter";

@@ -9,6 +9,8 @@ mod autograd;
 /// The program outside the workspace, as a module.
 #[path = "../../docs/example/src/main.rs"]
 mod example;
+/// Whether there is a GPU, said aloud where there is none.
+mod gpu;
 /// The eight kernels of the language on every device.
 mod language;
 /// Layers, optimizers, clipping, state.
@@ -17,6 +19,8 @@ mod nn;
 mod ops;
 /// Seeds and states of the random generator.
 mod random;
+/// The runtime on a real GPU.
+mod runtime;
 /// What a machine can check of the code itself.
 mod tidy;
 /// What users read when a kernel is wrong.

@@ -14,6 +14,7 @@ pub mod lir;
 pub mod mma;
 mod place;
 mod prefer;
+pub mod roles;
 pub mod scratch;
 #[cfg(test)]
 mod simulate;

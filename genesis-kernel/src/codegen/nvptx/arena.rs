@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn four_stages_of_a_matmul_and_its_panels_fit() {
-        let load = |offset, bytes| TmaLoad { map: 0, channel: 0, offset, bytes };
+        let load = |offset, bytes| TmaLoad { map: 0, channel: 0, offset, bytes, contiguous: 1 };
         let tma = Tma {
             maps: Vec::new(),
             loads: vec![load(0, 16384), load(16384, 32768)],

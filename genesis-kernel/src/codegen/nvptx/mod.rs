@@ -48,7 +48,7 @@ use self::lower::{GLOBAL, SHARED};
 use self::roles::Args;
 use super::llvm::{Emitter, Function, Machine, Ty};
 use crate::Error;
-use crate::ir::{Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type};
+use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
 
@@ -70,8 +70,6 @@ pub struct GpuKernel {
     pub name: String,
     /// The PTX.
     pub ptx: String,
-    /// The LLVM IR that was handed to the code generator.
-    pub llvm: String,
     /// Dynamic shared memory that a launch must ask for, in bytes.
     pub shared_bytes: u32,
     /// Warps of a block that compute.
@@ -85,9 +83,20 @@ pub struct GpuKernel {
 }
 
 /// What LLVM does to a kernel: what `default<O3>` does that matters for code that is straight already.
-/// Softmax of 8192 columns takes 2 ms here and 10 ms there, and the assembler makes the same of both.
-const PASSES: &str = "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,gvn,\
-                      loop-mssa(licm),slp-vectorizer,instcombine<no-verify-fixpoint>,simplifycfg,dce)";
+/// Softmax of 4096 columns takes 0.6 ms here and 10 ms there, and the assembler makes the same of both.
+const PASSES: &str = "function(early-cse,instcombine<no-verify-fixpoint>,simplifycfg,gvn,\
+                      loop-mssa(licm),simplifycfg,dce)";
+
+/// What it does to a kernel of 16-bit floats: these come in pairs that one instruction adds, and
+/// finding the pairs takes longer than all else (1.6 ms of the softmax).
+const PASSES_OF_PAIRS: &str = "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
+                               gvn,loop-mssa(licm),slp-vectorizer,\
+                               instcombine<no-verify-fixpoint>,simplifycfg,dce)";
+
+/// What it does to a kernel with a producer: where a role stands in a ring is in variables, which must
+/// become registers, and ptxas finds the pairs among its hundreds of sums by itself.
+const PASSES_OF_ROLES: &str = "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
+                               gvn,loop-mssa(licm),instcombine<no-verify-fixpoint>,simplifycfg,dce)";
 
 /// Compiles layout IR for a GPU.
 ///
@@ -95,22 +104,65 @@ const PASSES: &str = "function(sroa,early-cse,instcombine<no-verify-fixpoint>,si
 /// If the kernel needs more than the GPU has, such as shared memory, or something is wrong with the
 /// compiler itself.
 pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
-    let func = &lir.func;
-    let name = entry_name(&func.name);
-    let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
-    let e = Emitter::new(&name);
-    e.set_target(&machine);
-    let (asserts, messages) = asserts(func);
-    let arena = arena(lir, target)?;
-    let shared_bytes = arena.bytes;
-    emit(&e, lir, target, &name, arena, asserts)?;
-    e.verify()?;
-    e.run_passes(PASSES, &machine)?;
-    let llvm = e.ir();
-    let ptx = e.assembly(&machine)?;
-    let (num_warps, threads) = (lir.num_warps, threads(lir));
-    let maps = func.tma.maps.clone();
-    Ok(GpuKernel { name, ptx, llvm, shared_bytes, num_warps, threads, maps, asserts: messages })
+    let module = Module::new(lir, target)?;
+    Ok(GpuKernel {
+        name: module.name,
+        ptx: module.e.assembly(&module.machine)?,
+        shared_bytes: module.shared_bytes,
+        num_warps: lir.num_warps,
+        threads: threads(lir),
+        maps: lir.func.tma.maps.clone(),
+        asserts: module.messages,
+    })
+}
+
+/// The LLVM IR that [`compile`] hands to the code generator, as text. It is made anew: printing it
+/// takes as long as a pass, and hardly anybody asks.
+///
+/// # Errors
+/// As [`compile`].
+pub fn llvm_ir(lir: &LayoutIr, target: &GpuTarget) -> Result<String, Error> {
+    Ok(Module::new(lir, target)?.e.ir())
+}
+
+/// A kernel as optimized LLVM IR.
+struct Module {
+    e: Emitter,
+    machine: Machine,
+    name: String,
+    shared_bytes: u32,
+    messages: Vec<String>,
+}
+
+impl Module {
+    fn new(lir: &LayoutIr, target: &GpuTarget) -> Result<Module, Error> {
+        let func = &lir.func;
+        let name = entry_name(&func.name);
+        let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
+        let e = Emitter::new(&name);
+        e.set_target(&machine);
+        let (asserts, messages) = asserts(func);
+        let arena = arena(lir, target)?;
+        let shared_bytes = arena.bytes;
+        emit(&e, lir, target, &name, arena, asserts)?;
+        e.verify()?;
+        let passes = match () {
+            () if lir.producer.is_some() => PASSES_OF_ROLES,
+            () if has_pairs(func) => PASSES_OF_PAIRS,
+            () => PASSES,
+        };
+        e.run_passes(passes, &machine)?;
+        Ok(Module { e, machine, name, shared_bytes, messages })
+    }
+}
+
+/// Whether there are floats of which two fit a register.
+fn has_pairs(func: &Func) -> bool {
+    let is_half = |&value: &Value| {
+        let tile = func.ty(value).as_tile().filter(|tile| !tile.is_ptr());
+        tile.is_some_and(|tile| matches!(tile.dtype(), DType::F16 | DType::BF16))
+    };
+    func.walk().iter().any(|&op| func.op(op).results.iter().any(is_half))
 }
 
 /// Threads of a block: the warps that compute, and a warpgroup that feeds them.

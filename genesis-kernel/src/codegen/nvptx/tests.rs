@@ -403,7 +403,7 @@ fn a_store_waits_for_other_threads_loads() {
 fn assigned(text: &str, num_warps: u32) -> LayoutIr {
     let func = parse(text).unwrap_or_else(|why| panic!("{why}\n{text}"));
     let func = crate::passes::views::run(&func).unwrap_or_else(|why| panic!("{why}"));
-    let options = crate::layout::LayoutOptions { num_warps: Some(num_warps) };
+    let options = crate::layout::LayoutOptions { num_warps: Some(num_warps), ..Default::default() };
     crate::layout::assign(&func, &options).unwrap_or_else(|why| panic!("{why}"))
 }
 

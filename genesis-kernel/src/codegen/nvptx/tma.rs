@@ -1,7 +1,7 @@
 //! The copy engine: loads by the producer, stores of accumulators by the consumers.
 //!
-//! One thread issues a copy of a box that a tensor map describes; boxes of a tile follow each other in
-//! shared memory, panel by panel. A load's bytes are counted by its slot's full barrier. A store goes
+//! One thread issues a copy of each panel of a tile, as a tensor map describes it; the panels follow each
+//! other in shared memory. A load's bytes are counted by its slot's full barrier. A store goes
 //! through two panels of 64 rows that a warpgroup has for itself: it writes one, swizzled, while the
 //! other may still be on its way out.
 //!
@@ -19,8 +19,8 @@ use super::lower::Lowering;
 use super::pipeline::Role;
 use super::thread;
 use crate::Error;
-use crate::ir::{Op, OpKind, Shape, TensorMap, Value};
-use crate::layout::{LinearLayout, mma};
+use crate::ir::{Op, OpKind, TensorMap, Value};
+use crate::layout::mma;
 
 /// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
 const FIRST_GROUP_BARRIER: i64 = 2;
@@ -35,6 +35,8 @@ struct Panels {
     columns: u32,
     /// Blocks of 64 rows of a warpgroup.
     blocks: u32,
+    /// The map's axis along rows.
+    row_axis: usize,
 }
 
 impl Panels {
@@ -75,19 +77,15 @@ impl<'a> Lowering<'a> {
             self.wait_empty(ring);
         }
         let (map, descriptor) = self.tensor_map(load.map)?;
-        let shape = self.func.tile(data.results[0]).shape;
         let coordinates = self.coordinates(&data.operands, map)?;
-        let counts = box_counts(map, shape)?;
         let bytes = map.block.iter().product::<u32>() * map.dtype.bytes() as u32;
-        let slot = self.slot_offset(ring);
-        let barrier = self.full_barrier(ring);
-        for (i, at) in boxes(&counts).into_iter().enumerate() {
-            let offset = load.offset + i as u32 * bytes;
+        let (slot, barrier) = (self.slot_offset(ring), self.full_barrier(ring));
+        for panel in 0..load.bytes / bytes.max(1) {
+            let offset = load.offset + panel * bytes;
             let place = self.shared_at(e.add(slot, e.int(e.i32(), i64::from(offset))));
             let mut args = vec![e.addrspacecast(place, e.ptr(7)), barrier, descriptor];
-            for ((&coordinate, &at), &extent) in coordinates.iter().zip(&at).zip(&map.block) {
-                args.push(e.add(coordinate, e.int(e.i32(), i64::from(at * extent))));
-            }
+            args.extend(&coordinates);
+            args[3] = e.add(args[3], e.int(e.i32(), i64::from(panel * map.block[0])));
             // No multicast, no hint for the cache, one block a cluster.
             let (no, none) = (e.bool(false), e.int(e.i32(), 0));
             args.extend([e.int(e.i16(), 0), e.int(e.i64(), 0), no, no, none]);
@@ -145,7 +143,7 @@ impl<'a> Lowering<'a> {
                 let rows = e.add(first_row, e.int(e.i32(), i64::from(block * groups * PANEL_ROWS)));
                 let mut at = coordinates.clone();
                 at[0] = e.add(at[0], e.int(e.i32(), i64::from(panel * panels.span())));
-                at[1] = e.add(at[1], rows);
+                at[panels.row_axis] = e.add(at[panels.row_axis], rows);
                 self.send_panel(start, descriptor, &at)?;
             }
         }
@@ -156,28 +154,21 @@ impl<'a> Lowering<'a> {
     fn panels(&self, value: Value, map: &TensorMap) -> Result<Panels, Error> {
         let wrong = |why: &str| Err(Error::bug(format!("a store by the copy engine {why}")));
         let shape = self.func.tile(value).shape;
-        let rank = shape.rank();
-        if rank < 2 || map.axes[..2] != [rank as u8 - 1, rank as u8 - 2] {
-            return wrong("whose columns are not contiguous");
-        }
-        let [columns, rows] = [1, 2].map(|i| shape.extent(rank - i) as u32);
+        let [rows, columns] = [0, 1].map(|axis| shape.extent(axis) as u32);
         let (num_warps, size) = (self.lir.num_warps, map.dtype.bytes() as u32);
-        let wanted = Shape::new(&[rows as usize, columns as usize]);
-        let wanted = mma::wgmma_accumulator(wanted, columns, num_warps);
-        let found = self.layout(value)?;
-        // Axes of extent 1 before the rows change no basis.
-        let bases = |layout: &LinearLayout| {
-            [&layout.reg, &layout.lane, &layout.warp].map(|bases| bases.clone())
-        };
-        if bases(found) != bases(&wanted) {
+        let wanted = mma::wgmma_accumulator(shape, columns, num_warps);
+        if *self.layout(value)? != wanted {
             return wrong("whose value is not laid out as an accumulator");
         }
-        let span = map.swizzle / size;
-        if map.block[..2] != [span, PANEL_ROWS] || !matches!(size, 2 | 4) || columns < span {
-            return wrong("whose panels are of another size");
+        let row_axis = map.block.iter().skip(1).position(|&extent| extent == PANEL_ROWS);
+        let (Some(row_axis), span) = (row_axis, map.swizzle / size) else {
+            return wrong("whose panels have another number of rows");
+        };
+        if map.block[0] != span || !matches!(size, 2 | 4) || columns < span {
+            return wrong("whose panels have another number of columns");
         }
         let blocks = rows / PANEL_ROWS / (num_warps / 4);
-        Ok(Panels { width: map.swizzle, size, columns, blocks })
+        Ok(Panels { width: map.swizzle, size, columns, blocks, row_axis: row_axis + 1 })
     }
 
     /// How many panels may still be on their way out when the next one is written. A store of one
@@ -306,51 +297,9 @@ fn swizzled_rows(row_shift: u32) -> [u32; 3] {
     })
 }
 
-/// How many boxes a tile has along each axis of its map.
-fn box_counts(map: &TensorMap, shape: Shape) -> Result<Vec<u32>, Error> {
-    let counts = map.axes.iter().zip(&map.block).map(|(&axis, &extent)| {
-        let whole = ((axis as usize) < shape.rank()).then(|| shape.extent(axis as usize) as u32);
-        whole.filter(|whole| extent > 0 && whole.is_multiple_of(extent)).map(|n| n / extent)
-    });
-    let counts: Option<Vec<u32>> = counts.collect();
-    counts.ok_or_else(|| Error::bug("boxes of the copy engine do not fill a tile"))
-}
-
-/// The boxes of a tile in the order of shared memory: panels, the first axis, go slowest, then the
-/// last axis, and the second is the fastest.
-fn boxes(counts: &[u32]) -> Vec<Vec<u32>> {
-    let order = [0].into_iter().chain((1..counts.len()).rev());
-    order.fold(vec![vec![0; counts.len()]], |all, axis| {
-        let steps = all.iter().flat_map(|at| {
-            (0..counts[axis]).map(move |i| {
-                let mut at = at.clone();
-                at[axis] = i;
-                at
-            })
-        });
-        steps.collect()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::DType;
-
-    #[test]
-    fn boxes_go_panel_by_panel() {
-        let map = TensorMap {
-            param: 0,
-            dtype: DType::BF16,
-            axes: vec![2, 1, 0],
-            block: vec![64, 256, 1],
-            swizzle: 128,
-        };
-        let counts = box_counts(&map, Shape::new(&[1, 512, 128])).unwrap();
-        assert_eq!(counts, [2, 2, 1]);
-        assert_eq!(boxes(&counts), [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]]);
-        assert!(box_counts(&map, Shape::new(&[1, 100, 128])).is_err());
-    }
 
     #[test]
     fn rows_are_swizzled_as_the_hardware_does() {

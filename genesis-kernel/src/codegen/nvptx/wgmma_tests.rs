@@ -101,7 +101,7 @@ impl Config {
                 false => (vec![other, along_k], k),
             };
             let (param, dtype, swizzle) = (number as u32, self.dtype, operand.swizzle);
-            TensorMap { param, dtype, axes, block: vec![span, length.min(256)], swizzle }
+            TensorMap { param, dtype, axes, block: vec![span, length], swizzle }
         });
         let size = self.out.bytes() as u32;
         let swizzle = (n * size).min(128);
@@ -109,7 +109,11 @@ impl Config {
         let store = TensorMap { param: 2, dtype, axes: vec![1, 0], block, swizzle };
         let [a, b] = [m * k, n * k].map(|count| count * self.dtype.bytes() as u32);
         let second = a.next_multiple_of(1024);
-        let load = |map, offset, bytes| TmaLoad { map, channel: 0, offset, bytes };
+        let load = |map: u8, offset, bytes| {
+            let along_k = 1 - map;
+            let contiguous = if self.k_major[map as usize] { along_k } else { 1 - along_k };
+            TmaLoad { map, channel: 0, offset, bytes, contiguous }
+        };
         let slot_bytes = second + b.next_multiple_of(1024);
         Tma {
             maps: maps.into_iter().chain([store]).collect(),
@@ -170,24 +174,26 @@ impl Config {
         }
     }
 
-    /// Compiles and, where the assembler is, assembles.
     fn compile(&self) -> (GpuKernel, Option<Assembled>) {
-        let lir = self.lir(&self.epilogue());
-        let kernel = compile(&lir, &GpuTarget::SM_90A).unwrap_or_else(|why| panic!("{why}"));
-        if let Ok(dir) = std::env::var("DUMP") {
-            std::fs::write(format!("{dir}/{self:?}.ptx").replace(' ', ""), &kernel.ptx).unwrap();
-        }
-        assert!(!kernel.ptx.contains(".local"), "{}", kernel.ptx);
-        let Some(assembler) = ptxas::find() else {
-            println!("skipped: no ptxas");
-            return (kernel, None);
-        };
-        let found = ptxas::assemble(&assembler, &kernel.ptx, "sm_90a")
-            .unwrap_or_else(|why| panic!("{why}\n{}", kernel.ptx));
-        assert_eq!(found.warnings, [""; 0], "{self:?}");
-        assert_eq!((found.spill_stores, found.stack_bytes), (0, 0), "{self:?}");
-        (kernel, Some(found))
+        assembled(&self.lir(&self.epilogue()))
     }
+}
+
+/// Compiles and, where the assembler is, assembles.
+fn assembled(lir: &LayoutIr) -> (GpuKernel, Option<Assembled>) {
+    let started = std::time::Instant::now();
+    let kernel = compile(lir, &GpuTarget::SM_90A).unwrap_or_else(|why| panic!("{why}"));
+    println!("{:?} to PTX", started.elapsed());
+    assert!(!kernel.ptx.contains(".local"), "{}", kernel.ptx);
+    let Some(assembler) = ptxas::find() else {
+        println!("skipped: no ptxas");
+        return (kernel, None);
+    };
+    let found = ptxas::assemble(&assembler, &kernel.ptx, "sm_90a")
+        .unwrap_or_else(|why| panic!("{why}\n{}", kernel.ptx));
+    assert_eq!(found.warnings, [""; 0], "{}", kernel.ptx);
+    assert_eq!((found.spill_stores, found.stack_bytes), (0, 0), "{}", kernel.ptx);
+    (kernel, Some(found))
 }
 
 fn count(kernel: &GpuKernel, what: &str) -> usize {
@@ -249,4 +255,58 @@ fn other_dtypes_multiply() {
         ..FLAGSHIP
     };
     assert_eq!(count(&tf32.compile().0, "m64n256k8.f32.tf32.tf32"), 4);
+}
+
+/// A product with a bias and an activation, as the compiler gets it.
+const LINEAR: &str = "
+kernel linear(%a: view<bf16,3> readonly unit_stride multiple_of 16 stride_multiple_of 8, %b: view<bf16,3> readonly unit_stride multiple_of 16 stride_multiple_of 8, %bias: view<bf16,1> readonly unit_stride multiple_of 16, %c: view<bf16,3> exclusive unit_stride multiple_of 16 stride_multiple_of 8) {
+  %0 = program_id 0 : i64
+  %1 = num_programs 0 : i64
+  %2 = const 0 : i64
+  %3 = const 64 : i64
+  %4 = view_dim 1 %c : i64
+  %5 = view_dim 2 %a : i64
+  %6 = const 0.0 : f32
+  %7 = broadcast %6 : f32[128x256]
+  for %8 = %0 to %4 step %1 {
+    %9 = mul %8, %3 : i64
+    %10 = for %11 = %2 to %5 step %3 carry (%12 = %7) {
+      %13 = view_load %a, %2, %9, %11 : bf16[1x128x64]
+      %14 = reshape %13 : bf16[128x64]
+      %15 = view_load %b, %2, %11, %9 : bf16[1x64x256]
+      %16 = reshape %15 : bf16[64x256]
+      %17 = dot ieee %14, %16, %12 : f32[128x256]
+      yield %17
+    } : f32[128x256]
+    %18 = view_load %bias, %9 : bf16[256]
+    %19 = cast %18 : f32[256]
+    %20 = expand_dims 0 %19 : f32[1x256]
+    %21 = broadcast %20 : f32[128x256]
+    %22 = add %10, %21 : f32[128x256]
+    %23 = exp2_approx %22 : f32[128x256]
+    %24 = mul %22, %23 : f32[128x256]
+    %25 = cast %24 : bf16[128x256]
+    %26 = expand_dims 0 %25 : bf16[1x128x256]
+    view_store %c, %26, %2, %9, %9
+    yield
+  }
+  return
+}
+";
+
+#[test]
+fn an_epilogue_stays_in_registers() {
+    use crate::passes::{self, tma, views};
+    let max_shared_bytes = GpuTarget::SM_90A.max_shared_bytes;
+    let options = tma::Options { num_warps: None, num_stages: None, max_shared_bytes };
+    let func = tma::run(&parse(LINEAR).unwrap(), &options);
+    let mut func = views::run(&func).unwrap();
+    passes::run(&mut func, passes::PIPELINE);
+    passes::run(&mut func, passes::NVPTX);
+    let options = crate::layout::LayoutOptions { num_warps: None, max_shared_bytes };
+    let lir = crate::layout::assign(&func, &options).unwrap();
+    let (kernel, _) = assembled(&lir);
+    assert_eq!(count(&kernel, "m64n256k16"), 4);
+    assert_eq!(count(&kernel, "cp.async.bulk.tensor.3d.global"), 4);
+    assert_eq!(count(&kernel, "ex2.approx.f32"), 128);
 }

@@ -8,10 +8,10 @@
 mod asserts;
 mod driver;
 mod event;
+mod graph;
 mod memory;
 mod module;
-#[cfg(test)]
-mod tests;
+mod tensor_map;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -22,6 +22,7 @@ use cudarc::driver::sys::{self, CUresult};
 use self::asserts::Asserts;
 use self::driver::Driver;
 pub(crate) use self::event::CudaEvent;
+pub use self::graph::Graph;
 use self::memory::Memory;
 pub use self::memory::MemoryStats;
 pub(crate) use self::module::{CudaKernel, EntryPoint, MAX_SLOTS};
