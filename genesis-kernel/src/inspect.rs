@@ -17,8 +17,9 @@
 //! ```
 
 mod cost;
+mod trips;
 
-pub use cost::{Cost, cost};
+pub use cost::{Cost, cost, launch_cost};
 
 pub use crate::codegen::nvptx::ptxas::{Assembled, find_tool};
 

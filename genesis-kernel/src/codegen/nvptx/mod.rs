@@ -237,13 +237,24 @@ fn slots(e: &Emitter, func: &Func) -> Vec<Vec<Slot>> {
     params.collect()
 }
 
-fn set_attrs(e: &Emitter, function: Function, slots: &[Slot]) {
+/// Whether programs wait for each other's stores: then memory changes under a program's hands, however
+/// exclusive its parameters are.
+fn is_ordered(func: &Func) -> bool {
+    let uses = func.count_uses();
+    func.walk().into_iter().any(|op| {
+        let data = func.op(op);
+        let is_atomic = matches!(data.kind, OpKind::AtomicRmw(_) | OpKind::AtomicCas);
+        is_atomic && data.results.iter().any(|result| uses[result.index()] > 0)
+    })
+}
+
+fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], is_ordered: bool) {
     for (i, slot) in (0..).zip(slots) {
         let Some(attrs) = &slot.attrs else { continue };
         if attrs.readonly {
             e.add_param_attr(function, i, "readonly", 0);
         }
-        if attrs.readonly || attrs.exclusive {
+        if attrs.readonly || (attrs.exclusive && !is_ordered) {
             e.add_param_attr(function, i, "noalias", 0);
         }
         if attrs.multiple_of > 1 {
@@ -276,7 +287,7 @@ fn emit(
     let alignment = if n_maps == 0 { SHARED_ALIGNMENT } else { SWIZZLE_ALIGNMENT };
     let shared = e.external_global("shared", bytes, SHARED, alignment);
     let function = e.function(name, e.void(), &types);
-    set_attrs(e, function, &slots);
+    set_attrs(e, function, &slots, is_ordered(&lir.func));
     for map in first_map..first_map + n_maps {
         e.set_grid_constant(function, map as u32, TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT);
     }
