@@ -58,7 +58,8 @@ fn cases() -> Vec<Case> {
         case(&update::adam::KERNEL, FULL, &[1024, 1], None),
         case(&copy::cast_across::KERNEL, &[F32, F32], &[64, 64], None),
         case(&copy::cast_across::KERNEL, &[BF16, BF16], &[64, 64], None),
-        case(&kernels::elementwise::add::KERNEL, FULL, &[4, 1024], None),
+        case(&kernels::elementwise::add_row::KERNEL, FULL, &[4, 1024], None),
+        case(&kernels::elementwise::add_column::KERNEL, FULL, &[4, 1024], None),
         case(&copy::fill_flat::KERNEL, &[BF16], &[8192], None),
     ]
 }
@@ -99,6 +100,10 @@ fn check(case: &Case, target: &Target) -> Result<String, String> {
         if result.spill_stores + result.spill_loads + result.stack_bytes > 0 {
             return Err(format!("{} {:?} spills", case.kernel.name(), case.consts));
         }
+    }
+    if let Ok(dir) = std::env::var("ROWS_DUMP") {
+        let name = format!("{dir}/{}-{:?}.ptx", case.kernel.name(), case.consts).replace(", ", "x");
+        std::fs::write(name, ptx).map_err(|e| e.to_string())?;
     }
     Ok(facts(ptx))
 }

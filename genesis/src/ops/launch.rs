@@ -182,8 +182,35 @@ pub(crate) fn unary(kernels: Pair, x: &Tensor, y: &Tensor) -> Result<()> {
     either(kernels, &[x.dtype(), accumulate_dtype(x.dtype())], &[x], y, &[])
 }
 
-pub(crate) fn binary(kernels: Pair, x: &Tensor, y: &Tensor, z: &Tensor) -> Result<()> {
-    either(kernels, &[x.dtype(), accumulate_dtype(x.dtype())], &[x, y], z, &[])
+pub(crate) fn binary(kernels: Pair, lines: Pair, x: &Tensor, y: &Tensor, z: &Tensor) -> Result<()> {
+    let dtypes = [x.dtype(), accumulate_dtype(x.dtype())];
+    if line(lines, &dtypes, x, y, z)? {
+        return Ok(());
+    }
+    either(kernels, &dtypes, &[x, y], z, &[])
+}
+
+/// A dense matrix with one row or one column; false where that is not what the operands are.
+fn line((row, column): Pair, dtypes: &[DType], x: &Tensor, y: &Tensor, z: &Tensor) -> Result<bool> {
+    let (shape, strides) = collapse(&[x.layout(), y.layout(), z.layout()]);
+    let [m, n] = shape[..] else { return Ok(false) };
+    if m * n == 0 || strides[0] != [n as i64, 1] || strides[2] != [n as i64, 1] {
+        return Ok(false);
+    }
+    let (kernel, extent, stride) = match strides[1][..] {
+        [0, step] if step != 0 => (row, n, step),
+        [step, 0] if step != 0 => (column, m, step),
+        _ => return Ok(false),
+    };
+    let tile::Tile { rows, cols, warps } = tile::tile(z.device(), z.dtype().bytes(), m, n);
+    let args = [
+        view(x, &[m, n], &strides[0], false),
+        view(y, &[extent], &[stride], false),
+        view(z, &[m, n], &strides[2], true),
+    ];
+    let grid = Grid::x(m.div_ceil(rows) * n.div_ceil(cols));
+    launch_with(kernel, z, grid, dtypes, &[rows as i64, cols as i64], warps, &args)?;
+    Ok(true)
 }
 
 pub(crate) fn scalar_op(kernels: Pair, x: &Tensor, y: &Tensor, c: f64) -> Result<()> {
