@@ -21,8 +21,6 @@ mod nn;
 mod ops;
 /// Seeds and states of the random generator.
 mod random;
-/// What the code of memory-bound kernels looks like.
-mod rows;
 /// The runtime on a real GPU.
 mod runtime;
 /// What a machine can check of the code itself.

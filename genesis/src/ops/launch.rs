@@ -9,7 +9,6 @@ use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, PtrArg, ViewArg};
 
 pub(crate) use self::config::MAX_ROW;
-use self::config::row_block;
 pub(crate) use self::reduce::{arg_rows, cumsum, extreme, sum};
 use crate::error::Result;
 use crate::shape::{Layout, collapse};
@@ -273,24 +272,6 @@ fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
     let kernel = &kernels::copy::cast_across::KERNEL;
     launch(kernel, y, Grid::x(grid), &dtypes, &consts, &[operand, out])?;
     Ok(true)
-}
-
-/// One program a row: `operands` first, then `results`. The block covers `n` elements, or
-/// [`MAX_ROW`] of a longer row.
-pub(crate) fn rows(
-    kernel: &KernelDef,
-    dtypes: &[DType],
-    operands: &[&Tensor],
-    results: &[&Tensor],
-    n: usize,
-) -> Result<()> {
-    let programs = operands[0].shape()[0];
-    if programs == 0 {
-        return Ok(());
-    }
-    let mut args: Vec<Arg> = operands.iter().map(|t| own_view(t, false)).collect();
-    args.extend(results.iter().map(|t| own_view(t, true)));
-    launch(kernel, results[0], Grid::x(programs), dtypes, &[row_block(n) as i64], &args)
 }
 
 /// Products of fewer rows than this run as products of as few columns: `c' = b' a'`.
