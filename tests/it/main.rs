@@ -15,6 +15,8 @@ mod facts;
 mod gpu;
 /// The eight kernels of the language on every device.
 mod language;
+/// The framework's matrix product in every combination of layouts.
+mod matmul;
 /// Layers, optimizers, clipping, state.
 mod nn;
 /// Every op of the table against its f64 reference, on every dtype and layout.
