@@ -17,6 +17,8 @@ mod language;
 mod nn;
 /// Every op of the table against its f64 reference, on every dtype and layout.
 mod ops;
+/// The manifest of the program outside the workspace.
+mod outside;
 /// Seeds and states of the random generator.
 mod random;
 /// The runtime on a real GPU.
