@@ -23,6 +23,8 @@ mod outside;
 mod random;
 /// The runtime on a real GPU.
 mod runtime;
+/// Every kernel a few times, for compute-sanitizer.
+mod sanitize;
 /// What a machine can check of the code itself.
 mod tidy;
 /// What users read when a kernel is wrong.

@@ -511,6 +511,24 @@ pub fn exp<X: Values<Element: Float>>(x: X) -> X {
     x
 }
 
+/// See [`fast::exp`](super::fast::exp).
+#[doc(hidden)]
+pub fn fast_exp<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// See [`fast::sigmoid`](super::fast::sigmoid).
+#[doc(hidden)]
+pub fn fast_sigmoid<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// See [`fast::tanh`](super::fast::tanh).
+#[doc(hidden)]
+pub fn fast_tanh<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
 /// 2 to the power of x.
 pub fn exp2<X: Values<Element: Float>>(x: X) -> X {
     x

@@ -29,6 +29,7 @@ mod dtype;
 pub(crate) mod eight;
 #[cfg(test)]
 mod every;
+pub mod fast;
 pub mod functions;
 mod literal;
 mod memory;
