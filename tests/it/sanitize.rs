@@ -9,7 +9,8 @@
 //! compute-sanitizer --tool memcheck ./tests language
 //! ```
 //!
-//! The same with `--tool racecheck`. Without a GPU they run on the CPU.
+//! The same with `--tool racecheck`. [`nothing_is_left_out`] does all of it on the CPU or the GPU and
+//! finds the kernels that none of these launches.
 
 use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, RmsNorm, Sequential};
 use genesis::ops::Reduction;
@@ -20,8 +21,9 @@ use genesis::{DType, Device, Result, Tensor};
 use crate::gpu::gpu;
 use crate::ops::{Lay, check_forward, inputs};
 
-fn device() -> Device {
-    gpu("every kernel once").unwrap_or(Device::Cpu)
+/// The GPU. The CPU does all of it in [`nothing_is_left_out`].
+fn wanted() -> Option<Device> {
+    gpu("every kernel once")
 }
 
 /// The first and the last sample of an op that have elements, and not too many.
@@ -42,7 +44,10 @@ fn dtypes(info: &OpInfo) -> Vec<DType> {
 
 #[test]
 fn ops_of_every_kind() {
-    let device = device();
+    wanted().into_iter().for_each(run_ops);
+}
+
+fn run_ops(device: Device) {
     let mut problems = Vec::new();
     for info in &all() {
         let dtypes = dtypes(info);
@@ -69,7 +74,10 @@ fn backward(info: &OpInfo, sample: &Sample, device: Device) -> Result<()> {
 
 #[test]
 fn gradients_of_every_kind() -> Result<()> {
-    let device = device();
+    wanted().into_iter().try_for_each(run_gradients)
+}
+
+fn run_gradients(device: Device) -> Result<()> {
     for info in all().iter().filter(|info| info.is_differentiable) {
         for sample in samples(info).into_iter().take(1) {
             backward(info, sample, device)?;
@@ -81,7 +89,10 @@ fn gradients_of_every_kind() -> Result<()> {
 
 #[test]
 fn updates_and_layers() -> Result<()> {
-    let device = device();
+    wanted().into_iter().try_for_each(run_updates)
+}
+
+fn run_updates(device: Device) -> Result<()> {
     let model = Sequential::new()
         .with(Linear::new(32, 48, device)?)
         .with(LayerNorm::new(48, device)?)
@@ -112,7 +123,10 @@ fn updates_and_layers() -> Result<()> {
 
 #[test]
 fn scalars_and_long_rows() -> Result<()> {
-    let device = device();
+    wanted().into_iter().try_for_each(run_scalars)
+}
+
+fn run_scalars(device: Device) -> Result<()> {
     let x = Tensor::randn(&[24, 32], device)?;
     for x in [&x, &x.t()?] {
         x.add_scalar(1.0)?.mul_scalar(2.0)?;
@@ -133,13 +147,14 @@ fn scalars_and_long_rows() -> Result<()> {
 /// The tests above launch every kernel there is.
 #[test]
 fn nothing_is_left_out() -> Result<()> {
-    ops_of_every_kind();
-    gradients_of_every_kind()?;
-    updates_and_layers()?;
-    scalars_and_long_rows()?;
+    let device = gpu("every kernel once").unwrap_or(Device::Cpu);
+    run_ops(device);
+    run_gradients(device)?;
+    run_updates(device)?;
+    run_scalars(device)?;
     let missed = kernels::all().into_iter().filter(|kernel| kernel.compiled_count() == 0);
     // On the CPU products of matrices are a library's.
-    let is_launched = |name: &&str| device().is_cuda() || !name.contains("matmul");
+    let is_launched = |name: &&str| device.is_cuda() || !name.contains("matmul");
     let missed: Vec<&str> = missed.map(|kernel| kernel.name()).filter(is_launched).collect();
     assert!(missed.is_empty(), "not launched: {}", missed.join(", "));
     Ok(())
