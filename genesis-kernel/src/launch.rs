@@ -15,6 +15,7 @@ pub(crate) use self::lookup::LaunchCache;
 use self::lookup::{Entry, Request};
 use crate::compile::{self, Executable};
 use crate::diag::Error;
+use crate::inspect::watch;
 use crate::ir::DType;
 use crate::kernel::{Grid, KernelDef, LaunchOptions};
 use crate::knobs;
@@ -48,9 +49,38 @@ pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), 
     let name = def.ast.name;
     args::check(name, &entry.params, launch)?;
     let Some(grid) = args::check_grid(name, launch.grid)? else { return Ok(()) };
+    watch::note(def, launch, grid, || request.hints());
     // SAFETY: the arguments are as many and of the kinds that the kernel takes, as was just checked;
     // the caller answers for what pointers point to.
     unsafe { run(def, &entry, launch, grid) }
+}
+
+/// What the code of a launch takes of the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Footprint {
+    /// Registers of one thread; 0 on the CPU.
+    pub(crate) registers: u32,
+    /// Shared memory of one program, in bytes.
+    pub(crate) shared_bytes: u32,
+    /// Local memory of one thread, in bytes: spilled registers.
+    pub(crate) spill_bytes: u32,
+}
+
+/// Compiles what a launch would run, and runs nothing.
+pub(crate) fn prepare(def: &KernelDef, launch: &Launch<'_>) -> Result<Footprint, Error> {
+    let request = Request::new(launch);
+    let entry = match def.cache.find(&request) {
+        Some(entry) => entry,
+        None => compile_entry(def, launch, &request)?,
+    };
+    Ok(match &entry.code {
+        Executable::Cuda(kernel) => Footprint {
+            registers: kernel.registers,
+            shared_bytes: kernel.shared_bytes,
+            spill_bytes: kernel.local_bytes,
+        },
+        Executable::Cpu(_) | Executable::Checked(_) => Footprint::default(),
+    })
 }
 
 #[cold]

@@ -9,10 +9,14 @@ mod autograd;
 /// The program outside the workspace, as a module.
 #[path = "../../docs/example/src/main.rs"]
 mod example;
+/// What every kernel compiles to, in counts.
+mod facts;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// The eight kernels of the language on every device.
 mod language;
+/// The framework's matrix product in every combination of layouts.
+mod matmul;
 /// Layers, optimizers, clipping, state.
 mod nn;
 /// Every op of the table against its f64 reference, on every dtype and layout.
@@ -21,6 +25,8 @@ mod ops;
 mod outside;
 /// Seeds and states of the random generator.
 mod random;
+/// What the code of memory-bound kernels looks like.
+mod rows;
 /// The runtime on a real GPU.
 mod runtime;
 /// Every kernel a few times, for compute-sanitizer.
@@ -29,6 +35,8 @@ mod sanitize;
 mod tidy;
 /// What users read when a kernel is wrong.
 mod ui;
+/// Block sizes and warps of streaming kernels, timed.
+mod variants;
 
 /// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
 mod prelude {
