@@ -104,7 +104,11 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
     let func = pad::run(&prepare(&kernel.func)?)?;
     after_pass("pad", &func)?;
     let func = run_passes(func, passes::NVPTX)?;
-    let options = LayoutOptions { num_warps: kernel.hints.num_warps };
+    let options = LayoutOptions {
+        num_warps: kernel.hints.num_warps,
+        num_stages: kernel.hints.num_stages,
+        shared_bytes: Some(target.max_shared_bytes),
+    };
     let lir = layout::assign(&func, &options)?;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
     let code = nvptx::compile(&lir, target)?;

@@ -14,9 +14,11 @@ pub mod lir;
 pub mod mma;
 mod place;
 mod prefer;
+pub mod ring;
 pub mod scratch;
 #[cfg(test)]
 mod simulate;
+mod swizzle;
 mod verify;
 
 pub use assign::assign;
@@ -27,5 +29,6 @@ pub use lir::{
     Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
     WgmmaKind,
 };
-pub use scratch::{SharedAccess, SharedPlan};
+pub use ring::{Ring, RingLoad};
+pub use scratch::{SharedAccess, SharedPlan, SharedUnit};
 pub use verify::verify;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::convert::Conversion;
 use super::linear::{HwBit, HwIndex, LANES, LinearLayout};
 use super::lir::{Access, LayoutIr, RegisterOperand};
-use super::scratch::{SharedAccess, SharedPlan};
+use super::scratch::{SharedAccess, SharedPlan, SharedUnit, matrix_element};
 use super::{DotUnit, f2};
 use crate::ir::{
     AtomicOp, BinaryOp, Combine, DType, Op, OpKind, Region, Scalar, Shape, Value, scalar,
@@ -267,7 +267,7 @@ impl Simulation<'_> {
         for t in 0..self.threads() {
             let at = place(t, 0);
             if at.lane & plan.store.copies.lane == 0 && at.warp & plan.store.copies.warp == 0 {
-                each(&plan.store, t, |reg, offset| {
+                each(&plan.store, plan.bits, t, |reg, offset| {
                     let old = scratch[offset].replace(self.at(from, t, reg).bits);
                     assert_eq!(old, None, "two threads write element {offset}");
                 });
@@ -275,7 +275,7 @@ impl Simulation<'_> {
         }
         let mut registers = vec![0; self.threads() * regs as usize];
         for t in 0..self.threads() {
-            each(&plan.load, t, |reg, offset| {
+            each(&plan.load, plan.bits, t, |reg, offset| {
                 registers[t * regs as usize + reg] = scratch[offset].expect("it was written");
             });
         }
@@ -562,7 +562,11 @@ impl Simulation<'_> {
         let layout: &LinearLayout = &operand.fragment;
         let regs = layout.num_regs();
         let registers = match &operand.staging {
-            Some(plan) => self.through_shared(value, regs, plan),
+            Some(plan) => {
+                // A load of a ring is copied as its registers would be.
+                let load = operand.ring.map(|load| self.lir.func.op(load).results[0]);
+                self.through_shared(load.unwrap_or(value), regs, plan)
+            }
             None => self.values[value.index()].clone(),
         };
         let groups =
@@ -589,14 +593,21 @@ fn subsets(mask: u32, below: u32) -> impl Iterator<Item = u32> {
 }
 
 /// Every register of a thread with its offset in shared memory.
-fn each(access: &SharedAccess, thread: usize, mut f: impl FnMut(usize, usize)) {
+fn each(access: &SharedAccess, bits: u32, thread: usize, mut f: impl FnMut(usize, usize)) {
     let at = place(thread, 0);
-    let own = f2::combine(&access.lane, at.lane) ^ f2::combine(&access.warp, at.warp);
+    let own = |lane| f2::combine(&access.lane, lane) ^ f2::combine(&access.warp, at.warp);
     for group in &access.groups {
-        let start = group.offset ^ own;
-        assert!(start.is_multiple_of(group.regs.len() as u32), "aligned vectors");
-        for (j, &reg) in group.regs.iter().enumerate() {
-            f(reg as usize, start as usize + j);
+        for (j, &reg) in (0..).zip(&group.regs) {
+            let (lane, j, aligned) = match access.unit {
+                SharedUnit::Vector => (at.lane, j, group.regs.len() as u32),
+                SharedUnit::Matrix { .. } => {
+                    let (lane, j) = matrix_element(access, bits, at.lane, j);
+                    (lane, j, 128 / bits)
+                }
+            };
+            let start = group.offset ^ own(lane);
+            assert!(start.is_multiple_of(aligned), "aligned vectors");
+            f(reg as usize, (start + j) as usize);
         }
     }
 }
@@ -678,7 +689,8 @@ mod tests {
 
     fn check(program: &RandomProgram, func: &Func, num_warps: u32, name: &str) {
         let expected = interpreted(&program.func, program.grid, &program.args);
-        let lir = assign(func, &LayoutOptions { num_warps: Some(num_warps) }).unwrap();
+        let lir = assign(func, &LayoutOptions { num_warps: Some(num_warps), ..Default::default() })
+            .unwrap();
         let (buffers, slots) = flatten(&program.args);
         let got = run(&lir, program.grid, buffers, &slots);
         let [got, expected] = [got, expected].map(|memories| elements(&program.args, &memories));
@@ -700,5 +712,94 @@ mod tests {
             runs += 1;
         }
         assert!(runs > 80, "{runs}");
+    }
+
+    const MATMUL: &str = "
+kernel matmul(%a: view<T,2> readonly unit_stride ATTRS, %b: view<T,2> readonly unit_stride ATTRS, %c: view<f32,2> exclusive unit_stride ATTRS) {
+  %0 = program_id 0 : i64
+  %1 = program_id 1 : i64
+  %2 = const 64 : i64
+  %3 = mul %0, %2 : i64
+  %4 = mul %1, %2 : i64
+  %5 = const 0.0 : f32
+  %6 = broadcast %5 : f32[64x64]
+  %7 = const 0 : i64
+  %8 = view_dim 1 %a : i64
+  %9 = const 16 : i64
+  %10 = for %11 = %7 to %8 step %9 carry (%12 = %6) {
+    %13 = view_load %a, %3, %11 : T[64x16]
+    %14 = view_load %b, LEFT, RIGHT : T[ROWSxCOLUMNS]
+    TRANSPOSE
+    %16 = dot PRECISION %13, %15, %12 : f32[64x64]
+    yield %16
+  } : f32[64x64]
+  view_store %c, %10, %3, %4
+  return
+}
+";
+
+    /// A product of whole numbers, which no precision rounds, `b` as `[K, N]` or as `[N, K]`.
+    fn product(dtype: DType, precision: &str, transposed: bool, aligned: bool) -> RandomProgram {
+        let attrs = if aligned { "multiple_of 16 stride_multiple_of 8" } else { "" };
+        let (rows, columns) = if transposed { ("64", "16") } else { ("16", "64") };
+        let (left, right) = if transposed { ("%4", "%11") } else { ("%11", "%4") };
+        let turn = match transposed {
+            true => format!("transpose [1, 0] %14 : {dtype}[16x64]"),
+            false => format!("reshape %14 : {dtype}[16x64]"),
+        };
+        let text = MATMUL
+            .replace("ATTRS", attrs)
+            .replace("TRANSPOSE", &format!("%15 = {turn}"))
+            .replace("PRECISION", precision)
+            .replace("ROWS", rows)
+            .replace("COLUMNS", columns)
+            .replace("LEFT", left)
+            .replace("RIGHT", right)
+            .replace("<T,", &format!("<{dtype},"))
+            .replace(": T[", &format!(": {dtype}["));
+        let func = crate::ir::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+        let matrix = |dtype: DType, rows: usize, columns: usize, seed: i64| {
+            let number = |i: usize| (i as i64 * 7 + seed) % 9 - 4;
+            let data = (0..rows * columns).flat_map(|i| {
+                let bits = scalar::cast(Scalar::int(DType::I64, number(i)), dtype).bits;
+                bits.to_le_bytes().into_iter().take(dtype.bytes()).collect::<Vec<u8>>()
+            });
+            InterpArg::View {
+                dtype,
+                data: data.collect(),
+                offset: 0,
+                dims: vec![rows as i64, columns as i64],
+                strides: vec![columns as i64, 1],
+                writable: seed == 0,
+            }
+        };
+        let [m, n, k] = if aligned { [72, 80, 56] } else { [70, 67, 51] };
+        let b = if transposed { [n, k] } else { [k, n] };
+        let args =
+            vec![matrix(dtype, m, k, 1), matrix(dtype, b[0], b[1], 2), matrix(DType::F32, m, n, 0)];
+        RandomProgram { func, grid: [2, 2, 1], args }
+    }
+
+    #[test]
+    fn products_through_rings_mean_the_same() {
+        let mut rings = 0;
+        for (dtype, precision) in [
+            (DType::F32, "ieee"),
+            (DType::F32, "tf32"),
+            (DType::F32, "tf32x3"),
+            (DType::F16, "ieee"),
+            (DType::BF16, "ieee"),
+        ] {
+            for (transposed, aligned) in [(false, true), (true, true), (false, false)] {
+                let program = product(dtype, precision, transposed, aligned);
+                let func = passes::views::run(&program.func).unwrap();
+                let mut func = passes::pad::run(&func).unwrap();
+                passes::run(&mut func, passes::PIPELINE);
+                let options = LayoutOptions { num_warps: Some(4), ..Default::default() };
+                rings += assign(&func, &options).unwrap().rings.len();
+                check(&program, &func, 4, &format!("{dtype} {precision} {transposed} {aligned}"));
+            }
+        }
+        assert_eq!(rings, 15);
     }
 }

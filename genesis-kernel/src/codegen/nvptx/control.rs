@@ -12,18 +12,21 @@ use crate::ir::{Op, OpKind, Value};
 const UNROLL_REGISTERS: usize = 256;
 
 /// The phis of values carried around a loop.
-struct Carried {
-    phis: Vec<Vec<Val>>,
+pub(super) struct Carried {
+    pub(super) phis: Vec<Vec<Val>>,
 }
 
 impl Carried {
-    fn registers(&self) -> Vec<Registers> {
+    pub(super) fn registers(&self) -> Vec<Registers> {
         self.phis.iter().map(|phis| phis.as_slice().into()).collect()
     }
 }
 
 impl Lowering<'_> {
     pub(super) fn for_loop(&mut self, op: Op) -> Result<(), Error> {
+        if let Some(ring) = self.lir.rings.get(&op) {
+            return self.ring_loop(op, ring);
+        }
         let e = self.e;
         let data = self.func.op(op);
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
@@ -121,13 +124,19 @@ impl Lowering<'_> {
     }
 
     /// Phis at the start of a loop's header.
-    fn carried(&self, inits: &[Registers], before: Block) -> Carried {
+    pub(super) fn carried(&self, inits: &[Registers], before: Block) -> Carried {
         let phi = |&init: &Val| self.e.phi(self.e.type_of(init), &[(init, before)]);
         Carried { phis: inits.iter().map(|init| init.iter().map(phi).collect()).collect() }
     }
 
     /// From the end of a loop's body back to its header.
-    fn close_loop(&mut self, op: Op, carried: &Carried, next: &[Registers], header: Block) {
+    pub(super) fn close_loop(
+        &mut self,
+        op: Op,
+        carried: &Carried,
+        next: &[Registers],
+        header: Block,
+    ) {
         let last = self.e.current_block();
         for (phis, next) in carried.phis.iter().zip(next) {
             for (&phi, &value) in phis.iter().zip(next.iter()) {
@@ -140,7 +149,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn bind(&mut self, values: &[Value], registers: &[Registers]) {
+    pub(super) fn bind(&mut self, values: &[Value], registers: &[Registers]) {
         for (&value, registers) in values.iter().zip(registers) {
             self.set(value, registers.clone());
         }
@@ -148,7 +157,7 @@ impl Lowering<'_> {
 
     /// Values that have one of several contents, depending on the block control comes from. Without
     /// any such block nothing reaches this code.
-    fn merge(&mut self, results: &[Value], ends: &[(Block, Vec<Vec<Val>>)]) {
+    pub(super) fn merge(&mut self, results: &[Value], ends: &[(Block, Vec<Vec<Val>>)]) {
         for (i, &result) in results.iter().enumerate() {
             let ty = self.register_ty(result);
             let registers: Vec<Val> = (0..self.lir.num_regs(result) as usize)
@@ -167,7 +176,7 @@ impl Lowering<'_> {
 
     /// Notes that anything in the loop may have happened an iteration ago; gives what was pending
     /// before, which still is where the loop runs no iteration.
-    fn enter_loop(&mut self, op: Op) -> super::shared::Pending {
+    pub(super) fn enter_loop(&mut self, op: Op) -> super::shared::Pending {
         let entered = self.pending.clone();
         for inner in self.ops_within(op) {
             if let Some(bytes) = self.places.of(inner) {

@@ -1,8 +1,10 @@
 //! Products of tiles: tensor cores (`mma.sync`) or multiply-adds of each thread's own elements.
 //!
-//! An operand in another layout goes through shared memory once, and each step along K reads the
-//! registers that it wants, in vectors. Which register is which element is read off the layouts at
-//! thread 0: the other threads' elements differ from it by the same XOR in accumulator and operands.
+//! An operand in another layout goes through shared memory once, or was copied there without passing
+//! through registers (see [`Ring`](crate::layout::Ring)), and each step along K reads the registers
+//! that it wants, in vectors or by `ldmatrix`, while the step before it multiplies. Which register is
+//! which element is read off the layouts at thread 0: the other threads' elements differ from it by
+//! the same XOR in accumulator and operands.
 //!
 //! ```text
 //! m16n8k16: a = {(r, k..k+1), (r+8, k..), (r, k+8..), (r+8, k+8..)}, b = {(k..k+1, n), (k+8.., n)}
@@ -14,17 +16,23 @@ use super::super::elementwise::{self, Target as Machine, cast};
 use super::super::llvm::Val;
 use super::lower::Lowering;
 use crate::Error;
-use crate::ir::{DType, Op, OpKind, Value};
-use crate::layout::{DotOperand, DotUnit, HwIndex, LayoutIr, LinearLayout, RegisterOperand};
+use crate::ir::{DType, Op, Value};
+use crate::layout::{
+    DotOperand, DotUnit, HwIndex, LayoutIr, LinearLayout, RegisterOperand, SharedPlan,
+};
 
 /// Bytes of shared memory that a dot needs: both operands side by side.
 pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
     lir.dots.get(&op).map_or(0, |plan| staged_bytes(&plan.a) + staged_bytes(&plan.b))
 }
 
+/// The way of an operand through shared memory that the dot itself stores to.
+fn own_staging(operand: &DotOperand) -> Option<&SharedPlan> {
+    operand.registers().filter(|operand| operand.ring.is_none())?.staging.as_ref()
+}
+
 fn staged_bytes(operand: &DotOperand) -> u32 {
-    let staging = operand.registers().and_then(|operand| operand.staging.as_ref());
-    staging.map_or(0, |plan| plan.bytes().next_multiple_of(16))
+    own_staging(operand).map_or(0, |plan| plan.bytes().next_multiple_of(128))
 }
 
 /// An operand as the unit wants it; registers are read when they are first asked for.
@@ -36,8 +44,8 @@ struct Fragment<'a> {
     registers: Vec<Option<Val>>,
     /// For each register, the group of the staging that brings it.
     group_of: Vec<usize>,
-    /// Where the staging starts in shared memory.
-    start: u32,
+    /// Where the staging starts in shared memory, in bytes, and the slot of a ring to add.
+    start: (u32, Option<Val>),
 }
 
 /// The register of each element of thread 0, by coordinates.
@@ -54,7 +62,7 @@ impl<'a> Fragment<'a> {
         operand: &'a RegisterOperand,
         value: Value,
         registers: &[Val],
-        start: u32,
+        start: (u32, Option<Val>),
     ) -> Fragment<'a> {
         let n = operand.fragment.num_regs() as usize;
         let mut group_of = vec![0; n];
@@ -87,37 +95,48 @@ impl<'a> Fragment<'a> {
 impl Lowering<'_> {
     pub(super) fn dot(&mut self, op: Op) -> Result<(), Error> {
         let lir = self.lir;
-        let data = self.func.op(op);
         let plan = lir.dots.get(&op).ok_or_else(|| Error::bug("a dot has no plan"))?;
-        let operands = self.operands(op)?;
+        let operands = self.func.op(op).operands.clone();
         let bytes = self.places.of(op);
         let start = bytes.as_ref().map_or(0, |bytes| bytes.start);
         let starts = [start, start + staged_bytes(&plan.a)];
         if let Some(bytes) = bytes {
             self.before_shared_write(&bytes);
             for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
-                let staging = operand.registers().and_then(|operand| operand.staging.as_ref());
-                if let Some(staging) = staging {
-                    self.store_shared(&staging.store, data.operands[i], &operands[i], starts[i]);
+                if let Some(staging) = own_staging(operand) {
+                    let registers = self.get(operands[i])?;
+                    self.store_shared(&staging.store, operands[i], &registers, starts[i]);
                 }
             }
             self.before_shared_read(bytes);
         }
-        let in_shared = || Error::bug("a dot in registers has an operand in shared memory");
-        let [left, right] =
-            [plan.a.registers(), plan.b.registers()].map(|o| o.ok_or_else(in_shared));
-        let (left, right) = (left?, right?);
-        let mut a = Fragment::new(left, data.operands[0], &operands[0], starts[0]);
-        let mut b = Fragment::new(right, data.operands[1], &operands[1], starts[1]);
-        let sum = operands[2].to_vec();
+        let mut a = self.fragment(&plan.a, operands[0], starts[0])?;
+        let mut b = self.fragment(&plan.b, operands[1], starts[1])?;
+        let sum = self.get(operands[2])?.to_vec();
         let sum = match plan.unit {
             DotUnit::Fma => self.dot_fma(op, &mut a, &mut b, sum)?,
-            DotUnit::Mma16 | DotUnit::MmaTf32 => {
+            DotUnit::Mma16 | DotUnit::MmaTf32 | DotUnit::MmaTf32x3 => {
                 self.dot_mma(op, plan.unit, &mut a, &mut b, sum)?
             }
             DotUnit::Wgmma(_) => return Err(Error::bug("wgmma takes another way")),
         };
         self.result(op, sum)
+    }
+
+    /// An operand, `start` bytes into shared memory where the dot itself stored it there.
+    fn fragment<'p>(
+        &mut self,
+        operand: &'p DotOperand,
+        value: Value,
+        start: u32,
+    ) -> Result<Fragment<'p>, Error> {
+        let in_shared = || Error::bug("a dot in registers has an operand in shared memory");
+        let operand = operand.registers().ok_or_else(in_shared)?;
+        if let Some(load) = operand.ring {
+            let start = self.slot_of(load)?;
+            return Ok(Fragment::new(operand, value, &[], start));
+        }
+        Ok(Fragment::new(operand, value, &self.get(value)?, (start, None)))
     }
 
     fn dot_fma(
@@ -144,18 +163,15 @@ impl Lowering<'_> {
         Ok(sum)
     }
 
-    fn dot_mma(
+    fn dot_mma<'p>(
         &mut self,
         op: Op,
         unit: DotUnit,
-        a: &mut Fragment<'_>,
-        b: &mut Fragment<'_>,
+        a: &mut Fragment<'p>,
+        b: &mut Fragment<'p>,
         mut sum: Vec<Val>,
     ) -> Result<Vec<Val>, Error> {
         let data = self.func.op(op);
-        let OpKind::Dot { .. } = data.kind else {
-            return Err(Error::bug("a dot that is none"));
-        };
         let dtype = self.dtype(data.operands[0]);
         let elements = registers_by_element(self.layout(data.results[0])?);
         // Tiles start where the bits that a thread's registers have within a tile are 0.
@@ -165,27 +181,68 @@ impl Lowering<'_> {
             .filter(|[row, column]| row & 8 == 0 && column & 1 == 0)
             .collect();
         let depth = self.func.tile(data.operands[0]).shape.extent(1) as u32;
+        let mut next = Some(self.mma_step(unit, [a, b], &tiles, 0)?);
         for k in (0..depth).step_by(unit.step() as usize) {
-            let mut lefts: BTreeMap<u32, Vec<Val>> = BTreeMap::new();
-            let mut rights: BTreeMap<u32, Vec<Val>> = BTreeMap::new();
+            let Some(step) = next.take() else { break };
+            // The next step's words are on their way while this one multiplies.
+            if k + unit.step() < depth {
+                next = Some(self.mma_step(unit, [a, b], &tiles, k + unit.step())?);
+            }
             for &[row, column] in &tiles {
-                if let std::collections::btree_map::Entry::Vacant(e) = lefts.entry(row) {
-                    e.insert(self.mma_words(unit, a, |i, j| [row + i, k + j], [2, 2])?);
-                }
-                if let std::collections::btree_map::Entry::Vacant(e) = rights.entry(column) {
-                    e.insert(self.mma_words(unit, b, |i, j| [k + j, column + i], [1, 2])?);
-                }
                 let places: Option<Vec<usize>> = [(0, 0), (0, 1), (8, 0), (8, 1)]
                     .into_iter()
                     .map(|(i, j)| elements.get(&[row + i, column + j]).map(|&reg| reg as usize))
                     .collect();
                 let places = places.ok_or_else(|| Error::bug("a tile of a dot is torn"))?;
-                let old: Vec<Val> = places.iter().map(|&reg| sum[reg]).collect();
-                let new = self.mma(unit, dtype, &lefts[&row], &rights[&column], &old);
-                places.iter().zip(new).for_each(|(&reg, value)| sum[reg] = value);
+                let mut part: Vec<Val> = places.iter().map(|&reg| sum[reg]).collect();
+                for (left, right) in step.products(unit, row, column) {
+                    part = self.mma(unit, dtype, left, right, &part);
+                }
+                places.iter().zip(part).for_each(|(&reg, value)| sum[reg] = value);
             }
         }
         Ok(sum)
+    }
+
+    /// The words that one step along K multiplies.
+    fn mma_step<'p>(
+        &mut self,
+        unit: DotUnit,
+        [a, b]: [&mut Fragment<'p>; 2],
+        tiles: &[[u32; 2]],
+        k: u32,
+    ) -> Result<MmaStep, Error> {
+        let mut step = MmaStep::default();
+        for &[row, column] in tiles {
+            if !step.rows.contains_key(&row) {
+                let words = self.mma_words(unit, a, |i, j| [row + i, k + j], [2, 2])?;
+                step.rows.insert(row, self.mma_parts(unit, words));
+            }
+            if !step.columns.contains_key(&column) {
+                let words = self.mma_words(unit, b, |i, j| [k + j, column + i], [1, 2])?;
+                step.columns.insert(column, self.mma_parts(unit, words));
+            }
+        }
+        Ok(step)
+    }
+
+    /// The words as the unit multiplies them: f32 as one tf32, or as two whose sum is closer to it.
+    fn mma_parts(&self, unit: DotUnit, words: Vec<Val>) -> Vec<Vec<Val>> {
+        let e = self.e;
+        let round =
+            |value: Val| e.inline_asm(e.i32(), "cvt.rna.tf32.f32 $0, $1;", "=r,f", &[value], false);
+        let large = || words.iter().map(|&word| round(word)).collect::<Vec<Val>>();
+        match unit {
+            DotUnit::MmaTf32 => vec![large()],
+            DotUnit::MmaTf32x3 => {
+                let large = large();
+                let rest = words.iter().zip(&large);
+                let rest = rest.map(|(&word, &part)| e.fsub(word, e.bitcast(part, e.f32())));
+                let small = rest.map(round).collect();
+                vec![large, small]
+            }
+            DotUnit::Mma16 | DotUnit::Fma | DotUnit::Wgmma(_) => vec![words],
+        }
     }
 
     /// The words of one operand of one instruction: rows (or columns) 0 and 8, then the halves of K.
@@ -207,10 +264,7 @@ impl Lowering<'_> {
                     fragment.get(self, row, column)
                 };
                 let word = match unit {
-                    DotUnit::MmaTf32 => {
-                        let value = element(0)?;
-                        e.inline_asm(e.i32(), "cvt.rna.tf32.f32 $0, $1;", "=r,f", &[value], false)
-                    }
+                    DotUnit::MmaTf32 | DotUnit::MmaTf32x3 => element(0)?,
                     DotUnit::Mma16 | DotUnit::Fma | DotUnit::Wgmma(_) => {
                         let pair = [element(0)?, element(1)?];
                         e.bitcast(e.build_vec(&pair), e.i32())
@@ -225,7 +279,7 @@ impl Lowering<'_> {
     fn mma(&self, unit: DotUnit, dtype: DType, a: &[Val], b: &[Val], sum: &[Val]) -> Vec<Val> {
         let e = self.e;
         let shape = match (unit, dtype) {
-            (DotUnit::MmaTf32, _) => "m16n8k8.row.col.f32.tf32.tf32.f32",
+            (DotUnit::MmaTf32 | DotUnit::MmaTf32x3, _) => "m16n8k8.row.col.f32.tf32.tf32.f32",
             (_, DType::F16) => "m16n8k16.row.col.f32.f16.f16.f32",
             _ => "m16n8k16.row.col.f32.bf16.bf16.f32",
         };
@@ -239,6 +293,27 @@ impl Lowering<'_> {
         let call = e.inline_asm(result, &text, constraints, &args, false);
         e.set_convergent(call);
         (0..4).map(|i| e.extract_value(call, i)).collect()
+    }
+}
+
+/// The words of one step along K, by row and by column of their tiles; each as the parts whose sum it
+/// is, the largest first.
+#[derive(Default)]
+struct MmaStep {
+    rows: BTreeMap<u32, Vec<Vec<Val>>>,
+    columns: BTreeMap<u32, Vec<Vec<Val>>>,
+}
+
+impl MmaStep {
+    /// What is multiplied and added for one tile, the smallest products first.
+    fn products(&self, unit: DotUnit, row: u32, column: u32) -> Vec<(&[Val], &[Val])> {
+        let pairs: &[(usize, usize)] = match unit {
+            // The product of the two small parts is below what f32 holds.
+            DotUnit::MmaTf32x3 => &[(1, 0), (0, 1), (0, 0)],
+            _ => &[(0, 0)],
+        };
+        let (left, right) = (&self.rows[&row], &self.columns[&column]);
+        pairs.iter().map(|&(i, j)| (&left[i][..], &right[j][..])).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use super::{atomic, convert, dot, reduce, scan};
 use crate::Error;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
-use crate::layout::{LayoutIr, LinearLayout};
+use crate::layout::{LayoutIr, LinearLayout, Ring};
 use crate::target::GpuTarget;
 
 /// The address space of global memory.
@@ -48,6 +48,8 @@ pub(super) struct Lowering<'a> {
     pub(super) owners: BTreeMap<Region, Op>,
     /// The driver's print, once it is declared.
     pub(super) vprintf: Option<Function>,
+    /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
+    pub(super) slots: BTreeMap<Op, Val>,
     values: Vec<Option<Registers>>,
 }
 
@@ -67,6 +69,7 @@ pub(super) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
         OpKind::ConvertLayout => convert::scratch_bytes(lir, op),
         OpKind::Dot { .. } => dot::scratch_bytes(lir, op),
         OpKind::AtomicRmw(_) | OpKind::AtomicCas => atomic::scratch_bytes(lir, uses, op),
+        OpKind::For(_) => lir.rings.get(&op).map_or(0, Ring::bytes),
         _ => 0,
     }
 }
@@ -97,6 +100,7 @@ impl<'a> Lowering<'a> {
             axes: AxisAnalysis::of(func),
             owners: owners(func),
             vprintf: None,
+            slots: BTreeMap::new(),
             values: vec![None; func.n_values()],
         }
     }
@@ -184,6 +188,8 @@ impl<'a> Lowering<'a> {
                     self.e.br(self.exit);
                     return Ok(None);
                 }
+                // Its value is in a ring.
+                _ if self.lir.rings.values().any(|ring| ring.skipped.contains(&op)) => {}
                 _ => self.op(op)?,
             }
         }
@@ -192,7 +198,7 @@ impl<'a> Lowering<'a> {
         Ok(None)
     }
 
-    fn op(&mut self, op: Op) -> Result<(), Error> {
+    pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {
         match &self.func.op(op).kind {
             OpKind::Const(scalar) => {
                 let value = self.e.scalar(*scalar);

@@ -27,6 +27,7 @@ mod lower;
 mod memory;
 pub mod ptxas;
 mod reduce;
+mod ring;
 mod scan;
 mod shared;
 #[cfg(test)]
@@ -126,7 +127,7 @@ fn scratch_places(lir: &LayoutIr, target: &GpuTarget) -> Result<Places, Error> {
         .map(|op| (op, lower::scratch_bytes(lir, &uses, op)))
         .filter(|&(_, bytes)| bytes > 0)
         .collect();
-    let places = Places::new(&wanted);
+    let places = Places::new(&lir.func, &wanted);
     if places.bytes <= target.max_shared_bytes {
         return Ok(places);
     }

@@ -7,7 +7,8 @@ use crate::layout::{Conversion, verify};
 
 fn lir(text: &str, num_warps: u32) -> LayoutIr {
     let func = parse(text).unwrap_or_else(|error| panic!("{error}"));
-    let lir = assign(&func, &LayoutOptions { num_warps: Some(num_warps) }).unwrap();
+    let lir =
+        assign(&func, &LayoutOptions { num_warps: Some(num_warps), ..Default::default() }).unwrap();
     verify(&lir).unwrap_or_else(|error| panic!("{error}\n{}\n{}", lir.func, lir.layout_text()));
     lir
 }
@@ -237,7 +238,7 @@ fn each_step_of_a_dot_loads_its_own_groups() {
                 let steps = group.regs.iter().map(|&reg| {
                     let at = crate::layout::HwIndex { reg, lane: 0, warp: 0 };
                     let flat = operand.fragment.apply(at);
-                    operand.fragment.coord(flat, 1 - i) / dot.unit.step()
+                    (flat & operand.steps(dot.unit, i)) >> operand.fragment.shift(1 - i)
                 });
                 let mut steps: Vec<u32> = steps.collect();
                 steps.dedup();
@@ -371,7 +372,8 @@ kernel mixed(%x: *i64 readonly multiple_of 16, %counts: *i32, %n: i64) {
 #[test]
 fn an_odd_number_of_warps_is_refused() {
     let func = parse(ADD).unwrap();
-    let error = assign(&func, &LayoutOptions { num_warps: Some(3) }).unwrap_err();
+    let error =
+        assign(&func, &LayoutOptions { num_warps: Some(3), ..Default::default() }).unwrap_err();
     assert!(error.message.contains("3 warps"), "{error}");
 }
 
@@ -384,7 +386,7 @@ fn random_programs_get_layouts() {
         let Ok(mut func) = crate::passes::pad::run(&func) else { continue };
         crate::passes::run(&mut func, crate::passes::PIPELINE);
         for num_warps in [Some(1), Some(8), None] {
-            let lir = assign(&func, &LayoutOptions { num_warps }).unwrap();
+            let lir = assign(&func, &LayoutOptions { num_warps, ..Default::default() }).unwrap();
             verify(&lir).unwrap_or_else(|error| {
                 panic!("seed {seed}: {error}\n{}{}", lir.func, lir.layout_text())
             });
@@ -397,6 +399,8 @@ fn random_programs_get_layouts() {
 #[test]
 fn a_tile_beyond_all_registers_is_refused() {
     let text = ADD.replace("1024", "262144");
-    let error = assign(&parse(&text).unwrap(), &LayoutOptions { num_warps: Some(4) }).unwrap_err();
+    let error =
+        assign(&parse(&text).unwrap(), &LayoutOptions { num_warps: Some(4), ..Default::default() })
+            .unwrap_err();
     assert!(error.message.contains("[262144] is too large"), "{error}");
 }
