@@ -58,6 +58,12 @@ pub const KNOBS: &[Knob] = &[
               argument's memory and at races between programs",
     },
     Knob {
+        name: "GENESIS_BARRIERS",
+        values: "all",
+        doc: "puts a barrier behind every access to shared memory in GPU kernels: a result that \
+              changes by it shows a missing one",
+    },
+    Knob {
         name: "GENESIS_SYNC",
         values: "0 or 1",
         doc: "waits after each launch, so that an error names the kernel that caused it",
@@ -108,6 +114,8 @@ pub struct Knobs {
     pub num_threads: Option<usize>,
     /// `GENESIS_CHECK=bounds`
     pub check_bounds: bool,
+    /// `GENESIS_BARRIERS=all`
+    pub all_barriers: bool,
     /// `GENESIS_SYNC`
     pub sync: bool,
     /// `GENESIS_POOL`
@@ -149,6 +157,9 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
             .read("GENESIS_NUM_THREADS", |text| text.parse().ok().filter(|&n: &usize| n > 0)),
         check_bounds: reader
             .read("GENESIS_CHECK", |text| matches!(text, "bounds").then_some(true))
+            .unwrap_or(false),
+        all_barriers: reader
+            .read("GENESIS_BARRIERS", |text| matches!(text, "all").then_some(true))
             .unwrap_or(false),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),

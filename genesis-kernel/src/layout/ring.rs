@@ -48,6 +48,8 @@ pub struct RingLoad {
     pub op: Op,
     /// Where its tile begins in a slot, in bytes.
     pub offset: u32,
+    /// Bytes of the tile.
+    pub bytes: u32,
     /// Where its registers go, were they in registers.
     pub store: SharedAccess,
 }
@@ -110,9 +112,10 @@ fn make_ring(lir: &LayoutIr, op: Op, found: &[Found], limits: RingLimits) -> Opt
         Ring { stages: 0, slot_bytes: 0, slice: vec![], loads: vec![], skipped: BTreeSet::new() };
     let mut slice = BTreeSet::new();
     for found in found {
-        let (offset, store) = (ring.slot_bytes, found.plan.store.clone());
-        ring.loads.push(RingLoad { op: found.load, offset, store });
-        ring.slot_bytes += found.plan.bytes().next_multiple_of(ALIGNMENT);
+        let (offset, bytes) = (ring.slot_bytes, found.plan.bytes());
+        let store = found.plan.store.clone();
+        ring.loads.push(RingLoad { op: found.load, offset, bytes, store });
+        ring.slot_bytes += bytes.next_multiple_of(ALIGNMENT);
         ring.skipped.extend(found.views.iter().copied().chain([found.load]));
         slice.extend(found.slice.iter().copied());
     }

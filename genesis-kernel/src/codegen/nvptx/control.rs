@@ -4,6 +4,7 @@
 
 use super::super::llvm::{Block, IntPred, Val};
 use super::lower::{Lowering, Registers};
+use super::schedule::Step;
 use super::shared::Target;
 use crate::Error;
 use crate::ir::{Op, OpKind, Value};
@@ -46,6 +47,7 @@ impl Lowering<'_> {
 
         e.position(body);
         let entered = self.enter_loop(op);
+        self.recorder.enter();
         let region = data.regions[0];
         let args = self.func.region(region).args.clone();
         self.set(args[0], vec![index]);
@@ -55,6 +57,7 @@ impl Lowering<'_> {
             e.add_incoming(index, e.add(index, step), last);
             self.close_loop(op, &carried, &next, header);
         }
+        self.leave_loop();
         self.pending.join(entered);
 
         e.position(done);
@@ -75,6 +78,7 @@ impl Lowering<'_> {
         e.position(header);
         let carried = self.carried(&inits, before);
         let entered = self.enter_loop(op);
+        self.recorder.enter();
         let args = self.func.region(data.regions[0]).args.clone();
         self.bind(&args, &carried.registers());
         let Some(yielded) = self.region(data.regions[0])? else {
@@ -91,6 +95,7 @@ impl Lowering<'_> {
         if let Some(next) = self.region(data.regions[1])? {
             self.close_loop(op, &carried, &next, header);
         }
+        self.leave_loop();
         self.pending = left;
 
         e.position(done);
@@ -108,19 +113,29 @@ impl Lowering<'_> {
         let entered = self.pending.clone();
         let mut ends = Vec::new();
         let mut pending = super::shared::Pending::default();
+        let mut ways = Vec::new();
         for (block, &region) in branches.into_iter().zip(&data.regions) {
             e.position(block);
             self.pending = entered.clone();
+            self.recorder.enter();
             if let Some(yielded) = self.region(region)? {
                 ends.push((e.current_block(), yielded.iter().map(|r| r.to_vec()).collect()));
                 pending.join(std::mem::take(&mut self.pending));
                 e.br(done);
             }
+            ways.push(self.recorder.leave());
         }
+        self.recorder.push(Step::Either(ways));
         self.pending = pending;
         e.position(done);
         self.merge(&data.results, &ends);
         Ok(())
+    }
+
+    /// Ends the steps of a loop.
+    pub(super) fn leave_loop(&mut self) {
+        let body = self.recorder.leave();
+        self.recorder.push(Step::Loop(body));
     }
 
     /// Phis at the start of a loop's header.

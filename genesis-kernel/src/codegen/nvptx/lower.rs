@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
+use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
 use super::thread::{self, Threads};
 use super::{atomic, convert, dot, reduce, scan};
@@ -48,6 +49,12 @@ pub(super) struct Lowering<'a> {
     pub(super) owners: BTreeMap<Region, Op>,
     /// The driver's print, once it is declared.
     pub(super) vprintf: Option<Function>,
+    /// What happens to shared memory.
+    pub(super) recorder: Recorder,
+    /// The op that is lowered.
+    current: Op,
+    /// A barrier stands behind every access to shared memory.
+    all_barriers: bool,
     /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
     pub(super) slots: BTreeMap<Op, Val>,
     values: Vec<Option<Registers>>,
@@ -100,6 +107,9 @@ impl<'a> Lowering<'a> {
             axes: AxisAnalysis::of(func),
             owners: owners(func),
             vprintf: None,
+            recorder: Recorder::new(),
+            current: Op(0),
+            all_barriers: crate::knobs::get().all_barriers,
             slots: BTreeMap::new(),
             values: vec![None; func.n_values()],
         }
@@ -163,19 +173,22 @@ impl<'a> Lowering<'a> {
     /// A barrier.
     pub(super) fn barrier(&mut self) {
         thread::barrier(self.e);
+        self.recorder.push(Step::Barrier);
         self.pending.clear();
     }
 
     /// Waits until nobody reads these bytes of shared memory any more.
     pub(super) fn before_shared_write(&mut self, bytes: &Range<u32>) {
-        if self.pending.blocks_shared_write(bytes) {
+        if self.all_barriers || self.pending.blocks_shared_write(bytes) {
             self.barrier();
         }
+        self.recorder.push(Step::Write(self.current, bytes.clone().into()));
     }
 
     /// After the writes: a barrier, and from here on the bytes may be read.
     pub(super) fn before_shared_read(&mut self, bytes: Range<u32>) {
         self.barrier();
+        self.recorder.push(Step::Read(self.current, bytes.clone().into()));
         self.pending.read_shared(bytes);
     }
 
@@ -199,6 +212,17 @@ impl<'a> Lowering<'a> {
     }
 
     pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {
+        let outer = std::mem::replace(&mut self.current, op);
+        self.lower(op)?;
+        self.current = outer;
+        let uses_shared = self.places.of(op).is_some();
+        if uses_shared && self.all_barriers {
+            self.barrier();
+        }
+        Ok(())
+    }
+
+    fn lower(&mut self, op: Op) -> Result<(), Error> {
         match &self.func.op(op).kind {
             OpKind::Const(scalar) => {
                 let value = self.e.scalar(*scalar);

@@ -13,6 +13,7 @@
 
 use super::super::llvm::{Block, IntPred, Val};
 use super::lower::{Lowering, Registers};
+use super::schedule::{Bytes, Slot, Step};
 use crate::Error;
 use crate::ir::{DType, Op};
 use crate::layout::{Ring, RingLoad};
@@ -33,7 +34,9 @@ struct Ahead {
     /// Whether the loop has it.
     exists: Val,
     /// Where its slot begins, in bytes from the start of the ring; `i32`.
-    slot: Val,
+    at: Val,
+    /// The slot; in the loop that of the first iteration.
+    slot: u32,
 }
 
 /// The registers that a loop carries, as phis of its header.
@@ -79,6 +82,7 @@ impl Lowering<'_> {
         e.cond_br(again, body, done);
 
         e.position(body);
+        self.recorder.enter();
         self.wait_for_copies(ring.stages - 2);
         self.barrier();
         let late = self.copy_ahead(op, ring, &phis, upper, step)?;
@@ -98,6 +102,8 @@ impl Lowering<'_> {
             }
             self.close_loop(op, &carried, &next, phis.block);
         }
+        self.leave_loop();
+        self.recorder.push(Step::NoCopies);
         self.pending.join(entered);
 
         e.position(done);
@@ -114,6 +120,9 @@ impl Lowering<'_> {
         let slot = *self.slots.get(&load).ok_or_else(bug)?;
         let bytes = self.scratch(op)?;
         let start = bytes.start + copied.offset;
+        let ring = &self.lir.rings[&op];
+        let read = ring_bytes(ring, copied, bytes.start, 0);
+        self.recorder.push(Step::Read(load, read));
         self.pending.read_shared(bytes);
         Ok((start, Some(slot)))
     }
@@ -141,8 +150,8 @@ impl Lowering<'_> {
             // An index that passes the largest number begins again below the loop's lower bound.
             let in_order = e.icmp(IntPred::Sge, index, lower);
             exists = e.and(exists, e.and(in_order, e.icmp(IntPred::Slt, index, upper)));
-            let slot = e.int(e.i32(), i64::from(slot * ring.slot_bytes));
-            let late = self.copy(op, ring, Ahead { index, exists, slot })?;
+            let at = e.int(e.i32(), i64::from(slot * ring.slot_bytes));
+            let late = self.copy(op, ring, Ahead { index, exists, at, slot })?;
             self.store_late(late)?;
             index = e.add(index, step);
         }
@@ -163,7 +172,8 @@ impl Lowering<'_> {
         let index = e.add(phis.index, distance);
         let in_order = e.icmp(IntPred::Sgt, index, phis.index);
         let exists = e.and(in_order, e.icmp(IntPred::Slt, index, upper));
-        self.copy(op, ring, Ahead { index, exists, slot: phis.write })
+        let slot = ring.stages - 1;
+        self.copy(op, ring, Ahead { index, exists, at: phis.write, slot })
     }
 
     /// Starts the copies of one iteration and closes their group.
@@ -177,8 +187,11 @@ impl Lowering<'_> {
         let start = self.scratch(op)?.start;
         let mut late = Vec::new();
         for load in &ring.loads {
+            let bytes = ring_bytes(ring, load, start, ahead.slot);
+            self.recorder.push(Step::Copy(load.op, bytes));
             self.copy_tile(load, start + load.offset, ahead, &mut late)?;
         }
+        self.recorder.push(Step::Commit);
         self.e.inline_asm(self.e.void(), "cp.async.commit_group;", "~{memory}", &[], true);
         Ok(late)
     }
@@ -207,7 +220,7 @@ impl Lowering<'_> {
             let leader = group[0] as usize;
             let offset = offsets[leader];
             let address =
-                self.shared_group(&load.store, thread, offset, size, start, Some(ahead.slot));
+                self.shared_group(&load.store, thread, offset, size, start, Some(ahead.at));
             let mask = mask.map(|mask| mask[leader]);
             let bytes = size * group.len() as u32;
             if matches!(bytes, 4 | 8 | 16) {
@@ -254,7 +267,8 @@ impl Lowering<'_> {
     }
 
     /// Waits until at most this many groups of copies of this thread are on their way.
-    fn wait_for_copies(&self, groups: u32) {
+    fn wait_for_copies(&mut self, groups: u32) {
+        self.recorder.push(Step::Wait(groups as usize));
         let text = format!("cp.async.wait_group {groups};");
         self.e.inline_asm(self.e.void(), &text, "~{memory}", &[], true);
     }
@@ -265,6 +279,13 @@ impl Lowering<'_> {
         let wraps = e.icmp(IntPred::Eq, next, e.int(e.i32(), i64::from(ring.bytes())));
         e.select(wraps, e.int(e.i32(), 0), next)
     }
+}
+
+/// The bytes of a load's tile in a slot of its ring, which starts here.
+fn ring_bytes(ring: &Ring, load: &RingLoad, start: u32, first: u32) -> Bytes {
+    let start = start + load.offset;
+    let slot = Slot { first, stages: ring.stages, bytes: ring.slot_bytes };
+    Bytes { range: start..start + load.bytes, slot: Some(slot) }
 }
 
 /// The offset of each register in thread 0, in elements.
