@@ -21,11 +21,9 @@ tests=$(cargo test --release -p tests --no-run --message-format=json | binary it
 cp "$tests" .gpu/tests
 cp target/release/genesis .gpu/genesis
 cp target/release/benches .gpu/bench
-cp benches/peer.py .gpu/peer.py
 strip .gpu/tests .gpu/genesis .gpu/bench
 
 if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
-  export GENESIS_PEER=$PWD/.gpu/peer.py
   .gpu/tests
   .gpu/bench --out benches/results/h200.jsonl
 else

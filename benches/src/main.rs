@@ -1,36 +1,81 @@
-//! `bench [--out FILE] [FILTER]`: times Genesis beside its peers and prints a table.
+//! `bench`: times Genesis beside its peers and prints a table; `genesis bench` starts it.
 //!
-//! A row is `<op>/<dtype>/<shape>[/<device>]`. On a GPU the peers are PyTorch and Triton, run by
-//! `peer.py` on the same machine in the same run; where Python or torch is missing the column says
-//! so. On the CPU the peer is a loop written by hand with rayon. Every timed result is checked
-//! against f64 first. Each row is also a line of JSON in FILE.
+//! ```text
+//! bench                                   every case
+//! bench --case 'softmax/*' --case 'add/*' --quick --json
+//! bench --case softmax/bf16/100x3000      any size of a known op
+//! bench --out benches/results/h200.jsonl  a line of JSON a case, appended
+//! ```
+//!
+//! A case is `<op>/<dtype>/<shape>[/<variant>]`. On a GPU the peers are PyTorch (cuBLAS) and Triton, run
+//! by `peer.py` on the same GPU in turns with us; where Python, torch or a GPU is missing the table says
+//! so. Every result is checked against f64 before it is timed. What the host does, and the CPU back
+//! end, `cargo bench -p benches` times with criterion.
 
-mod cpu;
 mod driver;
-mod gpu;
+mod host;
 mod kernels;
+mod launch;
+mod name;
+mod ops;
 mod peer;
 mod report;
+mod roofline;
+mod run;
+mod table;
+mod timing;
 
 use std::path::PathBuf;
 
-use report::Report;
+use clap::Parser;
+
+/// Time Genesis beside its peers.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "bench")]
+struct Options {
+    /// Only cases that match, such as 'softmax/*'; a name not in the table is run too. May be given
+    /// again.
+    #[arg(long = "case", value_name = "GLOB")]
+    cases: Vec<String>,
+    /// Only cases whose name contains this.
+    #[arg(value_name = "FILTER")]
+    filter: Option<String>,
+    /// Print JSON lines instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Append a line of JSON for each case to this file.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Half the time for each case.
+    #[arg(long)]
+    quick: bool,
+    /// Start no case after so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    budget: Option<f64>,
+    /// Give up on a case after so many seconds and go on with the next.
+    #[arg(long, value_name = "SECONDS", default_value_t = 100.0)]
+    limit: f64,
+    /// Start after this case.
+    #[arg(long, value_name = "CASE")]
+    after: Option<String>,
+    /// cpu, cuda or cuda:1; a GPU where there is one.
+    #[arg(long)]
+    device: Option<String>,
+    /// Time without peers.
+    #[arg(long)]
+    no_peer: bool,
+    /// Print the names of the cases and stop.
+    #[arg(long)]
+    list: bool,
+}
 
 fn main() -> anyhow::Result<()> {
-    let mut out: Option<PathBuf> = None;
-    let mut filter = String::new();
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--out" => out = args.next().map(PathBuf::from),
-            // What `cargo bench` adds.
-            "--bench" => {}
-            _ => filter = arg,
+    let options = Options::parse();
+    if options.list {
+        for case in run::chosen(&options) {
+            println!("{}", case.name);
         }
+        return Ok(());
     }
-    let mut report = Report::new(out, filter)?;
-    cpu::run(&mut report)?;
-    gpu::run(&mut report)?;
-    report.finish();
-    Ok(())
+    run::all(&options)
 }

@@ -1,33 +1,197 @@
-//! The peers on a GPU: `peer.py` measures them and prints one JSON object.
+//! The peer on the GPU: `peer.py`, a process that prepares and times cases on request.
+//!
+//! It lives as long as the benchmark, holds its own buffers and takes turns with us on the GPU. A line
+//! of JSON goes there, a line comes back; one that does not come in time ends the peer, not us.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
-use serde_json::Value;
+use anyhow::Context;
+use serde_json::{Value, json};
 
-/// Times in ms by `<peer>/<case>`.
-pub(crate) struct Peers(Value);
+use crate::name::CaseName;
 
-impl Peers {
-    /// Runs the script. Without Python, torch or a GPU there are no peers, and it says why.
-    pub(crate) fn measure() -> Peers {
-        let script = std::env::var_os("GENESIS_PEER").map_or_else(
-            || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("peer.py"),
-            PathBuf::from,
-        );
-        let output = Command::new("python3").arg(&script).output();
-        let times = output.ok().filter(|o| o.status.success()).and_then(|output| {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            serde_json::from_str(text.lines().last()?).ok()
-        });
-        if times.is_none() {
-            println!("skipped: no peer, {} did not run", script.display());
+/// The script, which travels in the program.
+const SCRIPT: &str = include_str!("../peer.py");
+
+/// How long an answer may take: the first loads torch, others compile Triton's kernels.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The process.
+pub(crate) struct Peer {
+    child: Child,
+    requests: ChildStdin,
+    answers: Receiver<String>,
+    /// What it runs, for people.
+    pub(crate) versions: String,
+    // The script's folder, which goes when the peer goes.
+    _folder: Option<tempfile::TempDir>,
+}
+
+/// A candidate that is prepared, with the time of one call in ms as first measured.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) name: String,
+    pub(crate) estimate: f64,
+}
+
+impl Peer {
+    /// Starts the script, or the one that `GENESIS_PEER` names.
+    ///
+    /// # Errors
+    /// If there is no Python, no torch or no GPU for it: why.
+    pub(crate) fn start() -> anyhow::Result<Peer> {
+        if let Some(path) = std::env::var_os("GENESIS_PEER") {
+            return Peer::spawn(Command::new("python3").arg(path), None);
         }
-        Peers(times.unwrap_or(Value::Null))
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("peer.py");
+        std::fs::write(&path, SCRIPT)?;
+        Peer::spawn(Command::new("python3").arg(path), Some(folder))
     }
 
-    /// The time of a peer on a case.
-    pub(crate) fn get(&self, peer: &str, case: &str) -> Option<(String, f64)> {
-        Some((peer.to_owned(), self.0.get(format!("{peer}/{case}"))?.as_f64()?))
+    fn spawn(command: &mut Command, folder: Option<tempfile::TempDir>) -> anyhow::Result<Peer> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("python3 does not start")?;
+        let requests = child.stdin.take().context("the peer has no stdin")?;
+        let lines = BufReader::new(child.stdout.take().context("the peer has no stdout")?).lines();
+        let (sender, answers) = channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut peer = Peer { child, requests, answers, versions: String::new(), _folder: folder };
+        let hello = peer.answer()?;
+        if let Some(missing) = hello["missing"].as_str() {
+            anyhow::bail!("{missing}");
+        }
+        let version = |name: &str| hello[name].as_str().map(|v| format!("{name} {v}"));
+        let versions: Vec<String> = ["torch", "triton"].into_iter().filter_map(version).collect();
+        peer.versions = versions.join(", ");
+        Ok(peer)
+    }
+
+    fn answer(&mut self) -> anyhow::Result<Value> {
+        let line = self.answers.recv_timeout(PATIENCE).context("the peer does not answer")?;
+        let answer: Value = serde_json::from_str(&line)?;
+        match answer["error"].as_str() {
+            Some(error) => anyhow::bail!("the peer says {error}"),
+            None => Ok(answer),
+        }
+    }
+
+    fn ask(&mut self, request: &Value) -> anyhow::Result<Value> {
+        writeln!(self.requests, "{request}").context("the peer is gone")?;
+        self.requests.flush().context("the peer is gone")?;
+        self.answer()
+    }
+
+    /// Makes a case ready; its candidates, fastest first.
+    pub(crate) fn prepare(
+        &mut self,
+        name: &CaseName,
+        sets: usize,
+    ) -> anyhow::Result<Vec<Candidate>> {
+        let answer = self.ask(&json!({
+            "do": "prepare",
+            "op": name.op,
+            "dtype": name.precision,
+            "dims": name.dims,
+            "variant": name.variant,
+            "sets": sets,
+        }))?;
+        let estimates = answer["estimates"].as_object().context("an answer without estimates")?;
+        let mut candidates: Vec<Candidate> = estimates
+            .iter()
+            .filter_map(|(name, ms)| Some(Candidate { name: name.clone(), estimate: ms.as_f64()? }))
+            .collect();
+        candidates.sort_by(|a, b| a.estimate.total_cmp(&b.estimate));
+        anyhow::ensure!(!candidates.is_empty(), "the peer has no candidate");
+        Ok(candidates)
+    }
+
+    /// The time in ms of one of `launches` calls in a row.
+    pub(crate) fn burst(
+        &mut self,
+        peer: &str,
+        launches: usize,
+        graph: bool,
+    ) -> anyhow::Result<f64> {
+        let request = json!({ "do": "burst", "peer": peer, "launches": launches, "graph": graph });
+        self.ask(&request)?["ms"].as_f64().context("an answer without ms")
+    }
+
+    /// Triton's whole compilation of a matrix product, cold, in ms.
+    pub(crate) fn compile(&mut self, dims: &[usize]) -> anyhow::Result<f64> {
+        let answer = self.ask(&json!({ "do": "compile", "dims": dims }))?;
+        answer["ms"].as_f64().context("an answer without ms")
+    }
+
+    /// Gives the peer's memory back.
+    pub(crate) fn release(&mut self) -> anyhow::Result<()> {
+        self.ask(&json!({ "do": "drop" })).map(drop)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may be gone already, or hang: either way it ends here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A peer that needs no torch: one candidate of 2 ms, another of 1 ms, an error on `sum`.
+    const FAKE: &str = r#"
+import json, sys
+def say(v): print(json.dumps(v), flush=True)
+say({"torch": "fake", "triton": None})
+for line in sys.stdin:
+    r = json.loads(line)
+    if r["do"] == "prepare":
+        say({"error": "no sums here"} if r["op"] == "sum" else {"estimates": {"slow": 2.0, "fast": 1.0}})
+    elif r["do"] == "burst":
+        say({"ms": {"slow": 2.0, "fast": 1.0}[r["peer"]]})
+    else:
+        say({})
+"#;
+
+    /// The fake peer; none where there is no Python.
+    pub(crate) fn fake() -> Option<Peer> {
+        Peer::spawn(Command::new("python3").args(["-c", FAKE]), None).ok()
+    }
+
+    #[test]
+    fn requests_and_answers() {
+        let Some(mut peer) = fake() else { return println!("skipped: no python3") };
+        assert_eq!(peer.versions, "torch fake");
+        let name = CaseName::parse("add/f32/4x4").unwrap();
+        let candidates = peer.prepare(&name, 3).unwrap();
+        assert_eq!(candidates[0], Candidate { name: "fast".to_owned(), estimate: 1.0 });
+        assert_eq!(peer.burst("slow", 5, false).unwrap(), 2.0);
+        let name = CaseName::parse("sum/f32/4x4/axis=0").unwrap();
+        let error = peer.prepare(&name, 3).unwrap_err().to_string();
+        assert_eq!(error, "the peer says no sums here");
+        peer.release().unwrap();
+    }
+
+    #[test]
+    fn a_peer_that_misses_something_says_what() {
+        let script = "print('{\"missing\": \"torch\"}')";
+        let started = Peer::spawn(Command::new("python3").args(["-c", script]), None);
+        let Err(error) = started else { panic!("it can't run") };
+        assert!(["torch", "python3 does not start"].contains(&error.to_string().as_str()));
     }
 }

@@ -1,33 +1,73 @@
-//! Rows: a table for people, lines of JSON for machines.
+//! Rows: a table for people, lines of JSON for machines, and what passed.
 
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::roofline::Work;
+use crate::table::{Aim, Case};
+use crate::timing::Times;
 
 /// One timed case.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Row {
-    /// `<op>/<dtype>/<shape>`
-    pub(crate) case: String,
-    /// Our time in ms.
-    pub(crate) ours: f64,
-    /// The peer's name and its time in ms.
-    pub(crate) peer: Option<(String, f64)>,
-    /// Bytes that must move, for GB/s.
-    pub(crate) bytes: Option<f64>,
+    pub(crate) case: Case,
+    /// The precision of the products, for the roofline.
+    pub(crate) precision: String,
+    pub(crate) times: Times,
+    pub(crate) work: Work,
+    /// The largest distance from f64, relative.
+    pub(crate) error: Option<f64>,
 }
 
-/// Collects rows.
+impl Row {
+    /// The peer's time over ours.
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        self.times.peer.as_ref().map(|(_, ms)| ms / self.times.ours)
+    }
+
+    /// The share of what the machine can do at best; none where nothing is moved.
+    pub(crate) fn roofline(&self) -> Option<f64> {
+        let ideal = self.work.ideal_ms(&self.precision);
+        (ideal > 0.0).then(|| ideal / self.times.ours)
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (self.ratio(), self.case.must) {
+            (Some(ratio), Some(must)) if ratio < must => "BELOW",
+            (Some(ratio), _) => match self.case.aim {
+                Some(Aim::Ratio(aim)) if ratio >= aim => "aim",
+                Some(Aim::Roofline(aim)) if self.roofline() >= Some(aim) => "aim",
+                _ => "ok",
+            },
+            (None, _) => "no peer",
+        }
+    }
+}
+
+/// How a case ended.
+pub(crate) enum Outcome {
+    Timed(Box<Row>),
+    /// The framework lacks the op.
+    Missing,
+    /// It failed, or its result is wrong.
+    Failed(String),
+    /// There was no time left for it.
+    Skipped,
+}
+
+/// Collects outcomes.
 pub(crate) struct Report {
     file: Option<File>,
-    filter: String,
+    json: bool,
     commit: String,
     gpu: String,
-    rows: Vec<Row>,
+    driver: String,
+    outcomes: Vec<(String, Outcome)>,
 }
 
 /// The first line that a command prints, or nothing.
@@ -38,60 +78,204 @@ fn line_of(command: &str, args: &[&str]) -> String {
 }
 
 impl Report {
-    pub(crate) fn new(out: Option<PathBuf>, filter: String) -> anyhow::Result<Report> {
+    /// Rows go to `out` as well as to stdout; as JSON there too if `json`.
+    pub(crate) fn new(out: Option<&Path>, json: bool) -> anyhow::Result<Report> {
         let file =
             out.map(|path| File::options().create(true).append(true).open(path)).transpose()?;
         let query = ["--query-gpu=name,driver_version", "--format=csv,noheader"];
         let commit = std::env::var("GENESIS_COMMIT")
             .unwrap_or_else(|_| line_of("git", &["rev-parse", "--short", "HEAD"]));
-        let gpu = line_of("nvidia-smi", &query);
-        Ok(Report { file, filter, commit, gpu, rows: Vec::new() })
+        let machine = line_of("nvidia-smi", &query);
+        let (gpu, driver) = machine.split_once(", ").unwrap_or((machine.as_str(), ""));
+        let (gpu, driver) = (gpu.to_owned(), driver.to_owned());
+        Ok(Report { file, json, commit, gpu, driver, outcomes: Vec::new() })
     }
 
-    /// Whether the user asked for this case.
-    pub(crate) fn wants(&self, case: &str) -> bool {
-        case.contains(&self.filter)
-    }
-
-    /// Prints and keeps a row.
-    pub(crate) fn add(&mut self, row: Row) -> anyhow::Result<()> {
-        println!("{}", line(&row));
-        if let Some(file) = &mut self.file {
-            let date = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-            let (peer, peer_ms) = row.peer.clone().unzip();
-            let record = json!({
-                "date": date,
-                "gpu": self.gpu,
-                "commit": self.commit,
-                "case": row.case,
-                "ours_ms": row.ours,
-                "peer": peer,
-                "peer_ms": peer_ms,
-                "ratio": peer_ms.map(|ms| ms / row.ours),
-                "gb_per_s": row.bytes.map(|bytes| bytes / row.ours / 1e6),
-            });
-            writeln!(file, "{record}")?;
+    /// Prints and keeps how a case ended.
+    pub(crate) fn add(&mut self, name: &str, outcome: Outcome) -> anyhow::Result<()> {
+        if let Outcome::Timed(row) = &outcome {
+            let record = self.record(row)?;
+            if let Some(file) = &mut self.file {
+                writeln!(file, "{record}")?;
+            }
+            println!("{}", if self.json { record.to_string() } else { line(row) });
+        } else {
+            let why = why(&outcome);
+            if self.json {
+                println!("{}", json!({ "case": name, "outcome": why }));
+            } else {
+                println!("{name:36} {why}");
+            }
         }
-        self.rows.push(row);
+        self.outcomes.push((name.to_owned(), outcome));
         Ok(())
     }
 
+    fn record(&self, row: &Row) -> anyhow::Result<Value> {
+        let (peer, peer_ms) = row.times.peer.clone().unzip();
+        let (gbs, tflops) = rates(row);
+        Ok(json!({
+            "date": SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
+            "commit": self.commit,
+            "gpu": self.gpu,
+            "driver": self.driver,
+            "case": row.case.name,
+            "ours_ms": row.times.ours,
+            "peer": peer,
+            "peer_ms": peer_ms,
+            "ratio": row.ratio(),
+            "gbs": gbs,
+            "tflops": tflops,
+            "roofline": row.roofline(),
+            "max_rel_err": row.error,
+            "timing": if row.times.from_graphs { "graph" } else { "events" },
+        }))
+    }
+
+    /// Every ratio beside its bar, and how many cases ended how.
     pub(crate) fn finish(&self) {
-        println!("{} cases; ratio is the peer's time over ours", self.rows.len());
+        if self.json {
+            return;
+        }
+        println!("\n{:36} {:>7} {:>6} {:>6}  {:>8}", "case", "ratio", "must", "aim", "roofline");
+        let mut counts = [0usize; 6];
+        for (name, outcome) in &self.outcomes {
+            match outcome {
+                Outcome::Timed(row) => {
+                    counts[match row.verdict() {
+                        "BELOW" => 1,
+                        "no peer" => 2,
+                        _ => 0,
+                    }] += 1;
+                    println!("{}", summary(row));
+                }
+                other => {
+                    counts[match other {
+                        Outcome::Missing => 3,
+                        Outcome::Failed(_) => 4,
+                        _ => 5,
+                    }] += 1;
+                    println!("{name:36} {}", why(other));
+                }
+            }
+        }
+        let [passed, below, alone, missing, failed, skipped] = counts;
+        println!(
+            "{} cases: {passed} reach their bar, {below} are below it, {alone} without a peer, \
+             {missing} missing, {failed} failed, {skipped} skipped",
+            self.outcomes.len()
+        );
     }
 }
 
+fn why(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Timed(_) => String::new(),
+        Outcome::Missing => "missing: the framework has no such op yet".to_owned(),
+        Outcome::Failed(error) => format!("FAILED: {error}"),
+        Outcome::Skipped => "skipped: no time left".to_owned(),
+    }
+}
+
+/// GB/s, and TFLOP/s where there are products.
+fn rates(row: &Row) -> (Option<f64>, Option<f64>) {
+    let (bytes, flops) = (row.work.bytes, row.work.flops);
+    let gbs = (bytes > 0.0).then(|| bytes / row.times.ours / 1e6);
+    (gbs, (flops > 0.0).then(|| flops / row.times.ours / 1e9))
+}
+
 fn line(row: &Row) -> String {
-    let rate = row.bytes.map_or(String::new(), |b| format!("{:7.0} GB/s", b / row.ours / 1e6));
-    let peer = match &row.peer {
-        Some((name, ms)) => format!("{name} {ms:.4} ms  ratio {:.3}", ms / row.ours),
-        None => "no peer here".to_owned(),
+    let rate = match rates(row) {
+        (_, Some(tflops)) if row.work.is_compute_bound(&row.precision) => {
+            format!("{tflops:6.1} TFLOP/s")
+        }
+        (Some(gbs), _) => format!("{gbs:6.0} GB/s"),
+        _ => String::new(),
     };
-    format!("{:32} {:9.4} ms {rate:>13}  {peer}", row.case, row.ours)
+    let peer = match (&row.times.peer, row.ratio()) {
+        (Some((name, ms)), Some(ratio)) => format!("{name} {ms:.5} ms  ratio {ratio:.3}"),
+        _ => "no peer here".to_owned(),
+    };
+    let roofline = row.roofline().map_or(String::new(), |share| format!("{:4.0}%", share * 100.0));
+    let error = row.error.map_or(String::new(), |error| format!("err {error:.1e}"));
+    let ours = row.times.ours;
+    format!("{:36} {ours:9.5} ms {rate:>14} {roofline:>5}  {peer}  {error}", row.case.name)
+}
+
+fn summary(row: &Row) -> String {
+    let number = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.2}"));
+    let ratio = row.ratio().map_or("-".to_owned(), |v| format!("{v:.3}"));
+    let aim = match row.case.aim {
+        Some(Aim::Ratio(aim)) => format!("{aim:.2}"),
+        Some(Aim::Roofline(aim)) => format!("{:.0}%", aim * 100.0),
+        None => "-".to_owned(),
+    };
+    let share = row.roofline().map_or("-".to_owned(), |v| format!("{:.0}%", v * 100.0));
+    format!(
+        "{:36} {ratio:>7} {:>6} {aim:>6}  {share:>8}  {}",
+        row.case.name,
+        number(row.case.must),
+        row.verdict()
+    )
 }
 
 /// The median.
 pub(crate) fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(ours: f64, peer: Option<f64>) -> Row {
+        let case = Case {
+            name: "add/f32/8192x8192".to_owned(),
+            must: Some(0.98),
+            aim: Some(Aim::Ratio(1.02)),
+        };
+        let peer = peer.map(|ms| ("torch".to_owned(), ms));
+        Row {
+            case,
+            precision: "f32".to_owned(),
+            times: Times { ours, peer, from_graphs: false },
+            work: Work { bytes: 805_306_368.0, flops: 0.0 },
+            error: Some(0.0),
+        }
+    }
+
+    #[test]
+    fn ratios_are_held_against_their_bar() {
+        assert_eq!(row(0.2, Some(0.19)).verdict(), "BELOW");
+        assert_eq!(row(0.2, Some(0.2)).verdict(), "ok");
+        assert_eq!(row(0.2, Some(0.21)).verdict(), "aim");
+        assert_eq!(row(0.2, None).verdict(), "no peer");
+        let share = row(0.2, None).roofline().unwrap();
+        assert!((share - 0.94).abs() < 0.001, "{share}");
+    }
+
+    #[test]
+    fn a_record_has_every_field() {
+        let report = Report::new(None, false).unwrap();
+        let record = report.record(&row(0.2, Some(0.19))).unwrap();
+        let names: Vec<&String> = record.as_object().unwrap().keys().collect();
+        let wanted = [
+            "date",
+            "commit",
+            "gpu",
+            "driver",
+            "case",
+            "ours_ms",
+            "peer",
+            "peer_ms",
+            "ratio",
+            "gbs",
+            "tflops",
+            "roofline",
+            "max_rel_err",
+            "timing",
+        ];
+        assert_eq!(names, wanted);
+    }
 }

@@ -63,7 +63,7 @@ pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled,
         }
         Target::Gpu(gpu) => {
             let (lir, code) = compile_gpu(kernel, gpu)?;
-            Ok(Compiled::gpu(kernel, gpu, &lir, code))
+            Ok(Compiled::gpu(kernel, gpu, lir, code))
         }
     }
 }
@@ -95,7 +95,7 @@ fn limit_threads() {
 fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
     let func = run_passes(prepare(func)?, passes::EXACT)?;
     let code = cpu::compile(&func, OptLevel::O3)?;
-    dump(Stage::Llvm, &func.name, || code.llvm_ir().to_owned());
+    dump(Stage::Llvm, &func.name, || code.llvm_ir().unwrap_or_else(|error| error.to_string()));
     dump(Stage::Asm, &func.name, || code.assembly().unwrap_or_else(|error| error.to_string()));
     Ok(code)
 }
@@ -112,7 +112,8 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
     let lir = layout::assign(&func, &options)?;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
     let code = nvptx::compile(&lir, target)?;
-    dump(Stage::Llvm, &func.name, || code.llvm.clone());
+    let llvm = || nvptx::llvm_ir(&lir, target).unwrap_or_else(|error| error.to_string());
+    dump(Stage::Llvm, &func.name, llvm);
     dump(Stage::Ptx, &func.name, || code.ptx.clone());
     Ok((lir, code))
 }

@@ -77,7 +77,7 @@ impl GpuTarget {
         GpuTarget { sm: 90, specific: false, ptx_version: 80, max_shared_bytes: 232_448 };
     /// H100 and H200.
     pub const SM_90A: GpuTarget =
-        GpuTarget { sm: 90, specific: true, ptx_version: 80, max_shared_bytes: 232_448 };
+        GpuTarget { sm: 90, specific: true, ptx_version: 83, max_shared_bytes: 232_448 };
 
     /// Every architecture with a name of its own.
     pub const ALL: [GpuTarget; 5] =

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::codegen::cpu::CpuKernel;
-use crate::codegen::nvptx::{GpuKernel, ptxas};
+use crate::codegen::nvptx::{self, GpuKernel, ptxas};
 use crate::diag::Error;
 use crate::inspect::{Cost, cost};
 use crate::ir::print;
@@ -23,8 +23,27 @@ pub struct Compiled {
 
 #[derive(Debug)]
 enum Code {
-    Cpu { kernel: Box<CpuKernel>, assembly: OnceLock<Result<String, Error>> },
-    Gpu { kernel: GpuKernel, target: GpuTarget, lir: String },
+    Cpu(Box<CpuCode>),
+    Gpu(Box<GpuCode>),
+}
+
+/// A text that is made when somebody asks for it.
+type Lazy = OnceLock<Result<String, Error>>;
+
+#[derive(Debug)]
+struct CpuCode {
+    kernel: CpuKernel,
+    llvm: Lazy,
+    assembly: Lazy,
+}
+
+#[derive(Debug)]
+struct GpuCode {
+    kernel: GpuKernel,
+    target: GpuTarget,
+    lir: LayoutIr,
+    lir_text: OnceLock<String>,
+    llvm: Lazy,
 }
 
 /// What a compiled kernel uses, where it is known.
@@ -53,21 +72,22 @@ impl Compiled {
             name: source.func.name.clone(),
             target: Target::Cpu,
             cost: cost(&source.func),
-            code: Code::Cpu { kernel: Box::new(kernel), assembly: OnceLock::new() },
+            code: Code::Cpu(Box::new(CpuCode { kernel, llvm: Lazy::new(), assembly: Lazy::new() })),
         }
     }
 
     pub(super) fn gpu(
         source: &Specialized,
         target: &GpuTarget,
-        lir: &LayoutIr,
+        lir: LayoutIr,
         kernel: GpuKernel,
     ) -> Compiled {
+        let (lir_text, llvm) = (OnceLock::new(), Lazy::new());
         Compiled {
             name: source.func.name.clone(),
             target: Target::Gpu(*target),
             cost: cost(&source.func),
-            code: Code::Gpu { kernel, target: *target, lir: lir_text(lir) },
+            code: Code::Gpu(Box::new(GpuCode { kernel, target: *target, lir, lir_text, llvm })),
         }
     }
 
@@ -84,35 +104,41 @@ impl Compiled {
     /// PTX, on a GPU target.
     pub fn ptx(&self) -> Result<&str, Error> {
         match &self.code {
-            Code::Gpu { kernel, .. } => Ok(&kernel.ptx),
-            Code::Cpu { .. } => Err(self.has_no("PTX", "sm_80 or sm_90a")),
+            Code::Gpu(gpu) => Ok(&gpu.kernel.ptx),
+            Code::Cpu(_) => Err(self.has_no("PTX", "sm_80 or sm_90a")),
         }
     }
 
     /// LLVM IR as it was handed to LLVM.
     pub fn llvm(&self) -> Result<&str, Error> {
         match &self.code {
-            Code::Gpu { kernel, .. } => Ok(&kernel.llvm),
-            Code::Cpu { kernel, .. } => Ok(kernel.llvm_ir()),
+            Code::Gpu(gpu) => {
+                let llvm = gpu.llvm.get_or_init(|| nvptx::llvm_ir(&gpu.lir, &gpu.target));
+                llvm.as_deref().map_err(Error::clone)
+            }
+            Code::Cpu(cpu) => {
+                let llvm = cpu.llvm.get_or_init(|| cpu.kernel.llvm_ir());
+                llvm.as_deref().map_err(Error::clone)
+            }
         }
     }
 
     /// Layout IR, on a GPU target.
     pub fn lir(&self) -> Result<&str, Error> {
         match &self.code {
-            Code::Gpu { lir, .. } => Ok(lir),
-            Code::Cpu { .. } => Err(self.has_no("layout IR", "sm_80 or sm_90a")),
+            Code::Gpu(gpu) => Ok(gpu.lir_text.get_or_init(|| lir_text(&gpu.lir))),
+            Code::Cpu(_) => Err(self.has_no("layout IR", "sm_80 or sm_90a")),
         }
     }
 
     /// The processor's assembly, on the CPU target.
     pub fn asm(&self) -> Result<&str, Error> {
         match &self.code {
-            Code::Cpu { kernel, assembly } => {
-                let assembly = assembly.get_or_init(|| kernel.assembly());
+            Code::Cpu(cpu) => {
+                let assembly = cpu.assembly.get_or_init(|| cpu.kernel.assembly());
                 assembly.as_deref().map_err(Error::clone)
             }
-            Code::Gpu { .. } => Err(self.has_no("assembly of the processor", "cpu")),
+            Code::Gpu(_) => Err(self.has_no("assembly of the processor", "cpu")),
         }
     }
 
@@ -121,13 +147,13 @@ impl Compiled {
     /// # Errors
     /// On the CPU target, and where `nvdisasm`, and `ptxas` or a GPU of the architecture, are missing.
     pub fn sass(&self) -> Result<String, Error> {
-        let Code::Gpu { kernel, target, .. } = &self.code else {
+        let Code::Gpu(gpu) = &self.code else {
             return Err(self.has_no("SASS", "sm_80 or sm_90a"));
         };
         let nvdisasm = ptxas::find_nvdisasm().ok_or_else(|| {
             Error::device("sass: NVIDIA's `nvdisasm` was not found in PATH or beside GENESIS_PTXAS")
         })?;
-        ptxas::disassemble(&nvdisasm, &machine_code(kernel, target)?)
+        ptxas::disassemble(&nvdisasm, &machine_code(&gpu.kernel, &gpu.target)?)
     }
 
     /// What the code uses, as far as this machine can tell: registers and spills need `ptxas` or a GPU
@@ -142,7 +168,8 @@ impl Compiled {
             has_runtime_loops: self.cost.has_runtime_loops,
             ..Resources::default()
         };
-        let Code::Gpu { kernel, target, .. } = &self.code else { return Ok(resources) };
+        let Code::Gpu(gpu) = &self.code else { return Ok(resources) };
+        let (kernel, target) = (&gpu.kernel, &gpu.target);
         resources.num_warps = Some(kernel.num_warps);
         resources.shared_bytes = Some(kernel.shared_bytes);
         if let Some(ptxas) = ptxas::find() {

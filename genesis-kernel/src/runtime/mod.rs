@@ -15,7 +15,7 @@ mod pool;
 pub use args::{Arg, AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, PtrArg, ViewArg};
 pub use array::{Array, ArrayView, ArrayViewMut};
 pub use buffer::Buffer;
-pub use cuda::{GpuInfo, MemoryStats};
+pub use cuda::{GpuInfo, Graph, MemoryStats};
 pub(crate) use device::Queue;
 pub use device::{Device, Stream};
 pub use element::{HostElement, bytes_of, from_bytes};

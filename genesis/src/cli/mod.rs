@@ -3,6 +3,7 @@
 //! Errors go to stderr as one message. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by
 //! Ctrl-C after saving.
 
+mod bench;
 mod doctor;
 mod inspect;
 mod kernels;
@@ -30,6 +31,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Train a model.
     Train(train::Args),
+    /// Time Genesis beside PyTorch, cuBLAS and Triton.
+    Bench(bench::Args),
 }
 
 /// Why a command ended without success.
@@ -55,6 +58,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Kernels(args) => kernels::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Train(args) => train::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

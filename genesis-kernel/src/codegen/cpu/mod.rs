@@ -82,27 +82,34 @@ const PASSES: &str =
 /// # Errors
 /// Only for bugs: what the verifier accepts and the passes prepared compiles.
 pub fn compile(func: &Func, opt: OptLevel) -> Result<CpuKernel, Error> {
+    let (e, machine, scratch_bytes) = written(func, opt)?;
+    e.verify()?;
+    e.run_passes(opt.passes(), &machine)?;
+    let object = e.object(&machine)?;
+    let jit = Jit::link(&object)?;
+    CpuKernel::new(func, opt, jit, scratch_bytes)
+}
+
+/// A function as LLVM IR before any pass of LLVM, and the scratch memory it needs.
+fn written(func: &Func, opt: OptLevel) -> Result<(Emitter, Machine, u64), Error> {
     let machine = Machine::host(opt.level())?;
     let e = Emitter::new(&func.name);
     e.set_target(&machine);
     let scratch_bytes = lower::lower(&e, func)?;
-    e.verify()?;
-    let written = e.ir();
-    e.run_passes(opt.passes(), &machine)?;
-    let object = e.object(&machine)?;
-    let jit = Jit::link(&object)?;
-    CpuKernel::new(func, opt, jit, written, scratch_bytes)
+    Ok((e, machine, scratch_bytes))
 }
 
 /// The name of the function in every object.
 const SYMBOL: &str = "kernel";
 
-/// The processor's assembly for IR that [`compile`] wrote.
+/// What [`compile`] hands to LLVM's passes, as text. It is made anew, since hardly anybody asks.
+fn llvm_ir(func: &Func, opt: OptLevel) -> Result<String, Error> {
+    Ok(written(func, opt)?.0.ir())
+}
+
+/// The processor's assembly of what [`compile`] makes.
 fn assembly(func: &Func, opt: OptLevel) -> Result<String, Error> {
-    let machine = Machine::host(opt.level())?;
-    let e = Emitter::new(&func.name);
-    e.set_target(&machine);
-    lower::lower(&e, func)?;
+    let (e, machine, _) = written(func, opt)?;
     e.run_passes(opt.passes(), &machine)?;
     e.assembly(&machine)
 }

@@ -25,7 +25,6 @@ type Entry = unsafe extern "C" fn(*const u64, *const i64, i64, i64, *mut u8);
 pub struct CpuKernel {
     func: Func,
     opt: OptLevel,
-    llvm: String,
     entry: Entry,
     scratch_bytes: usize,
     nanos: u64,
@@ -155,7 +154,6 @@ impl CpuKernel {
         func: &Func,
         opt: OptLevel,
         jit: Jit,
-        llvm: String,
         scratch_bytes: u64,
     ) -> Result<CpuKernel, Error> {
         let address = jit.address(SYMBOL)?;
@@ -181,7 +179,6 @@ impl CpuKernel {
             nanos: estimate(func),
             func: func.clone(),
             opt,
-            llvm,
             entry,
             scratch_bytes: scratch_bytes as usize,
             messages,
@@ -190,9 +187,12 @@ impl CpuKernel {
         })
     }
 
-    /// LLVM IR as it was handed to LLVM's passes.
-    pub fn llvm_ir(&self) -> &str {
-        &self.llvm
+    /// LLVM IR as it was handed to LLVM's passes, made again from the tile IR.
+    ///
+    /// # Errors
+    /// Only for bugs.
+    pub fn llvm_ir(&self) -> Result<String, Error> {
+        super::llvm_ir(&self.func, self.opt)
     }
 
     /// The processor's assembly, made again from the tile IR.

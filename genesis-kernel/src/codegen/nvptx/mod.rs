@@ -13,9 +13,10 @@
 //! The ABI of a kernel, which the runtime's launch follows:
 //! * parameters in order, flattened: a pointer is a 64-bit address, a scalar its own type (bool a
 //!   byte), a view is its address, then extents, then strides, all 64 bits wide;
+//! * then each of [`GpuKernel::maps`], 128 bytes by value, aligned to 64;
 //! * then, only where [`GpuKernel::asserts`] is not empty, the address of an `i32` that the host can
 //!   read after a fault (or 0): a failed assertion writes its number plus 1 there and traps;
-//! * `32 * num_warps` threads and `shared_bytes` of dynamic shared memory a block;
+//! * [`GpuKernel::threads`] threads and `shared_bytes` of dynamic shared memory a block;
 //! * grid axes x, y, z are the programs along axes 0, 1, 2.
 
 mod atomic;
@@ -42,7 +43,7 @@ use self::thread::Threads;
 use super::elementwise::from_memory;
 use super::llvm::{Emitter, Function, Machine, Ty, Val};
 use crate::Error;
-use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, Type};
+use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
 
@@ -51,6 +52,9 @@ const PTX_KERNEL: u32 = 71;
 /// What dynamic shared memory is aligned to.
 const SHARED_ALIGNMENT: u32 = 128;
 
+/// Threads of four warps, which `wgmma` and the register budget go by.
+const WARPGROUP: u32 = 128;
+
 /// A kernel as PTX, and what a launch must know about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GpuKernel {
@@ -58,20 +62,28 @@ pub struct GpuKernel {
     pub name: String,
     /// The PTX.
     pub ptx: String,
-    /// The LLVM IR that was handed to the code generator.
-    pub llvm: String,
     /// Dynamic shared memory that a launch must ask for, in bytes.
     pub shared_bytes: u32,
-    /// Warps of a block.
+    /// Warps of a block that compute.
     pub num_warps: u32,
+    /// Threads that a launch must ask for: those warps, and the producer's where there is one.
+    pub threads: u32,
+    /// Tensor maps that the kernel takes after its own parameters, 128 bytes each, by value.
+    pub maps: Vec<TensorMap>,
     /// Messages of assertions, by number. Where there are any, the kernel takes one more parameter.
     pub asserts: Vec<String>,
 }
 
 /// What LLVM does to a kernel: what `default<O3>` does that matters for code that is straight already.
-/// Softmax of 8192 columns takes 2 ms here and 10 ms there, and the assembler makes the same of both.
-const PASSES: &str = "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,gvn,\
-                      loop-mssa(licm),slp-vectorizer,instcombine<no-verify-fixpoint>,simplifycfg,dce)";
+/// Softmax of 4096 columns takes 0.6 ms here and 10 ms there, and the assembler makes the same of both.
+const PASSES: &str = "function(early-cse,instcombine<no-verify-fixpoint>,simplifycfg,gvn,\
+                      loop-mssa(licm),simplifycfg,dce)";
+
+/// What it does to a kernel of 16-bit floats: these come in pairs that one instruction adds, and
+/// finding the pairs takes longer than all else (1.6 ms of the softmax).
+const PASSES_OF_PAIRS: &str = "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
+                               gvn,loop-mssa(licm),slp-vectorizer,\
+                               instcombine<no-verify-fixpoint>,simplifycfg,dce)";
 
 /// Compiles layout IR for a GPU.
 ///
@@ -79,21 +91,66 @@ const PASSES: &str = "function(sroa,early-cse,instcombine<no-verify-fixpoint>,si
 /// If the kernel needs more than the GPU has, such as shared memory, or something is wrong with the
 /// compiler itself.
 pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
-    let func = &lir.func;
-    let name = entry_name(&func.name);
-    let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
-    let e = Emitter::new(&name);
-    e.set_target(&machine);
-    let (asserts, messages) = asserts(func);
-    let places = scratch_places(lir, target)?;
-    let shared_bytes = places.bytes;
-    emit(&e, lir, target, &name, places, asserts)?;
-    e.verify()?;
-    e.run_passes(PASSES, &machine)?;
-    let llvm = e.ir();
-    let ptx = e.assembly(&machine)?;
-    let num_warps = lir.num_warps;
-    Ok(GpuKernel { name, ptx, llvm, shared_bytes, num_warps, asserts: messages })
+    let module = Module::new(lir, target)?;
+    Ok(GpuKernel {
+        name: module.name,
+        ptx: module.e.assembly(&module.machine)?,
+        shared_bytes: module.shared_bytes,
+        num_warps: lir.num_warps,
+        threads: threads(lir),
+        maps: lir.func.tma.maps.clone(),
+        asserts: module.messages,
+    })
+}
+
+/// The LLVM IR that [`compile`] hands to the code generator, as text. It is made anew: printing it
+/// takes as long as a pass, and hardly anybody asks.
+///
+/// # Errors
+/// As [`compile`].
+pub fn llvm_ir(lir: &LayoutIr, target: &GpuTarget) -> Result<String, Error> {
+    Ok(Module::new(lir, target)?.e.ir())
+}
+
+/// A kernel as optimized LLVM IR.
+struct Module {
+    e: Emitter,
+    machine: Machine,
+    name: String,
+    shared_bytes: u32,
+    messages: Vec<String>,
+}
+
+impl Module {
+    fn new(lir: &LayoutIr, target: &GpuTarget) -> Result<Module, Error> {
+        let func = &lir.func;
+        let name = entry_name(&func.name);
+        let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
+        let e = Emitter::new(&name);
+        e.set_target(&machine);
+        let (asserts, messages) = asserts(func);
+        let places = scratch_places(lir, target)?;
+        let shared_bytes = places.bytes;
+        emit(&e, lir, target, &name, places, asserts)?;
+        e.verify()?;
+        let passes = if has_pairs(func) { PASSES_OF_PAIRS } else { PASSES };
+        e.run_passes(passes, &machine)?;
+        Ok(Module { e, machine, name, shared_bytes, messages })
+    }
+}
+
+/// Whether there are floats of which two fit a register.
+fn has_pairs(func: &Func) -> bool {
+    let is_half = |&value: &Value| {
+        let tile = func.ty(value).as_tile().filter(|tile| !tile.is_ptr());
+        tile.is_some_and(|tile| matches!(tile.dtype(), DType::F16 | DType::BF16))
+    };
+    func.walk().iter().any(|&op| func.op(op).results.iter().any(is_half))
+}
+
+/// Threads of a block: the warps that compute, and a warpgroup that feeds them.
+fn threads(lir: &LayoutIr) -> u32 {
+    32 * lir.num_warps + if lir.producer.is_some() { WARPGROUP } else { 0 }
 }
 
 /// A name that PTX takes.

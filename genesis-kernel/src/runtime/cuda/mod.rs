@@ -8,6 +8,7 @@
 mod asserts;
 mod driver;
 mod event;
+mod graph;
 mod memory;
 mod module;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use cudarc::driver::sys::{self, CUresult};
 use self::asserts::Asserts;
 use self::driver::Driver;
 pub(crate) use self::event::CudaEvent;
+pub use self::graph::Graph;
 use self::memory::Memory;
 pub use self::memory::MemoryStats;
 pub(crate) use self::module::{CudaKernel, EntryPoint, MAX_SLOTS};

@@ -1,0 +1,76 @@
+//! What the host does, by criterion: launches, compilation, and the CPU back end beside loops by hand.
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use genesis::{DType, Device, Tensor};
+use genesis_kernel::kernel::{Hints, KernelDef};
+use genesis_kernel::target::Target;
+use rayon::prelude::*;
+
+fn main() {
+    let mut criterion = Criterion::default().sample_size(10).configure_from_args();
+    add(&mut criterion);
+    softmax(&mut criterion);
+    launch(&mut criterion);
+    compile(&mut criterion);
+    criterion.final_summary();
+}
+
+fn randn(shape: &[usize]) -> Tensor {
+    Tensor::randn(shape, (DType::F32, Device::Cpu)).expect("memory for a benchmark")
+}
+
+fn add(criterion: &mut Criterion) {
+    let n = 1usize << 24;
+    let (x, y) = (randn(&[n]), randn(&[n]));
+    let values = |t: &Tensor| t.to_vec::<f32>().expect("the tensor is f32");
+    let (xs, ys) = (values(&x), values(&y));
+    let mut group = criterion.benchmark_group("cpu/add/f32/16777216");
+    group.throughput(Throughput::Bytes(12 * n as u64));
+    group.bench_function("genesis", |b| b.iter(|| x.add(&y)));
+    let mut out = vec![0f32; n];
+    group.bench_function("rayon loop", |b| {
+        b.iter(|| {
+            out.par_chunks_mut(1 << 16).enumerate().for_each(|(c, chunk)| {
+                let at = c << 16;
+                for ((z, x), y) in chunk.iter_mut().zip(&xs[at..]).zip(&ys[at..]) {
+                    *z = x + y;
+                }
+            });
+        });
+    });
+    group.finish();
+}
+
+fn softmax(criterion: &mut Criterion) {
+    let x = randn(&[1024, 4096]);
+    let mut group = criterion.benchmark_group("cpu/softmax/f32/1024x4096");
+    group.throughput(Throughput::Bytes(8 * 1024 * 4096));
+    group.bench_function("genesis", |b| b.iter(|| x.softmax(-1)));
+    group.finish();
+}
+
+/// A launch whose kernel has next to nothing to do.
+fn launch(criterion: &mut Criterion) {
+    let (x, y) = (randn(&[16]), randn(&[16]));
+    criterion.bench_function("cpu/launch of an op", |b| b.iter(|| x.add(&y)));
+}
+
+/// From a kernel's source to PTX.
+fn compile(criterion: &mut Criterion) {
+    let cases: [(&str, &'static KernelDef, &[i64]); 3] = [
+        ("add", &kernels::elementwise::add_flat::KERNEL, &[1024]),
+        ("softmax", &kernels::softmax::softmax::KERNEL, &[4096]),
+        ("matmul", &kernels::matmul::matmul::KERNEL, &[64, 64, 32]),
+    ];
+    let mut group = criterion.benchmark_group("compile to PTX for sm_90a");
+    for (name, kernel, consts) in cases {
+        let hints = Hints::contiguous(kernel.ast);
+        group.bench_function(BenchmarkId::from_parameter(name), |b| {
+            b.iter(|| {
+                let special = kernel.specialize(&[DType::F32, DType::F32], consts, &hints);
+                special.and_then(|special| special.compile(&Target::sm_90a()))
+            });
+        });
+    }
+    group.finish();
+}

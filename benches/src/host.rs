@@ -1,0 +1,93 @@
+//! What the host does: launches, and the compilation of kernels, beside their peers.
+
+use genesis::{DType, Device};
+use genesis_kernel::kernel::{Hints, KernelDef};
+use genesis_kernel::target::Target;
+
+use crate::launch;
+use crate::peer::Peer;
+use crate::table::Case;
+use crate::timing::{Times, host_ms};
+
+/// A kernel whose cold compilation is timed.
+struct Compilation {
+    case: &'static str,
+    kernel: &'static KernelDef,
+    dtypes: [DType; 2],
+    consts: &'static [usize],
+    /// Whether operands may have any strides, so that each element has an address of its own.
+    any_strides: bool,
+    num_warps: Option<u32>,
+}
+
+/// The compilation that is held against Triton's; its bar stands in the table.
+pub(crate) const COMPILE_MATMUL: &str = "compile/matmul/bf16/128x256x64/sm_90a";
+
+fn compilations() -> Vec<Compilation> {
+    let add = Compilation {
+        case: "compile/add/f32/1024/sm_90a",
+        kernel: &kernels::elementwise::add_flat::KERNEL,
+        dtypes: [DType::F32; 2],
+        consts: &[1024],
+        any_strides: false,
+        num_warps: None,
+    };
+    let softmax = Compilation {
+        case: "compile/softmax/f32/4096/sm_90a",
+        kernel: &kernels::softmax::softmax::KERNEL,
+        consts: &[4096],
+        ..add
+    };
+    let matmul = Compilation {
+        case: COMPILE_MATMUL,
+        kernel: &kernels::matmul::matmul::KERNEL,
+        dtypes: [DType::BF16, DType::F32],
+        consts: &[128, 256, 64],
+        num_warps: Some(8),
+        ..add
+    };
+    let strided = |case, of: &Compilation| Compilation { case, any_strides: true, ..*of };
+    let strided_add = strided("compile/add/f32/1024/sm_90a/strided", &add);
+    let strided_softmax = strided("compile/softmax/f32/4096/sm_90a/strided", &softmax);
+    vec![add, strided_add, softmax, strided_softmax, matmul]
+}
+
+/// Cases of the host that have no bar.
+pub(crate) fn cases() -> Vec<Case> {
+    let compile = compilations().into_iter().map(|c| c.case.to_owned());
+    let names = launch::cases().into_iter().chain(compile.filter(|case| case != COMPILE_MATMUL));
+    names.map(|name| Case { name, must: None, aim: None }).collect()
+}
+
+/// The times of a case of the host; none if it is a case of the GPU.
+pub(crate) fn time(
+    case: &str,
+    device: Device,
+    peer: Option<&mut Peer>,
+) -> anyhow::Result<Option<Times>> {
+    if case.starts_with("launch/") {
+        return launch::time(case, device).map(Some);
+    }
+    let found = compilations().into_iter().find(|compilation| compilation.case == case);
+    found.map(|compilation| compile(&compilation, peer)).transpose()
+}
+
+/// Cold compilation from a kernel's source to PTX, on one core.
+fn compile(what: &Compilation, peer: Option<&mut Peer>) -> anyhow::Result<Times> {
+    let consts: Vec<i64> = what.consts.iter().map(|&value| value as i64).collect();
+    let known =
+        if what.any_strides { Hints::default() } else { Hints::contiguous(what.kernel.ast) };
+    let hints = Hints { num_warps: what.num_warps, ..known };
+    let target = Target::sm_90a();
+    let ours = host_ms(7, || {
+        what.kernel.specialize(&what.dtypes, &consts, &hints)?.compile(&target)?;
+        Ok(())
+    })?;
+    let peer = match peer {
+        Some(peer) if what.case == COMPILE_MATMUL => {
+            Some(("triton".to_owned(), peer.compile(what.consts)?))
+        }
+        _ => None,
+    };
+    Ok(Times { ours, peer, from_graphs: false })
+}

@@ -1,0 +1,99 @@
+//! Products of matrices, plain and as layers use them.
+
+use genesis::Tensor;
+
+use super::elementwise::gelu;
+use super::{Missing, Op, Prepared, Setup, column, distance, row, sample};
+use crate::name::CaseName;
+use crate::roofline::Work;
+
+/// The ops of this file.
+pub(super) fn ops() -> Vec<Op> {
+    vec![
+        Op { name: "matmul", work: square, prepare: matmul },
+        Op { name: "linear", work: tall, prepare: linear },
+        Op { name: "matmul_bias_gelu", work: square, prepare: matmul_bias_gelu },
+    ]
+}
+
+/// `[m, n, k]` of a name with one extent for all, or three.
+fn extents(name: &CaseName) -> (usize, usize, usize) {
+    match name.dims[..] {
+        [m, n, k] => (m, n, k),
+        [m, n] => (m, n, n),
+        _ => (name.dims[0], name.dims[0], name.dims[0]),
+    }
+}
+
+fn square(name: &CaseName) -> Work {
+    let (m, n, k) = extents(name);
+    Work::product(name, m, n, k)
+}
+
+fn tall(name: &CaseName) -> Work {
+    match name.dims[..] {
+        [m, k, n] => Work::product(name, m, n, k),
+        _ => Work::default(),
+    }
+}
+
+/// `nn`, `nt` and `tn`: which operand is a view of its transpose.
+fn matmul(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
+    if setup.name.precision == "tf32" {
+        return Err(Missing.into());
+    }
+    let (m, n, k) = extents(setup.name);
+    let (turn_a, turn_b) = match setup.name.variant.as_str() {
+        "" | "nn" => (false, false),
+        "nt" => (false, true),
+        "tn" => (true, false),
+        "tt" => (true, true),
+        other => anyhow::bail!("there are nn, nt, tn and tt, not {other}"),
+    };
+    let made = |rows: usize, columns: usize, turn: bool| {
+        if turn { setup.randn(&[columns, rows])?.t() } else { setup.randn(&[rows, columns]) }
+    };
+    let sets = setup.each(|| Ok((made(m, k, turn_a)?, made(k, n, turn_b)?)))?;
+    let op = |(a, b): &(Tensor, Tensor)| a.matmul(b);
+    Prepared::new(sets, op, |(a, b), c| check(a, b, c, |_, dot| dot))
+}
+
+/// `x w^T`, with the weight as layers keep it: `[n, k]`.
+fn linear(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
+    let (m, k, n) = setup.three()?;
+    let sets = setup.each(|| Ok((setup.randn(&[m, k])?, setup.randn(&[n, k])?)))?;
+    let op = |(x, w): &(Tensor, Tensor)| x.matmul(&w.t()?);
+    Prepared::new(sets, op, |(x, w), y| check(x, &w.t()?, y, |_, dot| dot))
+}
+
+fn matmul_bias_gelu(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
+    let (m, n, k) = extents(setup.name);
+    let bias = setup.randn(&[n])?;
+    let values = bias.to_f64_vec()?;
+    let sets = setup.each(|| Ok((setup.randn(&[m, k])?, setup.randn(&[k, n])?)))?;
+    let op = move |(a, b): &(Tensor, Tensor)| a.matmul(b)?.add(&bias)?.gelu();
+    Prepared::new(sets, op, |(a, b), c| check(a, b, c, |j, dot| gelu(dot + values[j])))
+}
+
+/// Elements where sampled rows and columns cross; `finish` is what follows the product.
+fn check(
+    a: &Tensor,
+    b: &Tensor,
+    c: &Tensor,
+    finish: impl Fn(usize, f64) -> f64,
+) -> anyhow::Result<f64> {
+    let (m, n, k) = (a.shape()[0], b.shape()[1], a.shape()[1]);
+    let columns: Vec<(usize, Vec<f64>)> = sample(n, 24)
+        .into_iter()
+        .map(|j| Ok((j, column(b, j)?)))
+        .collect::<genesis::Result<_>>()?;
+    let mut worst = 0.0f64;
+    for i in sample(m, 24) {
+        let (x, got) = (row(a, i)?, row(c, i)?);
+        for (j, y) in &columns {
+            let dot: f64 = x.iter().zip(y).map(|(x, y)| x * y).sum();
+            worst = worst.max(distance(&got[*j..=*j], &[finish(*j, dot)], (k as f64).sqrt()));
+        }
+    }
+    Ok(worst)
+}

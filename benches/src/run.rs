@@ -1,0 +1,293 @@
+//! One case after the other. A case that fails, hangs or breaks the GPU says so and the run goes on:
+//! after the last two in a fresh process, since this one can't use the GPU any more.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use genesis::Device;
+
+use crate::name::{CaseName, matches};
+use crate::ops::{self, Missing, Setup};
+use crate::peer::Peer;
+use crate::report::{Outcome, Report, Row};
+use crate::roofline::Work;
+use crate::table::{self, Case};
+use crate::timing::{Ours, Plan, Times, compare};
+use crate::{Options, host};
+
+/// Buffers of a case take at least this many bytes together: several times the cache.
+const ROTATING_BYTES: f64 = 512e6;
+
+/// The cases that are asked for, in order.
+pub(crate) fn chosen(options: &Options) -> Vec<Case> {
+    let is_wanted = |name: &str| {
+        (options.cases.is_empty() || options.cases.iter().any(|glob| matches(glob, name)))
+            && options.filter.as_ref().is_none_or(|part| name.contains(part))
+    };
+    let mut cases: Vec<Case> = table::all();
+    cases.extend(host::cases());
+    cases.retain(|case| is_wanted(&case.name));
+    // A name that stands for itself may be of any size.
+    for text in options.cases.iter().filter(|text| !text.contains(['*', '?'])) {
+        if !cases.iter().any(|case| case.name == *text) && CaseName::parse(text).is_some() {
+            cases.push(Case { name: text.clone(), must: None, aim: None });
+        }
+    }
+    if let Some(last) = &options.after
+        && let Some(at) = cases.iter().position(|case| case.name == *last)
+    {
+        cases.drain(..=at);
+    }
+    cases
+}
+
+/// Runs what is asked for.
+pub(crate) fn all(options: &Options) -> anyhow::Result<()> {
+    let device = match &options.device {
+        Some(name) => {
+            Device::from_name(name).ok_or_else(|| anyhow::anyhow!("no device is called {name}"))?
+        }
+        None => Device::default(),
+    };
+    let cases = chosen(options);
+    if cases.is_empty() {
+        println!("no case matches; see `bench --list`");
+        return Ok(());
+    }
+    let report = Arc::new(Mutex::new(Report::new(options.out.as_deref(), options.json)?));
+    let peer = if options.no_peer { None } else { start_peer(device, options) };
+    let session = Session { options: options.clone(), device, started: Instant::now(), report };
+    session.run(&cases, peer)
+}
+
+fn start_peer(device: Device, options: &Options) -> Option<Peer> {
+    if !device.is_cuda() {
+        say(options, "no peers: they run on a GPU, and this runs on the CPU");
+        return None;
+    }
+    match Peer::start() {
+        Ok(peer) => {
+            say(options, &format!("peers: {}", peer.versions));
+            Some(peer)
+        }
+        Err(error) => {
+            say(options, &format!("no peers: {error:#}"));
+            None
+        }
+    }
+}
+
+/// A line for people, which stays out of JSON.
+fn say(options: &Options, line: &str) {
+    if options.json {
+        eprintln!("{line}");
+    } else {
+        println!("{line}");
+    }
+}
+
+/// What all cases of a run share.
+struct Session {
+    options: Options,
+    device: Device,
+    started: Instant,
+    report: Arc<Mutex<Report>>,
+}
+
+impl Session {
+    fn run(&self, cases: &[Case], mut peer: Option<Peer>) -> anyhow::Result<()> {
+        let watch = self.watch();
+        for case in cases {
+            if self.options.budget.is_some_and(|budget| self.seconds() > budget) {
+                self.report().add(&case.name, Outcome::Skipped)?;
+                continue;
+            }
+            *lock(&watch) = Some((case.name.clone(), Instant::now()));
+            let outcome = match self.case(case, &mut peer) {
+                Ok(row) => Outcome::Timed(Box::new(row)),
+                Err(error) if error.is::<Missing>() => Outcome::Missing,
+                Err(error) => Outcome::Failed(format!("{error:#}").replace('\n', " ")),
+            };
+            *lock(&watch) = None;
+            self.report().add(&case.name, outcome)?;
+            let stream = self.device.stream();
+            if stream.is_lost() {
+                return Err(restart(&self.report, &self.options, self.started, &case.name));
+            }
+            stream.release_memory()?;
+            // A peer that is gone or hangs is started anew, once a case.
+            if let Some(process) = &mut peer
+                && process.release().is_err()
+            {
+                peer = None;
+                peer = start_peer(self.device, &self.options).or(peer);
+            }
+        }
+        self.report().finish();
+        say(&self.options, &format!("{:.0} s in all", self.seconds()));
+        Ok(())
+    }
+
+    fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    fn report(&self) -> MutexGuard<'_, Report> {
+        lock(&self.report)
+    }
+
+    /// Starts the thread that ends this process when a case hangs; says where the case is set.
+    fn watch(&self) -> Arc<Mutex<Option<(String, Instant)>>> {
+        let watched: Arc<Mutex<Option<(String, Instant)>>> = Arc::default();
+        let (current, report) = (watched.clone(), self.report.clone());
+        let (options, started) = (self.options.clone(), self.started);
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(Duration::from_millis(500));
+                let Some((name, since)) = lock(&current).clone() else { continue };
+                if since.elapsed().as_secs_f64() > options.limit {
+                    let error = format!("no end after {} s", options.limit);
+                    // Nothing can be done about a row that can't be written.
+                    let _ = lock(&report).add(&name, Outcome::Failed(error));
+                    eprintln!("{:#}", restart(&report, &options, started, &name));
+                    std::process::exit(1);
+                }
+            }
+        });
+        watched
+    }
+
+    fn plan(&self) -> Plan {
+        if self.options.quick { Plan::QUICK } else { Plan::FULL }
+    }
+
+    /// Prepares, checks and times one case.
+    fn case(&self, case: &Case, peer: &mut Option<Peer>) -> anyhow::Result<Row> {
+        let row = |precision: String, times: Times, work: Work, error: Option<f64>| Row {
+            case: case.clone(),
+            precision,
+            times,
+            work,
+            error,
+        };
+        if let Some(times) = host::time(&case.name, self.device, peer.as_mut())? {
+            return Ok(row(String::new(), times, Work::default(), None));
+        }
+        let name = CaseName::parse(&case.name)
+            .ok_or_else(|| anyhow::anyhow!("{} is no name of a case", case.name))?;
+        let ops = ops::all();
+        let op = ops.iter().find(|op| op.name == name.op);
+        let op = op.ok_or_else(|| anyhow::anyhow!("no op is called {}", name.op))?;
+        let work = (op.work)(&name);
+        let sets = (ROTATING_BYTES / work.bytes.max(1.0)).ceil().clamp(1.0, 32.0) as usize;
+        let prepared = (op.prepare)(&Setup { name: &name, device: self.device, sets })?;
+        let (error, limit) = (prepared.error, ops::tolerance(&name.precision));
+        anyhow::ensure!(error <= limit, "wrong: off by {error:.2e}, the limit is {limit:.0e}");
+        let mut ours = Ours::new(self.device, prepared, sets);
+        let best = self.prepare_peer(&name, sets, peer);
+        let side = match (peer.as_mut(), &best) {
+            (Some(process), Some((name, estimate))) => Some((process, name.as_str(), *estimate)),
+            _ => None,
+        };
+        let times = compare(&mut ours, side, self.plan())?;
+        Ok(row(name.precision, times, work, Some(error)))
+    }
+
+    /// The peer's fastest candidate; none where it has none, which is said.
+    fn prepare_peer(
+        &self,
+        name: &CaseName,
+        sets: usize,
+        peer: &mut Option<Peer>,
+    ) -> Option<(String, f64)> {
+        match peer.as_mut()?.prepare(name, sets) {
+            Ok(mut candidates) => {
+                let best = candidates.swap_remove(0);
+                Some((best.name, best.estimate))
+            }
+            Err(error) => {
+                say(&self.options, &format!("{}: {error:#}", name.text));
+                None
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Goes on after a case in a fresh process that takes this one's place; returns only if it can't.
+fn restart(
+    report: &Mutex<Report>,
+    options: &Options,
+    started: Instant,
+    after: &str,
+) -> anyhow::Error {
+    lock(report).finish();
+    say(options, "the GPU is lost to this process: going on in a fresh one");
+    let Ok(program) = std::env::current_exe() else {
+        return anyhow::anyhow!("this program does not know where it is");
+    };
+    let mut command = Command::new(program);
+    command.args(options.arguments()).args(["--after", after]);
+    if let Some(budget) = options.budget {
+        let left = (budget - started.elapsed().as_secs_f64()).max(0.0);
+        command.args(["--budget", &left.to_string()]);
+    }
+    anyhow::Error::from(command.exec()).context("no fresh process")
+}
+
+impl Options {
+    /// The arguments that say the same, but for budget and start.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<String> = Vec::new();
+        for case in &self.cases {
+            arguments.extend(["--case".to_owned(), case.clone()]);
+        }
+        arguments.extend(self.filter.clone());
+        if let Some(out) = &self.out {
+            arguments.extend(["--out".to_owned(), out.display().to_string()]);
+        }
+        if let Some(device) = &self.device {
+            arguments.extend(["--device".to_owned(), device.clone()]);
+        }
+        arguments.extend(["--limit".to_owned(), self.limit.to_string()]);
+        let flags = [("--json", self.json), ("--quick", self.quick), ("--no-peer", self.no_peer)];
+        arguments.extend(flags.iter().filter(|(_, on)| *on).map(|(flag, _)| (*flag).to_owned()));
+        arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn cases_are_chosen_by_pattern_name_and_start() {
+        let names = |args: &[&str]| -> Vec<String> {
+            let options = Options::parse_from([&["bench"], args].concat());
+            chosen(&options).into_iter().map(|case| case.name).collect()
+        };
+        assert_eq!(names(&["--case", "adamw/*"]), ["adamw/f32/403M"]);
+        assert_eq!(names(&["--case", "add/f32/3x5"]), ["add/f32/3x5"]);
+        assert_eq!(names(&["argmax"]), ["argmax/f32/8192x8192"]);
+        let after =
+            names(&["--case", "gelu/*", "--case", "exp/*", "--after", "gelu/bf16/8192x8192"]);
+        assert_eq!(after, ["exp/bf16/8192x8192"]);
+        assert!(names(&[]).len() > 90);
+    }
+
+    #[test]
+    fn a_fresh_process_is_told_the_same() {
+        let args = ["bench", "--case", "a/*", "part", "--quick", "--device", "cpu"];
+        let options = Options::parse_from(args);
+        let again =
+            Options::parse_from(["bench".to_owned()].into_iter().chain(options.arguments()));
+        assert_eq!(format!("{options:?}"), format!("{again:?}"));
+    }
+}
