@@ -168,7 +168,7 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
     {
         return Ok(code);
     }
-    let (_, code) = compile_gpu(kernel, &device.info().target)?;
+    let (_, code) = compile_gpu(kernel, &gpu_target(device))?;
     let entry = CompiledEntry {
         cubin: device.assemble(&code.ptx)?,
         name: code.name,
@@ -193,11 +193,18 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
     device.load(&entry.cubin, &point)
 }
 
+/// What a device's code is compiled for: the device itself, unless an older architecture is wished.
+fn gpu_target(device: &CudaDevice) -> GpuTarget {
+    let own = device.info().target;
+    knobs::get().target.filter(|wished| wished.sm <= own.sm).unwrap_or(own)
+}
+
 /// Everything that the machine code follows from.
 fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
     let info = device.info();
-    let options = format!("{:?}", kernel.hints.options());
-    let machine = format!("{:?} {} {}", info.target, info.driver_version, info.multiprocessors);
+    let options = format!("{:?} {}", kernel.hints.options(), knobs::get().all_barriers);
+    let target = gpu_target(device);
+    let machine = format!("{target:?} {} {}", info.driver_version, info.multiprocessors);
     Key::of(&[
         // Loads and stores of equal text at other lines differ in their line tables.
         tir_text(&kernel.func).as_bytes(),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::runtime::Device;
+use crate::target::{GpuTarget, Target};
 
 /// One environment variable, for documentation and `genesis doctor`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +65,12 @@ pub const KNOBS: &[Knob] = &[
               changes by it shows a missing one",
     },
     Knob {
+        name: "GENESIS_TARGET",
+        values: "sm_80, sm_86, sm_89, sm_90",
+        doc: "compiles for this architecture on every GPU that is not older, without what newer ones \
+              add",
+    },
+    Knob {
         name: "GENESIS_SYNC",
         values: "0 or 1",
         doc: "waits after each launch, so that an error names the kernel that caused it",
@@ -116,6 +123,8 @@ pub struct Knobs {
     pub check_bounds: bool,
     /// `GENESIS_BARRIERS=all`
     pub all_barriers: bool,
+    /// `GENESIS_TARGET`
+    pub target: Option<GpuTarget>,
     /// `GENESIS_SYNC`
     pub sync: bool,
     /// `GENESIS_POOL`
@@ -161,6 +170,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         all_barriers: reader
             .read("GENESIS_BARRIERS", |text| matches!(text, "all").then_some(true))
             .unwrap_or(false),
+        target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
         ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
@@ -210,6 +220,13 @@ fn byte_size(text: &str) -> Option<u64> {
         _ => 0,
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn gpu_target(text: &str) -> Option<GpuTarget> {
+    match Target::from_name(text)? {
+        Target::Gpu(gpu) => Some(gpu),
+        Target::Cpu => None,
+    }
 }
 
 fn switch(text: &str) -> Option<bool> {

@@ -30,6 +30,7 @@ pub mod ptxas;
 mod reduce;
 mod ring;
 mod scan;
+mod schedule;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ mod thread;
 use std::collections::BTreeMap;
 
 use self::lower::{Frame, GLOBAL, Lowering, SHARED};
+use self::schedule::{Recorder, find_race};
 use self::shared::Places;
 use self::thread::Threads;
 use super::elementwise::from_memory;
@@ -271,12 +273,28 @@ fn emit(
     if lowering.region(lir.func.body)?.is_some() {
         e.br(exit);
     }
+    check_schedule(&lir.func, lowering.recorder)?;
     e.position(exit);
     e.ret_void();
     // The entry block filled up while the body was written.
     e.position(entry);
     e.br(body);
     Ok(())
+}
+
+/// Replays what the kernel does with shared memory, in debug builds.
+fn check_schedule(func: &Func, recorder: Recorder) -> Result<(), Error> {
+    let Some(race) = cfg!(debug_assertions).then(|| find_race(&recorder.finish())).flatten() else {
+        return Ok(());
+    };
+    let name = |op: Op| {
+        let data = func.op(op);
+        let at = data.loc.map(|loc| format!(" at {}:{}", loc.file, loc.line));
+        format!("{:?}{}", data.kind, at.unwrap_or_default())
+    };
+    let (earlier, later) = (name(race.earlier), name(race.later));
+    let byte = race.byte;
+    Err(Error::bug(format!("{earlier} and {later} race for byte {byte} of shared memory")))
 }
 
 fn bind_params(lowering: &mut Lowering<'_>, counts: &[usize], arg: impl Fn(usize) -> Val) {

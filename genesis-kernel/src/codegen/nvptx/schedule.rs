@@ -274,7 +274,8 @@ mod tests {
 
     /// A ring of three slots with these steps before the body's reads.
     fn ring(head: &[Step]) -> Vec<Step> {
-        let bytes = |first| Bytes { range: 0..64, slot: Some(Slot { first, stages: 3, bytes: 64 }) };
+        let bytes =
+            |first| Bytes { range: 0..64, slot: Some(Slot { first, stages: 3, bytes: 64 }) };
         let copy = |first| Step::Copy(Op(0), bytes(first));
         let body = [head, &[copy(2), Step::Commit, Step::Read(Op(1), bytes(0))]].concat();
         vec![copy(0), Step::Commit, copy(1), Step::Commit, Step::Loop(body)]
