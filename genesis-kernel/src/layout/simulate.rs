@@ -250,8 +250,9 @@ impl Simulation<'_> {
             }
             Conversion::Shuffle(plan) => self.set(to, |s, t, r| {
                 let lane = t as u32 % LANES;
-                let source = plan.lane_of[r] ^ f2::combine(&plan.lanes, lane);
-                let reg = plan.reg_of[r] ^ plan.register(lane);
+                let round = r ^ f2::combine(&plan.places, lane) as usize;
+                let source = plan.lane_of[round] ^ f2::combine(&plan.lanes, lane);
+                let reg = plan.sent[round] ^ f2::combine(&plan.sends, source);
                 s.at(from, t - lane as usize + source as usize, reg as usize)
             }),
             Conversion::Shared(plan) => {

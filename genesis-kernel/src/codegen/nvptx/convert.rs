@@ -7,7 +7,9 @@ use super::lower::{Lowering, Registers, SHARED};
 use super::thread::{Shuffle, shuffle};
 use crate::Error;
 use crate::ir::{Op, Value};
-use crate::layout::{Conversion, LayoutIr, SharedAccess, SharedUnit, ShufflePlan};
+use crate::layout::{
+    Conversion, LANE_BITS, LayoutIr, SharedAccess, SharedUnit, ShufflePlan, exchange_steps,
+};
 
 /// Bytes of shared memory that a conversion needs.
 pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
@@ -39,27 +41,32 @@ impl Lowering<'_> {
         self.result(op, registers)
     }
 
-    fn convert_by_shuffles(&mut self, plan: &ShufflePlan, from: &Registers) -> Vec<Val> {
+    fn convert_by_shuffles(&mut self, plan: &ShufflePlan, from: &[Val]) -> Vec<Val> {
         let e = self.e;
         let lane = self.threads.map(e, &plan.lanes, &[]);
-        let select = self.threads.map(e, &plan.selects, &[]);
-        let int = |n: u32| e.int(e.i32(), i64::from(n));
-        let mut registers = Vec::new();
-        for (&lane_of, &reg_of) in plan.lane_of.iter().zip(&plan.reg_of) {
-            let source = if lane_of == 0 { lane } else { e.xor(lane, int(lane_of)) };
-            // Every lane sends a register for each choice and takes the one it wants.
-            let mut taken: Option<Val> = None;
-            for choice in plan.choices() {
-                let sent = shuffle(e, Shuffle::Index(source), from[(reg_of ^ choice) as usize]);
-                taken = Some(match taken {
-                    None => sent,
-                    Some(before) => {
-                        let is_wanted = e.icmp(IntPred::Eq, select, int(choice));
-                        e.select(is_wanted, sent, before)
-                    }
-                });
-            }
-            registers.extend(taken);
+        let sending = self.exchange(&plan.sends, from);
+        let rounds = plan.lane_of.iter().zip(&plan.sent).map(|(&lane_of, &sent)| {
+            let source = match lane_of {
+                0 => lane,
+                _ => e.xor(lane, e.int(e.i32(), i64::from(lane_of))),
+            };
+            shuffle(e, Shuffle::Index(source), sending[sent as usize])
+        });
+        let got: Vec<Val> = rounds.collect();
+        self.exchange(&plan.places, &got)
+    }
+
+    /// Each lane's registers, `r` and `r ^ combine(map, lane)` exchanged.
+    fn exchange(&mut self, map: &[u32; LANE_BITS], registers: &[Val]) -> Vec<Val> {
+        let e = self.e;
+        let mut registers = registers.to_vec();
+        for (partner, lanes) in exchange_steps(map) {
+            let parity: Vec<u32> = (0..LANE_BITS).map(|bit| lanes >> bit & 1).collect();
+            let parity = self.threads.map(e, &parity, &[]);
+            let is_odd = e.icmp(IntPred::Ne, parity, e.int(e.i32(), 0));
+            registers = (0..registers.len())
+                .map(|i| e.select(is_odd, registers[i ^ partner as usize], registers[i]))
+                .collect();
         }
         registers
     }

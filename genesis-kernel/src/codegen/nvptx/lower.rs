@@ -54,7 +54,7 @@ pub(super) struct Lowering<'a> {
     /// The op that is lowered.
     current: Op,
     /// A barrier stands behind every access to shared memory.
-    all_barriers: bool,
+    pub(super) all_barriers: bool,
     /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
     pub(super) slots: BTreeMap<Op, Val>,
     values: Vec<Option<Registers>>,

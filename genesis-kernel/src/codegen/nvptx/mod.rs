@@ -39,7 +39,7 @@ mod thread;
 use std::collections::BTreeMap;
 
 use self::lower::{Frame, GLOBAL, Lowering, SHARED};
-use self::schedule::{Recorder, find_race};
+use self::schedule::{Step, find_race};
 use self::shared::Places;
 use self::thread::Threads;
 use super::elementwise::from_memory;
@@ -121,6 +121,9 @@ struct Module {
     name: String,
     shared_bytes: u32,
     messages: Vec<String>,
+    /// What it does with shared memory.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests take barriers away from it"))]
+    steps: Vec<Step>,
 }
 
 impl Module {
@@ -133,11 +136,12 @@ impl Module {
         let (asserts, messages) = asserts(func);
         let places = scratch_places(lir, target)?;
         let shared_bytes = places.bytes;
-        emit(&e, lir, target, &name, places, asserts)?;
+        let steps = emit(&e, lir, target, &name, places, asserts)?;
+        check_schedule(func, &steps)?;
         e.verify()?;
         let passes = if has_pairs(func) { PASSES_OF_PAIRS } else { PASSES };
         e.run_passes(passes, &machine)?;
-        Ok(Module { e, machine, name, shared_bytes, messages })
+        Ok(Module { e, machine, name, shared_bytes, messages, steps })
     }
 }
 
@@ -245,7 +249,7 @@ fn emit(
     name: &str,
     places: Places,
     asserts: BTreeMap<Op, usize>,
-) -> Result<(), Error> {
+) -> Result<Vec<Step>, Error> {
     let by_param = slots(e, &lir.func);
     let counts: Vec<usize> = by_param.iter().map(Vec::len).collect();
     let mut slots: Vec<Slot> = by_param.into_iter().flatten().collect();
@@ -273,18 +277,18 @@ fn emit(
     if lowering.region(lir.func.body)?.is_some() {
         e.br(exit);
     }
-    check_schedule(&lir.func, lowering.recorder)?;
+    let steps = lowering.recorder.finish();
     e.position(exit);
     e.ret_void();
     // The entry block filled up while the body was written.
     e.position(entry);
     e.br(body);
-    Ok(())
+    Ok(steps)
 }
 
 /// Replays what the kernel does with shared memory, in debug builds.
-fn check_schedule(func: &Func, recorder: Recorder) -> Result<(), Error> {
-    let Some(race) = cfg!(debug_assertions).then(|| find_race(&recorder.finish())).flatten() else {
+fn check_schedule(func: &Func, steps: &[Step]) -> Result<(), Error> {
+    let Some(race) = cfg!(debug_assertions).then(|| find_race(steps)).flatten() else {
         return Ok(());
     };
     let name = |op: Op| {

@@ -134,10 +134,9 @@ impl Lowering<'_> {
             let target = self.target(self.func.op(load.op).operands[0]);
             self.pending.blocks_load(target)
         });
-        if is_written {
+        if self.all_barriers || is_written || self.pending.blocks_shared_write(&bytes) {
             self.barrier();
         }
-        self.before_shared_write(&bytes);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ptxas::{self, Assembled};
+use super::schedule::Step;
 use super::*;
 use crate::ir::{Shape, parse};
 use crate::layout::{Access, Blocked, blocked_in};
@@ -609,5 +610,40 @@ fn operands_of_single_elements_are_stored_to_the_ring() {
         assert_eq!(count(&kernel, "cp.async.cg"), 0, "{}", kernel.ptx);
         assert_eq!(count(&kernel, "ldmatrix.sync.aligned.m8n8.x4"), 8);
         assert!(count(&kernel, "st.shared.b16") > 0);
+    }
+}
+
+/// Every list of steps that lacks one barrier or one wait of these.
+fn with_one_less(steps: &[Step]) -> Vec<Vec<Step>> {
+    let mut all = Vec::new();
+    for (i, step) in steps.iter().enumerate() {
+        let with = |new: Option<Step>| {
+            let (before, after) = (&steps[..i], &steps[i + 1..]);
+            before.iter().cloned().chain(new).chain(after.iter().cloned()).collect()
+        };
+        match step {
+            Step::Barrier | Step::Wait(_) => all.push(with(None)),
+            Step::Loop(body) => {
+                all.extend(
+                    with_one_less(body).into_iter().map(|body| with(Some(Step::Loop(body)))),
+                );
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+#[test]
+fn each_barrier_keeps_threads_apart() {
+    let looped = assigned(LOOPED_MAX, 4);
+    for lir in [large_matmul("bf16", "ieee", [64, 64, 32], 4), looped] {
+        let steps = Module::new(&lir, &GpuTarget::SM_80).unwrap().steps;
+        assert_eq!(find_race(&steps), None);
+        let broken = with_one_less(&steps);
+        assert!(broken.len() >= 3, "{steps:?}");
+        for steps in broken {
+            assert!(find_race(&steps).is_some(), "{steps:?}");
+        }
     }
 }
