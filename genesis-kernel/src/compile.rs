@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! front::build -> tile IR -> views -> PIPELINE -+-> EXACT -> codegen::cpu -> machine code
-//!                                               +-> pad -> NVPTX -> layout::assign -> layout IR
-//!                                                   -> codegen::nvptx -> PTX -> the driver
+//!                     |                         +-> pad -> NVPTX -> layout::assign -> layout IR
+//!                     +-> tma, for sm_90a           -> codegen::nvptx -> PTX -> the driver
 //! ```
 //!
 //! The verifier looks at tile IR after the front end and, in tests and debug builds, after each pass.
@@ -15,6 +15,7 @@ use std::sync::{Once, OnceLock};
 
 pub use self::compiled::{Compiled, Resources};
 use self::dump::{Stage, dump};
+use crate::analysis::is_persistent;
 use crate::cache::{CompiledEntry, DiskCache, Key};
 use crate::codegen::cpu::{self, CpuKernel, OptLevel};
 use crate::codegen::nvptx::{self, GpuKernel};
@@ -25,7 +26,7 @@ use crate::ir::{DType, Func, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
-use crate::passes::{self, Pass, pad, views};
+use crate::passes::{self, Pass, pad, tma, views};
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
 use crate::target::{GpuTarget, Target};
@@ -101,21 +102,33 @@ fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
 }
 
 fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
-    let func = pad::run(&prepare(&kernel.func)?)?;
-    after_pass("pad", &func)?;
-    let func = run_passes(func, passes::NVPTX)?;
-    let options = LayoutOptions {
-        num_warps: kernel.hints.num_warps,
-        num_stages: kernel.hints.num_stages,
-        shared_bytes: Some(target.max_shared_bytes),
-    };
-    let lir = layout::assign(&func, &options)?;
+    let lir = gpu_layout(kernel, target)?;
+    let func = &lir.func;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
     let code = nvptx::compile(&lir, target)?;
     let llvm = || nvptx::llvm_ir(&lir, target).unwrap_or_else(|error| error.to_string());
     dump(Stage::Llvm, &func.name, llvm);
     dump(Stage::Ptx, &func.name, || code.ptx.clone());
     Ok((lir, code))
+}
+
+/// Layout IR for a GPU.
+pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<LayoutIr, Error> {
+    let (num_warps, max_shared_bytes) = (kernel.hints.num_warps, target.max_shared_bytes);
+    let func = if target.specific && knobs::get().tma {
+        let num_stages = kernel.hints.num_stages;
+        let options = tma::Options { num_warps, num_stages, max_shared_bytes };
+        let func = tma::run(&kernel.func, &options);
+        after_pass("tma", &func)?;
+        prepare(&func)?
+    } else {
+        prepare(&kernel.func)?
+    };
+    let func = pad::run(&func)?;
+    after_pass("pad", &func)?;
+    let func = run_passes(func, passes::NVPTX)?;
+    let num_stages = kernel.hints.num_stages;
+    Ok(layout::assign(&func, &LayoutOptions { num_warps, num_stages, max_shared_bytes })?)
 }
 
 /// The function as the interpreter runs it: with the transcendental functions of the CPU.
@@ -172,8 +185,10 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
     let entry = CompiledEntry {
         cubin: device.assemble(&code.ptx)?,
         name: code.name,
-        num_warps: code.num_warps,
+        threads: code.threads,
         shared_bytes: code.shared_bytes,
+        is_persistent: is_persistent(&kernel.func) && kernel.hints.persistent != Some(false),
+        maps: code.maps,
         asserts: code.asserts,
     };
     let code = load_entry(&entry, device)?;
@@ -186,8 +201,10 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
 fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, Error> {
     let point = EntryPoint {
         name: &entry.name,
-        threads: 32 * entry.num_warps,
+        threads: entry.threads,
         dynamic_shared_bytes: entry.shared_bytes,
+        is_persistent: entry.is_persistent,
+        maps: &entry.maps,
         asserts: &entry.asserts,
     };
     device.load(&entry.cubin, &point)
@@ -202,7 +219,12 @@ fn gpu_target(device: &CudaDevice) -> GpuTarget {
 /// Everything that the machine code follows from.
 fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
     let info = device.info();
-    let options = format!("{:?} {}", kernel.hints.options(), knobs::get().all_barriers);
+    let options = format!(
+        "{:?} tma {} {}",
+        kernel.hints.options(),
+        knobs::get().tma,
+        knobs::get().all_barriers
+    );
     let target = gpu_target(device);
     let machine = format!("{target:?} {} {}", info.driver_version, info.multiprocessors);
     Key::of(&[

@@ -126,6 +126,7 @@ impl Hints {
                 multiple_of: 16,
                 equals_one: false,
                 unit_stride: true,
+                unit_axis: None,
                 stride_multiple_of: 16,
             },
             _ => ParamHint { multiple_of: 16, ..ParamHint::default() },

@@ -46,8 +46,10 @@ pub struct ParamHint {
     pub equals_one: bool,
     /// A view whose stride along the last axis is 1.
     pub unit_stride: bool,
-    /// A view whose strides along the other axes, and whose extent along the last one, are multiples
-    /// of this many elements. 0 and 1 say nothing.
+    /// A view whose stride along this axis, another than the last, is 1.
+    pub unit_axis: Option<u8>,
+    /// A view whose strides along the axes but that of stride 1 (the last one where none is known),
+    /// and whose extent along that one, are multiples of this many elements. 0 and 1 say nothing.
     pub stride_multiple_of: u64,
 }
 

@@ -81,6 +81,11 @@ pub const KNOBS: &[Knob] = &[
         doc: "0 gives freed memory back at once, so that memory checkers see each buffer alone",
     },
     Knob {
+        name: "GENESIS_TMA",
+        values: "0 or 1",
+        doc: "0 keeps kernels for sm_90a off the copy engine and the products that it feeds",
+    },
+    Knob {
         name: "GENESIS_PTXAS",
         values: "a path",
         doc: "NVIDIA's assembler, for registers and SASS in inspections; looked for in PATH without it",
@@ -129,6 +134,8 @@ pub struct Knobs {
     pub sync: bool,
     /// `GENESIS_POOL`
     pub pool: bool,
+    /// `GENESIS_TMA`
+    pub tma: bool,
     /// `GENESIS_PTXAS`
     pub ptxas: Option<PathBuf>,
 }
@@ -173,6 +180,8 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
+        // Not before code generation drives the copy engine.
+        tma: reader.read("GENESIS_TMA", switch).unwrap_or(false),
         ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
     };
     (knobs, reader.problems)

@@ -89,8 +89,17 @@ unsafe fn run(
     let slots = &mut slots[..n_slots];
     match (&entry.code, launch.stream.queue()) {
         (Executable::Cuda(kernel), Queue::Cuda(device)) => {
+            let maps = match kernel.takes_maps() {
+                true => kernel.encode_maps(launch.args),
+                false => None,
+            };
+            if kernel.takes_maps() && maps.is_none() {
+                // SAFETY: as of this function.
+                return unsafe { run_unmapped(def, launch, grid) };
+            }
+            let maps = maps.as_deref().unwrap_or_default();
             // SAFETY: the slots are the kernel's parameters in order; the caller answers for pointers.
-            unsafe { device.launch(kernel, def.ast, grid, slots)? };
+            unsafe { device.launch(kernel, def.ast, grid, slots, maps)? };
             if knobs::get().sync { device.synchronize() } else { Ok(()) }
         }
         (Executable::Cpu(kernel), Queue::Cpu) => kernel.run_slots(slots, grid),
@@ -100,6 +109,27 @@ unsafe fn run(
         },
         _ => Err(Error::bug("a launch found code of another device")),
     }
+}
+
+/// Runs code that leaves the copy engine alone: for views of which the driver makes no tensor map,
+/// such as one of no extent along an axis.
+///
+/// # Safety
+/// As [`run`].
+#[cold]
+unsafe fn run_unmapped(def: &KernelDef, launch: &Launch<'_>, grid: [u32; 3]) -> Result<(), Error> {
+    let request = Request::new(launch).unaligned();
+    let entry = match def.cache.find(&request) {
+        Some(entry) => entry,
+        None => compile_entry(def, launch, &request)?,
+    };
+    if let Executable::Cuda(kernel) = &entry.code
+        && kernel.takes_maps()
+    {
+        return Err(Error::bug("code for views of any address drives the copy engine"));
+    }
+    // SAFETY: the caller's promise is the same.
+    unsafe { run(def, &entry, launch, grid) }
 }
 
 /// Writes the arguments as the code takes them, one word for each flattened parameter.

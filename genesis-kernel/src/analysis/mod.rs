@@ -1,7 +1,9 @@
 //! What is known about values without running the kernel.
 
 pub mod axis;
+mod persistent;
 pub mod range;
 
 pub use axis::{AxisAnalysis, AxisInfo, Run};
+pub use persistent::is_persistent;
 pub use range::{Range, Ranges};

@@ -1,14 +1,20 @@
 //! What the cache keeps of a kernel for a GPU: its machine code and how to launch it.
 
+use crate::ir::{DType, TensorMap};
+
 /// A compiled kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CompiledEntry {
     /// The symbol.
     pub(crate) name: String,
-    /// Warps of one program.
-    pub(crate) num_warps: u32,
+    /// Threads of one program.
+    pub(crate) threads: u32,
     /// Shared memory that the launch provides, in bytes.
     pub(crate) shared_bytes: u32,
+    /// Whether fewer programs do the same work.
+    pub(crate) is_persistent: bool,
+    /// Tensor maps that the kernel takes after its own parameters.
+    pub(crate) maps: Vec<TensorMap>,
     /// Messages of assertions.
     pub(crate) asserts: Vec<String>,
     /// Machine code.
@@ -19,9 +25,12 @@ impl CompiledEntry {
     /// As the cache stores it.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64 + self.cubin.len());
-        bytes.extend_from_slice(&self.num_warps.to_le_bytes());
+        bytes.extend_from_slice(&self.threads.to_le_bytes());
         bytes.extend_from_slice(&self.shared_bytes.to_le_bytes());
+        bytes.extend_from_slice(&u32::from(self.is_persistent).to_le_bytes());
         push_text(&mut bytes, &self.name);
+        bytes.extend_from_slice(&(self.maps.len() as u32).to_le_bytes());
+        self.maps.iter().for_each(|map| push_map(&mut bytes, map));
         bytes.extend_from_slice(&(self.asserts.len() as u32).to_le_bytes());
         self.asserts.iter().for_each(|message| push_text(&mut bytes, message));
         bytes.extend_from_slice(&self.cubin);
@@ -30,18 +39,41 @@ impl CompiledEntry {
 
     /// From what the cache stored; none if it makes no sense.
     pub(crate) fn from_bytes(mut bytes: &[u8]) -> Option<CompiledEntry> {
-        let num_warps = take_u32(&mut bytes)?;
+        let threads = take_u32(&mut bytes)?;
         let shared_bytes = take_u32(&mut bytes)?;
+        let is_persistent = take_u32(&mut bytes)? != 0;
         let name = take_text(&mut bytes)?;
+        let n_maps = take_u32(&mut bytes)?;
+        let maps = (0..n_maps).map(|_| take_map(&mut bytes)).collect::<Option<_>>()?;
         let n_asserts = take_u32(&mut bytes)?;
         let asserts = (0..n_asserts).map(|_| take_text(&mut bytes)).collect::<Option<_>>()?;
-        Some(CompiledEntry { name, num_warps, shared_bytes, asserts, cubin: bytes.to_vec() })
+        let cubin = bytes.to_vec();
+        Some(CompiledEntry { name, threads, shared_bytes, is_persistent, maps, asserts, cubin })
     }
 }
 
 fn push_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
     bytes.extend_from_slice(text.as_bytes());
+}
+
+fn push_map(bytes: &mut Vec<u8>, map: &TensorMap) {
+    push_text(bytes, map.dtype.name());
+    let numbers = [map.param, map.swizzle, map.axes.len() as u32];
+    let axes = map.axes.iter().map(|&axis| u32::from(axis));
+    for number in numbers.into_iter().chain(axes).chain(map.block.iter().copied()) {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+fn take_map(bytes: &mut &[u8]) -> Option<TensorMap> {
+    let dtype = DType::from_name(&take_text(bytes)?)?;
+    let (param, swizzle) = (take_u32(bytes)?, take_u32(bytes)?);
+    let rank = take_u32(bytes)?;
+    let mut number = || take_u32(bytes);
+    let axes = (0..rank).map(|_| u8::try_from(number()?).ok()).collect::<Option<_>>()?;
+    let block = (0..rank).map(|_| number()).collect::<Option<_>>()?;
+    Some(TensorMap { param, dtype, axes, block, swizzle })
 }
 
 fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
@@ -65,8 +97,16 @@ mod tests {
     fn reads_what_it_wrote() {
         let entry = CompiledEntry {
             name: "softmax".into(),
-            num_warps: 4,
+            threads: 128,
             shared_bytes: 1024,
+            is_persistent: true,
+            maps: vec![TensorMap {
+                param: 2,
+                dtype: DType::BF16,
+                axes: vec![1, 0],
+                block: vec![64, 128],
+                swizzle: 128,
+            }],
             asserts: vec!["i < n".into()],
             cubin: vec![1, 2, 3],
         };

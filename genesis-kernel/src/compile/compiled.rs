@@ -180,8 +180,10 @@ impl Compiled {
         } else if let Some(device) = device_for(target) {
             let entry = EntryPoint {
                 name: &kernel.name,
-                threads: 32 * kernel.num_warps,
+                threads: kernel.threads,
                 dynamic_shared_bytes: kernel.shared_bytes,
+                is_persistent: false,
+                maps: &kernel.maps,
                 asserts: &[],
             };
             let loaded = device.load(&device.assemble(&kernel.ptx)?, &entry)?;

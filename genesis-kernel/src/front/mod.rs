@@ -124,6 +124,7 @@ fn declare_param(lower: &mut Lower, param: &'static ParamAst, hint: ParamHint) -
         TypeAst::View { dtype, rank, mutable } => {
             (attrs.readonly, attrs.exclusive) = (!mutable, *mutable);
             attrs.unit_stride = hint.unit_stride;
+            attrs.unit_axis = hint.unit_axis;
             attrs.stride_multiple_of = hint.stride_multiple_of;
             if *rank == 0 || usize::from(*rank) > crate::ir::MAX_RANK {
                 let message = format!("a view has 1 to {} axes", crate::ir::MAX_RANK);

@@ -186,13 +186,18 @@ fn check_promises(attrs: &ParamAttrs, arg: &ArgValue) -> Result<(), String> {
         }
         ArgValue::View { ptr, strides, .. } => {
             multiple("the address", *ptr, attrs.multiple_of)?;
-            let Some((last, outer)) = strides.split_last() else { return Ok(()) };
-            if attrs.unit_stride && *last != 1 {
-                return Err(format!("has the stride {last} along the last axis, not 1"));
+            let Some(last) = strides.len().checked_sub(1) else { return Ok(()) };
+            if attrs.unit_stride && strides[last] != 1 {
+                return Err(format!("has the stride {} along the last axis, not 1", strides[last]));
             }
-            outer
-                .iter()
-                .try_for_each(|s| multiple("a stride", s.unsigned_abs(), attrs.stride_multiple_of))
+            let unit = attrs.unit_axis.map_or(last, usize::from);
+            if attrs.unit_axis.is_some() && strides.get(unit) != Some(&1) {
+                return Err(format!("has the strides {strides:?}, not 1 along axis {unit}"));
+            }
+            let mut others = strides.iter().enumerate().filter(|&(axis, _)| axis != unit);
+            others.try_for_each(|(_, s)| {
+                multiple("a stride", s.unsigned_abs(), attrs.stride_multiple_of)
+            })
         }
     }
 }

@@ -4,6 +4,8 @@
 //! names and counts only: whether types fit, and whether a value is in scope where it is used, is the
 //! verifier's work.
 
+mod tables;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -226,6 +228,7 @@ impl Parser {
                 "readonly" => attrs.readonly = true,
                 "exclusive" => attrs.exclusive = true,
                 "unit_stride" => attrs.unit_stride = true,
+                "unit_axis" => attrs.unit_axis = Some(self.number("an axis")?),
                 "multiple_of" => attrs.multiple_of = self.number("a number")?,
                 "stride_multiple_of" => attrs.stride_multiple_of = self.number("a number")?,
                 _ => return self.fail(position, format!("unknown attribute `{word}`")),
@@ -323,6 +326,9 @@ impl Parser {
         }
         self.depth += 1;
         self.expect('{')?;
+        if region == self.func.body {
+            self.tables()?;
+        }
         while !self.take('}') {
             let op = self.op()?;
             self.func.region_mut(region).ops.push(op);
@@ -554,7 +560,7 @@ impl Parser {
             "num_programs" => OpKind::NumPrograms(self.number("an axis")?),
             "cmp" => OpKind::Compare(self.named("a comparison", Predicate::from_name)?),
             "expand_dims" => OpKind::ExpandDims { axis: self.number("an axis")? },
-            "transpose" => OpKind::Transpose { perm: self.permutation()? },
+            "transpose" => OpKind::Transpose { perm: self.numbers("an axis")? },
             "atomic_rmw" => OpKind::AtomicRmw(self.named("an atomic op", AtomicOp::from_name)?),
             "view_dim" => OpKind::ViewDim(self.number("an axis")?),
             "view_stride" => OpKind::ViewStride(self.number("an axis")?),
@@ -566,18 +572,6 @@ impl Parser {
             "tma_store" => OpKind::TmaStore(self.number("an entry")?),
             _ => return Ok(None),
         }))
-    }
-
-    fn permutation(&mut self) -> Result<Vec<u8>> {
-        self.expect('[')?;
-        let mut perm = Vec::new();
-        while !self.take(']') {
-            perm.push(self.number("an axis")?);
-            if *self.peek() != TokenKind::Punct(']') {
-                self.expect(',')?;
-            }
-        }
-        Ok(perm)
     }
 }
 

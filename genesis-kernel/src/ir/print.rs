@@ -5,8 +5,10 @@
 //! tests compare and what cache keys are made of.
 //!
 //! ```text
-//! kernel NAME(PARAM, ..) [contract] { OP .. }
-//! PARAM     %name: TYPE [readonly] [exclusive] [multiple_of N] [unit_stride] [stride_multiple_of N]
+//! kernel NAME(PARAM, ..) [contract] { TABLE .. OP .. }
+//! PARAM     %name: TYPE [readonly] [exclusive] [multiple_of N] [unit_stride] [unit_axis AXIS]
+//!           [stride_multiple_of N]
+//! TABLE     tma map .. | tma channel .. | tma load .. | tma store ..     one entry of the copy engine
 //! TYPE      f32 | f32[128x64] | *f32[1024] | view<f32,2>
 //! OP        [%r, .. =] HEAD [%operand, ..] [: TYPE, ..]      one type for each result
 //! HEAD      const LITERAL | iota | program_id AXIS | num_programs AXIS | neg .. | add .. | cmp lt
@@ -35,6 +37,7 @@ use std::fmt::{self, Write};
 
 use super::func::{Func, Op, OpData, ParamAttrs, Region, Value};
 use super::ops::{Combine, LoopOptions, OpKind};
+use super::tma::{TensorMap, TmaLoad};
 use super::types::{DType, Scalar};
 
 impl fmt::Display for Func {
@@ -115,6 +118,9 @@ impl<'f> Printer<'f> {
 
     fn region(&mut self, region: Region, depth: usize) {
         self.out.push_str("{\n");
+        if region == self.func.body {
+            self.tables();
+        }
         for &op in &self.func.region(region).ops {
             self.out.push_str(&"  ".repeat(depth + 1));
             self.op(op, depth + 1);
@@ -122,6 +128,29 @@ impl<'f> Printer<'f> {
         }
         self.out.push_str(&"  ".repeat(depth));
         self.out.push('}');
+    }
+
+    /// The tables of the copy engine, one entry a line.
+    fn tables(&mut self) {
+        let tma = &self.func.tma;
+        let maps = tma.maps.iter().map(|map| {
+            let TensorMap { param, dtype, axes, block, swizzle } = map;
+            format!("map param {param} {dtype} axes {axes:?} block {block:?} swizzle {swizzle}")
+        });
+        let channels = tma.channels.iter().map(|channel| {
+            format!("channel stages {} bytes {}", channel.stages, channel.slot_bytes)
+        });
+        let loads = tma.loads.iter().map(|load| {
+            let TmaLoad { map, channel, offset, bytes, contiguous } = load;
+            format!(
+                "load map {map} channel {channel} offset {offset} bytes {bytes} \
+                 contiguous {contiguous}"
+            )
+        });
+        let stores = tma.stores.iter().map(|store| format!("store map {}", store.map));
+        for line in maps.chain(channels).chain(loads).chain(stores) {
+            self.out.push_str(&format!("  tma {line}\n"));
+        }
     }
 
     fn op(&mut self, op: Op, depth: usize) {
@@ -255,6 +284,9 @@ fn attrs(attrs: &ParamAttrs) -> String {
     flag(&mut text, attrs.exclusive, "exclusive");
     number(&mut text, attrs.multiple_of, "multiple_of");
     flag(&mut text, attrs.unit_stride, "unit_stride");
+    if let Some(axis) = attrs.unit_axis {
+        write!(text, " unit_axis {axis}").expect("a string takes any text");
+    }
     number(&mut text, attrs.stride_multiple_of, "stride_multiple_of");
     text
 }

@@ -44,6 +44,8 @@ pub struct TmaLoad {
     pub offset: u32,
     /// Bytes of the tile.
     pub bytes: u32,
+    /// The axis of the tile that lies contiguous in memory.
+    pub contiguous: u8,
 }
 
 /// A store by the copy engine.
@@ -79,6 +81,11 @@ impl Tma {
     /// Whether the function uses the copy engine for nothing.
     pub fn is_empty(&self) -> bool {
         self.loads.is_empty() && self.stores.is_empty()
+    }
+
+    /// The map of a load.
+    pub fn map_of_load(&self, load: u8) -> Option<&TensorMap> {
+        self.maps.get(usize::from(self.loads.get(usize::from(load))?.map))
     }
 
     /// Bytes of shared memory that the slots of all channels take.

@@ -57,6 +57,8 @@ const ALIGNMENT: u64 = 16;
 const IS_VIEW: u8 = 16;
 /// The bit that says the code is an integer's.
 const IS_INT: u8 = 32;
+/// Where a view's axis of stride 1 is, if it is another than the last: its number plus 1.
+const AXIS_SHIFT: u8 = 6;
 
 impl<'a> Request<'a> {
     #[inline]
@@ -79,6 +81,13 @@ impl<'a> Request<'a> {
         };
         request.hash = request.compute_hash();
         request
+    }
+
+    /// The same launch with no promise about addresses and strides, which all code holds for.
+    pub(super) fn unaligned(mut self) -> Request<'a> {
+        self.codes.iter_mut().for_each(|code| *code &= !ALIGNED);
+        self.hash = self.compute_hash();
+        self
     }
 
     /// Multiplies and folds a word at a time; the keys come from a program, not from an attacker.
@@ -155,22 +164,28 @@ fn view_code(view: &ViewArg, aligned: u8) -> u8 {
         code |= aligned;
     }
     // The stride of an axis of extent 1 is never multiplied by anything but 0.
-    let axes = view.dims().iter().zip(view.strides());
-    let mut last_is_unit = false;
-    let mut strides = 0;
-    for (axis, (&dim, &stride)) in axes.enumerate() {
-        if axis + 1 == view.rank as usize {
-            last_is_unit = stride == 1 || dim <= 1;
-            strides |= dim as u64;
+    let (dims, strides) = (view.dims(), view.strides());
+    let last = usize::from(view.rank).saturating_sub(1);
+    let is_unit = |axis: usize| strides[axis] == 1 || dims[axis] <= 1;
+    let mut unit = last;
+    if last < dims.len() && is_unit(last) {
+        code |= UNIT_STRIDE;
+    } else if let Some(axis) =
+        (0..last.min(3)).rev().find(|&axis| strides[axis] == 1 && dims[axis] > 1)
+    {
+        unit = axis;
+        code |= (axis as u8 + 1) << AXIS_SHIFT;
+    }
+    let mut multiples = 0;
+    for (axis, (&dim, &stride)) in dims.iter().zip(strides).enumerate() {
+        if axis == unit {
+            multiples |= dim as u64;
         } else if dim > 1 {
-            strides |= stride as u64;
+            multiples |= stride as u64;
         }
     }
-    if last_is_unit {
-        code |= UNIT_STRIDE;
-    }
     if aligned != 0 {
-        let class = match strides.trailing_zeros() {
+        let class = match multiples.trailing_zeros() {
             0 | 1 => 0,
             2 => 1,
             3 => 2,
@@ -188,6 +203,7 @@ fn param_hint(code: u8) -> ParamHint {
             multiple_of,
             equals_one: false,
             unit_stride: code & UNIT_STRIDE != 0,
+            unit_axis: (code >> AXIS_SHIFT).checked_sub(1),
             stride_multiple_of: STRIDE_MULTIPLES[(code >> STRIDE_SHIFT & 3) as usize],
         }
     } else {
@@ -282,7 +298,11 @@ mod tests {
         assert_eq!(hint(view(&[8, 5], &[16, 1]), ALIGNED), unit);
         let rows_of = |n| hint(view(&[8, n], &[n, 1]), ALIGNED).stride_multiple_of;
         assert_eq!([2, 4, 8, 16, 32].map(rows_of), [0, 4, 8, 16, 16]);
-        assert!(!hint(view(&[8, 4], &[1, 8]), ALIGNED).unit_stride);
+        let columns = hint(view(&[8, 4], &[1, 8]), ALIGNED);
+        assert!(!columns.unit_stride);
+        assert_eq!((columns.unit_axis, columns.stride_multiple_of), (Some(0), 8));
+        assert_eq!(hint(view(&[3, 8, 4], &[32, 1, 8]), ALIGNED).unit_axis, Some(1));
+        assert_eq!(hint(view(&[8, 4], &[2, 16]), ALIGNED).unit_axis, None);
         assert!(hint(view(&[8, 1], &[3, 7]), ALIGNED).unit_stride);
         assert_eq!(hint(view(&[1, 16], &[3, 1]), ALIGNED).stride_multiple_of, 16);
         assert_eq!(hint(view(&[5], &[1]), ALIGNED), unit);

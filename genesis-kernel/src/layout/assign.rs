@@ -9,16 +9,18 @@ use std::sync::Arc;
 
 use super::infer::Infer;
 use super::lir::{
-    Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, element_bits,
+    Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
+    element_bits,
 };
 use super::place::{Placed, fragment, place};
 use super::prefer::{Preference, choose_warps, memory_op};
 use super::ring::{RingLimits, add_rings};
+use super::roles;
 use super::scratch::{SharedPlan, registers_along};
 use super::swizzle::operand_plan;
 use crate::analysis::AxisAnalysis;
 use crate::diag::Diagnostic;
-use crate::ir::{Func, Op, Type};
+use crate::ir::{Def, Func, Op, OpKind, Type, Value};
 
 /// Shared memory of a block on the GPUs that have least.
 const SMALLEST_SHARED_BYTES: u32 = 99 << 10;
@@ -54,8 +56,17 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
     };
     lir.accesses = accesses(&lir);
     lir.dots = dots.iter().map(|&(new, old)| (new, dot_plan(&infer, &lir, new, old))).collect();
-    let shared_bytes = options.shared_bytes.unwrap_or(SMALLEST_SHARED_BYTES);
-    add_rings(&mut lir, RingLimits { stages: options.num_stages, shared_bytes });
+    let shared_bytes = match options.max_shared_bytes {
+        0 => SMALLEST_SHARED_BYTES,
+        bytes => bytes,
+    };
+    if lir.func.tma.loads.is_empty() {
+        add_rings(&mut lir, RingLimits { stages: options.num_stages, shared_bytes });
+    } else {
+        roles::choose_stages(&mut lir, options.max_shared_bytes);
+        let producer = roles::producer(&lir.func);
+        lir.producer = Some(producer.map_err(|why| Diagnostic::new(why, None))?);
+    }
     debug_assert_eq!(super::verify(&lir), Ok(()));
     Ok(lir)
 }
@@ -131,8 +142,44 @@ fn accesses(lir: &LayoutIr) -> BTreeMap<Op, Access> {
 
 fn dot_plan(infer: &Infer<'_>, lir: &LayoutIr, new: Op, old: Op) -> DotPlan {
     let (unit, _) = infer.units[&old];
-    let operand = |i: usize| dot_operand(infer, lir, [new, old], unit, i);
-    DotPlan { unit, a: operand(0), b: operand(1), overlaps: false }
+    let operand = |i: usize| match shared_operand(&lir.func, new, i) {
+        Some(operand) => DotOperand::Shared(operand),
+        None => dot_operand(infer, lir, [new, old], unit, i),
+    };
+    let overlaps = matches!(unit, DotUnit::Wgmma(_)) && only_goes_round(&lir.func, new);
+    DotPlan { unit, a: operand(0), b: operand(1), overlaps }
+}
+
+/// Operand `i` of a dot, if the copy engine brings it.
+fn shared_operand(func: &Func, dot: Op, i: usize) -> Option<SharedOperand> {
+    let value = func.op(dot).operands[i];
+    let OpKind::TmaLoad(load) = func.op(func.def_op(value)?).kind else { return None };
+    let tile = func.tile(value);
+    let k = 1 - i;
+    let entry = func.tma.loads.get(usize::from(load))?;
+    Some(SharedOperand {
+        load,
+        k_major: usize::from(entry.contiguous) == k,
+        size: tile.dtype().bytes() as u32,
+        swizzle: func.tma.map_of_load(load)?.swizzle,
+        rows: tile.shape.extent(i) as u32,
+        depth: tile.shape.extent(k) as u32,
+    })
+}
+
+/// Whether the accumulator of a dot is a variable of the loop around it that nothing else in the loop
+/// reads or writes.
+fn only_goes_round(func: &Func, dot: Op) -> bool {
+    let uses = func.count_uses();
+    let data = func.op(dot);
+    let (acc, result): (Value, Value) = (data.operands[2], data.results[0]);
+    let Def::Argument(region, number) = func.value(acc).def else { return false };
+    let owner = func.walk().into_iter().find(|&op| func.op(op).regions.contains(&region));
+    let in_loop = owner.is_some_and(|op| matches!(func.op(op).kind, OpKind::For(_)));
+    let Some((&last, ops)) = func.region(region).ops.split_last() else { return false };
+    let yielded = func.op(last).operands.get((number as usize).wrapping_sub(1));
+    let alone = uses[acc.index()] == 1 && uses[result.index()] == 1;
+    in_loop && alone && ops.contains(&dot) && yielded == Some(&result)
 }
 
 fn dot_operand(

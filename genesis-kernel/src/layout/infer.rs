@@ -23,7 +23,10 @@ use super::mma;
 use super::prefer::{Blockeds, Preference, is_scannable, memory_op, scan_layout};
 use crate::analysis::AxisAnalysis;
 use crate::ir::{BinaryOp, DType, DotPrecision, Func, Op, OpKind, Region, Shape, Value};
-use crate::layout::lir::DotUnit;
+use crate::layout::lir::{DotUnit, WgmmaKind};
+
+/// The most columns of one `wgmma`.
+const WGMMA_COLUMNS: usize = 256;
 
 /// A layout shared by many values.
 pub(super) type Shared = Arc<LinearLayout>;
@@ -86,7 +89,7 @@ impl<'f> Infer<'f> {
 
     /// Whether a value needs a layout of its own.
     fn is_bound(&self, value: Value) -> bool {
-        !self.free[value.index()] && !self.shape(value).is_scalar()
+        !self.free[value.index()] && !self.shape(value).is_scalar() && !is_shared(self.func, value)
     }
 
     /// The layout of a value that has one of its own.
@@ -97,7 +100,7 @@ impl<'f> Infer<'f> {
     /// The layout of a value, or a default where it is free.
     pub(super) fn layout_or_default(&self, value: Value) -> Option<Shared> {
         let shape = self.shape(value);
-        if shape.is_scalar() {
+        if shape.is_scalar() || is_shared(self.func, value) {
             return None;
         }
         Some(self.layout(value).cloned().unwrap_or_else(|| self.blockeds.default(shape)))
@@ -116,12 +119,16 @@ impl<'f> Infer<'f> {
                     mma::accumulator(shape, warps, self.num_warps)
                 }
                 DotUnit::Fma => mma::fma_accumulator(shape, self.num_warps),
-                DotUnit::Wgmma(_) => {
-                    mma::wgmma_accumulator(shape, shape.extent(1).min(256) as u32, self.num_warps)
-                }
+                DotUnit::Wgmma(_) => self.wgmma_layout(shape),
             };
             self.assign(result, Arc::new(layout));
         }
+    }
+
+    /// The layout in which `wgmma` leaves a result, and a store by the copy engine takes its tile.
+    pub(super) fn wgmma_layout(&self, shape: Shape) -> LinearLayout {
+        let columns = shape.extent(1).min(WGMMA_COLUMNS) as u32;
+        mma::wgmma_accumulator(shape, columns, self.num_warps)
     }
 
     fn is_dot(&self, op: Op) -> bool {
@@ -143,6 +150,14 @@ impl<'f> Infer<'f> {
         let data = self.func.op(op);
         let OpKind::Dot { precision } = data.kind else { return (DotUnit::Fma, [1, 1]) };
         let (a, acc) = (self.func.tile(data.operands[0]), self.func.tile(data.operands[2]));
+        if data.operands[..2].iter().all(|&v| is_shared(self.func, v)) {
+            let kind = match a.dtype() {
+                DType::BF16 => WgmmaKind::Bf16,
+                DType::F16 => WgmmaKind::F16,
+                _ => WgmmaKind::Tf32,
+            };
+            return (DotUnit::Wgmma(kind), [self.num_warps, 1]);
+        }
         let (m, n, k) = (acc.shape.extent(0), acc.shape.extent(1), a.shape.extent(1));
         let fits =
             |step: usize| m.is_multiple_of(16) && n.is_multiple_of(8) && k.is_multiple_of(step);
@@ -408,6 +423,12 @@ impl<'f> Infer<'f> {
             _ => vec![],
         }
     }
+}
+
+/// Whether a tile stays in shared memory, where the copy engine puts it.
+pub(super) fn is_shared(func: &Func, value: Value) -> bool {
+    let kind = func.def_op(value).map(|op| &func.op(op).kind);
+    matches!(kind, Some(OpKind::TmaLoad(_)))
 }
 
 /// What a region ends with, unless it ends the program.

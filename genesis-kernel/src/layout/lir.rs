@@ -13,7 +13,7 @@
 //! * `dot` has its accumulator's layout; see [`DotPlan`] for its operands.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use super::convert::{self, Conversion};
@@ -30,8 +30,9 @@ pub struct LayoutOptions {
     pub num_warps: Option<u32>,
     /// Iterations of loads in flight in loops that say nothing of their own.
     pub num_stages: Option<u32>,
-    /// Bytes of shared memory that a block may use; those of the smallest GPU where it is none.
-    pub shared_bytes: Option<u32>,
+    /// The most shared memory of a block, in bytes, which rings of slots take what they can of; 0 where
+    /// it is not known.
+    pub max_shared_bytes: u32,
 }
 
 /// A function with a layout for every tile.
@@ -148,6 +149,23 @@ impl DotOperand {
     }
 }
 
+impl fmt::Display for DotOperand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DotOperand::Registers(operand) if operand.staging.is_some() => f.write_str("staged"),
+            DotOperand::Registers(_) => f.write_str("registers"),
+            DotOperand::Shared(operand) => {
+                let SharedOperand { load, rows, depth, swizzle, .. } = operand;
+                let major = if operand.k_major { "K" } else { "MN" };
+                write!(
+                    f,
+                    "load {load} ({rows} of {depth}, {major}-major, panels of {swizzle} bytes)"
+                )
+            }
+        }
+    }
+}
+
 /// An operand of a dot in a slot of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedOperand {
@@ -251,6 +269,10 @@ impl LayoutIr {
                 // Writing to a string can't fail.
                 let _ = writeln!(text, "// %{name}: {layout}");
             }
+        }
+        for plan in self.func.walk().iter().filter_map(|op| self.dots.get(op)) {
+            let overlaps = if plan.overlaps { ", overlaps" } else { "" };
+            let _ = writeln!(text, "// dot: {:?}, {} by {}{overlaps}", plan.unit, plan.a, plan.b);
         }
         for access in self.func.walk().iter().filter_map(|op| self.accesses.get(op)) {
             let (n, vector) = (access.groups.len(), access.vector());

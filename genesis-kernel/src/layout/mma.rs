@@ -101,6 +101,12 @@ pub fn fma_accumulator(shape: Shape, num_warps: u32) -> LinearLayout {
     filler.finish(&[1, 0], num_warps)
 }
 
+/// Warps that share a product of this many rows by `wgmma` where nobody asks for a number: four for
+/// each 64 rows, up to eight.
+pub fn wgmma_warps(rows: u32) -> u32 {
+    (rows / 16).clamp(4, 8)
+}
+
 /// The split of warps over a `[M, N]` result that keeps a warp's tile closest to square, rows first.
 pub fn split_warps(shape: Shape, num_warps: u32) -> [u32; 2] {
     let (mut m, mut n) = (1, 1);

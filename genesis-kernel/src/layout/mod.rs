@@ -15,6 +15,7 @@ pub mod mma;
 mod place;
 mod prefer;
 pub mod ring;
+pub mod roles;
 pub mod scratch;
 #[cfg(test)]
 mod simulate;

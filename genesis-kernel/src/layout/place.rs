@@ -232,6 +232,11 @@ fn requirements(
             layouts.resize(n, None);
             layouts
         }
+        OpKind::TmaStore(_) => {
+            let mut layouts = one(Some(infer.wgmma_layout(shape(0))));
+            layouts.resize(n, None);
+            layouts
+        }
         OpKind::Assert { .. } | OpKind::Print { .. } => {
             data.operands.iter().map(|&v| infer.layout_or_default(v)).collect()
         }
@@ -259,6 +264,7 @@ pub(super) fn fragment(infer: &Infer<'_>, op: Op, i: usize) -> LinearLayout {
     let (unit, warps) = infer.units[&op];
     let width = if unit == DotUnit::Mma16 { 2 } else { 1 };
     match (unit, i) {
+        (DotUnit::Wgmma(_), _) => unreachable!("its operands are in shared memory"),
         (DotUnit::Fma, _) => {
             let acc = infer.layout(data.results[0]).expect("a dot's result has a layout");
             fma_fragment(acc, shape, i)

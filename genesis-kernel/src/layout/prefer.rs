@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::blocked::{Blocked, blocked_in};
+use super::infer::is_shared;
 use super::linear::{HwBit, LinearLayout};
+use super::mma::wgmma_warps;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{Func, Op, OpKind, Shape, Value};
 
@@ -188,6 +190,7 @@ pub(super) fn is_scannable(layout: &LinearLayout, axis: usize) -> bool {
 pub(super) fn choose_warps(func: &Func) -> u32 {
     let mut largest = 1;
     let mut dots = 1;
+    let mut shared: Option<u32> = None;
     for op in func.walk() {
         let data = func.op(op);
         for &result in &data.results {
@@ -197,8 +200,15 @@ pub(super) fn choose_warps(func: &Func) -> u32 {
         }
         if let OpKind::Dot { .. } = data.kind {
             let numel = func.tile(data.results[0]).shape.numel() as u32;
+            if is_shared(func, data.operands[0]) {
+                let warps = wgmma_warps(func.tile(data.results[0]).shape.extent(0) as u32);
+                shared = Some(shared.map_or(warps, |other| other.min(warps)));
+            }
             dots = dots.max(if numel >= 4096 { 4 } else { 1 }).max(numel / (32 * 64));
         }
+    }
+    if let Some(warps) = shared {
+        return warps;
     }
     if dots > 1 {
         return dots.clamp(1, 16);

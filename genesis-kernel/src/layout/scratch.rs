@@ -191,6 +191,7 @@ pub fn conflict_ways(lanes: &[u32], element: u32, access: u32) -> u32 {
 
 /// Where element `j` of a group comes from in an access of [`SharedUnit::Matrix`]: the lane that names
 /// its row, and its place in that row.
+#[cfg(test)]
 pub(super) fn matrix_element(access: &SharedAccess, bits: u32, lane: u32, j: u32) -> (u32, u32) {
     let packed = 32 / bits;
     let (matrix, inner) = (j / packed, j % packed);

@@ -690,8 +690,9 @@ mod tests {
 
     fn check(program: &RandomProgram, func: &Func, num_warps: u32, name: &str) {
         let expected = interpreted(&program.func, program.grid, &program.args);
-        let lir = assign(func, &LayoutOptions { num_warps: Some(num_warps), ..Default::default() })
-            .unwrap();
+        let lir =
+            assign(func, &LayoutOptions { num_warps: Some(num_warps), ..LayoutOptions::default() })
+                .unwrap();
         let (buffers, slots) = flatten(&program.args);
         let got = run(&lir, program.grid, buffers, &slots);
         let [got, expected] = [got, expected].map(|memories| elements(&program.args, &memories));

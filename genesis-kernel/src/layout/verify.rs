@@ -1,8 +1,9 @@
 //! What must hold in layout IR, checked after it is made.
 
 use super::convert::view_registers;
+use super::infer::is_shared;
 use super::linear::LinearLayout;
-use super::lir::LayoutIr;
+use super::lir::{DotOperand, DotUnit, LayoutIr};
 use crate::ir::{Op, OpKind, Value};
 
 /// Checks layout IR.
@@ -26,7 +27,7 @@ fn check_values(lir: &LayoutIr, op: Op) -> Result<(), String> {
     for &value in data.results.iter().chain(&data.operands).chain(args) {
         let tile = lir.func.ty(value).as_tile().ok_or("a view")?;
         match lir.layout(value) {
-            None if tile.shape.is_scalar() => {}
+            None if tile.shape.is_scalar() || is_shared(&lir.func, value) => {}
             None => return Err(format!("%{} has no layout", value.0)),
             Some(layout) => {
                 layout.check().map_err(|error| format!("%{}: {error}", value.0))?;
@@ -79,7 +80,19 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
         }
         OpKind::Dot { .. } => {
             equal(lir, [&operands[2], &results[0]])?;
-            lir.dots.contains_key(&op).then_some(()).ok_or_else(|| "no plan".to_owned())
+            let plan = lir.dots.get(&op).ok_or("no plan")?;
+            let is_in_shared = |operand: &DotOperand| matches!(operand, DotOperand::Shared(_));
+            let tensor_cores = matches!(plan.unit, DotUnit::Wgmma(_));
+            if is_in_shared(&plan.b) != tensor_cores || (is_in_shared(&plan.a) && !tensor_cores) {
+                return Err(format!("{:?} does not take its operands from there", plan.unit));
+            }
+            Ok(())
+        }
+        OpKind::TmaStore(_) => {
+            let columns = lir.func.tile(operands[0]).shape.extent(1).min(256) as u32;
+            let shape = lir.func.tile(operands[0]).shape;
+            let wanted = super::mma::wgmma_accumulator(shape, columns, lir.num_warps);
+            gives(lir, Some(&wanted), &operands[..1])
         }
         OpKind::For(_) => {
             for (i, result) in results.iter().enumerate() {

@@ -11,8 +11,14 @@ use crate::ir::{Def, Func, Op, OpKind, Region, Value};
 pub const DCE: Pass = Pass { name: "dce", run };
 
 fn run(func: &mut Func) {
+    // A loop without a bound may never end, and that can be seen.
+    keep(func, |kind| kind.has_effect() || matches!(kind, OpKind::Return | OpKind::While));
+}
+
+/// Removes everything but the ops that are roots, the control flow around them and what they use.
+pub(crate) fn keep(func: &mut Func, is_root: impl Fn(&OpKind) -> bool) {
     let mut live = Liveness::of(func);
-    live.mark(func);
+    live.mark(func, is_root);
     sweep(func, &live, func.body);
 }
 
@@ -51,12 +57,9 @@ impl Liveness {
         live
     }
 
-    fn mark(&mut self, func: &Func) {
+    fn mark(&mut self, func: &Func, is_root: impl Fn(&OpKind) -> bool) {
         for op in func.walk() {
-            let kind = &func.op(op).kind;
-            // A loop without a bound may never end, and that can be seen.
-            let is_root = kind.has_effect() || matches!(kind, OpKind::Return | OpKind::While);
-            if is_root {
+            if is_root(&func.op(op).kind) {
                 self.op(op);
             }
         }

@@ -15,6 +15,7 @@ pub(crate) mod math;
 pub mod pad;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
+pub mod tma;
 pub mod views;
 
 use crate::ir::{Func, print, verify};

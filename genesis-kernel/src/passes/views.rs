@@ -42,8 +42,8 @@ struct View {
     ptr: Value,
     dims: Vec<Value>,
     strides: Vec<Value>,
-    /// The stride along the last axis is 1.
-    unit: bool,
+    /// The axis along which the stride is known to be 1.
+    unit: Option<usize>,
 }
 
 struct Views {
@@ -62,8 +62,12 @@ fn params(func: &Func, rebuild: &mut Rebuild<'_>) -> Vec<Option<View>> {
             continue;
         };
         let attrs = &param.attrs;
-        let ptr_attrs =
-            ParamAttrs { unit_stride: false, stride_multiple_of: 0, ..param.attrs.clone() };
+        let ptr_attrs = ParamAttrs {
+            unit_stride: false,
+            unit_axis: None,
+            stride_multiple_of: 0,
+            ..attrs.clone()
+        };
         let ptr_ty = crate::ir::TileType::ptr(dtype, Shape::SCALAR).into();
         let ptr = rebuild.new.add_param(param.name.clone(), ptr_ty, ptr_attrs);
         let mut index = |name: String, multiple_of: u64| {
@@ -71,19 +75,23 @@ fn params(func: &Func, rebuild: &mut Rebuild<'_>) -> Vec<Option<View>> {
             rebuild.new.add_param(name, Type::scalar(DType::I64), attrs)
         };
         let multiple_if = |holds: bool| if holds { attrs.stride_multiple_of } else { 0 };
+        let last = rank.saturating_sub(1);
+        let unit = if attrs.unit_stride { Some(last) } else { attrs.unit_axis };
+        let inner = unit.unwrap_or(last);
         let dims = (0..rank)
             .map(|axis| {
-                let multiple = multiple_if(axis + 1 == rank);
+                let multiple = multiple_if(axis == inner);
                 index(format!("{}_dim{axis}", param.name), multiple)
             })
             .collect();
         let strides = (0..rank)
             .map(|axis| {
-                let multiple = multiple_if(axis + 1 != rank);
+                let multiple = multiple_if(axis != inner);
                 index(format!("{}_stride{axis}", param.name), multiple)
             })
             .collect();
-        views[param.value.index()] = Some(View { ptr, dims, strides, unit: attrs.unit_stride });
+        let unit = unit.map(usize::from);
+        views[param.value.index()] = Some(View { ptr, dims, strides, unit });
     }
     views
 }
@@ -151,7 +159,7 @@ impl View {
     }
 
     fn is_unit(&self, axis: usize) -> bool {
-        self.unit && axis + 1 == self.strides.len()
+        self.unit == Some(axis)
     }
 
     /// Pointers to the elements of a tile and which of them are in bounds.
@@ -275,8 +283,14 @@ mod tests {
 
     #[test]
     fn tiles_are_the_same_through_pointers() {
-        for (attrs, strides) in [("", [6, 1]), ("unit_stride", [6, 1]), ("", [1, 5]), ("", [7, 1])]
-        {
+        let cases = [
+            ("", [6, 1]),
+            ("unit_stride", [6, 1]),
+            ("", [1, 5]),
+            ("unit_axis 0", [1, 5]),
+            ("", [7, 1]),
+        ];
+        for (attrs, strides) in cases {
             for shape in ["4x4", "1x8", "8x1", "3x5", "1x1"] {
                 let text = COPY.replace("ATTRS", attrs).replace("SHAPE", shape);
                 let func = parse(&text).unwrap();

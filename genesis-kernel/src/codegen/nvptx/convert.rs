@@ -3,7 +3,7 @@
 
 use super::super::elementwise::from_memory;
 use super::super::llvm::{IntPred, Ty, Val};
-use super::lower::{Lowering, Registers, SHARED};
+use super::lower::{Lowering, SHARED};
 use super::thread::{Shuffle, shuffle};
 use crate::Error;
 use crate::ir::{Op, Value};
@@ -44,7 +44,7 @@ impl Lowering<'_> {
     fn convert_by_shuffles(&mut self, plan: &ShufflePlan, from: &[Val]) -> Vec<Val> {
         let e = self.e;
         let lane = self.threads.map(e, &plan.lanes, &[]);
-        let sending = self.exchange(&plan.sends, from);
+        let sending = self.exchange_registers(&plan.sends, from);
         let rounds = plan.lane_of.iter().zip(&plan.sent).map(|(&lane_of, &sent)| {
             let source = match lane_of {
                 0 => lane,
@@ -53,11 +53,11 @@ impl Lowering<'_> {
             shuffle(e, Shuffle::Index(source), sending[sent as usize])
         });
         let got: Vec<Val> = rounds.collect();
-        self.exchange(&plan.places, &got)
+        self.exchange_registers(&plan.places, &got)
     }
 
     /// Each lane's registers, `r` and `r ^ combine(map, lane)` exchanged.
-    fn exchange(&mut self, map: &[u32; LANE_BITS], registers: &[Val]) -> Vec<Val> {
+    fn exchange_registers(&mut self, map: &[u32; LANE_BITS], registers: &[Val]) -> Vec<Val> {
         let e = self.e;
         let mut registers = registers.to_vec();
         for (partner, lanes) in exchange_steps(map) {

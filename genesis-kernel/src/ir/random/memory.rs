@@ -119,6 +119,7 @@ impl Maker {
             readonly: !writable,
             exclusive: writable,
             unit_stride: strides.last() == Some(&1),
+            unit_axis: (!unit_stride && strides[0] == 1 && dims.len() > 1).then_some(0),
             ..self.aligned()
         };
         let arg = InterpArg::View { dtype, data, offset: 0, dims, strides, writable };

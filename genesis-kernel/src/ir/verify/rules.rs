@@ -381,6 +381,10 @@ impl Rule<'_> {
         self.result_is(TileType::data(map.dtype, shape))?;
         let numel = shape.numel() * map.dtype.bytes();
         ensure!(load.bytes as usize == numel, "{} bytes for a tile of {numel}", load.bytes);
+        let channel = self.func.tma.channels.get(usize::from(load.channel));
+        let fits = channel.is_some_and(|c| load.offset + load.bytes <= c.slot_bytes);
+        ensure!(fits, "load {n} does not fit its channel");
+        ensure!(usize::from(load.contiguous) < shape.rank(), "no axis {}", load.contiguous);
         Ok(())
     }
 

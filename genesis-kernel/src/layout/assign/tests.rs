@@ -8,7 +8,8 @@ use crate::layout::{Conversion, verify};
 fn lir(text: &str, num_warps: u32) -> LayoutIr {
     let func = parse(text).unwrap_or_else(|error| panic!("{error}"));
     let lir =
-        assign(&func, &LayoutOptions { num_warps: Some(num_warps), ..Default::default() }).unwrap();
+        assign(&func, &LayoutOptions { num_warps: Some(num_warps), ..LayoutOptions::default() })
+            .unwrap();
     verify(&lir).unwrap_or_else(|error| panic!("{error}\n{}\n{}", lir.func, lir.layout_text()));
     lir
 }
@@ -372,8 +373,8 @@ kernel mixed(%x: *i64 readonly multiple_of 16, %counts: *i32, %n: i64) {
 #[test]
 fn an_odd_number_of_warps_is_refused() {
     let func = parse(ADD).unwrap();
-    let error =
-        assign(&func, &LayoutOptions { num_warps: Some(3), ..Default::default() }).unwrap_err();
+    let error = assign(&func, &LayoutOptions { num_warps: Some(3), ..LayoutOptions::default() })
+        .unwrap_err();
     assert!(error.message.contains("3 warps"), "{error}");
 }
 
@@ -386,7 +387,8 @@ fn random_programs_get_layouts() {
         let Ok(mut func) = crate::passes::pad::run(&func) else { continue };
         crate::passes::run(&mut func, crate::passes::PIPELINE);
         for num_warps in [Some(1), Some(8), None] {
-            let lir = assign(&func, &LayoutOptions { num_warps, ..Default::default() }).unwrap();
+            let lir =
+                assign(&func, &LayoutOptions { num_warps, ..LayoutOptions::default() }).unwrap();
             verify(&lir).unwrap_or_else(|error| {
                 panic!("seed {seed}: {error}\n{}{}", lir.func, lir.layout_text())
             });
@@ -399,8 +401,10 @@ fn random_programs_get_layouts() {
 #[test]
 fn a_tile_beyond_all_registers_is_refused() {
     let text = ADD.replace("1024", "262144");
-    let error =
-        assign(&parse(&text).unwrap(), &LayoutOptions { num_warps: Some(4), ..Default::default() })
-            .unwrap_err();
+    let error = assign(
+        &parse(&text).unwrap(),
+        &LayoutOptions { num_warps: Some(4), ..LayoutOptions::default() },
+    )
+    .unwrap_err();
     assert!(error.message.contains("[262144] is too large"), "{error}");
 }

@@ -11,6 +11,7 @@ mod event;
 mod graph;
 mod memory;
 mod module;
+mod tensor_map;
 #[cfg(test)]
 mod tests;
 

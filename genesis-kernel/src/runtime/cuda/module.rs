@@ -5,11 +5,15 @@ use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys::{
     self, CUfunction_attribute_enum as Attribute, CUjit_option as JitOption, CUjitInputType,
+    CUtensorMap,
 };
 
+use super::tensor_map::{Encoded, MAX_MAPS, TensorMaps};
 use super::{CudaDevice, Handle};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
+use crate::ir::TensorMap;
+use crate::runtime::Arg;
 
 /// A kernel on a GPU, ready to launch.
 #[derive(Debug)]
@@ -17,6 +21,10 @@ pub(crate) struct CudaKernel {
     function: Handle<sys::CUfunction>,
     threads: u32,
     dynamic_shared_bytes: u32,
+    /// Programs that the device runs at once, where more of them do no more work.
+    most_programs: Option<u32>,
+    /// What the copy engine must know of its views.
+    tensor_maps: TensorMaps,
     /// The last parameter of a kernel with assertions: where the number of a failed one goes.
     assert_address: Option<u64>,
     /// Registers of one thread.
@@ -36,6 +44,10 @@ pub(crate) struct EntryPoint<'a> {
     pub(crate) threads: u32,
     /// Shared memory that the launch provides, in bytes.
     pub(crate) dynamic_shared_bytes: u32,
+    /// Whether fewer programs than the grid has do the same work.
+    pub(crate) is_persistent: bool,
+    /// Tensor maps that the kernel takes after its own parameters.
+    pub(crate) maps: &'a [TensorMap],
     /// Messages of assertions. Where there are any, the kernel takes one more parameter.
     pub(crate) asserts: &'a [String],
 }
@@ -45,6 +57,19 @@ const SHARED_WITHOUT_OPT_IN: u32 = 48 << 10;
 
 /// Bytes of the assembler's messages that are kept.
 const LOG_BYTES: usize = 16 << 10;
+
+impl CudaKernel {
+    /// Whether it takes tensor maps.
+    pub(crate) fn takes_maps(&self) -> bool {
+        !self.tensor_maps.is_empty()
+    }
+
+    /// The tensor maps that it takes for a launch's arguments; none where the copy engine can't
+    /// address one of its views.
+    pub(crate) fn encode_maps(&self, args: &[Arg]) -> Option<Encoded> {
+        self.tensor_maps.encode(args)
+    }
+}
 
 impl CudaDevice {
     /// Machine code from PTX, by the driver's assembler.
@@ -121,17 +146,43 @@ impl CudaDevice {
             [] => None,
             messages => Some(self.assert_address(entry.name, messages)?),
         };
+        let most_programs = match entry.is_persistent {
+            true => Some(self.programs_at_once(function, entry)?),
+            false => None,
+        };
         let attribute = |which| self.function_attribute(function, which);
         Ok(CudaKernel {
             function: Handle(function),
             threads: entry.threads,
             dynamic_shared_bytes: entry.dynamic_shared_bytes,
+            most_programs,
+            tensor_maps: TensorMaps::new(entry.maps),
             assert_address,
             registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
             shared_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?
                 + entry.dynamic_shared_bytes,
             local_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
         })
+    }
+
+    /// Programs of a kernel that fit on the device together.
+    fn programs_at_once(
+        &self,
+        function: sys::CUfunction,
+        entry: &EntryPoint<'_>,
+    ) -> Result<u32, Error> {
+        let mut each = 0;
+        // SAFETY: the function is of a loaded module, the out pointer is ours.
+        let result = unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut each,
+                function,
+                entry.threads as i32,
+                entry.dynamic_shared_bytes as usize,
+            )
+        };
+        self.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
+        Ok(self.info.multiprocessors * each.unsigned_abs().max(1))
     }
 
     fn allow_shared(&self, function: sys::CUfunction, bytes: u32) -> Result<(), Error> {
@@ -153,11 +204,12 @@ impl CudaDevice {
         Ok(value.unsigned_abs())
     }
 
-    /// Queues a kernel; `slots` has its flattened parameters in order, eight bytes each.
+    /// Queues a kernel; `slots` has its flattened parameters in order, eight bytes each, and `maps`
+    /// what [`CudaKernel::encode_maps`] gave.
     ///
     /// # Safety
-    /// The slots must be as many as the kernel's parameters, and pointers among them valid for what
-    /// the kernel does with them, until the stream has run it.
+    /// The slots and maps must be those of the kernel's parameters, and pointers among them valid for
+    /// what the kernel does with them, until the stream has run it.
     #[inline]
     pub(crate) unsafe fn launch(
         &self,
@@ -165,28 +217,34 @@ impl CudaDevice {
         ast: &'static FnAst,
         grid: [u32; 3],
         slots: &mut [u64],
+        maps: &[CUtensorMap],
     ) -> Result<(), Error> {
         self.enter()?;
         let n_slots = slots.len();
-        if n_slots > MAX_SLOTS {
+        if n_slots > MAX_SLOTS || maps.len() > MAX_MAPS {
             return Err(Error::launch(format!("{}: too many parameters", ast.name)));
         }
-        let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_SLOTS + 1];
+        let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_SLOTS + MAX_MAPS + 1];
         for (pointer, slot) in pointers.iter_mut().zip(slots) {
             // A parameter narrower than its slot lies in the slot's first bytes.
             *pointer = std::ptr::from_mut(slot).cast();
         }
+        for (pointer, map) in pointers[n_slots..].iter_mut().zip(maps) {
+            // The driver only reads it.
+            *pointer = std::ptr::from_ref(map).cast_mut().cast();
+        }
         let mut assert_address = kernel.assert_address;
         if let Some(address) = &mut assert_address {
-            pointers[n_slots] = std::ptr::from_mut(address).cast();
+            pointers[n_slots + maps.len()] = std::ptr::from_mut(address).cast();
         }
+        let programs = grid[0].min(kernel.most_programs.unwrap_or(u32::MAX));
         self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
         // SAFETY: the function is loaded in this context; the pointers are to as many slots as it has
         // parameters, which the driver copies before it returns.
         let result = unsafe {
             sys::cuLaunchKernel(
                 kernel.function.0,
-                grid[0],
+                programs,
                 grid[1],
                 grid[2],
                 kernel.threads,

@@ -67,7 +67,14 @@ fn gpu() -> Option<&'static CudaDevice> {
 
 fn kernel(device: &CudaDevice, name: &str) -> CudaKernel {
     let cubin = device.assemble(PTX).unwrap();
-    let entry = EntryPoint { name, threads: 128, dynamic_shared_bytes: 0, asserts: &[] };
+    let entry = EntryPoint {
+        name,
+        threads: 128,
+        dynamic_shared_bytes: 0,
+        is_persistent: false,
+        maps: &[],
+        asserts: &[],
+    };
     device.load(&cubin, &entry).unwrap()
 }
 
@@ -99,7 +106,7 @@ fn a_kernel_runs_and_launches_are_cheap() {
     let launch = || {
         let mut slots = [buffer.address(), 2];
         // SAFETY: the kernel takes an address and a count, and writes below the count.
-        unsafe { device.launch(&kernel, &AST, [1, 1, 1], &mut slots).unwrap() };
+        unsafe { device.launch(&kernel, &AST, [1, 1, 1], &mut slots, &[]).unwrap() };
     };
     launch();
     assert_eq!(buffer.to_bytes().unwrap(), words(&[11, 21, 30]));
@@ -139,7 +146,7 @@ fn a_bad_address_breaks_the_device_for_good() {
         let device = open(0).unwrap();
         let kernel = kernel(device, "write_nowhere");
         // SAFETY: the access it makes is what the test is about; this process ends with it.
-        unsafe { device.launch(&kernel, &AST, [1, 1, 1], &mut [0, 0]).unwrap() };
+        unsafe { device.launch(&kernel, &AST, [1, 1, 1], &mut [0, 0], &[]).unwrap() };
         let error = device.synchronize().unwrap_err();
         assert!(error.is_device_lost() && error.to_string().contains("`add_one`"), "{error}");
         let stream = Device::Cuda(0).stream();

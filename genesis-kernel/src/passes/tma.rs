@@ -1,0 +1,72 @@
+//! Tiles that tensor cores multiply come through the copy engine of an sm_90 GPU (TMA).
+//!
+//! A load of a view in a loop that only a `dot` uses becomes a `tma_load`: its tile goes to a slot of
+//! a ring in shared memory and never to registers, and the `dot` reads it there. A store of what such
+//! a `dot` made becomes a `tma_store`. What the copy engine asks of a view is known by its
+//! parameter's promises; where one is missing, the loads stay what they are.
+//!
+//! ```text
+//! %1 = view_load %a, %b, %i, %p : bf16[1x128x64]      %1 = tma_load 0, %b, %i, %p : bf16[128x64]
+//! %2 = reshape %1 : bf16[128x64]                      %2 = tma_load 1, %b, %p, %j : bf16[64x256]
+//! %3 = view_load %b, %b, %p, %j : bf16[1x64x256]  ->  %3 = dot ieee %1, %2, %acc : f32[128x256]
+//! %4 = reshape %3 : bf16[64x256]
+//! %5 = dot ieee %2, %4, %acc : f32[128x256]
+//! ```
+
+mod plan;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use self::plan::Plan;
+use super::rebuild::{Rebuild, Rewrite};
+use crate::diag::Diagnostic;
+use crate::ir::{Func, Op, OpKind, Region};
+use crate::layout::roles;
+
+/// What the pass knows of the launch and the machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Warps of a block beside the producer's, where the launch says so.
+    pub num_warps: Option<u32>,
+    /// Slots of a ring in loops that say nothing of their own.
+    pub num_stages: Option<u32>,
+    /// The most shared memory of a block, in bytes.
+    pub max_shared_bytes: u32,
+}
+
+/// The function with its loads and stores through the copy engine where that can be.
+pub fn run(func: &Func, options: &Options) -> Func {
+    rewritten(func, options).unwrap_or_else(|| func.clone())
+}
+
+fn rewritten(func: &Func, options: &Options) -> Option<Func> {
+    let mut plan = Plan::of(func, options)?;
+    let mut rebuild = Rebuild::new(func);
+    rebuild.new.tma = std::mem::take(&mut plan.tma);
+    rebuild.copy_params();
+    rebuild.body(&mut plan).ok()?;
+    let is_separable = roles::producer(&rebuild.new).is_ok();
+    is_separable.then_some(rebuild.new)
+}
+
+impl Rewrite for Plan {
+    fn op(&mut self, rebuild: &mut Rebuild<'_>, op: Op, region: Region) -> Result<(), Diagnostic> {
+        let old = rebuild.old;
+        let data = old.op(op);
+        if let Some(&(n, tile)) = self.loads.get(&op) {
+            let coords: Vec<_> = data.operands[1..].iter().map(|&v| rebuild.get(v)).collect();
+            let load =
+                rebuild.at(op, region).push(OpKind::TmaLoad(n), &coords, &[old.ty(tile)], &[]);
+            let result = rebuild.new.op(load).results[0];
+            rebuild.set(tile, result);
+        } else if let Some(&(n, tile)) = self.stores.get(&op) {
+            let operands = [tile].into_iter().chain(data.operands[2..].iter().copied());
+            let operands: Vec<_> = operands.map(|v| rebuild.get(v)).collect();
+            rebuild.at(op, region).push(OpKind::TmaStore(n), &operands, &[], &[]);
+        } else if !self.gone.contains(&op) {
+            rebuild.copy(self, op, region)?;
+        }
+        Ok(())
+    }
+}

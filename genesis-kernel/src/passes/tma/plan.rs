@@ -1,0 +1,252 @@
+//! What goes through the copy engine: products whose operands it can bring, stores of their results.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Options;
+use super::source::{Source, View, through};
+use crate::ir::{
+    Channel, DType, DotPrecision, Func, LoopOptions, Op, OpKind, Region, TensorMap, Tma, TmaLoad,
+    TmaStore, Value,
+};
+use crate::layout::mma::wgmma_warps;
+
+/// Where a tile may begin in a slot: what the widest swizzle repeats after.
+const TILE_ALIGNMENT: u32 = 1024;
+/// Bytes of a panel of a store.
+const STORE_PANEL: u32 = 128;
+/// Rows of one store: those of four warps.
+const STORE_ROWS: u32 = 64;
+/// Accumulators of a thread: what leaves registers for the rest.
+const MAX_ACCUMULATORS: u32 = 128;
+/// Slots below which a ring hides no latency.
+const MIN_STAGES: u32 = 2;
+
+/// Tensor maps that a launch passes at most.
+const MAX_MAPS: usize = 16;
+
+/// Which ops become which entries of the tables.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub tma: Tma,
+    /// Loads: the entry, and the operand of a `dot` that the load stands for.
+    pub loads: BTreeMap<Op, (u8, Value)>,
+    /// Stores: the entry, and the tile of rank 2 that is stored.
+    pub stores: BTreeMap<Op, (u8, Value)>,
+    /// Ops between loads and their dots, which go.
+    pub gone: BTreeSet<Op>,
+}
+
+/// A `dot` that can read both operands in shared memory.
+struct Product {
+    dot: Op,
+    operands: [Operand; 2],
+    /// M, N.
+    shape: [u32; 2],
+    stages: u32,
+}
+
+struct Operand {
+    source: Source,
+    tile: Value,
+    map: TensorMap,
+    bytes: u32,
+    contiguous: u8,
+}
+
+impl Plan {
+    /// What can be done in a function; none if nothing.
+    pub(super) fn of(func: &Func, options: &Options) -> Option<Plan> {
+        let uses = func.count_uses();
+        let mut products = Vec::new();
+        for op in func.walk() {
+            if let OpKind::For(loop_options) = func.op(op).kind {
+                let stages = stages(loop_options, options);
+                let region = func.op(op).regions[0];
+                let dots = func.region(region).ops.iter();
+                products.extend(dots.filter_map(|&op| product(func, &uses, region, op, stages)));
+            }
+        }
+        let fewest = products.iter().map(|product| wgmma_warps(product.shape[0])).min()?;
+        let warps = options.num_warps.unwrap_or(fewest);
+        products.retain(|product| product.suits(warps));
+        let mut plan = Plan::default();
+        for product in &products {
+            plan.add_product(product, options)?;
+        }
+        plan.add_stores(func, &products);
+        (!plan.tma.loads.is_empty()).then_some(plan)
+    }
+
+    fn add_product(&mut self, product: &Product, options: &Options) -> Option<()> {
+        let channel = u8::try_from(self.tma.channels.len()).ok()?;
+        let mut slot_bytes = 0u32;
+        for operand in &product.operands {
+            let map = self.map(&operand.map)?;
+            let entry = u8::try_from(self.tma.loads.len()).ok()?;
+            let (offset, bytes) = (slot_bytes, operand.bytes);
+            slot_bytes = (offset + bytes).next_multiple_of(TILE_ALIGNMENT);
+            let contiguous = operand.contiguous;
+            self.tma.loads.push(TmaLoad { map, channel, offset, bytes, contiguous });
+            self.loads.insert(operand.source.load, (entry, operand.tile));
+            self.gone.extend(&operand.source.chain);
+        }
+        self.tma.channels.push(Channel { stages: product.stages, slot_bytes });
+        let all: u32 = self.tma.channels.iter().map(|channel| channel.slot_bytes).sum();
+        (all * MIN_STAGES < options.max_shared_bytes).then_some(())
+    }
+
+    fn map(&mut self, map: &TensorMap) -> Option<u8> {
+        let maps = &mut self.tma.maps;
+        let found = maps.iter().position(|other| other == map).unwrap_or_else(|| {
+            maps.push(map.clone());
+            maps.len() - 1
+        });
+        u8::try_from(found).ok().filter(|_| found < MAX_MAPS)
+    }
+
+    fn add_stores(&mut self, func: &Func, products: &[Product]) {
+        let made = made_by(func, products);
+        for op in func.walk() {
+            if func.op(op).kind != OpKind::ViewStore {
+                continue;
+            }
+            let Some((tile, map)) = store(func, op, products, &made) else { continue };
+            let entry = u8::try_from(self.tma.stores.len()).ok();
+            if let (Some(entry), Some(map)) = (entry, self.map(&map)) {
+                self.tma.stores.push(TmaStore { map });
+                self.stores.insert(op, (entry, tile));
+            }
+        }
+    }
+}
+
+fn stages(of_loop: LoopOptions, options: &Options) -> u32 {
+    match of_loop.stages {
+        0 => options.num_stages.unwrap_or(0),
+        stages => u32::from(stages),
+    }
+}
+
+impl Product {
+    /// Whether this many warps can share it.
+    fn suits(&self, warps: u32) -> bool {
+        let [m, n] = self.shape;
+        matches!(warps, 4 | 8)
+            && m.is_multiple_of(16 * warps)
+            && m * n / (32 * warps) <= MAX_ACCUMULATORS
+    }
+}
+
+/// A `dot` whose operands are loaded in the same region, in shapes that the tensor cores take.
+fn product(func: &Func, uses: &[u32], region: Region, dot: Op, stages: u32) -> Option<Product> {
+    let data = func.op(dot);
+    let OpKind::Dot { precision } = data.kind else { return None };
+    let tiles = [0, 1, 2].map(|i| func.tile(data.operands[i]));
+    let [m, k] = [0, 1].map(|axis| tiles[0].shape.extent(axis));
+    let n = tiles[1].shape.extent(1);
+    let size = match (tiles[0].dtype(), tiles[1].dtype(), tiles[2].dtype(), precision) {
+        (DType::BF16, DType::BF16, DType::F32, _) | (DType::F16, DType::F16, DType::F32, _) => 2,
+        (DType::F32, DType::F32, DType::F32, DotPrecision::Tf32) => 4,
+        _ => return None,
+    };
+    let fits = m.is_multiple_of(64)
+        && (8..=256).contains(&n)
+        && (k * size).is_multiple_of(32)
+        && [m, n, k].iter().all(|extent| extent.is_power_of_two());
+    if !fits {
+        return None;
+    }
+    let left = operand(func, uses, region, data.operands[0], 1)?;
+    let right = operand(func, uses, region, data.operands[1], 0)?;
+    let shape = [m as u32, n as u32];
+    Some(Product { dot, operands: [left, right], shape, stages })
+}
+
+/// An operand whose axis of K is `k`.
+fn operand(func: &Func, uses: &[u32], region: Region, tile: Value, k: usize) -> Option<Operand> {
+    let source = Source::of(func, uses, tile)?;
+    if !func.region(region).ops.contains(&source.load) {
+        return None;
+    }
+    let ty = func.tile(tile);
+    let size = ty.dtype().bytes() as u32;
+    let contiguous = source.contiguous()?;
+    // Only 16-bit operands may have M or N contiguous.
+    if contiguous != k && size != 2 {
+        return None;
+    }
+    let wide = ty.shape.extent(contiguous) as u32 * size;
+    let panel = [128, 64, 32].into_iter().find(|&panel| wide.is_multiple_of(panel))?;
+    let loaded = func.tile(func.op(source.load).results[0]).shape;
+    let block: Vec<u32> = loaded.extents().iter().map(|&extent| extent as u32).collect();
+    let map = source.view.map(&block, panel)?;
+    let bytes = ty.shape.numel() as u32 * size;
+    Some(Operand { source, tile, map, bytes, contiguous: contiguous as u8 })
+}
+
+/// Values that are computed element by element from what the products made.
+fn made_by(func: &Func, products: &[Product]) -> Vec<bool> {
+    let mut made = vec![false; func.n_values()];
+    // Owners come before what they own, so results of loops are seen on the way back.
+    let walk = func.walk();
+    for _ in 0..2 {
+        for &op in walk.iter().rev().chain(&walk) {
+            let data = func.op(op);
+            let is_product = products.iter().any(|product| product.dot == op);
+            let follows =
+                data.kind.is_elementwise() && data.operands.iter().any(|v| made[v.index()]);
+            if is_product || follows {
+                data.results.iter().for_each(|v| made[v.index()] = true);
+            }
+            for &region in &data.regions {
+                let Some(&last) = func.region(region).ops.last() else { continue };
+                let last = func.op(last);
+                if matches!(last.kind, OpKind::Yield) && matches!(data.kind, OpKind::For(_)) {
+                    for (result, yielded) in data.results.iter().zip(&last.operands) {
+                        made[result.index()] |= made[yielded.index()];
+                    }
+                }
+            }
+        }
+    }
+    made
+}
+
+/// The tile of rank 2 that a store writes and the map that does it.
+fn store(func: &Func, op: Op, products: &[Product], made: &[bool]) -> Option<(Value, TensorMap)> {
+    let data = func.op(op);
+    let view = View::of(func, data.operands[0]).filter(|_| is_only_access(func, op))?;
+    let mut chain = Vec::new();
+    let mut tile = data.operands[1];
+    while func.tile(tile).shape.rank() != 2 {
+        let op = func.def_op(tile)?;
+        let (OpKind::Reshape | OpKind::ExpandDims { .. }) = func.op(op).kind else { return None };
+        chain.push(op);
+        tile = func.op(op).operands[0];
+    }
+    let axes =
+        chain.iter().rev().try_fold(vec![Some(0), Some(1)], |axes, &op| through(func, op, axes))?;
+    let ty = func.tile(tile);
+    let [m, n] = [0, 1].map(|axis| ty.shape.extent(axis) as u32);
+    let size = ty.dtype().bytes() as u32;
+    let fits = made[tile.index()]
+        && products.iter().any(|product| product.shape == [m, n])
+        && axes.get(usize::from(view.unit)) == Some(&Some(1))
+        && matches!(size, 2 | 4)
+        && (n * size).is_multiple_of(STORE_PANEL);
+    let block: Vec<u32> =
+        axes.iter().map(|&axis| if axis == Some(0) { STORE_ROWS } else { 1 }).collect();
+    fits.then(|| view.map(&block, STORE_PANEL)).flatten().map(|map| (tile, map))
+}
+
+/// Whether nothing else in the function reads or writes the view that a store writes: the copy
+/// engine keeps no order with other accesses.
+fn is_only_access(func: &Func, store: Op) -> bool {
+    let view = func.op(store).operands[0];
+    let asks = |kind: &OpKind| matches!(kind, OpKind::ViewDim(_) | OpKind::ViewStride(_));
+    let others = func.walk().into_iter().filter(|&op| op != store);
+    others.into_iter().all(|op| {
+        let data = func.op(op);
+        asks(&data.kind) || !data.operands.contains(&view)
+    })
+}

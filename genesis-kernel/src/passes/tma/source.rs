@@ -1,0 +1,122 @@
+//! Where a tile comes from: views that the copy engine takes, and tiles of them behind unit axes and
+//! transposes.
+
+use crate::ir::{DType, Func, Op, OpKind, Shape, TensorMap, Type, Value};
+
+/// Bytes that addresses and strides must be multiples of.
+const GRANULE: u64 = 16;
+/// The most elements of one copy along an axis.
+const MAX_BLOCK: u32 = 256;
+
+/// A parameter that the copy engine can read or write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    /// The parameter's number.
+    pub param: u32,
+    pub dtype: DType,
+    pub rank: u8,
+    /// The axis whose stride is 1.
+    pub unit: u8,
+    pub readonly: bool,
+}
+
+impl View {
+    /// The view behind a value, if its promises are enough.
+    pub(super) fn of(func: &Func, value: Value) -> Option<View> {
+        let number = func.params.iter().position(|param| param.value == value)?;
+        let attrs = &func.params[number].attrs;
+        let Type::View { dtype, rank } = func.ty(value) else { return None };
+        let unit = if attrs.unit_stride { rank.checked_sub(1) } else { attrs.unit_axis }?;
+        let holds = |n: u64| n > 0 && n.is_multiple_of(GRANULE);
+        let strides = rank == 1 || holds(attrs.stride_multiple_of * dtype.bytes() as u64);
+        (holds(attrs.multiple_of) && strides && unit < rank).then_some(View {
+            param: number as u32,
+            dtype,
+            rank,
+            unit,
+            readonly: attrs.readonly,
+        })
+    }
+
+    /// The map that copies blocks of these extents, in the order of the view's axes, the unit axis
+    /// cut into panels of `panel` bytes.
+    pub(super) fn map(&self, block: &[u32], panel: u32) -> Option<TensorMap> {
+        let others = (0..self.rank).rev().filter(|&axis| axis != self.unit);
+        let axes: Vec<u8> = [self.unit].into_iter().chain(others).collect();
+        let mut block: Vec<u32> = axes.iter().map(|&axis| block[usize::from(axis)]).collect();
+        block[0] = panel / self.dtype.bytes() as u32;
+        let fits = block.iter().all(|&extent| extent <= MAX_BLOCK);
+        let (param, dtype) = (self.param, self.dtype);
+        fits.then_some(TensorMap { param, dtype, axes, block, swizzle: panel })
+    }
+}
+
+/// A tile of rank 2 that is a load of a view, but for unit axes and a transpose.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub load: Op,
+    pub view: View,
+    /// The view's axis behind each axis of the tile.
+    pub axes: [u8; 2],
+    /// The ops between the load and the tile.
+    pub chain: Vec<Op>,
+}
+
+impl Source {
+    /// Where `value` comes from, if nothing else uses it on its way.
+    pub(super) fn of(func: &Func, uses: &[u32], value: Value) -> Option<Source> {
+        let mut chain = Vec::new();
+        let mut at = value;
+        let load = loop {
+            if uses[at.index()] != 1 {
+                return None;
+            }
+            let op = func.def_op(at)?;
+            match func.op(op).kind {
+                OpKind::ViewLoad => break op,
+                OpKind::Reshape | OpKind::ExpandDims { .. } | OpKind::Transpose { .. } => {
+                    chain.push(op);
+                    at = func.op(op).operands[0];
+                }
+                _ => return None,
+            }
+        };
+        let view = View::of(func, func.op(load).operands[0]).filter(|view| view.readonly)?;
+        let axes = chain
+            .iter()
+            .rev()
+            .try_fold((0..view.rank).map(Some).collect(), |axes, &op| through(func, op, axes))?;
+        let &[Some(first), Some(second)] = axes.as_slice() else { return None };
+        Some(Source { load, view, axes: [first, second], chain })
+    }
+
+    /// The axis of the tile that lies contiguous in memory.
+    pub(super) fn contiguous(&self) -> Option<usize> {
+        self.axes.iter().position(|&axis| axis == self.view.unit)
+    }
+}
+
+/// What is behind each axis of an op's result, by what is behind each axis of its operand; none for
+/// an axis that is new.
+pub(super) fn through(func: &Func, op: Op, axes: Vec<Option<u8>>) -> Option<Vec<Option<u8>>> {
+    let data = func.op(op);
+    let (from, to) = (func.tile(data.operands[0]).shape, func.tile(data.results[0]).shape);
+    if let OpKind::Transpose { perm } = &data.kind {
+        return Some(perm.iter().map(|&axis| axes[usize::from(axis)]).collect());
+    }
+    let wide = |shape: Shape| -> Vec<usize> {
+        (0..shape.rank()).filter(|&axis| shape.extent(axis) != 1).collect()
+    };
+    let (before, after) = (wide(from), wide(to));
+    let extents = |shape: Shape, axes: &[usize]| -> Vec<usize> {
+        axes.iter().map(|&axis| shape.extent(axis)).collect()
+    };
+    if extents(from, &before) != extents(to, &after) {
+        return None;
+    }
+    let mut behind = vec![None; to.rank()];
+    for (old, new) in before.into_iter().zip(after) {
+        behind[new] = axes[old];
+    }
+    Some(behind)
+}

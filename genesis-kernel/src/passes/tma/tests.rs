@@ -1,0 +1,332 @@
+//! Products as the pass finds and leaves them.
+
+use expect_test::{Expect, expect};
+
+use super::{Options, run};
+use crate::ir::{parse, print, verify};
+
+const OPTIONS: Options = Options { num_warps: None, num_stages: None, max_shared_bytes: 232_448 };
+
+/// A product of views with these promises; A as `[BM, BK]`, B as `[BK, BN]`.
+fn product(a: &str, b: &str, c: &str) -> String {
+    let promises = "multiple_of 16 stride_multiple_of 8";
+    format!(
+        "kernel matmul(%a: view<bf16,2> readonly {promises} {a}, \
+                       %b: view<bf16,2> readonly {promises} {b}, \
+                       %c: view<bf16,2> exclusive {promises} {c}) {{
+  %0 = program_id 0 : i64
+  %1 = const 0 : i64
+  %2 = const 64 : i64
+  %3 = view_dim 1 %a : i64
+  %4 = const 0.0 : f32
+  %5 = broadcast %4 : f32[128x256]
+  %6 = for %7 = %1 to %3 step %2 carry (%8 = %5) {{
+    %9 = view_load %a, %0, %7 : bf16[128x64]
+    %10 = view_load %b, %7, %0 : bf16[64x256]
+    %11 = dot ieee %9, %10, %8 : f32[128x256]
+    yield %11
+  }} : f32[128x256]
+  %12 = cast %6 : bf16[128x256]
+  view_store %c, %12, %0, %0
+  return
+}}"
+    )
+}
+
+fn after(text: &str, options: &Options) -> String {
+    let func = parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    verify(&func).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let func = run(&func, options);
+    let text = print(&func);
+    verify(&func).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!(print(&parse(&text).unwrap()), text);
+    text
+}
+
+fn check(text: &str, expected: Expect) {
+    expected.assert_eq(&after(text, &OPTIONS));
+}
+
+/// The tables alone.
+fn check_tables(text: &str, expected: Expect) {
+    let text = after(text, &OPTIONS);
+    let lines = text.lines().filter(|line| line.contains("tma"));
+    expected.assert_eq(&lines.map(|line| format!("{}\n", line.trim())).collect::<String>());
+}
+
+fn refuses(text: &str, options: &Options) {
+    let text = after(text, options);
+    assert!(!text.contains("tma"), "{text}");
+}
+
+const LAST: &str = "unit_stride";
+const FIRST: &str = "unit_axis 0";
+
+#[test]
+fn row_major_operands() {
+    check(
+        &product(LAST, LAST, LAST),
+        expect![[r#"
+        kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %b: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %c: view<bf16,2> exclusive multiple_of 16 unit_stride stride_multiple_of 8) {
+          tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+          tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+          tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+          tma channel stages 0 bytes 49152
+          tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+          tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+          tma store map 2
+          %0 = program_id 0 : i64
+          %1 = const 0 : i64
+          %2 = const 64 : i64
+          %3 = view_dim 1 %a : i64
+          %4 = const 0.0 : f32
+          %5 = broadcast %4 : f32[128x256]
+          %6 = for %7 = %1 to %3 step %2 carry (%8 = %5) {
+            %9 = tma_load 0 %0, %7 : bf16[128x64]
+            %10 = tma_load 1 %7, %0 : bf16[64x256]
+            %11 = dot ieee %9, %10, %8 : f32[128x256]
+            yield %11
+          } : f32[128x256]
+          %12 = cast %6 : bf16[128x256]
+          tma_store 0 %12, %0, %0
+          return
+        }
+    "#]],
+    );
+}
+
+#[test]
+fn a_transposed_view_has_the_other_axis_contiguous() {
+    check_tables(
+        &product(LAST, FIRST, LAST),
+        expect![[r#"
+        tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+        tma map param 1 bf16 axes [0, 1] block [64, 256] swizzle 128
+        tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma channel stages 0 bytes 49152
+        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 0
+        tma store map 2
+        %9 = tma_load 0 %0, %7 : bf16[128x64]
+        %10 = tma_load 1 %7, %0 : bf16[64x256]
+        tma_store 0 %12, %0, %0
+    "#]],
+    );
+    check_tables(
+        &product(FIRST, LAST, LAST),
+        expect![[r#"
+        tma map param 0 bf16 axes [0, 1] block [64, 64] swizzle 128
+        tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma channel stages 0 bytes 49152
+        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 0
+        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+        tma store map 2
+        %9 = tma_load 0 %0, %7 : bf16[128x64]
+        %10 = tma_load 1 %7, %0 : bf16[64x256]
+        tma_store 0 %12, %0, %0
+    "#]],
+    );
+}
+
+#[test]
+fn a_result_by_columns_is_stored_as_ever() {
+    check_tables(
+        &product(LAST, LAST, FIRST),
+        expect![[r#"
+        tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+        tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma channel stages 0 bytes 49152
+        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+        %9 = tma_load 0 %0, %7 : bf16[128x64]
+        %10 = tma_load 1 %7, %0 : bf16[64x256]
+    "#]],
+    );
+}
+
+#[test]
+fn both_operands_or_neither() {
+    for text in [product("", LAST, LAST), product(LAST, "", LAST)] {
+        refuses(&text, &OPTIONS);
+    }
+    refuses(&product(LAST, LAST, LAST).replace("view<bf16,2> readonly", "view<bf16,2>"), &OPTIONS);
+}
+
+#[test]
+fn addresses_and_strides_must_be_multiples_of_16_bytes() {
+    let text = product(LAST, LAST, LAST);
+    refuses(&text.replace("stride_multiple_of 8", "stride_multiple_of 4"), &OPTIONS);
+    refuses(&text.replacen("multiple_of 16", "multiple_of 8", 1), &OPTIONS);
+}
+
+#[test]
+fn warps_come_by_fours_and_share_the_rows() {
+    let text = product(LAST, LAST, LAST);
+    for warps in [1, 2, 16, 4] {
+        // Four warps would hold 256 accumulators a thread.
+        refuses(&text, &Options { num_warps: Some(warps), ..OPTIONS });
+    }
+    let small = text.replace("128x256", "64x256").replace("128x64", "64x64");
+    refuses(&small, &Options { num_warps: Some(8), ..OPTIONS });
+    assert!(after(&small, &Options { num_warps: Some(4), ..OPTIONS }).contains("tma_load"));
+}
+
+#[test]
+fn stages_are_the_loops_or_the_launchs() {
+    let text = product(LAST, LAST, LAST);
+    let asked = Options { num_stages: Some(3), ..OPTIONS };
+    assert!(after(&text, &asked).contains("channel stages 3 "));
+    let own = text.replace("carry (%8 = %5) {", "carry (%8 = %5) stages 4 {");
+    assert!(after(&own, &asked).contains("channel stages 4 "));
+}
+
+#[test]
+fn shapes_that_tensor_cores_do_not_take() {
+    let text = product(LAST, LAST, LAST);
+    refuses(&text.replace("128x256", "32x256").replace("128x64", "32x64"), &OPTIONS);
+    refuses(&text.replace("128x64", "128x8").replace("64x256", "8x256"), &OPTIONS);
+    refuses(&text.replace("bf16", "f32").replace("cast %6 : f32", "neg %6 : f32"), &OPTIONS);
+}
+
+#[test]
+fn a_tile_that_is_wanted_in_registers_too() {
+    let text = product(LAST, LAST, LAST);
+    let text = text.replace("    yield %11", "    view_store %c, %9, %7, %7\n    yield %11");
+    refuses(&text, &OPTIONS);
+}
+
+#[test]
+fn f32_by_tf32_needs_k_contiguous() {
+    let text = product(LAST, LAST, LAST).replace("bf16", "f32").replace("ieee", "tf32");
+    let text = text.replace("cast %6 : f32", "neg %6 : f32");
+    refuses(&text, &OPTIONS);
+    let mut b_transposed = text.clone();
+    let at = b_transposed.find("%b: ").unwrap();
+    b_transposed.replace_range(at.., &text[at..].replacen(LAST, FIRST, 1));
+    check_tables(
+        &b_transposed,
+        expect![[r#"
+        tma map param 0 f32 axes [1, 0] block [32, 128] swizzle 128
+        tma map param 1 f32 axes [0, 1] block [32, 256] swizzle 128
+        tma map param 2 f32 axes [1, 0] block [32, 64] swizzle 128
+        tma channel stages 0 bytes 98304
+        tma load map 0 channel 0 offset 0 bytes 32768 contiguous 1
+        tma load map 1 channel 0 offset 32768 bytes 65536 contiguous 0
+        tma store map 2
+        %9 = tma_load 0 %0, %7 : f32[128x64]
+        %10 = tma_load 1 %7, %0 : f32[64x256]
+        tma_store 0 %12, %0, %0
+    "#]],
+    );
+}
+
+/// A batched product in a loop over tiles, as the framework writes it.
+const BATCHED: &str = "
+kernel matmul(%a: view<bf16,3> readonly multiple_of 16 unit_stride stride_multiple_of 16, %b: view<bf16,3> readonly multiple_of 16 unit_axis 1 stride_multiple_of 16, %c: view<bf16,3> exclusive multiple_of 16 unit_stride stride_multiple_of 16) {
+  %0 = program_id 0 : i64
+  %1 = num_programs 0 : i64
+  %2 = const 0 : i64
+  %3 = const 64 : i64
+  %4 = view_dim 0 %c : i64
+  %5 = view_dim 2 %a : i64
+  %6 = const 0.0 : f32
+  %7 = broadcast %6 : f32[128x256]
+  for %8 = %0 to %4 step %1 {
+    %9 = mul %8, %3 : i64
+    %10 = for %11 = %2 to %5 step %3 carry (%12 = %7) {
+      %13 = view_load %a, %8, %9, %11 : bf16[1x128x64]
+      %14 = reshape %13 : bf16[128x64]
+      %15 = view_load %b, %8, %11, %9 : bf16[1x64x256]
+      %16 = reshape %15 : bf16[64x256]
+      %17 = dot ieee %14, %16, %12 : f32[128x256]
+      yield %17
+    } : f32[128x256]
+    %18 = cast %10 : bf16[128x256]
+    %19 = expand_dims 0 %18 : bf16[1x128x256]
+    view_store %c, %19, %8, %9, %9
+    yield
+  }
+  return
+}
+";
+
+#[test]
+fn batches_are_an_axis_of_the_map() {
+    check(
+        BATCHED,
+        expect![[r#"
+        kernel matmul(%a: view<bf16,3> readonly multiple_of 16 unit_stride stride_multiple_of 16, %b: view<bf16,3> readonly multiple_of 16 unit_axis 1 stride_multiple_of 16, %c: view<bf16,3> exclusive multiple_of 16 unit_stride stride_multiple_of 16) {
+          tma map param 0 bf16 axes [2, 1, 0] block [64, 128, 1] swizzle 128
+          tma map param 1 bf16 axes [1, 2, 0] block [64, 256, 1] swizzle 128
+          tma map param 2 bf16 axes [2, 1, 0] block [64, 64, 1] swizzle 128
+          tma channel stages 0 bytes 49152
+          tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+          tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 0
+          tma store map 2
+          %0 = program_id 0 : i64
+          %1 = num_programs 0 : i64
+          %2 = const 0 : i64
+          %3 = const 64 : i64
+          %4 = view_dim 0 %c : i64
+          %5 = view_dim 2 %a : i64
+          %6 = const 0.0 : f32
+          %7 = broadcast %6 : f32[128x256]
+          for %8 = %0 to %4 step %1 {
+            %9 = mul %8, %3 : i64
+            %10 = for %11 = %2 to %5 step %3 carry (%12 = %7) {
+              %13 = tma_load 0 %8, %9, %11 : bf16[128x64]
+              %14 = tma_load 1 %8, %11, %9 : bf16[64x256]
+              %15 = dot ieee %13, %14, %12 : f32[128x256]
+              yield %15
+            } : f32[128x256]
+            %16 = cast %10 : bf16[128x256]
+            %17 = expand_dims 0 %16 : bf16[1x128x256]
+            tma_store 0 %16, %8, %9, %9
+            yield
+          }
+          return
+        }
+    "#]],
+    );
+}
+
+#[test]
+fn a_transpose_is_no_obstacle() {
+    let text = BATCHED
+        .replace(
+            "view_load %b, %8, %11, %9 : bf16[1x64x256]",
+            "view_load %b, %8, %9, %11 : bf16[1x256x64]",
+        )
+        .replace(
+            "%16 = reshape %15 : bf16[64x256]",
+            "%20 = reshape %15 : bf16[256x64]\n      %16 = transpose [1, 0] %20 : bf16[64x256]",
+        );
+    check_tables(
+        &text,
+        expect![[r#"
+        tma map param 0 bf16 axes [2, 1, 0] block [64, 128, 1] swizzle 128
+        tma map param 1 bf16 axes [1, 2, 0] block [64, 64, 1] swizzle 128
+        tma map param 2 bf16 axes [2, 1, 0] block [64, 64, 1] swizzle 128
+        tma channel stages 0 bytes 49152
+        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+        tma store map 2
+        %13 = tma_load 0 %8, %9, %11 : bf16[128x64]
+        %14 = tma_load 1 %8, %9, %11 : bf16[64x256]
+        tma_store 0 %16, %8, %9, %9
+    "#]],
+    );
+}
+
+#[test]
+fn coordinates_that_one_thread_can_not_compute() {
+    let text = BATCHED.replace(
+        "    %9 = mul %8, %3 : i64",
+        "    %21 = view_load %a, %8, %2, %2 : bf16[1x1x16]
+    %22 = reduce max 2 %21 : bf16[1x1]
+    %23 = reshape %22 : bf16
+    %9 = cast %23 : i64",
+    );
+    refuses(&text, &OPTIONS);
+}
