@@ -145,7 +145,7 @@ fn shuffle(from: &LinearLayout, to: &LinearLayout) -> Option<ShufflePlan> {
     let own = |i: usize| from.free_lanes() & 1 << i;
     let mut lane_lanes: Vec<u32> =
         lanes.iter().enumerate().map(|(i, at)| at.lane | own(i)).collect();
-    let places = spread(&mut lane_lanes, &reg_lanes)?;
+    let places = spread(&mut lane_lanes, &reg_lanes, from.free_lanes())?;
     // What a lane gets in round 0, as the register of the lane that sends it.
     let wanted: Vec<u32> = lanes
         .iter()
@@ -169,16 +169,20 @@ fn shuffle(from: &LinearLayout, to: &LinearLayout) -> Option<ShufflePlan> {
 }
 
 /// Makes the map from lanes to the lanes they read one to one: lanes that would read the same lane take
-/// different registers in a round. Gives the register of each lane bit.
-fn spread(lanes: &mut [u32], reg_lanes: &[u32]) -> Option<[u32; LANE_BITS]> {
+/// different registers in a round, or read different copies. Gives the register of each lane bit.
+fn spread(lanes: &mut [u32], reg_lanes: &[u32], free: u32) -> Option<[u32; LANE_BITS]> {
     let mut places = [0; LANE_BITS];
     let mut echelon = f2::Echelon::default();
     let same: Vec<usize> =
         (0..lanes.len()).filter(|&i| !echelon.insert(lanes[i], 1 << i)).collect();
     for i in same {
-        let register = (0..reg_lanes.len()).find(|&r| echelon.insert(reg_lanes[r], 0))?;
-        places[i] = 1 << register;
-        lanes[i] ^= reg_lanes[register];
+        if let Some(register) = (0..reg_lanes.len()).find(|&r| echelon.insert(reg_lanes[r], 0)) {
+            places[i] = 1 << register;
+            lanes[i] ^= reg_lanes[register];
+            continue;
+        }
+        let copies = (0..LANE_BITS).map(|bit| 1 << bit).filter(|bit| free & bit != 0);
+        lanes[i] ^= copies.into_iter().find(|&copy| echelon.insert(copy, 0))?;
     }
     Some(places)
 }

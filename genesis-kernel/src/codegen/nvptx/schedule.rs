@@ -182,11 +182,13 @@ impl Replay {
                     self.uncommitted.clear();
                 }
                 Step::Loop(body) => {
-                    let skipped = self.since.clone();
+                    // The loop may end after any iteration, or have none.
+                    let mut ends = vec![self.since.clone()];
                     for iteration in 0..iterations(body) {
                         self.run(body, iteration);
+                        ends.push(self.since.clone());
                     }
-                    self.note(skipped);
+                    ends.into_iter().for_each(|since| self.note(since));
                 }
                 Step::Either(ways) => {
                     let before = self.clone();
