@@ -72,13 +72,13 @@ pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled,
 /// Code for the device of a stream.
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
     match stream.queue() {
-        Queue::Cpu if knobs::get().check_bounds => Ok(Executable::Checked(kernel.clone())),
+        Queue::Missing(_, error) => Err(error.clone()),
+        _ if knobs::get().check_bounds => Ok(Executable::Checked(kernel.clone())),
         Queue::Cpu => {
             limit_threads();
             Ok(Executable::Cpu(compile_cpu(&kernel.func)?))
         }
         Queue::Cuda(device) => Ok(Executable::Cuda(load_cuda(kernel, device)?)),
-        Queue::Missing(_, error) => Err(error.clone()),
     }
 }
 

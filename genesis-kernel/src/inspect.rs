@@ -17,8 +17,9 @@
 //! ```
 
 mod cost;
+mod trips;
 
-pub use cost::{Cost, cost};
+pub use cost::{Cost, cost, launch_cost};
 
 pub use crate::codegen::nvptx::ptxas::{Assembled, find_tool};
 
@@ -28,6 +29,7 @@ use crate::diag::Error;
 use crate::front::ast::{FnAst, TypeAst};
 use crate::ir::DType;
 use crate::kernel::{Hints, KernelDef, ParamHint};
+use crate::runtime::{Device, cuda};
 use crate::target::Target;
 
 /// A stage of the compiler.
@@ -197,6 +199,17 @@ pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, Error> {
     let ptxas = ptxas::find()
         .ok_or_else(|| Error::device("`ptxas` was not found; set GENESIS_PTXAS to where it is"))?;
     ptxas::assemble(&ptxas, ptx, arch)
+}
+
+/// Assembles PTX for a GPU by its driver, which needs no `ptxas`; gives a cubin.
+///
+/// # Errors
+/// If the device is no GPU that can be used, or the driver refuses the PTX: what it says.
+pub fn assemble_by_driver(device: Device, ptx: &str) -> Result<Vec<u8>, Error> {
+    match device {
+        Device::Cpu => Err(Error::device("the CPU takes no PTX")),
+        Device::Cuda(number) => cuda::open(number)?.assemble(ptx),
+    }
 }
 
 #[cfg(test)]

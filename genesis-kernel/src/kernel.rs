@@ -6,6 +6,7 @@
 
 use std::sync::OnceLock;
 
+use crate::autotune::{Chosen, Tuning};
 use crate::compile::{self, Compiled};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
@@ -21,6 +22,8 @@ pub struct KernelDef {
     /// The function as written.
     pub ast: &'static FnAst,
     pub(crate) cache: LaunchCache,
+    pub(crate) tuning: Option<&'static Tuning>,
+    pub(crate) chosen: Chosen,
 }
 
 /// What is known about the arguments before they are there. The default is nothing.
@@ -176,7 +179,18 @@ impl Specialized {
 impl KernelDef {
     /// A kernel with nothing compiled yet; for the `static` that the macro writes.
     pub const fn new(ast: &'static FnAst) -> KernelDef {
-        KernelDef { ast, cache: LaunchCache::new() }
+        KernelDef { ast, cache: LaunchCache::new(), tuning: None, chosen: Chosen::new() }
+    }
+
+    /// The kernel with what `#[autotune]` declares about it.
+    pub const fn with_tuning(mut self, tuning: &'static Tuning) -> KernelDef {
+        self.tuning = Some(tuning);
+        self
+    }
+
+    /// What `#[autotune]` declares about the kernel, if anything.
+    pub fn tuning(&self) -> Option<&'static Tuning> {
+        self.tuning
     }
 
     /// The kernel's name as the user wrote it.

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::runtime::Device;
 use crate::target::{GpuTarget, Target};
@@ -55,7 +56,7 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         name: "GENESIS_CHECK",
         values: "bounds",
-        doc: "runs kernels of the CPU in the interpreter, which stops at accesses outside of an \
+        doc: "runs kernels of any device in the interpreter, which stops at accesses outside of an \
               argument's memory and at races between programs",
     },
     Knob {
@@ -79,6 +80,17 @@ pub const KNOBS: &[Knob] = &[
         name: "GENESIS_POOL",
         values: "0 or 1",
         doc: "0 gives freed memory back at once, so that memory checkers see each buffer alone",
+    },
+    Knob {
+        name: "GENESIS_AUTOTUNE",
+        values: "0 or 1",
+        doc: "1 measures configurations when a kernel meets a problem for the first time; without it \
+              they come from earlier measurements, tables and heuristics",
+    },
+    Knob {
+        name: "GENESIS_AUTOTUNE_BUDGET",
+        values: "seconds",
+        doc: "the most time that measuring for one problem may take; 10 without it",
     },
     Knob {
         name: "GENESIS_TMA",
@@ -134,6 +146,10 @@ pub struct Knobs {
     pub sync: bool,
     /// `GENESIS_POOL`
     pub pool: bool,
+    /// `GENESIS_AUTOTUNE`
+    pub autotune: bool,
+    /// `GENESIS_AUTOTUNE_BUDGET`
+    pub autotune_budget: Duration,
     /// `GENESIS_TMA`
     pub tma: bool,
     /// `GENESIS_PTXAS`
@@ -180,6 +196,10 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
+        autotune: reader.read("GENESIS_AUTOTUNE", switch).unwrap_or(false),
+        autotune_budget: reader
+            .read("GENESIS_AUTOTUNE_BUDGET", seconds)
+            .unwrap_or(Duration::from_secs(10)),
         // Not before code generation drives the copy engine.
         tma: reader.read("GENESIS_TMA", switch).unwrap_or(false),
         ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
@@ -238,6 +258,10 @@ fn gpu_target(text: &str) -> Option<GpuTarget> {
     }
 }
 
+fn seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.trim_end_matches('s').parse().ok()?).ok()
+}
+
 fn switch(text: &str) -> Option<bool> {
     match text {
         "1" | "true" | "on" => Some(true),
@@ -287,10 +311,13 @@ mod tests {
             ("GENESIS_CACHE_SIZE", "64M"),
             ("GENESIS_DUMP", "tir,ptx"),
             ("GENESIS_SYNC", "1"),
+            ("GENESIS_AUTOTUNE", "1"),
+            ("GENESIS_AUTOTUNE_BUDGET", "2.5"),
         ]);
         assert_eq!(problems, [""; 0]);
         assert_eq!(knobs.device, Some(Device::Cuda(1)));
         assert_eq!((knobs.cache_dir, knobs.cache_size), (None, 64 << 20));
+        assert!(knobs.autotune && knobs.autotune_budget == Duration::from_millis(2500));
         assert!(knobs.dump.tir && knobs.dump.ptx && !knobs.dump.llvm && knobs.sync);
     }
 

@@ -53,6 +53,34 @@ pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), 
     unsafe { run(def, &entry, launch, grid) }
 }
 
+/// What the code of a launch takes of the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Footprint {
+    /// Registers of one thread; 0 on the CPU.
+    pub(crate) registers: u32,
+    /// Shared memory of one program, in bytes.
+    pub(crate) shared_bytes: u32,
+    /// Local memory of one thread, in bytes: spilled registers.
+    pub(crate) spill_bytes: u32,
+}
+
+/// Compiles what a launch would run, and runs nothing.
+pub(crate) fn prepare(def: &KernelDef, launch: &Launch<'_>) -> Result<Footprint, Error> {
+    let request = Request::new(launch);
+    let entry = match def.cache.find(&request) {
+        Some(entry) => entry,
+        None => compile_entry(def, launch, &request)?,
+    };
+    Ok(match &entry.code {
+        Executable::Cuda(kernel) => Footprint {
+            registers: kernel.registers,
+            shared_bytes: kernel.shared_bytes,
+            spill_bytes: kernel.local_bytes,
+        },
+        Executable::Cpu(_) | Executable::Checked(_) => Footprint::default(),
+    })
+}
+
 #[cold]
 fn compile_entry(
     def: &KernelDef,
@@ -104,8 +132,8 @@ unsafe fn run(
         }
         (Executable::Cpu(kernel), Queue::Cpu) => kernel.run_slots(slots, grid),
         // SAFETY: the launch checked the arguments; the caller answers for what they point to.
-        (Executable::Checked(kernel), Queue::Cpu) => unsafe {
-            checked::run(kernel, launch.args, grid)
+        (Executable::Checked(kernel), queue) => unsafe {
+            checked::run(kernel, queue, launch.args, grid)
         },
         _ => Err(Error::bug("a launch found code of another device")),
     }

@@ -6,6 +6,7 @@
 extern crate self as genesis_kernel;
 
 pub mod analysis;
+pub mod autotune;
 pub mod cache;
 pub mod codegen;
 pub mod compile;
@@ -26,7 +27,7 @@ pub mod target;
 
 pub use compile::{Compiled, Resources};
 pub use diag::{Diagnostic, Error};
-pub use genesis_macros::{device, kernel};
+pub use genesis_macros::{autotune, device, kernel};
 pub use ir::{DType, Scalar};
 pub use kernel::{ArgValue, Grid, Hints, KernelDef, LaunchOptions, ParamHint, Specialized};
 pub use runtime::{Arg, Array, Buffer, Device, HostElement, Stream};

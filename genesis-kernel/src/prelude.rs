@@ -8,7 +8,7 @@ pub use crate::lang::{
     View, ViewMut, bf16, f16,
 };
 pub use crate::runtime::{Array, Device, Stream};
-pub use crate::{device, kernel};
+pub use crate::{autotune, device, kernel};
 pub use std::f32::consts::{
     FRAC_1_SQRT_2, FRAC_2_SQRT_PI, FRAC_PI_2, LN_2, LN_10, LOG2_E, LOG10_E, PI, SQRT_2, TAU,
 };

@@ -4,16 +4,24 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 
 use crate::ast::{DType, Function, Generic, Param, Type};
+use crate::autotune::{self, Autotune};
 use crate::{describe, shadow};
 
 /// A kernel's module. With `refused`, one that has no body, so that code which launches the kernel
 /// is not refused as well.
-pub(crate) fn kernel(function: &Function, refused: bool) -> TokenStream {
+pub(crate) fn kernel(function: &Function, tuning: Option<&Autotune>, refused: bool) -> TokenStream {
     let (name, vis, docs, attrs) = (&function.name, &function.vis, &function.docs, &function.attrs);
     let cfgs = attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect::<Vec<_>>();
     let consts = consts_struct(function);
     let specialize = specialize(function);
     let launch = launch(function);
+    let tuning = tuning.filter(|_| !refused);
+    let tuned = tuning.map(|_| tuned(function));
+    let tunable = tuning.map(|tuning| {
+        let tunable = autotune::tunable(tuning, function);
+        quote!(#(#cfgs)* #tunable)
+    });
+    let with_tuning = tuning.map(|_| quote!(.with_tuning(&TUNING)));
     let fallback_doc = function.docs.is_empty().then(|| {
         let text = format!("The kernel `{name}`.");
         quote!(#[doc = #text])
@@ -36,13 +44,15 @@ pub(crate) fn kernel(function: &Function, refused: bool) -> TokenStream {
                 <Body as ::genesis_kernel::lang::Described>::AST;
             /// The kernel, as the launch and the tools take it.
             pub static KERNEL: ::genesis_kernel::kernel::KernelDef =
-                ::genesis_kernel::kernel::KernelDef::new(&AST);
+                ::genesis_kernel::kernel::KernelDef::new(&AST)#with_tuning;
             #consts
             #specialize
             #launch
+            #tuned
         }
         #(#cfgs)*
         #body
+        #tunable
     }
 }
 
@@ -171,20 +181,8 @@ fn specialize(function: &Function) -> TokenStream {
 fn launch(function: &Function) -> TokenStream {
     let generics = dtype_generics(function);
     let (dtypes, consts) = specialization(function);
-    let types = function.params.iter().map(argument_type);
-    let values = function.params.iter().enumerate().map(|(index, param)| {
-        let (index, trait_name) = (syn::Index::from(index), argument_trait(param));
-        quote!(::genesis_kernel::runtime::#trait_name::as_arg(&args.#index))
-    });
-    let (safety, qualifier) = if takes_pointers(function) {
-        let doc = "# Safety\n\
-            The kernel takes pointers, whose accesses are not checked: every address it reads or \
-            writes must lie in the argument it comes from, and two arguments must not overlap \
-            where one is written.\n";
-        (Some(quote!(#[doc = #doc])), Some(quote!(unsafe)))
-    } else {
-        (None, None)
-    };
+    let (types, values) = (argument_types(function), argument_values(function));
+    let (safety, qualifier) = safety(function);
     quote! {
         /// Runs the kernel: one program for each point of the grid.
         ///
@@ -195,13 +193,66 @@ fn launch(function: &Function) -> TokenStream {
             stream: &::genesis_kernel::runtime::Stream,
             grid: ::genesis_kernel::kernel::Grid,
             consts: Consts,
-            args: (#(#types,)*),
+            args: (#types),
         ) -> ::core::result::Result<(), ::genesis_kernel::Error> {
             let _ = (&consts, &args);
             // Views are checked by the launch; what pointers need is the caller's promise.
-            unsafe { KERNEL.launch(stream, grid, #dtypes, #consts, &[#(#values),*]) }
+            unsafe { KERNEL.launch(stream, grid, #dtypes, #consts, &[#values]) }
         }
     }
+}
+
+/// What `#[autotune]` adds to the module: its content, and a launch that chooses.
+fn tuned(function: &Function) -> TokenStream {
+    let generics = dtype_generics(function);
+    let (dtypes, _) = specialization(function);
+    let (types, values) = (argument_types(function), argument_values(function));
+    let (safety, qualifier) = safety(function);
+    quote! {
+        /// What there is to choose from.
+        pub static TUNING: ::genesis_kernel::autotune::Tuning =
+            <Body as ::genesis_kernel::autotune::Tunable>::TUNING;
+
+        /// Runs the kernel with the constants, warps and stages that are best for the arguments: as
+        /// measured by `genesis tune` on this machine or as its table has them, else by heuristic.
+        ///
+        #safety
+        /// # Errors
+        /// If the arguments do not fit the kernel, it does not compile, or the device refuses.
+        pub #qualifier fn tuned<#generics>(
+            stream: &::genesis_kernel::runtime::Stream,
+            args: (#types),
+        ) -> ::core::result::Result<(), ::genesis_kernel::Error> {
+            let _ = &args;
+            // Views are checked by the launch; what pointers need is the caller's promise.
+            unsafe { KERNEL.launch_tuned(stream, #dtypes, &[#values]) }
+        }
+    }
+}
+
+fn argument_types(function: &Function) -> TokenStream {
+    let types = function.params.iter().map(argument_type);
+    quote!(#(#types,)*)
+}
+
+fn argument_values(function: &Function) -> TokenStream {
+    let values = function.params.iter().enumerate().map(|(index, param)| {
+        let (index, trait_name) = (syn::Index::from(index), argument_trait(param));
+        quote!(::genesis_kernel::runtime::#trait_name::as_arg(&args.#index))
+    });
+    quote!(#(#values),*)
+}
+
+/// The section of the documentation and the keyword of a launch that is not safe.
+fn safety(function: &Function) -> (Option<TokenStream>, Option<TokenStream>) {
+    if !takes_pointers(function) {
+        return (None, None);
+    }
+    let doc = "# Safety\n\
+        The kernel takes pointers, whose accesses are not checked: every address it reads or \
+        writes must lie in the argument it comes from, and two arguments must not overlap \
+        where one is written.\n";
+    (Some(quote!(#[doc = #doc])), Some(quote!(unsafe)))
 }
 
 fn takes_pointers(function: &Function) -> bool {

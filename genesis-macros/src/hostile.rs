@@ -112,13 +112,76 @@ fn no_source_panics_the_macros() {
     }
 }
 
-#[test]
-fn deep_expressions_are_refused() {
-    let chain = format!("fn k(n: i64) {{ let x = {}n; }}", "n + ".repeat(5000));
-    let ifs = format!("fn k(n: i64) {{ {} {{}} }}", "if n < 1 {} else ".repeat(2000));
-    for text in [chain, ifs] {
+/// What can be repeated inside of a function: what stands before, what is repeated, what stands in the
+/// middle, what is repeated after it.
+const NESTS: &[[&str; 4]] = &[
+    ["let x = ", "n + ", "n;", ""],
+    ["let x = n", " * n", ";", ""],
+    ["let x = n", " as f32", ";", ""],
+    ["let x = ", "(", "n", ")"],
+    ["let x = ", "f(", "n", ")"],
+    ["let x = ", "n + (", "n", ")"],
+    ["let x = ", "[", "n", "]"],
+    ["let x = ", "{ ", "n", " }"],
+    ["let x = ", "{ let x = ", "n;", " }"],
+    ["let x = n", ".exp()", ";", ""],
+    ["let x = n", ".field", ";", ""],
+    ["let x = n", "(0)", ";", ""],
+    ["let x = n", "[0]", ";", ""],
+    ["let x = n", "?", ";", ""],
+    ["let x = ", "-", "n;", ""],
+    ["let x = ", "&mut ", "n;", ""],
+    ["let x = ", "..", "n;", ""],
+    ["let x = ", "return ", "n;", ""],
+    ["let x = ", "|a| ", "n;", ""],
+    ["let x = ", "n = ", "n;", ""],
+    ["", "if n < 1 {} else ", "{}", ""],
+    ["", "if ", "n", " {}"],
+    ["", "while n < 1 { ", "", " }"],
+    ["let x = n as ", "A<", "f32", ">;"],
+    ["let x: ", "A<", "f32", ">;"],
+    ["let x: ", "&'a mut ", "f32;", ""],
+    ["let x: ", "fn() -> ", "f32;", ""],
+    ["let x: ", "(f32, ", "f32", ")"],
+    ["let ", "(a, ", "b", ")"],
+    ["let ", "&", "b = n;", ""],
+    ["let x = ", "a::<{ ", "n", " }>()"],
+    ["let x = ", "match n { _ => ", "n", " }"],
+    ["let x = ", "S { a: ", "n", " }"],
+];
+
+/// What a test's thread has, and more than what rustc leaves a macro.
+const STACK_BYTES: usize = 2 << 20;
+
+fn expand(text: String) -> String {
+    let run = move || {
         let tokens = text.parse().expect("tokens");
-        let expanded = macro_body(TokenStream::new(), tokens, Kind::Kernel).to_string();
-        assert!(expanded.contains("nested more than 128 levels deep"));
+        macro_body(TokenStream::new(), tokens, Kind::Kernel).to_string()
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
+    thread.expect("a thread starts").join().expect("the macro does not panic")
+}
+
+#[test]
+fn nothing_that_nests_overflows_the_stack() {
+    for [before, open, middle, close] in NESTS {
+        for n in [16, 24, 32, 48, 64, 128, 320, 5000] {
+            let (open, close) = (open.repeat(n), close.repeat(n));
+            let expanded = expand(format!("fn k(n: i64) {{ {before}{open}{middle}{close} }}"));
+            let is_refused = expanded.contains("nests too deep");
+            assert!(is_refused || n < 5000, "{before}{}", &open[..open.len() / n]);
+        }
+    }
+}
+
+#[test]
+fn what_nests_too_deep_is_one_error() {
+    let chain = format!("fn k(n: i64) {{ let x = {}n; }}", "n + ".repeat(5000));
+    let brackets = format!("fn k(n: i64) {{ let x = {}n{}; }}", "(".repeat(2000), ")".repeat(2000));
+    for text in [chain, brackets] {
+        let expanded = expand(text);
+        assert_eq!(expanded.matches("compile_error").count(), 1);
+        // What launches the kernel finds it.
+        assert!(expanded.contains("mod k") && expanded.contains("fn launch"), "{expanded}");
     }
 }

@@ -17,6 +17,7 @@
 //! ```
 
 mod ast;
+mod autotune;
 mod body;
 mod calls;
 mod check;
@@ -29,7 +30,7 @@ mod parse;
 mod shadow;
 mod table;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 
 use parse::Kind;
@@ -55,6 +56,46 @@ pub fn device(
     macro_body(attr.into(), item.into(), Kind::Device).into()
 }
 
+/// Declares what there is to choose from for a kernel's constants, warps and stages, and gives it the
+/// function `tuned`, which launches with the choice that is fastest.
+///
+/// ```ignore
+/// #[autotune(
+///     key = { m: c.dim(0), n: c.dim(1), k: a.dim(1) },
+///     space = { BM: [64, 128], BN: [128, 256], BK: 64, num_warps: [4, 8], num_stages: [3, 4] },
+///     grid = |t| Grid::x(m.div_ceil(t.BM) * n.div_ceil(t.BN)),
+///     example = { a: [m, k], b: [k, n], c: [m, n] },
+/// )]
+/// #[kernel]
+/// pub fn matmul<T: Float, const BM: usize, const BN: usize, const BK: usize>(
+///     a: View<T, 2>, b: View<T, 2>, c: ViewMut<T, 2>,
+/// ) { .. }
+///
+/// matmul::tuned::<bf16>(&stream, (&a, &b, &mut c))?;
+/// ```
+///
+/// * `key`: names for the sizes that the choice depends on. `bucket(rows)` in place of `rows` rounds a
+///   size up to a power of two, so that what was measured for one serves its neighbours.
+/// * `space`: values of each const parameter and of `num_warps`, `num_stages` and `persistent`, and all
+///   their combinations; or a list of such spaces.
+/// * `grid`: the grid, from the kernel's `Consts`, the key's names and the parameters.
+/// * `example`: extents of the parameters, so that `genesis tune` can make some.
+/// * `prune`: a function `(Consts, LaunchOptions, &Problem) -> bool`: what makes no sense is not tried.
+/// * `heuristic`: a function `(&Problem) -> (Consts, LaunchOptions)`: the choice where nothing was
+///   measured. Without it a model of the machine decides.
+/// * `table`: measurements that come with the kernel, as `genesis tune --write-table` writes them.
+/// * `tolerance`: how much results of two configurations may differ.
+#[proc_macro_attribute]
+pub fn autotune(
+    attr: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    match autotune::behind_kernel(attr.into(), item.into()) {
+        Ok(tokens) => tokens.into(),
+        Err(error) => error.into_compile_error().into(),
+    }
+}
+
 fn macro_body(attr: TokenStream, item: TokenStream, kind: Kind) -> TokenStream {
     match expand_item(attr, item, kind) {
         Ok(tokens) => tokens,
@@ -67,25 +108,48 @@ fn expand_item(
     item: TokenStream,
     kind: Kind,
 ) -> Result<TokenStream, syn::Error> {
-    check::check_depth(item.clone())?;
+    let (item, too_deep) = check_depth(item)?;
     let name = if kind == Kind::Kernel { "kernel" } else { "device" };
-    let item: syn::ItemFn = match syn::parse2::<syn::Item>(item)? {
+    let mut item: syn::ItemFn = match syn::parse2::<syn::Item>(item)? {
         syn::Item::Fn(item) => item,
         other => {
             return Err(syn::Error::new_spanned(other, messages::NOT_A_FUNCTION.render(name)));
         }
     };
+    let tuning = autotune::take(&mut item.attrs);
     let option = option(&attr, kind);
     let contract = matches!(option, Ok(true));
     let parsed = parse::parse(&item, kind, contract);
-    let errors: Vec<TokenStream> =
-        option.err().into_iter().chain(parsed.errors).map(syn::Error::into_compile_error).collect();
+    let (tuning, wrong_tuning) = match tuning {
+        Some(Ok(tuning)) => {
+            let wrong = autotune::check(&tuning, &parsed.function);
+            (Some(tuning), wrong)
+        }
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, None),
+    };
+    let errors = too_deep.into_iter().chain(option.err()).chain(parsed.errors).chain(wrong_tuning);
+    let errors: Vec<TokenStream> = errors.map(syn::Error::into_compile_error).collect();
     let refused = !errors.is_empty();
     let expanded = match kind {
-        Kind::Kernel => expand::kernel(&parsed.function, refused),
+        Kind::Kernel => expand::kernel(&parsed.function, tuning.as_ref(), refused),
         Kind::Device => expand::device(&parsed.function, refused),
     };
     Ok(quote!(#(#errors)* #expanded))
+}
+
+/// The function, without its body if that nests too deep to be parsed: what launches it should not be
+/// refused as well.
+fn check_depth(item: TokenStream) -> Result<(TokenStream, Option<syn::Error>), syn::Error> {
+    let Err(error) = check::check_depth(item.clone()) else { return Ok((item, None)) };
+    let mut tokens: Vec<TokenTree> = item.into_iter().collect();
+    let Some(TokenTree::Group(_)) = tokens.pop() else { return Err(error) };
+    tokens.push(TokenTree::Group(Group::new(Delimiter::Brace, TokenStream::new())));
+    let item: TokenStream = tokens.into_iter().collect();
+    if check::check_depth(item.clone()).is_err() {
+        return Err(error);
+    }
+    Ok((item, Some(error)))
 }
 
 /// Whether `contract` is given; anything else is refused.

@@ -34,6 +34,13 @@ messages! {
     NOT_A_FUNCTION: "`#[@]` stands on a function", "move it to a `fn`";
     BAD_OPTION: "`#[kernel]` has one option, `contract`", "write `#[kernel]` or `#[kernel(contract)]`";
     NO_DEVICE_OPTION: "`#[device]` has no options", "write `#[device]`";
+    AUTOTUNE_ALONE: "`#[autotune]` stands on a kernel", "write `#[kernel]` below it";
+    AUTOTUNE_OPTION: "`#[autotune]` has no option `@`", "the options are `key`, `space`, `grid`, `example`, `heuristic`, `prune`, `table` and `tolerance`";
+    AUTOTUNE_NEEDS: "`#[autotune]` needs `@`", "write `space = { BLOCK: [512, 1024], num_warps: [4, 8] }` and `grid = |t| Grid::x(n.div_ceil(t.BLOCK))`";
+    AUTOTUNE_AXIS: "the kernel has no constant `@`", "axes are its const parameters, `num_warps`, `num_stages` and `persistent`";
+    AUTOTUNE_NO_VALUES: "`@` has no values", "give each const parameter one or more in each space: `@: [64, 128]`";
+    AUTOTUNE_EXAMPLE: "the kernel has no parameter `@`", "name its views with their extents: `x: [rows, cols]`";
+    AUTOTUNE_VALUE: "this must be a whole number, `true` or `false`", "write `BM: [64, 128]`, `num_warps: 4` or `persistent: [true, false]`";
     QUALIFIER: "a kernel function can't be `@`", "remove the word; write `pub fn` or `fn`";
     KERNEL_RETURNS: "a kernel returns nothing", "write results to memory: take a `PtrMut` or a `ViewMut` and store to it";
     WHERE_CLAUSE: "kernel functions have no `where` clause", "put the bound where the parameter is declared: `<T: Float>`";
@@ -55,7 +62,7 @@ messages! {
     RANK: "the rank of a view is a number from 1 to 5", "write it as a literal: `View<T, 2>`";
     RESERVED_NAME: "`@` is a function of the language", "choose another name for this one";
     RECURSION: "`@` calls itself", "device functions are inlined and can't recurse; write a loop";
-    TOO_DEEP: "this is nested more than 128 levels deep", "name parts of it with `let`";
+    TOO_DEEP: "this is too long, or nests too deep, for one statement", "name parts of it with `let`";
 
     // Statements.
     ATTRIBUTE: "attributes have no place inside a kernel", "put it on the function, or use `if` on a const parameter";

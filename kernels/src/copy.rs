@@ -4,7 +4,8 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&fill::KERNEL, &cast_flat::KERNEL, &cast::KERNEL];
+pub static KERNELS: &[&KernelDef] =
+    &[&fill::KERNEL, &fill_flat::KERNEL, &cast_flat::KERNEL, &cast::KERNEL, &cast_across::KERNEL];
 
 /// Where tile `program_id(0)` of `ROWS` by `COLS` elements begins in a tensor of four axes.
 ///
@@ -15,11 +16,17 @@ pub fn corner<const ROWS: usize, const COLS: usize>(
     d2: i64,
     d3: i64,
 ) -> (i64, i64, i64, i64) {
-    let across = cdiv(d3, COLS);
-    let down = cdiv(d2, ROWS);
-    let tile = program_id(0);
-    let outer = tile / across / down;
-    (outer / d1, outer % d1, tile / across % down * ROWS, tile % across * COLS)
+    // The grid has less than 2^31 programs, so that all of these fit: 64-bit division is slow.
+    let across = cdiv(d3, COLS).to::<u32>();
+    let down = cdiv(d2, ROWS).to::<u32>();
+    let middle = d1.to::<u32>();
+    let tile = program_id(0).to::<u32>();
+    let line = tile / across;
+    let plane = line / down;
+    let outer = plane / middle;
+    let inner = plane - outer * middle;
+    let (row, col) = (line - plane * down, tile - line * across);
+    (outer.to::<i64>(), inner.to::<i64>(), row.to::<i64>() * ROWS, col.to::<i64>() * COLS)
 }
 
 /// `y = value` in every element.
@@ -27,6 +34,12 @@ pub fn corner<const ROWS: usize, const COLS: usize>(
 pub fn fill<T: Element, const ROWS: usize, const COLS: usize>(y: ViewMut<T, 4>, value: T) {
     let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
     y.store([a, b, i, j], full::<T, 1, 1, ROWS, COLS>(value));
+}
+
+/// `y = value` in every element of a dense tensor.
+#[kernel]
+pub fn fill_flat<T: Element, const BLOCK: usize>(y: ViewMut<T, 1>, value: T) {
+    y.store([program_id(0) * BLOCK], full::<T, BLOCK>(value));
 }
 
 /// `y = x`, converted; both of one shape and dense.
@@ -44,4 +57,17 @@ pub fn cast<T: Element, U: Element, const ROWS: usize, const COLS: usize>(
 ) {
     let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
     y.store([a, b, i, j], x.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<U>());
+}
+
+/// `y = x` transposed over the last two axes, converted: `y[a, b, i, j] = x[a, b, j, i]`.
+///
+/// Both are read and written along their last axis; the tile is turned in between.
+#[kernel]
+pub fn cast_across<T: Element, U: Element, const ROWS: usize, const COLS: usize>(
+    x: View<T, 4>,
+    y: ViewMut<U, 4>,
+) {
+    let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    let v = x.load::<1, 1, COLS, ROWS>([a, b, j, i]).squeeze(0).squeeze(0);
+    y.store([a, b, i, j], v.trans().to::<U>().expand_dims(0).expand_dims(0));
 }

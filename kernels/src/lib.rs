@@ -14,10 +14,13 @@ pub mod embedding;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
+pub mod norm_bwd;
 pub mod random;
 pub mod reduce;
+pub mod scan;
 pub mod select;
 pub mod softmax;
+pub mod tiles;
 pub mod update;
 
 use genesis_kernel::kernel::KernelDef;
@@ -32,8 +35,10 @@ pub fn all() -> Vec<&'static KernelDef> {
         compare::KERNELS,
         select::KERNELS,
         reduce::KERNELS,
+        scan::KERNELS,
         softmax::KERNELS,
         norm::KERNELS,
+        norm_bwd::KERNELS,
         matmul::KERNELS,
         loss::KERNELS,
         embedding::KERNELS,

@@ -3,14 +3,22 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
+use crate::softmax::online;
+
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[&cross_entropy::KERNEL, &cross_entropy_bwd::KERNEL];
 
 /// `loss[i] = log(sum(exp(x[i, ..]))) - x[i, target[i]]`, and that logarithm for the backward.
 ///
-/// A row whose target is `ignore` has loss 0.
+/// A row whose target is `ignore` has loss 0. The logits are read once, with a running maximum.
 #[kernel]
-pub fn cross_entropy<T: Float, A: Float, const COLS: usize>(
+pub fn cross_entropy<
+    T: Float,
+    A: Float,
+    const COLS: usize,
+    const LANES: usize,
+    const WIDTH: usize,
+>(
     x: View<T, 2>,
     target: View<i64, 1>,
     loss: ViewMut<A, 1>,
@@ -19,24 +27,21 @@ pub fn cross_entropy<T: Float, A: Float, const COLS: usize>(
 ) {
     let i = program_id(0);
     let n = x.dim(1);
-    let mut m = full::<A, 1, COLS>(A::NEG_INFINITY);
+    let t = sum(target.load::<1>([i]), 0);
+    let at_target = x.load::<1, 1>([i, t]).squeeze(0).to::<A>();
+    let mut tops = full::<A, LANES>(A::MIN);
+    let mut totals = zeros::<A, LANES>();
     for j in range(0, n, COLS) {
         let inside = (j + arange::<COLS>()).row() < n;
-        m = maximum(m, where_(inside, x.load::<1, COLS>([i, j]).to::<A>(), A::NEG_INFINITY));
+        let v = where_(inside, x.load::<1, COLS>([i, j]).to::<A>(), A::NEG_INFINITY);
+        let (top, total) = online(tops, totals, v.reshape::<LANES, WIDTH>());
+        tops = top;
+        totals = total;
     }
-    let top = max(m, 1);
-    let t = target.load::<1>([i]);
-    let mut total = zeros::<A, 1, COLS>();
-    let mut at = zeros::<A, 1, COLS>();
-    for j in range(0, n, COLS) {
-        let col = (j + arange::<COLS>()).row();
-        let v = x.load::<1, COLS>([i, j]).to::<A>();
-        total = total + where_(col < n, exp(v - top.col()), A::ZERO);
-        at = at + where_(col == t.col(), v, A::ZERO);
-    }
-    let logsum = top + log(sum(total, 1));
-    loss.store([i], where_(t == ignore, A::ZERO, logsum - sum(at, 1)));
-    lse.store([i], logsum);
+    let top = max(tops, 0);
+    let logsum = top + log(sum(totals * exp(tops - top), 0));
+    loss.store([i], where_(t == ignore, A::ZERO, logsum - at_target));
+    lse.store([i], full::<A, 1>(logsum));
 }
 
 /// `dx[i, j] = (exp(x[i, j] - lse[i]) - [j == target[i]]) * dy[i]`, 0 in ignored rows.
@@ -51,10 +56,13 @@ pub fn cross_entropy_bwd<T: Float, A: Float, const COLS: usize>(
 ) {
     let i = program_id(0);
     let j = program_id(1) * COLS;
-    let col = (j + arange::<COLS>()).row();
+    let v = x.load::<1, COLS>([i, j]).to::<A>();
     let t = target.load::<1>([i]);
     let scale = where_(t == ignore, A::ZERO, dy.load::<1>([i]));
-    let p = exp(x.load::<1, COLS>([i, j]).to::<A>() - lse.load::<1>([i]).col());
-    let d = p - where_(col == t.col(), A::ONE, A::ZERO);
+    let p = exp(v - lse.load::<1>([i]).col());
+    // The place of the target in this block, if it is there.
+    let own = (t - j).to::<i32>();
+    let is_target = arange::<COLS>().to::<i32>().row() == own.col();
+    let d = p - where_(is_target, A::ONE, A::ZERO);
     dx.store([i, j], (d * scale.col()).to::<T>());
 }

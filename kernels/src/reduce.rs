@@ -11,6 +11,8 @@ use genesis_kernel::prelude::*;
 pub static KERNELS: &[&KernelDef] = &[
     &sum_rows::KERNEL,
     &sum_cols::KERNEL,
+    &sum_rows_shared::KERNEL,
+    &sum_cols_shared::KERNEL,
     &max_rows::KERNEL,
     &max_cols::KERNEL,
     &min_rows::KERNEL,
@@ -21,9 +23,9 @@ pub static KERNELS: &[&KernelDef] = &[
 
 /// `y[i] = scale * sum(x[i, ..])`, of `x: [m, n]`.
 #[kernel]
-pub fn sum_rows<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
+pub fn sum_rows<T: Number, A: Number, U: Number, const ROWS: usize, const COLS: usize>(
     x: View<T, 2>,
-    y: ViewMut<T, 1>,
+    y: ViewMut<U, 1>,
     scale: A,
 ) {
     let i = program_id(0) * ROWS;
@@ -31,14 +33,14 @@ pub fn sum_rows<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
     for j in range(0, x.dim(1), COLS) {
         acc = acc + x.load::<ROWS, COLS>([i, j]).to::<A>();
     }
-    y.store([i], (sum(acc, 1) * scale).to::<T>());
+    y.store([i], (sum(acc, 1) * scale).to::<U>());
 }
 
 /// `y[o, j] = scale * sum(x[o, .., j])`, of `x: [outer, n, inner]`.
 #[kernel]
-pub fn sum_cols<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
+pub fn sum_cols<T: Number, A: Number, U: Number, const ROWS: usize, const COLS: usize>(
     x: View<T, 3>,
-    y: ViewMut<T, 2>,
+    y: ViewMut<U, 2>,
     scale: A,
 ) {
     let o = program_id(1);
@@ -47,7 +49,64 @@ pub fn sum_cols<T: Number, A: Number, const ROWS: usize, const COLS: usize>(
     for i in range(0, x.dim(1), ROWS) {
         acc = acc + x.load::<1, ROWS, COLS>([o, i, j]).squeeze(0).to::<A>();
     }
-    y.store([o, j], (sum(acc, 0) * scale).to::<T>().expand_dims(0));
+    y.store([o, j], (sum(acc, 0) * scale).to::<U>().row());
+}
+
+/// [`sum_rows()`] where there are few rows: `num_programs(0)` programs share one, and the last of
+/// them to finish adds up what each left in `partial`, always in the same order.
+///
+/// `done` holds a zero for each row, before and after.
+#[kernel]
+pub fn sum_rows_shared<T: Number, A: Number, U: Number, const COLS: usize, const PARTS: usize>(
+    x: View<T, 2>,
+    partial: ViewMut<A, 2>,
+    done: PtrMut<i32>,
+    y: ViewMut<U, 1>,
+    scale: A,
+) {
+    let (part, i) = (program_id(0), program_id(1));
+    let parts = num_programs(0);
+    let mut acc = zeros::<A, 1, COLS>();
+    for j in range(part * COLS, x.dim(1), parts * COLS) {
+        acc = acc + x.load::<1, COLS>([i, j]).to::<A>();
+    }
+    partial.store([i, part], sum(acc, 1).col());
+    if atomic_add(done + i, 1).to::<i64>() == parts - 1 {
+        let total = sum(partial.load::<1, PARTS>([i, 0]), 1);
+        y.store([i], (total * scale).to::<U>());
+        atomic_xchg(done + i, 0);
+    }
+}
+
+/// [`sum_cols()`] where there are few columns, shared as in [`sum_rows_shared()`].
+#[kernel]
+pub fn sum_cols_shared<
+    T: Number,
+    A: Number,
+    U: Number,
+    const ROWS: usize,
+    const COLS: usize,
+    const PARTS: usize,
+>(
+    x: View<T, 3>,
+    partial: ViewMut<A, 3>,
+    done: PtrMut<i32>,
+    y: ViewMut<U, 2>,
+    scale: A,
+) {
+    let (o, part, j) = (program_id(1), program_id(2), program_id(0) * COLS);
+    let parts = num_programs(2);
+    let mut acc = zeros::<A, ROWS, COLS>();
+    for i in range(part * ROWS, x.dim(1), parts * ROWS) {
+        acc = acc + x.load::<1, ROWS, COLS>([o, i, j]).squeeze(0).to::<A>();
+    }
+    partial.store([o, part, j], sum(acc, 0).row().expand_dims(0));
+    let own = o * num_programs(0) + program_id(0);
+    if atomic_add(done + own, 1).to::<i64>() == parts - 1 {
+        let total = sum(partial.load::<1, PARTS, COLS>([o, 0, j]).squeeze(0), 0);
+        y.store([o, j], (total * scale).to::<U>().row());
+        atomic_xchg(done + own, 0);
+    }
 }
 
 macro_rules! extreme {
@@ -90,59 +149,34 @@ extreme! {
     min_rows, min_cols = min, minimum;
 }
 
-/// The larger of two (value, index) pairs; NaN wins over numbers, the smaller index wins a tie.
-#[device]
-pub fn larger<T: Number>(a: (T, i64), b: (T, i64)) -> (T, i64) {
-    if b.0 > a.0
-        || (b.0 != b.0 && a.0 == a.0)
-        || ((b.0 == a.0 || (b.0 != b.0 && a.0 != a.0)) && b.1 < a.1)
-    {
-        b
-    } else {
-        a
-    }
-}
-
-/// The smaller of two (value, index) pairs; NaN wins over numbers, the smaller index wins a tie.
-#[device]
-pub fn smaller<T: Number>(a: (T, i64), b: (T, i64)) -> (T, i64) {
-    if b.0 < a.0
-        || (b.0 != b.0 && a.0 == a.0)
-        || ((b.0 == a.0 || (b.0 != b.0 && a.0 != a.0)) && b.1 < a.1)
-    {
-        b
-    } else {
-        a
-    }
-}
-
 macro_rules! arg_extreme {
-    ($($(#[$doc:meta])* $name:ident = $better:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $reduce:ident, $better:tt;)*) => {$(
         $(#[$doc])*
         #[kernel]
-        pub fn $name<T: Number, const COLS: usize>(x: View<T, 2>, y: ViewMut<i64, 1>) {
-            let i = program_id(0);
+        pub fn $name<T: Number, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: ViewMut<i64, 1>) {
+            let i = program_id(0) * ROWS;
             let n = x.dim(1);
-            // Past the edge stands the first element with an index that loses every tie.
-            let first = x.load::<1, 1>([i, 0]).reshape::<1>();
-            let mut best = max(first, 0);
-            let mut at = n;
+            // Each place of the block keeps its own best: no step of the loop waits for others.
+            let mut best = x.load::<ROWS, 1>([i, 0]).broadcast_to::<ROWS, COLS>();
+            let mut at = zeros::<i32, ROWS, COLS>();
             for j in range(0, n, COLS) {
-                let col = j + arange::<COLS>();
-                let v = where_(col < n, x.load::<1, COLS>([i, j]).squeeze(0), max(first, 0));
-                let (value, index) = reduce((v, where_(col < n, col, n)), 0, $better);
-                let (b, a) = $better((best, at), (value, index));
-                best = b;
-                at = a;
+                let col = (j + arange::<COLS>()).row();
+                let v = x.load::<ROWS, COLS>([i, j]);
+                let wins = (v $better best) | ((v != v) & (best == best));
+                let wins = wins & (col < n);
+                best = where_(wins, v, best);
+                at = where_(wins, col.to::<i32>(), at);
             }
-            y.store([i], full::<i64, 1>(at));
+            let top = $reduce(best, 1).col();
+            let is_top = (best == top) | (best != best);
+            y.store([i], min(where_(is_top, at, i32::MAX), 1).to::<i64>());
         }
     )*};
 }
 
 arg_extreme! {
     /// Where the largest element of each row stands; the first of equals, NaN before numbers.
-    argmax_rows = larger;
+    argmax_rows = max, >;
     /// Where the smallest element of each row stands; the first of equals, NaN before numbers.
-    argmin_rows = smaller;
+    argmin_rows = min, <;
 }

@@ -1,7 +1,11 @@
 //! Softmax and its logarithm along the last axis.
 //!
 //! Statistics are in `A` (f32 for 16-bit dtypes). A row that fits one block is read once; a longer
-//! one is read twice: first for the running maximum and sum, then for the result.
+//! one is read twice, the second time from its end, where the cache still has it.
+//!
+//! The long form is online: each of `LANES` places keeps the largest value it has seen and the sum
+//! of exponentials relative to it, of `WIDTH` neighbours at a time. They become one number a row
+//! only after the loop, so that no step of it waits for other threads.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
@@ -32,29 +36,46 @@ pub fn log_softmax<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, y: View
     y.store([i, 0], (d - log(sum(exp(d), 1)).col()).to::<T>());
 }
 
+/// The largest value `top` and the sum of `exp(x - top)`, with more values taken in.
+///
+/// `top` starts from the least finite number, not from an infinity, whose difference with itself
+/// is not a number.
+#[device]
+pub fn online<A: Float, const LANES: usize, const WIDTH: usize>(
+    top: Tile1<A, LANES>,
+    total: Tile1<A, LANES>,
+    v: Tile2<A, LANES, WIDTH>,
+) -> (Tile1<A, LANES>, Tile1<A, LANES>) {
+    let higher = maximum(top, max(v, 1));
+    (higher, total * exp(top - higher) + sum(exp(v - higher.col()), 1))
+}
+
 macro_rules! long {
-    ($($(#[$doc:meta])* $name:ident = |$v:ident, $top:ident, $total:ident, $scale:ident| { $($body:tt)* })*) => {$(
+    ($($(#[$doc:meta])* $name:ident = |$v:ident, $top:ident, $log_total:ident, $scale:ident| { $($body:tt)* })*) => {$(
         $(#[$doc])*
         #[kernel]
-        pub fn $name<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, y: ViewMut<T, 2>) {
+        pub fn $name<T: Float, A: Float, const COLS: usize, const LANES: usize, const WIDTH: usize>(
+            x: View<T, 2>,
+            y: ViewMut<T, 2>,
+        ) {
             let i = program_id(0);
             let n = x.dim(1);
-            let mut m = full::<A, 1, COLS>(A::NEG_INFINITY);
-            for j in range(0, n, COLS) {
-                let inside = (j + arange::<COLS>()).row() < n;
-                m = maximum(m, where_(inside, x.load::<1, COLS>([i, j]).to::<A>(), A::NEG_INFINITY));
-            }
-            let $top = max(m, 1).col();
-            let mut acc = zeros::<A, 1, COLS>();
+            let mut tops = full::<A, LANES>(A::MIN);
+            let mut totals = zeros::<A, LANES>();
             for j in range(0, n, COLS) {
                 let inside = (j + arange::<COLS>()).row() < n;
                 let v = where_(inside, x.load::<1, COLS>([i, j]).to::<A>(), A::NEG_INFINITY);
-                acc = acc + exp(v - $top);
+                let (top, total) = online(tops, totals, v.reshape::<LANES, WIDTH>());
+                tops = top;
+                totals = total;
             }
-            let $total = sum(acc, 1);
-            let $scale = (full::<A, 1>(A::ONE) / $total).col();
-            let $total = log($total).col();
-            for j in range(0, n, COLS) {
+            let $top = max(tops, 0);
+            let total = sum(totals * exp(tops - $top), 0);
+            let $scale = A::ONE / total;
+            let $log_total = log(total);
+            let chunks = cdiv(n, COLS);
+            for k in range(0, chunks, 1) {
+                let j = (chunks - 1 - k) * COLS;
                 let $v = x.load::<1, COLS>([i, j]).to::<A>();
                 y.store([i, j], ($($body)*).to::<T>());
             }

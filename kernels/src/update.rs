@@ -48,7 +48,10 @@ pub fn sgd_momentum<T: Float, A: Float, const BLOCK: usize, const NESTEROV: usiz
     w.store([i], (v - step * lr).to::<T>());
 }
 
-/// Adam and, with `decoupled` 1, AdamW. `c1` and `c2` are `1 - beta^t`.
+/// Adam and, with `DECOUPLED` 1, AdamW.
+///
+/// The corrections of step `t` come ready made: `step_size = lr / (1 - beta1^t)` and
+/// `spread = 1 / sqrt(1 - beta2^t)`. All four streams are read before anything is computed.
 #[kernel]
 pub fn adam<T: Float, A: Float, const BLOCK: usize, const DECOUPLED: usize>(
     w: ViewMut<T, 1>,
@@ -60,21 +63,21 @@ pub fn adam<T: Float, A: Float, const BLOCK: usize, const DECOUPLED: usize>(
     beta2: A,
     eps: A,
     decay: A,
-    c1: A,
-    c2: A,
+    step_size: A,
+    spread: A,
 ) {
     let i = program_id(0) * BLOCK;
     let mut x = w.load::<BLOCK>([i]).to::<A>();
     let mut d = g.load::<BLOCK>([i]).to::<A>();
+    let (m0, v0) = (m.load::<BLOCK>([i]), v.load::<BLOCK>([i]));
     if DECOUPLED == 1 {
         x = x - x * (lr * decay);
     } else {
         d = d + x * decay;
     }
-    let m1 = m.load::<BLOCK>([i]) * beta1 + d * (A::ONE - beta1);
-    let v1 = v.load::<BLOCK>([i]) * beta2 + d * d * (A::ONE - beta2);
+    let m1 = m0 * beta1 + d * (A::ONE - beta1);
+    let v1 = v0 * beta2 + d * d * (A::ONE - beta2);
     m.store([i], m1);
     v.store([i], v1);
-    let denominator = sqrt(v1 / c2) + eps;
-    w.store([i], (x - m1 / denominator * (lr / c1)).to::<T>());
+    w.store([i], (x - m1 * step_size / (sqrt(v1) * spread + eps)).to::<T>());
 }

@@ -20,6 +20,9 @@ fn usual(name: &str) -> i64 {
         "ROWS" | "TOKENS" => 16,
         "COLS" => 256,
         "BLOCK" => 1024,
+        "LANES" => 32,
+        "WIDTH" => 8,
+        "PARTS" => 64,
         _ => 0,
     }
 }

@@ -12,8 +12,7 @@ type Result<T = ()> = std::result::Result<T, genesis_kernel::Error>;
 
 /// The CPU, and a GPU where one is.
 fn streams() -> Vec<Stream> {
-    let gpu = (Device::cuda_count() > 0).then_some(Device::Cuda(0));
-    [Device::Cpu].into_iter().chain(gpu).map(Device::stream).collect()
+    crate::gpu::devices("the eight kernels").into_iter().map(Device::stream).collect()
 }
 
 /// Numbers near a normal distribution, the same in every run.

@@ -9,6 +9,8 @@ mod autograd;
 /// The program outside the workspace, as a module.
 #[path = "../../docs/example/src/main.rs"]
 mod example;
+/// Whether there is a GPU, said aloud where there is none.
+mod gpu;
 /// The eight kernels of the language on every device.
 mod language;
 /// Layers, optimizers, clipping, state.
@@ -17,10 +19,16 @@ mod nn;
 mod ops;
 /// Seeds and states of the random generator.
 mod random;
+/// What the code of memory-bound kernels looks like.
+mod rows;
+/// The runtime on a real GPU.
+mod runtime;
 /// What a machine can check of the code itself.
 mod tidy;
 /// What users read when a kernel is wrong.
 mod ui;
+/// Block sizes and warps of streaming kernels, timed.
+mod variants;
 
 /// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
 mod prelude {

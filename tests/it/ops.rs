@@ -9,8 +9,7 @@ use genesis_kernel::ir::Scalar;
 
 /// Devices that the ops run on: the CPU, and a GPU where one is.
 fn devices() -> Vec<Device> {
-    let gpu = (Device::cuda_count() > 0).then_some(Device::Cuda(0));
-    [Device::Cpu].into_iter().chain(gpu).collect()
+    crate::gpu::devices("the table of ops")
 }
 
 /// Numbers that are the same in every run.

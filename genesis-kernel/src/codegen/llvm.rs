@@ -25,7 +25,7 @@ use inkwell::llvm_sys::prelude::*;
 
 use crate::ir::{DType, Scalar};
 
-pub(crate) use build::{FloatPred, IntPred, Rmw};
+pub(crate) use build::{FloatPred, IntPred, Order, Rmw};
 pub(crate) use jit::Jit;
 pub(crate) use machine::{Level, Machine};
 

@@ -1,9 +1,13 @@
 //! What one program of a kernel moves and computes, counted in tile IR.
 //!
-//! Every lane counts as on. An op in a loop counts as often as the loop runs where that is a constant;
-//! a loop whose length is known at run time only counts once, and the cost says that there is one.
+//! Every lane counts as on. An op in a loop counts as often as the loop runs where that is a constant,
+//! or follows from the arguments of a launch; another loop counts once, and the cost says that there
+//! is one.
 
+use super::trips::Integers;
 use crate::ir::{Elem, Func, OpKind, Region, Shape, UnaryOp, Value};
+use crate::kernel::Grid;
+use crate::runtime::Arg;
 
 /// What one program costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -18,16 +22,22 @@ pub struct Cost {
 
 /// The cost of one program.
 pub fn cost(func: &Func) -> Cost {
+    launch_cost(func, Grid::xyz(1, 1, 1), &[])
+}
+
+/// The cost of one program of a launch, the first; the grid counts where the kernel asks for it.
+pub fn launch_cost(func: &Func, grid: Grid, args: &[Arg]) -> Cost {
     let mut cost = Cost::default();
-    add_region(func, func.body, 1, &mut cost);
+    let mut known = Integers::new(func, grid, args);
+    add_region(func, func.body, 1, &mut known, &mut cost);
     cost
 }
 
-fn add_region(func: &Func, region: Region, times: u64, cost: &mut Cost) {
+fn add_region(func: &Func, region: Region, times: u64, known: &mut Integers<'_>, cost: &mut Cost) {
     for &op in &func.region(region).ops {
         let data = func.op(op);
         let trips = match data.kind {
-            OpKind::For(_) => match constant_trips(func, &data.operands) {
+            OpKind::For(_) => match trips(known, &data.operands) {
                 Some(trips) => trips,
                 None => {
                     cost.has_runtime_loops = true;
@@ -45,15 +55,15 @@ fn add_region(func: &Func, region: Region, times: u64, cost: &mut Cost) {
         // The region of a reduction is its combination, which `flops` counts by element.
         if !matches!(data.kind, OpKind::Reduce { .. } | OpKind::Scan { .. }) {
             for &inner in &data.regions {
-                add_region(func, inner, times.saturating_mul(trips), cost);
+                add_region(func, inner, times.saturating_mul(trips), known, cost);
             }
         }
     }
 }
 
-/// How often a counted loop runs, if its bounds are constants.
-fn constant_trips(func: &Func, operands: &[Value]) -> Option<u64> {
-    let bound = |i: usize| func.as_const(*operands.get(i)?).map(|scalar| scalar.to_i64());
+/// How often a counted loop runs, if its bounds are known.
+fn trips(known: &mut Integers<'_>, operands: &[Value]) -> Option<u64> {
+    let mut bound = |i: usize| known.get(*operands.get(i)?);
     let (lower, upper, step) = (bound(0)?, bound(1)?, bound(2)?);
     let length = upper.saturating_sub(lower).max(0) as u64;
     Some(if step <= 0 { 0 } else { length.div_ceil(step as u64) })
@@ -101,7 +111,7 @@ fn flops(func: &Func, kind: &OpKind, operands: &[Value], results: &[Value]) -> u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{BinaryOp, Builder, DType, LoopOptions, ParamAttrs, Type};
+    use crate::ir::{BinaryOp, Builder, DType, LoopOptions, ParamAttrs, Scalar, Type};
 
     #[test]
     fn counts_loads_stores_and_arithmetic() {
@@ -136,6 +146,10 @@ mod tests {
             b.for_loop([zero, end, step], &[], body, LoopOptions::default());
             b.ret();
             assert_eq!(cost(&func), Cost { bytes: 0, flops: 2 * times, has_runtime_loops });
+            let seven = Arg::Scalar(Scalar::int(DType::I64, 7));
+            let times = if has_runtime_loops { 3 } else { times };
+            let expected = Cost { bytes: 0, flops: 2 * times, has_runtime_loops: false };
+            assert_eq!(launch_cost(&func, Grid::x(1), &[seven]), expected);
         }
     }
 }

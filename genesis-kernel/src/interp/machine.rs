@@ -60,6 +60,8 @@ pub(super) struct Machine<'r> {
     values: Vec<Option<Slot>>,
     /// The op that is being run, for messages.
     current: Option<Op>,
+    /// How often each value is used.
+    uses: Vec<u32>,
 }
 
 impl<'r> Machine<'r> {
@@ -71,7 +73,8 @@ impl<'r> Machine<'r> {
         grid: [u32; 3],
     ) -> Machine<'r> {
         let values = vec![None; func.n_values()];
-        Machine { func, memory, prints, fuel, grid, program: 0, values, current: None }
+        let uses = func.count_uses();
+        Machine { func, memory, prints, fuel, grid, program: 0, values, current: None, uses }
     }
 
     pub(super) fn run_program(
@@ -80,6 +83,7 @@ impl<'r> Machine<'r> {
         args: &[Slot],
     ) -> std::result::Result<(), InterpError> {
         self.program = program;
+        self.memory.start_program();
         for (param, slot) in self.func.params.iter().zip(args) {
             self.values[param.value.index()] = Some(slot.clone());
         }
@@ -340,6 +344,9 @@ impl<'r> Machine<'r> {
         let lanes = ptr.iter().zip(value.iter()).zip(mask.iter());
         for (slot, ((&address, &bits), &on)) in out.iter_mut().zip(lanes) {
             if on != 0 {
+                if self.uses[data.results[0].index()] > 0 {
+                    self.memory.order(address, self.program);
+                }
                 let change = |old| atomic_value(op, to.dtype(), old, bits);
                 *slot = self.memory.change(address, to.dtype(), self.program, change)?;
             }
@@ -354,6 +361,9 @@ impl<'r> Machine<'r> {
             .map(|((&address, &expected), &new)| {
                 // Bits are compared, as hardware does: -0 is not +0, and a NaN is itself.
                 let change = |old| if old == expected { new } else { old };
+                if self.uses[data.results[0].index()] > 0 {
+                    self.memory.order(address, self.program);
+                }
                 self.memory.change(address, to.dtype(), self.program, change)
             })
             .collect()

@@ -1,5 +1,7 @@
 //! Buffers at made-up addresses, with a record of who touched what.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::error::InterpErrorKind;
 use crate::ir::DType;
 
@@ -18,6 +20,33 @@ type Result<T> = std::result::Result<T, InterpErrorKind>;
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     buffers: Vec<Buffer>,
+    order: Order,
+}
+
+/// Which programs come before the one that runs: an atomic whose old value is used sees all that the
+/// programs did whose such atomics changed the element earlier. What those did afterwards is not told
+/// apart.
+#[derive(Debug, Default)]
+struct Order {
+    /// By address, numbers of programs plus 1.
+    released: BTreeMap<u64, BTreeSet<u32>>,
+    before: BTreeSet<u32>,
+}
+
+impl Order {
+    fn meet(&mut self, address: u64, program: u32) {
+        let released = self.released.entry(address).or_default();
+        self.before.extend(released.iter());
+        released.extend(self.before.iter());
+        released.insert(program + 1);
+    }
+
+    /// Whether all that touched an element, by its record, came before this program, by its number
+    /// plus 1.
+    fn is_before(&self, who: u32, program: u32) -> bool {
+        let others = self.before.len() - usize::from(self.before.contains(&program));
+        if who == MANY { others + 1 >= program as usize } else { self.before.contains(&who) }
+    }
 }
 
 #[derive(Debug)]
@@ -80,6 +109,17 @@ impl Memory {
         for buffer in &mut self.buffers {
             buffer.touched.clear();
         }
+        self.order = Order::default();
+    }
+
+    /// Forgets which programs came before the last one.
+    pub(super) fn start_program(&mut self) {
+        self.order.before.clear();
+    }
+
+    /// Notes an atomic whose old value is used.
+    pub(super) fn order(&mut self, address: u64, program: u32) {
+        self.order.meet(address, program);
     }
 
     /// The buffer in whose addresses this one is, and the distance from its start in bytes.
@@ -105,7 +145,7 @@ impl Memory {
         let range = buffer.range(offset, dtype)?;
         let size = buffer.dtype.bytes();
         for element in range.start / size..=(range.end - 1) / size {
-            buffer.check(element, program, access)?;
+            buffer.check(element, program, access, &self.order)?;
         }
         Ok(&mut buffer.bytes[range])
     }
@@ -162,7 +202,7 @@ impl Buffer {
         Ok(range)
     }
 
-    fn check(&mut self, index: usize, program: u32, access: Access) -> Result<()> {
+    fn check(&mut self, index: usize, program: u32, access: Access, order: &Order) -> Result<()> {
         let buffer = || self.name.clone();
         if access != Access::Read && !self.writable {
             return Err(InterpErrorKind::ReadOnly { buffer: buffer(), index });
@@ -181,7 +221,7 @@ impl Buffer {
             let n = self.bytes.len().div_ceil(self.dtype.bytes());
             self.touched = vec![Touched::default(); n];
         }
-        match self.touched[index].record(program + 1, access) {
+        match self.touched[index].record(program + 1, access, order) {
             Some(other) => Err(InterpErrorKind::Race { buffer: self.name.clone(), index, other }),
             None => Ok(()),
         }
@@ -190,8 +230,8 @@ impl Buffer {
 
 impl Touched {
     /// Notes an access, and says what another program did that makes it a race.
-    fn record(&mut self, program: u32, access: Access) -> Option<&'static str> {
-        let by_other = |who: u32| who != 0 && who != program;
+    fn record(&mut self, program: u32, access: Access, order: &Order) -> Option<&'static str> {
+        let by_other = |who: u32| who != 0 && who != program && !order.is_before(who, program);
         let (wrote, changed, read) =
             (by_other(self.wrote), by_other(self.changed), by_other(self.read));
         let other = match access {

@@ -162,6 +162,17 @@ fn atomics_of_several_programs_are_no_race() {
 }
 
 #[test]
+fn an_atomic_whose_old_value_is_used_orders_programs() {
+    let body = "%0 = program_id 0 : i64\n%one = const 1 : i64\n%i = add %0, %one : i64
+        %own = ptr_add %out, %i : *i32\n%v = const 7 : i32\nstore %own, %v
+        %step = const 1 : i32\n%old = atomic_rmw add %out, %step : i32
+        %two = const 2 : i32\n%last = cmp eq %old, %two : bool
+        if %last {\n%first = ptr_add %out, %one : *i32\n%x = load %first : i32
+        store %own, %x\nyield\n} else {\nyield\n}";
+    assert_eq!(run_on([3, 1, 1], &[0, 0, 0, 0], body).unwrap(), [3, 7, 7, 7]);
+}
+
+#[test]
 fn atomics_give_the_old_value_lane_by_lane() {
     let body = "%0 = const 2 : i32\n%1 = broadcast %0 : i32[3]\n%2 = broadcast %out : *i32[3]
         %v = atomic_rmw add %2, %1 : i32[3]\n%i = iota : i64[3]\n%3 = const 1 : i64

@@ -1,37 +1,39 @@
-//! `GENESIS_CHECK=bounds`: a launch on the CPU goes through the interpreter, over copies of the
-//! arguments' memory, and is an error where a kernel leaves that memory or its programs race.
+//! `GENESIS_CHECK=bounds`: a launch goes through the interpreter, over copies of the arguments'
+//! memory, and is an error where a kernel leaves that memory or its programs race. On a GPU too: the
+//! copies come from its memory and go back there.
 
 use crate::diag::Error;
 use crate::kernel::{ArgValue, Specialized};
-use crate::runtime::{Arg, PtrArg};
+use crate::runtime::{Arg, PtrArg, Queue};
 
 /// Runs a kernel and writes back what it wrote, if nothing was wrong.
 ///
 /// # Safety
-/// The arguments must be of the kinds that the kernel takes, on the CPU, and the bytes that they say
-/// they have must be there and not be used meanwhile.
-pub(super) unsafe fn run(kernel: &Specialized, args: &[Arg], grid: [u32; 3]) -> Result<(), Error> {
+/// The arguments must be of the kinds that the kernel takes, on the queue's device, and the bytes that
+/// they say they have must be there and not be used meanwhile.
+pub(super) unsafe fn run(
+    kernel: &Specialized,
+    queue: &Queue,
+    args: &[Arg],
+    grid: [u32; 3],
+) -> Result<(), Error> {
     let mut interpreter = kernel.interpreter();
     interpreter.set_fuel(u64::MAX);
     let mut buffers: Vec<(PtrArg, u64)> = Vec::new();
     let mut values = Vec::new();
     for (param, arg) in kernel.func.params.iter().zip(args) {
-        let mut buffer = |ptr: PtrArg| {
-            let len = usize::try_from(ptr.bytes).unwrap_or(0);
-            let mut bytes = vec![0; len];
+        let mut buffer = |ptr: PtrArg| -> Result<u64, Error> {
             // SAFETY: the caller says that the bytes are there.
-            unsafe {
-                std::ptr::copy(ptr.address as usize as *const u8, bytes.as_mut_ptr(), len);
-            }
+            let bytes = unsafe { read(queue, ptr)? };
             let start = interpreter.add_buffer(&param.name, ptr.dtype, bytes, ptr.mutable);
             buffers.push((ptr, start));
-            start
+            Ok(start)
         };
         values.push(match arg {
             Arg::Scalar(scalar) => ArgValue::Scalar(*scalar),
-            Arg::Ptr(ptr) => ArgValue::Ptr(buffer(*ptr)),
+            Arg::Ptr(ptr) => ArgValue::Ptr(buffer(*ptr)?),
             Arg::View(view) => ArgValue::View {
-                ptr: buffer(view.ptr),
+                ptr: buffer(view.ptr)?,
                 dims: view.dims().to_vec(),
                 strides: view.strides().to_vec(),
             },
@@ -41,13 +43,41 @@ pub(super) unsafe fn run(kernel: &Specialized, args: &[Arg], grid: [u32; 3]) -> 
     interpreter.prints().iter().for_each(|line| println!("{line}"));
     result.map_err(|error| Error::launch(format!("{}: {error}", kernel.func.name)))?;
     for (ptr, start) in buffers.iter().filter(|(ptr, _)| ptr.mutable) {
-        let bytes = interpreter.buffer(*start);
         // SAFETY: the caller says that the bytes are there, and that nobody uses them meanwhile.
-        unsafe {
-            std::ptr::copy(bytes.as_ptr(), ptr.address as usize as *mut u8, bytes.len());
-        }
+        unsafe { write(queue, *ptr, interpreter.buffer(*start))? };
     }
     Ok(())
+}
+
+/// # Safety
+/// The bytes of the argument must be there.
+unsafe fn read(queue: &Queue, ptr: PtrArg) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; usize::try_from(ptr.bytes).unwrap_or(0)];
+    match queue {
+        Queue::Cuda(device) => device.download(ptr.address, &mut bytes)?,
+        // SAFETY: the caller says that the bytes are there.
+        Queue::Cpu => unsafe {
+            let source = ptr.address as usize as *const u8;
+            std::ptr::copy(source, bytes.as_mut_ptr(), bytes.len());
+        },
+        Queue::Missing(_, error) => return Err(error.clone()),
+    }
+    Ok(bytes)
+}
+
+/// # Safety
+/// The bytes of the argument must be there, as many as are written, and nobody may use them.
+unsafe fn write(queue: &Queue, ptr: PtrArg, bytes: &[u8]) -> Result<(), Error> {
+    match queue {
+        Queue::Cuda(device) => device.upload(ptr.address, bytes),
+        Queue::Cpu => {
+            let target = ptr.address as usize as *mut u8;
+            // SAFETY: the caller's promise is the same.
+            unsafe { std::ptr::copy(bytes.as_ptr(), target, bytes.len()) };
+            Ok(())
+        }
+        Queue::Missing(_, error) => Err(error.clone()),
+    }
 }
 
 #[cfg(test)]
@@ -77,10 +107,11 @@ mod tests {
         let mut x = Device::Cpu.stream().upload(&[1, 2, 3]).unwrap();
         let arg = AsPtrMut::<i32>::as_arg(&&mut x);
         // SAFETY: the argument is the array's.
-        unsafe { run(&kernel(), &[arg], [3, 1, 1]).unwrap() };
+        unsafe { run(&kernel(), &Queue::Cpu, &[arg], [3, 1, 1]).unwrap() };
         assert_eq!(x.to_vec().unwrap(), [2, 4, 6]);
         // SAFETY: as above; the fourth program is stopped before it leaves the array.
-        let error = unsafe { run(&kernel(), &[arg], [4, 1, 1]).unwrap_err().to_string() };
+        let error =
+            unsafe { run(&kernel(), &Queue::Cpu, &[arg], [4, 1, 1]) }.unwrap_err().to_string();
         let kind = InterpErrorKind::OutOfBounds { buffer: Some("x".into()), index: 3, extent: 3 };
         assert!(error.starts_with("twice: ") && error.contains(&kind.to_string()), "{error}");
         assert_eq!(x.to_vec().unwrap(), [2, 4, 6]);

@@ -39,7 +39,7 @@ fn arch(text: &str) -> Result<Target, String> {
         .ok_or_else(|| "there are sm_80, sm_86, sm_89, sm_90, sm_90a and host".to_owned())
 }
 
-fn dtype(text: &str) -> Result<DType, String> {
+pub(super) fn dtype(text: &str) -> Result<DType, String> {
     DType::from_name(text).ok_or_else(|| {
         let names: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
         format!("there are {}", names.join(", "))
@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 /// The kernel with this name; else one line with the nearest names.
-fn find(name: &str) -> Result<&'static KernelDef, Failure> {
+pub(super) fn find(name: &str) -> Result<&'static KernelDef, Failure> {
     let all = kernels::all();
     if let Some(kernel) = all.iter().find(|kernel| kernel.name() == name) {
         return Ok(kernel);
@@ -101,7 +101,7 @@ fn find(name: &str) -> Result<&'static KernelDef, Failure> {
 }
 
 /// What a launch on tensors of this dtype passes: `A` is what is computed in.
-fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
+pub(super) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
     let wide = match dtype {
         DType::F16 | DType::BF16 => DType::F32,
         other => other,

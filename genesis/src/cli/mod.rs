@@ -8,6 +8,7 @@ mod doctor;
 mod inspect;
 mod kernels;
 mod train;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Train a model.
     Train(train::Args),
+    /// Find the fastest configuration of a kernel.
+    Tune(tune::Args),
     /// Time Genesis beside PyTorch, cuBLAS and Triton.
     Bench(bench::Args),
 }
@@ -58,6 +61,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Kernels(args) => kernels::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Train(args) => train::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
     match outcome {

@@ -4,6 +4,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use kernels::embedding as device;
 
+use super::launch::config::row_block;
 use super::{Op, Saves, apply, launch};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
@@ -43,7 +44,7 @@ struct Embedding {
 
 /// Columns of one program.
 fn block(c: usize) -> i64 {
-    launch::row_block(c).min(1024)
+    row_block(c).min(1024) as i64
 }
 
 impl Op for Embedding {
@@ -74,6 +75,46 @@ impl Op for Embedding {
     }
 }
 
+/// Tables of this many rows look for their tokens row by row.
+const SMALL: usize = 1024;
+
+fn small(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
+    let cols = block(dy.shape()[1]).min(256);
+    let grid = Grid::xy(dtable.shape()[0], dy.shape()[1].div_ceil(cols as usize));
+    let tensors = [(index, false), (dy, false), (dtable, true)];
+    let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
+    let kernel = &device::embedding_bwd_small::KERNEL;
+    launch::views(kernel, grid, &dtypes, &[16, cols], &tensors, &[])
+}
+
+/// Sorts the tokens by row, then adds up the runs of equal rows into a table of zeros.
+fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
+    const TOKENS: usize = 16;
+    let n = index.numel();
+    let rows = Tensor::uninitialized(&[n], (DType::I64, dy.device()))?;
+    let order = Tensor::uninitialized(&[n], (DType::I64, dy.device()))?;
+    let count = launch::number(DType::I64, dtable.shape()[0] as f64);
+    let args = [
+        launch::view_of(index, false),
+        launch::pointer(&rows, true),
+        launch::pointer(&order, true),
+        count,
+    ];
+    let grid = Grid::x(n.div_ceil(TOKENS));
+    let kernel = &device::embedding_order::KERNEL;
+    launch::plain(kernel, &rows, grid, &[], &[TOKENS as i64, 256], &args)?;
+    let cols = block(dy.shape()[1]).min(512);
+    let args = [
+        launch::pointer(&rows, false),
+        launch::pointer(&order, false),
+        launch::view_of(dy, false),
+        launch::view_of(dtable, true),
+    ];
+    let grid = Grid::xy(n, dy.shape()[1].div_ceil(cols as usize));
+    let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
+    launch::plain(&device::embedding_bwd::KERNEL, dtable, grid, &dtypes, &[8, cols], &args)
+}
+
 /// The gradient of a table: rows of `dy` added up by index.
 struct Gather {
     vocabulary: usize,
@@ -91,14 +132,18 @@ impl Op for Gather {
         if dy.numel() == 0 {
             return Tensor::zeros(&[self.vocabulary, c], (dy.dtype(), dy.device()));
         }
-        let dtable = Tensor::uninitialized(&[self.vocabulary, c], (dy.dtype(), dy.device()))?;
-        let cols = block(c).min(256);
-        let grid = Grid::xy(self.vocabulary, c.div_ceil(cols as usize));
-        let tensors = [(&self.index, false), (dy, false), (&dtable, true)];
-        let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
-        let kernel = &device::embedding_bwd::KERNEL;
-        if dtable.numel() > 0 {
-            launch::views(kernel, grid, &dtypes, &[16, cols], &tensors, &[])?;
+        let dtable = if self.vocabulary <= SMALL {
+            Tensor::uninitialized(&[self.vocabulary, c], (dy.dtype(), dy.device()))?
+        } else {
+            Tensor::zeros(&[self.vocabulary, c], (dy.dtype(), dy.device()))?
+        };
+        if dtable.numel() == 0 {
+            return Ok(dtable);
+        }
+        if self.vocabulary <= SMALL {
+            small(&self.index, dy, &dtable)?;
+        } else {
+            in_order(&self.index, dy, &dtable)?;
         }
         Ok(dtable)
     }

@@ -122,7 +122,14 @@ const NUMBERS: [DType; 8] = [
 pub fn all() -> Vec<OpInfo> {
     let unary = UNARY.iter().map(|row| unary_info(row));
     let binary = BINARY.iter().map(|row| binary_info(row));
-    unary.chain(binary).chain(reductions()).chain(rows()).chain(products()).chain(views()).collect()
+    unary
+        .chain(binary)
+        .chain(reductions())
+        .chain(scans())
+        .chain(rows())
+        .chain(products())
+        .chain(views())
+        .collect()
 }
 
 fn samples(shapes: &[&[&[usize]]], range: (f64, f64)) -> Vec<Sample> {
@@ -351,6 +358,42 @@ fn reductions() -> Vec<OpInfo> {
     infos
 }
 
+/// The reference of a running sum along `dim` of a tensor of rank 3.
+fn cumsum_of(x: &Dense, dim: usize) -> Dense {
+    Dense::from_fn(&x.shape, |at| {
+        let mut from = at.to_vec();
+        let terms = (0..=at[dim]).map(|j| {
+            from[dim] = j;
+            x.at(&from)
+        });
+        terms.sum()
+    })
+}
+
+fn scans() -> Vec<OpInfo> {
+    let info = |dim: usize| OpInfo {
+        name: format!("cumsum/dim={dim}"),
+        family: Family::Sum,
+        dtypes: vec![DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32],
+        index_inputs: Vec::new(),
+        is_differentiable: true,
+        call: Box::new(move |x| x[0].cumsum(dim as i64)),
+        reference: Box::new(move |x| cumsum_of(&x[0], dim)),
+        samples: samples(
+            &[&[&[2, 3, 4]], &[&[1, 1, 1]], &[&[0, 2, 3]], &[&[3, 40, 70]]],
+            (-3.0, 3.0),
+        ),
+        refused: vec![
+            refuse(
+                || cpu(&[2], DType::F32)?.cumsum(1),
+                "cumsum: dimension 1 is out of range for shape [2]",
+            ),
+            refuse(|| cpu(&[2], DType::Bool)?.cumsum(0), "cumsum: needs a number dtype, got bool"),
+        ],
+    };
+    (0..3).map(info).collect()
+}
+
 /// The reference of an op that works on each row of the last axis.
 fn by_row(x: &Dense, f: impl Fn(&[f64]) -> Vec<f64>) -> Dense {
     let n = x.shape.last().copied().unwrap_or(1);
@@ -422,7 +465,12 @@ fn layer_norm() -> OpInfo {
             })
         }),
         samples: samples(
-            &[&[&[3, 7], &[7], &[7]], &[&[2, 3, 130], &[130], &[130]], &[&[0, 4], &[4], &[4]]],
+            &[
+                &[&[3, 7], &[7], &[7]],
+                &[&[2, 3, 130], &[130], &[130]],
+                &[&[0, 4], &[4], &[4]],
+                &[&[2, 17000], &[17000], &[17000]],
+            ],
             (-3.0, 3.0),
         ),
         refused: vec![
@@ -465,7 +513,12 @@ fn rms_norm() -> OpInfo {
             })
         }),
         samples: samples(
-            &[&[&[3, 7], &[7]], &[&[2, 3, 130], &[130]], &[&[0, 4], &[4]]],
+            &[
+                &[&[3, 7], &[7]],
+                &[&[2, 3, 130], &[130]],
+                &[&[0, 4], &[4]],
+                &[&[2, 17000], &[17000]],
+            ],
             (-3.0, 3.0),
         ),
         refused: vec![refuse(

@@ -1,15 +1,19 @@
-//! From tensors to launches: block sizes, grids, views. The only file of the framework that launches.
+//! From tensors to launches: block sizes, grids, views. The only module of the framework that launches.
+
+pub(crate) mod config;
+mod reduce;
+mod tile;
 
 use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::kernel::{Grid, KernelDef};
-use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
+use genesis_kernel::runtime::{Arg, PtrArg, ViewArg};
 
+pub(crate) use self::config::MAX_ROW;
+use self::config::row_block;
+pub(crate) use self::reduce::{arg_rows, cumsum, extreme, sum};
 use crate::error::Result;
-use crate::shape::{Layout, collapse, contiguous_strides};
+use crate::shape::{Layout, collapse};
 use crate::tensor::Tensor;
-
-/// The longest row that a kernel holds in one block.
-pub(crate) const MAX_ROW: usize = 16384;
 
 /// What a dtype is computed in: f32 for 16-bit floats, else itself.
 pub(crate) fn accumulate_dtype(dtype: DType) -> DType {
@@ -29,17 +33,21 @@ fn scalar(dtype: DType, value: f64) -> Arg {
 
 /// A tensor as a view argument with other extents and strides over the same first element.
 fn view(t: &Tensor, shape: &[usize], strides: &[i64], mutable: bool) -> Arg {
-    let storage = t.storage();
-    let skipped = (t.layout().offset * t.dtype().bytes()) as u64;
-    let ptr = PtrArg {
-        device: t.device(),
-        address: t.address(),
-        bytes: (storage.bytes() as u64).saturating_sub(skipped),
-        dtype: t.dtype(),
-        mutable,
-    };
     let dims: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
-    Arg::View(ViewArg::new(ptr, &dims, strides).expect("views here have at most 4 axes"))
+    let view = ViewArg::new(base(t, mutable), &dims, strides);
+    Arg::View(view.expect("views here have at most 4 axes"))
+}
+
+/// The first element of a tensor.
+fn base(t: &Tensor, mutable: bool) -> PtrArg {
+    let skipped = (t.layout().offset * t.dtype().bytes()) as u64;
+    let bytes = (t.storage().bytes() as u64).saturating_sub(skipped);
+    PtrArg { device: t.device(), address: t.address(), bytes, dtype: t.dtype(), mutable }
+}
+
+/// A pointer argument.
+pub(crate) fn pointer(t: &Tensor, mutable: bool) -> Arg {
+    Arg::Ptr(base(t, mutable))
 }
 
 fn own_view(t: &Tensor, mutable: bool) -> Arg {
@@ -58,24 +66,30 @@ fn launch(
     consts: &[i64],
     args: &[Arg],
 ) -> Result<()> {
+    launch_with(kernel, on, grid, dtypes, consts, None, args)
+}
+
+/// [`launch`] with the number of warps chosen.
+#[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
+fn launch_with(
+    kernel: &KernelDef,
+    on: &Tensor,
+    grid: Grid,
+    dtypes: &[DType],
+    consts: &[i64],
+    num_warps: Option<u32>,
+    args: &[Arg],
+) -> Result<()> {
     let stream = on.storage().buffer().stream();
+    let options = LaunchOptions { num_warps, ..LaunchOptions::default() };
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; results are fresh, or written by the in-place ops that own them.
-    Ok(unsafe { kernel.launch(stream, grid, dtypes, consts, args) }?)
+    Ok(unsafe { kernel.launch_with(stream, grid, dtypes, consts, options, args) }?)
 }
 
-/// Elements of one program of a dense kernel.
-fn flat_block(device: Device) -> usize {
-    match device {
-        Device::Cpu => 4096,
-        Device::Cuda(_) => 1024,
-    }
-}
-
-/// Rows and columns of one program of a strided kernel.
-fn tile(rows: usize, cols: usize) -> (usize, usize) {
-    let across = [8, 32, 128, 1024].into_iter().find(|&c| c >= cols).unwrap_or(1024);
-    (if rows == 1 { 1 } else { 1024 / across }, across)
+/// Bytes of an element of the widest tensor.
+fn widest<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> usize {
+    tensors.into_iter().map(|t| t.dtype().bytes()).max().unwrap_or(1)
 }
 
 fn all_dense(tensors: &[&Tensor], shape: &[usize]) -> bool {
@@ -90,11 +104,13 @@ fn flat(
     out: &Tensor,
     numbers: &[Arg],
 ) -> Result<()> {
-    let block = flat_block(out.device());
+    let bytes = widest(inputs.iter().copied().chain([out]));
+    let tile::Flat { block, warps } = tile::flat(out.device(), bytes, out.numel());
     let mut args: Vec<Arg> = inputs.iter().map(|t| flat_view(t, false)).collect();
     args.push(flat_view(out, true));
     args.extend_from_slice(numbers);
-    launch(kernel, out, Grid::x(out.numel().div_ceil(block)), dtypes, &[block as i64], &args)
+    let grid = Grid::x(out.numel().div_ceil(block));
+    launch_with(kernel, out, grid, dtypes, &[block as i64], warps, &args)
 }
 
 /// Runs a kernel over tensors of one shape and any strides.
@@ -121,9 +137,11 @@ pub(crate) fn strided(
         inputs.iter().zip(&strides).map(|(t, s)| view(t, &dims, &full(s), false)).collect();
     args.push(view(out, &dims, &full(&strides[inputs.len()]), true));
     args.extend_from_slice(numbers);
-    let (rows, cols) = tile(dims[2], dims[3]);
+    let bytes = widest(inputs.iter().copied().chain([out]));
+    let tile::Tile { rows, cols, warps } = tile::tile(out.device(), bytes, dims[2], dims[3]);
     let grid = dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols);
-    launch(kernel, out, Grid::x(grid), dtypes, &[rows as i64, cols as i64], &args)
+    let consts = [rows as i64, cols as i64];
+    launch_with(kernel, out, Grid::x(grid), dtypes, &consts, warps, &args)
 }
 
 /// Cuts a tensor of too many axes along the first, one slice a launch.
@@ -175,24 +193,69 @@ pub(crate) fn scalar_op(kernels: Pair, x: &Tensor, y: &Tensor, c: f64) -> Result
 
 /// Fills a tensor with one value.
 pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
-    strided(&kernels::copy::fill::KERNEL, &[value.dtype], &[], y, &[Arg::Scalar(value)])
+    let number = [Arg::Scalar(value)];
+    if y.numel() > 0 && y.is_contiguous() {
+        let usual = tile::flat(y.device(), y.dtype().bytes(), y.numel()).block;
+        let block = if y.numel() >= 1 << 22 { 8192 } else { usual };
+        let grid = Grid::x(y.numel().div_ceil(block));
+        let args = [flat_view(y, true), number[0]];
+        let kernel = &kernels::copy::fill_flat::KERNEL;
+        return launch(kernel, y, grid, &[value.dtype], &[block as i64], &args);
+    }
+    strided(&kernels::copy::fill::KERNEL, &[value.dtype], &[], y, &number)
 }
 
 /// Copies, converting; both of one shape, any strides.
 pub(crate) fn cast(x: &Tensor, y: &Tensor) -> Result<()> {
+    if across(x, y)? {
+        return Ok(());
+    }
     let kernels = (&kernels::copy::cast::KERNEL, &kernels::copy::cast_flat::KERNEL);
     either(kernels, &[x.dtype(), y.dtype()], &[x], y, &[])
 }
 
-/// One program a row: `operands` first, then `results`, then numbers in the wide dtype. The block
-/// covers `n` elements, or [`MAX_ROW`] of a longer row.
+/// Copies where the operand is dense along another axis than the result, by turning tiles; false where
+/// that is not so.
+fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
+    const TILE: usize = 64;
+    let (shape, strides) = collapse(&[x.layout(), y.layout()]);
+    if !(2..=4).contains(&shape.len()) {
+        return Ok(false);
+    }
+    let last = shape.len() - 1;
+    let turned = (0..last).rev().find(|&axis| strides[0][axis] == 1 && shape[axis] >= 16);
+    let Some(turned) = turned else { return Ok(false) };
+    if y.numel() == 0 || strides[0][last] == 1 || strides[1][last] != 1 || shape[last] < 16 {
+        return Ok(false);
+    }
+    let mut order: Vec<usize> = (0..last).filter(|&axis| axis != turned).collect();
+    order.extend([turned, last]);
+    let pad = 4 - order.len();
+    let along = |order: &[usize], of: &[i64], fill: i64| -> Vec<i64> {
+        std::iter::repeat_n(fill, pad).chain(order.iter().map(|&axis| of[axis])).collect()
+    };
+    let extents: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
+    let to_usize = |v: Vec<i64>| -> Vec<usize> { v.into_iter().map(|e| e as usize).collect() };
+    let dims = to_usize(along(&order, &extents, 1));
+    let out = view(y, &dims, &along(&order, &strides[1], 0), true);
+    order.swap(last - 1, last);
+    let from = to_usize(along(&order, &extents, 1));
+    let operand = view(x, &from, &along(&order, &strides[0], 0), false);
+    let grid = dims[0] * dims[1] * dims[2].div_ceil(TILE) * dims[3].div_ceil(TILE);
+    let (dtypes, consts) = ([x.dtype(), y.dtype()], [TILE as i64, TILE as i64]);
+    let kernel = &kernels::copy::cast_across::KERNEL;
+    launch(kernel, y, Grid::x(grid), &dtypes, &consts, &[operand, out])?;
+    Ok(true)
+}
+
+/// One program a row: `operands` first, then `results`. The block covers `n` elements, or
+/// [`MAX_ROW`] of a longer row.
 pub(crate) fn rows(
     kernel: &KernelDef,
     dtypes: &[DType],
     operands: &[&Tensor],
     results: &[&Tensor],
     n: usize,
-    numbers: &[f64],
 ) -> Result<()> {
     let programs = operands[0].shape()[0];
     if programs == 0 {
@@ -200,82 +263,37 @@ pub(crate) fn rows(
     }
     let mut args: Vec<Arg> = operands.iter().map(|t| own_view(t, false)).collect();
     args.extend(results.iter().map(|t| own_view(t, true)));
-    let wide = accumulate_dtype(dtypes[0]);
-    args.extend(numbers.iter().map(|&value| scalar(wide, value)));
-    let block = row_block(n);
-    launch(kernel, results[0], Grid::x(programs), dtypes, &[block], &args)
+    launch(kernel, results[0], Grid::x(programs), dtypes, &[row_block(n) as i64], &args)
 }
 
-/// The block that covers a row of `n` elements, or [`MAX_ROW`].
-pub(crate) fn row_block(n: usize) -> i64 {
-    n.next_power_of_two().clamp(16, MAX_ROW) as i64
-}
-
-/// `y = scale * sum(x)` over the middle axis of `x: [outer, n, inner]`, with `y: [outer, inner]`.
-pub(crate) fn sum(x: &Tensor, y: &Tensor, scale: f64) -> Result<()> {
-    let wide = accumulate_dtype(x.dtype());
-    let numbers = [scalar(wide, scale)];
-    let dtypes = [x.dtype(), wide];
-    let kernels = (&kernels::reduce::sum_rows::KERNEL, &kernels::reduce::sum_cols::KERNEL);
-    middle(kernels, &dtypes, x, y, &numbers)
-}
-
-/// The extreme over the middle axis of `x: [outer, n, inner]`, with `y: [outer, inner]`.
-pub(crate) fn extreme(
-    rows: &'static KernelDef,
-    cols: &'static KernelDef,
-    x: &Tensor,
-    y: &Tensor,
-) -> Result<()> {
-    middle((rows, cols), &[x.dtype()], x, y, &[])
-}
-
-fn middle(
-    (rows, cols): Pair,
-    dtypes: &[DType],
-    x: &Tensor,
-    y: &Tensor,
-    numbers: &[Arg],
-) -> Result<()> {
-    let (outer, n, inner) = (x.shape()[0], x.shape()[1], x.shape()[2]);
-    if outer * inner == 0 {
-        return Ok(());
-    }
-    let (kernel, grid, consts, mut args);
-    if inner == 1 {
-        let cols = n.next_power_of_two().clamp(16, 4096);
-        let rows_of_tile = (4096 / cols).min(outer.next_power_of_two()).min(64);
-        kernel = rows;
-        grid = Grid::x(outer.div_ceil(rows_of_tile));
-        consts = [rows_of_tile as i64, cols as i64];
-        args = vec![view(x, &[outer, n], &x.strides()[..2], false), view(y, &[outer], &[1], true)];
-    } else {
-        let across = inner.next_power_of_two().clamp(16, 128);
-        let down = n.next_power_of_two().clamp(1, 32);
-        kernel = cols;
-        grid = Grid::xy(inner.div_ceil(across), outer);
-        consts = [down as i64, across as i64];
-        args = vec![
-            own_view(x, false),
-            view(y, &[outer, inner], &contiguous_strides(&[outer, inner]), true),
-        ];
-    }
-    args.extend_from_slice(numbers);
-    launch(kernel, y, grid, dtypes, &consts, &args)
-}
+/// Products of fewer rows than this run as products of as few columns: `c' = b' a'`.
+const FEW_ROWS: usize = 64;
 
 /// `c = a b` over the last two axes of tensors of rank 3, by the kernel.
-pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
-    let (batch, m, n) = (c.shape()[0], c.shape()[1], c.shape()[2]);
-    let (bm, bn, bk) = match c.dtype() {
-        DType::F16 | DType::BF16 => (64, 64, 32),
-        _ => (32, 32, 16),
+///
+/// Tiles for tensor cores have 64 rows at least and 16 columns, so that with few rows most of a tile
+/// would be empty. Swapping the operands is a matter of strides.
+pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<()> {
+    let (m, n) = (c.shape()[1], c.shape()[2]);
+    let args = match m < FEW_ROWS && n > m {
+        true => [transposed(b, false), transposed(a, false), transposed(c, true)],
+        false => [own_view(a, false), own_view(b, false), own_view(c, true)],
     };
-    let grid = Grid::xy(m.div_ceil(bm) * n.div_ceil(bn), batch);
+    let stream = c.storage().buffer().stream();
     let dtypes = [c.dtype(), accumulate_dtype(c.dtype())];
-    let consts = [bm as i64, bn as i64, bk as i64];
-    let args = [own_view(a, false), own_view(b, false), own_view(c, true)];
-    launch(&kernels::matmul::matmul::KERNEL, c, grid, &dtypes, &consts, &args)
+    let (kernel, dtypes) = match tf32 && c.dtype() == DType::F32 {
+        true => (&kernels::matmul::matmul_tf32::KERNEL, &[][..]),
+        false => (&kernels::matmul::matmul::KERNEL, &dtypes[..]),
+    };
+    // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
+    // strides inside it; the result is fresh.
+    Ok(unsafe { kernel.launch_tuned(stream, dtypes, &args) }?)
+}
+
+/// A tensor of rank 3 with the last two axes swapped.
+fn transposed(t: &Tensor, mutable: bool) -> Arg {
+    let (shape, strides) = (t.shape(), t.strides());
+    view(t, &[shape[0], shape[2], shape[1]], &[strides[0], strides[2], strides[1]], mutable)
 }
 
 /// `c = a b` on the CPU: f32 and f64 by the `gemm` crate, 16-bit floats through f32.
@@ -363,11 +381,13 @@ pub(crate) fn dense(
     if on.numel() == 0 {
         return Ok(());
     }
-    let block = flat_block(on.device());
+    let bytes = widest(tensors.iter().map(|&(t, _)| t));
+    let tile::Flat { block, warps } = tile::flat(on.device(), bytes, on.numel());
     let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| flat_view(t, mutable)).collect();
     args.extend_from_slice(numbers);
     let consts = [&[block as i64], more_consts].concat();
-    launch(kernel, on, Grid::x(on.numel().div_ceil(block)), dtypes, &consts, &args)
+    let grid = Grid::x(on.numel().div_ceil(block));
+    launch_with(kernel, on, grid, dtypes, &consts, warps, &args)
 }
 
 /// A kernel on views as they are.
@@ -379,9 +399,40 @@ pub(crate) fn views(
     tensors: &[(&Tensor, bool)],
     numbers: &[Arg],
 ) -> Result<()> {
+    warped_views(kernel, grid, dtypes, consts, None, tensors, numbers)
+}
+
+/// [`views`] with the number of warps chosen.
+#[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
+pub(crate) fn warped_views(
+    kernel: &KernelDef,
+    grid: Grid,
+    dtypes: &[DType],
+    consts: &[i64],
+    num_warps: Option<u32>,
+    tensors: &[(&Tensor, bool)],
+    numbers: &[Arg],
+) -> Result<()> {
     let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| own_view(t, mutable)).collect();
     args.extend_from_slice(numbers);
-    launch(kernel, tensors[0].0, grid, dtypes, consts, &args)
+    launch_with(kernel, tensors[0].0, grid, dtypes, consts, num_warps, &args)
+}
+
+/// A kernel on arguments as they are, of which `on` is one.
+pub(crate) fn plain(
+    kernel: &KernelDef,
+    on: &Tensor,
+    grid: Grid,
+    dtypes: &[DType],
+    consts: &[i64],
+    args: &[Arg],
+) -> Result<()> {
+    launch(kernel, on, grid, dtypes, consts, args)
+}
+
+/// A view argument.
+pub(crate) fn view_of(t: &Tensor, mutable: bool) -> Arg {
+    own_view(t, mutable)
 }
 
 /// A number argument.

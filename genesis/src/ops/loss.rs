@@ -1,9 +1,12 @@
 //! Cross entropy.
 
+use std::sync::OnceLock;
+
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use kernels::loss as device;
 
+use super::launch::config::{Pieces, row_block};
 use super::{Op, Saves, apply, launch};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
@@ -60,7 +63,7 @@ impl Tensor {
         }
         let rows = self.reshape(&[lead.iter().product(), c])?;
         let flat = target.detach().reshape(&[rows.shape()[0]])?.contiguous()?;
-        let losses = apply(CrossEntropy, &[&rows, &flat])?;
+        let losses = apply(CrossEntropy::default(), &[&rows, &flat])?;
         let result = match reduction {
             Reduction::None => losses.reshape(lead)?,
             Reduction::Sum => losses.sum()?,
@@ -74,28 +77,28 @@ impl Tensor {
 }
 
 /// Losses of rows, in the wide dtype.
-struct CrossEntropy;
+#[derive(Default)]
+struct CrossEntropy {
+    /// The logarithms of the sums, for the backward.
+    lse: OnceLock<Tensor>,
+}
 
 impl CrossEntropy {
     /// The losses and the logarithms of the sums.
     fn run(rows: &Tensor, target: &Tensor) -> Result<(Tensor, Tensor)> {
         let wide = launch::accumulate_dtype(rows.dtype());
-        let loss = Tensor::uninitialized(&[rows.shape()[0]], (wide, rows.device()))?;
-        let lse = Tensor::uninitialized(&[rows.shape()[0]], (wide, rows.device()))?;
-        if rows.shape()[0] > 0 {
-            let block = launch::row_block(rows.shape()[1]).min(4096);
+        let m = rows.shape()[0];
+        let loss = Tensor::uninitialized(&[m], (wide, rows.device()))?;
+        let lse = Tensor::uninitialized(&[m], (wide, rows.device()))?;
+        if m > 0 {
+            let pieces =
+                Pieces::of_row(rows.device(), rows.shape()[1], rows.dtype().bytes(), false);
             let tensors = [(rows, false), (target, false), (&loss, true), (&lse, true)];
             let ignore = [launch::number(DType::I64, IGNORE as f64)];
-            let grid = Grid::x(rows.shape()[0]);
-            let dtypes = [rows.dtype(), wide];
-            launch::views(
-                &device::cross_entropy::KERNEL,
-                grid,
-                &dtypes,
-                &[block],
-                &tensors,
-                &ignore,
-            )?;
+            let (dtypes, consts) = ([rows.dtype(), wide], pieces.consts());
+            let kernel = &device::cross_entropy::KERNEL;
+            let warps = pieces.warps;
+            launch::warped_views(kernel, Grid::x(m), &dtypes, &consts, warps, &tensors, &ignore)?;
         }
         Ok((loss, lse))
     }
@@ -107,7 +110,9 @@ impl Op for CrossEntropy {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        Ok(CrossEntropy::run(inputs[0], inputs[1])?.0)
+        let (loss, lse) = CrossEntropy::run(inputs[0], inputs[1])?;
+        self.lse.get_or_init(|| lse);
+        Ok(loss)
     }
 
     fn saves(&self) -> Saves {
@@ -126,17 +131,20 @@ impl Op for CrossEntropy {
             let dx = x.to_dtype(wide)?.softmax(-1)?.sub(&hot)?.mul(&dy)?;
             return Ok(vec![Some(dx.to_dtype(x.dtype())?), None]);
         }
-        let (_, lse) = CrossEntropy::run(x, target)?;
+        let lse = match self.lse.get() {
+            Some(lse) => lse.clone(),
+            None => CrossEntropy::run(x, target)?.1,
+        };
         let dx = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
         let dy = dy.contiguous()?;
         if x.numel() > 0 {
-            let block = launch::row_block(x.shape()[1]).min(4096);
-            let grid = Grid::xy(x.shape()[0], x.shape()[1].div_ceil(block as usize));
+            let block = row_block(x.shape()[1]).min(4096);
+            let grid = Grid::xy(x.shape()[0], x.shape()[1].div_ceil(block));
             let tensors = [(x, false), (target, false), (&lse, false), (&dy, false), (&dx, true)];
             let ignore = [launch::number(DType::I64, IGNORE as f64)];
             let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
             let kernel = &device::cross_entropy_bwd::KERNEL;
-            launch::views(kernel, grid, &dtypes, &[block], &tensors, &ignore)?;
+            launch::views(kernel, grid, &dtypes, &[block as i64], &tensors, &ignore)?;
         }
         Ok(vec![Some(dx), None])
     }

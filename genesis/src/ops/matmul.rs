@@ -1,5 +1,7 @@
 //! Matrix products.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use genesis_kernel::runtime::Device;
 
 use super::elementwise::check_pair;
@@ -9,6 +11,32 @@ use crate::error::{Error, Result};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
+/// What products of f32 are computed with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MatmulPrecision {
+    /// f32 throughout.
+    #[default]
+    Ieee,
+    /// Operands rounded to tf32, which has 10 bits of mantissa, on GPUs that multiply it faster; the
+    /// sum is f32.
+    Tf32,
+}
+
+static TF32: AtomicBool = AtomicBool::new(false);
+
+/// Sets what later products of f32 are computed with, in all threads.
+pub fn set_matmul_precision(precision: MatmulPrecision) {
+    TF32.store(precision == MatmulPrecision::Tf32, Ordering::Relaxed);
+}
+
+/// What products of f32 are computed with.
+pub fn matmul_precision() -> MatmulPrecision {
+    match TF32.load(Ordering::Relaxed) {
+        true => MatmulPrecision::Tf32,
+        false => MatmulPrecision::Ieee,
+    }
+}
+
 impl Tensor {
     /// The matrix product over the last two axes; leading axes broadcast.
     ///
@@ -16,7 +44,8 @@ impl Tensor {
     /// `[.., M, K]` and `[.., K, N]` give `[.., M, N]`; a vector `[K]` on either side is a row or a
     /// column whose axis the result drops.
     /// # Numerics
-    /// f16 and bf16 are accumulated in f32; f32 is true f32.
+    /// f16 and bf16 are accumulated in f32; f32 is true f32, or tf32 where
+    /// [`set_matmul_precision`] says so.
     /// # Errors
     /// If inner extents or dtypes differ, leading axes do not broadcast, or an operand is a scalar.
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
@@ -51,6 +80,18 @@ impl Tensor {
     }
 }
 
+/// A batch of matrices times one matrix, as one product of all their rows; none where the rows do not
+/// lie one after the other, or there is no batch.
+fn as_one_product(a: &Tensor, b: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
+    let is_one = b.shape()[..b.rank() - 2].iter().all(|&extent| extent == 1);
+    if a.rank() <= 2 || b.rank() > a.rank() || !is_one || !a.is_contiguous() {
+        return Ok(None);
+    }
+    let (k, n) = (a.dim(-1)?, b.dim(-1)?);
+    let rows = a.shape()[..a.rank() - 1].iter().product();
+    Ok(Some((a.reshape(&[rows, k])?, b.reshape(&[k, n])?)))
+}
+
 struct MatMul {
     shapes: [Vec<usize>; 2],
 }
@@ -67,6 +108,10 @@ impl Op for MatMul {
         let batch = broadcast_shapes("matmul", &[&lead(a), &lead(b)])?;
         let shape = [&batch[..], &[m, n]].concat();
         let batches: usize = batch.iter().product();
+        if let Some((rows, b)) = as_one_product(a, b)? {
+            let c = MatMul { shapes: [rows.shape().to_vec(), b.shape().to_vec()] };
+            return c.forward(&[&rows, &b])?.reshape(&shape);
+        }
         let wide = |t: &Tensor, rows: usize, cols: usize| {
             t.broadcast_to(&[&batch[..], &[rows, cols]].concat())?.reshape(&[batches, rows, cols])
         };
@@ -80,7 +125,9 @@ impl Op for MatMul {
         let (a, b) = (wide(a, m, k)?, wide(b, k, n)?);
         match a.device() {
             Device::Cpu => launch::matmul_cpu(&a, &b, &c)?,
-            Device::Cuda(_) => launch::matmul(&a, &b, &c)?,
+            Device::Cuda(_) => {
+                launch::matmul(&a, &b, &c, matmul_precision() == MatmulPrecision::Tf32)?;
+            }
         }
         c.reshape(&shape)
     }

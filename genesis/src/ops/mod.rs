@@ -14,6 +14,7 @@ mod matmul;
 mod norm;
 mod random;
 mod reduce;
+mod scan;
 mod select;
 mod softmax;
 pub(crate) mod update;
@@ -25,6 +26,7 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 pub use loss::Reduction;
+pub use matmul::{MatmulPrecision, matmul_precision, set_matmul_precision};
 
 /// Which tensors an op's backward reads.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,8 +1,17 @@
 //! Layer norm and RMS norm along the last axis.
+//!
+//! The forward keeps the statistics of each row, from which the backward is one more pass over the
+//! rows. Where the backward is itself differentiated it is made of ops.
+
+use std::sync::OnceLock;
+
+use genesis_kernel::kernel::{Grid, KernelDef};
+use kernels::{norm as device, norm_bwd as device_bwd};
 
 use super::elementwise::check_pair;
+use super::launch::config::{RowBlock, kept_rows, multiprocessors, summed_rows};
 use super::{Op, Saves, apply, launch};
-use crate::autograd::SavedTensors;
+use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -21,7 +30,7 @@ impl Tensor {
     /// arXiv:1607.06450; same convention as `torch.nn.functional.layer_norm`.
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
         check("layer_norm", self, &[("weight", weight), ("bias", bias)])?;
-        apply(LayerNorm { eps }, &[self, weight, bias])
+        apply(LayerNorm { eps, stats: OnceLock::new() }, &[self, weight, bias])
     }
 
     /// Divides the last axis by its root mean square, then scales.
@@ -38,7 +47,7 @@ impl Tensor {
     /// arXiv:1910.07467.
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Result<Tensor> {
         check("rms_norm", self, &[("weight", weight)])?;
-        apply(RmsNorm { eps }, &[self, weight])
+        apply(RmsNorm { eps, stats: OnceLock::new() }, &[self, weight])
     }
 }
 
@@ -61,30 +70,147 @@ fn check(op: &'static str, x: &Tensor, params: &[(&str, &Tensor)]) -> Result<()>
         }
         check_pair(op, x, param)?;
     }
-    if c > launch::MAX_ROW {
-        let message = format!("rows of {c} elements are over the limit of {}", launch::MAX_ROW);
-        return Err(Error::op(op, message));
-    }
     Ok(())
 }
 
-/// Runs a row kernel over the last axis of `inputs[0]`.
-fn forward(
-    kernel: &'static genesis_kernel::kernel::KernelDef,
-    inputs: &[&Tensor],
-    eps: f64,
-) -> Result<Tensor> {
-    let x = inputs[0];
-    let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-    if x.numel() == 0 {
-        return Ok(y);
+/// A tensor as `[rows, C]`.
+fn as_rows(t: &Tensor) -> Result<Tensor> {
+    let c = t.shape()[t.rank() - 1];
+    t.reshape(&[if c == 0 { 0 } else { t.numel() / c }, c])
+}
+
+/// The kernels of one norm.
+struct Kernels {
+    /// Whether there are a mean and a bias.
+    centered: bool,
+    short: &'static KernelDef,
+    long: &'static KernelDef,
+    bwd: &'static KernelDef,
+    bwd_long: &'static KernelDef,
+    params: &'static KernelDef,
+}
+
+static LAYER_NORM: Kernels = Kernels {
+    centered: true,
+    short: &device::layer_norm::KERNEL,
+    long: &device::layer_norm_long::KERNEL,
+    bwd: &device_bwd::layer_norm_bwd::KERNEL,
+    bwd_long: &device_bwd::layer_norm_bwd_long::KERNEL,
+    params: &device_bwd::layer_norm_params::KERNEL,
+};
+
+static RMS_NORM: Kernels = Kernels {
+    centered: false,
+    short: &device::rms_norm::KERNEL,
+    long: &device::rms_norm_long::KERNEL,
+    bwd: &device_bwd::rms_norm_bwd::KERNEL,
+    bwd_long: &device_bwd::rms_norm_bwd_long::KERNEL,
+    params: &device_bwd::rms_norm_params::KERNEL,
+};
+
+/// Columns of one step of a row that is too long to be kept.
+const LONG_STEP: usize = 4096;
+
+type Tensors<'a> = Vec<(&'a Tensor, bool)>;
+
+impl Kernels {
+    /// The result, and the statistics of rows: the mean where there is one, and one over the
+    /// deviation.
+    fn forward(&self, inputs: &[&Tensor], eps: f64) -> Result<(Tensor, Vec<Tensor>)> {
+        let x = inputs[0];
+        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let (rows, out) = (as_rows(x)?, as_rows(&y)?);
+        let (m, n) = (rows.shape()[0], rows.shape()[1]);
+        let wide = launch::accumulate_dtype(x.dtype());
+        let stat = || Tensor::uninitialized(&[m], (wide, x.device()));
+        let stats = if self.centered { vec![stat()?, stat()?] } else { vec![stat()?] };
+        if x.numel() == 0 {
+            return Ok((y, stats));
+        }
+        let mut tensors: Tensors<'_> = vec![(&rows, false)];
+        tensors.extend(inputs[1..].iter().map(|&t| (t, false)));
+        tensors.push((&out, true));
+        tensors.extend(stats.iter().map(|t| (t, true)));
+        let dtypes = [x.dtype(), wide];
+        let eps = [launch::number(wide, eps)];
+        if n > launch::MAX_ROW {
+            let consts = [LONG_STEP as i64];
+            launch::views(self.long, Grid::x(m), &dtypes, &consts, &tensors, &eps)?;
+        } else {
+            let RowBlock { rows, cols, warps } = kept_rows(x.device(), m, n);
+            let (grid, consts) = (Grid::x(m.div_ceil(rows)), [rows as i64, cols as i64]);
+            launch::warped_views(self.short, grid, &dtypes, &consts, warps, &tensors, &eps)?;
+        }
+        Ok((y, stats))
     }
-    let n = x.shape()[x.rank() - 1];
-    let (rows, out) = (x.reshape(&[x.numel() / n, n])?, y.reshape(&[x.numel() / n, n])?);
-    let operands: Vec<&Tensor> = [&rows].into_iter().chain(inputs[1..].iter().copied()).collect();
-    let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
-    launch::rows(kernel, &dtypes, &operands, &[&out], n, &[eps])?;
-    Ok(y)
+
+    /// The gradients of `x`, the weight and, where there is one, the bias.
+    fn backward(
+        &self,
+        (x, weight): (&Tensor, &Tensor),
+        stats: &[Tensor],
+        dy: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let dx = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let n_params = if self.centered { 2 } else { 1 };
+        let params = if x.numel() == 0 {
+            Tensor::zeros(&[n_params, weight.numel()], (x.dtype(), x.device()))?
+        } else {
+            self.launch_backward((&as_rows(x)?, weight), stats, &as_rows(dy)?, &as_rows(&dx)?)?
+        };
+        let param = |index: usize| params.select(0, index).map(Some);
+        let mut grads = vec![Some(dx)];
+        for index in 0..n_params {
+            grads.push(param(index)?);
+        }
+        Ok(grads)
+    }
+
+    /// Writes `dx` and gives the gradients of weight and bias as `[1 or 2, C]`.
+    fn launch_backward(
+        &self,
+        (x, weight): (&Tensor, &Tensor),
+        stats: &[Tensor],
+        dy: &Tensor,
+        dx: &Tensor,
+    ) -> Result<Tensor> {
+        let (m, n) = (x.shape()[0], x.shape()[1]);
+        let wide = launch::accumulate_dtype(x.dtype());
+        let (dtypes, n_params) = ([x.dtype(), wide], if self.centered { 2 } else { 1 });
+        let mut row_tensors: Tensors<'_> = vec![(x, false), (weight, false)];
+        row_tensors.extend(stats.iter().map(|t| (t, false)));
+        row_tensors.extend([(dy, false), (dx, true)]);
+        let busy = multiprocessors(x.device());
+        let partial = match summed_rows(x.device(), m, n, wide.bytes()) {
+            Some(RowBlock { rows, cols, warps }) => {
+                let at_once = if cols <= 4096 { 2 * busy } else { busy };
+                let programs = m.div_ceil(rows).min(at_once);
+                let shape = [n_params, programs, n];
+                let partial = Tensor::uninitialized(&shape, (wide, x.device()))?;
+                row_tensors.push((&partial, true));
+                let consts = [rows as i64, cols as i64];
+                let grid = Grid::x(programs);
+                launch::warped_views(self.bwd, grid, &dtypes, &consts, warps, &row_tensors, &[])?;
+                partial
+            }
+            None => {
+                let step = [LONG_STEP.min(launch::config::row_block(n)) as i64];
+                launch::views(self.bwd_long, Grid::x(m), &dtypes, &step, &row_tensors, &[])?;
+                let programs = m.div_ceil(32).min(16);
+                let shape = [n_params, programs, n];
+                let partial = Tensor::uninitialized(&shape, (wide, x.device()))?;
+                let mut tensors: Tensors<'_> = vec![(x, false)];
+                tensors.extend(stats.iter().map(|t| (t, false)));
+                tensors.extend([(dy, false), (&partial, true)]);
+                let grid = Grid::xy(n.div_ceil(128), programs);
+                launch::views(self.params, grid, &dtypes, &[32, 128], &tensors, &[])?;
+                partial
+            }
+        };
+        let params = Tensor::uninitialized(&[n_params, n], (x.dtype(), x.device()))?;
+        launch::sum(&partial, &params, 1.0)?;
+        Ok(params)
+    }
 }
 
 /// The sum of `t` over all axes but the last, as `[C]`.
@@ -95,6 +221,7 @@ fn sum_rows(t: &Tensor) -> Result<Tensor> {
 
 struct LayerNorm {
     eps: f64,
+    stats: OnceLock<Vec<Tensor>>,
 }
 
 impl Op for LayerNorm {
@@ -103,7 +230,9 @@ impl Op for LayerNorm {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        forward(&kernels::norm::layer_norm::KERNEL, inputs, self.eps)
+        let (y, stats) = LAYER_NORM.forward(inputs, self.eps)?;
+        self.stats.get_or_init(|| stats);
+        Ok(y)
     }
 
     fn saves(&self) -> Saves {
@@ -112,6 +241,9 @@ impl Op for LayerNorm {
 
     /// With h = (x - mean) rstd and g = dy weight: dx = rstd (g - mean(g) - h mean(g h)).
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        if let (false, Some(stats)) = (is_grad_enabled(), self.stats.get()) {
+            return LAYER_NORM.backward((saved.input(0), saved.input(1)), stats, dy);
+        }
         let dtype = dy.dtype();
         let wide = launch::accumulate_dtype(dtype);
         let (x, weight) = (saved.input(0).to_dtype(wide)?, saved.input(1).to_dtype(wide)?);
@@ -130,6 +262,7 @@ impl Op for LayerNorm {
 
 struct RmsNorm {
     eps: f64,
+    stats: OnceLock<Vec<Tensor>>,
 }
 
 impl Op for RmsNorm {
@@ -138,7 +271,9 @@ impl Op for RmsNorm {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        forward(&kernels::norm::rms_norm::KERNEL, inputs, self.eps)
+        let (y, stats) = RMS_NORM.forward(inputs, self.eps)?;
+        self.stats.get_or_init(|| stats);
+        Ok(y)
     }
 
     fn saves(&self) -> Saves {
@@ -147,6 +282,9 @@ impl Op for RmsNorm {
 
     /// With h = x rstd and g = dy weight: dx = rstd (g - h mean(g h)).
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        if let (false, Some(stats)) = (is_grad_enabled(), self.stats.get()) {
+            return RMS_NORM.backward((saved.input(0), saved.input(1)), stats, dy);
+        }
         let dtype = dy.dtype();
         let wide = launch::accumulate_dtype(dtype);
         let (x, weight) = (saved.input(0).to_dtype(wide)?, saved.input(1).to_dtype(wide)?);

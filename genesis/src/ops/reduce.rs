@@ -185,9 +185,6 @@ impl Sum {
     }
 }
 
-/// Rows longer than this are summed in pieces, so that one long row keeps every core busy.
-const PIECE: usize = 1 << 16;
-
 impl Op for Sum {
     fn name(&self) -> &'static str {
         self.name
@@ -196,16 +193,7 @@ impl Op for Sum {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = self.dims.canonical(inputs[0])?;
         let shape = self.dims.result(inputs[0].shape());
-        let (outer, n, inner) = (x.shape()[0], x.shape()[1], x.shape()[2]);
-        if n >= 4 * PIECE && inner == 1 && outer < 64 && n % PIECE == 0 && x.is_contiguous() {
-            let pieces = x.reshape(&[outer * n / PIECE, PIECE, 1])?;
-            let wide = launch::accumulate_dtype(x.dtype());
-            let partial = Tensor::uninitialized(&[outer, n / PIECE, 1], (wide, x.device()))?;
-            launch::sum(&pieces.to_dtype(wide)?, &partial.reshape(&[outer * n / PIECE, 1])?, 1.0)?;
-            let result = Tensor::uninitialized(&[outer, 1], (wide, x.device()))?;
-            launch::sum(&partial, &result, self.scale())?;
-            return result.to_dtype(x.dtype())?.reshape(&shape);
-        }
+        let (outer, inner) = (x.shape()[0], x.shape()[2]);
         let result = Tensor::uninitialized(&[outer, inner], (x.dtype(), x.device()))?;
         launch::sum(&x, &result, self.scale())?;
         result.reshape(&shape)
@@ -289,11 +277,14 @@ fn arg_extreme(
         let message = format!("has no index over no elements, shape {:?}", x.shape());
         return Err(Error::op(name, message));
     }
+    if x.shape()[axis] > i32::MAX as usize {
+        return Err(Error::op(name, format!("has no index that large, shape {:?}", x.shape())));
+    }
     let x = x.detach().transpose(axis as i64, -1)?;
     let (n, shape) = (x.shape()[x.rank() - 1], x.shape()[..x.rank() - 1].to_vec());
     let rows = x.reshape(&[x.numel() / n, n])?;
     let result = Tensor::uninitialized(&[rows.shape()[0]], (DType::I64, x.device()))?;
-    launch::rows(kernel, &[x.dtype()], &[&rows], &[&result], n, &[])?;
+    launch::arg_rows(kernel, &rows, &result)?;
     let result = result.reshape(&shape)?;
     // The transpose put the last axis where the reduced one was.
     if axis + 1 >= x.rank() {

@@ -1,8 +1,9 @@
 //! Softmax and log-softmax along any dimension.
 
-use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::kernel::{Grid, KernelDef};
 use kernels::softmax as device;
 
+use super::launch::config::Pieces;
 use super::{Op, Saves, apply, launch};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
@@ -86,9 +87,15 @@ impl Op for Last {
             return Ok(y);
         }
         let (rows, out) = (x.reshape(&[x.numel() / n, n])?, y.reshape(&[x.numel() / n, n])?);
-        let kernel = if n <= launch::MAX_ROW { self.row.short } else { self.row.long };
         let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
-        launch::rows(kernel, &dtypes, &[&rows], &[&out], n, &[])?;
+        if n <= launch::MAX_ROW {
+            launch::rows(self.row.short, &dtypes, &[&rows], &[&out], n)?;
+            return Ok(y);
+        }
+        let pieces = Pieces::of_row(x.device(), n, x.dtype().bytes(), true);
+        let (grid, tensors) = (Grid::x(rows.shape()[0]), [(&rows, false), (&out, true)]);
+        let (consts, warps) = (pieces.consts(), pieces.warps);
+        launch::warped_views(self.row.long, grid, &dtypes, &consts, warps, &tensors, &[])?;
         Ok(y)
     }
 

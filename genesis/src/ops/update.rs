@@ -66,8 +66,8 @@ pub(crate) fn adam(w: &Tensor, g: &Tensor, m: &Tensor, v: &Tensor, step: Moments
         step.betas.1,
         step.eps,
         step.decay,
-        correction(step.betas.0),
-        correction(step.betas.1),
+        step.lr / correction(step.betas.0),
+        1.0 / correction(step.betas.1).sqrt(),
     ]
     .map(|value| number(wide, value));
     let tensors = [(w, true), (g, false), (m, true), (v, true)];

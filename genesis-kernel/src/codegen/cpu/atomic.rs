@@ -1,10 +1,13 @@
 //! Atomics: element by element, in row-major order, each behind its mask.
 //!
+//! All are in acquire-release order, which is what a processor does anyway: an atomic whose old value is
+//! used orders what its program does before and after it.
+//!
 //! Integers use the processor's own operations. Floats use a loop of compare-and-swap around the same
 //! code that elementwise ops have, so that minimum and maximum treat NaN and -0 alike everywhere.
 
 use super::super::elementwise::{self, from_memory, to_memory};
-use super::super::llvm::{IntPred, Rmw, Val};
+use super::super::llvm::{IntPred, Order, Rmw, Val};
 use super::chunk::Chunk;
 use super::lower::Lower;
 use super::nest::Space;
@@ -74,7 +77,7 @@ impl Lower<'_> {
                 let bits = e.int_ty(dtype.bytes() as u32 * 8);
                 let expected = e.bitcast(to_memory(e, dtype, operands[1]), bits);
                 let new = e.bitcast(to_memory(e, dtype, operands[2]), bits);
-                let old = e.atomic_cas(operands[0], expected, new);
+                let old = e.atomic_cas(operands[0], expected, new, Order::AcqRel);
                 Ok(from_memory(e, dtype, e.bitcast(old, e.memory_ty(dtype))))
             }
         }
@@ -112,7 +115,8 @@ impl Lower<'_> {
         if !dtype.is_float() || op == AtomicOp::Exchange {
             let bits = e.int_ty(dtype.bytes() as u32 * 8);
             let value = e.bitcast(to_memory(e, dtype, value), bits);
-            let old = e.atomic_rmw(integer_op(op, dtype.is_signed_int()), ptr, value);
+            let old =
+                e.atomic_rmw(integer_op(op, dtype.is_signed_int()), ptr, value, Order::AcqRel);
             return Ok(from_memory(e, dtype, e.bitcast(old, e.memory_ty(dtype))));
         }
         let binary = binary_op(op)?;
@@ -125,7 +129,7 @@ impl Lower<'_> {
         let seen = e.phi(bits, &[(first, before)]);
         let old = e.bitcast(seen, e.register_ty(dtype));
         let new = elementwise::binary(e, self.target(), binary, dtype, &[old, value])?;
-        let found = e.atomic_cas(ptr, seen, e.bitcast(new, bits));
+        let found = e.atomic_cas(ptr, seen, e.bitcast(new, bits), Order::AcqRel);
         e.add_incoming(seen, found, e.current_block());
         e.cond_br(e.icmp(IntPred::Eq, found, seen), done, again);
         e.position(done);

@@ -46,6 +46,20 @@ names! {
         UMax = LLVMAtomicRMWBinOpUMax, UMin = LLVMAtomicRMWBinOpUMin,
         FAdd = LLVMAtomicRMWBinOpFAdd,
     }
+    /// What an atomic orders besides itself: nothing, or all that its thread does before and after.
+    Order: LLVMAtomicOrdering {
+        Relaxed = LLVMAtomicOrderingMonotonic, AcqRel = LLVMAtomicOrderingAcquireRelease,
+    }
+}
+
+impl Order {
+    /// The order of a compare-and-swap that wrote nothing.
+    fn raw_missed(self) -> LLVMAtomicOrdering {
+        match self {
+            Order::Relaxed => LLVMAtomicOrdering::LLVMAtomicOrderingMonotonic,
+            Order::AcqRel => LLVMAtomicOrdering::LLVMAtomicOrderingAcquire,
+        }
+    }
 }
 
 macro_rules! binary {
@@ -276,19 +290,18 @@ impl Emitter {
         }
     }
 
-    /// Reads, changes and writes in one step, in relaxed order; gives the old value.
-    pub(crate) fn atomic_rmw(&self, op: Rmw, ptr: Val, value: Val) -> Val {
-        let relaxed = LLVMAtomicOrdering::LLVMAtomicOrderingMonotonic;
+    /// Reads, changes and writes in one step; gives the old value.
+    pub(crate) fn atomic_rmw(&self, op: Rmw, ptr: Val, value: Val, order: Order) -> Val {
         // SAFETY: `ptr` is a pointer and the value has a type that `op` takes.
-        Val(unsafe { LLVMBuildAtomicRMW(self.builder, op.raw(), ptr.0, value.0, relaxed, 0) })
+        Val(unsafe { LLVMBuildAtomicRMW(self.builder, op.raw(), ptr.0, value.0, order.raw(), 0) })
     }
 
-    /// Writes `new` where memory holds `expected`, in relaxed order; gives the old value.
-    pub(crate) fn atomic_cas(&self, ptr: Val, expected: Val, new: Val) -> Val {
-        let relaxed = LLVMAtomicOrdering::LLVMAtomicOrderingMonotonic;
+    /// Writes `new` where memory holds `expected`; gives the old value.
+    pub(crate) fn atomic_cas(&self, ptr: Val, expected: Val, new: Val, order: Order) -> Val {
+        let (set, missed) = (order.raw(), order.raw_missed());
         // SAFETY: `ptr` is a pointer; both values are integers or pointers of one type.
         let pair = Val(unsafe {
-            LLVMBuildAtomicCmpXchg(self.builder, ptr.0, expected.0, new.0, relaxed, relaxed, 0)
+            LLVMBuildAtomicCmpXchg(self.builder, ptr.0, expected.0, new.0, set, missed, 0)
         });
         self.extract_value(pair, 0)
     }

@@ -1,4 +1,8 @@
-//! Atomics: element by element, by one of the threads that hold an element, relaxed.
+//! Atomics: element by element, by one of the threads that hold an element.
+//!
+//! One whose old value nobody uses is relaxed. One whose old value is used orders its program: what
+//! any thread did before is seen by whoever meets a later such atomic on that address. So a barrier
+//! stands before it, a fence on either side, and a barrier after it.
 //!
 //! An addition whose old value nobody wants is one predicated `red` instruction. What the hardware
 //! lacks, such as the maximum of floats, is a loop of compare-and-swap around the code of the
@@ -6,7 +10,7 @@
 //! value is wanted, the one thread hands it to the others through shared memory.
 
 use super::super::elementwise::{self, Target as Machine, from_memory, to_memory};
-use super::super::llvm::{IntPred, Rmw, Val};
+use super::super::llvm::{IntPred, Order, Rmw, Val};
 use super::lower::{Lowering, Registers};
 use crate::Error;
 use crate::ir::{AtomicOp, BinaryOp, DType, Op, OpKind};
@@ -47,14 +51,17 @@ impl Lowering<'_> {
             _ => None,
         };
         let target = self.target(data.operands[0]);
-        if self.pending.blocks_atomic(target) {
+        let is_wanted = self.uses[data.results[0].index()] > 0;
+        if self.pending.blocks_atomic(target) || (is_wanted && self.pending.has_accesses()) {
             self.barrier();
         }
         self.pending.atomic(target);
         let access = self.access(op);
         let dtype = self.dtype(data.results[0]);
-        let is_wanted = self.uses[data.results[0].index()] > 0;
         let mut old = Vec::new();
+        if is_wanted {
+            self.fence();
+        }
         for reg in 0..operands[0].len() {
             let on = self.predicate(&access, mask, reg);
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
@@ -65,8 +72,18 @@ impl Lowering<'_> {
                 _ => self.guarded(on, dtype, |lowering| lowering.atomic_element(op, &parts))?,
             });
         }
-        let old = if is_wanted { self.hand_out(op, old)? } else { old };
+        if is_wanted {
+            self.fence();
+            old = self.hand_out(op, old)?;
+            self.barrier();
+        }
         self.result(op, old)
+    }
+
+    /// Orders this thread's accesses for all threads of the GPU.
+    fn fence(&self) {
+        let e = self.e;
+        e.inline_asm(e.void(), "fence.acq_rel.gpu;", "~{memory}", &[], true);
     }
 
     /// The instruction that adds without giving the old value, for dtypes that have one.
@@ -139,11 +156,11 @@ impl Lowering<'_> {
         let from_bits = |x| from_memory(e, dtype, e.bitcast(x, e.memory_ty(dtype)));
         match data.kind {
             OpKind::AtomicRmw(AtomicOp::Add) if matches!(dtype, DType::F32 | DType::F64) => {
-                Ok(e.atomic_rmw(Rmw::FAdd, operands[0], operands[1]))
+                Ok(e.atomic_rmw(Rmw::FAdd, operands[0], operands[1], Order::Relaxed))
             }
             OpKind::AtomicRmw(atomic) if !dtype.is_float() || atomic == AtomicOp::Exchange => {
                 let op = integer_op(atomic, dtype.is_signed_int());
-                Ok(from_bits(e.atomic_rmw(op, operands[0], to_bits(operands[1]))))
+                Ok(from_bits(e.atomic_rmw(op, operands[0], to_bits(operands[1]), Order::Relaxed)))
             }
             OpKind::AtomicRmw(atomic) => {
                 let binary = match atomic {
@@ -156,7 +173,7 @@ impl Lowering<'_> {
             }
             _ => {
                 let (expected, new) = (to_bits(operands[1]), to_bits(operands[2]));
-                Ok(from_bits(e.atomic_cas(operands[0], expected, new)))
+                Ok(from_bits(e.atomic_cas(operands[0], expected, new, Order::Relaxed)))
             }
         }
     }
@@ -178,7 +195,7 @@ impl Lowering<'_> {
         let seen = e.phi(bits, &[(first, before)]);
         let old = e.bitcast(seen, e.register_ty(dtype));
         let new = elementwise::binary(e, Machine::Nvptx, binary, dtype, &[old, value])?;
-        let found = e.atomic_cas(ptr, seen, e.bitcast(new, bits));
+        let found = e.atomic_cas(ptr, seen, e.bitcast(new, bits), Order::Relaxed);
         e.add_incoming(seen, found, e.current_block());
         e.cond_br(e.icmp(IntPred::Eq, found, seen), done, again);
         e.position(done);

@@ -225,13 +225,24 @@ fn slots(e: &Emitter, func: &Func) -> Vec<Vec<Slot>> {
     params.collect()
 }
 
-fn set_attrs(e: &Emitter, function: Function, slots: &[Slot]) {
+/// Whether programs wait for each other's stores: then memory changes under a program's hands, however
+/// exclusive its parameters are.
+fn is_ordered(func: &Func) -> bool {
+    let uses = func.count_uses();
+    func.walk().into_iter().any(|op| {
+        let data = func.op(op);
+        let is_atomic = matches!(data.kind, OpKind::AtomicRmw(_) | OpKind::AtomicCas);
+        is_atomic && data.results.iter().any(|result| uses[result.index()] > 0)
+    })
+}
+
+fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], is_ordered: bool) {
     for (i, slot) in (0..).zip(slots) {
         let Some(attrs) = &slot.attrs else { continue };
         if attrs.readonly {
             e.add_param_attr(function, i, "readonly", 0);
         }
-        if attrs.readonly || attrs.exclusive {
+        if attrs.readonly || (attrs.exclusive && !is_ordered) {
             e.add_param_attr(function, i, "noalias", 0);
         }
         if attrs.multiple_of > 1 {
@@ -260,7 +271,7 @@ fn emit(
     let bytes = e.array(e.i8(), 0);
     let shared = e.external_global("shared", bytes, SHARED, SHARED_ALIGNMENT);
     let function = e.function(name, e.void(), &types);
-    set_attrs(e, function, &slots);
+    set_attrs(e, function, &slots, is_ordered(&lir.func));
     e.set_call_convention(function, PTX_KERNEL);
     e.add_attr(function, "nvvm.maxntid", &(32 * lir.num_warps).to_string());
     e.add_attr(function, "nvvm.minctasm", "1");

@@ -166,6 +166,11 @@ impl Pending {
         self.loads.iter().chain(&self.stores).any(|access| access.may_meet(target))
     }
 
+    /// Whether anything that others may see was read or written.
+    pub(super) fn has_accesses(&self) -> bool {
+        !(self.loads.is_empty() && self.stores.is_empty() && self.atomics.is_empty())
+    }
+
     /// Notes a load.
     pub(super) fn load(&mut self, target: Target) {
         if !self.loads.contains(&target) {

@@ -12,8 +12,6 @@ mod graph;
 mod memory;
 mod module;
 mod tensor_map;
-#[cfg(test)]
-mod tests;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};

@@ -1,0 +1,207 @@
+//! The configuration of a launch: looked up where it is known, and measured only where that is asked.
+//!
+//! ```text
+//! this process -> the database on disk -> the kernel's table -> [GENESIS_AUTOTUNE=1: measure]
+//!   -> the nearest measured problem -> the heuristic -> the model's best
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use super::tune::{TuneRequest, rank, tune};
+use super::{Config, Database, Machine, Plan, Problem, Record, Tuning, database};
+use crate::diag::Error;
+use crate::ir::DType;
+use crate::kernel::{Grid, KernelDef};
+use crate::knobs;
+use crate::runtime::{Arg, Device, Stream};
+
+/// Where a configuration comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// The database on this disk.
+    Database,
+    /// The table that came with the kernel.
+    Table,
+    /// It was measured just now.
+    Measured,
+    /// The nearest problem that was measured.
+    Near,
+    /// The kernel's heuristic.
+    Heuristic,
+    /// The model.
+    Model,
+}
+
+/// What a choice depends on.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key {
+    device: Device,
+    dtypes: Vec<DType>,
+    sizes: Vec<i64>,
+    forms: String,
+}
+
+/// The choices made so far for one kernel.
+#[derive(Debug, Default)]
+pub struct Chosen {
+    choices: RwLock<BTreeMap<Key, (Arc<Config>, Source)>>,
+    table: OnceLock<Vec<Record>>,
+}
+
+/// A measured problem is near if its sizes are within this many doublings, summed over the sizes.
+const NEAR: f64 = 1.0;
+
+impl Chosen {
+    pub(crate) const fn new() -> Chosen {
+        Chosen { choices: RwLock::new(BTreeMap::new()), table: OnceLock::new() }
+    }
+}
+
+impl KernelDef {
+    /// The configuration that [`KernelDef::launch_tuned`] runs these arguments with, and where it
+    /// comes from.
+    ///
+    /// # Errors
+    /// If the kernel has no `#[autotune]`, or the GPU can't be used.
+    pub fn choose(
+        &self,
+        stream: &Stream,
+        dtypes: &[DType],
+        args: &[Arg],
+    ) -> Result<(Arc<Config>, Source), Error> {
+        let tuning = self.tuning.ok_or_else(|| {
+            Error::launch(format!("{}: the kernel has no #[autotune]", self.ast.name))
+        })?;
+        let problem = Problem { machine: machine(stream)?, dtypes, sizes: &[], args };
+        let key = Key {
+            device: stream.device(),
+            dtypes: dtypes.to_vec(),
+            sizes: (tuning.sizes)(args),
+            forms: problem.forms(),
+        };
+        let choices = self.chosen.choices.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((config, source)) = choices.get(&key) {
+            return Ok((Arc::clone(config), *source));
+        }
+        drop(choices);
+        let problem = Problem { sizes: &key.sizes, ..problem };
+        let (config, source) = self.look_up(tuning, stream, &problem)?;
+        let choice = (Arc::new(config), source);
+        let mut choices = self.chosen.choices.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(choices.entry(key).or_insert(choice).clone())
+    }
+
+    #[cold]
+    fn look_up(
+        &self,
+        tuning: &'static Tuning,
+        stream: &Stream,
+        problem: &Problem<'_>,
+    ) -> Result<(Config, Source), Error> {
+        let table = self.chosen.table.get_or_init(|| database::parse(tuning.table));
+        let measured = [(database::of_this_user(), Source::Database), (table, Source::Table)];
+        for (records, source) in measured {
+            if let Some((config, _)) = self.nearest(records, tuning, problem, 0.0) {
+                return Ok((config, source));
+            }
+        }
+        if knobs::get().autotune
+            && let Some(config) = self.measure(stream, problem)?
+        {
+            return Ok((config, Source::Measured));
+        }
+        let near = measured
+            .iter()
+            .filter_map(|(records, _)| self.nearest(records, tuning, problem, NEAR))
+            .min_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((config, _)) = near {
+            return Ok((config, Source::Near));
+        }
+        if let Some(heuristic) = tuning.heuristic {
+            return Ok((heuristic(problem), Source::Heuristic));
+        }
+        let best = rank(self, tuning, problem).into_iter().next();
+        let (config, _) = best.ok_or_else(|| {
+            let name = self.ast.name;
+            Error::launch(format!("{name}: no configuration of its #[autotune] fits the call"))
+        })?;
+        Ok((config, Source::Model))
+    }
+
+    /// The configuration of the nearest record within a distance. One of the same driver wins.
+    fn nearest(
+        &self,
+        records: &[Record],
+        tuning: &Tuning,
+        problem: &Problem<'_>,
+        limit: f64,
+    ) -> Option<(Config, f64)> {
+        let place = |record: &Record| {
+            let distance = record.distance(tuning.key, problem.sizes)?;
+            let other_driver = record.driver != problem.machine.driver;
+            let config = record.config(self.ast)?;
+            let fits = distance <= limit && tuning.allows(&config, problem);
+            fits.then_some((config, distance, other_driver))
+        };
+        let fitting = records
+            .iter()
+            .filter(|record| record.is_of(self.ast, problem))
+            .filter_map(place)
+            .min_by(|a, b| a.1.total_cmp(&b.1).then(a.2.cmp(&b.2)));
+        fitting.map(|(config, distance, _)| (config, distance))
+    }
+
+    /// Measures on the caller's arguments; none if nothing could be measured.
+    fn measure(&self, stream: &Stream, problem: &Problem<'_>) -> Result<Option<Config>, Error> {
+        let plan = Plan { budget: knobs::get().autotune_budget, ..Plan::default() };
+        let request = TuneRequest { plan, ..TuneRequest::new(self, stream, problem.dtypes) };
+        let report = match tune(&request, problem.args, &mut |_| ()) {
+            Ok(report) => report,
+            Err(error) if error.is_device_lost() => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        if let (Some(database), Some(record)) = (database::user_database(), report.record()) {
+            // A full or read-only disk is not an error: the next process measures again.
+            let _ = Database::add(&database, &record);
+        }
+        Ok(report.best().map(|best| best.config.clone()))
+    }
+
+    /// Runs the kernel with the configuration that is best for its arguments.
+    ///
+    /// # Safety
+    /// As [`KernelDef::launch`].
+    /// # Errors
+    /// As [`KernelDef::launch`], and if the kernel has no `#[autotune]`.
+    pub unsafe fn launch_tuned(
+        &self,
+        stream: &Stream,
+        dtypes: &[DType],
+        args: &[Arg],
+    ) -> Result<(), Error> {
+        let (config, _) = self.choose(stream, dtypes, args)?;
+        let grid = self.grid_of(&config, args);
+        let Config { consts, options } = &*config;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.launch_with(stream, grid, dtypes, consts, *options, args) }
+    }
+
+    /// The grid of a configuration; one program if the kernel has no `#[autotune]`.
+    pub fn grid_of(&self, config: &Config, args: &[Arg]) -> Grid {
+        self.tuning.map_or(Grid::x(1), |tuning| (tuning.grid)(&config.consts, args))
+    }
+}
+
+/// The machine of a stream, looked at once.
+fn machine(stream: &Stream) -> Result<&'static Machine, Error> {
+    static MACHINES: [OnceLock<Result<Machine, Error>>; 65] = [const { OnceLock::new() }; 65];
+    let device = stream.device();
+    let slot = match device {
+        Device::Cpu => 0,
+        Device::Cuda(number) => 1 + number as usize,
+    };
+    let missing = || Error::device(format!("there is no {device}"));
+    let slot = MACHINES.get(slot).ok_or_else(missing)?;
+    slot.get_or_init(|| Machine::of(device)).as_ref().map_err(Error::clone)
+}

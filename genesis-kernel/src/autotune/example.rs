@@ -1,0 +1,216 @@
+//! Arguments made from sizes, so that a kernel is tuned without the program that uses it.
+
+use super::Tuning;
+use super::check::fill_noise;
+use crate::diag::Error;
+use crate::front::ast::{DTypeAst, FnAst, PatternAst, TypeAst};
+use crate::ir::{DType, Scalar};
+use crate::runtime::{Arg, Buffer, PtrArg, Stream, ViewArg};
+
+/// How a matrix lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// Rows one after the other.
+    #[default]
+    Rows,
+    /// Columns one after the other: a transposed view of a matrix of rows.
+    Columns,
+}
+
+/// Arguments with the memory behind them: normal numbers to read, zeros to write. Integers are 0,
+/// which is an index that exists.
+#[derive(Debug)]
+pub struct Example {
+    /// The arguments, in the kernel's order.
+    pub args: Vec<Arg>,
+    /// The memory of each argument that has any.
+    pub(super) buffers: Vec<Option<Buffer>>,
+}
+
+impl Example {
+    /// Arguments of these sizes, given in the key's order; the parameters named in `transposed` lie
+    /// in columns.
+    ///
+    /// # Errors
+    /// If the kernel declares no example, a parameter named is no view, or memory is short.
+    pub fn new(
+        stream: &Stream,
+        ast: &'static FnAst,
+        tuning: &Tuning,
+        dtypes: &[DType],
+        sizes: &[i64],
+        transposed: &[&str],
+    ) -> Result<Example, Error> {
+        let name = ast.name;
+        let Some(example) = tuning.example else {
+            return Err(Error::launch(format!(
+                "{name}: its #[autotune] has no `example`, so that there are no arguments to time \
+                 it with"
+            )));
+        };
+        if sizes.len() != tuning.key.len() || sizes.iter().any(|&size| size <= 0) {
+            let takes = tuning.key.join(", ");
+            return Err(Error::launch(format!("{name}: takes positive sizes {takes}")));
+        }
+        let extents = example(sizes);
+        let mut made = Example { args: Vec::new(), buffers: Vec::new() };
+        for (i, param) in ast.params.iter().enumerate() {
+            let known = match param.pattern {
+                PatternAst::Name(name) => *name,
+                PatternAst::Wild | PatternAst::Tuple(_) => "_",
+            };
+            let order = if transposed.contains(&known) { Order::Columns } else { Order::Rows };
+            let extents = extents.get(i).map_or(&[][..], |extents| extents);
+            let (arg, buffer) =
+                argument(stream, ast, dtypes, &param.ty, extents, (order, i as u64))?;
+            made.args.push(arg);
+            made.buffers.push(buffer);
+        }
+        let is_view = |wanted: &&str| {
+            ast.params.iter().zip(&made.args).any(|(param, arg)| {
+                matches!(arg, Arg::View(view) if view.rank > 1)
+                    && matches!(param.pattern, PatternAst::Name(name) if name == wanted)
+            })
+        };
+        match transposed.iter().find(|wanted| !is_view(wanted)) {
+            Some(wanted) => Err(Error::launch(format!("{name}: no matrix is called {wanted}"))),
+            None => Ok(made),
+        }
+    }
+
+    /// The same arguments on another device.
+    pub(super) fn to_stream(&self, stream: &Stream) -> Result<Example, Error> {
+        let mut copy = Example { args: self.args.clone(), buffers: Vec::new() };
+        for (arg, buffer) in copy.args.iter_mut().zip(&self.buffers) {
+            let buffer = buffer.as_ref().map(|buffer| buffer.to_stream(stream)).transpose()?;
+            if let Some(buffer) = &buffer {
+                move_to(arg, buffer);
+            }
+            copy.buffers.push(buffer);
+        }
+        Ok(copy)
+    }
+}
+
+/// Lets an argument that starts at a buffer's first element start at another's.
+pub(super) fn move_to(arg: &mut Arg, buffer: &Buffer) {
+    let ptr = match arg {
+        Arg::Ptr(ptr) => ptr,
+        Arg::View(view) => &mut view.ptr,
+        Arg::Scalar(_) => return,
+    };
+    (ptr.device, ptr.address) = (buffer.device(), buffer.address());
+}
+
+fn argument(
+    stream: &Stream,
+    ast: &FnAst,
+    dtypes: &[DType],
+    ty: &TypeAst,
+    extents: &[i64],
+    (order, seed): (Order, u64),
+) -> Result<(Arg, Option<Buffer>), Error> {
+    let (dtype, mutable) = match ty {
+        TypeAst::Scalar(dtype) => {
+            let dtype = resolve(ast, dtypes, *dtype)?;
+            let value = extents.first().copied().unwrap_or(1);
+            let scalar = match dtype.is_float() {
+                true => Scalar::float(dtype, value as f64),
+                false => Scalar::int(dtype, value),
+            };
+            return Ok((Arg::Scalar(scalar), None));
+        }
+        TypeAst::Ptr { dtype, mutable } | TypeAst::View { dtype, mutable, .. } => {
+            (resolve(ast, dtypes, *dtype)?, *mutable)
+        }
+        TypeAst::Tile(_) | TypeAst::Shaped(..) | TypeAst::Tuple(_) | TypeAst::Inferred => {
+            return Err(Error::bug("a kernel's parameter is no scalar, pointer or view"));
+        }
+    };
+    let numel =
+        extents.iter().try_fold(1usize, |n, &extent| n.checked_mul(usize::try_from(extent).ok()?));
+    let bytes = numel.and_then(|n| n.checked_mul(dtype.bytes()));
+    let bytes = bytes.ok_or_else(|| Error::out_of_memory("an example of extents without end"))?;
+    let buffer = Buffer::zeroed(stream, bytes)?;
+    if !mutable && dtype.is_float() {
+        fill_noise(&buffer, dtype, seed)?;
+    }
+    let (device, address) = (buffer.device(), buffer.address());
+    let ptr = PtrArg { device, address, bytes: bytes as u64, dtype, mutable };
+    let arg = match ty {
+        TypeAst::View { rank, .. } => {
+            let view = ViewArg::new(ptr, extents, &strides(extents, order));
+            let view = view.filter(|view| view.rank == *rank).ok_or_else(|| {
+                Error::launch(format!("{}: the example of a view has other axes", ast.name))
+            })?;
+            Arg::View(view)
+        }
+        _ => Arg::Ptr(ptr),
+    };
+    Ok((arg, Some(buffer)))
+}
+
+fn resolve(ast: &FnAst, dtypes: &[DType], dtype: DTypeAst) -> Result<DType, Error> {
+    match dtype {
+        DTypeAst::Fixed(dtype) => Ok(dtype),
+        DTypeAst::Param(name) => {
+            let position = ast.dtypes.iter().position(|param| param.name == name);
+            position.and_then(|i| dtypes.get(i)).copied().ok_or_else(|| {
+                let (takes, given) = (ast.dtypes.len(), dtypes.len());
+                Error::launch(format!("{}: takes {takes} dtypes, not {given}", ast.name))
+            })
+        }
+    }
+}
+
+fn strides(extents: &[i64], order: Order) -> Vec<i64> {
+    let mut strides = vec![1; extents.len()];
+    for axis in (1..extents.len()).rev() {
+        strides[axis - 1] = strides[axis] * extents[axis];
+    }
+    if let (Order::Columns, [.., rows, _]) = (order, extents) {
+        let n = extents.len();
+        (strides[n - 2], strides[n - 1]) = (1, *rows);
+    }
+    strides
+}
+
+/// A kernel without parameters, for tests.
+#[cfg(test)]
+pub(super) const TEST_AST: FnAst = FnAst {
+    name: "matmul",
+    module: "test",
+    file: "test.rs",
+    span: crate::front::ast::Span { line: 1, column: 1, end_column: 2 },
+    doc: "",
+    dtypes: &[],
+    consts: &[],
+    params: &[],
+    body: &crate::front::ast::BlockAst { stmts: &[], value: None },
+    contract: false,
+    ret: None,
+};
+
+/// An aligned address, for tests.
+#[cfg(test)]
+pub(super) fn test_ptr(dtype: DType) -> PtrArg {
+    PtrArg {
+        device: crate::runtime::Device::Cpu,
+        address: 64,
+        bytes: 1 << 20,
+        dtype,
+        mutable: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_a_transposed_view() {
+        assert_eq!(strides(&[2, 3, 4], Order::Rows), [12, 4, 1]);
+        assert_eq!(strides(&[2, 3, 4], Order::Columns), [12, 1, 3]);
+        assert_eq!(strides(&[5], Order::Columns), [1]);
+    }
+}

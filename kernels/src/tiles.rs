@@ -1,0 +1,256 @@
+//! Which tile a matrix product is computed in, where nothing was measured.
+//!
+//! Each program computes one tile, so that a tile decides how many programs there are, how often an
+//! operand is loaded, and what shared memory holds. On an H200 with bf16 (TFLOP/s):
+//!
+//! ```text
+//!     n   64x128  64x256  128x128  128x256      what decides
+//!  1024      386     284      284      169      tiles for all 132 multiprocessors
+//!  2048      632     720      724      717
+//!  4096      641     691      750      792      loads: a tile of 128x256 needs 3/8 of those of 64x64
+//!  8192      655     694      755      804
+//! ```
+//!
+//! The model of [`genesis_kernel::autotune::Work`] reproduces that order, and so picks for any shape.
+
+use genesis_kernel::autotune::{Problem, Unit, Work};
+use genesis_kernel::ir::{DType, DotPrecision};
+use genesis_kernel::kernel::LaunchOptions;
+use genesis_kernel::knobs;
+
+use crate::matmul::{matmul, matmul_tf32};
+
+/// A tile and how its programs run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Tile {
+    m: usize,
+    n: usize,
+    k: usize,
+    warps: u32,
+    stages: u32,
+}
+
+/// Tiles for tensor cores of Hopper, with K in units of 128 bytes and as many stages as shared memory
+/// holds. Of two that are equally good the first is taken.
+const HOPPER: [Tile; 7] = [
+    Tile { m: 128, n: 256, k: 1, warps: 8, stages: 4 },
+    Tile { m: 128, n: 128, k: 1, warps: 8, stages: 6 },
+    Tile { m: 64, n: 256, k: 1, warps: 4, stages: 4 },
+    Tile { m: 64, n: 128, k: 1, warps: 4, stages: 7 },
+    Tile { m: 64, n: 64, k: 1, warps: 4, stages: 7 },
+    Tile { m: 64, n: 32, k: 1, warps: 4, stages: 7 },
+    Tile { m: 64, n: 16, k: 1, warps: 4, stages: 7 },
+];
+
+/// Shared memory that a program needs beside its stages, in bytes: barriers and alignment.
+const MARGIN: usize = 2048;
+
+/// The choice for `matmul`.
+pub fn pick(problem: &Problem<'_>) -> (matmul::Consts, LaunchOptions) {
+    let (tile, options) = tile(problem, DotPrecision::Ieee);
+    (matmul::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
+}
+
+/// The choice for `matmul_tf32`.
+pub fn pick_tf32(problem: &Problem<'_>) -> (matmul_tf32::Consts, LaunchOptions) {
+    let (tile, options) = tile(problem, DotPrecision::Tf32);
+    (matmul_tf32::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
+}
+
+/// Whether `matmul` can run so.
+pub fn fits(consts: matmul::Consts, options: LaunchOptions, problem: &Problem<'_>) -> bool {
+    let matmul::Consts { BM: m, BN: n, BK: k } = consts;
+    is_legal((m, n, k), options, problem, DotPrecision::Ieee)
+}
+
+/// Whether `matmul_tf32` can run so.
+pub fn fits_tf32(
+    consts: matmul_tf32::Consts,
+    options: LaunchOptions,
+    problem: &Problem<'_>,
+) -> bool {
+    let matmul_tf32::Consts { BM: m, BN: n, BK: k } = consts;
+    is_legal((m, n, k), options, problem, DotPrecision::Tf32)
+}
+
+/// The operands' dtype and what multiplies it.
+fn unit(problem: &Problem<'_>, precision: DotPrecision) -> (DType, Unit) {
+    let dtype = problem.dtypes.first().copied().unwrap_or(DType::F32);
+    (dtype, Unit::of(dtype, precision))
+}
+
+/// Whether the copy engine and the tensor cores of Hopper can take the operands: every address and
+/// stride is a multiple of 16 bytes.
+fn is_for_hopper(problem: &Problem<'_>, unit: Unit) -> bool {
+    let has_engine = problem.machine.gpu().is_some_and(|gpu| gpu.sm == 90 && gpu.specific);
+    let tensor = matches!(unit, Unit::Half | Unit::Tf32);
+    has_engine && tensor && !problem.forms().contains('x')
+}
+
+/// Whether the compiler makes use of them.
+fn runs_on_hopper(problem: &Problem<'_>, unit: Unit) -> bool {
+    knobs::get().tma && is_for_hopper(problem, unit)
+}
+
+fn tile(problem: &Problem<'_>, precision: DotPrecision) -> (Tile, LaunchOptions) {
+    let (dtype, unit) = unit(problem, precision);
+    if !runs_on_hopper(problem, unit) {
+        let (m, n, k) = match unit {
+            Unit::Half => (64, 64, 32),
+            Unit::Tf32 | Unit::Single | Unit::Double => (32, 32, 16),
+        };
+        return (Tile { m, n, k, warps: 4, stages: 2 }, LaunchOptions::default());
+    }
+    hopper_tile(problem, dtype.bytes(), unit)
+}
+
+fn hopper_tile(problem: &Problem<'_>, bytes: usize, unit: Unit) -> (Tile, LaunchOptions) {
+    let us = |tile: &Tile| work(tile, problem.sizes, bytes, unit).estimate_us(problem.machine);
+    let tiles = HOPPER.map(|tile| Tile { k: tile.k * 128 / bytes, ..tile });
+    let best = tiles.iter().min_by(|a, b| us(a).total_cmp(&us(b))).copied();
+    let best = best.expect("the table of tiles is not empty");
+    let options = LaunchOptions {
+        num_warps: Some(best.warps),
+        num_stages: Some(best.stages),
+        ..LaunchOptions::default()
+    };
+    (best, options)
+}
+
+/// What a product in these tiles does; the sizes are batch, m, n, k.
+fn work(tile: &Tile, sizes: &[i64], bytes: usize, unit: Unit) -> Work {
+    let [batch, m, n, k] = [0, 1, 2, 3].map(|i| sizes.get(i).map_or(1.0, |&size| size as f64));
+    let (tm, tn, tk) = (tile.m as f64, tile.n as f64, tile.k as f64);
+    let padded = (k / tk).ceil() * tk;
+    let bytes_of = |elements: f64| bytes as f64 * elements;
+    Work {
+        programs: batch * (m / tm).ceil() * (n / tn).ceil(),
+        flops: 2.0 * tm * tn * padded,
+        bytes: bytes_of((tm + tn) * padded),
+        argument_bytes: bytes_of(batch * (m * k + k * n + m * n)),
+        unit,
+        shared_bytes: u32::try_from(shared_bytes((tile.m, tile.n, tile.k), tile.stages, bytes))
+            .ok(),
+        // Four more warps load.
+        num_warps: tile.warps + 4,
+    }
+}
+
+/// Shared memory of one program.
+fn shared_bytes((m, n, k): (usize, usize, usize), stages: u32, bytes: usize) -> usize {
+    stages as usize * (m + n) * k * bytes + MARGIN
+}
+
+fn is_legal(
+    tile: (usize, usize, usize),
+    options: LaunchOptions,
+    problem: &Problem<'_>,
+    precision: DotPrecision,
+) -> bool {
+    let (m, n, k) = tile;
+    let (dtype, unit) = unit(problem, precision);
+    let Some(gpu) = problem.machine.gpu() else {
+        // Warps and stages mean nothing to the processor: one of each tile is enough.
+        return k == 16
+            && m <= 64
+            && n <= 64
+            && options.num_warps == Some(4)
+            && options.num_stages == Some(2);
+    };
+    let (warps, stages) = (options.num_warps.unwrap_or(4), options.num_stages.unwrap_or(2));
+    let row_bytes = k * dtype.bytes();
+    let threads = 32 * warps as usize;
+    // A thread has 255 registers, and needs a quarter of them for addresses and operands.
+    let fits_registers = m * n / threads * dtype.bytes().max(4) / 4 <= 192;
+    let fits_memory = shared_bytes(tile, stages, dtype.bytes()) <= gpu.max_shared_bytes as usize;
+    // More rows or columns than the problem has, beyond the smallest tile, are work for nothing.
+    let extent = |i: usize| problem.sizes.get(i).map_or(1, |&size| size.max(1) as usize);
+    let is_useful = (m <= 64 || m < 2 * extent(1)) && (n <= 64 || n < 2 * extent(2));
+    let suits = match unit {
+        _ if runs_on_hopper(problem, unit) => {
+            row_bytes >= 128 && m % 64 == 0 && m / 16 == warps as usize
+        }
+        Unit::Half | Unit::Tf32 => m >= 64 && n >= 64 && row_bytes <= 128 && k >= 16 && stages <= 4,
+        Unit::Single | Unit::Double => k <= 32 && stages <= 3 && m * n / threads <= 128,
+    };
+    fits_registers && fits_memory && is_useful && suits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use genesis_kernel::autotune::Machine;
+    use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+    use genesis_kernel::target::Target;
+
+    fn view(dims: [i64; 3], dtype: DType) -> Arg {
+        let device = Device::Cuda(0);
+        let ptr = PtrArg { device, address: 256, bytes: 1 << 40, dtype, mutable: true };
+        let strides = [dims[1] * dims[2], dims[2], 1];
+        Arg::View(ViewArg::new(ptr, &dims, &strides).expect("three axes are under the limit"))
+    }
+
+    /// The tile for a product on a target: `BMxBNxBK warps stages`.
+    fn picked(target: &Target, dtype: DType, [m, n, k]: [i64; 3]) -> String {
+        let machine = Machine::of_target(target);
+        let args = [view([1, m, k], dtype), view([1, k, n], dtype), view([1, m, n], dtype)];
+        let sizes = [1, m, n, k];
+        let dtypes = [dtype, DType::F32];
+        let problem = Problem { machine: &machine, dtypes: &dtypes, sizes: &sizes, args: &args };
+        let (_, unit) = unit(&problem, DotPrecision::Ieee);
+        let (tile, options) = match is_for_hopper(&problem, unit) {
+            true => hopper_tile(&problem, dtype.bytes(), unit),
+            false => tile(&problem, DotPrecision::Ieee),
+        };
+        let warps = options.num_warps.map_or("-".to_owned(), |n| n.to_string());
+        let stages = options.num_stages.map_or("-".to_owned(), |n| n.to_string());
+        format!("{}x{}x{} {warps} {stages}", tile.m, tile.n, tile.k)
+    }
+
+    #[test]
+    fn an_h200_gets_what_was_fastest_on_it() {
+        let of = |n| picked(&Target::sm_90a(), DType::BF16, [n; 3]);
+        assert_eq!(of(512), "64x32x64 4 7");
+        assert_eq!(of(1024), "64x128x64 4 7");
+        assert_eq!(of(2048), "128x256x64 8 4");
+        assert_eq!(of(4096), "128x256x64 8 4");
+        assert_eq!(of(16384), "128x256x64 8 4");
+    }
+
+    #[test]
+    fn a_row_of_outputs_is_computed_as_a_column() {
+        // The framework swaps the operands, so that the long axis is the one of the rows.
+        let of = |n, k| picked(&Target::sm_90a(), DType::BF16, [n, 1, k]);
+        assert_eq!(of(14336, 4096), "64x16x64 4 7");
+        assert_eq!(of(151936, 896), "64x16x64 4 7");
+    }
+
+    #[test]
+    fn what_the_copy_engine_cannot_take_keeps_small_tiles() {
+        let h200 = Target::sm_90a();
+        assert_eq!(picked(&h200, DType::BF16, [1024, 1023, 1024]), "64x64x32 - -");
+        assert_eq!(picked(&h200, DType::F32, [1024; 3]), "32x32x16 - -");
+        assert_eq!(picked(&Target::sm_80(), DType::F16, [4096; 3]), "64x64x32 - -");
+        assert_eq!(picked(&Target::Cpu, DType::F32, [64; 3]), "32x32x16 - -");
+    }
+
+    #[test]
+    fn every_target_has_configurations() {
+        for (target, dtype, at_least) in [
+            (Target::sm_90a(), DType::BF16, 10),
+            (Target::sm_90a(), DType::F32, 10),
+            (Target::sm_80(), DType::F16, 10),
+            (Target::Cpu, DType::F32, 2),
+        ] {
+            let machine = Machine::of_target(&target);
+            let args = [[1, 4096, 4096]; 3].map(|dims| view(dims, dtype));
+            let (sizes, dtypes) = ([1, 4096, 4096, 4096], [dtype, DType::F32]);
+            let problem =
+                Problem { machine: &machine, dtypes: &dtypes, sizes: &sizes, args: &args };
+            let tuning = matmul::KERNEL.tuning().expect("it has #[autotune]");
+            let configs = tuning.configs(matmul::KERNEL.ast);
+            let n = configs.iter().filter(|config| tuning.allows(config, &problem)).count();
+            assert!(n >= at_least, "{target} {dtype}: {n} of {}", configs.len());
+        }
+    }
+}
