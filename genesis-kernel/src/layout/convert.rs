@@ -47,11 +47,16 @@ pub struct ShufflePlan {
 }
 
 impl ShufflePlan {
+    /// The number of shuffles of 32 bits for elements of `bits` bits.
+    pub fn shuffles(&self, bits: u32) -> usize {
+        self.sent.len() * bits.div_ceil(32) as usize
+    }
+
     /// Twice the time of the plan in shuffles of 32 bits, for elements of `bits` bits: a select for
     /// each register and step of an exchange takes half of a shuffle.
     fn cost(&self, bits: u32) -> usize {
         let steps = exchange_steps(&self.sends).len() + exchange_steps(&self.places).len();
-        self.sent.len() * (2 + steps) * bits.div_ceil(32) as usize
+        self.shuffles(bits) * (2 + steps)
     }
 }
 

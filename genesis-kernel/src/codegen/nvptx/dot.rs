@@ -18,7 +18,7 @@ use super::lower::Lowering;
 use crate::Error;
 use crate::ir::{DType, Op, Value};
 use crate::layout::{
-    DotOperand, DotUnit, HwIndex, LayoutIr, LinearLayout, RegisterOperand, SharedPlan,
+    DotOperand, DotPlan, DotUnit, HwIndex, LayoutIr, LinearLayout, RegisterOperand, SharedPlan,
 };
 
 /// Bytes of shared memory that a dot needs: both operands side by side.
@@ -36,7 +36,7 @@ fn staged_bytes(operand: &DotOperand) -> u32 {
 }
 
 /// An operand as the unit wants it; registers are read when they are first asked for.
-struct Fragment<'a> {
+pub(super) struct Fragment<'a> {
     operand: &'a RegisterOperand,
     value: Value,
     /// The register that holds each element, by its coordinates, in thread 0.
@@ -92,51 +92,63 @@ impl<'a> Fragment<'a> {
     }
 }
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
     pub(super) fn dot(&mut self, op: Op) -> Result<(), Error> {
         let lir = self.lir;
         let plan = lir.dots.get(&op).ok_or_else(|| Error::bug("a dot has no plan"))?;
-        let operands = self.func.op(op).operands.clone();
-        let bytes = self.places.of(op);
-        let start = bytes.as_ref().map_or(0, |bytes| bytes.start);
-        let starts = [start, start + staged_bytes(&plan.a)];
-        if let Some(bytes) = bytes {
-            self.before_shared_write(&bytes);
-            for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
-                if let Some(staging) = own_staging(operand) {
-                    let registers = self.get(operands[i])?;
-                    self.store_shared(&staging.store, operands[i], &registers, starts[i]);
-                }
-            }
-            self.before_shared_read(bytes);
+        self.stage_operands(op, plan)?;
+        let sum = self.get(self.func.op(op).operands[2])?;
+        if let DotUnit::Wgmma(kind) = plan.unit {
+            let sum = self.dot_wgmma(op, plan, kind, &sum)?;
+            return self.result(op, sum);
         }
-        let mut a = self.fragment(&plan.a, operands[0], starts[0])?;
-        let mut b = self.fragment(&plan.b, operands[1], starts[1])?;
-        let sum = self.get(operands[2])?.to_vec();
+        let in_shared = || Error::bug("a dot in registers has an operand in shared memory");
+        let [left, right] =
+            [plan.a.registers(), plan.b.registers()].map(|o| o.ok_or_else(in_shared));
+        let mut a = self.fragment(op, 0, left?)?;
+        let mut b = self.fragment(op, 1, right?)?;
         let sum = match plan.unit {
-            DotUnit::Fma => self.dot_fma(op, &mut a, &mut b, sum)?,
-            DotUnit::Mma16 | DotUnit::MmaTf32 | DotUnit::MmaTf32x3 => {
-                self.dot_mma(op, plan.unit, &mut a, &mut b, sum)?
-            }
-            DotUnit::Wgmma(_) => return Err(Error::bug("wgmma takes another way")),
+            DotUnit::Fma => self.dot_fma(op, &mut a, &mut b, sum.to_vec())?,
+            unit => self.dot_mma(op, unit, &mut a, &mut b, sum.to_vec())?,
         };
         self.result(op, sum)
     }
 
-    /// An operand, `start` bytes into shared memory where the dot itself stored it there.
-    fn fragment<'p>(
+    /// Where an operand's way through shared memory starts.
+    fn stage(&self, op: Op, number: usize) -> u32 {
+        let start = self.places.of(op).map_or(0, |bytes| bytes.start);
+        let first = self.lir.dots.get(&op).map_or(0, |plan| staged_bytes(&plan.a));
+        start + if number == 0 { 0 } else { first }
+    }
+
+    /// Writes the operands that go through shared memory there.
+    fn stage_operands(&mut self, op: Op, plan: &DotPlan) -> Result<(), Error> {
+        let Some(bytes) = self.places.of(op) else { return Ok(()) };
+        self.before_shared_write(&bytes);
+        for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
+            let Some(staging) = own_staging(operand) else { continue };
+            let value = self.func.op(op).operands[i];
+            let registers = self.get(value)?;
+            self.store_shared(&staging.store, value, &registers, self.stage(op, i));
+        }
+        self.before_shared_read(bytes);
+        Ok(())
+    }
+
+    /// An operand as instructions take it from registers.
+    pub(super) fn fragment(
         &mut self,
-        operand: &'p DotOperand,
-        value: Value,
-        start: u32,
-    ) -> Result<Fragment<'p>, Error> {
-        let in_shared = || Error::bug("a dot in registers has an operand in shared memory");
-        let operand = operand.registers().ok_or_else(in_shared)?;
+        op: Op,
+        number: usize,
+        operand: &'a RegisterOperand,
+    ) -> Result<Fragment<'a>, Error> {
+        let value = self.func.op(op).operands[number];
         if let Some(load) = operand.ring {
             let start = self.slot_of(load)?;
             return Ok(Fragment::new(operand, value, &[], start));
         }
-        Ok(Fragment::new(operand, value, &self.get(value)?, (start, None)))
+        let registers = self.get(value)?;
+        Ok(Fragment::new(operand, value, &registers, (self.stage(op, number), None)))
     }
 
     fn dot_fma(
@@ -254,7 +266,7 @@ impl Lowering<'_> {
 
     /// The words of one operand of one instruction: rows (or columns) 0 and 8, then the halves of K.
     /// `at` gives the coordinates from those outside and those along K.
-    fn mma_words(
+    pub(super) fn mma_words(
         &mut self,
         unit: DotUnit,
         fragment: &mut Fragment<'_>,

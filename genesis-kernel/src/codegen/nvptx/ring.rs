@@ -98,9 +98,10 @@ impl Lowering<'_> {
             let last = e.current_block();
             e.add_incoming(phis.index, e.add(phis.index, step), last);
             for slot in [phis.read, phis.write] {
-                e.add_incoming(slot, self.next_slot(ring, slot), last);
+                e.add_incoming(slot, self.slot_after(ring, slot), last);
             }
-            self.close_loop(op, &carried, &next, phis.block);
+            let back = e.br(phis.block);
+            self.close_loop(op, &carried, &next, last, back);
         }
         self.leave_loop();
         self.recorder.push(Step::NoCopies);
@@ -272,7 +273,7 @@ impl Lowering<'_> {
         self.e.inline_asm(self.e.void(), &text, "~{memory}", &[], true);
     }
 
-    fn next_slot(&self, ring: &Ring, slot: Val) -> Val {
+    fn slot_after(&self, ring: &Ring, slot: Val) -> Val {
         let e = self.e;
         let next = e.add(slot, e.int(e.i32(), i64::from(ring.slot_bytes)));
         let wraps = e.icmp(IntPred::Eq, next, e.int(e.i32(), i64::from(ring.bytes())));

@@ -32,15 +32,15 @@ const ALIGNMENT: u32 = 128;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     places: BTreeMap<Op, Range<u32>>,
-    /// Bytes in all.
-    pub(super) bytes: u32,
+    /// Where they end, in bytes.
+    pub(super) end: u32,
 }
 
 impl Places {
-    /// Gives each op's scratch, in bytes, a place.
-    pub(super) fn new(func: &Func, wanted: &[(Op, u32)]) -> Places {
+    /// Gives each op's scratch, in bytes, a place at `start` or after it.
+    pub(super) fn after(func: &Func, start: u32, wanted: &[(Op, u32)]) -> Places {
         let mut places = BTreeMap::new();
-        let mut top = 0;
+        let mut top = start;
         for &(op, bytes) in wanted.iter().filter(|&&(_, bytes)| bytes <= SMALL_BYTES) {
             let start = top;
             top = start + bytes.next_multiple_of(16);
@@ -62,7 +62,7 @@ impl Places {
             places.insert(live.op, bytes.clone());
             placed.push((live.during, bytes));
         }
-        Places { places, bytes: top }
+        Places { places, end: top }
     }
 
     /// The bytes of an op's scratch.
@@ -221,12 +221,12 @@ kernel places(%n: i64) {
         let func = crate::ir::parse(text).unwrap();
         let [first, second, ring, inside] = func.walk()[..4] else { panic!("four ops") };
         let wanted = [(first, 4096), (second, 32), (ring, 8192), (inside, 2048)];
-        let places = Places::new(&func, &wanted);
+        let places = Places::after(&func, 0, &wanted);
         assert_eq!(places.of(second), Some(0..32));
         assert_eq!(places.of(ring), Some(128..8320));
         assert_eq!(places.of(first), Some(128..4224));
         assert_eq!(places.of(inside), Some(8320..10368));
-        assert_eq!(places.bytes, 10368);
+        assert_eq!(places.end, 10368);
     }
 
     #[test]
