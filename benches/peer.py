@@ -434,6 +434,7 @@ def main():
             if DEVICE == "cuda":
                 # A capture that failed leaves torch unable to capture again: begin anew.
                 os.environ["GENESIS_PEER_AGAIN"] = "1"
+                os.dup2(ANSWERS.fileno(), 1)
                 os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
