@@ -31,6 +31,8 @@ mod random;
 mod runtime;
 /// Every kernel a few times, for compute-sanitizer.
 mod sanitize;
+/// Kernels a thousand times, bit for bit.
+mod stress;
 /// What a machine can check of the code itself.
 mod tidy;
 /// What users read when a kernel is wrong.
