@@ -214,6 +214,12 @@ impl Lowering<'_> {
         access
     }
 
+    /// Whether a pointer comes from a parameter that nobody writes.
+    pub(super) fn is_readonly(&self, ptr: Value) -> bool {
+        let param = self.target(ptr).param;
+        param.is_some_and(|p| self.func.params[p as usize].attrs.readonly)
+    }
+
     fn load_plain(
         &self,
         dtype: DType,
@@ -234,7 +240,7 @@ impl Lowering<'_> {
 
     /// A load as an instruction of its own: `cached` says how, `on` in which threads, and `other` is
     /// what stands where it is not done.
-    fn load_asm(
+    pub(super) fn load_asm(
         &self,
         dtype: DType,
         elements: usize,
