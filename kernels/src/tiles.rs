@@ -162,13 +162,16 @@ fn is_legal(
     let threads = 32 * warps as usize;
     // A thread has 255 registers, and needs a quarter of them for addresses and operands.
     let fits_registers = m * n / threads * dtype.bytes().max(4) / 4 <= 192;
-    let fits_memory = shared_bytes(tile, stages, dtype.bytes()) <= gpu.max_shared_bytes as usize;
+    let fits = |stages| shared_bytes(tile, stages, dtype.bytes()) <= gpu.max_shared_bytes as usize;
+    let fits_memory = fits(stages);
+    // Fewer stages than could be are worth a try only where they are one fewer.
+    let fills_memory = stages >= 5 || !fits(stages + 2);
     // More rows or columns than the problem has, beyond the smallest tile, are work for nothing.
     let extent = |i: usize| problem.sizes.get(i).map_or(1, |&size| size.max(1) as usize);
     let is_useful = (m <= 64 || m < 2 * extent(1)) && (n <= 64 || n < 2 * extent(2));
     let suits = match unit {
         _ if runs_on_hopper(problem, unit) => {
-            row_bytes >= 128 && m % 64 == 0 && m / 16 == warps as usize
+            row_bytes >= 128 && m % 64 == 0 && m / 16 == warps as usize && fills_memory
         }
         Unit::Half | Unit::Tf32 => m >= 64 && n >= 64 && row_bytes <= 128 && k >= 16 && stages <= 4,
         Unit::Single | Unit::Double => k <= 32 && stages <= 3 && m * n / threads <= 128,
