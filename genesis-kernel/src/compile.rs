@@ -14,7 +14,7 @@ mod dump;
 use std::sync::{Once, OnceLock};
 
 pub use self::compiled::{Compiled, Resources};
-use self::dump::{Stage, dump};
+use self::dump::{Stage, dump, note_pass};
 use crate::analysis::is_persistent;
 use crate::cache::{CompiledEntry, DiskCache, Key};
 use crate::codegen::cpu::{self, CpuKernel, OptLevel};
@@ -69,6 +69,22 @@ pub(crate) fn compile(kernel: &Specialized, target: &Target) -> Result<Compiled,
     }
 }
 
+/// The IR after each pass of a compilation, as text; a pass that changes nothing is only named.
+pub(crate) fn passes_text(kernel: &Specialized, target: &Target) -> Result<String, Error> {
+    let (compiled, passes) = dump::record(|| compile(kernel, target));
+    compiled?;
+    let mut before = tir_text(&kernel.func);
+    let mut text = format!("// front end\n{before}");
+    for (pass, after) in passes {
+        text += &match after == before {
+            true => format!("// {pass}: no change\n"),
+            false => format!("\n// after {pass}\n{after}"),
+        };
+        before = after;
+    }
+    Ok(text)
+}
+
 /// Code for the device of a stream.
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
     match stream.queue() {
@@ -105,6 +121,7 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
     let lir = gpu_layout(kernel, target)?;
     let func = &lir.func;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
+    note_pass("layouts", &func.name, || compiled::lir_text(&lir));
     let code = nvptx::compile(&lir, target)?;
     let llvm = || nvptx::llvm_ir(&lir, target).unwrap_or_else(|error| error.to_string());
     dump(Stage::Llvm, &func.name, llvm);
@@ -153,7 +170,7 @@ fn run_passes(mut func: Func, passes: &[Pass]) -> Result<Func, Error> {
 }
 
 fn after_pass(pass: &str, func: &Func) -> Result<(), Error> {
-    dump(Stage::Passes, &func.name, || format!("// {pass}\n{}", tir_text(func)));
+    note_pass(pass, &func.name, || tir_text(func));
     if cfg!(debug_assertions) { verify_after(pass, func) } else { Ok(()) }
 }
 

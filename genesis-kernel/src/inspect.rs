@@ -17,6 +17,8 @@
 //! ```
 
 mod cost;
+pub(crate) mod draw;
+pub(crate) mod traffic;
 mod trips;
 
 pub use cost::{Cost, cost, launch_cost};
@@ -37,8 +39,12 @@ use crate::target::Target;
 pub enum Emit {
     /// Tile IR, from the front end.
     Tir,
+    /// Tile IR after each pass.
+    Passes,
     /// Layout IR: tile IR with the place of each element in threads and registers.
     Lir,
+    /// The layouts drawn, and what moves between them.
+    Layout,
     /// LLVM IR.
     Llvm,
     /// PTX.
@@ -51,9 +57,11 @@ pub enum Emit {
 
 impl Emit {
     /// Every stage with its name, in order.
-    pub const ALL: [(Emit, &'static str); 6] = [
+    pub const ALL: [(Emit, &'static str); 8] = [
         (Emit::Tir, "tir"),
+        (Emit::Passes, "passes"),
         (Emit::Lir, "lir"),
+        (Emit::Layout, "layout"),
         (Emit::Llvm, "llvm"),
         (Emit::Ptx, "ptx"),
         (Emit::Sass, "sass"),
@@ -176,7 +184,9 @@ pub fn inspect(kernel: &KernelDef, request: &InspectRequest) -> Result<Inspectio
     let compiled = special.compile(&request.target)?;
     let text = match request.emit {
         Emit::Tir => special.tir(),
+        Emit::Passes => special.passes(&request.target)?,
         Emit::Lir => compiled.lir()?.to_owned(),
+        Emit::Layout => compiled.layouts()?,
         Emit::Llvm => compiled.llvm()?.to_owned(),
         Emit::Ptx => compiled.ptx()?.to_owned(),
         Emit::Sass => compiled.sass()?,

@@ -167,6 +167,14 @@ impl Specialized {
         compile::tir_text(&self.func)
     }
 
+    /// The tile IR after each pass of a compilation for a target, as text.
+    ///
+    /// # Errors
+    /// As [`Specialized::compile`].
+    pub fn passes(&self, target: &Target) -> Result<String, Error> {
+        compile::passes_text(self, target)
+    }
+
     /// Machine code for a target. No GPU is needed to compile for one.
     ///
     /// # Errors

@@ -16,14 +16,17 @@ pub fn corner<const ROWS: usize, const COLS: usize>(
     d2: i64,
     d3: i64,
 ) -> (i64, i64, i64, i64) {
-    // A grid has less than 2^31 programs, and division of 64 bits is slow.
-    let across = cdiv(d3, COLS).to::<i32>();
-    let down = cdiv(d2, ROWS).to::<i32>();
-    let tile = program_id(0).to::<i32>();
-    let (line, column) = (tile / across, tile % across);
-    let (outer, row) = (line / down, line % down);
-    let (a, b) = (outer / d1.to::<i32>(), outer % d1.to::<i32>());
-    (a.to::<i64>(), b.to::<i64>(), row.to::<i64>() * ROWS, column.to::<i64>() * COLS)
+    // The grid has less than 2^31 programs, so that all of these fit: 64-bit division is slow.
+    let across = cdiv(d3, COLS).to::<u32>();
+    let down = cdiv(d2, ROWS).to::<u32>();
+    let middle = d1.to::<u32>();
+    let tile = program_id(0).to::<u32>();
+    let line = tile / across;
+    let plane = line / down;
+    let outer = plane / middle;
+    let inner = plane - outer * middle;
+    let (row, col) = (line - plane * down, tile - line * across);
+    (outer.to::<i64>(), inner.to::<i64>(), row.to::<i64>() * ROWS, col.to::<i64>() * COLS)
 }
 
 /// `y = value` in every element.

@@ -1,19 +1,21 @@
-//! Every kernel of the framework assembles for sm_80 and sm_90a, without spills and local memory.
+//! Every kernel of the framework assembles for sm_80 and sm_90a, without spills, local
+//! memory or a warning of the assembler, such as that of products that run one after the other.
 
 use genesis::DType;
 use genesis_kernel::inspect::{Emit, InspectRequest};
 use genesis_kernel::inspect::{assemble, find_tool};
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::target::Target;
+use rayon::prelude::*;
 
 /// What launches pass: `A` is what is computed in.
-fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
+pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
     let wide = if dtype.bytes() == 2 && dtype.is_float() { DType::F32 } else { dtype };
     kernel.ast.dtypes.iter().map(|param| if param.name == "A" { wide } else { dtype }).collect()
 }
 
 /// The block sizes that launches on a GPU choose.
-fn usual(name: &str) -> i64 {
+pub(crate) fn usual(name: &str) -> i64 {
     match name {
         "BM" | "BN" => 64,
         "BK" => 32,
@@ -33,19 +35,18 @@ fn every_kernel_assembles_without_spills() {
         println!("skipped: no ptxas");
         return;
     }
-    let mut problems = Vec::new();
-    let mut assembled = 0;
+    let mut cases = Vec::new();
     for kernel in kernels::all() {
         for dtype in [DType::F32, DType::BF16] {
-            for target in [Target::sm_80(), Target::sm_90a()] {
-                let what = format!("{} {dtype} {target:?}", kernel.name());
-                match check(kernel, dtype, &target) {
-                    Ok(()) => assembled += 1,
-                    Err(problem) => problems.push(format!("{what}: {problem}")),
-                }
-            }
+            cases.extend([Target::sm_80(), Target::sm_90a()].map(|target| (kernel, dtype, target)));
         }
     }
+    let problem = |(kernel, dtype, target): &(&'static KernelDef, DType, Target)| {
+        let what = format!("{} {dtype} {target:?}", kernel.name());
+        check(kernel, *dtype, target).err().map(|problem| format!("{what}: {problem}"))
+    };
+    let problems: Vec<String> = cases.par_iter().filter_map(problem).collect();
+    let assembled = cases.len() - problems.len();
     println!("{assembled} assembled");
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
@@ -65,6 +66,9 @@ fn check(kernel: &'static KernelDef, dtype: DType, target: &Target) -> Result<()
         Target::Cpu => return Err("is no GPU".to_owned()),
     };
     let result = assemble(ptx, &arch).map_err(text)?;
+    if !result.warnings.is_empty() {
+        return Err(format!("the assembler warns: {}", result.warnings.join("; ")));
+    }
     let (stores, loads) = (result.spill_stores, result.spill_loads);
     if stores + loads + result.stack_bytes > 0 {
         return Err(format!(

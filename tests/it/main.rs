@@ -9,10 +9,14 @@ mod autograd;
 /// The program outside the workspace, as a module.
 #[path = "../../docs/example/src/main.rs"]
 mod example;
+/// What every kernel compiles to, in counts.
+mod facts;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// The eight kernels of the language on every device.
 mod language;
+/// The framework's matrix product in every combination of layouts.
+mod matmul;
 /// Layers, optimizers, clipping, state.
 mod nn;
 /// Every op of the table against its f64 reference, on every dtype and layout.
@@ -27,6 +31,8 @@ mod runtime;
 mod tidy;
 /// What users read when a kernel is wrong.
 mod ui;
+/// Block sizes and warps of streaming kernels, timed.
+mod variants;
 
 /// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
 mod prelude {

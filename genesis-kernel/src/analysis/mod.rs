@@ -1,6 +1,7 @@
 //! What is known about values without running the kernel.
 
 pub mod axis;
+pub mod masks;
 mod persistent;
 pub mod range;
 

@@ -103,6 +103,12 @@ pub(crate) fn unary(
         UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc if dtype.is_int() => Ok(x),
         // The one LLVM intrinsic for it that the target's code generator selects as its instruction.
         UnaryOp::Exp2Approx if dtype == DType::F32 && target == Target::Nvptx => call("llvm.exp2"),
+        UnaryOp::Exp2Flush if dtype == DType::F32 && target == Target::Nvptx => {
+            Ok(e.inline_asm(ty, "ex2.approx.ftz.f32 $0, $1;", "=f,f", &[x], false))
+        }
+        UnaryOp::RecipApprox if dtype == DType::F32 && target == Target::Nvptx => {
+            Ok(e.inline_asm(ty, "rcp.approx.ftz.f32 $0, $1;", "=f,f", &[x], false))
+        }
         _ => Err(unknown(op, dtype)),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use crate::codegen::cpu::CpuKernel;
 use crate::codegen::nvptx::{self, GpuKernel, ptxas};
 use crate::diag::Error;
-use crate::inspect::{Cost, cost};
+use crate::inspect::{Cost, cost, draw, traffic};
 use crate::ir::print;
 use crate::kernel::Specialized;
 use crate::layout::LayoutIr;
@@ -64,6 +64,11 @@ pub struct Resources {
     pub flops_per_program: u64,
     /// Whether there are loops of a length known at run time only.
     pub has_runtime_loops: bool,
+    /// The worst number of passes of one access of shared memory over what it would need without bank
+    /// conflicts, as predicted from layouts; 1 is none.
+    pub bank_ways: Option<u32>,
+    /// What the assembler warns about, such as products that it had to run one after the other.
+    pub warnings: Vec<String>,
 }
 
 impl Compiled {
@@ -131,6 +136,14 @@ impl Compiled {
         }
     }
 
+    /// The layouts drawn, and what moves between them, on a GPU target.
+    pub fn layouts(&self) -> Result<String, Error> {
+        match &self.code {
+            Code::Gpu(gpu) => Ok(draw::layouts(&gpu.lir)),
+            Code::Cpu(_) => Err(self.has_no("layout", "sm_80 or sm_90a")),
+        }
+    }
+
     /// The processor's assembly, on the CPU target.
     pub fn asm(&self) -> Result<&str, Error> {
         match &self.code {
@@ -172,11 +185,13 @@ impl Compiled {
         let (kernel, target) = (&gpu.kernel, &gpu.target);
         resources.num_warps = Some(kernel.num_warps);
         resources.shared_bytes = Some(kernel.shared_bytes);
+        resources.bank_ways = Some(traffic::worst_ways(&gpu.lir));
         if let Some(ptxas) = ptxas::find() {
             let assembled = ptxas::assemble(&ptxas, &kernel.ptx, &target.name())?;
             resources.registers = Some(assembled.registers);
             resources.spill_bytes = Some(assembled.stack_bytes.max(assembled.spill_stores));
             resources.shared_bytes = Some(kernel.shared_bytes + assembled.shared_bytes);
+            resources.warnings = assembled.warnings;
         } else if let Some(device) = device_for(target) {
             let entry = EntryPoint {
                 name: &kernel.name,

@@ -1,5 +1,7 @@
-//! `GENESIS_DUMP`: what the compiler makes of each kernel, as it makes it.
+//! What the compiler makes of each kernel, as it makes it: for `GENESIS_DUMP`, and for who records a
+//! compilation to look at it.
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,6 +41,31 @@ impl Stage {
             Stage::Asm => dump.asm,
         }
     }
+}
+
+/// A pass by its name, and the IR after it.
+pub(super) type PassText = (String, String);
+
+thread_local! {
+    /// The passes of the compilation that this thread records, if it does.
+    static RECORD: RefCell<Option<Vec<PassText>>> = const { RefCell::new(None) };
+}
+
+/// Runs a compilation and keeps the IR after each of its passes.
+pub(super) fn record<T>(compile: impl FnOnce() -> T) -> (T, Vec<PassText>) {
+    RECORD.set(Some(Vec::new()));
+    let result = compile();
+    (result, RECORD.take().unwrap_or_default())
+}
+
+/// Notes the IR after a pass, where somebody wants it; `text` is only called then.
+pub(super) fn note_pass(pass: &str, kernel: &str, text: impl Fn() -> String) {
+    dump(Stage::Passes, kernel, || format!("// {pass}\n{}", text()));
+    RECORD.with_borrow_mut(|record| {
+        if let Some(passes) = record {
+            passes.push((pass.to_owned(), text()));
+        }
+    });
 }
 
 /// Writes a stage of a kernel to where it is wanted, if it is; `text` is only called then.

@@ -32,6 +32,12 @@ pub enum UnaryOp {
     /// 2 to the power of x by the target's own approximation: within 2 ULP, results below the
     /// smallest normal number may be flushed. Only passes make it.
     Exp2Approx,
+    /// The same in a single instruction: results below the smallest normal number are zero. Only
+    /// passes make it.
+    Exp2Flush,
+    /// 1 / x by the target's own approximation: within 1 ULP, and zero where that is below the
+    /// smallest normal number. Only passes make it.
+    RecipApprox,
 }
 
 /// Elementwise ops of two operands of one type. The result has that type.

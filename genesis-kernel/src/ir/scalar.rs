@@ -199,7 +199,9 @@ fn unary_int(op: UnaryOp, x: Scalar) -> i64 {
         | UnaryOp::Tanh
         | UnaryOp::Erf
         | UnaryOp::Sigmoid
-        | UnaryOp::Exp2Approx => 0,
+        | UnaryOp::Exp2Approx
+        | UnaryOp::Exp2Flush
+        | UnaryOp::RecipApprox => 0,
     }
 }
 
@@ -212,6 +214,11 @@ fn unary_f32(op: UnaryOp, x: f32) -> f32 {
     }
 }
 
+/// Zero where an f32 would be subnormal.
+fn flushed(x: f64) -> f64 {
+    if x.abs() < f64::from(f32::MIN_POSITIVE) { x.signum() * 0.0 } else { x }
+}
+
 fn unary_f64(op: UnaryOp, x: f64) -> f64 {
     match op {
         UnaryOp::Neg => -x,
@@ -221,6 +228,8 @@ fn unary_f64(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Rsqrt => 1.0 / x.sqrt(),
         UnaryOp::Exp => x.exp(),
         UnaryOp::Exp2 | UnaryOp::Exp2Approx => x.exp2(),
+        UnaryOp::Exp2Flush => flushed(x.exp2()),
+        UnaryOp::RecipApprox => flushed(1.0 / x),
         UnaryOp::Log => x.ln(),
         UnaryOp::Log2 => x.log2(),
         UnaryOp::Sin => x.sin(),

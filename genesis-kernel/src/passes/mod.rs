@@ -13,9 +13,12 @@ pub mod fold;
 pub mod licm;
 pub(crate) mod math;
 pub mod pad;
+pub mod peel;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
+pub(crate) mod rounded;
 pub mod tma;
+pub mod version;
 pub mod views;
 
 use crate::ir::{Func, print, verify};
@@ -25,6 +28,8 @@ pub use dce::DCE;
 pub use expand_math::{EXPAND_MATH, EXPAND_MATH_NVPTX, MathTarget, expand_math};
 pub use fold::FOLD;
 pub use licm::LICM;
+pub use peel::PEEL;
+pub use version::VERSION;
 
 /// One step of a pipeline.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +50,7 @@ pub static INTERPRETER: &[Pass] = &[CONTRACT, EXPAND_MATH];
 pub static EXACT: &[Pass] = &[EXPAND_MATH, FOLD, CSE, LICM, DCE];
 
 /// What follows [`PIPELINE`] on an NVIDIA GPU.
-pub static NVPTX: &[Pass] = &[EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
+pub static NVPTX: &[Pass] = &[VERSION, PEEL, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
 
 /// Runs passes in order; debug builds verify the function after each.
 ///

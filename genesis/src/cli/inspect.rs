@@ -13,7 +13,7 @@ use super::{Failure, Outcome, say};
 pub(super) struct Args {
     /// A name that `genesis kernels` lists.
     kernel: String,
-    /// The stage: tir, lir, llvm, ptx, sass or asm.
+    /// The stage: tir, passes, lir, layout, llvm, ptx, sass or asm.
     #[arg(long, default_value = "ptx", value_parser = emit)]
     emit: Emit,
     /// sm_80, sm_86, sm_89, sm_90, sm_90a or host; asm is always for the host.
@@ -31,7 +31,10 @@ pub(super) struct Args {
 }
 
 fn emit(text: &str) -> Result<Emit, String> {
-    Emit::from_name(text).ok_or_else(|| "there are tir, lir, llvm, ptx, sass and asm".to_owned())
+    Emit::from_name(text).ok_or_else(|| {
+        let names: Vec<&str> = Emit::ALL.iter().map(|&(_, name)| name).collect();
+        format!("there are {}", names.join(", "))
+    })
 }
 
 fn arch(text: &str) -> Result<Target, String> {
@@ -129,13 +132,20 @@ fn summary(inspection: &Inspection, request: &InspectRequest) -> String {
     let r = &inspection.resources;
     let consts: Vec<String> =
         request.consts.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let warnings: String = r.warnings.iter().map(|line| format!("\n// {line}")).collect();
     format!(
-        "// {} for {:?}, {}: registers {}, shared bytes {}, spill bytes {}, warps {}, bytes a program {}, FLOPs a program {}",
+        "// {} for {:?}, {}: registers {}, shared bytes {}, bank conflicts {}, spill bytes {}, \
+         warps {}, bytes a program {}, FLOPs a program {}{warnings}",
         inspection.name,
         request.dtypes,
         consts.join(" "),
         known(r.registers),
         known(r.shared_bytes),
+        known(r.bank_ways.map(|ways| if ways == 1 {
+            "none".to_owned()
+        } else {
+            format!("{ways}-way")
+        })),
         known(r.spill_bytes),
         known(r.num_warps),
         r.bytes_per_program,
@@ -151,7 +161,9 @@ fn as_json(inspection: &Inspection, emit: Emit) -> serde_json::Value {
         "text": inspection.text,
         "registers": r.registers,
         "shared_bytes": r.shared_bytes,
+        "bank_ways": r.bank_ways,
         "spill_bytes": r.spill_bytes,
+        "warnings": r.warnings,
         "num_warps": r.num_warps,
         "bytes_per_program": r.bytes_per_program,
         "flops_per_program": r.flops_per_program,

@@ -2,10 +2,11 @@
 
 pub(crate) mod config;
 mod reduce;
+mod tile;
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
-use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+use genesis_kernel::runtime::{Arg, PtrArg, ViewArg};
 
 pub(crate) use self::config::MAX_ROW;
 use self::config::row_block;
@@ -86,20 +87,9 @@ fn launch_with(
     Ok(unsafe { kernel.launch_with(stream, grid, dtypes, consts, options, args) }?)
 }
 
-/// Elements of one program of a dense kernel.
-fn flat_block(device: Device) -> usize {
-    match device {
-        Device::Cpu => 4096,
-        Device::Cuda(_) => 1024,
-    }
-}
-
-/// Rows and columns of one program of a strided kernel.
-fn tile(rows: usize, cols: usize) -> (usize, usize) {
-    let across = [8, 32, 128, 1024].into_iter().find(|&c| c >= cols).unwrap_or(1024);
-    // Large tensors get larger tiles, so that finding a tile's place costs little.
-    let numel = if rows * cols >= 1 << 22 { 4096 } else { 1024 };
-    (if rows == 1 { 1 } else { numel / across }, across)
+/// Bytes of an element of the widest tensor.
+fn widest<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> usize {
+    tensors.into_iter().map(|t| t.dtype().bytes()).max().unwrap_or(1)
 }
 
 fn all_dense(tensors: &[&Tensor], shape: &[usize]) -> bool {
@@ -114,11 +104,13 @@ fn flat(
     out: &Tensor,
     numbers: &[Arg],
 ) -> Result<()> {
-    let block = flat_block(out.device());
+    let bytes = widest(inputs.iter().copied().chain([out]));
+    let tile::Flat { block, warps } = tile::flat(out.device(), bytes, out.numel());
     let mut args: Vec<Arg> = inputs.iter().map(|t| flat_view(t, false)).collect();
     args.push(flat_view(out, true));
     args.extend_from_slice(numbers);
-    launch(kernel, out, Grid::x(out.numel().div_ceil(block)), dtypes, &[block as i64], &args)
+    let grid = Grid::x(out.numel().div_ceil(block));
+    launch_with(kernel, out, grid, dtypes, &[block as i64], warps, &args)
 }
 
 /// Runs a kernel over tensors of one shape and any strides.
@@ -145,9 +137,11 @@ pub(crate) fn strided(
         inputs.iter().zip(&strides).map(|(t, s)| view(t, &dims, &full(s), false)).collect();
     args.push(view(out, &dims, &full(&strides[inputs.len()]), true));
     args.extend_from_slice(numbers);
-    let (rows, cols) = tile(dims[2], dims[3]);
+    let bytes = widest(inputs.iter().copied().chain([out]));
+    let tile::Tile { rows, cols, warps } = tile::tile(out.device(), bytes, dims[2], dims[3]);
     let grid = dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols);
-    launch(kernel, out, Grid::x(grid), dtypes, &[rows as i64, cols as i64], &args)
+    let consts = [rows as i64, cols as i64];
+    launch_with(kernel, out, Grid::x(grid), dtypes, &consts, warps, &args)
 }
 
 /// Cuts a tensor of too many axes along the first, one slice a launch.
@@ -201,7 +195,8 @@ pub(crate) fn scalar_op(kernels: Pair, x: &Tensor, y: &Tensor, c: f64) -> Result
 pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
     let number = [Arg::Scalar(value)];
     if y.numel() > 0 && y.is_contiguous() {
-        let block = if y.numel() >= 1 << 22 { 8192 } else { flat_block(y.device()) };
+        let usual = tile::flat(y.device(), y.dtype().bytes(), y.numel()).block;
+        let block = if y.numel() >= 1 << 22 { 8192 } else { usual };
         let grid = Grid::x(y.numel().div_ceil(block));
         let args = [flat_view(y, true), number[0]];
         let kernel = &kernels::copy::fill_flat::KERNEL;
@@ -386,11 +381,13 @@ pub(crate) fn dense(
     if on.numel() == 0 {
         return Ok(());
     }
-    let block = flat_block(on.device());
+    let bytes = widest(tensors.iter().map(|&(t, _)| t));
+    let tile::Flat { block, warps } = tile::flat(on.device(), bytes, on.numel());
     let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| flat_view(t, mutable)).collect();
     args.extend_from_slice(numbers);
     let consts = [&[block as i64], more_consts].concat();
-    launch(kernel, on, Grid::x(on.numel().div_ceil(block)), dtypes, &consts, &args)
+    let grid = Grid::x(on.numel().div_ceil(block));
+    launch_with(kernel, on, grid, dtypes, &consts, warps, &args)
 }
 
 /// A kernel on views as they are.

@@ -124,7 +124,9 @@ fn is_exact(op: UnaryOp) -> bool {
         | UnaryOp::Tanh
         | UnaryOp::Erf
         | UnaryOp::Sigmoid
-        | UnaryOp::Exp2Approx => false,
+        | UnaryOp::Exp2Approx
+        | UnaryOp::Exp2Flush
+        | UnaryOp::RecipApprox => false,
     }
 }
 

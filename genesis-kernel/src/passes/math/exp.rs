@@ -129,17 +129,20 @@ fn exp2_parts(m: &mut Math<'_, '_>, x: Value) -> (Value, Value) {
 
 /// `1 / (1 + e^-x)`, from `e^-|x|` so that small results keep their digits.
 pub(super) fn sigmoid(m: &mut Math<'_, '_>, x: Value) -> Value {
+    let one = m.c(1.0);
+    if m.may_approximate() && m.is_rounded {
+        // Zero where the result is below 2^-126.
+        let t = m.times(x, -LOG2_E);
+        let z = m.b.unary(UnaryOp::Exp2Flush, t);
+        let denominator = m.add(z, one);
+        return m.b.unary(UnaryOp::RecipApprox, denominator);
+    }
+    // The quotient leaves no room for the error of the GPU's power of two.
     let magnitude = m.abs(x);
     let minus = m.neg(magnitude);
-    // The quotient leaves no room for the error of the GPU's power of two, unless it is rounded.
-    let z = if m.may_approximate() && m.is_rounded {
-        exp_by_exp2(m, minus)
-    } else {
-        let low = m.pick(-104.0, -746.0);
-        let minus = m.at_least(minus, low);
-        exp_in_range(m, minus)
-    };
-    let one = m.c(1.0);
+    let low = m.pick(-104.0, -746.0);
+    let minus = m.at_least(minus, low);
+    let z = exp_in_range(m, minus);
     let is_negative = m.compare(Predicate::Lt, x, 0.0);
     let numerator = m.select(is_negative, z, one);
     let denominator = m.add(z, one);
@@ -164,7 +167,13 @@ pub(super) fn tanh(m: &mut Math<'_, '_>, x: Value) -> Value {
     };
     let (one, two) = (m.c(1.0), m.c(2.0));
     let denominator = m.add(power, one);
-    let rest = m.div(two, denominator);
+    let rest = if m.may_approximate() {
+        // The last bit of what is subtracted from 1 is not seen.
+        let quotient = m.b.unary(UnaryOp::RecipApprox, denominator);
+        m.mul(two, quotient)
+    } else {
+        m.div(two, denominator)
+    };
     let far = m.sub(one, rest);
     let far = m.copy_sign(far, x);
 

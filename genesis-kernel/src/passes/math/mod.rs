@@ -7,6 +7,7 @@
 
 mod erf;
 mod exp;
+pub(crate) mod gelu;
 mod log;
 #[cfg(test)]
 mod tests;
@@ -50,7 +51,9 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
         | UnaryOp::Ceil
         | UnaryOp::Round
         | UnaryOp::Trunc
-        | UnaryOp::Exp2Approx => m.b.unary(function, x),
+        | UnaryOp::Exp2Approx
+        | UnaryOp::Exp2Flush
+        | UnaryOp::RecipApprox => m.b.unary(function, x),
     }
 }
 
@@ -138,6 +141,12 @@ impl<'m, 'f> Math<'m, 'f> {
     fn at_most(&mut self, a: Value, high: f64) -> Value {
         let high = self.c(high);
         self.b.binary(BinaryOp::Min, a, high)
+    }
+
+    /// The smaller of `a` and a constant, which also stands for NaN.
+    fn at_most_number(&mut self, a: Value, high: f64) -> Value {
+        let high = self.c(high);
+        self.b.binary(BinaryOp::MinNum, a, high)
     }
 
     fn abs(&mut self, a: Value) -> Value {

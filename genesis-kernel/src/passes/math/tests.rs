@@ -3,6 +3,8 @@
 use super::super::expand_math::{MathTarget, expand_math};
 use crate::ir::{Builder, DType, Func, OpKind, ParamAttrs, Scalar, Type, UnaryOp, Value, scalar};
 
+mod halves;
+
 /// A function of one scalar after expansion, ready to be computed at many points.
 struct Evaluator {
     func: Func,
@@ -13,10 +15,19 @@ struct Evaluator {
 
 impl Evaluator {
     fn new(function: UnaryOp, dtype: DType, target: MathTarget) -> Evaluator {
+        Evaluator::of(dtype, target, |builder, x| builder.unary(function, x))
+    }
+
+    /// Of what `write` makes of an argument.
+    fn of(
+        dtype: DType,
+        target: MathTarget,
+        write: impl Fn(&mut Builder<'_>, Value) -> Value,
+    ) -> Evaluator {
         let mut func = Func::new("f");
         let x = func.add_param("x", Type::scalar(dtype), ParamAttrs::default());
         let mut builder = Builder::new(&mut func);
-        let y = builder.unary(function, x);
+        let y = write(&mut builder, x);
         builder.yield_values(&[y]);
         expand_math(&mut func, target);
         let last = *func.region(func.body).ops.last().expect("the yield is still there");

@@ -1,0 +1,188 @@
+//! What each kernel compiles to, as facts: a line a kernel in `facts.txt`, so that a load that lost its
+//! width, a barrier more or a register more is seen in a diff and without a GPU.
+//!
+//! `UPDATE_EXPECT=1 cargo test -p tests facts` writes the file anew.
+
+use expect_test::expect_file;
+use genesis::DType;
+use genesis_kernel::compile::Resources;
+use genesis_kernel::inspect::find_tool;
+use genesis_kernel::kernel::{Hints, KernelDef};
+use genesis_kernel::target::Target;
+use rayon::prelude::*;
+
+use crate::assemble::{dtypes, usual};
+
+/// A kernel in one configuration.
+struct Configuration {
+    kernel: &'static KernelDef,
+    dtype: DType,
+    consts: Vec<i64>,
+    num_warps: Option<u32>,
+}
+
+/// Configurations of large shapes, beside the usual one of every kernel: name, dtype, constants, warps.
+const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
+    ("softmax", DType::F32, &[8192], None),
+    ("softmax", DType::BF16, &[8192], None),
+    ("layer_norm", DType::BF16, &[8192], None),
+    ("rms_norm", DType::BF16, &[8192], None),
+    ("matmul", DType::BF16, &[128, 128, 64], Some(8)),
+    ("matmul", DType::BF16, &[128, 256, 64], Some(8)),
+];
+
+fn configurations() -> Vec<Configuration> {
+    let mut all: Vec<Configuration> = kernels::all()
+        .into_iter()
+        .map(|kernel| Configuration {
+            kernel,
+            dtype: DType::BF16,
+            consts: kernel.ast.consts.iter().map(|name| usual(name)).collect(),
+            num_warps: None,
+        })
+        .collect();
+    for &(name, dtype, consts, num_warps) in LARGE {
+        let kernel = kernels::all().into_iter().find(|kernel| kernel.name() == name);
+        let kernel = kernel.expect("the list names kernels");
+        // Which constants a kernel has may change: then its line goes until the list follows.
+        if kernel.ast.consts.len() == consts.len() {
+            all.push(Configuration { kernel, dtype, consts: consts.to_vec(), num_warps });
+        }
+    }
+    all
+}
+
+#[test]
+fn kernels_compile_to_what_they_did() {
+    if find_tool("ptxas").is_none() {
+        return println!("skipped: no ptxas");
+    }
+    let lines: Vec<String> = configurations().par_iter().map(line).collect();
+    expect_file!["facts.txt"].assert_eq(&(lines.join("\n") + "\n"));
+}
+
+/// The facts of one configuration.
+fn line(what: &Configuration) -> String {
+    let kernel = what.kernel;
+    let mut title = kernel.name().to_owned();
+    if !kernel.ast.dtypes.is_empty() {
+        title += &format!(" {}", what.dtype);
+    }
+    for (name, value) in kernel.ast.consts.iter().zip(&what.consts) {
+        title += &format!(" {name}={value}");
+    }
+    match compile(what) {
+        Ok((ptx, resources)) => {
+            let facts: Vec<String> =
+                of_ptx(&ptx).into_iter().chain(of_machine_code(&resources)).collect();
+            format!("{title}: {}", facts.join(", "))
+        }
+        Err(error) => format!("{title}: refused, {}", error.lines().next().unwrap_or_default()),
+    }
+}
+
+fn compile(what: &Configuration) -> Result<(String, Resources), String> {
+    let text = |error: genesis_kernel::Error| error.to_string();
+    let dtypes = dtypes(what.kernel, what.dtype);
+    let hints = Hints { num_warps: what.num_warps, ..Hints::contiguous(what.kernel.ast) };
+    let special = what.kernel.specialize(&dtypes, &what.consts, &hints).map_err(text)?;
+    let compiled = special.compile(&Target::sm_90a()).map_err(text)?;
+    let ptx = compiled.ptx().map_err(text)?.to_owned();
+    Ok((ptx, compiled.resources().map_err(text)?))
+}
+
+/// Instructions that are counted: what they begin with, and the fact's name.
+const COUNTED: [(&str, &str); 12] = [
+    ("wgmma.mma_async", "wgmma"),
+    ("mma.sync", "mma"),
+    ("ldmatrix", "ldmatrix"),
+    ("cp.async.bulk.tensor", "tma"),
+    ("cp.async.c", "cp.async"),
+    ("mbarrier.try_wait", "mbarrier wait"),
+    ("setmaxnreg", "setmaxnreg"),
+    ("shfl.sync", "shfl"),
+    ("bar.sync", "barrier"),
+    ("barrier.sync", "barrier"),
+    ("atom.", "atom"),
+    ("red.", "red"),
+];
+
+/// Counts in PTX: accesses of global memory with the widest in bits, then what is there of
+/// [`COUNTED`].
+fn of_ptx(ptx: &str) -> Vec<String> {
+    let mut counts = [0usize; COUNTED.len()];
+    let mut accesses = [("ld.global", 0usize, 0u32), ("st.global", 0, 0)];
+    for instruction in ptx.lines().filter_map(instruction) {
+        for (name, count, widest) in &mut accesses {
+            if instruction.starts_with(&format!("{name}.")) {
+                *count += 1;
+                *widest = (*widest).max(width(instruction));
+            }
+        }
+        let counted = COUNTED.iter().position(|(start, _)| instruction.starts_with(start));
+        if let Some(at) = counted {
+            let name = COUNTED[at].1;
+            let first = COUNTED.iter().position(|(_, other)| *other == name).unwrap_or(at);
+            counts[first] += 1;
+        }
+    }
+    let accesses = accesses.iter().filter(|(_, count, _)| *count > 0);
+    let accesses = accesses.map(|(name, count, widest)| format!("{name} {count} of {widest} bits"));
+    let counts = COUNTED.iter().zip(counts).filter(|(_, count)| *count > 0);
+    accesses.chain(counts.map(|((_, name), count)| format!("{name} {count}"))).collect()
+}
+
+/// The instruction of a line, without the predicate before it.
+fn instruction(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = match line.strip_prefix('@') {
+        Some(predicated) => predicated.split_once(char::is_whitespace)?.1.trim_start(),
+        None => line,
+    };
+    line.split_whitespace().next().filter(|word| !word.starts_with("//"))
+}
+
+/// The bits of one access: the dtype's, times the elements of the vector.
+fn width(instruction: &str) -> u32 {
+    let digits = |part: &str| part.get(1..).and_then(|digits| digits.parse::<u32>().ok());
+    let mut vector = 1;
+    let mut bits = 0;
+    for part in instruction.split('.') {
+        match (part.chars().next(), digits(part)) {
+            (Some('v'), Some(n)) => vector = n,
+            (Some('b' | 'f' | 'u' | 's'), Some(n)) => bits = n,
+            _ => {}
+        }
+    }
+    vector * bits
+}
+
+fn of_machine_code(resources: &Resources) -> Vec<String> {
+    let mut facts = Vec::new();
+    if let Some(bytes @ 1..) = resources.shared_bytes {
+        facts.push(format!("{bytes} bytes shared"));
+    }
+    if let Some(ways @ 2..) = resources.bank_ways {
+        facts.push(format!("{ways}-way bank conflicts"));
+    }
+    facts.extend(resources.registers.map(|registers| format!("{registers} registers")));
+    if let Some(bytes @ 1..) = resources.spill_bytes {
+        facts.push(format!("SPILLS {bytes}"));
+    }
+    facts.extend(resources.warnings.iter().map(|warning| format!("WARNING {warning}")));
+    facts
+}
+
+#[test]
+fn reads_instructions() {
+    let ptx = "
+    @%p1 ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1];
+    st.global.L1::no_allocate.v2.b64 [%rd1], {%rd2, %rd3};
+    bar.sync 0;
+    // bar.sync 0;
+    cp.async.cg.shared.global [%r1], [%rd1], 16;
+    cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier [%r1], [%rd1], [%r2];";
+    let facts = of_ptx(ptx).join(", ");
+    let wanted = "ld.global 1 of 128 bits, st.global 1 of 128 bits, tma 1, cp.async 1, barrier 1";
+    assert_eq!(facts, wanted);
+}

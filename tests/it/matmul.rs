@@ -1,0 +1,142 @@
+//! The framework's matrix product on every device, in every combination of layouts, against f64.
+
+use genesis::{DType, Device};
+use genesis_kernel::kernel::{Grid, LaunchOptions};
+use genesis_kernel::runtime::{Arg, Array, AsView, AsViewMut, Stream};
+use half::bf16;
+
+type Result<T = ()> = std::result::Result<T, genesis_kernel::Error>;
+
+/// What is multiplied.
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    /// Whether A and B are views of matrices that lie transposed.
+    transposed: [bool; 2],
+}
+
+/// Extents of a program's tile, and its warps.
+type Tile = ([i64; 3], Option<u32>);
+
+/// Numbers from -1 to 1 that a bf16 holds, the same in every run.
+fn draw(n: usize, seed: u64) -> Vec<bf16> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        bf16::from_f32((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+impl Product {
+    /// Strides of a matrix of a batch of them, `[rows, columns]`.
+    fn strides(&self, [rows, columns]: [usize; 2], transposed: bool) -> [i64; 3] {
+        let (rows, columns) = (rows as i64, columns as i64);
+        if transposed { [rows * columns, 1, rows] } else { [rows * columns, columns, 1] }
+    }
+
+    fn expected(&self, a: &[bf16], b: &[bf16]) -> Vec<f64> {
+        let Product { batch, m, n, k, transposed: [ta, tb] } = *self;
+        let dense = |x: &[bf16], [rows, columns]: [usize; 2], transposed: bool| -> Vec<f64> {
+            let [_, down, across] = self.strides([rows, columns], transposed);
+            let at = |i: usize| i / columns * down as usize + i % columns * across as usize;
+            (0..rows * columns).map(|i| x[at(i)].to_f64()).collect()
+        };
+        let mut out = Vec::with_capacity(batch * m * n);
+        for (a, b) in a.chunks(m * k).zip(b.chunks(k * n)) {
+            let (a, b) = (dense(a, [m, k], ta), dense(b, [k, n], tb));
+            for row in a.chunks(k) {
+                let mut sums = vec![0.0; n];
+                for (x, line) in row.iter().zip(b.chunks(n)) {
+                    sums.iter_mut().zip(line).for_each(|(sum, y)| *sum += x * y);
+                }
+                out.extend(sums);
+            }
+        }
+        out
+    }
+
+    fn check(&self, stream: &Stream, tiles: &[Tile]) -> Result {
+        let Product { batch, m, n, k, transposed: [ta, tb] } = *self;
+        let (x, y) = (draw(batch * m * k, 1), draw(batch * k * n, 2));
+        let expected = self.expected(&x, &y);
+        let (a, b) = (stream.upload(&x)?, stream.upload(&y)?);
+        for &(tile, num_warps) in tiles {
+            let mut c = Array::<bf16>::zeros(stream, batch * m * n)?;
+            let a = a.strided(0, [batch, m, k], self.strides([m, k], ta))?;
+            let b = b.strided(0, [batch, k, n], self.strides([k, n], tb))?;
+            let args: [Arg; 3] = [
+                AsView::<bf16, 3>::as_arg(&a),
+                AsView::<bf16, 3>::as_arg(&b),
+                AsViewMut::<bf16, 3>::as_arg(&mut c.view_mut([batch, m, n])?),
+            ];
+            let programs = batch * m.div_ceil(tile[0] as usize) * n.div_ceil(tile[1] as usize);
+            let options = LaunchOptions { num_warps, ..LaunchOptions::default() };
+            for programs in [programs, programs.div_ceil(3)] {
+                let (kernel, dtypes) =
+                    (&kernels::matmul::matmul::KERNEL, [DType::BF16, DType::F32]);
+                let grid = Grid::x(programs);
+                // SAFETY: the views are over arrays that live, and only `c` is written.
+                unsafe { kernel.launch_with(stream, grid, &dtypes, &tile, options, &args)? };
+            }
+            self.compare(&c.to_vec()?, &expected, tile);
+        }
+        Ok(())
+    }
+
+    fn compare(&self, got: &[bf16], expected: &[f64], tile: [i64; 3]) {
+        assert_eq!(got.len(), expected.len());
+        for (index, (got, want)) in got.iter().zip(expected).enumerate() {
+            let error = (got.to_f64() - want).abs();
+            let at = [index / self.n / self.m, index / self.n % self.m, index % self.n];
+            assert!(
+                error <= 4e-3 * want.abs() + 1e-4 * (self.k as f64).sqrt(),
+                "{self:?} by {tile:?}: element {at:?} is {got}, not {want}"
+            );
+        }
+    }
+}
+
+const LAYOUTS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [true, true]];
+
+#[test]
+fn on_the_cpu() -> Result {
+    let stream = Device::Cpu.stream();
+    for transposed in LAYOUTS {
+        let product = Product { batch: 2, m: 40, n: 24, k: 35, transposed };
+        product.check(&stream, &[([16, 16, 16], None), ([16, 32, 8], None)])?;
+    }
+    Ok(())
+}
+
+/// Whole tiles, edges along every axis, batches, and extents that the copy engine does not take.
+#[test]
+fn on_a_gpu() -> Result {
+    if Device::cuda_count() == 0 {
+        println!("skipped: no GPU");
+        return Ok(());
+    }
+    let stream = Device::Cuda(0).stream();
+    let tiles: [Tile; 9] = [
+        ([128, 256, 64], None),
+        ([128, 128, 64], None),
+        ([256, 128, 64], Some(8)),
+        ([64, 256, 32], Some(4)),
+        ([64, 64, 128], None),
+        ([64, 16, 64], None),
+        ([64, 8, 16], None),
+        ([128, 64, 32], Some(4)),
+        ([32, 32, 32], None),
+    ];
+    let sizes = [(1, 128, 256, 64), (1, 256, 512, 512), (3, 200, 264, 104), (2, 100, 70, 50)];
+    for (batch, m, n, k) in sizes {
+        for transposed in LAYOUTS {
+            Product { batch, m, n, k, transposed }.check(&stream, &tiles)?;
+        }
+    }
+    Product { batch: 1, m: 1000, n: 1032, k: 2056, transposed: [false, true] }
+        .check(&stream, &tiles[..2])
+}
