@@ -7,6 +7,13 @@
 //! bench --out benches/results/h200.jsonl  a line of JSON a case, appended
 //! ```
 //!
+//! ```text
+//! add/bf16/8192x8192    0.09713 ms   4146 GB/s   97%  1 x 1.00  torch 0.10020 ms  ratio 1.032  err 3.8e-3
+//! ```
+//!
+//! Our time, the rate, the share of the roofline, how many kernels ran and how often their IR moves what
+//! must be moved, the faster peer, its time over ours, the distance from f64.
+//!
 //! A case is `<op>/<dtype>/<shape>[/<variant>]`. On a GPU the peers are PyTorch (cuBLAS) and Triton, run
 //! by `peer.py` on the same GPU in turns with us; where Python, torch or a GPU is missing the table says
 //! so. Every result is checked against f64 before it is timed. What the host does, and the CPU back

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use crate::ops::Launched;
 use crate::roofline::Work;
 use crate::table::{Aim, Case};
 use crate::timing::Times;
@@ -20,11 +21,25 @@ pub(crate) struct Row {
     pub(crate) precision: String,
     pub(crate) times: Times,
     pub(crate) work: Work,
+    /// What our kernels move and compute.
+    pub(crate) launched: Launched,
     /// The largest distance from f64, relative.
     pub(crate) error: Option<f64>,
 }
 
 impl Row {
+    /// A case of the host, which moves nothing.
+    pub(crate) fn of_host(case: Case, times: Times) -> Row {
+        let (work, launched) = (Work::default(), Launched::default());
+        Row { case, precision: String::new(), times, work, launched, error: None }
+    }
+
+    /// Bytes that the kernels load and store over those that must move: 1 where each is touched once.
+    pub(crate) fn excess(&self) -> Option<f64> {
+        let is_counted = self.work.bytes > 0.0 && self.launched.bytes > 0.0;
+        is_counted.then(|| self.launched.bytes / self.work.bytes)
+    }
+
     /// The peer's time over ours.
     pub(crate) fn ratio(&self) -> Option<f64> {
         self.times.peer.as_ref().map(|(_, ms)| ms / self.times.ours)
@@ -128,6 +143,9 @@ impl Report {
             "tflops": tflops,
             "roofline": row.roofline(),
             "max_rel_err": row.error,
+            "launches": row.launched.count,
+            "ir_bytes": row.launched.bytes,
+            "ir_flops": row.launched.flops,
             "timing": if row.times.from_graphs { "graph" } else { "events" },
         }))
     }
@@ -198,8 +216,14 @@ fn line(row: &Row) -> String {
     };
     let roofline = row.roofline().map_or(String::new(), |share| format!("{:4.0}%", share * 100.0));
     let error = row.error.map_or(String::new(), |error| format!("err {error:.1e}"));
+    let launched = row
+        .excess()
+        .map_or(String::new(), |excess| format!("{} x {excess:.2}", row.launched.count));
     let ours = row.times.ours;
-    format!("{:36} {ours:9.5} ms {rate:>14} {roofline:>5}  {peer}  {error}", row.case.name)
+    format!(
+        "{:36} {ours:9.5} ms {rate:>14} {roofline:>5} {launched:>9}  {peer}  {error}",
+        row.case.name
+    )
 }
 
 fn summary(row: &Row) -> String {
@@ -241,6 +265,7 @@ mod tests {
             precision: "f32".to_owned(),
             times: Times { ours, peer, from_graphs: false },
             work: Work { bytes: 805_306_368.0, flops: 0.0 },
+            launched: Launched { count: 1, bytes: 805_306_368.0, flops: 0.0 },
             error: Some(0.0),
         }
     }
@@ -274,6 +299,9 @@ mod tests {
             "tflops",
             "roofline",
             "max_rel_err",
+            "launches",
+            "ir_bytes",
+            "ir_flops",
             "timing",
         ];
         assert_eq!(names, wanted);

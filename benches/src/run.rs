@@ -12,9 +12,8 @@ use crate::name::{CaseName, matches};
 use crate::ops::{self, Missing, Setup};
 use crate::peer::Peer;
 use crate::report::{Outcome, Report, Row};
-use crate::roofline::Work;
 use crate::table::{self, Case};
-use crate::timing::{Ours, Plan, Times, compare};
+use crate::timing::{Ours, Plan, compare};
 use crate::{Options, host};
 
 /// Buffers of a case take at least this many bytes together: several times the cache.
@@ -165,15 +164,8 @@ impl Session {
 
     /// Prepares, checks and times one case.
     fn case(&self, case: &Case, peer: &mut Option<Peer>) -> anyhow::Result<Row> {
-        let row = |precision: String, times: Times, work: Work, error: Option<f64>| Row {
-            case: case.clone(),
-            precision,
-            times,
-            work,
-            error,
-        };
         if let Some(times) = host::time(&case.name, self.device, peer.as_mut())? {
-            return Ok(row(String::new(), times, Work::default(), None));
+            return Ok(Row::of_host(case.clone(), times));
         }
         let name = CaseName::parse(&case.name)
             .ok_or_else(|| anyhow::anyhow!("{} is no name of a case", case.name))?;
@@ -182,9 +174,10 @@ impl Session {
         let op = op.ok_or_else(|| anyhow::anyhow!("no op is called {}", name.op))?;
         let work = (op.work)(&name);
         let sets = (ROTATING_BYTES / work.bytes.max(1.0)).ceil().clamp(1.0, 32.0) as usize;
-        let prepared = (op.prepare)(&Setup { name: &name, device: self.device, sets })?;
+        let mut prepared = (op.prepare)(&Setup { name: &name, device: self.device, sets })?;
         let (error, limit) = (prepared.error, ops::tolerance(&name.precision));
         anyhow::ensure!(error <= limit, "wrong: off by {error:.2e}, the limit is {limit:.0e}");
+        let launched = prepared.launched()?;
         let mut ours = Ours::new(self.device, prepared, sets);
         let best = self.prepare_peer(&name, sets, peer);
         let side = match (peer.as_mut(), &best) {
@@ -192,7 +185,8 @@ impl Session {
             _ => None,
         };
         let times = compare(&mut ours, side, self.plan())?;
-        Ok(row(name.precision, times, work, Some(error)))
+        let (case, precision, error) = (case.clone(), name.precision, Some(error));
+        Ok(Row { case, precision, times, work, launched, error })
     }
 
     /// The peer's fastest candidate; none where it has none, which is said.

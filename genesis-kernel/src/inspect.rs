@@ -20,8 +20,10 @@ mod cost;
 pub(crate) mod draw;
 pub(crate) mod traffic;
 mod trips;
+pub(crate) mod watch;
 
 pub use cost::{Cost, cost, launch_cost};
+pub use watch::{Launched, launches};
 
 pub use crate::codegen::nvptx::ptxas::{Assembled, find_tool};
 

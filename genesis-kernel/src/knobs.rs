@@ -179,8 +179,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         autotune_budget: reader
             .read("GENESIS_AUTOTUNE_BUDGET", seconds)
             .unwrap_or(Duration::from_secs(10)),
-        // Not before code generation drives the copy engine.
-        tma: reader.read("GENESIS_TMA", switch).unwrap_or(false),
+        tma: reader.read("GENESIS_TMA", switch).unwrap_or(true),
         ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
     };
     (knobs, reader.problems)

@@ -15,6 +15,7 @@ pub(crate) use self::lookup::LaunchCache;
 use self::lookup::{Entry, Request};
 use crate::compile::{self, Executable};
 use crate::diag::Error;
+use crate::inspect::watch;
 use crate::ir::DType;
 use crate::kernel::{Grid, KernelDef, LaunchOptions};
 use crate::knobs;
@@ -48,6 +49,7 @@ pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), 
     let name = def.ast.name;
     args::check(name, &entry.params, launch)?;
     let Some(grid) = args::check_grid(name, launch.grid)? else { return Ok(()) };
+    watch::note(def, launch, grid, || request.hints());
     // SAFETY: the arguments are as many and of the kinds that the kernel takes, as was just checked;
     // the caller answers for what pointers point to.
     unsafe { run(def, &entry, launch, grid) }

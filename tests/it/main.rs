@@ -13,6 +13,8 @@ mod example;
 mod facts;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
+/// Matrix products for an sm_90a GPU through the assembler.
+mod hopper;
 /// The eight kernels of the language on every device.
 mod language;
 /// The framework's matrix product in every combination of layouts.

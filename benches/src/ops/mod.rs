@@ -11,6 +11,7 @@ mod rows;
 mod update;
 
 use genesis::{Device, Tensor};
+use genesis_kernel::inspect;
 
 use crate::name::CaseName;
 use crate::roofline::Work;
@@ -113,6 +114,28 @@ impl Prepared {
         };
         Ok(Prepared { run: Box::new(run), error })
     }
+
+    /// What one call launches, and what its kernels' IR moves and computes.
+    pub(crate) fn launched(&mut self) -> anyhow::Result<Launched> {
+        let (outcome, launches) = inspect::launches(|| (self.run)(0));
+        outcome?;
+        Ok(Launched {
+            count: launches.len(),
+            bytes: launches.iter().map(|one| one.bytes() as f64).sum(),
+            flops: launches.iter().map(|one| one.flops() as f64).sum(),
+        })
+    }
+}
+
+/// What one call of an op gives to the device, by the IR of its kernels with every lane on.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Launched {
+    /// Kernels.
+    pub(crate) count: usize,
+    /// Bytes loaded and stored, those that are found in the cache among them.
+    pub(crate) bytes: f64,
+    /// Floating-point operations.
+    pub(crate) flops: f64,
 }
 
 /// The largest distance between two lists, relative to what is wanted or to `scale`, whichever is
@@ -236,6 +259,7 @@ mod tests {
             };
             let limit = tolerance(&name.precision);
             assert!(prepared.error <= limit, "{text} is off by {}", prepared.error);
+            assert!(prepared.launched().unwrap().bytes >= 0.0);
             for set in [0, 1, 0] {
                 (prepared.run)(set).unwrap();
             }
@@ -246,6 +270,17 @@ mod tests {
             .filter(|name| !SMALL.iter().any(|text| text.split('/').next() == Some(name)))
             .collect();
         assert!(untested.is_empty(), "no small case of {untested:?}");
+    }
+
+    #[test]
+    fn what_streams_moves_by_its_ir_what_it_must() {
+        for text in ["add/f32/64x4096", "gelu/bf16/64x4096", "softmax/f32/64x1024"] {
+            let name = CaseName::parse(text).unwrap();
+            let op = all().into_iter().find(|op| op.name == name.op).unwrap();
+            let setup = Setup { name: &name, device: Device::Cpu, sets: 1 };
+            let launched = (op.prepare)(&setup).unwrap().launched().unwrap();
+            assert_eq!((launched.count, launched.bytes), (1, (op.work)(&name).bytes), "{text}");
+        }
     }
 
     #[test]

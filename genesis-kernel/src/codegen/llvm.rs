@@ -357,6 +357,27 @@ impl Emitter {
         self.enum_attr_at(function, param + 1, name, value);
     }
 
+    /// A parameter that is `bytes` of memory passed by value, which all threads read where it is.
+    pub(crate) fn set_grid_constant(&self, function: Function, param: u32, bytes: u64, align: u64) {
+        let ty = self.array(self.i8(), bytes);
+        let (kind, constant) = ("byval", "nvvm.grid_constant");
+        // SAFETY: the parameter is a pointer, the type is sized and the strings are copied.
+        unsafe {
+            let kind = LLVMGetEnumAttributeKindForName(kind.as_ptr().cast(), kind.len());
+            let by_value = LLVMCreateTypeAttribute(self.context, kind, ty.0);
+            LLVMAddAttributeAtIndex(function.value.0, param + 1, by_value);
+            let constant = LLVMCreateStringAttribute(
+                self.context,
+                constant.as_ptr().cast(),
+                constant.len() as u32,
+                UNNAMED,
+                0,
+            );
+            LLVMAddAttributeAtIndex(function.value.0, param + 1, constant);
+        }
+        self.add_param_attr(function, param, "align", align);
+    }
+
     fn enum_attr_at(&self, function: Function, index: u32, name: &str, value: u64) {
         // SAFETY: an unknown name gives kind 0, which is asserted against.
         unsafe {

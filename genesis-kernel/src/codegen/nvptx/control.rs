@@ -5,6 +5,7 @@
 use super::super::llvm::{Block, IntPred, Val};
 use super::lower::{Lowering, Registers};
 use super::shared::Target;
+use super::wgmma;
 use crate::Error;
 use crate::ir::{Op, OpKind, Value};
 
@@ -31,32 +32,39 @@ impl Lowering<'_> {
         let inits: Vec<Registers> =
             data.operands[3..].iter().map(|&v| self.get(v)).collect::<Result<_, _>>()?;
         let advances = e.icmp(IntPred::Sgt, step, e.int(e.i64(), 0));
-        let (header, body, done) = (e.block("for"), e.block("for.body"), e.block("for.end"));
+        let enters = e.and(advances, e.icmp(IntPred::Slt, lower, upper));
+        let (body, done) = (e.block("for"), e.block("for.end"));
         let before = e.current_block();
-        e.cond_br(advances, header, done);
-
-        e.position(header);
-        let index = e.phi(e.i64(), &[(lower, before)]);
-        let carried = self.carried(&inits, before);
-        let again = e.icmp(IntPred::Slt, index, upper);
-        e.cond_br(again, body, done);
+        e.cond_br(enters, body, done);
+        let skipped: Vec<Vec<Val>> = inits.iter().map(|r| r.to_vec()).collect();
+        let mut ends = vec![(before, skipped)];
 
         e.position(body);
+        let index = e.phi(e.i64(), &[(lower, before)]);
+        let carried = self.carried(&inits, before);
         let entered = self.enter_loop(op);
         let region = data.regions[0];
         let args = self.func.region(region).args.clone();
         self.set(args[0], vec![index]);
         self.bind(&args[1..], &carried.registers());
         if let Some(next) = self.region(region)? {
+            // The test stands at the end: an iteration flows into the next one, as products that are
+            // in flight across iterations must.
+            let following = e.add(index, step);
+            let again = e.icmp(IntPred::Slt, following, upper);
             let last = e.current_block();
-            e.add_incoming(index, e.add(index, step), last);
-            self.close_loop(op, &carried, &next, header);
+            e.add_incoming(index, following, last);
+            let left = e.block("for.left");
+            let back = e.cond_br(again, body, left);
+            self.close_loop(op, &carried, &next, last, back);
+            e.position(left);
+            let next = self.finish_products(op, next)?;
+            ends.push((e.current_block(), next.iter().map(|r| r.to_vec()).collect()));
+            e.br(done);
         }
         self.pending.join(entered);
 
         e.position(done);
-        let skipped: Vec<Vec<Val>> = inits.iter().map(|r| r.to_vec()).collect();
-        let ends = [(before, skipped), (header, carried.phis)];
         self.merge(&data.results, &ends);
         Ok(())
     }
@@ -86,7 +94,9 @@ impl Lowering<'_> {
         let args = self.func.region(data.regions[1]).args.clone();
         self.bind(&args, &carried.registers());
         if let Some(next) = self.region(data.regions[1])? {
-            self.close_loop(op, &carried, &next, header);
+            let last = e.current_block();
+            let back = e.br(header);
+            self.close_loop(op, &carried, &next, last, back);
         }
         self.pending = left;
 
@@ -126,15 +136,13 @@ impl Lowering<'_> {
         Carried { phis: inits.iter().map(|init| init.iter().map(phi).collect()).collect() }
     }
 
-    /// From the end of a loop's body back to its header.
-    fn close_loop(&mut self, op: Op, carried: &Carried, next: &[Registers], header: Block) {
-        let last = self.e.current_block();
+    /// What is carried from the last block of a loop's body, by the branch that goes back.
+    fn close_loop(&self, op: Op, carried: &Carried, next: &[Registers], last: Block, back: Val) {
         for (phis, next) in carried.phis.iter().zip(next) {
             for (&phi, &value) in phis.iter().zip(next.iter()) {
                 self.e.add_incoming(phi, value, last);
             }
         }
-        let back = self.e.br(header);
         if self.body_registers(op) > UNROLL_REGISTERS {
             self.e.set_no_unroll(back);
         }
@@ -201,7 +209,11 @@ impl Lowering<'_> {
     }
 
     fn body_registers(&self, op: Op) -> usize {
-        let results = self.ops_within(op).into_iter().flat_map(|op| &self.func.op(op).results);
+        let ops = self.ops_within(op);
+        if ops.iter().any(|op| self.lir.dots.get(op).is_some_and(wgmma::is_wgmma)) {
+            return usize::MAX;
+        }
+        let results = ops.into_iter().flat_map(|op| &self.func.op(op).results);
         results.map(|&value| self.lir.num_regs(value) as usize).sum()
     }
 }

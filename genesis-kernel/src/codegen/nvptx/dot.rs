@@ -15,7 +15,9 @@ use super::super::llvm::Val;
 use super::lower::Lowering;
 use crate::Error;
 use crate::ir::{DType, Op, OpKind, Value};
-use crate::layout::{DotOperand, DotUnit, HwIndex, LayoutIr, LinearLayout, RegisterOperand};
+use crate::layout::{
+    DotOperand, DotPlan, DotUnit, HwIndex, LayoutIr, LinearLayout, RegisterOperand,
+};
 
 /// Bytes of shared memory that a dot needs: both operands side by side.
 pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
@@ -28,7 +30,7 @@ fn staged_bytes(operand: &DotOperand) -> u32 {
 }
 
 /// An operand as the unit wants it; registers are read when they are first asked for.
-struct Fragment<'a> {
+pub(super) struct Fragment<'a> {
     operand: &'a RegisterOperand,
     value: Value,
     /// The register that holds each element, by its coordinates, in thread 0.
@@ -84,40 +86,60 @@ impl<'a> Fragment<'a> {
     }
 }
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
     pub(super) fn dot(&mut self, op: Op) -> Result<(), Error> {
         let lir = self.lir;
-        let data = self.func.op(op);
         let plan = lir.dots.get(&op).ok_or_else(|| Error::bug("a dot has no plan"))?;
-        let operands = self.operands(op)?;
-        let bytes = self.places.of(op);
-        let start = bytes.as_ref().map_or(0, |bytes| bytes.start);
-        let starts = [start, start + staged_bytes(&plan.a)];
-        if let Some(bytes) = bytes {
-            self.before_shared_write(&bytes);
-            for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
-                let staging = operand.registers().and_then(|operand| operand.staging.as_ref());
-                if let Some(staging) = staging {
-                    self.store_shared(&staging.store, data.operands[i], &operands[i], starts[i]);
-                }
-            }
-            self.before_shared_read(bytes);
+        self.stage_operands(op, plan)?;
+        let sum = self.get(self.func.op(op).operands[2])?;
+        if let DotUnit::Wgmma(kind) = plan.unit {
+            let sum = self.dot_wgmma(op, plan, kind, &sum)?;
+            return self.result(op, sum);
         }
         let in_shared = || Error::bug("a dot in registers has an operand in shared memory");
         let [left, right] =
             [plan.a.registers(), plan.b.registers()].map(|o| o.ok_or_else(in_shared));
-        let (left, right) = (left?, right?);
-        let mut a = Fragment::new(left, data.operands[0], &operands[0], starts[0]);
-        let mut b = Fragment::new(right, data.operands[1], &operands[1], starts[1]);
-        let sum = operands[2].to_vec();
+        let mut a = self.fragment(op, 0, left?)?;
+        let mut b = self.fragment(op, 1, right?)?;
         let sum = match plan.unit {
-            DotUnit::Fma => self.dot_fma(op, &mut a, &mut b, sum)?,
-            DotUnit::Mma16 | DotUnit::MmaTf32 => {
-                self.dot_mma(op, plan.unit, &mut a, &mut b, sum)?
-            }
-            DotUnit::Wgmma(_) => return Err(Error::bug("wgmma takes another way")),
+            DotUnit::Fma => self.dot_fma(op, &mut a, &mut b, sum.to_vec())?,
+            unit => self.dot_mma(op, unit, &mut a, &mut b, sum.to_vec())?,
         };
         self.result(op, sum)
+    }
+
+    /// Where an operand's way through shared memory starts.
+    fn stage(&self, op: Op, number: usize) -> u32 {
+        let start = self.places.of(op).map_or(0, |bytes| bytes.start);
+        let first = self.lir.dots.get(&op).map_or(0, |plan| staged_bytes(&plan.a));
+        start + if number == 0 { 0 } else { first }
+    }
+
+    /// Writes the operands that go through shared memory there.
+    fn stage_operands(&mut self, op: Op, plan: &DotPlan) -> Result<(), Error> {
+        let Some(bytes) = self.places.of(op) else { return Ok(()) };
+        self.before_shared_write(&bytes);
+        for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
+            let staging = operand.registers().and_then(|operand| operand.staging.as_ref());
+            let Some(staging) = staging else { continue };
+            let value = self.func.op(op).operands[i];
+            let registers = self.get(value)?;
+            self.store_shared(&staging.store, value, &registers, self.stage(op, i));
+        }
+        self.before_shared_read(bytes);
+        Ok(())
+    }
+
+    /// An operand as instructions take it from registers.
+    pub(super) fn fragment(
+        &self,
+        op: Op,
+        number: usize,
+        operand: &'a RegisterOperand,
+    ) -> Result<Fragment<'a>, Error> {
+        let value = self.func.op(op).operands[number];
+        let registers = self.get(value)?;
+        Ok(Fragment::new(operand, value, &registers, self.stage(op, number)))
     }
 
     fn dot_fma(
@@ -190,7 +212,7 @@ impl Lowering<'_> {
 
     /// The words of one operand of one instruction: rows (or columns) 0 and 8, then the halves of K.
     /// `at` gives the coordinates from those outside and those along K.
-    fn mma_words(
+    pub(super) fn mma_words(
         &mut self,
         unit: DotUnit,
         fragment: &mut Fragment<'_>,

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
+use super::pipeline::{Copies, Role};
 use super::shared::{Pending, Places};
 use super::thread::{self, Threads};
 use super::{atomic, convert, dot, reduce, scan};
@@ -15,6 +16,8 @@ use crate::ir::{Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
 use crate::layout::{LayoutIr, LinearLayout};
 use crate::target::GpuTarget;
 
+/// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
+const CONSUMERS: i64 = 1;
 /// The address space of global memory.
 pub(super) const GLOBAL: u32 = 1;
 /// The address space of shared memory.
@@ -42,6 +45,8 @@ pub(super) struct Lowering<'a> {
     pub(super) status: Option<Val>,
     /// The number of each assertion.
     pub(super) asserts: BTreeMap<Op, usize>,
+    /// What is known of the copy engine, where the function uses it.
+    pub(super) copies: Option<Copies>,
     /// How values run along axes.
     axes: AxisAnalysis,
     /// The op that owns each region.
@@ -57,6 +62,9 @@ pub(super) struct Frame {
     pub(super) shared: Val,
     pub(super) status: Option<Val>,
     pub(super) threads: Threads,
+    pub(super) places: Places,
+    pub(super) asserts: BTreeMap<Op, usize>,
+    pub(super) copies: Option<Copies>,
 }
 
 /// Bytes of shared memory that an op needs while it runs.
@@ -76,8 +84,6 @@ impl<'a> Lowering<'a> {
         e: &'a Emitter,
         lir: &'a LayoutIr,
         gpu: &'a GpuTarget,
-        places: Places,
-        asserts: BTreeMap<Op, usize>,
         frame: Frame,
     ) -> Lowering<'a> {
         let func = &lir.func;
@@ -87,13 +93,14 @@ impl<'a> Lowering<'a> {
             func,
             gpu,
             threads: frame.threads,
-            places,
+            places: frame.places,
             pending: Pending::default(),
             uses: func.count_uses(),
             exit: frame.exit,
             shared: frame.shared,
             status: frame.status,
-            asserts,
+            asserts: frame.asserts,
+            copies: frame.copies,
             axes: AxisAnalysis::of(func),
             owners: owners(func),
             vprintf: None,
@@ -156,9 +163,17 @@ impl<'a> Lowering<'a> {
         self.places.of(op).ok_or_else(|| Error::bug("an op has no scratch memory"))
     }
 
-    /// A barrier.
+    /// A barrier of all threads that run this function.
     pub(super) fn barrier(&mut self) {
-        thread::barrier(self.e);
+        match self.copies.as_ref().map(|copies| copies.role) {
+            None => thread::barrier(self.e),
+            Some(Role::Consumer) => {
+                let number = self.e.int(self.e.i32(), CONSUMERS);
+                thread::named_barrier(self.e, number, 32 * self.lir.num_warps);
+            }
+            // It is one thread.
+            Some(Role::Producer) => {}
+        }
         self.pending.clear();
     }
 
@@ -231,9 +246,8 @@ impl<'a> Lowering<'a> {
             OpKind::Assert { .. } => self.assert(op),
             OpKind::Print { .. } => self.print(op),
             OpKind::ConvertLayout => self.convert_layout(op),
-            OpKind::TmaLoad(_) | OpKind::TmaStore(_) => {
-                Err(Error::bug("the copy engine is not driven yet"))
-            }
+            OpKind::TmaLoad(number) => self.tma_load(op, *number),
+            OpKind::TmaStore(number) => self.tma_store(op, *number),
             kind @ (OpKind::ViewLoad | OpKind::ViewStore | OpKind::Yield | OpKind::Return) => {
                 Err(Error::bug(format!("{kind:?} reached GPU code generation")))
             }
@@ -321,6 +335,11 @@ impl<'a> Lowering<'a> {
     /// Ops that only say which register is which.
     fn rename(&mut self, op: Op) -> Result<(), Error> {
         let operand = self.get(self.func.op(op).operands[0])?;
+        if operand.is_empty() {
+            // A tile in shared memory, which only a dot reads: it knows how the tile lies there.
+            self.set(self.func.op(op).results[0], operand);
+            return Ok(());
+        }
         let map = self.lir.view_registers(op).ok_or_else(|| {
             Error::bug(format!("{:?} moves data between threads", self.func.op(op).kind))
         })?;

@@ -19,6 +19,7 @@
 //! * [`GpuKernel::threads`] threads and `shared_bytes` of dynamic shared memory a block;
 //! * grid axes x, y, z are the programs along axes 0, 1, 2.
 
+mod arena;
 mod atomic;
 mod control;
 mod convert;
@@ -26,21 +27,26 @@ mod debug;
 mod dot;
 mod lower;
 mod memory;
+mod pipeline;
 pub mod ptxas;
 mod reduce;
+mod roles;
 mod scan;
 mod shared;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod tma;
+mod wgmma;
+#[cfg(test)]
+mod wgmma_tests;
 
 use std::collections::BTreeMap;
 
-use self::lower::{Frame, GLOBAL, Lowering, SHARED};
-use self::shared::Places;
-use self::thread::Threads;
-use super::elementwise::from_memory;
-use super::llvm::{Emitter, Function, Machine, Ty, Val};
+use self::arena::{Arena, SWIZZLE_ALIGNMENT};
+use self::lower::{GLOBAL, SHARED};
+use self::roles::Args;
+use super::llvm::{Emitter, Function, Machine, Ty};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
 use crate::layout::LayoutIr;
@@ -48,8 +54,11 @@ use crate::target::GpuTarget;
 
 /// LLVM's number of the calling convention of a kernel.
 const PTX_KERNEL: u32 = 71;
-/// What dynamic shared memory is aligned to.
+/// What dynamic shared memory is aligned to where no swizzles are counted from its start.
 const SHARED_ALIGNMENT: u32 = 128;
+/// Bytes of a tensor map, and their alignment, as the driver makes it.
+const TENSOR_MAP_BYTES: u64 = 128;
+const TENSOR_MAP_ALIGNMENT: u64 = 64;
 
 /// Threads of four warps, which `wgmma` and the register budget go by.
 const WARPGROUP: u32 = 128;
@@ -83,6 +92,11 @@ const PASSES: &str = "function(early-cse,instcombine<no-verify-fixpoint>,simplif
 const PASSES_OF_PAIRS: &str = "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
                                gvn,loop-mssa(licm),slp-vectorizer,\
                                instcombine<no-verify-fixpoint>,simplifycfg,dce)";
+
+/// What it does to a kernel with a producer: where a role stands in a ring is in variables, which must
+/// become registers, and ptxas finds the pairs among its hundreds of sums by itself.
+const PASSES_OF_ROLES: &str = "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
+                               gvn,loop-mssa(licm),instcombine<no-verify-fixpoint>,simplifycfg,dce)";
 
 /// Compiles layout IR for a GPU.
 ///
@@ -128,11 +142,15 @@ impl Module {
         let e = Emitter::new(&name);
         e.set_target(&machine);
         let (asserts, messages) = asserts(func);
-        let places = scratch_places(lir, target)?;
-        let shared_bytes = places.bytes;
-        emit(&e, lir, target, &name, places, asserts)?;
+        let arena = arena(lir, target)?;
+        let shared_bytes = arena.bytes;
+        emit(&e, lir, target, &name, arena, asserts)?;
         e.verify()?;
-        let passes = if has_pairs(func) { PASSES_OF_PAIRS } else { PASSES };
+        let passes = match () {
+            () if lir.producer.is_some() => PASSES_OF_ROLES,
+            () if has_pairs(func) => PASSES_OF_PAIRS,
+            () => PASSES,
+        };
         e.run_passes(passes, &machine)?;
         Ok(Module { e, machine, name, shared_bytes, messages })
     }
@@ -174,7 +192,8 @@ fn asserts(func: &Func) -> (BTreeMap<Op, usize>, Vec<String>) {
     (numbers, messages)
 }
 
-fn scratch_places(lir: &LayoutIr, target: &GpuTarget) -> Result<Places, Error> {
+/// Where everything lies in shared memory.
+fn arena(lir: &LayoutIr, target: &GpuTarget) -> Result<Arena, Error> {
     let uses = lir.func.count_uses();
     let wanted: Vec<(Op, u32)> = lir
         .func
@@ -183,13 +202,13 @@ fn scratch_places(lir: &LayoutIr, target: &GpuTarget) -> Result<Places, Error> {
         .map(|op| (op, lower::scratch_bytes(lir, &uses, op)))
         .filter(|&(_, bytes)| bytes > 0)
         .collect();
-    let places = Places::new(&wanted);
-    if places.bytes <= target.max_shared_bytes {
-        return Ok(places);
+    let arena = Arena::new(&lir.func.tma, lir.num_warps, &wanted);
+    if arena.bytes <= target.max_shared_bytes {
+        return Ok(arena);
     }
     let largest = wanted.iter().max_by_key(|(_, bytes)| *bytes);
     let loc = largest.and_then(|&(op, _)| lir.func.op(op).loc);
-    let (needed, most) = (places.bytes, target.max_shared_bytes);
+    let (needed, most) = (arena.bytes, target.max_shared_bytes);
     let message = format!("this kernel needs {needed} bytes of shared memory, {target} has {most}");
     Err(crate::Diagnostic::new(message, loc).help("use smaller tiles").into())
 }
@@ -251,55 +270,38 @@ fn emit(
     lir: &LayoutIr,
     target: &GpuTarget,
     name: &str,
-    places: Places,
+    arena: Arena,
     asserts: BTreeMap<Op, usize>,
 ) -> Result<(), Error> {
     let by_param = slots(e, &lir.func);
     let counts: Vec<usize> = by_param.iter().map(Vec::len).collect();
     let mut slots: Vec<Slot> = by_param.into_iter().flatten().collect();
+    let first_map = slots.len();
+    let n_maps = lir.func.tma.maps.len();
+    slots.extend((0..n_maps).map(|_| Slot { ty: e.ptr(0), attrs: None }));
     if !asserts.is_empty() {
         slots.push(Slot { ty: e.i64(), attrs: None });
     }
     let types: Vec<Ty> = slots.iter().map(|slot| slot.ty).collect();
     let bytes = e.array(e.i8(), 0);
-    let shared = e.external_global("shared", bytes, SHARED, SHARED_ALIGNMENT);
+    let alignment = if n_maps == 0 { SHARED_ALIGNMENT } else { SWIZZLE_ALIGNMENT };
+    let shared = e.external_global("shared", bytes, SHARED, alignment);
     let function = e.function(name, e.void(), &types);
     set_attrs(e, function, &slots, is_ordered(&lir.func));
+    for map in first_map..first_map + n_maps {
+        e.set_grid_constant(function, map as u32, TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT);
+    }
     e.set_call_convention(function, PTX_KERNEL);
-    e.add_attr(function, "nvvm.maxntid", &(32 * lir.num_warps).to_string());
+    e.add_attr(function, "nvvm.maxntid", &threads(lir).to_string());
     e.add_attr(function, "nvvm.minctasm", "1");
 
-    let entry = e.current_block();
-    let threads = Threads::new(e);
-    let (body, exit) = (e.block("body"), e.block("exit"));
     let arg = |i: usize| e.param(function, i as u32);
-    let status = (!asserts.is_empty()).then(|| arg(slots.len() - 1));
-    let frame = Frame { exit, shared, status, threads };
-    let mut lowering = Lowering::new(e, lir, target, places, asserts, frame);
-    bind_params(&mut lowering, &counts, arg);
-    e.position(body);
-    if lowering.region(lir.func.body)?.is_some() {
-        e.br(exit);
-    }
-    e.position(exit);
-    e.ret_void();
-    // The entry block filled up while the body was written.
-    e.position(entry);
-    e.br(body);
-    Ok(())
-}
-
-fn bind_params(lowering: &mut Lowering<'_>, counts: &[usize], arg: impl Fn(usize) -> Val) {
-    let func = lowering.func;
-    let mut next = 0;
-    for (param, &count) in func.params.iter().zip(counts) {
-        let mut registers: Vec<Val> = (next..next + count).map(&arg).collect();
-        next += count;
-        if let Type::Tile(tile) = func.ty(param.value)
-            && tile.elem == Elem::Data(DType::Bool)
-        {
-            registers[0] = from_memory(lowering.e, DType::Bool, registers[0]);
-        }
-        lowering.set(param.value, registers);
-    }
+    let args = Args {
+        values: (0..first_map).map(arg).collect(),
+        counts,
+        maps: (first_map..first_map + n_maps).map(arg).collect(),
+        status: (!asserts.is_empty()).then(|| arg(slots.len() - 1)),
+        shared,
+    };
+    roles::write(e, lir, target, arena, asserts, args)
 }

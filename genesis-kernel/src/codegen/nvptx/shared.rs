@@ -31,15 +31,15 @@ const ALIGNMENT: u32 = 128;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {
     places: BTreeMap<Op, Range<u32>>,
-    /// Bytes in all.
-    pub(super) bytes: u32,
+    /// Where they end, in bytes.
+    pub(super) end: u32,
 }
 
 impl Places {
-    /// Gives each op's scratch, in bytes, a place.
-    pub(super) fn new(wanted: &[(Op, u32)]) -> Places {
+    /// Gives each op's scratch, in bytes, a place at `start` or after it.
+    pub(super) fn after(start: u32, wanted: &[(Op, u32)]) -> Places {
         let mut places = BTreeMap::new();
-        let mut top = 0;
+        let mut top = start;
         for &(op, bytes) in wanted.iter().filter(|&&(_, bytes)| bytes <= SMALL_BYTES) {
             let start = top;
             top = start + bytes.next_multiple_of(16);
@@ -50,7 +50,7 @@ impl Places {
             places.insert(op, start..start + bytes);
             top = top.max(start + bytes);
         }
-        Places { places, bytes: top }
+        Places { places, end: top }
     }
 
     /// The bytes of an op's scratch.
@@ -158,12 +158,12 @@ mod tests {
 
     #[test]
     fn large_scratch_shares_a_place() {
-        let places = Places::new(&[(Op(0), 32), (Op(1), 4096), (Op(2), 20), (Op(3), 8192)]);
+        let places = Places::after(0, &[(Op(0), 32), (Op(1), 4096), (Op(2), 20), (Op(3), 8192)]);
         assert_eq!(places.of(Op(0)), Some(0..32));
         assert_eq!(places.of(Op(2)), Some(32..64));
         assert_eq!(places.of(Op(1)), Some(128..4224));
         assert_eq!(places.of(Op(3)), Some(128..8320));
-        assert_eq!(places.bytes, 8320);
+        assert_eq!(places.end, 8320);
     }
 
     #[test]

@@ -28,6 +28,12 @@ impl Threads {
     pub(super) fn new(e: &Emitter) -> Threads {
         let tid = e.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", &[], &[]);
         e.set_name(tid, "tid");
+        Threads::of(e, tid)
+    }
+
+    /// For code that only some threads run: `tid` is known, and the builder stands in the block that
+    /// all of that code comes after.
+    pub(super) fn of(e: &Emitter, tid: Val) -> Threads {
         Threads { tid, entry: e.current_block(), maps: BTreeMap::new(), tests: BTreeMap::new() }
     }
 
@@ -148,6 +154,19 @@ fn shuffle_word(e: &Emitter, how: Shuffle, word: Val) -> Val {
 /// A barrier of all threads of the block, after which each sees the memory the others wrote.
 pub(super) fn barrier(e: &Emitter) {
     e.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", &[], &[e.int(e.i32(), 0)]);
+}
+
+/// The same of some of the block's warps, which share a barrier by its number below 16.
+pub(super) fn named_barrier(e: &Emitter, number: Val, threads: u32) {
+    let threads = e.int(e.i32(), i64::from(threads));
+    e.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", &[], &[number, threads]);
+}
+
+/// The number of this thread's warp, by an instruction that tells the assembler that it is the same in
+/// all of the warp.
+pub(super) fn uniform_warp(e: &Emitter, tid: Val) -> Val {
+    let warp = e.lshr(tid, e.int(e.i32(), LANE_BITS as i64));
+    shuffle_word(e, Shuffle::Index(e.int(e.i32(), 0)), warp)
 }
 
 #[cfg(test)]

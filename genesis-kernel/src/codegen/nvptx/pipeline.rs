@@ -1,0 +1,221 @@
+//! Rings of slots between the producer and the consumers: who waits for what, and where a role stands.
+//!
+//! Each slot has two barriers in shared memory. *Full* is over when the copies have brought all their
+//! bytes, *empty* when every consumer warpgroup has said that its products have read the slot. A wait
+//! names the parity of the phase that must be over, which flips each time round the ring; a fresh
+//! barrier lets a wait for parity 1 pass, so the producer begins with 1 and finds every slot empty.
+//!
+//! ```text
+//! producer  wait empty[i] parity p    arm full[i] with bytes    copies into slot i -> full[i]
+//! consumer  wait full[i] parity p     products read slot i      arrive at empty[i]
+//! both      i += 1; at the end i = 0, p ^= 1
+//! ```
+//!
+//! `i` and `p` of a role are variables on the stack, which LLVM makes registers: they run on from one
+//! loop to the next, so nothing has to be carried through tile IR.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::llvm::{Emitter, IntPred, Val};
+use super::arena::{BARRIER_BYTES, RingPlace};
+use super::lower::Lowering;
+use crate::Error;
+use crate::ir::{Func, Op, OpKind};
+
+/// Stands for no slot in [`Ring::held`].
+const NONE: i64 = -1;
+
+/// What threads do in a kernel that has a producer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// Everything but the loads by the copy engine.
+    Consumer,
+    /// Those loads, in one thread.
+    Producer,
+}
+
+/// A ring as a role sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ring {
+    place: RingPlace,
+    /// Variable: the slot that is next.
+    slot: Val,
+    /// Variable: the parity to wait for.
+    parity: Val,
+    /// Variable: the slot that the products in flight read, or [`NONE`].
+    held: Val,
+}
+
+impl Ring {
+    /// Room for a ring's variables; the builder stands in the function's first block.
+    pub(super) fn reserve(e: &Emitter, place: RingPlace) -> Ring {
+        let [slot, parity, held] = [(); 3].map(|()| e.alloca(e.i32(), 4));
+        Ring { place, slot, parity, held }
+    }
+
+    /// Sets the variables of a role that begins.
+    pub(super) fn begin(&self, e: &Emitter, role: Role) {
+        let set = |variable, value| e.store_aligned(e.int(e.i32(), value), variable, 4);
+        set(self.slot, 0);
+        set(self.parity, i64::from(role == Role::Producer));
+        set(self.held, NONE);
+    }
+}
+
+/// What a role knows of the copy engine.
+pub(super) struct Copies {
+    pub(super) role: Role,
+    /// By channel.
+    pub(super) rings: Vec<Ring>,
+    /// Addresses of tensor maps, by number.
+    pub(super) maps: Vec<Val>,
+    /// Where panels of stores start in shared memory.
+    pub(super) staging: u32,
+    /// The number of this thread's warpgroup, which its warp agrees on.
+    pub(super) group: Val,
+    /// Whether this thread speaks for its warpgroup.
+    pub(super) leads: Val,
+    /// Loads that are their channel's first ones in a region.
+    pub(super) firsts: BTreeSet<Op>,
+    /// Loads that are their channel's last ones in a region.
+    pub(super) lasts: BTreeSet<Op>,
+}
+
+/// The first and the last load of each channel in each region.
+pub(super) fn ends(func: &Func) -> [BTreeSet<Op>; 2] {
+    let [mut firsts, mut lasts] = [BTreeSet::new(), BTreeSet::new()];
+    let owned = func.walk().into_iter().flat_map(|op| func.op(op).regions.clone());
+    for region in [func.body].into_iter().chain(owned) {
+        let mut by_channel: BTreeMap<u8, [Op; 2]> = BTreeMap::new();
+        for &op in &func.region(region).ops {
+            let OpKind::TmaLoad(n) = func.op(op).kind else { continue };
+            let Some(load) = func.tma.loads.get(n as usize) else { continue };
+            by_channel.entry(load.channel).or_insert([op; 2])[1] = op;
+        }
+        for [first, last] in by_channel.into_values() {
+            firsts.insert(first);
+            lasts.insert(last);
+        }
+    }
+    [firsts, lasts]
+}
+
+impl Lowering<'_> {
+    /// What this role knows of the copy engine.
+    pub(super) fn copies(&self) -> Result<&Copies, Error> {
+        let missing = || Error::bug("the copy engine is used by a function without its tables");
+        self.copies.as_ref().ok_or_else(missing)
+    }
+
+    /// A ring, by its channel.
+    pub(super) fn ring(&self, channel: u8) -> Result<Ring, Error> {
+        let ring = self.copies()?.rings.get(channel as usize).copied();
+        ring.ok_or_else(|| Error::bug(format!("there is no channel {channel}")))
+    }
+
+    /// The number of the slot that is next, `i32`.
+    fn next_slot(&self, ring: Ring) -> Val {
+        self.e.load_aligned(self.e.i32(), ring.slot, 4)
+    }
+
+    /// Where the next slot starts in shared memory, in bytes, `i32`.
+    pub(super) fn slot_offset(&self, ring: Ring) -> Val {
+        let e = self.e;
+        let bytes = e.int(e.i32(), i64::from(ring.place.slot_bytes));
+        let offset = e.mul(self.next_slot(ring), bytes);
+        e.add(offset, e.int(e.i32(), i64::from(ring.place.start)))
+    }
+
+    /// A slot's barrier among those that start at `first`.
+    fn barrier_at(&self, first: u32, slot: Val) -> Val {
+        let e = self.e;
+        let offset = e.mul(slot, e.int(e.i32(), i64::from(BARRIER_BYTES)));
+        self.shared_at(e.add(offset, e.int(e.i32(), i64::from(first))))
+    }
+
+    /// The barrier that copies into the next slot count their bytes at.
+    pub(super) fn full_barrier(&self, ring: Ring) -> Val {
+        self.barrier_at(ring.place.full, self.next_slot(ring))
+    }
+
+    /// Waits until the next slot's copies have arrived.
+    pub(super) fn wait_full(&self, ring: Ring) {
+        self.wait_phase(ring, self.full_barrier(ring));
+    }
+
+    /// Waits until everybody has read the next slot, and says how many bytes will come into it.
+    pub(super) fn wait_empty(&self, ring: Ring) {
+        let e = self.e;
+        self.wait_phase(ring, self.barrier_at(ring.place.empty, self.next_slot(ring)));
+        let arm = "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta";
+        let bytes = e.int(e.i32(), i64::from(ring.place.copied));
+        e.intrinsic(arm, &[], &[self.full_barrier(ring), bytes]);
+    }
+
+    fn wait_phase(&self, ring: Ring, barrier: Val) {
+        let e = self.e;
+        let parity = e.load_aligned(e.i32(), ring.parity, 4);
+        let (again, done) = (e.block("wait"), e.block("ready"));
+        e.br(again);
+        e.position(again);
+        let test = "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta";
+        let is_over = e.intrinsic(test, &[], &[barrier, parity]);
+        e.cond_br(is_over, done, again);
+        e.position(done);
+    }
+
+    /// To the next slot.
+    pub(super) fn advance(&self, ring: Ring) {
+        let e = self.e;
+        let int = |n: u32| e.int(e.i32(), i64::from(n));
+        let next = e.add(self.next_slot(ring), int(1));
+        let wraps = e.icmp(IntPred::Eq, next, int(ring.place.stages));
+        let parity = e.load_aligned(e.i32(), ring.parity, 4);
+        e.store_aligned(e.select(wraps, int(0), next), ring.slot, 4);
+        e.store_aligned(e.xor(parity, e.zext(wraps, e.i32())), ring.parity, 4);
+    }
+
+    /// Gives the next slot back to the producer and goes on; its products are done.
+    pub(super) fn release_next(&self, ring: Ring) -> Result<(), Error> {
+        let leads = self.copies()?.leads;
+        self.arrive_empty(ring, self.next_slot(ring), leads);
+        self.advance(ring);
+        Ok(())
+    }
+
+    /// Gives back the slot that products in flight read, if there is one: they are done.
+    pub(super) fn release_held(&self, ring: Ring) -> Result<(), Error> {
+        let e = self.e;
+        let held = e.load_aligned(e.i32(), ring.held, 4);
+        let is_held = e.icmp(IntPred::Sge, held, e.int(e.i32(), 0));
+        let speaks = e.and(self.copies()?.leads, is_held);
+        self.arrive_empty(ring, held, speaks);
+        e.store_aligned(e.int(e.i32(), NONE), ring.held, 4);
+        Ok(())
+    }
+
+    /// Notes that products in flight read the next slot, and goes on.
+    pub(super) fn hold_next(&self, ring: Ring) {
+        self.e.store_aligned(self.next_slot(ring), ring.held, 4);
+        self.advance(ring);
+    }
+
+    fn arrive_empty(&self, ring: Ring, slot: Val, speaks: Val) {
+        let barrier = self.barrier_at(ring.place.empty, slot);
+        self.only(speaks, |e| {
+            let arrive = "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta";
+            e.intrinsic(arrive, &[], &[barrier, e.int(e.i32(), 1)]);
+        });
+    }
+
+    /// Code for the threads where a condition holds.
+    pub(super) fn only(&self, condition: Val, write: impl FnOnce(&Emitter)) {
+        let e = self.e;
+        let (inside, done) = (e.block("only"), e.block("all"));
+        e.cond_br(condition, inside, done);
+        e.position(inside);
+        write(e);
+        e.br(done);
+        e.position(done);
+    }
+}

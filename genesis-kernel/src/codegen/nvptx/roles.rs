@@ -1,0 +1,207 @@
+//! The body of an entry point: one role for all threads, or a producer beside the warps that compute.
+//!
+//! With a producer, thread 0 makes the barriers of the rings, all threads meet, and each warp takes its
+//! way. The producer's warpgroup comes after the others, so that thread numbers and layouts need no
+//! shift; one of its threads runs `LayoutIr::producer`, and its registers go to those that compute.
+//!
+//! ```text
+//! entry      barriers, meet
+//! producer   give registers away     one thread: copies      exit
+//! consumer   take registers          the function            panels have left, exit
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::super::elementwise::from_memory;
+use super::super::llvm::{Block, Emitter, IntPred, Val};
+use super::WARPGROUP;
+use super::arena::{Arena, BARRIER_BYTES};
+use super::lower::{Frame, Lowering};
+use super::pipeline::{Copies, Ring, Role, ends};
+use super::thread::{self, Threads, uniform_warp};
+use crate::Error;
+use crate::ir::{DType, Elem, Func, Op, Type};
+use crate::layout::LayoutIr;
+use crate::target::GpuTarget;
+
+/// Registers of a thread of the producer, and of those that compute, where there are two warpgroups of
+/// these: 128 * 40 + 256 * 232 of the 65536 there are. One warpgroup has enough without asking.
+const REGISTERS: [i64; 2] = [40, 232];
+
+/// What an entry point is called with.
+pub(super) struct Args {
+    /// LLVM's parameters, in the order of the kernel's.
+    pub(super) values: Vec<Val>,
+    /// How many of them each parameter of the kernel has.
+    pub(super) counts: Vec<usize>,
+    /// Addresses of tensor maps.
+    pub(super) maps: Vec<Val>,
+    /// Where a failed assertion leaves its number.
+    pub(super) status: Option<Val>,
+    /// Dynamic shared memory.
+    pub(super) shared: Val,
+}
+
+/// What all roles are written from.
+struct Kernel<'a> {
+    e: &'a Emitter,
+    lir: &'a LayoutIr,
+    gpu: &'a GpuTarget,
+    arena: Arena,
+    args: Args,
+    asserts: BTreeMap<Op, usize>,
+    tid: Val,
+    exit: Block,
+}
+
+/// Writes the body of the entry point, in whose first block the builder stands.
+pub(super) fn write(
+    e: &Emitter,
+    lir: &LayoutIr,
+    gpu: &GpuTarget,
+    arena: Arena,
+    asserts: BTreeMap<Op, usize>,
+    args: Args,
+) -> Result<(), Error> {
+    let tid = Threads::new(e).tid;
+    let exit = e.block("exit");
+    let kernel = Kernel { e, lir, gpu, arena, args, asserts, tid, exit };
+    match &lir.producer {
+        None => kernel.role(lir, None, exit)?,
+        Some(producer) => kernel.two_roles(producer)?,
+    }
+    e.position(exit);
+    e.ret_void();
+    Ok(())
+}
+
+impl Kernel<'_> {
+    /// A function as the threads run it that come to the block where the builder stands.
+    fn role(&self, lir: &LayoutIr, copies: Option<Copies>, exit: Block) -> Result<(), Error> {
+        let e = self.e;
+        let entry = e.current_block();
+        let body = e.block("body");
+        let is_producer = copies.as_ref().is_some_and(|copies| copies.role == Role::Producer);
+        let asserts = if is_producer { BTreeMap::new() } else { self.asserts.clone() };
+        let frame = Frame {
+            exit,
+            shared: self.args.shared,
+            status: self.args.status,
+            threads: Threads::of(e, self.tid),
+            places: self.arena.places.clone(),
+            asserts,
+            copies,
+        };
+        let mut lowering = Lowering::new(e, lir, self.gpu, frame);
+        bind_params(&mut lowering, &self.args);
+        e.position(body);
+        if lowering.region(lir.func.body)?.is_some() {
+            e.br(exit);
+        }
+        if !is_producer && !lir.func.tma.stores.is_empty() {
+            e.position(exit);
+            lowering.drain_stores()?;
+            e.br(self.exit);
+        }
+        // The entry block filled up while the body was written.
+        e.position(entry);
+        e.br(body);
+        Ok(())
+    }
+
+    fn two_roles(&self, producer: &Func) -> Result<(), Error> {
+        let e = self.e;
+        let int = |n: u32| e.int(e.i32(), i64::from(n));
+        let rings: Vec<Ring> =
+            self.arena.rings.iter().map(|&place| Ring::reserve(e, place)).collect();
+        self.init_barriers();
+        thread::barrier(e);
+        let warp = uniform_warp(e, self.tid);
+        let produces = e.icmp(IntPred::Uge, warp, int(self.lir.num_warps));
+        let (feed, compute) = (e.block("producer"), e.block("consumer"));
+        let group = e.lshr(warp, int(2));
+        e.cond_br(produces, feed, compute);
+
+        let has_stores = !self.lir.func.tma.stores.is_empty();
+        let [given, taken] = REGISTERS.map(|n| e.int(e.i32(), n));
+        let moves_registers = 32 * self.lir.num_warps > WARPGROUP;
+        e.position(feed);
+        if moves_registers {
+            e.intrinsic("llvm.nvvm.setmaxnreg.dec.sync.aligned.u32", &[], &[given]);
+        }
+        let one = e.block("producer.thread");
+        let is_first = e.icmp(IntPred::Eq, self.tid, int(32 * self.lir.num_warps));
+        e.cond_br(is_first, one, self.exit);
+        e.position(one);
+        let copies = self.copies(Role::Producer, &rings, group, producer);
+        self.role(&alone(producer, self.lir.num_warps), Some(copies), self.exit)?;
+
+        e.position(compute);
+        if moves_registers {
+            e.intrinsic("llvm.nvvm.setmaxnreg.inc.sync.aligned.u32", &[], &[taken]);
+        }
+        let copies = self.copies(Role::Consumer, &rings, group, &self.lir.func);
+        let exit = if has_stores { e.block("drain") } else { self.exit };
+        self.role(self.lir, Some(copies), exit)
+    }
+
+    /// Thread 0 makes the barriers of all rings, which the copy engine must see.
+    fn init_barriers(&self) {
+        let e = self.e;
+        let (inside, done) = (e.block("init"), e.block("ready"));
+        let is_first = e.icmp(IntPred::Eq, self.tid, e.int(e.i32(), 0));
+        e.cond_br(is_first, inside, done);
+        e.position(inside);
+        for ring in &self.arena.rings {
+            for (first, arrivals) in [(ring.full, 1), (ring.empty, self.lir.num_warps / 4)] {
+                for slot in 0..ring.stages {
+                    let offset = e.int(e.i32(), i64::from(first + slot * BARRIER_BYTES));
+                    let barrier = e.gep(e.i8(), self.args.shared, offset);
+                    let arrivals = e.int(e.i32(), i64::from(arrivals));
+                    e.intrinsic("llvm.nvvm.mbarrier.init.shared", &[], &[barrier, arrivals]);
+                }
+            }
+        }
+        e.intrinsic("llvm.nvvm.fence.mbarrier_init.release.cluster", &[], &[]);
+        e.br(done);
+        e.position(done);
+    }
+
+    /// What a role knows when it begins, where the builder stands.
+    fn copies(&self, role: Role, rings: &[Ring], group: Val, func: &Func) -> Copies {
+        let e = self.e;
+        rings.iter().for_each(|ring| ring.begin(e, role));
+        let in_group = e.and(self.tid, e.int(e.i32(), i64::from(WARPGROUP - 1)));
+        let leads = e.icmp(IntPred::Eq, in_group, e.int(e.i32(), 0));
+        let [firsts, lasts] = ends(func);
+        let (maps, staging) = (self.args.maps.clone(), self.arena.staging);
+        Copies { role, rings: rings.to_vec(), maps, staging, group, leads, firsts, lasts }
+    }
+}
+
+/// A producer as layout IR: its tiles stay in shared memory, so that nothing has a layout.
+fn alone(producer: &Func, num_warps: u32) -> LayoutIr {
+    LayoutIr {
+        layouts: vec![None; producer.n_values()],
+        func: producer.clone(),
+        num_warps,
+        accesses: BTreeMap::new(),
+        dots: BTreeMap::new(),
+        producer: None,
+    }
+}
+
+fn bind_params(lowering: &mut Lowering<'_>, args: &Args) {
+    let func = lowering.func;
+    let mut next = 0;
+    for (param, &count) in func.params.iter().zip(&args.counts) {
+        let mut registers = args.values[next..next + count].to_vec();
+        next += count;
+        if let Type::Tile(tile) = func.ty(param.value)
+            && tile.elem == Elem::Data(DType::Bool)
+        {
+            registers[0] = from_memory(lowering.e, DType::Bool, registers[0]);
+        }
+        lowering.set(param.value, registers);
+    }
+}

@@ -1,0 +1,315 @@
+//! The copy engine: loads by the producer, stores of accumulators by the consumers.
+//!
+//! One thread issues a copy of each panel of a tile, as a tensor map describes it; the panels follow each
+//! other in shared memory. A load's bytes are counted by its slot's full barrier. A store goes
+//! through two panels of 64 rows that a warpgroup has for itself: it writes one, swizzled, while the
+//! other may still be on its way out.
+//!
+//! ```text
+//! panel p   wait until the copy before the last has read its panel     one thread
+//!           barrier of the warpgroup
+//!           registers -> panel p & 1, fence                            all
+//!           barrier of the warpgroup
+//!           copy to global memory                                      one thread
+//! ```
+
+use super::super::llvm::Val;
+use super::arena::{PANEL_BYTES, PANEL_ROWS, PANELS};
+use super::lower::Lowering;
+use super::pipeline::Role;
+use super::thread;
+use crate::Error;
+use crate::ir::{Op, OpKind, TensorMap, Value};
+use crate::layout::mma;
+
+/// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
+const FIRST_GROUP_BARRIER: i64 = 2;
+
+/// How a store's value is cut into panels.
+struct Panels {
+    /// Bytes of a row of a panel.
+    width: u32,
+    /// Bytes of an element.
+    size: u32,
+    /// Columns of the tile.
+    columns: u32,
+    /// Blocks of 64 rows of a warpgroup.
+    blocks: u32,
+    /// The map's axis along rows.
+    row_axis: usize,
+}
+
+impl Panels {
+    /// Columns of a panel.
+    fn span(&self) -> u32 {
+        self.width / self.size
+    }
+
+    /// Panels of a block of rows.
+    fn per_block(&self) -> u32 {
+        self.columns / self.span()
+    }
+
+    /// The first register of a thread in a panel.
+    fn first_register(&self, block: u32, panel: u32) -> usize {
+        ((block * self.columns + panel * self.span()) / 2) as usize
+    }
+}
+
+impl<'a> Lowering<'a> {
+    pub(super) fn tma_load(&mut self, op: Op, number: u8) -> Result<(), Error> {
+        if self.copies()?.role == Role::Producer {
+            self.produce(op, number)?;
+        }
+        // The tile is in shared memory: it has no registers.
+        self.set(self.func.op(op).results[0], Vec::new());
+        Ok(())
+    }
+
+    /// Issues the copies of a load.
+    fn produce(&self, op: Op, number: u8) -> Result<(), Error> {
+        let e = self.e;
+        let data = self.func.op(op);
+        let load = self.func.tma.loads.get(number as usize);
+        let load = load.ok_or_else(|| Error::bug(format!("there is no load {number}")))?;
+        let (ring, copies) = (self.ring(load.channel)?, self.copies()?);
+        if copies.firsts.contains(&op) {
+            self.wait_empty(ring);
+        }
+        let (map, descriptor) = self.tensor_map(load.map)?;
+        let coordinates = self.coordinates(&data.operands, map)?;
+        let bytes = map.block.iter().product::<u32>() * map.dtype.bytes() as u32;
+        let (slot, barrier) = (self.slot_offset(ring), self.full_barrier(ring));
+        for panel in 0..load.bytes / bytes.max(1) {
+            let offset = load.offset + panel * bytes;
+            let place = self.shared_at(e.add(slot, e.int(e.i32(), i64::from(offset))));
+            let mut args = vec![e.addrspacecast(place, e.ptr(7)), barrier, descriptor];
+            args.extend(&coordinates);
+            args[3] = e.add(args[3], e.int(e.i32(), i64::from(panel * map.block[0])));
+            // No multicast, no hint for the cache, one block a cluster.
+            let (no, none) = (e.bool(false), e.int(e.i32(), 0));
+            args.extend([e.int(e.i16(), 0), e.int(e.i64(), 0), no, no, none]);
+            let rank = coordinates.len();
+            let copy = format!("llvm.nvvm.cp.async.bulk.tensor.g2s.tile.{rank}d");
+            e.intrinsic(&copy, &[], &args);
+        }
+        if copies.lasts.contains(&op) {
+            self.advance(ring);
+        }
+        Ok(())
+    }
+
+    /// A tensor map and its address.
+    fn tensor_map(&self, number: u8) -> Result<(&'a TensorMap, Val), Error> {
+        let func = self.func;
+        let map = func.tma.maps.get(number as usize);
+        let address = self.copies()?.maps.get(number as usize).copied();
+        map.zip(address).ok_or_else(|| Error::bug(format!("there is no tensor map {number}")))
+    }
+
+    /// Coordinates of a view in the order of a map's axes, 32 bits wide.
+    fn coordinates(&self, values: &[Value], map: &TensorMap) -> Result<Vec<Val>, Error> {
+        let e = self.e;
+        let one = |&axis: &u8| {
+            let value = values.get(axis as usize);
+            let value = value.ok_or_else(|| Error::bug("a tensor map has an axis too many"))?;
+            Ok(e.trunc(self.scalar(*value)?, e.i32()))
+        };
+        map.axes.iter().map(one).collect()
+    }
+
+    pub(super) fn tma_store(&mut self, op: Op, number: u8) -> Result<(), Error> {
+        let data = self.func.op(op);
+        let value = data.operands[0];
+        let store = self.func.tma.stores.get(number as usize);
+        let store = store.ok_or_else(|| Error::bug(format!("there is no store {number}")))?;
+        let (map, descriptor) = self.tensor_map(store.map)?;
+        let panels = self.panels(value, map)?;
+        let coordinates = self.coordinates(&data.operands[1..], map)?;
+        let registers = self.get(value)?;
+        let wait = self.panels_in_flight()?;
+        let e = self.e;
+        let group = self.copies()?.group;
+        let first_row = e.mul(group, e.int(e.i32(), i64::from(PANEL_ROWS)));
+        let groups = self.lir.num_warps / 4;
+        for block in 0..panels.blocks {
+            for panel in 0..panels.per_block() {
+                let buffer = (block * panels.per_block() + panel) % PANELS;
+                let start = self.panel_start(buffer)?;
+                let first = panels.first_register(block, panel);
+                let part = &registers[first..first + panels.span() as usize / 2];
+                self.before_panel(wait)?;
+                self.write_panel(&panels, value, part, start);
+                let rows = e.add(first_row, e.int(e.i32(), i64::from(block * groups * PANEL_ROWS)));
+                let mut at = coordinates.clone();
+                at[0] = e.add(at[0], e.int(e.i32(), i64::from(panel * panels.span())));
+                at[panels.row_axis] = e.add(at[panels.row_axis], rows);
+                self.send_panel(start, descriptor, &at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How the value of a store is cut into panels.
+    fn panels(&self, value: Value, map: &TensorMap) -> Result<Panels, Error> {
+        let wrong = |why: &str| Err(Error::bug(format!("a store by the copy engine {why}")));
+        let shape = self.func.tile(value).shape;
+        let [rows, columns] = [0, 1].map(|axis| shape.extent(axis) as u32);
+        let (num_warps, size) = (self.lir.num_warps, map.dtype.bytes() as u32);
+        let wanted = mma::wgmma_accumulator(shape, columns, num_warps);
+        if *self.layout(value)? != wanted {
+            return wrong("whose value is not laid out as an accumulator");
+        }
+        let row_axis = map.block.iter().skip(1).position(|&extent| extent == PANEL_ROWS);
+        let (Some(row_axis), span) = (row_axis, map.swizzle / size) else {
+            return wrong("whose panels have another number of rows");
+        };
+        if map.block[0] != span || !matches!(size, 2 | 4) || columns < span {
+            return wrong("whose panels have another number of columns");
+        }
+        let blocks = rows / PANEL_ROWS / (num_warps / 4);
+        Ok(Panels { width: map.swizzle, size, columns, blocks, row_axis: row_axis + 1 })
+    }
+
+    /// How many panels may still be on their way out when the next one is written. A store of one
+    /// panel takes the first buffer each time, so that all must have left.
+    fn panels_in_flight(&self) -> Result<u32, Error> {
+        let even = |op: &Op| -> Result<bool, Error> {
+            let OpKind::TmaStore(n) = self.func.op(*op).kind else { return Ok(true) };
+            let store = self.func.tma.stores.get(n as usize);
+            let store = store.ok_or_else(|| Error::bug("a store without a table entry"))?;
+            let (map, _) = self.tensor_map(store.map)?;
+            let panels = self.panels(self.func.op(*op).operands[0], map)?;
+            Ok((panels.blocks * panels.per_block()).is_multiple_of(PANELS))
+        };
+        let all = self.func.walk().iter().map(even).collect::<Result<Vec<bool>, _>>()?;
+        Ok(if all.contains(&false) { 0 } else { PANELS - 1 })
+    }
+
+    /// Where one of this warpgroup's panels starts in shared memory.
+    fn panel_start(&self, buffer: u32) -> Result<Val, Error> {
+        let e = self.e;
+        let int = |n: u32| e.int(e.i32(), i64::from(n));
+        let copies = self.copies()?;
+        let own = e.mul(copies.group, int(PANELS * PANEL_BYTES));
+        Ok(e.add(own, int(copies.staging + buffer * PANEL_BYTES)))
+    }
+
+    fn group_barrier(&self) -> Result<(), Error> {
+        let e = self.e;
+        let first = e.int(e.i32(), FIRST_GROUP_BARRIER);
+        thread::named_barrier(e, e.add(self.copies()?.group, first), 128);
+        Ok(())
+    }
+
+    /// Waits until a panel is free.
+    fn before_panel(&self, in_flight: u32) -> Result<(), Error> {
+        self.only(self.copies()?.leads, |e| {
+            let pending = e.int(e.i32(), i64::from(in_flight));
+            e.intrinsic("llvm.nvvm.cp.async.bulk.wait.group.read", &[], &[pending]);
+        });
+        self.group_barrier()
+    }
+
+    /// Writes a panel's elements to shared memory, swizzled.
+    fn write_panel(&mut self, panels: &Panels, value: Value, registers: &[Val], start: Val) {
+        let row_shift = panels.width.ilog2();
+        match panels.size {
+            2 => self.write_matrices(registers, start, row_shift),
+            _ => self.write_pairs(value, registers, start, row_shift),
+        }
+    }
+
+    /// 16-bit elements, four 8x8 matrices an instruction: rows 0 and 8, then the next 8 columns.
+    fn write_matrices(&mut self, registers: &[Val], start: Val, row_shift: u32) {
+        let e = self.e;
+        let [r0, r1, r2] = swizzled_rows(row_shift);
+        let lane = [r0, r1, r2, 8 << row_shift, 16];
+        let place = self.in_group(&lane, row_shift);
+        for (i, part) in (0..).zip(registers.chunks(8)) {
+            let words: Vec<Val> =
+                part.chunks(2).map(|pair| e.bitcast(e.build_vec(pair), e.i32())).collect();
+            let column = e.int(e.i32(), 32 * i);
+            let address = self.shared_at(e.add(start, e.xor(place, column)));
+            let mut args = vec![address];
+            args.extend(words);
+            let store = "llvm.nvvm.stmatrix.sync.aligned.m8n8.x4.b16";
+            e.intrinsic(store, &[e.type_of(address)], &args);
+        }
+    }
+
+    /// 32-bit elements, two columns an instruction.
+    fn write_pairs(&mut self, value: Value, registers: &[Val], start: Val, row_shift: u32) {
+        let e = self.e;
+        let [r0, r1, r2] = swizzled_rows(row_shift);
+        let lane = [8, 16, r0, r1, r2];
+        let place = self.in_group(&lane, row_shift);
+        for (i, pair) in (0..).zip(registers.chunks(2)) {
+            let column = e.int(e.i32(), 32 * (i / 2));
+            let row = e.int(e.i32(), (i % 2) * (8 << row_shift));
+            let at = e.add(start, e.add(e.xor(place, column), row));
+            self.write_shared(value, pair, self.shared_at(at), None);
+        }
+    }
+
+    /// A linear map of the lane, and the 16 rows that each warp of a warpgroup has, in bytes.
+    fn in_group(&mut self, lane: &[u32; 5], row_shift: u32) -> Val {
+        let warps = self.lir.num_warps.ilog2() as usize;
+        let warp: Vec<u32> =
+            (0..warps).map(|i| if i < 2 { 16 << (row_shift + i as u32) } else { 0 }).collect();
+        self.threads.map(self.e, lane, &warp)
+    }
+
+    /// Sends a panel to global memory.
+    fn send_panel(&self, start: Val, descriptor: Val, at: &[Val]) -> Result<(), Error> {
+        // The copy engine must see what the threads wrote.
+        self.e.intrinsic("llvm.nvvm.fence.proxy.async.shared_cta", &[], &[]);
+        self.group_barrier()?;
+        let place = self.shared_at(start);
+        self.only(self.copies()?.leads, |e| {
+            let mut args = vec![place, descriptor];
+            args.extend(at);
+            args.extend([e.int(e.i64(), 0), e.bool(false)]);
+            let copy = format!("llvm.nvvm.cp.async.bulk.tensor.s2g.tile.{}d", at.len());
+            e.intrinsic(&copy, &[], &args);
+            e.intrinsic("llvm.nvvm.cp.async.bulk.commit.group", &[], &[]);
+        });
+        Ok(())
+    }
+
+    /// Before a role ends: its panels must have left shared memory.
+    pub(super) fn drain_stores(&self) -> Result<(), Error> {
+        self.only(self.copies()?.leads, |e| {
+            let pending = e.int(e.i32(), 0);
+            e.intrinsic("llvm.nvvm.cp.async.bulk.wait.group.read", &[], &[pending]);
+        });
+        Ok(())
+    }
+}
+
+/// Where the three lowest bits of a row's number go in a panel with rows of `1 << row_shift` bytes: the
+/// row, and what the hardware's swizzle makes of it, which XORs bits 4.. of an address by bits 7..
+/// within a row.
+fn swizzled_rows(row_shift: u32) -> [u32; 3] {
+    [0, 1, 2].map(|bit| {
+        let row: u32 = 1 << (row_shift + bit);
+        row | row >> 3 & ((1 << row_shift) - 1) & 0x70
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_swizzled_as_the_hardware_does() {
+        for row_shift in [5, 6, 7] {
+            let bases = swizzled_rows(row_shift);
+            for row in 0..8 {
+                let plain = row << row_shift;
+                let swizzled = plain ^ (plain >> 7 & ((1 << row_shift) / 16 - 1)) << 4;
+                assert_eq!(crate::layout::f2::combine(&bases, row), swizzled);
+            }
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Products by `wgmma`: four warps multiply operands that lie in shared memory.
+//!
+//! An instruction gets each operand as a *descriptor*: where it starts, and the two strides with which
+//! the hardware walks over groups of eight rows. An operand is made of panels `S` bytes wide (see
+//! [`crate::ir::tma`]); one step along K takes 32 bytes of it:
+//!
+//! ```text
+//! contiguous  panel          start of k-step s                      leading stride     other stride
+//! K           [rows][S]      (32 s / S) * rows * S + 32 s % S       unused             8 S
+//! M or N      [depth][S]     16 s * S                               depth * S          8 S
+//! ```
+//!
+//! In the first case the next 64 rows are 64 S further, in the second 128 / S panels.
+//!
+//! The products run on while the warps do something else. What ties them to the accumulators is inline
+//! assembly that takes and gives all of them: neither LLVM nor ptxas may touch an accumulator between
+//! an instruction and the wait for it.
+
+use super::super::llvm::{Emitter, Val};
+use super::dot::Fragment;
+use super::lower::{Lowering, Registers};
+use super::pipeline::Ring;
+use crate::Error;
+use crate::ir::Op;
+use crate::layout::{DotOperand, DotPlan, DotUnit, SharedOperand, WgmmaKind};
+
+/// Rows of one instruction.
+const ROWS: u32 = 64;
+/// Bytes of one step along K.
+const STEP_BYTES: u32 = 32;
+
+impl SharedOperand {
+    /// Where a step along K starts, in bytes from the start of the tile.
+    fn step_offset(&self, step: u32) -> u32 {
+        let width = self.swizzle;
+        if self.k_major {
+            let along = STEP_BYTES * step;
+            along / width * self.rows * width + along % width
+        } else {
+            STEP_BYTES / self.size * step * width
+        }
+    }
+
+    /// Where a block of 64 rows starts, in bytes from the start of the tile.
+    fn block_offset(&self, block: u32) -> u32 {
+        if self.k_major {
+            block * ROWS * self.swizzle
+        } else {
+            block * (ROWS * self.size / self.swizzle) * self.depth * self.swizzle
+        }
+    }
+
+    /// The strides of a descriptor, leading one first, in bytes.
+    fn strides(&self) -> [u32; 2] {
+        let leading = if self.k_major { 16 } else { self.depth * self.swizzle };
+        [leading, 8 * self.swizzle]
+    }
+
+    /// A descriptor but for the address, which its low 14 bits take in units of 16 bytes.
+    fn descriptor(&self) -> i64 {
+        let [leading, other] = self.strides().map(|stride| i64::from(stride >> 4));
+        let swizzle: i64 = match self.swizzle {
+            128 => 1,
+            64 => 2,
+            32 => 3,
+            _ => 0,
+        };
+        swizzle << 62 | other << 32 | leading << 16
+    }
+}
+
+/// One operand on its way into instructions.
+enum Source<'a> {
+    /// The descriptor of k-step 0 of this warpgroup's first rows.
+    Shared(&'a SharedOperand, Val),
+    Registers(Fragment<'a>),
+}
+
+/// The instruction for a kind of operands.
+struct Instruction {
+    kind: WgmmaKind,
+    /// Columns.
+    columns: u32,
+    /// Whether operand A is four registers.
+    registers: bool,
+    /// Whether M or N is the contiguous axis, for A and B.
+    transposed: [bool; 2],
+}
+
+impl Instruction {
+    fn accumulators(&self) -> u32 {
+        self.columns / 2
+    }
+
+    /// The text: outputs, as many tied inputs, then A, then B.
+    fn text(&self) -> String {
+        let n = self.accumulators();
+        let (k, ty) = match self.kind {
+            WgmmaKind::Bf16 => (16, "bf16"),
+            WgmmaKind::F16 => (16, "f16"),
+            WgmmaKind::Tf32 => (8, "tf32"),
+        };
+        let a = 2 * n;
+        let (left, b) = match self.registers {
+            true => (list(a, 4), a + 4),
+            false => (format!("${a}"), a + 1),
+        };
+        let [ta, tb] = self.transposed.map(u8::from);
+        let flags = match (self.kind, self.registers) {
+            (WgmmaKind::Tf32, _) => String::new(),
+            (_, true) => format!(", {tb}"),
+            (_, false) => format!(", {ta}, {tb}"),
+        };
+        let (columns, sums) = (self.columns, list(0, n));
+        format!(
+            "{{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n{columns}k{k}\
+             .f32.{ty}.{ty} {sums}, {left}, ${b}, p, 1, 1{flags}; }}"
+        )
+    }
+
+    fn constraints(&self) -> String {
+        let left = if self.registers { "r,r,r,r" } else { "l" };
+        format!("{},{left},l", tied(self.accumulators()))
+    }
+}
+
+/// `{$2,$3}`
+fn list(first: u32, count: u32) -> String {
+    let all: Vec<String> = (first..first + count).map(|i| format!("${i}")).collect();
+    format!("{{{}}}", all.join(","))
+}
+
+/// The constraints of `n` floats that go in and come out.
+fn tied(n: u32) -> String {
+    let outputs = (0..n).map(|_| "=f".to_owned());
+    outputs.chain((0..n).map(|i| i.to_string())).collect::<Vec<_>>().join(",")
+}
+
+/// Inline assembly that changes floats in place; all threads of a warpgroup come here together.
+fn change_in_place(
+    e: &Emitter,
+    text: &str,
+    constraints: &str,
+    floats: &[Val],
+    others: &[Val],
+) -> Vec<Val> {
+    let result = e.structure(&vec![e.f32(); floats.len()]);
+    let args: Vec<Val> = floats.iter().chain(others).copied().collect();
+    let call = e.inline_asm(result, text, constraints, &args, true);
+    e.set_convergent(call);
+    (0..floats.len() as u32).map(|i| e.extract_value(call, i)).collect()
+}
+
+/// Waits until at most `pending` groups of products run, of which none has these accumulators.
+fn wait(e: &Emitter, pending: u32, sums: &[Val]) -> Vec<Val> {
+    let n = sums.len() as u32;
+    let text = format!("// {}\n\twgmma.wait_group.sync.aligned {pending};", list(0, n));
+    let constraints = format!("{},~{{memory}}", tied(n));
+    change_in_place(e, &text, &constraints, sums, &[])
+}
+
+impl<'a> Lowering<'a> {
+    pub(super) fn dot_wgmma(
+        &mut self,
+        op: Op,
+        plan: &'a DotPlan,
+        kind: WgmmaKind,
+        sums: &[Val],
+    ) -> Result<Vec<Val>, Error> {
+        let e = self.e;
+        let rings = self.rings_of(plan)?;
+        rings.iter().for_each(|&ring| self.wait_full(ring));
+        let sums = self.products(op, plan, kind, sums)?;
+        e.intrinsic("llvm.nvvm.wgmma.commit_group.sync.aligned", &[], &[]);
+        if overlaps(plan) {
+            // These products may still run, those of the iteration before may not.
+            let sums = wait(e, 1, &sums);
+            for &ring in &rings {
+                self.release_held(ring)?;
+                self.hold_next(ring);
+            }
+            return Ok(sums);
+        }
+        let sums = wait(e, 0, &sums);
+        rings.iter().try_for_each(|&ring| self.release_next(ring))?;
+        Ok(sums)
+    }
+
+    /// After the last iteration of a loop, which yields these values: waits for products that may still
+    /// run, and gives their slots back. Gives the values as they are then.
+    ///
+    /// This stands before the ways of no and of some iterations meet: ptxas must not see another
+    /// instruction touch sums in flight, not even to choose between them and what the loop began with.
+    pub(super) fn finish_products(
+        &self,
+        looped: Op,
+        mut yielded: Vec<Registers>,
+    ) -> Result<Vec<Registers>, Error> {
+        let (lir, func) = (self.lir, self.func);
+        let body = &func.region(func.op(looped).regions[0]).ops;
+        let Some(&last) = body.last() else { return Ok(yielded) };
+        for op in body {
+            let Some(plan) = lir.dots.get(op).filter(|plan| overlaps(plan)) else { continue };
+            let sum = func.op(*op).results[0];
+            let at = func.op(last).operands.iter().position(|&v| v == sum);
+            let at = at.ok_or_else(|| Error::bug("a sum in flight does not go round its loop"))?;
+            yielded[at] = wait(self.e, 0, &yielded[at]).into();
+            self.rings_of(plan)?.iter().try_for_each(|&ring| self.release_held(ring))?;
+        }
+        Ok(yielded)
+    }
+
+    /// The rings that a dot's operands are in.
+    fn rings_of(&self, plan: &DotPlan) -> Result<Vec<Ring>, Error> {
+        let mut channels = Vec::new();
+        for operand in [&plan.a, &plan.b] {
+            let DotOperand::Shared(operand) = operand else { continue };
+            let (channel, _) = self.load_of(operand)?;
+            if !channels.contains(&channel) {
+                channels.push(channel);
+            }
+        }
+        channels.into_iter().map(|channel| self.ring(channel)).collect()
+    }
+
+    /// The channel of an operand, and where it begins in a slot.
+    fn load_of(&self, operand: &SharedOperand) -> Result<(u8, u32), Error> {
+        let load = self.func.tma.loads.get(operand.load as usize);
+        let load = load.ok_or_else(|| Error::bug(format!("there is no load {}", operand.load)))?;
+        Ok((load.channel, load.offset))
+    }
+
+    /// Issues every instruction of a dot.
+    fn products(
+        &mut self,
+        op: Op,
+        plan: &'a DotPlan,
+        kind: WgmmaKind,
+        sums: &[Val],
+    ) -> Result<Vec<Val>, Error> {
+        let e = self.e;
+        let data = self.func.op(op);
+        let [a, b] = [0, 1].map(|i| self.func.tile(data.operands[i]).shape);
+        let [rows, depth, columns] = [a.extent(0), a.extent(1), b.extent(1)].map(|n| n as u32);
+        let groups = self.lir.num_warps / 4;
+        let (per_block, unit) = (columns / 2, DotUnit::Wgmma(kind));
+        let n_blocks = rows / ROWS / groups;
+        if sums.len() as u32 != n_blocks * per_block {
+            return Err(Error::bug("a dot's accumulators do not fit wgmma"));
+        }
+        let mut left = self.source(op, 0, &plan.a, ROWS)?;
+        let mut right = self.source(op, 1, &plan.b, 0)?;
+        let instruction = Instruction {
+            kind,
+            columns,
+            registers: plan.a.registers().is_some(),
+            transposed: [is_transposed(&plan.a), is_transposed(&plan.b)],
+        };
+        let (text, constraints) = (instruction.text(), instruction.constraints());
+        // Registers of operand A must be ready before the fence.
+        let mut words = Vec::new();
+        for step in 0..depth / unit.step() {
+            let b = self.words(&mut right, unit, step, 0)?;
+            for block in 0..n_blocks {
+                let mut all = self.words(&mut left, unit, step, block * groups)?;
+                all.extend(&b);
+                words.push(((block * per_block) as usize, all));
+            }
+        }
+        let mut sums = sums.to_vec();
+        e.intrinsic("llvm.nvvm.wgmma.fence.sync.aligned", &[], &[]);
+        for (start, words) in words {
+            let range = start..start + per_block as usize;
+            let new = change_in_place(e, &text, &constraints, &sums[range.clone()], &words);
+            sums.splice(range, new);
+        }
+        Ok(sums)
+    }
+
+    /// An operand; `rows_each` are the rows of a warpgroup, 0 where all have all of it.
+    fn source(
+        &mut self,
+        op: Op,
+        number: usize,
+        operand: &'a DotOperand,
+        rows_each: u32,
+    ) -> Result<Source<'a>, Error> {
+        let e = self.e;
+        let operand = match operand {
+            DotOperand::Registers(_) if number == 1 => {
+                return Err(Error::bug("operand B of wgmma is in registers"));
+            }
+            DotOperand::Registers(operand) => {
+                return Ok(Source::Registers(self.fragment(op, number, operand)?));
+            }
+            DotOperand::Shared(operand) => operand,
+        };
+        let (channel, offset) = self.load_of(operand)?;
+        let int = |n: u32| e.int(e.i32(), i64::from(n));
+        let mut address = e.add(self.slot_offset(self.ring(channel)?), int(offset));
+        if rows_each != 0 {
+            let group = self.copies()?.group;
+            address = e.add(address, e.mul(group, int(operand.block_offset(1))));
+        }
+        let address = e.add(address, e.ptrtoint(self.shared, e.i32()));
+        let units = e.and(e.lshr(address, int(4)), int(0x3fff));
+        let descriptor = e.or(e.zext(units, e.i64()), e.int(e.i64(), operand.descriptor()));
+        Ok(Source::Shared(operand, descriptor))
+    }
+
+    /// What an instruction takes for an operand: a descriptor, or four registers.
+    fn words(
+        &mut self,
+        source: &mut Source<'a>,
+        unit: DotUnit,
+        step: u32,
+        block: u32,
+    ) -> Result<Vec<Val>, Error> {
+        let e = self.e;
+        match source {
+            Source::Shared(operand, descriptor) => {
+                let offset = operand.step_offset(step) + operand.block_offset(block);
+                Ok(vec![e.add(*descriptor, e.int(e.i64(), i64::from(offset >> 4)))])
+            }
+            Source::Registers(fragment) => {
+                let at = |i, j| [ROWS * block + i, unit.step() * step + j];
+                self.mma_words(unit, fragment, at, [2, 2])
+            }
+        }
+    }
+}
+
+/// Whether a dot runs beside other instructions, so that ptxas must not copy the loop around it.
+pub(super) fn is_wgmma(plan: &DotPlan) -> bool {
+    matches!(plan.unit, DotUnit::Wgmma(_))
+}
+
+/// Whether products of one iteration may run into the next: A in registers would be overwritten.
+fn overlaps(plan: &DotPlan) -> bool {
+    plan.overlaps && is_wgmma(plan) && plan.a.registers().is_none()
+}
+
+fn is_transposed(operand: &DotOperand) -> bool {
+    matches!(operand, DotOperand::Shared(operand) if !operand.k_major)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the copy engine puts an element, in bytes, before the swizzle.
+    fn in_panels(o: &SharedOperand, row: u32, k: u32) -> u32 {
+        let [along, other, length] = if o.k_major { [k, row, o.rows] } else { [row, k, o.depth] };
+        let bytes = along * o.size;
+        bytes / o.swizzle * length * o.swizzle + other * o.swizzle + bytes % o.swizzle
+    }
+
+    /// Where an instruction reads an element, by the descriptor of its step and block.
+    fn by_descriptor(o: &SharedOperand, row: u32, k: u32, block_rows: u32) -> u32 {
+        let per_step = STEP_BYTES / o.size;
+        let start = o.step_offset(k / per_step) + o.block_offset(row / block_rows);
+        let [leading, other] = o.strides();
+        let (row, k) = (row % block_rows, k % per_step);
+        if o.k_major {
+            start + row / 8 * other + row % 8 * o.swizzle + k * o.size
+        } else {
+            let bytes = row * o.size;
+            let within = bytes % o.swizzle;
+            start + bytes / o.swizzle * leading + k / 8 * other + k % 8 * o.swizzle + within
+        }
+    }
+
+    #[test]
+    fn descriptors_read_what_the_copy_engine_wrote() {
+        for (size, swizzle, k_major) in [
+            (2, 128, true),
+            (2, 64, true),
+            (2, 32, true),
+            (4, 128, true),
+            (4, 32, true),
+            (2, 128, false),
+            (2, 64, false),
+            (2, 32, false),
+        ] {
+            for (rows, depth) in [(64, 64), (128, 64), (256, 128), (128, 32)] {
+                let operand = SharedOperand { load: 0, k_major, size, swizzle, rows, depth };
+                let most = if k_major { depth } else { rows } * size;
+                if swizzle > most {
+                    continue;
+                }
+                for (row, k) in (0..rows).flat_map(|row| (0..depth).map(move |k| (row, k))) {
+                    let written = in_panels(&operand, row, k);
+                    // As operand A, in blocks of 64 rows, and as operand B, whole.
+                    assert_eq!(by_descriptor(&operand, row, k, ROWS), written);
+                    assert_eq!(by_descriptor(&operand, row, k, rows), written);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_descriptor_says_strides_and_swizzle() {
+        let operand =
+            SharedOperand { load: 0, k_major: true, size: 2, swizzle: 128, rows: 128, depth: 64 };
+        assert_eq!(operand.descriptor(), 0x4000_0040_0001_0000);
+        let operand = SharedOperand { k_major: false, ..operand };
+        assert_eq!(operand.descriptor(), 0x4000_0040_0200_0000);
+    }
+
+    #[test]
+    fn instructions_tie_their_sums() {
+        let instruction = Instruction {
+            kind: WgmmaKind::Bf16,
+            columns: 8,
+            registers: false,
+            transposed: [false, true],
+        };
+        assert_eq!(
+            instruction.text(),
+            "{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n8k16\
+             .f32.bf16.bf16 {$0,$1,$2,$3}, $8, $9, p, 1, 1, 0, 1; }"
+        );
+        assert_eq!(instruction.constraints(), "=f,=f,=f,=f,0,1,2,3,l,l");
+        let tf32 = Instruction { kind: WgmmaKind::Tf32, registers: true, ..instruction };
+        assert!(tf32.text().contains("k8.f32.tf32.tf32 {$0,$1,$2,$3}, {$8,$9,$10,$11}, $12, p"));
+    }
+}

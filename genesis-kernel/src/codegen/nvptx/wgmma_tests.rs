@@ -1,0 +1,312 @@
+//! Matrix products fed by the copy engine, from layout IR to machine code: what the PTX holds, and what
+//! the assembler makes of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::ptxas::{self, Assembled};
+use super::*;
+use crate::ir::{Channel, DType, Shape, Tma, TmaLoad, TmaStore, Value, parse};
+use crate::layout::{DotOperand, DotPlan, DotUnit, SharedOperand, WgmmaKind, mma};
+
+/// A persistent `c = a b`; the parts in capital letters are filled in.
+const MATMUL: &str = "
+kernel matmul(%a: view<IN,2> readonly, %b: view<IN,2> readonly, %c: view<OUT,2> exclusive) {
+  %zero = const 0 : i64
+  %one = const 1 : i64
+  %first = program_id 0 : i64
+  %stride = num_programs 0 : i64
+  %m = view_dim 0 %a : i64
+  %n = view_dim 1 %b : i64
+  %k = view_dim 1 %a : i64
+  %bm = const BM : i64
+  %bn = const BN : i64
+  %bk = const BK : i64
+  %tm = div %m, %bm : i64
+  %tn = div %n, %bn : i64
+  %tiles = mul %tm, %tn : i64
+  for %tile = %first to %tiles step %stride {
+    %i = div %tile, %tn : i64
+    %j = rem %tile, %tn : i64
+    %row = mul %i, %bm : i64
+    %column = mul %j, %bn : i64
+    BODY
+    yield
+  }
+  return
+}
+";
+const CONSUMER: &str = "
+    %nothing = const 0.0 : f32
+    %start = broadcast %nothing : f32[BMxBN]
+    %sum = for %p = %zero to %k step %bk carry (%acc = %start) {
+      %u = tma_load 0 %row, %p : IN[BMxBK]
+      %v = tma_load 1 %p, %column : IN[BKxBN]
+      %next = dot PRECISION %u, %v, %acc : f32[BMxBN]
+      yield %next
+    } : f32[BMxBN]
+    EPILOGUE
+    tma_store 0 %out, %row, %column
+";
+const PRODUCER: &str = "
+    for %p = %zero to %k step %bk {
+      %u = tma_load 0 %row, %p : IN[BMxBK]
+      %v = tma_load 1 %p, %column : IN[BKxBN]
+      yield
+    }
+";
+
+/// One configuration of the matrix product.
+#[derive(Clone, Copy, Debug)]
+struct Config {
+    dtype: DType,
+    out: DType,
+    tile: [u32; 3],
+    num_warps: u32,
+    stages: u32,
+    /// Whether K is the contiguous axis of A and B.
+    k_major: [bool; 2],
+    overlaps: bool,
+}
+
+const FLAGSHIP: Config = Config {
+    dtype: DType::BF16,
+    out: DType::BF16,
+    tile: [128, 256, 64],
+    num_warps: 8,
+    stages: 4,
+    k_major: [true, false],
+    overlaps: true,
+};
+
+impl Config {
+    fn operand(&self, number: usize) -> SharedOperand {
+        let [m, n, k] = self.tile;
+        let (size, rows) = (self.dtype.bytes() as u32, if number == 0 { m } else { n });
+        let k_major = self.k_major[number];
+        let swizzle = (if k_major { k } else { rows } * size).min(128);
+        SharedOperand { load: number as u8, k_major, size, swizzle, rows, depth: k }
+    }
+
+    /// The tables of the copy engine.
+    fn tma(&self) -> Tma {
+        let [m, n, k] = self.tile;
+        let maps = [0, 1].map(|number| {
+            let operand = self.operand(number);
+            // The view's axis along K: 1 for A, 0 for B.
+            let (along_k, other) = if number == 0 { (1, 0) } else { (0, 1) };
+            let span = operand.swizzle / operand.size;
+            let (axes, length) = match operand.k_major {
+                true => (vec![along_k, other], operand.rows),
+                false => (vec![other, along_k], k),
+            };
+            let (param, dtype, swizzle) = (number as u32, self.dtype, operand.swizzle);
+            TensorMap { param, dtype, axes, block: vec![span, length], swizzle }
+        });
+        let size = self.out.bytes() as u32;
+        let swizzle = (n * size).min(128);
+        let (block, dtype) = (vec![swizzle / size, 64], self.out);
+        let store = TensorMap { param: 2, dtype, axes: vec![1, 0], block, swizzle };
+        let [a, b] = [m * k, n * k].map(|count| count * self.dtype.bytes() as u32);
+        let second = a.next_multiple_of(1024);
+        let load = |map: u8, offset, bytes| {
+            let along_k = 1 - map;
+            let contiguous = if self.k_major[map as usize] { along_k } else { 1 - along_k };
+            TmaLoad { map, channel: 0, offset, bytes, contiguous }
+        };
+        let slot_bytes = second + b.next_multiple_of(1024);
+        Tma {
+            maps: maps.into_iter().chain([store]).collect(),
+            loads: vec![load(0, 0, a), load(1, second, b)],
+            stores: vec![TmaStore { map: 2 }],
+            channels: vec![Channel { stages: self.stages, slot_bytes }],
+        }
+    }
+
+    fn func(&self, body: &str, epilogue: &str) -> Func {
+        let [m, n, k] = self.tile.map(|n| n.to_string());
+        let precision = if self.dtype == DType::F32 { "tf32" } else { "ieee" };
+        let text = MATMUL.replace("BODY", body).replace("EPILOGUE", epilogue);
+        let text = text.replace("BM", &m).replace("BN", &n).replace("BK", &k);
+        let text = text.replace("IN", self.dtype.name()).replace("OUT", self.out.name());
+        let text = text.replace("PRECISION", precision);
+        let mut func = parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+        func.tma = self.tma();
+        crate::ir::verify::verify(&func).unwrap();
+        func
+    }
+
+    fn epilogue(&self) -> String {
+        if self.out == DType::F32 {
+            return "%out = mul %sum, %sum : f32[BMxBN]".to_owned();
+        }
+        "%out = cast %sum : OUT[BMxBN]".to_owned()
+    }
+
+    fn lir(&self, epilogue: &str) -> LayoutIr {
+        let func = self.func(CONSUMER, epilogue);
+        let shape = Shape::new(&[self.tile[0] as usize, self.tile[1] as usize]);
+        let layout = Arc::new(mma::wgmma_accumulator(shape, self.tile[1], self.num_warps));
+        let of = |i: usize| match func.ty(Value(i as u32)) {
+            Type::Tile(tile) if tile.shape == shape => Some(layout.clone()),
+            _ => None,
+        };
+        let kind = match self.dtype {
+            DType::BF16 => WgmmaKind::Bf16,
+            DType::F16 => WgmmaKind::F16,
+            _ => WgmmaKind::Tf32,
+        };
+        let plan = DotPlan {
+            unit: DotUnit::Wgmma(kind),
+            a: DotOperand::Shared(self.operand(0)),
+            b: DotOperand::Shared(self.operand(1)),
+            overlaps: self.overlaps,
+        };
+        let dots =
+            func.walk().into_iter().filter(|&op| matches!(func.op(op).kind, OpKind::Dot { .. }));
+        LayoutIr {
+            layouts: (0..func.n_values()).map(of).collect(),
+            num_warps: self.num_warps,
+            accesses: BTreeMap::new(),
+            dots: dots.map(|op| (op, plan.clone())).collect(),
+            producer: Some(self.func(PRODUCER, "")),
+            func,
+        }
+    }
+
+    fn compile(&self) -> (GpuKernel, Option<Assembled>) {
+        assembled(&self.lir(&self.epilogue()))
+    }
+}
+
+/// Compiles and, where the assembler is, assembles.
+fn assembled(lir: &LayoutIr) -> (GpuKernel, Option<Assembled>) {
+    let started = std::time::Instant::now();
+    let kernel = compile(lir, &GpuTarget::SM_90A).unwrap_or_else(|why| panic!("{why}"));
+    println!("{:?} to PTX", started.elapsed());
+    assert!(!kernel.ptx.contains(".local"), "{}", kernel.ptx);
+    let Some(assembler) = ptxas::find() else {
+        println!("skipped: no ptxas");
+        return (kernel, None);
+    };
+    let found = ptxas::assemble(&assembler, &kernel.ptx, "sm_90a")
+        .unwrap_or_else(|why| panic!("{why}\n{}", kernel.ptx));
+    assert_eq!(found.warnings, [""; 0], "{}", kernel.ptx);
+    assert_eq!((found.spill_stores, found.stack_bytes), (0, 0), "{}", kernel.ptx);
+    (kernel, Some(found))
+}
+
+fn count(kernel: &GpuKernel, what: &str) -> usize {
+    kernel.ptx.matches(what).count()
+}
+
+#[test]
+fn the_flagship_is_one_fence_and_four_products_a_step() {
+    let (kernel, found) = FLAGSHIP.compile();
+    assert_eq!(count(&kernel, "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16"), 4);
+    assert_eq!(count(&kernel, "wgmma.fence"), 1);
+    assert_eq!(count(&kernel, "wgmma.wait_group"), 2);
+    assert_eq!(count(&kernel, "setmaxnreg"), 2);
+    // A is one box; N of B is four panels of 64 columns.
+    assert_eq!(count(&kernel, "cp.async.bulk.tensor.2d.shared"), 5);
+    assert_eq!(count(&kernel, "cp.async.bulk.tensor.2d.global"), 4);
+    assert_eq!(count(&kernel, "stmatrix.sync.aligned.m8n8.x4"), 16);
+    assert_eq!((kernel.threads, kernel.shared_bytes), (384, 229_440));
+    if let Some(found) = found {
+        assert!((160..=168).contains(&found.registers), "{}", found.registers);
+    }
+}
+
+#[test]
+fn every_order_of_operands_multiplies() {
+    for k_major in [[true, true], [false, false], [false, true]] {
+        let (kernel, _) = Config { k_major, ..FLAGSHIP }.compile();
+        let flags = k_major.map(|is| if is { "0" } else { "1" }).join(", ");
+        assert_eq!(count(&kernel, &format!("p, 1, 1, {flags};")), 4, "{}", kernel.ptx);
+    }
+}
+
+#[test]
+fn tiles_of_other_sizes_multiply() {
+    let small = Config { tile: [64, 128, 64], num_warps: 4, stages: 7, ..FLAGSHIP };
+    let (kernel, _) = small.compile();
+    assert_eq!((count(&kernel, "setmaxnreg"), kernel.threads), (0, 256));
+    let (kernel, _) = Config { tile: [128, 128, 64], stages: 5, ..FLAGSHIP }.compile();
+    assert_eq!(count(&kernel, "m64n128k16"), 4);
+    // Two blocks of 64 rows for each warpgroup.
+    let tall = Config { tile: [128, 128, 64], num_warps: 4, stages: 5, ..FLAGSHIP };
+    assert_eq!(count(&tall.compile().0, "m64n128k16"), 8);
+    let narrow = Config { tile: [64, 32, 64], num_warps: 4, overlaps: false, ..FLAGSHIP };
+    let (kernel, _) = narrow.compile();
+    assert_eq!((count(&kernel, "m64n32k16"), count(&kernel, "wait_group.sync.aligned 0")), (4, 1));
+}
+
+#[test]
+fn other_dtypes_multiply() {
+    let (kernel, _) = Config { dtype: DType::F16, out: DType::F16, ..FLAGSHIP }.compile();
+    assert_eq!(count(&kernel, "m64n256k16.f32.f16.f16"), 4);
+    let (kernel, _) = Config { out: DType::F32, ..FLAGSHIP }.compile();
+    assert_eq!(count(&kernel, "cp.async.bulk.tensor.2d.global"), 8);
+    let tf32 = Config {
+        dtype: DType::F32,
+        out: DType::F32,
+        tile: [128, 256, 32],
+        k_major: [true, true],
+        ..FLAGSHIP
+    };
+    assert_eq!(count(&tf32.compile().0, "m64n256k8.f32.tf32.tf32"), 4);
+}
+
+/// A product with a bias and an activation, as the compiler gets it.
+const LINEAR: &str = "
+kernel linear(%a: view<bf16,3> readonly unit_stride multiple_of 16 stride_multiple_of 8, %b: view<bf16,3> readonly unit_stride multiple_of 16 stride_multiple_of 8, %bias: view<bf16,1> readonly unit_stride multiple_of 16, %c: view<bf16,3> exclusive unit_stride multiple_of 16 stride_multiple_of 8) {
+  %0 = program_id 0 : i64
+  %1 = num_programs 0 : i64
+  %2 = const 0 : i64
+  %3 = const 64 : i64
+  %4 = view_dim 1 %c : i64
+  %5 = view_dim 2 %a : i64
+  %6 = const 0.0 : f32
+  %7 = broadcast %6 : f32[128x256]
+  for %8 = %0 to %4 step %1 {
+    %9 = mul %8, %3 : i64
+    %10 = for %11 = %2 to %5 step %3 carry (%12 = %7) {
+      %13 = view_load %a, %2, %9, %11 : bf16[1x128x64]
+      %14 = reshape %13 : bf16[128x64]
+      %15 = view_load %b, %2, %11, %9 : bf16[1x64x256]
+      %16 = reshape %15 : bf16[64x256]
+      %17 = dot ieee %14, %16, %12 : f32[128x256]
+      yield %17
+    } : f32[128x256]
+    %18 = view_load %bias, %9 : bf16[256]
+    %19 = cast %18 : f32[256]
+    %20 = expand_dims 0 %19 : f32[1x256]
+    %21 = broadcast %20 : f32[128x256]
+    %22 = add %10, %21 : f32[128x256]
+    %23 = exp2_approx %22 : f32[128x256]
+    %24 = mul %22, %23 : f32[128x256]
+    %25 = cast %24 : bf16[128x256]
+    %26 = expand_dims 0 %25 : bf16[1x128x256]
+    view_store %c, %26, %2, %9, %9
+    yield
+  }
+  return
+}
+";
+
+#[test]
+fn an_epilogue_stays_in_registers() {
+    use crate::passes::{self, tma, views};
+    let max_shared_bytes = GpuTarget::SM_90A.max_shared_bytes;
+    let options = tma::Options { num_warps: None, num_stages: None, max_shared_bytes };
+    let func = tma::run(&parse(LINEAR).unwrap(), &options);
+    let mut func = views::run(&func).unwrap();
+    passes::run(&mut func, passes::PIPELINE);
+    passes::run(&mut func, passes::NVPTX);
+    let options = crate::layout::LayoutOptions { num_warps: None, max_shared_bytes };
+    let lir = crate::layout::assign(&func, &options).unwrap();
+    let (kernel, _) = assembled(&lir);
+    assert_eq!(count(&kernel, "m64n256k16"), 4);
+    assert_eq!(count(&kernel, "cp.async.bulk.tensor.3d.global"), 4);
+    assert_eq!(count(&kernel, "ex2.approx.f32"), 128);
+}
