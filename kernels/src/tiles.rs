@@ -80,11 +80,16 @@ fn unit(problem: &Problem<'_>, precision: DotPrecision) -> (DType, Unit) {
 }
 
 /// Whether the copy engine and the tensor cores of Hopper can take the operands: every address and
-/// stride is a multiple of 16 bytes.
+/// stride is a multiple of 16 bytes, and tf32 follows each other along K.
 fn is_for_hopper(problem: &Problem<'_>, unit: Unit) -> bool {
-    let has_engine = problem.machine.gpu().is_some_and(|gpu| gpu.sm == 90 && gpu.specific);
-    let tensor = matches!(unit, Unit::Half | Unit::Tf32);
-    has_engine && tensor && !problem.forms().contains('x')
+    let forms = problem.forms();
+    let operands = forms.get(..2).unwrap_or("x");
+    let suits = match unit {
+        Unit::Half => !operands.contains('x'),
+        Unit::Tf32 => operands == "rc",
+        Unit::Single | Unit::Double => false,
+    };
+    suits && problem.machine.gpu().is_some_and(|gpu| gpu.sm == 90 && gpu.specific)
 }
 
 /// Whether the compiler makes use of them.
@@ -97,7 +102,8 @@ fn tile(problem: &Problem<'_>, precision: DotPrecision) -> (Tile, LaunchOptions)
     if !runs_on_hopper(problem, unit) {
         let (m, n, k) = match unit {
             Unit::Half => (64, 64, 32),
-            Unit::Tf32 | Unit::Single | Unit::Double => (32, 32, 16),
+            Unit::Tf32 => (64, 64, 16),
+            Unit::Single | Unit::Double => (32, 32, 16),
         };
         return (Tile { m, n, k, warps: 4, stages: 2 }, LaunchOptions::default());
     }

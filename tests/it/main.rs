@@ -31,6 +31,8 @@ mod rows;
 mod runtime;
 /// What a machine can check of the code itself.
 mod tidy;
+/// Configurations that launches pick where nothing was measured.
+mod tuning;
 /// What users read when a kernel is wrong.
 mod ui;
 /// Block sizes and warps of streaming kernels, timed.

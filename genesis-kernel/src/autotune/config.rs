@@ -71,8 +71,8 @@ pub struct Problem<'a> {
 
 impl Problem<'_> {
     /// How each view lies in memory, one letter for each: `r` for rows (the last axis has stride 1),
-    /// `c` for columns (the one before it has), and `x` for any other, or where an address or a stride
-    /// is not a multiple of 16 bytes.
+    /// `c` for columns (the one before it has), and `x` for any other, or where an address, a stride or
+    /// the extent along that axis is not a multiple of 16 bytes.
     pub fn forms(&self) -> String {
         self.views().map(form).collect()
     }
@@ -93,10 +93,11 @@ impl Problem<'_> {
 fn form(view: &ViewArg) -> char {
     let (dims, strides, n) = (view.dims(), view.strides(), view.rank as usize);
     let bytes = view.ptr.dtype.bytes() as i64;
-    let aligned = |but: usize| {
-        let mut others = (0..n).filter(|&axis| axis != but && dims[axis] > 1);
+    let aligned = |unit: usize| {
+        let step = |axis: usize| if axis == unit { dims[axis] } else { strides[axis] };
+        let mut axes = (0..n).filter(|&axis| dims[axis] > 1);
         view.ptr.address.is_multiple_of(16)
-            && others.all(|axis| strides[axis].wrapping_mul(bytes) % 16 == 0)
+            && axes.all(|axis| step(axis).wrapping_mul(bytes) % 16 == 0)
     };
     let is_unit = |axis: usize| strides[axis] == 1 || dims[axis] <= 1;
     match n {
@@ -291,7 +292,9 @@ pub(super) mod tests {
         assert_eq!(of(&[64, 32], &[1, 64]), 'c');
         assert_eq!(of(&[64, 33], &[33, 1]), 'x');
         assert_eq!(of(&[64, 32], &[64, 2]), 'x');
-        assert_eq!(of(&[1, 33], &[33, 1]), 'r');
+        assert_eq!(of(&[1, 32], &[33, 1]), 'r');
+        assert_eq!(of(&[64, 1], &[1, 64]), 'c');
+        assert_eq!(of(&[64, 33], &[64, 1]), 'x');
         assert_eq!(of(&[], &[]), 'x');
     }
 
