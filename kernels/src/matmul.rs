@@ -26,7 +26,7 @@ pub static KERNELS: &[&KernelDef] = &[&matmul::KERNEL, &matmul_tf32::KERNEL];
         // Tensor cores of Ampere.
         { BM: [64, 128], BN: [64, 128], BK: [32, 64], num_warps: [4, 8], num_stages: [2, 3, 4] },
         // Multiply-adds of f32 and f64.
-        { BM: [32, 64, 128], BN: [32, 64, 128], BK: [8, 16, 32], num_warps: [4, 8], num_stages: [2, 3] },
+        { BM: [32, 64, 128], BN: [32, 64, 128, 256], BK: [8, 16, 32], num_warps: [4, 8], num_stages: [2, 3] },
     ],
     grid = |t| Grid::x(batch * m.div_ceil(t.BM) * n.div_ceil(t.BN)),
     example = { a: [batch, m, k], b: [batch, k, n], c: [batch, m, n] },

@@ -530,7 +530,12 @@ fn large_matmul(dtype: &str, precision: &str, tile: [u32; 3], num_warps: u32) ->
     crate::passes::run(&mut func, crate::passes::PIPELINE);
     crate::passes::run(&mut func, crate::passes::NVPTX);
     let options = crate::layout::LayoutOptions { num_warps: Some(num_warps), ..Default::default() };
-    crate::layout::assign(&func, &options).unwrap_or_else(|why| panic!("{why}"))
+    let lir = crate::layout::assign(&func, &options).unwrap_or_else(|why| panic!("{why}"));
+    for operand in lir.dots.values().flat_map(|dot| [&dot.a, &dot.b]) {
+        let plan = operand.registers().and_then(|operand| operand.staging.as_ref()).unwrap();
+        assert_eq!((plan.store.ways, plan.load.ways), (1, 1), "no bank conflicts");
+    }
+    lir
 }
 
 const LARGE_MATMUL: &str = "
