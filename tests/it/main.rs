@@ -13,6 +13,8 @@ mod example;
 mod facts;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
+/// Matrix products for an sm_90a GPU through the assembler.
+mod hopper;
 /// The eight kernels of the language on every device.
 mod language;
 /// The framework's matrix product in every combination of layouts.
@@ -21,14 +23,20 @@ mod matmul;
 mod nn;
 /// Every op of the table against its f64 reference, on every dtype and layout.
 mod ops;
+/// The manifest of the program outside the workspace.
+mod outside;
 /// Seeds and states of the random generator.
 mod random;
-/// What the code of memory-bound kernels looks like.
-mod rows;
 /// The runtime on a real GPU.
 mod runtime;
+/// Every kernel a few times, for compute-sanitizer.
+mod sanitize;
+/// Kernels a thousand times, bit for bit.
+mod stress;
 /// What a machine can check of the code itself.
 mod tidy;
+/// Configurations that launches pick where nothing was measured.
+mod tuning;
 /// What users read when a kernel is wrong.
 mod ui;
 /// Block sizes and warps of streaming kernels, timed.

@@ -51,6 +51,23 @@ fn sum(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     })
 }
 
+/// Running sums along the rows.
+fn cumsum(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
+    let (m, n) = setup.matrix()?;
+    let sets = setup.each(|| setup.randn(&[m, n]))?;
+    let op = |x: &Tensor| x.cumsum(-1);
+    Prepared::new(sets, op, |x, y| {
+        check_rows(y, (n as f64).sqrt(), |i| {
+            let mut total = 0.0;
+            let mut next = |x: f64| {
+                total += x;
+                total
+            };
+            Ok(row(x, i)?.into_iter().map(&mut next).collect())
+        })
+    })
+}
+
 fn argmax(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     let (m, n) = setup.matrix()?;
     let sets = setup.each(|| setup.randn(&[m, n]))?;
@@ -66,22 +83,5 @@ fn argmax(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
             worst = worst.max(distance(&[named], &[top], 0.0));
         }
         Ok(worst)
-    })
-}
-
-/// Running sums along the rows.
-fn cumsum(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
-    let (m, n) = setup.matrix()?;
-    let sets = setup.each(|| setup.randn(&[m, n]))?;
-    let op = |x: &Tensor| x.cumsum(-1);
-    Prepared::new(sets, op, |x, y| {
-        check_rows(y, (n as f64).sqrt(), |i| {
-            let mut sum = 0.0;
-            let running = row(x, i)?.into_iter().map(|x| {
-                sum += x;
-                sum
-            });
-            Ok(running.collect())
-        })
     })
 }
