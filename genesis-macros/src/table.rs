@@ -110,6 +110,7 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("atomic_cas", &["ptr", "expected", "value"]),
     optional("dot", &["x", "y", "accumulator"], 2),
     optional("dot_tf32", &["x", "y", "accumulator"], 2),
+    optional("dot_tf32x3", &["x", "y", "accumulator"], 2),
     call("sum", &["x", "axis"]),
     call("prod", &["x", "axis"]),
     call("max", &["x", "axis"]),
@@ -136,6 +137,9 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("tanh", &["x"]),
     call("erf", &["x"]),
     call("sigmoid", &["x"]),
+    call("fast_exp", &["x"]),
+    call("fast_sigmoid", &["x"]),
+    call("fast_tanh", &["x"]),
     call("abs", &["x"]),
     call("floor", &["x"]),
     call("ceil", &["x"]),
@@ -183,6 +187,11 @@ pub(crate) const ITERATORS: [&str; 3] = ["range", "static_range", "persistent"];
 /// The function with this name.
 pub(crate) fn function(name: &str) -> Option<&'static Signature> {
     FUNCTIONS.iter().find(|f| f.name == name)
+}
+
+/// The function of the module `fast` with this name.
+pub(crate) fn fast(name: &str) -> Option<&'static Signature> {
+    FUNCTIONS.iter().find(|f| f.name.strip_prefix("fast_") == Some(name))
 }
 
 /// The method with this name.

@@ -83,7 +83,7 @@ fn reductions<const M: usize, const N: usize>(
 fn math<const N: usize>(x: View<f32, 1>, out: ViewMut<f32, 1>, k: i64) {
     let v = x.load::<N>([0]);
     let a = exp(v) + exp2(v) + log(v) + log2(v) + sqrt(v) + rsqrt(v) + sin(v) + cos(v) + tanh(v);
-    let b = erf(a) + sigmoid(a) + abs(a) + floor(a) + ceil(a) + round(a) + trunc(a);
+    let b = erf(a) + sigmoid(a) + fast::exp(a) + abs(a) + floor(a) + ceil(a) + round(a) + trunc(a);
     let c = fma(a, b, 1.0) + minimum(a, 0.0) + maximum(1.0, b) + minimum_num(a, b);
     let d = maximum_num(c, 2) + clamp(c, 0.0, 6.0) - v % 3.0;
     let e = where_(is_nan(d) | is_inf(d), 0.0, d) + where_(is_finite(v), v, -1.0);
@@ -149,7 +149,8 @@ fn products<T: Float, const M: usize, const N: usize>(x: View<T, 2>, out: ViewMu
     let c = dot(a, a.trans()) + dot(a, a.trans(), zeros::<f32, M, M>());
     let one: T = 1.0;
     let d = dot_tf32((a * one).to::<f32>(), a.to::<f32>().trans());
-    out.store([0, 0], (c + d) * b * T::from(2).to::<f32>());
+    let e = dot_tf32x3(a.to::<f32>(), a.to::<f32>().trans(), d);
+    out.store([0, 0], (c + e) * b * T::from(2).to::<f32>());
 }
 
 #[test]

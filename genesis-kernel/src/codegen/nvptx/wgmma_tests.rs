@@ -168,6 +168,7 @@ impl Config {
             layouts: (0..func.n_values()).map(of).collect(),
             num_warps: self.num_warps,
             accesses: BTreeMap::new(),
+            rings: BTreeMap::new(),
             dots: dots.map(|op| (op, plan.clone())).collect(),
             producer: Some(self.func(PRODUCER, "")),
             func,
@@ -307,7 +308,8 @@ fn linear([m, n, k]: [u32; 3], num_warps: Option<u32>) -> LayoutIr {
     let mut func = views::run(&func).unwrap();
     passes::run(&mut func, passes::PIPELINE);
     passes::run(&mut func, passes::NVPTX);
-    let options = crate::layout::LayoutOptions { num_warps, max_shared_bytes };
+    let options =
+        crate::layout::LayoutOptions { num_warps, max_shared_bytes, ..Default::default() };
     crate::layout::assign(&func, &options).unwrap()
 }
 
@@ -342,7 +344,7 @@ fn an_operand_may_come_from_registers() {
     let fragment = Arc::new(mma::operand_a(shape, [4, 1], 2, 4));
     for plan in lir.dots.values_mut() {
         let fragment = fragment.clone();
-        plan.a = DotOperand::Registers(RegisterOperand { fragment, staging: None });
+        plan.a = DotOperand::Registers(RegisterOperand { fragment, staging: None, ring: None });
     }
     let walk = lir.func.walk();
     let operand = walk.iter().find(|op| lir.dots.contains_key(op)).map(|&op| lir.func.op(op));
