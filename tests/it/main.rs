@@ -31,8 +31,12 @@ mod random;
 mod runtime;
 /// Every kernel a few times, for compute-sanitizer.
 mod sanitize;
+/// Kernels a thousand times, bit for bit.
+mod stress;
 /// What a machine can check of the code itself.
 mod tidy;
+/// Configurations that launches pick where nothing was measured.
+mod tuning;
 /// What users read when a kernel is wrong.
 mod ui;
 /// Block sizes and warps of streaming kernels, timed.
