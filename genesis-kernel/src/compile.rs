@@ -144,7 +144,8 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
     let func = pad::run(&func)?;
     after_pass("pad", &func)?;
     let func = run_passes(func, passes::NVPTX)?;
-    Ok(layout::assign(&func, &LayoutOptions { num_warps, max_shared_bytes })?)
+    let num_stages = kernel.hints.num_stages;
+    Ok(layout::assign(&func, &LayoutOptions { num_warps, num_stages, max_shared_bytes })?)
 }
 
 /// The function as the interpreter runs it: with the transcendental functions of the CPU.
@@ -197,7 +198,7 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
     {
         return Ok(code);
     }
-    let (_, code) = compile_gpu(kernel, &device.info().target)?;
+    let (_, code) = compile_gpu(kernel, &gpu_target(device))?;
     let entry = CompiledEntry {
         cubin: device.assemble(&code.ptx)?,
         name: code.name,
@@ -226,11 +227,23 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
     device.load(&entry.cubin, &point)
 }
 
+/// What a device's code is compiled for: the device itself, unless an older architecture is wished.
+fn gpu_target(device: &CudaDevice) -> GpuTarget {
+    let own = device.info().target;
+    knobs::get().target.filter(|wished| wished.sm <= own.sm).unwrap_or(own)
+}
+
 /// Everything that the machine code follows from.
 fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
     let info = device.info();
-    let options = format!("{:?} tma {}", kernel.hints.options(), knobs::get().tma);
-    let machine = format!("{:?} {} {}", info.target, info.driver_version, info.multiprocessors);
+    let options = format!(
+        "{:?} tma {} {}",
+        kernel.hints.options(),
+        knobs::get().tma,
+        knobs::get().all_barriers
+    );
+    let target = gpu_target(device);
+    let machine = format!("{target:?} {} {}", info.driver_version, info.multiprocessors);
     Key::of(&[
         // Loads and stores of equal text at other lines differ in their line tables.
         tir_text(&kernel.func).as_bytes(),

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::runtime::Device;
+use crate::target::{GpuTarget, Target};
 
 /// One environment variable, for documentation and `genesis doctor`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +58,18 @@ pub const KNOBS: &[Knob] = &[
         values: "bounds",
         doc: "runs kernels of any device in the interpreter, which stops at accesses outside of an \
               argument's memory and at races between programs",
+    },
+    Knob {
+        name: "GENESIS_BARRIERS",
+        values: "all",
+        doc: "puts a barrier behind every access to shared memory in GPU kernels: a result that \
+              changes by it shows a missing one",
+    },
+    Knob {
+        name: "GENESIS_TARGET",
+        values: "sm_80, sm_86, sm_89, sm_90",
+        doc: "compiles for this architecture on every GPU that is not older, without what newer ones \
+              add",
     },
     Knob {
         name: "GENESIS_SYNC",
@@ -125,6 +138,10 @@ pub struct Knobs {
     pub num_threads: Option<usize>,
     /// `GENESIS_CHECK=bounds`
     pub check_bounds: bool,
+    /// `GENESIS_BARRIERS=all`
+    pub all_barriers: bool,
+    /// `GENESIS_TARGET`
+    pub target: Option<GpuTarget>,
     /// `GENESIS_SYNC`
     pub sync: bool,
     /// `GENESIS_POOL`
@@ -173,6 +190,10 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         check_bounds: reader
             .read("GENESIS_CHECK", |text| matches!(text, "bounds").then_some(true))
             .unwrap_or(false),
+        all_barriers: reader
+            .read("GENESIS_BARRIERS", |text| matches!(text, "all").then_some(true))
+            .unwrap_or(false),
+        target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
         autotune: reader.read("GENESIS_AUTOTUNE", switch).unwrap_or(false),
@@ -227,6 +248,13 @@ fn byte_size(text: &str) -> Option<u64> {
         _ => 0,
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn gpu_target(text: &str) -> Option<GpuTarget> {
+    match Target::from_name(text)? {
+        Target::Gpu(gpu) => Some(gpu),
+        Target::Cpu => None,
+    }
 }
 
 fn seconds(text: &str) -> Option<Duration> {

@@ -110,6 +110,7 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("atomic_cas", &["ptr", "expected", "value"]),
     optional("dot", &["x", "y", "accumulator"], 2),
     optional("dot_tf32", &["x", "y", "accumulator"], 2),
+    optional("dot_tf32x3", &["x", "y", "accumulator"], 2),
     call("sum", &["x", "axis"]),
     call("prod", &["x", "axis"]),
     call("max", &["x", "axis"]),

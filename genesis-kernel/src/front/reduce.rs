@@ -273,11 +273,15 @@ pub(super) fn dot(lower: &mut Lower, call: &Call) -> Res {
     lower.check_elements(Some(call.span), shape)?;
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let (acc, given) = accumulator(lower, call, wide, shape)?;
-    let tf32 = call.name == "dot_tf32";
-    if tf32 && dtype != DType::F32 {
-        return Err(lower.error(call.span, format!("`dot_tf32` multiplies f32, these are {dtype}")));
+    let precision = match &*call.name {
+        "dot_tf32" => DotPrecision::Tf32,
+        "dot_tf32x3" => DotPrecision::Tf32x3,
+        _ => DotPrecision::Ieee,
+    };
+    if precision != DotPrecision::Ieee && dtype != DType::F32 {
+        let message = format!("`{}` multiplies f32, these are {dtype}", call.name);
+        return Err(lower.error(call.span, message));
     }
-    let precision = if tf32 { DotPrecision::Tf32 } else { DotPrecision::Ieee };
     let mut build = lower.build();
     let product = build.dot(left, right, acc, precision);
     Ok(Val::Ir(build.cast(product, given)))

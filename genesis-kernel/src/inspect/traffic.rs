@@ -85,7 +85,7 @@ pub(crate) fn worst_ways(lir: &LayoutIr) -> u32 {
 fn way_of(conversion: &Conversion, bits: u32) -> Way {
     match conversion {
         Conversion::Registers(map) => Way::Registers(map.len()),
-        Conversion::Shuffle(plan) => Way::Shuffles(plan.cost(bits)),
+        Conversion::Shuffle(plan) => Way::Shuffles(plan.shuffles(bits)),
         Conversion::Shared(plan) => through(plan),
     }
 }

@@ -113,6 +113,8 @@ pub enum DotPrecision {
     Ieee,
     /// f32 operands rounded to tf32 first.
     Tf32,
+    /// f32 operands, each as the sum of two tf32 where tensor cores multiply; f32 itself elsewhere.
+    Tf32x3,
 }
 
 /// Options of a loop, from `range(..).stages(4).unroll(2)`.

@@ -149,7 +149,8 @@ fn products<T: Float, const M: usize, const N: usize>(x: View<T, 2>, out: ViewMu
     let c = dot(a, a.trans()) + dot(a, a.trans(), zeros::<f32, M, M>());
     let one: T = 1.0;
     let d = dot_tf32((a * one).to::<f32>(), a.to::<f32>().trans());
-    out.store([0, 0], (c + d) * b * T::from(2).to::<f32>());
+    let e = dot_tf32x3(a.to::<f32>(), a.to::<f32>().trans(), d);
+    out.store([0, 0], (c + e) * b * T::from(2).to::<f32>());
 }
 
 #[test]

@@ -390,6 +390,25 @@ pub fn dot_tf32_new<T: Float, M: Extent, K: Extent, N: Extent>(
     typed()
 }
 
+/// [`dot`] of f32 tiles on tensor cores whose error is near that of f32: each element is the sum of two
+/// tf32 numbers, and three of the four products are added. Numbers above f32's largest divided by
+/// 1.0005 and infinities give NaN. On the CPU it is `dot`.
+pub fn dot_tf32x3<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+    accumulator: Tile<A, (M, N)>,
+) -> Tile<A, (M, N)> {
+    accumulator
+}
+
+/// [`dot_tf32x3`] with an accumulator that starts at zero.
+pub fn dot_tf32x3_new<T: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+) -> Tile<f32, (M, N)> {
+    typed()
+}
+
 // Reductions and scans.
 
 /// The sum along an axis.

@@ -14,12 +14,16 @@ use super::lir::{
 };
 use super::place::{Placed, fragment, place};
 use super::prefer::{Preference, choose_warps, memory_op};
+use super::ring::{RingLimits, add_rings};
 use super::roles;
-use super::scratch::SharedPlan;
+use super::scratch::{SharedPlan, registers_along};
+use super::swizzle::operand_plan;
 use crate::analysis::AxisAnalysis;
 use crate::diag::Diagnostic;
 use crate::ir::{Def, Func, Op, OpKind, Type, Value};
 
+/// Shared memory of a block on the GPUs that have least.
+const SMALLEST_SHARED_BYTES: u32 = 99 << 10;
 /// The most warps of a block.
 const MAX_WARPS: u32 = 32;
 
@@ -47,11 +51,18 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
         num_warps,
         accesses: BTreeMap::new(),
         dots: BTreeMap::new(),
+        rings: BTreeMap::new(),
         producer: None,
     };
     lir.accesses = accesses(&lir);
     lir.dots = dots.iter().map(|&(new, old)| (new, dot_plan(&infer, &lir, new, old))).collect();
-    if !lir.func.tma.loads.is_empty() {
+    let shared_bytes = match options.max_shared_bytes {
+        0 => SMALLEST_SHARED_BYTES,
+        bytes => bytes,
+    };
+    if lir.func.tma.loads.is_empty() {
+        add_rings(&mut lir, RingLimits { stages: options.num_stages, shared_bytes });
+    } else {
         roles::choose_stages(&mut lir, options.max_shared_bytes);
         let producer = roles::producer(&lir.func);
         lir.producer = Some(producer.map_err(|why| Diagnostic::new(why, None))?);
@@ -182,12 +193,21 @@ fn dot_operand(
     let value = lir.func.op(new).operands[i];
     let layout = lir.layout(value).expect("an operand of a dot is a tile");
     let bits = element_bits(lir.func.ty(value));
-    // Bits of K above one step: a vector may not cross steps, since each step loads its own.
-    let k = 1 - i;
-    let above = (fragment.shape.extent(k) as u32 - 1) & !(unit.step() - 1);
-    let avoid = above << fragment.shift(k);
-    let staging = (layout != &fragment).then(|| SharedPlan::staged(layout, &fragment, bits, avoid));
-    DotOperand::Registers(RegisterOperand { fragment, staging })
+    let mut operand = RegisterOperand { fragment, staging: None, ring: None };
+    if *layout != operand.fragment {
+        // A vector may not cross steps, since each step loads its own.
+        let avoid = operand.steps(unit, i);
+        let by_matrices = operand_plan(
+            layout,
+            &operand.fragment,
+            bits,
+            registers_along(&operand.fragment, avoid),
+        );
+        let is_free = |plan: &SharedPlan| (plan.store.ways, plan.load.ways) == (1, 1);
+        let any = || SharedPlan::staged(layout, &operand.fragment, bits, avoid);
+        operand.staging = Some(by_matrices.filter(is_free).unwrap_or_else(any));
+    }
+    DotOperand::Registers(operand)
 }
 
 #[cfg(test)]

@@ -110,6 +110,11 @@ impl Filler {
         1 << (axis_shift(shape, axis) + self.used[axis] - 1)
     }
 
+    /// Bits of an axis that are given to nothing yet.
+    pub(super) fn left(&self, axis: usize) -> u32 {
+        self.layout.shape.extent(axis).ilog2() - self.used[axis]
+    }
+
     /// Gives the next `count` bits of an axis to registers.
     pub(super) fn regs(&mut self, axis: usize, count: u32) {
         for _ in 0..count {

@@ -7,7 +7,8 @@
 //! ```text
 //! tile [64], reg [1] lane [2, 4, 8, 16, 32]  ->  reg [32] lane [1, 2, 4, 8, 16]
 //! destination register bit (32) is in source lane bit 4, lane bit 0 (1) in source register bit 0:
-//! a shuffle; lane l takes register l & 1 of lane l >> 1 (+ 16 for its register 1).
+//! a shuffle; lane l takes register l & 1 of lane l >> 1 (+ 16 for its register 1). Lanes 2 i and
+//! 2 i + 1 both read lane i, so the odd ones begin with their register 1, and read lane i + 16.
 //! ```
 
 use super::f2;
@@ -26,45 +27,57 @@ pub enum Conversion {
     Shared(SharedPlan),
 }
 
-/// A conversion within warps by `shfl.idx`.
+/// A conversion within warps by `shfl.idx`, one shuffle for each register of the result.
 ///
-/// Register `i` of lane `l` comes from lane `lane_of[i] ^ combine(lanes, l)`, where it is register
-/// `reg_of[i] ^ combine(selects, l)`. A shuffle sends one register, so for each of the
-/// [`ShufflePlan::choices`] the lane takes the one shuffle that its own `combine(selects, l)` names.
+/// In round `t` a lane sends its register `sent[t] ^ combine(sends, lane)` and gets what lane
+/// `lane_of[t] ^ combine(lanes, lane)` sends, which is its register `t ^ combine(places, lane)` of the
+/// result. Every lane sends to one lane in every round.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShufflePlan {
-    /// Per result register, what is XORed to the source lane.
+    /// Per round, what is XORed to the source lane.
     pub lane_of: Vec<u32>,
-    /// Per result register, what is XORed to the source register.
-    pub reg_of: Vec<u32>,
+    /// Per round, what is XORed to the register that is sent.
+    pub sent: Vec<u32>,
     /// The source lane as a linear map of the lane.
     pub lanes: [u32; LANE_BITS],
-    /// The source register as a linear map of the lane.
-    pub selects: [u32; LANE_BITS],
+    /// The register that is sent as a linear map of the lane that sends.
+    pub sends: [u32; LANE_BITS],
+    /// The register that is got as a linear map of the lane that gets.
+    pub places: [u32; LANE_BITS],
 }
 
 impl ShufflePlan {
-    /// The values that `combine(selects, lane)` takes, 0 first.
-    pub fn choices(&self) -> Vec<u32> {
-        let mut choices: Vec<u32> = (0..1 << LANE_BITS).map(|l| self.register(l)).collect();
-        choices.sort_unstable();
-        choices.dedup();
-        choices
+    /// The number of shuffles of 32 bits for elements of `bits` bits.
+    pub fn shuffles(&self, bits: u32) -> usize {
+        self.sent.len() * bits.div_ceil(32) as usize
     }
 
-    /// What a lane XORs to `reg_of`.
-    pub fn register(&self, lane: u32) -> u32 {
-        f2::combine(&self.selects, lane)
-    }
-
-    /// The number of shuffles of 32 bits for elements of as many bits.
-    pub fn cost(&self, bits: u32) -> usize {
-        self.reg_of.len() * self.choices().len() * bits.div_ceil(32) as usize
+    /// Twice the time of the plan in shuffles of 32 bits, for elements of `bits` bits: a select for
+    /// each register and step of an exchange takes half of a shuffle.
+    fn cost(&self, bits: u32) -> usize {
+        let steps = exchange_steps(&self.sends).len() + exchange_steps(&self.places).len();
+        self.shuffles(bits) * (2 + steps)
     }
 }
 
-/// Shuffles beyond which shared memory is cheaper, per result register.
-const SHUFFLES_PER_REGISTER: usize = 4;
+/// The steps in which each lane exchanges its registers `r` and `r ^ combine(map, lane)`: what is XORed
+/// to the register where an odd number of these lane bits is set.
+pub fn exchange_steps(map: &[u32; LANE_BITS]) -> Vec<(u32, u32)> {
+    let mut steps: Vec<(u32, u32)> = Vec::new();
+    for (bit, &register) in map.iter().enumerate() {
+        let known: Vec<u32> = steps.iter().map(|&(register, _)| register).collect();
+        match f2::Echelon::new(&known).solve(register) {
+            Some(sum) => {
+                (0..steps.len()).filter(|i| sum >> i & 1 == 1).for_each(|i| steps[i].1 |= 1 << bit)
+            }
+            None => steps.push((register, 1 << bit)),
+        }
+    }
+    steps
+}
+
+/// What a register of the result may cost before shared memory is cheaper, in halves of a shuffle.
+const COST_PER_REGISTER: usize = 6;
 
 /// The cheapest way from one layout to another, for elements of `bits` bits.
 ///
@@ -76,7 +89,7 @@ pub fn plan(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Conversion {
         return Conversion::Registers(map);
     }
     match shuffle(from, to) {
-        Some(plan) if plan.cost(bits) <= SHUFFLES_PER_REGISTER * plan.reg_of.len() => {
+        Some(plan) if plan.cost(bits) <= COST_PER_REGISTER * plan.sent.len() => {
             Conversion::Shuffle(plan)
         }
         _ => Conversion::Shared(SharedPlan::new(from, to, bits)),
@@ -133,18 +146,50 @@ fn shuffle(from: &LinearLayout, to: &LinearLayout) -> Option<ShufflePlan> {
     let (regs, lanes) = (regs?, lanes?);
     let (reg_lanes, reg_regs): (Vec<u32>, Vec<u32>) =
         regs.iter().map(|at| (at.lane, at.reg)).unzip();
-    let mut plan = ShufflePlan {
-        lane_of: (0..to.num_regs()).map(|reg| f2::combine(&reg_lanes, reg)).collect(),
-        reg_of: (0..to.num_regs()).map(|reg| f2::combine(&reg_regs, reg)).collect(),
-        lanes: [0; LANE_BITS],
-        selects: [0; LANE_BITS],
-    };
-    for (i, at) in lanes.iter().enumerate() {
-        // Where the source replicates a lane bit, a lane reads its own copy.
-        plan.lanes[i] = at.lane | from.free_lanes() & 1 << i;
-        plan.selects[i] = at.reg;
+    // Where the source replicates a lane bit, a lane reads its own copy.
+    let own = |i: usize| from.free_lanes() & 1 << i;
+    let mut lane_lanes: Vec<u32> =
+        lanes.iter().enumerate().map(|(i, at)| at.lane | own(i)).collect();
+    let places = spread(&mut lane_lanes, &reg_lanes, from.free_lanes())?;
+    // What a lane gets in round 0, as the register of the lane that sends it.
+    let wanted: Vec<u32> = lanes
+        .iter()
+        .zip(&places)
+        .map(|(at, &place)| at.reg ^ f2::combine(&reg_regs, place))
+        .collect();
+    let receivers = f2::Echelon::new(&lane_lanes);
+    let sends: Option<Vec<u32>> = (0..LANE_BITS)
+        .map(|i| receivers.solve(1 << i).map(|lane| f2::combine(&wanted, lane)))
+        .collect();
+    let sends = sends?;
+    let lane_of: Vec<u32> = (0..to.num_regs()).map(|t| f2::combine(&reg_lanes, t)).collect();
+    let sent = |(t, &lane): (u32, &u32)| f2::combine(&reg_regs, t) ^ f2::combine(&sends, lane);
+    Some(ShufflePlan {
+        sent: (0..).zip(&lane_of).map(sent).collect(),
+        lane_of,
+        lanes: lane_lanes.try_into().ok()?,
+        sends: sends.try_into().ok()?,
+        places,
+    })
+}
+
+/// Makes the map from lanes to the lanes they read one to one: lanes that would read the same lane take
+/// different registers in a round, or read different copies. Gives the register of each lane bit.
+fn spread(lanes: &mut [u32], reg_lanes: &[u32], free: u32) -> Option<[u32; LANE_BITS]> {
+    let mut places = [0; LANE_BITS];
+    let mut echelon = f2::Echelon::default();
+    let same: Vec<usize> =
+        (0..lanes.len()).filter(|&i| !echelon.insert(lanes[i], 1 << i)).collect();
+    for i in same {
+        if let Some(register) = (0..reg_lanes.len()).find(|&r| echelon.insert(reg_lanes[r], 0)) {
+            places[i] = 1 << register;
+            lanes[i] ^= reg_lanes[register];
+            continue;
+        }
+        let copies = (0..LANE_BITS).map(|bit| 1 << bit).filter(|bit| free & bit != 0);
+        lanes[i] ^= copies.into_iter().find(|&copy| echelon.insert(copy, 0))?;
     }
-    Some(plan)
+    Some(places)
 }
 
 #[cfg(test)]
@@ -177,10 +222,10 @@ mod tests {
                             from.apply(HwIndex { reg: map[reg as usize], lane, warp })
                         }
                         Conversion::Shuffle(plan) => {
-                            let reg_of = plan.reg_of[reg as usize] ^ plan.register(lane);
-                            let lane_of =
-                                plan.lane_of[reg as usize] ^ f2::combine(&plan.lanes, lane);
-                            from.apply(HwIndex { reg: reg_of, lane: lane_of, warp })
+                            let round = (reg ^ f2::combine(&plan.places, lane)) as usize;
+                            let source = plan.lane_of[round] ^ f2::combine(&plan.lanes, lane);
+                            let sent = plan.sent[round] ^ f2::combine(&plan.sends, source);
+                            from.apply(HwIndex { reg: sent, lane: source, warp })
                         }
                         Conversion::Shared(plan) => plan.check_element(from, to, want),
                     };
@@ -212,7 +257,33 @@ mod tests {
         let b = layout(&[8], &[], [1, 2, 4, 0, 0], &[]);
         let Conversion::Shuffle(plan) = run(&a, &b, 32) else { panic!("a shuffle") };
         assert_eq!(plan.lanes[3..], [8, 16]);
+        assert_eq!(plan.sent.len(), 1);
         assert!(matches!(run(&b, &a, 32), Conversion::Shuffle(_)));
+    }
+
+    #[test]
+    fn a_transpose_within_a_warp_takes_one_shuffle_a_register() {
+        let a = layout(&[4, 32], &[1, 2], [4, 8, 16, 32, 64], &[]);
+        let b = layout(&[4, 32], &[32, 64], [1, 2, 4, 8, 16], &[]);
+        let Conversion::Shuffle(plan) = run(&a, &b, 32) else { panic!("a shuffle") };
+        assert_eq!(plan.sent.len(), 4);
+        // Two bits change sides: two steps of selects before the shuffles and two after.
+        assert_eq!(exchange_steps(&plan.sends).len(), 2);
+        assert_eq!(exchange_steps(&plan.places).len(), 2);
+        assert!(matches!(run(&b, &a, 32), Conversion::Shuffle(_)));
+        assert!(matches!(run(&b, &a, 64), Conversion::Shared(_)));
+    }
+
+    #[test]
+    fn steps_exchange_what_the_map_says() {
+        for map in [[0; 5], [1, 2, 4, 0, 0], [3, 3, 1, 2, 0], [7, 1, 6, 6, 7]] {
+            let steps = exchange_steps(&map);
+            for lane in 0..LANES {
+                let odd = |mask: u32| (mask & lane).count_ones() % 2 == 1;
+                let sum = steps.iter().filter(|(_, mask)| odd(*mask)).fold(0, |s, (r, _)| s ^ r);
+                assert_eq!(sum, f2::combine(&map, lane), "{map:?}");
+            }
+        }
     }
 
     #[test]

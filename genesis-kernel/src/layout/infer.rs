@@ -21,7 +21,6 @@ use std::sync::Arc;
 use super::linear::LinearLayout;
 use super::mma;
 use super::prefer::{Blockeds, Preference, is_scannable, memory_op, scan_layout};
-use super::{Blocked, blocked_in};
 use crate::analysis::AxisAnalysis;
 use crate::ir::{BinaryOp, DType, DotPrecision, Func, Op, OpKind, Region, Shape, Value};
 use crate::layout::lir::{DotUnit, WgmmaKind};
@@ -116,8 +115,10 @@ impl<'f> Infer<'f> {
             self.units.insert(op, (unit, warps));
             let shape = self.shape(result);
             let layout = match unit {
-                DotUnit::Mma16 | DotUnit::MmaTf32 => mma::accumulator(shape, warps, self.num_warps),
-                DotUnit::Fma => fma_accumulator(shape, self.num_warps),
+                DotUnit::Mma16 | DotUnit::MmaTf32 | DotUnit::MmaTf32x3 => {
+                    mma::accumulator(shape, warps, self.num_warps)
+                }
+                DotUnit::Fma => mma::fma_accumulator(shape, self.num_warps),
                 DotUnit::Wgmma(_) => self.wgmma_layout(shape),
             };
             self.assign(result, Arc::new(layout));
@@ -163,6 +164,7 @@ impl<'f> Infer<'f> {
         let unit = match (a.dtype(), acc.dtype(), precision) {
             (DType::F16 | DType::BF16, DType::F32, _) if fits(16) => DotUnit::Mma16,
             (DType::F32, DType::F32, DotPrecision::Tf32) if fits(8) => DotUnit::MmaTf32,
+            (DType::F32, DType::F32, DotPrecision::Tf32x3) if fits(8) => DotUnit::MmaTf32x3,
             _ => DotUnit::Fma,
         };
         let along_rows = rows && m as u32 / 16 >= self.num_warps;
@@ -427,26 +429,6 @@ impl<'f> Infer<'f> {
 pub(super) fn is_shared(func: &Func, value: Value) -> bool {
     let kind = func.def_op(value).map(|op| &func.op(op).kind);
     matches!(kind, Some(OpKind::TmaLoad(_)))
-}
-
-/// The accumulator of a dot by multiply-adds: up to 4x4 elements of a thread together.
-fn fma_accumulator(shape: Shape, num_warps: u32) -> LinearLayout {
-    let (m, n) = (shape.extent(0) as u32, shape.extent(1) as u32);
-    let threads = 32 * num_warps;
-    let share = (m * n / threads).max(1);
-    let columns = share.min(4).min(n);
-    let rows = (share / columns).min(4).min(m);
-    let lanes_n = (n / columns).min(8);
-    let lanes_m = (m / rows).min(32 / lanes_n);
-    let warps_m = (m / rows / lanes_m).min(num_warps);
-    let warps_n = (n / columns / lanes_n).min(num_warps / warps_m);
-    let parameters = Blocked {
-        per_thread: vec![rows, columns],
-        lanes: vec![lanes_m, lanes_n],
-        warps: vec![warps_m, warps_n],
-        order: vec![1, 0],
-    };
-    blocked_in(shape, &parameters, num_warps)
 }
 
 /// What a region ends with, unless it ends the program.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use super::convert::{self, Conversion};
 use super::linear::{LinearLayout, Reduction};
+use super::ring::Ring;
 use super::scratch::SharedPlan;
 use crate::ir::print::names;
 use crate::ir::{Func, Op, OpKind, Type, Value};
@@ -27,7 +28,10 @@ use crate::ir::{Func, Op, OpKind, Type, Value};
 pub struct LayoutOptions {
     /// Warps of a block; chosen by the size of the tiles where it is none.
     pub num_warps: Option<u32>,
-    /// The most shared memory of a block, in bytes, which rings of slots take what they can of.
+    /// Iterations of loads in flight in loops that say nothing of their own.
+    pub num_stages: Option<u32>,
+    /// The most shared memory of a block, in bytes, which rings of slots take what they can of; 0 where
+    /// it is not known.
     pub max_shared_bytes: u32,
 }
 
@@ -44,6 +48,8 @@ pub struct LayoutIr {
     pub accesses: BTreeMap<Op, Access>,
     /// How each dot is computed.
     pub dots: BTreeMap<Op, DotPlan>,
+    /// The loops whose loads run ahead through shared memory.
+    pub rings: BTreeMap<Op, Ring>,
     /// What one thread of a warpgroup of its own runs beside `func`, where `func` has loads by the
     /// copy engine: the same control flow with nothing but those loads in it, whose results it does
     /// not use. `num_warps` does not count that warpgroup.
@@ -92,6 +98,8 @@ pub enum DotUnit {
     Mma16,
     /// `mma.sync.m16n8k8` on f32 rounded to tf32.
     MmaTf32,
+    /// The same on f32 as the sum of two tf32: three products of the four.
+    MmaTf32x3,
     /// Multiply-adds of each thread's own elements.
     Fma,
     /// `wgmma` of four warps together, operands in shared memory (A perhaps in registers).
@@ -114,7 +122,7 @@ impl DotUnit {
     pub fn step(self) -> u32 {
         match self {
             DotUnit::Mma16 => 16,
-            DotUnit::MmaTf32 => 8,
+            DotUnit::MmaTf32 | DotUnit::MmaTf32x3 => 8,
             DotUnit::Fma => 1,
             DotUnit::Wgmma(WgmmaKind::Bf16 | WgmmaKind::F16) => 16,
             DotUnit::Wgmma(WgmmaKind::Tf32) => 8,
@@ -184,7 +192,27 @@ pub struct RegisterOperand {
     /// The way from the value's layout to the fragment through shared memory: store everything, a
     /// barrier, then load each step's groups. None where the value is in the fragment layout already.
     pub staging: Option<SharedPlan>,
+    /// The load whose slot of a ring the staging is, which nobody stores to but copies; see
+    /// [`LayoutIr::rings`].
+    pub ring: Option<Op>,
 }
+
+impl RegisterOperand {
+    /// The bits of the flat index along K above what one step reads: operand A is 0, B is 1.
+    pub fn steps(&self, unit: DotUnit, side: usize) -> u32 {
+        let k = 1 - side;
+        let step = match unit {
+            // A vector of elements along K is as good as one along M or N.
+            DotUnit::Fma => FMA_STEP,
+            _ => unit.step(),
+        };
+        let above = (self.fragment.shape.extent(k) as u32 - 1) & !(step - 1);
+        above << self.fragment.shift(k)
+    }
+}
+
+/// Elements along K that multiply-adds read at once, where they are next to each other.
+const FMA_STEP: u32 = 4;
 
 impl LayoutIr {
     /// The layout of a tile; none for a scalar.

@@ -75,6 +75,32 @@ pub fn wgmma_accumulator(shape: Shape, n: u32, num_warps: u32) -> LinearLayout {
     filler.finish(&[1, 0], num_warps)
 }
 
+/// The accumulator of multiply-adds: 4x4 elements of a thread together, then lanes, warps, and blocks of
+/// as many elements again.
+///
+/// Lanes go along N and M by turns. A read of one operand then is the same for lanes that differ in bit
+/// 0 or in bit 1, which lets the hardware serve half a warp at once.
+pub fn fma_accumulator(shape: Shape, num_warps: u32) -> LinearLayout {
+    let bits = |axis: usize| shape.extent(axis).ilog2();
+    // Elements of a thread, as bits, where every thread has some of its own.
+    let share = (bits(0) + bits(1)).saturating_sub(5 + num_warps.ilog2());
+    let columns = bits(1).min(2).min(share);
+    let rows = bits(0).min(2).min(share - columns);
+    let mut filler = Filler::new(shape);
+    filler.regs(1, columns);
+    filler.regs(0, rows);
+    for axis in [1, 0, 1, 1, 0] {
+        let other = 1 - axis;
+        // An axis that is used up leaves its lanes to the other.
+        filler.lanes(if filler.left(axis) > 0 { axis } else { other }, 1);
+    }
+    for _ in 0..num_warps.ilog2() {
+        // The longer way first, so that warps cover what is close to a square.
+        filler.warps(usize::from(filler.left(1) > filler.left(0)), 1);
+    }
+    filler.finish(&[1, 0], num_warps)
+}
+
 /// Warps that share a product of this many rows by `wgmma` where nobody asks for a number: four for
 /// each 64 rows, up to eight.
 pub fn wgmma_warps(rows: u32) -> u32 {
@@ -164,6 +190,22 @@ mod tests {
         let split = accumulator(shape, [2, 2], 4);
         let wanted = operand_a(shape, [2, 2], 2, 4);
         assert!(matches!(plan(&split, &wanted, 16), Conversion::Shared(_)));
+    }
+
+    #[test]
+    fn multiply_adds_hold_squares() {
+        let layout = fma_accumulator(Shape::new(&[128, 128]), 8);
+        each(&layout, |v, l, w| {
+            let (row, column) = (v >> 2 & 3, v & 3);
+            let row = row | (l >> 1 & 1) << 2 | (l >> 4) << 3 | (w & 3) << 4;
+            let column = column | (l & 1) << 2 | (l >> 2 & 3) << 3 | (w >> 2) << 5;
+            [row | (v >> 5) << 6, column | (v >> 4 & 1) << 6]
+        });
+        for (m, n, warps) in [(1, 1, 4), (4, 2, 1), (1, 256, 4), (256, 1, 8), (16, 16, 4)] {
+            let layout = fma_accumulator(Shape::new(&[m, n]), warps);
+            layout.check().unwrap();
+            assert_eq!(layout.num_regs() as usize, (m * n / (32 * warps as usize)).max(1));
+        }
     }
 
     #[test]

@@ -14,19 +14,22 @@ pub mod lir;
 pub mod mma;
 mod place;
 mod prefer;
+pub mod ring;
 pub mod roles;
 pub mod scratch;
 #[cfg(test)]
 mod simulate;
+mod swizzle;
 mod verify;
 
 pub use assign::assign;
 pub use blocked::{Blocked, blocked, blocked_in};
-pub use convert::{Conversion, ShufflePlan, plan, view_registers};
+pub use convert::{Conversion, ShufflePlan, exchange_steps, plan, view_registers};
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
 pub use lir::{
     Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
     WgmmaKind,
 };
-pub use scratch::{SharedAccess, SharedPlan};
+pub use ring::{Ring, RingLoad};
+pub use scratch::{SharedAccess, SharedPlan, SharedUnit};
 pub use verify::verify;

@@ -138,7 +138,7 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
         let func = tma::run(&parse(text).unwrap(), &options);
         let mut func = views::run(&func).unwrap();
         passes::run(&mut func, passes::PIPELINE);
-        assign(&func, &LayoutOptions { num_warps: None, max_shared_bytes }).unwrap()
+        assign(&func, &LayoutOptions { max_shared_bytes, ..LayoutOptions::default() }).unwrap()
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct SharedPlan {
 /// the number of registers of a group is a power of two and the offset a multiple of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedAccess {
+    /// The instruction of one access.
+    pub unit: SharedUnit,
     /// What each lane bit XORs to the offset.
     pub lane: [u32; LANE_BITS],
     /// What each warp bit XORs to the offset.
@@ -50,6 +52,20 @@ pub struct SharedAccess {
     pub copies: HwIndex,
     /// The worst number of passes of one access over what it would need without bank conflicts.
     pub ways: u32,
+}
+
+/// The instruction that moves a [`SharedGroup`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SharedUnit {
+    /// Each thread moves its own registers, which lie next to each other.
+    Vector,
+    /// `ldmatrix`: lane `l` names row `l & 7` of matrix `l >> 3`, 16 bytes at the offset, and gets of
+    /// every matrix 4 bytes, which are not at that offset. The group's registers are those of matrix 0,
+    /// then 1, and so on; there are 1, 2 or 4.
+    Matrix {
+        /// A lane gets parts of one column instead of one row.
+        transposed: bool,
+    },
 }
 
 /// Registers that are next to each other in shared memory.
@@ -81,7 +97,7 @@ impl SharedPlan {
             elements: from.shape.numel() as u32,
             bits,
             store: SharedAccess::new(from, &offsets, bits, 0),
-            load: SharedAccess::new(to, &offsets, bits, avoid),
+            load: SharedAccess::new(to, &offsets, bits, registers_along(to, avoid)),
         }
     }
 
@@ -91,29 +107,45 @@ impl SharedPlan {
     }
 }
 
-/// The offset of each element: the inverse of the scratch's bases.
-struct Offsets(Echelon);
+/// The register bits of a layout whose bases have one of these bits, as a mask.
+pub(super) fn registers_along(layout: &LinearLayout, flat: u32) -> u32 {
+    let bits = layout.reg.iter().enumerate().filter(|&(_, &basis)| basis & flat != 0);
+    bits.fold(0, |mask, (i, _)| mask | 1 << i)
+}
+
+/// The offset of each element, in elements: the offset of each bit of the flat index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Offsets(pub(super) Vec<u32>);
 
 impl Offsets {
+    /// The inverse of a scratch's bases.
     fn new(bases: &[u32]) -> Offsets {
-        Offsets(Echelon::new(bases))
+        let echelon = Echelon::new(bases);
+        let offset =
+            |bit: usize| echelon.solve(1 << bit).expect("the bases of a scratch span the tile");
+        Offsets((0..bases.len()).map(offset).collect())
     }
 
-    fn of(&self, flat: u32) -> u32 {
-        self.0.solve(flat).expect("the bases of a scratch span the tile")
+    pub(super) fn of(&self, flat: u32) -> u32 {
+        f2::combine(&self.0, flat)
     }
 }
 
 impl SharedAccess {
-    fn new(layout: &LinearLayout, offsets: &Offsets, bits: u32, avoid: u32) -> SharedAccess {
+    /// Vectors do not go along the register bits in `avoid`.
+    pub(super) fn new(
+        layout: &LinearLayout,
+        offsets: &Offsets,
+        bits: u32,
+        avoid: u32,
+    ) -> SharedAccess {
         let reg: Vec<u32> = layout.reg.iter().map(|&b| offsets.of(b)).collect();
-        let usable: Vec<bool> = layout.reg.iter().map(|&b| b & avoid == 0).collect();
         let lane: Vec<u32> = layout.lane.iter().map(|&b| offsets.of(b)).collect();
         let warp: Vec<u32> = layout.warp.iter().map(|&b| offsets.of(b)).collect();
         let limit = (VECTOR_BITS / bits).ilog2();
         let vector: Vec<u32> = vector_registers(&reg, &[&lane, &warp], limit)
             .into_iter()
-            .take_while(|bit| usable[bit.trailing_zeros() as usize])
+            .take_while(|bit| bit & avoid == 0)
             .collect();
         let groups = layout
             .groups(&vector)
@@ -124,7 +156,7 @@ impl SharedAccess {
         let ways = conflict_ways(&lane, bits / 8, bytes);
         let copies = HwIndex { reg: 0, lane: layout.free_lanes(), warp: layout.free_warps() };
         let lane = lane.try_into().expect("a layout has five lane bits");
-        SharedAccess { lane, warp, groups, copies, ways }
+        SharedAccess { unit: SharedUnit::Vector, lane, warp, groups, copies, ways }
     }
 }
 
@@ -155,6 +187,22 @@ pub fn conflict_ways(lanes: &[u32], element: u32, access: u32) -> u32 {
     let all: Vec<u32> = words.clone().collect();
     let banks: Vec<u32> = words.map(|word| word & 31).collect();
     1 << (Echelon::new(&all).rank() - Echelon::new(&banks).rank())
+}
+
+/// Where element `j` of a group comes from in an access of [`SharedUnit::Matrix`]: the lane that names
+/// its row, and its place in that row.
+#[cfg(test)]
+pub(super) fn matrix_element(access: &SharedAccess, bits: u32, lane: u32, j: u32) -> (u32, u32) {
+    let packed = 32 / bits;
+    let (matrix, inner) = (j / packed, j % packed);
+    // Along a row four lanes have four bytes each; across, a pair of lanes' rows is a lane's pair.
+    let (row, column) = match access.unit {
+        SharedUnit::Matrix { transposed: true } => (2 * (lane & 3) + inner, lane >> 2),
+        SharedUnit::Matrix { transposed: false } | SharedUnit::Vector => {
+            (lane >> 2, packed * (lane & 3) + inner)
+        }
+    };
+    (8 * matrix + row, column)
 }
 
 /// The tile bits, or sums of them, behind each bit of the offset.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::convert::Conversion;
 use super::linear::{HwBit, HwIndex, LANES, LinearLayout};
 use super::lir::{Access, LayoutIr, RegisterOperand};
-use super::scratch::{SharedAccess, SharedPlan};
+use super::scratch::{SharedAccess, SharedPlan, SharedUnit, matrix_element};
 use super::{DotUnit, f2};
 use crate::ir::{
     AtomicOp, BinaryOp, Combine, DType, Op, OpKind, Region, Scalar, Shape, Value, scalar,
@@ -250,8 +250,9 @@ impl Simulation<'_> {
             }
             Conversion::Shuffle(plan) => self.set(to, |s, t, r| {
                 let lane = t as u32 % LANES;
-                let source = plan.lane_of[r] ^ f2::combine(&plan.lanes, lane);
-                let reg = plan.reg_of[r] ^ plan.register(lane);
+                let round = r ^ f2::combine(&plan.places, lane) as usize;
+                let source = plan.lane_of[round] ^ f2::combine(&plan.lanes, lane);
+                let reg = plan.sent[round] ^ f2::combine(&plan.sends, source);
                 s.at(from, t - lane as usize + source as usize, reg as usize)
             }),
             Conversion::Shared(plan) => {
@@ -267,7 +268,7 @@ impl Simulation<'_> {
         for t in 0..self.threads() {
             let at = place(t, 0);
             if at.lane & plan.store.copies.lane == 0 && at.warp & plan.store.copies.warp == 0 {
-                each(&plan.store, t, |reg, offset| {
+                each(&plan.store, plan.bits, t, |reg, offset| {
                     let old = scratch[offset].replace(self.at(from, t, reg).bits);
                     assert_eq!(old, None, "two threads write element {offset}");
                 });
@@ -275,7 +276,7 @@ impl Simulation<'_> {
         }
         let mut registers = vec![0; self.threads() * regs as usize];
         for t in 0..self.threads() {
-            each(&plan.load, t, |reg, offset| {
+            each(&plan.load, plan.bits, t, |reg, offset| {
                 registers[t * regs as usize + reg] = scratch[offset].expect("it was written");
             });
         }
@@ -547,7 +548,14 @@ impl Simulation<'_> {
                     scalar::cast(held[group][&(flat as u32)], dtype)
                 };
                 let (x, y) = (reach(&a, m * k_extent + k), reach(&b, k * n_extent + n));
-                scalar::fma(x, y, acc)
+                match plan.unit {
+                    DotUnit::MmaTf32x3 => {
+                        let ([x, x_rest], [y, y_rest]) = (tf32_parts(x), tf32_parts(y));
+                        let small = scalar::fma(x, y_rest, scalar::fma(x_rest, y, acc));
+                        scalar::fma(x, y, small)
+                    }
+                    _ => scalar::fma(x, y, acc),
+                }
             })
         });
     }
@@ -562,7 +570,11 @@ impl Simulation<'_> {
         let layout: &LinearLayout = &operand.fragment;
         let regs = layout.num_regs();
         let registers = match &operand.staging {
-            Some(plan) => self.through_shared(value, regs, plan),
+            Some(plan) => {
+                // A load of a ring is copied as its registers would be.
+                let load = operand.ring.map(|load| self.lir.func.op(load).results[0]);
+                self.through_shared(load.unwrap_or(value), regs, plan)
+            }
             None => self.values[value.index()].clone(),
         };
         let groups =
@@ -579,6 +591,14 @@ impl Simulation<'_> {
     }
 }
 
+/// An f32 as the two tf32 numbers that tensor cores multiply.
+fn tf32_parts(x: Scalar) -> [Scalar; 2] {
+    let f32 = |bits: u32| Scalar { dtype: DType::F32, bits: u64::from(bits) };
+    let large = (x.bits as u32).wrapping_add(0x1000) & !0x1fff;
+    let rest = f32::from_bits(x.bits as u32) - f32::from_bits(large);
+    [f32(large), f32(rest.to_bits() & !0x1fff)]
+}
+
 fn place(thread: usize, reg: usize) -> HwIndex {
     let thread = thread as u32;
     HwIndex { reg: reg as u32, lane: thread % LANES, warp: thread / LANES }
@@ -589,14 +609,21 @@ fn subsets(mask: u32, below: u32) -> impl Iterator<Item = u32> {
 }
 
 /// Every register of a thread with its offset in shared memory.
-fn each(access: &SharedAccess, thread: usize, mut f: impl FnMut(usize, usize)) {
+fn each(access: &SharedAccess, bits: u32, thread: usize, mut f: impl FnMut(usize, usize)) {
     let at = place(thread, 0);
-    let own = f2::combine(&access.lane, at.lane) ^ f2::combine(&access.warp, at.warp);
+    let own = |lane| f2::combine(&access.lane, lane) ^ f2::combine(&access.warp, at.warp);
     for group in &access.groups {
-        let start = group.offset ^ own;
-        assert!(start.is_multiple_of(group.regs.len() as u32), "aligned vectors");
-        for (j, &reg) in group.regs.iter().enumerate() {
-            f(reg as usize, start as usize + j);
+        for (j, &reg) in (0..).zip(&group.regs) {
+            let (lane, j, aligned) = match access.unit {
+                SharedUnit::Vector => (at.lane, j, group.regs.len() as u32),
+                SharedUnit::Matrix { .. } => {
+                    let (lane, j) = matrix_element(access, bits, at.lane, j);
+                    (lane, j, 128 / bits)
+                }
+            };
+            let start = group.offset ^ own(lane);
+            assert!(start.is_multiple_of(aligned), "aligned vectors");
+            f(reg as usize, (start + j) as usize);
         }
     }
 }
@@ -615,92 +642,4 @@ fn rmw(op: AtomicOp, old: Scalar, value: Scalar) -> Scalar {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::interp::InterpArg;
-    use crate::ir::Func;
-    use crate::ir::random::{RandomOptions, RandomProgram, random_program_with};
-    use crate::layout::{LayoutOptions, assign};
-    use crate::passes;
-
-    /// Buffers and slots of arguments, views flattened.
-    fn flatten(args: &[InterpArg]) -> (Vec<Buffer>, Vec<u64>) {
-        let (mut buffers, mut slots) = (Vec::new(), Vec::new());
-        for arg in args {
-            let mut add = |data: &[u8], writable| {
-                buffers.push(Buffer { bytes: data.to_vec(), writable });
-                start(buffers.len() - 1)
-            };
-            match arg {
-                InterpArg::Buffer(_, data) => slots.push(add(data, false)),
-                InterpArg::BufferMut(_, data) => slots.push(add(data, true)),
-                InterpArg::Scalar(scalar) => slots.push(scalar.bits),
-                InterpArg::View { dtype, data, offset, dims, strides, writable } => {
-                    slots.push(add(data, *writable) + (offset * dtype.bytes()) as u64);
-                    slots.extend(dims.iter().chain(strides).map(|&v| v as u64));
-                }
-            }
-        }
-        (buffers, slots)
-    }
-
-    /// The dtype and elements of each memory; a NaN is a NaN whatever its payload.
-    fn elements(args: &[InterpArg], memories: &[Vec<u8>]) -> Vec<Vec<u64>> {
-        let dtypes = args.iter().filter_map(|arg| match arg {
-            InterpArg::Buffer(dtype, _) | InterpArg::BufferMut(dtype, _) => Some(*dtype),
-            InterpArg::View { dtype, .. } => Some(*dtype),
-            InterpArg::Scalar(_) => None,
-        });
-        let element = |dtype: DType, bytes: &[u8]| {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            let bits = u64::from_le_bytes(word);
-            let is_nan = dtype.is_float() && Scalar { dtype, bits }.to_f64().is_nan();
-            if is_nan { u64::MAX } else { bits }
-        };
-        dtypes
-            .zip(memories)
-            .map(|(dtype, memory)| {
-                memory.chunks(dtype.bytes()).map(|bytes| element(dtype, bytes)).collect()
-            })
-            .collect()
-    }
-
-    /// What the interpreter leaves in the memory of each argument that has some.
-    fn interpreted(func: &Func, grid: [u32; 3], args: &[InterpArg]) -> Vec<Vec<u8>> {
-        let after = crate::interp::run_func(func, grid, args.to_vec()).unwrap();
-        let with_memory = args.iter().zip(after);
-        with_memory
-            .filter(|(arg, _)| !matches!(arg, InterpArg::Scalar(_)))
-            .map(|(_, bytes)| bytes)
-            .collect()
-    }
-
-    fn check(program: &RandomProgram, func: &Func, num_warps: u32, name: &str) {
-        let expected = interpreted(&program.func, program.grid, &program.args);
-        let lir =
-            assign(func, &LayoutOptions { num_warps: Some(num_warps), ..LayoutOptions::default() })
-                .unwrap();
-        let (buffers, slots) = flatten(&program.args);
-        let got = run(&lir, program.grid, buffers, &slots);
-        let [got, expected] = [got, expected].map(|memories| elements(&program.args, &memories));
-        assert!(got == expected, "{name}\n{}\n{}", lir.func, lir.layout_text());
-    }
-
-    #[test]
-    fn random_programs_mean_the_same_in_layouts() {
-        // Padding and threads change the order in which floats are added.
-        let options = RandomOptions { ordered_floats: false, transcendental: false, steps: 16 };
-        let mut runs = 0;
-        for seed in 0..200 {
-            let program = random_program_with(seed, options);
-            let func = passes::views::run(&program.func).unwrap();
-            let Ok(mut func) = passes::pad::run(&func) else { continue };
-            passes::run(&mut func, passes::PIPELINE);
-            let num_warps = [1, 2, 4][seed as usize % 3];
-            check(&program, &func, num_warps, &format!("seed {seed}, {num_warps} warps"));
-            runs += 1;
-        }
-        assert!(runs > 80, "{runs}");
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@
 //! where every swizzle starts anew.
 
 use super::shared::Places;
-use crate::ir::{Op, Tma};
+use crate::ir::{Func, Op};
 
 /// What slots and panels are aligned to.
 pub(super) const SWIZZLE_ALIGNMENT: u32 = 1024;
@@ -54,7 +54,8 @@ pub(super) struct Arena {
 
 impl Arena {
     /// Gives everything a place; `scratch` is what each op needs while it runs.
-    pub(super) fn new(tma: &Tma, num_warps: u32, scratch: &[(Op, u32)]) -> Arena {
+    pub(super) fn new(func: &Func, num_warps: u32, scratch: &[(Op, u32)]) -> Arena {
+        let tma = &func.tma;
         let mut top = 0;
         let mut starts = Vec::new();
         for channel in &tma.channels {
@@ -65,7 +66,7 @@ impl Arena {
         if !tma.stores.is_empty() {
             top += num_warps.div_ceil(4) * PANELS * PANEL_BYTES;
         }
-        let places = Places::after(top, scratch);
+        let places = Places::after(func, top, scratch);
         top = places.end;
         if !tma.channels.is_empty() {
             top = top.next_multiple_of(BARRIER_BYTES);
@@ -91,24 +92,25 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Channel, TmaLoad, TmaStore};
+    use crate::ir::{Channel, Tma, TmaLoad, TmaStore};
 
     #[test]
     fn scratch_alone_starts_at_0() {
-        let arena = Arena::new(&Tma::default(), 4, &[(Op(3), 20)]);
+        let arena = Arena::new(&Func::new("alone"), 4, &[(Op(3), 20)]);
         assert_eq!((arena.places.of(Op(3)), arena.bytes), (Some(0..32), 32));
     }
 
     #[test]
     fn four_stages_of_a_matmul_and_its_panels_fit() {
         let load = |offset, bytes| TmaLoad { map: 0, channel: 0, offset, bytes, contiguous: 1 };
-        let tma = Tma {
+        let mut func = Func::new("matmul");
+        func.tma = Tma {
             maps: Vec::new(),
             loads: vec![load(0, 16384), load(16384, 32768)],
             stores: vec![TmaStore { map: 2 }],
             channels: vec![Channel { stages: 4, slot_bytes: 49152 }],
         };
-        let arena = Arena::new(&tma, 8, &[]);
+        let arena = Arena::new(&func, 8, &[]);
         let ring = arena.rings[0];
         assert_eq!((ring.start, ring.copied, arena.staging), (0, 49152, 196_608));
         assert_eq!((ring.full, ring.empty), (229_376, 229_408));

@@ -4,6 +4,7 @@
 
 use super::super::llvm::{Block, IntPred, Val};
 use super::lower::{Lowering, Registers};
+use super::schedule::Step;
 use super::shared::Target;
 use super::wgmma;
 use crate::Error;
@@ -13,18 +14,21 @@ use crate::ir::{Op, OpKind, Value};
 const UNROLL_REGISTERS: usize = 256;
 
 /// The phis of values carried around a loop.
-struct Carried {
-    phis: Vec<Vec<Val>>,
+pub(super) struct Carried {
+    pub(super) phis: Vec<Vec<Val>>,
 }
 
 impl Carried {
-    fn registers(&self) -> Vec<Registers> {
+    pub(super) fn registers(&self) -> Vec<Registers> {
         self.phis.iter().map(|phis| phis.as_slice().into()).collect()
     }
 }
 
 impl Lowering<'_> {
     pub(super) fn for_loop(&mut self, op: Op) -> Result<(), Error> {
+        if let Some(ring) = self.lir.rings.get(&op) {
+            return self.ring_loop(op, ring);
+        }
         let e = self.e;
         let data = self.func.op(op);
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
@@ -43,6 +47,7 @@ impl Lowering<'_> {
         let index = e.phi(e.i64(), &[(lower, before)]);
         let carried = self.carried(&inits, before);
         let entered = self.enter_loop(op);
+        self.recorder.enter();
         let region = data.regions[0];
         let args = self.func.region(region).args.clone();
         self.set(args[0], vec![index]);
@@ -62,6 +67,7 @@ impl Lowering<'_> {
             ends.push((e.current_block(), next.iter().map(|r| r.to_vec()).collect()));
             e.br(done);
         }
+        self.leave_loop();
         self.pending.join(entered);
 
         e.position(done);
@@ -80,6 +86,7 @@ impl Lowering<'_> {
         e.position(header);
         let carried = self.carried(&inits, before);
         let entered = self.enter_loop(op);
+        self.recorder.enter();
         let args = self.func.region(data.regions[0]).args.clone();
         self.bind(&args, &carried.registers());
         let Some(yielded) = self.region(data.regions[0])? else {
@@ -98,6 +105,7 @@ impl Lowering<'_> {
             let back = e.br(header);
             self.close_loop(op, &carried, &next, last, back);
         }
+        self.leave_loop();
         self.pending = left;
 
         e.position(done);
@@ -115,29 +123,46 @@ impl Lowering<'_> {
         let entered = self.pending.clone();
         let mut ends = Vec::new();
         let mut pending = super::shared::Pending::default();
+        let mut ways = Vec::new();
         for (block, &region) in branches.into_iter().zip(&data.regions) {
             e.position(block);
             self.pending = entered.clone();
+            self.recorder.enter();
             if let Some(yielded) = self.region(region)? {
                 ends.push((e.current_block(), yielded.iter().map(|r| r.to_vec()).collect()));
                 pending.join(std::mem::take(&mut self.pending));
                 e.br(done);
             }
+            ways.push(self.recorder.leave());
         }
+        self.recorder.push(Step::Either(ways));
         self.pending = pending;
         e.position(done);
         self.merge(&data.results, &ends);
         Ok(())
     }
 
+    /// Ends the steps of a loop.
+    pub(super) fn leave_loop(&mut self) {
+        let body = self.recorder.leave();
+        self.recorder.push(Step::Loop(body));
+    }
+
     /// Phis at the start of a loop's header.
-    fn carried(&self, inits: &[Registers], before: Block) -> Carried {
+    pub(super) fn carried(&self, inits: &[Registers], before: Block) -> Carried {
         let phi = |&init: &Val| self.e.phi(self.e.type_of(init), &[(init, before)]);
         Carried { phis: inits.iter().map(|init| init.iter().map(phi).collect()).collect() }
     }
 
     /// What is carried from the last block of a loop's body, by the branch that goes back.
-    fn close_loop(&self, op: Op, carried: &Carried, next: &[Registers], last: Block, back: Val) {
+    pub(super) fn close_loop(
+        &self,
+        op: Op,
+        carried: &Carried,
+        next: &[Registers],
+        last: Block,
+        back: Val,
+    ) {
         for (phis, next) in carried.phis.iter().zip(next) {
             for (&phi, &value) in phis.iter().zip(next.iter()) {
                 self.e.add_incoming(phi, value, last);
@@ -148,7 +173,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn bind(&mut self, values: &[Value], registers: &[Registers]) {
+    pub(super) fn bind(&mut self, values: &[Value], registers: &[Registers]) {
         for (&value, registers) in values.iter().zip(registers) {
             self.set(value, registers.clone());
         }
@@ -156,7 +181,7 @@ impl Lowering<'_> {
 
     /// Values that have one of several contents, depending on the block control comes from. Without
     /// any such block nothing reaches this code.
-    fn merge(&mut self, results: &[Value], ends: &[(Block, Vec<Vec<Val>>)]) {
+    pub(super) fn merge(&mut self, results: &[Value], ends: &[(Block, Vec<Vec<Val>>)]) {
         for (i, &result) in results.iter().enumerate() {
             let ty = self.register_ty(result);
             let registers: Vec<Val> = (0..self.lir.num_regs(result) as usize)
@@ -175,7 +200,7 @@ impl Lowering<'_> {
 
     /// Notes that anything in the loop may have happened an iteration ago; gives what was pending
     /// before, which still is where the loop runs no iteration.
-    fn enter_loop(&mut self, op: Op) -> super::shared::Pending {
+    pub(super) fn enter_loop(&mut self, op: Op) -> super::shared::Pending {
         let entered = self.pending.clone();
         for inner in self.ops_within(op) {
             if let Some(bytes) = self.places.of(inner) {

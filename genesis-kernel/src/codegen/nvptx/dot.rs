@@ -1,8 +1,10 @@
 //! Products of tiles: tensor cores (`mma.sync`) or multiply-adds of each thread's own elements.
 //!
-//! An operand in another layout goes through shared memory once, and each step along K reads the
-//! registers that it wants, in vectors. Which register is which element is read off the layouts at
-//! thread 0: the other threads' elements differ from it by the same XOR in accumulator and operands.
+//! An operand in another layout goes through shared memory once, or was copied there without passing
+//! through registers (see [`Ring`](crate::layout::Ring)), and each step along K reads the registers
+//! that it wants, in vectors or by `ldmatrix`, while the step before it multiplies. Which register is
+//! which element is read off the layouts at thread 0: the other threads' elements differ from it by
+//! the same XOR in accumulator and operands.
 //!
 //! ```text
 //! m16n8k16: a = {(r, k..k+1), (r+8, k..), (r, k+8..), (r+8, k+8..)}, b = {(k..k+1, n), (k+8.., n)}
@@ -14,9 +16,9 @@ use super::super::elementwise::{self, Target as Machine, cast};
 use super::super::llvm::Val;
 use super::lower::Lowering;
 use crate::Error;
-use crate::ir::{DType, Op, OpKind, Value};
+use crate::ir::{DType, Op, Value};
 use crate::layout::{
-    DotOperand, DotPlan, DotUnit, HwIndex, LayoutIr, LinearLayout, RegisterOperand,
+    DotOperand, DotPlan, DotUnit, HwIndex, LayoutIr, LinearLayout, RegisterOperand, SharedPlan,
 };
 
 /// Bytes of shared memory that a dot needs: both operands side by side.
@@ -24,9 +26,13 @@ pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
     lir.dots.get(&op).map_or(0, |plan| staged_bytes(&plan.a) + staged_bytes(&plan.b))
 }
 
+/// The way of an operand through shared memory that the dot itself stores to.
+fn own_staging(operand: &DotOperand) -> Option<&SharedPlan> {
+    operand.registers().filter(|operand| operand.ring.is_none())?.staging.as_ref()
+}
+
 fn staged_bytes(operand: &DotOperand) -> u32 {
-    let staging = operand.registers().and_then(|operand| operand.staging.as_ref());
-    staging.map_or(0, |plan| plan.bytes().next_multiple_of(16))
+    own_staging(operand).map_or(0, |plan| plan.bytes().next_multiple_of(128))
 }
 
 /// An operand as the unit wants it; registers are read when they are first asked for.
@@ -38,8 +44,8 @@ pub(super) struct Fragment<'a> {
     registers: Vec<Option<Val>>,
     /// For each register, the group of the staging that brings it.
     group_of: Vec<usize>,
-    /// Where the staging starts in shared memory.
-    start: u32,
+    /// Where the staging starts in shared memory, in bytes, and the slot of a ring to add.
+    start: (u32, Option<Val>),
 }
 
 /// The register of each element of thread 0, by coordinates.
@@ -56,7 +62,7 @@ impl<'a> Fragment<'a> {
         operand: &'a RegisterOperand,
         value: Value,
         registers: &[Val],
-        start: u32,
+        start: (u32, Option<Val>),
     ) -> Fragment<'a> {
         let n = operand.fragment.num_regs() as usize;
         let mut group_of = vec![0; n];
@@ -120,8 +126,7 @@ impl<'a> Lowering<'a> {
         let Some(bytes) = self.places.of(op) else { return Ok(()) };
         self.before_shared_write(&bytes);
         for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
-            let staging = operand.registers().and_then(|operand| operand.staging.as_ref());
-            let Some(staging) = staging else { continue };
+            let Some(staging) = own_staging(operand) else { continue };
             let value = self.func.op(op).operands[i];
             let registers = self.get(value)?;
             self.store_shared(&staging.store, value, &registers, self.stage(op, i));
@@ -132,14 +137,18 @@ impl<'a> Lowering<'a> {
 
     /// An operand as instructions take it from registers.
     pub(super) fn fragment(
-        &self,
+        &mut self,
         op: Op,
         number: usize,
         operand: &'a RegisterOperand,
     ) -> Result<Fragment<'a>, Error> {
         let value = self.func.op(op).operands[number];
+        if let Some(load) = operand.ring {
+            let start = self.slot_of(load)?;
+            return Ok(Fragment::new(operand, value, &[], start));
+        }
         let registers = self.get(value)?;
-        Ok(Fragment::new(operand, value, &registers, self.stage(op, number)))
+        Ok(Fragment::new(operand, value, &registers, (self.stage(op, number), None)))
     }
 
     fn dot_fma(
@@ -166,18 +175,15 @@ impl<'a> Lowering<'a> {
         Ok(sum)
     }
 
-    fn dot_mma(
+    fn dot_mma<'p>(
         &mut self,
         op: Op,
         unit: DotUnit,
-        a: &mut Fragment<'_>,
-        b: &mut Fragment<'_>,
+        a: &mut Fragment<'p>,
+        b: &mut Fragment<'p>,
         mut sum: Vec<Val>,
     ) -> Result<Vec<Val>, Error> {
         let data = self.func.op(op);
-        let OpKind::Dot { .. } = data.kind else {
-            return Err(Error::bug("a dot that is none"));
-        };
         let dtype = self.dtype(data.operands[0]);
         let elements = registers_by_element(self.layout(data.results[0])?);
         // Tiles start where the bits that a thread's registers have within a tile are 0.
@@ -187,27 +193,75 @@ impl<'a> Lowering<'a> {
             .filter(|[row, column]| row & 8 == 0 && column & 1 == 0)
             .collect();
         let depth = self.func.tile(data.operands[0]).shape.extent(1) as u32;
+        let mut next = Some(self.mma_step(unit, [a, b], &tiles, 0)?);
         for k in (0..depth).step_by(unit.step() as usize) {
-            let mut lefts: BTreeMap<u32, Vec<Val>> = BTreeMap::new();
-            let mut rights: BTreeMap<u32, Vec<Val>> = BTreeMap::new();
+            let Some(step) = next.take() else { break };
+            // The next step's words are on their way while this one multiplies.
+            if k + unit.step() < depth {
+                next = Some(self.mma_step(unit, [a, b], &tiles, k + unit.step())?);
+            }
             for &[row, column] in &tiles {
-                if let std::collections::btree_map::Entry::Vacant(e) = lefts.entry(row) {
-                    e.insert(self.mma_words(unit, a, |i, j| [row + i, k + j], [2, 2])?);
-                }
-                if let std::collections::btree_map::Entry::Vacant(e) = rights.entry(column) {
-                    e.insert(self.mma_words(unit, b, |i, j| [k + j, column + i], [1, 2])?);
-                }
                 let places: Option<Vec<usize>> = [(0, 0), (0, 1), (8, 0), (8, 1)]
                     .into_iter()
                     .map(|(i, j)| elements.get(&[row + i, column + j]).map(|&reg| reg as usize))
                     .collect();
                 let places = places.ok_or_else(|| Error::bug("a tile of a dot is torn"))?;
-                let old: Vec<Val> = places.iter().map(|&reg| sum[reg]).collect();
-                let new = self.mma(unit, dtype, &lefts[&row], &rights[&column], &old);
-                places.iter().zip(new).for_each(|(&reg, value)| sum[reg] = value);
+                let mut part: Vec<Val> = places.iter().map(|&reg| sum[reg]).collect();
+                for (left, right) in step.products(unit, row, column) {
+                    part = self.mma(unit, dtype, left, right, &part);
+                }
+                places.iter().zip(part).for_each(|(&reg, value)| sum[reg] = value);
             }
         }
         Ok(sum)
+    }
+
+    /// The words that one step along K multiplies.
+    fn mma_step<'p>(
+        &mut self,
+        unit: DotUnit,
+        [a, b]: [&mut Fragment<'p>; 2],
+        tiles: &[[u32; 2]],
+        k: u32,
+    ) -> Result<MmaStep, Error> {
+        let mut step = MmaStep::default();
+        for &[row, column] in tiles {
+            if !step.rows.contains_key(&row) {
+                let words = self.mma_words(unit, a, |i, j| [row + i, k + j], [2, 2])?;
+                step.rows.insert(row, self.mma_parts(unit, words));
+            }
+            if !step.columns.contains_key(&column) {
+                let words = self.mma_words(unit, b, |i, j| [k + j, column + i], [1, 2])?;
+                step.columns.insert(column, self.mma_parts(unit, words));
+            }
+        }
+        Ok(step)
+    }
+
+    /// The words as the unit multiplies them, of which it ignores the bits below tf32: f32 as one tf32,
+    /// or as two whose sum is closer to it.
+    fn mma_parts(&self, unit: DotUnit, words: Vec<Val>) -> Vec<Vec<Val>> {
+        let e = self.e;
+        let int = |n: i64| e.int(e.i32(), n);
+        let bits = |value: Val| e.bitcast(value, e.i32());
+        match unit {
+            DotUnit::MmaTf32 => {
+                // One multiply, where exact rounding takes three instructions that would take longer
+                // than the products. It keeps tf32 numbers, infinities and NaN; others are at most
+                // 0.7 of a last place off, up as often as down.
+                let scale = e.float(e.f32(), 1.0 + 11.0 / f64::from(1 << 15));
+                vec![words.into_iter().map(|word| bits(e.fmul(word, scale))).collect()]
+            }
+            DotUnit::MmaTf32x3 => {
+                // To nearest, so that the product of the two rests is below what f32 holds.
+                let large = |&word: &Val| e.and(e.add(bits(word), int(0x1000)), int(!0x1fff));
+                let large: Vec<Val> = words.iter().map(large).collect();
+                let rest = |(&word, &part)| bits(e.fsub(word, e.bitcast(part, e.f32())));
+                let rests = words.iter().zip(&large).map(rest).collect();
+                vec![large, rests]
+            }
+            DotUnit::Mma16 | DotUnit::Fma | DotUnit::Wgmma(_) => vec![words],
+        }
     }
 
     /// The words of one operand of one instruction: rows (or columns) 0 and 8, then the halves of K.
@@ -229,10 +283,7 @@ impl<'a> Lowering<'a> {
                     fragment.get(self, row, column)
                 };
                 let word = match unit {
-                    DotUnit::MmaTf32 => {
-                        let value = element(0)?;
-                        e.inline_asm(e.i32(), "cvt.rna.tf32.f32 $0, $1;", "=r,f", &[value], false)
-                    }
+                    DotUnit::MmaTf32 | DotUnit::MmaTf32x3 => element(0)?,
                     DotUnit::Mma16 | DotUnit::Fma | DotUnit::Wgmma(_) => {
                         let pair = [element(0)?, element(1)?];
                         e.bitcast(e.build_vec(&pair), e.i32())
@@ -247,7 +298,7 @@ impl<'a> Lowering<'a> {
     fn mma(&self, unit: DotUnit, dtype: DType, a: &[Val], b: &[Val], sum: &[Val]) -> Vec<Val> {
         let e = self.e;
         let shape = match (unit, dtype) {
-            (DotUnit::MmaTf32, _) => "m16n8k8.row.col.f32.tf32.tf32.f32",
+            (DotUnit::MmaTf32 | DotUnit::MmaTf32x3, _) => "m16n8k8.row.col.f32.tf32.tf32.f32",
             (_, DType::F16) => "m16n8k16.row.col.f32.f16.f16.f32",
             _ => "m16n8k16.row.col.f32.bf16.bf16.f32",
         };
@@ -261,6 +312,27 @@ impl<'a> Lowering<'a> {
         let call = e.inline_asm(result, &text, constraints, &args, false);
         e.set_convergent(call);
         (0..4).map(|i| e.extract_value(call, i)).collect()
+    }
+}
+
+/// The words of one step along K, by row and by column of their tiles; each as the parts whose sum it
+/// is, the largest first.
+#[derive(Default)]
+struct MmaStep {
+    rows: BTreeMap<u32, Vec<Vec<Val>>>,
+    columns: BTreeMap<u32, Vec<Vec<Val>>>,
+}
+
+impl MmaStep {
+    /// What is multiplied and added for one tile, the smallest products first.
+    fn products(&self, unit: DotUnit, row: u32, column: u32) -> Vec<(&[Val], &[Val])> {
+        let pairs: &[(usize, usize)] = match unit {
+            // The product of the two small parts is below what f32 holds.
+            DotUnit::MmaTf32x3 => &[(1, 0), (0, 1), (0, 0)],
+            _ => &[(0, 0)],
+        };
+        let (left, right) = (&self.rows[&row], &self.columns[&column]);
+        pairs.iter().map(|&(i, j)| (&left[i][..], &right[j][..])).collect()
     }
 }
 

@@ -7,13 +7,14 @@ use std::rc::Rc;
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::pipeline::{Copies, Role};
+use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
 use super::thread::{self, Threads};
 use super::{atomic, convert, dot, reduce, scan};
 use crate::Error;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
-use crate::layout::{LayoutIr, LinearLayout};
+use crate::layout::{LayoutIr, LinearLayout, Ring};
 use crate::target::GpuTarget;
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
@@ -53,6 +54,14 @@ pub(super) struct Lowering<'a> {
     pub(super) owners: BTreeMap<Region, Op>,
     /// The driver's print, once it is declared.
     pub(super) vprintf: Option<Function>,
+    /// What happens to shared memory.
+    pub(super) recorder: Recorder,
+    /// The op that is lowered.
+    current: Op,
+    /// A barrier stands behind every access to shared memory.
+    pub(super) all_barriers: bool,
+    /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
+    pub(super) slots: BTreeMap<Op, Val>,
     values: Vec<Option<Registers>>,
 }
 
@@ -75,6 +84,7 @@ pub(super) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
         OpKind::ConvertLayout => convert::scratch_bytes(lir, op),
         OpKind::Dot { .. } => dot::scratch_bytes(lir, op),
         OpKind::AtomicRmw(_) | OpKind::AtomicCas => atomic::scratch_bytes(lir, uses, op),
+        OpKind::For(_) => lir.rings.get(&op).map_or(0, Ring::bytes),
         _ => 0,
     }
 }
@@ -104,6 +114,10 @@ impl<'a> Lowering<'a> {
             axes: AxisAnalysis::of(func),
             owners: owners(func),
             vprintf: None,
+            recorder: Recorder::new(),
+            current: Op(0),
+            all_barriers: crate::knobs::get().all_barriers,
+            slots: BTreeMap::new(),
             values: vec![None; func.n_values()],
         }
     }
@@ -165,6 +179,7 @@ impl<'a> Lowering<'a> {
 
     /// A barrier of all threads that run this function.
     pub(super) fn barrier(&mut self) {
+        self.recorder.push(Step::Barrier);
         match self.copies.as_ref().map(|copies| copies.role) {
             None => thread::barrier(self.e),
             Some(Role::Consumer) => {
@@ -179,14 +194,16 @@ impl<'a> Lowering<'a> {
 
     /// Waits until nobody reads these bytes of shared memory any more.
     pub(super) fn before_shared_write(&mut self, bytes: &Range<u32>) {
-        if self.pending.blocks_shared_write(bytes) {
+        if self.all_barriers || self.pending.blocks_shared_write(bytes) {
             self.barrier();
         }
+        self.recorder.push(Step::Write(self.current, bytes.clone().into()));
     }
 
     /// After the writes: a barrier, and from here on the bytes may be read.
     pub(super) fn before_shared_read(&mut self, bytes: Range<u32>) {
         self.barrier();
+        self.recorder.push(Step::Read(self.current, bytes.clone().into()));
         self.pending.read_shared(bytes);
     }
 
@@ -199,6 +216,8 @@ impl<'a> Lowering<'a> {
                     self.e.br(self.exit);
                     return Ok(None);
                 }
+                // Its value is in a ring.
+                _ if self.lir.rings.values().any(|ring| ring.skipped.contains(&op)) => {}
                 _ => self.op(op)?,
             }
         }
@@ -207,7 +226,18 @@ impl<'a> Lowering<'a> {
         Ok(None)
     }
 
-    fn op(&mut self, op: Op) -> Result<(), Error> {
+    pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {
+        let outer = std::mem::replace(&mut self.current, op);
+        self.lower(op)?;
+        self.current = outer;
+        let uses_shared = self.places.of(op).is_some();
+        if uses_shared && self.all_barriers {
+            self.barrier();
+        }
+        Ok(())
+    }
+
+    fn lower(&mut self, op: Op) -> Result<(), Error> {
         match &self.func.op(op).kind {
             OpKind::Const(scalar) => {
                 let value = self.e.scalar(*scalar);

@@ -199,6 +199,12 @@ impl Lowering<'_> {
         access
     }
 
+    /// Whether a pointer comes from a parameter that nobody writes.
+    pub(super) fn is_readonly(&self, ptr: Value) -> bool {
+        let param = self.target(ptr).param;
+        param.is_some_and(|p| self.func.params[p as usize].attrs.readonly)
+    }
+
     fn load_plain(
         &self,
         dtype: DType,
@@ -217,7 +223,7 @@ impl Lowering<'_> {
         (0..elements as u32).map(element).collect()
     }
 
-    fn load_masked(
+    pub(super) fn load_masked(
         &self,
         dtype: DType,
         elements: usize,

@@ -30,8 +30,10 @@ mod memory;
 mod pipeline;
 pub mod ptxas;
 mod reduce;
+mod ring;
 mod roles;
 mod scan;
+mod schedule;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -46,6 +48,7 @@ use std::collections::BTreeMap;
 use self::arena::{Arena, SWIZZLE_ALIGNMENT};
 use self::lower::{GLOBAL, SHARED};
 use self::roles::Args;
+use self::schedule::{Step, find_race};
 use super::llvm::{Emitter, Function, Machine, Ty};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
@@ -132,6 +135,9 @@ struct Module {
     name: String,
     shared_bytes: u32,
     messages: Vec<String>,
+    /// What it does with shared memory.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests take barriers away from it"))]
+    steps: Vec<Step>,
 }
 
 impl Module {
@@ -144,7 +150,8 @@ impl Module {
         let (asserts, messages) = asserts(func);
         let arena = arena(lir, target)?;
         let shared_bytes = arena.bytes;
-        emit(&e, lir, target, &name, arena, asserts)?;
+        let steps = emit(&e, lir, target, &name, arena, asserts)?;
+        check_schedule(func, &steps)?;
         e.verify()?;
         let passes = match () {
             () if lir.producer.is_some() => PASSES_OF_ROLES,
@@ -152,7 +159,7 @@ impl Module {
             () => PASSES,
         };
         e.run_passes(passes, &machine)?;
-        Ok(Module { e, machine, name, shared_bytes, messages })
+        Ok(Module { e, machine, name, shared_bytes, messages, steps })
     }
 }
 
@@ -202,7 +209,7 @@ fn arena(lir: &LayoutIr, target: &GpuTarget) -> Result<Arena, Error> {
         .map(|op| (op, lower::scratch_bytes(lir, &uses, op)))
         .filter(|&(_, bytes)| bytes > 0)
         .collect();
-    let arena = Arena::new(&lir.func.tma, lir.num_warps, &wanted);
+    let arena = Arena::new(&lir.func, lir.num_warps, &wanted);
     if arena.bytes <= target.max_shared_bytes {
         return Ok(arena);
     }
@@ -272,7 +279,7 @@ fn emit(
     name: &str,
     arena: Arena,
     asserts: BTreeMap<Op, usize>,
-) -> Result<(), Error> {
+) -> Result<Vec<Step>, Error> {
     let by_param = slots(e, &lir.func);
     let counts: Vec<usize> = by_param.iter().map(Vec::len).collect();
     let mut slots: Vec<Slot> = by_param.into_iter().flatten().collect();
@@ -304,4 +311,19 @@ fn emit(
         shared,
     };
     roles::write(e, lir, target, arena, asserts, args)
+}
+
+/// Replays what the kernel does with shared memory, in debug builds.
+fn check_schedule(func: &Func, steps: &[Step]) -> Result<(), Error> {
+    let Some(race) = cfg!(debug_assertions).then(|| find_race(steps)).flatten() else {
+        return Ok(());
+    };
+    let name = |op: Op| {
+        let data = func.op(op);
+        let at = data.loc.map(|loc| format!(" at {}:{}", loc.file, loc.line));
+        format!("{:?}{}", data.kind, at.unwrap_or_default())
+    };
+    let (earlier, later) = (name(race.earlier), name(race.later));
+    let byte = race.byte;
+    Err(Error::bug(format!("{earlier} and {later} race for byte {byte} of shared memory")))
 }

@@ -18,6 +18,7 @@ use super::WARPGROUP;
 use super::arena::{Arena, BARRIER_BYTES};
 use super::lower::{Frame, Lowering};
 use super::pipeline::{Copies, Ring, Role, ends};
+use super::schedule::Step;
 use super::thread::{self, Threads, uniform_warp};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, Type};
@@ -62,22 +63,28 @@ pub(super) fn write(
     arena: Arena,
     asserts: BTreeMap<Op, usize>,
     args: Args,
-) -> Result<(), Error> {
+) -> Result<Vec<Step>, Error> {
     let tid = Threads::new(e).tid;
     let exit = e.block("exit");
     let kernel = Kernel { e, lir, gpu, arena, args, asserts, tid, exit };
-    match &lir.producer {
+    let steps = match &lir.producer {
         None => kernel.role(lir, None, exit)?,
         Some(producer) => kernel.two_roles(producer)?,
-    }
+    };
     e.position(exit);
     e.ret_void();
-    Ok(())
+    Ok(steps)
 }
 
 impl Kernel<'_> {
-    /// A function as the threads run it that come to the block where the builder stands.
-    fn role(&self, lir: &LayoutIr, copies: Option<Copies>, exit: Block) -> Result<(), Error> {
+    /// A function as the threads run it that come to the block where the builder stands. Gives what
+    /// they do with shared memory.
+    fn role(
+        &self,
+        lir: &LayoutIr,
+        copies: Option<Copies>,
+        exit: Block,
+    ) -> Result<Vec<Step>, Error> {
         let e = self.e;
         let entry = e.current_block();
         let body = e.block("body");
@@ -106,10 +113,10 @@ impl Kernel<'_> {
         // The entry block filled up while the body was written.
         e.position(entry);
         e.br(body);
-        Ok(())
+        Ok(lowering.recorder.finish())
     }
 
-    fn two_roles(&self, producer: &Func) -> Result<(), Error> {
+    fn two_roles(&self, producer: &Func) -> Result<Vec<Step>, Error> {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let rings: Vec<Ring> =
@@ -187,6 +194,7 @@ fn alone(producer: &Func, num_warps: u32) -> LayoutIr {
         num_warps,
         accesses: BTreeMap::new(),
         dots: BTreeMap::new(),
+        rings: BTreeMap::new(),
         producer: None,
     }
 }

@@ -1,9 +1,10 @@
 //! Shared memory: where each op's scratch lies, and which barriers its reuse and that of global
 //! memory need.
 //!
-//! Scratch lives during one op: threads write it, a barrier, threads read it. Small scratches lie side
-//! by side, so that none waits for another; the large ones share one place. A barrier stands before a
-//! write only where something since the last barrier may still read those bytes.
+//! Scratch lives during one op, which may be a loop with all that is in it: threads write it, a
+//! barrier, threads read it. Small scratches lie side by side, so that none waits for another; large
+//! ones that do not live at the same time share bytes, the largest placed first. A barrier stands
+//! before a write only where something since the last barrier may still read those bytes.
 //!
 //! ```text
 //! reduce   write 0..32, barrier, read 0..32
@@ -20,7 +21,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::ir::{Op, Value};
+use crate::ir::{Func, Op, Value};
 
 /// Scratch up to this many bytes gets a place of its own.
 const SMALL_BYTES: u32 = 1024;
@@ -37,7 +38,7 @@ pub(super) struct Places {
 
 impl Places {
     /// Gives each op's scratch, in bytes, a place at `start` or after it.
-    pub(super) fn after(start: u32, wanted: &[(Op, u32)]) -> Places {
+    pub(super) fn after(func: &Func, start: u32, wanted: &[(Op, u32)]) -> Places {
         let mut places = BTreeMap::new();
         let mut top = start;
         for &(op, bytes) in wanted.iter().filter(|&&(_, bytes)| bytes <= SMALL_BYTES) {
@@ -45,10 +46,21 @@ impl Places {
             top = start + bytes.next_multiple_of(16);
             places.insert(op, start..top);
         }
-        let start = top.next_multiple_of(ALIGNMENT);
-        for &(op, bytes) in wanted.iter().filter(|&&(_, bytes)| bytes > SMALL_BYTES) {
-            places.insert(op, start..start + bytes);
-            top = top.max(start + bytes);
+        let floor = top.next_multiple_of(ALIGNMENT);
+        let mut large: Vec<Live> = wanted
+            .iter()
+            .filter(|&&(_, bytes)| bytes > SMALL_BYTES)
+            .map(|&(op, bytes)| Live { op, bytes, during: lifetime(func, op) })
+            .collect();
+        // The largest first; where several are as large, in program order.
+        large.sort_by_key(|live| (u32::MAX - live.bytes, live.during.start));
+        let mut placed: Vec<(Range<usize>, Range<u32>)> = Vec::new();
+        for live in large {
+            let start = first_fit(&live, floor, &placed);
+            let bytes = start..start + live.bytes;
+            top = top.max(bytes.end);
+            places.insert(live.op, bytes.clone());
+            placed.push((live.during, bytes));
         }
         Places { places, end: top }
     }
@@ -57,6 +69,43 @@ impl Places {
     pub(super) fn of(&self, op: Op) -> Option<Range<u32>> {
         self.places.get(&op).cloned()
     }
+}
+
+/// A large scratch and when it lives, in numbers of ops.
+struct Live {
+    op: Op,
+    bytes: u32,
+    during: Range<usize>,
+}
+
+/// The ops from an op to the end of its regions, by their numbers in program order.
+fn lifetime(func: &Func, op: Op) -> Range<usize> {
+    let walk = func.walk();
+    let start = walk.iter().position(|&other| other == op).unwrap_or(0);
+    let mut regions = func.op(op).regions.clone();
+    let mut inside = 0;
+    while let Some(region) = regions.pop() {
+        let ops = &func.region(region).ops;
+        inside += ops.len();
+        regions.extend(ops.iter().flat_map(|&inner| func.op(inner).regions.clone()));
+    }
+    start..start + 1 + inside
+}
+
+/// The lowest place above `floor` that nothing takes that lives at the same time.
+fn first_fit(live: &Live, floor: u32, placed: &[(Range<usize>, Range<u32>)]) -> u32 {
+    let overlap = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
+    let mut taken: Vec<&Range<u32>> =
+        placed.iter().filter(|(during, _)| overlap(during, &live.during)).map(|(_, b)| b).collect();
+    taken.sort_by_key(|bytes| bytes.start);
+    let mut start = floor;
+    for bytes in taken {
+        if start + live.bytes <= bytes.start {
+            break;
+        }
+        start = start.max(bytes.end.next_multiple_of(ALIGNMENT));
+    }
+    start
 }
 
 /// Where an access to global memory goes.
@@ -157,13 +206,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_scratch_shares_a_place() {
-        let places = Places::after(0, &[(Op(0), 32), (Op(1), 4096), (Op(2), 20), (Op(3), 8192)]);
-        assert_eq!(places.of(Op(0)), Some(0..32));
-        assert_eq!(places.of(Op(2)), Some(32..64));
-        assert_eq!(places.of(Op(1)), Some(128..4224));
-        assert_eq!(places.of(Op(3)), Some(128..8320));
-        assert_eq!(places.end, 8320);
+    fn large_scratch_shares_a_place_unless_it_lives_at_the_same_time() {
+        let text = "
+kernel places(%n: i64) {
+  %0 = const 0 : i64
+  %1 = const 1 : i64
+  for %2 = %0 to %n step %1 {
+    %3 = add %2, %1 : i64
+    yield
+  }
+  return
+}
+";
+        let func = crate::ir::parse(text).unwrap();
+        let [first, second, ring, inside] = func.walk()[..4] else { panic!("four ops") };
+        let wanted = [(first, 4096), (second, 32), (ring, 8192), (inside, 2048)];
+        let places = Places::after(&func, 0, &wanted);
+        assert_eq!(places.of(second), Some(0..32));
+        assert_eq!(places.of(ring), Some(128..8320));
+        assert_eq!(places.of(first), Some(128..4224));
+        assert_eq!(places.of(inside), Some(8320..10368));
+        assert_eq!(places.end, 10368);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ptxas::{self, Assembled};
+use super::schedule::Step;
 use super::*;
 use crate::ir::{Shape, parse};
 use crate::layout::{Access, Blocked, blocked_in};
@@ -31,7 +32,15 @@ fn in_rows(text: &str, vector: u32, num_warps: u32) -> LayoutIr {
         let (lane_copies, warp_copies) = (layout.free_lanes(), layout.free_warps());
         accesses.insert(op, Access { groups, alignment, lane_copies, warp_copies });
     }
-    LayoutIr { func, layouts, num_warps, accesses, dots: BTreeMap::new(), producer: None }
+    LayoutIr {
+        func,
+        layouts,
+        num_warps,
+        accesses,
+        dots: BTreeMap::new(),
+        rings: BTreeMap::new(),
+        producer: None,
+    }
 }
 
 /// Compiles for both GPUs and assembles where the assembler is; gives the PTX of each.
@@ -504,5 +513,136 @@ kernel tiles(%x: view<f32,2> readonly unit_stride multiple_of 16 stride_multiple
 fn tiles_reduce_scan_and_change_shape() {
     for warps in [1, 2, 4, 8] {
         compile_all(&assigned(TILES, warps));
+    }
+}
+
+/// `c = a b` in tiles of BM x BN x BK with a result of the operands' dtype, as the pipeline makes it.
+fn large_matmul(dtype: &str, precision: &str, tile: [u32; 3], num_warps: u32) -> LayoutIr {
+    let [m, n, k] = tile.map(|extent| extent.to_string());
+    let text = LARGE_MATMUL
+        .replace("BM", &m)
+        .replace("BN", &n)
+        .replace("BK", &k)
+        .replace('T', dtype)
+        .replace("PRECISION", precision);
+    let func = parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+    let mut func = crate::passes::views::run(&func).unwrap_or_else(|why| panic!("{why}"));
+    crate::passes::run(&mut func, crate::passes::PIPELINE);
+    crate::passes::run(&mut func, crate::passes::NVPTX);
+    let options = crate::layout::LayoutOptions { num_warps: Some(num_warps), ..Default::default() };
+    crate::layout::assign(&func, &options).unwrap_or_else(|why| panic!("{why}"))
+}
+
+const LARGE_MATMUL: &str = "
+kernel matmul(%a: view<T,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %b: view<T,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %c: view<T,2> exclusive unit_stride multiple_of 16 stride_multiple_of 16) {
+  %0 = program_id 0 : i64
+  %1 = program_id 1 : i64
+  %2 = const BM : i64
+  %22 = const BN : i64
+  %3 = mul %0, %2 : i64
+  %4 = mul %1, %22 : i64
+  %5 = const 0.0 : f32
+  %6 = broadcast %5 : f32[BMxBN]
+  %7 = const 0 : i64
+  %8 = view_dim 1 %a : i64
+  %9 = const BK : i64
+  %10 = for %11 = %7 to %8 step %9 carry (%12 = %6) {
+    %13 = view_load %a, %3, %11 : T[BMxBK]
+    %14 = view_load %b, %11, %4 : T[BKxBN]
+    %15 = dot PRECISION %13, %14, %12 : f32[BMxBN]
+    yield %15
+  } : f32[BMxBN]
+  %16 = cast %10 : T[BMxBN]
+  view_store %c, %16, %3, %4
+  return
+}
+";
+
+#[test]
+fn tensor_cores_read_matrices_from_a_ring() {
+    let lir = large_matmul("bf16", "ieee", [128, 128, 32], 4);
+    for kernel in compile_all(&lir) {
+        // A warp's 64 x 64 x 32: 2 steps of 4 x 8 tiles, 4 matrices of 8 x 8 at a time.
+        assert_eq!(count(&kernel, "mma.sync.aligned.m16n8k16"), 64, "{}", kernel.ptx);
+        assert_eq!(count(&kernel, "ldmatrix.sync.aligned.m8n8.x4.shared"), 8);
+        assert_eq!(count(&kernel, "ldmatrix.sync.aligned.m8n8.x4.trans.shared"), 8);
+        // 8 copies for each iteration before the loop, 3 of the 4 slots, and in it.
+        assert_eq!(count(&kernel, "cp.async.cg.shared.global.L2::128B"), 4 * 8);
+        assert_eq!(count(&kernel, "cp.async.wait_group 2"), 1);
+        assert_eq!(count(&kernel, "ld.global"), 0);
+        // One barrier an iteration, two around the result's way to rows.
+        assert_eq!(count(&kernel, "bar.sync") + count(&kernel, "barrier.sync"), 3);
+        // The result's way shares the ring's bytes.
+        assert_eq!(kernel.shared_bytes, 4 * 2 * 128 * 32 * 2);
+    }
+}
+
+#[test]
+fn multiply_adds_read_vectors_from_a_ring() {
+    let lir = large_matmul("f32", "ieee", [128, 128, 16], 8);
+    for kernel in compile_all(&lir) {
+        assert_eq!(count(&kernel, "fma.rn.f32"), 64 * 16, "{}", kernel.ptx);
+        assert_eq!(count(&kernel, "ld.shared.v4"), 4 * 16);
+        assert_eq!(count(&kernel, "ld.shared"), 4 * 16);
+        assert_eq!(count(&kernel, "cp.async.cg.shared.global.L2::128B"), 4 * 4);
+        assert_eq!(count(&kernel, "ld.global"), 0);
+        assert_eq!(count(&kernel, "st.global.v4"), 16);
+        assert_eq!(count(&kernel, "bar.sync") + count(&kernel, "barrier.sync"), 1);
+    }
+}
+
+#[test]
+fn tf32_is_multiplied_once_or_three_times() {
+    for (precision, products) in [("tf32", 1), ("tf32x3", 3)] {
+        for kernel in compile_all(&large_matmul("f32", precision, [64, 64, 32], 4)) {
+            // A warp's 32 x 32 x 32: 4 steps of 2 x 4 tiles.
+            assert_eq!(count(&kernel, "mma.sync.aligned.m16n8k8"), 32 * products, "{}", kernel.ptx);
+            assert_eq!(count(&kernel, "ldmatrix.sync.aligned.m8n8.x4.shared"), 8);
+        }
+    }
+}
+
+#[test]
+fn operands_of_single_elements_are_stored_to_the_ring() {
+    let text = MATMUL.replace('T', "bf16").replace("PRECISION", "ieee");
+    let text = text.replace(" multiple_of 16 stride_multiple_of 16", "");
+    for kernel in compile_all(&assigned(&text, 4)) {
+        assert_eq!(count(&kernel, "cp.async.cg"), 0, "{}", kernel.ptx);
+        assert_eq!(count(&kernel, "ldmatrix.sync.aligned.m8n8.x4"), 8);
+        assert!(count(&kernel, "st.shared.b16") > 0);
+    }
+}
+
+/// Every list of steps that lacks one barrier or one wait of these.
+fn with_one_less(steps: &[Step]) -> Vec<Vec<Step>> {
+    let mut all = Vec::new();
+    for (i, step) in steps.iter().enumerate() {
+        let with = |new: Option<Step>| {
+            let (before, after) = (&steps[..i], &steps[i + 1..]);
+            before.iter().cloned().chain(new).chain(after.iter().cloned()).collect()
+        };
+        match step {
+            Step::Barrier | Step::Wait(_) => all.push(with(None)),
+            Step::Loop(body) => {
+                all.extend(
+                    with_one_less(body).into_iter().map(|body| with(Some(Step::Loop(body)))),
+                );
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+#[test]
+fn each_barrier_keeps_threads_apart() {
+    let lir = large_matmul("bf16", "ieee", [64, 64, 32], 4);
+    let steps = Module::new(&lir, &GpuTarget::SM_80).unwrap().steps;
+    assert_eq!(find_race(&steps), None);
+    // A wait and a barrier in the loop, two barriers around the result's way to rows.
+    let broken = with_one_less(&steps);
+    assert_eq!(broken.len(), 4, "{steps:?}");
+    for steps in broken {
+        assert!(find_race(&steps).is_some(), "{steps:?}");
     }
 }

@@ -76,51 +76,66 @@ enum Source<'a> {
     Registers(Fragment<'a>),
 }
 
-/// The instruction for a kind of operands.
-struct Instruction {
+/// The instructions of a dot, as inline assembly that changes all of its sums in place. One piece of
+/// assembly for all is several times faster to compile than one for each.
+struct Assembly {
     kind: WgmmaKind,
-    /// Columns.
+    /// Columns of an instruction.
     columns: u32,
-    /// Whether operand A is four registers.
-    registers: bool,
     /// Whether M or N is the contiguous axis, for A and B.
     transposed: [bool; 2],
+    /// Sums of all instructions: operands from 0 on come out, as many after them go in.
+    sums: u32,
+    text: String,
+    /// What else goes in, as operands after the sums.
+    words: Vec<Val>,
+    letters: String,
 }
 
-impl Instruction {
-    fn accumulators(&self) -> u32 {
-        self.columns / 2
+impl Assembly {
+    fn new(kind: WgmmaKind, columns: u32, transposed: [bool; 2], sums: u32) -> Assembly {
+        let text = "{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.fence.sync.aligned;".to_owned();
+        let (words, letters) = (Vec::new(), String::new());
+        Assembly { kind, columns, transposed, sums, text, words, letters }
     }
 
-    /// The text: outputs, as many tied inputs, then A, then B.
-    fn text(&self) -> String {
-        let n = self.accumulators();
+    /// Adds an operand, a descriptor or four registers; gives how the text names it.
+    fn operand(&mut self, words: &[Val]) -> String {
+        let first = 2 * self.sums + self.words.len() as u32;
+        self.words.extend(words);
+        let is_descriptor = words.len() == 1;
+        let letter = if is_descriptor { ",l" } else { ",r" };
+        self.letters.push_str(&letter.repeat(words.len()));
+        if is_descriptor { format!("${first}") } else { list(first, words.len() as u32) }
+    }
+
+    /// Adds an instruction whose sums start at number `first`.
+    fn multiply(&mut self, first: u32, a: &str, b: &str) {
         let (k, ty) = match self.kind {
             WgmmaKind::Bf16 => (16, "bf16"),
             WgmmaKind::F16 => (16, "f16"),
             WgmmaKind::Tf32 => (8, "tf32"),
         };
-        let a = 2 * n;
-        let (left, b) = match self.registers {
-            true => (list(a, 4), a + 4),
-            false => (format!("${a}"), a + 1),
-        };
         let [ta, tb] = self.transposed.map(u8::from);
-        let flags = match (self.kind, self.registers) {
+        let flags = match (self.kind, a.starts_with('{')) {
             (WgmmaKind::Tf32, _) => String::new(),
             (_, true) => format!(", {tb}"),
             (_, false) => format!(", {ta}, {tb}"),
         };
-        let (columns, sums) = (self.columns, list(0, n));
-        format!(
-            "{{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n{columns}k{k}\
-             .f32.{ty}.{ty} {sums}, {left}, ${b}, p, 1, 1{flags}; }}"
-        )
+        let (columns, sums) = (self.columns, list(first, self.columns / 2));
+        self.text.push_str(&format!(
+            "\n\twgmma.mma_async.sync.aligned.m64n{columns}k{k}.f32.{ty}.{ty} \
+             {sums}, {a}, {b}, p, 1, 1{flags};"
+        ));
     }
 
-    fn constraints(&self) -> String {
-        let left = if self.registers { "r,r,r,r" } else { "l" };
-        format!("{},{left},l", tied(self.accumulators()))
+    /// Issues everything, and waits until at most `pending` groups run. Gives the sums.
+    fn issue(&mut self, e: &Emitter, sums: &[Val], pending: u32) -> Vec<Val> {
+        self.text.push_str(&format!(
+            "\n\twgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned {pending}; }}"
+        ));
+        let constraints = format!("{}{},~{{memory}}", tied(self.sums), self.letters);
+        change_in_place(e, &self.text, &constraints, sums, &self.words)
     }
 }
 
@@ -167,21 +182,19 @@ impl<'a> Lowering<'a> {
         kind: WgmmaKind,
         sums: &[Val],
     ) -> Result<Vec<Val>, Error> {
-        let e = self.e;
         let rings = self.rings_of(plan)?;
         rings.iter().for_each(|&ring| self.wait_full(ring));
-        let sums = self.products(op, plan, kind, sums)?;
-        e.intrinsic("llvm.nvvm.wgmma.commit_group.sync.aligned", &[], &[]);
+        let mut assembly = self.products(op, plan, kind, sums.len() as u32)?;
         if overlaps(plan) {
             // These products may still run, those of the iteration before may not.
-            let sums = wait(e, 1, &sums);
+            let sums = assembly.issue(self.e, sums, 1);
             for &ring in &rings {
                 self.release_held(ring)?;
                 self.hold_next(ring);
             }
             return Ok(sums);
         }
-        let sums = wait(e, 0, &sums);
+        let sums = assembly.issue(self.e, sums, 0);
         rings.iter().try_for_each(|&ring| self.release_next(ring))?;
         Ok(sums)
     }
@@ -230,51 +243,36 @@ impl<'a> Lowering<'a> {
         Ok((load.channel, load.offset))
     }
 
-    /// Issues every instruction of a dot.
+    /// Every instruction of a dot.
     fn products(
         &mut self,
         op: Op,
         plan: &'a DotPlan,
         kind: WgmmaKind,
-        sums: &[Val],
-    ) -> Result<Vec<Val>, Error> {
-        let e = self.e;
+        sums: u32,
+    ) -> Result<Assembly, Error> {
         let data = self.func.op(op);
         let [a, b] = [0, 1].map(|i| self.func.tile(data.operands[i]).shape);
         let [rows, depth, columns] = [a.extent(0), a.extent(1), b.extent(1)].map(|n| n as u32);
         let groups = self.lir.num_warps / 4;
         let (per_block, unit) = (columns / 2, DotUnit::Wgmma(kind));
         let n_blocks = rows / ROWS / groups;
-        if sums.len() as u32 != n_blocks * per_block {
+        if sums != n_blocks * per_block {
             return Err(Error::bug("a dot's accumulators do not fit wgmma"));
         }
         let mut left = self.source(op, 0, &plan.a, ROWS)?;
         let mut right = self.source(op, 1, &plan.b, 0)?;
-        let instruction = Instruction {
-            kind,
-            columns,
-            registers: plan.a.registers().is_some(),
-            transposed: [is_transposed(&plan.a), is_transposed(&plan.b)],
-        };
-        let (text, constraints) = (instruction.text(), instruction.constraints());
-        // Registers of operand A must be ready before the fence.
-        let mut words = Vec::new();
+        let transposed = [is_transposed(&plan.a), is_transposed(&plan.b)];
+        let mut assembly = Assembly::new(kind, columns, transposed, sums);
         for step in 0..depth / unit.step() {
-            let b = self.words(&mut right, unit, step, 0)?;
+            let b = assembly.operand(&self.words(&mut right, unit, step, 0)?);
             for block in 0..n_blocks {
-                let mut all = self.words(&mut left, unit, step, block * groups)?;
-                all.extend(&b);
-                words.push(((block * per_block) as usize, all));
+                let a = self.words(&mut left, unit, step, block * groups)?;
+                let a = assembly.operand(&a);
+                assembly.multiply(block * per_block, &a, &b);
             }
         }
-        let mut sums = sums.to_vec();
-        e.intrinsic("llvm.nvvm.wgmma.fence.sync.aligned", &[], &[]);
-        for (start, words) in words {
-            let range = start..start + per_block as usize;
-            let new = change_in_place(e, &text, &constraints, &sums[range.clone()], &words);
-            sums.splice(range, new);
-        }
-        Ok(sums)
+        Ok(assembly)
     }
 
     /// An operand; `rows_each` are the rows of a warpgroup, 0 where all have all of it.
@@ -408,20 +406,24 @@ mod tests {
     }
 
     #[test]
-    fn instructions_tie_their_sums() {
-        let instruction = Instruction {
-            kind: WgmmaKind::Bf16,
-            columns: 8,
-            registers: false,
-            transposed: [false, true],
-        };
+    fn instructions_name_their_operands() {
+        let e = Emitter::new("test");
+        let [one, four] = [1, 4].map(|n| vec![e.int(e.i64(), 0); n]);
+        let mut assembly = Assembly::new(WgmmaKind::Bf16, 8, [false, true], 8);
+        let b = assembly.operand(&one);
+        let a = assembly.operand(&four);
+        assembly.multiply(4, &a, &b);
+        assembly.multiply(0, "$9", &b);
         assert_eq!(
-            instruction.text(),
-            "{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n8k16\
-             .f32.bf16.bf16 {$0,$1,$2,$3}, $8, $9, p, 1, 1, 0, 1; }"
+            assembly.text.lines().skip(1).collect::<Vec<_>>(),
+            [
+                "\twgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 \
+                 {$4,$5,$6,$7}, {$17,$18,$19,$20}, $16, p, 1, 1, 1;",
+                "\twgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 \
+                 {$0,$1,$2,$3}, $9, $16, p, 1, 1, 0, 1;"
+            ]
         );
-        assert_eq!(instruction.constraints(), "=f,=f,=f,=f,0,1,2,3,l,l");
-        let tf32 = Instruction { kind: WgmmaKind::Tf32, registers: true, ..instruction };
-        assert!(tf32.text().contains("k8.f32.tf32.tf32 {$0,$1,$2,$3}, {$8,$9,$10,$11}, $12, p"));
+        assert_eq!(assembly.letters, ",l,r,r,r,r");
+        assert_eq!(tied(2), "=f,=f,0,1");
     }
 }

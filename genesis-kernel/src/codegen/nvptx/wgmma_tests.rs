@@ -168,6 +168,7 @@ impl Config {
             layouts: (0..func.n_values()).map(of).collect(),
             num_warps: self.num_warps,
             accesses: BTreeMap::new(),
+            rings: BTreeMap::new(),
             dots: dots.map(|op| (op, plan.clone())).collect(),
             producer: Some(self.func(PRODUCER, "")),
             func,
@@ -303,7 +304,7 @@ fn an_epilogue_stays_in_registers() {
     let mut func = views::run(&func).unwrap();
     passes::run(&mut func, passes::PIPELINE);
     passes::run(&mut func, passes::NVPTX);
-    let options = crate::layout::LayoutOptions { num_warps: None, max_shared_bytes };
+    let options = crate::layout::LayoutOptions { max_shared_bytes, ..Default::default() };
     let lir = crate::layout::assign(&func, &options).unwrap();
     let (kernel, _) = assembled(&lir);
     assert_eq!(count(&kernel, "m64n256k16"), 4);

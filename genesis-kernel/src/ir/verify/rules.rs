@@ -446,7 +446,7 @@ impl Rule<'_> {
         ensure!(b.dtype() == from, "multiplies {from} by {}", b.dtype());
         let wide = if from == DType::F64 { DType::F64 } else { DType::F32 };
         ensure!(to == wide, "products of {from} accumulate in {wide}, not {to}");
-        let tf32 = precision == DotPrecision::Tf32;
+        let tf32 = precision != DotPrecision::Ieee;
         ensure!(!tf32 || from == DType::F32, "tf32 rounds f32, these are {from}");
         let ranks = [a, b, acc].map(|t| t.shape.rank());
         ensure!(ranks == [2; 3], "ranks are {ranks:?}, not 2");

@@ -239,7 +239,7 @@ fn each_step_of_a_dot_loads_its_own_groups() {
                 let steps = group.regs.iter().map(|&reg| {
                     let at = crate::layout::HwIndex { reg, lane: 0, warp: 0 };
                     let flat = operand.fragment.apply(at);
-                    operand.fragment.coord(flat, 1 - i) / dot.unit.step()
+                    (flat & operand.steps(dot.unit, i)) >> operand.fragment.shift(1 - i)
                 });
                 let mut steps: Vec<u32> = steps.collect();
                 steps.dedup();

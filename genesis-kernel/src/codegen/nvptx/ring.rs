@@ -1,0 +1,316 @@
+//! Loops whose loads run ahead of them through a ring of slots in shared memory.
+//!
+//! ```text
+//! before the loop      copy iterations 0 .. stages - 1, one commit group each
+//! iteration i          wait until the group of i is there, a barrier
+//!                      copy iteration i + stages - 1 to the slot that i - 1 read
+//!                      the body, whose dots read slot i % stages
+//! ```
+//!
+//! A copy of 4, 8 or 16 bytes is `cp.async`, which passes by the registers; a mask that is false makes
+//! zeros of it. Where addresses allow only less, the bytes are loaded before the body and stored to
+//! the slot after it, when they have arrived.
+
+use super::super::llvm::{Block, IntPred, Val};
+use super::lower::{Lowering, Registers};
+use super::schedule::{Bytes, Slot, Step};
+use crate::Error;
+use crate::ir::{DType, Op};
+use crate::layout::{Ring, RingLoad};
+
+/// What of a copy is left to do once its loads have arrived.
+pub(super) struct Late {
+    load: Op,
+    registers: Vec<Val>,
+    address: Val,
+    on: Option<Val>,
+}
+
+/// The iteration that is copied.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// Its index.
+    index: Val,
+    /// Whether the loop has it.
+    exists: Val,
+    /// Where its slot begins, in bytes from the start of the ring; `i32`.
+    at: Val,
+    /// The slot; in the loop that of the first iteration.
+    slot: u32,
+}
+
+/// The registers that a loop carries, as phis of its header.
+struct Header {
+    block: Block,
+    index: Val,
+    read: Val,
+    write: Val,
+}
+
+impl Lowering<'_> {
+    /// A counted loop whose loads run ahead.
+    pub(super) fn ring_loop(&mut self, op: Op, ring: &Ring) -> Result<(), Error> {
+        let e = self.e;
+        let data = self.func.op(op);
+        let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
+        let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?];
+        let inits: Vec<Registers> =
+            data.operands[3..].iter().map(|&v| self.get(v)).collect::<Result<_, _>>()?;
+        self.before_copies(op, ring)?;
+        let entered = self.enter_loop(op);
+        let advances = e.icmp(IntPred::Sgt, step, e.int(e.i64(), 0));
+        let (first, header) = (e.block("ring"), e.block("ring.for"));
+        let (body, done) = (e.block("ring.body"), e.block("ring.end"));
+        let before = e.current_block();
+        e.cond_br(advances, first, done);
+
+        e.position(first);
+        self.fill(op, ring, [lower, upper, step])?;
+        let filled = e.current_block();
+        e.br(header);
+
+        e.position(header);
+        let last_slot = e.int(e.i32(), i64::from(ring.bytes() - ring.slot_bytes));
+        let phis = Header {
+            block: header,
+            index: e.phi(e.i64(), &[(lower, filled)]),
+            read: e.phi(e.i32(), &[(e.int(e.i32(), 0), filled)]),
+            write: e.phi(e.i32(), &[(last_slot, filled)]),
+        };
+        let carried = self.carried(&inits, filled);
+        let again = e.icmp(IntPred::Slt, phis.index, upper);
+        e.cond_br(again, body, done);
+
+        e.position(body);
+        self.recorder.enter();
+        self.wait_for_copies(ring.stages - 2);
+        self.barrier();
+        let late = self.copy_ahead(op, ring, &phis, upper, step)?;
+        let region = data.regions[0];
+        let args = self.func.region(region).args.clone();
+        self.set(args[0], vec![phis.index]);
+        self.bind(&args[1..], &carried.registers());
+        for load in &ring.loads {
+            self.slots.insert(load.op, phis.read);
+        }
+        if let Some(next) = self.region(region)? {
+            self.store_late(late)?;
+            let last = e.current_block();
+            e.add_incoming(phis.index, e.add(phis.index, step), last);
+            for slot in [phis.read, phis.write] {
+                e.add_incoming(slot, self.slot_after(ring, slot), last);
+            }
+            let back = e.br(phis.block);
+            self.close_loop(op, &carried, &next, last, back);
+        }
+        self.leave_loop();
+        self.recorder.push(Step::NoCopies);
+        self.pending.join(entered);
+
+        e.position(done);
+        let skipped: Vec<Vec<Val>> = inits.iter().map(|r| r.to_vec()).collect();
+        self.merge(&data.results, &[(before, skipped), (header, carried.phis)]);
+        Ok(())
+    }
+
+    /// Where the current iteration's tile of a load is in shared memory: bytes, and the slot to add.
+    pub(super) fn slot_of(&mut self, load: Op) -> Result<(u32, Option<Val>), Error> {
+        let bug = || Error::bug("a load of a ring has no slot");
+        let found = self.lir.rings.iter().find_map(|(&op, ring)| Some((op, ring.load(load)?)));
+        let (op, copied) = found.ok_or_else(bug)?;
+        let slot = *self.slots.get(&load).ok_or_else(bug)?;
+        let bytes = self.scratch(op)?;
+        let start = bytes.start + copied.offset;
+        let ring = &self.lir.rings[&op];
+        let read = ring_bytes(ring, copied, bytes.start, 0);
+        self.recorder.push(Step::Read(load, read));
+        self.pending.read_shared(bytes);
+        Ok((start, Some(slot)))
+    }
+
+    /// Waits for what the copies may overwrite or read too early.
+    fn before_copies(&mut self, op: Op, ring: &Ring) -> Result<(), Error> {
+        let bytes = self.scratch(op)?;
+        let is_written = ring.loads.iter().any(|load| {
+            let target = self.target(self.func.op(load.op).operands[0]);
+            self.pending.blocks_load(target)
+        });
+        if self.all_barriers || is_written || self.pending.blocks_shared_write(&bytes) {
+            self.barrier();
+        }
+        Ok(())
+    }
+
+    /// Copies the first iterations.
+    fn fill(&mut self, op: Op, ring: &Ring, [lower, upper, step]: [Val; 3]) -> Result<(), Error> {
+        let e = self.e;
+        let mut index = lower;
+        let mut exists = e.bool(true);
+        for slot in 0..ring.stages - 1 {
+            // An index that passes the largest number begins again below the loop's lower bound.
+            let in_order = e.icmp(IntPred::Sge, index, lower);
+            exists = e.and(exists, e.and(in_order, e.icmp(IntPred::Slt, index, upper)));
+            let at = e.int(e.i32(), i64::from(slot * ring.slot_bytes));
+            let late = self.copy(op, ring, Ahead { index, exists, at, slot })?;
+            self.store_late(late)?;
+            index = e.add(index, step);
+        }
+        Ok(())
+    }
+
+    /// Copies the iteration that is the ring's length, less one, after this one.
+    fn copy_ahead(
+        &mut self,
+        op: Op,
+        ring: &Ring,
+        phis: &Header,
+        upper: Val,
+        step: Val,
+    ) -> Result<Vec<Late>, Error> {
+        let e = self.e;
+        let distance = e.mul(step, e.int(e.i64(), i64::from(ring.stages - 1)));
+        let index = e.add(phis.index, distance);
+        let in_order = e.icmp(IntPred::Sgt, index, phis.index);
+        let exists = e.and(in_order, e.icmp(IntPred::Slt, index, upper));
+        let slot = ring.stages - 1;
+        self.copy(op, ring, Ahead { index, exists, at: phis.write, slot })
+    }
+
+    /// Starts the copies of one iteration and closes their group.
+    fn copy(&mut self, op: Op, ring: &Ring, ahead: Ahead) -> Result<Vec<Late>, Error> {
+        let region = self.func.op(op).regions[0];
+        let index = self.func.region(region).args[0];
+        self.set(index, vec![ahead.index]);
+        for &inner in &ring.slice {
+            self.op(inner)?;
+        }
+        let start = self.scratch(op)?.start;
+        let mut late = Vec::new();
+        for load in &ring.loads {
+            let bytes = ring_bytes(ring, load, start, ahead.slot);
+            self.recorder.push(Step::Copy(load.op, bytes));
+            self.copy_tile(load, start + load.offset, ahead, &mut late)?;
+        }
+        self.recorder.push(Step::Commit);
+        self.e.inline_asm(self.e.void(), "cp.async.commit_group;", "~{memory}", &[], true);
+        Ok(late)
+    }
+
+    fn copy_tile(
+        &mut self,
+        load: &RingLoad,
+        start: u32,
+        ahead: Ahead,
+        late: &mut Vec<Late>,
+    ) -> Result<(), Error> {
+        let data = self.func.op(load.op);
+        let operands = self.operands(load.op)?;
+        let (ptr, mask) = (&operands[0], operands.get(1));
+        let access = self.access(load.op);
+        let (lanes, warps) = (access.lane_copies, access.warp_copies);
+        let on = match self.threads.all_zero(self.e, lanes, warps) {
+            Some(first) => self.e.and(ahead.exists, first),
+            None => ahead.exists,
+        };
+        let value = data.results[0];
+        let size = self.dtype(value).bytes() as u32;
+        let offsets = offsets_of(load);
+        let thread = self.shared_thread(&load.store, size);
+        for group in together(&access.groups, &offsets) {
+            let leader = group[0] as usize;
+            let offset = offsets[leader];
+            let address =
+                self.shared_group(&load.store, thread, offset, size, start, Some(ahead.at));
+            let mask = mask.map(|mask| mask[leader]);
+            let bytes = size * group.len() as u32;
+            if matches!(bytes, 4 | 8 | 16) {
+                self.copy_async(address, ptr[leader], bytes, on, mask);
+                continue;
+            }
+            let is_wanted = mask.map_or(ahead.exists, |mask| self.e.and(mask, ahead.exists));
+            let dtype: DType = self.dtype(value);
+            let readonly = self.is_readonly(data.operands[0]);
+            let n = group.len();
+            let registers = self.load_masked(dtype, n, ptr[leader], is_wanted, None, readonly);
+            late.push(Late { load: load.op, registers, address, on: Some(on) });
+        }
+        Ok(())
+    }
+
+    /// `cp.async` where `on` is true; zeros where the mask is false.
+    fn copy_async(&self, to: Val, from: Val, bytes: u32, on: Val, mask: Option<Val>) {
+        let e = self.e;
+        let int = |n: u32| e.int(e.i32(), i64::from(n));
+        // Copies of 16 bytes pass by the first-level cache.
+        let cache = if bytes == 16 { "cg" } else { "ca" };
+        let head = format!("@$0 cp.async.{cache}.shared.global.L2::128B [$1], [$2], {bytes}");
+        match mask {
+            Some(mask) => {
+                let size = e.select(mask, int(bytes), int(0));
+                let args = [on, to, from, size];
+                let text = format!("{head}, $3;");
+                e.inline_asm(e.void(), &text, "b,l,l,r,~{memory}", &args, true);
+            }
+            None => {
+                let text = format!("{head};");
+                e.inline_asm(e.void(), &text, "b,l,l,~{memory}", &[on, to, from], true);
+            }
+        }
+    }
+
+    fn store_late(&mut self, late: Vec<Late>) -> Result<(), Error> {
+        for Late { load, registers, address, on } in late {
+            let value = self.func.op(load).results[0];
+            self.write_shared(value, &registers, address, on);
+        }
+        Ok(())
+    }
+
+    /// Waits until at most this many groups of copies of this thread are on their way.
+    fn wait_for_copies(&mut self, groups: u32) {
+        self.recorder.push(Step::Wait(groups as usize));
+        let text = format!("cp.async.wait_group {groups};");
+        self.e.inline_asm(self.e.void(), &text, "~{memory}", &[], true);
+    }
+
+    fn slot_after(&self, ring: &Ring, slot: Val) -> Val {
+        let e = self.e;
+        let next = e.add(slot, e.int(e.i32(), i64::from(ring.slot_bytes)));
+        let wraps = e.icmp(IntPred::Eq, next, e.int(e.i32(), i64::from(ring.bytes())));
+        e.select(wraps, e.int(e.i32(), 0), next)
+    }
+}
+
+/// The bytes of a load's tile in a slot of its ring, which starts here.
+fn ring_bytes(ring: &Ring, load: &RingLoad, start: u32, first: u32) -> Bytes {
+    let start = start + load.offset;
+    let slot = Slot { first, stages: ring.stages, bytes: ring.slot_bytes };
+    Bytes { range: start..start + load.bytes, slot: Some(slot) }
+}
+
+/// The offset of each register in thread 0, in elements.
+fn offsets_of(load: &RingLoad) -> Vec<u32> {
+    let n: usize = load.store.groups.iter().map(|group| group.regs.len()).sum();
+    let mut offsets = vec![0; n];
+    for group in &load.store.groups {
+        for (offset, &reg) in (group.offset..).zip(&group.regs) {
+            offsets[reg as usize] = offset;
+        }
+    }
+    offsets
+}
+
+/// Groups of registers that are next to each other in global memory, cut to what is next to each other
+/// in shared memory too.
+fn together(groups: &[Vec<u32>], offsets: &[u32]) -> Vec<Vec<u32>> {
+    let is_run = |group: &[u32]| {
+        let first = offsets[group[0] as usize];
+        let follows = (first..).zip(group).all(|(offset, &reg)| offsets[reg as usize] == offset);
+        follows && first.is_multiple_of(group.len() as u32)
+    };
+    let cut = |group: &Vec<u32>| match is_run(group) {
+        true => vec![group.clone()],
+        false => group.iter().map(|&reg| vec![reg]).collect(),
+    };
+    groups.iter().flat_map(cut).collect()
+}

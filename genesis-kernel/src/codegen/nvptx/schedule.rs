@@ -1,0 +1,294 @@
+//! What a kernel does with shared memory, in order, and a check that no two threads meet in it.
+//!
+//! Lowering writes down each access by the bytes that all threads together touch, each barrier, each
+//! group of asynchronous copies and each wait for one. Replaying that, loops a few times round, finds
+//! any bytes that one thread writes while another may still read or write them. It does not trust the
+//! rules by which barriers were placed, so it catches a mistake in them without a GPU; debug builds
+//! replay every kernel they compile.
+//!
+//! ```text
+//! write 0..64, barrier, read 0..64                      fine
+//! loop { write 0..64, barrier, read 0..64 }             the second write meets the first read
+//! copy 0..64, commit, wait 0, read 0..64                a wait is for a thread's own copies: a race
+//! copy 0..64, commit, wait 0, barrier, read 0..64       fine
+//! ```
+//!
+//! Threads that touch bytes of their own within one access are taken to meet with those of the next
+//! access to the same bytes: what only one warp shares needs no block barrier, and is not written down.
+
+use std::ops::Range;
+
+use crate::ir::Op;
+
+/// One thing that all threads of a block do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// The threads read these bytes.
+    Read(Op, Bytes),
+    /// The threads write these bytes.
+    Write(Op, Bytes),
+    /// The threads begin to copy to these bytes.
+    Copy(Op, Bytes),
+    /// The copies since the last commit are a group.
+    Commit,
+    /// Each thread waits until at most this many of its groups are on their way.
+    Wait(usize),
+    /// A barrier of the block.
+    Barrier,
+    /// The copies on their way are of iterations that the loop before does not have.
+    NoCopies,
+    /// A loop that may run any number of times.
+    Loop(Vec<Step>),
+    /// One of several ways.
+    Either(Vec<Vec<Step>>),
+}
+
+/// Bytes of shared memory; in a ring, those of one slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Bytes {
+    /// The bytes in slot 0.
+    pub(super) range: Range<u32>,
+    /// The ring they are in.
+    pub(super) slot: Option<Slot>,
+}
+
+/// A slot that moves on with the innermost loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Slot {
+    /// The slot in the loop's first iteration.
+    pub(super) first: u32,
+    /// Slots of the ring.
+    pub(super) stages: u32,
+    /// Bytes of a slot.
+    pub(super) bytes: u32,
+}
+
+impl From<Range<u32>> for Bytes {
+    fn from(range: Range<u32>) -> Bytes {
+        Bytes { range, slot: None }
+    }
+}
+
+impl Bytes {
+    /// The bytes in an iteration of the innermost loop.
+    fn at(&self, iteration: u32) -> Range<u32> {
+        let offset = self.slot.map_or(0, |s| (s.first + iteration) % s.stages * s.bytes);
+        self.range.start + offset..self.range.end + offset
+    }
+}
+
+/// Two accesses between which a barrier or a wait is missing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Race {
+    /// The op of the earlier access.
+    pub(super) earlier: Op,
+    /// The op of the later one.
+    pub(super) later: Op,
+    /// The first byte that both touch.
+    pub(super) byte: u32,
+}
+
+/// The steps of a kernel while it is lowered.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    /// The steps of each region that is open, the outermost first.
+    open: Vec<Vec<Step>>,
+}
+
+impl Recorder {
+    pub(super) fn new() -> Recorder {
+        Recorder { open: vec![Vec::new()] }
+    }
+
+    pub(super) fn push(&mut self, step: Step) {
+        if let Some(steps) = self.open.last_mut() {
+            steps.push(step);
+        }
+    }
+
+    /// Begins the steps of a region.
+    pub(super) fn enter(&mut self) {
+        self.open.push(Vec::new());
+    }
+
+    /// Ends the innermost region; gives its steps.
+    pub(super) fn leave(&mut self) -> Vec<Step> {
+        if self.open.len() > 1 { self.open.pop().unwrap_or_default() } else { Vec::new() }
+    }
+
+    /// The steps of the whole kernel.
+    pub(super) fn finish(mut self) -> Vec<Step> {
+        self.open.pop().unwrap_or_default()
+    }
+}
+
+/// The first race that replaying the steps finds.
+pub(super) fn find_race(steps: &[Step]) -> Option<Race> {
+    let mut replay = Replay::default();
+    replay.run(steps, 0);
+    replay.races.into_iter().min()
+}
+
+/// How often a loop is replayed: until every slot of its ring came round.
+fn iterations(body: &[Step]) -> u32 {
+    let slots = body.iter().filter_map(|step| match step {
+        Step::Read(_, bytes) | Step::Write(_, bytes) | Step::Copy(_, bytes) => bytes.slot,
+        _ => None,
+    });
+    slots.map(|slot| slot.stages).max().unwrap_or(1) + 2
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Access {
+    op: Op,
+    bytes: Range<u32>,
+    writes: bool,
+}
+
+/// What happened since the last barrier, and copies on their way.
+#[derive(Clone, Default, Debug)]
+struct Replay {
+    since: Vec<Access>,
+    /// Groups of copies, the oldest first.
+    groups: Vec<Vec<Access>>,
+    uncommitted: Vec<Access>,
+    races: Vec<Race>,
+}
+
+impl Replay {
+    fn run(&mut self, steps: &[Step], iteration: u32) {
+        for step in steps {
+            match step {
+                Step::Read(op, bytes) => self.access(*op, bytes.at(iteration), false),
+                Step::Write(op, bytes) => self.access(*op, bytes.at(iteration), true),
+                Step::Copy(op, bytes) => {
+                    let access = Access { op: *op, bytes: bytes.at(iteration), writes: true };
+                    self.check(&access);
+                    self.uncommitted.push(access);
+                }
+                Step::Commit => {
+                    let group = std::mem::take(&mut self.uncommitted);
+                    self.groups.push(group);
+                }
+                Step::Wait(left) => {
+                    let done = self.groups.len().saturating_sub(*left);
+                    // Each thread sees its own copies; the others see them after a barrier.
+                    let arrived: Vec<Access> = self.groups.drain(..done).flatten().collect();
+                    self.since.extend(arrived);
+                }
+                Step::Barrier => self.since.clear(),
+                Step::NoCopies => {
+                    self.groups.clear();
+                    self.uncommitted.clear();
+                }
+                Step::Loop(body) => {
+                    // The loop may end after any iteration, or have none.
+                    let mut ends = vec![self.since.clone()];
+                    for iteration in 0..iterations(body) {
+                        self.run(body, iteration);
+                        ends.push(self.since.clone());
+                    }
+                    ends.into_iter().for_each(|since| self.note(since));
+                }
+                Step::Either(ways) => {
+                    let before = self.clone();
+                    for (i, way) in ways.iter().enumerate() {
+                        let mut taken = before.clone();
+                        taken.races.clear();
+                        taken.run(way, iteration);
+                        if i == 0 {
+                            self.since.clear();
+                        }
+                        self.note(taken.since);
+                        self.races.extend(taken.races);
+                    }
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, accesses: Vec<Access>) {
+        for access in accesses {
+            if !self.since.contains(&access) {
+                self.since.push(access);
+            }
+        }
+    }
+
+    fn access(&mut self, op: Op, bytes: Range<u32>, writes: bool) {
+        let access = Access { op, bytes, writes };
+        self.check(&access);
+        self.note(vec![access]);
+    }
+
+    fn check(&mut self, later: &Access) {
+        let flying = self.groups.iter().flatten().chain(&self.uncommitted);
+        for earlier in self.since.iter().chain(flying) {
+            let start = earlier.bytes.start.max(later.bytes.start);
+            let meets = start < earlier.bytes.end.min(later.bytes.end);
+            if meets && (earlier.writes || later.writes) {
+                self.races.push(Race { earlier: earlier.op, later: later.op, byte: start });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: Range<u32>) -> Step {
+        Step::Read(Op(1), bytes.into())
+    }
+
+    fn write(bytes: Range<u32>) -> Step {
+        Step::Write(Op(0), bytes.into())
+    }
+
+    fn races(steps: &[Step]) -> bool {
+        find_race(steps).is_some()
+    }
+
+    #[test]
+    fn a_barrier_stands_between_a_write_and_a_read() {
+        assert!(!races(&[write(0..64), Step::Barrier, read(0..64)]));
+        let race = find_race(&[write(0..64), read(32..96)]);
+        assert_eq!(race, Some(Race { earlier: Op(0), later: Op(1), byte: 32 }));
+        assert!(!races(&[write(0..64), read(64..96), read(64..96)]));
+    }
+
+    #[test]
+    fn a_loop_meets_itself() {
+        let body = vec![write(0..64), Step::Barrier, read(0..64)];
+        assert!(races(&[Step::Loop(body.clone())]));
+        let ends = [body.clone(), vec![Step::Barrier]].concat();
+        assert!(!races(&[Step::Loop(ends)]));
+        // What stands before the loop is still there if it runs no iteration.
+        assert!(races(&[read(0..4), Step::Loop(vec![Step::Barrier]), write(0..4)]));
+    }
+
+    #[test]
+    fn each_way_of_a_branch_counts() {
+        let ways = Step::Either(vec![vec![read(0..4)], vec![Step::Barrier]]);
+        assert!(races(&[ways.clone(), write(0..4)]));
+        assert!(!races(&[ways, Step::Barrier, write(0..4)]));
+    }
+
+    /// A ring of three slots with these steps before the body's reads.
+    fn ring(head: &[Step]) -> Vec<Step> {
+        let bytes =
+            |first| Bytes { range: 0..64, slot: Some(Slot { first, stages: 3, bytes: 64 }) };
+        let copy = |first| Step::Copy(Op(0), bytes(first));
+        let body = [head, &[copy(2), Step::Commit, Step::Read(Op(1), bytes(0))]].concat();
+        vec![copy(0), Step::Commit, copy(1), Step::Commit, Step::Loop(body)]
+    }
+
+    #[test]
+    fn a_ring_waits_then_meets_once_an_iteration() {
+        assert!(!races(&ring(&[Step::Wait(1), Step::Barrier])));
+        assert!(races(&ring(&[Step::Wait(1)])), "without its barrier");
+        assert!(races(&ring(&[Step::Barrier])), "without its wait");
+        assert!(races(&ring(&[Step::Wait(2), Step::Barrier])), "with too short a wait");
+        assert!(races(&ring(&[Step::Barrier, Step::Wait(1)])), "in the wrong order");
+    }
+}

@@ -1,0 +1,217 @@
+//! Layout IR against the interpreter of tile IR: random programs, and products through rings.
+
+use super::*;
+use crate::interp::InterpArg;
+use crate::ir::Func;
+use crate::ir::random::{RandomOptions, RandomProgram, random_program_with};
+use crate::layout::{LayoutOptions, assign};
+use crate::passes;
+
+/// Buffers and slots of arguments, views flattened.
+fn flatten(args: &[InterpArg]) -> (Vec<Buffer>, Vec<u64>) {
+    let (mut buffers, mut slots) = (Vec::new(), Vec::new());
+    for arg in args {
+        let mut add = |data: &[u8], writable| {
+            buffers.push(Buffer { bytes: data.to_vec(), writable });
+            start(buffers.len() - 1)
+        };
+        match arg {
+            InterpArg::Buffer(_, data) => slots.push(add(data, false)),
+            InterpArg::BufferMut(_, data) => slots.push(add(data, true)),
+            InterpArg::Scalar(scalar) => slots.push(scalar.bits),
+            InterpArg::View { dtype, data, offset, dims, strides, writable } => {
+                slots.push(add(data, *writable) + (offset * dtype.bytes()) as u64);
+                slots.extend(dims.iter().chain(strides).map(|&v| v as u64));
+            }
+        }
+    }
+    (buffers, slots)
+}
+
+/// The dtype and elements of each memory; a NaN is a NaN whatever its payload.
+fn elements(args: &[InterpArg], memories: &[Vec<u8>]) -> Vec<Vec<u64>> {
+    let dtypes = args.iter().filter_map(|arg| match arg {
+        InterpArg::Buffer(dtype, _) | InterpArg::BufferMut(dtype, _) => Some(*dtype),
+        InterpArg::View { dtype, .. } => Some(*dtype),
+        InterpArg::Scalar(_) => None,
+    });
+    let element = |dtype: DType, bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        let bits = u64::from_le_bytes(word);
+        let is_nan = dtype.is_float() && Scalar { dtype, bits }.to_f64().is_nan();
+        if is_nan { u64::MAX } else { bits }
+    };
+    dtypes
+        .zip(memories)
+        .map(|(dtype, memory)| {
+            memory.chunks(dtype.bytes()).map(|bytes| element(dtype, bytes)).collect()
+        })
+        .collect()
+}
+
+/// What the interpreter leaves in the memory of each argument that has some.
+fn interpreted(func: &Func, grid: [u32; 3], args: &[InterpArg]) -> Vec<Vec<u8>> {
+    let after = crate::interp::run_func(func, grid, args.to_vec()).unwrap();
+    let with_memory = args.iter().zip(after);
+    with_memory
+        .filter(|(arg, _)| !matches!(arg, InterpArg::Scalar(_)))
+        .map(|(_, bytes)| bytes)
+        .collect()
+}
+
+fn check(program: &RandomProgram, func: &Func, num_warps: u32, name: &str) {
+    let expected = interpreted(&program.func, program.grid, &program.args);
+    let lir =
+        assign(func, &LayoutOptions { num_warps: Some(num_warps), ..LayoutOptions::default() })
+            .unwrap();
+    let (buffers, slots) = flatten(&program.args);
+    let got = run(&lir, program.grid, buffers, &slots);
+    let [got, expected] = [got, expected].map(|memories| elements(&program.args, &memories));
+    assert!(got == expected, "{name}\n{}\n{}", lir.func, lir.layout_text());
+}
+
+#[test]
+fn random_programs_mean_the_same_in_layouts() {
+    // Padding and threads change the order in which floats are added.
+    let options = RandomOptions { ordered_floats: false, transcendental: false, steps: 16 };
+    let mut runs = 0;
+    for seed in 0..200 {
+        let program = random_program_with(seed, options);
+        let func = passes::views::run(&program.func).unwrap();
+        let Ok(mut func) = passes::pad::run(&func) else { continue };
+        passes::run(&mut func, passes::PIPELINE);
+        let num_warps = [1, 2, 4][seed as usize % 3];
+        check(&program, &func, num_warps, &format!("seed {seed}, {num_warps} warps"));
+        runs += 1;
+    }
+    assert!(runs > 80, "{runs}");
+}
+
+const MATMUL: &str = "
+kernel matmul(%a: view<T,2> readonly unit_stride ATTRS, %b: view<T,2> readonly unit_stride ATTRS, %c: view<f32,2> exclusive unit_stride ATTRS) {
+  %0 = program_id 0 : i64
+  %1 = program_id 1 : i64
+  %2 = const 64 : i64
+  %3 = mul %0, %2 : i64
+  %4 = mul %1, %2 : i64
+  %5 = const 0.0 : f32
+  %6 = broadcast %5 : f32[64x64]
+  %7 = const 0 : i64
+  %8 = view_dim 1 %a : i64
+  %9 = const 16 : i64
+  %10 = for %11 = %7 to %8 step %9 carry (%12 = %6) {
+%13 = view_load %a, %3, %11 : T[64x16]
+%14 = view_load %b, LEFT, RIGHT : T[ROWSxCOLUMNS]
+TRANSPOSE
+%16 = dot PRECISION %13, %15, %12 : f32[64x64]
+yield %16
+  } : f32[64x64]
+  view_store %c, %10, %3, %4
+  return
+}
+";
+
+/// A product of whole numbers, which no precision rounds, `b` as `[K, N]` or as `[N, K]`.
+fn product(dtype: DType, precision: &str, transposed: bool, aligned: bool) -> RandomProgram {
+    let attrs = if aligned { "multiple_of 16 stride_multiple_of 8" } else { "" };
+    let (rows, columns) = if transposed { ("64", "16") } else { ("16", "64") };
+    let (left, right) = if transposed { ("%4", "%11") } else { ("%11", "%4") };
+    let turn = match transposed {
+        true => format!("transpose [1, 0] %14 : {dtype}[16x64]"),
+        false => format!("reshape %14 : {dtype}[16x64]"),
+    };
+    let text = MATMUL
+        .replace("ATTRS", attrs)
+        .replace("TRANSPOSE", &format!("%15 = {turn}"))
+        .replace("PRECISION", precision)
+        .replace("ROWS", rows)
+        .replace("COLUMNS", columns)
+        .replace("LEFT", left)
+        .replace("RIGHT", right)
+        .replace("<T,", &format!("<{dtype},"))
+        .replace(": T[", &format!(": {dtype}["));
+    let func = crate::ir::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+    let matrix = |dtype: DType, rows: usize, columns: usize, seed: i64| {
+        let number = |i: usize| (i as i64 * 7 + seed) % 9 - 4;
+        let data = (0..rows * columns).flat_map(|i| {
+            let bits = scalar::cast(Scalar::int(DType::I64, number(i)), dtype).bits;
+            bits.to_le_bytes().into_iter().take(dtype.bytes()).collect::<Vec<u8>>()
+        });
+        InterpArg::View {
+            dtype,
+            data: data.collect(),
+            offset: 0,
+            dims: vec![rows as i64, columns as i64],
+            strides: vec![columns as i64, 1],
+            writable: seed == 0,
+        }
+    };
+    let [m, n, k] = if aligned { [72, 80, 56] } else { [70, 67, 51] };
+    let b = if transposed { [n, k] } else { [k, n] };
+    let args =
+        vec![matrix(dtype, m, k, 1), matrix(dtype, b[0], b[1], 2), matrix(DType::F32, m, n, 0)];
+    RandomProgram { func, grid: [2, 2, 1], args }
+}
+
+#[test]
+fn products_through_rings_mean_the_same() {
+    let mut rings = 0;
+    for (dtype, precision) in [
+        (DType::F32, "ieee"),
+        (DType::F32, "tf32"),
+        (DType::F32, "tf32x3"),
+        (DType::F16, "ieee"),
+        (DType::BF16, "ieee"),
+    ] {
+        for (transposed, aligned) in [(false, true), (true, true), (false, false)] {
+            let program = product(dtype, precision, transposed, aligned);
+            let func = passes::views::run(&program.func).unwrap();
+            let mut func = passes::pad::run(&func).unwrap();
+            passes::run(&mut func, passes::PIPELINE);
+            let options = LayoutOptions { num_warps: Some(4), ..Default::default() };
+            rings += assign(&func, &options).unwrap().rings.len();
+            check(&program, &func, 4, &format!("{dtype} {precision} {transposed} {aligned}"));
+        }
+    }
+    assert_eq!(rings, 15);
+}
+
+/// The largest error of a product of random numbers of about 1, over the largest sum.
+fn error_of(precision: &str) -> f64 {
+    let mut program = product(DType::F32, precision, false, true);
+    let mut state = 7_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let mut numbers: Vec<Vec<f32>> = Vec::new();
+    for arg in &mut program.args[..2] {
+        let InterpArg::View { data, .. } = arg else { panic!("a view") };
+        let values: Vec<f32> = data.chunks(4).map(|_| random()).collect();
+        *data = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        numbers.push(values);
+    }
+    let func = passes::views::run(&program.func).unwrap();
+    let mut func = passes::pad::run(&func).unwrap();
+    passes::run(&mut func, passes::PIPELINE);
+    let options = LayoutOptions { num_warps: Some(4), ..LayoutOptions::default() };
+    let (buffers, slots) = flatten(&program.args);
+    let memories = run(&assign(&func, &options).unwrap(), program.grid, buffers, &slots);
+    let [m, n, k] = [72, 80, 56];
+    let [mut worst, mut largest] = [0_f64; 2];
+    for (i, got) in memories[2].chunks(4).take(m * n).enumerate() {
+        let got = f32::from_le_bytes(got.try_into().unwrap());
+        let term = |j| f64::from(numbers[0][i / n * k + j]) * f64::from(numbers[1][j * n + i % n]);
+        let want: f64 = (0..k).map(term).sum();
+        worst = worst.max((f64::from(got) - want).abs());
+        largest = largest.max(want.abs());
+    }
+    worst / largest
+}
+
+#[test]
+fn three_products_of_tf32_are_nearly_as_good_as_f32() {
+    let (exact, split) = (error_of("ieee"), error_of("tf32x3"));
+    assert!(exact < 3e-7 && split < 4.0 * exact, "{exact} {split}");
+}
