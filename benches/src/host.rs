@@ -35,7 +35,7 @@ fn compilations() -> Vec<Compilation> {
     let softmax = Compilation {
         case: "compile/softmax/f32/4096/sm_90a",
         kernel: &kernels::softmax::softmax::KERNEL,
-        consts: &[4096],
+        consts: &[1, 4096],
         ..add
     };
     let matmul = Compilation {

@@ -2,6 +2,7 @@
 
 pub use crate::diag::Error;
 pub use crate::kernel::{Grid, Hints};
+pub use crate::lang::fast;
 pub use crate::lang::functions::*;
 pub use crate::lang::{
     Col, Dim, Element, Float, Int, Number, One, Ptr, PtrMut, Row, Shape, Tile, Tile1, Tile2, Tile3,

@@ -27,12 +27,19 @@ impl Parser {
                 return ExprKind::Refused;
             }
             if let Some(signature) = table::function(&name) {
-                return self.builtin(signature, last, call);
+                return self.builtin(signature, &last.ident, last, call);
             }
             if name == self.name {
                 self.refuse_named(call, messages::RECURSION, &name);
                 return ExprKind::Refused;
             }
+        }
+        if path.path.segments.len() == 2
+            && path.path.segments[0].ident == "fast"
+            && let Some(signature) = table::fast(&last.ident.to_string())
+        {
+            let name = Ident::new(signature.name, last.ident.span());
+            return self.builtin(signature, &name, last, call);
         }
         if let Some(kind) = self.dtype_from(path, call) {
             return kind;
@@ -43,13 +50,14 @@ impl Parser {
     fn builtin(
         &mut self,
         signature: &Signature,
+        name: &Ident,
         segment: &syn::PathSegment,
         call: &syn::ExprCall,
     ) -> ExprKind {
         let generics = generic_args(segment);
         let args: Vec<&syn::Expr> = call.args.iter().collect();
         let parens = call.paren_token.span.join();
-        self.language_call(signature, &segment.ident, &generics, &args, parens)
+        self.language_call(signature, name, &generics, &args, parens)
             .map_or(ExprKind::Refused, ExprKind::Builtin)
     }
 

@@ -8,6 +8,7 @@ use crate::ast::{
     Binary, Block, Call, DType, Expr, ExprKind, Extent, Function, Generic, GenericArg, Iter, Param,
     Pattern, Place, Stmt, Type, Unary,
 };
+use crate::shadow;
 
 /// The function as an expression of type `FnAst`.
 pub(crate) fn function(function: &Function) -> TokenStream {
@@ -368,11 +369,10 @@ fn call_parts(call: &Call) -> (String, TokenStream, TokenStream) {
 }
 
 /// The function a path names, as a reference. A constant of its own, since only those may be part of
-/// a larger constant by reference. All tokens have the span of the name, so that rustc says of an
-/// unknown one what it says where the body is type-checked, and prints it once.
+/// a larger constant by reference.
 fn device(path: &syn::Path) -> TokenStream {
-    let span = path.segments.last().map_or_else(Span::call_site, |s| s.ident.span());
-    let function = quote_spanned!(span => #path.ast());
+    let function = shadow::device_function(path);
+    let function = quote_spanned!(shadow::name_span(path) => #function.ast());
     quote!({
         const FUNCTION: &'static ::genesis_kernel::front::ast::FnAst = #function;
         FUNCTION

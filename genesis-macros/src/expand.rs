@@ -93,7 +93,7 @@ fn kernel_body(function: &Function) -> TokenStream {
                 const AST: ::genesis_kernel::front::ast::FnAst = #ast;
             }
             #lints
-            fn kernel<#generics>(#params) #body
+            fn kernel<#generics>(#params) { #body }
         };
     }
 }
@@ -327,6 +327,10 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
         #vis struct #name;
         #(#cfgs)*
         const _: () = {
+            impl ::genesis_kernel::lang::DeviceFunction for #name {
+                type Typed = #name;
+                const TYPED: #name = #name;
+            }
             impl #name {
                 /// Types a call of the function in a kernel; it is never run.
                 #lints

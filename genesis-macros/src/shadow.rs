@@ -198,18 +198,30 @@ fn list(delimiter: Delimiter, parts: &[Expr], place: Place) -> TokenStream {
     TokenTree::Group(group).into()
 }
 
+/// The span of the name that a path ends in.
+pub(crate) fn name_span(path: &syn::Path) -> Span {
+    path.segments.last().map_or_else(Span::call_site, |segment| segment.ident.span())
+}
+
+/// The device function that a path names. All tokens have the span of the name, so that rustc says of
+/// a wrong one the same wherever this stands, and prints it once.
+pub(crate) fn device_function(path: &syn::Path) -> TokenStream {
+    quote_spanned!(name_span(path) => ::genesis_kernel::lang::device_function(#path))
+}
+
 fn call_expr(kind: &ExprKind) -> TokenStream {
     match kind {
         ExprKind::Builtin(call) => builtin(call),
         ExprKind::Method { receiver, call } => method(receiver, call),
         ExprKind::Device { path, generics, args } => {
-            let span = path.segments.last().map_or_else(Span::call_site, |s| s.ident.span());
+            let span = name_span(path);
             let args = args.iter().map(expr);
             let generics =
                 turbofish(&generics.iter().map(generic_tokens).collect::<Vec<_>>(), span);
-            quote_spanned!(span => #path.call #generics (#(#args),*))
+            let function = device_function(path);
+            quote_spanned!(span => #function.call #generics (#(#args),*))
         }
-        ExprKind::DeviceRef(path) => quote!(#path),
+        ExprKind::DeviceRef(path) => device_function(path),
         ExprKind::Print { args, span, .. } => {
             let args = args.iter().map(expr);
             quote_spanned!(*span => { #(::genesis_kernel::lang::print(#args);)* })

@@ -137,6 +137,9 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("tanh", &["x"]),
     call("erf", &["x"]),
     call("sigmoid", &["x"]),
+    call("fast_exp", &["x"]),
+    call("fast_sigmoid", &["x"]),
+    call("fast_tanh", &["x"]),
     call("abs", &["x"]),
     call("floor", &["x"]),
     call("ceil", &["x"]),
@@ -184,6 +187,11 @@ pub(crate) const ITERATORS: [&str; 3] = ["range", "static_range", "persistent"];
 /// The function with this name.
 pub(crate) fn function(name: &str) -> Option<&'static Signature> {
     FUNCTIONS.iter().find(|f| f.name == name)
+}
+
+/// The function of the module `fast` with this name.
+pub(crate) fn fast(name: &str) -> Option<&'static Signature> {
+    FUNCTIONS.iter().find(|f| f.name.strip_prefix("fast_") == Some(name))
 }
 
 /// The method with this name.

@@ -2,6 +2,7 @@
 
 use genesis::Device;
 use genesis_kernel::kernel::Grid;
+use genesis_kernel::prelude::*;
 use genesis_kernel::runtime::{Array, HostElement, Stream};
 use half::bf16;
 
@@ -90,6 +91,39 @@ fn check_add<T: Real>(stream: &Stream) -> Result {
 #[test]
 fn add() -> Result {
     streams().iter().try_for_each(|s| check_add::<f32>(s).and_then(|()| check_add::<bf16>(s)))
+}
+
+/// `fast::exp`, `fast::sigmoid` and `fast::tanh` of `x`, one row each.
+#[kernel]
+fn fast_functions<const BLOCK: usize>(x: View<f32, 1>, y: ViewMut<f32, 2>) {
+    let v = x.load::<BLOCK>([0]);
+    y.store([0, 0], fast::exp(v).row());
+    y.store([1, 0], fast::sigmoid(v).row());
+    y.store([2, 0], fast::tanh(v).row());
+}
+
+#[test]
+fn fast_functions_are_as_close_as_they_say() -> Result {
+    let xs: Vec<f32> = (-400..400).map(|i| i as f32 * 0.21 + 0.01).collect();
+    let n = xs.len();
+    for stream in streams() {
+        let (x, mut y) = (stream.upload(&xs)?, Array::<f32>::zeros(&stream, 3 * n)?);
+        let consts = fast_functions::Consts { BLOCK: 1024 };
+        fast_functions::launch(&stream, Grid::x(1), consts, (&x, y.view_mut([3, n])?))?;
+        let y = y.to_vec()?;
+        for (i, &x) in xs.iter().enumerate() {
+            let x = f64::from(x);
+            let [exp, sigmoid, tanh] = [0, 1, 2].map(|row| f64::from(y[row * n + i]));
+            let ulp = 2f64.powi(-23);
+            let limit = ulp * (2.0 + x.abs());
+            assert!((exp - x.exp()).abs() <= limit * x.exp(), "exp({x}) is {exp}");
+            let want = 1.0 / (1.0 + (-x).exp());
+            let limit = if x > -1.0 { 4.0 * ulp } else { limit + 2.0 * ulp };
+            assert!((sigmoid - want).abs() <= limit * want, "sigmoid({x}) is {sigmoid}");
+            assert!((tanh - x.tanh()).abs() <= 4.0 * ulp, "tanh({x}) is {tanh}");
+        }
+    }
+    Ok(())
 }
 
 fn check_softmax<T: Real>(stream: &Stream) -> Result {

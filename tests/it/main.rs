@@ -23,12 +23,16 @@ mod matmul;
 mod nn;
 /// Every op of the table against its f64 reference, on every dtype and layout.
 mod ops;
+/// The manifest of the program outside the workspace.
+mod outside;
 /// Seeds and states of the random generator.
 mod random;
-/// What the code of memory-bound kernels looks like.
-mod rows;
 /// The runtime on a real GPU.
 mod runtime;
+/// Every kernel a few times, for compute-sanitizer.
+mod sanitize;
+/// Kernels a thousand times, bit for bit.
+mod stress;
 /// What a machine can check of the code itself.
 mod tidy;
 /// What users read when a kernel is wrong.

@@ -24,7 +24,7 @@ impl Draw {
 
 /// How an input lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lay {
+pub(crate) enum Lay {
     Contiguous,
     /// Every second element of a longer last axis.
     Stepped,
@@ -59,7 +59,7 @@ fn lay_out(x: &Tensor, lay: Lay) -> genesis::Result<Tensor> {
 }
 
 /// The inputs of a sample: as the reference sees them, and as tensors.
-fn inputs(
+pub(crate) fn inputs(
     info: &OpInfo,
     sample: &Sample,
     dtype: DType,
@@ -154,7 +154,7 @@ fn magnitude(info: &OpInfo, dense: &[Dense]) -> (f64, usize) {
     }
 }
 
-fn check_forward(
+pub(crate) fn check_forward(
     info: &OpInfo,
     sample: &Sample,
     dtype: DType,

@@ -255,34 +255,21 @@ impl AxisAnalysis {
             OpKind::Const(_) | OpKind::ProgramId(_) | OpKind::NumPrograms(_) => {
                 one(AxisInfo::uniform(shape, 1))
             }
-            OpKind::Iota => {
-                let length = shape.numel() as u64;
-                one(AxisInfo { runs: vec![Run { step: 1, length }], divisor: ANY_DIVISOR })
-            }
+            OpKind::Iota => one(counting(shape)),
             OpKind::Binary(op) if func.tile(result).dtype().is_int() => {
                 one(self.binary(func, *op, [data.operands[0], data.operands[1]]))
             }
             OpKind::Compare(predicate) => {
                 one(self.compare(func, *predicate, [data.operands[0], data.operands[1]]))
             }
-            OpKind::PtrAdd => {
-                let size = func.tile(result).dtype().bytes() as u64;
-                let mut offset = operand(1);
-                offset.divisor = offset.divisor.saturating_mul(size).min(ANY_DIVISOR);
-                one(add(operand(0), offset, 1, size))
-            }
+            OpKind::PtrAdd => one(offset(func, result, operand(0), operand(1))),
             OpKind::Cast => one(cast(func, data.operands[0], result, operand(0))),
             OpKind::Select => one(select(operand(0), operand(1), operand(2), unit(func, result))),
-            OpKind::Unary(_) | OpKind::Binary(_) | OpKind::Fma | OpKind::Bitcast => {
+            // Equal operands give equal values; also the masks and addresses of a load.
+            OpKind::Unary(_) | OpKind::Binary(_) | OpKind::Fma | OpKind::Bitcast | OpKind::Load => {
                 one(constant_runs(shape, operands()))
             }
-            // A load's mask and addresses that are equal give equal values.
-            OpKind::Load => one(constant_runs(shape, operands())),
-            OpKind::MultipleOf(n) => {
-                let mut info = operand(0);
-                info.divisor = info.divisor.max(1 << n.trailing_zeros().min(40));
-                one(info)
-            }
+            OpKind::MultipleOf(n) => one(promised(operand(0), n.trailing_zeros())),
             OpKind::ConvertLayout => one(operand(0)),
             OpKind::Broadcast
             | OpKind::ExpandDims { .. }
@@ -293,13 +280,11 @@ impl AxisAnalysis {
             }
             OpKind::Reduce { axis, .. } => {
                 let from = func.tile(data.operands[0]).shape;
-                let mut info = constant_runs(from, operands());
-                info.runs.remove(*axis as usize);
+                let info = reduced(constant_runs(from, operands()), *axis as usize);
                 vec![info; data.results.len()]
             }
             OpKind::Scan { axis, .. } => {
-                let mut info = constant_runs(shape, operands());
-                info.runs[*axis as usize] = Run::NONE;
+                let info = scanned(constant_runs(shape, operands()), *axis as usize);
                 vec![info; data.results.len()]
             }
             OpKind::AtomicRmw(_)
@@ -389,6 +374,35 @@ impl AxisAnalysis {
         }
         info
     }
+}
+
+/// 0, 1, 2, ..
+fn counting(shape: Shape) -> AxisInfo {
+    let length = shape.numel() as u64;
+    AxisInfo { runs: vec![Run { step: 1, length }], divisor: ANY_DIVISOR }
+}
+
+/// Addresses moved by offsets in elements.
+fn offset(func: &Func, result: Value, ptr: AxisInfo, mut by: AxisInfo) -> AxisInfo {
+    let size = func.tile(result).dtype().bytes() as u64;
+    by.divisor = by.divisor.saturating_mul(size).min(ANY_DIVISOR);
+    add(ptr, by, 1, size)
+}
+
+/// A value that the user says is a multiple of `1 << zeros`.
+fn promised(mut info: AxisInfo, zeros: u32) -> AxisInfo {
+    info.divisor = info.divisor.max(1 << zeros.min(40));
+    info
+}
+
+fn reduced(mut info: AxisInfo, axis: usize) -> AxisInfo {
+    info.runs.remove(axis);
+    info
+}
+
+fn scanned(mut info: AxisInfo, axis: usize) -> AxisInfo {
+    info.runs[axis] = Run::NONE;
+    info
 }
 
 fn shape_of(func: &Func, value: Value) -> Shape {

@@ -1,5 +1,7 @@
 //! Mathematical functions, conversions and choice, element by element.
 
+use std::f64::consts::LOG2_E;
+
 use crate::ir::{BinaryOp, DType, Predicate, Scalar, UnaryOp};
 
 use super::broadcast::Class;
@@ -52,6 +54,40 @@ pub(super) fn float_unary(lower: &mut Lower, call: &Call) -> Res {
         name => return Err(lower.error(call.span, format!("there is no function `{name}`"))),
     };
     lower.unary(&format!("`{}`", call.name), Class::Float, op, &call.args[0])
+}
+
+/// `fast::exp(x)` and its kin: a power of two whose argument is rounded, and little around it. 16-bit
+/// floats are computed in f32.
+pub(super) fn fast(lower: &mut Lower, call: &Call) -> Res {
+    let what = format!("`{}`", call.name.replacen('_', "::", 1));
+    let aligned = lower.align(&what, Class::Float, &[&call.args[0]])?;
+    let mut b = lower.build();
+    let dtype = b.func.tile(aligned.values[0]).dtype();
+    let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
+    let x = b.cast(aligned.values[0], wide);
+    let shape = b.func.tile(x).shape;
+    let [factor, one, two] = match call.name {
+        "fast_exp" => [LOG2_E, 1.0, 2.0],
+        "fast_sigmoid" => [-LOG2_E, 1.0, 2.0],
+        _ => [-2.0 * LOG2_E, 1.0, 2.0],
+    }
+    .map(|value| b.full(Scalar::float(wide, value), shape));
+    let t = b.binary(BinaryOp::Mul, x, factor);
+    let power = b.unary(UnaryOp::Exp2, t);
+    let value = match call.name {
+        "fast_exp" => power,
+        "fast_sigmoid" => {
+            let sum = b.binary(BinaryOp::Add, one, power);
+            b.binary(BinaryOp::Div, one, sum)
+        }
+        _ => {
+            let sum = b.binary(BinaryOp::Add, one, power);
+            let quotient = b.binary(BinaryOp::Div, two, sum);
+            b.binary(BinaryOp::Sub, quotient, one)
+        }
+    };
+    let value = b.cast(value, dtype);
+    Ok(aligned.wrap(value))
 }
 
 /// `abs(x)`

@@ -219,6 +219,15 @@ where
 }
 
 /// Adds in memory; gives the old value.
+///
+/// Where the old value is used, this orders programs, as every atomic does: whoever meets a later one
+/// on the same address sees all that this program did before it. So the last of `n` programs to come
+/// knows that the others are done:
+/// ```text
+/// store(partial + program_id(0), own);
+/// if atomic_add(done, 1) == n - 1 { .. } // every program's partial is there
+/// ```
+/// Where it is not used, nothing else is ordered, which is faster.
 pub fn atomic_add<P: WritablePointers<Element: Number>, V: Stored<P::Element, P::Shape>>(
     _ptr: P,
     _value: V,
@@ -527,6 +536,24 @@ pub fn cumprod_reverse<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(
 
 /// e to the power of x.
 pub fn exp<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// See [`fast::exp`](super::fast::exp).
+#[doc(hidden)]
+pub fn fast_exp<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// See [`fast::sigmoid`](super::fast::sigmoid).
+#[doc(hidden)]
+pub fn fast_sigmoid<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// See [`fast::tanh`](super::fast::tanh).
+#[doc(hidden)]
+pub fn fast_tanh<X: Values<Element: Float>>(x: X) -> X {
     x
 }
 

@@ -29,6 +29,7 @@ mod dtype;
 pub(crate) mod eight;
 #[cfg(test)]
 mod every;
+pub mod fast;
 pub mod functions;
 mod literal;
 mod memory;
@@ -66,6 +67,27 @@ use crate::front::ast::FnAst;
 pub trait Described {
     /// The function as written.
     const AST: FnAst;
+}
+
+/// A `#[device]` function, by the unit struct that stands for it.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a function for kernels",
+    label = "a kernel can't call this",
+    note = "a kernel calls what the language has, and functions that have `#[device]` above them"
+)]
+pub trait DeviceFunction: Copy {
+    /// The struct itself. Its methods are looked for in this type, so that rustc says of a function
+    /// that is none for kernels what is written above, and nothing of methods.
+    type Typed;
+    /// Its only value.
+    const TYPED: Self::Typed;
+}
+
+/// The struct that stands for a device function.
+#[doc(hidden)]
+pub const fn device_function<F: DeviceFunction>(_: F) -> F::Typed {
+    F::TYPED
 }
 
 /// A value for the type checker.

@@ -1,0 +1,161 @@
+//! Every kernel of the framework, launched a few times with little work: what to run under
+//! `compute-sanitizer`, which slows kernels down a hundred times and reads each one anew.
+//!
+//! ```text
+//! compute-sanitizer --tool memcheck ./tests sanitize::ops
+//! compute-sanitizer --tool memcheck ./tests sanitize::gradients
+//! compute-sanitizer --tool memcheck ./tests sanitize::updates
+//! compute-sanitizer --tool memcheck ./tests sanitize::scalars
+//! compute-sanitizer --tool memcheck ./tests language
+//! ```
+//!
+//! The same with `--tool racecheck`. [`nothing_is_left_out`] does all of it on the CPU or the GPU and
+//! finds the kernels that none of these launches.
+
+use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, RmsNorm, Sequential};
+use genesis::ops::Reduction;
+use genesis::ops::info::{OpInfo, Sample, all};
+use genesis::optim::{Adam, AdamOptions, Optimizer, Sgd, SgdOptions};
+use genesis::{DType, Device, Result, Tensor};
+
+use crate::gpu::gpu;
+use crate::ops::{Lay, check_forward, inputs};
+
+/// The GPU. The CPU does all of it in [`nothing_is_left_out`].
+fn wanted() -> Option<Device> {
+    gpu("every kernel once")
+}
+
+/// The first and the last sample of an op that have elements, and not too many.
+fn samples(info: &OpInfo) -> Vec<&Sample> {
+    let is_small = |sample: &&Sample| {
+        sample.shapes.iter().all(|shape| (1..1 << 16).contains(&shape.iter().product::<usize>()))
+    };
+    let mut small = info.samples.iter().filter(is_small);
+    small.next().into_iter().chain(small.next_back()).collect()
+}
+
+/// f32 and bf16 where the op takes them, else the first dtype it takes.
+fn dtypes(info: &OpInfo) -> Vec<DType> {
+    let usual = [DType::F32, DType::BF16];
+    let taken: Vec<DType> = usual.into_iter().filter(|d| info.dtypes.contains(d)).collect();
+    if taken.is_empty() { info.dtypes.iter().take(1).copied().collect() } else { taken }
+}
+
+#[test]
+fn ops_of_every_kind() {
+    wanted().into_iter().for_each(run_ops);
+}
+
+fn run_ops(device: Device) {
+    let mut problems = Vec::new();
+    for info in &all() {
+        let dtypes = dtypes(info);
+        for (sample, &dtype) in
+            samples(info).into_iter().flat_map(|s| dtypes.iter().map(move |d| (s, d)))
+        {
+            for lay in [Lay::Contiguous, Lay::Stepped, Lay::Transposed] {
+                problems.extend(check_forward(info, sample, dtype, lay, device).err());
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// The gradient of the sum of an op's result, in f32.
+fn backward(info: &OpInfo, sample: &Sample, device: Device) -> Result<()> {
+    let (_, tensors) = inputs(info, sample, DType::F32, Lay::Contiguous, device)?;
+    let leaves: Vec<Tensor> = tensors
+        .into_iter()
+        .map(|t| if t.dtype().is_float() { t.requires_grad_(true) } else { Ok(t) })
+        .collect::<Result<_>>()?;
+    (info.call)(&leaves)?.sum()?.backward()
+}
+
+#[test]
+fn gradients_of_every_kind() -> Result<()> {
+    wanted().into_iter().try_for_each(run_gradients)
+}
+
+fn run_gradients(device: Device) -> Result<()> {
+    for info in all().iter().filter(|info| info.is_differentiable) {
+        for sample in samples(info).into_iter().take(1) {
+            backward(info, sample, device)?;
+        }
+    }
+    device.stream().synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn updates_and_layers() -> Result<()> {
+    wanted().into_iter().try_for_each(run_updates)
+}
+
+fn run_updates(device: Device) -> Result<()> {
+    let model = Sequential::new()
+        .with(Linear::new(32, 48, device)?)
+        .with(LayerNorm::new(48, device)?)
+        .with(Gelu)
+        .with(Dropout::new(0.5))
+        .with(RmsNorm::new(48, device)?)
+        .with(Linear::new(48, 10, device)?);
+    let x = Tensor::randn(&[20, 32], device)?;
+    let targets = Tensor::randint(0, 10, &[20], (DType::I64, device))?;
+    let momentum = SgdOptions { lr: 0.1, momentum: 0.9, ..SgdOptions::default() };
+    let optimizers: [Box<dyn Optimizer>; 3] = [
+        Box::new(Sgd::new(model.parameters(), SgdOptions { lr: 0.1, ..SgdOptions::default() })),
+        Box::new(Sgd::new(model.parameters(), momentum)),
+        Box::new(Adam::adamw(model.parameters(), AdamOptions::default())),
+    ];
+    for mut optimizer in optimizers {
+        optimizer.zero_grad();
+        model.forward(&x)?.cross_entropy(&targets, Reduction::Mean)?.backward()?;
+        optimizer.step()?;
+    }
+    for dtype in [DType::F32, DType::BF16] {
+        let noise = Tensor::uniform(&[1000], -1.0, 1.0, (dtype, device))?;
+        noise.add(&Tensor::full(&[1000], 2.0, (dtype, device))?)?.to_dtype(DType::F64)?;
+    }
+    device.stream().synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn scalars_and_long_rows() -> Result<()> {
+    wanted().into_iter().try_for_each(run_scalars)
+}
+
+fn run_scalars(device: Device) -> Result<()> {
+    let x = Tensor::randn(&[24, 32], device)?;
+    for x in [&x, &x.t()?] {
+        x.add_scalar(1.0)?.mul_scalar(2.0)?;
+        x.mul_scalar(2.0)?;
+        x.div_scalar(3.0)?.rdiv_scalar(1.0)?;
+        x.rdiv_scalar(1.0)?;
+        x.clamp(-1.0, 1.0)?;
+        x.minimum_scalar(0.5)?;
+        x.gt_scalar(0.0)?.where_(x, &x.neg()?)?;
+    }
+    let rows = Tensor::randn(&[2, 20_000], device)?;
+    rows.softmax(-1)?;
+    rows.log_softmax(-1)?;
+    device.stream().synchronize()?;
+    Ok(())
+}
+
+/// The tests above launch every kernel there is.
+#[test]
+fn nothing_is_left_out() -> Result<()> {
+    let device = gpu("every kernel once").unwrap_or(Device::Cpu);
+    run_ops(device);
+    run_gradients(device)?;
+    run_updates(device)?;
+    run_scalars(device)?;
+    let missed = kernels::all().into_iter().filter(|kernel| kernel.compiled_count() == 0);
+    // On the CPU products of matrices are a library's.
+    let is_launched = |name: &&str| device.is_cuda() || !name.contains("matmul");
+    let missed: Vec<&str> = missed.map(|kernel| kernel.name()).filter(is_launched).collect();
+    assert!(missed.is_empty(), "not launched: {}", missed.join(", "));
+    Ok(())
+}
