@@ -37,8 +37,6 @@ struct Ahead {
     at: Val,
     /// The slot; in the loop that of the first iteration.
     slot: u32,
-    /// Whether it is in the loop, so that each iteration copies to the next slot.
-    moves: bool,
 }
 
 /// The registers that a loop carries, as phis of its header.
@@ -153,7 +151,7 @@ impl Lowering<'_> {
             let in_order = e.icmp(IntPred::Sge, index, lower);
             exists = e.and(exists, e.and(in_order, e.icmp(IntPred::Slt, index, upper)));
             let at = e.int(e.i32(), i64::from(slot * ring.slot_bytes));
-            let late = self.copy(op, ring, Ahead { index, exists, at, slot, moves: false })?;
+            let late = self.copy(op, ring, Ahead { index, exists, at, slot })?;
             self.store_late(late)?;
             index = e.add(index, step);
         }
@@ -175,7 +173,7 @@ impl Lowering<'_> {
         let in_order = e.icmp(IntPred::Sgt, index, phis.index);
         let exists = e.and(in_order, e.icmp(IntPred::Slt, index, upper));
         let slot = ring.stages - 1;
-        self.copy(op, ring, Ahead { index, exists, at: phis.write, slot, moves: true })
+        self.copy(op, ring, Ahead { index, exists, at: phis.write, slot })
     }
 
     /// Starts the copies of one iteration and closes their group.
@@ -189,13 +187,10 @@ impl Lowering<'_> {
         let start = self.scratch(op)?.start;
         let mut late = Vec::new();
         for load in &ring.loads {
-            let bytes = match ahead.moves {
+            // Copies before the loop go to the same slots each time the loop is come to.
+            let bytes = match ahead.slot + 1 == ring.stages {
                 true => ring_bytes(ring, load, start, ahead.slot),
-                // Outside of the loop, but perhaps in another: the slot is always the same.
-                false => {
-                    let start = start + load.offset + ahead.slot * ring.slot_bytes;
-                    Bytes::from(start..start + load.bytes)
-                }
+                false => ring_bytes(ring, load, start, 0).moved(ahead.slot * ring.slot_bytes),
             };
             self.recorder.push(Step::Copy(load.op, bytes));
             self.copy_tile(load, start + load.offset, ahead, &mut late)?;
