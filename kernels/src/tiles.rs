@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn what_the_copy_engine_cannot_take_is_copied_by_the_threads() {
         let h200 = Target::sm_90a();
-        assert_eq!(picked(&h200, DType::BF16, [1024, 1023, 1024]), "64x64x32 4 4");
+        assert_eq!(picked(&h200, DType::BF16, [1024, 1023, 1024]), "64x128x32 4 4");
         assert_eq!(picked(&h200, DType::F32, [4096; 3]), "128x128x16 8 3");
         assert_eq!(picked(&h200, DType::F32, [256; 3]), "32x32x16 4 2");
         assert_eq!(picked(&Target::sm_80(), DType::F16, [4096; 3]), "128x128x32 4 4");
