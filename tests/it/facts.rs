@@ -83,6 +83,11 @@ fn kernels_compile_to_what_they_did() {
         return println!("skipped: no ptxas");
     }
     let lines: Vec<String> = configurations().par_iter().map(line).collect();
+    // What no snapshot may bless.
+    let bad =
+        |line: &&String| ["SPILLS", "WARNING", "refused"].iter().any(|word| line.contains(word));
+    let bad: Vec<&String> = lines.iter().filter(bad).collect();
+    assert!(bad.is_empty(), "{bad:#?}");
     expect_file!["facts.txt"].assert_eq(&(lines.join("\n") + "\n"));
 }
 
