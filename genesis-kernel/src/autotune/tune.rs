@@ -124,7 +124,7 @@ pub fn tune(
     Ok(TuneReport { candidates, bound_us, record })
 }
 
-/// What [`tune`] would try on a machine, in this order, with the bound; nothing is compiled or run, so
+/// What [`tune()`] would try on a machine, in this order, with the bound; nothing is compiled or run, so
 /// that the machine need not be there.
 ///
 /// # Errors
