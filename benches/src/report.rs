@@ -54,6 +54,7 @@ impl Row {
     fn verdict(&self) -> &'static str {
         match (self.ratio(), self.case.must) {
             (Some(ratio), Some(must)) if ratio < must => "BELOW",
+            (Some(_), None) => "no bar",
             (Some(ratio), _) => match self.case.aim {
                 Some(Aim::Ratio(aim)) if ratio >= aim => "aim",
                 Some(Aim::Roofline(aim)) if self.roofline() >= Some(aim) => "aim",
@@ -119,7 +120,7 @@ impl Report {
             if self.json {
                 println!("{}", json!({ "case": name, "outcome": why }));
             } else {
-                println!("{name:36} {why}");
+                println!("{name:40} {why}");
             }
         }
         self.outcomes.push((name.to_owned(), outcome));
@@ -155,14 +156,15 @@ impl Report {
         if self.json {
             return;
         }
-        println!("\n{:36} {:>7} {:>6} {:>6}  {:>8}", "case", "ratio", "must", "aim", "roofline");
-        let mut counts = [0usize; 6];
+        println!("\n{:40} {:>7} {:>6} {:>6}  {:>8}", "case", "ratio", "must", "aim", "roofline");
+        let mut counts = [0usize; 7];
         for (name, outcome) in &self.outcomes {
             match outcome {
                 Outcome::Timed(row) => {
                     counts[match row.verdict() {
                         "BELOW" => 1,
                         "no peer" => 2,
+                        "no bar" => 6,
                         _ => 0,
                     }] += 1;
                     println!("{}", summary(row));
@@ -173,14 +175,14 @@ impl Report {
                         Outcome::Failed(_) => 4,
                         _ => 5,
                     }] += 1;
-                    println!("{name:36} {}", why(other));
+                    println!("{name:40} {}", why(other));
                 }
             }
         }
-        let [passed, below, alone, missing, failed, skipped] = counts;
+        let [passed, below, alone, missing, failed, skipped, free] = counts;
         println!(
-            "{} cases: {passed} reach their bar, {below} are below it, {alone} without a peer, \
-             {missing} missing, {failed} failed, {skipped} skipped",
+            "{} cases: {passed} reach their bar, {below} are below it, {free} have none, {alone} \
+             have no peer, {missing} missing, {failed} failed, {skipped} skipped",
             self.outcomes.len()
         );
     }
@@ -221,7 +223,7 @@ fn line(row: &Row) -> String {
         .map_or(String::new(), |excess| format!("{} x {excess:.2}", row.launched.count));
     let ours = row.times.ours;
     format!(
-        "{:36} {ours:9.5} ms {rate:>14} {roofline:>5} {launched:>9}  {peer}  {error}",
+        "{:40} {ours:9.5} ms {rate:>14} {roofline:>5} {launched:>9}  {peer}  {error}",
         row.case.name
     )
 }
@@ -236,7 +238,7 @@ fn summary(row: &Row) -> String {
     };
     let share = row.roofline().map_or("-".to_owned(), |v| format!("{:.0}%", v * 100.0));
     format!(
-        "{:36} {ratio:>7} {:>6} {aim:>6}  {share:>8}  {}",
+        "{:40} {ratio:>7} {:>6} {aim:>6}  {share:>8}  {}",
         row.case.name,
         number(row.case.must),
         row.verdict()
@@ -276,6 +278,9 @@ mod tests {
         assert_eq!(row(0.2, Some(0.2)).verdict(), "ok");
         assert_eq!(row(0.2, Some(0.21)).verdict(), "aim");
         assert_eq!(row(0.2, None).verdict(), "no peer");
+        let mut free = row(0.2, Some(0.1));
+        free.case.must = None;
+        assert_eq!(free.verdict(), "no bar");
         let share = row(0.2, None).roofline().unwrap();
         assert!((share - 0.94).abs() < 0.001, "{share}");
     }

@@ -18,6 +18,7 @@
 
 mod cost;
 pub(crate) mod draw;
+mod schedule;
 pub(crate) mod traffic;
 mod trips;
 pub(crate) mod watch;

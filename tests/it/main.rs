@@ -35,6 +35,8 @@ mod sanitize;
 mod stress;
 /// What a machine can check of the code itself.
 mod tidy;
+/// Configurations that launches pick where nothing was measured.
+mod tuning;
 /// What users read when a kernel is wrong.
 mod ui;
 /// Block sizes and warps of streaming kernels, timed.

@@ -51,6 +51,7 @@ fn sum(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     })
 }
 
+/// Running sums along the rows.
 fn cumsum(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     let (m, n) = setup.matrix()?;
     let sets = setup.each(|| setup.randn(&[m, n]))?;

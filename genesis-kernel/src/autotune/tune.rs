@@ -9,7 +9,7 @@ use super::search::{Outcome, Plan, Progress, search};
 use super::{Config, Contest, Machine, Problem, Record, Tuning, Work};
 use crate::diag::Error;
 use crate::inspect::launch_cost;
-use crate::ir::{DType, Func, OpKind};
+use crate::ir::{DType, Func, Op, OpKind};
 use crate::kernel::{Hints, KernelDef};
 use crate::launch::{self, Launch};
 use crate::runtime::{Arg, Buffer, Device, Stream};
@@ -89,21 +89,8 @@ pub fn tune(
     let machine = Machine::of(stream.device())?;
     let sizes = (tuning.sizes)(args);
     let problem = Problem { machine: &machine, dtypes, sizes: &sizes, args };
-    let ranked = rank(kernel, tuning, &problem);
-    let Some((_, work)) = ranked.first() else {
-        return Err(Error::launch(format!("{name}: no configuration fits the problem")));
-    };
+    let (mut candidates, work) = ordered(kernel, tuning, &problem, request.shortlist)?;
     let (bound_us, is_cold) = (work.bound_us(&machine), work.is_memory_bound(&machine));
-    let mut candidates: Vec<Candidate> = ranked
-        .iter()
-        .map(|(config, work)| Candidate {
-            config: config.clone(),
-            estimate_us: work.estimate_us(&machine),
-            footprint: None,
-            outcome: Outcome::Untried,
-        })
-        .collect();
-    prefer_heuristic(&mut candidates, tuning, &problem, request.shortlist);
     let compiled = candidates.len().min(request.shortlist);
     compile(request, args, &mut candidates[..compiled], report);
     let legal: Vec<usize> =
@@ -137,6 +124,49 @@ pub fn tune(
     Ok(TuneReport { candidates, bound_us, record })
 }
 
+/// What [`tune()`] would try on a machine, in this order, with the bound; nothing is compiled or run, so
+/// that the machine need not be there.
+///
+/// # Errors
+/// If the kernel has no `#[autotune]`, or no configuration fits.
+pub fn forecast(
+    kernel: &KernelDef,
+    machine: &Machine,
+    dtypes: &[DType],
+    args: &[Arg],
+) -> Result<TuneReport, Error> {
+    let tuning = kernel.tuning.ok_or_else(|| {
+        Error::launch(format!("{}: the kernel has no #[autotune]", kernel.ast.name))
+    })?;
+    let sizes = (tuning.sizes)(args);
+    let problem = Problem { machine, dtypes, sizes: &sizes, args };
+    let (candidates, work) = ordered(kernel, tuning, &problem, usize::MAX)?;
+    Ok(TuneReport { candidates, bound_us: work.bound_us(machine), record: None })
+}
+
+/// Candidates in the order in which they are tried, and what the first of them does.
+fn ordered(
+    kernel: &KernelDef,
+    tuning: &Tuning,
+    problem: &Problem<'_>,
+    shortlist: usize,
+) -> Result<(Vec<Candidate>, Work), Error> {
+    let ranked = rank(kernel, tuning, problem);
+    let Some(&(_, work)) = ranked.first() else {
+        let name = kernel.ast.name;
+        return Err(Error::launch(format!("{name}: no configuration fits the problem")));
+    };
+    let candidate = |(config, work): (Config, Work)| Candidate {
+        config,
+        estimate_us: work.estimate_us(problem.machine),
+        footprint: None,
+        outcome: Outcome::Untried,
+    };
+    let mut candidates = ranked.into_iter().map(candidate).collect();
+    prefer_heuristic(&mut candidates, tuning, problem, shortlist);
+    Ok((candidates, work))
+}
+
 /// Configurations that make sense for a problem with what they do, the model's best first.
 pub(super) fn rank(
     kernel: &KernelDef,
@@ -154,7 +184,10 @@ pub(super) fn rank(
         })
         .collect();
     let us = |work: &Work| work.estimate_us(problem.machine);
-    ranked.sort_by(|a, b| us(&a.1).total_cmp(&us(&b.1)));
+    // Of equal ones, which the model cannot tell apart, more loads in flight come first.
+    ranked.sort_by(|(a, x), (b, y)| {
+        us(x).total_cmp(&us(y)).then(b.options.num_stages.cmp(&a.options.num_stages))
+    });
     ranked
 }
 
@@ -175,9 +208,22 @@ fn work(
         bytes: cost.bytes as f64,
         argument_bytes: problem.args.iter().map(argument_bytes).sum(),
         unit: unit(&special.func),
-        shared_bytes: None,
+        shared_bytes: stage_bytes(&special.func)
+            .zip(config.options.num_stages)
+            .map(|(bytes, stages)| bytes.saturating_mul(stages)),
         num_warps: config.options.num_warps.unwrap_or(4),
     })
+}
+
+/// Bytes of the operands of a kernel's first product, which shared memory holds once for each stage.
+fn stage_bytes(func: &Func) -> Option<u32> {
+    let is_dot = |op: &Op| matches!(func.op(*op).kind, OpKind::Dot { .. });
+    let dot = func.walk().into_iter().find(is_dot)?;
+    let bytes = func.op(dot).operands[..2].iter().map(|&operand| {
+        let tile = func.ty(operand).as_tile()?;
+        Some(tile.shape.numel() * tile.dtype().bytes())
+    });
+    u32::try_from(bytes.sum::<Option<usize>>()?).ok()
 }
 
 fn unit(func: &Func) -> Unit {

@@ -187,7 +187,11 @@ impl Lowering<'_> {
         let start = self.scratch(op)?.start;
         let mut late = Vec::new();
         for load in &ring.loads {
-            let bytes = ring_bytes(ring, load, start, ahead.slot);
+            // Copies before the loop go to the same slots each time the loop is come to.
+            let bytes = match ahead.slot + 1 == ring.stages {
+                true => ring_bytes(ring, load, start, ahead.slot),
+                false => ring_bytes(ring, load, start, 0).moved(ahead.slot * ring.slot_bytes),
+            };
             self.recorder.push(Step::Copy(load.op, bytes));
             self.copy_tile(load, start + load.offset, ahead, &mut late)?;
         }

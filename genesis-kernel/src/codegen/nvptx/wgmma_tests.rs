@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::ptxas::{self, Assembled};
 use super::*;
 use crate::ir::{Channel, DType, Shape, Tma, TmaLoad, TmaStore, Value, parse};
-use crate::layout::{DotOperand, DotPlan, DotUnit, SharedOperand, WgmmaKind, mma};
+use crate::layout::{DotOperand, DotPlan, DotUnit, RegisterOperand, SharedOperand, WgmmaKind, mma};
 
 /// A persistent `c = a b`; the parts in capital letters are filled in.
 const MATMUL: &str = "
@@ -143,8 +143,8 @@ impl Config {
         "%out = cast %sum : OUT[BMxBN]".to_owned()
     }
 
-    fn lir(&self, epilogue: &str) -> LayoutIr {
-        let func = self.func(CONSUMER, epilogue);
+    fn lir_of(&self, consumer: &str) -> LayoutIr {
+        let func = self.func(consumer, &self.epilogue());
         let shape = Shape::new(&[self.tile[0] as usize, self.tile[1] as usize]);
         let layout = Arc::new(mma::wgmma_accumulator(shape, self.tile[1], self.num_warps));
         let of = |i: usize| match func.ty(Value(i as u32)) {
@@ -176,7 +176,7 @@ impl Config {
     }
 
     fn compile(&self) -> (GpuKernel, Option<Assembled>) {
-        assembled(&self.lir(&self.epilogue()))
+        assembled(&self.lir_of(CONSUMER))
     }
 }
 
@@ -295,19 +295,107 @@ kernel linear(%a: view<bf16,3> readonly unit_stride multiple_of 16 stride_multip
 }
 ";
 
-#[test]
-fn an_epilogue_stays_in_registers() {
+/// Layout IR as the compiler makes it of [`LINEAR`] with a tile of other extents.
+fn linear([m, n, k]: [u32; 3], num_warps: Option<u32>) -> LayoutIr {
+    let text =
+        LINEAR.replace("128x256", &format!("{m}x{n}")).replace("128x64", &format!("{m}x{k}"));
+    let text = text.replace("64x256", &format!("{k}x{n}")).replace("1x256", &format!("1x{n}"));
+    let text = text.replace("[256]", &format!("[{n}]"));
+    by_the_compiler(&text, num_warps)
+}
+
+/// Layout IR of a function with views, as the compiler makes it.
+fn by_the_compiler(text: &str, num_warps: Option<u32>) -> LayoutIr {
     use crate::passes::{self, tma, views};
     let max_shared_bytes = GpuTarget::SM_90A.max_shared_bytes;
-    let options = tma::Options { num_warps: None, num_stages: None, max_shared_bytes };
-    let func = tma::run(&parse(LINEAR).unwrap(), &options);
+    let options = tma::Options { num_warps, num_stages: None, max_shared_bytes };
+    let func = tma::run(&parse(text).unwrap(), &options);
     let mut func = views::run(&func).unwrap();
     passes::run(&mut func, passes::PIPELINE);
     passes::run(&mut func, passes::NVPTX);
-    let options = crate::layout::LayoutOptions { max_shared_bytes, ..Default::default() };
-    let lir = crate::layout::assign(&func, &options).unwrap();
-    let (kernel, _) = assembled(&lir);
+    let options =
+        crate::layout::LayoutOptions { num_warps, max_shared_bytes, ..Default::default() };
+    crate::layout::assign(&func, &options).unwrap()
+}
+
+#[test]
+fn an_epilogue_stays_in_registers() {
+    let (kernel, _) = assembled(&linear([128, 256, 64], None));
     assert_eq!(count(&kernel, "m64n256k16"), 4);
     assert_eq!(count(&kernel, "cp.async.bulk.tensor.3d.global"), 4);
     assert_eq!(count(&kernel, "ex2.approx.f32"), 128);
+}
+
+#[test]
+fn tiles_that_launches_choose_from_assemble() {
+    for (tile, warps) in
+        [([64, 256, 64], 4), ([64, 16, 128], 4), ([64, 64, 128], 4), ([128, 64, 64], 8)]
+    {
+        let (kernel, _) = assembled(&linear(tile, Some(warps)));
+        let [_, n, k] = tile;
+        assert_eq!(count(&kernel, &format!("m64n{n}k16")), (k / 16) as usize);
+        // What is narrower than a panel is stored as anything else.
+        let panels = if n < 64 { 0 } else { n / 64 } as usize;
+        assert_eq!(count(&kernel, "cp.async.bulk.tensor.3d.global"), panels, "{tile:?}");
+    }
+}
+
+#[test]
+fn an_operand_may_come_from_registers() {
+    let body = CONSUMER
+        .replace("%u = tma_load 0 %row, %p", "%half = const 0.5 : IN\n      %u = broadcast %half");
+    let mut lir = Config { num_warps: 4, tile: [64, 128, 64], ..FLAGSHIP }.lir_of(&body);
+    let shape = Shape::new(&[64, 64]);
+    let fragment = Arc::new(mma::operand_a(shape, [4, 1], 2, 4));
+    for plan in lir.dots.values_mut() {
+        let fragment = fragment.clone();
+        plan.a = DotOperand::Registers(RegisterOperand { fragment, staging: None, ring: None });
+    }
+    let walk = lir.func.walk();
+    let operand = walk.iter().find(|op| lir.dots.contains_key(op)).map(|&op| lir.func.op(op));
+    let value = operand.unwrap().operands[0];
+    lir.layouts[value.index()] = Some(fragment);
+    let (kernel, _) = assembled(&lir);
+    assert_eq!(count(&kernel, "p, 1, 1, 1;"), 4, "{}", kernel.ptx);
+    // Registers would change under products that run on.
+    assert_eq!(count(&kernel, "wgmma.wait_group.sync.aligned 0"), 1);
+}
+
+/// Two products of one loop, both in flight, as a gated layer has them.
+const GATED: &str = "
+kernel gated(%a: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %b: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %g: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %c: view<bf16,2> exclusive unit_stride multiple_of 16 stride_multiple_of 8) {
+  %0 = program_id 0 : i64
+  %1 = num_programs 0 : i64
+  %2 = const 0 : i64
+  %3 = const 64 : i64
+  %4 = view_dim 0 %c : i64
+  %5 = view_dim 1 %a : i64
+  %6 = const 0.0 : f32
+  %7 = broadcast %6 : f32[128x128]
+  for %8 = %0 to %4 step %1 {
+    %9 = mul %8, %3 : i64
+    %10, %11 = for %12 = %2 to %5 step %3 carry (%13 = %7, %14 = %7) {
+      %15 = view_load %a, %9, %12 : bf16[128x64]
+      %16 = view_load %b, %12, %9 : bf16[64x128]
+      %17 = dot ieee %15, %16, %13 : f32[128x128]
+      %18 = view_load %a, %9, %12 : bf16[128x64]
+      %19 = view_load %g, %12, %9 : bf16[64x128]
+      %20 = dot ieee %18, %19, %14 : f32[128x128]
+      yield %17, %20
+    } : f32[128x128], f32[128x128]
+    %21 = mul %10, %11 : f32[128x128]
+    %22 = cast %21 : bf16[128x128]
+    view_store %c, %22, %9, %9
+    yield
+  }
+  return
+}
+";
+
+#[test]
+fn two_products_of_a_loop_overlap() {
+    let (kernel, _) = assembled(&by_the_compiler(GATED, None));
+    assert_eq!(count(&kernel, "m64n128k16"), 8);
+    assert_eq!(count(&kernel, "wgmma.wait_group.sync.aligned 1"), 2);
+    assert_eq!(count(&kernel, "cp.async.bulk.tensor.2d.global"), 2);
 }
