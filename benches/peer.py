@@ -40,7 +40,11 @@ try:
 except ImportError:
     triton = None
 
-DEVICE = os.environ.get("GENESIS_PEER_DEVICE", "cuda")
+# `cpu`, `cuda` or `cuda:1`.
+DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda"
+ON_GPU = DEVICE.startswith("cuda")
+# What multiplies matrices in torch.
+BLAS = "cublas" if ON_GPU else "torch"
 DTYPES = {"f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 # Launches recorded in one graph, about: more are replays.
 GRAPH_LAUNCHES = 64
@@ -136,7 +140,7 @@ def unary(function):
 def add(case):
     x, y = (case.each(lambda: case.randn(*case.dims)) for _ in range(2))
     peers = {"torch": lambda i: torch.add(x[i], y[i])}
-    if triton and DEVICE == "cuda":
+    if triton and ON_GPU:
         o = [torch.empty_like(v) for v in x]
         n = x[0].numel()
         for block, warps in ((1024, 4), (2048, 4), (4096, 8)):
@@ -162,7 +166,7 @@ def softmax(case):
     m, n = case.dims
     x = case.each(lambda: case.randn(m, n))
     peers = {"torch": lambda i: torch.softmax(x[i], -1)}
-    if triton and DEVICE == "cuda":
+    if triton and ON_GPU:
         o = [torch.empty_like(v) for v in x]
         whole = triton.next_power_of_2(n)
         kernels = []
@@ -219,20 +223,20 @@ def product(case):
     turn_a, turn_b = case.variant[:1] == "t", case.variant[1:2] == "t"
     a = case.each(lambda: case.randn(k, m).t() if turn_a else case.randn(m, k))
     b = case.each(lambda: case.randn(n, k).t() if turn_b else case.randn(k, n))
-    return {"cublas": lambda i: torch.mm(a[i], b[i])}
+    return {BLAS: lambda i: torch.mm(a[i], b[i])}
 
 
 def linear(case):
     m, k, n = case.dims
     x, w = case.each(lambda: case.randn(m, k)), case.each(lambda: case.randn(n, k))
-    return {"cublas": lambda i: F.linear(x[i], w[i])}
+    return {BLAS: lambda i: F.linear(x[i], w[i])}
 
 
 def matmul_bias_gelu(case):
     n = case.dims[0]
     a, b = (case.each(lambda: case.randn(n, n)) for _ in range(2))
     bias = case.randn(n)
-    return {"cublas + torch": lambda i: F.gelu(torch.addmm(bias, a[i], b[i]))}
+    return {f"{BLAS} + torch": lambda i: F.gelu(torch.addmm(bias, a[i], b[i]))}
 
 
 def cross_entropy(case):
@@ -246,13 +250,10 @@ def cross_entropy(case):
 
 
 def adamw(case):
-    # Matrices of 4096 x 4096, as many as make up the size.
-    n = case.dims[0]
-    count, size = max(1, round(n / 4096**2)), min(n, 4096**2)
-    params = [case.randn(size, requires_grad=True) for _ in range(count)]
+    params = [case.randn(case.dims[0], requires_grad=True)]
     for p in params:
         p.grad = torch.randn_like(p)
-    optimizer = torch.optim.AdamW(params, **({"fused": True} if DEVICE == "cuda" else {}))
+    optimizer = torch.optim.AdamW(params, **({"fused": True} if ON_GPU else {}))
     return {"torch fused": lambda i: optimizer.step()}
 
 
@@ -295,13 +296,13 @@ OPS = {
 
 
 def wait():
-    if DEVICE == "cuda":
+    if ON_GPU:
         torch.cuda.synchronize()
 
 
 def timed(work):
     """Milliseconds of what `work` gives to the device."""
-    if DEVICE != "cuda":
+    if not ON_GPU:
         start = time.perf_counter()
         work()
         return (time.perf_counter() - start) * 1e3
@@ -357,22 +358,18 @@ class Peers:
     def graph(self, name, run):
         if name not in self.graphs:
             n = self.n * max(1, GRAPH_LAUNCHES // self.n)
-            # A capture needs what runs first on its stream to have run before.
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                self.call(run, self.n + 1)
-            torch.cuda.current_stream().wait_stream(stream)
+            # A capture needs what runs first to have run before.
+            self.call(run, self.n + 1)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
                 self.call(run, n)
             self.graphs[name] = (graph, n)
         return self.graphs[name]
 
     def burst(self, name, launches, graph):
         run = self.candidates[name]
-        if not graph or DEVICE != "cuda":
+        if not graph or not ON_GPU:
             self.call(run, 2)
             return timed(lambda: self.call(run, launches)) / launches
         recorded, n = self.graph(name, run)
@@ -415,7 +412,7 @@ def handle(request, state):
         return {"ms": compile_matmul(request["dims"])}
     if what == "drop":
         state.clear()
-        if DEVICE == "cuda":
+        if ON_GPU:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
         return {}
@@ -423,10 +420,15 @@ def handle(request, state):
 
 
 def main():
-    if DEVICE == "cuda" and not torch.cuda.is_available():
+    if ON_GPU and not torch.cuda.is_available():
         answer({"missing": "torch sees no GPU"})
         return
-    answer({"torch": torch.__version__, "triton": triton.__version__ if triton else None})
+    if os.environ.pop("GENESIS_PEER_AGAIN", None) is None:
+        answer({"torch": torch.__version__, "triton": triton.__version__ if triton else None})
+    if ON_GPU:
+        torch.cuda.set_device(torch.device(DEVICE).index or 0)
+        # A backward runs on the stream of its forward, and the default stream can't be captured.
+        torch.cuda.set_stream(torch.cuda.Stream())
     state = {}
     for line in sys.stdin:
         try:
@@ -434,6 +436,11 @@ def main():
         except Exception as error:  # the benchmark says it beside the case and goes on
             state.clear()
             answer({"error": f"{type(error).__name__}: {error}"[:500]})
+            if ON_GPU:
+                # A capture that failed leaves torch unable to capture again: begin anew.
+                os.environ["GENESIS_PEER_AGAIN"] = "1"
+                os.dup2(ANSWERS.fileno(), 1)
+                os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 main()

@@ -16,8 +16,9 @@ for line in sys.stdin:
 print(found)' "$1"
 }
 
-cargo build --release -p genesis -p benches
-tests=$(cargo test --release -p tests --no-run --message-format=json | binary it)
+# One build for all three, so that they share every crate.
+tests=$(cargo build --release -p genesis -p benches -p tests --bin genesis --bin benches --test it \
+  --message-format=json-render-diagnostics | binary it)
 cp "$tests" .gpu/tests
 cp target/release/genesis .gpu/genesis
 cp target/release/benches .gpu/bench

@@ -59,7 +59,7 @@ fn launch(criterion: &mut Criterion) {
 fn compile(criterion: &mut Criterion) {
     let cases: [(&str, &'static KernelDef, &[i64]); 3] = [
         ("add", &kernels::elementwise::add_flat::KERNEL, &[1024]),
-        ("softmax", &kernels::softmax::softmax::KERNEL, &[4096]),
+        ("softmax", &kernels::softmax::softmax::KERNEL, &[1, 4096]),
         ("matmul", &kernels::matmul::matmul::KERNEL, &[64, 64, 32]),
     ];
     let mut group = criterion.benchmark_group("compile to PTX for sm_90a");

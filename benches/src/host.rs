@@ -35,7 +35,7 @@ fn compilations() -> Vec<Compilation> {
     let softmax = Compilation {
         case: "compile/softmax/f32/4096/sm_90a",
         kernel: &kernels::softmax::softmax::KERNEL,
-        consts: &[4096],
+        consts: &[1, 4096],
         ..add
     };
     let matmul = Compilation {
@@ -84,8 +84,9 @@ fn compile(what: &Compilation, peer: Option<&mut Peer>) -> anyhow::Result<Times>
         Ok(())
     })?;
     let peer = match peer {
+        // Without Triton there is our time alone.
         Some(peer) if what.case == COMPILE_MATMUL => {
-            Some(("triton".to_owned(), peer.compile(what.consts)?))
+            peer.compile(what.consts).ok().map(|ms| ("triton".to_owned(), ms))
         }
         _ => None,
     };

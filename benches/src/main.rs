@@ -68,6 +68,9 @@ struct Options {
     /// cpu, cuda or cuda:1; a GPU where there is one.
     #[arg(long)]
     device: Option<String>,
+    /// The peer's script, in place of the one in this program.
+    #[arg(long, value_name = "FILE")]
+    peer: Option<PathBuf>,
     /// Time without peers.
     #[arg(long)]
     no_peer: bool,

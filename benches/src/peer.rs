@@ -1,14 +1,16 @@
-//! The peer on the GPU: `peer.py`, a process that prepares and times cases on request.
+//! The peer on the same device: `peer.py`, a process that prepares and times cases on request.
 //!
-//! It lives as long as the benchmark, holds its own buffers and takes turns with us on the GPU. A line
+//! It lives as long as the benchmark, holds its own buffers and takes turns with us. A line
 //! of JSON goes there, a line comes back; one that does not come in time ends the peer, not us.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::Context;
+use genesis::Device;
 use serde_json::{Value, json};
 
 use crate::name::CaseName;
@@ -38,18 +40,19 @@ pub(crate) struct Candidate {
 }
 
 impl Peer {
-    /// Starts the script, or the one that `GENESIS_PEER` names.
+    /// Starts the script, or another one in its place, for a device.
     ///
     /// # Errors
     /// If there is no Python, no torch or no GPU for it: why.
-    pub(crate) fn start() -> anyhow::Result<Peer> {
-        if let Some(path) = std::env::var_os("GENESIS_PEER") {
-            return Peer::spawn(Command::new("python3").arg(path), None);
+    pub(crate) fn start(script: Option<&Path>, device: Device) -> anyhow::Result<Peer> {
+        let device = device.to_string();
+        if let Some(path) = script {
+            return Peer::spawn(Command::new("python3").arg(path).arg(device), None);
         }
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("peer.py");
         std::fs::write(&path, SCRIPT)?;
-        Peer::spawn(Command::new("python3").arg(path), Some(folder))
+        Peer::spawn(Command::new("python3").arg(path).arg(device), Some(folder))
     }
 
     fn spawn(command: &mut Command, folder: Option<tempfile::TempDir>) -> anyhow::Result<Peer> {

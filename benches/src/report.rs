@@ -119,7 +119,7 @@ impl Report {
             if self.json {
                 println!("{}", json!({ "case": name, "outcome": why }));
             } else {
-                println!("{name:36} {why}");
+                println!("{name:40} {why}");
             }
         }
         self.outcomes.push((name.to_owned(), outcome));
@@ -155,7 +155,7 @@ impl Report {
         if self.json {
             return;
         }
-        println!("\n{:36} {:>7} {:>6} {:>6}  {:>8}", "case", "ratio", "must", "aim", "roofline");
+        println!("\n{:40} {:>7} {:>6} {:>6}  {:>8}", "case", "ratio", "must", "aim", "roofline");
         let mut counts = [0usize; 6];
         for (name, outcome) in &self.outcomes {
             match outcome {
@@ -173,7 +173,7 @@ impl Report {
                         Outcome::Failed(_) => 4,
                         _ => 5,
                     }] += 1;
-                    println!("{name:36} {}", why(other));
+                    println!("{name:40} {}", why(other));
                 }
             }
         }
@@ -221,7 +221,7 @@ fn line(row: &Row) -> String {
         .map_or(String::new(), |excess| format!("{} x {excess:.2}", row.launched.count));
     let ours = row.times.ours;
     format!(
-        "{:36} {ours:9.5} ms {rate:>14} {roofline:>5} {launched:>9}  {peer}  {error}",
+        "{:40} {ours:9.5} ms {rate:>14} {roofline:>5} {launched:>9}  {peer}  {error}",
         row.case.name
     )
 }
@@ -236,7 +236,7 @@ fn summary(row: &Row) -> String {
     };
     let share = row.roofline().map_or("-".to_owned(), |v| format!("{:.0}%", v * 100.0));
     format!(
-        "{:36} {ratio:>7} {:>6} {aim:>6}  {share:>8}  {}",
+        "{:40} {ratio:>7} {:>6} {aim:>6}  {share:>8}  {}",
         row.case.name,
         number(row.case.must),
         row.verdict()

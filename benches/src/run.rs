@@ -62,11 +62,7 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<()> {
 }
 
 fn start_peer(device: Device, options: &Options) -> Option<Peer> {
-    if !device.is_cuda() {
-        say(options, "no peers: they run on a GPU, and this runs on the CPU");
-        return None;
-    }
-    match Peer::start() {
+    match Peer::start(options.peer.as_deref(), device) {
         Ok(peer) => {
             say(options, &format!("peers: {}", peer.versions));
             Some(peer)
@@ -244,6 +240,9 @@ impl Options {
         arguments.extend(self.filter.clone());
         if let Some(out) = &self.out {
             arguments.extend(["--out".to_owned(), out.display().to_string()]);
+        }
+        if let Some(peer) = &self.peer {
+            arguments.extend(["--peer".to_owned(), peer.display().to_string()]);
         }
         if let Some(device) = &self.device {
             arguments.extend(["--device".to_owned(), device.clone()]);

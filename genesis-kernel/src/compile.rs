@@ -237,10 +237,11 @@ fn gpu_target(device: &CudaDevice) -> GpuTarget {
 fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
     let info = device.info();
     let options = format!(
-        "{:?} tma {} {}",
+        "{:?} tma {} {} {}",
         kernel.hints.options(),
         knobs::get().tma,
-        knobs::get().all_barriers
+        knobs::get().all_barriers,
+        knobs::get().delays
     );
     let target = gpu_target(device);
     let machine = format!("{target:?} {} {}", info.driver_version, info.multiprocessors);

@@ -66,6 +66,12 @@ pub const KNOBS: &[Knob] = &[
               changes by it shows a missing one",
     },
     Knob {
+        name: "GENESIS_DELAYS",
+        values: "0 or 1",
+        doc: "lets warps of GPU kernels sleep for moments of any length before they meet: a result \
+              that changes by it shows a race",
+    },
+    Knob {
         name: "GENESIS_TARGET",
         values: "sm_80, sm_86, sm_89, sm_90",
         doc: "compiles for this architecture on every GPU that is not older, without what newer ones \
@@ -140,6 +146,8 @@ pub struct Knobs {
     pub check_bounds: bool,
     /// `GENESIS_BARRIERS=all`
     pub all_barriers: bool,
+    /// `GENESIS_DELAYS`
+    pub delays: bool,
     /// `GENESIS_TARGET`
     pub target: Option<GpuTarget>,
     /// `GENESIS_SYNC`
@@ -193,6 +201,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         all_barriers: reader
             .read("GENESIS_BARRIERS", |text| matches!(text, "all").then_some(true))
             .unwrap_or(false),
+        delays: reader.read("GENESIS_DELAYS", switch).unwrap_or(false),
         target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),

@@ -29,6 +29,14 @@ pub fn corner<const ROWS: usize, const COLS: usize>(
     (outer.to::<i64>(), inner.to::<i64>(), row.to::<i64>() * ROWS, col.to::<i64>() * COLS)
 }
 
+/// Where tile `program_id(0)` of `ROWS` by `COLS` elements begins in a matrix of `n` columns.
+#[device]
+pub fn corner_of_matrix<const ROWS: usize, const COLS: usize>(n: i64) -> (i64, i64) {
+    let across = cdiv(n, COLS).to::<i32>();
+    let tile = program_id(0).to::<i32>();
+    ((tile / across).to::<i64>() * ROWS, (tile % across).to::<i64>() * COLS)
+}
+
 /// `y = value` in every element.
 #[kernel]
 pub fn fill<T: Element, const ROWS: usize, const COLS: usize>(y: ViewMut<T, 4>, value: T) {

@@ -1,5 +1,6 @@
 //! Elementwise arithmetic: each op's maths is one `#[device]` function or one expression, and gets two
-//! kernels, for dense tensors and for any strides.
+//! kernels, for dense tensors and for any strides; of two operands, the second may also be one row or one
+//! column of a matrix, which has kernels of its own.
 //!
 //! The dense form walks one axis; the strided form walks four (the framework joins axes that lie
 //! dense and cuts tensors of more).
@@ -7,7 +8,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::copy::corner;
+use crate::copy::{corner, corner_of_matrix};
 
 /// Exact GELU: `x * Phi(x)`.
 #[device]
@@ -92,9 +93,10 @@ unary! {
 }
 
 macro_rules! binary {
-    ($($(#[$doc:meta])* $name:ident, $flat:ident: $bound:ident = |$x:ident, $y:ident| { $($body:tt)* })*) => {
+    ($($(#[$doc:meta])* $name:ident, $flat:ident, $row:ident, $column:ident: $bound:ident = |$x:ident, $y:ident| { $($body:tt)* })*) => {
         /// The kernels of two operands.
-        pub static BINARY: &[&KernelDef] = &[$(&$name::KERNEL, &$flat::KERNEL),*];
+        pub static BINARY: &[&KernelDef] =
+            &[$(&$name::KERNEL, &$flat::KERNEL, &$row::KERNEL, &$column::KERNEL),*];
         $(
             $(#[$doc])*
             #[kernel]
@@ -113,23 +115,45 @@ macro_rules! binary {
                 let $y = y.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<A>();
                 z.store([a, b, i, j], ($($body)*).to::<T>());
             }
+
+            $(#[$doc])*
+            ///
+            /// The second operand is one row.
+            #[kernel]
+            pub fn $row<T: $bound, A: $bound, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: View<T, 1>, z: ViewMut<T, 2>) {
+                let (i, j) = corner_of_matrix::<ROWS, COLS>(z.dim(1));
+                let $x = x.load::<ROWS, COLS>([i, j]).to::<A>();
+                let $y = y.load::<COLS>([j]).to::<A>().row();
+                z.store([i, j], ($($body)*).to::<T>());
+            }
+
+            $(#[$doc])*
+            ///
+            /// The second operand is one column.
+            #[kernel]
+            pub fn $column<T: $bound, A: $bound, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: View<T, 1>, z: ViewMut<T, 2>) {
+                let (i, j) = corner_of_matrix::<ROWS, COLS>(z.dim(1));
+                let $x = x.load::<ROWS, COLS>([i, j]).to::<A>();
+                let $y = y.load::<ROWS>([i]).to::<A>().col();
+                z.store([i, j], ($($body)*).to::<T>());
+            }
         )*
     };
 }
 
 binary! {
     /// `x + y`
-    add, add_flat: Number = |u, v| { u + v }
+    add, add_flat, add_row, add_column: Number = |u, v| { u + v }
     /// `x - y`
-    sub, sub_flat: Number = |u, v| { u - v }
+    sub, sub_flat, sub_row, sub_column: Number = |u, v| { u - v }
     /// `x * y`
-    mul, mul_flat: Number = |u, v| { u * v }
+    mul, mul_flat, mul_row, mul_column: Number = |u, v| { u * v }
     /// `x / y`; integers truncate.
-    div, div_flat: Number = |u, v| { u / v }
+    div, div_flat, div_row, div_column: Number = |u, v| { u / v }
     /// The larger; NaN wins.
-    maximum, maximum_flat: Number = |u, v| { maximum(u, v) }
+    maximum, maximum_flat, maximum_row, maximum_column: Number = |u, v| { maximum(u, v) }
     /// The smaller; NaN wins.
-    minimum, minimum_flat: Number = |u, v| { minimum(u, v) }
+    minimum, minimum_flat, minimum_row, minimum_column: Number = |u, v| { minimum(u, v) }
 }
 
 macro_rules! scalar {

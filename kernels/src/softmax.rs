@@ -14,24 +14,30 @@ use genesis_kernel::prelude::*;
 pub static KERNELS: &[&KernelDef] =
     &[&softmax::KERNEL, &softmax_long::KERNEL, &log_softmax::KERNEL, &log_softmax_long::KERNEL];
 
-/// Softmax of each row of `x: [m, n]` with `n <= COLS`.
+/// Softmax of each row of `x: [m, n]` with `n <= COLS`, `ROWS` of them a program.
 #[kernel]
-pub fn softmax<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, y: ViewMut<T, 2>) {
-    let i = program_id(0);
+pub fn softmax<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+    x: View<T, 2>,
+    y: ViewMut<T, 2>,
+) {
+    let i = program_id(0) * ROWS;
     let inside = arange::<COLS>().row() < x.dim(1);
-    let v = where_(inside, x.load::<1, COLS>([i, 0]).to::<A>(), A::NEG_INFINITY);
+    let v = where_(inside, x.load::<ROWS, COLS>([i, 0]).to::<A>(), A::NEG_INFINITY);
     let e = exp(v - max(v, 1).col());
     // One division a row, not one an element.
-    let scale = full::<A, 1>(A::ONE) / sum(e, 1);
+    let scale = full::<A, ROWS>(A::ONE) / sum(e, 1);
     y.store([i, 0], (e * scale.col()).to::<T>());
 }
 
-/// Log-softmax of each row of `x: [m, n]` with `n <= COLS`.
+/// Log-softmax of each row of `x: [m, n]` with `n <= COLS`, `ROWS` of them a program.
 #[kernel]
-pub fn log_softmax<T: Float, A: Float, const COLS: usize>(x: View<T, 2>, y: ViewMut<T, 2>) {
-    let i = program_id(0);
+pub fn log_softmax<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+    x: View<T, 2>,
+    y: ViewMut<T, 2>,
+) {
+    let i = program_id(0) * ROWS;
     let inside = arange::<COLS>().row() < x.dim(1);
-    let v = where_(inside, x.load::<1, COLS>([i, 0]).to::<A>(), A::NEG_INFINITY);
+    let v = where_(inside, x.load::<ROWS, COLS>([i, 0]).to::<A>(), A::NEG_INFINITY);
     let d = v - max(v, 1).col();
     y.store([i, 0], (d - log(sum(exp(d), 1)).col()).to::<T>());
 }

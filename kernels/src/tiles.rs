@@ -80,11 +80,16 @@ fn unit(problem: &Problem<'_>, precision: DotPrecision) -> (DType, Unit) {
 }
 
 /// Whether the copy engine and the tensor cores of Hopper can take the operands: every address and
-/// stride is a multiple of 16 bytes.
+/// stride is a multiple of 16 bytes, and tf32 follows each other along K.
 fn is_for_hopper(problem: &Problem<'_>, unit: Unit) -> bool {
-    let has_engine = problem.machine.gpu().is_some_and(|gpu| gpu.sm == 90 && gpu.specific);
-    let tensor = matches!(unit, Unit::Half | Unit::Tf32);
-    has_engine && tensor && !problem.forms().contains('x')
+    let forms = problem.forms();
+    let operands = forms.get(..2).unwrap_or("x");
+    let suits = match unit {
+        Unit::Half => !operands.contains('x'),
+        Unit::Tf32 => operands == "rc",
+        Unit::Single | Unit::Double => false,
+    };
+    suits && problem.machine.gpu().is_some_and(|gpu| gpu.sm == 90 && gpu.specific)
 }
 
 /// Whether the compiler makes use of them.
@@ -97,7 +102,8 @@ fn tile(problem: &Problem<'_>, precision: DotPrecision) -> (Tile, LaunchOptions)
     if !runs_on_hopper(problem, unit) {
         let (m, n, k) = match unit {
             Unit::Half => (64, 64, 32),
-            Unit::Tf32 | Unit::Single | Unit::Double => (32, 32, 16),
+            Unit::Tf32 => (64, 64, 16),
+            Unit::Single | Unit::Double => (32, 32, 16),
         };
         return (Tile { m, n, k, warps: 4, stages: 2 }, LaunchOptions::default());
     }
@@ -162,13 +168,16 @@ fn is_legal(
     let threads = 32 * warps as usize;
     // A thread has 255 registers, and needs a quarter of them for addresses and operands.
     let fits_registers = m * n / threads * dtype.bytes().max(4) / 4 <= 192;
-    let fits_memory = shared_bytes(tile, stages, dtype.bytes()) <= gpu.max_shared_bytes as usize;
+    let fits = |stages| shared_bytes(tile, stages, dtype.bytes()) <= gpu.max_shared_bytes as usize;
+    let fits_memory = fits(stages);
+    // Fewer stages than could be are worth a try only where they are one fewer.
+    let fills_memory = stages >= 5 || !fits(stages + 2);
     // More rows or columns than the problem has, beyond the smallest tile, are work for nothing.
     let extent = |i: usize| problem.sizes.get(i).map_or(1, |&size| size.max(1) as usize);
     let is_useful = (m <= 64 || m < 2 * extent(1)) && (n <= 64 || n < 2 * extent(2));
     let suits = match unit {
         _ if runs_on_hopper(problem, unit) => {
-            row_bytes >= 128 && m % 64 == 0 && m / 16 == warps as usize
+            row_bytes >= 128 && m % 64 == 0 && m / 16 == warps as usize && fills_memory
         }
         Unit::Half | Unit::Tf32 => m >= 64 && n >= 64 && row_bytes <= 128 && k >= 16 && stages <= 4,
         Unit::Single | Unit::Double => k <= 32 && stages <= 3 && m * n / threads <= 128,

@@ -27,14 +27,16 @@ mod ops;
 mod outside;
 /// Seeds and states of the random generator.
 mod random;
-/// What the code of memory-bound kernels looks like.
-mod rows;
 /// The runtime on a real GPU.
 mod runtime;
 /// Every kernel a few times, for compute-sanitizer.
 mod sanitize;
+/// Kernels a thousand times, bit for bit.
+mod stress;
 /// What a machine can check of the code itself.
 mod tidy;
+/// Configurations that launches pick where nothing was measured.
+mod tuning;
 /// What users read when a kernel is wrong.
 mod ui;
 /// Block sizes and warps of streaming kernels, timed.

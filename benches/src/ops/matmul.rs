@@ -1,9 +1,9 @@
 //! Products of matrices, plain and as layers use them.
 
-use genesis::Tensor;
+use genesis::{MatmulPrecision, Tensor, set_matmul_precision};
 
 use super::elementwise::gelu;
-use super::{Missing, Op, Prepared, Setup, column, distance, row, sample};
+use super::{Op, Prepared, Setup, column, distance, row, sample};
 use crate::name::CaseName;
 use crate::roofline::Work;
 
@@ -39,9 +39,10 @@ fn tall(name: &CaseName) -> Work {
 
 /// `nn`, `nt` and `tn`: which operand is a view of its transpose.
 fn matmul(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
-    if setup.name.precision == "tf32" {
-        return Err(Missing.into());
-    }
+    let precision = match setup.name.precision.as_str() {
+        "tf32" => MatmulPrecision::Tf32,
+        _ => MatmulPrecision::Ieee,
+    };
     let (m, n, k) = extents(setup.name);
     let (turn_a, turn_b) = match setup.name.variant.as_str() {
         "" | "nn" => (false, false),
@@ -54,7 +55,12 @@ fn matmul(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
         if turn { setup.randn(&[columns, rows])?.t() } else { setup.randn(&[rows, columns]) }
     };
     let sets = setup.each(|| Ok((made(m, k, turn_a)?, made(k, n, turn_b)?)))?;
-    let op = |(a, b): &(Tensor, Tensor)| a.matmul(b);
+    let op = move |(a, b): &(Tensor, Tensor)| {
+        set_matmul_precision(precision);
+        let product = a.matmul(b);
+        set_matmul_precision(MatmulPrecision::Ieee);
+        product
+    };
     Prepared::new(sets, op, |(a, b), c| check(a, b, c, |_, dot| dot))
 }
 

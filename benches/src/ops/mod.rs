@@ -39,11 +39,6 @@ impl std::fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// What prepares an op that is missing.
-fn missing(_: &Setup<'_>) -> anyhow::Result<Prepared> {
-    Err(Missing.into())
-}
-
 /// Every op.
 pub(crate) fn all() -> Vec<Op> {
     [elementwise::ops(), rows::ops(), reduce::ops(), matmul::ops(), update::ops()].concat()

@@ -3,7 +3,7 @@
 use genesis::Tensor;
 use rayon::prelude::*;
 
-use super::{Op, Prepared, Setup, column, distance, missing, row, sample};
+use super::{Op, Prepared, Setup, check_rows, column, distance, row, sample};
 use crate::name::CaseName;
 use crate::roofline::Work;
 
@@ -14,7 +14,7 @@ pub(super) fn ops() -> Vec<Op> {
     vec![
         Op { name: "sum", work: once, prepare: sum },
         Op { name: "argmax", work: once, prepare: argmax },
-        Op { name: "cumsum", work: twice, prepare: missing },
+        Op { name: "cumsum", work: twice, prepare: cumsum },
     ]
 }
 
@@ -48,6 +48,23 @@ fn sum(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
             worst = worst.max(distance(&got[i..=i], &[want], (added as f64).sqrt()));
         }
         Ok(worst)
+    })
+}
+
+/// Running sums along the rows.
+fn cumsum(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
+    let (m, n) = setup.matrix()?;
+    let sets = setup.each(|| setup.randn(&[m, n]))?;
+    let op = |x: &Tensor| x.cumsum(-1);
+    Prepared::new(sets, op, |x, y| {
+        check_rows(y, (n as f64).sqrt(), |i| {
+            let mut total = 0.0;
+            let mut next = |x: f64| {
+                total += x;
+                total
+            };
+            Ok(row(x, i)?.into_iter().map(&mut next).collect())
+        })
     })
 }
 

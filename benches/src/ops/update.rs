@@ -23,20 +23,12 @@ pub(super) fn ops() -> Vec<Op> {
     ]
 }
 
-/// Elements of one parameter of the optimizer's case.
-const PARAMETER: usize = 4096 * 4096;
-
-/// A step of AdamW over matrices of 4096 x 4096, as many as make up the size.
+/// A step of AdamW over one parameter: one launch.
 fn adamw(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     let n = setup.name.numel();
-    let count = ((n as f64 / PARAMETER as f64).round() as usize).max(1);
-    let size = n.min(PARAMETER);
-    let mut weights = Vec::new();
-    for _ in 0..count {
-        let weight = setup.randn(&[size])?.requires_grad_(true)?;
-        weight.set_grad(Some(setup.randn(&[size])?));
-        weights.push(weight);
-    }
+    let weight = setup.randn(&[n])?.requires_grad_(true)?;
+    weight.set_grad(Some(setup.randn(&[n])?));
+    let weights = vec![weight];
     let options = AdamOptions { weight_decay: 0.01, ..AdamOptions::default() };
     let error = check_adamw(&weights, options)?;
     let mut optimizer = Adam::adamw(weights, options);

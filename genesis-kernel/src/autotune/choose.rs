@@ -5,7 +5,6 @@
 //!   -> the nearest measured problem -> the heuristic -> the model's best
 //! ```
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::tune::{TuneRequest, rank, tune};
@@ -33,19 +32,22 @@ pub enum Source {
     Model,
 }
 
-/// What a choice depends on.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Key {
+/// What a choice depends on, and the choice.
+#[derive(Debug)]
+struct Choice {
+    hash: u64,
     device: Device,
     dtypes: Vec<DType>,
     sizes: Vec<i64>,
-    forms: String,
+    forms: u64,
+    config: Arc<Config>,
+    source: Source,
 }
 
-/// The choices made so far for one kernel.
+/// The choices made so far for one kernel, sorted by hash.
 #[derive(Debug, Default)]
 pub struct Chosen {
-    choices: RwLock<BTreeMap<Key, (Arc<Config>, Source)>>,
+    choices: RwLock<Vec<Choice>>,
     table: OnceLock<Vec<Record>>,
 }
 
@@ -54,7 +56,7 @@ const NEAR: f64 = 1.0;
 
 impl Chosen {
     pub(crate) const fn new() -> Chosen {
-        Chosen { choices: RwLock::new(BTreeMap::new()), table: OnceLock::new() }
+        Chosen { choices: RwLock::new(Vec::new()), table: OnceLock::new() }
     }
 }
 
@@ -73,23 +75,30 @@ impl KernelDef {
         let tuning = self.tuning.ok_or_else(|| {
             Error::launch(format!("{}: the kernel has no #[autotune]", self.ast.name))
         })?;
-        let problem = Problem { machine: machine(stream)?, dtypes, sizes: &[], args };
-        let key = Key {
-            device: stream.device(),
-            dtypes: dtypes.to_vec(),
-            sizes: (tuning.sizes)(args),
-            forms: problem.forms(),
+        let (device, sizes) = (stream.device(), (tuning.sizes)(args));
+        let problem = Problem { machine: machine(stream)?, dtypes, sizes: &sizes, args };
+        let forms = problem.form_bits();
+        let hash = hash(device, dtypes, &sizes, forms);
+        let is_same = |choice: &Choice| {
+            let same = choice.device == device && choice.forms == forms;
+            same && choice.dtypes == dtypes && choice.sizes == sizes
         };
         let choices = self.chosen.choices.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some((config, source)) = choices.get(&key) {
-            return Ok((Arc::clone(config), *source));
+        let first = choices.partition_point(|choice| choice.hash < hash);
+        let mut same_hash = choices[first..].iter().take_while(|choice| choice.hash == hash);
+        if let Some(choice) = same_hash.find(|choice| is_same(choice)) {
+            return Ok((Arc::clone(&choice.config), choice.source));
         }
         drop(choices);
-        let problem = Problem { sizes: &key.sizes, ..problem };
         let (config, source) = self.look_up(tuning, stream, &problem)?;
-        let choice = (Arc::new(config), source);
+        let (config, dtypes) = (Arc::new(config), dtypes.to_vec());
+        let choice = Choice { hash, device, dtypes, sizes, forms, config, source };
+        let found = (Arc::clone(&choice.config), source);
         let mut choices = self.chosen.choices.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(choices.entry(key).or_insert(choice).clone())
+        // Another thread may have been first: both choices are the same then, and one is enough.
+        let at = choices.partition_point(|other| other.hash < hash);
+        choices.insert(at, choice);
+        Ok(found)
     }
 
     #[cold]
@@ -191,6 +200,19 @@ impl KernelDef {
     pub fn grid_of(&self, config: &Config, args: &[Arg]) -> Grid {
         self.tuning.map_or(Grid::x(1), |tuning| (tuning.grid)(&config.consts, args))
     }
+}
+
+/// Multiplies and folds a word at a time; the keys come from a program, not from an attacker.
+fn hash(device: Device, dtypes: &[DType], sizes: &[i64], forms: u64) -> u64 {
+    let device = match device {
+        Device::Cpu => 0,
+        Device::Cuda(number) => u64::from(number) + 1,
+    };
+    let words = dtypes.iter().map(|&dtype| dtype as u64).chain(sizes.iter().map(|&n| n as u64));
+    [device, forms].into_iter().chain(words).fold(0, |hash, word| {
+        let product = u128::from(hash ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        product as u64 ^ (product >> 64) as u64
+    })
 }
 
 /// The machine of a stream, looked at once.

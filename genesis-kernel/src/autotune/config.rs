@@ -71,33 +71,39 @@ pub struct Problem<'a> {
 
 impl Problem<'_> {
     /// How each view lies in memory, one letter for each: `r` for rows (the last axis has stride 1),
-    /// `c` for columns (the one before it has), and `x` for any other, or where an address or a stride
-    /// is not a multiple of 16 bytes.
+    /// `c` for columns (the one before it has), and `x` for any other, or where an address, a stride or
+    /// the extent along that axis is not a multiple of 16 bytes.
     pub fn forms(&self) -> String {
-        let views = self.args.iter().filter_map(|arg| match arg {
-            Arg::View(view) => Some(form(view)),
+        self.views().map(form).collect()
+    }
+
+    /// The forms as one word, for a quick comparison.
+    pub(super) fn form_bits(&self) -> u64 {
+        self.views().fold(1, |bits: u64, view| bits.rotate_left(7) ^ form(view) as u64)
+    }
+
+    fn views(&self) -> impl Iterator<Item = &ViewArg> {
+        self.args.iter().filter_map(|arg| match arg {
+            Arg::View(view) => Some(view),
             Arg::Ptr(_) | Arg::Scalar(_) => None,
-        });
-        views.collect()
+        })
     }
 }
 
 fn form(view: &ViewArg) -> char {
-    let axes: Vec<(i64, i64)> =
-        view.dims().iter().copied().zip(view.strides().iter().copied()).collect();
+    let (dims, strides, n) = (view.dims(), view.strides(), view.rank as usize);
     let bytes = view.ptr.dtype.bytes() as i64;
-    let aligned = |but: usize| {
+    let aligned = |unit: usize| {
+        let step = |axis: usize| if axis == unit { dims[axis] } else { strides[axis] };
+        let mut axes = (0..n).filter(|&axis| dims[axis] > 1);
         view.ptr.address.is_multiple_of(16)
-            && axes
-                .iter()
-                .enumerate()
-                .all(|(i, &(dim, stride))| i == but || dim <= 1 || stride * bytes % 16 == 0)
+            && axes.all(|axis| step(axis).wrapping_mul(bytes) % 16 == 0)
     };
-    let is_unit = |axis: usize| axes[axis].1 == 1 || axes[axis].0 <= 1;
-    match axes.len() {
+    let is_unit = |axis: usize| strides[axis] == 1 || dims[axis] <= 1;
+    match n {
         0 => 'x',
-        n if is_unit(n - 1) && aligned(n - 1) => 'r',
-        n if n > 1 && is_unit(n - 2) && aligned(n - 2) => 'c',
+        _ if is_unit(n - 1) && aligned(n - 1) => 'r',
+        _ if n > 1 && is_unit(n - 2) && aligned(n - 2) => 'c',
         _ => 'x',
     }
 }
@@ -286,7 +292,9 @@ pub(super) mod tests {
         assert_eq!(of(&[64, 32], &[1, 64]), 'c');
         assert_eq!(of(&[64, 33], &[33, 1]), 'x');
         assert_eq!(of(&[64, 32], &[64, 2]), 'x');
-        assert_eq!(of(&[1, 33], &[33, 1]), 'r');
+        assert_eq!(of(&[1, 32], &[33, 1]), 'r');
+        assert_eq!(of(&[64, 1], &[1, 64]), 'c');
+        assert_eq!(of(&[64, 33], &[64, 1]), 'x');
         assert_eq!(of(&[], &[]), 'x');
     }
 

@@ -9,7 +9,7 @@ use super::search::{Outcome, Plan, Progress, search};
 use super::{Config, Contest, Machine, Problem, Record, Tuning, Work};
 use crate::diag::Error;
 use crate::inspect::launch_cost;
-use crate::ir::{DType, Func, OpKind};
+use crate::ir::{DType, Func, Op, OpKind};
 use crate::kernel::{Hints, KernelDef};
 use crate::launch::{self, Launch};
 use crate::runtime::{Arg, Buffer, Device, Stream};
@@ -154,7 +154,10 @@ pub(super) fn rank(
         })
         .collect();
     let us = |work: &Work| work.estimate_us(problem.machine);
-    ranked.sort_by(|a, b| us(&a.1).total_cmp(&us(&b.1)));
+    // Of equal ones, which the model cannot tell apart, more loads in flight come first.
+    ranked.sort_by(|(a, x), (b, y)| {
+        us(x).total_cmp(&us(y)).then(b.options.num_stages.cmp(&a.options.num_stages))
+    });
     ranked
 }
 
@@ -175,9 +178,22 @@ fn work(
         bytes: cost.bytes as f64,
         argument_bytes: problem.args.iter().map(argument_bytes).sum(),
         unit: unit(&special.func),
-        shared_bytes: None,
+        shared_bytes: stage_bytes(&special.func)
+            .zip(config.options.num_stages)
+            .map(|(bytes, stages)| bytes.saturating_mul(stages)),
         num_warps: config.options.num_warps.unwrap_or(4),
     })
+}
+
+/// Bytes of the operands of a kernel's first product, which shared memory holds once for each stage.
+fn stage_bytes(func: &Func) -> Option<u32> {
+    let is_dot = |op: &Op| matches!(func.op(*op).kind, OpKind::Dot { .. });
+    let dot = func.walk().into_iter().find(is_dot)?;
+    let bytes = func.op(dot).operands[..2].iter().map(|&operand| {
+        let tile = func.ty(operand).as_tile()?;
+        Some(tile.shape.numel() * tile.dtype().bytes())
+    });
+    u32::try_from(bytes.sum::<Option<usize>>()?).ok()
 }
 
 fn unit(func: &Func) -> Unit {

@@ -219,6 +219,15 @@ where
 }
 
 /// Adds in memory; gives the old value.
+///
+/// Where the old value is used, this orders programs, as every atomic does: whoever meets a later one
+/// on the same address sees all that this program did before it. So the last of `n` programs to come
+/// knows that the others are done:
+/// ```text
+/// store(partial + program_id(0), own);
+/// if atomic_add(done, 1) == n - 1 { .. } // every program's partial is there
+/// ```
+/// Where it is not used, nothing else is ordered, which is faster.
 pub fn atomic_add<P: WritablePointers<Element: Number>, V: Stored<P::Element, P::Shape>>(
     _ptr: P,
     _value: V,

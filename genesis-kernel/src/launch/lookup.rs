@@ -165,18 +165,19 @@ fn view_code(view: &ViewArg, aligned: u8) -> u8 {
     if view.ptr.address.is_multiple_of(ALIGNMENT) {
         code |= aligned;
     }
-    // The stride of an axis of extent 1 is never multiplied by anything but 0.
+    // The stride of an axis of extent 1 is never multiplied by anything but 0: it may count as 1, but
+    // an axis along which elements do follow each other says more.
     let (dims, strides) = (view.dims(), view.strides());
     let last = usize::from(view.rank).saturating_sub(1);
-    let is_unit = |axis: usize| strides[axis] == 1 || dims[axis] <= 1;
+    let is_unit = |&axis: &usize| strides[axis] == 1 && dims[axis] > 1;
     let mut unit = last;
-    if last < dims.len() && is_unit(last) {
+    if last < dims.len() && is_unit(&last) {
         code |= UNIT_STRIDE;
-    } else if let Some(axis) =
-        (0..last.min(3)).rev().find(|&axis| strides[axis] == 1 && dims[axis] > 1)
-    {
+    } else if let Some(axis) = (0..last.min(3)).rev().find(is_unit) {
         unit = axis;
         code |= (axis as u8 + 1) << AXIS_SHIFT;
+    } else if last < dims.len() && dims[last] <= 1 {
+        code |= UNIT_STRIDE;
     }
     let mut multiples = 0;
     for (axis, (&dim, &stride)) in dims.iter().zip(strides).enumerate() {

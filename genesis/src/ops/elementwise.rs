@@ -336,6 +336,8 @@ pub struct Binary {
     pub name: &'static str,
     /// The kernel for any strides, and the one for dense tensors.
     pub kernels: (&'static KernelDef, &'static KernelDef),
+    /// The kernels for a matrix with one row, and with one column.
+    pub lines: (&'static KernelDef, &'static KernelDef),
     /// Which tensors its gradients read.
     pub saves: Saves,
     /// The gradients.
@@ -361,7 +363,8 @@ impl Op for BinaryCall {
         check_domain(self.row.name, Domain::Number, x.dtype())?;
         let shape = broadcast_shapes(self.row.name, &[x.shape(), y.shape()])?;
         let z = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
-        launch::binary(self.row.kernels, &x.broadcast_to(&shape)?, &y.broadcast_to(&shape)?, &z)?;
+        let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
+        launch::binary(self.row.kernels, self.row.lines, &x, &y, &z)?;
         Ok(z)
     }
 
@@ -395,7 +398,7 @@ pub(super) fn check_pair(op: &str, x: &Tensor, y: &Tensor) -> Result<()> {
 
 macro_rules! binary_ops {
     ($($(#[$doc:meta])* $name:ident {
-        kernel: $kernel:ident, $flat:ident;
+        kernel: $kernel:ident, $flat:ident, $row:ident, $column:ident;
         grad: $saves:expr, $grad:expr;
         reference: $reference:expr;
     })*) => {
@@ -403,6 +406,7 @@ macro_rules! binary_ops {
         pub static BINARY: &[&Binary] = &[$(&Binary {
             name: stringify!($name),
             kernels: (&device::$kernel::KERNEL, &device::$flat::KERNEL),
+            lines: (&device::$row::KERNEL, &device::$column::KERNEL),
             saves: $saves,
             grad: $grad,
             reference: $reference,
@@ -434,13 +438,13 @@ const XY: Saves = Saves::inputs(3);
 binary_ops! {
     /// `x + y`
     add {
-        kernel: add, add_flat;
+        kernel: add, add_flat, add_row, add_column;
         grad: Saves::NOTHING, |_, dy| Ok([Some(dy.clone()), Some(dy.clone())]);
         reference: |x, y| x + y;
     }
     /// `x - y`
     sub {
-        kernel: sub, sub_flat;
+        kernel: sub, sub_flat, sub_row, sub_column;
         grad: Saves::NOTHING, |s, dy| {
             Ok([Some(dy.clone()), if s.wanted[1] { Some(dy.neg()?) } else { None }])
         };
@@ -448,7 +452,7 @@ binary_ops! {
     }
     /// `x * y`
     mul {
-        kernel: mul, mul_flat;
+        kernel: mul, mul_flat, mul_row, mul_column;
         grad: XY, |s, dy| Ok([
             if s.wanted[0] { Some(dy.mul(s.input(1))?) } else { None },
             if s.wanted[1] { Some(dy.mul(s.input(0))?) } else { None },
@@ -457,7 +461,7 @@ binary_ops! {
     }
     /// `x / y`; integers truncate.
     div {
-        kernel: div, div_flat;
+        kernel: div, div_flat, div_row, div_column;
         grad: XY, |s, dy| {
             let dx = dy.div(s.input(1))?;
             let dy = if s.wanted[1] {
@@ -471,13 +475,13 @@ binary_ops! {
     }
     /// The larger of x and y; NaN wins. Where they are equal each gets half of the gradient.
     maximum {
-        kernel: maximum, maximum_flat;
+        kernel: maximum, maximum_flat, maximum_row, maximum_column;
         grad: XY, |s, dy| shared(dy, &s.input(0).ge(s.input(1))?, &s.input(0).le(s.input(1))?);
         reference: |x, y| if x.is_nan() || y.is_nan() { f64::NAN } else { x.max(y) };
     }
     /// The smaller of x and y; NaN wins. Where they are equal each gets half of the gradient.
     minimum {
-        kernel: minimum, minimum_flat;
+        kernel: minimum, minimum_flat, minimum_row, minimum_column;
         grad: XY, |s, dy| shared(dy, &s.input(0).le(s.input(1))?, &s.input(0).ge(s.input(1))?);
         reference: |x, y| if x.is_nan() || y.is_nan() { f64::NAN } else { x.min(y) };
     }

@@ -9,7 +9,6 @@ use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, PtrArg, ViewArg};
 
 pub(crate) use self::config::MAX_ROW;
-use self::config::row_block;
 pub(crate) use self::reduce::{arg_rows, cumsum, extreme, sum};
 use crate::error::Result;
 use crate::shape::{Layout, collapse};
@@ -182,8 +181,35 @@ pub(crate) fn unary(kernels: Pair, x: &Tensor, y: &Tensor) -> Result<()> {
     either(kernels, &[x.dtype(), accumulate_dtype(x.dtype())], &[x], y, &[])
 }
 
-pub(crate) fn binary(kernels: Pair, x: &Tensor, y: &Tensor, z: &Tensor) -> Result<()> {
-    either(kernels, &[x.dtype(), accumulate_dtype(x.dtype())], &[x, y], z, &[])
+pub(crate) fn binary(kernels: Pair, lines: Pair, x: &Tensor, y: &Tensor, z: &Tensor) -> Result<()> {
+    let dtypes = [x.dtype(), accumulate_dtype(x.dtype())];
+    if line(lines, &dtypes, x, y, z)? {
+        return Ok(());
+    }
+    either(kernels, &dtypes, &[x, y], z, &[])
+}
+
+/// A dense matrix with one row or one column; false where that is not what the operands are.
+fn line((row, column): Pair, dtypes: &[DType], x: &Tensor, y: &Tensor, z: &Tensor) -> Result<bool> {
+    let (shape, strides) = collapse(&[x.layout(), y.layout(), z.layout()]);
+    let [m, n] = shape[..] else { return Ok(false) };
+    if m * n == 0 || strides[0] != [n as i64, 1] || strides[2] != [n as i64, 1] {
+        return Ok(false);
+    }
+    let (kernel, extent, stride) = match strides[1][..] {
+        [0, step] if step != 0 => (row, n, step),
+        [step, 0] if step != 0 => (column, m, step),
+        _ => return Ok(false),
+    };
+    let tile::Tile { rows, cols, warps } = tile::tile(z.device(), z.dtype().bytes(), m, n);
+    let args = [
+        view(x, &[m, n], &strides[0], false),
+        view(y, &[extent], &[stride], false),
+        view(z, &[m, n], &strides[2], true),
+    ];
+    let grid = Grid::x(m.div_ceil(rows) * n.div_ceil(cols));
+    launch_with(kernel, z, grid, dtypes, &[rows as i64, cols as i64], warps, &args)?;
+    Ok(true)
 }
 
 pub(crate) fn scalar_op(kernels: Pair, x: &Tensor, y: &Tensor, c: f64) -> Result<()> {
@@ -246,24 +272,6 @@ fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
     let kernel = &kernels::copy::cast_across::KERNEL;
     launch(kernel, y, Grid::x(grid), &dtypes, &consts, &[operand, out])?;
     Ok(true)
-}
-
-/// One program a row: `operands` first, then `results`. The block covers `n` elements, or
-/// [`MAX_ROW`] of a longer row.
-pub(crate) fn rows(
-    kernel: &KernelDef,
-    dtypes: &[DType],
-    operands: &[&Tensor],
-    results: &[&Tensor],
-    n: usize,
-) -> Result<()> {
-    let programs = operands[0].shape()[0];
-    if programs == 0 {
-        return Ok(());
-    }
-    let mut args: Vec<Arg> = operands.iter().map(|t| own_view(t, false)).collect();
-    args.extend(results.iter().map(|t| own_view(t, true)));
-    launch(kernel, results[0], Grid::x(programs), dtypes, &[row_block(n) as i64], &args)
 }
 
 /// Products of fewer rows than this run as products of as few columns: `c' = b' a'`.

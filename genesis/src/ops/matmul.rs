@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::elementwise::check_pair;
@@ -92,6 +93,13 @@ fn as_one_product(a: &Tensor, b: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
     Ok(Some((a.reshape(&[rows, k])?, b.reshape(&[k, n])?)))
 }
 
+/// Whether tf32 operands are worth a copy in which K is the last axis: the tensor cores of Hopper take
+/// no other, and twice as fast as those that take any.
+fn wants_k_last(device: Device, [m, n, k]: [usize; 3]) -> bool {
+    let is_large = m * n * k >= 1 << 24 && m.min(n) >= 64 && k % 4 == 0;
+    is_large && device.gpu_info().is_ok_and(|info| info.target.specific)
+}
+
 struct MatMul {
     shapes: [Vec<usize>; 2],
 }
@@ -122,12 +130,15 @@ impl Op for MatMul {
             return Tensor::zeros(&shape, (a.dtype(), a.device()));
         }
         let c = Tensor::uninitialized(&[batches, m, n], (a.dtype(), a.device()))?;
+        let tf32 = matmul_precision() == MatmulPrecision::Tf32 && a.dtype() == DType::F32;
+        let (a, b) = match tf32 && wants_k_last(a.device(), [m, n, k]) {
+            true => (&a.contiguous()?, &b.t()?.contiguous()?.t()?),
+            false => (a, b),
+        };
         let (a, b) = (wide(a, m, k)?, wide(b, k, n)?);
         match a.device() {
             Device::Cpu => launch::matmul_cpu(&a, &b, &c)?,
-            Device::Cuda(_) => {
-                launch::matmul(&a, &b, &c, matmul_precision() == MatmulPrecision::Tf32)?;
-            }
+            Device::Cuda(_) => launch::matmul(&a, &b, &c, tf32)?,
         }
         c.reshape(&shape)
     }

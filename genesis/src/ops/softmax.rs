@@ -3,7 +3,7 @@
 use genesis_kernel::kernel::{Grid, KernelDef};
 use kernels::softmax as device;
 
-use super::launch::config::Pieces;
+use super::launch::config::{Pieces, RowBlock, kept_rows};
 use super::{Op, Saves, apply, launch};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
@@ -88,12 +88,15 @@ impl Op for Last {
         }
         let (rows, out) = (x.reshape(&[x.numel() / n, n])?, y.reshape(&[x.numel() / n, n])?);
         let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
+        let (m, tensors) = (rows.shape()[0], [(&rows, false), (&out, true)]);
         if n <= launch::MAX_ROW {
-            launch::rows(self.row.short, &dtypes, &[&rows], &[&out], n)?;
+            let RowBlock { rows, cols, warps } = kept_rows(x.device(), m, n);
+            let (grid, consts) = (Grid::x(m.div_ceil(rows)), [rows as i64, cols as i64]);
+            launch::warped_views(self.row.short, grid, &dtypes, &consts, warps, &tensors, &[])?;
             return Ok(y);
         }
         let pieces = Pieces::of_row(x.device(), n, x.dtype().bytes(), true);
-        let (grid, tensors) = (Grid::x(rows.shape()[0]), [(&rows, false), (&out, true)]);
+        let grid = Grid::x(m);
         let (consts, warps) = (pieces.consts(), pieces.warps);
         launch::warped_views(self.row.long, grid, &dtypes, &consts, warps, &tensors, &[])?;
         Ok(y)

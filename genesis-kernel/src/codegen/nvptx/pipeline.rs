@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::llvm::{Emitter, IntPred, Val};
 use super::arena::{BARRIER_BYTES, RingPlace};
 use super::lower::Lowering;
+use super::thread;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind};
 
@@ -154,6 +155,7 @@ impl Lowering<'_> {
 
     fn wait_phase(&self, ring: Ring, barrier: Val) {
         let e = self.e;
+        thread::delay(e);
         let parity = e.load_aligned(e.i32(), ring.parity, 4);
         let (again, done) = (e.block("wait"), e.block("ready"));
         e.br(again);
@@ -201,6 +203,7 @@ impl Lowering<'_> {
     }
 
     fn arrive_empty(&self, ring: Ring, slot: Val, speaks: Val) {
+        thread::delay(self.e);
         let barrier = self.barrier_at(ring.place.empty, slot);
         self.only(speaks, |e| {
             let arrive = "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta";

@@ -140,6 +140,9 @@ impl Kernel<'_> {
         let is_first = e.icmp(IntPred::Eq, self.tid, int(32 * self.lir.num_warps));
         e.cond_br(is_first, one, self.exit);
         e.position(one);
+        for &map in &self.args.maps {
+            e.inline_asm(e.void(), "prefetch.tensormap [$0];", "l", &[map], true);
+        }
         let copies = self.copies(Role::Producer, &rings, group, producer);
         self.role(&alone(producer, self.lir.num_warps), Some(copies), self.exit)?;
 

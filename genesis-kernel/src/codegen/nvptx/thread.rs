@@ -153,13 +153,28 @@ fn shuffle_word(e: &Emitter, how: Shuffle, word: Val) -> Val {
 
 /// A barrier of all threads of the block, after which each sees the memory the others wrote.
 pub(super) fn barrier(e: &Emitter) {
+    delay(e);
     e.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", &[], &[e.int(e.i32(), 0)]);
 }
 
 /// The same of some of the block's warps, which share a barrier by its number below 16.
 pub(super) fn named_barrier(e: &Emitter, number: Val, threads: u32) {
+    delay(e);
     let threads = e.int(e.i32(), i64::from(threads));
     e.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", &[], &[number, threads]);
+}
+
+/// Where `GENESIS_DELAYS` asks for it, lets the warp sleep for up to a microsecond by the bits of its
+/// clock, so that warps meet in another order each time.
+pub(super) fn delay(e: &Emitter) {
+    if !crate::knobs::get().delays {
+        return;
+    }
+    let int = |n| e.int(e.i32(), n);
+    let clock = e.intrinsic("llvm.nvvm.read.ptx.sreg.clock", &[], &[]);
+    // A product of the golden ratio's bits: its top ten bits are as good as random.
+    let mixed = e.mul(clock, int(0x9e37_79b1));
+    e.intrinsic("llvm.nvvm.nanosleep", &[], &[e.lshr(mixed, int(22))]);
 }
 
 /// The number of this thread's warp, by an instruction that tells the assembler that it is the same in

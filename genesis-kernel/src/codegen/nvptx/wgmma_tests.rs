@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::ptxas::{self, Assembled};
 use super::*;
 use crate::ir::{Channel, DType, Shape, Tma, TmaLoad, TmaStore, Value, parse};
-use crate::layout::{DotOperand, DotPlan, DotUnit, SharedOperand, WgmmaKind, mma};
+use crate::layout::{DotOperand, DotPlan, DotUnit, RegisterOperand, SharedOperand, WgmmaKind, mma};
 
 /// A persistent `c = a b`; the parts in capital letters are filled in.
 const MATMUL: &str = "
@@ -143,8 +143,8 @@ impl Config {
         "%out = cast %sum : OUT[BMxBN]".to_owned()
     }
 
-    fn lir(&self, epilogue: &str) -> LayoutIr {
-        let func = self.func(CONSUMER, epilogue);
+    fn lir_of(&self, consumer: &str) -> LayoutIr {
+        let func = self.func(consumer, &self.epilogue());
         let shape = Shape::new(&[self.tile[0] as usize, self.tile[1] as usize]);
         let layout = Arc::new(mma::wgmma_accumulator(shape, self.tile[1], self.num_warps));
         let of = |i: usize| match func.ty(Value(i as u32)) {
@@ -176,7 +176,7 @@ impl Config {
     }
 
     fn compile(&self) -> (GpuKernel, Option<Assembled>) {
-        assembled(&self.lir(&self.epilogue()))
+        assembled(&self.lir_of(CONSUMER))
     }
 }
 
@@ -295,19 +295,63 @@ kernel linear(%a: view<bf16,3> readonly unit_stride multiple_of 16 stride_multip
 }
 ";
 
-#[test]
-fn an_epilogue_stays_in_registers() {
+/// Layout IR as the compiler makes it of [`LINEAR`] with a tile of other extents.
+fn linear([m, n, k]: [u32; 3], num_warps: Option<u32>) -> LayoutIr {
     use crate::passes::{self, tma, views};
+    let text =
+        LINEAR.replace("128x256", &format!("{m}x{n}")).replace("128x64", &format!("{m}x{k}"));
+    let text = text.replace("64x256", &format!("{k}x{n}")).replace("1x256", &format!("1x{n}"));
+    let text = text.replace("[256]", &format!("[{n}]"));
     let max_shared_bytes = GpuTarget::SM_90A.max_shared_bytes;
-    let options = tma::Options { num_warps: None, num_stages: None, max_shared_bytes };
-    let func = tma::run(&parse(LINEAR).unwrap(), &options);
+    let options = tma::Options { num_warps, num_stages: None, max_shared_bytes };
+    let func = tma::run(&parse(&text).unwrap(), &options);
     let mut func = views::run(&func).unwrap();
     passes::run(&mut func, passes::PIPELINE);
     passes::run(&mut func, passes::NVPTX);
-    let options = crate::layout::LayoutOptions { max_shared_bytes, ..Default::default() };
-    let lir = crate::layout::assign(&func, &options).unwrap();
-    let (kernel, _) = assembled(&lir);
+    let options =
+        crate::layout::LayoutOptions { num_warps, max_shared_bytes, ..Default::default() };
+    crate::layout::assign(&func, &options).unwrap()
+}
+
+#[test]
+fn an_epilogue_stays_in_registers() {
+    let (kernel, _) = assembled(&linear([128, 256, 64], None));
     assert_eq!(count(&kernel, "m64n256k16"), 4);
     assert_eq!(count(&kernel, "cp.async.bulk.tensor.3d.global"), 4);
     assert_eq!(count(&kernel, "ex2.approx.f32"), 128);
+}
+
+#[test]
+fn tiles_that_launches_choose_from_assemble() {
+    for (tile, warps) in
+        [([64, 256, 64], 4), ([64, 16, 128], 4), ([64, 64, 128], 4), ([128, 64, 64], 8)]
+    {
+        let (kernel, _) = assembled(&linear(tile, Some(warps)));
+        let [_, n, k] = tile;
+        assert_eq!(count(&kernel, &format!("m64n{n}k16")), (k / 16) as usize);
+        // What is narrower than a panel is stored as anything else.
+        let panels = if n < 64 { 0 } else { n / 64 } as usize;
+        assert_eq!(count(&kernel, "cp.async.bulk.tensor.3d.global"), panels, "{tile:?}");
+    }
+}
+
+#[test]
+fn an_operand_may_come_from_registers() {
+    let body = CONSUMER
+        .replace("%u = tma_load 0 %row, %p", "%half = const 0.5 : IN\n      %u = broadcast %half");
+    let mut lir = Config { num_warps: 4, tile: [64, 128, 64], ..FLAGSHIP }.lir_of(&body);
+    let shape = Shape::new(&[64, 64]);
+    let fragment = Arc::new(mma::operand_a(shape, [4, 1], 2, 4));
+    for plan in lir.dots.values_mut() {
+        let fragment = fragment.clone();
+        plan.a = DotOperand::Registers(RegisterOperand { fragment, staging: None, ring: None });
+    }
+    let walk = lir.func.walk();
+    let operand = walk.iter().find(|op| lir.dots.contains_key(op)).map(|&op| lir.func.op(op));
+    let value = operand.unwrap().operands[0];
+    lir.layouts[value.index()] = Some(fragment);
+    let (kernel, _) = assembled(&lir);
+    assert_eq!(count(&kernel, "p, 1, 1, 1;"), 4, "{}", kernel.ptx);
+    // Registers would change under products that run on.
+    assert_eq!(count(&kernel, "wgmma.wait_group.sync.aligned 0"), 1);
 }

@@ -48,7 +48,10 @@ pub(crate) fn kept_rows(device: Device, m: usize, n: usize) -> RowBlock {
     if device == Device::Cpu {
         return RowBlock { rows: 1, cols, warps: None };
     }
-    let rows = (4096 / cols).clamp(1, 16).min(m.next_power_of_two());
+    let mut rows = (4096 / cols).clamp(1, 16).min(m.next_power_of_two());
+    while rows > 1 && m < 2 * rows * multiprocessors(device) {
+        rows /= 2;
+    }
     let warps = (rows * cols / 1024).clamp(1, 32);
     RowBlock { rows, cols, warps: Some(warps as u32) }
 }
@@ -108,7 +111,7 @@ mod tests {
         let block = RowBlock { rows: 4, cols: 1024, warps: Some(4) };
         assert_eq!(kept_rows(GPU, 16384, 896), block);
         assert_eq!(kept_rows(GPU, 8192, 8192), RowBlock { rows: 1, cols: 8192, warps: Some(8) });
-        assert_eq!(kept_rows(GPU, 3, 7), RowBlock { rows: 4, cols: 16, warps: Some(1) });
+        assert_eq!(kept_rows(GPU, 3, 7), RowBlock { rows: 1, cols: 16, warps: Some(1) });
     }
 
     #[test]
