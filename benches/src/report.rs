@@ -54,6 +54,7 @@ impl Row {
     fn verdict(&self) -> &'static str {
         match (self.ratio(), self.case.must) {
             (Some(ratio), Some(must)) if ratio < must => "BELOW",
+            (Some(_), None) => "no bar",
             (Some(ratio), _) => match self.case.aim {
                 Some(Aim::Ratio(aim)) if ratio >= aim => "aim",
                 Some(Aim::Roofline(aim)) if self.roofline() >= Some(aim) => "aim",
@@ -156,13 +157,14 @@ impl Report {
             return;
         }
         println!("\n{:40} {:>7} {:>6} {:>6}  {:>8}", "case", "ratio", "must", "aim", "roofline");
-        let mut counts = [0usize; 6];
+        let mut counts = [0usize; 7];
         for (name, outcome) in &self.outcomes {
             match outcome {
                 Outcome::Timed(row) => {
                     counts[match row.verdict() {
                         "BELOW" => 1,
                         "no peer" => 2,
+                        "no bar" => 6,
                         _ => 0,
                     }] += 1;
                     println!("{}", summary(row));
@@ -177,10 +179,10 @@ impl Report {
                 }
             }
         }
-        let [passed, below, alone, missing, failed, skipped] = counts;
+        let [passed, below, alone, missing, failed, skipped, free] = counts;
         println!(
-            "{} cases: {passed} reach their bar, {below} are below it, {alone} without a peer, \
-             {missing} missing, {failed} failed, {skipped} skipped",
+            "{} cases: {passed} reach their bar, {below} are below it, {free} have none, {alone} \
+             have no peer, {missing} missing, {failed} failed, {skipped} skipped",
             self.outcomes.len()
         );
     }
@@ -276,6 +278,9 @@ mod tests {
         assert_eq!(row(0.2, Some(0.2)).verdict(), "ok");
         assert_eq!(row(0.2, Some(0.21)).verdict(), "aim");
         assert_eq!(row(0.2, None).verdict(), "no peer");
+        let mut free = row(0.2, Some(0.1));
+        free.case.must = None;
+        assert_eq!(free.verdict(), "no bar");
         let share = row(0.2, None).roofline().unwrap();
         assert!((share - 0.94).abs() < 0.001, "{share}");
     }

@@ -13,7 +13,7 @@ use crate::ops::{self, Missing, Setup};
 use crate::peer::Peer;
 use crate::report::{Outcome, Report, Row};
 use crate::table::{self, Case};
-use crate::timing::{Ours, Plan, compare};
+use crate::timing::{Ours, PeerFailed, Plan, Times, compare};
 use crate::{Options, host};
 
 /// Buffers of a case take at least this many bytes together: several times the cache.
@@ -175,14 +175,31 @@ impl Session {
         anyhow::ensure!(error <= limit, "wrong: off by {error:.2e}, the limit is {limit:.0e}");
         let launched = prepared.launched()?;
         let mut ours = Ours::new(self.device, prepared, sets);
-        let best = self.prepare_peer(&name, sets, peer);
-        let side = match (peer.as_mut(), &best) {
-            (Some(process), Some((name, estimate))) => Some((process, name.as_str(), *estimate)),
-            _ => None,
-        };
-        let times = compare(&mut ours, side, self.plan())?;
+        let times = self.compare(&mut ours, &name, sets, peer)?;
         let (case, precision, error) = (case.clone(), name.precision, Some(error));
         Ok(Row { case, precision, times, work, launched, error })
+    }
+
+    /// Times both sides. Where the peer's calls can't be recorded, both run without graphs; where they
+    /// fail, ours runs alone, and the table says why.
+    fn compare(
+        &self,
+        ours: &mut Ours,
+        name: &CaseName,
+        sets: usize,
+        peer: &mut Option<Peer>,
+    ) -> anyhow::Result<Times> {
+        for graphs in [true, false] {
+            let Some((candidate, estimate)) = self.prepare_peer(name, sets, peer) else { break };
+            let side = peer.as_mut().map(|process| (process, candidate.as_str(), estimate));
+            match compare(ours, side, self.plan(), graphs) {
+                Err(error) if error.is::<PeerFailed>() => {
+                    say(&self.options, &format!("{}: {error}", name.text));
+                }
+                outcome => return outcome,
+            }
+        }
+        compare(ours, None, self.plan(), true)
     }
 
     /// The peer's fastest candidate; none where it has none, which is said.

@@ -116,15 +116,19 @@ impl Ours {
     }
 }
 
-/// Times ours and, where it is there, the peer's fastest candidate.
+/// Times ours and, where it is there, the peer's fastest candidate; short calls from graphs where
+/// `graphs` allows it.
 pub(crate) fn compare(
     ours: &mut Ours,
     peer: Option<(&mut Peer, &str, f64)>,
     plan: Plan,
+    graphs: bool,
 ) -> anyhow::Result<Times> {
+    ours.graph = None;
     let estimate = ours.estimate()?;
     let of_peer = peer.as_ref().map_or(f64::INFINITY, |&(_, _, estimate)| estimate);
-    let from_graphs = estimate.min(of_peer) < GRAPH_BELOW && ours.stream.device().is_cuda();
+    let is_short = estimate.min(of_peer) < GRAPH_BELOW;
+    let from_graphs = graphs && is_short && ours.stream.device().is_cuda();
     if from_graphs {
         ours.record()?;
     }
@@ -134,12 +138,25 @@ pub(crate) fn compare(
     for _ in 0..plan.rounds {
         times.push(ours.burst(launches(estimate))?);
         if let Some((process, name, estimate)) = &mut peer {
-            of_peer.push(process.burst(name, launches(*estimate), from_graphs)?);
+            let burst = process.burst(name, launches(*estimate), from_graphs);
+            of_peer.push(burst.map_err(PeerFailed)?);
         }
     }
     let peer = peer.map(|(_, name, _)| (name.to_owned(), median(of_peer)));
     Ok(Times { ours: median(times), peer, from_graphs })
 }
+
+/// The peer could not run its side, for this reason.
+#[derive(Debug)]
+pub(crate) struct PeerFailed(anyhow::Error);
+
+impl std::fmt::Display for PeerFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#}", self.0)
+    }
+}
+
+impl std::error::Error for PeerFailed {}
 
 /// The median time of a piece of host code in ms, after one run to warm up.
 pub(crate) fn host_ms(
@@ -175,7 +192,8 @@ mod tests {
         let prepared = Prepared { run: Box::new(run), error: 0.0 };
         let mut ours = Ours::new(Device::Cpu, prepared, 2);
         let plan = Plan { rounds: 3, burst_ms: 1.0 };
-        let times = compare(&mut ours, Some((&mut peer, &best.name, best.estimate)), plan).unwrap();
+        let times =
+            compare(&mut ours, Some((&mut peer, &best.name, best.estimate)), plan, true).unwrap();
         assert!(times.ours > 0.1 && times.ours < 50.0, "{}", times.ours);
         assert_eq!((times.peer, times.from_graphs), (Some(("fast".to_owned(), 1.0)), false));
     }

@@ -237,11 +237,12 @@ fn gpu_target(device: &CudaDevice) -> GpuTarget {
 fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
     let info = device.info();
     let options = format!(
-        "{:?} tma {} {} {}",
+        "{:?} tma {} {} {} {:?}",
         kernel.hints.options(),
         knobs::get().tma,
         knobs::get().all_barriers,
-        knobs::get().delays
+        knobs::get().delays,
+        knobs::get().streaming
     );
     let target = gpu_target(device);
     let machine = format!("{target:?} {} {}", info.driver_version, info.multiprocessors);

@@ -18,6 +18,7 @@
 
 mod cost;
 pub(crate) mod draw;
+mod schedule;
 pub(crate) mod traffic;
 mod trips;
 pub(crate) mod watch;
@@ -139,6 +140,8 @@ impl Hints {
                 equals_one: false,
                 unit_stride: true,
                 unit_axis: None,
+                zero_stride: false,
+                zero_row_stride: false,
                 stride_multiple_of: 16,
             },
             _ => ParamHint { multiple_of: 16, ..ParamHint::default() },

@@ -51,6 +51,10 @@ pub struct ParamHint {
     pub unit_stride: bool,
     /// A view whose stride along this axis, another than the last, is 1.
     pub unit_axis: Option<u8>,
+    /// A view whose stride along the last axis is 0: each row repeats one element.
+    pub zero_stride: bool,
+    /// A view whose stride along the axis before the last is 0: all rows are one.
+    pub zero_row_stride: bool,
     /// A view whose strides along the axes but that of stride 1 (the last one where none is known),
     /// and whose extent along that one, are multiples of this many elements. 0 and 1 say nothing.
     pub stride_multiple_of: u64,

@@ -104,6 +104,11 @@ pub const KNOBS: &[Knob] = &[
         doc: "0 keeps kernels for sm_90a off the copy engine and the products that it feeds",
     },
     Knob {
+        name: "GENESIS_STREAMING",
+        values: "none, loads, stores, all",
+        doc: "which accesses of kernels without loops tell a GPU's caches that nothing is used twice",
+    },
+    Knob {
         name: "GENESIS_PTXAS",
         values: "a path",
         doc: "NVIDIA's assembler, for registers and SASS in inspections; looked for in PATH without it",
@@ -125,6 +130,15 @@ pub struct Dump {
     pub ptx: bool,
     /// The processor's assembly.
     pub asm: bool,
+}
+
+/// Accesses that tell the caches of a GPU that nothing is used twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Streaming {
+    /// Loads of read-only memory leave the first-level cache alone.
+    pub loads: bool,
+    /// Stores are the first to be evicted.
+    pub stores: bool,
 }
 
 /// The values of the environment variables.
@@ -160,6 +174,8 @@ pub struct Knobs {
     pub autotune_budget: Duration,
     /// `GENESIS_TMA`
     pub tma: bool,
+    /// `GENESIS_STREAMING`
+    pub streaming: Streaming,
     /// `GENESIS_PTXAS`
     pub ptxas: Option<PathBuf>,
 }
@@ -210,6 +226,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
             .read("GENESIS_AUTOTUNE_BUDGET", seconds)
             .unwrap_or(Duration::from_secs(10)),
         tma: reader.read("GENESIS_TMA", switch).unwrap_or(true),
+        streaming: reader.read("GENESIS_STREAMING", streaming).unwrap_or_default(),
         ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
     };
     (knobs, reader.problems)
@@ -268,6 +285,16 @@ fn gpu_target(text: &str) -> Option<GpuTarget> {
 
 fn seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(text.trim_end_matches('s').parse().ok()?).ok()
+}
+
+fn streaming(text: &str) -> Option<Streaming> {
+    match text {
+        "none" => Some(Streaming { loads: false, stores: false }),
+        "loads" => Some(Streaming { loads: true, stores: false }),
+        "stores" => Some(Streaming { loads: false, stores: true }),
+        "all" => Some(Streaming { loads: true, stores: true }),
+        _ => None,
+    }
 }
 
 fn switch(text: &str) -> Option<bool> {

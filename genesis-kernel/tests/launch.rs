@@ -111,7 +111,8 @@ fn extents_that_a_kernel_ties_are_checked_before_it_runs() -> Result<(), Error> 
     let consts = || tied::Consts { N: 8 };
     tied::launch(&stream, Grid::x(3), consts(), (x.view([3, 4])?, y.view_mut([3, 4])?))?;
     assert_eq!(y.to_vec()?, [2.0; 12]);
-    let args = (x.view([2, 4])?, y.view_mut([2, 6])?);
+    let short = stream.upload(&[1.0f32; 8])?;
+    let args = (short.view([2, 4])?, y.view_mut([2, 6])?);
     let error = tied::launch(&stream, Grid::x(2), consts(), args).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -13,8 +13,9 @@ pub static KERNELS: &[&KernelDef] = &[&matmul::KERNEL, &matmul_tf32::KERNEL];
 
 /// `c = a b` with `a: [batch, m, k]`, `b: [batch, k, n]`, `c: [batch, m, n]`, accumulated in `A`.
 ///
-/// Programs share the tiles of `BM` by `BN` of all batches, in groups of 8 tile rows, so that those
-/// that run at the same time share operands in the cache. As many programs as tiles are right, and
+/// Programs share the tiles of `BM` by `BN` of all batches, in groups of 16 tile rows, so that those
+/// that run at the same time share operands in the cache: with tiles of 128 by 256 the 132
+/// multiprocessors of an H200 are nearly at a square of `c`. As many programs as tiles are right, and
 /// fewer too: where the GPU runs one program a multiprocessor, the loads of its next tile overlap
 /// the store of its last.
 #[autotune(
@@ -26,7 +27,7 @@ pub static KERNELS: &[&KernelDef] = &[&matmul::KERNEL, &matmul_tf32::KERNEL];
         // Tensor cores of Ampere.
         { BM: [64, 128], BN: [64, 128], BK: [32, 64], num_warps: [4, 8], num_stages: [2, 3, 4] },
         // Multiply-adds of f32 and f64.
-        { BM: [32, 64, 128], BN: [32, 64, 128], BK: [8, 16, 32], num_warps: [4, 8], num_stages: [2, 3] },
+        { BM: [32, 64, 128], BN: [32, 64, 128, 256], BK: [8, 16, 32], num_warps: [4, 8], num_stages: [2, 3] },
     ],
     grid = |t| Grid::x(batch * m.div_ceil(t.BM) * n.div_ceil(t.BN)),
     example = { a: [batch, m, k], b: [batch, k, n], c: [batch, m, n] },
@@ -44,7 +45,7 @@ pub fn matmul<T: Float, A: Float, const BM: usize, const BN: usize, const BK: us
     let (rows, columns) = (cdiv(m, BM), cdiv(n, BN));
     for tile in persistent(c.dim(0) * rows * columns) {
         let batch = tile / (rows * columns);
-        let (i, j) = grouped(tile % (rows * columns), rows, columns, 8);
+        let (i, j) = grouped(tile % (rows * columns), rows, columns, 16);
         let mut acc = zeros::<A, BM, BN>();
         for p in range(0, k, BK) {
             let u = a.load::<1, BM, BK>([batch, i * BM, p]).squeeze(0);
@@ -81,7 +82,7 @@ pub fn matmul_tf32<const BM: usize, const BN: usize, const BK: usize>(
     let (rows, columns) = (cdiv(m, BM), cdiv(n, BN));
     for tile in persistent(c.dim(0) * rows * columns) {
         let batch = tile / (rows * columns);
-        let (i, j) = grouped(tile % (rows * columns), rows, columns, 8);
+        let (i, j) = grouped(tile % (rows * columns), rows, columns, 16);
         let mut acc = zeros::<f32, BM, BN>();
         for p in range(0, k, BK) {
             let u = a.load::<1, BM, BK>([batch, i * BM, p]).squeeze(0);

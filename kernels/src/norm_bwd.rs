@@ -30,7 +30,7 @@ pub fn layer_norm_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     dx: ViewMut<T, 2>,
     partial: ViewMut<A, 3>,
 ) {
-    let n = A::from(x.dim(1));
+    let per_element = A::ONE / A::from(x.dim(1));
     let w = weight.load::<COLS>([0]).to::<A>().row();
     let mut dw = zeros::<A, ROWS, COLS>();
     let mut db = zeros::<A, ROWS, COLS>();
@@ -43,7 +43,7 @@ pub fn layer_norm_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
         db = db + d;
         let g = d * w;
         let gh = g * h;
-        let (a, c) = (sum(g, 1) / n, sum(gh, 1) / n);
+        let (a, c) = (sum(g, 1) * per_element, sum(gh, 1) * per_element);
         dx.store([i, 0], ((g - a.col() - h * c.col()) * scale).to::<T>());
     }
     let program = program_id(0);
@@ -61,7 +61,7 @@ pub fn rms_norm_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     dx: ViewMut<T, 2>,
     partial: ViewMut<A, 3>,
 ) {
-    let n = A::from(x.dim(1));
+    let per_element = A::ONE / A::from(x.dim(1));
     let w = weight.load::<COLS>([0]).to::<A>().row();
     let mut dw = zeros::<A, ROWS, COLS>();
     for tile in persistent(cdiv(x.dim(0), ROWS)) {
@@ -71,7 +71,7 @@ pub fn rms_norm_bwd<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
         let d = dy.load::<ROWS, COLS>([i, 0]).to::<A>();
         dw = dw + d * h;
         let g = d * w;
-        let c = sum(g * h, 1) / n;
+        let c = sum(g * h, 1) * per_element;
         dx.store([i, 0], ((g - h * c.col()) * scale).to::<T>());
     }
     partial.store([0, program_id(0), 0], sum(dw, 0).row().expand_dims(0));

@@ -42,6 +42,26 @@ const HOPPER: [Tile; 7] = [
     Tile { m: 64, n: 16, k: 1, warps: 4, stages: 7 },
 ];
 
+/// Tiles whose operands the threads themselves copy to shared memory, some steps ahead: for tensor cores
+/// of Ampere with 16-bit floats, with tf32, and for multiply-adds. A thread has 64 or 128 sums.
+const HALF: [Tile; 3] = [
+    Tile { m: 128, n: 128, k: 32, warps: 4, stages: 4 },
+    Tile { m: 64, n: 128, k: 32, warps: 4, stages: 4 },
+    Tile { m: 64, n: 64, k: 32, warps: 4, stages: 4 },
+];
+const TF32: [Tile; 2] = [
+    Tile { m: 128, n: 128, k: 32, warps: 8, stages: 3 },
+    Tile { m: 64, n: 64, k: 16, warps: 4, stages: 4 },
+];
+const SINGLE: [Tile; 3] = [
+    Tile { m: 128, n: 128, k: 16, warps: 8, stages: 3 },
+    Tile { m: 64, n: 64, k: 16, warps: 4, stages: 3 },
+    Tile { m: 32, n: 32, k: 16, warps: 4, stages: 2 },
+];
+
+/// Warps that load for those that multiply, where the copy engine does.
+const LOADERS: u32 = 4;
+
 /// Shared memory that a program needs beside its stages, in bytes: barriers and alignment.
 const MARGIN: usize = 2048;
 
@@ -99,28 +119,46 @@ fn runs_on_hopper(problem: &Problem<'_>, unit: Unit) -> bool {
 
 fn tile(problem: &Problem<'_>, precision: DotPrecision) -> (Tile, LaunchOptions) {
     let (dtype, unit) = unit(problem, precision);
-    if !runs_on_hopper(problem, unit) {
-        let (m, n, k) = match unit {
-            Unit::Half => (64, 64, 32),
-            Unit::Tf32 => (64, 64, 16),
-            Unit::Single | Unit::Double => (32, 32, 16),
-        };
-        return (Tile { m, n, k, warps: 4, stages: 2 }, LaunchOptions::default());
+    if runs_on_hopper(problem, unit) {
+        return hopper_tile(problem, dtype.bytes(), unit);
     }
-    hopper_tile(problem, dtype.bytes(), unit)
+    let tiles: &[Tile] = match unit {
+        // The processor takes any tile, and no options.
+        _ if problem.machine.gpu().is_none() => &[],
+        Unit::Half => &HALF,
+        Unit::Tf32 => &TF32,
+        Unit::Single => &SINGLE,
+        Unit::Double => &[],
+    };
+    let small = Tile { m: 32, n: 32, k: 16, warps: 4, stages: 2 };
+    best(tiles, problem, dtype.bytes(), unit, 0).unwrap_or((small, LaunchOptions::default()))
 }
 
 fn hopper_tile(problem: &Problem<'_>, bytes: usize, unit: Unit) -> (Tile, LaunchOptions) {
-    let us = |tile: &Tile| work(tile, problem.sizes, bytes, unit).estimate_us(problem.machine);
     let tiles = HOPPER.map(|tile| Tile { k: tile.k * 128 / bytes, ..tile });
-    let best = tiles.iter().min_by(|a, b| us(a).total_cmp(&us(b))).copied();
-    let best = best.expect("the table of tiles is not empty");
+    let found = best(&tiles, problem, bytes, unit, LOADERS);
+    found.expect("the table of tiles is not empty")
+}
+
+/// The first of the tiles that the model expects to be fastest.
+fn best(
+    tiles: &[Tile],
+    problem: &Problem<'_>,
+    bytes: usize,
+    unit: Unit,
+    loaders: u32,
+) -> Option<(Tile, LaunchOptions)> {
+    let us = |tile: &Tile| {
+        let work = work(tile, problem.sizes, bytes, unit);
+        Work { num_warps: tile.warps + loaders, ..work }.estimate_us(problem.machine)
+    };
+    let best = *tiles.iter().min_by(|a, b| us(a).total_cmp(&us(b)))?;
     let options = LaunchOptions {
         num_warps: Some(best.warps),
         num_stages: Some(best.stages),
         ..LaunchOptions::default()
     };
-    (best, options)
+    Some((best, options))
 }
 
 /// What a product in these tiles does; the sizes are batch, m, n, k.
@@ -137,8 +175,7 @@ fn work(tile: &Tile, sizes: &[i64], bytes: usize, unit: Unit) -> Work {
         unit,
         shared_bytes: u32::try_from(shared_bytes((tile.m, tile.n, tile.k), tile.stages, bytes))
             .ok(),
-        // Four more warps load.
-        num_warps: tile.warps + 4,
+        num_warps: tile.warps,
     }
 }
 
@@ -235,11 +272,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_copy_engine_cannot_take_keeps_small_tiles() {
+    fn what_the_copy_engine_cannot_take_is_copied_by_the_threads() {
         let h200 = Target::sm_90a();
-        assert_eq!(picked(&h200, DType::BF16, [1024, 1023, 1024]), "64x64x32 - -");
-        assert_eq!(picked(&h200, DType::F32, [1024; 3]), "32x32x16 - -");
-        assert_eq!(picked(&Target::sm_80(), DType::F16, [4096; 3]), "64x64x32 - -");
+        assert_eq!(picked(&h200, DType::BF16, [1024, 1023, 1024]), "64x128x32 4 4");
+        assert_eq!(picked(&h200, DType::F32, [4096; 3]), "128x128x16 8 3");
+        assert_eq!(picked(&h200, DType::F32, [256; 3]), "32x32x16 4 2");
+        assert_eq!(picked(&Target::sm_80(), DType::F16, [4096; 3]), "128x128x32 4 4");
         assert_eq!(picked(&Target::Cpu, DType::F32, [64; 3]), "32x32x16 - -");
     }
 

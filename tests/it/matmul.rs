@@ -16,6 +16,8 @@ struct Product {
     k: usize,
     /// Whether A and B are views of matrices that lie transposed.
     transposed: [bool; 2],
+    /// Whether all batches multiply by one B.
+    shared: bool,
 }
 
 /// Extents of a program's tile, and its warps.
@@ -39,14 +41,16 @@ impl Product {
     }
 
     fn expected(&self, a: &[bf16], b: &[bf16]) -> Vec<f64> {
-        let Product { batch, m, n, k, transposed: [ta, tb] } = *self;
+        let Product { batch, m, n, k, transposed: [ta, tb], shared } = *self;
         let dense = |x: &[bf16], [rows, columns]: [usize; 2], transposed: bool| -> Vec<f64> {
             let [_, down, across] = self.strides([rows, columns], transposed);
             let at = |i: usize| i / columns * down as usize + i % columns * across as usize;
             (0..rows * columns).map(|i| x[at(i)].to_f64()).collect()
         };
         let mut out = Vec::with_capacity(batch * m * n);
-        for (a, b) in a.chunks(m * k).zip(b.chunks(k * n)) {
+        for i in 0..batch {
+            let at = if shared { 0 } else { i * k * n };
+            let (a, b) = (&a[i * m * k..][..m * k], &b[at..][..k * n]);
             let (a, b) = (dense(a, [m, k], ta), dense(b, [k, n], tb));
             for row in a.chunks(k) {
                 let mut sums = vec![0.0; n];
@@ -60,14 +64,16 @@ impl Product {
     }
 
     fn check(&self, stream: &Stream, tiles: &[Tile]) -> Result {
-        let Product { batch, m, n, k, transposed: [ta, tb] } = *self;
+        let Product { batch, m, n, k, transposed: [ta, tb], shared } = *self;
         let (x, y) = (draw(batch * m * k, 1), draw(batch * k * n, 2));
         let expected = self.expected(&x, &y);
         let (a, b) = (stream.upload(&x)?, stream.upload(&y)?);
         for &(tile, num_warps) in tiles {
             let mut c = Array::<bf16>::zeros(stream, batch * m * n)?;
             let a = a.strided(0, [batch, m, k], self.strides([m, k], ta))?;
-            let b = b.strided(0, [batch, k, n], self.strides([k, n], tb))?;
+            let [between, down, across] = self.strides([k, n], tb);
+            let between = if shared { 0 } else { between };
+            let b = b.strided(0, [batch, k, n], [between, down, across])?;
             let args: [Arg; 3] = [
                 AsView::<bf16, 3>::as_arg(&a),
                 AsView::<bf16, 3>::as_arg(&b),
@@ -106,7 +112,7 @@ const LAYOUTS: [[bool; 2]; 4] = [[false, false], [false, true], [true, false], [
 fn on_the_cpu() -> Result {
     let stream = Device::Cpu.stream();
     for transposed in LAYOUTS {
-        let product = Product { batch: 2, m: 40, n: 24, k: 35, transposed };
+        let product = Product { batch: 2, m: 40, n: 24, k: 35, transposed, shared: false };
         product.check(&stream, &[([16, 16, 16], None), ([16, 32, 8], None)])?;
     }
     Ok(())
@@ -134,9 +140,11 @@ fn on_a_gpu() -> Result {
     let sizes = [(1, 128, 256, 64), (1, 256, 512, 512), (3, 200, 264, 104), (2, 100, 70, 50)];
     for (batch, m, n, k) in sizes {
         for transposed in LAYOUTS {
-            Product { batch, m, n, k, transposed }.check(&stream, &tiles)?;
+            Product { batch, m, n, k, transposed, shared: false }.check(&stream, &tiles)?;
         }
     }
-    Product { batch: 1, m: 1000, n: 1032, k: 2056, transposed: [false, true] }
-        .check(&stream, &tiles[..2])
+    let large =
+        Product { batch: 1, m: 1000, n: 1032, k: 2056, transposed: [false, true], shared: false };
+    large.check(&stream, &tiles[..2])?;
+    Product { batch: 3, m: 256, n: 128, k: 128, shared: true, ..large }.check(&stream, &tiles[..2])
 }

@@ -137,6 +137,12 @@ fn run_scalars(device: Device) -> Result<()> {
         x.minimum_scalar(0.5)?;
         x.gt_scalar(0.0)?.where_(x, &x.neg()?)?;
     }
+    let (row, column) = (Tensor::randn(&[32], device)?, Tensor::randn(&[24, 1], device)?);
+    for other in [&row, &column] {
+        x.add(other)?.sub(other)?;
+        x.mul(other)?.div(other)?;
+        x.maximum(other)?.minimum(other)?;
+    }
     let rows = Tensor::randn(&[2, 20_000], device)?;
     rows.softmax(-1)?;
     rows.log_softmax(-1)?;

@@ -106,7 +106,8 @@ fn crates_depend_in_one_direction() {
 fn modules_depend_in_one_direction() {
     for (name, text) in sources() {
         let Some(rest) = name.strip_prefix("genesis-kernel/src/") else { continue };
-        if rest.ends_with("/tests.rs") {
+        // Tests compare a module with others.
+        if name.ends_with("/tests.rs") {
             continue;
         }
         let Some((_, allowed)) = MODULES.iter().find(|(m, _)| rest.starts_with(&format!("{m}/")))

@@ -5,7 +5,7 @@ use super::check::fill_noise;
 use crate::diag::Error;
 use crate::front::ast::{DTypeAst, FnAst, PatternAst, TypeAst};
 use crate::ir::{DType, Scalar};
-use crate::runtime::{Arg, Buffer, PtrArg, Stream, ViewArg};
+use crate::runtime::{Arg, Buffer, Device, PtrArg, Stream, ViewArg};
 
 /// How a matrix lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,6 +35,31 @@ impl Example {
     /// If the kernel declares no example, a parameter named is no view, or memory is short.
     pub fn new(
         stream: &Stream,
+        ast: &'static FnAst,
+        tuning: &Tuning,
+        dtypes: &[DType],
+        sizes: &[i64],
+        transposed: &[&str],
+    ) -> Result<Example, Error> {
+        Example::make(Some(stream), ast, tuning, dtypes, sizes, transposed)
+    }
+
+    /// The same arguments without memory behind them, to ask the model what it thinks of them.
+    ///
+    /// # Errors
+    /// As [`Example::new`].
+    pub fn without_memory(
+        ast: &'static FnAst,
+        tuning: &Tuning,
+        dtypes: &[DType],
+        sizes: &[i64],
+        transposed: &[&str],
+    ) -> Result<Vec<Arg>, Error> {
+        Ok(Example::make(None, ast, tuning, dtypes, sizes, transposed)?.args)
+    }
+
+    fn make(
+        stream: Option<&Stream>,
         ast: &'static FnAst,
         tuning: &Tuning,
         dtypes: &[DType],
@@ -92,6 +117,9 @@ impl Example {
     }
 }
 
+/// The address of memory that is not there: aligned as buffers are.
+const ALIGNED: u64 = 256;
+
 /// Lets an argument that starts at a buffer's first element start at another's.
 pub(super) fn move_to(arg: &mut Arg, buffer: &Buffer) {
     let ptr = match arg {
@@ -103,7 +131,7 @@ pub(super) fn move_to(arg: &mut Arg, buffer: &Buffer) {
 }
 
 fn argument(
-    stream: &Stream,
+    stream: Option<&Stream>,
     ast: &FnAst,
     dtypes: &[DType],
     ty: &TypeAst,
@@ -131,11 +159,12 @@ fn argument(
         extents.iter().try_fold(1usize, |n, &extent| n.checked_mul(usize::try_from(extent).ok()?));
     let bytes = numel.and_then(|n| n.checked_mul(dtype.bytes()));
     let bytes = bytes.ok_or_else(|| Error::out_of_memory("an example of extents without end"))?;
-    let buffer = Buffer::zeroed(stream, bytes)?;
-    if !mutable && dtype.is_float() {
-        fill_noise(&buffer, dtype, seed)?;
+    let buffer = stream.map(|stream| Buffer::zeroed(stream, bytes)).transpose()?;
+    if let Some(buffer) = buffer.as_ref().filter(|_| !mutable && dtype.is_float()) {
+        fill_noise(buffer, dtype, seed)?;
     }
-    let (device, address) = (buffer.device(), buffer.address());
+    let (device, address) =
+        buffer.as_ref().map_or((Device::Cpu, ALIGNED), |b| (b.device(), b.address()));
     let ptr = PtrArg { device, address, bytes: bytes as u64, dtype, mutable };
     let arg = match ty {
         TypeAst::View { rank, .. } => {
@@ -147,7 +176,7 @@ fn argument(
         }
         _ => Arg::Ptr(ptr),
     };
-    Ok((arg, Some(buffer)))
+    Ok((arg, buffer))
 }
 
 fn resolve(ast: &FnAst, dtypes: &[DType], dtype: DTypeAst) -> Result<DType, Error> {

@@ -16,8 +16,8 @@
 //!
 //! `tuned` never measures on its own: it takes the configuration from the database on this disk, from
 //! the table that came with the kernel, from the nearest problem in either, or from the kernel's
-//! heuristic, in this order ([`choose`]). `genesis tune`, or `GENESIS_AUTOTUNE=1`, fills the database
-//! ([`tune`]):
+//! heuristic, in this order ([`Source`]). `genesis tune`, or `GENESIS_AUTOTUNE=1`, fills the database
+//! ([`tune()`]):
 //!
 //! ```text
 //! space --prune--> legal --model--> 12 best --compile, in parallel--> without spills
@@ -39,7 +39,7 @@ mod search;
 mod tune;
 
 pub use choose::{Chosen, Source};
-pub use config::{Axis, Config, Problem, Tuning};
+pub use config::{Axis, Config, Extents, Problem, Tuning};
 #[doc(hidden)]
 pub use config::{Dims, bucket, constant, count, with};
 pub use contest::Contest;
@@ -48,7 +48,7 @@ pub use example::{Example, Order};
 pub use machine::{Machine, Unit};
 pub use model::Work;
 pub use search::{Outcome, Plan, Progress, search};
-pub use tune::{Candidate, TuneReport, TuneRequest, tune};
+pub use tune::{Candidate, TuneReport, TuneRequest, forecast, tune};
 
 /// What `#[autotune]` leaves beside a kernel.
 #[doc(hidden)]

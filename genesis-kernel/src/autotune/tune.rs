@@ -89,21 +89,8 @@ pub fn tune(
     let machine = Machine::of(stream.device())?;
     let sizes = (tuning.sizes)(args);
     let problem = Problem { machine: &machine, dtypes, sizes: &sizes, args };
-    let ranked = rank(kernel, tuning, &problem);
-    let Some((_, work)) = ranked.first() else {
-        return Err(Error::launch(format!("{name}: no configuration fits the problem")));
-    };
+    let (mut candidates, work) = ordered(kernel, tuning, &problem, request.shortlist)?;
     let (bound_us, is_cold) = (work.bound_us(&machine), work.is_memory_bound(&machine));
-    let mut candidates: Vec<Candidate> = ranked
-        .iter()
-        .map(|(config, work)| Candidate {
-            config: config.clone(),
-            estimate_us: work.estimate_us(&machine),
-            footprint: None,
-            outcome: Outcome::Untried,
-        })
-        .collect();
-    prefer_heuristic(&mut candidates, tuning, &problem, request.shortlist);
     let compiled = candidates.len().min(request.shortlist);
     compile(request, args, &mut candidates[..compiled], report);
     let legal: Vec<usize> =
@@ -135,6 +122,49 @@ pub fn tune(
         Some(Record::new(kernel.ast, tuning.key, &problem, best))
     });
     Ok(TuneReport { candidates, bound_us, record })
+}
+
+/// What [`tune()`] would try on a machine, in this order, with the bound; nothing is compiled or run, so
+/// that the machine need not be there.
+///
+/// # Errors
+/// If the kernel has no `#[autotune]`, or no configuration fits.
+pub fn forecast(
+    kernel: &KernelDef,
+    machine: &Machine,
+    dtypes: &[DType],
+    args: &[Arg],
+) -> Result<TuneReport, Error> {
+    let tuning = kernel.tuning.ok_or_else(|| {
+        Error::launch(format!("{}: the kernel has no #[autotune]", kernel.ast.name))
+    })?;
+    let sizes = (tuning.sizes)(args);
+    let problem = Problem { machine, dtypes, sizes: &sizes, args };
+    let (candidates, work) = ordered(kernel, tuning, &problem, usize::MAX)?;
+    Ok(TuneReport { candidates, bound_us: work.bound_us(machine), record: None })
+}
+
+/// Candidates in the order in which they are tried, and what the first of them does.
+fn ordered(
+    kernel: &KernelDef,
+    tuning: &Tuning,
+    problem: &Problem<'_>,
+    shortlist: usize,
+) -> Result<(Vec<Candidate>, Work), Error> {
+    let ranked = rank(kernel, tuning, problem);
+    let Some(&(_, work)) = ranked.first() else {
+        let name = kernel.ast.name;
+        return Err(Error::launch(format!("{name}: no configuration fits the problem")));
+    };
+    let candidate = |(config, work): (Config, Work)| Candidate {
+        config,
+        estimate_us: work.estimate_us(problem.machine),
+        footprint: None,
+        outcome: Outcome::Untried,
+    };
+    let mut candidates = ranked.into_iter().map(candidate).collect();
+    prefer_heuristic(&mut candidates, tuning, problem, shortlist);
+    Ok((candidates, work))
 }
 
 /// Configurations that make sense for a problem with what they do, the model's best first.

@@ -218,7 +218,13 @@ impl Compiled {
 }
 
 pub(super) fn lir_text(lir: &LayoutIr) -> String {
-    print::print(&lir.func) + &lir.layout_text()
+    let text = print::print(&lir.func) + &lir.layout_text();
+    match &lir.producer {
+        Some(producer) => {
+            format!("{text}\n// what the producer's thread runs\n{}", print::print(producer))
+        }
+        None => text,
+    }
 }
 
 fn machine_code(kernel: &GpuKernel, target: &GpuTarget) -> Result<Vec<u8>, Error> {

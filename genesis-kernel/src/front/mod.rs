@@ -125,6 +125,8 @@ fn declare_param(lower: &mut Lower, param: &'static ParamAst, hint: ParamHint) -
             (attrs.readonly, attrs.exclusive) = (!mutable, *mutable);
             attrs.unit_stride = hint.unit_stride;
             attrs.unit_axis = hint.unit_axis;
+            attrs.zero_stride = hint.zero_stride;
+            attrs.zero_row_stride = hint.zero_row_stride;
             attrs.stride_multiple_of = hint.stride_multiple_of;
             if *rank == 0 || usize::from(*rank) > crate::ir::MAX_RANK {
                 let message = format!("a view has 1 to {} axes", crate::ir::MAX_RANK);

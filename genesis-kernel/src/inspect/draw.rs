@@ -1,4 +1,4 @@
-//! Layouts drawn as text: which thread and register holds each element of a tile's first corner.
+//! Layouts drawn as text, then what moves between them and the schedule of loops that run ahead: which thread and register holds each element of a tile's first corner.
 //!
 //! ```text
 //! %5, %8 [4, 4], 4 registers: reg [1, 8] lane [2, 4, 0, 0, 0] warp []
@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::schedule::schedule;
 use super::traffic;
 use crate::ir::Value;
 use crate::ir::print::names;
@@ -25,7 +26,11 @@ const COLUMNS: u32 = 16;
 
 /// Every layout once with the values that have it, and what moves between them.
 pub(crate) fn layouts(lir: &LayoutIr) -> String {
-    let mut text = format!("// {} warps; an entry is thread.register\n", lir.num_warps);
+    let mut text = format!(
+        "// {} warp{}; an entry is thread.register\n",
+        lir.num_warps,
+        plural(lir.num_warps)
+    );
     let names = names(&lir.func);
     let mut drawn: BTreeMap<&Arc<LinearLayout>, Vec<&str>> = BTreeMap::new();
     let mut order = Vec::new();
@@ -44,7 +49,11 @@ pub(crate) fn layouts(lir: &LayoutIr) -> String {
     }
     for (at, one) in traffic::moves(lir).into_iter().enumerate() {
         // Writing to a string can't fail.
-        let _ = write!(text, "{}{}: {}\n", if at == 0 { "\n" } else { "" }, one.what, one.way);
+        let _ = writeln!(text, "{}{}: {}", if at == 0 { "\n" } else { "" }, one.what, one.way);
+    }
+    let schedule = schedule(lir);
+    if !schedule.is_empty() {
+        let _ = write!(text, "\n{schedule}");
     }
     text
 }

@@ -25,6 +25,8 @@ pub(crate) enum Way {
     /// Through so many bytes of shared memory; passes of one store and one load over what they would
     /// need without bank conflicts.
     Shared { bytes: u32, store_ways: u32, load_ways: u32 },
+    /// So many bytes from global to shared memory, past the registers; passes of one copy likewise.
+    Copied { bytes: u32, ways: u32 },
 }
 
 impl std::fmt::Display for Way {
@@ -36,6 +38,9 @@ impl std::fmt::Display for Way {
         match self {
             Way::Registers(n) => write!(f, "{n} registers, renamed"),
             Way::Shuffles(n) => write!(f, "{n} shuffles"),
+            Way::Copied { bytes, ways } => {
+                write!(f, "{bytes} bytes to shared memory, {}", conflicts(*ways))
+            }
             Way::Shared { bytes, store_ways, load_ways } => write!(
                 f,
                 "{bytes} bytes of shared memory, stored {}, loaded {}",
@@ -61,6 +66,14 @@ pub(crate) fn moves(lir: &LayoutIr) -> Vec<Move> {
             let what = format!("%{} to %{}", name(data.operands[0]), name(result));
             moves.push(Move { what, way: way_of(&conversion, bits) });
         }
+        for load in lir.rings.get(&op).map_or(&[][..], |ring| &ring.loads) {
+            let result = lir.func.op(load.op).results.first().map_or("?", |&v| name(v));
+            let (bytes, ways) = (load.bytes, load.store.ways);
+            moves.push(Move {
+                what: format!("copy of %{result}"),
+                way: Way::Copied { bytes, ways },
+            });
+        }
         if let Some(plan) = lir.dots.get(&op) {
             for (operand, staging) in stagings(plan) {
                 let result = data.results.first().map_or("?", |&v| name(v));
@@ -77,6 +90,7 @@ pub(crate) fn moves(lir: &LayoutIr) -> Vec<Move> {
 pub(crate) fn worst_ways(lir: &LayoutIr) -> u32 {
     let ways = moves(lir).into_iter().map(|one| match one.way {
         Way::Shared { store_ways, load_ways, .. } => store_ways.max(load_ways),
+        Way::Copied { ways, .. } => ways,
         Way::Registers(_) | Way::Shuffles(_) => 1,
     });
     ways.max().unwrap_or(1).max(1)

@@ -184,17 +184,25 @@ fn check_promises(attrs: &ParamAttrs, arg: &ArgValue) -> Result<(), String> {
             };
             multiple("the value", magnitude, attrs.multiple_of)
         }
-        ArgValue::View { ptr, strides, .. } => {
+        ArgValue::View { ptr, dims, strides } => {
             multiple("the address", *ptr, attrs.multiple_of)?;
             let Some(last) = strides.len().checked_sub(1) else { return Ok(()) };
-            if attrs.unit_stride && strides[last] != 1 {
+            // The stride of an axis of extent 1 is only ever multiplied by 0.
+            if attrs.unit_stride && strides[last] != 1 && dims[last] > 1 {
                 return Err(format!("has the stride {} along the last axis, not 1", strides[last]));
+            }
+            let is_zero = |axis: Option<usize>| axis.is_none_or(|axis| strides[axis] == 0);
+            let zeros =
+                [(attrs.zero_stride, Some(last)), (attrs.zero_row_stride, last.checked_sub(1))];
+            if zeros.into_iter().any(|(promised, axis)| promised && !is_zero(axis)) {
+                return Err(format!("has the strides {strides:?}, not 0 where that was promised"));
             }
             let unit = attrs.unit_axis.map_or(last, usize::from);
             if attrs.unit_axis.is_some() && strides.get(unit) != Some(&1) {
                 return Err(format!("has the strides {strides:?}, not 1 along axis {unit}"));
             }
-            let mut others = strides.iter().enumerate().filter(|&(axis, _)| axis != unit);
+            let mut others =
+                strides.iter().enumerate().filter(|&(axis, _)| axis != unit && dims[axis] > 1);
             others.try_for_each(|(_, s)| {
                 multiple("a stride", s.unsigned_abs(), attrs.stride_multiple_of)
             })

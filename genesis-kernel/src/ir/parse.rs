@@ -228,6 +228,8 @@ impl Parser {
                 "readonly" => attrs.readonly = true,
                 "exclusive" => attrs.exclusive = true,
                 "unit_stride" => attrs.unit_stride = true,
+                "zero_stride" => attrs.zero_stride = true,
+                "zero_row_stride" => attrs.zero_row_stride = true,
                 "unit_axis" => attrs.unit_axis = Some(self.number("an axis")?),
                 "multiple_of" => attrs.multiple_of = self.number("a number")?,
                 "stride_multiple_of" => attrs.stride_multiple_of = self.number("a number")?,

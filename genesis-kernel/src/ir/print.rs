@@ -7,7 +7,7 @@
 //! ```text
 //! kernel NAME(PARAM, ..) [contract] { TABLE .. OP .. }
 //! PARAM     %name: TYPE [readonly] [exclusive] [multiple_of N] [unit_stride] [unit_axis AXIS]
-//!           [stride_multiple_of N]
+//!           [zero_stride] [zero_row_stride] [stride_multiple_of N]
 //! TABLE     tma map .. | tma channel .. | tma load .. | tma store ..     one entry of the copy engine
 //! TYPE      f32 | f32[128x64] | *f32[1024] | view<f32,2>
 //! OP        [%r, .. =] HEAD [%operand, ..] [: TYPE, ..]      one type for each result
@@ -287,6 +287,8 @@ fn attrs(attrs: &ParamAttrs) -> String {
     if let Some(axis) = attrs.unit_axis {
         write!(text, " unit_axis {axis}").expect("a string takes any text");
     }
+    flag(&mut text, attrs.zero_stride, "zero_stride");
+    flag(&mut text, attrs.zero_row_stride, "zero_row_stride");
     number(&mut text, attrs.stride_multiple_of, "stride_multiple_of");
     text
 }

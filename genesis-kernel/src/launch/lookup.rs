@@ -59,7 +59,10 @@ const ALIGNMENT: u64 = 16;
 const IS_VIEW: u8 = 16;
 /// The bit that says the code is an integer's.
 const IS_INT: u8 = 32;
-/// Where a view's axis of stride 1 is, if it is another than the last: its number plus 1.
+/// The bit that says a view's last stride is 0; an integer has another use for it.
+const REPEATED: u8 = 32;
+/// Where a view's axis of stride 1 is, if it is another than the last: its number plus 1. Where it is
+/// the last, 1 if the stride before it is 0.
 const AXIS_SHIFT: u8 = 6;
 
 impl<'a> Request<'a> {
@@ -171,13 +174,22 @@ fn view_code(view: &ViewArg, aligned: u8) -> u8 {
     let last = usize::from(view.rank).saturating_sub(1);
     let is_unit = |&axis: &usize| strides[axis] == 1 && dims[axis] > 1;
     let mut unit = last;
+    let is_zero = |axis: usize| strides[axis] == 0 && dims[axis] > 1;
     if last < dims.len() && is_unit(&last) {
         code |= UNIT_STRIDE;
-    } else if let Some(axis) = (0..last.min(3)).rev().find(is_unit) {
-        unit = axis;
-        code |= (axis as u8 + 1) << AXIS_SHIFT;
-    } else if last < dims.len() && dims[last] <= 1 {
-        code |= UNIT_STRIDE;
+        if last > 0 && is_zero(last - 1) {
+            code |= 1 << AXIS_SHIFT;
+        }
+    } else {
+        if last < dims.len() && is_zero(last) {
+            code |= REPEATED;
+        }
+        if let Some(axis) = (0..last.min(3)).rev().find(is_unit) {
+            unit = axis;
+            code |= (axis as u8 + 1) << AXIS_SHIFT;
+        } else if last < dims.len() && dims[last] <= 1 {
+            code |= UNIT_STRIDE;
+        }
     }
     let mut multiples = 0;
     for (axis, (&dim, &stride)) in dims.iter().zip(strides).enumerate() {
@@ -202,11 +214,14 @@ fn view_code(view: &ViewArg, aligned: u8) -> u8 {
 fn param_hint(code: u8) -> ParamHint {
     let multiple_of = if code & ALIGNED != 0 { ALIGNMENT } else { 0 };
     if code & IS_VIEW != 0 {
+        let (unit_stride, axis) = (code & UNIT_STRIDE != 0, code >> AXIS_SHIFT);
         ParamHint {
             multiple_of,
             equals_one: false,
-            unit_stride: code & UNIT_STRIDE != 0,
-            unit_axis: (code >> AXIS_SHIFT).checked_sub(1),
+            unit_stride,
+            unit_axis: if unit_stride { None } else { axis.checked_sub(1) },
+            zero_stride: code & REPEATED != 0,
+            zero_row_stride: unit_stride && axis == 1,
             stride_multiple_of: STRIDE_MULTIPLES[(code >> STRIDE_SHIFT & 3) as usize],
         }
     } else {
@@ -308,6 +323,11 @@ mod tests {
         assert_eq!(hint(view(&[3, 8, 4], &[32, 1, 8]), ALIGNED).unit_axis, Some(1));
         assert_eq!(hint(view(&[8, 4], &[2, 16]), ALIGNED).unit_axis, None);
         assert!(hint(view(&[8, 1], &[3, 7]), ALIGNED).unit_stride);
+        let column = hint(view(&[8, 5], &[1, 0]), ALIGNED);
+        assert_eq!((column.unit_axis, column.zero_stride), (Some(0), true));
+        let row = hint(view(&[8, 5], &[0, 1]), ALIGNED);
+        assert!(row.unit_stride && row.zero_row_stride && row.unit_axis.is_none());
+        assert!(!row.zero_stride && !unit.zero_row_stride);
         assert_eq!(hint(view(&[1, 16], &[3, 1]), ALIGNED).stride_multiple_of, 16);
         assert_eq!(hint(view(&[5], &[1]), ALIGNED), unit);
         assert_eq!(hint(view(&[24], &[1]), ALIGNED).stride_multiple_of, 8);

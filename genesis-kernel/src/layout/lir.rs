@@ -274,6 +274,14 @@ impl LayoutIr {
             let overlaps = if plan.overlaps { ", overlaps" } else { "" };
             let _ = writeln!(text, "// dot: {:?}, {} by {}{overlaps}", plan.unit, plan.a, plan.b);
         }
+        for ring in self.func.walk().iter().filter_map(|op| self.rings.get(op)) {
+            let (loads, ahead) = (ring.loads.len(), ring.stages - 1);
+            let (stages, bytes) = (ring.stages, ring.slot_bytes);
+            let _ = writeln!(
+                text,
+                "// ring of {stages} slots of {bytes} bytes: {loads} loads run {ahead} iterations ahead"
+            );
+        }
         for access in self.func.walk().iter().filter_map(|op| self.accesses.get(op)) {
             let (n, vector) = (access.groups.len(), access.vector());
             let _ =

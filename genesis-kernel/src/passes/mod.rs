@@ -12,6 +12,7 @@ pub mod expand_math;
 pub mod fold;
 pub mod licm;
 pub(crate) mod math;
+pub mod other;
 pub mod pad;
 pub mod peel;
 pub(crate) mod rebuild;
@@ -28,6 +29,7 @@ pub use dce::DCE;
 pub use expand_math::{EXPAND_MATH, EXPAND_MATH_NVPTX, MathTarget, expand_math};
 pub use fold::FOLD;
 pub use licm::LICM;
+pub use other::OTHER;
 pub use peel::PEEL;
 pub use version::VERSION;
 
@@ -50,7 +52,7 @@ pub static INTERPRETER: &[Pass] = &[CONTRACT, EXPAND_MATH];
 pub static EXACT: &[Pass] = &[EXPAND_MATH, FOLD, CSE, LICM, DCE];
 
 /// What follows [`PIPELINE`] on an NVIDIA GPU.
-pub static NVPTX: &[Pass] = &[VERSION, PEEL, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
+pub static NVPTX: &[Pass] = &[VERSION, PEEL, OTHER, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
 
 /// Runs passes in order; debug builds verify the function after each.
 ///

@@ -1,6 +1,8 @@
 //! Random programs give the same bits before and after the passes.
 
-use super::{CSE, DCE, EXACT, EXPAND_MATH, FOLD, INTERPRETER, LICM, PEEL, PIPELINE, VERSION, run};
+use super::{
+    CSE, DCE, EXACT, EXPAND_MATH, FOLD, INTERPRETER, LICM, OTHER, PEEL, PIPELINE, VERSION, run,
+};
 use crate::interp::{InterpArg, run_func};
 use crate::ir::random::random_program;
 use crate::ir::{
@@ -197,7 +199,8 @@ fn whole_programs_write_the_same() {
         let (before, want) = result([INTERPRETER, &[]]);
         let (after, got) = result([PIPELINE, EXACT]);
         assert!(want == got, "seed {seed}\n{before}\n{after}");
-        let (after, got) = result([PIPELINE, &[VERSION, PEEL, EXPAND_MATH, FOLD, CSE, LICM, DCE]]);
+        let (after, got) =
+            result([PIPELINE, &[VERSION, PEEL, OTHER, EXPAND_MATH, FOLD, CSE, LICM, DCE]]);
         assert!(want == got, "versions, seed {seed}\n{before}\n{after}");
     }
 }

@@ -52,7 +52,7 @@ fn is_versioned(kind: &OpKind) -> bool {
     is_access || (kind.is_pure() && !crosses_threads)
 }
 
-/// The parts of every mask of a tile that scalars before these ops decide, each once.
+/// The parts of every mask of an access or a choice that scalars before these ops decide, each once.
 fn mask_parts(func: &Func, ops: &[Op]) -> Vec<Part> {
     let ranges = Ranges::of(func);
     let mut is_inside = vec![false; func.n_values()];
@@ -65,6 +65,7 @@ fn mask_parts(func: &Func, ops: &[Op]) -> Vec<Part> {
         let mask = match data.kind {
             OpKind::Load => data.operands.get(1),
             OpKind::Store | OpKind::AtomicRmw(_) => data.operands.get(2),
+            OpKind::Select => data.operands.first(),
             _ => None,
         };
         let Some(&mask) = mask.filter(|&&m| !func.tile(m).shape.is_scalar()) else { continue };

@@ -14,7 +14,8 @@
 //! %v = load %q, %m
 //! ```
 //!
-//! A coordinate that may be negative is also compared with zero: every access is in bounds.
+//! A coordinate that may be negative is also compared with zero: every access is in bounds. Along an axis
+//! whose stride is known to be 0 one element is read and repeated.
 
 use super::rebuild::{Rebuild, Rewrite};
 use crate::analysis::range;
@@ -44,6 +45,8 @@ struct View {
     strides: Vec<Value>,
     /// The axis along which the stride is known to be 1.
     unit: Option<usize>,
+    /// By axis: the stride is 0.
+    zeros: Vec<bool>,
 }
 
 struct Views {
@@ -65,6 +68,8 @@ fn params(func: &Func, rebuild: &mut Rebuild<'_>) -> Vec<Option<View>> {
         let ptr_attrs = ParamAttrs {
             unit_stride: false,
             unit_axis: None,
+            zero_stride: false,
+            zero_row_stride: false,
             stride_multiple_of: 0,
             ..attrs.clone()
         };
@@ -91,7 +96,11 @@ fn params(func: &Func, rebuild: &mut Rebuild<'_>) -> Vec<Option<View>> {
             })
             .collect();
         let unit = unit.map(usize::from);
-        views[param.value.index()] = Some(View { ptr, dims, strides, unit });
+        let is_zero = |axis: u8| {
+            (axis == last && attrs.zero_stride) || (axis + 1 == last && attrs.zero_row_stride)
+        };
+        let zeros = (0..rank).map(is_zero).collect();
+        views[param.value.index()] = Some(View { ptr, dims, strides, unit, zeros });
     }
     views
 }
@@ -115,8 +124,7 @@ impl Rewrite for Views {
                 let coords = self.coords(rebuild, &data.operands[1..]);
                 let shape = old.tile(data.results[0]).shape;
                 let mut b = rebuild.at(op, region);
-                let (ptr, mask) = view.access(&mut b, &coords, shape);
-                let loaded = b.load(ptr, Some(mask), None);
+                let loaded = view.load(&mut b, &coords, shape);
                 rebuild.set(data.results[0], loaded);
             }
             OpKind::ViewStore => {
@@ -155,7 +163,48 @@ impl Views {
 
 impl View {
     fn stride(&self, b: &mut Builder<'_>, axis: usize) -> Value {
-        if self.is_unit(axis) { b.int(DType::I64, 1) } else { self.strides[axis] }
+        match (self.is_unit(axis), self.zeros[axis]) {
+            (true, _) => b.int(DType::I64, 1),
+            (_, true) => b.int(DType::I64, 0),
+            _ => self.strides[axis],
+        }
+    }
+
+    /// A tile; where the stride is 0 one element is read and repeated.
+    fn load(&self, b: &mut Builder<'_>, coords: &[Coord], shape: Shape) -> Value {
+        let is_repeated = |axis: usize| self.zeros[axis] && shape.extent(axis) > 1;
+        let repeated: Vec<usize> = (0..shape.rank()).filter(|&axis| is_repeated(axis)).collect();
+        if repeated.is_empty() {
+            let (ptr, mask) = self.access(b, coords, shape);
+            return b.load(ptr, Some(mask), None);
+        }
+        let extent = |axis: usize| if is_repeated(axis) { 1 } else { shape.extent(axis) };
+        let extents: Vec<usize> = (0..shape.rank()).map(extent).collect();
+        let mut coords = coords.to_vec();
+        let wanted = coords.clone();
+        for &axis in &repeated {
+            // Any coordinate has the element that coordinate 0 has.
+            coords[axis] = Coord { value: b.int(DType::I64, 0), natural: true };
+        }
+        let (ptr, mask) = self.access(b, &coords, Shape::new(&extents));
+        let loaded = b.load(ptr, Some(mask), None);
+        let loaded = b.broadcast(loaded, shape);
+        let masks: Vec<Value> =
+            repeated.iter().map(|&axis| self.mask(b, wanted[axis], axis, shape)).collect();
+        let mask = sum(b, &masks, BinaryOp::And).expect("an axis is repeated");
+        let zero = b.full(Scalar::zero(b.func.tile(loaded).dtype()), shape);
+        b.select(mask, loaded, zero)
+    }
+
+    /// Which elements of a tile are in bounds along an axis.
+    fn mask(&self, b: &mut Builder<'_>, coord: Coord, axis: usize, shape: Shape) -> Value {
+        let iota = b.iota(shape.extent(axis));
+        let line = b.func.tile(iota).shape;
+        let begin = b.broadcast(coord.value, line);
+        let at = b.binary(BinaryOp::Add, begin, iota);
+        let line_masks = in_bounds(b, coord, at, self.dims[axis]);
+        let mask = sum(b, &line_masks, BinaryOp::And).unwrap_or(at);
+        along(b, mask, axis, shape)
     }
 
     fn is_unit(&self, axis: usize) -> bool {
@@ -183,12 +232,7 @@ impl View {
             let iota = b.iota(shape.extent(axis));
             let offset = self.times_stride(b, iota, axis);
             offsets.push(along(b, offset, axis, shape));
-            let line = b.func.tile(iota).shape;
-            let begin = b.broadcast(coord.value, line);
-            let at = b.binary(BinaryOp::Add, begin, iota);
-            let line_masks = in_bounds(b, coord, at, self.dims[axis]);
-            let mask = sum(b, &line_masks, BinaryOp::And).unwrap_or(at);
-            masks.push(along(b, mask, axis, shape));
+            masks.push(self.mask(b, coord, axis, shape));
         }
         if let Some(condition) = sum(b, &conditions, BinaryOp::And) {
             masks.push(b.broadcast(condition, shape));
@@ -206,7 +250,8 @@ impl View {
             return index;
         }
         let shape = b.func.tile(index).shape;
-        let stride = b.broadcast(self.strides[axis], shape);
+        let stride = self.stride(b, axis);
+        let stride = b.broadcast(stride, shape);
         b.binary(BinaryOp::Mul, index, stride)
     }
 }
@@ -248,12 +293,16 @@ mod tests {
 
     /// What `out`, 36 elements, holds after a run on a 2-D view of `x`.
     fn run(func: &Func, lowered: bool, strides: [i64; 2], coords: [i64; 2]) -> Vec<u8> {
+        run_with(func, lowered, [strides; 2], coords)
+    }
+
+    fn run_with(func: &Func, lowered: bool, strides: [[i64; 2]; 2], coords: [i64; 2]) -> Vec<u8> {
         let data: Vec<u8> = (0..36).flat_map(|v: i32| v.to_le_bytes()).collect();
         let mut interpreter = Interpreter::new(func);
         let x = interpreter.add_buffer("x", DType::I32, data, false);
         let out = interpreter.add_buffer("out", DType::I32, vec![0xff; 144], true);
         let mut args = Vec::new();
-        for ptr in [x, out] {
+        for (ptr, strides) in [x, out].into_iter().zip(strides) {
             let (dims, strides) = (vec![5, 6], strides.to_vec());
             if lowered {
                 let index = |v: &i64| ArgValue::Scalar(Scalar::int(DType::I64, *v));
@@ -301,6 +350,32 @@ mod tests {
                     let expected = run(&func, false, strides, coords);
                     assert_eq!(run(&lowered, true, strides, coords), expected, "{coords:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn what_repeats_is_read_once() {
+        let cases = [
+            ("unit_stride zero_row_stride", [0, 1], "f32[1x4]"),
+            ("unit_axis 0 zero_stride", [1, 0], "f32[4x1]"),
+        ];
+        for (attrs, strides, loaded) in cases {
+            let text = COPY.replacen("ATTRS", attrs, 1).replace("ATTRS", "");
+            let func = parse(&text.replace("SHAPE", "4x4")).unwrap();
+            let lowered = super::run(&func).unwrap();
+            verify(&lowered).unwrap_or_else(|error| panic!("{error}\n{lowered}"));
+            let loaded = loaded.replace("f32", ": i32");
+            let loads: Vec<String> = lowered
+                .to_string()
+                .lines()
+                .filter(|line| line.contains("= load"))
+                .map(str::to_owned)
+                .collect();
+            assert!(loads.len() == 1 && loads[0].ends_with(&loaded), "{loads:?}");
+            for coords in [[0, 0], [2, 3], [-1, -2], [4, 5], [9, 0]] {
+                let of = |func, lowered| run_with(func, lowered, [strides, [6, 1]], coords);
+                assert_eq!(of(&lowered, true), of(&func, false), "{coords:?}");
             }
         }
     }

@@ -37,7 +37,7 @@ fn emit(text: &str) -> Result<Emit, String> {
     })
 }
 
-fn arch(text: &str) -> Result<Target, String> {
+pub(super) fn arch(text: &str) -> Result<Target, String> {
     Target::from_name(text)
         .ok_or_else(|| "there are sm_80, sm_86, sm_89, sm_90, sm_90a and host".to_owned())
 }

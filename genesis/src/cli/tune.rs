@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use genesis::{DType, Device};
 use genesis_kernel::autotune::{
-    Database, Example, Plan, Progress, Record, TuneReport, TuneRequest, tune,
+    Database, Example, Machine, Plan, Progress, Record, TuneReport, TuneRequest, forecast, tune,
 };
 use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::target::Target;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::list::Entry;
@@ -41,6 +42,9 @@ pub(super) struct Args {
     /// cpu, cuda or cuda:1; a GPU where there is one.
     #[arg(long, value_parser = device)]
     device: Option<Device>,
+    /// Print the model's order for a GPU that need not be there, such as sm_90a, and run nothing.
+    #[arg(long, value_parser = inspect::arch, conflicts_with_all = ["device", "json"])]
+    forecast: Option<Target>,
     /// The most time that measuring for one problem may take, as in 30s, 500ms or 2m.
     #[arg(long, default_value = "30s", value_parser = duration)]
     budget: Duration,
@@ -81,6 +85,9 @@ pub(super) fn run(args: &Args) -> Outcome {
             transpose: args.transpose.clone(),
         }],
     };
+    if let Some(target) = &args.forecast {
+        return entries.iter().try_for_each(|entry| forecast_entry(args, entry, target));
+    }
     let databases = databases(args)?;
     let started = Instant::now();
     let (mut done, mut failed) = (0, Vec::new());
@@ -128,6 +135,19 @@ fn databases(args: &Args) -> Result<Vec<Database>, Failure> {
         return Err(Failure::Message(message.to_owned()));
     }
     Ok(databases)
+}
+
+/// Prints what would be tried.
+fn forecast_entry(args: &Args, entry: &Entry, target: &Target) -> Outcome {
+    let kernel = inspect::find(&entry.kernel)?;
+    let tuning = kernel.tuning().ok_or_else(|| no_space(kernel))?;
+    let sizes = entry.sizes(kernel.name(), tuning.key)?;
+    let dtypes = inspect::dtypes(kernel, entry.dtype);
+    let transpose: Vec<&str> = entry.transpose.iter().map(String::as_str).collect();
+    let example = Example::without_memory(kernel.ast, tuning, &dtypes, &sizes, &transpose)?;
+    let report = forecast(kernel, &Machine::of_target(target), &dtypes, &example)?;
+    say(table::forecast(kernel, entry, &report, args.candidates));
+    Ok(())
 }
 
 /// Tunes for one problem and prints what was found.

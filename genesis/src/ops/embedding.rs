@@ -102,7 +102,7 @@ fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
     ];
     let grid = Grid::x(n.div_ceil(TOKENS));
     let kernel = &device::embedding_order::KERNEL;
-    launch::plain(kernel, &rows, grid, &[], &[TOKENS as i64, 256], &args)?;
+    launch::plain(kernel, &rows, grid, &[], &[TOKENS as i64, 1024], &args)?;
     let cols = block(dy.shape()[1]).min(512);
     let args = [
         launch::pointer(&rows, false),

@@ -6,7 +6,7 @@ mod tile;
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
-use genesis_kernel::runtime::{Arg, PtrArg, ViewArg};
+use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
 
 pub(crate) use self::config::MAX_ROW;
 pub(crate) use self::reduce::{arg_rows, cumsum, extreme, sum};
@@ -124,7 +124,8 @@ pub(crate) fn strided(
         return Ok(());
     }
     let layouts: Vec<&Layout> = inputs.iter().chain([&out]).map(|t| t.layout()).collect();
-    let (shape, strides) = collapse(&layouts);
+    let (mut shape, mut strides) = collapse(&layouts);
+    let turned = out.device() != Device::Cpu && tile::face(&mut shape, &mut strides);
     if shape.len() > 4 {
         return halves(kernel, dtypes, inputs, out, numbers);
     }
@@ -137,7 +138,8 @@ pub(crate) fn strided(
     args.push(view(out, &dims, &full(&strides[inputs.len()]), true));
     args.extend_from_slice(numbers);
     let bytes = widest(inputs.iter().copied().chain([out]));
-    let tile::Tile { rows, cols, warps } = tile::tile(out.device(), bytes, dims[2], dims[3]);
+    let tile::Tile { rows, cols, warps } =
+        if turned { tile::TURNED } else { tile::tile(out.device(), bytes, dims[2], dims[3]) };
     let grid = dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols);
     let consts = [rows as i64, cols as i64];
     launch_with(kernel, out, Grid::x(grid), dtypes, &consts, warps, &args)

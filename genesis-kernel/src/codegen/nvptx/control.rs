@@ -5,7 +5,7 @@
 use super::super::llvm::{Block, IntPred, Val};
 use super::lower::{Lowering, Registers};
 use super::schedule::Step;
-use super::shared::Target;
+use super::shared::{Pending, Target};
 use super::wgmma;
 use crate::Error;
 use crate::ir::{Op, OpKind, Value};
@@ -122,7 +122,7 @@ impl Lowering<'_> {
         e.cond_br(cond, branches[0], branches[1]);
         let entered = self.pending.clone();
         let mut ends = Vec::new();
-        let mut pending = super::shared::Pending::default();
+        let mut pending = Pending::default();
         let mut ways = Vec::new();
         for (block, &region) in branches.into_iter().zip(&data.regions) {
             e.position(block);
@@ -198,27 +198,45 @@ impl Lowering<'_> {
         }
     }
 
-    /// Notes that anything in the loop may have happened an iteration ago; gives what was pending
+    /// Notes that what an iteration leaves to wait for may have happened; gives what was pending
     /// before, which still is where the loop runs no iteration.
-    pub(super) fn enter_loop(&mut self, op: Op) -> super::shared::Pending {
+    pub(super) fn enter_loop(&mut self, op: Op) -> Pending {
         let entered = self.pending.clone();
-        for inner in self.ops_within(op) {
-            if let Some(bytes) = self.places.of(inner) {
-                self.pending.read_shared(bytes);
-            }
-            let kind = &self.func.op(inner).kind;
-            let target = || {
-                let ptr = self.func.op(inner).operands[0];
-                Target { own: None, ..self.target(ptr) }
-            };
-            match kind {
-                OpKind::Load => self.pending.load(target()),
-                OpKind::Store => self.pending.store(target()),
-                OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.pending.atomic(target()),
-                _ => {}
+        let mut left = Pending::default();
+        for &region in &self.func.op(op).regions {
+            for &inner in &self.func.region(region).ops {
+                if self.has_barrier(inner) {
+                    left.clear();
+                }
+                self.note_access(&mut left, inner);
+                for nested in self.ops_within(inner) {
+                    self.note_access(&mut left, nested);
+                }
             }
         }
+        self.pending.join(left);
         entered
+    }
+
+    /// Whether a barrier of all threads stands inside the op, before it reads its scratch.
+    fn has_barrier(&self, op: Op) -> bool {
+        let exchanges =
+            matches!(self.func.op(op).kind, OpKind::Reduce { .. } | OpKind::Scan { .. });
+        exchanges && self.copies.is_none() && self.places.of(op).is_some()
+    }
+
+    fn note_access(&self, pending: &mut Pending, op: Op) {
+        if let Some(bytes) = self.places.of(op) {
+            pending.read_shared(bytes);
+        }
+        let data = self.func.op(op);
+        let target = || Target { own: None, ..self.target(data.operands[0]) };
+        match data.kind {
+            OpKind::Load => pending.load(target()),
+            OpKind::Store => pending.store(target()),
+            OpKind::AtomicRmw(_) | OpKind::AtomicCas => pending.atomic(target()),
+            _ => {}
+        }
     }
 
     fn ops_within(&self, op: Op) -> Vec<Op> {

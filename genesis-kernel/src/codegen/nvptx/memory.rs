@@ -16,6 +16,7 @@ use super::lower::{Lowering, Registers};
 use super::shared::Target;
 use crate::Error;
 use crate::ir::{DType, Def, Elem, Op, OpKind, Type, Value};
+use crate::knobs;
 use crate::layout::Access;
 
 /// The widest access of one thread, in bytes.
@@ -109,19 +110,22 @@ impl Lowering<'_> {
         }
         let dtype = self.dtype(data.results[0]);
         let access = self.access(op);
+        let streams = readonly && knobs::get().streaming.loads && self.is_streaming(&access, dtype);
+        let cached = match (readonly, streams) {
+            (true, true) => ".nc.L1::no_allocate",
+            (true, false) => ".nc",
+            _ => "",
+        };
         let mut registers: Vec<Option<Val>> = vec![None; ptr.len()];
         for group in &access.groups {
             let leader = group[0] as usize;
-            let vector = match mask {
-                Some(mask) => {
-                    let other: Option<Vec<Val>> =
-                        other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
-                    let on = mask[leader];
-                    self.load_masked(dtype, group.len(), ptr[leader], on, other, readonly)
-                }
-                None => {
-                    self.load_plain(dtype, group.len(), ptr[leader], access.alignment, readonly)
-                }
+            let vector = if mask.is_some() || streams {
+                let other: Option<Vec<Val>> =
+                    other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
+                let on = mask.map(|mask| mask[leader]);
+                self.load_asm(dtype, group.len(), ptr[leader], cached, (on, other))
+            } else {
+                self.load_plain(dtype, group.len(), ptr[leader], access.alignment, readonly)
             };
             for (&reg, value) in group.iter().zip(vector) {
                 registers[reg as usize] = Some(value);
@@ -142,12 +146,15 @@ impl Lowering<'_> {
         self.pending.store(target);
         let dtype = self.dtype(data.operands[1]);
         let access = self.access(op);
+        let streams = knobs::get().streaming.stores && self.is_streaming(&access, dtype);
+        let space = if streams { "global.cs" } else { "global" };
         for group in &access.groups {
             let leader = group[0] as usize;
             let values: Vec<Val> =
                 group.iter().map(|&reg| to_memory(self.e, dtype, value[reg as usize])).collect();
             match self.predicate(&access, mask, leader) {
-                Some(on) => self.store_masked("global", dtype, &values, ptr[leader], on),
+                None if streams => self.store_asm(space, dtype, &values, ptr[leader], None),
+                on @ Some(_) => self.store_asm(space, dtype, &values, ptr[leader], on),
                 None => {
                     let vector = self.e.build_vec(&values);
                     self.e.store_aligned(vector, ptr[leader], access.alignment);
@@ -155,6 +162,14 @@ impl Lowering<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether each address is used by one thread and at one time, by whole vectors.
+    fn is_streaming(&self, access: &Access, dtype: DType) -> bool {
+        let is_loop = |op: Op| matches!(self.func.op(op).kind, OpKind::For(_) | OpKind::While);
+        access.lane_copies | access.warp_copies == 0
+            && access.vector() * dtype.bytes() as u32 == WIDEST
+            && !self.func.walk().into_iter().any(is_loop)
     }
 
     /// Whether this thread does an access that must be done once: its mask, and that it does not hold
@@ -223,14 +238,15 @@ impl Lowering<'_> {
         (0..elements as u32).map(element).collect()
     }
 
-    pub(super) fn load_masked(
+    /// A load as an instruction of its own: `cached` says how, `on` in which threads, and `other` is
+    /// what stands where it is not done.
+    pub(super) fn load_asm(
         &self,
         dtype: DType,
         elements: usize,
         ptr: Val,
-        on: Val,
-        other: Option<Vec<Val>>,
-        readonly: bool,
+        cached: &str,
+        (on, other): (Option<Val>, Option<Vec<Val>>),
     ) -> Vec<Val> {
         let e = self.e;
         let element = e.memory_ty(dtype);
@@ -240,20 +256,27 @@ impl Lowering<'_> {
             None => vec![e.zero(element); elements],
         };
         let n = words.count;
-        let mut args = words.pack(e, &other);
-        args.extend([on, ptr]);
-        let cached = if readonly { ".nc" } else { "" };
-        let (predicate, address) = (2 * n, 2 * n + 1);
-        let list = operand_list(0, n);
-        let suffix = words.suffix();
-        let text = format!("@${predicate} ld.global{cached}.{suffix} {list}, [${address}];");
         let mut constraints: Vec<String> = vec![format!("={}", words.letter); n as usize];
-        constraints.extend((0..n).map(|i| i.to_string()));
-        constraints.extend(["b".to_owned(), "l".to_owned()]);
+        let (list, suffix) = (operand_list(0, n), words.suffix());
+        let (args, text) = match on {
+            Some(on) => {
+                constraints.extend((0..n).map(|i| i.to_string()));
+                constraints.push("b".to_owned());
+                let mut args = words.pack(e, &other);
+                args.extend([on, ptr]);
+                let (predicate, address) = (2 * n, 2 * n + 1);
+                let text =
+                    format!("@${predicate} ld.global{cached}.{suffix} {list}, [${address}];");
+                (args, text)
+            }
+            None => (vec![ptr], format!("ld.global{cached}.{suffix} {list}, [${n}];")),
+        };
+        constraints.push("l".to_owned());
         let ty = words.ty(e);
         let result = if n == 1 { ty } else { e.structure(&vec![ty; n as usize]) };
         // What nobody writes may be read at any time.
-        let loaded = e.inline_asm(result, &text, &constraints.join(","), &args, !readonly);
+        let changes = !cached.starts_with(".nc");
+        let loaded = e.inline_asm(result, &text, &constraints.join(","), &args, changes);
         let loaded: Vec<Val> = match n {
             1 => vec![loaded],
             _ => (0..n).map(|i| e.extract_value(loaded, i)).collect(),
@@ -276,7 +299,7 @@ impl Lowering<'_> {
             (_, dtype) => (dtype, registers.iter().map(|&x| to_memory(e, dtype, x)).collect()),
         };
         match on {
-            Some(on) => self.store_masked("shared", dtype, &parts, address, on),
+            Some(_) => self.store_asm("shared", dtype, &parts, address, on),
             None => {
                 let bytes = (dtype.bytes() * parts.len()) as u32;
                 e.store_aligned(e.build_vec(&parts), address, bytes);
@@ -284,16 +307,20 @@ impl Lowering<'_> {
         }
     }
 
-    fn store_masked(&self, space: &str, dtype: DType, values: &[Val], ptr: Val, on: Val) {
+    /// A store as an instruction of its own, in the threads where `on` is true.
+    fn store_asm(&self, space: &str, dtype: DType, values: &[Val], ptr: Val, on: Option<Val>) {
         let e = self.e;
         let words = Words::new(dtype, values.len() as u32);
         let n = words.count;
-        let mut args = vec![on, ptr];
+        let mut args = vec![ptr];
         args.extend(words.pack(e, values));
-        let (suffix, list) = (words.suffix(), operand_list(2, n));
-        let text = format!("@$0 st.{space}.{suffix} [$1], {list};");
-        let mut constraints = vec!["b".to_owned(), "l".to_owned()];
+        args.extend(on);
+        let (suffix, list) = (words.suffix(), operand_list(1, n));
+        let guard = on.map_or(String::new(), |_| format!("@${} ", n + 1));
+        let text = format!("{guard}st.{space}.{suffix} [$0], {list};");
+        let mut constraints = vec!["l".to_owned()];
         constraints.extend(vec![words.letter.to_string(); n as usize]);
+        constraints.extend(on.map(|_| "b".to_owned()));
         constraints.push("~{memory}".to_owned());
         e.inline_asm(e.void(), &text, &constraints.join(","), &args, true);
     }

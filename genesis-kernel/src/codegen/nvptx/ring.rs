@@ -187,7 +187,11 @@ impl Lowering<'_> {
         let start = self.scratch(op)?.start;
         let mut late = Vec::new();
         for load in &ring.loads {
-            let bytes = ring_bytes(ring, load, start, ahead.slot);
+            // Copies before the loop go to the same slots each time the loop is come to.
+            let bytes = match ahead.slot + 1 == ring.stages {
+                true => ring_bytes(ring, load, start, ahead.slot),
+                false => ring_bytes(ring, load, start, 0).moved(ahead.slot * ring.slot_bytes),
+            };
             self.recorder.push(Step::Copy(load.op, bytes));
             self.copy_tile(load, start + load.offset, ahead, &mut late)?;
         }
@@ -231,7 +235,9 @@ impl Lowering<'_> {
             let dtype: DType = self.dtype(value);
             let readonly = self.is_readonly(data.operands[0]);
             let n = group.len();
-            let registers = self.load_masked(dtype, n, ptr[leader], is_wanted, None, readonly);
+            let cached = if readonly { ".nc" } else { "" };
+            let how = (Some(is_wanted), None);
+            let registers = self.load_asm(dtype, n, ptr[leader], cached, how);
             late.push(Late { load: load.op, registers, address, on: Some(on) });
         }
         Ok(())

@@ -70,6 +70,11 @@ impl From<Range<u32>> for Bytes {
 }
 
 impl Bytes {
+    /// Those of a slot that does not move on, this many bytes after slot 0.
+    pub(super) fn moved(self, offset: u32) -> Bytes {
+        Bytes { range: self.range.start + offset..self.range.end + offset, slot: None }
+    }
+
     /// The bytes in an iteration of the innermost loop.
     fn at(&self, iteration: u32) -> Range<u32> {
         let offset = self.slot.map_or(0, |s| (s.first + iteration) % s.stages * s.bytes);
@@ -280,7 +285,8 @@ mod tests {
             |first| Bytes { range: 0..64, slot: Some(Slot { first, stages: 3, bytes: 64 }) };
         let copy = |first| Step::Copy(Op(0), bytes(first));
         let body = [head, &[copy(2), Step::Commit, Step::Read(Op(1), bytes(0))]].concat();
-        vec![copy(0), Step::Commit, copy(1), Step::Commit, Step::Loop(body)]
+        let fill = |slot: u32| Step::Copy(Op(0), bytes(0).moved(64 * slot));
+        vec![fill(0), Step::Commit, fill(1), Step::Commit, Step::Loop(body)]
     }
 
     #[test]
@@ -290,5 +296,14 @@ mod tests {
         assert!(races(&ring(&[Step::Barrier])), "without its wait");
         assert!(races(&ring(&[Step::Wait(2), Step::Barrier])), "with too short a wait");
         assert!(races(&ring(&[Step::Barrier, Step::Wait(1)])), "in the wrong order");
+    }
+
+    #[test]
+    fn a_ring_in_a_loop_begins_anew() {
+        let ring = ring(&[Step::Wait(1), Step::Barrier]);
+        let apart = [vec![Step::Barrier], ring.clone(), vec![Step::NoCopies]].concat();
+        assert!(!races(&[Step::Loop(apart)]));
+        let close = [ring, vec![Step::NoCopies]].concat();
+        assert!(races(&[Step::Loop(close)]), "without a barrier between");
     }
 }

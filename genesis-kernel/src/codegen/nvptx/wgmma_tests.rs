@@ -297,14 +297,19 @@ kernel linear(%a: view<bf16,3> readonly unit_stride multiple_of 16 stride_multip
 
 /// Layout IR as the compiler makes it of [`LINEAR`] with a tile of other extents.
 fn linear([m, n, k]: [u32; 3], num_warps: Option<u32>) -> LayoutIr {
-    use crate::passes::{self, tma, views};
     let text =
         LINEAR.replace("128x256", &format!("{m}x{n}")).replace("128x64", &format!("{m}x{k}"));
     let text = text.replace("64x256", &format!("{k}x{n}")).replace("1x256", &format!("1x{n}"));
     let text = text.replace("[256]", &format!("[{n}]"));
+    by_the_compiler(&text, num_warps)
+}
+
+/// Layout IR of a function with views, as the compiler makes it.
+fn by_the_compiler(text: &str, num_warps: Option<u32>) -> LayoutIr {
+    use crate::passes::{self, tma, views};
     let max_shared_bytes = GpuTarget::SM_90A.max_shared_bytes;
     let options = tma::Options { num_warps, num_stages: None, max_shared_bytes };
-    let func = tma::run(&parse(&text).unwrap(), &options);
+    let func = tma::run(&parse(text).unwrap(), &options);
     let mut func = views::run(&func).unwrap();
     passes::run(&mut func, passes::PIPELINE);
     passes::run(&mut func, passes::NVPTX);
@@ -354,4 +359,43 @@ fn an_operand_may_come_from_registers() {
     assert_eq!(count(&kernel, "p, 1, 1, 1;"), 4, "{}", kernel.ptx);
     // Registers would change under products that run on.
     assert_eq!(count(&kernel, "wgmma.wait_group.sync.aligned 0"), 1);
+}
+
+/// Two products of one loop, both in flight, as a gated layer has them.
+const GATED: &str = "
+kernel gated(%a: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %b: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %g: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %c: view<bf16,2> exclusive unit_stride multiple_of 16 stride_multiple_of 8) {
+  %0 = program_id 0 : i64
+  %1 = num_programs 0 : i64
+  %2 = const 0 : i64
+  %3 = const 64 : i64
+  %4 = view_dim 0 %c : i64
+  %5 = view_dim 1 %a : i64
+  %6 = const 0.0 : f32
+  %7 = broadcast %6 : f32[128x128]
+  for %8 = %0 to %4 step %1 {
+    %9 = mul %8, %3 : i64
+    %10, %11 = for %12 = %2 to %5 step %3 carry (%13 = %7, %14 = %7) {
+      %15 = view_load %a, %9, %12 : bf16[128x64]
+      %16 = view_load %b, %12, %9 : bf16[64x128]
+      %17 = dot ieee %15, %16, %13 : f32[128x128]
+      %18 = view_load %a, %9, %12 : bf16[128x64]
+      %19 = view_load %g, %12, %9 : bf16[64x128]
+      %20 = dot ieee %18, %19, %14 : f32[128x128]
+      yield %17, %20
+    } : f32[128x128], f32[128x128]
+    %21 = mul %10, %11 : f32[128x128]
+    %22 = cast %21 : bf16[128x128]
+    view_store %c, %22, %9, %9
+    yield
+  }
+  return
+}
+";
+
+#[test]
+fn two_products_of_a_loop_overlap() {
+    let (kernel, _) = assembled(&by_the_compiler(GATED, None));
+    assert_eq!(count(&kernel, "m64n128k16"), 8);
+    assert_eq!(count(&kernel, "wgmma.wait_group.sync.aligned 1"), 2);
+    assert_eq!(count(&kernel, "cp.async.bulk.tensor.2d.global"), 2);
 }

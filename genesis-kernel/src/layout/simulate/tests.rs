@@ -170,7 +170,12 @@ fn products_through_rings_mean_the_same() {
             let mut func = passes::pad::run(&func).unwrap();
             passes::run(&mut func, passes::PIPELINE);
             let options = LayoutOptions { num_warps: Some(4), ..Default::default() };
-            rings += assign(&func, &options).unwrap().rings.len();
+            let lir = assign(&func, &options).unwrap();
+            rings += lir.rings.len();
+            for plan in lir.dots.values().flat_map(|dot| [&dot.a, &dot.b]) {
+                let plan = plan.registers().unwrap().staging.as_ref().unwrap();
+                assert!(!aligned || (plan.store.ways, plan.load.ways) == (1, 1), "{dtype}");
+            }
             check(&program, &func, 4, &format!("{dtype} {precision} {transposed} {aligned}"));
         }
     }

@@ -46,6 +46,16 @@ pub(super) fn text(kernel: &KernelDef, report: &TuneReport, seconds: f64) -> Str
     lines.join("\n")
 }
 
+/// The first candidates in the model's order.
+pub(super) fn forecast(kernel: &KernelDef, entry: &Entry, report: &TuneReport, n: usize) -> String {
+    let all = report.candidates.len();
+    let head = format!("{entry}: {all} configurations, the bound is {:.2} us", report.bound_us);
+    let rows = report.candidates.iter().take(n).map(|candidate| {
+        format!("  {:>9.2} us  {}", candidate.estimate_us, candidate.config.text(kernel.ast))
+    });
+    [head].into_iter().chain(rows).collect::<Vec<String>>().join("\n")
+}
+
 /// The best candidate in one line.
 pub(super) fn line(kernel: &KernelDef, entry: &Entry, report: &TuneReport, seconds: f64) -> String {
     let best = report.best().and_then(|best| Some((best, best.outcome.us()?)));

@@ -41,6 +41,9 @@ impl Cut {
             let cols = n.next_power_of_two().clamp(16, 4096);
             let rows = (4096 / cols).min(outer.next_power_of_two()).min(64);
             let parts = shares(wanted, outer.div_ceil(rows), n.div_ceil(cols));
+            // A row of two steps is read at once.
+            let is_double = parts == 1 && n.next_power_of_two() == 8192 && on != Device::Cpu;
+            let cols = if is_double { 8192 } else { cols };
             return Cut { rows: if parts > 1 { 1 } else { rows }, cols, parts };
         }
         let cols = inner.next_power_of_two().clamp(16, 128);
@@ -108,8 +111,8 @@ pub(crate) fn extreme(
 /// The index of the extreme of each row of `x: [m, n]`.
 pub(crate) fn arg_rows(kernel: &'static KernelDef, x: &Tensor, y: &Tensor) -> Result<()> {
     let (m, n) = (x.shape()[0], x.shape()[1]);
-    // One vector a thread and step: what a thread keeps is wide.
-    let most = if x.device() == Device::Cpu { 4096 } else { 256 * (16 / x.dtype().bytes()) };
+    // Two vectors a thread and step: what a thread keeps is wide.
+    let most = if x.device() == Device::Cpu { 4096 } else { 512 * (16 / x.dtype().bytes()) };
     let cols = n.next_power_of_two().clamp(16, most);
     let rows = (most / cols).min(m.next_power_of_two()).min(16);
     let args = [own_view(x, false), results(y)];

@@ -65,6 +65,28 @@ pub(super) fn tile(device: Device, bytes: usize, rows: usize, cols: usize) -> Ti
     Tile { rows: if rows == 1 { 1 } else { numel / across }, cols: across, warps }
 }
 
+/// The tile where an operand runs along the last axis but one: whole sectors of memory along both.
+pub(super) const TURNED: Tile = Tile { rows: 64, cols: 64, warps: Some(8) };
+
+/// Brings the axis along which an operand runs next to the last one, if it does not run along that;
+/// whether there is such an operand. The last of the tensors is the result.
+pub(super) fn face(shape: &mut Vec<usize>, strides: &mut [Vec<i64>]) -> bool {
+    let Some(last) = shape.len().checked_sub(1).filter(|&last| shape[last] >= 16) else {
+        return false;
+    };
+    let Some((result, operands)) = strides.split_last() else { return false };
+    let runs = |of: &Vec<i64>| (0..last).find(|&axis| of[axis] == 1 && shape[axis] >= 16);
+    let across = operands.iter().filter(|of| of[last] > 1).find_map(runs);
+    let (1, Some(axis)) = (result[last], across) else { return false };
+    let extent = shape.remove(axis);
+    shape.insert(last - 1, extent);
+    for of in strides {
+        let stride = of.remove(axis);
+        of.insert(last - 1, stride);
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +102,11 @@ mod tests {
         assert_eq!((strided.rows, strided.cols), (8, 256));
         let thin = tile(gpu, 4, 8192, 3);
         assert_eq!((thin.rows, thin.cols), (256, 8));
+        let mut shape = vec![32, 20, 64];
+        let mut strides = vec![vec![1, 32, 640], vec![1280, 64, 1]];
+        assert!(face(&mut shape, &mut strides));
+        assert_eq!((shape, strides), (vec![20, 32, 64], vec![vec![32, 1, 640], vec![64, 1280, 1]]));
+        assert!(!face(&mut vec![32, 64], &mut [vec![1, 0], vec![64, 1]]));
         assert_eq!(tile(gpu, 4, 1, 5000), Tile { rows: 1, cols: 2048, warps: Some(4) });
     }
 }
