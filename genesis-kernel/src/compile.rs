@@ -200,7 +200,7 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
     }
     let (_, code) = compile_gpu(kernel, &gpu_target(device))?;
     let entry = CompiledEntry {
-        cubin: device.assemble(&code.ptx)?,
+        ptx: code.ptx,
         name: code.name,
         threads: code.threads,
         shared_bytes: code.shared_bytes,
@@ -224,7 +224,7 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
         maps: &entry.maps,
         asserts: &entry.asserts,
     };
-    device.load(&entry.cubin, &point)
+    device.load(&entry.ptx, &point)
 }
 
 /// What a device's code is compiled for: the device itself, unless an older architecture is wished.

@@ -1,4 +1,4 @@
-//! What the cache keeps of a kernel for a GPU: its machine code and how to launch it.
+//! What the cache keeps of a kernel for a GPU: its PTX and how to launch it.
 
 use crate::ir::{DType, TensorMap};
 
@@ -17,14 +17,14 @@ pub(crate) struct CompiledEntry {
     pub(crate) maps: Vec<TensorMap>,
     /// Messages of assertions.
     pub(crate) asserts: Vec<String>,
-    /// Machine code.
-    pub(crate) cubin: Vec<u8>,
+    /// What the driver assembles; it keeps the machine code itself.
+    pub(crate) ptx: String,
 }
 
 impl CompiledEntry {
     /// As the cache stores it.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(64 + self.cubin.len());
+        let mut bytes = Vec::with_capacity(64 + self.ptx.len());
         bytes.extend_from_slice(&self.threads.to_le_bytes());
         bytes.extend_from_slice(&self.shared_bytes.to_le_bytes());
         bytes.extend_from_slice(&u32::from(self.is_persistent).to_le_bytes());
@@ -33,7 +33,7 @@ impl CompiledEntry {
         self.maps.iter().for_each(|map| push_map(&mut bytes, map));
         bytes.extend_from_slice(&(self.asserts.len() as u32).to_le_bytes());
         self.asserts.iter().for_each(|message| push_text(&mut bytes, message));
-        bytes.extend_from_slice(&self.cubin);
+        bytes.extend_from_slice(self.ptx.as_bytes());
         bytes
     }
 
@@ -47,8 +47,8 @@ impl CompiledEntry {
         let maps = (0..n_maps).map(|_| take_map(&mut bytes)).collect::<Option<_>>()?;
         let n_asserts = take_u32(&mut bytes)?;
         let asserts = (0..n_asserts).map(|_| take_text(&mut bytes)).collect::<Option<_>>()?;
-        let cubin = bytes.to_vec();
-        Some(CompiledEntry { name, threads, shared_bytes, is_persistent, maps, asserts, cubin })
+        let ptx = String::from_utf8(bytes.to_vec()).ok()?;
+        Some(CompiledEntry { name, threads, shared_bytes, is_persistent, maps, asserts, ptx })
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
                 swizzle: 128,
             }],
             asserts: vec!["i < n".into()],
-            cubin: vec![1, 2, 3],
+            ptx: "ret;".into(),
         };
         let bytes = entry.to_bytes();
         assert_eq!(CompiledEntry::from_bytes(&bytes), Some(entry));

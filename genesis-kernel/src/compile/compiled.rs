@@ -201,7 +201,7 @@ impl Compiled {
                 maps: &kernel.maps,
                 asserts: &[],
             };
-            let loaded = device.load(&device.assemble(&kernel.ptx)?, &entry)?;
+            let loaded = device.load(&kernel.ptx, &entry)?;
             resources.registers = Some(loaded.registers);
             resources.spill_bytes = Some(loaded.local_bytes);
             resources.shared_bytes = Some(loaded.shared_bytes);

@@ -273,7 +273,7 @@ pub(super) fn dot(lower: &mut Lower, call: &Call) -> Res {
     lower.check_elements(Some(call.span), shape)?;
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let (acc, given) = accumulator(lower, call, wide, shape)?;
-    let precision = match &*call.name {
+    let precision = match call.name {
         "dot_tf32" => DotPrecision::Tf32,
         "dot_tf32x3" => DotPrecision::Tf32x3,
         _ => DotPrecision::Ieee,

@@ -11,6 +11,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::super::elementwise::{self, Target as Machine, cast};
 use super::super::llvm::Val;
@@ -226,13 +227,13 @@ impl<'a> Lowering<'a> {
     ) -> Result<MmaStep, Error> {
         let mut step = MmaStep::default();
         for &[row, column] in tiles {
-            if !step.rows.contains_key(&row) {
+            if let Entry::Vacant(entry) = step.rows.entry(row) {
                 let words = self.mma_words(unit, a, |i, j| [row + i, k + j], [2, 2])?;
-                step.rows.insert(row, self.mma_parts(unit, words));
+                entry.insert(self.mma_parts(unit, words));
             }
-            if !step.columns.contains_key(&column) {
+            if let Entry::Vacant(entry) = step.columns.entry(column) {
                 let words = self.mma_words(unit, b, |i, j| [k + j, column + i], [1, 2])?;
-                step.columns.insert(column, self.mma_parts(unit, words));
+                entry.insert(self.mma_parts(unit, words));
             }
         }
         Ok(step)
