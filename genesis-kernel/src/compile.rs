@@ -39,7 +39,7 @@ pub(crate) enum Executable {
     /// On a GPU.
     Cuda(CudaKernel),
     /// In the interpreter, where `GENESIS_CHECK` asks for it.
-    Checked(Specialized),
+    Checked(Box<Specialized>),
 }
 
 /// Tile IR of a kernel for given dtypes, constants and hints.
@@ -89,7 +89,7 @@ pub(crate) fn passes_text(kernel: &Specialized, target: &Target) -> Result<Strin
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
     match stream.queue() {
         Queue::Missing(_, error) => Err(error.clone()),
-        _ if knobs::get().check_bounds => Ok(Executable::Checked(kernel.clone())),
+        _ if knobs::get().check_bounds => Ok(Executable::Checked(Box::new(kernel.clone()))),
         Queue::Cpu => {
             limit_threads();
             Ok(Executable::Cpu(compile_cpu(&kernel.func)?))

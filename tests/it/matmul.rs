@@ -77,7 +77,7 @@ impl Product {
             let args: [Arg; 3] = [
                 AsView::<bf16, 3>::as_arg(&a),
                 AsView::<bf16, 3>::as_arg(&b),
-                AsViewMut::<bf16, 3>::as_arg(&mut c.view_mut([batch, m, n])?),
+                AsViewMut::<bf16, 3>::as_arg(&c.view_mut([batch, m, n])?),
             ];
             let programs = batch * m.div_ceil(tile[0] as usize) * n.div_ceil(tile[1] as usize);
             let options = LaunchOptions { num_warps, ..LaunchOptions::default() };

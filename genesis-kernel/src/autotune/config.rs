@@ -34,6 +34,9 @@ pub struct Axis {
 /// The extents of a view or a pointer; the value of an integer.
 pub type Extents = Vec<i64>;
 
+/// Gives the extents of each parameter for given sizes.
+pub type ExampleExtents = fn(&[i64]) -> Vec<Extents>;
+
 /// What `#[autotune]` declares about a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
@@ -47,7 +50,7 @@ pub struct Tuning {
     pub grid: fn(&[i64], &[Arg]) -> Grid,
     /// Extents of each parameter for given sizes, to tune without a program at hand; an integer
     /// parameter has its value as the one extent.
-    pub example: Option<fn(&[i64]) -> Vec<Extents>>,
+    pub example: Option<ExampleExtents>,
     /// The choice where nothing was measured.
     pub heuristic: Option<fn(&Problem<'_>) -> Config>,
     /// Whether a configuration makes sense for a problem.

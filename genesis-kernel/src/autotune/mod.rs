@@ -39,7 +39,7 @@ mod search;
 mod tune;
 
 pub use choose::{Chosen, Source};
-pub use config::{Axis, Config, Extents, Problem, Tuning};
+pub use config::{Axis, Config, ExampleExtents, Extents, Problem, Tuning};
 #[doc(hidden)]
 pub use config::{Dims, bucket, constant, count, with};
 pub use contest::Contest;

@@ -76,7 +76,7 @@ fn check(op: &'static str, x: &Tensor, params: &[(&str, &Tensor)]) -> Result<()>
 /// A tensor as `[rows, C]`.
 fn as_rows(t: &Tensor) -> Result<Tensor> {
     let c = t.shape()[t.rank() - 1];
-    t.reshape(&[if c == 0 { 0 } else { t.numel() / c }, c])
+    t.reshape(&[t.numel().checked_div(c).unwrap_or(0), c])
 }
 
 /// The kernels of one norm.
