@@ -7,6 +7,7 @@
 mod args;
 mod checked;
 mod lookup;
+mod ties;
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), 
     };
     let name = def.ast.name;
     args::check(name, &entry.params, launch)?;
+    ties::check(def.ast, &entry.ties, launch.args)?;
     let Some(grid) = args::check_grid(name, launch.grid)? else { return Ok(()) };
     watch::note(def, launch, grid, || request.hints());
     // SAFETY: the arguments are as many and of the kinds that the kernel takes, as was just checked;
@@ -93,6 +95,8 @@ fn compile_entry(
     let params = args::param_kinds(def.ast, launch.dtypes)?;
     // A call that is wrong should hear that, not what the compiler thinks of its dtypes.
     args::check(def.ast.name, &params, launch)?;
+    let ties = ties::ties(def.ast);
+    ties::check(def.ast, &ties, launch.args)?;
     let slots: usize = params.iter().map(ParamKind::slots).sum();
     if slots > MAX_SLOTS {
         return Err(Error::launch(format!(
@@ -104,7 +108,7 @@ fn compile_entry(
     let hints = request.hints();
     let kernel = def.specialize(launch.dtypes, launch.consts, &hints)?;
     let code = compile::executable(&kernel, launch.stream)?;
-    Ok(def.cache.insert(request, params, code))
+    Ok(def.cache.insert(request, (params, ties), code))
 }
 
 /// # Safety

@@ -93,6 +93,34 @@ fn what_does_not_fit_is_refused_in_words() -> Result<(), Error> {
     Ok(())
 }
 
+/// `y = x` times 2; both have one shape.
+#[kernel]
+pub fn tied<const N: usize>(x: View<f32, 2>, y: ViewMut<f32, 2>) {
+    static_assert!(N > 1, "N is a block");
+    device_assert!(x.dim(0) == y.dim(0), "rows");
+    device_assert!(x.dim(1) == y.dim(1), "columns");
+    let i = program_id(0);
+    y.store([i, 0], x.load::<1, N>([i, 0]) * 2.0);
+}
+
+#[test]
+fn extents_that_a_kernel_ties_are_checked_before_it_runs() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let x = stream.upload(&[1.0f32; 12])?;
+    let mut y = Array::<f32>::zeros(&stream, 12)?;
+    let consts = || tied::Consts { N: 8 };
+    tied::launch(&stream, Grid::x(3), consts(), (x.view([3, 4])?, y.view_mut([3, 4])?))?;
+    assert_eq!(y.to_vec()?, [2.0; 12]);
+    let short = stream.upload(&[1.0f32; 8])?;
+    let args = (short.view([2, 4])?, y.view_mut([2, 6])?);
+    let error = tied::launch(&stream, Grid::x(2), consts(), args).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "tied: `x` is [2, 4] and `y` is [2, 6]; the kernel ties x.dim(1) to y.dim(1)"
+    );
+    Ok(())
+}
+
 #[test]
 fn a_failed_assertion_names_kernel_and_message() -> Result<(), Error> {
     let stream = Device::Cpu.stream();

@@ -137,9 +137,23 @@ fn run_scalars(device: Device) -> Result<()> {
         x.minimum_scalar(0.5)?;
         x.gt_scalar(0.0)?.where_(x, &x.neg()?)?;
     }
+    let (row, column) = (Tensor::randn(&[32], device)?, Tensor::randn(&[24, 1], device)?);
+    for other in [&row, &column] {
+        x.add(other)?.sub(other)?;
+        x.mul(other)?.div(other)?;
+        x.maximum(other)?.minimum(other)?;
+    }
     let rows = Tensor::randn(&[2, 20_000], device)?;
     rows.softmax(-1)?;
     rows.log_softmax(-1)?;
+    let leaf = |shape: &[usize]| Tensor::randn(shape, device)?.requires_grad_(true);
+    let (x, w, b) = (leaf(&[2, 20_000])?, leaf(&[20_000])?, leaf(&[20_000])?);
+    x.layer_norm(&w, &b, 1e-5)?.add(&x.rms_norm(&w, 1e-5)?)?.sum()?.backward()?;
+    let index = Tensor::randint(0, 2000, &[40], (DType::I64, device))?;
+    leaf(&[2000, 16])?.embedding(&index)?.sum()?.backward()?;
+    Tensor::randn(&[20_000, 4], device)?.sum_dims(&[0], false)?;
+    Tensor::randn(&[1_000_000], device)?.sum()?;
+    Tensor::zeros(&[6, 8], device)?.t()?.narrow(0, 2, 3)?.fill_(1.0)?;
     device.stream().synchronize()?;
     Ok(())
 }
@@ -153,9 +167,11 @@ fn nothing_is_left_out() -> Result<()> {
     run_updates(device)?;
     run_scalars(device)?;
     let missed = kernels::all().into_iter().filter(|kernel| kernel.compiled_count() == 0);
-    // On the CPU products of matrices are a library's.
-    let is_launched = |name: &&str| device.is_cuda() || !name.contains("matmul");
-    let missed: Vec<&str> = missed.map(|kernel| kernel.name()).filter(is_launched).collect();
+    // On the CPU products of matrices are a library's, and no sum is shared by several programs.
+    let is_wanted = |name: &&str| {
+        device.is_cuda() || !["matmul", "shared"].iter().any(|part| name.contains(part))
+    };
+    let missed: Vec<&str> = missed.map(|kernel| kernel.name()).filter(is_wanted).collect();
     assert!(missed.is_empty(), "not launched: {}", missed.join(", "));
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::Launch;
 use super::args::ParamKind;
+use super::ties::Tie;
 use crate::compile::Executable;
 use crate::ir::DType;
 use crate::kernel::{Hints, LaunchOptions, ParamHint};
@@ -35,6 +36,7 @@ pub(super) struct Entry {
     codes: [u8; MAX_HINTED],
     n_args: usize,
     pub(super) params: Vec<ParamKind>,
+    pub(super) ties: Vec<Tie>,
     pub(super) code: Executable,
 }
 
@@ -246,7 +248,7 @@ impl LaunchCache {
     pub(super) fn insert(
         &self,
         request: &Request<'_>,
-        params: Vec<ParamKind>,
+        (params, ties): (Vec<ParamKind>, Vec<Tie>),
         code: Executable,
     ) -> Arc<Entry> {
         if let Some(entry) = self.find(request) {
@@ -261,6 +263,7 @@ impl LaunchCache {
             codes: request.codes,
             n_args: request.n_args,
             params,
+            ties,
             code,
         });
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,85 @@
+//! Extents that a kernel ties to each other: assertions that two are equal, at the start of its body.
+//!
+//! ```text
+//! device_assert!(a.dim(1) == b.dim(0), "the inner extents");
+//! ```
+//!
+//! A launch checks them before anything runs, and says what the two arguments are.
+
+use crate::diag::Error;
+use crate::front::ast::{ExprAst, ExprKind, FnAst, PatternAst, StmtAst};
+use crate::ir::Predicate;
+use crate::runtime::{Arg, ViewArg};
+
+/// An extent of a view: which argument, which axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Extent {
+    arg: usize,
+    axis: usize,
+}
+
+/// Two extents that must be equal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tie([Extent; 2]);
+
+/// The ties that a kernel's body begins with.
+pub(super) fn ties(ast: &FnAst) -> Vec<Tie> {
+    // What follows another statement might be about other variables of the same names.
+    let asserted = ast.body.stmts.iter().map_while(|stmt| match stmt {
+        StmtAst::Expr(ExprAst { kind: ExprKind::Assert(cond, _), .. }) => Some(Some(*cond)),
+        StmtAst::Expr(ExprAst { kind: ExprKind::StaticAssert(..), .. }) => Some(None),
+        _ => None,
+    });
+    asserted.flatten().filter_map(|cond| tie(ast, cond)).collect()
+}
+
+fn tie(ast: &FnAst, cond: &ExprAst) -> Option<Tie> {
+    let ExprKind::Compare(Predicate::Eq, a, b) = &cond.kind else { return None };
+    Some(Tie([extent(ast, a)?, extent(ast, b)?]))
+}
+
+/// `view.dim(1)` of a parameter.
+fn extent(ast: &FnAst, expr: &ExprAst) -> Option<Extent> {
+    let ExprKind::Method { receiver, name: "dim", args: [axis], .. } = &expr.kind else {
+        return None;
+    };
+    let (ExprKind::Name(view), ExprKind::Int(axis, _)) = (&receiver.kind, &axis.kind) else {
+        return None;
+    };
+    let is_it = |pattern: &PatternAst| matches!(pattern, PatternAst::Name(name) if name == view);
+    let arg = ast.params.iter().position(|param| is_it(param.pattern))?;
+    Some(Extent { arg, axis: usize::try_from(*axis).ok()? })
+}
+
+/// Refuses views whose extents differ where the kernel ties them.
+pub(super) fn check(ast: &FnAst, ties: &[Tie], args: &[Arg]) -> Result<(), Error> {
+    for Tie([a, b]) in ties {
+        let (Some(left), Some(right)) = (view(args, a), view(args, b)) else { continue };
+        if left.dims().get(a.axis) != right.dims().get(b.axis) {
+            let [a_text, b_text] = [a, b].map(|at| format!("{}.dim({})", name(ast, at), at.axis));
+            return Err(Error::launch(format!(
+                "{}: `{}` is {:?} and `{}` is {:?}; the kernel ties {a_text} to {b_text}",
+                ast.name,
+                name(ast, a),
+                left.dims(),
+                name(ast, b),
+                right.dims()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn view<'a>(args: &'a [Arg], at: &Extent) -> Option<&'a ViewArg> {
+    match args.get(at.arg) {
+        Some(Arg::View(view)) => Some(view),
+        _ => None,
+    }
+}
+
+fn name(ast: &FnAst, at: &Extent) -> &'static str {
+    match ast.params.get(at.arg).map(|param| param.pattern) {
+        Some(PatternAst::Name(name)) => name,
+        _ => "_",
+    }
+}
