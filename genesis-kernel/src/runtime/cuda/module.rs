@@ -1,6 +1,7 @@
 //! From PTX to a function on the GPU, and its launch.
 
 use std::ffi::{CString, c_void};
+use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys::{
@@ -235,18 +236,19 @@ impl CudaDevice {
         if n_slots > MAX_SLOTS || maps.len() > MAX_MAPS {
             return Err(Error::launch(format!("{}: too many parameters", ast.name)));
         }
-        let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_SLOTS + MAX_MAPS + 1];
+        // Left as they are until written, as many as the kernel has parameters.
+        let mut pointers = [MaybeUninit::<*mut c_void>::uninit(); MAX_SLOTS + MAX_MAPS + 1];
         for (pointer, slot) in pointers.iter_mut().zip(slots) {
             // A parameter narrower than its slot lies in the slot's first bytes.
-            *pointer = std::ptr::from_mut(slot).cast();
+            pointer.write(std::ptr::from_mut(slot).cast());
         }
         for (pointer, map) in pointers[n_slots..].iter_mut().zip(maps) {
             // The driver only reads it.
-            *pointer = std::ptr::from_ref(map).cast_mut().cast();
+            pointer.write(std::ptr::from_ref(map).cast_mut().cast());
         }
         let mut assert_address = kernel.assert_address;
         if let Some(address) = &mut assert_address {
-            pointers[n_slots + maps.len()] = std::ptr::from_mut(address).cast();
+            pointers[n_slots + maps.len()].write(std::ptr::from_mut(address).cast());
         }
         let programs = grid[0].min(kernel.most_programs.unwrap_or(u32::MAX));
         self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
@@ -263,7 +265,7 @@ impl CudaDevice {
                 1,
                 kernel.dynamic_shared_bytes,
                 self.raw_stream(),
-                pointers.as_mut_ptr(),
+                pointers.as_mut_ptr().cast(),
                 std::ptr::null_mut(),
             )
         };
