@@ -23,7 +23,7 @@ pub fn softmax<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     let i = program_id(0) * ROWS;
     let inside = arange::<COLS>().row() < x.dim(1);
     let v = where_(inside, x.load::<ROWS, COLS>([i, 0]).to::<A>(), A::NEG_INFINITY);
-    let e = exp(v - max(v, 1).col());
+    let e = fast::exp(v - max(v, 1).col());
     // One division a row, not one an element.
     let scale = full::<A, ROWS>(A::ONE) / sum(e, 1);
     y.store([i, 0], (e * scale.col()).to::<T>());
@@ -39,7 +39,7 @@ pub fn log_softmax<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     let inside = arange::<COLS>().row() < x.dim(1);
     let v = where_(inside, x.load::<ROWS, COLS>([i, 0]).to::<A>(), A::NEG_INFINITY);
     let d = v - max(v, 1).col();
-    y.store([i, 0], (d - log(sum(exp(d), 1)).col()).to::<T>());
+    y.store([i, 0], (d - log(sum(fast::exp(d), 1)).col()).to::<T>());
 }
 
 /// The largest value `top` and the sum of `exp(x - top)`, with more values taken in.
@@ -53,7 +53,7 @@ pub fn online<A: Float, const LANES: usize, const WIDTH: usize>(
     v: Tile2<A, LANES, WIDTH>,
 ) -> (Tile1<A, LANES>, Tile1<A, LANES>) {
     let higher = maximum(top, max(v, 1));
-    (higher, total * exp(top - higher) + sum(exp(v - higher.col()), 1))
+    (higher, total * fast::exp(top - higher) + sum(fast::exp(v - higher.col()), 1))
 }
 
 macro_rules! long {
@@ -76,7 +76,7 @@ macro_rules! long {
                 totals = total;
             }
             let $top = max(tops, 0);
-            let total = sum(totals * exp(tops - $top), 0);
+            let total = sum(totals * fast::exp(tops - $top), 0);
             let $scale = A::ONE / total;
             let $log_total = log(total);
             let chunks = cdiv(n, COLS);
@@ -91,7 +91,7 @@ macro_rules! long {
 
 long! {
     /// Softmax of each row of `x: [m, n]`, any `n`.
-    softmax_long = |v, top, _log_total, scale| { exp(v - top) * scale }
+    softmax_long = |v, top, _log_total, scale| { fast::exp(v - top) * scale }
     /// Log-softmax of each row of `x: [m, n]`, any `n`.
     log_softmax_long = |v, top, log_total, _scale| { v - top - log_total }
 }

@@ -17,6 +17,8 @@ use genesis::ops::Reduction;
 use genesis::ops::info::{OpInfo, Sample, all};
 use genesis::optim::{Adam, AdamOptions, Optimizer, Sgd, SgdOptions};
 use genesis::{DType, Device, Result, Tensor};
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::{Arg, Array, AsView, AsViewMut};
 
 use crate::gpu::gpu;
 use crate::ops::{Lay, check_forward, inputs};
@@ -158,6 +160,23 @@ fn run_scalars(device: Device) -> Result<()> {
     Ok(())
 }
 
+/// A product by tensor cores that round to tf32, which the framework takes where a program asks for it.
+fn run_tf32(device: Device) -> Result<()> {
+    let stream = device.stream();
+    let (a, b) = (stream.upload(&[1.0f32; 64 * 64])?, stream.upload(&[2.0f32; 64 * 64])?);
+    let mut c = Array::<f32>::zeros(&stream, 64 * 64)?;
+    let args: [Arg; 3] = [
+        AsView::<f32, 3>::as_arg(&a.view([1, 64, 64])?),
+        AsView::<f32, 3>::as_arg(&b.view([1, 64, 64])?),
+        AsViewMut::<f32, 3>::as_arg(&mut c.view_mut([1, 64, 64])?),
+    ];
+    let kernel = &kernels::matmul::matmul_tf32::KERNEL;
+    // SAFETY: the views are over arrays that live, and only `c` is written.
+    unsafe { kernel.launch(&stream, Grid::x(1), &[], &[64, 64, 32], &args)? };
+    assert!(c.to_vec()?.iter().all(|&sum| sum == 128.0));
+    Ok(())
+}
+
 /// The tests above launch every kernel there is.
 #[test]
 fn nothing_is_left_out() -> Result<()> {
@@ -166,6 +185,9 @@ fn nothing_is_left_out() -> Result<()> {
     run_gradients(device)?;
     run_updates(device)?;
     run_scalars(device)?;
+    if device.is_cuda() {
+        run_tf32(device)?;
+    }
     let missed = kernels::all().into_iter().filter(|kernel| kernel.compiled_count() == 0);
     // On the CPU products of matrices are a library's, and no sum is shared by several programs.
     let is_wanted = |name: &&str| {
