@@ -168,7 +168,7 @@ fn run_tf32(device: Device) -> Result<()> {
     let args: [Arg; 3] = [
         AsView::<f32, 3>::as_arg(&a.view([1, 64, 64])?),
         AsView::<f32, 3>::as_arg(&b.view([1, 64, 64])?),
-        AsViewMut::<f32, 3>::as_arg(&mut c.view_mut([1, 64, 64])?),
+        AsViewMut::<f32, 3>::as_arg(&c.view_mut([1, 64, 64])?),
     ];
     let kernel = &kernels::matmul::matmul_tf32::KERNEL;
     // SAFETY: the views are over arrays that live, and only `c` is written.
