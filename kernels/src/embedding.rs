@@ -57,7 +57,7 @@ pub fn embedding_order<const TOKENS: usize, const BLOCK: usize>(
 /// `dtable[v, ..] = sum of dy[t, ..] over the t with index[t] == v`, in the order of t, for each v
 /// that is there; other rows are left as they are.
 ///
-/// One program a place in the order that [`embedding_order()`] made: where a row's tokens begin, it
+/// One program a place in the order that [`mod@embedding_order`] made: where a row's tokens begin, it
 /// adds them all, `TOKENS` at a time. So the order of additions is fixed.
 #[kernel]
 pub fn embedding_bwd<T: Float, A: Float, const TOKENS: usize, const COLS: usize>(
@@ -89,7 +89,7 @@ pub fn embedding_bwd<T: Float, A: Float, const TOKENS: usize, const COLS: usize>
     }
 }
 
-/// [`embedding_bwd()`] for tables of few rows, without an order, and every row written.
+/// [`mod@embedding_bwd`] for tables of few rows, without an order, and every row written.
 ///
 /// One program a row of the table: it looks through the indices, `TOKENS` at a time, and reads
 /// gradients only where one is its own.

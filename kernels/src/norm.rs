@@ -53,7 +53,7 @@ pub fn rms_norm<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     rstd.store([i], scale);
 }
 
-/// [`layer_norm()`] of rows of any length.
+/// [`mod@layer_norm`] of rows of any length.
 ///
 /// Each place of the block keeps the mean and the squared deviations of its own elements as they
 /// come (Welford's way); the places are joined after the loop.
@@ -92,7 +92,7 @@ pub fn layer_norm_long<T: Float, A: Float, const COLS: usize>(
     }
 }
 
-/// [`rms_norm()`] of rows of any length.
+/// [`mod@rms_norm`] of rows of any length.
 #[kernel]
 pub fn rms_norm_long<T: Float, A: Float, const COLS: usize>(
     x: View<T, 2>,

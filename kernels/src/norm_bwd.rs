@@ -157,7 +157,7 @@ pub fn layer_norm_params<T: Float, A: Float, const ROWS: usize, const COLS: usiz
     partial.store([1, part, j], sum(db, 0).row().expand_dims(0));
 }
 
-/// The partial sums for weight alone, as [`layer_norm_params()`].
+/// The partial sums for weight alone, as [`mod@layer_norm_params`].
 #[kernel]
 pub fn rms_norm_params<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     x: View<T, 2>,

@@ -52,7 +52,7 @@ pub fn sum_cols<T: Number, A: Number, U: Number, const ROWS: usize, const COLS: 
     y.store([o, j], (sum(acc, 0) * scale).to::<U>().row());
 }
 
-/// [`sum_rows()`] where there are few rows: `num_programs(0)` programs share one, and the last of
+/// [`mod@sum_rows`] where there are few rows: `num_programs(0)` programs share one, and the last of
 /// them to finish adds up what each left in `partial`, always in the same order.
 ///
 /// `done` holds a zero for each row, before and after.
@@ -78,7 +78,7 @@ pub fn sum_rows_shared<T: Number, A: Number, U: Number, const COLS: usize, const
     }
 }
 
-/// [`sum_cols()`] where there are few columns, shared as in [`sum_rows_shared()`].
+/// [`mod@sum_cols`] where there are few columns, shared as in [`mod@sum_rows_shared`].
 #[kernel]
 pub fn sum_cols_shared<
     T: Number,
