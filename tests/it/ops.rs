@@ -3,6 +3,8 @@
 //! A sample is drawn in f64, rounded to the dtype, and laid out in several ways; the reference sees
 //! the rounded values, so what is left is the op's own error. Tolerances are by family and dtype.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use genesis::ops::info::{Dense, Family, OpInfo, Sample, all};
 use genesis::{DType, Device, Tensor};
 use genesis_kernel::ir::Scalar;
@@ -188,24 +190,42 @@ pub(crate) fn check_forward(
     Ok(())
 }
 
+/// Checks every case, on all cores: most of the time goes to compiling a kernel for each.
+fn on_all_cores<C: Sync, R: Send>(cases: &[C], check: impl Fn(&C) -> Option<R> + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let next = AtomicUsize::new(0);
+    let work = || -> Vec<R> {
+        let taken = std::iter::repeat_with(|| cases.get(next.fetch_add(1, Ordering::Relaxed)));
+        taken.map_while(|case| case).filter_map(&check).collect()
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let results = workers.into_iter().map(|worker| match worker.join() {
+            Ok(results) => results,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        results.flatten().collect()
+    })
+}
+
 #[test]
 fn forward_agrees_with_the_reference() {
-    let mut cases = 0;
-    let mut problems = Vec::new();
+    let infos = all();
+    let mut cases = Vec::new();
     for device in devices() {
-        for info in all() {
+        for info in &infos {
             for sample in &info.samples {
                 for &dtype in &info.dtypes {
-                    for lay in LAYS {
-                        problems.extend(check_forward(&info, sample, dtype, lay, device).err());
-                        cases += 1;
-                    }
+                    cases.extend(LAYS.map(|lay| (info, sample, dtype, lay, device)));
                 }
             }
         }
     }
-    println!("{cases} cases");
-    assert!(cases >= 1500, "only {cases} cases");
+    println!("{} cases", cases.len());
+    assert!(cases.len() >= 1500, "only {} cases", cases.len());
+    let problems = on_all_cores(&cases, |&(info, sample, dtype, lay, device)| {
+        check_forward(info, sample, dtype, lay, device).err()
+    });
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
@@ -265,13 +285,18 @@ fn check_gradient(info: &OpInfo, sample: &Sample, device: Device) {
 
 #[test]
 fn gradients_agree_with_differences() {
+    let infos = all();
+    let mut cases = Vec::new();
     for device in devices() {
-        for info in all().iter().filter(|info| info.is_differentiable) {
-            for sample in &info.samples {
-                check_gradient(info, sample, device);
-            }
+        for info in infos.iter().filter(|info| info.is_differentiable) {
+            cases.extend(info.samples.iter().map(|sample| (info, sample, device)));
         }
     }
+    assert!(cases.len() >= 100, "only {} cases", cases.len());
+    on_all_cores(&cases, |&(info, sample, device)| -> Option<()> {
+        check_gradient(info, sample, device);
+        None
+    });
 }
 
 #[test]

@@ -76,13 +76,13 @@ pub struct Sample {
 /// A call that must be refused.
 pub struct Refusal {
     /// The call.
-    pub call: Box<dyn Fn() -> Result<Tensor>>,
+    pub call: Box<dyn Fn() -> Result<Tensor> + Send + Sync>,
     /// The exact error.
     pub message: String,
 }
 
-type Call = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
-type Reference = Box<dyn Fn(&[Dense]) -> Dense>;
+type Call = Box<dyn Fn(&[Tensor]) -> Result<Tensor> + Send + Sync>;
+type Reference = Box<dyn Fn(&[Dense]) -> Dense + Send + Sync>;
 
 /// Everything a test needs of an op.
 pub struct OpInfo {
@@ -137,7 +137,7 @@ fn samples(shapes: &[&[&[usize]]], range: (f64, f64)) -> Vec<Sample> {
     shapes.iter().map(|s| Sample { shapes: owned(s), range }).collect()
 }
 
-fn refuse(call: impl Fn() -> Result<Tensor> + 'static, message: &str) -> Refusal {
+fn refuse(call: impl Fn() -> Result<Tensor> + Send + Sync + 'static, message: &str) -> Refusal {
     Refusal { call: Box::new(call), message: message.to_owned() }
 }
 
