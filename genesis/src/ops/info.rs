@@ -107,15 +107,19 @@ pub struct OpInfo {
 }
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::BF16, DType::F16];
-const NUMBERS: [DType; 8] = [
+const NUMBERS: [DType; 12] = [
     DType::F32,
     DType::F64,
     DType::BF16,
     DType::F16,
     DType::I64,
     DType::I32,
-    DType::U8,
     DType::I16,
+    DType::I8,
+    DType::U64,
+    DType::U32,
+    DType::U16,
+    DType::U8,
 ];
 
 /// The table of all ops.

@@ -9,6 +9,7 @@ use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::pipeline::{Copies, Role};
 use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
+use super::steps::Steps;
 use super::thread::{self, Threads};
 use super::{atomic, convert, dot, reduce, scan};
 use crate::Error;
@@ -62,7 +63,9 @@ pub(super) struct Lowering<'a> {
     pub(super) all_barriers: bool,
     /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
     pub(super) slots: BTreeMap<Op, Val>,
-    values: Vec<Option<Registers>>,
+    pub(super) values: Vec<Option<Registers>>,
+    /// What the registers of a value differ by, where that is regular.
+    pub(super) known_steps: Vec<Option<Steps>>,
 }
 
 /// What stands around a function's code.
@@ -119,6 +122,7 @@ impl<'a> Lowering<'a> {
             all_barriers: crate::knobs::get().all_barriers,
             slots: BTreeMap::new(),
             values: vec![None; func.n_values()],
+            known_steps: vec![None; func.n_values()],
         }
     }
 
@@ -141,6 +145,7 @@ impl<'a> Lowering<'a> {
     /// Gives a value its registers.
     pub(super) fn set(&mut self, value: Value, registers: impl Into<Registers>) {
         self.values[value.index()] = Some(registers.into());
+        self.known_steps[value.index()] = None;
     }
 
     /// The layout of a tile.
@@ -316,7 +321,9 @@ impl<'a> Lowering<'a> {
                 offset => self.e.add(thread, self.e.int(ty, offset)),
             })
             .collect();
-        self.result(op, registers)
+        self.result(op, registers)?;
+        self.note_iota_steps(result, &layout.reg);
+        Ok(())
     }
 
     fn special_register(&mut self, op: Op, name: &str, axis: u8) -> Result<(), Error> {
@@ -328,8 +335,11 @@ impl<'a> Lowering<'a> {
     }
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
-        let operands = self.operands(op)?;
         let result = self.func.op(op).results[0];
+        if self.stepped(op)? {
+            return Ok(());
+        }
+        let operands = self.operands(op)?;
         let equal = self.equal_registers(result);
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(result) as usize {
@@ -374,7 +384,10 @@ impl<'a> Lowering<'a> {
             Error::bug(format!("{:?} moves data between threads", self.func.op(op).kind))
         })?;
         let registers = map.iter().map(|&reg| operand[reg as usize]).collect();
-        self.result(op, registers)
+        self.result(op, registers)?;
+        let data = self.func.op(op);
+        self.note_renamed_steps(data.operands[0], data.results[0], &map);
+        Ok(())
     }
 
     fn join(&mut self, op: Op) -> Result<(), Error> {

@@ -35,6 +35,7 @@ mod roles;
 mod scan;
 mod schedule;
 mod shared;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod thread;
