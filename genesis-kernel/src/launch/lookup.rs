@@ -105,7 +105,8 @@ impl<'a> Request<'a> {
         let warps = u64::from(self.options.num_warps.map_or(0, |n| n + 1));
         let stages = u64::from(self.options.num_stages.map_or(0, |n| n + 1));
         let persistent = self.options.persistent.map_or(0, |is| u64::from(is) + 1);
-        let mut hash = mix(device, warps << 32 | stages << 2 | persistent);
+        let cluster = u64::from(self.options.cluster.map_or(0, |n| n + 1));
+        let mut hash = mix(device, warps << 48 | cluster << 32 | stages << 2 | persistent);
         for &dtype in self.dtypes {
             hash = mix(hash, dtype as u64);
         }
@@ -360,8 +361,13 @@ mod tests {
 
     #[test]
     fn what_differs_hashes_differently() {
-        let with =
-            |num_warps, num_stages, persistent| LaunchOptions { num_warps, num_stages, persistent };
+        let with = |num_warps, num_stages, persistent| LaunchOptions {
+            num_warps,
+            num_stages,
+            persistent,
+            cluster: None,
+        };
+        let cluster = |n| LaunchOptions { cluster: Some(n), ..LaunchOptions::default() };
         let one = Arg::Scalar(Scalar::int(DType::I64, 1));
         let two = Arg::Scalar(Scalar::int(DType::I64, 2));
         let hashes = [
@@ -377,6 +383,8 @@ mod tests {
             hash_with(with(None, Some(4), None), &[], &[], &[]),
             hash_with(with(None, None, Some(false)), &[], &[], &[]),
             hash_with(with(None, None, Some(true)), &[], &[], &[]),
+            hash_with(cluster(1), &[], &[], &[]),
+            hash_with(cluster(2), &[], &[], &[]),
         ];
         let mut distinct = hashes.to_vec();
         distinct.sort_unstable();
