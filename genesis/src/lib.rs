@@ -29,6 +29,7 @@ pub use autograd::{enable_grad, no_grad};
 pub use error::{Error, Result};
 pub use genesis_kernel::ir::DType;
 pub use genesis_kernel::runtime::Device;
-pub use ops::{MatmulPrecision, matmul_precision, set_matmul_precision};
+pub use ops::{Index, MatmulPrecision, matmul_precision, set_matmul_precision};
 pub use random::manual_seed;
+pub use tensor::promote::{promote_types, result_type};
 pub use tensor::{Creation, Tensor, TensorType};

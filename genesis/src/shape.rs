@@ -178,6 +178,11 @@ pub(crate) fn axis(op: &str, dim: i64, shape: &[usize]) -> Result<usize> {
     Err(Error::op(op, format!("dimension {dim} is out of range for shape {shape:?}")))
 }
 
+/// [`axis`], where a scalar has one axis for this purpose, as in PyTorch.
+pub(crate) fn axis_or_scalar(op: &str, dim: i64, shape: &[usize]) -> Result<usize> {
+    if shape.is_empty() && (-1..=0).contains(&dim) { Ok(0) } else { axis(op, dim, shape) }
+}
+
 /// The shape with a single -1 replaced by what is left of `numel`.
 pub(crate) fn infer_shape(op: &str, dims: &[i64], from: &[usize]) -> Result<Vec<usize>> {
     let numel: usize = from.iter().product();

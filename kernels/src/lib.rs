@@ -11,15 +11,19 @@ pub mod compare;
 pub mod copy;
 pub mod elementwise;
 pub mod embedding;
+pub mod index;
 pub mod loss;
+pub mod math;
 pub mod matmul;
 pub mod norm;
 pub mod norm_bwd;
+pub mod product;
 pub mod random;
 pub mod reduce;
 pub mod scan;
 pub mod select;
 pub mod softmax;
+pub mod sort;
 pub mod tiles;
 pub mod update;
 
@@ -44,6 +48,12 @@ pub fn all() -> Vec<&'static KernelDef> {
         embedding::KERNELS,
         random::KERNELS,
         update::KERNELS,
+        math::UNARY,
+        math::BINARY,
+        math::INT,
+        sort::KERNELS,
+        index::KERNELS,
+        product::KERNELS,
     ];
     groups.concat()
 }

@@ -6,6 +6,8 @@
 mod assemble;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// Calls whose answers PyTorch gave.
+mod conform;
 /// The program outside the workspace, as a module.
 #[path = "../../docs/example/src/main.rs"]
 mod example;

@@ -1,4 +1,6 @@
-//! The code in the documentation, compiled and run as documentation tests.
+//! The code in the documentation, compiled and run as documentation tests, and the conformance runner.
+
+pub mod conform;
 
 /// README.md
 #[doc = include_str!("../../README.md")]

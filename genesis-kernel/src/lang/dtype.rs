@@ -57,7 +57,7 @@ pub trait Float: Number {
     message = "this needs an integer dtype, `{Self}` is none",
     note = "convert with `.to::<i64>()`; a parameter of a kernel needs the bound `Int`"
 )]
-pub trait Int: Number {}
+pub trait Int: Number + Logic {}
 
 /// A dtype with `&`, `|` and `^`: `bool` and the integers.
 #[diagnostic::on_unimplemented(

@@ -88,7 +88,7 @@ fn small(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
 }
 
 /// Sorts the tokens by row, then adds up the runs of equal rows into a table of zeros.
-fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
+pub(super) fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
     const TOKENS: usize = 16;
     let n = index.numel();
     let rows = Tensor::uninitialized(&[n], (DType::I64, dy.device()))?;

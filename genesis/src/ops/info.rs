@@ -106,8 +106,8 @@ pub struct OpInfo {
     pub refused: Vec<Refusal>,
 }
 
-const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::BF16, DType::F16];
-const NUMBERS: [DType; 12] = [
+pub(super) const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::BF16, DType::F16];
+pub(super) const NUMBERS: [DType; 12] = [
     DType::F32,
     DType::F64,
     DType::BF16,
@@ -133,19 +133,24 @@ pub fn all() -> Vec<OpInfo> {
         .chain(rows())
         .chain(products())
         .chain(views())
+        .chain(super::info_math::infos())
+        .chain(super::info_more::infos())
         .collect()
 }
 
-fn samples(shapes: &[&[&[usize]]], range: (f64, f64)) -> Vec<Sample> {
+pub(super) fn samples(shapes: &[&[&[usize]]], range: (f64, f64)) -> Vec<Sample> {
     let owned = |shapes: &[&[usize]]| shapes.iter().map(|s| s.to_vec()).collect();
     shapes.iter().map(|s| Sample { shapes: owned(s), range }).collect()
 }
 
-fn refuse(call: impl Fn() -> Result<Tensor> + Send + Sync + 'static, message: &str) -> Refusal {
+pub(super) fn refuse(
+    call: impl Fn() -> Result<Tensor> + Send + Sync + 'static,
+    message: &str,
+) -> Refusal {
     Refusal { call: Box::new(call), message: message.to_owned() }
 }
 
-fn cpu(shape: &[usize], dtype: DType) -> Result<Tensor> {
+pub(super) fn cpu(shape: &[usize], dtype: DType) -> Result<Tensor> {
     Tensor::zeros(shape, (dtype, genesis_kernel::runtime::Device::Cpu))
 }
 

@@ -6,18 +6,33 @@
 
 pub mod elementwise;
 mod embedding;
+mod fold;
+mod index;
 #[cfg(feature = "op-info")]
 pub mod info;
+#[cfg(feature = "op-info")]
+mod info_math;
+#[cfg(feature = "op-info")]
+mod info_more;
+mod join;
 pub(crate) mod launch;
 mod loss;
+mod losses;
+pub mod math;
 mod matmul;
 mod norm;
+mod norms;
+mod order;
+mod pad;
+mod products;
 mod random;
 mod reduce;
 mod scan;
 mod select;
 mod softmax;
+mod spectral;
 pub(crate) mod update;
+mod window;
 
 use std::sync::Arc;
 
@@ -25,8 +40,14 @@ use crate::autograd::{GradMeta, Node, Saved, SavedTensors, is_grad_enabled, no_g
 use crate::error::Result;
 use crate::tensor::Tensor;
 
+pub use index::Index;
 pub use loss::Reduction;
+pub use losses::Classes;
 pub use matmul::{MatmulPrecision, matmul_precision, set_matmul_precision};
+pub use norms::BatchStats;
+pub use pad::PadMode;
+pub use products::Attention;
+pub use window::{Conv, Window};
 
 /// Which tensors an op's backward reads.
 #[derive(Clone, Copy, Debug, Default)]

@@ -22,12 +22,14 @@ pub(crate) struct Dims {
 
 impl Dims {
     pub(crate) fn new(op: &str, dims: &[i64], keep: bool, shape: &[usize]) -> Result<Dims> {
-        let axes: Result<Vec<usize>> = dims.iter().map(|&d| shape::axis(op, d, shape)).collect();
-        let mut axes = axes?;
+        let axis = |&d: &i64| shape::axis_or_scalar(op, d, shape);
+        let mut axes = dims.iter().map(axis).collect::<Result<Vec<usize>>>()?;
         axes.sort_unstable();
         if axes.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(Error::op(op, format!("{dims:?} names a dimension twice")));
         }
+        // A scalar is reduced over nothing.
+        axes.truncate(shape.len());
         Ok(Dims { axes, keep })
     }
 
@@ -54,7 +56,7 @@ impl Dims {
     }
 
     /// The number of elements that make one.
-    fn count(&self, shape: &[usize]) -> usize {
+    pub(super) fn count(&self, shape: &[usize]) -> usize {
         self.axes.iter().map(|&axis| shape[axis]).product()
     }
 

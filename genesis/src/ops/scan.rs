@@ -21,9 +21,12 @@ impl Tensor {
 }
 
 fn along(x: &Tensor, dim: i64, reverse: bool) -> Result<Tensor> {
-    let axis = shape::axis("cumsum", dim, x.shape())? as i64;
+    let axis = shape::axis_or_scalar("cumsum", dim, x.shape())? as i64;
     if x.dtype() == DType::Bool {
         return Err(Error::op("cumsum", "needs a number dtype, got bool"));
+    }
+    if x.rank() == 0 {
+        return Ok(x.clone());
     }
     if axis + 1 == x.rank() as i64 {
         return apply(Cumsum { reverse }, &[x]);

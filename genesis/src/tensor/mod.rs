@@ -9,7 +9,9 @@ mod data;
 mod fmt;
 mod inplace;
 mod operators;
+pub(crate) mod promote;
 mod storage;
+mod strided;
 mod view;
 
 use std::sync::Arc;

@@ -1,0 +1,271 @@
+//! Reductions and scans made of others: products, any and all, variance, norms, logsumexp.
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::{Grid, KernelDef};
+use kernels::product as device;
+
+use super::reduce::Dims;
+use super::{Op, Saves, apply, launch};
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::shape;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// Every axis, for the methods that reduce over some.
+    pub(crate) fn all_dims(&self) -> Vec<i64> {
+        (0..self.rank() as i64).collect()
+    }
+
+    /// The product along `dim`; `keep` keeps it as extent 1. Integers give i64.
+    ///
+    /// # Errors
+    /// If there is no such dimension.
+    pub fn prod_dim(&self, dim: i64, keep: bool) -> Result<Tensor> {
+        let axis = shape::axis_or_scalar("prod", dim, self.shape())?;
+        let x = if self.dtype().is_float() { self.clone() } else { self.to_dtype(DType::I64)? };
+        if self.rank() == 0 {
+            return Ok(x);
+        }
+        let axis = axis as i64;
+        let y = apply(Product, &[&x.transpose(axis, -1)?])?.transpose(axis, -1)?;
+        if keep { Ok(y) } else { y.squeeze(axis) }
+    }
+
+    /// The product of all elements. Integers give i64.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn prod(&self) -> Result<Tensor> {
+        self.reshape(&[self.numel()])?.prod_dim(0, false)
+    }
+
+    /// The running product along `dim`. Integers give i64.
+    ///
+    /// # Errors
+    /// If there is no such dimension.
+    pub fn cumprod(&self, dim: i64) -> Result<Tensor> {
+        let axis = shape::axis_or_scalar("cumprod", dim, self.shape())? as i64;
+        let x = if self.dtype().is_float() { self.clone() } else { self.to_dtype(DType::I64)? };
+        if self.rank() == 0 {
+            return Ok(x);
+        }
+        apply(Cumprod, &[&x.transpose(axis, -1)?])?.transpose(axis, -1)
+    }
+
+    /// Whether some element over `dims` is not zero; bool. False of none.
+    ///
+    /// # Errors
+    /// If there are no such dimensions or one is named twice.
+    pub fn any_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        let counts = self.to_bool()?.to_dtype(DType::I64)?.sum_dims(dims, keep)?;
+        counts.gt_scalar(0.0)
+    }
+
+    /// Whether every element over `dims` is not zero; bool. True of none.
+    ///
+    /// # Errors
+    /// If there are no such dimensions or one is named twice.
+    pub fn all_dims_true(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        self.logical_not()?.any_dims(dims, keep)?.logical_not()
+    }
+
+    /// Whether some element is not zero; bool.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn any(&self) -> Result<Tensor> {
+        self.any_dims(&self.all_dims(), false)
+    }
+
+    /// Whether every element is not zero; bool.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn all(&self) -> Result<Tensor> {
+        self.all_dims_true(&self.all_dims(), false)
+    }
+
+    /// The mean of squared distances from the mean over `dims`, with the divisor `n - correction`:
+    /// 1 for the unbiased estimate, 0 for the biased one.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, one is named twice, or the dtype is not a float.
+    pub fn var_dims(&self, dims: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
+        let axes = Dims::new("var", dims, keep, self.shape())?;
+        let n = axes.count(self.shape()) as f64;
+        // The mean of 16-bit floats is kept in f32, so that distances from it are not those from a
+        // rounded one.
+        let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
+        let distance = x.sub(&x.mean_dims(dims, true)?)?;
+        let sum = distance.square()?.sum_dims(dims, keep)?;
+        let divisor = (n - correction).max(0.0);
+        let divisor = Tensor::full(&[], divisor, (sum.dtype(), sum.device()))?;
+        sum.div(&divisor)?.to_dtype(self.dtype())
+    }
+
+    /// The square root of [`Tensor::var_dims`]; the gradient at 0 is 0.
+    ///
+    /// # Errors
+    /// As [`Tensor::var_dims`].
+    pub fn std_dims(&self, dims: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
+        let wide = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
+        root(&wide.var_dims(dims, correction, keep)?)?.to_dtype(self.dtype())
+    }
+
+    /// The norm of order `p` over `dims`: `sum(|x|^p)^(1/p)`; the largest magnitude for infinity, the
+    /// smallest for minus infinity, the count of what is not zero for 0.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, one is named twice, the dtype is not a float, or an infinite
+    /// order has no element.
+    pub fn vector_norm(&self, p: f64, dims: &[i64], keep: bool) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            let message = format!("needs a float dtype, got {}", self.dtype());
+            return Err(Error::op("norm", message));
+        }
+        let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
+        let norm = match p {
+            0.0 => x.ne_scalar(0.0)?.to_dtype(x.dtype())?.sum_dims(dims, keep)?,
+            1.0 => x.abs()?.sum_dims(dims, keep)?,
+            2.0 => root(&x.square()?.sum_dims(dims, keep)?)?,
+            f64::INFINITY => x.abs()?.max_dims(dims, keep)?,
+            f64::NEG_INFINITY => x.abs()?.min_dims(dims, keep)?,
+            _ => x.abs()?.pow_scalar(p)?.sum_dims(dims, keep)?.pow_scalar(1.0 / p)?,
+        };
+        norm.to_dtype(self.dtype())
+    }
+
+    /// The logarithm of the sum of exponentials over `dims`, which does not overflow.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, one is named twice, or the dtype is not a float.
+    pub fn logsumexp(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        let x = self.as_float()?;
+        let axes = Dims::new("logsumexp", dims, keep, x.shape())?;
+        let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
+        if axes.count(x.shape()) == 0 {
+            return wide.exp()?.sum_dims(dims, keep)?.log()?.to_dtype(x.dtype());
+        }
+        let top = wide.detach().max_dims(dims, true)?;
+        // Where all is minus infinity, or some is infinite, the shift would be NaN.
+        let top = top.isfinite()?.where_(&top, &top.zeros_like()?)?;
+        let sum = wide.sub(&top)?.exp()?.sum_dims(dims, keep)?;
+        sum.log()?.add(&top.reshape(sum.shape())?)?.to_dtype(x.dtype())
+    }
+
+    /// Where the largest element stands in row-major order, i64.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn argmax_all(&self) -> Result<Tensor> {
+        self.reshape(&[self.numel()])?.argmax(0)
+    }
+
+    /// Where the smallest element stands in row-major order, i64.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn argmin_all(&self) -> Result<Tensor> {
+        self.reshape(&[self.numel()])?.argmin(0)
+    }
+}
+
+/// The square root, whose gradient at 0 is 0.
+fn root(x: &Tensor) -> Result<Tensor> {
+    let is_zero = x.eq_scalar(0.0)?;
+    let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
+    let root = is_zero.where_(&one, x)?.sqrt()?;
+    is_zero.where_(&x.mul_scalar(0.0)?, &root)
+}
+
+fn rows(kernel: &'static KernelDef, x: &Tensor, y: &Tensor) -> Result<()> {
+    let (m, n) = (x.shape()[0], x.shape()[1]);
+    let cols = n.next_power_of_two().clamp(16, 1024);
+    let rows = (1024 / cols).min(16);
+    let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
+    let grid = Grid::x(m.div_ceil(rows));
+    launch::views(kernel, grid, &dtypes, &[rows as i64, cols as i64], &[(x, false), (y, true)], &[])
+}
+
+/// The product along the last axis, which stays as extent 1.
+struct Product;
+
+impl Op for Product {
+    fn name(&self) -> &'static str {
+        "prod"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        let n = x.shape()[x.rank() - 1];
+        let mut shape = x.shape().to_vec();
+        shape[x.rank() - 1] = 1;
+        if x.numel() == 0 {
+            return Tensor::ones(&shape, (x.dtype(), x.device()));
+        }
+        let y = Tensor::uninitialized(&[x.numel() / n], (x.dtype(), x.device()))?;
+        rows(&device::prod_rows::KERNEL, &x.reshape(&[x.numel() / n, n])?, &y)?;
+        y.reshape(&shape)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(1)
+    }
+
+    /// The product of all others, which is that of those before times that of those after: no zero is
+    /// divided by.
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let x = saved.input(0);
+        let n = x.dim(-1)?;
+        if x.numel() == 0 {
+            return Ok(vec![Some(x.zeros_like()?)]);
+        }
+        let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
+        let one = one.broadcast_to(&[&x.shape()[..x.rank() - 1], &[1]].concat())?;
+        let before = |x: &Tensor| Tensor::cat(&[&one, &x.cumprod(-1)?.narrow(-1, 0, n - 1)?], -1);
+        let after = before(&x.flip(&[-1])?)?.flip(&[-1])?;
+        Ok(vec![Some(dy.mul(&before(x)?.mul(&after)?)?)])
+    }
+}
+
+/// The running product along the last axis.
+struct Cumprod;
+
+impl Op for Cumprod {
+    fn name(&self) -> &'static str {
+        "cumprod"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        if x.numel() > 0 {
+            let n = x.shape()[x.rank() - 1];
+            let shape = [x.numel() / n, n];
+            rows(&device::cumprod_rows::KERNEL, &x.reshape(&shape)?, &y.reshape(&shape)?)?;
+        }
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves { inputs: 1, output: true }
+    }
+
+    /// `dx_k = sum over j >= k of dy_j y_j / x_k`. Up to the first zero of a row that can be divided;
+    /// at it the products are those of the row with a one in its place; after it all are zero.
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (x, y) = (saved.input(0), saved.output());
+        let from_end = |t: &Tensor| t.flip(&[-1])?.cumsum(-1)?.flip(&[-1]);
+        let is_zero = x.eq_scalar(0.0)?;
+        let zeros = is_zero.to_dtype(DType::I64)?.cumsum(-1)?;
+        let is_first = is_zero.logical_and(&zeros.eq_scalar(1.0)?)?;
+        let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
+        let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
+        let usual = from_end(&dy.mul(y)?)?.div(&is_zero.where_(&one, x)?)?;
+        let without = is_first.where_(&one, x)?.cumprod(-1)?;
+        let at_zero = from_end(&dy.mul(&without)?)?;
+        let usual = zeros.eq_scalar(0.0)?.where_(&usual, &zero)?;
+        Ok(vec![Some(is_first.where_(&at_zero, &usual)?)])
+    }
+}

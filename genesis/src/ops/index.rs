@@ -1,0 +1,594 @@
+//! Elements by index: `gather`, `scatter`, `index_select` and the indexing of brackets.
+//!
+//! Everything comes down to three ops on places, positions in the row-major order of a tensor: `take`
+//! reads them, `put` writes them (of several writes to one place the last stays), `add_at` adds to them,
+//! always in the same order. Places are sums of index tensors times strides.
+
+use std::sync::OnceLock;
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::Device;
+use kernels::index as device;
+
+use super::{Op, Saves, apply, launch};
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::shape::{self, contiguous_strides};
+use crate::tensor::Tensor;
+
+const BLOCK: usize = 1024;
+
+/// One part of an indexing: `x[2, ..., 1..5, mask]`.
+#[derive(Clone, Debug)]
+pub enum Index {
+    /// One element, which may count from the end; its axis goes.
+    At(i64),
+    /// Start, end and step, as in Python.
+    Range(Option<i64>, Option<i64>, i64),
+    /// A new axis of extent 1.
+    NewAxis,
+    /// As many whole axes as are left.
+    Ellipsis,
+    /// Integers, which may count from the end, or a bool mask of one or more axes.
+    Tensor(Tensor),
+}
+
+impl Tensor {
+    /// The elements at positions in row-major order, in the shape of `index`.
+    ///
+    /// # Errors
+    /// If the index is not an integer tensor or, on the CPU, names a position that is not there.
+    pub fn take(&self, index: &Tensor) -> Result<Tensor> {
+        let index = checked("take", index, self, self.numel())?;
+        take_at(self, &wrapped(&index, self.numel())?)
+    }
+
+    /// `y[i, j] = x[index[i, j], j]` for `dim` 0, and so on.
+    ///
+    /// # Errors
+    /// If the index is not an integer tensor of this rank, is larger than this tensor along another
+    /// axis or, on the CPU, names an element that is not there.
+    pub fn gather(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
+        let (x, index) = with_axes("gather", self, dim, index)?;
+        let axis = shape::axis("gather", dim, x.shape())?;
+        check_fits("gather", &x, axis, index.shape())?;
+        let places = places_along(&x, axis, &index)?;
+        take_at(&x, &places)
+    }
+
+    /// [`Tensor::gather`] where this tensor and the index broadcast along the other axes.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`].
+    pub fn take_along_dim(&self, index: &Tensor, dim: i64) -> Result<Tensor> {
+        const NAME: &str = "take_along_dim";
+        if self.rank() != index.rank() {
+            let message = format!("ranks differ, {:?} and {:?}", self.shape(), index.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let axis = shape::axis(NAME, dim, self.shape())?;
+        let without = |t: &Tensor| {
+            let mut shape = t.shape().to_vec();
+            shape[axis] = 1;
+            shape
+        };
+        let shape = shape::broadcast_shapes(NAME, &[&without(self), &without(index)])?;
+        let with = |extent: usize| {
+            let mut shape = shape.clone();
+            shape[axis] = extent;
+            shape
+        };
+        let x = self.broadcast_to(&with(self.shape()[axis]))?;
+        x.gather(dim, &index.broadcast_to(&with(index.shape()[axis]))?)
+    }
+
+    /// The slices at an index of one axis, along `dim`.
+    ///
+    /// # Errors
+    /// If the index is not an integer tensor of at most one axis or, on the CPU, names a slice that is
+    /// not there.
+    pub fn index_select(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
+        const NAME: &str = "index_select";
+        let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
+        let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
+        let places = slices(NAME, &x, axis, index)?;
+        let y = take_at(&x, &places)?;
+        if self.rank() == 0 { y.reshape(&[]) } else { Ok(y) }
+    }
+
+    /// This tensor with `alpha` times slices of `source` added along `dim`.
+    ///
+    /// # Errors
+    /// As [`Tensor::index_select`], or if `source` has not the shape of the slices.
+    pub fn index_add(
+        &self,
+        dim: i64,
+        index: &Tensor,
+        source: &Tensor,
+        alpha: f64,
+    ) -> Result<Tensor> {
+        const NAME: &str = "index_add";
+        let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
+        let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
+        let places = slices(NAME, &x, axis, index)?;
+        if source.numel() != places.numel() {
+            let message = format!("the source is {:?}, not {:?}", source.shape(), places.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let source = if alpha == 1.0 { source.clone() } else { source.mul_scalar(alpha)? };
+        self.add(&add_at(&source, &places, x.numel())?.reshape(self.shape())?)
+    }
+
+    /// This tensor with elements of `source` written where [`Tensor::gather`] would read; of several
+    /// writes to one place the last stays.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`], or if the source is smaller than the index or of another dtype.
+    pub fn scatter(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
+        let (places, source) = scattered("scatter", self, dim, index, source)?;
+        put_at(self, &places, &source)
+    }
+
+    /// This tensor with elements of `source` added where [`Tensor::gather`] would read.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter`].
+    pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
+        let (places, source) = scattered("scatter_add", self, dim, index, source)?;
+        self.add(&add_at(&source, &places, self.numel())?.reshape(self.shape())?)
+    }
+
+    /// The elements that an indexing names: `x[2, ..., 1..5, mask]`. Ranges and single elements are
+    /// views, index tensors copy.
+    ///
+    /// # Errors
+    /// If there are more parts than axes, an element is not there, or index tensors do not broadcast.
+    pub fn index(&self, parts: &[Index]) -> Result<Tensor> {
+        let (view, tensors) = basic(self, parts)?;
+        if tensors.iter().all(Option::is_none) {
+            return Ok(view);
+        }
+        take_at(&view, &places_of(&view, &tensors)?)
+    }
+
+    /// This tensor with `values` written at an indexing, or added where `accumulate` is set.
+    ///
+    /// # Errors
+    /// As [`Tensor::index`], or if `values` does not broadcast to what the indexing names.
+    pub fn index_put(&self, parts: &[Index], values: &Tensor, accumulate: bool) -> Result<Tensor> {
+        let places = Tensor::arange(0.0, self.numel() as f64, 1.0, (DType::I64, self.device()))?;
+        let places = places.reshape(self.shape())?.index(parts)?;
+        let values = values.broadcast_to(places.shape())?.to_dtype(self.dtype())?;
+        match accumulate {
+            true => self.add(&add_at(&values, &places, self.numel())?.reshape(self.shape())?),
+            false => put_at(self, &places, &values),
+        }
+    }
+
+    /// The coordinates of the elements that are not zero: i64, `[count, rank]`, in row-major order.
+    /// Waits for the device.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn nonzero(&self) -> Result<Tensor> {
+        let found: Vec<usize> = self
+            .to_f64_vec()?
+            .into_iter()
+            .enumerate()
+            .filter_map(|(place, value)| (value != 0.0).then_some(place))
+            .collect();
+        let strides = contiguous_strides(self.shape());
+        let coordinate = |place: usize, axis: usize| {
+            (place / strides[axis] as usize % self.shape()[axis].max(1)) as i64
+        };
+        let rank = self.rank();
+        let coordinates: Vec<i64> = found
+            .iter()
+            .flat_map(|&p| (0..rank).map(move |axis| (p, axis)))
+            .map(|(p, axis)| coordinate(p, axis))
+            .collect();
+        Tensor::from_slice_on(&coordinates, &[found.len(), rank], self.device())
+    }
+
+    /// The elements where the mask is true, as one axis. Waits for the device.
+    ///
+    /// # Errors
+    /// If the mask is not bool or does not broadcast together with this tensor.
+    pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
+        let shape = shape::broadcast_shapes("masked_select", &[self.shape(), mask.shape()])?;
+        self.broadcast_to(&shape)?.index(&[Index::Tensor(mask.broadcast_to(&shape)?)])
+    }
+}
+
+/// An index tensor as i64, on the tensor's device; on the CPU every element is in `-extent..extent`.
+fn checked(op: &str, index: &Tensor, x: &Tensor, extent: usize) -> Result<Tensor> {
+    if !index.dtype().is_int() {
+        return Err(Error::op(op, format!("the index must be an integer, got {}", index.dtype())));
+    }
+    if index.device() != x.device() {
+        let message = format!("devices differ, {} and {}", x.device(), index.device());
+        return Err(Error::op(op, message));
+    }
+    let index = index.detach().to_dtype(DType::I64)?;
+    if index.device() == Device::Cpu {
+        let n = extent as i64;
+        if let Some(wrong) = index.to_vec::<i64>()?.into_iter().find(|i| !(-n..n).contains(i)) {
+            let message = format!("index {wrong} is out of range for {extent} elements");
+            return Err(Error::op(op, message));
+        }
+    }
+    Ok(index)
+}
+
+/// Indices that count from the end, counted from the start.
+fn wrapped(index: &Tensor, extent: usize) -> Result<Tensor> {
+    let is_negative = index.lt_scalar(0.0)?;
+    is_negative.where_(&index.add_scalar(extent as f64)?, index)
+}
+
+/// A scalar operand as a tensor of one axis, where the index has one.
+fn with_axes(op: &str, x: &Tensor, dim: i64, index: &Tensor) -> Result<(Tensor, Tensor)> {
+    let x = if x.rank() == 0 && index.rank() == 1 { x.reshape(&[1])? } else { x.clone() };
+    let x = if x.rank() == 0 { x.reshape(&[1])? } else { x };
+    let axis = shape::axis(op, dim, x.shape())?;
+    let index = checked(op, index, &x, x.shape()[axis])?;
+    Ok((x, index))
+}
+
+/// Whether an index fits: of one rank, and no larger along the other axes.
+fn check_fits(op: &str, x: &Tensor, axis: usize, index: &[usize]) -> Result<()> {
+    let scalar = index.is_empty() && x.rank() == 1;
+    let larger = |a: usize| a != axis && index[a] > x.shape()[a];
+    if !scalar && (index.len() != x.rank() || (0..x.rank()).any(larger)) {
+        let message = format!("an index of {index:?} does not fit shape {:?}", x.shape());
+        return Err(Error::op(op, message));
+    }
+    Ok(())
+}
+
+/// `0, step, 2 step, ..` along one axis of a tensor of this rank.
+fn steps(extent: usize, step: i64, axis: usize, rank: usize, on: Device) -> Result<Tensor> {
+    let values: Vec<i64> = (0..extent as i64).map(|i| i * step).collect();
+    let mut shape = vec![1; rank];
+    shape[axis] = extent;
+    Tensor::from_slice_on(&values, &shape, on)
+}
+
+/// The places in `x` that an index of its rank names along an axis.
+fn places_along(x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+    let strides = contiguous_strides(x.shape());
+    let mut places = wrapped(index, x.shape()[axis])?.mul_scalar(strides[axis] as f64)?;
+    for other in (0..index.rank()).filter(|&other| other != axis) {
+        let extent = index.shape()[other];
+        places = places.add(&steps(extent, strides[other], other, index.rank(), x.device())?)?;
+    }
+    Ok(places)
+}
+
+/// The places of slices along an axis.
+fn slices(op: &str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+    if index.rank() > 1 {
+        let message = format!("the index must have one axis, got {:?}", index.shape());
+        return Err(Error::op(op, message));
+    }
+    let index = checked(op, index, x, x.shape()[axis])?;
+    let mut full = x.shape().to_vec();
+    full[axis] = index.numel();
+    let mut line = vec![1; x.rank()];
+    line[axis] = index.numel();
+    places_along(x, axis, &index.reshape(&line)?.broadcast_to(&full)?)
+}
+
+/// The places and the part of the source that a scatter writes.
+fn scattered(
+    op: &str,
+    x: &Tensor,
+    dim: i64,
+    index: &Tensor,
+    source: &Tensor,
+) -> Result<(Tensor, Tensor)> {
+    super::elementwise::check_pair(op, x, source)?;
+    let (dense, index) = with_axes(op, x, dim, index)?;
+    let axis = shape::axis(op, dim, dense.shape())?;
+    check_fits(op, &dense, axis, index.shape())?;
+    let mut source = source.clone();
+    if source.rank() != index.rank() && source.numel() == 1 {
+        source = source.reshape(&vec![1; index.rank()])?;
+    }
+    let fits = source.rank() == index.rank()
+        && source.shape().iter().zip(index.shape()).all(|(have, want)| have >= want);
+    if !fits {
+        let message = format!(
+            "the source {:?} is smaller than the index {:?}",
+            source.shape(),
+            index.shape()
+        );
+        return Err(Error::op(op, message));
+    }
+    for (axis, &extent) in index.shape().iter().enumerate() {
+        source = source.narrow(axis as i64, 0, extent)?;
+    }
+    Ok((places_along(&dense, axis, &index)?, source))
+}
+
+/// Applies what are views; what remains are index tensors by axis of the view.
+fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+    const NAME: &str = "index";
+    let axes_of = |part: &Index| match part {
+        Index::At(_) | Index::Range(..) => 1,
+        Index::NewAxis | Index::Ellipsis => 0,
+        Index::Tensor(t) if t.dtype() == DType::Bool => t.rank(),
+        Index::Tensor(_) => 1,
+    };
+    let named: usize = parts.iter().map(axes_of).sum();
+    let left = x
+        .rank()
+        .checked_sub(named)
+        .ok_or_else(|| Error::op(NAME, format!("too many indices for shape {:?}", x.shape())))?;
+    let (mut view, mut tensors, mut axis) = (x.clone(), Vec::new(), 0usize);
+    for part in parts {
+        match part {
+            Index::At(at) => {
+                let extent = view.shape()[axis] as i64;
+                if !(-extent..extent).contains(at) {
+                    let message = format!("index {at} is out of range for {extent} elements");
+                    return Err(Error::op(NAME, message));
+                }
+                view = view.select(axis as i64, at.rem_euclid(extent) as usize)?;
+            }
+            Index::Range(start, end, step) => {
+                view = view.slice_step(axis as i64, *start, *end, *step)?;
+                tensors.push(None);
+                axis += 1;
+            }
+            Index::NewAxis => {
+                view = view.unsqueeze(axis as i64)?;
+                tensors.push(None);
+                axis += 1;
+            }
+            Index::Ellipsis => {
+                tensors.extend(std::iter::repeat_n(None, left));
+                axis += left;
+            }
+            Index::Tensor(t) if t.dtype() == DType::Bool => {
+                (view, axis) = masked(view, axis, t, &mut tensors)?;
+            }
+            Index::Tensor(t) => {
+                let index = checked(NAME, t, &view, view.shape()[axis])?;
+                tensors.push(Some(wrapped(&index, view.shape()[axis])?));
+                axis += 1;
+            }
+        }
+    }
+    tensors.resize(view.rank(), None);
+    Ok((view, tensors))
+}
+
+/// A mask as one index tensor for each of its axes; a mask without axes is a new axis of 0 or 1.
+fn masked(
+    view: Tensor,
+    axis: usize,
+    mask: &Tensor,
+    tensors: &mut Vec<Option<Tensor>>,
+) -> Result<(Tensor, usize)> {
+    if mask.rank() == 0 {
+        let keep = mask.item()? != 0.0;
+        let zeros = Tensor::zeros(&[usize::from(keep)], (DType::I64, view.device()))?;
+        tensors.push(Some(zeros));
+        return Ok((view.unsqueeze(axis as i64)?, axis + 1));
+    }
+    if view.shape()[axis..axis + mask.rank()] != *mask.shape() {
+        let message = format!("a mask of {:?} does not fit shape {:?}", mask.shape(), view.shape());
+        return Err(Error::op("index", message));
+    }
+    let found = mask.nonzero()?;
+    for part in 0..mask.rank() {
+        tensors.push(Some(found.select(1, part)?.contiguous()?));
+    }
+    Ok((view, axis + mask.rank()))
+}
+
+/// The places in `x` of index tensors: they broadcast together, and stand where the first of them
+/// stood, or in front if other axes lie between them.
+fn places_of(x: &Tensor, tensors: &[Option<Tensor>]) -> Result<Tensor> {
+    let at: Vec<usize> = (0..tensors.len()).filter(|&a| tensors[a].is_some()).collect();
+    let shapes: Vec<&[usize]> = tensors.iter().flatten().map(Tensor::shape).collect();
+    let common = shape::broadcast_shapes("index", &shapes)?;
+    let is_joined = at.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    let before = if is_joined { at[0] } else { 0 };
+    let others: Vec<usize> = (0..x.rank()).filter(|a| !at.contains(a)).collect();
+    let rank = others.len() + common.len();
+    let strides = contiguous_strides(x.shape());
+    let mut full: Vec<usize> = others.iter().map(|&a| x.shape()[a]).collect();
+    full.splice(before..before, common.iter().copied());
+    let mut places = Tensor::zeros(&full, (DType::I64, x.device()))?;
+    for (&axis, tensor) in at.iter().zip(tensors.iter().flatten()) {
+        let mut line = tensor.shape().to_vec();
+        line.resize(line.len() + rank - before - common.len(), 1);
+        places = places.add(&tensor.reshape(&line)?.mul_scalar(strides[axis] as f64)?)?;
+    }
+    for (order, &axis) in others.iter().enumerate() {
+        let to = if order < before { order } else { order + common.len() };
+        places = places.add(&steps(x.shape()[axis], strides[axis], to, rank, x.device())?)?;
+    }
+    Ok(places)
+}
+
+/// The elements of `x` at places.
+pub(crate) fn take_at(x: &Tensor, places: &Tensor) -> Result<Tensor> {
+    apply(Take { from: x.shape().to_vec() }, &[x, places])
+}
+
+/// A tensor of `n` zeros with values added at places.
+pub(crate) fn add_at(values: &Tensor, places: &Tensor, n: usize) -> Result<Tensor> {
+    apply(AddAt { n, shape: values.shape().to_vec() }, &[values, places])
+}
+
+/// `x` with values written at places.
+pub(crate) fn put_at(x: &Tensor, places: &Tensor, values: &Tensor) -> Result<Tensor> {
+    apply(Put { winner: OnceLock::new() }, &[x, places, values])
+}
+
+fn flat(t: &Tensor) -> Result<Tensor> {
+    t.contiguous()?.reshape(&[t.numel()])
+}
+
+struct Take {
+    from: Vec<usize>,
+}
+
+impl Op for Take {
+    fn name(&self) -> &'static str {
+        "take"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, places) = (inputs[0].contiguous()?, flat(inputs[1])?);
+        let y = Tensor::uninitialized(inputs[1].shape(), (x.dtype(), x.device()))?;
+        if y.numel() > 0 {
+            let args = [
+                launch::pointer(&x, false),
+                launch::view_of(&places, false),
+                launch::view_of(&flat(&y)?, true),
+                launch::number(DType::I64, x.numel() as f64),
+            ];
+            let grid = Grid::x(y.numel().div_ceil(BLOCK));
+            launch::plain(&device::take::KERNEL, &y, grid, &[x.dtype()], &[BLOCK as i64], &args)?;
+        }
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let n = self.from.iter().product();
+        Ok(vec![Some(add_at(dy, saved.input(1), n)?.reshape(&self.from)?), None])
+    }
+}
+
+/// Adds `values: [n, 1]` to the rows of a column of zeros, those of one row in their own order.
+fn add_rows(places: &Tensor, values: &Tensor, sums: &Tensor) -> Result<()> {
+    // Counting who comes before whom takes time by the square, sorting launches many kernels.
+    const COUNTED: usize = 4096;
+    if places.numel() <= COUNTED {
+        return super::embedding::in_order(places, values, sums);
+    }
+    let order = places.argsort(0, false)?;
+    let rows = take_at(places, &order)?;
+    let args = [
+        launch::pointer(&rows, false),
+        launch::pointer(&order, false),
+        launch::view_of(values, false),
+        launch::view_of(sums, true),
+    ];
+    let dtypes = [values.dtype(), launch::accumulate_dtype(values.dtype())];
+    let (kernel, grid) = (&kernels::embedding::embedding_bwd::KERNEL, Grid::x(places.numel()));
+    launch::plain(kernel, sums, grid, &dtypes, &[8, 16], &args)
+}
+
+struct AddAt {
+    n: usize,
+    shape: Vec<usize>,
+}
+
+impl Op for AddAt {
+    fn name(&self) -> &'static str {
+        "add_at"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (values, places) = (flat(inputs[0])?, flat(inputs[1])?);
+        let at = (values.dtype(), values.device());
+        if values.dtype().is_float() {
+            let sums = Tensor::zeros(&[self.n, 1], at)?;
+            if values.numel() > 0 && self.n > 0 {
+                add_rows(&places, &values.reshape(&[values.numel(), 1])?, &sums)?;
+            }
+            return sums.reshape(&[self.n]);
+        }
+        // Sums wrap, so that those of a narrow integer are the low bits of those of a wide one.
+        let (wide, sums) =
+            (values.to_dtype(DType::I64)?, Tensor::zeros(&[self.n], (DType::I64, at.1))?);
+        if values.numel() > 0 {
+            let args = [
+                launch::view_of(&places, false),
+                launch::view_of(&wide, false),
+                launch::pointer(&sums, true),
+                launch::number(DType::I64, self.n as f64),
+            ];
+            let grid = Grid::x(values.numel().div_ceil(BLOCK));
+            launch::plain(
+                &device::add_at::KERNEL,
+                &sums,
+                grid,
+                &[DType::I64],
+                &[BLOCK as i64],
+                &args,
+            )?;
+        }
+        sums.to_dtype(at.0)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(take_at(dy, &saved.input(1).reshape(&self.shape)?)?), None])
+    }
+}
+
+struct Put {
+    /// For each place the write that stays, or -1.
+    winner: OnceLock<Tensor>,
+}
+
+impl Op for Put {
+    fn name(&self) -> &'static str {
+        "put"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, places, values) = (inputs[0].contiguous()?, flat(inputs[1])?, flat(inputs[2])?);
+        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let winner = Tensor::full(&[x.numel()], -1.0, (DType::I64, x.device()))?;
+        let n = launch::number(DType::I64, x.numel() as f64);
+        if places.numel() > 0 && x.numel() > 0 {
+            let args = [launch::view_of(&places, false), launch::pointer(&winner, true), n];
+            let grid = Grid::x(places.numel().div_ceil(BLOCK));
+            let kernel = &device::last_write::KERNEL;
+            launch::plain(kernel, &winner, grid, &[], &[BLOCK as i64], &args)?;
+        }
+        if x.numel() > 0 {
+            let args = [
+                launch::view_of(&flat(&x)?, false),
+                launch::view_of(&winner, false),
+                launch::pointer(&values, false),
+                launch::view_of(&flat(&y)?, true),
+            ];
+            let grid = Grid::x(x.numel().div_ceil(BLOCK));
+            launch::plain(&device::put::KERNEL, &y, grid, &[x.dtype()], &[BLOCK as i64], &args)?;
+        }
+        self.winner.get_or_init(|| winner);
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let places = saved.input(1);
+        let winner = self.winner.get().ok_or_else(|| Error::op("put", "ran no forward"))?;
+        let zero = Tensor::zeros(&[], (dy.dtype(), dy.device()))?;
+        let is_old = winner.lt_scalar(0.0)?.reshape(dy.shape())?;
+        let dx = is_old.where_(dy, &zero)?;
+        let own = Tensor::arange(0.0, places.numel() as f64, 1.0, (DType::I64, dy.device()))?;
+        let stays = take_at(winner, places)?.eq(&own.reshape(places.shape())?)?;
+        let dvalues = stays.where_(&take_at(dy, places)?, &zero)?;
+        Ok(vec![Some(dx), None, Some(dvalues)])
+    }
+}

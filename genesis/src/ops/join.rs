@@ -1,0 +1,322 @@
+//! Several tensors as one, and one as several: `cat`, `stack`, `split`, `chunk`, `repeat`, `roll`.
+
+use genesis_kernel::ir::DType;
+
+use super::{Op, apply, launch};
+use crate::autograd::{GradMeta, SavedTensors};
+use crate::error::{Error, Result};
+use crate::shape;
+use crate::tensor::{Tensor, promote};
+
+impl Tensor {
+    /// The tensors one after the other along `dim`; dtypes promote. One without elements and with one
+    /// axis only is left out, as in PyTorch.
+    ///
+    /// # Errors
+    /// If there is none, or they differ in another extent, in rank or in device.
+    pub fn cat(tensors: &[&Tensor], dim: i64) -> Result<Tensor> {
+        let dtype = promote::result_type(tensors);
+        let is_nothing = |t: &Tensor| t.shape() == [0];
+        let some: Vec<&Tensor> = match tensors.iter().any(|t| !is_nothing(t)) {
+            true => tensors.iter().copied().filter(|t| !is_nothing(t)).collect(),
+            false => tensors.to_vec(),
+        };
+        let Some(first) = some.first() else {
+            return Err(Error::op("cat", "needs at least one tensor"));
+        };
+        if first.rank() == 0 {
+            return Err(Error::op("cat", "needs at least 1 dimension(s), got shape []"));
+        }
+        let axis = shape::axis("cat", dim, first.shape())?;
+        for other in &some[1..] {
+            let fits = other.rank() == first.rank()
+                && (0..first.rank()).all(|a| a == axis || other.shape()[a] == first.shape()[a]);
+            if !fits {
+                let message = format!(
+                    "shapes differ beside dimension {dim}, {:?} and {:?}",
+                    first.shape(),
+                    other.shape()
+                );
+                return Err(Error::op("cat", message));
+            }
+            if other.device() != first.device() {
+                let message = format!("devices differ, {} and {}", first.device(), other.device());
+                return Err(Error::op("cat", message));
+            }
+        }
+        let parts: Vec<Tensor> = some.iter().map(|t| t.to_dtype(dtype)).collect::<Result<_>>()?;
+        let extents = parts.iter().map(|t| t.shape()[axis]).collect();
+        apply(Cat { axis, extents }, &parts.iter().collect::<Vec<_>>())
+    }
+
+    /// The tensors along a new axis.
+    ///
+    /// # Errors
+    /// If there is none, or shapes or devices differ.
+    pub fn stack(tensors: &[&Tensor], dim: i64) -> Result<Tensor> {
+        let Some(first) = tensors.first() else {
+            return Err(Error::op("stack", "needs at least one tensor"));
+        };
+        if let Some(other) = tensors.iter().find(|t| t.shape() != first.shape()) {
+            let message = format!("shapes differ, {:?} and {:?}", first.shape(), other.shape());
+            return Err(Error::op("stack", message));
+        }
+        let parts: Vec<Tensor> = tensors.iter().map(|t| t.unsqueeze(dim)).collect::<Result<_>>()?;
+        let dim = if dim < 0 { dim + first.rank() as i64 + 1 } else { dim };
+        Tensor::cat(&parts.iter().collect::<Vec<_>>(), dim)
+    }
+
+    /// Views of these extents along `dim`.
+    ///
+    /// # Errors
+    /// If they do not add up to the extent of that dimension.
+    pub fn split_sizes(&self, sizes: &[usize], dim: i64) -> Result<Vec<Tensor>> {
+        let axis = shape::axis("split", dim, self.shape())?;
+        if sizes.iter().sum::<usize>() != self.shape()[axis] {
+            let message =
+                format!("{sizes:?} do not add up to dimension {dim} of shape {:?}", self.shape());
+            return Err(Error::op("split", message));
+        }
+        let mut start = 0;
+        let part = |&size: &usize| {
+            start += size;
+            self.narrow(dim, start - size, size)
+        };
+        sizes.iter().map(part).collect()
+    }
+
+    /// Views of `size` elements along `dim`; the last may have fewer.
+    ///
+    /// # Errors
+    /// If there is no such dimension or `size` is 0.
+    pub fn split(&self, size: usize, dim: i64) -> Result<Vec<Tensor>> {
+        let extent = self.shape()[shape::axis("split", dim, self.shape())?];
+        if size == 0 && extent > 0 {
+            return Err(Error::op("split", "parts of 0 elements never end"));
+        }
+        if extent == 0 {
+            return Ok(vec![self.narrow(dim, 0, 0)?]);
+        }
+        let starts = (0..extent).step_by(size);
+        starts.map(|start| self.narrow(dim, start, size.min(extent - start))).collect()
+    }
+
+    /// At most `count` views of equal extent along `dim`; the last may be smaller.
+    ///
+    /// # Errors
+    /// If there is no such dimension or `count` is 0.
+    pub fn chunk(&self, count: usize, dim: i64) -> Result<Vec<Tensor>> {
+        let extent = self.shape()[shape::axis("chunk", dim, self.shape())?];
+        if count == 0 {
+            return Err(Error::op("chunk", "needs at least one chunk"));
+        }
+        if extent == 0 {
+            return (0..count).map(|_| self.narrow(dim, 0, 0)).collect();
+        }
+        self.split(extent.div_ceil(count), dim)
+    }
+
+    /// Every slice along `dim`, without that axis.
+    ///
+    /// # Errors
+    /// If there is no such dimension.
+    pub fn unbind(&self, dim: i64) -> Result<Vec<Tensor>> {
+        let extent = self.shape()[shape::axis("unbind", dim, self.shape())?];
+        (0..extent).map(|index| self.select(dim, index)).collect()
+    }
+
+    /// The tensor as many times along each axis; more counts than axes make new leading axes.
+    ///
+    /// # Errors
+    /// If there are fewer counts than axes.
+    pub fn repeat(&self, counts: &[usize]) -> Result<Tensor> {
+        let Some(new) = counts.len().checked_sub(self.rank()) else {
+            let message = format!("{counts:?} has fewer counts than shape {:?} axes", self.shape());
+            return Err(Error::op("repeat", message));
+        };
+        let (mut once, mut many, mut joined) = (Vec::new(), Vec::new(), Vec::new());
+        for (axis, &count) in counts.iter().enumerate() {
+            let extent = if axis < new { 1 } else { self.shape()[axis - new] };
+            once.extend([1, extent]);
+            many.extend([count, extent]);
+            joined.push(count * extent);
+        }
+        self.reshape(&once)?.broadcast_to(&many)?.reshape(&joined)?.contiguous()
+    }
+
+    /// Every element `count` times in a row along `dim`.
+    ///
+    /// # Errors
+    /// If there is no such dimension.
+    pub fn repeat_interleave(&self, count: usize, dim: i64) -> Result<Tensor> {
+        if self.rank() == 0 {
+            return self.reshape(&[1])?.repeat_interleave(count, dim);
+        }
+        let axis = shape::axis("repeat_interleave", dim, self.shape())?;
+        let mut wide = self.shape().to_vec();
+        wide.insert(axis + 1, count);
+        let mut joined = self.shape().to_vec();
+        joined[axis] *= count;
+        let x = self.unsqueeze(axis as i64 + 1)?;
+        x.broadcast_to(&wide)?.reshape(&joined)?.contiguous()
+    }
+
+    /// The elements moved `shift` places along `dim`; those that leave at the end come in at the start.
+    ///
+    /// # Errors
+    /// If there is no such dimension.
+    pub fn roll(&self, shift: i64, dim: i64) -> Result<Tensor> {
+        if self.numel() == 0 || self.rank() == 0 {
+            return Ok(self.clone());
+        }
+        let extent = self.dim(dim)?;
+        let at = extent - shift.rem_euclid(extent as i64) as usize;
+        let (head, tail) = (self.narrow(dim, 0, at)?, self.narrow(dim, at, extent - at)?);
+        Tensor::cat(&[&tail, &head], dim)
+    }
+
+    /// Axes moved to other places; the others keep their order.
+    ///
+    /// # Errors
+    /// If an axis is not there or named twice, or the lists differ in length.
+    pub fn movedim(&self, source: &[i64], destination: &[i64]) -> Result<Tensor> {
+        let axes = |dims: &[i64]| -> Result<Vec<usize>> {
+            dims.iter().map(|&d| shape::axis("movedim", d, self.shape())).collect()
+        };
+        let (from, to) = (axes(source)?, axes(destination)?);
+        let twice = |axes: &[usize]| axes.iter().enumerate().any(|(i, a)| axes[..i].contains(a));
+        if from.len() != to.len() || twice(&from) || twice(&to) {
+            let message = format!("{source:?} and {destination:?} do not pair distinct axes");
+            return Err(Error::op("movedim", message));
+        }
+        let mut rest = (0..self.rank()).filter(|axis| !from.contains(axis));
+        let order = (0..self.rank()).map(|place| match to.iter().position(|&t| t == place) {
+            Some(index) => from[index] as i64,
+            None => rest.next().map_or(0, |axis| axis as i64),
+        });
+        self.permute(&order.collect::<Vec<_>>())
+    }
+
+    /// Without the axes of `dims` that have extent 1; the others of them stay.
+    ///
+    /// # Errors
+    /// If an axis is not there.
+    pub fn squeeze_dims(&self, dims: &[i64]) -> Result<Tensor> {
+        let axes: Vec<usize> = dims
+            .iter()
+            .map(|&d| shape::axis_or_scalar("squeeze", d, self.shape()))
+            .collect::<Result<_>>()?;
+        let kept = self.shape().iter().enumerate();
+        let kept = kept.filter(|(axis, extent)| **extent != 1 || !axes.contains(axis));
+        self.reshape(&kept.map(|(_, &extent)| extent).collect::<Vec<_>>())
+    }
+
+    /// A view of another shape in which -1 keeps an extent and axes of extent 1 repeat.
+    ///
+    /// # Errors
+    /// If an extent of more than 1 would have to change.
+    pub fn expand(&self, dims: &[i64]) -> Result<Tensor> {
+        let refuse =
+            || Error::op("expand", format!("{:?} does not expand to {dims:?}", self.shape()));
+        let new = dims.len().checked_sub(self.rank()).ok_or_else(refuse)?;
+        let extent = |(axis, &dim): (usize, &i64)| match dim {
+            -1 if axis >= new => Ok(self.shape()[axis - new]),
+            d => usize::try_from(d).map_err(|_| refuse()),
+        };
+        let shape: Vec<usize> = dims.iter().enumerate().map(extent).collect::<Result<_>>()?;
+        self.broadcast_to(&shape)
+    }
+
+    /// The part on and below a diagonal, zero elsewhere, over the last two axes.
+    ///
+    /// # Errors
+    /// If there are fewer than two.
+    pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
+        self.triangle("tril", diagonal, Tensor::le)
+    }
+
+    /// The part on and above a diagonal, zero elsewhere, over the last two axes.
+    ///
+    /// # Errors
+    /// If there are fewer than two.
+    pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
+        self.triangle("triu", diagonal, Tensor::ge)
+    }
+
+    fn triangle(
+        &self,
+        op: &str,
+        diagonal: i64,
+        side: fn(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        if self.rank() < 2 {
+            let message = format!("needs at least 2 dimension(s), got shape {:?}", self.shape());
+            return Err(Error::op(op, message));
+        }
+        let axis =
+            |dim: i64| Tensor::arange(0.0, self.dim(dim)? as f64, 1.0, (DType::I64, self.device()));
+        let (rows, cols) = (axis(-2)?.unsqueeze(-1)?, axis(-1)?);
+        let mask = side(&cols, &rows.add_scalar(diagonal as f64)?)?;
+        mask.where_(self, &Tensor::zeros(&[], (self.dtype(), self.device()))?)
+    }
+
+    /// Ones on the diagonal, zeros elsewhere.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn eye(n: usize, m: usize, at: impl Into<crate::tensor::Creation>) -> Result<Tensor> {
+        let at = at.into();
+        let axis = |n: usize| Tensor::arange(0.0, n as f64, 1.0, (DType::I64, at.device));
+        axis(n)?.unsqueeze(-1)?.eq(&axis(m)?)?.to_dtype(at.dtype)
+    }
+
+    /// `count` numbers from `start` to `end`, both included, at equal distances.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn linspace(
+        start: f64,
+        end: f64,
+        count: usize,
+        at: impl Into<crate::tensor::Creation>,
+    ) -> Result<Tensor> {
+        let step = if count > 1 { (end - start) / (count - 1) as f64 } else { 0.0 };
+        // From both ends, so that the last is exact.
+        let value = |i: usize| match i < count.div_ceil(2) {
+            true => start + step * i as f64,
+            false => end - step * (count - 1 - i) as f64,
+        };
+        Tensor::from_f64(&(0..count).map(value).collect::<Vec<_>>(), &[count], at)
+    }
+}
+
+/// Tensors one after the other along an axis.
+struct Cat {
+    axis: usize,
+    extents: Vec<usize>,
+}
+
+impl Op for Cat {
+    fn name(&self) -> &'static str {
+        "cat"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let mut shape = inputs[0].shape().to_vec();
+        shape[self.axis] = self.extents.iter().sum();
+        let result = Tensor::uninitialized(&shape, (inputs[0].dtype(), inputs[0].device()))?;
+        let mut start = 0;
+        for (input, &extent) in inputs.iter().zip(&self.extents) {
+            let layout = result.layout().slice(self.axis, start, 1, extent);
+            let (storage, meta) = (result.storage().clone(), GradMeta::detached());
+            launch::cast(input, &Tensor::from_parts(storage, layout, input.dtype(), meta))?;
+            start += extent;
+        }
+        Ok(result)
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let parts = dy.split_sizes(&self.extents, self.axis as i64)?;
+        Ok(parts.into_iter().map(Some).collect())
+    }
+}

@@ -1,0 +1,205 @@
+//! Normalization over batches, groups of channels and several axes.
+
+use genesis_kernel::ir::DType;
+
+use super::launch;
+use crate::autograd::no_grad;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// What a batch norm keeps and does.
+#[derive(Clone, Debug)]
+pub struct BatchStats<'t> {
+    /// The running mean and variance, `[C]` each.
+    pub running: Option<(&'t Tensor, &'t Tensor)>,
+    /// Whether the batch's own statistics are used, and the running ones moved towards them.
+    pub training: bool,
+    /// The share of the batch in the running statistics.
+    pub momentum: f64,
+    /// Added to the variance.
+    pub eps: f64,
+}
+
+/// The weights of each channel, as tensors that broadcast.
+fn affine(
+    op: &str,
+    y: Tensor,
+    (weight, bias): (Option<&Tensor>, Option<&Tensor>),
+    line: &[usize],
+) -> Result<Tensor> {
+    let fitted = |t: &Tensor| {
+        if t.numel() != line.iter().product::<usize>() {
+            let message = format!("weights of {:?} do not fit {line:?}", t.shape());
+            return Err(Error::op(op, message));
+        }
+        t.to_dtype(y.dtype())?.reshape(line)
+    };
+    let y2 = match weight {
+        Some(weight) => y.mul(&fitted(weight)?)?,
+        None => y.clone(),
+    };
+    match bias {
+        Some(bias) => y2.add(&fitted(bias)?),
+        None => Ok(y2),
+    }
+}
+
+fn check_float(op: &str, x: &Tensor) -> Result<()> {
+    match x.dtype().is_float() {
+        true => Ok(()),
+        false => Err(Error::op(op, format!("needs a float dtype, got {}", x.dtype()))),
+    }
+}
+
+impl Tensor {
+    /// Every channel (axis 1) brought to zero mean and unit variance over the others, then scaled and
+    /// shifted.
+    ///
+    /// # Numerics
+    /// Statistics in f32 for 16-bit dtypes; the biased variance normalizes, the unbiased one runs.
+    /// # Errors
+    /// If weights or running statistics are not `[C]`, or statistics are neither there nor computed.
+    pub fn batch_norm(
+        &self,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        stats: &BatchStats<'_>,
+    ) -> Result<Tensor> {
+        const NAME: &str = "batch_norm";
+        check_float(NAME, self)?;
+        if self.rank() == 0 {
+            return Err(Error::op(NAME, "needs at least 1 dimension(s), got shape []"));
+        }
+        if self.numel() == 0 && self.rank() == 1 {
+            return Ok(self.add_scalar(0.0)?);
+        }
+        let axis = usize::from(self.rank() > 1);
+        let mut line = vec![1; self.rank()];
+        line[axis] = self.shape()[axis];
+        let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
+        let dims: Vec<i64> = (0..self.rank()).filter(|&a| a != axis).map(|a| a as i64).collect();
+        let (mean, var) = match (stats.training, stats.running) {
+            (true, running) => {
+                let n = self.numel() / line[axis].max(1);
+                let mean = x.mean_dims(&dims, true)?;
+                let var = x.sub(&mean)?.square()?.mean_dims(&dims, true)?;
+                if let Some((running_mean, running_var)) = running {
+                    let scale = n as f64 / (n as f64 - 1.0).max(1.0);
+                    no_grad(|| {
+                        moved(running_mean, &mean, stats.momentum)?;
+                        moved(running_var, &var.mul_scalar(scale)?, stats.momentum)
+                    })?;
+                }
+                (mean, var)
+            }
+            (false, Some((mean, var))) => {
+                let fitted = |t: &Tensor| t.to_dtype(x.dtype())?.reshape(&line);
+                (fitted(mean)?, fitted(var)?)
+            }
+            (false, None) => {
+                return Err(Error::op(NAME, "needs running statistics outside of training"));
+            }
+        };
+        let y = x.sub(&mean)?.mul(&var.add_scalar(stats.eps)?.rsqrt()?)?;
+        affine(NAME, y, (weight, bias), &line)?.to_dtype(self.dtype())
+    }
+
+    /// Groups of channels (axis 1) brought to zero mean and unit variance, each sample by itself, then
+    /// scaled and shifted by channel.
+    ///
+    /// # Errors
+    /// If the groups do not divide the channels, or weights are not `[C]`.
+    pub fn group_norm(
+        &self,
+        groups: usize,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        const NAME: &str = "group_norm";
+        check_float(NAME, self)?;
+        if self.rank() < 2 || groups == 0 || self.shape()[1] % groups != 0 {
+            let message = format!("{groups} groups do not fit shape {:?}", self.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let (n, c) = (self.shape()[0], self.shape()[1]);
+        let each = self.shape()[1..].iter().product::<usize>() / groups;
+        let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
+        let x = x.reshape(&[n, groups, each])?;
+        let distance = x.sub(&x.mean_dims(&[-1], true)?)?;
+        let var = distance.square()?.mean_dims(&[-1], true)?;
+        let y = distance.mul(&var.add_scalar(eps)?.rsqrt()?)?.reshape(self.shape())?;
+        let mut line = vec![1; self.rank() - 1];
+        line[0] = c;
+        affine(NAME, y, (weight, bias), &line)?.to_dtype(self.dtype())
+    }
+
+    /// The last axes, of these extents, brought to zero mean and unit variance, then scaled and shifted.
+    ///
+    /// # Errors
+    /// If the tensor does not end in these extents or weights have others.
+    pub fn layer_norm_over(
+        &self,
+        extents: &[usize],
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let (x, count) = last_axes("layer_norm", self, extents)?;
+        let of = |t: Option<&Tensor>, value: f64| match t {
+            Some(t) if t.shape() != extents => {
+                let message = format!("weights are {:?}, not {extents:?}", t.shape());
+                Err(Error::op("layer_norm", message))
+            }
+            Some(t) => t.reshape(&[count]),
+            None => Tensor::full(&[count], value, (self.dtype(), self.device())),
+        };
+        x.layer_norm(&of(weight, 1.0)?, &of(bias, 0.0)?, eps)?.reshape(self.shape())
+    }
+
+    /// The last axes, of these extents, divided by the root of their mean square, then scaled. The
+    /// default `eps` is the distance from 1 to the next number of the dtype.
+    ///
+    /// # Errors
+    /// If the tensor does not end in these extents or the weight has others.
+    pub fn rms_norm_over(
+        &self,
+        extents: &[usize],
+        weight: Option<&Tensor>,
+        eps: Option<f64>,
+    ) -> Result<Tensor> {
+        let (x, count) = last_axes("rms_norm", self, extents)?;
+        let eps = eps.unwrap_or(match launch::accumulate_dtype(self.dtype()) {
+            DType::F64 => f64::EPSILON,
+            _ => f64::from(f32::EPSILON),
+        });
+        let weight = match weight {
+            Some(t) if t.shape() != extents => {
+                let message = format!("the weight is {:?}, not {extents:?}", t.shape());
+                return Err(Error::op("rms_norm", message));
+            }
+            Some(t) => t.reshape(&[count])?,
+            None => Tensor::ones(&[count], (self.dtype(), self.device()))?,
+        };
+        x.rms_norm(&weight, eps)?.reshape(self.shape())
+    }
+}
+
+/// The tensor with its last axes, which must have these extents, as one; and their number of elements.
+fn last_axes(op: &str, x: &Tensor, extents: &[usize]) -> Result<(Tensor, usize)> {
+    check_float(op, x)?;
+    if extents.is_empty() || !x.shape().ends_with(extents) {
+        let message = format!("shape {:?} does not end in {extents:?}", x.shape());
+        return Err(Error::op(op, message));
+    }
+    let lead = &x.shape()[..x.rank() - extents.len()];
+    let count = extents.iter().product();
+    Ok((x.reshape(&[lead, &[count]].concat())?, count))
+}
+
+/// Moves running statistics a share of the way to new ones.
+fn moved(running: &Tensor, new: &Tensor, share: f64) -> Result<()> {
+    let new = new.detach().reshape(running.shape())?.to_dtype(running.dtype())?;
+    let moved = running.detach().mul_scalar(1.0 - share)?.add(&new.mul_scalar(share)?)?;
+    running.detach().copy_(&moved)
+}

@@ -1,0 +1,102 @@
+//! Padding, by constants and by elements of the tensor itself.
+
+use genesis_kernel::ir::DType;
+
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// What stands in the padding.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum PadMode {
+    /// One value.
+    Constant(f64),
+    /// The elements mirrored at the first and the last, which are not repeated.
+    Reflect,
+    /// The first and the last element.
+    Replicate,
+    /// The elements from the other end.
+    Circular,
+}
+
+impl Tensor {
+    /// The tensor with elements added at the ends of its last axes: `pads` holds pairs (before, after),
+    /// the last axis first, as in PyTorch. A negative count takes elements away.
+    ///
+    /// # Errors
+    /// If there are more pairs than axes, less than nothing would be left, or a mirror has too few
+    /// elements.
+    pub fn pad(&self, pads: &[i64], mode: PadMode) -> Result<Tensor> {
+        if pads.len() % 2 != 0 || pads.len() / 2 > self.rank() {
+            let message = format!("{pads:?} are no pairs for axes of shape {:?}", self.shape());
+            return Err(Error::op("pad", message));
+        }
+        let mut x = self.clone();
+        for (index, pair) in pads.chunks_exact(2).enumerate() {
+            let axis = self.rank() - 1 - index;
+            let (before, after) = (pair[0], pair[1]);
+            if before == 0 && after == 0 {
+                continue;
+            }
+            let extent = self.shape()[axis] as i64;
+            if extent + before + after < 0 {
+                let message = format!("{pads:?} leave less than nothing of {:?}", self.shape());
+                return Err(Error::op("pad", message));
+            }
+            x = match mode {
+                PadMode::Constant(value) => constant(&x, axis, [before, after], value)?,
+                _ => {
+                    let places = mirrored(extent, before, after, mode).ok_or_else(|| {
+                        let message = format!("{pads:?} is too much for shape {:?}", self.shape());
+                        Error::op("pad", message)
+                    })?;
+                    let index = Tensor::from_slice_on(&places, &[places.len()], x.device())?;
+                    x.index_select(axis as i64, &index)?
+                }
+            };
+        }
+        Ok(x)
+    }
+}
+
+fn constant(x: &Tensor, axis: usize, [before, after]: [i64; 2], value: f64) -> Result<Tensor> {
+    let (dim, extent) = (axis as i64, x.shape()[axis] as i64);
+    let (start, end) = ((-before).max(0).min(extent), extent - (-after).max(0).min(extent));
+    let middle = x.narrow(dim, start as usize, (end - start).max(0) as usize)?;
+    let edge = |count: i64| {
+        let mut shape = x.shape().to_vec();
+        shape[axis] = count.max(0) as usize;
+        Tensor::full(&shape, value, (x.dtype(), x.device()))
+    };
+    let (head, tail) = (edge(before)?, edge(after)?);
+    Tensor::cat(&[&head, &middle, &tail], dim)
+}
+
+/// Which element stands at each place; none where there is no such element.
+fn mirrored(extent: i64, before: i64, after: i64, mode: PadMode) -> Option<Vec<i64>> {
+    let place = |at: i64| match mode {
+        PadMode::Reflect => {
+            let at = if at < 0 { -at } else { at };
+            if at >= extent { 2 * (extent - 1) - at } else { at }
+        }
+        PadMode::Circular => at.rem_euclid(extent.max(1)),
+        _ => at.clamp(0, (extent - 1).max(0)),
+    };
+    let places: Vec<i64> = (-before..extent + after).map(place).collect();
+    let is_there = places.iter().all(|&p| (0..extent).contains(&p));
+    let is_near = mode != PadMode::Circular || before.max(after) <= extent;
+    (is_there && is_near).then_some(places)
+}
+
+impl Tensor {
+    /// One where a class is, zero elsewhere, along a new last axis; i64.
+    ///
+    /// # Errors
+    /// If the dtype is not i64.
+    pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
+        if self.dtype() != DType::I64 {
+            return Err(Error::op("one_hot", format!("needs i64, got {}", self.dtype())));
+        }
+        let all = Tensor::arange(0.0, classes as f64, 1.0, (DType::I64, self.device()))?;
+        self.unsqueeze(-1)?.eq(&all)?.to_dtype(DType::I64)
+    }
+}

@@ -1,0 +1,388 @@
+//! Matrix products by other names: `mm`, `bmm`, `mv`, `dot`, `outer`, `addmm`, `einsum`, and attention.
+
+use std::collections::BTreeMap;
+
+use super::elementwise::check_pair;
+use super::launch;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+fn check_ranks(op: &str, x: &Tensor, y: &Tensor, ranks: (usize, usize)) -> Result<()> {
+    check_pair(op, x, y)?;
+    if (x.rank(), y.rank()) == ranks {
+        return Ok(());
+    }
+    let message = format!(
+        "needs tensors of {} and {} axes, got {:?} and {:?}",
+        ranks.0,
+        ranks.1,
+        x.shape(),
+        y.shape()
+    );
+    Err(Error::op(op, message))
+}
+
+impl Tensor {
+    /// The product of two matrices.
+    ///
+    /// # Errors
+    /// If they are no matrices, or inner extents or dtypes differ.
+    pub fn mm(&self, other: &Tensor) -> Result<Tensor> {
+        check_ranks("mm", self, other, (2, 2))?;
+        self.matmul(other)
+    }
+
+    /// The products of two batches of matrices.
+    ///
+    /// # Errors
+    /// If they are no batches of one size, or inner extents or dtypes differ.
+    pub fn bmm(&self, other: &Tensor) -> Result<Tensor> {
+        check_ranks("bmm", self, other, (3, 3))?;
+        if self.shape()[0] != other.shape()[0] {
+            let message = format!("batches differ, {:?} and {:?}", self.shape(), other.shape());
+            return Err(Error::op("bmm", message));
+        }
+        self.matmul(other)
+    }
+
+    /// The product of a matrix and a vector.
+    ///
+    /// # Errors
+    /// If they are not, or inner extents or dtypes differ.
+    pub fn mv(&self, other: &Tensor) -> Result<Tensor> {
+        check_ranks("mv", self, other, (2, 1))?;
+        self.matmul(other)
+    }
+
+    /// The inner product of two vectors.
+    ///
+    /// # Errors
+    /// If they are not, or lengths or dtypes differ.
+    pub fn dot(&self, other: &Tensor) -> Result<Tensor> {
+        check_ranks("dot", self, other, (1, 1))?;
+        self.matmul(other)
+    }
+
+    /// Every product of an element of one vector and one of the other.
+    ///
+    /// # Errors
+    /// If they are no vectors.
+    pub fn outer(&self, other: &Tensor) -> Result<Tensor> {
+        if self.rank() != 1 || other.rank() != 1 {
+            let message = format!("needs vectors, got {:?} and {:?}", self.shape(), other.shape());
+            return Err(Error::op("outer", message));
+        }
+        self.unsqueeze(1)?.mul(other)
+    }
+
+    /// `beta * self + alpha * a b`; with `beta` 0 this tensor does not count.
+    ///
+    /// # Errors
+    /// If the product can't be made or this tensor does not broadcast to it.
+    pub fn addmm(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
+        self.plus_product(&a.mm(b)?, alpha, beta)
+    }
+
+    /// `beta * self + alpha * a b` of batches; with `beta` 0 this tensor does not count.
+    ///
+    /// # Errors
+    /// If the products can't be made or this tensor does not broadcast to them.
+    pub fn baddbmm(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
+        self.plus_product(&a.bmm(b)?, alpha, beta)
+    }
+
+    /// `beta * self + alpha * a v`; with `beta` 0 this tensor does not count.
+    ///
+    /// # Errors
+    /// If the product can't be made or this tensor does not broadcast to it.
+    pub fn addmv(&self, a: &Tensor, v: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
+        self.plus_product(&a.mv(v)?, alpha, beta)
+    }
+
+    fn plus_product(&self, product: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
+        check_pair("addmm", self, product)?;
+        let x = self.broadcast_to(product.shape())?;
+        let scaled = |t: &Tensor, by: f64| if by == 1.0 { Ok(t.clone()) } else { t.mul_scalar(by) };
+        let product = scaled(product, alpha)?;
+        // Not even NaN goes into the result, but a gradient of zero goes back.
+        if beta == 0.0 {
+            let nothing = Tensor::zeros(&[], (genesis_kernel::ir::DType::Bool, x.device()))?;
+            let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
+            return nothing.where_(&x, &zero)?.add(&product);
+        }
+        scaled(&x, beta)?.add(&product)
+    }
+
+    /// Attention: `softmax(q k' * scale + mask) v`, computed in f32 for 16-bit dtypes.
+    ///
+    /// # Shapes
+    /// `q: [.., L, D]`, `k: [.., S, D]`, `v: [.., S, E]` give `[.., L, E]`. With `groups` the heads
+    /// (axis -3) of `k` and `v` are repeated to those of `q`. A mask of bool says where to look, one of
+    /// floats is added. The default scale is `1 / sqrt(D)`. A row that may look nowhere gives 0.
+    /// # Errors
+    /// If shapes do not fit.
+    pub fn scaled_dot_product_attention(
+        &self,
+        k: &Tensor,
+        v: &Tensor,
+        options: &Attention,
+    ) -> Result<Tensor> {
+        const NAME: &str = "scaled_dot_product_attention";
+        check_pair(NAME, self, k)?;
+        check_pair(NAME, self, v)?;
+        if self.rank() < 2 || k.rank() < 2 || v.rank() < 2 {
+            let message = format!("needs at least 2 dimension(s), got shape {:?}", self.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let wide = |t: &Tensor| t.to_dtype(launch::accumulate_dtype(t.dtype()));
+        let (q, mut k, mut v) = (wide(self)?, wide(k)?, wide(v)?);
+        if options.groups && q.rank() > 2 {
+            let heads = q.dim(-3)?;
+            let repeated = |t: &Tensor| match t.dim(-3)? {
+                own if own > 0 && heads % own == 0 => t.repeat_interleave(heads / own, -3),
+                own => Err(Error::op(NAME, format!("{heads} heads are no multiple of {own}"))),
+            };
+            (k, v) = (repeated(&k)?, repeated(&v)?);
+        }
+        let scale = options.scale.unwrap_or(1.0 / (q.dim(-1)? as f64).sqrt());
+        let mut scores = q.mul_scalar(scale)?.matmul(&k.t()?)?;
+        let mut seen: Option<Tensor> = None;
+        if options.is_causal {
+            let shape = [q.dim(-2)?, k.dim(-2)?];
+            let ones = Tensor::ones(&shape, (genesis_kernel::ir::DType::I64, q.device()))?;
+            seen = Some(ones.tril(0)?.to_bool()?);
+        }
+        match &options.mask {
+            Some(mask) if !mask.dtype().is_float() => {
+                seen = Some(match seen {
+                    Some(causal) => causal.logical_and(mask)?,
+                    None => mask.to_bool()?,
+                });
+            }
+            Some(mask) => scores = scores.add(&mask.to_dtype(scores.dtype())?)?,
+            None => {}
+        }
+        if let Some(seen) = &seen {
+            let never = Tensor::full(&[], f64::NEG_INFINITY, (scores.dtype(), scores.device()))?;
+            scores = seen.where_(&scores, &never)?;
+        }
+        let mut weights = scores.softmax(-1)?;
+        if seen.is_some() {
+            let none = scores.detach().eq_scalar(f64::NEG_INFINITY)?.all_dims_true(&[-1], true)?;
+            weights = weights.masked_fill(&none, 0.0)?;
+        }
+        if options.dropout > 0.0 {
+            weights = weights.dropout(options.dropout)?;
+        }
+        weights.matmul(&v)?.to_dtype(self.dtype())
+    }
+}
+
+/// What [`Tensor::scaled_dot_product_attention`] can be asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Attention {
+    /// Where to look (bool), or what is added to the scores.
+    pub mask: Option<Tensor>,
+    /// Each query looks at the keys up to its own place.
+    pub is_causal: bool,
+    /// Probability with which a weight is dropped.
+    pub dropout: f64,
+    /// Factor of the scores.
+    pub scale: Option<f64>,
+    /// Whether keys and values have fewer heads, each for a group of queries.
+    pub groups: bool,
+}
+
+/// A tensor whose axes have labels.
+struct Labeled {
+    tensor: Tensor,
+    labels: Vec<char>,
+}
+
+impl Tensor {
+    /// Einstein's summation: `einsum("bij,bjk->bik", &[a, b])`.
+    ///
+    /// # Errors
+    /// If the formula does not fit the operands.
+    pub fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
+        let refuse = |why: &str| Error::op("einsum", format!("{why}, in `{formula}`"));
+        let text: String = formula.chars().filter(|c| !c.is_whitespace()).collect();
+        let (left, right) = match text.split_once("->") {
+            Some((left, right)) => (left, Some(right)),
+            None => (text.as_str(), None),
+        };
+        let terms: Vec<&str> = left.split(',').collect();
+        if terms.len() != operands.len() || operands.is_empty() {
+            return Err(refuse(&format!("{} operands for {} terms", operands.len(), terms.len())));
+        }
+        let mut named = Vec::new();
+        for (term, tensor) in terms.iter().zip(operands) {
+            let labels = labels_of(term, Some(tensor.rank())).ok_or_else(|| {
+                refuse(&format!("`{term}` does not fit shape {:?}", tensor.shape()))
+            })?;
+            named.push(diagonals(tensor, labels)?);
+        }
+        let dots = named.iter().flat_map(|n| &n.labels).filter(|&&c| is_dot(c));
+        let dots = dots.copied().max().map_or(0, |top| top as usize - DOT as usize + 1);
+        let wanted: Vec<char> = match right {
+            Some(right) => labels_of(right, None)
+                .map(|labels| expand_dots(labels, dots))
+                .ok_or_else(|| refuse("the result is no list of labels"))?,
+            None => implicit(&named, left, dots),
+        };
+        let mut extents: BTreeMap<char, usize> = BTreeMap::new();
+        for n in &named {
+            for (&label, &extent) in n.labels.iter().zip(n.tensor.shape()) {
+                let known = extents.entry(label).or_insert(extent);
+                match (*known, extent) {
+                    (a, b) if a == b || b == 1 => {}
+                    (1, b) => *known = b,
+                    (a, b) => return Err(refuse(&format!("`{label}` is {a} and {b}"))),
+                }
+            }
+        }
+        if wanted.iter().any(|label| !extents.contains_key(label)) {
+            return Err(refuse("the result has a label of no operand"));
+        }
+        contract_all(named, &wanted, &extents)
+    }
+}
+
+/// Labels of the axes that `...` stands for, counted from the last.
+const DOT: char = '\u{E000}';
+
+fn is_dot(label: char) -> bool {
+    ('\u{E000}'..'\u{E040}').contains(&label)
+}
+
+fn dot(index: usize) -> char {
+    char::from_u32(DOT as u32 + index as u32).unwrap_or(DOT)
+}
+
+/// The labels of a term; `...` becomes a label an axis that is left, or one for all of them where the
+/// rank is not known.
+fn labels_of(term: &str, rank: Option<usize>) -> Option<Vec<char>> {
+    let (head, tail) = match term.split_once("...") {
+        Some((head, tail)) => (head, Some(tail)),
+        None => (term, None),
+    };
+    let is_label = |c: char| c.is_ascii_alphabetic();
+    if !head.chars().all(is_label) || !tail.unwrap_or("").chars().all(is_label) {
+        return None;
+    }
+    let named = head.len() + tail.map_or(0, str::len);
+    let hidden = match (rank, tail) {
+        (Some(rank), Some(_)) => rank.checked_sub(named)?,
+        (Some(rank), None) if rank != named => return None,
+        (_, None) => 0,
+        (None, Some(_)) => 1,
+    };
+    let dots = (0..hidden).rev().map(dot);
+    Some(head.chars().chain(dots).chain(tail.unwrap_or("").chars()).collect())
+}
+
+/// The single label of a hidden `...` as all of them.
+fn expand_dots(labels: Vec<char>, count: usize) -> Vec<char> {
+    let expand = |label: char| match is_dot(label) {
+        true => (0..count).rev().map(dot).collect::<Vec<_>>(),
+        false => vec![label],
+    };
+    labels.into_iter().flat_map(expand).collect()
+}
+
+/// Without an arrow: the hidden axes, then every label that occurs once, by the alphabet.
+fn implicit(named: &[Labeled], left: &str, dots: usize) -> Vec<char> {
+    let mut once: Vec<char> = named.iter().flat_map(|n| n.labels.clone()).collect();
+    once.retain(|&c| !is_dot(c) && left.matches(c).count() == 1);
+    once.sort_unstable();
+    (0..dots).rev().map(dot).chain(once).collect()
+}
+
+/// The diagonal of axes that have one label.
+fn diagonals(tensor: &Tensor, labels: Vec<char>) -> Result<Labeled> {
+    let (mut tensor, mut labels) = (tensor.clone(), labels);
+    while let Some((a, b)) = (0..labels.len())
+        .flat_map(|a| (a + 1..labels.len()).map(move |b| (a, b)))
+        .find(|&(a, b)| labels[a] == labels[b])
+    {
+        tensor = tensor.diagonal(0, a as i64, b as i64)?;
+        let label = labels[a];
+        labels.remove(b);
+        labels.remove(a);
+        labels.push(label);
+    }
+    Ok(Labeled { tensor, labels })
+}
+
+fn contract_all(
+    named: Vec<Labeled>,
+    wanted: &[char],
+    extents: &BTreeMap<char, usize>,
+) -> Result<Tensor> {
+    let mut queue = named.into_iter();
+    let Some(mut sum) = queue.next() else {
+        return Err(Error::op("einsum", "needs at least one operand"));
+    };
+    let rest: Vec<Labeled> = queue.collect();
+    for (index, next) in rest.iter().enumerate() {
+        let later: Vec<char> = rest[index + 1..]
+            .iter()
+            .flat_map(|n| n.labels.iter().copied())
+            .chain(wanted.iter().copied())
+            .collect();
+        sum = contract(&sum, next, &later, extents)?;
+    }
+    let sum = without(sum, |label| wanted.contains(&label))?;
+    let place = |label: &char| sum.labels.iter().position(|l| l == label).map_or(0, |p| p as i64);
+    let order: Vec<i64> = wanted.iter().map(place).collect();
+    let full: Vec<usize> = wanted.iter().map(|label| extents[label]).collect();
+    sum.tensor.permute(&order)?.broadcast_to(&full)
+}
+
+/// Sums over the axes whose label is not kept.
+fn without(x: Labeled, keep: impl Fn(char) -> bool) -> Result<Labeled> {
+    let gone: Vec<i64> =
+        (0..x.labels.len()).filter(|&a| !keep(x.labels[a])).map(|a| a as i64).collect();
+    if gone.is_empty() {
+        return Ok(x);
+    }
+    let labels = x.labels.iter().copied().filter(|&label| keep(label)).collect();
+    Ok(Labeled { tensor: x.tensor.sum_dims(&gone, false)?, labels })
+}
+
+/// The product of two, summed over the labels that only they have.
+fn contract(
+    a: &Labeled,
+    b: &Labeled,
+    later: &[char],
+    extents: &BTreeMap<char, usize>,
+) -> Result<Labeled> {
+    let own = |x: &Labeled, other: &Labeled| {
+        let labels = other.labels.clone();
+        let same = Labeled { tensor: x.tensor.clone(), labels: x.labels.clone() };
+        without(same, |label| labels.contains(&label) || later.contains(&label))
+    };
+    let (a, b) = (own(a, b)?, own(b, a)?);
+    let common = |keep: bool| -> Vec<char> {
+        let both = a.labels.iter().filter(|l| b.labels.contains(l));
+        both.filter(|l| later.contains(l) == keep).copied().collect()
+    };
+    let (batch, inner) = (common(true), common(false));
+    let only = |x: &Labeled, other: &Labeled| -> Vec<char> {
+        x.labels.iter().filter(|l| !other.labels.contains(l)).copied().collect()
+    };
+    let (left, right) = (only(&a, &b), only(&b, &a));
+    let extent = |labels: &[char]| labels.iter().map(|l| extents[l]).product::<usize>();
+    let arranged = |x: &Labeled, groups: [&[char]; 3]| {
+        let labels = groups.concat();
+        let place = |label: &char| x.labels.iter().position(|l| l == label).map_or(0, |p| p as i64);
+        let t = x.tensor.permute(&labels.iter().map(place).collect::<Vec<_>>())?;
+        let full: Vec<usize> = labels.iter().map(|label| extents[label]).collect();
+        t.broadcast_to(&full)?.reshape(&groups.map(|g| extent(g)))
+    };
+    let product =
+        arranged(&a, [&batch, &left, &inner])?.matmul(&arranged(&b, [&batch, &inner, &right])?)?;
+    let labels = [batch, left, right].concat();
+    let shape: Vec<usize> = labels.iter().map(|l| extents[l]).collect();
+    Ok(Labeled { tensor: product.reshape(&shape)?, labels })
+}

@@ -1,0 +1,103 @@
+//! Runs a suite of calls against the library and writes what comes out.
+//!
+//! ```text
+//! genesis-conform run SUITE_DIR OUT_DIR [--device cpu|cuda] [--only ID] [--from ID]
+//! genesis-conform judge SUITE_DIR [--device cpu|cuda] [--only ID] [--from ID]
+//! ```
+//!
+//! `run` writes a file a case; `judge` compares with the suite's answers and prints what differs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use genesis::Device;
+use tests::conform::{case, judge};
+
+const USAGE: &str =
+    "usage: genesis-conform run SUITE_DIR OUT_DIR [--device cpu|cuda] [--only ID] [--from ID]
+       genesis-conform judge SUITE_DIR [--device cpu|cuda] [--only ID] [--from ID]";
+
+#[derive(Default)]
+struct Options {
+    folders: Vec<PathBuf>,
+    device: Option<String>,
+    only: Option<String>,
+    from: Option<String>,
+}
+
+impl Options {
+    fn parse(arguments: impl Iterator<Item = String>) -> Result<Options> {
+        let mut options = Options::default();
+        let mut arguments = arguments;
+        while let Some(argument) = arguments.next() {
+            let mut value =
+                || arguments.next().with_context(|| format!("{argument} needs a value"));
+            match argument.as_str() {
+                "--device" => options.device = Some(value()?),
+                "--only" => options.only = Some(value()?),
+                "--from" => options.from = Some(value()?),
+                flag if flag.starts_with("--") => bail!("unknown option {flag}\n{USAGE}"),
+                folder => options.folders.push(PathBuf::from(folder)),
+            }
+        }
+        Ok(options)
+    }
+
+    fn device(&self) -> Result<Device> {
+        Ok(match self.device.as_deref() {
+            None | Some("cpu") => Device::Cpu,
+            Some("cuda") => Device::Cuda(0),
+            Some(other) => bail!("unknown device {other}\n{USAGE}"),
+        })
+    }
+
+    fn cases(&self) -> Result<Vec<case::Case>> {
+        let mut cases = case::load(self.folders.first().context(USAGE)?)?;
+        if let Some(from) = &self.from {
+            let start = cases.iter().position(|case| case.id == *from);
+            cases.drain(..start.with_context(|| format!("no case {from}"))?);
+        }
+        if let Some(only) = &self.only {
+            cases.retain(|case| case.id == *only);
+        }
+        Ok(cases)
+    }
+}
+
+fn main() -> Result<ExitCode> {
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next().context(USAGE)?;
+    let options = Options::parse(arguments)?;
+    // A panic of the library is caught and written; its backtrace would drown the progress.
+    std::panic::set_hook(Box::new(|_| {}));
+    match (command.as_str(), options.folders.as_slice()) {
+        ("run", [_, out]) => run(&options, out),
+        ("judge", [_]) => judged(&options),
+        _ => bail!(USAGE),
+    }
+}
+
+fn run(options: &Options, out: &PathBuf) -> Result<ExitCode> {
+    std::fs::create_dir_all(out)?;
+    let (device, mut refused) = (options.device()?, 0);
+    let cases = options.cases()?;
+    for case in &cases {
+        // The name first: if the process dies, the last line says where.
+        println!("{}", case.id);
+        let outcome = case.run(&options.folders[0], device);
+        refused += usize::from(outcome.is_err());
+        case::write(out, &case.id, &outcome)?;
+    }
+    println!("{} cases, {refused} refused", cases.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn judged(options: &Options) -> Result<ExitCode> {
+    let cases = options.cases()?;
+    let verdicts = judge::all(&options.folders[0], &cases, options.device()?);
+    let wrong: Vec<&String> = verdicts.iter().filter_map(|v| v.as_ref().err()).collect();
+    wrong.iter().for_each(|problem| println!("{problem}"));
+    println!("{} of {} right", cases.len() - wrong.len(), cases.len());
+    Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
