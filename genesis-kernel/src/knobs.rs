@@ -72,6 +72,12 @@ pub const KNOBS: &[Knob] = &[
               that changes by it shows a race",
     },
     Knob {
+        name: "GENESIS_OVERLAP",
+        values: "0 or 1",
+        doc: "0 starts each GPU kernel when the one before it is over; without it those for sm_90 and \
+              newer get ready before that",
+    },
+    Knob {
         name: "GENESIS_TARGET",
         values: "sm_80, sm_86, sm_89, sm_90",
         doc: "compiles for this architecture on every GPU that is not older, without what newer ones \
@@ -162,6 +168,8 @@ pub struct Knobs {
     pub all_barriers: bool,
     /// `GENESIS_DELAYS`
     pub delays: bool,
+    /// `GENESIS_OVERLAP`
+    pub overlap: bool,
     /// `GENESIS_TARGET`
     pub target: Option<GpuTarget>,
     /// `GENESIS_SYNC`
@@ -218,6 +226,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
             .read("GENESIS_BARRIERS", |text| matches!(text, "all").then_some(true))
             .unwrap_or(false),
         delays: reader.read("GENESIS_DELAYS", switch).unwrap_or(false),
+        overlap: reader.read("GENESIS_OVERLAP", switch).unwrap_or(true),
         target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),

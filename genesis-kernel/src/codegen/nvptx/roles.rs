@@ -68,7 +68,10 @@ pub(super) fn write(
     let exit = e.block("exit");
     let kernel = Kernel { e, lir, gpu, arena, args, asserts, tid, exit };
     let steps = match &lir.producer {
-        None => kernel.role(lir, None, exit)?,
+        None => {
+            thread::follow(e, gpu);
+            kernel.role(lir, None, exit)?
+        }
         Some(producer) => kernel.two_roles(producer)?,
     };
     e.position(exit);
@@ -123,6 +126,7 @@ impl Kernel<'_> {
             self.arena.rings.iter().map(|&place| Ring::reserve(e, place)).collect();
         self.init_barriers();
         thread::barrier(e);
+        thread::follow(e, self.gpu);
         let warp = uniform_warp(e, self.tid);
         let produces = e.icmp(IntPred::Uge, warp, int(self.lir.num_warps));
         let (feed, compute) = (e.block("producer"), e.block("consumer"));

@@ -14,6 +14,7 @@ use super::{CudaDevice, Handle};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
 use crate::ir::TensorMap;
+use crate::knobs;
 use crate::runtime::Arg;
 
 /// A kernel on a GPU, ready to launch.
@@ -24,6 +25,8 @@ pub(crate) struct CudaKernel {
     dynamic_shared_bytes: u32,
     /// Programs that the device runs at once, where more of them do no more work.
     most_programs: Option<u32>,
+    /// Whether the code waits for the kernel before it by itself.
+    follows: bool,
     /// What the copy engine must know of its views.
     tensor_maps: TensorMaps,
     /// The last parameter of a kernel with assertions: where the number of a failed one goes.
@@ -168,6 +171,7 @@ impl CudaDevice {
             threads: entry.threads,
             dynamic_shared_bytes: entry.dynamic_shared_bytes,
             most_programs,
+            follows: knobs::get().overlap && ptx.contains("griddepcontrol.wait"),
             tensor_maps: TensorMaps::new(entry.maps),
             assert_address,
             registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
@@ -252,25 +256,41 @@ impl CudaDevice {
         }
         let programs = grid[0].min(kernel.most_programs.unwrap_or(u32::MAX));
         self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
-        // SAFETY: the function is loaded in this context; the pointers are to as many slots as it has
-        // parameters, which the driver copies before it returns.
+        let mut attribute = follows();
+        let config = sys::CUlaunchConfig {
+            gridDimX: programs,
+            gridDimY: grid[1],
+            gridDimZ: grid[2],
+            blockDimX: kernel.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: kernel.dynamic_shared_bytes,
+            hStream: self.raw_stream(),
+            attrs: &mut attribute,
+            numAttrs: u32::from(kernel.follows),
+        };
+        // SAFETY: the function is loaded in this context; the configuration has as many attributes as it
+        // says, the pointers are to as many slots as the kernel has parameters, and the driver copies all
+        // of them before it returns.
         let result = unsafe {
-            sys::cuLaunchKernel(
+            sys::cuLaunchKernelEx(
+                &config,
                 kernel.function.0,
-                programs,
-                grid[1],
-                grid[2],
-                kernel.threads,
-                1,
-                1,
-                kernel.dynamic_shared_bytes,
-                self.raw_stream(),
                 pointers.as_mut_ptr().cast(),
                 std::ptr::null_mut(),
             )
         };
-        self.check("cuLaunchKernel", result)
+        self.check("cuLaunchKernelEx", result)
     }
+}
+
+/// Lets a kernel begin before the one ahead of it in the stream is over.
+fn follows() -> sys::CUlaunchAttribute {
+    let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    // SAFETY: all bytes zero is a value of this union of numbers and addresses.
+    let mut attribute = sys::CUlaunchAttribute { id, ..unsafe { std::mem::zeroed() } };
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    attribute
 }
 
 /// The most flattened parameters of a kernel.
