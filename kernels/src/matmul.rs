@@ -59,11 +59,11 @@ pub fn product<T: Float, A: Float, const BM: usize, const BN: usize, const BK: u
 }
 
 macro_rules! products {
-    ($($(#[$doc:meta])* $name:ident, $fits:path, $pick:path:
+    (($batch:ident, $m:ident, $n:ident, $k:ident) $($(#[$doc:meta])* $name:ident, $fits:path, $pick:path:
         |$a:ident, $b:ident, $c:ident $(, $bias:ident: $along:ident)?; $row:ident, $column:ident, $acc:ident| { $($body:tt)* })*) => {$(
         $(#[$doc])*
         #[autotune(
-            key = { batch: $c.dim(0), m: $c.dim(1), n: $c.dim(2), k: $a.dim(2) },
+            key = { $batch: $c.dim(0), $m: $c.dim(1), $n: $c.dim(2), $k: $a.dim(2) },
             space = [
                 // Tensor cores of Hopper: 128 bytes of K in a step, four or eight warps that multiply.
                 { BM: 64, BN: [16, 32, 64, 128, 256], BK: [64, 128], num_warps: 4, num_stages: [4, 5, 6, 7] },
@@ -73,8 +73,8 @@ macro_rules! products {
                 // Multiply-adds of f32 and f64.
                 { BM: [32, 64, 128], BN: [32, 64, 128, 256], BK: [8, 16, 32], num_warps: [4, 8], num_stages: [2, 3] },
             ],
-            grid = |t| Grid::x(batch * m.div_ceil(t.BM) * n.div_ceil(t.BN)),
-            example = { $a: [batch, m, k], $b: [batch, k, n], $($bias: [$along],)? $c: [batch, m, n] },
+            grid = |t| Grid::x($batch * $m.div_ceil(t.BM) * $n.div_ceil(t.BN)),
+            example = { $a: [$batch, $m, $k], $b: [$batch, $k, $n], $($bias: [$along],)? $c: [$batch, $m, $n] },
             prune = $fits,
             heuristic = $pick,
             table = include_str!("../tuned/h200.jsonl"),
@@ -98,6 +98,8 @@ macro_rules! products {
 }
 
 products! {
+    (batch, m, n, k)
+
     /// `c = a b` with `a: [batch, m, k]`, `b: [batch, k, n]`, `c: [batch, m, n]`, accumulated in `A`.
     ///
     /// As many programs as tiles are right, and fewer too: where the GPU runs one program a
@@ -125,7 +127,7 @@ products! {
     }
 }
 
-/// [`matmul()`] of f32 by tensor cores, which round the operands to tf32: 10 bits of mantissa.
+/// [`matmul`] of f32 by tensor cores, which round the operands to tf32: 10 bits of mantissa.
 #[autotune(
     key = { batch: c.dim(0), m: c.dim(1), n: c.dim(2), k: a.dim(2) },
     space = [
