@@ -16,6 +16,7 @@
 
 use super::convert::Conversion;
 use super::lir::LayoutIr;
+use super::turns::computing_warps;
 use crate::ir::{Func, OpKind};
 use crate::passes::dce;
 
@@ -81,7 +82,7 @@ fn other_shared_bytes(lir: &LayoutIr) -> u32 {
     let func = &lir.func;
     let staging = match func.tma.stores.is_empty() {
         true => 0,
-        false => lir.num_warps.div_ceil(4) * PANELS_BYTES,
+        false => computing_warps(lir).div_ceil(4) * PANELS_BYTES,
     };
     let scratch = func.walk().into_iter().map(|op| match &func.op(op).kind {
         OpKind::ConvertLayout => match lir.conversion(op) {
