@@ -68,6 +68,8 @@ macro_rules! products {
                 // Tensor cores of Hopper: 128 bytes of K in a step, four or eight warps that multiply.
                 { BM: 64, BN: [16, 32, 64, 128, 256], BK: [64, 128], num_warps: 4, num_stages: [4, 5, 6, 7] },
                 { BM: 128, BN: [64, 128, 256], BK: 64, num_warps: 8, num_stages: [3, 4, 5, 6] },
+                // The same by four warps and four more that take turns at tiles.
+                { BM: 128, BN: 128, BK: 64, num_warps: 4, num_stages: [5, 6] },
                 // Tensor cores of Ampere.
                 { BM: [64, 128], BN: [64, 128], BK: [32, 64], num_warps: [4, 8], num_stages: [2, 3, 4] },
                 // Multiply-adds of f32 and f64.

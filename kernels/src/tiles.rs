@@ -217,7 +217,9 @@ fn is_legal(
     let is_useful = (m <= 64 || m < 2 * extent(1)) && (n <= 64 || n < 2 * extent(2));
     let suits = match unit {
         _ if runs_on_hopper(problem, unit) => {
-            row_bytes >= 128 && m % 64 == 0 && m / 16 == warps as usize && fills_memory
+            let takes_turns = (m, n, warps) == (128, 128, 4);
+            let is_shared_out = m % 64 == 0 && (m / 16 == warps as usize || takes_turns);
+            row_bytes >= 128 && is_shared_out && fills_memory
         }
         Unit::Half | Unit::Tf32 => m >= 64 && n >= 64 && row_bytes <= 128 && k >= 16 && stages <= 4,
         Unit::Single | Unit::Double => k <= 32 && stages <= 3 && m * n / threads <= 128,

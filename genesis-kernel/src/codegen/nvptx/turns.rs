@@ -152,3 +152,131 @@ impl Lowering<'_> {
         e.intrinsic(arrive, &[], &[self.turn_barrier(turns, other), e.int(e.i32(), 1)]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! The protocol as a model: a producer and two sets, of which any may run next.
+
+    /// An mbarrier: phases that are over, and arrivals that the current one lacks.
+    #[derive(Clone, Debug)]
+    struct Barrier {
+        over: u32,
+        lacks: u32,
+        count: u32,
+    }
+
+    impl Barrier {
+        fn new(count: u32) -> Barrier {
+            Barrier { over: 0, lacks: count, count }
+        }
+
+        fn arrive(&mut self) {
+            self.lacks -= 1;
+            if self.lacks == 0 {
+                (self.over, self.lacks) = (self.over + 1, self.count);
+            }
+        }
+
+        /// What a wait for a phase's parity sees: that of the phase before the current one.
+        fn passes(&self, parity: u32) -> bool {
+            self.over.wrapping_sub(1) & 1 == parity
+        }
+    }
+
+    struct Model {
+        full: Vec<Barrier>,
+        empty: Vec<Barrier>,
+        turns: [Barrier; 2],
+        /// The step whose bytes each slot has.
+        slots: Vec<usize>,
+        /// The next step of the producer, and of each set.
+        at: [usize; 3],
+        parity: [u32; 2],
+        waits_for_turn: bool,
+    }
+
+    const STEPS: usize = 5;
+    const TILES: usize = 9;
+
+    impl Model {
+        fn new(stages: usize, waits_for_turn: bool) -> Model {
+            Model {
+                full: vec![Barrier::new(1); stages],
+                empty: vec![Barrier::new(1); stages],
+                turns: [Barrier::new(1), Barrier::new(1)],
+                slots: vec![usize::MAX; stages],
+                at: [0; 3],
+                parity: [1, 0],
+                waits_for_turn,
+            }
+        }
+
+        /// Lets the producer, 2, or a set go on by one step, if it can. Says whether a set found the
+        /// bytes of another step.
+        fn step(&mut self, who: usize) -> Result<(), String> {
+            let step = self.at[who];
+            if step == STEPS * TILES {
+                return Ok(());
+            }
+            let (slot, round) = (step % self.full.len(), (step / self.full.len()) as u32);
+            if who == 2 {
+                if self.empty[slot].passes(round & 1 ^ 1) {
+                    self.slots[slot] = step;
+                    self.full[slot].arrive();
+                    self.at[who] += 1;
+                }
+                return Ok(());
+            }
+            if step / STEPS % 2 != who {
+                self.at[who] += 1;
+                return Ok(());
+            }
+            let begins = step % STEPS == 0;
+            if begins && self.waits_for_turn && !self.turns[who].passes(self.parity[who]) {
+                return Ok(());
+            }
+            if !self.full[slot].passes(round & 1) {
+                return Ok(());
+            }
+            if begins {
+                self.parity[who] ^= 1;
+            }
+            if self.slots[slot] != step {
+                return Err(format!("set {who} at step {step} reads {}", self.slots[slot]));
+            }
+            self.empty[slot].arrive();
+            self.at[who] += 1;
+            if (step + 1) % STEPS == 0 {
+                self.turns[1 - who].arrive();
+            }
+            Ok(())
+        }
+
+        /// Runs everybody in an order that the seed gives.
+        fn run(mut self, mut seed: u64) -> Result<(), String> {
+            for _ in 0..40 * STEPS * TILES {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                self.step((seed >> 33) as usize % 3)?;
+            }
+            match self.at == [STEPS * TILES; 3] {
+                true => Ok(()),
+                false => Err(format!("all wait at {:?}", self.at)),
+            }
+        }
+    }
+
+    #[test]
+    fn sets_find_their_slots_in_any_order() {
+        for stages in 1..8 {
+            for seed in 0..200 {
+                assert_eq!(Model::new(stages, true).run(seed), Ok(()), "{stages} slots");
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_that_did_not_wait_for_its_turn_would_read_other_slots() {
+        let fails = |seed| Model::new(3, false).run(seed).is_err();
+        assert!((0..200).any(fails));
+    }
+}
