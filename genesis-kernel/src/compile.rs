@@ -221,6 +221,7 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
         threads: entry.threads,
         dynamic_shared_bytes: entry.shared_bytes,
         is_persistent: entry.is_persistent,
+        overlaps: nvptx::overlap::may_overlap(&entry.ptx),
         maps: &entry.maps,
         asserts: &entry.asserts,
     };

@@ -198,6 +198,7 @@ impl Compiled {
                 threads: kernel.threads,
                 dynamic_shared_bytes: kernel.shared_bytes,
                 is_persistent: false,
+                overlaps: false,
                 maps: &kernel.maps,
                 asserts: &[],
             };

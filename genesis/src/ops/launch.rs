@@ -440,6 +440,20 @@ pub(crate) fn plain(
     launch(kernel, on, grid, dtypes, consts, args)
 }
 
+/// [`plain`] with the number of warps chosen.
+#[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
+pub(crate) fn warped(
+    kernel: &KernelDef,
+    on: &Tensor,
+    grid: Grid,
+    dtypes: &[DType],
+    consts: &[i64],
+    num_warps: Option<u32>,
+    args: &[Arg],
+) -> Result<()> {
+    launch_with(kernel, on, grid, dtypes, consts, num_warps, args)
+}
+
 /// A view argument.
 pub(crate) fn view_of(t: &Tensor, mutable: bool) -> Arg {
     own_view(t, mutable)

@@ -27,6 +27,7 @@ mod debug;
 mod dot;
 mod lower;
 mod memory;
+pub(crate) mod overlap;
 mod pipeline;
 pub mod ptxas;
 mod reduce;
@@ -108,9 +109,10 @@ const PASSES_OF_ROLES: &str = "function(mem2reg,early-cse,instcombine<no-verify-
 /// compiler itself.
 pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
     let module = Module::new(lir, target)?;
+    let ptx = module.e.assembly(&module.machine)?;
     Ok(GpuKernel {
         name: module.name,
-        ptx: module.e.assembly(&module.machine)?,
+        ptx: if target.sm >= 90 { overlap::overlapping(&ptx) } else { ptx },
         shared_bytes: module.shared_bytes,
         num_warps: lir.num_warps,
         threads: threads(lir),
