@@ -124,6 +124,10 @@ fn usual(name: &str) -> i64 {
         "ROWS" | "TOKENS" => 16,
         "COLS" => 256,
         "BLOCK" => 1024,
+        "LANES" | "FAN" => 32,
+        "WIDTH" => 8,
+        "PARTS" => 64,
+        "PIECE" => 256,
         _ => 0,
     }
 }

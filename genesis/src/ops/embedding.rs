@@ -76,15 +76,15 @@ impl Op for Embedding {
 }
 
 /// Keys that the sort begins with, each against each.
-const PIECE: usize = 256;
-/// Pieces that are merged at once.
+const PIECE: usize = 1024;
+/// Pieces that are merged at once, at most.
 const FAN: usize = 32;
 /// Keys of one program of the sort.
 const SORTED_AT_ONCE: usize = 32;
 /// Rows of one program that looks for where they start.
-const STARTS: usize = 256;
+const STARTS: usize = 128;
 /// Rows of the table of one program.
-const ROWS: usize = 8;
+const ROWS: usize = 4;
 /// Tokens of a row that are read at once.
 const TOKENS: usize = 4;
 
@@ -160,9 +160,10 @@ fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
             number(len),
             number(halvings(len)),
         ];
-        let consts = [SORTED_AT_ONCE as i64, FAN as i64];
+        let fan = n.div_ceil(len).next_power_of_two().min(FAN);
+        let consts = [SORTED_AT_ONCE as i64, fan as i64];
         launch::plain(&device::embedding_merge::KERNEL, &merged, grid, &[], &consts, &args)?;
-        (keys, len) = (merged, len * FAN);
+        (keys, len) = (merged, len * fan);
     }
     Ok(keys)
 }
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn any_number_of_tokens_is_sorted() {
         // None merged, merged once, merged twice.
-        for n in [1, 31, 256, 257, 5000, 8192, 8193, 20_000] {
+        for n in [1, 31, 1024, 1025, 5000, 32_768, 40_000] {
             let scattered: Vec<i64> = (0..n).map(|t| t * 7919 % 1237).collect();
             check(&scattered, 1300);
         }

@@ -112,7 +112,7 @@ pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
     let ptx = module.e.assembly(&module.machine)?;
     Ok(GpuKernel {
         name: module.name,
-        ptx: if target.sm >= 90 { overlap::overlapping(&ptx) } else { ptx },
+        ptx: if target.sm >= 90 { overlap::waiting(&ptx) } else { ptx },
         shared_bytes: module.shared_bytes,
         num_warps: lir.num_warps,
         threads: threads(lir),
