@@ -10,6 +10,7 @@ mod autograd;
 #[path = "../../docs/example/src/main.rs"]
 mod example;
 /// What every kernel compiles to, in counts.
+mod emulate;
 mod facts;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
