@@ -71,7 +71,9 @@ pub(super) fn compute(what: Alu, ty: Ty, args: [u64; 3]) -> Option<u64> {
         (Alu::Convert { from, round, saturate }, _) => {
             return Some(convert(a, from, ty, round, saturate));
         }
-        (_, Ty::F16x2) => return Some(on_pairs(args, |args| compute(what, Ty::F16, args).unwrap_or(0))),
+        (_, Ty::F16x2) => {
+            return Some(on_pairs(args, |args| compute(what, Ty::F16, args).unwrap_or(0)));
+        }
         (_, Ty::Bf16x2) => {
             return Some(on_pairs(args, |args| compute(what, Ty::Bf16, args).unwrap_or(0)));
         }
@@ -93,12 +95,48 @@ pub(super) fn compute(what: Alu, ty: Ty, args: [u64; 3]) -> Option<u64> {
 fn compare_floats(compare: Compare, a: f64, b: f64) -> bool {
     let nan = a.is_nan() || b.is_nan();
     match compare {
-        Compare::Eq { or_nan } => if nan { or_nan } else { a == b },
-        Compare::Ne { or_nan } => if nan { or_nan } else { a != b },
-        Compare::Lt { or_nan } => if nan { or_nan } else { a < b },
-        Compare::Le { or_nan } => if nan { or_nan } else { a <= b },
-        Compare::Gt { or_nan } => if nan { or_nan } else { a > b },
-        Compare::Ge { or_nan } => if nan { or_nan } else { a >= b },
+        Compare::Eq { or_nan } => {
+            if nan {
+                or_nan
+            } else {
+                a == b
+            }
+        }
+        Compare::Ne { or_nan } => {
+            if nan {
+                or_nan
+            } else {
+                a != b
+            }
+        }
+        Compare::Lt { or_nan } => {
+            if nan {
+                or_nan
+            } else {
+                a < b
+            }
+        }
+        Compare::Le { or_nan } => {
+            if nan {
+                or_nan
+            } else {
+                a <= b
+            }
+        }
+        Compare::Gt { or_nan } => {
+            if nan {
+                or_nan
+            } else {
+                a > b
+            }
+        }
+        Compare::Ge { or_nan } => {
+            if nan {
+                or_nan
+            } else {
+                a >= b
+            }
+        }
         Compare::Num => !nan,
         Compare::Nan => nan,
     }

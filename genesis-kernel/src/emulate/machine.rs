@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::fault::{Fault, place};
-use super::memory::{Global, Tensor};
 use super::meet::{BlockBarrier, MemoryBarrier};
+use super::memory::{Global, Tensor};
 use super::program::{Action, Alu, Arg, Inst, Program, Reg, Shuffle, Special, Ty, Vote};
 use super::shadow::{Access, Clock, Conflict, Epoch, Knowledge, Shadow, Way};
 use super::warp::{LANES, Warp, lanes};
@@ -58,7 +58,11 @@ impl<'p> Grid<'p> {
                 (_, Some(current)) if waiting.len() >= MOST_WAITING || next == total => current,
                 (_, old) => {
                     waiting.extend(old);
-                    let at = [next % counts[0], next / counts[0] % counts[1], next / counts[0] / counts[1]];
+                    let at = [
+                        next % counts[0],
+                        next / counts[0] % counts[1],
+                        next / counts[0] / counts[1],
+                    ];
                     next += 1;
                     Cluster::new(self.launch, self.extents, at, next)
                 }
@@ -260,7 +264,10 @@ impl<'p> Cluster<'p> {
             }
             Conflict::Unwritten => format!("{does} {what}, which nobody wrote"),
             Conflict::Barrier { earlier } => {
-                format!("{does} {what}, where a barrier and data meet; the other is at {}", at(earlier))
+                format!(
+                    "{does} {what}, where a barrier and data meet; the other is at {}",
+                    at(earlier)
+                )
             }
         })
     }
@@ -322,7 +329,9 @@ impl<'p> Cluster<'p> {
     ) -> Result<After, Fault> {
         let warp = &mut self.warps[number];
         match action {
-            Action::Alu { what, ty, to, args } => self.alu(number, mask, (*what, *ty), *to, args)?,
+            Action::Alu { what, ty, to, args } => {
+                self.alu(number, mask, (*what, *ty), *to, args)?
+            }
             Action::Pack { to, parts, bits } => {
                 let each = bits / parts.len().max(1) as u32;
                 for lane in lanes(mask) {
@@ -355,14 +364,15 @@ impl<'p> Cluster<'p> {
                 return Ok(After::Told);
             }
             Action::End => return self.end(number, mask),
-            Action::Trap => return Err(self.fault("the kernel stopped itself: an assertion failed")),
+            Action::Trap => {
+                return Err(self.fault("the kernel stopped itself: an assertion failed"));
+            }
             Action::Nothing => {}
             Action::Shuffle { how, to, valid, from, by, clamp } => {
                 self.shuffle(number, mask, *how, [*from, *by, *clamp], *to, *valid);
             }
             Action::Vote { how, to, from, negated } => {
-                let is_true =
-                    |lane: &usize| (warp.value(*from, *lane) & 1 == 1) != *negated;
+                let is_true = |lane: &usize| (warp.value(*from, *lane) & 1 == 1) != *negated;
                 let ballot = lanes(mask).filter(is_true).fold(0, |all, lane| all | 1u32 << lane);
                 let value = match how {
                     Vote::All => u64::from(ballot == mask),
@@ -383,7 +393,8 @@ impl<'p> Cluster<'p> {
             }
             Action::MapRank { to, address, rank } => {
                 for lane in lanes(mask) {
-                    let offset = warp.value(*address, lane) & ((1 << super::program::RANK_SHIFT) - 1);
+                    let offset =
+                        warp.value(*address, lane) & ((1 << super::program::RANK_SHIFT) - 1);
                     let rank = warp.value(*rank, lane) & 0xffff;
                     warp.set(*to, lane, offset | rank << super::program::RANK_SHIFT);
                 }
@@ -402,7 +413,9 @@ impl<'p> Cluster<'p> {
         action: &Action,
     ) -> Result<After, Fault> {
         match action {
-            Action::Load { space, ty, to, at } => self.load(global, number, mask, (*space, *ty), to, *at)?,
+            Action::Load { space, ty, to, at } => {
+                self.load(global, number, mask, (*space, *ty), to, *at)?
+            }
             Action::Store { space, ty, from, at } => {
                 self.store(global, number, mask, (*space, *ty), from, *at)?;
             }
@@ -544,7 +557,9 @@ impl<'p> Cluster<'p> {
             return Err(self.fault(message));
         }
         if !address.is_multiple_of(u64::from(bytes.next_power_of_two().min(16))) {
-            return Err(self.fault(format!("{bytes} bytes at {offset} of shared memory: misaligned")));
+            return Err(
+                self.fault(format!("{bytes} bytes at {offset} of shared memory: misaligned"))
+            );
         }
         Ok((rank as usize, offset as usize))
     }

@@ -100,7 +100,8 @@ impl Cluster<'_> {
                     let (rank, byte) = self.shared_place(address, 16)?;
                     // The row is read by the lane that gives its address.
                     let access = self.access(first + from, Way::Thread);
-                    let value = self.read_shared(rank, byte + 2 * column, 2, first + from, access)?;
+                    let value =
+                        self.read_shared(rank, byte + 2 * column, 2, first + from, access)?;
                     word |= value << (16 * half);
                 }
                 self.warps[number].set(to, lane, word);
@@ -163,7 +164,9 @@ impl Cluster<'_> {
     fn elements(&self, number: usize, lane: usize, arg: Arg, ty: Element) -> Vec<f64> {
         let word = self.warps[number].value(arg, lane) as u32;
         let bits = 8 * ty.bytes();
-        (0..32 / bits).map(|i| element(word >> (i * bits) & (u32::MAX >> (32 - bits)), ty)).collect()
+        (0..32 / bits)
+            .map(|i| element(word >> (i * bits) & (u32::MAX >> (32 - bits)), ty))
+            .collect()
     }
 
     /// Adds the products to a warp's sums; its rows of `a` start at `first`.
@@ -231,11 +234,25 @@ impl Cluster<'_> {
         if product.depth * left.bytes() != STEP_BYTES {
             return Err(self.fault("a product of a strange depth"));
         }
-        let b = self.operand(first, product.b[0], product.columns, depth, right, product.transposed[1], epoch)?;
+        let b = self.operand(
+            first,
+            product.b[0],
+            product.columns,
+            depth,
+            right,
+            product.transposed[1],
+            epoch,
+        )?;
         let a = match product.a[..] {
-            [descriptor] => {
-                Some(self.operand(first, descriptor, ROWS, depth, left, product.transposed[0], epoch)?)
-            }
+            [descriptor] => Some(self.operand(
+                first,
+                descriptor,
+                ROWS,
+                depth,
+                left,
+                product.transposed[0],
+                epoch,
+            )?),
             _ => None,
         };
         let adds = product.adds.is_none_or(|adds| self.warps[first].value(adds, 0) & 1 == 1);

@@ -253,13 +253,7 @@ impl Cluster<'_> {
         }
     }
 
-    fn arrive(
-        &mut self,
-        thread: usize,
-        address: u64,
-        count: i64,
-        bytes: i64,
-    ) -> Result<(), Fault> {
+    fn arrive(&mut self, thread: usize, address: u64, count: i64, bytes: i64) -> Result<(), Fault> {
         let clock = self.clocks[thread].clone();
         let barrier = self.barrier(thread, address)?;
         barrier.bytes += bytes;

@@ -123,4 +123,3 @@ fn map_number(launch: &Launch<'_>, address: u64) -> Option<usize> {
     let bytes = launch.params.get(offset..offset + 8)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?) as usize)
 }
-

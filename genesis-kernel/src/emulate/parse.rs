@@ -333,7 +333,10 @@ mod tests {
 
     #[test]
     fn operands_end_at_commas_outside_of_brackets() {
-        assert_eq!(list("{%r1, %r2}, [%rd1, {%r3, %r4}], 3"), ["{%r1, %r2}", "[%rd1, {%r3, %r4}]", "3"]);
+        assert_eq!(
+            list("{%r1, %r2}, [%rd1, {%r3, %r4}], 3"),
+            ["{%r1, %r2}", "[%rd1, {%r3, %r4}]", "3"]
+        );
         assert_eq!(parts("{%r1, %r2}"), ["%r1", "%r2"]);
     }
 

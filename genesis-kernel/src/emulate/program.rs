@@ -59,7 +59,8 @@ impl Ty {
     }
 
     pub(super) fn from_name(name: &str) -> Option<Ty> {
-        let sized = |rest: &str| rest.parse().ok().filter(|bits| [8, 16, 32, 64, 128].contains(bits));
+        let sized =
+            |rest: &str| rest.parse().ok().filter(|bits| [8, 16, 32, 64, 128].contains(bits));
         Some(match name {
             "pred" => Ty::Pred,
             "f16" => Ty::F16,
@@ -124,8 +125,12 @@ pub(super) enum Alu {
     Fma,
     Div,
     Rem,
-    Min { nan: bool },
-    Max { nan: bool },
+    Min {
+        nan: bool,
+    },
+    Max {
+        nan: bool,
+    },
     Abs,
     Neg,
     And,
@@ -146,9 +151,15 @@ pub(super) enum Alu {
     Cos,
     CopySign,
     /// From the type given, saturated to 0 and 1 or not.
-    Convert { from: Ty, round: Round, saturate: bool },
+    Convert {
+        from: Ty,
+        round: Round,
+        saturate: bool,
+    },
     /// The first operand to the upper half.
-    ConvertPair { saturate: bool },
+    ConvertPair {
+        saturate: bool,
+    },
     Permute,
     BitField,
     FunnelLeft,
@@ -209,12 +220,24 @@ pub(super) enum Fence {
 /// What is done to a barrier in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum OnBarrier {
-    Init { count: Arg },
+    Init {
+        count: Arg,
+    },
     Invalidate,
-    Arrive { state: Option<Reg>, count: Arg, bytes: Option<Arg> },
-    ExpectBytes { bytes: Arg },
+    Arrive {
+        state: Option<Reg>,
+        count: Arg,
+        bytes: Option<Arg>,
+    },
+    ExpectBytes {
+        bytes: Arg,
+    },
     /// Whether the phase of a parity is over; a waiting one only comes back when it is.
-    Test { over: Reg, parity: Arg, waits: bool },
+    Test {
+        over: Reg,
+        parity: Arg,
+        waits: bool,
+    },
 }
 
 /// A copy of a box of a tensor.
@@ -271,42 +294,125 @@ impl Element {
 /// What an instruction does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Action {
-    Alu { what: Alu, ty: Ty, to: Reg, args: [Arg; 3] },
-    Pack { to: Reg, parts: Vec<Arg>, bits: u32 },
-    Unpack { to: Vec<Option<Reg>>, from: Arg, bits: u32 },
-    Special { to: Reg, what: Special },
-    Load { space: Space, ty: Ty, to: Vec<Option<Reg>>, at: Addr },
-    Store { space: Space, ty: Ty, from: Vec<Arg>, at: Addr },
+    Alu {
+        what: Alu,
+        ty: Ty,
+        to: Reg,
+        args: [Arg; 3],
+    },
+    Pack {
+        to: Reg,
+        parts: Vec<Arg>,
+        bits: u32,
+    },
+    Unpack {
+        to: Vec<Option<Reg>>,
+        from: Arg,
+        bits: u32,
+    },
+    Special {
+        to: Reg,
+        what: Special,
+    },
+    Load {
+        space: Space,
+        ty: Ty,
+        to: Vec<Option<Reg>>,
+        at: Addr,
+    },
+    Store {
+        space: Space,
+        ty: Ty,
+        from: Vec<Arg>,
+        at: Addr,
+    },
     /// Gives the old value; `compared` is what memory must hold for a swap.
-    Atomic { what: Rmw, space: Space, ty: Ty, to: Option<Reg>, at: Addr, args: Vec<Arg> },
+    Atomic {
+        what: Rmw,
+        space: Space,
+        ty: Ty,
+        to: Option<Reg>,
+        at: Addr,
+        args: Vec<Arg>,
+    },
     Branch(usize),
     End,
     Trap,
     Nothing,
-    Barrier { number: Arg, threads: Option<Arg>, waits: bool },
+    Barrier {
+        number: Arg,
+        threads: Option<Arg>,
+        waits: bool,
+    },
     WarpBarrier,
     ClusterArrive,
     ClusterWait,
     /// The address of the same place in another block of the cluster.
-    MapRank { to: Reg, address: Arg, rank: Arg },
-    Shuffle { how: Shuffle, to: Reg, valid: Option<Reg>, from: Arg, by: Arg, clamp: Arg },
-    Vote { how: Vote, to: Reg, from: Arg, negated: bool },
-    Elect { to: Reg },
-    WarpReduce { what: Alu, ty: Ty, to: Reg, from: Arg },
+    MapRank {
+        to: Reg,
+        address: Arg,
+        rank: Arg,
+    },
+    Shuffle {
+        how: Shuffle,
+        to: Reg,
+        valid: Option<Reg>,
+        from: Arg,
+        by: Arg,
+        clamp: Arg,
+    },
+    Vote {
+        how: Vote,
+        to: Reg,
+        from: Arg,
+        negated: bool,
+    },
+    Elect {
+        to: Reg,
+    },
+    WarpReduce {
+        what: Alu,
+        ty: Ty,
+        to: Reg,
+        from: Arg,
+    },
     Fence(Fence),
-    Copy { to: Addr, from: Addr, bytes: u32, taken: Option<Arg> },
+    Copy {
+        to: Addr,
+        from: Addr,
+        bytes: u32,
+        taken: Option<Arg>,
+    },
     CopyCommit,
-    CopyWait { pending: Option<u32> },
-    OnBarrier { what: OnBarrier, at: Addr, remote: bool },
+    CopyWait {
+        pending: Option<u32>,
+    },
+    OnBarrier {
+        what: OnBarrier,
+        at: Addr,
+        remote: bool,
+    },
     TensorCopy(Box<TensorCopy>),
     BulkCommit,
-    BulkWait { pending: u32 },
-    LoadMatrix { to: Vec<Reg>, at: Addr, transposed: bool },
-    StoreMatrix { from: Vec<Arg>, at: Addr, transposed: bool },
+    BulkWait {
+        pending: u32,
+    },
+    LoadMatrix {
+        to: Vec<Reg>,
+        at: Addr,
+        transposed: bool,
+    },
+    StoreMatrix {
+        from: Vec<Arg>,
+        at: Addr,
+        transposed: bool,
+    },
     WarpProduct(Box<Product>),
     GroupProduct(Box<Product>),
     ProductCommit,
-    ProductWait { pending: u32 },
+    ProductWait {
+        pending: u32,
+    },
 }
 
 /// What an atomic does.
@@ -363,4 +469,3 @@ pub(super) const PARAM_BASE: u64 = 1 << 57;
 pub(super) const SHARED_BASE: u64 = 1 << 56;
 /// The shared memory of the next block of a cluster is this much further.
 pub(super) const RANK_SHIFT: u32 = 24;
-

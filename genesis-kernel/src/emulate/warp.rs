@@ -78,7 +78,8 @@ impl Warp {
             return self.ready();
         }
         let at = lanes(free).map(|lane| self.next[lane]).min()?;
-        let mask = lanes(free).filter(|&lane| self.next[lane] == at).fold(0, |m, lane| m | 1 << lane);
+        let mask =
+            lanes(free).filter(|&lane| self.next[lane] == at).fold(0, |m, lane| m | 1 << lane);
         Some((at, mask))
     }
 

@@ -43,13 +43,28 @@ impl Emitter {
                 LLVMDWARFEmissionKind::LLVMDWARFEmissionKindLineTablesOnly,
             );
             LLVMDIBuilderCreateCompileUnit(
-                builder, lang, file, none, 0, 1, none, 0, 0, none, 0, kind, 0, 0, 0, none, 0, none, 0,
+                builder, lang, file, none, 0, 1, none, 0, 0, none, 0, kind, 0, 0, 0, none, 0, none,
+                0,
             );
             let flags = LLVMDIFlagZero;
-            let ty = LLVMDIBuilderCreateSubroutineType(builder, file, std::ptr::null_mut(), 0, flags);
+            let ty =
+                LLVMDIBuilderCreateSubroutineType(builder, file, std::ptr::null_mut(), 0, flags);
             let text = name.as_ptr().cast();
             let scope = LLVMDIBuilderCreateFunction(
-                builder, file, text, name.len(), text, name.len(), file, 1, ty, 0, 1, 1, flags, 1,
+                builder,
+                file,
+                text,
+                name.len(),
+                text,
+                name.len(),
+                file,
+                1,
+                ty,
+                0,
+                1,
+                1,
+                flags,
+                1,
             );
             LLVMSetSubprogram(function.value.0, scope);
             let key = "Debug Info Version";
@@ -95,7 +110,13 @@ impl Emitter {
     fn file(&self, builder: LLVMDIBuilderRef, name: &str) -> LLVMMetadataRef {
         // SAFETY: the builder lives and copies the strings.
         unsafe {
-            LLVMDIBuilderCreateFile(builder, name.as_ptr().cast(), name.len(), name.as_ptr().cast(), 0)
+            LLVMDIBuilderCreateFile(
+                builder,
+                name.as_ptr().cast(),
+                name.len(),
+                name.as_ptr().cast(),
+                0,
+            )
         }
     }
 }

@@ -119,7 +119,11 @@ impl Parser {
             }
             "stmatrix" => {
                 let at = self.addr(op(0)?)?;
-                Ok(Action::StoreMatrix { from: self.all(op(1)?)?, at, transposed: name.has("trans") })
+                Ok(Action::StoreMatrix {
+                    from: self.all(op(1)?)?,
+                    at,
+                    transposed: name.has("trans"),
+                })
             }
             "mma" => self.warp_product(&name, ops),
             "wgmma" => self.group_product(&name, ops),
