@@ -19,7 +19,7 @@ use crate::analysis::is_persistent;
 use crate::cache::{CompiledEntry, DiskCache, Key};
 use crate::codegen::cpu::{self, CpuKernel, OptLevel};
 use crate::codegen::nvptx::{self, GpuKernel};
-use crate::diag::Error;
+use crate::diag::{Diagnostic, Error};
 use crate::front;
 use crate::front::ast::FnAst;
 use crate::ir::{DType, Func, print, verify};
@@ -132,6 +132,13 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
 /// Layout IR for a GPU.
 pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<LayoutIr, Error> {
     let (num_warps, max_shared_bytes) = (kernel.hints.num_warps, target.max_shared_bytes);
+    let cluster = kernel.hints.cluster;
+    if cluster.is_some_and(|blocks| blocks > 1) && !target.has_clusters() {
+        let name = &kernel.func.name;
+        let message =
+            format!("`{name}` was asked to run in clusters, which {target} does not have");
+        return Err(Diagnostic::new(message, None).help("launch it with `cluster: 1`").into());
+    }
     let func = if target.specific && knobs::get().tma {
         let num_stages = kernel.hints.num_stages;
         let options = tma::Options { num_warps, num_stages, max_shared_bytes };
@@ -145,7 +152,8 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
     after_pass("pad", &func)?;
     let func = run_passes(func, passes::NVPTX)?;
     let num_stages = kernel.hints.num_stages;
-    Ok(layout::assign(&func, &LayoutOptions { num_warps, num_stages, max_shared_bytes })?)
+    let options = LayoutOptions { num_warps, cluster, num_stages, max_shared_bytes };
+    Ok(layout::assign(&func, &options)?)
 }
 
 /// The function as the interpreter runs it: with the transcendental functions of the CPU.
@@ -203,6 +211,7 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
         ptx: code.ptx,
         name: code.name,
         threads: code.threads,
+        cluster: code.num_blocks,
         shared_bytes: code.shared_bytes,
         is_persistent: is_persistent(&kernel.func) && kernel.hints.persistent != Some(false),
         maps: code.maps,
@@ -219,6 +228,7 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
     let point = EntryPoint {
         name: &entry.name,
         threads: entry.threads,
+        cluster: entry.cluster,
         dynamic_shared_bytes: entry.shared_bytes,
         is_persistent: entry.is_persistent,
         maps: &entry.maps,

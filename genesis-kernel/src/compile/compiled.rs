@@ -207,6 +207,7 @@ impl Compiled {
             let entry = EntryPoint {
                 name: &kernel.name,
                 threads: kernel.threads,
+                cluster: kernel.num_blocks,
                 dynamic_shared_bytes: kernel.shared_bytes,
                 is_persistent: false,
                 maps: &kernel.maps,

@@ -2,7 +2,7 @@
 
 use genesis::DType;
 use genesis_kernel::inspect::{Emit, InspectRequest, Inspection, inspect};
-use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::kernel::{KernelDef, LaunchOptions};
 use genesis_kernel::target::Target;
 use serde_json::json;
 
@@ -22,7 +22,8 @@ pub(super) struct Args {
     /// The dtype of the tensors.
     #[arg(long, default_value = "f32", value_parser = dtype)]
     dtype: DType,
-    /// A constant of the kernel: --set BLOCK=1024. May be given again.
+    /// A constant of the kernel, or num_warps, num_stages, cluster: --set BLOCK=1024. May be given
+    /// again.
     #[arg(long = "set", value_parser = setting)]
     set: Vec<(String, i64)>,
     /// Print JSON.
@@ -64,15 +65,16 @@ pub(super) fn run(args: &Args) -> Outcome {
         let given = args.set.iter().find(|(set, _)| set == name).map(|&(_, value)| value);
         request = request.set(name, given.unwrap_or_else(|| usual(name)));
     }
-    if let Some((name, _)) =
-        args.set.iter().find(|(set, _)| !kernel.ast.consts.contains(&set.as_str()))
-    {
+    let mut options = LaunchOptions::default();
+    let mut others = args.set.iter().filter(|(set, _)| !kernel.ast.consts.contains(&set.as_str()));
+    if let Some((name, _)) = others.find(|(name, value)| !options.set(name, *value)) {
         let has = kernel.ast.consts.join(", ");
         return Err(Failure::Message(format!(
             "{} has no constant {name}; it has {has}",
             kernel.name()
         )));
     }
+    request.hints = request.hints.with_options(options);
     let inspection = inspect(kernel, &request)?;
     if args.json {
         say(as_json(&inspection, args.emit));

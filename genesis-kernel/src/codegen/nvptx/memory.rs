@@ -14,6 +14,7 @@ use super::super::elementwise::{from_memory, to_memory};
 use super::super::llvm::{Emitter, Ty, Val};
 use super::lower::{Lowering, Registers};
 use super::shared::Target;
+use super::thread::in_block_of_rank;
 use crate::Error;
 use crate::ir::{DType, Def, Elem, Op, OpKind, Type, Value};
 use crate::knobs;
@@ -102,7 +103,7 @@ impl Lowering<'_> {
         let (ptr, mask, other) = (&operands[0], operands.get(1), operands.get(2));
         let target = self.target(data.operands[0]);
         if self.pending.blocks_load(target) {
-            self.barrier();
+            self.program_barrier();
         }
         let readonly = target.param.is_some_and(|p| self.func.params[p as usize].attrs.readonly);
         if !readonly {
@@ -141,7 +142,7 @@ impl Lowering<'_> {
         let (ptr, value, mask) = (&operands[0], &operands[1], operands.get(2));
         let target = self.target(data.operands[0]);
         if self.pending.blocks_store(target) {
-            self.barrier();
+            self.program_barrier();
         }
         self.pending.store(target);
         let dtype = self.dtype(data.operands[1]);
@@ -167,7 +168,7 @@ impl Lowering<'_> {
     /// Whether each address is used by one thread and at one time, by whole vectors.
     fn is_streaming(&self, access: &Access, dtype: DType) -> bool {
         let is_loop = |op: Op| matches!(self.func.op(op).kind, OpKind::For(_) | OpKind::While);
-        access.lane_copies | access.warp_copies == 0
+        access.lane_copies | access.warp_copies | access.block_copies == 0
             && access.vector() * dtype.bytes() as u32 == WIDEST
             && !self.func.walk().into_iter().any(is_loop)
     }
@@ -181,7 +182,8 @@ impl Lowering<'_> {
         reg: usize,
     ) -> Option<Val> {
         let mask = mask.map(|mask| mask[reg]);
-        let first = self.threads.all_zero(self.e, access.lane_copies, access.warp_copies);
+        let Access { lane_copies, warp_copies, block_copies, .. } = *access;
+        let first = self.threads.is_first(self.e, lane_copies, warp_copies, block_copies);
         match (mask, first) {
             (Some(mask), Some(first)) => Some(self.e.and(mask, first)),
             (one, other) => one.or(other),
@@ -202,6 +204,10 @@ impl Lowering<'_> {
                     .lir
                     .layout(ptr)
                     .map_or(self.lir.num_warps - 1, |layout| layout.free_warps()),
+                block_copies: self
+                    .lir
+                    .layout(ptr)
+                    .map_or(self.lir.num_blocks - 1, |layout| layout.free_blocks()),
             },
         };
         let alignment = 1 << access.alignment.max(1).trailing_zeros();
@@ -307,6 +313,24 @@ impl Lowering<'_> {
         }
     }
 
+    /// Writes one element to an address of shared memory in the block of a rank, in the threads where
+    /// `on` is true.
+    pub(super) fn push_shared(
+        &self,
+        value: Value,
+        register: Val,
+        (address, rank): (Val, Val),
+        on: Option<Val>,
+    ) {
+        let e = self.e;
+        let (dtype, part) = match (self.is_ptr(value), self.dtype(value)) {
+            (true, _) => (DType::I64, e.ptrtoint(register, e.i64())),
+            (_, dtype) => (dtype, to_memory(e, dtype, register)),
+        };
+        let address = in_block_of_rank(e, address, rank);
+        self.store_asm("shared::cluster", dtype, &[part], address, on);
+    }
+
     /// A store as an instruction of its own, in the threads where `on` is true.
     fn store_asm(&self, space: &str, dtype: DType, values: &[Val], ptr: Val, on: Option<Val>) {
         let e = self.e;
@@ -330,7 +354,10 @@ impl Lowering<'_> {
         let mut seen = Vec::new();
         let mut param = None;
         let known = self.find_param(ptr, &mut seen, &mut param);
-        let copies = self.lir.layout(ptr).is_none_or(|l| l.free_lanes() | l.free_warps() != 0);
+        let copies = self
+            .lir
+            .layout(ptr)
+            .is_none_or(|l| l.free_lanes() | l.free_warps() | l.free_blocks() != 0);
         Target { param: param.filter(|_| known), own: (!copies).then_some(ptr) }
     }
 

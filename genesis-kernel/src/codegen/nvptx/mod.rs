@@ -17,10 +17,13 @@
 //! * then, only where [`GpuKernel::asserts`] is not empty, the address of an `i32` that the host can
 //!   read after a fault (or 0): a failed assertion writes its number plus 1 there and traps;
 //! * [`GpuKernel::threads`] threads and `shared_bytes` of dynamic shared memory a block;
-//! * grid axes x, y, z are the programs along axes 0, 1, 2.
+//! * grid axes x, y, z are the programs along axes 0, 1, 2; where a program is a cluster, axis x has
+//!   [`GpuKernel::num_blocks`] blocks for each, which the code itself declares to be clusters.
 
 mod arena;
 mod atomic;
+#[cfg(test)]
+mod cluster_tests;
 mod control;
 mod convert;
 mod debug;
@@ -35,6 +38,7 @@ mod roles;
 mod scan;
 mod schedule;
 mod shared;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -77,8 +81,11 @@ pub struct GpuKernel {
     pub shared_bytes: u32,
     /// Warps of a block that compute.
     pub num_warps: u32,
-    /// Threads that a launch must ask for: those warps, and the producer's where there is one.
+    /// Threads of a block that a launch must ask for: those warps, and the producer's where there is
+    /// one.
     pub threads: u32,
+    /// Blocks of the cluster that is a program.
+    pub num_blocks: u32,
     /// Tensor maps that the kernel takes after its own parameters, 128 bytes each, by value.
     pub maps: Vec<TensorMap>,
     /// Messages of assertions, by number. Where there are any, the kernel takes one more parameter.
@@ -125,6 +132,7 @@ fn kernel(lir: &LayoutIr, module: Module) -> Result<GpuKernel, Error> {
         shared_bytes: module.shared_bytes,
         num_warps: lir.num_warps,
         threads: threads(lir),
+        num_blocks: lir.num_blocks,
         maps: lir.func.tma.maps.clone(),
         asserts: module.messages,
     })
@@ -323,6 +331,9 @@ fn emit(
     e.set_call_convention(function, PTX_KERNEL);
     e.add_attr(function, "nvvm.maxntid", &threads(lir).to_string());
     e.add_attr(function, "nvvm.minctasm", "1");
+    if lir.num_blocks > 1 {
+        e.add_attr(function, "nvvm.cluster_dim", &format!("{},1,1", lir.num_blocks));
+    }
 
     let arg = |i: usize| e.param(function, i as u32);
     let args = Args {

@@ -21,6 +21,8 @@ use crate::runtime::Arg;
 pub(crate) struct CudaKernel {
     function: Handle<sys::CUfunction>,
     threads: u32,
+    /// Blocks of one program.
+    cluster: u32,
     dynamic_shared_bytes: u32,
     /// Programs that the device runs at once, where more of them do no more work.
     most_programs: Option<u32>,
@@ -41,8 +43,10 @@ pub(crate) struct CudaKernel {
 pub(crate) struct EntryPoint<'a> {
     /// The symbol.
     pub(crate) name: &'a str,
-    /// Threads of one program.
+    /// Threads of one block.
     pub(crate) threads: u32,
+    /// Blocks of one program: a cluster, where there is more than one.
+    pub(crate) cluster: u32,
     /// Shared memory that the launch provides, in bytes.
     pub(crate) dynamic_shared_bytes: u32,
     /// Whether fewer programs than the grid has do the same work.
@@ -52,6 +56,9 @@ pub(crate) struct EntryPoint<'a> {
     /// Messages of assertions. Where there are any, the kernel takes one more parameter.
     pub(crate) asserts: &'a [String],
 }
+
+/// The largest cluster that every GPU which has any runs; more must be allowed.
+const PORTABLE_CLUSTER: u32 = 8;
 
 /// The shared memory that a launch gets without asking.
 const SHARED_WITHOUT_OPT_IN: u32 = 48 << 10;
@@ -154,6 +161,17 @@ impl CudaDevice {
         if entry.dynamic_shared_bytes > SHARED_WITHOUT_OPT_IN {
             self.allow_shared(function, entry.dynamic_shared_bytes)?;
         }
+        if entry.cluster > PORTABLE_CLUSTER {
+            let which = Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+            self.set_function_attribute(function, which, 1)?;
+        }
+        if entry.cluster > 1 && self.clusters_at_once(function, entry)? == 0 {
+            let name = &self.info.name;
+            return Err(Error::launch(format!(
+                "{}: {name} has no room for a cluster of {} blocks of {} threads",
+                entry.name, entry.cluster, entry.threads
+            )));
+        }
         let assert_address = match entry.asserts {
             [] => None,
             messages => Some(self.assert_address(entry.name, messages)?),
@@ -166,6 +184,7 @@ impl CudaDevice {
         Ok(CudaKernel {
             function: Handle(function),
             threads: entry.threads,
+            cluster: entry.cluster,
             dynamic_shared_bytes: entry.dynamic_shared_bytes,
             most_programs,
             tensor_maps: TensorMaps::new(entry.maps),
@@ -183,6 +202,9 @@ impl CudaDevice {
         function: sys::CUfunction,
         entry: &EntryPoint<'_>,
     ) -> Result<u32, Error> {
+        if entry.cluster > 1 {
+            return self.clusters_at_once(function, entry);
+        }
         let mut each = 0;
         // SAFETY: the function is of a loaded module, the out pointer is ours.
         let result = unsafe {
@@ -197,10 +219,53 @@ impl CudaDevice {
         Ok(self.info.multiprocessors * each.unsigned_abs().max(1))
     }
 
+    /// Clusters of a kernel that fit on the device together.
+    fn clusters_at_once(
+        &self,
+        function: sys::CUfunction,
+        entry: &EntryPoint<'_>,
+    ) -> Result<u32, Error> {
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            // SAFETY: all bytes zero is a value of this union of numbers and addresses.
+            ..unsafe { std::mem::zeroed() }
+        };
+        attribute.value.clusterDim.x = entry.cluster;
+        attribute.value.clusterDim.y = 1;
+        attribute.value.clusterDim.z = 1;
+        let config = sys::CUlaunchConfig {
+            gridDimX: entry.cluster * self.info.multiprocessors,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: entry.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: entry.dynamic_shared_bytes,
+            hStream: std::ptr::null_mut(),
+            attrs: &mut attribute,
+            numAttrs: 1,
+        };
+        let mut clusters = 0;
+        // SAFETY: the function is of a loaded module; the configuration and its one attribute outlive
+        // the call, and the out pointer is ours.
+        let result = unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, function, &config) };
+        self.check("cuOccupancyMaxActiveClusters", result)?;
+        Ok(clusters.unsigned_abs())
+    }
+
     fn allow_shared(&self, function: sys::CUfunction, bytes: u32) -> Result<(), Error> {
         let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        self.set_function_attribute(function, which, bytes as i32)
+    }
+
+    fn set_function_attribute(
+        &self,
+        function: sys::CUfunction,
+        which: Attribute,
+        value: i32,
+    ) -> Result<(), Error> {
         // SAFETY: the function is of a loaded module.
-        let result = unsafe { sys::cuFuncSetAttribute(function, which, bytes as i32) };
+        let result = unsafe { sys::cuFuncSetAttribute(function, which, value) };
         self.check("cuFuncSetAttribute", result)
     }
 
@@ -251,13 +316,17 @@ impl CudaDevice {
             pointers[n_slots + maps.len()].write(std::ptr::from_mut(address).cast());
         }
         let programs = grid[0].min(kernel.most_programs.unwrap_or(u32::MAX));
+        let Some(blocks) = programs.checked_mul(kernel.cluster).filter(|&n| n <= MAX_BLOCKS) else {
+            let name = ast.name;
+            return Err(Error::launch(format!("{name}: too many programs for their clusters")));
+        };
         self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
         // SAFETY: the function is loaded in this context; the pointers are to as many slots as it has
         // parameters, which the driver copies before it returns.
         let result = unsafe {
             sys::cuLaunchKernel(
                 kernel.function.0,
-                programs,
+                blocks,
                 grid[1],
                 grid[2],
                 kernel.threads,
@@ -272,6 +341,9 @@ impl CudaDevice {
         self.check("cuLaunchKernel", result)
     }
 }
+
+/// The most blocks along the first axis of a grid.
+const MAX_BLOCKS: u32 = i32::MAX as u32;
 
 /// The most flattened parameters of a kernel.
 pub(crate) const MAX_SLOTS: usize = 128;
