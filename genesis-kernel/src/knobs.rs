@@ -72,12 +72,6 @@ pub const KNOBS: &[Knob] = &[
               that changes by it shows a race",
     },
     Knob {
-        name: "GENESIS_OVERLAP",
-        values: "0 or 1",
-        doc: "0 starts each GPU kernel when the one before it is over; without it those for sm_90 and \
-              newer get ready before that",
-    },
-    Knob {
         name: "GENESIS_TARGET",
         values: "sm_80, sm_86, sm_89, sm_90",
         doc: "compiles for this architecture on every GPU that is not older, without what newer ones \
@@ -113,6 +107,11 @@ pub const KNOBS: &[Knob] = &[
         name: "GENESIS_STREAMING",
         values: "none, loads, stores, all",
         doc: "which accesses of kernels without loops tell a GPU's caches that nothing is used twice",
+    },
+    Knob {
+        name: "GENESIS_OVERLAP",
+        values: "0 or 1",
+        doc: "0 keeps a kernel from being set up before the one ahead of it has ended",
     },
     Knob {
         name: "GENESIS_PTXAS",
@@ -168,8 +167,6 @@ pub struct Knobs {
     pub all_barriers: bool,
     /// `GENESIS_DELAYS`
     pub delays: bool,
-    /// `GENESIS_OVERLAP`
-    pub overlap: bool,
     /// `GENESIS_TARGET`
     pub target: Option<GpuTarget>,
     /// `GENESIS_SYNC`
@@ -184,6 +181,8 @@ pub struct Knobs {
     pub tma: bool,
     /// `GENESIS_STREAMING`
     pub streaming: Streaming,
+    /// `GENESIS_OVERLAP`
+    pub overlap: bool,
     /// `GENESIS_PTXAS`
     pub ptxas: Option<PathBuf>,
 }
@@ -226,7 +225,6 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
             .read("GENESIS_BARRIERS", |text| matches!(text, "all").then_some(true))
             .unwrap_or(false),
         delays: reader.read("GENESIS_DELAYS", switch).unwrap_or(false),
-        overlap: reader.read("GENESIS_OVERLAP", switch).unwrap_or(true),
         target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
@@ -236,6 +234,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
             .unwrap_or(Duration::from_secs(10)),
         tma: reader.read("GENESIS_TMA", switch).unwrap_or(true),
         streaming: reader.read("GENESIS_STREAMING", streaming).unwrap_or_default(),
+        overlap: reader.read("GENESIS_OVERLAP", switch).unwrap_or(true),
         ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
     };
     (knobs, reader.problems)

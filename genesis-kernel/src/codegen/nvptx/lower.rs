@@ -287,8 +287,10 @@ impl<'a> Lowering<'a> {
 
     pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {
         let outer = std::mem::replace(&mut self.current, op);
+        self.e.locate(self.func.op(op).loc);
         self.lower(op)?;
         self.current = outer;
+        self.e.locate(self.func.op(outer).loc);
         let uses_shared = self.places.of(op).is_some();
         if uses_shared && self.all_barriers {
             self.barrier();

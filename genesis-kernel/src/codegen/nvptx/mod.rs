@@ -30,6 +30,7 @@ mod debug;
 mod dot;
 mod lower;
 mod memory;
+pub(crate) mod overlap;
 mod pipeline;
 pub mod ptxas;
 mod reduce;
@@ -116,10 +117,22 @@ const PASSES_OF_ROLES: &str = "function(mem2reg,early-cse,instcombine<no-verify-
 /// If the kernel needs more than the GPU has, such as shared memory, or something is wrong with the
 /// compiler itself.
 pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
-    let module = Module::new(lir, target)?;
+    kernel(lir, target, Module::new(lir, target, false)?)
+}
+
+/// As [`compile`], with the lines of the kernel's source as `.loc` directives in the PTX.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with_lines(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
+    kernel(lir, target, Module::new(lir, target, true)?)
+}
+
+fn kernel(lir: &LayoutIr, target: &GpuTarget, module: Module) -> Result<GpuKernel, Error> {
+    let ptx = module.e.assembly(&module.machine)?;
     Ok(GpuKernel {
         name: module.name,
-        ptx: module.e.assembly(&module.machine)?,
+        ptx: if target.sm >= 90 { overlap::waiting(&ptx) } else { ptx },
         shared_bytes: module.shared_bytes,
         num_warps: lir.num_warps,
         threads: threads(lir),
@@ -135,7 +148,7 @@ pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
 /// # Errors
 /// As [`compile`].
 pub fn llvm_ir(lir: &LayoutIr, target: &GpuTarget) -> Result<String, Error> {
-    Ok(Module::new(lir, target)?.e.ir())
+    Ok(Module::new(lir, target, false)?.e.ir())
 }
 
 /// A kernel as optimized LLVM IR.
@@ -151,7 +164,7 @@ struct Module {
 }
 
 impl Module {
-    fn new(lir: &LayoutIr, target: &GpuTarget) -> Result<Module, Error> {
+    fn new(lir: &LayoutIr, target: &GpuTarget, lines: bool) -> Result<Module, Error> {
         let func = &lir.func;
         let name = entry_name(&func.name);
         let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
@@ -160,7 +173,9 @@ impl Module {
         let (asserts, messages) = asserts(func);
         let arena = arena(lir, target)?;
         let shared_bytes = arena.bytes;
-        let steps = emit(&e, lir, target, &name, arena, asserts)?;
+        let function = Entry { name: &name, lines };
+        let steps = emit(&e, lir, target, function, arena, asserts)?;
+        e.finish_lines();
         check_schedule(func, &steps)?;
         e.verify()?;
         let passes = match () {
@@ -282,12 +297,18 @@ fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], is_ordered: bool) 
     }
 }
 
+/// What the entry point is called, and whether its instructions say where they come from.
+struct Entry<'n> {
+    name: &'n str,
+    lines: bool,
+}
+
 /// Writes the function.
 fn emit(
     e: &Emitter,
     lir: &LayoutIr,
     target: &GpuTarget,
-    name: &str,
+    Entry { name, lines }: Entry<'_>,
     arena: Arena,
     asserts: BTreeMap<Op, usize>,
 ) -> Result<Vec<Step>, Error> {
@@ -305,6 +326,9 @@ fn emit(
     let alignment = if n_maps == 0 { SHARED_ALIGNMENT } else { SWIZZLE_ALIGNMENT };
     let shared = e.external_global("shared", bytes, SHARED, alignment);
     let function = e.function(name, e.void(), &types);
+    if lines {
+        e.start_lines(function, name);
+    }
     set_attrs(e, function, &slots, is_ordered(&lir.func));
     for map in first_map..first_map + n_maps {
         e.set_grid_constant(function, map as u32, TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT);

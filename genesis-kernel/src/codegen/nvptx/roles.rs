@@ -17,6 +17,7 @@ use super::super::llvm::{Block, Emitter, IntPred, Val};
 use super::WARPGROUP;
 use super::arena::{Arena, BARRIER_BYTES};
 use super::lower::{Frame, Lowering};
+use super::overlap;
 use super::pipeline::{Copies, Ring, Role, ends};
 use super::reduce;
 use super::schedule::Step;
@@ -71,10 +72,7 @@ pub(super) fn write(
     let exit = e.block("exit");
     let kernel = Kernel { e, lir, gpu, arena, args, asserts, tid, exit };
     let steps = match &lir.producer {
-        None => {
-            thread::follow(e, gpu);
-            kernel.role(lir, None, exit)?
-        }
+        None => kernel.role(lir, None, exit)?,
         Some(producer) => kernel.two_roles(producer)?,
     };
     e.position(exit);
@@ -138,7 +136,7 @@ impl Kernel<'_> {
         let num_warps = computing_warps(self.lir);
         self.init_barriers();
         thread::barrier(e);
-        thread::follow(e, self.gpu);
+        overlap::wait_behind_setup(e);
         let warp = uniform_warp(e, self.tid);
         let produces = e.icmp(IntPred::Uge, warp, int(num_warps));
         let (feed, compute) = (e.block("producer"), e.block("consumer"));

@@ -651,7 +651,7 @@ fn with_one_less(steps: &[Step]) -> Vec<Vec<Step>> {
 #[test]
 fn each_barrier_keeps_threads_apart() {
     let lir = large_matmul("bf16", "ieee", [64, 64, 32], 4);
-    let steps = Module::new(&lir, &GpuTarget::SM_80).unwrap().steps;
+    let steps = Module::new(&lir, &GpuTarget::SM_80, false).unwrap().steps;
     assert_eq!(find_race(&steps), None);
     // A wait and a barrier in the loop, two barriers around the result's way to rows.
     let broken = with_one_less(&steps);

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 
 use super::super::llvm::{Block, Emitter, IntPred, Val};
 use crate::layout::LANE_BITS;
-use crate::target::GpuTarget;
 
 /// Every lane of a warp takes part.
 const FULL_WARP: i64 = 0xffff_ffff;
@@ -253,17 +252,6 @@ pub(super) fn named_barrier(e: &Emitter, number: Val, threads: u32) {
     delay(e);
     let threads = e.int(e.i32(), i64::from(threads));
     e.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", &[], &[number, threads]);
-}
-
-/// Orders a kernel behind the one before it in its stream, on GPUs where that is the kernel's own work:
-/// it is launched when all blocks of the one before have begun, so that its own beginning runs beside
-/// their ends, and waits here until they are over and what they stored is seen. Every thread of every
-/// block comes here before it touches global memory.
-pub(super) fn follow(e: &Emitter, gpu: &GpuTarget) {
-    if gpu.sm >= 90 {
-        e.intrinsic("llvm.nvvm.griddepcontrol.launch.dependents", &[], &[]);
-        e.intrinsic("llvm.nvvm.griddepcontrol.wait", &[], &[]);
-    }
 }
 
 /// Where `GENESIS_DELAYS` asks for it, lets the warp sleep for up to a microsecond by the bits of its

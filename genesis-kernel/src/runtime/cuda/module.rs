@@ -27,8 +27,8 @@ pub(crate) struct CudaKernel {
     dynamic_shared_bytes: u32,
     /// Programs that the device runs at once, where more of them do no more work.
     most_programs: Option<u32>,
-    /// Whether the code waits for the kernel before it by itself.
-    follows: bool,
+    /// Whether it may be set up before the kernel ahead of it on the stream has ended.
+    overlaps: bool,
     /// What the copy engine must know of its views.
     tensor_maps: TensorMaps,
     /// The last parameter of a kernel with assertions: where the number of a failed one goes.
@@ -54,6 +54,8 @@ pub(crate) struct EntryPoint<'a> {
     pub(crate) dynamic_shared_bytes: u32,
     /// Whether fewer programs than the grid has do the same work.
     pub(crate) is_persistent: bool,
+    /// Whether the kernel waits by itself for the one ahead of it on the stream.
+    pub(crate) overlaps: bool,
     /// Tensor maps that the kernel takes after its own parameters.
     pub(crate) maps: &'a [TensorMap],
     /// Messages of assertions. Where there are any, the kernel takes one more parameter.
@@ -190,7 +192,7 @@ impl CudaDevice {
             cluster: entry.cluster,
             dynamic_shared_bytes: entry.dynamic_shared_bytes,
             most_programs,
-            follows: knobs::get().overlap && ptx.contains("griddepcontrol.wait"),
+            overlaps: entry.overlaps && self.can_overlap(),
             tensor_maps: TensorMaps::new(entry.maps),
             assert_address,
             registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
@@ -198,6 +200,10 @@ impl CudaDevice {
                 + entry.dynamic_shared_bytes,
             local_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
         })
+    }
+
+    fn can_overlap(&self) -> bool {
+        self.info.driver_version >= DRIVER_OF_OVERLAP && knobs::get().overlap
     }
 
     /// Programs of a kernel that fit on the device together.
@@ -325,7 +331,7 @@ impl CudaDevice {
             return Err(Error::launch(format!("{name}: too many programs for their clusters")));
         };
         self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
-        let mut attribute = follows();
+        let mut early = set_up_early();
         let config = sys::CUlaunchConfig {
             gridDimX: blocks,
             gridDimY: grid[1],
@@ -335,12 +341,12 @@ impl CudaDevice {
             blockDimZ: 1,
             sharedMemBytes: kernel.dynamic_shared_bytes,
             hStream: self.raw_stream(),
-            attrs: &mut attribute,
-            numAttrs: u32::from(kernel.follows),
+            attrs: &raw mut early,
+            numAttrs: u32::from(kernel.overlaps),
         };
-        // SAFETY: the function is loaded in this context; the configuration has as many attributes as it
-        // says, the pointers are to as many slots as the kernel has parameters, and the driver copies all
-        // of them before it returns.
+        // SAFETY: the function is loaded in this context; the pointers are to as many slots as it has
+        // parameters, and the attributes to as many as is said; the driver copies all of them before
+        // it returns.
         let result = unsafe {
             sys::cuLaunchKernelEx(
                 &config,
@@ -349,17 +355,20 @@ impl CudaDevice {
                 std::ptr::null_mut(),
             )
         };
-        self.check("cuLaunchKernelEx", result)
+        self.check("cuLaunchKernel", result)
     }
 }
 
-/// Lets a kernel begin before the one ahead of it in the stream is over.
-fn follows() -> sys::CUlaunchAttribute {
-    let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    // SAFETY: all bytes zero is a value of this union of numbers and addresses.
-    let mut attribute = sys::CUlaunchAttribute { id, ..unsafe { std::mem::zeroed() } };
-    attribute.value.programmaticStreamSerializationAllowed = 1;
-    attribute
+/// The first driver, as its version number, that records early launches in graphs.
+const DRIVER_OF_OVERLAP: u32 = 12_030;
+
+/// That a kernel may be set up before the one ahead of it on the stream has ended.
+fn set_up_early() -> sys::CUlaunchAttribute {
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+    }
 }
 
 /// The most blocks along the first axis of a grid.
