@@ -9,8 +9,8 @@ use super::random::{Offsets, Seed};
 use super::reduce::{Combine, HasAxis, Reducible, Scannable};
 use super::shape::{Append, Expand, Permute, SplitLast, Squeeze, Transpose, Wider};
 use super::{
-    Bool, Broadcast, Dim, Element, Extent, Float, Int, Logic, Number, Pair, Ptr, PtrMut, ScalarOf,
-    Shape, Tile, tile, typed,
+    Bool, Broadcast, Dim, Element, Extent, Factor, Float, Float8, Int, Logic, Number, Pair, Ptr,
+    PtrMut, ScalarOf, Shape, Tile, tile, typed,
 };
 
 // Programs.
@@ -366,7 +366,7 @@ where
 // Products.
 
 /// `accumulator + x y`: `x` is `[M, K]`, `y` is `[K, N]`. The accumulator is f32, or f64 for f64.
-pub fn dot<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
+pub fn dot<T: Factor, A: Float, M: Extent, K: Extent, N: Extent>(
     _x: Tile<T, (M, K)>,
     _y: Tile<T, (K, N)>,
     accumulator: Tile<A, (M, N)>,
@@ -374,8 +374,27 @@ pub fn dot<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
     accumulator
 }
 
+/// See [`fast::dot`](super::fast::dot).
+#[doc(hidden)]
+pub fn fast_dot<T: Float8, A: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+    accumulator: Tile<A, (M, N)>,
+) -> Tile<A, (M, N)> {
+    accumulator
+}
+
+/// [`fast::dot`](super::fast::dot) with an accumulator that starts at zero.
+#[doc(hidden)]
+pub fn fast_dot_new<T: Float8, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+) -> Tile<f32, (M, N)> {
+    typed()
+}
+
 /// [`dot`] with an accumulator that starts at zero.
-pub fn dot_new<T: Float, M: Extent, K: Extent, N: Extent>(
+pub fn dot_new<T: Factor, M: Extent, K: Extent, N: Extent>(
     _x: Tile<T, (M, K)>,
     _y: Tile<T, (K, N)>,
 ) -> Tile<f32, (M, N)> {

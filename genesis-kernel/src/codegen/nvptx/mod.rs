@@ -25,6 +25,7 @@ mod control;
 mod convert;
 mod debug;
 mod dot;
+mod float8;
 mod lower;
 mod memory;
 mod pipeline;
