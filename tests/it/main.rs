@@ -11,6 +11,7 @@ mod autograd;
 mod example;
 /// What every kernel compiles to, in counts.
 mod facts;
+mod float8;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Matrix products for an sm_90a GPU through the assembler.

@@ -300,6 +300,36 @@ pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<(
     Ok(unsafe { kernel.launch_tuned(stream, dtypes, &args) }?)
 }
 
+/// `c = scale_a scale_b a b` of 8-bit floats, all of rank 3 but the scales, which have one element.
+pub(crate) fn scaled_matmul(
+    [a, b, scale_a, scale_b]: [&Tensor; 4],
+    c: &Tensor,
+    fast: bool,
+) -> Result<()> {
+    use kernels::matmul_f8 as device;
+    let (m, n) = (c.shape()[1], c.shape()[2]);
+    let args = match m < FEW_ROWS && n > m {
+        true => [
+            transposed(b, false),
+            transposed(a, false),
+            own_view(scale_b, false),
+            own_view(scale_a, false),
+            transposed(c, true),
+        ],
+        false => [
+            own_view(a, false),
+            own_view(b, false),
+            own_view(scale_a, false),
+            own_view(scale_b, false),
+            own_view(c, true),
+        ],
+    };
+    let kernel = if fast { &device::matmul_f8_fast::KERNEL } else { &device::matmul_f8::KERNEL };
+    let stream = c.storage().buffer().stream();
+    // SAFETY: as in `matmul`.
+    Ok(unsafe { kernel.launch_tuned(stream, &[a.dtype(), c.dtype()], &args) }?)
+}
+
 /// A tensor of rank 3 with the last two axes swapped.
 fn transposed(t: &Tensor, mutable: bool) -> Arg {
     let (shape, strides) = (t.shape(), t.strides());

@@ -11,6 +11,7 @@ pub mod info;
 pub(crate) mod launch;
 mod loss;
 mod matmul;
+mod matmul_f8;
 mod norm;
 mod random;
 mod reduce;
@@ -29,6 +30,7 @@ use crate::tensor::Tensor;
 
 pub use loss::Reduction;
 pub use matmul::{MatmulPrecision, matmul_precision, set_matmul_precision};
+pub use matmul_f8::ScaledMatmul;
 
 /// Which tensors an op's backward reads.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,10 +1,8 @@
 //! Running sums along a dimension.
 
-use genesis_kernel::ir::DType;
-
 use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::SavedTensors;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::shape;
 use crate::tensor::Tensor;
 

@@ -6,7 +6,7 @@ use kernels::softmax as device;
 use super::launch::config::{Pieces, RowBlock, kept_rows};
 use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::SavedTensors;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::shape;
 use crate::tensor::Tensor;
 
