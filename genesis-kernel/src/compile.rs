@@ -18,11 +18,12 @@ use self::dump::{Stage, dump, note_pass};
 use crate::analysis::is_persistent;
 use crate::cache::{CompiledEntry, DiskCache, Key};
 use crate::codegen::cpu::{self, CpuKernel, OptLevel};
-use crate::codegen::nvptx::{self, GpuKernel};
-use crate::diag::Error;
+use crate::codegen::nvptx::{self, GpuKernel, overlap};
+use crate::diag::{Diagnostic, Error};
 use crate::front;
 use crate::front::ast::FnAst;
-use crate::ir::{DType, Func, print, verify};
+use crate::inspect::cost;
+use crate::ir::{DType, Func, OpKind, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
@@ -122,16 +123,32 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
     let func = &lir.func;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
     note_pass("layouts", &func.name, || compiled::lir_text(&lir));
-    let code = nvptx::compile(&lir, target)?;
+    let mut code = nvptx::compile(&lir, target)?;
+    if lets_go(&kernel.func) {
+        code.ptx = overlap::letting_go(&code.ptx);
+    }
     let llvm = || nvptx::llvm_ir(&lir, target).unwrap_or_else(|error| error.to_string());
     dump(Stage::Llvm, &func.name, llvm);
     dump(Stage::Ptx, &func.name, || code.ptx.clone());
     Ok((lir, code))
 }
 
+/// Whether the kernel behind is set up as soon as it can be: see [`overlap`].
+fn lets_go(func: &Func) -> bool {
+    let is_loop = |op| matches!(func.op(op).kind, OpKind::For(_) | OpKind::While);
+    !func.walk().into_iter().any(is_loop) && cost(func).bytes >= overlap::LEAST_BYTES
+}
+
 /// Layout IR for a GPU.
 pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<LayoutIr, Error> {
     let (num_warps, max_shared_bytes) = (kernel.hints.num_warps, target.max_shared_bytes);
+    let cluster = kernel.hints.cluster;
+    if cluster.is_some_and(|blocks| blocks > 1) && !target.has_clusters() {
+        let name = &kernel.func.name;
+        let message =
+            format!("`{name}` was asked to run in clusters, which {target} does not have");
+        return Err(Diagnostic::new(message, None).help("launch it with `cluster: 1`").into());
+    }
     let func = if target.specific && knobs::get().tma {
         let num_stages = kernel.hints.num_stages;
         let options = tma::Options { num_warps, num_stages, max_shared_bytes };
@@ -145,7 +162,8 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
     after_pass("pad", &func)?;
     let func = run_passes(func, passes::NVPTX)?;
     let num_stages = kernel.hints.num_stages;
-    Ok(layout::assign(&func, &LayoutOptions { num_warps, num_stages, max_shared_bytes })?)
+    let options = LayoutOptions { num_warps, cluster, num_stages, max_shared_bytes };
+    Ok(layout::assign(&func, &options)?)
 }
 
 /// The function as the interpreter runs it: with the transcendental functions of the CPU.
@@ -203,6 +221,7 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
         ptx: code.ptx,
         name: code.name,
         threads: code.threads,
+        cluster: code.num_blocks,
         shared_bytes: code.shared_bytes,
         is_persistent: is_persistent(&kernel.func) && kernel.hints.persistent != Some(false),
         maps: code.maps,
@@ -219,8 +238,10 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
     let point = EntryPoint {
         name: &entry.name,
         threads: entry.threads,
+        cluster: entry.cluster,
         dynamic_shared_bytes: entry.shared_bytes,
         is_persistent: entry.is_persistent,
+        overlaps: overlap::may_overlap(&entry.ptx),
         maps: &entry.maps,
         asserts: &entry.asserts,
     };

@@ -37,6 +37,8 @@ pub struct Hints {
     pub num_stages: Option<u32>,
     /// Whether a program takes more than one point of the grid; the compiler decides where absent.
     pub persistent: Option<bool>,
+    /// Blocks of threads that are one program on a GPU; one where absent.
+    pub cluster: Option<u32>,
 }
 
 /// What is known about one argument.
@@ -126,14 +128,15 @@ impl Grid {
 impl Hints {
     /// The choices among the hints.
     pub fn options(&self) -> LaunchOptions {
-        let Hints { num_warps, num_stages, persistent, .. } = *self;
-        LaunchOptions { num_warps, num_stages, persistent }
+        let Hints { num_warps, num_stages, persistent, cluster, .. } = *self;
+        LaunchOptions { num_warps, num_stages, persistent, cluster }
     }
 
     /// These hints with other choices.
     pub fn with_options(mut self, options: LaunchOptions) -> Hints {
-        let LaunchOptions { num_warps, num_stages, persistent } = options;
-        (self.num_warps, self.num_stages, self.persistent) = (num_warps, num_stages, persistent);
+        let LaunchOptions { num_warps, num_stages, persistent, cluster } = options;
+        (self.num_warps, self.num_stages) = (num_warps, num_stages);
+        (self.persistent, self.cluster) = (persistent, cluster);
         self
     }
 }
@@ -274,8 +277,8 @@ impl KernelDef {
 /// Choices about a launch that change its speed, not its results.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LaunchOptions {
-    /// Warps that compute in one program on a GPU; the compiler chooses where absent, and adds those
-    /// that only load.
+    /// Warps that compute in one program on a GPU, or in each block of its cluster; the compiler chooses
+    /// where absent, and adds those that only load.
     pub num_warps: Option<u32>,
     /// Iterations of loads in flight in loops that say nothing of their own.
     pub num_stages: Option<u32>,
@@ -283,4 +286,25 @@ pub struct LaunchOptions {
     /// grid, so that the loads of the next overlap the stores of the last. The compiler decides where
     /// absent.
     pub persistent: Option<bool>,
+    /// Blocks of threads that are one program on a GPU of sm_90 or newer: 1, 2, 4, 8 or 16; one where
+    /// absent. Each block holds a part of every tile, `num_warps` are those of one block, and sums over
+    /// all parts go through the blocks' shared memory. It is for rows that one multiprocessor's
+    /// registers can't hold. The CPU has no use for it.
+    pub cluster: Option<u32>,
+}
+
+impl LaunchOptions {
+    /// Makes a choice by its name, such as `num_warps`; `persistent` is 0 or 1. False if there is none
+    /// of the name.
+    pub fn set(&mut self, name: &str, value: i64) -> bool {
+        let number = u32::try_from(value).ok();
+        match name {
+            "num_warps" => self.num_warps = number,
+            "num_stages" => self.num_stages = number,
+            "persistent" => self.persistent = Some(value != 0),
+            "cluster" => self.cluster = number,
+            _ => return false,
+        }
+        true
+    }
 }

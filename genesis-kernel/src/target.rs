@@ -88,6 +88,11 @@ impl GpuTarget {
         format!("sm_{}{}", self.sm, if self.specific { "a" } else { "" })
     }
 
+    /// Whether blocks can form clusters, which see each other's shared memory.
+    pub fn has_clusters(&self) -> bool {
+        self.sm >= 90
+    }
+
     /// The target for a device of this compute capability; none below 8.0.
     ///
     /// PTX for an older architecture runs on a newer one, so a GPU newer than those named here gets

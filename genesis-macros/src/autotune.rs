@@ -24,7 +24,7 @@ use crate::ast::{Function, Generic, Param, Pattern, Type};
 use crate::messages;
 
 /// Options of a launch that are axes of a space beside the kernel's constants.
-const OPTIONS: [&str; 3] = ["num_warps", "num_stages", "persistent"];
+const OPTIONS: [&str; 4] = ["num_warps", "num_stages", "persistent", "cluster"];
 
 /// What stands in the parentheses.
 #[derive(Default)]

@@ -37,7 +37,7 @@ messages! {
     AUTOTUNE_ALONE: "`#[autotune]` stands on a kernel", "write `#[kernel]` below it";
     AUTOTUNE_OPTION: "`#[autotune]` has no option `@`", "the options are `key`, `space`, `grid`, `example`, `heuristic`, `prune`, `table` and `tolerance`";
     AUTOTUNE_NEEDS: "`#[autotune]` needs `@`", "write `space = { BLOCK: [512, 1024], num_warps: [4, 8] }` and `grid = |t| Grid::x(n.div_ceil(t.BLOCK))`";
-    AUTOTUNE_AXIS: "the kernel has no constant `@`", "axes are its const parameters, `num_warps`, `num_stages` and `persistent`";
+    AUTOTUNE_AXIS: "the kernel has no constant `@`", "axes are its const parameters, `num_warps`, `num_stages`, `persistent` and `cluster`";
     AUTOTUNE_NO_VALUES: "`@` has no values", "give each const parameter one or more in each space: `@: [64, 128]`";
     AUTOTUNE_EXAMPLE: "the kernel has no parameter `@`", "name its views with their extents: `x: [rows, cols]`";
     AUTOTUNE_VALUE: "this must be a whole number, `true` or `false`", "write `BM: [64, 128]`, `num_warps: 4` or `persistent: [true, false]`";

@@ -99,7 +99,11 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("split", &["x"]),
     call("where_", &["cond", "a", "b"]),
     optional("load", &["ptr", "mask", "other"], 1),
+    optional("load_once", &["ptr", "mask", "other"], 1),
+    optional("load_kept", &["ptr", "mask", "other"], 1),
     optional("store", &["ptr", "value", "mask"], 2),
+    optional("store_once", &["ptr", "value", "mask"], 2),
+    optional("store_kept", &["ptr", "value", "mask"], 2),
     optional("atomic_add", &["ptr", "value", "mask"], 2),
     optional("atomic_max", &["ptr", "value", "mask"], 2),
     optional("atomic_min", &["ptr", "value", "mask"], 2),
@@ -179,7 +183,11 @@ pub(crate) const METHODS: &[Signature] = &[
     call("dim", &["axis"]),
     call("stride", &["axis"]),
     generic("load", Generics::Extents, &["coordinates"]),
+    generic("load_once", Generics::Extents, &["coordinates"]),
+    generic("load_kept", Generics::Extents, &["coordinates"]),
     call("store", &["coordinates", "value"]),
+    call("store_once", &["coordinates", "value"]),
+    call("store_kept", &["coordinates", "value"]),
 ];
 
 /// Functions that only a `for` may call.

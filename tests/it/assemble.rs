@@ -31,6 +31,8 @@ pub(crate) fn usual(name: &str) -> i64 {
         "LANES" => 32,
         "WIDTH" => 8,
         "PARTS" => 64,
+        "PIECE" => 256,
+        "FAN" => 32,
         _ => 0,
     }
 }

@@ -6,10 +6,11 @@
 mod assemble;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// What every kernel compiles to, in counts.
+mod emulate;
 /// The program outside the workspace, as a module.
 #[path = "../../docs/example/src/main.rs"]
 mod example;
-/// What every kernel compiles to, in counts.
 mod facts;
 mod float8;
 /// Whether there is a GPU, said aloud where there is none.

@@ -18,11 +18,11 @@ use crate::runtime::{Arg, ViewArg};
 pub struct Config {
     /// Values of the const parameters, in the kernel's order.
     pub consts: Vec<i64>,
-    /// Warps, stages, persistence.
+    /// Warps, stages, persistence, blocks of a cluster.
     pub options: LaunchOptions,
 }
 
-/// A const parameter, `num_warps`, `num_stages` or `persistent`, with the values to try.
+/// A const parameter, `num_warps`, `num_stages`, `persistent` or `cluster`, with the values to try.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Axis {
     /// Its name.
@@ -134,20 +134,9 @@ pub(super) fn option_values(options: &LaunchOptions) -> Vec<(&'static str, i64)>
         ("num_warps", options.num_warps.map(i64::from)),
         ("num_stages", options.num_stages.map(i64::from)),
         ("persistent", options.persistent.map(i64::from)),
+        ("cluster", options.cluster.map(i64::from)),
     ];
     values.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
-}
-
-/// Sets a choice by name; false if there is none of the name.
-pub(super) fn set_option(options: &mut LaunchOptions, name: &str, value: i64) -> bool {
-    let number = u32::try_from(value).ok();
-    match name {
-        "num_warps" => options.num_warps = number,
-        "num_stages" => options.num_stages = number,
-        "persistent" => options.persistent = Some(value != 0),
-        _ => return false,
-    }
-    true
 }
 
 impl Tuning {
@@ -175,7 +164,7 @@ impl Tuning {
 fn with_axis(config: &Config, axis: &Axis, ast: &FnAst) -> Vec<Config> {
     let set = |&value: &i64| {
         let mut config = config.clone();
-        if !set_option(&mut config.options, axis.name, value)
+        if !config.options.set(axis.name, value)
             && let Some(i) = ast.consts.iter().position(|name| *name == axis.name)
         {
             config.consts[i] = value;

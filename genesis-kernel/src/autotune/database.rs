@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use super::config::{option_values, set_option};
+use super::config::option_values;
 use super::{Config, Problem};
 use crate::front::ast::FnAst;
 use crate::kernel::LaunchOptions;
@@ -107,7 +107,7 @@ impl Record {
         let dtypes = value.get("dtypes")?.as_array()?;
         let mut options = LaunchOptions::default();
         for (name, value) in pairs("options")? {
-            if !set_option(&mut options, &name, value) {
+            if !options.set(&name, value) {
                 return None;
             }
         }
@@ -269,6 +269,7 @@ mod tests {
                 num_warps: Some(8),
                 num_stages: None,
                 persistent: Some(false),
+                cluster: None,
             },
             us,
             date: "2026-11-21".to_owned(),

@@ -7,8 +7,10 @@ use crate::ir::{DType, TensorMap};
 pub(crate) struct CompiledEntry {
     /// The symbol.
     pub(crate) name: String,
-    /// Threads of one program.
+    /// Threads of one block.
     pub(crate) threads: u32,
+    /// Blocks of the cluster that is a program, of that many threads each.
+    pub(crate) cluster: u32,
     /// Shared memory that the launch provides, in bytes.
     pub(crate) shared_bytes: u32,
     /// Whether fewer programs do the same work.
@@ -26,6 +28,7 @@ impl CompiledEntry {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64 + self.ptx.len());
         bytes.extend_from_slice(&self.threads.to_le_bytes());
+        bytes.extend_from_slice(&self.cluster.to_le_bytes());
         bytes.extend_from_slice(&self.shared_bytes.to_le_bytes());
         bytes.extend_from_slice(&u32::from(self.is_persistent).to_le_bytes());
         push_text(&mut bytes, &self.name);
@@ -40,6 +43,7 @@ impl CompiledEntry {
     /// From what the cache stored; none if it makes no sense.
     pub(crate) fn from_bytes(mut bytes: &[u8]) -> Option<CompiledEntry> {
         let threads = take_u32(&mut bytes)?;
+        let cluster = take_u32(&mut bytes)?;
         let shared_bytes = take_u32(&mut bytes)?;
         let is_persistent = take_u32(&mut bytes)? != 0;
         let name = take_text(&mut bytes)?;
@@ -48,7 +52,16 @@ impl CompiledEntry {
         let n_asserts = take_u32(&mut bytes)?;
         let asserts = (0..n_asserts).map(|_| take_text(&mut bytes)).collect::<Option<_>>()?;
         let ptx = String::from_utf8(bytes.to_vec()).ok()?;
-        Some(CompiledEntry { name, threads, shared_bytes, is_persistent, maps, asserts, ptx })
+        Some(CompiledEntry {
+            name,
+            threads,
+            cluster,
+            shared_bytes,
+            is_persistent,
+            maps,
+            asserts,
+            ptx,
+        })
     }
 }
 
@@ -98,6 +111,7 @@ mod tests {
         let entry = CompiledEntry {
             name: "softmax".into(),
             threads: 128,
+            cluster: 2,
             shared_bytes: 1024,
             is_persistent: true,
             maps: vec![TensorMap {
@@ -112,6 +126,6 @@ mod tests {
         };
         let bytes = entry.to_bytes();
         assert_eq!(CompiledEntry::from_bytes(&bytes), Some(entry));
-        assert!((0..32).all(|len| CompiledEntry::from_bytes(&bytes[..len]).is_none()));
+        assert!((0..36).all(|len| CompiledEntry::from_bytes(&bytes[..len]).is_none()));
     }
 }

@@ -16,6 +16,7 @@
 
 mod build;
 mod jit;
+mod lines;
 mod machine;
 
 use std::ffi::{CStr, CString};
@@ -55,6 +56,8 @@ pub(crate) struct Emitter {
     context: LLVMContextRef,
     module: LLVMModuleRef,
     builder: LLVMBuilderRef,
+    /// Lines of the source, where they are wanted.
+    lines: lines::Slot,
 }
 
 /// A C string of text that we wrote ourselves.
@@ -73,7 +76,7 @@ impl Emitter {
             let context = LLVMContextCreate();
             let module = LLVMModuleCreateWithNameInContext(name.as_ptr(), context);
             let builder = LLVMCreateBuilderInContext(context);
-            Emitter { context, module, builder }
+            Emitter { context, module, builder, lines: lines::Slot::new() }
         }
     }
 
@@ -465,6 +468,7 @@ impl Emitter {
 
 impl Drop for Emitter {
     fn drop(&mut self) {
+        self.lines.take();
         // SAFETY: made in `new`, dropped once, owner last.
         unsafe {
             LLVMDisposeBuilder(self.builder);

@@ -20,7 +20,9 @@ pub mod verify;
 pub use func::{
     Builder, Def, Func, Loc, Op, OpData, Param, ParamAttrs, Region, RegionData, Value, ValueData,
 };
-pub use ops::{AtomicOp, BinaryOp, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp};
+pub use ops::{
+    AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
+};
 pub use parse::{ParseError, parse};
 pub use print::print;
 pub use tma::{Channel, TensorMap, Tma, TmaLoad, TmaStore};

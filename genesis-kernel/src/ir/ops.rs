@@ -128,6 +128,29 @@ pub struct LoopOptions {
     pub unroll: u8,
 }
 
+/// How long what a load or store touches is of use: a hint for caches, without a meaning of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Cache {
+    /// Nothing is said.
+    #[default]
+    Usual,
+    /// Nobody comes back to it soon: the first to leave.
+    Once,
+    /// Many come back to it: the last to leave.
+    Kept,
+}
+
+impl Cache {
+    /// Its name in the text of tile IR; none where nothing is said.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Cache::Usual => None,
+            Cache::Once => Some("once"),
+            Cache::Kept => Some("kept"),
+        }
+    }
+}
+
 /// What an op does. Operands, results and regions are the op's own; see each variant.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OpKind {
@@ -173,7 +196,8 @@ pub enum OpKind {
     Split,
     /// `ptr_add p, offset` : offsets count elements, i64, of the same shape as `p`.
     PtrAdd,
-    /// `load p [, mask [, other]]` : false lanes give `other`, or zero, and touch no memory.
+    /// `load p [, mask [, other]]` : false lanes give `other`, or zero, and touch no memory. Each load
+    /// and store has a [`Cache`] hint, as in `load once p`.
     Load,
     /// `store p, value [, mask]`.
     Store,
@@ -293,6 +317,11 @@ impl OpKind {
             | OpKind::Assert { .. }
             | OpKind::Print { .. } => false,
         }
+    }
+
+    /// Whether it has a [`Cache`] hint.
+    pub fn takes_cache(&self) -> bool {
+        matches!(self, OpKind::Load | OpKind::Store | OpKind::ViewLoad | OpKind::ViewStore)
     }
 
     /// Whether each element of the result depends only on the same element of the operands.

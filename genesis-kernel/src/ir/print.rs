@@ -181,6 +181,10 @@ impl<'f> Printer<'f> {
 
     fn plain(&mut self, data: &OpData, kind: &OpKind, depth: usize) {
         self.push(&head(kind));
+        if let Some(cache) = data.cache.name() {
+            self.push(" ");
+            self.push(cache);
+        }
         if !data.operands.is_empty() {
             let operands = self.list(&data.operands);
             self.push(" ");

@@ -218,6 +218,51 @@ where
 {
 }
 
+macro_rules! hinted {
+    ($($(#[$doc:meta])* $load:ident $load_masked:ident $load_or:ident
+        $store:ident $store_masked:ident)*) => {$(
+        $(#[$doc])*
+        pub fn $load<P: Pointers<Value: Copy>>(_ptr: P) -> P::Value {
+            typed()
+        }
+
+        $(#[$doc])*
+        pub fn $load_masked<P: Pointers, M: Mask<P::Shape>>(_ptr: P, _mask: M) -> P::Value {
+            typed()
+        }
+
+        $(#[$doc])*
+        pub fn $load_or<P: Pointers, M: Mask<P::Shape>, V: Stored<P::Element, P::Shape>>(
+            _ptr: P,
+            _mask: M,
+            _other: V,
+        ) -> P::Value {
+            typed()
+        }
+
+        $(#[$doc])*
+        pub fn $store<P: WritablePointers, V: Stored<P::Element, P::Shape>>(_ptr: P, _value: V) {}
+
+        $(#[$doc])*
+        pub fn $store_masked<P, V, M>(_ptr: P, _value: V, _mask: M)
+        where
+            P: WritablePointers,
+            V: Stored<P::Element, P::Shape>,
+            M: Mask<P::Shape>,
+        {
+        }
+    )*};
+}
+
+hinted! {
+    /// As without `_once`; the numbers are not used again soon, so that caches give them up first. Only
+    /// speed may change.
+    load_once load_once_masked load_once_or store_once store_once_masked
+    /// As without `_kept`; the numbers are used again and again, so that caches give them up last. Only
+    /// speed may change.
+    load_kept load_kept_masked load_kept_or store_kept store_kept_masked
+}
+
 /// Adds in memory; gives the old value.
 ///
 /// Where the old value is used, this orders programs, as every atomic does: whoever meets a later one

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::convert::stays_in_block;
 use super::infer::Infer;
 use super::lir::{
     Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
@@ -22,6 +23,8 @@ use crate::analysis::AxisAnalysis;
 use crate::diag::Diagnostic;
 use crate::ir::{Def, DotPrecision, Func, Op, OpKind, Type, Value};
 
+/// The most blocks of a cluster; more than eight only where the driver is asked for it.
+const MAX_CLUSTER: u32 = 16;
 /// Shared memory of a block on the GPUs that have least.
 const SMALLEST_SHARED_BYTES: u32 = 99 << 10;
 /// The most warps of a block.
@@ -41,7 +44,8 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
             Diagnostic::new(message, None).help("the number of warps is 1, 2, 4, 8, 16 or 32")
         );
     }
-    let infer = Infer::run(func, num_warps);
+    let num_blocks = cluster_size(func, options)?;
+    let infer = Infer::run(func, [num_warps, num_blocks]);
     check_size(&infer)?;
     let Placed { func, mut layouts, dots } = place(&infer);
     layouts.resize(func.n_values(), None);
@@ -49,11 +53,15 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
         func,
         layouts,
         num_warps,
+        num_blocks,
         accesses: BTreeMap::new(),
         dots: BTreeMap::new(),
         rings: BTreeMap::new(),
         producer: None,
     };
+    if num_blocks > 1 {
+        check_cluster(&lir)?;
+    }
     lir.accesses = accesses(&lir);
     lir.dots = dots.iter().map(|&(new, old)| (new, dot_plan(&infer, &lir, new, old))).collect();
     let shared_bytes = match options.max_shared_bytes {
@@ -87,6 +95,47 @@ fn check_input(func: &Func) -> Result<(), Diagnostic> {
                 Type::Tile(_) => {}
             }
         }
+    }
+    Ok(())
+}
+
+/// Blocks of a cluster, as the caller wants it.
+fn cluster_size(func: &Func, options: &LayoutOptions) -> Result<u32, Diagnostic> {
+    let blocks = options.cluster.unwrap_or(1);
+    if !blocks.is_power_of_two() || blocks > MAX_CLUSTER {
+        let message = format!("a cluster of {blocks} blocks was asked for `{}`", func.name);
+        return Err(Diagnostic::new(message, None).help("a cluster has 1, 2, 4, 8 or 16 blocks"));
+    }
+    if blocks > 1 && func.walk().iter().any(|&op| matches!(func.op(op).kind, OpKind::Dot { .. })) {
+        let message = format!("`{}` multiplies tiles in a cluster of {blocks} blocks", func.name);
+        return Err(Diagnostic::new(message, None).help("launch it with `cluster: 1`"));
+    }
+    Ok(blocks)
+}
+
+/// Refuses what would move elements from block to block other than by a sum.
+fn check_cluster(lir: &LayoutIr) -> Result<(), Diagnostic> {
+    let uses = lir.func.count_uses();
+    for op in lir.func.walk() {
+        let data = lir.func.op(op);
+        let layout = |values: &[Value]| lir.layout(*values.first()?);
+        let (from, to) = (layout(&data.operands), layout(&data.results));
+        let why = match data.kind {
+            OpKind::ConvertLayout => match (from, to) {
+                (Some(from), Some(to)) if !stays_in_block(from, to) => {
+                    "parts of this tile would move between the blocks of a cluster"
+                }
+                _ => continue,
+            },
+            OpKind::AtomicRmw(_) | OpKind::AtomicCas
+                if uses[data.results[0].index()] > 0
+                    && to.is_none_or(|layout| layout.free_blocks() != 0) =>
+            {
+                "the old value of this atomic is wanted in several blocks of a cluster"
+            }
+            _ => continue,
+        };
+        return Err(Diagnostic::new(why, data.loc).help("launch the kernel with `cluster: 1`"));
     }
     Ok(())
 }
@@ -134,6 +183,7 @@ fn accesses(lir: &LayoutIr) -> BTreeMap<Op, Access> {
             groups,
             lane_copies: layout.free_lanes(),
             warp_copies: layout.free_warps(),
+            block_copies: layout.free_blocks(),
         };
         accesses.insert(op, access);
     }

@@ -96,7 +96,7 @@ pub(super) struct Filler {
 
 impl Filler {
     pub(super) fn new(shape: Shape) -> Filler {
-        let layout = LinearLayout { shape, reg: vec![], lane: vec![], warp: vec![] };
+        let layout = LinearLayout { shape, reg: vec![], lane: vec![], warp: vec![], block: vec![] };
         Filler { layout, used: vec![0; shape.rank()] }
     }
 
@@ -166,7 +166,8 @@ pub fn order_of(layout: &LinearLayout) -> Vec<usize> {
         Some(HwBit::Reg(i)) => *i,
         Some(HwBit::Lane(i)) => 100 + i,
         Some(HwBit::Warp(i)) => 200 + i,
-        None => 300,
+        Some(HwBit::Block(i)) => 300 + i,
+        None => 400,
     };
     axes.sort_by_key(|&axis| (rank(axis), usize::MAX - axis));
     axes
@@ -183,7 +184,10 @@ mod tests {
         assert_eq!(parameters.lanes, [4, 2]);
         let layout = blocked(Shape::new(&[4, 4]), &parameters);
         layout.check().unwrap();
-        assert_eq!(layout.coords(layout.apply(HwIndex { reg: 1, lane: 5, warp: 0 })), [2, 3]);
+        assert_eq!(
+            layout.coords(layout.apply(HwIndex { reg: 1, lane: 5, ..HwIndex::default() })),
+            [2, 3]
+        );
         assert_eq!(layout.free_lanes(), 0b11000);
     }
 
@@ -197,7 +201,7 @@ mod tests {
                 for warp in 0..4 {
                     let (col, row) =
                         (reg & 7 | (lane & 7) << 3, lane >> 3 | warp << 2 | reg >> 3 << 4);
-                    let at = HwIndex { reg, lane, warp };
+                    let at = HwIndex { reg, lane, warp, block: 0 };
                     assert_eq!(layout.coords(layout.apply(at)), [row, col]);
                     assert_eq!(layout.solve(layout.apply(at)), Some(at));
                 }

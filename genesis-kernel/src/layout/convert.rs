@@ -82,9 +82,10 @@ const COST_PER_REGISTER: usize = 6;
 /// The cheapest way from one layout to another, for elements of `bits` bits.
 ///
 /// # Panics
-/// If the layouts differ in shape or warps; both are of one value.
+/// If the layouts differ in shape, warps or blocks; both are of one value.
 pub fn plan(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Conversion {
-    assert_eq!((from.shape, from.warp.len()), (to.shape, to.warp.len()), "one value has one shape");
+    let of = |layout: &LinearLayout| (layout.shape, layout.warp.len(), layout.block.len());
+    assert_eq!(of(from), of(to), "one value has one shape");
     if let Some(map) = register_map(from, to, |flat| flat) {
         return Conversion::Registers(map);
     }
@@ -94,6 +95,12 @@ pub fn plan(from: &LinearLayout, to: &LinearLayout, bits: u32) -> Conversion {
         }
         _ => Conversion::Shared(SharedPlan::new(from, to, bits)),
     }
+}
+
+/// Whether each block of a cluster holds all that it is to have in the other layout: for each bit of
+/// the rank the source has copies, or the same part of the tile.
+pub fn stays_in_block(from: &LinearLayout, to: &LinearLayout) -> bool {
+    from.block.iter().zip(&to.block).all(|(&a, &b)| a == 0 || a == b)
 }
 
 /// For each register of an op's result, the register of its operand in the same thread that holds
@@ -125,7 +132,8 @@ fn register_map(
     element: impl Fn(u32) -> u32,
 ) -> Option<Vec<u32>> {
     let equal = |a: &[u32], b: &[u32]| a.iter().zip(b).all(|(&a, &b)| a == element(b));
-    if !equal(&from.lane, &to.lane) || !equal(&from.warp, &to.warp) {
+    let same_thread = equal(&from.lane, &to.lane) && equal(&from.warp, &to.warp);
+    if !same_thread || !equal(&from.block, &to.block) {
         return None;
     }
     let echelon = f2::Echelon::new(&from.reg);
@@ -137,10 +145,10 @@ fn register_map(
 
 /// A plan within warps, if no element changes its warp.
 fn shuffle(from: &LinearLayout, to: &LinearLayout) -> Option<ShufflePlan> {
-    if from.warp != to.warp {
+    if (&from.warp, &from.block) != (&to.warp, &to.block) {
         return None;
     }
-    let place = |basis: u32| from.solve(basis).filter(|at| at.warp == 0);
+    let place = |basis: u32| from.solve(basis).filter(|at| (at.warp, at.block) == (0, 0));
     let regs: Option<Vec<HwIndex>> = to.reg.iter().map(|&basis| place(basis)).collect();
     let lanes: Option<Vec<HwIndex>> = to.lane.iter().map(|&basis| place(basis)).collect();
     let (regs, lanes) = (regs?, lanes?);
@@ -201,6 +209,7 @@ mod tests {
 
     fn layout(shape: &[usize], reg: &[u32], lane: [u32; 5], warp: &[u32]) -> LinearLayout {
         let layout = LinearLayout {
+            block: vec![],
             shape: Shape::new(shape),
             reg: reg.to_vec(),
             lane: lane.to_vec(),
@@ -216,16 +225,16 @@ mod tests {
         for warp in 0..to.num_warps() {
             for lane in 0..LANES {
                 for reg in 0..to.num_regs() {
-                    let want = to.apply(HwIndex { reg, lane, warp });
+                    let want = to.apply(HwIndex { reg, lane, warp, block: 0 });
                     let got = match &plan {
                         Conversion::Registers(map) => {
-                            from.apply(HwIndex { reg: map[reg as usize], lane, warp })
+                            from.apply(HwIndex { reg: map[reg as usize], lane, warp, block: 0 })
                         }
                         Conversion::Shuffle(plan) => {
                             let round = (reg ^ f2::combine(&plan.places, lane)) as usize;
                             let source = plan.lane_of[round] ^ f2::combine(&plan.lanes, lane);
                             let sent = plan.sent[round] ^ f2::combine(&plan.sends, source);
-                            from.apply(HwIndex { reg: sent, lane: source, warp })
+                            from.apply(HwIndex { reg: sent, lane: source, warp, block: 0 })
                         }
                         Conversion::Shared(plan) => plan.check_element(from, to, want),
                     };
@@ -301,7 +310,7 @@ mod tests {
         let row = result.project(Shape::new(&[1, 64]));
         let map = view_registers(&OpKind::Broadcast, &row, &result).unwrap();
         for (reg, &source) in map.iter().enumerate() {
-            let at = HwIndex { reg: reg as u32, lane: 5, warp: 1 };
+            let at = HwIndex { reg: reg as u32, lane: 5, warp: 1, block: 0 };
             let wanted = result.coords(result.apply(at))[1];
             assert_eq!(row.apply(HwIndex { reg: source, ..at }), wanted);
         }

@@ -35,6 +35,7 @@ pub(super) type Shared = Arc<LinearLayout>;
 pub(super) struct Infer<'f> {
     pub func: &'f Func,
     pub num_warps: u32,
+    pub num_blocks: u32,
     /// Values that are computed in whatever layout is wanted.
     pub free: Vec<bool>,
     /// The layouts of the others.
@@ -55,7 +56,7 @@ pub(super) struct Infer<'f> {
 
 impl<'f> Infer<'f> {
     /// Decides every layout.
-    pub(super) fn run(func: &'f Func, num_warps: u32) -> Infer<'f> {
+    pub(super) fn run(func: &'f Func, [num_warps, num_blocks]: [u32; 2]) -> Infer<'f> {
         let analysis = AxisAnalysis::of(func);
         let walk = func.walk();
         let preferences: BTreeMap<Op, Preference> = walk
@@ -67,11 +68,12 @@ impl<'f> Infer<'f> {
         let mut infer = Infer {
             func,
             num_warps,
+            num_blocks,
             free: free_values(func),
             assigned: vec![None; func.n_values()],
             accesses: BTreeMap::new(),
             units: BTreeMap::new(),
-            blockeds: Blockeds::new(func, &list, num_warps),
+            blockeds: Blockeds::new(func, &list, [num_warps, num_blocks]),
             preferences,
             touching: touching(func),
             owners: owners(func),
@@ -90,6 +92,10 @@ impl<'f> Infer<'f> {
     /// Whether a value needs a layout of its own.
     fn is_bound(&self, value: Value) -> bool {
         !self.free[value.index()] && !self.shape(value).is_scalar() && !is_shared(self.func, value)
+    }
+
+    fn replicated(&self, shape: Shape) -> LinearLayout {
+        LinearLayout::replicated(shape, self.num_warps).in_cluster(self.num_blocks)
     }
 
     /// The layout of a value that has one of its own.
@@ -121,14 +127,14 @@ impl<'f> Infer<'f> {
                 DotUnit::Fma => mma::fma_accumulator(shape, self.num_warps),
                 DotUnit::Wgmma(_) => self.wgmma_layout(shape),
             };
-            self.assign(result, Arc::new(layout));
+            self.assign(result, Arc::new(layout.in_cluster(self.num_blocks)));
         }
     }
 
     /// The layout in which `wgmma` leaves a result, and a store by the copy engine takes its tile.
     pub(super) fn wgmma_layout(&self, shape: Shape) -> LinearLayout {
         let columns = shape.extent(1).min(WGMMA_COLUMNS) as u32;
-        mma::wgmma_accumulator(shape, columns, self.num_warps)
+        mma::wgmma_accumulator(shape, columns, self.num_warps).in_cluster(self.num_blocks)
     }
 
     fn is_dot(&self, op: Op) -> bool {
@@ -339,14 +345,12 @@ impl<'f> Infer<'f> {
         match data.kind {
             OpKind::Reduce { .. } | OpKind::Join => Some(layout),
             OpKind::Scan { axis, .. } if is_scannable(&layout, axis as usize) => Some(layout),
-            OpKind::Scan { axis, .. } => {
-                Some(Arc::new(scan_layout(layout.shape, axis as usize, self.num_warps)))
-            }
+            OpKind::Scan { axis, .. } => Some(Arc::new(scan_layout(&layout, axis as usize))),
             OpKind::Split if layout.split().is_some() => Some(layout),
             OpKind::Split => {
                 let half = layout.shape.without(layout.shape.rank() - 1);
                 Some(Arc::new(match half.is_scalar() {
-                    true => LinearLayout::replicated(layout.shape, self.num_warps),
+                    true => self.replicated(layout.shape),
                     false => self.blockeds.default(half).join(),
                 }))
             }
@@ -361,7 +365,7 @@ impl<'f> Infer<'f> {
             // Two scalars: every thread holds both.
             let joined = data.kind == OpKind::Join;
             let shape = self.shape(*data.results.first()?);
-            return joined.then(|| Arc::new(LinearLayout::replicated(shape, self.num_warps)));
+            return joined.then(|| Arc::new(self.replicated(shape)));
         };
         let result = match data.kind {
             OpKind::Reduce { axis, .. } => operand.slice(axis as usize),

@@ -1,6 +1,6 @@
 //! Distributed layouts: which thread holds which element of a tile, as a linear map over F2.
 //!
-//! A hardware index is (register, lane, warp); an element is its flat row-major index in the tile,
+//! A hardware index is (register, lane, warp, block of the cluster); an element is its flat row-major index in the tile,
 //! whose extents are powers of two. The element of a hardware index is the XOR of one basis for every
 //! set bit of the index. So slicing, transposing, comparing and converting layouts are bit operations
 //! on a handful of words, exact and testable, and no kind of layout is a special case.
@@ -19,8 +19,14 @@
 //! Element (3, 2) has the flat index 14 = 8 ^ 4 ^ 2: register bit 1, lane bits 1 and 0.
 //!
 //! Every basis is a single bit or zero and no bit occurs twice ([`LinearLayout::check`]): each bit of
-//! the tile belongs to one bit of the hardware. A zero lane or warp basis *replicates*: both values of
-//! that hardware bit hold the same element. Registers are never replicated.
+//! the tile belongs to one bit of the hardware. A zero lane, warp or block basis *replicates*: both
+//! values of that hardware bit hold the same element. Registers are never replicated.
+//!
+//! Where a program is a cluster of blocks, `block` has one basis for each bit of a block's rank in its
+//! cluster, else none. Bit `i` of the rank adds `block[i]` to the element, as warp bits do: blocks whose
+//! rank differs in a bit with a basis of its own hold different parts of the tile, and those whose rank
+//! differs in a bit with basis 0 hold copies. Shared memory and barriers are a block's own; only what
+//! reduces along an axis that has block bits goes from block to block.
 
 use std::fmt;
 
@@ -41,6 +47,8 @@ pub struct HwIndex {
     pub lane: u32,
     /// The warp of the block.
     pub warp: u32,
+    /// The block's rank in its cluster.
+    pub block: u32,
 }
 
 /// Which element of a tile each register of each thread holds.
@@ -54,6 +62,8 @@ pub struct LinearLayout {
     pub lane: Vec<u32>,
     /// One basis per bit of the warp.
     pub warp: Vec<u32>,
+    /// One basis per bit of the block's rank in its cluster.
+    pub block: Vec<u32>,
 }
 
 impl LinearLayout {
@@ -64,7 +74,47 @@ impl LinearLayout {
             reg: (0..bits(shape)).map(|i| 1 << i).collect(),
             lane: vec![0; LANE_BITS],
             warp: vec![0; num_warps.ilog2() as usize],
+            block: vec![],
         }
+    }
+
+    /// The same in each of `blocks` blocks of a cluster, which all hold copies.
+    pub fn in_cluster(mut self, blocks: u32) -> LinearLayout {
+        self.block.resize(blocks.ilog2() as usize, 0);
+        self
+    }
+
+    /// The layout of a larger tile of which each block of a cluster holds a contiguous part like this
+    /// tile: `split[axis]` parts along each axis. Ranks go along the last axis first; what the split
+    /// leaves of `blocks` are copies.
+    ///
+    /// ```text
+    /// [4, 8] over 4 blocks, split [1, 4]   ->   [4, 32], block [8, 16]
+    /// ```
+    pub fn over_blocks(&self, split: &[u32], blocks: u32) -> LinearLayout {
+        let axes = || 0..self.shape.rank();
+        let extents: Vec<usize> =
+            axes().map(|axis| self.shape.extent(axis) * split[axis] as usize).collect();
+        let shape = Shape::new(&extents);
+        let mut layout = self.map(shape, |basis| {
+            axes().map(|axis| self.coord(basis, axis) << axis_shift(shape, axis)).sum()
+        });
+        for axis in axes().rev() {
+            let first = axis_shift(shape, axis) + self.shape.extent(axis).ilog2();
+            layout.block.extend((0..split[axis].ilog2()).map(|i| 1 << (first + i)));
+        }
+        layout.in_cluster(blocks)
+    }
+
+    /// The layout of one block's part, where the flat index loses the bits in `blocks`, each of which
+    /// the rank decides: a row of what is left.
+    pub(super) fn without_bits(&self, blocks: u32) -> LinearLayout {
+        let squeeze = |basis: u32| {
+            let bits = (0..u32::BITS).filter(|i| blocks >> i & 1 == 0);
+            bits.enumerate().fold(0, |flat, (to, from)| flat | (basis >> from & 1) << to)
+        };
+        let left = self.shape.numel() >> blocks.count_ones();
+        self.map(Shape::new(&[left]), squeeze)
     }
 
     /// The flat index of the element at a hardware index.
@@ -72,6 +122,7 @@ impl LinearLayout {
         f2::combine(&self.reg, at.reg)
             ^ f2::combine(&self.lane, at.lane)
             ^ f2::combine(&self.warp, at.warp)
+            ^ f2::combine(&self.block, at.block)
     }
 
     /// The coordinates of a flat index, outermost first.
@@ -101,6 +152,11 @@ impl LinearLayout {
         1 << self.warp.len()
     }
 
+    /// Blocks of the cluster.
+    pub fn num_blocks(&self) -> u32 {
+        1 << self.block.len()
+    }
+
     /// Lane bits that replicate, as a mask.
     pub fn free_lanes(&self) -> u32 {
         zero_bits(&self.lane)
@@ -111,15 +167,30 @@ impl LinearLayout {
         zero_bits(&self.warp)
     }
 
+    /// Bits of the block's rank that replicate, as a mask.
+    pub fn free_blocks(&self) -> u32 {
+        zero_bits(&self.block)
+    }
+
+    /// The bits of the flat index that the block's rank decides.
+    pub fn block_bits(&self) -> u32 {
+        self.block.iter().fold(0, |bits, basis| bits | basis)
+    }
+
     /// Where an element is; replicated bits are 0. None past the tile.
     pub fn solve(&self, flat: u32) -> Option<HwIndex> {
-        let all: Vec<u32> = self.reg.iter().chain(&self.lane).chain(&self.warp).copied().collect();
-        let mask = f2::Echelon::new(&all).solve(flat)?;
-        let (regs, lanes) = (self.reg.len(), self.lane.len());
+        let all: Vec<u32> = self.bases().collect();
+        let mut mask = f2::Echelon::new(&all).solve(flat)?;
+        let mut take = |bases: &[u32]| {
+            let part = mask & ((1 << bases.len()) - 1);
+            mask >>= bases.len();
+            part
+        };
         Some(HwIndex {
-            reg: mask & ((1 << regs) - 1),
-            lane: mask >> regs & ((1 << lanes) - 1),
-            warp: mask >> (regs + lanes),
+            reg: take(&self.reg),
+            lane: take(&self.lane),
+            warp: take(&self.warp),
+            block: take(&self.block),
         })
     }
 
@@ -136,6 +207,12 @@ impl LinearLayout {
             .map(HwBit::Reg)
             .or_else(|| find(&self.lane).map(HwBit::Lane))
             .or_else(|| find(&self.warp).map(HwBit::Warp))
+            .or_else(|| find(&self.block).map(HwBit::Block))
+    }
+
+    /// Every basis: of registers, lanes, warps, then blocks.
+    fn bases(&self) -> impl Iterator<Item = u32> {
+        self.reg.iter().chain(&self.lane).chain(&self.warp).chain(&self.block).copied()
     }
 
     /// Checks the invariants: bases are single bits or zero, no bit twice, registers not zero, and
@@ -154,7 +231,7 @@ impl LinearLayout {
             return Err("a register basis is zero".to_owned());
         }
         let mut seen = 0_u32;
-        for &basis in self.reg.iter().chain(&self.lane).chain(&self.warp) {
+        for basis in self.bases() {
             if basis & seen != 0 || basis.count_ones() > 1 {
                 return Err(format!("basis {basis} is not a bit of its own"));
             }
@@ -172,6 +249,7 @@ impl LinearLayout {
             reg: self.reg.iter().map(|&b| f(b)).filter(|&b| b != 0).collect(),
             lane: self.lane.iter().map(|&b| f(b)).collect(),
             warp: self.warp.iter().map(|&b| f(b)).collect(),
+            block: self.block.iter().map(|&b| f(b)).collect(),
         }
     }
 
@@ -245,6 +323,7 @@ impl LinearLayout {
             regs: along(&self.reg),
             lanes: along(&self.lane),
             warps: along(&self.warp),
+            blocks: along(&self.block),
         }
     }
 
@@ -277,6 +356,8 @@ pub enum HwBit {
     Lane(usize),
     /// A bit of the warp.
     Warp(usize),
+    /// A bit of the block's rank in its cluster.
+    Block(usize),
 }
 
 impl HwBit {
@@ -284,15 +365,15 @@ impl HwBit {
     pub fn reg(self) -> Option<usize> {
         match self {
             HwBit::Reg(i) => Some(i),
-            HwBit::Lane(_) | HwBit::Warp(_) => None,
+            HwBit::Lane(_) | HwBit::Warp(_) | HwBit::Block(_) => None,
         }
     }
 }
 
-/// What a reduction along an axis goes over: combine registers, then lanes, then warps.
+/// What a reduction along an axis goes over: combine registers, then lanes, then warps and blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reduction {
-    /// The layout of the result, replicated where lanes and warps were reduced.
+    /// The layout of the result, replicated where lanes, warps and blocks were reduced.
     pub result: LinearLayout,
     /// Register bits along the axis, as a mask of the operand's register number.
     pub regs: u32,
@@ -300,6 +381,8 @@ pub struct Reduction {
     pub lanes: u32,
     /// Warp bits along the axis: combine through shared memory.
     pub warps: u32,
+    /// Bits of the block's rank along the axis: combine through the blocks' shared memory.
+    pub blocks: u32,
 }
 
 /// The number of bits of a flat index into the shape.
@@ -327,7 +410,11 @@ fn zero_bits(bases: &[u32]) -> u32 {
 
 impl fmt::Display for LinearLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reg {:?} lane {:?} warp {:?}", self.reg, self.lane, self.warp)
+        write!(f, "reg {:?} lane {:?} warp {:?}", self.reg, self.lane, self.warp)?;
+        match self.block.is_empty() {
+            true => Ok(()),
+            false => write!(f, " block {:?}", self.block),
+        }
     }
 }
 
@@ -352,7 +439,9 @@ mod tests {
     fn all(layout: &LinearLayout) -> impl Iterator<Item = HwIndex> + use<> {
         let (regs, warps) = (layout.num_regs(), layout.num_warps());
         (0..regs).flat_map(move |reg| {
-            (0..LANES).flat_map(move |lane| (0..warps).map(move |warp| HwIndex { reg, lane, warp }))
+            (0..LANES).flat_map(move |lane| {
+                (0..warps).map(move |warp| HwIndex { reg, lane, warp, block: 0 })
+            })
         })
     }
 
@@ -360,12 +449,13 @@ mod tests {
     fn the_table_of_the_header() {
         let layout = small();
         layout.check().unwrap();
-        let at = |reg, lane| layout.coords(layout.apply(HwIndex { reg, lane, warp: 0 }));
+        let at =
+            |reg, lane| layout.coords(layout.apply(HwIndex { reg, lane, ..HwIndex::default() }));
         assert_eq!(at(2, 3), [3, 2]);
         assert_eq!(at(1, 0), [0, 1]);
         assert_eq!(at(0, 2), [1, 0]);
         assert_eq!(at(0, 2 + 16), [1, 0]);
-        assert_eq!(layout.solve(14), Some(HwIndex { reg: 2, lane: 3, warp: 0 }));
+        assert_eq!(layout.solve(14), Some(HwIndex { reg: 2, lane: 3, ..HwIndex::default() }));
         assert_eq!(layout.solve(16), None);
     }
 
@@ -399,6 +489,7 @@ mod tests {
             reg: vec![1, 16],
             lane: vec![8, 4, 2, 32, 0],
             warp: vec![0],
+            block: vec![],
         };
         layout.check().unwrap();
         let perm = [2, 0, 1];
@@ -437,12 +528,32 @@ mod tests {
             reg: vec![64, 1, 2, 128],
             lane: vec![4, 8, 16, 32, 0],
             warp: vec![],
+            block: vec![],
         };
         layout.check().unwrap();
         assert_eq!(layout.vectors(1, 8)[..2], [vec![0, 2, 4, 6], vec![1, 3, 5, 7]]);
         assert_eq!(layout.vectors(1, 2)[0], [0, 2]);
         assert_eq!(layout.vectors(0, 4)[0], [0, 1, 8, 9]);
         assert_eq!(layout.vectors(1, 1).len(), 16);
+    }
+
+    #[test]
+    fn a_cluster_splits_a_tile_into_contiguous_parts() {
+        let layout = small().over_blocks(&[2, 2], 8);
+        layout.check().unwrap();
+        assert_eq!((layout.shape, &layout.block[..]), (Shape::new(&[8, 8]), &[4, 32, 0][..]));
+        for at in all(&small()) {
+            let inside = small().coords(small().apply(at));
+            for block in 0..8 {
+                let place = layout.coords(layout.apply(HwIndex { block, ..at }));
+                assert_eq!(place, [inside[0] + (block >> 1 & 1) * 4, inside[1] + (block & 1) * 4]);
+            }
+        }
+        let reduction = layout.reduction(1);
+        assert_eq!((reduction.blocks, layout.free_blocks()), (1, 4));
+        assert_eq!(reduction.result.block, [0, 4, 0]);
+        let part = layout.without_bits(layout.block_bits());
+        assert_eq!((part.reg, part.lane), (small().reg, small().lane));
     }
 
     #[test]

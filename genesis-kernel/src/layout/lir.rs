@@ -28,6 +28,8 @@ use crate::ir::{DType, Func, Op, OpKind, Type, Value};
 pub struct LayoutOptions {
     /// Warps of a block; chosen by the size of the tiles where it is none.
     pub num_warps: Option<u32>,
+    /// Blocks of the cluster that is a program; one where it is none.
+    pub cluster: Option<u32>,
     /// Iterations of loads in flight in loops that say nothing of their own.
     pub num_stages: Option<u32>,
     /// The most shared memory of a block, in bytes, which rings of slots take what they can of; 0 where
@@ -44,6 +46,8 @@ pub struct LayoutIr {
     pub layouts: Vec<Option<Arc<LinearLayout>>>,
     /// Warps of a block.
     pub num_warps: u32,
+    /// Blocks of the cluster that is a program.
+    pub num_blocks: u32,
     /// How each load, store and atomic of tiles goes to memory.
     pub accesses: BTreeMap<Op, Access>,
     /// How each dot is computed.
@@ -68,6 +72,8 @@ pub struct Access {
     pub lane_copies: u32,
     /// Warp bits that hold copies: a store or atomic is done where they are 0.
     pub warp_copies: u32,
+    /// Bits of the block's rank that hold copies: a store or atomic is done where they are 0.
+    pub block_copies: u32,
 }
 
 impl Access {
@@ -284,7 +290,10 @@ impl LayoutIr {
     /// The layouts, one line a value by its name in the function's text, which `--emit lir` shows
     /// first.
     pub fn layout_text(&self) -> String {
-        let mut text = format!("// {} warps\n", self.num_warps);
+        let mut text = match self.num_blocks {
+            1 => format!("// {} warps\n", self.num_warps),
+            n => format!("// {n} blocks of {} warps\n", self.num_warps),
+        };
         let names = names(&self.func);
         for (index, layout) in self.layouts.iter().enumerate() {
             if let (Some(layout), Some(name)) = (layout, names.get(&Value(index as u32))) {

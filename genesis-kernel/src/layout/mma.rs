@@ -133,7 +133,7 @@ mod tests {
         for reg in 0..layout.num_regs() {
             for lane in 0..32 {
                 for warp in 0..layout.num_warps() {
-                    let at = HwIndex { reg, lane, warp };
+                    let at = HwIndex { reg, lane, warp, block: 0 };
                     let got = layout.coords(layout.apply(at));
                     assert_eq!(got, expected(reg, lane, warp), "{reg} {lane} {warp}");
                 }

@@ -24,7 +24,7 @@ mod verify;
 
 pub use assign::assign;
 pub use blocked::{Blocked, blocked, blocked_in};
-pub use convert::{Conversion, ShufflePlan, exchange_steps, plan, view_registers};
+pub use convert::{Conversion, ShufflePlan, exchange_steps, plan, stays_in_block, view_registers};
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
 pub use lir::{
     Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,

@@ -19,6 +19,9 @@ use super::mma::wgmma_warps;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{Func, Op, OpKind, Shape, Value};
 
+/// What memory reads and writes at once.
+const SECTOR_BYTES: u32 = 32;
+
 /// What an access to memory would like.
 #[derive(Clone, Debug)]
 pub(super) struct Preference {
@@ -81,30 +84,38 @@ impl Preference {
     pub(super) fn accepts(&self, layout: &LinearLayout) -> bool {
         let Some(axis) = self.consecutive else { return true };
         let bits = layout.axis_bits(axis);
-        let in_warp = bits.iter().take_while(|bit| !matches!(bit, HwBit::Warp(_))).count();
+        let in_warp =
+            bits.iter().take_while(|bit| !matches!(bit, HwBit::Warp(_) | HwBit::Block(_))).count();
         let bytes = self.size << in_warp.min(16);
         let whole = self.size * self.shape.extent(axis) as u32;
-        bytes >= 32.min(whole) || self.shape.numel() as u32 * self.size <= 512
+        bytes >= SECTOR_BYTES.min(whole) || self.shape.numel() as u32 * self.size <= 512
     }
 }
 
 /// The blocked layouts of a function: one for each shape and fastest axis.
 pub(super) struct Blockeds {
     num_warps: u32,
-    vectors: BTreeMap<(Shape, usize), u32>,
+    num_blocks: u32,
+    /// By shape and fastest axis, the elements of a thread that lie together and those of a block.
+    vectors: BTreeMap<(Shape, usize), [u32; 2]>,
     fastest: BTreeMap<Shape, usize>,
     /// Axes along which tiles of a shape are reduced: warps go along others first.
     reduced: BTreeMap<Shape, Vec<usize>>,
 }
 
 impl Blockeds {
-    pub(super) fn new(func: &Func, preferences: &[Preference], num_warps: u32) -> Blockeds {
+    pub(super) fn new(
+        func: &Func,
+        preferences: &[Preference],
+        [num_warps, num_blocks]: [u32; 2],
+    ) -> Blockeds {
         let mut vectors = BTreeMap::new();
         let mut weights: BTreeMap<(Shape, usize), u64> = BTreeMap::new();
         for preference in preferences {
             let key = (preference.shape, preference.order[0]);
-            let vector = vectors.entry(key).or_insert(1);
+            let [vector, run] = vectors.entry(key).or_insert([1; 2]);
             *vector = preference.vector.max(*vector);
+            *run = (SECTOR_BYTES / preference.size).max(*vector).max(*run);
             *weights.entry(key).or_insert(0) += u64::from(preference.size);
         }
         let mut fastest: BTreeMap<Shape, usize> = BTreeMap::new();
@@ -121,7 +132,7 @@ impl Blockeds {
                 reduced.entry(shape).or_default().push(axis as usize);
             }
         }
-        Blockeds { num_warps, vectors, fastest, reduced }
+        Blockeds { num_warps, num_blocks, vectors, fastest, reduced }
     }
 
     /// The layout of a shape's tiles where nothing else decides.
@@ -133,36 +144,71 @@ impl Blockeds {
 
     /// The layout of a shape's tiles whose fastest axis is this one.
     pub(super) fn along(&self, shape: Shape, fastest: usize) -> Arc<LinearLayout> {
-        let vector = self.vectors.get(&(shape, fastest)).copied().unwrap_or(1);
-        // Every thread has work before any has a longer vector.
-        let share = (shape.numel() as u32 / (32 * self.num_warps)).max(1);
+        let [vector, run] = self.vectors.get(&(shape, fastest)).copied().unwrap_or([1; 2]);
         let mut order = vec![fastest];
         order.extend((0..shape.rank()).rev().filter(|&axis| axis != fastest));
-        let mut parameters = Blocked::cover(shape, &order, vector.min(share), self.num_warps);
-        parameters.warps = self.warps(shape, &order, &parameters);
-        Arc::new(blocked_in(shape, &parameters, self.num_warps))
+        let split = self.split(shape, &order, run);
+        let part: Vec<usize> =
+            shape.extents().iter().zip(&split).map(|(&e, &n)| e / n as usize).collect();
+        let part = Shape::new(&part);
+        // Every thread has work before any has a longer vector.
+        let share = (part.numel() as u32 / (32 * self.num_warps)).max(1);
+        let mut parameters = Blocked::cover(part, &order, vector.min(share), self.num_warps);
+        parameters.warps = self.warps(shape, part, &order, &parameters);
+        let layout = blocked_in(part, &parameters, self.num_warps);
+        Arc::new(layout.over_blocks(&split, self.num_blocks))
+    }
+
+    /// The parts along each axis that the blocks of a cluster take, none shorter than `run`: along
+    /// the slower axes first and along reduced ones last, as warps, since what is reduced over blocks
+    /// goes from one to the other.
+    fn split(&self, shape: Shape, order: &[usize], run: u32) -> Vec<u32> {
+        let mut left = self.num_blocks;
+        let mut split = vec![1; shape.rank()];
+        for axis in self.slowest_first(shape, order) {
+            let least = if axis == order[0] { run } else { 1 };
+            let count = left.min((shape.extent(axis) as u32 / least).max(1));
+            split[axis] = count;
+            left /= count;
+        }
+        split
     }
 
     /// Warps go along the slower axes first, and along reduced axes last: a reduction inside a warp
-    /// needs no shared memory.
-    fn warps(&self, shape: Shape, order: &[usize], parameters: &Blocked) -> Vec<u32> {
-        let reduced = self.reduced.get(&shape).map_or(&[][..], Vec::as_slice);
-        let mut axes: Vec<usize> = order.iter().rev().copied().collect();
-        axes.sort_by_key(|axis| reduced.contains(axis));
+    /// needs no shared memory. `part` is what a block has of the tile.
+    fn warps(&self, shape: Shape, part: Shape, order: &[usize], parameters: &Blocked) -> Vec<u32> {
         let mut left = self.num_warps;
         let mut warps = vec![1; shape.rank()];
-        for axis in axes {
+        for axis in self.slowest_first(shape, order) {
             let taken = parameters.per_thread[axis] * parameters.lanes[axis];
-            let count = left.min(shape.extent(axis) as u32 / taken);
+            let count = left.min(part.extent(axis) as u32 / taken);
             warps[axis] = count;
             left /= count;
         }
         warps
     }
+
+    /// The axes from the slowest, those that a tile of this shape is reduced along behind the others.
+    fn slowest_first(&self, shape: Shape, order: &[usize]) -> Vec<usize> {
+        let reduced = self.reduced.get(&shape).map_or(&[][..], Vec::as_slice);
+        let mut axes: Vec<usize> = order.iter().rev().copied().collect();
+        axes.sort_by_key(|axis| reduced.contains(axis));
+        axes
+    }
 }
 
-/// The layout in which a scan along `axis` keeps a contiguous piece in each thread.
-pub(super) fn scan_layout(shape: Shape, axis: usize, num_warps: u32) -> LinearLayout {
+/// The layout in which a scan along `axis` keeps a contiguous piece in each thread, for a tile that has
+/// this layout. Each block of a cluster keeps the part that it has.
+pub(super) fn scan_layout(layout: &LinearLayout, axis: usize) -> LinearLayout {
+    let along = |axis| layout.block.iter().filter(|&&b| layout.coord(b, axis) != 0).count();
+    let split: Vec<u32> = (0..layout.shape.rank()).map(|axis| 1 << along(axis)).collect();
+    let part: Vec<usize> =
+        layout.shape.extents().iter().zip(&split).map(|(&e, &n)| e / n as usize).collect();
+    let part = scan_in_block(Shape::new(&part), axis, layout.num_warps());
+    part.over_blocks(&split, layout.num_blocks())
+}
+
+fn scan_in_block(shape: Shape, axis: usize, num_warps: u32) -> LinearLayout {
     let mut order = vec![axis];
     order.extend((0..shape.rank()).rev().filter(|&other| other != axis));
     let extent = shape.extent(axis) as u32;
@@ -180,7 +226,7 @@ pub(super) fn scan_layout(shape: Shape, axis: usize, num_warps: u32) -> LinearLa
     blocked_in(shape, &parameters, num_warps)
 }
 
-/// Whether the axis runs over registers, then lanes in order, then warps in order.
+/// Whether the axis runs over registers, then lanes, warps and blocks, each in order.
 pub(super) fn is_scannable(layout: &LinearLayout, axis: usize) -> bool {
     layout.axis_bits(axis).windows(2).all(|pair| pair[0] < pair[1])
 }

@@ -36,7 +36,8 @@ pub struct SharedPlan {
 
 /// One side of a [`SharedPlan`].
 ///
-/// Register `regs[j]` of a group is at element `(offset ^ combine(lane, l) ^ combine(warp, w)) + j`;
+/// Register `regs[j]` of a group is at element `(offset ^ combine(lane, l) ^ combine(warp, w) ^
+/// combine(block, b)) + j` of the block's own shared memory;
 /// the number of registers of a group is a power of two and the offset a multiple of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedAccess {
@@ -46,6 +47,9 @@ pub struct SharedAccess {
     pub lane: [u32; LANE_BITS],
     /// What each warp bit XORs to the offset.
     pub warp: Vec<u32>,
+    /// What each bit of the block's rank XORs to the offset: where a block holds a whole tile and reads
+    /// back its part.
+    pub block: Vec<u32>,
     /// Vectors of registers, the one of register 0 first.
     pub groups: Vec<SharedGroup>,
     /// Lane bits and warp bits that hold copies: only threads in which they are 0 need to store.
@@ -92,6 +96,15 @@ impl SharedPlan {
     /// the tile that is cut along those bits can be loaded by itself.
     pub fn staged(from: &LinearLayout, to: &LinearLayout, bits: u32, avoid: u32) -> SharedPlan {
         let bits = bits.max(8);
+        // What the rank decides on both sides is not in a block's memory at all.
+        let both = from.block.iter().zip(&to.block).filter(|(a, b)| a == b);
+        let blocks = both.fold(0, |bits, (basis, _)| bits | basis);
+        if blocks != 0 {
+            let [from, to] = [from, to].map(|layout| layout.without_bits(blocks));
+            let squeezed = (0..blocks.trailing_zeros()).fold(0, |low, i| low | avoid & 1 << i);
+            debug_assert_eq!(squeezed, avoid, "a part of a tile is not cut where blocks cut it");
+            return SharedPlan::staged(&from, &to, bits, avoid);
+        }
         let offsets = Offsets::new(&scratch_bases(from, to, bits, avoid));
         SharedPlan {
             elements: from.shape.numel() as u32,
@@ -142,8 +155,9 @@ impl SharedAccess {
         let reg: Vec<u32> = layout.reg.iter().map(|&b| offsets.of(b)).collect();
         let lane: Vec<u32> = layout.lane.iter().map(|&b| offsets.of(b)).collect();
         let warp: Vec<u32> = layout.warp.iter().map(|&b| offsets.of(b)).collect();
+        let block: Vec<u32> = layout.block.iter().map(|&b| offsets.of(b)).collect();
         let limit = (VECTOR_BITS / bits).ilog2();
-        let vector: Vec<u32> = vector_registers(&reg, &[&lane, &warp], limit)
+        let vector: Vec<u32> = vector_registers(&reg, &[&lane, &warp, &block], limit)
             .into_iter()
             .take_while(|bit| bit & avoid == 0)
             .collect();
@@ -154,9 +168,10 @@ impl SharedAccess {
             .collect();
         let bytes = (1 << vector.len()) * bits / 8;
         let ways = conflict_ways(&lane, bits / 8, bytes);
-        let copies = HwIndex { reg: 0, lane: layout.free_lanes(), warp: layout.free_warps() };
+        let copies =
+            HwIndex { lane: layout.free_lanes(), warp: layout.free_warps(), ..HwIndex::default() };
         let lane = lane.try_into().expect("a layout has five lane bits");
-        SharedAccess { unit: SharedUnit::Vector, lane, warp, groups, copies, ways }
+        SharedAccess { unit: SharedUnit::Vector, lane, warp, block, groups, copies, ways }
     }
 }
 

@@ -460,6 +460,7 @@ impl Simulation<'_> {
                                 reg: at.reg | reg,
                                 lane: at.lane ^ lane,
                                 warp: at.warp ^ warp,
+                                block: 0,
                             };
                             let flat = layout.apply(part);
                             let thread = (part.warp * LANES + part.lane) as usize;
@@ -601,7 +602,7 @@ fn tf32_parts(x: Scalar) -> [Scalar; 2] {
 
 fn place(thread: usize, reg: usize) -> HwIndex {
     let thread = thread as u32;
-    HwIndex { reg: reg as u32, lane: thread % LANES, warp: thread / LANES }
+    HwIndex { reg: reg as u32, lane: thread % LANES, warp: thread / LANES, block: 0 }
 }
 
 fn subsets(mask: u32, below: u32) -> impl Iterator<Item = u32> {

@@ -137,10 +137,11 @@ impl Matrices {
             unit: SharedUnit::Matrix { transposed: self.transposed },
             lane,
             warp: to.warp.iter().map(|&basis| offsets.of(basis)).collect(),
+            block: vec![0; to.block.len()],
             groups: groups
                 .map(|regs| SharedGroup { offset: f2::combine(&reg, regs[0]), regs })
                 .collect(),
-            copies: HwIndex { reg: 0, lane: to.free_lanes(), warp: to.free_warps() },
+            copies: HwIndex { lane: to.free_lanes(), warp: to.free_warps(), ..HwIndex::default() },
             ways: conflict_ways(&lane, bits / 8, CHUNK_BITS / 8),
         }
     }
@@ -172,7 +173,7 @@ mod tests {
             for group in &plan.store.groups {
                 for (j, &reg) in group.regs.iter().enumerate() {
                     let at = (group.offset ^ base(&plan.store, lane, warp)) as usize + j;
-                    memory[at] = from.apply(HwIndex { reg, lane, warp });
+                    memory[at] = from.apply(HwIndex { reg, lane, warp, block: 0 });
                 }
             }
         }
@@ -186,7 +187,7 @@ mod tests {
                         }
                     };
                     let at = (group.offset ^ base(&plan.load, of, warp)) + j;
-                    let want = to.apply(HwIndex { reg, lane, warp });
+                    let want = to.apply(HwIndex { reg, lane, warp, block: 0 });
                     assert_eq!(memory[at as usize], want, "{to:?} {lane} {reg}");
                 }
             }

@@ -31,7 +31,10 @@ fn check_values(lir: &LayoutIr, op: Op) -> Result<(), String> {
             None => return Err(format!("%{} has no layout", value.0)),
             Some(layout) => {
                 layout.check().map_err(|error| format!("%{}: {error}", value.0))?;
-                if layout.shape != tile.shape || layout.num_warps() != lir.num_warps {
+                if layout.shape != tile.shape
+                    || layout.num_warps() != lir.num_warps
+                    || layout.num_blocks() != lir.num_blocks
+                {
                     return Err(format!("%{}: {layout:?} is of another tile", value.0));
                 }
             }
@@ -70,10 +73,17 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
             let joined = lir.layout(operands[0]).map(|layout| layout.join());
             // Of two scalars every thread holds both.
             let joined = joined.unwrap_or_else(|| {
-                LinearLayout::replicated(lir.func.tile(results[0]).shape, lir.num_warps)
+                let shape = lir.func.tile(results[0]).shape;
+                LinearLayout::replicated(shape, lir.num_warps).in_cluster(lir.num_blocks)
             });
             gives(lir, Some(&joined), results)
         }
+        OpKind::ConvertLayout => match (lir.layout(operands[0]), lir.layout(results[0])) {
+            (Some(from), Some(to)) if !super::convert::stays_in_block(from, to) => {
+                Err(format!("{from:?} to {to:?} moves between blocks"))
+            }
+            _ => Ok(()),
+        },
         OpKind::Split => {
             let split = lir.layout(operands[0]).and_then(|layout| layout.split());
             gives(lir, split.as_ref(), results)
@@ -91,7 +101,8 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
         OpKind::TmaStore(_) => {
             let columns = lir.func.tile(operands[0]).shape.extent(1).min(256) as u32;
             let shape = lir.func.tile(operands[0]).shape;
-            let wanted = super::mma::wgmma_accumulator(shape, columns, lir.num_warps);
+            let wanted = super::mma::wgmma_accumulator(shape, columns, lir.num_warps)
+                .in_cluster(lir.num_blocks);
             gives(lir, Some(&wanted), &operands[..1])
         }
         OpKind::For(_) => {

@@ -3,7 +3,7 @@
 use genesis::DType;
 use genesis_kernel::front::ast::{DTypeBound, DTypeParam};
 use genesis_kernel::inspect::{Emit, InspectRequest, Inspection, inspect};
-use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::kernel::{KernelDef, LaunchOptions};
 use genesis_kernel::target::Target;
 use serde_json::json;
 
@@ -23,9 +23,13 @@ pub(super) struct Args {
     /// The dtype of the tensors.
     #[arg(long, default_value = "f32", value_parser = dtype)]
     dtype: DType,
-    /// A constant of the kernel: --set BLOCK=1024. May be given again.
+    /// A constant of the kernel, or num_warps, num_stages, cluster: --set BLOCK=1024. May be given
+    /// again.
     #[arg(long = "set", value_parser = setting)]
     set: Vec<(String, i64)>,
+    /// Warps of a program; the compiler chooses without it.
+    #[arg(long)]
+    warps: Option<u32>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -61,19 +65,21 @@ pub(super) fn run(args: &Args) -> Outcome {
     let target = if args.emit == Emit::Asm { Target::host() } else { args.arch.clone() };
     let mut request =
         InspectRequest::new(kernel, target, args.emit).dtypes(&dtypes(kernel, args.dtype));
+    request.hints.num_warps = args.warps;
     for name in kernel.ast.consts {
         let given = args.set.iter().find(|(set, _)| set == name).map(|&(_, value)| value);
         request = request.set(name, given.unwrap_or_else(|| usual(name)));
     }
-    if let Some((name, _)) =
-        args.set.iter().find(|(set, _)| !kernel.ast.consts.contains(&set.as_str()))
-    {
+    let mut options = LaunchOptions::default();
+    let mut others = args.set.iter().filter(|(set, _)| !kernel.ast.consts.contains(&set.as_str()));
+    if let Some((name, _)) = others.find(|(name, value)| !options.set(name, *value)) {
         let has = kernel.ast.consts.join(", ");
         return Err(Failure::Message(format!(
             "{} has no constant {name}; it has {has}",
             kernel.name()
         )));
     }
+    request.hints = request.hints.with_options(options);
     let inspection = inspect(kernel, &request)?;
     if args.json {
         say(as_json(&inspection, args.emit));
@@ -127,6 +133,10 @@ fn usual(name: &str) -> i64 {
         "ROWS" | "TOKENS" => 16,
         "COLS" => 256,
         "BLOCK" => 1024,
+        "LANES" | "FAN" => 32,
+        "WIDTH" => 8,
+        "PARTS" => 64,
+        "PIECE" => 256,
         _ => 0,
     }
 }

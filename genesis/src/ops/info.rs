@@ -76,13 +76,13 @@ pub struct Sample {
 /// A call that must be refused.
 pub struct Refusal {
     /// The call.
-    pub call: Box<dyn Fn() -> Result<Tensor>>,
+    pub call: Box<dyn Fn() -> Result<Tensor> + Send + Sync>,
     /// The exact error.
     pub message: String,
 }
 
-type Call = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
-type Reference = Box<dyn Fn(&[Dense]) -> Dense>;
+type Call = Box<dyn Fn(&[Tensor]) -> Result<Tensor> + Send + Sync>;
+type Reference = Box<dyn Fn(&[Dense]) -> Dense + Send + Sync>;
 
 /// Everything a test needs of an op.
 pub struct OpInfo {
@@ -107,15 +107,19 @@ pub struct OpInfo {
 }
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::BF16, DType::F16];
-const NUMBERS: [DType; 8] = [
+const NUMBERS: [DType; 12] = [
     DType::F32,
     DType::F64,
     DType::BF16,
     DType::F16,
     DType::I64,
     DType::I32,
-    DType::U8,
     DType::I16,
+    DType::I8,
+    DType::U64,
+    DType::U32,
+    DType::U16,
+    DType::U8,
 ];
 
 /// The table of all ops.
@@ -137,7 +141,7 @@ fn samples(shapes: &[&[&[usize]]], range: (f64, f64)) -> Vec<Sample> {
     shapes.iter().map(|s| Sample { shapes: owned(s), range }).collect()
 }
 
-fn refuse(call: impl Fn() -> Result<Tensor> + 'static, message: &str) -> Refusal {
+fn refuse(call: impl Fn() -> Result<Tensor> + Send + Sync + 'static, message: &str) -> Refusal {
     Refusal { call: Box::new(call), message: message.to_owned() }
 }
 

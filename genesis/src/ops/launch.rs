@@ -104,7 +104,7 @@ fn flat(
     numbers: &[Arg],
 ) -> Result<()> {
     let bytes = widest(inputs.iter().copied().chain([out]));
-    let tile::Flat { block, warps } = tile::flat(out.device(), bytes, out.numel());
+    let tile::Flat { block, warps } = tile::flat(out.device(), bytes);
     let mut args: Vec<Arg> = inputs.iter().map(|t| flat_view(t, false)).collect();
     args.push(flat_view(out, true));
     args.extend_from_slice(numbers);
@@ -223,7 +223,7 @@ pub(crate) fn scalar_op(kernels: Pair, x: &Tensor, y: &Tensor, c: f64) -> Result
 pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
     let number = [Arg::Scalar(value)];
     if y.numel() > 0 && y.is_contiguous() {
-        let usual = tile::flat(y.device(), y.dtype().bytes(), y.numel()).block;
+        let usual = tile::flat(y.device(), y.dtype().bytes()).block;
         let block = if y.numel() >= 1 << 22 { 8192 } else { usual };
         let grid = Grid::x(y.numel().div_ceil(block));
         let args = [flat_view(y, true), number[0]];
@@ -422,7 +422,10 @@ pub(crate) fn dense(
         return Ok(());
     }
     let bytes = widest(tensors.iter().map(|&(t, _)| t));
-    let tile::Flat { block, warps } = tile::flat(on.device(), bytes, on.numel());
+    let tile::Flat { block, warps } = match tensors.len() {
+        ..4 => tile::flat(on.device(), bytes),
+        _ => tile::flat_of_many(on.device(), bytes),
+    };
     let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| flat_view(t, mutable)).collect();
     args.extend_from_slice(numbers);
     let consts = [&[block as i64], more_consts].concat();
@@ -468,6 +471,20 @@ pub(crate) fn plain(
     args: &[Arg],
 ) -> Result<()> {
     launch(kernel, on, grid, dtypes, consts, args)
+}
+
+/// [`plain`] with the number of warps chosen.
+#[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
+pub(crate) fn warped(
+    kernel: &KernelDef,
+    on: &Tensor,
+    grid: Grid,
+    dtypes: &[DType],
+    consts: &[i64],
+    num_warps: Option<u32>,
+    args: &[Arg],
+) -> Result<()> {
+    launch_with(kernel, on, grid, dtypes, consts, num_warps, args)
 }
 
 /// A view argument.

@@ -53,7 +53,7 @@ impl Lowering<'_> {
         let target = self.target(data.operands[0]);
         let is_wanted = self.uses[data.results[0].index()] > 0;
         if self.pending.blocks_atomic(target) || (is_wanted && self.pending.has_accesses()) {
-            self.barrier();
+            self.program_barrier();
         }
         self.pending.atomic(target);
         let access = self.access(op);
@@ -75,7 +75,7 @@ impl Lowering<'_> {
         if is_wanted {
             self.fence();
             old = self.hand_out(op, old)?;
-            self.barrier();
+            self.program_barrier();
         }
         self.result(op, old)
     }

@@ -4,6 +4,7 @@
 
 use super::super::llvm::{Block, IntPred, Val};
 use super::lower::{Lowering, Registers};
+use super::reduce;
 use super::schedule::Step;
 use super::shared::{Pending, Target};
 use super::wgmma;
@@ -205,8 +206,12 @@ impl Lowering<'_> {
         let mut left = Pending::default();
         for &region in &self.func.op(op).regions {
             for &inner in &self.func.region(region).ops {
-                if self.has_barrier(inner) {
-                    left.clear();
+                match self.has_barrier(inner) {
+                    true if self.lir.num_blocks == 1 || reduce::pushes(self.lir, inner) => {
+                        left.clear();
+                    }
+                    true => left.clear_block(),
+                    false => {}
                 }
                 self.note_access(&mut left, inner);
                 for nested in self.ops_within(inner) {

@@ -159,7 +159,8 @@ impl Lowering<'_> {
     /// This thread's part of the offset, in bytes.
     pub(super) fn shared_thread(&mut self, access: &SharedAccess, size: u32) -> Val {
         let scale = |bases: &[u32]| bases.iter().map(|b| b * size).collect::<Vec<u32>>();
-        self.threads.map(self.e, &scale(&access.lane), &scale(&access.warp))
+        let [lane, warp, block] = [&access.lane[..], &access.warp, &access.block].map(scale);
+        self.threads.place(self.e, &lane, &warp, &block)
     }
 
     /// The address of a group: what shares bits with the thread's part is XORed, then the slot is
@@ -175,7 +176,8 @@ impl Lowering<'_> {
     ) -> Val {
         let e = self.e;
         let offset = offset * size;
-        let touched = access.lane.iter().chain(&access.warp).fold(0, |bits, b| bits | (b * size));
+        let touched = access.lane.iter().chain(&access.warp).chain(&access.block);
+        let touched = touched.fold(0, |bits, b| bits | (b * size));
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let mixed = match offset & touched {
             0 => thread,

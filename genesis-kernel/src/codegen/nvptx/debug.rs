@@ -47,15 +47,21 @@ impl Lowering<'_> {
         let Some(tile) = tile else {
             let values: Vec<Val> = operands.iter().map(|o| o[0]).collect();
             let line = printf_format(format, self, &data.operands);
-            return self.print_line(&line, &[], op, &values, [31, self.lir.num_warps - 1]);
+            return self.print_line(
+                &line,
+                &[],
+                op,
+                &values,
+                [31, self.lir.num_warps - 1, self.lir.num_blocks - 1],
+            );
         };
         let layout = self.layout(tile)?.clone();
         let rank = layout.shape.rank();
         let text = printf_format(format, self, &data.operands);
         let line = format!("[{}] {text}", vec!["%lld"; rank].join(", "));
         for reg in 0..layout.num_regs() {
-            let at = layout.apply(HwIndex { reg, lane: 0, warp: 0 });
-            let thread = self.threads.map(self.e, &layout.lane, &layout.warp);
+            let at = layout.apply(HwIndex { reg, ..HwIndex::default() });
+            let thread = self.threads.place(self.e, &layout.lane, &layout.warp, &layout.block);
             let flat = self.e.xor(thread, self.e.int(self.e.i32(), i64::from(at)));
             let coords: Vec<Val> = (0..rank)
                 .map(|axis| {
@@ -67,20 +73,20 @@ impl Lowering<'_> {
                 .collect();
             let values: Vec<Val> =
                 operands.iter().map(|o| o[(reg as usize).min(o.len() - 1)]).collect();
-            let copies = [layout.free_lanes(), layout.free_warps()];
+            let copies = [layout.free_lanes(), layout.free_warps(), layout.free_blocks()];
             self.print_line(&line, &coords, op, &values, copies)?;
         }
         Ok(())
     }
 
-    /// One line of `vprintf`, by the threads in which these lane and warp bits are 0.
+    /// One line of `vprintf`, by the threads in which these lane, warp and block bits are 0.
     fn print_line(
         &mut self,
         format: &str,
         coords: &[Val],
         op: Op,
         values: &[Val],
-        copies: [u32; 2],
+        copies: [u32; 3],
     ) -> Result<(), Error> {
         let e = self.e;
         let types = self.func.op(op).operands.iter().map(|&v| self.func.tile(v));
@@ -93,7 +99,7 @@ impl Lowering<'_> {
                 dtype => cast(e, Machine::Nvptx, value, dtype, DType::I64),
             });
         }
-        let prints = self.threads.all_zero(e, copies[0], copies[1]);
+        let prints = self.threads.is_first(e, copies[0], copies[1], copies[2]);
         let (inside, done) = (e.block("print"), e.block("print.end"));
         e.cond_br(prints.unwrap_or_else(|| e.bool(true)), inside, done);
         e.position(inside);

@@ -52,7 +52,7 @@ pub(super) struct Fragment<'a> {
 /// The register of each element of thread 0, by coordinates.
 fn registers_by_element(layout: &LinearLayout) -> BTreeMap<[u32; 2], u32> {
     let element = |reg| {
-        let flat = layout.apply(HwIndex { reg, lane: 0, warp: 0 });
+        let flat = layout.apply(HwIndex { reg, ..HwIndex::default() });
         [layout.coord(flat, 0), layout.coord(flat, 1)]
     };
     (0..layout.num_regs()).map(|reg| (element(reg), reg)).collect()

@@ -9,6 +9,7 @@ use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::pipeline::{Copies, Role};
 use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
+use super::steps::Steps;
 use super::thread::{self, Threads};
 use super::{atomic, convert, dot, reduce, scan};
 use crate::Error;
@@ -37,6 +38,8 @@ pub(super) struct Lowering<'a> {
     pub(super) threads: Threads,
     pub(super) places: Places,
     pub(super) pending: Pending,
+    /// Whether the other blocks of the cluster may not run yet: the wait for them is still to come.
+    awaits_peers: bool,
     pub(super) uses: Vec<u32>,
     /// The end of the function.
     pub(super) exit: Block,
@@ -62,7 +65,9 @@ pub(super) struct Lowering<'a> {
     pub(super) all_barriers: bool,
     /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
     pub(super) slots: BTreeMap<Op, Val>,
-    values: Vec<Option<Registers>>,
+    pub(super) values: Vec<Option<Registers>>,
+    /// What the registers of a value differ by, where that is regular.
+    pub(super) known_steps: Vec<Option<Steps>>,
 }
 
 /// What stands around a function's code.
@@ -71,6 +76,8 @@ pub(super) struct Frame {
     pub(super) shared: Val,
     pub(super) status: Option<Val>,
     pub(super) threads: Threads,
+    /// The threads have said to the other blocks of the cluster that they run, and not yet waited.
+    pub(super) awaits_peers: bool,
     pub(super) places: Places,
     pub(super) asserts: BTreeMap<Op, usize>,
     pub(super) copies: Option<Copies>,
@@ -105,6 +112,7 @@ impl<'a> Lowering<'a> {
             threads: frame.threads,
             places: frame.places,
             pending: Pending::default(),
+            awaits_peers: frame.awaits_peers,
             uses: func.count_uses(),
             exit: frame.exit,
             shared: frame.shared,
@@ -119,6 +127,7 @@ impl<'a> Lowering<'a> {
             all_barriers: crate::knobs::get().all_barriers,
             slots: BTreeMap::new(),
             values: vec![None; func.n_values()],
+            known_steps: vec![None; func.n_values()],
         }
     }
 
@@ -141,6 +150,7 @@ impl<'a> Lowering<'a> {
     /// Gives a value its registers.
     pub(super) fn set(&mut self, value: Value, registers: impl Into<Registers>) {
         self.values[value.index()] = Some(registers.into());
+        self.known_steps[value.index()] = None;
     }
 
     /// The layout of a tile.
@@ -177,7 +187,27 @@ impl<'a> Lowering<'a> {
         self.places.of(op).ok_or_else(|| Error::bug("an op has no scratch memory"))
     }
 
-    /// A barrier of all threads that run this function.
+    /// A barrier of all threads that run this function, in all blocks of the cluster.
+    pub(super) fn program_barrier(&mut self) {
+        if self.lir.num_blocks == 1 {
+            return self.barrier();
+        }
+        self.recorder.push(Step::ClusterBarrier);
+        thread::arrive_in_cluster(self.e);
+        thread::await_cluster(self.e);
+        self.pending.clear();
+    }
+
+    /// Waits for the other blocks to begin, if that is still to be done: before that nobody may write
+    /// to their shared memory.
+    fn await_peers(&mut self) {
+        if std::mem::take(&mut self.awaits_peers) {
+            self.recorder.push(Step::ClusterBarrier);
+            thread::await_cluster(self.e);
+        }
+    }
+
+    /// A barrier of all threads of the block that run this function.
     pub(super) fn barrier(&mut self) {
         self.recorder.push(Step::Barrier);
         match self.copies.as_ref().map(|copies| copies.role) {
@@ -189,7 +219,10 @@ impl<'a> Lowering<'a> {
             // It is one thread.
             Some(Role::Producer) => {}
         }
-        self.pending.clear();
+        match self.lir.num_blocks {
+            1 => self.pending.clear(),
+            _ => self.pending.clear_block(),
+        }
     }
 
     /// Waits until nobody reads these bytes of shared memory any more.
@@ -207,9 +240,29 @@ impl<'a> Lowering<'a> {
         self.pending.read_shared(bytes);
     }
 
+    /// Waits until no block of the cluster uses these bytes of its shared memory any more: the others
+    /// are about to write to them.
+    pub(super) fn before_push(&mut self, bytes: &Range<u32>) {
+        if self.all_barriers || self.pending.blocks_push(bytes) {
+            self.program_barrier();
+        }
+        self.recorder.push(Step::Push(self.current, bytes.clone().into()));
+    }
+
+    /// After the writes to other blocks: a barrier of the cluster, and from here on each block may read
+    /// what was written to its own memory.
+    pub(super) fn after_push(&mut self, bytes: Range<u32>) {
+        self.program_barrier();
+        self.recorder.push(Step::Read(self.current, bytes.clone().into()));
+        self.pending.read_shared(bytes);
+    }
+
     /// Lowers the ops of a region. Gives what it yields; none where it returns from the kernel.
     pub(super) fn region(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
         for &op in &self.func.region(region).ops {
+            if self.awaits_peers && region == self.func.body && reduce::pushes(self.lir, op) {
+                self.await_peers();
+            }
             match self.func.op(op).kind {
                 OpKind::Yield => return self.operands(op).map(Some),
                 OpKind::Return => {
@@ -228,8 +281,10 @@ impl<'a> Lowering<'a> {
 
     pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {
         let outer = std::mem::replace(&mut self.current, op);
+        self.e.locate(self.func.op(op).loc);
         self.lower(op)?;
         self.current = outer;
+        self.e.locate(self.func.op(outer).loc);
         let uses_shared = self.places.of(op).is_some();
         if uses_shared && self.all_barriers {
             self.barrier();
@@ -244,8 +299,8 @@ impl<'a> Lowering<'a> {
                 self.result(op, vec![value])
             }
             OpKind::Iota => self.iota(op),
-            OpKind::ProgramId(axis) => self.special_register(op, "ctaid", *axis),
-            OpKind::NumPrograms(axis) => self.special_register(op, "nctaid", *axis),
+            OpKind::ProgramId(axis) => self.special_register(op, "id", *axis),
+            OpKind::NumPrograms(axis) => self.special_register(op, "nid", *axis),
             OpKind::Unary(_)
             | OpKind::Binary(_)
             | OpKind::Compare(_)
@@ -302,7 +357,7 @@ impl<'a> Lowering<'a> {
         let result = self.func.op(op).results[0];
         let layout = self.layout(result)?;
         let ty = self.e.register_ty(self.dtype(result));
-        let thread = self.threads.map(self.e, &layout.lane, &layout.warp);
+        let thread = self.threads.place(self.e, &layout.lane, &layout.warp, &layout.block);
         let bits = self.e.int_bits(ty);
         let thread = match bits {
             0..32 => self.e.trunc(thread, ty),
@@ -317,20 +372,28 @@ impl<'a> Lowering<'a> {
                 offset => self.e.add(thread, self.e.int(ty, offset)),
             })
             .collect();
-        self.result(op, registers)
+        self.result(op, registers)?;
+        self.note_iota_steps(result, &layout.reg);
+        Ok(())
     }
 
     fn special_register(&mut self, op: Op, name: &str, axis: u8) -> Result<(), Error> {
         let axis = ['x', 'y', 'z'].get(axis as usize).copied().unwrap_or('x');
-        let name = format!("llvm.nvvm.read.ptx.sreg.{name}.{axis}");
+        // A program is a block, or a cluster of them.
+        let unit = if self.lir.num_blocks == 1 { "cta" } else { "cluster" };
+        let (count, id) = name.split_at(name.len() - 2);
+        let name = format!("llvm.nvvm.read.ptx.sreg.{count}{unit}{id}.{axis}");
         let number = self.e.intrinsic(&name, &[], &[]);
         let wide = self.e.zext(number, self.e.i64());
         self.result(op, vec![wide])
     }
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
-        let operands = self.operands(op)?;
         let result = self.func.op(op).results[0];
+        if self.stepped(op)? {
+            return Ok(());
+        }
+        let operands = self.operands(op)?;
         let equal = self.equal_registers(result);
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(result) as usize {
@@ -375,7 +438,10 @@ impl<'a> Lowering<'a> {
             Error::bug(format!("{:?} moves data between threads", self.func.op(op).kind))
         })?;
         let registers = map.iter().map(|&reg| operand[reg as usize]).collect();
-        self.result(op, registers)
+        self.result(op, registers)?;
+        let data = self.func.op(op);
+        self.note_renamed_steps(data.operands[0], data.results[0], &map);
+        Ok(())
     }
 
     fn join(&mut self, op: Op) -> Result<(), Error> {

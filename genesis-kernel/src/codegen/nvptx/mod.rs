@@ -17,10 +17,13 @@
 //! * then, only where [`GpuKernel::asserts`] is not empty, the address of an `i32` that the host can
 //!   read after a fault (or 0): a failed assertion writes its number plus 1 there and traps;
 //! * [`GpuKernel::threads`] threads and `shared_bytes` of dynamic shared memory a block;
-//! * grid axes x, y, z are the programs along axes 0, 1, 2.
+//! * grid axes x, y, z are the programs along axes 0, 1, 2; where a program is a cluster, axis x has
+//!   [`GpuKernel::num_blocks`] blocks for each, which the code itself declares to be clusters.
 
 mod arena;
 mod atomic;
+#[cfg(test)]
+mod cluster_tests;
 mod control;
 mod convert;
 mod debug;
@@ -28,6 +31,7 @@ mod dot;
 mod float8;
 mod lower;
 mod memory;
+pub(crate) mod overlap;
 mod pipeline;
 pub mod ptxas;
 mod reduce;
@@ -36,6 +40,7 @@ mod roles;
 mod scan;
 mod schedule;
 mod shared;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -78,8 +83,11 @@ pub struct GpuKernel {
     pub shared_bytes: u32,
     /// Warps of a block that compute.
     pub num_warps: u32,
-    /// Threads that a launch must ask for: those warps, and the producer's where there is one.
+    /// Threads of a block that a launch must ask for: those warps, and the producer's where there is
+    /// one.
     pub threads: u32,
+    /// Blocks of the cluster that is a program.
+    pub num_blocks: u32,
     /// Tensor maps that the kernel takes after its own parameters, 128 bytes each, by value.
     pub maps: Vec<TensorMap>,
     /// Messages of assertions, by number. Where there are any, the kernel takes one more parameter.
@@ -108,13 +116,26 @@ const PASSES_OF_ROLES: &str = "function(mem2reg,early-cse,instcombine<no-verify-
 /// If the kernel needs more than the GPU has, such as shared memory, or something is wrong with the
 /// compiler itself.
 pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
-    let module = Module::new(lir, target)?;
+    kernel(lir, target, Module::new(lir, target, false)?)
+}
+
+/// As [`compile`], with the lines of the kernel's source as `.loc` directives in the PTX.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with_lines(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
+    kernel(lir, target, Module::new(lir, target, true)?)
+}
+
+fn kernel(lir: &LayoutIr, target: &GpuTarget, module: Module) -> Result<GpuKernel, Error> {
+    let ptx = module.e.assembly(&module.machine)?;
     Ok(GpuKernel {
         name: module.name,
-        ptx: module.e.assembly(&module.machine)?,
+        ptx: if target.sm >= 90 { overlap::waiting(&ptx) } else { ptx },
         shared_bytes: module.shared_bytes,
         num_warps: lir.num_warps,
         threads: threads(lir),
+        num_blocks: lir.num_blocks,
         maps: lir.func.tma.maps.clone(),
         asserts: module.messages,
     })
@@ -126,7 +147,7 @@ pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
 /// # Errors
 /// As [`compile`].
 pub fn llvm_ir(lir: &LayoutIr, target: &GpuTarget) -> Result<String, Error> {
-    Ok(Module::new(lir, target)?.e.ir())
+    Ok(Module::new(lir, target, false)?.e.ir())
 }
 
 /// A kernel as optimized LLVM IR.
@@ -142,7 +163,7 @@ struct Module {
 }
 
 impl Module {
-    fn new(lir: &LayoutIr, target: &GpuTarget) -> Result<Module, Error> {
+    fn new(lir: &LayoutIr, target: &GpuTarget, lines: bool) -> Result<Module, Error> {
         let func = &lir.func;
         let name = entry_name(&func.name);
         let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
@@ -151,7 +172,9 @@ impl Module {
         let (asserts, messages) = asserts(func);
         let arena = arena(lir, target)?;
         let shared_bytes = arena.bytes;
-        let steps = emit(&e, lir, target, &name, arena, asserts)?;
+        let function = Entry { name: &name, lines };
+        let steps = emit(&e, lir, target, function, arena, asserts)?;
+        e.finish_lines();
         check_schedule(func, &steps)?;
         e.verify()?;
         let passes = match () {
@@ -272,12 +295,18 @@ fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], is_ordered: bool) 
     }
 }
 
+/// What the entry point is called, and whether its instructions say where they come from.
+struct Entry<'n> {
+    name: &'n str,
+    lines: bool,
+}
+
 /// Writes the function.
 fn emit(
     e: &Emitter,
     lir: &LayoutIr,
     target: &GpuTarget,
-    name: &str,
+    Entry { name, lines }: Entry<'_>,
     arena: Arena,
     asserts: BTreeMap<Op, usize>,
 ) -> Result<Vec<Step>, Error> {
@@ -295,6 +324,9 @@ fn emit(
     let alignment = if n_maps == 0 { SHARED_ALIGNMENT } else { SWIZZLE_ALIGNMENT };
     let shared = e.external_global("shared", bytes, SHARED, alignment);
     let function = e.function(name, e.void(), &types);
+    if lines {
+        e.start_lines(function, name);
+    }
     set_attrs(e, function, &slots, is_ordered(&lir.func));
     for map in first_map..first_map + n_maps {
         e.set_grid_constant(function, map as u32, TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT);
@@ -302,6 +334,9 @@ fn emit(
     e.set_call_convention(function, PTX_KERNEL);
     e.add_attr(function, "nvvm.maxntid", &threads(lir).to_string());
     e.add_attr(function, "nvvm.minctasm", "1");
+    if lir.num_blocks > 1 {
+        e.add_attr(function, "nvvm.cluster_dim", &format!("{},1,1", lir.num_blocks));
+    }
 
     let arg = |i: usize| e.param(function, i as u32);
     let args = Args {

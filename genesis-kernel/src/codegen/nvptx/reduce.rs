@@ -1,5 +1,6 @@
 //! Reductions: over a thread's registers, then over lanes by shuffles, then over warps through shared
-//! memory with one barrier.
+//! memory with one barrier. In a cluster each warp writes its part to every block's memory, and the one
+//! barrier is the cluster's.
 //!
 //! Every thread ends with the result, so nothing is sent back. A region's combination is only known to
 //! be associative, so it goes along the axis from its lowest bit to its highest: each step joins two
@@ -25,7 +26,7 @@ pub(super) enum Step {
     Reg(usize),
     /// Lanes that differ in this bit.
     Lane(usize),
-    /// Warps that differ in some bits.
+    /// Warps, of this block and others of its cluster, that differ in some bits.
     Warps(Exchange),
 }
 
@@ -33,23 +34,26 @@ pub(super) enum Step {
 type Exchanged = Vec<(usize, Vec<Vec<Val>>)>;
 
 /// Warps that tell each other their parts: each writes them to scratch, a barrier, each reads all.
+/// Where blocks are among the bits, each writes them to the scratch of all blocks that differ in those.
 ///
-/// The part of a register, lane and warp is at `combine(reg, r) ^ combine(lane, l) ^ combine(warp, w)`,
-/// in elements; the parts of the bits that are exchanged lie side by side in the axis' order.
+/// The part of a register, lane, warp and block is at `combine(reg, r) ^ combine(lane, l) ^
+/// combine(warp, w) ^ combine(block, b)`, in elements; the parts of the bits that are exchanged lie side
+/// by side in the axis' order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Exchange {
-    /// Warp bits, the axis' lower ones first.
-    pub(super) bits: Vec<usize>,
+    /// Bits of the warp and of the block's rank, the axis' lower ones first.
+    pub(super) bits: Vec<HwBit>,
     pub(super) reg: Vec<u32>,
     pub(super) lane: [u32; LANE_BITS],
     pub(super) warp: Vec<u32>,
+    pub(super) block: Vec<u32>,
     /// Elements of the scratch.
     pub(super) elements: u32,
 }
 
 impl Exchange {
     /// Bits of the layout that hold neither an exchanged bit nor one of `done` number the places.
-    fn new(layout: &LinearLayout, bits: Vec<usize>, done: &[HwBit]) -> Exchange {
+    fn new(layout: &LinearLayout, bits: Vec<HwBit>, done: &[HwBit]) -> Exchange {
         let mut next = 1 << bits.len();
         let mut place = |bit: HwBit, basis: u32| {
             if basis == 0 || done.contains(&bit) {
@@ -64,13 +68,27 @@ impl Exchange {
             *slot = place(HwBit::Lane(i), layout.lane[i]);
         }
         let reg = layout.reg.iter().enumerate().map(|(i, &b)| place(HwBit::Reg(i), b)).collect();
+        let exchanged = |bit: HwBit| bits.iter().position(|&other| other == bit);
         let warp = (0..layout.warp.len())
-            .map(|i| match bits.iter().position(|&bit| bit == i) {
+            .map(|i| match exchanged(HwBit::Warp(i)) {
                 Some(position) => 1 << position,
                 None => place(HwBit::Warp(i), layout.warp[i]),
             })
             .collect();
-        Exchange { bits, reg, lane, warp, elements: next }
+        // Another block's scratch is another place already.
+        let block = (0..layout.block.len())
+            .map(|i| exchanged(HwBit::Block(i)).map_or(0, |position| 1 << position))
+            .collect();
+        Exchange { bits, reg, lane, warp, block, elements: next }
+    }
+
+    /// The bits of the block's rank that are exchanged, one a mask.
+    pub(super) fn blocks(&self) -> Vec<u32> {
+        let ranks = self.bits.iter().filter_map(|bit| match bit {
+            HwBit::Block(i) => Some(1 << i),
+            HwBit::Reg(_) | HwBit::Lane(_) | HwBit::Warp(_) => None,
+        });
+        ranks.collect()
     }
 
     /// Parts that each thread reads.
@@ -87,22 +105,20 @@ pub(super) fn steps(layout: &LinearLayout, axis: usize, ordered: bool) -> Vec<St
             HwBit::Reg(_) => 0,
             HwBit::Lane(_) => 1,
             HwBit::Warp(_) => 2,
+            HwBit::Block(_) => 3,
         });
     }
     let mut steps = Vec::new();
     let mut done = Vec::new();
     let mut rest = bits.as_slice();
     while let [bit, others @ ..] = rest {
-        let run = rest.iter().take_while(|bit| matches!(bit, HwBit::Warp(_))).count();
+        let crosses = |bit: &&HwBit| matches!(bit, HwBit::Warp(_) | HwBit::Block(_));
+        let run = rest.iter().take_while(crosses).count();
         match *bit {
             HwBit::Reg(i) => steps.push(Step::Reg(i)),
             HwBit::Lane(i) => steps.push(Step::Lane(i)),
-            HwBit::Warp(_) => {
-                let warps = rest[..run].iter().filter_map(|bit| match bit {
-                    HwBit::Warp(i) => Some(*i),
-                    HwBit::Reg(_) | HwBit::Lane(_) => None,
-                });
-                steps.push(Step::Warps(Exchange::new(layout, warps.collect(), &done)));
+            HwBit::Warp(_) | HwBit::Block(_) => {
+                steps.push(Step::Warps(Exchange::new(layout, rest[..run].to_vec(), &done)));
             }
         }
         let taken = run.max(1);
@@ -130,16 +146,34 @@ pub(super) fn dtypes(lir: &LayoutIr, op: Op) -> Vec<DType> {
     lir.func.op(op).operands.iter().map(|&v| lir.func.tile(v).dtype()).collect()
 }
 
+/// The steps of a reduction or scan.
+fn steps_of(lir: &LayoutIr, op: Op) -> Vec<Step> {
+    let data = lir.func.op(op);
+    let (axis, ordered) = match data.kind {
+        OpKind::Reduce { axis, combine } => (axis, combine == Combine::Region),
+        OpKind::Scan { axis, .. } => (axis, true),
+        _ => return Vec::new(),
+    };
+    let layout = lir.layout(data.operands[0]);
+    layout.map_or(Vec::new(), |layout| steps(layout, axis as usize, ordered))
+}
+
+/// Whether an op, or one inside of it, writes to the shared memory of other blocks.
+pub(super) fn pushes(lir: &LayoutIr, op: Op) -> bool {
+    if lir.num_blocks == 1 {
+        return false;
+    }
+    let crosses = |step: &Step| match step {
+        Step::Warps(exchange) => !exchange.blocks().is_empty(),
+        Step::Reg(_) | Step::Lane(_) => false,
+    };
+    let inside = lir.func.op(op).regions.iter().flat_map(|&region| &lir.func.region(region).ops);
+    steps_of(lir, op).iter().any(crosses) || inside.into_iter().any(|&op| pushes(lir, op))
+}
+
 /// Bytes of shared memory that a reduction needs.
 pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
-    let data = lir.func.op(op);
-    let (OpKind::Reduce { axis, combine }, Some(layout)) =
-        (&data.kind, lir.layout(data.operands[0]))
-    else {
-        return 0;
-    };
-    let steps = steps(layout, *axis as usize, *combine == Combine::Region);
-    most_bytes(&steps, &dtypes(lir, op))
+    most_bytes(&steps_of(lir, op), &dtypes(lir, op))
 }
 
 /// Bytes of the largest exchange.
@@ -296,22 +330,33 @@ impl Lowering<'_> {
     ) -> Result<Exchanged, Error> {
         let values: Vec<Value> = self.func.op(op).operands.clone();
         let bytes = self.scratch(op)?;
-        self.before_shared_write(&bytes);
+        let blocks = exchange.blocks();
+        match blocks.is_empty() {
+            true => self.before_shared_write(&bytes),
+            false => self.before_push(&bytes),
+        }
         let registers = live(parts);
         let begin = bytes.start;
-        let (lanes, warps) = (unused_bits(&exchange.lane), unused_bits(&exchange.warp));
-        let first = self.threads.all_zero(self.e, lanes, warps);
+        let peers = self.peers(exchange, &blocks);
         let mut start = begin;
         for (&value, operand) in values.iter().zip(parts) {
             let dtype = self.dtype(value);
             for &reg in &registers {
                 let Some(part) = operand[reg] else { continue };
                 let address = self.exchange_address(exchange, dtype, reg, start, true);
-                self.write_shared(value, &[part], address, first);
+                for &(rank, on) in &peers {
+                    match rank {
+                        None => self.write_shared(value, &[part], address, on),
+                        Some(rank) => self.push_shared(value, part, (address, rank), on),
+                    }
+                }
             }
             start += slot_bytes(exchange, dtype);
         }
-        self.before_shared_read(bytes);
+        match blocks.is_empty() {
+            true => self.before_shared_read(bytes),
+            false => self.after_push(bytes),
+        }
         let mut gathered = Vec::new();
         for &reg in &registers {
             let mut all = vec![Vec::new(); exchange.parts() as usize];
@@ -327,6 +372,33 @@ impl Lowering<'_> {
             gathered.push((reg, all));
         }
         Ok(gathered)
+    }
+
+    /// The ranks of the blocks that each thread writes its parts to, none for its own memory, and
+    /// whether this thread is the one to do it.
+    ///
+    /// Where all lanes of a warp hold the same part, each of them writes to one block.
+    fn peers(&mut self, exchange: &Exchange, blocks: &[u32]) -> Vec<(Option<Val>, Option<Val>)> {
+        let e = self.e;
+        let (lanes, warps) = (unused_bits(&exchange.lane), unused_bits(&exchange.warp));
+        if blocks.is_empty() {
+            return vec![(None, self.threads.all_zero(e, lanes, warps))];
+        }
+        let rank = self.threads.rank(e);
+        if exchange.lane.iter().all(|&basis| basis == 0) {
+            let mut lane = [0; LANE_BITS];
+            lane[..blocks.len()].copy_from_slice(blocks);
+            let other = self.threads.map(e, &lane, &[]);
+            let spare = lanes & !((1 << blocks.len()) - 1);
+            return vec![(Some(e.xor(rank, other)), self.threads.all_zero(e, spare, warps))];
+        }
+        let on = self.threads.all_zero(e, lanes, warps);
+        let differ = (0..1 << blocks.len()).map(|i| crate::layout::f2::combine(blocks, i));
+        let rank_of = |bits: u32| match bits {
+            0 => None,
+            bits => Some(e.xor(rank, e.int(e.i32(), i64::from(bits)))),
+        };
+        differ.map(|bits| (rank_of(bits), on)).collect()
     }
 
     fn read_parts(
@@ -362,19 +434,30 @@ impl Lowering<'_> {
         let e = self.e;
         let size = dtype.bytes() as u32;
         let scale = |bases: &[u32]| bases.iter().map(|b| b * size).collect::<Vec<u32>>();
-        let mut warp = scale(&exchange.warp);
+        let (mut warp, mut block) = (scale(&exchange.warp), scale(&exchange.block));
         if !own {
-            exchange.bits.iter().for_each(|&bit| warp[bit] = 0);
+            for &bit in &exchange.bits {
+                match bit {
+                    HwBit::Warp(i) => warp[i] = 0,
+                    HwBit::Block(i) => block[i] = 0,
+                    HwBit::Reg(_) | HwBit::Lane(_) => {}
+                }
+            }
         }
-        let thread = self.threads.map(e, &scale(&exchange.lane), &warp);
+        let thread = self.threads.place(e, &scale(&exchange.lane), &warp, &block);
         let offset = crate::layout::f2::combine(&exchange.reg, reg as u32) * size + start;
         self.shared_at(e.add(thread, e.int(e.i32(), i64::from(offset))))
     }
 
-    /// Whether this warp's bit is set; the constant false for none.
-    pub(super) fn warp_bit(&mut self, bit: usize) -> Val {
+    /// Whether this bit of the warp or of the block's rank is set; the constant false for none.
+    pub(super) fn is_set(&mut self, bit: HwBit) -> Val {
         let e = self.e;
-        match self.threads.all_zero(e, 0, 1 << bit) {
+        let is_zero = match bit {
+            HwBit::Warp(i) => self.threads.is_first(e, 0, 1 << i, 0),
+            HwBit::Block(i) => self.threads.is_first(e, 0, 0, 1 << i),
+            HwBit::Reg(_) | HwBit::Lane(_) => None,
+        };
+        match is_zero {
             Some(is_zero) => e.icmp(IntPred::Eq, is_zero, e.bool(false)),
             None => e.bool(false),
         }
@@ -396,30 +479,44 @@ pub(super) mod tests {
             reg: vec![8, 128],
             lane: vec![1, 64, 0, 4, 2],
             warp: vec![16, 32],
+            block: vec![],
         };
         let gaps = LinearLayout {
             shape: Shape::new(&[4, 64]),
             reg: vec![2, 16],
             lane: vec![4, 8, 0, 64, 128],
             warp: vec![1, 32, 0],
+            block: vec![],
+        };
+        let cluster = LinearLayout {
+            shape: Shape::new(&[8, 64]),
+            reg: vec![2, 64],
+            lane: vec![4, 8, 0, 16, 0],
+            warp: vec![1, 0],
+            block: vec![32, 0, 128, 256],
         };
         let row = Shape::new(&[512]);
         let rows = blocked_in(row, &Blocked::cover(row, &[0], 4, 4), 4);
-        let all = vec![odd, gaps, rows];
+        let split = rows.over_blocks(&[4], 4);
+        let all = vec![odd, gaps, rows, cluster, split];
         all.iter().for_each(|layout| layout.check().unwrap());
         all
     }
 
-    /// Every element's position along the axis, as a letter.
+    /// Every element's position along the axis, as a letter. The warps of all blocks are numbered
+    /// through, those of block 0 first.
     pub(in super::super) fn letters(layout: &LinearLayout, axis: usize) -> Held {
+        let n_warps = layout.num_warps();
         let held = |reg, lane, warp| {
-            let at = layout.coord(layout.apply(HwIndex { reg, lane, warp }), axis);
-            format!("{at},")
+            let at = HwIndex { reg, lane, warp: warp % n_warps, block: warp / n_warps };
+            format!("{},", layout.coord(layout.apply(at), axis))
         };
         (0..layout.num_regs())
             .map(|reg| {
                 (0..LANES)
-                    .map(|lane| (0..layout.num_warps()).map(|warp| held(reg, lane, warp)).collect())
+                    .map(|lane| {
+                        (0..n_warps * layout.num_blocks()).map(|w| held(reg, lane, w)).collect()
+                    })
                     .collect()
             })
             .collect()
@@ -432,26 +529,34 @@ pub(super) mod tests {
         live: &[usize],
     ) -> Vec<(usize, Vec<Vec<Vec<String>>>)> {
         use crate::layout::f2::combine;
+        let n_warps = 1 << exchange.warp.len();
         let place = |reg: usize, lane: usize, warp: usize| {
             (combine(&exchange.reg, reg as u32)
                 ^ combine(&exchange.lane, lane as u32)
-                ^ combine(&exchange.warp, warp as u32)) as usize
+                ^ combine(&exchange.warp, (warp % n_warps) as u32)
+                ^ combine(&exchange.block, (warp / n_warps) as u32)) as usize
         };
         let warps = held[0][0].len();
-        let mut scratch = vec![String::new(); exchange.elements as usize];
+        // The scratch of each block.
+        let empty = vec![String::new(); exchange.elements as usize];
+        let mut scratch = vec![empty; warps / n_warps];
+        let blocks = exchange.blocks();
         for &reg in live {
             for lane in 0..32 {
                 for warp in 0..warps {
-                    let slot = &mut scratch[place(reg, lane, warp)];
-                    let mine = &held[reg][lane][warp];
-                    assert!(slot.is_empty() || slot == mine, "two threads write different parts");
-                    slot.clone_from(mine);
+                    for peer in (0..1 << blocks.len()).map(|i| combine(&blocks, i) as usize) {
+                        let block = warp / n_warps ^ peer;
+                        let slot = &mut scratch[block][place(reg, lane, warp)];
+                        let mine = &held[reg][lane][warp];
+                        assert!(slot.is_empty() || slot == mine, "two threads differ");
+                        slot.clone_from(mine);
+                    }
                 }
             }
         }
         let read = |reg: usize, lane: usize, warp: usize| {
             let first = place(reg, lane, warp) & !(exchange.parts() as usize - 1);
-            scratch[first..first + exchange.parts() as usize].to_vec()
+            scratch[warp / n_warps][first..first + exchange.parts() as usize].to_vec()
         };
         let all =
             |reg: usize| (0..32).map(|l| (0..warps).map(|w| read(reg, l, w)).collect()).collect();

@@ -18,6 +18,7 @@ use super::WARPGROUP;
 use super::arena::{Arena, BARRIER_BYTES};
 use super::lower::{Frame, Lowering};
 use super::pipeline::{Copies, Ring, Role, ends};
+use super::reduce;
 use super::schedule::Step;
 use super::thread::{self, Threads, uniform_warp};
 use crate::Error;
@@ -90,11 +91,16 @@ impl Kernel<'_> {
         let body = e.block("body");
         let is_producer = copies.as_ref().is_some_and(|copies| copies.role == Role::Producer);
         let asserts = if is_producer { BTreeMap::new() } else { self.asserts.clone() };
+        let awaits_peers = lir.func.walk().iter().any(|&op| reduce::pushes(lir, op));
+        if awaits_peers {
+            thread::arrive_in_cluster_first(e);
+        }
         let frame = Frame {
             exit,
             shared: self.args.shared,
             status: self.args.status,
             threads: Threads::of(e, self.tid),
+            awaits_peers,
             places: self.arena.places.clone(),
             asserts,
             copies,
@@ -195,6 +201,7 @@ fn alone(producer: &Func, num_warps: u32) -> LayoutIr {
         layouts: vec![None; producer.n_values()],
         func: producer.clone(),
         num_warps,
+        num_blocks: 1,
         accesses: BTreeMap::new(),
         dots: BTreeMap::new(),
         rings: BTreeMap::new(),

@@ -132,7 +132,7 @@ impl Lowering<'_> {
         let bits: Vec<Val> = exchange
             .bits
             .iter()
-            .map(|&bit| self.warp_bit(bit))
+            .map(|&bit| self.is_set(bit))
             .map(|is_set| if scan.reverse { e.not(is_set) } else { is_set })
             .collect();
         let is_at = |place: usize| {
@@ -171,7 +171,7 @@ fn registers_of(scan: &Scan, run: usize) -> Vec<usize> {
 mod tests {
     use super::super::reduce::tests::{exchanged, layouts, letters};
     use super::*;
-    use crate::layout::LinearLayout;
+    use crate::layout::{HwBit, LinearLayout};
 
     /// The scan on text, by the same rules as the code.
     fn run(layout: &LinearLayout, axis: usize, reverse: bool) {
@@ -212,9 +212,15 @@ mod tests {
                             Step::Warps(exchange) => {
                                 let parts = parts.iter().find(|(reg, _)| *reg == run).unwrap();
                                 let mut all = parts.1[lane][warp].clone();
+                                let n_warps = layout.warp.len();
                                 let bits = exchange.bits.iter().enumerate();
-                                let mut place: usize =
-                                    bits.map(|(i, bit)| (warp >> bit & 1) << i).sum();
+                                let mut place: usize = bits
+                                    .map(|(i, bit)| match *bit {
+                                        HwBit::Warp(bit) => (warp >> bit & 1) << i,
+                                        HwBit::Block(bit) => (warp >> (n_warps + bit) & 1) << i,
+                                        HwBit::Reg(_) | HwBit::Lane(_) => 0,
+                                    })
+                                    .sum();
                                 if reverse {
                                     all.reverse();
                                     place = all.len() - 1 - place;

@@ -13,6 +13,16 @@
 //! copy 0..64, commit, wait 0, barrier, read 0..64       fine
 //! ```
 //!
+//! In a cluster blocks also write to each other's memory. Such a push needs a barrier of the cluster on
+//! either side: what a block does with those bytes is known to the others only there, and before the
+//! first of them the others may not even run.
+//!
+//! ```text
+//! cluster, push 0..64, cluster, read 0..64                  fine
+//! cluster, push 0..64, barrier, read 0..64                  the push of another block may come later
+//! loop { push 0..64, cluster, read 0..64, barrier }         it meets the other block's read
+//! ```
+//!
 //! Threads that touch bytes of their own within one access are taken to meet with those of the next
 //! access to the same bytes: what only one warp shares needs no block barrier, and is not written down.
 
@@ -27,6 +37,8 @@ pub(super) enum Step {
     Read(Op, Bytes),
     /// The threads write these bytes.
     Write(Op, Bytes),
+    /// The threads of all blocks of the cluster write these bytes of each other's memory.
+    Push(Op, Bytes),
     /// The threads begin to copy to these bytes.
     Copy(Op, Bytes),
     /// The copies since the last commit are a group.
@@ -35,6 +47,8 @@ pub(super) enum Step {
     Wait(usize),
     /// A barrier of the block.
     Barrier,
+    /// A barrier of all blocks of the cluster.
+    ClusterBarrier,
     /// The copies on their way are of iterations that the loop before does not have.
     NoCopies,
     /// A loop that may run any number of times.
@@ -129,15 +143,27 @@ impl Recorder {
 
 /// The first race that replaying the steps finds.
 pub(super) fn find_race(steps: &[Step]) -> Option<Race> {
-    let mut replay = Replay::default();
+    let mut replay = Replay { has_pushes: has_pushes(steps), ..Replay::default() };
     replay.run(steps, 0);
     replay.races.into_iter().min()
+}
+
+fn has_pushes(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::Push(..) => true,
+        Step::Loop(body) => has_pushes(body),
+        Step::Either(ways) => ways.iter().any(|way| has_pushes(way)),
+        _ => false,
+    })
 }
 
 /// How often a loop is replayed: until every slot of its ring came round.
 fn iterations(body: &[Step]) -> u32 {
     let slots = body.iter().filter_map(|step| match step {
-        Step::Read(_, bytes) | Step::Write(_, bytes) | Step::Copy(_, bytes) => bytes.slot,
+        Step::Read(_, bytes)
+        | Step::Write(_, bytes)
+        | Step::Push(_, bytes)
+        | Step::Copy(_, bytes) => bytes.slot,
         _ => None,
     });
     slots.map(|slot| slot.stages).max().unwrap_or(1) + 2
@@ -148,12 +174,23 @@ struct Access {
     op: Op,
     bytes: Range<u32>,
     writes: bool,
+    /// To the memory of the other blocks.
+    pushes: bool,
 }
+
+/// Accesses since the last barrier, those since the last one of the cluster, and whether there was one.
+type End = (Vec<Access>, Vec<Access>, bool);
 
 /// What happened since the last barrier, and copies on their way.
 #[derive(Clone, Default, Debug)]
 struct Replay {
     since: Vec<Access>,
+    /// Whether any block writes to another's memory: only then the next two count.
+    has_pushes: bool,
+    /// What happened since the last barrier of the cluster.
+    since_cluster: Vec<Access>,
+    /// Whether there was such a barrier, so that all blocks run.
+    peers_run: bool,
     /// Groups of copies, the oldest first.
     groups: Vec<Vec<Access>>,
     uncommitted: Vec<Access>,
@@ -164,10 +201,12 @@ impl Replay {
     fn run(&mut self, steps: &[Step], iteration: u32) {
         for step in steps {
             match step {
-                Step::Read(op, bytes) => self.access(*op, bytes.at(iteration), false),
-                Step::Write(op, bytes) => self.access(*op, bytes.at(iteration), true),
+                Step::Read(op, bytes) => self.access(*op, bytes.at(iteration), [false, false]),
+                Step::Write(op, bytes) => self.access(*op, bytes.at(iteration), [true, false]),
+                Step::Push(op, bytes) => self.access(*op, bytes.at(iteration), [true, true]),
                 Step::Copy(op, bytes) => {
-                    let access = Access { op: *op, bytes: bytes.at(iteration), writes: true };
+                    let bytes = bytes.at(iteration);
+                    let access = Access { op: *op, bytes, writes: true, pushes: false };
                     self.check(&access);
                     self.uncommitted.push(access);
                 }
@@ -182,18 +221,23 @@ impl Replay {
                     self.since.extend(arrived);
                 }
                 Step::Barrier => self.since.clear(),
+                Step::ClusterBarrier => {
+                    self.since.clear();
+                    self.since_cluster.clear();
+                    self.peers_run = true;
+                }
                 Step::NoCopies => {
                     self.groups.clear();
                     self.uncommitted.clear();
                 }
                 Step::Loop(body) => {
                     // The loop may end after any iteration, or have none.
-                    let mut ends = vec![self.since.clone()];
+                    let mut ends = vec![self.end()];
                     for iteration in 0..iterations(body) {
                         self.run(body, iteration);
-                        ends.push(self.since.clone());
+                        ends.push(self.end());
                     }
-                    ends.into_iter().for_each(|since| self.note(since));
+                    ends.into_iter().for_each(|end| self.join(end));
                 }
                 Step::Either(ways) => {
                     let before = self.clone();
@@ -203,8 +247,10 @@ impl Replay {
                         taken.run(way, iteration);
                         if i == 0 {
                             self.since.clear();
+                            self.since_cluster.clear();
+                            self.peers_run = true;
                         }
-                        self.note(taken.since);
+                        self.join(taken.end());
                         self.races.extend(taken.races);
                     }
                 }
@@ -212,23 +258,39 @@ impl Replay {
         }
     }
 
-    fn note(&mut self, accesses: Vec<Access>) {
-        for access in accesses {
-            if !self.since.contains(&access) {
-                self.since.push(access);
-            }
-        }
+    /// What is to be known of one way to here.
+    fn end(&self) -> End {
+        (self.since.clone(), self.since_cluster.clone(), self.peers_run)
     }
 
-    fn access(&mut self, op: Op, bytes: Range<u32>, writes: bool) {
-        let access = Access { op, bytes, writes };
+    fn join(&mut self, (since, since_cluster, peers_run): End) {
+        let add = |all: &mut Vec<Access>, more: Vec<Access>| {
+            for access in more {
+                if !all.contains(&access) {
+                    all.push(access);
+                }
+            }
+        };
+        add(&mut self.since, since);
+        add(&mut self.since_cluster, since_cluster);
+        self.peers_run &= peers_run;
+    }
+
+    fn access(&mut self, op: Op, bytes: Range<u32>, [writes, pushes]: [bool; 2]) {
+        let access = Access { op, bytes, writes, pushes };
         self.check(&access);
-        self.note(vec![access]);
+        let in_cluster = if self.has_pushes { vec![access.clone()] } else { Vec::new() };
+        self.join((vec![access], in_cluster, true));
     }
 
     fn check(&mut self, later: &Access) {
+        if later.pushes && !self.peers_run {
+            let (op, byte) = (later.op, later.bytes.start);
+            self.races.push(Race { earlier: op, later: op, byte });
+        }
         let flying = self.groups.iter().flatten().chain(&self.uncommitted);
-        for earlier in self.since.iter().chain(flying) {
+        let of_others = self.since_cluster.iter().filter(|earlier| earlier.pushes || later.pushes);
+        for earlier in self.since.iter().chain(flying).chain(of_others) {
             let start = earlier.bytes.start.max(later.bytes.start);
             let meets = start < earlier.bytes.end.min(later.bytes.end);
             if meets && (earlier.writes || later.writes) {
@@ -270,6 +332,25 @@ mod tests {
         assert!(!races(&[Step::Loop(ends)]));
         // What stands before the loop is still there if it runs no iteration.
         assert!(races(&[read(0..4), Step::Loop(vec![Step::Barrier]), write(0..4)]));
+    }
+
+    #[test]
+    fn a_push_stands_between_barriers_of_the_cluster() {
+        let push = || Step::Push(Op(0), (0..64).into());
+        let exchange = [push(), Step::ClusterBarrier, read(0..64)];
+        assert!(races(&exchange), "the other blocks may not run yet");
+        let begun = |steps: &[Step]| [&[Step::ClusterBarrier], steps].concat();
+        assert!(!races(&begun(&exchange)));
+        assert!(races(&begun(&[push(), Step::Barrier, read(0..64)])));
+        let again = |end: Step| begun(&[Step::Loop([&exchange[..], &[end]].concat())]);
+        assert!(races(&again(Step::Barrier)), "the other block may still read");
+        assert!(!races(&again(Step::ClusterBarrier)));
+        // A block's own use of the bytes.
+        assert!(races(&begun(&[write(0..4), Step::Barrier, push()])));
+        assert!(!races(&begun(&[write(0..4), Step::ClusterBarrier, push()])));
+        // There must be a barrier on every way.
+        let ways = Step::Either(vec![vec![Step::ClusterBarrier], vec![]]);
+        assert!(races(&[ways, push()]));
     }
 
     #[test]

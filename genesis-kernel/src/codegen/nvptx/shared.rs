@@ -129,15 +129,27 @@ impl Target {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     shared_reads: Vec<Range<u32>>,
+    /// Bytes of shared memory that were used since the last barrier of the cluster.
+    shared_uses: Vec<Range<u32>>,
     loads: Vec<Target>,
     stores: Vec<Target>,
     atomics: Vec<Target>,
 }
 
 impl Pending {
-    /// Forgets everything: a barrier stands here.
+    /// Forgets everything: a barrier of the whole program stands here.
     pub(super) fn clear(&mut self) {
         *self = Pending::default();
+    }
+
+    /// Forgets what only this block does: its own barrier stands here.
+    pub(super) fn clear_block(&mut self) {
+        self.shared_reads.clear();
+    }
+
+    /// Whether other blocks must wait before they write to these bytes of this one's shared memory.
+    pub(super) fn blocks_push(&self, bytes: &Range<u32>) -> bool {
+        self.shared_uses.iter().any(|used| used.start < bytes.end && bytes.start < used.end)
     }
 
     /// Whether writing these bytes of shared memory must wait.
@@ -147,6 +159,7 @@ impl Pending {
 
     /// Notes a read of shared memory.
     pub(super) fn read_shared(&mut self, bytes: Range<u32>) {
+        self.shared_uses.push(bytes.clone());
         self.shared_reads.push(bytes);
     }
 
@@ -195,6 +208,7 @@ impl Pending {
     /// Adds what may have happened on another way to here.
     pub(super) fn join(&mut self, other: Pending) {
         self.shared_reads.extend(other.shared_reads);
+        self.shared_uses.extend(other.shared_uses);
         other.loads.into_iter().for_each(|target| self.load(target));
         other.stores.into_iter().for_each(|target| self.store(target));
         other.atomics.into_iter().for_each(|target| self.atomic(target));

@@ -30,12 +30,15 @@ fn in_rows(text: &str, vector: u32, num_warps: u32) -> LayoutIr {
         let groups = layout.vectors(0, limit);
         let alignment = groups[0].len() as u32 * bytes;
         let (lane_copies, warp_copies) = (layout.free_lanes(), layout.free_warps());
-        accesses.insert(op, Access { groups, alignment, lane_copies, warp_copies });
+        let block_copies = layout.free_blocks();
+        let access = Access { groups, alignment, lane_copies, warp_copies, block_copies };
+        accesses.insert(op, access);
     }
     LayoutIr {
         func,
         layouts,
         num_warps,
+        num_blocks: 1,
         accesses,
         dots: BTreeMap::new(),
         rings: BTreeMap::new(),
@@ -693,7 +696,7 @@ fn with_one_less(steps: &[Step]) -> Vec<Vec<Step>> {
 #[test]
 fn each_barrier_keeps_threads_apart() {
     let lir = large_matmul("bf16", "ieee", [64, 64, 32], 4);
-    let steps = Module::new(&lir, &GpuTarget::SM_80).unwrap().steps;
+    let steps = Module::new(&lir, &GpuTarget::SM_80, false).unwrap().steps;
     assert_eq!(find_race(&steps), None);
     // A wait and a barrier in the loop, two barriers around the result's way to rows.
     let broken = with_one_less(&steps);

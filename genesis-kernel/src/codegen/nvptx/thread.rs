@@ -1,4 +1,5 @@
-//! Who a thread is: its number, linear maps of it, predicates on it, and shuffles between lanes.
+//! Who a thread is: its number and its block's rank in the cluster, linear maps of them, predicates on
+//! them, shuffles between lanes, and barriers.
 //!
 //! What depends on the thread alone is written once, into the entry block, which dominates all code.
 //!
@@ -19,8 +20,12 @@ pub(super) struct Threads {
     /// The thread in its block, `i32`: lane in the low bits, warp above.
     pub(super) tid: Val,
     entry: Block,
+    /// The block's rank in its cluster, `i32`, once it was asked for.
+    rank: Option<Val>,
     maps: BTreeMap<Vec<u32>, Val>,
+    block_maps: BTreeMap<Vec<u32>, Val>,
     tests: BTreeMap<u32, Val>,
+    block_tests: BTreeMap<u32, Val>,
 }
 
 impl Threads {
@@ -34,7 +39,39 @@ impl Threads {
     /// For code that only some threads run: `tid` is known, and the builder stands in the block that
     /// all of that code comes after.
     pub(super) fn of(e: &Emitter, tid: Val) -> Threads {
-        Threads { tid, entry: e.current_block(), maps: BTreeMap::new(), tests: BTreeMap::new() }
+        Threads {
+            tid,
+            entry: e.current_block(),
+            rank: None,
+            maps: BTreeMap::new(),
+            block_maps: BTreeMap::new(),
+            tests: BTreeMap::new(),
+            block_tests: BTreeMap::new(),
+        }
+    }
+
+    /// The block's rank in its cluster, `i32`.
+    pub(super) fn rank(&mut self, e: &Emitter) -> Val {
+        let entry = self.entry;
+        *self.rank.get_or_insert_with(|| {
+            let name = "llvm.nvvm.read.ptx.sreg.cluster.ctarank";
+            in_block(e, entry, || e.intrinsic(name, &[], &[]))
+        })
+    }
+
+    /// The XOR of the bases whose bit is set in this thread's lane and warp and its block's rank; `i32`.
+    pub(super) fn place(&mut self, e: &Emitter, lane: &[u32], warp: &[u32], block: &[u32]) -> Val {
+        let thread = self.map(e, lane, warp);
+        if block.iter().all(|&basis| basis == 0) {
+            return thread;
+        }
+        let (rank, entry) = (self.rank(e), self.entry);
+        // What depends on the thread stands before it in the same block.
+        let block = *self
+            .block_maps
+            .entry(block.to_vec())
+            .or_insert_with_key(|bases| in_block(e, entry, || linear_map(e, rank, bases)));
+        in_block(e, entry, || e.xor(thread, block))
     }
 
     /// The XOR of the bases whose bit is set in this thread's lane and warp; `i32`.
@@ -42,24 +79,38 @@ impl Threads {
         let bases: Vec<u32> = lane.iter().chain(warp).copied().collect();
         let tid = self.tid;
         let entry = self.entry;
-        *self.maps.entry(bases).or_insert_with_key(|bases| {
-            in_block(e, entry, || {
-                let terms = terms(bases).into_iter().map(|(mask, shift)| {
-                    let bits = e.and(tid, e.int(e.i32(), i64::from(mask)));
-                    match shift {
-                        0 => bits,
-                        1.. => e.shl(bits, e.int(e.i32(), i64::from(shift))),
-                        _ => e.lshr(bits, e.int(e.i32(), i64::from(-shift))),
-                    }
-                });
-                terms.reduce(|a, b| e.xor(a, b)).unwrap_or_else(|| e.int(e.i32(), 0))
-            })
-        })
+        *self
+            .maps
+            .entry(bases)
+            .or_insert_with_key(|bases| in_block(e, entry, || linear_map(e, tid, bases)))
     }
 
     /// Writes code into the entry block.
     pub(super) fn in_entry<T>(&self, e: &Emitter, write: impl FnOnce() -> T) -> T {
         in_block(e, self.entry, write)
+    }
+
+    /// Whether these bits of the thread's number and of its block's rank are 0; none where that is
+    /// always so.
+    pub(super) fn is_first(
+        &mut self,
+        e: &Emitter,
+        lanes: u32,
+        warps: u32,
+        blocks: u32,
+    ) -> Option<Val> {
+        let thread = self.all_zero(e, lanes, warps);
+        if blocks == 0 {
+            return thread;
+        }
+        let (rank, entry) = (self.rank(e), self.entry);
+        let block = *self.block_tests.entry(blocks).or_insert_with(|| {
+            in_block(e, entry, || {
+                let bits = e.and(rank, e.int(e.i32(), i64::from(blocks)));
+                e.icmp(IntPred::Eq, bits, e.int(e.i32(), 0))
+            })
+        });
+        Some(thread.map_or(block, |thread| in_block(e, entry, || e.and(thread, block))))
     }
 
     /// Whether all of these bits of the thread's number are 0; none where that is always so.
@@ -84,6 +135,19 @@ fn in_block<T>(e: &Emitter, block: Block, write: impl FnOnce() -> T) -> T {
     let result = write();
     e.position(here);
     result
+}
+
+/// The XOR of the bases whose bit is set in a number.
+fn linear_map(e: &Emitter, number: Val, bases: &[u32]) -> Val {
+    let terms = terms(bases).into_iter().map(|(mask, shift)| {
+        let bits = e.and(number, e.int(e.i32(), i64::from(mask)));
+        match shift {
+            0 => bits,
+            1.. => e.shl(bits, e.int(e.i32(), i64::from(shift))),
+            _ => e.lshr(bits, e.int(e.i32(), i64::from(-shift))),
+        }
+    });
+    terms.reduce(|a, b| e.xor(a, b)).unwrap_or_else(|| e.int(e.i32(), 0))
 }
 
 /// A linear map of a number's bits as the fewest `(number & mask) << shift` whose XOR it is, negative
@@ -155,6 +219,32 @@ fn shuffle_word(e: &Emitter, how: Shuffle, word: Val) -> Val {
 pub(super) fn barrier(e: &Emitter) {
     delay(e);
     e.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", &[], &[e.int(e.i32(), 0)]);
+}
+
+/// Says to the other blocks of the cluster that this thread has come here. All threads of all blocks
+/// must say so, and then wait, by [`await_cluster`], before they say so again. What they wrote before to
+/// global memory and to any block's shared memory is seen after the wait.
+pub(super) fn arrive_in_cluster(e: &Emitter) {
+    delay(e);
+    e.intrinsic("llvm.nvvm.barrier.cluster.arrive.aligned", &[], &[]);
+}
+
+/// [`arrive_in_cluster`] for a thread that has written nothing yet.
+pub(super) fn arrive_in_cluster_first(e: &Emitter) {
+    delay(e);
+    e.intrinsic("llvm.nvvm.barrier.cluster.arrive.relaxed.aligned", &[], &[]);
+}
+
+/// Waits until all threads of the cluster have arrived.
+pub(super) fn await_cluster(e: &Emitter) {
+    e.intrinsic("llvm.nvvm.barrier.cluster.wait.aligned", &[], &[]);
+}
+
+/// The address, as seen by the whole cluster, of what lies at `address` of shared memory in the block
+/// of this rank: for instructions on `shared::cluster`.
+pub(super) fn in_block_of_rank(e: &Emitter, address: Val, rank: Val) -> Val {
+    let text = "mapa.shared::cluster.u64 $0, $1, $2;";
+    e.inline_asm(e.i64(), text, "=l,l,r", &[address, rank], false)
 }
 
 /// The same of some of the block's warps, which share a barrier by its number below 16.

@@ -168,6 +168,7 @@ impl Config {
         LayoutIr {
             layouts: (0..func.n_values()).map(of).collect(),
             num_warps: self.num_warps,
+            num_blocks: 1,
             accesses: BTreeMap::new(),
             rings: BTreeMap::new(),
             dots: dots.map(|op| (op, plan.clone())).collect(),

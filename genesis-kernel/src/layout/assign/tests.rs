@@ -237,7 +237,7 @@ fn each_step_of_a_dot_loads_its_own_groups() {
             let plan = operand.staging.as_ref().unwrap();
             for group in &plan.load.groups {
                 let steps = group.regs.iter().map(|&reg| {
-                    let at = crate::layout::HwIndex { reg, lane: 0, warp: 0 };
+                    let at = crate::layout::HwIndex { reg, ..Default::default() };
                     let flat = operand.fragment.apply(at);
                     (flat & operand.steps(dot.unit, i)) >> operand.fragment.shift(1 - i)
                 });

@@ -14,6 +14,7 @@ use super::{CudaDevice, Handle};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
 use crate::ir::TensorMap;
+use crate::knobs;
 use crate::runtime::Arg;
 
 /// A kernel on a GPU, ready to launch.
@@ -21,9 +22,13 @@ use crate::runtime::Arg;
 pub(crate) struct CudaKernel {
     function: Handle<sys::CUfunction>,
     threads: u32,
+    /// Blocks of one program.
+    cluster: u32,
     dynamic_shared_bytes: u32,
     /// Programs that the device runs at once, where more of them do no more work.
     most_programs: Option<u32>,
+    /// Whether it may be set up before the kernel ahead of it on the stream has ended.
+    overlaps: bool,
     /// What the copy engine must know of its views.
     tensor_maps: TensorMaps,
     /// The last parameter of a kernel with assertions: where the number of a failed one goes.
@@ -41,17 +46,24 @@ pub(crate) struct CudaKernel {
 pub(crate) struct EntryPoint<'a> {
     /// The symbol.
     pub(crate) name: &'a str,
-    /// Threads of one program.
+    /// Threads of one block.
     pub(crate) threads: u32,
+    /// Blocks of one program: a cluster, where there is more than one.
+    pub(crate) cluster: u32,
     /// Shared memory that the launch provides, in bytes.
     pub(crate) dynamic_shared_bytes: u32,
     /// Whether fewer programs than the grid has do the same work.
     pub(crate) is_persistent: bool,
+    /// Whether the kernel waits by itself for the one ahead of it on the stream.
+    pub(crate) overlaps: bool,
     /// Tensor maps that the kernel takes after its own parameters.
     pub(crate) maps: &'a [TensorMap],
     /// Messages of assertions. Where there are any, the kernel takes one more parameter.
     pub(crate) asserts: &'a [String],
 }
+
+/// The largest cluster that every GPU which has any runs; more must be allowed.
+const PORTABLE_CLUSTER: u32 = 8;
 
 /// The shared memory that a launch gets without asking.
 const SHARED_WITHOUT_OPT_IN: u32 = 48 << 10;
@@ -154,6 +166,17 @@ impl CudaDevice {
         if entry.dynamic_shared_bytes > SHARED_WITHOUT_OPT_IN {
             self.allow_shared(function, entry.dynamic_shared_bytes)?;
         }
+        if entry.cluster > PORTABLE_CLUSTER {
+            let which = Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+            self.set_function_attribute(function, which, 1)?;
+        }
+        if entry.cluster > 1 && self.clusters_at_once(function, entry)? == 0 {
+            let name = &self.info.name;
+            return Err(Error::launch(format!(
+                "{}: {name} has no room for a cluster of {} blocks of {} threads",
+                entry.name, entry.cluster, entry.threads
+            )));
+        }
         let assert_address = match entry.asserts {
             [] => None,
             messages => Some(self.assert_address(entry.name, messages)?),
@@ -166,8 +189,10 @@ impl CudaDevice {
         Ok(CudaKernel {
             function: Handle(function),
             threads: entry.threads,
+            cluster: entry.cluster,
             dynamic_shared_bytes: entry.dynamic_shared_bytes,
             most_programs,
+            overlaps: entry.overlaps && self.can_overlap(),
             tensor_maps: TensorMaps::new(entry.maps),
             assert_address,
             registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
@@ -177,12 +202,19 @@ impl CudaDevice {
         })
     }
 
+    fn can_overlap(&self) -> bool {
+        self.info.driver_version >= DRIVER_OF_OVERLAP && knobs::get().overlap
+    }
+
     /// Programs of a kernel that fit on the device together.
     fn programs_at_once(
         &self,
         function: sys::CUfunction,
         entry: &EntryPoint<'_>,
     ) -> Result<u32, Error> {
+        if entry.cluster > 1 {
+            return self.clusters_at_once(function, entry);
+        }
         let mut each = 0;
         // SAFETY: the function is of a loaded module, the out pointer is ours.
         let result = unsafe {
@@ -197,10 +229,53 @@ impl CudaDevice {
         Ok(self.info.multiprocessors * each.unsigned_abs().max(1))
     }
 
+    /// Clusters of a kernel that fit on the device together.
+    fn clusters_at_once(
+        &self,
+        function: sys::CUfunction,
+        entry: &EntryPoint<'_>,
+    ) -> Result<u32, Error> {
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            // SAFETY: all bytes zero is a value of this union of numbers and addresses.
+            ..unsafe { std::mem::zeroed() }
+        };
+        attribute.value.clusterDim.x = entry.cluster;
+        attribute.value.clusterDim.y = 1;
+        attribute.value.clusterDim.z = 1;
+        let config = sys::CUlaunchConfig {
+            gridDimX: entry.cluster * self.info.multiprocessors,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: entry.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: entry.dynamic_shared_bytes,
+            hStream: std::ptr::null_mut(),
+            attrs: &mut attribute,
+            numAttrs: 1,
+        };
+        let mut clusters = 0;
+        // SAFETY: the function is of a loaded module; the configuration and its one attribute outlive
+        // the call, and the out pointer is ours.
+        let result = unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, function, &config) };
+        self.check("cuOccupancyMaxActiveClusters", result)?;
+        Ok(clusters.unsigned_abs())
+    }
+
     fn allow_shared(&self, function: sys::CUfunction, bytes: u32) -> Result<(), Error> {
         let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        self.set_function_attribute(function, which, bytes as i32)
+    }
+
+    fn set_function_attribute(
+        &self,
+        function: sys::CUfunction,
+        which: Attribute,
+        value: i32,
+    ) -> Result<(), Error> {
         // SAFETY: the function is of a loaded module.
-        let result = unsafe { sys::cuFuncSetAttribute(function, which, bytes as i32) };
+        let result = unsafe { sys::cuFuncSetAttribute(function, which, value) };
         self.check("cuFuncSetAttribute", result)
     }
 
@@ -251,20 +326,31 @@ impl CudaDevice {
             pointers[n_slots + maps.len()].write(std::ptr::from_mut(address).cast());
         }
         let programs = grid[0].min(kernel.most_programs.unwrap_or(u32::MAX));
+        let Some(blocks) = programs.checked_mul(kernel.cluster).filter(|&n| n <= MAX_BLOCKS) else {
+            let name = ast.name;
+            return Err(Error::launch(format!("{name}: too many programs for their clusters")));
+        };
         self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
+        let mut early = set_up_early();
+        let config = sys::CUlaunchConfig {
+            gridDimX: blocks,
+            gridDimY: grid[1],
+            gridDimZ: grid[2],
+            blockDimX: kernel.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: kernel.dynamic_shared_bytes,
+            hStream: self.raw_stream(),
+            attrs: &raw mut early,
+            numAttrs: u32::from(kernel.overlaps),
+        };
         // SAFETY: the function is loaded in this context; the pointers are to as many slots as it has
-        // parameters, which the driver copies before it returns.
+        // parameters, and the attributes to as many as is said; the driver copies all of them before
+        // it returns.
         let result = unsafe {
-            sys::cuLaunchKernel(
+            sys::cuLaunchKernelEx(
+                &config,
                 kernel.function.0,
-                programs,
-                grid[1],
-                grid[2],
-                kernel.threads,
-                1,
-                1,
-                kernel.dynamic_shared_bytes,
-                self.raw_stream(),
                 pointers.as_mut_ptr().cast(),
                 std::ptr::null_mut(),
             )
@@ -272,6 +358,21 @@ impl CudaDevice {
         self.check("cuLaunchKernel", result)
     }
 }
+
+/// The first driver, as its version number, that records early launches in graphs.
+const DRIVER_OF_OVERLAP: u32 = 12_030;
+
+/// That a kernel may be set up before the one ahead of it on the stream has ended.
+fn set_up_early() -> sys::CUlaunchAttribute {
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+    }
+}
+
+/// The most blocks along the first axis of a grid.
+const MAX_BLOCKS: u32 = i32::MAX as u32;
 
 /// The most flattened parameters of a kernel.
 pub(crate) const MAX_SLOTS: usize = 128;
