@@ -5,7 +5,7 @@ use genesis_kernel::ir::DType;
 
 use super::elementwise::{BINARY, Binary, Domain, UNARY, Unary};
 use crate::error::Result;
-use crate::ops::Reduction;
+use crate::ops::{Reduction, ScaledMatmul};
 use crate::tensor::Tensor;
 
 /// A tensor of the reference: values in row-major order.
@@ -649,7 +649,7 @@ fn products() -> Vec<OpInfo> {
             ),
         ],
     };
-    vec![matmul, matmul_bias, matmul_bias_gelu, embedding]
+    vec![matmul, matmul_bias, matmul_bias_gelu, scaled_matmul(), embedding]
 }
 
 /// Products with a bias, plain and under GELU.
@@ -725,6 +725,61 @@ fn affine_products() -> [OpInfo; 2] {
         ..plain
     };
     [plain, under_gelu]
+}
+
+fn scaled_matmul() -> OpInfo {
+    let call = |x: &[Tensor], fast: bool| {
+        let scale = |value: f64| Tensor::full(&[1], value, (DType::F32, x[0].device()));
+        let options = ScaledMatmul { dtype: DType::F32, fast };
+        x[0].scaled_matmul(&x[1], &scale(0.5)?, &scale(2.0)?, options)
+    };
+    OpInfo {
+        name: "scaled_matmul".to_owned(),
+        family: Family::MatMul,
+        dtypes: vec![DType::F8E4M3, DType::F8E5M2],
+        index_inputs: Vec::new(),
+        is_differentiable: false,
+        call: Box::new(move |x| call(x, x[0].numel() % 2 == 0)),
+        reference: Box::new(|x| matmul_of(&x[0], &x[1])),
+        samples: samples(
+            &[
+                &[&[1, 1], &[1, 1]],
+                &[&[3, 4], &[4, 5]],
+                &[&[70, 144], &[144, 80]],
+                &[&[65, 256], &[256, 128]],
+                &[&[0, 4], &[4, 5]],
+                &[&[2, 0], &[0, 3]],
+            ],
+            (-2.0, 2.0),
+        ),
+        refused: vec![
+            refuse(
+                move || call(&[cpu(&[2, 2], DType::BF16)?, cpu(&[2, 2], DType::BF16)?], false),
+                "scaled_matmul: needs an 8-bit float dtype, got bf16",
+            ),
+            refuse(
+                move || call(&[cpu(&[2, 3], DType::F8E4M3)?, cpu(&[2, 2], DType::F8E4M3)?], false),
+                "scaled_matmul: needs [M, K] and [K, N], got [2, 3] and [2, 2]",
+            ),
+            refuse(
+                || {
+                    let [x, scale] = [cpu(&[2, 2], DType::F8E5M2)?, cpu(&[2], DType::F32)?];
+                    x.scaled_matmul(&x, &scale, &scale, ScaledMatmul::default())
+                },
+                "scaled_matmul: a scale is one f32 beside the operands, got [2] f32 cpu",
+            ),
+            refuse(
+                || cpu(&[2, 2], DType::F8E4M3)?.matmul(&cpu(&[2, 2], DType::F8E4M3)?),
+                "matmul: needs a float dtype, got f8e4m3, which is for storage: convert it with \
+                 `to_dtype`",
+            ),
+            refuse(
+                || cpu(&[2], DType::F8E4M3)?.add(&cpu(&[2], DType::F8E4M3)?),
+                "add: needs a number dtype, got f8e4m3, which is for storage: convert it with \
+                 `to_dtype`",
+            ),
+        ],
+    }
 }
 
 fn views() -> Vec<OpInfo> {

@@ -332,6 +332,35 @@ pub(crate) fn matmul_bias(
     Ok(unsafe { kernel.launch_tuned(c.storage().buffer().stream(), &dtypes, &args) }?)
 }
 
+/// `c = scale_a scale_b a b` of 8-bit floats, all of rank 3 but the scales, which have one element.
+pub(crate) fn scaled_matmul(
+    [a, b, scale_a, scale_b]: [&Tensor; 4],
+    c: &Tensor,
+    fast: bool,
+) -> Result<()> {
+    use kernels::matmul_f8 as device;
+    let args = match is_swapped(c) {
+        true => [
+            transposed(b, false),
+            transposed(a, false),
+            own_view(scale_b, false),
+            own_view(scale_a, false),
+            transposed(c, true),
+        ],
+        false => [
+            own_view(a, false),
+            own_view(b, false),
+            own_view(scale_a, false),
+            own_view(scale_b, false),
+            own_view(c, true),
+        ],
+    };
+    let kernel = if fast { &device::matmul_f8_fast::KERNEL } else { &device::matmul_f8::KERNEL };
+    let stream = c.storage().buffer().stream();
+    // SAFETY: as in `matmul`.
+    Ok(unsafe { kernel.launch_tuned(stream, &[a.dtype(), c.dtype()], &args) }?)
+}
+
 /// A tensor of rank 3 with the last two axes swapped.
 fn transposed(t: &Tensor, mutable: bool) -> Arg {
     let (shape, strides) = (t.shape(), t.strides());

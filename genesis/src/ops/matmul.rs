@@ -6,7 +6,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::elementwise::check_pair;
-use super::{Op, Saves, apply, launch, unbroadcast};
+use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::shape::broadcast_shapes;
@@ -104,8 +104,8 @@ impl Tensor {
 /// Refuses operands that have no product; both have two axes or more.
 fn check_product(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
     check_pair(op, a, b)?;
-    if !a.dtype().is_float() {
-        return Err(Error::op(op, format!("needs a float dtype, got {}", a.dtype())));
+    if !a.dtype().is_arithmetic_float() {
+        return Err(wrong_dtype(op, "a float", a.dtype()));
     }
     if a.dim(-1)? != b.dim(-2)? {
         let message = format!("inner extents differ, {:?} and {:?}", a.shape(), b.shape());

@@ -312,10 +312,11 @@ impl<'a> Lowering<'a> {
             | OpKind::Compare(_)
             | OpKind::Select
             | OpKind::Fma
-            | OpKind::Cast
             | OpKind::Bitcast
             | OpKind::PtrAdd
             | OpKind::MultipleOf(_) => self.elementwise(op),
+            OpKind::Cast if self.cast_float8(op)? => Ok(()),
+            OpKind::Cast => self.elementwise(op),
             OpKind::Broadcast
             | OpKind::ExpandDims { .. }
             | OpKind::Reshape

@@ -28,6 +28,7 @@ mod control;
 mod convert;
 mod debug;
 mod dot;
+mod float8;
 mod lower;
 mod memory;
 pub(crate) mod overlap;
