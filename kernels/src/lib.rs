@@ -15,6 +15,7 @@ pub mod index;
 pub mod loss;
 pub mod math;
 pub mod matmul;
+pub mod matmul_f8;
 pub mod norm;
 pub mod norm_bwd;
 pub mod product;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         norm::KERNELS,
         norm_bwd::KERNELS,
         matmul::KERNELS,
+        matmul_f8::KERNELS,
         loss::KERNELS,
         embedding::KERNELS,
         random::KERNELS,

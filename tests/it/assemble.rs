@@ -14,6 +14,7 @@ pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
     let wide = if dtype.bytes() == 2 && dtype.is_float() { DType::F32 } else { dtype };
     let of = |param: &DTypeParam| match param.bound {
         DTypeBound::Int => DType::I64,
+        DTypeBound::Float8 => DType::F8E4M3,
         _ if param.name == "A" => wide,
         _ => dtype,
     };
@@ -31,6 +32,8 @@ pub(crate) fn usual(name: &str) -> i64 {
         "LANES" => 32,
         "WIDTH" => 8,
         "PARTS" => 64,
+        "PIECE" => 256,
+        "FAN" => 32,
         _ => 0,
     }
 }

@@ -469,26 +469,6 @@ impl Op for Take {
     }
 }
 
-/// Adds `values: [n, 1]` to the rows of a column of zeros, those of one row in their own order.
-fn add_rows(places: &Tensor, values: &Tensor, sums: &Tensor) -> Result<()> {
-    // Counting who comes before whom takes time by the square, sorting launches many kernels.
-    const COUNTED: usize = 4096;
-    if places.numel() <= COUNTED {
-        return super::embedding::in_order(places, values, sums);
-    }
-    let order = places.argsort(0, false)?;
-    let rows = take_at(places, &order)?;
-    let args = [
-        launch::pointer(&rows, false),
-        launch::pointer(&order, false),
-        launch::view_of(values, false),
-        launch::view_of(sums, true),
-    ];
-    let dtypes = [values.dtype(), launch::accumulate_dtype(values.dtype())];
-    let (kernel, grid) = (&kernels::embedding::embedding_bwd::KERNEL, Grid::x(places.numel()));
-    launch::plain(kernel, sums, grid, &dtypes, &[8, 16], &args)
-}
-
 struct AddAt {
     n: usize,
     shape: Vec<usize>,
@@ -505,7 +485,8 @@ impl Op for AddAt {
         if values.dtype().is_float() {
             let sums = Tensor::zeros(&[self.n, 1], at)?;
             if values.numel() > 0 && self.n > 0 {
-                add_rows(&places, &values.reshape(&[values.numel(), 1])?, &sums)?;
+                let column = values.reshape(&[values.numel(), 1])?;
+                super::embedding::in_order(&places, &column, &sums)?;
             }
             return sums.reshape(&[self.n]);
         }

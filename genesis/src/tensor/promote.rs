@@ -39,7 +39,7 @@ pub fn promote_types(a: DType, b: DType) -> DType {
     }
     if a.is_float() {
         return match (a.bytes(), b.bytes()) {
-            (2, 2) => DType::F32,
+            (x, y) if x == y => DType::F32,
             (x, y) if x > y => a,
             _ => b,
         };

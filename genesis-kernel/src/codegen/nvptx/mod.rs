@@ -28,8 +28,10 @@ mod control;
 mod convert;
 mod debug;
 mod dot;
+mod float8;
 mod lower;
 mod memory;
+pub(crate) mod overlap;
 mod pipeline;
 pub mod ptxas;
 mod reduce;
@@ -43,6 +45,7 @@ mod steps;
 mod tests;
 mod thread;
 mod tma;
+mod turns;
 mod wgmma;
 #[cfg(test)]
 mod wgmma_tests;
@@ -57,6 +60,7 @@ use super::llvm::{Emitter, Function, Machine, Ty};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
 use crate::layout::LayoutIr;
+use crate::layout::turns::computing_warps;
 use crate::target::GpuTarget;
 
 /// LLVM's number of the calling convention of a kernel.
@@ -114,10 +118,22 @@ const PASSES_OF_ROLES: &str = "function(mem2reg,early-cse,instcombine<no-verify-
 /// If the kernel needs more than the GPU has, such as shared memory, or something is wrong with the
 /// compiler itself.
 pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
-    let module = Module::new(lir, target)?;
+    kernel(lir, target, Module::new(lir, target, false)?)
+}
+
+/// As [`compile`], with the lines of the kernel's source as `.loc` directives in the PTX.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with_lines(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
+    kernel(lir, target, Module::new(lir, target, true)?)
+}
+
+fn kernel(lir: &LayoutIr, target: &GpuTarget, module: Module) -> Result<GpuKernel, Error> {
+    let ptx = module.e.assembly(&module.machine)?;
     Ok(GpuKernel {
         name: module.name,
-        ptx: module.e.assembly(&module.machine)?,
+        ptx: if target.sm >= 90 { overlap::waiting(&ptx) } else { ptx },
         shared_bytes: module.shared_bytes,
         num_warps: lir.num_warps,
         threads: threads(lir),
@@ -133,7 +149,7 @@ pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
 /// # Errors
 /// As [`compile`].
 pub fn llvm_ir(lir: &LayoutIr, target: &GpuTarget) -> Result<String, Error> {
-    Ok(Module::new(lir, target)?.e.ir())
+    Ok(Module::new(lir, target, false)?.e.ir())
 }
 
 /// A kernel as optimized LLVM IR.
@@ -149,7 +165,7 @@ struct Module {
 }
 
 impl Module {
-    fn new(lir: &LayoutIr, target: &GpuTarget) -> Result<Module, Error> {
+    fn new(lir: &LayoutIr, target: &GpuTarget, lines: bool) -> Result<Module, Error> {
         let func = &lir.func;
         let name = entry_name(&func.name);
         let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
@@ -158,7 +174,9 @@ impl Module {
         let (asserts, messages) = asserts(func);
         let arena = arena(lir, target)?;
         let shared_bytes = arena.bytes;
-        let steps = emit(&e, lir, target, &name, arena, asserts)?;
+        let function = Entry { name: &name, lines };
+        let steps = emit(&e, lir, target, function, arena, asserts)?;
+        e.finish_lines();
         check_schedule(func, &steps)?;
         e.verify()?;
         let passes = match () {
@@ -182,7 +200,7 @@ fn has_pairs(func: &Func) -> bool {
 
 /// Threads of a block: the warps that compute, and a warpgroup that feeds them.
 fn threads(lir: &LayoutIr) -> u32 {
-    32 * lir.num_warps + if lir.producer.is_some() { WARPGROUP } else { 0 }
+    32 * computing_warps(lir) + if lir.producer.is_some() { WARPGROUP } else { 0 }
 }
 
 /// A name that PTX takes.
@@ -217,7 +235,8 @@ fn arena(lir: &LayoutIr, target: &GpuTarget) -> Result<Arena, Error> {
         .map(|op| (op, lower::scratch_bytes(lir, &uses, op)))
         .filter(|&(_, bytes)| bytes > 0)
         .collect();
-    let arena = Arena::new(&lir.func, lir.num_warps, &wanted);
+    let arena =
+        Arena::new(&lir.func, [lir.num_warps, computing_warps(lir) / lir.num_warps], &wanted);
     if arena.bytes <= target.max_shared_bytes {
         return Ok(arena);
     }
@@ -279,12 +298,18 @@ fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], is_ordered: bool) 
     }
 }
 
+/// What the entry point is called, and whether its instructions say where they come from.
+struct Entry<'n> {
+    name: &'n str,
+    lines: bool,
+}
+
 /// Writes the function.
 fn emit(
     e: &Emitter,
     lir: &LayoutIr,
     target: &GpuTarget,
-    name: &str,
+    Entry { name, lines }: Entry<'_>,
     arena: Arena,
     asserts: BTreeMap<Op, usize>,
 ) -> Result<Vec<Step>, Error> {
@@ -302,6 +327,9 @@ fn emit(
     let alignment = if n_maps == 0 { SHARED_ALIGNMENT } else { SWIZZLE_ALIGNMENT };
     let shared = e.external_global("shared", bytes, SHARED, alignment);
     let function = e.function(name, e.void(), &types);
+    if lines {
+        e.start_lines(function, name);
+    }
     set_attrs(e, function, &slots, is_ordered(&lir.func));
     for map in first_map..first_map + n_maps {
         e.set_grid_constant(function, map as u32, TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT);
