@@ -83,7 +83,12 @@ fn mirrored(extent: i64, before: i64, after: i64, mode: PadMode) -> Option<Vec<i
     };
     let places: Vec<i64> = (-before..extent + after).map(place).collect();
     let is_there = places.iter().all(|&p| (0..extent).contains(&p));
-    let is_near = mode != PadMode::Circular || before.max(after) <= extent;
+    // An element is mirrored, or comes around, once.
+    let is_near = match mode {
+        PadMode::Reflect => before.max(after) < extent,
+        PadMode::Circular => before.max(after) <= extent,
+        _ => true,
+    };
     (is_there && is_near).then_some(places)
 }
 
