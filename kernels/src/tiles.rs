@@ -18,7 +18,9 @@ use genesis_kernel::ir::{DType, DotPrecision};
 use genesis_kernel::kernel::LaunchOptions;
 use genesis_kernel::knobs;
 
-use crate::matmul::{matmul, matmul_tf32};
+use crate::matmul::{
+    matmul, matmul_bias, matmul_bias_down, matmul_bias_gelu, matmul_bias_gelu_down, matmul_tf32,
+};
 
 /// A tile and how its programs run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,32 +67,33 @@ const LOADERS: u32 = 4;
 /// Shared memory that a program needs beside its stages, in bytes: barriers and alignment.
 const MARGIN: usize = 2048;
 
-/// The choice for `matmul`.
-pub fn pick(problem: &Problem<'_>) -> (matmul::Consts, LaunchOptions) {
-    let (tile, options) = tile(problem, DotPrecision::Ieee);
-    (matmul::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
+macro_rules! choices {
+    ($($kernel:ident, $fits:ident, $pick:ident: $precision:expr;)*) => {$(
+        /// The choice for the kernel of this name.
+        pub fn $pick(problem: &Problem<'_>) -> ($kernel::Consts, LaunchOptions) {
+            let (tile, options) = tile(problem, $precision);
+            ($kernel::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
+        }
+
+        /// Whether the kernel of this name can run so, and may be fast.
+        pub fn $fits(
+            consts: $kernel::Consts,
+            options: LaunchOptions,
+            problem: &Problem<'_>,
+        ) -> bool {
+            let $kernel::Consts { BM: m, BN: n, BK: k } = consts;
+            is_legal((m, n, k), options, problem, $precision)
+        }
+    )*};
 }
 
-/// The choice for `matmul_tf32`.
-pub fn pick_tf32(problem: &Problem<'_>) -> (matmul_tf32::Consts, LaunchOptions) {
-    let (tile, options) = tile(problem, DotPrecision::Tf32);
-    (matmul_tf32::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
-}
-
-/// Whether `matmul` can run so.
-pub fn fits(consts: matmul::Consts, options: LaunchOptions, problem: &Problem<'_>) -> bool {
-    let matmul::Consts { BM: m, BN: n, BK: k } = consts;
-    is_legal((m, n, k), options, problem, DotPrecision::Ieee)
-}
-
-/// Whether `matmul_tf32` can run so.
-pub fn fits_tf32(
-    consts: matmul_tf32::Consts,
-    options: LaunchOptions,
-    problem: &Problem<'_>,
-) -> bool {
-    let matmul_tf32::Consts { BM: m, BN: n, BK: k } = consts;
-    is_legal((m, n, k), options, problem, DotPrecision::Tf32)
+choices! {
+    matmul, fits, pick: DotPrecision::Ieee;
+    matmul_bias, fits_bias, pick_bias: DotPrecision::Ieee;
+    matmul_bias_gelu, fits_bias_gelu, pick_bias_gelu: DotPrecision::Ieee;
+    matmul_bias_down, fits_bias_down, pick_bias_down: DotPrecision::Ieee;
+    matmul_bias_gelu_down, fits_bias_gelu_down, pick_bias_gelu_down: DotPrecision::Ieee;
+    matmul_tf32, fits_tf32, pick_tf32: DotPrecision::Tf32;
 }
 
 /// The operands' dtype and what multiplies it.
@@ -214,7 +217,9 @@ fn is_legal(
     let is_useful = (m <= 64 || m < 2 * extent(1)) && (n <= 64 || n < 2 * extent(2));
     let suits = match unit {
         _ if runs_on_hopper(problem, unit) => {
-            row_bytes >= 128 && m % 64 == 0 && m / 16 == warps as usize && fills_memory
+            let takes_turns = (m, n, warps) == (128, 128, 4);
+            let is_shared_out = m % 64 == 0 && (m / 16 == warps as usize || takes_turns);
+            row_bytes >= 128 && is_shared_out && fills_memory
         }
         Unit::Half | Unit::Tf32 => m >= 64 && n >= 64 && row_bytes <= 128 && k >= 16 && stages <= 4,
         Unit::Single | Unit::Double => k <= 32 && stages <= 3 && m * n / threads <= 128,

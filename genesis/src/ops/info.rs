@@ -621,6 +621,7 @@ fn products() -> Vec<OpInfo> {
             ),
         ],
     };
+    let [matmul_bias, matmul_bias_gelu] = affine_products();
     let embedding = OpInfo {
         name: "embedding".to_owned(),
         family: Family::Exact,
@@ -648,7 +649,82 @@ fn products() -> Vec<OpInfo> {
             ),
         ],
     };
-    vec![matmul, scaled_matmul(), embedding]
+    vec![matmul, matmul_bias, matmul_bias_gelu, scaled_matmul(), embedding]
+}
+
+/// Products with a bias, plain and under GELU.
+fn affine_products() -> [OpInfo; 2] {
+    let biased = |x: &[Dense]| {
+        let product = matmul_of(&x[0], &x[1]);
+        let n = x[2].data.len().max(1);
+        let sums = product.data.iter().enumerate().map(|(i, v)| v + x[2].data[i % n]).collect();
+        Dense { data: sums, ..product }
+    };
+    let gelu = |v: &f64| {
+        0.5 * v * (1.0 + super::elementwise::erf_reference(v * std::f64::consts::FRAC_1_SQRT_2))
+    };
+    let shapes: &[&[&[usize]]] = &[
+        &[&[1, 1], &[1, 1], &[1]],
+        &[&[3, 4], &[4, 5], &[5]],
+        &[&[2, 17, 33], &[33, 9], &[9]],
+        &[&[3, 1, 4, 5], &[2, 5, 6], &[6]],
+        &[&[70, 100], &[100, 65], &[65]],
+        &[&[0, 4], &[4, 5], &[5]],
+        &[&[2, 0], &[0, 3], &[3]],
+    ];
+    let plain = OpInfo {
+        name: "matmul_bias".to_owned(),
+        family: Family::MatMul,
+        dtypes: FLOATS.to_vec(),
+        index_inputs: Vec::new(),
+        is_differentiable: true,
+        call: Box::new(|x| x[0].matmul_bias(&x[1], &x[2])),
+        reference: Box::new(move |x| biased(x)),
+        samples: samples(shapes, (-2.0, 2.0)),
+        refused: vec![
+            refuse(
+                || {
+                    let (a, b) = (cpu(&[4, 8], DType::F32)?, cpu(&[8, 2], DType::F32)?);
+                    a.matmul_bias(&b, &cpu(&[3], DType::F32)?)
+                },
+                "matmul_bias: the bias is [3], [8, 2] needs [2]",
+            ),
+            refuse(
+                || {
+                    let (a, b) = (cpu(&[4, 8], DType::F32)?, cpu(&[6, 2], DType::F32)?);
+                    a.matmul_bias(&b, &cpu(&[2], DType::F32)?)
+                },
+                "matmul_bias: inner extents differ, [4, 8] and [6, 2]",
+            ),
+            refuse(
+                || {
+                    let (a, b) = (cpu(&[4, 8], DType::F32)?, cpu(&[8], DType::F32)?);
+                    a.matmul_bias(&b, &cpu(&[8], DType::F32)?)
+                },
+                "matmul_bias: needs a row and a matrix, got [4, 8] and [8]",
+            ),
+        ],
+    };
+    let under_gelu = OpInfo {
+        name: "matmul_bias_gelu".to_owned(),
+        call: Box::new(|x| x[0].matmul_bias_gelu(&x[1], &x[2])),
+        reference: Box::new(move |x| {
+            let sums = biased(x);
+            Dense { data: sums.data.iter().map(gelu).collect(), ..sums }
+        }),
+        samples: samples(shapes, (-1.0, 1.0)),
+        dtypes: FLOATS.to_vec(),
+        index_inputs: Vec::new(),
+        refused: vec![refuse(
+            || {
+                let (a, b) = (cpu(&[2, 2], DType::I32)?, cpu(&[2, 2], DType::I32)?);
+                a.matmul_bias_gelu(&b, &cpu(&[2], DType::I32)?)
+            },
+            "matmul_bias_gelu: needs a float dtype, got i32",
+        )],
+        ..plain
+    };
+    [plain, under_gelu]
 }
 
 fn scaled_matmul() -> OpInfo {
