@@ -327,6 +327,7 @@ fn hopper_cases() -> Vec<Case> {
         hopper("matmul", [64, 64, 64], 4, [1, 1]),
         hopper("matmul", [64, 16, 64], 4, [2, 1]),
         hopper("matmul", [128, 64, 64], 8, [2, 2]),
+        hopper("matmul", [128, 128, 32], 4, [2, 1]),
         hopper("matmul_tf32", [128, 64, 32], 8, [2, 1]),
     ]
 }
