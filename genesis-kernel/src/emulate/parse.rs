@@ -168,7 +168,9 @@ impl Parser {
             ".reg" => {
                 let names = text.split([' ', '\t', ',']).skip(2).map(str::trim);
                 let plain = names.filter(|name| !name.is_empty() && !name.starts_with('%'));
-                plain.for_each(|name| drop(self.register(name)));
+                for name in plain {
+                    self.register(name);
+                }
                 Ok(())
             }
             ".pragma" | ".param" | ".local" => Ok(()),
