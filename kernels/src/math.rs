@@ -155,7 +155,7 @@ unary! {
     /// The tangent.
     tan = |v| { sin(v) / cos(v) }
     /// The arc sine.
-    asin = |v| { where_(v == A::ZERO, v, atan_of(v / sqrt((A::ONE - v) * (A::ONE + v)))) }
+    asin = |v| { atan_of(v / sqrt((A::ONE - v) * (A::ONE + v))) }
     /// The arc cosine.
     acos = |v| { atan_of(sqrt((A::ONE - v) / (A::ONE + v))) * A::from(2.0) }
     /// The arc tangent.

@@ -93,6 +93,19 @@ fn push(found: &mut Vec<Statement>, text: &mut String, line: u32, is_label: bool
     }
 }
 
+/// A comparison of pairs, `setp.eq.bf16x2 %p1|%p2, %r1, %r2`, as two of halves.
+fn packed_compare(name: &str, operands: &str) -> Option<[String; 4]> {
+    let single = name.strip_prefix("setp.")?.strip_suffix("x2")?;
+    let [to, a, b] = &list(operands)[..] else { return None };
+    let (low, high) = to.split_once('|')?;
+    Some([
+        format!("mov.b32 {{%packed0, %packed1}}, {a}"),
+        format!("mov.b32 {{%packed2, %packed3}}, {b}"),
+        format!("setp.{single} {low}, %packed0, %packed2"),
+        format!("setp.{single} {high}, %packed1, %packed3"),
+    ])
+}
+
 #[derive(Default)]
 struct Parser {
     program: Program,
@@ -149,6 +162,12 @@ impl Parser {
         }
         let (guard, text) = self.guard(text)?;
         let (name, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        if let (None, Some(parts)) = (guard, packed_compare(name, operands)) {
+            let line = statement.line;
+            let mut parts = parts.into_iter();
+            return parts
+                .try_for_each(|text| self.statement(&Statement { text, line, is_label: false }));
+        }
         let action = match name {
             "bra" | "bra.uni" => {
                 self.branches.push((self.program.insts.len(), operands.trim().to_owned()));
