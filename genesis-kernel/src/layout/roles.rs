@@ -152,7 +152,7 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
             // dot: Wgmma(Bf16), load 0 (128 of 64, K-major, panels of 128 bytes) by load 1 (256 of 64, MN-major, panels of 128 bytes), overlaps
         "#]].assert_eq(&facts);
         expect![[r#"
-            kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64, %a_dim1: i64 multiple_of 8, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64, %b_dim1: i64 multiple_of 8, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64, %c_dim1: i64 multiple_of 8, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
+            kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64 natural, %a_dim1: i64 multiple_of 8 natural, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64 natural, %b_dim1: i64 multiple_of 8 natural, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64 natural, %c_dim1: i64 multiple_of 8 natural, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
               tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
               tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
               tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
@@ -182,7 +182,7 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
             }
         "#]].assert_eq(&print(&lir.func));
         expect![[r#"
-            kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64, %a_dim1: i64 multiple_of 8, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64, %b_dim1: i64 multiple_of 8, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64, %c_dim1: i64 multiple_of 8, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
+            kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64 natural, %a_dim1: i64 multiple_of 8 natural, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64 natural, %b_dim1: i64 multiple_of 8 natural, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64 natural, %c_dim1: i64 multiple_of 8 natural, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
               tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
               tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
               tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128

@@ -28,6 +28,10 @@ pub const PEEL: Pass = Pass { name: "peel", run };
 const MAX_OPS: usize = 120;
 
 fn run(func: &mut Func) {
+    let has_loop = func.walk().into_iter().any(|op| matches!(func.op(op).kind, OpKind::For(_)));
+    if !has_loop || !version::has_runs(func) {
+        return;
+    }
     let ranges = Ranges::of(func);
     let body = func.body;
     if region(func, &ranges, body) {

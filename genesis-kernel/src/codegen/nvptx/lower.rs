@@ -52,7 +52,7 @@ pub(super) struct Lowering<'a> {
     /// What is known of the copy engine, where the function uses it.
     pub(super) copies: Option<Copies>,
     /// How values run along axes.
-    axes: AxisAnalysis,
+    pub(super) axes: AxisAnalysis,
     /// The op that owns each region.
     pub(super) owners: BTreeMap<Region, Op>,
     /// The driver's print, once it is declared.
@@ -402,7 +402,7 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
-            registers.push(elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)?);
+            registers.push(self.one(op, &parts)?);
         }
         self.result(op, registers)
     }

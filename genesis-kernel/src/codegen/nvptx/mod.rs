@@ -30,6 +30,7 @@ mod debug;
 mod dot;
 mod lower;
 mod memory;
+mod narrow;
 pub(crate) mod overlap;
 mod pipeline;
 pub mod ptxas;
