@@ -363,7 +363,7 @@ fn variant(call: &Call) -> Ident {
         ("load" | "load_once" | "load_kept", 3) => "_or",
         ("store" | "store_once" | "store_kept", 3) => "_masked",
         ("cumsum" | "cumprod", 3) | ("associative_scan", 4) => "_reverse",
-        ("dot" | "dot_tf32" | "dot_tf32x3", 2) => "_new",
+        ("dot" | "dot_tf32" | "dot_tf32x3" | "fast_dot", 2) => "_new",
         ("randint", 4) => "_between",
         (atomic, 3) if atomic.starts_with("atomic_") && atomic != "atomic_cas" => "_masked",
         _ => "",

@@ -12,6 +12,7 @@ mod emulate;
 #[path = "../../docs/example/src/main.rs"]
 mod example;
 mod facts;
+mod float8;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Matrix products for an sm_90a GPU through the assembler.

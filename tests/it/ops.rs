@@ -94,6 +94,8 @@ fn ulp(dtype: DType, value: f64) -> f64 {
         DType::F16 => (10, -24),
         DType::BF16 => (7, -133),
         DType::F32 => (23, -149),
+        DType::F8E4M3 => (3, -9),
+        DType::F8E5M2 => (2, -16),
         _ => (52, -1074),
     };
     let exponent =
@@ -135,6 +137,8 @@ fn allowed(info: &OpInfo, dtype: DType, reference: f64, scale: f64, k: usize) ->
             DType::F64 => 1e-12,
             _ => 4.0 * eps * reference.abs().max(0.05),
         },
+        // Tensor cores keep 13 bits of what they add.
+        Family::MatMul if dtype.is_f8() => 2f64.powi(-12) * scale,
         Family::MatMul => {
             let wide = if is_half { ulp(DType::F32, 1.0) } else { eps };
             2.0 * (k as f64).sqrt() * wide * scale + one

@@ -84,6 +84,7 @@ static BUILTINS: &[Builtin] = &[
     f("dot", 2, 3, reduce::dot),
     f("dot_tf32", 2, 3, reduce::dot),
     f("dot_tf32x3", 2, 3, reduce::dot),
+    f("fast_dot", 2, 3, reduce::dot),
     a("sum", 2, reduce::simple),
     a("prod", 2, reduce::simple),
     a("max", 2, reduce::simple),

@@ -64,9 +64,8 @@ pub(super) fn atomic_rmw(lower: &mut Lower, call: &Call) -> Res {
     };
     let (pointer, dtype, shape) = lower.atomic_pointer(call)?;
     let bits_only = matches!(op, AtomicOp::And | AtomicOp::Or | AtomicOp::Xor);
-    if dtype.bits() < 32 && !(op == AtomicOp::Add && dtype.is_float())
-        || bits_only && dtype.is_float()
-    {
+    let adds = op == AtomicOp::Add && dtype.is_arithmetic_float();
+    if dtype.bits() < 32 && !adds || bits_only && dtype.is_float() {
         return Err(lower.no_atomic(call, dtype));
     }
     let value = lower.stored(&call.args[1], dtype, shape)?;

@@ -115,6 +115,8 @@ pub enum DotPrecision {
     Tf32,
     /// f32 operands, each as the sum of two tf32 where tensor cores multiply; f32 itself elsewhere.
     Tf32x3,
+    /// Floats of 8 bits, whose sums may keep no more digits than the tensor cores' own 13 bits.
+    Fast,
 }
 
 /// Options of a loop, from `range(..).stages(4).unroll(2)`.

@@ -64,7 +64,9 @@ pub(super) fn literal_value(text: &str, dtype: DType) -> Option<Scalar> {
             "false" => Some(Scalar::int(dtype, 0)),
             _ => None,
         },
-        DType::F16 | DType::BF16 | DType::F64 => Some(Scalar::float(dtype, float(text)?)),
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F64 => {
+            Some(Scalar::float(dtype, float(text)?))
+        }
         DType::F32 => {
             float(text)?;
             let value: f32 = text.parse().ok()?;

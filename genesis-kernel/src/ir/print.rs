@@ -391,7 +391,7 @@ pub(super) fn literal(scalar: Scalar) -> String {
         DType::U64 => scalar.bits.to_string(),
         DType::F64 => float_text(f64::from_bits(scalar.bits), |v| format!("{v:?}")),
         // Every value of the narrower floats is an f32, whose shortest text is the clearest.
-        DType::F16 | DType::BF16 | DType::F32 => {
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 => {
             float_text(scalar.to_f64(), |v| format!("{:?}", v as f32))
         }
         _ => scalar.to_i64().to_string(),

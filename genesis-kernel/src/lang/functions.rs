@@ -3,14 +3,18 @@
 //! The ones that end in `_masked`, `_or`, `_new`, `_between` and `_reverse` are what their shorter
 //! names mean with more or fewer arguments: a kernel says `load(ptr, mask, other)`.
 
+mod products;
+
+pub use products::*;
+
 use super::memory::{Mask, Pointers, Stored, WritablePointers};
 use super::operators::{Same, Sides, Values};
 use super::random::{Offsets, Seed};
 use super::reduce::{Combine, HasAxis, Reducible, Scannable};
 use super::shape::{Append, Expand, Permute, SplitLast, Squeeze, Transpose, Wider};
 use super::{
-    Bool, Broadcast, Dim, Element, Extent, Float, Int, Logic, Number, Pair, Ptr, PtrMut, ScalarOf,
-    Shape, Tile, tile, typed,
+    Bool, Broadcast, Dim, Element, Float, Int, Logic, Number, Pair, Ptr, PtrMut, ScalarOf, Shape,
+    Tile, tile, typed,
 };
 
 // Programs.
@@ -405,61 +409,6 @@ where
     E: Stored<P::Element, P::Shape>,
     V: Stored<P::Element, P::Shape>,
 {
-    typed()
-}
-
-// Products.
-
-/// `accumulator + x y`: `x` is `[M, K]`, `y` is `[K, N]`. The accumulator is f32, or f64 for f64.
-pub fn dot<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-    accumulator: Tile<A, (M, N)>,
-) -> Tile<A, (M, N)> {
-    accumulator
-}
-
-/// [`dot`] with an accumulator that starts at zero.
-pub fn dot_new<T: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-) -> Tile<f32, (M, N)> {
-    typed()
-}
-
-/// [`dot`] of f32 tiles whose elements are rounded to tf32 first.
-pub fn dot_tf32<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-    accumulator: Tile<A, (M, N)>,
-) -> Tile<A, (M, N)> {
-    accumulator
-}
-
-/// [`dot_tf32`] with an accumulator that starts at zero.
-pub fn dot_tf32_new<T: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-) -> Tile<f32, (M, N)> {
-    typed()
-}
-
-/// [`dot`] of f32 tiles on tensor cores whose error is near that of f32: each element is the sum of two
-/// tf32 numbers, and three of the four products are added. Numbers above f32's largest divided by
-/// 1.0005 and infinities give NaN. On the CPU it is `dot`.
-pub fn dot_tf32x3<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-    accumulator: Tile<A, (M, N)>,
-) -> Tile<A, (M, N)> {
-    accumulator
-}
-
-/// [`dot_tf32x3`] with an accumulator that starts at zero.
-pub fn dot_tf32x3_new<T: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-) -> Tile<f32, (M, N)> {
     typed()
 }
 

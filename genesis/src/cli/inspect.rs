@@ -1,6 +1,7 @@
 //! `genesis inspect`
 
 use genesis::DType;
+use genesis_kernel::front::ast::{DTypeBound, DTypeParam};
 use genesis_kernel::inspect::{Emit, InspectRequest, Inspection, inspect};
 use genesis_kernel::kernel::{KernelDef, LaunchOptions};
 use genesis_kernel::target::Target;
@@ -111,7 +112,13 @@ pub(super) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
         DType::F16 | DType::BF16 => DType::F32,
         other => other,
     };
-    kernel.ast.dtypes.iter().map(|param| if param.name == "A" { wide } else { dtype }).collect()
+    let of = |param: &DTypeParam| match param.bound {
+        DTypeBound::Float8 if !dtype.is_f8() => DType::F8E4M3,
+        DTypeBound::Float if dtype.is_f8() => DType::BF16,
+        _ if param.name == "A" => wide,
+        _ => dtype,
+    };
+    kernel.ast.dtypes.iter().map(of).collect()
 }
 
 /// A constant's usual value.

@@ -12,7 +12,7 @@ use super::elementwise::check_pair;
 use super::launch::config::{
     RowBlock, kept_rows, kept_rows_of_one_sum, multiprocessors, summed_rows,
 };
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -57,8 +57,8 @@ fn check(op: &'static str, x: &Tensor, params: &[(&str, &Tensor)]) -> Result<()>
     if x.rank() == 0 {
         return Err(Error::op(op, "needs at least 1 dimension(s), got shape []"));
     }
-    if !x.dtype().is_float() {
-        return Err(Error::op(op, format!("needs a float dtype, got {}", x.dtype())));
+    if !x.dtype().is_arithmetic_float() {
+        return Err(wrong_dtype(op, "a float", x.dtype()));
     }
     let c = x.shape()[x.rank() - 1];
     for (name, param) in params {

@@ -4,9 +4,9 @@ use genesis_kernel::kernel::{Grid, KernelDef};
 use kernels::softmax as device;
 
 use super::launch::config::{Pieces, RowBlock, kept_rows};
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::SavedTensors;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -59,8 +59,8 @@ static LOG_SOFTMAX: Row = Row {
 
 fn along(row: &'static Row, x: &Tensor, dim: i64) -> Result<Tensor> {
     let axis = shape::axis(row.name, dim, x.shape())?;
-    if !x.dtype().is_float() {
-        return Err(Error::op(row.name, format!("needs a float dtype, got {}", x.dtype())));
+    if !x.dtype().is_arithmetic_float() {
+        return Err(wrong_dtype(row.name, "a float", x.dtype()));
     }
     if axis + 1 == x.rank() {
         return apply(Last { row }, &[x]);
