@@ -70,6 +70,11 @@ fn numbers(dtype: DType, n: usize, seed: u64) -> Vec<u8> {
     (0..n).flat_map(|_| scalar(next()).bits.to_le_bytes()[..dtype.bytes()].to_vec()).collect()
 }
 
+/// Keys: `i64` that differ and ascend, which kernels that sort by merging count on.
+fn ascending(n: usize) -> Vec<u8> {
+    (0..n as i64).flat_map(i64::to_le_bytes).collect()
+}
+
 /// What a kernel is run on: memory, and arguments that take the addresses of it in order.
 fn arguments(special: &Specialized, case: &Case) -> (Vec<Memory>, Vec<ArgValue>) {
     let mut memory = Vec::new();
@@ -89,7 +94,11 @@ fn arguments(special: &Specialized, case: &Case) -> (Vec<Memory>, Vec<ArgValue>)
             Type::Tile(tile) if tile.is_ptr() => {
                 let n = case.shape.dims.iter().product::<i64>() as usize;
                 let dtype = tile.dtype();
-                memory.push(Memory { dtype, bytes: numbers(dtype, n, seed), writable });
+                let bytes = match param.name.as_str() {
+                    "keys" => ascending(n),
+                    _ => numbers(dtype, n, seed),
+                };
+                memory.push(Memory { dtype, bytes, writable });
                 values.push(ArgValue::Ptr(0));
             }
             Type::Tile(tile) => {
@@ -298,6 +307,7 @@ fn hopper_cases() -> Vec<Case> {
         hopper("matmul", [64, 64, 64], 4, [1, 1]),
         hopper("matmul", [64, 16, 64], 4, [2, 1]),
         hopper("matmul", [128, 64, 64], 8, [2, 2]),
+        hopper("matmul", [128, 128, 32], 4, [2, 1]),
         hopper("matmul_tf32", [128, 64, 32], 8, [2, 1]),
     ]
 }

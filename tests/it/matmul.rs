@@ -126,9 +126,11 @@ fn on_a_gpu() -> Result {
         return Ok(());
     }
     let stream = Device::Cuda(0).stream();
-    let tiles: [Tile; 9] = [
+    let tiles: [Tile; 11] = [
         ([128, 256, 64], None),
         ([128, 128, 64], None),
+        ([128, 128, 64], Some(4)),
+        ([64, 256, 64], Some(4)),
         ([256, 128, 64], Some(8)),
         ([64, 256, 32], Some(4)),
         ([64, 64, 128], None),

@@ -20,6 +20,7 @@ pub mod scratch;
 #[cfg(test)]
 mod simulate;
 mod swizzle;
+pub mod turns;
 mod verify;
 
 pub use assign::assign;

@@ -284,8 +284,7 @@ const FEW_ROWS: usize = 64;
 /// Tiles for tensor cores have 64 rows at least and 16 columns, so that with few rows most of a tile
 /// would be empty. Swapping the operands is a matter of strides.
 pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<()> {
-    let (m, n) = (c.shape()[1], c.shape()[2]);
-    let args = match m < FEW_ROWS && n > m {
+    let args = match is_swapped(c) {
         true => [transposed(b, false), transposed(a, false), transposed(c, true)],
         false => [own_view(a, false), own_view(b, false), own_view(c, true)],
     };
@@ -300,6 +299,39 @@ pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<(
     Ok(unsafe { kernel.launch_tuned(stream, dtypes, &args) }?)
 }
 
+/// Whether a product runs with its operands swapped.
+fn is_swapped(c: &Tensor) -> bool {
+    let (m, n) = (c.shape()[1], c.shape()[2]);
+    m < FEW_ROWS && n > m
+}
+
+/// `c = a b + bias`, or exact GELU of it, for tensors of rank 3 and a bias of rank 1.
+pub(crate) fn matmul_bias(
+    a: &Tensor,
+    b: &Tensor,
+    bias: &Tensor,
+    c: &Tensor,
+    gelu: bool,
+) -> Result<()> {
+    use kernels::matmul as device;
+    let bias = own_view(bias, false);
+    let swapped = is_swapped(c);
+    let kernel = match (swapped, gelu) {
+        (false, false) => &device::matmul_bias::KERNEL,
+        (false, true) => &device::matmul_bias_gelu::KERNEL,
+        (true, false) => &device::matmul_bias_down::KERNEL,
+        (true, true) => &device::matmul_bias_gelu_down::KERNEL,
+    };
+    let args = match swapped {
+        false => [own_view(a, false), own_view(b, false), bias, own_view(c, true)],
+        true => [transposed(b, false), transposed(a, false), bias, transposed(c, true)],
+    };
+    let dtypes = [c.dtype(), accumulate_dtype(c.dtype())];
+    // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
+    // strides inside it; the result is fresh.
+    Ok(unsafe { kernel.launch_tuned(c.storage().buffer().stream(), &dtypes, &args) }?)
+}
+
 /// `c = scale_a scale_b a b` of 8-bit floats, all of rank 3 but the scales, which have one element.
 pub(crate) fn scaled_matmul(
     [a, b, scale_a, scale_b]: [&Tensor; 4],
@@ -307,8 +339,7 @@ pub(crate) fn scaled_matmul(
     fast: bool,
 ) -> Result<()> {
     use kernels::matmul_f8 as device;
-    let (m, n) = (c.shape()[1], c.shape()[2]);
-    let args = match m < FEW_ROWS && n > m {
+    let args = match is_swapped(c) {
         true => [
             transposed(b, false),
             transposed(a, false),

@@ -23,7 +23,7 @@ use crate::ir::{Op, OpKind, TensorMap, TmaLoad, Value};
 use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit, mma};
 
 /// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
-const FIRST_GROUP_BARRIER: i64 = 2;
+pub(super) const FIRST_GROUP_BARRIER: i64 = 2;
 
 /// How a store's value is cut into panels.
 struct Panels {
@@ -92,6 +92,11 @@ impl<'a> Lowering<'a> {
         let load = load.ok_or_else(|| Error::bug(format!("there is no load {number}")))?;
         match self.copies()?.role {
             Role::Producer => self.produce(op, load)?,
+            Role::Consumer if self.counts() => {
+                if self.copies()?.lasts.contains(&op) {
+                    self.advance(self.ring(load.channel)?);
+                }
+            }
             Role::Consumer if load.registers => return self.read_slot(op, load),
             Role::Consumer => {}
         }
@@ -240,14 +245,14 @@ impl<'a> Lowering<'a> {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let copies = self.copies()?;
-        let own = e.mul(copies.group, int(PANELS * PANEL_BYTES));
+        let own = e.mul(copies.unit, int(PANELS * PANEL_BYTES));
         Ok(e.add(own, int(copies.staging + buffer * PANEL_BYTES)))
     }
 
     fn group_barrier(&self) -> Result<(), Error> {
         let e = self.e;
         let first = e.int(e.i32(), FIRST_GROUP_BARRIER);
-        thread::named_barrier(e, e.add(self.copies()?.group, first), 128);
+        thread::named_barrier(e, e.add(self.copies()?.unit, first), 128);
         Ok(())
     }
 
