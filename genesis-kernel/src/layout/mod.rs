@@ -14,6 +14,7 @@ pub mod lir;
 pub mod mma;
 mod place;
 mod prefer;
+mod repeat;
 pub mod ring;
 pub mod roles;
 pub mod scratch;
