@@ -14,6 +14,7 @@ pub mod lir;
 pub mod mma;
 mod place;
 mod prefer;
+mod repeat;
 pub mod ring;
 pub mod roles;
 pub mod scratch;
@@ -32,5 +33,5 @@ pub use lir::{
     WgmmaKind,
 };
 pub use ring::{Ring, RingLoad};
-pub use scratch::{SharedAccess, SharedPlan, SharedUnit};
+pub use scratch::{SharedAccess, SharedGroup, SharedPlan, SharedUnit};
 pub use verify::verify;
