@@ -13,6 +13,7 @@ use crate::tiles;
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
     &matmul::KERNEL,
+    &matmul_wide::KERNEL,
     &matmul_bias::KERNEL,
     &matmul_bias_gelu::KERNEL,
     &matmul_bias_down::KERNEL,
@@ -60,7 +61,7 @@ pub fn product<T: Float, A: Float, const BM: usize, const BN: usize, const BK: u
 
 macro_rules! products {
     (($batch:ident, $m:ident, $n:ident, $k:ident) $($(#[$doc:meta])* $name:ident, $fits:path, $pick:path:
-        |$a:ident, $b:ident, $c:ident $(, $bias:ident: $along:ident)?; $row:ident, $column:ident, $acc:ident| { $($body:tt)* })*) => {$(
+        |$a:ident, $b:ident, $c:ident $(, $bias:ident: $along:ident)?; $row:ident, $column:ident, $acc:ident| -> $out:ident { $($body:tt)* })*) => {$(
         $(#[$doc])*
         #[autotune(
             key = { $batch: $c.dim(0), $m: $c.dim(1), $n: $c.dim(2), $k: $a.dim(2) },
@@ -86,14 +87,14 @@ macro_rules! products {
             $a: View<T, 3>,
             $b: View<T, 3>,
             $($bias: View<T, 1>,)?
-            $c: ViewMut<T, 3>,
+            $c: ViewMut<$out, 3>,
         ) {
             let (m, n) = ($c.dim(1), $c.dim(2));
             for tile in persistent($c.dim(0) * cdiv(m, BM) * cdiv(n, BN)) {
                 let (batch, $row, $column) = place::<BM, BN>(tile, m, n);
                 let $acc = product::<T, A, BM, BN, BK>($a, $b, (batch, $row, $column));
                 let y = { $($body)* };
-                $c.store([batch, $row, $column], y.to::<T>().expand_dims(0));
+                $c.store([batch, $row, $column], y.to::<$out>().expand_dims(0));
             }
         }
     )*};
@@ -106,25 +107,28 @@ products! {
     ///
     /// As many programs as tiles are right, and fewer too: where the GPU runs one program a
     /// multiprocessor, the loads of its next tile overlap the store of its last.
-    matmul, tiles::fits, tiles::pick: |a, b, c; row, column, acc| { acc }
+    matmul, tiles::fits, tiles::pick: |a, b, c; row, column, acc| -> T { acc }
+
+    /// [`matmul`] with the sums as they are: parts of a product whose K is cut, which something adds up.
+    matmul_wide, tiles::fits_wide, tiles::pick_wide: |a, b, c; row, column, acc| -> A { acc }
 
     /// [`matmul`] plus `bias: [n]` in every row.
-    matmul_bias, tiles::fits_bias, tiles::pick_bias: |a, b, c, bias: n; row, column, acc| {
+    matmul_bias, tiles::fits_bias, tiles::pick_bias: |a, b, c, bias: n; row, column, acc| -> T {
         acc + bias.load::<BN>([column]).to::<A>().row()
     }
 
     /// Exact GELU of [`matmul_bias`].
-    matmul_bias_gelu, tiles::fits_bias_gelu, tiles::pick_bias_gelu: |a, b, c, bias: n; row, column, acc| {
+    matmul_bias_gelu, tiles::fits_bias_gelu, tiles::pick_bias_gelu: |a, b, c, bias: n; row, column, acc| -> T {
         gelu_of(acc + bias.load::<BN>([column]).to::<A>().row())
     }
 
     /// [`matmul`] plus `bias: [m]` in every column.
-    matmul_bias_down, tiles::fits_bias_down, tiles::pick_bias_down: |a, b, c, bias: m; row, column, acc| {
+    matmul_bias_down, tiles::fits_bias_down, tiles::pick_bias_down: |a, b, c, bias: m; row, column, acc| -> T {
         acc + bias.load::<BM>([row]).to::<A>().col()
     }
 
     /// Exact GELU of [`matmul_bias_down`].
-    matmul_bias_gelu_down, tiles::fits_bias_gelu_down, tiles::pick_bias_gelu_down: |a, b, c, bias: m; row, column, acc| {
+    matmul_bias_gelu_down, tiles::fits_bias_gelu_down, tiles::pick_bias_gelu_down: |a, b, c, bias: m; row, column, acc| -> T {
         gelu_of(acc + bias.load::<BM>([row]).to::<A>().col())
     }
 }

@@ -181,6 +181,20 @@ fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
     c.reshape(&shape)
 }
 
+/// A product of 16-bit floats of rank 3 and one batch, K cut into parts: a batch of them, with f32 sums,
+/// and their sum, which is the same each time.
+fn in_parts(a: &Tensor, b: &Tensor, c: &Tensor, parts: usize) -> Result<()> {
+    let (m, k, n) = (a.dim(1)?, a.dim(2)? / parts, b.dim(2)?);
+    let a = a.reshape(&[m, parts, k])?.transpose(0, 1)?; // [parts, m, k]
+    let b = b.reshape(&[parts, k, n])?;
+    let sums = Tensor::uninitialized(&[parts, m, n], (DType::F32, c.device()))?;
+    match c.device() {
+        Device::Cpu => launch::matmul_cpu(&a, &b, &sums)?,
+        Device::Cuda(_) => launch::matmul(&a, &b, &sums, false)?,
+    }
+    launch::cast(&sums.sum_dims(&[0], true)?, c)
+}
+
 /// Whether products of this dtype are computed in tf32.
 fn is_tf32(dtype: DType) -> bool {
     matmul_precision() == MatmulPrecision::Tf32 && dtype == DType::F32
@@ -226,7 +240,10 @@ impl Op for MatMul {
         };
         product(a, b, &|a, b, c| match a.device() {
             Device::Cpu => launch::matmul_cpu(a, b, c),
-            Device::Cuda(_) => launch::matmul(a, b, c, tf32),
+            Device::Cuda(_) => match launch::parts(a, c) {
+                1 => launch::matmul(a, b, c, tf32),
+                parts => in_parts(a, b, c, parts),
+            },
         })
     }
 
@@ -307,5 +324,35 @@ impl Op for Affine {
             false => None,
         };
         Ok(vec![da, db, dbias])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small whole numbers, so that every sum is exact.
+    fn whole(shape: &[usize], step: usize) -> Result<Tensor> {
+        let n: usize = shape.iter().product();
+        let values: Vec<f64> = (0..n).map(|i| (i * step % 7) as f64 - 3.0).collect();
+        Tensor::from_f64(&values, shape, (DType::BF16, Device::Cpu))
+    }
+
+    #[test]
+    fn parts_add_up() -> Result<()> {
+        for turned in [false, true] {
+            let a = match turned {
+                true => whole(&[1, 64, 3], 5)?.t()?, // [1, 3, 64]
+                false => whole(&[1, 3, 64], 5)?,
+            };
+            let b = whole(&[1, 64, 5], 3)?;
+            let want = a.matmul(&b)?;
+            for parts in [1, 2, 8] {
+                let c = Tensor::uninitialized(&[1, 3, 5], (DType::BF16, Device::Cpu))?;
+                in_parts(&a, &b, &c, parts)?;
+                assert_eq!(c.to_f64_vec()?, want.to_f64_vec()?, "{parts} parts");
+            }
+        }
+        Ok(())
     }
 }

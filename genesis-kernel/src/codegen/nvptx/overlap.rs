@@ -29,11 +29,14 @@ const WAIT: &str = "\tgriddepcontrol.wait;\n";
 const LAUNCH: &str = "\tgriddepcontrol.launch_dependents;\n";
 
 /// The same where the kernel has something to get ready first: the barriers and tensor maps of a
-/// producer. Its blocks are as many as the device runs at once, so that letting the next kernel go costs
-/// nothing. A product of 1024 x 1024 bf16 takes 5.20 us in a row of them, and 5.59 without either
-/// instruction; one of 4096 gains 0.5 %.
-pub(super) fn wait_behind_setup(e: &Emitter) {
-    e.intrinsic("llvm.nvvm.griddepcontrol.launch.dependents", &[], &[]);
+/// producer. A product of 1024 x 1024 bf16 takes 5.20 us in a row of them, and 5.59 without either
+/// instruction; one of 4096 gains 0.5 %. The next kernel is let go where a block has a multiprocessor
+/// for itself: blocks of which several share one would settle unevenly (a product of 16 rows takes 5 %
+/// longer).
+pub(super) fn wait_behind_setup(e: &Emitter, is_alone: bool) {
+    if is_alone {
+        e.intrinsic("llvm.nvvm.griddepcontrol.launch.dependents", &[], &[]);
+    }
     e.intrinsic("llvm.nvvm.griddepcontrol.wait", &[], &[]);
 }
 

@@ -136,7 +136,8 @@ impl Kernel<'_> {
         let num_warps = computing_warps(self.lir);
         self.init_barriers();
         thread::barrier(e);
-        overlap::wait_behind_setup(e);
+        let is_alone = 2 * self.arena.bytes > self.gpu.max_shared_bytes;
+        overlap::wait_behind_setup(e, is_alone);
         let warp = uniform_warp(e, self.tid);
         let produces = e.icmp(IntPred::Uge, warp, int(num_warps));
         let (feed, compute) = (e.block("producer"), e.block("consumer"));
