@@ -13,7 +13,7 @@ use super::thread::{self, Threads};
 use super::{atomic, convert, dot, reduce, scan};
 use crate::Error;
 use crate::analysis::AxisAnalysis;
-use crate::ir::{Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
+use crate::ir::{BinaryOp, Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
 use crate::layout::{LayoutIr, LinearLayout, Ring};
 use crate::target::GpuTarget;
 
@@ -65,6 +65,14 @@ pub(super) struct Lowering<'a> {
     /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
     pub(super) slots: BTreeMap<Op, Val>,
     values: Vec<Option<Registers>>,
+    /// The region and the stage in which each value got its registers; see [`super::fresh`].
+    pub(super) born: Vec<Option<(Region, u32)>>,
+    /// Values that were computed again, with the stage.
+    pub(super) repeated: BTreeMap<Value, (u32, Registers)>,
+    /// The region that is being lowered.
+    pub(super) region: Region,
+    /// How often the program's threads have waited for each other so far.
+    pub(super) stage: u32,
 }
 
 /// What stands around a function's code.
@@ -124,6 +132,10 @@ impl<'a> Lowering<'a> {
             all_barriers: crate::knobs::get().all_barriers,
             slots: BTreeMap::new(),
             values: vec![None; func.n_values()],
+            born: vec![None; func.n_values()],
+            repeated: BTreeMap::new(),
+            region: func.body,
+            stage: 0,
         }
     }
 
@@ -145,6 +157,7 @@ impl<'a> Lowering<'a> {
 
     /// Gives a value its registers.
     pub(super) fn set(&mut self, value: Value, registers: impl Into<Registers>) {
+        self.born[value.index()] = Some((self.region, self.stage));
         self.values[value.index()] = Some(registers.into());
     }
 
@@ -187,6 +200,7 @@ impl<'a> Lowering<'a> {
         if self.lir.num_blocks == 1 {
             return self.barrier();
         }
+        self.stage += 1;
         self.recorder.push(Step::ClusterBarrier);
         thread::arrive_in_cluster(self.e);
         thread::await_cluster(self.e);
@@ -204,6 +218,7 @@ impl<'a> Lowering<'a> {
 
     /// A barrier of all threads of the block that run this function.
     pub(super) fn barrier(&mut self) {
+        self.stage += 1;
         self.recorder.push(Step::Barrier);
         match self.copies.as_ref().map(|copies| copies.role) {
             None => thread::barrier(self.e),
@@ -238,6 +253,7 @@ impl<'a> Lowering<'a> {
     /// Waits until no block of the cluster uses these bytes of its shared memory any more: the others
     /// are about to write to them.
     pub(super) fn before_push(&mut self, bytes: &Range<u32>) {
+        self.await_peers();
         if self.all_barriers || self.pending.blocks_push(bytes) {
             self.program_barrier();
         }
@@ -254,8 +270,16 @@ impl<'a> Lowering<'a> {
 
     /// Lowers the ops of a region. Gives what it yields; none where it returns from the kernel.
     pub(super) fn region(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
+        let outer = std::mem::replace(&mut self.region, region);
+        let yielded = self.ops_of(region);
+        self.region = outer;
+        yielded
+    }
+
+    fn ops_of(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
         for &op in &self.func.region(region).ops {
-            if self.awaits_peers && region == self.func.body && reduce::pushes(self.lir, op) {
+            let is_inside = !self.func.op(op).regions.is_empty();
+            if self.awaits_peers && is_inside && reduce::pushes(self.lir, op) {
                 self.await_peers();
             }
             match self.func.op(op).kind {
@@ -379,7 +403,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
-        let operands = self.operands(op)?;
+        let operands = self.fresh_operands(op)?;
         let result = self.func.op(op).results[0];
         let equal = self.equal_registers(result);
         let mut registers: Vec<Val> = Vec::new();
@@ -390,9 +414,30 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
-            registers.push(elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)?);
+            registers.push(match self.known(op, reg as u32, &parts) {
+                Some(known) => known,
+                None => elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)?,
+            });
         }
         self.result(op, registers)
+    }
+
+    /// What an op gives in a register by masks that are the same in every thread.
+    pub(super) fn known(&self, op: Op, reg: u32, parts: &[Val]) -> Option<Val> {
+        let data = self.func.op(op);
+        let [no, yes] = [false, true].map(|bit| self.e.bool(bit));
+        match data.kind {
+            OpKind::Compare(predicate) => {
+                let known = self.known_comparison(predicate, &data.operands, reg)?;
+                Some(if known { yes } else { no })
+            }
+            OpKind::Select if parts[0] == yes => Some(parts[1]),
+            OpKind::Select if parts[0] == no => Some(parts[2]),
+            OpKind::Binary(BinaryOp::And) if parts.contains(&no) => Some(no),
+            OpKind::Binary(BinaryOp::And) if parts[0] == yes => Some(parts[1]),
+            OpKind::Binary(BinaryOp::And) if parts[1] == yes => Some(parts[0]),
+            _ => None,
+        }
     }
 
     /// The bits of the register number that do not change a mask: it is constant over as long runs.

@@ -120,10 +120,17 @@ impl Lowering<'_> {
         let mut registers: Vec<Option<Val>> = vec![None; ptr.len()];
         for group in &access.groups {
             let leader = group[0] as usize;
+            if mask.is_some_and(|mask| mask[leader] == self.e.bool(false)) {
+                let none = self.e.zero(self.e.register_ty(dtype));
+                for &reg in group {
+                    registers[reg as usize] = Some(other.map_or(none, |o| o[reg as usize]));
+                }
+                continue;
+            }
             let vector = if mask.is_some() || streams {
                 let other: Option<Vec<Val>> =
                     other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
-                let on = mask.map(|mask| mask[leader]);
+                let on = mask.map(|mask| mask[leader]).filter(|&on| on != self.e.bool(true));
                 self.load_asm(dtype, group.len(), ptr[leader], cached, (on, other))
             } else {
                 self.load_plain(dtype, group.len(), ptr[leader], access.alignment, readonly)
@@ -151,6 +158,9 @@ impl Lowering<'_> {
         let space = if streams { "global.cs" } else { "global" };
         for group in &access.groups {
             let leader = group[0] as usize;
+            if mask.is_some_and(|mask| mask[leader] == self.e.bool(false)) {
+                continue;
+            }
             let values: Vec<Val> =
                 group.iter().map(|&reg| to_memory(self.e, dtype, value[reg as usize])).collect();
             match self.predicate(&access, mask, leader) {
@@ -181,7 +191,7 @@ impl Lowering<'_> {
         mask: Option<&Registers>,
         reg: usize,
     ) -> Option<Val> {
-        let mask = mask.map(|mask| mask[reg]);
+        let mask = mask.map(|mask| mask[reg]).filter(|&mask| mask != self.e.bool(true));
         let Access { lane_copies, warp_copies, block_copies, .. } = *access;
         let first = self.threads.is_first(self.e, lane_copies, warp_copies, block_copies);
         match (mask, first) {
