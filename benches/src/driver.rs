@@ -5,7 +5,7 @@ use std::ffi::{CString, c_void};
 
 use cudarc::driver::sys;
 
-use crate::launch::{HostTimes, host_times};
+use crate::launch::Way;
 
 /// A kernel of four parameters that does nothing, and one without parameters.
 const EMPTY: &str = ".version 8.0
@@ -92,16 +92,17 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     VARIANTS.iter().map(|&(name, ..)| name)
 }
 
-/// Host time of a launch by one of the ways. A context must be current here, which it is once
-/// something was launched.
-pub(crate) fn time(way: &str) -> anyhow::Result<HostTimes> {
-    let found = VARIANTS.into_iter().find(|&(name, ..)| name == way);
-    let (_, call, queue) = found.ok_or_else(|| anyhow::anyhow!("no way is called {way}"))?;
+/// One of the ways. A context must be current here, which it is once something was launched.
+pub(crate) fn way(name: &str) -> anyhow::Result<Way<'static>> {
+    let found = VARIANTS.into_iter().find(|&(known, ..)| known == name);
+    let (_, call, queue) = found.ok_or_else(|| anyhow::anyhow!("no way is called {name}"))?;
     let (functions, stream) = (load()?, open(queue)?);
-    // SAFETY: the stream is open and stays so.
-    let wait = || check(unsafe { sys::cuStreamSynchronize(stream) });
     let mut number = 0;
-    host_times(wait, || launch(call, &functions, stream, &mut number))
+    Ok(Way {
+        // SAFETY: the stream is open and stays so.
+        wait: Box::new(move || check(unsafe { sys::cuStreamSynchronize(stream) })),
+        launch: Box::new(move || launch(call, &functions, stream, &mut number)),
+    })
 }
 
 /// One launch, with parameters that change from one to the next.

@@ -28,24 +28,41 @@ pub(crate) struct HostTimes {
     pub(crate) woken: f64,
 }
 
-/// Median times of a launch, with `wait` until the GPU is idle before each round.
-pub(crate) fn host_times(
-    wait: impl Fn() -> anyhow::Result<()>,
-    mut launch: impl FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<HostTimes> {
-    let mut round = |warm: usize, timed: usize| -> anyhow::Result<f64> {
-        wait()?;
-        (0..warm).try_for_each(|_| launch())?;
+/// A way to launch.
+pub(crate) struct Way<'a> {
+    /// Waits until the GPU is idle.
+    pub(crate) wait: Box<dyn Fn() -> anyhow::Result<()> + 'a>,
+    /// Launches once.
+    pub(crate) launch: Box<dyn FnMut() -> anyhow::Result<()> + 'a>,
+}
+
+impl Way<'_> {
+    /// Host time of one of `timed` launches, in ms.
+    fn round(&mut self, warm: usize, timed: usize) -> anyhow::Result<f64> {
+        (self.wait)()?;
+        (0..warm).try_for_each(|_| (self.launch)())?;
         let start = Instant::now();
-        (0..timed).try_for_each(|_| launch())?;
+        (0..timed).try_for_each(|_| (self.launch)())?;
         Ok(start.elapsed().as_secs_f64() * 1e3 / timed as f64)
+    }
+}
+
+/// Median times of a launch by each way. The ways take turns, so that what else the host does meets
+/// them alike.
+pub(crate) fn host_times<const N: usize>(
+    ways: &mut [Way<'_>; N],
+) -> anyhow::Result<[HostTimes; N]> {
+    let mut medians = |warm, timed| -> anyhow::Result<[f64; N]> {
+        let mut times = [const { Vec::new() }; N];
+        for _ in 0..ROUNDS {
+            for (way, times) in ways.iter_mut().zip(&mut times) {
+                times.push(way.round(warm, timed)?);
+            }
+        }
+        Ok(times.map(median))
     };
-    let mut median_of = |warm: usize, timed: usize| -> anyhow::Result<f64> {
-        let times =
-            (0..ROUNDS).map(|_| round(warm, timed)).collect::<anyhow::Result<Vec<f64>>>()?;
-        Ok(median(times))
-    };
-    Ok(HostTimes { steady: median_of(WARM, STEADY)?, woken: median_of(0, WOKEN)? })
+    let (steady, woken) = (medians(WARM, STEADY)?, medians(0, WOKEN)?);
+    Ok(std::array::from_fn(|i| HostTimes { steady: steady[i], woken: woken[i] }))
 }
 
 /// The case of the steady figure.
@@ -69,17 +86,19 @@ pub(crate) fn time(case: &str, device: Device) -> anyhow::Result<Times> {
     // The first compiles, and makes the context current.
     launch.run()?;
     if let Some(way) = case.strip_prefix(DRIVER) {
-        let times = driver::time(way)?;
+        let [times] = host_times(&mut [driver::way(way)?])?;
         let peer = Some(("after a wait".to_owned(), times.woken));
         return Ok(Times { ours: times.steady, peer, from_graphs: false });
     }
+    let ours =
+        Way { wait: Box::new(|| Ok(stream.synchronize()?)), launch: Box::new(|| launch.run()) };
     let pick = |times: HostTimes| if case == WOKEN_CASE { times.woken } else { times.steady };
-    let ours = pick(host_times(|| Ok(stream.synchronize()?), || launch.run())?);
-    let alone = match (device, driver::names().next()) {
+    let (ours, peer) = match (device, driver::names().next()) {
         (Device::Cuda(_), Some(same_call)) => {
-            Some(("driver alone".to_owned(), pick(driver::time(same_call)?)))
+            let [ours, alone] = host_times(&mut [ours, driver::way(same_call)?])?.map(pick);
+            (ours, Some(("driver alone".to_owned(), alone)))
         }
-        _ => None,
+        _ => (pick(host_times(&mut [ours])?[0]), None),
     };
-    Ok(Times { ours, peer: alone, from_graphs: false })
+    Ok(Times { ours, peer, from_graphs: false })
 }

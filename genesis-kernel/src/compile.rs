@@ -18,11 +18,12 @@ use self::dump::{Stage, dump, note_pass};
 use crate::analysis::is_persistent;
 use crate::cache::{CompiledEntry, DiskCache, Key};
 use crate::codegen::cpu::{self, CpuKernel, OptLevel};
-use crate::codegen::nvptx::{self, GpuKernel};
+use crate::codegen::nvptx::{self, GpuKernel, overlap};
 use crate::diag::{Diagnostic, Error};
 use crate::front;
 use crate::front::ast::FnAst;
-use crate::ir::{DType, Func, print, verify};
+use crate::inspect::cost;
+use crate::ir::{DType, Func, OpKind, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
@@ -122,11 +123,20 @@ fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, Gp
     let func = &lir.func;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
     note_pass("layouts", &func.name, || compiled::lir_text(&lir));
-    let code = nvptx::compile(&lir, target)?;
+    let mut code = nvptx::compile(&lir, target)?;
+    if lets_go(&kernel.func) {
+        code.ptx = overlap::letting_go(&code.ptx);
+    }
     let llvm = || nvptx::llvm_ir(&lir, target).unwrap_or_else(|error| error.to_string());
     dump(Stage::Llvm, &func.name, llvm);
     dump(Stage::Ptx, &func.name, || code.ptx.clone());
     Ok((lir, code))
+}
+
+/// Whether the kernel behind is set up as soon as it can be: see [`overlap`].
+fn lets_go(func: &Func) -> bool {
+    let is_loop = |op| matches!(func.op(op).kind, OpKind::For(_) | OpKind::While);
+    !func.walk().into_iter().any(is_loop) && cost(func).bytes >= overlap::LEAST_BYTES
 }
 
 /// Layout IR for a GPU.
@@ -206,7 +216,7 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
     {
         return Ok(code);
     }
-    let (_, code) = compile_gpu(kernel, &gpu_target(device))?;
+    let (_, code) = compile_gpu(kernel, &device.target())?;
     let entry = CompiledEntry {
         ptx: code.ptx,
         name: code.name,
@@ -231,16 +241,11 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
         cluster: entry.cluster,
         dynamic_shared_bytes: entry.shared_bytes,
         is_persistent: entry.is_persistent,
+        overlaps: overlap::may_overlap(&entry.ptx),
         maps: &entry.maps,
         asserts: &entry.asserts,
     };
     device.load(&entry.ptx, &point)
-}
-
-/// What a device's code is compiled for: the device itself, unless an older architecture is wished.
-fn gpu_target(device: &CudaDevice) -> GpuTarget {
-    let own = device.info().target;
-    knobs::get().target.filter(|wished| wished.sm <= own.sm).unwrap_or(own)
 }
 
 /// Everything that the machine code follows from.
@@ -254,7 +259,7 @@ fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
         knobs::get().delays,
         knobs::get().streaming
     );
-    let target = gpu_target(device);
+    let target = device.target();
     let machine = format!("{target:?} {} {}", info.driver_version, info.multiprocessors);
     Key::of(&[
         // Loads and stores of equal text at other lines differ in their line tables.

@@ -109,6 +109,11 @@ pub const KNOBS: &[Knob] = &[
         doc: "which accesses of kernels without loops tell a GPU's caches that nothing is used twice",
     },
     Knob {
+        name: "GENESIS_OVERLAP",
+        values: "0 or 1",
+        doc: "0 keeps a kernel from being set up before the one ahead of it has ended",
+    },
+    Knob {
         name: "GENESIS_PTXAS",
         values: "a path",
         doc: "NVIDIA's assembler, for registers and SASS in inspections; looked for in PATH without it",
@@ -176,6 +181,8 @@ pub struct Knobs {
     pub tma: bool,
     /// `GENESIS_STREAMING`
     pub streaming: Streaming,
+    /// `GENESIS_OVERLAP`
+    pub overlap: bool,
     /// `GENESIS_PTXAS`
     pub ptxas: Option<PathBuf>,
 }
@@ -227,6 +234,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
             .unwrap_or(Duration::from_secs(10)),
         tma: reader.read("GENESIS_TMA", switch).unwrap_or(true),
         streaming: reader.read("GENESIS_STREAMING", streaming).unwrap_or_default(),
+        overlap: reader.read("GENESIS_OVERLAP", switch).unwrap_or(true),
         ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
     };
     (knobs, reader.problems)

@@ -1,8 +1,9 @@
 //! The way from a call to a running kernel: find the code, check the arguments, run it.
 //!
 //! A training step launches thousands of kernels of a few microseconds, so that the way through here
-//! has to be short: one hash over dtypes, constants and what the arguments have in common, one binary
-//! search, one pass of checks over the arguments, one call of the driver.
+//! has to be short: one comparison with the launch before it (else one hash over dtypes, constants and
+//! what the arguments have in common, and a binary search), one pass of checks over the arguments, one
+//! call of the driver.
 
 mod args;
 mod checked;
@@ -10,7 +11,6 @@ mod lookup;
 mod ties;
 
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 
 use self::args::ParamKind;
 pub(crate) use self::lookup::LaunchCache;
@@ -55,7 +55,7 @@ pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), 
     watch::note(def, launch, grid, || request.hints());
     // SAFETY: the arguments are as many and of the kinds that the kernel takes, as was just checked;
     // the caller answers for what pointers point to.
-    unsafe { run(def, &entry, launch, grid) }
+    unsafe { run(def, entry, launch, grid) }
 }
 
 /// What the code of a launch takes of the machine.
@@ -91,7 +91,7 @@ fn compile_entry(
     def: &KernelDef,
     launch: &Launch<'_>,
     request: &Request<'_>,
-) -> Result<Arc<Entry>, Error> {
+) -> Result<&'static Entry, Error> {
     let params = args::param_kinds(def.ast, launch.dtypes)?;
     // A call that is wrong should hear that, not what the compiler thinks of its dtypes.
     args::check(def.ast.name, &params, launch)?;
@@ -164,7 +164,7 @@ unsafe fn run_unmapped(def: &KernelDef, launch: &Launch<'_>, grid: [u32; 3]) -> 
         return Err(Error::bug("code for views of any address drives the copy engine"));
     }
     // SAFETY: the caller's promise is the same.
-    unsafe { run(def, &entry, launch, grid) }
+    unsafe { run(def, entry, launch, grid) }
 }
 
 /// Writes the arguments as the code takes them, one word for each flattened parameter.

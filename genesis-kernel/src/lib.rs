@@ -11,6 +11,7 @@ pub mod cache;
 pub mod codegen;
 pub mod compile;
 pub mod diag;
+pub mod emulate;
 pub mod front;
 pub mod inspect;
 pub mod interp;

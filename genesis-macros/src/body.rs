@@ -315,10 +315,10 @@ impl Parser {
 
     fn literal(&mut self, literal: &syn::Lit) -> ExprKind {
         let suffix_ok = |suffix: &str| {
-            // Rust has no literals of the half floats.
+            // Rust has no literals of the short floats.
             suffix.is_empty()
                 || crate::table::dtype(suffix).is_some()
-                    && !matches!(suffix, "bool" | "f16" | "bf16")
+                    && !matches!(suffix, "bool" | "f8e4m3" | "f8e5m2" | "f16" | "bf16")
         };
         match literal {
             syn::Lit::Int(int) if !suffix_ok(int.suffix()) => {

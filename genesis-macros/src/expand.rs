@@ -291,7 +291,7 @@ fn rust_type(dtype: &DType) -> TokenStream {
         DType::Fixed(variant) => {
             let name = Ident::new(&variant.to_lowercase(), Span::call_site());
             match *variant {
-                "F16" | "BF16" => quote!(::genesis_kernel::lang::#name),
+                "F8E4M3" | "F8E5M2" | "F16" | "BF16" => quote!(::genesis_kernel::lang::#name),
                 _ => quote!(::core::primitive::#name),
             }
         }

@@ -167,7 +167,9 @@ impl Parser {
         };
         let bound_name = bound.as_ref().map(Ident::to_string).unwrap_or_default();
         match (bound, bound_name.as_str()) {
-            (Some(bound), "Element" | "Number" | "Float" | "Int") => Generic::DType { name, bound },
+            (Some(bound), "Element" | "Number" | "Float" | "Float8" | "Int") => {
+                Generic::DType { name, bound }
+            }
             (Some(bound), "Shape") => {
                 if self.kind == Kind::Kernel {
                     self.refuse(first, messages::SHAPE_IN_KERNEL);

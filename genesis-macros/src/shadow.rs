@@ -359,10 +359,11 @@ fn inferred(call: &Call, signature: &table::Signature) -> usize {
 fn variant(call: &Call) -> Ident {
     let name = call.name.to_string();
     let suffix = match (name.as_str(), call.args.len()) {
-        ("load", 2) | ("store", 3) => "_masked",
-        ("load", 3) => "_or",
+        ("load" | "load_once" | "load_kept", 2) => "_masked",
+        ("load" | "load_once" | "load_kept", 3) => "_or",
+        ("store" | "store_once" | "store_kept", 3) => "_masked",
         ("cumsum" | "cumprod", 3) | ("associative_scan", 4) => "_reverse",
-        ("dot" | "dot_tf32" | "dot_tf32x3", 2) => "_new",
+        ("dot" | "dot_tf32" | "dot_tf32x3" | "fast_dot", 2) => "_new",
         ("randint", 4) => "_between",
         (atomic, 3) if atomic.starts_with("atomic_") && atomic != "atomic_cas" => "_masked",
         _ => "",

@@ -6,7 +6,9 @@ use genesis_kernel::prelude::*;
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
     &embedding::KERNEL,
-    &embedding_order::KERNEL,
+    &embedding_pieces::KERNEL,
+    &embedding_merge::KERNEL,
+    &embedding_starts::KERNEL,
     &embedding_bwd::KERNEL,
     &embedding_bwd_small::KERNEL,
 ];
@@ -24,72 +26,132 @@ pub fn embedding<T: Element, const COLS: usize>(
     y.store([t, j], table.load::<1, COLS>([row, j]));
 }
 
-/// Lists the tokens by index, those of one index in their own order: a stable sort by counting how
-/// many come before each.
-///
-/// `rows` gets the indices in that order and `order` the tokens they are of. Indices that no row of
-/// the table has count as `n_rows`.
-#[kernel]
-pub fn embedding_order<const TOKENS: usize, const BLOCK: usize>(
-    index: View<i64, 1>,
-    rows: PtrMut<i64>,
-    order: PtrMut<i64>,
+/// One number that says where a token belongs: by row, then by position. Indices that no row of the
+/// table has belong behind all rows, what is no token behind everything.
+#[device]
+pub fn key_of<S: Shape>(
+    row: Tile<i64, S>,
+    token: Tile<i64, S>,
+    is_token: Tile<bool, S>,
     n_rows: i64,
+    scale: i64,
+) -> Tile<i64, S> {
+    let row = where_((row >= 0) & (row < n_rows), row, n_rows);
+    where_(is_token, row * scale + token, i64::MAX)
+}
+
+/// Lists tokens by row of the table, those of one row in their own order: the first step of a merge
+/// sort. Each `PIECE` keys are in order, a key being `row * scale + token`.
+#[kernel]
+pub fn embedding_pieces<const TOKENS: usize, const PIECE: usize>(
+    index: View<i64, 1>,
+    keys: PtrMut<i64>,
+    n_rows: i64,
+    scale: i64,
 ) {
     let n = index.dim(0);
-    let t = program_id(0) * TOKENS + arange::<TOKENS>();
-    let own = index.load::<TOKENS>([program_id(0) * TOKENS]);
-    let row = where_((own >= 0) & (own < n_rows), own, n_rows);
-    let mut before = zeros::<i32, TOKENS, BLOCK>();
-    for s in range(0, n, BLOCK) {
-        let other = s + arange::<BLOCK>();
-        let theirs = index.load::<BLOCK>([s]);
-        let theirs = where_((theirs >= 0) & (theirs < n_rows), theirs, n_rows);
-        // One number says where a token belongs: by row, then by position.
-        let key = where_(other < n, theirs * n + other, i64::MAX);
-        before = before + (key.row() < (row * n + t).col()).to::<i32>();
-    }
-    let rank = sum(before, 1).to::<i64>();
-    store(rows + rank, row, t < n);
-    store(order + rank, t, t < n);
+    let first = program_id(0) * TOKENS;
+    let t = first + arange::<TOKENS>();
+    let piece = first / PIECE * PIECE;
+    let s = piece + arange::<PIECE>();
+    let own = key_of(index.load::<TOKENS>([first]), t, t < n, n_rows, scale);
+    let theirs = key_of(index.load::<PIECE>([piece]), s, s < n, n_rows, scale);
+    let rank = sum((theirs.row() < own.col()).to::<i64>(), 1);
+    store(keys + (piece + rank), own, t < n);
 }
 
-/// `dtable[v, ..] = sum of dy[t, ..] over the t with index[t] == v`, in the order of t, for each v
-/// that is there; other rows are left as they are.
+/// One more step of the sort: `FAN` pieces of `len` keys, each in order, become one.
 ///
-/// One program a place in the order that [`mod@embedding_order`] made: where a row's tokens begin, it
-/// adds them all, `TOKENS` at a time. So the order of additions is fixed.
+/// How many keys of a piece come before one of another is found by halving, `steps` times, which is
+/// for the longest piece; no two keys are equal.
 #[kernel]
-pub fn embedding_bwd<T: Float, A: Float, const TOKENS: usize, const COLS: usize>(
-    rows: Ptr<i64>,
-    order: Ptr<i64>,
+pub fn embedding_merge<const TOKENS: usize, const FAN: usize>(
+    keys: Ptr<i64>,
+    merged: PtrMut<i64>,
+    n: i64,
+    len: i64,
+    steps: i64,
+) {
+    let first = program_id(0) * TOKENS;
+    let p = first + arange::<TOKENS>();
+    let key = load(keys + p, p < n, i64::MAX);
+    let group = first / (len * FAN) * (len * FAN);
+    let begin = (group + arange::<FAN>() * len).row();
+    let mut low = minimum(begin, n).broadcast_to::<TOKENS, FAN>();
+    let mut high = minimum(begin + len, n).broadcast_to::<TOKENS, FAN>();
+    let begin = low;
+    for _ in range(0, steps) {
+        let middle = (low + high) >> 1;
+        let is_before = load(keys + middle, low < high, i64::MAX) < key.col();
+        low = where_(is_before, middle + 1, low);
+        high = where_(is_before, high, middle);
+    }
+    store(merged + (group + sum(low - begin, 1)), key, p < n);
+}
+
+/// `starts[v]` is how many of the sorted keys are of rows before `v`, for `v` to `n_rows` inclusive.
+#[kernel]
+pub fn embedding_starts<const ROWS: usize>(
+    keys: Ptr<i64>,
+    starts: PtrMut<i64>,
+    n: i64,
+    n_rows: i64,
+    scale: i64,
+    steps: i64,
+) {
+    let v = program_id(0) * ROWS + arange::<ROWS>();
+    let mut low = zeros::<i64, ROWS>();
+    let mut high = low + n;
+    for _ in range(0, steps) {
+        let middle = (low + high) >> 1;
+        let is_before = load(keys + middle, low < high, i64::MAX) < v * scale;
+        low = where_(is_before, middle + 1, low);
+        high = where_(is_before, high, middle);
+    }
+    store(starts + v, low, v <= n_rows);
+}
+
+/// `dtable[v, ..] = sum of dy[t, ..] over the t with index[t] == v`, in the order of t, for each v.
+///
+/// A program takes `ROWS` rows of the table; most have no token. Of a row that has some, `TOKENS` are
+/// read at a time, so that the order of additions is fixed.
+#[kernel]
+pub fn embedding_bwd<
+    T: Float,
+    A: Float,
+    const ROWS: usize,
+    const TOKENS: usize,
+    const COLS: usize,
+>(
+    keys: Ptr<i64>,
+    starts: Ptr<i64>,
     dy: View<T, 2>,
     dtable: ViewMut<T, 2>,
+    scale: i64,
 ) {
-    let p = program_id(0);
-    let n = dy.dim(0);
-    let row = load(rows + p);
-    let before = load(rows + (p - 1), p > 0, -1);
-    if before != row && row < dtable.dim(0) {
-        let col = program_id(1) * COLS + arange::<COLS>();
-        let mut acc = zeros::<A, TOKENS, COLS>();
-        let mut at = p;
-        while at < n {
-            let place = at + arange::<TOKENS>();
-            let is_own = load(rows + place, place < n, -1) == row;
-            let t = load(order + place, is_own);
-            let from = dy.ptr() + (t * dy.stride(0)).col() + (col * dy.stride(1)).row();
-            acc = acc + load(from, is_own.col() & (col < dy.dim(1)).row()).to::<A>();
-            at = at + TOKENS;
-            if !all(is_own, 0) {
-                at = n;
+    let first = program_id(0) * ROWS;
+    let last = minimum(first + ROWS, dtable.dim(0));
+    let j = program_id(1) * COLS;
+    if load(starts + first) == load(starts + last) {
+        dtable.store([first, j], zeros::<T, ROWS, COLS>());
+    } else {
+        let col = j + arange::<COLS>();
+        for v in range(first, last) {
+            let end = load(starts + (v + 1));
+            let mut acc = zeros::<A, TOKENS, COLS>();
+            for at in range(load(starts + v), end, TOKENS) {
+                let place = at + arange::<TOKENS>();
+                let t = load(keys + place, place < end) & (scale - 1);
+                let from = dy.ptr() + (t * dy.stride(0)).col() + (col * dy.stride(1)).row();
+                let is_own = (place < end).col() & (col < dy.dim(1)).row();
+                acc = acc + load(from, is_own).to::<A>();
             }
+            dtable.store([v, j], sum(acc, 0).to::<T>().row());
         }
-        dtable.store([row, program_id(1) * COLS], sum(acc, 0).to::<T>().row());
     }
 }
 
-/// [`mod@embedding_bwd`] for tables of few rows, without an order, and every row written.
+/// [`mod@embedding_bwd`] for tables of few rows, without an order.
 ///
 /// One program a row of the table: it looks through the indices, `TOKENS` at a time, and reads
 /// gradients only where one is its own.

@@ -13,6 +13,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod loss;
 pub mod matmul;
+pub mod matmul_f8;
 pub mod norm;
 pub mod norm_bwd;
 pub mod random;
@@ -40,6 +41,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         norm::KERNELS,
         norm_bwd::KERNELS,
         matmul::KERNELS,
+        matmul_f8::KERNELS,
         loss::KERNELS,
         embedding::KERNELS,
         random::KERNELS,

@@ -2,6 +2,7 @@
 //! memory or a warning of the assembler, such as that of products that run one after the other.
 
 use genesis::DType;
+use genesis_kernel::front::ast::{DTypeBound, DTypeParam};
 use genesis_kernel::inspect::{Emit, InspectRequest};
 use genesis_kernel::inspect::{assemble, find_tool};
 use genesis_kernel::kernel::KernelDef;
@@ -11,7 +12,12 @@ use rayon::prelude::*;
 /// What launches pass: `A` is what is computed in.
 pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
     let wide = if dtype.bytes() == 2 && dtype.is_float() { DType::F32 } else { dtype };
-    kernel.ast.dtypes.iter().map(|param| if param.name == "A" { wide } else { dtype }).collect()
+    let of = |param: &DTypeParam| match param.bound {
+        DTypeBound::Float8 => DType::F8E4M3,
+        _ if param.name == "A" => wide,
+        _ => dtype,
+    };
+    kernel.ast.dtypes.iter().map(of).collect()
 }
 
 /// The block sizes that launches on a GPU choose.
@@ -25,6 +31,8 @@ pub(crate) fn usual(name: &str) -> i64 {
         "LANES" => 32,
         "WIDTH" => 8,
         "PARTS" => 64,
+        "PIECE" => 256,
+        "FAN" => 32,
         _ => 0,
     }
 }

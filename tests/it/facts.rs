@@ -39,13 +39,16 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("rms_norm_bwd", DType::BF16, &[1, 8192], Some(16)),
     ("rms_norm_bwd", DType::BF16, &[4, 1024], Some(4)),
     ("sum_rows", DType::F32, &[1, 8192], None),
-    ("sum_cols", DType::F32, &[32, 128], None),
+    ("sum_cols", DType::F32, &[32, 128], Some(4)),
     ("sum_rows_shared", DType::F32, &[4096, 512], None),
-    ("sum_cols_shared", DType::F32, &[32, 128, 8], None),
+    ("sum_cols_shared", DType::F32, &[32, 128, 8], Some(4)),
+    ("sum_cols_shared", DType::BF16, &[64, 128, 8], Some(4)),
     ("argmax_rows", DType::F32, &[1, 2048], Some(8)),
     ("cumsum_rows", DType::F32, &[1, 1024], Some(8)),
-    ("embedding_order", DType::I64, &[16, 1024], None),
-    ("embedding_bwd", DType::BF16, &[8, 512], None),
+    ("embedding_pieces", DType::I64, &[32, 1024], None),
+    ("embedding_merge", DType::I64, &[32, 8], None),
+    ("embedding_starts", DType::I64, &[128], None),
+    ("embedding_bwd", DType::BF16, &[4, 4, 1024], Some(4)),
     ("adam", DType::F32, &[1024, 1], Some(4)),
     ("cast_across", DType::F32, &[64, 64], None),
     ("cast_across", DType::BF16, &[64, 64], None),
@@ -54,7 +57,13 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("fill_flat", DType::BF16, &[8192], None),
     ("matmul", DType::BF16, &[128, 128, 64], Some(8)),
     ("matmul", DType::BF16, &[128, 256, 64], Some(8)),
+    ("matmul_f8", DType::BF16, &[128, 128, 128], Some(8)),
+    ("matmul_f8_fast", DType::BF16, &[128, 256, 128], Some(8)),
 ];
+
+/// Kernels whose large configurations have their second operand as a view of its transpose: tensor cores
+/// read 8-bit floats along K only.
+const LAST_TURNED: &[&str] = &["matmul_f8", "matmul_f8_fast"];
 
 fn configurations() -> Vec<Configuration> {
     let mut all: Vec<Configuration> = kernels::all()
@@ -114,7 +123,11 @@ fn line(what: &Configuration) -> String {
 fn compile(what: &Configuration) -> Result<(String, Resources), String> {
     let text = |error: genesis_kernel::Error| error.to_string();
     let dtypes = dtypes(what.kernel, what.dtype);
-    let hints = Hints { num_warps: what.num_warps, ..Hints::contiguous(what.kernel.ast) };
+    let mut hints = Hints { num_warps: what.num_warps, ..Hints::contiguous(what.kernel.ast) };
+    let b = hints.params.get_mut(1).filter(|_| LAST_TURNED.contains(&what.kernel.name()));
+    if let Some(b) = b.filter(|_| what.num_warps.is_some()) {
+        (b.unit_stride, b.unit_axis) = (false, Some(1));
+    }
     let special = what.kernel.specialize(&dtypes, &what.consts, &hints).map_err(text)?;
     let compiled = special.compile(&Target::sm_90a()).map_err(text)?;
     let ptx = compiled.ptx().map_err(text)?.to_owned();

@@ -6,11 +6,13 @@
 mod assemble;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// What every kernel compiles to, in counts.
+mod emulate;
 /// The program outside the workspace, as a module.
 #[path = "../../docs/example/src/main.rs"]
 mod example;
-/// What every kernel compiles to, in counts.
 mod facts;
+mod float8;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Matrix products for an sm_90a GPU through the assembler.

@@ -3,6 +3,8 @@
 //! A sample is drawn in f64, rounded to the dtype, and laid out in several ways; the reference sees
 //! the rounded values, so what is left is the op's own error. Tolerances are by family and dtype.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use genesis::ops::info::{Dense, Family, OpInfo, Sample, all};
 use genesis::{DType, Device, Tensor};
 use genesis_kernel::ir::Scalar;
@@ -92,6 +94,8 @@ fn ulp(dtype: DType, value: f64) -> f64 {
         DType::F16 => (10, -24),
         DType::BF16 => (7, -133),
         DType::F32 => (23, -149),
+        DType::F8E4M3 => (3, -9),
+        DType::F8E5M2 => (2, -16),
         _ => (52, -1074),
     };
     let exponent =
@@ -133,6 +137,8 @@ fn allowed(info: &OpInfo, dtype: DType, reference: f64, scale: f64, k: usize) ->
             DType::F64 => 1e-12,
             _ => 4.0 * eps * reference.abs().max(0.05),
         },
+        // Tensor cores keep 13 bits of what they add.
+        Family::MatMul if dtype.is_f8() => 2f64.powi(-12) * scale,
         Family::MatMul => {
             let wide = if is_half { ulp(DType::F32, 1.0) } else { eps };
             2.0 * (k as f64).sqrt() * wide * scale + one
@@ -188,25 +194,82 @@ pub(crate) fn check_forward(
     Ok(())
 }
 
-#[test]
-fn forward_agrees_with_the_reference() {
-    let mut cases = 0;
-    let mut problems = Vec::new();
+/// Checks every case, on all cores: most of the time goes to compiling a kernel for each.
+fn on_all_cores<C: Sync, R: Send>(cases: &[C], check: impl Fn(&C) -> Option<R> + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let next = AtomicUsize::new(0);
+    let work = || -> Vec<R> {
+        let taken = std::iter::repeat_with(|| cases.get(next.fetch_add(1, Ordering::Relaxed)));
+        taken.map_while(|case| case).filter_map(&check).collect()
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let results = workers.into_iter().map(|worker| match worker.join() {
+            Ok(results) => results,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        results.flatten().collect()
+    })
+}
+
+/// Every sample of every op that takes a dtype, in every layout.
+fn check_dtype(dtype: DType) {
+    let infos = all();
+    let mut cases = Vec::new();
     for device in devices() {
-        for info in all() {
-            for sample in &info.samples {
-                for &dtype in &info.dtypes {
-                    for lay in LAYS {
-                        problems.extend(check_forward(&info, sample, dtype, lay, device).err());
-                        cases += 1;
-                    }
-                }
-            }
+        for info in infos.iter().filter(|info| info.dtypes.contains(&dtype)) {
+            let samples = info.samples.iter();
+            cases.extend(samples.flat_map(|sample| LAYS.map(|lay| (info, sample, lay, device))));
         }
     }
-    println!("{cases} cases");
-    assert!(cases >= 1500, "only {cases} cases");
+    println!("{} cases", cases.len());
+    assert!(!cases.is_empty(), "no op takes {dtype}");
+    let problems = on_all_cores(&cases, |&(info, sample, lay, device)| {
+        check_forward(info, sample, dtype, lay, device).err()
+    });
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
+
+/// A test a dtype: on a GPU the driver assembles one kernel at a time, and processes that take a part
+/// of the tests each are the way to use its cores.
+macro_rules! forward {
+    ($($name:ident: $dtype:ident,)*) => {
+        mod forward {
+            use super::*;
+
+            $(#[test]
+            fn $name() {
+                check_dtype(DType::$dtype);
+            })*
+
+            #[test]
+            fn every_dtype_has_a_test() {
+                let tested = [$(DType::$dtype),*];
+                let infos = all();
+                let mut dtypes = infos.iter().flat_map(|info| &info.dtypes);
+                let missing = dtypes.find(|dtype| !tested.contains(dtype));
+                assert_eq!(missing, None);
+                let cases = infos.iter().map(|info| info.samples.len() * info.dtypes.len());
+                let cases = cases.sum::<usize>() * LAYS.len();
+                assert!(cases >= 1500, "only {cases} cases");
+            }
+        }
+    };
+}
+
+forward! {
+    i8: I8,
+    i16: I16,
+    i32: I32,
+    i64: I64,
+    u8: U8,
+    u16: U16,
+    u32: U32,
+    u64: U64,
+    f16: F16,
+    bf16: BF16,
+    f32: F32,
+    f64: F64,
 }
 
 /// The gradient of `sum(w * f(x))` by central differences, at most a few elements an input.
@@ -265,13 +328,18 @@ fn check_gradient(info: &OpInfo, sample: &Sample, device: Device) {
 
 #[test]
 fn gradients_agree_with_differences() {
+    let infos = all();
+    let mut cases = Vec::new();
     for device in devices() {
-        for info in all().iter().filter(|info| info.is_differentiable) {
-            for sample in &info.samples {
-                check_gradient(info, sample, device);
-            }
+        for info in infos.iter().filter(|info| info.is_differentiable) {
+            cases.extend(info.samples.iter().map(|sample| (info, sample, device)));
         }
     }
+    assert!(cases.len() >= 100, "only {} cases", cases.len());
+    on_all_cores(&cases, |&(info, sample, device)| -> Option<()> {
+        check_gradient(info, sample, device);
+        None
+    });
 }
 
 #[test]

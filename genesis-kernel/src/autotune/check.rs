@@ -11,14 +11,14 @@ const BLOCK: usize = 4096;
 
 /// Standard normal numbers.
 #[kernel]
-fn noise<T: Float, const BLOCK: usize>(x: ViewMut<T, 1>, seed: u64) {
+fn noise<T: Element, const BLOCK: usize>(x: ViewMut<T, 1>, seed: u64) {
     let i = program_id(0) * BLOCK;
     x.store([i], randn(seed, i + arange::<BLOCK>()).to::<T>());
 }
 
 /// The sum of the squares of each block.
 #[kernel]
-fn squares<T: Float, const BLOCK: usize>(x: View<T, 1>, y: View<T, 1>, out: PtrMut<f32>) {
+fn squares<T: Element, const BLOCK: usize>(x: View<T, 1>, y: View<T, 1>, out: PtrMut<f32>) {
     let at = program_id(0) * BLOCK;
     let (u, v) = (x.load::<BLOCK>([at]).to::<f32>(), y.load::<BLOCK>([at]).to::<f32>());
     store(out + program_id(0), sum(u * v, 0));
@@ -26,7 +26,7 @@ fn squares<T: Float, const BLOCK: usize>(x: View<T, 1>, y: View<T, 1>, out: PtrM
 
 /// How many elements of each block differ.
 #[kernel]
-fn differences<T: Float, const BLOCK: usize>(
+fn differences<T: Element, const BLOCK: usize>(
     x: View<T, 1>,
     y: View<T, 1>,
     out: PtrMut<f32>,

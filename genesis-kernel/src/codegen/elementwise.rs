@@ -3,12 +3,14 @@
 //! Both back ends lower through this file, so that an op means the same on each. What LLVM leaves
 //! undefined is guarded here: division by zero, shifts by the width, floats that do not fit an integer.
 //! Values have register types ([`Emitter::register_ty`]): f16 and bf16 are `i16` that are widened to
-//! f32 for every operation and rounded once after it.
+//! f32 for every operation and rounded once after it; floats of 8 bits are `i8` that are only cast and
+//! compared.
 //!
 //! What is not in the tables below never reaches LLVM, which ends the process on some of its own
 //! intrinsics: transcendental functions are polynomials long before they come here.
 
 mod cast;
+mod float8;
 
 use super::llvm::{Emitter, FloatPred, IntPred, Ty, Val};
 use crate::Error;
@@ -264,7 +266,7 @@ pub(crate) fn compare(
     dtype: DType,
     operands: &[Val],
 ) -> Val {
-    if is_half(dtype) {
+    if is_half(dtype) || dtype.is_f8() {
         let wide = widen(e, target, dtype, operands);
         return compare(e, target, predicate, DType::F32, &wide);
     }

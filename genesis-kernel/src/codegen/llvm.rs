@@ -16,6 +16,7 @@
 
 mod build;
 mod jit;
+mod lines;
 mod machine;
 
 use std::ffi::{CStr, CString};
@@ -55,6 +56,8 @@ pub(crate) struct Emitter {
     context: LLVMContextRef,
     module: LLVMModuleRef,
     builder: LLVMBuilderRef,
+    /// Lines of the source, where they are wanted.
+    lines: lines::Slot,
 }
 
 /// A C string of text that we wrote ourselves.
@@ -73,7 +76,7 @@ impl Emitter {
             let context = LLVMContextCreate();
             let module = LLVMModuleCreateWithNameInContext(name.as_ptr(), context);
             let builder = LLVMCreateBuilderInContext(context);
-            Emitter { context, module, builder }
+            Emitter { context, module, builder, lines: lines::Slot::new() }
         }
     }
 
@@ -174,12 +177,13 @@ impl Emitter {
         Ty(unsafe { LLVMStructTypeInContext(self.context, raw.as_mut_ptr(), raw.len() as u32, 0) })
     }
 
-    /// The type of a dtype in a register: `i1` for bool, and `i16` for f16 and bf16, which are only
-    /// moved and cast, so that no target sees 16-bit float arithmetic.
+    /// The type of a dtype in a register: `i1` for bool, and `i8` and `i16` for floats of as many bits,
+    /// which are only moved and cast, so that no target sees arithmetic of them.
     pub(crate) fn register_ty(&self, dtype: DType) -> Ty {
         match dtype {
             DType::F32 => self.f32(),
             DType::F64 => self.f64(),
+            DType::F8E4M3 | DType::F8E5M2 => self.i8(),
             DType::F16 | DType::BF16 => self.i16(),
             other => self.int_ty(other.bits()),
         }
@@ -464,6 +468,7 @@ impl Emitter {
 
 impl Drop for Emitter {
     fn drop(&mut self) {
+        self.lines.take();
         // SAFETY: made in `new`, dropped once, owner last.
         unsafe {
             LLVMDisposeBuilder(self.builder);

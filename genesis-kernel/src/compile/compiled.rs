@@ -155,6 +155,17 @@ impl Compiled {
         }
     }
 
+    /// The kernel with the lines of its source, for an [`Emulator`](crate::emulate::Emulator).
+    ///
+    /// # Errors
+    /// On the CPU target.
+    pub fn with_lines(&self) -> Result<GpuKernel, Error> {
+        match &self.code {
+            Code::Gpu(gpu) => nvptx::compile_with_lines(&gpu.lir, &gpu.target),
+            Code::Cpu(_) => Err(self.has_no("PTX", "sm_80 or sm_90a")),
+        }
+    }
+
     /// The GPU's own instructions.
     ///
     /// # Errors
@@ -199,6 +210,7 @@ impl Compiled {
                 cluster: kernel.num_blocks,
                 dynamic_shared_bytes: kernel.shared_bytes,
                 is_persistent: false,
+                overlaps: false,
                 maps: &kernel.maps,
                 asserts: &[],
             };

@@ -64,8 +64,10 @@ pub enum DTypeBound {
     Element,
     /// Integers and floats.
     Number,
-    /// Floats.
+    /// Floats, but those of 8 bits.
     Float,
+    /// Floats of 8 bits.
+    Float8,
     /// Integers.
     Int,
 }

@@ -33,6 +33,10 @@ pub(super) enum Class {
     Any,
     Number,
     Float,
+    /// Floats, also those of 8 bits, which are not [`Class::Float`].
+    Factor,
+    /// What comparisons order: all but bool.
+    Ordered,
     Int,
     /// Integers and bool.
     Bits,
@@ -45,7 +49,9 @@ impl Class {
         match val {
             Val::Const(scalar) => self.accepts(scalar.dtype),
             Val::Lit(Lit::Int(_)) => self != Class::Bool,
-            Val::Lit(Lit::Float(_)) => matches!(self, Class::Any | Class::Number | Class::Float),
+            Val::Lit(Lit::Float(_)) => {
+                matches!(self, Class::Any | Class::Number | Class::Float | Class::Ordered)
+            }
             _ => false,
         }
     }
@@ -53,8 +59,10 @@ impl Class {
     fn accepts(self, dtype: DType) -> bool {
         match self {
             Class::Any => true,
-            Class::Number => dtype != DType::Bool,
-            Class::Float => dtype.is_float(),
+            Class::Number => dtype.is_number(),
+            Class::Float => dtype.is_arithmetic_float(),
+            Class::Factor => dtype.is_float(),
+            Class::Ordered => dtype != DType::Bool,
             Class::Int => dtype.is_int(),
             Class::Bits => !dtype.is_float(),
             Class::Bool => dtype == DType::Bool,
@@ -64,8 +72,8 @@ impl Class {
     fn name(self) -> &'static str {
         match self {
             Class::Any => "numbers",
-            Class::Number => "numbers",
-            Class::Float => "floats",
+            Class::Number | Class::Ordered => "numbers",
+            Class::Float | Class::Factor => "floats",
             Class::Int => "integers",
             Class::Bits => "integers or bools",
             Class::Bool => "bools",
@@ -99,10 +107,11 @@ impl Lower {
         operands: &[&Operand],
     ) -> Res<(DType, bool)> {
         let mut hard: Option<(&Operand, DType)> = None;
-        let mut soft = if class == Class::Float { DType::F64 } else { DType::I64 };
+        let takes_floats = matches!(class, Class::Float | Class::Factor);
+        let mut soft = if takes_floats { DType::F64 } else { DType::I64 };
         for operand in operands {
             let dtype = self.number_dtype(what, operand)?;
-            let literal = class == Class::Float && self.is_soft(&operand.val);
+            let literal = takes_floats && self.is_soft(&operand.val);
             if !class.accepts(dtype) && !literal {
                 return Err(self.wrong_class(what, class, operand));
             }
@@ -289,9 +298,18 @@ impl Lower {
         let found = self.describe(&operand.val);
         let message = format!("{what} needs {}, this is {found}", class.name());
         let error = self.error(operand.span(), message);
+        let is_f8 =
+            self.tile_type(&operand.val).is_some_and(|ty| !ty.is_ptr() && ty.dtype().is_f8());
         match class {
-            Class::Float => error.help("convert it first, for example with `.to::<f32>()`"),
-            Class::Number => error.help("convert it first, for example with `.to::<i32>()`"),
+            Class::Float | Class::Number if is_f8 => {
+                error.help("floats of 8 bits are for storage: convert it first with `.to::<f32>()`")
+            }
+            Class::Float | Class::Factor => {
+                error.help("convert it first, for example with `.to::<f32>()`")
+            }
+            Class::Number | Class::Ordered => {
+                error.help("convert it first, for example with `.to::<i32>()`")
+            }
             Class::Any | Class::Int | Class::Bits | Class::Bool => error,
         }
     }

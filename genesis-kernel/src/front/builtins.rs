@@ -68,7 +68,11 @@ static BUILTINS: &[Builtin] = &[
     f("split", 1, 1, shapes::split),
     f("where_", 3, 3, math::where_),
     f("load", 1, 3, memory::load),
+    f("load_once", 1, 3, memory::load),
+    f("load_kept", 1, 3, memory::load),
     f("store", 2, 3, memory::store),
+    f("store_once", 2, 3, memory::store),
+    f("store_kept", 2, 3, memory::store),
     f("atomic_add", 2, 3, memory::atomic_rmw),
     f("atomic_max", 2, 3, memory::atomic_rmw),
     f("atomic_min", 2, 3, memory::atomic_rmw),
@@ -80,6 +84,7 @@ static BUILTINS: &[Builtin] = &[
     f("dot", 2, 3, reduce::dot),
     f("dot_tf32", 2, 3, reduce::dot),
     f("dot_tf32x3", 2, 3, reduce::dot),
+    f("fast_dot", 2, 3, reduce::dot),
     a("sum", 2, reduce::simple),
     a("prod", 2, reduce::simple),
     a("max", 2, reduce::simple),
@@ -138,7 +143,11 @@ static VIEW_METHODS: &[Builtin] = &[
     Builtin { name: "stride", arity: (2, 2), axis: Some(1), run: views::stride },
     f("ptr", 1, 1, views::ptr),
     f("load", 2, 2, views::load),
+    f("load_once", 2, 2, views::load),
+    f("load_kept", 2, 2, views::load),
     f("store", 3, 3, views::store),
+    f("store_once", 3, 3, views::store),
+    f("store_kept", 3, 3, views::store),
 ];
 
 /// Calls a function of the language.

@@ -209,8 +209,9 @@ fn learn_dtype(frame: &mut Frame, dtype: DTypeAst, found: DType) {
 pub(super) fn accepts(bound: DTypeBound, dtype: DType) -> bool {
     match bound {
         DTypeBound::Element => true,
-        DTypeBound::Number => dtype != DType::Bool,
-        DTypeBound::Float => dtype.is_float(),
+        DTypeBound::Number => dtype.is_number(),
+        DTypeBound::Float => dtype.is_arithmetic_float(),
+        DTypeBound::Float8 => dtype.is_f8(),
         DTypeBound::Int => dtype.is_int(),
     }
 }

@@ -322,6 +322,7 @@ fn dtype_constant(dtype: DType, name: &str) -> Option<Scalar> {
         };
     }
     match name {
+        _ if dtype.is_f8() => None,
         "ZERO" => Some(Scalar::zero(dtype)),
         "ONE" => Some(Scalar::int(dtype, 1)),
         _ if dtype.is_float() => float_constant(dtype, name),
@@ -362,7 +363,7 @@ impl Lower {
     /// A comparison, element by element.
     fn compare(&mut self, predicate: Predicate, a: &Operand, b: &Operand) -> Res {
         let equality = matches!(predicate, Predicate::Eq | Predicate::Ne);
-        let class = if equality { Class::Any } else { Class::Number };
+        let class = if equality { Class::Any } else { Class::Ordered };
         if class.takes(&a.val)
             && class.takes(&b.val)
             && let Some(known) = consts::compare(predicate, &a.val, &b.val)

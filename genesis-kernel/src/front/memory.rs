@@ -1,11 +1,20 @@
 //! Reading and writing through pointers.
 
 use crate::diag::Diagnostic;
-use crate::ir::{AtomicOp, DType, Def, OpKind, Shape, Value};
+use crate::ir::{AtomicOp, Cache, DType, Def, OpKind, Shape, Value};
 
 use super::builtins::Call;
 use super::lower::{Lower, Res, name_of};
 use super::value::{Operand, Val};
+
+/// What the name of a load or store says to caches.
+pub(super) fn cache_of(call: &Call) -> Cache {
+    match call.name {
+        "load_once" | "store_once" => Cache::Once,
+        "load_kept" | "store_kept" => Cache::Kept,
+        _ => Cache::Usual,
+    }
+}
 
 /// `load(ptr)`, `load(ptr, mask)`, `load(ptr, mask, other)`
 pub(super) fn load(lower: &mut Lower, call: &Call) -> Res {
@@ -24,7 +33,9 @@ pub(super) fn load(lower: &mut Lower, call: &Call) -> Res {
             Some(lower.broadcast_operand(what, operand, value, shape, "the pointer")?)
         }
     };
-    Ok(Val::Ir(lower.build().load(pointer, mask, other)))
+    let mut builder = lower.build();
+    builder.cache = cache_of(call);
+    Ok(Val::Ir(builder.load(pointer, mask, other)))
 }
 
 /// `store(ptr, value)`, `store(ptr, value, mask)`
@@ -34,7 +45,9 @@ pub(super) fn store(lower: &mut Lower, call: &Call) -> Res {
     lower.refuse_readonly(pointer, &call.args[0])?;
     let value = lower.stored(&call.args[1], dtype, shape)?;
     let mask = lower.mask(call.args.get(2), shape)?;
-    lower.build().store(pointer, value, mask);
+    let mut builder = lower.build();
+    builder.cache = cache_of(call);
+    builder.store(pointer, value, mask);
     Ok(Val::Unit)
 }
 
@@ -51,9 +64,8 @@ pub(super) fn atomic_rmw(lower: &mut Lower, call: &Call) -> Res {
     };
     let (pointer, dtype, shape) = lower.atomic_pointer(call)?;
     let bits_only = matches!(op, AtomicOp::And | AtomicOp::Or | AtomicOp::Xor);
-    if dtype.bits() < 32 && !(op == AtomicOp::Add && dtype.is_float())
-        || bits_only && dtype.is_float()
-    {
+    let adds = op == AtomicOp::Add && dtype.is_arithmetic_float();
+    if dtype.bits() < 32 && !adds || bits_only && dtype.is_float() {
         return Err(lower.no_atomic(call, dtype));
     }
     let value = lower.stored(&call.args[1], dtype, shape)?;

@@ -97,6 +97,7 @@ fn check_specialisation(lower: &Lower, ast: &FnAst, dtypes: &[DType], consts: &[
                 DTypeBound::Element => "a dtype",
                 DTypeBound::Number => "a number",
                 DTypeBound::Float => "a float",
+                DTypeBound::Float8 => "a float of 8 bits",
                 DTypeBound::Int => "an integer",
             };
             let message = format!("`{}` of `{}` is {bound}, not {dtype}", param.name, ast.name);

@@ -256,7 +256,7 @@ pub(super) fn dot(lower: &mut Lower, call: &Call) -> Res {
     lower.refuse_in_combine(call.span, "`dot`")?;
     let what = format!("`{}`", call.name);
     let [a, b] = [&call.args[0], &call.args[1]];
-    let (dtype, soft) = lower.common_dtype(&what, Class::Float, &[a, b])?;
+    let (dtype, soft) = lower.common_dtype(&what, Class::Factor, &[a, b])?;
     let dtype = if soft { DType::F32 } else { dtype };
     let (left, right) = (lower.coerce(a, dtype)?, lower.coerce(b, dtype)?);
     let (m, k) = matrix(lower, &what, a, left)?;
@@ -276,10 +276,16 @@ pub(super) fn dot(lower: &mut Lower, call: &Call) -> Res {
     let precision = match call.name {
         "dot_tf32" => DotPrecision::Tf32,
         "dot_tf32x3" => DotPrecision::Tf32x3,
+        "fast_dot" => DotPrecision::Fast,
         _ => DotPrecision::Ieee,
     };
-    if precision != DotPrecision::Ieee && dtype != DType::F32 {
-        let message = format!("`{}` multiplies f32, these are {dtype}", call.name);
+    let wrong = match precision {
+        DotPrecision::Ieee => None,
+        DotPrecision::Tf32 | DotPrecision::Tf32x3 => (dtype != DType::F32).then_some("f32"),
+        DotPrecision::Fast => (!dtype.is_f8()).then_some("floats of 8 bits"),
+    };
+    if let Some(wanted) = wrong {
+        let message = format!("{what} multiplies {wanted}, these are {dtype}");
         return Err(lower.error(call.span, message));
     }
     let mut build = lower.build();

@@ -4,6 +4,7 @@ use crate::ir::{DType, Shape, Value};
 
 use super::builtins::Call;
 use super::lower::{Lower, Res, name_of};
+use super::memory::cache_of;
 use super::value::{Operand, Val};
 
 /// `v.dim(axis)`
@@ -39,7 +40,9 @@ pub(super) fn load(lower: &mut Lower, call: &Call) -> Res {
             .help("write one extent for each axis, 1 for a unit axis"));
     }
     let coords = lower.coordinates(&call.args[1], rank)?;
-    Ok(Val::Ir(lower.build().view_load(view, &coords, shape)))
+    let mut builder = lower.build();
+    builder.cache = cache_of(call);
+    Ok(Val::Ir(builder.view_load(view, &coords, shape)))
 }
 
 /// `v.store([i, j], value)`; a scalar is a tile of extents 1
@@ -50,7 +53,9 @@ pub(super) fn store(lower: &mut Lower, call: &Call) -> Res {
     let coords = lower.coordinates(&call.args[1], rank)?;
     let operand = &call.args[2];
     let value = lower.view_value(operand, dtype, rank)?;
-    lower.build().view_store(view, value, &coords);
+    let mut builder = lower.build();
+    builder.cache = cache_of(call);
+    builder.view_store(view, value, &coords);
     Ok(Val::Unit)
 }
 

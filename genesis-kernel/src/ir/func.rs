@@ -5,7 +5,7 @@
 //! that wants uses counts them.
 
 use super::ops::{
-    AtomicOp, BinaryOp, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
+    AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
 };
 use super::tma::Tma;
 use super::types::{DType, Elem, Scalar, Shape, TileType, Type};
@@ -78,6 +78,8 @@ pub struct OpData {
     pub regions: Vec<Region>,
     /// The user's source, where known.
     pub loc: Option<Loc>,
+    /// What a load or store says to caches.
+    pub cache: Cache,
 }
 
 /// A region in the arena.
@@ -193,7 +195,7 @@ impl Func {
             .map(|(i, &ty)| self.add_value(ty, Def::Result(op, i as u32)))
             .collect();
         let (operands, regions) = (operands.to_vec(), regions.to_vec());
-        self.ops.push(OpData { kind, operands, results, regions, loc });
+        self.ops.push(OpData { kind, operands, results, regions, loc, cache: Cache::Usual });
         op
     }
 
@@ -339,18 +341,20 @@ pub struct Builder<'f> {
     pub region: Region,
     /// The source given to new ops.
     pub loc: Option<Loc>,
+    /// What new loads and stores say to caches.
+    pub cache: Cache,
 }
 
 impl<'f> Builder<'f> {
     /// A builder at the end of the body.
     pub fn new(func: &'f mut Func) -> Builder<'f> {
         let region = func.body;
-        Builder { func, region, loc: None }
+        Builder { func, region, loc: None, cache: Cache::Usual }
     }
 
     /// A builder at the end of a region.
     pub fn at(func: &'f mut Func, region: Region, loc: Option<Loc>) -> Builder<'f> {
-        Builder { func, region, loc }
+        Builder { func, region, loc, cache: Cache::Usual }
     }
 
     /// Appends any op.
@@ -361,7 +365,11 @@ impl<'f> Builder<'f> {
         result_types: &[Type],
         regions: &[Region],
     ) -> Op {
+        let is_access = kind.takes_cache();
         let op = self.func.add_op(kind, operands, result_types, regions, self.loc);
+        if is_access {
+            self.func.op_mut(op).cache = self.cache;
+        }
         let region = self.region;
         self.func.region_mut(region).ops.push(op);
         op

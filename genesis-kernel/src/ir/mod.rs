@@ -4,6 +4,7 @@
 //! barriers. It prints and parses back to itself, a verifier states what must hold, and an
 //! interpreter says what it means.
 
+pub mod float8;
 pub mod func;
 mod lex;
 mod names;
@@ -19,7 +20,9 @@ pub mod verify;
 pub use func::{
     Builder, Def, Func, Loc, Op, OpData, Param, ParamAttrs, Region, RegionData, Value, ValueData,
 };
-pub use ops::{AtomicOp, BinaryOp, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp};
+pub use ops::{
+    AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
+};
 pub use parse::{ParseError, parse};
 pub use print::print;
 pub use tma::{Channel, TensorMap, Tma, TmaLoad, TmaStore};

@@ -44,7 +44,7 @@ names! {
     AtomicOp {
         Add "add", Max "max", Min "min", And "and", Or "or", Xor "xor", Exchange "exchange",
     }
-    DotPrecision { Ieee "ieee", Tf32 "tf32", Tf32x3 "tf32x3" }
+    DotPrecision { Ieee "ieee", Tf32 "tf32", Tf32x3 "tf32x3", Fast "fast" }
 }
 
 #[cfg(test)]

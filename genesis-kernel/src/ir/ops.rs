@@ -115,6 +115,8 @@ pub enum DotPrecision {
     Tf32,
     /// f32 operands, each as the sum of two tf32 where tensor cores multiply; f32 itself elsewhere.
     Tf32x3,
+    /// Floats of 8 bits, whose sums may keep no more digits than the tensor cores' own 13 bits.
+    Fast,
 }
 
 /// Options of a loop, from `range(..).stages(4).unroll(2)`.
@@ -124,6 +126,29 @@ pub struct LoopOptions {
     pub stages: u8,
     /// Copies of the body in one iteration; 0 leaves the choice to the compiler.
     pub unroll: u8,
+}
+
+/// How long what a load or store touches is of use: a hint for caches, without a meaning of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Cache {
+    /// Nothing is said.
+    #[default]
+    Usual,
+    /// Nobody comes back to it soon: the first to leave.
+    Once,
+    /// Many come back to it: the last to leave.
+    Kept,
+}
+
+impl Cache {
+    /// Its name in the text of tile IR; none where nothing is said.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Cache::Usual => None,
+            Cache::Once => Some("once"),
+            Cache::Kept => Some("kept"),
+        }
+    }
 }
 
 /// What an op does. Operands, results and regions are the op's own; see each variant.
@@ -171,7 +196,8 @@ pub enum OpKind {
     Split,
     /// `ptr_add p, offset` : offsets count elements, i64, of the same shape as `p`.
     PtrAdd,
-    /// `load p [, mask [, other]]` : false lanes give `other`, or zero, and touch no memory.
+    /// `load p [, mask [, other]]` : false lanes give `other`, or zero, and touch no memory. Each load
+    /// and store has a [`Cache`] hint, as in `load once p`.
     Load,
     /// `store p, value [, mask]`.
     Store,
@@ -291,6 +317,11 @@ impl OpKind {
             | OpKind::Assert { .. }
             | OpKind::Print { .. } => false,
         }
+    }
+
+    /// Whether it has a [`Cache`] hint.
+    pub fn takes_cache(&self) -> bool {
+        matches!(self, OpKind::Load | OpKind::Store | OpKind::ViewLoad | OpKind::ViewStore)
     }
 
     /// Whether each element of the result depends only on the same element of the operands.

@@ -12,7 +12,7 @@ use std::fmt;
 use super::func::{Func, Op, ParamAttrs, Region, Value};
 use super::lex::{Position, Token, TokenKind, tokens};
 use super::ops::{
-    AtomicOp, BinaryOp, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
+    AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
 };
 use super::types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};
 
@@ -50,7 +50,8 @@ type Result<T> = std::result::Result<T, ParseError>;
 pub fn parse(text: &str) -> Result<Func> {
     let tokens = tokens(text)?;
     let func = Func::new("");
-    let mut parser = Parser { tokens, at: 0, func, names: BTreeMap::new(), depth: 0 };
+    let (names, cache) = (BTreeMap::new(), Cache::Usual);
+    let mut parser = Parser { tokens, at: 0, func, names, depth: 0, cache };
     parser.kernel()?;
     Ok(parser.func)
 }
@@ -63,7 +64,9 @@ pub(super) fn literal_value(text: &str, dtype: DType) -> Option<Scalar> {
             "false" => Some(Scalar::int(dtype, 0)),
             _ => None,
         },
-        DType::F16 | DType::BF16 | DType::F64 => Some(Scalar::float(dtype, float(text)?)),
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F64 => {
+            Some(Scalar::float(dtype, float(text)?))
+        }
         DType::F32 => {
             float(text)?;
             let value: f32 = text.parse().ok()?;
@@ -91,6 +94,8 @@ struct Parser {
     func: Func,
     names: BTreeMap<String, Value>,
     depth: usize,
+    /// What the op at hand says to caches.
+    cache: Cache,
 }
 
 /// An op's text before its types are known.
@@ -394,6 +399,7 @@ impl Parser {
             return self.fail(position, message);
         }
         let op = self.func.add_op(draft.kind, &draft.operands, &types, &draft.regions, None);
+        self.func.op_mut(op).cache = std::mem::take(&mut self.cache);
         let results = self.func.op(op).results.clone();
         for ((name, position), value) in names.into_iter().zip(results) {
             self.define(name, value, position)?;
@@ -553,6 +559,10 @@ impl Parser {
                 None => return self.fail(position, format!("unknown op `{word}`")),
             },
         };
+        if kind.takes_cache() {
+            let is_there = |cache: &Cache| cache.name().is_some_and(|name| self.take_word(name));
+            self.cache = [Cache::Once, Cache::Kept].into_iter().find(is_there).unwrap_or_default();
+        }
         Ok(Draft { kind, operands: self.values()?, regions: vec![] })
     }
 

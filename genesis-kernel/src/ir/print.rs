@@ -181,6 +181,10 @@ impl<'f> Printer<'f> {
 
     fn plain(&mut self, data: &OpData, kind: &OpKind, depth: usize) {
         self.push(&head(kind));
+        if let Some(cache) = data.cache.name() {
+            self.push(" ");
+            self.push(cache);
+        }
         if !data.operands.is_empty() {
             let operands = self.list(&data.operands);
             self.push(" ");
@@ -385,7 +389,7 @@ pub(super) fn literal(scalar: Scalar) -> String {
         DType::U64 => scalar.bits.to_string(),
         DType::F64 => float_text(f64::from_bits(scalar.bits), |v| format!("{v:?}")),
         // Every value of the narrower floats is an f32, whose shortest text is the clearest.
-        DType::F16 | DType::BF16 | DType::F32 => {
+        DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 => {
             float_text(scalar.to_f64(), |v| format!("{:?}", v as f32))
         }
         _ => scalar.to_i64().to_string(),

@@ -7,6 +7,7 @@
 //! * Integers wrap. `/` and `%` truncate; by zero they give 0 and the dividend; `MIN / -1` is `MIN`,
 //!   `MIN % -1` is 0. Shifts take the amount modulo the width.
 //! * Arithmetic of f16 and bf16 is computed in f32 and rounded once per op.
+//! * Floats of 8 bits have no arithmetic; see [`super::float8`].
 //! * A cast is one correct rounding to nearest even whatever the two dtypes are, so i64 to bf16 and
 //!   f64 to f16 never round twice. Float to integer truncates and saturates, NaN gives 0. To bool is
 //!   `!= 0`, so NaN gives true.

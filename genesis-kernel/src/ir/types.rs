@@ -8,6 +8,8 @@
 
 use std::fmt;
 
+use super::float8::Format;
+
 /// The type of one number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DType {
@@ -29,6 +31,10 @@ pub enum DType {
     U32,
     /// Unsigned, 64 bits.
     U64,
+    /// 8 bits, 4 of them the exponent; no infinity. For storage: see [`super::float8`].
+    F8E4M3,
+    /// 8 bits, 5 of them the exponent. For storage: see [`super::float8`].
+    F8E5M2,
     /// IEEE half precision.
     F16,
     /// The upper half of an f32.
@@ -41,7 +47,7 @@ pub enum DType {
 
 impl DType {
     /// Every dtype, in order.
-    pub const ALL: [DType; 13] = [
+    pub const ALL: [DType; 15] = [
         DType::Bool,
         DType::I8,
         DType::I16,
@@ -51,6 +57,8 @@ impl DType {
         DType::U16,
         DType::U32,
         DType::U64,
+        DType::F8E4M3,
+        DType::F8E5M2,
         DType::F16,
         DType::BF16,
         DType::F32,
@@ -69,6 +77,8 @@ impl DType {
             DType::U16 => "u16",
             DType::U32 => "u32",
             DType::U64 => "u64",
+            DType::F8E4M3 => "f8e4m3",
+            DType::F8E5M2 => "f8e5m2",
             DType::F16 => "f16",
             DType::BF16 => "bf16",
             DType::F32 => "f32",
@@ -84,7 +94,7 @@ impl DType {
     /// Bytes of one element in memory.
     pub fn bytes(self) -> usize {
         match self {
-            DType::Bool | DType::I8 | DType::U8 => 1,
+            DType::Bool | DType::I8 | DType::U8 | DType::F8E4M3 | DType::F8E5M2 => 1,
             DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
             DType::I32 | DType::U32 | DType::F32 => 4,
             DType::I64 | DType::U64 | DType::F64 => 8,
@@ -96,9 +106,24 @@ impl DType {
         if self == DType::Bool { 1 } else { self.bytes() as u32 * 8 }
     }
 
-    /// Whether it is f16, bf16, f32 or f64.
+    /// Whether its bits are a float's: f8e4m3, f8e5m2, f16, bf16, f32 or f64.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+        self.is_f8() || matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// Whether it is a float of 8 bits, with which nothing is computed but products of tiles.
+    pub fn is_f8(self) -> bool {
+        matches!(self, DType::F8E4M3 | DType::F8E5M2)
+    }
+
+    /// Whether it is a float that arithmetic knows: f16, bf16, f32 or f64.
+    pub fn is_arithmetic_float(self) -> bool {
+        self.is_float() && !self.is_f8()
+    }
+
+    /// Whether arithmetic knows it: the integers, and the floats but those of 8 bits.
+    pub fn is_number(self) -> bool {
+        self != DType::Bool && !self.is_f8()
     }
 
     /// Whether it is an integer, signed or not; bool is not.
@@ -346,7 +371,7 @@ impl fmt::Display for Type {
 pub struct Scalar {
     /// What the bits mean.
     pub dtype: DType,
-    /// The bits. f16 and bf16 in the low 16, f32 in the low 32; signed integers sign-extended.
+    /// The bits. Floats of 8 bits in the low 8, f16 and bf16 in the low 16, f32 in the low 32; signed integers sign-extended.
     pub bits: u64,
 }
 
@@ -362,7 +387,7 @@ impl Scalar {
             DType::U16 => u64::from(value as u16),
             DType::U32 => u64::from(value as u32),
             DType::I64 | DType::U64 => value as u64,
-            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+            DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
                 return super::scalar::cast(Scalar::int(DType::I64, value), dtype);
             }
         };
@@ -378,7 +403,10 @@ impl Scalar {
             DType::F16 | DType::BF16 => u64::from(super::scalar::round_to_half(dtype, value)),
             DType::F32 => u64::from((value as f32).to_bits()),
             DType::F64 => value.to_bits(),
-            _ => panic!("{dtype} is not a float"),
+            _ => match Format::of(dtype) {
+                Some(format) => u64::from(format.encode(value)),
+                None => panic!("{dtype} is not a float"),
+            },
         };
         Scalar { dtype, bits }
     }
@@ -395,6 +423,9 @@ impl Scalar {
             DType::BF16 => half::bf16::from_bits(self.bits as u16).to_f64(),
             DType::F32 => f64::from(f32::from_bits(self.bits as u32)),
             DType::F64 => f64::from_bits(self.bits),
+            DType::F8E4M3 | DType::F8E5M2 => {
+                Format::of(self.dtype).map_or(0.0, |format| format.decode(self.bits as u8))
+            }
             DType::U64 => self.bits as f64,
             _ => self.bits as i64 as f64,
         }

@@ -1,12 +1,12 @@
 //! Dtypes as Rust types, and the bounds a kernel's type parameter may have.
 
-use super::{Tile, bf16, f16, typed};
+use super::{Tile, bf16, f8e4m3, f8e5m2, f16, typed};
 use crate::runtime::HostElement;
 
 /// Any dtype: `bool`, the integers, the floats.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a dtype",
-    note = "dtypes are bool, i8 to i64, u8 to u64, f16, bf16, f32 and f64"
+    note = "dtypes are bool, i8 to i64, u8 to u64, f8e4m3, f8e5m2, f16, bf16, f32 and f64"
 )]
 pub trait Element: HostElement + 'static {
     /// Converts: floats to integers saturate and NaN gives 0, integers wrap.
@@ -21,7 +21,8 @@ pub trait Element: HostElement + 'static {
 /// A dtype that numbers have: the integers and the floats.
 #[diagnostic::on_unimplemented(
     message = "this needs numbers, `{Self}` is none",
-    note = "masks combine with `&`, `|` and `!`; a parameter of a kernel needs the bound `Number`, `Float` or `Int`"
+    note = "masks combine with `&`, `|` and `!`; a parameter of a kernel needs the bound `Number`, `Float` or `Int`",
+    note = "floats of 8 bits are for storage: convert with `.to::<f32>()`"
 )]
 pub trait Number: Element {
     /// 0
@@ -39,7 +40,7 @@ pub trait Number: Element {
     message = "this needs a float dtype, `{Self}` is none",
     note = "convert with `.to::<f32>()`; a parameter of a kernel needs the bound `Float`"
 )]
-pub trait Float: Number {
+pub trait Float: Number + Factor {
     /// Infinity.
     const INFINITY: Self;
     /// Minus infinity.
@@ -51,6 +52,20 @@ pub trait Float: Number {
     /// The smallest positive normal number.
     const MIN_POSITIVE: Self;
 }
+
+/// `f8e4m3` or `f8e5m2`: to load, store, compare, convert, and to multiply by `dot`.
+#[diagnostic::on_unimplemented(
+    message = "this needs a float of 8 bits, `{Self}` is none",
+    note = "these are `f8e4m3` and `f8e5m2`; a parameter of a kernel needs the bound `Float8`"
+)]
+pub trait Float8: Element + Factor {}
+
+/// What `dot` multiplies: every float, those of 8 bits too.
+#[diagnostic::on_unimplemented(
+    message = "`dot` multiplies floats, `{Self}` is none",
+    note = "convert with `.to::<f32>()`; a parameter of a kernel needs the bound `Float` or `Float8`"
+)]
+pub trait Factor: Element {}
 
 /// `i8` to `i64`, `u8` to `u64`.
 #[diagnostic::on_unimplemented(
@@ -104,6 +119,8 @@ macro_rules! floats {
         #[diagnostic::do_not_recommend]
         impl Element for $ty {}
         #[diagnostic::do_not_recommend]
+        impl Factor for $ty {}
+        #[diagnostic::do_not_recommend]
         impl Float for $ty {
             const INFINITY: $ty = $ty::INFINITY;
             const NEG_INFINITY: $ty = $ty::NEG_INFINITY;
@@ -121,6 +138,18 @@ macro_rules! floats {
     )*};
 }
 floats!(f16: f16::ZERO, f16::ONE; bf16: bf16::ZERO, bf16::ONE; f32: 0.0, 1.0; f64: 0.0, 1.0);
+
+macro_rules! floats8 {
+    ($($ty:ident),*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl Element for $ty {}
+        #[diagnostic::do_not_recommend]
+        impl Factor for $ty {}
+        #[diagnostic::do_not_recommend]
+        impl Float8 for $ty {}
+    )*};
+}
+floats8!(f8e4m3, f8e5m2);
 
 /// The same dtype.
 #[diagnostic::on_unimplemented(

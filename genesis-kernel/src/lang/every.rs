@@ -35,7 +35,8 @@ fn making<const M: usize, const N: usize>(out: PtrMut<f32>, ids: PtrMut<i64>) {
 
 #[kernel]
 fn shapes<const M: usize, const N: usize>(x: View<f32, 2>, out: ViewMut<f32, 2>) {
-    let a = x.load::<M, N>([0, 0]);
+    let a = x.load_once::<M, N>([0, 0]);
+    out.store_kept([0, 0], x.load_kept::<M, N>([0, 0]) + out.load_once::<M, N>([1, 0]));
     let b = expand_dims(a, 0).squeeze(0).expand_dims(2).squeeze(2);
     let c = trans(b).trans();
     let d = permute(c, [1, 0]).permute([1, 0]);
@@ -54,6 +55,8 @@ fn memory<T: Number, const N: usize>(x: Ptr<T>, out: PtrMut<T>, n: i64, sums: Pt
     let v = load(x + i, mask, 1);
     store(out + i, v + load(out + i, mask, T::ONE) + load(x) * T::MAX, mask);
     store(out, T::MIN);
+    store_once(out + i, load_once(x + i, mask) + load_kept(x + i, mask, 2) * load_once(x));
+    store_kept(out + i, load_kept(x), mask);
     let old = atomic_add(sums + i, 1, mask) + atomic_max(sums + i, 2) + atomic_min(sums + i, 3);
     let bits = atomic_and(sums, 7) | atomic_or(sums, 1) ^ atomic_xor(sums, 3);
     atomic_xchg(sums + i, old);

@@ -3,14 +3,18 @@
 //! The ones that end in `_masked`, `_or`, `_new`, `_between` and `_reverse` are what their shorter
 //! names mean with more or fewer arguments: a kernel says `load(ptr, mask, other)`.
 
+mod products;
+
+pub use products::*;
+
 use super::memory::{Mask, Pointers, Stored, WritablePointers};
 use super::operators::{Same, Sides, Values};
 use super::random::{Offsets, Seed};
 use super::reduce::{Combine, HasAxis, Reducible, Scannable};
 use super::shape::{Append, Expand, Permute, SplitLast, Squeeze, Transpose, Wider};
 use super::{
-    Bool, Broadcast, Dim, Element, Extent, Float, Int, Logic, Number, Pair, Ptr, PtrMut, ScalarOf,
-    Shape, Tile, tile, typed,
+    Bool, Broadcast, Dim, Element, Float, Int, Logic, Number, Pair, Ptr, PtrMut, ScalarOf, Shape,
+    Tile, tile, typed,
 };
 
 // Programs.
@@ -218,6 +222,51 @@ where
 {
 }
 
+macro_rules! hinted {
+    ($($(#[$doc:meta])* $load:ident $load_masked:ident $load_or:ident
+        $store:ident $store_masked:ident)*) => {$(
+        $(#[$doc])*
+        pub fn $load<P: Pointers<Value: Copy>>(_ptr: P) -> P::Value {
+            typed()
+        }
+
+        $(#[$doc])*
+        pub fn $load_masked<P: Pointers, M: Mask<P::Shape>>(_ptr: P, _mask: M) -> P::Value {
+            typed()
+        }
+
+        $(#[$doc])*
+        pub fn $load_or<P: Pointers, M: Mask<P::Shape>, V: Stored<P::Element, P::Shape>>(
+            _ptr: P,
+            _mask: M,
+            _other: V,
+        ) -> P::Value {
+            typed()
+        }
+
+        $(#[$doc])*
+        pub fn $store<P: WritablePointers, V: Stored<P::Element, P::Shape>>(_ptr: P, _value: V) {}
+
+        $(#[$doc])*
+        pub fn $store_masked<P, V, M>(_ptr: P, _value: V, _mask: M)
+        where
+            P: WritablePointers,
+            V: Stored<P::Element, P::Shape>,
+            M: Mask<P::Shape>,
+        {
+        }
+    )*};
+}
+
+hinted! {
+    /// As without `_once`; the numbers are not used again soon, so that caches give them up first. Only
+    /// speed may change.
+    load_once load_once_masked load_once_or store_once store_once_masked
+    /// As without `_kept`; the numbers are used again and again, so that caches give them up last. Only
+    /// speed may change.
+    load_kept load_kept_masked load_kept_or store_kept store_kept_masked
+}
+
 /// Adds in memory; gives the old value.
 ///
 /// Where the old value is used, this orders programs, as every atomic does: whoever meets a later one
@@ -360,61 +409,6 @@ where
     E: Stored<P::Element, P::Shape>,
     V: Stored<P::Element, P::Shape>,
 {
-    typed()
-}
-
-// Products.
-
-/// `accumulator + x y`: `x` is `[M, K]`, `y` is `[K, N]`. The accumulator is f32, or f64 for f64.
-pub fn dot<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-    accumulator: Tile<A, (M, N)>,
-) -> Tile<A, (M, N)> {
-    accumulator
-}
-
-/// [`dot`] with an accumulator that starts at zero.
-pub fn dot_new<T: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-) -> Tile<f32, (M, N)> {
-    typed()
-}
-
-/// [`dot`] of f32 tiles whose elements are rounded to tf32 first.
-pub fn dot_tf32<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-    accumulator: Tile<A, (M, N)>,
-) -> Tile<A, (M, N)> {
-    accumulator
-}
-
-/// [`dot_tf32`] with an accumulator that starts at zero.
-pub fn dot_tf32_new<T: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-) -> Tile<f32, (M, N)> {
-    typed()
-}
-
-/// [`dot`] of f32 tiles on tensor cores whose error is near that of f32: each element is the sum of two
-/// tf32 numbers, and three of the four products are added. Numbers above f32's largest divided by
-/// 1.0005 and infinities give NaN. On the CPU it is `dot`.
-pub fn dot_tf32x3<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-    accumulator: Tile<A, (M, N)>,
-) -> Tile<A, (M, N)> {
-    accumulator
-}
-
-/// [`dot_tf32x3`] with an accumulator that starts at zero.
-pub fn dot_tf32x3_new<T: Float, M: Extent, K: Extent, N: Extent>(
-    _x: Tile<T, (M, K)>,
-    _y: Tile<T, (K, N)>,
-) -> Tile<f32, (M, N)> {
     typed()
 }
 

@@ -40,11 +40,12 @@ mod shape;
 mod tile;
 mod view;
 
+pub use crate::ir::float8::{f8e4m3, f8e5m2};
 pub use control::{
     Assertion, Condition, Print, Range, condition, device_assert, persistent, print, range,
     static_assert,
 };
-pub use dtype::{As, Bool, Element, Float, Int, Logic, Number, OneDType, as_};
+pub use dtype::{As, Bool, Element, Factor, Float, Float8, Int, Logic, Number, OneDType, as_};
 pub use half::{bf16, f16};
 pub use literal::{
     Constant, FloatLiteral, FromSource, IntLiteral, ScalarOf, constant, from, rust_constant,

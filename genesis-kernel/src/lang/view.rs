@@ -79,6 +79,18 @@ impl<T: Element, const RANK: usize> View<T, RANK> {
         typed()
     }
 
+    /// As `load`, of elements that are not read again soon: caches give them up first. Only speed may
+    /// change.
+    pub fn load_once<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
+        typed()
+    }
+
+    /// As `load`, of elements that are read again and again: caches give them up last. Only speed may
+    /// change.
+    pub fn load_kept<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
+        typed()
+    }
+
     /// A pointer to the element with all coordinates 0.
     pub fn ptr(self) -> Ptr<T> {
         typed()
@@ -101,6 +113,18 @@ impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
         typed()
     }
 
+    /// As `load`, of elements that are not read again soon: caches give them up first. Only speed may
+    /// change.
+    pub fn load_once<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
+        typed()
+    }
+
+    /// As `load`, of elements that are read again and again: caches give them up last. Only speed may
+    /// change.
+    pub fn load_kept<S: Rank<RANK>>(self, _coordinates: [i64; RANK]) -> Tile<T, S> {
+        typed()
+    }
+
     /// A pointer to the element with all coordinates 0.
     pub fn ptr(self) -> PtrMut<T> {
         typed()
@@ -108,6 +132,14 @@ impl<T: Element, const RANK: usize> ViewMut<T, RANK> {
 
     /// Writes a tile at these coordinates; nothing past the edge.
     pub fn store<V: TileOf<T, RANK>>(self, _coordinates: [i64; RANK], _value: V) {}
+
+    /// As `store`, of elements that are not used again soon: caches give them up first. Only speed may
+    /// change.
+    pub fn store_once<V: TileOf<T, RANK>>(self, _coordinates: [i64; RANK], _value: V) {}
+
+    /// As `store`, of elements that are used again and again: caches give them up last. Only speed may
+    /// change.
+    pub fn store_kept<V: TileOf<T, RANK>>(self, _coordinates: [i64; RANK], _value: V) {}
 }
 
 /// A tile that a view of `RANK` axes of dtype `T` can store.

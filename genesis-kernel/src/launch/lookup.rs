@@ -1,6 +1,7 @@
 //! Code compiled so far, found by what a launch has in common with earlier ones.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use super::Launch;
 use super::args::ParamKind;
@@ -15,7 +16,6 @@ const MAX_HINTED: usize = 32;
 
 /// What decides which code a launch runs.
 pub(super) struct Request<'a> {
-    hash: u64,
     device: Device,
     dtypes: &'a [DType],
     consts: &'a [i64],
@@ -40,10 +40,14 @@ pub(super) struct Entry {
     pub(super) code: Executable,
 }
 
-/// The code of one kernel, sorted by hash.
+/// The code of one kernel. A kernel is a static, and its code lives as long as the program: an entry is
+/// found without a lock or a count of who holds it.
 #[derive(Debug, Default)]
 pub(crate) struct LaunchCache {
-    entries: RwLock<Vec<Arc<Entry>>>,
+    /// Sorted by hash.
+    entries: RwLock<Vec<&'static Entry>>,
+    /// The entry found last, which most launches want again; null at first.
+    last: AtomicPtr<Entry>,
 }
 
 // The bits of an argument's code.
@@ -75,29 +79,25 @@ impl<'a> Request<'a> {
         for (code, arg) in codes.iter_mut().zip(launch.args) {
             *code = arg_code(arg, aligned);
         }
-        let mut request = Request {
-            hash: 0,
+        Request {
             device,
             dtypes: launch.dtypes,
             consts: launch.consts,
             options: launch.options,
             codes,
             n_args: launch.args.len(),
-        };
-        request.hash = request.compute_hash();
-        request
+        }
     }
 
     /// The same launch with no promise about addresses and strides, which all code holds for.
     pub(super) fn unaligned(mut self) -> Request<'a> {
         self.codes.iter_mut().for_each(|code| *code &= !ALIGNED);
-        self.hash = self.compute_hash();
         self
     }
 
     /// Multiplies and folds a word at a time; the keys come from a program, not from an attacker.
     #[inline]
-    fn compute_hash(&self) -> u64 {
+    fn hash(&self) -> u64 {
         let device = match self.device {
             Device::Cpu => 0,
             Device::Cuda(number) => u64::from(number) + 1,
@@ -123,8 +123,7 @@ impl<'a> Request<'a> {
     }
 
     fn is_for(&self, entry: &Entry) -> bool {
-        self.hash == entry.hash
-            && self.device == entry.device
+        self.device == entry.device
             && self.n_args == entry.n_args
             && self.codes == entry.codes
             && self.options == entry.options
@@ -233,16 +232,25 @@ fn param_hint(code: u8) -> ParamHint {
 
 impl LaunchCache {
     pub(crate) const fn new() -> LaunchCache {
-        LaunchCache { entries: RwLock::new(Vec::new()) }
+        LaunchCache { entries: RwLock::new(Vec::new()), last: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
     /// The code for a request, if it was compiled before.
     #[inline]
-    pub(super) fn find(&self, request: &Request<'_>) -> Option<Arc<Entry>> {
+    pub(super) fn find(&self, request: &Request<'_>) -> Option<&'static Entry> {
+        // SAFETY: it is null or the address of an entry, and entries live as long as the program.
+        let last = unsafe { self.last.load(Ordering::Acquire).as_ref() };
+        last.filter(|entry| request.is_for(entry)).or_else(|| self.search(request))
+    }
+
+    fn search(&self, request: &Request<'_>) -> Option<&'static Entry> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let first = entries.partition_point(|entry| entry.hash < request.hash);
-        let same_hash = entries[first..].iter().take_while(|entry| entry.hash == request.hash);
-        same_hash.into_iter().find(|entry| request.is_for(entry)).cloned()
+        let hash = request.hash();
+        let first = entries.partition_point(|entry| entry.hash < hash);
+        let same_hash = entries[first..].iter().take_while(|entry| entry.hash == hash);
+        let found = same_hash.copied().find(|entry| request.is_for(entry))?;
+        self.last.store(std::ptr::from_ref(found).cast_mut(), Ordering::Release);
+        Some(found)
     }
 
     /// Adds code for a request; where another thread was first, that one's is used.
@@ -251,12 +259,12 @@ impl LaunchCache {
         request: &Request<'_>,
         (params, ties): (Vec<ParamKind>, Vec<Tie>),
         code: Executable,
-    ) -> Arc<Entry> {
+    ) -> &'static Entry {
         if let Some(entry) = self.find(request) {
             return entry;
         }
-        let entry = Arc::new(Entry {
-            hash: request.hash,
+        let entry: &Entry = Box::leak(Box::new(Entry {
+            hash: request.hash(),
             device: request.device,
             dtypes: request.dtypes.into(),
             consts: request.consts.into(),
@@ -266,10 +274,10 @@ impl LaunchCache {
             params,
             ties,
             code,
-        });
+        }));
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         let position = entries.partition_point(|other| other.hash < entry.hash);
-        entries.insert(position, Arc::clone(&entry));
+        entries.insert(position, entry);
         entry
     }
 
@@ -348,7 +356,7 @@ mod tests {
     fn hash_with(options: LaunchOptions, consts: &[i64], dtypes: &[DType], args: &[Arg]) -> u64 {
         let stream: Stream = Device::Cpu.stream();
         let grid = Grid::x(1);
-        Request::new(&Launch { stream: &stream, grid, dtypes, consts, options, args }).hash
+        Request::new(&Launch { stream: &stream, grid, dtypes, consts, options, args }).hash()
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::scratch::{SharedPlan, registers_along};
 use super::swizzle::operand_plan;
 use crate::analysis::AxisAnalysis;
 use crate::diag::Diagnostic;
-use crate::ir::{Def, Func, Op, OpKind, Type, Value};
+use crate::ir::{Def, DotPrecision, Func, Op, OpKind, Type, Value};
 
 /// The most blocks of a cluster; more than eight only where the driver is asked for it.
 const MAX_CLUSTER: u32 = 16;
@@ -196,8 +196,12 @@ fn dot_plan(infer: &Infer<'_>, lir: &LayoutIr, new: Op, old: Op) -> DotPlan {
         Some(operand) => DotOperand::Shared(operand),
         None => dot_operand(infer, lir, [new, old], unit, i),
     };
-    let overlaps = matches!(unit, DotUnit::Wgmma(_)) && only_goes_round(&lir.func, new);
-    DotPlan { unit, a: operand(0), b: operand(1), overlaps }
+    let is_wgmma = matches!(unit, DotUnit::Wgmma(_));
+    let data = lir.func.op(new);
+    let is_exact = data.kind == OpKind::Dot { precision: DotPrecision::Ieee };
+    let apart = is_wgmma && is_exact && lir.func.tile(data.operands[0]).dtype().is_f8();
+    let overlaps = is_wgmma && !apart && only_goes_round(&lir.func, new);
+    DotPlan { unit, a: operand(0), b: operand(1), overlaps, apart }
 }
 
 /// Operand `i` of a dot, if the copy engine brings it.

@@ -157,11 +157,7 @@ impl<'f> Infer<'f> {
         let OpKind::Dot { precision } = data.kind else { return (DotUnit::Fma, [1, 1]) };
         let (a, acc) = (self.func.tile(data.operands[0]), self.func.tile(data.operands[2]));
         if data.operands[..2].iter().all(|&v| is_shared(self.func, v)) {
-            let kind = match a.dtype() {
-                DType::BF16 => WgmmaKind::Bf16,
-                DType::F16 => WgmmaKind::F16,
-                _ => WgmmaKind::Tf32,
-            };
+            let kind = WgmmaKind::of(a.dtype()).expect("TMA is planned for what wgmma multiplies");
             return (DotUnit::Wgmma(kind), [self.num_warps, 1]);
         }
         let (m, n, k) = (acc.shape.extent(0), acc.shape.extent(1), a.shape.extent(1));

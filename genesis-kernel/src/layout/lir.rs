@@ -21,7 +21,7 @@ use super::linear::{LinearLayout, Reduction};
 use super::ring::Ring;
 use super::scratch::SharedPlan;
 use crate::ir::print::names;
-use crate::ir::{Func, Op, OpKind, Type, Value};
+use crate::ir::{DType, Func, Op, OpKind, Type, Value};
 
 /// Choices that the caller makes for a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -95,6 +95,9 @@ pub struct DotPlan {
     /// The accumulator only goes round its loop and into this dot, so that the product of one
     /// iteration may still run when the next begins.
     pub overlaps: bool,
+    /// The unit's own sums keep fewer digits than f32: this product starts at zero and is added to the
+    /// accumulator by ordinary instructions.
+    pub apart: bool,
 }
 
 /// What multiplies.
@@ -121,6 +124,24 @@ pub enum WgmmaKind {
     F16,
     /// f32 as tf32, f32 accumulators; k is 8, operands in shared memory have K contiguous.
     Tf32,
+    /// f8e4m3; k is 32, operands in shared memory have K contiguous, and sums keep 13 bits of fraction.
+    F8E4M3,
+    /// f8e5m2, likewise.
+    F8E5M2,
+}
+
+impl WgmmaKind {
+    /// What multiplies operands of a dtype; none if nothing does.
+    pub fn of(dtype: DType) -> Option<WgmmaKind> {
+        match dtype {
+            DType::BF16 => Some(WgmmaKind::Bf16),
+            DType::F16 => Some(WgmmaKind::F16),
+            DType::F32 => Some(WgmmaKind::Tf32),
+            DType::F8E4M3 => Some(WgmmaKind::F8E4M3),
+            DType::F8E5M2 => Some(WgmmaKind::F8E5M2),
+            _ => None,
+        }
+    }
 }
 
 impl DotUnit {
@@ -132,6 +153,7 @@ impl DotUnit {
             DotUnit::Fma => 1,
             DotUnit::Wgmma(WgmmaKind::Bf16 | WgmmaKind::F16) => 16,
             DotUnit::Wgmma(WgmmaKind::Tf32) => 8,
+            DotUnit::Wgmma(WgmmaKind::F8E4M3 | WgmmaKind::F8E5M2) => 32,
         }
     }
 }

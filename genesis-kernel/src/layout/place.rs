@@ -115,6 +115,7 @@ impl Place<'_, '_> {
         let regions: Vec<Region> = data.regions.iter().map(|&r| self.region(r)).collect();
         let types: Vec<Type> = data.results.iter().map(|&v| old.ty(v)).collect();
         let new = self.out.func.add_op(data.kind.clone(), &operands, &types, &regions, data.loc);
+        self.out.func.op_mut(new).cache = data.cache;
         self.out.func.region_mut(to).ops.push(new);
         if matches!(data.kind, OpKind::Dot { .. }) {
             self.out.dots.push((new, op));

@@ -21,6 +21,7 @@ pub(crate) mod rounded;
 pub mod tma;
 pub mod version;
 pub mod views;
+pub mod widen;
 
 use crate::ir::{Func, print, verify};
 pub use contract::CONTRACT;
@@ -32,6 +33,7 @@ pub use licm::LICM;
 pub use other::OTHER;
 pub use peel::PEEL;
 pub use version::VERSION;
+pub use widen::WIDEN;
 
 /// One step of a pipeline.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +54,7 @@ pub static INTERPRETER: &[Pass] = &[CONTRACT, EXPAND_MATH];
 pub static EXACT: &[Pass] = &[EXPAND_MATH, FOLD, CSE, LICM, DCE];
 
 /// What follows [`PIPELINE`] on an NVIDIA GPU.
-pub static NVPTX: &[Pass] = &[VERSION, PEEL, OTHER, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
+pub static NVPTX: &[Pass] = &[WIDEN, VERSION, PEEL, OTHER, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
 
 /// Runs passes in order; debug builds verify the function after each.
 ///

@@ -63,7 +63,8 @@ fn grow(random: &mut Random, builder: &mut Builder<'_>, values: &[Value]) -> Val
     };
     let same = of_dtype(builder, dtype);
     let (b, c) = (random.pick(&same), random.pick(&same));
-    match random.below(9) {
+    let arithmetic = if dtype.is_f8() { 4 } else { 9 };
+    match random.below(arithmetic) {
         0 => {
             let constant = random.scalar(dtype);
             builder.constant(constant)

@@ -56,8 +56,10 @@ impl<'f> Rebuild<'f> {
 
     /// A builder at the end of a region, at an old op's place in the source.
     pub(crate) fn at(&mut self, op: Op, region: Region) -> Builder<'_> {
-        let loc = self.old.op(op).loc;
-        Builder::at(&mut self.new, region, loc)
+        let data = self.old.op(op);
+        let mut builder = Builder::at(&mut self.new, region, data.loc);
+        builder.cache = data.cache;
+        builder
     }
 
     /// Writes the whole body.
@@ -112,6 +114,7 @@ impl<'f> Rebuild<'f> {
         let operands: Vec<Value> = data.operands.iter().map(|&v| self.get(v)).collect();
         let types: Vec<Type> = data.results.iter().map(|&v| rewrite.ty(old.ty(v))).collect();
         let new = self.new.add_op(data.kind.clone(), &operands, &types, &regions, data.loc);
+        self.new.op_mut(new).cache = data.cache;
         self.new.region_mut(region).ops.push(new);
         for (i, &result) in data.results.iter().enumerate() {
             let value = self.new.op(new).results[i];

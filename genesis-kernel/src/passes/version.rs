@@ -154,7 +154,9 @@ pub(super) fn copy_without(
         let operands: Vec<Value> =
             data.operands.iter().map(|&v| map[v.index()].unwrap_or(v)).collect();
         let types: Vec<_> = data.results.iter().map(|&v| func.ty(v)).collect();
-        let copy = Builder::at(func, region, data.loc).push(data.kind, &operands, &types, &[]);
+        let mut builder = Builder::at(func, region, data.loc);
+        builder.cache = data.cache;
+        let copy = builder.push(data.kind, &operands, &types, &[]);
         for (i, &result) in data.results.iter().enumerate() {
             map[result.index()] = Some(func.op(copy).results[i]);
         }

@@ -1,8 +1,10 @@
 //! Rust types that can be elements of a tensor.
 
+use crate::ir::float8::{f8e4m3, f8e5m2};
 use crate::ir::{DType, Scalar};
 
-/// A Rust type with a dtype: `bool`, the integers of fixed width, `f16`, `bf16`, `f32`, `f64`.
+/// A Rust type with a dtype: `bool`, the integers of fixed width, `f8e4m3`, `f8e5m2`, `f16`,
+/// `bf16`, `f32`, `f64`.
 ///
 /// # Safety
 /// The type has no padding and the size of its dtype, and every value's bytes are what the dtype
@@ -43,7 +45,7 @@ host_int!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u3
 
 macro_rules! host_float {
     ($($ty:ty, $bits:ty, $dtype:ident, $zero:expr);*) => {$(
-        // SAFETY: an IEEE number has no padding and any bytes.
+        // SAFETY: a float has no padding and any bytes.
         unsafe impl HostElement for $ty {
             const DTYPE: DType = DType::$dtype;
             const ZEROED: $ty = $zero;
@@ -59,6 +61,8 @@ macro_rules! host_float {
     )*};
 }
 host_float!(
+    f8e4m3, u8, F8E4M3, f8e4m3::ZERO;
+    f8e5m2, u8, F8E5M2, f8e5m2::ZERO;
     half::f16, u16, F16, half::f16::ZERO;
     half::bf16, u16, BF16, half::bf16::ZERO;
     f32, u32, F32, 0.0;

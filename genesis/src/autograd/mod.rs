@@ -33,7 +33,7 @@ impl Tensor {
     /// # Errors
     /// If the dtype is not a float, or the tensor was made by a differentiable op.
     pub fn requires_grad_(self, requires: bool) -> Result<Tensor> {
-        if requires && !self.dtype().is_float() {
+        if requires && !self.dtype().is_arithmetic_float() {
             let message = format!("only floats have gradients, this is {}", self.dtype());
             return Err(Error::op("requires_grad_", message));
         }

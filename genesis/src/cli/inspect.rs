@@ -1,6 +1,7 @@
 //! `genesis inspect`
 
 use genesis::DType;
+use genesis_kernel::front::ast::{DTypeBound, DTypeParam};
 use genesis_kernel::inspect::{Emit, InspectRequest, Inspection, inspect};
 use genesis_kernel::kernel::{KernelDef, LaunchOptions};
 use genesis_kernel::target::Target;
@@ -26,6 +27,9 @@ pub(super) struct Args {
     /// again.
     #[arg(long = "set", value_parser = setting)]
     set: Vec<(String, i64)>,
+    /// Warps of a program; the compiler chooses without it.
+    #[arg(long)]
+    warps: Option<u32>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -61,6 +65,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let target = if args.emit == Emit::Asm { Target::host() } else { args.arch.clone() };
     let mut request =
         InspectRequest::new(kernel, target, args.emit).dtypes(&dtypes(kernel, args.dtype));
+    request.hints.num_warps = args.warps;
     for name in kernel.ast.consts {
         let given = args.set.iter().find(|(set, _)| set == name).map(|&(_, value)| value);
         request = request.set(name, given.unwrap_or_else(|| usual(name)));
@@ -111,7 +116,13 @@ pub(super) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
         DType::F16 | DType::BF16 => DType::F32,
         other => other,
     };
-    kernel.ast.dtypes.iter().map(|param| if param.name == "A" { wide } else { dtype }).collect()
+    let of = |param: &DTypeParam| match param.bound {
+        DTypeBound::Float8 if !dtype.is_f8() => DType::F8E4M3,
+        DTypeBound::Float if dtype.is_f8() => DType::BF16,
+        _ if param.name == "A" => wide,
+        _ => dtype,
+    };
+    kernel.ast.dtypes.iter().map(of).collect()
 }
 
 /// A constant's usual value.
@@ -122,6 +133,10 @@ fn usual(name: &str) -> i64 {
         "ROWS" | "TOKENS" => 16,
         "COLS" => 256,
         "BLOCK" => 1024,
+        "LANES" | "FAN" => 32,
+        "WIDTH" => 8,
+        "PARTS" => 64,
+        "PIECE" => 256,
         _ => 0,
     }
 }

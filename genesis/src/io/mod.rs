@@ -22,6 +22,8 @@ fn to_format(dtype: DType) -> Dtype {
         DType::U16 => Dtype::U16,
         DType::U32 => Dtype::U32,
         DType::U64 => Dtype::U64,
+        DType::F8E4M3 => Dtype::F8_E4M3,
+        DType::F8E5M2 => Dtype::F8_E5M2,
         DType::F16 => Dtype::F16,
         DType::BF16 => Dtype::BF16,
         DType::F32 => Dtype::F32,

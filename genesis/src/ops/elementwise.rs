@@ -13,7 +13,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::elementwise as device;
 
-use super::{Op, Saves, apply, launch, unbroadcast};
+use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::shape::broadcast_shapes;
@@ -74,17 +74,17 @@ impl Op for &'static Unary {
 
 fn check_domain(op: &str, domain: Domain, dtype: DType) -> Result<()> {
     let fits = match domain {
-        Domain::Float => dtype.is_float(),
-        Domain::Number => dtype != DType::Bool,
+        Domain::Float => dtype.is_arithmetic_float(),
+        Domain::Number => dtype.is_number(),
     };
     if fits {
         return Ok(());
     }
     let wants = match domain {
-        Domain::Float => "a float dtype",
-        Domain::Number => "a number dtype",
+        Domain::Float => "a float",
+        Domain::Number => "a number",
     };
-    Err(Error::op(op, format!("needs {wants}, got {dtype}")))
+    Err(wrong_dtype(op, wants, dtype))
 }
 
 macro_rules! unary_ops {
@@ -514,7 +514,7 @@ impl Op for Scalar {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
         check_domain(self.name, Domain::Number, x.dtype())?;
-        if !x.dtype().is_float() && self.value.fract() != 0.0 {
+        if !x.dtype().is_arithmetic_float() && self.value.fract() != 0.0 {
             let message =
                 format!("{} is not a whole number, the tensor is {}", self.value, x.dtype());
             return Err(Error::op(self.name, message));

@@ -4,7 +4,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use kernels::embedding as device;
 
-use super::launch::config::row_block;
+use super::launch::config::{self, row_block};
 use super::{Op, Saves, apply, launch};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
@@ -75,6 +75,19 @@ impl Op for Embedding {
     }
 }
 
+/// Keys that the sort begins with, each against each.
+const PIECE: usize = 1024;
+/// Pieces that are merged at once, at most.
+const FAN: usize = 32;
+/// Keys of one program of the sort.
+const SORTED_AT_ONCE: usize = 32;
+/// Rows of one program that looks for where they start.
+const STARTS: usize = 128;
+/// Rows of the table of one program.
+const ROWS: usize = 4;
+/// Tokens of a row that are read at once.
+const TOKENS: usize = 4;
+
 /// Tables of this many rows look for their tokens row by row.
 const SMALL: usize = 1024;
 
@@ -87,32 +100,77 @@ fn small(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
     launch::views(kernel, grid, &dtypes, &[16, cols], &tensors, &[])
 }
 
-/// Sorts the tokens by row, then adds up the runs of equal rows into a table of zeros.
+/// Sorts the tokens by row; then each row of the table adds up its own.
+///
+/// The sort merges: pieces of [`PIECE`] keys, then [`FAN`] at a time, so that its work grows with
+/// `n log n` however many tokens a row has.
 fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
-    const TOKENS: usize = 16;
-    let n = index.numel();
-    let rows = Tensor::uninitialized(&[n], (DType::I64, dy.device()))?;
-    let order = Tensor::uninitialized(&[n], (DType::I64, dy.device()))?;
-    let count = launch::number(DType::I64, dtable.shape()[0] as f64);
+    let (n, n_rows) = (index.numel(), dtable.shape()[0]);
+    let scale = n.next_power_of_two();
+    let keys = sorted_keys(index, n_rows, scale)?;
+    let number = |value: usize| launch::number(DType::I64, value as f64);
+    let starts = Tensor::uninitialized(&[n_rows + 1], (DType::I64, dy.device()))?;
     let args = [
-        launch::view_of(index, false),
-        launch::pointer(&rows, true),
-        launch::pointer(&order, true),
-        count,
+        launch::pointer(&keys, false),
+        launch::pointer(&starts, true),
+        number(n),
+        number(n_rows),
+        number(scale),
+        number(halvings(n)),
     ];
-    let grid = Grid::x(n.div_ceil(TOKENS));
-    let kernel = &device::embedding_order::KERNEL;
-    launch::plain(kernel, &rows, grid, &[], &[TOKENS as i64, 1024], &args)?;
-    let cols = block(dy.shape()[1]).min(512);
+    let grid = Grid::x((n_rows + 1).div_ceil(STARTS));
+    launch::plain(&device::embedding_starts::KERNEL, &starts, grid, &[], &[STARTS as i64], &args)?;
+    let columns = config::gathered_columns(dy.device(), dy.shape()[1], dy.dtype().bytes());
     let args = [
-        launch::pointer(&rows, false),
-        launch::pointer(&order, false),
+        launch::pointer(&keys, false),
+        launch::pointer(&starts, false),
         launch::view_of(dy, false),
         launch::view_of(dtable, true),
+        number(scale),
     ];
-    let grid = Grid::xy(n, dy.shape()[1].div_ceil(cols as usize));
+    let grid = Grid::xy(n_rows.div_ceil(ROWS), dy.shape()[1].div_ceil(columns.cols));
     let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
-    launch::plain(&device::embedding_bwd::KERNEL, dtable, grid, &dtypes, &[8, cols], &args)
+    let consts = [ROWS as i64, TOKENS as i64, columns.cols as i64];
+    let kernel = &device::embedding_bwd::KERNEL;
+    launch::warped(kernel, dtable, grid, &dtypes, &consts, columns.warps, &args)
+}
+
+/// Tokens by row, then by position: `row * scale + token` of each, sorted.
+fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
+    let n = index.numel();
+    let number = |value: usize| launch::number(DType::I64, value as f64);
+    let fresh = || Tensor::uninitialized(&[n], (DType::I64, index.device()));
+    let grid = Grid::x(n.div_ceil(SORTED_AT_ONCE));
+    let mut keys = fresh()?;
+    let args = [
+        launch::view_of(index, false),
+        launch::pointer(&keys, true),
+        number(n_rows),
+        number(scale),
+    ];
+    let kernel = &device::embedding_pieces::KERNEL;
+    launch::plain(kernel, &keys, grid, &[], &[SORTED_AT_ONCE as i64, PIECE as i64], &args)?;
+    let mut len = PIECE;
+    while len < n {
+        let merged = fresh()?;
+        let args = [
+            launch::pointer(&keys, false),
+            launch::pointer(&merged, true),
+            number(n),
+            number(len),
+            number(halvings(len)),
+        ];
+        let fan = n.div_ceil(len).next_power_of_two().min(FAN);
+        let consts = [SORTED_AT_ONCE as i64, fan as i64];
+        launch::plain(&device::embedding_merge::KERNEL, &merged, grid, &[], &consts, &args)?;
+        (keys, len) = (merged, len * fan);
+    }
+    Ok(keys)
+}
+
+/// How often `n` places are halved until one is left, and it is known on which side of it to be.
+fn halvings(n: usize) -> usize {
+    (n + 1).next_power_of_two().trailing_zeros() as usize
 }
 
 /// The gradient of a table: rows of `dy` added up by index.
@@ -132,11 +190,7 @@ impl Op for Gather {
         if dy.numel() == 0 {
             return Tensor::zeros(&[self.vocabulary, c], (dy.dtype(), dy.device()));
         }
-        let dtable = if self.vocabulary <= SMALL {
-            Tensor::uninitialized(&[self.vocabulary, c], (dy.dtype(), dy.device()))?
-        } else {
-            Tensor::zeros(&[self.vocabulary, c], (dy.dtype(), dy.device()))?
-        };
+        let dtable = Tensor::uninitialized(&[self.vocabulary, c], (dy.dtype(), dy.device()))?;
         if dtable.numel() == 0 {
             return Ok(dtable);
         }
@@ -150,5 +204,43 @@ impl Op for Gather {
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(dy.embedding(&self.index)?)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use genesis_kernel::runtime::Device;
+
+    /// The gradient of a table of one column where token `t` has the gradient `t + 1`.
+    fn check(index: &[i64], n_rows: usize) {
+        let n = index.len();
+        let values: Vec<f64> = (0..n).map(|t| (t + 1) as f64).collect();
+        let mut expected = vec![0.0; n_rows];
+        for (&row, value) in index.iter().zip(&values) {
+            if let Some(sum) = expected.get_mut(row as usize) {
+                *sum += value;
+            }
+        }
+        let dy = Tensor::from_slice_on(&values, &[n, 1], Device::Cpu).expect("it fits");
+        let index = Tensor::from_slice_on(index, &[n], Device::Cpu).expect("it fits");
+        let dtable = Tensor::uninitialized(&[n_rows, 1], (DType::F64, Device::Cpu)).expect("fits");
+        in_order(&index, &dy, &dtable).expect("it runs");
+        assert_eq!(dtable.to_vec::<f64>().expect("f64"), expected, "{n} tokens");
+    }
+
+    #[test]
+    fn any_number_of_tokens_is_sorted() {
+        // None merged, merged once, merged twice.
+        for n in [1, 31, 1024, 1025, 5000, 32_768, 40_000] {
+            let scattered: Vec<i64> = (0..n).map(|t| t * 7919 % 1237).collect();
+            check(&scattered, 1300);
+        }
+    }
+
+    #[test]
+    fn all_tokens_may_be_of_one_row_or_of_none() {
+        check(&vec![77; 3000], 100);
+        check(&[-1, 5, i64::MAX, 100, 5, i64::MIN, 99], 100);
     }
 }

@@ -5,7 +5,7 @@ use genesis_kernel::ir::DType;
 
 use super::elementwise::{BINARY, Binary, Domain, UNARY, Unary};
 use crate::error::Result;
-use crate::ops::Reduction;
+use crate::ops::{Reduction, ScaledMatmul};
 use crate::tensor::Tensor;
 
 /// A tensor of the reference: values in row-major order.
@@ -76,13 +76,13 @@ pub struct Sample {
 /// A call that must be refused.
 pub struct Refusal {
     /// The call.
-    pub call: Box<dyn Fn() -> Result<Tensor>>,
+    pub call: Box<dyn Fn() -> Result<Tensor> + Send + Sync>,
     /// The exact error.
     pub message: String,
 }
 
-type Call = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
-type Reference = Box<dyn Fn(&[Dense]) -> Dense>;
+type Call = Box<dyn Fn(&[Tensor]) -> Result<Tensor> + Send + Sync>;
+type Reference = Box<dyn Fn(&[Dense]) -> Dense + Send + Sync>;
 
 /// Everything a test needs of an op.
 pub struct OpInfo {
@@ -107,15 +107,19 @@ pub struct OpInfo {
 }
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::BF16, DType::F16];
-const NUMBERS: [DType; 8] = [
+const NUMBERS: [DType; 12] = [
     DType::F32,
     DType::F64,
     DType::BF16,
     DType::F16,
     DType::I64,
     DType::I32,
-    DType::U8,
     DType::I16,
+    DType::I8,
+    DType::U64,
+    DType::U32,
+    DType::U16,
+    DType::U8,
 ];
 
 /// The table of all ops.
@@ -137,7 +141,7 @@ fn samples(shapes: &[&[&[usize]]], range: (f64, f64)) -> Vec<Sample> {
     shapes.iter().map(|s| Sample { shapes: owned(s), range }).collect()
 }
 
-fn refuse(call: impl Fn() -> Result<Tensor> + 'static, message: &str) -> Refusal {
+fn refuse(call: impl Fn() -> Result<Tensor> + Send + Sync + 'static, message: &str) -> Refusal {
     Refusal { call: Box::new(call), message: message.to_owned() }
 }
 
@@ -644,7 +648,62 @@ fn products() -> Vec<OpInfo> {
             ),
         ],
     };
-    vec![matmul, embedding]
+    vec![matmul, scaled_matmul(), embedding]
+}
+
+fn scaled_matmul() -> OpInfo {
+    let call = |x: &[Tensor], fast: bool| {
+        let scale = |value: f64| Tensor::full(&[1], value, (DType::F32, x[0].device()));
+        let options = ScaledMatmul { dtype: DType::F32, fast };
+        x[0].scaled_matmul(&x[1], &scale(0.5)?, &scale(2.0)?, options)
+    };
+    OpInfo {
+        name: "scaled_matmul".to_owned(),
+        family: Family::MatMul,
+        dtypes: vec![DType::F8E4M3, DType::F8E5M2],
+        index_inputs: Vec::new(),
+        is_differentiable: false,
+        call: Box::new(move |x| call(x, x[0].numel() % 2 == 0)),
+        reference: Box::new(|x| matmul_of(&x[0], &x[1])),
+        samples: samples(
+            &[
+                &[&[1, 1], &[1, 1]],
+                &[&[3, 4], &[4, 5]],
+                &[&[70, 144], &[144, 80]],
+                &[&[65, 256], &[256, 128]],
+                &[&[0, 4], &[4, 5]],
+                &[&[2, 0], &[0, 3]],
+            ],
+            (-2.0, 2.0),
+        ),
+        refused: vec![
+            refuse(
+                move || call(&[cpu(&[2, 2], DType::BF16)?, cpu(&[2, 2], DType::BF16)?], false),
+                "scaled_matmul: needs an 8-bit float dtype, got bf16",
+            ),
+            refuse(
+                move || call(&[cpu(&[2, 3], DType::F8E4M3)?, cpu(&[2, 2], DType::F8E4M3)?], false),
+                "scaled_matmul: needs [M, K] and [K, N], got [2, 3] and [2, 2]",
+            ),
+            refuse(
+                || {
+                    let [x, scale] = [cpu(&[2, 2], DType::F8E5M2)?, cpu(&[2], DType::F32)?];
+                    x.scaled_matmul(&x, &scale, &scale, ScaledMatmul::default())
+                },
+                "scaled_matmul: a scale is one f32 beside the operands, got [2] f32 cpu",
+            ),
+            refuse(
+                || cpu(&[2, 2], DType::F8E4M3)?.matmul(&cpu(&[2, 2], DType::F8E4M3)?),
+                "matmul: needs a float dtype, got f8e4m3, which is for storage: convert it with \
+                 `to_dtype`",
+            ),
+            refuse(
+                || cpu(&[2], DType::F8E4M3)?.add(&cpu(&[2], DType::F8E4M3)?),
+                "add: needs a number dtype, got f8e4m3, which is for storage: convert it with \
+                 `to_dtype`",
+            ),
+        ],
+    }
 }
 
 fn views() -> Vec<OpInfo> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod config;
 mod reduce;
+pub(crate) mod rows;
 mod tile;
 
 use genesis_kernel::ir::{DType, Scalar};
@@ -79,8 +80,22 @@ fn launch_with(
     num_warps: Option<u32>,
     args: &[Arg],
 ) -> Result<()> {
-    let stream = on.storage().buffer().stream();
     let options = LaunchOptions { num_warps, ..LaunchOptions::default() };
+    launch_as(kernel, on, grid, dtypes, consts, options, args)
+}
+
+/// [`launch`] with all choices made.
+#[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
+fn launch_as(
+    kernel: &KernelDef,
+    on: &Tensor,
+    grid: Grid,
+    dtypes: &[DType],
+    consts: &[i64],
+    options: LaunchOptions,
+    args: &[Arg],
+) -> Result<()> {
+    let stream = on.storage().buffer().stream();
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; results are fresh, or written by the in-place ops that own them.
     Ok(unsafe { kernel.launch_with(stream, grid, dtypes, consts, options, args) }?)
@@ -104,7 +119,7 @@ fn flat(
     numbers: &[Arg],
 ) -> Result<()> {
     let bytes = widest(inputs.iter().copied().chain([out]));
-    let tile::Flat { block, warps } = tile::flat(out.device(), bytes, out.numel());
+    let tile::Flat { block, warps } = tile::flat(out.device(), bytes);
     let mut args: Vec<Arg> = inputs.iter().map(|t| flat_view(t, false)).collect();
     args.push(flat_view(out, true));
     args.extend_from_slice(numbers);
@@ -223,7 +238,7 @@ pub(crate) fn scalar_op(kernels: Pair, x: &Tensor, y: &Tensor, c: f64) -> Result
 pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
     let number = [Arg::Scalar(value)];
     if y.numel() > 0 && y.is_contiguous() {
-        let usual = tile::flat(y.device(), y.dtype().bytes(), y.numel()).block;
+        let usual = tile::flat(y.device(), y.dtype().bytes()).block;
         let block = if y.numel() >= 1 << 22 { 8192 } else { usual };
         let grid = Grid::x(y.numel().div_ceil(block));
         let args = [flat_view(y, true), number[0]];
@@ -298,6 +313,36 @@ pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<(
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; the result is fresh.
     Ok(unsafe { kernel.launch_tuned(stream, dtypes, &args) }?)
+}
+
+/// `c = scale_a scale_b a b` of 8-bit floats, all of rank 3 but the scales, which have one element.
+pub(crate) fn scaled_matmul(
+    [a, b, scale_a, scale_b]: [&Tensor; 4],
+    c: &Tensor,
+    fast: bool,
+) -> Result<()> {
+    use kernels::matmul_f8 as device;
+    let (m, n) = (c.shape()[1], c.shape()[2]);
+    let args = match m < FEW_ROWS && n > m {
+        true => [
+            transposed(b, false),
+            transposed(a, false),
+            own_view(scale_b, false),
+            own_view(scale_a, false),
+            transposed(c, true),
+        ],
+        false => [
+            own_view(a, false),
+            own_view(b, false),
+            own_view(scale_a, false),
+            own_view(scale_b, false),
+            own_view(c, true),
+        ],
+    };
+    let kernel = if fast { &device::matmul_f8_fast::KERNEL } else { &device::matmul_f8::KERNEL };
+    let stream = c.storage().buffer().stream();
+    // SAFETY: as in `matmul`.
+    Ok(unsafe { kernel.launch_tuned(stream, &[a.dtype(), c.dtype()], &args) }?)
 }
 
 /// A tensor of rank 3 with the last two axes swapped.
@@ -392,7 +437,10 @@ pub(crate) fn dense(
         return Ok(());
     }
     let bytes = widest(tensors.iter().map(|&(t, _)| t));
-    let tile::Flat { block, warps } = tile::flat(on.device(), bytes, on.numel());
+    let tile::Flat { block, warps } = match tensors.len() {
+        ..4 => tile::flat(on.device(), bytes),
+        _ => tile::flat_of_many(on.device(), bytes),
+    };
     let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| flat_view(t, mutable)).collect();
     args.extend_from_slice(numbers);
     let consts = [&[block as i64], more_consts].concat();
@@ -428,6 +476,22 @@ pub(crate) fn warped_views(
     launch_with(kernel, tensors[0].0, grid, dtypes, consts, num_warps, &args)
 }
 
+/// A kernel on rows that it keeps, by the choices for them; operands, then numbers.
+pub(crate) fn kept_rows(
+    kernel: &KernelDef,
+    dtypes: &[DType],
+    kept: rows::KeptRows,
+    tensors: &[(&Tensor, bool)],
+    numbers: &[Arg],
+) -> Result<()> {
+    let rows::KeptRows { rows, cols, options } = kept;
+    let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| own_view(t, mutable)).collect();
+    args.extend_from_slice(numbers);
+    let grid = Grid::x(tensors[0].0.shape()[0].div_ceil(rows));
+    let consts = [rows as i64, cols as i64];
+    launch_as(kernel, tensors[0].0, grid, dtypes, &consts, options, &args)
+}
+
 /// A kernel on arguments as they are, of which `on` is one.
 pub(crate) fn plain(
     kernel: &KernelDef,
@@ -438,6 +502,20 @@ pub(crate) fn plain(
     args: &[Arg],
 ) -> Result<()> {
     launch(kernel, on, grid, dtypes, consts, args)
+}
+
+/// [`plain`] with the number of warps chosen.
+#[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
+pub(crate) fn warped(
+    kernel: &KernelDef,
+    on: &Tensor,
+    grid: Grid,
+    dtypes: &[DType],
+    consts: &[i64],
+    num_warps: Option<u32>,
+    args: &[Arg],
+) -> Result<()> {
+    launch_with(kernel, on, grid, dtypes, consts, num_warps, args)
 }
 
 /// A view argument.

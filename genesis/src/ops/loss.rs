@@ -7,7 +7,7 @@ use genesis_kernel::kernel::Grid;
 use kernels::loss as device;
 
 use super::launch::config::{Pieces, row_block};
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -42,8 +42,8 @@ impl Tensor {
         if self.rank() == 0 {
             return Err(Error::op(NAME, "needs at least 1 dimension(s), got shape []"));
         }
-        if !self.dtype().is_float() {
-            return Err(Error::op(NAME, format!("needs a float dtype, got {}", self.dtype())));
+        if !self.dtype().is_arithmetic_float() {
+            return Err(wrong_dtype(NAME, "a float", self.dtype()));
         }
         if target.dtype() != DType::I64 {
             return Err(Error::op(NAME, format!("the target must be i64, got {}", target.dtype())));

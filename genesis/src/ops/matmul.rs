@@ -6,7 +6,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::elementwise::check_pair;
-use super::{Op, Saves, apply, launch, unbroadcast};
+use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::shape::broadcast_shapes;
@@ -69,8 +69,8 @@ impl Tensor {
             return self.matmul(&other.unsqueeze(-1)?)?.squeeze(-1);
         }
         check_pair("matmul", self, other)?;
-        if !self.dtype().is_float() {
-            return Err(Error::op("matmul", format!("needs a float dtype, got {}", self.dtype())));
+        if !self.dtype().is_arithmetic_float() {
+            return Err(wrong_dtype("matmul", "a float", self.dtype()));
         }
         if self.dim(-1)? != other.dim(-2)? {
             let message =

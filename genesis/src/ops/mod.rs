@@ -11,6 +11,7 @@ pub mod info;
 pub(crate) mod launch;
 mod loss;
 mod matmul;
+mod matmul_f8;
 mod norm;
 mod random;
 mod reduce;
@@ -21,12 +22,15 @@ pub(crate) mod update;
 
 use std::sync::Arc;
 
+use genesis_kernel::ir::DType;
+
 use crate::autograd::{GradMeta, Node, Saved, SavedTensors, is_grad_enabled, no_grad};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 pub use loss::Reduction;
 pub use matmul::{MatmulPrecision, matmul_precision, set_matmul_precision};
+pub use matmul_f8::ScaledMatmul;
 
 /// Which tensors an op's backward reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,7 +72,7 @@ pub trait Op: Send + Sync + 'static {
 /// Runs an op and records it where gradients are wanted.
 pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     let result = no_grad(|| op.forward(inputs))?;
-    let wanted = is_grad_enabled() && result.dtype().is_float();
+    let wanted = is_grad_enabled() && result.dtype().is_arithmetic_float();
     if !wanted || !inputs.iter().any(|input| input.requires_grad()) {
         return Ok(result);
     }
@@ -80,6 +84,13 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     let node = Node::new(Arc::new(op), edges, saved.collect(), output);
     let (storage, layout) = (result.storage().clone(), result.layout().clone());
     Ok(Tensor::from_parts(storage, layout, result.dtype(), GradMeta::of_node(node)))
+}
+
+/// What an op says of a dtype that it does not take.
+pub(crate) fn wrong_dtype(op: &str, wants: &str, dtype: DType) -> Error {
+    let hint =
+        if dtype.is_f8() { ", which is for storage: convert it with `to_dtype`" } else { "" };
+    Error::op(op, format!("needs {wants} dtype, got {dtype}{hint}"))
 }
 
 /// Sums `dy` over the axes that broadcasting added, back to `shape`.

@@ -10,7 +10,7 @@ use kernels::{norm as device, norm_bwd as device_bwd};
 
 use super::elementwise::check_pair;
 use super::launch::config::{RowBlock, kept_rows, multiprocessors, summed_rows};
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -55,8 +55,8 @@ fn check(op: &'static str, x: &Tensor, params: &[(&str, &Tensor)]) -> Result<()>
     if x.rank() == 0 {
         return Err(Error::op(op, "needs at least 1 dimension(s), got shape []"));
     }
-    if !x.dtype().is_float() {
-        return Err(Error::op(op, format!("needs a float dtype, got {}", x.dtype())));
+    if !x.dtype().is_arithmetic_float() {
+        return Err(wrong_dtype(op, "a float", x.dtype()));
     }
     let c = x.shape()[x.rank() - 1];
     for (name, param) in params {

@@ -5,7 +5,7 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::Arg;
 use kernels::random as device;
 
-use super::{Op, apply, launch};
+use super::{Op, apply, launch, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::random::{RngState, default_generator};
@@ -18,8 +18,8 @@ fn draw(
     at: Creation,
     numbers: &[Arg],
 ) -> Result<Tensor> {
-    if at.dtype == DType::Bool {
-        return Err(Error::op(name, "needs a number dtype, got bool"));
+    if !at.dtype.is_number() {
+        return Err(wrong_dtype(name, "a number", at.dtype));
     }
     let y = Tensor::uninitialized(shape, at)?;
     let args = [&state_args(default_generator().take(y.numel())), numbers].concat();
@@ -34,10 +34,10 @@ fn state_args(state: RngState) -> [Arg; 2] {
 }
 
 fn check_float(name: &str, at: Creation) -> Result<()> {
-    if at.dtype.is_float() {
+    if at.dtype.is_arithmetic_float() {
         return Ok(());
     }
-    Err(Error::op(name, format!("needs a float dtype, got {}", at.dtype)))
+    Err(wrong_dtype(name, "a float", at.dtype))
 }
 
 impl Tensor {
@@ -114,8 +114,8 @@ impl Tensor {
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::op("dropout", format!("p must be in [0, 1], got {p}")));
         }
-        if !self.dtype().is_float() {
-            return Err(Error::op("dropout", format!("needs a float dtype, got {}", self.dtype())));
+        if !self.dtype().is_arithmetic_float() {
+            return Err(wrong_dtype("dropout", "a float", self.dtype()));
         }
         if p == 0.0 {
             return Ok(self.clone());

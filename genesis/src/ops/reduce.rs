@@ -7,7 +7,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::reduce as device;
 
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::shape;
@@ -172,10 +172,10 @@ struct Sum {
 
 impl Sum {
     fn new(name: &'static str, x: &Tensor, dims: Dims, is_mean: bool) -> Result<Sum> {
-        let fits = if is_mean { x.dtype().is_float() } else { x.dtype() != DType::Bool };
+        let fits = if is_mean { x.dtype().is_arithmetic_float() } else { x.dtype().is_number() };
         if !fits {
             let wants = if is_mean { "a float" } else { "a number" };
-            return Err(Error::op(name, format!("needs {wants} dtype, got {}", x.dtype())));
+            return Err(wrong_dtype(name, wants, x.dtype()));
         }
         Ok(Sum { name, dims, is_mean, from: x.shape().to_vec() })
     }
@@ -226,8 +226,8 @@ struct Extreme {
 
 impl Extreme {
     fn new(row: &'static ExtremeRow, x: &Tensor, dims: Dims) -> Result<Extreme> {
-        if x.dtype() == DType::Bool {
-            return Err(Error::op(row.name, "needs a number dtype, got bool"));
+        if !x.dtype().is_number() {
+            return Err(wrong_dtype(row.name, "a number", x.dtype()));
         }
         if dims.count(x.shape()) == 0 {
             let message = format!("has no value over no elements, shape {:?}", x.shape());
@@ -270,8 +270,8 @@ fn arg_extreme(
     dim: i64,
 ) -> Result<Tensor> {
     let axis = shape::axis(name, dim, x.shape())?;
-    if x.dtype() == DType::Bool {
-        return Err(Error::op(name, "needs a number dtype, got bool"));
+    if !x.dtype().is_number() {
+        return Err(wrong_dtype(name, "a number", x.dtype()));
     }
     if x.shape()[axis] == 0 {
         let message = format!("has no index over no elements, shape {:?}", x.shape());

@@ -1,10 +1,8 @@
 //! Running sums along a dimension.
 
-use genesis_kernel::ir::DType;
-
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::SavedTensors;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -22,8 +20,8 @@ impl Tensor {
 
 fn along(x: &Tensor, dim: i64, reverse: bool) -> Result<Tensor> {
     let axis = shape::axis("cumsum", dim, x.shape())? as i64;
-    if x.dtype() == DType::Bool {
-        return Err(Error::op("cumsum", "needs a number dtype, got bool"));
+    if !x.dtype().is_number() {
+        return Err(wrong_dtype("cumsum", "a number", x.dtype()));
     }
     if axis + 1 == x.rank() as i64 {
         return apply(Cumsum { reverse }, &[x]);

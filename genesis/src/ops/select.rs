@@ -5,7 +5,7 @@ use genesis_kernel::kernel::KernelDef;
 use kernels::compare as device;
 
 use super::elementwise::check_pair;
-use super::{Op, Saves, apply, launch, unbroadcast};
+use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::shape::broadcast_shapes;
@@ -58,8 +58,8 @@ fn compare(
     y: &Tensor,
 ) -> Result<Tensor> {
     check_pair(name, x, y)?;
-    if x.dtype() == DType::Bool {
-        return Err(Error::op(name, "needs a number dtype, got bool"));
+    if !x.dtype().is_number() {
+        return Err(wrong_dtype(name, "a number", x.dtype()));
     }
     let shape = broadcast_shapes(name, &[x.shape(), y.shape()])?;
     let z = Tensor::uninitialized(&shape, (DType::Bool, x.device()))?;

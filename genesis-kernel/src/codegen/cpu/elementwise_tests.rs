@@ -2,6 +2,7 @@
 //! implementations differ: zeros of both signs, the ends of ranges, subnormals, infinities, NaN.
 
 use super::{OptLevel, compile};
+use crate::ir::float8::Format;
 use crate::ir::scalar;
 use crate::ir::{
     BinaryOp, Builder, DType, Func, OpKind, ParamAttrs, Predicate, Scalar, Shape, TileType, Type,
@@ -44,6 +45,7 @@ const COMPARE: [Predicate; 6] =
 
 fn unary_has(op: UnaryOp, dtype: DType) -> bool {
     match op {
+        _ if dtype.is_f8() => false,
         UnaryOp::Not => !dtype.is_float(),
         UnaryOp::Sqrt | UnaryOp::Rsqrt => dtype.is_float(),
         _ => dtype != DType::Bool,
@@ -52,6 +54,7 @@ fn unary_has(op: UnaryOp, dtype: DType) -> bool {
 
 fn binary_has(op: BinaryOp, dtype: DType) -> bool {
     match op {
+        _ if dtype.is_f8() => false,
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => !dtype.is_float(),
         BinaryOp::Shl | BinaryOp::Shr | BinaryOp::MulHi => dtype.is_int(),
         BinaryOp::Div | BinaryOp::Rem => dtype != DType::Bool,
@@ -108,6 +111,12 @@ fn interesting(dtype: DType) -> Vec<Scalar> {
         5e-324,
         0.1,
     ];
+    if let Some(format) = Format::of(dtype) {
+        let all = (0..=u8::MAX).map(|bits| Scalar { dtype, bits: bits.into() });
+        return all
+            .filter(|s| s.bits & 0x7f <= u64::from(format.largest) || s.bits == 0x7f)
+            .collect();
+    }
     magnitudes.iter().flat_map(|&m| [m, -m]).map(|v| Scalar::float(dtype, v)).collect()
 }
 
@@ -173,7 +182,7 @@ fn cases() -> Vec<Case> {
                 });
             }
         }
-        if dtype != DType::Bool {
+        if dtype.is_number() {
             cases.push(Case {
                 inputs: vec![dtype; 3],
                 output: dtype,

@@ -1,22 +1,28 @@
 //! Conversions between dtypes: saturating, wrapping, and rounded once to nearest even.
 //!
-//! bf16 and f16 are reached from f32. What f32 can't hold exactly goes there rounded *to odd*: the last
+//! bf16, f16 and floats of 8 bits are reached from f32. What f32 can't hold exactly goes there rounded *to odd*: the last
 //! bit is set wherever anything was cut off, so that the second rounding sees which side of a tie it is
 //! on and the pair is one correct rounding.
 
 use super::super::llvm::{Emitter, FloatPred, IntPred, Val};
-use super::{Target, is_half, with_lanes_of};
+use super::{Target, float8, is_half, with_lanes_of};
 use crate::ir::DType;
 
 /// To another dtype: float to int saturates and NaN gives 0, int to int wraps, to bool is `!= 0`.
 pub(crate) fn cast(e: &Emitter, target: Target, x: Val, from: DType, to: DType) -> Val {
     match (from, to) {
         _ if from == to => x,
+        (DType::F8E4M3 | DType::F8E5M2, DType::F32) => float8::widen(e, x, from),
+        (DType::F8E4M3 | DType::F8E5M2, _) => {
+            cast(e, target, float8::widen(e, x, from), DType::F32, to)
+        }
         (DType::F16 | DType::BF16, DType::F32) => widen_half(e, target, x, from),
         (DType::F16 | DType::BF16, _) => {
             cast(e, target, widen_half(e, target, x, from), DType::F32, to)
         }
         (DType::F32, DType::F16 | DType::BF16) => narrow_half(e, target, x, to),
+        (DType::F32, DType::F8E4M3 | DType::F8E5M2) => float8::narrow(e, x, to),
+        (_, DType::F8E4M3 | DType::F8E5M2) => float8::narrow(e, to_odd_f32(e, x, from, to), to),
         (_, DType::F16 | DType::BF16) => narrow_half(e, target, to_odd_f32(e, x, from, to), to),
         (_, DType::Bool) => is_nonzero(e, x, from),
         (DType::F32, DType::F64) => e.fpext(x, with_lanes_of(e, e.f64(), x)),
@@ -112,11 +118,11 @@ fn narrow_half(e: &Emitter, target: Target, x: Val, to: DType) -> Val {
     e.trunc(e.select(is_nan, quiet, rounded), i16s)
 }
 
-/// An f32 from which rounding to f16 or bf16 gives what rounding `x` itself would give.
+/// An f32 from which rounding to a shorter float gives what rounding `x` itself would give.
 fn to_odd_f32(e: &Emitter, x: Val, from: DType, to: DType) -> Val {
-    debug_assert!(is_half(to) && from != DType::F32);
-    // An integer that f32 can't hold exactly is over the largest f16 anyway.
-    if from.bits() <= 16 || (from != DType::F64 && to == DType::F16) {
+    debug_assert!((is_half(to) || to.is_f8()) && from != DType::F32);
+    // An integer that f32 can't hold exactly is over the largest number of all but bf16 anyway.
+    if from.bits() <= 16 || (from != DType::F64 && to != DType::BF16) {
         return int_to_float(e, x, from, DType::F32);
     }
     if from == DType::F64 {

@@ -7,6 +7,7 @@ use inkwell::OptimizationLevel;
 use inkwell::llvm_sys::analysis::{LLVMVerifierFailureAction, LLVMVerifyModule};
 use inkwell::llvm_sys::core::*;
 use inkwell::llvm_sys::error::{LLVMDisposeErrorMessage, LLVMGetErrorMessage};
+use inkwell::llvm_sys::support::LLVMParseCommandLineOptions;
 use inkwell::llvm_sys::target::LLVMSetModuleDataLayout;
 use inkwell::llvm_sys::target_machine::{LLVMCodeGenFileType, LLVMTargetMachineEmitToMemoryBuffer};
 use inkwell::llvm_sys::transforms::pass_builder::LLVMRunPasses;
@@ -57,7 +58,10 @@ impl Machine {
     /// An NVIDIA GPU, such as `sm_90a` with `+ptx83`.
     pub(crate) fn nvptx(arch: &str, features: &str) -> Result<Machine, Error> {
         static READY: OnceLock<()> = OnceLock::new();
-        READY.get_or_init(|| Target::initialize_nvptx(&InitializationConfig::default()));
+        READY.get_or_init(|| {
+            Target::initialize_nvptx(&InitializationConfig::default());
+            leave_out_address_passes();
+        });
         let triple = TargetTriple::create("nvptx64-nvidia-cuda");
         Machine::new(&triple, arch, features, Level::Aggressive)
     }
@@ -81,6 +85,16 @@ impl Machine {
         })?;
         Ok(Machine { machine })
     }
+}
+
+/// Leaves out the code generator's passes that find common parts of addresses: a quarter of the
+/// compilation of a kernel whose operands may have any strides, where `nvptx::steps` writes such
+/// addresses with their common parts already. The switch is LLVM's own, and there is one a process.
+fn leave_out_address_passes() {
+    let arguments = [c"genesis", c"-opt-disable=slsr,nary-reassociate"].map(CStr::as_ptr);
+    let count = arguments.len() as std::ffi::c_int;
+    // SAFETY: the arguments are strings that end in a zero, as many as the count says.
+    unsafe { LLVMParseCommandLineOptions(count, arguments.as_ptr(), c"".as_ptr()) }
 }
 
 fn triple_text(triple: &TargetTriple) -> String {

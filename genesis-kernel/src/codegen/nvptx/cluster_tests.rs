@@ -129,7 +129,7 @@ fn each_barrier_of_a_loop_keeps_blocks_apart() {
     let kernel = compiled(&lir);
     // A sum is written once, by the first thread of the first block.
     assert_eq!(count(&kernel, "st.global"), 1, "{}", kernel.ptx);
-    let steps = Module::new(&lir, &GpuTarget::SM_90A).unwrap().steps;
+    let steps = Module::new(&lir, &GpuTarget::SM_90A, false).unwrap().steps;
     assert_eq!(find_race(&steps), None);
     // The last row's sum was read, this row's is there. The first of these also says that all blocks
     // run, which others wait for before the loop.
@@ -197,8 +197,8 @@ fn random_programs_run_in_clusters_or_are_refused() {
             Ok(lir) => {
                 crate::layout::verify(&lir).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
                 // Some programs have ops that only other back ends have.
-                if Module::new(&alone, &GpuTarget::SM_90).is_ok() {
-                    let module = Module::new(&lir, &GpuTarget::SM_90);
+                if Module::new(&alone, &GpuTarget::SM_90, false).is_ok() {
+                    let module = Module::new(&lir, &GpuTarget::SM_90, false);
                     module.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
                     compiled += 1;
                 }

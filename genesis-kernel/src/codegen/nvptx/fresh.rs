@@ -15,11 +15,13 @@
 //! LLVM and the assembler would find the second computation equal to the first and keep the first's
 //! result. So the words of each later stage are XORed with a zero that neither knows to be one.
 
+use std::collections::BTreeMap;
+
 use super::super::elementwise::{self, Target as Machine, from_memory, to_memory};
 use super::super::llvm::{IntPred, Val};
 use super::lower::{Lowering, Registers};
 use crate::Error;
-use crate::ir::{DType, Op, OpKind, Value};
+use crate::ir::{DType, Op, OpKind, Region, Value};
 
 /// Registers of a tile that is worth computing again; below that they fit beside everything else.
 const MANY_REGISTERS: usize = 32;
@@ -144,6 +146,10 @@ impl Lowering<'_> {
         let zero = self.unknown_zero();
         let known = self.get(source)?;
         let memory = e.memory_ty(dtype);
+        // What is padding in every thread was not loaded.
+        let loads = self.func.def_op(source).and_then(|load| self.loaded.get(&load));
+        let loaded = loads.copied().unwrap_or(known.len());
+        self.packed.insert(source, (self.region, loaded.div_ceil(2) as u32));
         let words = known.chunks(2).flat_map(|pair| {
             let pair: Vec<Val> = pair.iter().map(|&half| to_memory(e, dtype, half)).collect();
             let word = e.xor(e.bitcast(e.build_vec(&pair), e.i32()), zero);
@@ -151,6 +157,15 @@ impl Lowering<'_> {
             [0, 1].map(|i| from_memory(e, dtype, e.extract(halves, i)))
         });
         Ok(words.collect::<Vec<Val>>().into())
+    }
+
+    /// Words of packed floats that a thread keeps at once to compute from.
+    pub(super) fn kept_words(&self) -> u32 {
+        let mut words: BTreeMap<Region, u32> = BTreeMap::new();
+        for &(region, count) in self.packed.values() {
+            *words.entry(region).or_insert(0) += count;
+        }
+        words.into_values().max().unwrap_or(0)
     }
 
     /// Zero, a new one for each stage: no block has a number as large as there are blocks.

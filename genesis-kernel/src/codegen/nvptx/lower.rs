@@ -9,6 +9,7 @@ use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::pipeline::{Copies, Role};
 use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
+use super::steps::Steps;
 use super::thread::{self, Threads};
 use super::{atomic, convert, dot, reduce, scan};
 use crate::Error;
@@ -64,11 +65,17 @@ pub(super) struct Lowering<'a> {
     pub(super) all_barriers: bool,
     /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
     pub(super) slots: BTreeMap<Op, Val>,
-    values: Vec<Option<Registers>>,
+    pub(super) values: Vec<Option<Registers>>,
+    /// What the registers of a value differ by, where that is regular.
+    pub(super) known_steps: Vec<Option<Steps>>,
     /// The region and the stage in which each value got its registers; see [`super::fresh`].
     pub(super) born: Vec<Option<(Region, u32)>>,
     /// Values that were computed again, with the stage.
     pub(super) repeated: BTreeMap<Value, (u32, Registers)>,
+    /// How many registers each load loads.
+    pub(super) loaded: BTreeMap<Op, usize>,
+    /// Loads of packed floats that are computed from again: their region and words.
+    pub(super) packed: BTreeMap<Value, (Region, u32)>,
     /// The region that is being lowered.
     pub(super) region: Region,
     /// How often the program's threads have waited for each other so far.
@@ -134,8 +141,11 @@ impl<'a> Lowering<'a> {
             values: vec![None; func.n_values()],
             born: vec![None; func.n_values()],
             repeated: BTreeMap::new(),
+            loaded: BTreeMap::new(),
+            packed: BTreeMap::new(),
             region: func.body,
             stage: 0,
+            known_steps: vec![None; func.n_values()],
         }
     }
 
@@ -159,6 +169,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn set(&mut self, value: Value, registers: impl Into<Registers>) {
         self.born[value.index()] = Some((self.region, self.stage));
         self.values[value.index()] = Some(registers.into());
+        self.known_steps[value.index()] = None;
     }
 
     /// The layout of a tile.
@@ -300,8 +311,10 @@ impl<'a> Lowering<'a> {
 
     pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {
         let outer = std::mem::replace(&mut self.current, op);
+        self.e.locate(self.func.op(op).loc);
         self.lower(op)?;
         self.current = outer;
+        self.e.locate(self.func.op(outer).loc);
         let uses_shared = self.places.of(op).is_some();
         if uses_shared && self.all_barriers {
             self.barrier();
@@ -323,10 +336,11 @@ impl<'a> Lowering<'a> {
             | OpKind::Compare(_)
             | OpKind::Select
             | OpKind::Fma
-            | OpKind::Cast
             | OpKind::Bitcast
             | OpKind::PtrAdd
             | OpKind::MultipleOf(_) => self.elementwise(op),
+            OpKind::Cast if self.cast_float8(op)? => Ok(()),
+            OpKind::Cast => self.elementwise(op),
             OpKind::Broadcast
             | OpKind::ExpandDims { .. }
             | OpKind::Reshape
@@ -388,7 +402,9 @@ impl<'a> Lowering<'a> {
                 offset => self.e.add(thread, self.e.int(ty, offset)),
             })
             .collect();
-        self.result(op, registers)
+        self.result(op, registers)?;
+        self.note_iota_steps(result, &layout.reg);
+        Ok(())
     }
 
     fn special_register(&mut self, op: Op, name: &str, axis: u8) -> Result<(), Error> {
@@ -403,8 +419,11 @@ impl<'a> Lowering<'a> {
     }
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
-        let operands = self.fresh_operands(op)?;
         let result = self.func.op(op).results[0];
+        if self.stepped(op)? {
+            return Ok(());
+        }
+        let operands = self.fresh_operands(op)?;
         let equal = self.equal_registers(result);
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(result) as usize {
@@ -470,7 +489,10 @@ impl<'a> Lowering<'a> {
             Error::bug(format!("{:?} moves data between threads", self.func.op(op).kind))
         })?;
         let registers = map.iter().map(|&reg| operand[reg as usize]).collect();
-        self.result(op, registers)
+        self.result(op, registers)?;
+        let data = self.func.op(op);
+        self.note_renamed_steps(data.operands[0], data.results[0], &map);
+        Ok(())
     }
 
     fn join(&mut self, op: Op) -> Result<(), Error> {

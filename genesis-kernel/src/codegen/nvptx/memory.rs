@@ -8,6 +8,13 @@
 //! @p ld.global.nc.v4.b32 {a, b, c, d}, [address];      a, b, c, d keep `other` where p is false
 //! ```
 //!
+//! `load_once` and its like name a policy of the second-level cache, as Triton's eviction hints do:
+//!
+//! ```text
+//! createpolicy.fractional.L2::evict_first.b64 policy, 1.0;
+//! ld.global.nc.L1::evict_first.L2::cache_hint.v4.b32 {a, b, c, d}, [address], policy;
+//! ```
+//!
 //! Where threads hold copies of an element, all load it and one of them stores it.
 
 use super::super::elementwise::{from_memory, to_memory};
@@ -16,7 +23,7 @@ use super::lower::{Lowering, Registers};
 use super::shared::Target;
 use super::thread::in_block_of_rank;
 use crate::Error;
-use crate::ir::{DType, Def, Elem, Op, OpKind, Type, Value};
+use crate::ir::{Cache, DType, Def, Elem, Op, OpKind, Type, Value};
 use crate::knobs;
 use crate::layout::Access;
 
@@ -96,7 +103,47 @@ fn operand_list(first: u32, count: u32) -> String {
     if count == 1 { all.concat() } else { format!("{{{}}}", all.join(", ")) }
 }
 
+/// How an access treats the caches: what its instruction says, and the policy that it names.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Cached {
+    modifiers: &'static str,
+    policy: Option<Val>,
+}
+
+impl Cached {
+    /// A load with nothing said, of memory that nobody writes where `readonly`.
+    pub(super) fn usual(readonly: bool) -> Cached {
+        Cached { modifiers: if readonly { ".nc" } else { "" }, policy: None }
+    }
+}
+
+/// What the hints are to the first-level cache, with a policy for the second-level one.
+const fn modifiers(cache: Cache, readonly: bool) -> &'static str {
+    match (cache, readonly) {
+        (Cache::Usual, false) => "",
+        (Cache::Usual, true) => ".nc",
+        (Cache::Once, false) => ".L1::evict_first.L2::cache_hint",
+        (Cache::Once, true) => ".nc.L1::evict_first.L2::cache_hint",
+        (Cache::Kept, false) => ".L1::evict_last.L2::cache_hint",
+        (Cache::Kept, true) => ".nc.L1::evict_last.L2::cache_hint",
+    }
+}
+
 impl Lowering<'_> {
+    /// How a load or store with a hint treats the caches.
+    fn cached(&self, cache: Cache, readonly: bool) -> Cached {
+        let policy = |which: &str| {
+            let text = format!("createpolicy.fractional.L2::{which}.b64 $0, 1.0;");
+            self.e.inline_asm(self.e.i64(), &text, "=l", &[], false)
+        };
+        let policy = match cache {
+            Cache::Usual => None,
+            Cache::Once => Some(policy("evict_first")),
+            Cache::Kept => Some(policy("evict_last")),
+        };
+        Cached { modifiers: modifiers(cache, readonly), policy }
+    }
+
     pub(super) fn load(&mut self, op: Op) -> Result<(), Error> {
         let data = self.func.op(op);
         let operands = self.operands(op)?;
@@ -111,13 +158,18 @@ impl Lowering<'_> {
         }
         let dtype = self.dtype(data.results[0]);
         let access = self.access(op);
-        let streams = readonly && knobs::get().streaming.loads && self.is_streaming(&access, dtype);
-        let cached = match (readonly, streams) {
-            (true, true) => ".nc.L1::no_allocate",
-            (true, false) => ".nc",
-            _ => "",
+        let hint = data.cache;
+        let streams = readonly
+            && hint == Cache::Usual
+            && knobs::get().streaming.loads
+            && self.is_streaming(&access, dtype);
+        let cached = match streams {
+            true => Cached { modifiers: ".nc.L1::no_allocate", policy: None },
+            false => self.cached(hint, readonly),
         };
+        let is_plain = mask.is_none() && !streams && hint == Cache::Usual;
         let mut registers: Vec<Option<Val>> = vec![None; ptr.len()];
+        let mut loaded = 0;
         for group in &access.groups {
             let leader = group[0] as usize;
             if mask.is_some_and(|mask| mask[leader] == self.e.bool(false)) {
@@ -127,7 +179,8 @@ impl Lowering<'_> {
                 }
                 continue;
             }
-            let vector = if mask.is_some() || streams {
+            loaded += group.len();
+            let vector = if !is_plain {
                 let other: Option<Vec<Val>> =
                     other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
                 let on = mask.map(|mask| mask[leader]).filter(|&on| on != self.e.bool(true));
@@ -139,6 +192,7 @@ impl Lowering<'_> {
                 registers[reg as usize] = Some(value);
             }
         }
+        self.loaded.insert(op, loaded);
         let registers: Option<Vec<Val>> = registers.into_iter().collect();
         self.result(op, registers.ok_or_else(|| Error::bug("a load leaves registers out"))?)
     }
@@ -154,8 +208,12 @@ impl Lowering<'_> {
         self.pending.store(target);
         let dtype = self.dtype(data.operands[1]);
         let access = self.access(op);
-        let streams = knobs::get().streaming.stores && self.is_streaming(&access, dtype);
+        let cached = self.cached(data.cache, false);
+        let streams = data.cache == Cache::Usual
+            && knobs::get().streaming.stores
+            && self.is_streaming(&access, dtype);
         let space = if streams { "global.cs" } else { "global" };
+        let is_plain = !streams && data.cache == Cache::Usual;
         for group in &access.groups {
             let leader = group[0] as usize;
             if mask.is_some_and(|mask| mask[leader] == self.e.bool(false)) {
@@ -164,12 +222,11 @@ impl Lowering<'_> {
             let values: Vec<Val> =
                 group.iter().map(|&reg| to_memory(self.e, dtype, value[reg as usize])).collect();
             match self.predicate(&access, mask, leader) {
-                None if streams => self.store_asm(space, dtype, &values, ptr[leader], None),
-                on @ Some(_) => self.store_asm(space, dtype, &values, ptr[leader], on),
-                None => {
+                None if is_plain => {
                     let vector = self.e.build_vec(&values);
                     self.e.store_aligned(vector, ptr[leader], access.alignment);
                 }
+                on => self.store_asm((space, cached), dtype, &values, ptr[leader], on),
             }
         }
         Ok(())
@@ -261,7 +318,7 @@ impl Lowering<'_> {
         dtype: DType,
         elements: usize,
         ptr: Val,
-        cached: &str,
+        cached: Cached,
         (on, other): (Option<Val>, Option<Vec<Val>>),
     ) -> Vec<Val> {
         let e = self.e;
@@ -274,7 +331,8 @@ impl Lowering<'_> {
         let n = words.count;
         let mut constraints: Vec<String> = vec![format!("={}", words.letter); n as usize];
         let (list, suffix) = (operand_list(0, n), words.suffix());
-        let (args, text) = match on {
+        let Cached { modifiers, policy } = cached;
+        let (mut args, mut text) = match on {
             Some(on) => {
                 constraints.extend((0..n).map(|i| i.to_string()));
                 constraints.push("b".to_owned());
@@ -282,16 +340,23 @@ impl Lowering<'_> {
                 args.extend([on, ptr]);
                 let (predicate, address) = (2 * n, 2 * n + 1);
                 let text =
-                    format!("@${predicate} ld.global{cached}.{suffix} {list}, [${address}];");
+                    format!("@${predicate} ld.global{modifiers}.{suffix} {list}, [${address}]");
                 (args, text)
             }
-            None => (vec![ptr], format!("ld.global{cached}.{suffix} {list}, [${n}];")),
+            None => (vec![ptr], format!("ld.global{modifiers}.{suffix} {list}, [${n}]")),
         };
         constraints.push("l".to_owned());
+        if let Some(policy) = policy {
+            // The words that stand for `other` share the numbers of the results.
+            text += &format!(", ${}", args.len() + n as usize);
+            args.push(policy);
+            constraints.push("l".to_owned());
+        }
+        text.push(';');
         let ty = words.ty(e);
         let result = if n == 1 { ty } else { e.structure(&vec![ty; n as usize]) };
         // What nobody writes may be read at any time.
-        let changes = !cached.starts_with(".nc");
+        let changes = !modifiers.starts_with(".nc");
         let loaded = e.inline_asm(result, &text, &constraints.join(","), &args, changes);
         let loaded: Vec<Val> = match n {
             1 => vec![loaded],
@@ -315,7 +380,9 @@ impl Lowering<'_> {
             (_, dtype) => (dtype, registers.iter().map(|&x| to_memory(e, dtype, x)).collect()),
         };
         match on {
-            Some(_) => self.store_asm("shared", dtype, &parts, address, on),
+            Some(_) => {
+                self.store_asm(("shared", Cached::default()), dtype, &parts, address, on);
+            }
             None => {
                 let bytes = (dtype.bytes() * parts.len()) as u32;
                 e.store_aligned(e.build_vec(&parts), address, bytes);
@@ -338,22 +405,33 @@ impl Lowering<'_> {
             (_, dtype) => (dtype, to_memory(e, dtype, register)),
         };
         let address = in_block_of_rank(e, address, rank);
-        self.store_asm("shared::cluster", dtype, &[part], address, on);
+        self.store_asm(("shared::cluster", Cached::default()), dtype, &[part], address, on);
     }
 
     /// A store as an instruction of its own, in the threads where `on` is true.
-    fn store_asm(&self, space: &str, dtype: DType, values: &[Val], ptr: Val, on: Option<Val>) {
+    fn store_asm(
+        &self,
+        (space, cached): (&str, Cached),
+        dtype: DType,
+        values: &[Val],
+        ptr: Val,
+        on: Option<Val>,
+    ) {
         let e = self.e;
         let words = Words::new(dtype, values.len() as u32);
         let n = words.count;
         let mut args = vec![ptr];
         args.extend(words.pack(e, values));
+        args.extend(cached.policy);
         args.extend(on);
         let (suffix, list) = (words.suffix(), operand_list(1, n));
-        let guard = on.map_or(String::new(), |_| format!("@${} ", n + 1));
-        let text = format!("{guard}st.{space}.{suffix} [$0], {list};");
+        let policy = cached.policy.map_or(String::new(), |_| format!(", ${}", n + 1));
+        let guard = on.map_or(String::new(), |_| format!("@${} ", args.len() - 1));
+        let modifiers = cached.modifiers;
+        let text = format!("{guard}st.{space}{modifiers}.{suffix} [$0], {list}{policy};");
         let mut constraints = vec!["l".to_owned()];
         constraints.extend(vec![words.letter.to_string(); n as usize]);
+        constraints.extend(cached.policy.map(|_| "l".to_owned()));
         constraints.extend(on.map(|_| "b".to_owned()));
         constraints.push("~{memory}".to_owned());
         e.inline_asm(e.void(), &text, &constraints.join(","), &args, true);
@@ -433,7 +511,54 @@ impl Lowering<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ptxas;
     use super::*;
+    use crate::ir::{parse, print};
+    use crate::prelude::*;
+    use crate::target::Target;
+
+    #[kernel]
+    fn hinted<const N: usize>(x: View<f32, 1>, w: Ptr<f32>, y: ViewMut<f32, 1>) {
+        let at = program_id(0) * N;
+        let scale = load_kept(w + arange::<N>());
+        y.store_once([at], x.load_once::<N>([at]) * scale);
+        y.store_kept([at], y.load::<N>([at]) + load(w));
+    }
+
+    #[test]
+    fn hints_reach_the_instructions() {
+        let special =
+            hinted::KERNEL.specialize(&[], &[512], &Hints::contiguous(hinted::KERNEL.ast));
+        let special = special.expect("it is well formed");
+        let tir = special.tir();
+        for what in
+            ["= load kept %", "= view_load once %", "view_store once %", "view_store kept %"]
+        {
+            assert!(tir.contains(what), "{what}: {tir}");
+        }
+        assert_eq!(print(&parse(&tir).expect("it reads back")), tir);
+        for target in [Target::sm_80(), Target::sm_90a()] {
+            let Target::Gpu(gpu) = &target else { continue };
+            let compiled = special.compile(&target).expect("it compiles");
+            let ptx = compiled.ptx().expect("a GPU's");
+            for what in [
+                "ld.global.nc.L1::evict_first.L2::cache_hint.v4.b32",
+                "ld.global.nc.L1::evict_last.L2::cache_hint.v4.b32",
+                "st.global.L1::evict_first.L2::cache_hint.v4.b32",
+                "st.global.L1::evict_last.L2::cache_hint.v4.b32",
+                "createpolicy.fractional.L2::evict_first.b64",
+                "createpolicy.fractional.L2::evict_last.b64",
+            ] {
+                assert!(ptx.contains(what), "{what}: {ptx}");
+            }
+            // What says nothing is as it was.
+            assert!(ptx.contains("ld.global.v4.b32") && ptx.contains("ld.global.nc.b32"), "{ptx}");
+            if let Some(assembler) = ptxas::find() {
+                ptxas::assemble(&assembler, ptx, &gpu.name()).expect("it assembles");
+            }
+        }
+        special.compile(&Target::Cpu).expect("other targets pass over hints");
+    }
 
     #[test]
     fn vectors_become_words() {

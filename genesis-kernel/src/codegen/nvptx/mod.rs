@@ -28,10 +28,12 @@ mod control;
 mod convert;
 mod debug;
 mod dot;
+mod float8;
 mod fresh;
 mod lower;
 mod masks;
 mod memory;
+pub(crate) mod overlap;
 mod pipeline;
 pub mod ptxas;
 mod reduce;
@@ -40,6 +42,7 @@ mod roles;
 mod scan;
 mod schedule;
 mod shared;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -115,10 +118,22 @@ const PASSES_OF_ROLES: &str = "function(mem2reg,early-cse,instcombine<no-verify-
 /// If the kernel needs more than the GPU has, such as shared memory, or something is wrong with the
 /// compiler itself.
 pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
-    let module = Module::new(lir, target)?;
+    kernel(lir, target, Module::new(lir, target, false)?)
+}
+
+/// As [`compile`], with the lines of the kernel's source as `.loc` directives in the PTX.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with_lines(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
+    kernel(lir, target, Module::new(lir, target, true)?)
+}
+
+fn kernel(lir: &LayoutIr, target: &GpuTarget, module: Module) -> Result<GpuKernel, Error> {
+    let ptx = module.e.assembly(&module.machine)?;
     Ok(GpuKernel {
         name: module.name,
-        ptx: module.e.assembly(&module.machine)?,
+        ptx: if target.sm >= 90 { overlap::waiting(&ptx) } else { ptx },
         shared_bytes: module.shared_bytes,
         num_warps: lir.num_warps,
         threads: threads(lir),
@@ -134,7 +149,7 @@ pub fn compile(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKernel, Error> {
 /// # Errors
 /// As [`compile`].
 pub fn llvm_ir(lir: &LayoutIr, target: &GpuTarget) -> Result<String, Error> {
-    Ok(Module::new(lir, target)?.e.ir())
+    Ok(Module::new(lir, target, false)?.e.ir())
 }
 
 /// A kernel as optimized LLVM IR.
@@ -150,7 +165,7 @@ struct Module {
 }
 
 impl Module {
-    fn new(lir: &LayoutIr, target: &GpuTarget) -> Result<Module, Error> {
+    fn new(lir: &LayoutIr, target: &GpuTarget, lines: bool) -> Result<Module, Error> {
         let func = &lir.func;
         let name = entry_name(&func.name);
         let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
@@ -159,7 +174,9 @@ impl Module {
         let (asserts, messages) = asserts(func);
         let arena = arena(lir, target)?;
         let shared_bytes = arena.bytes;
-        let steps = emit(&e, lir, target, &name, arena, asserts)?;
+        let function = Entry { name: &name, lines };
+        let steps = emit(&e, lir, target, function, arena, asserts)?;
+        e.finish_lines();
         check_schedule(func, &steps)?;
         e.verify()?;
         let passes = match () {
@@ -280,12 +297,18 @@ fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], is_ordered: bool) 
     }
 }
 
+/// What the entry point is called, and whether its instructions say where they come from.
+struct Entry<'n> {
+    name: &'n str,
+    lines: bool,
+}
+
 /// Writes the function.
 fn emit(
     e: &Emitter,
     lir: &LayoutIr,
     target: &GpuTarget,
-    name: &str,
+    Entry { name, lines }: Entry<'_>,
     arena: Arena,
     asserts: BTreeMap<Op, usize>,
 ) -> Result<Vec<Step>, Error> {
@@ -303,13 +326,15 @@ fn emit(
     let alignment = if n_maps == 0 { SHARED_ALIGNMENT } else { SWIZZLE_ALIGNMENT };
     let shared = e.external_global("shared", bytes, SHARED, alignment);
     let function = e.function(name, e.void(), &types);
+    if lines {
+        e.start_lines(function, name);
+    }
     set_attrs(e, function, &slots, is_ordered(&lir.func));
     for map in first_map..first_map + n_maps {
         e.set_grid_constant(function, map as u32, TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT);
     }
     e.set_call_convention(function, PTX_KERNEL);
     e.add_attr(function, "nvvm.maxntid", &threads(lir).to_string());
-    e.add_attr(function, "nvvm.minctasm", "1");
     if lir.num_blocks > 1 {
         e.add_attr(function, "nvvm.cluster_dim", &format!("{},1,1", lir.num_blocks));
     }
@@ -322,7 +347,30 @@ fn emit(
         status: (!asserts.is_empty()).then(|| arg(slots.len() - 1)),
         shared,
     };
-    roles::write(e, lir, target, arena, asserts, args)
+    let written = roles::write(e, lir, target, arena, asserts, args)?;
+    let blocks = blocks_at_once(threads(lir), written.kept_words);
+    e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
+    Ok(written.steps)
+}
+
+/// Registers of a multiprocessor.
+const REGISTERS: u32 = 65536;
+/// Registers of a thread beside the packed floats that it keeps, and of all of them at least: what
+/// softmax and norms do with.
+const WORKING_REGISTERS: u32 = 32;
+const LEAST_REGISTERS: u32 = 64;
+
+/// Blocks that a multiprocessor is to hold at once, so that the assembler does not spend on one what
+/// another needs to load its row meanwhile. One, where threads do not keep rows of packed floats.
+fn blocks_at_once(threads: u32, kept_words: u32) -> u32 {
+    match kept_words {
+        0 => 1,
+        // They come in groups of eight a thread.
+        words => {
+            let each = (words + WORKING_REGISTERS).next_multiple_of(8).max(LEAST_REGISTERS);
+            (REGISTERS / (threads * each)).max(1)
+        }
+    }
 }
 
 /// Replays what the kernel does with shared memory, in debug builds.

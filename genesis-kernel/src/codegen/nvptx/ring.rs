@@ -13,6 +13,7 @@
 
 use super::super::llvm::{Block, IntPred, Val};
 use super::lower::{Lowering, Registers};
+use super::memory::Cached;
 use super::schedule::{Bytes, Slot, Step};
 use crate::Error;
 use crate::ir::{DType, Op};
@@ -235,7 +236,7 @@ impl Lowering<'_> {
             let dtype: DType = self.dtype(value);
             let readonly = self.is_readonly(data.operands[0]);
             let n = group.len();
-            let cached = if readonly { ".nc" } else { "" };
+            let cached = Cached::usual(readonly);
             let how = (Some(is_wanted), None);
             let registers = self.load_asm(dtype, n, ptr[leader], cached, how);
             late.push(Late { load: load.op, registers, address, on: Some(on) });

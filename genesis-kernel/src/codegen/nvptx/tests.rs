@@ -158,7 +158,53 @@ fn softmax_has_one_barrier_a_reduction() {
             "{}",
             kernel.ptx
         );
-        assert_eq!(count(&kernel, "shfl.sync.bfly"), 10);
+        // Five over lanes, three over the parts of eight warps.
+        assert_eq!(count(&kernel, "shfl.sync.bfly"), 16);
+    }
+}
+
+const CAST: &str = "
+kernel cast(%x: *FROM readonly multiple_of 16, %out: *TO exclusive multiple_of 16) {
+  %0 = iota : i64[2048]
+  %1 = broadcast %x : *FROM[2048]
+  %2 = ptr_add %1, %0 : *FROM[2048]
+  %3 = load %2 : FROM[2048]
+  %4 = cast %3 : TO[2048]
+  %5 = broadcast %out : *TO[2048]
+  %6 = ptr_add %5, %0 : *TO[2048]
+  store %6, %4
+  return
+}
+";
+
+#[test]
+fn floats_of_8_bits_are_cast_in_pairs_where_that_is_an_instruction() {
+    for short in ["f8e4m3", "f8e5m2"] {
+        for long in ["f16", "bf16", "f32", "f64", "i32"] {
+            for (from, to) in [(short, long), (long, short)] {
+                let text = CAST.replace("FROM", from).replace("TO", to);
+                let [old, new] = &compile_all(&in_rows(&text, 16, 4))[..] else {
+                    panic!("two targets")
+                };
+                let name = &short[2..];
+                let pairs =
+                    [format!("cvt.rn.f16x2.{name}x2"), format!("cvt.rn.satfinite.{name}x2")];
+                let found = |kernel| pairs.iter().map(|what| count(kernel, what)).sum::<usize>();
+                let is_direct = !matches!(long, "f64" | "i32");
+                assert_eq!(
+                    [found(old), found(new)],
+                    [0, if is_direct { 8 } else { 0 }],
+                    "{}",
+                    new.ptx
+                );
+                if is_direct {
+                    // Sixteen numbers of a thread, 16 bytes at a time.
+                    let bytes = |name| DType::from_name(name).unwrap().bytes();
+                    assert_eq!(count(new, "ld.global.nc.v4.b32"), bytes(from), "{}", new.ptx);
+                    assert_eq!(count(new, "st.global.v4.b32"), bytes(to), "{}", new.ptx);
+                }
+            }
+        }
     }
 }
 
@@ -253,8 +299,8 @@ kernel argmax(%x: *f32 readonly, %out: *i64 exclusive) {
 #[test]
 fn regions_reduce_several_operands() {
     for kernel in compile_all(&in_rows(ARGMAX, 1, 8)) {
-        // Three words a lane step, on registers of 1024 / 256 vectors of one element.
-        assert_eq!(count(&kernel, "shfl.sync.bfly") % 15, 0, "{}", kernel.ptx);
+        // Three words a step, over lanes and over the parts of eight warps.
+        assert_eq!(count(&kernel, "shfl.sync.bfly") % 3, 0, "{}", kernel.ptx);
         assert!(kernel.shared_bytes > 0);
     }
 }
@@ -651,7 +697,7 @@ fn with_one_less(steps: &[Step]) -> Vec<Vec<Step>> {
 #[test]
 fn each_barrier_keeps_threads_apart() {
     let lir = large_matmul("bf16", "ieee", [64, 64, 32], 4);
-    let steps = Module::new(&lir, &GpuTarget::SM_80).unwrap().steps;
+    let steps = Module::new(&lir, &GpuTarget::SM_80, false).unwrap().steps;
     assert_eq!(find_race(&steps), None);
     // A wait and a barrier in the loop, two barriers around the result's way to rows.
     let broken = with_one_less(&steps);

@@ -94,7 +94,9 @@ struct Assembly {
 
 impl Assembly {
     fn new(kind: WgmmaKind, columns: u32, transposed: [bool; 2], sums: u32) -> Assembly {
-        let text = "{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.fence.sync.aligned;".to_owned();
+        let text = "{ .reg .pred p, q; setp.ne.b32 p, 1, 0; setp.ne.b32 q, 0, 0; \
+                    wgmma.fence.sync.aligned;"
+            .to_owned();
         let (words, letters) = (Vec::new(), String::new());
         Assembly { kind, columns, transposed, sums, text, words, letters }
     }
@@ -109,23 +111,26 @@ impl Assembly {
         if is_descriptor { format!("${first}") } else { list(first, words.len() as u32) }
     }
 
-    /// Adds an instruction whose sums start at number `first`.
-    fn multiply(&mut self, first: u32, a: &str, b: &str) {
+    /// Adds an instruction whose sums start at number `first`, in place of what they were or added to it.
+    fn multiply(&mut self, first: u32, a: &str, b: &str, replaces: bool) {
         let (k, ty) = match self.kind {
             WgmmaKind::Bf16 => (16, "bf16"),
             WgmmaKind::F16 => (16, "f16"),
             WgmmaKind::Tf32 => (8, "tf32"),
+            WgmmaKind::F8E4M3 => (32, "e4m3"),
+            WgmmaKind::F8E5M2 => (32, "e5m2"),
         };
         let [ta, tb] = self.transposed.map(u8::from);
         let flags = match (self.kind, a.starts_with('{')) {
-            (WgmmaKind::Tf32, _) => String::new(),
+            (WgmmaKind::Tf32 | WgmmaKind::F8E4M3 | WgmmaKind::F8E5M2, _) => String::new(),
             (_, true) => format!(", {tb}"),
             (_, false) => format!(", {ta}, {tb}"),
         };
         let (columns, sums) = (self.columns, list(first, self.columns / 2));
+        let adds = if replaces { "q" } else { "p" };
         self.text.push_str(&format!(
             "\n\twgmma.mma_async.sync.aligned.m64n{columns}k{k}.f32.{ty}.{ty} \
-             {sums}, {a}, {b}, p, 1, 1{flags};"
+             {sums}, {a}, {b}, {adds}, 1, 1{flags};"
         ));
     }
 
@@ -193,6 +198,13 @@ impl<'a> Lowering<'a> {
                 self.hold_next(ring);
             }
             return Ok(sums);
+        }
+        if plan.apart {
+            let e = self.e;
+            let unset = vec![e.poison(e.f32()); sums.len()];
+            let products = assembly.issue(e, &unset, 0);
+            rings.iter().try_for_each(|&ring| self.release_next(ring))?;
+            return Ok(sums.iter().zip(products).map(|(&sum, part)| e.fadd(sum, part)).collect());
         }
         let sums = assembly.issue(self.e, sums, 0);
         rings.iter().try_for_each(|&ring| self.release_next(ring))?;
@@ -269,7 +281,7 @@ impl<'a> Lowering<'a> {
             for block in 0..n_blocks {
                 let a = self.words(&mut left, unit, step, block * groups)?;
                 let a = assembly.operand(&a);
-                assembly.multiply(block * per_block, &a, &b);
+                assembly.multiply(block * per_block, &a, &b, plan.apart && step == 0);
             }
         }
         Ok(assembly)
@@ -412,15 +424,15 @@ mod tests {
         let mut assembly = Assembly::new(WgmmaKind::Bf16, 8, [false, true], 8);
         let b = assembly.operand(&one);
         let a = assembly.operand(&four);
-        assembly.multiply(4, &a, &b);
-        assembly.multiply(0, "$9", &b);
+        assembly.multiply(4, &a, &b, false);
+        assembly.multiply(0, "$9", &b, true);
         assert_eq!(
             assembly.text.lines().skip(1).collect::<Vec<_>>(),
             [
                 "\twgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 \
                  {$4,$5,$6,$7}, {$17,$18,$19,$20}, $16, p, 1, 1, 1;",
                 "\twgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 \
-                 {$0,$1,$2,$3}, $9, $16, p, 1, 1, 0, 1;"
+                 {$0,$1,$2,$3}, $9, $16, q, 1, 1, 0, 1;"
             ]
         );
         assert_eq!(assembly.letters, ",l,r,r,r,r");

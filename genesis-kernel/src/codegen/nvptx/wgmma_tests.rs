@@ -125,7 +125,11 @@ impl Config {
 
     fn func(&self, body: &str, epilogue: &str) -> Func {
         let [m, n, k] = self.tile.map(|n| n.to_string());
-        let precision = if self.dtype == DType::F32 { "tf32" } else { "ieee" };
+        let precision = match self.dtype {
+            DType::F32 => "tf32",
+            dtype if dtype.is_f8() && self.overlaps => "fast",
+            _ => "ieee",
+        };
         let text = MATMUL.replace("BODY", body).replace("EPILOGUE", epilogue);
         let text = text.replace("BM", &m).replace("BN", &n).replace("BK", &k);
         let text = text.replace("IN", self.dtype.name()).replace("OUT", self.out.name());
@@ -151,16 +155,13 @@ impl Config {
             Type::Tile(tile) if tile.shape == shape => Some(layout.clone()),
             _ => None,
         };
-        let kind = match self.dtype {
-            DType::BF16 => WgmmaKind::Bf16,
-            DType::F16 => WgmmaKind::F16,
-            _ => WgmmaKind::Tf32,
-        };
+        let kind = WgmmaKind::of(self.dtype).unwrap();
         let plan = DotPlan {
             unit: DotUnit::Wgmma(kind),
             a: DotOperand::Shared(self.operand(0)),
             b: DotOperand::Shared(self.operand(1)),
             overlaps: self.overlaps,
+            apart: self.dtype.is_f8() && !self.overlaps,
         };
         let dots =
             func.walk().into_iter().filter(|&op| matches!(func.op(op).kind, OpKind::Dot { .. }));
@@ -257,6 +258,23 @@ fn other_dtypes_multiply() {
         ..FLAGSHIP
     };
     assert_eq!(count(&tf32.compile().0, "m64n256k8.f32.tf32.tf32"), 4);
+}
+
+#[test]
+fn floats_of_8_bits_multiply() {
+    for (dtype, name) in [(DType::F8E4M3, "e4m3"), (DType::F8E5M2, "e5m2")] {
+        let fast = Config { dtype, tile: [128, 256, 128], k_major: [true, true], ..FLAGSHIP };
+        let (kernel, _) = fast.compile();
+        let product = format!("m64n256k32.f32.{name}.{name}");
+        assert_eq!(count(&kernel, &product), 4, "{}", kernel.ptx);
+        assert_eq!(count(&kernel, "wgmma.wait_group.sync.aligned 1"), 1);
+        // The sums of 128 of K apart, then added to the rest in f32.
+        let exact = Config { tile: [128, 128, 128], overlaps: false, ..fast };
+        let (kernel, _) = exact.compile();
+        assert_eq!((count(&kernel, ", p, 1, 1;"), count(&kernel, ", q, 1, 1;")), (3, 1));
+        assert_eq!(count(&kernel, "wgmma.wait_group.sync.aligned 0"), 1);
+        assert!(count(&kernel, "add.rn.f32") + count(&kernel, "add.f32") >= 64, "{}", kernel.ptx);
+    }
 }
 
 /// A product with a bias and an activation, as the compiler gets it.

@@ -38,6 +38,8 @@ impl Rng {
 
     fn special_float(&mut self, dtype: DType) -> Scalar {
         let (largest, smallest, tiny) = match dtype {
+            DType::F8E4M3 => (448.0, 0.015_625, 0.001_953_125),
+            DType::F8E5M2 => (57344.0, 6.103_515_625e-5, 1.525_878_906_25e-5),
             DType::F16 => (65504.0, 6.103_515_625e-5, 5.960_464_477_539_063e-8),
             DType::BF16 => (3.389_531_389_251_535_5e38, f64::from(f32::MIN_POSITIVE), 9.2e-41),
             DType::F32 => (f64::from(f32::MAX), f64::from(f32::MIN_POSITIVE), 1e-45),

@@ -70,7 +70,7 @@ impl Maker {
     }
 
     fn unary(&mut self) {
-        let Some(x) = self.pick(|ty| !ty.is_ptr()) else { return };
+        let Some(x) = self.pick(has_arithmetic) else { return };
         let (dtype, _) = self.data_type(x);
         let op = if dtype == DType::Bool {
             UnaryOp::Not
@@ -98,7 +98,7 @@ impl Maker {
     }
 
     fn binary(&mut self) {
-        let Some(a) = self.pick(|ty| !ty.is_ptr()) else { return };
+        let Some(a) = self.pick(has_arithmetic) else { return };
         let (dtype, shape) = self.data_type(a);
         let op = self.binary_op(dtype);
         let b = self.operand(dtype, shape);
@@ -251,7 +251,7 @@ impl Maker {
     }
 
     fn reduction(&mut self) -> Option<(BinaryOp, Value, usize)> {
-        let x = self.pick(|ty| !ty.is_ptr() && !ty.shape.is_scalar())?;
+        let x = self.pick(|ty| has_arithmetic(ty) && !ty.shape.is_scalar())?;
         let (dtype, shape) = self.data_type(x);
         let ops: Vec<BinaryOp> =
             REDUCTIONS.into_iter().filter(|&op| self.reduces(op, dtype)).collect();
@@ -328,7 +328,10 @@ impl Maker {
         }
         let extents = [1, 2, 3, 4, 5, 7, 8, 16, 17];
         let [m, k, n] = [(); 3].map(|()| self.rng.pick(&extents));
-        let from = self.float_dtype();
+        let from = match self.rng.below(4) {
+            0 => self.rng.pick(&[DType::F8E4M3, DType::F8E5M2]),
+            _ => self.float_dtype(),
+        };
         let to = if from == DType::F64 { DType::F64 } else { DType::F32 };
         let a = self.matrix(from, m, k);
         let b = self.matrix(from, k, n);
@@ -351,6 +354,11 @@ impl Maker {
         let value = self.gather_at(offsets);
         self.build().cast(value, dtype)
     }
+}
+
+/// Whether a tile is of numbers or bool, and not of floats that are only stored.
+fn has_arithmetic(ty: super::TileType) -> bool {
+    !ty.is_ptr() && !ty.dtype().is_f8()
 }
 
 /// Whether the verifier takes this op on this dtype.

@@ -23,8 +23,8 @@
 //!   take integers and floats; `not`, `and`, `or`, `xor` integers and bools; shifts and `mul_hi`
 //!   integers; `fma`, rounding and transcendental ops floats. Pointers move, cast to nothing and are
 //!   only selected, reshaped and carried.
-//! * `dot` takes two operands of f16, bf16 or f32 with an f32 accumulator, or f64 with f64; tf32 needs
-//!   f32 operands. Atomics work on 32 and 64 bit numbers, `add` also on f16 and bf16; bitwise ones on
+//! * `dot` takes two operands of one float dtype with an f32 accumulator, or f64 with f64; tf32 needs
+//!   f32 operands, and fast sums those of 8 bits, with which nothing else computes. Atomics work on 32 and 64 bit numbers, `add` also on f16 and bf16; bitwise ones on
 //!   integers.
 //! * Constants have bits that a value of their dtype has.
 

@@ -59,8 +59,9 @@ struct Rule<'f> {
 /// What a dtype must be, and how a message says so.
 type Class = (fn(DType) -> bool, &'static str);
 
-const NUMBER: Class = (|d| d != DType::Bool, "a number");
-const FLOAT: Class = (DType::is_float, "a float");
+const NUMBER: Class = (DType::is_number, "a number");
+const FLOAT: Class = (DType::is_arithmetic_float, "a float");
+const FACTOR: Class = (DType::is_float, "a float");
 const INT: Class = (DType::is_int, "an integer");
 const BITS: Class = (|d| !d.is_float(), "an integer or bool");
 const ATOMIC: Class = (|d| d.bits() >= 32, "a number of 32 or 64 bits");
@@ -299,7 +300,7 @@ impl Rule<'_> {
         self.operand_is(1, value)?;
         match op {
             AtomicOp::Add => {
-                let class: Class = (|d| d.bits() >= 32 || d.is_float(), ATOMIC.1);
+                let class: Class = (|d| d.bits() >= 32 || d.is_arithmetic_float(), ATOMIC.1);
                 self.data(1, class)?;
             }
             AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => {
@@ -441,13 +442,18 @@ impl Rule<'_> {
 
     fn dot(&self, precision: DotPrecision) -> Check {
         self.counts(3..=3, 1)?;
-        let (a, b, acc) = (self.data(0, FLOAT)?, self.data(1, FLOAT)?, self.data(2, FLOAT)?);
+        let (a, b, acc) = (self.data(0, FACTOR)?, self.data(1, FACTOR)?, self.data(2, FLOAT)?);
         let (from, to) = (a.dtype(), acc.dtype());
         ensure!(b.dtype() == from, "multiplies {from} by {}", b.dtype());
         let wide = if from == DType::F64 { DType::F64 } else { DType::F32 };
         ensure!(to == wide, "products of {from} accumulate in {wide}, not {to}");
-        let tf32 = precision != DotPrecision::Ieee;
-        ensure!(!tf32 || from == DType::F32, "tf32 rounds f32, these are {from}");
+        match precision {
+            DotPrecision::Ieee => {}
+            DotPrecision::Tf32 | DotPrecision::Tf32x3 => {
+                ensure!(from == DType::F32, "tf32 rounds f32, these are {from}");
+            }
+            DotPrecision::Fast => ensure!(from.is_f8(), "sums of {from} have all digits"),
+        }
         let ranks = [a, b, acc].map(|t| t.shape.rank());
         ensure!(ranks == [2; 3], "ranks are {ranks:?}, not 2");
         let (m, k, n) = (a.shape.extent(0), a.shape.extent(1), b.shape.extent(1));
@@ -520,6 +526,7 @@ fn is_reduction(op: BinaryOp) -> bool {
 
 fn is_canonical(scalar: Scalar) -> bool {
     match scalar.dtype {
+        DType::F8E4M3 | DType::F8E5M2 => scalar.bits <= u64::from(u8::MAX),
         DType::F16 | DType::BF16 => scalar.bits <= u64::from(u16::MAX),
         DType::F32 => scalar.bits <= u64::from(u32::MAX),
         DType::F64 => true,

@@ -245,6 +245,8 @@ fn holds_every(wide: DType, narrow: DType) -> bool {
     }
     // The bits of a number of either sign, and of the fraction of a float.
     let digits = |dtype: DType| match dtype {
+        DType::F8E4M3 => 4,
+        DType::F8E5M2 => 3,
         DType::F16 => 11,
         DType::BF16 => 8,
         DType::F32 => 24,
@@ -254,10 +256,12 @@ fn holds_every(wide: DType, narrow: DType) -> bool {
     };
     match (narrow.is_float(), wide.is_float()) {
         (true, true) => {
-            digits(narrow) < digits(wide) && (narrow, wide) != (DType::BF16, DType::F16)
+            digits(narrow) < digits(wide)
+                && !wide.is_f8()
+                && (narrow, wide) != (DType::BF16, DType::F16)
         }
         (true, false) => false,
-        // Only f16 has a small range, and no integer of 11 bits leaves it.
+        // Of the floats with a small range, no integer of their digits leaves it.
         (false, true) => digits(narrow) <= digits(wide),
         (false, false) => {
             digits(narrow) <= digits(wide)

@@ -43,6 +43,8 @@ struct Product {
     /// M, N.
     shape: [u32; 2],
     stages: u32,
+    /// Whether the sums of each dot are made apart from the accumulator, in as many registers again.
+    apart: bool,
 }
 
 struct Operand {
@@ -133,7 +135,7 @@ impl Product {
         let [m, n] = self.shape;
         matches!(warps, 4 | 8)
             && m.is_multiple_of(16 * warps)
-            && m * n / (32 * warps) <= MAX_ACCUMULATORS
+            && m * n / (32 * warps) <= MAX_ACCUMULATORS / if self.apart { 2 } else { 1 }
     }
 }
 
@@ -147,6 +149,7 @@ fn product(func: &Func, uses: &[u32], region: Region, dot: Op, stages: u32) -> O
     let size = match (tiles[0].dtype(), tiles[1].dtype(), tiles[2].dtype(), precision) {
         (DType::BF16, DType::BF16, DType::F32, _) | (DType::F16, DType::F16, DType::F32, _) => 2,
         (DType::F32, DType::F32, DType::F32, DotPrecision::Tf32) => 4,
+        (a, b, DType::F32, _) if a == b && a.is_f8() => 1,
         _ => return None,
     };
     let fits = m.is_multiple_of(64)
@@ -159,7 +162,8 @@ fn product(func: &Func, uses: &[u32], region: Region, dot: Op, stages: u32) -> O
     let left = operand(func, uses, region, data.operands[0], 1)?;
     let right = operand(func, uses, region, data.operands[1], 0)?;
     let shape = [m as u32, n as u32];
-    Some(Product { dot, operands: [left, right], shape, stages })
+    let apart = tiles[0].dtype().is_f8() && precision == DotPrecision::Ieee;
+    Some(Product { dot, operands: [left, right], shape, stages, apart })
 }
 
 /// An operand whose axis of K is `k`.

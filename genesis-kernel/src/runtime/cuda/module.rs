@@ -14,6 +14,7 @@ use super::{CudaDevice, Handle};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
 use crate::ir::TensorMap;
+use crate::knobs;
 use crate::runtime::Arg;
 
 /// A kernel on a GPU, ready to launch.
@@ -26,6 +27,8 @@ pub(crate) struct CudaKernel {
     dynamic_shared_bytes: u32,
     /// Programs that the device runs at once, where more of them do no more work.
     most_programs: Option<u32>,
+    /// Whether it may be set up before the kernel ahead of it on the stream has ended.
+    overlaps: bool,
     /// What the copy engine must know of its views.
     tensor_maps: TensorMaps,
     /// The last parameter of a kernel with assertions: where the number of a failed one goes.
@@ -51,6 +54,8 @@ pub(crate) struct EntryPoint<'a> {
     pub(crate) dynamic_shared_bytes: u32,
     /// Whether fewer programs than the grid has do the same work.
     pub(crate) is_persistent: bool,
+    /// Whether the kernel waits by itself for the one ahead of it on the stream.
+    pub(crate) overlaps: bool,
     /// Tensor maps that the kernel takes after its own parameters.
     pub(crate) maps: &'a [TensorMap],
     /// Messages of assertions. Where there are any, the kernel takes one more parameter.
@@ -187,6 +192,7 @@ impl CudaDevice {
             cluster: entry.cluster,
             dynamic_shared_bytes: entry.dynamic_shared_bytes,
             most_programs,
+            overlaps: entry.overlaps && self.can_overlap(),
             tensor_maps: TensorMaps::new(entry.maps),
             assert_address,
             registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
@@ -194,6 +200,10 @@ impl CudaDevice {
                 + entry.dynamic_shared_bytes,
             local_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
         })
+    }
+
+    fn can_overlap(&self) -> bool {
+        self.info.driver_version >= DRIVER_OF_OVERLAP && knobs::get().overlap
     }
 
     /// Programs of a kernel that fit on the device together.
@@ -321,24 +331,43 @@ impl CudaDevice {
             return Err(Error::launch(format!("{name}: too many programs for their clusters")));
         };
         self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
+        let mut early = set_up_early();
+        let config = sys::CUlaunchConfig {
+            gridDimX: blocks,
+            gridDimY: grid[1],
+            gridDimZ: grid[2],
+            blockDimX: kernel.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: kernel.dynamic_shared_bytes,
+            hStream: self.raw_stream(),
+            attrs: &raw mut early,
+            numAttrs: u32::from(kernel.overlaps),
+        };
         // SAFETY: the function is loaded in this context; the pointers are to as many slots as it has
-        // parameters, which the driver copies before it returns.
+        // parameters, and the attributes to as many as is said; the driver copies all of them before
+        // it returns.
         let result = unsafe {
-            sys::cuLaunchKernel(
+            sys::cuLaunchKernelEx(
+                &config,
                 kernel.function.0,
-                blocks,
-                grid[1],
-                grid[2],
-                kernel.threads,
-                1,
-                1,
-                kernel.dynamic_shared_bytes,
-                self.raw_stream(),
                 pointers.as_mut_ptr().cast(),
                 std::ptr::null_mut(),
             )
         };
         self.check("cuLaunchKernel", result)
+    }
+}
+
+/// The first driver, as its version number, that records early launches in graphs.
+const DRIVER_OF_OVERLAP: u32 = 12_030;
+
+/// That a kernel may be set up before the one ahead of it on the stream has ended.
+fn set_up_early() -> sys::CUlaunchAttribute {
+    sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
     }
 }
 

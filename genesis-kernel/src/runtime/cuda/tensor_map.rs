@@ -133,6 +133,7 @@ fn encode(map: &TensorMap, view: &ViewArg) -> Option<CUtensorMap> {
         DType::BF16 => DataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         DType::F16 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         DType::F32 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        DType::F8E4M3 | DType::F8E5M2 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
         _ => return None,
     };
     let swizzle = match map.swizzle {

@@ -30,6 +30,19 @@ pub(crate) fn multiprocessors(device: Device) -> usize {
     }
 }
 
+/// Whether code for a device may use clusters of blocks.
+pub(crate) fn has_clusters(device: Device) -> bool {
+    static GPUS: [OnceLock<bool>; 16] = [const { OnceLock::new() }; 16];
+    let ask = || device.target().is_some_and(|target| target.has_clusters());
+    match device {
+        Device::Cpu => false,
+        Device::Cuda(number) => match GPUS.get(number as usize) {
+            Some(known) => *known.get_or_init(ask),
+            None => ask(),
+        },
+    }
+}
+
 /// A block of whole rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RowBlock {
@@ -100,6 +113,17 @@ impl Pieces {
     }
 }
 
+/// Columns of rows that are gathered and added up: one vector of 16 bytes a thread, so that each thread
+/// adds its own columns.
+pub(crate) fn gathered_columns(device: Device, n: usize, bytes: usize) -> RowBlock {
+    if device == Device::Cpu {
+        return RowBlock { rows: 1, cols: row_block(n).min(1024), warps: None };
+    }
+    let width = (16 / bytes).max(1);
+    let cols = row_block(n).clamp(32 * width, 128 * width);
+    RowBlock { rows: 1, cols, warps: Some((cols / (32 * width)) as u32) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +145,17 @@ mod tests {
         assert_eq!(summed_rows(GPU, 8192, 8193, 4), None);
         assert_eq!(summed_rows(GPU, 8192, 8192, 8), None);
         assert_eq!(summed_rows(Device::Cpu, 2, 20000, 4), None);
+    }
+
+    #[test]
+    fn gathered_rows_have_a_vector_a_thread() {
+        let columns = |n, bytes| {
+            let RowBlock { cols, warps, .. } = gathered_columns(GPU, n, bytes);
+            (cols, warps)
+        };
+        assert_eq!(columns(896, 2), (1024, Some(4)));
+        assert_eq!(columns(896, 4), (512, Some(4)));
+        assert_eq!(columns(20, 2), (256, Some(1)));
     }
 
     #[test]

@@ -3,11 +3,15 @@
 //! On a GPU a streaming kernel is fast where each thread has a few loads of 16 bytes in flight before
 //! it uses the first, and there are enough programs for every multiprocessor:
 //!
-//! | tensors | a program | a thread of 128 |
+//! | tensors | a program | a thread |
 //! |---|---|---|
-//! | dense, f32 | 1024 elements | two vectors of 16 bytes |
-//! | dense, bf16 | 2048 elements | two vectors |
-//! | strided, f32 | 8 rows of 256 | four vectors, two of a row that is repeated |
+//! | dense, f32 | 1024 elements | one of 256, one vector of 16 bytes of each operand |
+//! | dense, bf16 | 2048 elements | one of 256, one vector |
+//! | dense, many operands, f32 | 1024 elements | one of 128, two vectors |
+//! | strided, f32 | 8 rows of 256 | one of 128, four vectors, two of a row that is repeated |
+//!
+//! With 2048 threads on a multiprocessor a vector of each is 32 KB in flight already; more of them a
+//! thread only makes the last programs end later (bf16 1024 x 1024: 2 % with two, 11 % with four).
 //!
 //! On the CPU a block only has to be long.
 
@@ -17,8 +21,8 @@ use genesis_kernel::runtime::Device;
 const WARPS: usize = 4;
 /// Bytes of one access of a thread.
 const VECTOR: usize = 16;
-/// Fewer programs than this leave multiprocessors without work.
-const ENOUGH_PROGRAMS: usize = 512;
+/// Warps of a program of a dense kernel of few operands on a GPU.
+const WARPS_OF_FEW: usize = 8;
 
 /// What one program of a dense kernel takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,14 +33,26 @@ pub(super) struct Flat {
     pub(super) warps: Option<u32>,
 }
 
-/// The block for `numel` elements, of which the largest operand's have `bytes` bytes each.
-pub(super) fn flat(device: Device, bytes: usize, numel: usize) -> Flat {
-    if device == Device::Cpu {
-        return Flat { block: 4096, warps: None };
+/// The block of a kernel of one or two operands, of which the widest has elements of `bytes` bytes.
+pub(super) fn flat(device: Device, bytes: usize) -> Flat {
+    flat_of(device, WARPS_OF_FEW, WARPS_OF_FEW * 32 * vector(bytes))
+}
+
+/// As [`flat`], for many operands: fewer threads, so that all their registers fit.
+pub(super) fn flat_of_many(device: Device, bytes: usize) -> Flat {
+    flat_of(device, WARPS, 2 * WARPS * 32 * vector(bytes))
+}
+
+fn flat_of(device: Device, warps: usize, block: usize) -> Flat {
+    match device {
+        Device::Cpu => Flat { block: 4096, warps: None },
+        Device::Cuda(_) => Flat { block, warps: Some(warps as u32) },
     }
-    let one_vector = 32 * WARPS * VECTOR / bytes.next_power_of_two();
-    let vectors = if numel >= 2 * one_vector * ENOUGH_PROGRAMS { 2 } else { 1 };
-    Flat { block: vectors * one_vector, warps: Some(WARPS as u32) }
+}
+
+/// Elements of this many bytes that one access has.
+fn vector(bytes: usize) -> usize {
+    VECTOR / bytes.next_power_of_two()
 }
 
 /// Rows and columns of one program of a strided kernel.
@@ -56,7 +72,7 @@ pub(super) fn tile(device: Device, bytes: usize, rows: usize, cols: usize) -> Ti
     let (numel, widest, warps) = match device {
         Device::Cpu => (1024, 1024, None),
         Device::Cuda(_) => {
-            let numel = 4 * 32 * WARPS * VECTOR / bytes.next_power_of_two();
+            let numel = 4 * 32 * WARPS * vector(bytes);
             (numel, if rows == 1 { numel } else { numel / 8 }, Some(WARPS as u32))
         }
     };
@@ -94,10 +110,10 @@ mod tests {
     #[test]
     fn the_table_of_the_header() {
         let gpu = Device::Cuda(0);
-        let large = 8192 * 8192;
-        assert_eq!(flat(gpu, 4, large).block, 1024);
-        assert_eq!(flat(gpu, 2, large).block, 2048);
-        assert_eq!(flat(gpu, 2, 1 << 16).block, 1024);
+        assert_eq!(flat(gpu, 4), Flat { block: 1024, warps: Some(8) });
+        assert_eq!(flat(gpu, 2), Flat { block: 2048, warps: Some(8) });
+        assert_eq!(flat_of_many(gpu, 4), Flat { block: 1024, warps: Some(4) });
+        assert_eq!(flat(Device::Cpu, 4), Flat { block: 4096, warps: None });
         let strided = tile(gpu, 4, 8192, 8192);
         assert_eq!((strided.rows, strided.cols), (8, 256));
         let thin = tile(gpu, 4, 8192, 3);

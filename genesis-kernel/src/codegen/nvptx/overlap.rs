@@ -1,0 +1,67 @@
+//! Kernels that are set up while the one ahead of them on the stream still ends.
+//!
+//! From sm_90 on a launch may ask to be set up early: its blocks take the places that the last blocks
+//! of the kernel ahead leave, and wait there for its end. So every kernel begins with
+//!
+//! ```text
+//! griddepcontrol.launch_dependents;      some kernels: the next may be set up once all blocks are here
+//! griddepcontrol.wait;                   all that earlier kernels wrote is there from here on
+//! ```
+//!
+//! and both do nothing in a launch that asks for no overlap. As each kernel waits for the end of the
+//! one ahead before it touches memory, and so on, the order of a stream stays what it was.
+//!
+//! What it saves, on an H200, of an `add` of 1024 x 1024 bf16 that takes 3.20 us: 0.29 us with the wait
+//! alone, where the next kernel is set up once the blocks have ended, and 0.74 us with both. But the
+//! first instruction costs 1.2 ns a block on the whole device (`exp` in blocks of 1024 elements takes
+//! 80 us instead of 64), and blocks that come early settle where there is room, so that a kernel of one
+//! wave of long blocks ends later (a sum of columns 73 us instead of 63). So it is for kernels without
+//! loops whose programs move [`LEAST_BYTES`].
+//!
+//! The lines go into the text of the PTX, ahead of everything: to LLVM a load of memory that nobody
+//! writes has no order, and it could move up before an assembly statement that waits.
+
+/// What waits for the kernel ahead.
+const WAIT: &str = "\tgriddepcontrol.wait;\n";
+/// What lets the kernel behind be set up.
+const LAUNCH: &str = "\tgriddepcontrol.launch_dependents;\n";
+
+/// Bytes that take memory longer than letting the next kernel go takes a block.
+pub(crate) const LEAST_BYTES: u64 = 6 << 10;
+
+/// The PTX of a kernel for sm_90 or later, which waits for the kernel ahead.
+pub(super) fn waiting(ptx: &str) -> String {
+    let entry = ptx.find(".entry").unwrap_or(ptx.len());
+    let (head, rest) = ptx.split_at(entry);
+    head.to_owned() + &rest.replacen("\n{\n", &format!("\n{{\n{WAIT}"), 1)
+}
+
+/// The PTX of a kernel that waits, and lets the next kernel be set up as soon as it can.
+pub(crate) fn letting_go(ptx: &str) -> String {
+    ptx.replacen(WAIT, &format!("{LAUNCH}{WAIT}"), 1)
+}
+
+/// Whether a launch of this PTX may be set up before the kernel ahead has ended.
+pub(crate) fn may_overlap(ptx: &str) -> bool {
+    ptx.contains(WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_entry_waits_before_all_else() {
+        let ptx =
+            ".func (.param .b32 x) f()\n{\n\tret;\n}\n.entry k(\n)\n.maxntid 32\n{\n\tret;\n}\n";
+        assert!(!may_overlap(ptx));
+        let after = letting_go(&waiting(ptx));
+        assert!(may_overlap(&after));
+        let expected = format!(".maxntid 32\n{{\n{LAUNCH}{WAIT}\tret;\n}}\n");
+        assert!(after.ends_with(&expected), "{after}");
+        assert_eq!(after.matches("griddepcontrol").count(), 2);
+        // Not in what it calls, and not for older devices.
+        assert!(after.starts_with(".func (.param .b32 x) f()\n{\n\tret;\n}\n"));
+        assert_eq!(letting_go(ptx), ptx);
+    }
+}

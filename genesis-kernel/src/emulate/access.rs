@@ -1,0 +1,274 @@
+//! Loads, stores and atomics of threads.
+
+use super::alu;
+use super::fault::Fault;
+use super::machine::Cluster;
+use super::memory::Global;
+use super::program::{Addr, Arg, PARAM_BASE, RANK_SHIFT, Reg, Rmw, SHARED_BASE, Space, Ty};
+use super::shadow::{Access, Conflict, Way};
+use super::warp::lanes;
+
+/// An address of shared memory: the block in the cluster, and the byte.
+pub(super) fn split(address: u64) -> (u64, u64) {
+    (address >> RANK_SHIFT, address & ((1 << RANK_SHIFT) - 1))
+}
+
+/// Where an access goes.
+pub(super) enum Where {
+    Shared { rank: usize, byte: usize },
+    Global(u64),
+    Param(usize),
+}
+
+impl Cluster<'_> {
+    pub(super) fn address(&self, number: usize, lane: usize, at: Addr) -> u64 {
+        self.warps[number].value(at.base, lane).wrapping_add_signed(at.offset)
+    }
+
+    pub(super) fn place(&self, space: Space, address: u64, bytes: u32) -> Result<Where, Fault> {
+        let shared = |address: u64| {
+            let (rank, byte) = self.shared_place(address, bytes)?;
+            Ok(Where::Shared { rank, byte })
+        };
+        let place = match space {
+            Space::Shared => shared(address)?,
+            Space::Param => Where::Param((address - PARAM_BASE) as usize),
+            Space::Generic if address >= PARAM_BASE => {
+                Where::Param((address - PARAM_BASE) as usize)
+            }
+            Space::Generic if address >= SHARED_BASE => shared(address - SHARED_BASE)?,
+            Space::Generic | Space::Global => {
+                if !address.is_multiple_of(u64::from(bytes)) {
+                    return Err(self.fault(format!("{bytes} bytes at {address:#x}: misaligned")));
+                }
+                Where::Global(address)
+            }
+            Space::Local => return Err(self.fault("local memory is not emulated")),
+        };
+        Ok(place)
+    }
+
+    pub(super) fn load(
+        &mut self,
+        global: &mut Global,
+        number: usize,
+        mask: u32,
+        (space, ty): (Space, Ty),
+        to: &[Option<Reg>],
+        at: Addr,
+    ) -> Result<(), Fault> {
+        let size = ty.bytes();
+        for lane in lanes(mask) {
+            let address = self.address(number, lane, at);
+            let place = self.place(space, address, size * to.len() as u32)?;
+            for (i, &to) in (0..).zip(to) {
+                let bytes = self.read(global, number, lane, &place, i * size, size)?;
+                let signed = matches!(ty, Ty::S(_));
+                let extended = match signed {
+                    true => ((bytes << (64 - 8 * size)) as i64 >> (64 - 8 * size)) as u64,
+                    false => bytes,
+                };
+                to.into_iter().for_each(|to| self.warps[number].set(to, lane, extended));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes at an offset from a place.
+    fn read(
+        &mut self,
+        global: &mut Global,
+        number: usize,
+        lane: usize,
+        place: &Where,
+        offset: u32,
+        size: u32,
+    ) -> Result<u64, Fault> {
+        let thread = self.warps[number].first + lane;
+        let access = self.access(thread, Way::Thread);
+        match *place {
+            Where::Shared { rank, byte } => {
+                self.read_shared(rank, byte + offset as usize, size, thread, access)
+            }
+            Where::Global(address) => {
+                let found = global.find(address + u64::from(offset), size, false);
+                let (buffer, byte) = found.map_err(|wrong| self.fault(wrong))?;
+                let range = byte..byte + size as usize;
+                if let Some(shadow) = &mut buffer.shadow {
+                    let clock = &self.clocks[thread];
+                    let result =
+                        range.clone().try_for_each(|byte| shadow.read(byte, clock, access));
+                    result.map_err(|c| self.of_buffer(c, &buffer.name, byte, false))?;
+                }
+                Ok(word(&buffer.bytes[range]))
+            }
+            Where::Param(at) => {
+                let at = at + offset as usize;
+                let bytes = self.launch.params.get(at..at + size as usize);
+                bytes.map(word).ok_or_else(|| self.fault("a read beyond the parameters"))
+            }
+        }
+    }
+
+    fn of_buffer(&self, conflict: Conflict, name: &str, byte: usize, wrote: bool) -> Fault {
+        self.conflict(conflict, &format!("byte {byte} of `{name}`"), wrote)
+    }
+
+    pub(super) fn read_shared(
+        &mut self,
+        rank: usize,
+        byte: usize,
+        size: u32,
+        thread: usize,
+        access: Access,
+    ) -> Result<u64, Fault> {
+        let range = byte..byte + size as usize;
+        for byte in range.clone() {
+            let result = self.blocks[rank].shadow.read(byte, &self.clocks[thread], access);
+            result.map_err(|conflict| self.of_shared(conflict, byte, false))?;
+        }
+        Ok(word(&self.blocks[rank].shared[range]))
+    }
+
+    pub(super) fn of_shared(&self, conflict: Conflict, byte: usize, wrote: bool) -> Fault {
+        self.conflict(conflict, &format!("byte {byte} of shared memory"), wrote)
+    }
+
+    pub(super) fn write_shared(
+        &mut self,
+        rank: usize,
+        byte: usize,
+        bytes: &[u8],
+        thread: usize,
+        access: Access,
+    ) -> Result<(), Fault> {
+        let range = byte..byte + bytes.len();
+        for byte in range.clone() {
+            let result = self.blocks[rank].shadow.write(byte, &self.clocks[thread], access);
+            result.map_err(|conflict| self.of_shared(conflict, byte, true))?;
+        }
+        self.blocks[rank].shared[range].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    pub(super) fn store(
+        &mut self,
+        global: &mut Global,
+        number: usize,
+        mask: u32,
+        (space, ty): (Space, Ty),
+        from: &[Arg],
+        at: Addr,
+    ) -> Result<(), Fault> {
+        let size = ty.bytes();
+        for lane in lanes(mask) {
+            let address = self.address(number, lane, at);
+            let place = self.place(space, address, size * from.len() as u32)?;
+            for (i, &from) in (0..).zip(from) {
+                let bytes = self.warps[number].value(from, lane).to_le_bytes();
+                self.write(global, number, lane, &place, i * size, &bytes[..size as usize])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        global: &mut Global,
+        number: usize,
+        lane: usize,
+        place: &Where,
+        offset: u32,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let thread = self.warps[number].first + lane;
+        let access = self.access(thread, Way::Thread);
+        match *place {
+            Where::Shared { rank, byte } => {
+                self.write_shared(rank, byte + offset as usize, bytes, thread, access)
+            }
+            Where::Global(address) => {
+                self.write_global(global, thread, address + u64::from(offset), bytes, access)
+            }
+            Where::Param(_) => Err(self.fault("a write to a parameter")),
+        }
+    }
+
+    fn write_global(
+        &self,
+        global: &mut Global,
+        thread: usize,
+        address: u64,
+        bytes: &[u8],
+        access: Access,
+    ) -> Result<(), Fault> {
+        let found = global.find(address, bytes.len() as u32, true);
+        let (buffer, byte) = found.map_err(|wrong| self.fault(wrong))?;
+        let range = byte..byte + bytes.len();
+        if let Some(shadow) = &mut buffer.shadow {
+            let clock = &self.clocks[thread];
+            let result = range.clone().try_for_each(|byte| shadow.write(byte, clock, access));
+            result.map_err(|c| self.of_buffer(c, &buffer.name, byte, true))?;
+        }
+        buffer.bytes[range].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what an atomic says, and who does it")]
+    pub(super) fn atomic(
+        &mut self,
+        global: &mut Global,
+        number: usize,
+        lane: usize,
+        (what, space, ty): (Rmw, Space, Ty),
+        to: Option<Reg>,
+        at: Addr,
+        args: &[Arg],
+    ) -> Result<(), Fault> {
+        let size = ty.bytes();
+        let address = self.address(number, lane, at);
+        let thread = self.warps[number].first + lane;
+        let access = self.access(thread, Way::Atomic);
+        let place = self.place(space, address, size)?;
+        let old = match place {
+            Where::Global(address) => {
+                let found = global.find(address, size, true);
+                let (buffer, byte) = found.map_err(|wrong| self.fault(wrong))?;
+                word(&buffer.bytes[byte..byte + size as usize])
+            }
+            Where::Shared { rank, byte } => {
+                word(&self.blocks[rank].shared[byte..byte + size as usize])
+            }
+            Where::Param(_) => return Err(self.fault("an atomic on a parameter")),
+        };
+        let warp = &self.warps[number];
+        let values: Vec<u64> = args.iter().map(|&arg| warp.value(arg, lane)).collect();
+        let low = if size == 8 { u64::MAX } else { (1 << (8 * size)) - 1 };
+        let new = match (what, &values[..]) {
+            (Rmw::Exchange, [value]) => Some(*value),
+            (Rmw::CompareSwap, [compared, value]) => {
+                Some(if old == compared & low { *value } else { old })
+            }
+            (Rmw::Do(what), [value]) => alu::compute(what, ty, [old, *value, 0]),
+            _ => None,
+        };
+        let new = new.ok_or_else(|| self.fault("a strange atomic"))?.to_le_bytes();
+        let bytes = &new[..size as usize];
+        match place {
+            Where::Global(address) => self.write_global(global, thread, address, bytes, access)?,
+            Where::Shared { rank, byte } => {
+                self.write_shared(rank, byte, bytes, thread, access)?;
+            }
+            Where::Param(_) => {}
+        }
+        to.into_iter().for_each(|to| self.warps[number].set(to, lane, old));
+        Ok(())
+    }
+}
+
+/// Little-endian bytes as a number.
+pub(super) fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}

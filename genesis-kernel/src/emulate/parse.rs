@@ -1,0 +1,360 @@
+//! From PTX text to a [`Program`].
+//!
+//! Only what code generation writes is known; another instruction is an error that names it, so that
+//! nothing is emulated by a guess.
+
+mod decode;
+
+use std::collections::BTreeMap;
+
+use super::program::{Action, Addr, Arg, Inst, PARAM_BASE, ParamSlot, Program, Reg};
+
+/// Why a text can't be run.
+type Wrong = String;
+
+/// Reads the entry point of a module.
+pub(super) fn parse(ptx: &str) -> Result<Program, Wrong> {
+    let mut parser = Parser::default();
+    let (head, body) = split(ptx)?;
+    parser.header(head)?;
+    parser.program.files = files(ptx);
+    for statement in statements(body, head.matches('\n').count() as u32) {
+        let line = statement.line;
+        parser.statement(&statement).map_err(|wrong| format!("line {line} of the PTX: {wrong}"))?;
+    }
+    parser.finish()
+}
+
+/// A statement, and the line it ends on.
+struct Statement {
+    text: String,
+    line: u32,
+    is_label: bool,
+}
+
+/// What stands before the entry point's body, and the body.
+fn split(ptx: &str) -> Result<(&str, &str), Wrong> {
+    let entry = ptx.find(".entry").ok_or("there is no entry point")?;
+    let open = ptx[entry..].find("\n{").ok_or("the entry point has no body")? + entry;
+    Ok(ptx.split_at(open + 1))
+}
+
+/// The files that positions name.
+fn files(ptx: &str) -> Vec<(u32, String)> {
+    let lines = ptx.lines().filter_map(|line| line.trim().strip_prefix(".file"));
+    let file = |line: &str| {
+        let (number, name) = line.trim().split_once(char::is_whitespace)?;
+        Some((number.parse().ok()?, name.trim().trim_matches('"').to_owned()))
+    };
+    lines.filter_map(file).collect()
+}
+
+/// Cuts a body into statements, without comments.
+fn statements(body: &str, first_line: u32) -> Vec<Statement> {
+    let mut found = Vec::new();
+    let mut text = String::new();
+    let mut depth = 0;
+    for (line, content) in (first_line + 1..).zip(body.lines()) {
+        let content = content.split("//").next().unwrap_or_default();
+        let trimmed = content.trim();
+        if trimmed.starts_with(".loc") {
+            found.push(Statement { text: trimmed.to_owned(), line, is_label: false });
+            continue;
+        }
+        let mut rest = content;
+        while let Some(c) = rest.chars().next() {
+            rest = &rest[c.len_utf8()..];
+            let ends_label = c == ':' && !rest.starts_with(':') && !text.ends_with(':');
+            match c {
+                ';' => push(&mut found, &mut text, line, false),
+                ':' if ends_label && !text.trim().contains(char::is_whitespace) => {
+                    push(&mut found, &mut text, line, true);
+                }
+                '{' if text.trim().is_empty() => depth += 1,
+                '}' if text.trim().is_empty() => {
+                    depth -= 1;
+                    // Tables of lines come after the body.
+                    if depth == 0 {
+                        return found;
+                    }
+                }
+                _ => text.push(c),
+            }
+        }
+        text.push(' ');
+    }
+    found
+}
+
+fn push(found: &mut Vec<Statement>, text: &mut String, line: u32, is_label: bool) {
+    let statement = std::mem::take(text).trim().to_owned();
+    if !statement.is_empty() {
+        found.push(Statement { text: statement, line, is_label });
+    }
+}
+
+#[derive(Default)]
+struct Parser {
+    program: Program,
+    registers: BTreeMap<String, Reg>,
+    labels: BTreeMap<String, usize>,
+    /// Branches whose label may come later: the instruction, and the label.
+    branches: Vec<(usize, String)>,
+    source: Option<(u32, u32, u32)>,
+    /// Names of shared memory, with where they start.
+    shared: BTreeMap<String, u64>,
+}
+
+impl Parser {
+    fn header(&mut self, head: &str) -> Result<(), Wrong> {
+        for line in head.lines().filter(|line| line.contains(".shared")) {
+            let name = line.trim_end_matches(';').split_whitespace().last().unwrap_or_default();
+            let name = name.split('[').next().unwrap_or_default();
+            self.shared.insert(name.to_owned(), 0);
+        }
+        let entry = head.split_once(".entry").map_or("", |(_, rest)| rest);
+        let open = entry.find('(').ok_or("the entry point has no parameters")?;
+        let close = entry.rfind(')').ok_or("the entry point's parameters do not end")?;
+        let mut offset = 0;
+        for param in entry[open + 1..close].split(',').filter(|p| !p.trim().is_empty()) {
+            let slot = param_slot(param.trim(), offset)?;
+            offset = slot.offset + slot.bytes;
+            self.program.params.push(slot);
+        }
+        self.program.cluster = [1; 3];
+        if let Some((_, rest)) = entry[close..].split_once(".reqnctapercluster") {
+            let line = rest.lines().next().unwrap_or_default();
+            for (extent, text) in self.program.cluster.iter_mut().zip(line.split(',')) {
+                *extent = text.trim().parse().map_err(|_| "a cluster without its extents")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Result<(), Wrong> {
+        let text = statement.text.as_str();
+        if statement.is_label {
+            self.labels.insert(text.to_owned(), self.program.insts.len());
+            return Ok(());
+        }
+        if let Some(position) = text.strip_prefix(".loc") {
+            let mut numbers = position.split_whitespace().map_while(|word| word.parse().ok());
+            if let (Some(file), Some(line)) = (numbers.next(), numbers.next()) {
+                self.source = Some((file, line, numbers.next().unwrap_or(0)));
+            }
+            return Ok(());
+        }
+        if text.starts_with('.') {
+            return self.directive(text);
+        }
+        let (guard, text) = self.guard(text)?;
+        let (name, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let action = match name {
+            "bra" | "bra.uni" => {
+                self.branches.push((self.program.insts.len(), operands.trim().to_owned()));
+                Action::Branch(0)
+            }
+            _ => self.decode(name, &list(operands))?,
+        };
+        let (line, source) = (statement.line, self.source);
+        self.program.insts.push(Inst { guard, action, line, source });
+        Ok(())
+    }
+
+    fn directive(&mut self, text: &str) -> Result<(), Wrong> {
+        let first = text.split_whitespace().next().unwrap_or_default();
+        match first {
+            ".reg" | ".pragma" | ".param" | ".local" => Ok(()),
+            _ => Err(format!("`{text}` is not known")),
+        }
+    }
+
+    fn guard<'t>(&mut self, text: &'t str) -> Result<(Option<(Reg, bool)>, &'t str), Wrong> {
+        let Some(guarded) = text.strip_prefix('@') else { return Ok((None, text)) };
+        let (name, rest) =
+            guarded.split_once(char::is_whitespace).ok_or("a predicate without an instruction")?;
+        let (name, wanted) = match name.strip_prefix('!') {
+            Some(name) => (name, false),
+            None => (name, true),
+        };
+        Ok((Some((self.register(name), wanted)), rest.trim()))
+    }
+
+    fn register(&mut self, name: &str) -> Reg {
+        let next = self.registers.len() as Reg;
+        *self.registers.entry(name.to_owned()).or_insert(next)
+    }
+
+    /// A register that is written; none for `_`.
+    fn target(&mut self, text: &str) -> Result<Option<Reg>, Wrong> {
+        match text {
+            "_" => Ok(None),
+            _ if is_register(text) => Ok(Some(self.register(text))),
+            _ => Err(format!("`{text}` is no register")),
+        }
+    }
+
+    fn to(&mut self, text: &str) -> Result<Reg, Wrong> {
+        self.target(text)?.ok_or_else(|| "nothing is written".to_owned())
+    }
+
+    fn arg(&mut self, text: &str) -> Result<Arg, Wrong> {
+        if is_register(text) {
+            return Ok(Arg::Reg(self.register(text)));
+        }
+        if let Some(number) = number(text) {
+            return Ok(Arg::Imm(number));
+        }
+        let (name, offset) = match text.split_once('+') {
+            Some((name, offset)) => (name, number(offset.trim()).ok_or("a strange offset")?),
+            None => (text, 0),
+        };
+        if let Some(start) = self.shared.get(name.trim()) {
+            return Ok(Arg::Shared(start.wrapping_add(offset)));
+        }
+        match self.program.params.iter().find(|param| param.name == name.trim()) {
+            Some(param) => Ok(Arg::Imm(PARAM_BASE + param.offset + offset)),
+            None => Err(format!("`{text}` is not known")),
+        }
+    }
+
+    /// `[base+offset]`
+    fn addr(&mut self, text: &str) -> Result<Addr, Wrong> {
+        let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        let inner = inner.ok_or_else(|| format!("`{text}` is no address"))?.trim();
+        self.plain_addr(inner)
+    }
+
+    fn plain_addr(&mut self, inner: &str) -> Result<Addr, Wrong> {
+        let (base, offset) = match inner.split_once('+') {
+            Some((base, offset)) => {
+                (base, number(offset.trim()).ok_or_else(|| format!("`{inner}` is no address"))?)
+            }
+            None => (inner, 0),
+        };
+        Ok(Addr { base: self.arg(base.trim())?, offset: offset as i64 })
+    }
+
+    fn finish(mut self) -> Result<Program, Wrong> {
+        for (at, label) in self.branches {
+            let target = self.labels.get(&label).ok_or_else(|| format!("no label {label}"))?;
+            self.program.insts[at].action = Action::Branch(*target);
+        }
+        self.program.n_regs = self.registers.len();
+        Ok(self.program)
+    }
+}
+
+fn param_slot(text: &str, offset: u64) -> Result<ParamSlot, Wrong> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let last = words.last().ok_or("a parameter without a name")?;
+    let (name, count) = match last.split_once('[') {
+        Some((name, rest)) => {
+            (name, rest.trim_end_matches(']').parse().map_err(|_| "a parameter's size")?)
+        }
+        None => (*last, 1),
+    };
+    let types = words.iter().filter_map(|word| word.strip_prefix('.'));
+    let ty = types.filter_map(super::program::Ty::from_name).next();
+    let size = u64::from(ty.ok_or("a parameter without a type")?.bytes());
+    let is_array = count > 1;
+    let alignment = if is_array { 64 } else { size };
+    let offset = offset.next_multiple_of(alignment);
+    Ok(ParamSlot { name: name.to_owned(), offset, bytes: size * count })
+}
+
+/// Whether a name is that of a register: `%r1`, or one that inline assembly declares. Those of the
+/// machine, such as `%tid.x`, have a dot.
+fn is_register(text: &str) -> bool {
+    let name = text.strip_prefix('%').unwrap_or(text);
+    let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    plain && if text.starts_with('%') { letters.len() < name.len() } else { text == "p" }
+}
+
+/// A number as PTX writes it, as its bits.
+fn number(text: &str) -> Option<u64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let digits = digits.trim_end_matches('U');
+    let hex = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    let value = match digits.get(..2) {
+        Some("0f" | "0d" | "0F" | "0D" | "0x" | "0X") => hex(&digits[2..])?,
+        _ => digits.parse().ok()?,
+    };
+    Some(if negative { value.wrapping_neg() } else { value })
+}
+
+/// Operands: what stands between commas that no bracket encloses.
+fn list(operands: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut depth = 0;
+    let mut text = String::new();
+    for c in operands.chars() {
+        match c {
+            '{' | '[' | '(' => depth += 1,
+            '}' | ']' | ')' => depth -= 1,
+            _ => {}
+        }
+        if c == ',' && depth == 0 {
+            found.push(std::mem::take(&mut text).trim().to_owned());
+        } else {
+            text.push(c);
+        }
+    }
+    let last = text.trim().to_owned();
+    if !last.is_empty() {
+        found.push(last);
+    }
+    found
+}
+
+/// The parts of `{a, b}`; a text without braces alone.
+fn parts(text: &str) -> Vec<String> {
+    match text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
+        Some(inner) => list(inner),
+        None => vec![text.to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_bits() {
+        assert_eq!(number("0f3F800000"), Some(0x3f80_0000));
+        assert_eq!(number("-1"), Some(u64::MAX));
+        assert_eq!(number("0x10U"), Some(16));
+        assert_eq!(number("shared"), None);
+    }
+
+    #[test]
+    fn operands_end_at_commas_outside_of_brackets() {
+        assert_eq!(
+            list("{%r1, %r2}, [%rd1, {%r3, %r4}], 3"),
+            ["{%r1, %r2}", "[%rd1, {%r3, %r4}]", "3"]
+        );
+        assert_eq!(parts("{%r1, %r2}"), ["%r1", "%r2"]);
+    }
+
+    #[test]
+    fn an_unknown_instruction_is_an_error() {
+        let body = "\t.reg .b32 %r<2>;\n\tnonsense.b32 %r1, %r1;\n\tret;\n}";
+        let ptx = format!(".visible .entry k(\n\t.param .u64 k_param_0\n)\n{{\n{body}");
+        assert_eq!(parse(&ptx), Err("line 6 of the PTX: `nonsense.b32` is not known".to_owned()));
+    }
+
+    #[test]
+    fn labels_guards_and_positions() {
+        let ptx = ".visible .entry k()\n{\n\t.loc\t1 12 5\n$L__a:\n\t@!%p1 bra \t$L__a;\n\tret;\n}\n\
+                   \t.file\t1 \"k.rs\"\n";
+        let program = parse(ptx).unwrap();
+        assert_eq!(program.insts[0].action, Action::Branch(0));
+        assert_eq!(program.insts[0].guard, Some((0, false)));
+        assert_eq!(program.insts[0].source, Some((1, 12, 5)));
+        assert_eq!(program.files, [(1, "k.rs".to_owned())]);
+    }
+}

@@ -1,0 +1,350 @@
+//! What is known of each byte of memory: who wrote it last, who read it since, and whether whoever comes
+//! next knows of it.
+//!
+//! Knowledge is a vector clock. An *agent* is a thread, or something that works beside the threads: the
+//! asynchronous copies of a thread, the products of a warpgroup, the phases of a barrier in memory. An
+//! *epoch* is an agent and a number; a thread knows an epoch if the number its clock has for the agent
+//! is at least that. Threads learn from each other where they meet, in barriers; of a copy's bytes
+//! they learn by the wait for it. An access that meets an epoch its thread does not know is a race,
+//! whatever order it happened to run in.
+//!
+//! ```text
+//! thread 0: st.shared [0]     epoch (0, 1)      thread 0's clock [1, 0]
+//! both:     bar.sync          they learn all    thread 1's clock [1, 1]
+//! thread 1: ld.shared [0]     knows (0, 1): no race
+//! ```
+//!
+//! The copy engine and the tensor cores read shared memory by another way than threads (the *async
+//! proxy*). They see what a thread wrote only after a proxy fence of that thread, so each thread has a
+//! second clock of what is fenced.
+
+use std::rc::Rc;
+
+/// Numbers by agent; missing ones are 0.
+pub(super) type Vector = Rc<Vec<u32>>;
+
+/// A moment of an agent.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Epoch {
+    pub(super) agent: u32,
+    pub(super) number: u32,
+}
+
+/// What a thread knows.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    pub(super) agent: u32,
+    /// The thread's own number, from 1.
+    own: u32,
+    base: Vector,
+    own_fenced: u32,
+    fenced: Vector,
+}
+
+/// What several threads know together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Knowledge {
+    pub(super) all: Vector,
+    pub(super) fenced: Vector,
+}
+
+fn at(vector: &[u32], agent: u32) -> u32 {
+    vector.get(agent as usize).copied().unwrap_or(0)
+}
+
+fn raise(vector: &mut Vec<u32>, agent: u32, number: u32) {
+    if vector.len() <= agent as usize {
+        vector.resize(agent as usize + 1, 0);
+    }
+    let slot = &mut vector[agent as usize];
+    *slot = (*slot).max(number);
+}
+
+/// Adds what another vector has.
+fn join(vector: &mut Vector, other: &Vector) {
+    if Rc::ptr_eq(vector, other) || other.is_empty() {
+        return;
+    }
+    if vector.is_empty() {
+        *vector = Rc::clone(other);
+        return;
+    }
+    let is_known = other.iter().enumerate().all(|(agent, &n)| at(vector, agent as u32) >= n);
+    if is_known {
+        return;
+    }
+    let own = Rc::make_mut(vector);
+    for (agent, &number) in (0..).zip(other.iter()) {
+        raise(own, agent, number);
+    }
+}
+
+impl Knowledge {
+    pub(super) fn join(&mut self, other: &Knowledge) {
+        join(&mut self.all, &other.all);
+        join(&mut self.fenced, &other.fenced);
+    }
+
+    /// Adds what a thread knows, itself included.
+    pub(super) fn learn_from(&mut self, clock: &Clock) {
+        join(&mut self.all, &clock.base);
+        join(&mut self.fenced, &clock.fenced);
+        raise(Rc::make_mut(&mut self.all), clock.agent, clock.own);
+        raise(Rc::make_mut(&mut self.fenced), clock.agent, clock.own_fenced);
+    }
+
+    pub(super) fn add(&mut self, epoch: Epoch) {
+        raise(Rc::make_mut(&mut self.all), epoch.agent, epoch.number);
+    }
+}
+
+impl Clock {
+    pub(super) fn new(agent: u32) -> Clock {
+        Clock { agent, own: 1, base: Vector::default(), own_fenced: 0, fenced: Vector::default() }
+    }
+
+    pub(super) fn now(&self) -> Epoch {
+        Epoch { agent: self.agent, number: self.own }
+    }
+
+    pub(super) fn knows(&self, epoch: Epoch) -> bool {
+        epoch.agent == self.agent || at(&self.base, epoch.agent) >= epoch.number
+    }
+
+    /// Whether an epoch of a thread is visible to the async proxy.
+    pub(super) fn has_fenced(&self, epoch: Epoch) -> bool {
+        let own = if epoch.agent == self.agent { self.own_fenced } else { 0 };
+        own.max(at(&self.fenced, epoch.agent)) >= epoch.number
+    }
+
+    /// After this, later accesses of the thread are later than what it told.
+    pub(super) fn tick(&mut self) {
+        self.own += 1;
+    }
+
+    pub(super) fn learn(&mut self, knowledge: &Knowledge) {
+        join(&mut self.base, &knowledge.all);
+        join(&mut self.fenced, &knowledge.fenced);
+    }
+
+    /// Learns what is known to include all that the thread knows.
+    pub(super) fn learn_all(&mut self, knowledge: &Knowledge) {
+        self.base = Rc::clone(&knowledge.all);
+        self.fenced = Rc::clone(&knowledge.fenced);
+    }
+
+    /// Learns of something that worked beside the thread.
+    pub(super) fn add(&mut self, epoch: Epoch) {
+        raise(Rc::make_mut(&mut self.base), epoch.agent, epoch.number);
+    }
+
+    pub(super) fn fence_proxy(&mut self) {
+        self.own_fenced = self.own;
+        self.own += 1;
+    }
+}
+
+/// How an access goes to memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// By a thread.
+    Thread,
+    /// By a thread, as an atomic.
+    Atomic,
+    /// By a barrier's own instructions.
+    Barrier,
+    /// By an asynchronous copy of a thread.
+    Copy,
+    /// By the copy engine or the tensor cores.
+    Async,
+}
+
+/// An access, for the next ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    pub(super) epoch: Epoch,
+    pub(super) way: Way,
+    /// The instruction.
+    pub(super) at: u32,
+}
+
+/// Two accesses that nothing orders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Conflict {
+    /// With an earlier one at this instruction, which wrote or only read.
+    Race { earlier: u32, wrote: bool },
+    /// What this instruction wrote is not fenced for the async proxy.
+    Unfenced { earlier: u32 },
+    /// Nobody wrote the byte.
+    Unwritten,
+    /// A barrier lies there.
+    Barrier { earlier: u32 },
+}
+
+/// One byte.
+#[derive(Clone, Debug, Default)]
+struct Cell {
+    /// The run that it was touched in; what earlier ones did is over.
+    run: u32,
+    write: Option<Access>,
+    reads: Vec<Access>,
+}
+
+/// The bytes of a memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shadow {
+    cells: Vec<Cell>,
+    /// Whether bytes that nobody wrote may be read.
+    starts_written: bool,
+    run: u32,
+}
+
+impl Shadow {
+    pub(super) fn new(bytes: usize, starts_written: bool) -> Shadow {
+        Shadow { cells: vec![Cell::default(); bytes], starts_written, run: 0 }
+    }
+
+    /// Forgets everything where this is another run than the last one.
+    pub(super) fn enter(&mut self, run: u32) {
+        self.run = run;
+    }
+
+    fn cell(&mut self, byte: usize) -> Option<&mut Cell> {
+        let run = self.run;
+        let cell = self.cells.get_mut(byte)?;
+        if cell.run != run {
+            *cell = Cell { run, ..Cell::default() };
+        }
+        Some(cell)
+    }
+
+    pub(super) fn read(
+        &mut self,
+        byte: usize,
+        clock: &Clock,
+        access: Access,
+    ) -> Result<(), Conflict> {
+        let starts_written = self.starts_written;
+        let Some(cell) = self.cell(byte) else { return Ok(()) };
+        match cell.write {
+            None if starts_written => {}
+            None => return Err(Conflict::Unwritten),
+            Some(write) => cell.check_write(write, clock, access)?,
+        }
+        let is_same = |read: &Access| read.epoch.agent == access.epoch.agent;
+        match cell.reads.iter_mut().rev().take(2).find(|read| is_same(read)) {
+            Some(read) => *read = access,
+            None => cell.reads.push(access),
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(
+        &mut self,
+        byte: usize,
+        clock: &Clock,
+        access: Access,
+    ) -> Result<(), Conflict> {
+        let Some(cell) = self.cell(byte) else { return Ok(()) };
+        if let Some(write) = cell.write {
+            cell.check_write(write, clock, access)?;
+        }
+        let unknown = cell.reads.iter().find(|read| !clock.knows(read.epoch));
+        if let Some(read) = unknown {
+            return Err(Conflict::Race { earlier: read.at, wrote: false });
+        }
+        cell.reads.clear();
+        cell.write = Some(access);
+        Ok(())
+    }
+
+    /// Takes a barrier away.
+    pub(super) fn forget(&mut self, byte: usize) {
+        if let Some(cell) = self.cell(byte) {
+            (cell.write, cell.reads) = (None, Vec::new());
+        }
+    }
+}
+
+impl Cell {
+    /// Whether an access may come after the last write.
+    fn check_write(&self, write: Access, clock: &Clock, access: Access) -> Result<(), Conflict> {
+        let both = |way| write.way == way && access.way == way;
+        if both(Way::Atomic) {
+            return Ok(());
+        }
+        if (write.way == Way::Barrier) != (access.way == Way::Barrier) {
+            return Err(Conflict::Barrier { earlier: write.at });
+        }
+        if !clock.knows(write.epoch) {
+            return Err(Conflict::Race { earlier: write.at, wrote: true });
+        }
+        let by_thread = matches!(write.way, Way::Thread | Way::Atomic);
+        if access.way == Way::Async && by_thread && !clock.has_fenced(write.epoch) {
+            return Err(Conflict::Unfenced { earlier: write.at });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(clock: &Clock, way: Way) -> Access {
+        Access { epoch: clock.now(), way, at: clock.agent }
+    }
+
+    fn meet(clocks: &mut [Clock]) {
+        let mut all = Knowledge::default();
+        clocks.iter().for_each(|clock| all.learn_from(clock));
+        for clock in clocks {
+            clock.learn(&all);
+            clock.tick();
+        }
+    }
+
+    #[test]
+    fn a_barrier_orders_what_was_before_it() {
+        let mut clocks = [Clock::new(0), Clock::new(1)];
+        let mut shadow = Shadow::new(4, false);
+        shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
+        let race = Conflict::Race { earlier: 0, wrote: true };
+        assert_eq!(shadow.read(0, &clocks[1], thread(&clocks[1], Way::Thread)), Err(race));
+        meet(&mut clocks);
+        shadow.read(0, &clocks[1], thread(&clocks[1], Way::Thread)).unwrap();
+        let race = Conflict::Race { earlier: 1, wrote: false };
+        assert_eq!(shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)), Err(race));
+        meet(&mut clocks);
+        shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
+        assert_eq!(
+            shadow.read(1, &clocks[0], thread(&clocks[0], Way::Thread)),
+            Err(Conflict::Unwritten)
+        );
+    }
+
+    #[test]
+    fn the_async_proxy_needs_a_fence_after_the_write() {
+        let mut clocks = [Clock::new(0), Clock::new(1)];
+        let mut shadow = Shadow::new(1, false);
+        clocks[0].fence_proxy();
+        shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
+        meet(&mut clocks);
+        let read = thread(&clocks[1], Way::Async);
+        assert_eq!(shadow.read(0, &clocks[1], read), Err(Conflict::Unfenced { earlier: 0 }));
+        clocks[0].fence_proxy();
+        meet(&mut clocks);
+        shadow.read(0, &clocks[1], read).unwrap();
+    }
+
+    #[test]
+    fn atomics_do_not_race_with_each_other() {
+        let clocks = [Clock::new(0), Clock::new(1)];
+        let mut shadow = Shadow::new(1, true);
+        for clock in &clocks {
+            shadow.write(0, clock, thread(clock, Way::Atomic)).unwrap();
+        }
+        let plain = thread(&clocks[0], Way::Thread);
+        assert!(shadow.read(0, &clocks[0], plain).is_err());
+    }
+}

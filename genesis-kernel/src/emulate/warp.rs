@@ -1,0 +1,89 @@
+//! The threads of a warp: registers, and where each one is.
+
+use super::program::{Arg, RANK_SHIFT, Reg};
+
+/// Lanes of a warp.
+pub(super) const LANES: usize = 32;
+
+/// A warp. Its lanes run together where they are at one instruction, the one that is furthest behind
+/// first.
+#[derive(Debug)]
+pub(super) struct Warp {
+    /// By register, then by lane.
+    registers: Vec<u64>,
+    /// The next instruction of each lane.
+    pub(super) next: [usize; LANES],
+    /// Lanes that have not ended.
+    pub(super) alive: u32,
+    /// Lanes that wait for the rest of the warp.
+    pub(super) gathered: u32,
+    /// Lanes that wait for other warps.
+    pub(super) blocked: u32,
+    /// The number of its first thread among those of the cluster.
+    pub(super) first: usize,
+    /// The number of its block in the cluster.
+    pub(super) rank: u32,
+    /// The number of its first thread in the block.
+    pub(super) in_block: u32,
+    /// Groups of products that it has committed.
+    pub(super) committed: u32,
+    /// Times that the cluster's barrier had opened when the warp came to it.
+    pub(super) arrived_at: Option<u32>,
+}
+
+/// The lanes of a mask.
+pub(super) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+    (0..LANES).filter(move |lane| mask >> lane & 1 == 1)
+}
+
+impl Warp {
+    pub(super) fn new(n_regs: usize, first: usize, rank: u32, in_block: u32) -> Warp {
+        Warp {
+            registers: vec![0; n_regs * LANES],
+            next: [0; LANES],
+            alive: u32::MAX,
+            gathered: 0,
+            blocked: 0,
+            first,
+            rank,
+            in_block,
+            committed: 0,
+            arrived_at: None,
+        }
+    }
+
+    /// An operand in a lane.
+    pub(super) fn value(&self, arg: Arg, lane: usize) -> u64 {
+        match arg {
+            Arg::Reg(reg) => self.registers[reg as usize * LANES + lane],
+            Arg::Imm(bits) => bits,
+            Arg::Shared(offset) => (u64::from(self.rank) << RANK_SHIFT) + offset,
+        }
+    }
+
+    pub(super) fn set(&mut self, reg: Reg, lane: usize, bits: u64) {
+        self.registers[reg as usize * LANES + lane] = bits;
+    }
+
+    /// The next instruction that can run, and the lanes that are at it. Lanes that gathered run when
+    /// all that are alive have.
+    pub(super) fn ready(&mut self) -> Option<(usize, u32)> {
+        let free = self.alive & !self.blocked & !self.gathered;
+        if free == 0 {
+            let all = self.gathered != 0 && self.gathered == self.alive;
+            if !all {
+                return None;
+            }
+            self.gathered = 0;
+            return self.ready();
+        }
+        let at = lanes(free).map(|lane| self.next[lane]).min()?;
+        let mask =
+            lanes(free).filter(|&lane| self.next[lane] == at).fold(0, |m, lane| m | 1 << lane);
+        Some((at, mask))
+    }
+
+    pub(super) fn advance(&mut self, mask: u32) {
+        lanes(mask).for_each(|lane| self.next[lane] += 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! Products of matrices.
+
+use super::super::{Extent, Factor, Float, Float8, Tile, typed};
+
+/// `accumulator + x y`: `x` is `[M, K]`, `y` is `[K, N]`. The accumulator is f32, or f64 for f64.
+pub fn dot<T: Factor, A: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+    accumulator: Tile<A, (M, N)>,
+) -> Tile<A, (M, N)> {
+    accumulator
+}
+
+/// See [`fast::dot`](super::super::fast::dot).
+#[doc(hidden)]
+pub fn fast_dot<T: Float8, A: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+    accumulator: Tile<A, (M, N)>,
+) -> Tile<A, (M, N)> {
+    accumulator
+}
+
+/// [`fast::dot`](super::super::fast::dot) with an accumulator that starts at zero.
+#[doc(hidden)]
+pub fn fast_dot_new<T: Float8, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+) -> Tile<f32, (M, N)> {
+    typed()
+}
+
+/// [`dot`] with an accumulator that starts at zero.
+pub fn dot_new<T: Factor, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+) -> Tile<f32, (M, N)> {
+    typed()
+}
+
+/// [`dot`] of f32 tiles whose elements are rounded to tf32 first.
+pub fn dot_tf32<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+    accumulator: Tile<A, (M, N)>,
+) -> Tile<A, (M, N)> {
+    accumulator
+}
+
+/// [`dot_tf32`] with an accumulator that starts at zero.
+pub fn dot_tf32_new<T: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+) -> Tile<f32, (M, N)> {
+    typed()
+}
+
+/// [`dot`] of f32 tiles on tensor cores whose error is near that of f32: each element is the sum of two
+/// tf32 numbers, and three of the four products are added. Numbers above f32's largest divided by
+/// 1.0005 and infinities give NaN. On the CPU it is `dot`.
+pub fn dot_tf32x3<T: Float, A: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+    accumulator: Tile<A, (M, N)>,
+) -> Tile<A, (M, N)> {
+    accumulator
+}
+
+/// [`dot_tf32x3`] with an accumulator that starts at zero.
+pub fn dot_tf32x3_new<T: Float, M: Extent, K: Extent, N: Extent>(
+    _x: Tile<T, (M, K)>,
+    _y: Tile<T, (K, N)>,
+) -> Tile<f32, (M, N)> {
+    typed()
+}

@@ -1,0 +1,452 @@
+//! The code of every kernel of the framework, run by the emulator: right results, by the interpreter, and
+//! nothing that two threads do to one byte of shared memory without a barrier between them.
+//!
+//! [`every_barrier_is_needed`] takes each barrier, fence and wait out of some of them in turn, and the
+//! emulator has to notice.
+
+use genesis::DType;
+use genesis_kernel::codegen::nvptx::GpuKernel;
+use genesis_kernel::emulate::Emulator;
+use genesis_kernel::ir::Type;
+use genesis_kernel::kernel::{ArgValue, Hints, KernelDef, ParamHint, Specialized};
+use genesis_kernel::target::Target;
+use genesis_kernel::{Error, Scalar};
+use rayon::prelude::*;
+
+use crate::assemble::{dtypes, usual};
+
+/// Extents of the outer axes of a view of each rank, and the grid that covers them.
+#[derive(Clone, Copy)]
+struct Shape {
+    dims: [i64; 4],
+    grid: [u32; 3],
+}
+
+/// Tiles and rows end within blocks, and lines of 16 elements do not.
+const SMALL: Shape = Shape { dims: [2, 3, 48, 144], grid: [5, 1, 1] };
+
+/// A kernel in one configuration.
+#[derive(Clone)]
+struct Case {
+    kernel: &'static KernelDef,
+    dtype: DType,
+    consts: Vec<i64>,
+    hints: Hints,
+    shape: Shape,
+    target: Target,
+}
+
+impl Case {
+    fn name(&self) -> String {
+        format!("{} {} {:?} {}", self.kernel.name(), self.dtype, self.consts, self.target)
+    }
+
+    fn specialized(&self) -> Result<Specialized, Error> {
+        self.kernel.specialize(&dtypes(self.kernel, self.dtype), &self.consts, &self.hints)
+    }
+}
+
+/// Memory of an argument.
+struct Memory {
+    dtype: DType,
+    bytes: Vec<u8>,
+    writable: bool,
+}
+
+/// Numbers that look random: floats around 0, integers that are good indices.
+fn numbers(dtype: DType, n: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f64 / (1u64 << 24) as f64
+    };
+    let scalar = |u: f64| match dtype {
+        _ if dtype.is_float() => Scalar::float(dtype, u * 2.0 - 1.0),
+        DType::Bool => Scalar::int(dtype, i64::from(u < 0.5)),
+        _ => Scalar::int(dtype, (u * 16.0) as i64),
+    };
+    (0..n).flat_map(|_| scalar(next()).bits.to_le_bytes()[..dtype.bytes()].to_vec()).collect()
+}
+
+/// Keys: `i64` that differ and ascend, which kernels that sort by merging count on.
+fn ascending(n: usize) -> Vec<u8> {
+    (0..n as i64).flat_map(i64::to_le_bytes).collect()
+}
+
+/// What a kernel is run on: memory, and arguments that take the addresses of it in order.
+fn arguments(special: &Specialized, case: &Case) -> (Vec<Memory>, Vec<ArgValue>) {
+    let mut memory = Vec::new();
+    let mut values = Vec::new();
+    for (seed, param) in (1..).zip(&special.func.params) {
+        let hint = case.hints.params.get(seed as usize - 1).copied().unwrap_or_default();
+        let writable = param.attrs.exclusive || !param.attrs.readonly;
+        match special.func.ty(param.value) {
+            Type::View { rank, dtype } => {
+                let rank = rank as usize;
+                let dims = case.shape.dims[4 - rank..].to_vec();
+                let n = dims.iter().product::<i64>() as usize;
+                memory.push(Memory { dtype, bytes: numbers(dtype, n, seed), writable });
+                let strides = strides(&dims, hint.unit_axis.map(usize::from));
+                values.push(ArgValue::View { ptr: 0, dims, strides });
+            }
+            Type::Tile(tile) if tile.is_ptr() => {
+                let n = case.shape.dims.iter().product::<i64>() as usize;
+                let dtype = tile.dtype();
+                let bytes = match param.name.as_str() {
+                    "keys" => ascending(n),
+                    _ => numbers(dtype, n, seed),
+                };
+                memory.push(Memory { dtype, bytes, writable });
+                values.push(ArgValue::Ptr(0));
+            }
+            Type::Tile(tile) => {
+                let dtype = tile.dtype();
+                let scalar = match dtype.is_float() {
+                    true => Scalar::float(dtype, 0.5),
+                    false => Scalar::int(dtype, 16),
+                };
+                values.push(ArgValue::Scalar(scalar));
+            }
+        }
+    }
+    (memory, values)
+}
+
+/// Row-major strides, with the axis that shall have stride 1 innermost.
+fn strides(dims: &[i64], unit_axis: Option<usize>) -> Vec<i64> {
+    let mut order: Vec<usize> = (0..dims.len()).collect();
+    if let Some(axis) = unit_axis {
+        order.retain(|&other| other != axis);
+        order.push(axis);
+    }
+    let mut strides = vec![1; dims.len()];
+    let mut step = 1;
+    for &axis in order.iter().rev() {
+        strides[axis] = step;
+        step *= dims[axis];
+    }
+    strides
+}
+
+/// The arguments at these addresses.
+fn placed(values: &[ArgValue], addresses: &[u64]) -> Vec<ArgValue> {
+    let mut addresses = addresses.iter().copied();
+    let mut next = || addresses.next().expect("one address for each memory");
+    let place = |value: &ArgValue| match value {
+        ArgValue::Ptr(_) => ArgValue::Ptr(next()),
+        ArgValue::View { dims, strides, .. } => {
+            ArgValue::View { ptr: next(), dims: dims.clone(), strides: strides.clone() }
+        }
+        ArgValue::Scalar(scalar) => ArgValue::Scalar(*scalar),
+    };
+    values.iter().map(place).collect()
+}
+
+/// What memory holds after the interpreter ran the kernel.
+fn interpret(special: &Specialized, case: &Case) -> Result<Vec<Vec<u8>>, String> {
+    let (memory, values) = arguments(special, case);
+    let mut interpreter = special.interpreter();
+    let addresses: Vec<u64> = memory
+        .into_iter()
+        .map(|m| interpreter.add_buffer("argument", m.dtype, m.bytes, m.writable))
+        .collect();
+    interpreter.run(case.shape.grid, &placed(&values, &addresses)).map_err(|e| e.to_string())?;
+    Ok(addresses.iter().map(|&address| interpreter.buffer(address).to_vec()).collect())
+}
+
+/// What memory holds after the emulator ran its code.
+fn emulate(special: &Specialized, case: &Case, code: &GpuKernel) -> Result<Vec<Vec<u8>>, String> {
+    let (memory, values) = arguments(special, case);
+    let mut emulator = Emulator::new();
+    let names = special.func.params.iter().map(|param| param.name.clone());
+    let addresses: Vec<u64> = memory
+        .into_iter()
+        .zip(names)
+        .map(|(m, name)| emulator.add_buffer(name, m.bytes, m.writable))
+        .collect();
+    let args = placed(&values, &addresses);
+    emulator.run(code, case.shape.grid, &args).map_err(|fault| fault.to_string())?;
+    Ok(addresses.iter().map(|&address| emulator.buffer(address).to_vec()).collect())
+}
+
+/// The first element that is another one than it should be.
+fn compare(
+    special: &Specialized,
+    case: &Case,
+    got: &[Vec<u8>],
+    wanted: &[Vec<u8>],
+) -> Result<(), String> {
+    let (memory, _) = arguments(special, case);
+    for (number, ((got, wanted), memory)) in got.iter().zip(wanted).zip(&memory).enumerate() {
+        let dtype = memory.dtype;
+        let read = |bytes: &[u8]| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            Scalar { dtype, bits: u64::from_le_bytes(word) }
+        };
+        let size = dtype.bytes();
+        for (i, (got, wanted)) in got.chunks(size).zip(wanted.chunks(size)).enumerate() {
+            let (got, wanted) = (read(got), read(wanted));
+            if !is_close(got, wanted, case) {
+                let (got, wanted) = (got.to_f64(), wanted.to_f64());
+                return Err(format!("memory {number}, element {i}: {got} and not {wanted}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Equal but for the order of sums and the last places of functions.
+fn is_close(got: Scalar, wanted: Scalar, case: &Case) -> bool {
+    if got.bits == wanted.bits {
+        return true;
+    }
+    let is_rough = case.dtype.bytes() == 2 || case.kernel.name().contains("tf32");
+    let tolerance = if is_rough || got.dtype.bytes() == 2 { 3e-2 } else { 2e-3 };
+    let (got, wanted) = (got.to_f64(), wanted.to_f64());
+    (got.is_nan() && wanted.is_nan())
+        || got == wanted
+        || (got - wanted).abs() <= tolerance * (1.0 + wanted.abs())
+}
+
+/// Runs a case both ways; none where the interpreter refuses the arguments.
+fn check(case: &Case) -> Result<Option<GpuKernel>, String> {
+    let text = |error: Error| error.to_string();
+    let special = case.specialized().map_err(text)?;
+    let Ok(wanted) = interpret(&special, case) else { return Ok(None) };
+    let code = special.compile(&case.target).and_then(|c| c.with_lines()).map_err(text)?;
+    let got = emulate(&special, case, &code)?;
+    compare(&special, case, &got, &wanted)?;
+    Ok(Some(code))
+}
+
+fn kernel(name: &str) -> &'static KernelDef {
+    kernels::all().into_iter().find(|kernel| kernel.name() == name).expect("there is that kernel")
+}
+
+/// Every kernel as small launches compile it.
+fn usual_cases() -> Vec<Case> {
+    let case = |kernel: &'static KernelDef, dtype, target| Case {
+        kernel,
+        dtype,
+        consts: kernel.ast.consts.iter().map(|name| usual(name)).collect(),
+        hints: Hints::contiguous(kernel.ast),
+        shape: SMALL,
+        target,
+    };
+    let both = |kernel| {
+        [(DType::F32, Target::sm_80()), (DType::BF16, Target::sm_90a())]
+            .map(|(dtype, target)| case(kernel, dtype, target))
+    };
+    kernels::all().into_iter().flat_map(both).collect()
+}
+
+/// Kernels whose warps meet: name, dtype, constants, warps.
+const MEETING: &[(&str, DType, &[i64], u32)] = &[
+    ("softmax", DType::F32, &[1, 256], 4),
+    ("softmax", DType::BF16, &[2, 128], 2),
+    ("softmax_long", DType::BF16, &[64, 32, 2], 4),
+    ("log_softmax", DType::F32, &[1, 128], 4),
+    ("layer_norm", DType::BF16, &[2, 128], 4),
+    ("rms_norm", DType::F32, &[1, 128], 4),
+    ("layer_norm_bwd", DType::F32, &[2, 128], 4),
+    ("rms_norm_bwd", DType::BF16, &[2, 128], 4),
+    ("sum_rows", DType::F32, &[1, 128], 4),
+    ("sum_cols", DType::F32, &[32, 16], 4),
+    ("argmax_rows", DType::F32, &[1, 128], 4),
+    ("cumsum_rows", DType::F32, &[1, 128], 4),
+    ("cast_across", DType::F32, &[32, 32], 4),
+    ("cast_across", DType::BF16, &[64, 64], 4),
+    ("matmul", DType::BF16, &[64, 64, 32], 4),
+    ("matmul", DType::F32, &[32, 32, 16], 4),
+    ("matmul_tf32", DType::F32, &[64, 64, 32], 4),
+];
+
+fn meeting_cases() -> Vec<Case> {
+    let case = |&(name, dtype, consts, warps): &(&str, DType, &[i64], u32)| {
+        let kernel = kernel(name);
+        let consts = consts.to_vec();
+        let hints = Hints { num_warps: Some(warps), ..Hints::contiguous(kernel.ast) };
+        // Which constants a kernel has may change: then its line goes until the list follows.
+        let fits = kernel.ast.consts.len() == consts.len();
+        fits.then_some(Case { kernel, dtype, consts, hints, shape: SMALL, target: Target::sm_80() })
+    };
+    MEETING.iter().filter_map(case).collect()
+}
+
+/// A product by the copy engine and the tensor cores of Hopper.
+fn hopper(name: &str, tile: [i64; 3], warps: u32, units: [u8; 2]) -> Case {
+    let view = |unit: u8| ParamHint {
+        multiple_of: 16,
+        unit_stride: unit == 2,
+        unit_axis: (unit != 2).then_some(unit),
+        stride_multiple_of: 8,
+        ..ParamHint::default()
+    };
+    let params = vec![view(units[0]), view(units[1]), view(2)];
+    let kernel = kernel(name);
+    let [m, n, k] = tile;
+    // Several tiles for each of two programs, and steps along K of which the last is not whole, so
+    // that each ring comes round.
+    let most = (2 * m).max(n).max(4 * k) + 16;
+    Case {
+        kernel,
+        dtype: if name == "matmul" { DType::BF16 } else { DType::F32 },
+        consts: tile.to_vec(),
+        hints: Hints { params, num_warps: Some(warps), ..Hints::default() },
+        shape: Shape { dims: [1, 1, most, most], grid: [2, 1, 1] },
+        target: Target::sm_90a(),
+    }
+}
+
+fn hopper_cases() -> Vec<Case> {
+    vec![
+        hopper("matmul", [64, 64, 64], 4, [2, 2]),
+        hopper("matmul", [64, 64, 64], 4, [1, 1]),
+        hopper("matmul", [64, 16, 64], 4, [2, 1]),
+        hopper("matmul", [128, 64, 64], 8, [2, 2]),
+        hopper("matmul_tf32", [128, 64, 32], 8, [2, 1]),
+    ]
+}
+
+/// Problems of all cases, and how many ran.
+fn problems(cases: &[Case]) -> (Vec<String>, Vec<String>) {
+    let results: Vec<(String, Result<bool, String>)> = cases
+        .par_iter()
+        .map(|case| (case.name(), check(case).map(|code| code.is_some())))
+        .collect();
+    let problem = |(name, result): &(String, Result<bool, String>)| {
+        result.as_ref().err().map(|problem| format!("{name}: {problem}"))
+    };
+    let skipped = results.iter().filter(|(_, result)| *result == Ok(false));
+    let skipped = skipped.map(|(name, _)| name.clone()).collect();
+    (results.iter().filter_map(problem).collect(), skipped)
+}
+
+#[test]
+fn every_kernel_runs_without_races() {
+    let cases: Vec<Case> = [usual_cases(), meeting_cases(), hopper_cases()].concat();
+    let (problems, skipped) = problems(&cases);
+    println!("{} of {} ran; not {skipped:?}", cases.len() - skipped.len(), cases.len());
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+    // What the interpreter refuses, such as indices out of range, is a handful.
+    assert!(skipped.len() <= 12, "{skipped:?}");
+}
+
+/// What orders accesses: how its instruction begins, and what may stand in its place.
+const ORDERS: [(&str, fn(&str) -> String); 9] = [
+    ("bar.sync", nothing),
+    ("barrier.sync", nothing),
+    ("fence.proxy.async", nothing),
+    ("fence.mbarrier_init", nothing),
+    ("cp.async.wait_group", nothing),
+    ("cp.async.bulk.wait_group", nothing),
+    ("wgmma.wait_group", nothing),
+    ("mbarrier.arrive", nothing),
+    ("mbarrier.try_wait", over_at_once),
+];
+
+fn nothing(_: &str) -> String {
+    String::new()
+}
+
+/// A wait that does not wait.
+fn over_at_once(wait: &str) -> String {
+    let over = wait.split_whitespace().nth(1).unwrap_or_default().trim_end_matches(',');
+    format!("setp.eq.b32 {over}, 0, 0;")
+}
+
+/// PTX that lacks one of [`ORDERS`].
+struct Mutant {
+    /// What is missing, and where.
+    what: String,
+    ptx: String,
+    /// The PTX that stops there instead.
+    stops: String,
+}
+
+/// Every [`Mutant`] of a kernel.
+fn mutants(ptx: &str) -> Vec<Mutant> {
+    let mut all = Vec::new();
+    for (name, instead) in ORDERS {
+        for (at, _) in ptx.match_indices(name) {
+            // Not in the middle of another name.
+            if ptx[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.') {
+                continue;
+            }
+            let end = at + ptx[at..].find(';').map_or(0, |len| len + 1);
+            let line = ptx[..at].matches('\n').count() + 1;
+            let with = |text: &str| format!("{}{text}{}", &ptx[..at], &ptx[end..]);
+            all.push(Mutant {
+                what: format!("line {line}: {}", &ptx[at..end]),
+                ptx: with(&instead(&ptx[at..end])),
+                stops: with("trap;"),
+            });
+        }
+    }
+    all
+}
+
+/// Barriers that keep stores of different iterations to global memory in order, which do not meet:
+/// nothing says so to code generation. By kernel, how many.
+const CAUTIOUS: [(&str, usize); 2] = [("softmax_long", 1), ("matmul", 1)];
+
+#[test]
+fn every_barrier_is_needed() {
+    let cases: Vec<Case> = [meeting_cases(), hopper_cases()].concat();
+    let results: Vec<(&Case, Tally)> = cases.par_iter().map(|case| (case, tally(case))).collect();
+    let mut noticed = 0;
+    let mut problems = Vec::new();
+    for (case, tally) in results {
+        noticed += tally.noticed;
+        let cautious = CAUTIOUS.iter().find(|(name, _)| *name == case.kernel.name());
+        if tally.unnoticed.len() > cautious.map_or(0, |(_, n)| *n) {
+            problems.push(format!("{}: {:#?}", case.name(), tally.unnoticed));
+        }
+    }
+    println!("{noticed} noticed");
+    assert!(noticed > 100, "only {noticed} were noticed");
+    assert!(problems.is_empty(), "not noticed:\n{}", problems.join("\n"));
+}
+
+/// What the emulator says when barriers are missing.
+#[derive(Default)]
+struct Tally {
+    noticed: usize,
+    unnoticed: Vec<String>,
+}
+
+fn tally(case: &Case) -> Tally {
+    let special = case.specialized().expect("the kernel takes these");
+    let compiled = special.compile(&case.target).expect("it compiles");
+    let code = compiled.with_lines().expect("it is for a GPU");
+    let wanted = emulate(&special, case, &code).expect("nothing is wrong with all of them");
+    let run = |ptx: String| emulate(&special, case, &GpuKernel { ptx, ..code.clone() });
+    let mut tally = Tally::default();
+    for mutant in mutants(&code.ptx) {
+        let is_wrong = run(mutant.ptx).map_or(true, |got| got != wanted);
+        match is_wrong {
+            true => tally.noticed += 1,
+            // Code that is for other extents than these does not run.
+            false if run(mutant.stops).is_err() => tally.unnoticed.push(mutant.what),
+            false => {}
+        }
+    }
+    tally
+}
+
+/// A barrier taken out of softmax, and what the emulator says of it.
+#[test]
+fn a_race_is_named_by_its_lines() {
+    let case = &meeting_cases()[0];
+    let special = case.specialized().expect("the kernel takes these");
+    let code = special.compile(&case.target).and_then(|c| c.with_lines()).expect("it compiles");
+    let mutant = mutants(&code.ptx).swap_remove(0);
+    let fault = emulate(&special, case, &GpuKernel { ptx: mutant.ptx, ..code }).unwrap_err();
+    // Threads run one after the other here, so that the first one reads what is not there yet.
+    let (message, place) = fault.split_once('\n').expect("a second line says where");
+    assert!(message.contains("byte 4 of shared memory, which nobody wrote"), "{fault}");
+    assert!(place.starts_with("  --> kernels/src/softmax.rs:"), "{fault}");
+}
