@@ -1,4 +1,5 @@
-//! Matrix products, batched, of any strides: a transposed operand is a view.
+//! Matrix products, batched, of any strides: a transposed operand is a view. What is added to a product
+//! or applied to it is computed on the sums before they leave registers.
 //!
 //! The constants, warps and stages of a launch come from what `#[autotune]` declares: a table of
 //! measurements (`tuned/h200.jsonl`), else [`crate::tiles`].
@@ -6,53 +7,129 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
+use crate::elementwise::gelu_of;
 use crate::tiles;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&matmul::KERNEL, &matmul_tf32::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &matmul::KERNEL,
+    &matmul_wide::KERNEL,
+    &matmul_bias::KERNEL,
+    &matmul_bias_gelu::KERNEL,
+    &matmul_bias_down::KERNEL,
+    &matmul_bias_gelu_down::KERNEL,
+    &matmul_tf32::KERNEL,
+];
 
-/// `c = a b` with `a: [batch, m, k]`, `b: [batch, k, n]`, `c: [batch, m, n]`, accumulated in `A`.
+/// Where a tile of `BM` by `BN` begins in products of `m` by `n`: its batch, row and column.
 ///
-/// Programs share the tiles of `BM` by `BN` of all batches, in groups of 16 tile rows, so that those
-/// that run at the same time share operands in the cache: with tiles of 128 by 256 the 132
-/// multiprocessors of an H200 are nearly at a square of `c`. As many programs as tiles are right, and
-/// fewer too: where the GPU runs one program a multiprocessor, the loads of its next tile overlap
-/// the store of its last.
-#[autotune(
-    key = { batch: c.dim(0), m: c.dim(1), n: c.dim(2), k: a.dim(2) },
-    space = [
-        // Tensor cores of Hopper: 128 bytes of K in a step, four or eight warps that multiply.
-        { BM: 64, BN: [16, 32, 64, 128, 256], BK: [64, 128], num_warps: 4, num_stages: [4, 5, 6, 7] },
-        { BM: 128, BN: [64, 128, 256], BK: 64, num_warps: 8, num_stages: [3, 4, 5, 6] },
-        // Tensor cores of Ampere.
-        { BM: [64, 128], BN: [64, 128], BK: [32, 64], num_warps: [4, 8], num_stages: [2, 3, 4] },
-        // Multiply-adds of f32 and f64.
-        { BM: [32, 64, 128], BN: [32, 64, 128, 256], BK: [8, 16, 32], num_warps: [4, 8], num_stages: [2, 3] },
-    ],
-    grid = |t| Grid::x(batch * m.div_ceil(t.BM) * n.div_ceil(t.BN)),
-    example = { a: [batch, m, k], b: [batch, k, n], c: [batch, m, n] },
-    prune = tiles::fits,
-    heuristic = tiles::pick,
-    table = include_str!("../tuned/h200.jsonl"),
-)]
-#[kernel]
-pub fn matmul<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(
+/// Tiles are counted batch by batch, in groups of 16 tile rows, so that those that are computed at the
+/// same time share operands in the cache: with tiles of 128 by 256 the 132 multiprocessors of an H200
+/// are nearly at a square of `c`. A grid has less than 2^31 programs, so that 32 bits hold every number:
+/// 64-bit divisions would be a twentieth of a product of 1024.
+#[device]
+pub fn place<const BM: usize, const BN: usize>(tile: i64, m: i64, n: i64) -> (i64, i64, i64) {
+    let (rows, columns) = (cdiv(m, BM).to::<u32>(), cdiv(n, BN).to::<u32>());
+    let (each, band) = (rows * columns, columns * 16);
+    let number = tile.to::<u32>();
+    let batch = number / each;
+    let within = number - batch * each;
+    let first = within / band * 16;
+    let height = minimum(rows - first, 16);
+    let at = within - first * columns;
+    let column = at / height;
+    let row = first + at - column * height;
+    (batch.to::<i64>(), row.to::<i64>() * BM, column.to::<i64>() * BN)
+}
+
+/// The tile of `a b` that begins at this row and column, accumulated in `A`.
+#[device]
+pub fn product<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(
     a: View<T, 3>,
     b: View<T, 3>,
-    c: ViewMut<T, 3>,
-) {
-    let (m, n, k) = (c.dim(1), c.dim(2), a.dim(2));
-    let (rows, columns) = (cdiv(m, BM), cdiv(n, BN));
-    for tile in persistent(c.dim(0) * rows * columns) {
-        let batch = tile / (rows * columns);
-        let (i, j) = grouped(tile % (rows * columns), rows, columns, 16);
-        let mut acc = zeros::<A, BM, BN>();
-        for p in range(0, k, BK) {
-            let u = a.load::<1, BM, BK>([batch, i * BM, p]).squeeze(0);
-            let v = b.load::<1, BK, BN>([batch, p, j * BN]).squeeze(0);
-            acc = dot(u, v, acc);
+    at: (i64, i64, i64),
+) -> Tile2<A, BM, BN> {
+    let (batch, row, column) = at;
+    let mut acc = zeros::<A, BM, BN>();
+    for p in range(0, a.dim(2), BK) {
+        let u = a.load::<1, BM, BK>([batch, row, p]).squeeze(0);
+        let v = b.load::<1, BK, BN>([batch, p, column]).squeeze(0);
+        acc = dot(u, v, acc);
+    }
+    acc
+}
+
+macro_rules! products {
+    (($batch:ident, $m:ident, $n:ident, $k:ident) $($(#[$doc:meta])* $name:ident, $fits:path, $pick:path:
+        |$a:ident, $b:ident, $c:ident $(, $bias:ident: $along:ident)?; $row:ident, $column:ident, $acc:ident| -> $out:ident { $($body:tt)* })*) => {$(
+        $(#[$doc])*
+        #[autotune(
+            key = { $batch: $c.dim(0), $m: $c.dim(1), $n: $c.dim(2), $k: $a.dim(2) },
+            space = [
+                // Tensor cores of Hopper: 128 bytes of K in a step, four or eight warps that multiply.
+                { BM: 64, BN: [16, 32, 64, 128, 256], BK: [64, 128], num_warps: 4, num_stages: [4, 5, 6, 7] },
+                { BM: 128, BN: [64, 128, 256], BK: 64, num_warps: 8, num_stages: [3, 4, 5, 6] },
+                // The same by four warps and four more that take turns at tiles.
+                { BM: 128, BN: 128, BK: 64, num_warps: 4, num_stages: [5, 6] },
+                // Tensor cores of Ampere.
+                { BM: [64, 128], BN: [64, 128], BK: [32, 64], num_warps: [4, 8], num_stages: [2, 3, 4] },
+                // Multiply-adds of f32 and f64.
+                { BM: [32, 64, 128], BN: [32, 64, 128, 256], BK: [8, 16, 32], num_warps: [4, 8], num_stages: [2, 3] },
+            ],
+            grid = |t| Grid::x($batch * $m.div_ceil(t.BM) * $n.div_ceil(t.BN)),
+            example = { $a: [$batch, $m, $k], $b: [$batch, $k, $n], $($bias: [$along],)? $c: [$batch, $m, $n] },
+            prune = $fits,
+            heuristic = $pick,
+            table = include_str!("../tuned/h200.jsonl"),
+        )]
+        #[kernel]
+        pub fn $name<T: Float, A: Float, const BM: usize, const BN: usize, const BK: usize>(
+            $a: View<T, 3>,
+            $b: View<T, 3>,
+            $($bias: View<T, 1>,)?
+            $c: ViewMut<$out, 3>,
+        ) {
+            let (m, n) = ($c.dim(1), $c.dim(2));
+            for tile in persistent($c.dim(0) * cdiv(m, BM) * cdiv(n, BN)) {
+                let (batch, $row, $column) = place::<BM, BN>(tile, m, n);
+                let $acc = product::<T, A, BM, BN, BK>($a, $b, (batch, $row, $column));
+                let y = { $($body)* };
+                $c.store([batch, $row, $column], y.to::<$out>().expand_dims(0));
+            }
         }
-        c.store([batch, i * BM, j * BN], acc.to::<T>().expand_dims(0));
+    )*};
+}
+
+products! {
+    (batch, m, n, k)
+
+    /// `c = a b` with `a: [batch, m, k]`, `b: [batch, k, n]`, `c: [batch, m, n]`, accumulated in `A`.
+    ///
+    /// As many programs as tiles are right, and fewer too: where the GPU runs one program a
+    /// multiprocessor, the loads of its next tile overlap the store of its last.
+    matmul, tiles::fits, tiles::pick: |a, b, c; row, column, acc| -> T { acc }
+
+    /// [`matmul`] with the sums as they are: parts of a product whose K is cut, which something adds up.
+    matmul_wide, tiles::fits_wide, tiles::pick_wide: |a, b, c; row, column, acc| -> A { acc }
+
+    /// [`matmul`] plus `bias: [n]` in every row.
+    matmul_bias, tiles::fits_bias, tiles::pick_bias: |a, b, c, bias: n; row, column, acc| -> T {
+        acc + bias.load::<BN>([column]).to::<A>().row()
+    }
+
+    /// Exact GELU of [`matmul_bias`].
+    matmul_bias_gelu, tiles::fits_bias_gelu, tiles::pick_bias_gelu: |a, b, c, bias: n; row, column, acc| -> T {
+        gelu_of(acc + bias.load::<BN>([column]).to::<A>().row())
+    }
+
+    /// [`matmul`] plus `bias: [m]` in every column.
+    matmul_bias_down, tiles::fits_bias_down, tiles::pick_bias_down: |a, b, c, bias: m; row, column, acc| -> T {
+        acc + bias.load::<BM>([row]).to::<A>().col()
+    }
+
+    /// Exact GELU of [`matmul_bias_down`].
+    matmul_bias_gelu_down, tiles::fits_bias_gelu_down, tiles::pick_bias_gelu_down: |a, b, c, bias: m; row, column, acc| -> T {
+        gelu_of(acc + bias.load::<BM>([row]).to::<A>().col())
     }
 }
 
@@ -79,16 +156,14 @@ pub fn matmul_tf32<const BM: usize, const BN: usize, const BK: usize>(
     c: ViewMut<f32, 3>,
 ) {
     let (m, n, k) = (c.dim(1), c.dim(2), a.dim(2));
-    let (rows, columns) = (cdiv(m, BM), cdiv(n, BN));
-    for tile in persistent(c.dim(0) * rows * columns) {
-        let batch = tile / (rows * columns);
-        let (i, j) = grouped(tile % (rows * columns), rows, columns, 16);
+    for tile in persistent(c.dim(0) * cdiv(m, BM) * cdiv(n, BN)) {
+        let (batch, row, column) = place::<BM, BN>(tile, m, n);
         let mut acc = zeros::<f32, BM, BN>();
         for p in range(0, k, BK) {
-            let u = a.load::<1, BM, BK>([batch, i * BM, p]).squeeze(0);
-            let v = b.load::<1, BK, BN>([batch, p, j * BN]).squeeze(0);
+            let u = a.load::<1, BM, BK>([batch, row, p]).squeeze(0);
+            let v = b.load::<1, BK, BN>([batch, p, column]).squeeze(0);
             acc = dot_tf32(u, v, acc);
         }
-        c.store([batch, i * BM, j * BN], acc.expand_dims(0));
+        c.store([batch, row, column], acc.expand_dims(0));
     }
 }

@@ -12,13 +12,28 @@
 //! ```
 //!
 //! The model of [`genesis_kernel::autotune::Work`] reproduces that order, and so picks for any shape.
+//! What it adds for Hopper is the end of a tile, in which its warps multiply nothing, unless another set
+//! of warps takes turns with them. Sustained, against cuBLAS in the same run:
+//!
+//! ```text
+//! m, n, k             128x256   128x128 by turns
+//! 2048 2048  2048        1.02               1.03
+//! 8192 4864   896        1.03               1.13
+//! 8192  896  4864        1.01               1.00      a wave more is not whole
+//! 4096 4096  4096        1.01               1.03
+//! 8192 8192  8192        1.02               1.04
+//! 16384 16384 16384      1.01               0.96      rows of tiles leave the cache before their next use
+//! ```
 
 use genesis_kernel::autotune::{Problem, Unit, Work};
 use genesis_kernel::ir::{DType, DotPrecision};
 use genesis_kernel::kernel::LaunchOptions;
 use genesis_kernel::knobs;
 
-use crate::matmul::{matmul, matmul_tf32};
+use crate::matmul::{
+    matmul, matmul_bias, matmul_bias_down, matmul_bias_gelu, matmul_bias_gelu_down, matmul_tf32,
+    matmul_wide,
+};
 
 /// A tile and how its programs run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +47,8 @@ struct Tile {
 
 /// Tiles for tensor cores of Hopper, with K in units of 128 bytes and as many stages as shared memory
 /// holds. Of two that are equally good the first is taken.
-const HOPPER: [Tile; 7] = [
+const HOPPER: [Tile; 8] = [
+    Tile { m: 128, n: 128, k: 1, warps: 4, stages: 6 },
     Tile { m: 128, n: 256, k: 1, warps: 8, stages: 4 },
     Tile { m: 128, n: 128, k: 1, warps: 8, stages: 6 },
     Tile { m: 64, n: 256, k: 1, warps: 4, stages: 4 },
@@ -41,6 +57,17 @@ const HOPPER: [Tile; 7] = [
     Tile { m: 64, n: 32, k: 1, warps: 4, stages: 7 },
     Tile { m: 64, n: 16, k: 1, warps: 4, stages: 7 },
 ];
+
+/// Clocks at the end of a tile for each sum of a thread: rounding, storing, and what the first loads of
+/// the next tile do not hide.
+const CLOCKS_OF_A_SUM: f64 = 24.0;
+
+/// Bytes of the rows of A that tiles which are computed at the same time read: beyond it those that
+/// come next do not find them in the cache of an H200.
+const CACHED_ROWS: usize = 40 << 20;
+
+/// Rows of tiles that are computed at the same time; see [`crate::matmul::place`].
+const GROUP: usize = 16;
 
 /// Tiles whose operands the threads themselves copy to shared memory, some steps ahead: for tensor cores
 /// of Ampere with 16-bit floats, with tf32, and for multiply-adds. A thread has 64 or 128 sums.
@@ -65,32 +92,34 @@ const LOADERS: u32 = 4;
 /// Shared memory that a program needs beside its stages, in bytes: barriers and alignment.
 const MARGIN: usize = 2048;
 
-/// The choice for `matmul`.
-pub fn pick(problem: &Problem<'_>) -> (matmul::Consts, LaunchOptions) {
-    let (tile, options) = tile(problem, DotPrecision::Ieee);
-    (matmul::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
+macro_rules! choices {
+    ($($kernel:ident, $fits:ident, $pick:ident: $precision:expr;)*) => {$(
+        /// The choice for the kernel of this name.
+        pub fn $pick(problem: &Problem<'_>) -> ($kernel::Consts, LaunchOptions) {
+            let (tile, options) = tile(problem, $precision);
+            ($kernel::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
+        }
+
+        /// Whether the kernel of this name can run so, and may be fast.
+        pub fn $fits(
+            consts: $kernel::Consts,
+            options: LaunchOptions,
+            problem: &Problem<'_>,
+        ) -> bool {
+            let $kernel::Consts { BM: m, BN: n, BK: k } = consts;
+            is_legal((m, n, k), options, problem, $precision)
+        }
+    )*};
 }
 
-/// The choice for `matmul_tf32`.
-pub fn pick_tf32(problem: &Problem<'_>) -> (matmul_tf32::Consts, LaunchOptions) {
-    let (tile, options) = tile(problem, DotPrecision::Tf32);
-    (matmul_tf32::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
-}
-
-/// Whether `matmul` can run so.
-pub fn fits(consts: matmul::Consts, options: LaunchOptions, problem: &Problem<'_>) -> bool {
-    let matmul::Consts { BM: m, BN: n, BK: k } = consts;
-    is_legal((m, n, k), options, problem, DotPrecision::Ieee)
-}
-
-/// Whether `matmul_tf32` can run so.
-pub fn fits_tf32(
-    consts: matmul_tf32::Consts,
-    options: LaunchOptions,
-    problem: &Problem<'_>,
-) -> bool {
-    let matmul_tf32::Consts { BM: m, BN: n, BK: k } = consts;
-    is_legal((m, n, k), options, problem, DotPrecision::Tf32)
+choices! {
+    matmul, fits, pick: DotPrecision::Ieee;
+    matmul_wide, fits_wide, pick_wide: DotPrecision::Ieee;
+    matmul_bias, fits_bias, pick_bias: DotPrecision::Ieee;
+    matmul_bias_gelu, fits_bias_gelu, pick_bias_gelu: DotPrecision::Ieee;
+    matmul_bias_down, fits_bias_down, pick_bias_down: DotPrecision::Ieee;
+    matmul_bias_gelu_down, fits_bias_gelu_down, pick_bias_gelu_down: DotPrecision::Ieee;
+    matmul_tf32, fits_tf32, pick_tf32: DotPrecision::Tf32;
 }
 
 /// The operands' dtype and what multiplies it.
@@ -134,10 +163,30 @@ fn tile(problem: &Problem<'_>, precision: DotPrecision) -> (Tile, LaunchOptions)
     best(tiles, problem, dtype.bytes(), unit, 0).unwrap_or((small, LaunchOptions::default()))
 }
 
+/// Whether two sets of warps take turns at tiles; see [`genesis_kernel::layout::turns`].
+fn takes_turns((m, n): (usize, usize), warps: u32) -> bool {
+    warps == 4 && m * n >= 128 * 128
+}
+
 fn hopper_tile(problem: &Problem<'_>, bytes: usize, unit: Unit) -> (Tile, LaunchOptions) {
-    let tiles = HOPPER.map(|tile| Tile { k: tile.k * 128 / bytes, ..tile });
+    let k = problem.sizes.get(3).map_or(1, |&k| k.max(1) as usize);
+    // Tiles by turns are smaller, and so load more.
+    // With tf32 they are slower: 0.83 of cuBLAS at 4096, where the others reach 0.94.
+    let suits = |tile: &Tile| unit == Unit::Half && GROUP * tile.m * k * bytes <= CACHED_ROWS;
+    let tiles =
+        HOPPER.iter().filter(|tile| suits(tile) || !takes_turns((tile.m, tile.n), tile.warps));
+    let tiles: Vec<Tile> = tiles.map(|tile| Tile { k: tile.k * 128 / bytes, ..*tile }).collect();
     let found = best(&tiles, problem, bytes, unit, LOADERS);
-    found.expect("the table of tiles is not empty")
+    found.expect("some tiles take no turns")
+}
+
+/// What tensor cores could do while a tile is rounded and stored.
+fn idle_flops(tile: &Tile, problem: &Problem<'_>, unit: Unit) -> f64 {
+    if takes_turns((tile.m, tile.n), tile.warps) {
+        return 0.0;
+    }
+    let sums = (tile.m * tile.n) as f64 / f64::from(32 * tile.warps);
+    sums * CLOCKS_OF_A_SUM * problem.machine.flops_per_clock(unit)
 }
 
 /// The first of the tiles that the model expects to be fastest.
@@ -150,7 +199,9 @@ fn best(
 ) -> Option<(Tile, LaunchOptions)> {
     let us = |tile: &Tile| {
         let work = work(tile, problem.sizes, bytes, unit);
-        Work { num_warps: tile.warps + loaders, ..work }.estimate_us(problem.machine)
+        let idle = if loaders > 0 { idle_flops(tile, problem, unit) } else { 0.0 };
+        let num_warps = tile.warps + loaders;
+        Work { num_warps, flops: work.flops + idle, ..work }.estimate_us(problem.machine)
     };
     let best = *tiles.iter().min_by(|a, b| us(a).total_cmp(&us(b)))?;
     let options = LaunchOptions {
@@ -214,7 +265,9 @@ fn is_legal(
     let is_useful = (m <= 64 || m < 2 * extent(1)) && (n <= 64 || n < 2 * extent(2));
     let suits = match unit {
         _ if runs_on_hopper(problem, unit) => {
-            row_bytes >= 128 && m % 64 == 0 && m / 16 == warps as usize && fills_memory
+            let by_turns = m == 128 && takes_turns((m, n), warps);
+            let is_shared_out = m % 64 == 0 && (m / 16 == warps as usize || by_turns);
+            row_bytes >= 128 && is_shared_out && fills_memory
         }
         Unit::Half | Unit::Tf32 => m >= 64 && n >= 64 && row_bytes <= 128 && k >= 16 && stages <= 4,
         Unit::Single | Unit::Double => k <= 32 && stages <= 3 && m * n / threads <= 128,
@@ -258,8 +311,9 @@ mod tests {
         let of = |n| picked(&Target::sm_90a(), DType::BF16, [n; 3]);
         assert_eq!(of(512), "64x32x64 4 7");
         assert_eq!(of(1024), "64x128x64 4 7");
-        assert_eq!(of(2048), "128x256x64 8 4");
-        assert_eq!(of(4096), "128x256x64 8 4");
+        assert_eq!(of(2048), "128x128x64 4 6");
+        assert_eq!(of(4096), "128x128x64 4 6");
+        assert_eq!(of(8192), "128x128x64 4 6");
         assert_eq!(of(16384), "128x256x64 8 4");
     }
 

@@ -65,15 +65,19 @@ fn check(kernel: &'static KernelDef, dtype: DType, target: &Target) -> Result<()
     let hints = InspectRequest::new(kernel, target.clone(), Emit::Ptx).hints;
     let special = kernel.specialize(&dtypes(kernel, dtype), &consts, &hints).map_err(text)?;
     let compiled = special.compile(target).map_err(text)?;
-    let ptx = compiled.ptx().map_err(text)?;
-    if ptx.contains(".local") {
-        return Err("uses local memory".to_owned());
-    }
     let arch = match target {
         Target::Gpu(gpu) => gpu.name(),
         Target::Cpu => return Err("is no GPU".to_owned()),
     };
-    let result = assemble(ptx, &arch).map_err(text)?;
+    check_ptx(compiled.ptx().map_err(text)?, &arch)
+}
+
+/// What no kernel may do.
+fn check_ptx(ptx: &str, arch: &str) -> Result<(), String> {
+    if ptx.contains(".local") {
+        return Err("uses local memory".to_owned());
+    }
+    let result = assemble(ptx, arch).map_err(|error| error.to_string())?;
     if !result.warnings.is_empty() {
         return Err(format!("the assembler warns: {}", result.warnings.join("; ")));
     }
@@ -85,4 +89,40 @@ fn check(kernel: &'static KernelDef, dtype: DType, target: &Target) -> Result<()
         ));
     }
     Ok(())
+}
+
+/// A kernel with the PTX of its body, which has `[%rd1]` to read from and write to.
+fn with_body(body: &str) -> String {
+    format!(
+        ".version 8.3\n.target sm_90a\n.address_size 64\n\
+         .visible .entry k(.param .u64 k_param_0)\n.maxntid 128\n{{\n\
+         .reg .b64 %rd<8>;\n.reg .b32 %r<600>;\n.reg .pred %p<4>;\n\
+         ld.param.b64 %rd1, [k_param_0];\n{body}\nret;\n}}\n"
+    )
+}
+
+/// The check of all kernels is one that can fail.
+#[test]
+fn spills_local_memory_and_serial_products_are_found() {
+    let why = |body: &str| check_ptx(&with_body(body), "sm_90a").unwrap_err();
+    assert_eq!(why(".local .b32 slot; st.local.b32 [slot], 0;"), "uses local memory");
+    if find_tool("ptxas").is_none() {
+        return println!("skipped: no ptxas");
+    }
+    // More values that live at one time than a thread has registers.
+    let all = 0..400;
+    let loads = all.clone().map(|i| format!("ld.volatile.global.b32 %r{i}, [%rd1+{}];", 4 * i));
+    let stores = all.map(|i| format!("st.volatile.global.b32 [%rd1+{}], %r{i};", 4 * i));
+    let body: Vec<String> = loads.chain(["bar.sync 0;".to_owned()]).chain(stores).collect();
+    assert!(why(&body.join("\n")).contains("bytes of spills"), "{}", why(&body.join("\n")));
+    // A sum that is read while its product may still run.
+    let product = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r0, %r1, %r2, %r3}, %rd1, %rd1, \
+                   1, 1, 1, 0, 0;";
+    let body = format!(
+        "mov.b32 %r0, 0;\nmov.b32 %r1, 0;\nmov.b32 %r2, 0;\nmov.b32 %r3, 0;\n\
+         wgmma.fence.sync.aligned;\n{product}\nadd.f32 %r0, %r0, %r1;\n{product}\n\
+         wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n\
+         st.global.v4.b32 [%rd1], {{%r0, %r1, %r2, %r3}};"
+    );
+    assert!(why(&body).contains("the assembler warns"), "{}", why(&body));
 }

@@ -264,6 +264,26 @@ const MEETING: &[(&str, DType, &[i64], u32)] = &[
     ("matmul_tf32", DType::F32, &[64, 64, 32], 4),
 ];
 
+/// Kernels whose blocks meet: name, dtype, constants, warps, blocks of a cluster.
+const CLUSTERS: &[(&str, DType, &[i64], u32, u32)] = &[
+    ("softmax", DType::BF16, &[1, 256], 2, 2),
+    ("softmax", DType::F32, &[1, 512], 2, 4),
+    ("layer_norm", DType::F32, &[1, 256], 4, 2),
+];
+
+fn cluster_cases() -> Vec<Case> {
+    let case = |&(name, dtype, consts, warps, cluster): &(&str, DType, &[i64], u32, u32)| {
+        let kernel = kernel(name);
+        let consts = consts.to_vec();
+        let (num_warps, cluster) = (Some(warps), Some(cluster));
+        let hints = Hints { num_warps, cluster, ..Hints::contiguous(kernel.ast) };
+        let fits = kernel.ast.consts.len() == consts.len();
+        let target = Target::sm_90a();
+        fits.then_some(Case { kernel, dtype, consts, hints, shape: SMALL, target })
+    };
+    CLUSTERS.iter().filter_map(case).collect()
+}
+
 fn meeting_cases() -> Vec<Case> {
     let case = |&(name, dtype, consts, warps): &(&str, DType, &[i64], u32)| {
         let kernel = kernel(name);
@@ -307,6 +327,7 @@ fn hopper_cases() -> Vec<Case> {
         hopper("matmul", [64, 64, 64], 4, [1, 1]),
         hopper("matmul", [64, 16, 64], 4, [2, 1]),
         hopper("matmul", [128, 64, 64], 8, [2, 2]),
+        hopper("matmul", [128, 128, 32], 4, [2, 1]),
         hopper("matmul_tf32", [128, 64, 32], 8, [2, 1]),
     ]
 }
@@ -327,7 +348,8 @@ fn problems(cases: &[Case]) -> (Vec<String>, Vec<String>) {
 
 #[test]
 fn every_kernel_runs_without_races() {
-    let cases: Vec<Case> = [usual_cases(), meeting_cases(), hopper_cases()].concat();
+    let cases: Vec<Case> =
+        [usual_cases(), meeting_cases(), cluster_cases(), hopper_cases()].concat();
     let (problems, skipped) = problems(&cases);
     println!("{} of {} ran; not {skipped:?}", cases.len() - skipped.len(), cases.len());
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
@@ -336,9 +358,11 @@ fn every_kernel_runs_without_races() {
 }
 
 /// What orders accesses: how its instruction begins, and what may stand in its place.
-const ORDERS: [(&str, fn(&str) -> String); 9] = [
+const ORDERS: [(&str, fn(&str) -> String); 11] = [
     ("bar.sync", nothing),
     ("barrier.sync", nothing),
+    ("barrier.cluster.arrive", nothing),
+    ("barrier.cluster.wait", nothing),
     ("fence.proxy.async", nothing),
     ("fence.mbarrier_init", nothing),
     ("cp.async.wait_group", nothing),
@@ -395,7 +419,7 @@ const CAUTIOUS: [(&str, usize); 2] = [("softmax_long", 1), ("matmul", 1)];
 
 #[test]
 fn every_barrier_is_needed() {
-    let cases: Vec<Case> = [meeting_cases(), hopper_cases()].concat();
+    let cases: Vec<Case> = [meeting_cases(), cluster_cases(), hopper_cases()].concat();
     let results: Vec<(&Case, Tally)> = cases.par_iter().map(|case| (case, tally(case))).collect();
     let mut noticed = 0;
     let mut problems = Vec::new();

@@ -57,6 +57,9 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("fill_flat", DType::BF16, &[8192], None),
     ("matmul", DType::BF16, &[128, 128, 64], Some(8)),
     ("matmul", DType::BF16, &[128, 256, 64], Some(8)),
+    ("matmul", DType::BF16, &[128, 128, 64], Some(4)),
+    ("matmul_bias_gelu", DType::BF16, &[128, 128, 64], Some(4)),
+    ("matmul_bias_gelu", DType::BF16, &[128, 256, 64], Some(8)),
     ("matmul_f8", DType::BF16, &[128, 128, 128], Some(8)),
     ("matmul_f8_fast", DType::BF16, &[128, 256, 128], Some(8)),
 ];

@@ -126,9 +126,11 @@ fn on_a_gpu() -> Result {
         return Ok(());
     }
     let stream = Device::Cuda(0).stream();
-    let tiles: [Tile; 9] = [
+    let tiles: [Tile; 11] = [
         ([128, 256, 64], None),
         ([128, 128, 64], None),
+        ([128, 128, 64], Some(4)),
+        ([64, 256, 64], Some(4)),
         ([256, 128, 64], Some(8)),
         ([64, 256, 32], Some(4)),
         ([64, 64, 128], None),
@@ -147,4 +149,32 @@ fn on_a_gpu() -> Result {
         Product { batch: 1, m: 1000, n: 1032, k: 2056, transposed: [false, true], shared: false };
     large.check(&stream, &tiles[..2])?;
     Product { batch: 3, m: 256, n: 128, k: 128, shared: true, ..large }.check(&stream, &tiles[..2])
+}
+
+/// Few tiles and a long K: the parts of K are products of their own, and their sum is the same each time.
+#[test]
+fn a_long_k_on_a_gpu() -> std::result::Result<(), genesis::Error> {
+    if Device::cuda_count() == 0 {
+        println!("skipped: no GPU");
+        return Ok(());
+    }
+    for (m, n, k) in [(256, 192, 8192), (16, 320, 16384), (64, 72, 4096)] {
+        let product = Product { batch: 1, m, n, k, transposed: [false, false], shared: false };
+        let (x, y) = (draw(m * k, 3), draw(k * n, 4));
+        let expected = product.expected(&x, &y);
+        let on_gpu = |values: &[bf16], shape: &[usize]| {
+            genesis::Tensor::from_slice(values, shape)?.to_device(Device::Cuda(0))
+        };
+        let (a, b) = (on_gpu(&x, &[m, k])?, on_gpu(&y, &[k, n])?);
+        let bits = |c: &genesis::Tensor| -> std::result::Result<Vec<bf16>, genesis::Error> {
+            Ok(c.to_f64_vec()?.into_iter().map(bf16::from_f64).collect())
+        };
+        let first = bits(&a.matmul(&b)?)?;
+        product.compare(&first, &expected, [0; 3]);
+        assert_eq!(first, bits(&a.matmul(&b)?)?);
+        // The operands as views of their transposes.
+        let turned = a.t()?.contiguous()?.t()?.matmul(&b.t()?.contiguous()?.t()?)?;
+        product.compare(&bits(&turned)?, &expected, [0; 3]);
+    }
+    Ok(())
 }

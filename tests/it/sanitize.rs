@@ -151,8 +151,11 @@ fn run_scalars(device: Device) -> Result<()> {
     let leaf = |shape: &[usize]| Tensor::randn(shape, device)?.requires_grad_(true);
     let (x, w, b) = (leaf(&[2, 20_000])?, leaf(&[20_000])?, leaf(&[20_000])?);
     x.layer_norm(&w, &b, 1e-5)?.add(&x.rms_norm(&w, 1e-5)?)?.sum()?.backward()?;
-    let index = Tensor::randint(0, 2000, &[40], (DType::I64, device))?;
+    let index = Tensor::randint(0, 2000, &[3000], (DType::I64, device))?;
     leaf(&[2000, 16])?.embedding(&index)?.sum()?.backward()?;
+    // Few rows: the operands change places.
+    let (few, weight) = (Tensor::randn(&[4, 32], device)?, Tensor::randn(&[32, 48], device)?);
+    few.matmul_bias_gelu(&weight, &Tensor::randn(&[48], device)?)?;
     Tensor::randn(&[20_000, 4], device)?.sum_dims(&[0], false)?;
     Tensor::randn(&[1_000_000], device)?.sum()?;
     Tensor::zeros(&[6, 8], device)?.t()?.narrow(0, 2, 3)?.fill_(1.0)?;

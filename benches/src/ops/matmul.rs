@@ -77,7 +77,7 @@ fn matmul_bias_gelu(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     let bias = setup.randn(&[n])?;
     let values = bias.to_f64_vec()?;
     let sets = setup.each(|| Ok((setup.randn(&[m, k])?, setup.randn(&[k, n])?)))?;
-    let op = move |(a, b): &(Tensor, Tensor)| a.matmul(b)?.add(&bias)?.gelu();
+    let op = move |(a, b): &(Tensor, Tensor)| a.matmul_bias_gelu(b, &bias);
     Prepared::new(sets, op, |(a, b), c| check(a, b, c, |j, dot| gelu(dot + values[j])))
 }
 

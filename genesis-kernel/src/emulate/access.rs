@@ -25,9 +25,16 @@ impl Cluster<'_> {
         self.warps[number].value(at.base, lane).wrapping_add_signed(at.offset)
     }
 
-    pub(super) fn place(&self, space: Space, address: u64, bytes: u32) -> Result<Where, Fault> {
+    pub(super) fn place(
+        &self,
+        number: usize,
+        space: Space,
+        address: u64,
+        bytes: u32,
+    ) -> Result<Where, Fault> {
         let shared = |address: u64| {
             let (rank, byte) = self.shared_place(address, bytes)?;
+            self.reach(number, rank)?;
             Ok(Where::Shared { rank, byte })
         };
         let place = match space {
@@ -60,7 +67,7 @@ impl Cluster<'_> {
         let size = ty.bytes();
         for lane in lanes(mask) {
             let address = self.address(number, lane, at);
-            let place = self.place(space, address, size * to.len() as u32)?;
+            let place = self.place(number, space, address, size * to.len() as u32)?;
             for (i, &to) in (0..).zip(to) {
                 let bytes = self.read(global, number, lane, &place, i * size, size)?;
                 let signed = matches!(ty, Ty::S(_));
@@ -163,7 +170,7 @@ impl Cluster<'_> {
         let size = ty.bytes();
         for lane in lanes(mask) {
             let address = self.address(number, lane, at);
-            let place = self.place(space, address, size * from.len() as u32)?;
+            let place = self.place(number, space, address, size * from.len() as u32)?;
             for (i, &from) in (0..).zip(from) {
                 let bytes = self.warps[number].value(from, lane).to_le_bytes();
                 self.write(global, number, lane, &place, i * size, &bytes[..size as usize])?;
@@ -229,7 +236,7 @@ impl Cluster<'_> {
         let address = self.address(number, lane, at);
         let thread = self.warps[number].first + lane;
         let access = self.access(thread, Way::Atomic);
-        let place = self.place(space, address, size)?;
+        let place = self.place(number, space, address, size)?;
         let old = match place {
             Where::Global(address) => {
                 let found = global.find(address, size, true);

@@ -6,6 +6,7 @@
 use half::{bf16, f16};
 
 use super::program::{Alu, Compare, Element, Round, Ty};
+use crate::ir::{DType, float8::Format};
 
 fn mask(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
@@ -67,7 +68,10 @@ fn on_pairs(args: [u64; 3], f: impl Fn([u64; 3]) -> u64) -> u64 {
 pub(super) fn compute(what: Alu, ty: Ty, args: [u64; 3]) -> Option<u64> {
     let [a, b, c] = args;
     match (what, ty) {
-        (Alu::ConvertPair { .. }, _) => return convert_pair(ty, a, b),
+        (Alu::ConvertPair { saturate }, _) => return convert_pair(ty, a, b, saturate),
+        (Alu::Convert { from, .. }, Ty::F16x2) => {
+            return small(from).map(|format| widened(a, format));
+        }
         (Alu::Convert { from, round, saturate }, _) => {
             return Some(convert(a, from, ty, round, saturate));
         }
@@ -359,8 +363,12 @@ fn to_integer(number: f64, round: Round, to: Ty) -> u64 {
     }
 }
 
-fn convert_pair(ty: Ty, upper: u64, lower: u64) -> Option<u64> {
+fn convert_pair(ty: Ty, upper: u64, lower: u64, saturate: bool) -> Option<u64> {
     let [upper, lower] = [upper, lower].map(|bits| f64::from(f32::from_bits(bits as u32)));
+    if let Some(format) = small(ty) {
+        let byte = |value| encoded(value, format, saturate);
+        return Some(byte(upper) << 8 | byte(lower));
+    }
     let half = |value| match ty {
         Ty::F16x2 => Some(to_bits(value, Ty::F16)),
         Ty::Bf16x2 => Some(to_bits(value, Ty::Bf16)),
@@ -376,28 +384,35 @@ pub(super) fn element(bits: u32, ty: Element) -> f64 {
         Element::Bf16 => bf16::from_bits(bits as u16).to_f64(),
         // The hardware does not look at the lower bits.
         Element::Tf32 => f64::from(f32::from_bits(bits & 0xffff_e000)),
-        Element::E4m3 => small_float(bits, 4, 3, 7),
-        Element::E5m2 => small_float(bits, 5, 2, 15),
+        Element::E4m3 => decoded(bits, DType::F8E4M3),
+        Element::E5m2 => decoded(bits, DType::F8E5M2),
     }
 }
 
-/// A float of a byte, with this many bits of exponent and fraction.
-fn small_float(bits: u32, exponent_bits: u32, fraction_bits: u32, bias: i32) -> f64 {
-    let sign = if bits >> 7 & 1 == 1 { -1.0 } else { 1.0 };
-    let exponent = (bits >> fraction_bits & ((1 << exponent_bits) - 1)) as i32;
-    let fraction = f64::from(bits & ((1 << fraction_bits) - 1));
-    let top = (1 << exponent_bits) - 1;
-    let one = f64::from(1 << fraction_bits);
-    if exponent_bits == 4 && bits & 0x7f == 0x7f {
-        return f64::NAN;
+/// The format of a byte of a type.
+fn small(ty: Ty) -> Option<Format> {
+    match ty {
+        Ty::E4m3x2 => Format::of(DType::F8E4M3),
+        Ty::E5m2x2 => Format::of(DType::F8E5M2),
+        _ => None,
     }
-    if exponent_bits == 5 && exponent == top {
-        return if fraction == 0.0 { sign * f64::INFINITY } else { f64::NAN };
-    }
-    match exponent {
-        0 => sign * fraction / one * f64::from(1 - bias).exp2(),
-        _ => sign * (1.0 + fraction / one) * f64::from(exponent - bias).exp2(),
-    }
+}
+
+fn decoded(bits: u32, dtype: DType) -> f64 {
+    Format::of(dtype).map_or(f64::NAN, |format| format.decode(bits as u8))
+}
+
+/// A byte; where it saturates, what is too large becomes the largest number.
+fn encoded(value: f64, format: Format, saturate: bool) -> u64 {
+    let bits = format.encode(value);
+    let is_beyond = !value.is_nan() && bits & 0x7f > format.largest;
+    u64::from(if saturate && is_beyond { bits & 0x80 | format.largest } else { bits })
+}
+
+/// Two bytes as two halves of f16.
+fn widened(value: u64, format: Format) -> u64 {
+    let half = |byte: u64| to_bits(format.decode(byte as u8), Ty::F16);
+    half(value & 0xff) | half(value >> 8 & 0xff) << 16
 }
 
 #[cfg(test)]
@@ -443,5 +458,9 @@ mod tests {
         assert_eq!(element(0x38, Element::E4m3), 1.0);
         assert_eq!(element(0x7e, Element::E4m3), 448.0);
         assert_eq!(element(0x3c, Element::E5m2), 1.0);
+        let convert = Alu::Convert { from: Ty::E4m3x2, round: Round::Nearest, saturate: false };
+        check(convert, Ty::F16x2, [0x38b8, 0, 0], 0x3c00_bc00);
+        let [large, one] = [1e9_f32, 1.0].map(|value| u64::from(value.to_bits()));
+        check(Alu::ConvertPair { saturate: true }, Ty::E4m3x2, [large, one, 0], 0x7e38);
     }
 }

@@ -428,7 +428,7 @@ impl<'p> Cluster<'p> {
                 return self.block_barrier(number, mask, *barrier, *threads, *waits);
             }
             Action::WarpBarrier => self.warp_barrier(number, mask),
-            Action::ClusterArrive => self.cluster_arrive(number, mask),
+            Action::ClusterArrive { relaxed } => self.cluster_arrive(number, mask, *relaxed),
             Action::ClusterWait => return Ok(self.cluster_wait(number, mask)),
             Action::Fence(fence) => self.fence(number, mask, *fence),
             Action::OnBarrier { what, at, remote: _ } => {
@@ -564,6 +564,20 @@ impl<'p> Cluster<'p> {
         Ok((rank as usize, offset as usize))
     }
 
+    /// Whether a warp may touch the shared memory of a block: another one's must be there.
+    pub(super) fn reach(&self, number: usize, rank: usize) -> Result<(), Fault> {
+        if rank == self.warps[number].rank as usize {
+            return Ok(());
+        }
+        if self.cluster_barrier.opened == 0 {
+            return Err(self.fault("another block's memory is touched before it is known to run"));
+        }
+        match self.blocks[rank].ended == self.launch.threads {
+            true => Err(self.fault("another block's memory is touched after it has ended")),
+            false => Ok(()),
+        }
+    }
+
     /// The tensor that an address of a map means.
     pub(super) fn tensor(&self, address: u64) -> Result<&'p memory::Tensor, Fault> {
         let number = super::map_number(self.launch, address);
@@ -583,7 +597,7 @@ impl Action {
                 | Action::WarpReduce { .. }
                 | Action::WarpBarrier
                 | Action::Barrier { .. }
-                | Action::ClusterArrive
+                | Action::ClusterArrive { .. }
                 | Action::ClusterWait
                 | Action::LoadMatrix { .. }
                 | Action::StoreMatrix { .. }

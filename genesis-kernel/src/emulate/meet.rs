@@ -3,7 +3,7 @@
 use super::fault::Fault;
 use super::machine::{After, Cluster};
 use super::program::{Addr, Arg, Fence, OnBarrier};
-use super::shadow::{Epoch, Knowledge, Way};
+use super::shadow::{Clock, Epoch, Knowledge, Way};
 use super::warp::{LANES, lanes};
 
 /// Bytes of a barrier in memory.
@@ -17,7 +17,7 @@ pub(super) struct BlockBarrier {
     waiting: Vec<usize>,
     knowledge: Knowledge,
     /// Times that it has opened.
-    opened: u32,
+    pub(super) opened: u32,
 }
 
 /// A barrier in memory.
@@ -89,19 +89,19 @@ impl Cluster<'_> {
             return Err(self.fault(format!("barrier {id} is for {expected} threads; more come")));
         }
         if state.arrived == expected {
-            self.open(&mut state);
+            self.open(&mut state, Clock::learn_all);
         }
         self.blocks[rank].barriers.insert(id, state);
         Ok(if waits { After::Told } else { After::Next })
     }
 
-    /// Lets go of those that wait.
-    fn open(&mut self, barrier: &mut BlockBarrier) {
+    /// Lets go of those that wait; a thread that did nothing since it came knows no more than all do.
+    fn open(&mut self, barrier: &mut BlockBarrier, learn: fn(&mut Clock, &Knowledge)) {
         let knowledge = std::mem::take(&mut barrier.knowledge);
         for number in std::mem::take(&mut barrier.waiting) {
             let mask = self.warps[number].blocked;
             let first = self.warps[number].first;
-            lanes(mask).for_each(|lane| self.clocks[first + lane].learn_all(&knowledge));
+            lanes(mask).for_each(|lane| learn(&mut self.clocks[first + lane], &knowledge));
             self.warps[number].blocked = 0;
             self.warps[number].advance(mask);
         }
@@ -110,10 +110,10 @@ impl Cluster<'_> {
         barrier.knowledge = Knowledge::default();
     }
 
-    pub(super) fn cluster_arrive(&mut self, number: usize, mask: u32) {
+    pub(super) fn cluster_arrive(&mut self, number: usize, mask: u32, relaxed: bool) {
         let first = self.warps[number].first;
         let mut state = std::mem::take(&mut self.cluster_barrier);
-        for lane in lanes(mask) {
+        for lane in lanes(mask).filter(|_| !relaxed) {
             state.knowledge.learn_from(&self.clocks[first + lane]);
             self.clocks[first + lane].tick();
         }
@@ -121,7 +121,7 @@ impl Cluster<'_> {
         self.warps[number].arrived_at = Some(state.opened);
         if state.arrived as usize == self.warps.len() {
             self.cluster_knowledge = state.knowledge.clone();
-            self.open(&mut state);
+            self.open(&mut state, Clock::learn);
         }
         self.cluster_barrier = state;
     }

@@ -30,8 +30,6 @@ mod memory;
 mod parse;
 mod program;
 mod shadow;
-#[cfg(test)]
-mod tests;
 mod warp;
 
 pub use fault::Fault;
@@ -64,7 +62,7 @@ impl Emulator {
         self.global.at(address).map_or(&[], |buffer| &buffer.bytes)
     }
 
-    /// Runs the blocks of a grid, axis 0 fastest. `args` are the kernel's as the user wrote it.
+    /// Runs the programs of a grid, axis 0 fastest. `args` are the kernel's as the user wrote it.
     ///
     /// # Errors
     /// At the first error of a thread; see the top of this module.
@@ -81,7 +79,9 @@ impl Emulator {
         let params = params(&program, kernel, args).map_err(Fault::of_kernel)?;
         let (threads, shared_bytes) = (kernel.threads, kernel.shared_bytes);
         let launch = Launch { program: &program, threads, shared_bytes, params, tensors };
-        Grid::new(&launch, &mut self.global, grid).run()
+        // A cluster is one program.
+        let blocks = [grid[0] * kernel.num_blocks, grid[1], grid[2]];
+        Grid::new(&launch, &mut self.global, blocks).run()
     }
 }
 

@@ -164,7 +164,16 @@ impl Parser {
     fn directive(&mut self, text: &str) -> Result<(), Wrong> {
         let first = text.split_whitespace().next().unwrap_or_default();
         match first {
-            ".reg" | ".pragma" | ".param" | ".local" => Ok(()),
+            // Names without a % are those that inline assembly declares.
+            ".reg" => {
+                let names = text.split([' ', '\t', ',']).skip(2).map(str::trim);
+                let plain = names.filter(|name| !name.is_empty() && !name.starts_with('%'));
+                for name in plain {
+                    self.register(name);
+                }
+                Ok(())
+            }
+            ".pragma" | ".param" | ".local" => Ok(()),
             _ => Err(format!("`{text}` is not known")),
         }
     }
@@ -180,6 +189,14 @@ impl Parser {
         Ok((Some((self.register(name), wanted)), rest.trim()))
     }
 
+    /// Whether a name is that of a register: `%r1`, or one that was declared. Those of the machine,
+    /// such as `%tid.x`, have no number at their end.
+    fn is_register(&self, text: &str) -> bool {
+        let Some(name) = text.strip_prefix('%') else { return self.registers.contains_key(text) };
+        let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        !letters.contains('.') && letters.len() < name.len()
+    }
+
     fn register(&mut self, name: &str) -> Reg {
         let next = self.registers.len() as Reg;
         *self.registers.entry(name.to_owned()).or_insert(next)
@@ -189,7 +206,7 @@ impl Parser {
     fn target(&mut self, text: &str) -> Result<Option<Reg>, Wrong> {
         match text {
             "_" => Ok(None),
-            _ if is_register(text) => Ok(Some(self.register(text))),
+            _ if self.is_register(text) => Ok(Some(self.register(text))),
             _ => Err(format!("`{text}` is no register")),
         }
     }
@@ -199,7 +216,7 @@ impl Parser {
     }
 
     fn arg(&mut self, text: &str) -> Result<Arg, Wrong> {
-        if is_register(text) {
+        if self.is_register(text) {
             return Ok(Arg::Reg(self.register(text)));
         }
         if let Some(number) = number(text) {
@@ -261,15 +278,6 @@ fn param_slot(text: &str, offset: u64) -> Result<ParamSlot, Wrong> {
     let alignment = if is_array { 64 } else { size };
     let offset = offset.next_multiple_of(alignment);
     Ok(ParamSlot { name: name.to_owned(), offset, bytes: size * count })
-}
-
-/// Whether a name is that of a register: `%r1`, or one that inline assembly declares. Those of the
-/// machine, such as `%tid.x`, have a dot.
-fn is_register(text: &str) -> bool {
-    let name = text.strip_prefix('%').unwrap_or(text);
-    let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    plain && if text.starts_with('%') { letters.len() < name.len() } else { text == "p" }
 }
 
 /// A number as PTX writes it, as its bits.

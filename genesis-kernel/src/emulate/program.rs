@@ -345,7 +345,10 @@ pub(super) enum Action {
         waits: bool,
     },
     WarpBarrier,
-    ClusterArrive,
+    /// A relaxed one tells nothing of what its thread did.
+    ClusterArrive {
+        relaxed: bool,
+    },
     ClusterWait,
     /// The address of the same place in another block of the cluster.
     MapRank {

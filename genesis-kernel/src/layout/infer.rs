@@ -256,6 +256,11 @@ impl<'f> Infer<'f> {
         }
     }
 
+    /// Whether an access could have this layout and use the memory well.
+    pub(super) fn suits_memory(&self, op: Op, layout: &LinearLayout) -> bool {
+        self.preferences.get(&op).is_some_and(|preference| preference.accepts(layout))
+    }
+
     /// Whether a value comes from memory that this layout would use badly.
     fn refuses(&self, value: Value, layout: &LinearLayout) -> bool {
         let preference = self.func.def_op(value).and_then(|op| self.preferences.get(&op));

@@ -14,12 +14,14 @@ pub mod lir;
 pub mod mma;
 mod place;
 mod prefer;
+mod repeat;
 pub mod ring;
 pub mod roles;
 pub mod scratch;
 #[cfg(test)]
 mod simulate;
 mod swizzle;
+pub mod turns;
 mod verify;
 
 pub use assign::assign;

@@ -1,8 +1,8 @@
 //! Writing layout IR: every op in its layout, conversions where a value is wanted in another one.
 //!
 //! First a walk from the end collects the layouts in which each value is wanted. Then the function is
-//! written anew: a free value, or a view of another, once for each wanted layout; any other value once,
-//! and a `convert_layout` behind it for each layout that is not its own.
+//! written anew: a free value, a view of another, or a load that is cheaper to repeat than to move, once
+//! for each wanted layout; any other value once, and a `convert_layout` behind it for each layout that is not its own.
 //!
 //! ```text
 //! %i = iota : i64[64]                %0 = iota      slice of the rows' layout
@@ -19,6 +19,7 @@ use super::infer::{Infer, Shared};
 use super::linear::LinearLayout;
 use super::lir::{DotUnit, element_bits};
 use super::mma;
+use super::repeat::repeated;
 use crate::ir::{Func, Op, OpKind, Region, Type, Value};
 
 /// A function with layouts by value, and what became of its dots.
@@ -35,9 +36,12 @@ pub(super) fn place(infer: &Infer<'_>) -> Placed {
     let mut new = Func::new(old.name.clone());
     new.contract = old.contract;
     new.tma = old.tma.clone();
+    let none = vec![false; old.n_values()];
+    let repeated = repeated(infer, &wanted(infer, &none));
     let mut place = Place {
         infer,
-        wanted: wanted(infer),
+        wanted: wanted(infer, &repeated),
+        repeated,
         placed: vec![Vec::new(); old.n_values()],
         out: Placed { func: new, layouts: Vec::new(), dots: Vec::new() },
     };
@@ -55,6 +59,8 @@ struct Place<'i, 'f> {
     infer: &'i Infer<'f>,
     /// The layouts in which each old value is wanted.
     wanted: Vec<Vec<Shared>>,
+    /// The old values that are computed anew in each of them, though they are not free.
+    repeated: Vec<bool>,
     /// What stands for each old value in each layout.
     placed: Vec<Vec<(Option<Shared>, Value)>>,
     out: Placed,
@@ -77,7 +83,7 @@ impl Place<'_, '_> {
     fn ops(&mut self, from: Region, to: Region) {
         let old = self.infer.func;
         for &op in &old.region(from).ops {
-            match multi_placed(self.infer, op) {
+            match multi_placed(self.infer, &self.repeated, op) {
                 Some(result) => {
                     for layout in self.wanted[result.index()].clone() {
                         self.op(op, from, to, Some(&layout));
@@ -153,7 +159,7 @@ impl Place<'_, '_> {
 }
 
 /// The result of an op that is written once for each layout in which it is wanted.
-fn multi_placed(infer: &Infer<'_>, op: Op) -> Option<Value> {
+fn multi_placed(infer: &Infer<'_>, repeated: &[bool], op: Op) -> Option<Value> {
     let data = infer.func.op(op);
     let &[result] = data.results.as_slice() else { return None };
     let is_tile = !infer.func.ty(result).as_tile()?.shape.is_scalar();
@@ -161,11 +167,12 @@ fn multi_placed(infer: &Infer<'_>, op: Op) -> Option<Value> {
         data.kind,
         OpKind::Broadcast | OpKind::ExpandDims { .. } | OpKind::Reshape | OpKind::Transpose { .. }
     );
-    (is_tile && (is_view || infer.free[result.index()])).then_some(result)
+    let is_cheap = infer.free[result.index()] || repeated[result.index()];
+    (is_tile && (is_view || is_cheap)).then_some(result)
 }
 
 /// The layouts in which each value is wanted, in a fixed order.
-fn wanted(infer: &Infer<'_>) -> Vec<Vec<Shared>> {
+fn wanted(infer: &Infer<'_>, repeated: &[bool]) -> Vec<Vec<Shared>> {
     let func = infer.func;
     let mut regions: BTreeMap<Op, Region> = BTreeMap::new();
     let owned = func.walk().into_iter().flat_map(|op| func.op(op).regions.clone());
@@ -174,7 +181,7 @@ fn wanted(infer: &Infer<'_>) -> Vec<Vec<Shared>> {
     }
     let mut wanted: Vec<Vec<Shared>> = vec![Vec::new(); func.n_values()];
     for op in func.walk().into_iter().rev() {
-        let layouts: Vec<Option<Shared>> = match multi_placed(infer, op) {
+        let layouts: Vec<Option<Shared>> = match multi_placed(infer, repeated, op) {
             Some(result) => wanted[result.index()].iter().cloned().map(Some).collect(),
             None => vec![None],
         };
@@ -213,6 +220,7 @@ fn requirements(
             None => vec![infer.layout_or_default(data.operands[0])],
         },
         OpKind::Transpose { perm } => one(own().map(|layout| layout.untranspose(perm))),
+        OpKind::Load if result.is_some() => vec![result.cloned(); n],
         OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas => {
             vec![infer.accesses.get(&op).cloned(); n]
         }

@@ -16,6 +16,7 @@
 
 use super::convert::Conversion;
 use super::lir::LayoutIr;
+use super::turns::computing_warps;
 use crate::ir::{Func, OpKind};
 use crate::passes::dce;
 
@@ -81,7 +82,7 @@ fn other_shared_bytes(lir: &LayoutIr) -> u32 {
     let func = &lir.func;
     let staging = match func.tma.stores.is_empty() {
         true => 0,
-        false => lir.num_warps.div_ceil(4) * PANELS_BYTES,
+        false => computing_warps(lir).div_ceil(4) * PANELS_BYTES,
     };
     let scratch = func.walk().into_iter().map(|op| match &func.op(op).kind {
         OpKind::ConvertLayout => match lir.conversion(op) {
@@ -103,6 +104,7 @@ mod tests {
     use expect_test::expect;
 
     use crate::ir::{parse, print};
+    use crate::layout::turns::{computing_warps, turns};
     use crate::layout::{LayoutIr, LayoutOptions, assign};
     use crate::passes::{self, tma, views};
 
@@ -133,12 +135,32 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
 ";
 
     fn lir(text: &str) -> LayoutIr {
+        lir_of(text, None)
+    }
+
+    fn lir_of(text: &str, num_warps: Option<u32>) -> LayoutIr {
         let max_shared_bytes = 232_448;
-        let options = tma::Options { num_warps: None, num_stages: None, max_shared_bytes };
+        let options = tma::Options { num_warps, num_stages: None, max_shared_bytes };
         let func = tma::run(&parse(text).unwrap(), &options);
         let mut func = views::run(&func).unwrap();
         passes::run(&mut func, passes::PIPELINE);
-        assign(&func, &LayoutOptions { max_shared_bytes, ..LayoutOptions::default() }).unwrap()
+        let options = LayoutOptions { num_warps, max_shared_bytes, ..LayoutOptions::default() };
+        assign(&func, &options).unwrap()
+    }
+
+    #[test]
+    fn eight_warps_take_turns_where_four_compute_a_large_tile() {
+        let square = MATMUL.replace("128x256", "128x128").replace("64x256", "64x128");
+        let computing = |text: &str, warps| computing_warps(&lir_of(text, Some(warps)));
+        assert_eq!((computing(&square, 4), computing(&square, 8)), (8, 8));
+        assert!(turns(&lir_of(&square, Some(4))).is_some());
+        assert!(turns(&lir_of(&square, Some(8))).is_none());
+        // Sums that half as many registers hold are stored soon.
+        let small = square.replace("128x", "64x");
+        assert_eq!(computing(&small, 4), 4);
+        // Every program has one tile.
+        let single = square.replace("for %8 = %0 to %4 step %1", "for %8 = %2 to %4 step %3");
+        assert_eq!(computing(&single, 4), 4);
     }
 
     #[test]

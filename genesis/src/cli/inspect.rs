@@ -14,7 +14,11 @@ use super::{Failure, Outcome, say};
 pub(super) struct Args {
     /// A name that `genesis kernels` lists.
     kernel: String,
-    /// The stage: tir, passes, lir, layout, llvm, ptx, sass or asm.
+    /// What to show: tir (tile IR), passes (the IR after each pass), lir (layout IR), layout (layouts
+    /// drawn, bank conflicts, and the schedule of asynchronous copies), llvm, ptx, sass, or asm.
+    ///
+    /// Every one ends with a line of registers, shared memory, bank conflicts, spills and what the
+    /// assembler warns about.
     #[arg(long, default_value = "ptx", value_parser = emit)]
     emit: Emit,
     /// sm_80, sm_86, sm_89, sm_90, sm_90a or host; asm is always for the host.

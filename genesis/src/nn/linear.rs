@@ -40,10 +40,10 @@ impl Linear {
 
 impl Module for Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = x.matmul(&self.weight.t()?)?; // [.., out]
+        let weight = self.weight.t()?; // [in, out]
         match &self.bias {
-            Some(bias) => y.add(bias),
-            None => Ok(y),
+            Some(bias) => x.matmul_bias(&weight, bias), // [.., out]
+            None => x.matmul(&weight),
         }
     }
 

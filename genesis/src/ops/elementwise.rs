@@ -296,7 +296,7 @@ unary_ops! {
 }
 
 /// The error function in f64: a series near 0, a continued fraction far away.
-fn erf_reference(x: f64) -> f64 {
+pub(super) fn erf_reference(x: f64) -> f64 {
     let z = x.abs();
     if x.is_nan() {
         return x;

@@ -1,11 +1,13 @@
 //! What tests and benches know about every op: a slow and obviously right reference in f64, sample
 //! inputs, and the calls that are refused with their exact text.
 
+mod products;
+
 use genesis_kernel::ir::DType;
 
 use super::elementwise::{BINARY, Binary, Domain, UNARY, Unary};
 use crate::error::Result;
-use crate::ops::{Reduction, ScaledMatmul};
+use crate::ops::Reduction;
 use crate::tensor::Tensor;
 
 /// A tensor of the reference: values in row-major order.
@@ -131,7 +133,7 @@ pub fn all() -> Vec<OpInfo> {
         .chain(reductions())
         .chain(scans())
         .chain(rows())
-        .chain(products())
+        .chain(products::products())
         .chain(views())
         .collect()
 }
@@ -567,140 +569,6 @@ fn cross_entropy() -> OpInfo {
                         .cross_entropy(&cpu(&[3], DType::I64)?, Reduction::Mean)
                 },
                 "cross_entropy: logits are [2, 3], the target [3] must be [2]",
-            ),
-        ],
-    }
-}
-
-fn matmul_of(a: &Dense, b: &Dense) -> Dense {
-    let (ra, rb) = (a.shape.len(), b.shape.len());
-    let (m, k, n) = (a.shape[ra - 2], a.shape[ra - 1], b.shape[rb - 1]);
-    let lead = [&a.shape[..ra - 2], &b.shape[..rb - 2]];
-    let batch = crate::shape::broadcast_shapes("matmul", &lead).expect("samples broadcast");
-    Dense::from_fn(&[&batch[..], &[m, n]].concat(), |at| {
-        let (lead, tail) = at.split_at(batch.len());
-        let a_at = |p: usize| a.at(&[lead, &[tail[0], p]].concat());
-        let b_at = |p: usize| b.at(&[lead, &[p, tail[1]]].concat());
-        (0..k).map(|p| a_at(p) * b_at(p)).sum()
-    })
-}
-
-fn products() -> Vec<OpInfo> {
-    let matmul = OpInfo {
-        name: "matmul".to_owned(),
-        family: Family::MatMul,
-        dtypes: FLOATS.to_vec(),
-        index_inputs: Vec::new(),
-        is_differentiable: true,
-        call: Box::new(|x| x[0].matmul(&x[1])),
-        reference: Box::new(|x| matmul_of(&x[0], &x[1])),
-        samples: samples(
-            &[
-                &[&[1, 1], &[1, 1]],
-                &[&[3, 4], &[4, 5]],
-                &[&[2, 17, 33], &[33, 9]],
-                &[&[3, 1, 4, 5], &[2, 5, 6]],
-                &[&[70, 100], &[100, 65]],
-                &[&[0, 4], &[4, 5]],
-                &[&[2, 0], &[0, 3]],
-            ],
-            (-2.0, 2.0),
-        ),
-        refused: vec![
-            refuse(
-                || cpu(&[4, 8], DType::F32)?.matmul(&cpu(&[6, 2], DType::F32)?),
-                "matmul: inner extents differ, [4, 8] and [6, 2]",
-            ),
-            refuse(
-                || cpu(&[], DType::F32)?.matmul(&cpu(&[2], DType::F32)?),
-                "matmul: needs at least 1 dimension(s), got [] and [2]",
-            ),
-            refuse(
-                || cpu(&[2, 2], DType::I32)?.matmul(&cpu(&[2, 2], DType::I32)?),
-                "matmul: needs a float dtype, got i32",
-            ),
-        ],
-    };
-    let embedding = OpInfo {
-        name: "embedding".to_owned(),
-        family: Family::Exact,
-        dtypes: FLOATS.to_vec(),
-        index_inputs: vec![(1, 5)],
-        is_differentiable: true,
-        call: Box::new(|x| x[0].embedding(&x[1])),
-        reference: Box::new(|x| {
-            let c = x[0].shape[1];
-            let rows = x[1].data.iter().flat_map(|&i| x[0].data[i as usize * c..][..c].to_vec());
-            Dense { shape: [&x[1].shape[..], &[c]].concat(), data: rows.collect() }
-        }),
-        samples: samples(
-            &[&[&[5, 3], &[4]], &[&[5, 40], &[2, 3]], &[&[6, 2000], &[3]], &[&[5, 3], &[0]]],
-            (-2.0, 2.0),
-        ),
-        refused: vec![
-            refuse(
-                || cpu(&[4], DType::F32)?.embedding(&cpu(&[2], DType::I64)?),
-                "embedding: the table must be [V, C], got [4]",
-            ),
-            refuse(
-                || cpu(&[4, 2], DType::F32)?.embedding(&cpu(&[2], DType::I32)?),
-                "embedding: the index must be i64, got i32",
-            ),
-        ],
-    };
-    vec![matmul, scaled_matmul(), embedding]
-}
-
-fn scaled_matmul() -> OpInfo {
-    let call = |x: &[Tensor], fast: bool| {
-        let scale = |value: f64| Tensor::full(&[1], value, (DType::F32, x[0].device()));
-        let options = ScaledMatmul { dtype: DType::F32, fast };
-        x[0].scaled_matmul(&x[1], &scale(0.5)?, &scale(2.0)?, options)
-    };
-    OpInfo {
-        name: "scaled_matmul".to_owned(),
-        family: Family::MatMul,
-        dtypes: vec![DType::F8E4M3, DType::F8E5M2],
-        index_inputs: Vec::new(),
-        is_differentiable: false,
-        call: Box::new(move |x| call(x, x[0].numel() % 2 == 0)),
-        reference: Box::new(|x| matmul_of(&x[0], &x[1])),
-        samples: samples(
-            &[
-                &[&[1, 1], &[1, 1]],
-                &[&[3, 4], &[4, 5]],
-                &[&[70, 144], &[144, 80]],
-                &[&[65, 256], &[256, 128]],
-                &[&[0, 4], &[4, 5]],
-                &[&[2, 0], &[0, 3]],
-            ],
-            (-2.0, 2.0),
-        ),
-        refused: vec![
-            refuse(
-                move || call(&[cpu(&[2, 2], DType::BF16)?, cpu(&[2, 2], DType::BF16)?], false),
-                "scaled_matmul: needs an 8-bit float dtype, got bf16",
-            ),
-            refuse(
-                move || call(&[cpu(&[2, 3], DType::F8E4M3)?, cpu(&[2, 2], DType::F8E4M3)?], false),
-                "scaled_matmul: needs [M, K] and [K, N], got [2, 3] and [2, 2]",
-            ),
-            refuse(
-                || {
-                    let [x, scale] = [cpu(&[2, 2], DType::F8E5M2)?, cpu(&[2], DType::F32)?];
-                    x.scaled_matmul(&x, &scale, &scale, ScaledMatmul::default())
-                },
-                "scaled_matmul: a scale is one f32 beside the operands, got [2] f32 cpu",
-            ),
-            refuse(
-                || cpu(&[2, 2], DType::F8E4M3)?.matmul(&cpu(&[2, 2], DType::F8E4M3)?),
-                "matmul: needs a float dtype, got f8e4m3, which is for storage: convert it with \
-                 `to_dtype`",
-            ),
-            refuse(
-                || cpu(&[2], DType::F8E4M3)?.add(&cpu(&[2], DType::F8E4M3)?),
-                "add: needs a number dtype, got f8e4m3, which is for storage: convert it with \
-                 `to_dtype`",
             ),
         ],
     }

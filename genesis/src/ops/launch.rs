@@ -294,25 +294,81 @@ fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
 /// Products of fewer rows than this run as products of as few columns: `c' = b' a'`.
 const FEW_ROWS: usize = 64;
 
-/// `c = a b` over the last two axes of tensors of rank 3, by the kernel.
+/// `c = a b` over the last two axes of tensors of rank 3, by the kernel; `c` is as wide as the operands,
+/// or as their sums.
 ///
 /// Tiles for tensor cores have 64 rows at least and 16 columns, so that with few rows most of a tile
 /// would be empty. Swapping the operands is a matter of strides.
 pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<()> {
-    let (m, n) = (c.shape()[1], c.shape()[2]);
-    let args = match m < FEW_ROWS && n > m {
+    let args = match is_swapped(c) {
         true => [transposed(b, false), transposed(a, false), transposed(c, true)],
         false => [own_view(a, false), own_view(b, false), own_view(c, true)],
     };
     let stream = c.storage().buffer().stream();
-    let dtypes = [c.dtype(), accumulate_dtype(c.dtype())];
-    let (kernel, dtypes) = match tf32 && c.dtype() == DType::F32 {
-        true => (&kernels::matmul::matmul_tf32::KERNEL, &[][..]),
-        false => (&kernels::matmul::matmul::KERNEL, &dtypes[..]),
+    let dtypes = [a.dtype(), accumulate_dtype(a.dtype())];
+    let (kernel, dtypes) = match (tf32 && a.dtype() == DType::F32, a.dtype() == c.dtype()) {
+        (true, _) => (&kernels::matmul::matmul_tf32::KERNEL, &[][..]),
+        (false, true) => (&kernels::matmul::matmul::KERNEL, &dtypes[..]),
+        (false, false) => (&kernels::matmul::matmul_wide::KERNEL, &dtypes[..]),
     };
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; the result is fresh.
     Ok(unsafe { kernel.launch_tuned(stream, dtypes, &args) }?)
+}
+
+/// How many parts K is cut into, so that there is a tile for most multiprocessors: a power of two, 1 where
+/// the tiles are enough, or a part would be too short to be worth a store of its sums.
+pub(crate) fn parts(a: &Tensor, c: &Tensor) -> usize {
+    let [batch, m, n] = [0, 1, 2].map(|axis| c.shape()[axis]);
+    let k = a.shape()[2];
+    if batch != 1 || !matches!(a.dtype(), DType::F16 | DType::BF16) {
+        return 1;
+    }
+    let tiles = match is_swapped(c) {
+        true => n.div_ceil(FEW_ROWS),
+        false => m.div_ceil(128) * n.div_ceil(128),
+    };
+    let wanted = config::multiprocessors(a.device()) / tiles.max(1);
+    let fits = |parts: &usize| k.is_multiple_of(parts * K_STEP) && k / parts >= LEAST_K;
+    [16, 8, 4].into_iter().filter(|&parts| parts <= wanted).find(fits).unwrap_or(1)
+}
+
+/// Elements of K of one step of a tile for tensor cores.
+const K_STEP: usize = 64;
+/// Elements of K of the shortest part.
+const LEAST_K: usize = 1024;
+
+/// Whether a product runs with its operands swapped.
+fn is_swapped(c: &Tensor) -> bool {
+    let (m, n) = (c.shape()[1], c.shape()[2]);
+    m < FEW_ROWS && n > m
+}
+
+/// `c = a b + bias`, or exact GELU of it, for tensors of rank 3 and a bias of rank 1.
+pub(crate) fn matmul_bias(
+    a: &Tensor,
+    b: &Tensor,
+    bias: &Tensor,
+    c: &Tensor,
+    gelu: bool,
+) -> Result<()> {
+    use kernels::matmul as device;
+    let bias = own_view(bias, false);
+    let swapped = is_swapped(c);
+    let kernel = match (swapped, gelu) {
+        (false, false) => &device::matmul_bias::KERNEL,
+        (false, true) => &device::matmul_bias_gelu::KERNEL,
+        (true, false) => &device::matmul_bias_down::KERNEL,
+        (true, true) => &device::matmul_bias_gelu_down::KERNEL,
+    };
+    let args = match swapped {
+        false => [own_view(a, false), own_view(b, false), bias, own_view(c, true)],
+        true => [transposed(b, false), transposed(a, false), bias, transposed(c, true)],
+    };
+    let dtypes = [c.dtype(), accumulate_dtype(c.dtype())];
+    // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
+    // strides inside it; the result is fresh.
+    Ok(unsafe { kernel.launch_tuned(c.storage().buffer().stream(), &dtypes, &args) }?)
 }
 
 /// `c = scale_a scale_b a b` of 8-bit floats, all of rank 3 but the scales, which have one element.
@@ -322,8 +378,7 @@ pub(crate) fn scaled_matmul(
     fast: bool,
 ) -> Result<()> {
     use kernels::matmul_f8 as device;
-    let (m, n) = (c.shape()[1], c.shape()[2]);
-    let args = match m < FEW_ROWS && n > m {
+    let args = match is_swapped(c) {
         true => [
             transposed(b, false),
             transposed(a, false),
@@ -354,7 +409,9 @@ fn transposed(t: &Tensor, mutable: bool) -> Arg {
 /// `c = a b` on the CPU: f32 and f64 by the `gemm` crate, 16-bit floats through f32.
 pub(crate) fn matmul_cpu(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     match c.dtype() {
-        DType::F32 => gemm_batches::<f32>(a, b, c),
+        DType::F32 => {
+            gemm_batches::<f32>(&a.to_dtype(DType::F32)?, &b.to_dtype(DType::F32)?, c);
+        }
         DType::F64 => gemm_batches::<f64>(a, b, c),
         _ => {
             let wide = Tensor::uninitialized(c.shape(), (DType::F32, c.device()))?;

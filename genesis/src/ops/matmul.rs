@@ -68,17 +68,74 @@ impl Tensor {
         if other.rank() == 1 {
             return self.matmul(&other.unsqueeze(-1)?)?.squeeze(-1);
         }
-        check_pair("matmul", self, other)?;
-        if !self.dtype().is_arithmetic_float() {
-            return Err(wrong_dtype("matmul", "a float", self.dtype()));
-        }
-        if self.dim(-1)? != other.dim(-2)? {
-            let message =
-                format!("inner extents differ, {:?} and {:?}", self.shape(), other.shape());
-            return Err(Error::op("matmul", message));
-        }
+        check_product("matmul", self, other)?;
         apply(MatMul { shapes: [self.shape().to_vec(), other.shape().to_vec()] }, &[self, other])
     }
+
+    /// The matrix product plus a row: `self other + bias`. On GPUs the row is added before the sums are
+    /// rounded and stored.
+    ///
+    /// # Shapes
+    /// `[.., M, K]`, `[.., K, N]` and `[N]` give `[.., M, N]`; a vector `[K]` on the left is a row whose
+    /// axis the result drops.
+    /// # Numerics
+    /// As [`matmul`](Tensor::matmul).
+    /// # Errors
+    /// If inner extents or dtypes differ, leading axes do not broadcast, the left operand is a scalar, the
+    /// right one has less than two axes, or `bias` is not `[N]`.
+    pub fn matmul_bias(&self, other: &Tensor, bias: &Tensor) -> Result<Tensor> {
+        affine("matmul_bias", Activation::None, self, other, bias)
+    }
+
+    /// Exact GELU of [`matmul_bias`](Tensor::matmul_bias), in one kernel on GPUs.
+    ///
+    /// # Shapes
+    /// `[.., M, K]`, `[.., K, N]` and `[N]` give `[.., M, N]`; a vector `[K]` on the left is a row whose
+    /// axis the result drops.
+    /// # Numerics
+    /// As [`matmul`](Tensor::matmul). The backward computes the product again.
+    /// # Errors
+    /// As [`matmul_bias`](Tensor::matmul_bias).
+    pub fn matmul_bias_gelu(&self, other: &Tensor, bias: &Tensor) -> Result<Tensor> {
+        affine("matmul_bias_gelu", Activation::Gelu, self, other, bias)
+    }
+}
+
+/// Refuses operands that have no product; both have two axes or more.
+fn check_product(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+    check_pair(op, a, b)?;
+    if !a.dtype().is_arithmetic_float() {
+        return Err(wrong_dtype(op, "a float", a.dtype()));
+    }
+    if a.dim(-1)? != b.dim(-2)? {
+        let message = format!("inner extents differ, {:?} and {:?}", a.shape(), b.shape());
+        return Err(Error::op(op, message));
+    }
+    Ok(())
+}
+
+fn affine(
+    op: &'static str,
+    activation: Activation,
+    a: &Tensor,
+    b: &Tensor,
+    bias: &Tensor,
+) -> Result<Tensor> {
+    if a.rank() == 1 {
+        return affine(op, activation, &a.unsqueeze(0)?, b, bias)?.squeeze(-2);
+    }
+    if a.rank() == 0 || b.rank() < 2 {
+        let message = format!("needs a row and a matrix, got {:?} and {:?}", a.shape(), b.shape());
+        return Err(Error::op(op, message));
+    }
+    check_product(op, a, b)?;
+    let n = b.dim(-1)?;
+    if bias.shape() != [n] {
+        let message = format!("the bias is {:?}, {:?} needs [{n}]", bias.shape(), b.shape());
+        return Err(Error::op(op, message));
+    }
+    check_pair(op, a, bias)?;
+    apply(Affine { activation, shapes: [a.shape().to_vec(), b.shape().to_vec()] }, &[a, b, bias])
 }
 
 /// A batch of matrices times one matrix, as one product of all their rows; none where the rows do not
@@ -100,6 +157,66 @@ fn wants_k_last(device: Device, [m, n, k]: [usize; 3]) -> bool {
     is_large && device.gpu_info().is_ok_and(|info| info.target.specific)
 }
 
+/// How a product of tensors of rank 3 is written to a fresh one, which is not empty.
+type Run<'a> = &'a dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<()>;
+
+/// The product of tensors of two axes or more, K not 0, by `run`.
+fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
+    let (m, k, n) = (a.dim(-2)?, a.dim(-1)?, b.dim(-1)?);
+    let lead = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
+    let batch = broadcast_shapes("matmul", &[&lead(a), &lead(b)])?;
+    let shape = [&batch[..], &[m, n]].concat();
+    let batches: usize = batch.iter().product();
+    if let Some((rows, b)) = as_one_product(a, b)? {
+        return product(&rows, &b, run)?.reshape(&shape);
+    }
+    let wide = |t: &Tensor, rows: usize, cols: usize| {
+        t.broadcast_to(&[&batch[..], &[rows, cols]].concat())?.reshape(&[batches, rows, cols])
+    };
+    if m * n * batches == 0 {
+        return Tensor::uninitialized(&shape, (a.dtype(), a.device()));
+    }
+    let c = Tensor::uninitialized(&[batches, m, n], (a.dtype(), a.device()))?;
+    run(&wide(a, m, k)?, &wide(b, k, n)?, &c)?;
+    c.reshape(&shape)
+}
+
+/// A product of 16-bit floats of rank 3 and one batch, K cut into parts: a batch of them, with f32 sums,
+/// and their sum, which is the same each time.
+fn in_parts(a: &Tensor, b: &Tensor, c: &Tensor, parts: usize) -> Result<()> {
+    let (m, k, n) = (a.dim(1)?, a.dim(2)? / parts, b.dim(2)?);
+    let a = a.reshape(&[m, parts, k])?.transpose(0, 1)?; // [parts, m, k]
+    let b = b.reshape(&[parts, k, n])?;
+    let sums = Tensor::uninitialized(&[parts, m, n], (DType::F32, c.device()))?;
+    match c.device() {
+        Device::Cpu => launch::matmul_cpu(&a, &b, &sums)?,
+        Device::Cuda(_) => launch::matmul(&a, &b, &sums, false)?,
+    }
+    launch::cast(&sums.sum_dims(&[0], true)?, c)
+}
+
+/// Whether products of this dtype are computed in tf32.
+fn is_tf32(dtype: DType) -> bool {
+    matmul_precision() == MatmulPrecision::Tf32 && dtype == DType::F32
+}
+
+/// The gradients of a product's operands.
+fn gradients(
+    saved: &SavedTensors,
+    dy: &Tensor,
+    shapes: &[Vec<usize>; 2],
+) -> Result<[Option<Tensor>; 2]> {
+    let da = match saved.wanted[0] {
+        true => Some(unbroadcast(&dy.matmul(&saved.input(1).t()?)?, &shapes[0])?),
+        false => None,
+    };
+    let db = match saved.wanted[1] {
+        true => Some(unbroadcast(&saved.input(0).t()?.matmul(dy)?, &shapes[1])?),
+        false => None,
+    };
+    Ok([da, db])
+}
+
 struct MatMul {
     shapes: [Vec<usize>; 2],
 }
@@ -112,35 +229,22 @@ impl Op for MatMul {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (a, b) = (inputs[0], inputs[1]);
         let (m, k, n) = (a.dim(-2)?, a.dim(-1)?, b.dim(-1)?);
-        let lead = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
-        let batch = broadcast_shapes("matmul", &[&lead(a), &lead(b)])?;
-        let shape = [&batch[..], &[m, n]].concat();
-        let batches: usize = batch.iter().product();
-        if let Some((rows, b)) = as_one_product(a, b)? {
-            let c = MatMul { shapes: [rows.shape().to_vec(), b.shape().to_vec()] };
-            return c.forward(&[&rows, &b])?.reshape(&shape);
-        }
-        let wide = |t: &Tensor, rows: usize, cols: usize| {
-            t.broadcast_to(&[&batch[..], &[rows, cols]].concat())?.reshape(&[batches, rows, cols])
-        };
-        if m * n * batches == 0 {
-            return Tensor::uninitialized(&shape, (a.dtype(), a.device()));
-        }
         if k == 0 {
+            let shape = product(a, b, &|_, _, _| Ok(()))?.shape().to_vec();
             return Tensor::zeros(&shape, (a.dtype(), a.device()));
         }
-        let c = Tensor::uninitialized(&[batches, m, n], (a.dtype(), a.device()))?;
-        let tf32 = matmul_precision() == MatmulPrecision::Tf32 && a.dtype() == DType::F32;
+        let tf32 = is_tf32(a.dtype());
         let (a, b) = match tf32 && wants_k_last(a.device(), [m, n, k]) {
             true => (&a.contiguous()?, &b.t()?.contiguous()?.t()?),
             false => (a, b),
         };
-        let (a, b) = (wide(a, m, k)?, wide(b, k, n)?);
-        match a.device() {
-            Device::Cpu => launch::matmul_cpu(&a, &b, &c)?,
-            Device::Cuda(_) => launch::matmul(&a, &b, &c, tf32)?,
-        }
-        c.reshape(&shape)
+        product(a, b, &|a, b, c| match a.device() {
+            Device::Cpu => launch::matmul_cpu(a, b, c),
+            Device::Cuda(_) => match launch::parts(a, c) {
+                1 => launch::matmul(a, b, c, tf32),
+                parts => in_parts(a, b, c, parts),
+            },
+        })
     }
 
     fn saves(&self) -> Saves {
@@ -148,14 +252,107 @@ impl Op for MatMul {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let da = match saved.wanted[0] {
-            true => Some(unbroadcast(&dy.matmul(&saved.input(1).t()?)?, &self.shapes[0])?),
+        Ok(gradients(saved, dy, &self.shapes)?.into())
+    }
+}
+
+/// What follows a product and its bias.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Activation {
+    None,
+    Gelu,
+}
+
+/// `activation(a b + bias)`
+struct Affine {
+    activation: Activation,
+    shapes: [Vec<usize>; 2],
+}
+
+impl Affine {
+    /// By an op each, rounded once.
+    fn composed(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let dtype = inputs[0].dtype();
+        let wide = launch::accumulate_dtype(dtype);
+        let [a, b, bias] = [0, 1, 2].map(|i| inputs[i].to_dtype(wide));
+        let y = a?.matmul(&b?)?.add(&bias?)?;
+        let y = match self.activation {
+            Activation::None => y,
+            Activation::Gelu => y.gelu()?,
+        };
+        y.to_dtype(dtype)
+    }
+}
+
+impl Op for Affine {
+    fn name(&self) -> &'static str {
+        match self.activation {
+            Activation::None => "matmul_bias",
+            Activation::Gelu => "matmul_bias_gelu",
+        }
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (a, b, bias) = (inputs[0], inputs[1], inputs[2]);
+        let is_one = a.device().is_cuda() && a.dim(-1)? != 0 && !is_tf32(a.dtype());
+        if !is_one {
+            return self.composed(inputs);
+        }
+        let gelu = self.activation == Activation::Gelu;
+        product(a, b, &|a, b, c| launch::matmul_bias(a, b, bias, c, gelu))
+    }
+
+    fn saves(&self) -> Saves {
+        match self.activation {
+            Activation::None => Saves::inputs(3),
+            Activation::Gelu => Saves::inputs(7),
+        }
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let dz = match self.activation {
+            Activation::None => dy.clone(),
+            Activation::Gelu => {
+                let z = saved.input(0).matmul_bias(saved.input(1), saved.input(2))?;
+                dy.mul(&z.gelu_slope()?)?
+            }
+        };
+        let [da, db] = gradients(saved, &dz, &self.shapes)?;
+        let n = self.shapes[1].last().copied().unwrap_or(0);
+        let dbias = match saved.wanted[2] {
+            true => Some(unbroadcast(&dz, &[n])?),
             false => None,
         };
-        let db = match saved.wanted[1] {
-            true => Some(unbroadcast(&saved.input(0).t()?.matmul(dy)?, &self.shapes[1])?),
-            false => None,
-        };
-        Ok(vec![da, db])
+        Ok(vec![da, db, dbias])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small whole numbers, so that every sum is exact.
+    fn whole(shape: &[usize], step: usize) -> Result<Tensor> {
+        let n: usize = shape.iter().product();
+        let values: Vec<f64> = (0..n).map(|i| (i * step % 7) as f64 - 3.0).collect();
+        Tensor::from_f64(&values, shape, (DType::BF16, Device::Cpu))
+    }
+
+    #[test]
+    fn parts_add_up() -> Result<()> {
+        for turned in [false, true] {
+            let a = match turned {
+                true => whole(&[1, 64, 3], 5)?.t()?, // [1, 3, 64]
+                false => whole(&[1, 3, 64], 5)?,
+            };
+            let b = whole(&[1, 64, 5], 3)?;
+            let want = a.matmul(&b)?;
+            for parts in [1, 2, 8] {
+                let c = Tensor::uninitialized(&[1, 3, 5], (DType::BF16, Device::Cpu))?;
+                in_parts(&a, &b, &c, parts)?;
+                assert_eq!(c.to_f64_vec()?, want.to_f64_vec()?, "{parts} parts");
+            }
+        }
+        Ok(())
     }
 }

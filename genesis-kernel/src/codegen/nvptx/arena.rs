@@ -48,13 +48,16 @@ pub(super) struct Arena {
     /// Panels of stores.
     pub(super) staging: u32,
     pub(super) places: Places,
+    /// The barriers of two sets of consumers that take turns.
+    pub(super) turns: u32,
     /// Bytes in all.
     pub(super) bytes: u32,
 }
 
 impl Arena {
-    /// Gives everything a place; `scratch` is what each op needs while it runs.
-    pub(super) fn new(func: &Func, num_warps: u32, scratch: &[(Op, u32)]) -> Arena {
+    /// Gives everything a place; `num_warps` compute, in each of `sets`; `scratch` is
+    /// what each op needs while it runs.
+    pub(super) fn new(func: &Func, [num_warps, sets]: [u32; 2], scratch: &[(Op, u32)]) -> Arena {
         let tma = &func.tma;
         let mut top = 0;
         let mut starts = Vec::new();
@@ -64,7 +67,7 @@ impl Arena {
         }
         let staging = top;
         if !tma.stores.is_empty() {
-            top += num_warps.div_ceil(4) * PANELS * PANEL_BYTES;
+            top += sets * num_warps.div_ceil(4) * PANELS * PANEL_BYTES;
         }
         let places = Places::after(func, top, scratch);
         top = places.end;
@@ -85,7 +88,11 @@ impl Arena {
             });
             top += 2 * bytes;
         }
-        Arena { rings, staging, places, bytes: top }
+        let turns = top;
+        if sets > 1 {
+            top += sets * BARRIER_BYTES;
+        }
+        Arena { rings, staging, places, turns, bytes: top }
     }
 }
 
@@ -96,7 +103,7 @@ mod tests {
 
     #[test]
     fn scratch_alone_starts_at_0() {
-        let arena = Arena::new(&Func::new("alone"), 4, &[(Op(3), 20)]);
+        let arena = Arena::new(&Func::new("alone"), [4, 1], &[(Op(3), 20)]);
         assert_eq!((arena.places.of(Op(3)), arena.bytes), (Some(0..32), 32));
     }
 
@@ -110,7 +117,7 @@ mod tests {
             stores: vec![TmaStore { map: 2 }],
             channels: vec![Channel { stages: 4, slot_bytes: 49152 }],
         };
-        let arena = Arena::new(&func, 8, &[]);
+        let arena = Arena::new(&func, [8, 1], &[]);
         let ring = arena.rings[0];
         assert_eq!((ring.start, ring.copied, arena.staging), (0, 49152, 196_608));
         assert_eq!((ring.full, ring.empty), (229_376, 229_408));

@@ -53,7 +53,7 @@ impl Lowering<'_> {
         let args = self.func.region(region).args.clone();
         self.set(args[0], vec![index]);
         self.bind(&args[1..], &carried.registers());
-        if let Some(next) = self.region(region)? {
+        if let Some(next) = self.iteration(op, region)? {
             // The test stands at the end: an iteration flows into the next one, as products that are
             // in flight across iterations must.
             let following = e.add(index, step);

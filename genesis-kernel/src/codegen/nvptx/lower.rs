@@ -11,6 +11,7 @@ use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
 use super::steps::Steps;
 use super::thread::{self, Threads};
+use super::tma::FIRST_GROUP_BARRIER;
 use super::{atomic, convert, dot, reduce, scan};
 use crate::Error;
 use crate::analysis::AxisAnalysis;
@@ -234,7 +235,11 @@ impl<'a> Lowering<'a> {
         match self.copies.as_ref().map(|copies| copies.role) {
             None => thread::barrier(self.e),
             Some(Role::Consumer) => {
-                let number = self.e.int(self.e.i32(), CONSUMERS);
+                let e = self.e;
+                let number = match self.copies.as_ref().filter(|copies| copies.turns.is_some()) {
+                    Some(copies) => e.add(copies.unit, e.int(e.i32(), FIRST_GROUP_BARRIER)),
+                    None => e.int(e.i32(), CONSUMERS),
+                };
                 thread::named_barrier(self.e, number, 32 * self.lir.num_warps);
             }
             // It is one thread.
@@ -303,6 +308,7 @@ impl<'a> Lowering<'a> {
                 _ if self.lir.rings.values().any(|ring| ring.skipped.contains(&op)) => {}
                 _ => self.op(op)?,
             }
+            self.after_op(op);
         }
         // The body of a function may end without a terminator.
         self.e.br(self.exit);

@@ -47,6 +47,7 @@ mod steps;
 mod tests;
 mod thread;
 mod tma;
+mod turns;
 mod wgmma;
 #[cfg(test)]
 mod wgmma_tests;
@@ -61,6 +62,7 @@ use super::llvm::{Emitter, Function, Machine, Ty};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
 use crate::layout::LayoutIr;
+use crate::layout::turns::computing_warps;
 use crate::target::GpuTarget;
 
 /// LLVM's number of the calling convention of a kernel.
@@ -200,7 +202,7 @@ fn has_pairs(func: &Func) -> bool {
 
 /// Threads of a block: the warps that compute, and a warpgroup that feeds them.
 fn threads(lir: &LayoutIr) -> u32 {
-    32 * lir.num_warps + if lir.producer.is_some() { WARPGROUP } else { 0 }
+    32 * computing_warps(lir) + if lir.producer.is_some() { WARPGROUP } else { 0 }
 }
 
 /// A name that PTX takes.
@@ -235,7 +237,8 @@ fn arena(lir: &LayoutIr, target: &GpuTarget) -> Result<Arena, Error> {
         .map(|op| (op, lower::scratch_bytes(lir, &uses, op)))
         .filter(|&(_, bytes)| bytes > 0)
         .collect();
-    let arena = Arena::new(&lir.func, lir.num_warps, &wanted);
+    let arena =
+        Arena::new(&lir.func, [lir.num_warps, computing_warps(lir) / lir.num_warps], &wanted);
     if arena.bytes <= target.max_shared_bytes {
         return Ok(arena);
     }

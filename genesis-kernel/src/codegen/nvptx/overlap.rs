@@ -21,16 +21,33 @@
 //! The lines go into the text of the PTX, ahead of everything: to LLVM a load of memory that nobody
 //! writes has no order, and it could move up before an assembly statement that waits.
 
+use super::super::llvm::Emitter;
+
 /// What waits for the kernel ahead.
 const WAIT: &str = "\tgriddepcontrol.wait;\n";
 /// What lets the kernel behind be set up.
 const LAUNCH: &str = "\tgriddepcontrol.launch_dependents;\n";
+
+/// The same where the kernel has something to get ready first: the barriers and tensor maps of a
+/// producer. A product of 1024 x 1024 bf16 takes 5.20 us in a row of them, and 5.59 without either
+/// instruction; one of 4096 gains 0.5 %. The next kernel is let go where a block has a multiprocessor
+/// for itself: blocks of which several share one would settle unevenly (a product of 16 rows takes 5 %
+/// longer).
+pub(super) fn wait_behind_setup(e: &Emitter, is_alone: bool) {
+    if is_alone {
+        e.intrinsic("llvm.nvvm.griddepcontrol.launch.dependents", &[], &[]);
+    }
+    e.intrinsic("llvm.nvvm.griddepcontrol.wait", &[], &[]);
+}
 
 /// Bytes that take memory longer than letting the next kernel go takes a block.
 pub(crate) const LEAST_BYTES: u64 = 6 << 10;
 
 /// The PTX of a kernel for sm_90 or later, which waits for the kernel ahead.
 pub(super) fn waiting(ptx: &str) -> String {
+    if may_overlap(ptx) {
+        return ptx.to_owned();
+    }
     let entry = ptx.find(".entry").unwrap_or(ptx.len());
     let (head, rest) = ptx.split_at(entry);
     head.to_owned() + &rest.replacen("\n{\n", &format!("\n{{\n{WAIT}"), 1)

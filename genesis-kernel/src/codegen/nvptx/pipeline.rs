@@ -20,6 +20,7 @@ use super::super::llvm::{Emitter, IntPred, Val};
 use super::arena::{BARRIER_BYTES, RingPlace};
 use super::lower::Lowering;
 use super::thread;
+use super::turns::Turns;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind};
 
@@ -72,8 +73,12 @@ pub(super) struct Copies {
     pub(super) maps: Vec<Val>,
     /// Where panels of stores start in shared memory.
     pub(super) staging: u32,
-    /// The number of this thread's warpgroup, which its warp agrees on.
+    /// The number of this thread's warpgroup among those of its tile, which its warp agrees on.
     pub(super) group: Val,
+    /// The number of this thread's warpgroup in the block.
+    pub(super) unit: Val,
+    /// Where two sets of consumers take turns: this one's.
+    pub(super) turns: Option<Turns>,
     /// Whether this thread speaks for its warpgroup.
     pub(super) leads: Val,
     /// Loads that are their channel's first ones in a region.
@@ -99,6 +104,18 @@ pub(super) fn ends(func: &Func) -> [BTreeSet<Op>; 2] {
         }
     }
     [firsts, lasts]
+}
+
+/// Waits until the phase of this parity is over.
+pub(super) fn wait_parity(e: &Emitter, barrier: Val, parity: Val) {
+    thread::delay(e);
+    let (again, done) = (e.block("wait"), e.block("ready"));
+    e.br(again);
+    e.position(again);
+    let test = "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta";
+    let is_over = e.intrinsic(test, &[], &[barrier, parity]);
+    e.cond_br(is_over, done, again);
+    e.position(done);
 }
 
 impl Lowering<'_> {
@@ -155,15 +172,7 @@ impl Lowering<'_> {
 
     fn wait_phase(&self, ring: Ring, barrier: Val) {
         let e = self.e;
-        thread::delay(e);
-        let parity = e.load_aligned(e.i32(), ring.parity, 4);
-        let (again, done) = (e.block("wait"), e.block("ready"));
-        e.br(again);
-        e.position(again);
-        let test = "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta";
-        let is_over = e.intrinsic(test, &[], &[barrier, parity]);
-        e.cond_br(is_over, done, again);
-        e.position(done);
+        wait_parity(e, barrier, e.load_aligned(e.i32(), ring.parity, 4));
     }
 
     /// To the next slot.

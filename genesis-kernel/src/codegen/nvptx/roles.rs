@@ -17,13 +17,16 @@ use super::super::llvm::{Block, Emitter, IntPred, Val};
 use super::WARPGROUP;
 use super::arena::{Arena, BARRIER_BYTES};
 use super::lower::{Frame, Lowering};
+use super::overlap;
 use super::pipeline::{Copies, Ring, Role, ends};
 use super::reduce;
 use super::schedule::Step;
 use super::thread::{self, Threads, uniform_warp};
+use super::turns::Turns;
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, Type};
 use crate::layout::LayoutIr;
+use crate::layout::turns::{computing_warps, turns};
 use crate::target::GpuTarget;
 
 /// Registers of a thread of the producer, and of those that compute, where there are two warpgroups of
@@ -102,7 +105,7 @@ impl Kernel<'_> {
             exit,
             shared: self.args.shared,
             status: self.args.status,
-            threads: Threads::of(e, self.tid),
+            threads: Threads::of(e, self.numbered(copies.as_ref())),
             awaits_peers,
             places: self.arena.places.clone(),
             asserts,
@@ -131,28 +134,31 @@ impl Kernel<'_> {
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let rings: Vec<Ring> =
             self.arena.rings.iter().map(|&place| Ring::reserve(e, place)).collect();
+        let shared = turns(self.lir);
+        let taken_in_turns =
+            shared.map(|op| Turns::reserve(e, op, &self.lir.func, self.arena.turns));
+        let num_warps = computing_warps(self.lir);
         self.init_barriers();
         thread::barrier(e);
+        let is_alone = 2 * self.arena.bytes > self.gpu.max_shared_bytes;
+        overlap::wait_behind_setup(e, is_alone);
         let warp = uniform_warp(e, self.tid);
-        let produces = e.icmp(IntPred::Uge, warp, int(self.lir.num_warps));
+        let produces = e.icmp(IntPred::Uge, warp, int(num_warps));
         let (feed, compute) = (e.block("producer"), e.block("consumer"));
         let group = e.lshr(warp, int(2));
         e.cond_br(produces, feed, compute);
 
         let has_stores = !self.lir.func.tma.stores.is_empty();
         let [given, taken] = REGISTERS.map(|n| e.int(e.i32(), n));
-        let moves_registers = 32 * self.lir.num_warps > WARPGROUP;
+        let moves_registers = 32 * num_warps > WARPGROUP;
         e.position(feed);
         if moves_registers {
             e.intrinsic("llvm.nvvm.setmaxnreg.dec.sync.aligned.u32", &[], &[given]);
         }
         let one = e.block("producer.thread");
-        let is_first = e.icmp(IntPred::Eq, self.tid, int(32 * self.lir.num_warps));
+        let is_first = e.icmp(IntPred::Eq, self.tid, int(32 * num_warps));
         e.cond_br(is_first, one, self.exit);
         e.position(one);
-        for &map in &self.args.maps {
-            e.inline_asm(e.void(), "prefetch.tensormap [$0];", "l", &[map], true);
-        }
         let copies = self.copies(Role::Producer, &rings, group, producer);
         self.role(&alone(producer, self.lir.num_warps), Some(copies), self.exit)?;
 
@@ -160,9 +166,22 @@ impl Kernel<'_> {
         if moves_registers {
             e.intrinsic("llvm.nvvm.setmaxnreg.inc.sync.aligned.u32", &[], &[taken]);
         }
-        let copies = self.copies(Role::Consumer, &rings, group, &self.lir.func);
+        let mut copies = self.copies(Role::Consumer, &rings, group, &self.lir.func);
+        if let Some(turns) = taken_in_turns {
+            copies.turns = Some(turns.begin(e, group));
+            copies.group = int(0);
+        }
         let exit = if has_stores { e.block("drain") } else { self.exit };
         self.role(self.lir, Some(copies), exit)
+    }
+
+    /// The number that layouts know a thread by: that in its set, where there are two.
+    fn numbered(&self, copies: Option<&Copies>) -> Val {
+        let e = self.e;
+        match copies.is_some_and(|copies| copies.turns.is_some()) {
+            true => e.and(self.tid, e.int(e.i32(), i64::from(WARPGROUP - 1))),
+            false => self.tid,
+        }
     }
 
     /// Thread 0 makes the barriers of all rings, which the copy engine must see.
@@ -172,14 +191,24 @@ impl Kernel<'_> {
         let is_first = e.icmp(IntPred::Eq, self.tid, e.int(e.i32(), 0));
         e.cond_br(is_first, inside, done);
         e.position(inside);
+        for &map in &self.args.maps {
+            e.inline_asm(e.void(), "prefetch.tensormap [$0];", "l", &[map], true);
+        }
+        let make = |at: u32, arrivals: u32| {
+            let barrier = e.gep(e.i8(), self.args.shared, e.int(e.i32(), i64::from(at)));
+            let arrivals = e.int(e.i32(), i64::from(arrivals));
+            e.intrinsic("llvm.nvvm.mbarrier.init.shared", &[], &[barrier, arrivals]);
+        };
         for ring in &self.arena.rings {
             for (first, arrivals) in [(ring.full, 1), (ring.empty, self.lir.num_warps / 4)] {
                 for slot in 0..ring.stages {
-                    let offset = e.int(e.i32(), i64::from(first + slot * BARRIER_BYTES));
-                    let barrier = e.gep(e.i8(), self.args.shared, offset);
-                    let arrivals = e.int(e.i32(), i64::from(arrivals));
-                    e.intrinsic("llvm.nvvm.mbarrier.init.shared", &[], &[barrier, arrivals]);
+                    make(first + slot * BARRIER_BYTES, arrivals);
                 }
+            }
+        }
+        if turns(self.lir).is_some() {
+            for set in 0..2 {
+                make(self.arena.turns + set * BARRIER_BYTES, WARPGROUP);
             }
         }
         e.intrinsic("llvm.nvvm.fence.mbarrier_init.release.cluster", &[], &[]);
@@ -195,7 +224,9 @@ impl Kernel<'_> {
         let leads = e.icmp(IntPred::Eq, in_group, e.int(e.i32(), 0));
         let [firsts, lasts] = ends(func);
         let (maps, staging) = (self.args.maps.clone(), self.arena.staging);
-        Copies { role, rings: rings.to_vec(), maps, staging, group, leads, firsts, lasts }
+        let (unit, turns) = (group, None);
+        let rings = rings.to_vec();
+        Copies { role, rings, maps, staging, group, unit, turns, leads, firsts, lasts }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::ir::{Op, OpKind, TensorMap, Value};
 use crate::layout::mma;
 
 /// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
-const FIRST_GROUP_BARRIER: i64 = 2;
+pub(super) const FIRST_GROUP_BARRIER: i64 = 2;
 
 /// How a store's value is cut into panels.
 struct Panels {
@@ -60,6 +60,10 @@ impl<'a> Lowering<'a> {
     pub(super) fn tma_load(&mut self, op: Op, number: u8) -> Result<(), Error> {
         if self.copies()?.role == Role::Producer {
             self.produce(op, number)?;
+        } else if self.counts() && self.copies()?.lasts.contains(&op) {
+            let load = self.func.tma.loads.get(number as usize);
+            let load = load.ok_or_else(|| Error::bug(format!("there is no load {number}")))?;
+            self.advance(self.ring(load.channel)?);
         }
         // The tile is in shared memory: it has no registers.
         self.set(self.func.op(op).results[0], Vec::new());
@@ -191,14 +195,14 @@ impl<'a> Lowering<'a> {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let copies = self.copies()?;
-        let own = e.mul(copies.group, int(PANELS * PANEL_BYTES));
+        let own = e.mul(copies.unit, int(PANELS * PANEL_BYTES));
         Ok(e.add(own, int(copies.staging + buffer * PANEL_BYTES)))
     }
 
     fn group_barrier(&self) -> Result<(), Error> {
         let e = self.e;
         let first = e.int(e.i32(), FIRST_GROUP_BARRIER);
-        thread::named_barrier(e, e.add(self.copies()?.group, first), 128);
+        thread::named_barrier(e, e.add(self.copies()?.unit, first), 128);
         Ok(())
     }
 

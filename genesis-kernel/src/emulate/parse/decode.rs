@@ -186,7 +186,9 @@ impl Parser {
     fn barrier(&mut self, name: &Name<'_>, ops: &[String]) -> Result<Action, Wrong> {
         match () {
             () if name.has("warp") => Ok(Action::WarpBarrier),
-            () if name.has("cluster") && name.has("arrive") => Ok(Action::ClusterArrive),
+            () if name.has("cluster") && name.has("arrive") => {
+                Ok(Action::ClusterArrive { relaxed: name.has("relaxed") })
+            }
             () if name.has("cluster") && name.has("wait") => Ok(Action::ClusterWait),
             () if name.has("sync") || name.has("arrive") => {
                 let number = self.arg(ops.first().ok_or_else(|| name.unknown())?)?;

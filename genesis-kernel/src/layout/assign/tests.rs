@@ -71,6 +71,47 @@ fn an_odd_extent_takes_single_elements() {
     assert_eq!(vectors(&lir(&text, 4)), [1, 1, 1]);
 }
 
+/// The differences of all pairs of 64 numbers.
+const PAIRS: &str = "
+kernel pairs(%x: *f32 readonly multiple_of 16, %out: *f32 exclusive multiple_of 16) {
+    %i = iota : i64[64]
+    %p = broadcast %x : *f32[64]
+    %q = ptr_add %p, %i : *f32[64]
+    %v = load %q : f32[64]
+    %two = const 2.0 : f32
+    %twos = broadcast %two : f32[64]
+    %w = mul %v, %twos : f32[64]
+    %c = expand_dims 1 %w : f32[64x1]
+    %r = expand_dims 0 %w : f32[1x64]
+    %cs = broadcast %c : f32[64x64]
+    %rs = broadcast %r : f32[64x64]
+    %d = sub %cs, %rs : f32[64x64]
+    %n = const 64 : i64
+    %ns = broadcast %n : i64[64]
+    %line = mul %i, %ns : i64[64]
+    %lc = expand_dims 1 %line : i64[64x1]
+    %ic = expand_dims 0 %i : i64[1x64]
+    %lcs = broadcast %lc : i64[64x64]
+    %ics = broadcast %ic : i64[64x64]
+    %at = add %lcs, %ics : i64[64x64]
+    %o = broadcast %out : *f32[64x64]
+    %op = ptr_add %o, %at : *f32[64x64]
+    store %op, %d
+    return
+}
+";
+
+#[test]
+fn a_vector_along_rows_and_columns_is_read_twice() {
+    let repeated = lir(PAIRS, 4);
+    assert_eq!(converts(&repeated), []);
+    assert_eq!(ops(&repeated, |kind| *kind == OpKind::Load).len(), 2);
+    // Memory that the kernel may write is read once.
+    let moved = lir(&PAIRS.replace("readonly", "exclusive"), 4);
+    assert_eq!(converts(&moved).len(), 1);
+    assert_eq!(ops(&moved, |kind| *kind == OpKind::Load).len(), 1);
+}
+
 /// Layer norm of 4 rows without its shift: statistics along rows, a weight along columns.
 const NORM: &str = "
 kernel norm(%x: *bf16 readonly multiple_of 16, %w: *f32 readonly multiple_of 16, %y: *bf16 exclusive multiple_of 16, %stats: *f32 exclusive) {

@@ -1,11 +1,16 @@
-//! Layout IR against the interpreter of tile IR: random programs, and products through rings.
+//! Layout IR, and the code that is made of it, against the interpreter of tile IR: random programs,
+//! and products through rings.
 
 use super::*;
+use crate::codegen::nvptx::compile_with_lines;
+use crate::emulate::Emulator;
 use crate::interp::InterpArg;
 use crate::ir::Func;
 use crate::ir::random::{RandomOptions, RandomProgram, random_program_with};
+use crate::kernel::ArgValue;
 use crate::layout::{LayoutOptions, assign};
 use crate::passes;
+use crate::target::GpuTarget;
 
 /// Buffers and slots of arguments, views flattened.
 fn flatten(args: &[InterpArg]) -> (Vec<Buffer>, Vec<u64>) {
@@ -60,7 +65,8 @@ fn interpreted(func: &Func, grid: [u32; 3], args: &[InterpArg]) -> Vec<Vec<u8>> 
         .collect()
 }
 
-fn check(program: &RandomProgram, func: &Func, num_warps: u32, name: &str) {
+/// Whether there is code for it too.
+fn check(program: &RandomProgram, func: &Func, num_warps: u32, name: &str) -> bool {
     let expected = interpreted(&program.func, program.grid, &program.args);
     let lir =
         assign(func, &LayoutOptions { num_warps: Some(num_warps), ..LayoutOptions::default() })
@@ -69,23 +75,56 @@ fn check(program: &RandomProgram, func: &Func, num_warps: u32, name: &str) {
     let got = run(&lir, program.grid, buffers, &slots);
     let [got, expected] = [got, expected].map(|memories| elements(&program.args, &memories));
     assert!(got == expected, "{name}\n{}\n{}", lir.func, lir.layout_text());
+    let Some(emulated) = emulated(func, num_warps, program, name) else { return false };
+    let emulated = elements(&program.args, &emulated);
+    assert!(emulated == expected, "{name}, its code\n{}\n{}", lir.func, lir.layout_text());
+    true
+}
+
+/// What the code of layout IR leaves in the memory of each argument that has some; none where a GPU has
+/// no code, such as for remainders of floats.
+fn emulated(
+    func: &Func,
+    num_warps: u32,
+    program: &RandomProgram,
+    name: &str,
+) -> Option<Vec<Vec<u8>>> {
+    let mut func = func.clone();
+    passes::run(&mut func, passes::NVPTX);
+    let options = LayoutOptions { num_warps: Some(num_warps), ..LayoutOptions::default() };
+    let lir = assign(&func, &options).unwrap();
+    let code = compile_with_lines(&lir, &GpuTarget::SM_80).ok()?;
+    let mut emulator = Emulator::new();
+    let (buffers, slots) = flatten(&program.args);
+    let addresses: Vec<u64> = buffers
+        .into_iter()
+        .map(|buffer| emulator.add_buffer("argument", buffer.bytes, buffer.writable))
+        .collect();
+    // Both lay buffers out alike, so that a slot is an address there too.
+    assert_eq!(addresses, (0..addresses.len()).map(start).collect::<Vec<u64>>());
+    let args: Vec<ArgValue> = slots.into_iter().map(ArgValue::Ptr).collect();
+    emulator
+        .run(&code, program.grid, &args)
+        .unwrap_or_else(|fault| panic!("{name}: {fault}\n{}\n{}", lir.func, code.ptx));
+    Some(addresses.iter().map(|&address| emulator.buffer(address).to_vec()).collect())
 }
 
 #[test]
 fn random_programs_mean_the_same_in_layouts() {
     // Padding and threads change the order in which floats are added.
     let options = RandomOptions { ordered_floats: false, transcendental: false, steps: 16 };
-    let mut runs = 0;
+    let (mut runs, mut emulated) = (0, 0);
     for seed in 0..200 {
         let program = random_program_with(seed, options);
         let func = passes::views::run(&program.func).unwrap();
         let Ok(mut func) = passes::pad::run(&func) else { continue };
         passes::run(&mut func, passes::PIPELINE);
         let num_warps = [1, 2, 4][seed as usize % 3];
-        check(&program, &func, num_warps, &format!("seed {seed}, {num_warps} warps"));
+        let name = format!("seed {seed}, {num_warps} warps");
+        emulated += usize::from(check(&program, &func, num_warps, &name));
         runs += 1;
     }
-    assert!(runs > 80, "{runs}");
+    assert!(runs > 80 && emulated > 40, "{runs} ran, {emulated} emulated");
 }
 
 const MATMUL: &str = "
@@ -176,7 +215,8 @@ fn products_through_rings_mean_the_same() {
                 let plan = plan.registers().unwrap().staging.as_ref().unwrap();
                 assert!(!aligned || (plan.store.ways, plan.load.ways) == (1, 1), "{dtype}");
             }
-            check(&program, &func, 4, &format!("{dtype} {precision} {transposed} {aligned}"));
+            let name = format!("{dtype} {precision} {transposed} {aligned}");
+            assert!(check(&program, &func, 4, &name), "{name} has no code");
         }
     }
     assert_eq!(rings, 15);

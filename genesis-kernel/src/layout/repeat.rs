@@ -1,0 +1,100 @@
+//! Loads that are done again in another layout, where that is cheaper than moving what they gave.
+//!
+//! A conversion through shared memory costs a store, two barriers and a load of each register. What a
+//! kernel only reads can be read again instead: the addresses are computed in the other layout, and the
+//! memory is in the cache. So a vector that is used along rows and along columns of a tile crosses no
+//! barrier:
+//!
+//! ```text
+//! %x = load %p                       %x = load %p      slice along the rows
+//! %y = convert_layout %x      ->     %y = load %p      slice along the columns
+//! ```
+//!
+//! A few cheap operations behind the load are done again too.
+
+use super::convert::{Conversion, plan};
+use super::infer::{Infer, Shared};
+use super::lir::element_bits;
+use crate::ir::{Func, Op, OpKind, Value};
+
+/// What a conversion through shared memory costs beside its stores and loads, in operations of a
+/// thread: two barriers.
+const MEETING_COST: u32 = 64;
+/// What a load of one register costs, in the same.
+const LOAD_COST: u32 = 4;
+/// The most operations of a chain.
+const MOST_OPS: usize = 8;
+
+/// The values that are computed in each layout in which they are wanted, by their number.
+pub(super) fn repeated(infer: &Infer<'_>, wanted: &[Vec<Shared>]) -> Vec<bool> {
+    let func = infer.func;
+    let mut all = vec![false; func.n_values()];
+    for op in func.walk() {
+        let &[result] = func.op(op).results.as_slice() else { continue };
+        let Some(own) = infer.layout(result) else { continue };
+        let others: Vec<&Shared> =
+            wanted[result.index()].iter().filter(|layout| *layout != own).collect();
+        let mut chain = Vec::new();
+        if others.is_empty() || !is_repeatable(infer, result, &mut chain) {
+            continue;
+        }
+        let loads: Vec<Op> = chain.iter().filter_map(|&value| load(func, value)).collect();
+        let bits = element_bits(func.ty(result));
+        let pays = |layout: &&&Shared| {
+            let moves = matches!(plan(own, layout, bits), Conversion::Shared(_));
+            let operations = (chain.len() - loads.len()) as u32 + LOAD_COST * loads.len() as u32;
+            moves
+                && loads.iter().all(|&load| infer.suits_memory(load, layout))
+                && operations * layout.num_regs() <= saved(own, layout)
+        };
+        if others.iter().filter(pays).count() == others.len() {
+            chain.iter().for_each(|value| all[value.index()] = true);
+        }
+    }
+    all
+}
+
+/// What a conversion costs.
+fn saved(own: &Shared, other: &Shared) -> u32 {
+    own.num_regs() + other.num_regs() + MEETING_COST
+}
+
+/// The load that gives a value.
+fn load(func: &Func, value: Value) -> Option<Op> {
+    func.def_op(value).filter(|&op| func.op(op).kind == OpKind::Load)
+}
+
+/// Whether a value comes from memory that stays as it is, by a few cheap operations on tiles of its
+/// shape; adds these to the chain.
+fn is_repeatable(infer: &Infer<'_>, value: Value, chain: &mut Vec<Value>) -> bool {
+    let func = infer.func;
+    let is_scalar = func.ty(value).as_tile().is_some_and(|tile| tile.shape.is_scalar());
+    if is_scalar || infer.free[value.index()] || chain.contains(&value) {
+        return true;
+    }
+    let Some(op) = func.def_op(value) else { return false };
+    let data = func.op(op);
+    chain.push(value);
+    let is_cheap = match &data.kind {
+        OpKind::Load => is_readonly(func, data.operands[0]),
+        kind => kind.is_elementwise() && !kind.is_expensive(),
+    };
+    is_cheap
+        && data.results.len() == 1
+        && chain.len() <= MOST_OPS
+        && data.operands.iter().all(|&operand| is_repeatable(infer, operand, chain))
+}
+
+/// Whether pointers come from a parameter that nobody writes while the kernel runs.
+fn is_readonly(func: &Func, ptr: Value) -> bool {
+    if let Some(param) = func.params.iter().find(|param| param.value == ptr) {
+        return param.attrs.readonly;
+    }
+    let Some(op) = func.def_op(ptr) else { return false };
+    let data = func.op(op);
+    let passes = matches!(
+        data.kind,
+        OpKind::PtrAdd | OpKind::Broadcast | OpKind::ExpandDims { .. } | OpKind::MultipleOf(_)
+    );
+    passes && is_readonly(func, data.operands[0])
+}

@@ -1,0 +1,73 @@
+//! Whether two sets of consumers take turns at the tiles of a program.
+//!
+//! A tile's sums fill the registers of the warps that compute it, so that nothing is multiplied while
+//! they are rounded and stored. Where four warps compute a tile, a second four can have their own sums:
+//! they multiply the next tile while the first finish theirs.
+//!
+//! ```text
+//! warps 0 to 3   multiply 0 | store 0 | .         multiply 2 | store 2
+//! warps 4 to 7   .            multiply 1 | store 1 | .         multiply 3
+//! ```
+//!
+//! Slots of the rings are used in the order of the tiles, as with one set of consumers.
+
+use super::lir::{DotOperand, DotUnit, LayoutIr};
+use crate::analysis::is_persistent;
+use crate::ir::{Func, Op, OpKind};
+
+/// Warps of a set that takes turns.
+const WARPS: u32 = 4;
+/// Sums of a thread from which on there is much to finish.
+const SUMS: usize = 128;
+
+/// The loop over tiles at which two sets of consumers take turns; none where all warps compute every
+/// tile together.
+pub fn turns(lir: &LayoutIr) -> Option<Op> {
+    let func = &lir.func;
+    let is_split = !func.tma.loads.is_empty() && lir.num_warps == WARPS && lir.num_blocks == 1;
+    if !is_split || !is_persistent(func) || !lir.rings.is_empty() {
+        return None;
+    }
+    let mut owners =
+        func.region(func.body).ops.iter().copied().filter(|&op| !func.op(op).regions.is_empty());
+    let shared = owners.next()?;
+    let is_only = owners.next().is_none() && func.op(shared).results.is_empty();
+    let is_share = |op: Op| matches!(func.op(op).kind, OpKind::For(_));
+    // What would need memory, or a barrier, that the other set uses too.
+    let meets = |op: Op| match &func.op(op).kind {
+        OpKind::ConvertLayout
+        | OpKind::Reduce { .. }
+        | OpKind::Scan { .. }
+        | OpKind::AtomicRmw(_)
+        | OpKind::AtomicCas => true,
+        OpKind::Dot { .. } => !lir.dots.get(&op).is_some_and(|plan| {
+            let is_shared = |operand: &DotOperand| matches!(operand, DotOperand::Shared(_));
+            matches!(plan.unit, DotUnit::Wgmma(_)) && is_shared(&plan.a) && is_shared(&plan.b)
+        }),
+        _ => false,
+    };
+    let is_large = |&op: &Op| {
+        let sums = |op: Op| func.tile(func.op(op).results[0]).shape.numel() / (32 * WARPS as usize);
+        matches!(func.op(op).kind, OpKind::Dot { .. }) && sums(op) >= SUMS
+    };
+    let walk = func.walk();
+    let loads = |func: &Func| -> Vec<Op> {
+        let is_load = |op: &Op| matches!(func.op(*op).kind, OpKind::TmaLoad(_));
+        func.walk().into_iter().filter(is_load).collect()
+    };
+    let is_same = lir.producer.as_ref().is_none_or(|producer| loads(producer) == loads(func));
+    let takes = is_only
+        && is_same
+        && is_share(shared)
+        && walk.iter().any(is_large)
+        && !walk.into_iter().any(meets);
+    takes.then_some(shared)
+}
+
+/// Warps that compute, of all sets.
+pub fn computing_warps(lir: &LayoutIr) -> u32 {
+    match turns(lir) {
+        Some(_) => 2 * lir.num_warps,
+        None => lir.num_warps,
+    }
+}
