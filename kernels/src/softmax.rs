@@ -1,7 +1,8 @@
 //! Softmax and its logarithm along the last axis.
 //!
-//! Statistics are in `A` (f32 for 16-bit dtypes). A row that fits one block is read once; a longer
-//! one is read twice, the second time from its end, where the cache still has it.
+//! Statistics are in `A` (f32 for 16-bit dtypes). A row that fits the registers of a block, or of a
+//! cluster of blocks, is read once; a longer one is read twice, the second time from its end, where the
+//! cache still has it.
 //!
 //! The long form is online: each of `LANES` places keeps the largest value it has seen and the sum
 //! of exponentials relative to it, of `WIDTH` neighbours at a time. They become one number a row
