@@ -23,6 +23,7 @@ mod hopper;
 mod language;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
+mod mixed;
 /// Layers, optimizers, clipping, state.
 mod nn;
 /// Every op of the table against its f64 reference, on every dtype and layout.

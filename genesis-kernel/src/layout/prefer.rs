@@ -274,7 +274,7 @@ pub(super) fn choose_warps(func: &Func) -> u32 {
         }
         if let OpKind::Dot { .. } = data.kind {
             let numel = func.tile(data.results[0]).shape.numel() as u32;
-            if is_shared(func, data.operands[0]) {
+            if is_shared(func, data.operands[1]) {
                 let warps = wgmma_warps(func.tile(data.results[0]).shape.extent(0) as u32);
                 shared = Some(shared.map_or(warps, |other| other.min(warps)));
             }
