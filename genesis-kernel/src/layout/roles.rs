@@ -100,13 +100,13 @@ fn other_shared_bytes(lir: &LayoutIr) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use expect_test::expect;
 
     use crate::ir::{parse, print};
     use crate::layout::turns::{computing_warps, turns};
     use crate::layout::{LayoutIr, LayoutOptions, assign};
-    use crate::passes::{self, tma, views};
+    use crate::passes::{self, Pass, tma, views};
 
     const MATMUL: &str = "
 kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %b: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %c: view<bf16,2> exclusive multiple_of 16 unit_stride stride_multiple_of 8) {
@@ -139,11 +139,18 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
     }
 
     fn lir_of(text: &str, num_warps: Option<u32>) -> LayoutIr {
+        compiled(text, num_warps, &[])
+    }
+
+    /// Layout IR of a function with views for a GPU with a copy engine, after some passes more than
+    /// every back end's.
+    pub(crate) fn compiled(text: &str, num_warps: Option<u32>, last: &[Pass]) -> LayoutIr {
         let max_shared_bytes = 232_448;
         let options = tma::Options { num_warps, num_stages: None, max_shared_bytes };
         let func = tma::run(&parse(text).unwrap(), &options);
         let mut func = views::run(&func).unwrap();
         passes::run(&mut func, passes::PIPELINE);
+        passes::run(&mut func, last);
         let options = LayoutOptions { num_warps, max_shared_bytes, ..LayoutOptions::default() };
         assign(&func, &options).unwrap()
     }

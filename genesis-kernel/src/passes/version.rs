@@ -182,8 +182,9 @@ pub(super) fn copy_without(
 mod tests {
     use super::super::{CSE, DCE, run};
     use super::VERSION;
-    use crate::interp::{InterpArg, run_func};
+    use crate::interp::InterpArg;
     use crate::ir::{DType, Scalar, parse};
+    use crate::passes::tests::check_meaning;
     use expect_test::expect;
 
     const NEGATE: &str = "
@@ -253,9 +254,6 @@ kernel negate(%x: *f32 readonly, %y: *f32 exclusive, %n: i64) {
 
     #[test]
     fn every_length_gives_what_it_gave() {
-        let before = parse(NEGATE).unwrap();
-        let mut after = before.clone();
-        run(&mut after, &[VERSION]);
         let floats = |n: usize| (0..n).flat_map(|v| (v as f32 + 1.0).to_le_bytes()).collect();
         for n in 0..33usize {
             let args = vec![
@@ -263,8 +261,7 @@ kernel negate(%x: *f32 readonly, %y: *f32 exclusive, %n: i64) {
                 InterpArg::BufferMut(DType::F32, vec![0; 4 * n]),
                 InterpArg::Scalar(Scalar::int(DType::I64, n as i64)),
             ];
-            let of = |func| run_func(func, [5, 1, 1], args.clone()).unwrap();
-            assert_eq!(of(&before), of(&after), "{n}");
+            check_meaning(&VERSION, NEGATE, [5, 1, 1], args);
         }
     }
 
