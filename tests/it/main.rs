@@ -6,6 +6,8 @@
 mod assemble;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// Programs that are clusters of blocks.
+mod cluster;
 /// What every kernel compiles to, in counts.
 mod emulate;
 /// The program outside the workspace, as a module.
