@@ -167,7 +167,7 @@ functions! {
             let slope = s.input(0).square()?.neg()?.exp()?;
             dy.mul(&slope.mul_scalar(-std::f64::consts::FRAC_2_SQRT_PI)?)
         };
-        reference: erfc_reference, -2.0, 4.0;
+        reference: erfc_reference, -2.0, 1.0;
     }
 }
 
