@@ -45,7 +45,8 @@ DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda"
 ON_GPU = DEVICE.startswith("cuda")
 # What multiplies matrices in torch.
 BLAS = "cublas" if ON_GPU else "torch"
-DTYPES = {"f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+DTYPES = {"f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
+          "f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}
 # Launches recorded in one graph, about: more are replays.
 GRAPH_LAUNCHES = 64
 
@@ -123,6 +124,8 @@ class Case:
 
     def randn(self, *shape, **options):
         # In half precision at once where memory counts; the values are the same kind of noise.
+        if self.dtype.itemsize == 1:
+            return torch.randn(*shape, device=DEVICE, **options).to(self.dtype)
         return torch.randn(*shape, device=DEVICE, dtype=self.dtype, **options)
 
     def each(self, make):
@@ -223,6 +226,10 @@ def product(case):
     turn_a, turn_b = case.variant[:1] == "t", case.variant[1:2] == "t"
     a = case.each(lambda: case.randn(k, m).t() if turn_a else case.randn(m, k))
     b = case.each(lambda: case.randn(n, k).t() if turn_b else case.randn(k, n))
+    if case.dtype.itemsize == 1:
+        one, fast = torch.ones((), device=DEVICE), case.variant.endswith("/fast")
+        return {BLAS: lambda i: torch._scaled_mm(a[i], b[i], scale_a=one, scale_b=one,
+                                                 out_dtype=torch.bfloat16, use_fast_accum=fast)}
     return {BLAS: lambda i: torch.mm(a[i], b[i])}
 
 

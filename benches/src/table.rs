@@ -107,6 +107,11 @@ fn products(add: &mut Add<'_>) {
     for dtype in ["tf32", "f32"] {
         add(format!("matmul/{dtype}/4096/nn"), 0.85, Ratio(1.0));
     }
+    for variant in ["nt", "nt/fast"] {
+        for n in [2048, 4096, 8192] {
+            add(format!("matmul/f8e4m3/{n}/{variant}"), 0.9, Ratio(1.0));
+        }
+    }
     for shape in ["k896n4864", "k4864n896", "k896n151936", "k4096n14336"] {
         add(format!("linear/bf16/m8192{shape}"), 0.95, Ratio(1.07));
     }

@@ -216,7 +216,7 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
     {
         return Ok(code);
     }
-    let (_, code) = compile_gpu(kernel, &gpu_target(device))?;
+    let (_, code) = compile_gpu(kernel, &device.target())?;
     let entry = CompiledEntry {
         ptx: code.ptx,
         name: code.name,
@@ -248,12 +248,6 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
     device.load(&entry.ptx, &point)
 }
 
-/// What a device's code is compiled for: the device itself, unless an older architecture is wished.
-fn gpu_target(device: &CudaDevice) -> GpuTarget {
-    let own = device.info().target;
-    knobs::get().target.filter(|wished| wished.sm <= own.sm).unwrap_or(own)
-}
-
 /// Everything that the machine code follows from.
 fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
     let info = device.info();
@@ -265,7 +259,7 @@ fn cache_key(kernel: &Specialized, device: &CudaDevice) -> Key {
         knobs::get().delays,
         knobs::get().streaming
     );
-    let target = gpu_target(device);
+    let target = device.target();
     let machine = format!("{target:?} {} {}", info.driver_version, info.multiprocessors);
     Key::of(&[
         // Loads and stores of equal text at other lines differ in their line tables.

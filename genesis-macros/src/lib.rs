@@ -76,8 +76,8 @@ pub fn device(
 ///
 /// * `key`: names for the sizes that the choice depends on. `bucket(rows)` in place of `rows` rounds a
 ///   size up to a power of two, so that what was measured for one serves its neighbours.
-/// * `space`: values of each const parameter and of `num_warps`, `num_stages` and `persistent`, and all
-///   their combinations; or a list of such spaces.
+/// * `space`: values of each const parameter and of `num_warps`, `num_stages`, `persistent` and `cluster`,
+///   and all their combinations; or a list of such spaces.
 /// * `grid`: the grid, from the kernel's `Consts`, the key's names and the parameters.
 /// * `example`: extents of the parameters, so that `genesis tune` can make some.
 /// * `prune`: a function `(Consts, LaunchOptions, &Problem) -> bool`: what makes no sense is not tried.

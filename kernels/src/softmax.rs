@@ -1,7 +1,8 @@
 //! Softmax and its logarithm along the last axis.
 //!
-//! Statistics are in `A` (f32 for 16-bit dtypes). A row that fits one block is read once; a longer
-//! one is read twice, the second time from its end, where the cache still has it.
+//! Statistics are in `A` (f32 for 16-bit dtypes). A row that fits the registers of a block, or of a
+//! cluster of blocks, is read once; a longer one is read twice, the second time from its end, where the
+//! cache still has it.
 //!
 //! The long form is online: each of `LANES` places keeps the largest value it has seen and the sum
 //! of exponentials relative to it, of `WIDTH` neighbours at a time. They become one number a row
@@ -21,8 +22,8 @@ pub fn softmax<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     y: ViewMut<T, 2>,
 ) {
     let i = program_id(0) * ROWS;
-    let inside = arange::<COLS>().row() < x.dim(1);
-    let v = where_(inside, x.load::<ROWS, COLS>([i, 0]).to::<A>(), A::NEG_INFINITY);
+    let inside = (arange::<COLS>() < x.dim(1)).row();
+    let v = where_(inside, x.load::<ROWS, COLS>([i, 0]), T::NEG_INFINITY).to::<A>();
     let e = fast::exp(v - max(v, 1).col());
     // One division a row, not one an element.
     let scale = full::<A, ROWS>(A::ONE) / sum(e, 1);
@@ -36,8 +37,8 @@ pub fn log_softmax<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
     y: ViewMut<T, 2>,
 ) {
     let i = program_id(0) * ROWS;
-    let inside = arange::<COLS>().row() < x.dim(1);
-    let v = where_(inside, x.load::<ROWS, COLS>([i, 0]).to::<A>(), A::NEG_INFINITY);
+    let inside = (arange::<COLS>() < x.dim(1)).row();
+    let v = where_(inside, x.load::<ROWS, COLS>([i, 0]), T::NEG_INFINITY).to::<A>();
     let d = v - max(v, 1).col();
     y.store([i, 0], (d - log(sum(fast::exp(d), 1)).col()).to::<T>());
 }

@@ -6,6 +6,8 @@
 mod assemble;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// Programs that are clusters of blocks.
+mod cluster;
 /// What every kernel compiles to, in counts.
 mod emulate;
 /// The program outside the workspace, as a module.
@@ -21,6 +23,7 @@ mod hopper;
 mod language;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
+mod mixed;
 /// Layers, optimizers, clipping, state.
 mod nn;
 /// Every op of the table against its f64 reference, on every dtype and layout.

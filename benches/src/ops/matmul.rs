@@ -1,5 +1,6 @@
 //! Products of matrices, plain and as layers use them.
 
+use genesis::ops::ScaledMatmul;
 use genesis::{MatmulPrecision, Tensor, set_matmul_precision};
 
 use super::elementwise::gelu;
@@ -37,14 +38,18 @@ fn tall(name: &CaseName) -> Work {
     }
 }
 
-/// `nn`, `nt` and `tn`: which operand is a view of its transpose.
+/// `nn`, `nt` and `tn`: which operand is a view of its transpose; `nt/fast` adds 8-bit floats by tensor cores
+/// alone.
 fn matmul(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     let precision = match setup.name.precision.as_str() {
         "tf32" => MatmulPrecision::Tf32,
         _ => MatmulPrecision::Ieee,
     };
     let (m, n, k) = extents(setup.name);
-    let (turn_a, turn_b) = match setup.name.variant.as_str() {
+    let variant = setup.name.variant.as_str();
+    let (order, fast) =
+        variant.strip_suffix("/fast").map_or((variant, false), |order| (order, true));
+    let (turn_a, turn_b) = match order {
         "" | "nn" => (false, false),
         "nt" => (false, true),
         "tn" => (true, false),
@@ -55,6 +60,12 @@ fn matmul(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
         if turn { setup.randn(&[columns, rows])?.t() } else { setup.randn(&[rows, columns]) }
     };
     let sets = setup.each(|| Ok((made(m, k, turn_a)?, made(k, n, turn_b)?)))?;
+    if setup.name.dtype().is_f8() {
+        let one = Tensor::ones(&[1], setup.device)?;
+        let options = ScaledMatmul { fast, ..ScaledMatmul::default() };
+        let op = move |(a, b): &(Tensor, Tensor)| a.scaled_matmul(b, &one, &one, options);
+        return Prepared::new(sets, op, |(a, b), c| check(a, b, c, |_, dot| dot));
+    }
     let op = move |(a, b): &(Tensor, Tensor)| {
         set_matmul_precision(precision);
         let product = a.matmul(b);

@@ -55,7 +55,11 @@ pub(crate) struct Setup<'a> {
 impl Setup<'_> {
     /// A tensor of normal values in the case's dtype.
     pub(crate) fn randn(&self, shape: &[usize]) -> genesis::Result<Tensor> {
-        Tensor::randn(shape, (self.name.dtype(), self.device))
+        let dtype = self.name.dtype();
+        if dtype.is_f8() {
+            return Tensor::randn(shape, self.device)?.to_dtype(dtype);
+        }
+        Tensor::randn(shape, (dtype, self.device))
     }
 
     /// One of what `make` makes for each set.
@@ -158,6 +162,8 @@ pub(crate) fn tolerance(precision: &str) -> f64 {
         "bf16" => 1e-2,
         "f16" => 2e-3,
         "tf32" => 4e-3,
+        // Rounded to bf16, after sums of 13 bits.
+        "f8e4m3" | "f8e5m2" => 2e-2,
         "f64" => 1e-12,
         _ => 2e-5,
     }
@@ -204,7 +210,7 @@ mod tests {
     use super::*;
 
     /// A small case of every op, and of what its variants do.
-    const SMALL: [&str; 32] = [
+    const SMALL: [&str; 34] = [
         "add/f32/33x70",
         "add/bf16/33x70",
         "gelu/bf16/33x70",
@@ -237,6 +243,8 @@ mod tests {
         "embedding_bwd/bf16/30x100x20",
         "cumsum/f32/20x100",
         "matmul/tf32/65/nn",
+        "matmul/f8e4m3/65/nt",
+        "matmul/f8e5m2/65/nn/fast",
     ];
 
     #[test]

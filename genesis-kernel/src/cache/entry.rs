@@ -72,7 +72,7 @@ fn push_text(bytes: &mut Vec<u8>, text: &str) {
 
 fn push_map(bytes: &mut Vec<u8>, map: &TensorMap) {
     push_text(bytes, map.dtype.name());
-    let numbers = [map.param, map.swizzle, map.axes.len() as u32];
+    let numbers = [map.param, map.swizzle, u32::from(map.tf32), map.axes.len() as u32];
     let axes = map.axes.iter().map(|&axis| u32::from(axis));
     for number in numbers.into_iter().chain(axes).chain(map.block.iter().copied()) {
         bytes.extend_from_slice(&number.to_le_bytes());
@@ -81,12 +81,12 @@ fn push_map(bytes: &mut Vec<u8>, map: &TensorMap) {
 
 fn take_map(bytes: &mut &[u8]) -> Option<TensorMap> {
     let dtype = DType::from_name(&take_text(bytes)?)?;
-    let (param, swizzle) = (take_u32(bytes)?, take_u32(bytes)?);
+    let (param, swizzle, tf32) = (take_u32(bytes)?, take_u32(bytes)?, take_u32(bytes)? != 0);
     let rank = take_u32(bytes)?;
     let mut number = || take_u32(bytes);
     let axes = (0..rank).map(|_| u8::try_from(number()?).ok()).collect::<Option<_>>()?;
     let block = (0..rank).map(|_| number()).collect::<Option<_>>()?;
-    Some(TensorMap { param, dtype, axes, block, swizzle })
+    Some(TensorMap { param, dtype, axes, block, swizzle, tf32 })
 }
 
 fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
@@ -120,6 +120,7 @@ mod tests {
                 axes: vec![1, 0],
                 block: vec![64, 128],
                 swizzle: 128,
+                tf32: false,
             }],
             asserts: vec!["i < n".into()],
             ptx: "ret;".into(),

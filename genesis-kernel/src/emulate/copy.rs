@@ -6,6 +6,7 @@ use super::memory::{Global, swizzled};
 use super::program::{Addr, Arg, RANK_SHIFT, SHARED_BASE, TensorCopy};
 use super::shadow::{Epoch, Way};
 use super::warp::lanes;
+use crate::ir::scalar::round_tf32;
 
 impl Groups {
     fn new(agent: u32) -> Groups {
@@ -149,7 +150,13 @@ impl Cluster<'_> {
                 Some(address) => {
                     let found = global.find(address, size, false);
                     let (buffer, at) = found.map_err(|wrong| self.fault(wrong))?;
-                    data.extend(&buffer.bytes[at..at + size as usize]);
+                    let bytes = &buffer.bytes[at..at + size as usize];
+                    match <[u8; 4]>::try_from(bytes) {
+                        Ok(bytes) if tensor.tf32 => {
+                            data.extend(round_tf32(u32::from_le_bytes(bytes)).to_le_bytes());
+                        }
+                        _ => data.extend(bytes),
+                    }
                 }
             }
         }

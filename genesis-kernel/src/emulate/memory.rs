@@ -78,6 +78,8 @@ pub(super) struct Tensor {
     /// The box of one copy.
     pub(super) block: Vec<u32>,
     pub(super) swizzle: u32,
+    /// Whether f32 is rounded on its way.
+    pub(super) tf32: bool,
 }
 
 /// An element of a box: where it is in shared memory from the start of the box, before the swizzle, and
@@ -101,6 +103,7 @@ impl Tensor {
             strides: pick(strides, size),
             block: map.block.clone(),
             swizzle: map.swizzle,
+            tf32: map.tf32,
         })
     }
 
@@ -151,6 +154,7 @@ mod tests {
             axes: vec![1, 0],
             block: vec![4, 2],
             swizzle: 0,
+            tf32: false,
         };
         let view = ArgValue::View { ptr: 1000, dims: vec![3, 6], strides: vec![6, 1] };
         let tensor = Tensor::new(&map, &[view]).unwrap();

@@ -73,7 +73,9 @@ pub(super) fn fast(lower: &mut Lower, call: &Call) -> Res {
     }
     .map(|value| b.full(Scalar::float(wide, value), shape));
     let t = b.binary(BinaryOp::Mul, x, factor);
-    let power = b.unary(UnaryOp::Exp2, t);
+    // Powers below the least normal number may be zero.
+    let flushed = if wide == DType::F32 { UnaryOp::Exp2Flush } else { UnaryOp::Exp2 };
+    let power = b.unary(flushed, t);
     let value = match call.name {
         "fast_exp" => power,
         "fast_sigmoid" => {

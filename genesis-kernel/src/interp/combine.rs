@@ -135,20 +135,10 @@ impl Dot<'_> {
     fn widen(&self, x: &[u64]) -> Vec<f64> {
         let is_rounded = self.precision == DotPrecision::Tf32;
         x.iter()
-            .map(|&bits| if is_rounded { round_tf32(bits) } else { bits })
+            .map(|&bits| if is_rounded { scalar::round_tf32(bits as u32).into() } else { bits })
             .map(|bits| scalar::cast(Scalar { dtype: self.from, bits }, DType::F64).to_f64())
             .collect()
     }
-}
-
-/// An f32 with the 10 bits of tf32's fraction, to nearest even; infinities and NaN stay.
-fn round_tf32(bits: u64) -> u64 {
-    let bits = bits as u32;
-    if !f32::from_bits(bits).is_finite() {
-        return u64::from(bits);
-    }
-    let odd = (bits >> 13) & 1;
-    u64::from((bits + 0x0fff + odd) & !0x1fff)
 }
 
 #[cfg(test)]
@@ -162,14 +152,5 @@ mod tests {
         // Lanes [1*10+5, 2, 3, 4] -> [15*10+3, 2*10+4] -> 153*10+24.
         assert_eq!(by_lanes(&[1, 2, 3, 4, 5], combine), 1554);
         assert_eq!(in_order(&[1, 2, 3, 4, 5], combine), 12345);
-    }
-
-    #[test]
-    fn tf32_rounds_to_nearest_even() {
-        let round = |bits: u32| round_tf32(u64::from(bits)) as u32;
-        assert_eq!(round(0x3f80_0fff), 0x3f80_0000);
-        assert_eq!(round(0x3f80_1000), 0x3f80_0000);
-        assert_eq!(round(0x3f80_3000), 0x3f80_4000);
-        assert_eq!(round(0x7f80_0000), 0x7f80_0000);
     }
 }

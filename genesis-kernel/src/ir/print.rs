@@ -134,17 +134,21 @@ impl<'f> Printer<'f> {
     fn tables(&mut self) {
         let tma = &self.func.tma;
         let maps = tma.maps.iter().map(|map| {
-            let TensorMap { param, dtype, axes, block, swizzle } = map;
-            format!("map param {param} {dtype} axes {axes:?} block {block:?} swizzle {swizzle}")
+            let TensorMap { param, dtype, axes, block, swizzle, tf32 } = map;
+            let rounds = if *tf32 { " tf32" } else { "" };
+            format!(
+                "map param {param} {dtype} axes {axes:?} block {block:?} swizzle {swizzle}{rounds}"
+            )
         });
         let channels = tma.channels.iter().map(|channel| {
             format!("channel stages {} bytes {}", channel.stages, channel.slot_bytes)
         });
         let loads = tma.loads.iter().map(|load| {
-            let TmaLoad { map, channel, offset, bytes, contiguous } = load;
+            let TmaLoad { map, channel, offset, bytes, contiguous, registers } = load;
+            let to = if *registers { " registers" } else { "" };
             format!(
                 "load map {map} channel {channel} offset {offset} bytes {bytes} \
-                 contiguous {contiguous}"
+                 contiguous {contiguous}{to}"
             )
         });
         let stores = tma.stores.iter().map(|store| format!("store map {}", store.map));

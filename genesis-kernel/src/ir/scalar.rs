@@ -118,6 +118,15 @@ pub fn round_to_half(dtype: DType, value: f64) -> u16 {
     half_bits(dtype, odd)
 }
 
+/// The bits of an f32 with the 10 bits of tf32's fraction, to nearest even; infinities and NaN stay.
+pub fn round_tf32(bits: u32) -> u32 {
+    if !f32::from_bits(bits).is_finite() {
+        return bits;
+    }
+    let odd = (bits >> 13) & 1;
+    (bits + 0x0fff + odd) & !0x1fff
+}
+
 fn half_bits(dtype: DType, value: f32) -> u16 {
     if dtype == DType::F16 {
         half::f16::from_f32(value).to_bits()
@@ -460,6 +469,15 @@ mod tests {
         assert_eq!(product, half(exact));
         assert_eq!(binary(BinaryOp::Add, half(65504.0), half(16.0)).to_f64(), f64::INFINITY);
         assert_eq!(unary(UnaryOp::Neg, half(0.0)).bits, 0x8000);
+    }
+
+    #[test]
+    fn tf32_rounds_to_nearest_even() {
+        let round = round_tf32;
+        assert_eq!(round(0x3f80_0fff), 0x3f80_0000);
+        assert_eq!(round(0x3f80_1000), 0x3f80_0000);
+        assert_eq!(round(0x3f80_3000), 0x3f80_4000);
+        assert_eq!(round(0x7f80_0000), 0x7f80_0000);
     }
 
     #[test]

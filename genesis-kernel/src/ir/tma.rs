@@ -3,7 +3,7 @@
 //!
 //! The pass `tma` turns loads of views into [`OpKind::TmaLoad`](super::OpKind::TmaLoad) and stores
 //! into [`OpKind::TmaStore`](super::OpKind::TmaStore) where the copy engine can do them: the value of
-//! such a load is in shared memory and never in registers. Loads that feed one `dot` share a
+//! such a load is in shared memory, and in registers only where its entry says so. Loads that feed one `dot` share a
 //! *channel*: a ring of slots in shared memory that one thread of a producer warp fills and the
 //! consumer warps, which run everything else, empty.
 //!
@@ -31,6 +31,8 @@ pub struct TensorMap {
     pub block: Vec<u32>,
     /// Width of a panel in bytes, which is the swizzle's span too: 32, 64 or 128; 0 without a swizzle.
     pub swizzle: u32,
+    /// Whether f32 is rounded to tf32 on its way, to nearest even: tensor cores cut.
+    pub tf32: bool,
 }
 
 /// A load by the copy engine.
@@ -46,6 +48,9 @@ pub struct TmaLoad {
     pub bytes: u32,
     /// The axis of the tile that lies contiguous in memory.
     pub contiguous: u8,
+    /// Whether threads read the tile into registers, each its part; else only a `dot` reads it, in shared
+    /// memory.
+    pub registers: bool,
 }
 
 /// A store by the copy engine.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::convert::stays_in_block;
-use super::infer::Infer;
+use super::infer::{Infer, is_shared};
 use super::lir::{
     Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
     element_bits,
@@ -208,6 +208,9 @@ fn dot_plan(infer: &Infer<'_>, lir: &LayoutIr, new: Op, old: Op) -> DotPlan {
 fn shared_operand(func: &Func, dot: Op, i: usize) -> Option<SharedOperand> {
     let value = func.op(dot).operands[i];
     let OpKind::TmaLoad(load) = func.op(func.def_op(value)?).kind else { return None };
+    if !is_shared(func, value) {
+        return None;
+    }
     let tile = func.tile(value);
     let k = 1 - i;
     let entry = func.tma.loads.get(usize::from(load))?;

@@ -129,6 +129,20 @@ impl<'f> Infer<'f> {
             };
             self.assign(result, Arc::new(layout.in_cluster(self.num_blocks)));
         }
+        for &op in &dots {
+            self.seed_left_operand(op);
+        }
+    }
+
+    /// What is multiplied from registers is best made in the registers that the instruction takes.
+    fn seed_left_operand(&mut self, op: Op) {
+        let left = self.func.op(op).operands[0];
+        if let (DotUnit::Wgmma(kind), warps) = self.units[&op]
+            && !is_shared(self.func, left)
+        {
+            let layout = mma::operand_a(self.shape(left), warps, kind.packed(), self.num_warps);
+            self.assign(left, Arc::new(layout));
+        }
     }
 
     /// The layout in which `wgmma` leaves a result, and a store by the copy engine takes its tile.
@@ -156,7 +170,7 @@ impl<'f> Infer<'f> {
         let data = self.func.op(op);
         let OpKind::Dot { precision } = data.kind else { return (DotUnit::Fma, [1, 1]) };
         let (a, acc) = (self.func.tile(data.operands[0]), self.func.tile(data.operands[2]));
-        if data.operands[..2].iter().all(|&v| is_shared(self.func, v)) {
+        if is_shared(self.func, data.operands[1]) {
             let kind = WgmmaKind::of(a.dtype()).expect("TMA is planned for what wgmma multiplies");
             return (DotUnit::Wgmma(kind), [self.num_warps, 1]);
         }
@@ -433,7 +447,8 @@ impl<'f> Infer<'f> {
 /// Whether a tile stays in shared memory, where the copy engine puts it.
 pub(super) fn is_shared(func: &Func, value: Value) -> bool {
     let kind = func.def_op(value).map(|op| &func.op(op).kind);
-    matches!(kind, Some(OpKind::TmaLoad(_)))
+    let Some(OpKind::TmaLoad(load)) = kind else { return false };
+    func.tma.loads.get(usize::from(*load)).is_none_or(|load| !load.registers)
 }
 
 /// What a region ends with, unless it ends the program.

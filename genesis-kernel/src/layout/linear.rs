@@ -92,15 +92,31 @@ impl LinearLayout {
     /// [4, 8] over 4 blocks, split [1, 4]   ->   [4, 32], block [8, 16]
     /// ```
     pub fn over_blocks(&self, split: &[u32], blocks: u32) -> LinearLayout {
+        self.over_blocks_by(split, blocks, self.shape)
+    }
+
+    /// [`LinearLayout::over_blocks`] of a tile larger than `unit`, which each block gets in turns of
+    /// that shape: the parts of a block are contiguous only in it.
+    ///
+    /// ```text
+    /// [1, 8] over 2 blocks by [1, 4]   ->   [1, 16], blocks 0000 1111 0000 1111
+    /// ```
+    pub fn over_blocks_by(&self, split: &[u32], blocks: u32, unit: Shape) -> LinearLayout {
+        let low = |axis: usize| unit.extent(axis).min(self.shape.extent(axis)).ilog2();
         let axes = || 0..self.shape.rank();
         let extents: Vec<usize> =
             axes().map(|axis| self.shape.extent(axis) * split[axis] as usize).collect();
         let shape = Shape::new(&extents);
         let mut layout = self.map(shape, |basis| {
-            axes().map(|axis| self.coord(basis, axis) << axis_shift(shape, axis)).sum()
+            let moved = |axis: usize| {
+                let at = self.coord(basis, axis);
+                let above = if at >> low(axis) == 0 { 0 } else { split[axis].ilog2() };
+                at << above << axis_shift(shape, axis)
+            };
+            axes().map(moved).sum()
         });
         for axis in axes().rev() {
-            let first = axis_shift(shape, axis) + self.shape.extent(axis).ilog2();
+            let first = axis_shift(shape, axis) + low(axis);
             layout.block.extend((0..split[axis].ilog2()).map(|i| 1 << (first + i)));
         }
         layout.in_cluster(blocks)
@@ -549,6 +565,10 @@ mod tests {
                 assert_eq!(place, [inside[0] + (block >> 1 & 1) * 4, inside[1] + (block & 1) * 4]);
             }
         }
+        let row = LinearLayout::replicated(Shape::new(&[64]), 1);
+        let turns = row.over_blocks_by(&[2], 2, Shape::new(&[16]));
+        turns.check().unwrap();
+        assert_eq!((turns.reg, turns.block), (vec![1, 2, 4, 8, 32, 64], vec![16]));
         let reduction = layout.reduction(1);
         assert_eq!((reduction.blocks, layout.free_blocks()), (1, 4));
         assert_eq!(reduction.result.block, [0, 4, 0]);

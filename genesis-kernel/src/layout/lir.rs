@@ -131,6 +131,15 @@ pub enum WgmmaKind {
 }
 
 impl WgmmaKind {
+    /// Elements of an operand in one 32-bit register.
+    pub fn packed(self) -> u32 {
+        match self {
+            WgmmaKind::Tf32 => 1,
+            WgmmaKind::Bf16 | WgmmaKind::F16 => 2,
+            WgmmaKind::F8E4M3 | WgmmaKind::F8E5M2 => 4,
+        }
+    }
+
     /// What multiplies operands of a dtype; none if nothing does.
     pub fn of(dtype: DType) -> Option<WgmmaKind> {
         match dtype {

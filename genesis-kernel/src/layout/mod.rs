@@ -33,5 +33,5 @@ pub use lir::{
     WgmmaKind,
 };
 pub use ring::{Ring, RingLoad};
-pub use scratch::{SharedAccess, SharedPlan, SharedUnit};
+pub use scratch::{SharedAccess, SharedGroup, SharedPlan, SharedUnit};
 pub use verify::verify;

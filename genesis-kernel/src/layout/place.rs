@@ -271,9 +271,12 @@ pub(super) fn fragment(infer: &Infer<'_>, op: Op, i: usize) -> LinearLayout {
     let data = infer.func.op(op);
     let shape = infer.func.tile(data.operands[i]).shape;
     let (unit, warps) = infer.units[&op];
-    let width = if unit == DotUnit::Mma16 { 2 } else { 1 };
+    let width = match unit {
+        DotUnit::Mma16 => 2,
+        DotUnit::Wgmma(kind) => kind.packed(),
+        DotUnit::MmaTf32 | DotUnit::MmaTf32x3 | DotUnit::Fma => 1,
+    };
     match (unit, i) {
-        (DotUnit::Wgmma(_), _) => unreachable!("its operands are in shared memory"),
         (DotUnit::Fma, _) => {
             let acc = infer.layout(data.results[0]).expect("a dot's result has a layout");
             fma_fragment(acc, shape, i)

@@ -9,7 +9,7 @@
 //!   reg [1, 2, 512]  lane [4, 8, 16, 32, 64]  warp [128, 256]
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::blocked::{Blocked, blocked_in};
@@ -17,7 +17,7 @@ use super::infer::is_shared;
 use super::linear::{HwBit, LinearLayout};
 use super::mma::wgmma_warps;
 use crate::analysis::AxisAnalysis;
-use crate::ir::{Func, Op, OpKind, Shape, Value};
+use crate::ir::{Func, Op, OpKind, Predicate, Shape, Value};
 
 /// What memory reads and writes at once.
 const SECTOR_BYTES: u32 = 32;
@@ -99,6 +99,8 @@ pub(super) struct Blockeds {
     /// By shape and fastest axis, the elements of a thread that lie together and those of a block.
     vectors: BTreeMap<(Shape, usize), [u32; 2]>,
     fastest: BTreeMap<Shape, usize>,
+    /// Extents that are mostly the user's, with some padding above.
+    padded: BTreeSet<usize>,
     /// Axes along which tiles of a shape are reduced: warps go along others first.
     reduced: BTreeMap<Shape, Vec<usize>>,
 }
@@ -132,7 +134,8 @@ impl Blockeds {
                 reduced.entry(shape).or_default().push(axis as usize);
             }
         }
-        Blockeds { num_warps, num_blocks, vectors, fastest, reduced }
+        let padded = padded_extents(func);
+        Blockeds { num_warps, num_blocks, vectors, fastest, padded, reduced }
     }
 
     /// The layout of a shape's tiles where nothing else decides.
@@ -156,7 +159,17 @@ impl Blockeds {
         let mut parameters = Blocked::cover(part, &order, vector.min(share), self.num_warps);
         parameters.warps = self.warps(shape, part, &order, &parameters);
         let layout = blocked_in(part, &parameters, self.num_warps);
-        Arc::new(layout.over_blocks(&split, self.num_blocks))
+        // Where the last block would have nothing but padding all blocks get their share of it, by
+        // turns of what their threads take at once: then it is in whole registers of all threads.
+        let turn = |axis: usize| match self.padded.contains(&shape.extent(axis)) {
+            true => {
+                let Blocked { per_thread, lanes, warps, .. } = &parameters;
+                (per_thread[axis] * lanes[axis] * warps[axis]) as usize
+            }
+            false => part.extent(axis),
+        };
+        let turns: Vec<usize> = (0..shape.rank()).map(turn).collect();
+        Arc::new(layout.over_blocks_by(&split, self.num_blocks, Shape::new(&turns)))
     }
 
     /// The parts along each axis that the blocks of a cluster take, none shorter than `run`: along
@@ -195,6 +208,21 @@ impl Blockeds {
         axes.sort_by_key(|axis| reduced.contains(axis));
         axes
     }
+}
+
+/// Extents of which an index is compared with a smaller constant, as padding does.
+fn padded_extents(func: &Func) -> BTreeSet<usize> {
+    let compared = func.walk().into_iter().filter_map(|op| {
+        let data = func.op(op);
+        let OpKind::Compare(Predicate::Lt) = data.kind else { return None };
+        let extent = func.tile(data.operands[0]).shape.numel();
+        let is_iota = func.op(func.def_op(data.operands[0])?).kind == OpKind::Iota;
+        let full = func.op(func.def_op(data.operands[1])?);
+        let scalar = func.op(func.def_op(*full.operands.first()?)?);
+        let OpKind::Const(limit) = scalar.kind else { return None };
+        (is_iota && limit.to_i64() < extent as i64).then_some(extent)
+    });
+    compared.collect()
 }
 
 /// The layout in which a scan along `axis` keeps a contiguous piece in each thread, for a tile that has
@@ -246,7 +274,7 @@ pub(super) fn choose_warps(func: &Func) -> u32 {
         }
         if let OpKind::Dot { .. } = data.kind {
             let numel = func.tile(data.results[0]).shape.numel() as u32;
-            if is_shared(func, data.operands[0]) {
+            if is_shared(func, data.operands[1]) {
                 let warps = wgmma_warps(func.tile(data.results[0]).shape.extent(0) as u32);
                 shared = Some(shared.map_or(warps, |other| other.min(warps)));
             }

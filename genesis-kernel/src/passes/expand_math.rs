@@ -78,6 +78,7 @@ fn is_expanded(function: UnaryOp) -> bool {
         UnaryOp::Rsqrt
         | UnaryOp::Exp
         | UnaryOp::Exp2
+        | UnaryOp::Exp2Flush
         | UnaryOp::Log
         | UnaryOp::Log2
         | UnaryOp::Sin
@@ -94,7 +95,6 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::Round
         | UnaryOp::Trunc
         | UnaryOp::Exp2Approx
-        | UnaryOp::Exp2Flush
         | UnaryOp::RecipApprox => false,
     }
 }

@@ -1,6 +1,6 @@
 //! Tiles that tensor cores multiply come through the copy engine of an sm_90 GPU (TMA).
 //!
-//! A load of a view in a loop that only a `dot` uses becomes a `tma_load`: its tile goes to a slot of
+//! A load of a view in a loop that only a `dot` uses, or that its left operand is computed from, becomes a `tma_load`: its tile goes to a slot of
 //! a ring in shared memory and never to registers, and the `dot` reads it there. A store of what such
 //! a `dot` made becomes a `tma_store`. What the copy engine asks of a view is known by its
 //! parameter's promises; where one is missing, the loads stay what they are.
@@ -14,6 +14,7 @@
 //! ```
 
 mod plan;
+mod registers;
 mod source;
 #[cfg(test)]
 mod tests;

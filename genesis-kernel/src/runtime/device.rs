@@ -6,6 +6,7 @@ use super::cuda::{self, CudaDevice, GpuInfo, MemoryStats};
 use super::pool;
 use crate::diag::Error;
 use crate::knobs;
+use crate::target::GpuTarget;
 
 /// Where memory is and kernels run. The default is what `GENESIS_DEVICE` says, else the first GPU,
 /// else the CPU.
@@ -86,6 +87,15 @@ impl Device {
         match self {
             Device::Cpu => Err(Error::device("the CPU is not a GPU")),
             Device::Cuda(number) => Ok(cuda::open(number)?.info().clone()),
+        }
+    }
+
+    /// What kernels are compiled for: the GPU itself, unless `GENESIS_TARGET` names an older one. None
+    /// where it is no GPU that can be used.
+    pub fn target(self) -> Option<GpuTarget> {
+        match self {
+            Device::Cpu => None,
+            Device::Cuda(number) => Some(cuda::open(number).ok()?.target()),
         }
     }
 

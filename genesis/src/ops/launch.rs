@@ -2,6 +2,7 @@
 
 pub(crate) mod config;
 mod reduce;
+pub(crate) mod rows;
 mod tile;
 
 use genesis_kernel::ir::{DType, Scalar};
@@ -79,8 +80,22 @@ fn launch_with(
     num_warps: Option<u32>,
     args: &[Arg],
 ) -> Result<()> {
-    let stream = on.storage().buffer().stream();
     let options = LaunchOptions { num_warps, ..LaunchOptions::default() };
+    launch_as(kernel, on, grid, dtypes, consts, options, args)
+}
+
+/// [`launch`] with all choices made.
+#[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
+fn launch_as(
+    kernel: &KernelDef,
+    on: &Tensor,
+    grid: Grid,
+    dtypes: &[DType],
+    consts: &[i64],
+    options: LaunchOptions,
+    args: &[Arg],
+) -> Result<()> {
+    let stream = on.storage().buffer().stream();
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; results are fresh, or written by the in-place ops that own them.
     Ok(unsafe { kernel.launch_with(stream, grid, dtypes, consts, options, args) }?)
@@ -516,6 +531,22 @@ pub(crate) fn warped_views(
     let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| own_view(t, mutable)).collect();
     args.extend_from_slice(numbers);
     launch_with(kernel, tensors[0].0, grid, dtypes, consts, num_warps, &args)
+}
+
+/// A kernel on rows that it keeps, by the choices for them; operands, then numbers.
+pub(crate) fn kept_rows(
+    kernel: &KernelDef,
+    dtypes: &[DType],
+    kept: rows::KeptRows,
+    tensors: &[(&Tensor, bool)],
+    numbers: &[Arg],
+) -> Result<()> {
+    let rows::KeptRows { rows, cols, options } = kept;
+    let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| own_view(t, mutable)).collect();
+    args.extend_from_slice(numbers);
+    let grid = Grid::x(tensors[0].0.shape()[0].div_ceil(rows));
+    let consts = [rows as i64, cols as i64];
+    launch_as(kernel, tensors[0].0, grid, dtypes, &consts, options, &args)
 }
 
 /// A kernel on arguments as they are, of which `on` is one.

@@ -3,7 +3,8 @@
 use genesis_kernel::kernel::{Grid, KernelDef};
 use kernels::softmax as device;
 
-use super::launch::config::{Pieces, RowBlock, kept_rows};
+use super::launch::config::Pieces;
+use super::launch::rows;
 use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::Result;
@@ -86,13 +87,11 @@ impl Op for Last {
         if x.numel() == 0 {
             return Ok(y);
         }
-        let (rows, out) = (x.reshape(&[x.numel() / n, n])?, y.reshape(&[x.numel() / n, n])?);
+        let (x_rows, out) = (x.reshape(&[x.numel() / n, n])?, y.reshape(&[x.numel() / n, n])?);
         let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
-        let (m, tensors) = (rows.shape()[0], [(&rows, false), (&out, true)]);
-        if n <= launch::MAX_ROW {
-            let RowBlock { rows, cols, warps } = kept_rows(x.device(), m, n);
-            let (grid, consts) = (Grid::x(m.div_ceil(rows)), [rows as i64, cols as i64]);
-            launch::warped_views(self.row.short, grid, &dtypes, &consts, warps, &tensors, &[])?;
+        let (m, tensors) = (x_rows.shape()[0], [(&x_rows, false), (&out, true)]);
+        if let Some(kept) = rows::kept(x.device(), m, n, x.dtype().bytes()) {
+            launch::kept_rows(self.row.short, &dtypes, kept, &tensors, &[])?;
             return Ok(y);
         }
         let pieces = Pieces::of_row(x.device(), n, x.dtype().bytes(), true);

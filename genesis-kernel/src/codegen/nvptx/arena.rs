@@ -109,7 +109,14 @@ mod tests {
 
     #[test]
     fn four_stages_of_a_matmul_and_its_panels_fit() {
-        let load = |offset, bytes| TmaLoad { map: 0, channel: 0, offset, bytes, contiguous: 1 };
+        let load = |offset, bytes| TmaLoad {
+            map: 0,
+            channel: 0,
+            offset,
+            bytes,
+            contiguous: 1,
+            registers: false,
+        };
         let mut func = Func::new("matmul");
         func.tma = Tma {
             maps: Vec::new(),

@@ -15,7 +15,7 @@ use super::tma::FIRST_GROUP_BARRIER;
 use super::{atomic, convert, dot, reduce, scan};
 use crate::Error;
 use crate::analysis::AxisAnalysis;
-use crate::ir::{Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
+use crate::ir::{BinaryOp, Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
 use crate::layout::{LayoutIr, LinearLayout, Ring};
 use crate::target::GpuTarget;
 
@@ -69,6 +69,18 @@ pub(super) struct Lowering<'a> {
     pub(super) values: Vec<Option<Registers>>,
     /// What the registers of a value differ by, where that is regular.
     pub(super) known_steps: Vec<Option<Steps>>,
+    /// The region and the stage in which each value got its registers; see [`super::fresh`].
+    pub(super) born: Vec<Option<(Region, u32)>>,
+    /// Values that were computed again, with the stage.
+    pub(super) repeated: BTreeMap<Value, (u32, Registers)>,
+    /// How many registers each load loads.
+    pub(super) loaded: BTreeMap<Op, usize>,
+    /// Loads of packed floats that are computed from again: their region and words.
+    pub(super) packed: BTreeMap<Value, (Region, u32)>,
+    /// The region that is being lowered.
+    pub(super) region: Region,
+    /// How often the program's threads have waited for each other so far.
+    pub(super) stage: u32,
 }
 
 /// What stands around a function's code.
@@ -128,6 +140,12 @@ impl<'a> Lowering<'a> {
             all_barriers: crate::knobs::get().all_barriers,
             slots: BTreeMap::new(),
             values: vec![None; func.n_values()],
+            born: vec![None; func.n_values()],
+            repeated: BTreeMap::new(),
+            loaded: BTreeMap::new(),
+            packed: BTreeMap::new(),
+            region: func.body,
+            stage: 0,
             known_steps: vec![None; func.n_values()],
         }
     }
@@ -150,6 +168,7 @@ impl<'a> Lowering<'a> {
 
     /// Gives a value its registers.
     pub(super) fn set(&mut self, value: Value, registers: impl Into<Registers>) {
+        self.born[value.index()] = Some((self.region, self.stage));
         self.values[value.index()] = Some(registers.into());
         self.known_steps[value.index()] = None;
     }
@@ -193,6 +212,7 @@ impl<'a> Lowering<'a> {
         if self.lir.num_blocks == 1 {
             return self.barrier();
         }
+        self.stage += 1;
         self.recorder.push(Step::ClusterBarrier);
         thread::arrive_in_cluster(self.e);
         thread::await_cluster(self.e);
@@ -210,6 +230,7 @@ impl<'a> Lowering<'a> {
 
     /// A barrier of all threads of the block that run this function.
     pub(super) fn barrier(&mut self) {
+        self.stage += 1;
         self.recorder.push(Step::Barrier);
         match self.copies.as_ref().map(|copies| copies.role) {
             None => thread::barrier(self.e),
@@ -248,6 +269,7 @@ impl<'a> Lowering<'a> {
     /// Waits until no block of the cluster uses these bytes of its shared memory any more: the others
     /// are about to write to them.
     pub(super) fn before_push(&mut self, bytes: &Range<u32>) {
+        self.await_peers();
         if self.all_barriers || self.pending.blocks_push(bytes) {
             self.program_barrier();
         }
@@ -264,8 +286,16 @@ impl<'a> Lowering<'a> {
 
     /// Lowers the ops of a region. Gives what it yields; none where it returns from the kernel.
     pub(super) fn region(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
+        let outer = std::mem::replace(&mut self.region, region);
+        let yielded = self.ops_of(region);
+        self.region = outer;
+        yielded
+    }
+
+    fn ops_of(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
         for &op in &self.func.region(region).ops {
-            if self.awaits_peers && region == self.func.body && reduce::pushes(self.lir, op) {
+            let is_inside = !self.func.op(op).regions.is_empty();
+            if self.awaits_peers && is_inside && reduce::pushes(self.lir, op) {
                 self.await_peers();
             }
             match self.func.op(op).kind {
@@ -399,7 +429,7 @@ impl<'a> Lowering<'a> {
         if self.stepped(op)? {
             return Ok(());
         }
-        let operands = self.operands(op)?;
+        let operands = self.fresh_operands(op)?;
         let equal = self.equal_registers(result);
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(result) as usize {
@@ -409,9 +439,30 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
-            registers.push(elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)?);
+            registers.push(match self.known(op, reg as u32, &parts) {
+                Some(known) => known,
+                None => elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)?,
+            });
         }
         self.result(op, registers)
+    }
+
+    /// What an op gives in a register by masks that are the same in every thread.
+    pub(super) fn known(&self, op: Op, reg: u32, parts: &[Val]) -> Option<Val> {
+        let data = self.func.op(op);
+        let [no, yes] = [false, true].map(|bit| self.e.bool(bit));
+        match data.kind {
+            OpKind::Compare(predicate) => {
+                let known = self.known_comparison(predicate, &data.operands, reg)?;
+                Some(if known { yes } else { no })
+            }
+            OpKind::Select if parts[0] == yes => Some(parts[1]),
+            OpKind::Select if parts[0] == no => Some(parts[2]),
+            OpKind::Binary(BinaryOp::And) if parts.contains(&no) => Some(no),
+            OpKind::Binary(BinaryOp::And) if parts[0] == yes => Some(parts[1]),
+            OpKind::Binary(BinaryOp::And) if parts[1] == yes => Some(parts[0]),
+            _ => None,
+        }
     }
 
     /// The bits of the register number that do not change a mask: it is constant over as long runs.

@@ -169,12 +169,21 @@ impl Lowering<'_> {
         };
         let is_plain = mask.is_none() && !streams && hint == Cache::Usual;
         let mut registers: Vec<Option<Val>> = vec![None; ptr.len()];
+        let mut loaded = 0;
         for group in &access.groups {
             let leader = group[0] as usize;
+            if mask.is_some_and(|mask| mask[leader] == self.e.bool(false)) {
+                let none = self.e.zero(self.e.register_ty(dtype));
+                for &reg in group {
+                    registers[reg as usize] = Some(other.map_or(none, |o| o[reg as usize]));
+                }
+                continue;
+            }
+            loaded += group.len();
             let vector = if !is_plain {
                 let other: Option<Vec<Val>> =
                     other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
-                let on = mask.map(|mask| mask[leader]);
+                let on = mask.map(|mask| mask[leader]).filter(|&on| on != self.e.bool(true));
                 self.load_asm(dtype, group.len(), ptr[leader], cached, (on, other))
             } else {
                 self.load_plain(dtype, group.len(), ptr[leader], access.alignment, readonly)
@@ -183,6 +192,7 @@ impl Lowering<'_> {
                 registers[reg as usize] = Some(value);
             }
         }
+        self.loaded.insert(op, loaded);
         let registers: Option<Vec<Val>> = registers.into_iter().collect();
         self.result(op, registers.ok_or_else(|| Error::bug("a load leaves registers out"))?)
     }
@@ -206,6 +216,9 @@ impl Lowering<'_> {
         let is_plain = !streams && data.cache == Cache::Usual;
         for group in &access.groups {
             let leader = group[0] as usize;
+            if mask.is_some_and(|mask| mask[leader] == self.e.bool(false)) {
+                continue;
+            }
             let values: Vec<Val> =
                 group.iter().map(|&reg| to_memory(self.e, dtype, value[reg as usize])).collect();
             match self.predicate(&access, mask, leader) {
@@ -235,7 +248,7 @@ impl Lowering<'_> {
         mask: Option<&Registers>,
         reg: usize,
     ) -> Option<Val> {
-        let mask = mask.map(|mask| mask[reg]);
+        let mask = mask.map(|mask| mask[reg]).filter(|&mask| mask != self.e.bool(true));
         let Access { lane_copies, warp_copies, block_copies, .. } = *access;
         let first = self.threads.is_first(self.e, lane_copies, warp_copies, block_copies);
         match (mask, first) {

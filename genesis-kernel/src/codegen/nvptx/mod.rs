@@ -29,7 +29,9 @@ mod convert;
 mod debug;
 mod dot;
 mod float8;
+mod fresh;
 mod lower;
+mod masks;
 mod memory;
 pub(crate) mod overlap;
 mod pipeline;
@@ -336,7 +338,6 @@ fn emit(
     }
     e.set_call_convention(function, PTX_KERNEL);
     e.add_attr(function, "nvvm.maxntid", &threads(lir).to_string());
-    e.add_attr(function, "nvvm.minctasm", "1");
     if lir.num_blocks > 1 {
         e.add_attr(function, "nvvm.cluster_dim", &format!("{},1,1", lir.num_blocks));
     }
@@ -349,7 +350,30 @@ fn emit(
         status: (!asserts.is_empty()).then(|| arg(slots.len() - 1)),
         shared,
     };
-    roles::write(e, lir, target, arena, asserts, args)
+    let written = roles::write(e, lir, target, arena, asserts, args)?;
+    let blocks = blocks_at_once(threads(lir), written.kept_words);
+    e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
+    Ok(written.steps)
+}
+
+/// Registers of a multiprocessor.
+const REGISTERS: u32 = 65536;
+/// Registers of a thread beside the packed floats that it keeps, and of all of them at least: what
+/// softmax and norms do with.
+const WORKING_REGISTERS: u32 = 32;
+const LEAST_REGISTERS: u32 = 64;
+
+/// Blocks that a multiprocessor is to hold at once, so that the assembler does not spend on one what
+/// another needs to load its row meanwhile. One, where threads do not keep rows of packed floats.
+fn blocks_at_once(threads: u32, kept_words: u32) -> u32 {
+    match kept_words {
+        0 => 1,
+        // They come in groups of eight a thread.
+        words => {
+            let each = (words + WORKING_REGISTERS).next_multiple_of(8).max(LEAST_REGISTERS);
+            (REGISTERS / (threads * each)).max(1)
+        }
+    }
 }
 
 /// Replays what the kernel does with shared memory, in debug builds.

@@ -47,6 +47,14 @@ pub(super) struct Args {
     pub(super) shared: Val,
 }
 
+/// What there is to know about an entry point that was written.
+pub(super) struct Written {
+    /// What its threads do with shared memory.
+    pub(super) steps: Vec<Step>,
+    /// Words of packed floats that a thread keeps; see [`super::fresh`].
+    pub(super) kept_words: u32,
+}
+
 /// What all roles are written from.
 struct Kernel<'a> {
     e: &'a Emitter,
@@ -67,28 +75,23 @@ pub(super) fn write(
     arena: Arena,
     asserts: BTreeMap<Op, usize>,
     args: Args,
-) -> Result<Vec<Step>, Error> {
+) -> Result<Written, Error> {
     let tid = Threads::new(e).tid;
     let exit = e.block("exit");
     let kernel = Kernel { e, lir, gpu, arena, args, asserts, tid, exit };
-    let steps = match &lir.producer {
+    let written = match &lir.producer {
         None => kernel.role(lir, None, exit)?,
         Some(producer) => kernel.two_roles(producer)?,
     };
     e.position(exit);
     e.ret_void();
-    Ok(steps)
+    Ok(written)
 }
 
 impl Kernel<'_> {
     /// A function as the threads run it that come to the block where the builder stands. Gives what
     /// they do with shared memory.
-    fn role(
-        &self,
-        lir: &LayoutIr,
-        copies: Option<Copies>,
-        exit: Block,
-    ) -> Result<Vec<Step>, Error> {
+    fn role(&self, lir: &LayoutIr, copies: Option<Copies>, exit: Block) -> Result<Written, Error> {
         let e = self.e;
         let entry = e.current_block();
         let body = e.block("body");
@@ -122,10 +125,11 @@ impl Kernel<'_> {
         // The entry block filled up while the body was written.
         e.position(entry);
         e.br(body);
-        Ok(lowering.recorder.finish())
+        let kept_words = lowering.kept_words();
+        Ok(Written { steps: lowering.recorder.finish(), kept_words })
     }
 
-    fn two_roles(&self, producer: &Func) -> Result<Vec<Step>, Error> {
+    fn two_roles(&self, producer: &Func) -> Result<Written, Error> {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let rings: Vec<Ring> =

@@ -19,8 +19,8 @@ use super::lower::Lowering;
 use super::pipeline::Role;
 use super::thread;
 use crate::Error;
-use crate::ir::{Op, OpKind, TensorMap, Value};
-use crate::layout::mma;
+use crate::ir::{Op, OpKind, TensorMap, TmaLoad, Value};
+use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit, mma};
 
 /// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
 pub(super) const FIRST_GROUP_BARRIER: i64 = 2;
@@ -56,26 +56,76 @@ impl Panels {
     }
 }
 
+/// The widest access of one thread to shared memory, in bytes.
+const WIDEST: u32 = 16;
+
+/// How threads read a tile that lies in panels as a map's copies left it: every bit of an element's index
+/// moves its place by an XOR, the swizzle included.
+fn slot_access(layout: &LinearLayout, contiguous: usize, map: &TensorMap) -> SharedAccess {
+    let (width, size) = (map.swizzle, map.dtype.bytes() as u32);
+    let lines = layout.shape.extent(1 - contiguous) as u32;
+    let offset = |flat: u32| {
+        let (along, line) = (layout.coord(flat, contiguous), layout.coord(flat, 1 - contiguous));
+        let bytes = along * size;
+        let place = bytes / width * width * lines + line * width + bytes % width;
+        (place ^ place >> 3 & (width - 16)) / size
+    };
+    let place = |&basis: &u32| offset(basis);
+    let groups = layout.vectors(contiguous, WIDEST / size).into_iter().map(|regs| {
+        let first = HwIndex { reg: regs[0], ..HwIndex::default() };
+        SharedGroup { offset: offset(layout.apply(first)), regs }
+    });
+    SharedAccess {
+        unit: SharedUnit::Vector,
+        lane: std::array::from_fn(|i| place(&layout.lane[i])),
+        warp: layout.warp.iter().map(place).collect(),
+        block: vec![0; layout.block.len()],
+        groups: groups.collect(),
+        copies: HwIndex::default(),
+        ways: 1,
+    }
+}
+
 impl<'a> Lowering<'a> {
     pub(super) fn tma_load(&mut self, op: Op, number: u8) -> Result<(), Error> {
-        if self.copies()?.role == Role::Producer {
-            self.produce(op, number)?;
-        } else if self.counts() && self.copies()?.lasts.contains(&op) {
-            let load = self.func.tma.loads.get(number as usize);
-            let load = load.ok_or_else(|| Error::bug(format!("there is no load {number}")))?;
-            self.advance(self.ring(load.channel)?);
+        let load = self.func.tma.loads.get(number as usize);
+        let load = load.ok_or_else(|| Error::bug(format!("there is no load {number}")))?;
+        match self.copies()?.role {
+            Role::Producer => self.produce(op, load)?,
+            Role::Consumer if self.counts() => {
+                if self.copies()?.lasts.contains(&op) {
+                    self.advance(self.ring(load.channel)?);
+                }
+            }
+            Role::Consumer if load.registers => return self.read_slot(op, load),
+            Role::Consumer => {}
         }
         // The tile is in shared memory: it has no registers.
         self.set(self.func.op(op).results[0], Vec::new());
         Ok(())
     }
 
+    /// Reads a load's tile from its slot, each thread its part. The slot goes back to the producer with the
+    /// product that follows, which all threads of a warpgroup begin together.
+    fn read_slot(&mut self, op: Op, load: &TmaLoad) -> Result<(), Error> {
+        let ring = self.ring(load.channel)?;
+        self.wait_full(ring);
+        let (map, _) = self.tensor_map(load.map)?;
+        let value = self.func.op(op).results[0];
+        let layout = self.layout(value)?;
+        let access = slot_access(layout, usize::from(load.contiguous), map);
+        let start = (load.offset, Some(self.slot_offset(ring)));
+        let mut registers = vec![None; layout.num_regs() as usize];
+        for group in 0..access.groups.len() {
+            self.load_shared_group(&access, value, group, start, &mut registers);
+        }
+        self.result(op, registers.into_iter().flatten().collect())
+    }
+
     /// Issues the copies of a load.
-    fn produce(&self, op: Op, number: u8) -> Result<(), Error> {
+    fn produce(&self, op: Op, load: &TmaLoad) -> Result<(), Error> {
         let e = self.e;
         let data = self.func.op(op);
-        let load = self.func.tma.loads.get(number as usize);
-        let load = load.ok_or_else(|| Error::bug(format!("there is no load {number}")))?;
         let (ring, copies) = (self.ring(load.channel)?, self.copies()?);
         if copies.firsts.contains(&op) {
             self.wait_empty(ring);

@@ -101,18 +101,19 @@ impl Config {
                 false => (vec![other, along_k], k),
             };
             let (param, dtype, swizzle) = (number as u32, self.dtype, operand.swizzle);
-            TensorMap { param, dtype, axes, block: vec![span, length], swizzle }
+            let block = vec![span, length];
+            TensorMap { param, dtype, axes, block, swizzle, tf32: dtype == DType::F32 }
         });
         let size = self.out.bytes() as u32;
         let swizzle = (n * size).min(128);
         let (block, dtype) = (vec![swizzle / size, 64], self.out);
-        let store = TensorMap { param: 2, dtype, axes: vec![1, 0], block, swizzle };
+        let store = TensorMap { param: 2, dtype, axes: vec![1, 0], block, swizzle, tf32: false };
         let [a, b] = [m * k, n * k].map(|count| count * self.dtype.bytes() as u32);
         let second = a.next_multiple_of(1024);
         let load = |map: u8, offset, bytes| {
             let along_k = 1 - map;
             let contiguous = if self.k_major[map as usize] { along_k } else { 1 - along_k };
-            TmaLoad { map, channel: 0, offset, bytes, contiguous }
+            TmaLoad { map, channel: 0, offset, bytes, contiguous, registers: false }
         };
         let slot_bytes = second + b.next_multiple_of(1024);
         Tma {
@@ -417,4 +418,106 @@ fn two_products_of_a_loop_overlap() {
     assert_eq!(count(&kernel, "m64n128k16"), 8);
     assert_eq!(count(&kernel, "wgmma.wait_group.sync.aligned 1"), 2);
     assert_eq!(count(&kernel, "cp.async.bulk.tensor.2d.global"), 2);
+}
+
+/// Weights of 8 bits by activations of 16.
+const MIXED: &str = "
+kernel mixed(%a: view<i8,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %b: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %c: view<bf16,2> exclusive unit_stride multiple_of 16 stride_multiple_of 8) {
+  %0 = program_id 0 : i64
+  %1 = num_programs 0 : i64
+  %2 = const 0 : i64
+  %3 = const 64 : i64
+  %4 = view_dim 0 %c : i64
+  %5 = view_dim 1 %a : i64
+  %6 = const 0.0 : f32
+  %7 = broadcast %6 : f32[128x128]
+  for %8 = %0 to %4 step %1 {
+    %9 = mul %8, %3 : i64
+    %10 = for %11 = %2 to %5 step %3 carry (%12 = %7) {
+      %13 = view_load %a, %9, %11 : i8[128x64]
+      %14 = cast %13 : bf16[128x64]
+      %15 = view_load %b, %11, %9 : bf16[64x128]
+      %16 = dot ieee %14, %15, %12 : f32[128x128]
+      yield %16
+    } : f32[128x128]
+    %17 = cast %10 : bf16[128x128]
+    view_store %c, %17, %9, %9
+    yield
+  }
+  return
+}
+";
+
+#[test]
+fn an_operand_that_is_cast_goes_from_its_slot_to_registers() {
+    for dtype in ["i8", "f8e4m3", "f16"] {
+        let lir = by_the_compiler(&MIXED.replace("i8", dtype), None);
+        let registers: Vec<bool> = lir.func.tma.loads.iter().map(|load| load.registers).collect();
+        assert_eq!(registers, [true, false]);
+        assert!(lir.func.walk().iter().all(|&op| lir.func.op(op).kind != OpKind::ConvertLayout));
+        let (kernel, _) = assembled(&lir);
+        assert_eq!(count(&kernel, "wgmma.mma_async"), 4);
+        // B is not K-major; four registers stand where A's descriptor would.
+        assert_eq!(count(&kernel, "p, 1, 1, 1;"), 4, "{}", kernel.ptx);
+        // 32 elements of a thread, two at a time, and none goes back to shared memory.
+        let moved = ["\tld.shared", "\tst.shared"].map(|what| count(&kernel, what));
+        assert_eq!(moved, [16, 0], "{}", kernel.ptx);
+    }
+}
+
+#[test]
+fn a_scaled_operand_stays_in_registers() {
+    let text = MIXED
+        .replace(
+            "%a: view<i8,2>",
+            "%s: view<f32,1> readonly unit_stride multiple_of 16, %a: view<bf16,2>",
+        )
+        .replace(
+            "%13 = view_load %a, %9, %11 : i8[128x64]",
+            "%13 = view_load %a, %9, %11 : bf16[128x64]
+      %20 = cast %13 : f32[128x64]
+      %21 = view_load %s, %11 : f32[64]
+      %22 = expand_dims 0 %21 : f32[1x64]
+      %23 = broadcast %22 : f32[128x64]
+      %24 = mul %20, %23 : f32[128x64]",
+        )
+        .replace("cast %13 : bf16", "cast %24 : bf16");
+    let (kernel, _) = assembled(&by_the_compiler(&text, None));
+    assert_eq!(count(&kernel, "p, 1, 1, 1;"), 4, "{}", kernel.ptx);
+    let moved = ["\tld.shared", "\tst.shared"].map(|what| count(&kernel, what));
+    assert_eq!(moved, [16, 0], "{}", kernel.ptx);
+}
+
+/// The weighted sum of an attention: what one product leaves is the next one's left operand.
+const CHAINED: &str = "
+kernel chained(%q: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %k: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %v: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %c: view<bf16,2> exclusive unit_stride multiple_of 16 stride_multiple_of 8) {
+  %0 = program_id 0 : i64
+  %2 = const 0 : i64
+  %3 = const 64 : i64
+  %5 = view_dim 1 %k : i64
+  %6 = const 0.0 : f32
+  %7 = broadcast %6 : f32[128x64]
+  %9 = mul %0, %3 : i64
+  %10 = view_load %q, %9, %2 : bf16[128x64]
+  %11 = for %12 = %2 to %5 step %3 carry (%13 = %7) {
+    %14 = view_load %k, %2, %12 : bf16[64x64]
+    %15 = dot ieee %10, %14, %7 : f32[128x64]
+    %16 = exp2_approx %15 : f32[128x64]
+    %17 = cast %16 : bf16[128x64]
+    %18 = view_load %v, %12, %2 : bf16[64x64]
+    %19 = dot ieee %17, %18, %13 : f32[128x64]
+    yield %19
+  } : f32[128x64]
+  %20 = cast %11 : bf16[128x64]
+  view_store %c, %20, %9, %2
+  return
+}
+";
+
+#[test]
+fn a_product_is_the_next_ones_operand_without_moving() {
+    let (kernel, _) = assembled(&by_the_compiler(CHAINED, None));
+    assert_eq!(count(&kernel, "wgmma.mma_async"), 8);
+    assert_eq!(count(&kernel, "p, 1, 1, 1;"), 8, "{}", kernel.ptx);
+    assert_eq!((count(&kernel, "shfl.sync.bfly"), count(&kernel, "st.shared")), (0, 0));
 }

@@ -23,7 +23,8 @@ impl Parser {
                     let (map, channel) = (self.field("map")?, self.field("channel")?);
                     let (offset, bytes) = (self.field("offset")?, self.field("bytes")?);
                     let contiguous = self.field("contiguous")?;
-                    let load = TmaLoad { map, channel, offset, bytes, contiguous };
+                    let registers = self.take_word("registers");
+                    let load = TmaLoad { map, channel, offset, bytes, contiguous, registers };
                     self.func.tma.loads.push(load);
                 }
                 "store" => {
@@ -44,7 +45,8 @@ impl Parser {
         self.expect_word("block")?;
         let block = self.numbers("an extent")?;
         let swizzle = self.field("swizzle")?;
-        Ok(TensorMap { param, dtype, axes, block, swizzle })
+        let tf32 = self.take_word("tf32");
+        Ok(TensorMap { param, dtype, axes, block, swizzle, tf32 })
     }
 
     fn field<T: std::str::FromStr>(&mut self, name: &str) -> Result<T> {

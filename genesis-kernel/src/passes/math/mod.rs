@@ -43,6 +43,7 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
             let (one, root) = (m.c(1.0), m.b.unary(UnaryOp::Sqrt, x));
             m.div(one, root)
         }
+        UnaryOp::Exp2Flush if !m.may_approximate() => exp::exp2(m, x),
         UnaryOp::Neg
         | UnaryOp::Not
         | UnaryOp::Abs

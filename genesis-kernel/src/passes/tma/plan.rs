@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Options;
+use super::registers::computed;
 use super::source::{Source, View, through};
 use crate::ir::{
     Channel, DType, DotPrecision, Func, LoopOptions, Op, OpKind, Region, TensorMap, Tma, TmaLoad,
@@ -39,7 +40,8 @@ pub(super) struct Plan {
 /// A `dot` that can read both operands in shared memory.
 struct Product {
     dot: Op,
-    operands: [Operand; 2],
+    /// What the copy engine brings: the left operand or what it is computed from, then the right one.
+    operands: Vec<Operand>,
     /// M, N.
     shape: [u32; 2],
     stages: u32,
@@ -47,12 +49,23 @@ struct Product {
     apart: bool,
 }
 
-struct Operand {
+pub(super) struct Operand {
     source: Source,
     tile: Value,
-    map: TensorMap,
+    pub(super) map: TensorMap,
     bytes: u32,
-    contiguous: u8,
+    pub(super) contiguous: u8,
+    /// Whether that axis is K.
+    along_k: bool,
+    /// Whether threads read it into registers.
+    pub(super) registers: bool,
+}
+
+impl Operand {
+    /// Whether `wgmma` can read it: only 16-bit operands may have M or N contiguous.
+    fn is_factor(&self) -> bool {
+        self.along_k || self.map.dtype.bytes() == 2
+    }
 }
 
 impl Plan {
@@ -87,8 +100,9 @@ impl Plan {
             let entry = u8::try_from(self.tma.loads.len()).ok()?;
             let (offset, bytes) = (slot_bytes, operand.bytes);
             slot_bytes = (offset + bytes).next_multiple_of(TILE_ALIGNMENT);
-            let contiguous = operand.contiguous;
-            self.tma.loads.push(TmaLoad { map, channel, offset, bytes, contiguous });
+            let Operand { contiguous, registers, .. } = *operand;
+            let load = TmaLoad { map, channel, offset, bytes, contiguous, registers };
+            self.tma.loads.push(load);
             self.loads.insert(operand.source.load, (entry, operand.tile));
             self.gone.extend(&operand.source.chain);
         }
@@ -159,15 +173,25 @@ fn product(func: &Func, uses: &[u32], region: Region, dot: Op, stages: u32) -> O
     if !fits {
         return None;
     }
-    let left = operand(func, uses, region, data.operands[0], 1)?;
-    let right = operand(func, uses, region, data.operands[1], 0)?;
+    let left = operand(func, uses, region, data.operands[0], 1).filter(Operand::is_factor);
+    let mut operands = match left {
+        Some(left) => vec![left],
+        None => computed(func, uses, region, data.operands[0])?,
+    };
+    operands.push(operand(func, uses, region, data.operands[1], 0).filter(Operand::is_factor)?);
     let shape = [m as u32, n as u32];
     let apart = tiles[0].dtype().is_f8() && precision == DotPrecision::Ieee;
-    Some(Product { dot, operands: [left, right], shape, stages, apart })
+    Some(Product { dot, operands, shape, stages, apart })
 }
 
 /// An operand whose axis of K is `k`.
-fn operand(func: &Func, uses: &[u32], region: Region, tile: Value, k: usize) -> Option<Operand> {
+pub(super) fn operand(
+    func: &Func,
+    uses: &[u32],
+    region: Region,
+    tile: Value,
+    k: usize,
+) -> Option<Operand> {
     let source = Source::of(func, uses, tile)?;
     if !func.region(region).ops.contains(&source.load) {
         return None;
@@ -175,17 +199,16 @@ fn operand(func: &Func, uses: &[u32], region: Region, tile: Value, k: usize) -> 
     let ty = func.tile(tile);
     let size = ty.dtype().bytes() as u32;
     let contiguous = source.contiguous()?;
-    // Only 16-bit operands may have M or N contiguous.
-    if contiguous != k && size != 2 {
-        return None;
-    }
     let wide = ty.shape.extent(contiguous) as u32 * size;
     let panel = [128, 64, 32].into_iter().find(|&panel| wide.is_multiple_of(panel))?;
     let loaded = func.tile(func.op(source.load).results[0]).shape;
     let block: Vec<u32> = loaded.extents().iter().map(|&extent| extent as u32).collect();
-    let map = source.view.map(&block, panel)?;
+    // What multiplies f32 here is tf32.
+    let map = TensorMap { tf32: ty.dtype() == DType::F32, ..source.view.map(&block, panel)? };
     let bytes = ty.shape.numel() as u32 * size;
-    Some(Operand { source, tile, map, bytes, contiguous: contiguous as u8 })
+    let along_k = contiguous == k;
+    let contiguous = contiguous as u8;
+    Some(Operand { source, tile, map, bytes, contiguous, along_k, registers: false })
 }
 
 /// Values that are computed element by element from what the products made.

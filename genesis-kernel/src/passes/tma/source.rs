@@ -47,7 +47,7 @@ impl View {
         block[0] = panel / self.dtype.bytes() as u32;
         let fits = block.iter().all(|&extent| extent <= MAX_BLOCK);
         let (param, dtype) = (self.param, self.dtype);
-        fits.then_some(TensorMap { param, dtype, axes, block, swizzle: panel })
+        fits.then_some(TensorMap { param, dtype, axes, block, swizzle: panel, tf32: false })
     }
 }
 

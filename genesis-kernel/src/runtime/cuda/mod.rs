@@ -28,6 +28,7 @@ pub use self::memory::MemoryStats;
 pub(crate) use self::module::{CudaKernel, EntryPoint, MAX_SLOTS};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
+use crate::knobs;
 use crate::target::GpuTarget;
 
 /// An open GPU: its context and its one stream.
@@ -138,6 +139,12 @@ impl CudaDevice {
     /// The number in `cuda:0`.
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// What its code is compiled for: the device itself, unless an older architecture is wished.
+    pub(crate) fn target(&self) -> GpuTarget {
+        let own = self.info.target;
+        knobs::get().target.filter(|wished| wished.sm <= own.sm).unwrap_or(own)
     }
 
     /// What it is.

@@ -132,6 +132,7 @@ fn encode(map: &TensorMap, view: &ViewArg) -> Option<CUtensorMap> {
     let dtype = match map.dtype {
         DType::BF16 => DataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         DType::F16 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        DType::F32 if map.tf32 => DataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
         DType::F32 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         DType::F8E4M3 | DType::F8E5M2 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
         _ => return None,
@@ -179,7 +180,8 @@ mod tests {
             mutable: false,
         };
         let (axes, block) = (axes.to_vec(), vec![64, 64, 1]);
-        let map = TensorMap { param: 0, dtype: DType::BF16, axes, block, swizzle: 128 };
+        let map =
+            TensorMap { param: 0, dtype: DType::BF16, axes, block, swizzle: 128, tf32: false };
         Geometry::of(&map, &ViewArg::new(ptr, dims, strides)?)
     }
 

@@ -1,0 +1,184 @@
+//! Long rows of 16-bit floats stay in registers as two a word: what was computed from them in 32 bits
+//! is computed again where a later stage of the program wants it.
+//!
+//! A stage ends where the threads of a program wait for each other. A tile of many registers that was
+//! computed before from loaded 16-bit floats, masks and a few numbers a thread would keep a whole
+//! register for each element during the wait. Computed anew it keeps half of one, and so more blocks fit
+//! on a multiprocessor, whose loads go on while one block waits.
+//!
+//! ```text
+//! stage 0   w = load bf16;  max(f32(w))          keeps w
+//! stage 1   sum(exp(f32(w) - max))               keeps w
+//! stage 2   store(exp(f32(w) - max) * scale)     instead of keeping f32(w), then exp(..)
+//! ```
+//!
+//! LLVM and the assembler would find the second computation equal to the first and keep the first's
+//! result. So the words of each later stage are XORed with a zero that neither knows to be one.
+
+use std::collections::BTreeMap;
+
+use super::super::elementwise::{self, Target as Machine, from_memory, to_memory};
+use super::super::llvm::{IntPred, Val};
+use super::lower::{Lowering, Registers};
+use crate::Error;
+use crate::ir::{DType, Op, OpKind, Region, Value};
+
+/// Registers of a tile that is worth computing again; below that they fit beside everything else.
+const MANY_REGISTERS: usize = 32;
+/// Ops that may be repeated for an element.
+const MOST_OPS: usize = 12;
+/// Different numbers a thread may keep in place of a whole tile.
+const FEW_VALUES: usize = 4;
+
+impl Lowering<'_> {
+    /// The registers of each operand of an elementwise op, computed again where they are of an earlier
+    /// stage and that saves registers.
+    pub(super) fn fresh_operands(&mut self, op: Op) -> Result<Vec<Registers>, Error> {
+        let operands = self.func.op(op).operands.clone();
+        operands.into_iter().map(|value| self.fresh(value)).collect()
+    }
+
+    fn fresh(&mut self, value: Value) -> Result<Registers, Error> {
+        let mut ops = 0;
+        let is_stale = self.is_of_earlier_stage(value)
+            && self.is_wide(value)
+            && self.can_repeat(value, &mut ops)
+            && ops <= MOST_OPS;
+        if is_stale { self.repeat(value) } else { self.get(value) }
+    }
+
+    /// Whether a tile was computed before the last wait, in the code around this place.
+    fn is_of_earlier_stage(&self, value: Value) -> bool {
+        self.born[value.index()]
+            .is_some_and(|(region, stage)| region == self.region && stage < self.stage)
+    }
+
+    fn is_wide(&self, value: Value) -> bool {
+        let tile = self.func.tile(value);
+        !tile.is_ptr()
+            && tile.dtype() == DType::F32
+            && self.lir.num_regs(value) as usize >= MANY_REGISTERS
+    }
+
+    /// The loaded 16-bit floats that a value is a cast of.
+    fn packed_source(&self, value: Value) -> Option<Value> {
+        let data = self.func.op(self.func.def_op(value)?);
+        let &[source] = data.operands.as_slice() else { return None };
+        let is_half = matches!(self.func.tile(source).dtype(), DType::F16 | DType::BF16);
+        let load = self.func.def_op(source)?;
+        let in_words = self.lir.accesses.get(&load).is_some_and(|access| {
+            access.groups.iter().all(|group| group.len() > 1 && group[1] == group[0] + 1)
+        });
+        let is_load = self.func.op(load).kind == OpKind::Load;
+        (data.kind == OpKind::Cast && is_half && is_load && in_words).then_some(source)
+    }
+
+    /// Whether a value can be computed again from what takes few registers; counts the ops.
+    fn can_repeat(&self, value: Value, ops: &mut usize) -> bool {
+        let Some(op) = self.func.def_op(value) else { return false };
+        let data = self.func.op(op);
+        *ops += 1;
+        if *ops > MOST_OPS || !self.is_of_earlier_stage(value) {
+            return false;
+        }
+        if self.packed_source(value).is_some() {
+            return true;
+        }
+        let is_simple = matches!(
+            data.kind,
+            OpKind::Unary(_) | OpKind::Binary(_) | OpKind::Select | OpKind::Fma
+        );
+        let kept = |&&operand: &&Value| !self.is_kept(operand);
+        let wide: Vec<Value> = data.operands.iter().filter(kept).copied().collect();
+        is_simple && !wide.is_empty() && wide.iter().all(|&operand| self.can_repeat(operand, ops))
+    }
+
+    /// Whether a thread keeps a value in few registers: masks, and numbers that repeat.
+    fn is_kept(&self, value: Value) -> bool {
+        let Ok(registers) = self.get(value) else { return false };
+        let mut different: Vec<Val> = Vec::new();
+        for &register in registers.iter() {
+            if !different.contains(&register) {
+                different.push(register);
+            }
+            if different.len() > FEW_VALUES {
+                return self.func.tile(value).dtype() == DType::Bool;
+            }
+        }
+        true
+    }
+
+    fn repeat(&mut self, value: Value) -> Result<Registers, Error> {
+        if let Some((stage, registers)) = self.repeated.get(&value)
+            && *stage == self.stage
+        {
+            return Ok(registers.clone());
+        }
+        let op = self.func.def_op(value).ok_or_else(|| Error::bug("a parameter is repeated"))?;
+        let operands: Vec<Registers> = match self.packed_source(value) {
+            Some(source) => vec![self.unknown_words(source)?],
+            None => {
+                let operands = self.func.op(op).operands.clone();
+                let again = operands.into_iter().map(|operand| match self.is_kept(operand) {
+                    true => self.get(operand),
+                    false => self.repeat(operand),
+                });
+                again.collect::<Result<_, _>>()?
+            }
+        };
+        let mut registers: Vec<Val> = Vec::new();
+        for reg in 0..self.lir.num_regs(value) as usize {
+            let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
+            registers.push(match self.known(op, reg as u32, &parts) {
+                Some(known) => known,
+                None => elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)?,
+            });
+        }
+        let registers: Registers = registers.into();
+        self.repeated.insert(value, (self.stage, registers.clone()));
+        Ok(registers)
+    }
+
+    /// The same 16-bit floats, of which the compiler does not know that they are.
+    fn unknown_words(&mut self, source: Value) -> Result<Registers, Error> {
+        let e = self.e;
+        let dtype = self.dtype(source);
+        let zero = self.unknown_zero();
+        let known = self.get(source)?;
+        let memory = e.memory_ty(dtype);
+        // What is padding in every thread was not loaded.
+        let loads = self.func.def_op(source).and_then(|load| self.loaded.get(&load));
+        let loaded = loads.copied().unwrap_or(known.len());
+        self.packed.insert(source, (self.region, loaded.div_ceil(2) as u32));
+        let words = known.chunks(2).flat_map(|pair| {
+            let pair: Vec<Val> = pair.iter().map(|&half| to_memory(e, dtype, half)).collect();
+            let word = e.xor(e.bitcast(e.build_vec(&pair), e.i32()), zero);
+            let halves = e.bitcast(word, e.vec(memory, 2));
+            [0, 1].map(|i| from_memory(e, dtype, e.extract(halves, i)))
+        });
+        Ok(words.collect::<Vec<Val>>().into())
+    }
+
+    /// Words of packed floats that a thread keeps at once to compute from.
+    pub(super) fn kept_words(&self) -> u32 {
+        let mut words: BTreeMap<Region, u32> = BTreeMap::new();
+        for &(region, count) in self.packed.values() {
+            *words.entry(region).or_insert(0) += count;
+        }
+        words.into_values().max().unwrap_or(0)
+    }
+
+    /// Zero, a new one for each stage: no block has a number as large as there are blocks.
+    fn unknown_zero(&mut self) -> Val {
+        let (e, stage) = (self.e, self.stage);
+        let axis = ["x", "y", "z"][stage as usize % 3];
+        self.threads.in_entry(e, || {
+            let read = |what: &str| {
+                e.intrinsic(&format!("llvm.nvvm.read.ptx.sreg.{what}.{axis}"), &[], &[])
+            };
+            let beyond = e.icmp(IntPred::Uge, read("ctaid"), read("nctaid"));
+            // All of its bits, lest one half of a word be found out.
+            e.sext(beyond, e.i32())
+        })
+    }
+}
