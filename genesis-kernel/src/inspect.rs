@@ -143,6 +143,7 @@ impl Hints {
                 zero_stride: false,
                 zero_row_stride: false,
                 stride_multiple_of: 16,
+                narrow: true,
             },
             _ => ParamHint { multiple_of: 16, ..ParamHint::default() },
         };

@@ -60,6 +60,8 @@ pub struct ParamHint {
     /// A view whose strides along the axes but that of stride 1 (the last one where none is known),
     /// and whose extent along that one, are multiples of this many elements. 0 and 1 say nothing.
     pub stride_multiple_of: u64,
+    /// A view whose extents and strides are all in `0 .. 2^31`.
+    pub narrow: bool,
 }
 
 /// One argument as a back end or the interpreter takes it; one for each parameter.

@@ -113,8 +113,9 @@ pub fn embedding_starts<const ROWS: usize>(
 
 /// `dtable[v, ..] = sum of dy[t, ..] over the t with index[t] == v`, in the order of t, for each v.
 ///
-/// A program takes `ROWS` rows of the table; most have no token. Of a row that has some, `TOKENS` are
-/// read at a time, so that the order of additions is fixed.
+/// A program takes `ROWS` rows of the table. Where none has more than one token, which is so of most,
+/// all are gathered at once; else row by row, of each `TOKENS` at a time, so that the order of additions
+/// is fixed.
 #[kernel]
 pub fn embedding_bwd<
     T: Float,
@@ -130,13 +131,19 @@ pub fn embedding_bwd<
     scale: i64,
 ) {
     let first = program_id(0) * ROWS;
-    let last = minimum(first + ROWS, dtable.dim(0));
+    let n_rows = dtable.dim(0);
     let j = program_id(1) * COLS;
-    if load(starts + first) == load(starts + last) {
-        dtable.store([first, j], zeros::<T, ROWS, COLS>());
+    let col = j + arange::<COLS>();
+    let row = first + arange::<ROWS>();
+    let start = load(starts + row, row < n_rows);
+    let end = load(starts + (row + 1), row < n_rows);
+    if max(end - start, 0) < 2 {
+        let has = start < end;
+        let t = load(keys + start, has) & (scale - 1);
+        let from = dy.ptr() + (t * dy.stride(0)).col() + (col * dy.stride(1)).row();
+        dtable.store([first, j], load(from, has.col() & (col < dy.dim(1)).row()));
     } else {
-        let col = j + arange::<COLS>();
-        for v in range(first, last) {
+        for v in range(first, minimum(first + ROWS, n_rows)) {
             let end = load(starts + (v + 1));
             let mut acc = zeros::<A, TOKENS, COLS>();
             for at in range(load(starts + v), end, TOKENS) {

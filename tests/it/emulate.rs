@@ -302,6 +302,7 @@ fn hopper(name: &str, tile: [i64; 3], warps: u32, units: [u8; 2]) -> Case {
         multiple_of: 16,
         unit_stride: unit == 2,
         unit_axis: (unit != 2).then_some(unit),
+        narrow: true,
         stride_multiple_of: 8,
         ..ParamHint::default()
     };

@@ -10,7 +10,7 @@
 //! %3 = sub %2, 1            -1 ..= 126
 //! ```
 
-use crate::ir::{BinaryOp, Elem, Func, Op, OpKind, Value};
+use crate::ir::{BinaryOp, Elem, Func, Op, OpKind, ParamAttrs, TileType, Value};
 
 /// Bounds of an integer, both inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,9 @@ impl Range {
 /// The number of programs along an axis is at most 2^31 - 1 on any device.
 const MAX_PROGRAMS: i64 = i32::MAX as i64;
 
+/// No tensor in memory has more elements along an axis.
+const MAX_EXTENT: i64 = 1 << 48;
+
 /// Bounds of every value of a function.
 #[derive(Clone, Debug)]
 pub struct Ranges(Vec<Range>);
@@ -54,6 +57,12 @@ impl Ranges {
     /// Analyses a function.
     pub fn of(func: &Func) -> Ranges {
         let mut ranges = Ranges(vec![Range::ANY; func.n_values()]);
+        for param in &func.params {
+            let is_int = func.ty(param.value).as_tile().is_some_and(is_int);
+            if is_int {
+                ranges.0[param.value.index()] = promised(&param.attrs);
+            }
+        }
         for op in func.walk() {
             ranges.visit(func, op);
         }
@@ -75,7 +84,7 @@ impl Ranges {
         }
         let &[result] = data.results.as_slice() else { return };
         let Some(tile) = func.ty(result).as_tile() else { return };
-        if matches!(tile.elem, Elem::Data(dtype) if dtype.is_int()) {
+        if is_int(tile) {
             let range = self.result(func, op);
             self.0[result.index()] = clamp(range, tile.dtype());
         }
@@ -92,8 +101,7 @@ impl Ranges {
             }
             OpKind::ProgramId(_) => Range { low: 0, high: MAX_PROGRAMS - 1 },
             OpKind::NumPrograms(_) => Range { low: 1, high: MAX_PROGRAMS },
-            // Extents are of tensors in memory, so a few of them can be added.
-            OpKind::ViewDim(_) => Range { low: 0, high: 1 << 48 },
+            OpKind::ViewDim(_) => Range { low: 0, high: MAX_EXTENT },
             OpKind::Binary(op) => {
                 let (a, b) = (operand(0), operand(1));
                 // Unsigned values of 2^63 and up read as negative: their order is another.
@@ -111,6 +119,20 @@ impl Ranges {
             _ => Range::ANY,
         }
     }
+}
+
+fn is_int(tile: TileType) -> bool {
+    matches!(tile.elem, Elem::Data(dtype) if dtype.is_int())
+}
+
+/// What is promised about a parameter. An extent counts elements in memory, so that a few of them can
+/// be added.
+fn promised(attrs: &ParamAttrs) -> Range {
+    let (low, high) = match attrs.narrow {
+        true => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        false => (i64::MIN, if attrs.natural { MAX_EXTENT } else { i64::MAX }),
+    };
+    Range { low: if attrs.natural { 0 } else { low }, high }
 }
 
 /// The range where it fits the dtype; what does not fit has wrapped.
@@ -173,6 +195,27 @@ mod tests {
         assert!(ranges.of_value(start).high < 1 << 38);
         assert_eq!(ranges.of_value(less), Range { low: -1, high: 126 });
         assert_eq!(ranges.of_value(rem), Range { low: 0, high: 127 });
+    }
+
+    #[test]
+    fn promises_bound_parameters() {
+        let func = crate::ir::parse(
+            "kernel k(%n: i64 narrow natural, %s: i64 narrow, %m: i64 natural, %i: i64) {
+  %0 = mul %n, %s : i64
+  return
+}",
+        );
+        let func = func.expect("it is tile IR");
+        let ranges = Ranges::of(&func);
+        let of = |i: usize| ranges.of_value(func.params[i].value);
+        let int = i64::from(i32::MAX);
+        assert_eq!(of(0), Range { low: 0, high: int });
+        assert_eq!(of(1), Range { low: -int - 1, high: int });
+        assert_eq!(of(2), Range { low: 0, high: 1 << 48 });
+        assert_eq!(of(3), Range::ANY);
+        // A product of two is exact in 64 bits.
+        let product = func.op(func.walk()[0]).results[0];
+        assert_eq!(ranges.of_value(product).high, int * int);
     }
 
     #[test]

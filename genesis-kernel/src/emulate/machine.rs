@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::fault::{Fault, place};
 use super::meet::{BlockBarrier, MemoryBarrier};
 use super::memory::{Global, Tensor};
-use super::program::{Action, Alu, Arg, Inst, Program, Reg, Shuffle, Special, Ty, Vote};
+use super::program::{Action, Alu, Arg, Inst, Program, Reg, Shuffle, Special, Ty};
 use super::shadow::{Access, Clock, Conflict, Epoch, Knowledge, Shadow, Way};
 use super::warp::{LANES, Warp, lanes};
 use super::{alu, memory};
@@ -332,27 +332,8 @@ impl<'p> Cluster<'p> {
             Action::Alu { what, ty, to, args } => {
                 self.alu(number, mask, (*what, *ty), *to, args)?
             }
-            Action::Pack { to, parts, bits } => {
-                let each = bits / parts.len().max(1) as u32;
-                for lane in lanes(mask) {
-                    let part = |(i, &part): (u32, &Arg)| {
-                        let low = u64::MAX >> (64 - each);
-                        (warp.value(part, lane) & low) << (i * each)
-                    };
-                    let whole = (0..).zip(parts).map(part).fold(0, |all, part| all | part);
-                    warp.set(*to, lane, whole);
-                }
-            }
-            Action::Unpack { to, from, bits } => {
-                let each = bits / to.len().max(1) as u32;
-                for lane in lanes(mask) {
-                    let whole = warp.value(*from, lane);
-                    for (i, &to) in (0..).zip(to) {
-                        let part = whole >> (i * each) & u64::MAX >> (64 - each);
-                        to.into_iter().for_each(|to| warp.set(to, lane, part));
-                    }
-                }
-            }
+            Action::Pack { to, parts, bits } => warp.pack(mask, *to, parts, *bits),
+            Action::Unpack { to, from, bits } => warp.unpack(mask, to, *from, *bits),
             Action::Special { to, what } => {
                 for lane in lanes(mask) {
                     let value = self.special(*what, number, lane);
@@ -372,14 +353,7 @@ impl<'p> Cluster<'p> {
                 self.shuffle(number, mask, *how, [*from, *by, *clamp], *to, *valid);
             }
             Action::Vote { how, to, from, negated } => {
-                let is_true = |lane: &usize| (warp.value(*from, *lane) & 1 == 1) != *negated;
-                let ballot = lanes(mask).filter(is_true).fold(0, |all, lane| all | 1u32 << lane);
-                let value = match how {
-                    Vote::All => u64::from(ballot == mask),
-                    Vote::Any => u64::from(ballot != 0),
-                    Vote::Ballot => u64::from(ballot),
-                };
-                lanes(mask).for_each(|lane| warp.set(*to, lane, value));
+                warp.vote(mask, *how, *to, (*from, *negated))
             }
             Action::Elect { to } => {
                 let chosen = mask.trailing_zeros() as usize;

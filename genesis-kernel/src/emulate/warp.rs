@@ -1,6 +1,6 @@
 //! The threads of a warp: registers, and where each one is.
 
-use super::program::{Arg, RANK_SHIFT, Reg};
+use super::program::{Arg, RANK_SHIFT, Reg, Vote};
 
 /// Lanes of a warp.
 pub(super) const LANES: usize = 32;
@@ -85,5 +85,41 @@ impl Warp {
 
     pub(super) fn advance(&mut self, mask: u32) {
         lanes(mask).for_each(|lane| self.next[lane] += 1);
+    }
+
+    /// Puts parts of equal width into a register, the lowest first.
+    pub(super) fn pack(&mut self, mask: u32, to: Reg, parts: &[Arg], bits: u32) {
+        let each = bits / parts.len().max(1) as u32;
+        for lane in lanes(mask) {
+            let part = |(i, &part): (u32, &Arg)| {
+                (self.value(part, lane) & u64::MAX >> (64 - each)) << (i * each)
+            };
+            let whole = (0..).zip(parts).map(part).fold(0, |all, part| all | part);
+            self.set(to, lane, whole);
+        }
+    }
+
+    /// The opposite of [`Warp::pack`].
+    pub(super) fn unpack(&mut self, mask: u32, to: &[Option<Reg>], from: Arg, bits: u32) {
+        let each = bits / to.len().max(1) as u32;
+        for lane in lanes(mask) {
+            let whole = self.value(from, lane);
+            for (i, &to) in (0..).zip(to) {
+                let part = whole >> (i * each) & u64::MAX >> (64 - each);
+                to.into_iter().for_each(|to| self.set(to, lane, part));
+            }
+        }
+    }
+
+    /// Tells every lane in which of them a predicate is true.
+    pub(super) fn vote(&mut self, mask: u32, how: Vote, to: Reg, (from, negated): (Arg, bool)) {
+        let is_true = |lane: &usize| (self.value(from, *lane) & 1 == 1) != negated;
+        let ballot = lanes(mask).filter(is_true).fold(0, |all, lane| all | 1u32 << lane);
+        let value = match how {
+            Vote::All => u64::from(ballot == mask),
+            Vote::Any => u64::from(ballot != 0),
+            Vote::Ballot => u64::from(ballot),
+        };
+        lanes(mask).for_each(|lane| self.set(to, lane, value));
     }
 }

@@ -129,6 +129,7 @@ fn declare_param(lower: &mut Lower, param: &'static ParamAst, hint: ParamHint) -
             attrs.zero_stride = hint.zero_stride;
             attrs.zero_row_stride = hint.zero_row_stride;
             attrs.stride_multiple_of = hint.stride_multiple_of;
+            attrs.narrow = hint.narrow;
             if *rank == 0 || usize::from(*rank) > crate::ir::MAX_RANK {
                 let message = format!("a view has 1 to {} axes", crate::ir::MAX_RANK);
                 return Err(lower.error(param.span, message));

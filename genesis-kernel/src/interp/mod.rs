@@ -197,6 +197,12 @@ fn check_promises(attrs: &ParamAttrs, arg: &ArgValue) -> Result<(), String> {
             if zeros.into_iter().any(|(promised, axis)| promised && !is_zero(axis)) {
                 return Err(format!("has the strides {strides:?}, not 0 where that was promised"));
             }
+            let is_narrow = |&n: &i64| (0..1 << 31).contains(&n);
+            if attrs.narrow && !dims.iter().chain(strides).all(is_narrow) {
+                return Err(format!(
+                    "has {dims:?} elements in steps of {strides:?}, not all in 0..2^31"
+                ));
+            }
             let unit = attrs.unit_axis.map_or(last, usize::from);
             if attrs.unit_axis.is_some() && strides.get(unit) != Some(&1) {
                 return Err(format!("has the strides {strides:?}, not 1 along axis {unit}"));

@@ -235,6 +235,8 @@ impl Parser {
                 "unit_stride" => attrs.unit_stride = true,
                 "zero_stride" => attrs.zero_stride = true,
                 "zero_row_stride" => attrs.zero_row_stride = true,
+                "narrow" => attrs.narrow = true,
+                "natural" => attrs.natural = true,
                 "unit_axis" => attrs.unit_axis = Some(self.number("an axis")?),
                 "multiple_of" => attrs.multiple_of = self.number("a number")?,
                 "stride_multiple_of" => attrs.stride_multiple_of = self.number("a number")?,

@@ -7,13 +7,13 @@
 //! ```text
 //! kernel NAME(PARAM, ..) [contract] { TABLE .. OP .. }
 //! PARAM     %name: TYPE [readonly] [exclusive] [multiple_of N] [unit_stride] [unit_axis AXIS]
-//!           [zero_stride] [zero_row_stride] [stride_multiple_of N]
+//!           [zero_stride] [zero_row_stride] [stride_multiple_of N] [narrow] [natural]
 //! TABLE     tma map .. | tma channel .. | tma load .. | tma store ..     one entry of the copy engine
 //! TYPE      f32 | f32[128x64] | *f32[1024] | view<f32,2>
 //! OP        [%r, .. =] HEAD [%operand, ..] [: TYPE, ..]      one type for each result
 //! HEAD      const LITERAL | iota | program_id AXIS | num_programs AXIS | neg .. | add .. | cmp lt
 //!           | select | fma | cast | bitcast | broadcast | expand_dims AXIS | reshape
-//!           | transpose [1, 0] | join | split | ptr_add | load | store | atomic_rmw add | atomic_cas
+//!           | transpose [1, 0] | join | split | ptr_add | load [once] | store [kept] | atomic_rmw add | atomic_cas
 //!           | view_ptr | view_dim AXIS | view_stride AXIS | view_load | view_store
 //!           | reduce add AXIS | scan add AXIS [reverse] | dot ieee | assert "text" | print "text"
 //!           | multiple_of N | convert_layout | yield | return
@@ -298,6 +298,8 @@ fn attrs(attrs: &ParamAttrs) -> String {
     flag(&mut text, attrs.zero_stride, "zero_stride");
     flag(&mut text, attrs.zero_row_stride, "zero_row_stride");
     number(&mut text, attrs.stride_multiple_of, "stride_multiple_of");
+    flag(&mut text, attrs.narrow, "narrow");
+    flag(&mut text, attrs.natural, "natural");
     text
 }
 

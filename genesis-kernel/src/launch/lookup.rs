@@ -23,6 +23,8 @@ pub(super) struct Request<'a> {
     /// One code for each argument: which promises hold for it.
     codes: [u8; MAX_HINTED],
     n_args: usize,
+    /// Every extent and stride is in `0 .. 2^31`.
+    narrow: bool,
 }
 
 /// Code with its key, and the kernel's parameters.
@@ -35,6 +37,7 @@ pub(super) struct Entry {
     options: LaunchOptions,
     codes: [u8; MAX_HINTED],
     n_args: usize,
+    narrow: bool,
     pub(super) params: Vec<ParamKind>,
     pub(super) ties: Vec<Tie>,
     pub(super) code: Executable,
@@ -86,6 +89,7 @@ impl<'a> Request<'a> {
             options: launch.options,
             codes,
             n_args: launch.args.len(),
+            narrow: device.is_cuda() && launch.args.iter().all(is_narrow),
         }
     }
 
@@ -119,12 +123,13 @@ impl<'a> Request<'a> {
             word.copy_from_slice(codes);
             hash = mix(hash, u64::from_le_bytes(word));
         }
-        mix(hash, self.n_args as u64)
+        mix(hash, (self.n_args as u64) << 1 | u64::from(self.narrow))
     }
 
     fn is_for(&self, entry: &Entry) -> bool {
         self.device == entry.device
             && self.n_args == entry.n_args
+            && self.narrow == entry.narrow
             && self.codes == entry.codes
             && self.options == entry.options
             && *self.dtypes == *entry.dtypes
@@ -134,7 +139,11 @@ impl<'a> Request<'a> {
     /// What the codes promise.
     pub(super) fn hints(&self) -> Hints {
         let n_hinted = self.n_args.min(MAX_HINTED);
-        let params = self.codes[..n_hinted].iter().map(|&code| param_hint(code)).collect();
+        let hint = |&code: &u8| ParamHint {
+            narrow: self.narrow && code & IS_VIEW != 0,
+            ..param_hint(code)
+        };
+        let params = self.codes[..n_hinted].iter().map(hint).collect();
         Hints { params, ..Hints::default() }.with_options(self.options)
     }
 }
@@ -143,6 +152,14 @@ impl<'a> Request<'a> {
 fn mix(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
     product as u64 ^ (product >> 64) as u64
+}
+
+/// Whether a view's extents and strides are all in `0 .. 2^31`.
+#[inline]
+fn is_narrow(arg: &Arg) -> bool {
+    let Arg::View(view) = arg else { return true };
+    let numbers = view.dims().iter().zip(view.strides());
+    numbers.fold(0, |all, (&dim, &stride)| all | dim | stride) >> 31 == 0
 }
 
 #[inline]
@@ -222,6 +239,7 @@ fn param_hint(code: u8) -> ParamHint {
             unit_axis: if unit_stride { None } else { axis.checked_sub(1) },
             zero_stride: code & REPEATED != 0,
             zero_row_stride: unit_stride && axis == 1,
+            narrow: false,
             stride_multiple_of: STRIDE_MULTIPLES[(code >> STRIDE_SHIFT & 3) as usize],
         }
     } else {
@@ -271,6 +289,7 @@ impl LaunchCache {
             options: request.options,
             codes: request.codes,
             n_args: request.n_args,
+            narrow: request.narrow,
             params,
             ties,
             code,
@@ -317,6 +336,15 @@ mod tests {
         assert_eq!((int(7), int(-1)), (none, none));
         assert_eq!(int(1), ParamHint { equals_one: true, ..none });
         assert_eq!(hint(Arg::Scalar(Scalar::float(DType::F32, 1.0)), ALIGNED), none);
+    }
+
+    #[test]
+    fn a_view_is_narrow_up_to_31_bits() {
+        let limit = i64::from(i32::MAX);
+        let is = |dim, stride| is_narrow(&view(&[2, dim], &[stride, 1]));
+        assert!(is(limit, 1) && is(3, limit) && is(0, 0));
+        assert!(!is(limit + 1, 1) && !is(3, limit + 1) && !is(3, -1) && !is(1 << 32, 1));
+        assert!(is_narrow(&Arg::Scalar(Scalar::int(DType::I64, 1 << 40))));
     }
 
     #[test]

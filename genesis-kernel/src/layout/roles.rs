@@ -100,13 +100,13 @@ fn other_shared_bytes(lir: &LayoutIr) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use expect_test::expect;
 
     use crate::ir::{parse, print};
     use crate::layout::turns::{computing_warps, turns};
     use crate::layout::{LayoutIr, LayoutOptions, assign};
-    use crate::passes::{self, tma, views};
+    use crate::passes::{self, Pass, tma, views};
 
     const MATMUL: &str = "
 kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %b: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %c: view<bf16,2> exclusive multiple_of 16 unit_stride stride_multiple_of 8) {
@@ -139,11 +139,18 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
     }
 
     fn lir_of(text: &str, num_warps: Option<u32>) -> LayoutIr {
+        compiled(text, num_warps, &[])
+    }
+
+    /// Layout IR of a function with views for a GPU with a copy engine, after some passes more than
+    /// every back end's.
+    pub(crate) fn compiled(text: &str, num_warps: Option<u32>, last: &[Pass]) -> LayoutIr {
         let max_shared_bytes = 232_448;
         let options = tma::Options { num_warps, num_stages: None, max_shared_bytes };
         let func = tma::run(&parse(text).unwrap(), &options);
         let mut func = views::run(&func).unwrap();
         passes::run(&mut func, passes::PIPELINE);
+        passes::run(&mut func, last);
         let options = LayoutOptions { num_warps, max_shared_bytes, ..LayoutOptions::default() };
         assign(&func, &options).unwrap()
     }
@@ -174,7 +181,7 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
             // dot: Wgmma(Bf16), load 0 (128 of 64, K-major, panels of 128 bytes) by load 1 (256 of 64, MN-major, panels of 128 bytes), overlaps
         "#]].assert_eq(&facts);
         expect![[r#"
-            kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64, %a_dim1: i64 multiple_of 8, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64, %b_dim1: i64 multiple_of 8, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64, %c_dim1: i64 multiple_of 8, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
+            kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64 natural, %a_dim1: i64 multiple_of 8 natural, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64 natural, %b_dim1: i64 multiple_of 8 natural, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64 natural, %c_dim1: i64 multiple_of 8 natural, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
               tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
               tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
               tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
@@ -204,7 +211,7 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
             }
         "#]].assert_eq(&print(&lir.func));
         expect![[r#"
-            kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64, %a_dim1: i64 multiple_of 8, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64, %b_dim1: i64 multiple_of 8, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64, %c_dim1: i64 multiple_of 8, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
+            kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64 natural, %a_dim1: i64 multiple_of 8 natural, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64 natural, %b_dim1: i64 multiple_of 8 natural, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64 natural, %c_dim1: i64 multiple_of 8 natural, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
               tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
               tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
               tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128

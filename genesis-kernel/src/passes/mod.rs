@@ -79,7 +79,17 @@ mod random_tests;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::Pass;
+    use crate::interp::{InterpArg, run_func};
     use crate::ir::{parse, print, verify};
+
+    /// Runs a function before and after a pass: both leave the same in memory.
+    pub(crate) fn check_meaning(pass: &Pass, text: &str, grid: [u32; 3], args: Vec<InterpArg>) {
+        let before = parse::parse(text).expect("the test's text is tile IR");
+        let mut after = before.clone();
+        super::run(&mut after, std::slice::from_ref(pass));
+        let of = |func| run_func(func, grid, args.clone()).expect("nothing is wrong with it");
+        assert_eq!(of(&before), of(&after), "{args:?}");
+    }
 
     /// Compares a function after a pass with what is expected.
     pub(crate) fn check(pass: &Pass, before: &str, after: expect_test::Expect) {

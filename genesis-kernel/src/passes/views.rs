@@ -71,12 +71,14 @@ fn params(func: &Func, rebuild: &mut Rebuild<'_>) -> Vec<Option<View>> {
             zero_stride: false,
             zero_row_stride: false,
             stride_multiple_of: 0,
+            narrow: false,
             ..attrs.clone()
         };
         let ptr_ty = crate::ir::TileType::ptr(dtype, Shape::SCALAR).into();
         let ptr = rebuild.new.add_param(param.name.clone(), ptr_ty, ptr_attrs);
-        let mut index = |name: String, multiple_of: u64| {
-            let attrs = ParamAttrs { multiple_of, ..ParamAttrs::default() };
+        let narrow = attrs.narrow;
+        let mut index = |name: String, multiple_of: u64, natural: bool| {
+            let attrs = ParamAttrs { multiple_of, narrow, natural, ..ParamAttrs::default() };
             rebuild.new.add_param(name, Type::scalar(DType::I64), attrs)
         };
         let multiple_if = |holds: bool| if holds { attrs.stride_multiple_of } else { 0 };
@@ -86,13 +88,13 @@ fn params(func: &Func, rebuild: &mut Rebuild<'_>) -> Vec<Option<View>> {
         let dims = (0..rank)
             .map(|axis| {
                 let multiple = multiple_if(axis == inner);
-                index(format!("{}_dim{axis}", param.name), multiple)
+                index(format!("{}_dim{axis}", param.name), multiple, true)
             })
             .collect();
         let strides = (0..rank)
             .map(|axis| {
                 let multiple = multiple_if(axis != inner);
-                index(format!("{}_stride{axis}", param.name), multiple)
+                index(format!("{}_stride{axis}", param.name), multiple, narrow)
             })
             .collect();
         let unit = unit.map(usize::from);

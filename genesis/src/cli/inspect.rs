@@ -31,9 +31,6 @@ pub(super) struct Args {
     /// again.
     #[arg(long = "set", value_parser = setting)]
     set: Vec<(String, i64)>,
-    /// Warps of a program; the compiler chooses without it.
-    #[arg(long)]
-    warps: Option<u32>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -69,7 +66,6 @@ pub(super) fn run(args: &Args) -> Outcome {
     let target = if args.emit == Emit::Asm { Target::host() } else { args.arch.clone() };
     let mut request =
         InspectRequest::new(kernel, target, args.emit).dtypes(&dtypes(kernel, args.dtype));
-    request.hints.num_warps = args.warps;
     for name in kernel.ast.consts {
         let given = args.set.iter().find(|(set, _)| set == name).map(|&(_, value)| value);
         request = request.set(name, given.unwrap_or_else(|| usual(name)));

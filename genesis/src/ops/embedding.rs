@@ -2,6 +2,7 @@
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::Device;
 use kernels::embedding as device;
 
 use super::launch::config::{self, row_block};
@@ -80,7 +81,7 @@ const PIECE: usize = 1024;
 /// Pieces that are merged at once, at most.
 const FAN: usize = 32;
 /// Keys of one program of the sort.
-const SORTED_AT_ONCE: usize = 32;
+const SORTED_AT_ONCE: usize = 16;
 /// Rows of one program that looks for where they start.
 const STARTS: usize = 128;
 /// Rows of the table of one program.
@@ -119,7 +120,8 @@ fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
         number(halvings(n)),
     ];
     let grid = Grid::x((n_rows + 1).div_ceil(STARTS));
-    launch::plain(&device::embedding_starts::KERNEL, &starts, grid, &[], &[STARTS as i64], &args)?;
+    let (kernel, warps) = (&device::embedding_starts::KERNEL, searching(dy.device(), STARTS));
+    launch::warped(kernel, &starts, grid, &[], &[STARTS as i64], warps, &args)?;
     let columns = config::gathered_columns(dy.device(), dy.shape()[1], dy.dtype().bytes());
     let args = [
         launch::pointer(&keys, false),
@@ -149,7 +151,8 @@ fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
         number(scale),
     ];
     let kernel = &device::embedding_pieces::KERNEL;
-    launch::plain(kernel, &keys, grid, &[], &[SORTED_AT_ONCE as i64, PIECE as i64], &args)?;
+    let (consts, warps) = ([SORTED_AT_ONCE as i64, PIECE as i64], searching(index.device(), 128));
+    launch::warped(kernel, &keys, grid, &[], &consts, warps, &args)?;
     let mut len = PIECE;
     while len < n {
         let merged = fresh()?;
@@ -162,10 +165,17 @@ fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
         ];
         let fan = n.div_ceil(len).next_power_of_two().min(FAN);
         let consts = [SORTED_AT_ONCE as i64, fan as i64];
-        launch::plain(&device::embedding_merge::KERNEL, &merged, grid, &[], &consts, &args)?;
+        let kernel = &device::embedding_merge::KERNEL;
+        let warps = searching(index.device(), SORTED_AT_ONCE * fan);
+        launch::warped(kernel, &merged, grid, &[], &consts, warps, &args)?;
         (keys, len) = (merged, len * fan);
     }
     Ok(keys)
+}
+
+/// Warps for so many searches at once: each is one load after the other, so that a thread has one.
+fn searching(on: Device, searches: usize) -> Option<u32> {
+    (on != Device::Cpu).then_some((searches / 32).clamp(1, 32) as u32)
 }
 
 /// How often `n` places are halved until one is left, and it is known on which side of it to be.
@@ -210,7 +220,6 @@ impl Op for Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use genesis_kernel::runtime::Device;
 
     /// The gradient of a table of one column where token `t` has the gradient `t + 1`.
     fn check(index: &[i64], n_rows: usize) {

@@ -549,19 +549,7 @@ pub(crate) fn kept_rows(
     launch_as(kernel, tensors[0].0, grid, dtypes, &consts, options, &args)
 }
 
-/// A kernel on arguments as they are, of which `on` is one.
-pub(crate) fn plain(
-    kernel: &KernelDef,
-    on: &Tensor,
-    grid: Grid,
-    dtypes: &[DType],
-    consts: &[i64],
-    args: &[Arg],
-) -> Result<()> {
-    launch(kernel, on, grid, dtypes, consts, args)
-}
-
-/// [`plain`] with the number of warps chosen.
+/// A kernel on arguments as they are, of which `on` is one, with the number of warps chosen.
 #[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
 pub(crate) fn warped(
     kernel: &KernelDef,

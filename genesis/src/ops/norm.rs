@@ -9,7 +9,9 @@ use genesis_kernel::kernel::{Grid, KernelDef};
 use kernels::{norm as device, norm_bwd as device_bwd};
 
 use super::elementwise::check_pair;
-use super::launch::config::{RowBlock, kept_rows, multiprocessors, summed_rows};
+use super::launch::config::{
+    RowBlock, kept_rows, kept_rows_of_one_sum, multiprocessors, summed_rows,
+};
 use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
@@ -137,7 +139,8 @@ impl Kernels {
             let consts = [LONG_STEP as i64];
             launch::views(self.long, Grid::x(m), &dtypes, &consts, &tensors, &eps)?;
         } else {
-            let RowBlock { rows, cols, warps } = kept_rows(x.device(), m, n);
+            let block = if self.centered { kept_rows } else { kept_rows_of_one_sum };
+            let RowBlock { rows, cols, warps } = block(x.device(), m, n);
             let (grid, consts) = (Grid::x(m.div_ceil(rows)), [rows as i64, cols as i64]);
             launch::warped_views(self.short, grid, &dtypes, &consts, warps, &tensors, &eps)?;
         }

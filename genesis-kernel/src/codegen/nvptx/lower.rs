@@ -53,7 +53,7 @@ pub(super) struct Lowering<'a> {
     /// What is known of the copy engine, where the function uses it.
     pub(super) copies: Option<Copies>,
     /// How values run along axes.
-    axes: AxisAnalysis,
+    pub(super) axes: AxisAnalysis,
     /// The op that owns each region.
     pub(super) owners: BTreeMap<Region, Op>,
     /// The driver's print, once it is declared.
@@ -441,7 +441,7 @@ impl<'a> Lowering<'a> {
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
             registers.push(match self.known(op, reg as u32, &parts) {
                 Some(known) => known,
-                None => elementwise::lower(self.e, Machine::Nvptx, self.func, op, &parts)?,
+                None => self.one(op, &parts)?,
             });
         }
         self.result(op, registers)

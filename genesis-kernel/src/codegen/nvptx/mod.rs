@@ -33,6 +33,7 @@ mod fresh;
 mod lower;
 mod masks;
 mod memory;
+mod narrow;
 pub(crate) mod overlap;
 mod pipeline;
 pub mod ptxas;

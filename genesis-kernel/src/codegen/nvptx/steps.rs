@@ -18,7 +18,6 @@ use std::rc::Rc;
 
 use super::lower::Lowering;
 use crate::Error;
-use crate::codegen::elementwise::{self, Target};
 use crate::codegen::llvm::Val;
 use crate::ir::{BinaryOp, DType, Op, OpKind, Value};
 
@@ -65,7 +64,7 @@ impl Lowering<'_> {
         }
         let Some(steps) = self.result_steps(op, n.ilog2() as usize) else { return Ok(false) };
         let first: Vec<Val> = self.operands(op)?.iter().map(|operand| operand[0]).collect();
-        let mut all = vec![elementwise::lower(self.e, Target::Nvptx, self.func, op, &first)?];
+        let mut all = vec![self.one(op, &first)?];
         for register in 1..n {
             let Some((bit, before)) = origin(register) else { continue };
             let before = all[before];

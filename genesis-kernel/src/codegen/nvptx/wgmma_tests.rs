@@ -326,16 +326,7 @@ fn linear([m, n, k]: [u32; 3], num_warps: Option<u32>) -> LayoutIr {
 
 /// Layout IR of a function with views, as the compiler makes it.
 fn by_the_compiler(text: &str, num_warps: Option<u32>) -> LayoutIr {
-    use crate::passes::{self, tma, views};
-    let max_shared_bytes = GpuTarget::SM_90A.max_shared_bytes;
-    let options = tma::Options { num_warps, num_stages: None, max_shared_bytes };
-    let func = tma::run(&parse(text).unwrap(), &options);
-    let mut func = views::run(&func).unwrap();
-    passes::run(&mut func, passes::PIPELINE);
-    passes::run(&mut func, passes::NVPTX);
-    let options =
-        crate::layout::LayoutOptions { num_warps, max_shared_bytes, ..Default::default() };
-    crate::layout::assign(&func, &options).unwrap()
+    crate::layout::roles::tests::compiled(text, num_warps, crate::passes::NVPTX)
 }
 
 #[test]

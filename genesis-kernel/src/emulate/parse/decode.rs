@@ -66,33 +66,8 @@ impl Parser {
             "ld" | "st" => self.access(&name, ops),
             "atom" | "red" => self.atomic(&name, ops),
             "bar" | "barrier" => self.barrier(&name, ops),
-            "shfl" => {
-                let how = match () {
-                    () if name.has("bfly") => Shuffle::Xor,
-                    () if name.has("idx") => Shuffle::Index,
-                    () if name.has("up") => Shuffle::Up,
-                    () => Shuffle::Down,
-                };
-                let (to, valid) = match op(0)?.split_once('|') {
-                    Some((to, valid)) => (self.to(to.trim())?, Some(self.to(valid.trim())?)),
-                    None => (self.to(op(0)?)?, None),
-                };
-                let [from, by, clamp] = [self.arg(op(1)?)?, self.arg(op(2)?)?, self.arg(op(3)?)?];
-                Ok(Action::Shuffle { how, to, valid, from, by, clamp })
-            }
-            "vote" => {
-                let how = match () {
-                    () if name.has("ballot") => Vote::Ballot,
-                    () if name.has("any") => Vote::Any,
-                    () if name.has("all") => Vote::All,
-                    () => return Err(name.unknown()),
-                };
-                let (text, negated) = match op(1)?.strip_prefix('!') {
-                    Some(text) => (text, true),
-                    None => (op(1)?, false),
-                };
-                Ok(Action::Vote { how, to: self.to(op(0)?)?, from: self.arg(text)?, negated })
-            }
+            "shfl" => self.shuffle(&name, ops),
+            "vote" => self.vote(&name, ops),
             "elect" => {
                 let to = op(0)?.split_once('|').map_or(op(0)?, |(_, to)| to);
                 Ok(Action::Elect { to: self.to(to.trim())? })
@@ -129,6 +104,37 @@ impl Parser {
             "wgmma" => self.group_product(&name, ops),
             _ => self.alu(&name, ops),
         }
+    }
+
+    fn shuffle(&mut self, name: &Name<'_>, ops: &[String]) -> Result<Action, Wrong> {
+        let [to, from, by, clamp, ..] = ops else { return Err(name.unknown()) };
+        let how = match () {
+            () if name.has("bfly") => Shuffle::Xor,
+            () if name.has("idx") => Shuffle::Index,
+            () if name.has("up") => Shuffle::Up,
+            () => Shuffle::Down,
+        };
+        let (to, valid) = match to.split_once('|') {
+            Some((to, valid)) => (self.to(to.trim())?, Some(self.to(valid.trim())?)),
+            None => (self.to(to)?, None),
+        };
+        let [from, by, clamp] = [self.arg(from)?, self.arg(by)?, self.arg(clamp)?];
+        Ok(Action::Shuffle { how, to, valid, from, by, clamp })
+    }
+
+    fn vote(&mut self, name: &Name<'_>, ops: &[String]) -> Result<Action, Wrong> {
+        let [to, from, ..] = ops else { return Err(name.unknown()) };
+        let how = match () {
+            () if name.has("ballot") => Vote::Ballot,
+            () if name.has("any") => Vote::Any,
+            () if name.has("all") => Vote::All,
+            () => return Err(name.unknown()),
+        };
+        let (from, negated) = match from.strip_prefix('!') {
+            Some(from) => (from, true),
+            None => (from.as_str(), false),
+        };
+        Ok(Action::Vote { how, to: self.to(to)?, from: self.arg(from)?, negated })
     }
 
     fn all(&mut self, text: &str) -> Result<Vec<Arg>, Wrong> {
