@@ -84,6 +84,12 @@ fn error_of(c: &[f64], a: &[f64], b: &[f64], [m, n, k]: [usize; 3]) -> f64 {
     rows.map(|(i, j)| (c[i * n + j] - at(i, j)).abs()).fold(0.0, f64::max) / (k as f64).sqrt()
 }
 
+/// How far a product of ours may be off by [`error_of`]. Tensor cores add products of 8-bit floats with
+/// 14 bits, a step of 32 products after the other: an H200 is off by 2.5e-3 with all sums so.
+fn allowed(fast: bool) -> f64 {
+    if fast { 1e-2 } else { 2e-3 }
+}
+
 #[test]
 fn products_take_any_order_of_operands() -> genesis::Result<()> {
     for device in crate::gpu::devices("products of floats of 8 bits") {
@@ -100,7 +106,7 @@ fn products_take_any_order_of_operands() -> genesis::Result<()> {
                         let options = ScaledMatmul { dtype: DType::F32, fast };
                         let c = a.scaled_matmul(&b, &one, &one, options)?.to_f64_vec()?;
                         let error = error_of(&c, &x, &y, size);
-                        assert!(error < 2e-3, "{dtype} {fast} on {device}: {error}");
+                        assert!(error < allowed(fast), "{dtype} {fast} on {device}: {error}");
                     }
                 }
             }
@@ -146,7 +152,9 @@ fn check_tiles(
             }
             let c: Vec<f64> = c.to_vec()?.iter().map(|&v| f64::from(v) * 4.0).collect();
             let error = error_of(&c, &x, &across, size);
-            assert!(error < 4e-3, "{} {tile:?} {size:?}: {error}", kernel.name());
+            // The numbers here are no random ones: more of them have the same sign.
+            let allowed = 2.0 * allowed(kernel.name().contains("fast"));
+            assert!(error < allowed, "{} {tile:?} {size:?}: {error}", kernel.name());
         }
     }
     Ok(())

@@ -141,7 +141,8 @@ impl Kernel<'_> {
         self.init_barriers();
         thread::barrier(e);
         let is_alone = 2 * self.arena.bytes > self.gpu.max_shared_bytes;
-        overlap::wait_behind_setup(e, is_alone);
+        let is_wide = !self.lir.func.tma.stores.is_empty();
+        overlap::wait_behind_setup(e, is_alone && is_wide);
         let warp = uniform_warp(e, self.tid);
         let produces = e.icmp(IntPred::Uge, warp, int(num_warps));
         let (feed, compute) = (e.block("producer"), e.block("consumer"));
