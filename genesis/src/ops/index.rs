@@ -454,7 +454,15 @@ impl Op for Take {
                 launch::number(DType::I64, x.numel() as f64),
             ];
             let grid = Grid::x(y.numel().div_ceil(BLOCK));
-            launch::plain(&device::take::KERNEL, &y, grid, &[x.dtype()], &[BLOCK as i64], &args)?;
+            launch::warped(
+                &device::take::KERNEL,
+                &y,
+                grid,
+                &[x.dtype()],
+                &[BLOCK as i64],
+                None,
+                &args,
+            )?;
         }
         Ok(y)
     }
@@ -501,12 +509,13 @@ impl Op for AddAt {
                 launch::number(DType::I64, self.n as f64),
             ];
             let grid = Grid::x(values.numel().div_ceil(BLOCK));
-            launch::plain(
+            launch::warped(
                 &device::add_at::KERNEL,
                 &sums,
                 grid,
                 &[DType::I64],
                 &[BLOCK as i64],
+                None,
                 &args,
             )?;
         }
@@ -541,7 +550,7 @@ impl Op for Put {
             let args = [launch::view_of(&places, false), launch::pointer(&winner, true), n];
             let grid = Grid::x(places.numel().div_ceil(BLOCK));
             let kernel = &device::last_write::KERNEL;
-            launch::plain(kernel, &winner, grid, &[], &[BLOCK as i64], &args)?;
+            launch::warped(kernel, &winner, grid, &[], &[BLOCK as i64], None, &args)?;
         }
         if x.numel() > 0 {
             let args = [
@@ -551,7 +560,15 @@ impl Op for Put {
                 launch::view_of(&flat(&y)?, true),
             ];
             let grid = Grid::x(x.numel().div_ceil(BLOCK));
-            launch::plain(&device::put::KERNEL, &y, grid, &[x.dtype()], &[BLOCK as i64], &args)?;
+            launch::warped(
+                &device::put::KERNEL,
+                &y,
+                grid,
+                &[x.dtype()],
+                &[BLOCK as i64],
+                None,
+                &args,
+            )?;
         }
         self.winner.get_or_init(|| winner);
         Ok(y)

@@ -121,7 +121,7 @@ fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
     let (dtypes, consts) = ([x.dtype()], [BLOCK as i64]);
     let args = [launch::view_of(x, false), key, position, number(places)];
     let grid = Grid::xy(places.div_ceil(BLOCK), rows);
-    launch::plain(&device::sort_begin::KERNEL, &keys, grid, &dtypes, &consts, &args)?;
+    launch::warped(&device::sort_begin::KERNEL, &keys, grid, &dtypes, &consts, None, &args)?;
     let pairs = rows * places / 2;
     let mut run = 2;
     while run <= places {
@@ -132,7 +132,7 @@ fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
             let numbers = [pairs, bit, distance, usize::from(descending)].map(number);
             let args = [&[key, position][..], &numbers].concat();
             let grid = Grid::x(pairs.div_ceil(BLOCK));
-            launch::plain(&device::sort_step::KERNEL, &keys, grid, &dtypes, &consts, &args)?;
+            launch::warped(&device::sort_step::KERNEL, &keys, grid, &dtypes, &consts, None, &args)?;
             distance /= 2;
         }
         run *= 2;
