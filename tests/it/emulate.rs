@@ -7,6 +7,7 @@
 use genesis::DType;
 use genesis_kernel::codegen::nvptx::GpuKernel;
 use genesis_kernel::emulate::Emulator;
+use genesis_kernel::front::ast::TypeAst;
 use genesis_kernel::ir::Type;
 use genesis_kernel::kernel::{ArgValue, Hints, KernelDef, ParamHint, Specialized};
 use genesis_kernel::target::Target;
@@ -247,6 +248,29 @@ fn usual_cases() -> Vec<Case> {
 const MEETING: &[(&str, DType, &[i64], u32)] = &[
     ("softmax", DType::F32, &[1, 256], 4),
     ("softmax", DType::BF16, &[2, 128], 2),
+    // Eight warps and more leave their parts to the lanes of each.
+    ("softmax", DType::F32, &[1, 1024], 8),
+    ("softmax", DType::BF16, &[1, 4096], 16),
+    ("softmax_long", DType::F32, &[1024, 256, 4], 8),
+    ("softmax_long", DType::BF16, &[4096, 512, 8], 16),
+    ("log_softmax", DType::F32, &[1, 2048], 16),
+    ("layer_norm", DType::F32, &[1, 1024], 8),
+    ("layer_norm", DType::BF16, &[1, 4096], 16),
+    ("rms_norm", DType::F32, &[1, 2048], 8),
+    ("layer_norm_bwd", DType::F32, &[1, 1024], 8),
+    ("rms_norm_bwd", DType::F32, &[1, 1024], 8),
+    ("layer_norm_long", DType::F32, &[1024], 8),
+    ("rms_norm_long", DType::F32, &[1024], 8),
+    ("layer_norm_bwd_long", DType::F32, &[1024], 8),
+    ("rms_norm_bwd_long", DType::F32, &[1024], 8),
+    ("cross_entropy", DType::F32, &[1024, 256, 4], 8),
+    ("sum_rows", DType::F32, &[1, 2048], 8),
+    ("max_rows", DType::F32, &[1, 2048], 8),
+    ("argmax_rows", DType::F32, &[1, 1024], 8),
+    ("cumsum_rows", DType::F32, &[1, 1024], 8),
+    ("sum_rows_shared", DType::F32, &[1024, 512], 8),
+    ("sum_cols_shared", DType::F32, &[32, 128, 8], 8),
+    ("sum_cols", DType::F32, &[64, 128], 8),
     ("softmax_long", DType::BF16, &[64, 32, 2], 4),
     ("log_softmax", DType::F32, &[1, 128], 4),
     ("layer_norm", DType::BF16, &[2, 128], 4),
@@ -294,6 +318,25 @@ fn meeting_cases() -> Vec<Case> {
         fits.then_some(Case { kernel, dtype, consts, hints, shape: SMALL, target: Target::sm_80() })
     };
     MEETING.iter().filter_map(case).collect()
+}
+
+/// Kernels of views whose first one lies across the others, so that its tile moves between threads.
+fn crossed_cases() -> Vec<Case> {
+    let crossed = |kernel: &'static KernelDef| -> Option<Case> {
+        let rank = |i: usize| match kernel.ast.params.get(i)?.ty {
+            TypeAst::View { rank, .. } => Some(rank),
+            _ => None,
+        };
+        let (first, _) = (rank(0).filter(|&rank| rank >= 2)?, rank(1)?);
+        let mut hints = Hints { num_warps: Some(4), ..Hints::contiguous(kernel.ast) };
+        let across =
+            ParamHint { unit_stride: false, unit_axis: Some(first - 2), ..hints.params[0] };
+        hints.params[0] = across;
+        let consts = kernel.ast.consts.iter().map(|name| usual(name)).collect();
+        let (dtype, target) = (DType::F32, Target::sm_90a());
+        Some(Case { kernel, dtype, consts, hints, shape: SMALL, target })
+    };
+    kernels::all().into_iter().filter_map(crossed).collect()
 }
 
 /// A product by the copy engine and the tensor cores of Hopper.
@@ -350,7 +393,7 @@ fn problems(cases: &[Case]) -> (Vec<String>, Vec<String>) {
 #[test]
 fn every_kernel_runs_without_races() {
     let cases: Vec<Case> =
-        [usual_cases(), meeting_cases(), cluster_cases(), hopper_cases()].concat();
+        [usual_cases(), meeting_cases(), crossed_cases(), cluster_cases(), hopper_cases()].concat();
     let (problems, skipped) = problems(&cases);
     println!("{} of {} ran; not {skipped:?}", cases.len() - skipped.len(), cases.len());
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
