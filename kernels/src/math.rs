@@ -106,17 +106,18 @@ pub fn cosh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     h * A::from(0.5) * h + A::from(0.5) / h / h
 }
 
-/// `1 - erf(x)`; far out by a continued fraction, where the difference would cancel.
+/// `1 - erf(x)`; far out by a continued fraction, where the difference would cancel: 110 terms are f64's
+/// precision from 1.25 on.
 #[device]
 pub fn erfc_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let far = maximum(x, A::from(2.0));
+    let far = maximum(x, A::from(1.25));
     let mut fraction = far;
-    for k in range(0, 40, 1) {
-        let half = A::from(40 - k) * A::from(0.5);
+    for k in range(0, 110, 1) {
+        let half = A::from(110 - k) * A::from(0.5);
         fraction = far + full_like(far, half) / fraction;
     }
     let tail = exp(-(far * far)) / fraction * A::from(0.5641895835477563);
-    where_(x > A::from(2.0), tail, A::ONE - erf(x))
+    where_(x > A::from(1.25), tail, A::ONE - erf(x))
 }
 
 macro_rules! unary {

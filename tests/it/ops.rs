@@ -270,6 +270,8 @@ forward! {
     bf16: BF16,
     f32: F32,
     f64: F64,
+    f8e4m3: F8E4M3,
+    f8e5m2: F8E5M2,
 }
 
 /// The gradient of `sum(w * f(x))` by central differences, at most a few elements an input.

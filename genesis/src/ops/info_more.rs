@@ -24,11 +24,12 @@ fn info(row: &'static Row) -> OpInfo {
         name: (*name).to_owned(),
         family: *family,
         dtypes: match family {
+            _ if name.ends_with("/ints") => vec![DType::I64, DType::U8],
             Family::Exact => vec![DType::F32, DType::BF16, DType::F64, DType::I64, DType::U8],
             _ => FLOATS.to_vec(),
         },
         index_inputs: index_inputs(name),
-        is_differentiable: !name.starts_with("any"),
+        is_differentiable: !name.ends_with("/ints"),
         call: Box::new(*call),
         reference: Box::new(*reference),
         samples: samples(
@@ -42,8 +43,8 @@ fn info(row: &'static Row) -> OpInfo {
 /// Inputs that are indices, with their bound.
 fn index_inputs(name: &str) -> Vec<(usize, usize)> {
     match name {
-        "gather" | "take_along_dim" | "index_select" | "index" | "scatter_add" | "index_add"
-        | "scatter" => vec![(1, 3)],
+        "gather" | "take_along_dim" | "index_select" | "index" | "scatter_add"
+        | "scatter_add/ints" | "index_add" | "scatter" => vec![(1, 3)],
         "nll_loss/log_probs" | "cross_entropy_loss" => vec![(1, 4)],
         _ => Vec::new(),
     }
@@ -266,6 +267,18 @@ const INDEXED: &[Row] = &[
     Row(
         "scatter_add",
         Family::Sum,
+        |x| x[0].scatter_add(0, &x[1], &x[2]),
+        |x| {
+            Dense::from_fn(&[3, 2], |at| {
+                let from = (0..4).filter(|&i| x[1].at(&[i, at[1]]) as usize == at[0]);
+                x[0].at(at) + from.map(|i| x[2].at(&[i, at[1]])).sum::<f64>()
+            })
+        },
+        &[&[3, 2], &[4, 2], &[4, 2]],
+    ),
+    Row(
+        "scatter_add/ints",
+        Family::Exact,
         |x| x[0].scatter_add(0, &x[1], &x[2]),
         |x| {
             Dense::from_fn(&[3, 2], |at| {

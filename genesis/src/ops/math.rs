@@ -167,13 +167,13 @@ functions! {
             let slope = s.input(0).square()?.neg()?.exp()?;
             dy.mul(&slope.mul_scalar(-std::f64::consts::FRAC_2_SQRT_PI)?)
         };
-        reference: erfc_reference, -2.0, 1.0;
+        reference: erfc_reference, -2.0, 4.0;
     }
 }
 
 /// The complement of the error function: one minus a series near 0, a continued fraction far away.
 fn erfc_reference(x: f64) -> f64 {
-    if x < 1.5 {
+    if x < 1.0 {
         let (mut term, mut sum, mut n) = (x, x, 0.0);
         while term.abs() > 1e-18 {
             n += 1.0;
