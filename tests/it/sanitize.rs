@@ -60,6 +60,10 @@ fn run_ops(device: Device) {
                 problems.extend(check_forward(info, sample, dtype, lay, device).err());
             }
         }
+        // Integers have kernels of their own.
+        if let Some(sample) = samples(info).first().filter(|_| info.dtypes.contains(&DType::I64)) {
+            problems.extend(check_forward(info, sample, DType::I64, Lay::Contiguous, device).err());
+        }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
