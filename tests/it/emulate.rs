@@ -401,8 +401,11 @@ fn every_kernel_runs_without_races() {
     assert!(skipped.len() <= 12, "{skipped:?}");
 }
 
+/// How an instruction begins, and what may stand in its place.
+type Replacement = (&'static str, fn(&str) -> String);
+
 /// What orders accesses: how its instruction begins, and what may stand in its place.
-const ORDERS: [(&str, fn(&str) -> String); 11] = [
+const ORDERS: [Replacement; 11] = [
     ("bar.sync", nothing),
     ("barrier.sync", nothing),
     ("barrier.cluster.arrive", nothing),

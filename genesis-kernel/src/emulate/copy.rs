@@ -27,7 +27,6 @@ impl Groups {
 }
 
 impl Cluster<'_> {
-    #[expect(clippy::too_many_arguments, reason = "what a copy says, and who does it")]
     pub(super) fn copy(
         &mut self,
         global: &mut Global,

@@ -4,7 +4,7 @@
 //! are no longer plans there but addresses, barriers and waits. Values are real, so a wrong layout,
 //! swizzle or descriptor gives a wrong result, which a test compares with the interpreter of tile IR.
 //! Order is checked and not sampled: each byte of shared memory remembers who wrote it and who read it
-//! since ([`shadow`]), and an access that no barrier, wait or fence puts after those is an error at the
+//! since (`shadow`), and an access that no barrier, wait or fence puts after those is an error at the
 //! kernel's own line, even where it happened to read the right value:
 //!
 //! ```text

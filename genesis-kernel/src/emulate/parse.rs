@@ -12,6 +12,9 @@ use super::program::{Action, Addr, Arg, Inst, PARAM_BASE, ParamSlot, Program, Re
 /// Why a text can't be run.
 type Wrong = String;
 
+/// The predicate that an instruction waits for, and what it must be.
+type Guard = Option<(Reg, bool)>;
+
 /// Reads the entry point of a module.
 pub(super) fn parse(ptx: &str) -> Result<Program, Wrong> {
     let mut parser = Parser::default();
@@ -197,7 +200,7 @@ impl Parser {
         }
     }
 
-    fn guard<'t>(&mut self, text: &'t str) -> Result<(Option<(Reg, bool)>, &'t str), Wrong> {
+    fn guard<'t>(&mut self, text: &'t str) -> Result<(Guard, &'t str), Wrong> {
         let Some(guarded) = text.strip_prefix('@') else { return Ok((None, text)) };
         let (name, rest) =
             guarded.split_once(char::is_whitespace).ok_or("a predicate without an instruction")?;

@@ -264,7 +264,7 @@ fn dot_operand(
         let any = || SharedPlan::staged(layout, &operand.fragment, bits, avoid);
         operand.staging = Some(by_matrices.filter(is_free).unwrap_or_else(any));
     }
-    DotOperand::Registers(operand)
+    DotOperand::Registers(Box::new(operand))
 }
 
 #[cfg(test)]

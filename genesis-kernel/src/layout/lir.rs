@@ -171,7 +171,7 @@ impl DotUnit {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DotOperand {
     /// In registers, perhaps after a way through shared memory.
-    Registers(RegisterOperand),
+    Registers(Box<RegisterOperand>),
     /// In shared memory, where the copy engine put it.
     Shared(SharedOperand),
 }

@@ -37,7 +37,7 @@ fn function(row: &'static Function) -> OpInfo {
 
 fn function2(row: &'static Function2) -> OpInfo {
     let name = row.name;
-    let own = row.takes(DType::F32).then_some(DType::F32).unwrap_or(DType::I64);
+    let own = if row.takes(DType::F32) { DType::F32 } else { DType::I64 };
     let mut refused = vec![refuse(
         move || (row.call)(&cpu(&[2, 3], own)?, &cpu(&[4], own)?),
         &format!("{name}: shapes do not broadcast, [2, 3] and [4]"),

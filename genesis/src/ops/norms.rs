@@ -71,7 +71,7 @@ impl Tensor {
             return Err(Error::op(NAME, "needs at least 1 dimension(s), got shape []"));
         }
         if self.numel() == 0 && self.rank() == 1 {
-            return Ok(self.add_scalar(0.0)?);
+            return self.add_scalar(0.0);
         }
         let axis = usize::from(self.rank() > 1);
         let mut line = vec![1; self.rank()];
@@ -118,7 +118,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         const NAME: &str = "group_norm";
         check_float(NAME, self)?;
-        if self.rank() < 2 || groups == 0 || self.shape()[1] % groups != 0 {
+        if self.rank() < 2 || groups == 0 || !self.shape()[1].is_multiple_of(groups) {
             let message = format!("{groups} groups do not fit shape {:?}", self.shape());
             return Err(Error::op(NAME, message));
         }

@@ -38,7 +38,7 @@ impl Tensor {
         let x = if x.dtype() == DType::Bool { x.as_bytes() } else { x };
         let last = x.transpose(axis, -1)?;
         let n = last.dim(-1)?;
-        let rows = if n == 0 { 0 } else { last.numel() / n };
+        let rows = last.numel().checked_div(n).unwrap_or(0);
         if rows * n == 0 {
             return Tensor::zeros(self.shape(), (DType::I64, self.device()));
         }

@@ -26,7 +26,7 @@ impl Tensor {
     /// If there are more pairs than axes, less than nothing would be left, or a mirror has too few
     /// elements.
     pub fn pad(&self, pads: &[i64], mode: PadMode) -> Result<Tensor> {
-        if pads.len() % 2 != 0 || pads.len() / 2 > self.rank() {
+        if !pads.len().is_multiple_of(2) || pads.len() / 2 > self.rank() {
             let message = format!("{pads:?} are no pairs for axes of shape {:?}", self.shape());
             return Err(Error::op("pad", message));
         }

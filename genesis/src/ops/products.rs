@@ -378,7 +378,7 @@ fn contract(
         let place = |label: &char| x.labels.iter().position(|l| l == label).map_or(0, |p| p as i64);
         let t = x.tensor.permute(&labels.iter().map(place).collect::<Vec<_>>())?;
         let full: Vec<usize> = labels.iter().map(|label| extents[label]).collect();
-        t.broadcast_to(&full)?.reshape(&groups.map(|g| extent(g)))
+        t.broadcast_to(&full)?.reshape(&groups.map(extent))
     };
     let product =
         arranged(&a, [&batch, &left, &inner])?.matmul(&arranged(&b, [&batch, &inner, &right])?)?;

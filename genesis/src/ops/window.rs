@@ -160,7 +160,7 @@ impl Tensor {
             && conv.dilation.len() == axes
             && conv.groups > 0
             && self.shape()[1] == weight.shape()[1] * conv.groups
-            && weight.shape()[0] % conv.groups == 0;
+            && weight.shape()[0].is_multiple_of(conv.groups);
         if !fits {
             let message = format!(
                 "a weight of {:?} in {} groups does not fit shape {:?}",

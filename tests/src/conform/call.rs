@@ -206,11 +206,11 @@ impl Call {
         let Value::List(items) = self.get(at, name) else {
             return Err(self.wrong(name, "a list of tensors", self.get(at, name)));
         };
-        let tensor = |item| match item {
-            &Value::Tensor(ref tensor) => Ok(tensor),
+        let tensors = items.iter().map(|item| match item {
+            Value::Tensor(tensor) => Ok(tensor),
             other => Err(self.wrong(name, "a list of tensors", other)),
-        };
-        items.iter().map(tensor).collect()
+        });
+        tensors.collect()
     }
 
     /// A number.

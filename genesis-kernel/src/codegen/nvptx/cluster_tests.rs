@@ -138,7 +138,7 @@ fn each_barrier_of_a_loop_keeps_blocks_apart() {
     let broken = &broken[1..];
     assert_eq!(broken.len(), 2, "{steps:?}");
     for steps in broken {
-        assert!(find_race(&steps).is_some(), "{steps:?}");
+        assert!(find_race(steps).is_some(), "{steps:?}");
     }
 }
 

@@ -612,7 +612,7 @@ pub(super) mod tests {
             for lane in 0..32 {
                 for warp in 0..warps {
                     for peer in (0..1 << blocks.len()).map(|i| combine(&blocks, i) as usize) {
-                        let block = warp / n_warps ^ peer;
+                        let block = (warp / n_warps) ^ peer;
                         let slot = &mut scratch[block][place(reg, lane, warp)];
                         let mine = &held[reg][lane][warp];
                         assert!(slot.is_empty() || slot == mine, "two threads differ");

@@ -231,7 +231,7 @@ mod tests {
                 self.at[who] += 1;
                 return Ok(());
             }
-            let begins = step % STEPS == 0;
+            let begins = step.is_multiple_of(STEPS);
             if begins && self.waits_for_turn && !self.turns[who].passes(self.parity[who]) {
                 return Ok(());
             }
@@ -246,7 +246,7 @@ mod tests {
             }
             self.empty[slot].arrive();
             self.at[who] += 1;
-            if (step + 1) % STEPS == 0 {
+            if (step + 1).is_multiple_of(STEPS) {
                 self.turns[1 - who].arrive();
             }
             Ok(())

@@ -360,7 +360,8 @@ fn an_operand_may_come_from_registers() {
     let fragment = Arc::new(mma::operand_a(shape, [4, 1], 2, 4));
     for plan in lir.dots.values_mut() {
         let fragment = fragment.clone();
-        plan.a = DotOperand::Registers(RegisterOperand { fragment, staging: None, ring: None });
+        let operand = RegisterOperand { fragment, staging: None, ring: None };
+        plan.a = DotOperand::Registers(Box::new(operand));
     }
     let walk = lir.func.walk();
     let operand = walk.iter().find(|op| lir.dots.contains_key(op)).map(|&op| lir.func.op(op));
