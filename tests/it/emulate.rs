@@ -106,6 +106,8 @@ fn arguments(special: &Specialized, case: &Case) -> (Vec<Memory>, Vec<ArgValue>)
                 let dtype = tile.dtype();
                 let scalar = match dtype.is_float() {
                     true => Scalar::float(dtype, 0.5),
+                    // Keys of an embedding differ only where positions are below it.
+                    false if param.name == "scale" => Scalar::int(dtype, 1 << 20),
                     false => Scalar::int(dtype, 16),
                 };
                 values.push(ArgValue::Scalar(scalar));
@@ -271,6 +273,8 @@ const MEETING: &[(&str, DType, &[i64], u32)] = &[
     ("sum_rows_shared", DType::F32, &[1024, 512], 8),
     ("sum_cols_shared", DType::F32, &[32, 128, 8], 8),
     ("sum_cols", DType::F32, &[64, 128], 8),
+    ("embedding_pieces", DType::F32, &[32, 256], 4),
+    ("embedding_pieces", DType::F32, &[32, 1024], 8),
     ("softmax_long", DType::BF16, &[64, 32, 2], 4),
     ("log_softmax", DType::F32, &[1, 128], 4),
     ("layer_norm", DType::BF16, &[2, 128], 4),
