@@ -250,31 +250,6 @@ fn usual_cases() -> Vec<Case> {
 const MEETING: &[(&str, DType, &[i64], u32)] = &[
     ("softmax", DType::F32, &[1, 256], 4),
     ("softmax", DType::BF16, &[2, 128], 2),
-    // Eight warps and more leave their parts to the lanes of each.
-    ("softmax", DType::F32, &[1, 1024], 8),
-    ("softmax", DType::BF16, &[1, 4096], 16),
-    ("softmax_long", DType::F32, &[1024, 256, 4], 8),
-    ("softmax_long", DType::BF16, &[4096, 512, 8], 16),
-    ("log_softmax", DType::F32, &[1, 2048], 16),
-    ("layer_norm", DType::F32, &[1, 1024], 8),
-    ("layer_norm", DType::BF16, &[1, 4096], 16),
-    ("rms_norm", DType::F32, &[1, 2048], 8),
-    ("layer_norm_bwd", DType::F32, &[1, 1024], 8),
-    ("rms_norm_bwd", DType::F32, &[1, 1024], 8),
-    ("layer_norm_long", DType::F32, &[1024], 8),
-    ("rms_norm_long", DType::F32, &[1024], 8),
-    ("layer_norm_bwd_long", DType::F32, &[1024], 8),
-    ("rms_norm_bwd_long", DType::F32, &[1024], 8),
-    ("cross_entropy", DType::F32, &[1024, 256, 4], 8),
-    ("sum_rows", DType::F32, &[1, 2048], 8),
-    ("max_rows", DType::F32, &[1, 2048], 8),
-    ("argmax_rows", DType::F32, &[1, 1024], 8),
-    ("cumsum_rows", DType::F32, &[1, 1024], 8),
-    ("sum_rows_shared", DType::F32, &[1024, 512], 8),
-    ("sum_cols_shared", DType::F32, &[32, 128, 8], 8),
-    ("sum_cols", DType::F32, &[64, 128], 8),
-    ("embedding_pieces", DType::F32, &[32, 256], 4),
-    ("embedding_pieces", DType::F32, &[32, 1024], 8),
     ("softmax_long", DType::BF16, &[64, 32, 2], 4),
     ("log_softmax", DType::F32, &[1, 128], 4),
     ("layer_norm", DType::BF16, &[2, 128], 4),
@@ -312,7 +287,39 @@ fn cluster_cases() -> Vec<Case> {
     CLUSTERS.iter().filter_map(case).collect()
 }
 
+/// The same for many warps: eight and more leave their parts of a sum to the lanes of each.
+const WIDE: &[(&str, DType, &[i64], u32)] = &[
+    ("softmax", DType::F32, &[1, 1024], 8),
+    ("softmax", DType::BF16, &[1, 4096], 16),
+    ("softmax_long", DType::F32, &[1024, 256, 4], 8),
+    ("softmax_long", DType::BF16, &[4096, 512, 8], 16),
+    ("log_softmax", DType::F32, &[1, 2048], 16),
+    ("layer_norm", DType::F32, &[1, 1024], 8),
+    ("layer_norm", DType::BF16, &[1, 4096], 16),
+    ("rms_norm", DType::F32, &[1, 2048], 8),
+    ("layer_norm_bwd", DType::F32, &[1, 1024], 8),
+    ("rms_norm_bwd", DType::F32, &[1, 1024], 8),
+    ("layer_norm_long", DType::F32, &[1024], 8),
+    ("rms_norm_long", DType::F32, &[1024], 8),
+    ("layer_norm_bwd_long", DType::F32, &[1024], 8),
+    ("rms_norm_bwd_long", DType::F32, &[1024], 8),
+    ("cross_entropy", DType::F32, &[1024, 256, 4], 8),
+    ("sum_rows", DType::F32, &[1, 2048], 8),
+    ("max_rows", DType::F32, &[1, 2048], 8),
+    ("argmax_rows", DType::F32, &[1, 1024], 8),
+    ("cumsum_rows", DType::F32, &[1, 1024], 8),
+    ("sum_rows_shared", DType::F32, &[1024, 512], 8),
+    ("sum_cols_shared", DType::F32, &[32, 128, 8], 8),
+    ("sum_cols", DType::F32, &[64, 128], 8),
+    ("embedding_pieces", DType::F32, &[32, 256], 4),
+    ("embedding_pieces", DType::F32, &[32, 1024], 8),
+];
+
 fn meeting_cases() -> Vec<Case> {
+    listed(MEETING)
+}
+
+fn listed(list: &[(&str, DType, &[i64], u32)]) -> Vec<Case> {
     let case = |&(name, dtype, consts, warps): &(&str, DType, &[i64], u32)| {
         let kernel = kernel(name);
         let consts = consts.to_vec();
@@ -321,7 +328,7 @@ fn meeting_cases() -> Vec<Case> {
         let fits = kernel.ast.consts.len() == consts.len();
         fits.then_some(Case { kernel, dtype, consts, hints, shape: SMALL, target: Target::sm_80() })
     };
-    MEETING.iter().filter_map(case).collect()
+    list.iter().filter_map(case).collect()
 }
 
 /// Kernels of views whose first one lies across the others, so that its tile moves between threads.
@@ -396,8 +403,15 @@ fn problems(cases: &[Case]) -> (Vec<String>, Vec<String>) {
 
 #[test]
 fn every_kernel_runs_without_races() {
-    let cases: Vec<Case> =
-        [usual_cases(), meeting_cases(), crossed_cases(), cluster_cases(), hopper_cases()].concat();
+    let cases: Vec<Case> = [
+        usual_cases(),
+        meeting_cases(),
+        listed(WIDE),
+        crossed_cases(),
+        cluster_cases(),
+        hopper_cases(),
+    ]
+    .concat();
     let (problems, skipped) = problems(&cases);
     println!("{} of {} ran; not {skipped:?}", cases.len() - skipped.len(), cases.len());
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
