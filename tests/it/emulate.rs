@@ -291,6 +291,9 @@ fn cluster_cases() -> Vec<Case> {
 const WIDE: &[(&str, DType, &[i64], u32)] = &[
     ("softmax", DType::F32, &[1, 1024], 8),
     ("softmax", DType::BF16, &[1, 4096], 16),
+    ("softmax", DType::F32, &[1, 20_480], 16),
+    ("softmax", DType::BF16, &[1, 12_288], 8),
+    ("log_softmax", DType::F32, &[1, 20_480], 16),
     ("softmax_long", DType::F32, &[1024, 256, 4], 8),
     ("softmax_long", DType::BF16, &[4096, 512, 8], 16),
     ("log_softmax", DType::F32, &[1, 2048], 16),
@@ -316,17 +319,17 @@ const WIDE: &[(&str, DType, &[i64], u32)] = &[
 ];
 
 fn meeting_cases() -> Vec<Case> {
-    listed(MEETING)
+    listed(MEETING, &Target::sm_80())
 }
 
-fn listed(list: &[(&str, DType, &[i64], u32)]) -> Vec<Case> {
+fn listed(list: &[(&str, DType, &[i64], u32)], target: &Target) -> Vec<Case> {
     let case = |&(name, dtype, consts, warps): &(&str, DType, &[i64], u32)| {
         let kernel = kernel(name);
         let consts = consts.to_vec();
         let hints = Hints { num_warps: Some(warps), ..Hints::contiguous(kernel.ast) };
         // Which constants a kernel has may change: then its line goes until the list follows.
         let fits = kernel.ast.consts.len() == consts.len();
-        fits.then_some(Case { kernel, dtype, consts, hints, shape: SMALL, target: Target::sm_80() })
+        fits.then_some(Case { kernel, dtype, consts, hints, shape: SMALL, target: target.clone() })
     };
     list.iter().filter_map(case).collect()
 }
@@ -406,7 +409,7 @@ fn every_kernel_runs_without_races() {
     let cases: Vec<Case> = [
         usual_cases(),
         meeting_cases(),
-        listed(WIDE),
+        listed(WIDE, &Target::sm_90a()),
         crossed_cases(),
         cluster_cases(),
         hopper_cases(),
