@@ -327,11 +327,10 @@ fn listed(list: &[(&str, DType, &[i64], u32)], target: &Target) -> Vec<Case> {
         let kernel = kernel(name);
         let consts = consts.to_vec();
         let hints = Hints { num_warps: Some(warps), ..Hints::contiguous(kernel.ast) };
-        // Which constants a kernel has may change: then its line goes until the list follows.
-        let fits = kernel.ast.consts.len() == consts.len();
-        fits.then_some(Case { kernel, dtype, consts, hints, shape: SMALL, target: target.clone() })
+        assert_eq!(kernel.ast.consts.len(), consts.len(), "constants of {name}");
+        Case { kernel, dtype, consts, hints, shape: SMALL, target: target.clone() }
     };
-    list.iter().filter_map(case).collect()
+    list.iter().map(case).collect()
 }
 
 /// Kernels of views whose first one lies across the others, so that its tile moves between threads.
