@@ -246,6 +246,25 @@ def matmul_bias_gelu(case):
     return {f"{BLAS} + torch": lambda i: F.gelu(torch.addmm(bias, a[i], b[i]))}
 
 
+def conv2d(case):
+    torch.backends.cudnn.benchmark = True
+    n, c, h, w = case.dims
+    kernel, _, part = case.variant.partition("/")
+    k = int(kernel.split("x")[0])
+    form = torch.channels_last if part == "last" else torch.contiguous_format
+    x = case.each(lambda: case.randn(n, c, h, w).contiguous(memory_format=form))
+    weight = case.each(lambda: (case.randn(c, c, k, k) / (c * k * k) ** 0.5)
+                       .contiguous(memory_format=form))
+    name, pad = "cuDNN" if ON_GPU else "torch", k // 2
+    if part == "dx":
+        back = torch.nn.grad.conv2d_input
+        return {name: lambda i: back((n, c, h, w), weight[i], x[i], padding=pad)}
+    if part == "dw":
+        back, dy = torch.nn.grad.conv2d_weight, case.each(lambda: case.randn(n, c, h, w))
+        return {name: lambda i: back(x[i], (c, c, k, k), dy[i], padding=pad)}
+    return {name: lambda i: F.conv2d(x[i], weight[i], padding=pad)}
+
+
 def cross_entropy(case):
     m, n = case.dims
     both = case.variant == "fwd+bwd"
@@ -297,6 +316,7 @@ OPS = {
     "matmul": product,
     "linear": linear,
     "matmul_bias_gelu": matmul_bias_gelu,
+    "conv2d": conv2d,
     "adamw": adamw,
     "embedding_bwd": embedding_bwd,
 }

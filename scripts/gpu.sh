@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds what a machine with a GPU runs, into .gpu/: the test binary, the benches and the command, with
+# Builds what a machine with a GPU runs, into .gpu/: the test binary, the benches, the command and the
+# conformance runner, with
 # LLVM linked statically. Where a GPU is present it runs them; elsewhere it says that it did not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,13 +17,14 @@ for line in sys.stdin:
 print(found)' "$1"
 }
 
-# One build for all three, so that they share every crate.
-tests=$(cargo build --release -p genesis -p benches -p tests --bin genesis --bin benches --test it \
+# One build for all, so that they share every crate.
+tests=$(cargo build --release -p genesis -p benches -p tests --bin genesis --bin benches --bin genesis-conform --test it \
   --message-format=json-render-diagnostics | binary it)
 cp "$tests" .gpu/tests
 cp target/release/genesis .gpu/genesis
 cp target/release/benches .gpu/bench
-strip .gpu/tests .gpu/genesis .gpu/bench
+cp target/release/genesis-conform .gpu/genesis-conform
+strip .gpu/tests .gpu/genesis .gpu/bench .gpu/genesis-conform
 
 if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
   .gpu/tests

@@ -18,6 +18,7 @@ build=(
 )
 test=(
   "dataset-fashion-mnist:70,000 images that the demo and the tests train on"
+  "bible-kjv-text:4.4 MB of text that a sample learns to write"
   "python3-pip:fetches NVIDIA's assembler, which checks the emitted PTX"
   "unzip:unpacks it"
 )

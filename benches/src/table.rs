@@ -126,6 +126,9 @@ fn products(add: &mut Add<'_>) {
 fn large(add: &mut Add<'_>) {
     use Aim::Ratio;
     add("embedding_bwd/bf16/8192x151936x896".to_owned(), 2.0, Ratio(4.0));
+    for part in ["", "/dx", "/dw", "/last"] {
+        add(format!("conv2d/bf16/64x64x56x56/3x3{part}"), 0.8, Ratio(1.0));
+    }
     add("adamw/f32/403M".to_owned(), 1.05, Ratio(1.2));
     for part in ["fwd", "fwd+bwd"] {
         add(format!("cross_entropy/bf16/8192x151936/{part}"), 2.0, Ratio(3.0));

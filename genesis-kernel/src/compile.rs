@@ -150,8 +150,8 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
         return Err(Diagnostic::new(message, None).help("launch it with `cluster: 1`").into());
     }
     let func = if target.specific && knobs::get().tma {
-        let num_stages = kernel.hints.num_stages;
-        let options = tma::Options { num_warps, num_stages, max_shared_bytes };
+        let (num_stages, num_blocks) = (kernel.hints.num_stages, cluster.unwrap_or(1));
+        let options = tma::Options { num_warps, num_blocks, num_stages, max_shared_bytes };
         let func = tma::run(&kernel.func, &options);
         after_pass("tma", &func)?;
         prepare(&func)?

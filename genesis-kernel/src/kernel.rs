@@ -291,7 +291,8 @@ pub struct LaunchOptions {
     /// Blocks of threads that are one program on a GPU of sm_90 or newer: 1, 2, 4, 8 or 16; one where
     /// absent. Each block holds a part of every tile, `num_warps` are those of one block, and sums over
     /// all parts go through the blocks' shared memory. It is for rows that one multiprocessor's
-    /// registers can't hold. The CPU has no use for it.
+    /// registers can't hold, and for products on Hopper, of which blocks share an operand. The CPU has no
+    /// use for it.
     pub cluster: Option<u32>,
 }
 

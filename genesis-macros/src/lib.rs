@@ -1,4 +1,4 @@
-//! The procedural macros of Genesis: `#[kernel]` and `#[device]`.
+//! The procedural macros of Genesis: `#[kernel]`, `#[device]` and `#[derive(Module)]`.
 //!
 //! A function is parsed into the small language that kernels are made of (`parse`, `body`, `calls`),
 //! refusals are collected on the way (`messages` has all of them), and the tree is printed twice:
@@ -26,6 +26,7 @@ mod expand;
 #[cfg(test)]
 mod hostile;
 mod messages;
+mod module;
 mod parse;
 mod shadow;
 mod table;
@@ -92,6 +93,32 @@ pub fn autotune(
 ) -> proc_macro::TokenStream {
     match autotune::behind_kernel(attr.into(), item.into()) {
         Ok(tokens) => tokens.into(),
+        Err(error) => error.into_compile_error().into(),
+    }
+}
+
+/// Makes a struct of parameters, buffers, training flags and other modules a `genesis::nn::Module`.
+///
+/// The type of a field says what it is; a field is named by its own name. `#[module(name = "..")]` gives
+/// it another name, `#[module(skip)]` leaves it out: that is for data that is no state, of types that
+/// the trait `genesis::nn::Part` does not know.
+///
+/// ```ignore
+/// #[derive(Module)]
+/// struct Block {
+///     norm1: LayerNorm,
+///     #[module(name = "self_attn")]
+///     attention: MultiheadAttention,
+///     scale: Option<Parameter>,
+///     layers: Vec<Linear>,
+///     #[module(skip)]
+///     config: Config,
+/// }
+/// ```
+#[proc_macro_derive(Module, attributes(module))]
+pub fn module(item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    match syn::parse::<syn::DeriveInput>(item) {
+        Ok(input) => module::derive(&input).into(),
         Err(error) => error.into_compile_error().into(),
     }
 }

@@ -139,6 +139,14 @@ messages! {
     MULTIPLE_OF: "the divisor is a number known at compile time", "write a literal or a const parameter: `multiple_of(x, 16)`";
     FORMAT: "@", "each `{}` stands for one value: `device_print!(\"x = {}\", x)`";
     ASSERT_ARGS: "`@!` takes a condition and a message", "write `@!(cond, \"what went wrong\")`";
+
+    // Modules.
+    MODULE_NOT_A_STRUCT: "`#[derive(Module)]` stands on a struct, this is @", "make a struct of the fields; where there is a choice of layers, hold a `Box<dyn Layer>`";
+    MODULE_LIFETIME: "a module owns its fields and has no lifetimes", "hold a `Parameter` instead of a reference: a clone of it is the same parameter";
+    MODULE_ON_STRUCT: "`#[module(..)]` stands on a field", "move it to the field that it is about";
+    MODULE_OPTION: "a field of a module has the options `skip` and `name`", "write `#[module(skip)]` or `#[module(name = \"weight\")]`";
+    MODULE_BAD_NAME: "a name is not empty and has no dots", "dots are put between the names of modules inside modules";
+    MODULE_NAME_TWICE: "the name `@` is taken by another field", "give one of them another name: `#[module(name = \"..\")]`";
 }
 
 #[cfg(test)]

@@ -13,6 +13,10 @@
 //! # Ok::<(), genesis::Error>(())
 //! ```
 
+// What `#[derive(Module)]` writes names the crate `genesis`, inside of it too.
+extern crate self as genesis;
+
+pub mod amp;
 pub mod autograd;
 pub mod data;
 mod error;
@@ -29,7 +33,10 @@ pub use autograd::{enable_grad, no_grad};
 pub use error::{Error, Result};
 pub use genesis_kernel::ir::DType;
 pub use genesis_kernel::runtime::Device;
-pub use ops::{Index, MatmulPrecision, matmul_precision, set_matmul_precision};
+pub use ops::{
+    GridOrder, Index, MatmulPrecision, RoundingMode, ScatterReduce, Tolerance, Unique,
+    matmul_precision, set_matmul_precision,
+};
 pub use random::manual_seed;
 pub use tensor::promote::{promote_types, result_type};
-pub use tensor::{Creation, Tensor, TensorType};
+pub use tensor::{Creation, Tensor, TensorArg, TensorArgMut, TensorType};

@@ -24,7 +24,8 @@ impl Layout {
 
     /// The number of elements.
     pub fn numel(&self) -> usize {
-        self.shape.iter().product()
+        // Extents beside a zero may be so large that their product is no number.
+        if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
     }
 
     /// The number of axes.
@@ -39,7 +40,7 @@ impl Layout {
             if extent != 1 && stride != expected {
                 return self.numel() == 0;
             }
-            expected *= extent as i64;
+            expected = i64::wrapping_mul(expected, extent as i64);
         }
         true
     }
@@ -72,7 +73,8 @@ impl Layout {
         let mut result = self.clone();
         result.offset = (self.offset as i64 + start as i64 * self.strides[axis]) as usize;
         result.shape[axis] = len;
-        result.strides[axis] = self.strides[axis] * step;
+        // A step that overflows passes every other element, so that none is reached by it.
+        result.strides[axis] = self.strides[axis].wrapping_mul(step);
         result
     }
 
@@ -111,9 +113,10 @@ fn reshaped_strides(old: &Layout, shape: &[usize]) -> Option<Vec<i64>> {
 
 /// Strides of a dense row-major tensor.
 pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1i64; shape.len()];
     for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis] * shape[axis].max(1) as i64;
+        // Only a tensor of no elements has extents that overflow; it uses no strides.
+        strides[axis - 1] = strides[axis].wrapping_mul(shape[axis].max(1) as i64);
     }
     strides
 }
@@ -135,7 +138,18 @@ pub(crate) fn broadcast_shapes(op: &str, shapes: &[&[usize]]) -> Result<Vec<usiz
             }
         }
     }
+    check_numel(op, &result)?;
     Ok(result)
+}
+
+/// Refuses shapes with more elements than can be counted; views that repeat elements reach them.
+pub(crate) fn check_numel(op: &str, shape: &[usize]) -> Result<()> {
+    let product =
+        shape.iter().try_fold(1isize, |n, &extent| n.checked_mul(extent.try_into().ok()?));
+    if product.is_some() || shape.contains(&0) {
+        return Ok(());
+    }
+    Err(Error::op(op, format!("shape {shape:?} has more elements than can be counted")))
 }
 
 /// Joins neighbouring axes that every layout walks as one, and drops axes of extent 1.
@@ -153,9 +167,11 @@ pub(crate) fn collapse(layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<i64>>) {
             && layouts
                 .iter()
                 .zip(&strides)
-                .all(|(l, s)| s[s.len() - 1] == l.strides[axis] * extent as i64);
+                .all(|(l, s)| s[s.len() - 1] == l.strides[axis].wrapping_mul(extent as i64));
         if joins {
-            *shape.last_mut().expect("joins only where an axis is there") *= extent;
+            // Only a tensor of no elements has extents whose product overflows.
+            let last = shape.last_mut().expect("joins only where an axis is there");
+            *last = last.wrapping_mul(extent);
         } else {
             shape.push(extent);
         }

@@ -3,9 +3,18 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
+use crate::copy::corner;
+
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] =
-    &[&take::KERNEL, &last_write::KERNEL, &put::KERNEL, &add_at::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &take::KERNEL,
+    &last_write::KERNEL,
+    &put::KERNEL,
+    &add_at::KERNEL,
+    &resolve::KERNEL,
+    &prod_at::KERNEL,
+    &count::KERNEL,
+];
 
 /// `y[i] = x[at[i]]`; zero where there is no such place.
 #[kernel]
@@ -51,4 +60,58 @@ pub fn add_at<T: Int, const BLOCK: usize>(
     let place = at.load::<BLOCK>([first]);
     let inside = (first + arange::<BLOCK>() < at.dim(0)) & (place >= 0) & (place < n);
     atomic_add(y + place, values.load::<BLOCK>([first]), inside);
+}
+
+/// `y = step * index`, where an index below 0 counts from `n`.
+///
+/// One that is not in `-n..n` becomes a place so far below 0 that no other axis brings it back, and
+/// `code` is left in `flag` for who reads from the device next.
+#[kernel]
+pub fn resolve<const ROWS: usize, const COLS: usize>(
+    index: View<i64, 4>,
+    y: ViewMut<i64, 4>,
+    n: i64,
+    step: i64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    let at = index.load::<1, 1, ROWS, COLS>([a, b, i, j]);
+    let is_there = (at >= -n) & (at < n);
+    let place = where_(at < 0, at + n, at) * step;
+    y.store([a, b, i, j], where_(is_there, place, -0x2000_0000_0000_0000));
+    let wrong = (!is_there).to::<i32>().squeeze(0).squeeze(0);
+    if max(max(wrong, 1), 0) > 0 {
+        atomic_max(flag, code);
+    }
+}
+
+/// `y[v] = product of values[t] over the t with index[t] == v`, of places sorted as for the gradient of
+/// an embedding: `keys` are `index * scale + t` in order, `starts` where those of each place begin.
+#[kernel]
+pub fn prod_at<T: Number, A: Number, const BLOCK: usize>(
+    keys: Ptr<i64>,
+    starts: Ptr<i64>,
+    values: Ptr<T>,
+    y: ViewMut<T, 1>,
+    scale: i64,
+) {
+    let first = program_id(0) * BLOCK;
+    let v = first + arange::<BLOCK>();
+    let start = load(starts + v, v < y.dim(0));
+    let end = load(starts + (v + 1), v < y.dim(0));
+    let mut acc = ones::<A, BLOCK>();
+    for step in range(0, max(end - start, 0), 1) {
+        let is_own = start + step < end;
+        let t = load(keys + (start + step), is_own) & (scale - 1);
+        acc = acc * load(values + t, is_own, T::ONE).to::<A>();
+    }
+    y.store([first], acc.to::<T>());
+}
+
+/// `y[i] = i * step`
+#[kernel]
+pub fn count<const BLOCK: usize>(y: ViewMut<i64, 1>, step: i64) {
+    let first = program_id(0) * BLOCK;
+    y.store([first], (first + arange::<BLOCK>()) * step);
 }

@@ -8,23 +8,28 @@
 //! bf16 and f32, f64 for f64, and the dtype itself for integers.
 
 pub mod compare;
+pub mod conv;
 pub mod copy;
 pub mod elementwise;
 pub mod embedding;
 pub mod index;
 pub mod loss;
+pub mod many;
 pub mod math;
 pub mod matmul;
 pub mod matmul_f8;
 pub mod norm;
 pub mod norm_bwd;
+pub mod pool;
 pub mod product;
 pub mod random;
 pub mod reduce;
 pub mod scan;
+pub mod search;
 pub mod select;
 pub mod softmax;
 pub mod sort;
+pub mod special;
 pub mod tiles;
 pub mod update;
 
@@ -49,13 +54,18 @@ pub fn all() -> Vec<&'static KernelDef> {
         loss::KERNELS,
         embedding::KERNELS,
         random::KERNELS,
+        many::KERNELS,
         update::KERNELS,
         math::UNARY,
         math::BINARY,
         math::INT,
         sort::KERNELS,
+        search::KERNELS,
+        special::KERNELS,
         index::KERNELS,
         product::KERNELS,
+        conv::KERNELS,
+        pool::KERNELS,
     ];
     groups.concat()
 }

@@ -1,42 +1,53 @@
 //! Elementwise functions of one and of two operands, for any strides.
 //!
-//! Each is made of the language's own functions. Launches compute 16-bit floats and f32 in f64, so that
-//! the steps of a formula leave no trace in the result; formulas are chosen so that f64 itself loses no
-//! more than a few bits: where a difference would cancel stands a series.
+//! Each is made of the language's own functions. `A` is what a launch computes in: f32 where that keeps
+//! the result within 4 ULP, else f64, in which the steps of a formula leave no trace in an f32. Formulas
+//! are chosen so that they lose no more than a few bits: where a difference would cancel stands a series.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 use crate::copy::corner;
 
-/// `atan(t)` for `0 <= t <= 1`: the argument is halved twice, then a series.
+/// `atan(t)` for `t >= 0`: by a difference of angles the argument comes below `tan(pi / 8)`, where a
+/// series of 21 terms is exact for f64.
 ///
-/// `atan(t) = 2 atan(t / (1 + sqrt(1 + t^2)))`, so that `|t| <= 0.199` and twelve terms do.
+/// `atan(t) = pi / 4 + atan((t - 1) / (t + 1)) = pi / 2 - atan(1 / t)`
 #[device]
-pub fn atan_unit<A: Float, S: Shape>(t: Tile<A, S>) -> Tile<A, S> {
-    let h = t / (A::ONE + sqrt(A::ONE + t * t));
-    let h = h / (A::ONE + sqrt(A::ONE + h * h));
-    let z = -(h * h);
-    let p = z * A::from(0.043478260869565216) + A::from(0.047619047619047616);
-    let p = p * z + A::from(0.05263157894736842);
+pub fn atan_size<A: Float, S: Shape>(t: Tile<A, S>) -> Tile<A, S> {
+    let is_far = t > A::from(2.414213562373095);
+    let is_middle = t > A::from(0.4142135623730951);
+    let small = where_(is_middle, (t - A::ONE) / (t + A::ONE), t);
+    let small = where_(is_far, A::ZERO - A::ONE / t, small);
+    let turn = where_(is_middle, A::from(0.7853981633974483), A::ZERO);
+    let turn = where_(is_far, A::from(1.5707963267948966), turn);
+    let z = -(small * small);
+    let p = z * A::from(0.024390243902439025) + A::from(0.02564102564102564);
+    let p = p * z + A::from(0.027027027027027029);
+    let p = p * z + A::from(0.028571428571428571);
+    let p = p * z + A::from(0.030303030303030304);
+    let p = p * z + A::from(0.032258064516129031);
+    let p = p * z + A::from(0.034482758620689655);
+    let p = p * z + A::from(0.037037037037037035);
+    let p = p * z + A::from(0.040000000000000001);
+    let p = p * z + A::from(0.043478260869565216);
+    let p = p * z + A::from(0.047619047619047616);
+    let p = p * z + A::from(0.052631578947368418);
     let p = p * z + A::from(0.058823529411764705);
-    let p = p * z + A::from(0.06666666666666667);
-    let p = p * z + A::from(0.07692307692307693);
-    let p = p * z + A::from(0.09090909090909091);
+    let p = p * z + A::from(0.066666666666666666);
+    let p = p * z + A::from(0.076923076923076927);
+    let p = p * z + A::from(0.090909090909090912);
     let p = p * z + A::from(0.1111111111111111);
     let p = p * z + A::from(0.14285714285714285);
-    let p = p * z + A::from(0.2);
-    let p = p * z + A::from(0.3333333333333333);
-    h * (p * z + A::ONE) * A::from(4.0)
+    let p = p * z + A::from(0.20000000000000001);
+    let p = p * z + A::from(0.33333333333333331);
+    turn + (p * z * small + small)
 }
 
 /// The arc tangent.
 #[device]
 pub fn atan_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let size = abs(x);
-    let is_far = size > A::ONE;
-    let near = atan_unit(where_(is_far, A::ONE / size, size));
-    let angle = where_(is_far, A::from(1.5707963267948966) - near, near);
+    let angle = atan_size(abs(x));
     where_(x < A::ZERO, -angle, where_(x == A::ZERO, x, angle))
 }
 
@@ -54,31 +65,37 @@ pub fn atan2_of<A: Float, S: Shape>(y: Tile<A, S>, x: Tile<A, S>) -> Tile<A, S> 
     let (small, large) = (where_(is_steep, across, up), where_(is_steep, up, across));
     let ratio = where_(is_inf(small), A::ONE, small / large);
     let ratio = where_(large == A::ZERO, large, ratio);
-    let near = atan_unit(ratio);
+    let near = atan_size(ratio);
     let angle = where_(is_steep, A::from(1.5707963267948966) - near, near);
     let angle = where_(is_negative(x), A::from(3.141592653589793) - angle, angle);
     let angle = where_(is_negative(y), -angle, angle);
     where_(is_nan(x) | is_nan(y), x + y, angle)
 }
 
-/// `exp(x) - 1`, by the series near 0.
+/// `exp(x) - 1`, by the series where the difference would have fewer digits than the exponential.
 #[device]
 pub fn expm1_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let p = x * A::from(7.647163731819816e-13) + A::from(1.1470745597729725e-11);
+    let p = x * A::from(4.1103176233121648e-19) + A::from(8.2206352466243295e-18);
+    let p = p * x + A::from(1.5619206968586225e-16);
+    let p = p * x + A::from(2.8114572543455206e-15);
+    let p = p * x + A::from(4.7794773323873853e-14);
+    let p = p * x + A::from(7.6471637318198164e-13);
+    let p = p * x + A::from(1.1470745597729725e-11);
     let p = p * x + A::from(1.6059043836821613e-10);
-    let p = p * x + A::from(2.08767569878681e-9);
-    let p = p * x + A::from(2.505210838544172e-8);
-    let p = p * x + A::from(2.755731922398589e-7);
-    let p = p * x + A::from(2.7557319223985893e-6);
-    let p = p * x + A::from(2.48015873015873e-5);
-    let p = p * x + A::from(1.984126984126984e-4);
-    let p = p * x + A::from(1.388888888888889e-3);
-    let p = p * x + A::from(8.333333333333333e-3);
-    let p = p * x + A::from(4.1666666666666664e-2);
-    let p = p * x + A::from(1.6666666666666666e-1);
+    let p = p * x + A::from(2.08767569878681e-09);
+    let p = p * x + A::from(2.505210838544172e-08);
+    let p = p * x + A::from(2.7557319223985888e-07);
+    let p = p * x + A::from(2.7557319223985893e-06);
+    let p = p * x + A::from(2.4801587301587302e-05);
+    let p = p * x + A::from(0.00019841269841269841);
+    let p = p * x + A::from(0.0013888888888888889);
+    let p = p * x + A::from(0.0083333333333333332);
+    let p = p * x + A::from(0.041666666666666664);
+    let p = p * x + A::from(0.16666666666666666);
     let p = p * x + A::from(0.5);
     let near = p * x * x + x;
-    where_(abs(x) < A::from(0.5), near, exp(x) - A::ONE)
+    let is_near = (x > A::from(-0.7)) & (x < A::from(1.1));
+    where_(is_near, near, exp(x) - A::ONE)
 }
 
 /// `log(1 + x)`: what rounding `1 + x` lost is put back as a factor.
@@ -86,24 +103,57 @@ pub fn expm1_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
 pub fn log1p_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     let u = x + A::ONE;
     let exact = log(u) * (x / (u - A::ONE));
-    where_(u == A::ONE, x, where_(is_inf(u), u, exact))
+    where_(u == A::ONE, x, where_(is_inf(u) & (u > A::ZERO), u, exact))
 }
 
-/// The hyperbolic sine.
+/// The hyperbolic sine; far out `e / 2 * exp(|x| - 1)`, which overflows where it has to.
 #[device]
 pub fn sinh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     let e = expm1_of(abs(x));
     let near = (e + e / (e + A::ONE)) * A::from(0.5);
-    let h = exp(abs(x) * A::from(0.5));
-    let size = where_(abs(x) > A::from(20.0), h * A::from(0.5) * h, near);
+    let far = exp(abs(x) - A::ONE) * A::from(1.3591409142295225);
+    let size = where_(abs(x) > A::from(20.0), far, near);
     where_(x < A::ZERO, -size, where_(x == A::ZERO, x, size))
 }
 
 /// The hyperbolic cosine.
 #[device]
 pub fn cosh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let h = exp(abs(x) * A::from(0.5));
-    h * A::from(0.5) * h + A::from(0.5) / h / h
+    let size = abs(x);
+    let e = exp(where_(size < A::from(2.0), size, A::ZERO));
+    let near = (e + A::ONE / e) * A::from(0.5);
+    let h = exp(size - A::ONE);
+    let far = h * A::from(1.3591409142295225) + A::from(0.18393972058572117) / h;
+    where_(size < A::from(2.0), near, far)
+}
+
+/// The inverse of the hyperbolic sine.
+#[device]
+pub fn asinh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let size = abs(x);
+    let near = log1p_of(size + size * size / (A::ONE + sqrt(A::ONE + size * size)));
+    // Where the square would overflow or the one is lost in it.
+    let far = log(size) + A::from(0.6931471805599453);
+    let result = where_(size > A::from(1e9), far, near);
+    where_(x < A::ZERO, -result, where_(x == A::ZERO, x, result))
+}
+
+/// The inverse of the hyperbolic cosine; NaN below 1.
+#[device]
+pub fn acosh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let t = x - A::ONE;
+    let near = log1p_of(t + sqrt(t * (t + A::from(2.0))));
+    let far = log(x) + A::from(0.6931471805599453);
+    let result = where_(x > A::from(1e9), far, near);
+    where_(x < A::ONE, (x - x) / (x - x), result)
+}
+
+/// The inverse of the hyperbolic tangent; NaN beyond 1.
+#[device]
+pub fn atanh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let size = abs(x);
+    let result = log1p_of(size * A::from(2.0) / (A::ONE - size)) * A::from(0.5);
+    where_(x < A::ZERO, -result, where_(x == A::ZERO, x, result))
 }
 
 /// `1 - erf(x)`; far out by a continued fraction, where the difference would cancel: 110 terms are f64's
@@ -165,6 +215,12 @@ unary! {
     sinh = |v| { sinh_of(v) }
     /// The hyperbolic cosine.
     cosh = |v| { cosh_of(v) }
+    /// The inverse of the hyperbolic sine.
+    asinh = |v| { asinh_of(v) }
+    /// The inverse of the hyperbolic cosine.
+    acosh = |v| { acosh_of(v) }
+    /// The inverse of the hyperbolic tangent.
+    atanh = |v| { atanh_of(v) }
     /// `1 - erf(x)`
     erfc = |v| { erfc_of(v) }
 }
@@ -234,6 +290,37 @@ pub fn floor_divide_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile
     where_(y == A::ZERO, x / y, where_(quotient == A::ZERO, x / y * A::ZERO, down))
 }
 
+/// The length of the vector `(x, y)`, which overflows only where it has to.
+#[device]
+pub fn hypot_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
+    let (u, v) = (abs(x), abs(y));
+    let (large, small) = (maximum_num(u, v), minimum_num(u, v));
+    let ratio = where_(large == A::ZERO, large, small / large);
+    let length = large * sqrt(A::ONE + ratio * ratio);
+    let length = where_(is_nan(x) | is_nan(y), x + y, length);
+    where_(is_inf(x), u, where_(is_inf(y), v, length))
+}
+
+/// `log(exp(x) + exp(y))`, which does not overflow.
+#[device]
+pub fn log_add_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
+    let distance = where_(x == y, A::ZERO, abs(x - y));
+    maximum(x, y) + log1p_of(exp(-distance))
+}
+
+/// `x log(y)`; zero where x is, whatever y but NaN.
+#[device]
+pub fn xlogy_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
+    where_((x == A::ZERO) & !is_nan(y), A::ZERO, x * log(y))
+}
+
+/// The magnitude of `x` with the sign bit of `y`, that of a zero or of NaN too.
+#[device]
+pub fn copysign_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
+    let size = abs(x);
+    where_(bitcast::<i64>(y.to::<f64>()) < 0, -size, size)
+}
+
 /// An integer to the power of another by squaring; of a negative power what truncation leaves.
 #[device]
 pub fn int_pow_of<T: Int, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> {
@@ -252,6 +339,20 @@ pub fn int_pow_of<T: Int, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> 
     where_(y < T::ZERO, unit, result)
 }
 
+/// The greatest common divisor, by Euclid: 64 bits take at most 92 steps, those of the numbers of
+/// Fibonacci.
+#[device]
+pub fn gcd_of<T: Int, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> {
+    let mut a = x;
+    let mut b = y;
+    for _ in range(0, 92, 1) {
+        let rest = where_(b == T::ZERO, b, a % b);
+        a = where_(b == T::ZERO, a, b);
+        b = rest;
+    }
+    abs(a)
+}
+
 binary! {
     /// `x` to the power of `y`.
     pow: Float = |u, v| { pow_of(u, v) }
@@ -265,6 +366,14 @@ binary! {
     floor_divide: Float = |u, v| { floor_divide_of(u, v) }
     /// The quotient without its fraction.
     trunc_divide: Float = |u, v| { trunc(u / v) }
+    /// The length of a vector.
+    hypot: Float = |u, v| { hypot_of(u, v) }
+    /// The logarithm of a sum of exponentials.
+    logaddexp: Float = |u, v| { log_add_of(u, v) }
+    /// `x log(y)`
+    xlogy: Float = |u, v| { xlogy_of(u, v) }
+    /// The magnitude of one with the sign of the other.
+    copysign: Float = |u, v| { copysign_of(u, v) }
 }
 
 /// The kernels of integers and bools.
@@ -277,6 +386,10 @@ pub static INT: &[&KernelDef] = &[
     &bit_and::KERNEL,
     &bit_or::KERNEL,
     &bit_xor::KERNEL,
+    &int_gcd::KERNEL,
+    &int_lcm::KERNEL,
+    &shift_left::KERNEL,
+    &shift_right::KERNEL,
 ];
 
 macro_rules! int {
@@ -313,4 +426,28 @@ int! {
     bit_or = |u, v| { u | v }
     /// Bit by bit: one of the two.
     bit_xor = |u, v| { u ^ v }
+    /// The greatest common divisor.
+    int_gcd = |u, v| { gcd_of(u, v) }
+    /// The least common multiple.
+    int_lcm = |u, v| { abs(u / gcd_of(u, v) * v) }
+}
+
+macro_rules! shift {
+    ($($(#[$doc:meta])* $name:ident = |$x:ident, $y:ident| { $($body:tt)* })*) => {$(
+        $(#[$doc])*
+        #[kernel]
+        pub fn $name<const ROWS: usize, const COLS: usize>(x: View<i64, 4>, y: View<i64, 4>, z: ViewMut<i64, 4>) {
+            let (a, b, i, j) = corner::<ROWS, COLS>(z.dim(1), z.dim(2), z.dim(3));
+            let $x = x.load::<1, 1, ROWS, COLS>([a, b, i, j]);
+            let $y = y.load::<1, 1, ROWS, COLS>([a, b, i, j]);
+            z.store([a, b, i, j], $($body)*);
+        }
+    )*};
+}
+
+shift! {
+    /// Bits moved up; none stays where that is by more than there are.
+    shift_left = |u, v| { where_((v < 0) | (v > 63), 0, u << (v & 63)) }
+    /// Bits moved down; the sign comes in from above.
+    shift_right = |u, v| { u >> where_((v < 0) | (v > 63), 63, v) }
 }

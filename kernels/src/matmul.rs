@@ -71,6 +71,10 @@ macro_rules! products {
                 { BM: 128, BN: [64, 128, 256], BK: 64, num_warps: 8, num_stages: [3, 4, 5, 6] },
                 // The same by four warps and four more that take turns at tiles.
                 { BM: 128, BN: 128, BK: 64, num_warps: 4, num_stages: [5, 6] },
+                // Two blocks that bring the right operand for each other.
+                { BM: 256, BN: 128, BK: 64, num_warps: [4, 8], num_stages: [5, 6], cluster: 2 },
+                { BM: 256, BN: 256, BK: 64, num_warps: 8, num_stages: [3, 4], cluster: 2 },
+                { BM: 128, BN: [64, 128, 256], BK: 64, num_warps: 4, num_stages: [4, 6, 7], cluster: 2 },
                 // Tensor cores of Ampere.
                 { BM: [64, 128], BN: [64, 128], BK: [32, 64], num_warps: [4, 8], num_stages: [2, 3, 4] },
                 // Multiply-adds of f32 and f64.

@@ -1,10 +1,18 @@
-//! Running sums along the last axis.
+//! Running sums and extremes along the last axis.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
+use crate::math::log_add_of;
+
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&cumsum_rows::KERNEL, &cumsum_rows_reverse::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &cumsum_rows::KERNEL,
+    &cumsum_rows_reverse::KERNEL,
+    &cummax_rows::KERNEL,
+    &cummin_rows::KERNEL,
+    &logcumsumexp_rows::KERNEL,
+];
 
 /// `y[i, j] = sum(x[i, ..=j])`, of `x: [m, n]`.
 #[kernel]
@@ -35,5 +43,65 @@ pub fn cumsum_rows_reverse<T: Number, A: Number, const ROWS: usize, const COLS: 
         let v = x.load::<ROWS, COLS>([i, j]).to::<A>();
         y.store([i, j], (cumsum(v, 1, true) + after.col()).to::<T>());
         after = after + sum(v, 1);
+    }
+}
+
+#[device]
+fn larger<T: Number>(a: T, b: T) -> T {
+    maximum(a, b)
+}
+
+#[device]
+fn smaller<T: Number>(a: T, b: T) -> T {
+    minimum(a, b)
+}
+
+macro_rules! extreme {
+    ($($(#[$doc:meta])* $name:ident = $scan:ident, $pair:ident, $reduce:ident;)*) => {$(
+        $(#[$doc])*
+        #[kernel]
+        pub fn $name<T: Number, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: ViewMut<T, 2>) {
+            let i = program_id(0) * ROWS;
+            let mut before = x.load::<ROWS, 1>([i, 0]);
+            for j in range(0, x.dim(1), COLS) {
+                let v = x.load::<ROWS, COLS>([i, j]);
+                y.store([i, j], $pair(associative_scan(v, 1, $scan), before));
+                let inside = (j + arange::<COLS>()).row() < x.dim(1);
+                before = $pair(before, $reduce(where_(inside, v, before), 1).col());
+            }
+        }
+    )*};
+}
+
+extreme! {
+    /// `y[i, j] = max(x[i, ..=j])`; NaN wins.
+    cummax_rows = larger, maximum, max;
+    /// `y[i, j] = min(x[i, ..=j])`; NaN wins.
+    cummin_rows = smaller, minimum, min;
+}
+
+/// `log(exp(a) + exp(b))`
+#[device]
+fn log_add<A: Float>(a: A, b: A) -> A {
+    let e = exp(-where_(a == b, A::ZERO, abs(a - b)));
+    let u = A::ONE + e;
+    maximum(a, b) + where_(u == A::ONE, e, log(u) * (e / (u - A::ONE)))
+}
+
+/// `y[i, j] = log(sum(exp(x[i, ..=j])))`, of `x: [m, n]`.
+#[kernel]
+pub fn logcumsumexp_rows<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+    x: View<T, 2>,
+    y: ViewMut<T, 2>,
+) {
+    let i = program_id(0) * ROWS;
+    let mut before = full::<A, ROWS, 1>(A::NEG_INFINITY);
+    for j in range(0, x.dim(1), COLS) {
+        let v = x.load::<ROWS, COLS>([i, j]).to::<A>();
+        let own = associative_scan(v, 1, log_add);
+        y.store([i, j], log_add_of(own, before.broadcast_to::<ROWS, COLS>()).to::<T>());
+        let inside = (j + arange::<COLS>()).row() < x.dim(1);
+        let all = reduce(where_(inside, v, A::NEG_INFINITY), 1, log_add).col();
+        before = log_add_of(all, before);
     }
 }

@@ -24,9 +24,11 @@ pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
 /// The block sizes that launches on a GPU choose.
 pub(crate) fn usual(name: &str) -> i64 {
     match name {
-        "BM" | "BN" => 64,
+        "BM" | "BN" | "BP" => 64,
+        "BH" => 4,
+        "BW" => 16,
         "BK" => 32,
-        "ROWS" | "TOKENS" => 16,
+        "ROWS" | "TOKENS" | "OWN" => 16,
         "COLS" => 256,
         "BLOCK" => 1024,
         "LANES" => 32,

@@ -1,15 +1,31 @@
 //! Gradients by the tape: order, freeing, in-place misuse.
 
-use genesis::autograd::{BackwardOptions, grad};
+mod anomaly;
+mod checkpoint;
+mod function;
+mod hooks;
+mod inplace;
+mod long;
+mod threads;
+mod walk;
+
+use genesis::autograd::{
+    BackwardOptions, GradOptions, ModeGuard, grad, is_grad_enabled, set_grad_enabled,
+};
 use genesis::{DType, Device, Result, Tensor, no_grad};
 
-fn leaf(values: &[f64]) -> Tensor {
+pub(super) fn leaf(values: &[f64]) -> Tensor {
     let x = Tensor::from_f64(values, &[values.len()], (DType::F64, Device::Cpu));
     x.and_then(|x| x.requires_grad_(true)).expect("a float tensor can require gradients")
 }
 
-fn values(x: &Tensor) -> Vec<f64> {
+pub(super) fn values(x: &Tensor) -> Vec<f64> {
     x.to_f64_vec().expect("a CPU tensor can be read")
+}
+
+/// The gradient of a tensor that has one.
+pub(super) fn slope(x: &Tensor) -> Vec<f64> {
+    values(&x.grad().expect("a backward ended here"))
 }
 
 #[test]
@@ -99,23 +115,6 @@ fn an_in_place_write_that_would_cut_the_graph_is_refused() {
 }
 
 #[test]
-fn a_graph_of_100_000_ops_needs_no_deep_stack() -> Result<()> {
-    let x = leaf(&[1.0]);
-    let mut y = x.clone();
-    for _ in 0..100_000 {
-        y = y.neg()?;
-    }
-    y.sum()?.backward()?;
-    assert_eq!(values(&x.grad().expect("x has one")), [1.0]);
-    let mut dropped = x.clone();
-    for _ in 0..100_000 {
-        dropped = dropped.neg()?;
-    }
-    drop(dropped);
-    Ok(())
-}
-
-#[test]
 fn backward_of_a_vector_needs_dy() -> Result<()> {
     let x = leaf(&[1.0, 2.0]);
     let error = (&x * 2.0)?.backward().expect_err("the result is no scalar");
@@ -124,4 +123,76 @@ fn backward_of_a_vector_needs_dy() -> Result<()> {
         "backward: needs dy for a tensor that is not a scalar, shape [2]"
     );
     Ok(())
+}
+
+#[test]
+fn grad_takes_seeds_and_says_what_is_unused() -> Result<()> {
+    let (x, y) = (leaf(&[1.0, 2.0]), leaf(&[3.0]));
+    let outputs = [(&x * &x)?, (&x * 5.0)?];
+    let [a, b] = &outputs;
+    let seed = leaf(&[10.0, 100.0]).detach();
+    let options = GradOptions { grad_outputs: &[Some(&seed), Some(&seed)], ..Default::default() };
+    let got = grad(&[a, b], &[&x], GradOptions { retain_graph: true, ..options })?;
+    assert_eq!(values(got[0].as_ref().expect("both depend on x")), [70.0, 900.0]);
+    let unused = grad(&[a, b], &[&x, &y], GradOptions { retain_graph: true, ..options });
+    let message =
+        "grad: no output depends on input 1 of shape [1]; set allow_unused if that may be";
+    assert_eq!(unused.expect_err("nothing depends on y").to_string(), message);
+    let allowed = GradOptions { retain_graph: true, allow_unused: true, ..options };
+    assert!(grad(&[a, b], &[&x, &y], allowed)?[1].is_none());
+    let zeros = GradOptions { materialize_grads: true, ..options };
+    let zeros = grad(&[a, b], &[&x, &y], zeros)?;
+    assert_eq!(values(zeros[1].as_ref().expect("zeros instead")), [0.0]);
+    let none = grad(&[a], &[&x.detach()], options).expect_err("it requires none");
+    assert_eq!(none.to_string(), "grad: 2 grad_outputs for 1 outputs");
+    let none = grad(&[a], &[&x.detach()], GradOptions::default()).expect_err("it requires none");
+    assert_eq!(none.to_string(), "grad: input 0 requires no gradient");
+    Ok(())
+}
+
+/// What lies beyond the inputs is neither computed nor freed.
+#[test]
+fn grad_by_something_between_stops_there() -> Result<()> {
+    let x = leaf(&[2.0]);
+    let h = (&x * &x)?;
+    let y = (&h * &h)?;
+    let dh = grad(&[&y], &[&h], GradOptions::default())?.remove(0).expect("y depends on h");
+    assert_eq!(values(&dh), [8.0]);
+    h.backward()?;
+    assert_eq!(slope(&x), [4.0]);
+    Ok(())
+}
+
+#[test]
+fn views_expansions_and_repeated_uses_add_up() -> Result<()> {
+    let x = leaf(&[1.0, 2.0, 3.0, 4.0]);
+    let square = x.reshape(&[2, 2])?;
+    let spread = square.unsqueeze(0)?.broadcast_to(&[3, 2, 2])?; // 3 times each
+    let turned = square.t()?.narrow(0, 0, 1)?; // elements 0 and 2
+    let every = x.step(0, 3)?; // elements 0 and 3
+    let sum = (spread.sum()? + turned.sum()?)?;
+    (sum + every.sum()?)?.backward()?;
+    assert_eq!(slope(&x), [5.0, 3.0, 4.0, 4.0]);
+    Ok(())
+}
+
+#[test]
+fn modes_nest_and_end_with_their_guards() {
+    assert!(is_grad_enabled());
+    {
+        let _off = ModeGuard::no_grad();
+        assert!(!is_grad_enabled());
+        {
+            let _on = ModeGuard::enable_grad();
+            assert!(is_grad_enabled());
+            let _inference = ModeGuard::inference();
+            assert!(!genesis::enable_grad(is_grad_enabled));
+        }
+        assert!(!is_grad_enabled());
+    }
+    assert!(is_grad_enabled());
+    no_grad(|| set_grad_enabled(true));
+    set_grad_enabled(false);
+    assert!(!is_grad_enabled() && std::thread::spawn(is_grad_enabled).join().expect("it ends"));
+    set_grad_enabled(true);
 }

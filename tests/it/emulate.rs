@@ -42,6 +42,14 @@ impl Case {
         format!("{} {} {:?} {}", self.kernel.name(), self.dtype, self.consts, self.target)
     }
 
+    /// Whether the kernel finds its operands by tables, of windows or of many tensors, that must fit each
+    /// other: random ones do not, and the interpreter stops at the first place outside.
+    fn looks_by_tables(&self) -> bool {
+        let is_table = |name: &str| matches!(name, "chunks" | "depths");
+        let special = self.specialized();
+        special.is_ok_and(|special| special.func.params.iter().any(|param| is_table(&param.name)))
+    }
+
     fn specialized(&self) -> Result<Specialized, Error> {
         self.kernel.specialize(&dtypes(self.kernel, self.dtype), &self.consts, &self.hints)
     }
@@ -86,7 +94,13 @@ fn arguments(special: &Specialized, case: &Case) -> (Vec<Memory>, Vec<ArgValue>)
         match special.func.ty(param.value) {
             Type::View { rank, dtype } => {
                 let rank = rank as usize;
-                let dims = case.shape.dims[4 - rank..].to_vec();
+                let dims = match param.name.as_str() {
+                    // Tables: what each of three elements along an axis is made of.
+                    "depths" | "rows" | "columns" | "by_depth" | "by_row" | "by_column" => {
+                        vec![3, 2]
+                    }
+                    _ => case.shape.dims[4 - rank..].to_vec(),
+                };
                 let n = dims.iter().product::<i64>() as usize;
                 memory.push(Memory { dtype, bytes: numbers(dtype, n, seed), writable });
                 let strides = strides(&dims, hint.unit_axis.map(usize::from));
@@ -386,7 +400,31 @@ fn hopper_cases() -> Vec<Case> {
         hopper("matmul", [128, 64, 64], 8, [2, 2]),
         hopper("matmul", [128, 128, 32], 4, [2, 1]),
         hopper("matmul_tf32", [128, 64, 32], 8, [2, 1]),
+        hopper("matmul_tf32", [64, 64, 32], 4, [2, 2]),
+        hopper("matmul_tf32", [64, 64, 32], 4, [2, 1]),
+        // Blocks that bring the right operand for each other; in the third, sets of warps take turns.
+        clustered(hopper("matmul", [128, 64, 64], 4, [2, 2]), 2),
+        clustered(hopper("matmul", [128, 64, 64], 4, [1, 1]), 2),
+        clustered(hopper("matmul", [256, 128, 32], 4, [2, 1]), 2),
+        clustered(hopper("matmul_tf32", [256, 64, 32], 8, [2, 1]), 2),
     ]
+}
+
+/// The same by clusters of some blocks.
+fn clustered(case: Case, blocks: u32) -> Case {
+    Case { hints: Hints { cluster: Some(blocks), ..case.hints }, ..case }
+}
+
+/// Products by clusters whose operands lie and are shared out in every way.
+#[test]
+fn blocks_share_operands_in_every_layout() {
+    let tile = |units| {
+        let deep = clustered(hopper("matmul", [128, 64, 128], 4, units), 2);
+        [deep, clustered(hopper("matmul", [256, 64, 32], 4, units), 4)]
+    };
+    let cases: Vec<Case> = [[2, 2], [2, 1], [1, 2], [1, 1]].into_iter().flat_map(tile).collect();
+    let (problems, skipped) = problems(&cases);
+    assert!(problems.is_empty() && skipped.is_empty(), "{problems:#?}, not {skipped:?}");
 }
 
 /// Problems of all cases, and how many ran.
@@ -398,8 +436,11 @@ fn problems(cases: &[Case]) -> (Vec<String>, Vec<String>) {
     let problem = |(name, result): &(String, Result<bool, String>)| {
         result.as_ref().err().map(|problem| format!("{name}: {problem}"))
     };
-    let skipped = results.iter().filter(|(_, result)| *result == Ok(false));
-    let skipped = skipped.map(|(name, _)| name.clone()).collect();
+    let skipped = results
+        .iter()
+        .zip(cases)
+        .filter(|((_, result), case)| *result == Ok(false) && !case.looks_by_tables());
+    let skipped = skipped.map(|((name, _), _)| name.clone()).collect();
     (results.iter().filter_map(problem).collect(), skipped)
 }
 

@@ -2,23 +2,34 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+/// Mixed precision.
+mod amp;
 /// Every kernel of the framework through the assembler.
 mod assemble;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// Checkpoints: written whole, checked, resumed.
+mod checkpoint;
 /// Programs that are clusters of blocks.
 mod cluster;
 /// Calls whose answers PyTorch gave.
 mod conform;
+/// Loaders of batches.
+mod data;
 /// What every kernel compiles to, in counts.
 mod emulate;
 /// The program outside the workspace, as a module.
 #[path = "../../docs/example/src/main.rs"]
 mod example;
+/// The one that trains a network with a kernel of its own.
+#[path = "../../docs/example-train/src/main.rs"]
+mod example_train;
 mod facts;
 mod float8;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
+/// Gradients of every op of the table.
+mod gradients;
 /// Matrix products for an sm_90a GPU through the assembler.
 mod hopper;
 /// The eight kernels of the language on every device.
@@ -26,28 +37,51 @@ mod language;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
 mod mixed;
-/// Layers, optimizers, clipping, state.
+/// The page of PyTorch's names.
+mod names;
+/// Layers and their state.
 mod nn;
+/// What dropout zeroes and keeps.
+mod nn_dropout;
+/// How parameters start.
+mod nn_init;
+/// Layers and losses beside PyTorch's.
+mod nn_layers;
+/// What modules are made of, and what all of them can do.
+mod nn_module;
 /// Every op of the table against its f64 reference, on every dtype and layout.
 mod ops;
+/// Optimizers beside PyTorch's.
+mod optim;
+mod optim_schedule;
 /// The manifest of the program outside the workspace.
 mod outside;
+/// Calls of every op against PyTorch.
+mod parity;
 /// Seeds and states of the random generator.
 mod random;
 /// The runtime on a real GPU.
 mod runtime;
+/// The samples of `genesis train`, and runs that are killed.
+mod samples;
 /// Every kernel a few times, for compute-sanitizer.
 mod sanitize;
+/// NaN, infinities, zeros of both signs, scalars and tensors of nothing.
+mod special;
 /// Kernels a thousand times, bit for bit.
 mod stress;
 /// What a machine can check of the code itself.
 mod tidy;
+/// Losses beside PyTorch's, step by step.
+mod training;
 /// Configurations that launches pick where nothing was measured.
 mod tuning;
 /// What users read when a kernel is wrong.
 mod ui;
 /// Block sizes and warps of streaming kernels, timed.
 mod variants;
+/// What was wrong with the framework before this one.
+mod weaknesses;
 
 /// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
 mod prelude {

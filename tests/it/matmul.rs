@@ -64,6 +64,10 @@ impl Product {
     }
 
     fn check(&self, stream: &Stream, tiles: &[Tile]) -> Result {
+        self.check_in_clusters(stream, tiles, None)
+    }
+
+    fn check_in_clusters(&self, stream: &Stream, tiles: &[Tile], cluster: Option<u32>) -> Result {
         let Product { batch, m, n, k, transposed: [ta, tb], shared } = *self;
         let (x, y) = (draw(batch * m * k, 1), draw(batch * k * n, 2));
         let expected = self.expected(&x, &y);
@@ -80,7 +84,7 @@ impl Product {
                 AsViewMut::<bf16, 3>::as_arg(&c.view_mut([batch, m, n])?),
             ];
             let programs = batch * m.div_ceil(tile[0] as usize) * n.div_ceil(tile[1] as usize);
-            let options = LaunchOptions { num_warps, ..LaunchOptions::default() };
+            let options = LaunchOptions { num_warps, cluster, ..LaunchOptions::default() };
             for programs in [programs, programs.div_ceil(3)] {
                 let (kernel, dtypes) =
                     (&kernels::matmul::matmul::KERNEL, [DType::BF16, DType::F32]);
@@ -149,6 +153,28 @@ fn on_a_gpu() -> Result {
         Product { batch: 1, m: 1000, n: 1032, k: 2056, transposed: [false, true], shared: false };
     large.check(&stream, &tiles[..2])?;
     Product { batch: 3, m: 256, n: 128, k: 128, shared: true, ..large }.check(&stream, &tiles[..2])
+}
+
+/// Blocks that bring the right operand for each other: edges, batches, all layouts, turns.
+#[test]
+fn by_clusters_on_a_gpu() -> Result {
+    let target = crate::gpu::gpu("products by clusters").and_then(Device::target);
+    if !target.is_some_and(|target| target.has_clusters()) {
+        return Ok(());
+    }
+    let stream = Device::Cuda(0).stream();
+    let tiles: [Tile; 3] =
+        [([256, 128, 64], Some(4)), ([256, 256, 64], Some(8)), ([128, 64, 128], Some(4))];
+    for (batch, m, n, k) in [(1, 256, 512, 512), (3, 200, 264, 104)] {
+        for transposed in LAYOUTS {
+            let product = Product { batch, m, n, k, transposed, shared: false };
+            product.check_in_clusters(&stream, &tiles, Some(2))?;
+        }
+    }
+    let four = [([256, 128, 64], Some(4)), ([512, 128, 64], Some(8))];
+    let large =
+        Product { batch: 1, m: 1000, n: 520, k: 1032, transposed: [false, true], shared: false };
+    large.check_in_clusters(&stream, &four, Some(4))
 }
 
 /// Few tiles and a long K: the parts of K are products of their own, and their sum is the same each time.

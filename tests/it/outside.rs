@@ -1,5 +1,6 @@
-//! The program outside the workspace: its manifest resolves without the network, and gives its source
-//! the crates it uses. The source itself is a module of these tests.
+//! The programs outside the workspace: their manifests resolve without the network, and give their
+//! sources the crates they use. The sources themselves are modules of these tests, which see of the
+//! library what any other crate sees.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,10 +13,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests is in the workspace").to_owned()
 }
 
-/// What cargo makes of the example's manifest, in a copy that is pinned to the workspace's versions.
-fn metadata() -> anyhow::Result<Value> {
+/// The programs, each with its own crates.
+const PROGRAMS: [&str; 2] = ["docs/example", "docs/example-train"];
+
+/// What cargo makes of a program's manifest, in a copy that is pinned to the workspace's versions.
+fn metadata(program: &str) -> anyhow::Result<Value> {
     let folder = tempfile::tempdir()?;
-    let source = root().join("docs/example");
+    let source = root().join(program);
     let manifest = std::fs::read_to_string(source.join("Cargo.toml"))?;
     let manifest = manifest.replace("../..", &root().display().to_string());
     std::fs::write(folder.path().join("Cargo.toml"), manifest)?;
@@ -38,14 +42,18 @@ fn used(source: &str) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_examples_manifest_and_source_fit() -> anyhow::Result<()> {
-    let metadata = metadata()?;
+fn the_manifests_and_sources_fit() -> anyhow::Result<()> {
+    PROGRAMS.iter().try_for_each(|program| check(program).with_context(|| program.to_string()))
+}
+
+fn check(program: &str) -> anyhow::Result<()> {
+    let metadata = metadata(program)?;
     let nodes = metadata["resolve"]["nodes"].as_array().context("cargo resolves the crates")?;
     let node = |id: &Value| nodes.iter().find(|node| node["id"] == *id);
     let root_node = node(&metadata["resolve"]["root"]).context("the example is a package")?;
     let deps = root_node["deps"].as_array().context("the example has dependencies")?;
     let given: BTreeSet<&str> = deps.iter().filter_map(|dep| dep["name"].as_str()).collect();
-    let source = std::fs::read_to_string(root().join("docs/example/src/main.rs"))?;
+    let source = std::fs::read_to_string(root().join(program).join("src/main.rs"))?;
     assert_eq!(used(&source), given, "what main.rs uses is what Cargo.toml gives");
     let kernel = deps.iter().find(|dep| dep["name"] == "genesis_kernel");
     let kernel = kernel.and_then(|dep| node(&dep["pkg"])).context("it uses genesis-kernel")?;

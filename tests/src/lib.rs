@@ -17,3 +17,59 @@ pub mod softmax {}
 /// The tutorial's third step.
 #[doc = include_str!("../../docs/3-matmul.md")]
 pub mod matmul {}
+
+/// The page about gradients.
+#[doc = include_str!("../../docs/autograd.md")]
+pub mod autograd {}
+
+/// The page about ops of the user.
+#[doc = include_str!("../../docs/custom-ops.md")]
+pub mod custom_ops {}
+
+/// Dtypes and their promotion.
+#[doc = include_str!("../../docs/dtypes.md")]
+pub mod dtypes {}
+
+/// Tensors: making, indexing, reducing.
+#[doc = include_str!("../../docs/tensors.md")]
+pub mod tensors {}
+
+/// Data sets, loaders, readers, transforms.
+#[doc = include_str!("../../docs/data.md")]
+pub mod data {}
+
+/// Weights and checkpoints.
+#[doc = include_str!("../../docs/checkpoints.md")]
+pub mod checkpoints {}
+
+/// Modules, layers and losses.
+#[doc = include_str!("../../docs/nn.md")]
+pub mod nn {}
+
+/// The samples of `genesis train`.
+#[doc = include_str!("../../docs/samples.md")]
+pub mod samples {}
+
+/// Optimizers and schedules.
+#[doc = include_str!("../../docs/optim.md")]
+pub mod optim {}
+
+/// Mixed precision.
+#[doc = include_str!("../../docs/amp.md")]
+pub mod amp {}
+
+/// Random numbers.
+#[doc = include_str!("../../docs/random.md")]
+pub mod random {}
+
+/// Convolutions, pools and resizing.
+#[doc = include_str!("../../docs/windows.md")]
+pub mod windows {}
+
+/// The names of PyTorch.
+#[doc = include_str!("../../docs/pytorch.md")]
+pub mod pytorch {}
+
+/// What changes for users of the Python original.
+#[doc = include_str!("../../docs/migration.md")]
+pub mod migration {}

@@ -4,6 +4,7 @@
 //! change here. Each result is compared with f64 on the host before anything is timed: all of it where
 //! that is quick, else rows or elements spread over it.
 
+mod conv;
 mod elementwise;
 mod matmul;
 mod reduce;
@@ -41,7 +42,8 @@ impl std::error::Error for Missing {}
 
 /// Every op.
 pub(crate) fn all() -> Vec<Op> {
-    [elementwise::ops(), rows::ops(), reduce::ops(), matmul::ops(), update::ops()].concat()
+    let groups = [elementwise::ops(), rows::ops(), reduce::ops(), matmul::ops(), update::ops()];
+    [groups.concat(), conv::ops()].concat()
 }
 
 /// What a case is made ready with.
@@ -210,7 +212,7 @@ mod tests {
     use super::*;
 
     /// A small case of every op, and of what its variants do.
-    const SMALL: [&str; 34] = [
+    const SMALL: [&str; 38] = [
         "add/f32/33x70",
         "add/bf16/33x70",
         "gelu/bf16/33x70",
@@ -245,6 +247,10 @@ mod tests {
         "matmul/tf32/65/nn",
         "matmul/f8e4m3/65/nt",
         "matmul/f8e5m2/65/nn/fast",
+        "conv2d/bf16/2x4x5x6/3x3",
+        "conv2d/f32/2x4x5x6/3x3/dx",
+        "conv2d/f32/2x4x5x6/3x3/dw",
+        "conv2d/f32/2x4x5x6/3x3/last",
     ];
 
     #[test]

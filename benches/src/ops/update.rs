@@ -1,7 +1,7 @@
 //! The optimizer's step and the gradient of an embedding.
 
 use genesis::autograd::BackwardOptions;
-use genesis::optim::{Adam, AdamOptions, Optimizer};
+use genesis::optim::{AdamW, AdamWOptions, Optimizer};
 use genesis::{DType, Tensor};
 
 use super::{Op, Prepared, Setup, distance, row, sample};
@@ -29,15 +29,15 @@ fn adamw(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     let weight = setup.randn(&[n])?.requires_grad_(true)?;
     weight.set_grad(Some(setup.randn(&[n])?));
     let weights = vec![weight];
-    let options = AdamOptions { weight_decay: 0.01, ..AdamOptions::default() };
+    let options = AdamWOptions::default();
     let error = check_adamw(&weights, options)?;
-    let mut optimizer = Adam::adamw(weights, options);
+    let mut optimizer = AdamW::new(weights, options);
     Ok(Prepared { run: Box::new(move |_| optimizer.step()), error })
 }
 
 /// Takes two steps and compares the ends of the first and the last parameter. With a gradient that
 /// stays the same both moments, once corrected, are the gradient and its square.
-fn check_adamw(weights: &[Tensor], options: AdamOptions) -> anyhow::Result<f64> {
+fn check_adamw(weights: &[Tensor], options: AdamWOptions) -> anyhow::Result<f64> {
     let ends = |t: &Tensor| -> genesis::Result<Vec<f64>> {
         let (t, n) = (t.detach(), t.numel());
         let count = n.min(500);
@@ -46,7 +46,7 @@ fn check_adamw(weights: &[Tensor], options: AdamOptions) -> anyhow::Result<f64> 
     };
     let picked = [&weights[0], &weights[weights.len() - 1]];
     let before: Vec<Vec<f64>> = picked.iter().map(|w| ends(w)).collect::<genesis::Result<_>>()?;
-    let mut optimizer = Adam::adamw(weights.to_vec(), options);
+    let mut optimizer = AdamW::new(weights.to_vec(), options);
     optimizer.step()?;
     optimizer.step()?;
     let mut worst = 0.0f64;

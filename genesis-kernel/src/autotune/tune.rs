@@ -202,28 +202,36 @@ fn work(
     let special = kernel.specialize(problem.dtypes, &config.consts, &hints).ok()?;
     let grid = (tuning.grid)(&config.consts, problem.args);
     let cost = launch_cost(&special.func, grid, problem.args);
+    // A cluster is a program of several blocks, of which each multiprocessor has one.
+    let blocks = config.options.cluster.unwrap_or(1).max(1);
+    let [whole, part] = [1, blocks].map(|blocks| stage_bytes(&special.func, blocks));
+    let share = match (whole, part) {
+        (Some(whole), Some(part)) if whole > 0 => f64::from(part) / f64::from(whole),
+        _ => 1.0 / f64::from(blocks),
+    };
     Some(Work {
-        programs: grid.x as f64 * grid.y as f64 * grid.z as f64,
-        flops: cost.flops as f64,
-        bytes: cost.bytes as f64,
+        programs: f64::from(blocks) * grid.x as f64 * grid.y as f64 * grid.z as f64,
+        flops: cost.flops as f64 / f64::from(blocks),
+        bytes: cost.bytes as f64 * share,
         argument_bytes: problem.args.iter().map(argument_bytes).sum(),
         unit: unit(&special.func),
-        shared_bytes: stage_bytes(&special.func)
+        shared_bytes: part
             .zip(config.options.num_stages)
             .map(|(bytes, stages)| bytes.saturating_mul(stages)),
         num_warps: config.options.num_warps.unwrap_or(4),
     })
 }
 
-/// Bytes of the operands of a kernel's first product, which shared memory holds once for each stage.
-fn stage_bytes(func: &Func) -> Option<u32> {
+/// Bytes of the operands of a kernel's first product, which shared memory holds once for each stage: of
+/// the left one a block of a cluster has its part.
+fn stage_bytes(func: &Func, blocks: u32) -> Option<u32> {
     let is_dot = |op: &Op| matches!(func.op(*op).kind, OpKind::Dot { .. });
     let dot = func.walk().into_iter().find(is_dot)?;
-    let bytes = func.op(dot).operands[..2].iter().map(|&operand| {
-        let tile = func.ty(operand).as_tile()?;
+    let [left, right] = [0, 1].map(|i| {
+        let tile = func.ty(func.op(dot).operands[i]).as_tile()?;
         Some(tile.shape.numel() * tile.dtype().bytes())
     });
-    u32::try_from(bytes.sum::<Option<usize>>()?).ok()
+    u32::try_from(left? / blocks as usize + right?).ok()
 }
 
 fn unit(func: &Func) -> Unit {

@@ -192,6 +192,7 @@ impl Cluster<'_> {
         let access = self.access(thread, Way::Thread);
         match *place {
             Where::Shared { rank, byte } => {
+                self.visit(thread, rank, access.epoch);
                 self.write_shared(rank, byte + offset as usize, bytes, thread, access)
             }
             Where::Global(address) => {

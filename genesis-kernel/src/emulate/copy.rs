@@ -1,11 +1,12 @@
-//! Copies that run beside the threads: `cp.async`, and boxes of tensors by the copy engine.
+//! Copies that run beside the threads: `cp.async`, messages to other blocks, and boxes of tensors by the
+//! copy engine.
 
 use super::fault::Fault;
 use super::machine::{Cluster, Groups};
 use super::memory::{Global, swizzled};
-use super::program::{Addr, Arg, RANK_SHIFT, SHARED_BASE, TensorCopy};
+use super::program::{Addr, Arg, RANK_SHIFT, SHARED_BASE, TensorCopy, Ty};
 use super::shadow::{Epoch, Way};
-use super::warp::lanes;
+use super::warp::{LANES, lanes};
 use crate::ir::scalar::round_tf32;
 
 impl Groups {
@@ -52,6 +53,33 @@ impl Cluster<'_> {
         let to = if to >= SHARED_BASE { to - SHARED_BASE } else { to };
         let (rank, byte) = self.shared_place(to, bytes)?;
         self.write_shared(rank, byte, &data, thread, access)
+    }
+
+    /// Writes to a block's memory, whose barrier counts the bytes.
+    pub(super) fn send(
+        &mut self,
+        number: usize,
+        lane: usize,
+        (ty, from): (Ty, &[Arg]),
+        at: Addr,
+        barrier: Addr,
+    ) -> Result<(), Fault> {
+        let thread = self.warps[number].first + lane;
+        let (at, barrier) = (self.address(number, lane, at), self.address(number, lane, barrier));
+        let size = ty.bytes() as usize;
+        let value = |&arg: &Arg| self.warps[number].value(arg, lane).to_le_bytes()[..size].to_vec();
+        let data: Vec<u8> = from.iter().flat_map(value).collect();
+        let (rank, byte) = self.shared_place(at, data.len() as u32)?;
+        self.reach(number, rank)?;
+        if at >> RANK_SHIFT != barrier >> RANK_SHIFT {
+            return Err(self.fault("the barrier that counts a message is in another block"));
+        }
+        let epoch = self.counted_by(thread, barrier)?;
+        let access = self.access_of(epoch, Way::Copy);
+        self.visit(thread, rank, epoch);
+        self.write_shared(rank, byte, &data, thread, access)?;
+        self.count_bytes(barrier, data.len() as u32);
+        Ok(())
     }
 
     fn groups_of(&mut self, thread: usize) -> &mut Groups {
@@ -165,10 +193,12 @@ impl Cluster<'_> {
             _ => lanes(targets).map(|rank| rank as u32).collect(),
         };
         for rank in ranks {
+            self.reach(thread / LANES, rank as usize)?;
             let base = u64::from(rank) << RANK_SHIFT;
             let counter = barrier & inside | base;
             let epoch = self.counted_by(thread, counter)?;
             let access = self.access_of(epoch, Way::Async);
+            self.visit(thread, rank as usize, epoch);
             for ((offset, _), bytes) in places.iter().zip(data.chunks(size as usize)) {
                 let at = swizzled((shared & inside) as u32 + offset, tensor.swizzle);
                 let (rank, byte) = self.shared_place(u64::from(at) | base, size)?;

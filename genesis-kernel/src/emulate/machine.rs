@@ -105,6 +105,10 @@ pub(super) struct Block {
     pub(super) index: [u32; 3],
     /// Threads that have ended.
     pub(super) ended: u32,
+    /// What those knew.
+    known: Knowledge,
+    /// What other blocks of the cluster did to its memory.
+    visits: Vec<(Epoch, usize)>,
 }
 
 /// Blocks that run together.
@@ -156,6 +160,8 @@ impl<'p> Cluster<'p> {
                 barriers: BTreeMap::new(),
                 index: [0, 1, 2].map(|axis| at[axis] * program.cluster[axis] + inside[axis]),
                 ended: 0,
+                known: Knowledge::default(),
+                visits: Vec::new(),
             }
         };
         let per_block = launch.threads as usize / LANES;
@@ -393,6 +399,11 @@ impl<'p> Cluster<'p> {
             Action::Store { space, ty, from, at } => {
                 self.store(global, number, mask, (*space, *ty), from, *at)?;
             }
+            Action::Send { ty, from, at, barrier } => {
+                for lane in lanes(mask) {
+                    self.send(number, lane, (*ty, from), *at, *barrier)?;
+                }
+            }
             Action::Atomic { what, space, ty, to, at, args } => {
                 for lane in lanes(mask) {
                     self.atomic(global, number, lane, (*what, *space, *ty), *to, *at, args)?;
@@ -405,7 +416,7 @@ impl<'p> Cluster<'p> {
             Action::ClusterArrive { relaxed } => self.cluster_arrive(number, mask, *relaxed),
             Action::ClusterWait => return Ok(self.cluster_wait(number, mask)),
             Action::Fence(fence) => self.fence(number, mask, *fence),
-            Action::OnBarrier { what, at, remote: _ } => {
+            Action::OnBarrier { what, at } => {
                 return self.on_barrier(number, mask, *what, *at);
             }
             Action::Copy { to, from, bytes, taken } => {
@@ -473,6 +484,7 @@ impl<'p> Cluster<'p> {
             Special::ClusterRank => warp.rank,
             Special::ClusterSize => self.blocks.len() as u32,
             Special::Cluster(i) => axis(self.at, i),
+            Special::Clusters(i) => axis(self.grid, i) / axis(cluster, i),
             Special::Lane => lane as u32,
             Special::Zero => 0,
         };
@@ -518,7 +530,38 @@ impl<'p> Cluster<'p> {
         warp.alive &= !mask;
         let rank = warp.rank as usize;
         self.blocks[rank].ended += mask.count_ones();
+        if self.blocks.len() > 1 {
+            self.leave(rank, lanes(mask).map(|lane| first + lane).collect())?;
+        }
         Ok(After::Told)
+    }
+
+    /// A block whose last thread ends takes its memory with it: what others do there must be over, and
+    /// one of its threads know that.
+    fn leave(&mut self, rank: usize, threads: Vec<usize>) -> Result<(), Fault> {
+        for thread in threads {
+            self.blocks[rank].known.learn_from(&self.clocks[thread]);
+        }
+        let block = &self.blocks[rank];
+        if block.ended < self.launch.threads {
+            return Ok(());
+        }
+        let unknown = block.visits.iter().find(|(epoch, _)| !block.known.knows(*epoch));
+        match unknown {
+            None => Ok(()),
+            Some(&(_, at)) => {
+                let at = place(self.program, at);
+                Err(self.fault(format!("a block ends while another may be at its memory, at {at}")))
+            }
+        }
+    }
+
+    /// Notes what a thread, or a copy, does to the memory of a block that may be another one's.
+    pub(super) fn visit(&mut self, thread: usize, rank: usize, epoch: Epoch) {
+        if rank != thread / self.launch.threads as usize {
+            let at = self.current;
+            self.blocks[rank].visits.push((epoch, at));
+        }
     }
 
     /// A place of shared memory: the block in the cluster, and the byte.

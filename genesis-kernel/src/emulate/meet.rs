@@ -113,9 +113,21 @@ impl Cluster<'_> {
     pub(super) fn cluster_arrive(&mut self, number: usize, mask: u32, relaxed: bool) {
         let first = self.warps[number].first;
         let mut state = std::mem::take(&mut self.cluster_barrier);
-        for lane in lanes(mask).filter(|_| !relaxed) {
-            state.knowledge.learn_from(&self.clocks[first + lane]);
-            self.clocks[first + lane].tick();
+        for lane in lanes(mask) {
+            let clock = &mut self.clocks[first + lane];
+            match relaxed {
+                // The fence that makes barriers known to the cluster does not wait for this one's own.
+                true => {
+                    let agent = clock.agent;
+                    let own = |b: &&MemoryBarrier| b.made.agent == agent && b.is_fenced;
+                    let made = self.barriers.values().filter(own).map(|barrier| barrier.made);
+                    made.for_each(|made| state.knowledge.add(made));
+                }
+                false => {
+                    state.knowledge.learn_from(clock);
+                    clock.tick();
+                }
+            }
         }
         state.arrived += 1;
         self.warps[number].arrived_at = Some(state.opened);
@@ -151,6 +163,8 @@ impl Cluster<'_> {
             if fence != Fence::Threads {
                 let own = self.barriers.values_mut().filter(|b| b.made.agent == agent);
                 own.for_each(|barrier| barrier.is_fenced = true);
+                // What comes after is not known with the barriers.
+                clock.tick();
             }
         }
     }
@@ -164,7 +178,8 @@ impl Cluster<'_> {
     ) -> Result<After, Fault> {
         for lane in lanes(mask) {
             let address = self.address(number, lane, at);
-            self.shared_place(address, BARRIER_BYTES)?;
+            let (rank, _) = self.shared_place(address, BARRIER_BYTES)?;
+            self.reach(number, rank)?;
             match what {
                 OnBarrier::Init { count } => {
                     let count = self.warps[number].value(count, lane) as u32;
@@ -180,7 +195,9 @@ impl Cluster<'_> {
                     let warp = &self.warps[number];
                     let count = i64::from(warp.value(count, lane) as u32);
                     let bytes = bytes.map_or(0, |bytes| i64::from(warp.value(bytes, lane) as u32));
-                    self.arrive(self.warps[number].first + lane, address, count, bytes)?;
+                    let thread = self.warps[number].first + lane;
+                    self.visit(thread, rank, self.clocks[thread].now());
+                    self.arrive(thread, address, count, bytes)?;
                     state.into_iter().for_each(|state| self.warps[number].set(state, lane, 0));
                 }
                 OnBarrier::ExpectBytes { bytes } => {

@@ -193,6 +193,7 @@ pub(super) enum Special {
     ClusterRank,
     ClusterSize,
     Cluster(u8),
+    Clusters(u8),
     Lane,
     Zero,
 }
@@ -326,6 +327,13 @@ pub(super) enum Action {
         from: Vec<Arg>,
         at: Addr,
     },
+    /// A store whose bytes a barrier of the same block counts.
+    Send {
+        ty: Ty,
+        from: Vec<Arg>,
+        at: Addr,
+        barrier: Addr,
+    },
     /// Gives the old value; `compared` is what memory must hold for a swap.
     Atomic {
         what: Rmw,
@@ -393,7 +401,6 @@ pub(super) enum Action {
     OnBarrier {
         what: OnBarrier,
         at: Addr,
-        remote: bool,
     },
     TensorCopy(Box<TensorCopy>),
     BulkCommit,

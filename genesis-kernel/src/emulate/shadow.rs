@@ -96,6 +96,10 @@ impl Knowledge {
     pub(super) fn add(&mut self, epoch: Epoch) {
         raise(Rc::make_mut(&mut self.all), epoch.agent, epoch.number);
     }
+
+    pub(super) fn knows(&self, epoch: Epoch) -> bool {
+        at(&self.all, epoch.agent) >= epoch.number
+    }
 }
 
 impl Clock {

@@ -37,7 +37,7 @@ use std::fmt::{self, Write};
 
 use super::func::{Func, Op, OpData, ParamAttrs, Region, Value};
 use super::ops::{Combine, LoopOptions, OpKind};
-use super::tma::{TensorMap, TmaLoad};
+use super::tma::{Spread, TensorMap, TmaLoad};
 use super::types::{DType, Scalar};
 
 impl fmt::Display for Func {
@@ -144,11 +144,16 @@ impl<'f> Printer<'f> {
             format!("channel stages {} bytes {}", channel.stages, channel.slot_bytes)
         });
         let loads = tma.loads.iter().map(|load| {
-            let TmaLoad { map, channel, offset, bytes, contiguous, registers } = load;
+            let TmaLoad { map, channel, offset, bytes, contiguous, registers, spread } = load;
             let to = if *registers { " registers" } else { "" };
+            let spread = match spread {
+                Spread::Alone => String::new(),
+                Spread::Parts(blocks) => format!(" parts {blocks}"),
+                Spread::Everywhere(blocks) => format!(" everywhere {blocks}"),
+            };
             format!(
                 "load map {map} channel {channel} offset {offset} bytes {bytes} \
-                 contiguous {contiguous}{to}"
+                 contiguous {contiguous}{to}{spread}"
             )
         });
         let stores = tma.stores.iter().map(|store| format!("store map {}", store.map));

@@ -15,6 +15,15 @@
 //! A *panel* is `swizzle` bytes wide along the contiguous axis and as long as the tile along the
 //! other: row `r`, byte `c` of it is at `r * swizzle + c`, with bits 4.. of the address XORed by bits
 //! 7.. (the hardware's swizzle). A tile wider than a panel is several panels, one copy each.
+//!
+//! Where a program is a cluster, its blocks have the same channels, each in its own shared memory. Of the
+//! left operand of a `dot` each block loads its own rows. The right one is wanted by all: each loads
+//! its share of it and sends that to all (*multicast*), so that memory is read once:
+//!
+//! ```text
+//! block 0   slot [A0 | B0 B1]     loads A0, and B0 for both
+//! block 1   slot [A1 | B0 B1]     loads A1, and B1 for both
+//! ```
 
 use super::types::DType;
 
@@ -44,13 +53,45 @@ pub struct TmaLoad {
     pub channel: u8,
     /// Where the tile begins in a slot of the channel, in bytes; a multiple of 1024.
     pub offset: u32,
-    /// Bytes of the tile.
+    /// Bytes of the tile, or of a block's part of it.
     pub bytes: u32,
     /// The axis of the tile that lies contiguous in memory.
     pub contiguous: u8,
     /// Whether threads read the tile into registers, each its part; else only a `dot` reads it, in shared
     /// memory.
     pub registers: bool,
+    /// Which blocks of a cluster it goes to.
+    pub spread: Spread,
+}
+
+/// Which blocks of a cluster get what of a tile.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Spread {
+    /// The block that loads it gets all of it.
+    #[default]
+    Alone,
+    /// Each of this many blocks loads and gets its part along axis 0.
+    Parts(u8),
+    /// Each of this many blocks loads a share of every panel's lines, and all of them get it.
+    Everywhere(u8),
+}
+
+impl Spread {
+    /// Parts along axis 0 of a tile, of which each block has one.
+    pub fn parts(self) -> u32 {
+        match self {
+            Spread::Parts(blocks) => u32::from(blocks),
+            Spread::Alone | Spread::Everywhere(_) => 1,
+        }
+    }
+
+    /// Shares of a panel, each of which one block brings to all.
+    pub fn shares(self) -> u32 {
+        match self {
+            Spread::Everywhere(blocks) => u32::from(blocks),
+            Spread::Alone | Spread::Parts(_) => 1,
+        }
+    }
 }
 
 /// A store by the copy engine.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::convert::stays_in_block;
 use super::infer::{Infer, is_shared};
+use super::linear::HwBit;
 use super::lir::{
     Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
     element_bits,
@@ -106,11 +107,25 @@ fn cluster_size(func: &Func, options: &LayoutOptions) -> Result<u32, Diagnostic>
         let message = format!("a cluster of {blocks} blocks was asked for `{}`", func.name);
         return Err(Diagnostic::new(message, None).help("a cluster has 1, 2, 4, 8 or 16 blocks"));
     }
-    if blocks > 1 && func.walk().iter().any(|&op| matches!(func.op(op).kind, OpKind::Dot { .. })) {
+    if blocks > 1 && func.walk().iter().any(|&op| !is_shared_out(func, op, blocks)) {
         let message = format!("`{}` multiplies tiles in a cluster of {blocks} blocks", func.name);
-        return Err(Diagnostic::new(message, None).help("launch it with `cluster: 1`"));
+        return Err(Diagnostic::new(message, None)
+            .label("only what the copy engine brings from views that are aligned is shared out")
+            .help("launch it with `cluster: 1`, or give each block a multiple of 64 rows"));
     }
     Ok(blocks)
+}
+
+/// Whether an op is no product, or one whose operands the blocks of a cluster bring for each other.
+fn is_shared_out(func: &Func, op: Op, blocks: u32) -> bool {
+    let data = func.op(op);
+    let OpKind::Dot { .. } = data.kind else { return true };
+    let spread = |value: Value| match func.op(func.def_op(value)?).kind {
+        OpKind::TmaLoad(load) => Some(func.tma.loads.get(usize::from(load))?.spread),
+        _ => None,
+    };
+    let [a, b] = [0, 1].map(|i| spread(data.operands[i]));
+    a.is_some_and(|a| a.parts() == blocks) && b.is_some_and(|b| b.shares() == blocks)
 }
 
 /// Refuses what would move elements from block to block other than by a sum.
@@ -133,11 +148,31 @@ fn check_cluster(lir: &LayoutIr) -> Result<(), Diagnostic> {
             {
                 "the old value of this atomic is wanted in several blocks of a cluster"
             }
+            OpKind::Reduce { .. } | OpKind::Scan { .. }
+                if !lir.func.tma.loads.is_empty() && crosses_blocks(lir, op) =>
+            {
+                "this goes over the blocks of a cluster, which multiply tiles"
+            }
+            // Such stores may have to wait for all blocks, of which some threads only load.
+            OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas
+                if !lir.func.tma.loads.is_empty() =>
+            {
+                "blocks of a cluster that multiply tiles store only by the copy engine: rows of 128 \
+                 bytes or more, to an aligned view"
+            }
             _ => continue,
         };
         return Err(Diagnostic::new(why, data.loc).help("launch the kernel with `cluster: 1`"));
     }
     Ok(())
+}
+
+/// Whether a sum is over elements of different blocks.
+fn crosses_blocks(lir: &LayoutIr, op: Op) -> bool {
+    let data = lir.func.op(op);
+    let (OpKind::Reduce { axis, .. } | OpKind::Scan { axis, .. }) = data.kind else { return false };
+    let bits = lir.layout(data.operands[0]).map(|layout| layout.axis_bits(axis as usize));
+    bits.is_some_and(|bits| bits.iter().any(|bit| matches!(bit, HwBit::Block(_))))
 }
 
 /// Elements of one tile that a thread may hold: far more than its registers, so that only what would
@@ -219,7 +254,7 @@ fn shared_operand(func: &Func, dot: Op, i: usize) -> Option<SharedOperand> {
         k_major: usize::from(entry.contiguous) == k,
         size: tile.dtype().bytes() as u32,
         swizzle: func.tma.map_of_load(load)?.swizzle,
-        rows: tile.shape.extent(i) as u32,
+        rows: tile.shape.extent(i) as u32 / entry.spread.parts(),
         depth: tile.shape.extent(k) as u32,
     })
 }

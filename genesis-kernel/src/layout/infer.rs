@@ -148,7 +148,7 @@ impl<'f> Infer<'f> {
     /// The layout in which `wgmma` leaves a result, and a store by the copy engine takes its tile.
     pub(super) fn wgmma_layout(&self, shape: Shape) -> LinearLayout {
         let columns = shape.extent(1).min(WGMMA_COLUMNS) as u32;
-        mma::wgmma_accumulator(shape, columns, self.num_warps).in_cluster(self.num_blocks)
+        mma::wgmma_accumulator(shape, columns, [self.num_warps, self.num_blocks])
     }
 
     fn is_dot(&self, op: Op) -> bool {

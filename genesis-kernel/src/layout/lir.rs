@@ -214,7 +214,7 @@ pub struct SharedOperand {
     pub size: u32,
     /// Width of a panel and span of the swizzle, in bytes.
     pub swizzle: u32,
-    /// Extent along M (operand A) or N (operand B).
+    /// Extent along M (operand A) or N (operand B), in a block.
     pub rows: u32,
     /// Extent along K.
     pub depth: u32,

@@ -63,8 +63,14 @@ pub fn operand_b(shape: Shape, warps: [u32; 2], width: u32, num_warps: u32) -> L
     filler.finish(&[0, 1], num_warps)
 }
 
-/// The accumulator of `wgmma` with `n` columns an instruction: four warps stacked along M.
-pub fn wgmma_accumulator(shape: Shape, n: u32, num_warps: u32) -> LinearLayout {
+/// The accumulator of `wgmma` with `n` columns an instruction: four warps stacked along M, and on them
+/// the blocks of a cluster where each has rows enough for its warps.
+pub fn wgmma_accumulator(shape: Shape, n: u32, [num_warps, blocks]: [u32; 2]) -> LinearLayout {
+    let rows = shape.extent(0) / blocks as usize;
+    if blocks > 1 && rows >= WGMMA_ROWS {
+        let part = wgmma_accumulator(Shape::new(&[rows, shape.extent(1)]), n, [num_warps, 1]);
+        return part.over_blocks(&[blocks, 1], blocks);
+    }
     let mut filler = Filler::new(shape);
     filler.regs(1, 1);
     filler.lanes(1, 2);
@@ -72,8 +78,11 @@ pub fn wgmma_accumulator(shape: Shape, n: u32, num_warps: u32) -> LinearLayout {
     filler.regs(0, 1);
     filler.regs(1, (n / 8).ilog2());
     filler.warps(0, num_warps.ilog2());
-    filler.finish(&[1, 0], num_warps)
+    filler.finish(&[1, 0], num_warps).in_cluster(blocks)
 }
+
+/// Rows of one `wgmma`.
+const WGMMA_ROWS: usize = 64;
 
 /// The accumulator of multiply-adds: 4x4 elements of a thread together, then lanes, warps, and blocks of
 /// as many elements again.
@@ -174,11 +183,25 @@ mod tests {
 
     #[test]
     fn wgmma_accumulator_matches_the_table() {
-        let layout = wgmma_accumulator(Shape::new(&[128, 256]), 256, 4);
+        let layout = wgmma_accumulator(Shape::new(&[128, 256]), 256, [4, 1]);
         each(&layout, |v, l, w| {
             let row = 16 * w + (l >> 2) + 8 * (v >> 1 & 1) + 64 * (v >> 7);
             [row, 2 * (l & 3) + (v & 1) + 8 * (v >> 2 & 31)]
         });
+    }
+
+    #[test]
+    fn blocks_of_a_cluster_are_stacked_on_warps() {
+        let layout = wgmma_accumulator(Shape::new(&[256, 16]), 16, [4, 2]);
+        layout.check().unwrap();
+        for block in 0..2 {
+            for warp in 0..4 {
+                let row =
+                    |reg| layout.coords(layout.apply(HwIndex { reg, lane: 0, warp, block }))[0];
+                // Two columns, eight rows, eight more columns; then the next 64 rows of the block.
+                assert_eq!([0, 2, 8].map(row), [0, 8, 64].map(|n| n + 128 * block + 16 * warp));
+            }
+        }
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub(crate) mod tests {
     use crate::layout::{LayoutIr, LayoutOptions, assign};
     use crate::passes::{self, Pass, tma, views};
 
-    const MATMUL: &str = "
+    pub(crate) const MATMUL: &str = "
 kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %b: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %c: view<bf16,2> exclusive multiple_of 16 unit_stride stride_multiple_of 8) {
   %0 = program_id 0 : i64
   %1 = num_programs 0 : i64
@@ -146,7 +146,7 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
     /// every back end's.
     pub(crate) fn compiled(text: &str, num_warps: Option<u32>, last: &[Pass]) -> LayoutIr {
         let max_shared_bytes = 232_448;
-        let options = tma::Options { num_warps, num_stages: None, max_shared_bytes };
+        let options = tma::Options { num_warps, num_blocks: 1, num_stages: None, max_shared_bytes };
         let func = tma::run(&parse(text).unwrap(), &options);
         let mut func = views::run(&func).unwrap();
         passes::run(&mut func, passes::PIPELINE);

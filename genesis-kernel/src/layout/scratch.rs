@@ -375,7 +375,7 @@ mod tests {
         let rows = |vector, lanes| blocked(shape, &Blocked::rows(vector, lanes, 4));
         let by_columns = blocked(shape, &columns(8));
         let mma = mma::accumulator(shape, [2, 2], 4);
-        let wgmma = mma::wgmma_accumulator(shape, 128, 4);
+        let wgmma = mma::wgmma_accumulator(shape, 128, [4, 1]);
         let a22 = mma::operand_a(shape, [2, 2], 2, 4);
         let cases = [
             ("rows to columns", rows(8, 16), by_columns.clone(), 16),

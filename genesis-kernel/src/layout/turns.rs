@@ -24,7 +24,7 @@ const SUMS: usize = 128;
 /// tile together.
 pub fn turns(lir: &LayoutIr) -> Option<Op> {
     let func = &lir.func;
-    let is_split = !func.tma.loads.is_empty() && lir.num_warps == WARPS && lir.num_blocks == 1;
+    let is_split = !func.tma.loads.is_empty() && lir.num_warps == WARPS;
     if !is_split || !is_persistent(func) || !lir.rings.is_empty() {
         return None;
     }
@@ -47,7 +47,8 @@ pub fn turns(lir: &LayoutIr) -> Option<Op> {
         _ => false,
     };
     let is_large = |&op: &Op| {
-        let sums = |op: Op| func.tile(func.op(op).results[0]).shape.numel() / (32 * WARPS as usize);
+        let threads = (32 * WARPS * lir.num_blocks) as usize;
+        let sums = |op: Op| func.tile(func.op(op).results[0]).shape.numel() / threads;
         matches!(func.op(op).kind, OpKind::Dot { .. }) && sums(op) >= SUMS
     };
     let walk = func.walk();

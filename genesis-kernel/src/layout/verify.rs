@@ -101,8 +101,8 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
         OpKind::TmaStore(_) => {
             let columns = lir.func.tile(operands[0]).shape.extent(1).min(256) as u32;
             let shape = lir.func.tile(operands[0]).shape;
-            let wanted = super::mma::wgmma_accumulator(shape, columns, lir.num_warps)
-                .in_cluster(lir.num_blocks);
+            let threads = [lir.num_warps, lir.num_blocks];
+            let wanted = super::mma::wgmma_accumulator(shape, columns, threads);
             gives(lir, Some(&wanted), &operands[..1])
         }
         OpKind::For(_) => {

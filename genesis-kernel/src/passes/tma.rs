@@ -30,6 +30,8 @@ use crate::layout::roles;
 pub struct Options {
     /// Warps of a block beside the producer's, where the launch says so.
     pub num_warps: Option<u32>,
+    /// Blocks of the cluster that is a program; 0 or 1 where it is none.
+    pub num_blocks: u32,
     /// Slots of a ring in loops that say nothing of their own.
     pub num_stages: Option<u32>,
     /// The most shared memory of a block, in bytes.

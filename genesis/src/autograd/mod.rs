@@ -4,15 +4,42 @@
 //! its inputs' gradients go, and the tensors its backward reads. A node's sequence number is greater
 //! than those of all it depends on, so `backward` takes nodes from a queue by falling number and
 //! never recurses. The backward of an op is made of ops, so with `create_graph` it is differentiable.
+//!
+//! | file | what |
+//! |---|---|
+//! | `meta`, `node`, `saved` | the tape: what a tensor, an op and a saved tensor are in it |
+//! | `record` | what ops and writes in place put on it |
+//! | `backward` | the walk |
+//! | `mode`, `hooks`, [`Function`], [`checkpoint()`], [`gradcheck`], [`detect_anomaly`] | what users reach for |
+//!
+//! Any number of threads may run a backward at once. Gradients of a leaf that they share are summed, in
+//! the order in which they come; on a graph that they share each but the last must retain it.
 
+pub(crate) mod anomaly;
 mod backward;
+mod checkpoint;
+mod function;
+mod gradcheck;
+mod hooks;
+mod meta;
 mod mode;
 mod node;
+mod record;
+mod saved;
 
-pub use backward::{BackwardOptions, grad};
-pub use mode::{enable_grad, is_grad_enabled, no_grad};
+pub use anomaly::{Anomaly, detect_anomaly};
+pub use backward::{BackwardOptions, GradOptions, grad};
+pub use checkpoint::{checkpoint, checkpoint_many};
+pub use function::{Context, Function};
+pub use gradcheck::{GradCheck, gradcheck, gradgradcheck};
+pub use hooks::HookHandle;
+pub(crate) use meta::GradMeta;
+pub use mode::{
+    ModeGuard, enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
+    set_grad_enabled,
+};
 pub use node::SavedTensors;
-pub(crate) use node::{GradMeta, Node, Saved};
+pub(crate) use record::record;
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -20,28 +47,58 @@ use crate::tensor::Tensor;
 impl Tensor {
     /// Whether gradients of this tensor are wanted.
     pub fn requires_grad(&self) -> bool {
-        self.meta().requires_grad()
+        let meta = self.meta();
+        if meta.view().is_some() {
+            self.refresh();
+        }
+        meta.requires_grad()
     }
 
     /// Whether it was made by the user and not by a differentiable op.
     pub fn is_leaf(&self) -> bool {
-        self.meta().node().is_none()
+        !self.requires_grad() || !self.meta().has_history()
+    }
+
+    /// Whether it was made in [`inference_mode`], or is a view of what was.
+    pub fn is_inference(&self) -> bool {
+        self.storage().is_inference()
     }
 
     /// Asks for gradients of this leaf, or stops asking; gives the tensor back.
     ///
     /// # Errors
-    /// If the dtype is not a float, or the tensor was made by a differentiable op.
+    /// If the dtype is not a float, or the tensor was made by a differentiable op, or in
+    /// [`inference_mode`] and that has ended.
     pub fn requires_grad_(self, requires: bool) -> Result<Tensor> {
+        const NAME: &str = "requires_grad_";
         if requires && !self.dtype().is_arithmetic_float() {
             let message = format!("only floats have gradients, this is {}", self.dtype());
-            return Err(Error::op("requires_grad_", message));
+            return Err(Error::op(NAME, message));
+        }
+        if requires && self.is_inference() && !is_inference_mode_enabled() {
+            return Err(Error::op(NAME, "an inference tensor can't require gradients; copy it"));
         }
         if !self.is_leaf() && !requires {
-            return Err(Error::op("requires_grad_", "only leaf tensors change; use detach"));
+            return Err(Error::op(NAME, "only leaf tensors change; use detach"));
+        }
+        if requires {
+            self.storage().set_parameter();
         }
         self.meta().set_requires_grad(requires);
         Ok(self)
+    }
+
+    /// Forgets the history of this tensor: it is a leaf that requires no gradient from now on.
+    ///
+    /// # Errors
+    /// If it is a view of a tensor that keeps its history; [`Tensor::detach`] gives another view.
+    pub fn detach_(&self) -> Result<()> {
+        if self.meta().view().is_some() {
+            let message = "a view can't forget the history of what it is a view of; use detach";
+            return Err(Error::op("detach_", message));
+        }
+        self.meta().rewrite(None);
+        Ok(())
     }
 
     /// The gradient accumulated so far.

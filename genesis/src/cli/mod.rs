@@ -4,6 +4,7 @@
 //! Ctrl-C after saving.
 
 mod bench;
+mod ckpt;
 mod doctor;
 mod inspect;
 mod kernels;
@@ -32,6 +33,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Train a model.
     Train(train::Args),
+    /// List, check and compare checkpoints.
+    Ckpt(ckpt::Args),
     /// Find the fastest configuration of a kernel.
     Tune(tune::Args),
     /// Time Genesis beside PyTorch, cuBLAS and Triton.
@@ -61,6 +64,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Kernels(args) => kernels::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Train(args) => train::run(&args),
+        Command::Ckpt(args) => ckpt::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Bench(args) => bench::run(&args),
     };

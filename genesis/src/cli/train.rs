@@ -3,11 +3,15 @@
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use clap::{Subcommand, ValueEnum};
 use genesis::Device;
-use genesis::train::fashion_mnist::{self, Config, Progress};
+use genesis::train::{
+    self, Autoencoder, Classifier, Config, Event, Network, Progress, Task, TextModel,
+};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
 
 use super::{Failure, Outcome, say};
 
@@ -15,51 +19,70 @@ use super::{Failure, Outcome, say};
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
-    task: Task,
+    sample: Sample,
 }
 
 #[derive(Subcommand)]
-enum Task {
+enum Sample {
     /// A classifier of 28x28 images of clothes.
-    FashionMnist(FashionMnistArgs),
+    FashionMnist {
+        /// The network.
+        #[arg(long, value_enum, default_value = "mlp")]
+        model: Model,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// A transformer over patches of the same images.
+    Vit(Options),
+    /// A transformer that writes like the King James Bible, letter by letter.
+    Text(Options),
+    /// An autoencoder of the same images, with pictures that it makes up.
+    Vae(Options),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Model {
     /// 784-256-128-10 with ReLU and dropout.
     Mlp,
+    /// Two convolutions and two fully connected layers.
+    Cnn,
 }
 
-/// A classifier of 28x28 images of clothes.
 #[derive(clap::Args)]
-struct FashionMnistArgs {
-    /// The network.
-    #[arg(long, value_enum, default_value = "mlp")]
-    model: Model,
-    /// Passes over the training images.
-    #[arg(long, default_value_t = Config::default().epochs)]
-    epochs: usize,
-    /// Images of one step.
-    #[arg(long, default_value_t = Config::default().batch, value_parser = positive)]
-    batch: usize,
-    /// The learning rate at the start.
-    #[arg(long, default_value_t = Config::default().lr)]
-    lr: f64,
-    /// `cpu`, `cuda` or `cuda:1`; a GPU where there is one.
+struct Options {
+    /// Passes over the training data.
+    #[arg(long, value_parser = positive)]
+    epochs: Option<usize>,
+    /// Stop after so many steps in all.
+    #[arg(long, alias = "max-steps", value_parser = positive)]
+    steps: Option<usize>,
+    /// Samples of one step.
+    #[arg(long, alias = "batch", value_parser = positive)]
+    batch_size: Option<usize>,
+    /// The highest learning rate.
     #[arg(long)]
-    device: Option<String>,
+    lr: Option<f64>,
     /// The seed of weights, dropout and order.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// A folder with the data set's files, if not where Debian puts them.
+    /// `cpu`, `cuda` or `cuda:1`; a GPU where there is one.
+    #[arg(long)]
+    device: Option<String>,
+    /// The data set's folder or file, if not where Debian puts it.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Where metrics.jsonl and the checkpoint go.
+    /// Where metrics, checkpoints and results go.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Stop after so many steps.
+    /// Go on from the newest checkpoint in --out.
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Steps between checkpoints; an epoch without it.
+    #[arg(long, value_parser = positive)]
+    save_every: Option<usize>,
+    /// One JSON value at the end instead of lines.
     #[arg(long)]
-    max_steps: Option<usize>,
+    json: bool,
 }
 
 fn positive(text: &str) -> Result<usize, String> {
@@ -69,46 +92,91 @@ fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Set by Ctrl-C; the run saves and ends at the next step.
+/// Epochs, batch size and learning rate that a sample's figure was measured with.
+struct Defaults(usize, usize, f64);
+
+impl Options {
+    fn config(&self, defaults: &Defaults) -> Result<Config, Failure> {
+        let &Defaults(epochs, batch, lr) = defaults;
+        Ok(Config {
+            epochs: self.epochs.unwrap_or(epochs),
+            steps: self.steps,
+            batch: self.batch_size.unwrap_or(batch),
+            lr: self.lr.unwrap_or(lr),
+            seed: self.seed,
+            device: device(self.device.as_deref())?,
+            data: self.data.clone(),
+            out: self.out.clone(),
+            resume: self.resume,
+            save_every: self.save_every,
+        })
+    }
+}
+
+/// Set by Ctrl-C; the run saves and ends after the step.
 static STOP: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let Task::FashionMnist(args) = &args.task;
-    let Model::Mlp = args.model;
-    let config = Config {
-        epochs: args.epochs,
-        batch: args.batch,
-        lr: args.lr,
-        seed: args.seed,
-        device: device(args.device.as_deref())?,
-        data: args.data.clone(),
-        out: args.out.clone(),
-        max_steps: args.max_steps,
+    let (options, defaults) = match &args.sample {
+        Sample::FashionMnist { model: Model::Mlp, options } => (options, Defaults(6, 128, 2e-3)),
+        Sample::FashionMnist { model: Model::Cnn, options } => (options, Defaults(4, 128, 1e-3)),
+        Sample::Vit(options) => (options, Defaults(4, 128, 1e-3)),
+        Sample::Text(options) => (options, Defaults(1, 32, 1e-3)),
+        Sample::Vae(options) => (options, Defaults(5, 128, 1e-3)),
     };
+    let config = options.config(&defaults)?;
     // A second Ctrl-C ends the process at once.
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
     })?;
-    say(format_args!("training on {}, seed {}", config.device, config.seed));
-    let bar = Bar::new();
-    let outcome = fashion_mnist::train(&config, &STOP, |progress| bar.show(progress))?;
+    let tell = |line: String| if options.json { eprintln!("{line}") } else { say(line) };
+    tell(format!("training on {}, seed {}", config.device, config.seed));
+    genesis::manual_seed(config.seed);
+    let task: Box<dyn Task> = match &args.sample {
+        Sample::FashionMnist { model: Model::Mlp, .. } => {
+            Box::new(Classifier::fashion_mnist(Network::Mlp, &config)?)
+        }
+        Sample::FashionMnist { model: Model::Cnn, .. } => {
+            Box::new(Classifier::fashion_mnist(Network::Cnn, &config)?)
+        }
+        Sample::Vit(_) => Box::new(Classifier::fashion_mnist(Network::Vit, &config)?),
+        Sample::Text(_) => Box::new(TextModel::bible(&config)?),
+        Sample::Vae(_) => Box::new(Autoencoder::fashion_mnist(&config)?),
+    };
+    tell(format!("{}: {} parameters", task.name(), task.model().num_parameters()));
+    let mut bar = Bar::new(options.json);
+    let outcome = train::run(&*task, &config, &STOP, |event| bar.show(event))?;
     bar.finish();
-    report(&config, &outcome)
+    report(options, &outcome)
 }
 
-fn report(config: &Config, outcome: &fashion_mnist::Outcome) -> Outcome {
-    let steps = outcome.losses.len();
-    say(format_args!(
-        "test accuracy {:.4} after {steps} steps in {:.1} s",
-        outcome.accuracy, outcome.seconds
-    ));
-    if let Some(path) = &outcome.checkpoint {
-        say(format_args!("saved {}", path.display()));
+fn report(options: &Options, outcome: &train::Outcome) -> Outcome {
+    let train::Outcome { metric, losses, seconds, samples_per_second, files, text, .. } = outcome;
+    if options.json {
+        say(json!({
+            metric.name: metric.value,
+            "steps": losses.len(),
+            "loss": losses.last(),
+            "seconds": seconds,
+            "samples_per_second": samples_per_second,
+            "stopped": outcome.stopped,
+            "files": files,
+            "text": text,
+        }));
+    } else {
+        say(format_args!(
+            "test {} {:.4} after {} steps in {seconds:.1} s, {samples_per_second:.0} samples/s",
+            metric.name,
+            metric.value,
+            losses.len()
+        ));
+        files.iter().for_each(|path| say(format_args!("saved {}", path.display())));
+        text.iter().for_each(|text| say(format_args!("\n{text}\n")));
+        say("see the PTX of a kernel that just ran: genesis inspect adam --emit ptx");
     }
-    say("see the PTX of a kernel that just ran: genesis inspect adam --emit ptx");
-    if outcome.stopped && config.max_steps.is_none() {
+    if outcome.stopped && STOP.load(Ordering::Relaxed) {
         return Err(Failure::Stopped);
     }
     Ok(())
@@ -126,37 +194,54 @@ fn device(name: Option<&str>) -> Result<Device, Failure> {
     }
 }
 
-/// A progress bar on a terminal, a line each hundred steps elsewhere.
+/// A progress bar on a terminal, a line each hundred steps elsewhere, nothing beside JSON.
 struct Bar {
     bar: Option<ProgressBar>,
+    quiet: bool,
+    start: Instant,
+    first: Option<usize>,
 }
 
 impl Bar {
-    fn new() -> Bar {
+    fn new(quiet: bool) -> Bar {
         let style = "{elapsed_precise} {bar:32} {pos}/{len} {msg} eta {eta}";
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
             let style =
                 ProgressStyle::with_template(style).expect("the template is constant and valid");
             ProgressBar::new(0).with_style(style)
         });
-        Bar { bar }
+        Bar { bar, quiet, start: Instant::now(), first: None }
     }
 
-    fn show(&self, progress: Progress) {
-        let Progress { step, steps, loss, accuracy } = progress;
+    fn show(&mut self, event: Event) {
+        match event {
+            Event::Note(note) => self.line(note),
+            Event::Step(progress) => self.step(progress),
+        }
+    }
+
+    fn step(&mut self, progress: Progress) {
+        let Progress { step, steps, loss, metric, .. } = progress;
+        let first = *self.first.get_or_insert(step);
+        let speed = (step - first) as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
+        let message = format!("loss {loss:.4} {speed:.1} steps/s");
         if let Some(bar) = &self.bar {
             bar.set_length(steps as u64);
             bar.set_position(step as u64);
-            bar.set_message(format!("loss {loss:.4}"));
+            bar.set_message(message);
         } else if step % 100 == 0 {
-            say(format_args!("step {step}/{steps} loss {loss:.4}"));
+            self.line(format!("step {step}/{steps} {message}"));
         }
-        if let Some(accuracy) = accuracy {
-            let line = format!("step {step}/{steps} test accuracy {accuracy:.4}");
-            match &self.bar {
-                Some(bar) => bar.println(line),
-                None => say(line),
-            }
+        if let Some(metric) = metric {
+            self.line(format!("step {step}/{steps} test {} {:.4}", metric.name, metric.value));
+        }
+    }
+
+    fn line(&self, line: String) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None if self.quiet => eprintln!("{line}"),
+            None => say(line),
         }
     }
 

@@ -3,13 +3,15 @@
 //! # Source
 //! arXiv:1708.07747; Debian's package `dataset-fashion-mnist`.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use flate2::read::GzDecoder;
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
 
+use super::idx::read_idx_bytes;
+use super::tensors::TensorDataset;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 
 /// Where Debian's package puts the files.
 const DEBIAN: &str = "/usr/share/datasets/fashion-mnist";
@@ -53,13 +55,38 @@ impl FashionMnist {
         self.labels.is_empty()
     }
 
+    /// The images as f32 `[n, 1, 28, 28]` and the labels as i64 `[n]`, on a device.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn tensors(&self, device: Device) -> Result<TensorDataset<(Tensor, Tensor)>> {
+        let n = self.len();
+        let images = Tensor::from_slice_on(&self.images, &[n, 1, 28, 28], device)?;
+        TensorDataset::new((images, Tensor::from_slice_on(&self.labels, &[n], device)?))
+    }
+
     fn load(folder: Option<&Path>, part: &str) -> Result<FashionMnist> {
         let folder = folder.unwrap_or(Path::new(DEBIAN));
-        let (image_shape, pixels) = read_idx(&folder.join(format!("{part}-images-idx3-ubyte.gz")))?;
-        let (label_shape, labels) = read_idx(&folder.join(format!("{part}-labels-idx1-ubyte.gz")))?;
-        if image_shape.get(1..) != Some(&[28, 28]) || label_shape != image_shape[..1] {
+        let read = |rest: &str| {
+            let zipped = folder.join(format!("{part}-{rest}.gz"));
+            let path = if zipped.exists() { zipped } else { folder.join(format!("{part}-{rest}")) };
+            if !path.exists() {
+                let message = format!(
+                    "{} is not there; install Debian's package dataset-fashion-mnist, or name a \
+                     folder with --data",
+                    path.display()
+                );
+                return Err(Error::io(message));
+            }
+            read_idx_bytes(&path)
+        };
+        let (image_shape, image_dtype, pixels) = read("images-idx3-ubyte")?;
+        let (label_shape, label_dtype, labels) = read("labels-idx1-ubyte")?;
+        let fits = image_shape.get(1..) == Some(&[28, 28]) && label_shape == image_shape[..1];
+        if !fits || [image_dtype, label_dtype] != [DType::U8; 2] || labels.iter().any(|&l| l > 9) {
             let message = format!(
-                "{}: images are {image_shape:?} and labels {label_shape:?}, expected [n, 28, 28] and [n]",
+                "{}: images are {image_shape:?} and labels {label_shape:?}, expected bytes [n, 28, \
+                 28] and [n], labels from 0 to 9",
                 folder.display()
             );
             return Err(Error::io(message));
@@ -69,27 +96,4 @@ impl FashionMnist {
             labels: labels.iter().map(|&l| i64::from(l)).collect(),
         })
     }
-}
-
-/// The extents and bytes of a gzipped IDX file of unsigned bytes.
-fn read_idx(path: &PathBuf) -> Result<(Vec<usize>, Vec<u8>)> {
-    let problem = |what: String| Error::io(format!("{}: {what}", path.display()));
-    let file = File::open(path).map_err(|error| {
-        let help = "install Debian's package dataset-fashion-mnist, or name a folder with --data";
-        problem(format!("{error}; {help}"))
-    })?;
-    let mut bytes = Vec::new();
-    GzDecoder::new(file).read_to_end(&mut bytes).map_err(|e| problem(e.to_string()))?;
-    let damaged = || problem("is not an IDX file of bytes".to_owned());
-    let (magic, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
-    let [0, 0, 8, rank @ 1..=4] = *magic else { return Err(damaged()) };
-    let (header, data) = rest.split_at_checked(4 * rank as usize).ok_or_else(damaged)?;
-    let extents =
-        header.chunks_exact(4).map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]) as usize);
-    let shape: Vec<usize> = extents.collect();
-    let numel = shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
-    if numel != Some(data.len()) {
-        return Err(problem(format!("holds {} bytes, its header says {shape:?}", data.len())));
-    }
-    Ok((shape, data.to_vec()))
 }

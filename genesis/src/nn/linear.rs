@@ -1,19 +1,20 @@
-//! The fully connected layer.
+//! Fully connected layers.
 
-use super::{Module, Visitor, init};
-use crate::error::Result;
+use super::layer::layers;
+use super::{Module, Parameter, count_flops, init, watch};
+use crate::error::{Error, Result};
 use crate::tensor::{Creation, Tensor};
 
 /// `y = x W^T + b`
 ///
 /// # Shapes
 /// `[.., in]` -> `[.., out]`, with `weight: [out, in]` and `bias: [out]`.
-#[derive(Debug)]
+#[derive(Debug, Module)]
 pub struct Linear {
     /// `[out, in]`
-    pub weight: Tensor,
+    pub weight: Parameter,
     /// `[out]`
-    pub bias: Option<Tensor>,
+    pub bias: Option<Parameter>,
 }
 
 impl Linear {
@@ -36,21 +37,114 @@ impl Linear {
     pub fn without_bias(inputs: usize, outputs: usize, at: impl Into<Creation>) -> Result<Linear> {
         Ok(Linear { bias: None, ..Linear::new(inputs, outputs, at)? })
     }
+
+    /// The product of the input and the weight, plus the bias.
+    ///
+    /// # Errors
+    /// If the last extent is not that of the weight, or dtypes or devices differ.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        watch(self, || {
+            let weight = self.weight.t()?; // [in, out]
+            let y = match &self.bias {
+                Some(bias) => x.matmul_bias(&weight, bias)?, // [.., out]
+                None => x.matmul(&weight)?,
+            };
+            count_flops(|| 2 * (y.numel() * self.weight.shape()[1]) as u64);
+            Ok(y)
+        })
+    }
 }
 
-impl Module for Linear {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let weight = self.weight.t()?; // [in, out]
-        match &self.bias {
-            Some(bias) => x.matmul_bias(&weight, bias), // [.., out]
-            None => x.matmul(&weight),
-        }
+layers!(Linear);
+
+/// `y = x1^T W x2 + b` for each output.
+///
+/// # Shapes
+/// `[.., in1]` and `[.., in2]` -> `[.., out]`, with `weight: [out, in1, in2]` and `bias: [out]`.
+#[derive(Debug, Module)]
+pub struct Bilinear {
+    /// `[out, in1, in2]`
+    pub weight: Parameter,
+    /// `[out]`
+    pub bias: Option<Parameter>,
+}
+
+impl Bilinear {
+    /// A layer with a bias, both uniform in `±1 / sqrt(in1)` as PyTorch starts them.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn new(
+        [in1, in2]: [usize; 2],
+        outputs: usize,
+        at: impl Into<Creation>,
+    ) -> Result<Bilinear> {
+        let at = at.into();
+        let bound = 1.0 / (in1.max(1) as f64).sqrt();
+        let weight = init::uniform(&[outputs, in1, in2], -bound, bound, at)?;
+        Ok(Bilinear { weight, bias: Some(init::uniform(&[outputs], -bound, bound, at)?) })
     }
 
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a, '_>) {
-        visitor.parameter("weight", &self.weight);
-        if let Some(bias) = &self.bias {
-            visitor.parameter("bias", bias);
+    /// A layer without a bias.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn without_bias(
+        inputs: [usize; 2],
+        outputs: usize,
+        at: impl Into<Creation>,
+    ) -> Result<Bilinear> {
+        Ok(Bilinear { bias: None, ..Bilinear::new(inputs, outputs, at)? })
+    }
+
+    /// The bilinear form of both inputs for each output, plus the bias.
+    ///
+    /// # Errors
+    /// If the inputs do not fit each other or the weight.
+    pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
+        let &[outputs, in1, in2] = self.weight.shape() else {
+            let message =
+                format!("the weight must be [out, in1, in2], got {:?}", self.weight.shape());
+            return Err(Error::op("bilinear", message));
+        };
+        let lead = &x1.shape()[..x1.rank().saturating_sub(1)];
+        let fits = x1.shape().last() == Some(&in1)
+            && x2.shape().last() == Some(&in2)
+            && x2.shape()[..x2.rank() - 1] == *lead;
+        if !fits {
+            let (a, b) = (x1.shape(), x2.shape());
+            let message =
+                format!("{a:?} and {b:?} do not fit a weight of {:?}", self.weight.shape());
+            return Err(Error::op("bilinear", message));
         }
+        watch(self, || {
+            let rows: usize = lead.iter().product();
+            count_flops(|| 2 * (rows * outputs * in2 * (in1 + 1)) as u64);
+            let by_first = self.weight.permute(&[1, 0, 2])?.reshape(&[in1, outputs * in2])?;
+            let half = x1.reshape(&[rows, in1])?.matmul(&by_first)?; // [rows, out * in2]
+            let half = half.reshape(&[rows, outputs, in2])?;
+            let y = half.matmul(&x2.reshape(&[rows, in2, 1])?)?; // [rows, out, 1]
+            let y = y.reshape(&[lead, &[outputs]].concat())?;
+            match &self.bias {
+                Some(bias) => y.add(bias),
+                None => Ok(y),
+            }
+        })
     }
 }
+
+/// Gives its input back.
+#[derive(Clone, Copy, Debug, Default, Module)]
+pub struct Identity;
+
+impl Identity {
+    /// The input.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        watch(self, || Ok(x.clone()))
+    }
+}
+
+layers!(Identity);

@@ -1,16 +1,67 @@
-//! Normalization layers.
+//! Normalization layers over the last axes, over groups of channels, and over single samples.
 
-use super::{Module, Visitor, init};
-use crate::error::Result;
+use super::layer::layers;
+use super::{Module, Parameter, init, watch};
+use crate::error::{Error, Result};
 use crate::tensor::{Creation, Tensor};
 
-/// Layer norm over the last axis, with scale and shift.
-#[derive(Debug)]
+/// The last extents of a tensor, which a layer normalizes together: `64`, `[3, 32]` or a `Vec`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Extents(pub Vec<usize>);
+
+impl From<usize> for Extents {
+    fn from(extent: usize) -> Extents {
+        Extents(vec![extent])
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Extents {
+    fn from(extents: [usize; N]) -> Extents {
+        Extents(extents.to_vec())
+    }
+}
+
+impl From<&[usize]> for Extents {
+    fn from(extents: &[usize]) -> Extents {
+        Extents(extents.to_vec())
+    }
+}
+
+impl From<Vec<usize>> for Extents {
+    fn from(extents: Vec<usize>) -> Extents {
+        Extents(extents)
+    }
+}
+
+/// What a [`LayerNorm`] is made with.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LayerNormOptions {
+    /// Added to the variance.
+    pub eps: f64,
+    /// Whether it scales and shifts.
+    pub elementwise_affine: bool,
+    /// Whether it shifts, where it scales.
+    pub bias: bool,
+}
+
+impl Default for LayerNormOptions {
+    fn default() -> LayerNormOptions {
+        LayerNormOptions { eps: 1e-5, elementwise_affine: true, bias: true }
+    }
+}
+
+/// Layer norm over the last axes, with scale and shift.
+///
+/// # Shapes
+/// `[.., extents]` -> the same, with `weight` and `bias` of the extents.
+#[derive(Debug, Module)]
 pub struct LayerNorm {
-    /// `[C]`
-    pub weight: Tensor,
-    /// `[C]`
-    pub bias: Tensor,
+    /// The scale, of the normalized extents.
+    pub weight: Option<Parameter>,
+    /// The shift, of the normalized extents.
+    pub bias: Option<Parameter>,
+    /// The last extents, which are normalized together.
+    pub normalized_shape: Vec<usize>,
     /// Added to the variance.
     pub eps: f64,
 }
@@ -20,31 +71,52 @@ impl LayerNorm {
     ///
     /// # Errors
     /// If memory runs out.
-    pub fn new(channels: usize, at: impl Into<Creation>) -> Result<LayerNorm> {
-        let at = at.into();
-        let weight = init::constant(&[channels], 1.0, at)?;
-        Ok(LayerNorm { weight, bias: init::constant(&[channels], 0.0, at)?, eps: 1e-5 })
+    pub fn new(extents: impl Into<Extents>, at: impl Into<Creation>) -> Result<LayerNorm> {
+        LayerNorm::with(extents, LayerNormOptions::default(), at)
+    }
+
+    /// A layer with other options.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn with(
+        extents: impl Into<Extents>,
+        options: LayerNormOptions,
+        at: impl Into<Creation>,
+    ) -> Result<LayerNorm> {
+        let (Extents(extents), at) = (extents.into(), at.into());
+        let LayerNormOptions { eps, elementwise_affine, bias } = options;
+        let parameter = |wanted: bool, value: f64| {
+            wanted.then(|| init::constant(&extents, value, at)).transpose()
+        };
+        let weight = parameter(elementwise_affine, 1.0)?;
+        let bias = parameter(elementwise_affine && bias, 0.0)?;
+        Ok(LayerNorm { weight, bias, normalized_shape: extents, eps })
+    }
+
+    /// The last axes normalized.
+    ///
+    /// # Errors
+    /// If the tensor does not end in these extents.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        watch(self, || {
+            let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
+            x.layer_norm_over(&self.normalized_shape, weight, bias, self.eps)
+        })
     }
 }
 
-impl Module for LayerNorm {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.layer_norm(&self.weight, &self.bias, self.eps)
-    }
+layers!(LayerNorm);
 
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a, '_>) {
-        visitor.parameter("weight", &self.weight);
-        visitor.parameter("bias", &self.bias);
-    }
-}
-
-/// RMS norm over the last axis, with scale.
-#[derive(Debug)]
+/// RMS norm over the last axes, with scale.
+#[derive(Debug, Module)]
 pub struct RmsNorm {
-    /// `[C]`
-    pub weight: Tensor,
-    /// Added to the mean square.
-    pub eps: f64,
+    /// The scale, of the normalized extents.
+    pub weight: Option<Parameter>,
+    /// The last extents, which are normalized together.
+    pub normalized_shape: Vec<usize>,
+    /// Added to the mean square; where absent, the distance from 1 to the next number of the dtype.
+    pub eps: Option<f64>,
 }
 
 impl RmsNorm {
@@ -52,17 +124,74 @@ impl RmsNorm {
     ///
     /// # Errors
     /// If memory runs out.
-    pub fn new(channels: usize, at: impl Into<Creation>) -> Result<RmsNorm> {
-        Ok(RmsNorm { weight: init::constant(&[channels], 1.0, at)?, eps: 1e-6 })
+    pub fn new(extents: impl Into<Extents>, at: impl Into<Creation>) -> Result<RmsNorm> {
+        let Extents(extents) = extents.into();
+        let weight = Some(init::constant(&extents, 1.0, at)?);
+        Ok(RmsNorm { weight, normalized_shape: extents, eps: None })
+    }
+
+    /// [`RmsNorm::new`] with this `eps`; language models have 1e-6 or 1e-5.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn with_eps(
+        extents: impl Into<Extents>,
+        eps: f64,
+        at: impl Into<Creation>,
+    ) -> Result<RmsNorm> {
+        Ok(RmsNorm { eps: Some(eps), ..RmsNorm::new(extents, at)? })
+    }
+
+    /// The last axes divided by their root mean square.
+    ///
+    /// # Errors
+    /// If the tensor does not end in these extents.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        watch(self, || x.rms_norm_over(&self.normalized_shape, self.weight.as_deref(), self.eps))
     }
 }
 
-impl Module for RmsNorm {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.rms_norm(&self.weight, self.eps)
+layers!(RmsNorm);
+
+/// Groups of channels (axis 1) normalized, each sample by itself, then scaled and shifted by channel.
+#[derive(Debug, Module)]
+pub struct GroupNorm {
+    /// `[C]`
+    pub weight: Option<Parameter>,
+    /// `[C]`
+    pub bias: Option<Parameter>,
+    /// How many groups the channels make.
+    pub num_groups: usize,
+    /// Added to the variance.
+    pub eps: f64,
+}
+
+impl GroupNorm {
+    /// A layer that starts with scale 1 and shift 0.
+    ///
+    /// # Errors
+    /// If the groups do not divide the channels, or memory runs out.
+    pub fn new(groups: usize, channels: usize, at: impl Into<Creation>) -> Result<GroupNorm> {
+        if groups == 0 || !channels.is_multiple_of(groups) {
+            let message = format!("{groups} groups do not divide {channels} channels");
+            return Err(Error::op("group_norm", message));
+        }
+        let at = at.into();
+        let weight = Some(init::constant(&[channels], 1.0, at)?);
+        let bias = Some(init::constant(&[channels], 0.0, at)?);
+        Ok(GroupNorm { weight, bias, num_groups: groups, eps: 1e-5 })
     }
 
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a, '_>) {
-        visitor.parameter("weight", &self.weight);
+    /// The groups normalized.
+    ///
+    /// # Errors
+    /// If the channels are not those of the layer.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        watch(self, || {
+            let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
+            x.group_norm(self.num_groups, weight, bias, self.eps)
+        })
     }
 }
+
+layers!(GroupNorm);

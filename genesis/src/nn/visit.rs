@@ -1,87 +1,116 @@
-//! What a module consists of, told to whoever asks.
+//! The walk through a module: who is where, under which name.
+//!
+//! A module hands its fields to the visitor with their names ([`Visitor::part`]); the visitor keeps the
+//! dotted path. What `state_dict`, `train`, `to_device` and the rest do follows from this one walk.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use super::{Buffer, Module, Parameter, Part, Training};
 
-use super::Module;
-use crate::tensor::Tensor;
-
-/// Whether a layer behaves as in training; on at first.
-#[derive(Debug)]
-pub struct Training(AtomicBool);
-
-impl Default for Training {
-    fn default() -> Training {
-        Training(AtomicBool::new(true))
-    }
+/// What a walk meets.
+pub(super) enum Seen<'a> {
+    Parameter(&'a Parameter),
+    Buffer(&'a Buffer),
+    Training(&'a Training),
+    /// A module begins: all until its end belongs to it.
+    Module(&'a dyn Module),
+    /// A module ends.
+    End(&'a dyn Module),
 }
 
-impl Training {
-    /// Whether it is on.
-    pub fn is_on(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Switches it.
-    pub fn set(&self, on: bool) {
-        self.0.store(on, Ordering::Relaxed);
-    }
-}
-
-/// Walks a module; a module calls one method for each of its parts.
+/// Walks a module; a module shows it each of its parts in a fixed order.
 pub struct Visitor<'a, 'f> {
-    prefix: String,
-    want: Want<'a, 'f>,
-}
-
-/// What a walk looks for.
-enum Want<'a, 'f> {
-    Parameters(&'f mut dyn FnMut(String, &'a Tensor)),
-    Buffers(&'f mut dyn FnMut(String, &'a Tensor)),
-    Training(&'f mut dyn FnMut(&'a Training)),
+    path: Path,
+    see: &'f mut dyn FnMut(&str, Seen<'a>),
 }
 
 impl<'a, 'f> Visitor<'a, 'f> {
-    pub(super) fn parameters(found: &'f mut dyn FnMut(String, &'a Tensor)) -> Visitor<'a, 'f> {
-        Visitor { prefix: String::new(), want: Want::Parameters(found) }
+    /// Walks `root`, whose own name is empty.
+    pub(super) fn walk(root: &'a dyn Module, see: &'f mut dyn FnMut(&str, Seen<'a>)) {
+        Visitor { path: Path::default(), see }.module(root);
     }
 
-    pub(super) fn buffers(found: &'f mut dyn FnMut(String, &'a Tensor)) -> Visitor<'a, 'f> {
-        Visitor { prefix: String::new(), want: Want::Buffers(found) }
+    /// A field, with its name.
+    pub fn part<P: Part + ?Sized>(&mut self, name: &str, part: &'a P) {
+        let outer = self.path.enter(name);
+        part.show(self);
+        self.path.leave(outer);
     }
 
-    pub(super) fn training(found: &'f mut dyn FnMut(&'a Training)) -> Visitor<'a, 'f> {
-        Visitor { prefix: String::new(), want: Want::Training(found) }
+    pub(super) fn parameter(&mut self, parameter: &'a Parameter) {
+        (self.see)(&self.path.0, Seen::Parameter(parameter));
     }
 
-    /// A tensor that is trained.
-    pub fn parameter(&mut self, name: &str, tensor: &'a Tensor) {
-        let name = format!("{}{name}", self.prefix);
-        if let Want::Parameters(found) = &mut self.want {
-            found(name, tensor);
-        }
+    pub(super) fn buffer(&mut self, buffer: &'a Buffer) {
+        (self.see)(&self.path.0, Seen::Buffer(buffer));
     }
 
-    /// A tensor that is saved and not trained.
-    pub fn buffer(&mut self, name: &str, tensor: &'a Tensor) {
-        let name = format!("{}{name}", self.prefix);
-        if let Want::Buffers(found) = &mut self.want {
-            found(name, tensor);
-        }
+    pub(super) fn training(&mut self, flag: &'a Training) {
+        (self.see)(&self.path.0, Seen::Training(flag));
     }
 
-    /// A layer's own training flag.
-    pub fn training_flag(&mut self, flag: &'a Training) {
-        if let Want::Training(found) = &mut self.want {
-            found(flag);
-        }
-    }
-
-    /// A module inside this one.
-    pub fn child(&mut self, name: &str, module: &'a dyn Module) {
-        let len = self.prefix.len();
-        self.prefix.push_str(name);
-        self.prefix.push('.');
+    pub(super) fn module(&mut self, module: &'a dyn Module) {
+        (self.see)(&self.path.0, Seen::Module(module));
         module.visit(self);
-        self.prefix.truncate(len);
+        (self.see)(&self.path.0, Seen::End(module));
+    }
+}
+
+/// What a walk that changes things meets.
+pub(super) enum SeenMut<'a> {
+    Parameter(&'a mut Parameter),
+    Buffer(&'a mut Buffer),
+}
+
+/// Walks a module and may replace its tensors.
+pub struct VisitorMut<'f> {
+    path: Path,
+    see: &'f mut dyn FnMut(&str, SeenMut<'_>),
+}
+
+impl<'f> VisitorMut<'f> {
+    pub(super) fn new(see: &'f mut dyn FnMut(&str, SeenMut<'_>)) -> VisitorMut<'f> {
+        VisitorMut { path: Path::default(), see }
+    }
+
+    /// A field, with its name.
+    pub fn part<P: Part + ?Sized>(&mut self, name: &str, part: &mut P) {
+        let outer = self.path.enter(name);
+        part.show_mut(self);
+        self.path.leave(outer);
+    }
+
+    pub(super) fn parameter(&mut self, parameter: &mut Parameter) {
+        (self.see)(&self.path.0, SeenMut::Parameter(parameter));
+    }
+
+    pub(super) fn buffer(&mut self, buffer: &mut Buffer) {
+        (self.see)(&self.path.0, SeenMut::Buffer(buffer));
+    }
+}
+
+/// A walk through a module of a known type, of either kind: what `#[derive(Module)]` takes apart.
+pub enum Walk<'a, 'w, 'f, M> {
+    /// One that looks.
+    Shared(&'a M, &'w mut Visitor<'a, 'f>),
+    /// One that may replace tensors.
+    Unique(&'w mut M, &'w mut VisitorMut<'f>),
+}
+
+/// Names joined by dots.
+#[derive(Default)]
+struct Path(String);
+
+impl Path {
+    /// Goes one name further; gives what `leave` needs to come back.
+    fn enter(&mut self, name: &str) -> usize {
+        let outer = self.0.len();
+        if outer > 0 && !name.is_empty() {
+            self.0.push('.');
+        }
+        self.0.push_str(name);
+        outer
+    }
+
+    fn leave(&mut self, outer: usize) {
+        self.0.truncate(outer);
     }
 }

@@ -17,15 +17,19 @@ use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::shape::broadcast_shapes;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, promote};
 
 /// Which dtypes an op takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Domain {
     /// Integers and floats.
     Number,
-    /// Floats.
+    /// Floats; integers and bools become f32, for the result has a fraction.
     Float,
+    /// Floats; integers are whole already and come back as they are.
+    Rounding,
+    /// Floats and nothing else.
+    FloatOnly,
 }
 
 /// How the gradient of one operand follows from the operand, the result and `dy`.
@@ -74,17 +78,24 @@ impl Op for &'static Unary {
 
 fn check_domain(op: &str, domain: Domain, dtype: DType) -> Result<()> {
     let fits = match domain {
-        Domain::Float => dtype.is_arithmetic_float(),
         Domain::Number => dtype.is_number(),
+        _ => dtype.is_arithmetic_float(),
     };
     if fits {
         return Ok(());
     }
-    let wants = match domain {
-        Domain::Float => "a float",
-        Domain::Number => "a number",
-    };
+    let wants = if domain == Domain::Number { "a number" } else { "a float" };
     Err(wrong_dtype(op, wants, dtype))
+}
+
+/// The op of a row on a tensor of any dtype.
+#[track_caller]
+fn unary(row: &'static Unary, x: &Tensor) -> Result<Tensor> {
+    match row.domain {
+        Domain::Float => apply(row, &[&x.as_float()?]),
+        Domain::Rounding if x.dtype().is_int() => x.copy(),
+        _ => apply(row, &[x]),
+    }
 }
 
 macro_rules! unary_ops {
@@ -115,8 +126,9 @@ macro_rules! unary_ops {
                 ///
                 /// # Errors
                 /// If the dtype is not one the op takes, or memory runs out.
+                #[track_caller]
                 pub fn $name(&self) -> Result<Tensor> {
-                    apply(UNARY[UnaryRow::$name as usize], &[self])
+                    unary(UNARY[UnaryRow::$name as usize], self)
                 }
             )*
         }
@@ -146,7 +158,7 @@ unary_ops! {
     /// The larger of x and 0; the gradient at 0 is 0.
     relu {
         kernel: relu, relu_flat;
-        domain: Float;
+        domain: Number;
         grad: Y, Some(|s, dy| dy.mul(&s.output().gt_scalar(0.0)?.to_dtype(dy.dtype())?));
         reference: |x| if x.is_nan() { x } else { x.max(0.0) };
         at: [-2.0, 0.5, 1.5];
@@ -235,7 +247,7 @@ unary_ops! {
     /// Exact GELU, `x * Phi(x)`.
     gelu {
         kernel: gelu, gelu_flat;
-        domain: Float;
+        domain: FloatOnly;
         grad: X, Some(|s, dy| dy.mul(&s.input(0).gelu_slope()?));
         reference: |x| 0.5 * x * (1.0 + erf_reference(x * std::f64::consts::FRAC_1_SQRT_2));
         at: [-2.0, 0.1, 1.5];
@@ -243,7 +255,7 @@ unary_ops! {
     /// The derivative of exact GELU, `Phi(x) + x * phi(x)`.
     gelu_slope {
         kernel: gelu_slope, gelu_slope_flat;
-        domain: Float;
+        domain: FloatOnly;
         grad: X, Some(|s, dy| {
             // The second derivative: phi(x) * (2 - x^2).
             let x = s.input(0);
@@ -260,7 +272,7 @@ unary_ops! {
     /// `x * sigmoid(x)`, also called swish.
     silu {
         kernel: silu, silu_flat;
-        domain: Float;
+        domain: FloatOnly;
         grad: X, Some(|s, dy| {
             let x = s.input(0);
             let p = x.sigmoid()?;
@@ -272,7 +284,7 @@ unary_ops! {
     /// The largest integer that is not larger.
     floor {
         kernel: floor, floor_flat;
-        domain: Float;
+        domain: Rounding;
         grad: Saves::NOTHING, Some(|_, dy| dy.zeros_like());
         reference: f64::floor;
         at: [-1.5, 0.2, 2.7];
@@ -280,7 +292,7 @@ unary_ops! {
     /// The smallest integer that is not smaller.
     ceil {
         kernel: ceil, ceil_flat;
-        domain: Float;
+        domain: Rounding;
         grad: Saves::NOTHING, Some(|_, dy| dy.zeros_like());
         reference: f64::ceil;
         at: [-1.5, 0.2, 2.7];
@@ -288,7 +300,7 @@ unary_ops! {
     /// The nearest integer, ties to even.
     round {
         kernel: round, round_flat;
-        domain: Float;
+        domain: Rounding;
         grad: Saves::NOTHING, Some(|_, dy| dy.zeros_like());
         reference: f64::round_ties_even;
         at: [-1.4, 0.2, 2.7];
@@ -342,8 +354,36 @@ pub struct Binary {
     pub saves: Saves,
     /// The gradients.
     pub grad: BinaryGrad,
+    /// What it does where both operands are bools or integers.
+    ints: Ints,
     /// The f64 reference.
     pub reference: fn(f64, f64) -> f64,
+}
+
+/// What an op of two operands does where neither is a float.
+#[derive(Clone, Copy, Debug)]
+enum Ints {
+    /// Integers as such; bools by this op.
+    Logic(fn(&Tensor, &Tensor) -> Result<Tensor>),
+    /// Integers as such; bools are refused.
+    NoBools,
+    /// Both become f32.
+    Floats,
+}
+
+/// The op of a row on tensors of any dtypes: they promote.
+#[track_caller]
+fn binary(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    let (mut x, mut y) = promote::pair(x, y)?;
+    if !x.dtype().is_float() {
+        match row.ints {
+            Ints::Logic(logic) if x.dtype() == DType::Bool => return logic(&x, &y),
+            Ints::Floats => (x, y) = (x.as_float()?, y.as_float()?),
+            _ => {}
+        }
+    }
+    let shapes = [x.shape().to_vec(), y.shape().to_vec()];
+    apply(BinaryCall { row, shapes }, &[&x, &y])
 }
 
 /// A binary op in the making: it remembers its operands' shapes for the gradient.
@@ -383,7 +423,7 @@ impl Op for BinaryCall {
 
 /// Both operands of one dtype on one device.
 pub(super) fn check_pair(op: &str, x: &Tensor, y: &Tensor) -> Result<()> {
-    if x.dtype() != y.dtype() {
+    if x.dtype() != y.dtype() && !crate::amp::unifies(op, x, y) {
         let message =
             format!("dtypes differ, {} and {}; convert one with to_dtype", x.dtype(), y.dtype());
         return Err(Error::op(op, message));
@@ -399,6 +439,7 @@ pub(super) fn check_pair(op: &str, x: &Tensor, y: &Tensor) -> Result<()> {
 macro_rules! binary_ops {
     ($($(#[$doc:meta])* $name:ident {
         kernel: $kernel:ident, $flat:ident, $row:ident, $column:ident;
+        ints: $ints:expr;
         grad: $saves:expr, $grad:expr;
         reference: $reference:expr;
     })*) => {
@@ -409,6 +450,7 @@ macro_rules! binary_ops {
             lines: (&device::$row::KERNEL, &device::$column::KERNEL),
             saves: $saves,
             grad: $grad,
+            ints: $ints,
             reference: $reference,
         }),*];
 
@@ -420,13 +462,12 @@ macro_rules! binary_ops {
                 $(#[$doc])*
                 ///
                 /// # Shapes
-                /// The operands broadcast, aligned at the last axis.
+                /// The operands broadcast, aligned at the last axis; dtypes promote.
                 /// # Errors
-                /// If shapes do not broadcast, or dtypes or devices differ.
+                /// If shapes do not broadcast, devices differ, or the dtype is not one the op takes.
+                #[track_caller]
                 pub fn $name(&self, other: &Tensor) -> Result<Tensor> {
-                    let row = BINARY[BinaryRow::$name as usize];
-                    let shapes = [self.shape().to_vec(), other.shape().to_vec()];
-                    apply(BinaryCall { row, shapes }, &[self, other])
+                    binary(BINARY[BinaryRow::$name as usize], self, other)
                 }
             )*
         }
@@ -436,32 +477,36 @@ macro_rules! binary_ops {
 const XY: Saves = Saves::inputs(3);
 
 binary_ops! {
-    /// `x + y`
+    /// `x + y`; of bools whether one is true.
     add {
         kernel: add, add_flat, add_row, add_column;
+        ints: Ints::Logic(Tensor::logical_or);
         grad: Saves::NOTHING, |_, dy| Ok([Some(dy.clone()), Some(dy.clone())]);
         reference: |x, y| x + y;
     }
-    /// `x - y`
+    /// `x - y`; not of two bools.
     sub {
         kernel: sub, sub_flat, sub_row, sub_column;
+        ints: Ints::NoBools;
         grad: Saves::NOTHING, |s, dy| {
             Ok([Some(dy.clone()), if s.wanted[1] { Some(dy.neg()?) } else { None }])
         };
         reference: |x, y| x - y;
     }
-    /// `x * y`
+    /// `x * y`; of bools whether both are true.
     mul {
         kernel: mul, mul_flat, mul_row, mul_column;
+        ints: Ints::Logic(Tensor::logical_and);
         grad: XY, |s, dy| Ok([
             if s.wanted[0] { Some(dy.mul(s.input(1))?) } else { None },
             if s.wanted[1] { Some(dy.mul(s.input(0))?) } else { None },
         ]);
         reference: |x, y| x * y;
     }
-    /// `x / y`; integers truncate.
+    /// `x / y`; integers become f32. For whole quotients see [`Tensor::div_rounded`].
     div {
         kernel: div, div_flat, div_row, div_column;
+        ints: Ints::Floats;
         grad: XY, |s, dy| {
             let dx = dy.div(s.input(1))?;
             let dy = if s.wanted[1] {
@@ -476,18 +521,21 @@ binary_ops! {
     /// The larger of x and y; NaN wins. Where they are equal each gets half of the gradient.
     maximum {
         kernel: maximum, maximum_flat, maximum_row, maximum_column;
+        ints: Ints::Logic(Tensor::logical_or);
         grad: XY, |s, dy| shared(dy, &s.input(0).ge(s.input(1))?, &s.input(0).le(s.input(1))?);
         reference: |x, y| if x.is_nan() || y.is_nan() { f64::NAN } else { x.max(y) };
     }
     /// The smaller of x and y; NaN wins. Where they are equal each gets half of the gradient.
     minimum {
         kernel: minimum, minimum_flat, minimum_row, minimum_column;
+        ints: Ints::Logic(Tensor::logical_and);
         grad: XY, |s, dy| shared(dy, &s.input(0).le(s.input(1))?, &s.input(0).ge(s.input(1))?);
         reference: |x, y| if x.is_nan() || y.is_nan() { f64::NAN } else { x.min(y) };
     }
 }
 
 /// `dy` to the operands whose flag is set, halved where both are.
+#[track_caller]
 fn shared(dy: &Tensor, first: &Tensor, second: &Tensor) -> Result<[Option<Tensor>; 2]> {
     let (a, b) = (first.to_dtype(dy.dtype())?, second.to_dtype(dy.dtype())?);
     let share = dy.div(&a.add(&b)?)?;
@@ -514,11 +562,6 @@ impl Op for Scalar {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
         check_domain(self.name, Domain::Number, x.dtype())?;
-        if !x.dtype().is_arithmetic_float() && self.value.fract() != 0.0 {
-            let message =
-                format!("{} is not a whole number, the tensor is {}", self.value, x.dtype());
-            return Err(Error::op(self.name, message));
-        }
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
         launch::scalar_op(self.kernels, x, &y, self.value)?;
         Ok(y)
@@ -534,17 +577,22 @@ impl Op for Scalar {
 }
 
 macro_rules! scalar_ops {
-    ($($(#[$doc:meta])* $name:ident, $kernel:ident, $flat:ident, $saves:expr, $grad:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident, $kernel:ident, $flat:ident, $is_quotient:expr, $saves:expr, $grad:expr;)*) => {
         impl Tensor {
             $(
                 $(#[$doc])*
                 ///
+                /// A fraction beside an integer tensor makes it f32, any number beside a bool tensor
+                /// makes that i64 or f32.
+                ///
                 /// # Errors
-                /// If the dtype is bool, or `c` is not whole and the dtype is an integer.
+                /// If the dtype is for storage only, or memory runs out.
+                #[track_caller]
                 pub fn $name(&self, c: f64) -> Result<Tensor> {
                     let kernels = (&device::$kernel::KERNEL, &device::$flat::KERNEL);
                     let (saves, grad): (Saves, ScalarGrad) = ($saves, $grad);
-                    apply(Scalar { name: stringify!($name), kernels, value: c, saves, grad }, &[self])
+                    let x = if $is_quotient { self.as_float()? } else { self.beside_number(c)? };
+                    apply(Scalar { name: stringify!($name), kernels, value: c, saves, grad }, &[&x])
                 }
             )*
         }
@@ -553,22 +601,22 @@ macro_rules! scalar_ops {
 
 scalar_ops! {
     /// `x + c`
-    add_scalar, add_scalar, add_scalar_flat, Saves::NOTHING, |_, _, dy| Ok(dy.clone());
+    add_scalar, add_scalar, add_scalar_flat, false, Saves::NOTHING, |_, _, dy| Ok(dy.clone());
     /// `x * c`
-    mul_scalar, mul_scalar, mul_scalar_flat, Saves::NOTHING, |c, _, dy| dy.mul_scalar(c);
-    /// `x / c`; integers truncate.
-    div_scalar, div_scalar, div_scalar_flat, Saves::NOTHING, |c, _, dy| dy.div_scalar(c);
-    /// `c / x`; integers truncate.
-    rdiv_scalar, rdiv_scalar, rdiv_scalar_flat, XY_FIRST, |c, s, dy| {
+    mul_scalar, mul_scalar, mul_scalar_flat, false, Saves::NOTHING, |c, _, dy| dy.mul_scalar(c);
+    /// `x / c`; integers become f32.
+    div_scalar, div_scalar, div_scalar_flat, true, Saves::NOTHING, |c, _, dy| dy.div_scalar(c);
+    /// `c / x`; integers become f32.
+    rdiv_scalar, rdiv_scalar, rdiv_scalar_flat, true, XY_FIRST, |c, s, dy| {
         let x = s.input(0);
         dy.mul(&x.mul(x)?.rdiv_scalar(-c)?)
     };
     /// The larger of x and c; NaN wins. The gradient at c goes to x.
-    maximum_scalar, maximum_scalar, maximum_scalar_flat, XY_FIRST, |c, s, dy| {
+    maximum_scalar, maximum_scalar, maximum_scalar_flat, false, XY_FIRST, |c, s, dy| {
         dy.mul(&s.input(0).ge_scalar(c)?.to_dtype(dy.dtype())?)
     };
     /// The smaller of x and c; NaN wins. The gradient at c goes to x.
-    minimum_scalar, minimum_scalar, minimum_scalar_flat, XY_FIRST, |c, s, dy| {
+    minimum_scalar, minimum_scalar, minimum_scalar_flat, false, XY_FIRST, |c, s, dy| {
         dy.mul(&s.input(0).le_scalar(c)?.to_dtype(dy.dtype())?)
     };
 }
@@ -579,7 +627,8 @@ impl Tensor {
     /// `x - c`
     ///
     /// # Errors
-    /// If the dtype is bool, or `c` is not whole and the dtype is an integer.
+    /// As [`Tensor::add_scalar`].
+    #[track_caller]
     pub fn sub_scalar(&self, c: f64) -> Result<Tensor> {
         self.add_scalar(-c)
     }
@@ -587,24 +636,31 @@ impl Tensor {
     /// Every element brought between `low` and `high`; NaN stays.
     ///
     /// # Errors
-    /// If the dtype is bool.
+    /// As [`Tensor::add_scalar`].
+    #[track_caller]
     pub fn clamp(&self, low: f64, high: f64) -> Result<Tensor> {
         self.maximum_scalar(low)?.minimum_scalar(high)
     }
 
-    /// `x * x`
+    /// `x * x`; bools become i64.
     ///
     /// # Errors
-    /// If the dtype is bool.
+    /// If the dtype is for storage only.
+    #[track_caller]
     pub fn square(&self) -> Result<Tensor> {
-        self.mul(self)
+        let x = self.beside_number(2.0)?;
+        x.mul(&x)
     }
 
     /// -1, 0 or 1; NaN gives 0. The gradient is zero.
     ///
     /// # Errors
-    /// If the dtype is bool.
+    /// If memory runs out.
+    #[track_caller]
     pub fn sign(&self) -> Result<Tensor> {
+        if self.dtype() == DType::Bool {
+            return self.copy();
+        }
         let above = self.gt_scalar(0.0)?.to_dtype(self.dtype())?;
         above.sub(&self.lt_scalar(0.0)?.to_dtype(self.dtype())?)
     }

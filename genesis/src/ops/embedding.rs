@@ -15,25 +15,32 @@ impl Tensor {
     /// The rows of this table `[V, C]` that `index` names.
     ///
     /// # Shapes
-    /// `index: [..]` gives `[.., C]`. An index outside `0..V` gives a row of zeros.
+    /// `index: [..]` gives `[.., C]`. On a GPU an index outside `0..V` gives a row of zeros.
     /// # Errors
-    /// If the table is not rank 2, or the index is not i64.
+    /// If the table is not rank 2, the index is not an integer or, on the CPU, is outside `0..V`.
+    #[track_caller]
     pub fn embedding(&self, index: &Tensor) -> Result<Tensor> {
         if self.rank() != 2 {
             let message = format!("the table must be [V, C], got {:?}", self.shape());
             return Err(Error::op("embedding", message));
         }
-        if index.dtype() != DType::I64 {
-            return Err(Error::op(
-                "embedding",
-                format!("the index must be i64, got {}", index.dtype()),
-            ));
+        if !index.dtype().is_int() {
+            let message = format!("the index must be an integer, got {}", index.dtype());
+            return Err(Error::op("embedding", message));
         }
         if index.device() != self.device() {
             let message = format!("devices differ, {} and {}", self.device(), index.device());
             return Err(Error::op("embedding", message));
         }
-        let flat = index.detach().reshape(&[index.numel()])?.contiguous()?;
+        let flat = index.detach().to_dtype(DType::I64)?.ravel()?.contiguous()?;
+        if flat.device() == Device::Cpu {
+            let n = self.shape()[0];
+            let is_wrong = |index: &i64| !(0..n as i64).contains(index);
+            if let Some(wrong) = flat.to_vec::<i64>()?.into_iter().find(is_wrong) {
+                let message = format!("index {wrong} is out of range for {n} rows");
+                return Err(Error::op("embedding", message));
+            }
+        }
         let rows = apply(Embedding { vocabulary: self.shape()[0] }, &[self, &flat])?;
         rows.reshape(&[index.shape(), &[self.shape()[1]]].concat())
     }
@@ -106,11 +113,35 @@ fn small(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
 /// The sort merges: pieces of [`PIECE`] keys, then [`FAN`] at a time, so that its work grows with
 /// `n log n` however many tokens a row has.
 pub(super) fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
-    let (n, n_rows) = (index.numel(), dtable.shape()[0]);
-    let scale = n.next_power_of_two();
+    let n_rows = dtable.shape()[0];
+    let (keys, starts) = places_in_order(index, n_rows)?;
+    let columns = config::gathered_columns(dy.device(), dy.shape()[1], dy.dtype().bytes());
+    let args = [
+        launch::pointer(&keys, false),
+        launch::pointer(&starts, false),
+        launch::view_of(dy, false),
+        launch::view_of(dtable, true),
+        launch::number(DType::I64, scale_of(index) as f64),
+    ];
+    let grid = Grid::xy(n_rows.div_ceil(ROWS), dy.shape()[1].div_ceil(columns.cols));
+    let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
+    let consts = [ROWS as i64, TOKENS as i64, columns.cols as i64];
+    let kernel = &device::embedding_bwd::KERNEL;
+    launch::warped(kernel, dtable, grid, &dtypes, &consts, columns.warps, &args)
+}
+
+/// What a row is multiplied by in a key: a power of two above every position of the index.
+pub(super) fn scale_of(index: &Tensor) -> usize {
+    index.numel().next_power_of_two()
+}
+
+/// The sorted keys of an index, and where those of each row begin.
+#[track_caller]
+pub(super) fn places_in_order(index: &Tensor, n_rows: usize) -> Result<(Tensor, Tensor)> {
+    let (n, scale) = (index.numel(), scale_of(index));
     let keys = sorted_keys(index, n_rows, scale)?;
     let number = |value: usize| launch::number(DType::I64, value as f64);
-    let starts = Tensor::uninitialized(&[n_rows + 1], (DType::I64, dy.device()))?;
+    let starts = Tensor::uninitialized(&[n_rows + 1], (DType::I64, index.device()))?;
     let args = [
         launch::pointer(&keys, false),
         launch::pointer(&starts, true),
@@ -120,24 +151,13 @@ pub(super) fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<(
         number(halvings(n)),
     ];
     let grid = Grid::x((n_rows + 1).div_ceil(STARTS));
-    let (kernel, warps) = (&device::embedding_starts::KERNEL, searching(dy.device(), STARTS));
+    let (kernel, warps) = (&device::embedding_starts::KERNEL, searching(index.device(), STARTS));
     launch::warped(kernel, &starts, grid, &[], &[STARTS as i64], warps, &args)?;
-    let columns = config::gathered_columns(dy.device(), dy.shape()[1], dy.dtype().bytes());
-    let args = [
-        launch::pointer(&keys, false),
-        launch::pointer(&starts, false),
-        launch::view_of(dy, false),
-        launch::view_of(dtable, true),
-        number(scale),
-    ];
-    let grid = Grid::xy(n_rows.div_ceil(ROWS), dy.shape()[1].div_ceil(columns.cols));
-    let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
-    let consts = [ROWS as i64, TOKENS as i64, columns.cols as i64];
-    let kernel = &device::embedding_bwd::KERNEL;
-    launch::warped(kernel, dtable, grid, &dtypes, &consts, columns.warps, &args)
+    Ok((keys, starts))
 }
 
 /// Tokens by row, then by position: `row * scale + token` of each, sorted.
+#[track_caller]
 fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
     let n = index.numel();
     let number = |value: usize| launch::number(DType::I64, value as f64);

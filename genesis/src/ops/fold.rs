@@ -21,6 +21,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension.
+    #[track_caller]
     pub fn prod_dim(&self, dim: i64, keep: bool) -> Result<Tensor> {
         let axis = shape::axis_or_scalar("prod", dim, self.shape())?;
         let x = if self.dtype().is_float() { self.clone() } else { self.to_dtype(DType::I64)? };
@@ -36,6 +37,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn prod(&self) -> Result<Tensor> {
         self.reshape(&[self.numel()])?.prod_dim(0, false)
     }
@@ -44,6 +46,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension.
+    #[track_caller]
     pub fn cumprod(&self, dim: i64) -> Result<Tensor> {
         let axis = shape::axis_or_scalar("cumprod", dim, self.shape())? as i64;
         let x = if self.dtype().is_float() { self.clone() } else { self.to_dtype(DType::I64)? };
@@ -53,27 +56,36 @@ impl Tensor {
         apply(Cumprod, &[&x.transpose(axis, -1)?])?.transpose(axis, -1)
     }
 
-    /// Whether some element over `dims` is not zero; bool. False of none.
+    /// Whether some element over `dims` is not zero; bool, of u8 a u8. False of none.
     ///
     /// # Errors
     /// If there are no such dimensions or one is named twice.
+    #[track_caller]
     pub fn any_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        let counts = self.to_bool()?.to_dtype(DType::I64)?.sum_dims(dims, keep)?;
-        counts.gt_scalar(0.0)
+        let found = self.to_bool()?.sum_dims(dims, keep)?.gt_scalar(0.0)?;
+        Ok(self.as_truth(found))
     }
 
-    /// Whether every element over `dims` is not zero; bool. True of none.
+    /// Whether every element over `dims` is not zero; bool, of u8 a u8. True of none.
     ///
     /// # Errors
     /// If there are no such dimensions or one is named twice.
+    #[track_caller]
     pub fn all_dims_true(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        self.logical_not()?.any_dims(dims, keep)?.logical_not()
+        let holds = self.logical_not()?.any_dims(dims, keep)?.logical_not()?;
+        Ok(self.as_truth(holds))
+    }
+
+    /// What is true of this tensor: as in PyTorch of u8 a u8, else a bool.
+    fn as_truth(&self, truth: Tensor) -> Tensor {
+        if self.dtype() == DType::U8 { truth.as_bytes() } else { truth }
     }
 
     /// Whether some element is not zero; bool.
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn any(&self) -> Result<Tensor> {
         self.any_dims(&self.all_dims(), false)
     }
@@ -82,6 +94,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn all(&self) -> Result<Tensor> {
         self.all_dims_true(&self.all_dims(), false)
     }
@@ -91,6 +104,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are no such dimensions, one is named twice, or the dtype is not a float.
+    #[track_caller]
     pub fn var_dims(&self, dims: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
         let axes = Dims::new("var", dims, keep, self.shape())?;
         let n = axes.count(self.shape()) as f64;
@@ -108,6 +122,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::var_dims`].
+    #[track_caller]
     pub fn std_dims(&self, dims: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
         let wide = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
         root(&wide.var_dims(dims, correction, keep)?)?.to_dtype(self.dtype())
@@ -119,6 +134,7 @@ impl Tensor {
     /// # Errors
     /// If there are no such dimensions, one is named twice, the dtype is not a float, or an infinite
     /// order has no element.
+    #[track_caller]
     pub fn vector_norm(&self, p: f64, dims: &[i64], keep: bool) -> Result<Tensor> {
         if !self.dtype().is_float() {
             let message = format!("needs a float dtype, got {}", self.dtype());
@@ -140,6 +156,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are no such dimensions, one is named twice, or the dtype is not a float.
+    #[track_caller]
     pub fn logsumexp(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
         let x = self.as_float()?;
         let axes = Dims::new("logsumexp", dims, keep, x.shape())?;
@@ -158,6 +175,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is none.
+    #[track_caller]
     pub fn argmax_all(&self) -> Result<Tensor> {
         self.reshape(&[self.numel()])?.argmax(0)
     }
@@ -166,12 +184,14 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is none.
+    #[track_caller]
     pub fn argmin_all(&self) -> Result<Tensor> {
         self.reshape(&[self.numel()])?.argmin(0)
     }
 }
 
 /// The square root, whose gradient at 0 is 0.
+#[track_caller]
 fn root(x: &Tensor) -> Result<Tensor> {
     let is_zero = x.eq_scalar(0.0)?;
     let one = Tensor::ones(&[], (x.dtype(), x.device()))?;

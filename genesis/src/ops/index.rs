@@ -11,10 +11,10 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::index as device;
 
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply, index_flag, launch};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
-use crate::shape::{self, contiguous_strides};
+use crate::shape::{self, Layout, contiguous_strides};
 use crate::tensor::Tensor;
 
 const BLOCK: usize = 1024;
@@ -39,9 +39,9 @@ impl Tensor {
     ///
     /// # Errors
     /// If the index is not an integer tensor or, on the CPU, names a position that is not there.
+    #[track_caller]
     pub fn take(&self, index: &Tensor) -> Result<Tensor> {
-        let index = checked("take", index, self, self.numel())?;
-        take_at(self, &wrapped(&index, self.numel())?)
+        take_at(self, &places_in("take", index, self)?)
     }
 
     /// `y[i, j] = x[index[i, j], j]` for `dim` 0, and so on.
@@ -49,11 +49,12 @@ impl Tensor {
     /// # Errors
     /// If the index is not an integer tensor of this rank, is larger than this tensor along another
     /// axis or, on the CPU, names an element that is not there.
+    #[track_caller]
     pub fn gather(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
         let (x, index) = with_axes("gather", self, dim, index)?;
         let axis = shape::axis("gather", dim, x.shape())?;
         check_fits("gather", &x, axis, index.shape())?;
-        let places = places_along(&x, axis, &index)?;
+        let places = places_along("gather", &x, axis, &index)?;
         take_at(&x, &places)
     }
 
@@ -61,6 +62,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::gather`].
+    #[track_caller]
     pub fn take_along_dim(&self, index: &Tensor, dim: i64) -> Result<Tensor> {
         const NAME: &str = "take_along_dim";
         if self.rank() != index.rank() {
@@ -88,6 +90,7 @@ impl Tensor {
     /// # Errors
     /// If the index is not an integer tensor of at most one axis or, on the CPU, names a slice that is
     /// not there.
+    #[track_caller]
     pub fn index_select(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
         const NAME: &str = "index_select";
         let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
@@ -101,6 +104,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::index_select`], or if `source` has not the shape of the slices.
+    #[track_caller]
     pub fn index_add(
         &self,
         dim: i64,
@@ -125,6 +129,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::gather`], or if the source is smaller than the index or of another dtype.
+    #[track_caller]
     pub fn scatter(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         let (places, source) = scattered("scatter", self, dim, index, source)?;
         put_at(self, &places, &source)
@@ -134,6 +139,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::scatter`].
+    #[track_caller]
     pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         let (places, source) = scattered("scatter_add", self, dim, index, source)?;
         self.add(&add_at(&source, &places, self.numel())?.reshape(self.shape())?)
@@ -144,6 +150,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are more parts than axes, an element is not there, or index tensors do not broadcast.
+    #[track_caller]
     pub fn index(&self, parts: &[Index]) -> Result<Tensor> {
         let (view, tensors) = basic(self, parts)?;
         if tensors.iter().all(Option::is_none) {
@@ -156,9 +163,9 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::index`], or if `values` does not broadcast to what the indexing names.
+    #[track_caller]
     pub fn index_put(&self, parts: &[Index], values: &Tensor, accumulate: bool) -> Result<Tensor> {
-        let places = Tensor::arange(0.0, self.numel() as f64, 1.0, (DType::I64, self.device()))?;
-        let places = places.reshape(self.shape())?.index(parts)?;
+        let places = all_places(self)?.index(parts)?;
         let values = values.broadcast_to(places.shape())?.to_dtype(self.dtype())?;
         match accumulate {
             true => self.add(&add_at(&values, &places, self.numel())?.reshape(self.shape())?),
@@ -171,7 +178,11 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn nonzero(&self) -> Result<Tensor> {
+        if self.device() != Device::Cpu {
+            return self.nonzero_on_device();
+        }
         let found: Vec<usize> = self
             .to_f64_vec()?
             .into_iter()
@@ -191,10 +202,39 @@ impl Tensor {
         Tensor::from_slice_on(&coordinates, &[found.len(), rank], self.device())
     }
 
+    /// [`Tensor::nonzero`] by a running count: the number of an element among those found is where its
+    /// place is written.
+    #[track_caller]
+    fn nonzero_on_device(&self) -> Result<Tensor> {
+        let (rank, on) = (self.rank(), self.device());
+        let found = self.to_bool()?.ravel()?;
+        let counts = found.cumsum(0)?;
+        let total = if self.numel() == 0 {
+            0
+        } else {
+            counts.narrow(0, self.numel() - 1, 1)?.item()? as usize
+        };
+        let never = Tensor::full(&[], -1.0, (DType::I64, on))?;
+        let to = found.where_(&counts.sub_scalar(1.0)?, &never)?;
+        let places = add_at(&steps(self.numel(), 1, 0, 1, on)?, &to, total)?;
+        let strides = contiguous_strides(self.shape());
+        let coordinates: Vec<Tensor> = (0..rank)
+            .map(|axis| {
+                let step = places.floor_divide_scalar(strides[axis] as f64)?;
+                step.remainder_scalar(self.shape()[axis].max(1) as f64)
+            })
+            .collect::<Result<_>>()?;
+        match rank {
+            0 => Tensor::zeros(&[total, 0], (DType::I64, on)),
+            _ => Tensor::stack(&coordinates.iter().collect::<Vec<_>>(), 1),
+        }
+    }
+
     /// The elements where the mask is true, as one axis. Waits for the device.
     ///
     /// # Errors
     /// If the mask is not bool or does not broadcast together with this tensor.
+    #[track_caller]
     pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
         let shape = shape::broadcast_shapes("masked_select", &[self.shape(), mask.shape()])?;
         self.broadcast_to(&shape)?.index(&[Index::Tensor(mask.broadcast_to(&shape)?)])
@@ -202,6 +242,7 @@ impl Tensor {
 }
 
 /// An index tensor as i64, on the tensor's device; on the CPU every element is in `-extent..extent`.
+#[track_caller]
 fn checked(op: &str, index: &Tensor, x: &Tensor, extent: usize) -> Result<Tensor> {
     if !index.dtype().is_int() {
         return Err(Error::op(op, format!("the index must be an integer, got {}", index.dtype())));
@@ -221,13 +262,32 @@ fn checked(op: &str, index: &Tensor, x: &Tensor, extent: usize) -> Result<Tensor
     Ok(index)
 }
 
-/// Indices that count from the end, counted from the start.
-fn wrapped(index: &Tensor, extent: usize) -> Result<Tensor> {
+/// Indices that count from the end, counted from the start, times a step. On a GPU it is found out here
+/// whether they are in range.
+#[track_caller]
+fn wrapped(op: &str, index: &Tensor, extent: usize, step: i64) -> Result<Tensor> {
+    if index.device() != Device::Cpu {
+        return index_flag::resolve(op, index, extent, step);
+    }
     let is_negative = index.lt_scalar(0.0)?;
-    is_negative.where_(&index.add_scalar(extent as f64)?, index)
+    let counted = is_negative.where_(&index.add_scalar(extent as f64)?, index)?;
+    if step == 1 { Ok(counted) } else { counted.mul_scalar(step as f64) }
+}
+
+/// The places that positions in row-major order are, with those that count from the end.
+#[track_caller]
+pub(super) fn places_in(op: &str, index: &Tensor, x: &Tensor) -> Result<Tensor> {
+    wrapped(op, &checked(op, index, x, x.numel())?, x.numel(), 1)
+}
+
+/// The place of every element, in the shape of the tensor.
+#[track_caller]
+pub(super) fn all_places(x: &Tensor) -> Result<Tensor> {
+    steps(x.numel(), 1, 0, 1, x.device())?.reshape(x.shape())
 }
 
 /// A scalar operand as a tensor of one axis, where the index has one.
+#[track_caller]
 fn with_axes(op: &str, x: &Tensor, dim: i64, index: &Tensor) -> Result<(Tensor, Tensor)> {
     let x = if x.rank() == 0 && index.rank() == 1 { x.reshape(&[1])? } else { x.clone() };
     let x = if x.rank() == 0 { x.reshape(&[1])? } else { x };
@@ -248,17 +308,32 @@ fn check_fits(op: &str, x: &Tensor, axis: usize, index: &[usize]) -> Result<()> 
 }
 
 /// `0, step, 2 step, ..` along one axis of a tensor of this rank.
+#[track_caller]
 fn steps(extent: usize, step: i64, axis: usize, rank: usize, on: Device) -> Result<Tensor> {
-    let values: Vec<i64> = (0..extent as i64).map(|i| i * step).collect();
     let mut shape = vec![1; rank];
     shape[axis] = extent;
-    Tensor::from_slice_on(&values, &shape, on)
+    let values = Tensor::uninitialized(&shape, (DType::I64, on))?;
+    let number = launch::number(DType::I64, step as f64);
+    launch::dense(&device::count::KERNEL, &[], &[], &[(&values, true)], &[number])?;
+    Ok(values)
+}
+
+/// The places that a layout names.
+#[track_caller]
+pub(crate) fn places_of_layout(layout: &Layout, on: Device) -> Result<Tensor> {
+    let first = Tensor::full(&[], layout.offset as f64, (DType::I64, on))?;
+    let mut places = first.broadcast_to(&layout.shape)?;
+    for (axis, (&extent, &stride)) in layout.shape.iter().zip(&layout.strides).enumerate() {
+        places = places.add(&steps(extent, stride, axis, layout.rank(), on)?)?;
+    }
+    Ok(places)
 }
 
 /// The places in `x` that an index of its rank names along an axis.
-fn places_along(x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+#[track_caller]
+fn places_along(op: &str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
     let strides = contiguous_strides(x.shape());
-    let mut places = wrapped(index, x.shape()[axis])?.mul_scalar(strides[axis] as f64)?;
+    let mut places = wrapped(op, index, x.shape()[axis], strides[axis])?;
     for other in (0..index.rank()).filter(|&other| other != axis) {
         let extent = index.shape()[other];
         places = places.add(&steps(extent, strides[other], other, index.rank(), x.device())?)?;
@@ -267,7 +342,8 @@ fn places_along(x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
 }
 
 /// The places of slices along an axis.
-fn slices(op: &str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+#[track_caller]
+pub(super) fn slices(op: &str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
     if index.rank() > 1 {
         let message = format!("the index must have one axis, got {:?}", index.shape());
         return Err(Error::op(op, message));
@@ -277,11 +353,12 @@ fn slices(op: &str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
     full[axis] = index.numel();
     let mut line = vec![1; x.rank()];
     line[axis] = index.numel();
-    places_along(x, axis, &index.reshape(&line)?.broadcast_to(&full)?)
+    places_along(op, x, axis, &index.reshape(&line)?.broadcast_to(&full)?)
 }
 
 /// The places and the part of the source that a scatter writes.
-fn scattered(
+#[track_caller]
+pub(super) fn scattered(
     op: &str,
     x: &Tensor,
     dim: i64,
@@ -309,10 +386,11 @@ fn scattered(
     for (axis, &extent) in index.shape().iter().enumerate() {
         source = source.narrow(axis as i64, 0, extent)?;
     }
-    Ok((places_along(&dense, axis, &index)?, source))
+    Ok((places_along(op, &dense, axis, &index)?, source))
 }
 
 /// Applies what are views; what remains are index tensors by axis of the view.
+#[track_caller]
 fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Tensor>>)> {
     const NAME: &str = "index";
     let axes_of = |part: &Index| match part {
@@ -356,7 +434,7 @@ fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Tensor>>)> {
             }
             Index::Tensor(t) => {
                 let index = checked(NAME, t, &view, view.shape()[axis])?;
-                tensors.push(Some(wrapped(&index, view.shape()[axis])?));
+                tensors.push(Some(wrapped(NAME, &index, view.shape()[axis], 1)?));
                 axis += 1;
             }
         }
@@ -366,6 +444,7 @@ fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Tensor>>)> {
 }
 
 /// A mask as one index tensor for each of its axes; a mask without axes is a new axis of 0 or 1.
+#[track_caller]
 fn masked(
     view: Tensor,
     axis: usize,
@@ -391,6 +470,7 @@ fn masked(
 
 /// The places in `x` of index tensors: they broadcast together, and stand where the first of them
 /// stood, or in front if other axes lie between them.
+#[track_caller]
 fn places_of(x: &Tensor, tensors: &[Option<Tensor>]) -> Result<Tensor> {
     let at: Vec<usize> = (0..tensors.len()).filter(|&a| tensors[a].is_some()).collect();
     let shapes: Vec<&[usize]> = tensors.iter().flatten().map(Tensor::shape).collect();
@@ -416,20 +496,24 @@ fn places_of(x: &Tensor, tensors: &[Option<Tensor>]) -> Result<Tensor> {
 }
 
 /// The elements of `x` at places.
+#[track_caller]
 pub(crate) fn take_at(x: &Tensor, places: &Tensor) -> Result<Tensor> {
     apply(Take { from: x.shape().to_vec() }, &[x, places])
 }
 
 /// A tensor of `n` zeros with values added at places.
+#[track_caller]
 pub(crate) fn add_at(values: &Tensor, places: &Tensor, n: usize) -> Result<Tensor> {
     apply(AddAt { n, shape: values.shape().to_vec() }, &[values, places])
 }
 
 /// `x` with values written at places.
+#[track_caller]
 pub(crate) fn put_at(x: &Tensor, places: &Tensor, values: &Tensor) -> Result<Tensor> {
     apply(Put { winner: OnceLock::new() }, &[x, places, values])
 }
 
+#[track_caller]
 fn flat(t: &Tensor) -> Result<Tensor> {
     t.contiguous()?.reshape(&[t.numel()])
 }

@@ -137,6 +137,9 @@ pub fn all() -> Vec<OpInfo> {
         .chain(views())
         .chain(super::info_math::infos())
         .chain(super::info_more::infos())
+        .chain(super::info_case::infos())
+        .chain(super::info_window::infos())
+        .chain(super::info_nn::infos())
         .collect()
 }
 
@@ -160,7 +163,7 @@ fn unary_info(row: &'static Unary) -> OpInfo {
     let is_exact = matches!(row.name, "neg" | "abs" | "relu" | "floor" | "ceil" | "round");
     let low = row.at.iter().copied().fold(f64::INFINITY, f64::min);
     let high = row.at.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let is_float = row.domain == Domain::Float;
+    let is_float = row.domain != Domain::Number;
     let apply = move |x: &Tensor| super::apply(row, &[x]);
     let refused = if is_float {
         vec![refuse(
@@ -214,12 +217,14 @@ fn binary_info(row: &'static Binary) -> OpInfo {
             &format!("{name}: shapes do not broadcast, [2, 3] and [4]"),
         ),
         refuse(
-            move || call(&cpu(&[2], DType::F32)?, &cpu(&[2], DType::I64)?),
-            &format!("{name}: dtypes differ, f32 and i64; convert one with to_dtype"),
+            move || call(&cpu(&[2], DType::F8E4M3)?, &cpu(&[2], DType::F8E4M3)?),
+            &format!(
+                "{name}: needs a number dtype, got f8e4m3, which is for storage: convert it with `to_dtype`"
+            ),
         ),
         refuse(
-            move || call(&cpu(&[2], DType::Bool)?, &cpu(&[2], DType::Bool)?),
-            &format!("{name}: needs a number dtype, got bool"),
+            || cpu(&[2], DType::Bool)?.sub(&cpu(&[2], DType::Bool)?),
+            "sub: needs a number dtype, got bool",
         ),
     ];
     OpInfo {
@@ -399,7 +404,10 @@ fn scans() -> Vec<OpInfo> {
                 || cpu(&[2], DType::F32)?.cumsum(1),
                 "cumsum: dimension 1 is out of range for shape [2]",
             ),
-            refuse(|| cpu(&[2], DType::Bool)?.cumsum(0), "cumsum: needs a number dtype, got bool"),
+            refuse(
+                || cpu(&[2], DType::F8E5M2)?.cumsum(0),
+                "cumsum: needs a number dtype, got f8e5m2, which is for storage: convert it with `to_dtype`",
+            ),
         ],
     };
     (0..3).map(info).collect()

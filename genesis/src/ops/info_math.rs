@@ -4,9 +4,10 @@ use genesis_kernel::ir::DType;
 
 use super::info::{Dense, FLOATS, Family, NUMBERS, OpInfo, Sample, cpu, refuse, samples};
 use super::math::{FUNCTIONS, FUNCTIONS2, Function, Function2};
+use super::special::SPECIAL;
 
 pub(super) fn infos() -> Vec<OpInfo> {
-    let one = FUNCTIONS.iter().map(|row| function(row));
+    let one = FUNCTIONS.iter().chain(SPECIAL).map(|row| function(row));
     one.chain(FUNCTIONS2.iter().map(|row| function2(row))).collect()
 }
 
@@ -31,7 +32,13 @@ fn function(row: &'static Function) -> OpInfo {
             data: x[0].data.iter().map(|&v| (row.reference)(v)).collect(),
         }),
         samples: few(&[&[&[]], &[&[0, 4]], &[&[2, 3, 33]]], row.range),
-        refused: Vec::new(),
+        refused: vec![refuse(
+            || (row.call)(&cpu(&[2], DType::F8E4M3)?),
+            &format!(
+                "{}: needs a float dtype, got f8e4m3, which is for storage: convert it with `to_dtype`",
+                row.name
+            ),
+        )],
     }
 }
 
@@ -51,7 +58,8 @@ fn function2(row: &'static Function2) -> OpInfo {
     OpInfo {
         name: name.to_owned(),
         family: match name {
-            "pow" | "atan2" => Family::Transcendental,
+            "pow" | "atan2" | "hypot" | "logaddexp" | "xlogy" => Family::Transcendental,
+            "copysign" => Family::Exact,
             _ => Family::Arithmetic,
         },
         dtypes: NUMBERS.into_iter().filter(|&dtype| row.takes(dtype)).collect(),

@@ -14,6 +14,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is none, or they differ in another extent, in rank or in device.
+    #[track_caller]
     pub fn cat(tensors: &[&Tensor], dim: i64) -> Result<Tensor> {
         let dtype = promote::result_type(tensors);
         let is_nothing = |t: &Tensor| t.shape() == [0];
@@ -53,6 +54,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is none, or shapes or devices differ.
+    #[track_caller]
     pub fn stack(tensors: &[&Tensor], dim: i64) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
             return Err(Error::op("stack", "needs at least one tensor"));
@@ -70,6 +72,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If they do not add up to the extent of that dimension.
+    #[track_caller]
     pub fn split_sizes(&self, sizes: &[usize], dim: i64) -> Result<Vec<Tensor>> {
         let axis = shape::axis("split", dim, self.shape())?;
         if sizes.iter().sum::<usize>() != self.shape()[axis] {
@@ -89,6 +92,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension or `size` is 0.
+    #[track_caller]
     pub fn split(&self, size: usize, dim: i64) -> Result<Vec<Tensor>> {
         let extent = self.shape()[shape::axis("split", dim, self.shape())?];
         if size == 0 && extent > 0 {
@@ -105,6 +109,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension or `count` is 0.
+    #[track_caller]
     pub fn chunk(&self, count: usize, dim: i64) -> Result<Vec<Tensor>> {
         let extent = self.shape()[shape::axis("chunk", dim, self.shape())?];
         if count == 0 {
@@ -120,6 +125,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension.
+    #[track_caller]
     pub fn unbind(&self, dim: i64) -> Result<Vec<Tensor>> {
         let extent = self.shape()[shape::axis("unbind", dim, self.shape())?];
         (0..extent).map(|index| self.select(dim, index)).collect()
@@ -129,6 +135,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are fewer counts than axes.
+    #[track_caller]
     pub fn repeat(&self, counts: &[usize]) -> Result<Tensor> {
         let Some(new) = counts.len().checked_sub(self.rank()) else {
             let message = format!("{counts:?} has fewer counts than shape {:?} axes", self.shape());
@@ -148,6 +155,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension.
+    #[track_caller]
     pub fn repeat_interleave(&self, count: usize, dim: i64) -> Result<Tensor> {
         if self.rank() == 0 {
             return self.reshape(&[1])?.repeat_interleave(count, dim);
@@ -165,6 +173,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension.
+    #[track_caller]
     pub fn roll(&self, shift: i64, dim: i64) -> Result<Tensor> {
         if self.numel() == 0 || self.rank() == 0 {
             return Ok(self.clone());
@@ -179,6 +188,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If an axis is not there or named twice, or the lists differ in length.
+    #[track_caller]
     pub fn movedim(&self, source: &[i64], destination: &[i64]) -> Result<Tensor> {
         let axes = |dims: &[i64]| -> Result<Vec<usize>> {
             dims.iter().map(|&d| shape::axis("movedim", d, self.shape())).collect()
@@ -201,6 +211,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If an axis is not there.
+    #[track_caller]
     pub fn squeeze_dims(&self, dims: &[i64]) -> Result<Tensor> {
         let axes: Vec<usize> = dims
             .iter()
@@ -215,6 +226,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If an extent of more than 1 would have to change.
+    #[track_caller]
     pub fn expand(&self, dims: &[i64]) -> Result<Tensor> {
         let refuse =
             || Error::op("expand", format!("{:?} does not expand to {dims:?}", self.shape()));
@@ -231,6 +243,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are fewer than two.
+    #[track_caller]
     pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
         self.triangle("tril", diagonal, Tensor::le)
     }
@@ -239,10 +252,12 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are fewer than two.
+    #[track_caller]
     pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
         self.triangle("triu", diagonal, Tensor::ge)
     }
 
+    #[track_caller]
     fn triangle(
         &self,
         op: &str,
@@ -264,6 +279,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn eye(n: usize, m: usize, at: impl Into<crate::tensor::Creation>) -> Result<Tensor> {
         let at = at.into();
         let axis = |n: usize| Tensor::arange(0.0, n as f64, 1.0, (DType::I64, at.device));
@@ -274,6 +290,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn linspace(
         start: f64,
         end: f64,
@@ -286,7 +303,7 @@ impl Tensor {
             true => start + step * i as f64,
             false => end - step * (count - 1 - i) as f64,
         };
-        Tensor::from_f64(&(0..count).map(value).collect::<Vec<_>>(), &[count], at)
+        Tensor::from_f64(&Tensor::host_values("linspace", count, value)?, &[count], at)
     }
 }
 

@@ -1,16 +1,20 @@
 //! From tensors to launches: block sizes, grids, views. The only module of the framework that launches.
 
 pub(crate) mod config;
+pub(crate) mod conv;
+mod conv_cpu;
+pub(crate) mod many;
 mod reduce;
 pub(crate) mod rows;
 mod tile;
+pub(crate) mod window;
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
 
 pub(crate) use self::config::MAX_ROW;
-pub(crate) use self::reduce::{arg_rows, cumsum, extreme, sum};
+pub(crate) use self::reduce::{arg_rows, cumsum, extreme, scan, sum};
 use crate::error::Result;
 use crate::shape::{Layout, collapse};
 use crate::tensor::Tensor;

@@ -24,6 +24,17 @@ pub enum Reduction {
     Sum,
 }
 
+impl Reduction {
+    /// One loss of many, or all of them.
+    pub(crate) fn of(self, losses: &Tensor) -> Result<Tensor> {
+        match self {
+            Reduction::None => Ok(losses.clone()),
+            Reduction::Mean => losses.mean(),
+            Reduction::Sum => losses.sum(),
+        }
+    }
+}
+
 /// A target that says a row does not count, as in PyTorch.
 pub(crate) const IGNORE: i64 = -100;
 
@@ -72,7 +83,7 @@ impl Tensor {
                 losses.sum()?.div(&counts)?
             }
         };
-        result.to_dtype(self.dtype())
+        result.to_dtype(crate::amp::dtype_of(NAME, self))
     }
 }
 
@@ -147,20 +158,5 @@ impl Op for CrossEntropy {
             launch::views(kernel, grid, &dtypes, &[block as i64], &tensors, &ignore)?;
         }
         Ok(vec![Some(dx), None])
-    }
-}
-
-impl Tensor {
-    /// The mean of squared differences, or their sum, or each.
-    ///
-    /// # Errors
-    /// If shapes do not broadcast, or dtypes or devices differ.
-    pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        let squares = self.sub(target)?.square()?;
-        match reduction {
-            Reduction::None => Ok(squares),
-            Reduction::Mean => squares.mean(),
-            Reduction::Sum => squares.sum(),
-        }
     }
 }

@@ -1,17 +1,67 @@
 //! Elementwise functions beyond arithmetic, each a row of a table.
 //!
-//! 16-bit floats and f32 are computed in f64 and rounded once; integers become f32 first.
+//! What a function is computed in is part of its row: f32 where that keeps its result within 4 ULP, else
+//! f64. Integers become f32 first, but where the row says otherwise.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::math as device;
 
-use super::{Op, Saves, apply, launch, unbroadcast};
-use crate::autograd::{GradMeta, SavedTensors};
+use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
+use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 use crate::tensor::promote;
+
+/// What a function is computed in, beside f64 for f64.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compute {
+    /// f32.
+    Single,
+    /// f32 for 16-bit floats, f64 for f32.
+    HalvesInSingle,
+    /// f64.
+    Double,
+    /// What the kernel says, which has no parameter for it.
+    Fixed,
+}
+
+impl Compute {
+    /// The dtypes of a launch on tensors of this one.
+    fn dtypes(self, dtype: DType) -> Vec<DType> {
+        let is_half = dtype.bytes() == 2;
+        let wide = match self {
+            Compute::Fixed => return vec![dtype],
+            _ if dtype == DType::F64 => DType::F64,
+            Compute::Single => DType::F32,
+            Compute::HalvesInSingle if is_half => DType::F32,
+            _ => DType::F64,
+        };
+        vec![dtype, wide]
+    }
+}
+
+/// What a function does to integers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ints {
+    /// They become f32.
+    Floats,
+    /// They come back as they are.
+    Same,
+    /// They are refused.
+    Refused,
+}
+
+/// The function of a row on a tensor of any dtype.
+#[track_caller]
+pub(super) fn call(row: &'static Function, x: &Tensor) -> Result<Tensor> {
+    match row.ints {
+        Ints::Same if x.dtype().is_int() => x.copy(),
+        Ints::Floats => apply(row, &[&x.as_float()?]),
+        _ => apply(row, &[x]),
+    }
+}
 
 /// An elementwise function of one operand.
 pub struct Function {
@@ -19,6 +69,10 @@ pub struct Function {
     pub name: &'static str,
     /// Its kernel.
     pub kernel: &'static KernelDef,
+    /// What it is computed in.
+    pub compute: Compute,
+    /// What it does to integers.
+    pub ints: Ints,
     /// Which tensors its gradient reads.
     pub saves: Saves,
     /// `dx` from the saved tensors and `dy`.
@@ -38,8 +92,11 @@ impl Op for &'static Function {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
+        if !x.dtype().is_arithmetic_float() {
+            return Err(wrong_dtype(self.name, "a float", x.dtype()));
+        }
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        launch::strided(self.kernel, &[x.dtype(), DType::F64], &[x], &y, &[])?;
+        launch::strided(self.kernel, &self.compute.dtypes(x.dtype()), &[x], &y, &[])?;
         Ok(y)
     }
 
@@ -53,14 +110,20 @@ impl Op for &'static Function {
 }
 
 macro_rules! functions {
-    ($($(#[$doc:meta])* $name:ident {
+    (ints) => { super::math::Ints::Floats };
+    (ints $ints:ident) => { super::math::Ints::$ints };
+    (static $table:ident in $device:ident; $($(#[$doc:meta])* $name:ident {
+        compute: $compute:expr;
+        $(ints: $ints:ident;)?
         grad: $saves:expr, $grad:expr;
         reference: $reference:expr, $low:expr, $high:expr;
     })*) => {
-        /// Every function of one operand.
-        pub static FUNCTIONS: &[&Function] = &[$(&Function {
+        /// Every function of one operand in this file.
+        pub static $table: &[&Function] = &[$(&Function {
             name: stringify!($name),
-            kernel: &device::$name::KERNEL,
+            kernel: &$device::$name::KERNEL,
+            compute: $compute,
+            ints: functions!(ints $($ints)?),
             saves: $saves,
             grad: $grad,
             reference: $reference,
@@ -75,94 +138,132 @@ macro_rules! functions {
             $(
                 $(#[$doc])*
                 ///
-                /// Integers become f32.
-                ///
                 /// # Errors
-                /// If memory runs out.
+                /// If the dtype is not one the op takes, or memory runs out.
+                #[track_caller]
                 pub fn $name(&self) -> Result<Tensor> {
-                    apply(FUNCTIONS[Row::$name as usize], &[&self.as_float()?])
+                    super::math::call($table[Row::$name as usize], self)
                 }
             )*
         }
     };
 }
 
+pub(super) use functions;
+
 const X: Saves = Saves::inputs(1);
 const Y: Saves = Saves::OUTPUT;
 
 functions! {
+    static FUNCTIONS in device;
+
     /// The integer next to 0.
     trunc {
+        compute: Compute::Single;
+        ints: Same;
         grad: Saves::NOTHING, |_, dy| dy.zeros_like();
         reference: f64::trunc, -2.5, 2.5;
     }
     /// What [`Tensor::trunc`] takes away; it has the sign of x.
     frac {
+        compute: Compute::Single;
+        ints: Refused;
         grad: Saves::NOTHING, |_, dy| Ok(dy.clone());
         reference: f64::fract, 0.1, 0.9;
     }
     /// `1 / x`
     reciprocal {
+        compute: Compute::Single;
         grad: Y, |s, dy| dy.mul(&s.output().mul(s.output())?.neg()?);
         reference: |x| 1.0 / x, 0.5, 9.0;
     }
     /// 2 to the power of x.
     exp2 {
+        compute: Compute::Single;
         grad: Y, |s, dy| dy.mul(&s.output().mul_scalar(std::f64::consts::LN_2)?);
         reference: f64::exp2, -3.0, 3.0;
     }
     /// `exp(x) - 1`, exact near 0.
     expm1 {
+        compute: Compute::Single;
         grad: Y, |s, dy| dy.mul(&s.output().add_scalar(1.0)?);
         reference: f64::exp_m1, -2.0, 2.0;
     }
     /// The logarithm to base 2.
     log2 {
+        compute: Compute::Single;
         grad: X, |s, dy| dy.div(&s.input(0).mul_scalar(std::f64::consts::LN_2)?);
         reference: f64::log2, 0.1, 9.0;
     }
     /// The logarithm to base 10.
     log10 {
+        compute: Compute::Single;
         grad: X, |s, dy| dy.div(&s.input(0).mul_scalar(std::f64::consts::LN_10)?);
         reference: f64::log10, 0.1, 9.0;
     }
     /// `log(1 + x)`, exact near 0.
     log1p {
+        compute: Compute::Single;
         grad: X, |s, dy| dy.div(&s.input(0).add_scalar(1.0)?);
         reference: f64::ln_1p, -0.9, 3.0;
     }
     /// The tangent of x in radians.
     tan {
+        compute: Compute::HalvesInSingle;
         grad: Y, |s, dy| dy.mul(&s.output().square()?.add_scalar(1.0)?);
         reference: f64::tan, -1.2, 1.2;
     }
     /// The arc sine; NaN outside -1..1.
     asin {
+        compute: Compute::HalvesInSingle;
         grad: X, |s, dy| dy.mul(&s.input(0).square()?.neg()?.add_scalar(1.0)?.rsqrt()?);
         reference: f64::asin, -0.9, 0.9;
     }
     /// The arc cosine; NaN outside -1..1.
     acos {
+        compute: Compute::HalvesInSingle;
         grad: X, |s, dy| dy.mul(&s.input(0).square()?.neg()?.add_scalar(1.0)?.rsqrt()?)?.neg();
         reference: f64::acos, -0.9, 0.9;
     }
     /// The arc tangent.
     atan {
+        compute: Compute::Single;
         grad: X, |s, dy| dy.div(&s.input(0).square()?.add_scalar(1.0)?);
         reference: f64::atan, -3.0, 3.0;
     }
     /// The hyperbolic sine.
     sinh {
+        compute: Compute::Single;
         grad: X, |s, dy| dy.mul(&s.input(0).cosh()?);
         reference: f64::sinh, -2.0, 2.0;
     }
     /// The hyperbolic cosine.
     cosh {
+        compute: Compute::Single;
         grad: X, |s, dy| dy.mul(&s.input(0).sinh()?);
         reference: f64::cosh, -2.0, 2.0;
     }
+    /// The inverse of the hyperbolic sine.
+    asinh {
+        compute: Compute::HalvesInSingle;
+        grad: X, |s, dy| dy.mul(&s.input(0).square()?.add_scalar(1.0)?.rsqrt()?);
+        reference: f64::asinh, -3.0, 3.0;
+    }
+    /// The inverse of the hyperbolic cosine; NaN below 1.
+    acosh {
+        compute: Compute::HalvesInSingle;
+        grad: X, |s, dy| dy.mul(&s.input(0).square()?.sub_scalar(1.0)?.rsqrt()?);
+        reference: f64::acosh, 1.5, 9.0;
+    }
+    /// The inverse of the hyperbolic tangent; NaN beyond -1..1.
+    atanh {
+        compute: Compute::HalvesInSingle;
+        grad: X, |s, dy| dy.div(&s.input(0).square()?.rsub_scalar(1.0)?);
+        reference: f64::atanh, -0.9, 0.9;
+    }
     /// `1 - erf(x)`, exact far from 0.
     erfc {
+        compute: Compute::HalvesInSingle;
         grad: X, |s, dy| {
             let slope = s.input(0).square()?.neg()?.exp()?;
             dy.mul(&slope.mul_scalar(-std::f64::consts::FRAC_2_SQRT_PI)?)
@@ -192,6 +293,10 @@ fn remainder_reference(x: f64, y: f64) -> f64 {
     if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
 }
 
+fn gcd_reference(x: i64, y: i64) -> i64 {
+    if y == 0 { x } else { gcd_reference(y, x % y) }
+}
+
 /// How the gradients of two operands follow, before broadcasting is undone.
 type Grads = fn(&SavedTensors, &Tensor) -> Result<[Option<Tensor>; 2]>;
 
@@ -200,6 +305,7 @@ pub struct Function2 {
     /// The name users know it by.
     pub name: &'static str,
     float: Option<&'static KernelDef>,
+    compute: Compute,
     int: Option<&'static KernelDef>,
     takes_bool: bool,
     saves: Saves,
@@ -250,7 +356,8 @@ impl Op for Function2Call {
                 launch::strided(kernel, &[DType::U8], &[&x, &y], &z, &[])?;
             }
             (_, Some(kernel), _) if dtype.is_float() => {
-                launch::strided(kernel, &[dtype, DType::F64], &[&x, &y], &z, &[])?;
+                let dtypes = self.row.compute.dtypes(dtype);
+                launch::strided(kernel, &dtypes, &[&x, &y], &z, &[])?;
             }
             (_, _, Some(kernel)) => launch::strided(kernel, &[dtype], &[&x, &y], &z, &[])?,
             _ => return Err(Error::op(self.row.name, format!("does not take {dtype}"))),
@@ -273,7 +380,7 @@ impl Op for Function2Call {
 
 macro_rules! functions2 {
     ($($(#[$doc:meta])* $name:ident, $scalar:ident {
-        kernels: $float:expr, $int:expr, $takes_bool:expr;
+        kernels: $float:expr, $compute:expr, $int:expr, $takes_bool:expr;
         grads: $saves:expr, $grads:expr;
         reference: $reference:expr, $is_smooth:expr;
     })*) => {
@@ -281,6 +388,7 @@ macro_rules! functions2 {
         pub static FUNCTIONS2: &[&Function2] = &[$(&Function2 {
             name: stringify!($name),
             float: $float,
+            compute: $compute,
             int: $int,
             takes_bool: $takes_bool,
             saves: $saves,
@@ -301,6 +409,7 @@ macro_rules! functions2 {
                 /// The operands broadcast, aligned at the last axis; dtypes promote.
                 /// # Errors
                 /// If shapes do not broadcast, devices differ, or the dtype is not one the op takes.
+                #[track_caller]
                 pub fn $name(&self, other: &Tensor) -> Result<Tensor> {
                     let row = FUNCTIONS2[Row2::$name as usize];
                     let (x, y) = promote::pair(self, other)?;
@@ -316,7 +425,11 @@ macro_rules! functions2 {
                 ///
                 /// # Errors
                 /// If the dtype is not one the op takes.
+                #[track_caller]
                 pub fn $scalar(&self, c: f64) -> Result<Tensor> {
+                    if let Some(special) = self.special_power(stringify!($name), c) {
+                        return special;
+                    }
                     let y = self.number_beside(c)?;
                     let is_half = y.dtype().is_float() && y.dtype().bytes() == 2;
                     if !is_half {
@@ -336,7 +449,7 @@ const XY: Saves = Saves::inputs(3);
 functions2! {
     /// `x` to the power of `y`; of a negative number only whole powers are numbers.
     pow, pow_scalar {
-        kernels: Some(&device::pow::KERNEL), Some(&device::int_pow::KERNEL), false;
+        kernels: Some(&device::pow::KERNEL), Compute::HalvesInSingle, Some(&device::int_pow::KERNEL), false;
         grads: Saves { inputs: 3, output: true }, |s, dy| {
             let (x, y) = (s.input(0), s.input(1));
             let dx = if s.wanted[0] {
@@ -361,7 +474,7 @@ functions2! {
     }
     /// The angle of the point `(other, self)` from the x axis, between -pi and pi.
     atan2, atan2_scalar {
-        kernels: Some(&device::atan2::KERNEL), None, false;
+        kernels: Some(&device::atan2::KERNEL), Compute::Single, None, false;
         grads: XY, |s, dy| {
             let (y, x) = (s.input(0), s.input(1));
             let share = dy.div(&x.square()?.add(&y.square()?)?)?;
@@ -371,7 +484,7 @@ functions2! {
     }
     /// The rest of a truncated division; it has the sign of `x`.
     fmod, fmod_scalar {
-        kernels: Some(&device::fmod::KERNEL), Some(&device::int_fmod::KERNEL), false;
+        kernels: Some(&device::fmod::KERNEL), Compute::Double, Some(&device::int_fmod::KERNEL), false;
         grads: XY, |s, dy| {
             let quotient = s.input(0).div(s.input(1))?.trunc()?;
             Ok([Some(dy.clone()), Some(dy.mul(&quotient)?.neg()?)])
@@ -380,7 +493,7 @@ functions2! {
     }
     /// The rest of a division rounded down; it has the sign of `y`.
     remainder, remainder_scalar {
-        kernels: Some(&device::remainder::KERNEL), Some(&device::int_remainder::KERNEL), false;
+        kernels: Some(&device::remainder::KERNEL), Compute::Double, Some(&device::int_remainder::KERNEL), false;
         grads: XY, |s, dy| {
             let quotient = s.input(0).div(s.input(1))?.floor()?;
             Ok([Some(dy.clone()), Some(dy.mul(&quotient)?.neg()?)])
@@ -389,220 +502,84 @@ functions2! {
     }
     /// The quotient rounded down. The gradient is zero.
     floor_divide, floor_divide_scalar {
-        kernels: Some(&device::floor_divide::KERNEL), Some(&device::int_floor_divide::KERNEL), false;
+        kernels: Some(&device::floor_divide::KERNEL), Compute::Double, Some(&device::int_floor_divide::KERNEL), false;
         grads: Saves::NOTHING, |_, dy| Ok([Some(dy.zeros_like()?), Some(dy.zeros_like()?)]);
         reference: |x, y| (x / y).floor(), false;
     }
     /// The quotient without its fraction. The gradient is zero.
     trunc_divide, trunc_divide_scalar {
-        kernels: Some(&device::trunc_divide::KERNEL), Some(&device::int_trunc_divide::KERNEL), false;
+        kernels: Some(&device::trunc_divide::KERNEL), Compute::Double, Some(&device::int_trunc_divide::KERNEL), false;
         grads: Saves::NOTHING, |_, dy| Ok([Some(dy.zeros_like()?), Some(dy.zeros_like()?)]);
         reference: |x, y| (x / y).trunc(), false;
     }
     /// Bit by bit, set where both are.
     bitwise_and, bitwise_and_scalar {
-        kernels: None, Some(&device::bit_and::KERNEL), true;
+        kernels: None, Compute::Fixed, Some(&device::bit_and::KERNEL), true;
         grads: Saves::NOTHING, |_, _| Ok([None, None]);
         reference: |x, y| (x as i64 & y as i64) as f64, false;
     }
     /// Bit by bit, set where one is or both.
     bitwise_or, bitwise_or_scalar {
-        kernels: None, Some(&device::bit_or::KERNEL), true;
+        kernels: None, Compute::Fixed, Some(&device::bit_or::KERNEL), true;
         grads: Saves::NOTHING, |_, _| Ok([None, None]);
         reference: |x, y| (x as i64 | y as i64) as f64, false;
     }
     /// Bit by bit, set where they differ.
     bitwise_xor, bitwise_xor_scalar {
-        kernels: None, Some(&device::bit_xor::KERNEL), true;
+        kernels: None, Compute::Fixed, Some(&device::bit_xor::KERNEL), true;
         grads: Saves::NOTHING, |_, _| Ok([None, None]);
         reference: |x, y| (x as i64 ^ y as i64) as f64, false;
     }
-}
-
-impl Tensor {
-    /// The same bytes of bools as numbers 0 and 1, without a copy.
-    pub(super) fn as_bytes(&self) -> Tensor {
-        let (storage, layout) = (self.storage().clone(), self.layout().clone());
-        Tensor::from_parts(storage, layout, DType::U8, GradMeta::detached())
+    /// The greatest common divisor; that of two zeros is 0.
+    gcd, gcd_scalar {
+        kernels: None, Compute::Fixed, Some(&device::int_gcd::KERNEL), false;
+        grads: Saves::NOTHING, |_, _| Ok([None, None]);
+        reference: |x, y| gcd_reference(x as i64, y as i64) as f64, false;
     }
-
-    /// Where elements are not zero; bool.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    pub fn to_bool(&self) -> Result<Tensor> {
-        if self.dtype() == DType::Bool { Ok(self.detach()) } else { self.ne_scalar(0.0) }
+    /// The least common multiple.
+    lcm, lcm_scalar {
+        kernels: None, Compute::Fixed, Some(&device::int_lcm::KERNEL), false;
+        grads: Saves::NOTHING, |_, _| Ok([None, None]);
+        reference: |x, y| x * y / gcd_reference(x as i64, y as i64) as f64, false;
     }
-
-    /// Where both are not zero; bool.
-    ///
-    /// # Errors
-    /// If shapes do not broadcast or devices differ.
-    pub fn logical_and(&self, other: &Tensor) -> Result<Tensor> {
-        self.to_bool()?.bitwise_and(&other.to_bool()?)
-    }
-
-    /// Where one is not zero or both; bool.
-    ///
-    /// # Errors
-    /// If shapes do not broadcast or devices differ.
-    pub fn logical_or(&self, other: &Tensor) -> Result<Tensor> {
-        self.to_bool()?.bitwise_or(&other.to_bool()?)
-    }
-
-    /// Where exactly one is not zero; bool.
-    ///
-    /// # Errors
-    /// If shapes do not broadcast or devices differ.
-    pub fn logical_xor(&self, other: &Tensor) -> Result<Tensor> {
-        self.to_bool()?.bitwise_xor(&other.to_bool()?)
-    }
-
-    /// Where elements are zero; bool.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    pub fn logical_not(&self) -> Result<Tensor> {
-        let truth = self.to_bool()?;
-        truth.bitwise_xor(&Tensor::ones(&[], (DType::Bool, self.device()))?)
-    }
-
-    /// Every bit the other way; of a bool its opposite.
-    ///
-    /// # Errors
-    /// If the dtype is a float.
-    pub fn bitwise_not(&self) -> Result<Tensor> {
-        if self.dtype() == DType::Bool {
-            return self.logical_not();
-        }
-        self.bitwise_xor(&Tensor::zeros(&[], (self.dtype(), self.device()))?.sub_scalar(1.0)?)
-    }
-
-    /// Where elements are not numbers; bool.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    pub fn isnan(&self) -> Result<Tensor> {
-        if !self.dtype().is_float() {
-            return Tensor::zeros(self.shape(), (DType::Bool, self.device()));
-        }
-        self.ne(self)
-    }
-
-    /// Where elements are infinite; bool.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    pub fn isinf(&self) -> Result<Tensor> {
-        if !self.dtype().is_float() {
-            return Tensor::zeros(self.shape(), (DType::Bool, self.device()));
-        }
-        self.detach().abs()?.eq_scalar(f64::INFINITY)
-    }
-
-    /// Where elements are numbers and not infinite; bool.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    pub fn isfinite(&self) -> Result<Tensor> {
-        if !self.dtype().is_float() {
-            return Tensor::ones(self.shape(), (DType::Bool, self.device()));
-        }
-        self.detach().abs()?.lt_scalar(f64::INFINITY)
-    }
-
-    /// NaN and infinities replaced by numbers; where none is given by 0 and the dtype's extremes.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    pub fn nan_to_num(&self, nan: f64, high: Option<f64>, low: Option<f64>) -> Result<Tensor> {
-        if !self.dtype().is_float() {
-            return self.copy();
-        }
-        let largest = match self.dtype() {
-            DType::F16 => 65504.0,
-            DType::BF16 => f64::from(half::bf16::MAX),
-            DType::F32 => f64::from(f32::MAX),
-            _ => f64::MAX,
+    /// The length of the vector of the two, which overflows only where it has to.
+    hypot, hypot_scalar {
+        kernels: Some(&device::hypot::KERNEL), Compute::Double, None, false;
+        grads: Saves { inputs: 3, output: true }, |s, dy| {
+            let share = dy.div(s.output())?;
+            Ok([Some(share.mul(s.input(0))?), Some(share.mul(s.input(1))?)])
         };
-        let number = |c: f64| Tensor::full(&[], c, (self.dtype(), self.device()));
-        let x = self.isnan()?.where_(&number(nan)?, self)?;
-        let x = self.eq_scalar(f64::INFINITY)?.where_(&number(high.unwrap_or(largest))?, &x)?;
-        self.eq_scalar(f64::NEG_INFINITY)?.where_(&number(low.unwrap_or(-largest))?, &x)
+        reference: f64::hypot, true;
     }
-
-    /// `self + weight * (end - self)`, exact at both ends.
-    ///
-    /// # Errors
-    /// If shapes do not broadcast, or dtypes or devices differ.
-    pub fn lerp(&self, end: &Tensor, weight: &Tensor) -> Result<Tensor> {
-        let way = end.sub(self)?;
-        let near = self.add(&weight.mul(&way)?)?;
-        let far = end.sub(&way.mul(&weight.neg()?.add_scalar(1.0)?)?)?;
-        weight.detach().abs()?.lt_scalar(0.5)?.where_(&near, &far)
-    }
-
-    /// `self + value * a * b`
-    ///
-    /// # Errors
-    /// If shapes do not broadcast, or devices differ.
-    pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
-        let product = a.mul(b)?;
-        self.add(&if value == 1.0 { product } else { product.mul_scalar(value)? })
-    }
-
-    /// `self + value * a / b`
-    ///
-    /// # Errors
-    /// If shapes do not broadcast, or devices differ.
-    pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
-        self.add(&a.mul_scalar(value)?.div(b)?)
-    }
-
-    /// `c` where the mask is true, this tensor elsewhere.
-    ///
-    /// # Errors
-    /// If the mask is not bool or does not broadcast.
-    pub fn masked_fill(&self, mask: &Tensor, c: f64) -> Result<Tensor> {
-        mask.where_(&Tensor::full(&[], c, (self.dtype(), self.device()))?, self)
-    }
-
-    /// No element below `low`; NaN stays. At `low` the gradient goes to this tensor.
-    ///
-    /// # Errors
-    /// If shapes do not broadcast, or devices differ.
-    pub fn clamp_min(&self, low: &Tensor) -> Result<Tensor> {
-        self.clamped(low, self.detach().ge(&low.detach())?)
-    }
-
-    /// No element above `high`; NaN stays. At `high` the gradient goes to this tensor.
-    ///
-    /// # Errors
-    /// If shapes do not broadcast, or devices differ.
-    pub fn clamp_max(&self, high: &Tensor) -> Result<Tensor> {
-        self.clamped(high, self.detach().le(&high.detach())?)
-    }
-
-    fn clamped(&self, bound: &Tensor, inside: Tensor) -> Result<Tensor> {
-        let (x, bound) = promote::pair(self, bound)?;
-        inside.logical_or(&x.isnan()?)?.where_(&x, &bound)
-    }
-
-    /// The nearest number with `decimals` digits after the point, ties to even; digits before the
-    /// point where negative. The gradient is zero.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    pub fn round_decimals(&self, decimals: i32) -> Result<Tensor> {
-        if !self.dtype().is_float() || decimals == 0 {
-            return if self.dtype().is_float() { self.round() } else { self.copy() };
-        }
-        let scale = 10f64.powi(decimals.abs());
-        let wide = self.to_dtype(DType::F64)?;
-        let rounded = match decimals > 0 {
-            true => wide.mul_scalar(scale)?.round()?.div_scalar(scale)?,
-            false => wide.div_scalar(scale)?.round()?.mul_scalar(scale)?,
+    /// `log(exp(x) + exp(y))`, which does not overflow.
+    logaddexp, logaddexp_scalar {
+        kernels: Some(&device::logaddexp::KERNEL), Compute::HalvesInSingle, None, false;
+        grads: Saves { inputs: 3, output: true }, |s, dy| {
+            let share = |x: &Tensor| dy.mul(&x.sub(s.output())?.exp()?);
+            Ok([Some(share(s.input(0))?), Some(share(s.input(1))?)])
         };
-        rounded.to_dtype(self.dtype())
+        reference: |x, y| x.max(y) + (-(x - y).abs()).exp().ln_1p(), true;
+    }
+    /// `x log(y)`; zero where x is, whatever y but NaN.
+    xlogy, xlogy_scalar {
+        kernels: Some(&device::xlogy::KERNEL), Compute::Single, None, false;
+        grads: XY, |s, dy| {
+            let (x, y) = (s.input(0), s.input(1));
+            let is_flat = x.eq_scalar(0.0)?.logical_and(&y.le_scalar(0.0)?)?;
+            let dx = dy.mul(&y.masked_fill(&is_flat, 1.0)?.log()?)?;
+            Ok([Some(dx), Some(dy.mul(&x.div(y)?)?)])
+        };
+        reference: |x, y| x * y.ln(), true;
+    }
+    /// The magnitude of the one with the sign of the other, that of a zero too.
+    copysign, copysign_scalar {
+        kernels: Some(&device::copysign::KERNEL), Compute::Double, None, false;
+        grads: Saves { inputs: 1, output: true }, |s, dy| {
+            let (x, z) = (s.input(0).detach(), s.output().detach());
+            let is_zero = x.eq_scalar(0.0)?;
+            let sign = z.sign()?.mul(&x.sign()?)?.masked_fill(&is_zero, 0.0)?;
+            Ok([Some(dy.mul(&sign)?), Some(dy.zeros_like()?)])
+        };
+        reference: f64::copysign, true;
     }
 }

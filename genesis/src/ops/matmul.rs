@@ -46,9 +46,11 @@ impl Tensor {
     /// column whose axis the result drops.
     /// # Numerics
     /// f16 and bf16 are accumulated in f32; f32 is true f32, or tf32 where
-    /// [`set_matmul_precision`] says so.
+    /// [`set_matmul_precision`] says so. Integers wrap.
     /// # Errors
-    /// If inner extents or dtypes differ, leading axes do not broadcast, or an operand is a scalar.
+    /// If inner extents or dtypes differ, leading axes do not broadcast, an operand is a scalar, or
+    /// integers are on a GPU.
+    #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
         if self.rank() == 0 || other.rank() == 0 {
             let message = format!(
@@ -68,7 +70,12 @@ impl Tensor {
         if other.rank() == 1 {
             return self.matmul(&other.unsqueeze(-1)?)?.squeeze(-1);
         }
-        check_product("matmul", self, other)?;
+        // Integers have products too, on the CPU.
+        check_extents("matmul", self, other)?;
+        if !self.dtype().is_number() {
+            let wants = if self.dtype().is_float() { "a float" } else { "a number" };
+            return Err(wrong_dtype("matmul", wants, self.dtype()));
+        }
         apply(MatMul { shapes: [self.shape().to_vec(), other.shape().to_vec()] }, &[self, other])
     }
 
@@ -83,6 +90,7 @@ impl Tensor {
     /// # Errors
     /// If inner extents or dtypes differ, leading axes do not broadcast, the left operand is a scalar, the
     /// right one has less than two axes, or `bias` is not `[N]`.
+    #[track_caller]
     pub fn matmul_bias(&self, other: &Tensor, bias: &Tensor) -> Result<Tensor> {
         affine("matmul_bias", Activation::None, self, other, bias)
     }
@@ -96,6 +104,7 @@ impl Tensor {
     /// As [`matmul`](Tensor::matmul). The backward computes the product again.
     /// # Errors
     /// As [`matmul_bias`](Tensor::matmul_bias).
+    #[track_caller]
     pub fn matmul_bias_gelu(&self, other: &Tensor, bias: &Tensor) -> Result<Tensor> {
         affine("matmul_bias_gelu", Activation::Gelu, self, other, bias)
     }
@@ -103,10 +112,16 @@ impl Tensor {
 
 /// Refuses operands that have no product; both have two axes or more.
 fn check_product(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
-    check_pair(op, a, b)?;
+    check_extents(op, a, b)?;
     if !a.dtype().is_arithmetic_float() {
         return Err(wrong_dtype(op, "a float", a.dtype()));
     }
+    Ok(())
+}
+
+/// [`check_product`] whatever the dtype, as long as it is one.
+fn check_extents(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+    check_pair(op, a, b)?;
     if a.dim(-1)? != b.dim(-2)? {
         let message = format!("inner extents differ, {:?} and {:?}", a.shape(), b.shape());
         return Err(Error::op(op, message));
@@ -114,6 +129,7 @@ fn check_product(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
     Ok(())
 }
 
+#[track_caller]
 fn affine(
     op: &'static str,
     activation: Activation,
@@ -140,6 +156,7 @@ fn affine(
 
 /// A batch of matrices times one matrix, as one product of all their rows; none where the rows do not
 /// lie one after the other, or there is no batch.
+#[track_caller]
 fn as_one_product(a: &Tensor, b: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
     let is_one = b.shape()[..b.rank() - 2].iter().all(|&extent| extent == 1);
     if a.rank() <= 2 || b.rank() > a.rank() || !is_one || !a.is_contiguous() {
@@ -161,6 +178,7 @@ fn wants_k_last(device: Device, [m, n, k]: [usize; 3]) -> bool {
 type Run<'a> = &'a dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<()>;
 
 /// The product of tensors of two axes or more, K not 0, by `run`.
+#[track_caller]
 fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
     let (m, k, n) = (a.dim(-2)?, a.dim(-1)?, b.dim(-1)?);
     let lead = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
@@ -201,6 +219,7 @@ fn is_tf32(dtype: DType) -> bool {
 }
 
 /// The gradients of a product's operands.
+#[track_caller]
 fn gradients(
     saved: &SavedTensors,
     dy: &Tensor,
@@ -232,6 +251,9 @@ impl Op for MatMul {
         if k == 0 {
             let shape = product(a, b, &|_, _, _| Ok(()))?.shape().to_vec();
             return Tensor::zeros(&shape, (a.dtype(), a.device()));
+        }
+        if a.dtype().is_int() {
+            return product(a, b, &super::matmul_int::matmul);
         }
         let tf32 = is_tf32(a.dtype());
         let (a, b) = match tf32 && wants_k_last(a.device(), [m, n, k]) {
@@ -271,6 +293,7 @@ struct Affine {
 
 impl Affine {
     /// By an op each, rounded once.
+    #[track_caller]
     fn composed(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let dtype = inputs[0].dtype();
         let wide = launch::accumulate_dtype(dtype);
@@ -332,6 +355,7 @@ mod tests {
     use super::*;
 
     /// Small whole numbers, so that every sum is exact.
+    #[track_caller]
     fn whole(shape: &[usize], step: usize) -> Result<Tensor> {
         let n: usize = shape.iter().product();
         let values: Vec<f64> = (0..n).map(|i| (i * step % 7) as f64 - 3.0).collect();

@@ -53,6 +53,7 @@ impl Tensor {
     /// assert_eq!((y.shape(), y.dtype()), (&[4, 8][..], DType::BF16));
     /// # Ok::<(), genesis::Error>(())
     /// ```
+    #[track_caller]
     pub fn scaled_matmul(
         &self,
         other: &Tensor,

@@ -4,54 +4,94 @@
 //! Beside it stands its `OpInfo`: an f64 reference, sample inputs and the calls it
 //! refuses with their exact text. Tests, docs and benchmark rows come from the table in `info`, which the feature `op-info` brings.
 
+mod activation;
+mod arith;
+mod arrange;
+mod conv;
+mod ctc;
+mod distances;
 pub mod elementwise;
 mod embedding;
 mod fold;
 mod index;
+pub(crate) mod index_flag;
 #[cfg(feature = "op-info")]
 pub mod info;
+#[cfg(feature = "op-info")]
+mod info_arith;
+#[cfg(feature = "op-info")]
+mod info_case;
 #[cfg(feature = "op-info")]
 mod info_math;
 #[cfg(feature = "op-info")]
 mod info_more;
+#[cfg(feature = "op-info")]
+mod info_nn;
+#[cfg(feature = "op-info")]
+mod info_places;
+#[cfg(feature = "op-info")]
+mod info_shapes;
+#[cfg(feature = "op-info")]
+mod info_stats;
+#[cfg(feature = "op-info")]
+mod info_window;
+mod interpolate;
 mod join;
 pub(crate) mod launch;
+mod linear;
+mod logic;
 mod loss;
 mod losses;
 pub mod math;
 mod matmul;
 mod matmul_f8;
+mod matmul_int;
 mod norm;
 mod norms;
 mod order;
 mod pad;
+mod patches;
+mod pool;
 mod products;
 mod random;
 mod reduce;
 mod scan;
+mod scatter;
+mod search;
 mod select;
 mod softmax;
+pub mod special;
 mod spectral;
-pub(crate) mod update;
+mod stats;
+mod unique;
 mod window;
-
-use std::sync::Arc;
 
 use genesis_kernel::ir::DType;
 
-use crate::autograd::{GradMeta, Node, Saved, SavedTensors, is_grad_enabled, no_grad};
+use crate::amp;
+use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
+pub use arith::{RoundingMode, Tolerance};
+pub use arrange::GridOrder;
+pub use conv::Conv;
+pub use ctc::Ctc;
+pub use distances::Triplet;
 pub use index::Index;
+pub(crate) use index::{add_at, places_of_layout};
+pub use interpolate::{Interpolation, Resize};
 pub use loss::Reduction;
 pub use losses::Classes;
 pub use matmul::{MatmulPrecision, matmul_precision, set_matmul_precision};
 pub use matmul_f8::ScaledMatmul;
 pub use norms::BatchStats;
+pub(crate) use norms::move_towards;
 pub use pad::PadMode;
 pub use products::Attention;
-pub use window::{Conv, Window};
+pub use scatter::ScatterReduce;
+pub use unique::Unique;
+pub use window::Window;
 
 /// Which tensors an op's backward reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,20 +131,23 @@ pub trait Op: Send + Sync + 'static {
 }
 
 /// Runs an op and records it where gradients are wanted.
+#[track_caller]
 pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
-    let result = no_grad(|| op.forward(inputs))?;
-    let wanted = is_grad_enabled() && result.dtype().is_arithmetic_float();
-    if !wanted || !inputs.iter().any(|input| input.requires_grad()) {
-        return Ok(result);
+    if let Some(cast) = amp::cast_inputs(op.name(), inputs)? {
+        return apply(op, &cast.iter().collect::<Vec<_>>());
     }
-    let edges = inputs.iter().map(|i| i.requires_grad().then(|| i.meta().clone())).collect();
-    let saves = op.saves();
-    let is_saved = |index: usize| saves.inputs >> index & 1 == 1;
-    let saved = inputs.iter().enumerate().map(|(i, t)| is_saved(i).then(|| Saved::input(t)));
-    let output = saves.output.then(|| Saved::output(&result));
-    let node = Node::new(Arc::new(op), edges, saved.collect(), output);
-    let (storage, layout) = (result.storage().clone(), result.layout().clone());
-    Ok(Tensor::from_parts(storage, layout, result.dtype(), GradMeta::of_node(node)))
+    let mut result = no_grad(|| amp::without_autocast(|| op.forward(inputs)))?;
+    if anomaly::is_on() {
+        anomaly::check_forward(op.name(), inputs, &result)?;
+    }
+    let wanted = is_grad_enabled() && result.dtype().is_arithmetic_float();
+    if wanted && inputs.iter().any(|input| input.requires_grad()) {
+        result = record(op, inputs, result)?;
+    }
+    if let Some(parent) = inputs.first() {
+        result.note_view(parent);
+    }
+    Ok(result)
 }
 
 /// What an op says of a dtype that it does not take.
@@ -115,6 +158,7 @@ pub(crate) fn wrong_dtype(op: &str, wants: &str, dtype: DType) -> Error {
 }
 
 /// Sums `dy` over the axes that broadcasting added, back to `shape`.
+#[track_caller]
 pub(crate) fn unbroadcast(dy: &Tensor, shape: &[usize]) -> Result<Tensor> {
     if dy.shape() == shape {
         return Ok(dy.clone());

@@ -30,6 +30,7 @@ impl Tensor {
     /// If `x` is rank 0, `weight` or `bias` is not `[C]`, or dtypes differ.
     /// # Source
     /// arXiv:1607.06450; same convention as `torch.nn.functional.layer_norm`.
+    #[track_caller]
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
         check("layer_norm", self, &[("weight", weight), ("bias", bias)])?;
         apply(LayerNorm { eps, stats: OnceLock::new() }, &[self, weight, bias])
@@ -47,6 +48,7 @@ impl Tensor {
     /// If `x` is rank 0, `weight` is not `[C]`, or dtypes differ.
     /// # Source
     /// arXiv:1910.07467.
+    #[track_caller]
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Result<Tensor> {
         check("rms_norm", self, &[("weight", weight)])?;
         apply(RmsNorm { eps, stats: OnceLock::new() }, &[self, weight])
@@ -76,6 +78,7 @@ fn check(op: &'static str, x: &Tensor, params: &[(&str, &Tensor)]) -> Result<()>
 }
 
 /// A tensor as `[rows, C]`.
+#[track_caller]
 fn as_rows(t: &Tensor) -> Result<Tensor> {
     let c = t.shape()[t.rank() - 1];
     t.reshape(&[t.numel().checked_div(c).unwrap_or(0), c])
@@ -170,6 +173,7 @@ impl Kernels {
     }
 
     /// Writes `dx` and gives the gradients of weight and bias as `[1 or 2, C]`.
+    #[track_caller]
     fn launch_backward(
         &self,
         (x, weight): (&Tensor, &Tensor),
@@ -217,6 +221,7 @@ impl Kernels {
 }
 
 /// The sum of `t` over all axes but the last, as `[C]`.
+#[track_caller]
 fn sum_rows(t: &Tensor) -> Result<Tensor> {
     let axes: Vec<i64> = (0..t.rank() as i64 - 1).collect();
     t.sum_dims(&axes, false)

@@ -21,6 +21,7 @@ pub struct BatchStats<'t> {
 }
 
 /// The weights of each channel, as tensors that broadcast.
+#[track_caller]
 fn affine(
     op: &str,
     y: Tensor,
@@ -58,7 +59,9 @@ impl Tensor {
     /// # Numerics
     /// Statistics in f32 for 16-bit dtypes; the biased variance normalizes, the unbiased one runs.
     /// # Errors
-    /// If weights or running statistics are not `[C]`, or statistics are neither there nor computed.
+    /// If weights or running statistics are not `[C]`, statistics are neither there nor computed, or in
+    /// training a channel has one value only.
+    #[track_caller]
     pub fn batch_norm(
         &self,
         weight: Option<&Tensor>,
@@ -76,6 +79,11 @@ impl Tensor {
         let axis = usize::from(self.rank() > 1);
         let mut line = vec![1; self.rank()];
         line[axis] = self.shape()[axis];
+        if stats.training && self.rank() > 1 && self.numel() == line[axis] && line[axis] > 0 {
+            let message =
+                format!("training needs more than one value a channel, got {:?}", self.shape());
+            return Err(Error::op(NAME, message));
+        }
         let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
         let dims: Vec<i64> = (0..self.rank()).filter(|&a| a != axis).map(|a| a as i64).collect();
         let (mean, var) = match (stats.training, stats.running) {
@@ -86,8 +94,8 @@ impl Tensor {
                 if let Some((running_mean, running_var)) = running {
                     let scale = n as f64 / (n as f64 - 1.0).max(1.0);
                     no_grad(|| {
-                        moved(running_mean, &mean, stats.momentum)?;
-                        moved(running_var, &var.mul_scalar(scale)?, stats.momentum)
+                        move_towards(running_mean, &mean, stats.momentum)?;
+                        move_towards(running_var, &var.mul_scalar(scale)?, stats.momentum)
                     })?;
                 }
                 (mean, var)
@@ -109,6 +117,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the groups do not divide the channels, or weights are not `[C]`.
+    #[track_caller]
     pub fn group_norm(
         &self,
         groups: usize,
@@ -138,6 +147,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the tensor does not end in these extents or weights have others.
+    #[track_caller]
     pub fn layer_norm_over(
         &self,
         extents: &[usize],
@@ -162,6 +172,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the tensor does not end in these extents or the weight has others.
+    #[track_caller]
     pub fn rms_norm_over(
         &self,
         extents: &[usize],
@@ -186,6 +197,7 @@ impl Tensor {
 }
 
 /// The tensor with its last axes, which must have these extents, as one; and their number of elements.
+#[track_caller]
 fn last_axes(op: &str, x: &Tensor, extents: &[usize]) -> Result<(Tensor, usize)> {
     check_float(op, x)?;
     if extents.is_empty() || !x.shape().ends_with(extents) {
@@ -198,7 +210,7 @@ fn last_axes(op: &str, x: &Tensor, extents: &[usize]) -> Result<(Tensor, usize)>
 }
 
 /// Moves running statistics a share of the way to new ones.
-fn moved(running: &Tensor, new: &Tensor, share: f64) -> Result<()> {
+pub(crate) fn move_towards(running: &Tensor, new: &Tensor, share: f64) -> Result<()> {
     let new = new.detach().reshape(running.shape())?.to_dtype(running.dtype())?;
     let moved = running.detach().mul_scalar(1.0 - share)?.add(&new.mul_scalar(share)?)?;
     running.detach().copy_(&moved)

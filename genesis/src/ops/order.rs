@@ -1,10 +1,15 @@
 //! Order: `sort`, `argsort`, `topk`, and extremes with their positions.
 //!
-//! Rows are sorted by a network of compare-and-swap steps over pairs (value, position), so that equals
-//! keep their order. Values come by gathering, which is how gradients find their way.
+//! What is sorted are positions; values come by gathering, which is how gradients find their way. Equals
+//! keep their order. On a GPU values of at most 32 bits are sorted as keys, value and position in one
+//! number: rows of up to [`PIECE`] elements in one launch, longer ones with one more for each factor of
+//! [`FAN`]. Values of 64 bits take a network of launches. The CPU sorts row by row.
+
+use std::cmp::Ordering;
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::Device;
 use kernels::sort as device;
 
 use super::launch;
@@ -20,6 +25,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension.
+    #[track_caller]
     pub fn sort(&self, dim: i64, descending: bool) -> Result<(Tensor, Tensor)> {
         let index = self.argsort(dim, descending)?;
         Ok((self.along(dim, &index)?, index))
@@ -29,6 +35,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension.
+    #[track_caller]
     pub fn argsort(&self, dim: i64, descending: bool) -> Result<Tensor> {
         let axis = shape::axis_or_scalar("sort", dim, self.shape())? as i64;
         if self.rank() == 0 {
@@ -50,6 +57,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension or it has fewer than `k` elements.
+    #[track_caller]
     pub fn topk(&self, k: usize, dim: i64, largest: bool) -> Result<(Tensor, Tensor)> {
         let axis = shape::axis_or_scalar("topk", dim, self.shape())?;
         let extent = self.shape().get(axis).copied().unwrap_or(1);
@@ -74,6 +82,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension or it is empty.
+    #[track_caller]
     pub fn max_with_index(&self, dim: i64, keep: bool) -> Result<(Tensor, Tensor)> {
         self.extreme_with_index(dim, keep, Tensor::argmax)
     }
@@ -83,10 +92,12 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension or it is empty.
+    #[track_caller]
     pub fn min_with_index(&self, dim: i64, keep: bool) -> Result<(Tensor, Tensor)> {
         self.extreme_with_index(dim, keep, Tensor::argmin)
     }
 
+    #[track_caller]
     fn extreme_with_index(
         &self,
         dim: i64,
@@ -105,13 +116,108 @@ impl Tensor {
     }
 
     /// [`Tensor::gather`] by an index that is known to be right.
+    #[track_caller]
     fn along(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
         if self.rank() == 0 { Ok(self.clone()) } else { self.gather(dim, index) }
     }
 }
 
-/// The positions of the elements of each row in order.
+/// Elements of a row that are sorted with each other, each against each.
+const PIECE: usize = 1024;
+/// Pieces that are merged at once, at most.
+const FAN: usize = 32;
+/// Elements of one program.
+const OWN: usize = 16;
+
+/// The positions of the elements of each row of `x: [rows, n]` in order.
+#[track_caller]
 fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
+    match x.device() {
+        Device::Cpu => on_host(x, descending),
+        Device::Cuda(_) if x.dtype().bytes() <= 4 => by_keys(x, descending),
+        Device::Cuda(_) => by_network(x, descending),
+    }
+}
+
+#[track_caller]
+fn on_host(x: &Tensor, descending: bool) -> Result<Tensor> {
+    let n = x.shape()[1];
+    let order = match x.dtype() {
+        dtype if dtype.is_float() => {
+            // NaN equals NaN and comes after all numbers.
+            let compare =
+                |a: &f64, b: &f64| a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
+            orders(&x.to_f64_vec()?, n, descending, compare)
+        }
+        DType::U64 => orders(&x.to_vec::<u64>()?, n, descending, u64::cmp),
+        _ => orders(&x.to_dtype(DType::I64)?.to_vec::<i64>()?, n, descending, i64::cmp),
+    };
+    Tensor::from_slice_on(&order, x.shape(), Device::Cpu)
+}
+
+fn orders<T>(
+    values: &[T],
+    n: usize,
+    descending: bool,
+    compare: impl Fn(&T, &T) -> Ordering,
+) -> Vec<i64> {
+    let order = |row: &[T]| {
+        let mut order: Vec<i64> = (0..n as i64).collect();
+        order.sort_by(|&a, &b| {
+            let (a, b) = (&row[a as usize], &row[b as usize]);
+            if descending { compare(b, a) } else { compare(a, b) }
+        });
+        order
+    };
+    values.chunks_exact(n).flat_map(order).collect()
+}
+
+/// By keys of 64 bits, for values of at most 32.
+#[track_caller]
+fn by_keys(x: &Tensor, descending: bool) -> Result<Tensor> {
+    let (rows, n) = (x.shape()[0], x.shape()[1]);
+    let number = |value: usize| launch::number(DType::I64, value as f64);
+    let grid = Grid::x(rows * n.div_ceil(OWN));
+    let piece = n.next_power_of_two().clamp(OWN, PIECE);
+    let mut keys = Tensor::uninitialized(&[rows, n], (DType::I64, x.device()))?;
+    // The order of 32 bits without a sign is that of a number that has one.
+    let zero = if x.dtype() == DType::U32 { 1 << 31 } else { 0 };
+    let args = [
+        launch::view_of(x, false),
+        launch::pointer(&keys, true),
+        number(zero),
+        number(usize::from(descending)),
+        number(usize::from(n <= piece)),
+    ];
+    let kernel = match x.dtype().is_float() {
+        true => &device::sort_floats::KERNEL,
+        false => &device::sort_ints::KERNEL,
+    };
+    let consts = [OWN as i64, piece as i64];
+    launch::warped(kernel, &keys, grid, &[x.dtype()], &consts, None, &args)?;
+    let mut len = piece;
+    while len < n {
+        let fan = n.div_ceil(len).next_power_of_two().min(FAN);
+        let merged = Tensor::uninitialized(&[rows, n], (DType::I64, x.device()))?;
+        let args = [
+            launch::pointer(&keys, false),
+            launch::pointer(&merged, true),
+            number(n),
+            number(len),
+            number((len + 1).next_power_of_two().trailing_zeros() as usize),
+            number(usize::from(len * fan >= n)),
+        ];
+        let kernel = &device::sort_merge::KERNEL;
+        let consts = [OWN as i64, fan as i64];
+        launch::warped(kernel, &merged, grid, &[], &consts, None, &args)?;
+        (keys, len) = (merged, len * fan);
+    }
+    Ok(keys)
+}
+
+/// By a network, whose every step is a launch.
+#[track_caller]
+fn by_network(x: &Tensor, descending: bool) -> Result<Tensor> {
     let (rows, n) = (x.shape()[0], x.shape()[1]);
     let places = n.next_power_of_two();
     let keys = Tensor::uninitialized(&[rows, places], (x.dtype(), x.device()))?;
@@ -138,4 +244,50 @@ fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
         run *= 2;
     }
     at.narrow(1, 0, n)?.contiguous()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of few values, so that there are equals, with NaN and both zeros among floats.
+    fn rows(n: usize, dtype: DType) -> Result<Tensor> {
+        let values: Vec<f64> = (0..2 * n)
+            .map(|i| match i * 7919 % 13 {
+                3 if dtype.is_float() => f64::NAN,
+                5 if dtype.is_float() => -0.0,
+                v if dtype.is_unsigned_int() => v as f64 * 1e3,
+                v => (v as f64 - 6.0) * 1e3,
+            })
+            .collect();
+        Tensor::from_f64(&values, &[2, n], (dtype, Device::Cpu))
+    }
+
+    #[test]
+    fn keys_and_the_network_give_what_the_host_gives() -> Result<()> {
+        for n in [1, 7, 100, 1024, 1500] {
+            for dtype in [DType::F32, DType::BF16, DType::I32, DType::U32] {
+                for descending in [false, true] {
+                    let x = rows(n, dtype)?;
+                    let want = on_host(&x, descending)?.to_vec::<i64>()?;
+                    assert_eq!(by_keys(&x, descending)?.to_vec::<i64>()?, want, "{n} of {dtype}");
+                }
+            }
+        }
+        for descending in [false, true] {
+            let x = rows(100, DType::F64)?;
+            let want = on_host(&x, descending)?.to_vec::<i64>()?;
+            assert_eq!(by_network(&x, descending)?.to_vec::<i64>()?, want);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_row_of_many_pieces_is_merged_twice() -> Result<()> {
+        let values: Vec<f32> = (0..40_000).map(|i| (i * 7919 % 40_009) as f32).collect();
+        let x = Tensor::from_slice_on(&values, &[1, 40_000], Device::Cpu)?;
+        let want = on_host(&x, false)?.to_vec::<i64>()?;
+        assert_eq!(by_keys(&x, false)?.to_vec::<i64>()?, want);
+        Ok(())
+    }
 }

@@ -1,6 +1,7 @@
 //! Padding, by constants and by elements of the tensor itself.
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -18,6 +19,9 @@ pub enum PadMode {
     Circular,
 }
 
+/// The most elements that may be added at one end: positions are listed on the host.
+const MOST: u64 = 1 << 31;
+
 impl Tensor {
     /// The tensor with elements added at the ends of its last axes: `pads` holds pairs (before, after),
     /// the last axis first, as in PyTorch. A negative count takes elements away.
@@ -25,10 +29,14 @@ impl Tensor {
     /// # Errors
     /// If there are more pairs than axes, less than nothing would be left, or a mirror has too few
     /// elements.
+    #[track_caller]
     pub fn pad(&self, pads: &[i64], mode: PadMode) -> Result<Tensor> {
         if !pads.len().is_multiple_of(2) || pads.len() / 2 > self.rank() {
             let message = format!("{pads:?} are no pairs for axes of shape {:?}", self.shape());
             return Err(Error::op("pad", message));
+        }
+        if pads.iter().any(|pad| pad.unsigned_abs() > MOST) {
+            return Err(Error::op("pad", format!("{pads:?} are more than memory holds")));
         }
         let mut x = self.clone();
         for (index, pair) in pads.chunks_exact(2).enumerate() {
@@ -58,6 +66,7 @@ impl Tensor {
     }
 }
 
+#[track_caller]
 fn constant(x: &Tensor, axis: usize, [before, after]: [i64; 2], value: f64) -> Result<Tensor> {
     let (dim, extent) = (axis as i64, x.shape()[axis] as i64);
     let (start, end) = ((-before).max(0).min(extent), extent - (-after).max(0).min(extent));
@@ -81,27 +90,52 @@ fn mirrored(extent: i64, before: i64, after: i64, mode: PadMode) -> Option<Vec<i
         PadMode::Circular => at.rem_euclid(extent.max(1)),
         _ => at.clamp(0, (extent - 1).max(0)),
     };
-    let places: Vec<i64> = (-before..extent + after).map(place).collect();
-    let is_there = places.iter().all(|&p| (0..extent).contains(&p));
     // An element is mirrored, or comes around, once.
     let is_near = match mode {
         PadMode::Reflect => before.max(after) < extent,
         PadMode::Circular => before.max(after) <= extent,
         _ => true,
     };
-    (is_there && is_near).then_some(places)
+    if !is_near {
+        return None;
+    }
+    let places: Vec<i64> = (-before..extent + after).map(place).collect();
+    let is_there = places.iter().all(|&p| (0..extent).contains(&p));
+    is_there.then_some(places)
 }
 
 impl Tensor {
     /// One where a class is, zero elsewhere, along a new last axis; i64.
     ///
     /// # Errors
-    /// If the dtype is not i64.
+    /// If the dtype is not i64 or, on the CPU, a class is not below `classes`.
+    #[track_caller]
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
+        const NAME: &str = "one_hot";
         if self.dtype() != DType::I64 {
-            return Err(Error::op("one_hot", format!("needs i64, got {}", self.dtype())));
+            return Err(Error::op(NAME, format!("needs i64, got {}", self.dtype())));
+        }
+        if self.device() == Device::Cpu {
+            let is_wrong = |class: &i64| !(0..classes as i64).contains(class);
+            if let Some(wrong) = self.to_vec::<i64>()?.into_iter().find(is_wrong) {
+                let message = format!("class {wrong} is out of range for {classes} classes");
+                return Err(Error::op(NAME, message));
+            }
         }
         let all = Tensor::arange(0.0, classes as f64, 1.0, (DType::I64, self.device()))?;
         self.unsqueeze(-1)?.eq(&all)?.to_dtype(DType::I64)
+    }
+
+    /// [`Tensor::one_hot`] of as many classes as there are: one more than the largest. Waits for the
+    /// device.
+    ///
+    /// # Errors
+    /// If the dtype is not i64, there is no element, or one is negative.
+    #[track_caller]
+    pub fn one_hot_of_all(&self) -> Result<Tensor> {
+        if self.numel() == 0 {
+            return Err(Error::op("one_hot", "no elements say how many classes there are"));
+        }
+        self.one_hot((self.max()?.item()? + 1.0).max(0.0) as usize)
     }
 }

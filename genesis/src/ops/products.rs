@@ -27,6 +27,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If they are no matrices, or inner extents or dtypes differ.
+    #[track_caller]
     pub fn mm(&self, other: &Tensor) -> Result<Tensor> {
         check_ranks("mm", self, other, (2, 2))?;
         self.matmul(other)
@@ -36,6 +37,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If they are no batches of one size, or inner extents or dtypes differ.
+    #[track_caller]
     pub fn bmm(&self, other: &Tensor) -> Result<Tensor> {
         check_ranks("bmm", self, other, (3, 3))?;
         if self.shape()[0] != other.shape()[0] {
@@ -49,6 +51,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If they are not, or inner extents or dtypes differ.
+    #[track_caller]
     pub fn mv(&self, other: &Tensor) -> Result<Tensor> {
         check_ranks("mv", self, other, (2, 1))?;
         self.matmul(other)
@@ -58,6 +61,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If they are not, or lengths or dtypes differ.
+    #[track_caller]
     pub fn dot(&self, other: &Tensor) -> Result<Tensor> {
         check_ranks("dot", self, other, (1, 1))?;
         self.matmul(other)
@@ -67,6 +71,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If they are no vectors.
+    #[track_caller]
     pub fn outer(&self, other: &Tensor) -> Result<Tensor> {
         if self.rank() != 1 || other.rank() != 1 {
             let message = format!("needs vectors, got {:?} and {:?}", self.shape(), other.shape());
@@ -79,6 +84,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the product can't be made or this tensor does not broadcast to it.
+    #[track_caller]
     pub fn addmm(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
         self.plus_product(&a.mm(b)?, alpha, beta)
     }
@@ -87,6 +93,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the products can't be made or this tensor does not broadcast to them.
+    #[track_caller]
     pub fn baddbmm(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
         self.plus_product(&a.bmm(b)?, alpha, beta)
     }
@@ -95,11 +102,13 @@ impl Tensor {
     ///
     /// # Errors
     /// If the product can't be made or this tensor does not broadcast to it.
+    #[track_caller]
     pub fn addmv(&self, a: &Tensor, v: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
         self.plus_product(&a.mv(v)?, alpha, beta)
     }
 
-    fn plus_product(&self, product: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
+    #[track_caller]
+    pub(super) fn plus_product(&self, product: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
         check_pair("addmm", self, product)?;
         let x = self.broadcast_to(product.shape())?;
         let scaled = |t: &Tensor, by: f64| if by == 1.0 { Ok(t.clone()) } else { t.mul_scalar(by) };
@@ -121,6 +130,7 @@ impl Tensor {
     /// floats is added. The default scale is `1 / sqrt(D)`. A row that may look nowhere gives 0.
     /// # Errors
     /// If shapes do not fit.
+    #[track_caller]
     pub fn scaled_dot_product_attention(
         &self,
         k: &Tensor,
@@ -204,6 +214,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the formula does not fit the operands.
+    #[track_caller]
     pub fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
         let refuse = |why: &str| Error::op("einsum", format!("{why}, in `{formula}`"));
         let text: String = formula.chars().filter(|c| !c.is_whitespace()).collect();
@@ -314,6 +325,7 @@ fn diagonals(tensor: &Tensor, labels: Vec<char>) -> Result<Labeled> {
     Ok(Labeled { tensor, labels })
 }
 
+#[track_caller]
 fn contract_all(
     named: Vec<Labeled>,
     wanted: &[char],

@@ -1,30 +1,24 @@
 //! Random tensors and dropout.
+//!
+//! Every distribution is a method of a [`Generator`], which draws from it, and one of [`Tensor`] that
+//! draws from the default generator.
 
 use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::kernel::KernelDef;
-use genesis_kernel::runtime::Arg;
+use genesis_kernel::kernel::{Grid, KernelDef};
+use genesis_kernel::runtime::{Arg, Device};
 use kernels::random as device;
 
 use super::{Op, apply, launch, wrong_dtype};
-use crate::autograd::SavedTensors;
+use crate::autograd::{SavedTensors, no_grad};
 use crate::error::{Error, Result};
-use crate::random::{RngState, default_generator};
+use crate::random::{Generator, RngState, default_generator};
 use crate::tensor::{Creation, Tensor};
 
-fn draw(
-    name: &str,
-    kernel: &KernelDef,
-    shape: &[usize],
-    at: Creation,
-    numbers: &[Arg],
-) -> Result<Tensor> {
-    if !at.dtype.is_number() {
-        return Err(wrong_dtype(name, "a number", at.dtype));
-    }
-    let y = Tensor::uninitialized(shape, at)?;
-    let args = [&state_args(default_generator().take(y.numel())), numbers].concat();
-    launch::dense(kernel, &[at.dtype], &[], &[(&y, true)], &args)?;
-    Ok(y)
+/// Samples of one program where they are picked from running sums.
+const PICKED: usize = 256;
+
+fn f32_args<const N: usize>(numbers: [f64; N]) -> [Arg; N] {
+    numbers.map(|value| launch::number(DType::F32, value))
 }
 
 /// Seed and offset as a kernel takes them.
@@ -40,48 +34,200 @@ fn check_float(name: &str, at: Creation) -> Result<()> {
     Err(wrong_dtype(name, "a float", at.dtype))
 }
 
-impl Tensor {
+/// The bits of an f32 in [0, 1) that a dtype keeps, so that none is rounded up to 1.
+fn kept_bits(dtype: DType) -> u32 {
+    match dtype {
+        DType::BF16 => 0xFFFF_0000,
+        DType::F16 => 0xFFFF_E000,
+        _ => u32::MAX,
+    }
+}
+
+/// The probability that a standard normal number is below `x`.
+fn normal_cdf(x: f64) -> f64 {
+    // Simpson's rule from 0, where the integrand is smooth; beyond 8 nothing is left in f32.
+    let end = x.clamp(-8.0, 8.0);
+    let (n, density) = (400, |t: f64| (-0.5 * t * t).exp());
+    let h = end / f64::from(n);
+    let inner: f64 =
+        (1..n).map(|i| density(f64::from(i) * h) * if i % 2 == 1 { 4.0 } else { 2.0 }).sum();
+    0.5 + (density(0.0) + inner + density(end)) * h / 3.0 / std::f64::consts::TAU.sqrt()
+}
+
+impl Generator {
+    fn draw(
+        &self,
+        kernel: &KernelDef,
+        shape: &[usize],
+        at: Creation,
+        numbers: &[Arg],
+    ) -> Result<Tensor> {
+        let y = Tensor::uninitialized(shape, at)?;
+        let args = [&state_args(self.take(y.numel())), numbers].concat();
+        launch::dense(kernel, &[at.dtype], &[], &[(&y, true)], &args)?;
+        Ok(y)
+    }
+
     /// Uniform in `[0, 1)`.
     ///
     /// # Errors
     /// If the dtype is not a float.
-    pub fn rand(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
-        Tensor::uniform(shape, 0.0, 1.0, at)
+    pub fn rand(&self, shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
+        self.uniform(shape, 0.0, 1.0, at)
     }
 
     /// Uniform in `[low, high)`.
     ///
+    /// # Numerics
+    /// 24 random bits, in f64 53; 16-bit floats are rounded down, so that `high` is never drawn.
     /// # Errors
-    /// If the dtype is not a float.
+    /// If the dtype is not a float, or `low` is above `high`.
     pub fn uniform(
+        &self,
         shape: &[usize],
         low: f64,
         high: f64,
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
         let at = at.into();
-        check_float("rand", at)?;
-        let numbers = [launch::number(DType::F32, low), launch::number(DType::F32, high)];
-        draw("rand", &device::uniform::KERNEL, shape, at, &numbers)
+        check_float("uniform", at)?;
+        if low.is_nan() || high.is_nan() || low > high {
+            return Err(Error::op("uniform", format!("the range {low}..{high} is none")));
+        }
+        if at.dtype == DType::F64 {
+            let y = Tensor::uninitialized(shape, at)?;
+            let state = state_args(self.take(2 * y.numel()));
+            let range = [low, high].map(|value| launch::number(DType::F64, value));
+            let args = [state, range].concat();
+            launch::dense(&device::uniform_wide::KERNEL, &[], &[], &[(&y, true)], &args)?;
+            return Ok(y);
+        }
+        let mask = Arg::Scalar(Scalar::int(DType::U32, i64::from(kept_bits(at.dtype))));
+        let [low, high] = f32_args([low, high]);
+        self.draw(&device::uniform::KERNEL, shape, at, &[low, high, mask])
     }
 
     /// Normal with mean 0 and standard deviation 1.
     ///
     /// # Errors
     /// If the dtype is not a float.
-    pub fn randn(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
-        Tensor::normal(shape, 0.0, 1.0, at)
+    pub fn randn(&self, shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
+        self.normal(shape, 0.0, 1.0, at)
     }
 
     /// Normal with this mean and standard deviation.
     ///
+    /// # Numerics
+    /// Drawn in f32: at most 5.77 deviations from the mean.
     /// # Errors
-    /// If the dtype is not a float.
-    pub fn normal(shape: &[usize], mean: f64, std: f64, at: impl Into<Creation>) -> Result<Tensor> {
+    /// If the dtype is not a float, or `std` is negative.
+    pub fn normal(
+        &self,
+        shape: &[usize],
+        mean: f64,
+        std: f64,
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
         let at = at.into();
-        check_float("randn", at)?;
-        let numbers = [launch::number(DType::F32, mean), launch::number(DType::F32, std)];
-        draw("randn", &device::normal::KERNEL, shape, at, &numbers)
+        check_float("normal", at)?;
+        check_deviation("normal", std)?;
+        self.draw(&device::normal::KERNEL, shape, at, &f32_args([mean, std]))
+    }
+
+    /// e to the power of a normal number of this mean and standard deviation.
+    ///
+    /// # Errors
+    /// If the dtype is not a float, or `std` is negative.
+    pub fn log_normal(
+        &self,
+        shape: &[usize],
+        mean: f64,
+        std: f64,
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
+        let at = at.into();
+        check_float("log_normal", at)?;
+        check_deviation("log_normal", std)?;
+        self.draw(&device::log_normal::KERNEL, shape, at, &f32_args([mean, std]))
+    }
+
+    /// Normal with this mean and standard deviation, of what lies in `low..=high`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float, `std` is not above 0, or `low` is not below `high`.
+    /// # Source
+    /// Same conventions as `torch.nn.init.trunc_normal_`.
+    pub fn truncated_normal(
+        &self,
+        shape: &[usize],
+        [mean, std]: [f64; 2],
+        [low, high]: [f64; 2],
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
+        const NAME: &str = "truncated_normal";
+        let at = at.into();
+        check_float(NAME, at)?;
+        if std.is_nan() || std <= 0.0 || low.is_nan() || high.is_nan() || low >= high {
+            let message = format!("needs std > 0 and low < high, got {std} and {low}..{high}");
+            return Err(Error::op(NAME, message));
+        }
+        let share = |x: f64| 2.0 * normal_cdf((x - mean) / std) - 1.0;
+        // The largest f32 below 1, where the inverse is finite.
+        let inside = |y: f64| y.clamp(-0.999_999_94, 0.999_999_94);
+        let numbers = f32_args([mean, std, low, high, inside(share(low)), inside(share(high))]);
+        self.draw(&device::truncated_normal::KERNEL, shape, at, &numbers)
+    }
+
+    /// Exponential with this rate; never 0.
+    ///
+    /// # Errors
+    /// If the dtype is not a float, or the rate is not above 0.
+    pub fn exponential(
+        &self,
+        shape: &[usize],
+        rate: f64,
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
+        let at = at.into();
+        check_float("exponential", at)?;
+        if rate.is_nan() || rate <= 0.0 {
+            return Err(Error::op("exponential", format!("the rate must be above 0, got {rate}")));
+        }
+        self.draw(&device::exponential::KERNEL, shape, at, &f32_args([rate]))
+    }
+
+    /// Of Cauchy's distribution.
+    ///
+    /// # Errors
+    /// If the dtype is not a float, or `sigma` is not above 0.
+    pub fn cauchy(
+        &self,
+        shape: &[usize],
+        median: f64,
+        sigma: f64,
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
+        let at = at.into();
+        check_float("cauchy", at)?;
+        if sigma.is_nan() || sigma <= 0.0 {
+            return Err(Error::op("cauchy", format!("sigma must be above 0, got {sigma}")));
+        }
+        self.draw(&device::cauchy::KERNEL, shape, at, &f32_args([median, sigma]))
+    }
+
+    /// The number of trials until one of probability `p` succeeds, from 1.
+    ///
+    /// # Errors
+    /// If the dtype is bool, or `p` is not in `(0, 1)`.
+    pub fn geometric(&self, shape: &[usize], p: f64, at: impl Into<Creation>) -> Result<Tensor> {
+        let at = at.into();
+        if !at.dtype.is_number() {
+            return Err(wrong_dtype("geometric", "a number", at.dtype));
+        }
+        if !(p > 0.0 && p < 1.0) {
+            return Err(Error::op("geometric", format!("p must be in (0, 1), got {p}")));
+        }
+        self.draw(&device::geometric::KERNEL, shape, at, &f32_args([(-p).ln_1p()]))
     }
 
     /// Uniform among the integers `low..high`.
@@ -89,6 +235,7 @@ impl Tensor {
     /// # Errors
     /// If the range is empty or longer than 2^32, or the dtype is bool.
     pub fn randint(
+        &self,
         low: i64,
         high: i64,
         shape: &[usize],
@@ -99,8 +246,246 @@ impl Tensor {
             let message = format!("the range {low}..{high} must hold between 1 and 2^32 integers");
             return Err(Error::op("randint", message));
         }
-        let arg = |value| Arg::Scalar(Scalar::int(DType::I64, value));
-        draw("randint", &device::integers::KERNEL, shape, at, &[arg(low), arg(high)])
+        if !at.dtype.is_number() {
+            return Err(wrong_dtype("randint", "a number", at.dtype));
+        }
+        let range = [low, high].map(|value| Arg::Scalar(Scalar::int(DType::I64, value)));
+        self.draw(&device::integers::KERNEL, shape, at, &range)
+    }
+
+    /// The integers below `n` in a random order; i64 unless another dtype is asked for.
+    ///
+    /// # Errors
+    /// If the dtype is bool, or memory runs out.
+    /// # Cost
+    /// A sort of `n` numbers.
+    pub fn randperm(&self, n: usize, at: impl Into<Creation>) -> Result<Tensor> {
+        let at = at.into();
+        if !at.dtype.is_number() {
+            return Err(wrong_dtype("randperm", "a number", at.dtype));
+        }
+        let keys = Tensor::uninitialized(&[n], (DType::I64, at.device))?;
+        let state = state_args(self.take(2 * n));
+        launch::dense(&device::long_integers::KERNEL, &[], &[], &[(&keys, true)], &state)?;
+        no_grad(|| keys.argsort(-1, false)?.to_dtype(at.dtype))
+    }
+
+    /// 1 with the probability that each element of `p` is, else 0; of its dtype.
+    ///
+    /// # Errors
+    /// If `p` is not a float. A probability outside of `[0, 1]` counts as the nearer end.
+    pub fn bernoulli(&self, p: &Tensor) -> Result<Tensor> {
+        if !p.dtype().is_arithmetic_float() {
+            return Err(wrong_dtype("bernoulli", "a float", p.dtype()));
+        }
+        let p = no_grad(|| p.detach().contiguous())?;
+        let y = Tensor::uninitialized(p.shape(), (p.dtype(), p.device()))?;
+        let state = state_args(self.take(p.numel()));
+        let tensors = [(&p, false), (&y, true)];
+        launch::dense(&device::bernoulli::KERNEL, &[p.dtype()], &[], &tensors, &state)?;
+        Ok(y)
+    }
+
+    /// Categories drawn by weights that need not add up to 1: `[C]` gives `[n]`, `[M, C]` gives
+    /// `[M, n]`, in i64.
+    ///
+    /// # Numerics
+    /// With replacement weights count in steps of 2^-38 of the largest of their row; without, in f32.
+    /// # Errors
+    /// If the weights are no vector or matrix of floats, there are no categories, `n` is 0, or above
+    /// their number without replacement. On the CPU, also where a weight is negative, infinite or NaN,
+    /// or too few are above 0; a GPU does not wait to look, and draws any category then.
+    /// # Source
+    /// Same conventions as `torch.multinomial`.
+    pub fn multinomial(&self, weights: &Tensor, n: usize, replacement: bool) -> Result<Tensor> {
+        const NAME: &str = "multinomial";
+        let (shape, dtype) = (weights.shape(), weights.dtype());
+        if !dtype.is_arithmetic_float() {
+            return Err(wrong_dtype(NAME, "a float", dtype));
+        }
+        if !(1..=2).contains(&shape.len()) || shape[shape.len() - 1] == 0 {
+            let message = format!("needs weights [C] or [M, C] with a category, got {shape:?}");
+            return Err(Error::op(NAME, message));
+        }
+        let c = shape[shape.len() - 1];
+        if n == 0 || (!replacement && n > c) {
+            return Err(Error::op(NAME, format!("can't draw {n} of {c} categories")));
+        }
+        no_grad(|| {
+            let rows = weights
+                .detach()
+                .contiguous()?
+                .reshape(&[shape[..shape.len() - 1].iter().product(), c])?;
+            if rows.device() == Device::Cpu {
+                check_weights(&rows, if replacement { 1 } else { n })?;
+            }
+            let drawn =
+                if replacement { self.with_replacement(&rows, n) } else { self.without(&rows, n) };
+            drawn?.reshape(&[&shape[..shape.len() - 1], &[n]].concat())
+        })
+    }
+
+    fn with_replacement(&self, rows: &Tensor, n: usize) -> Result<Tensor> {
+        let (m, c) = (rows.shape()[0], rows.shape()[1]);
+        let result = Tensor::uninitialized(&[m, n], (DType::I64, rows.device()))?;
+        let state = state_args(self.take(2 * m * n));
+        if m == 0 {
+            return Ok(result);
+        }
+        let top = rows.max_dims(&[-1], true)?;
+        let whole = Tensor::uninitialized(&[m, c], (DType::I64, rows.device()))?;
+        let (tile, cut) = ([1, 1024], [m, c.div_ceil(1024)]);
+        let tensors = [(rows, false), (&top, false), (&whole, true)];
+        let grid = Grid::xy(cut[0], cut[1]);
+        launch::views(&device::weights::KERNEL, grid, &[rows.dtype()], &tile, &tensors, &[])?;
+        let sums = whole.cumsum(-1)?;
+        let steps = i64::from(usize::BITS - (c - 1).leading_zeros());
+        let number = |value: i64| Arg::Scalar(Scalar::int(DType::I64, value));
+        let [seed, offset] = state;
+        let args = [
+            launch::pointer(&sums, false),
+            launch::view_of(&result, true),
+            seed,
+            offset,
+            number(c as i64),
+            number(steps),
+        ];
+        let (kernel, grid) = (&device::pick::KERNEL, Grid::xy(m, n.div_ceil(PICKED)));
+        launch::warped(kernel, &result, grid, &[], &[PICKED as i64], None, &args)?;
+        Ok(result)
+    }
+
+    fn without(&self, rows: &Tensor, n: usize) -> Result<Tensor> {
+        let scores = Tensor::uninitialized(rows.shape(), (DType::F32, rows.device()))?;
+        let state = state_args(self.take(rows.numel()));
+        let tensors = [(rows, false), (&scores, true)];
+        launch::dense(&device::race::KERNEL, &[rows.dtype()], &[], &tensors, &state)?;
+        Ok(scores.topk(n, -1, true)?.1)
+    }
+
+    /// [`Tensor::dropout`] with the mask of this generator.
+    ///
+    /// # Errors
+    /// If `p` is not in `[0, 1]`, or the dtype is not a float.
+    pub fn dropout(&self, x: &Tensor, p: f64) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::op("dropout", format!("p must be in [0, 1], got {p}")));
+        }
+        if !x.dtype().is_arithmetic_float() {
+            return Err(wrong_dtype("dropout", "a float", x.dtype()));
+        }
+        if p == 0.0 {
+            return Ok(x.clone());
+        }
+        if p == 1.0 {
+            return x.mul_scalar(0.0);
+        }
+        apply(Dropout { p, state: self.take(x.numel()) }, &[x])
+    }
+}
+
+fn check_deviation(name: &str, std: f64) -> Result<()> {
+    if std.is_nan() || std < 0.0 {
+        return Err(Error::op(name, format!("std must not be negative, got {std}")));
+    }
+    Ok(())
+}
+
+fn check_weights(rows: &Tensor, n: usize) -> Result<()> {
+    let values = rows.to_f64_vec()?;
+    if values.iter().any(|w| !w.is_finite() || *w < 0.0) {
+        let message = "a weight is negative, infinite or NaN";
+        return Err(Error::op("multinomial", message));
+    }
+    let c = rows.shape()[1];
+    if values.chunks(c).any(|row| row.iter().filter(|&&w| w > 0.0).count() < n) {
+        let message = format!("needs {n} weights above 0 in each row");
+        return Err(Error::op("multinomial", message));
+    }
+    Ok(())
+}
+
+impl Tensor {
+    /// Uniform in `[0, 1)`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn rand(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
+        default_generator().rand(shape, at)
+    }
+
+    /// Uniform in `[low, high)`; see [`Generator::uniform`].
+    ///
+    /// # Errors
+    /// If the dtype is not a float, or `low` is above `high`.
+    #[track_caller]
+    pub fn uniform(
+        shape: &[usize],
+        low: f64,
+        high: f64,
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
+        default_generator().uniform(shape, low, high, at)
+    }
+
+    /// Normal with mean 0 and standard deviation 1.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn randn(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
+        default_generator().randn(shape, at)
+    }
+
+    /// Normal with this mean and standard deviation; see [`Generator::normal`].
+    ///
+    /// # Errors
+    /// If the dtype is not a float, or `std` is negative.
+    #[track_caller]
+    pub fn normal(shape: &[usize], mean: f64, std: f64, at: impl Into<Creation>) -> Result<Tensor> {
+        default_generator().normal(shape, mean, std, at)
+    }
+
+    /// Uniform among the integers `low..high`.
+    ///
+    /// # Errors
+    /// If the range is empty or longer than 2^32, or the dtype is bool.
+    #[track_caller]
+    pub fn randint(
+        low: i64,
+        high: i64,
+        shape: &[usize],
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
+        default_generator().randint(low, high, shape, at)
+    }
+
+    /// The integers below `n` in a random order.
+    ///
+    /// # Errors
+    /// If the dtype is bool, or memory runs out.
+    #[track_caller]
+    pub fn randperm(n: usize, at: impl Into<Creation>) -> Result<Tensor> {
+        default_generator().randperm(n, at)
+    }
+
+    /// 1 with the probability that each element is, else 0.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn bernoulli(&self) -> Result<Tensor> {
+        default_generator().bernoulli(self)
+    }
+
+    /// Categories drawn by these weights; see [`Generator::multinomial`].
+    ///
+    /// # Errors
+    /// As [`Generator::multinomial`].
+    #[track_caller]
+    pub fn multinomial(&self, n: usize, replacement: bool) -> Result<Tensor> {
+        default_generator().multinomial(self, n, replacement)
     }
 
     /// Zeroes each element with probability `p` and scales the others by `1 / (1 - p)`.
@@ -110,24 +495,11 @@ impl Tensor {
     ///
     /// # Errors
     /// If `p` is not in `[0, 1]`, or the dtype is not a float.
+    #[track_caller]
     pub fn dropout(&self, p: f64) -> Result<Tensor> {
-        if !(0.0..=1.0).contains(&p) {
-            return Err(Error::op("dropout", format!("p must be in [0, 1], got {p}")));
-        }
-        if !self.dtype().is_arithmetic_float() {
-            return Err(wrong_dtype("dropout", "a float", self.dtype()));
-        }
-        if p == 0.0 {
-            return Ok(self.clone());
-        }
-        if p == 1.0 {
-            return self.mul_scalar(0.0);
-        }
-        let state = default_generator().take(self.numel());
-        apply(Dropout { p, state }, &[self])
+        default_generator().dropout(self, p)
     }
 }
-
 struct Dropout {
     p: f64,
     state: RngState,

@@ -61,6 +61,7 @@ impl Dims {
     }
 
     /// The tensor as `[outer, n, inner]` with the reduced axes in the middle.
+    #[track_caller]
     fn canonical(&self, x: &Tensor) -> Result<Tensor> {
         let rank = x.rank();
         let is_tail =
@@ -82,28 +83,38 @@ impl Dims {
 }
 
 impl Tensor {
-    /// The sum of all elements.
+    /// The sum of all elements. Integers and bools give i64.
     ///
     /// # Numerics
     /// f16 and bf16 are added in f32 and rounded once.
     /// # Errors
-    /// If the dtype is bool.
+    /// If the dtype is for storage only.
+    #[track_caller]
     pub fn sum(&self) -> Result<Tensor> {
-        apply(Sum::new("sum", self, Dims::all(self.shape()), false)?, &[self])
+        let x = self.as_countable();
+        apply(Sum::new("sum", &x, Dims::all(x.shape()), false)?, &[&x])
     }
 
-    /// The sum over some dimensions; `keep` keeps them as extent 1.
+    /// The sum over some dimensions; `keep` keeps them as extent 1. Integers and bools give i64.
     ///
     /// # Errors
-    /// If there are no such dimensions, one is named twice, or the dtype is bool.
+    /// If there are no such dimensions, one is named twice, or the dtype is for storage only.
+    #[track_caller]
     pub fn sum_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        apply(Sum::new("sum", self, Dims::new("sum", dims, keep, self.shape())?, false)?, &[self])
+        let x = self.as_countable();
+        apply(Sum::new("sum", &x, Dims::new("sum", dims, keep, x.shape())?, false)?, &[&x])
+    }
+
+    /// Bools as numbers 0 and 1, all else as it is.
+    pub(super) fn as_countable(&self) -> Tensor {
+        if self.dtype() == DType::Bool { self.as_bytes() } else { self.clone() }
     }
 
     /// The mean of all elements; NaN of none.
     ///
     /// # Errors
     /// If the dtype is not a float.
+    #[track_caller]
     pub fn mean(&self) -> Result<Tensor> {
         apply(Sum::new("mean", self, Dims::all(self.shape()), true)?, &[self])
     }
@@ -112,6 +123,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are no such dimensions, one is named twice, or the dtype is not a float.
+    #[track_caller]
     pub fn mean_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
         apply(Sum::new("mean", self, Dims::new("mean", dims, keep, self.shape())?, true)?, &[self])
     }
@@ -119,39 +131,44 @@ impl Tensor {
     /// The largest element; NaN wins. Equal ones share the gradient.
     ///
     /// # Errors
-    /// If there is no element, or the dtype is bool.
+    /// If there is no element.
+    #[track_caller]
     pub fn max(&self) -> Result<Tensor> {
-        apply(Extreme::new(&MAX, self, Dims::all(self.shape()))?, &[self])
+        extreme(&MAX, self, Dims::all(self.shape()))
     }
 
     /// The largest element over some dimensions; NaN wins. Equal ones share the gradient.
     ///
     /// # Errors
-    /// If there are no such dimensions, no element, or the dtype is bool.
+    /// If there are no such dimensions, or no element.
+    #[track_caller]
     pub fn max_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        apply(Extreme::new(&MAX, self, Dims::new("max", dims, keep, self.shape())?)?, &[self])
+        extreme(&MAX, self, Dims::new("max", dims, keep, self.shape())?)
     }
 
     /// The smallest element; NaN wins. Equal ones share the gradient.
     ///
     /// # Errors
-    /// If there is no element, or the dtype is bool.
+    /// If there is no element.
+    #[track_caller]
     pub fn min(&self) -> Result<Tensor> {
-        apply(Extreme::new(&MIN, self, Dims::all(self.shape()))?, &[self])
+        extreme(&MIN, self, Dims::all(self.shape()))
     }
 
     /// The smallest element over some dimensions; NaN wins. Equal ones share the gradient.
     ///
     /// # Errors
-    /// If there are no such dimensions, no element, or the dtype is bool.
+    /// If there are no such dimensions, or no element.
+    #[track_caller]
     pub fn min_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        apply(Extreme::new(&MIN, self, Dims::new("min", dims, keep, self.shape())?)?, &[self])
+        extreme(&MIN, self, Dims::new("min", dims, keep, self.shape())?)
     }
 
     /// Where the largest element along `dim` stands, i64; the first of equals, NaN before numbers.
     ///
     /// # Errors
     /// If there is no such dimension, it is empty, or the dtype is bool.
+    #[track_caller]
     pub fn argmax(&self, dim: i64) -> Result<Tensor> {
         arg_extreme("argmax", &device::argmax_rows::KERNEL, self, dim)
     }
@@ -160,6 +177,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension, it is empty, or the dtype is bool.
+    #[track_caller]
     pub fn argmin(&self, dim: i64) -> Result<Tensor> {
         arg_extreme("argmin", &device::argmin_rows::KERNEL, self, dim)
     }
@@ -196,7 +214,8 @@ impl Op for Sum {
         let x = self.dims.canonical(inputs[0])?;
         let shape = self.dims.result(inputs[0].shape());
         let (outer, inner) = (x.shape()[0], x.shape()[2]);
-        let result = Tensor::uninitialized(&[outer, inner], (x.dtype(), x.device()))?;
+        let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
+        let result = Tensor::uninitialized(&[outer, inner], (dtype, x.device()))?;
         launch::sum(&x, &result, self.scale())?;
         result.reshape(&shape)
     }
@@ -219,6 +238,15 @@ static MAX: ExtremeRow =
     ExtremeRow { name: "max", rows: &device::max_rows::KERNEL, cols: &device::max_cols::KERNEL };
 static MIN: ExtremeRow =
     ExtremeRow { name: "min", rows: &device::min_rows::KERNEL, cols: &device::min_cols::KERNEL };
+
+/// The extreme of numbers; of bools as of 0 and 1.
+#[track_caller]
+fn extreme(row: &'static ExtremeRow, x: &Tensor, dims: Dims) -> Result<Tensor> {
+    if x.dtype() == DType::Bool {
+        return Ok(extreme(row, &x.as_bytes(), dims)?.as_bools());
+    }
+    apply(Extreme::new(row, x, dims)?, &[x])
+}
 
 struct Extreme {
     row: &'static ExtremeRow,
@@ -265,6 +293,7 @@ impl Op for Extreme {
     }
 }
 
+#[track_caller]
 fn arg_extreme(
     name: &'static str,
     kernel: &'static KernelDef,

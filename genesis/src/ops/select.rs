@@ -9,7 +9,7 @@ use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::shape::broadcast_shapes;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, promote};
 
 macro_rules! comparisons {
     ($($(#[$doc:meta])* $name:ident, $scalar:ident;)*) => {
@@ -17,8 +17,11 @@ macro_rules! comparisons {
             $(
                 $(#[$doc])*
                 ///
+                /// # Shapes
+                /// The operands broadcast, aligned at the last axis; dtypes promote.
                 /// # Errors
-                /// If shapes do not broadcast, or dtypes or devices differ.
+                /// If shapes do not broadcast, or devices differ.
+                #[track_caller]
                 pub fn $name(&self, other: &Tensor) -> Result<Tensor> {
                     compare(stringify!($name), &device::$name::KERNEL, self, other)
                 }
@@ -26,9 +29,10 @@ macro_rules! comparisons {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// If the dtype is bool.
+                /// If the dtype is for storage only.
+                #[track_caller]
                 pub fn $scalar(&self, c: f64) -> Result<Tensor> {
-                    let other = Tensor::full(&[], c, (self.dtype(), self.device()))?;
+                    let other = self.number_to_compare(c)?;
                     compare(stringify!($name), &device::$name::KERNEL, self, &other)
                 }
             )*
@@ -51,31 +55,40 @@ comparisons! {
     ge, ge_scalar;
 }
 
+#[track_caller]
 fn compare(
     name: &'static str,
     kernel: &'static KernelDef,
     x: &Tensor,
     y: &Tensor,
 ) -> Result<Tensor> {
-    check_pair(name, x, y)?;
+    let (x, y) = promote::pair(&x.detach(), &y.detach())?;
+    let (x, y) = match x.dtype() {
+        DType::Bool => (x.as_bytes(), y.as_bytes()),
+        _ => (x, y),
+    };
+    check_pair(name, &x, &y)?;
     if !x.dtype().is_number() {
         return Err(wrong_dtype(name, "a number", x.dtype()));
     }
     let shape = broadcast_shapes(name, &[x.shape(), y.shape()])?;
     let z = Tensor::uninitialized(&shape, (DType::Bool, x.device()))?;
-    let (x, y) = (x.detach().broadcast_to(&shape)?, y.detach().broadcast_to(&shape)?);
+    let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
     launch::strided(kernel, &[x.dtype()], &[&x, &y], &z, &[])?;
     Ok(z)
 }
 
 impl Tensor {
-    /// `x` where this bool tensor is true, `y` elsewhere; all three broadcast.
+    /// `x` where this bool tensor is true, `y` elsewhere; all three broadcast, the dtypes of the two
+    /// promote.
     ///
     /// # Errors
-    /// If this is not bool, shapes do not broadcast, or dtypes or devices differ.
+    /// If this is not bool, shapes do not broadcast, or devices differ.
+    #[track_caller]
     pub fn where_(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+        let (x, y) = promote::pair(x, y)?;
         let shapes = [x.shape().to_vec(), y.shape().to_vec()];
-        apply(Where { shapes }, &[self, x, y])
+        apply(Where { shapes }, &[self, &x, &y])
     }
 }
 

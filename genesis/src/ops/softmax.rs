@@ -20,6 +20,7 @@ impl Tensor {
     /// If there is no such dimension, or the dtype is not a float.
     /// # Source
     /// arXiv:1805.02867.
+    #[track_caller]
     pub fn softmax(&self, dim: i64) -> Result<Tensor> {
         along(&SOFTMAX, self, dim)
     }
@@ -28,6 +29,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such dimension, or the dtype is not a float.
+    #[track_caller]
     pub fn log_softmax(&self, dim: i64) -> Result<Tensor> {
         along(&LOG_SOFTMAX, self, dim)
     }
@@ -58,6 +60,7 @@ static LOG_SOFTMAX: Row = Row {
     grad: |y, dy| dy.sub(&y.exp()?.mul(&dy.sum_dims(&[-1], true)?)?),
 };
 
+#[track_caller]
 fn along(row: &'static Row, x: &Tensor, dim: i64) -> Result<Tensor> {
     let axis = shape::axis(row.name, dim, x.shape())?;
     if !x.dtype().is_arithmetic_float() {
@@ -106,6 +109,9 @@ impl Op for Last {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some((self.row.grad)(saved.output(), dy)?)])
+        // Products of 16-bit floats are rounded once, at the end.
+        let wide = launch::accumulate_dtype(dy.dtype());
+        let dx = (self.row.grad)(&saved.output().to_dtype(wide)?, &dy.to_dtype(wide)?)?;
+        Ok(vec![Some(dx.to_dtype(dy.dtype())?)])
     }
 }

@@ -16,6 +16,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If it is no matrix of floats, or its gradient is differentiated again.
+    #[track_caller]
     pub fn nuclear_norm(&self, keep: bool) -> Result<Tensor> {
         if self.rank() != 2 || !self.dtype().is_float() {
             let message = format!("needs a matrix of floats, got {:?}", self.tensor_type());

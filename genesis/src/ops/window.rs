@@ -1,11 +1,18 @@
-//! Windows over the last axes: convolutions and pools.
+//! Windows over the last axes: their extents, how they move, and where they look.
 //!
-//! The elements that one place of every window sees are a strided view; the views of all places,
-//! stacked, are a matrix of patches. A convolution is the product of that matrix and the weights.
+//! Everything that slides (convolutions, pools) or resamples (`interpolate`) knows an axis of its input by
+//! a [`Table`]: for each element of the result the elements it is made of. Its turned table says for each
+//! element of the input which elements of the result it went to, so that a gradient gathers as its forward
+//! does: nothing is added at random places, and every run gives the same bits.
+//!
+//! ```text
+//! windows of 3 that move by 2 over 5 elements,     turned:
+//! one before them is padding
+//!   0: -  0  1                                       0: 0        3: 1 2
+//!   1: 1  2  3                                       1: 0 1      4: 2
+//!   2: 3  4  -                                       2: 1
+//! ```
 
-use genesis_kernel::ir::Scalar;
-
-use super::PadMode;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -36,267 +43,201 @@ impl Window {
         }
     }
 
-    fn check(&self, op: &str, x: &Tensor) -> Result<()> {
+    /// Refuses windows that do not fit the last axes of `x`, which has one or two axes before them.
+    pub(super) fn check(&self, op: &str, x: &Tensor) -> Result<()> {
         let n = self.kernel.len();
         let lengths = [self.stride.len(), self.padding.len(), self.dilation.len()];
-        if n == 0 || lengths != [n; 3] || !(n + 1..=n + 2).contains(&x.rank()) {
+        if n == 0 || n > 3 || lengths != [n; 3] || !(n + 1..=n + 2).contains(&x.rank()) {
             let message = format!("windows of {:?} do not fit shape {:?}", self.kernel, x.shape());
             return Err(Error::op(op, message));
         }
         if self.kernel.iter().chain(&self.stride).chain(&self.dilation).any(|&n| n == 0) {
             return Err(Error::op(op, "kernel, stride and dilation must be positive"));
         }
+        let mut all =
+            [&self.kernel, &self.stride, &self.dilation, &self.padding].into_iter().flatten();
+        if all.any(|&n| n > i32::MAX as usize) {
+            return Err(Error::op(op, "kernel, stride, dilation and padding must be below 2^31"));
+        }
         Ok(())
     }
 
-    /// What one window spans along an axis.
-    fn span(&self, axis: usize) -> usize {
-        self.dilation[axis] * (self.kernel[axis] - 1) + 1
-    }
-
-    /// How many windows there are along each axis, and the elements that are missing at its end.
-    fn counts(&self, op: &str, extents: &[usize]) -> Result<Vec<(usize, usize)>> {
-        let count = |(axis, &extent): (usize, &usize)| {
-            let (span, stride) = (self.span(axis), self.stride[axis]);
-            let padded = extent + 2 * self.padding[axis];
-            let refuse = || {
-                let message = format!("a window of {span} is larger than {padded} elements");
-                Error::op(op, message)
+    /// The windows along each of the axes that have these extents.
+    pub(super) fn axes(&self, op: &str, extents: &[usize]) -> Result<Vec<Axis>> {
+        let axis = |(at, &input): (usize, &usize)| {
+            let (stride, pad) = (self.stride[at], self.padding[at]);
+            let mut axis = Axis {
+                input,
+                output: 0,
+                kernel: self.kernel[at],
+                stride,
+                before: pad,
+                dilation: self.dilation[at],
             };
-            let room = padded.checked_sub(span).ok_or_else(refuse)?;
-            let mut count = room / stride + 1;
-            // The last window must begin inside the tensor or its padding in front.
-            if self.ceil && room % stride != 0 && count * stride < extent + self.padding[axis] {
-                count += 1;
-            }
-            Ok((count, ((count - 1) * stride + span).saturating_sub(padded)))
+            axis.output = match self.ceil {
+                false => axis.room(op, pad)? / stride + 1,
+                true => axis.windows_begun(op, pad)?,
+            };
+            Ok(axis)
         };
-        extents.iter().enumerate().map(count).collect()
+        extents.iter().enumerate().map(axis).collect()
     }
 }
 
-/// `x` padded by `value`, also where windows leave it at its end.
-fn padded(x: &Tensor, window: &Window, counts: &[(usize, usize)], value: f64) -> Result<Tensor> {
-    let pair = |axis: usize| {
-        let before = window.padding[axis] as i64;
-        [before, before + counts[axis].1 as i64]
-    };
-    let pads: Vec<i64> = (0..counts.len()).rev().flat_map(pair).collect();
-    x.pad(&pads, PadMode::Constant(value))
-}
-
-/// The places of a window, the last axis fastest.
-fn places(kernel: &[usize]) -> Vec<Vec<usize>> {
-    let mut all = vec![Vec::new()];
-    for &extent in kernel {
-        all = all
-            .into_iter()
-            .flat_map(|place| (0..extent).map(move |k| [&place[..], &[k]].concat()))
-            .collect();
-    }
-    all
-}
-
-/// For each place of the windows the elements that stand there, along a new axis before the windowed
-/// ones: `[.., K, ..]`.
-fn patches(x: &Tensor, window: &Window, counts: &[(usize, usize)]) -> Result<Tensor> {
-    let lead = x.rank() - counts.len();
-    let at = |place: &Vec<usize>| {
-        x.strided_view("unfold", |layout| {
-            (0..counts.len()).fold(layout.clone(), |layout, axis| {
-                let start = place[axis] * window.dilation[axis];
-                layout.slice(lead + axis, start, window.stride[axis] as i64, counts[axis].0)
-            })
-        })
-    };
-    let views: Vec<Tensor> = places(&window.kernel).iter().map(at).collect::<Result<_>>()?;
-    Tensor::stack(&views.iter().collect::<Vec<_>>(), lead as i64)
-}
-
-/// How a convolution moves, one number an axis.
-#[derive(Clone, Debug)]
-pub struct Conv {
+/// How windows move along one axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Axis {
+    /// Elements of the input.
+    pub input: usize,
+    /// Windows.
+    pub output: usize,
+    /// Elements of a window.
+    pub kernel: usize,
     /// Steps between windows.
-    pub stride: Vec<usize>,
-    /// Zeros before and after each axis.
-    pub padding: Vec<[usize; 2]>,
+    pub stride: usize,
+    /// Padding before the first element.
+    pub before: usize,
     /// Steps between the elements of one window.
-    pub dilation: Vec<usize>,
-    /// Groups of channels that do not see each other.
-    pub groups: usize,
+    pub dilation: usize,
 }
 
-impl Conv {
-    /// Every window, without padding.
-    pub fn new(axes: usize) -> Conv {
-        Conv {
-            stride: vec![1; axes],
-            padding: vec![[0; 2]; axes],
-            dilation: vec![1; axes],
-            groups: 1,
-        }
-    }
-}
+impl Axis {
+    /// An axis of one element that one window sees.
+    pub(super) const UNIT: Axis =
+        Axis { input: 1, output: 1, kernel: 1, stride: 1, before: 0, dilation: 1 };
 
-impl Tensor {
-    /// The convolution (without flipping) over as many axes as `conv` has.
-    ///
-    /// # Shapes
-    /// `[N, C, ..]` or `[C, ..]` with `weight: [O, C / groups, ..]` and `bias: [O]` gives `[N, O, ..]`.
-    /// # Numerics
-    /// As [`Tensor::matmul`].
-    /// # Errors
-    /// If shapes, groups or dtypes do not fit.
-    pub fn conv(&self, weight: &Tensor, bias: Option<&Tensor>, conv: &Conv) -> Result<Tensor> {
-        const NAME: &str = "conv";
-        let axes = conv.stride.len();
-        if self.rank() == axes + 1 {
-            return self.unsqueeze(0)?.conv(weight, bias, conv)?.squeeze(0);
-        }
-        super::elementwise::check_pair(NAME, self, weight)?;
-        let fits = self.rank() == axes + 2
-            && weight.rank() == axes + 2
-            && conv.padding.len() == axes
-            && conv.dilation.len() == axes
-            && conv.groups > 0
-            && self.shape()[1] == weight.shape()[1] * conv.groups
-            && weight.shape()[0].is_multiple_of(conv.groups);
-        if !fits {
-            let message = format!(
-                "a weight of {:?} in {} groups does not fit shape {:?}",
-                weight.shape(),
-                conv.groups,
-                self.shape()
-            );
-            return Err(Error::op(NAME, message));
-        }
-        let window = Window {
-            kernel: weight.shape()[2..].to_vec(),
-            stride: conv.stride.clone(),
-            padding: vec![0; axes],
-            dilation: conv.dilation.clone(),
-            ceil: false,
-        };
-        let pads: Vec<i64> = conv.padding.iter().rev().flatten().map(|&p| p as i64).collect();
-        let x = self.pad(&pads, PadMode::Constant(0.0))?;
-        window.check(NAME, &x)?;
-        let counts = window.counts(NAME, &x.shape()[2..])?;
-        let (n, o, groups) = (x.shape()[0], weight.shape()[0], conv.groups);
-        let inner: usize = weight.shape()[1..].iter().product();
-        let windows: Vec<usize> = counts.iter().map(|&(count, _)| count).collect();
-        let columns = patches(&x, &window, &counts)?; // [N, C, K, ..]
-        let columns = columns.reshape(&[n, groups, inner, windows.iter().product()])?;
-        let rows = weight.reshape(&[groups, o / groups, inner])?;
-        let y = rows.matmul(&columns)?.reshape(&[&[n, o][..], &windows].concat())?;
-        match bias {
-            Some(bias) => {
-                let line = [&[o][..], &vec![1; axes]].concat();
-                y.add(&bias.reshape(&line)?)
-            }
-            None => Ok(y),
+    /// What a window spans, and the elements with this much padding after the last.
+    fn span(&self, op: &str, after: usize) -> Result<[usize; 2]> {
+        let steps = self.kernel.checked_sub(1).and_then(|steps| steps.checked_mul(self.dilation));
+        let padded = self.input.checked_add(self.before).and_then(|n| n.checked_add(after));
+        let is_small = |n: &usize| i32::try_from(*n).is_ok();
+        let span = steps.and_then(|n| n.checked_add(1)).filter(is_small);
+        match (span, padded.filter(is_small), is_small(&self.stride)) {
+            (Some(span), Some(padded), true) => Ok([span, padded]),
+            _ => Err(Error::op(op, "windows and extents must be 1 to 2^31 elements")),
         }
     }
 
-    /// The largest element of each window, and where it stands in the row-major order of the windowed
-    /// axes. NaN wins; padding never does.
-    ///
-    /// # Errors
-    /// If the windows do not fit.
-    pub fn max_pool(&self, window: &Window) -> Result<(Tensor, Tensor)> {
-        const NAME: &str = "max_pool";
-        window.check(NAME, self)?;
-        let axes = window.kernel.len();
-        let lead = self.rank() - axes;
-        if (0..axes).any(|axis| window.padding[axis] > window.kernel[axis] / 2) {
-            let message =
-                format!("padding {:?} is more than half of {:?}", window.padding, window.kernel);
-            return Err(Error::op(NAME, message));
-        }
-        let extents = self.shape()[lead..].to_vec();
-        let counts = window.counts(NAME, &extents)?;
-        let lowest = match self.dtype() {
-            dtype if dtype.is_float() => f64::NEG_INFINITY,
-            dtype => Scalar::int(dtype, i64::MIN >> (64 - dtype.bits())).to_f64(),
-        };
-        let columns = patches(&padded(self, window, &counts, lowest)?, window, &counts)?;
-        let dim = lead as i64;
-        let (values, which) = columns.max_with_index(dim, false)?;
-        Ok((values, which.apply_places(window, &extents, lead)?))
+    /// How far the first window can move, with this much padding after the last element.
+    pub(super) fn room(&self, op: &str, after: usize) -> Result<usize> {
+        let [span, padded] = self.span(op, after)?;
+        padded.checked_sub(span).ok_or_else(|| too_large(op, span, padded))
     }
 
-    /// From places inside windows to places in the tensor.
-    fn apply_places(&self, window: &Window, extents: &[usize], lead: usize) -> Result<Tensor> {
-        let strides = crate::shape::contiguous_strides(extents);
-        let axes = window.kernel.len();
-        let inside: Vec<i64> = places(&window.kernel)
-            .iter()
-            .map(|p| (0..axes).map(|a| (p[a] * window.dilation[a]) as i64 * strides[a]).sum())
+    /// The windows that begin inside the tensor or its padding in front, of which the last may leave the
+    /// padding after it.
+    fn windows_begun(&self, op: &str, after: usize) -> Result<usize> {
+        let [span, padded] = self.span(op, after)?;
+        let room = (padded + self.stride - 1).checked_sub(span);
+        let mut windows = room.ok_or_else(|| too_large(op, span, padded))? / self.stride + 1;
+        if (windows - 1) * self.stride >= self.input + self.before {
+            windows -= 1;
+        }
+        Ok(windows)
+    }
+
+    /// Where place `k` of window `o` looks.
+    pub(super) fn look(&self, o: usize, k: usize) -> Option<usize> {
+        let at = (o * self.stride + k * self.dilation).checked_sub(self.before)?;
+        (at < self.input).then_some(at)
+    }
+
+    /// Where each place of each window looks, with weight 1.
+    pub(super) fn table(&self) -> Table {
+        let rows = (0..self.output)
+            .map(|o| (0..self.kernel).map(|k| (self.look(o, k), 1.0)).collect())
             .collect();
-        let inside = Tensor::from_slice_on(&inside, &[inside.len()], self.device())?;
-        let mut at = inside.take(self)?;
-        for axis in 0..axes {
-            let count = self.shape()[lead + axis];
-            let start = |i: usize| {
-                ((i * window.stride[axis]) as i64 - window.padding[axis] as i64) * strides[axis]
-            };
-            let starts: Vec<i64> = (0..count).map(start).collect();
-            let mut line = vec![1; self.rank()];
-            line[lead + axis] = count;
-            at = at.add(&Tensor::from_slice_on(&starts, &line, self.device())?)?;
-        }
-        Ok(at)
+        Table::of(self.input, rows)
     }
 
-    /// The mean of each window. Padding counts as zeros where `count_padding` is set; `divisor` takes
-    /// the place of the number of elements.
-    ///
-    /// # Errors
-    /// If the windows do not fit or the divisor is 0.
-    pub fn avg_pool(
-        &self,
-        window: &Window,
-        count_padding: bool,
-        divisor: Option<i64>,
-    ) -> Result<Tensor> {
-        const NAME: &str = "avg_pool";
-        window.check(NAME, self)?;
-        if divisor == Some(0) {
-            return Err(Error::op(NAME, "the divisor is 0"));
-        }
-        let lead = self.rank() - window.kernel.len();
-        let counts = window.counts(NAME, &self.shape()[lead..])?;
-        let x = self.to_dtype(super::launch::accumulate_dtype(self.dtype()))?;
-        let columns = patches(&padded(&x, window, &counts, 0.0)?, window, &counts)?;
-        let sums = columns.sum_dims(&[lead as i64], false)?;
-        let y = match divisor {
-            Some(divisor) => sums.div_scalar(divisor as f64)?,
-            None => {
-                let sizes = sizes(window, &self.shape()[lead..], &counts, count_padding);
-                let shape: Vec<usize> = counts.iter().map(|&(count, _)| count).collect();
-                sums.div(&Tensor::from_f64(&sizes, &shape, (x.dtype(), x.device()))?)?
-            }
+    /// For each element of the input which window sees it at each place.
+    pub(super) fn seen_by(&self) -> Table {
+        let window = |i: usize, k: usize| {
+            let start = (i + self.before).checked_sub(k * self.dilation)?;
+            let o = start / self.stride;
+            (start.is_multiple_of(self.stride) && o < self.output).then_some(o)
         };
-        y.to_dtype(self.dtype())
+        let rows = (0..self.input)
+            .map(|i| (0..self.kernel).map(|k| (window(i, k), 1.0)).collect())
+            .collect();
+        Table::of(self.output, rows)
     }
 }
 
-/// The number of elements that each window counts.
-fn sizes(window: &Window, extents: &[usize], counts: &[(usize, usize)], padding: bool) -> Vec<f64> {
-    let mut all = vec![1.0];
-    for (axis, &(count, _)) in counts.iter().enumerate() {
-        let (pad, extent) = (window.padding[axis] as i64, extents[axis] as i64);
-        let size = |i: usize| {
-            let start = (i * window.stride[axis]) as i64 - pad;
-            let end = (start + window.kernel[axis] as i64).min(extent + pad);
-            match padding {
-                true => (end - start) as f64,
-                false => (end.min(extent) - start.max(0)) as f64,
+fn too_large(op: &str, span: usize, padded: usize) -> Error {
+    Error::op(op, format!("a window of {span} is larger than {padded} elements"))
+}
+
+/// Three axes, the missing ones of one element, in front.
+pub(super) fn three<T: Clone>(axes: &[T], unit: T) -> [T; 3] {
+    let at = |i: usize| (i + axes.len()).checked_sub(3).and_then(|i| axes.get(i)).cloned();
+    [0, 1, 2].map(|i| at(i).unwrap_or_else(|| unit.clone()))
+}
+
+/// What each element of a result is made of along one axis: as many entries for each, of which some may
+/// be none.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Table {
+    /// Elements of the input.
+    pub inputs: usize,
+    /// Elements of the result.
+    pub outputs: usize,
+    /// Entries of one element of the result.
+    pub taps: usize,
+    /// The elements of the input, -1 for none.
+    pub index: Vec<i32>,
+    /// What they are multiplied by.
+    pub weight: Vec<f64>,
+}
+
+impl Table {
+    /// The table of these rows, made equally long.
+    pub(super) fn of(inputs: usize, rows: Vec<Vec<(Option<usize>, f64)>>) -> Table {
+        let taps = rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let (mut index, mut weight) = (Vec::new(), Vec::new());
+        for row in &rows {
+            let missing = std::iter::repeat_n((None, 0.0), taps - row.len());
+            for (from, by) in row.iter().copied().chain(missing) {
+                index.push(from.map_or(-1, |from| from as i32));
+                weight.push(by);
             }
-        };
-        all = all
-            .iter()
-            .flat_map(|&n| (0..count).map(move |i| n * size(i)).collect::<Vec<_>>())
-            .collect();
+        }
+        Table { inputs, outputs: rows.len(), taps, index, weight }
     }
-    all
+
+    /// The table of an axis that stays as it is.
+    pub(super) fn same(extent: usize) -> Table {
+        Table::of(extent, (0..extent).map(|i| vec![(Some(i), 1.0)]).collect())
+    }
+
+    /// For each element of the input the elements of the result that it went to.
+    pub(super) fn turned(&self) -> Table {
+        let mut rows = vec![Vec::new(); self.inputs];
+        for (entry, (&from, &by)) in self.index.iter().zip(&self.weight).enumerate() {
+            if let Ok(from) = usize::try_from(from) {
+                rows[from].push((Some(entry / self.taps), by));
+            }
+        }
+        Table::of(self.outputs, rows)
+    }
+}
+
+impl Table {
+    /// Multiplies the weights of each element of the result.
+    pub(super) fn scale(&mut self, by: impl Fn(usize) -> f64) {
+        for (o, weights) in self.weight.chunks_mut(self.taps).enumerate() {
+            let by = by(o);
+            weights.iter_mut().for_each(|weight| *weight *= by);
+        }
+    }
+
+    /// How many elements of the input an element of the result is made of.
+    pub(super) fn count(&self, o: usize) -> usize {
+        self.index[o * self.taps..][..self.taps].iter().filter(|&&from| from >= 0).count()
+    }
+
+    /// The weight of the first tap of an element of the result, which all its taps have.
+    pub(super) fn weight_of(&self, o: usize) -> f64 {
+        self.weight[o * self.taps]
+    }
 }

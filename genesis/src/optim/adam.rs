@@ -1,9 +1,10 @@
 //! Adam and AdamW.
 
-use super::{Optimizer, gradient, state_like};
-use crate::autograd::no_grad;
+use kernels::update as device;
+
+use super::rule::{Fused, no_more, sign, state_like};
+use super::{Batch, Optim, Rule, Setting};
 use crate::error::Result;
-use crate::ops::update::{self, Moments};
 use crate::tensor::Tensor;
 
 /// Options of [`Adam`], with PyTorch's defaults.
@@ -15,83 +16,162 @@ pub struct AdamOptions {
     pub betas: (f64, f64),
     /// Added to the root of the second mean.
     pub eps: f64,
-    /// Weight decay: taken from the weight by AdamW, added to the gradient by Adam.
+    /// L2 penalty, added to the gradient.
     pub weight_decay: f64,
+    /// Divides by the largest second mean so far.
+    pub amsgrad: bool,
+    /// Goes up instead of down.
+    pub maximize: bool,
+    /// Steps a copy in f32 of parameters of 16 bits.
+    pub master: bool,
 }
 
 impl Default for AdamOptions {
     fn default() -> AdamOptions {
-        AdamOptions { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0 }
+        AdamOptions {
+            lr: 1e-3,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.0,
+            amsgrad: false,
+            maximize: false,
+            master: true,
+        }
     }
 }
 
-/// Adam, or AdamW with decoupled weight decay.
+/// Adam.
 ///
 /// # Source
-/// arXiv:1412.6980 and arXiv:1711.05101; same conventions as `torch.optim.Adam` and `AdamW`.
-#[derive(Debug)]
-pub struct Adam {
-    parameters: Vec<Tensor>,
-    states: Vec<Option<State>>,
-    options: AdamOptions,
-    decoupled: bool,
+/// arXiv:1412.6980; same conventions as `torch.optim.Adam`.
+pub type Adam = Optim<AdamOptions>;
+
+/// Options of [`AdamW`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct AdamWOptions {
+    /// The learning rate.
+    pub lr: f64,
+    /// Decay of the running means of the gradient and of its square.
+    pub betas: (f64, f64),
+    /// Added to the root of the second mean.
+    pub eps: f64,
+    /// The share of the weight that is taken from it, times the learning rate.
+    pub weight_decay: f64,
+    /// Divides by the largest second mean so far.
+    pub amsgrad: bool,
+    /// Goes up instead of down.
+    pub maximize: bool,
+    /// Steps a copy in f32 of parameters of 16 bits.
+    pub master: bool,
 }
 
-/// A parameter's running means and the number of its steps.
-#[derive(Debug)]
-struct State {
-    m: Tensor,
-    v: Tensor,
-    steps: u64,
-}
-
-impl Adam {
-    /// Adam over these parameters.
-    pub fn new(parameters: Vec<Tensor>, options: AdamOptions) -> Adam {
-        let states = parameters.iter().map(|_| None).collect();
-        Adam { parameters, states, options, decoupled: false }
-    }
-
-    /// AdamW over these parameters. PyTorch's default weight decay for it is 0.01.
-    pub fn adamw(parameters: Vec<Tensor>, options: AdamOptions) -> Adam {
-        Adam { decoupled: true, ..Adam::new(parameters, options) }
+impl Default for AdamWOptions {
+    fn default() -> AdamWOptions {
+        let AdamOptions { lr, betas, eps, amsgrad, maximize, master, .. } = AdamOptions::default();
+        AdamWOptions { lr, betas, eps, weight_decay: 1e-2, amsgrad, maximize, master }
     }
 }
 
-impl Optimizer for Adam {
-    fn step(&mut self) -> Result<()> {
-        let (options, decoupled) = (self.options, self.decoupled);
-        no_grad(|| {
-            for (w, state) in self.parameters.iter().zip(&mut self.states) {
-                let Some(g) = gradient(w)? else { continue };
-                let state = match state {
-                    Some(state) => state,
-                    None => state.insert(State { m: state_like(w)?, v: state_like(w)?, steps: 0 }),
-                };
-                state.steps += 1;
-                let step = Moments {
-                    lr: options.lr,
-                    betas: options.betas,
-                    eps: options.eps,
-                    decay: options.weight_decay,
-                    decoupled,
-                    step: state.steps,
-                };
-                update::adam(w, &g, &state.m, &state.v, step)?;
-            }
-            Ok(())
-        })
+/// Adam with weight decay apart from the gradient.
+///
+/// # Source
+/// arXiv:1711.05101; same conventions as `torch.optim.AdamW`.
+pub type AdamW = Optim<AdamWOptions>;
+
+impl Rule for AdamOptions {
+    fn states(&self, parameter: &Tensor) -> Result<Vec<(&'static str, Tensor)>> {
+        let mut states =
+            vec![("exp_avg", state_like(parameter)?), ("exp_avg_sq", state_like(parameter)?)];
+        if self.amsgrad {
+            states.push(("max_exp_avg_sq", state_like(parameter)?));
+        }
+        Ok(states)
     }
 
-    fn parameters(&self) -> &[Tensor] {
-        &self.parameters
+    fn step(&self, batch: &mut Batch<'_>) -> Result<()> {
+        step(self, false, batch)
     }
 
-    fn lr(&self) -> f64 {
-        self.options.lr
+    fn options(&mut self) -> Vec<(&'static str, Setting<'_>)> {
+        vec![
+            ("lr", (&mut self.lr).into()),
+            ("beta1", (&mut self.betas.0).into()),
+            ("beta2", (&mut self.betas.1).into()),
+            ("eps", (&mut self.eps).into()),
+            ("weight_decay", (&mut self.weight_decay).into()),
+            ("amsgrad", (&mut self.amsgrad).into()),
+            ("maximize", (&mut self.maximize).into()),
+            ("master", (&mut self.master).into()),
+        ]
     }
 
-    fn set_lr(&mut self, lr: f64) {
-        self.options.lr = lr;
+    fn has_master(&self) -> bool {
+        self.master
     }
+}
+
+impl Rule for AdamWOptions {
+    fn states(&self, parameter: &Tensor) -> Result<Vec<(&'static str, Tensor)>> {
+        self.as_adam().states(parameter)
+    }
+
+    fn step(&self, batch: &mut Batch<'_>) -> Result<()> {
+        step(&self.as_adam(), true, batch)
+    }
+
+    fn options(&mut self) -> Vec<(&'static str, Setting<'_>)> {
+        vec![
+            ("lr", (&mut self.lr).into()),
+            ("beta1", (&mut self.betas.0).into()),
+            ("beta2", (&mut self.betas.1).into()),
+            ("eps", (&mut self.eps).into()),
+            ("weight_decay", (&mut self.weight_decay).into()),
+            ("amsgrad", (&mut self.amsgrad).into()),
+            ("maximize", (&mut self.maximize).into()),
+            ("master", (&mut self.master).into()),
+        ]
+    }
+
+    fn has_master(&self) -> bool {
+        self.master
+    }
+}
+
+impl AdamWOptions {
+    /// The same numbers for [`Adam`].
+    fn as_adam(&self) -> AdamOptions {
+        let AdamWOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master } = *self;
+        AdamOptions { lr, betas, eps, weight_decay, amsgrad, maximize, master }
+    }
+}
+
+fn step(options: &AdamOptions, decoupled: bool, batch: &mut Batch<'_>) -> Result<()> {
+    let (beta1, beta2) = options.betas;
+    let has_top = options.amsgrad;
+    batch.needs_states(2 + usize::from(has_top))?;
+    let correction = |beta: f64| 1.0 - power(beta, batch.step());
+    let (correction1, correction2) = (correction(beta1), correction(beta2));
+    batch.fused(&Fused {
+        kernel: &device::adam::KERNEL,
+        consts: &[i64::from(decoupled), i64::from(has_top)],
+        reads_gradient: true,
+        states: &[Some(0), Some(1), has_top.then_some(2)],
+        exact: &[beta1, beta2],
+        numbers: &[
+            sign(options.maximize),
+            options.lr,
+            options.weight_decay,
+            1.0 - beta1,
+            1.0 - beta2,
+            options.eps,
+            options.lr / correction1,
+            1.0 / correction2.sqrt(),
+        ],
+        rest: &no_more,
+    })
+}
+
+/// `beta` to the power of the number of a step.
+pub(super) fn power(beta: f64, step: u64) -> f64 {
+    beta.powi(step.min(i32::MAX as u64) as i32)
 }

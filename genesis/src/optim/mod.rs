@@ -1,36 +1,94 @@
-//! Optimizers and gradient clipping.
+//! Optimizers, learning-rate schedules, gradient clipping and averages of weights.
 //!
-//! An optimizer holds its parameters and steps those that have a gradient. State is in f32 for
-//! 16-bit parameters. Updates bump the version of a parameter, so a backward that still needs the
-//! old values says so.
+//! An optimizer holds its parameters in groups and steps those that have a gradient; [`Optim`] is all of
+//! them, a [`Rule`] is what one does differently. A step is one launch a group and dtype for SGD, Adam,
+//! AdamW, RMSprop, Adagrad and Lion, however many parameters there are, and three for LAMB. Adafactor and
+//! Muon need sums over rows and matrix products of each parameter and are made of tensor ops.
+//!
+//! Parameters of 16 bits have a copy in f32 that is stepped, and the rest of their state is in f32 too.
+//! Updates bump the version of a parameter, so a backward that still needs the old values says so.
 
+mod adafactor;
+mod adagrad;
 mod adam;
 mod clip;
+mod ema;
+mod group;
+mod lamb;
+mod lion;
+mod muon;
+mod rmsprop;
+mod rule;
+pub mod schedule;
 mod sgd;
+mod state;
 
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-pub use adam::{Adam, AdamOptions};
-pub use clip::{clip_grad_norm, clip_grad_value};
+pub use adafactor::{Adafactor, AdafactorOptions};
+pub use adagrad::{Adagrad, AdagradOptions};
+pub use adam::{Adam, AdamOptions, AdamW, AdamWOptions};
+pub(crate) use clip::unscale;
+pub use clip::{clip_grad_norm_, clip_grad_value_, total_norm};
+pub use ema::Ema;
+pub use group::{Optim, Parameters};
+pub use lamb::{Lamb, LambOptions};
+pub use lion::{Lion, LionOptions};
+pub use muon::{AdjustLr, Muon, MuonOptions};
+pub use rmsprop::{RmsProp, RmsPropOptions};
+pub use rule::{Batch, Member, Rule, Setting};
 pub use sgd::{Sgd, SgdOptions};
+pub use state::State;
 
 /// What every optimizer does.
 pub trait Optimizer {
     /// Updates every parameter that has a gradient.
     ///
     /// # Errors
-    /// If a gradient has another device or shape than its parameter, or a launch fails.
+    /// If a gradient has another device or shape than its parameter, an option can't be used, or a
+    /// launch fails.
     fn step(&mut self) -> Result<()>;
+
+    /// [`Optimizer::step`], left out if `found` is not 0. Nothing waits for the device to know: the
+    /// parameters stay as they are, and the step does not count. For gradient scalers.
+    ///
+    /// # Errors
+    /// As [`Optimizer::step`], or if `found` is not one element.
+    fn step_unless(&mut self, found: &Tensor) -> Result<()>;
 
     /// The parameters, in the order given.
     fn parameters(&self) -> &[Tensor];
 
-    /// The learning rate.
-    fn lr(&self) -> f64;
+    /// The learning rate of each group.
+    fn lrs(&self) -> Vec<f64>;
 
-    /// Changes the learning rate from the next step on.
-    fn set_lr(&mut self, lr: f64);
+    /// Changes the learning rate of each group, from the next step on.
+    fn set_lrs(&mut self, lrs: &[f64]);
+
+    /// Everything needed to go on where it stands: the options of the groups, and by the name of the
+    /// parameter its state and the number of its steps.
+    ///
+    /// # Errors
+    /// If two parameters have one name, or the device fails.
+    fn state_dict(&self) -> Result<State>;
+
+    /// Goes on from a saved state, the options included. Parameters without a state in it begin anew.
+    ///
+    /// # Errors
+    /// If something is missing or unknown or has another shape. Nothing is changed then.
+    fn load_state_dict(&mut self, state: &State) -> Result<()>;
+
+    /// The learning rate of the first group.
+    fn lr(&self) -> f64 {
+        self.lrs().first().copied().unwrap_or(0.0)
+    }
+
+    /// Changes the learning rate of all groups from the next step on.
+    fn set_lr(&mut self, lr: f64) {
+        let n = self.lrs().len();
+        self.set_lrs(&vec![lr; n]);
+    }
 
     /// Forgets all gradients.
     fn zero_grad(&self) {
@@ -38,16 +96,18 @@ pub trait Optimizer {
             parameter.zero_grad();
         }
     }
-}
 
-/// A parameter's gradient as its update reads it: of its dtype and dense.
-fn gradient(parameter: &Tensor) -> Result<Option<Tensor>> {
-    let Some(grad) = parameter.grad() else { return Ok(None) };
-    Ok(Some(grad.detach().to_dtype(parameter.dtype())?.contiguous()?))
-}
-
-/// Zeros for a parameter's state: f32 where the parameter is narrower.
-fn state_like(parameter: &Tensor) -> Result<Tensor> {
-    let wide = crate::ops::launch::accumulate_dtype(parameter.dtype());
-    Tensor::zeros(parameter.shape(), (wide, parameter.device()))
+    /// Replaces all gradients by zeros, so that parameters without a gradient in the next backward are
+    /// stepped too: PyTorch's `zero_grad(set_to_none=False)`.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    fn fill_grad_with_zeros(&self) -> Result<()> {
+        for parameter in self.parameters() {
+            if let Some(grad) = parameter.grad() {
+                parameter.set_grad(Some(grad.detach().zeros_like()?));
+            }
+        }
+        Ok(())
+    }
 }

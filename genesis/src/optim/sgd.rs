@@ -1,13 +1,14 @@
 //! Stochastic gradient descent.
 
-use super::{Optimizer, gradient, state_like};
-use crate::autograd::no_grad;
-use crate::error::Result;
-use crate::ops::update::{self, Momentum};
+use kernels::update as device;
+
+use super::rule::{Fused, flag, sign, state_like};
+use super::{Batch, Optim, Rule, Setting};
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 /// Options of [`Sgd`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct SgdOptions {
     /// The learning rate.
     pub lr: f64,
@@ -19,65 +20,77 @@ pub struct SgdOptions {
     pub weight_decay: f64,
     /// Nesterov's form of momentum.
     pub nesterov: bool,
+    /// Goes up instead of down.
+    pub maximize: bool,
+    /// Steps a copy in f32 of parameters of 16 bits.
+    pub master: bool,
+}
+
+impl Default for SgdOptions {
+    fn default() -> SgdOptions {
+        SgdOptions {
+            lr: 1e-3,
+            momentum: 0.0,
+            dampening: 0.0,
+            weight_decay: 0.0,
+            nesterov: false,
+            maximize: false,
+            master: true,
+        }
+    }
 }
 
 /// Stochastic gradient descent, with momentum if asked.
 ///
 /// # Source
 /// Same conventions as `torch.optim.SGD`.
-#[derive(Debug)]
-pub struct Sgd {
-    parameters: Vec<Tensor>,
-    buffers: Vec<Option<Tensor>>,
-    options: SgdOptions,
-}
+pub type Sgd = Optim<SgdOptions>;
 
-impl Sgd {
-    /// An optimizer of these parameters.
-    pub fn new(parameters: Vec<Tensor>, options: SgdOptions) -> Sgd {
-        let buffers = vec![None; parameters.len()];
-        Sgd { parameters, buffers, options }
+impl Rule for SgdOptions {
+    fn states(&self, parameter: &Tensor) -> Result<Vec<(&'static str, Tensor)>> {
+        if self.momentum == 0.0 {
+            return Ok(Vec::new());
+        }
+        Ok(vec![("momentum_buffer", state_like(parameter)?)])
     }
-}
 
-impl Optimizer for Sgd {
-    fn step(&mut self) -> Result<()> {
-        let options = self.options;
-        no_grad(|| {
-            for (w, buffer) in self.parameters.iter().zip(&mut self.buffers) {
-                let Some(g) = gradient(w)? else { continue };
-                if options.momentum == 0.0 {
-                    update::sgd(w, &g, options.lr, options.weight_decay)?;
-                    continue;
-                }
-                let first = buffer.is_none();
-                let m = match buffer {
-                    Some(m) => m.clone(),
-                    None => buffer.insert(state_like(w)?).clone(),
-                };
-                let step = Momentum {
-                    lr: options.lr,
-                    decay: options.weight_decay,
-                    momentum: options.momentum,
-                    dampening: options.dampening,
-                    nesterov: options.nesterov,
-                    first,
-                };
-                update::sgd_momentum(w, &g, &m, step)?;
-            }
-            Ok(())
+    fn step(&self, batch: &mut Batch<'_>) -> Result<()> {
+        if self.nesterov && (self.momentum <= 0.0 || self.dampening != 0.0) {
+            return Err(Error::op("sgd", "nesterov needs a momentum and no dampening"));
+        }
+        let has_momentum = self.momentum != 0.0;
+        batch.needs_states(usize::from(has_momentum))?;
+        let nesterov = |_| Ok(vec![flag(self.nesterov)]);
+        batch.fused(&Fused {
+            kernel: &device::sgd::KERNEL,
+            consts: &[i64::from(has_momentum)],
+            reads_gradient: true,
+            states: &[has_momentum.then_some(0)],
+            exact: &[],
+            numbers: &[
+                sign(self.maximize),
+                self.lr,
+                self.weight_decay,
+                self.momentum,
+                1.0 - self.dampening,
+            ],
+            rest: &nesterov,
         })
     }
 
-    fn parameters(&self) -> &[Tensor] {
-        &self.parameters
+    fn options(&mut self) -> Vec<(&'static str, Setting<'_>)> {
+        vec![
+            ("lr", (&mut self.lr).into()),
+            ("momentum", (&mut self.momentum).into()),
+            ("dampening", (&mut self.dampening).into()),
+            ("weight_decay", (&mut self.weight_decay).into()),
+            ("nesterov", (&mut self.nesterov).into()),
+            ("maximize", (&mut self.maximize).into()),
+            ("master", (&mut self.master).into()),
+        ]
     }
 
-    fn lr(&self) -> f64 {
-        self.options.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.options.lr = lr;
+    fn has_master(&self) -> bool {
+        self.master
     }
 }

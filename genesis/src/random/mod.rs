@@ -1,8 +1,11 @@
 //! Random numbers: Philox 4x32-10, keyed by a seed and indexed by element.
 //!
 //! A [`Generator`] is a seed and the number of draws made so far. Drawing a tensor of n elements
-//! takes the next n indices, so the same seed gives the same bits on the CPU and on any GPU, and
-//! saving the state is saving two numbers.
+//! takes the next n indices, or two for each where an element needs more bits, so the same seed gives the
+//! same bits on the CPU and on any GPU, and saving the state is saving two numbers.
+//!
+//! Threads may share a generator: each call takes indices of its own, in the order in which calls come.
+//! Where that order must not matter, give each thread a generator, by [`Generator::fork`].
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +35,24 @@ impl Generator {
     /// Starts again with another seed.
     pub fn manual_seed(&self, seed: u64) {
         *self.lock() = RngState { seed, offset: 0 };
+    }
+
+    /// The seed that its draws are of.
+    pub fn initial_seed(&self) -> u64 {
+        self.lock().seed
+    }
+
+    /// Another generator, whose seed follows from where this one stands; this one moves on by a draw.
+    pub fn fork(&self) -> Generator {
+        let RngState { seed, offset } = self.take(1);
+        // Steele, Lea and Flood's mixing function of SplitMix64 (OOPSLA 2014).
+        let mix = |word: u64| {
+            let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            word ^ (word >> 31)
+        };
+        let step = 0x9E37_79B9_7F4A_7C15;
+        Generator::new(mix(mix(seed.wrapping_add(step)).wrapping_add(offset).wrapping_add(step)))
     }
 
     /// Where it stands.

@@ -45,6 +45,7 @@ impl From<(DType, Device)> for Creation {
 
 impl Tensor {
     /// A tensor over fresh memory with arbitrary contents.
+    #[track_caller]
     pub(crate) fn uninitialized(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
         let Creation { dtype, device } = at.into();
         let numel = shape.iter().try_fold(dtype.bytes(), |n, &extent| n.checked_mul(extent));
@@ -59,6 +60,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn full(shape: &[usize], value: f64, at: impl Into<Creation>) -> Result<Tensor> {
         let at = at.into();
         let scalar = match at.dtype {
@@ -74,6 +76,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn zeros(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
         Tensor::full(shape, 0.0, at)
     }
@@ -82,14 +85,53 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn ones(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
         Tensor::full(shape, 1.0, at)
+    }
+
+    /// A tensor whose elements nobody has chosen: what the memory held before, on the CPU zeros or old
+    /// values.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn empty(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
+        Tensor::uninitialized(shape, at)
+    }
+
+    /// [`Tensor::empty`] of this tensor's shape, dtype and device.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn empty_like(&self) -> Result<Tensor> {
+        Tensor::empty(self.shape(), (self.dtype(), self.device()))
+    }
+
+    /// One value in this tensor's shape, dtype and device.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn full_like(&self, value: f64) -> Result<Tensor> {
+        Tensor::full(self.shape(), value, (self.dtype(), self.device()))
+    }
+
+    /// A tensor without axes.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn scalar(value: f64, at: impl Into<Creation>) -> Result<Tensor> {
+        Tensor::full(&[], value, at)
     }
 
     /// Zeros of this tensor's shape, dtype and device.
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn zeros_like(&self) -> Result<Tensor> {
         Tensor::zeros(self.shape(), (self.dtype(), self.device()))
     }
@@ -98,6 +140,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn ones_like(&self) -> Result<Tensor> {
         Tensor::ones(self.shape(), (self.dtype(), self.device()))
     }
@@ -106,6 +149,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If `step` is zero or leads away from `end`.
+    #[track_caller]
     pub fn arange(start: f64, end: f64, step: f64, at: impl Into<Creation>) -> Result<Tensor> {
         let at = at.into();
         let n = ((end - start) / step).ceil();
@@ -113,8 +157,45 @@ impl Tensor {
             let message = format!("no way from {start} to {end} in steps of {step}");
             return Err(Error::op("arange", message));
         }
-        let values: Vec<f64> = (0..n as usize).map(|i| start + i as f64 * step).collect();
+        let values = Tensor::host_values("arange", n as usize, |i| start + i as f64 * step)?;
         Tensor::from_f64(&values, &[values.len()], at)
+    }
+
+    /// `base` to the powers of `count` numbers from `start` to `end`, both included, at equal distances.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn logspace(
+        start: f64,
+        end: f64,
+        count: usize,
+        base: f64,
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
+        let at = at.into();
+        let powers = Tensor::linspace(start, end, count, (DType::F64, Device::Cpu))?;
+        let values: Vec<f64> = powers.to_vec::<f64>()?.iter().map(|&p| base.powf(p)).collect();
+        Tensor::from_f64(&values, &[count], at)
+    }
+
+    /// A vector of these values on the default device.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn from_vec<T: HostElement>(values: Vec<T>) -> Result<Tensor> {
+        Tensor::from_slice(&values, &[values.len()])
+    }
+
+    /// The first `n` values of a sequence, or an error where memory can't hold them.
+    pub(crate) fn host_values(op: &str, n: usize, f: impl Fn(usize) -> f64) -> Result<Vec<f64>> {
+        let mut values = Vec::new();
+        values
+            .try_reserve_exact(n)
+            .map_err(|_| Error::op(op, format!("{n} elements are more than memory holds")))?;
+        values.extend((0..n).map(f));
+        Ok(values)
     }
 
     /// A tensor of these values, in row-major order, on the default device.
@@ -129,6 +210,7 @@ impl Tensor {
     /// assert_eq!(x.sum()?.item()?, 10.0);
     /// # Ok::<(), genesis::Error>(())
     /// ```
+    #[track_caller]
     pub fn from_slice<T: HostElement>(values: &[T], shape: &[usize]) -> Result<Tensor> {
         Tensor::from_slice_on(values, shape, Device::default())
     }
@@ -137,6 +219,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the number of values is not that of `shape`.
+    #[track_caller]
     pub fn from_slice_on<T: HostElement>(
         values: &[T],
         shape: &[usize],
@@ -150,6 +233,7 @@ impl Tensor {
     }
 
     /// A tensor of elements given as bytes in memory order.
+    #[track_caller]
     pub(crate) fn from_bytes(
         bytes: &[u8],
         shape: &[usize],
@@ -164,6 +248,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the number of values is not that of `shape`.
+    #[track_caller]
     pub fn from_f64(values: &[f64], shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
         let at = at.into();
         if values.len() != shape.iter().product::<usize>() {

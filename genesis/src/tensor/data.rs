@@ -6,7 +6,7 @@ use genesis_kernel::runtime::{Device, HostElement, from_bytes};
 use super::{Storage, Tensor};
 use crate::autograd::{GradMeta, SavedTensors};
 use crate::error::{Error, Result};
-use crate::ops::{Op, apply, launch};
+use crate::ops::{Op, apply, index_flag, launch};
 use crate::shape::Layout;
 
 impl Tensor {
@@ -19,6 +19,9 @@ impl Tensor {
         // A view of nothing may begin past the end of its storage.
         if len > 0 {
             dense.storage().buffer().read(start, &mut bytes)?;
+        }
+        if self.device() != Device::Cpu {
+            index_flag::check(self.device())?;
         }
         Ok(bytes)
     }
@@ -64,10 +67,26 @@ impl Tensor {
         }
     }
 
+    /// The only element, of the tensor's own dtype: an i64 beyond 2^53 keeps all its digits. Waits for the
+    /// device.
+    ///
+    /// # Errors
+    /// If there is not exactly one element, or `T` is not this tensor's dtype.
+    pub fn item_as<T: HostElement>(&self) -> Result<T> {
+        match self.to_vec::<T>()?[..] {
+            [value] => Ok(value),
+            _ => {
+                let message = format!("needs one element, the shape is {:?}", self.shape());
+                Err(Error::op("item", message))
+            }
+        }
+    }
+
     /// The same values in row-major order without gaps; the tensor itself where they are already.
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn contiguous(&self) -> Result<Tensor> {
         if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
     }
@@ -76,6 +95,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn copy(&self) -> Result<Tensor> {
         apply(Cast { from: self.dtype(), to: self.dtype() }, &[self])
     }
@@ -86,6 +106,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If memory runs out.
+    #[track_caller]
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
         if dtype == self.dtype() {
             return Ok(self.clone());
@@ -97,6 +118,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such device or its memory runs out.
+    #[track_caller]
     pub fn to_device(&self, device: Device) -> Result<Tensor> {
         if device == self.device() {
             return Ok(self.clone());

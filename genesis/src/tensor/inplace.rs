@@ -1,22 +1,34 @@
-//! Writes into a tensor's own memory. Each counts a version, which is how a backward notices that
-//! something it saved is gone.
+//! Writes into a tensor's own memory.
+//!
+//! Each counts a version, which is how a backward notices that something it saved is gone. Each is an
+//! ordinary op whose result takes the place of the values, so that where gradients are wanted it is
+//! recorded like one; a leaf that wants a gradient, or a view of one, refuses it.
+
+use std::sync::Arc;
 
 use genesis_kernel::ir::Scalar;
 
 use super::Tensor;
 use crate::autograd::is_grad_enabled;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::launch;
 
 impl Tensor {
     /// Replaces the values by those of `source`, broadcast and converted.
     ///
     /// # Errors
-    /// If the shape does not broadcast, or gradients are wanted and recorded.
+    /// If the shape does not broadcast, or the tensor is a leaf whose gradient is wanted and recorded.
     pub fn copy_(&self, source: &Tensor) -> Result<()> {
         self.check_in_place("copy_")?;
-        let source = source.detach().broadcast_to(self.shape())?.to_device(self.device())?;
-        launch::cast(&source, self)?;
+        let source = source.broadcast_to(self.shape())?.to_device(self.device())?;
+        // Elements that are read after they were written would be others.
+        let is_shared = Arc::ptr_eq(source.storage(), self.storage());
+        let source =
+            if is_shared && source.layout() != self.layout() { source.copy()? } else { source };
+        if is_grad_enabled() && (self.requires_grad() || source.requires_grad()) {
+            return self.overwrite("copy_", source);
+        }
+        launch::cast(&source.detach(), self)?;
         self.storage().bump_version();
         Ok(())
     }
@@ -24,9 +36,13 @@ impl Tensor {
     /// Replaces every value.
     ///
     /// # Errors
-    /// If gradients are wanted and recorded.
+    /// If the tensor is a leaf whose gradient is wanted and recorded.
     pub fn fill_(&self, value: f64) -> Result<()> {
         self.check_in_place("fill_")?;
+        if is_grad_enabled() && self.requires_grad() {
+            let at = (self.dtype(), self.device());
+            return self.overwrite("fill_", Tensor::full(self.shape(), value, at)?);
+        }
         let scalar = match self.dtype() {
             dtype if dtype.is_float() => Scalar::float(dtype, value),
             dtype => Scalar::int(dtype, value as i64),
@@ -39,40 +55,8 @@ impl Tensor {
     /// Replaces every value by zero.
     ///
     /// # Errors
-    /// If gradients are wanted and recorded.
+    /// As [`Tensor::fill_`].
     pub fn zero_(&self) -> Result<()> {
         self.fill_(0.0)
-    }
-
-    /// Adds `other` to the values.
-    ///
-    /// # Errors
-    /// If the shape does not broadcast, or gradients are wanted and recorded.
-    pub fn add_(&self, other: &Tensor) -> Result<()> {
-        self.check_in_place("add_")?;
-        self.copy_(&self.detach().add(&other.detach())?)
-    }
-
-    /// Multiplies the values by `other`.
-    ///
-    /// # Errors
-    /// If the shape does not broadcast, or gradients are wanted and recorded.
-    pub fn mul_(&self, other: &Tensor) -> Result<()> {
-        self.check_in_place("mul_")?;
-        self.copy_(&self.detach().mul(&other.detach())?)
-    }
-
-    /// An in-place write may not cut a graph silently: it is refused where it would have to be
-    /// recorded.
-    fn check_in_place(&self, op: &str) -> Result<()> {
-        if is_grad_enabled() && self.requires_grad() {
-            let message = "this tensor requires a gradient, so an in-place write would lose it; \
-                           write inside no_grad, or use the form that returns a new tensor";
-            return Err(Error::op(op, message));
-        }
-        if self.strides().iter().zip(self.shape()).any(|(&s, &e)| s == 0 && e > 1) {
-            return Err(Error::op(op, "several elements share one place in memory; copy it first"));
-        }
-        Ok(())
     }
 }

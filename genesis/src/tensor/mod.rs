@@ -8,13 +8,15 @@ mod create;
 mod data;
 mod fmt;
 mod inplace;
+mod inplace_ops;
+mod kernel;
 mod operators;
 pub(crate) mod promote;
 mod storage;
 mod strided;
 mod view;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
@@ -23,11 +25,23 @@ use crate::autograd::GradMeta;
 use crate::shape::Layout;
 
 pub use create::Creation;
+pub use kernel::{TensorArg, TensorArgMut};
 pub(crate) use storage::Storage;
 
 /// An n-dimensional array with an optional gradient.
 #[derive(Clone)]
 pub struct Tensor(Arc<Inner>);
+
+/// A tensor that is only kept alive by others.
+#[derive(Clone)]
+pub(crate) struct WeakTensor(Weak<Inner>);
+
+impl WeakTensor {
+    /// The tensor, if it is still there.
+    pub(crate) fn upgrade(&self) -> Option<Tensor> {
+        self.0.upgrade().map(Tensor)
+    }
+}
 
 struct Inner {
     storage: Arc<Storage>,
@@ -134,6 +148,21 @@ impl Tensor {
     /// Whether both are the same tensor, not merely equal.
     pub fn is_same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// A handle that does not keep the tensor alive.
+    pub(crate) fn downgrade(&self) -> WeakTensor {
+        WeakTensor(Arc::downgrade(&self.0))
+    }
+
+    /// Whether there is no other handle of this tensor.
+    pub(crate) fn is_sole_handle(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// Whether nothing else reads or writes the memory below.
+    pub(crate) fn is_sole_owner(&self) -> bool {
+        self.is_sole_handle() && Arc::strong_count(&self.0.storage) == 1
     }
 
     /// The same elements without history: a view that requires no gradient.

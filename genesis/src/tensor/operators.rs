@@ -1,60 +1,71 @@
-//! `+ - * /` and unary minus on tensors, references, results and numbers.
+//! `+ - * / %`, `& | ^ !` and unary minus on tensors, references, results and numbers.
 //!
 //! An operator gives a `Result`, and takes one on its right, so that expressions chain:
 //! `(&x * &y + &b)?` reads `x.mul(&y)` and hands its result on.
 
-use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
 
 use super::Tensor;
 use crate::error::Result;
 
 macro_rules! operator {
     ($trait:ident, $method:ident, $scalar:ident) => {
+        operator!($trait, $method, $scalar, $method);
+    };
+    ($trait:ident, $method:ident, $scalar:ident, $operator:ident) => {
         impl $trait<&Tensor> for &Tensor {
             type Output = Result<Tensor>;
-            fn $method(self, other: &Tensor) -> Result<Tensor> {
+            #[track_caller]
+            fn $operator(self, other: &Tensor) -> Result<Tensor> {
                 Tensor::$method(self, other)
             }
         }
         impl $trait<Tensor> for &Tensor {
             type Output = Result<Tensor>;
-            fn $method(self, other: Tensor) -> Result<Tensor> {
+            #[track_caller]
+            fn $operator(self, other: Tensor) -> Result<Tensor> {
                 Tensor::$method(self, &other)
             }
         }
         impl $trait<&Tensor> for Tensor {
             type Output = Result<Tensor>;
-            fn $method(self, other: &Tensor) -> Result<Tensor> {
+            #[track_caller]
+            fn $operator(self, other: &Tensor) -> Result<Tensor> {
                 Tensor::$method(&self, other)
             }
         }
         impl $trait<Tensor> for Tensor {
             type Output = Result<Tensor>;
-            fn $method(self, other: Tensor) -> Result<Tensor> {
+            #[track_caller]
+            fn $operator(self, other: Tensor) -> Result<Tensor> {
                 Tensor::$method(&self, &other)
             }
         }
         impl $trait<Result<Tensor>> for &Tensor {
             type Output = Result<Tensor>;
-            fn $method(self, other: Result<Tensor>) -> Result<Tensor> {
+            #[track_caller]
+            fn $operator(self, other: Result<Tensor>) -> Result<Tensor> {
                 Tensor::$method(self, &other?)
             }
         }
         impl $trait<Result<Tensor>> for Tensor {
             type Output = Result<Tensor>;
-            fn $method(self, other: Result<Tensor>) -> Result<Tensor> {
+            #[track_caller]
+            fn $operator(self, other: Result<Tensor>) -> Result<Tensor> {
                 Tensor::$method(&self, &other?)
             }
         }
         impl $trait<f64> for &Tensor {
             type Output = Result<Tensor>;
-            fn $method(self, other: f64) -> Result<Tensor> {
+            #[track_caller]
+            fn $operator(self, other: f64) -> Result<Tensor> {
                 self.$scalar(other)
             }
         }
         impl $trait<f64> for Tensor {
             type Output = Result<Tensor>;
-            fn $method(self, other: f64) -> Result<Tensor> {
+            #[track_caller]
+            fn $operator(self, other: f64) -> Result<Tensor> {
                 self.$scalar(other)
             }
         }
@@ -65,11 +76,17 @@ operator!(Add, add, add_scalar);
 operator!(Sub, sub, sub_scalar);
 operator!(Mul, mul, mul_scalar);
 operator!(Div, div, div_scalar);
+// As in Python the rest has the sign of the divisor.
+operator!(Rem, remainder, remainder_scalar, rem);
+operator!(BitAnd, bitwise_and, bitwise_and_scalar, bitand);
+operator!(BitOr, bitwise_or, bitwise_or_scalar, bitor);
+operator!(BitXor, bitwise_xor, bitwise_xor_scalar, bitxor);
 
 macro_rules! number_on_the_left {
     ($trait:ident, $method:ident, |$c:ident, $x:ident| $body:expr) => {
         impl $trait<&Tensor> for f64 {
             type Output = Result<Tensor>;
+            #[track_caller]
             fn $method(self, $x: &Tensor) -> Result<Tensor> {
                 let $c = self;
                 $body
@@ -77,6 +94,7 @@ macro_rules! number_on_the_left {
         }
         impl $trait<Tensor> for f64 {
             type Output = Result<Tensor>;
+            #[track_caller]
             fn $method(self, $x: Tensor) -> Result<Tensor> {
                 let $c = self;
                 $body
@@ -92,6 +110,7 @@ number_on_the_left!(Div, div, |c, x| x.rdiv_scalar(c));
 
 impl Neg for &Tensor {
     type Output = Result<Tensor>;
+    #[track_caller]
     fn neg(self) -> Result<Tensor> {
         Tensor::neg(self)
     }
@@ -99,7 +118,24 @@ impl Neg for &Tensor {
 
 impl Neg for Tensor {
     type Output = Result<Tensor>;
+    #[track_caller]
     fn neg(self) -> Result<Tensor> {
         Tensor::neg(&self)
+    }
+}
+
+impl Not for &Tensor {
+    type Output = Result<Tensor>;
+    #[track_caller]
+    fn not(self) -> Result<Tensor> {
+        self.bitwise_not()
+    }
+}
+
+impl Not for Tensor {
+    type Output = Result<Tensor>;
+    #[track_caller]
+    fn not(self) -> Result<Tensor> {
+        self.bitwise_not()
     }
 }

@@ -15,13 +15,14 @@
 //! at most i64. A Rust number beside a tensor never makes it wider than its category's default: a
 //! fraction makes an integer tensor f32.
 
-use genesis_kernel::ir::DType;
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::runtime::Device;
 
 use super::Tensor;
 use crate::error::Result;
 
 /// bool, integer or float.
-fn category(dtype: DType) -> u8 {
+pub(super) fn category(dtype: DType) -> u8 {
     match dtype {
         DType::Bool => 0,
         dtype if dtype.is_int() => 1,
@@ -71,28 +72,62 @@ pub fn result_type(tensors: &[&Tensor]) -> DType {
     }
 }
 
-/// Both in the dtype of an op of the two.
+/// Both in the dtype of an op of the two. A tensor without axes on the CPU follows the other to its
+/// device.
+#[track_caller]
 pub(crate) fn pair(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
     let dtype = result_type(&[x, y]);
-    Ok((x.to_dtype(dtype)?, y.to_dtype(dtype)?))
+    let (mut x, mut y) = (x.to_dtype(dtype)?, y.to_dtype(dtype)?);
+    if x.device() != y.device() {
+        let is_number = |t: &Tensor| t.rank() == 0 && t.device() == Device::Cpu;
+        if is_number(&y) {
+            y = y.to_device(x.device())?;
+        } else if is_number(&x) {
+            x = x.to_device(y.device())?;
+        }
+    }
+    Ok((x, y))
 }
 
 impl Tensor {
     /// The tensor itself if it is a float, else as f32: what functions with fractional results take.
+    #[track_caller]
     pub(crate) fn as_float(&self) -> Result<Tensor> {
         if self.dtype().is_float() { Ok(self.clone()) } else { self.to_dtype(DType::F32) }
     }
 
-    /// A number beside this tensor, as a tensor without axes: of this tensor's dtype, or f32 where it
-    /// has a fraction and this tensor none.
-    pub(crate) fn number_beside(&self, c: f64) -> Result<Tensor> {
-        let dtype = match self.dtype() {
+    /// The dtype of this tensor beside a number: its own, or f32 where the number has a fraction and
+    /// this tensor none; a bool tensor beside a whole number is i64.
+    fn dtype_beside(&self, c: f64) -> DType {
+        match self.dtype() {
             dtype if dtype.is_float() => dtype,
             _ if c.fract() != 0.0 || !c.is_finite() => DType::F32,
             DType::Bool => DType::I64,
             dtype => dtype,
-        };
-        Tensor::full(&[], c, (dtype, self.device()))
+        }
+    }
+
+    /// This tensor in the dtype that it has beside a number.
+    #[track_caller]
+    pub(crate) fn beside_number(&self, c: f64) -> Result<Tensor> {
+        self.to_dtype(self.dtype_beside(c))
+    }
+
+    /// A number beside this tensor, as a tensor without axes.
+    #[track_caller]
+    pub(crate) fn number_beside(&self, c: f64) -> Result<Tensor> {
+        Tensor::full(&[], c, (self.dtype_beside(c), self.device()))
+    }
+
+    /// A number to compare this tensor with: one that the dtype does not hold is not wrapped.
+    #[track_caller]
+    pub(crate) fn number_to_compare(&self, c: f64) -> Result<Tensor> {
+        let dtype = self.dtype_beside(c);
+        let is_held = dtype.is_float() || Scalar::int(dtype, c as i64).to_f64() == c;
+        if is_held {
+            return Tensor::full(&[], c, (dtype, self.device()));
+        }
+        Tensor::full(&vec![1; self.rank()], c, (DType::I64, self.device()))
     }
 }
 

@@ -1,15 +1,20 @@
 //! Memory that tensors share, and how often it was written in place.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use genesis_kernel::runtime::{Buffer, Device};
 
+use crate::autograd::is_inference_mode_enabled;
 use crate::error::Result;
 
 /// Device memory with a version counter.
 pub(crate) struct Storage {
     buffer: Buffer,
     version: AtomicU64,
+    /// Whether it was made in inference mode.
+    is_inference: bool,
+    /// Whether a leaf that requires a gradient lies in it.
+    is_parameter: AtomicBool,
 }
 
 impl Storage {
@@ -24,7 +29,8 @@ impl Storage {
     }
 
     fn from_buffer(buffer: Buffer) -> Storage {
-        Storage { buffer, version: AtomicU64::new(0) }
+        let (is_inference, is_parameter) = (is_inference_mode_enabled(), AtomicBool::new(false));
+        Storage { buffer, version: AtomicU64::new(0), is_inference, is_parameter }
     }
 
     /// The memory itself.
@@ -47,6 +53,11 @@ impl Storage {
         self.buffer.bytes()
     }
 
+    /// Whether its tensors can never be saved for a backward.
+    pub(crate) fn is_inference(&self) -> bool {
+        self.is_inference
+    }
+
     /// The number of in-place writes so far.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -55,5 +66,15 @@ impl Storage {
     /// Counts an in-place write.
     pub(crate) fn bump_version(&self) {
         self.version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether a leaf that requires a gradient lies in it, or did.
+    pub(crate) fn is_parameter(&self) -> bool {
+        self.is_parameter.load(Ordering::Relaxed)
+    }
+
+    /// Says that a leaf that requires a gradient lies in it.
+    pub(crate) fn set_parameter(&self) {
+        self.is_parameter.store(true, Ordering::Relaxed);
     }
 }

@@ -1,36 +1,47 @@
 //! Views by strides: any layout over the same storage, diagonals, flips.
 //!
 //! The gradient of a view goes back through the same layout over a dense tensor of the operand's shape:
-//! zeros, into which `dy` is copied. A view never names an element twice, except those of
-//! [`Tensor::as_strided`], which is refused where a gradient is wanted.
+//! zeros, into which `dy` is copied. Where a view may name an element twice, as those of
+//! [`Tensor::as_strided`] and [`Tensor::unfold`], `dy` is added at the places that it names.
 
 use super::Tensor;
 use crate::autograd::{GradMeta, SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
-use crate::ops::{Op, apply, launch};
+use crate::ops::{Op, add_at, apply, launch, places_of_layout};
 use crate::shape::{self, Layout};
 
 impl Tensor {
     /// The elements at `offset + sum(index * stride)` of this tensor's storage, counted from its first
-    /// element.
+    /// element. What it names outside this tensor has no gradient.
     ///
     /// # Errors
-    /// If some of them lie outside the storage, or a gradient of this tensor is wanted.
+    /// If some of them lie outside the storage, or a gradient of this tensor is wanted and it is not
+    /// contiguous.
+    #[track_caller]
     pub fn as_strided(&self, shape: &[usize], strides: &[i64], offset: usize) -> Result<Tensor> {
         const NAME: &str = "as_strided";
         if shape.len() != strides.len() {
             let message = format!("shape {shape:?} and strides {strides:?} differ in length");
             return Err(Error::op(NAME, message));
         }
-        if is_grad_enabled() && self.requires_grad() {
-            return Err(Error::op(NAME, "has no gradient; detach the tensor first"));
+        let is_wanted = is_grad_enabled() && self.requires_grad();
+        if is_wanted && !self.is_contiguous() {
+            return Err(Error::op(
+                NAME,
+                "has a gradient for contiguous tensors only; copy it first",
+            ));
         }
+        shape::check_numel(NAME, shape)?;
         let first = (self.layout().offset as i128) + offset as i128;
         let (mut low, mut high) = (first, first);
         let is_empty = shape.contains(&0);
         for (&extent, &stride) in shape.iter().zip(strides) {
-            let reach = (extent.max(1) as i128 - 1) * i128::from(stride);
-            if reach < 0 { low += reach } else { high += reach }
+            let reach = (extent.max(1) as i128 - 1).saturating_mul(i128::from(stride));
+            if reach < 0 {
+                low = low.saturating_add(reach)
+            } else {
+                high = high.saturating_add(reach)
+            }
         }
         let len = (self.storage().bytes() / self.dtype().bytes()) as i128;
         if !is_empty && (low < 0 || high >= len) {
@@ -38,10 +49,45 @@ impl Tensor {
                 format!("shape {shape:?} with strides {strides:?} leaves a storage of {len}");
             return Err(Error::op(NAME, message));
         }
-        let offset = if is_empty { self.layout().offset } else { first as usize };
-        let layout = Layout { shape: shape.to_vec(), strides: strides.to_vec(), offset };
-        let (storage, meta) = (self.storage().clone(), GradMeta::detached());
-        Ok(Tensor::from_parts(storage, layout, self.dtype(), meta))
+        let own = if is_empty { 0 } else { offset };
+        let at = |offset| Layout { shape: shape.to_vec(), strides: strides.to_vec(), offset };
+        let (outer, inner) = (at(self.layout().offset + own), at(own));
+        apply(OverlappingView { name: NAME, outer, inner, from: self.shape().to_vec() }, &[self])
+    }
+
+    /// Windows of `size` elements along `dim`, `step` apart, each along a new last axis; a view.
+    ///
+    /// # Errors
+    /// If there is no such dimension, a window does not fit, or `step` is 0.
+    #[track_caller]
+    pub fn unfold(&self, dim: i64, size: usize, step: usize) -> Result<Tensor> {
+        const NAME: &str = "unfold";
+        let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
+        let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
+        let extent = x.shape()[axis];
+        if size > extent {
+            let message = format!(
+                "a window of {size} does not fit dimension {dim} of shape {:?}",
+                self.shape()
+            );
+            return Err(Error::op(NAME, message));
+        }
+        if step == 0 {
+            return Err(Error::op(NAME, "a step of 0 never ends"));
+        }
+        let of = |layout: &Layout| {
+            let mut windows = layout.clone();
+            windows.shape[axis] = (extent - size) / step + 1;
+            windows.strides[axis] *= step as i64;
+            windows.shape.push(size);
+            windows.strides.push(layout.strides[axis]);
+            windows
+        };
+        let (outer, inner) = (of(x.layout()), of(&Layout::contiguous(x.shape())));
+        let view = OverlappingView { name: NAME, outer, inner, from: x.shape().to_vec() };
+        let windows = apply(view, &[&x])?;
+        // The windows of a scalar are one, and it has no axis for that.
+        if self.rank() == 0 { windows.squeeze(0) } else { Ok(windows) }
     }
 
     /// The diagonal of the planes of two axes, as a new last axis; above the main one for a positive
@@ -49,6 +95,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are no such axes, or they are the same.
+    #[track_caller]
     pub fn diagonal(&self, offset: i64, dim1: i64, dim2: i64) -> Result<Tensor> {
         let (a, b) = (
             shape::axis("diagonal", dim1, self.shape())?,
@@ -66,6 +113,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are no such axes or one is named twice.
+    #[track_caller]
     pub fn flip(&self, dims: &[i64]) -> Result<Tensor> {
         let mut axes: Vec<usize> = Vec::new();
         for &dim in dims {
@@ -91,6 +139,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is no such axis or `step` is not positive.
+    #[track_caller]
     pub fn slice_step(
         &self,
         dim: i64,
@@ -111,6 +160,7 @@ impl Tensor {
     }
 
     /// A view whose layout `of` derives from that of the operand; it may name no element twice.
+    #[track_caller]
     pub(crate) fn strided_view(
         &self,
         name: &'static str,
@@ -200,5 +250,31 @@ impl Op for Fill {
             from: self.from.clone(),
         };
         Ok(vec![Some(apply(view, &[&dy])?)])
+    }
+}
+
+/// Another layout over the same storage, which may name an element more than once.
+struct OverlappingView {
+    name: &'static str,
+    outer: Layout,
+    /// The same view of a dense tensor of shape `from`.
+    inner: Layout,
+    from: Vec<usize>,
+}
+
+impl Op for OverlappingView {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (storage, meta) = (inputs[0].storage().clone(), GradMeta::detached());
+        Ok(Tensor::from_parts(storage, self.outer.clone(), inputs[0].dtype(), meta))
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let places = places_of_layout(&self.inner, dy.device())?;
+        let n = self.from.iter().product();
+        Ok(vec![Some(add_at(dy, &places, n)?.reshape(&self.from)?)])
     }
 }

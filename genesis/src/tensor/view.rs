@@ -16,6 +16,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the number of elements differs.
+    #[track_caller]
     pub fn view(&self, dims: &[i64]) -> Result<Tensor> {
         self.reshape(&shape::infer_shape("view", dims, self.shape())?)
     }
@@ -26,6 +27,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the number of elements differs.
+    #[track_caller]
     pub fn reshape(&self, shape: &[usize]) -> Result<Tensor> {
         if shape == self.shape() {
             return Ok(self.clone());
@@ -44,6 +46,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are no such axes.
+    #[track_caller]
     pub fn flatten(&self, start: i64, end: i64) -> Result<Tensor> {
         if self.rank() == 0 {
             return self.reshape(&[1]);
@@ -62,6 +65,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If `dims` is not a permutation of the axes.
+    #[track_caller]
     pub fn permute(&self, dims: &[i64]) -> Result<Tensor> {
         let perm: Result<Vec<usize>> =
             dims.iter().map(|&d| shape::axis("permute", d, self.shape())).collect();
@@ -79,6 +83,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are no such axes.
+    #[track_caller]
     pub fn transpose(&self, a: i64, b: i64) -> Result<Tensor> {
         let a = shape::axis("transpose", a, self.shape())?;
         let b = shape::axis("transpose", b, self.shape())?;
@@ -91,6 +96,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are fewer than two.
+    #[track_caller]
     pub fn t(&self) -> Result<Tensor> {
         self.transpose(-2, -1)
     }
@@ -99,10 +105,12 @@ impl Tensor {
     ///
     /// # Errors
     /// If another extent would have to change.
+    #[track_caller]
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor> {
         if shape == self.shape() {
             return Ok(self.clone());
         }
+        shape::check_numel("broadcast_to", shape)?;
         let layout = self.layout().broadcast_to(shape).ok_or_else(|| {
             Error::op("broadcast_to", format!("{:?} does not broadcast to {shape:?}", self.shape()))
         })?;
@@ -113,6 +121,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If it has another extent.
+    #[track_caller]
     pub fn squeeze(&self, dim: i64) -> Result<Tensor> {
         let axis = shape::axis("squeeze", dim, self.shape())?;
         if self.shape()[axis] != 1 {
@@ -128,6 +137,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If `dim` is out of range.
+    #[track_caller]
     pub fn unsqueeze(&self, dim: i64) -> Result<Tensor> {
         let mut shape = self.shape().to_vec();
         shape.push(1);
@@ -141,6 +151,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If they are not all there.
+    #[track_caller]
     pub fn narrow(&self, dim: i64, start: usize, len: usize) -> Result<Tensor> {
         let axis = shape::axis("narrow", dim, self.shape())?;
         if start.checked_add(len).is_none_or(|end| end > self.shape()[axis]) {
@@ -159,6 +170,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If they are not all there.
+    #[track_caller]
     pub fn slice(&self, dim: i64, range: impl RangeBounds<usize>) -> Result<Tensor> {
         let axis = shape::axis("slice", dim, self.shape())?;
         let start = match range.start_bound() {
@@ -178,6 +190,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If `step` is 0.
+    #[track_caller]
     pub fn step(&self, dim: i64, step: usize) -> Result<Tensor> {
         let axis = shape::axis("step", dim, self.shape())?;
         if step == 0 {
@@ -193,10 +206,12 @@ impl Tensor {
     ///
     /// # Errors
     /// If it is not there.
+    #[track_caller]
     pub fn select(&self, dim: i64, index: usize) -> Result<Tensor> {
         self.narrow(dim, index, 1)?.squeeze(dim)
     }
 
+    #[track_caller]
     fn apply_view(&self, name: &'static str, layout: Layout, kind: ViewKind) -> Result<Tensor> {
         apply(View { name, layout, from: self.shape().to_vec(), kind }, &[self])
     }

@@ -5,11 +5,11 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use genesis::autograd::BackwardOptions;
 use genesis::io::{load_safetensors, save_safetensors};
 use genesis::{Device, Tensor};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::call::{Call, Value};
 use super::table;
@@ -25,22 +25,64 @@ pub struct Case {
 /// What a case gave: `out0`, .. and `gi0`, .., or why not.
 pub type Outcome = std::result::Result<BTreeMap<String, Tensor>, String>;
 
-/// The cases of a suite, in the manifest's order.
+/// The cases of a suite, in the manifest's order. A line that is no case is one that is refused.
 ///
 /// # Errors
 /// If the manifest can't be read.
 pub fn load(suite: &Path) -> Result<Vec<Case>> {
     let path = suite.join("manifest.jsonl");
-    let text = fs::read_to_string(&path).with_context(|| format!("can't read {path:?}"))?;
-    let case = |line: &str| {
-        let json: Json = serde_json::from_str(line)?;
-        let id = json["id"].as_str().context("a case has an id")?.to_owned();
-        Ok(Case { id, json })
+    let bytes = fs::read(&path).with_context(|| format!("can't read {path:?}"))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    Ok(lines.map(|(number, line)| case_or_refusal(number + 1, line)).collect())
+}
+
+/// The cases of a manifest.
+///
+/// # Errors
+/// If a line is not a JSON object with an id.
+pub fn parse(manifest: &str) -> Result<Vec<Case>> {
+    let case = |line: &str| Case::from_json(serde_json::from_str(line)?);
+    manifest.lines().filter(|line| !line.trim().is_empty()).map(case).collect()
+}
+
+/// The case of a line; a line that is none becomes a case that is refused, named by its number.
+fn case_or_refusal(number: usize, line: &str) -> Case {
+    let problem = match serde_json::from_str(line).map(Case::from_json) {
+        Ok(Ok(case)) if is_file_name(&case.id) => return case,
+        Ok(Ok(case)) => format!("the id {:?} is no name of a file", case.id),
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(error) => error.to_string(),
     };
-    text.lines().filter(|line| !line.trim().is_empty()).map(case).collect()
+    Case { id: format!("line-{number}"), json: json!({"op": "", "problem": problem}) }
+}
+
+/// Whether files may be named so: nothing outside the folder.
+fn is_file_name(id: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || "-_.+".contains(c);
+    !id.is_empty() && id.len() < 200 && id.chars().all(plain) && !id.starts_with('.')
 }
 
 impl Case {
+    /// A case of a JSON object.
+    ///
+    /// # Errors
+    /// If it has no id.
+    pub fn from_json(json: Json) -> Result<Case> {
+        let id = json["id"].as_str().context("a case has an id")?.to_owned();
+        Ok(Case { id, json })
+    }
+
+    /// The whole line of the manifest.
+    pub fn json(&self) -> &Json {
+        &self.json
+    }
+
+    /// A field of the manifest; null where there is none.
+    pub fn field(&self, name: &str) -> &Json {
+        &self.json[name]
+    }
+
     /// PyTorch's name of the op.
     pub fn op(&self) -> &str {
         self.json["op"].as_str().unwrap_or_default()
@@ -87,7 +129,8 @@ impl Case {
             let (Some(shape), Some(strides)) = (numbers("shape"), numbers("stride")) else {
                 return Ok((name, flat));
             };
-            let shape: Vec<usize> = shape.into_iter().map(|extent| extent as usize).collect();
+            let shape: Vec<usize> =
+                shape.into_iter().map(usize::try_from).collect::<Result<_, _>>()?;
             let tensor = flat.as_strided(&shape, &strides, 0)?;
             Ok((name, tensor))
         };
@@ -96,7 +139,16 @@ impl Case {
 
     /// Runs the call and its gradients. A panic of the library is an outcome and says so.
     pub fn run(&self, suite: &Path, device: Device) -> Outcome {
-        let run = AssertUnwindSafe(|| self.try_run(suite, device));
+        self.run_with(device, || self.tensors(suite, device))
+    }
+
+    /// Runs the call on tensors from elsewhere.
+    pub fn run_with(
+        &self,
+        device: Device,
+        tensors: impl FnOnce() -> Result<BTreeMap<String, Tensor>>,
+    ) -> Outcome {
+        let run = AssertUnwindSafe(|| self.try_run(device, tensors));
         match catch_unwind(run) {
             Ok(Ok(results)) => Ok(results),
             Ok(Err(error)) => Err(format!("{error:#}")),
@@ -108,10 +160,17 @@ impl Case {
         }
     }
 
-    fn try_run(&self, suite: &Path, device: Device) -> Result<BTreeMap<String, Tensor>> {
+    fn try_run(
+        &self,
+        device: Device,
+        tensors: impl FnOnce() -> Result<BTreeMap<String, Tensor>>,
+    ) -> Result<BTreeMap<String, Tensor>> {
+        if let Some(problem) = self.json["problem"].as_str() {
+            bail!("malformed: {problem}");
+        }
         let row = table::find(self.op(), self.variant())
             .ok_or_else(|| anyhow!("unsupported: {} {}", self.op(), self.variant()))?;
-        let tensors = self.tensors(suite, device)?;
+        let tensors = tensors()?;
         let wants_grads = self.json["grad"].is_object();
         let call = self.call(&tensors, wants_grads, device)?;
         let outs = row(&call)?;
@@ -139,9 +198,10 @@ impl Case {
                 return Ok(tensor);
             }
             let index = seen.replace(seen.get() + 1);
-            // A gradient that PyTorch gives none of belongs to a tensor that is changed in place.
-            let is_buffer =
-                self.op().ends_with("batch_norm") && matches!(grads.get(index), Some(None));
+            // PyTorch gives no gradient of a tensor that is changed in place or is held still.
+            let still = !self.json["tensors"][name]["still"].is_null();
+            let is_buffer = still
+                || self.op().ends_with("batch_norm") && matches!(grads.get(index), Some(None));
             Ok(if is_buffer { tensor } else { tensor.requires_grad_(true)? })
         };
         let mut args = vec![Value::parse(&self.json["input"], &tensor)?];

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use genesis::{DType, Device, Tensor};
+use genesis::{Device, Tensor};
 
 use super::case::Case;
+use super::tolerance::{default_tolerance, factor};
 
 /// Ops that round nothing: every bit is PyTorch's.
 const EXACT: &[&str] = &[
@@ -148,16 +149,6 @@ fn compare(
     Ok(())
 }
 
-/// PyTorch's default tolerance: relative and absolute.
-fn tolerance(dtype: DType) -> (f64, f64) {
-    match dtype {
-        DType::F64 => (1e-7, 1e-7),
-        DType::F32 => (1.3e-6, 1e-5),
-        DType::F16 => (1e-3, 1e-5),
-        _ => (1.6e-2, 1e-5),
-    }
-}
-
 fn same(got: &Tensor, torch: &Tensor, truth: Option<&Tensor>, exact: bool) -> Result<(), String> {
     if (got.dtype(), got.shape()) != (torch.dtype(), torch.shape()) {
         return Err(format!("is {got:?}, PyTorch's {torch:?}"));
@@ -169,7 +160,7 @@ fn same(got: &Tensor, torch: &Tensor, truth: Option<&Tensor>, exact: bool) -> Re
         Some(truth) if truth.shape() == torch.shape() => truth.to_f64_vec().map_err(text)?,
         _ => torch_values.clone(),
     };
-    let (relative, absolute) = tolerance(got.dtype());
+    let (relative, absolute) = default_tolerance(got.dtype());
     let mut worst: Option<String> = None;
     let (mut own_square, mut torch_square) = (0.0, 0.0);
     for (index, ((&got_value, &torch_value), &truth_value)) in
@@ -199,7 +190,7 @@ fn same(got: &Tensor, torch: &Tensor, truth: Option<&Tensor>, exact: bool) -> Re
             worst = Some(tell());
         }
     }
-    let factor = if got.dtype() == DType::F32 { 2.0 } else { 3.0 };
+    let factor = factor(got.dtype());
     let scale = torch_values
         .iter()
         .fold(0.0f64, |top, v| if v.is_finite() { top.max(v.abs()) } else { top });

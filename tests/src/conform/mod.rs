@@ -6,9 +6,15 @@
 pub mod call;
 pub mod case;
 pub mod judge;
+pub mod mutate;
+pub mod parity;
 mod rows;
+mod rows_conv;
 mod rows_index;
+mod rows_layers;
 mod rows_math;
+mod rows_more;
 mod rows_nn;
 mod rows_shape;
 pub mod table;
+mod tolerance;

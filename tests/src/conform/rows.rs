@@ -22,6 +22,12 @@ pub(super) const ROWS: &[Row] = &[
         let (start, end) = (c.float(0, "start", None)?, c.float(1, "end", None)?);
         one(Tensor::linspace(start, end, c.count(2, "steps", None)?, made(c)?))
     }),
+    ("zeros_like", |c| one(c.x()?.zeros_like())),
+    ("ones_like", |c| one(c.x()?.ones_like())),
+    ("full_like", |c| {
+        let (x, value) = (c.x()?, c.float(1, "fill_value", None)?);
+        one(x.full_like(value))
+    }),
     ("sum", |c| reduce(c, Tensor::sum_dims)),
     ("mean", |c| reduce(c, Tensor::mean_dims)),
     ("amax", |c| reduce(c, Tensor::max_dims)),
@@ -30,8 +36,8 @@ pub(super) const ROWS: &[Row] = &[
     ("all", |c| reduce(c, Tensor::all_dims_true)),
     ("logsumexp", |c| reduce(c, Tensor::logsumexp)),
     ("prod", |c| match c.has(1, "dim") {
-        true => one(c.x()?.prod_dim(c.int(1, "dim", None)?, c.flag(2, "keepdim", false)?)),
-        false => one(c.x()?.prod()),
+        true => one(of_dtype(c)?.prod_dim(c.int(1, "dim", None)?, c.flag(2, "keepdim", false)?)),
+        false => one(of_dtype(c)?.prod()),
     }),
     ("var", |c| spread(c, Tensor::var_dims)),
     ("std", |c| spread(c, Tensor::std_dims)),
@@ -44,8 +50,8 @@ pub(super) const ROWS: &[Row] = &[
     ("argmin", |c| arg(c, Tensor::argmin)),
     ("max", |c| extreme(c, Tensor::max, Tensor::maximum, Tensor::max_with_index)),
     ("min", |c| extreme(c, Tensor::min, Tensor::minimum, Tensor::min_with_index)),
-    ("cumsum", |c| one(c.x()?.cumsum(c.int(1, "dim", None)?))),
-    ("cumprod", |c| one(c.x()?.cumprod(c.int(1, "dim", None)?))),
+    ("cumsum", |c| one(of_dtype(c)?.cumsum(c.int(1, "dim", None)?))),
+    ("cumprod", |c| one(of_dtype(c)?.cumprod(c.int(1, "dim", None)?))),
     ("matmul", |c| one(c.x()?.matmul(c.tensor(1, "other")?))),
     ("mm", |c| one(c.x()?.mm(c.tensor(1, "mat2")?))),
     ("bmm", |c| one(c.x()?.bmm(c.tensor(1, "mat2")?))),
@@ -66,7 +72,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// The dtype that a creation names, f32 where it names none.
-fn made(c: &Call) -> Result<(DType, genesis::Device)> {
+pub(super) fn made(c: &Call) -> Result<(DType, genesis::Device)> {
     let dtype = match c.kwargs.get("dtype") {
         Some(Value::DType(dtype)) => *dtype,
         _ => DType::F32,
@@ -92,7 +98,7 @@ fn arange(c: &Call) -> Outs {
 }
 
 /// The axes that a reduction names, all where it names none.
-fn dims(c: &Call, at: usize) -> Result<Vec<i64>> {
+pub(super) fn dims(c: &Call, at: usize) -> Result<Vec<i64>> {
     let dims = c.ints_or_none(at, "dim")?.filter(|dims| !dims.is_empty());
     Ok(dims.unwrap_or_else(|| (0..c.args[0..1].iter().map(rank).sum::<usize>() as i64).collect()))
 }
@@ -104,11 +110,15 @@ fn rank(value: &Value) -> usize {
 type DimsCall = fn(&Tensor, &[i64], bool) -> genesis::Result<Tensor>;
 
 fn reduce(c: &Call, op: DimsCall) -> Outs {
-    let x = match c.dtype(9, "dtype")? {
+    one(op(&of_dtype(c)?, &dims(c, 1)?, c.flag(2, "keepdim", false)?))
+}
+
+/// The operand in the dtype that the call names.
+fn of_dtype(c: &Call) -> Result<Tensor> {
+    Ok(match c.dtype(9, "dtype")? {
         Some(dtype) => c.x()?.to_dtype(dtype)?,
         None => c.x()?.clone(),
-    };
-    one(op(&x, &dims(c, 1)?, c.flag(2, "keepdim", false)?))
+    })
 }
 
 type Spread = fn(&Tensor, &[i64], f64, bool) -> genesis::Result<Tensor>;

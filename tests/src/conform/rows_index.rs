@@ -42,6 +42,12 @@ pub(super) const ROWS: &[Row] = &[
         let (dim, index) = (c.int(1, "dim", None)?, c.tensor(2, "index")?);
         one(c.x()?.scatter_add(dim, index, c.tensor(3, "src")?))
     }),
+    ("index_put", |c| {
+        let index = c.tensors(1, "indices")?;
+        let parts: Vec<Index> = index.into_iter().cloned().map(Index::Tensor).collect();
+        one(c.x()?.index_put(&parts, c.tensor(2, "values")?, c.flag(3, "accumulate", false)?))
+    }),
+    ("argwhere", |c| one(c.x()?.nonzero())),
     ("masked_select", |c| one(c.x()?.masked_select(c.tensor(1, "mask")?))),
     ("nonzero", |c| one(c.x()?.nonzero())),
     ("__getitem__", getitem),

@@ -55,7 +55,16 @@ pub(super) const ROWS: &[Row] = &[
     ("div", divide),
     ("maximum", |c| binary(c, Tensor::maximum, None)),
     ("minimum", |c| binary(c, Tensor::minimum, None)),
-    ("pow", |c| binary(c, Tensor::pow, Some(Tensor::pow_scalar))),
+    ("pow", |c| match c.get(0, "self").number() {
+        Some(base) => one(c.tensor(1, "exponent")?.rpow_scalar(base)),
+        None => binary(c, Tensor::pow, Some(Tensor::pow_scalar)),
+    }),
+    ("floor_divide", |c| binary(c, Tensor::floor_divide, Some(Tensor::floor_divide_scalar))),
+    ("rsub", |c| match c.get(1, "other").number() {
+        Some(number) => one(c.x()?.rsub_scalar(number)),
+        None => one(c.tensor(1, "other")?.sub(c.x()?)),
+    }),
+    ("positive", |c| Ok(vec![c.x()?.clone()])),
     ("atan2", |c| two_tensors(c, Tensor::atan2)),
     ("fmod", |c| binary(c, Tensor::fmod, Some(Tensor::fmod_scalar))),
     ("remainder", |c| binary(c, Tensor::remainder, Some(Tensor::remainder_scalar))),
@@ -73,7 +82,9 @@ pub(super) const ROWS: &[Row] = &[
     ("bitwise_xor", |c| binary(c, Tensor::bitwise_xor, None)),
     ("clamp", clamp),
     ("clamp_min", |c| two_tensors(c, Tensor::clamp_min)),
+    ("clamp_min/number", |c| one(c.x()?.clamp_min(&operand(c, c.x()?, 1, "min")?))),
     ("clamp_max", |c| two_tensors(c, Tensor::clamp_max)),
+    ("clamp_max/number", |c| one(c.x()?.clamp_max(&operand(c, c.x()?, 1, "max")?))),
     ("lerp", |c| {
         let (x, end) = (c.x()?, c.tensor(1, "end")?);
         one(x.lerp(end, &operand(c, x, 2, "weight")?))
@@ -131,7 +142,7 @@ pub(super) fn operand(c: &Call, x: &Tensor, at: usize, name: &str) -> Result<Ten
     Ok(Tensor::full(&[], number, (dtype, x.device()))?)
 }
 
-fn binary(c: &Call, op: Binary, scalar: Option<Scalar>) -> Outs {
+pub(super) fn binary(c: &Call, op: Binary, scalar: Option<Scalar>) -> Outs {
     let x = c.x()?;
     // A number beside floats is not rounded to their dtype before it is computed with.
     if let (Some(scalar), Some(number)) = (scalar, c.get(1, "other").number())
@@ -142,7 +153,7 @@ fn binary(c: &Call, op: Binary, scalar: Option<Scalar>) -> Outs {
     one(op(x, &operand(c, x, 1, "other")?))
 }
 
-fn two_tensors(c: &Call, op: Binary) -> Outs {
+pub(super) fn two_tensors(c: &Call, op: Binary) -> Outs {
     one(op(c.x()?, c.tensor(1, "other")?))
 }
 
@@ -150,6 +161,12 @@ fn two_tensors(c: &Call, op: Binary) -> Outs {
 fn scaled(c: &Call, op: Binary) -> Outs {
     let x = c.x()?;
     let y = operand(c, x, 1, "other")?;
+    if matches!(c.get(2, "alpha"), Value::Float(_))
+        && !x.dtype().is_float()
+        && !y.dtype().is_float()
+    {
+        bail!("{}: `alpha` is a fraction and the tensors are of integers", c.op);
+    }
     match c.float(2, "alpha", Some(1.0))? {
         1.0 => one(op(x, &y)),
         alpha => one(op(x, &y.mul_scalar(alpha)?)),

@@ -39,6 +39,9 @@ pub(super) const ROWS: &[Row] = &[
     }),
     ("nn.functional.embedding", |c| {
         // The operand is the index in PyTorch; the suite puts the table first where it is a float.
+        if c.has(2, "padding_idx") || c.has(5, "scale_grad_by_freq") {
+            bail!("unsupported: embedding with keywords");
+        }
         let (first, second) = (c.x()?, c.tensor(1, "weight")?);
         let (index, table) =
             if first.dtype().is_float() { (second, first) } else { (first, second) };
@@ -84,6 +87,16 @@ pub(super) const ROWS: &[Row] = &[
     ("nn.functional.cross_entropy", |c| {
         one(c.x()?.cross_entropy_loss(c.tensor(1, "target")?, &classes(c)?))
     }),
+    ("nn.functional.huber_loss", |c| {
+        let delta = c.float(3, "delta", Some(1.0))?;
+        one(c.x()?.huber_loss(c.tensor(1, "target")?, delta, reduction(c, 2)?))
+    }),
+    ("nn.functional.smooth_l1_loss", |c| {
+        let beta = c.float(5, "beta", Some(1.0))?;
+        one(c.x()?.smooth_l1_loss(c.tensor(1, "target")?, beta, reduction(c, 4)?))
+    }),
+    ("nn.functional.sigmoid", |c| one(c.x()?.sigmoid())),
+    ("nn.functional.tanh", |c| one(c.x()?.tanh())),
     ("nn.functional.mse_loss", |c| one(c.x()?.mse_loss(c.tensor(1, "target")?, reduction(c, 4)?))),
     ("nn.functional.l1_loss", |c| one(c.x()?.l1_loss(c.tensor(1, "target")?, reduction(c, 4)?))),
     ("nn.functional.scaled_dot_product_attention", |c| {
@@ -129,7 +142,13 @@ fn pad(c: &Call) -> Outs {
 }
 
 /// A number an axis; one stands for all.
-fn per_axis(c: &Call, at: usize, name: &str, axes: usize, default: &[usize]) -> Result<Vec<usize>> {
+pub(super) fn per_axis(
+    c: &Call,
+    at: usize,
+    name: &str,
+    axes: usize,
+    default: &[usize],
+) -> Result<Vec<usize>> {
     let numbers = c.ints_or_none(at, name)?.filter(|numbers| !numbers.is_empty());
     let Some(numbers) = numbers else { return Ok(default.to_vec()) };
     let counts: Vec<usize> =
@@ -148,7 +167,9 @@ fn conv(c: &Call, axes: usize) -> Outs {
             if weight.rank() != axes + 2 || conv.dilation.len() != axes {
                 bail!("conv: the weight has {:?}", weight.shape());
             }
-            let total = |axis: usize| conv.dilation[axis] * (weight.shape()[axis + 2].max(1) - 1);
+            let total = |axis: usize| {
+                conv.dilation[axis].saturating_mul(weight.shape()[axis + 2].max(1) - 1)
+            };
             (0..axes).map(|axis| [total(axis) / 2, total(axis) - total(axis) / 2]).collect()
         }
         Value::Text(name) if name == "valid" => vec![[0; 2]; axes],
@@ -184,7 +205,7 @@ fn avg_pool(c: &Call, axes: usize) -> Outs {
     one(c.x()?.avg_pool(&window, c.flag(5, "count_include_pad", true)?, divisor.transpose()?))
 }
 
-fn reduction(c: &Call, at: usize) -> Result<Reduction> {
+pub(super) fn reduction(c: &Call, at: usize) -> Result<Reduction> {
     Ok(match c.text(at, "reduction", "mean")? {
         "none" => Reduction::None,
         "sum" => Reduction::Sum,

@@ -36,7 +36,16 @@ pub(super) const ROWS: &[Row] = &[
         2 => one(c.x()?.t()),
         rank => bail!("t: needs at most 2 axes, got {rank}"),
     }),
+    ("swapaxes", |c| one(c.x()?.transpose(c.int(1, "dim0", None)?, c.int(2, "dim1", None)?))),
+    ("swapdims", |c| one(c.x()?.transpose(c.int(1, "dim0", None)?, c.int(2, "dim1", None)?))),
     ("movedim", |c| one(c.x()?.movedim(&c.ints(1, "source")?, &c.ints(2, "destination")?))),
+    ("moveaxis", |c| one(c.x()?.movedim(&c.ints(1, "source")?, &c.ints(2, "destination")?))),
+    ("ravel", |c| one(c.x()?.flatten(0, -1))),
+    ("mT", |c| one(c.x()?.transpose(-2, -1))),
+    ("adjoint", |c| one(c.x()?.transpose(-2, -1))),
+    ("expand_as", |c| one(c.x()?.broadcast_to(c.tensor(1, "other")?.shape()))),
+    ("view_as", |c| one(c.x()?.reshape(c.tensor(1, "other")?.shape()))),
+    ("reshape_as", |c| one(c.x()?.reshape(c.tensor(1, "other")?.shape()))),
     ("squeeze", |c| match c.ints_or_none(1, "dim")? {
         Some(dims) => one(c.x()?.squeeze_dims(&dims)),
         None => {
@@ -100,6 +109,9 @@ pub(super) const ROWS: &[Row] = &[
     ("triu", |c| one(c.x()?.triu(c.int(1, "diagonal", Some(0))?))),
     ("nn.functional.one_hot", |c| {
         let x = c.x()?.to_dtype(DType::I64)?;
+        if c.int(1, "num_classes", Some(-1))? == -1 {
+            return one(x.one_hot_of_all());
+        }
         one(x.one_hot(c.count(1, "num_classes", None)?))
     }),
 ];

@@ -4,7 +4,7 @@ use anyhow::Result;
 use genesis::Tensor;
 
 use super::call::Call;
-use super::{rows, rows_index, rows_math, rows_nn, rows_shape};
+use super::{rows, rows_conv, rows_index, rows_layers, rows_math, rows_more, rows_nn, rows_shape};
 
 /// What a call gives.
 pub type Outs = Result<Vec<Tensor>>;
@@ -13,8 +13,16 @@ pub type Outs = Result<Vec<Tensor>>;
 pub type Row = (&'static str, fn(&Call) -> Outs);
 
 /// Every op, by group.
-pub const GROUPS: &[&[Row]] =
-    &[rows_math::ROWS, rows::ROWS, rows_shape::ROWS, rows_index::ROWS, rows_nn::ROWS];
+pub const GROUPS: &[&[Row]] = &[
+    rows_math::ROWS,
+    rows::ROWS,
+    rows_shape::ROWS,
+    rows_index::ROWS,
+    rows_nn::ROWS,
+    rows_more::ROWS,
+    rows_layers::ROWS,
+    rows_conv::ROWS,
+];
 
 /// The call of a name; an overload may have a row of its own, `name/variant`.
 pub fn find(op: &str, variant: &str) -> Option<fn(&Call) -> Outs> {

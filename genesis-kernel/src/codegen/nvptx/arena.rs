@@ -99,7 +99,7 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Channel, Tma, TmaLoad, TmaStore};
+    use crate::ir::{Channel, Spread, Tma, TmaLoad, TmaStore};
 
     #[test]
     fn scratch_alone_starts_at_0() {
@@ -116,6 +116,7 @@ mod tests {
             bytes,
             contiguous: 1,
             registers: false,
+            spread: Spread::Alone,
         };
         let mut func = Func::new("matmul");
         func.tma = Tma {

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::ir::parse;
+use crate::layout::roles::tests::MATMUL;
 use crate::layout::{LayoutOptions, assign};
+use crate::passes::tma;
 
 /// A softmax of `ROWS` rows of 4096 columns.
 const SOFTMAX: &str = "
@@ -63,17 +65,18 @@ fn a_row_is_reduced_through_the_memory_of_all_blocks() {
         let kernel = compiled(&clustered(&SOFTMAX.replace("ROWS", "1"), 4, cluster));
         assert_eq!(kernel.num_blocks, cluster);
         assert!(kernel.ptx.contains(&format!(".reqnctapercluster {cluster}")), "{}", kernel.ptx);
-        // Every lane that a block has for it writes to that block; one barrier each of the two
-        // reductions, and one before them that the loads are waited for beside.
-        assert_eq!(count(&kernel, "st.shared::cluster.b32"), 2, "{}", kernel.ptx);
-        assert_eq!(count(&kernel, "barrier.cluster.arrive"), 3);
-        assert_eq!(count(&kernel, "barrier.cluster.wait"), 3);
+        // Every lane that a block has for it sends to that block, and one barrier in memory counts the
+        // messages of each reduction. All blocks have begun before, which is waited for beside the loads.
+        assert_eq!(count(&kernel, "st.async"), 2, "{}", kernel.ptx);
+        assert_eq!(count(&kernel, "mbarrier.try_wait"), 2, "{}", kernel.ptx);
+        assert_eq!(count(&kernel, "barrier.cluster.arrive"), 1);
+        assert_eq!(count(&kernel, "barrier.cluster.wait"), 1);
         assert_eq!(count(&kernel, "bar.sync") + count(&kernel, "barrier.sync"), 0);
         // Each block has its part of the row.
         let vectors = 4096 / cluster as usize / 128 / 8;
         assert_eq!(count(&kernel, "ld.global.nc.v4"), vectors.max(1) * usize::from(vectors > 0));
         assert!(kernel.ptx.contains("%clusterid.x") && !kernel.ptx.contains("%ctaid"));
-        assert_eq!(kernel.shared_bytes, 2 * 4 * 4 * cluster);
+        assert_eq!(kernel.shared_bytes, 2 * (4 * 4 * cluster + 16));
     }
 }
 
@@ -84,7 +87,47 @@ fn rows_that_fill_the_blocks_stay_in_one() {
     assert_eq!(count(&kernel, "barrier.cluster"), 0);
     // Of two rows and four blocks, two have a row.
     let kernel = compiled(&clustered(&SOFTMAX.replace("ROWS", "2"), 4, 4));
-    assert_eq!(count(&kernel, "st.shared::cluster.b32"), 2, "{}", kernel.ptx);
+    assert_eq!(count(&kernel, "st.async"), 2, "{}", kernel.ptx);
+}
+
+/// The product of [`crate::layout::roles::tests`] in tiles of 256 by 128, by clusters of two blocks.
+#[test]
+fn blocks_bring_the_right_operand_for_each_other() {
+    let text = MATMUL.replace("128x256", "256x128").replace("64x256", "64x128");
+    let text = text.replace("128x64", "256x64");
+    for num_warps in [4, 8] {
+        let max_shared_bytes = 232_448;
+        let num_warps = Some(num_warps);
+        let options = tma::Options { num_warps, num_blocks: 2, num_stages: None, max_shared_bytes };
+        let func = tma::run(&parse(&text).unwrap(), &options);
+        let mut func = crate::passes::views::run(&func).unwrap();
+        crate::passes::run(&mut func, crate::passes::PIPELINE);
+        let cluster = Some(2);
+        let options =
+            LayoutOptions { num_warps, cluster, max_shared_bytes, ..LayoutOptions::default() };
+        let kernel = compiled(&assign(&func, &options).unwrap());
+        assert_eq!(kernel.num_blocks, 2);
+        // Of the two panels of the right operand each block brings half the lines, for both.
+        assert_eq!(count(&kernel, ".multicast::cluster"), 2, "{}", kernel.ptx);
+        assert_eq!(count(&kernel, "mbarrier.arrive.shared::cluster"), 2, "{}", kernel.ptx);
+        // They meet when they have made their barriers, and before they leave.
+        assert_eq!(count(&kernel, "barrier.cluster.arrive"), 2);
+    }
+}
+
+/// A tile whose rows are too short for the copy engine is stored by the threads, which in a loop would wait
+/// for the threads of all blocks, also those that load.
+#[test]
+fn blocks_that_multiply_store_by_the_copy_engine() {
+    let text = MATMUL.replace("128x256", "128x16").replace("64x256", "64x16");
+    let (num_warps, max_shared_bytes) = (Some(4), 232_448);
+    let options = tma::Options { num_warps, num_blocks: 2, num_stages: None, max_shared_bytes };
+    let func = tma::run(&parse(&text).unwrap(), &options);
+    let mut func = crate::passes::views::run(&func).unwrap();
+    crate::passes::run(&mut func, crate::passes::PIPELINE);
+    let options = LayoutOptions { num_warps, cluster: Some(2), ..LayoutOptions::default() };
+    let error = assign(&func, &options).unwrap_err();
+    assert!(error.message.contains("store only by the copy engine"), "{error}");
 }
 
 /// Every list of steps that lacks one barrier of these.

@@ -12,7 +12,7 @@ use super::shared::{Pending, Places};
 use super::steps::Steps;
 use super::thread::{self, Threads};
 use super::tma::FIRST_GROUP_BARRIER;
-use super::{atomic, convert, dot, reduce, scan};
+use super::{atomic, convert, dot, message, reduce, scan};
 use crate::Error;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{BinaryOp, Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
@@ -99,7 +99,7 @@ pub(super) struct Frame {
 /// Bytes of shared memory that an op needs while it runs.
 pub(super) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
     match &lir.func.op(op).kind {
-        OpKind::Reduce { .. } => reduce::scratch_bytes(lir, op),
+        OpKind::Reduce { .. } => reduce::scratch_bytes(lir, op) + message::room(lir, op),
         OpKind::Scan { .. } => scan::scratch_bytes(lir, op),
         OpKind::ConvertLayout => convert::scratch_bytes(lir, op),
         OpKind::Dot { .. } => dot::scratch_bytes(lir, op),

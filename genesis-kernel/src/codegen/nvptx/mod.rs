@@ -33,6 +33,7 @@ mod fresh;
 mod lower;
 mod masks;
 mod memory;
+mod message;
 mod narrow;
 pub(crate) mod overlap;
 mod pipeline;
@@ -360,8 +361,10 @@ fn emit(
 /// Registers of a multiprocessor.
 const REGISTERS: u32 = 65536;
 /// Registers of a thread beside the packed floats that it keeps, and of all of them at least: what
-/// softmax and norms do with.
+/// softmax and norms do with. Many words come with more addresses.
 const WORKING_REGISTERS: u32 = 32;
+const MANY_WORDS: u32 = 32;
+const ADDRESS_REGISTERS: u32 = 20;
 const LEAST_REGISTERS: u32 = 64;
 
 /// Blocks that a multiprocessor is to hold at once, so that the assembler does not spend on one what
@@ -371,7 +374,9 @@ fn blocks_at_once(threads: u32, kept_words: u32) -> u32 {
         0 => 1,
         // They come in groups of eight a thread.
         words => {
-            let each = (words + WORKING_REGISTERS).next_multiple_of(8).max(LEAST_REGISTERS);
+            let addresses = if words > MANY_WORDS { ADDRESS_REGISTERS } else { 0 };
+            let each = words + WORKING_REGISTERS + addresses;
+            let each = each.next_multiple_of(8).max(LEAST_REGISTERS);
             (REGISTERS / (threads * each)).max(1)
         }
     }

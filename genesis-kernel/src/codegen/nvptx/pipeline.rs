@@ -11,6 +11,11 @@
 //! both      i += 1; at the end i = 0, p ^= 1
 //! ```
 //!
+//! In a cluster a slot is filled by copies from several blocks, each into the slots of all. So a consumer
+//! arrives at *empty* of every block, and a producer that finds its own slot empty knows that all are. Each
+//! block arms its own *full*; bytes that come before that are counted in the same phase, since
+//! nobody sends them before this block, too, has emptied the slot.
+//!
 //! `i` and `p` of a role are variables on the stack, which LLVM makes registers: they run on from one
 //! loop to the next, so nothing has to be carried through tile IR.
 
@@ -187,7 +192,7 @@ impl Lowering<'_> {
     }
 
     /// Gives the next slot back to the producer and goes on; its products are done.
-    pub(super) fn release_next(&self, ring: Ring) -> Result<(), Error> {
+    pub(super) fn release_next(&mut self, ring: Ring) -> Result<(), Error> {
         let leads = self.copies()?.leads;
         self.arrive_empty(ring, self.next_slot(ring), leads);
         self.advance(ring);
@@ -195,7 +200,7 @@ impl Lowering<'_> {
     }
 
     /// Gives back the slot that products in flight read, if there is one: they are done.
-    pub(super) fn release_held(&self, ring: Ring) -> Result<(), Error> {
+    pub(super) fn release_held(&mut self, ring: Ring) -> Result<(), Error> {
         let e = self.e;
         let held = e.load_aligned(e.i32(), ring.held, 4);
         let is_held = e.icmp(IntPred::Sge, held, e.int(e.i32(), 0));
@@ -211,12 +216,18 @@ impl Lowering<'_> {
         self.advance(ring);
     }
 
-    fn arrive_empty(&self, ring: Ring, slot: Val, speaks: Val) {
+    fn arrive_empty(&mut self, ring: Ring, slot: Val, speaks: Val) {
         thread::delay(self.e);
         let barrier = self.barrier_at(ring.place.empty, slot);
+        let blocks = self.lir.num_blocks;
+        let rank = (blocks > 1).then(|| self.threads.rank(self.e));
         self.only(speaks, |e| {
             let arrive = "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta";
             e.intrinsic(arrive, &[], &[barrier, e.int(e.i32(), 1)]);
+            for other in 1..blocks {
+                let other = rank.map(|rank| e.xor(rank, e.int(e.i32(), i64::from(other))));
+                other.into_iter().for_each(|other| thread::arrive_in_block(e, barrier, other));
+            }
         });
     }
 

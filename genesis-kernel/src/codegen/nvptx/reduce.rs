@@ -1,6 +1,6 @@
 //! Reductions: over a thread's registers, then over lanes by shuffles, then over warps through shared
-//! memory with one barrier. In a cluster each warp writes its part to every block's memory, and the one
-//! barrier is the cluster's.
+//! memory with one barrier. In a cluster each warp writes its part to every block's memory: see
+//! [`super::message`].
 //!
 //! Every thread ends with the result, so nothing is sent back. A region's combination is only known to
 //! be associative, so it goes along the axis from its lowest bit to its highest: each step joins two
@@ -152,7 +152,7 @@ pub(super) fn dtypes(lir: &LayoutIr, op: Op) -> Vec<DType> {
 }
 
 /// The steps of a reduction or scan.
-fn steps_of(lir: &LayoutIr, op: Op) -> Vec<Step> {
+pub(super) fn steps_of(lir: &LayoutIr, op: Op) -> Vec<Step> {
     let data = lir.func.op(op);
     let (axis, ordered) = match data.kind {
         OpKind::Reduce { axis, combine } => (axis, combine == Combine::Region),
@@ -407,6 +407,7 @@ impl Lowering<'_> {
         let values: Vec<Value> = self.func.op(op).operands.clone();
         let bytes = self.scratch(op)?;
         let blocks = exchange.blocks();
+        let message = self.message_barrier(op).filter(|_| !blocks.is_empty());
         match blocks.is_empty() {
             true => self.before_shared_write(&bytes),
             false => self.before_push(&bytes),
@@ -421,6 +422,11 @@ impl Lowering<'_> {
                 let Some(part) = operand[reg] else { continue };
                 let address = self.exchange_address(exchange, dtype, reg, start, true);
                 for &(rank, on) in &peers {
+                    if let Some(barrier) = message {
+                        let rank = rank.unwrap_or_else(|| self.threads.rank(self.e));
+                        self.send((value, part), (address, rank), barrier, on);
+                        continue;
+                    }
                     match rank {
                         None => self.write_shared(value, &[part], address, on),
                         Some(rank) => self.push_shared(value, part, (address, rank), on),
@@ -429,9 +435,10 @@ impl Lowering<'_> {
             }
             start += slot_bytes(exchange, dtype);
         }
-        match blocks.is_empty() {
-            true => self.before_shared_read(bytes),
-            false => self.after_push(bytes),
+        match message {
+            Some(barrier) => self.receive(op, bytes, barrier),
+            None if blocks.is_empty() => self.before_shared_read(bytes),
+            None => self.after_push(bytes),
         }
         Ok(begin)
     }

@@ -9,6 +9,9 @@
 //! producer   give registers away     one thread: copies      exit
 //! consumer   take registers          the function            panels have left, exit
 //! ```
+//!
+//! The blocks of a cluster meet once they have made their barriers, since each arrives at those of the
+//! others, and once more before they exit.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +20,7 @@ use super::super::llvm::{Block, Emitter, IntPred, Val};
 use super::WARPGROUP;
 use super::arena::{Arena, BARRIER_BYTES};
 use super::lower::{Frame, Lowering};
+use super::message;
 use super::overlap;
 use super::pipeline::{Copies, Ring, Role, ends};
 use super::reduce;
@@ -84,6 +88,9 @@ pub(super) fn write(
         Some(producer) => kernel.two_roles(producer)?,
     };
     e.position(exit);
+    if lir.producer.is_some() && lir.num_blocks > 1 {
+        thread::leave_cluster(e);
+    }
     e.ret_void();
     Ok(written)
 }
@@ -93,6 +100,7 @@ impl Kernel<'_> {
     /// they do with shared memory.
     fn role(&self, lir: &LayoutIr, copies: Option<Copies>, exit: Block) -> Result<Written, Error> {
         let e = self.e;
+        message::prepare(e, lir, &self.arena.places, [self.tid, self.args.shared]);
         let entry = e.current_block();
         let body = e.block("body");
         let is_producer = copies.as_ref().is_some_and(|copies| copies.role == Role::Producer);
@@ -139,7 +147,14 @@ impl Kernel<'_> {
             shared.map(|op| Turns::reserve(e, op, &self.lir.func, self.arena.turns));
         let num_warps = computing_warps(self.lir);
         self.init_barriers();
-        thread::barrier(e);
+        match self.lir.num_blocks {
+            1 => thread::barrier(e),
+            // Other blocks arrive at these barriers, and send copies to them.
+            _ => {
+                thread::arrive_in_cluster(e);
+                thread::await_cluster(e);
+            }
+        }
         let is_alone = 2 * self.arena.bytes > self.gpu.max_shared_bytes;
         let is_wide = !self.lir.func.tma.stores.is_empty();
         overlap::wait_behind_setup(e, is_alone && is_wide);
@@ -161,7 +176,7 @@ impl Kernel<'_> {
         e.cond_br(is_first, one, self.exit);
         e.position(one);
         let copies = self.copies(Role::Producer, &rings, group, producer);
-        self.role(&alone(producer, self.lir.num_warps), Some(copies), self.exit)?;
+        self.role(&alone(producer, self.lir), Some(copies), self.exit)?;
 
         e.position(compute);
         if moves_registers {
@@ -201,7 +216,8 @@ impl Kernel<'_> {
             e.intrinsic("llvm.nvvm.mbarrier.init.shared", &[], &[barrier, arrivals]);
         };
         for ring in &self.arena.rings {
-            for (first, arrivals) in [(ring.full, 1), (ring.empty, self.lir.num_warps / 4)] {
+            let readers = self.lir.num_warps / 4 * self.lir.num_blocks;
+            for (first, arrivals) in [(ring.full, 1), (ring.empty, readers)] {
                 for slot in 0..ring.stages {
                     make(first + slot * BARRIER_BYTES, arrivals);
                 }
@@ -232,12 +248,12 @@ impl Kernel<'_> {
 }
 
 /// A producer as layout IR: its tiles stay in shared memory, so that nothing has a layout.
-fn alone(producer: &Func, num_warps: u32) -> LayoutIr {
+fn alone(producer: &Func, whole: &LayoutIr) -> LayoutIr {
     LayoutIr {
         layouts: vec![None; producer.n_values()],
         func: producer.clone(),
-        num_warps,
-        num_blocks: 1,
+        num_warps: whole.num_warps,
+        num_blocks: whole.num_blocks,
         accesses: BTreeMap::new(),
         dots: BTreeMap::new(),
         rings: BTreeMap::new(),

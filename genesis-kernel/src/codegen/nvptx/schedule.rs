@@ -21,6 +21,7 @@
 //! cluster, push 0..64, cluster, read 0..64                  fine
 //! cluster, push 0..64, barrier, read 0..64                  the push of another block may come later
 //! loop { push 0..64, cluster, read 0..64, barrier }         it meets the other block's read
+//! push 0..64, delivered 0..64, read 0..64                   fine: messages that were waited for
 //! ```
 //!
 //! Threads that touch bytes of their own within one access are taken to meet with those of the next
@@ -49,6 +50,8 @@ pub(super) enum Step {
     Barrier,
     /// A barrier of all blocks of the cluster.
     ClusterBarrier,
+    /// What was pushed to these bytes has come, from all blocks.
+    Delivered(Bytes),
     /// The copies on their way are of iterations that the loop before does not have.
     NoCopies,
     /// A loop that may run any number of times.
@@ -225,6 +228,12 @@ impl Replay {
                     self.since.clear();
                     self.since_cluster.clear();
                     self.peers_run = true;
+                }
+                Step::Delivered(bytes) => {
+                    let bytes = bytes.at(iteration);
+                    let is_other = |access: &Access| !access.pushes || access.bytes != bytes;
+                    self.since.retain(is_other);
+                    self.since_cluster.retain(is_other);
                 }
                 Step::NoCopies => {
                     self.groups.clear();

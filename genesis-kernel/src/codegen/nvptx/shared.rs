@@ -24,7 +24,7 @@ use std::ops::Range;
 use crate::ir::{Func, Op, Value};
 
 /// Scratch up to this many bytes gets a place of its own.
-const SMALL_BYTES: u32 = 1024;
+pub(super) const SMALL_BYTES: u32 = 1024;
 /// All scratch starts at a multiple of this many bytes.
 const ALIGNMENT: u32 = 128;
 

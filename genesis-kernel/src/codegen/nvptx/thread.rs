@@ -240,6 +240,23 @@ pub(super) fn await_cluster(e: &Emitter) {
     e.intrinsic("llvm.nvvm.barrier.cluster.wait.aligned", &[], &[]);
 }
 
+/// The same for threads of a warp that come by different ways, to the end of the kernel: no block may
+/// go while another may still write to its shared memory.
+pub(super) fn leave_cluster(e: &Emitter) {
+    delay(e);
+    e.intrinsic("llvm.nvvm.barrier.cluster.arrive", &[], &[]);
+    e.intrinsic("llvm.nvvm.barrier.cluster.wait", &[], &[]);
+}
+
+/// Arrives at the barrier that lies at `address` of shared memory in the block of this rank. As in its own
+/// block, that says that this thread is done with what it read; it is not made to wait until all that
+/// it wrote is seen by the cluster, which costs as much as a barrier.
+pub(super) fn arrive_in_block(e: &Emitter, address: Val, rank: Val) {
+    let there = in_block_of_rank(e, address, rank);
+    let arrive = "mbarrier.arrive.shared::cluster.b64 _, [$0];";
+    e.inline_asm(e.void(), arrive, "l,~{memory}", &[there], true);
+}
+
 /// The address, as seen by the whole cluster, of what lies at `address` of shared memory in the block
 /// of this rank: for instructions on `shared::cluster`.
 pub(super) fn in_block_of_rank(e: &Emitter, address: Val, rank: Val) -> Val {

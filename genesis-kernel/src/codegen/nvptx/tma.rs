@@ -19,7 +19,7 @@ use super::lower::Lowering;
 use super::pipeline::Role;
 use super::thread;
 use crate::Error;
-use crate::ir::{Op, OpKind, TensorMap, TmaLoad, Value};
+use crate::ir::{Op, OpKind, Spread, TensorMap, TmaLoad, Value};
 use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit, mma};
 
 /// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
@@ -123,34 +123,70 @@ impl<'a> Lowering<'a> {
     }
 
     /// Issues the copies of a load.
-    fn produce(&self, op: Op, load: &TmaLoad) -> Result<(), Error> {
+    fn produce(&mut self, op: Op, load: &TmaLoad) -> Result<(), Error> {
         let e = self.e;
         let data = self.func.op(op);
         let (ring, copies) = (self.ring(load.channel)?, self.copies()?);
+        let is_last = copies.lasts.contains(&op);
         if copies.firsts.contains(&op) {
             self.wait_empty(ring);
         }
         let (map, descriptor) = self.tensor_map(load.map)?;
-        let coordinates = self.coordinates(&data.operands, map)?;
+        let mut coordinates = self.coordinates(&data.operands, map)?;
         let bytes = map.block.iter().product::<u32>() * map.dtype.bytes() as u32;
+        let panel_bytes = bytes * load.spread.shares();
+        let share = self.share(load, map, bytes, &mut coordinates)?;
         let (slot, barrier) = (self.slot_offset(ring), self.full_barrier(ring));
-        for panel in 0..load.bytes / bytes.max(1) {
-            let offset = load.offset + panel * bytes;
-            let place = self.shared_at(e.add(slot, e.int(e.i32(), i64::from(offset))));
+        for panel in 0..load.bytes / panel_bytes.max(1) {
+            let offset = e.int(e.i32(), i64::from(load.offset + panel * panel_bytes));
+            let place = self.shared_at(e.add(e.add(slot, offset), share));
             let mut args = vec![e.addrspacecast(place, e.ptr(7)), barrier, descriptor];
             args.extend(&coordinates);
             args[3] = e.add(args[3], e.int(e.i32(), i64::from(panel * map.block[0])));
-            // No multicast, no hint for the cache, one block a cluster.
+            // The blocks that it goes to, where that is not only this one; no hint for the cache.
+            let blocks = load.spread.shares();
+            let multicast = e.bool(blocks > 1);
+            let targets = if blocks > 1 { (1 << blocks) - 1 } else { 0 };
             let (no, none) = (e.bool(false), e.int(e.i32(), 0));
-            args.extend([e.int(e.i16(), 0), e.int(e.i64(), 0), no, no, none]);
+            args.extend([e.int(e.i16(), targets), e.int(e.i64(), 0), multicast, no, none]);
             let rank = coordinates.len();
             let copy = format!("llvm.nvvm.cp.async.bulk.tensor.g2s.tile.{rank}d");
             e.intrinsic(&copy, &[], &args);
         }
-        if copies.lasts.contains(&op) {
+        if is_last {
             self.advance(ring);
         }
         Ok(())
+    }
+
+    /// Moves coordinates to what this block brings of a load: its part of the tile, or its share of each
+    /// panel, of `bytes`. Gives where a share begins in its panel.
+    fn share(
+        &mut self,
+        load: &TmaLoad,
+        map: &TensorMap,
+        bytes: u32,
+        coordinates: &mut [Val],
+    ) -> Result<Val, Error> {
+        let e = self.e;
+        let int = |n: u32| e.int(e.i32(), i64::from(n));
+        if load.spread == Spread::Alone {
+            return Ok(int(0));
+        }
+        let rank = self.threads.rank(e);
+        // Parts are along axis 0 of the tile: along the lines, unless that axis is contiguous.
+        let along_lines = load.spread.shares() > 1 || load.contiguous != 0;
+        let lines = map.block.iter().skip(1).position(|&extent| extent > 1);
+        let axis = match along_lines {
+            true => 1 + lines.ok_or_else(|| Error::bug("blocks share a single line"))?,
+            false => 0,
+        };
+        let extent = match along_lines {
+            true => map.block[axis],
+            false => load.bytes / bytes.max(1) * map.block[0],
+        };
+        coordinates[axis] = e.add(coordinates[axis], e.mul(rank, int(extent)));
+        Ok(if load.spread.shares() > 1 { e.mul(rank, int(bytes)) } else { int(0) })
     }
 
     /// A tensor map and its address.
@@ -184,8 +220,12 @@ impl<'a> Lowering<'a> {
         let wait = self.panels_in_flight()?;
         let e = self.e;
         let group = self.copies()?.group;
-        let first_row = e.mul(group, e.int(e.i32(), i64::from(PANEL_ROWS)));
+        let mut first_row = e.mul(group, e.int(e.i32(), i64::from(PANEL_ROWS)));
         let groups = self.lir.num_warps / 4;
+        if self.lir.num_blocks > 1 {
+            let of_block = e.int(e.i32(), i64::from(panels.blocks * groups * PANEL_ROWS));
+            first_row = e.add(first_row, e.mul(self.threads.rank(e), of_block));
+        }
         for block in 0..panels.blocks {
             for panel in 0..panels.per_block() {
                 let buffer = (block * panels.per_block() + panel) % PANELS;
@@ -210,7 +250,8 @@ impl<'a> Lowering<'a> {
         let shape = self.func.tile(value).shape;
         let [rows, columns] = [0, 1].map(|axis| shape.extent(axis) as u32);
         let (num_warps, size) = (self.lir.num_warps, map.dtype.bytes() as u32);
-        let wanted = mma::wgmma_accumulator(shape, columns, num_warps);
+        let num_blocks = self.lir.num_blocks;
+        let wanted = mma::wgmma_accumulator(shape, columns, [num_warps, num_blocks]);
         if *self.layout(value)? != wanted {
             return wrong("whose value is not laid out as an accumulator");
         }
@@ -221,7 +262,7 @@ impl<'a> Lowering<'a> {
         if map.block[0] != span || !matches!(size, 2 | 4) || columns < span {
             return wrong("whose panels have another number of columns");
         }
-        let blocks = rows / PANEL_ROWS / (num_warps / 4);
+        let blocks = rows / num_blocks / PANEL_ROWS / (num_warps / 4);
         Ok(Panels { width: map.swizzle, size, columns, blocks, row_axis: row_axis + 1 })
     }
 

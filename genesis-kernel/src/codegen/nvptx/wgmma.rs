@@ -217,7 +217,7 @@ impl<'a> Lowering<'a> {
     /// This stands before the ways of no and of some iterations meet: ptxas must not see another
     /// instruction touch sums in flight, not even to choose between them and what the loop began with.
     pub(super) fn finish_products(
-        &self,
+        &mut self,
         looped: Op,
         mut yielded: Vec<Registers>,
     ) -> Result<Vec<Registers>, Error> {
@@ -266,6 +266,7 @@ impl<'a> Lowering<'a> {
         let data = self.func.op(op);
         let [a, b] = [0, 1].map(|i| self.func.tile(data.operands[i]).shape);
         let [rows, depth, columns] = [a.extent(0), a.extent(1), b.extent(1)].map(|n| n as u32);
+        let rows = rows / self.lir.num_blocks;
         let groups = self.lir.num_warps / 4;
         let (per_block, unit) = (columns / 2, DotUnit::Wgmma(kind));
         let n_blocks = rows / ROWS / groups;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::ptxas::{self, Assembled};
 use super::*;
-use crate::ir::{Channel, DType, Shape, Tma, TmaLoad, TmaStore, Value, parse};
+use crate::ir::{Channel, DType, Shape, Spread, Tma, TmaLoad, TmaStore, Value, parse};
 use crate::layout::{DotOperand, DotPlan, DotUnit, RegisterOperand, SharedOperand, WgmmaKind, mma};
 
 /// A persistent `c = a b`; the parts in capital letters are filled in.
@@ -113,7 +113,15 @@ impl Config {
         let load = |map: u8, offset, bytes| {
             let along_k = 1 - map;
             let contiguous = if self.k_major[map as usize] { along_k } else { 1 - along_k };
-            TmaLoad { map, channel: 0, offset, bytes, contiguous, registers: false }
+            TmaLoad {
+                map,
+                channel: 0,
+                offset,
+                bytes,
+                contiguous,
+                registers: false,
+                spread: Spread::Alone,
+            }
         };
         let slot_bytes = second + b.next_multiple_of(1024);
         Tma {
@@ -151,7 +159,7 @@ impl Config {
     fn lir_of(&self, consumer: &str) -> LayoutIr {
         let func = self.func(consumer, &self.epilogue());
         let shape = Shape::new(&[self.tile[0] as usize, self.tile[1] as usize]);
-        let layout = Arc::new(mma::wgmma_accumulator(shape, self.tile[1], self.num_warps));
+        let layout = Arc::new(mma::wgmma_accumulator(shape, self.tile[1], [self.num_warps, 1]));
         let of = |i: usize| match func.ty(Value(i as u32)) {
             Type::Tile(tile) if tile.shape == shape => Some(layout.clone()),
             _ => None,

@@ -160,8 +160,13 @@ impl Parser {
     }
 
     fn access(&mut self, name: &Name<'_>, ops: &[String]) -> Result<Action, Wrong> {
-        let [first, second, ..] = ops else { return Err(name.unknown()) };
+        let [first, second, rest @ ..] = ops else { return Err(name.unknown()) };
         let (space, ty) = (name.space(), name.ty()?);
+        if name.has("async") {
+            let barrier = rest.first().ok_or_else(|| name.unknown())?;
+            let (at, barrier) = (self.addr(first)?, self.addr(barrier)?);
+            return Ok(Action::Send { ty, from: self.all(second)?, at, barrier });
+        }
         if name.parts[0] == "ld" {
             let to = parts(first).iter().map(|to| self.target(to)).collect::<Result<_, _>>()?;
             return Ok(Action::Load { space, ty, to, at: self.addr(second)? });
@@ -233,8 +238,7 @@ impl Parser {
             }
             _ => return Err(name.unknown()),
         };
-        let remote = name.has("shared::cluster");
-        Ok(Action::OnBarrier { what, at, remote })
+        Ok(Action::OnBarrier { what, at })
     }
 
     fn copy(&mut self, name: &Name<'_>, ops: &[String]) -> Result<Action, Wrong> {
@@ -511,6 +515,7 @@ fn special(name: &str) -> Option<Special> {
         "ctaid" => Special::Block(axis),
         "nctaid" => Special::Blocks(axis),
         "clusterid" => Special::Cluster(axis),
+        "nclusterid" => Special::Clusters(axis),
         "cluster_ctaid" => Special::ClusterBlock(axis),
         "cluster_nctaid" => Special::ClusterBlocks(axis),
         "cluster_ctarank" => Special::ClusterRank,

@@ -1,6 +1,6 @@
 //! Reads the tables of the copy engine, which stand before the ops of a kernel.
 
-use super::super::tma::{Channel, TensorMap, TmaLoad, TmaStore};
+use super::super::tma::{Channel, Spread, TensorMap, TmaLoad, TmaStore};
 use super::{Parser, Result, TokenKind};
 
 impl Parser {
@@ -24,7 +24,15 @@ impl Parser {
                     let (offset, bytes) = (self.field("offset")?, self.field("bytes")?);
                     let contiguous = self.field("contiguous")?;
                     let registers = self.take_word("registers");
-                    let load = TmaLoad { map, channel, offset, bytes, contiguous, registers };
+                    let spread = match () {
+                        () if self.take_word("parts") => Spread::Parts(self.number("blocks")?),
+                        () if self.take_word("everywhere") => {
+                            Spread::Everywhere(self.number("blocks")?)
+                        }
+                        () => Spread::Alone,
+                    };
+                    let load =
+                        TmaLoad { map, channel, offset, bytes, contiguous, registers, spread };
                     self.func.tma.loads.push(load);
                 }
                 "store" => {

@@ -381,7 +381,10 @@ impl Rule<'_> {
         let shape = self.result()?.shape;
         self.result_is(TileType::data(map.dtype, shape))?;
         let numel = shape.numel() * map.dtype.bytes();
-        ensure!(load.bytes as usize == numel, "{} bytes for a tile of {numel}", load.bytes);
+        let bytes = load.bytes as usize * load.spread.parts() as usize;
+        ensure!(bytes == numel, "{bytes} bytes for a tile of {numel}");
+        let is_split = load.spread.parts() * load.spread.shares() > 1;
+        ensure!(!(load.registers && is_split), "threads read what blocks share");
         let channel = self.func.tma.channels.get(usize::from(load.channel));
         let fits = channel.is_some_and(|c| load.offset + load.bytes <= c.slot_bytes);
         ensure!(fits, "load {n} does not fit its channel");

@@ -6,8 +6,8 @@ use super::Options;
 use super::registers::computed;
 use super::source::{Source, View, through};
 use crate::ir::{
-    Channel, DType, DotPrecision, Func, LoopOptions, Op, OpKind, Region, TensorMap, Tma, TmaLoad,
-    TmaStore, Value,
+    Channel, DType, DotPrecision, Func, LoopOptions, Op, OpKind, Region, Spread, TensorMap, Tma,
+    TmaLoad, TmaStore, Value,
 };
 use crate::layout::mma::wgmma_warps;
 
@@ -21,6 +21,9 @@ const STORE_ROWS: u32 = 64;
 const MAX_ACCUMULATORS: u32 = 128;
 /// Slots below which a ring hides no latency.
 const MIN_STAGES: u32 = 2;
+
+/// Lines of a panel after which every swizzle starts anew.
+const SWIZZLED_LINES: u32 = 8;
 
 /// Tensor maps that a launch passes at most.
 const MAX_MAPS: usize = 16;
@@ -44,13 +47,15 @@ struct Product {
     operands: Vec<Operand>,
     /// M, N.
     shape: [u32; 2],
+    /// Rows of a block, where a program is a cluster of several.
+    rows: u32,
     stages: u32,
     /// Whether the sums of each dot are made apart from the accumulator, in as many registers again.
     apart: bool,
 }
 
 pub(super) struct Operand {
-    source: Source,
+    pub(super) source: Source,
     tile: Value,
     pub(super) map: TensorMap,
     bytes: u32,
@@ -59,6 +64,7 @@ pub(super) struct Operand {
     along_k: bool,
     /// Whether threads read it into registers.
     pub(super) registers: bool,
+    spread: Spread,
 }
 
 impl Operand {
@@ -72,16 +78,18 @@ impl Plan {
     /// What can be done in a function; none if nothing.
     pub(super) fn of(func: &Func, options: &Options) -> Option<Plan> {
         let uses = func.count_uses();
+        let blocks = u8::try_from(options.num_blocks.max(1)).ok()?;
         let mut products = Vec::new();
         for op in func.walk() {
             if let OpKind::For(loop_options) = func.op(op).kind {
                 let stages = stages(loop_options, options);
                 let region = func.op(op).regions[0];
                 let dots = func.region(region).ops.iter();
-                products.extend(dots.filter_map(|&op| product(func, &uses, region, op, stages)));
+                let found = |&op: &Op| product(func, &uses, (region, op), stages, blocks);
+                products.extend(dots.filter_map(found));
             }
         }
-        let fewest = products.iter().map(|product| wgmma_warps(product.shape[0])).min()?;
+        let fewest = products.iter().map(|product| wgmma_warps(product.rows)).min()?;
         let warps = options.num_warps.unwrap_or(fewest);
         products.retain(|product| product.suits(warps));
         let mut plan = Plan::default();
@@ -100,8 +108,8 @@ impl Plan {
             let entry = u8::try_from(self.tma.loads.len()).ok()?;
             let (offset, bytes) = (slot_bytes, operand.bytes);
             slot_bytes = (offset + bytes).next_multiple_of(TILE_ALIGNMENT);
-            let Operand { contiguous, registers, .. } = *operand;
-            let load = TmaLoad { map, channel, offset, bytes, contiguous, registers };
+            let Operand { contiguous, registers, spread, .. } = *operand;
+            let load = TmaLoad { map, channel, offset, bytes, contiguous, registers, spread };
             self.tma.loads.push(load);
             self.loads.insert(operand.source.load, (entry, operand.tile));
             self.gone.extend(&operand.source.chain);
@@ -146,15 +154,22 @@ fn stages(of_loop: LoopOptions, options: &Options) -> u32 {
 impl Product {
     /// Whether this many warps can share it.
     fn suits(&self, warps: u32) -> bool {
-        let [m, n] = self.shape;
+        let (m, n) = (self.rows, self.shape[1]);
         matches!(warps, 4 | 8)
             && m.is_multiple_of(16 * warps)
             && m * n / (32 * warps) <= MAX_ACCUMULATORS / if self.apart { 2 } else { 1 }
     }
 }
 
-/// A `dot` whose operands are loaded in the same region, in shapes that the tensor cores take.
-fn product(func: &Func, uses: &[u32], region: Region, dot: Op, stages: u32) -> Option<Product> {
+/// A `dot` whose operands are loaded in the same region, in shapes that the tensor cores of each of some
+/// blocks take.
+fn product(
+    func: &Func,
+    uses: &[u32],
+    (region, dot): (Region, Op),
+    stages: u32,
+    blocks: u8,
+) -> Option<Product> {
     let data = func.op(dot);
     let OpKind::Dot { precision } = data.kind else { return None };
     let tiles = [0, 1, 2].map(|i| func.tile(data.operands[i]));
@@ -166,22 +181,31 @@ fn product(func: &Func, uses: &[u32], region: Region, dot: Op, stages: u32) -> O
         (a, b, DType::F32, _) if a == b && a.is_f8() => 1,
         _ => return None,
     };
-    let fits = m.is_multiple_of(64)
+    let rows = m / usize::from(blocks);
+    let fits = rows > 0
+        && rows.is_multiple_of(64)
         && (8..=256).contains(&n)
         && (k * size).is_multiple_of(32)
         && [m, n, k].iter().all(|extent| extent.is_power_of_two());
     if !fits {
         return None;
     }
-    let left = operand(func, uses, region, data.operands[0], 1).filter(Operand::is_factor);
+    let [own, all] = match blocks {
+        1 => [Spread::Alone; 2],
+        _ => [Spread::Parts(blocks), Spread::Everywhere(blocks)],
+    };
+    let [a, b] = [data.operands[0], data.operands[1]];
+    let left = operand(func, uses, region, (a, 1), own).filter(Operand::is_factor);
     let mut operands = match left {
         Some(left) => vec![left],
-        None => computed(func, uses, region, data.operands[0])?,
+        // Blocks share what only the tensor cores read.
+        None if blocks > 1 => return None,
+        None => computed(func, uses, region, a)?,
     };
-    operands.push(operand(func, uses, region, data.operands[1], 0).filter(Operand::is_factor)?);
-    let shape = [m as u32, n as u32];
+    operands.push(operand(func, uses, region, (b, 0), all).filter(Operand::is_factor)?);
+    let (shape, rows) = ([m as u32, n as u32], rows as u32);
     let apart = tiles[0].dtype().is_f8() && precision == DotPrecision::Ieee;
-    Some(Product { dot, operands, shape, stages, apart })
+    Some(Product { dot, operands, shape, rows, stages, apart })
 }
 
 /// An operand whose axis of K is `k`.
@@ -189,8 +213,8 @@ pub(super) fn operand(
     func: &Func,
     uses: &[u32],
     region: Region,
-    tile: Value,
-    k: usize,
+    (tile, k): (Value, usize),
+    spread: Spread,
 ) -> Option<Operand> {
     let source = Source::of(func, uses, tile)?;
     if !func.region(region).ops.contains(&source.load) {
@@ -198,17 +222,36 @@ pub(super) fn operand(
     }
     let ty = func.tile(tile);
     let size = ty.dtype().bytes() as u32;
-    let contiguous = source.contiguous()?;
-    let wide = ty.shape.extent(contiguous) as u32 * size;
-    let panel = [128, 64, 32].into_iter().find(|&panel| wide.is_multiple_of(panel))?;
+    let (contiguous, beside) = source.contiguous()?;
+    let mut extents = [0, 1].map(|axis| ty.shape.extent(axis) as u32);
+    extents[0] /= spread.parts();
     let loaded = func.tile(func.op(source.load).results[0]).shape;
-    let block: Vec<u32> = loaded.extents().iter().map(|&extent| extent as u32).collect();
+    let mut block: Vec<u32> = loaded.extents().iter().map(|&extent| extent as u32).collect();
+    // What one block brings.
+    let lines = extents[1 - contiguous] / spread.shares();
+    if !lines.is_multiple_of(SWIZZLED_LINES) && spread.shares() > 1 {
+        return None;
+    }
+    match (&source.axes[0][..], &source.axes[1][..]) {
+        ([first], [second]) => {
+            block[usize::from(*first)] = extents[0];
+            block[usize::from([*first, *second][1 - contiguous])] = lines;
+        }
+        _ if spread.parts() * spread.shares() > 1 => return None,
+        _ => {}
+    }
+    let wide = block[usize::from(source.view.unit)] * size;
+    let panel = [128, 64, 32].into_iter().find(|&panel| wide.is_multiple_of(panel))?;
+    if !beside.is_empty() && panel != wide {
+        return None;
+    }
     // What multiplies f32 here is tf32.
-    let map = TensorMap { tf32: ty.dtype() == DType::F32, ..source.view.map(&block, panel)? };
-    let bytes = ty.shape.numel() as u32 * size;
+    let map = source.view.map(&block, panel, beside)?;
+    let map = TensorMap { tf32: ty.dtype() == DType::F32, ..map };
+    let bytes = extents[0] * extents[1] * size;
     let along_k = contiguous == k;
     let contiguous = contiguous as u8;
-    Some(Operand { source, tile, map, bytes, contiguous, along_k, registers: false })
+    Some(Operand { source, tile, map, bytes, contiguous, along_k, registers: false, spread })
 }
 
 /// Values that are computed element by element from what the products made.
@@ -263,7 +306,7 @@ fn store(func: &Func, op: Op, products: &[Product], made: &[bool]) -> Option<(Va
         && (n * size).is_multiple_of(STORE_PANEL);
     let block: Vec<u32> =
         axes.iter().map(|&axis| if axis == Some(0) { STORE_ROWS } else { 1 }).collect();
-    fits.then(|| view.map(&block, STORE_PANEL)).flatten().map(|map| (tile, map))
+    fits.then(|| view.map(&block, STORE_PANEL, &[])).flatten().map(|map| (tile, map))
 }
 
 /// Whether nothing else in the function reads or writes the view that a store writes: the copy

@@ -40,9 +40,13 @@ impl View {
 
     /// The map that copies blocks of these extents, in the order of the view's axes, the unit axis
     /// cut into panels of `panel` bytes.
-    pub(super) fn map(&self, block: &[u32], panel: u32) -> Option<TensorMap> {
-        let others = (0..self.rank).rev().filter(|&axis| axis != self.unit);
-        let axes: Vec<u8> = [self.unit].into_iter().chain(others).collect();
+    ///
+    /// Axes that make one axis of the tile together with the unit axis, `beside` it, come last: a panel
+    /// is all the rows of the tile, and then comes the next one.
+    pub(super) fn map(&self, block: &[u32], panel: u32, beside: &[u8]) -> Option<TensorMap> {
+        let mut axes: Vec<u8> = (0..self.rank).rev().collect();
+        let place = |axis: &u8| (*axis != self.unit, beside.contains(axis));
+        axes.sort_by_key(place);
         let mut block: Vec<u32> = axes.iter().map(|&axis| block[usize::from(axis)]).collect();
         block[0] = panel / self.dtype.bytes() as u32;
         let fits = block.iter().all(|&extent| extent <= MAX_BLOCK);
@@ -51,13 +55,14 @@ impl View {
     }
 }
 
-/// A tile of rank 2 that is a load of a view, but for unit axes and a transpose.
+/// A tile of rank 2 that is a load of a view, but for unit axes, a transpose, and axes of the view that
+/// follow each other and are one of the tile: a box of rows and columns as a line of positions.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub load: Op,
     pub view: View,
-    /// The view's axis behind each axis of the tile.
-    pub axes: [u8; 2],
+    /// The view's axes behind each axis of the tile, the last fastest.
+    pub axes: [Vec<u8>; 2],
     /// The ops between the load and the tile.
     pub chain: Vec<Op>,
 }
@@ -82,18 +87,49 @@ impl Source {
             }
         };
         let view = View::of(func, func.op(load).operands[0]).filter(|view| view.readonly)?;
+        let loaded = func.tile(func.op(load).results[0]).shape;
+        let own = |axis: u8| if loaded.extent(axis.into()) == 1 { vec![] } else { vec![axis] };
         let axes = chain
             .iter()
             .rev()
-            .try_fold((0..view.rank).map(Some).collect(), |axes, &op| through(func, op, axes))?;
-        let &[Some(first), Some(second)] = axes.as_slice() else { return None };
+            .try_fold((0..view.rank).map(own).collect(), |axes, &op| joined(func, op, axes))?;
+        let [first, second] = <[Vec<u8>; 2]>::try_from(axes).ok()?;
         Some(Source { load, view, axes: [first, second], chain })
     }
 
-    /// The axis of the tile that lies contiguous in memory.
-    pub(super) fn contiguous(&self) -> Option<usize> {
-        self.axes.iter().position(|&axis| axis == self.view.unit)
+    /// The axis of the tile that lies contiguous in memory, and the view's axes beside the one with
+    /// stride 1 in it.
+    pub(super) fn contiguous(&self) -> Option<(usize, &[u8])> {
+        let last_is_unit = |axes: &Vec<u8>| axes.last() == Some(&self.view.unit);
+        let axis = self.axes.iter().position(last_is_unit)?;
+        self.axes[axis].split_last().map(|(_, beside)| (axis, beside))
     }
+
+    /// Whether each axis of the tile is one axis of the view.
+    pub(super) fn is_plain(&self) -> bool {
+        self.axes.iter().all(|axes| axes.len() == 1)
+    }
+}
+
+/// The view's axes behind each axis of an op's result, by those behind each axis of its operand.
+fn joined(func: &Func, op: Op, axes: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
+    let data = func.op(op);
+    let (from, to) = (func.tile(data.operands[0]).shape, func.tile(data.results[0]).shape);
+    if let OpKind::Transpose { perm } = &data.kind {
+        return Some(perm.iter().map(|&axis| axes[usize::from(axis)].clone()).collect());
+    }
+    let mut rest = axes.into_iter().zip(from.extents());
+    let join = |wanted: usize| {
+        let (mut behind, mut extent) = (Vec::new(), 1);
+        while extent < wanted {
+            let (more, n) = rest.next()?;
+            extent *= n;
+            behind.extend(more);
+        }
+        let is_in_order = behind.windows(2).all(|pair| pair[0] < pair[1]);
+        (extent == wanted && is_in_order).then_some(behind)
+    };
+    to.extents().into_iter().map(join).collect()
 }
 
 /// What is behind each axis of an op's result, by what is behind each axis of its operand; none for

@@ -5,7 +5,8 @@ use expect_test::{Expect, expect};
 use super::{Options, run};
 use crate::ir::{parse, print, verify};
 
-const OPTIONS: Options = Options { num_warps: None, num_stages: None, max_shared_bytes: 232_448 };
+const OPTIONS: Options =
+    Options { num_warps: None, num_blocks: 1, num_stages: None, max_shared_bytes: 232_448 };
 
 /// A product of views with these promises; A as `[BM, BK]`, B as `[BK, BN]`.
 fn product(a: &str, b: &str, c: &str) -> String {
@@ -332,4 +333,70 @@ fn coordinates_that_one_thread_can_not_compute() {
     %9 = cast %23 : i64",
     );
     refuses(&text, &OPTIONS);
+}
+
+#[test]
+fn blocks_of_a_cluster_share_the_operands() {
+    let options = Options { num_blocks: 2, ..OPTIONS };
+    let loads = |a: &str, b: &str| -> Vec<String> {
+        let text = after(&product(a, b, LAST), &options);
+        let lines = text.lines().map(str::trim).filter(|line| line.starts_with("tma "));
+        lines.filter(|line| !line.contains("param 2")).map(str::to_owned).collect()
+    };
+    expect![[r#"
+        tma map param 0 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma map param 1 bf16 axes [1, 0] block [64, 32] swizzle 128
+        tma channel stages 0 bytes 40960
+        tma load map 0 channel 0 offset 0 bytes 8192 contiguous 1 parts 2
+        tma load map 1 channel 0 offset 8192 bytes 32768 contiguous 1 everywhere 2
+        tma store map 2"#]]
+    .assert_eq(&loads(LAST, LAST).join("\n"));
+    expect![[r#"
+        tma map param 0 bf16 axes [0, 1] block [64, 64] swizzle 128
+        tma map param 1 bf16 axes [0, 1] block [64, 128] swizzle 128
+        tma channel stages 0 bytes 40960
+        tma load map 0 channel 0 offset 0 bytes 8192 contiguous 0 parts 2
+        tma load map 1 channel 0 offset 8192 bytes 32768 contiguous 0 everywhere 2
+        tma store map 2"#]]
+    .assert_eq(&loads(FIRST, FIRST).join("\n"));
+    // A block would have 32 rows, and an instruction takes 64.
+    refuses(&product(LAST, LAST, LAST), &Options { num_blocks: 4, ..OPTIONS });
+}
+
+/// A product of weights and boxes of rows and columns of positions, channels last.
+#[test]
+fn a_box_of_positions_is_one_axis_of_an_operand() {
+    let promises = "multiple_of 16 unit_stride stride_multiple_of 8";
+    check_tables(
+        &format!(
+            "kernel conv(%w: view<bf16,2> readonly {promises}, %x: view<bf16,4> readonly {promises}, \
+                         %c: view<f32,2> exclusive) {{
+  %0 = program_id 0 : i64
+  %1 = const 0 : i64
+  %2 = const 64 : i64
+  %3 = view_dim 1 %w : i64
+  %4 = const 0.0 : f32
+  %5 = broadcast %4 : f32[64x128]
+  %6 = for %7 = %1 to %3 step %2 carry (%8 = %5) {{
+    %9 = view_load %w, %0, %7 : bf16[64x64]
+    %10 = view_load %x, %0, %0, %0, %7 : bf16[1x16x8x64]
+    %11 = reshape %10 : bf16[128x64]
+    %12 = transpose [1, 0] %11 : bf16[64x128]
+    %13 = dot ieee %9, %12, %8 : f32[64x128]
+    yield %13
+  }} : f32[64x128]
+  view_store %c, %6, %0, %0
+  return
+}}"
+        ),
+        expect![[r#"
+            tma map param 0 bf16 axes [1, 0] block [64, 64] swizzle 128
+            tma map param 1 bf16 axes [3, 2, 1, 0] block [64, 8, 16, 1] swizzle 128
+            tma channel stages 0 bytes 24576
+            tma load map 0 channel 0 offset 0 bytes 8192 contiguous 1
+            tma load map 1 channel 0 offset 8192 bytes 16384 contiguous 0
+            %9 = tma_load 0 %0, %7 : bf16[64x64]
+            %10 = tma_load 1 %0, %0, %0, %7 : bf16[64x128]
+        "#]],
+    );
 }

@@ -52,8 +52,8 @@ pub(super) fn products() -> Vec<OpInfo> {
                 "matmul: needs at least 1 dimension(s), got [] and [2]",
             ),
             refuse(
-                || cpu(&[2, 2], DType::I32)?.matmul(&cpu(&[2, 2], DType::I32)?),
-                "matmul: needs a float dtype, got i32",
+                || cpu(&[2, 2], DType::Bool)?.matmul(&cpu(&[2, 2], DType::Bool)?),
+                "matmul: needs a number dtype, got bool",
             ),
         ],
     };
@@ -80,8 +80,12 @@ pub(super) fn products() -> Vec<OpInfo> {
                 "embedding: the table must be [V, C], got [4]",
             ),
             refuse(
-                || cpu(&[4, 2], DType::F32)?.embedding(&cpu(&[2], DType::I32)?),
-                "embedding: the index must be i64, got i32",
+                || cpu(&[4, 2], DType::F32)?.embedding(&cpu(&[2], DType::F32)?),
+                "embedding: the index must be an integer, got f32",
+            ),
+            refuse(
+                || cpu(&[0, 2], DType::F32)?.embedding(&cpu(&[2], DType::I64)?),
+                "embedding: index 0 is out of range for 0 rows",
             ),
         ],
     };

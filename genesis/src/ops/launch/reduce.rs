@@ -77,7 +77,8 @@ fn shares(wanted: usize, tiles: usize, steps: usize) -> usize {
 /// `y = scale * sum(x)` over the middle axis of `x: [outer, n, inner]`, with a dense `y: [outer, inner]`
 /// of any dtype.
 pub(crate) fn sum(x: &Tensor, y: &Tensor, scale: f64) -> Result<()> {
-    let wide = accumulate_dtype(x.dtype());
+    // Small integers are added as wide as their sum is.
+    let wide = if x.dtype().is_float() { accumulate_dtype(x.dtype()) } else { y.dtype() };
     let dtypes = [x.dtype(), wide, y.dtype()];
     let number = scalar(wide, scale);
     let (outer, n, inner) = (x.shape()[0], x.shape()[1], x.shape()[2]);
@@ -137,21 +138,30 @@ pub(crate) fn arg_rows(kernel: &'static KernelDef, x: &Tensor, y: &Tensor) -> Re
 
 /// Running sums of the rows of `x: [m, n]`, from the end where `reverse`.
 pub(crate) fn cumsum(x: &Tensor, y: &Tensor, reverse: bool) -> Result<()> {
+    let kernel = match reverse {
+        false => &device_scan::cumsum_rows::KERNEL,
+        true => &device_scan::cumsum_rows_reverse::KERNEL,
+    };
+    // The CPU adds one after the other, where a GPU adds pairs: in f32 that would lose digits.
+    let wide = match (x.device(), x.dtype()) {
+        (Device::Cpu, DType::F32) => DType::F64,
+        (_, dtype) => accumulate_dtype(dtype),
+    };
+    scan(kernel, &[x.dtype(), wide], x, y)
+}
+
+/// A scan of the rows of `x: [m, n]`.
+pub(crate) fn scan(kernel: &KernelDef, dtypes: &[DType], x: &Tensor, y: &Tensor) -> Result<()> {
     let (m, n) = (x.shape()[0], x.shape()[1]);
     // One vector a thread and step: then a thread's elements are neighbours, and the scan needs no
     // other layout than the loads.
     let most = if x.device() == Device::Cpu { 4096 } else { 256 * (16 / x.dtype().bytes()) };
     let cols = n.next_power_of_two().clamp(16, most);
     let rows = (most / cols).min(m.next_power_of_two()).min(16);
-    let kernel = match reverse {
-        false => &device_scan::cumsum_rows::KERNEL,
-        true => &device_scan::cumsum_rows_reverse::KERNEL,
-    };
-    let dtypes = [x.dtype(), accumulate_dtype(x.dtype())];
     let consts = [rows as i64, cols as i64];
     let args = [own_view(x, false), own_view(y, true)];
     let warps = (rows * cols == most && x.device() != Device::Cpu).then_some(8);
-    launch_with(kernel, y, Grid::x(m.div_ceil(rows)), &dtypes, &consts, warps, &args)
+    launch_with(kernel, y, Grid::x(m.div_ceil(rows)), dtypes, &consts, warps, &args)
 }
 
 /// One program for each tile of results.

@@ -9,7 +9,8 @@
 //! | 4096 | 16 warps: 1.02 of 8 | 4 warps |
 //! | 8192 | 16 warps: 1.01 of 8 | 4 warps: 1.01 of 8 |
 //! | 32768 | 16 warps: 264 us; cluster of 2: 280 us | 16 warps: 133 us; cluster of 2: 144 us; read twice: 169 us |
-//! | 151936 | read twice | cluster of 4, 8 warps: 352 us, 16 warps: 366 us; read twice: 488 us |
+//! | 65536 | cluster of 4, 8 warps: 261 us; read twice: 372 us | cluster of 2, 8 warps: 259 us; of 4, 4 warps: 276 us |
+//! | 151936 | cluster of 8, 8 warps: 302 us; read twice: 459 us | cluster of 4, 8 warps: 303 us; of 8, 4 warps: 305 us; read twice: 488 us |
 //!
 //! A multiprocessor should hold 128 KB or more of rows in the registers of several blocks: one loads
 //! while another waits for its sum. A cluster costs, so a row that fits one block stays in it.
@@ -32,8 +33,9 @@ pub(crate) struct KeptRows {
 
 /// Elements of 2 bytes of a thread, where a block has a whole row.
 const KEPT: usize = 64;
-/// The most of them, and warps, where it has a part.
-const MOST_KEPT: usize = 160;
+/// The most of them where it has a part, and of elements of 4 bytes, and its warps.
+const MOST_KEPT: usize = 152;
+const MOST_WIDE: usize = 76;
 const WARPS_OF_PART: usize = 8;
 /// The most warps of a block.
 const MOST_WARPS: usize = 16;
@@ -47,7 +49,7 @@ pub(crate) fn kept(device: Device, m: usize, n: usize, bytes: usize) -> Option<K
         2 if device.is_cuda() && n > 4096 && n.is_multiple_of(VECTOR_BYTES / bytes) => {
             packed(n, has_clusters(device)).or_else(|| usual(device, m, n))
         }
-        4 if device.is_cuda() => wide(n).or_else(|| usual(device, m, n)),
+        4 if device.is_cuda() => wide(n, has_clusters(device)).or_else(|| usual(device, m, n)),
         _ => usual(device, m, n),
     }
 }
@@ -68,19 +70,28 @@ fn packed(n: usize, has_clusters: bool) -> Option<KeptRows> {
     if warps <= MOST_WARPS {
         return Some(one_row(n, vector, warps, 1));
     }
-    let blocks = n.div_ceil(32 * WARPS_OF_PART * MOST_KEPT).next_power_of_two().max(2);
-    let fits = has_clusters && blocks <= MOST_BLOCKS;
-    fits.then(|| one_row(n, vector, WARPS_OF_PART, blocks))
+    in_cluster(n, vector, MOST_KEPT).filter(|_| has_clusters)
+}
+
+/// A row in as many blocks as hold it.
+fn in_cluster(n: usize, vector: usize, most: usize) -> Option<KeptRows> {
+    let blocks = n.div_ceil(32 * WARPS_OF_PART * most).next_power_of_two().max(2);
+    (blocks <= MOST_BLOCKS).then(|| one_row(n, vector, WARPS_OF_PART, blocks))
 }
 
 /// A row of 4 bytes an element that has figures of its own.
-fn wide(n: usize) -> Option<KeptRows> {
+fn wide(n: usize, has_clusters: bool) -> Option<KeptRows> {
+    let vector = VECTOR_BYTES / 4;
+    if !n.is_multiple_of(vector) {
+        return None;
+    }
     let warps = match n {
         513..=1024 => 2,
         2049..=8192 | 16_385..=32_768 => 16,
+        32_769.. if has_clusters => return in_cluster(n, vector, MOST_WIDE),
         _ => return None,
     };
-    n.is_multiple_of(VECTOR_BYTES / 4).then(|| one_row(n, VECTOR_BYTES / 4, warps, 1))
+    Some(one_row(n, vector, warps, 1))
 }
 
 /// A row in a program: as many columns as whole accesses of all threads.
@@ -108,9 +119,20 @@ mod tests {
         assert_eq!(shape(packed(8192, true)), (1, 8192, 4, 1));
         assert_eq!(shape(packed(12_000, true)), (1, 12_288, 8, 1));
         assert_eq!(shape(packed(32_768, false)), (1, 32_768, 16, 1));
+        assert_eq!(shape(packed(40_000, true)), (1, 40_960, 8, 2));
         assert_eq!(shape(packed(151_936, true)), (1, 155_648, 8, 4));
+        assert_eq!(shape(packed(200_000, true)), (1, 212_992, 8, 8));
         assert_eq!(packed(151_936, false), None);
         assert_eq!(packed(1 << 20, true), None);
+    }
+
+    #[test]
+    fn long_rows_of_32_bits_take_more_blocks() {
+        assert_eq!(shape(wide(32_768, true)), (1, 32_768, 16, 1));
+        assert_eq!(shape(wide(65_536, true)), (1, 65_536, 8, 4));
+        assert_eq!(shape(wide(151_936, true)), (1, 155_648, 8, 8));
+        assert_eq!((wide(65_536, false), wide(65_537, true)), (None, None));
+        assert_eq!(wide(1 << 18, true), None);
     }
 
     #[test]

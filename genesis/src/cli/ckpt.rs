@@ -1,0 +1,126 @@
+//! `genesis ckpt`
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use genesis::io::{CheckpointInfo, diff_checkpoints, list_checkpoints, verify_checkpoint};
+use serde_json::json;
+
+use super::{Failure, Outcome, say};
+
+/// List, check and compare checkpoints.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The checkpoints in a folder.
+    Ls {
+        /// A folder of checkpoints, or what `train --out` wrote to.
+        folder: PathBuf,
+        /// One JSON value instead of lines.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Reads every file again and compares it with its hash.
+    Verify {
+        /// A checkpoint, or a folder of them.
+        path: PathBuf,
+        /// One JSON value instead of lines.
+        #[arg(long)]
+        json: bool,
+    },
+    /// What is different in two checkpoints or safetensors files, bit for bit.
+    Diff {
+        /// The first.
+        a: PathBuf,
+        /// The second.
+        b: PathBuf,
+        /// One JSON value instead of lines.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Ls { folder, json } => ls(&root(folder), *json),
+        Command::Verify { path, json } => verify(&root(path), *json),
+        Command::Diff { a, b, json } => diff(a, b, *json),
+    }
+}
+
+/// The folder of checkpoints where a run's folder is named.
+fn root(path: &Path) -> PathBuf {
+    let inner = path.join("checkpoints");
+    if inner.is_dir() { inner } else { path.to_owned() }
+}
+
+fn ls(folder: &Path, json: bool) -> Outcome {
+    let all = list_checkpoints(folder)?;
+    if json {
+        say(json!(all));
+        return Ok(());
+    }
+    for CheckpointInfo { path, step, metric, bytes } in all {
+        let metric = metric.map_or("-".to_owned(), |metric| format!("{metric:.4}"));
+        let mib = bytes as f64 / (1 << 20) as f64;
+        say(format_args!("step {step:>8}  metric {metric:>9}  {mib:>9.2} MiB  {}", path.display()));
+    }
+    Ok(())
+}
+
+fn verify(path: &Path, json: bool) -> Outcome {
+    let paths: Vec<PathBuf> =
+        if path.join("manifest.json").exists() { vec![path.to_owned()] } else { folders(path)? };
+    if paths.is_empty() {
+        return Err(Failure::Message(format!("{} holds no checkpoint", path.display())));
+    }
+    let results: Vec<_> = paths.iter().map(|path| (path, verify_checkpoint(path))).collect();
+    let damaged = results.iter().filter(|(_, result)| result.is_err()).count();
+    if json {
+        let row = |(path, result): &(&PathBuf, genesis::Result<CheckpointInfo>)| json!({ "path": path, "error": result.as_ref().err().map(ToString::to_string) });
+        say(json!(results.iter().map(row).collect::<Vec<_>>()));
+    } else {
+        for (path, result) in &results {
+            match result {
+                Ok(info) => say(format_args!("whole    step {:>8}  {}", info.step, path.display())),
+                Err(error) => say(format_args!("damaged  {error}")),
+            }
+        }
+    }
+    match damaged {
+        0 => Ok(()),
+        n => Err(Failure::Message(format!("{n} of {} checkpoints are damaged", results.len()))),
+    }
+}
+
+/// Everything named like a checkpoint, whole or not.
+fn folders(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let problem = |error| Failure::Message(format!("can't read {}: {error}", path.display()));
+    let entries = std::fs::read_dir(path).map_err(problem)?;
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("step-"))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+fn diff(a: &Path, b: &Path, json: bool) -> Outcome {
+    let found = diff_checkpoints(a, b)?;
+    if json {
+        say(json!(found));
+    } else {
+        found.iter().for_each(|d| say(format_args!("{}: {}", d.name, d.how)));
+    }
+    match found.len() {
+        0 => Ok(()),
+        1 => Err(Failure::Message("1 difference".to_owned())),
+        n => Err(Failure::Message(format!("{n} differences"))),
+    }
+}

@@ -1,0 +1,171 @@
+//! The manifest of a checkpoint: which files there are, and what they must hash to.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::checkpoint::{from_json, to_json};
+use super::mapped::Mapped;
+use super::whole::{sync_folder, write_file};
+use crate::error::{Error, Result};
+
+const MANIFEST: &str = "manifest.json";
+const FORMAT: &str = "genesis checkpoint 1";
+
+/// A file of a checkpoint as its manifest has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    bytes: usize,
+    blake3: String,
+}
+
+/// A checkpoint on disk.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CheckpointInfo {
+    /// Its folder.
+    pub path: PathBuf,
+    /// Steps done.
+    pub step: u64,
+    /// How good the model is, where that was measured.
+    pub metric: Option<f64>,
+    /// Bytes of all files.
+    pub bytes: u64,
+}
+
+/// Writes a file of a checkpoint; its folder is synced with the manifest.
+pub(super) fn write_new(folder: &Path, name: &str, bytes: &[u8]) -> Result<Entry> {
+    write_file(&folder.join(name), &[bytes])?;
+    Ok(Entry { bytes: bytes.len(), blake3: blake3::hash(bytes).to_hex().to_string() })
+}
+
+/// Writes the manifest: with it a checkpoint is complete.
+pub(super) fn write(
+    folder: &Path,
+    step: u64,
+    metric: Option<f64>,
+    files: &BTreeMap<String, Entry>,
+) -> Result<()> {
+    let entries = files.iter().map(|(name, entry)| {
+        (name.clone(), json!({ "bytes": entry.bytes, "blake3": entry.blake3 }))
+    });
+    let manifest = json!({
+        "format": FORMAT,
+        "genesis": env!("CARGO_PKG_VERSION"),
+        "step": step,
+        "metric": metric.map(to_json),
+        "files": entries.collect::<serde_json::Map<_, _>>(),
+    });
+    let text = format!("{manifest:#}");
+    let text = text.trim_end_matches("\n}");
+    let seal = seal(text);
+    write_file(&folder.join(MANIFEST), &[text.as_bytes(), SEAL.as_bytes(), seal.as_bytes()])?;
+    sync_folder(folder)
+}
+
+/// What stands before the manifest's hash of itself, which is its last entry.
+const SEAL: &str = ",\n  \"blake3\": \"";
+
+/// A hash of all that stands before it, and the end of the file.
+fn seal(text: &str) -> String {
+    format!("{}\"\n}}\n", blake3::hash(text.as_bytes()).to_hex())
+}
+
+/// What a manifest says, after its own hash was checked.
+struct Manifest {
+    step: u64,
+    metric: Option<f64>,
+    files: BTreeMap<String, Entry>,
+}
+
+fn read(folder: &Path) -> Result<Manifest> {
+    let path = folder.join(MANIFEST);
+    let problem = |what: &str| Error::io(format!("{}: {what}", path.display()));
+    let text = fs::read(&path).map_err(|error| problem(&error.to_string()))?;
+    let damaged = || problem("is damaged or no manifest of a checkpoint");
+    let text = std::str::from_utf8(&text).map_err(|_| damaged())?;
+    let sealed = text.rsplit_once(SEAL).filter(|(body, end)| seal(body) == *end);
+    if sealed.is_none() {
+        return Err(damaged());
+    }
+    let value: Value = serde_json::from_str(text).map_err(|_| damaged())?;
+    let mut files = BTreeMap::new();
+    for (name, entry) in value["files"].as_object().ok_or_else(damaged)? {
+        let bytes = entry["bytes"].as_u64().ok_or_else(damaged)? as usize;
+        let blake3 = entry["blake3"].as_str().ok_or_else(damaged)?.to_owned();
+        // A name must stay inside the folder, whoever wrote it.
+        if Path::new(name).file_name() != Some(name.as_ref()) {
+            return Err(damaged());
+        }
+        files.insert(name.clone(), Entry { bytes, blake3 });
+    }
+    let step = value["step"].as_u64().ok_or_else(damaged)?;
+    let metric = from_json(&value["metric"]);
+    if value["format"] != FORMAT {
+        let message = format!("is of format {}, which is not read", value["format"]);
+        return Err(problem(&message));
+    }
+    Ok(Manifest { step, metric, files })
+}
+
+/// Reads every file of a checkpoint and compares sizes and hashes with the manifest.
+///
+/// # Errors
+/// If the folder is no complete checkpoint, with the first file that is wrong and how.
+pub fn verify_checkpoint(folder: impl AsRef<Path>) -> Result<CheckpointInfo> {
+    let folder = folder.as_ref();
+    let manifest = read(folder)?;
+    for (name, entry) in &manifest.files {
+        let path = folder.join(name);
+        let bytes = Mapped::open(&path)?;
+        let problem = |what: String| Err(Error::io(format!("{}: {what}", path.display())));
+        if bytes.len() != entry.bytes {
+            let message = format!("has {} bytes, {} were written", bytes.len(), entry.bytes);
+            return problem(message);
+        }
+        if blake3::hash(&bytes).to_hex().as_str() != entry.blake3 {
+            return problem("is damaged: its hash is not what was written".to_owned());
+        }
+    }
+    Ok(info(folder, &manifest))
+}
+
+fn info(folder: &Path, manifest: &Manifest) -> CheckpointInfo {
+    CheckpointInfo {
+        path: folder.to_owned(),
+        step: manifest.step,
+        metric: manifest.metric,
+        bytes: manifest.files.values().map(|entry| entry.bytes as u64).sum(),
+    }
+}
+
+/// The checkpoints in a folder by their manifests, the earliest first, without reading their files.
+///
+/// # Errors
+/// If the folder can't be read.
+pub fn list_checkpoints(root: impl AsRef<Path>) -> Result<Vec<CheckpointInfo>> {
+    let folders = candidates(root.as_ref())?;
+    let mut found: Vec<CheckpointInfo> =
+        folders.iter().filter_map(|(_, folder)| Some(info(folder, &read(folder).ok()?))).collect();
+    found.sort_by_key(|info| info.step);
+    Ok(found)
+}
+
+/// Folders named like checkpoints with their steps, the latest first.
+pub(super) fn candidates(root: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let problem = |error| Error::io(format!("can't read {}: {error}", root.display()));
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root).map_err(problem)? {
+        let path = entry.map_err(problem)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let step = name.strip_prefix("step-").map(|rest| rest.trim_end_matches(".old"));
+        if let Some(step) = step.and_then(|step| step.parse::<u64>().ok()) {
+            found.push((step, path));
+        }
+    }
+    // `.old` comes after the name that it is a prefix of.
+    found.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    Ok(found)
+}

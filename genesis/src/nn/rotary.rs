@@ -1,0 +1,135 @@
+//! What language models add: rotary positions and gated feed-forward layers.
+
+use super::layer::layers;
+use super::{Buffer, Linear, Module, watch};
+use crate::error::{Error, Result};
+use crate::ops::launch::accumulate_dtype;
+use crate::tensor::{Creation, Tensor};
+
+/// Positions as rotations of pairs of channels.
+///
+/// Channel `i` of the first half and of the second half are a pair (the convention of Llama and Qwen in
+/// Hugging Face's form); it is turned by `position * base^(-2 i / D)`.
+///
+/// # Source
+/// arXiv:2104.09864.
+#[derive(Debug, Module)]
+pub struct RotaryEmbedding {
+    /// `[positions, D]`, f32; it follows from the sizes and is not saved.
+    pub cos: Buffer,
+    /// `[positions, D]`, f32; it follows from the sizes and is not saved.
+    pub sin: Buffer,
+}
+
+impl RotaryEmbedding {
+    /// Rotations of `dim` channels at so many positions; the base is 10,000 where nothing else is known.
+    ///
+    /// # Errors
+    /// If `dim` is odd, or memory runs out.
+    pub fn new(
+        dim: usize,
+        positions: usize,
+        base: f64,
+        at: impl Into<Creation>,
+    ) -> Result<RotaryEmbedding> {
+        if !dim.is_multiple_of(2) {
+            return Err(Error::op("rotary_embedding", format!("{dim} channels are no pairs")));
+        }
+        let mut angles = Vec::with_capacity(positions * dim);
+        for position in 0..positions {
+            let angle =
+                |i: usize| position as f64 * base.powf(-2.0 * (i % (dim / 2)) as f64 / dim as f64);
+            angles.extend((0..dim).map(angle));
+        }
+        let at = Creation { dtype: genesis_kernel::ir::DType::F32, ..at.into() };
+        let table = |f: fn(f64) -> f64| -> Result<Buffer> {
+            let values: Vec<f64> = angles.iter().map(|&angle| f(angle)).collect();
+            Ok(Buffer::transient(Tensor::from_f64(&values, &[positions, dim], at)?))
+        };
+        Ok(RotaryEmbedding { cos: table(f64::cos)?, sin: table(f64::sin)? })
+    }
+
+    /// Queries or keys `[.., T, D]`, the first of them at position `start`, turned.
+    ///
+    /// # Errors
+    /// If there are not so many positions, or the channels are others.
+    pub fn forward(&self, x: &Tensor, start: usize) -> Result<Tensor> {
+        let (positions, dim) = (self.cos.shape()[0], self.cos.shape()[1]);
+        let fits = x.rank() >= 2
+            && x.shape()[x.rank() - 1] == dim
+            && start.checked_add(x.shape()[x.rank() - 2]).is_some_and(|end| end <= positions);
+        if !fits {
+            let message = format!(
+                "shape {:?} from position {start} does not fit [{positions}, {dim}]",
+                x.shape()
+            );
+            return Err(Error::op("rotary_embedding", message));
+        }
+        watch(self, || {
+            let rows = |table: &Tensor| table.narrow(0, start, x.dim(-2)?);
+            turned(x, &rows(&self.cos)?, &rows(&self.sin)?)
+        })
+    }
+
+    /// [`RotaryEmbedding::forward`] with the position of each: `positions: [.., T]`, i64, whose shape
+    /// broadcasts to that of `x` without the channels.
+    ///
+    /// # Errors
+    /// If the channels are others, positions do not broadcast or, on the CPU, there is no such position.
+    pub fn forward_at(&self, x: &Tensor, positions: &Tensor) -> Result<Tensor> {
+        watch(self, || turned(x, &self.cos.embedding(positions)?, &self.sin.embedding(positions)?))
+    }
+}
+
+fn turned(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+    let wide = accumulate_dtype(x.dtype());
+    let half = x.dim(-1)? / 2;
+    let z = x.to_dtype(wide)?;
+    let crossed = Tensor::cat(&[&z.narrow(-1, half, half)?.neg()?, &z.narrow(-1, 0, half)?], -1)?;
+    let y = z.mul(&cos.to_dtype(wide)?)?.add(&crossed.mul(&sin.to_dtype(wide)?)?)?;
+    y.to_dtype(x.dtype())
+}
+
+/// A gated feed-forward layer: `down(silu(gate(x)) * up(x))`.
+///
+/// # Shapes
+/// `[.., C]` -> `[.., C]`
+/// # Source
+/// arXiv:2002.05202.
+#[derive(Debug, Module)]
+pub struct SwiGlu {
+    /// `[hidden, C]`
+    pub gate_proj: Linear,
+    /// `[hidden, C]`
+    pub up_proj: Linear,
+    /// `[C, hidden]`
+    pub down_proj: Linear,
+}
+
+impl SwiGlu {
+    /// A layer without biases.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn new(channels: usize, hidden: usize, at: impl Into<Creation>) -> Result<SwiGlu> {
+        let at = at.into();
+        Ok(SwiGlu {
+            gate_proj: Linear::without_bias(channels, hidden, at)?,
+            up_proj: Linear::without_bias(channels, hidden, at)?,
+            down_proj: Linear::without_bias(hidden, channels, at)?,
+        })
+    }
+
+    /// The gated product, projected back.
+    ///
+    /// # Errors
+    /// If the channels are others.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        watch(self, || {
+            let gate = self.gate_proj.forward(x)?.silu()?;
+            self.down_proj.forward(&gate.mul(&self.up_proj.forward(x)?)?)
+        })
+    }
+}
+
+layers!(SwiGlu);

@@ -1,0 +1,306 @@
+//! Activations made of other ops, with PyTorch's names, defaults and gradients.
+//!
+//! 16-bit inputs are computed in f32 and rounded once. Where two branches meet, the gradient is that of
+//! PyTorch's formula; NaN stays NaN.
+
+use super::{Op, Saves, apply, launch};
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// SELU's constants.
+/// Source: arXiv:1706.02515.
+const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+
+/// Runs `f` in f32 or f64 and rounds its result to the dtype of `x`.
+fn wide(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    f(&x.to_dtype(launch::accumulate_dtype(x.dtype()))?)?.to_dtype(x.dtype())
+}
+
+/// One number as a tensor like `x`.
+fn number(x: &Tensor, value: f64) -> Result<Tensor> {
+    Tensor::full(&[], value, (x.dtype(), x.device()))
+}
+
+impl Tensor {
+    /// `log(1 + exp(beta x)) / beta`, and x itself where `beta x` is over the threshold.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
+        wide(self, |x| apply(Softplus { beta, threshold }, &[x]))
+    }
+
+    /// `log(1 / (1 + exp(-x)))`, which does not overflow.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn log_sigmoid(&self) -> Result<Tensor> {
+        wide(self, |x| apply(Softplus { beta: 1.0, threshold: f64::INFINITY }, &[&x.neg()?])?.neg())
+    }
+
+    /// x where it is positive, else `slope * x`; the gradient at 0 is `slope`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn leaky_relu(&self, slope: f64) -> Result<Tensor> {
+        self.detach().gt_scalar(0.0)?.where_(self, &self.mul_scalar(slope)?)
+    }
+
+    /// x where it is positive, else `weight * x`, with one weight, or one a channel (axis 1).
+    ///
+    /// # Errors
+    /// If the number of weights is neither 1 nor that of the channels.
+    #[track_caller]
+    pub fn prelu(&self, weight: &Tensor) -> Result<Tensor> {
+        let channels = if self.rank() > 1 { self.shape()[1] } else { 1 };
+        let mut line = vec![1; self.rank()];
+        if weight.numel() != 1 {
+            if weight.numel() != channels {
+                let message = format!("{} weights for {channels} channels", weight.numel());
+                return Err(Error::op("prelu", message));
+            }
+            line[1] = channels;
+        }
+        let slope = self.mul(&weight.reshape(&line)?)?;
+        self.detach().gt_scalar(0.0)?.where_(self, &slope)
+    }
+
+    /// x where it is positive, else `alpha * (exp(x) - 1)`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn elu(&self, alpha: f64) -> Result<Tensor> {
+        wide(self, |x| scaled_elu(x, alpha, 1.0, 1.0))
+    }
+
+    /// ELU with the constants that keep mean 0 and variance 1.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    /// # Source
+    /// arXiv:1706.02515.
+    #[track_caller]
+    pub fn selu(&self) -> Result<Tensor> {
+        wide(self, |x| scaled_elu(x, SELU_ALPHA * SELU_SCALE, SELU_SCALE, 1.0))
+    }
+
+    /// x where it is positive, else `alpha * (exp(x / alpha) - 1)`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float or `alpha` is 0.
+    #[track_caller]
+    pub fn celu(&self, alpha: f64) -> Result<Tensor> {
+        if alpha == 0.0 {
+            return Err(Error::op("celu", "alpha is 0"));
+        }
+        wide(self, |x| scaled_elu(x, alpha, 1.0, 1.0 / alpha))
+    }
+
+    /// `x * clamp(x + 3, 0, 6) / 6`
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn hardswish(&self) -> Result<Tensor> {
+        wide(self, |x| {
+            let inner = x.mul(&x.add_scalar(3.0)?)?.div_scalar(6.0)?;
+            let (low, high) = (x.detach().le_scalar(-3.0)?, x.detach().ge_scalar(3.0)?);
+            low.where_(&number(x, 0.0)?, &high.where_(x, &inner)?)
+        })
+    }
+
+    /// `clamp(x / 6 + 1 / 2, 0, 1)`
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn hardsigmoid(&self) -> Result<Tensor> {
+        wide(self, |x| {
+            let inner = x.add_scalar(3.0)?.div_scalar(6.0)?;
+            outside(x, -3.0, 3.0)?.where_(&inner.detach().clamp(0.0, 1.0)?, &inner)
+        })
+    }
+
+    /// x brought between `low` and `high`; the gradient is zero there and beyond.
+    ///
+    /// # Errors
+    /// If the dtype is not a float or `low` is over `high`.
+    #[track_caller]
+    pub fn hardtanh(&self, low: f64, high: f64) -> Result<Tensor> {
+        if low > high {
+            return Err(Error::op("hardtanh", format!("{low} is over {high}")));
+        }
+        outside(self, low, high)?.where_(&self.detach().clamp(low, high)?, self)
+    }
+
+    /// x brought between 0 and 6.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn relu6(&self) -> Result<Tensor> {
+        self.hardtanh(0.0, 6.0)
+    }
+
+    /// `x * tanh(log(1 + exp(x)))`
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn mish(&self) -> Result<Tensor> {
+        wide(self, |x| x.mul(&x.softplus(1.0, 20.0)?.tanh()?))
+    }
+
+    /// GELU by the hyperbolic tangent: `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn gelu_tanh(&self) -> Result<Tensor> {
+        wide(self, |x| {
+            let cube = x.square()?.mul(x)?.mul_scalar(0.044715)?;
+            let inner = x.add(&cube)?.mul_scalar((2.0 / std::f64::consts::PI).sqrt())?.tanh()?;
+            x.mul(&inner.add_scalar(1.0)?)?.mul_scalar(0.5)
+        })
+    }
+
+    /// `x / (1 + |x|)`
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn softsign(&self) -> Result<Tensor> {
+        wide(self, |x| x.div(&x.abs()?.add_scalar(1.0)?))
+    }
+
+    /// `x - tanh(x)`
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn tanhshrink(&self) -> Result<Tensor> {
+        wide(self, |x| x.sub(&x.tanh()?))
+    }
+
+    /// 0 where x is between `-lambda` and `lambda`, else x.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
+        let x = self.detach();
+        let inside = x.ge_scalar(-lambda)?.logical_and(&x.le_scalar(lambda)?)?;
+        inside.where_(&number(self, 0.0)?, self)
+    }
+
+    /// x moved towards 0 by `lambda`, at most to it.
+    ///
+    /// # Errors
+    /// If the dtype is not a float or `lambda` is negative.
+    #[track_caller]
+    pub fn softshrink(&self, lambda: f64) -> Result<Tensor> {
+        if lambda < 0.0 {
+            return Err(Error::op("softshrink", format!("lambda is negative, {lambda}")));
+        }
+        wide(self, |x| {
+            let detached = x.detach();
+            let (above, below) = (detached.gt_scalar(lambda)?, detached.lt_scalar(-lambda)?);
+            // Zero in the middle, NaN for NaN; the gradient is zero there.
+            let middle = detached.mul_scalar(0.0)?;
+            let low = below.where_(&x.add_scalar(lambda)?, &middle)?;
+            above.where_(&x.sub_scalar(lambda)?, &low)
+        })
+    }
+
+    /// x where it is over `threshold`, else `value`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
+        self.detach().le_scalar(threshold)?.where_(&number(self, value)?, self)
+    }
+
+    /// The first half along `dim`, each times the sigmoid of its place in the second half.
+    ///
+    /// # Errors
+    /// If there is no such dimension, its extent is odd, or the dtype is not a float.
+    #[track_caller]
+    pub fn glu(&self, dim: i64) -> Result<Tensor> {
+        let extent = self.dim(dim)?;
+        if !extent.is_multiple_of(2) {
+            let message = format!("dimension {dim} of {:?} is odd", self.shape());
+            return Err(Error::op("glu", message));
+        }
+        wide(self, |x| {
+            let half = extent / 2;
+            x.narrow(dim, 0, half)?.mul(&x.narrow(dim, half, half)?.sigmoid()?)
+        })
+    }
+
+    /// The softmax of `-x` along `dim`.
+    ///
+    /// # Errors
+    /// If there is no such dimension or the dtype is not a float.
+    #[track_caller]
+    pub fn softmin(&self, dim: i64) -> Result<Tensor> {
+        self.neg()?.softmax(dim)
+    }
+}
+
+/// Where x is at or beyond one of the bounds.
+fn outside(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
+    let x = x.detach();
+    x.le_scalar(low)?.logical_or(&x.ge_scalar(high)?)
+}
+
+/// `above * x` where x is positive, else `below * (exp(rate * x) - 1)`.
+fn scaled_elu(x: &Tensor, below: f64, above: f64, rate: f64) -> Result<Tensor> {
+    let is_above = x.detach().gt_scalar(0.0)?;
+    // The exponential must not overflow where it is not used: 0 times infinity would be its gradient.
+    let low = is_above.where_(&number(x, 0.0)?, x)?.mul_scalar(rate)?.expm1()?;
+    is_above.where_(&x.mul_scalar(above)?, &low.mul_scalar(below)?)
+}
+
+/// `log(1 + exp(beta x)) / beta`. Made of maxima and magnitudes, whose slopes at 0 would add up to 0
+/// where this one's is a half: so its gradient is an own one.
+struct Softplus {
+    beta: f64,
+    threshold: f64,
+}
+
+impl Op for Softplus {
+    fn name(&self) -> &'static str {
+        "softplus"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        let scaled = x.mul_scalar(self.beta)?;
+        let rest = scaled.abs()?.neg()?.exp()?.log1p()?;
+        let y = scaled.maximum_scalar(0.0)?.add(&rest)?.div_scalar(self.beta)?;
+        match self.threshold {
+            f64::INFINITY => Ok(y),
+            threshold => scaled.gt_scalar(threshold)?.where_(x, &y),
+        }
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(1)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let scaled = saved.input(0).mul_scalar(self.beta)?;
+        let dx = dy.mul(&scaled.sigmoid()?)?;
+        Ok(vec![Some(match self.threshold {
+            f64::INFINITY => dx,
+            threshold => scaled.detach().gt_scalar(threshold)?.where_(dy, &dx)?,
+        })])
+    }
+}

@@ -1,0 +1,249 @@
+//! Products of vectors and distances between points.
+
+use super::elementwise::check_pair;
+use crate::error::{Error, Result};
+use crate::shape;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The inner product of two vectors; [`Tensor::dot`] for real numbers.
+    ///
+    /// # Errors
+    /// As [`Tensor::dot`].
+    #[track_caller]
+    pub fn vdot(&self, other: &Tensor) -> Result<Tensor> {
+        self.dot(other)
+    }
+
+    /// Every product of a row of one and a row of the other, rows being along the last axis.
+    ///
+    /// # Errors
+    /// If the last extents or dtypes differ.
+    #[track_caller]
+    pub fn inner(&self, other: &Tensor) -> Result<Tensor> {
+        check_pair("inner", self, other)?;
+        if self.rank() == 0 || other.rank() == 0 {
+            return self.mul(other);
+        }
+        self.tensordot(other, &[-1], &[-1])
+    }
+
+    /// The sum of products over pairs of axes, `axes[i]` of this tensor with `others[i]` of the other.
+    ///
+    /// # Shapes
+    /// The axes left of this tensor, then those left of the other.
+    /// # Errors
+    /// If axes are not there, named twice or not as many, or extents or dtypes differ.
+    #[track_caller]
+    pub fn tensordot(&self, other: &Tensor, axes: &[i64], others: &[i64]) -> Result<Tensor> {
+        const NAME: &str = "tensordot";
+        check_pair(NAME, self, other)?;
+        let named = |t: &Tensor, dims: &[i64]| -> Result<(Vec<usize>, Vec<usize>)> {
+            let inner: Vec<usize> =
+                dims.iter().map(|&d| shape::axis(NAME, d, t.shape())).collect::<Result<_>>()?;
+            if inner.iter().enumerate().any(|(i, a)| inner[..i].contains(a)) {
+                return Err(Error::op(NAME, format!("{dims:?} names a dimension twice")));
+            }
+            Ok(((0..t.rank()).filter(|a| !inner.contains(a)).collect(), inner))
+        };
+        let ((left, from), (right, to)) = (named(self, axes)?, named(other, others)?);
+        let extents = |t: &Tensor, axes: &[usize]| -> Vec<usize> {
+            axes.iter().map(|&axis| t.shape()[axis]).collect()
+        };
+        if extents(self, &from) != extents(other, &to) {
+            let message = format!(
+                "axes {axes:?} of {:?} do not match {others:?} of {:?}",
+                self.shape(),
+                other.shape()
+            );
+            return Err(Error::op(NAME, message));
+        }
+        let order = |first: &[usize], second: &[usize]| -> Vec<i64> {
+            first.iter().chain(second).map(|&axis| axis as i64).collect()
+        };
+        let count = |t: &Tensor, axes: &[usize]| extents(t, axes).iter().product::<usize>();
+        let a = self.permute(&order(&left, &from))?;
+        let a = a.reshape(&[count(self, &left), count(self, &from)])?;
+        let b = other.permute(&order(&to, &right))?;
+        let b = b.reshape(&[count(other, &to), count(other, &right)])?;
+        a.matmul(&b)?.reshape(&[extents(self, &left), extents(other, &right)].concat())
+    }
+
+    /// Every element of this tensor times the whole other one, as blocks.
+    ///
+    /// # Errors
+    /// If devices differ.
+    #[track_caller]
+    pub fn kron(&self, other: &Tensor) -> Result<Tensor> {
+        let rank = self.rank().max(other.rank());
+        let padded = |t: &Tensor| [&vec![1; rank - t.rank()], t.shape()].concat();
+        let (a, b) = (padded(self), padded(other));
+        let between = |shape: &[usize], first: bool| -> Vec<usize> {
+            shape.iter().flat_map(|&e| if first { [e, 1] } else { [1, e] }).collect()
+        };
+        let product =
+            self.reshape(&between(&a, true))?.mul(&other.reshape(&between(&b, false))?)?;
+        product.reshape(&a.iter().zip(&b).map(|(a, b)| a * b).collect::<Vec<_>>())
+    }
+
+    /// The cross product of vectors of three elements along `dim`.
+    ///
+    /// # Errors
+    /// If shapes do not broadcast, there is no such dimension, or it has another extent than 3.
+    #[track_caller]
+    pub fn cross(&self, other: &Tensor, dim: i64) -> Result<Tensor> {
+        const NAME: &str = "cross";
+        let shape = shape::broadcast_shapes(NAME, &[self.shape(), other.shape()])?;
+        let axis = shape::axis(NAME, dim, &shape)? as i64;
+        if shape[axis as usize] != 3 {
+            let message = format!("dimension {dim} of {shape:?} must have 3 elements");
+            return Err(Error::op(NAME, message));
+        }
+        let (a, b) = (self.broadcast_to(&shape)?, other.broadcast_to(&shape)?);
+        let next = |t: &Tensor, by: i64| t.roll(-by, axis);
+        next(&a, 1)?.mul(&next(&b, 2)?)?.sub(&next(&a, 2)?.mul(&next(&b, 1)?)?)
+    }
+
+    /// `beta * self + alpha * sum of a[i] b[i]`; with `beta` 0 this tensor does not count.
+    ///
+    /// # Errors
+    /// As [`Tensor::baddbmm`].
+    #[track_caller]
+    pub fn addbmm(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
+        let product = a.bmm(b)?.sum_dims(&[0], false)?.to_dtype(a.dtype())?;
+        self.plus_product(&product, alpha, beta)
+    }
+
+    /// `beta * self + alpha * a b'` of two vectors; with `beta` 0 this tensor does not count.
+    ///
+    /// # Errors
+    /// If they are no vectors, or this tensor does not broadcast to their product.
+    #[track_caller]
+    pub fn addr(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
+        self.plus_product(&a.outer(b)?, alpha, beta)
+    }
+
+    /// The product of several matrices, in the order that takes the fewest multiplications. The first and
+    /// the last may be vectors.
+    ///
+    /// # Errors
+    /// If there are fewer than two, or extents or dtypes differ.
+    #[track_caller]
+    pub fn multi_dot(tensors: &[&Tensor]) -> Result<Tensor> {
+        const NAME: &str = "multi_dot";
+        let ([first, .., last], n) = (tensors, tensors.len()) else {
+            return Err(Error::op(NAME, "needs at least two tensors"));
+        };
+        let mut parts: Vec<Tensor> = tensors.iter().map(|&t| t.clone()).collect();
+        if first.rank() == 1 {
+            parts[0] = first.unsqueeze(0)?;
+        }
+        if last.rank() == 1 {
+            parts[n - 1] = last.unsqueeze(1)?;
+        }
+        if let Some(wrong) = parts.iter().find(|t| t.rank() != 2) {
+            let message = format!("needs matrices, got shape {:?}", wrong.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let mut product = in_best_order(&parts)?;
+        if first.rank() == 1 {
+            product = product.squeeze(0)?;
+        }
+        if last.rank() == 1 { product.squeeze(-1) } else { Ok(product) }
+    }
+
+    /// How rows vary together: their covariance, with the divisor `n - correction`.
+    ///
+    /// # Errors
+    /// If there are more than two axes, or the dtype is not a float.
+    #[track_caller]
+    pub fn cov(&self, correction: f64) -> Result<Tensor> {
+        const NAME: &str = "cov";
+        if self.rank() > 2 || !self.dtype().is_arithmetic_float() {
+            let message = format!("needs a matrix of floats, got {:?}", self.tensor_type());
+            return Err(Error::op(NAME, message));
+        }
+        let x = if self.rank() == 2 { self.clone() } else { self.reshape(&[1, self.numel()])? };
+        let n = x.shape()[1] as f64;
+        let distance = x.sub(&x.mean_dims(&[1], true)?)?;
+        let covariance = distance.matmul(&distance.t()?)?;
+        let covariance = covariance.div_scalar((n - correction).max(0.0))?;
+        if self.rank() == 2 { Ok(covariance) } else { covariance.reshape(&[]) }
+    }
+
+    /// How rows vary together, as a share of how each varies: between -1 and 1.
+    ///
+    /// # Errors
+    /// As [`Tensor::cov`].
+    #[track_caller]
+    pub fn corrcoef(&self) -> Result<Tensor> {
+        let covariance = self.cov(1.0)?;
+        if covariance.rank() == 0 {
+            return covariance.div(&covariance);
+        }
+        let deviation = covariance.diagonal(0, 0, 1)?.sqrt()?;
+        let share = covariance.div(&deviation.unsqueeze(1)?)?.div(&deviation.unsqueeze(0)?)?;
+        share.clamp(-1.0, 1.0)
+    }
+
+    /// The norm of order `p` of the difference.
+    ///
+    /// # Errors
+    /// If shapes do not broadcast, devices differ, or the dtype is not a float.
+    #[track_caller]
+    pub fn dist(&self, other: &Tensor, p: f64) -> Result<Tensor> {
+        let distance = self.sub(other)?;
+        distance.vector_norm(p, &distance.all_dims(), false)
+    }
+
+    /// The distance of order `p` of every point of one to every point of the other. At a distance of 0
+    /// the gradient is 0.
+    ///
+    /// # Shapes
+    /// `[.., P, D]` and `[.., R, D]` give `[.., P, R]`; leading axes broadcast.
+    /// # Errors
+    /// If the last extents differ, leading axes do not broadcast, or the dtype is not a float.
+    #[track_caller]
+    pub fn cdist(&self, other: &Tensor, p: f64) -> Result<Tensor> {
+        const NAME: &str = "cdist";
+        if self.rank() < 2 || other.rank() < 2 || self.dim(-1)? != other.dim(-1)? {
+            let message =
+                format!("points of {:?} and {:?} do not fit", self.shape(), other.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let distance = self.unsqueeze(-2)?.sub(&other.unsqueeze(-3)?)?;
+        if distance.dim(-1)? == 0 {
+            return distance.sum_dims(&[-1], false);
+        }
+        distance.vector_norm(p, &[-1], false)
+    }
+}
+
+/// The product of matrices: every way to put brackets is compared by the multiplications it takes.
+#[track_caller]
+fn in_best_order(parts: &[Tensor]) -> Result<Tensor> {
+    let n = parts.len();
+    let extent =
+        |i: usize| if i < n { parts[i].shape()[0] } else { parts[n - 1].shape()[1] } as f64;
+    let mut cost = vec![vec![0.0; n]; n];
+    let mut cut = vec![vec![0; n]; n];
+    for len in 1..n {
+        for i in 0..n - len {
+            let j = i + len;
+            let of =
+                |k: usize| cost[i][k] + cost[k + 1][j] + extent(i) * extent(k + 1) * extent(j + 1);
+            let best = (i..j).min_by(|&a, &b| of(a).total_cmp(&of(b))).unwrap_or(i);
+            (cost[i][j], cut[i][j]) = (of(best), best);
+        }
+    }
+    product(parts, &cut, 0, n - 1)
+}
+
+#[track_caller]
+fn product(parts: &[Tensor], cut: &[Vec<usize>], i: usize, j: usize) -> Result<Tensor> {
+    if i == j {
+        return Ok(parts[i].clone());
+    }
+    let k = cut[i][j];
+    product(parts, cut, i, k)?.mm(&product(parts, cut, k + 1, j)?)
+}

@@ -1,0 +1,258 @@
+//! Logic, what kind of number an element is, and blends: choices and means of tensors element by element.
+
+use genesis_kernel::ir::DType;
+
+use super::launch;
+use crate::autograd::GradMeta;
+use crate::error::{Error, Result};
+use crate::tensor::{Tensor, promote};
+
+impl Tensor {
+    /// The same bytes of bools as numbers 0 and 1, without a copy.
+    pub(super) fn as_bytes(&self) -> Tensor {
+        let (storage, layout) = (self.storage().clone(), self.layout().clone());
+        Tensor::from_parts(storage, layout, DType::U8, GradMeta::detached())
+    }
+
+    /// The same bytes of 0 and 1 as bools, without a copy.
+    pub(super) fn as_bools(&self) -> Tensor {
+        let (storage, layout) = (self.storage().clone(), self.layout().clone());
+        Tensor::from_parts(storage, layout, DType::Bool, GradMeta::detached())
+    }
+
+    /// Where elements are not zero; bool.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn to_bool(&self) -> Result<Tensor> {
+        if self.dtype() == DType::Bool { Ok(self.detach()) } else { self.ne_scalar(0.0) }
+    }
+
+    /// Where both are not zero; bool.
+    ///
+    /// # Errors
+    /// If shapes do not broadcast or devices differ.
+    #[track_caller]
+    pub fn logical_and(&self, other: &Tensor) -> Result<Tensor> {
+        self.to_bool()?.bitwise_and(&other.to_bool()?)
+    }
+
+    /// Where one is not zero or both; bool.
+    ///
+    /// # Errors
+    /// If shapes do not broadcast or devices differ.
+    #[track_caller]
+    pub fn logical_or(&self, other: &Tensor) -> Result<Tensor> {
+        self.to_bool()?.bitwise_or(&other.to_bool()?)
+    }
+
+    /// Where exactly one is not zero; bool.
+    ///
+    /// # Errors
+    /// If shapes do not broadcast or devices differ.
+    #[track_caller]
+    pub fn logical_xor(&self, other: &Tensor) -> Result<Tensor> {
+        self.to_bool()?.bitwise_xor(&other.to_bool()?)
+    }
+
+    /// Where elements are zero; bool.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn logical_not(&self) -> Result<Tensor> {
+        let truth = self.to_bool()?;
+        truth.bitwise_xor(&Tensor::ones(&[], (DType::Bool, self.device()))?)
+    }
+
+    /// Every bit the other way; of a bool its opposite.
+    ///
+    /// # Errors
+    /// If the dtype is a float.
+    #[track_caller]
+    pub fn bitwise_not(&self) -> Result<Tensor> {
+        if self.dtype() == DType::Bool {
+            return self.logical_not();
+        }
+        self.bitwise_xor(&Tensor::zeros(&[], (self.dtype(), self.device()))?.sub_scalar(1.0)?)
+    }
+
+    /// Where elements are not numbers; bool.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn isnan(&self) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return Tensor::zeros(self.shape(), (DType::Bool, self.device()));
+        }
+        self.ne(self)
+    }
+
+    /// Where elements are infinite; bool.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn isinf(&self) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return Tensor::zeros(self.shape(), (DType::Bool, self.device()));
+        }
+        self.detach().abs()?.eq_scalar(f64::INFINITY)
+    }
+
+    /// Where elements are numbers and not infinite; bool.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn isfinite(&self) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return Tensor::ones(self.shape(), (DType::Bool, self.device()));
+        }
+        self.detach().abs()?.lt_scalar(f64::INFINITY)
+    }
+
+    /// NaN and infinities replaced by numbers; where none is given by 0 and the dtype's extremes.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn nan_to_num(&self, nan: f64, high: Option<f64>, low: Option<f64>) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return self.copy();
+        }
+        let largest = match self.dtype() {
+            DType::F16 => 65504.0,
+            DType::BF16 => f64::from(half::bf16::MAX),
+            DType::F32 => f64::from(f32::MAX),
+            _ => f64::MAX,
+        };
+        let number = |c: f64| Tensor::full(&[], c, (self.dtype(), self.device()));
+        let x = self.isnan()?.where_(&number(nan)?, self)?;
+        let x = self.eq_scalar(f64::INFINITY)?.where_(&number(high.unwrap_or(largest))?, &x)?;
+        self.eq_scalar(f64::NEG_INFINITY)?.where_(&number(low.unwrap_or(-largest))?, &x)
+    }
+
+    /// `self + weight * (end - self)`, exact at both ends; 16-bit floats are rounded once.
+    ///
+    /// # Errors
+    /// If shapes do not broadcast, or devices differ.
+    #[track_caller]
+    pub fn lerp(&self, end: &Tensor, weight: &Tensor) -> Result<Tensor> {
+        let dtype = promote::result_type(&[self, end, weight]);
+        let wide = |t: &Tensor| t.to_dtype(launch::accumulate_dtype(dtype));
+        let (start, end, weight) = (wide(self)?, wide(end)?, wide(weight)?);
+        let way = end.sub(&start)?;
+        let near = start.add(&weight.mul(&way)?)?;
+        let far = end.sub(&way.mul(&weight.rsub_scalar(1.0)?)?)?;
+        weight.detach().abs()?.lt_scalar(0.5)?.where_(&near, &far)?.to_dtype(dtype)
+    }
+
+    /// [`Tensor::lerp`] by one number, which is not rounded to 16 bits.
+    ///
+    /// # Errors
+    /// As [`Tensor::lerp`].
+    #[track_caller]
+    pub fn lerp_scalar(&self, end: &Tensor, weight: f64) -> Result<Tensor> {
+        let dtype = promote::result_type(&[self, end]);
+        let wide = launch::accumulate_dtype(dtype);
+        let weight = Tensor::full(&[], weight, (wide, self.device()))?;
+        self.to_dtype(wide)?.lerp(&end.to_dtype(wide)?, &weight)?.to_dtype(dtype)
+    }
+
+    /// `self + value * a * b`
+    ///
+    /// # Errors
+    /// If shapes do not broadcast, or devices differ.
+    #[track_caller]
+    pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
+        let product = a.mul(b)?;
+        self.add(&if value == 1.0 { product } else { product.mul_scalar(value)? })
+    }
+
+    /// `self + value * a / b`
+    ///
+    /// # Errors
+    /// If shapes do not broadcast, or devices differ.
+    #[track_caller]
+    pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
+        self.add(&a.mul_scalar(value)?.div(b)?)
+    }
+
+    /// What [`Tensor::pow_scalar`] does otherwise than by logarithms, as PyTorch does: a square, a cube,
+    /// and square roots, which know no number for minus infinity. Integers have no negative powers.
+    #[track_caller]
+    pub(super) fn special_power(&self, op: &str, c: f64) -> Option<Result<Tensor>> {
+        if op != "pow" {
+            return None;
+        }
+        if self.dtype().is_float() {
+            return match c {
+                2.0 => Some(self.square()),
+                3.0 => Some(self.square().and_then(|square| square.mul(self))),
+                // As in PyTorch: minus infinity to the power of one half is infinite for f16 alone.
+                0.5 if self.dtype() != DType::F16 => Some(self.sqrt()),
+                -0.5 if self.dtype() != DType::F16 => Some(self.rsqrt()),
+                _ => None,
+            };
+        }
+        let message = format!("{} has no power of {c}", self.dtype());
+        (c < 0.0 && c.fract() == 0.0).then(|| Err(Error::op(op, message)))
+    }
+
+    /// `c` where the mask is true, this tensor elsewhere; integers take no fraction of it.
+    ///
+    /// # Errors
+    /// If the mask is not bool or does not broadcast.
+    #[track_caller]
+    pub fn masked_fill(&self, mask: &Tensor, c: f64) -> Result<Tensor> {
+        mask.where_(&Tensor::full(&[], c, (self.dtype(), self.device()))?, self)
+    }
+
+    /// No element below `low`; NaN stays. At `low` the gradient goes to this tensor.
+    ///
+    /// # Errors
+    /// If shapes do not broadcast, or devices differ.
+    #[track_caller]
+    pub fn clamp_min(&self, low: &Tensor) -> Result<Tensor> {
+        self.clamped(low, self.detach().ge(&low.detach())?)
+    }
+
+    /// No element above `high`; NaN stays. At `high` the gradient goes to this tensor.
+    ///
+    /// # Errors
+    /// If shapes do not broadcast, or devices differ.
+    #[track_caller]
+    pub fn clamp_max(&self, high: &Tensor) -> Result<Tensor> {
+        self.clamped(high, self.detach().le(&high.detach())?)
+    }
+
+    /// NaN stays, and has no gradient.
+    #[track_caller]
+    fn clamped(&self, bound: &Tensor, inside: Tensor) -> Result<Tensor> {
+        let (x, bound) = promote::pair(self, bound)?;
+        let outside = x.isnan()?.where_(&x.detach(), &bound)?;
+        inside.where_(&x, &outside)
+    }
+
+    /// The nearest number with `decimals` digits after the point, ties to even; digits before the
+    /// point where negative. The gradient is zero.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn round_decimals(&self, decimals: i32) -> Result<Tensor> {
+        if !self.dtype().is_float() || decimals == 0 {
+            return if self.dtype().is_float() { self.round() } else { self.copy() };
+        }
+        let scale = 10f64.powi(decimals.abs());
+        let wide = self.to_dtype(DType::F64)?;
+        let rounded = match decimals > 0 {
+            true => wide.mul_scalar(scale)?.round()?.div_scalar(scale)?,
+            false => wide.div_scalar(scale)?.round()?.mul_scalar(scale)?,
+        };
+        rounded.to_dtype(self.dtype())
+    }
+}

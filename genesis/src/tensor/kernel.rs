@@ -1,0 +1,114 @@
+//! Tensors as arguments of kernels: how a custom op launches one of its own.
+//!
+//! A kernel is compiled for dtypes and ranks, a tensor has them at run time: [`Tensor::arg`] and
+//! [`Tensor::arg_mut`] are where the two are compared. What they give is passed to the `launch` that
+//! `#[kernel]` writes, for a `View<T, RANK>` or a `Ptr<T>`; the launch keeps the order of all other
+//! work on the tensor's [`stream`](Tensor::stream).
+
+use std::marker::PhantomData;
+
+use genesis_kernel::runtime::{
+    Arg, AsPtr, AsPtrMut, AsView, AsViewMut, HostElement, PtrArg, Stream, ViewArg,
+};
+
+use super::Tensor;
+use crate::error::{Error, Result};
+use genesis_kernel::ir::MAX_RANK;
+
+/// A tensor that a kernel reads, with elements `T` and `RANK` axes.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorArg<'a, T, const RANK: usize> {
+    view: ViewArg,
+    of: PhantomData<(&'a Tensor, T)>,
+}
+
+/// A tensor that a kernel reads and writes, with elements `T` and `RANK` axes.
+#[derive(Debug)]
+pub struct TensorArgMut<'a, T, const RANK: usize> {
+    view: ViewArg,
+    of: PhantomData<(&'a mut Tensor, T)>,
+}
+
+impl Tensor {
+    /// The stream that work on this tensor runs on, in order.
+    pub fn stream(&self) -> &Stream {
+        self.storage().buffer().stream()
+    }
+
+    /// This tensor as what a kernel reads: a `View<T, RANK>` with its strides, or a `Ptr<T>` to its
+    /// first element.
+    ///
+    /// # Errors
+    /// If it has another dtype or another number of axes; `reshape` and `contiguous` change those.
+    pub fn arg<T: HostElement, const RANK: usize>(&self) -> Result<TensorArg<'_, T, RANK>> {
+        Ok(TensorArg { view: self.kernel_view::<T, RANK>("arg", false)?, of: PhantomData })
+    }
+
+    /// This tensor as what a kernel writes: a `ViewMut<T, RANK>` or a `PtrMut<T>`.
+    ///
+    /// It counts as a write in place: saved for a backward before, the tensor is not fit for it any
+    /// more. The kernel's own gradient is for [`Function`](crate::autograd::Function) to say. Memory
+    /// that one argument writes should not be read through another: what is read is not specified then.
+    ///
+    /// # Errors
+    /// As [`Tensor::arg`]; also if the tensor is a leaf whose gradient is wanted and recorded, or several
+    /// elements share one place.
+    pub fn arg_mut<T: HostElement, const RANK: usize>(
+        &mut self,
+    ) -> Result<TensorArgMut<'_, T, RANK>> {
+        self.check_in_place("arg_mut")?;
+        let view = self.kernel_view::<T, RANK>("arg_mut", true)?;
+        self.storage().bump_version();
+        Ok(TensorArgMut { view, of: PhantomData })
+    }
+
+    fn kernel_view<T: HostElement, const RANK: usize>(
+        &self,
+        op: &str,
+        mutable: bool,
+    ) -> Result<ViewArg> {
+        const { assert!(RANK <= MAX_RANK, "a kernel takes no view of so many axes") }
+        if self.dtype() != T::DTYPE {
+            let message = format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE);
+            return Err(Error::op(op, message));
+        }
+        if self.rank() != RANK {
+            let message = format!("needs {RANK} axes, the shape is {:?}", self.shape());
+            return Err(Error::op(op, message));
+        }
+        let skipped = (self.layout().offset * self.dtype().bytes()) as u64;
+        let ptr = PtrArg {
+            device: self.device(),
+            address: self.address(),
+            bytes: (self.storage().bytes() as u64).saturating_sub(skipped),
+            dtype: self.dtype(),
+            mutable,
+        };
+        let dims: Vec<i64> = self.shape().iter().map(|&extent| extent as i64).collect();
+        Ok(ViewArg::new(ptr, &dims, self.strides()).expect("the rank was just checked"))
+    }
+}
+
+impl<T: HostElement, const RANK: usize> AsView<T, RANK> for TensorArg<'_, T, RANK> {
+    fn as_arg(&self) -> Arg {
+        Arg::View(self.view)
+    }
+}
+
+impl<T: HostElement, const RANK: usize> AsViewMut<T, RANK> for TensorArgMut<'_, T, RANK> {
+    fn as_arg(&self) -> Arg {
+        Arg::View(self.view)
+    }
+}
+
+impl<T: HostElement, const RANK: usize> AsPtr<T> for TensorArg<'_, T, RANK> {
+    fn as_arg(&self) -> Arg {
+        Arg::Ptr(self.view.ptr)
+    }
+}
+
+impl<T: HostElement, const RANK: usize> AsPtrMut<T> for TensorArgMut<'_, T, RANK> {
+    fn as_arg(&self) -> Arg {
+        Arg::Ptr(self.view.ptr)
+    }
+}

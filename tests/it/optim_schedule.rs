@@ -1,0 +1,140 @@
+//! Schedules beside PyTorch's.
+
+use genesis::optim::schedule::{
+    Anneal, Chained, Constant, Cosine, CosineRestarts, Cyclic, CyclicMode, Exponential,
+    InverseSqrt, Lambda, Linear, LrScheduler, MultiStep, OneCycle, Plateau, PlateauMode,
+    Polynomial, Schedule, Sequential, StepDecay, WarmupStableDecay,
+};
+use genesis::optim::{Optimizer, Sgd, SgdOptions};
+use genesis::{Result, Tensor};
+
+/// The schedule of each fixture.
+fn schedules() -> Vec<(&'static str, Box<dyn Schedule>)> {
+    let stable =
+        |linear| WarmupStableDecay { warmup: 5, stable: 10, decay: 20, min_factor: 0.1, linear };
+    let cyclic = |up, down, mode| Cyclic {
+        base_lr: 0.1,
+        max_lr: 0.5,
+        step_size_up: up,
+        step_size_down: down,
+        mode,
+    };
+    let three = OneCycle {
+        pct_start: 0.4,
+        anneal: Anneal::Linear,
+        three_phase: true,
+        ..OneCycle::new(0.5, 41)
+    };
+    let warm_up = Linear { start_factor: 0.1, end_factor: 1.0, total_iters: 10 };
+    let linear = Linear { start_factor: 0.25, end_factor: 0.75, total_iters: 8 };
+    let milestones = vec![3, 10, 10, 25];
+    vec![
+        ("constant", Box::new(Constant::default())),
+        ("linear", Box::new(linear)),
+        ("exponential", Box::new(Exponential { gamma: 0.9 })),
+        ("step", Box::new(StepDecay { step_size: 7, gamma: 0.5 })),
+        ("multi step", Box::new(MultiStep { milestones, gamma: 0.5 })),
+        ("polynomial", Box::new(Polynomial { total_iters: 30, power: 2.0 })),
+        ("cosine", Box::new(Cosine { t_max: 15, eta_min: 0.01 })),
+        ("restarts", Box::new(CosineRestarts { t_0: 5, t_mult: 2, eta_min: 0.01 })),
+        ("restarts alike", Box::new(CosineRestarts { t_0: 7, t_mult: 1, eta_min: 0.0 })),
+        ("one cycle", Box::new(OneCycle::new(0.5, 41))),
+        ("one cycle three", Box::new(three)),
+        ("cyclic", Box::new(cyclic(4, 6, CyclicMode::Triangular))),
+        ("cyclic halves", Box::new(cyclic(5, 5, CyclicMode::Triangular2))),
+        ("cyclic falls", Box::new(cyclic(5, 5, CyclicMode::ExpRange(0.95)))),
+        ("inverse sqrt", Box::new(InverseSqrt { warmup: 8 })),
+        ("warm-up stable decay", Box::new(stable(false))),
+        ("warm-up stable line", Box::new(stable(true))),
+        ("lambda", Box::new(Lambda(|step| 1.0 / (1.0 + step as f64)))),
+        (
+            "sequential",
+            Box::new(
+                Sequential::new(warm_up)
+                    .then(10, Cosine { t_max: 20, eta_min: 0.0 })
+                    .then(30, Exponential { gamma: 0.9 }),
+            ),
+        ),
+        (
+            "chained",
+            Box::new(
+                Chained::new()
+                    .with(Constant { factor: 0.1, total_iters: 7 })
+                    .with(Exponential { gamma: 0.9 }),
+            ),
+        ),
+    ]
+}
+
+fn fixture() -> serde_json::Value {
+    let text = include_str!("../fixtures/optim/schedules.json");
+    serde_json::from_str(text).expect("a committed file")
+}
+
+fn rates(value: &serde_json::Value) -> Vec<f64> {
+    let list = value.as_array().expect("a list of numbers");
+    list.iter().map(|number| number.as_f64().expect("a number")).collect()
+}
+
+fn optimizer() -> Sgd {
+    Sgd::new(Vec::<Tensor>::new(), SgdOptions { lr: 0.3, ..Default::default() })
+}
+
+#[test]
+fn forty_rates_are_those_of_pytorch() {
+    let all = fixture();
+    for (name, schedule) in schedules() {
+        let want = rates(&all[name]);
+        assert_eq!(want.len(), 41, "{name}");
+        let mut sgd = optimizer();
+        let mut scheduler = LrScheduler::new(&mut sgd, schedule);
+        for (step, &want) in want.iter().enumerate() {
+            let got = sgd.lr();
+            assert!((got - want).abs() <= 1e-12, "{name} step {step}: {got} is not {want}");
+            scheduler.step(&mut sgd);
+        }
+    }
+    // Three entries are no schedules: the metrics and two plateaus.
+    assert_eq!(all.as_object().map(serde_json::Map::len), Some(schedules().len() + 3));
+}
+
+#[test]
+fn plateaus_are_those_of_pytorch() -> Result<()> {
+    let all = fixture();
+    let mut relative = Plateau::new(PlateauMode::MinRelative);
+    (relative.threshold, relative.min_lr) = (1e-2, 0.05);
+    let mut absolute = Plateau::new(PlateauMode::MaxAbsolute);
+    (absolute.threshold, absolute.cooldown) = (0.1, 3);
+    for (name, plateau) in [("plateau min rel", relative), ("plateau max abs", absolute)] {
+        let (mut sgd, mut plateau) = (optimizer(), plateau);
+        (plateau.factor, plateau.patience) = (0.5, 2);
+        for (step, (metric, want)) in
+            rates(&all["metrics"]).into_iter().zip(rates(&all[name])).enumerate()
+        {
+            // Going on from a saved state is the same.
+            let mut other = plateau.clone();
+            other.load_state_dict(&plateau.state_dict())?;
+            plateau = other;
+            plateau.step(metric, &mut sgd);
+            assert!((sgd.lr() - want).abs() < 1e-15, "{name} step {step}: {}", sgd.lr());
+        }
+        assert!(sgd.lr() < 0.3, "{name} never reduced");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_scheduler_goes_on_from_its_state() -> Result<()> {
+    let mut sgd = optimizer();
+    sgd.add_group(Vec::<Tensor>::new(), SgdOptions { lr: 0.6, ..Default::default() })?;
+    let mut scheduler = LrScheduler::new(&mut sgd, Exponential { gamma: 0.5 });
+    scheduler.step(&mut sgd);
+    assert_eq!(sgd.lrs(), [0.15, 0.3]);
+    let state = scheduler.state_dict();
+    let mut other = LrScheduler::new(&mut sgd, Exponential { gamma: 0.5 });
+    other.load_state_dict(&state)?;
+    other.apply(&mut sgd);
+    assert_eq!(sgd.lrs(), [0.15, 0.3]);
+    assert_eq!(other.last_lrs(), scheduler.last_lrs());
+    Ok(())
+}

@@ -1,0 +1,9 @@
+use genesis::nn::{Linear, Module};
+
+#[derive(Module)]
+struct Net {
+    #[module(ignore)]
+    linear: Linear,
+}
+
+fn main() {}
