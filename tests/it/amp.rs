@@ -10,7 +10,8 @@ use genesis::autograd::checkpoint;
 use genesis::nn::{Linear, Module, Relu, Sequential};
 use genesis::ops::info::all;
 use genesis::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_};
-use genesis::{DType, Device, Result, Tensor, manual_seed, no_grad};
+use genesis::random::thread_rng;
+use genesis::{DType, Device, Result, Tensor, no_grad};
 
 use crate::ops::{Lay, inputs};
 
@@ -191,7 +192,7 @@ fn a_checkpoint_runs_again_in_its_region() -> Result<()> {
 }
 
 fn model() -> Result<Sequential> {
-    manual_seed(3);
+    let _own = thread_rng(3);
     Ok(Sequential::new().with(Linear::new(4, 16, CPU)?).with(Relu).with(Linear::new(16, 1, CPU)?))
 }
 

@@ -102,7 +102,7 @@ impl Tensor {
         wide(self, |x| scaled_elu(x, alpha, 1.0, 1.0 / alpha))
     }
 
-    /// `x * clamp(x + 3, 0, 6) / 6`
+    /// `x * clamp(x + 3, 0, 6) / 6`; NaN for minus infinity, as the formula and PyTorch say.
     ///
     /// # Errors
     /// If the dtype is not a float.
@@ -111,7 +111,7 @@ impl Tensor {
         wide(self, |x| {
             let inner = x.mul(&x.add_scalar(3.0)?)?.div_scalar(6.0)?;
             let (low, high) = (x.detach().le_scalar(-3.0)?, x.detach().ge_scalar(3.0)?);
-            low.where_(&number(x, 0.0)?, &high.where_(x, &inner)?)
+            low.where_(&x.detach().mul_scalar(0.0)?, &high.where_(x, &inner)?)
         })
     }
 

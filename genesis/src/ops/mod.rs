@@ -54,6 +54,7 @@ mod patches;
 mod pool;
 mod products;
 mod random;
+mod random_inplace;
 mod reduce;
 mod scan;
 mod scatter;
