@@ -15,16 +15,13 @@ const GROUPS: &[(&str, &[u8])] = &[
     ("index", include_bytes!("../parity/index.gz")),
     ("nn", include_bytes!("../parity/nn.gz")),
     ("special", include_bytes!("../parity/special.gz")),
+    ("vision", include_bytes!("../parity/vision.gz")),
 ];
 
 /// Ops that no row of tests/src/conform covers, or not with every keyword: docs/pytorch.md says why.
 const UNSUPPORTED: &[&str] = &[
-    // `padding_idx` is a field of `nn::Embedding`; nothing scales gradients by frequency.
+    // Nothing scales gradients by frequency.
     "nn.functional.embedding",
-    "nn.functional.embedding_bag",
-    "nn.functional.local_response_norm",
-    "nn.functional.multi_margin_loss",
-    "nn.functional.multilabel_soft_margin_loss",
 ];
 
 /// Cases that differ from PyTorch on purpose, and why; one that does not is a mistake of this list.
@@ -106,6 +103,11 @@ fn functions_of_networks_agree_with_pytorch() {
 #[test]
 fn special_values_agree_with_pytorch() {
     check("special");
+}
+
+#[test]
+fn grids_bags_and_margins_agree_with_pytorch() {
+    check("vision");
 }
 
 #[test]

@@ -19,6 +19,8 @@ const PICKED: usize = 256;
 
 /// Draws of an element of a distribution that rejects some.
 const DRAWS: usize = 64;
+/// Elements of such a distribution of one program.
+const AT_ONCE: usize = 256;
 
 fn f32_args<const N: usize>(numbers: [f64; N]) -> [Arg; N] {
     numbers.map(|value| launch::number(DType::F32, value))
@@ -281,7 +283,13 @@ impl Generator {
         }
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
         let state = state_args(self.take(DRAWS * x.numel()));
-        launch::dense(kernel, &[x.dtype()], &[], &[(&x, false), (&y, true)], &state)?;
+        if x.numel() > 0 {
+            // Few at once: a sample keeps many numbers until it is found.
+            let (x, y) = (x.reshape(&[x.numel()])?, y.reshape(&[x.numel()])?);
+            let grid = Grid::x(x.numel().div_ceil(AT_ONCE));
+            let tensors = [(&x, false), (&y, true)];
+            launch::views(kernel, grid, &[x.dtype()], &[AT_ONCE as i64], &tensors, &state)?;
+        }
         Ok(y)
     }
 
