@@ -17,17 +17,14 @@
 //! | `CAP` | scores bounded softly: `cap tanh(score / cap)` |
 //! | `DROP` | weights dropped with a probability, drawn again by the backward |
 
+use std::f64::consts::{LN_2, LOG2_E};
+
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] =
     &[&attention::KERNEL, &attention_keys::KERNEL, &attention_queries::KERNEL];
-
-/// `log2(e)`.
-const LOG2_E: f64 = 1.442695040888963;
-/// `ln(2)`.
-const LN_2: f64 = 0.693147180559945;
 
 /// The first and last block of `B` that a range of positions touches, as its first position and the one
 /// after its last, of `n`.

@@ -40,8 +40,8 @@ fn check(shape: Shape, dtype: DType, on: Device, options: &Attention) -> Result<
         _ => 0.06,
     };
     for (what, (a, b)) in ["y", "dq", "dk", "dv"].iter().zip(ours.iter().zip(&theirs)) {
-        let far = a.iter().zip(b).position(|(a, b)| !((a - b).abs() <= within * (1.0 + b.abs())));
-        if let Some(i) = far {
+        let close = |(a, b): (&f64, &f64)| (a - b).abs() <= within * (1.0 + b.abs());
+        if let Some(i) = a.iter().zip(b).position(|pair| !close(pair)) {
             panic!("{shape:?} {dtype} {on}: {what}[{i}] is {}, not {}: {options:?}", a[i], b[i]);
         }
     }
