@@ -7,6 +7,7 @@
 mod activation;
 mod arith;
 mod arrange;
+mod attention;
 mod bags;
 mod conv;
 mod ctc;
@@ -79,6 +80,7 @@ use crate::tensor::Tensor;
 
 pub use arith::{RoundingMode, Tolerance};
 pub use arrange::GridOrder;
+pub use attention::{Attention, AttentionBackend};
 pub use bags::{BagMode, Bags};
 pub use conv::Conv;
 pub use ctc::Ctc;
