@@ -57,23 +57,7 @@ fn every_op_of_the_table_runs_in_its_precision() -> Result<()> {
             }
         }
     }
-    // Made of ops that choose for themselves, with a result in the dtype that came.
-    let known = [
-        "bce_with_logits",
-        "bilinear",
-        "einsum",
-        "group_norm",
-        "instance_norm",
-        "logcumsumexp",
-        "logsumexp",
-        "nll_loss",
-        "norm",
-        "scaled_dot_product_attention",
-        "softplus",
-        "std",
-        "var",
-    ];
-    assert!(as_they_came.is_subset(&BTreeSet::from(known)), "{as_they_came:?}");
+    assert!(as_they_came.is_empty(), "{as_they_came:?} give the dtype that came");
     assert!(half >= 4 && single >= 15, "{half} ops in 16 bits, {single} in f32");
     Ok(())
 }

@@ -102,6 +102,7 @@ pub struct EmbeddingBag {
     /// `[V, C]`
     pub weight: Parameter,
     /// What becomes of the rows of a bag.
+    #[module(skip)]
     pub mode: BagMode,
     /// A row that belongs to no bag; it starts as zeros where [`EmbeddingBag::with_padding`] made it.
     pub padding_idx: Option<usize>,

@@ -4,6 +4,7 @@
 //! PyTorch's formula; NaN stays NaN.
 
 use super::{Op, Saves, apply, launch};
+use crate::amp;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -30,6 +31,9 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
+        if let Some(cast) = amp::cast_inputs("softplus", &[self])? {
+            return cast[0].softplus(beta, threshold);
+        }
         wide(self, |x| apply(Softplus { beta, threshold }, &[x]))
     }
 

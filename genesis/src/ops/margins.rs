@@ -5,6 +5,7 @@
 use genesis_kernel::ir::DType;
 
 use super::{Reduction, launch};
+use crate::amp;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -52,9 +53,9 @@ fn rows(op: &str, x: &Tensor, target: &Tensor, per_class: bool) -> Result<(Tenso
 }
 
 /// Losses of rows reduced, in the dtype and without the axis that the scores lack.
-fn finish(losses: &Tensor, x: &Tensor, reduction: Reduction) -> Result<Tensor> {
+fn finish(op: &str, losses: &Tensor, x: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let losses = if x.rank() == 1 { losses.squeeze(0)? } else { losses.clone() };
-    reduction.of(&losses)?.to_dtype(x.dtype())
+    reduction.of(&losses)?.to_dtype(amp::dtype_of(op, x))
 }
 
 /// The numbers of the classes, `[C]`.
@@ -89,7 +90,7 @@ impl Tensor {
             }
             None => lack,
         };
-        finish(&lack.mean_dims(&[-1], false)?, self, options.reduction)
+        finish(NAME, &lack.mean_dims(&[-1], false)?, self, options.reduction)
     }
 
     /// The sum over targets j and classes i that are none of `max(0, 1 - x[j] + x[i])`, by the number of
@@ -103,7 +104,8 @@ impl Tensor {
     /// Same conventions as `torch.nn.functional.multilabel_margin_loss`.
     #[track_caller]
     pub fn multilabel_margin_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        let (x, target) = rows("multilabel_margin_loss", self, target, true)?;
+        const NAME: &str = "multilabel_margin_loss";
+        let (x, target) = rows(NAME, self, target, true)?;
         let counts = target.ge_scalar(0.0)?.to_dtype(DType::I64)?.cumprod(1)?.gt_scalar(0.0)?;
         let label = counts.where_(&target, &target.zeros_like()?)?; // [N, C]
         let counts = counts.unsqueeze(-1)?; // [N, C, 1]
@@ -113,7 +115,7 @@ impl Tensor {
         let lack = (1.0 - own)?.add(&x.unsqueeze(1)?)?.relu()?; // [N, C, C]
         let is_out = counts.logical_not()?.logical_or(&is_label)?;
         let lack = lack.masked_fill(&is_out, 0.0)?.sum_dims(&[1, 2], false)?;
-        finish(&lack.div_scalar(x.dim(-1)? as f64)?, self, reduction)
+        finish(NAME, &lack.div_scalar(x.dim(-1)? as f64)?, self, reduction)
     }
 
     /// The mean over classes of the cross entropy of each score's sigmoid against 0 or 1.
@@ -142,6 +144,7 @@ impl Tensor {
             Some(weight) => losses.mul(&wide(weight)?)?,
             None => losses,
         };
-        reduction.of(&losses.mean_dims(&[-1], false)?)?.to_dtype(self.dtype())
+        let loss = reduction.of(&losses.mean_dims(&[-1], false)?)?;
+        loss.to_dtype(amp::dtype_of(NAME, self))
     }
 }

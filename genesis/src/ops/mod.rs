@@ -96,7 +96,6 @@ pub use matmul_f8::ScaledMatmul;
 pub use norms::BatchStats;
 pub(crate) use norms::move_towards;
 pub use pad::PadMode;
-pub use products::Attention;
 pub use sampling::{GridMode, GridPadding, GridSample};
 pub use scatter::ScatterReduce;
 pub use unique::Unique;

@@ -3,6 +3,7 @@
 use genesis_kernel::ir::DType;
 
 use super::{PadMode, launch};
+use crate::amp;
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -169,6 +170,9 @@ impl Tensor {
         if self.rank() < 2 || groups == 0 || !self.shape()[1].is_multiple_of(groups) {
             let message = format!("{groups} groups do not fit shape {:?}", self.shape());
             return Err(Error::op(NAME, message));
+        }
+        if let Some(cast) = amp::cast_inputs("group_norm", &[self])? {
+            return cast[0].group_norm(groups, weight, bias, eps);
         }
         let (n, c) = (self.shape()[0], self.shape()[1]);
         let each = self.shape()[1..].iter().product::<usize>() / groups;
