@@ -262,9 +262,10 @@ fn corner(table: &Tensor, axes: &[Vec<Tap>], extents: &[usize], choice: usize) -
     let (n, area) = (place.shape()[0], extents.iter().product::<usize>() as f64);
     let picture = Tensor::arange(0.0, n as f64, 1.0, (DType::I64, place.device()))?;
     let rows = table.embedding(&place.add(&picture.mul_scalar(area)?.unsqueeze(1)?)?)?;
-    let rows = match weight {
-        Some(weight) => rows.mul(&weight.unsqueeze(-1)?)?,
-        None => rows,
-    };
-    rows.masked_fill(&is_there.logical_not()?.unsqueeze(-1)?, 0.0)
+    // Zeros before they are weighed: a point that is NaN gives NaN.
+    let rows = rows.masked_fill(&is_there.logical_not()?.unsqueeze(-1)?, 0.0)?;
+    match weight {
+        Some(weight) => rows.mul(&weight.unsqueeze(-1)?),
+        None => Ok(rows),
+    }
 }
