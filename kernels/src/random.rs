@@ -197,30 +197,30 @@ pub fn geometric<T: Number, const BLOCK: usize>(
 ///
 /// Source: G. Marsaglia and W. Tsang, A simple method for generating gamma variables (2000).
 #[kernel]
-pub fn gamma<T: Float, const COLS: usize>(
+pub fn gamma<T: Float, const LANES: usize>(
     alpha: View<T, 1>,
     y: ViewMut<T, 1>,
     seed: u64,
     offset: i64,
 ) {
-    let i = program_id(0) * COLS;
-    let shape = alpha.load::<COLS>([i]).to::<f64>();
-    let at = offset + (i + arange::<COLS>()) * 64;
+    let i = program_id(0) * LANES;
+    let shape = alpha.load::<LANES>([i]).to::<f64>();
+    let at = offset + (i + arange::<LANES>()) * 64;
     let is_small = shape < 1.0;
     let d = where_(is_small, shape + 1.0, shape) - 0.3333333333333333;
     let c = 1.0 / sqrt(d * 9.0);
-    let mut found = zeros::<f64, COLS>();
+    let mut found = zeros::<f64, LANES>();
     for round in range(0, 31, 1) {
         if max((found == 0.0).to::<i32>(), 0) > 0 {
             let x = randn(seed, at + round * 2).to::<f64>();
-            let u = open_unit::<COLS>(seed, at + (round * 2 + 1)).to::<f64>();
+            let u = open_unit::<LANES>(seed, at + (round * 2 + 1)).to::<f64>();
             let t = x * c + 1.0;
             let v = where_(t > 0.0, t * t * t, 1.0);
             let is_in = log(u) < x * x * 0.5 + d - d * v + d * log(v);
             found = where_((found == 0.0) & (t > 0.0) & is_in, v, found);
         }
     }
-    let u = open_unit::<COLS>(seed, at + 63).to::<f64>();
+    let u = open_unit::<LANES>(seed, at + 63).to::<f64>();
     let share = where_(is_small, exp(log(u) / shape), 1.0);
     y.store([i], (d * found * share).to::<T>());
 }
@@ -230,15 +230,15 @@ pub fn gamma<T: Float, const COLS: usize>(
 ///
 /// Source: W. Hormann, The transformed rejection method for generating Poisson random variables (1993).
 #[kernel]
-pub fn poisson<T: Float, const COLS: usize>(
+pub fn poisson<T: Float, const LANES: usize>(
     rate: View<T, 1>,
     y: ViewMut<T, 1>,
     seed: u64,
     offset: i64,
 ) {
-    let i = program_id(0) * COLS;
-    let rate = rate.load::<COLS>([i]).to::<f64>();
-    let at = offset + (i + arange::<COLS>()) * 64;
+    let i = program_id(0) * LANES;
+    let rate = rate.load::<LANES>([i]).to::<f64>();
+    let at = offset + (i + arange::<LANES>()) * 64;
     let is_low = rate < 10.0;
     let bits =
         (randint(seed, at + 62).to::<u64>() << 21) | (randint(seed, at + 63).to::<u64>() >> 11);
@@ -246,7 +246,7 @@ pub fn poisson<T: Float, const COLS: usize>(
     let low = where_(is_low, rate, 0.0);
     let mut p = exp(-low);
     let mut total = p;
-    let mut count = zeros::<f64, COLS>();
+    let mut count = zeros::<f64, LANES>();
     for step in range(0, 64, 1) {
         count = where_(u >= total, count + 1.0, count);
         p = p * low / (step + 1) as f64;
@@ -258,11 +258,11 @@ pub fn poisson<T: Float, const COLS: usize>(
     let inverse = 1.1328 / (b - 3.4) + 1.1239;
     let quick = 0.9277 - 3.6224 / (b - 2.0);
     let log_mu = log(mu);
-    let mut found = where_(is_low, 0.0, zeros::<f64, COLS>() - 1.0);
+    let mut found = where_(is_low, 0.0, zeros::<f64, LANES>() - 1.0);
     for round in range(0, 31, 1) {
         if max((found < 0.0).to::<i32>(), 0) > 0 {
-            let u = open_unit::<COLS>(seed, at + round * 2).to::<f64>() - 0.5;
-            let v = open_unit::<COLS>(seed, at + (round * 2 + 1)).to::<f64>();
+            let u = open_unit::<LANES>(seed, at + round * 2).to::<f64>() - 0.5;
+            let v = open_unit::<LANES>(seed, at + (round * 2 + 1)).to::<f64>();
             let us = 0.5 - abs(u);
             let k = floor((a * 2.0 / us + b) * u + mu + 0.43);
             let is_out = (k < 0.0) | ((us < 0.013) & (v > us));

@@ -20,7 +20,7 @@ const PICKED: usize = 256;
 /// Draws of an element of a distribution that rejects some.
 const DRAWS: usize = 64;
 /// Elements of such a distribution of one program.
-const AT_ONCE: usize = 256;
+const AT_ONCE: usize = 128;
 
 fn f32_args<const N: usize>(numbers: [f64; N]) -> [Arg; N] {
     numbers.map(|value| launch::number(DType::F32, value))
@@ -284,11 +284,13 @@ impl Generator {
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
         let state = state_args(self.take(DRAWS * x.numel()));
         if x.numel() > 0 {
-            // Few at once: a sample keeps many numbers until it is found.
+            // One a thread: a sample keeps many numbers until it is found.
             let (x, y) = (x.reshape(&[x.numel()])?, y.reshape(&[x.numel()])?);
             let grid = Grid::x(x.numel().div_ceil(AT_ONCE));
             let tensors = [(&x, false), (&y, true)];
-            launch::views(kernel, grid, &[x.dtype()], &[AT_ONCE as i64], &tensors, &state)?;
+            let warps = (x.device() != Device::Cpu).then_some(AT_ONCE as u32 / 32);
+            let (dtypes, consts) = ([x.dtype()], [AT_ONCE as i64]);
+            launch::warped_views(kernel, grid, &dtypes, &consts, warps, &tensors, &state)?;
         }
         Ok(y)
     }
