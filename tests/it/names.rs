@@ -115,7 +115,7 @@ fn means(word: &str, name: &str) -> bool {
 fn every_name_of_pytorch_is_on_the_page() {
     let page = fs::read_to_string(root().join("docs/pytorch.md")).expect("the page");
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '*';
-    let words = page.split(|c: char| !is_part(c)).filter(|word| word.trim_matches('*') != "");
+    let words = page.split(|c: char| !is_part(c)).filter(|word| !word.trim_matches('*').is_empty());
     let words: BTreeSet<&str> = words.collect();
     let patterns: Vec<&str> = words.iter().copied().filter(|word| word.contains('*')).collect();
     let names = include_str!("../parity/names.txt");

@@ -61,7 +61,7 @@ impl PackedSequence {
     }
 
     /// The slices of a tensor along `dim`, one a sequence, in the order of the places.
-    pub(crate) fn into_order(&self, x: &Tensor, dim: i64) -> Result<Tensor> {
+    pub(crate) fn in_order_of_places(&self, x: &Tensor, dim: i64) -> Result<Tensor> {
         match &self.sorted {
             Some(sorted) => x.index_select(dim, &indices(sorted, x)?),
             None => Ok(x.clone()),

@@ -342,7 +342,7 @@ impl<G: Gates> Recurrent<G> {
             || {
                 let states = self.start(states, x.data(), x.batch_sizes()[0])?;
                 let states: Vec<Tensor> =
-                    states.iter().map(|s| x.into_order(s, 1)).collect::<Result<_>>()?;
+                    states.iter().map(|s| x.in_order_of_places(s, 1)).collect::<Result<_>>()?;
                 let (y, last) = self.layers(x.data().clone(), &states, Some(x.batch_sizes()))?;
                 let last = last.iter().map(|s| x.out_of_order(s, 1)).collect::<Result<_>>()?;
                 Ok((x.with_data(y), last))
