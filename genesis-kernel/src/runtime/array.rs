@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 
 use super::args::{PtrArg, ViewArg};
 use super::buffer::Buffer;
-use super::device::Stream;
+use super::stream::Stream;
 use super::element::{self, HostElement};
 use crate::diag::Error;
 

@@ -66,11 +66,14 @@ mod stats;
 mod unique;
 mod window;
 
+use std::panic::Location;
+
 use genesis_kernel::ir::DType;
 
 use crate::amp;
 use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::tensor::Tensor;
 
 pub use arith::{RoundingMode, Tolerance};
@@ -136,7 +139,12 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     if let Some(cast) = amp::cast_inputs(op.name(), inputs)? {
         return apply(op, &cast.iter().collect::<Vec<_>>());
     }
-    let mut result = no_grad(|| amp::without_autocast(|| op.forward(inputs)))?;
+    for input in inputs {
+        input.storage().wait_arrived()?;
+    }
+    let caller = Location::caller();
+    let forward = || no_grad(|| amp::without_autocast(|| op.forward(inputs)));
+    let mut result = memory::made_at(caller, forward)?;
     if anomaly::is_on() {
         anomaly::check_forward(op.name(), inputs, &result)?;
     }
