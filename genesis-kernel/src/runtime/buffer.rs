@@ -218,7 +218,9 @@ impl Buffer {
             (self.address + offset as u64, source.address + source_offset as u64);
         match (self.stream.queue(), source.stream.queue()) {
             _ if bytes == 0 => Ok(()),
-            (Queue::Missing(_, error), _) | (_, Queue::Missing(_, error)) => Err(Error::clone(error)),
+            (Queue::Missing(_, error), _) | (_, Queue::Missing(_, error)) => {
+                Err(Error::clone(error))
+            }
             (Queue::Cpu, Queue::Cpu) => {
                 source.wait_arrived()?;
                 self.wait_arrived()?;

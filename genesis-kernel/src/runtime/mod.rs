@@ -23,8 +23,8 @@ pub use element::{HostElement, bytes_of, from_bytes};
 pub use event::Event;
 pub use memory::{pinned_memory_snapshot, pinned_memory_stats};
 pub use pool::{
-    BlockInfo, BlockState, Label, MemoryEvent, MemoryEventKind, MemoryPool, MemorySnapshot, MemoryStats,
-    SegmentInfo, Site, is_history_on, record_history, set_memory_hook, with_site,
+    BlockInfo, BlockState, Label, MemoryEvent, MemoryEventKind, MemoryPool, MemorySnapshot,
+    MemoryStats, SegmentInfo, Site, is_history_on, record_history, set_memory_hook, with_site,
 };
 pub(crate) use stream::Queue;
 pub use stream::{Stream, with_stream};

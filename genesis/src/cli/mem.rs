@@ -30,9 +30,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     let Action::View { snapshot, output } = &args.action;
     let page = SnapshotFile::read(snapshot)?.to_html();
     let output = output.clone().unwrap_or_else(|| snapshot.with_extension("html"));
-    std::fs::write(&output, page).map_err(|error| {
-        super::Failure::Message(format!("{}: {error}", output.display()))
-    })?;
+    std::fs::write(&output, page)
+        .map_err(|error| super::Failure::Message(format!("{}: {error}", output.display())))?;
     say(output.display());
     Ok(())
 }

@@ -21,7 +21,8 @@ const PIECES: usize = 2000;
 
 /// The page.
 pub(super) fn page(file: &SnapshotFile) -> String {
-    let mut out = String::from("<!doctype html>\n<meta charset=\"utf-8\">\n<title>memory</title>\n");
+    let mut out =
+        String::from("<!doctype html>\n<meta charset=\"utf-8\">\n<title>memory</title>\n");
     let _ = writeln!(out, "<style>{STYLE}</style>");
     for device in &file.devices {
         section(&mut out, device);
@@ -72,7 +73,8 @@ fn lines(out: &mut String, device: &DeviceRecord) {
     }
     let mut held: Vec<_> = held.into_iter().collect();
     held.sort_by_key(|&(line, (bytes, _))| (std::cmp::Reverse(bytes), line));
-    let _ = writeln!(out, "<h2>By line</h2>\n<table><tr><th class=n>bytes<th class=n>tensors<th>line");
+    let _ =
+        writeln!(out, "<h2>By line</h2>\n<table><tr><th class=n>bytes<th class=n>tensors<th>line");
     for (line, (bytes, count)) in held.iter().take(ROWS) {
         let _ = writeln!(
             out,

@@ -27,10 +27,10 @@ mod summary;
 
 use std::panic::Location;
 
+use genesis_kernel::runtime::{Device, Site, record_history, with_site};
 pub use genesis_kernel::runtime::{
     MemoryEvent, MemoryEventKind, MemoryPool, MemoryStats, set_memory_hook,
 };
-use genesis_kernel::runtime::{Device, Site, record_history, with_site};
 
 use crate::error::{Error, Result};
 

@@ -65,7 +65,11 @@ impl Tensor {
     /// If there is no GPU, or no more such memory.
     #[track_caller]
     pub fn pin_memory(&self) -> Result<Tensor> {
-        if self.is_pinned() { Ok(self.clone()) } else { apply(Pin { from: self.device() }, &[self]) }
+        if self.is_pinned() {
+            Ok(self.clone())
+        } else {
+            apply(Pin { from: self.device() }, &[self])
+        }
     }
 
     /// Whether it is in pinned host memory.

@@ -35,14 +35,16 @@ impl CudaDevice {
     /// The stream where everything runs that nobody gave another one.
     #[inline]
     pub(crate) fn default_stream(&'static self) -> Result<&'static CudaStream, Error> {
-        self.streams.default.get_or_init(|| self.create(0, 0)).as_ref().copied().map_err(Error::clone)
+        self.streams
+            .default
+            .get_or_init(|| self.create(0, 0))
+            .as_ref()
+            .copied()
+            .map_err(Error::clone)
     }
 
     /// A stream beside it: a new one, or from some number on one that was given out before.
-    pub(crate) fn side_stream(
-        &'static self,
-        priority: i32,
-    ) -> Result<&'static CudaStream, Error> {
+    pub(crate) fn side_stream(&'static self, priority: i32) -> Result<&'static CudaStream, Error> {
         let mut sides = self.streams.sides.lock().unwrap_or_else(PoisonError::into_inner);
         let alike: Vec<_> = sides.iter().filter(|(p, _)| *p == priority).map(|s| s.1).collect();
         if alike.len() >= SIDES {

@@ -160,12 +160,7 @@ impl Arena {
 
     /// A block out of a new segment.
     #[cold]
-    fn grow(
-        &self,
-        bytes: usize,
-        label: &Label,
-        site: Option<Site>,
-    ) -> Result<Allocation, Error> {
+    fn grow(&self, bytes: usize, label: &Label, site: Option<Site>) -> Result<Allocation, Error> {
         let stream = self.stream();
         let Some(least) = self.lock().blocks.rounded(bytes) else {
             return Err(self.ledger.exhausted(bytes, label, stream));

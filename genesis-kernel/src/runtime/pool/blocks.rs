@@ -160,8 +160,14 @@ impl Blocks {
         if rest >= least {
             let Block { address, next, segment, .. } = self.blocks[id as usize];
             let address = address + ((granules as u64) << self.granule_log2);
-            let tail =
-                Block { address, prev: id, next, segment, state: State::Free, ..Block::sized(rest) };
+            let tail = Block {
+                address,
+                prev: id,
+                next,
+                segment,
+                state: State::Free,
+                ..Block::sized(rest)
+            };
             let tail = self.insert(tail);
             if let Some(next) = self.blocks.get_mut(next as usize) {
                 next.prev = tail;
@@ -351,7 +357,10 @@ mod tests {
         let mut blocks = Blocks::new(6);
         assert_eq!((blocks.rounded(usize::MAX), blocks.take(usize::MAX)), (None, None));
         assert_eq!((blocks.take(1 << 60), segment_bytes(usize::MAX)), (None, None));
-        assert_eq!([1, 1 << 20, (1 << 20) + 1].map(segment_bytes), [2, 2, 20].map(|m| Some(m << 20)));
+        assert_eq!(
+            [1, 1 << 20, (1 << 20) + 1].map(segment_bytes),
+            [2, 2, 20].map(|m| Some(m << 20))
+        );
         assert_eq!(segment_bytes(11 << 20), Some(12 << 20));
     }
 

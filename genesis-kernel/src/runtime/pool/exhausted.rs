@@ -37,8 +37,7 @@ pub(super) fn describe(ledger: &Ledger, request: usize, label: &Label) -> Error 
 /// The largest live tensors, a line each.
 fn largest(ledger: &Ledger) -> String {
     let blocks = ledger.snapshot().segments.into_iter().flat_map(|segment| segment.blocks);
-    let mut live: Vec<BlockInfo> =
-        blocks.filter(|block| block.state == BlockState::Live).collect();
+    let mut live: Vec<BlockInfo> = blocks.filter(|block| block.state == BlockState::Live).collect();
     if live.is_empty() {
         return String::new();
     }
@@ -62,7 +61,10 @@ fn advice(request: usize, stats: &MemoryStats, space: Option<(usize, usize)>) ->
     let total = space.map_or(usize::MAX, |(_, total)| total);
     let most = stats.limit.unwrap_or(usize::MAX).min(total);
     if request > most {
-        return format!("nothing is as large as this one request; at most {} can be had", size(most));
+        return format!(
+            "nothing is as large as this one request; at most {} can be had",
+            size(most)
+        );
     }
     if stats.free >= request {
         return format!(

@@ -3,9 +3,9 @@
 use std::alloc::{self, Layout};
 use std::sync::OnceLock;
 
+use super::System;
 use super::arena::Arena;
 use super::ledger::Ledger;
-use super::System;
 use crate::diag::Error;
 use crate::runtime::Device;
 

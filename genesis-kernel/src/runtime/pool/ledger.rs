@@ -37,7 +37,6 @@ struct Counts {
 
 impl Ledger {
     pub(crate) fn new(device: Device, name: String, system: &'static dyn System) -> Ledger {
-        watch::start();
         Ledger {
             device,
             name,

@@ -39,8 +39,8 @@ use crate::ir::DType;
 pub(crate) use arena::Arena;
 pub(crate) use host::arena as host_arena;
 pub(crate) use ledger::Ledger;
-pub(crate) use private::current_arena;
 pub use private::MemoryPool;
+pub(crate) use private::current_arena;
 pub use snapshot::{BlockInfo, BlockState, MemorySnapshot, MemoryStats, SegmentInfo};
 pub use watch::{
     MemoryEvent, MemoryEventKind, Site, is_history_on, record_history, set_memory_hook, with_site,

@@ -123,7 +123,10 @@ fn freed_blocks_come_again_and_are_counted() {
     ledger.reset_peaks();
     ledger.release_free().unwrap();
     let stats = ledger.stats();
-    assert_eq!((stats.allocated, stats.reserved, stats.peak, stats.peak_reserved), (0, 0, 0, 2 << 20));
+    assert_eq!(
+        (stats.allocated, stats.reserved, stats.peak, stats.peak_reserved),
+        (0, 0, 0, 2 << 20)
+    );
     assert_eq!((stats.segments_reserved, stats.segments_released), (1, 1));
 }
 

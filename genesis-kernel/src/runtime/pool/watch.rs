@@ -5,8 +5,8 @@ use std::backtrace::Backtrace;
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::Location;
-use std::sync::{Arc, Once};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::{Arc, Once};
 
 use crate::knobs;
 use crate::runtime::Device;
@@ -48,7 +48,10 @@ pub struct MemoryEvent {
 const HOOK: u8 = 1;
 const HISTORY: u8 = 2;
 
-static FLAGS: AtomicU8 = AtomicU8::new(0);
+/// The environment was not looked at yet.
+const UNREAD: u8 = 4;
+
+static FLAGS: AtomicU8 = AtomicU8::new(UNREAD);
 static HOOKED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Has a function called at each memory event of any thread, or no function any more.
@@ -152,16 +155,23 @@ pub fn record_history(on: bool) {
 /// Whether source lines are recorded.
 #[inline]
 pub fn is_history_on() -> bool {
+    FLAGS.load(Ordering::Relaxed) & (HISTORY | UNREAD) != 0 && is_on()
+}
+
+#[cold]
+fn is_on() -> bool {
+    start();
     FLAGS.load(Ordering::Relaxed) & HISTORY != 0
 }
 
 /// Looks at the environment once.
-pub(super) fn start() {
+fn start() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if knobs::get().memory_history {
             FLAGS.fetch_or(HISTORY, Ordering::Relaxed);
         }
+        FLAGS.fetch_and(!UNREAD, Ordering::Relaxed);
     });
 }
 
@@ -206,7 +216,10 @@ mod tests {
                      2: call_once<train::model::{closure#0}>\n             at /rustc/x/function.rs:250:5\n   \
                      3: train::model::Block::forward\n             at ./src/model.rs:12:9\n";
         assert_eq!(caller_in(stack).as_deref(), Some("./src/model.rs:12"));
-        assert_eq!(caller_in("   0: genesis::ops::apply\n   1: train::main\n").as_deref(), Some("train::main"));
+        assert_eq!(
+            caller_in("   0: genesis::ops::apply\n   1: train::main\n").as_deref(),
+            Some("train::main")
+        );
         assert_eq!(caller_in("   0: genesis::ops::apply\n"), None);
     }
 }
