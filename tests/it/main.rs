@@ -16,6 +16,8 @@ mod checkpoint;
 mod cluster;
 /// Calls whose answers PyTorch gave.
 mod conform;
+/// Convolutions against the definition.
+mod conv;
 /// Loaders of batches.
 mod data;
 /// What every kernel compiles to, in counts.
@@ -84,6 +86,8 @@ mod tuning;
 mod ui;
 /// Block sizes and warps of streaming kernels, timed.
 mod variants;
+/// The tests of the GPU on one that is emulated.
+mod virtual_gpu;
 /// What was wrong with the framework before this one.
 mod weaknesses;
 
