@@ -116,7 +116,7 @@ fn a_snapshot_names_tensors_and_lines() -> anyhow::Result<()> {
 
 /// A step of a small network on a batch; its loss.
 fn step(net: &Sequential, sgd: &mut Sgd, batch: usize) -> Result<f64> {
-    let x = Tensor::full(&[batch, 64], 0.5, Device::default())?;
+    let x = Tensor::full(&[batch, 16], 0.5, Device::default())?;
     let loss = net.forward(&x)?.square()?.mean()?;
     sgd.zero_grad();
     loss.backward()?;
@@ -132,15 +132,15 @@ fn training_goes_on_after_memory_ran_out() -> anyhow::Result<()> {
     }
     let device = Device::default();
     let net = Sequential::new()
-        .with(Linear::new(64, 256, device)?)
+        .with(Linear::new(16, 64, device)?)
         .with(Relu)
-        .with(Linear::new(256, 8, device)?);
+        .with(Linear::new(64, 4, device)?);
     let mut sgd = Sgd::new(net.parameters(), SgdOptions { lr: 0.01, ..SgdOptions::default() });
-    let first = step(&net, &mut sgd, 64)?;
+    let first = step(&net, &mut sgd, 8)?;
     memory::empty_cache(device)?;
-    memory::set_memory_limit(device, Some(memory::memory_reserved(device)? + (24 << 20)))?;
-    // 64 Mi elements of the hidden layer are 64 MiB a tensor.
-    let error = step(&net, &mut sgd, 1 << 16).err().context("there is no such memory")?;
+    memory::set_memory_limit(device, Some(memory::memory_reserved(device)? + (3 << 20)))?;
+    // The input takes 1 MiB of the 3, the hidden layer 4.
+    let error = step(&net, &mut sgd, 1 << 14).err().context("there is no such memory")?;
     ensure!(error.is_out_of_memory() && !error.is_device_lost(), "{error}");
     let text = error.to_string();
     for part in [
@@ -149,19 +149,19 @@ fn training_goes_on_after_memory_ran_out() -> anyhow::Result<()> {
         "in use by this process",
         "in blocks of at most",
         "live tensors:",
-        "f32 [65536, 64]  tests/it/memory.rs:",
+        "f32 [16384, 16]  tests/it/memory.rs:",
         "what may help: ",
     ] {
         ensure!(text.contains(part), "{part} is not in: {text}");
     }
     let mut last = first;
     for _ in 0..5 {
-        last = step(&net, &mut sgd, 64)?;
+        last = step(&net, &mut sgd, 8)?;
     }
     ensure!(last < first && last.is_finite(), "{last} after {first}");
     ensure!(memory::memory_stats(device)?.out_of_memory == 1);
     memory::set_memory_limit(device, None)?;
-    step(&net, &mut sgd, 1 << 12)?;
+    step(&net, &mut sgd, 1 << 8)?;
     Ok(())
 }
 
@@ -227,6 +227,27 @@ fn pinned_memory_is_copied_without_waiting() -> anyhow::Result<()> {
     ensure!(back.to_vec::<f32>()? == [10.0, 30.0, 20.0, 40.0]);
     let stats = genesis_kernel::runtime::pinned_memory_stats().context("there is a GPU")?;
     ensure!(stats.allocated >= 1024, "{stats:?}");
+    Ok(())
+}
+
+#[test]
+fn tensors_go_from_gpu_to_gpu() -> Result<()> {
+    if Device::cuda_count() < 2 {
+        if gpu("copies between GPUs").is_some() {
+            eprintln!("skipped: one GPU only: copies between GPUs");
+        }
+        return Ok(());
+    }
+    let (one, other) = (Device::Cuda(0), Device::Cuda(1));
+    let x = Tensor::from_slice_on(&[1.0f32, 2.0, 3.0], &[3], one)?;
+    let y = (&x * 2.0)?.to_device(other)?;
+    drop(x);
+    let z = (&y + 1.0)?.to_device_non_blocking(one)?;
+    assert_eq!((z.device(), z.to_vec::<f32>()?), (one, vec![3.0, 5.0, 7.0]));
+    // A stream of one device waits for one of the other.
+    let side = Stream::new(other)?;
+    one.stream().wait_stream(&side)?;
+    assert_eq!(with_stream(&side, || (one.stream().id(), other.stream().id())), (0, side.id()));
     Ok(())
 }
 

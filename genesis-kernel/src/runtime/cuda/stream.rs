@@ -59,11 +59,8 @@ impl CudaDevice {
         self.enter()?;
         let mut handle = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: a context is current, the out pointer is ours.
-        let result = match priority {
-            0 => unsafe { sys::cuStreamCreate(&mut handle, flags) },
-            _ => unsafe { sys::cuStreamCreateWithPriority(&mut handle, flags, priority) },
-        };
+        // SAFETY: a context is current, the out pointer is ours. Priority 0 is what a stream has without one.
+        let result = unsafe { sys::cuStreamCreateWithPriority(&mut handle, flags, priority) };
         self.check("cuStreamCreate", result)?;
         let (handle, arena) = (Handle(handle), OnceLock::new());
         Ok(Box::leak(Box::new(CudaStream { device: self, handle, id, arena })))

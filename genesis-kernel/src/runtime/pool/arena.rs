@@ -54,8 +54,11 @@ struct Tag {
 /// A freed block and the streams that it waits for.
 struct Waiting {
     block: u32,
-    users: Vec<(&'static dyn User, Option<Box<dyn Fence>>)>,
+    users: Vec<(&'static dyn User, Mark)>,
 }
+
+/// Where a stream stood when the block was freed, once it could say.
+type Mark = Option<Box<dyn Fence>>;
 
 /// A block that was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -327,9 +330,8 @@ impl Waiting {
     /// Whether all streams have passed. An error is no yes: the device is lost then.
     fn is_over(&mut self) -> bool {
         self.mark();
-        let is_reached = |fence: &Option<Box<dyn Fence>>| {
-            fence.as_ref().is_some_and(|fence| fence.is_reached().unwrap_or(false))
-        };
+        let is_reached =
+            |fence: &Mark| fence.as_ref().is_some_and(|fence| fence.is_reached().unwrap_or(false));
         self.users.retain(|(_, fence)| !is_reached(fence));
         self.users.is_empty()
     }

@@ -301,10 +301,10 @@ impl Blocks {
 
 /// The bytes to ask the system for, so that a request fits and others after it.
 pub(super) fn segment_bytes(request: usize) -> Option<usize> {
-    match request {
-        ..=SMALL => Some(SMALL_SEGMENT),
-        ..LARGE => Some(LARGE_SEGMENT),
-        _ => request.checked_next_multiple_of(SEGMENT_STEP),
+    match Kind::of(request) {
+        Kind::Small => Some(SMALL_SEGMENT),
+        Kind::Large if request < LARGE => Some(LARGE_SEGMENT),
+        Kind::Large => request.checked_next_multiple_of(SEGMENT_STEP),
     }
 }
 
