@@ -109,11 +109,11 @@ fn walk(device: Device, thread: u64, sizes: &[usize]) -> anyhow::Result<()> {
 fn trace(device: Device, peer: Option<&mut Peer>, figure: &str) -> anyhow::Result<Times> {
     device.release_memory()?;
     device.reset_peak_memory_stats()?;
-    let sizes = sizes();
+    let sizes = &sizes();
     let start = Instant::now();
     std::thread::scope(|scope| {
         let walks: Vec<_> =
-            (0..THREADS).map(|thread| scope.spawn(|| walk(device, thread, &sizes))).collect();
+            (0..THREADS).map(|thread| scope.spawn(move || walk(device, thread, sizes))).collect();
         walks.into_iter().try_for_each(|walk| walk.join().ok().context("a thread panicked")?)
     })?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
