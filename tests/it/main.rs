@@ -65,6 +65,7 @@ mod outside;
 /// Calls of every op against PyTorch.
 mod parity;
 /// Seeds and states of the random generator.
+mod ragged;
 mod random;
 /// The runtime on a real GPU.
 mod runtime;
