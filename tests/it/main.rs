@@ -18,6 +18,8 @@ mod checkpoint;
 mod cluster;
 /// Calls whose answers PyTorch gave.
 mod conform;
+/// Convolutions against the definition.
+mod conv;
 /// Loaders of batches.
 mod data;
 /// What every kernel compiles to, in counts.
@@ -40,6 +42,8 @@ mod hopper;
 mod language;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
+/// What memory is used for, and what happens when there is no more.
+mod memory;
 mod mixed;
 /// The page of PyTorch's names.
 mod names;
@@ -63,6 +67,7 @@ mod outside;
 /// Calls of every op against PyTorch.
 mod parity;
 /// Seeds and states of the random generator.
+mod ragged;
 mod random;
 /// The runtime on a real GPU.
 mod runtime;
