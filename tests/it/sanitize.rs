@@ -229,6 +229,8 @@ fn run_draws(device: Device) -> Result<()> {
         draws.geometric(shape, 0.5, at)?;
         let weights = draws.uniform(&[3, 100], 0.0, 1.0, at)?;
         draws.bernoulli(&weights)?;
+        draws.poisson(&weights)?;
+        draws.gamma(&weights.add_scalar(0.5)?)?;
         draws.multinomial(&weights, 20, true)?;
         draws.multinomial(&weights, 20, false)?;
         draws.dropout(&weights, 0.5)?;
