@@ -16,7 +16,7 @@ use kernels::elementwise as device;
 use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
-use crate::shape::broadcast_shapes;
+use crate::shape::{Axes, broadcast_shapes};
 use crate::tensor::{Tensor, promote};
 
 /// Which dtypes an op takes.
@@ -382,14 +382,14 @@ fn binary(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
             _ => {}
         }
     }
-    let shapes = [x.shape().to_vec(), y.shape().to_vec()];
+    let shapes = [x.shape().into(), y.shape().into()];
     apply(BinaryCall { row, shapes }, &[&x, &y])
 }
 
 /// A binary op in the making: it remembers its operands' shapes for the gradient.
 struct BinaryCall {
     row: &'static Binary,
-    shapes: [Vec<usize>; 2],
+    shapes: [Axes<usize>; 2],
 }
 
 impl Op for BinaryCall {
@@ -414,7 +414,7 @@ impl Op for BinaryCall {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let grads = (self.row.grad)(saved, dy)?;
-        let back = |(grad, shape): (Option<Tensor>, &Vec<usize>)| {
+        let back = |(grad, shape): (Option<Tensor>, &Axes<usize>)| {
             grad.map(|g| unbroadcast(&g, shape)).transpose()
         };
         grads.into_iter().zip(&self.shapes).map(back).collect()

@@ -71,6 +71,7 @@ use genesis_kernel::ir::DType;
 use crate::amp;
 use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
 use crate::error::{Error, Result};
+use crate::fuse::trace;
 use crate::tensor::Tensor;
 
 pub use arith::{RoundingMode, Tolerance};
@@ -136,8 +137,11 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     if let Some(cast) = amp::cast_inputs(op.name(), inputs)? {
         return apply(op, &cast.iter().collect::<Vec<_>>());
     }
-    let mut result = no_grad(|| amp::without_autocast(|| op.forward(inputs)))?;
-    if anomaly::is_on() {
+    let outer = trace::enter(op.name());
+    let made = no_grad(|| amp::without_autocast(|| op.forward(inputs)));
+    trace::leave(outer);
+    let mut result = made?;
+    if anomaly::is_on() && !trace::is_on() {
         anomaly::check_forward(op.name(), inputs, &result)?;
     }
     let wanted = is_grad_enabled() && result.dtype().is_arithmetic_float();

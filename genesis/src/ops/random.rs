@@ -11,6 +11,7 @@ use kernels::random as device;
 use super::{Op, apply, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, no_grad};
 use crate::error::{Error, Result};
+use crate::graph::session;
 use crate::random::{Generator, RngState, default_generator};
 use crate::tensor::{Creation, Tensor};
 
@@ -22,9 +23,12 @@ fn f32_args<const N: usize>(numbers: [f64; N]) -> [Arg; N] {
 }
 
 /// Seed and offset as a kernel takes them.
-fn state_args(state: RngState) -> [Arg; 2] {
+fn state_args(state: RngState) -> Result<[Arg; 2]> {
+    if session::has_cells() {
+        return session::draw(state);
+    }
     let seed = Scalar { dtype: DType::U64, bits: state.seed };
-    [Arg::Scalar(seed), Arg::Scalar(Scalar { dtype: DType::I64, bits: state.offset })]
+    Ok([Arg::Scalar(seed), Arg::Scalar(Scalar { dtype: DType::I64, bits: state.offset })])
 }
 
 fn check_float(name: &str, at: Creation) -> Result<()> {
@@ -57,13 +61,13 @@ fn normal_cdf(x: f64) -> f64 {
 impl Generator {
     fn draw(
         &self,
-        kernel: &KernelDef,
+        kernel: &'static KernelDef,
         shape: &[usize],
         at: Creation,
         numbers: &[Arg],
     ) -> Result<Tensor> {
         let y = Tensor::uninitialized(shape, at)?;
-        let args = [&state_args(self.take(y.numel())), numbers].concat();
+        let args = [&state_args(self.take(y.numel()))?, numbers].concat();
         launch::dense(kernel, &[at.dtype], &[], &[(&y, true)], &args)?;
         Ok(y)
     }
@@ -96,7 +100,7 @@ impl Generator {
         }
         if at.dtype == DType::F64 {
             let y = Tensor::uninitialized(shape, at)?;
-            let state = state_args(self.take(2 * y.numel()));
+            let state = state_args(self.take(2 * y.numel()))?;
             let range = [low, high].map(|value| launch::number(DType::F64, value));
             let args = [state, range].concat();
             launch::dense(&device::uniform_wide::KERNEL, &[], &[], &[(&y, true)], &args)?;
@@ -265,7 +269,7 @@ impl Generator {
             return Err(wrong_dtype("randperm", "a number", at.dtype));
         }
         let keys = Tensor::uninitialized(&[n], (DType::I64, at.device))?;
-        let state = state_args(self.take(2 * n));
+        let state = state_args(self.take(2 * n))?;
         launch::dense(&device::long_integers::KERNEL, &[], &[], &[(&keys, true)], &state)?;
         no_grad(|| keys.argsort(-1, false)?.to_dtype(at.dtype))
     }
@@ -280,7 +284,7 @@ impl Generator {
         }
         let p = no_grad(|| p.detach().contiguous())?;
         let y = Tensor::uninitialized(p.shape(), (p.dtype(), p.device()))?;
-        let state = state_args(self.take(p.numel()));
+        let state = state_args(self.take(p.numel()))?;
         let tensors = [(&p, false), (&y, true)];
         launch::dense(&device::bernoulli::KERNEL, &[p.dtype()], &[], &tensors, &state)?;
         Ok(y)
@@ -328,7 +332,7 @@ impl Generator {
     fn with_replacement(&self, rows: &Tensor, n: usize) -> Result<Tensor> {
         let (m, c) = (rows.shape()[0], rows.shape()[1]);
         let result = Tensor::uninitialized(&[m, n], (DType::I64, rows.device()))?;
-        let state = state_args(self.take(2 * m * n));
+        let state = state_args(self.take(2 * m * n))?;
         if m == 0 {
             return Ok(result);
         }
@@ -357,7 +361,7 @@ impl Generator {
 
     fn without(&self, rows: &Tensor, n: usize) -> Result<Tensor> {
         let scores = Tensor::uninitialized(rows.shape(), (DType::F32, rows.device()))?;
-        let state = state_args(self.take(rows.numel()));
+        let state = state_args(self.take(rows.numel()))?;
         let tensors = [(rows, false), (&scores, true)];
         launch::dense(&device::race::KERNEL, &[rows.dtype()], &[], &tensors, &state)?;
         Ok(scores.topk(n, -1, true)?.1)
@@ -513,7 +517,7 @@ impl Op for Dropout {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0].contiguous()?;
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        let [seed, offset] = state_args(self.state);
+        let [seed, offset] = state_args(self.state)?;
         let numbers = [seed, offset, launch::number(DType::F32, self.p)];
         let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
         launch::dense(

@@ -4,8 +4,9 @@ use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, bytes_of};
 
 use super::{Storage, Tensor};
-use crate::autograd::GradMeta;
 use crate::error::{Error, Result};
+use crate::fuse::trace;
+use crate::graph::session;
 use crate::ops::launch;
 use crate::shape::Layout;
 
@@ -52,8 +53,19 @@ impl Tensor {
         let bytes = numel.filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
             Error::op("empty", format!("shape {shape:?} of {dtype} is larger than memory can be"))
         })?;
+        if trace::is_on() {
+            return Tensor::symbolic(Layout::contiguous(shape), (dtype, device));
+        }
         let storage = Storage::uninitialized(device, bytes)?.into();
-        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, GradMeta::detached()))
+        session::hold(&storage);
+        Ok(Tensor::plain(storage, Layout::contiguous(shape), dtype))
+    }
+
+    /// A value of a trace, see [`trace`].
+    pub(crate) fn symbolic(layout: Layout, at: impl Into<Creation>) -> Result<Tensor> {
+        let Creation { dtype, device } = at.into();
+        let storage = Storage::symbolic(device, layout.numel())?.into();
+        Ok(Tensor::plain(storage, layout, dtype))
     }
 
     /// A tensor filled with one value, rounded or wrapped to the dtype.
@@ -241,7 +253,8 @@ impl Tensor {
     ) -> Result<Tensor> {
         let Creation { dtype, device } = at.into();
         let storage = Storage::from_bytes(device, bytes)?.into();
-        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, GradMeta::detached()))
+        session::hold(&storage);
+        Ok(Tensor::plain(storage, Layout::contiguous(shape), dtype))
     }
 
     /// A tensor of these values, rounded or wrapped to the dtype.

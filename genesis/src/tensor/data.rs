@@ -4,14 +4,19 @@ use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, from_bytes};
 
 use super::{Storage, Tensor};
-use crate::autograd::{GradMeta, SavedTensors};
+use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::fuse::trace;
+use crate::graph::session;
 use crate::ops::{Op, apply, index_flag, launch};
 use crate::shape::Layout;
 
 impl Tensor {
     /// The elements in row-major order, as bytes. Waits for the device.
+    #[track_caller]
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
+        session::check("a value is read on the host")?;
+        trace::check_read(self)?;
         let dense = self.detach().contiguous()?;
         let start = dense.layout().offset * dense.dtype().bytes();
         let len = dense.numel() * dense.dtype().bytes();
@@ -30,6 +35,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If `T` is not this tensor's dtype.
+    #[track_caller]
     pub fn to_vec<T: HostElement>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             let message = format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE);
@@ -42,6 +48,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the device fails.
+    #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         let (dtype, bytes) = (self.dtype(), self.to_bytes()?);
         let element = |chunk: &[u8]| {
@@ -57,6 +64,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is not exactly one element.
+    #[track_caller]
     pub fn item(&self) -> Result<f64> {
         match self.to_f64_vec()?[..] {
             [value] => Ok(value),
@@ -72,6 +80,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is not exactly one element, or `T` is not this tensor's dtype.
+    #[track_caller]
     pub fn item_as<T: HostElement>(&self) -> Result<T> {
         match self.to_vec::<T>()?[..] {
             [value] => Ok(value),
@@ -123,6 +132,7 @@ impl Tensor {
         if device == self.device() {
             return Ok(self.clone());
         }
+        session::check("a tensor is moved to another device")?;
         apply(Move { from: self.device(), to: device }, &[self])
     }
 }
@@ -163,7 +173,7 @@ impl Op for Move {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let storage = Storage::from_bytes(self.to, &inputs[0].to_bytes()?)?;
         let layout = Layout::contiguous(inputs[0].shape());
-        Ok(Tensor::from_parts(storage.into(), layout, inputs[0].dtype(), GradMeta::detached()))
+        Ok(Tensor::plain(storage.into(), layout, inputs[0].dtype()))
     }
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {

@@ -11,6 +11,7 @@ use super::super::conv::{Convolution, Part};
 use super::super::window::Axis;
 use super::{GemmElement, cast};
 use crate::error::Result;
+use crate::fuse::trace;
 use crate::tensor::Tensor;
 
 /// Bytes of a block of patches: what a core's second cache holds beside the other operands.
@@ -39,6 +40,7 @@ fn typed<T: GemmElement + std::ops::AddAssign>(
     inputs: &[&Tensor],
     out: &Tensor,
 ) -> Result<()> {
+    trace::check_real("conv", &[out])?;
     let kept: Vec<Tensor> = inputs.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
     let (a, b) = (elements::<T>(&kept[0]), elements::<T>(&kept[1]));
     let out = elements_mut::<T>(out);

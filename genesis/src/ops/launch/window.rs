@@ -35,7 +35,13 @@ fn in_parts(tensors: &[&Tensor], launch: impl Fn(&[Tensor], Grid) -> Result<()>)
     Ok(())
 }
 
-fn go(kernel: &KernelDef, grid: Grid, dtypes: &[DType], on: &Tensor, args: &[Arg]) -> Result<()> {
+fn go(
+    kernel: &'static KernelDef,
+    grid: Grid,
+    dtypes: &[DType],
+    on: &Tensor,
+    args: &[Arg],
+) -> Result<()> {
     let options = LaunchOptions { num_warps: Some(4), ..LaunchOptions::default() };
     launch_as(kernel, on, grid, dtypes, &[BLOCK as i64], options, args)
 }
