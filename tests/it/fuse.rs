@@ -229,6 +229,32 @@ fn the_closure_runs_once_for_a_shape_and_reads_what_it_holds_each_time() {
 }
 
 #[test]
+fn a_fused_function_is_part_of_another() {
+    let inner = fuse(|a| a[0].exp()?.mul(&a[1]));
+    let outer = fuse(move |a| inner.call(&[&a[0], &a[1]])?.sqrt());
+    let (u, v) = (x(&[20]), x(&[20]));
+    let expected = u.exp().unwrap().mul(&v).unwrap().sqrt().unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(outer.call(&[&u, &v]).unwrap().to_vec::<f32>().unwrap(), expected);
+    assert_eq!(outer.inspect(&[&u, &v], Emit::Tir).unwrap().len(), 1);
+}
+
+#[test]
+fn every_form_compiles_for_a_gpu() {
+    let ptx = |f: Closure, inputs: &[&Tensor]| {
+        let texts = fuse(f).inspect(inputs, Emit::Ptx).unwrap();
+        assert!(texts.iter().all(|text| text.contains(".entry fused_")), "{texts:?}");
+        texts.len()
+    };
+    assert_eq!(ptx(chain, &[&x(&[999]), &x(&[999]), &x(&[])]), 1);
+    assert_eq!(ptx(chain, &[&x(&[33, 70]), &x(&[70]), &x(&[33, 1])]), 1);
+    assert_eq!(ptx(chain, &[&x(&[3, 1, 5]), &x(&[4, 1]), &x(&[])]), 1);
+    let sum: Closure = |a| a[0].mul(&a[1])?.sum_dims(&[-1], false);
+    assert_eq!(ptx(sum, &[&x(&[40, 3000]), &x(&[3000])]), 1);
+    assert_eq!(ptx(|a| a[0].square()?.mean(), &[&x(&[30_000])]), 1);
+    assert_eq!(ptx(|a| a[0].exp()?.max(), &[&x(&[300]).to_dtype(DType::BF16).unwrap()]), 1);
+}
+
+#[test]
 fn what_can_not_be_fused_is_named() {
     let refused = |f: Closure| fuse(f).call(&[&x(&[3, 3])]).unwrap_err().to_string();
     let only = "only elementwise ops, casts, comparisons, `where_` and sums, means and extremes can; \

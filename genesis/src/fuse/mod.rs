@@ -130,6 +130,11 @@ impl Fused {
     /// If the closure refuses, or uses an op that can't be fused: the error names it.
     #[track_caller]
     pub fn call(&self, args: &[&Tensor]) -> Result<Tensor> {
+        if trace::is_on() {
+            // In the closure of another function it is a part of that one.
+            let own: Vec<Tensor> = args.iter().map(|&t| t.clone()).collect();
+            return (self.0.f)(&own);
+        }
         let turned: Vec<Tensor>;
         let mut args = args;
         let refs: Vec<&Tensor>;
