@@ -3,13 +3,11 @@
 use genesis::fuse::Emit;
 use genesis::{DType, Device, Result, Tensor, fuse};
 
-const CPU: Device = Device::Cpu;
-
 /// Numbers between 0.2 and 0.9.
 fn x(shape: &[usize]) -> Tensor {
     let n: usize = shape.iter().product();
     let values: Vec<f32> = (0..n).map(|i| 0.2 + 0.7 * ((i * 37 % 101) as f32 / 101.0)).collect();
-    Tensor::from_slice_on(&values, shape, CPU).unwrap()
+    Tensor::from_slice_on(&values, shape, Device::default()).unwrap()
 }
 
 fn leaf(shape: &[usize]) -> Tensor {
@@ -106,7 +104,7 @@ fn choices_casts_and_comparisons() {
     };
     check(f, &[leaf(&[7, 9]), leaf(&[9])]);
     check(|a| a[0].gt_scalar(0.5)?.logical_and(&a[0].lt_scalar(0.7)?), &[x(&[50])]);
-    let ints = Tensor::from_slice_on(&[7i32, -3, 5, 2], &[4], CPU).unwrap();
+    let ints = Tensor::from_slice_on(&[7i32, -3, 5, 2], &[4], Device::default()).unwrap();
     check(|a| a[0].mul(&a[0])?.add_scalar(1.0)?.remainder(&a[1]), &[ints.clone(), ints]);
 }
 
@@ -218,7 +216,7 @@ fn the_closure_runs_once_for_a_shape_and_reads_what_it_holds_each_time() {
         count.fetch_add(1, Ordering::Relaxed);
         a[0].add(&own)
     });
-    let zero = Tensor::zeros(&[2, 3], (DType::F32, CPU)).unwrap();
+    let zero = Tensor::zeros(&[2, 3], (DType::F32, Device::default())).unwrap();
     let first = f.call(&[&zero]).unwrap().to_vec::<f32>().unwrap();
     assert_eq!(first[..3], held.to_vec::<f32>().unwrap());
     held.mul_scalar_(2.0).unwrap();

@@ -6,6 +6,8 @@
 mod amp;
 /// Every kernel of the framework through the assembler.
 mod assemble;
+/// Attention's two forms.
+mod attention;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
 /// Checkpoints: written whole, checked, resumed.
@@ -82,6 +84,8 @@ mod tuning;
 mod ui;
 /// Block sizes and warps of streaming kernels, timed.
 mod variants;
+/// The tests of the GPU on one that is emulated.
+mod virtual_gpu;
 /// What was wrong with the framework before this one.
 mod weaknesses;
 

@@ -26,12 +26,22 @@ fn metadata(program: &str) -> anyhow::Result<Value> {
     std::fs::create_dir(folder.path().join("src"))?;
     std::fs::copy(source.join("src/main.rs"), folder.path().join("src/main.rs"))?;
     std::fs::copy(root().join("Cargo.lock"), folder.path().join("Cargo.lock"))?;
+    // Crates of other platforms need not be on this machine.
     let output = Command::new("cargo")
-        .args(["metadata", "--offline", "--format-version=1", "--quiet", "--manifest-path"])
+        .args(["metadata", "--offline", "--format-version=1", "--quiet"])
+        .args(["--filter-platform", &host()?, "--manifest-path"])
         .arg(folder.path().join("Cargo.toml"))
         .output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The platform that rustc compiles for here.
+fn host() -> anyhow::Result<String> {
+    let output = Command::new("rustc").arg("-vV").output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc -vV names its host")?.to_owned())
 }
 
 /// The crates that a source names in `use` lines.
