@@ -24,11 +24,13 @@ fn f32_args<const N: usize>(numbers: [f64; N]) -> [Arg; N] {
 
 /// Seed and offset as a kernel takes them.
 pub(super) fn state_args(state: RngState) -> Result<[Arg; 2]> {
-    if session::has_cells() {
-        return session::draw(state);
-    }
+    if session::has_cells() { session::draw(state) } else { Ok(fixed_args(state)) }
+}
+
+/// Seed and offset that stay as they are when a graph replays.
+pub(super) fn fixed_args(state: RngState) -> [Arg; 2] {
     let seed = Scalar { dtype: DType::U64, bits: state.seed };
-    Ok([Arg::Scalar(seed), Arg::Scalar(Scalar { dtype: DType::I64, bits: state.offset })])
+    [Arg::Scalar(seed), Arg::Scalar(Scalar { dtype: DType::I64, bits: state.offset })]
 }
 
 fn check_float(name: &str, at: Creation) -> Result<()> {
