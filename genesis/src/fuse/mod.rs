@@ -108,7 +108,7 @@ struct Plan {
 struct Backward {
     wanted: Vec<bool>,
     dy: Signature,
-    /// Which gradients there are, and what computes them.
+    /// Which gradients there are, and what computes them; none where they are not fused.
     program: Option<(Vec<bool>, Arc<Program>)>,
 }
 
@@ -250,13 +250,16 @@ impl Plan {
         if let Some(known) = kept.iter().find(fits) {
             return Ok(known.program.clone());
         }
-        let (trace, (are, results)) = trace::run(|| differentiate(f, args, dy, wanted))?;
-        let program = match results.is_empty() {
-            true => None,
-            false => {
-                let program = Program::new(trace, args.len() + 1, &results, self.device)?;
-                Some((are, Arc::new(program)))
-            }
+        let made = trace::run(|| differentiate(f, args, dy, wanted));
+        let made = made.and_then(|(trace, (are, results))| {
+            let program = Program::new(trace, args.len() + 1, &results, self.device)?;
+            Ok((are, Arc::new(program)))
+        });
+        let program = match made {
+            Ok(program) => Some(program),
+            // What the function computes is fused, its gradient is not: that of a slice writes to a part.
+            Err(error) if error.op_name() == Some("fuse") => None,
+            Err(error) => return Err(error),
         };
         if kept.len() >= MAX_PLANS {
             kept.remove(0);
@@ -323,12 +326,12 @@ impl Op for Call {
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let args: Vec<&Tensor> = (0..self.n).map(|i| saved.input(i)).collect();
         if is_grad_enabled() {
-            return self.differentiable(&args, &saved.wanted, dy);
+            return self.one_by_one(&args, &saved.wanted, dy, true);
         }
         let dy = forwards(dy)?;
         let all: Vec<&Tensor> = args.iter().copied().chain([&dy]).collect();
         let Some((are, program)) = self.plan.backward(&self.inner.f, &all, &saved.wanted)? else {
-            return Ok(vec![None; self.n]);
+            return self.one_by_one(&args, &saved.wanted, &dy, false);
         };
         let mut grads = program.run(&all)?.into_iter();
         Ok(are.iter().map(|&is| if is { grads.next() } else { None }).collect())
@@ -336,21 +339,26 @@ impl Op for Call {
 }
 
 impl Call {
-    /// Gradients that can be differentiated again: those of the ops one by one.
-    fn differentiable(
+    /// Gradients of the ops one by one, which may be differentiated again.
+    fn one_by_one(
         &self,
         args: &[&Tensor],
         wanted: &[bool],
         dy: &Tensor,
+        create_graph: bool,
     ) -> Result<Vec<Option<Tensor>>> {
-        let own: Vec<Tensor> = args.iter().map(|&t| t.clone()).collect();
-        let y = (self.inner.f)(&own)?;
+        let leaf = |(&t, &wanted): (&&Tensor, &bool)| match create_graph {
+            true => Ok(t.clone()),
+            false => t.detach().requires_grad_(wanted),
+        };
+        let own = args.iter().zip(wanted).map(leaf).collect::<Result<Vec<_>>>()?;
+        let y = enable_grad(|| (self.inner.f)(&own))?;
         if !y.requires_grad() {
             return Ok(vec![None; self.n]);
         }
         let asked = || own.iter().zip(wanted).filter(|&(_, &wanted)| wanted);
         let asked: Vec<&Tensor> = asked().map(|(t, _)| t).collect();
-        let create = BackwardOptions { create_graph: true, ..BackwardOptions::default() };
+        let create = BackwardOptions { create_graph, ..BackwardOptions::default() };
         let options = GradOptions {
             grad_outputs: &[Some(dy)],
             allow_unused: true,

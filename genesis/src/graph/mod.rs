@@ -99,7 +99,7 @@ struct Capture {
     origins: Vec<Origin>,
     /// Draws of one step.
     draws: u64,
-    _held: (Vec<Arc<Storage>>, Vec<Arc<[u8]>>),
+    _held: Vec<Arc<Storage>>,
 }
 
 impl<S, F> fmt::Debug for Graph<S, F> {
@@ -215,8 +215,7 @@ where
         })?;
         let (session, outputs) = noted.expect("a capture that succeeds ran its step");
         let draws = default_generator().state().offset.wrapping_sub(start.offset);
-        let Session { origins, values, held, bytes, .. } = session;
-        let _held = (held, bytes);
+        let Session { origins, values, held: _held, .. } = session;
         self.buckets[bucket].capture =
             Some(Capture { graph, inputs, outputs, origins, draws, _held });
         Ok(values)

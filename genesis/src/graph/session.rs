@@ -52,7 +52,6 @@ pub(super) struct Session {
     pub(super) values: Vec<u64>,
     /// What the recorded launches point to.
     pub(super) held: Vec<Arc<Storage>>,
-    pub(super) bytes: Vec<Arc<[u8]>>,
     problem: Option<Error>,
 }
 
@@ -85,8 +84,8 @@ pub(super) fn run<T>(
     }
     let cells = cells.cloned();
     let (origins, values) = (Vec::new(), Vec::new());
-    let (held, bytes, problem) = (Vec::new(), Vec::new(), None);
-    let session = Session { mode, start, cells, origins, values, held, bytes, problem };
+    let (held, problem) = (Vec::new(), None);
+    let session = Session { mode, start, cells, origins, values, held, problem };
     SESSION.set(Some(session));
     MODE.set(Some(mode));
     let _off = Off;
@@ -119,13 +118,6 @@ pub(crate) fn hold(storage: &Arc<Storage>) {
     if is_recording() {
         with(|session| session.held.push(storage.clone()));
     }
-}
-
-/// Bytes of the host that a recorded copy reads at each replay; none where nothing is recorded.
-pub(crate) fn hold_bytes(bytes: &[u8]) -> Option<Arc<[u8]>> {
-    let kept: Arc<[u8]> = if is_recording() { bytes.into() } else { return None };
-    with(|session| session.bytes.push(kept.clone()));
-    Some(kept)
 }
 
 /// Refuses what the host may not do in a step that is to be replayed.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use genesis_kernel::runtime::{Buffer, Device};
+use genesis_kernel::runtime::{Buffer, Device, Graph};
 
 use crate::autograd::is_inference_mode_enabled;
 use crate::error::Result;
@@ -53,8 +53,11 @@ impl Storage {
 
     /// Memory that holds these bytes.
     pub(crate) fn from_bytes(device: Device, bytes: &[u8]) -> Result<Storage> {
-        let kept = session::hold_bytes(bytes);
-        let bytes = kept.as_deref().unwrap_or(bytes);
+        if session::is_recording() {
+            let buffer = Buffer::uninit(&device.stream(), bytes.len())?;
+            Graph::write_beside(&buffer, bytes)?;
+            return Ok(Storage::from_buffer(buffer));
+        }
         Ok(Storage::from_buffer(Buffer::from_bytes(&device.stream(), bytes)?))
     }
 

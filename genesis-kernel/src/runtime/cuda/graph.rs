@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 
 use super::{CudaDevice, Handle};
 use crate::diag::Error;
-use crate::runtime::{Queue, Stream};
+use crate::runtime::{Buffer, Queue, Stream};
 
 /// Work recorded from a GPU's stream, to be replayed.
 ///
@@ -42,6 +42,21 @@ impl Graph {
         Ok(Graph { device, exec: exec? })
     }
 
+    /// Fills memory with bytes of the host beside a recording, which can't hold a copy from memory that
+    /// the program may use for something else: at once, on a stream of its own. For memory that was made
+    /// since the recording began.
+    ///
+    /// # Errors
+    /// If they are not as many, or the device fails.
+    pub fn write_beside(buffer: &Buffer, bytes: &[u8]) -> Result<(), Error> {
+        let Queue::Cuda(device) = buffer.stream().queue() else { return buffer.write(0, bytes) };
+        if bytes.len() != buffer.bytes() {
+            let message = format!("{} bytes for a buffer of {}", bytes.len(), buffer.bytes());
+            return Err(Error::launch(message));
+        }
+        device.upload_beside(buffer.address(), bytes)
+    }
+
     /// Gives the recorded work to the stream that it was recorded from.
     ///
     /// # Errors
@@ -71,6 +86,25 @@ impl CudaDevice {
         // SAFETY: the stream is of this device's context.
         let result = unsafe { sys::cuStreamBeginCapture_v2(self.raw_stream(), mode) };
         self.check("cuStreamBeginCapture", result)
+    }
+
+    fn upload_beside(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.enter()?;
+        let mut stream = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a context is current, the out pointer is ours.
+        self.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut stream, flags) })?;
+        // SAFETY: the caller's buffer owns the range, which nothing else uses yet; the bytes live until
+        // the copy has ended, which is waited for.
+        let copied = unsafe {
+            sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), stream)
+        };
+        // SAFETY: the stream was made above.
+        let waited = unsafe { sys::cuStreamSynchronize(stream) };
+        // SAFETY: as above, and nothing is left on it. A failure leaks it and nothing else.
+        let _ = unsafe { sys::cuStreamDestroy_v2(stream) };
+        self.check("cuMemcpyHtoDAsync", copied)?;
+        self.check("cuStreamSynchronize", waited)
     }
 
     fn end_capture(&self) -> Result<Handle<sys::CUgraphExec>, Error> {
