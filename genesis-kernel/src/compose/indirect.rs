@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::write::{call, keep, keep_all, let_, name};
 use crate::diag::Error;
-use crate::front::ast::{BlockAst, FnAst, ParamAst, PatternAst, StmtAst, TypeAst};
+use crate::front::ast::{BlockAst, FnAst, ParamAst, PatternAst, TypeAst};
 use crate::kernel::KernelDef;
 use crate::runtime::Arg;
 
@@ -53,7 +53,7 @@ fn rewrite(ast: &'static FnAst, mask: u64) -> Result<&'static FnAst, Error> {
         params.push(ParamAst { ty: TypeAst::Ptr { dtype, mutable: false }, ..*param });
         stmts.push(let_(own, call("load", Vec::new(), vec![name(own)])));
     }
-    stmts.extend(ast.body.stmts.iter().copied().collect::<Vec<StmtAst>>());
+    stmts.extend_from_slice(ast.body.stmts);
     let body = keep(BlockAst { stmts: keep_all(stmts), value: ast.body.value });
     Ok(keep(FnAst { params: keep_all(params), body, ..super::body::copy(ast) }))
 }
