@@ -16,6 +16,8 @@ mod checkpoint;
 mod cluster;
 /// Calls whose answers PyTorch gave.
 mod conform;
+/// Convolutions against the definition.
+mod conv;
 /// Loaders of batches.
 mod data;
 /// What every kernel compiles to, in counts.
@@ -63,6 +65,7 @@ mod outside;
 /// Calls of every op against PyTorch.
 mod parity;
 /// Seeds and states of the random generator.
+mod ragged;
 mod random;
 /// The runtime on a real GPU.
 mod runtime;

@@ -7,8 +7,10 @@ pub(crate) mod fused;
 pub(crate) mod many;
 mod reduce;
 pub(crate) mod rows;
+mod slices;
 mod tile;
 pub(crate) mod window;
+mod window_cpu;
 
 use genesis_kernel::compose::indirect;
 use genesis_kernel::ir::{DType, Scalar};
