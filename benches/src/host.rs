@@ -5,6 +5,7 @@ use genesis_kernel::kernel::{Hints, KernelDef};
 use genesis_kernel::target::Target;
 
 use crate::launch;
+use crate::memory;
 use crate::peer::Peer;
 use crate::step;
 use crate::table::Case;
@@ -56,7 +57,8 @@ fn compilations() -> Vec<Compilation> {
 /// Cases of the host.
 pub(crate) fn cases() -> Vec<Case> {
     let compile = compilations().into_iter().map(|c| c.case.to_owned());
-    let names = launch::cases().into_iter().chain(compile.filter(|case| case != COMPILE_MATMUL));
+    let compile = compile.filter(|case| case != COMPILE_MATMUL);
+    let names = launch::cases().into_iter().chain(memory::cases()).chain(compile);
     let plain = names.map(|name| Case { name, must: None, aim: None });
     step::cases().into_iter().chain(plain).collect()
 }
@@ -69,6 +71,9 @@ pub(crate) fn time(
 ) -> anyhow::Result<Option<Times>> {
     if case.starts_with("launch/") {
         return launch::time(case, device).map(Some);
+    }
+    if case.starts_with("alloc") {
+        return memory::time(case, device, peer);
     }
     let mut peer = peer;
     if let Some(times) = step::time(case, device, peer.as_deref_mut())? {

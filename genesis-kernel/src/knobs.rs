@@ -94,6 +94,12 @@ pub const KNOBS: &[Knob] = &[
         doc: "0 gives freed memory back at once, so that memory checkers see each buffer alone",
     },
     Knob {
+        name: "GENESIS_MEMORY_HISTORY",
+        values: "0 or 1",
+        doc: "records the source line that each tensor was made at, for snapshots of memory and the \
+              error when it runs out",
+    },
+    Knob {
         name: "GENESIS_AUTOTUNE",
         values: "0 or 1",
         doc: "1 measures configurations when a kernel meets a problem for the first time; without it \
@@ -181,6 +187,8 @@ pub struct Knobs {
     pub sync: bool,
     /// `GENESIS_POOL`
     pub pool: bool,
+    /// `GENESIS_MEMORY_HISTORY`
+    pub memory_history: bool,
     /// `GENESIS_AUTOTUNE`
     pub autotune: bool,
     /// `GENESIS_AUTOTUNE_BUDGET`
@@ -237,6 +245,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
+        memory_history: reader.read("GENESIS_MEMORY_HISTORY", switch).unwrap_or(false),
         autotune: reader.read("GENESIS_AUTOTUNE", switch).unwrap_or(false),
         autotune_budget: reader
             .read("GENESIS_AUTOTUNE_BUDGET", seconds)

@@ -23,6 +23,7 @@ mod error;
 pub mod fuse;
 pub mod graph;
 pub mod io;
+pub mod memory;
 pub mod nn;
 pub mod ops;
 pub mod optim;
@@ -35,7 +36,7 @@ pub use autograd::{enable_grad, no_grad};
 pub use error::{Error, Result};
 pub use fuse::fuse;
 pub use genesis_kernel::ir::DType;
-pub use genesis_kernel::runtime::Device;
+pub use genesis_kernel::runtime::{Device, Event, Stream, with_stream};
 pub use graph::{Graph, graph};
 pub use ops::{
     GridOrder, Index, MatmulPrecision, RoundingMode, ScatterReduce, Tolerance, Unique,

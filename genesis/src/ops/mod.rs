@@ -71,12 +71,15 @@ mod stats;
 mod unique;
 mod window;
 
+use std::panic::Location;
+
 use genesis_kernel::ir::DType;
 
 use crate::amp;
 use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
 use crate::error::{Error, Result};
 use crate::fuse::trace;
+use crate::memory;
 use crate::tensor::Tensor;
 
 pub use arith::{RoundingMode, Tolerance};
@@ -145,8 +148,13 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     if let Some(cast) = amp::cast_inputs(op.name(), inputs)? {
         return apply(op, &cast.iter().collect::<Vec<_>>());
     }
+    for input in inputs {
+        input.storage().wait_arrived()?;
+    }
+    let caller = Location::caller();
+    let forward = || no_grad(|| amp::without_autocast(|| op.forward(inputs)));
     let outer = trace::enter(op.name());
-    let made = no_grad(|| amp::without_autocast(|| op.forward(inputs)));
+    let made = memory::made_at(caller, forward);
     trace::leave(outer);
     let mut result = made?;
     if anomaly::is_on() && !trace::is_on() {

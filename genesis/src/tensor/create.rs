@@ -1,5 +1,7 @@
 //! Tensors from values: `zeros`, `full`, `arange`, from slices.
 
+use std::panic::Location;
+
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, bytes_of};
 
@@ -7,6 +9,7 @@ use super::{Storage, Tensor};
 use crate::error::{Error, Result};
 use crate::fuse::trace;
 use crate::graph::session;
+use crate::memory;
 use crate::ops::launch;
 use crate::shape::Layout;
 
@@ -56,7 +59,8 @@ impl Tensor {
         if trace::is_on() {
             return Tensor::symbolic(Layout::contiguous(shape), (dtype, device));
         }
-        let storage = Storage::uninitialized(device, bytes)?.into();
+        let make = || Storage::uninitialized(device, bytes, dtype, shape);
+        let storage = memory::made_at(Location::caller(), make)?.into();
         session::hold(&storage);
         Ok(Tensor::plain(storage, Layout::contiguous(shape), dtype))
     }
@@ -252,7 +256,8 @@ impl Tensor {
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
         let Creation { dtype, device } = at.into();
-        let storage = Storage::from_bytes(device, bytes)?.into();
+        let make = || Storage::from_bytes(device, bytes, dtype, shape);
+        let storage = memory::made_at(Location::caller(), make)?.into();
         session::hold(&storage);
         Ok(Tensor::plain(storage, Layout::contiguous(shape), dtype))
     }

@@ -10,7 +10,7 @@ use cudarc::driver::sys::{
 };
 
 use super::tensor_map::{Encoded, MAX_MAPS, TensorMaps};
-use super::{CudaDevice, Handle};
+use super::{CudaDevice, CudaStream, Handle};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
 use crate::ir::TensorMap;
@@ -290,7 +290,9 @@ impl CudaDevice {
         self.check("cuFuncGetAttribute", result)?;
         Ok(value.unsigned_abs())
     }
+}
 
+impl CudaStream {
     /// Queues a kernel; `slots` has its flattened parameters in order, eight bytes each, and `maps`
     /// what [`CudaKernel::encode_maps`] gave.
     ///
@@ -306,7 +308,7 @@ impl CudaDevice {
         slots: &mut [u64],
         maps: &[CUtensorMap],
     ) -> Result<(), Error> {
-        self.enter()?;
+        self.device().enter()?;
         let n_slots = slots.len();
         if n_slots > MAX_SLOTS || maps.len() > MAX_MAPS {
             return Err(Error::launch(format!("{}: too many parameters", ast.name)));
@@ -330,7 +332,7 @@ impl CudaDevice {
             let name = ast.name;
             return Err(Error::launch(format!("{name}: too many programs for their clusters")));
         };
-        self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
+        self.device().last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
         let mut early = set_up_early();
         let config = sys::CUlaunchConfig {
             gridDimX: blocks,
@@ -340,7 +342,7 @@ impl CudaDevice {
             blockDimY: 1,
             blockDimZ: 1,
             sharedMemBytes: kernel.dynamic_shared_bytes,
-            hStream: self.raw_stream(),
+            hStream: self.raw(),
             attrs: &raw mut early,
             numAttrs: u32::from(kernel.overlaps),
         };
@@ -355,7 +357,7 @@ impl CudaDevice {
                 std::ptr::null_mut(),
             )
         };
-        self.check("cuLaunchKernel", result)
+        self.device().check("cuLaunchKernel", result)
     }
 }
 
