@@ -97,8 +97,8 @@ impl CudaStream {
         let mut stream = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: a context is current, the out pointer is ours.
-        self.device()
-            .check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut stream, flags) })?;
+        let made = unsafe { sys::cuStreamCreate(&mut stream, flags) };
+        self.device().check("cuStreamCreate", made)?;
         // SAFETY: the caller's buffer owns the range, which nothing else uses yet; the bytes live until
         // the copy has ended, which is waited for.
         let copied = unsafe {
