@@ -58,6 +58,8 @@ mod optim_schedule;
 mod outside;
 /// Calls of every op against PyTorch.
 mod parity;
+/// What a program spends its time on.
+mod profiler;
 /// Seeds and states of the random generator.
 mod random;
 /// The runtime on a real GPU.

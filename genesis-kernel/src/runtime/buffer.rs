@@ -7,6 +7,7 @@ use super::cuda::CudaDevice;
 use super::device::{Device, Queue, Stream};
 use super::pool;
 use crate::diag::Error;
+use crate::trace::{TransferKind, transfer};
 
 /// Bytes on a device; freed when dropped.
 ///
@@ -82,7 +83,10 @@ impl Buffer {
                 }
                 Ok(())
             }
-            Queue::Cuda(device) => device.upload(self.address + offset as u64, source),
+            Queue::Cuda(device) => {
+                let _traced = transfer(TransferKind::HostToDevice, self.device(), source.len());
+                device.upload(self.address + offset as u64, source)
+            }
             Queue::Missing(_, error) => Err(error.clone()),
         }
     }
@@ -102,7 +106,10 @@ impl Buffer {
                 }
                 Ok(())
             }
-            Queue::Cuda(device) => device.download(self.address + offset as u64, target),
+            Queue::Cuda(device) => {
+                let _traced = transfer(TransferKind::DeviceToHost, self.device(), target.len());
+                device.download(self.address + offset as u64, target)
+            }
             Queue::Missing(_, error) => Err(error.clone()),
         }
     }

@@ -7,6 +7,7 @@ use super::pool;
 use crate::diag::Error;
 use crate::knobs;
 use crate::target::GpuTarget;
+use crate::trace;
 
 /// Where memory is and kernels run. The default is what `GENESIS_DEVICE` says, else the first GPU,
 /// else the CPU.
@@ -131,7 +132,10 @@ impl Stream {
     pub fn synchronize(&self) -> Result<(), Error> {
         match &self.queue {
             Queue::Cpu => Ok(()),
-            Queue::Cuda(device) => device.synchronize(),
+            Queue::Cuda(device) => {
+                let _traced = trace::transfer(trace::TransferKind::Wait, self.device(), 0);
+                device.synchronize()
+            }
             Queue::Missing(_, error) => Err(error.clone()),
         }
     }

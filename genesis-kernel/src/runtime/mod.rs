@@ -10,7 +10,9 @@ pub(crate) mod cuda;
 mod device;
 mod element;
 mod event;
+mod origin;
 mod pool;
+mod threads;
 
 pub use args::{Arg, AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, PtrArg, ViewArg};
 pub use array::{Array, ArrayView, ArrayViewMut};
@@ -20,3 +22,6 @@ pub(crate) use device::Queue;
 pub use device::{Device, Stream};
 pub use element::{HostElement, bytes_of, from_bytes};
 pub use event::Event;
+pub use origin::{EnteredOrigin, Origin, enter, origin};
+pub(crate) use threads::threads_here;
+pub use threads::{install, num_threads, set_num_threads};

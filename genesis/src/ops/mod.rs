@@ -66,7 +66,10 @@ mod stats;
 mod unique;
 mod window;
 
+use std::panic::Location;
+
 use genesis_kernel::ir::DType;
+use genesis_kernel::trace;
 
 use crate::amp;
 use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
@@ -136,6 +139,7 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     if let Some(cast) = amp::cast_inputs(op.name(), inputs)? {
         return apply(op, &cast.iter().collect::<Vec<_>>());
     }
+    let _op = trace::op(op.name(), Location::caller(), || describe(inputs));
     let mut result = no_grad(|| amp::without_autocast(|| op.forward(inputs)))?;
     if anomaly::is_on() {
         anomaly::check_forward(op.name(), inputs, &result)?;
@@ -148,6 +152,12 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
         result.note_view(parent);
     }
     Ok(result)
+}
+
+/// Dtypes and shapes, as a profile shows them: `f32[64, 784], f32[784, 256]`.
+pub(crate) fn describe(inputs: &[&Tensor]) -> String {
+    let one = |input: &&Tensor| format!("{}{:?}", input.dtype(), input.shape());
+    inputs.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// What an op says of a dtype that it does not take.

@@ -2,7 +2,6 @@
 
 use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys::{
     self, CUfunction_attribute_enum as Attribute, CUjit_option as JitOption, CUjitInputType,
@@ -330,7 +329,7 @@ impl CudaDevice {
             let name = ast.name;
             return Err(Error::launch(format!("{name}: too many programs for their clusters")));
         };
-        self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
+        self.recent.note(ast.name, grid);
         let mut early = set_up_early();
         let config = sys::CUlaunchConfig {
             gridDimX: blocks,

@@ -5,6 +5,8 @@
 //! order, so that results do not depend on how many threads there are.
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::install;
+use genesis_kernel::trace;
 use rayon::prelude::*;
 
 use super::super::conv::{Convolution, Part};
@@ -44,12 +46,23 @@ fn typed<T: GemmElement + std::ops::AddAssign>(
     let out = elements_mut::<T>(out);
     let bias = kept.get(2).map(|bias| elements::<T>(bias));
     let plan = Plan::of::<T>(shape);
-    match part {
+    let _kernel = trace::host_kernel("gemm (convolution)", || work::<T>(shape));
+    install(|| match part {
         Part::Result => plan.result(a, b, bias, out),
         Part::Input => plan.input(a, b, out),
         Part::Weight => plan.weight(b, a, out),
-    }
+    });
     Ok(())
+}
+
+/// What a convolution, or a gradient of one, moves and computes.
+fn work<T>(shape: &Convolution) -> trace::Kernel {
+    let numel = |shape: Vec<usize>| shape.iter().product::<usize>() as u64;
+    let (weight, result) = (numel(shape.weight_shape()), numel(shape.result_shape()));
+    let inner = shape.axes.iter().map(|axis| axis.kernel as u64).product::<u64>();
+    let flops = 2 * result * shape.inputs as u64 * inner;
+    let bytes = (weight + result + numel(shape.input_shape())) * size_of::<T>() as u64;
+    trace::Kernel { bytes, flops, product_flops: flops, ..trace::Kernel::default() }
 }
 
 /// The elements of a dense tensor on the CPU.
