@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use genesis::nn::{Layer, Linear, Module, Relu, Sequential};
+use genesis::nn::{Linear, Module, Relu, Sequential};
 use genesis::optim::{Optimizer, Sgd, SgdOptions};
 use genesis::profiler::{
     GroupBy, Profile, Profiler, ProfilerOptions, Schedule, SortBy, profile, record_function,

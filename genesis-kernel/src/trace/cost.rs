@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::event::Kernel;
 use crate::inspect::{self, launch_cost};
-use crate::ir::{DType, Func, OpKind};
+use crate::ir::{DType, Func, Op, OpKind, Value};
 use crate::kernel::{Hints, KernelDef};
 use crate::launch::Launch;
 use crate::runtime::Arg;
@@ -30,6 +30,8 @@ struct Code {
     /// What each program costs, where that does not depend on arguments.
     fixed: Option<inspect::Cost>,
     dtype: Option<DType>,
+    /// How often memory moves the elements of each parameter: once if they are only read or only written.
+    times: Vec<u64>,
 }
 
 impl Costs {
@@ -55,7 +57,8 @@ impl Costs {
         };
         // A tile's lanes outside of a tensor count as on, and an element that several programs read
         // counts for each: what memory must move is no more than the operands.
-        let most = launch.args.iter().map(operand_bytes).sum::<u64>();
+        let times = entry.times.iter().copied().chain(std::iter::repeat(2));
+        let most = launch.args.iter().zip(times).map(|(arg, n)| n * elements_bytes(arg)).sum();
         Kernel {
             bytes: programs.saturating_mul(cost.bytes).min(most),
             flops: programs.saturating_mul(cost.flops),
@@ -71,7 +74,7 @@ impl Code {
         // What was launched was compiled, so that it can be again.
         let special = def.specialize(launch.dtypes, launch.consts, &hints());
         let Ok(func) = special.map(|special| special.func) else {
-            return Code { func: None, fixed: None, dtype: None };
+            return Code { func: None, fixed: None, dtype: None, times: Vec::new() };
         };
         let dtype = func.walk().into_iter().find_map(|op| {
             let data = func.op(op);
@@ -81,23 +84,32 @@ impl Code {
         let mut loops = func.walk().into_iter().map(|op| &func.op(op).kind);
         let has_loops = loops.any(|kind| matches!(kind, OpKind::For(_) | OpKind::While));
         let fixed = (!has_loops).then(|| inspect::cost(&func));
-        Code { fixed, dtype, func: Some(func) }
+        let times = func.params.iter().map(|param| times(&func, param.value)).collect();
+        Code { fixed, dtype, times, func: Some(func) }
     }
 }
 
-/// Bytes of the elements that an argument has, twice where they are written: they may be read too.
-fn operand_bytes(arg: &Arg) -> u64 {
-    let (bytes, mutable) = match arg {
-        Arg::Scalar(_) => return 0,
-        Arg::Ptr(ptr) => (ptr.bytes, ptr.mutable),
+/// 1 for a view that is only read or only written, else 2.
+fn times(func: &Func, param: Value) -> u64 {
+    let used = |kind: OpKind| {
+        let is = |op: &Op| func.op(*op).kind == kind && func.op(*op).operands[0] == param;
+        func.walk().iter().any(is)
+    };
+    if used(OpKind::ViewLoad) == used(OpKind::ViewStore) { 2 } else { 1 }
+}
+
+/// Bytes of the elements that an argument has.
+fn elements_bytes(arg: &Arg) -> u64 {
+    match arg {
+        Arg::Scalar(_) => 0,
+        Arg::Ptr(ptr) => ptr.bytes,
         Arg::View(view) => {
             let axes = view.dims().iter().zip(view.strides());
             let count = |(&dim, &stride): (&i64, &i64)| if stride == 0 { 1 } else { dim.max(0) };
             let elements: u64 = axes.map(|axis| count(axis) as u64).product();
-            (elements * view.ptr.dtype.bytes() as u64, view.ptr.mutable)
+            elements * view.ptr.dtype.bytes() as u64
         }
-    };
-    if mutable { bytes.saturating_mul(2) } else { bytes }
+    }
 }
 
 /// What a kernel's loops may depend on: integers, extents and the grid.
