@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds what a machine with a GPU runs, into .gpu/: the test binary, the benches, the command and the
-# conformance runner, with
-# LLVM linked statically. Where a GPU is present it runs them; elsewhere it says that it did not.
+# conformance runner, with LLVM linked statically. Where a GPU is present it times the benches and runs the tests
+# (scripts/gpu-check.sh); elsewhere it says that it did not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .gpu
@@ -27,8 +27,8 @@ cp target/release/genesis-conform .gpu/genesis-conform
 strip .gpu/tests .gpu/genesis .gpu/bench .gpu/genesis-conform
 
 if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
-  .gpu/tests
   .gpu/bench --out benches/results/h200.jsonl
+  scripts/gpu-check.sh .gpu/out
 else
   echo "skipped: no GPU here; .gpu/ holds what to run on a machine that has one"
 fi

@@ -7,6 +7,7 @@
 //! Two type parameters recur: `T` is what lies in memory, `A` is what is computed in: f32 for f16,
 //! bf16 and f32, f64 for f64, and the dtype itself for integers.
 
+pub mod attention;
 pub mod compare;
 pub mod conv;
 pub mod copy;
@@ -66,6 +67,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         product::KERNELS,
         conv::KERNELS,
         pool::KERNELS,
+        attention::KERNELS,
     ];
     groups.concat()
 }

@@ -27,7 +27,7 @@ pub(crate) fn usual(name: &str) -> i64 {
         "BM" | "BN" | "BP" => 64,
         "BH" => 4,
         "BW" => 16,
-        "BK" => 32,
+        "BK" | "D" => 32,
         "ROWS" | "TOKENS" | "OWN" => 16,
         "COLS" => 256,
         "BLOCK" => 1024,

@@ -62,6 +62,15 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("matmul_bias_gelu", DType::BF16, &[128, 256, 64], Some(8)),
     ("matmul_f8", DType::BF16, &[128, 128, 128], Some(8)),
     ("matmul_f8_fast", DType::BF16, &[128, 256, 128], Some(8)),
+    ("attention", DType::BF16, &[128, 128, 64, 0, 0, 0], Some(8)),
+    ("attention", DType::BF16, &[128, 128, 128, 0, 0, 0], Some(8)),
+    ("attention", DType::BF16, &[64, 64, 256, 0, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[64, 128, 64, 0, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[64, 64, 128, 0, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 32, 256, 0, 0, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[64, 64, 64, 0, 0, 0], Some(4)),
+    ("attention_queries", DType::BF16, &[128, 64, 128, 0, 0, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[64, 32, 256, 0, 0, 0], Some(8)),
 ];
 
 /// Kernels whose large configurations have their second operand as a view of its transpose: tensor cores

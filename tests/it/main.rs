@@ -6,6 +6,8 @@
 mod amp;
 /// Every kernel of the framework through the assembler.
 mod assemble;
+/// Attention's two forms.
+mod attention;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
 /// Checkpoints: written whole, checked, resumed.

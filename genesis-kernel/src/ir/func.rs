@@ -298,8 +298,13 @@ impl Func {
 
     /// Every op reachable from the body, in execution order, owners before what they own.
     pub fn walk(&self) -> Vec<Op> {
+        self.walk_in(self.body)
+    }
+
+    /// Every op of a region, each before those of its own regions.
+    pub fn walk_in(&self, region: Region) -> Vec<Op> {
         let mut order = Vec::new();
-        self.walk_region(self.body, &mut order);
+        self.walk_region(region, &mut order);
         order
     }
 

@@ -7,6 +7,7 @@
 mod activation;
 mod arith;
 mod arrange;
+mod attention;
 mod conv;
 mod ctc;
 mod distances;
@@ -78,6 +79,7 @@ use crate::tensor::Tensor;
 
 pub use arith::{RoundingMode, Tolerance};
 pub use arrange::GridOrder;
+pub use attention::{Attention, AttentionBackend};
 pub use conv::Conv;
 pub use ctc::Ctc;
 pub use distances::Triplet;
@@ -91,7 +93,6 @@ pub use matmul_f8::ScaledMatmul;
 pub use norms::BatchStats;
 pub(crate) use norms::move_towards;
 pub use pad::PadMode;
-pub use products::Attention;
 pub use scatter::ScatterReduce;
 pub use unique::Unique;
 pub use window::Window;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::elementwise::check_pair;
-use super::launch;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -121,86 +120,6 @@ impl Tensor {
         }
         scaled(&x, beta)?.add(&product)
     }
-
-    /// Attention: `softmax(q k' * scale + mask) v`, computed in f32 for 16-bit dtypes.
-    ///
-    /// # Shapes
-    /// `q: [.., L, D]`, `k: [.., S, D]`, `v: [.., S, E]` give `[.., L, E]`. With `groups` the heads
-    /// (axis -3) of `k` and `v` are repeated to those of `q`. A mask of bool says where to look, one of
-    /// floats is added. The default scale is `1 / sqrt(D)`. A row that may look nowhere gives 0.
-    /// # Errors
-    /// If shapes do not fit.
-    #[track_caller]
-    pub fn scaled_dot_product_attention(
-        &self,
-        k: &Tensor,
-        v: &Tensor,
-        options: &Attention,
-    ) -> Result<Tensor> {
-        const NAME: &str = "scaled_dot_product_attention";
-        check_pair(NAME, self, k)?;
-        check_pair(NAME, self, v)?;
-        if self.rank() < 2 || k.rank() < 2 || v.rank() < 2 {
-            let message = format!("needs at least 2 dimension(s), got shape {:?}", self.shape());
-            return Err(Error::op(NAME, message));
-        }
-        let wide = |t: &Tensor| t.to_dtype(launch::accumulate_dtype(t.dtype()));
-        let (q, mut k, mut v) = (wide(self)?, wide(k)?, wide(v)?);
-        if options.groups && q.rank() > 2 {
-            let heads = q.dim(-3)?;
-            let repeated = |t: &Tensor| match t.dim(-3)? {
-                own if own > 0 && heads % own == 0 => t.repeat_interleave(heads / own, -3),
-                own => Err(Error::op(NAME, format!("{heads} heads are no multiple of {own}"))),
-            };
-            (k, v) = (repeated(&k)?, repeated(&v)?);
-        }
-        let scale = options.scale.unwrap_or(1.0 / (q.dim(-1)? as f64).sqrt());
-        let mut scores = q.mul_scalar(scale)?.matmul(&k.t()?)?;
-        let mut seen: Option<Tensor> = None;
-        if options.is_causal {
-            let shape = [q.dim(-2)?, k.dim(-2)?];
-            let ones = Tensor::ones(&shape, (genesis_kernel::ir::DType::I64, q.device()))?;
-            seen = Some(ones.tril(0)?.to_bool()?);
-        }
-        match &options.mask {
-            Some(mask) if !mask.dtype().is_float() => {
-                seen = Some(match seen {
-                    Some(causal) => causal.logical_and(mask)?,
-                    None => mask.to_bool()?,
-                });
-            }
-            Some(mask) => scores = scores.add(&mask.to_dtype(scores.dtype())?)?,
-            None => {}
-        }
-        if let Some(seen) = &seen {
-            let never = Tensor::full(&[], f64::NEG_INFINITY, (scores.dtype(), scores.device()))?;
-            scores = seen.where_(&scores, &never)?;
-        }
-        let mut weights = scores.softmax(-1)?;
-        if seen.is_some() {
-            let none = scores.detach().eq_scalar(f64::NEG_INFINITY)?.all_dims_true(&[-1], true)?;
-            weights = weights.masked_fill(&none, 0.0)?;
-        }
-        if options.dropout > 0.0 {
-            weights = weights.dropout(options.dropout)?;
-        }
-        weights.matmul(&v)?.to_dtype(self.dtype())
-    }
-}
-
-/// What [`Tensor::scaled_dot_product_attention`] can be asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Attention {
-    /// Where to look (bool), or what is added to the scores.
-    pub mask: Option<Tensor>,
-    /// Each query looks at the keys up to its own place.
-    pub is_causal: bool,
-    /// Probability with which a weight is dropped.
-    pub dropout: f64,
-    /// Factor of the scores.
-    pub scale: Option<f64>,
-    /// Whether keys and values have fewer heads, each for a group of queries.
-    pub groups: bool,
 }
 
 /// A tensor whose axes have labels.

@@ -22,7 +22,7 @@ fn f32_args<const N: usize>(numbers: [f64; N]) -> [Arg; N] {
 }
 
 /// Seed and offset as a kernel takes them.
-fn state_args(state: RngState) -> [Arg; 2] {
+pub(super) fn state_args(state: RngState) -> [Arg; 2] {
     let seed = Scalar { dtype: DType::U64, bits: state.seed };
     [Arg::Scalar(seed), Arg::Scalar(Scalar { dtype: DType::I64, bits: state.offset })]
 }
@@ -500,6 +500,13 @@ impl Tensor {
         default_generator().dropout(self, p)
     }
 }
+
+/// [`Tensor::dropout`] with the draws from a state on.
+#[track_caller]
+pub(super) fn dropout_from(x: &Tensor, p: f64, state: RngState) -> Result<Tensor> {
+    apply(Dropout { p, state }, &[x])
+}
+
 struct Dropout {
     p: f64,
     state: RngState,

@@ -106,6 +106,7 @@ pub(super) const ROWS: &[Row] = &[
             is_causal: c.flag(5, "is_causal", false)?,
             scale: c.has(9, "scale").then(|| c.float(9, "scale", None)).transpose()?,
             groups: c.flag(9, "enable_gqa", false)?,
+            ..Attention::default()
         };
         let (k, v) = (c.tensor(1, "key")?, c.tensor(2, "value")?);
         one(c.x()?.scaled_dot_product_attention(k, v, &options))

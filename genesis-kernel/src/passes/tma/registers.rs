@@ -27,9 +27,10 @@ pub(super) fn computed(
         return None;
     }
     let numel = func.tile(left).shape.numel();
+    let inside = func.walk_in(region);
     let (mut found, mut seen, mut work) = (Vec::new(), BTreeSet::new(), vec![left]);
     while let Some(value) = work.pop() {
-        let def = func.def_op(value).filter(|op| func.region(region).ops.contains(op));
+        let def = func.def_op(value).filter(|op| inside.contains(op));
         // What comes from outside of the loop or goes round it is in registers already.
         let Some(op) = def.filter(|_| seen.insert(value)) else { continue };
         if let Some(operand) = loaded(func, uses, region, value) {
@@ -41,6 +42,10 @@ pub(super) fn computed(
             OpKind::Dot { .. } => continue,
             OpKind::ViewLoad | OpKind::Load if func.tile(value).shape.numel() >= numel => {
                 return None;
+            }
+            OpKind::If => {
+                let lasts = data.regions.iter().filter_map(|&r| func.region(r).ops.last());
+                work.extend(lasts.flat_map(|&last| func.op(last).operands.iter().copied()));
             }
             _ if !data.regions.is_empty() => return None,
             _ => {}

@@ -1,0 +1,288 @@
+//! Attention: `softmax(q kᵀ scale) v`, a block of queries a program, without the matrix of scores.
+//!
+//! The softmax is online: a row keeps the largest score it has seen, the sum of exponentials relative to
+//! it, and the sum of values weighted by them; what it has is scaled when a larger score comes. Scores
+//! are in base 2, so that an exponential is one instruction.
+//!
+//! The backward has the logarithm of each row's sum, and so makes the weights anew: one kernel adds up
+//! gradients of keys and values, a block of keys a program, another those of queries. No sum is
+//! shared by two programs, so that every run gives the same bits.
+//!
+//! Query `i` sees the keys `j` with `i - left <= j <= i + right`. `A` is what is computed in. Where the
+//! constant of a feature is 0 its argument is not looked at:
+//!
+//! | constant | what it adds |
+//! |---|---|
+//! | `BIAS` | a tensor that is added to the scores |
+//! | `CAP` | scores bounded softly: `cap tanh(score / cap)` |
+//! | `DROP` | weights dropped with a probability, drawn again by the backward |
+
+use std::f64::consts::{LN_2, LOG2_E};
+
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::prelude::*;
+
+/// Every kernel of this file.
+pub static KERNELS: &[&KernelDef] =
+    &[&attention::KERNEL, &attention_keys::KERNEL, &attention_queries::KERNEL];
+
+/// The first and last block of `B` that a range of positions touches, as its first position and the one
+/// after its last, of `n`.
+#[device]
+pub fn blocks<const B: usize>(first: i64, last: i64, n: i64) -> (i64, i64) {
+    (maximum(first, 0) / B * B, minimum(last + 1, n))
+}
+
+/// Scores in base 2 from products.
+#[device]
+pub fn capped<A: Float, const M: usize, const N: usize, const CAP: usize>(
+    s: Tile2<A, M, N>,
+    scale: A,
+    cap: A,
+) -> Tile2<A, M, N> {
+    if CAP == 1 {
+        fast::tanh(s * (scale / cap)) * (cap * A::from(LOG2_E))
+    } else {
+        s * (scale * A::from(LOG2_E))
+    }
+}
+
+/// The gradient of products from that of scores in base e, and the scores in base 2.
+#[device]
+pub fn uncapped<A: Float, const M: usize, const N: usize, const CAP: usize>(
+    ds: Tile2<A, M, N>,
+    s: Tile2<A, M, N>,
+    cap: A,
+) -> Tile2<A, M, N> {
+    if CAP == 1 {
+        let part = s / (cap * A::from(LOG2_E));
+        ds * (A::ONE - part * part)
+    } else {
+        ds
+    }
+}
+
+/// Attention of each query of `q: [b, h, m, d]` to keys of `k: [b, g, n, d]` with values `v: [b, g, n, e]`,
+/// `g` a divisor of `h`; `lse` gets the logarithm of each row's sum of exponentials.
+#[kernel]
+pub fn attention<
+    T: Float,
+    A: Float,
+    const BM: usize,
+    const BN: usize,
+    const D: usize,
+    const BIAS: usize,
+    const CAP: usize,
+    const DROP: usize,
+>(
+    q: View<T, 4>,
+    k: View<T, 4>,
+    v: View<T, 4>,
+    bias: View<T, 4>,
+    o: ViewMut<T, 4>,
+    lse: ViewMut<A, 3>,
+    scale: A,
+    left: i64,
+    right: i64,
+    cap: A,
+    seed: u64,
+    offset: i64,
+    p: f32,
+) {
+    let (start, head, batch) = (program_id(0) * BM, program_id(1), program_id(2));
+    let own = head * k.dim(1) / q.dim(1);
+    let n = k.dim(2);
+    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, n);
+    let i = start + arange::<BM>();
+    let rows = q.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
+    let mut acc = zeros::<A, BM, D>();
+    let mut top = full::<A, BM>(A::MIN);
+    let mut total = zeros::<A, BM>();
+    for j in range(first, end, BN) {
+        let keys = k.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+        let at = j + arange::<BN>();
+        let mut s =
+            capped::<A, BM, BN, CAP>(dot(rows, keys.trans(), zeros::<A, BM, BN>()), scale, cap);
+        if BIAS == 1 {
+            let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
+            s = s + b.to::<A>() * A::from(LOG2_E);
+        }
+        if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
+            let seen =
+                (at.row() < n) & (at.row() <= i.col() + right) & (at.row() >= i.col() - left);
+            s = where_(seen, s, A::NEG_INFINITY);
+        }
+        let higher = maximum(top, max(s, 1));
+        let mut w = exp2(s - higher.col());
+        let shrink = exp2(top - higher);
+        total = total * shrink + sum(w, 1);
+        if DROP == 1 {
+            let row = ((batch * q.dim(1) + head) * q.dim(2) + i.col()) * n;
+            w = where_(
+                rand(seed, offset + row + at.row()) >= p,
+                w * A::from(1.0 / (1.0 - p)),
+                A::ZERO,
+            );
+        }
+        let values = v.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+        acc = dot(w.to::<T>(), values, acc * shrink.col());
+        top = higher;
+    }
+    // A row that sees nothing has 0 weights, not 0 / 0.
+    let divisor = where_(total == A::ZERO, A::ONE, total);
+    o.store([batch, head, start, 0], (acc / divisor.col()).to::<T>().reshape::<1, 1, BM, D>());
+    lse.store([batch, head, start], ((top + log2(total)) * A::from(LN_2)).reshape::<1, 1, BM>());
+}
+
+/// The gradients of keys and values of each block of keys.
+///
+/// `delta` is the sum of `dy o` of each row.
+#[kernel]
+pub fn attention_keys<
+    T: Float,
+    A: Float,
+    const BM: usize,
+    const BN: usize,
+    const D: usize,
+    const BIAS: usize,
+    const CAP: usize,
+    const DROP: usize,
+>(
+    q: View<T, 4>,
+    k: View<T, 4>,
+    v: View<T, 4>,
+    bias: View<T, 4>,
+    dy: View<T, 4>,
+    lse: View<A, 3>,
+    delta: View<A, 3>,
+    dk: ViewMut<T, 4>,
+    dv: ViewMut<T, 4>,
+    scale: A,
+    left: i64,
+    right: i64,
+    cap: A,
+    seed: u64,
+    offset: i64,
+    p: f32,
+) {
+    let (start, own, batch) = (program_id(0) * BN, program_id(1), program_id(2));
+    let (m, n) = (q.dim(2), k.dim(2));
+    let each = q.dim(1) / k.dim(1);
+    let (first, end) = blocks::<BM>(start - right, start + (BN - 1) + left, m);
+    let steps = maximum(cdiv(end - first, BM), 0);
+    let at = start + arange::<BN>();
+    let keys = k.load::<1, 1, BN, D>([batch, own, start, 0]).reshape::<BN, D>();
+    let values = v.load::<1, 1, BN, D>([batch, own, start, 0]).reshape::<BN, D>();
+    let mut sum_k = zeros::<A, BN, D>();
+    let mut sum_v = zeros::<A, BN, D>();
+    for step in range(0, each * steps, 1) {
+        let head = own * each + step / steps;
+        let r = first + step % steps * BM;
+        let i = r + arange::<BM>();
+        let rows = q.load::<1, 1, BM, D>([batch, head, r, 0]).reshape::<BM, D>();
+        // Transposed: keys by queries, as the products below take their left operands.
+        let mut s =
+            capped::<A, BN, BM, CAP>(dot(keys, rows.trans(), zeros::<A, BN, BM>()), scale, cap);
+        let scores = s;
+        if BIAS == 1 {
+            let b = bias.load::<1, 1, BM, BN>([batch, head, r, start]).reshape::<BM, BN>();
+            s = s + b.trans().to::<A>() * A::from(LOG2_E);
+        }
+        if (r + BM > m)
+            | (start + BN > n)
+            | (start < r + (BM - 1) - left)
+            | (start + (BN - 1) > r + right)
+        {
+            let seen = (i.row() < m) & (at.col() < n);
+            let seen = seen & (at.col() <= i.row() + right) & (at.col() >= i.row() - left);
+            s = where_(seen, s, A::NEG_INFINITY);
+        }
+        let norm = lse.load::<1, 1, BM>([batch, head, r]).reshape::<BM>();
+        // Rows that see nothing have a logarithm of -infinity.
+        let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
+        let w = exp2(s - norm.row());
+        let dys = dy.load::<1, 1, BM, D>([batch, head, r, 0]).reshape::<BM, D>();
+        let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
+        let mut kept = w;
+        if DROP == 1 {
+            let row = ((batch * q.dim(1) + head) * m + i.row()) * n;
+            let keep = rand(seed, offset + row + at.col()) >= p;
+            kept = where_(keep, w * A::from(1.0 / (1.0 - p)), A::ZERO);
+            dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
+        }
+        sum_v = dot(kept.to::<T>(), dys, sum_v);
+        let below = delta.load::<1, 1, BM>([batch, head, r]).reshape::<BM>();
+        let ds = uncapped::<A, BN, BM, CAP>(w * (dw - below.row()), scores, cap);
+        sum_k = dot(ds.to::<T>(), rows, sum_k);
+    }
+    dk.store([batch, own, start, 0], (sum_k * scale).to::<T>().reshape::<1, 1, BN, D>());
+    dv.store([batch, own, start, 0], sum_v.to::<T>().reshape::<1, 1, BN, D>());
+}
+
+/// The gradients of queries of each block of them; operands as of [`attention_keys`].
+#[kernel]
+pub fn attention_queries<
+    T: Float,
+    A: Float,
+    const BM: usize,
+    const BN: usize,
+    const D: usize,
+    const BIAS: usize,
+    const CAP: usize,
+    const DROP: usize,
+>(
+    q: View<T, 4>,
+    k: View<T, 4>,
+    v: View<T, 4>,
+    bias: View<T, 4>,
+    dy: View<T, 4>,
+    lse: View<A, 3>,
+    delta: View<A, 3>,
+    dq: ViewMut<T, 4>,
+    scale: A,
+    left: i64,
+    right: i64,
+    cap: A,
+    seed: u64,
+    offset: i64,
+    p: f32,
+) {
+    let (start, head, batch) = (program_id(0) * BM, program_id(1), program_id(2));
+    let own = head * k.dim(1) / q.dim(1);
+    let n = k.dim(2);
+    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, n);
+    let i = start + arange::<BM>();
+    let rows = q.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
+    let dys = dy.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
+    let norm = lse.load::<1, 1, BM>([batch, head, start]).reshape::<BM>();
+    let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
+    let below = delta.load::<1, 1, BM>([batch, head, start]).reshape::<BM>();
+    let mut acc = zeros::<A, BM, D>();
+    for j in range(first, end, BN) {
+        let keys = k.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+        let values = v.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+        let at = j + arange::<BN>();
+        let mut s =
+            capped::<A, BM, BN, CAP>(dot(rows, keys.trans(), zeros::<A, BM, BN>()), scale, cap);
+        let scores = s;
+        if BIAS == 1 {
+            let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
+            s = s + b.to::<A>() * A::from(LOG2_E);
+        }
+        if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
+            let seen =
+                (at.row() < n) & (at.row() <= i.col() + right) & (at.row() >= i.col() - left);
+            s = where_(seen, s, A::NEG_INFINITY);
+        }
+        let w = exp2(s - norm.col());
+        let mut dw = dot(dys, values.trans(), zeros::<A, BM, BN>());
+        if DROP == 1 {
+            let row = ((batch * q.dim(1) + head) * q.dim(2) + i.col()) * n;
+            let keep = rand(seed, offset + row + at.row()) >= p;
+            dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
+        }
+        let ds = uncapped::<A, BM, BN, CAP>(w * (dw - below.col()), scores, cap);
+        acc = dot(ds.to::<T>(), keys, acc);
+    }
+    dq.store([batch, head, start, 0], (acc * scale).to::<T>().reshape::<1, 1, BM, D>());
+}

@@ -1,0 +1,175 @@
+//! Attention's two forms beside each other: results, gradients, what a row that sees nothing gives.
+
+use genesis::autograd::{BackwardOptions, GradCheck, gradcheck, gradgradcheck};
+use genesis::ops::{Attention, AttentionBackend};
+use genesis::random::Generator;
+use genesis::{DType, Device, Result, Tensor};
+
+use crate::gpu::devices;
+
+/// Batch, heads, groups of keys, queries, keys, elements of a head.
+#[derive(Clone, Copy, Debug)]
+struct Shape(usize, usize, usize, usize, usize, usize);
+
+fn with(options: &Attention, backend: AttentionBackend) -> Attention {
+    Attention { backend, ..options.clone() }
+}
+
+/// Result and gradients of both forms, the composed one in f64.
+fn check(shape: Shape, dtype: DType, on: Device, options: &Attention) -> Result<()> {
+    let Shape(b, h, g, m, n, d) = shape;
+    let random = Generator::new((m * 1000 + n) as u64);
+    let draw = |h: usize, n: usize| random.randn(&[b, h, n, d], Device::Cpu)?.to_dtype(dtype);
+    let (inputs, dy) = ([draw(h, m)?, draw(g, n)?, draw(g, n)?], draw(h, m)?);
+    let run = |dtype: DType, on: Device, backend: AttentionBackend| -> Result<Vec<Vec<f64>>> {
+        let at = |t: &Tensor| t.to_dtype(dtype)?.to_device(on);
+        let own = |t: &Tensor| at(t)?.detach().requires_grad_(true);
+        let [q, k, v] = [own(&inputs[0])?, own(&inputs[1])?, own(&inputs[2])?];
+        let mut options = with(options, backend);
+        options.mask = options.mask.map(|mask| mask.to_device(on)).transpose()?;
+        let y = q.scaled_dot_product_attention(&k, &v, &options)?;
+        y.backward_with(Some(&at(&dy)?), BackwardOptions::default())?;
+        let grads = [&q, &k, &v].map(|t| t.grad().expect("all want a gradient").to_f64_vec());
+        [y.detach().to_f64_vec()].into_iter().chain(grads).collect()
+    };
+    let ours = run(dtype, on, AttentionBackend::Flash)?;
+    let theirs = run(DType::F64, Device::Cpu, AttentionBackend::Composed)?;
+    let within = match dtype {
+        DType::F64 | DType::F32 => 1e-4,
+        DType::F16 => 0.01,
+        _ => 0.06,
+    };
+    for (what, (a, b)) in ["y", "dq", "dk", "dv"].iter().zip(ours.iter().zip(&theirs)) {
+        let close = |(a, b): (&f64, &f64)| (a - b).abs() <= within * (1.0 + b.abs());
+        if let Some(i) = a.iter().zip(b).position(|pair| !close(pair)) {
+            panic!("{shape:?} {dtype} {on}: {what}[{i}] is {}, not {}: {options:?}", a[i], b[i]);
+        }
+    }
+    Ok(())
+}
+
+/// What calls differ in.
+fn calls(m: usize, n: usize) -> Result<Vec<Attention>> {
+    let random = Generator::new(3);
+    let usual = Attention { groups: true, ..Attention::default() };
+    let floats = random.randn(&[1, 1, m, n], Device::Cpu)?;
+    // Every third key is hidden; with `causal` the first rows see nothing.
+    let hidden = Tensor::arange(0.0, n as f64, 1.0, Device::Cpu)?.remainder_scalar(3.0)?;
+    let keys = hidden.gt_scalar(0.0)?.reshape(&[1, 1, 1, n])?;
+    Ok(vec![
+        usual.clone(),
+        Attention { is_causal: true, ..usual.clone() },
+        Attention { window: Some((5, 2)), scale: Some(0.3), ..usual.clone() },
+        Attention { window: Some((40, 9)), is_causal: true, softcap: Some(1.5), ..usual.clone() },
+        Attention { mask: Some(floats), ..usual.clone() },
+        Attention { mask: Some(keys), is_causal: true, ..usual },
+    ])
+}
+
+#[test]
+fn both_forms_agree() -> Result<()> {
+    for on in devices("attention") {
+        for (m, n) in [(1, 1), (37, 70), (64, 32)] {
+            for options in calls(m, n)? {
+                check(Shape(2, 4, 2, m, n, 24), DType::F32, on, &options)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn both_forms_agree_in_every_dtype_and_head() -> Result<()> {
+    for on in devices("attention of 16 bits") {
+        for (dtype, d) in [(DType::F16, 64), (DType::BF16, 80), (DType::BF16, 16)] {
+            let options = Attention { is_causal: true, ..Attention::default() };
+            check(Shape(1, 2, 2, 130, 130, d), dtype, on, &options)?;
+        }
+        check(Shape(1, 1, 1, 20, 40, 256), DType::BF16, on, &Attention::default())?;
+        check(Shape(1, 2, 2, 20, 40, 8), DType::F64, on, &Attention::default())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn strided_operands_and_fewer_axes_agree() -> Result<()> {
+    for on in devices("attention of strided tensors") {
+        let random = Generator::new(9);
+        // Heads beside each other, as a projection leaves them.
+        let packed = random.randn(&[2, 33, 3, 4, 16], Device::Cpu)?.to_device(on)?;
+        let part = |i: usize| packed.select(2, i)?.transpose(1, 2);
+        let (q, k, v) = (part(0)?, part(1)?, part(2)?);
+        let run = |q: &Tensor, k: &Tensor, v: &Tensor, backend| {
+            let options = Attention { is_causal: true, backend, ..Attention::default() };
+            q.scaled_dot_product_attention(k, v, &options)?.to_f64_vec()
+        };
+        let close = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-4);
+        use AttentionBackend::{Composed, Flash};
+        assert!(close(run(&q, &k, &v, Flash)?, run(&q, &k, &v, Composed)?));
+        let one = |t: &Tensor| t.select(0, 1)?.select(0, 2);
+        let (q, k, v) = (one(&q)?, one(&k)?, one(&v)?);
+        assert!(close(run(&q, &k, &v, Flash)?, run(&q, &k, &v, Composed)?));
+    }
+    Ok(())
+}
+
+#[test]
+fn rows_that_see_nothing_are_exactly_zero() -> Result<()> {
+    for on in devices("attention to nothing") {
+        let random = Generator::new(1);
+        let draw = || random.randn(&[1, 1, 4, 8], Device::Cpu)?.to_device(on)?.requires_grad_(true);
+        let (q, k, v) = (draw()?, draw()?, draw()?);
+        // The second and the last query see nothing.
+        let rows = [1.0, 0.0, 1.0, 0.0];
+        let mask = Tensor::from_f64(&rows, &[4, 1], (DType::Bool, on))?.broadcast_to(&[4, 4])?;
+        let backend = AttentionBackend::Flash;
+        let options = Attention { mask: Some(mask), backend, ..Attention::default() };
+        let y = q.scaled_dot_product_attention(&k, &v, &options)?;
+        y.sum()?.backward()?;
+        for (t, what) in [(&y.detach(), "y"), (&q.grad().expect("it was asked for"), "dq")] {
+            let all = t.to_f64_vec()?;
+            let blank = all[8..16].iter().chain(&all[24..]).all(|&x| x == 0.0);
+            assert!(blank && all.iter().all(|x| x.is_finite()), "{what} {all:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn first_and_second_derivatives_agree_with_differences() -> Result<()> {
+    let random = Generator::new(2);
+    let draw = |h: usize, n: usize| {
+        random.randn(&[1, h, n, 4], (DType::F64, Device::Cpu))?.requires_grad_(true)
+    };
+    let (q, k, v) = (draw(2, 3)?, draw(1, 4)?, draw(1, 4)?);
+    let options = Attention {
+        is_causal: true,
+        groups: true,
+        softcap: Some(2.0),
+        backend: AttentionBackend::Flash,
+        ..Attention::default()
+    };
+    let f = |x: &[Tensor]| Ok(vec![x[0].scaled_dot_product_attention(&x[1], &x[2], &options)?]);
+    gradcheck(f, &[&q, &k, &v], GradCheck::default())?;
+    gradgradcheck(f, &[&q, &k, &v], GradCheck::default())
+}
+
+#[test]
+fn the_choice_is_explained() -> Result<()> {
+    let t = |shape: &[usize]| Tensor::zeros(shape, Device::Cpu);
+    let options = Attention::default();
+    let why = |q: &Tensor, options: &Attention| q.attention_backend(q, q, options);
+    let q = t(&[1, 2, 3, 8])?;
+    let picked = why(&q, &options)?;
+    assert_eq!(picked.0, AttentionBackend::Composed);
+    assert_eq!(picked.1, "on the CPU products are a library's");
+    let flash = with(&options, AttentionBackend::Flash);
+    let refused = why(&t(&[1, 2, 3, 300])?, &flash).unwrap_err().to_string();
+    let text = "scaled_dot_product_attention: the flash form can't be used: heads of 300 and 300 elements \
+                are not equal and 256 at most";
+    assert_eq!(refused, text);
+    let capped = Attention { softcap: Some(0.0), ..options };
+    let refused = why(&q, &capped).unwrap_err().to_string();
+    assert_eq!(refused, "scaled_dot_product_attention: softcap must be a positive number");
+    Ok(())
+}
