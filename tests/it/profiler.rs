@@ -1,6 +1,7 @@
 //! The profiler: what it counts, what it writes, and that it lets go.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use genesis::nn::{Linear, Module, Relu, Sequential};
@@ -180,9 +181,12 @@ fn exported(profile: &Profile) -> Result<Value> {
     Ok(serde_json::from_str(&text).expect("the trace is JSON"))
 }
 
-/// Bars of one thread: begin and end in nanoseconds.
-fn bars(trace: &Value) -> std::collections::BTreeMap<(u64, u64), Vec<(u64, u64, String)>> {
-    let mut threads = std::collections::BTreeMap::new();
+/// A bar: when it begins and ends in nanoseconds, and its name.
+type Bar = (u64, u64, String);
+
+/// The bars of each thread.
+fn bars(trace: &Value) -> BTreeMap<(u64, u64), Vec<Bar>> {
+    let mut threads = BTreeMap::new();
     let ns = |value: &Value| (value.as_f64().expect("a number") * 1e3).round() as u64;
     for event in trace["traceEvents"].as_array().expect("a list of events") {
         if event["ph"] != "X" {
@@ -208,7 +212,7 @@ fn a_trace_is_one_that_perfetto_opens() -> Result<()> {
     assert_eq!(count, profile.events().len());
     for bars in threads.values() {
         assert!(bars.is_sorted_by_key(|bar| bar.0), "bars are in the order of their begin");
-        let mut open: Vec<(u64, u64, String)> = Vec::new();
+        let mut open: Vec<Bar> = Vec::new();
         for bar in bars {
             while open.last().is_some_and(|outer| outer.1 <= bar.0) {
                 open.pop();
