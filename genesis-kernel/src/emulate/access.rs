@@ -1,10 +1,12 @@
 //! Loads, stores and atomics of threads.
 
 use super::alu;
-use super::fault::Fault;
+use super::fault::{Fault, FaultKind};
 use super::machine::Cluster;
-use super::memory::Global;
-use super::program::{Addr, Arg, PARAM_BASE, RANK_SHIFT, Reg, Rmw, SHARED_BASE, Space, Ty};
+use super::memory::{Global, Trouble};
+use super::program::{
+    Addr, Arg, LOCAL_BASE, PARAM_BASE, RANK_SHIFT, Reg, Rmw, SHARED_BASE, Space, Ty,
+};
 use super::shadow::{Access, Conflict, Way};
 use super::warp::lanes;
 
@@ -15,9 +17,14 @@ pub(super) fn split(address: u64) -> (u64, u64) {
 
 /// Where an access goes.
 pub(super) enum Where {
-    Shared { rank: usize, byte: usize },
+    Shared {
+        rank: usize,
+        byte: usize,
+    },
     Global(u64),
     Param(usize),
+    /// A byte of the thread's own memory.
+    Local(usize),
 }
 
 impl Cluster<'_> {
@@ -39,6 +46,13 @@ impl Cluster<'_> {
         };
         let place = match space {
             Space::Shared => shared(address)?,
+            Space::Generic | Space::Local if address >= LOCAL_BASE => {
+                let byte = (address - LOCAL_BASE) as usize;
+                if byte + bytes as usize > self.program.local_bytes {
+                    return Err(self.fault("an access beyond a thread's own memory"));
+                }
+                Where::Local(byte)
+            }
             Space::Param => Where::Param((address - PARAM_BASE) as usize),
             Space::Generic if address >= PARAM_BASE => {
                 Where::Param((address - PARAM_BASE) as usize)
@@ -46,18 +60,19 @@ impl Cluster<'_> {
             Space::Generic if address >= SHARED_BASE => shared(address - SHARED_BASE)?,
             Space::Generic | Space::Global => {
                 if !address.is_multiple_of(u64::from(bytes)) {
-                    return Err(self.fault(format!("{bytes} bytes at {address:#x}: misaligned")));
+                    let fault = self.fault(format!("{bytes} bytes at {address:#x}: misaligned"));
+                    return Err(Fault { kind: FaultKind::Misaligned, ..fault });
                 }
                 Where::Global(address)
             }
-            Space::Local => return Err(self.fault("local memory is not emulated")),
+            Space::Local => return Err(self.fault("no address of a thread's own memory")),
         };
         Ok(place)
     }
 
     pub(super) fn load(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         number: usize,
         mask: u32,
         (space, ty): (Space, Ty),
@@ -84,7 +99,7 @@ impl Cluster<'_> {
     /// Bytes at an offset from a place.
     fn read(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         number: usize,
         lane: usize,
         place: &Where,
@@ -98,27 +113,33 @@ impl Cluster<'_> {
                 self.read_shared(rank, byte + offset as usize, size, thread, access)
             }
             Where::Global(address) => {
-                let found = global.find(address + u64::from(offset), size, false);
-                let (buffer, byte) = found.map_err(|wrong| self.fault(wrong))?;
-                let range = byte..byte + size as usize;
-                if let Some(shadow) = &mut buffer.shadow {
-                    let clock = &self.clocks[thread];
-                    let result =
-                        range.clone().try_for_each(|byte| shadow.read(byte, clock, access));
-                    result.map_err(|c| self.of_buffer(c, &buffer.name, byte, false))?;
-                }
-                Ok(word(&buffer.bytes[range]))
+                let mut bytes = [0; 16];
+                let to = &mut bytes[..size as usize];
+                let by = Some((&self.clocks[thread], access));
+                let read = global.read(address + u64::from(offset), to, by);
+                read.map_err(|trouble| self.of_global(trouble, false))?;
+                Ok(word(to))
             }
             Where::Param(at) => {
                 let at = at + offset as usize;
                 let bytes = self.launch.params.get(at..at + size as usize);
                 bytes.map(word).ok_or_else(|| self.fault("a read beyond the parameters"))
             }
+            Where::Local(byte) => {
+                let start = lane * self.program.local_bytes + byte + offset as usize;
+                Ok(word(&self.warps[number].local[start..start + size as usize]))
+            }
         }
     }
 
-    fn of_buffer(&self, conflict: Conflict, name: &str, byte: usize, wrote: bool) -> Fault {
-        self.conflict(conflict, &format!("byte {byte} of `{name}`"), wrote)
+    /// An access of global memory that may not be.
+    pub(super) fn of_global(&self, trouble: Trouble, wrote: bool) -> Fault {
+        match trouble {
+            Trouble::Nowhere(wrong) => Fault { kind: FaultKind::Address, ..self.fault(wrong) },
+            Trouble::Conflict(conflict, name, byte) => {
+                self.conflict(conflict, &format!("byte {byte} of `{name}`"), wrote)
+            }
+        }
     }
 
     pub(super) fn read_shared(
@@ -160,7 +181,7 @@ impl Cluster<'_> {
 
     pub(super) fn store(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         number: usize,
         mask: u32,
         (space, ty): (Space, Ty),
@@ -181,7 +202,7 @@ impl Cluster<'_> {
 
     fn write(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         number: usize,
         lane: usize,
         place: &Where,
@@ -199,33 +220,30 @@ impl Cluster<'_> {
                 self.write_global(global, thread, address + u64::from(offset), bytes, access)
             }
             Where::Param(_) => Err(self.fault("a write to a parameter")),
+            Where::Local(byte) => {
+                let start = lane * self.program.local_bytes + byte + offset as usize;
+                self.warps[number].local[start..start + bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            }
         }
     }
 
     fn write_global(
         &self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         thread: usize,
         address: u64,
         bytes: &[u8],
         access: Access,
     ) -> Result<(), Fault> {
-        let found = global.find(address, bytes.len() as u32, true);
-        let (buffer, byte) = found.map_err(|wrong| self.fault(wrong))?;
-        let range = byte..byte + bytes.len();
-        if let Some(shadow) = &mut buffer.shadow {
-            let clock = &self.clocks[thread];
-            let result = range.clone().try_for_each(|byte| shadow.write(byte, clock, access));
-            result.map_err(|c| self.of_buffer(c, &buffer.name, byte, true))?;
-        }
-        buffer.bytes[range].copy_from_slice(bytes);
-        Ok(())
+        let by = Some((&self.clocks[thread], access));
+        global.write(address, bytes, by).map_err(|trouble| self.of_global(trouble, true))
     }
 
     #[expect(clippy::too_many_arguments, reason = "what an atomic says, and who does it")]
     pub(super) fn atomic(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         number: usize,
         lane: usize,
         (what, space, ty): (Rmw, Space, Ty),
@@ -240,14 +258,18 @@ impl Cluster<'_> {
         let place = self.place(number, space, address, size)?;
         let old = match place {
             Where::Global(address) => {
-                let found = global.find(address, size, true);
-                let (buffer, byte) = found.map_err(|wrong| self.fault(wrong))?;
-                word(&buffer.bytes[byte..byte + size as usize])
+                let mut bytes = [0; 16];
+                let to = &mut bytes[..size as usize];
+                let read = global.read(address, to, None);
+                read.map_err(|trouble| self.of_global(trouble, true))?;
+                word(to)
             }
             Where::Shared { rank, byte } => {
                 word(&self.blocks[rank].shared[byte..byte + size as usize])
             }
-            Where::Param(_) => return Err(self.fault("an atomic on a parameter")),
+            Where::Param(_) | Where::Local(_) => {
+                return Err(self.fault("an atomic on what no other thread sees"));
+            }
         };
         let warp = &self.warps[number];
         let values: Vec<u64> = args.iter().map(|&arg| warp.value(arg, lane)).collect();
@@ -267,7 +289,7 @@ impl Cluster<'_> {
             Where::Shared { rank, byte } => {
                 self.write_shared(rank, byte, bytes, thread, access)?;
             }
-            Where::Param(_) => {}
+            Where::Param(_) | Where::Local(_) => {}
         }
         to.into_iter().for_each(|to| self.warps[number].set(to, lane, old));
         Ok(())

@@ -1,7 +1,7 @@
 //! Copies that run beside the threads: `cp.async`, messages to other blocks, and boxes of tensors by the
 //! copy engine.
 
-use super::fault::Fault;
+use super::fault::{Fault, FaultKind};
 use super::machine::{Cluster, Groups};
 use super::memory::{Global, swizzled};
 use super::program::{Addr, Arg, RANK_SHIFT, SHARED_BASE, TensorCopy, Ty};
@@ -30,7 +30,7 @@ impl Groups {
 impl Cluster<'_> {
     pub(super) fn copy(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         number: usize,
         lane: usize,
         [to, from]: [Addr; 2],
@@ -42,10 +42,9 @@ impl Cluster<'_> {
         let taken = taken.map_or(bytes, |arg| self.warps[number].value(arg, lane) as u32);
         let mut data = vec![0; bytes as usize];
         if taken > 0 {
-            let taken = taken.min(bytes);
-            let (buffer, at) =
-                global.find(from, taken, false).map_err(|wrong| self.fault(wrong))?;
-            data[..taken as usize].copy_from_slice(&buffer.bytes[at..at + taken as usize]);
+            let taken = taken.min(bytes) as usize;
+            let read = global.read(from, &mut data[..taken], None);
+            read.map_err(|trouble| self.of_global(trouble, false))?;
         }
         let groups = self.groups_of(thread);
         let epoch = groups.put();
@@ -129,7 +128,7 @@ impl Cluster<'_> {
 
     pub(super) fn tensor_copy(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         number: usize,
         lane: usize,
         copy: &TensorCopy,
@@ -140,6 +139,7 @@ impl Cluster<'_> {
         let coordinates: Vec<i64> = copy.coordinates.iter().map(number_at).collect();
         let multicast = copy.multicast.map(|arg| warp.value(arg, lane) as u32);
         let own = 1 << warp.rank;
+        self.check_innermost(&coordinates, self.address(number, lane, copy.map))?;
         let shared = self.address(number, lane, copy.shared);
         let map = self.address(number, lane, copy.map);
         match copy.barrier {
@@ -152,10 +152,24 @@ impl Cluster<'_> {
         }
     }
 
+    /// The engine takes boxes that start at a multiple of 16 bytes along the contiguous axis, and faults
+    /// at others.
+    fn check_innermost(&self, coordinates: &[i64], map: u64) -> Result<(), Fault> {
+        let size = i64::from(self.tensor(map)?.size);
+        let first = coordinates.first().copied().unwrap_or(0);
+        if (first * size) % 16 == 0 {
+            return Ok(());
+        }
+        let message = format!(
+            "the copy engine starts at element {first} of {size} bytes, which is no multiple of 16 bytes"
+        );
+        Err(Fault { kind: FaultKind::Instruction, ..self.fault(message) })
+    }
+
     /// Reads a box into the blocks of a mask, at the same place in each.
     fn tensor_load(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         thread: usize,
         [shared, barrier]: [u64; 2],
         map: u64,
@@ -163,7 +177,7 @@ impl Cluster<'_> {
         targets: u32,
     ) -> Result<(), Fault> {
         let tensor = self.tensor(map)?;
-        let size = tensor.dtype.bytes() as u32;
+        let size = tensor.size;
         let inside = (1 << RANK_SHIFT) - 1;
         let own = (shared >> RANK_SHIFT) as u32;
         if !shared.is_multiple_of(128) {
@@ -175,14 +189,15 @@ impl Cluster<'_> {
             match *address {
                 None => data.extend(vec![0; size as usize]),
                 Some(address) => {
-                    let found = global.find(address, size, false);
-                    let (buffer, at) = found.map_err(|wrong| self.fault(wrong))?;
-                    let bytes = &buffer.bytes[at..at + size as usize];
-                    match <[u8; 4]>::try_from(bytes) {
+                    let mut bytes = [0; 16];
+                    let bytes = &mut bytes[..size as usize];
+                    let read = global.read(address, bytes, None);
+                    read.map_err(|trouble| self.of_global(trouble, false))?;
+                    match <[u8; 4]>::try_from(&*bytes) {
                         Ok(bytes) if tensor.tf32 => {
                             data.extend(round_tf32(u32::from_le_bytes(bytes)).to_le_bytes());
                         }
-                        _ => data.extend(bytes),
+                        _ => data.extend_from_slice(bytes),
                     }
                 }
             }
@@ -216,7 +231,7 @@ impl Cluster<'_> {
     /// Writes a box from shared memory.
     fn tensor_store(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         thread: usize,
         shared: u64,
         map: u64,
@@ -227,7 +242,7 @@ impl Cluster<'_> {
             return Err(self.fault("a store that adds is not emulated"));
         }
         let tensor = self.tensor(map)?;
-        let size = tensor.dtype.bytes() as u32;
+        let size = tensor.size;
         let epoch = self.bulk_of(thread).put();
         let access = self.access_of(epoch, Way::Async);
         for (offset, address) in tensor.places(coordinates) {
@@ -235,10 +250,9 @@ impl Cluster<'_> {
             let (rank, byte) = self.shared_place(u64::from(at), size)?;
             let value = self.read_shared(rank, byte, size, thread, access)?;
             if let Some(address) = address {
-                let found = global.find(address, size, true);
-                let (buffer, at) = found.map_err(|wrong| self.fault(wrong))?;
                 let bytes = value.to_le_bytes();
-                buffer.bytes[at..at + size as usize].copy_from_slice(&bytes[..size as usize]);
+                let written = global.write(address, &bytes[..size as usize], None);
+                written.map_err(|trouble| self.of_global(trouble, true))?;
             }
         }
         Ok(())

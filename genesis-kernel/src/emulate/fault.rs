@@ -4,9 +4,28 @@ use std::fmt;
 
 use super::program::Program;
 
+/// What a GPU would have said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultKind {
+    /// An address that is no memory.
+    Address,
+    /// An address that is no multiple of what is accessed.
+    Misaligned,
+    /// The kernel stopped itself.
+    Trap,
+    /// An instruction that may not be as it is.
+    Instruction,
+    /// Races, waits for ever and the like, of which a GPU says nothing.
+    Order,
+    /// The kernel or its arguments can't be run.
+    Refused,
+}
+
 /// Why a run stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
+    /// What a GPU would have said.
+    pub kind: FaultKind,
     /// What is wrong.
     pub message: String,
     /// The file and line of the kernel's source, where the PTX says it.
@@ -20,12 +39,14 @@ pub struct Fault {
 impl Fault {
     /// The kernel or its arguments can't be run.
     pub(super) fn of_kernel(message: String) -> Fault {
-        Fault { message, source: None, ptx_line: 0, thread: None }
+        let kind = FaultKind::Refused;
+        Fault { kind, message, source: None, ptx_line: 0, thread: None }
     }
 
     pub(super) fn at(program: &Program, inst: usize, message: String) -> Fault {
         let ptx_line = program.insts.get(inst).map_or(0, |inst| inst.line);
-        Fault { message, source: source(program, inst), ptx_line, thread: None }
+        let kind = FaultKind::Order;
+        Fault { kind, message, source: source(program, inst), ptx_line, thread: None }
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::fault::{Fault, place};
+use super::fault::{Fault, FaultKind, place};
 use super::meet::{BlockBarrier, MemoryBarrier};
 use super::memory::{Global, Tensor};
-use super::program::{Action, Alu, Arg, Inst, Program, Reg, Shuffle, Special, Ty};
+use super::program::{Action, Alu, Arg, Inst, PARAM_BASE, Program, Reg, Shuffle, Special, Ty};
 use super::shadow::{Access, Clock, Conflict, Epoch, Knowledge, Shadow, Way};
 use super::warp::{LANES, Warp, lanes};
 use super::{alu, memory};
@@ -21,26 +21,23 @@ pub(super) struct Launch<'p> {
     pub(super) threads: u32,
     pub(super) shared_bytes: u32,
     pub(super) params: Vec<u8>,
-    pub(super) tensors: Vec<Tensor>,
+    /// Tensor maps, by where they are in the parameters.
+    pub(super) tensors: Vec<(u64, Tensor)>,
 }
 
 /// All blocks.
 pub(super) struct Grid<'p> {
     launch: &'p Launch<'p>,
-    global: &'p mut Global,
+    global: Global<'p>,
     extents: [u32; 3],
 }
 
 impl<'p> Grid<'p> {
-    pub(super) fn new(
-        launch: &'p Launch<'p>,
-        global: &'p mut Global,
-        extents: [u32; 3],
-    ) -> Grid<'p> {
+    pub(super) fn new(launch: &'p Launch<'p>, global: Global<'p>, extents: [u32; 3]) -> Grid<'p> {
         Grid { launch, global, extents }
     }
 
-    pub(super) fn run(self) -> Result<(), Fault> {
+    pub(super) fn run(mut self) -> Result<(), Fault> {
         let cluster = self.launch.program.cluster;
         let uneven = self.extents.iter().zip(cluster).any(|(&n, size)| n % size.max(1) != 0);
         if uneven || cluster.contains(&0) {
@@ -69,7 +66,7 @@ impl<'p> Grid<'p> {
             };
             self.global.enter(current.run);
             let turn = TURN.min(fuel);
-            let used = current.turn(self.global, turn)?;
+            let used = current.turn(&mut self.global, turn)?;
             fuel -= used;
             if !current.is_over() {
                 if fuel == 0 {
@@ -167,7 +164,7 @@ impl<'p> Cluster<'p> {
         let per_block = launch.threads as usize / LANES;
         let warp = |number: usize| {
             let (rank, inside) = (number / per_block, number % per_block);
-            Warp::new(program.n_regs, number * LANES, rank as u32, (inside * LANES) as u32)
+            Warp::new(program, number * LANES, rank as u32, (inside * LANES) as u32)
         };
         let n_threads = ranks * launch.threads;
         Cluster {
@@ -200,7 +197,7 @@ impl<'p> Cluster<'p> {
     }
 
     /// Runs until the end or for some instructions; gives how many.
-    fn turn(&mut self, global: &mut Global, most: u64) -> Result<u64, Fault> {
+    fn turn(&mut self, global: &mut Global<'_>, most: u64) -> Result<u64, Fault> {
         let mut used = 0;
         while used < most {
             let before = used;
@@ -289,7 +286,7 @@ impl<'p> Cluster<'p> {
 
     fn step(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         number: usize,
         at: usize,
         active: u32,
@@ -328,7 +325,7 @@ impl<'p> Cluster<'p> {
 
     fn perform(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         number: usize,
         mask: u32,
         action: &Action,
@@ -352,7 +349,8 @@ impl<'p> Cluster<'p> {
             }
             Action::End => return self.end(number, mask),
             Action::Trap => {
-                return Err(self.fault("the kernel stopped itself: an assertion failed"));
+                let fault = self.fault("the kernel stopped itself: an assertion failed");
+                return Err(Fault { kind: FaultKind::Trap, ..fault });
             }
             Action::Nothing => {}
             Action::Shuffle { how, to, valid, from, by, clamp } => {
@@ -387,7 +385,7 @@ impl<'p> Cluster<'p> {
     /// Instructions that touch memory or other warps.
     fn outside(
         &mut self,
-        global: &mut Global,
+        global: &mut Global<'_>,
         number: usize,
         mask: u32,
         action: &Action,
@@ -443,6 +441,11 @@ impl<'p> Cluster<'p> {
             Action::GroupProduct(product) => return self.group_product(number, mask, product),
             Action::ProductCommit => self.warps[number].committed += 1,
             Action::ProductWait { pending } => self.wait_products(number, mask, *pending),
+            Action::Print { format, values } => {
+                for lane in lanes(mask) {
+                    self.print(number, lane, *format, *values)?;
+                }
+            }
             other => return Err(self.fault(format!("{other:?} is not run"))),
         }
         Ok(After::Next)
@@ -597,8 +600,9 @@ impl<'p> Cluster<'p> {
 
     /// The tensor that an address of a map means.
     pub(super) fn tensor(&self, address: u64) -> Result<&'p memory::Tensor, Fault> {
-        let number = super::map_number(self.launch, address);
-        let tensor = number.and_then(|number| self.launch.tensors.get(number));
+        let offset = address.wrapping_sub(PARAM_BASE);
+        let found = self.launch.tensors.iter().find(|(at, _)| *at == offset);
+        let tensor = found.map(|(_, tensor)| tensor);
         tensor.ok_or_else(|| self.fault(format!("{address:#x} is no tensor map")))
     }
 }

@@ -1,34 +1,61 @@
-//! Global memory: buffers far apart, and tensors that maps describe.
+//! Global memory: buffers far apart or what a driver keeps, and tensors that maps describe.
 
-use super::shadow::Shadow;
-use crate::ir::{DType, TensorMap};
+use super::access::word;
+use super::shadow::{Access, Clock, Conflict, Shadow};
+use crate::ir::TensorMap;
 use crate::kernel::ArgValue;
 
 /// Buffers lie in the middle of as many bytes each, so that an index that runs off one never lands in
 /// another.
 const SPACE: u64 = 1 << 40;
 
+/// Global memory that something beside the emulator keeps, such as a driver.
+pub trait GlobalMemory {
+    /// Reads the bytes at an address.
+    ///
+    /// # Errors
+    /// If they are not all memory; what they are, in words.
+    fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), String>;
+
+    /// Writes the bytes at an address.
+    ///
+    /// # Errors
+    /// If they are not all memory; what they are, in words.
+    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), String>;
+}
+
 /// Memory of a kernel's argument.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    pub(super) name: String,
+    name: String,
     pub(super) bytes: Vec<u8>,
     writable: bool,
     /// What the threads of a block do there; none where nobody writes.
-    pub(super) shadow: Option<Shadow>,
+    shadow: Option<Shadow>,
 }
 
-/// All buffers.
+/// Buffers that the emulator keeps.
 #[derive(Debug, Default)]
-pub(super) struct Global {
-    pub(super) buffers: Vec<Buffer>,
+pub(super) struct Buffers {
+    buffers: Vec<Buffer>,
 }
+
+/// Why an access of global memory may not be.
+pub(super) enum Trouble {
+    /// There is no such memory.
+    Nowhere(String),
+    /// Nothing orders it after another access of this byte of a buffer.
+    Conflict(Conflict, String, usize),
+}
+
+/// Who accesses, and what it knows; nothing for what works beside the threads.
+pub(super) type By<'c> = Option<(&'c Clock, Access)>;
 
 fn start(number: usize) -> u64 {
     (number as u64 + 1) * SPACE + SPACE / 2
 }
 
-impl Global {
+impl Buffers {
     pub(super) fn add(&mut self, name: String, bytes: Vec<u8>, writable: bool) -> u64 {
         let shadow = writable.then(|| Shadow::new(bytes.len(), true));
         self.buffers.push(Buffer { name, bytes, writable, shadow });
@@ -40,47 +67,102 @@ impl Global {
         self.buffers.get(((address / SPACE) as usize).checked_sub(1)?)
     }
 
-    /// The buffer and the bytes of it that an access means, or why there are none.
-    pub(super) fn find(
+    /// The buffer and the byte of it where an access starts, or why there are none.
+    fn find(
         &mut self,
         address: u64,
-        bytes: u32,
+        bytes: usize,
         write: bool,
-    ) -> Result<(&mut Buffer, usize), String> {
+    ) -> Result<(&mut Buffer, usize), Trouble> {
         let number = (address / SPACE) as usize;
         let buffer = number.checked_sub(1).and_then(|number| self.buffers.get_mut(number));
-        let buffer = buffer.ok_or_else(|| format!("{address:#x} is no address of a buffer"))?;
+        let Some(buffer) = buffer else {
+            return Err(Trouble::Nowhere(format!("{address:#x} is no address of a buffer")));
+        };
         let offset = (address % SPACE) as i64 - (SPACE / 2) as i64;
         let (name, len) = (&buffer.name, buffer.bytes.len());
-        if offset < 0 || offset as u64 + u64::from(bytes) > len as u64 {
-            return Err(format!("bytes {offset}.. + {bytes} of `{name}`, which has {len}"));
+        if offset < 0 || offset as u64 + bytes as u64 > len as u64 {
+            let wrong = format!("bytes {offset}.. + {bytes} of `{name}`, which has {len}");
+            return Err(Trouble::Nowhere(wrong));
         }
         if write && !buffer.writable {
-            return Err(format!("a write to `{name}`, which is only read"));
+            return Err(Trouble::Nowhere(format!("a write to `{name}`, which is only read")));
         }
         Ok((buffer, offset as usize))
     }
+}
 
+/// All that a kernel's addresses may mean.
+pub(super) enum Global<'m> {
+    Buffers(&'m mut Buffers),
+    Outside(&'m mut dyn GlobalMemory),
+}
+
+impl Global<'_> {
+    pub(super) fn read(&mut self, address: u64, to: &mut [u8], by: By<'_>) -> Result<(), Trouble> {
+        let buffers = match self {
+            Global::Buffers(buffers) => buffers,
+            Global::Outside(memory) => return memory.read(address, to).map_err(Trouble::Nowhere),
+        };
+        let (buffer, byte) = buffers.find(address, to.len(), false)?;
+        let range = byte..byte + to.len();
+        if let (Some(shadow), Some((clock, access))) = (&mut buffer.shadow, by) {
+            let result = range.clone().try_for_each(|byte| shadow.read(byte, clock, access));
+            result.map_err(|conflict| Trouble::Conflict(conflict, buffer.name.clone(), byte))?;
+        }
+        to.copy_from_slice(&buffer.bytes[range]);
+        Ok(())
+    }
+
+    pub(super) fn write(&mut self, address: u64, from: &[u8], by: By<'_>) -> Result<(), Trouble> {
+        let buffers = match self {
+            Global::Buffers(buffers) => buffers,
+            Global::Outside(memory) => {
+                return memory.write(address, from).map_err(Trouble::Nowhere);
+            }
+        };
+        let (buffer, byte) = buffers.find(address, from.len(), true)?;
+        let range = byte..byte + from.len();
+        if let (Some(shadow), Some((clock, access))) = (&mut buffer.shadow, by) {
+            let result = range.clone().try_for_each(|byte| shadow.write(byte, clock, access));
+            result.map_err(|conflict| Trouble::Conflict(conflict, buffer.name.clone(), byte))?;
+        }
+        buffer.bytes[range].copy_from_slice(from);
+        Ok(())
+    }
+
+    /// Begins another run of threads that knows nothing of earlier ones.
     pub(super) fn enter(&mut self, run: u32) {
-        self.buffers.iter_mut().filter_map(|b| b.shadow.as_mut()).for_each(|s| s.enter(run));
+        if let Global::Buffers(buffers) = self {
+            let shadows = buffers.buffers.iter_mut().filter_map(|b| b.shadow.as_mut());
+            shadows.for_each(|shadow| shadow.enter(run));
+        }
     }
 }
 
 /// A tensor as the copy engine sees it.
-#[derive(Clone, Debug)]
-pub(super) struct Tensor {
-    pub(super) dtype: DType,
-    pub(super) address: u64,
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tensor {
+    /// Bytes of an element.
+    pub size: u32,
+    /// Where it starts.
+    pub address: u64,
     /// Extents along the axes of the map, the contiguous one first.
-    extents: Vec<i64>,
-    /// Bytes from one to the next.
-    strides: Vec<i64>,
+    pub extents: Vec<i64>,
+    /// Bytes from one to the next, of every axis.
+    pub strides: Vec<i64>,
     /// The box of one copy.
-    pub(super) block: Vec<u32>,
-    pub(super) swizzle: u32,
+    pub block: Vec<u32>,
+    /// Width of the swizzle in bytes: 32, 64 or 128; 0 for none.
+    pub swizzle: u32,
     /// Whether f32 is rounded on its way.
-    pub(super) tf32: bool,
+    pub tf32: bool,
 }
+
+/// What the bytes of a tensor begin with.
+const MAGIC: [u8; 4] = *b"tmap";
+/// Bytes of a tensor map.
+pub const MAP_BYTES: usize = 128;
 
 /// An element of a box: where it is in shared memory from the start of the box, before the swizzle, and
 /// its address; none outside of the tensor.
@@ -97,7 +179,7 @@ impl Tensor {
             map.axes.iter().map(|&axis| from.get(axis as usize).map_or(1, |n| n * scale)).collect()
         };
         Ok(Tensor {
-            dtype: map.dtype,
+            size: size as u32,
             address: *ptr,
             extents: pick(dims, 1),
             strides: pick(strides, size),
@@ -107,15 +189,51 @@ impl Tensor {
         })
     }
 
+    /// As the bytes of a tensor map, in which a driver hands it to a kernel.
+    pub fn to_bytes(&self) -> [u8; MAP_BYTES] {
+        let head = [self.extents.len() as u8, self.size as u8, self.swizzle as u8, self.tf32 as u8];
+        let mut bytes = [MAGIC, head].concat();
+        bytes.extend(self.address.to_le_bytes());
+        for (axis, &block) in self.block.iter().enumerate() {
+            bytes.extend(self.strides[axis].to_le_bytes());
+            bytes.extend((self.extents[axis] as u32).to_le_bytes());
+            bytes.extend(block.to_le_bytes());
+        }
+        let mut map = [0; MAP_BYTES];
+        map[..bytes.len()].copy_from_slice(&bytes);
+        map
+    }
+
+    /// What [`Tensor::to_bytes`] gave; none for other bytes.
+    pub fn from_bytes(map: &[u8]) -> Option<Tensor> {
+        let (head, axes) = map.split_at_checked(16)?;
+        let [rank, size, swizzle, tf32] = *head.strip_prefix(&MAGIC)?.first_chunk()?;
+        let mut tensor = Tensor {
+            size: size.into(),
+            address: word(&head[8..]),
+            extents: Vec::new(),
+            strides: Vec::new(),
+            block: Vec::new(),
+            swizzle: swizzle.into(),
+            tf32: tf32 == 1,
+        };
+        for axis in axes.chunks_exact(16).take(rank.into()) {
+            tensor.strides.push(word(&axis[..8]) as i64);
+            tensor.extents.push(word(&axis[8..12]) as i64);
+            tensor.block.push(word(&axis[12..]) as u32);
+        }
+        Some(tensor)
+    }
+
     /// Bytes of a box.
     pub(super) fn bytes(&self) -> u32 {
-        self.block.iter().product::<u32>() * self.dtype.bytes() as u32
+        self.block.iter().product::<u32>() * self.size
     }
 
     /// The elements of the box at some coordinates.
     pub(super) fn places(&self, coordinates: &[i64]) -> Vec<Place> {
         let count = self.block.iter().product::<u32>();
-        let size = self.dtype.bytes() as u32;
+        let size = self.size;
         let place = |number: u32| {
             let mut rest = number;
             let mut address = Some(self.address);
@@ -145,6 +263,7 @@ pub(super) fn swizzled(address: u32, width: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::DType;
 
     #[test]
     fn boxes_reach_over_the_edge() {
@@ -161,6 +280,21 @@ mod tests {
         let places = tensor.places(&[4, 2]);
         assert_eq!(places[1], (2, Some(1000 + 2 * (2 * 6 + 5))));
         assert_eq!((places[2], places[4]), ((4, None), (8, None)));
+    }
+
+    #[test]
+    fn tensors_go_through_the_bytes_of_a_map() {
+        let tensor = Tensor {
+            size: 2,
+            address: 0x7000_0000_1000,
+            extents: vec![i64::from(i32::MAX), 2, 3, 4, 5],
+            strides: vec![2, 1 << 39, 32, 48, 64],
+            block: vec![256, 1, 2, 3, 4],
+            swizzle: 128,
+            tf32: true,
+        };
+        assert_eq!(Tensor::from_bytes(&tensor.to_bytes()), Some(tensor));
+        assert_eq!(Tensor::from_bytes(&[0; MAP_BYTES]), None);
     }
 
     #[test]

@@ -27,23 +27,27 @@ mod machine;
 mod matrix;
 mod meet;
 mod memory;
+mod module;
 mod parse;
+mod print;
 mod program;
 mod shadow;
 mod warp;
 
-pub use fault::Fault;
+pub use fault::{Fault, FaultKind};
+pub use memory::{GlobalMemory, MAP_BYTES, Tensor};
+pub use module::{Module, RawLaunch};
 
 use self::machine::{Grid, Launch};
-use self::memory::{Global, Tensor};
-use self::program::{PARAM_BASE, Program};
+use self::memory::{Buffers, Global};
+use self::program::Program;
 use crate::codegen::nvptx::GpuKernel;
 use crate::kernel::ArgValue;
 
 /// Runs kernels on buffers that it owns.
 #[derive(Debug, Default)]
 pub struct Emulator {
-    global: Global,
+    buffers: Buffers,
 }
 
 impl Emulator {
@@ -54,12 +58,12 @@ impl Emulator {
 
     /// Adds memory and gives its address, for arguments.
     pub fn add_buffer(&mut self, name: impl Into<String>, data: Vec<u8>, writable: bool) -> u64 {
-        self.global.add(name.into(), data, writable)
+        self.buffers.add(name.into(), data, writable)
     }
 
     /// What a buffer holds now; empty for an address that is none's.
     pub fn buffer(&self, address: u64) -> &[u8] {
-        self.global.at(address).map_or(&[], |buffer| &buffer.bytes)
+        self.buffers.at(address).map_or(&[], |buffer| &buffer.bytes)
     }
 
     /// Runs the programs of a grid, axis 0 fastest. `args` are the kernel's as the user wrote it.
@@ -73,20 +77,22 @@ impl Emulator {
         args: &[ArgValue],
     ) -> Result<(), Fault> {
         let program = parse::parse(&kernel.ptx).map_err(Fault::of_kernel)?;
-        let tensors: Result<Vec<Tensor>, String> =
-            kernel.maps.iter().map(|map| Tensor::new(map, args)).collect();
-        let tensors = tensors.map_err(Fault::of_kernel)?;
-        let params = params(&program, kernel, args).map_err(Fault::of_kernel)?;
+        let places = program.params.iter().filter(|slot| slot.bytes == MAP_BYTES as u64);
+        let tensors = places.zip(&kernel.maps).map(|(slot, map)| {
+            Ok((slot.offset, Tensor::new(map, args).map_err(Fault::of_kernel)?))
+        });
+        let tensors = tensors.collect::<Result<_, Fault>>()?;
+        let params = params(&program, args).map_err(Fault::of_kernel)?;
         let (threads, shared_bytes) = (kernel.threads, kernel.shared_bytes);
         let launch = Launch { program: &program, threads, shared_bytes, params, tensors };
         // A cluster is one program.
         let blocks = [grid[0] * kernel.num_blocks, grid[1], grid[2]];
-        Grid::new(&launch, &mut self.global, blocks).run()
+        Grid::new(&launch, Global::Buffers(&mut self.buffers), blocks).run()
     }
 }
 
 /// The bytes of a kernel's parameters, as a launch lays them out.
-fn params(program: &Program, kernel: &GpuKernel, args: &[ArgValue]) -> Result<Vec<u8>, String> {
+fn params(program: &Program, args: &[ArgValue]) -> Result<Vec<u8>, String> {
     let mut words = Vec::new();
     for arg in args {
         match arg {
@@ -99,12 +105,11 @@ fn params(program: &Program, kernel: &GpuKernel, args: &[ArgValue]) -> Result<Ve
         }
     }
     let mut words = words.into_iter();
-    let mut maps = 0..kernel.maps.len() as u64;
     let mut bytes = Vec::new();
     for slot in &program.params {
         bytes.resize(slot.offset as usize, 0);
         let word = match slot.bytes {
-            128 => maps.next().ok_or("a tensor map too few")?,
+            128 => 0,
             // The last parameter, where there are assertions: nobody reads what failed.
             _ => words.next().unwrap_or(0),
         };
@@ -115,11 +120,4 @@ fn params(program: &Program, kernel: &GpuKernel, args: &[ArgValue]) -> Result<Ve
         return Err("more arguments than parameters".to_owned());
     }
     Ok(bytes)
-}
-
-/// The number of the tensor map at an address.
-fn map_number(launch: &Launch<'_>, address: u64) -> Option<usize> {
-    let offset = address.checked_sub(PARAM_BASE)? as usize;
-    let bytes = launch.params.get(offset..offset + 8)?;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?) as usize)
 }

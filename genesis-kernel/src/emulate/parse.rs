@@ -7,7 +7,9 @@ mod decode;
 
 use std::collections::BTreeMap;
 
-use super::program::{Action, Addr, Arg, Inst, PARAM_BASE, ParamSlot, Program, Reg};
+use super::program::{
+    Action, Addr, Arg, Inst, LOCAL_BASE, PARAM_BASE, ParamSlot, Program, Reg, TEXT_BASE,
+};
 
 /// Why a text can't be run.
 type Wrong = String;
@@ -119,6 +121,8 @@ struct Parser {
     source: Option<(u32, u32, u32)>,
     /// Names of shared memory, with where they start.
     shared: BTreeMap<String, u64>,
+    /// Names of texts and of threads' own memory, with their addresses.
+    symbols: BTreeMap<String, u64>,
 }
 
 impl Parser {
@@ -128,9 +132,13 @@ impl Parser {
             let name = name.split('[').next().unwrap_or_default();
             self.shared.insert(name.to_owned(), 0);
         }
+        for line in head.lines().filter(|line| line.starts_with(".global")) {
+            self.text(line);
+        }
         let entry = head.split_once(".entry").map_or("", |(_, rest)| rest);
         let open = entry.find('(').ok_or("the entry point has no parameters")?;
         let close = entry.rfind(')').ok_or("the entry point's parameters do not end")?;
+        self.program.name = entry[..open].trim().to_owned();
         let mut offset = 0;
         for param in entry[open + 1..close].split(',').filter(|p| !p.trim().is_empty()) {
             let slot = param_slot(param.trim(), offset)?;
@@ -144,6 +152,30 @@ impl Parser {
                 *extent = text.trim().parse().map_err(|_| "a cluster without its extents")?;
             }
         }
+        Ok(())
+    }
+
+    /// `.global .align 1 .b8 name[3] = {37, 100};`: a text that ends in a nul.
+    fn text(&mut self, line: &str) {
+        let Some((declared, values)) = line.split_once('=') else { return };
+        let name = declared.split_whitespace().last().unwrap_or_default();
+        let name = name.split('[').next().unwrap_or_default();
+        let values = values.split(['{', '}']).nth(1).unwrap_or_default();
+        let bytes = values.split(',').map_while(|value| value.trim().parse::<u8>().ok());
+        let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+        let address = TEXT_BASE + self.program.texts.len() as u64;
+        self.program.texts.push((address, String::from_utf8_lossy(&bytes).into_owned()));
+        self.symbols.insert(name.to_owned(), address);
+    }
+
+    /// `.local .align 8 .b8 name[24]`
+    fn local(&mut self, text: &str) -> Result<(), Wrong> {
+        let last = text.split_whitespace().last().unwrap_or_default();
+        let (name, count) = last.split_once('[').ok_or("local memory without a size")?;
+        let bytes: usize = count.trim_end_matches(']').parse().map_err(|_| "a strange size")?;
+        let start = self.program.local_bytes.next_multiple_of(16);
+        self.program.local_bytes = start + bytes;
+        self.symbols.insert(name.to_owned(), LOCAL_BASE + start as u64);
         Ok(())
     }
 
@@ -186,16 +218,17 @@ impl Parser {
     fn directive(&mut self, text: &str) -> Result<(), Wrong> {
         let first = text.split_whitespace().next().unwrap_or_default();
         match first {
-            // Names without a % are those that inline assembly declares.
-            ".reg" => {
+            // Not `%r<5>`, which stands for numbered ones. What is handed to a function is like one, too.
+            ".reg" | ".param" => {
                 let names = text.split([' ', '\t', ',']).skip(2).map(str::trim);
-                let plain = names.filter(|name| !name.is_empty() && !name.starts_with('%'));
+                let plain = names.filter(|name| !name.is_empty() && !name.contains('<'));
                 for name in plain {
                     self.register(name);
                 }
                 Ok(())
             }
-            ".pragma" | ".param" | ".local" => Ok(()),
+            ".local" => self.local(text),
+            ".pragma" => Ok(()),
             _ => Err(format!("`{text}` is not known")),
         }
     }
@@ -214,7 +247,10 @@ impl Parser {
     /// Whether a name is that of a register: `%r1`, or one that was declared. Those of the machine,
     /// such as `%tid.x`, have no number at their end.
     fn is_register(&self, text: &str) -> bool {
-        let Some(name) = text.strip_prefix('%') else { return self.registers.contains_key(text) };
+        let Some(name) = text.strip_prefix('%').filter(|_| !self.registers.contains_key(text))
+        else {
+            return self.registers.contains_key(text);
+        };
         let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
         !letters.contains('.') && letters.len() < name.len()
     }
@@ -250,6 +286,9 @@ impl Parser {
         };
         if let Some(start) = self.shared.get(name.trim()) {
             return Ok(Arg::Shared(start.wrapping_add(offset)));
+        }
+        if let Some(start) = self.symbols.get(name.trim()) {
+            return Ok(Arg::Imm(start + offset));
         }
         match self.program.params.iter().find(|param| param.name == name.trim()) {
             Some(param) => Ok(Arg::Imm(PARAM_BASE + param.offset + offset)),
@@ -375,6 +414,21 @@ mod tests {
         let body = "\t.reg .b32 %r<2>;\n\tnonsense.b32 %r1, %r1;\n\tret;\n}";
         let ptx = format!(".visible .entry k(\n\t.param .u64 k_param_0\n)\n{{\n{body}");
         assert_eq!(parse(&ptx), Err("line 6 of the PTX: `nonsense.b32` is not known".to_owned()));
+    }
+
+    #[test]
+    fn calls_of_vprintf() {
+        let body = "\t.local .align 8 .b8 \t__local_depot0[8];\n\t.reg .b64 \t%SP;\n\
+                    \tmov.b64 \t%SP, __local_depot0;\n\t{ // callseq 0, 0\n\
+                    \t.param .b64 \tparam0;\n\t.param .b64 \tparam1;\n\t.param .b32 \tretval0;\n\
+                    \tst.param.b64 \t[param1], %SP;\n\tst.param.b64 \t[param0], format;\n\
+                    \tcall.uni (retval0), vprintf, (param0, param1);\n\t}\n\tret;\n}";
+        let text = ".global .align 1 .b8 format[4] = {37, 37, 10};\n\n.visible .entry k()\n{\n";
+        let program = parse(&format!("{text}{body}")).unwrap();
+        assert_eq!(program.texts, [(TEXT_BASE, "%%\n".to_owned())]);
+        assert_eq!((program.local_bytes, program.insts.len()), (8, 5));
+        let (format, values) = (Arg::Reg(1), Arg::Reg(2));
+        assert_eq!(program.insts[3].action, Action::Print { format, values });
     }
 
     #[test]

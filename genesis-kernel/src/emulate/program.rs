@@ -423,6 +423,11 @@ pub(super) enum Action {
     ProductWait {
         pending: u32,
     },
+    /// `vprintf`: where its format is, and where the values it prints.
+    Print {
+        format: Arg,
+        values: Arg,
+    },
 }
 
 /// What an atomic does.
@@ -464,6 +469,8 @@ pub(super) struct ParamSlot {
 /// An entry point.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Program {
+    /// Its symbol.
+    pub(super) name: String,
     pub(super) insts: Vec<Inst>,
     pub(super) n_regs: usize,
     pub(super) params: Vec<ParamSlot>,
@@ -471,8 +478,16 @@ pub(super) struct Program {
     pub(super) cluster: [u32; 3],
     /// Source files by number.
     pub(super) files: Vec<(u32, String)>,
+    /// Texts, by their addresses.
+    pub(super) texts: Vec<(u64, String)>,
+    /// Bytes of a thread's own memory.
+    pub(super) local_bytes: usize,
 }
 
+/// Addresses of texts start here.
+pub(super) const TEXT_BASE: u64 = 1 << 59;
+/// Addresses of a thread's own memory start here.
+pub(super) const LOCAL_BASE: u64 = 1 << 58;
 /// Addresses of parameters start here.
 pub(super) const PARAM_BASE: u64 = 1 << 57;
 /// What generic addresses of shared memory are above the shared ones.

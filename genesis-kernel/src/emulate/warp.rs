@@ -1,6 +1,6 @@
 //! The threads of a warp: registers, and where each one is.
 
-use super::program::{Arg, RANK_SHIFT, Reg, Vote};
+use super::program::{Arg, Program, RANK_SHIFT, Reg, Vote};
 
 /// Lanes of a warp.
 pub(super) const LANES: usize = 32;
@@ -11,6 +11,8 @@ pub(super) const LANES: usize = 32;
 pub(super) struct Warp {
     /// By register, then by lane.
     registers: Vec<u64>,
+    /// What each lane keeps to itself, one after the other.
+    pub(super) local: Vec<u8>,
     /// The next instruction of each lane.
     pub(super) next: [usize; LANES],
     /// Lanes that have not ended.
@@ -37,9 +39,10 @@ pub(super) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
 }
 
 impl Warp {
-    pub(super) fn new(n_regs: usize, first: usize, rank: u32, in_block: u32) -> Warp {
+    pub(super) fn new(program: &Program, first: usize, rank: u32, in_block: u32) -> Warp {
         Warp {
-            registers: vec![0; n_regs * LANES],
+            registers: vec![0; program.n_regs * LANES],
+            local: vec![0; program.local_bytes * LANES],
             next: [0; LANES],
             alive: u32::MAX,
             gathered: 0,

@@ -59,6 +59,15 @@ impl Parser {
         let op = |i: usize| ops.get(i).map(String::as_str).ok_or_else(few);
         match name.parts[0] {
             "ret" | "exit" => Ok(Action::End),
+            "call" => match ops {
+                [_, function, args] if function == "vprintf" => {
+                    let inner = args.trim_start_matches('(').trim_end_matches(')');
+                    let (format, values) = inner.split_once(',').ok_or_else(few)?;
+                    let (format, values) = (self.arg(format.trim())?, self.arg(values.trim())?);
+                    Ok(Action::Print { format, values })
+                }
+                _ => Err(name.unknown()),
+            },
             "trap" => Ok(Action::Trap),
             "nanosleep" | "prefetch" | "setmaxnreg" | "griddepcontrol" | "createpolicy"
             | "discard" | "applypriority" => Ok(Action::Nothing),
@@ -170,6 +179,12 @@ impl Parser {
         if name.parts[0] == "ld" {
             let to = parts(first).iter().map(|to| self.target(to)).collect::<Result<_, _>>()?;
             return Ok(Action::Load { space, ty, to, at: self.addr(second)? });
+        }
+        // What is handed to a function is in a register here.
+        let inner = first.trim_start_matches('[').trim_end_matches(']');
+        if space == Space::Param && self.is_register(inner) {
+            let args = [self.arg(second)?, NONE, NONE];
+            return Ok(Action::Alu { what: Alu::Mov, ty, to: self.to(inner)?, args });
         }
         let at = self.addr(first)?;
         Ok(Action::Store { space, ty, from: self.all(second)?, at })

@@ -1,0 +1,280 @@
+//! The driver's state, and how queued work is run.
+//!
+//! Work waits in its stream until something waits for it, and then only what that needs is run: the
+//! latest moment that the rules of streams allow. Where a program forgets to wait, what it reads is old.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use cudarc::driver::sys::CUresult;
+use genesis_kernel::emulate::{Fault, FaultKind, RawLaunch};
+
+use crate::capture::{Capture, Graph};
+use crate::code::{Code, Function, Link};
+use crate::memory::{Memory, Seen};
+use crate::options::Options;
+use crate::stream::{Event, Stream, Work};
+
+/// What a driver's function does, or why not.
+pub(crate) type Answer<T> = Result<T, CUresult>;
+
+/// A GPU.
+#[derive(Debug, Default)]
+pub(crate) struct Device {
+    /// The error that broke it.
+    pub(crate) lost: Option<CUresult>,
+    /// How often its primary context is held.
+    pub(crate) retained: u32,
+}
+
+/// All that the driver knows.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) devices: Vec<Device>,
+    pub(crate) memory: Memory,
+    pub(crate) streams: BTreeMap<u64, Stream>,
+    pub(crate) events: BTreeMap<u64, Event>,
+    pub(crate) captures: BTreeMap<u64, Capture>,
+    pub(crate) graphs: BTreeMap<u64, Arc<Graph>>,
+    /// Graphs to be launched, and their devices.
+    pub(crate) execs: BTreeMap<u64, Arc<Graph>>,
+    pub(crate) modules: BTreeMap<u64, Arc<Code>>,
+    pub(crate) functions: BTreeMap<u64, Function>,
+    pub(crate) links: BTreeMap<u64, Link>,
+    next_handle: u64,
+    launches: u64,
+}
+
+/// What the machine is like.
+pub(crate) static OPTIONS: LazyLock<Options> = LazyLock::new(Options::from_env);
+
+static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(|| {
+    let (n, memory) = (OPTIONS.devices, OPTIONS.memory);
+    Mutex::new(Driver {
+        devices: (0..n).map(|_| Device::default()).collect(),
+        memory: Memory::new(n, memory),
+        streams: BTreeMap::new(),
+        events: BTreeMap::new(),
+        captures: BTreeMap::new(),
+        graphs: BTreeMap::new(),
+        execs: BTreeMap::new(),
+        modules: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        links: BTreeMap::new(),
+        next_handle: FIRST_HANDLE,
+        launches: 0,
+    })
+});
+
+/// Handles are numbers from here, contexts below.
+const FIRST_HANDLE: u64 = 0x10_0000;
+const FIRST_CONTEXT: u64 = 0x1000;
+
+/// Held by the thread that runs work, so that work of one stream runs in order.
+static RUNNING: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// The current device of this thread, plus one.
+    static CURRENT: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The state, for one call.
+pub(crate) fn lock() -> MutexGuard<'static, Driver> {
+    DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The handle of a device's context.
+pub(crate) fn context_of(device: u32) -> u64 {
+    FIRST_CONTEXT + 16 * u64::from(device)
+}
+
+/// The device of a context.
+pub(crate) fn device_of(context: u64) -> Answer<u32> {
+    let number = context.checked_sub(FIRST_CONTEXT).map(|offset| (offset / 16) as u32);
+    let number = number.filter(|&n| n < OPTIONS.devices && context == context_of(n));
+    number.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+/// Makes a context current; none with 0.
+pub(crate) fn set_current(context: u64) -> Answer<()> {
+    CURRENT.set(if context == 0 { 0 } else { device_of(context)? + 1 });
+    Ok(())
+}
+
+/// The context that is current; 0 for none.
+pub(crate) fn current_context() -> u64 {
+    CURRENT.get().checked_sub(1).map_or(0, context_of)
+}
+
+/// The device whose context is current.
+pub(crate) fn current() -> Answer<u32> {
+    CURRENT.get().checked_sub(1).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+impl Driver {
+    /// A new handle.
+    pub(crate) fn handle(&mut self) -> u64 {
+        self.next_handle += 16;
+        self.next_handle
+    }
+
+    /// The current device, if it works.
+    pub(crate) fn device(&self) -> Answer<u32> {
+        let device = current()?;
+        self.alive(device)?;
+        Ok(device)
+    }
+
+    /// The error of a device that is broken.
+    pub(crate) fn alive(&self, device: u32) -> Answer<()> {
+        self.devices[device as usize].lost.map_or(Ok(()), Err)
+    }
+
+    /// The stream behind a handle, which must be of the current context; 0 is the one that each device
+    /// has without asking.
+    pub(crate) fn stream(&mut self, handle: u64) -> Answer<u64> {
+        let device = self.device()?;
+        let handle = if handle <= 2 { u64::from(device) + 1 } else { handle };
+        if handle <= u64::from(OPTIONS.devices) {
+            self.streams.entry(handle).or_insert_with(|| Stream::new(device, true));
+        }
+        match self.streams.get(&handle) {
+            Some(stream) if stream.device == device => Ok(handle),
+            _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        }
+    }
+
+    fn has_ended(&self, stream: u64, upto: u64) -> bool {
+        self.streams.get(&stream).is_none_or(|stream| stream.done >= upto)
+    }
+
+    /// Breaks a device: nothing that is queued there runs any more.
+    fn lose(&mut self, device: u32, why: CUresult) {
+        self.devices[device as usize].lost.get_or_insert(why);
+        for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
+            stream.queue.clear();
+            stream.done = stream.queued;
+        }
+    }
+
+    fn kernel(&mut self, device: u32, code: &Code, launch: &RawLaunch) {
+        self.launches += 1;
+        if let Some((_, why)) = OPTIONS.fault.filter(|&(number, _)| number == self.launches) {
+            eprintln!(
+                "virtual GPU: launch {} of `{}` fails, as was wished",
+                self.launches,
+                code.name()
+            );
+            return self.lose(device, why);
+        }
+        let mut seen = Seen { memory: &mut self.memory, device };
+        if let Err(fault) = code.module.run(launch, &mut seen) {
+            eprintln!("virtual GPU: `{}`: {fault}", code.name());
+            self.lose(device, code_of(&fault));
+        }
+    }
+
+    /// Does work that needs no other stream.
+    fn perform(&mut self, device: u32, work: &Work) {
+        let done = match work {
+            Work::Kernel(code, launch) => {
+                self.kernel(device, code, launch);
+                Ok(())
+            }
+            Work::Fill { to, pattern, count } => self.memory.write(*to, &pattern.repeat(*count)),
+            Work::CopyIn { to, bytes } => self.memory.write(*to, bytes),
+            Work::Copy { to, from, bytes } => {
+                let mut data = vec![0; *bytes];
+                self.memory.read(*from, &mut data).and_then(|()| self.memory.write(*to, &data))
+            }
+            Work::Record { event, version } => {
+                let event = self.events.get_mut(event).filter(|event| event.version == *version);
+                event.into_iter().for_each(|event| event.time = Some(Instant::now()));
+                Ok(())
+            }
+            Work::Wait { .. } | Work::Call { .. } | Work::Graph(_) => Ok(()),
+        };
+        if let Err(wrong) = done {
+            eprintln!("virtual GPU: a copy or fill: {wrong}");
+            self.lose(device, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        }
+    }
+}
+
+/// What a GPU would have said.
+fn code_of(fault: &Fault) -> CUresult {
+    match fault.kind {
+        FaultKind::Address => CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        FaultKind::Misaligned => CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
+        FaultKind::Instruction => CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
+        FaultKind::Trap | FaultKind::Order | FaultKind::Refused => {
+            CUresult::CUDA_ERROR_LAUNCH_FAILED
+        }
+    }
+}
+
+/// Runs a stream's work until as much of it is done.
+pub(crate) fn finish(stream: u64, upto: u64) {
+    if lock().has_ended(stream, upto) {
+        return;
+    }
+    let _running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    run(stream, upto);
+}
+
+/// Runs all work of a device, or all there is.
+pub(crate) fn finish_device(device: Option<u32>) {
+    let streams: Vec<(u64, u64)> = {
+        let driver = lock();
+        let of_device = driver.streams.iter().filter(|(_, s)| device.is_none_or(|d| d == s.device));
+        of_device.map(|(&handle, stream)| (handle, stream.queued)).collect()
+    };
+    streams.into_iter().for_each(|(stream, upto)| finish(stream, upto));
+}
+
+/// Runs one piece of a stream's work, so that a program that asks again and again gets on.
+pub(crate) fn advance(stream: u64) {
+    let next = lock().streams.get(&stream).map_or(0, |stream| stream.done + 1);
+    finish(stream, next);
+}
+
+fn run(stream: u64, upto: u64) {
+    loop {
+        let (device, work) = {
+            let mut driver = lock();
+            if driver.has_ended(stream, upto) {
+                return;
+            }
+            let Some(of) = driver.streams.get_mut(&stream) else { return };
+            match of.queue.pop_front() {
+                Some(work) => (of.device, work),
+                None => return,
+            }
+        };
+        execute(device, &work, &|stream, upto| run(stream, upto));
+        if let Some(of) = lock().streams.get_mut(&stream) {
+            of.done = of.queued.min(of.done + 1);
+        }
+    }
+}
+
+/// Does one piece of work; `wait` runs what it waits for.
+pub(crate) fn execute(device: u32, work: &Work, wait: &dyn Fn(u64, u64)) {
+    match work {
+        Work::Wait { stream, upto } => wait(*stream, *upto),
+        Work::Call { function, data } => {
+            // SAFETY: whoever queued it promised that it may be called with this once what was queued
+            // before is done.
+            unsafe { function(*data as *mut _) }
+        }
+        Work::Graph(graph) => graph.run(device),
+        work => {
+            let mut driver = lock();
+            if driver.alive(device).is_ok() {
+                driver.perform(device, work);
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The GPU's tests on a virtual GPU: what the host does for a GPU, and small kernels, where there is none.
+//!
+//! A test of this file starts the test binary once more, with `tests/driver` in the place of the CUDA
+//! driver. What runs there is the same code as on a card, down to the calls of the driver; the kernels
+//! run in the emulator, which is slow, so only tests of little work are here.
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+/// The driver, which cargo puts beside the tests.
+fn driver() -> anyhow::Result<PathBuf> {
+    let binary = std::env::current_exe()?;
+    let folder = binary.parent().context("the tests are in a folder")?;
+    let driver = folder.join("libvirtual_cuda.so");
+    ensure!(driver.exists(), "{} is not there", driver.display());
+    Ok(driver)
+}
+
+/// Runs tests of this binary on a virtual machine, and gives what they say and how many passed.
+fn run(machine: &str, filters: &[&str]) -> anyhow::Result<(String, usize)> {
+    let folder = tempfile::tempdir()?;
+    symlink(driver()?, folder.path().join("libcuda.so"))?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(filters).args(["--exact", "--nocapture", "--test-threads=2"]);
+    command.env("LD_LIBRARY_PATH", folder.path()).env("VIRTUAL_GPU", machine);
+    command.env("GENESIS_CACHE_DIR", folder.path().join("cache"));
+    let output = command.output()?;
+    let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
+    ensure!(output.status.success(), "on `{machine}`: {text}");
+    let counts = text.split("test result: ok. ").last().context("no result")?;
+    let passed = counts.split(' ').next().unwrap_or_default().parse()?;
+    Ok((text, passed))
+}
+
+/// Runs these tests, all of which must be there, find a GPU and pass.
+fn pass(machine: &str, tests: &[&str]) -> anyhow::Result<()> {
+    let (text, passed) = run(machine, tests)?;
+    ensure!(passed == tests.len(), "{passed} of {} tests ran: {text}", tests.len());
+    ensure!(!text.contains("skipped: no GPU"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn the_runtime() -> anyhow::Result<()> {
+    pass(
+        "",
+        &[
+            "runtime::bytes_go_to_the_gpu_and_back",
+            "runtime::launches_run_in_order",
+            "runtime::what_does_not_fit_the_gpu_is_refused",
+            "runtime::running_out_of_gpu_memory_is_not_the_end",
+            "runtime::the_drivers_assembler_says_what_is_wrong",
+            "runtime::a_bad_address_breaks_the_gpu_for_good",
+            "runtime::a_failed_assertion_is_named",
+            "runtime::compiled_kernels_are_kept_on_disk",
+            "runtime::bounds_are_checked_where_it_is_wished",
+        ],
+    )
+}
