@@ -12,6 +12,8 @@ use genesis::profiler::{
 use genesis::{Device, Result, Tensor};
 use serde_json::Value;
 
+use crate::gpu::gpu;
+
 const ON: Device = Device::Cpu;
 
 /// A profile of some training steps of a small network.
@@ -240,5 +242,47 @@ fn a_trace_that_can_not_be_written_is_an_error() -> Result<()> {
         error.to_string().starts_with("export_chrome_trace: /nonexistent/trace.json: "),
         "{error}"
     );
+    Ok(())
+}
+
+#[test]
+fn launches_on_a_gpu_have_its_times() -> Result<()> {
+    let Some(device) = gpu("times of kernels") else { return Ok(()) };
+    let x = Tensor::ones(&[64], device)?;
+    let (_, profile) = profile(ProfilerOptions::default(), |_| {
+        let y = x.exp()?.mul(&x)?;
+        y.to_vec::<f32>()
+    })?;
+    let launches = &profile.events().launches;
+    assert!(launches.len() >= 2);
+    for launch in launches {
+        let [start, end] = launch.gpu_ns.expect("the time of each launch was read");
+        assert!(launch.start_ns <= start && start <= end, "{launch:?}");
+    }
+    let ops = profile.key_averages(GroupBy::Name);
+    assert_eq!(ops.row("exp").map(|row| row.launches), Some(1));
+    let transfers = &profile.events().transfers;
+    assert!(transfers.iter().any(|transfer| transfer.bytes == 256), "{transfers:?}");
+    let summary = profile.summary();
+    assert!(
+        summary.contains("The GPU worked") && summary.contains("copies from the GPU"),
+        "{summary}"
+    );
+    let trace = exported(&profile)?;
+    let arrows = |phase: &str| -> BTreeMap<u64, f64> {
+        let events = trace["traceEvents"].as_array().expect("a list of events");
+        let of_phase = events.iter().filter(|event| event["ph"] == phase);
+        let number = |value: &Value| value.as_f64().expect("a number");
+        of_phase.map(|event| (number(&event["id"]) as u64, number(&event["ts"]))).collect()
+    };
+    let (from, to) = (arrows("s"), arrows("f"));
+    assert_eq!(from.len(), launches.len());
+    assert!(from.keys().eq(to.keys()) && from.iter().all(|(id, ts)| *ts <= to[id]));
+    let kernels: Vec<Vec<Bar>> =
+        bars(&trace).into_iter().filter(|((pid, _), _)| *pid == 1).map(|(_, bars)| bars).collect();
+    assert_eq!(kernels.iter().map(Vec::len).sum::<usize>(), launches.len());
+    for stream in kernels {
+        assert!(stream.windows(2).all(|pair| pair[0].1 <= pair[1].0), "kernels follow each other");
+    }
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use tempfile::TempDir;
 
 /// The driver, which cargo puts beside the tests.
 fn driver() -> anyhow::Result<PathBuf> {
@@ -19,14 +20,20 @@ fn driver() -> anyhow::Result<PathBuf> {
     Ok(driver)
 }
 
-/// Runs tests of this binary on a virtual machine, and gives what they say and how many passed.
-fn run(machine: &str, filters: &[&str]) -> anyhow::Result<(String, usize)> {
+/// This binary on a virtual machine, to run these tests of it, and the folder that holds its driver.
+pub(crate) fn command(machine: &str, filters: &[&str]) -> anyhow::Result<(TempDir, Command)> {
     let folder = tempfile::tempdir()?;
     symlink(driver()?, folder.path().join("libcuda.so"))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(filters).args(["--exact", "--nocapture", "--test-threads=2"]);
     command.env("LD_LIBRARY_PATH", folder.path()).env("VIRTUAL_GPU", machine);
     command.env("GENESIS_CACHE_DIR", folder.path().join("cache"));
+    Ok((folder, command))
+}
+
+/// Runs tests of this binary on a virtual machine, and gives what they say and how many passed.
+fn run(machine: &str, filters: &[&str]) -> anyhow::Result<(String, usize)> {
+    let (_folder, mut command) = command(machine, filters)?;
     let output = command.output()?;
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
     ensure!(output.status.success(), "on `{machine}`: {text}");
@@ -59,4 +66,9 @@ fn the_runtime() -> anyhow::Result<()> {
             "runtime::bounds_are_checked_where_it_is_wished",
         ],
     )
+}
+
+#[test]
+fn the_profiler() -> anyhow::Result<()> {
+    pass("", &["profiler::launches_on_a_gpu_have_its_times"])
 }
