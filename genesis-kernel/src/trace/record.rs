@@ -16,7 +16,7 @@ use super::session::Options;
 use crate::kernel::{Hints, KernelDef};
 use crate::launch as way;
 use crate::runtime::cuda::Mark;
-use crate::runtime::{Device, Queue, Stream};
+use crate::runtime::{Device, Queue, Stream, nvtx_pop, nvtx_push};
 
 /// Launches whose times are not read yet, from which on those that are over are read.
 const UNREAD: usize = 1 << 10;
@@ -196,6 +196,9 @@ impl Recorder {
         let inputs = self.options.shapes.then(inputs).filter(|inputs| !inputs.is_empty());
         let module = self.options.module.and_then(|module| module()).map(Arc::from);
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.options.nvtx {
+            nvtx_push(&name);
+        }
         let parent = INNERMOST.replace(id);
         let start_ns = self.now();
         let (thread, end_ns) = (0, start_ns);
@@ -207,6 +210,9 @@ impl Recorder {
         let Some(mut range) = open.range.take() else { return };
         range.end_ns = self.now();
         INNERMOST.set(range.parent);
+        if self.options.nvtx {
+            nvtx_pop();
+        }
         let mut state = self.lock();
         if state.takes(range.start_ns, self) {
             range.thread = state.thread();

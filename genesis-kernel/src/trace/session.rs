@@ -20,6 +20,8 @@ pub struct Options {
     pub device_times: bool,
     /// Changes of memory in use.
     pub memory: bool,
+    /// Ranges for NVIDIA's own profilers too, where `libnvToolsExt` is installed.
+    pub nvtx: bool,
     /// What names the layer at work.
     pub module: Option<fn() -> Option<String>>,
     /// Every thread of the process, instead of the one that begins the session.
@@ -35,6 +37,7 @@ impl Default for Options {
             work: true,
             device_times: true,
             memory: false,
+            nvtx: false,
             module: None,
             all_threads: false,
             max_events: 1_000_000,

@@ -29,6 +29,8 @@ pub struct ProfilerOptions {
     pub device_times: bool,
     /// All threads of the process, instead of the one that starts the profiler.
     pub all_threads: bool,
+    /// Ranges for NVIDIA's own profilers too, where `libnvToolsExt` is installed.
+    pub nvtx: bool,
     /// Events that are kept; later ones are counted only.
     pub max_events: usize,
     /// What the device can do at best, where that is known better than [`Peaks::of`] knows it.
@@ -49,6 +51,7 @@ impl Default for ProfilerOptions {
             with_flops: true,
             device_times: true,
             all_threads: false,
+            nvtx: false,
             max_events: 1_000_000,
             peaks: None,
         }
@@ -102,6 +105,7 @@ impl Profiler {
             work: options.with_flops,
             device_times: options.device_times,
             memory: options.profile_memory,
+            nvtx: options.nvtx,
             module: options.with_modules.then_some(nn::module_path),
             all_threads: options.all_threads,
             max_events: options.max_events,
