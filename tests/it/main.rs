@@ -16,6 +16,8 @@ mod checkpoint;
 mod cluster;
 /// Calls whose answers PyTorch gave.
 mod conform;
+/// Convolutions against the definition.
+mod conv;
 /// Loaders of batches.
 mod data;
 /// What every kernel compiles to, in counts.

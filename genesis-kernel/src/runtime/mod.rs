@@ -26,5 +26,4 @@ pub use event::Event;
 pub use nvtx::has_nvtx;
 pub(crate) use nvtx::{pop as nvtx_pop, push as nvtx_push};
 pub use origin::{EnteredOrigin, Origin, enter, origin};
-pub(crate) use threads::threads_here;
-pub use threads::{install, num_threads, set_num_threads};
+pub use threads::{install, num_threads, set_num_threads, threads_here};

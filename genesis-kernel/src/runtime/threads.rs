@@ -62,7 +62,7 @@ fn build(count: usize) -> Result<Arc<ThreadPool>, Error> {
 }
 
 /// The threads that work of this thread would spread over.
-pub(crate) fn threads_here() -> usize {
+pub fn threads_here() -> usize {
     match rayon::current_thread_index() {
         Some(_) => rayon::current_num_threads(),
         None => num_threads(),

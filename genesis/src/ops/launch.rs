@@ -6,8 +6,10 @@ mod conv_cpu;
 pub(crate) mod many;
 mod reduce;
 pub(crate) mod rows;
+mod slices;
 mod tile;
 pub(crate) mod window;
+mod window_cpu;
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};

@@ -1,57 +1,66 @@
-//! Convolutions on the CPU: patches of a block of positions, then a product, image by image.
+//! Convolutions on the CPU: sums in registers, straight from a padded copy of one image.
 //!
-//! A block of patches stays in a core's cache, so that no matrix of all patches is ever in memory. Images
-//! are shared among the threads; sums over images are made in a fixed number of parts, which are added in
-//! order, so that results do not depend on how many threads there are.
+//! No matrix of patches is ever made: the copy of an image stays in a core's cache, and every place of a
+//! window is a fixed distance in it ([`plan`]). A tile of 8 channels by 3 vectors of positions is summed
+//! over all places and channels in registers ([`lanes`]). Images, groups and bands of lines are shared
+//! among the threads; the gradient of the weights is summed over images in a number of parts that depends
+//! on the shape alone, added in order. So results do not depend on how many threads there are.
+
+mod lanes;
+mod plan;
+mod scratch;
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::install;
+use genesis_kernel::runtime::{install, threads_here};
 use genesis_kernel::trace;
 use rayon::prelude::*;
 
+use self::lanes::{CHANNEL_VECTORS, Loops, Number, Run, Tile, WIDE, Weights};
+use self::plan::{Pass, Plan, Positions, tiles};
 use super::super::conv::{Convolution, Part};
-use super::super::window::Axis;
-use super::{GemmElement, cast};
+use super::cast;
+use super::slices::elements;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Bytes of a block of patches: what a core's second cache holds beside the other operands.
-const BLOCK_BYTES: usize = 512 << 10;
-/// Parts of a sum over images.
-const PARTS: usize = 8;
+/// Tasks that the gradient of weights is cut into, about, whatever the number of threads.
+const PARTS: usize = 32;
+/// Products of a task below which another thread would cost more than it gives.
+const TASK_PRODUCTS: usize = 1 << 18;
 
 /// One product, as [`super::conv::run`]; 16-bit floats are computed in f32.
 pub(super) fn run(shape: &Convolution, part: Part, inputs: &[&Tensor], out: &Tensor) -> Result<()> {
     match out.dtype() {
-        DType::F32 => typed::<f32>(shape, part, inputs, out),
-        DType::F64 => typed::<f64>(shape, part, inputs, out),
+        DType::F32 => typed(&f32::widths()[0], shape, part, inputs, out),
+        DType::F64 => typed(&f64::widths()[0], shape, part, inputs, out),
         _ => {
             let wide: Vec<Tensor> =
                 inputs.iter().map(|t| t.to_dtype(DType::F32)).collect::<Result<_>>()?;
             let sums = Tensor::uninitialized(out.shape(), (DType::F32, out.device()))?;
-            typed::<f32>(shape, part, &wide.iter().collect::<Vec<_>>(), &sums)?;
+            run(shape, part, &wide.iter().collect::<Vec<_>>(), &sums)?;
             cast(&sums, out)
         }
     }
 }
 
-fn typed<T: GemmElement + std::ops::AddAssign>(
+fn typed<T: Number>(
+    loops: &Loops<T>,
     shape: &Convolution,
     part: Part,
     inputs: &[&Tensor],
     out: &Tensor,
 ) -> Result<()> {
-    let kept: Vec<Tensor> = inputs.iter().map(|t| t.contiguous()).collect::<Result<_>>()?;
-    let (a, b) = (elements::<T>(&kept[0]), elements::<T>(&kept[1]));
-    let out = elements_mut::<T>(out);
-    let bias = kept.get(2).map(|bias| elements::<T>(bias));
-    let plan = Plan::of::<T>(shape);
-    let _kernel = trace::host_kernel("gemm (convolution)", || work::<T>(shape));
-    install(|| match part {
-        Part::Result => plan.result(a, b, bias, out),
-        Part::Input => plan.input(a, b, out),
-        Part::Weight => plan.weight(b, a, out),
-    });
+    let _kernel = trace::host_kernel("convolution", || work::<T>(shape));
+    let out = Shared(out.address() as *mut T);
+    let job = Job { loops, shape, part };
+    if part == Part::Weight {
+        job.weights(Images::of(inputs[0]), Images::of(inputs[1]), out);
+        return Ok(());
+    }
+    let weight = inputs[1].contiguous()?;
+    let bias = inputs.get(2).map(|bias| bias.contiguous()).transpose()?;
+    let images = Images::of(inputs[0]);
+    job.products(images, elements(&weight), bias.as_ref().map(elements), out);
     Ok(())
 }
 
@@ -65,279 +74,305 @@ fn work<T>(shape: &Convolution) -> trace::Kernel {
     trace::Kernel { bytes, flops, product_flops: flops, ..trace::Kernel::default() }
 }
 
-/// The elements of a dense tensor on the CPU.
-fn elements<T>(t: &Tensor) -> &[T] {
-    // SAFETY: a dense CPU tensor of this dtype has so many elements from its address on, and the borrow
-    // keeps its storage alive.
-    unsafe { std::slice::from_raw_parts(t.address() as *const T, t.numel()) }
-}
-
-/// The elements of a dense tensor on the CPU that was just made.
-#[allow(clippy::mut_from_ref, reason = "a tensor is a handle: what it points to is shared anyway")]
-fn elements_mut<T>(t: &Tensor) -> &mut [T] {
-    // SAFETY: as above, and the tensor is fresh: nothing else reads or writes it.
-    unsafe { std::slice::from_raw_parts_mut(t.address() as *mut T, t.numel()) }
-}
-
-/// A matrix in memory: its first element, and the distances of rows and of columns.
-#[derive(Clone, Copy)]
-struct Matrix<T> {
+/// A tensor of rank 5 in memory, as it lies.
+struct Images<'t, T> {
     at: *const T,
-    row: usize,
-    column: usize,
+    /// Of images, channels and the three axes.
+    strides: [isize; 5],
+    _tensor: std::marker::PhantomData<&'t T>,
 }
 
-fn matrix<T>(of: &[T], row: usize, column: usize) -> Matrix<T> {
-    Matrix { at: of.as_ptr(), row, column }
-}
+// SAFETY: it only reads, and the tensor outlives it.
+unsafe impl<T: Sync> Sync for Images<'_, T> {}
 
-/// `c = a b`, or `c += a b`, with `c` of rows this far apart.
-fn multiply<T: GemmElement>(
-    [m, n, k]: [usize; 3],
-    (a, b): (Matrix<T>, Matrix<T>),
-    (c, row): (&mut [T], usize),
-    adds: bool,
-) {
-    assert!((m - 1) * row + n <= c.len(), "a product lies inside its result");
-    // SAFETY: callers give matrices of m by k and k by n inside of slices that live; the result was
-    // checked.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c.as_mut_ptr(),
-            1,
-            row as isize,
-            adds,
-            a.at,
-            a.column as isize,
-            a.row as isize,
-            b.at,
-            b.column as isize,
-            b.row as isize,
-            T::ONE,
-            T::ONE,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
+impl<'t, T> Images<'t, T> {
+    fn of(t: &'t Tensor) -> Images<'t, T> {
+        let strides = [0, 1, 2, 3, 4].map(|axis| t.strides()[axis] as isize);
+        Images { at: t.address() as *const T, strides, _tensor: std::marker::PhantomData }
+    }
+
+    /// The first of an image's channels from `channel` on.
+    fn image(&self, image: usize, channel: usize) -> *const T {
+        let [images, channels, ..] = self.strides;
+        self.at.wrapping_offset(image as isize * images + channel as isize * channels)
+    }
+
+    /// Of channels and the three axes.
+    fn inner(&self) -> [isize; 4] {
+        let [_, channel, depth, down, across] = self.strides;
+        [channel, depth, down, across]
     }
 }
 
-/// Extents of one image of one group.
-struct Plan {
-    shape: Convolution,
-    /// Positions of the input and of the result.
-    seen: usize,
-    made: usize,
-    /// Rows of a matrix of patches.
-    inner: usize,
-    /// Lines of positions in a block; a line is along the last axis.
-    lines: usize,
-    /// Whether patches are the image itself.
-    is_plain: bool,
+/// Memory that tasks write at places of their own.
+#[derive(Clone, Copy)]
+struct Shared<T>(*mut T);
+
+// SAFETY: every task writes elements that no other task names.
+unsafe impl<T: Send> Sync for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn at(&self, element: usize) -> *mut T {
+        self.0.wrapping_add(element)
+    }
 }
 
-impl Plan {
-    fn of<T>(shape: &Convolution) -> Plan {
-        let inner = shape.inputs * shape.places();
-        let width = shape.axes[2].output;
-        let all = shape.axes[0].output * shape.axes[1].output;
-        let line = inner * width * size_of::<T>();
-        let lines = (BLOCK_BYTES / line.max(1)).clamp(1, all);
-        let is_same = |axis: &Axis| {
-            axis.kernel == 1 && axis.stride == 1 && axis.before == 0 && axis.input == axis.output
+/// One of the three products.
+struct Job<'j, T: 'static> {
+    loops: &'j Loops<T>,
+    shape: &'j Convolution,
+    part: Part,
+}
+
+/// A pass over a band: its positions in tiles.
+struct Band {
+    tiles: Vec<Positions>,
+    runs: Vec<Run>,
+}
+
+impl<T: Number> Job<'_, T> {
+    /// Multiplications of the whole product.
+    fn work(&self) -> usize {
+        let Convolution { batch, groups, inputs, outputs, ref axes } = *self.shape;
+        let windows: usize = axes.iter().map(|axis| axis.output).product();
+        batch * groups * inputs * outputs * windows * self.shape.places()
+    }
+
+    /// Blocks of channels that tiles are of: the first, and how many.
+    fn blocks(&self, channels: usize) -> Vec<(usize, usize)> {
+        let (mut blocks, mut first) = (Vec::new(), 0);
+        while first < channels {
+            let left = (channels - first).min(self.loops.channels);
+            let most = 1 << left.ilog2();
+            blocks.push((first, most));
+            first += most;
+        }
+        blocks
+    }
+
+    /// The result, or the gradient of the input.
+    fn products(&self, x: Images<'_, T>, weight: &[T], bias: Option<&[T]>, y: Shared<T>) {
+        let Convolution { batch, groups, inputs, outputs, ref axes } = *self.shape;
+        let (made, positions): (usize, usize) = match self.part {
+            Part::Input => (inputs, axes.iter().map(|axis| axis.input).product()),
+            _ => (outputs, axes.iter().map(|axis| axis.output).product()),
         };
-        Plan {
-            seen: shape.axes.iter().map(|axis| axis.input).product(),
-            made: all * width,
-            inner,
-            lines,
-            is_plain: shape.axes.iter().all(is_same),
-            shape: shape.clone(),
+        let images = batch * groups;
+        let wanted = (2 * threads_here()).min(self.work() / TASK_PRODUCTS);
+        let plan = Plan::of(self.shape, self.part, size_of::<T>(), wanted.div_ceil(images).max(1));
+        let (passes, blocks, lanes) = (plan.passes(), self.blocks(made), self.loops.lanes);
+        let packed: Vec<Vec<T>> = passes.iter().map(|pass| self.pack(weight, pass, made)).collect();
+        let cut = |band, pass: &Pass| {
+            let (tiles, runs) = tiles(&plan.lines(pass, band), pass.step(), lanes, WIDE);
+            Band { tiles, runs }
+        };
+        let all = |band| passes.iter().map(|pass| cut(band, pass)).collect();
+        let bands: Vec<Vec<Band>> = plan.bands.iter().map(all).collect();
+        let task = |number: usize| {
+            let (which, band) = (number / bands.len(), number % bands.len());
+            let (image, group) = (which / groups, which % groups);
+            let bias = bias.map(|bias| &bias[group * made..][..made]);
+            let to = Shared(y.at(which * made * positions));
+            scratch::with([plan.copied(WIDE * lanes), 0], |copy, _| {
+                let from = x.image(image, group * plan.channels);
+                // SAFETY: the image has the channels and extents of the plan's source.
+                unsafe { plan.copy(&plan.bands[band], from, x.inner(), copy) };
+                for ((pass, packed), own) in passes.iter().zip(&packed).zip(&bands[band]) {
+                    let sums = made * pass.offsets.len();
+                    let packed = &packed[group * sums..][..sums];
+                    for &(first, channels) in &blocks {
+                        let weights = &packed[first * pass.offsets.len()..];
+                        let bias = bias.map_or(std::ptr::null(), |bias| bias[first..].as_ptr());
+                        for tile in &own.tiles {
+                            let job = Tile {
+                                seen: copy[tile.first..].as_ptr(),
+                                offsets: &pass.offsets,
+                                weights: weights.as_ptr(),
+                                bias,
+                                to: to.at(first * positions),
+                                channel: positions,
+                                runs: &own.runs[tile.runs.clone()],
+                                step: pass.step(),
+                            };
+                            // SAFETY: the loops are this processor's. Positions of a tile begin at one
+                            // that sees the copy at every offset, and a tile's width lies beyond its
+                            // end; weights are packed for these channels; runs lie in a channel of the
+                            // result, which no other task writes.
+                            unsafe { self.loops.tile(channels, tile.vectors)(&job) };
+                        }
+                    }
+                }
+            });
+        };
+        self.share_out(images * bands.len(), task);
+    }
+
+    /// Runs tasks of equal size on as many threads as they are worth.
+    fn share_out(&self, tasks: usize, task: impl Fn(usize) + Send + Sync) {
+        let each = self.work() / tasks.max(1);
+        let least = TASK_PRODUCTS.div_ceil(each.max(1));
+        if tasks <= least {
+            (0..tasks).for_each(task);
+        } else {
+            let tasks = (0..tasks).into_par_iter().with_min_len(least);
+            install(|| tasks.for_each(task));
         }
     }
 
-    /// Blocks of lines: the first, how many, and the first position of the block.
-    fn blocks(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
-        let (lines, width) = (self.lines, self.shape.axes[2].output);
-        let all = self.made / width;
-        (0..all).step_by(lines).map(move |first| (first, lines.min(all - first), first * width))
-    }
-
-    /// The most positions of a block.
-    fn most(&self) -> usize {
-        self.lines * self.shape.axes[2].output
-    }
-
-    /// Input and group of an image.
-    fn image<'t, T>(&self, x: &'t [T], which: usize) -> &'t [T] {
-        let size = self.shape.inputs * self.seen;
-        &x[which * size..][..size]
-    }
-
-    /// The weights of an image's group: `[O, C * places]`.
-    fn weights<'t, T>(&self, weight: &'t [T], which: usize) -> &'t [T] {
-        let size = self.shape.outputs * self.inner;
-        &weight[which % self.shape.groups * size..][..size]
-    }
-
-    fn result<T: GemmElement>(&self, x: &[T], weight: &[T], bias: Option<&[T]>, y: &mut [T]) {
-        let size = self.shape.outputs * self.made;
-        let buffer = || vec![T::ZERO; if self.is_plain { 0 } else { self.inner * self.most() }];
-        y.par_chunks_mut(size).enumerate().for_each_init(buffer, |patches, (which, y)| {
-            let (x, weight) = (self.image(x, which), self.weights(weight, which));
-            if let Some(bias) = bias {
-                let first = which % self.shape.groups * self.shape.outputs;
-                for (o, line) in y.chunks_mut(self.made).enumerate() {
-                    line.fill(bias[first + o]);
+    /// The weights of a pass in the order in which tiles read them: for each group and block of channels,
+    /// for each place of each summed channel, those of the block.
+    fn pack(&self, weight: &[T], pass: &Pass, made: usize) -> Vec<T> {
+        let Convolution { groups, inputs, outputs, .. } = *self.shape;
+        let (sums, places) = (pass.offsets.len(), self.shape.places());
+        let blocks = self.blocks(made);
+        let mut packed = vec![T::ZERO; groups * made * sums];
+        let fill = |(group, packed): (usize, &mut [T])| {
+            let weight = &weight[group * outputs * inputs * places..];
+            for &(first, channels) in &blocks {
+                let block = &mut packed[first * sums..][..channels * sums];
+                let rows = block.chunks_exact_mut(channels * pass.places.len().max(1));
+                for (summed, row) in rows.enumerate() {
+                    for (&place, to) in pass.places.iter().zip(row.chunks_exact_mut(channels)) {
+                        for (to, own) in to.iter_mut().zip(first..) {
+                            let (o, c) = match self.part {
+                                Part::Input => (summed, own),
+                                _ => (own, summed),
+                            };
+                            *to = weight[(o * inputs + c) * places + place];
+                        }
+                    }
                 }
             }
-            for (first, lines, start) in self.blocks() {
-                let n = lines * self.shape.axes[2].output;
-                let seen = self.patches(x, patches, first, n);
-                let extents = [self.shape.outputs, n, self.inner];
-                let operands = (matrix(weight, self.inner, 1), seen);
-                multiply(extents, operands, (&mut y[start..], self.made), bias.is_some());
-            }
-        });
+        };
+        packed.chunks_mut((made * sums).max(1)).enumerate().for_each(fill);
+        packed
     }
 
-    fn input<T: GemmElement + std::ops::AddAssign>(&self, dy: &[T], weight: &[T], dx: &mut [T]) {
-        let size = self.shape.inputs * self.seen;
-        let buffer = || vec![T::ZERO; if self.is_plain { 0 } else { self.inner * self.most() }];
-        dx.par_chunks_mut(size).enumerate().for_each_init(buffer, |patches, (which, dx)| {
-            let from = self.shape.outputs * self.made;
-            let (dy, weight) = (&dy[which * from..][..from], self.weights(weight, which));
-            if !self.is_plain {
-                dx.fill(T::ZERO);
-            }
-            for (first, lines, start) in self.blocks() {
-                let n = lines * self.shape.axes[2].output;
-                let extents = [self.inner, n, self.shape.outputs];
-                let operands = (matrix(weight, 1, self.inner), matrix(&dy[start..], self.made, 1));
-                if self.is_plain {
-                    multiply(extents, operands, (&mut dx[start..], self.made), false);
-                } else {
-                    multiply(extents, operands, (patches, n), false);
-                    self.add_patches(patches, dx, first, n);
-                }
-            }
-        });
-    }
-
-    fn weight<T: GemmElement + std::ops::AddAssign>(&self, dy: &[T], x: &[T], dw: &mut [T]) {
-        let (groups, size) = (self.shape.groups, self.shape.outputs * self.inner);
-        let share = self.shape.batch.div_ceil(PARTS);
-        let parts = self.shape.batch.div_ceil(share);
-        let mut sums = vec![T::ZERO; parts * groups * size];
-        let buffer = || vec![T::ZERO; if self.is_plain { 0 } else { self.inner * self.most() }];
-        sums.par_chunks_mut(size).enumerate().for_each_init(buffer, |patches, (which, sum)| {
-            let (part, group) = (which / groups, which % groups);
-            for image in part * share..((part + 1) * share).min(self.shape.batch) {
-                let which = image * groups + group;
-                let from = self.shape.outputs * self.made;
-                let (dy, x) = (&dy[which * from..][..from], self.image(x, which));
-                for (first, lines, start) in self.blocks() {
-                    let n = lines * self.shape.axes[2].output;
-                    let seen = self.patches(x, patches, first, n);
-                    let turned = Matrix { row: seen.column, column: seen.row, ..seen };
-                    let operands = (matrix(&dy[start..], self.made, 1), turned);
-                    let extents = [self.shape.outputs, self.inner, n];
-                    multiply(extents, operands, (sum, self.inner), true);
-                }
-            }
-        });
-        dw.copy_from_slice(&sums[..groups * size]);
-        for part in sums.chunks(groups * size).skip(1) {
+    /// The gradient of the weights.
+    fn weights(&self, x: Images<'_, T>, dy: Images<'_, T>, dw: Shared<T>) {
+        let Convolution { batch, groups, inputs, outputs, .. } = *self.shape;
+        let plan = Plan::of(self.shape, Part::Result, size_of::<T>(), 1);
+        let passes = plan.passes();
+        let offsets = &passes[0].offsets;
+        let wide = CHANNEL_VECTORS * self.loops.lanes;
+        let slices = outputs.div_ceil(wide);
+        let share = batch.div_ceil((PARTS / (groups * slices)).clamp(1, batch));
+        let parts = batch.div_ceil(share);
+        let size = groups * outputs * inputs * self.shape.places();
+        let mut sums = vec![T::ZERO; if parts > 1 { (parts - 1) * size } else { 0 }];
+        let more = Shared(sums.as_mut_ptr());
+        let task = |number: usize| {
+            let (part, rest) = (number / (groups * slices), number % (groups * slices));
+            let (group, first) = (rest / slices, rest % slices * wide);
+            let slice = Slice { group, first, channels: wide.min(outputs - first) };
+            let images = part * share..((part + 1) * share).min(batch);
+            let to = if part == 0 { dw } else { Shared(more.at((part - 1) * size)) };
+            let to = Shared(to.at((group * outputs + first) * offsets.len()));
+            self.slice(&plan, &passes[0], (&x, &dy), images, &slice, to);
+        };
+        self.share_out(parts * groups * slices, task);
+        // SAFETY: the gradient has so many elements, which the tasks wrote and nothing else uses.
+        let dw = unsafe { std::slice::from_raw_parts_mut(dw.0, size) };
+        for part in sums.chunks(size) {
             dw.iter_mut().zip(part).for_each(|(sum, &more)| *sum += more);
         }
     }
 
-    /// What `n` positions from line `first` on see: a matrix of `inner` rows.
-    fn patches<T: GemmElement>(
+    /// The gradient of the weights of some channels, summed over some images.
+    fn slice(
         &self,
-        x: &[T],
-        patches: &mut [T],
-        first: usize,
-        n: usize,
-    ) -> Matrix<T> {
-        let width = self.shape.axes[2].output;
-        if self.is_plain {
-            return matrix(&x[first * width..], self.seen, 1);
-        }
-        self.each_line(first, n, |channel, row, at, line, start, columns| {
-            let line = &mut patches[row * n + line * width..][..width];
-            let Some(at) = at else { return line.fill(T::ZERO) };
-            let from = &x[channel * self.seen + at..];
-            line[..columns.start].fill(T::ZERO);
-            line[columns.end..].fill(T::ZERO);
-            let line = &mut line[columns];
-            match self.shape.axes[2].stride {
-                1 => line.copy_from_slice(&from[start..][..line.len()]),
-                step => {
-                    let seen = from[start..].iter().step_by(step);
-                    line.iter_mut().zip(seen).for_each(|(to, &from)| *to = from);
+        plan: &Plan,
+        pass: &Pass,
+        (x, dy): (&Images<'_, T>, &Images<'_, T>),
+        images: std::ops::Range<usize>,
+        slice: &Slice,
+        to: Shared<T>,
+    ) {
+        let Loops { lanes, places, .. } = *self.loops;
+        let vectors = slice.channels.div_ceil(lanes);
+        let width = vectors * lanes;
+        let mut offsets = pass.offsets.clone();
+        let wanted = offsets.len();
+        // A tile of the last places has some of them again.
+        offsets.resize(wanted.next_multiple_of(places), offsets[0]);
+        let mut sums = vec![T::ZERO; offsets.len() * width];
+        let bands: Vec<Vec<Run>> = plan.bands.iter().map(|band| plan.lines(pass, band)).collect();
+        let most = bands.iter().map(|lines| lines.iter().map(|line| line.n).sum()).max();
+        let lengths = [plan.copied(0), most.unwrap_or(0usize) * width];
+        scratch::with(lengths, |copy, turned: &mut [T]| {
+            for image in images {
+                for (band, lines) in plan.bands.iter().zip(&bands) {
+                    let from = x.image(image, slice.group * plan.channels);
+                    // SAFETY: the image has the channels and extents of the plan's source.
+                    unsafe { plan.copy(band, from, x.inner(), copy) };
+                    let channel = slice.group * self.shape.outputs + slice.first;
+                    let [_, _, across] = self.shape.axes.map(|axis| axis.output);
+                    let [_, down, _] = self.shape.axes.map(|axis| axis.output);
+                    let mut at = 0;
+                    for line in lines {
+                        let (row, j) = (line.to / across, line.to % across);
+                        let (d, i) = (row / down, row % down);
+                        let [channels, depth, high, wide] = dy.inner();
+                        let skipped = d as isize * depth + i as isize * high + j as isize * wide;
+                        let from = dy.image(image, channel).wrapping_offset(skipped);
+                        let to = &mut turned[at * width..][..line.n * width];
+                        // SAFETY: a line of the gradient of the result, for all channels of the slice.
+                        unsafe { turn(from, [channels, wide], slice.channels, width, to) };
+                        at += line.n;
+                    }
+                    let lines: Vec<_> = lines.iter().map(|line| (line.at, line.n)).collect();
+                    let tiles = offsets.chunks_exact(places);
+                    for (offsets, sums) in tiles.zip(sums.chunks_exact_mut(places * width)) {
+                        let job = Weights {
+                            dy: turned.as_ptr(),
+                            seen: copy.as_ptr(),
+                            offsets,
+                            lines: &lines,
+                            sums: sums.as_mut_ptr(),
+                        };
+                        // SAFETY: the loops are this processor's; positions see the copy at every
+                        // offset, and there are as many lines of channels as positions.
+                        unsafe { self.loops.weights(vectors)(&job) };
+                    }
                 }
             }
         });
-        matrix(patches, n, 1)
-    }
-
-    /// Adds what [`Self::patches`] would read to where it reads.
-    fn add_patches<T: GemmElement + std::ops::AddAssign>(
-        &self,
-        patches: &[T],
-        x: &mut [T],
-        first: usize,
-        n: usize,
-    ) {
-        let width = self.shape.axes[2].output;
-        self.each_line(first, n, |channel, row, at, line, start, columns| {
-            let Some(at) = at else { return };
-            let line = &patches[row * n + line * width..][..width][columns];
-            let to = &mut x[channel * self.seen + at..][start.min(self.seen)..];
-            let step = self.shape.axes[2].stride;
-            to.iter_mut().step_by(step).zip(line).for_each(|(to, &from)| *to += from);
-        });
-    }
-
-    /// Walks the lines of a block, by channel and place: the channel, the row of the matrix of patches,
-    /// where the input's line begins, the line of the block, where in the input's line its first column
-    /// looks, and the columns that look inside.
-    fn each_line(
-        &self,
-        first: usize,
-        n: usize,
-        mut visit: impl FnMut(usize, usize, Option<usize>, usize, usize, std::ops::Range<usize>),
-    ) {
-        let [depth, down, across] = self.shape.axes;
-        let lines = n / across.output;
-        let places = self.shape.places();
-        for row in 0..self.inner {
-            let (channel, place) = (row / places, row % places);
-            let (line_place, l) = (place / across.kernel, place % across.kernel);
-            let (d, k) = (line_place / down.kernel, line_place % down.kernel);
-            let columns = inside(&across, l);
-            let start = columns.start * across.stride + l * across.dilation;
-            let start = start.saturating_sub(across.before);
-            for line in 0..lines {
-                let (plane, i) = ((first + line) / down.output, (first + line) % down.output);
-                let at = depth.look(plane, d).zip(down.look(i, k));
-                let at = at.map(|(plane, i)| (plane * down.input + i) * across.input);
-                let at = at.filter(|_| !columns.is_empty());
-                visit(channel, row, at, line, start, columns.clone());
+        for (place, sums) in sums.chunks_exact(width).take(wanted).enumerate() {
+            for (o, &sum) in sums.iter().take(slice.channels).enumerate() {
+                // SAFETY: an element of the slice's rows of the gradient, which only this task writes.
+                unsafe { *to.at(o * wanted + place) = sum };
             }
         }
     }
 }
 
-/// The windows whose place `k` looks inside.
-fn inside(axis: &Axis, k: usize) -> std::ops::Range<usize> {
-    let skipped = k * axis.dilation;
-    let first = axis.before.saturating_sub(skipped).div_ceil(axis.stride).min(axis.output);
-    let end = (axis.input + axis.before).saturating_sub(skipped).div_ceil(axis.stride);
-    first..end.clamp(first, axis.output)
+/// Channels of the result whose weights a task sums.
+struct Slice {
+    group: usize,
+    first: usize,
+    channels: usize,
+}
+
+/// Puts the channels of each position of a line next to each other, zeros after them.
+///
+/// # Safety
+/// `from` is the first of as many channels of positions as the rows of `to`, so far apart.
+unsafe fn turn<T: Number>(
+    from: *const T,
+    [channel, position]: [isize; 2],
+    channels: usize,
+    width: usize,
+    to: &mut [T],
+) {
+    for (at, to) in to.chunks_exact_mut(width).enumerate() {
+        let from = from.wrapping_offset(at as isize * position);
+        let (own, rest) = to.split_at_mut(channels);
+        for (o, to) in own.iter_mut().enumerate() {
+            // SAFETY: a channel of a position, says the caller.
+            *to = unsafe { *from.offset(o as isize * channel) };
+        }
+        rest.fill(T::ZERO);
+    }
 }

@@ -9,7 +9,7 @@ use genesis_kernel::runtime::{Arg, Device};
 use kernels::pool as device;
 
 use super::super::window::Table;
-use super::{accumulate_dtype, launch_as, own_view, pointer};
+use super::{accumulate_dtype, launch_as, own_view, pointer, window_cpu};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -40,8 +40,16 @@ fn go(kernel: &KernelDef, grid: Grid, dtypes: &[DType], on: &Tensor, args: &[Arg
     launch_as(kernel, on, grid, dtypes, &[BLOCK as i64], options, args)
 }
 
+/// Whether these have elements, on the CPU.
+fn is_on_cpu(tensors: &[&Tensor]) -> bool {
+    tensors.iter().all(|t| !t.device().is_cuda() && t.numel() > 0)
+}
+
 /// `y` of `x` by tables with weights, both dense `[outer, D, H, W]`.
 pub(crate) fn resample(tables: &[Table; 3], x: &Tensor, y: &Tensor) -> Result<()> {
+    if is_on_cpu(&[x, y]) && window_cpu::resample(tables, x, y) {
+        return Ok(());
+    }
     let dtypes = [y.dtype(), accumulate_dtype(y.dtype())];
     let mut more = places(tables, y.device())?;
     for table in tables {
@@ -56,6 +64,9 @@ pub(crate) fn resample(tables: &[Table; 3], x: &Tensor, y: &Tensor) -> Result<()
 
 /// The largest elements of windows, and where they stand; all dense `[outer, D, H, W]`.
 pub(crate) fn max_pool(tables: &[Table; 3], x: &Tensor, y: &Tensor, which: &Tensor) -> Result<()> {
+    if is_on_cpu(&[x, y]) && window_cpu::max_pool(tables, x, y, which) {
+        return Ok(());
+    }
     let more = places(tables, y.device())?;
     in_parts(&[y, x, which], |parts, grid| {
         let [y, x, which] = [&parts[0], &parts[1], &parts[2]];
@@ -82,6 +93,9 @@ pub(crate) fn max_pool_bwd(
     which: &Tensor,
     dx: &Tensor,
 ) -> Result<()> {
+    if is_on_cpu(&[dy, dx]) && window_cpu::max_pool_bwd(tables, dy, which, dx) {
+        return Ok(());
+    }
     let more = places(tables, dx.device())?;
     let dtypes = [dx.dtype(), accumulate_dtype(dx.dtype())];
     in_parts(&[dx, dy, which], |parts, grid| {
