@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 
 # Libraries may print; the answers have a stream of their own.
@@ -424,8 +425,88 @@ def compile_matmul(dims):
     return sorted(times[1:])[1]
 
 
+def alloc_pairs(size, pairs):
+    """Median time of a block of torch's allocator taken and given back, in ms."""
+    if not ON_GPU:
+        raise RuntimeError("torch's allocator is that of a GPU")
+    take, give = torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete
+    times = []
+    for _ in range(16):
+        start = time.perf_counter()
+        for _ in range(pairs):
+            give(take(size))
+        times.append((time.perf_counter() - start) * 1e3 / pairs)
+    # The first pays for the segment.
+    return sorted(times[1:])[7]
+
+
+class Lcg:
+    """The generator of both sides."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def below(self, n):
+        self.state = (self.state * 6364136223846793005 + 1442695040888963407) & ((1 << 64) - 1)
+        return (self.state >> 33) % n
+
+
+def alloc_trace():
+    """The trace of benches/src/memory.rs on torch's allocator: time in ms, and the most it held in GiB.
+
+    The walk is drawn before it is timed. Threads of Python take turns, so that they share one core; each
+    walk alone costs as much.
+    """
+    if not ON_GPU:
+        raise RuntimeError("torch's allocator is that of a GPU")
+    draw = Lcg(1)
+    sizes = [(64 << (i * 17 // 100)) * (8 + draw.below(8)) for i in range(100)]
+
+    def walk(thread):
+        draw, live, steps = Lcg(100 + thread), 0, []
+        for _ in range(250_000):
+            if live == 0 or (live < 64 and draw.below(2) == 0):
+                steps.append(sizes[draw.below(100)])
+                live += 1
+            else:
+                steps.append(-draw.below(live) - 1)
+                live -= 1
+        return steps
+
+    walks = [walk(thread) for thread in range(4)]
+    take, give = torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete
+
+    def run(steps):
+        live = []
+        for step in steps:
+            if step > 0:
+                live.append(take(step))
+            else:
+                at = -step - 1
+                live[at], live[-1] = live[-1], live[at]
+                give(live.pop())
+        for block in live:
+            give(block)
+
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    threads = [threading.Thread(target=run, args=(steps,)) for steps in walks]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ms = (time.perf_counter() - start) * 1e3
+    return {"ms": ms, "gib": torch.cuda.max_memory_reserved() / (1 << 30)}
+
+
 def handle(request, state):
     what = request["do"]
+    if what == "alloc":
+        return {"ms": alloc_pairs(request["bytes"], request["pairs"])}
+    if what == "alloc_trace":
+        return alloc_trace()
     if what == "prepare":
         state.clear()
         case = Case(request)

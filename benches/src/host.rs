@@ -5,6 +5,7 @@ use genesis_kernel::kernel::{Hints, KernelDef};
 use genesis_kernel::target::Target;
 
 use crate::launch;
+use crate::memory;
 use crate::peer::Peer;
 use crate::table::Case;
 use crate::timing::{Times, host_ms};
@@ -55,7 +56,8 @@ fn compilations() -> Vec<Compilation> {
 /// Cases of the host that have no bar.
 pub(crate) fn cases() -> Vec<Case> {
     let compile = compilations().into_iter().map(|c| c.case.to_owned());
-    let names = launch::cases().into_iter().chain(compile.filter(|case| case != COMPILE_MATMUL));
+    let compile = compile.filter(|case| case != COMPILE_MATMUL);
+    let names = launch::cases().into_iter().chain(memory::cases()).chain(compile);
     names.map(|name| Case { name, must: None, aim: None }).collect()
 }
 
@@ -67,6 +69,9 @@ pub(crate) fn time(
 ) -> anyhow::Result<Option<Times>> {
     if case.starts_with("launch/") {
         return launch::time(case, device).map(Some);
+    }
+    if case.starts_with("alloc") {
+        return memory::time(case, device, peer);
     }
     let found = compilations().into_iter().find(|compilation| compilation.case == case);
     found.map(|compilation| compile(&compilation, peer)).transpose()

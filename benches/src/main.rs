@@ -23,6 +23,7 @@ mod driver;
 mod host;
 mod kernels;
 mod launch;
+mod memory;
 mod name;
 mod ops;
 mod peer;

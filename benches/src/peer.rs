@@ -91,7 +91,8 @@ impl Peer {
         }
     }
 
-    fn ask(&mut self, request: &Value) -> anyhow::Result<Value> {
+    /// Sends a request and waits for its answer.
+    pub(crate) fn ask(&mut self, request: &Value) -> anyhow::Result<Value> {
         writeln!(self.requests, "{request}").context("the peer is gone")?;
         self.requests.flush().context("the peer is gone")?;
         self.answer()

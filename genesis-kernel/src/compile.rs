@@ -89,10 +89,10 @@ pub(crate) fn passes_text(kernel: &Specialized, target: &Target) -> Result<Strin
 /// Code for the device of a stream.
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
     match stream.queue() {
-        Queue::Missing(_, error) => Err(error.clone()),
+        Queue::Missing(_, error) => Err(Error::clone(error)),
         _ if knobs::get().check_bounds => Ok(Executable::Checked(Box::new(kernel.clone()))),
         Queue::Cpu => Ok(Executable::Cpu(compile_cpu(&kernel.func)?)),
-        Queue::Cuda(device) => Ok(Executable::Cuda(load_cuda(kernel, device)?)),
+        Queue::Cuda(stream) => Ok(Executable::Cuda(load_cuda(kernel, stream.device())?)),
     }
 }
 

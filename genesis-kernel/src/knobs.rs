@@ -72,6 +72,12 @@ pub const KNOBS: &[Knob] = &[
               that changes by it shows a race",
     },
     Knob {
+        name: "GENESIS_ANOMALY",
+        values: "0 or 1",
+        doc: "looks at every result and gradient of every thread, as `autograd::detect_anomaly` does: the \
+              first op that makes a NaN or an infinity of finite inputs is an error",
+    },
+    Knob {
         name: "GENESIS_TARGET",
         values: "sm_80, sm_86, sm_89, sm_90",
         doc: "compiles for this architecture on every GPU that is not older, without what newer ones \
@@ -86,6 +92,12 @@ pub const KNOBS: &[Knob] = &[
         name: "GENESIS_POOL",
         values: "0 or 1",
         doc: "0 gives freed memory back at once, so that memory checkers see each buffer alone",
+    },
+    Knob {
+        name: "GENESIS_MEMORY_HISTORY",
+        values: "0 or 1",
+        doc: "records the source line that each tensor was made at, for snapshots of memory and the \
+              error when it runs out",
     },
     Knob {
         name: "GENESIS_AUTOTUNE",
@@ -167,12 +179,16 @@ pub struct Knobs {
     pub all_barriers: bool,
     /// `GENESIS_DELAYS`
     pub delays: bool,
+    /// `GENESIS_ANOMALY`
+    pub anomaly: bool,
     /// `GENESIS_TARGET`
     pub target: Option<GpuTarget>,
     /// `GENESIS_SYNC`
     pub sync: bool,
     /// `GENESIS_POOL`
     pub pool: bool,
+    /// `GENESIS_MEMORY_HISTORY`
+    pub memory_history: bool,
     /// `GENESIS_AUTOTUNE`
     pub autotune: bool,
     /// `GENESIS_AUTOTUNE_BUDGET`
@@ -230,9 +246,11 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
             .read("GENESIS_BARRIERS", |text| matches!(text, "all").then_some(true))
             .unwrap_or(false),
         delays: reader.read("GENESIS_DELAYS", switch).unwrap_or(false),
+        anomaly: reader.read("GENESIS_ANOMALY", switch).unwrap_or(false),
         target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
+        memory_history: reader.read("GENESIS_MEMORY_HISTORY", switch).unwrap_or(false),
         autotune: reader.read("GENESIS_AUTOTUNE", switch).unwrap_or(false),
         autotune_budget: reader
             .read("GENESIS_AUTOTUNE_BUDGET", seconds)

@@ -42,7 +42,7 @@ pub(crate) struct Launch<'a> {
 /// As [`KernelDef::launch`].
 pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), Error> {
     if let Queue::Missing(_, error) = launch.stream.queue() {
-        return Err(error.clone());
+        return Err(Error::clone(error));
     }
     let request = Request::new(launch);
     let entry = match def.cache.find(&request) {
@@ -130,7 +130,7 @@ unsafe fn run(
     let mut slots = [MaybeUninit::uninit(); MAX_SLOTS];
     let slots = flatten(launch.args, &mut slots);
     match (&entry.code, launch.stream.queue()) {
-        (Executable::Cuda(kernel), Queue::Cuda(device)) => {
+        (Executable::Cuda(kernel), Queue::Cuda(stream)) => {
             let maps = match kernel.takes_maps() {
                 true => kernel.encode_maps(launch.args),
                 false => None,
@@ -141,8 +141,8 @@ unsafe fn run(
             }
             let maps = maps.as_deref().unwrap_or_default();
             // SAFETY: the slots are the kernel's parameters in order; the caller answers for pointers.
-            unsafe { device.launch(kernel, def.ast, grid, slots, maps)? };
-            if knobs::get().sync { device.synchronize() } else { Ok(()) }
+            unsafe { stream.launch(kernel, def.ast, grid, slots, maps)? };
+            if knobs::get().sync { stream.synchronize() } else { Ok(()) }
         }
         (Executable::Cpu(kernel), Queue::Cpu) => kernel.run_slots(slots, grid),
         // SAFETY: the launch checked the arguments; the caller answers for what they point to.

@@ -21,6 +21,7 @@ pub mod autograd;
 pub mod data;
 mod error;
 pub mod io;
+pub mod memory;
 pub mod nn;
 pub mod ops;
 pub mod optim;
@@ -34,7 +35,7 @@ pub mod train;
 pub use autograd::{enable_grad, no_grad};
 pub use error::{Error, Result};
 pub use genesis_kernel::ir::DType;
-pub use genesis_kernel::runtime::Device;
+pub use genesis_kernel::runtime::{Device, Event, Stream, with_stream};
 pub use ops::{
     GridOrder, Index, MatmulPrecision, RoundingMode, ScatterReduce, Tolerance, Unique,
     matmul_precision, set_matmul_precision,

@@ -14,15 +14,23 @@ pub static KERNELS: &[&KernelDef] = &[
 ];
 
 /// `y[t, ..] = table[index[t], ..]`
+///
+/// An index that no row has gives zeros, and is left in `flag` as by `index::resolve`.
 #[kernel]
 pub fn embedding<T: Element, const COLS: usize>(
     table: View<T, 2>,
     index: View<i64, 1>,
     y: ViewMut<T, 2>,
+    flag: PtrMut<i64>,
+    code: i64,
 ) {
     let t = program_id(0);
     let j = program_id(1) * COLS;
     let row = sum(index.load::<1>([t]), 0);
+    if (row < 0) | (row >= table.dim(0)) {
+        atomic_max(flag, code);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), row);
+    }
     y.store([t, j], table.load::<1, COLS>([row, j]));
 }
 

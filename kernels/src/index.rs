@@ -64,25 +64,29 @@ pub fn add_at<T: Int, const BLOCK: usize>(
 
 /// `y = step * index`, where an index below 0 counts from `n`.
 ///
-/// One that is not in `-n..n` becomes a place so far below 0 that no other axis brings it back, and
-/// `code` is left in `flag` for who reads from the device next.
+/// One that is not in `low..n` becomes a place so far below 0 that no other axis brings it back. It is
+/// left in `flag` for who reads from the device next: the first word says which launch found one, by
+/// `code`, of which the first launch has the largest; the word of the launch says the index.
 #[kernel]
 pub fn resolve<const ROWS: usize, const COLS: usize>(
     index: View<i64, 4>,
     y: ViewMut<i64, 4>,
     n: i64,
+    low: i64,
     step: i64,
     flag: PtrMut<i64>,
     code: i64,
 ) {
     let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
     let at = index.load::<1, 1, ROWS, COLS>([a, b, i, j]);
-    let is_there = (at >= -n) & (at < n);
+    let is_there = (at >= low) & (at < n);
     let place = where_(at < 0, at + n, at) * step;
     y.store([a, b, i, j], where_(is_there, place, -0x2000_0000_0000_0000));
     let wrong = (!is_there).to::<i32>().squeeze(0).squeeze(0);
     if max(max(wrong, 1), 0) > 0 {
+        let seen = where_(is_there, i64::MIN, at).squeeze(0).squeeze(0);
         atomic_max(flag, code);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), max(max(seen, 1), 0));
     }
 }
 

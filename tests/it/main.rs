@@ -42,6 +42,8 @@ mod hopper;
 mod language;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
+/// What memory is used for, and what happens when there is no more.
+mod memory;
 mod mixed;
 /// The page of PyTorch's names.
 mod names;
@@ -67,6 +69,7 @@ mod parity;
 /// What a program spends its time on.
 mod profiler;
 /// Seeds and states of the random generator.
+mod ragged;
 mod random;
 /// The runtime on a real GPU.
 mod runtime;

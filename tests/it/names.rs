@@ -1,4 +1,5 @@
-//! The page of names, docs/pytorch.md: what it says of Genesis exists, and no compared op is missing.
+//! The page of names, docs/pytorch.md: what it says of Genesis exists, and no name of PyTorch is
+//! missing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -92,4 +93,37 @@ fn every_compared_op_is_on_the_page() {
         }
     }
     assert!(missing.is_empty(), "docs/pytorch.md does not name {missing:?}");
+}
+
+/// Whether a word of the page means a name; a star stands for any letters.
+fn means(word: &str, name: &str) -> bool {
+    match word.split_once('*') {
+        None => word == name,
+        Some((head, tail)) => {
+            let is_long = name.len() >= head.len() + tail.trim_end_matches('*').len();
+            let tail = tail.trim_end_matches('*');
+            let middle = word.ends_with('*') && !tail.is_empty();
+            is_long
+                && name.starts_with(head)
+                && if middle { name[head.len()..].contains(tail) } else { name.ends_with(tail) }
+        }
+    }
+}
+
+/// `tests/parity/names.txt` is what PyTorch has, written by `names.py` there.
+#[test]
+fn every_name_of_pytorch_is_on_the_page() {
+    let page = fs::read_to_string(root().join("docs/pytorch.md")).expect("the page");
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '*';
+    let words = page.split(|c: char| !is_part(c)).filter(|word| !word.trim_matches('*').is_empty());
+    let words: BTreeSet<&str> = words.collect();
+    let patterns: Vec<&str> = words.iter().copied().filter(|word| word.contains('*')).collect();
+    let names = include_str!("../parity/names.txt");
+    assert!(names.lines().count() > 1000);
+    let is_known =
+        |name: &&str| words.contains(name) || patterns.iter().any(|pattern| means(pattern, name));
+    let missing: Vec<&str> = names.lines().filter(|name| !is_known(name)).collect();
+    assert!(missing.is_empty(), "docs/pytorch.md does not explain {missing:?}");
+    assert!(means("lu*", "lu_solve") && means("*_copy", "t_copy") && means("*_poly_*", "a_poly_b"));
+    assert!(!means("lu*", "solve") && !means("*_copy", "copy"));
 }

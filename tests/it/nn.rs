@@ -2,7 +2,8 @@
 
 use genesis::io::{load_safetensors, save_safetensors};
 use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, Relu, Sequential};
-use genesis::{Device, Result, Tensor, manual_seed};
+use genesis::random::thread_rng;
+use genesis::{Device, Result, Tensor};
 
 const CPU: Device = Device::Cpu;
 
@@ -40,7 +41,7 @@ fn dropout_is_off_in_eval() -> Result<()> {
 fn a_module_survives_a_file() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model.safetensors");
-    manual_seed(1);
+    let _own = thread_rng(1);
     let (first, second) = (net()?, net()?);
     save_safetensors(&path, &first.state_dict())?;
     second.load_state_dict(&load_safetensors(&path, CPU)?)?;

@@ -5,8 +5,8 @@ use genesis::optim::schedule::{
     InverseSqrt, Lambda, Linear, LrScheduler, MultiStep, OneCycle, Plateau, PlateauMode,
     Polynomial, Schedule, Sequential, StepDecay, WarmupStableDecay,
 };
-use genesis::optim::{Optimizer, Sgd, SgdOptions};
-use genesis::{Result, Tensor};
+use genesis::optim::{Adam, AdamOptions, Optimizer, Sgd, SgdOptions};
+use genesis::{Device, Result, Tensor};
 
 /// The schedule of each fixture.
 fn schedules() -> Vec<(&'static str, Box<dyn Schedule>)> {
@@ -18,6 +18,7 @@ fn schedules() -> Vec<(&'static str, Box<dyn Schedule>)> {
         step_size_up: up,
         step_size_down: down,
         mode,
+        momentum: Some((0.8, 0.9)),
     };
     let three = OneCycle {
         pct_start: 0.4,
@@ -136,5 +137,50 @@ fn a_scheduler_goes_on_from_its_state() -> Result<()> {
     other.apply(&mut sgd);
     assert_eq!(sgd.lrs(), [0.15, 0.3]);
     assert_eq!(other.last_lrs(), scheduler.last_lrs());
+    Ok(())
+}
+
+/// PyTorch's momenta, every few steps.
+#[test]
+fn momentum_cycles_as_pytorchs_does() -> Result<()> {
+    let cyclic = |up, down, mode| Cyclic {
+        base_lr: 0.1,
+        max_lr: 0.5,
+        step_size_up: up,
+        step_size_down: down,
+        mode,
+        momentum: Some((0.8, 0.9)),
+    };
+    let three = OneCycle {
+        pct_start: 0.4,
+        anneal: Anneal::Linear,
+        three_phase: true,
+        ..OneCycle::new(0.5, 41)
+    };
+    let check = |schedule: &dyn Schedule, every: u64, want: &[f64]| {
+        for (i, want) in want.iter().enumerate() {
+            let got = schedule.momentum(every * i as u64).expect("it cycles");
+            assert!((got - want).abs() < 1e-8, "{i}: {got}, PyTorch's {want}");
+        }
+    };
+    let one = [0.95, 0.8696079, 0.856472486, 0.891018309, 0.932022769, 0.95];
+    check(&OneCycle::new(0.5, 41), 8, &one);
+    check(&three, 8, &[0.95, 0.898051948, 0.853896104, 0.905844156, 0.95, 0.95]);
+    let triangles =
+        [0.9, 0.825, 0.833333333, 0.883333333, 0.85, 0.816666667, 0.866666667, 0.875, 0.8];
+    check(&cyclic(4, 6, CyclicMode::Triangular), 3, &triangles);
+    let halves = [0.9, 0.84, 0.82, 0.88, 0.88, 0.85, 0.88, 0.895, 0.88];
+    check(&cyclic(5, 5, CyclicMode::Triangular2), 3, &halves);
+
+    // Of Adam it is the first beta; what has none is left alone.
+    let mut adam = Adam::new(vec![Tensor::zeros(&[1], Device::Cpu)?], AdamOptions::default());
+    let mut scheduler = LrScheduler::new(&mut adam, OneCycle::new(0.5, 41));
+    assert_eq!(adam.groups()[0].betas.0, 0.95);
+    (0..8).for_each(|_| scheduler.step(&mut adam));
+    assert!((adam.groups()[0].betas.0 - one[1]).abs() < 1e-8);
+    let mut sgd =
+        Sgd::new(Vec::<Tensor>::new(), SgdOptions { momentum: 0.9, ..Default::default() });
+    LrScheduler::new(&mut sgd, OneCycle { momentum: None, ..OneCycle::new(0.5, 41) });
+    assert_eq!(sgd.groups()[0].momentum, 0.9);
     Ok(())
 }

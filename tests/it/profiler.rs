@@ -174,6 +174,29 @@ fn tables_and_json_say_the_same() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn memory_is_followed_where_wished() -> Result<()> {
+    let options = ProfilerOptions { profile_memory: true, ..ProfilerOptions::default() };
+    let (kept, profile) = profile(options, |_| {
+        let x = Tensor::ones(&[1000], ON)?;
+        drop(x.exp()?);
+        x.tan()
+    })?;
+    let ops = profile.key_averages(GroupBy::Name);
+    let change = |name: &str| ops.row(name).map_or(0, |row| row.memory_change);
+    assert!(change("tan") >= 4000 && change("exp") >= 4000, "{}", ops.table(SortBy::Memory, 9));
+    let memory = &profile.events().memory;
+    assert!(memory.iter().any(|event| event.change <= -4000), "exp's result came back");
+    assert!(memory.iter().all(|event| event.allocated <= event.reserved));
+    let trace = exported(&profile)?;
+    let events = trace["traceEvents"].as_array().expect("a list of events");
+    let counters = events.iter().filter(|event| event["ph"] == "C");
+    assert_eq!(counters.count(), memory.len());
+    assert!(profile.summary().contains("blocks of memory were asked for"), "{}", profile.summary());
+    drop(kept);
+    Ok(())
+}
+
 /// The trace that a profile writes.
 fn exported(profile: &Profile) -> Result<Value> {
     let folder = tempfile::tempdir().expect("a folder");

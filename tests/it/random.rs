@@ -1,18 +1,11 @@
 //! Random numbers: states, generators, threads, and the statistics of every distribution.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 
-use genesis::random::{Generator, default_generator, fork_rng, get_rng_state, set_rng_state};
+use genesis::random::{
+    Generator, default_generator, fork_rng, get_rng_state, set_rng_state, thread_rng,
+};
 use genesis::{DType, Device, Result, Tensor, manual_seed};
-
-/// The default generator is shared, so these tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// Keeps other tests from drawing while this lives.
-pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 const CPU: Device = Device::Cpu;
 
@@ -22,7 +15,7 @@ fn draw() -> Result<Vec<f32>> {
 
 #[test]
 fn the_same_seed_draws_the_same() -> Result<()> {
-    let _alone = alone();
+    let _own = thread_rng(0);
     manual_seed(7);
     assert_eq!(default_generator().initial_seed(), 7);
     let first = draw()?;
@@ -41,8 +34,7 @@ fn the_same_seed_draws_the_same() -> Result<()> {
 
 #[test]
 fn a_generator_is_its_own() -> Result<()> {
-    let _alone = alone();
-    manual_seed(1);
+    let _own = thread_rng(1);
     let before = get_rng_state();
     let (a, b) = (Generator::new(5), Generator::new(5));
     let x = a.randn(&[10], CPU)?.to_vec::<f32>()?;
@@ -81,6 +73,21 @@ fn threads_share_a_generator() -> Result<()> {
     let together: BTreeSet<i64> = all.concat().into_iter().collect();
     let alone = Generator::new(11).randint(0, 1 << 32, &[800], (DType::I64, CPU))?;
     assert_eq!(together, alone.to_vec::<i64>()?.into_iter().collect());
+    Ok(())
+}
+
+/// A thread with a default generator of its own neither sees what others draw nor shows what it draws.
+#[test]
+fn a_thread_may_have_a_default_generator_of_its_own() -> Result<()> {
+    let _own = thread_rng(4);
+    let want = draw()?;
+    set_rng_state(genesis::random::RngState { seed: 4, offset: 0 });
+    std::thread::scope(|scope| scope.spawn(|| draw().map(drop)).join()).expect("no panic")?;
+    {
+        let _inner = thread_rng(9);
+        assert_ne!(draw()?, want);
+    }
+    assert_eq!(draw()?, want);
     Ok(())
 }
 
@@ -140,6 +147,75 @@ fn draws_have_their_distributions() -> Result<()> {
         let far = distance(sample.to_f64_vec()?, cdf);
         assert!(far < limit, "{name}: {far} is over {limit}");
     }
+    Ok(())
+}
+
+/// Mean and variance of a sample.
+fn moments(sample: &Tensor) -> Result<(f64, f64)> {
+    let x = sample.to_dtype(DType::F64)?;
+    Ok((x.mean()?.item()?, x.var_dims(&[0], 0.0, false)?.item()?))
+}
+
+/// Mean and variance of gamma(a) are both a, those of Poisson's counts both the rate; 5 deviations wide.
+#[test]
+fn what_is_drawn_by_rejection_has_its_moments() -> Result<()> {
+    let (g, n) = (Generator::new(23), 20_000);
+    let like = |value: f64| Tensor::full(&[n], value, (DType::F32, CPU));
+    let near = |name: &str, sample: Tensor, mean: f64, spread: f64| -> Result<()> {
+        let (found, variance) = moments(&sample)?;
+        let error = 5.0 * (mean / n as f64).sqrt();
+        assert!((found - mean).abs() < error, "{name}({mean}): mean {found}");
+        assert!((variance / mean - 1.0).abs() < spread, "{name}({mean}): variance {variance}");
+        Ok(())
+    };
+    for shape in [0.3, 1.0, 2.5, 40.0] {
+        near("gamma", g.gamma(&like(shape)?)?, shape, 0.05 + 0.1 / shape)?;
+    }
+    for rate in [0.5, 4.0, 9.99, 10.0, 75.0] {
+        near("poisson", g.poisson(&like(rate)?)?, rate, 0.08)?;
+    }
+    // gamma(1) is exponential.
+    let far = distance(g.gamma(&like(1.0)?)?.to_f64_vec()?, |x| 1.0 - (-x).exp());
+    assert!(far < 2.0 / (n as f64).sqrt(), "{far}");
+    // Counts come by their probabilities, on both sides of where the method changes.
+    for rate in [3.0, 12.0] {
+        let drawn = g.poisson(&like(rate)?)?.to_f64_vec()?;
+        let mut probability = (-rate).exp();
+        let mut weights = Vec::new();
+        for k in 1..24 {
+            weights.push(probability);
+            probability *= rate / f64::from(k);
+        }
+        let some: Vec<f64> = drawn.into_iter().filter(|&k| k < 23.0).collect();
+        let chi = chi_square(&some, &weights[..23]);
+        assert!(chi < 70.0, "{rate}: {chi} of 22 free counts");
+    }
+    let zero = g.poisson(&Tensor::zeros(&[100], CPU)?)?;
+    assert_eq!(zero.max()?.item()?, 0.0);
+    Ok(())
+}
+
+#[test]
+fn draws_take_the_place_of_values() -> Result<()> {
+    let _own = thread_rng(6);
+    let x = Tensor::zeros(&[1000], CPU)?;
+    x.uniform_(2.0, 3.0)?;
+    assert!(x.min()?.item()? >= 2.0 && x.max()?.item()? < 3.0);
+    x.exponential_(2.0)?;
+    assert!((x.mean()?.item()? - 0.5).abs() < 0.1);
+    x.normal_(5.0, 0.1)?;
+    assert!((x.mean()?.item()? - 5.0).abs() < 0.05);
+    x.log_normal_(0.0, 0.1)?;
+    assert!(x.min()?.item()? > 0.0);
+    x.cauchy_(0.0, 1.0)?;
+    x.geometric_(0.5)?;
+    assert!(x.min()?.item()? >= 1.0);
+    x.random_(3, 5)?;
+    assert_eq!((x.min()?.item()?, x.max()?.item()?), (3.0, 4.0));
+    x.bernoulli_(0.5)?;
+    assert!((x.mean()?.item()? - 0.5).abs() < 0.1);
+    let leaf = Tensor::zeros(&[2], CPU)?.requires_grad_(true)?;
+    assert!(leaf.normal_(0.0, 1.0).is_err());
     Ok(())
 }
 
@@ -262,6 +338,8 @@ fn what_cant_be_drawn_is_refused() -> Result<()> {
         refusal(g.exponential(&[1], 0.0, CPU)),
         "exponential: the rate must be above 0, got 0"
     );
+    assert_eq!(refusal(g.poisson(&bad)), "poisson: has no distribution of -1");
+    assert_eq!(refusal(g.gamma(&w)), "gamma: has no distribution of 0");
     assert!(g.rand(&[2], (DType::I64, CPU)).is_err());
     assert_eq!(g.rand(&[0, 3], CPU)?.shape(), [0, 3]);
     Ok(())
@@ -288,6 +366,8 @@ fn devices_draw_the_same() -> Result<()> {
             ("exponential", g.exponential(n, 2.0, device)?),
             ("cauchy", g.cauchy(n, 0.0, 1.0, device)?),
             ("geometric", g.geometric(n, 0.1, device)?),
+            ("gamma", g.gamma(&w.add_scalar(0.1)?)?),
+            ("poisson", g.poisson(&w.mul_scalar(3.0)?)?),
             ("randint", g.randint(-100, 100, n, (DType::I64, device))?),
             ("randperm", g.randperm(3000, (DType::I64, device))?),
             ("bernoulli", g.bernoulli(&p)?),
@@ -309,8 +389,7 @@ fn devices_draw_the_same() -> Result<()> {
 
 #[test]
 fn dropout_draws_its_mask_again_in_the_backward() -> Result<()> {
-    let _alone = alone();
-    manual_seed(5);
+    let _own = thread_rng(5);
     let x = Tensor::ones(&[1000], CPU)?.requires_grad_(true)?;
     let y = x.dropout(0.25)?;
     y.sum()?.backward()?;

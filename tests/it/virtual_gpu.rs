@@ -72,3 +72,24 @@ fn the_runtime() -> anyhow::Result<()> {
 fn the_profiler() -> anyhow::Result<()> {
     pass("", &["profiler::launches_on_a_gpu_have_its_times"])
 }
+
+#[test]
+fn memory() -> anyhow::Result<()> {
+    pass(
+        "",
+        &[
+            "memory::statistics_follow_tensors",
+            "memory::a_snapshot_names_tensors_and_lines",
+            "memory::streams_run_beside_each_other",
+            "memory::pinned_memory_is_copied_without_waiting",
+            "memory::no_two_buffers_share_a_byte",
+            "memory::a_fraction_is_of_the_whole",
+            "memory::training_goes_on_after_memory_ran_out",
+        ],
+    )
+}
+
+#[test]
+fn several_devices() -> anyhow::Result<()> {
+    pass("devices=2", &["memory::tensors_go_from_gpu_to_gpu"])
+}

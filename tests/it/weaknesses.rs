@@ -11,6 +11,7 @@ use genesis::autograd::BackwardOptions;
 use genesis::nn::{Linear, Module, Relu, Sequential};
 use genesis::ops::{Attention, Classes, Index, Reduction};
 use genesis::optim::{Adam, AdamOptions, AdamW, AdamWOptions, Optimizer, clip_grad_norm_};
+use genesis::random::thread_rng;
 use genesis::{DType, Device, Result, Tensor, manual_seed, no_grad};
 use genesis_kernel::inspect::launches;
 
@@ -109,7 +110,7 @@ fn reductions_see_every_element() -> Result<()> {
 ///    the seed, and dropout dropped nothing.
 #[test]
 fn random_numbers_are_random_and_follow_the_seed() -> Result<()> {
-    let _alone = crate::random::alone();
+    let _own = thread_rng(0);
     const N: usize = 100_000;
     let moments = |values: &[f64]| {
         let mean = values.iter().sum::<f64>() / N as f64;
@@ -402,7 +403,7 @@ fn basic_ops_run_everywhere_with_gradients() -> Result<()> {
 #[test]
 fn attention_takes_any_shape_and_is_causal_only_when_asked() -> Result<()> {
     for device in devices() {
-        let _alone = crate::random::alone();
+        let _own = thread_rng(0);
         manual_seed(3);
         let draw = |heads, length, size| Tensor::randn(&[1, heads, length, size], device);
         let (q, k, v) = (draw(4, 7, 5)?, draw(2, 13, 5)?, draw(2, 13, 5)?);
@@ -533,7 +534,7 @@ fn bf16_survives_the_host_and_takes_part_in_everything() -> Result<()> {
 /// 15. The CPU was another framework, and could not run layer norm, GELU, dropout or the default AdamW.
 #[test]
 fn the_cpu_trains_on_its_own() -> Result<()> {
-    let _alone = crate::random::alone();
+    let _own = thread_rng(0);
     manual_seed(5);
     let device = Device::Cpu;
     let (inner, outer) = (Linear::new(6, 16, device)?, Linear::new(16, 1, device)?);

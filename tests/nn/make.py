@@ -264,6 +264,33 @@ def recurrent():
     case("lstmcell", nn.LSTMCell(3, 4), [r(2, 3), r(2, 4), r(2, 4)], lambda m, x, h, c: m(x, (h, c)))
 
 
+def ragged():
+    """Sequences of several lengths, projections, bags."""
+    rnn = nn.utils.rnn
+    lengths = torch.tensor([3, 5, 1, 5])
+
+    def packed(m, x, *states):
+        x = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, last = m(x, *([states if len(states) == 2 else states[0]] if states else []))
+        return rnn.pad_packed_sequence(y, batch_first=True, padding_value=0.5)[0], last
+
+    for kind in (nn.RNN, nn.LSTM, nn.GRU):
+        name = kind.__name__.lower()
+        deep = dict(num_layers=2, bidirectional=True, batch_first=True)
+        case(f"{name}.packed", kind(3, 4, **deep), [r(4, 5, 3)], packed)
+        states = [r(1, 4, 4)] * (2 if name == "lstm" else 1)
+        case(f"{name}.packed_start", kind(3, 4, batch_first=True), [r(4, 5, 3), *states], packed)
+    deep = dict(num_layers=2, bidirectional=True, batch_first=True, proj_size=2)
+    case("lstm.projected", nn.LSTM(3, 4, **deep), [r(2, 5, 3)])
+    case("lstm.projected_packed", nn.LSTM(3, 4, **deep), [r(4, 5, 3)], packed)
+    states = [r(1, 2, 3), r(1, 2, 4)]
+    case("lstm.projected_start", nn.LSTM(3, 4, proj_size=3, bias=False), [r(5, 2, 3), *states], lambda m, x, h, c: m(x, (h, c)))
+    index, offsets = torch.tensor([1, 4, 4, 0, 3, 2]), torch.tensor([0, 2, 2, 5])
+    case("embeddingbag", nn.EmbeddingBag(5, 3, padding_idx=2), [index, offsets])
+    case("embeddingbag.rows", nn.EmbeddingBag(5, 3, mode="max"), [index.view(2, 3)])
+    case("localresponsenorm", nn.LocalResponseNorm(3, alpha=0.2, beta=0.6, k=1.5), [r(2, 5, 4)])
+
+
 def rotate(x):
     """Rotary positions as language models have them."""
     t, d = x.shape[-2:]
@@ -340,7 +367,7 @@ def losses():
     case("ctc.joined", joined, [r(6, 3, 4), torch.tensor([1, 1, 2, 0, 1, 2, 2])])
 
 
-for group in (linear, activations, norms, shapes, windows, resizing, attention, transformers, recurrent, language, losses):
+for group in (linear, activations, norms, shapes, windows, resizing, attention, transformers, recurrent, language, losses, ragged):
     torch.manual_seed(0)
     group()
 folder = pathlib.Path(__file__).parent

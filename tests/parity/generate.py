@@ -10,7 +10,7 @@ import sys
 
 import engine
 
-GROUPS = ["math", "reduce", "shape", "index", "nn", "special"]
+GROUPS = ["math", "reduce", "shape", "index", "nn", "special", "vision"]
 
 
 def main():

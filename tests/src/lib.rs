@@ -38,6 +38,10 @@ pub mod tensors {}
 #[doc = include_str!("../../docs/data.md")]
 pub mod data {}
 
+/// Memory, streams and events.
+#[doc = include_str!("../../docs/memory.md")]
+pub mod memory {}
+
 /// Weights and checkpoints.
 #[doc = include_str!("../../docs/checkpoints.md")]
 pub mod checkpoints {}

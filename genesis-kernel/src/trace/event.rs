@@ -64,7 +64,7 @@ pub struct Launch {
     pub range: u64,
     /// Where it ran.
     pub device: Device,
-    /// The driver's number of its stream; 0 on the CPU.
+    /// The number of its stream on its device; 0 is the default one.
     pub stream: u64,
     /// Programs along each axis.
     pub grid: [u32; 3],

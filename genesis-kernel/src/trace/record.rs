@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use super::cost::Costs;
-use super::event::{Kernel, Launch, Range, RangeKind, Trace, Transfer, TransferKind};
+use super::event::{Kernel, Launch, Memory, Range, RangeKind, Trace, Transfer, TransferKind};
 use super::session::Options;
 use crate::kernel::{Hints, KernelDef};
 use crate::launch as way;
 use crate::runtime::cuda::Mark;
-use crate::runtime::{Device, Queue, Stream, nvtx_pop, nvtx_push};
+use crate::runtime::{Device, MemoryEvent, MemoryEventKind, Queue, Stream, nvtx_pop, nvtx_push};
 
 /// Launches whose times are not read yet, from which on those that are over are read.
 const UNREAD: usize = 1 << 10;
@@ -179,10 +179,10 @@ impl Recorder {
     }
 
     fn point(&self, stream: &Stream) -> Option<(Mark, f64)> {
-        let Queue::Cuda(device) = stream.queue() else { return None };
-        stream.synchronize().ok()?;
+        let Queue::Cuda(queue) = stream.queue() else { return None };
+        queue.synchronize().ok()?;
         let before = self.now();
-        let mark = device.mark(stream.raw_cuda()?.cast())?;
+        let mark = mark(stream)?;
         let ns = (before + if mark.wait() { self.now() } else { return None }) as f64 / 2.0;
         Some((mark, ns))
     }
@@ -248,12 +248,11 @@ impl Recorder {
         let start_ns = self.now();
         let start = stream.and_then(|stream| Some((kernel, mark(stream)?)));
         let range = INNERMOST.get();
-        let handle = stream.and_then(Stream::raw_cuda).map_or(0, |raw| raw as u64);
         let launch = Launch {
             kernel,
             range,
             device,
-            stream: handle,
+            stream: stream.map_or(0, Stream::id),
             grid,
             thread: 0,
             start_ns,
@@ -284,6 +283,22 @@ impl Recorder {
         }
     }
 
+    /// Memory was handed out or came back.
+    pub(super) fn note_memory(&self, event: &MemoryEvent) {
+        let change = match event.kind {
+            MemoryEventKind::Alloc => event.bytes as i64,
+            MemoryEventKind::Free => -(event.bytes as i64),
+            MemoryEventKind::Reserve | MemoryEventKind::Release => 0,
+            MemoryEventKind::OutOfMemory => return,
+        };
+        let (device, range, ns) = (event.device, INNERMOST.get(), self.now());
+        let (allocated, reserved) = (event.allocated as u64, event.reserved as u64);
+        let mut state = self.lock();
+        if state.takes(ns, self) {
+            state.trace.memory.push(Memory { ns, device, range, change, allocated, reserved });
+        }
+    }
+
     pub(super) fn begin_transfer(&self, kind: TransferKind, device: Device, n: usize) -> Transfer {
         let (range, start_ns) = (INNERMOST.get(), self.now());
         Transfer { kind, device, bytes: n as u64, range, thread: 0, start_ns, end_ns: start_ns }
@@ -301,7 +316,7 @@ impl Recorder {
 
 fn mark(stream: &Stream) -> Option<Mark> {
     match stream.queue() {
-        Queue::Cuda(device) => device.mark(stream.raw_cuda()?.cast()),
+        Queue::Cuda(stream) => stream.device().mark(stream.raw()),
         Queue::Cpu | Queue::Missing(..) => None,
     }
 }

@@ -2,12 +2,13 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::ACTIVE;
 use super::event::Trace;
 use super::record::{self, Recorder};
 use crate::diag::Error;
+use crate::runtime::{MemoryEvent, set_memory_hook};
 
 /// What is recorded.
 #[derive(Clone, Copy, Debug)]
@@ -86,16 +87,28 @@ impl Session {
             return;
         }
         self.recorder.set_recording(on);
-        if on {
-            ACTIVE.fetch_add(1, Ordering::Relaxed);
-        } else {
-            ACTIVE.fetch_sub(1, Ordering::Relaxed);
+        let count = |counter: &AtomicU32| match on {
+            true => counter.fetch_add(1, Ordering::Relaxed),
+            false => counter.fetch_sub(1, Ordering::Relaxed) - 1,
+        };
+        count(&ACTIVE);
+        if self.recorder.options.memory && count(&OF_MEMORY) == 0 {
+            set_memory_hook(on.then_some(note_memory));
         }
     }
 
     /// What was recorded so far, which is then forgotten. Waits for the GPUs that ran some of it.
     pub fn take(&self) -> Trace {
         self.recorder.take()
+    }
+}
+
+/// Recorders that hear of memory.
+static OF_MEMORY: AtomicU32 = AtomicU32::new(0);
+
+fn note_memory(event: &MemoryEvent) {
+    if let Some(recorder) = record::current().filter(|recorder| recorder.options.memory) {
+        recorder.note_memory(event);
     }
 }
 

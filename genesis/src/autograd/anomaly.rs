@@ -25,7 +25,7 @@ enum Looking {
 }
 
 thread_local! {
-    static LOOKING: Cell<Looking> = const { Cell::new(Looking::Off) };
+    static LOOKING: Cell<Looking> = Cell::new(at_first());
     static STATE: RefCell<State> = const {
         RefCell::new(State {
             inf: true,
@@ -35,6 +35,11 @@ thread_local! {
             parent: None,
         })
     };
+}
+
+/// What a thread begins with: `GENESIS_ANOMALY` looks everywhere.
+fn at_first() -> Looking {
+    if genesis_kernel::knobs::get().anomaly { Looking::On } else { Looking::Off }
 }
 
 /// Tells the path of the layer at work, once a layer has said how.

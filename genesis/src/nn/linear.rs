@@ -126,7 +126,7 @@ impl Bilinear {
             let y = half.matmul(&x2.reshape(&[rows, in2, 1])?)?; // [rows, out, 1]
             let y = y.reshape(&[lead, &[outputs]].concat())?;
             match &self.bias {
-                Some(bias) => y.add(bias),
+                Some(bias) => y.add(&bias.to_dtype(y.dtype())?),
                 None => Ok(y),
             }
         })

@@ -3,7 +3,7 @@
 //! A loss that holds weights holds them as plain tensors: it is no module and has no state.
 
 use crate::error::Result;
-use crate::ops::{Classes, Ctc, Reduction, Triplet};
+use crate::ops::{Classes, Ctc, MultiMargin, Reduction, Triplet};
 use crate::tensor::Tensor;
 
 /// Cross entropy of logits against class indices, or against probabilities of classes.
@@ -199,11 +199,49 @@ losses! {
         /// By how much one must be over the other.
         margin: f64 = 0.0
     } = margin_ranking_loss(other, target);
+    /// Every target of a row over every class that is none by a margin of 1.
+    MultiLabelMarginLoss {} = multilabel_margin_loss(target);
     /// `1 - cos` of rows where the target is 1, `max(0, cos - margin)` where it is -1.
     CosineEmbeddingLoss {
         /// How similar what does not belong together may be.
         margin: f64 = 0.0
     } = cosine_embedding_loss(other, target);
+}
+
+/// The mean over classes of `max(0, margin - x[target] + x[i])^p`.
+#[derive(Clone, Debug, Default)]
+pub struct MultiMarginLoss {
+    /// Power, margin, weights and reduction.
+    pub options: MultiMargin,
+}
+
+impl MultiMarginLoss {
+    /// The loss of scores `[N, C]` against classes `[N]`.
+    ///
+    /// # Errors
+    /// As [`Tensor::multi_margin_loss`].
+    pub fn forward(&self, x: &Tensor, target: &Tensor) -> Result<Tensor> {
+        x.multi_margin_loss(target, &self.options)
+    }
+}
+
+/// The mean over classes of the cross entropy of each score's sigmoid against 0 or 1.
+#[derive(Clone, Debug, Default)]
+pub struct MultiLabelSoftMarginLoss {
+    /// A weight for each class, `[C]`.
+    pub weight: Option<Tensor>,
+    /// How the losses of a batch become one.
+    pub reduction: Reduction,
+}
+
+impl MultiLabelSoftMarginLoss {
+    /// The loss of scores `[.., C]` against targets of their shape.
+    ///
+    /// # Errors
+    /// As [`Tensor::multilabel_soft_margin_loss`].
+    pub fn forward(&self, x: &Tensor, target: &Tensor) -> Result<Tensor> {
+        x.multilabel_soft_margin_loss(target, self.weight.as_ref(), self.reduction)
+    }
 }
 
 /// The divergence of Kullback and Leibler of log-probabilities against probabilities.

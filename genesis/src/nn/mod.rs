@@ -19,6 +19,7 @@ mod linear;
 mod loss;
 mod module;
 mod norm;
+mod packed;
 mod part;
 mod pool;
 mod recurrent;
@@ -51,17 +52,21 @@ pub use conv_transpose::{
 pub use dropout::{
     AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, DropoutNd, FeatureAlphaDropout,
 };
-pub use embedding::Embedding;
+pub use embedding::{Embedding, EmbeddingBag};
 pub use hooked::{ForwardHandle, Hooked};
 pub use layer::Layer;
 pub use linear::{Bilinear, Identity, Linear};
 pub use loss::{
     BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CosineSimilarity, CrossEntropyLoss, CtcLoss,
     GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss,
-    NllLoss, PairwiseDistance, PoissonNllLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+    MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, PairwiseDistance,
+    PoissonNllLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
 };
 pub use module::Module;
-pub use norm::{Extents, GroupNorm, LayerNorm, LayerNormOptions, RmsNorm};
+pub use norm::{Extents, GroupNorm, LayerNorm, LayerNormOptions, LocalResponseNorm, RmsNorm};
+pub use packed::{
+    PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence,
+};
 pub use part::{Buffer, Parameter, Part, Training};
 pub use pool::{
     AvgPool1d, AvgPool2d, AvgPool3d, AvgPoolNd, MaxPool1d, MaxPool2d, MaxPool3d, MaxPoolNd,

@@ -195,3 +195,33 @@ impl GroupNorm {
 }
 
 layers!(GroupNorm);
+
+/// Each element over a power of what the channels around it hold.
+#[derive(Clone, Copy, PartialEq, Debug, Module)]
+pub struct LocalResponseNorm {
+    /// How many channels count.
+    pub size: usize,
+    /// What the mean of their squares is multiplied by.
+    pub alpha: f64,
+    /// The power.
+    pub beta: f64,
+    /// Added before the power.
+    pub k: f64,
+}
+
+impl LocalResponseNorm {
+    /// A layer of `size` channels with PyTorch's defaults.
+    pub fn new(size: usize) -> LocalResponseNorm {
+        LocalResponseNorm { size, alpha: 1e-4, beta: 0.75, k: 1.0 }
+    }
+
+    /// The elements normalized.
+    ///
+    /// # Errors
+    /// As [`Tensor::local_response_norm`].
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        watch(self, || x.local_response_norm(self.size, self.alpha, self.beta, self.k))
+    }
+}
+
+layers!(LocalResponseNorm);

@@ -3,6 +3,7 @@
 //! What differs between them is one step from gates to states ([`Gates`]). The products of the inputs are
 //! made for all times at once; those of the states one time after the other.
 
+use super::packed::PackedSequence;
 use super::watch::watch_as;
 use super::{Module, Parameter, Training, Visitor, VisitorMut, count_flops, init};
 use crate::error::{Error, Result};
@@ -92,17 +93,35 @@ struct Weights {
     ih: Parameter,
     hh: Parameter,
     biases: Option<[Parameter; 2]>,
+    /// Makes the hidden state shorter, `[P, H]`.
+    hr: Option<Parameter>,
 }
 
 impl Weights {
-    /// All uniform in `±1 / sqrt(H)`.
-    fn new<G: Gates>(inputs: usize, hidden: usize, bias: bool, at: Creation) -> Result<Weights> {
+    /// All uniform in `±1 / sqrt(H)`; without a projection for one of 0.
+    fn new<G: Gates>(
+        inputs: usize,
+        [hidden, projection]: [usize; 2],
+        bias: bool,
+        at: Creation,
+    ) -> Result<Weights> {
         let bound = 1.0 / (hidden.max(1) as f64).sqrt();
         let rows = G::GATES * hidden;
         let uniform = |shape: &[usize]| init::uniform(shape, -bound, bound, at);
-        let (ih, hh) = (uniform(&[rows, inputs])?, uniform(&[rows, hidden])?);
+        let outputs = if projection == 0 { hidden } else { projection };
+        let (ih, hh) = (uniform(&[rows, inputs])?, uniform(&[rows, outputs])?);
         let biases = if bias { Some([uniform(&[rows])?, uniform(&[rows])?]) } else { None };
-        Ok(Weights { ih, hh, biases })
+        let hr = if projection == 0 { None } else { Some(uniform(&[projection, hidden])?) };
+        Ok(Weights { ih, hh, biases, hr })
+    }
+
+    /// The new states, of which the first is what the layer gives.
+    fn step<G: Gates>(&self, gates: G, input: &Tensor, states: &[Tensor]) -> Result<Vec<Tensor>> {
+        let mut states = gates.step(input, &self.hidden(&states[0])?, states)?;
+        if let Some(hr) = &self.hr {
+            states[0] = affine(&states[0], hr, None)?;
+        }
+        Ok(states)
     }
 
     fn bias(&self, index: usize) -> Option<&Tensor> {
@@ -124,6 +143,9 @@ impl Weights {
             visitor.part(&format!("bias_ih{suffix}"), ih);
             visitor.part(&format!("bias_hh{suffix}"), hh);
         }
+        if let Some(hr) = &self.hr {
+            visitor.part(&format!("weight_hr{suffix}"), hr);
+        }
     }
 
     fn visit_mut(&mut self, suffix: &str, visitor: &mut VisitorMut<'_>) {
@@ -132,6 +154,9 @@ impl Weights {
         if let Some([ih, hh]) = &mut self.biases {
             visitor.part(&format!("bias_ih{suffix}"), ih);
             visitor.part(&format!("bias_hh{suffix}"), hh);
+        }
+        if let Some(hr) = &mut self.hr {
+            visitor.part(&format!("weight_hr{suffix}"), hr);
         }
     }
 }
@@ -157,6 +182,8 @@ pub struct RecurrentOptions {
     pub dropout: f64,
     /// Whether each layer also reads from the end.
     pub bidirectional: bool,
+    /// The extent that the hidden state of an LSTM is projected to; 0 for none.
+    pub proj_size: usize,
 }
 
 impl Default for RecurrentOptions {
@@ -167,6 +194,7 @@ impl Default for RecurrentOptions {
             batch_first: false,
             dropout: 0.0,
             bidirectional: false,
+            proj_size: 0,
         }
     }
 }
@@ -178,7 +206,8 @@ impl Default for RecurrentOptions {
 ///
 /// # Shapes
 /// `x: [T, N, C]` -> `[T, N, D H]` with `D` directions, and states `[layers * D, N, H]`; with
-/// `batch_first` `N` is the first axis of `x` and of the output; without a batch there is no `N`.
+/// `batch_first` `N` is the first axis of `x` and of the output; without a batch there is no `N`. With
+/// `proj_size` P outputs and hidden states have P in the place of H, the cell's keep H.
 #[derive(Debug)]
 pub struct Recurrent<G: Gates> {
     /// The extent of the input.
@@ -218,17 +247,25 @@ impl<G: Gates> Recurrent<G> {
     /// A network with other options.
     ///
     /// # Errors
-    /// If memory runs out.
+    /// If there is a `proj_size` that is not below the hidden size, or in a kind that has no cell state, or
+    /// memory runs out.
     pub fn with(
         input_size: usize,
         hidden_size: usize,
         options: RecurrentOptions,
         at: impl Into<Creation>,
     ) -> Result<Recurrent<G>> {
+        let projection = options.proj_size;
+        if projection > 0 && (G::STATES < 2 || projection >= hidden_size) {
+            let message =
+                format!("proj_size {projection} must be below {hidden_size}, and is for LSTM only");
+            return Err(Error::op(G::NAME, message));
+        }
         let (at, directions) = (at.into(), 1 + usize::from(options.bidirectional));
+        let outputs = if projection == 0 { hidden_size } else { projection };
         let weights = |index: usize| {
-            let inputs = if index < directions { input_size } else { directions * hidden_size };
-            Weights::new::<G>(inputs, hidden_size, options.bias, at)
+            let inputs = if index < directions { input_size } else { directions * outputs };
+            Weights::new::<G>(inputs, [hidden_size, projection], options.bias, at)
         };
         let weights = (0..options.num_layers * directions).map(weights).collect::<Result<_>>()?;
         let (gates, training) = (G::default(), Training::default());
@@ -276,32 +313,71 @@ impl<G: Gates> Recurrent<G> {
                 if x.shape()[0] == 0 {
                     return Err(Error::op(G::NAME, "there is no time"));
                 }
-                let states = self.start(states, &x)?;
-                let (y, last) = self.layers(x, &states)?;
+                let states = self.start(states, &x, x.shape()[1])?;
+                let (y, last) = self.layers(x, &states, None)?;
                 Ok((turned(&y)?, last))
             },
         )
     }
 
-    /// The states `[layers * D, N, H]` to start from.
-    fn start(&self, given: Option<&[Tensor]>, x: &Tensor) -> Result<Vec<Tensor>> {
-        let shape = [self.weights.len(), x.shape()[1], self.hidden_size];
+    /// [`Recurrent::forward`] of sequences of several lengths: each ends where it ends, and its last states
+    /// are those of its own end. Outputs and states are in the order of the sequences.
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    /// # Source
+    /// Same conventions as `torch.nn.LSTM` on a `PackedSequence`.
+    pub fn forward_packed(
+        &self,
+        x: &PackedSequence,
+        states: Option<&[Tensor]>,
+    ) -> Result<(PackedSequence, Vec<Tensor>)> {
+        if x.data().rank() != 2 || x.data().shape()[1] != self.input_size {
+            let message = format!("needs [.., {}], got {:?}", self.input_size, x.data().shape());
+            return Err(Error::op(G::NAME, message));
+        }
+        watch_as(
+            self,
+            |(output, _): &(PackedSequence, Vec<Tensor>)| output.data(),
+            || {
+                let states = self.start(states, x.data(), x.batch_sizes()[0])?;
+                let states: Vec<Tensor> =
+                    states.iter().map(|s| x.in_order_of_places(s, 1)).collect::<Result<_>>()?;
+                let (y, last) = self.layers(x.data().clone(), &states, Some(x.batch_sizes()))?;
+                let last = last.iter().map(|s| x.out_of_order(s, 1)).collect::<Result<_>>()?;
+                Ok((x.with_data(y), last))
+            },
+        )
+    }
+
+    /// The states `[layers * D, N, H]` of `n` sequences to start from.
+    fn start(&self, given: Option<&[Tensor]>, x: &Tensor, n: usize) -> Result<Vec<Tensor>> {
+        let projected = match self.options.proj_size {
+            0 => self.hidden_size,
+            projection => projection,
+        };
+        let extent = |state: usize| if state == 0 { projected } else { self.hidden_size };
+        let shapes: Vec<[usize; 3]> =
+            (0..G::STATES).map(|state| [self.weights.len(), n, extent(state)]).collect();
         match given {
             None => {
-                (0..G::STATES).map(|_| Tensor::zeros(&shape, (x.dtype(), x.device()))).collect()
+                shapes.iter().map(|shape| Tensor::zeros(shape, (x.dtype(), x.device()))).collect()
             }
-            Some(all) if all.len() == G::STATES && all.iter().all(|s| s.shape() == shape) => {
-                Ok(all.to_vec())
-            }
+            Some(all) if all.iter().map(Tensor::shape).eq(shapes.iter()) => Ok(all.to_vec()),
             Some(all) => {
-                let shapes: Vec<&[usize]> = all.iter().map(Tensor::shape).collect();
-                let message = format!("needs {} state(s) of {shape:?}, got {shapes:?}", G::STATES);
-                Err(Error::op(G::NAME, message))
+                let found: Vec<&[usize]> = all.iter().map(Tensor::shape).collect();
+                Err(Error::op(G::NAME, format!("needs states of {shapes:?}, got {found:?}")))
             }
         }
     }
 
-    fn layers(&self, x: Tensor, states: &[Tensor]) -> Result<(Tensor, Vec<Tensor>)> {
+    /// All layers; `sizes` says how many sequences each time of packed ones has.
+    fn layers(
+        &self,
+        x: Tensor,
+        states: &[Tensor],
+        sizes: Option<&[usize]>,
+    ) -> Result<(Tensor, Vec<Tensor>)> {
         let directions = self.directions();
         let (mut x, mut last) = (x, vec![Vec::new(); G::STATES]);
         for layer in 0..self.options.num_layers {
@@ -310,7 +386,11 @@ impl<G: Gates> Recurrent<G> {
                 let index = layer * directions + direction;
                 let own: Vec<Tensor> =
                     states.iter().map(|s| s.select(0, index)).collect::<Result<_>>()?;
-                let (y, end) = self.run(&self.weights[index], &x, own, direction == 1)?;
+                let weights = &self.weights[index];
+                let (y, end) = match sizes {
+                    Some(sizes) => self.run_packed(weights, &x, own, (sizes, direction == 1))?,
+                    None => self.run(weights, &x, own, direction == 1)?,
+                };
                 outputs.push(y);
                 for (all, state) in last.iter_mut().zip(end) {
                     all.push(state);
@@ -340,13 +420,56 @@ impl<G: Gates> Recurrent<G> {
         }
         let mut outputs = Vec::with_capacity(inputs.len());
         for input in &inputs {
-            states = self.gates.step(input, &weights.hidden(&states[0])?, &states)?;
+            states = weights.step(self.gates, input, &states)?;
             outputs.push(states[0].clone());
         }
         if from_end {
             outputs.reverse();
         }
         Ok((Tensor::stack(&outputs.iter().collect::<Vec<_>>(), 0)?, states))
+    }
+
+    /// [`Recurrent::run`] of packed sequences `[S, C]`, the longest first: from the end sequences join
+    /// where they end, from the start they leave there.
+    fn run_packed(
+        &self,
+        weights: &Weights,
+        x: &Tensor,
+        start: Vec<Tensor>,
+        (sizes, from_end): (&[usize], bool),
+    ) -> Result<(Tensor, Vec<Tensor>)> {
+        let mut inputs = weights.input(x)?.split_sizes(sizes, 0)?; // T of [n, gates * H]
+        if from_end {
+            inputs.reverse();
+        }
+        let part = |states: &[Tensor], from: usize, to: usize| -> Result<Vec<Tensor>> {
+            states.iter().map(|s| s.narrow(0, from, to - from)).collect()
+        };
+        let join = |first: &[Tensor], then: &[Tensor]| -> Result<Vec<Tensor>> {
+            first.iter().zip(then).map(|(a, b)| Tensor::cat(&[a, b], 0)).collect()
+        };
+        let mut active = inputs.first().map_or(0, |input| input.shape()[0]);
+        let mut states = part(&start, 0, active)?;
+        let (mut outputs, mut ended) = (Vec::with_capacity(inputs.len()), Vec::new());
+        for input in &inputs {
+            let n = input.shape()[0];
+            if n < active {
+                ended.push(part(&states, n, active)?);
+                states = part(&states, 0, n)?;
+            } else if n > active {
+                states = join(&states, &part(&start, active, n)?)?;
+            }
+            active = n;
+            states = weights.step(self.gates, input, &states)?;
+            outputs.push(states[0].clone());
+        }
+        for gone in ended.iter().rev() {
+            states = join(&states, gone)?;
+        }
+        if from_end {
+            outputs.reverse();
+        }
+        Ok((Tensor::cat(&outputs.iter().collect::<Vec<_>>(), 0)?, states))
     }
 }
 
@@ -406,7 +529,7 @@ impl<G: Gates> RecurrentCell<G> {
         hidden_size: usize,
         at: impl Into<Creation>,
     ) -> Result<RecurrentCell<G>> {
-        let weights = Weights::new::<G>(input_size, hidden_size, true, at.into())?;
+        let weights = Weights::new::<G>(input_size, [hidden_size, 0], true, at.into())?;
         Ok(RecurrentCell { input_size, hidden_size, gates: G::default(), weights })
     }
 
@@ -419,7 +542,7 @@ impl<G: Gates> RecurrentCell<G> {
         hidden_size: usize,
         at: impl Into<Creation>,
     ) -> Result<RecurrentCell<G>> {
-        let weights = Weights::new::<G>(input_size, hidden_size, false, at.into())?;
+        let weights = Weights::new::<G>(input_size, [hidden_size, 0], false, at.into())?;
         Ok(RecurrentCell { input_size, hidden_size, gates: G::default(), weights })
     }
 

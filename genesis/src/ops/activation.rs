@@ -4,6 +4,7 @@
 //! PyTorch's formula; NaN stays NaN.
 
 use super::{Op, Saves, apply, launch};
+use crate::amp;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -30,6 +31,9 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
+        if let Some(cast) = amp::cast_inputs("softplus", &[self])? {
+            return cast[0].softplus(beta, threshold);
+        }
         wide(self, |x| apply(Softplus { beta, threshold }, &[x]))
     }
 
@@ -102,7 +106,7 @@ impl Tensor {
         wide(self, |x| scaled_elu(x, alpha, 1.0, 1.0 / alpha))
     }
 
-    /// `x * clamp(x + 3, 0, 6) / 6`
+    /// `x * clamp(x + 3, 0, 6) / 6`; NaN for minus infinity, as the formula and PyTorch say.
     ///
     /// # Errors
     /// If the dtype is not a float.
@@ -111,7 +115,7 @@ impl Tensor {
         wide(self, |x| {
             let inner = x.mul(&x.add_scalar(3.0)?)?.div_scalar(6.0)?;
             let (low, high) = (x.detach().le_scalar(-3.0)?, x.detach().ge_scalar(3.0)?);
-            low.where_(&number(x, 0.0)?, &high.where_(x, &inner)?)
+            low.where_(&x.detach().mul_scalar(0.0)?, &high.where_(x, &inner)?)
         })
     }
 

@@ -82,8 +82,13 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn logaddexp2(&self, other: &Tensor) -> Result<Tensor> {
-        let scaled = |t: &Tensor| t.as_float()?.mul_scalar(std::f64::consts::LN_2);
-        scaled(self)?.logaddexp(&scaled(other)?)?.div_scalar(std::f64::consts::LN_2)
+        let (x, y) = promote::pair(self, other)?;
+        let (x, y) = (x.as_float()?, y.as_float()?);
+        // The factors are not rounded to 16 bits.
+        let wide = launch::accumulate_dtype(x.dtype());
+        let scaled = |t: &Tensor| t.to_dtype(wide)?.mul_scalar(std::f64::consts::LN_2);
+        let sum = scaled(&x)?.logaddexp(&scaled(&y)?)?.div_scalar(std::f64::consts::LN_2)?;
+        sum.to_dtype(x.dtype())
     }
 
     /// The larger of both; where one is NaN the other.

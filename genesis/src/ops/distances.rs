@@ -3,19 +3,22 @@
 //! 16-bit inputs are computed in f32; the result has the dtype of the prediction.
 
 use super::{Op, Reduction, Saves, apply, launch};
+use crate::amp;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Losses of predictions in f32 or f64, reduced and rounded to the predictions' dtype.
+/// Losses of predictions in f32 or f64, reduced and rounded to the predictions' dtype, or to the one that
+/// autocast chooses.
 fn losses(
+    name: &str,
     x: &Tensor,
     target: &Tensor,
     reduction: Reduction,
     f: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let losses = f(&wide(x)?, &wide(target)?)?;
-    reduction.of(&losses)?.to_dtype(x.dtype())
+    reduction.of(&losses)?.to_dtype(amp::dtype_of(name, x))
 }
 
 fn wide(x: &Tensor) -> Result<Tensor> {
@@ -29,7 +32,7 @@ impl Tensor {
     /// If shapes do not broadcast, or dtypes or devices differ.
     #[track_caller]
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        losses(self, target, reduction, |x, t| x.sub(t)?.square())
+        losses("mse_loss", self, target, reduction, |x, t| x.sub(t)?.square())
     }
 
     /// The mean of distances, or their sum, or each.
@@ -38,7 +41,7 @@ impl Tensor {
     /// If shapes do not broadcast.
     #[track_caller]
     pub fn l1_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        losses(self, target, reduction, |x, t| x.sub(t)?.abs())
+        losses("l1_loss", self, target, reduction, |x, t| x.sub(t)?.abs())
     }
 
     /// Half the square of distances up to `delta`, beyond it `delta * (distance - delta / 2)`.
@@ -50,7 +53,7 @@ impl Tensor {
         if delta.is_nan() || delta <= 0.0 {
             return Err(Error::op("huber_loss", format!("delta must be positive, got {delta}")));
         }
-        losses(self, target, reduction, |x, t| {
+        losses("huber_loss", self, target, reduction, |x, t| {
             let distance = x.sub(t)?.abs()?;
             let near = distance.square()?.mul_scalar(0.5)?;
             let far = distance.sub_scalar(0.5 * delta)?.mul_scalar(delta)?;
@@ -87,7 +90,9 @@ impl Tensor {
             let message = format!("x is {:?}, the target {:?}", self.shape(), target.shape());
             return Err(Error::op("binary_cross_entropy", message));
         }
-        losses(self, target, reduction, |x, t| apply(BinaryCrossEntropy, &[x, t]))
+        losses("binary_cross_entropy", self, target, reduction, |x, t| {
+            apply(BinaryCrossEntropy, &[x, t])
+        })
     }
 
     /// [`Tensor::binary_cross_entropy`] of the sigmoid of scores, which does not overflow.
@@ -100,7 +105,9 @@ impl Tensor {
         target: &Tensor,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses(self, target, reduction, |x, t| (1.0 - t)?.mul(x)?.sub(&x.log_sigmoid()?))
+        losses("bce_with_logits", self, target, reduction, |x, t| {
+            (1.0 - t)?.mul(x)?.sub(&x.log_sigmoid()?)
+        })
     }
 
     /// [`Tensor::binary_cross_entropy_with_logits`] where the losses of positive targets count
@@ -115,7 +122,7 @@ impl Tensor {
         pos_weight: &Tensor,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses(self, target, reduction, |x, t| {
+        losses("bce_with_logits", self, target, reduction, |x, t| {
             let weight = wide(pos_weight)?.sub_scalar(1.0)?.mul(t)?.add_scalar(1.0)?;
             (1.0 - t)?.mul(x)?.sub(&weight.mul(&x.log_sigmoid()?)?)
         })
@@ -133,7 +140,7 @@ impl Tensor {
         log_target: bool,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses(self, target, reduction, |x, t| match log_target {
+        losses("kl_div", self, target, reduction, |x, t| match log_target {
             true => t.exp()?.mul(&t.sub(x)?),
             false => times_log(t)?.sub(&t.mul(x)?),
         })
@@ -154,7 +161,7 @@ impl Tensor {
         eps: f64,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses(self, target, reduction, |x, t| {
+        losses("poisson_nll_loss", self, target, reduction, |x, t| {
             let loss = match log_input {
                 true => x.exp()?.sub(&t.mul(x)?)?,
                 false => x.sub(&t.mul(&x.add_scalar(eps)?.log()?)?)?,
@@ -189,7 +196,7 @@ impl Tensor {
         let lead = &self.shape()[..self.rank().saturating_sub(1)];
         let lacks_axis = variance.shape() != self.shape() && variance.shape() == lead;
         let variance = if lacks_axis { variance.unsqueeze(-1)? } else { variance.clone() };
-        losses(self, target, reduction, |x, t| {
+        losses("gaussian_nll_loss", self, target, reduction, |x, t| {
             let v = wide(&variance)?;
             let missing = v.detach().maximum_scalar(eps)?.sub(&v.detach())?;
             let v = v.add(&missing)?;
@@ -210,7 +217,7 @@ impl Tensor {
         margin: f64,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses(self, target, reduction, |x, t| {
+        losses("hinge_embedding_loss", self, target, reduction, |x, t| {
             let zero = x.zeros_like()?;
             let below = (margin - x)?.maximum_scalar(0.0)?;
             let far = t.ne_scalar(1.0)?.where_(&below, &zero)?;
@@ -224,7 +231,7 @@ impl Tensor {
     /// If shapes do not broadcast.
     #[track_caller]
     pub fn soft_margin_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        losses(self, target, reduction, |x, t| t.mul(x)?.log_sigmoid()?.neg())
+        losses("soft_margin_loss", self, target, reduction, |x, t| t.mul(x)?.log_sigmoid()?.neg())
     }
 
     /// `max(0, margin - target (x - other))`: x should be over `other` where the target is 1, below it
@@ -240,7 +247,7 @@ impl Tensor {
         margin: f64,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses(self, target, reduction, |x, t| {
+        losses("margin_ranking_loss", self, target, reduction, |x, t| {
             (margin - x.sub(&wide(other)?)?.mul(t)?)?.maximum_scalar(0.0)
         })
     }
@@ -256,7 +263,7 @@ impl Tensor {
         let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
         let length = |t: &Tensor| t.vector_norm(2.0, &[dim], true)?.maximum_scalar(eps);
         let product = x.div(&length(&x)?)?.mul(&y.div(&length(&y)?)?)?;
-        product.sum_dims(&[dim], false)?.to_dtype(self.dtype())
+        product.sum_dims(&[dim], false)?.to_dtype(amp::dtype_of("cosine_similarity", self))
     }
 
     /// The norm of order `p` of `x - other + eps` along the last axis.
@@ -272,7 +279,7 @@ impl Tensor {
         keep: bool,
     ) -> Result<Tensor> {
         let difference = wide(self)?.sub(&wide(other)?)?.add_scalar(eps)?;
-        difference.vector_norm(p, &[-1], keep)?.to_dtype(self.dtype())
+        difference.vector_norm(p, &[-1], keep)?.to_dtype(amp::dtype_of("pairwise_distance", self))
     }
 
     /// `1 - cos` of rows where the target is 1, `max(0, cos - margin)` where it is -1.
@@ -299,7 +306,7 @@ impl Tensor {
             );
             return Err(Error::op("cosine_embedding_loss", message));
         }
-        losses(self, target, reduction, |x, t| {
+        losses("cosine_embedding_loss", self, target, reduction, |x, t| {
             let y = wide(other)?;
             let sum = |t: Tensor| t.sum_dims(&[-1], false);
             let (xx, yy) =
@@ -324,7 +331,7 @@ impl Tensor {
         options: &Triplet,
     ) -> Result<Tensor> {
         let Triplet { margin, p, eps, swap, reduction } = *options;
-        losses(self, positive, reduction, |x, positive| {
+        losses("triplet_margin_loss", self, positive, reduction, |x, positive| {
             let negative = wide(negative)?;
             let near = x.pairwise_distance(positive, p, eps, false)?;
             let mut far = x.pairwise_distance(&negative, p, eps, false)?;

@@ -374,6 +374,13 @@ enum Ints {
 /// The op of a row on tensors of any dtypes: they promote.
 #[track_caller]
 fn binary(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    let dtype = promote::result_type(&[x, y]);
+    let is_wider = |t: &Tensor| t.rank() == 0 && t.dtype().is_float() && t.dtype().bytes() > 2;
+    if dtype.is_arithmetic_float() && dtype.bytes() == 2 && (is_wider(x) || is_wider(y)) {
+        // A number is not rounded to 16 bits before it is computed with.
+        let wide = binary(row, &x.to_dtype(DType::F32)?, &y.to_dtype(DType::F32)?)?;
+        return wide.to_dtype(dtype);
+    }
     let (mut x, mut y) = promote::pair(x, y)?;
     if !x.dtype().is_float() {
         match row.ints {

@@ -6,7 +6,7 @@ use genesis_kernel::runtime::Device;
 use kernels::embedding as device;
 
 use super::launch::config::{self, row_block};
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply, index_flag, launch};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -15,9 +15,10 @@ impl Tensor {
     /// The rows of this table `[V, C]` that `index` names.
     ///
     /// # Shapes
-    /// `index: [..]` gives `[.., C]`. On a GPU an index outside `0..V` gives a row of zeros.
+    /// `index: [..]` gives `[.., C]`.
     /// # Errors
-    /// If the table is not rank 2, the index is not an integer or, on the CPU, is outside `0..V`.
+    /// If the table is not rank 2, the index is not an integer or is outside `0..V`: on the CPU this call
+    /// refuses that, on a GPU the next of the thread that brings values to the host.
     #[track_caller]
     pub fn embedding(&self, index: &Tensor) -> Result<Tensor> {
         if self.rank() != 2 {
@@ -68,7 +69,8 @@ impl Op for Embedding {
         let tensors = [(table, false), (index, false), (&y, true)];
         if y.numel() > 0 {
             let kernel = &device::embedding::KERNEL;
-            launch::views(kernel, grid, &[table.dtype()], &[block(c)], &tensors, &[])?;
+            let flag = index_flag::args("embedding", table.device(), self.vocabulary)?;
+            launch::views(kernel, grid, &[table.dtype()], &[block(c)], &tensors, &flag)?;
         }
         Ok(y)
     }

@@ -6,6 +6,7 @@ use kernels::product as device;
 
 use super::reduce::Dims;
 use super::{Op, Saves, apply, launch};
+use crate::amp;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::shape;
@@ -106,6 +107,9 @@ impl Tensor {
     /// If there are no such dimensions, one is named twice, or the dtype is not a float.
     #[track_caller]
     pub fn var_dims(&self, dims: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
+        if let Some(cast) = amp::cast_inputs("var", &[self])? {
+            return cast[0].var_dims(dims, correction, keep);
+        }
         let axes = Dims::new("var", dims, keep, self.shape())?;
         let n = axes.count(self.shape()) as f64;
         // The mean of 16-bit floats is kept in f32, so that distances from it are not those from a
@@ -124,6 +128,9 @@ impl Tensor {
     /// As [`Tensor::var_dims`].
     #[track_caller]
     pub fn std_dims(&self, dims: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
+        if let Some(cast) = amp::cast_inputs("std", &[self])? {
+            return cast[0].std_dims(dims, correction, keep);
+        }
         let wide = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
         root(&wide.var_dims(dims, correction, keep)?)?.to_dtype(self.dtype())
     }
@@ -139,6 +146,9 @@ impl Tensor {
         if !self.dtype().is_float() {
             let message = format!("needs a float dtype, got {}", self.dtype());
             return Err(Error::op("norm", message));
+        }
+        if let Some(cast) = amp::cast_inputs("norm", &[self])? {
+            return cast[0].vector_norm(p, dims, keep);
         }
         let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
         let norm = match p {
@@ -158,6 +168,9 @@ impl Tensor {
     /// If there are no such dimensions, one is named twice, or the dtype is not a float.
     #[track_caller]
     pub fn logsumexp(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        if let Some(cast) = amp::cast_inputs("logsumexp", &[self])? {
+            return cast[0].logsumexp(dims, keep);
+        }
         let x = self.as_float()?;
         let axes = Dims::new("logsumexp", dims, keep, x.shape())?;
         let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;

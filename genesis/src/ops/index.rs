@@ -11,7 +11,8 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::index as device;
 
-use super::{Op, Saves, apply, index_flag, launch};
+use super::index_flag::{self, Range};
+use super::{Op, Saves, apply, launch};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::shape::{self, Layout, contiguous_strides};
@@ -243,7 +244,7 @@ impl Tensor {
 
 /// An index tensor as i64, on the tensor's device; on the CPU every element is in `-extent..extent`.
 #[track_caller]
-fn checked(op: &str, index: &Tensor, x: &Tensor, extent: usize) -> Result<Tensor> {
+fn checked(op: &'static str, index: &Tensor, x: &Tensor, extent: usize) -> Result<Tensor> {
     if !index.dtype().is_int() {
         return Err(Error::op(op, format!("the index must be an integer, got {}", index.dtype())));
     }
@@ -265,9 +266,9 @@ fn checked(op: &str, index: &Tensor, x: &Tensor, extent: usize) -> Result<Tensor
 /// Indices that count from the end, counted from the start, times a step. On a GPU it is found out here
 /// whether they are in range.
 #[track_caller]
-fn wrapped(op: &str, index: &Tensor, extent: usize, step: i64) -> Result<Tensor> {
+fn wrapped(op: &'static str, index: &Tensor, extent: usize, step: i64) -> Result<Tensor> {
     if index.device() != Device::Cpu {
-        return index_flag::resolve(op, index, extent, step);
+        return index_flag::resolve(op, index, Range { extent, wraps: true, step });
     }
     let is_negative = index.lt_scalar(0.0)?;
     let counted = is_negative.where_(&index.add_scalar(extent as f64)?, index)?;
@@ -276,7 +277,7 @@ fn wrapped(op: &str, index: &Tensor, extent: usize, step: i64) -> Result<Tensor>
 
 /// The places that positions in row-major order are, with those that count from the end.
 #[track_caller]
-pub(super) fn places_in(op: &str, index: &Tensor, x: &Tensor) -> Result<Tensor> {
+pub(super) fn places_in(op: &'static str, index: &Tensor, x: &Tensor) -> Result<Tensor> {
     wrapped(op, &checked(op, index, x, x.numel())?, x.numel(), 1)
 }
 
@@ -288,7 +289,7 @@ pub(super) fn all_places(x: &Tensor) -> Result<Tensor> {
 
 /// A scalar operand as a tensor of one axis, where the index has one.
 #[track_caller]
-fn with_axes(op: &str, x: &Tensor, dim: i64, index: &Tensor) -> Result<(Tensor, Tensor)> {
+fn with_axes(op: &'static str, x: &Tensor, dim: i64, index: &Tensor) -> Result<(Tensor, Tensor)> {
     let x = if x.rank() == 0 && index.rank() == 1 { x.reshape(&[1])? } else { x.clone() };
     let x = if x.rank() == 0 { x.reshape(&[1])? } else { x };
     let axis = shape::axis(op, dim, x.shape())?;
@@ -331,7 +332,7 @@ pub(crate) fn places_of_layout(layout: &Layout, on: Device) -> Result<Tensor> {
 
 /// The places in `x` that an index of its rank names along an axis.
 #[track_caller]
-fn places_along(op: &str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+fn places_along(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
     let strides = contiguous_strides(x.shape());
     let mut places = wrapped(op, index, x.shape()[axis], strides[axis])?;
     for other in (0..index.rank()).filter(|&other| other != axis) {
@@ -343,7 +344,7 @@ fn places_along(op: &str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Ten
 
 /// The places of slices along an axis.
 #[track_caller]
-pub(super) fn slices(op: &str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+pub(super) fn slices(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
     if index.rank() > 1 {
         let message = format!("the index must have one axis, got {:?}", index.shape());
         return Err(Error::op(op, message));
@@ -359,7 +360,7 @@ pub(super) fn slices(op: &str, x: &Tensor, axis: usize, index: &Tensor) -> Resul
 /// The places and the part of the source that a scatter writes.
 #[track_caller]
 pub(super) fn scattered(
-    op: &str,
+    op: &'static str,
     x: &Tensor,
     dim: i64,
     index: &Tensor,

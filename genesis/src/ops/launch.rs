@@ -47,6 +47,7 @@ fn view(t: &Tensor, shape: &[usize], strides: &[i64], mutable: bool) -> Arg {
 
 /// The first element of a tensor.
 fn base(t: &Tensor, mutable: bool) -> PtrArg {
+    t.storage().note_use();
     let skipped = (t.layout().offset * t.dtype().bytes()) as u64;
     let bytes = (t.storage().bytes() as u64).saturating_sub(skipped);
     PtrArg { device: t.device(), address: t.address(), bytes, dtype: t.dtype(), mutable }
@@ -102,7 +103,7 @@ fn launch_as(
     options: LaunchOptions,
     args: &[Arg],
 ) -> Result<()> {
-    let stream = on.storage().buffer().stream();
+    let stream = &on.device().stream();
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; results are fresh, or written by the in-place ops that own them.
     Ok(unsafe { kernel.launch_with(stream, grid, dtypes, consts, options, args) }?)
@@ -311,7 +312,7 @@ pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<(
         true => [transposed(b, false), transposed(a, false), transposed(c, true)],
         false => [own_view(a, false), own_view(b, false), own_view(c, true)],
     };
-    let stream = c.storage().buffer().stream();
+    let stream = &c.device().stream();
     let dtypes = [a.dtype(), accumulate_dtype(a.dtype())];
     let (kernel, dtypes) = match (tf32 && a.dtype() == DType::F32, a.dtype() == c.dtype()) {
         (true, _) => (&kernels::matmul::matmul_tf32::KERNEL, &[][..]),
@@ -375,7 +376,7 @@ pub(crate) fn matmul_bias(
     let dtypes = [c.dtype(), accumulate_dtype(c.dtype())];
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; the result is fresh.
-    Ok(unsafe { kernel.launch_tuned(c.storage().buffer().stream(), &dtypes, &args) }?)
+    Ok(unsafe { kernel.launch_tuned(&c.device().stream(), &dtypes, &args) }?)
 }
 
 /// `c = scale_a scale_b a b` of 8-bit floats, all of rank 3 but the scales, which have one element.
@@ -402,7 +403,7 @@ pub(crate) fn scaled_matmul(
         ],
     };
     let kernel = if fast { &device::matmul_f8_fast::KERNEL } else { &device::matmul_f8::KERNEL };
-    let stream = c.storage().buffer().stream();
+    let stream = &c.device().stream();
     // SAFETY: as in `matmul`.
     Ok(unsafe { kernel.launch_tuned(stream, &[a.dtype(), c.dtype()], &args) }?)
 }

@@ -198,7 +198,10 @@ impl Tensor {
                 _ => None,
             };
         }
-        let message = format!("{} has no power of {c}", self.dtype());
+        let message = format!(
+            "integers to negative integer powers are not allowed, {} to the power of {c}; convert with to_dtype",
+            self.dtype()
+        );
         (c < 0.0 && c.fract() == 0.0).then(|| Err(Error::op(op, message)))
     }
 

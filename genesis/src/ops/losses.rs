@@ -4,6 +4,7 @@ use genesis_kernel::ir::DType;
 
 use super::Reduction;
 use super::launch;
+use crate::amp;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -54,6 +55,9 @@ impl Tensor {
         if target.dtype() != DType::I64 {
             return Err(Error::op(NAME, format!("the target must be i64, got {}", target.dtype())));
         }
+        if let Some(cast) = amp::cast_inputs("nll_loss", &[self])? {
+            return cast[0].nll_loss(target, classes);
+        }
         let x = rows(NAME, self, target.shape())?;
         let x = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
         let counts = target.ne_scalar(classes.ignore_index as f64)?;
@@ -87,6 +91,9 @@ impl Tensor {
         const NAME: &str = "cross_entropy";
         if self.rank() == 0 {
             return Err(Error::op(NAME, "needs at least 1 dimension(s), got shape []"));
+        }
+        if let Some(cast) = amp::cast_inputs("cross_entropy", &[self])? {
+            return cast[0].cross_entropy_loss(target, classes);
         }
         let dim = if self.rank() == 1 { 0 } else { 1 };
         let wide = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;

@@ -8,6 +8,7 @@ mod activation;
 mod arith;
 mod arrange;
 mod attention;
+mod bags;
 mod conv;
 mod ctc;
 mod distances;
@@ -43,6 +44,7 @@ mod linear;
 mod logic;
 mod loss;
 mod losses;
+mod margins;
 pub mod math;
 mod matmul;
 mod matmul_f8;
@@ -55,7 +57,9 @@ mod patches;
 mod pool;
 mod products;
 mod random;
+mod random_inplace;
 mod reduce;
+mod sampling;
 mod scan;
 mod scatter;
 mod search;
@@ -75,11 +79,13 @@ use genesis_kernel::trace;
 use crate::amp;
 use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::tensor::Tensor;
 
 pub use arith::{RoundingMode, Tolerance};
 pub use arrange::GridOrder;
 pub use attention::{Attention, AttentionBackend};
+pub use bags::{BagMode, Bags};
 pub use conv::Conv;
 pub use ctc::Ctc;
 pub use distances::Triplet;
@@ -88,11 +94,13 @@ pub(crate) use index::{add_at, places_of_layout};
 pub use interpolate::{Interpolation, Resize};
 pub use loss::Reduction;
 pub use losses::Classes;
+pub use margins::MultiMargin;
 pub use matmul::{MatmulPrecision, matmul_precision, set_matmul_precision};
 pub use matmul_f8::ScaledMatmul;
 pub use norms::BatchStats;
 pub(crate) use norms::move_towards;
 pub use pad::PadMode;
+pub use sampling::{GridMode, GridPadding, GridSample};
 pub use scatter::ScatterReduce;
 pub use unique::Unique;
 pub use window::Window;
@@ -140,8 +148,13 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     if let Some(cast) = amp::cast_inputs(op.name(), inputs)? {
         return apply(op, &cast.iter().collect::<Vec<_>>());
     }
-    let _op = trace::op(op.name(), Location::caller(), || describe(inputs));
-    let mut result = no_grad(|| amp::without_autocast(|| op.forward(inputs)))?;
+    for input in inputs {
+        input.storage().wait_arrived()?;
+    }
+    let caller = Location::caller();
+    let _op = trace::op(op.name(), caller, || describe(inputs));
+    let forward = || no_grad(|| amp::without_autocast(|| op.forward(inputs)));
+    let mut result = memory::made_at(caller, forward)?;
     if anomaly::is_on() {
         anomaly::check_forward(op.name(), inputs, &result)?;
     }

@@ -2,7 +2,8 @@
 
 use genesis_kernel::ir::DType;
 
-use super::launch;
+use super::{PadMode, launch};
+use crate::amp;
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -53,6 +54,45 @@ fn check_float(op: &str, x: &Tensor) -> Result<()> {
 }
 
 impl Tensor {
+    /// `x / (k + alpha * mean)^beta`, where the mean is of the squares of `size` channels around each;
+    /// beyond the first and the last channel are zeros.
+    ///
+    /// # Shapes
+    /// `[N, C, ..]`, with an axis behind the channels.
+    /// # Numerics
+    /// In f32 for 16-bit dtypes.
+    /// # Errors
+    /// If there are fewer than 3 axes, `size` is 0, or the dtype is not a float.
+    /// # Source
+    /// Krizhevsky et al., 2012; same conventions as `torch.nn.functional.local_response_norm`.
+    #[track_caller]
+    pub fn local_response_norm(
+        &self,
+        size: usize,
+        alpha: f64,
+        beta: f64,
+        k: f64,
+    ) -> Result<Tensor> {
+        const NAME: &str = "local_response_norm";
+        if self.rank() < 3 || size == 0 || !self.dtype().is_arithmetic_float() {
+            let (shape, dtype) = (self.shape(), self.dtype());
+            let message =
+                format!("needs floats [N, C, ..] and a size, got {dtype} {shape:?}, {size}");
+            return Err(Error::op(NAME, message));
+        }
+        if self.numel() == 0 {
+            return self.copy();
+        }
+        let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
+        let mut pads = vec![0; 2 * (self.rank() - 1)];
+        let before = 2 * (self.rank() - 2);
+        (pads[before], pads[before + 1]) = ((size / 2) as i64, ((size - 1) / 2) as i64);
+        let squares = x.square()?.pad(&pads, PadMode::Constant(0.0))?;
+        let mean = squares.unfold(1, size, 1)?.mean_dims(&[-1], false)?;
+        let factor = mean.mul_scalar(alpha)?.add_scalar(k)?.pow_scalar(beta)?;
+        x.div(&factor)?.to_dtype(self.dtype())
+    }
+
     /// Every channel (axis 1) brought to zero mean and unit variance over the others, then scaled and
     /// shifted.
     ///
@@ -130,6 +170,9 @@ impl Tensor {
         if self.rank() < 2 || groups == 0 || !self.shape()[1].is_multiple_of(groups) {
             let message = format!("{groups} groups do not fit shape {:?}", self.shape());
             return Err(Error::op(NAME, message));
+        }
+        if let Some(cast) = amp::cast_inputs("group_norm", &[self])? {
+            return cast[0].group_norm(groups, weight, bias, eps);
         }
         let (n, c) = (self.shape()[0], self.shape()[1]);
         let each = self.shape()[1..].iter().product::<usize>() / groups;

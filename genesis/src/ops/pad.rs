@@ -3,6 +3,7 @@
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
+use super::index_flag::{self, Range};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -108,7 +109,7 @@ impl Tensor {
     /// One where a class is, zero elsewhere, along a new last axis; i64.
     ///
     /// # Errors
-    /// If the dtype is not i64 or, on the CPU, a class is not below `classes`.
+    /// If the dtype is not i64 or a class is not in `0..classes`; as [`Tensor::embedding`] on a GPU.
     #[track_caller]
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
         const NAME: &str = "one_hot";
@@ -122,8 +123,15 @@ impl Tensor {
                 return Err(Error::op(NAME, message));
             }
         }
+        let index = match self.device() {
+            Device::Cpu => self.clone(),
+            _ => {
+                let range = Range { extent: classes, wraps: false, step: 1 };
+                index_flag::resolve(NAME, self, range)?
+            }
+        };
         let all = Tensor::arange(0.0, classes as f64, 1.0, (DType::I64, self.device()))?;
-        self.unsqueeze(-1)?.eq(&all)?.to_dtype(DType::I64)
+        index.unsqueeze(-1)?.eq(&all)?.to_dtype(DType::I64)
     }
 
     /// [`Tensor::one_hot`] of as many classes as there are: one more than the largest. Waits for the

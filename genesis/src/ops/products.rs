@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::elementwise::check_pair;
+use crate::amp;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -135,6 +136,9 @@ impl Tensor {
     /// If the formula does not fit the operands.
     #[track_caller]
     pub fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
+        if let Some(cast) = amp::cast_inputs("einsum", operands)? {
+            return Tensor::einsum(formula, &cast.iter().collect::<Vec<_>>());
+        }
         let refuse = |why: &str| Error::op("einsum", format!("{why}, in `{formula}`"));
         let text: String = formula.chars().filter(|c| !c.is_whitespace()).collect();
         let (left, right) = match text.split_once("->") {

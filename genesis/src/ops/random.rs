@@ -17,6 +17,11 @@ use crate::tensor::{Creation, Tensor};
 /// Samples of one program where they are picked from running sums.
 const PICKED: usize = 256;
 
+/// Draws of an element of a distribution that rejects some.
+const DRAWS: usize = 64;
+/// Elements of such a distribution of one program.
+const AT_ONCE: usize = 128;
+
 fn f32_args<const N: usize>(numbers: [f64; N]) -> [Arg; N] {
     numbers.map(|value| launch::number(DType::F32, value))
 }
@@ -228,6 +233,66 @@ impl Generator {
             return Err(Error::op("geometric", format!("p must be in (0, 1), got {p}")));
         }
         self.draw(&device::geometric::KERNEL, shape, at, &f32_args([(-p).ln_1p()]))
+    }
+
+    /// Of the gamma distribution of each element of `alpha`, with rate 1; of its shape and dtype. For
+    /// another rate divide by it. There is no gradient.
+    ///
+    /// # Errors
+    /// If `alpha` is not a float or, on the CPU, has an element that is not above 0; a GPU does not wait to
+    /// look, and gives NaN or 0 there.
+    /// # Examples
+    /// ```
+    /// # use genesis::{Generator, Tensor};
+    /// let alpha = Tensor::full(&[3], 2.5, genesis::DType::F32)?;
+    /// assert!(Generator::new(1).gamma(&alpha)?.to_vec::<f32>()?.iter().all(|&x| x > 0.0));
+    /// # Ok::<(), genesis::Error>(())
+    /// ```
+    /// # Source
+    /// The distribution of `torch.distributions.Gamma(alpha, 1)`.
+    pub fn gamma(&self, alpha: &Tensor) -> Result<Tensor> {
+        self.by_element("gamma", &device::gamma::KERNEL, alpha, |x| x > 0.0)
+    }
+
+    /// Counts of the Poisson distribution of each element of `rate`; of its shape and dtype.
+    ///
+    /// # Errors
+    /// If `rate` is not a float or, on the CPU, has a negative element; a GPU gives NaN there.
+    /// # Source
+    /// Same conventions as `torch.poisson`.
+    pub fn poisson(&self, rate: &Tensor) -> Result<Tensor> {
+        self.by_element("poisson", &device::poisson::KERNEL, rate, |x| x >= 0.0)
+    }
+
+    /// An element of a distribution for each element of what it depends on.
+    fn by_element(
+        &self,
+        name: &'static str,
+        kernel: &KernelDef,
+        x: &Tensor,
+        is_right: fn(f64) -> bool,
+    ) -> Result<Tensor> {
+        if !x.dtype().is_arithmetic_float() {
+            return Err(wrong_dtype(name, "a float", x.dtype()));
+        }
+        let x = no_grad(|| x.detach().contiguous())?;
+        if x.device() == Device::Cpu
+            && let Some(wrong) = x.to_f64_vec()?.into_iter().find(|&value| !is_right(value))
+        {
+            return Err(Error::op(name, format!("has no distribution of {wrong}")));
+        }
+        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let state = state_args(self.take(DRAWS * x.numel()));
+        if x.numel() > 0 {
+            // One a thread: a sample keeps many numbers until it is found.
+            let (x, y) = (x.reshape(&[x.numel()])?, y.reshape(&[x.numel()])?);
+            let grid = Grid::x(x.numel().div_ceil(AT_ONCE));
+            let tensors = [(&x, false), (&y, true)];
+            let warps = (x.device() != Device::Cpu).then_some(AT_ONCE as u32 / 32);
+            let (dtypes, consts) = ([x.dtype()], [AT_ONCE as i64]);
+            launch::warped_views(kernel, grid, &dtypes, &consts, warps, &tensors, &state)?;
+        }
+        Ok(y)
     }
 
     /// Uniform among the integers `low..high`.
@@ -477,6 +542,24 @@ impl Tensor {
     #[track_caller]
     pub fn bernoulli(&self) -> Result<Tensor> {
         default_generator().bernoulli(self)
+    }
+
+    /// Of the gamma distribution of each element; see [`Generator::gamma`].
+    ///
+    /// # Errors
+    /// As [`Generator::gamma`].
+    #[track_caller]
+    pub fn gamma(&self) -> Result<Tensor> {
+        default_generator().gamma(self)
+    }
+
+    /// Counts of the Poisson distribution of each element as the rate; see [`Generator::poisson`].
+    ///
+    /// # Errors
+    /// As [`Generator::poisson`].
+    #[track_caller]
+    pub fn poisson(&self) -> Result<Tensor> {
+        default_generator().poisson(self)
     }
 
     /// Categories drawn by these weights; see [`Generator::multinomial`].

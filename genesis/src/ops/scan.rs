@@ -5,6 +5,7 @@ use genesis_kernel::kernel::KernelDef;
 use kernels::scan as device;
 
 use super::{Op, Saves, apply, launch, wrong_dtype};
+use crate::amp;
 use crate::autograd::SavedTensors;
 use crate::error::Result;
 use crate::shape;
@@ -79,6 +80,9 @@ impl Tensor {
         let axis = shape::axis_or_scalar(NAME, dim, self.shape())? as i64;
         if !self.dtype().is_arithmetic_float() {
             return Err(wrong_dtype(NAME, "a float", self.dtype()));
+        }
+        if let Some(cast) = amp::cast_inputs("logcumsumexp", &[self])? {
+            return cast[0].logcumsumexp(dim);
         }
         if self.numel() == 0 || self.rank() == 0 {
             return Ok(self.clone());

@@ -188,7 +188,7 @@ impl Tensor {
     #[track_caller]
     fn view_scatter(
         &self,
-        op: &str,
+        op: &'static str,
         source: &Tensor,
         to: impl Fn(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {

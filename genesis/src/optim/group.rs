@@ -330,6 +330,14 @@ impl<R: Rule> Optimizer for Optim<R> {
         }
     }
 
+    fn set_momentum(&mut self, momentum: f64) {
+        for group in &mut self.groups {
+            let is_own = |name: &str| name == "momentum" || name == "beta1";
+            let settings = group.options().into_iter().filter(|(name, _)| is_own(name));
+            settings.for_each(|(_, mut setting)| setting.set(momentum));
+        }
+    }
+
     fn state_dict(&self) -> Result<State> {
         let mut state = State::default();
         for (number, group) in self.groups.iter().enumerate() {

@@ -90,6 +90,10 @@ pub trait Optimizer {
         self.set_lrs(&vec![lr; n]);
     }
 
+    /// Changes the momentum of all groups, which of Adam and its kin is the first beta, from the next step
+    /// on; nothing happens where there is none.
+    fn set_momentum(&mut self, _momentum: f64) {}
+
     /// Forgets all gradients.
     fn zero_grad(&self) {
         for parameter in self.parameters() {

@@ -5,9 +5,12 @@
 //! same bits on the CPU and on any GPU, and saving the state is saving two numbers.
 //!
 //! Threads may share a generator: each call takes indices of its own, in the order in which calls come.
-//! Where that order must not matter, give each thread a generator, by [`Generator::fork`].
+//! Where that order must not matter, give each thread a generator, by [`Generator::fork`], or a default
+//! generator of its own, by [`thread_rng`].
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
 
 /// The state of a generator: what to save to continue later with the same draws.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +29,11 @@ pub struct Generator {
 
 static DEFAULT: Generator = Generator::new(0);
 
+thread_local! {
+    /// Where this thread's own default generator stands, if it has one.
+    static OWN: Cell<Option<RngState>> = const { Cell::new(None) };
+}
+
 impl Generator {
     /// A generator at the start of the draws of `seed`.
     pub const fn new(seed: u64) -> Generator {
@@ -34,12 +42,12 @@ impl Generator {
 
     /// Starts again with another seed.
     pub fn manual_seed(&self, seed: u64) {
-        *self.lock() = RngState { seed, offset: 0 };
+        self.set_state(RngState { seed, offset: 0 });
     }
 
     /// The seed that its draws are of.
     pub fn initial_seed(&self) -> u64 {
-        self.lock().seed
+        self.state().seed
     }
 
     /// Another generator, whose seed follows from where this one stands; this one moves on by a draw.
@@ -57,24 +65,34 @@ impl Generator {
 
     /// Where it stands.
     pub fn state(&self) -> RngState {
-        *self.lock()
+        self.change(|_| {})
     }
 
     /// Continues from a saved state.
     pub fn set_state(&self, state: RngState) {
-        *self.lock() = state;
+        self.change(|own| *own = state);
     }
 
     /// Takes the next `n` draws: gives the state that they begin at.
     pub(crate) fn take(&self, n: usize) -> RngState {
-        let mut state = self.lock();
-        let start = *state;
-        state.offset = state.offset.wrapping_add(n as u64);
-        start
+        self.change(|state| state.offset = state.offset.wrapping_add(n as u64))
     }
 
-    fn lock(&self) -> MutexGuard<'_, RngState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes the state, of the default generator that of the thread's own one if there is one, and gives
+    /// what it was.
+    fn change(&self, f: impl FnOnce(&mut RngState)) -> RngState {
+        if std::ptr::eq(self, &DEFAULT)
+            && let Some(mut own) = OWN.get()
+        {
+            let before = own;
+            f(&mut own);
+            OWN.set(Some(own));
+            return before;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *state;
+        f(&mut state);
+        before
     }
 }
 
@@ -108,4 +126,40 @@ pub fn fork_rng<T>(f: impl FnOnce() -> T) -> T {
     }
     let _restore = Restore(get_rng_state());
     f()
+}
+
+/// While it lives the default generator of this thread is the thread's own; see [`thread_rng`].
+#[derive(Debug)]
+#[must_use = "the thread's own generator is gone with it"]
+pub struct ThreadRng {
+    before: Option<RngState>,
+    /// It belongs to the thread that made it.
+    _thread: PhantomData<*const ()>,
+}
+
+/// Gives this thread a default generator of its own, at the start of the draws of `seed`, until the guard
+/// is dropped: what other threads draw does not change its numbers, nor it theirs.
+///
+/// # Examples
+/// ```
+/// use genesis::random::{get_rng_state, thread_rng};
+/// use genesis::{DType, Tensor};
+///
+/// let draw = || -> genesis::Result<Vec<f32>> {
+///     let _own = thread_rng(7);
+///     Tensor::randn(&[3], DType::F32)?.to_vec::<f32>()
+/// };
+/// let before = get_rng_state();
+/// assert_eq!(draw()?, draw()?);
+/// assert_eq!(get_rng_state(), before);
+/// # Ok::<(), genesis::Error>(())
+/// ```
+pub fn thread_rng(seed: u64) -> ThreadRng {
+    ThreadRng { before: OWN.replace(Some(RngState { seed, offset: 0 })), _thread: PhantomData }
+}
+
+impl Drop for ThreadRng {
+    fn drop(&mut self) {
+        OWN.set(self.before);
+    }
 }

@@ -1,11 +1,14 @@
 //! Tensors from values: `zeros`, `full`, `arange`, from slices.
 
+use std::panic::Location;
+
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, bytes_of};
 
 use super::{Storage, Tensor};
 use crate::autograd::GradMeta;
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::ops::launch;
 use crate::shape::Layout;
 
@@ -52,7 +55,8 @@ impl Tensor {
         let bytes = numel.filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
             Error::op("empty", format!("shape {shape:?} of {dtype} is larger than memory can be"))
         })?;
-        let storage = Storage::uninitialized(device, bytes)?.into();
+        let make = || Storage::uninitialized(device, bytes, dtype, shape);
+        let storage = memory::made_at(Location::caller(), make)?.into();
         Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, GradMeta::detached()))
     }
 
@@ -240,7 +244,8 @@ impl Tensor {
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
         let Creation { dtype, device } = at.into();
-        let storage = Storage::from_bytes(device, bytes)?.into();
+        let make = || Storage::from_bytes(device, bytes, dtype, shape);
+        let storage = memory::made_at(Location::caller(), make)?.into();
         Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, GradMeta::detached()))
     }
 

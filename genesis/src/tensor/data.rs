@@ -1,13 +1,12 @@
-//! Values back to the host, copies, and moves between dtypes and devices.
+//! Values back to the host, copies, and moves between dtypes.
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, from_bytes};
 
-use super::{Storage, Tensor};
-use crate::autograd::{GradMeta, SavedTensors};
+use super::Tensor;
+use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::ops::{Op, apply, index_flag, launch};
-use crate::shape::Layout;
 
 impl Tensor {
     /// The elements in row-major order, as bytes. Waits for the device.
@@ -113,18 +112,6 @@ impl Tensor {
         }
         apply(Cast { from: self.dtype(), to: dtype }, &[self])
     }
-
-    /// The tensor on another device; the tensor itself where it is already.
-    ///
-    /// # Errors
-    /// If there is no such device or its memory runs out.
-    #[track_caller]
-    pub fn to_device(&self, device: Device) -> Result<Tensor> {
-        if device == self.device() {
-            return Ok(self.clone());
-        }
-        apply(Move { from: self.device(), to: device }, &[self])
-    }
 }
 
 /// A copy in fresh memory, perhaps of another dtype.
@@ -146,27 +133,5 @@ impl Op for Cast {
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(dy.to_dtype(self.from)?)])
-    }
-}
-
-/// A copy on another device.
-struct Move {
-    from: Device,
-    to: Device,
-}
-
-impl Op for Move {
-    fn name(&self) -> &'static str {
-        "to_device"
-    }
-
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let storage = Storage::from_bytes(self.to, &inputs[0].to_bytes()?)?;
-        let layout = Layout::contiguous(inputs[0].shape());
-        Ok(Tensor::from_parts(storage.into(), layout, inputs[0].dtype(), GradMeta::detached()))
-    }
-
-    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(dy.to_device(self.from)?)])
     }
 }

@@ -14,6 +14,7 @@ mod operators;
 pub(crate) mod promote;
 mod storage;
 mod strided;
+mod transfer;
 mod view;
 
 use std::sync::{Arc, Weak};

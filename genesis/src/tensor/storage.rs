@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use genesis_kernel::runtime::{Buffer, Device};
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::{Buffer, Device, Label};
 
 use crate::autograd::is_inference_mode_enabled;
 use crate::error::Result;
@@ -18,14 +19,35 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Memory of `bytes` bytes whose contents nobody has written yet.
-    pub(crate) fn uninitialized(device: Device, bytes: usize) -> Result<Storage> {
-        Ok(Storage::from_buffer(Buffer::uninit(&device.stream(), bytes)?))
+    /// Memory of `bytes` bytes whose contents nobody has written yet, for a tensor of this dtype and shape.
+    #[track_caller]
+    pub(crate) fn uninitialized(
+        device: Device,
+        bytes: usize,
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Storage> {
+        let label = Label::tensor(dtype, shape);
+        Ok(Storage::from_buffer(Buffer::labeled(&device.stream(), bytes, &label)?))
     }
 
-    /// Memory that holds these bytes.
-    pub(crate) fn from_bytes(device: Device, bytes: &[u8]) -> Result<Storage> {
-        Ok(Storage::from_buffer(Buffer::from_bytes(&device.stream(), bytes)?))
+    /// The same in host memory that GPUs copy from and to by themselves.
+    #[track_caller]
+    pub(crate) fn pinned(bytes: usize, dtype: DType, shape: &[usize]) -> Result<Storage> {
+        Ok(Storage::from_buffer(Buffer::pinned(bytes, &Label::tensor(dtype, shape))?))
+    }
+
+    /// Memory that holds these bytes, of a tensor of this dtype and shape.
+    #[track_caller]
+    pub(crate) fn from_bytes(
+        device: Device,
+        bytes: &[u8],
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Storage> {
+        let storage = Storage::uninitialized(device, bytes.len(), dtype, shape)?;
+        storage.buffer.write(0, bytes)?;
+        Ok(storage)
     }
 
     fn from_buffer(buffer: Buffer) -> Storage {
@@ -36,6 +58,23 @@ impl Storage {
     /// The memory itself.
     pub(crate) fn buffer(&self) -> &Buffer {
         &self.buffer
+    }
+
+    /// Says that what is launched now reads or writes it. Where a copy to it is still on its way from a
+    /// GPU, that is waited for; if that GPU failed, [`Storage::wait_arrived`] says so.
+    #[inline]
+    pub(crate) fn note_use(&self) {
+        self.buffer.note_use();
+        let _ = self.buffer.wait_arrived();
+    }
+
+    /// Waits for a copy to it that nobody waited for yet.
+    ///
+    /// # Errors
+    /// If the GPU that it comes from failed.
+    #[inline]
+    pub(crate) fn wait_arrived(&self) -> Result<()> {
+        Ok(self.buffer.wait_arrived()?)
     }
 
     /// The first byte's address on the device.

@@ -11,8 +11,19 @@ use genesis::nn::{
 };
 
 pub(super) fn rows() -> Vec<Row> {
-    [LINEAR, ACTIVATIONS, NORMS, SHAPES, ATTENTION, TRANSFORMERS, RECURRENT, LANGUAGE, LOSSES]
-        .concat()
+    [
+        LINEAR,
+        ACTIVATIONS,
+        NORMS,
+        SHAPES,
+        ATTENTION,
+        TRANSFORMERS,
+        RECURRENT,
+        LANGUAGE,
+        LOSSES,
+        RAGGED,
+    ]
+    .concat()
 }
 
 const LINEAR: &[Row] = &[
@@ -263,6 +274,55 @@ fn network<G: nn::Gates>(options: RecurrentOptions) -> genesis::Result<Subject> 
         Ok(std::iter::once(y).chain(last).collect())
     })
 }
+
+/// Outputs and states of a network of sequences of several lengths.
+fn packed<G: nn::Gates>(options: RecurrentOptions) -> genesis::Result<Subject> {
+    subject(Recurrent::<G>::with(3, 4, options, CPU), |m, x| {
+        let states = (x.len() > 1).then_some(&x[1..]);
+        let sequences = nn::pack_padded_sequence(&x[0], &[3, 5, 1, 5], true)?;
+        let (y, last) = m.forward_packed(&sequences, states)?;
+        let (y, _) = nn::pad_packed_sequence(&y, true, 0.5)?;
+        Ok(std::iter::once(y).chain(last).collect())
+    })
+}
+
+fn first() -> RecurrentOptions {
+    RecurrentOptions { batch_first: true, ..RecurrentOptions::default() }
+}
+
+const RAGGED: &[Row] = &[
+    ("rnn.packed", || packed::<RnnGates>(deep())),
+    ("rnn.packed_start", || packed::<RnnGates>(first())),
+    ("lstm.packed", || packed::<nn::LstmGates>(deep())),
+    ("lstm.packed_start", || packed::<nn::LstmGates>(first())),
+    ("gru.packed", || packed::<nn::GruGates>(deep())),
+    ("gru.packed_start", || packed::<nn::GruGates>(first())),
+    ("lstm.projected", || network::<nn::LstmGates>(RecurrentOptions { proj_size: 2, ..deep() })),
+    ("lstm.projected_packed", || {
+        packed::<nn::LstmGates>(RecurrentOptions { proj_size: 2, ..deep() })
+    }),
+    ("lstm.projected_start", || {
+        network::<nn::LstmGates>(RecurrentOptions { proj_size: 3, ..no_bias() })
+    }),
+    ("embeddingbag", || {
+        subject(nn::EmbeddingBag::with_padding(5, 3, 2, CPU), |m, x| {
+            Ok(vec![m.forward(&x[0], Some(&x[1]), None)?])
+        })
+    }),
+    ("embeddingbag.rows", || {
+        let mut bags = nn::EmbeddingBag::new(5, 3, CPU)?;
+        bags.mode = genesis::ops::BagMode::Max;
+        subject(Ok(bags), |m, x| Ok(vec![m.forward(&x[0], None, None)?]))
+    }),
+    ("localresponsenorm", || {
+        layer(Ok(nn::LocalResponseNorm {
+            alpha: 0.2,
+            beta: 0.6,
+            k: 1.5,
+            ..nn::LocalResponseNorm::new(3)
+        }))
+    }),
+];
 
 fn cell<G: nn::Gates>(cell: genesis::Result<nn::RecurrentCell<G>>) -> genesis::Result<Subject> {
     subject(cell, |m, x| m.forward(&x[0], Some(&x[1..])))

@@ -16,5 +16,6 @@ mod rows_math;
 mod rows_more;
 mod rows_nn;
 mod rows_shape;
+mod rows_vision;
 pub mod table;
 mod tolerance;

@@ -57,7 +57,10 @@ pub(super) const ROWS: &[Row] = &[
     ("minimum", |c| binary(c, Tensor::minimum, None)),
     ("pow", |c| match c.get(0, "self").number() {
         Some(base) => one(c.tensor(1, "exponent")?.rpow_scalar(base)),
-        None => binary(c, Tensor::pow, Some(Tensor::pow_scalar)),
+        None => match c.get(1, "exponent") {
+            Value::Int(whole) if c.x()?.dtype().is_int() => one(c.x()?.pow_scalar(*whole as f64)),
+            _ => binary(c, Tensor::pow, Some(Tensor::pow_scalar)),
+        },
     }),
     ("floor_divide", |c| binary(c, Tensor::floor_divide, Some(Tensor::floor_divide_scalar))),
     ("rsub", |c| match c.get(1, "other").number() {

@@ -39,13 +39,20 @@ pub(super) const ROWS: &[Row] = &[
     }),
     ("nn.functional.embedding", |c| {
         // The operand is the index in PyTorch; the suite puts the table first where it is a float.
-        if c.has(2, "padding_idx") || c.has(5, "scale_grad_by_freq") {
+        if c.has(3, "max_norm") || c.has(5, "scale_grad_by_freq") {
             bail!("unsupported: embedding with keywords");
         }
         let (first, second) = (c.x()?, c.tensor(1, "weight")?);
         let (index, table) =
             if first.dtype().is_float() { (second, first) } else { (first, second) };
-        one(table.embedding(&index.to_dtype(DType::I64)?))
+        let rows = table.embedding(&index.to_dtype(DType::I64)?)?;
+        if !c.has(2, "padding_idx") {
+            return Ok(vec![rows]);
+        }
+        // As nn::Embedding: a row that gets no gradient.
+        let padding = c.int(2, "padding_idx", None)?.rem_euclid(table.dim(0)?.max(1) as i64);
+        let is_padding = index.eq_scalar(padding as f64)?.unsqueeze(-1)?;
+        one(is_padding.where_(&rows.detach(), &rows))
     }),
     ("nn.functional.pad", pad),
     ("nn.functional.conv1d", |c| conv(c, 1)),

@@ -4,7 +4,10 @@ use anyhow::Result;
 use genesis::Tensor;
 
 use super::call::Call;
-use super::{rows, rows_conv, rows_index, rows_layers, rows_math, rows_more, rows_nn, rows_shape};
+use super::{
+    rows, rows_conv, rows_index, rows_layers, rows_math, rows_more, rows_nn, rows_shape,
+    rows_vision,
+};
 
 /// What a call gives.
 pub type Outs = Result<Vec<Tensor>>;
@@ -22,6 +25,7 @@ pub const GROUPS: &[&[Row]] = &[
     rows_more::ROWS,
     rows_layers::ROWS,
     rows_conv::ROWS,
+    rows_vision::ROWS,
 ];
 
 /// The call of a name; an overload may have a row of its own, `name/variant`.

@@ -3,9 +3,11 @@
 //! A kernel of a few microseconds runs shorter than its launch takes. A graph is how its own time is
 //! measured, and how many short kernels run back to back.
 
+use std::sync::atomic::Ordering;
+
 use cudarc::driver::sys;
 
-use super::{CudaDevice, Handle};
+use super::{CudaStream, Handle};
 use crate::diag::Error;
 use crate::runtime::{Queue, Stream};
 
@@ -14,7 +16,7 @@ use crate::runtime::{Queue, Stream};
 /// It holds the addresses that the work was given: the arrays must live as long as it is replayed.
 #[derive(Debug)]
 pub struct Graph {
-    device: &'static CudaDevice,
+    stream: &'static CudaStream,
     exec: Handle<sys::CUgraphExec>,
 }
 
@@ -29,17 +31,17 @@ impl Graph {
         stream: &Stream,
         work: impl FnOnce() -> Result<(), E>,
     ) -> Result<Graph, E> {
-        let device = match stream.queue() {
-            Queue::Cuda(device) => *device,
+        let stream = match stream.queue() {
+            Queue::Cuda(stream) => *stream,
             Queue::Cpu => return Err(Error::launch("capture: the CPU has no graphs").into()),
-            Queue::Missing(_, error) => return Err(error.clone().into()),
+            Queue::Missing(_, error) => return Err(Error::clone(error).into()),
         };
-        device.begin_capture()?;
+        stream.begin_capture()?;
         let outcome = work();
-        let exec = device.end_capture();
+        let exec = stream.end_capture();
         // What the work says is the cause of what the capture says.
         outcome?;
-        Ok(Graph { device, exec: exec? })
+        Ok(Graph { stream, exec: exec? })
     }
 
     /// Gives the recorded work to the stream that it was recorded from.
@@ -47,42 +49,45 @@ impl Graph {
     /// # Errors
     /// If the device fails.
     pub fn launch(&self) -> Result<(), Error> {
-        self.device.enter()?;
+        self.stream.device().enter()?;
         // SAFETY: the graph is instantiated; whoever made it keeps what it points to alive.
-        let result = unsafe { sys::cuGraphLaunch(self.exec.0, self.device.raw_stream()) };
-        self.device.check("cuGraphLaunch", result)
+        let result = unsafe { sys::cuGraphLaunch(self.exec.0, self.stream.raw()) };
+        self.stream.device().check("cuGraphLaunch", result)
     }
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if self.device.enter().is_ok() {
+        if self.stream.device().enter().is_ok() {
             // SAFETY: the graph is ours and used no more; a replay in flight ends by itself.
             let _ = unsafe { sys::cuGraphExecDestroy(self.exec.0) };
         }
     }
 }
 
-impl CudaDevice {
+impl CudaStream {
     fn begin_capture(&self) -> Result<(), Error> {
-        self.enter()?;
+        self.device().enter()?;
         // Relaxed, for the pool may have to ask the driver for memory.
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is of this device's context.
-        let result = unsafe { sys::cuStreamBeginCapture_v2(self.raw_stream(), mode) };
-        self.check("cuStreamBeginCapture", result)
+        let result = unsafe { sys::cuStreamBeginCapture_v2(self.raw(), mode) };
+        self.device().check("cuStreamBeginCapture", result)?;
+        self.device().captures.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     fn end_capture(&self) -> Result<Handle<sys::CUgraphExec>, Error> {
         let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
+        self.device().captures.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: the stream is being captured, the out pointer is ours.
-        let result = unsafe { sys::cuStreamEndCapture(self.raw_stream(), &mut graph) };
-        self.check("cuStreamEndCapture", result)?;
+        let result = unsafe { sys::cuStreamEndCapture(self.raw(), &mut graph) };
+        self.device().check("cuStreamEndCapture", result)?;
         // SAFETY: the graph was just made, the out pointer is ours.
         let result = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0) };
         // SAFETY: the graph is ours; what is instantiated no longer needs it.
         let _ = unsafe { sys::cuGraphDestroy(graph) };
-        self.check("cuGraphInstantiate", result)?;
+        self.device().check("cuGraphInstantiate", result)?;
         Ok(Handle(exec))
     }
 }

@@ -36,6 +36,11 @@ impl Schedule for Sequential {
         let begun = self.parts.iter().rev().find(|(milestone, _)| *milestone <= step);
         begun.map_or(base, |(milestone, part)| part.lr(base, step - milestone))
     }
+
+    fn momentum(&self, step: u64) -> Option<f64> {
+        let begun = self.parts.iter().rev().find(|(milestone, _)| *milestone <= step);
+        begun.and_then(|(milestone, part)| part.momentum(step - milestone))
+    }
 }
 
 /// Schedules at the same time, each of the rate that the one before it gives:
@@ -62,5 +67,9 @@ impl Chained {
 impl Schedule for Chained {
     fn lr(&self, base: f64, step: u64) -> f64 {
         self.parts.iter().fold(base, |lr, part| part.lr(lr, step))
+    }
+
+    fn momentum(&self, step: u64) -> Option<f64> {
+        self.parts.iter().rev().find_map(|part| part.momentum(step))
     }
 }

@@ -51,7 +51,8 @@ impl Schedule for CosineRestarts {
 }
 
 /// One rise to `max_lr` and one fall far below where it began; the optimizer's own rate does not
-/// count. `torch.optim.lr_scheduler.OneCycleLR` without its cycle of the momentum.
+/// count. The momentum, which of Adam is the first beta, falls while the rate rises.
+/// `torch.optim.lr_scheduler.OneCycleLR`.
 #[derive(Clone, Copy, Debug)]
 pub struct OneCycle {
     /// The highest rate.
@@ -68,6 +69,8 @@ pub struct OneCycle {
     pub final_div_factor: f64,
     /// Goes down as fast as up, then to the last rate in a phase of its own.
     pub three_phase: bool,
+    /// The lowest and the highest momentum; it is left alone without.
+    pub momentum: Option<(f64, f64)>,
 }
 
 impl OneCycle {
@@ -81,28 +84,44 @@ impl OneCycle {
             div_factor: 25.0,
             final_div_factor: 1e4,
             three_phase: false,
+            momentum: Some((0.85, 0.95)),
         }
+    }
+
+    /// Where each phase ends.
+    fn turns(&self) -> Vec<f64> {
+        let total = self.total_steps as f64;
+        let top = self.pct_start * total - 1.0;
+        let back = 2.0 * self.pct_start * total - 2.0;
+        if self.three_phase { vec![top, back, total - 1.0] } else { vec![top, total - 1.0] }
+    }
+
+    /// What goes through `values` in the phases, from each to the next.
+    fn at(&self, step: u64, values: &[f64]) -> f64 {
+        let (at, mut begin) = (step as f64, 0.0);
+        for (end, pair) in self.turns().into_iter().zip(values.windows(2)) {
+            if at <= end {
+                return self.anneal.between(pair[0], pair[1], (at - begin) / (end - begin));
+            }
+            begin = end;
+        }
+        values.last().copied().unwrap_or_default()
     }
 }
 
 impl Schedule for OneCycle {
     fn lr(&self, _: f64, step: u64) -> f64 {
-        let (first, total) = (self.max_lr / self.div_factor, self.total_steps as f64);
-        let (top, last) = (self.pct_start * total - 1.0, first / self.final_div_factor);
-        let phases = if self.three_phase {
-            let back = 2.0 * self.pct_start * total - 2.0;
-            vec![(top, first, self.max_lr), (back, self.max_lr, first), (total - 1.0, first, last)]
-        } else {
-            vec![(top, first, self.max_lr), (total - 1.0, self.max_lr, last)]
-        };
-        let (at, mut begin) = (step as f64, 0.0);
-        for (end, from, to) in phases {
-            if at <= end {
-                return self.anneal.between(from, to, (at - begin) / (end - begin));
-            }
-            begin = end;
+        let first = self.max_lr / self.div_factor;
+        let last = first / self.final_div_factor;
+        match self.three_phase {
+            true => self.at(step, &[first, self.max_lr, first, last]),
+            false => self.at(step, &[first, self.max_lr, last]),
         }
-        last
+    }
+
+    fn momentum(&self, step: u64) -> Option<f64> {
+        let (low, high) = self.momentum?;
+        Some(self.at(step, &[high, low, high, high]))
     }
 }
 
@@ -117,8 +136,8 @@ pub enum CyclicMode {
     ExpRange(f64),
 }
 
-/// Straight up and down between two rates: `torch.optim.lr_scheduler.CyclicLR` without its cycle of
-/// the momentum. The optimizer's own rate does not count.
+/// Straight up and down between two rates: `torch.optim.lr_scheduler.CyclicLR`. The optimizer's own rate
+/// does not count. The momentum, which of Adam is the first beta, falls while the rate rises.
 #[derive(Clone, Copy, Debug)]
 pub struct Cyclic {
     /// The lowest rate.
@@ -131,10 +150,13 @@ pub struct Cyclic {
     pub step_size_down: u64,
     /// How the peaks change.
     pub mode: CyclicMode,
+    /// The lowest and the highest momentum; it is left alone without. PyTorch's are 0.8 and 0.9.
+    pub momentum: Option<(f64, f64)>,
 }
 
-impl Schedule for Cyclic {
-    fn lr(&self, _: f64, step: u64) -> f64 {
+impl Cyclic {
+    /// How far it is from the lowest to the highest.
+    fn share(&self, step: u64) -> f64 {
         let total = (self.step_size_up + self.step_size_down).max(1) as f64;
         let rise = self.step_size_up as f64 / total;
         let cycle = (1.0 + step as f64 / total).floor();
@@ -145,6 +167,17 @@ impl Schedule for Cyclic {
             CyclicMode::Triangular2 => 2f64.powf(1.0 - cycle),
             CyclicMode::ExpRange(gamma) => gamma.powf(step as f64),
         };
-        self.base_lr + (self.max_lr - self.base_lr) * height * scale
+        height * scale
+    }
+}
+
+impl Schedule for Cyclic {
+    fn lr(&self, _: f64, step: u64) -> f64 {
+        self.base_lr + (self.max_lr - self.base_lr) * self.share(step)
+    }
+
+    fn momentum(&self, step: u64) -> Option<f64> {
+        let (low, high) = self.momentum?;
+        Some(high - (high - low) * self.share(step))
     }
 }

@@ -25,11 +25,20 @@ pub use plateau::{Plateau, PlateauMode};
 pub trait Schedule: Send + Sync {
     /// The learning rate after `step` steps, of an optimizer that began with `base`.
     fn lr(&self, base: f64, step: u64) -> f64;
+
+    /// The momentum after `step` steps, of a schedule that changes it too.
+    fn momentum(&self, _step: u64) -> Option<f64> {
+        None
+    }
 }
 
 impl Schedule for Box<dyn Schedule> {
     fn lr(&self, base: f64, step: u64) -> f64 {
         self.as_ref().lr(base, step)
+    }
+
+    fn momentum(&self, step: u64) -> Option<f64> {
+        self.as_ref().momentum(step)
     }
 }
 
@@ -73,9 +82,12 @@ impl LrScheduler {
         self.apply(optimizer);
     }
 
-    /// Sets the learning rates for where the schedule stands.
+    /// Sets the learning rates for where the schedule stands, and the momentum if it changes that.
     pub fn apply(&self, optimizer: &mut dyn Optimizer) {
         optimizer.set_lrs(&self.last_lrs());
+        if let Some(momentum) = self.schedule.momentum(self.step) {
+            optimizer.set_momentum(momentum);
+        }
     }
 
     /// The learning rate of each group.
