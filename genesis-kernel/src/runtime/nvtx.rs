@@ -21,7 +21,7 @@ fn nvtx() -> Option<&'static Nvtx> {
 fn load() -> Option<Nvtx> {
     let names = ["libnvToolsExt.so.1", "libnvToolsExt.so"];
     // SAFETY: loading the library runs its initialisers, which is what its users expect.
-    let library = names.iter().find_map(|name| unsafe { Library::new(name) }.ok())?;
+    let library = names.iter().find_map(|name| unsafe { Library::new(*name) }.ok())?;
     // SAFETY: these are the functions' types since the library's first version.
     unsafe {
         let push = *library.get(b"nvtxRangePushA\0").ok()?;
