@@ -152,8 +152,8 @@ pub(crate) struct Launching {
 
 impl Launching {
     /// The launch returned.
-    pub(crate) fn end(self: Box<Launching>, is_done: bool) {
-        let Launching { recorder, begun } = *self;
+    pub(crate) fn end(self, is_done: bool) {
+        let Launching { recorder, begun } = self;
         recorder.end_launch(begun, is_done);
     }
 }
