@@ -166,6 +166,19 @@ def add_column(case):
     return {"torch": lambda i: x[i] + column}
 
 
+def fused_chain(case):
+    x, y = (case.each(lambda: case.randn(*case.dims)) for _ in range(2))
+
+    def chain(x, y):
+        gate = torch.sigmoid(x * 1.5 + y) * x
+        return torch.relu(torch.tanh(gate - 0.5) * y + x) * 0.25
+
+    peers = {"torch": lambda i: chain(x[i], y[i])}
+    compiled = torch.compile(chain)
+    peers["torch.compile"] = lambda i: compiled(x[i], y[i])
+    return peers
+
+
 def softmax(case):
     m, n = case.dims
     x = case.each(lambda: case.randn(m, n))
@@ -304,6 +317,7 @@ OPS = {
     "exp": unary(torch.exp),
     "add_row": add_row,
     "add_column": add_column,
+    "fused_chain": fused_chain,
     "transpose": unary(lambda x: x.t().contiguous()),
     "softmax": softmax,
     "layer_norm": norm(F.layer_norm, 2),
@@ -425,6 +439,70 @@ def compile_matmul(dims):
     return sorted(times[1:])[1]
 
 
+def host_add(grad):
+    """Host time of an addition of 1024 elements, in ms: 600 in a row after 200 that are not timed."""
+    x, y = (torch.randn(1024, device=DEVICE) for _ in range(2))
+    x.requires_grad_(grad)
+    times = []
+    for _ in range(40):
+        wait()
+        for _ in range(200):
+            x + y
+        start = time.perf_counter()
+        for _ in range(600):
+            x + y
+        times.append((time.perf_counter() - start) * 1e3 / 600)
+    return sorted(times)[len(times) // 2]
+
+
+def mlp_step(captured):
+    """Wall time of a training step of 784-256-10, batch 64, with AdamW, in ms."""
+    model = torch.nn.Sequential(torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)).to(DEVICE)
+    x = torch.randn(64, 784, device=DEVICE)
+    y = torch.randint(0, 10, (64,), device=DEVICE)
+    options = {"fused": True, "capturable": captured} if ON_GPU else {}
+    optimizer = torch.optim.AdamW(model.parameters(), **options)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    for _ in range(5):
+        step()
+    run = step
+    if captured and ON_GPU:
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            step()
+        # Its arguments are copied in as ours are.
+        new_x, new_y = x.clone(), y.clone()
+
+        def run():
+            x.copy_(new_x)
+            y.copy_(new_y)
+            graph.replay()
+
+    times = []
+    for _ in range(9):
+        wait()
+        start = time.perf_counter()
+        for _ in range(100):
+            run()
+        wait()
+        times.append((time.perf_counter() - start) * 1e3 / 100)
+    return sorted(times)[len(times) // 2]
+
+
+HOST = {
+    "host/add/1024": lambda: host_add(False),
+    "host/add/1024/grad": lambda: host_add(True),
+    "mlp_step/784-256-10/b64": lambda: mlp_step(False),
+    "mlp_step/784-256-10/b64/graph": lambda: mlp_step(True),
+}
+
+
 def alloc_pairs(size, pairs):
     """Median time of a block of torch's allocator taken and given back, in ms."""
     if not ON_GPU:
@@ -518,6 +596,9 @@ def handle(request, state):
         return {"ms": state["peers"].burst(request["peer"], request["launches"], request["graph"])}
     if what == "compile":
         return {"ms": compile_matmul(request["dims"])}
+    if what == "host":
+        state.clear()
+        return {"ms": HOST[request["case"]]()}
     if what == "drop":
         state.clear()
         if ON_GPU:

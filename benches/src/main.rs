@@ -30,6 +30,7 @@ mod peer;
 mod report;
 mod roofline;
 mod run;
+mod step;
 mod table;
 mod timing;
 

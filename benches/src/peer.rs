@@ -139,6 +139,12 @@ impl Peer {
         answer["ms"].as_f64().context("an answer without ms")
     }
 
+    /// A case of the host, in ms.
+    pub(crate) fn host(&mut self, case: &str) -> anyhow::Result<f64> {
+        let answer = self.ask(&json!({ "do": "host", "case": case }))?;
+        answer["ms"].as_f64().context("an answer without ms")
+    }
+
     /// Gives the peer's memory back.
     pub(crate) fn release(&mut self) -> anyhow::Result<()> {
         self.ask(&json!({ "do": "drop" })).map(drop)

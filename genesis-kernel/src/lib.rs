@@ -10,6 +10,7 @@ pub mod autotune;
 pub mod cache;
 pub mod codegen;
 pub mod compile;
+pub mod compose;
 pub mod diag;
 pub mod emulate;
 pub mod front;

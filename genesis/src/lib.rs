@@ -20,6 +20,8 @@ pub mod amp;
 pub mod autograd;
 pub mod data;
 mod error;
+pub mod fuse;
+pub mod graph;
 pub mod io;
 pub mod memory;
 pub mod nn;
@@ -34,8 +36,10 @@ pub mod train;
 
 pub use autograd::{enable_grad, no_grad};
 pub use error::{Error, Result};
+pub use fuse::fuse;
 pub use genesis_kernel::ir::DType;
 pub use genesis_kernel::runtime::{Device, Event, Stream, with_stream};
+pub use graph::{Graph, graph};
 pub use ops::{
     GridOrder, Index, MatmulPrecision, RoundingMode, ScatterReduce, Tolerance, Unique,
     matmul_precision, set_matmul_precision,

@@ -32,10 +32,12 @@ mod facts;
 /// What users read when a GPU stops working.
 mod faults;
 mod float8;
+mod fuse;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Gradients of every op of the table.
 mod gradients;
+mod graphs;
 /// Matrix products for an sm_90a GPU through the assembler.
 mod hopper;
 /// The eight kernels of the language on every device.

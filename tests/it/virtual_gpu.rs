@@ -74,6 +74,20 @@ fn the_profiler() -> anyhow::Result<()> {
 }
 
 #[test]
+fn graphs_and_fused_kernels() -> anyhow::Result<()> {
+    pass(
+        "",
+        &[
+            "graphs::replays_on_a_gpu_are_what_the_ops_are",
+            "graphs::a_comparison_finds_no_difference_and_names_one",
+            "graphs::each_set_of_shapes_is_captured",
+            "fuse::operands_broadcast",
+            "fuse::operands_lie_as_they_lie",
+        ],
+    )
+}
+
+#[test]
 fn memory() -> anyhow::Result<()> {
     pass(
         "",

@@ -46,6 +46,14 @@ pub mod memory {}
 #[doc = include_str!("../../docs/checkpoints.md")]
 pub mod checkpoints {}
 
+/// Elementwise ops as one kernel.
+#[doc = include_str!("../../docs/fusion.md")]
+pub mod fusion {}
+
+/// Steps captured and replayed.
+#[doc = include_str!("../../docs/graphs.md")]
+pub mod graphs {}
+
 /// Modules, layers and losses.
 #[doc = include_str!("../../docs/nn.md")]
 pub mod nn {}

@@ -47,7 +47,7 @@ use crate::tensor::Tensor;
 impl Tensor {
     /// Whether gradients of this tensor are wanted.
     pub fn requires_grad(&self) -> bool {
-        let meta = self.meta();
+        let Some(meta) = self.known_meta() else { return false };
         if meta.view().is_some() {
             self.refresh();
         }

@@ -89,6 +89,12 @@ impl SavedTensors {
         self.inputs[index].as_ref().expect("the op's `saves` names every input its backward reads")
     }
 
+    /// One tensor as the only input and as the result: of an op that reads one of them.
+    pub(crate) fn only(read: &Tensor) -> SavedTensors {
+        let (inputs, output) = (vec![Some(read.clone())], Some(read.clone()));
+        SavedTensors { inputs, output, wanted: vec![true] }
+    }
+
     /// The result, which the op asked to save.
     pub fn output(&self) -> &Tensor {
         self.output.as_ref().expect("the op's `saves` asks for the result its backward reads")

@@ -3,6 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod conv;
 mod conv_cpu;
+pub(crate) mod fused;
 pub(crate) mod many;
 mod reduce;
 pub(crate) mod rows;
@@ -11,6 +12,7 @@ mod tile;
 pub(crate) mod window;
 mod window_cpu;
 
+use genesis_kernel::compose::indirect;
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg, install, num_threads};
@@ -19,6 +21,8 @@ use genesis_kernel::trace;
 pub(crate) use self::config::MAX_ROW;
 pub(crate) use self::reduce::{arg_rows, cumsum, extreme, scan, sum};
 use crate::error::Result;
+use crate::fuse::trace;
+use crate::graph::session;
 use crate::shape::{Layout, collapse};
 use crate::tensor::Tensor;
 
@@ -40,8 +44,9 @@ fn scalar(dtype: DType, value: f64) -> Arg {
 
 /// A tensor as a view argument with other extents and strides over the same first element.
 fn view(t: &Tensor, shape: &[usize], strides: &[i64], mutable: bool) -> Arg {
-    let dims: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
-    let view = ViewArg::new(base(t, mutable), &dims, strides);
+    let mut dims = [0; 4];
+    dims.iter_mut().zip(shape).for_each(|(dim, &extent)| *dim = extent as i64);
+    let view = ViewArg::new(base(t, mutable), &dims[..shape.len().min(4)], strides);
     Arg::View(view.expect("views here have at most 4 axes"))
 }
 
@@ -67,7 +72,7 @@ fn flat_view(t: &Tensor, mutable: bool) -> Arg {
 }
 
 fn launch(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     on: &Tensor,
     grid: Grid,
     dtypes: &[DType],
@@ -80,7 +85,7 @@ fn launch(
 /// [`launch`] with the number of warps chosen.
 #[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
 fn launch_with(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     on: &Tensor,
     grid: Grid,
     dtypes: &[DType],
@@ -95,7 +100,7 @@ fn launch_with(
 /// [`launch`] with all choices made.
 #[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
 fn launch_as(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     on: &Tensor,
     grid: Grid,
     dtypes: &[DType],
@@ -103,6 +108,10 @@ fn launch_as(
     options: LaunchOptions,
     args: &[Arg],
 ) -> Result<()> {
+    if trace::records(on) {
+        return Err(trace::refusal(kernel.name()));
+    }
+    let kernel = if session::has_cells() { indirect(kernel, args)? } else { kernel };
     let stream = &on.device().stream();
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; results are fresh, or written by the in-place ops that own them.
@@ -120,7 +129,7 @@ fn all_dense(tensors: &[&Tensor], shape: &[usize]) -> bool {
 
 /// Runs a dense kernel over one axis; operands then numbers.
 fn flat(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     dtypes: &[DType],
     inputs: &[&Tensor],
     out: &Tensor,
@@ -128,21 +137,35 @@ fn flat(
 ) -> Result<()> {
     let bytes = widest(inputs.iter().copied().chain([out]));
     let tile::Flat { block, warps } = tile::flat(out.device(), bytes);
-    let mut args: Vec<Arg> = inputs.iter().map(|t| flat_view(t, false)).collect();
-    args.push(flat_view(out, true));
-    args.extend_from_slice(numbers);
     let grid = Grid::x(out.numel().div_ceil(block));
-    launch_with(kernel, out, grid, dtypes, &[block as i64], warps, &args)
+    let result = flat_view(out, true);
+    let consts = [block as i64];
+    let run = |args: &[Arg]| launch_with(kernel, out, grid, dtypes, &consts, warps, args);
+    // What nearly all launches are needs no list.
+    match (inputs, numbers) {
+        ([x], []) => run(&[flat_view(x, false), result]),
+        ([x, y], []) => run(&[flat_view(x, false), flat_view(y, false), result]),
+        ([x], [c]) => run(&[flat_view(x, false), result, *c]),
+        _ => {
+            let mut args: Vec<Arg> = inputs.iter().map(|t| flat_view(t, false)).collect();
+            args.push(result);
+            args.extend_from_slice(numbers);
+            run(&args)
+        }
+    }
 }
 
 /// Runs a kernel over tensors of one shape and any strides.
 pub(crate) fn strided(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     dtypes: &[DType],
     inputs: &[&Tensor],
     out: &Tensor,
     numbers: &[Arg],
 ) -> Result<()> {
+    if trace::records(out) {
+        return trace::map(kernel, dtypes, inputs, out, numbers);
+    }
     if out.numel() == 0 {
         return Ok(());
     }
@@ -170,7 +193,7 @@ pub(crate) fn strided(
 
 /// Cuts a tensor of too many axes along the first, one slice a launch.
 fn halves(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     dtypes: &[DType],
     inputs: &[&Tensor],
     out: &Tensor,
@@ -195,6 +218,9 @@ fn either(
     out: &Tensor,
     numbers: &[Arg],
 ) -> Result<()> {
+    if trace::records(out) {
+        return trace::map(any, dtypes, inputs, out, numbers);
+    }
     if out.numel() > 0 && all_dense(inputs, out.shape()) && out.is_contiguous() {
         flat(dense, dtypes, inputs, out, numbers)
     } else {
@@ -208,7 +234,7 @@ pub(crate) fn unary(kernels: Pair, x: &Tensor, y: &Tensor) -> Result<()> {
 
 pub(crate) fn binary(kernels: Pair, lines: Pair, x: &Tensor, y: &Tensor, z: &Tensor) -> Result<()> {
     let dtypes = [x.dtype(), accumulate_dtype(x.dtype())];
-    if line(lines, &dtypes, x, y, z)? {
+    if !trace::records(z) && line(lines, &dtypes, x, y, z)? {
         return Ok(());
     }
     either(kernels, &dtypes, &[x, y], z, &[])
@@ -216,6 +242,9 @@ pub(crate) fn binary(kernels: Pair, lines: Pair, x: &Tensor, y: &Tensor, z: &Ten
 
 /// A dense matrix with one row or one column; false where that is not what the operands are.
 fn line((row, column): Pair, dtypes: &[DType], x: &Tensor, y: &Tensor, z: &Tensor) -> Result<bool> {
+    if y.is_contiguous() {
+        return Ok(false);
+    }
     let (shape, strides) = collapse(&[x.layout(), y.layout(), z.layout()]);
     let [m, n] = shape[..] else { return Ok(false) };
     if m * n == 0 || strides[0] != [n as i64, 1] || strides[2] != [n as i64, 1] {
@@ -244,6 +273,9 @@ pub(crate) fn scalar_op(kernels: Pair, x: &Tensor, y: &Tensor, c: f64) -> Result
 
 /// Fills a tensor with one value.
 pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
+    if trace::records(y) {
+        return trace::fill(y, value);
+    }
     let number = [Arg::Scalar(value)];
     if y.numel() > 0 && y.is_contiguous() {
         let usual = tile::flat(y.device(), y.dtype().bytes()).block;
@@ -258,7 +290,7 @@ pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
 
 /// Copies, converting; both of one shape, any strides.
 pub(crate) fn cast(x: &Tensor, y: &Tensor) -> Result<()> {
-    if across(x, y)? {
+    if !trace::records(y) && across(x, y)? {
         return Ok(());
     }
     let kernels = (&kernels::copy::cast::KERNEL, &kernels::copy::cast_flat::KERNEL);
@@ -308,6 +340,7 @@ const FEW_ROWS: usize = 64;
 /// Tiles for tensor cores have 64 rows at least and 16 columns, so that with few rows most of a tile
 /// would be empty. Swapping the operands is a matter of strides.
 pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<()> {
+    trace::check_real("matmul", &[a, b, c])?;
     let args = match is_swapped(c) {
         true => [transposed(b, false), transposed(a, false), transposed(c, true)],
         false => [own_view(a, false), own_view(b, false), own_view(c, true)],
@@ -361,6 +394,7 @@ pub(crate) fn matmul_bias(
     gelu: bool,
 ) -> Result<()> {
     use kernels::matmul as device;
+    trace::check_real("linear", &[a, b, bias, c])?;
     let bias = own_view(bias, false);
     let swapped = is_swapped(c);
     let kernel = match (swapped, gelu) {
@@ -386,6 +420,7 @@ pub(crate) fn scaled_matmul(
     fast: bool,
 ) -> Result<()> {
     use kernels::matmul_f8 as device;
+    trace::check_real("scaled_matmul", &[a, b, c])?;
     let args = match is_swapped(c) {
         true => [
             transposed(b, false),
@@ -416,6 +451,7 @@ fn transposed(t: &Tensor, mutable: bool) -> Arg {
 
 /// `c = a b` on the CPU: f32 and f64 by the `gemm` crate, 16-bit floats through f32.
 pub(crate) fn matmul_cpu(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
+    trace::check_real("matmul", &[a, b, c])?;
     match c.dtype() {
         DType::F32 => {
             gemm_batches::<f32>(&a.to_dtype(DType::F32)?, &b.to_dtype(DType::F32)?, c);
@@ -499,7 +535,7 @@ impl GemmElement for f64 {
 
 /// A kernel over `block` elements a program of dense tensors of one length: views, then numbers.
 pub(crate) fn dense(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     dtypes: &[DType],
     more_consts: &[i64],
     tensors: &[(&Tensor, bool)],
@@ -523,7 +559,7 @@ pub(crate) fn dense(
 
 /// A kernel on views as they are.
 pub(crate) fn views(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     grid: Grid,
     dtypes: &[DType],
     consts: &[i64],
@@ -536,7 +572,7 @@ pub(crate) fn views(
 /// [`views`] with the number of warps chosen.
 #[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
 pub(crate) fn warped_views(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     grid: Grid,
     dtypes: &[DType],
     consts: &[i64],
@@ -551,7 +587,7 @@ pub(crate) fn warped_views(
 
 /// A kernel on rows that it keeps, by the choices for them; operands, then numbers.
 pub(crate) fn kept_rows(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     dtypes: &[DType],
     kept: rows::KeptRows,
     tensors: &[(&Tensor, bool)],
@@ -568,7 +604,7 @@ pub(crate) fn kept_rows(
 /// A kernel on arguments as they are, of which `on` is one, with the number of warps chosen.
 #[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
 pub(crate) fn warped(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     on: &Tensor,
     grid: Grid,
     dtypes: &[DType],

@@ -79,6 +79,7 @@ use genesis_kernel::trace;
 use crate::amp;
 use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
 use crate::error::{Error, Result};
+use crate::fuse::trace;
 use crate::memory;
 use crate::tensor::Tensor;
 
@@ -154,8 +155,11 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     let caller = Location::caller();
     let _op = trace::op(op.name(), caller, || describe(inputs));
     let forward = || no_grad(|| amp::without_autocast(|| op.forward(inputs)));
-    let mut result = memory::made_at(caller, forward)?;
-    if anomaly::is_on() {
+    let outer = trace::enter(op.name());
+    let made = memory::made_at(caller, forward);
+    trace::leave(outer);
+    let mut result = made?;
+    if anomaly::is_on() && !trace::is_on() {
         anomaly::check_forward(op.name(), inputs, &result)?;
     }
     let wanted = is_grad_enabled() && result.dtype().is_arithmetic_float();

@@ -6,11 +6,16 @@ use genesis_kernel::runtime::{Device, HostElement, from_bytes};
 use super::Tensor;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::fuse::trace;
+use crate::graph::session;
 use crate::ops::{Op, apply, index_flag, launch};
 
 impl Tensor {
     /// The elements in row-major order, as bytes. Waits for the device.
+    #[track_caller]
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
+        session::check("a value is read on the host")?;
+        trace::check_read(self)?;
         let dense = self.detach().contiguous()?;
         let start = dense.layout().offset * dense.dtype().bytes();
         let len = dense.numel() * dense.dtype().bytes();
@@ -29,6 +34,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If `T` is not this tensor's dtype.
+    #[track_caller]
     pub fn to_vec<T: HostElement>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             let message = format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE);
@@ -41,6 +47,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the device fails.
+    #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         let (dtype, bytes) = (self.dtype(), self.to_bytes()?);
         let element = |chunk: &[u8]| {
@@ -56,6 +63,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is not exactly one element.
+    #[track_caller]
     pub fn item(&self) -> Result<f64> {
         match self.to_f64_vec()?[..] {
             [value] => Ok(value),
@@ -71,6 +79,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is not exactly one element, or `T` is not this tensor's dtype.
+    #[track_caller]
     pub fn item_as<T: HostElement>(&self) -> Result<T> {
         match self.to_vec::<T>()?[..] {
             [value] => Ok(value),

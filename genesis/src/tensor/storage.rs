@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::{Buffer, Device, Label};
+use genesis_kernel::runtime::{Buffer, Device, Graph, Label};
 
 use crate::autograd::is_inference_mode_enabled;
 use crate::error::Result;
+use crate::fuse::trace;
+use crate::graph::session;
 
 /// Device memory with a version counter.
 pub(crate) struct Storage {
@@ -16,9 +18,35 @@ pub(crate) struct Storage {
     is_inference: bool,
     /// Whether a leaf that requires a gradient lies in it.
     is_parameter: AtomicBool,
+    /// The number of a value of a trace, which has no memory, with the number of its elements; 0 of
+    /// memory.
+    symbol: (u64, usize),
 }
 
 impl Storage {
+    /// A value of a trace: no memory.
+    pub(crate) fn symbolic(device: Device, elements: usize) -> Result<Storage> {
+        let mut storage = Storage::from_buffer(Buffer::uninit(&device.stream(), 0)?);
+        storage.symbol = (trace::symbol(), elements);
+        Ok(storage)
+    }
+
+    /// Whether it is a value of a trace.
+    #[inline]
+    pub(crate) fn is_symbol(&self) -> bool {
+        self.symbol.0 != 0
+    }
+
+    /// The number of a value of a trace; 0 of memory.
+    pub(crate) fn symbol(&self) -> u64 {
+        self.symbol.0
+    }
+
+    /// The elements of a value of a trace.
+    pub(crate) fn elements(&self) -> usize {
+        self.symbol.1
+    }
+
     /// Memory of `bytes` bytes whose contents nobody has written yet, for a tensor of this dtype and shape.
     #[track_caller]
     pub(crate) fn uninitialized(
@@ -46,13 +74,17 @@ impl Storage {
         shape: &[usize],
     ) -> Result<Storage> {
         let storage = Storage::uninitialized(device, bytes.len(), dtype, shape)?;
-        storage.buffer.write(0, bytes)?;
+        match session::is_recording() {
+            true => Graph::write_beside(&storage.buffer, bytes)?,
+            false => storage.buffer.write(0, bytes)?,
+        }
         Ok(storage)
     }
 
     fn from_buffer(buffer: Buffer) -> Storage {
         let (is_inference, is_parameter) = (is_inference_mode_enabled(), AtomicBool::new(false));
-        Storage { buffer, version: AtomicU64::new(0), is_inference, is_parameter }
+        let version = AtomicU64::new(0);
+        Storage { buffer, version, is_inference, is_parameter, symbol: (0, 0) }
     }
 
     /// The memory itself.

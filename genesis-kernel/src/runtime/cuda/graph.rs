@@ -9,7 +9,7 @@ use cudarc::driver::sys;
 
 use super::{CudaStream, Handle};
 use crate::diag::Error;
-use crate::runtime::{Queue, Stream};
+use crate::runtime::{Buffer, Queue, Stream};
 
 /// Work recorded from a GPU's stream, to be replayed.
 ///
@@ -44,6 +44,21 @@ impl Graph {
         Ok(Graph { stream, exec: exec? })
     }
 
+    /// Fills memory with bytes of the host beside a recording, which can't hold a copy from memory that
+    /// the program may use for something else: at once, on a stream of its own. For memory that was made
+    /// since the recording began.
+    ///
+    /// # Errors
+    /// If they are not as many, or the device fails.
+    pub fn write_beside(buffer: &Buffer, bytes: &[u8]) -> Result<(), Error> {
+        let Queue::Cuda(own) = buffer.stream().queue() else { return buffer.write(0, bytes) };
+        if bytes.len() != buffer.bytes() {
+            let message = format!("{} bytes for a buffer of {}", bytes.len(), buffer.bytes());
+            return Err(Error::launch(message));
+        }
+        own.upload_beside(buffer.address(), bytes)
+    }
+
     /// Gives the recorded work to the stream that it was recorded from.
     ///
     /// # Errors
@@ -75,6 +90,26 @@ impl CudaStream {
         self.device().check("cuStreamBeginCapture", result)?;
         self.device().captures.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn upload_beside(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.device().enter()?;
+        let mut stream = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a context is current, the out pointer is ours.
+        let made = unsafe { sys::cuStreamCreate(&mut stream, flags) };
+        self.device().check("cuStreamCreate", made)?;
+        // SAFETY: the caller's buffer owns the range, which nothing else uses yet; the bytes live until
+        // the copy has ended, which is waited for.
+        let copied = unsafe {
+            sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), stream)
+        };
+        // SAFETY: the stream was made above.
+        let waited = unsafe { sys::cuStreamSynchronize(stream) };
+        // SAFETY: as above, and nothing is left on it. A failure leaks it and nothing else.
+        let _ = unsafe { sys::cuStreamDestroy_v2(stream) };
+        self.device().check("cuMemcpyHtoDAsync", copied)?;
+        self.device().check("cuStreamSynchronize", waited)
     }
 
     fn end_capture(&self) -> Result<Handle<sys::CUgraphExec>, Error> {
