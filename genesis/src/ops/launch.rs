@@ -16,7 +16,7 @@ use genesis_kernel::compose::indirect;
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg, install, num_threads};
-use genesis_kernel::trace;
+use genesis_kernel::trace as profiled;
 
 pub(crate) use self::config::MAX_ROW;
 pub(crate) use self::reduce::{arg_rows, cumsum, extreme, scan, sum};
@@ -474,7 +474,7 @@ fn gemm_batches<T: GemmElement>(a: &Tensor, b: &Tensor, c: &Tensor) {
     let steps = |t: &Tensor| (t.strides()[2] as isize, t.strides()[1] as isize);
     let is_large = m * n * k > 64 * 64 * 64 && num_threads() > 1;
     let parallelism = if is_large { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
-    let _kernel = trace::host_kernel("gemm", || product_work::<T>([batches, m, n, k]));
+    let _kernel = profiled::host_kernel("gemm", || product_work::<T>([batches, m, n, k]));
     let multiply = || {
         for batch in 0..batches {
             let (c_col, c_row) = steps(c);
@@ -511,10 +511,10 @@ fn gemm_batches<T: GemmElement>(a: &Tensor, b: &Tensor, c: &Tensor) {
 }
 
 /// What products `[b, m, k] x [b, k, n]` move and compute.
-fn product_work<T>([b, m, n, k]: [usize; 4]) -> trace::Kernel {
+fn product_work<T>([b, m, n, k]: [usize; 4]) -> profiled::Kernel {
     let bytes = (b * (m * k + k * n + m * n) * size_of::<T>()) as u64;
     let flops = 2 * (b * m * n * k) as u64;
-    trace::Kernel { bytes, flops, product_flops: flops, ..trace::Kernel::default() }
+    profiled::Kernel { bytes, flops, product_flops: flops, ..profiled::Kernel::default() }
 }
 
 /// What `gemm` multiplies.

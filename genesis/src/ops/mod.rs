@@ -74,7 +74,7 @@ mod window;
 use std::panic::Location;
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::trace;
+use genesis_kernel::trace as profiled;
 
 use crate::amp;
 use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
@@ -153,7 +153,7 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
         input.storage().wait_arrived()?;
     }
     let caller = Location::caller();
-    let _op = trace::op(op.name(), caller, || describe(inputs));
+    let _op = profiled::op(op.name(), caller, || describe(inputs));
     let forward = || no_grad(|| amp::without_autocast(|| op.forward(inputs)));
     let outer = trace::enter(op.name());
     let made = memory::made_at(caller, forward);
