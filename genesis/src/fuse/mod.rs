@@ -64,7 +64,7 @@ const MAX_PLANS: usize = 256;
 /// let scale = Tensor::from_slice(&[1.0f32, 2.0], &[2])?;
 /// let shift = Tensor::from_slice(&[0.25f32], &[1])?;
 /// let y = gate.call(&[&x, &scale, &shift])?;
-/// let same = (((&x * &scale) + &shift)?.tanh()? * &x)?;
+/// let same = x.mul(&scale)?.add(&shift)?.tanh()?.mul(&x)?;
 /// assert_eq!(y.to_vec::<f32>()?, same.to_vec::<f32>()?);
 /// y.sum()?.backward()?;
 /// assert_eq!(x.grad().expect("x requires a gradient").shape(), [2, 2]);

@@ -207,9 +207,9 @@ fn a_full_device_gives_back_what_is_free_before_it_refuses() {
 
 #[test]
 fn pieces_are_told_from_lack() {
-    let (_, ledger) = device(60 << 20);
+    let (_, ledger) = device(64 << 20);
     let arena = ledger.arena(0);
-    let blocks: Vec<Allocation> = (0..30).map(|_| alloc(arena, 2 << 20)).collect();
+    let blocks: Vec<Allocation> = (0..32).map(|_| alloc(arena, 2 << 20)).collect();
     blocks.iter().step_by(2).for_each(|block| arena.free(block.block));
     let text = arena.alloc(8 << 20, &Label::default()).unwrap_err().to_string();
     assert!(text.contains("in blocks of at most 2.0 MiB"), "{text}");
@@ -324,4 +324,35 @@ fn threads_and_streams_never_share_a_byte() {
     let stats = ledger.stats();
     assert_eq!((stats.allocated, stats.reserved, stats.waiting), (0, 0, 0));
     assert_eq!(stats.allocations, stats.frees);
+}
+
+/// Allocated bytes after each event of the device that the test of the hook uses.
+static TOLD: Mutex<Vec<(MemoryEventKind, usize, usize)>> = Mutex::new(Vec::new());
+
+#[test]
+fn a_hook_is_told_of_everything() {
+    const DEVICE: Device = Device::Cuda(77);
+    // Tests of other threads are told of as well.
+    set_memory_hook(Some(|event| {
+        if event.device == DEVICE {
+            TOLD.lock().unwrap().push((event.kind, event.bytes, event.allocated));
+        }
+    }));
+    let fake = device(8 << 20).0;
+    let ledger: &'static Ledger =
+        Box::leak(Box::new(Ledger::new(DEVICE, DEVICE.to_string(), fake)));
+    let arena = ledger.arena(0);
+    arena.free(alloc(arena, 1000).block);
+    assert!(arena.alloc(1 << 30, &Label::default()).is_err());
+    set_memory_hook(None);
+    arena.free(alloc(arena, 1000).block);
+    use MemoryEventKind::{Alloc, Free, OutOfMemory, Release, Reserve};
+    let want = [
+        (Reserve, 2 << 20, 0),
+        (Alloc, 1024, 1024),
+        (Free, 1024, 0),
+        (Release, 2 << 20, 0),
+        (OutOfMemory, 1 << 30, 0),
+    ];
+    assert_eq!(*TOLD.lock().unwrap(), want);
 }
