@@ -51,7 +51,7 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         name: "GENESIS_NUM_THREADS",
         values: "a number",
-        doc: "threads that run programs of a launch on the CPU; all of them without it",
+        doc: "threads that work on the CPU; all that the process may use without it",
     },
     Knob {
         name: "GENESIS_CHECK",
@@ -216,6 +216,11 @@ pub fn search_path() -> Vec<PathBuf> {
 /// Variables whose value makes no sense, one line each.
 pub fn problems() -> &'static [String] {
     &read().1
+}
+
+/// The variables that are set, with their values.
+pub fn given() -> Vec<(&'static str, String)> {
+    KNOBS.iter().filter_map(|knob| Some((knob.name, std::env::var(knob.name).ok()?))).collect()
 }
 
 fn read() -> &'static (Knobs, Vec<String>) {

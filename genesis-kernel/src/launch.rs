@@ -23,6 +23,7 @@ use crate::kernel::{Grid, KernelDef, LaunchOptions};
 use crate::knobs;
 use crate::runtime::cuda::MAX_SLOTS;
 use crate::runtime::{Arg, Queue, Stream};
+use crate::trace;
 
 /// What is launched, where and with what; see [`KernelDef::launch_with`].
 #[derive(Clone, Copy)]
@@ -53,9 +54,15 @@ pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), 
     ties::check(def.ast, &entry.ties, launch.args)?;
     let Some(grid) = args::check_grid(name, launch.grid)? else { return Ok(()) };
     watch::note(def, launch, grid, || request.hints());
+    let code = std::ptr::from_ref(entry) as usize;
+    let traced = trace::launching(def, code, launch, grid, || request.hints());
     // SAFETY: the arguments are as many and of the kinds that the kernel takes, as was just checked;
     // the caller answers for what pointers point to.
-    unsafe { run(def, entry, launch, grid) }
+    let result = unsafe { run(def, entry, launch, grid) };
+    if let Some(traced) = traced {
+        traced.end(result.is_ok());
+    }
+    result
 }
 
 /// What the code of a launch takes of the machine.

@@ -26,6 +26,7 @@ pub mod passes;
 pub mod prelude;
 pub mod runtime;
 pub mod target;
+pub mod trace;
 
 pub use compile::{Compiled, Resources};
 pub use diag::{Diagnostic, Error};

@@ -27,9 +27,11 @@ pub mod memory;
 pub mod nn;
 pub mod ops;
 pub mod optim;
+pub mod profiler;
 pub mod random;
 mod shape;
 mod tensor;
+mod threads;
 pub mod train;
 
 pub use autograd::{enable_grad, no_grad};
@@ -45,3 +47,4 @@ pub use ops::{
 pub use random::manual_seed;
 pub use tensor::promote::{promote_types, result_type};
 pub use tensor::{Creation, Tensor, TensorArg, TensorArgMut, TensorType};
+pub use threads::{num_threads, set_num_threads};

@@ -31,6 +31,8 @@ mod example;
 #[path = "../../docs/example-train/src/main.rs"]
 mod example_train;
 mod facts;
+/// What users read when a GPU stops working.
+mod faults;
 mod float8;
 mod fuse;
 /// Whether there is a GPU, said aloud where there is none.
@@ -68,6 +70,8 @@ mod optim_schedule;
 mod outside;
 /// Calls of every op against PyTorch.
 mod parity;
+/// What a program spends its time on.
+mod profiler;
 /// Seeds and states of the random generator.
 mod ragged;
 mod random;

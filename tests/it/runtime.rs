@@ -169,6 +169,10 @@ fn a_failed_assertion_is_named() -> anyhow::Result<()> {
         ensure!(text.contains("`checked`") || text.starts_with("checked"), "{text}");
         ensure!(text.contains("runtime.rs:") && text.contains("x must not be negative"), "{text}");
         ensure!(error.is_device_lost() == Device::default().is_cuda());
+        if Device::default().is_cuda() {
+            ensure!(text.contains(" and 0 were compared), in program ["), "{text}");
+            ensure!(text.contains(" of its tile"), "{text}");
+        }
         // A program whose device is lost still ends in good order.
         drop((good, bad));
         return Ok(());

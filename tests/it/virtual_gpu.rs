@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use genesis_kernel::runtime::Graph;
 use genesis_kernel::{Buffer, Device};
+use tempfile::TempDir;
 
 use crate::runtime::launch_add_one;
 
@@ -23,14 +24,20 @@ fn driver() -> anyhow::Result<PathBuf> {
     Ok(driver)
 }
 
-/// Runs tests of this binary on a virtual machine, and gives what they say and how many passed.
-fn run(machine: &str, filters: &[&str]) -> anyhow::Result<(String, usize)> {
+/// This binary on a virtual machine, to run these tests of it, and the folder that holds its driver.
+pub(crate) fn command(machine: &str, filters: &[&str]) -> anyhow::Result<(TempDir, Command)> {
     let folder = tempfile::tempdir()?;
     symlink(driver()?, folder.path().join("libcuda.so"))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(filters).args(["--exact", "--nocapture", "--test-threads=2"]);
     command.env("LD_LIBRARY_PATH", folder.path()).env("VIRTUAL_GPU", machine);
     command.env("GENESIS_CACHE_DIR", folder.path().join("cache"));
+    Ok((folder, command))
+}
+
+/// Runs tests of this binary on a virtual machine, and gives what they say and how many passed.
+fn run(machine: &str, filters: &[&str]) -> anyhow::Result<(String, usize)> {
+    let (_folder, mut command) = command(machine, filters)?;
     let output = command.output()?;
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
     ensure!(output.status.success(), "on `{machine}`: {text}");
@@ -95,6 +102,11 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
             "sanitize::updates_and_layers",
         ],
     )
+}
+
+#[test]
+fn the_profiler() -> anyhow::Result<()> {
+    pass("", &["profiler::launches_on_a_gpu_have_its_times"])
 }
 
 #[test]

@@ -78,6 +78,10 @@ pub mod random {}
 #[doc = include_str!("../../docs/windows.md")]
 pub mod windows {}
 
+/// The profiler.
+#[doc = include_str!("../../docs/profiler.md")]
+pub mod profiler {}
+
 /// The names of PyTorch.
 #[doc = include_str!("../../docs/pytorch.md")]
 pub mod pytorch {}

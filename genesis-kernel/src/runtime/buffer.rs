@@ -12,6 +12,7 @@ use super::event::Event;
 use super::pool::{self, Arena, Label};
 use super::stream::{self, Queue, Stream};
 use crate::diag::Error;
+use crate::trace::{TransferKind, transfer};
 
 /// Bytes on a device; freed when dropped.
 ///
@@ -140,7 +141,10 @@ impl Buffer {
                 }
                 Ok(())
             }
-            Queue::Cuda(stream) => stream.upload(self.address + offset as u64, source),
+            Queue::Cuda(stream) => {
+                let _traced = transfer(TransferKind::HostToDevice, self.device(), source.len());
+                stream.upload(self.address + offset as u64, source)
+            }
             Queue::Missing(_, error) => Err(Error::clone(error)),
         }
     }
@@ -163,6 +167,7 @@ impl Buffer {
                 Ok(())
             }
             Queue::Cuda(stream) => {
+                let _traced = transfer(TransferKind::DeviceToHost, self.device(), target.len());
                 self.wait_users()?;
                 stream.download(self.address + offset as u64, target)
             }

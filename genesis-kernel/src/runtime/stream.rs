@@ -19,6 +19,7 @@ use super::device::Device;
 use super::event::Event;
 use super::pool::{self, Arena, MemoryStats};
 use crate::diag::Error;
+use crate::trace;
 
 /// A queue of a device: what is given to it runs in order.
 ///
@@ -160,7 +161,10 @@ impl Stream {
     pub fn synchronize(&self) -> Result<(), Error> {
         match &self.queue {
             Queue::Cpu => Ok(()),
-            Queue::Cuda(stream) => stream.synchronize(),
+            Queue::Cuda(stream) => {
+                let _traced = trace::transfer(trace::TransferKind::Wait, self.device(), 0);
+                stream.synchronize()
+            }
             Queue::Missing(_, error) => Err(Error::clone(error)),
         }
     }

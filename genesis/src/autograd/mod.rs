@@ -121,6 +121,7 @@ impl Tensor {
     /// # Errors
     /// If it is not a scalar, requires no gradient, was freed by an earlier backward, or a tensor
     /// needed for it was changed in place since.
+    #[track_caller]
     pub fn backward(&self) -> Result<()> {
         self.backward_with(None, BackwardOptions::default())
     }
@@ -129,6 +130,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::backward`], or if `dy` has another shape.
+    #[track_caller]
     pub fn backward_with(&self, dy: Option<&Tensor>, options: BackwardOptions) -> Result<()> {
         backward::run(self, dy, options)
     }

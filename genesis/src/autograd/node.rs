@@ -19,6 +19,9 @@ pub(crate) trait Backward: Send + Sync {
     /// The name users know the op by.
     fn name(&self) -> &str;
 
+    /// The name in profiles and in errors of a GPU.
+    fn label(&self) -> &'static str;
+
     /// The gradient of each input; `dys` has one place for each result, and at least one is there.
     fn backward(&self, saved: &SavedTensors, dys: &[Option<Tensor>])
     -> Result<Vec<Option<Tensor>>>;
@@ -29,6 +32,10 @@ pub(super) struct Single<O>(pub(super) O);
 
 impl<O: Op> Backward for Single<O> {
     fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn label(&self) -> &'static str {
         self.0.name()
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use genesis_kernel::runtime::{Device, Stream, with_stream};
+use genesis_kernel::trace;
 use serde::{Deserialize, Serialize};
 
 use super::collate::{Batch, Sample};
@@ -394,6 +395,7 @@ impl<B: Send + 'static> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
+        let _range = trace::range("DataLoader.next");
         match self.running.as_mut()?() {
             Some(Ok((batch, samples))) => {
                 self.loader.lock().samples += samples;

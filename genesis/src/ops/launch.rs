@@ -15,7 +15,8 @@ mod window_cpu;
 use genesis_kernel::compose::indirect;
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
-use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg, install, num_threads};
+use genesis_kernel::trace as profiled;
 
 pub(crate) use self::config::MAX_ROW;
 pub(crate) use self::reduce::{arg_rows, cumsum, extreme, scan, sum};
@@ -471,41 +472,49 @@ fn gemm_batches<T: GemmElement>(a: &Tensor, b: &Tensor, c: &Tensor) {
         (t.address() as *mut T).wrapping_offset(batch as isize * t.strides()[0] as isize)
     };
     let steps = |t: &Tensor| (t.strides()[2] as isize, t.strides()[1] as isize);
-    let parallelism = if m * n * k > 64 * 64 * 64 {
-        gemm::Parallelism::Rayon(0)
-    } else {
-        gemm::Parallelism::None
-    };
-    for batch in 0..batches {
-        let (c_col, c_row) = steps(c);
-        let (a_col, a_row) = steps(a);
-        let (b_col, b_row) = steps(b);
-        // SAFETY: all three are matrices of these extents and strides over live CPU memory, and `c`
-        // is fresh, so nothing else reads or writes it.
-        unsafe {
-            gemm::gemm(
-                m,
-                n,
-                k,
-                at(c, batch),
-                c_col,
-                c_row,
-                false,
-                at(a, batch),
-                a_col,
-                a_row,
-                at(b, batch),
-                b_col,
-                b_row,
-                T::ZERO,
-                T::ONE,
-                false,
-                false,
-                false,
-                parallelism,
-            );
+    let is_large = m * n * k > 64 * 64 * 64 && num_threads() > 1;
+    let parallelism = if is_large { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
+    let _kernel = profiled::host_kernel("gemm", || product_work::<T>([batches, m, n, k]));
+    let multiply = || {
+        for batch in 0..batches {
+            let (c_col, c_row) = steps(c);
+            let (a_col, a_row) = steps(a);
+            let (b_col, b_row) = steps(b);
+            // SAFETY: all three are matrices of these extents and strides over live CPU memory, and `c`
+            // is fresh, so nothing else reads or writes it.
+            unsafe {
+                gemm::gemm(
+                    m,
+                    n,
+                    k,
+                    at(c, batch),
+                    c_col,
+                    c_row,
+                    false,
+                    at(a, batch),
+                    a_col,
+                    a_row,
+                    at(b, batch),
+                    b_col,
+                    b_row,
+                    T::ZERO,
+                    T::ONE,
+                    false,
+                    false,
+                    false,
+                    parallelism,
+                );
+            }
         }
-    }
+    };
+    if is_large { install(multiply) } else { multiply() }
+}
+
+/// What products `[b, m, k] x [b, k, n]` move and compute.
+fn product_work<T>([b, m, n, k]: [usize; 4]) -> profiled::Kernel {
+    let bytes = (b * (m * k + k * n + m * n) * size_of::<T>()) as u64;
+    let flops = 2 * (b * m * n * k) as u64;
+    profiled::Kernel { bytes, flops, product_flops: flops, ..profiled::Kernel::default() }
 }
 
 /// What `gemm` multiplies.

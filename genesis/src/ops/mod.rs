@@ -74,6 +74,7 @@ mod window;
 use std::panic::Location;
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::trace as profiled;
 
 use crate::amp;
 use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
@@ -152,6 +153,7 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
         input.storage().wait_arrived()?;
     }
     let caller = Location::caller();
+    let _op = profiled::op(op.name(), caller, || describe(inputs));
     let forward = || no_grad(|| amp::without_autocast(|| op.forward(inputs)));
     let outer = trace::enter(op.name());
     let made = memory::made_at(caller, forward);
@@ -168,6 +170,12 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
         result.note_view(parent);
     }
     Ok(result)
+}
+
+/// Dtypes and shapes, as a profile shows them: `f32[64, 784], f32[784, 256]`.
+pub(crate) fn describe(inputs: &[&Tensor]) -> String {
+    let one = |input: &&Tensor| format!("{}{:?}", input.dtype(), input.shape());
+    inputs.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// What an op says of a dtype that it does not take.

@@ -1,10 +1,12 @@
 //! Parameters in groups, each with options of its own, and their state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
+use genesis_kernel::trace;
 
 use super::rule::{Batch, Member, Rule, Skip};
 use super::{Optimizer, State};
@@ -302,11 +304,15 @@ impl<R: Rule> Optim<R> {
 }
 
 impl<R: Rule> Optimizer for Optim<R> {
+    #[track_caller]
     fn step(&mut self) -> Result<()> {
+        let _range = trace::range_at("Optimizer.step", Location::caller());
         no_grad(|| self.step_with(None))
     }
 
+    #[track_caller]
     fn step_unless(&mut self, found: &Tensor) -> Result<()> {
+        let _range = trace::range_at("Optimizer.step", Location::caller());
         no_grad(|| self.step_with(Some(&found.detach())))
     }
 

@@ -12,11 +12,13 @@ mod graph;
 mod memory;
 mod module;
 mod pinned;
+mod recent;
 mod stream;
 mod tensor_map;
+mod timing;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUresult};
@@ -27,10 +29,11 @@ pub(crate) use self::event::CudaEvent;
 pub use self::graph::Graph;
 pub(crate) use self::module::{CudaKernel, EntryPoint, MAX_SLOTS};
 pub(crate) use self::pinned::arena as pinned_arena;
+use self::recent::Recent;
 pub(crate) use self::stream::CudaStream;
 use self::stream::Streams;
+pub(crate) use self::timing::Mark;
 use crate::diag::Error;
-use crate::front::ast::FnAst;
 use crate::knobs;
 use crate::runtime::pool::Ledger;
 use crate::target::GpuTarget;
@@ -51,8 +54,8 @@ pub(crate) struct CudaDevice {
     asserts: Mutex<Asserts>,
     /// The code of the error that broke the context; 0 while it works.
     lost: AtomicU32,
-    /// The kernel launched last, to name it when the context breaks.
-    last_kernel: AtomicPtr<FnAst>,
+    /// What was launched last, to name it when the context breaks.
+    recent: Recent,
 }
 
 /// What a GPU is.
@@ -140,7 +143,7 @@ impl CudaDevice {
             captures: AtomicU32::new(0),
             asserts: Mutex::default(),
             lost: AtomicU32::new(0),
-            last_kernel: AtomicPtr::new(std::ptr::null_mut()),
+            recent: Recent::default(),
         })
     }
 
@@ -202,15 +205,10 @@ impl CudaDevice {
 
     #[cold]
     fn lost_error(&self, code: u32) -> Error {
-        let last = self.last_kernel.load(Ordering::Relaxed);
-        // SAFETY: only addresses of `&'static FnAst` are stored, and null.
-        let last = unsafe { last.as_ref() };
-        let kernel = last
-            .map_or(String::new(), |ast| format!("; the kernel launched last was `{}`", ast.name));
         let what = self.asserts().failed().unwrap_or_else(|| driver::describe_code(code));
+        let recent = self.recent.describe(knobs::get().sync);
         Error::device_lost(format!(
-            "cuda:{}: {what}{kernel}; this process can't use the GPU any more (run it with \
-             GENESIS_SYNC=1 to learn which kernel it was)",
+            "cuda:{}: {what}; this process can't use the GPU any more{recent}",
             self.number
         ))
     }

@@ -2,7 +2,6 @@
 
 use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys::{
     self, CUfunction_attribute_enum as Attribute, CUjit_option as JitOption, CUjitInputType,
@@ -332,7 +331,7 @@ impl CudaStream {
             let name = ast.name;
             return Err(Error::launch(format!("{name}: too many programs for their clusters")));
         };
-        self.device().last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
+        self.device().recent.note(ast.name, grid);
         let mut early = set_up_early();
         let config = sys::CUlaunchConfig {
             gridDimX: blocks,
