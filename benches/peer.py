@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 
 # Libraries may print; the answers have a stream of their own.
@@ -165,6 +166,19 @@ def add_column(case):
     return {"torch": lambda i: x[i] + column}
 
 
+def fused_chain(case):
+    x, y = (case.each(lambda: case.randn(*case.dims)) for _ in range(2))
+
+    def chain(x, y):
+        gate = torch.sigmoid(x * 1.5 + y) * x
+        return torch.relu(torch.tanh(gate - 0.5) * y + x) * 0.25
+
+    peers = {"torch": lambda i: chain(x[i], y[i])}
+    compiled = torch.compile(chain)
+    peers["torch.compile"] = lambda i: compiled(x[i], y[i])
+    return peers
+
+
 def softmax(case):
     m, n = case.dims
     x = case.each(lambda: case.randn(m, n))
@@ -303,6 +317,7 @@ OPS = {
     "exp": unary(torch.exp),
     "add_row": add_row,
     "add_column": add_column,
+    "fused_chain": fused_chain,
     "transpose": unary(lambda x: x.t().contiguous()),
     "softmax": softmax,
     "layer_norm": norm(F.layer_norm, 2),
@@ -424,8 +439,152 @@ def compile_matmul(dims):
     return sorted(times[1:])[1]
 
 
+def host_add(grad):
+    """Host time of an addition of 1024 elements, in ms: 600 in a row after 200 that are not timed."""
+    x, y = (torch.randn(1024, device=DEVICE) for _ in range(2))
+    x.requires_grad_(grad)
+    times = []
+    for _ in range(40):
+        wait()
+        for _ in range(200):
+            x + y
+        start = time.perf_counter()
+        for _ in range(600):
+            x + y
+        times.append((time.perf_counter() - start) * 1e3 / 600)
+    return sorted(times)[len(times) // 2]
+
+
+def mlp_step(captured):
+    """Wall time of a training step of 784-256-10, batch 64, with AdamW, in ms."""
+    model = torch.nn.Sequential(torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)).to(DEVICE)
+    x = torch.randn(64, 784, device=DEVICE)
+    y = torch.randint(0, 10, (64,), device=DEVICE)
+    options = {"fused": True, "capturable": captured} if ON_GPU else {}
+    optimizer = torch.optim.AdamW(model.parameters(), **options)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    for _ in range(5):
+        step()
+    run = step
+    if captured and ON_GPU:
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            step()
+        # Its arguments are copied in as ours are.
+        new_x, new_y = x.clone(), y.clone()
+
+        def run():
+            x.copy_(new_x)
+            y.copy_(new_y)
+            graph.replay()
+
+    times = []
+    for _ in range(9):
+        wait()
+        start = time.perf_counter()
+        for _ in range(100):
+            run()
+        wait()
+        times.append((time.perf_counter() - start) * 1e3 / 100)
+    return sorted(times)[len(times) // 2]
+
+
+HOST = {
+    "host/add/1024": lambda: host_add(False),
+    "host/add/1024/grad": lambda: host_add(True),
+    "mlp_step/784-256-10/b64": lambda: mlp_step(False),
+    "mlp_step/784-256-10/b64/graph": lambda: mlp_step(True),
+}
+
+
+def alloc_pairs(size, pairs):
+    """Median time of a block of torch's allocator taken and given back, in ms."""
+    if not ON_GPU:
+        raise RuntimeError("torch's allocator is that of a GPU")
+    take, give = torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete
+    times = []
+    for _ in range(16):
+        start = time.perf_counter()
+        for _ in range(pairs):
+            give(take(size))
+        times.append((time.perf_counter() - start) * 1e3 / pairs)
+    # The first pays for the segment.
+    return sorted(times[1:])[7]
+
+
+class Lcg:
+    """The generator of both sides."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def below(self, n):
+        self.state = (self.state * 6364136223846793005 + 1442695040888963407) & ((1 << 64) - 1)
+        return (self.state >> 33) % n
+
+
+def alloc_trace():
+    """The trace of benches/src/memory.rs on torch's allocator: time in ms, and the most it held in GiB.
+
+    The walk is drawn before it is timed. Threads of Python take turns, so that they share one core; each
+    walk alone costs as much.
+    """
+    if not ON_GPU:
+        raise RuntimeError("torch's allocator is that of a GPU")
+    draw = Lcg(1)
+    sizes = [(64 << (i * 17 // 100)) * (8 + draw.below(8)) for i in range(100)]
+
+    def walk(thread):
+        draw, live, steps = Lcg(100 + thread), 0, []
+        for _ in range(250_000):
+            if live == 0 or (live < 64 and draw.below(2) == 0):
+                steps.append(sizes[draw.below(100)])
+                live += 1
+            else:
+                steps.append(-draw.below(live) - 1)
+                live -= 1
+        return steps
+
+    walks = [walk(thread) for thread in range(4)]
+    take, give = torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete
+
+    def run(steps):
+        live = []
+        for step in steps:
+            if step > 0:
+                live.append(take(step))
+            else:
+                at = -step - 1
+                live[at], live[-1] = live[-1], live[at]
+                give(live.pop())
+        for block in live:
+            give(block)
+
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    threads = [threading.Thread(target=run, args=(steps,)) for steps in walks]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ms = (time.perf_counter() - start) * 1e3
+    return {"ms": ms, "gib": torch.cuda.max_memory_reserved() / (1 << 30)}
+
+
 def handle(request, state):
     what = request["do"]
+    if what == "alloc":
+        return {"ms": alloc_pairs(request["bytes"], request["pairs"])}
+    if what == "alloc_trace":
+        return alloc_trace()
     if what == "prepare":
         state.clear()
         case = Case(request)
@@ -437,6 +596,9 @@ def handle(request, state):
         return {"ms": state["peers"].burst(request["peer"], request["launches"], request["graph"])}
     if what == "compile":
         return {"ms": compile_matmul(request["dims"])}
+    if what == "host":
+        state.clear()
+        return {"ms": HOST[request["case"]]()}
     if what == "drop":
         state.clear()
         if ON_GPU:

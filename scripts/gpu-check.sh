@@ -2,14 +2,14 @@
 # Runs what scripts/gpu.sh built on a machine with a GPU, in parallel: every test in a process of its own,
 # then the kernels under compute-sanitizer.
 #
-#   scripts/gpu-check.sh OUT [tests] [sanitizer] [stress]     all three where none is named
+#   scripts/gpu-check.sh OUT [tests] [sanitizer] [stress] [soak]     all of them where none is named
 #
 # OUT gets summary.txt (a line a test: its state, seconds, name) and a log for each test that failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 shift
-parts=${*:-tests sanitizer stress}
+parts=${*:-tests sanitizer stress soak}
 jobs=${JOBS:-$(nproc)}
 limit=${LIMIT:-240}
 tests=$PWD/.gpu/tests
@@ -50,6 +50,8 @@ for part in $parts; do
     done | xargs -P "$jobs" -L1 bash -c 'one "compute-sanitizer --tool $1 --error-exitcode 9" "$0" ".$1"' ;;
     stress) listed | grep '^stress::' |
       GENESIS_DELAYS=1 xargs -P "$jobs" -I{} bash -c 'one "" {} .delays' ;;
+    # Ten million allocations on two streams, each looked at when it is freed.
+    soak) GENESIS_TEST_SOAK=10000000 limit=1200 one "" memory::no_two_buffers_share_a_byte .soak ;;
     *) echo "gpu-check: there is no part $part" >&2; exit 2 ;;
   esac
 done

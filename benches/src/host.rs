@@ -5,7 +5,9 @@ use genesis_kernel::kernel::{Hints, KernelDef};
 use genesis_kernel::target::Target;
 
 use crate::launch;
+use crate::memory;
 use crate::peer::Peer;
+use crate::step;
 use crate::table::Case;
 use crate::timing::{Times, host_ms};
 
@@ -52,11 +54,13 @@ fn compilations() -> Vec<Compilation> {
     vec![add, strided_add, softmax, strided_softmax, matmul]
 }
 
-/// Cases of the host that have no bar.
+/// Cases of the host.
 pub(crate) fn cases() -> Vec<Case> {
     let compile = compilations().into_iter().map(|c| c.case.to_owned());
-    let names = launch::cases().into_iter().chain(compile.filter(|case| case != COMPILE_MATMUL));
-    names.map(|name| Case { name, must: None, aim: None }).collect()
+    let compile = compile.filter(|case| case != COMPILE_MATMUL);
+    let names = launch::cases().into_iter().chain(memory::cases()).chain(compile);
+    let plain = names.map(|name| Case { name, must: None, aim: None });
+    step::cases().into_iter().chain(plain).collect()
 }
 
 /// The times of a case of the host; none if it is a case of the GPU.
@@ -67,6 +71,13 @@ pub(crate) fn time(
 ) -> anyhow::Result<Option<Times>> {
     if case.starts_with("launch/") {
         return launch::time(case, device).map(Some);
+    }
+    if case.starts_with("alloc") {
+        return memory::time(case, device, peer);
+    }
+    let mut peer = peer;
+    if let Some(times) = step::time(case, device, peer.as_deref_mut())? {
+        return Ok(Some(times));
     }
     let found = compilations().into_iter().find(|compilation| compilation.case == case);
     found.map(|compilation| compile(&compilation, peer)).transpose()

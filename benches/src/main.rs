@@ -23,12 +23,14 @@ mod driver;
 mod host;
 mod kernels;
 mod launch;
+mod memory;
 mod name;
 mod ops;
 mod peer;
 mod report;
 mod roofline;
 mod run;
+mod step;
 mod table;
 mod timing;
 

@@ -91,7 +91,8 @@ impl Peer {
         }
     }
 
-    fn ask(&mut self, request: &Value) -> anyhow::Result<Value> {
+    /// Sends a request and waits for its answer.
+    pub(crate) fn ask(&mut self, request: &Value) -> anyhow::Result<Value> {
         writeln!(self.requests, "{request}").context("the peer is gone")?;
         self.requests.flush().context("the peer is gone")?;
         self.answer()
@@ -135,6 +136,12 @@ impl Peer {
     /// Triton's whole compilation of a matrix product, cold, in ms.
     pub(crate) fn compile(&mut self, dims: &[usize]) -> anyhow::Result<f64> {
         let answer = self.ask(&json!({ "do": "compile", "dims": dims }))?;
+        answer["ms"].as_f64().context("an answer without ms")
+    }
+
+    /// A case of the host, in ms.
+    pub(crate) fn host(&mut self, case: &str) -> anyhow::Result<f64> {
+        let answer = self.ask(&json!({ "do": "host", "case": case }))?;
         answer["ms"].as_f64().context("an answer without ms")
     }
 

@@ -56,6 +56,7 @@ fn elementwise(add: &mut Add<'_>) {
     for dtype in FLOATS {
         add(format!("transpose/{dtype}/8192x8192"), 2.0, Ratio(3.2));
     }
+    add("fused_chain/f32/64M".to_owned(), 1.0, Ratio(1.05));
 }
 
 fn rows(add: &mut Add<'_>) {

@@ -11,7 +11,7 @@
 mod compiled;
 mod dump;
 
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
 
 pub use self::compiled::{Compiled, Resources};
 use self::dump::{Stage, dump, note_pass};
@@ -89,24 +89,10 @@ pub(crate) fn passes_text(kernel: &Specialized, target: &Target) -> Result<Strin
 /// Code for the device of a stream.
 pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Executable, Error> {
     match stream.queue() {
-        Queue::Missing(_, error) => Err(error.clone()),
+        Queue::Missing(_, error) => Err(Error::clone(error)),
         _ if knobs::get().check_bounds => Ok(Executable::Checked(Box::new(kernel.clone()))),
-        Queue::Cpu => {
-            limit_threads();
-            Ok(Executable::Cpu(compile_cpu(&kernel.func)?))
-        }
-        Queue::Cuda(device) => Ok(Executable::Cuda(load_cuda(kernel, device)?)),
-    }
-}
-
-/// Sets the number of threads that launches run on, once, if it is wished. A program that set up its
-/// own threads before keeps them.
-fn limit_threads() {
-    static ONCE: Once = Once::new();
-    if let Some(n) = knobs::get().num_threads {
-        ONCE.call_once(|| {
-            let _ = rayon::ThreadPoolBuilder::new().num_threads(n).build_global();
-        });
+        Queue::Cpu => Ok(Executable::Cpu(compile_cpu(&kernel.func)?)),
+        Queue::Cuda(stream) => Ok(Executable::Cuda(load_cuda(kernel, stream.device())?)),
     }
 }
 

@@ -51,7 +51,7 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         name: "GENESIS_NUM_THREADS",
         values: "a number",
-        doc: "threads that run programs of a launch on the CPU; all of them without it",
+        doc: "threads that work on the CPU; all that the process may use without it",
     },
     Knob {
         name: "GENESIS_CHECK",
@@ -92,6 +92,12 @@ pub const KNOBS: &[Knob] = &[
         name: "GENESIS_POOL",
         values: "0 or 1",
         doc: "0 gives freed memory back at once, so that memory checkers see each buffer alone",
+    },
+    Knob {
+        name: "GENESIS_MEMORY_HISTORY",
+        values: "0 or 1",
+        doc: "records the source line that each tensor was made at, for snapshots of memory and the \
+              error when it runs out",
     },
     Knob {
         name: "GENESIS_AUTOTUNE",
@@ -181,6 +187,8 @@ pub struct Knobs {
     pub sync: bool,
     /// `GENESIS_POOL`
     pub pool: bool,
+    /// `GENESIS_MEMORY_HISTORY`
+    pub memory_history: bool,
     /// `GENESIS_AUTOTUNE`
     pub autotune: bool,
     /// `GENESIS_AUTOTUNE_BUDGET`
@@ -210,6 +218,11 @@ pub fn problems() -> &'static [String] {
     &read().1
 }
 
+/// The variables that are set, with their values.
+pub fn given() -> Vec<(&'static str, String)> {
+    KNOBS.iter().filter_map(|knob| Some((knob.name, std::env::var(knob.name).ok()?))).collect()
+}
+
 fn read() -> &'static (Knobs, Vec<String>) {
     static KNOBS: OnceLock<(Knobs, Vec<String>)> = OnceLock::new();
     KNOBS.get_or_init(|| parse(|name| std::env::var(name).ok()))
@@ -237,6 +250,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
+        memory_history: reader.read("GENESIS_MEMORY_HISTORY", switch).unwrap_or(false),
         autotune: reader.read("GENESIS_AUTOTUNE", switch).unwrap_or(false),
         autotune_budget: reader
             .read("GENESIS_AUTOTUNE_BUDGET", seconds)

@@ -23,6 +23,7 @@ use crate::kernel::{Grid, KernelDef, LaunchOptions};
 use crate::knobs;
 use crate::runtime::cuda::MAX_SLOTS;
 use crate::runtime::{Arg, Queue, Stream};
+use crate::trace;
 
 /// What is launched, where and with what; see [`KernelDef::launch_with`].
 #[derive(Clone, Copy)]
@@ -41,7 +42,7 @@ pub(crate) struct Launch<'a> {
 /// As [`KernelDef::launch`].
 pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), Error> {
     if let Queue::Missing(_, error) = launch.stream.queue() {
-        return Err(error.clone());
+        return Err(Error::clone(error));
     }
     let request = Request::new(launch);
     let entry = match def.cache.find(&request) {
@@ -53,9 +54,15 @@ pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), 
     ties::check(def.ast, &entry.ties, launch.args)?;
     let Some(grid) = args::check_grid(name, launch.grid)? else { return Ok(()) };
     watch::note(def, launch, grid, || request.hints());
+    let code = std::ptr::from_ref(entry) as usize;
+    let traced = trace::launching(def, code, launch, grid, || request.hints());
     // SAFETY: the arguments are as many and of the kinds that the kernel takes, as was just checked;
     // the caller answers for what pointers point to.
-    unsafe { run(def, entry, launch, grid) }
+    let result = unsafe { run(def, entry, launch, grid) };
+    if let Some(traced) = traced {
+        traced.end(result.is_ok());
+    }
+    result
 }
 
 /// What the code of a launch takes of the machine.
@@ -123,7 +130,7 @@ unsafe fn run(
     let mut slots = [MaybeUninit::uninit(); MAX_SLOTS];
     let slots = flatten(launch.args, &mut slots);
     match (&entry.code, launch.stream.queue()) {
-        (Executable::Cuda(kernel), Queue::Cuda(device)) => {
+        (Executable::Cuda(kernel), Queue::Cuda(stream)) => {
             let maps = match kernel.takes_maps() {
                 true => kernel.encode_maps(launch.args),
                 false => None,
@@ -134,8 +141,8 @@ unsafe fn run(
             }
             let maps = maps.as_deref().unwrap_or_default();
             // SAFETY: the slots are the kernel's parameters in order; the caller answers for pointers.
-            unsafe { device.launch(kernel, def.ast, grid, slots, maps)? };
-            if knobs::get().sync { device.synchronize() } else { Ok(()) }
+            unsafe { stream.launch(kernel, def.ast, grid, slots, maps)? };
+            if knobs::get().sync { stream.synchronize() } else { Ok(()) }
         }
         (Executable::Cpu(kernel), Queue::Cpu) => kernel.run_slots(slots, grid),
         // SAFETY: the launch checked the arguments; the caller answers for what they point to.

@@ -10,6 +10,7 @@ pub mod autotune;
 pub mod cache;
 pub mod codegen;
 pub mod compile;
+pub mod compose;
 pub mod diag;
 pub mod emulate;
 pub mod front;
@@ -25,6 +26,7 @@ pub mod passes;
 pub mod prelude;
 pub mod runtime;
 pub mod target;
+pub mod trace;
 
 pub use compile::{Compiled, Resources};
 pub use diag::{Diagnostic, Error};

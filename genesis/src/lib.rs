@@ -20,19 +20,26 @@ pub mod amp;
 pub mod autograd;
 pub mod data;
 mod error;
+pub mod fuse;
+pub mod graph;
 pub mod io;
+pub mod memory;
 pub mod nn;
 pub mod ops;
 pub mod optim;
+pub mod profiler;
 pub mod random;
 mod shape;
 mod tensor;
+mod threads;
 pub mod train;
 
 pub use autograd::{enable_grad, no_grad};
 pub use error::{Error, Result};
+pub use fuse::fuse;
 pub use genesis_kernel::ir::DType;
-pub use genesis_kernel::runtime::Device;
+pub use genesis_kernel::runtime::{Device, Event, Stream, with_stream};
+pub use graph::{Graph, graph};
 pub use ops::{
     GridOrder, Index, MatmulPrecision, RoundingMode, ScatterReduce, Tolerance, Unique,
     matmul_precision, set_matmul_precision,
@@ -40,3 +47,4 @@ pub use ops::{
 pub use random::manual_seed;
 pub use tensor::promote::{promote_types, result_type};
 pub use tensor::{Creation, Tensor, TensorArg, TensorArgMut, TensorType};
+pub use threads::{num_threads, set_num_threads};

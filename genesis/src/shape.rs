@@ -3,15 +3,19 @@
 //! A [`Layout`] is plain data and every function here is pure, so that views are tested without a
 //! tensor. Strides count elements and may be zero (a broadcast axis) or negative (a flipped one).
 
+mod axes;
+
 use crate::error::{Error, Result};
+
+pub(crate) use axes::Axes;
 
 /// Where the elements of a tensor lie in its storage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Extents, outermost first.
-    pub shape: Vec<usize>,
+    pub shape: Axes<usize>,
     /// Steps between neighbours along each axis, in elements.
-    pub strides: Vec<i64>,
+    pub strides: Axes<i64>,
     /// The first element's place in the storage, in elements.
     pub offset: usize,
 }
@@ -19,7 +23,7 @@ pub struct Layout {
 impl Layout {
     /// Row-major without gaps, from the start of the storage.
     pub fn contiguous(shape: &[usize]) -> Layout {
-        Layout { shape: shape.to_vec(), strides: contiguous_strides(shape), offset: 0 }
+        Layout { shape: shape.into(), strides: dense_strides(shape), offset: 0 }
     }
 
     /// The number of elements.
@@ -57,7 +61,7 @@ impl Layout {
     /// The layout seen as `shape`: new leading axes and axes of extent 1 get stride 0.
     pub fn broadcast_to(&self, shape: &[usize]) -> Option<Layout> {
         let new = shape.len().checked_sub(self.rank())?;
-        let mut strides = vec![0; new];
+        let mut strides: Axes<i64> = std::iter::repeat_n(0, new).collect();
         for ((&have, &stride), &want) in self.shape.iter().zip(&self.strides).zip(&shape[new..]) {
             match have {
                 _ if have == want => strides.push(stride),
@@ -65,7 +69,7 @@ impl Layout {
                 _ => return None,
             }
         }
-        Some(Layout { shape: shape.to_vec(), strides, offset: self.offset })
+        Some(Layout { shape: shape.into(), strides, offset: self.offset })
     }
 
     /// The layout of elements `start`, `start + step`, .. (`len` of them) along `axis`.
@@ -81,11 +85,11 @@ impl Layout {
     /// The layout of the same elements in another shape, if no copy is needed for it.
     pub fn reshape(&self, shape: &[usize]) -> Option<Layout> {
         if self.numel() == 0 || self.is_contiguous() {
-            let strides = contiguous_strides(shape);
-            return Some(Layout { shape: shape.to_vec(), strides, offset: self.offset });
+            let strides = dense_strides(shape);
+            return Some(Layout { shape: shape.into(), strides, offset: self.offset });
         }
-        let strides = reshaped_strides(self, shape)?;
-        Some(Layout { shape: shape.to_vec(), strides, offset: self.offset })
+        let strides = reshaped_strides(self, shape)?.into();
+        Some(Layout { shape: shape.into(), strides, offset: self.offset })
     }
 }
 
@@ -113,7 +117,11 @@ fn reshaped_strides(old: &Layout, shape: &[usize]) -> Option<Vec<i64>> {
 
 /// Strides of a dense row-major tensor.
 pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
-    let mut strides = vec![1i64; shape.len()];
+    dense_strides(shape).to_vec()
+}
+
+fn dense_strides(shape: &[usize]) -> Axes<i64> {
+    let mut strides: Axes<i64> = shape.iter().map(|_| 1).collect();
     for axis in (1..shape.len()).rev() {
         // Only a tensor of no elements has extents that overflow; it uses no strides.
         strides[axis - 1] = strides[axis].wrapping_mul(shape[axis].max(1) as i64);
@@ -122,9 +130,12 @@ pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
 }
 
 /// The shape that all shapes broadcast to, aligned at the last axis.
-pub(crate) fn broadcast_shapes(op: &str, shapes: &[&[usize]]) -> Result<Vec<usize>> {
+pub(crate) fn broadcast_shapes(op: &str, shapes: &[&[usize]]) -> Result<Axes<usize>> {
+    if shapes.windows(2).all(|pair| pair[0] == pair[1]) {
+        return Ok(shapes.first().copied().unwrap_or_default().into());
+    }
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
-    let mut result = vec![1; rank];
+    let mut result: Axes<usize> = std::iter::repeat_n(1, rank).collect();
     for shape in shapes {
         for (have, &want) in result[rank - shape.len()..].iter_mut().zip(*shape) {
             match (*have, want) {
@@ -241,7 +252,7 @@ mod tests {
         let split = transposed.reshape(&[3, 1, 2]).expect("only a unit axis is new");
         assert_eq!(split.strides[0], 1);
         assert_eq!(split.strides[2], 3);
-        let rows = Layout { shape: vec![4, 6], strides: vec![10, 1], offset: 0 };
+        let rows = Layout { shape: vec![4, 6].into(), strides: vec![10, 1].into(), offset: 0 };
         assert_eq!(rows.reshape(&[2, 2, 3, 2]).expect("cuts dense groups").strides, [20, 10, 2, 1]);
     }
 

@@ -10,6 +10,8 @@ mod assemble;
 mod attention;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// Where the copy engine may start.
+mod bulk_copies;
 /// Checkpoints: written whole, checked, resumed.
 mod checkpoint;
 /// Programs that are clusters of blocks.
@@ -29,17 +31,23 @@ mod example;
 #[path = "../../docs/example-train/src/main.rs"]
 mod example_train;
 mod facts;
+/// What users read when a GPU stops working.
+mod faults;
 mod float8;
+mod fuse;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Gradients of every op of the table.
 mod gradients;
+mod graphs;
 /// Matrix products for an sm_90a GPU through the assembler.
 mod hopper;
 /// The eight kernels of the language on every device.
 mod language;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
+/// What memory is used for, and what happens when there is no more.
+mod memory;
 mod mixed;
 /// The page of PyTorch's names.
 mod names;
@@ -62,6 +70,8 @@ mod optim_schedule;
 mod outside;
 /// Calls of every op against PyTorch.
 mod parity;
+/// What a program spends its time on.
+mod profiler;
 /// Seeds and states of the random generator.
 mod ragged;
 mod random;

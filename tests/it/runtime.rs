@@ -34,7 +34,7 @@ pub fn printed<const BLOCK: usize>(n: i64) {
     device_print!("a tile: {}", arange::<BLOCK>() * 10);
 }
 
-fn launch_add_one(p: &mut Array<i32>, n: i64) -> Result<(), Error> {
+pub(crate) fn launch_add_one(p: &mut Array<i32>, n: i64) -> Result<(), Error> {
     let (stream, grid) = (p.stream().clone(), Grid::x(p.len().div_ceil(64)));
     // SAFETY: tests that give a larger `n` than there are elements do so where it is checked.
     unsafe { add_one::launch(&stream, grid, add_one::Consts { BLOCK: 64 }, (p, n)) }
@@ -115,7 +115,7 @@ fn running_out_of_gpu_memory_is_not_the_end() -> Result<(), Error> {
     let stream = device.stream();
     let error = Buffer::uninit(&stream, 1 << 50).unwrap_err();
     assert!(error.is_out_of_memory(), "{error}");
-    assert!(error.to_string().contains("asked cuda:0 for 1073741824.0 MiB"), "{error}");
+    assert!(error.to_string().contains("asked cuda:0 for 1024.0 TiB"), "{error}");
     assert_eq!(Buffer::zeroed(&stream, 4)?.to_bytes()?, [0; 4]);
     Ok(())
 }
@@ -169,6 +169,10 @@ fn a_failed_assertion_is_named() -> anyhow::Result<()> {
         ensure!(text.contains("`checked`") || text.starts_with("checked"), "{text}");
         ensure!(text.contains("runtime.rs:") && text.contains("x must not be negative"), "{text}");
         ensure!(error.is_device_lost() == Device::default().is_cuda());
+        if Device::default().is_cuda() {
+            ensure!(text.contains(" and 0 were compared), in program ["), "{text}");
+            ensure!(text.contains(" of its tile"), "{text}");
+        }
         // A program whose device is lost still ends in good order.
         drop((good, bad));
         return Ok(());

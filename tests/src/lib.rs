@@ -38,9 +38,21 @@ pub mod tensors {}
 #[doc = include_str!("../../docs/data.md")]
 pub mod data {}
 
+/// Memory, streams and events.
+#[doc = include_str!("../../docs/memory.md")]
+pub mod memory {}
+
 /// Weights and checkpoints.
 #[doc = include_str!("../../docs/checkpoints.md")]
 pub mod checkpoints {}
+
+/// Elementwise ops as one kernel.
+#[doc = include_str!("../../docs/fusion.md")]
+pub mod fusion {}
+
+/// Steps captured and replayed.
+#[doc = include_str!("../../docs/graphs.md")]
+pub mod graphs {}
 
 /// Modules, layers and losses.
 #[doc = include_str!("../../docs/nn.md")]
@@ -65,6 +77,10 @@ pub mod random {}
 /// Convolutions, pools and resizing.
 #[doc = include_str!("../../docs/windows.md")]
 pub mod windows {}
+
+/// The profiler.
+#[doc = include_str!("../../docs/profiler.md")]
+pub mod profiler {}
 
 /// The names of PyTorch.
 #[doc = include_str!("../../docs/pytorch.md")]

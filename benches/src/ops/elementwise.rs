@@ -1,8 +1,8 @@
 //! Sums, activations, broadcasts and the copy of a transpose.
 
-use genesis::{Result, Tensor};
+use genesis::{Result, Tensor, fuse};
 
-use super::{Op, Prepared, Setup, check_rows, row};
+use super::{Op, Prepared, Setup, check_rows, distance, row};
 use crate::name::CaseName;
 use crate::roofline::Work;
 
@@ -16,6 +16,11 @@ pub(super) fn ops() -> Vec<Op> {
         Op { name: "add_row", work: copy, prepare: |s| broadcast(s, true) },
         Op { name: "add_column", work: copy, prepare: |s| broadcast(s, false) },
         Op { name: "transpose", work: copy, prepare: transpose },
+        Op {
+            name: "fused_chain",
+            work: |name| Work::elements(name, 3 * name.numel()),
+            prepare: fused_chain,
+        },
     ]
 }
 
@@ -67,6 +72,33 @@ fn transpose(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
         // The host turns what it reads, so that the check does not use what it checks.
         let values = x.to_f64_vec()?;
         check_rows(y, 1.0, |j| Ok((0..m).map(|i| values[i * n + j]).collect()))
+    })
+}
+
+/// Ten elementwise ops of two operands in one kernel.
+fn fused_chain(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
+    let n = setup.name.numel();
+    let sets = setup.each(|| Ok((setup.randn(&[n])?, setup.randn(&[n])?)))?;
+    let chain = fuse(|args| {
+        let (x, y) = (&args[0], &args[1]);
+        let gate = x.mul_scalar(1.5)?.add(y)?.sigmoid()?.mul(x)?;
+        gate.sub_scalar(0.5)?.tanh()?.mul(y)?.add(x)?.relu()?.mul_scalar(0.25)
+    });
+    let op = move |(x, y): &(Tensor, Tensor)| chain.call(&[x, y]);
+    Prepared::new(sets, op, |(x, y), z| {
+        let exact = |x: f64, y: f64| {
+            let gate = x / (1.0 + (-(1.5 * x + y)).exp());
+            0.25 * ((gate - 0.5).tanh() * y + x).max(0.0)
+        };
+        // The ends and the middle.
+        let mut worst = 0.0f64;
+        for start in [0, n / 2, n.saturating_sub(500)] {
+            let part = |t: &Tensor| t.narrow(0, start, 500.min(n - start))?.to_f64_vec();
+            let want: Vec<f64> =
+                part(x)?.into_iter().zip(part(y)?).map(|(x, y)| exact(x, y)).collect();
+            worst = worst.max(distance(&part(z)?, &want, 1.0));
+        }
+        Ok(worst)
     })
 }
 

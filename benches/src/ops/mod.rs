@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     /// A small case of every op, and of what its variants do.
-    const SMALL: [&str; 38] = [
+    const SMALL: [&str; 39] = [
         "add/f32/33x70",
         "add/bf16/33x70",
         "gelu/bf16/33x70",
@@ -221,6 +221,7 @@ mod tests {
         "add_row/f32/33x70",
         "add_column/f32/33x70",
         "transpose/bf16/33x70",
+        "fused_chain/f32/3000",
         "softmax/f32/20x100",
         "softmax/bf16/20x1000",
         "layer_norm/bf16/20x100",

@@ -38,7 +38,7 @@ const BLOCK: usize = 1024;
 fn launch_gate<T: Float>(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let mut y = a.empty_like()?;
     let (grid, consts) = (Grid::x(a.numel().div_ceil(BLOCK)), gate::Consts { BLOCK });
-    gate::launch::<T>(a.stream(), grid, consts, (a.arg()?, b.arg()?, y.arg_mut()?))?;
+    gate::launch::<T>(&a.stream(), grid, consts, (a.arg()?, b.arg()?, y.arg_mut()?))?;
     Ok(y)
 }
 
@@ -46,7 +46,7 @@ fn launch_gate_grad<T: Float>(a: &Tensor, b: &Tensor, dy: &Tensor) -> Result<[Te
     let (mut da, mut db) = (a.empty_like()?, b.empty_like()?);
     let (grid, consts) = (Grid::x(a.numel().div_ceil(BLOCK)), gate_grad::Consts { BLOCK });
     let args = (a.arg()?, b.arg()?, dy.arg()?, da.arg_mut()?, db.arg_mut()?);
-    gate_grad::launch::<T>(a.stream(), grid, consts, args)?;
+    gate_grad::launch::<T>(&a.stream(), grid, consts, args)?;
     Ok([da, db])
 }
 

@@ -73,7 +73,7 @@ pub enum DTypeBound {
 }
 
 /// A parameter of a kernel or device function.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ParamAst {
     /// Where it stands.
     pub span: Span,
@@ -93,7 +93,7 @@ pub enum DTypeAst {
 }
 
 /// A type as written.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum TypeAst {
     /// A scalar: `i64`, `T`.
     Scalar(DTypeAst),
@@ -136,7 +136,7 @@ pub enum ExtentAst {
 }
 
 /// A block: statements, then perhaps a value.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct BlockAst {
     /// Statements in order.
     pub stmts: &'static [StmtAst],
@@ -145,7 +145,7 @@ pub struct BlockAst {
 }
 
 /// A statement.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum StmtAst {
     /// `let pattern = value;` also with `mut`, also with a type that fixes a literal's dtype.
     Let {
@@ -199,7 +199,7 @@ pub enum StmtAst {
 }
 
 /// What a name binding looks like.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum PatternAst {
     /// A name.
     Name(&'static str),
@@ -210,7 +210,7 @@ pub enum PatternAst {
 }
 
 /// What a `for` runs over.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum IterAst {
     /// `a..b`, `range(a, b, step)`, with options. If all three are compile-time constants and the
     /// form is `a..b` over const parameters and literals, or `static_range(..)`, it is unrolled.
@@ -234,7 +234,7 @@ pub enum IterAst {
 }
 
 /// An expression with its place.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ExprAst {
     /// Where it stands.
     pub span: Span,
@@ -243,7 +243,7 @@ pub struct ExprAst {
 }
 
 /// What an expression is.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum ExprKind {
     /// An integer literal, with its suffix's dtype if it has one.
     Int(i128, Option<DType>),
@@ -330,7 +330,7 @@ pub enum ExprKind {
 }
 
 /// A `::<..>` argument.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum GenericAst {
     /// A dtype, or a shape or type that rustc infers (`Inferred`).
     Type(TypeAst),

@@ -16,6 +16,8 @@ pub struct Cost {
     pub bytes: u64,
     /// Floating-point operations: 1 for an addition or a function, 2 for a fused multiply-add.
     pub flops: u64,
+    /// Those among them that are of matrix products.
+    pub product_flops: u64,
     /// Whether there are loops whose length is known at run time only; each counts once.
     pub has_runtime_loops: bool,
 }
@@ -51,7 +53,11 @@ fn add_region(func: &Func, region: Region, times: u64, known: &mut Integers<'_>,
             _ => 1,
         };
         cost.bytes += times * bytes(func, &data.kind, &data.operands, &data.results);
-        cost.flops += times * flops(func, &data.kind, &data.operands, &data.results);
+        let flops = times * flops(func, &data.kind, &data.operands, &data.results);
+        cost.flops += flops;
+        if matches!(data.kind, OpKind::Dot { .. }) {
+            cost.product_flops += flops;
+        }
         // The region of a reduction is its combination, which `flops` counts by element.
         if !matches!(data.kind, OpKind::Reduce { .. } | OpKind::Scan { .. }) {
             for &inner in &data.regions {
@@ -126,7 +132,7 @@ mod tests {
         let sum = b.binary(BinaryOp::Add, v, v);
         b.push(OpKind::ViewStore, &[x, sum, zero], &[], &[]);
         b.ret();
-        assert_eq!(cost(&func), Cost { bytes: 512, flops: 64, has_runtime_loops: false });
+        assert_eq!(cost(&func), Cost { bytes: 512, flops: 64, ..Cost::default() });
     }
 
     #[test]
@@ -145,10 +151,11 @@ mod tests {
             let end = end.map_or(n, |end| b.int(DType::I64, end));
             b.for_loop([zero, end, step], &[], body, LoopOptions::default());
             b.ret();
-            assert_eq!(cost(&func), Cost { bytes: 0, flops: 2 * times, has_runtime_loops });
+            let expected = Cost { flops: 2 * times, has_runtime_loops, ..Cost::default() };
+            assert_eq!(cost(&func), expected);
             let seven = Arg::Scalar(Scalar::int(DType::I64, 7));
             let times = if has_runtime_loops { 3 } else { times };
-            let expected = Cost { bytes: 0, flops: 2 * times, has_runtime_loops: false };
+            let expected = Cost { flops: 2 * times, ..Cost::default() };
             assert_eq!(launch_cost(&func, Grid::x(1), &[seven]), expected);
         }
     }

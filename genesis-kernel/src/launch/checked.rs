@@ -54,13 +54,13 @@ pub(super) unsafe fn run(
 unsafe fn read(queue: &Queue, ptr: PtrArg) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; usize::try_from(ptr.bytes).unwrap_or(0)];
     match queue {
-        Queue::Cuda(device) => device.download(ptr.address, &mut bytes)?,
+        Queue::Cuda(stream) => stream.download(ptr.address, &mut bytes)?,
         // SAFETY: the caller says that the bytes are there.
         Queue::Cpu => unsafe {
             let source = ptr.address as usize as *const u8;
             std::ptr::copy(source, bytes.as_mut_ptr(), bytes.len());
         },
-        Queue::Missing(_, error) => return Err(error.clone()),
+        Queue::Missing(_, error) => return Err(Error::clone(error)),
     }
     Ok(bytes)
 }
@@ -69,14 +69,14 @@ unsafe fn read(queue: &Queue, ptr: PtrArg) -> Result<Vec<u8>, Error> {
 /// The bytes of the argument must be there, as many as are written, and nobody may use them.
 unsafe fn write(queue: &Queue, ptr: PtrArg, bytes: &[u8]) -> Result<(), Error> {
     match queue {
-        Queue::Cuda(device) => device.upload(ptr.address, bytes),
+        Queue::Cuda(stream) => stream.upload(ptr.address, bytes),
         Queue::Cpu => {
             let target = ptr.address as usize as *mut u8;
             // SAFETY: the caller's promise is the same.
             unsafe { std::ptr::copy(bytes.as_ptr(), target, bytes.len()) };
             Ok(())
         }
-        Queue::Missing(_, error) => Err(error.clone()),
+        Queue::Missing(_, error) => Err(Error::clone(error)),
     }
 }
 

@@ -14,8 +14,8 @@ use std::marker::PhantomData;
 
 use super::args::{PtrArg, ViewArg};
 use super::buffer::Buffer;
-use super::device::Stream;
 use super::element::{self, HostElement};
+use super::stream::Stream;
 use crate::diag::Error;
 
 /// A one-dimensional array on a device.

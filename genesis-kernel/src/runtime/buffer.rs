@@ -3,40 +3,98 @@
 //! Freed memory goes to a pool of its device and stream, so that a training loop asks the system
 //! for memory in its first step only.
 
-use super::cuda::CudaDevice;
-use super::device::{Device, Queue, Stream};
-use super::pool;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::cuda::{self, CudaStream};
+use super::device::Device;
+use super::event::Event;
+use super::pool::{self, Arena, Label};
+use super::stream::{self, Queue, Stream};
 use crate::diag::Error;
+use crate::trace::{TransferKind, transfer};
 
 /// Bytes on a device; freed when dropped.
 ///
+/// It belongs to the stream it was made on: that stream's work may use it until it is freed and after,
+/// since whoever gets the memory next queues behind. Another stream that is given it is to be named to
+/// [`Buffer::record_stream`].
+///
 /// A buffer of 0 bytes has an address that must not be accessed. On the CPU the address is aligned
-/// to 64 bytes, on a GPU to 256.
+/// to 64 bytes, on a GPU to 512.
 #[derive(Debug)]
 pub struct Buffer {
     stream: Stream,
+    /// The allocator's block; none of 0 bytes.
+    block: Option<(&'static Arena, u32)>,
     address: u64,
     bytes: usize,
+    is_pinned: bool,
+    /// Whether other streams were given it.
+    is_shared: AtomicBool,
+    /// On the host: a copy from a GPU that nobody waited for yet.
+    arriving: OnceLock<Event>,
 }
+
+/// The address of buffers of 0 bytes.
+const NOWHERE: u64 = 512;
 
 impl Buffer {
     /// Memory with arbitrary contents.
     ///
     /// # Errors
     /// If the device has no more memory; see [`Error::is_out_of_memory`].
+    #[track_caller]
     pub fn uninit(stream: &Stream, bytes: usize) -> Result<Buffer, Error> {
-        let address = match stream.queue() {
-            Queue::Cpu => pool::host_alloc(bytes)?,
-            Queue::Cuda(device) => device.alloc(bytes)?,
-            Queue::Missing(_, error) => return Err(error.clone()),
+        Buffer::labeled(stream, bytes, &Label::default())
+    }
+
+    /// [`Buffer::uninit`], and what it is for, as snapshots and errors say it.
+    ///
+    /// # Errors
+    /// As [`Buffer::uninit`].
+    #[track_caller]
+    pub fn labeled(stream: &Stream, bytes: usize, label: &Label) -> Result<Buffer, Error> {
+        Buffer::of_arena(stream.arena()?, stream, bytes, label)
+    }
+
+    /// Host memory that GPUs copy from and to by themselves, while the host and their kernels go on.
+    ///
+    /// # Errors
+    /// If there is no GPU, or no more such memory.
+    #[track_caller]
+    pub fn pinned(bytes: usize, label: &Label) -> Result<Buffer, Error> {
+        let (arena, stream) = (cuda::pinned_arena()?, Device::Cpu.stream());
+        let mut buffer = Buffer::of_arena(arena, &stream, bytes, label)?;
+        buffer.is_pinned = true;
+        Ok(buffer)
+    }
+
+    #[track_caller]
+    fn of_arena(
+        own: &'static Arena,
+        stream: &Stream,
+        bytes: usize,
+        label: &Label,
+    ) -> Result<Buffer, Error> {
+        let (block, address) = match bytes {
+            0 => (None, NOWHERE),
+            _ => {
+                let arena = pool::current_arena(own);
+                let allocation = arena.alloc(bytes, label)?;
+                (Some((arena, allocation.block)), allocation.address)
+            }
         };
-        Ok(Buffer { stream: stream.clone(), address, bytes })
+        let (stream, is_pinned) = (stream.clone(), false);
+        let (is_shared, arriving) = (AtomicBool::new(false), OnceLock::new());
+        Ok(Buffer { stream, block, address, bytes, is_pinned, is_shared, arriving })
     }
 
     /// Memory filled with zero bytes.
     ///
     /// # Errors
     /// As [`Buffer::uninit`].
+    #[track_caller]
     pub fn zeroed(stream: &Stream, bytes: usize) -> Result<Buffer, Error> {
         let buffer = Buffer::uninit(stream, bytes)?;
         buffer.fill(0)?;
@@ -47,6 +105,7 @@ impl Buffer {
     ///
     /// # Errors
     /// As [`Buffer::uninit`].
+    #[track_caller]
     pub fn from_bytes(stream: &Stream, bytes: &[u8]) -> Result<Buffer, Error> {
         let buffer = Buffer::uninit(stream, bytes.len())?;
         buffer.write(0, bytes)?;
@@ -62,8 +121,8 @@ impl Buffer {
                 unsafe { std::ptr::write_bytes(self.host_ptr(), byte, self.bytes) };
                 Ok(())
             }
-            Queue::Cuda(device) => device.fill(self.address, byte, self.bytes),
-            Queue::Missing(_, error) => Err(error.clone()),
+            Queue::Cuda(stream) => stream.fill(self.address, byte, self.bytes),
+            Queue::Missing(_, error) => Err(Error::clone(error)),
         }
     }
 
@@ -82,12 +141,16 @@ impl Buffer {
                 }
                 Ok(())
             }
-            Queue::Cuda(device) => device.upload(self.address + offset as u64, source),
-            Queue::Missing(_, error) => Err(error.clone()),
+            Queue::Cuda(stream) => {
+                let _traced = transfer(TransferKind::HostToDevice, self.device(), source.len());
+                stream.upload(self.address + offset as u64, source)
+            }
+            Queue::Missing(_, error) => Err(Error::clone(error)),
         }
     }
 
-    /// Copies from byte `offset` to the host; waits for what was queued before.
+    /// Copies from byte `offset` to the host; waits for what was queued before, on its own stream and on
+    /// others that were given it.
     ///
     /// # Errors
     /// If it would read past the end, or the device refuses.
@@ -96,14 +159,19 @@ impl Buffer {
         match self.stream.queue() {
             _ if target.is_empty() => Ok(()),
             Queue::Cpu => {
+                self.wait_arrived()?;
                 // SAFETY: the range is inside the buffer, which overlaps no host slice.
                 unsafe {
                     std::ptr::copy(self.host_ptr().add(offset), target.as_mut_ptr(), target.len());
                 }
                 Ok(())
             }
-            Queue::Cuda(device) => device.download(self.address + offset as u64, target),
-            Queue::Missing(_, error) => Err(error.clone()),
+            Queue::Cuda(stream) => {
+                let _traced = transfer(TransferKind::DeviceToHost, self.device(), target.len());
+                self.wait_users()?;
+                stream.download(self.address + offset as u64, target)
+            }
+            Queue::Missing(_, error) => Err(Error::clone(error)),
         }
     }
 
@@ -127,9 +195,40 @@ impl Buffer {
     ) -> Result<(), Error> {
         self.check(offset, bytes)?;
         source.check(source_offset, bytes)?;
+        self.transfer(offset, source, source_offset, bytes, true)
+    }
+
+    /// All bytes of another buffer of the same size. Between pinned host memory and a GPU nobody waits: who
+    /// reads the host's side through this type, or launches on it, waits then.
+    ///
+    /// The host must leave a pinned source as it is until the copy is done; a stream's
+    /// [`synchronize`](Stream::synchronize) says so.
+    ///
+    /// # Errors
+    /// If the sizes differ, or a device refuses.
+    pub fn copy_from_later(&self, source: &Buffer) -> Result<(), Error> {
+        source.check(0, self.bytes)?;
+        self.transfer(0, source, 0, self.bytes, false)
+    }
+
+    fn transfer(
+        &self,
+        offset: usize,
+        source: &Buffer,
+        source_offset: usize,
+        bytes: usize,
+        wait: bool,
+    ) -> Result<(), Error> {
+        let (to_address, from_address) =
+            (self.address + offset as u64, source.address + source_offset as u64);
         match (self.stream.queue(), source.stream.queue()) {
             _ if bytes == 0 => Ok(()),
+            (Queue::Missing(_, error), _) | (_, Queue::Missing(_, error)) => {
+                Err(Error::clone(error))
+            }
             (Queue::Cpu, Queue::Cpu) => {
+                source.wait_arrived()?;
+                self.wait_arrived()?;
                 // SAFETY: both ranges are inside their buffers; `copy` allows overlap.
                 unsafe {
                     let from = source.host_ptr().add(source_offset);
@@ -137,20 +236,117 @@ impl Buffer {
                 }
                 Ok(())
             }
-            (Queue::Cuda(to), Queue::Cuda(from)) if to.number() == from.number() => {
-                let (to_address, from_address) =
-                    (self.address + offset as u64, source.address + source_offset as u64);
-                copy_on_gpu(to, to_address, from_address, bytes)
+            (Queue::Cuda(to), Queue::Cuda(from)) => {
+                source.wait_users()?;
+                copy_on_gpus((to, to_address), (from, from_address), bytes)
             }
-            _ => {
-                let mut staged = vec![0; bytes];
-                source.read(source_offset, &mut staged)?;
-                self.write(offset, &staged)
+            (Queue::Cuda(to), Queue::Cpu) => {
+                source.wait_arrived()?;
+                // SAFETY: the range is inside the source, which its owner leaves alone meanwhile.
+                let host = unsafe {
+                    std::slice::from_raw_parts(source.host_ptr().add(source_offset), bytes)
+                };
+                to.upload(to_address, host)?;
+                match (source.is_pinned, wait) {
+                    (false, _) => Ok(()),
+                    (true, true) => to.synchronize(),
+                    (true, false) => {
+                        source.record_stream(&self.stream);
+                        Ok(())
+                    }
+                }
+            }
+            (Queue::Cpu, Queue::Cuda(from)) => {
+                self.wait_arrived()?;
+                if wait || !self.is_pinned {
+                    source.wait_users()?;
+                    // SAFETY: the range is inside this buffer, and nobody looks before it is there.
+                    let target = unsafe {
+                        std::slice::from_raw_parts_mut(self.host_ptr().add(offset), bytes)
+                    };
+                    return from.download(from_address, target);
+                }
+                self.download_later(offset, source, from_address, bytes)
             }
         }
     }
 
+    /// A copy to pinned memory on the GPU's current stream. Who looks at it waits.
+    fn download_later(
+        &self,
+        offset: usize,
+        source: &Buffer,
+        from_address: u64,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        let current = source.device().stream();
+        let Queue::Cuda(stream) = current.queue() else { return current.synchronize() };
+        source.record_stream(&current);
+        self.record_stream(&current);
+        // SAFETY: the range is inside this buffer; who looks at it waits for the copy, and the allocator
+        // gives it to nobody before the stream has passed.
+        unsafe {
+            stream.download_later(from_address, self.host_ptr().add(offset), bytes)?;
+        }
+        match self.arriving.set(Event::mark(&current)?) {
+            Ok(()) => Ok(()),
+            // It was the target of such a copy before.
+            Err(_) => current.synchronize(),
+        }
+    }
+
+    /// Waits until a copy to the host that nobody waited for is done.
+    ///
+    /// # Errors
+    /// If the GPU failed.
+    #[inline]
+    pub fn wait_arrived(&self) -> Result<(), Error> {
+        match self.arriving.get() {
+            None => Ok(()),
+            Some(event) => event.synchronize(),
+        }
+    }
+
+    /// Waits until other streams that were given it have passed.
+    fn wait_users(&self) -> Result<(), Error> {
+        let Some((arena, block)) = self.block.filter(|_| self.is_shared.load(Ordering::Acquire))
+        else {
+            return Ok(());
+        };
+        for user in arena.users(block) {
+            if let Some(fence) = user.fence()? {
+                fence.wait()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that what this thread launches now uses the buffer; see [`Buffer::record_stream`].
+    #[inline]
+    pub fn note_use(&self) {
+        if let Queue::Cuda(home) = self.stream.queue()
+            && (home.id() != 0 || stream::is_any_chosen())
+        {
+            self.record_stream(&self.device().stream());
+        }
+    }
+
+    /// Says that work of another stream uses the buffer: once it is dropped, its memory is given to
+    /// nobody before that stream has passed what it was given until then.
+    ///
+    /// It orders nothing: the stream must wait by itself for what writes the buffer.
+    pub fn record_stream(&self, stream: &Stream) {
+        if *stream == self.stream {
+            return;
+        }
+        if let (Queue::Cuda(user), Some((arena, block))) = (stream.queue(), self.block) {
+            arena.record_user(block, *user);
+            self.is_shared.store(true, Ordering::Release);
+        }
+    }
+
     /// A copy on a stream of any device.
+    #[track_caller]
     pub fn to_stream(&self, stream: &Stream) -> Result<Buffer, Error> {
         let copy = Buffer::uninit(stream, self.bytes)?;
         copy.copy_from(0, self, 0, self.bytes)?;
@@ -165,6 +361,11 @@ impl Buffer {
     /// The number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether it is host memory that GPUs copy from and to by themselves.
+    pub fn is_pinned(&self) -> bool {
+        self.is_pinned
     }
 
     /// Where it is.
@@ -193,24 +394,44 @@ impl Buffer {
     }
 }
 
+/// Copies between GPUs, or inside of one: after what the source's stream was given so far, and before
+/// what it is given later.
+fn copy_on_gpus(
+    (to, to_address): (&'static CudaStream, u64),
+    (from, from_address): (&'static CudaStream, u64),
+    bytes: usize,
+) -> Result<(), Error> {
+    if std::ptr::eq(to, from) {
+        return copy_on_stream(to, to_address, from_address, bytes);
+    }
+    to.wait_event(&from.record_event(false)?)?;
+    match to.device().number() == from.device().number() {
+        true => to.copy(to_address, from_address, bytes)?,
+        false => to.copy_from_peer(to_address, from.device(), from_address, bytes)?,
+    }
+    from.wait_event(&to.record_event(false)?)
+}
+
 /// Copies inside one GPU, through a third place where the ranges overlap: the driver leaves that
 /// case undefined.
-fn copy_on_gpu(device: &'static CudaDevice, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
+fn copy_on_stream(
+    stream: &'static CudaStream,
+    to: u64,
+    from: u64,
+    bytes: usize,
+) -> Result<(), Error> {
     if to.abs_diff(from) >= bytes as u64 {
-        return device.copy(to, from, bytes);
+        return stream.copy(to, from, bytes);
     }
-    let staged = device.alloc(bytes)?;
-    let result = device.copy(staged, from, bytes).and_then(|()| device.copy(to, staged, bytes));
-    device.free(staged, bytes);
-    result
+    let staged = Buffer::uninit(&Stream::of(stream), bytes)?;
+    stream.copy(staged.address, from, bytes)?;
+    stream.copy(to, staged.address, bytes)
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        match self.stream.queue() {
-            Queue::Cpu => pool::host_free(self.address, self.bytes),
-            Queue::Cuda(device) => device.free(self.address, self.bytes),
-            Queue::Missing(..) => {}
+        if let Some((arena, block)) = self.block {
+            arena.free(block);
         }
     }
 }

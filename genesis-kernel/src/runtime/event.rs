@@ -1,9 +1,9 @@
-//! Marks in a stream, to measure the time between two.
+//! Marks in a stream: whether they are reached, and the time between two.
 
 use std::time::Instant;
 
 use super::cuda::CudaEvent;
-use super::device::{Queue, Stream};
+use super::stream::{Queue, Stream};
 use crate::diag::Error;
 
 /// A mark in a stream.
@@ -20,13 +20,50 @@ enum Mark {
 
 impl Event {
     /// Marks this point of the stream.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub fn record(stream: &Stream) -> Result<Event, Error> {
+        Event::on(stream, true)
+    }
+
+    /// [`Event::record`] without a time, which takes less of the host.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn mark(stream: &Stream) -> Result<Event, Error> {
+        Event::on(stream, false)
+    }
+
+    fn on(stream: &Stream, timed: bool) -> Result<Event, Error> {
         let mark = match stream.queue() {
             Queue::Cpu => Mark::Cpu(Instant::now()),
-            Queue::Cuda(device) => Mark::Cuda(device.record_event()?),
-            Queue::Missing(_, error) => return Err(error.clone()),
+            Queue::Cuda(stream) => Mark::Cuda(stream.record_event(timed)?),
+            Queue::Missing(_, error) => return Err(Error::clone(error)),
         };
         Ok(Event { mark })
+    }
+
+    /// Whether it is reached; does not wait.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn query(&self) -> Result<bool, Error> {
+        match &self.mark {
+            Mark::Cpu(_) => Ok(true),
+            Mark::Cuda(event) => event.query(),
+        }
+    }
+
+    /// Waits until it is reached.
+    ///
+    /// # Errors
+    /// If something that ran before it failed; the device is then lost.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        match &self.mark {
+            Mark::Cpu(_) => Ok(()),
+            Mark::Cuda(event) => event.synchronize(),
+        }
     }
 
     /// Milliseconds from an earlier mark to this one; waits until both are reached.
@@ -40,6 +77,13 @@ impl Event {
             }
             (Mark::Cuda(end), Mark::Cuda(start)) => end.elapsed_ms(start),
             _ => Err(Error::launch("elapsed_ms: the events are of different devices")),
+        }
+    }
+
+    pub(super) fn cuda(&self) -> Option<&CudaEvent> {
+        match &self.mark {
+            Mark::Cpu(_) => None,
+            Mark::Cuda(event) => Some(event),
         }
     }
 }

@@ -10,13 +10,28 @@ pub(crate) mod cuda;
 mod device;
 mod element;
 mod event;
+mod memory;
+mod nvtx;
+mod origin;
 mod pool;
+mod stream;
+mod threads;
 
 pub use args::{Arg, AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, PtrArg, ViewArg};
 pub use array::{Array, ArrayView, ArrayViewMut};
 pub use buffer::Buffer;
-pub use cuda::{GpuInfo, Graph, MemoryStats};
-pub(crate) use device::Queue;
-pub use device::{Device, Stream};
+pub use cuda::{GpuInfo, Graph};
+pub use device::Device;
 pub use element::{HostElement, bytes_of, from_bytes};
 pub use event::Event;
+pub use memory::{pinned_memory_snapshot, pinned_memory_stats};
+pub use nvtx::has_nvtx;
+pub(crate) use nvtx::{pop as nvtx_pop, push as nvtx_push};
+pub use origin::{EnteredOrigin, Origin, enter, origin};
+pub use pool::{
+    BlockInfo, BlockState, Label, MemoryEvent, MemoryEventKind, MemoryPool, MemorySnapshot,
+    MemoryStats, SegmentInfo, Site, is_history_on, record_history, set_memory_hook, with_site,
+};
+pub(crate) use stream::Queue;
+pub use stream::{Stream, with_stream};
+pub use threads::{install, num_threads, set_num_threads, threads_here};

@@ -47,7 +47,8 @@ pub(super) fn is_weight(tensor: &Tensor) -> bool {
 pub(super) fn cast(weight: &Tensor, dtype: DType) -> Result<Tensor> {
     let Layout { shape, strides, offset } = weight.layout().clone();
     let storage = weight.storage();
-    let key = (Arc::as_ptr(storage) as usize, offset, shape, strides, dtype.name());
+    let key =
+        (Arc::as_ptr(storage) as usize, offset, shape.to_vec(), strides.to_vec(), dtype.name());
     let version = storage.version();
     let known = KEPT.with_borrow(|kept| {
         kept.get(&key).filter(|entry| entry.version == version).map(|entry| entry.values.clone())

@@ -101,8 +101,11 @@ fn is_inside(file: &str) -> bool {
 /// The first frame of a printed stack that is neither this library's nor the language's. A function
 /// that was inlined has a short name, so its file is looked at too.
 fn caller_in(stack: &str) -> Option<String> {
-    const NAMES: [&str; 5] = ["genesis::", "std::", "core::", "alloc::", "__rust"];
-    const FILES: [&str; 2] = ["/rustc/", concat!(env!("CARGO_MANIFEST_DIR"), "/src/")];
+    const NAMES: [&str; 6] =
+        ["genesis::", "genesis_kernel::", "std::", "core::", "alloc::", "__rust"];
+    const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+    const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "-kernel/src/");
+    const FILES: [&str; 3] = ["/rustc/", HERE, KERNELS];
     let mut lines = stack.lines().map(str::trim).peekable();
     while let Some(line) = lines.next() {
         let Some((number, symbol)) = line.split_once(": ") else { continue };

@@ -6,7 +6,10 @@
 //! first time one is met, the edges into such leaves that are still to come are counted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
 use std::sync::Arc;
+
+use genesis_kernel::trace;
 
 use super::anomaly;
 use super::meta::{Edge, GradMeta};
@@ -48,7 +51,9 @@ impl From<BackwardOptions> for GradOptions<'_> {
     }
 }
 
+#[track_caller]
 pub(super) fn run(root: &Tensor, dy: Option<&Tensor>, options: BackwardOptions) -> Result<()> {
+    let _range = trace::range_at("backward", Location::caller());
     let keep = options.retain_graph || options.create_graph;
     with_grad(options.create_graph, || {
         let walk = Walk { keep, ..Walk::default() };
@@ -78,11 +83,13 @@ pub(super) fn run(root: &Tensor, dy: Option<&Tensor>, options: BackwardOptions) 
 /// assert_eq!((dx.item()?, ddx.item()?), (6.0, 2.0));
 /// # Ok::<(), genesis::Error>(())
 /// ```
+#[track_caller]
 pub fn grad<'a>(
     outputs: &[&Tensor],
     inputs: &[&Tensor],
     options: impl Into<GradOptions<'a>>,
 ) -> Result<Vec<Option<Tensor>>> {
+    let _range = trace::range_at("backward", Location::caller());
     let options = options.into();
     let given = options.grad_outputs;
     if !given.is_empty() && given.len() != outputs.len() {
@@ -184,7 +191,10 @@ impl Walk {
                 }
             }
             let saved = node.unpack(self.keep, wanted)?;
-            let grads = anomaly::watch(&node, dys.as_mut(), |dys| node.op().backward(&saved, dys))?;
+            let grads = {
+                let _op = trace::backward(node.op().label());
+                anomaly::watch(&node, dys.as_mut(), |dys| node.op().backward(&saved, dys))?
+            };
             // So that a gradient that is only passed on has one owner when it arrives.
             drop((saved, dys));
             self.send(&node.edges, grads)?;

@@ -1,10 +1,15 @@
 //! Ops of the user: a forward and its gradient, written by hand.
 
+use std::panic::Location;
+
+use genesis_kernel::trace;
+
 use super::meta::Edge;
 use super::mode::{is_grad_enabled, no_grad};
 use super::node::{Backward, Node, NodeParts, Parts, SavedTensors};
 use super::saved::Saved;
 use crate::error::{Error, Result};
+use crate::ops::describe;
 use crate::tensor::{Tensor, TensorType};
 
 /// An op with a gradient of its own. What the op needs beside tensors are fields of the type that
@@ -132,7 +137,10 @@ fn run<F: Function>(function: F, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     let needed: Vec<bool> = inputs.iter().map(|input| input.requires_grad()).collect();
     let is_recorded = is_grad_enabled() && needed.contains(&true);
     let mut ctx = Context { needed, ..Context::default() };
-    let made = no_grad(|| function.forward(&mut ctx, inputs))?;
+    let made = {
+        let _op = trace::op(label::<F>(), Location::caller(), || describe(inputs));
+        no_grad(|| function.forward(&mut ctx, inputs))?
+    };
     // A result that is an input, or that the function keeps, is another tensor outside.
     let results: Vec<Tensor> = made.iter().map(Tensor::detach).collect();
     if is_recorded {
@@ -185,9 +193,19 @@ fn record<F: Function>(
     Ok(())
 }
 
+/// The type without its modules.
+fn label<F>() -> &'static str {
+    let name = std::any::type_name::<F>();
+    name.rsplit("::").next().unwrap_or(name)
+}
+
 impl<F: Function> Backward for Ran<F> {
     fn name(&self) -> &str {
         self.function.name()
+    }
+
+    fn label(&self) -> &'static str {
+        label::<F>()
     }
 
     fn backward(
@@ -262,6 +280,10 @@ struct Once {
 impl Backward for Once {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn label(&self) -> &'static str {
+        "function"
     }
 
     fn backward(&self, _: &SavedTensors, _: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {

@@ -47,7 +47,7 @@ use crate::tensor::Tensor;
 impl Tensor {
     /// Whether gradients of this tensor are wanted.
     pub fn requires_grad(&self) -> bool {
-        let meta = self.meta();
+        let Some(meta) = self.known_meta() else { return false };
         if meta.view().is_some() {
             self.refresh();
         }
@@ -121,6 +121,7 @@ impl Tensor {
     /// # Errors
     /// If it is not a scalar, requires no gradient, was freed by an earlier backward, or a tensor
     /// needed for it was changed in place since.
+    #[track_caller]
     pub fn backward(&self) -> Result<()> {
         self.backward_with(None, BackwardOptions::default())
     }
@@ -129,6 +130,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::backward`], or if `dy` has another shape.
+    #[track_caller]
     pub fn backward_with(&self, dy: Option<&Tensor>, options: BackwardOptions) -> Result<()> {
         backward::run(self, dy, options)
     }

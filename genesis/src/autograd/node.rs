@@ -19,6 +19,9 @@ pub(crate) trait Backward: Send + Sync {
     /// The name users know the op by.
     fn name(&self) -> &str;
 
+    /// The name in profiles and in errors of a GPU.
+    fn label(&self) -> &'static str;
+
     /// The gradient of each input; `dys` has one place for each result, and at least one is there.
     fn backward(&self, saved: &SavedTensors, dys: &[Option<Tensor>])
     -> Result<Vec<Option<Tensor>>>;
@@ -29,6 +32,10 @@ pub(super) struct Single<O>(pub(super) O);
 
 impl<O: Op> Backward for Single<O> {
     fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn label(&self) -> &'static str {
         self.0.name()
     }
 
@@ -80,6 +87,12 @@ impl SavedTensors {
     /// Input number `index`, which the op asked to save.
     pub fn input(&self, index: usize) -> &Tensor {
         self.inputs[index].as_ref().expect("the op's `saves` names every input its backward reads")
+    }
+
+    /// One tensor as the only input and as the result: of an op that reads one of them.
+    pub(crate) fn only(read: &Tensor) -> SavedTensors {
+        let (inputs, output) = (vec![Some(read.clone())], Some(read.clone()));
+        SavedTensors { inputs, output, wanted: vec![true] }
     }
 
     /// The result, which the op asked to save.

@@ -391,6 +391,10 @@ impl Backward for Lost {
         "view"
     }
 
+    fn label(&self) -> &'static str {
+        "view"
+    }
+
     fn backward(&self, _: &SavedTensors, _: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
         let message = "its base, whose memory has gaps, was changed in place after it was made; \
                        make the view again after the change";

@@ -8,6 +8,7 @@ mod ckpt;
 mod doctor;
 mod inspect;
 mod kernels;
+mod mem;
 mod train;
 mod tune;
 
@@ -33,6 +34,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Train a model.
     Train(train::Args),
+    /// Look at snapshots of memory.
+    Mem(mem::Args),
     /// List, check and compare checkpoints.
     Ckpt(ckpt::Args),
     /// Find the fastest configuration of a kernel.
@@ -64,6 +67,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Kernels(args) => kernels::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Train(args) => train::run(&args),
+        Command::Mem(args) => mem::run(&args),
         Command::Ckpt(args) => ckpt::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Bench(args) => bench::run(&args),

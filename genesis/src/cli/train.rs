@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use clap::{Subcommand, ValueEnum};
 use genesis::Device;
+use genesis::profiler::{GroupBy, Profiler, ProfilerOptions, Schedule, SortBy};
 use genesis::train::{
     self, Autoencoder, Classifier, Config, Event, Network, Progress, Task, TextModel,
 };
@@ -80,6 +81,9 @@ struct Options {
     /// Steps between checkpoints; an epoch without it.
     #[arg(long, value_parser = positive)]
     save_every: Option<usize>,
+    /// Write a trace of some steps here, for Perfetto or chrome://tracing, and print what they spent.
+    #[arg(long)]
+    profile: Option<PathBuf>,
     /// One JSON value at the end instead of lines.
     #[arg(long)]
     json: bool,
@@ -147,9 +151,44 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     tell(format!("{}: {} parameters", task.name(), task.model().num_parameters()));
     let mut bar = Bar::new(options.json);
-    let outcome = train::run(&*task, &config, &STOP, |event| bar.show(event))?;
+    let mut profiler = match &options.profile {
+        Some(path) => Some(profiler(path.clone())?),
+        None => None,
+    };
+    let mut failed = None;
+    let outcome = train::run(&*task, &config, &STOP, |event| {
+        if let (Event::Step(_), Some(profiler)) = (&event, &mut profiler) {
+            failed = failed.take().or(profiler.step().err());
+        }
+        bar.show(event);
+    })?;
     bar.finish();
+    if let Some(profiler) = profiler {
+        let profile = profiler.stop()?;
+        tell(format!(
+            "\n{}\n{}",
+            profile.key_averages(GroupBy::Name).table(SortBy::DeviceTotal, 20),
+            profile.summary()
+        ));
+    }
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
     report(options, &outcome)
+}
+
+/// Records some steps, once what happens only at first is over, and writes the trace.
+fn profiler(path: PathBuf) -> Result<Profiler, Failure> {
+    let schedule = Schedule { skip_first: 5, wait: 0, warmup: 2, active: 20, repeat: 1 };
+    let options = ProfilerOptions {
+        schedule: Some(schedule),
+        on_trace_ready: Some(Box::new(move |profile| profile.export_chrome_trace(&path))),
+        record_shapes: true,
+        profile_memory: true,
+        with_modules: true,
+        ..ProfilerOptions::default()
+    };
+    Ok(Profiler::start(options)?)
 }
 
 fn report(options: &Options, outcome: &train::Outcome) -> Outcome {

@@ -29,11 +29,23 @@ pub trait Batch: Send + Sized + 'static {
     /// # Errors
     /// If its memory runs out.
     fn to_device(self, device: Device) -> Result<Self>;
+
+    /// The same with every tensor in pinned host memory. What is not a tensor stays as it is.
+    ///
+    /// # Errors
+    /// If there is no more such memory.
+    fn pin_memory(self) -> Result<Self> {
+        Ok(self)
+    }
 }
 
 impl Batch for Tensor {
     fn to_device(self, device: Device) -> Result<Tensor> {
         Tensor::to_device(&self, device)
+    }
+
+    fn pin_memory(self) -> Result<Tensor> {
+        Tensor::pin_memory(&self)
     }
 }
 
@@ -47,11 +59,19 @@ impl<B: Batch> Batch for Vec<B> {
     fn to_device(self, device: Device) -> Result<Vec<B>> {
         self.into_iter().map(|part| part.to_device(device)).collect()
     }
+
+    fn pin_memory(self) -> Result<Vec<B>> {
+        self.into_iter().map(B::pin_memory).collect()
+    }
 }
 
 impl<B: Batch> Batch for BTreeMap<String, B> {
     fn to_device(self, device: Device) -> Result<BTreeMap<String, B>> {
         self.into_iter().map(|(name, part)| Ok((name, part.to_device(device)?))).collect()
+    }
+
+    fn pin_memory(self) -> Result<BTreeMap<String, B>> {
+        self.into_iter().map(|(name, part)| Ok((name, part.pin_memory()?))).collect()
     }
 }
 
@@ -159,6 +179,11 @@ macro_rules! tuples {
             fn to_device(self, device: Device) -> Result<Self> {
                 let ($($part,)*) = self;
                 Ok(($($part.to_device(device)?,)*))
+            }
+
+            fn pin_memory(self) -> Result<Self> {
+                let ($($part,)*) = self;
+                Ok(($($part.pin_memory()?,)*))
             }
         }
 

@@ -1,8 +1,9 @@
 //! The loader: batches of a data set, made ahead by threads, in an order that no thread changes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use genesis_kernel::runtime::Device;
+use genesis_kernel::runtime::{Device, Stream, with_stream};
+use genesis_kernel::trace;
 use serde::{Deserialize, Serialize};
 
 use super::collate::{Batch, Sample};
@@ -29,6 +30,11 @@ pub struct LoaderOptions {
     pub prefetch: usize,
     /// Where batches go; they stay where their samples are without it.
     pub device: Option<Device>,
+    /// Whether batches go through pinned host memory: to a GPU by a stream of their own, beside the
+    /// kernels of the training; without a device they stay there, for
+    /// [`Tensor::to_device_non_blocking`](crate::Tensor::to_device_non_blocking). Without a GPU it changes
+    /// nothing.
+    pub pin_memory: bool,
 }
 
 impl Default for LoaderOptions {
@@ -41,6 +47,7 @@ impl Default for LoaderOptions {
             workers: 0,
             prefetch: 2,
             device: None,
+            pin_memory: false,
         }
     }
 }
@@ -96,9 +103,9 @@ impl<B: Send + 'static> DataLoader<B> {
         D::Item: Sample<Batch = B>,
         B: Batch,
     {
-        let device = options.device;
+        let place = Place::new(&options);
         DataLoader::with_collate(dataset, options, move |samples| {
-            placed(D::Item::collate(samples)?, device)
+            place.put(D::Item::collate(samples)?)
         })
     }
 
@@ -193,13 +200,15 @@ impl<B: Send + 'static> DataLoader<B> {
             let message = "a stream is read in order, in batches of at least 1 sample";
             return Err(Error::op(NAME, message));
         }
+        let place = Arc::new(Place::new(&options));
         let open = move |at: LoaderState| {
             let samples = dataset.iter_from(at.epoch, at.samples)?;
             let (size, drop_last) = (options.batch_size, options.drop_last);
             let jobs = Chunks { samples, size, drop_last, position: at.samples };
+            let place = place.clone();
             let work = move |samples: Vec<D::Item>| {
                 let count = samples.len();
-                Ok((placed(D::Item::collate(samples)?, options.device)?, count))
+                Ok((place.put(D::Item::collate(samples)?)?, count))
             };
             running(Box::new(jobs), work, &options)
         };
@@ -259,10 +268,40 @@ fn fresh(options: &LoaderOptions) -> Mutex<LoaderState> {
     Mutex::new(LoaderState { seed: options.seed, ..LoaderState::default() })
 }
 
-fn placed<B: Batch>(batch: B, device: Option<Device>) -> Result<B> {
-    match device {
-        Some(device) => batch.to_device(device),
-        None => Ok(batch),
+/// Where batches go, and how.
+struct Place {
+    device: Option<Device>,
+    pin_memory: bool,
+    /// Where copies are queued, beside the work of the training.
+    copies: OnceLock<Stream>,
+}
+
+impl Place {
+    fn new(options: &LoaderOptions) -> Place {
+        let pin_memory = options.pin_memory && Device::cuda_count() > 0;
+        Place { device: options.device, pin_memory, copies: OnceLock::new() }
+    }
+
+    fn put<B: Batch>(&self, batch: B) -> Result<B> {
+        match self.device {
+            Some(device) if self.pin_memory && device.is_cuda() => {
+                let batch = batch.pin_memory()?;
+                let stream = match self.copies.get() {
+                    Some(stream) => stream,
+                    None => {
+                        let fresh = Stream::new(device)?;
+                        self.copies.get_or_init(|| fresh)
+                    }
+                };
+                let there = with_stream(stream, || batch.to_device(device))?;
+                // The worker waits, so that whoever gets the batch need not.
+                stream.synchronize()?;
+                Ok(there)
+            }
+            Some(device) => batch.to_device(device),
+            None if self.pin_memory => batch.pin_memory(),
+            None => Ok(batch),
+        }
     }
 }
 
@@ -356,6 +395,7 @@ impl<B: Send + 'static> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
+        let _range = trace::range("DataLoader.next");
         match self.running.as_mut()?() {
             Some(Ok((batch, samples))) => {
                 self.loader.lock().samples += samples;

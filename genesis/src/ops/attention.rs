@@ -12,7 +12,7 @@ use genesis_kernel::runtime::{Arg, Device};
 use kernels::attention as device;
 
 use super::elementwise::check_pair;
-use super::random::{dropout_from, state_args};
+use super::random::{dropout_from, fixed_args, state_args};
 use super::{Op, Saves, apply, launch};
 use crate::amp;
 use crate::autograd::{SavedTensors, is_grad_enabled};
@@ -386,7 +386,10 @@ impl Flash {
         tensors.extend_from_slice(more);
         let place = |n: i64| Arg::Scalar(genesis_kernel::Scalar::int(DType::I64, n));
         let (p, state) = self.drop.unwrap_or((0.0, RngState { seed: 0, offset: 0 }));
-        let [seed, offset] = state_args(state);
+        let [seed, offset] = match self.drop {
+            Some(_) => state_args(state)?,
+            None => fixed_args(state),
+        };
         let numbers = [
             launch::number(wide, self.scale),
             place(self.reach[0]),

@@ -9,14 +9,18 @@
 //! }
 //! ```
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::elementwise as device;
 
 use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
-use crate::autograd::SavedTensors;
+use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
-use crate::shape::broadcast_shapes;
+use crate::fuse::{Fused, fuse, trace};
+use crate::shape::{Axes, broadcast_shapes};
 use crate::tensor::{Tensor, promote};
 
 /// Which dtypes an op takes.
@@ -72,8 +76,29 @@ impl Op for &'static Unary {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![self.grad.map(|grad| grad(saved, dy)).transpose()?])
+        let Some(grad) = self.grad else { return Ok(vec![None]) };
+        if !SEVERAL.contains(&self.name) || is_grad_enabled() || trace::is_on() {
+            return Ok(vec![Some(grad(saved, dy)?)]);
+        }
+        let read = if self.saves.output { saved.output() } else { saved.input(0) };
+        Ok(vec![Some(fused_gradient(self.name, grad).call(&[read, dy])?)])
     }
+}
+
+/// Rows whose gradient is several ops, which run as one kernel.
+const SEVERAL: [&str; 5] = ["relu", "tanh", "sigmoid", "gelu", "silu"];
+
+/// The gradient of a row as one kernel: of what it reads, and `dy`.
+fn fused_gradient(name: &'static str, grad: UnaryGrad) -> Fused {
+    static KNOWN: Mutex<BTreeMap<&str, Fused>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let make = || {
+        fuse(move |args| {
+            let [read, dy] = args else { return Err(Error::op(name, "a gradient reads two")) };
+            grad(&SavedTensors::only(read), dy)
+        })
+    };
+    known.entry(name).or_insert_with(make).clone()
 }
 
 fn check_domain(op: &str, domain: Domain, dtype: DType) -> Result<()> {
@@ -389,14 +414,14 @@ fn binary(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
             _ => {}
         }
     }
-    let shapes = [x.shape().to_vec(), y.shape().to_vec()];
+    let shapes = [x.shape().into(), y.shape().into()];
     apply(BinaryCall { row, shapes }, &[&x, &y])
 }
 
 /// A binary op in the making: it remembers its operands' shapes for the gradient.
 struct BinaryCall {
     row: &'static Binary,
-    shapes: [Vec<usize>; 2],
+    shapes: [Axes<usize>; 2],
 }
 
 impl Op for BinaryCall {
@@ -421,7 +446,7 @@ impl Op for BinaryCall {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let grads = (self.row.grad)(saved, dy)?;
-        let back = |(grad, shape): (Option<Tensor>, &Vec<usize>)| {
+        let back = |(grad, shape): (Option<Tensor>, &Axes<usize>)| {
             grad.map(|g| unbroadcast(&g, shape)).transpose()
         };
         grads.into_iter().zip(&self.shapes).map(back).collect()

@@ -3,6 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod conv;
 mod conv_cpu;
+pub(crate) mod fused;
 pub(crate) mod many;
 mod reduce;
 pub(crate) mod rows;
@@ -11,13 +12,17 @@ mod tile;
 pub(crate) mod window;
 mod window_cpu;
 
+use genesis_kernel::compose::indirect;
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
-use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg, install, num_threads};
+use genesis_kernel::trace as profiled;
 
 pub(crate) use self::config::MAX_ROW;
 pub(crate) use self::reduce::{arg_rows, cumsum, extreme, scan, sum};
 use crate::error::Result;
+use crate::fuse::trace;
+use crate::graph::session;
 use crate::shape::{Layout, collapse};
 use crate::tensor::Tensor;
 
@@ -39,13 +44,15 @@ fn scalar(dtype: DType, value: f64) -> Arg {
 
 /// A tensor as a view argument with other extents and strides over the same first element.
 fn view(t: &Tensor, shape: &[usize], strides: &[i64], mutable: bool) -> Arg {
-    let dims: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
-    let view = ViewArg::new(base(t, mutable), &dims, strides);
+    let mut dims = [0; 4];
+    dims.iter_mut().zip(shape).for_each(|(dim, &extent)| *dim = extent as i64);
+    let view = ViewArg::new(base(t, mutable), &dims[..shape.len().min(4)], strides);
     Arg::View(view.expect("views here have at most 4 axes"))
 }
 
 /// The first element of a tensor.
 fn base(t: &Tensor, mutable: bool) -> PtrArg {
+    t.storage().note_use();
     let skipped = (t.layout().offset * t.dtype().bytes()) as u64;
     let bytes = (t.storage().bytes() as u64).saturating_sub(skipped);
     PtrArg { device: t.device(), address: t.address(), bytes, dtype: t.dtype(), mutable }
@@ -65,7 +72,7 @@ fn flat_view(t: &Tensor, mutable: bool) -> Arg {
 }
 
 fn launch(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     on: &Tensor,
     grid: Grid,
     dtypes: &[DType],
@@ -78,7 +85,7 @@ fn launch(
 /// [`launch`] with the number of warps chosen.
 #[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
 fn launch_with(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     on: &Tensor,
     grid: Grid,
     dtypes: &[DType],
@@ -93,7 +100,7 @@ fn launch_with(
 /// [`launch`] with all choices made.
 #[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
 fn launch_as(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     on: &Tensor,
     grid: Grid,
     dtypes: &[DType],
@@ -101,7 +108,11 @@ fn launch_as(
     options: LaunchOptions,
     args: &[Arg],
 ) -> Result<()> {
-    let stream = on.storage().buffer().stream();
+    if trace::records(on) {
+        return Err(trace::refusal(kernel.name()));
+    }
+    let kernel = if session::has_cells() { indirect(kernel, args)? } else { kernel };
+    let stream = &on.device().stream();
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; results are fresh, or written by the in-place ops that own them.
     Ok(unsafe { kernel.launch_with(stream, grid, dtypes, consts, options, args) }?)
@@ -118,7 +129,7 @@ fn all_dense(tensors: &[&Tensor], shape: &[usize]) -> bool {
 
 /// Runs a dense kernel over one axis; operands then numbers.
 fn flat(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     dtypes: &[DType],
     inputs: &[&Tensor],
     out: &Tensor,
@@ -126,21 +137,35 @@ fn flat(
 ) -> Result<()> {
     let bytes = widest(inputs.iter().copied().chain([out]));
     let tile::Flat { block, warps } = tile::flat(out.device(), bytes);
-    let mut args: Vec<Arg> = inputs.iter().map(|t| flat_view(t, false)).collect();
-    args.push(flat_view(out, true));
-    args.extend_from_slice(numbers);
     let grid = Grid::x(out.numel().div_ceil(block));
-    launch_with(kernel, out, grid, dtypes, &[block as i64], warps, &args)
+    let result = flat_view(out, true);
+    let consts = [block as i64];
+    let run = |args: &[Arg]| launch_with(kernel, out, grid, dtypes, &consts, warps, args);
+    // What nearly all launches are needs no list.
+    match (inputs, numbers) {
+        ([x], []) => run(&[flat_view(x, false), result]),
+        ([x, y], []) => run(&[flat_view(x, false), flat_view(y, false), result]),
+        ([x], [c]) => run(&[flat_view(x, false), result, *c]),
+        _ => {
+            let mut args: Vec<Arg> = inputs.iter().map(|t| flat_view(t, false)).collect();
+            args.push(result);
+            args.extend_from_slice(numbers);
+            run(&args)
+        }
+    }
 }
 
 /// Runs a kernel over tensors of one shape and any strides.
 pub(crate) fn strided(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     dtypes: &[DType],
     inputs: &[&Tensor],
     out: &Tensor,
     numbers: &[Arg],
 ) -> Result<()> {
+    if trace::records(out) {
+        return trace::map(kernel, dtypes, inputs, out, numbers);
+    }
     if out.numel() == 0 {
         return Ok(());
     }
@@ -168,7 +193,7 @@ pub(crate) fn strided(
 
 /// Cuts a tensor of too many axes along the first, one slice a launch.
 fn halves(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     dtypes: &[DType],
     inputs: &[&Tensor],
     out: &Tensor,
@@ -193,6 +218,9 @@ fn either(
     out: &Tensor,
     numbers: &[Arg],
 ) -> Result<()> {
+    if trace::records(out) {
+        return trace::map(any, dtypes, inputs, out, numbers);
+    }
     if out.numel() > 0 && all_dense(inputs, out.shape()) && out.is_contiguous() {
         flat(dense, dtypes, inputs, out, numbers)
     } else {
@@ -206,7 +234,7 @@ pub(crate) fn unary(kernels: Pair, x: &Tensor, y: &Tensor) -> Result<()> {
 
 pub(crate) fn binary(kernels: Pair, lines: Pair, x: &Tensor, y: &Tensor, z: &Tensor) -> Result<()> {
     let dtypes = [x.dtype(), accumulate_dtype(x.dtype())];
-    if line(lines, &dtypes, x, y, z)? {
+    if !trace::records(z) && line(lines, &dtypes, x, y, z)? {
         return Ok(());
     }
     either(kernels, &dtypes, &[x, y], z, &[])
@@ -214,6 +242,9 @@ pub(crate) fn binary(kernels: Pair, lines: Pair, x: &Tensor, y: &Tensor, z: &Ten
 
 /// A dense matrix with one row or one column; false where that is not what the operands are.
 fn line((row, column): Pair, dtypes: &[DType], x: &Tensor, y: &Tensor, z: &Tensor) -> Result<bool> {
+    if y.is_contiguous() {
+        return Ok(false);
+    }
     let (shape, strides) = collapse(&[x.layout(), y.layout(), z.layout()]);
     let [m, n] = shape[..] else { return Ok(false) };
     if m * n == 0 || strides[0] != [n as i64, 1] || strides[2] != [n as i64, 1] {
@@ -242,6 +273,9 @@ pub(crate) fn scalar_op(kernels: Pair, x: &Tensor, y: &Tensor, c: f64) -> Result
 
 /// Fills a tensor with one value.
 pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
+    if trace::records(y) {
+        return trace::fill(y, value);
+    }
     let number = [Arg::Scalar(value)];
     if y.numel() > 0 && y.is_contiguous() {
         let usual = tile::flat(y.device(), y.dtype().bytes()).block;
@@ -256,7 +290,7 @@ pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
 
 /// Copies, converting; both of one shape, any strides.
 pub(crate) fn cast(x: &Tensor, y: &Tensor) -> Result<()> {
-    if across(x, y)? {
+    if !trace::records(y) && across(x, y)? {
         return Ok(());
     }
     let kernels = (&kernels::copy::cast::KERNEL, &kernels::copy::cast_flat::KERNEL);
@@ -306,11 +340,12 @@ const FEW_ROWS: usize = 64;
 /// Tiles for tensor cores have 64 rows at least and 16 columns, so that with few rows most of a tile
 /// would be empty. Swapping the operands is a matter of strides.
 pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<()> {
+    trace::check_real("matmul", &[a, b, c])?;
     let args = match is_swapped(c) {
         true => [transposed(b, false), transposed(a, false), transposed(c, true)],
         false => [own_view(a, false), own_view(b, false), own_view(c, true)],
     };
-    let stream = c.storage().buffer().stream();
+    let stream = &c.device().stream();
     let dtypes = [a.dtype(), accumulate_dtype(a.dtype())];
     let (kernel, dtypes) = match (tf32 && a.dtype() == DType::F32, a.dtype() == c.dtype()) {
         (true, _) => (&kernels::matmul::matmul_tf32::KERNEL, &[][..]),
@@ -359,6 +394,7 @@ pub(crate) fn matmul_bias(
     gelu: bool,
 ) -> Result<()> {
     use kernels::matmul as device;
+    trace::check_real("linear", &[a, b, bias, c])?;
     let bias = own_view(bias, false);
     let swapped = is_swapped(c);
     let kernel = match (swapped, gelu) {
@@ -374,7 +410,7 @@ pub(crate) fn matmul_bias(
     let dtypes = [c.dtype(), accumulate_dtype(c.dtype())];
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; the result is fresh.
-    Ok(unsafe { kernel.launch_tuned(c.storage().buffer().stream(), &dtypes, &args) }?)
+    Ok(unsafe { kernel.launch_tuned(&c.device().stream(), &dtypes, &args) }?)
 }
 
 /// `c = scale_a scale_b a b` of 8-bit floats, all of rank 3 but the scales, which have one element.
@@ -384,6 +420,7 @@ pub(crate) fn scaled_matmul(
     fast: bool,
 ) -> Result<()> {
     use kernels::matmul_f8 as device;
+    trace::check_real("scaled_matmul", &[a, b, c])?;
     let args = match is_swapped(c) {
         true => [
             transposed(b, false),
@@ -401,7 +438,7 @@ pub(crate) fn scaled_matmul(
         ],
     };
     let kernel = if fast { &device::matmul_f8_fast::KERNEL } else { &device::matmul_f8::KERNEL };
-    let stream = c.storage().buffer().stream();
+    let stream = &c.device().stream();
     // SAFETY: as in `matmul`.
     Ok(unsafe { kernel.launch_tuned(stream, &[a.dtype(), c.dtype()], &args) }?)
 }
@@ -414,6 +451,7 @@ fn transposed(t: &Tensor, mutable: bool) -> Arg {
 
 /// `c = a b` on the CPU: f32 and f64 by the `gemm` crate, 16-bit floats through f32.
 pub(crate) fn matmul_cpu(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
+    trace::check_real("matmul", &[a, b, c])?;
     match c.dtype() {
         DType::F32 => {
             gemm_batches::<f32>(&a.to_dtype(DType::F32)?, &b.to_dtype(DType::F32)?, c);
@@ -434,41 +472,49 @@ fn gemm_batches<T: GemmElement>(a: &Tensor, b: &Tensor, c: &Tensor) {
         (t.address() as *mut T).wrapping_offset(batch as isize * t.strides()[0] as isize)
     };
     let steps = |t: &Tensor| (t.strides()[2] as isize, t.strides()[1] as isize);
-    let parallelism = if m * n * k > 64 * 64 * 64 {
-        gemm::Parallelism::Rayon(0)
-    } else {
-        gemm::Parallelism::None
-    };
-    for batch in 0..batches {
-        let (c_col, c_row) = steps(c);
-        let (a_col, a_row) = steps(a);
-        let (b_col, b_row) = steps(b);
-        // SAFETY: all three are matrices of these extents and strides over live CPU memory, and `c`
-        // is fresh, so nothing else reads or writes it.
-        unsafe {
-            gemm::gemm(
-                m,
-                n,
-                k,
-                at(c, batch),
-                c_col,
-                c_row,
-                false,
-                at(a, batch),
-                a_col,
-                a_row,
-                at(b, batch),
-                b_col,
-                b_row,
-                T::ZERO,
-                T::ONE,
-                false,
-                false,
-                false,
-                parallelism,
-            );
+    let is_large = m * n * k > 64 * 64 * 64 && num_threads() > 1;
+    let parallelism = if is_large { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
+    let _kernel = profiled::host_kernel("gemm", || product_work::<T>([batches, m, n, k]));
+    let multiply = || {
+        for batch in 0..batches {
+            let (c_col, c_row) = steps(c);
+            let (a_col, a_row) = steps(a);
+            let (b_col, b_row) = steps(b);
+            // SAFETY: all three are matrices of these extents and strides over live CPU memory, and `c`
+            // is fresh, so nothing else reads or writes it.
+            unsafe {
+                gemm::gemm(
+                    m,
+                    n,
+                    k,
+                    at(c, batch),
+                    c_col,
+                    c_row,
+                    false,
+                    at(a, batch),
+                    a_col,
+                    a_row,
+                    at(b, batch),
+                    b_col,
+                    b_row,
+                    T::ZERO,
+                    T::ONE,
+                    false,
+                    false,
+                    false,
+                    parallelism,
+                );
+            }
         }
-    }
+    };
+    if is_large { install(multiply) } else { multiply() }
+}
+
+/// What products `[b, m, k] x [b, k, n]` move and compute.
+fn product_work<T>([b, m, n, k]: [usize; 4]) -> profiled::Kernel {
+    let bytes = (b * (m * k + k * n + m * n) * size_of::<T>()) as u64;
+    let flops = 2 * (b * m * n * k) as u64;
+    profiled::Kernel { bytes, flops, product_flops: flops, ..profiled::Kernel::default() }
 }
 
 /// What `gemm` multiplies.
@@ -489,7 +535,7 @@ impl GemmElement for f64 {
 
 /// A kernel over `block` elements a program of dense tensors of one length: views, then numbers.
 pub(crate) fn dense(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     dtypes: &[DType],
     more_consts: &[i64],
     tensors: &[(&Tensor, bool)],
@@ -513,7 +559,7 @@ pub(crate) fn dense(
 
 /// A kernel on views as they are.
 pub(crate) fn views(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     grid: Grid,
     dtypes: &[DType],
     consts: &[i64],
@@ -526,7 +572,7 @@ pub(crate) fn views(
 /// [`views`] with the number of warps chosen.
 #[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
 pub(crate) fn warped_views(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     grid: Grid,
     dtypes: &[DType],
     consts: &[i64],
@@ -541,7 +587,7 @@ pub(crate) fn warped_views(
 
 /// A kernel on rows that it keeps, by the choices for them; operands, then numbers.
 pub(crate) fn kept_rows(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     dtypes: &[DType],
     kept: rows::KeptRows,
     tensors: &[(&Tensor, bool)],
@@ -558,7 +604,7 @@ pub(crate) fn kept_rows(
 /// A kernel on arguments as they are, of which `on` is one, with the number of warps chosen.
 #[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
 pub(crate) fn warped(
-    kernel: &KernelDef,
+    kernel: &'static KernelDef,
     on: &Tensor,
     grid: Grid,
     dtypes: &[DType],

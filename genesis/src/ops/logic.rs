@@ -3,7 +3,6 @@
 use genesis_kernel::ir::DType;
 
 use super::launch;
-use crate::autograd::GradMeta;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, promote};
 
@@ -11,13 +10,13 @@ impl Tensor {
     /// The same bytes of bools as numbers 0 and 1, without a copy.
     pub(super) fn as_bytes(&self) -> Tensor {
         let (storage, layout) = (self.storage().clone(), self.layout().clone());
-        Tensor::from_parts(storage, layout, DType::U8, GradMeta::detached())
+        Tensor::plain(storage, layout, DType::U8)
     }
 
     /// The same bytes of 0 and 1 as bools, without a copy.
     pub(super) fn as_bools(&self) -> Tensor {
         let (storage, layout) = (self.storage().clone(), self.layout().clone());
-        Tensor::from_parts(storage, layout, DType::Bool, GradMeta::detached())
+        Tensor::plain(storage, layout, DType::Bool)
     }
 
     /// Where elements are not zero; bool.

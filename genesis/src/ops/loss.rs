@@ -1,6 +1,6 @@
 //! Cross entropy.
 
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
@@ -10,6 +10,7 @@ use super::launch::config::{Pieces, row_block};
 use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
+use crate::fuse::{Fused, fuse};
 use crate::tensor::Tensor;
 
 /// How the losses of a batch become one.
@@ -79,13 +80,18 @@ impl Tensor {
             Reduction::None => losses.reshape(lead)?,
             Reduction::Sum => losses.sum()?,
             Reduction::Mean => {
-                let counts = flat.ne_scalar(IGNORE as f64)?.to_dtype(losses.dtype())?.sum()?;
+                let counts = COUNTED.call(&[&flat])?.to_dtype(losses.dtype())?;
                 losses.sum()?.div(&counts)?
             }
         };
         result.to_dtype(crate::amp::dtype_of(NAME, self))
     }
 }
+
+/// How many targets count.
+static COUNTED: LazyLock<Fused> = LazyLock::new(|| {
+    fuse(|targets| targets[0].ne_scalar(IGNORE as f64)?.to_dtype(DType::F32)?.sum())
+});
 
 /// Losses of rows, in the wide dtype.
 #[derive(Default)]
@@ -147,11 +153,10 @@ impl Op for CrossEntropy {
             None => CrossEntropy::run(x, target)?.1,
         };
         let dx = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        let dy = dy.contiguous()?;
         if x.numel() > 0 {
             let block = row_block(x.shape()[1]).min(4096);
             let grid = Grid::xy(x.shape()[0], x.shape()[1].div_ceil(block));
-            let tensors = [(x, false), (target, false), (&lse, false), (&dy, false), (&dx, true)];
+            let tensors = [(x, false), (target, false), (&lse, false), (dy, false), (&dx, true)];
             let ignore = [launch::number(DType::I64, IGNORE as f64)];
             let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
             let kernel = &device::cross_entropy_bwd::KERNEL;

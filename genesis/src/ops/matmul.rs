@@ -230,10 +230,23 @@ fn gradients(
         false => None,
     };
     let db = match saved.wanted[1] {
-        true => Some(unbroadcast(&saved.input(0).t()?.matmul(dy)?, &shapes[1])?),
+        true => {
+            let (a, b) = (saved.input(0), saved.input(1));
+            // A weight that was turned gets its gradient turned, so that it is dense when turned back.
+            let db = match is_turned(b) && a.rank() == 2 && dy.rank() == 2 {
+                true => dy.t()?.matmul(a)?.t()?,
+                false => a.t()?.matmul(dy)?,
+            };
+            Some(unbroadcast(&db, &shapes[1])?)
+        }
         false => None,
     };
     Ok([da, db])
+}
+
+/// Whether a matrix lies in memory column by column.
+fn is_turned(t: &Tensor) -> bool {
+    matches!((t.shape(), t.strides()), (&[m, n], &[1, step]) if m > 1 && n > 1 && step > 1)
 }
 
 struct MatMul {

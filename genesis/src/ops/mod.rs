@@ -71,11 +71,16 @@ mod stats;
 mod unique;
 mod window;
 
+use std::panic::Location;
+
 use genesis_kernel::ir::DType;
+use genesis_kernel::trace as profiled;
 
 use crate::amp;
 use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
 use crate::error::{Error, Result};
+use crate::fuse::trace;
+use crate::memory;
 use crate::tensor::Tensor;
 
 pub use arith::{RoundingMode, Tolerance};
@@ -144,8 +149,17 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     if let Some(cast) = amp::cast_inputs(op.name(), inputs)? {
         return apply(op, &cast.iter().collect::<Vec<_>>());
     }
-    let mut result = no_grad(|| amp::without_autocast(|| op.forward(inputs)))?;
-    if anomaly::is_on() {
+    for input in inputs {
+        input.storage().wait_arrived()?;
+    }
+    let caller = Location::caller();
+    let _op = profiled::op(op.name(), caller, || describe(inputs));
+    let forward = || no_grad(|| amp::without_autocast(|| op.forward(inputs)));
+    let outer = trace::enter(op.name());
+    let made = memory::made_at(caller, forward);
+    trace::leave(outer);
+    let mut result = made?;
+    if anomaly::is_on() && !trace::is_on() {
         anomaly::check_forward(op.name(), inputs, &result)?;
     }
     let wanted = is_grad_enabled() && result.dtype().is_arithmetic_float();
@@ -156,6 +170,12 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
         result.note_view(parent);
     }
     Ok(result)
+}
+
+/// Dtypes and shapes, as a profile shows them: `f32[64, 784], f32[784, 256]`.
+pub(crate) fn describe(inputs: &[&Tensor]) -> String {
+    let one = |input: &&Tensor| format!("{}{:?}", input.dtype(), input.shape());
+    inputs.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// What an op says of a dtype that it does not take.

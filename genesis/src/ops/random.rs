@@ -11,6 +11,7 @@ use kernels::random as device;
 use super::{Op, apply, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, no_grad};
 use crate::error::{Error, Result};
+use crate::graph::session;
 use crate::random::{Generator, RngState, default_generator};
 use crate::tensor::{Creation, Tensor};
 
@@ -27,7 +28,12 @@ fn f32_args<const N: usize>(numbers: [f64; N]) -> [Arg; N] {
 }
 
 /// Seed and offset as a kernel takes them.
-pub(super) fn state_args(state: RngState) -> [Arg; 2] {
+pub(super) fn state_args(state: RngState) -> Result<[Arg; 2]> {
+    if session::has_cells() { session::draw(state) } else { Ok(fixed_args(state)) }
+}
+
+/// Seed and offset that stay as they are when a graph replays.
+pub(super) fn fixed_args(state: RngState) -> [Arg; 2] {
     let seed = Scalar { dtype: DType::U64, bits: state.seed };
     [Arg::Scalar(seed), Arg::Scalar(Scalar { dtype: DType::I64, bits: state.offset })]
 }
@@ -62,13 +68,13 @@ fn normal_cdf(x: f64) -> f64 {
 impl Generator {
     fn draw(
         &self,
-        kernel: &KernelDef,
+        kernel: &'static KernelDef,
         shape: &[usize],
         at: Creation,
         numbers: &[Arg],
     ) -> Result<Tensor> {
         let y = Tensor::uninitialized(shape, at)?;
-        let args = [&state_args(self.take(y.numel())), numbers].concat();
+        let args = [&state_args(self.take(y.numel()))?, numbers].concat();
         launch::dense(kernel, &[at.dtype], &[], &[(&y, true)], &args)?;
         Ok(y)
     }
@@ -101,7 +107,7 @@ impl Generator {
         }
         if at.dtype == DType::F64 {
             let y = Tensor::uninitialized(shape, at)?;
-            let state = state_args(self.take(2 * y.numel()));
+            let state = state_args(self.take(2 * y.numel()))?;
             let range = [low, high].map(|value| launch::number(DType::F64, value));
             let args = [state, range].concat();
             launch::dense(&device::uniform_wide::KERNEL, &[], &[], &[(&y, true)], &args)?;
@@ -268,7 +274,7 @@ impl Generator {
     fn by_element(
         &self,
         name: &'static str,
-        kernel: &KernelDef,
+        kernel: &'static KernelDef,
         x: &Tensor,
         is_right: fn(f64) -> bool,
     ) -> Result<Tensor> {
@@ -282,7 +288,7 @@ impl Generator {
             return Err(Error::op(name, format!("has no distribution of {wrong}")));
         }
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        let state = state_args(self.take(DRAWS * x.numel()));
+        let state = state_args(self.take(DRAWS * x.numel()))?;
         if x.numel() > 0 {
             // One a thread: a sample keeps many numbers until it is found.
             let (x, y) = (x.reshape(&[x.numel()])?, y.reshape(&[x.numel()])?);
@@ -330,7 +336,7 @@ impl Generator {
             return Err(wrong_dtype("randperm", "a number", at.dtype));
         }
         let keys = Tensor::uninitialized(&[n], (DType::I64, at.device))?;
-        let state = state_args(self.take(2 * n));
+        let state = state_args(self.take(2 * n))?;
         launch::dense(&device::long_integers::KERNEL, &[], &[], &[(&keys, true)], &state)?;
         no_grad(|| keys.argsort(-1, false)?.to_dtype(at.dtype))
     }
@@ -345,7 +351,7 @@ impl Generator {
         }
         let p = no_grad(|| p.detach().contiguous())?;
         let y = Tensor::uninitialized(p.shape(), (p.dtype(), p.device()))?;
-        let state = state_args(self.take(p.numel()));
+        let state = state_args(self.take(p.numel()))?;
         let tensors = [(&p, false), (&y, true)];
         launch::dense(&device::bernoulli::KERNEL, &[p.dtype()], &[], &tensors, &state)?;
         Ok(y)
@@ -393,7 +399,7 @@ impl Generator {
     fn with_replacement(&self, rows: &Tensor, n: usize) -> Result<Tensor> {
         let (m, c) = (rows.shape()[0], rows.shape()[1]);
         let result = Tensor::uninitialized(&[m, n], (DType::I64, rows.device()))?;
-        let state = state_args(self.take(2 * m * n));
+        let state = state_args(self.take(2 * m * n))?;
         if m == 0 {
             return Ok(result);
         }
@@ -422,7 +428,7 @@ impl Generator {
 
     fn without(&self, rows: &Tensor, n: usize) -> Result<Tensor> {
         let scores = Tensor::uninitialized(rows.shape(), (DType::F32, rows.device()))?;
-        let state = state_args(self.take(rows.numel()));
+        let state = state_args(self.take(rows.numel()))?;
         let tensors = [(rows, false), (&scores, true)];
         launch::dense(&device::race::KERNEL, &[rows.dtype()], &[], &tensors, &state)?;
         Ok(scores.topk(n, -1, true)?.1)
@@ -603,7 +609,7 @@ impl Op for Dropout {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0].contiguous()?;
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        let [seed, offset] = state_args(self.state);
+        let [seed, offset] = state_args(self.state)?;
         let numbers = [seed, offset, launch::number(DType::F32, self.p)];
         let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
         launch::dense(

@@ -1,10 +1,12 @@
 //! Gradient clipping and unscaling, without waiting for the device: a launch or two for all gradients.
 
+use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::{Arg, Device};
+use genesis_kernel::trace;
 use kernels::many as device;
 
 use crate::autograd::no_grad;
@@ -31,7 +33,9 @@ static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 /// Reads all gradients twice and writes them once.
 /// # Source
 /// Same conventions as `torch.nn.utils.clip_grad_norm_`.
+#[track_caller]
 pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64, norm_type: f64) -> Result<Tensor> {
+    let _range = trace::range_at("clip_grad_norm_", Location::caller());
     no_grad(|| {
         let norm = total_norm(&gradients(parameters), norm_type)?;
         let factor = norm.add_scalar(1e-6)?.rdiv_scalar(max_norm)?.minimum_scalar(1.0)?;

@@ -1,9 +1,12 @@
 //! Parameters in groups, each with options of its own, and their state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
+use genesis_kernel::trace;
 
 use super::rule::{Batch, Member, Rule, Skip};
 use super::{Optimizer, State};
@@ -65,6 +68,8 @@ pub struct Optim<R> {
     entries: Vec<Entry>,
     groups: Vec<R>,
     tables: Tables,
+    /// Its number among all optimizers: whose numbers a graph asks for.
+    id: u64,
 }
 
 /// What is known of a parameter, in the order of the parameters.
@@ -91,11 +96,13 @@ struct Slot {
 impl<R: Rule> Optim<R> {
     /// An optimizer of these parameters; one that is given twice is stepped once.
     pub fn new(parameters: impl Into<Parameters>, options: R) -> Optim<R> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut optimizer = Optim {
             parameters: Vec::new(),
             entries: Vec::new(),
             groups: Vec::new(),
             tables: Tables::new(),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
         };
         optimizer.extend(parameters.into(), options);
         optimizer
@@ -238,7 +245,8 @@ impl<R: Rule> Optim<R> {
             }
         };
         let mut copies = Vec::new();
-        let mut batch = Batch { members: Vec::new(), step, skip, tables: &mut self.tables };
+        let (tables, owner) = (&mut self.tables, self.id);
+        let mut batch = Batch { members: Vec::new(), step, skip, tables, owner };
         for (index, gradient) in members {
             let parameter = &self.parameters[index];
             let slot = self.entries[index].state.as_ref().expect("`prepare` made it");
@@ -296,11 +304,15 @@ impl<R: Rule> Optim<R> {
 }
 
 impl<R: Rule> Optimizer for Optim<R> {
+    #[track_caller]
     fn step(&mut self) -> Result<()> {
+        let _range = trace::range_at("Optimizer.step", Location::caller());
         no_grad(|| self.step_with(None))
     }
 
+    #[track_caller]
     fn step_unless(&mut self, found: &Tensor) -> Result<()> {
+        let _range = trace::range_at("Optimizer.step", Location::caller());
         no_grad(|| self.step_with(Some(&found.detach())))
     }
 
@@ -361,6 +373,29 @@ impl<R: Rule> Optimizer for Optim<R> {
         self.groups = groups;
         self.entries.iter_mut().zip(slots).for_each(|(entry, slot)| entry.state = slot);
         Ok(())
+    }
+}
+
+impl<R: Rule> crate::graph::State for Optim<R> {
+    fn advance(&mut self) -> Result<()> {
+        self.step_with(None)
+    }
+
+    fn rewind(&mut self) {
+        for (parameter, entry) in self.parameters.iter().zip(&mut self.entries) {
+            if let Some(slot) = entry.state.as_mut().filter(|_| parameter.grad().is_some()) {
+                slot.steps = slot.steps.saturating_sub(1);
+            }
+        }
+    }
+
+    fn tensors(&self) -> Vec<Tensor> {
+        let slots = self.entries.iter().filter_map(|entry| entry.state.as_ref());
+        let states = slots.flat_map(|slot| {
+            let tensors = slot.tensors.iter().map(|(_, tensor)| tensor);
+            tensors.chain(&slot.master).chain(&slot.skipped)
+        });
+        self.parameters.iter().chain(states).map(Tensor::detach).collect()
     }
 }
 

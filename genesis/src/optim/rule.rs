@@ -8,6 +8,7 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::Arg;
 
 use crate::error::{Error, Result};
+use crate::graph::session;
 use crate::ops::launch::many::{Cut, Many, Operand, Tables, absent};
 use crate::ops::launch::{accumulate_dtype, number, pointer};
 use crate::tensor::Tensor;
@@ -128,6 +129,8 @@ pub struct Batch<'t> {
     pub(super) step: u64,
     pub(super) skip: Option<Skip>,
     pub(super) tables: &'t mut Tables,
+    /// The number of the optimizer.
+    pub(super) owner: u64,
 }
 
 impl Batch<'_> {
@@ -175,6 +178,7 @@ impl Batch<'_> {
     }
 
     fn write(&self, target: &Tensor, value: &Tensor) -> Result<()> {
+        session::check("an optimizer whose numbers are not read from memory steps")?;
         match &self.skip {
             None => target.copy_(value),
             Some(skip) => {
@@ -224,6 +228,7 @@ impl Batch<'_> {
         let numbers: Vec<Arg> = fused.numbers.iter().map(|&value| number(wide, value)).collect();
         let exact = fused.exact.iter().map(|&value| number(DType::F64, value));
         let head: Vec<Arg> = head.into_iter().chain(exact).chain(numbers).collect();
+        let Some(head) = session::numbers(self.owner, head)? else { return Ok(()) };
         let rest = |first: usize| Ok([head.clone(), (fused.rest)(first)?].concat());
         let flags = [i64::from(masters.is_some()), i64::from(self.skip.is_some())];
         let consts = [&flags, fused.consts].concat();

@@ -1,11 +1,15 @@
 //! Tensors from values: `zeros`, `full`, `arange`, from slices.
 
+use std::panic::Location;
+
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, bytes_of};
 
 use super::{Storage, Tensor};
-use crate::autograd::GradMeta;
 use crate::error::{Error, Result};
+use crate::fuse::trace;
+use crate::graph::session;
+use crate::memory;
 use crate::ops::launch;
 use crate::shape::Layout;
 
@@ -52,8 +56,20 @@ impl Tensor {
         let bytes = numel.filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
             Error::op("empty", format!("shape {shape:?} of {dtype} is larger than memory can be"))
         })?;
-        let storage = Storage::uninitialized(device, bytes)?.into();
-        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, GradMeta::detached()))
+        if trace::is_on() {
+            return Tensor::symbolic(Layout::contiguous(shape), (dtype, device));
+        }
+        let make = || Storage::uninitialized(device, bytes, dtype, shape);
+        let storage = memory::made_at(Location::caller(), make)?.into();
+        session::hold(&storage);
+        Ok(Tensor::plain(storage, Layout::contiguous(shape), dtype))
+    }
+
+    /// A value of a trace, see [`trace`].
+    pub(crate) fn symbolic(layout: Layout, at: impl Into<Creation>) -> Result<Tensor> {
+        let Creation { dtype, device } = at.into();
+        let storage = Storage::symbolic(device, layout.numel())?.into();
+        Ok(Tensor::plain(storage, layout, dtype))
     }
 
     /// A tensor filled with one value, rounded or wrapped to the dtype.
@@ -240,8 +256,10 @@ impl Tensor {
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
         let Creation { dtype, device } = at.into();
-        let storage = Storage::from_bytes(device, bytes)?.into();
-        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, GradMeta::detached()))
+        let make = || Storage::from_bytes(device, bytes, dtype, shape);
+        let storage = memory::made_at(Location::caller(), make)?.into();
+        session::hold(&storage);
+        Ok(Tensor::plain(storage, Layout::contiguous(shape), dtype))
     }
 
     /// A tensor of these values, rounded or wrapped to the dtype.

@@ -1,17 +1,21 @@
-//! Values back to the host, copies, and moves between dtypes and devices.
+//! Values back to the host, copies, and moves between dtypes.
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, from_bytes};
 
-use super::{Storage, Tensor};
-use crate::autograd::{GradMeta, SavedTensors};
+use super::Tensor;
+use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::fuse::trace;
+use crate::graph::session;
 use crate::ops::{Op, apply, index_flag, launch};
-use crate::shape::Layout;
 
 impl Tensor {
     /// The elements in row-major order, as bytes. Waits for the device.
+    #[track_caller]
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
+        session::check("a value is read on the host")?;
+        trace::check_read(self)?;
         let dense = self.detach().contiguous()?;
         let start = dense.layout().offset * dense.dtype().bytes();
         let len = dense.numel() * dense.dtype().bytes();
@@ -30,6 +34,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If `T` is not this tensor's dtype.
+    #[track_caller]
     pub fn to_vec<T: HostElement>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             let message = format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE);
@@ -42,6 +47,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the device fails.
+    #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         let (dtype, bytes) = (self.dtype(), self.to_bytes()?);
         let element = |chunk: &[u8]| {
@@ -57,6 +63,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is not exactly one element.
+    #[track_caller]
     pub fn item(&self) -> Result<f64> {
         match self.to_f64_vec()?[..] {
             [value] => Ok(value),
@@ -72,6 +79,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there is not exactly one element, or `T` is not this tensor's dtype.
+    #[track_caller]
     pub fn item_as<T: HostElement>(&self) -> Result<T> {
         match self.to_vec::<T>()?[..] {
             [value] => Ok(value),
@@ -113,18 +121,6 @@ impl Tensor {
         }
         apply(Cast { from: self.dtype(), to: dtype }, &[self])
     }
-
-    /// The tensor on another device; the tensor itself where it is already.
-    ///
-    /// # Errors
-    /// If there is no such device or its memory runs out.
-    #[track_caller]
-    pub fn to_device(&self, device: Device) -> Result<Tensor> {
-        if device == self.device() {
-            return Ok(self.clone());
-        }
-        apply(Move { from: self.device(), to: device }, &[self])
-    }
 }
 
 /// A copy in fresh memory, perhaps of another dtype.
@@ -146,27 +142,5 @@ impl Op for Cast {
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(dy.to_dtype(self.from)?)])
-    }
-}
-
-/// A copy on another device.
-struct Move {
-    from: Device,
-    to: Device,
-}
-
-impl Op for Move {
-    fn name(&self) -> &'static str {
-        "to_device"
-    }
-
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let storage = Storage::from_bytes(self.to, &inputs[0].to_bytes()?)?;
-        let layout = Layout::contiguous(inputs[0].shape());
-        Ok(Tensor::from_parts(storage.into(), layout, inputs[0].dtype(), GradMeta::detached()))
-    }
-
-    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(dy.to_device(self.from)?)])
     }
 }

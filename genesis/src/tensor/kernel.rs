@@ -30,9 +30,9 @@ pub struct TensorArgMut<'a, T, const RANK: usize> {
 }
 
 impl Tensor {
-    /// The stream that work on this tensor runs on, in order.
-    pub fn stream(&self) -> &Stream {
-        self.storage().buffer().stream()
+    /// The current stream of its device, where work on this tensor is to run.
+    pub fn stream(&self) -> Stream {
+        self.device().stream()
     }
 
     /// This tensor as what a kernel reads: a `View<T, RANK>` with its strides, or a `Ptr<T>` to its
@@ -76,6 +76,8 @@ impl Tensor {
             let message = format!("needs {RANK} axes, the shape is {:?}", self.shape());
             return Err(Error::op(op, message));
         }
+        self.storage().wait_arrived()?;
+        self.storage().note_use();
         let skipped = (self.layout().offset * self.dtype().bytes()) as u64;
         let ptr = PtrArg {
             device: self.device(),

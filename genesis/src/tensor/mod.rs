@@ -14,9 +14,10 @@ mod operators;
 pub(crate) mod promote;
 mod storage;
 mod strided;
+mod transfer;
 mod view;
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
@@ -47,7 +48,8 @@ struct Inner {
     storage: Arc<Storage>,
     layout: Layout,
     dtype: DType,
-    meta: Arc<GradMeta>,
+    /// Made when it is first asked for: most tensors want no gradient.
+    meta: OnceLock<Arc<GradMeta>>,
 }
 
 /// What a tensor is apart from its values.
@@ -74,7 +76,12 @@ impl Tensor {
         dtype: DType,
         meta: Arc<GradMeta>,
     ) -> Tensor {
-        Tensor(Arc::new(Inner { storage, layout, dtype, meta }))
+        Tensor(Arc::new(Inner { storage, layout, dtype, meta: OnceLock::from(meta) }))
+    }
+
+    /// [`Tensor::from_parts`] of a tensor without history.
+    pub(crate) fn plain(storage: Arc<Storage>, layout: Layout, dtype: DType) -> Tensor {
+        Tensor(Arc::new(Inner { storage, layout, dtype, meta: OnceLock::new() }))
     }
 
     /// Extents, outermost first; empty for a scalar.
@@ -137,7 +144,13 @@ impl Tensor {
 
     /// The gradient bookkeeping.
     pub(crate) fn meta(&self) -> &Arc<GradMeta> {
-        &self.0.meta
+        self.0.meta.get_or_init(GradMeta::detached)
+    }
+
+    /// The gradient bookkeeping, if anything ever asked for it: a tensor without it is a leaf that wants
+    /// no gradient.
+    pub(crate) fn known_meta(&self) -> Option<&Arc<GradMeta>> {
+        self.0.meta.get()
     }
 
     /// The address of the first element.
@@ -168,8 +181,7 @@ impl Tensor {
     /// The same elements without history: a view that requires no gradient.
     pub fn detach(&self) -> Tensor {
         let inner = &self.0;
-        let meta = GradMeta::detached();
-        Tensor::from_parts(inner.storage.clone(), inner.layout.clone(), inner.dtype, meta)
+        Tensor::plain(inner.storage.clone(), inner.layout.clone(), inner.dtype)
     }
 
     /// The number of in-place writes to the storage so far, through this tensor or any view.

@@ -2,10 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use genesis_kernel::runtime::{Buffer, Device};
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::{Buffer, Device, Graph, Label};
 
 use crate::autograd::is_inference_mode_enabled;
 use crate::error::Result;
+use crate::fuse::trace;
+use crate::graph::session;
 
 /// Device memory with a version counter.
 pub(crate) struct Storage {
@@ -15,27 +18,95 @@ pub(crate) struct Storage {
     is_inference: bool,
     /// Whether a leaf that requires a gradient lies in it.
     is_parameter: AtomicBool,
+    /// The number of a value of a trace, which has no memory, with the number of its elements; 0 of
+    /// memory.
+    symbol: (u64, usize),
 }
 
 impl Storage {
-    /// Memory of `bytes` bytes whose contents nobody has written yet.
-    pub(crate) fn uninitialized(device: Device, bytes: usize) -> Result<Storage> {
-        Ok(Storage::from_buffer(Buffer::uninit(&device.stream(), bytes)?))
+    /// A value of a trace: no memory.
+    pub(crate) fn symbolic(device: Device, elements: usize) -> Result<Storage> {
+        let mut storage = Storage::from_buffer(Buffer::uninit(&device.stream(), 0)?);
+        storage.symbol = (trace::symbol(), elements);
+        Ok(storage)
     }
 
-    /// Memory that holds these bytes.
-    pub(crate) fn from_bytes(device: Device, bytes: &[u8]) -> Result<Storage> {
-        Ok(Storage::from_buffer(Buffer::from_bytes(&device.stream(), bytes)?))
+    /// Whether it is a value of a trace.
+    #[inline]
+    pub(crate) fn is_symbol(&self) -> bool {
+        self.symbol.0 != 0
+    }
+
+    /// The number of a value of a trace; 0 of memory.
+    pub(crate) fn symbol(&self) -> u64 {
+        self.symbol.0
+    }
+
+    /// The elements of a value of a trace.
+    pub(crate) fn elements(&self) -> usize {
+        self.symbol.1
+    }
+
+    /// Memory of `bytes` bytes whose contents nobody has written yet, for a tensor of this dtype and shape.
+    #[track_caller]
+    pub(crate) fn uninitialized(
+        device: Device,
+        bytes: usize,
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Storage> {
+        let label = Label::tensor(dtype, shape);
+        Ok(Storage::from_buffer(Buffer::labeled(&device.stream(), bytes, &label)?))
+    }
+
+    /// The same in host memory that GPUs copy from and to by themselves.
+    #[track_caller]
+    pub(crate) fn pinned(bytes: usize, dtype: DType, shape: &[usize]) -> Result<Storage> {
+        Ok(Storage::from_buffer(Buffer::pinned(bytes, &Label::tensor(dtype, shape))?))
+    }
+
+    /// Memory that holds these bytes, of a tensor of this dtype and shape.
+    #[track_caller]
+    pub(crate) fn from_bytes(
+        device: Device,
+        bytes: &[u8],
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Storage> {
+        let storage = Storage::uninitialized(device, bytes.len(), dtype, shape)?;
+        match session::is_recording() {
+            true => Graph::write_beside(&storage.buffer, bytes)?,
+            false => storage.buffer.write(0, bytes)?,
+        }
+        Ok(storage)
     }
 
     fn from_buffer(buffer: Buffer) -> Storage {
         let (is_inference, is_parameter) = (is_inference_mode_enabled(), AtomicBool::new(false));
-        Storage { buffer, version: AtomicU64::new(0), is_inference, is_parameter }
+        let version = AtomicU64::new(0);
+        Storage { buffer, version, is_inference, is_parameter, symbol: (0, 0) }
     }
 
     /// The memory itself.
     pub(crate) fn buffer(&self) -> &Buffer {
         &self.buffer
+    }
+
+    /// Says that what is launched now reads or writes it. Where a copy to it is still on its way from a
+    /// GPU, that is waited for; if that GPU failed, [`Storage::wait_arrived`] says so.
+    #[inline]
+    pub(crate) fn note_use(&self) {
+        self.buffer.note_use();
+        let _ = self.buffer.wait_arrived();
+    }
+
+    /// Waits for a copy to it that nobody waited for yet.
+    ///
+    /// # Errors
+    /// If the GPU that it comes from failed.
+    #[inline]
+    pub(crate) fn wait_arrived(&self) -> Result<()> {
+        Ok(self.buffer.wait_arrived()?)
     }
 
     /// The first byte's address on the device.

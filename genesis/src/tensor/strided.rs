@@ -8,7 +8,7 @@ use super::Tensor;
 use crate::autograd::{GradMeta, SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::ops::{Op, add_at, apply, launch, places_of_layout};
-use crate::shape::{self, Layout};
+use crate::shape::{self, Axes, Layout};
 
 impl Tensor {
     /// The elements at `offset + sum(index * stride)` of this tensor's storage, counted from its first
@@ -50,7 +50,7 @@ impl Tensor {
             return Err(Error::op(NAME, message));
         }
         let own = if is_empty { 0 } else { offset };
-        let at = |offset| Layout { shape: shape.to_vec(), strides: strides.to_vec(), offset };
+        let at = |offset| Layout { shape: shape.into(), strides: strides.into(), offset };
         let (outer, inner) = (at(self.layout().offset + own), at(own));
         apply(OverlappingView { name: NAME, outer, inner, from: self.shape().to_vec() }, &[self])
     }
@@ -185,8 +185,8 @@ fn diagonal_of(layout: &Layout, offset: i64, a: usize, b: usize) -> Layout {
     }
     let stride = layout.strides[a] + layout.strides[b];
     for axis in [a.max(b), a.min(b)] {
-        result.shape.remove(axis);
-        result.strides.remove(axis);
+        result.shape = without(&result.shape, axis);
+        result.strides = without(&result.strides, axis);
     }
     result.shape.push(len);
     result.strides.push(stride);
@@ -277,4 +277,8 @@ impl Op for OverlappingView {
         let n = self.from.iter().product();
         Ok(vec![Some(add_at(dy, &places, n)?.reshape(&self.from)?)])
     }
+}
+/// The numbers of all axes but one.
+fn without<T: Copy + Default>(of: &Axes<T>, axis: usize) -> Axes<T> {
+    of.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &n)| n).collect()
 }

@@ -4,7 +4,7 @@
 use std::ops::{Bound, RangeBounds};
 
 use super::Tensor;
-use crate::autograd::{GradMeta, SavedTensors};
+use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::ops::{Op, apply, launch, unbroadcast};
 use crate::shape::{self, Layout};
@@ -241,7 +241,7 @@ impl Op for View {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
         let storage = x.storage().clone();
-        Ok(Tensor::from_parts(storage, self.layout.clone(), x.dtype(), GradMeta::detached()))
+        Ok(Tensor::plain(storage, self.layout.clone(), x.dtype()))
     }
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
@@ -285,8 +285,7 @@ impl Op for Scatter {
         let dy = inputs[0];
         let result = Tensor::zeros(&self.from, (dy.dtype(), dy.device()))?;
         let layout = result.layout().slice(self.axis, self.start, self.step as i64, self.len);
-        let slice =
-            Tensor::from_parts(result.storage().clone(), layout, dy.dtype(), GradMeta::detached());
+        let slice = Tensor::plain(result.storage().clone(), layout, dy.dtype());
         launch::cast(dy, &slice)?;
         Ok(result)
     }

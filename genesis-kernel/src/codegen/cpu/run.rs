@@ -12,6 +12,7 @@ use super::{OptLevel, SYMBOL};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, OpKind, Scalar, TileType, Type, Value};
 use crate::kernel::ArgValue;
+use crate::runtime::{install, threads_here};
 
 /// Work of one task, in nanoseconds, below which handing it to another thread costs more than it gives.
 const TASK_NANOS: u64 = 50_000;
@@ -246,16 +247,18 @@ impl CpuKernel {
             task(0, total)?;
         } else {
             let n_tasks = (total + per_task - 1) / per_task;
-            (0..n_tasks as usize).into_par_iter().with_max_len(1).try_for_each(|i| {
+            let one = |i| {
                 let begin = i as i64 * per_task;
                 task(begin, (begin + per_task).min(total))
-            })?;
+            };
+            let tasks = (0..n_tasks as usize).into_par_iter().with_max_len(1);
+            install(|| tasks.try_for_each(one))?;
         }
         self.report(&host)
     }
 
     fn programs_per_task(&self, total: i64) -> i64 {
-        let threads = rayon::current_num_threads() as u64;
+        let threads = threads_here() as u64;
         if threads == 1 {
             return total;
         }

@@ -1,15 +1,36 @@
 //! `device_assert!` and `device_print!`.
 //!
-//! A failed assertion leaves its number where the host can read it after the fault, then traps.
+//! A failed assertion leaves its number where the host can read it after the fault, with what it compared
+//! and where, then traps. The first thread to fail writes; the others wait a moment before they trap, which
+//! would end the first one too.
 //! Printing goes through the driver's `vprintf`: scalars by one thread, tiles by every thread, an
 //! element a line with its coordinates.
 
 use super::super::elementwise::{Target as Machine, cast};
-use super::super::llvm::{IntPred, Val};
-use super::lower::{GLOBAL, Lowering};
+use super::super::llvm::{IntPred, Order, Val};
+use super::lower::{GLOBAL, Lowering, Registers};
 use crate::Error;
-use crate::ir::{DType, Op, OpKind, Value};
+use crate::ir::{DType, Elem, Op, OpKind, Value};
 use crate::layout::HwIndex;
+
+/// Words of eight bytes that a failed assertion leaves, by number; the first holds its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failed {
+    /// Which kind of number was compared: 0 none, 1 signed, 2 unsigned, 3 f64.
+    Kind = 1,
+    /// The program.
+    X = 2,
+    Y = 3,
+    Z = 4,
+    /// The element of the tile in row-major order, plus 1; 0 for a scalar.
+    Element = 5,
+    /// What was compared.
+    Left = 6,
+    Right = 7,
+}
+
+/// Words that an assertion may leave.
+pub(crate) const FAILED_WORDS: usize = 8;
 
 impl Lowering<'_> {
     pub(super) fn assert(&mut self, op: Op) -> Result<(), Error> {
@@ -25,9 +46,16 @@ impl Lowering<'_> {
         e.cond_br(e.icmp(IntPred::Eq, status, e.int(e.i64(), 0)), stop, report);
         e.position(report);
         let address = e.inttoptr(status, e.ptr(GLOBAL));
-        let store = e.store_aligned(e.int(e.i32(), number), address, 4);
-        e.set_volatile(store);
+        let (tell, wait) = (e.block("tell"), e.block("wait"));
+        let (none, number) = (e.int(e.i32(), 0), e.int(e.i32(), number));
+        let before = e.atomic_cas(address, none, number, Order::Relaxed);
+        e.cond_br(e.icmp(IntPred::Eq, before, none), tell, wait);
+        e.position(tell);
+        self.tell_failure(op, address)?;
         e.inline_asm(e.void(), "membar.sys;", "~{memory}", &[], true);
+        e.br(stop);
+        e.position(wait);
+        e.inline_asm(e.void(), "nanosleep.u32 1000000;", "~{memory}", &[], true);
         e.br(stop);
         e.position(stop);
         e.inline_asm(e.void(), "trap;", "~{memory}", &[], true);
@@ -35,6 +63,59 @@ impl Lowering<'_> {
         e.br(fine);
         e.position(fine);
         Ok(())
+    }
+
+    /// Writes what failed, in the words that [`Failed`] numbers.
+    fn tell_failure(&mut self, op: Op, address: Val) -> Result<(), Error> {
+        let e = self.e;
+        let write = |word: Failed, value: Val| {
+            let place = e.gep(e.i64(), address, e.int(e.i64(), word as i64));
+            e.set_volatile(e.store_aligned(value, place, 8));
+        };
+        for (axis, word) in ['x', 'y', 'z'].into_iter().zip([Failed::X, Failed::Y, Failed::Z]) {
+            let unit = if self.lir.num_blocks == 1 { "cta" } else { "cluster" };
+            let name = format!("llvm.nvvm.read.ptx.sreg.{unit}id.{axis}");
+            write(word, e.zext(e.intrinsic(&name, &[], &[]), e.i64()));
+        }
+        let condition = self.func.op(op).operands[0];
+        let holds = self.get(condition)?;
+        let first = |of: &dyn Fn(usize) -> Val| {
+            let last = holds.len() - 1;
+            (0..last).rev().fold(of(last), |later, i| e.select(holds[i], later, of(i)))
+        };
+        if let Some(layout) = self.lir.layout(condition) {
+            let thread = self.threads.place(e, &layout.lane, &layout.warp, &layout.block);
+            let place = |reg: usize| {
+                let at = layout.apply(HwIndex { reg: reg as u32, ..HwIndex::default() });
+                e.int(e.i32(), i64::from(at))
+            };
+            let element = e.zext(e.xor(thread, first(&place)), e.i64());
+            write(Failed::Element, e.add(element, e.int(e.i64(), 1)));
+        }
+        let Some((operands, dtype)) = self.compared(condition, holds.len()) else { return Ok(()) };
+        let (wide, kind) = match dtype {
+            dtype if dtype.is_float() => (DType::F64, 3),
+            dtype if dtype.is_unsigned_int() => (DType::I64, 2),
+            _ => (DType::I64, 1),
+        };
+        for (registers, word) in operands.iter().zip([Failed::Left, Failed::Right]) {
+            let value = first(&|reg| registers[reg]);
+            write(word, cast(e, Machine::Nvptx, value, dtype, wide));
+        }
+        write(Failed::Kind, e.int(e.i64(), kind));
+        Ok(())
+    }
+
+    /// What a condition compares, where it is just that and both sides are at hand.
+    fn compared(&self, condition: Value, len: usize) -> Option<(Vec<Registers>, DType)> {
+        let def = self.func.def_op(condition)?;
+        let data = self.func.op(def);
+        let OpKind::Compare(_) = data.kind else { return None };
+        let tile = self.func.ty(data.operands[0]).as_tile()?;
+        let Elem::Data(dtype) = tile.elem else { return None };
+        let operands = self.operands(def).ok()?;
+        let fits = operands.iter().all(|registers| registers.len() == len);
+        (fits && dtype != DType::Bool).then_some((operands, dtype))
     }
 
     pub(super) fn print(&mut self, op: Op) -> Result<(), Error> {

@@ -14,8 +14,9 @@
 //! * parameters in order, flattened: a pointer is a 64-bit address, a scalar its own type (bool a
 //!   byte), a view is its address, then extents, then strides, all 64 bits wide;
 //! * then each of [`GpuKernel::maps`], 128 bytes by value, aligned to 64;
-//! * then, only where [`GpuKernel::asserts`] is not empty, the address of an `i32` that the host can
-//!   read after a fault (or 0): a failed assertion writes its number plus 1 there and traps;
+//! * then, only where [`GpuKernel::asserts`] is not empty, the address of 64 bytes of zeros that the host
+//!   can read after a fault (or 0): a failed assertion writes its number plus 1 there as an `i32`, behind it
+//!   what it compared and where, and traps;
 //! * [`GpuKernel::threads`] threads and `shared_bytes` of dynamic shared memory a block;
 //! * grid axes x, y, z are the programs along axes 0, 1, 2; where a program is a cluster, axis x has
 //!   [`GpuKernel::num_blocks`] blocks for each, which the code itself declares to be clusters.
@@ -54,6 +55,7 @@ mod wgmma;
 #[cfg(test)]
 mod wgmma_tests;
 
+pub(crate) use self::debug::{FAILED_WORDS, Failed};
 use std::collections::BTreeMap;
 
 use self::arena::{Arena, SWIZZLE_ALIGNMENT};

@@ -11,10 +11,14 @@ mod event;
 mod graph;
 mod memory;
 mod module;
+mod pinned;
+mod recent;
+mod stream;
 mod tensor_map;
+mod timing;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUresult};
@@ -23,15 +27,18 @@ use self::asserts::Asserts;
 use self::driver::Driver;
 pub(crate) use self::event::CudaEvent;
 pub use self::graph::Graph;
-use self::memory::Memory;
-pub use self::memory::MemoryStats;
 pub(crate) use self::module::{CudaKernel, EntryPoint, MAX_SLOTS};
+pub(crate) use self::pinned::arena as pinned_arena;
+use self::recent::Recent;
+pub(crate) use self::stream::CudaStream;
+use self::stream::Streams;
+pub(crate) use self::timing::Mark;
 use crate::diag::Error;
-use crate::front::ast::FnAst;
 use crate::knobs;
+use crate::runtime::pool::Ledger;
 use crate::target::GpuTarget;
 
-/// An open GPU: its context and its one stream.
+/// An open GPU: its context and its streams.
 ///
 /// It is opened once and lives as long as the process: a context that is torn down while threads
 /// still hold memory of it would be worse than one that the driver cleans up at exit.
@@ -40,13 +47,15 @@ pub(crate) struct CudaDevice {
     number: u32,
     info: GpuInfo,
     context: Handle<sys::CUcontext>,
-    stream: Handle<sys::CUstream>,
-    memory: Mutex<Memory>,
+    streams: Streams,
+    ledger: OnceLock<Ledger>,
+    /// Streams that are recorded for a graph.
+    captures: AtomicU32,
     asserts: Mutex<Asserts>,
     /// The code of the error that broke the context; 0 while it works.
     lost: AtomicU32,
-    /// The kernel launched last, to name it when the context breaks.
-    last_kernel: AtomicPtr<FnAst>,
+    /// What was launched last, to name it when the context breaks.
+    recent: Recent,
 }
 
 /// What a GPU is.
@@ -104,6 +113,11 @@ pub(crate) fn open(number: u32) -> Result<&'static CudaDevice, Error> {
     slot.get_or_init(|| CudaDevice::open(driver, number)).as_ref().map_err(Error::clone)
 }
 
+/// The default stream of the GPU with this number.
+pub(crate) fn default_stream(number: u32) -> Result<&'static CudaStream, Error> {
+    open(number)?.default_stream()
+}
+
 thread_local! {
     /// The device whose context is current on this thread, plus one; 0 for none.
     static BOUND: Cell<u32> = const { Cell::new(0) };
@@ -120,19 +134,16 @@ impl CudaDevice {
         // SAFETY: the context was retained above.
         driver::check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context) })?;
         BOUND.set(number + 1);
-        let mut stream = std::ptr::null_mut();
-        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: a context is current, the out pointer is ours.
-        driver::check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut stream, flags) })?;
         Ok(CudaDevice {
             number,
             info,
             context: Handle(context),
-            stream: Handle(stream),
-            memory: Mutex::default(),
+            streams: Streams::default(),
+            ledger: OnceLock::new(),
+            captures: AtomicU32::new(0),
             asserts: Mutex::default(),
             lost: AtomicU32::new(0),
-            last_kernel: AtomicPtr::new(std::ptr::null_mut()),
+            recent: Recent::default(),
         })
     }
 
@@ -152,16 +163,11 @@ impl CudaDevice {
         &self.info
     }
 
-    /// The driver's handle of the stream, for libraries beside Genesis.
-    pub(crate) fn raw_stream(&self) -> sys::CUstream {
-        self.stream.0
-    }
-
-    /// Waits for everything on the stream.
+    /// Waits for everything on all its streams.
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
         self.enter()?;
-        // SAFETY: the stream is this device's and lives as long as the process.
-        self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream.0) })
+        // SAFETY: a context is current.
+        self.check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
     }
 
     /// Refuses if the device is lost, else makes its context current on this thread.
@@ -199,15 +205,10 @@ impl CudaDevice {
 
     #[cold]
     fn lost_error(&self, code: u32) -> Error {
-        let last = self.last_kernel.load(Ordering::Relaxed);
-        // SAFETY: only addresses of `&'static FnAst` are stored, and null.
-        let last = unsafe { last.as_ref() };
-        let kernel = last
-            .map_or(String::new(), |ast| format!("; the kernel launched last was `{}`", ast.name));
         let what = self.asserts().failed().unwrap_or_else(|| driver::describe_code(code));
+        let recent = self.recent.describe(knobs::get().sync);
         Error::device_lost(format!(
-            "cuda:{}: {what}{kernel}; this process can't use the GPU any more (run it with \
-             GENESIS_SYNC=1 to learn which kernel it was)",
+            "cuda:{}: {what}; this process can't use the GPU any more{recent}",
             self.number
         ))
     }

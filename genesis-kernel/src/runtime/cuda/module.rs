@@ -2,7 +2,6 @@
 
 use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys::{
     self, CUfunction_attribute_enum as Attribute, CUjit_option as JitOption, CUjitInputType,
@@ -10,7 +9,7 @@ use cudarc::driver::sys::{
 };
 
 use super::tensor_map::{Encoded, MAX_MAPS, TensorMaps};
-use super::{CudaDevice, Handle};
+use super::{CudaDevice, CudaStream, Handle};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
 use crate::ir::TensorMap;
@@ -290,7 +289,9 @@ impl CudaDevice {
         self.check("cuFuncGetAttribute", result)?;
         Ok(value.unsigned_abs())
     }
+}
 
+impl CudaStream {
     /// Queues a kernel; `slots` has its flattened parameters in order, eight bytes each, and `maps`
     /// what [`CudaKernel::encode_maps`] gave.
     ///
@@ -306,7 +307,7 @@ impl CudaDevice {
         slots: &mut [u64],
         maps: &[CUtensorMap],
     ) -> Result<(), Error> {
-        self.enter()?;
+        self.device().enter()?;
         let n_slots = slots.len();
         if n_slots > MAX_SLOTS || maps.len() > MAX_MAPS {
             return Err(Error::launch(format!("{}: too many parameters", ast.name)));
@@ -330,7 +331,7 @@ impl CudaDevice {
             let name = ast.name;
             return Err(Error::launch(format!("{name}: too many programs for their clusters")));
         };
-        self.last_kernel.store(std::ptr::from_ref(ast).cast_mut(), Ordering::Relaxed);
+        self.device().recent.note(ast.name, grid);
         let mut early = set_up_early();
         let config = sys::CUlaunchConfig {
             gridDimX: blocks,
@@ -340,7 +341,7 @@ impl CudaDevice {
             blockDimY: 1,
             blockDimZ: 1,
             sharedMemBytes: kernel.dynamic_shared_bytes,
-            hStream: self.raw_stream(),
+            hStream: self.raw(),
             attrs: &raw mut early,
             numAttrs: u32::from(kernel.overlaps),
         };
@@ -355,7 +356,7 @@ impl CudaDevice {
                 std::ptr::null_mut(),
             )
         };
-        self.check("cuLaunchKernel", result)
+        self.device().check("cuLaunchKernel", result)
     }
 }
 

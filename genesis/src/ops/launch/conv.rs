@@ -10,10 +10,12 @@ use super::super::window::{Axis, Table};
 use super::window::places as sent;
 use super::{accumulate_dtype, cast, config, launch_as, number, own_view, view};
 use crate::error::Result;
+use crate::fuse::trace;
 use crate::tensor::Tensor;
 
 /// Writes one product of a convolution to `out`, which is fresh and not empty. Inputs have rank 5.
 pub(crate) fn run(shape: &Convolution, part: Part, inputs: &[&Tensor], out: &Tensor) -> Result<()> {
+    trace::check_real("conv", &[out])?;
     match out.device() {
         Device::Cpu if !is_few(shape) => super::conv_cpu::run(shape, part, inputs, out),
         _ => by_kernels(shape, part, inputs, out),

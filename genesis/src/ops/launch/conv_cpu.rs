@@ -11,6 +11,8 @@ mod plan;
 mod scratch;
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::{install, threads_here};
+use genesis_kernel::trace;
 use rayon::prelude::*;
 
 use self::lanes::{CHANNEL_VECTORS, Loops, Number, Run, Tile, WIDE, Weights};
@@ -48,6 +50,7 @@ fn typed<T: Number>(
     inputs: &[&Tensor],
     out: &Tensor,
 ) -> Result<()> {
+    let _kernel = trace::host_kernel("convolution", || work::<T>(shape));
     let out = Shared(out.address() as *mut T);
     let job = Job { loops, shape, part };
     if part == Part::Weight {
@@ -59,6 +62,16 @@ fn typed<T: Number>(
     let images = Images::of(inputs[0]);
     job.products(images, elements(&weight), bias.as_ref().map(elements), out);
     Ok(())
+}
+
+/// What a convolution, or a gradient of one, moves and computes.
+fn work<T>(shape: &Convolution) -> trace::Kernel {
+    let numel = |shape: Vec<usize>| shape.iter().product::<usize>() as u64;
+    let (weight, result) = (numel(shape.weight_shape()), numel(shape.result_shape()));
+    let inner = shape.axes.iter().map(|axis| axis.kernel as u64).product::<u64>();
+    let flops = 2 * result * shape.inputs as u64 * inner;
+    let bytes = (weight + result + numel(shape.input_shape())) * size_of::<T>() as u64;
+    trace::Kernel { bytes, flops, product_flops: flops, ..trace::Kernel::default() }
 }
 
 /// A tensor of rank 5 in memory, as it lies.
@@ -147,7 +160,7 @@ impl<T: Number> Job<'_, T> {
             _ => (outputs, axes.iter().map(|axis| axis.output).product()),
         };
         let images = batch * groups;
-        let wanted = (2 * rayon::current_num_threads()).min(self.work() / TASK_PRODUCTS);
+        let wanted = (2 * threads_here()).min(self.work() / TASK_PRODUCTS);
         let plan = Plan::of(self.shape, self.part, size_of::<T>(), wanted.div_ceil(images).max(1));
         let (passes, blocks, lanes) = (plan.passes(), self.blocks(made), self.loops.lanes);
         let packed: Vec<Vec<T>> = passes.iter().map(|pass| self.pack(weight, pass, made)).collect();
@@ -203,7 +216,8 @@ impl<T: Number> Job<'_, T> {
         if tasks <= least {
             (0..tasks).for_each(task);
         } else {
-            (0..tasks).into_par_iter().with_min_len(least).for_each(task);
+            let tasks = (0..tasks).into_par_iter().with_min_len(least);
+            install(|| tasks.for_each(task));
         }
     }
 

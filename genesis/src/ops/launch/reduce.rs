@@ -14,20 +14,21 @@ use kernels::{reduce as device, scan as device_scan};
 use super::config::multiprocessors;
 use super::{accumulate_dtype, launch, launch_with, own_view, pointer, scalar, view};
 use crate::error::Result;
+use crate::fuse::trace;
 use crate::shape::contiguous_strides;
 use crate::tensor::Tensor;
 
 /// How the middle axis is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Cut {
+pub(super) struct Cut {
     /// Rows of a tile: of results where `inner` is 1, else of what is reduced.
-    rows: usize,
+    pub(super) rows: usize,
     /// Columns of a tile.
-    cols: usize,
+    pub(super) cols: usize,
     /// Programs that share one tile of results.
-    parts: usize,
+    pub(super) parts: usize,
     /// Warps of a program; the compiler chooses where absent.
-    warps: Option<u32>,
+    pub(super) warps: Option<u32>,
 }
 
 /// The most programs that share a sum: the last one adds up as many at once.
@@ -42,7 +43,7 @@ const WARPS_OF_COLUMNS: u32 = 4;
 const BYTES_OF_COLUMNS: usize = 16 << 10;
 
 impl Cut {
-    fn of(on: Device, outer: usize, n: usize, inner: usize, bytes: usize) -> Cut {
+    pub(super) fn of(on: Device, outer: usize, n: usize, inner: usize, bytes: usize) -> Cut {
         // Enough for four programs of 256 threads on every multiprocessor.
         let wanted = 4 * multiprocessors(on);
         if inner == 1 {
@@ -77,6 +78,9 @@ fn shares(wanted: usize, tiles: usize, steps: usize) -> usize {
 /// `y = scale * sum(x)` over the middle axis of `x: [outer, n, inner]`, with a dense `y: [outer, inner]`
 /// of any dtype.
 pub(crate) fn sum(x: &Tensor, y: &Tensor, scale: f64) -> Result<()> {
+    if trace::records(y) {
+        return trace::sum(x, y, scale);
+    }
     // Small integers are added as wide as their sum is.
     let wide = if x.dtype().is_float() { accumulate_dtype(x.dtype()) } else { y.dtype() };
     let dtypes = [x.dtype(), wide, y.dtype()];
@@ -115,6 +119,9 @@ pub(crate) fn extreme(
     x: &Tensor,
     y: &Tensor,
 ) -> Result<()> {
+    if trace::records(y) {
+        return trace::extreme((rows, cols), x, y);
+    }
     if y.numel() == 0 {
         return Ok(());
     }
@@ -151,7 +158,12 @@ pub(crate) fn cumsum(x: &Tensor, y: &Tensor, reverse: bool) -> Result<()> {
 }
 
 /// A scan of the rows of `x: [m, n]`.
-pub(crate) fn scan(kernel: &KernelDef, dtypes: &[DType], x: &Tensor, y: &Tensor) -> Result<()> {
+pub(crate) fn scan(
+    kernel: &'static KernelDef,
+    dtypes: &[DType],
+    x: &Tensor,
+    y: &Tensor,
+) -> Result<()> {
     let (m, n) = (x.shape()[0], x.shape()[1]);
     // One vector a thread and step: then a thread's elements are neighbours, and the scan needs no
     // other layout than the loads.
@@ -166,7 +178,7 @@ pub(crate) fn scan(kernel: &KernelDef, dtypes: &[DType], x: &Tensor, y: &Tensor)
 
 /// One program for each tile of results.
 fn alone(
-    (rows, cols): (&KernelDef, &KernelDef),
+    (rows, cols): (&'static KernelDef, &'static KernelDef),
     cut: Cut,
     dtypes: &[DType],
     x: &Tensor,

@@ -11,6 +11,7 @@ use kernels::pool as device;
 use super::super::window::Table;
 use super::{accumulate_dtype, launch_as, own_view, pointer, window_cpu};
 use crate::error::Result;
+use crate::fuse::trace;
 use crate::tensor::Tensor;
 
 /// Elements of one program.
@@ -35,14 +36,20 @@ fn in_parts(tensors: &[&Tensor], launch: impl Fn(&[Tensor], Grid) -> Result<()>)
     Ok(())
 }
 
-fn go(kernel: &KernelDef, grid: Grid, dtypes: &[DType], on: &Tensor, args: &[Arg]) -> Result<()> {
+fn go(
+    kernel: &'static KernelDef,
+    grid: Grid,
+    dtypes: &[DType],
+    on: &Tensor,
+    args: &[Arg],
+) -> Result<()> {
     let options = LaunchOptions { num_warps: Some(4), ..LaunchOptions::default() };
     launch_as(kernel, on, grid, dtypes, &[BLOCK as i64], options, args)
 }
 
 /// Whether these have elements, on the CPU.
 fn is_on_cpu(tensors: &[&Tensor]) -> bool {
-    tensors.iter().all(|t| !t.device().is_cuda() && t.numel() > 0)
+    tensors.iter().all(|t| !t.device().is_cuda() && t.numel() > 0 && !trace::records(t))
 }
 
 /// `y` of `x` by tables with weights, both dense `[outer, D, H, W]`.

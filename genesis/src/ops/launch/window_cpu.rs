@@ -12,6 +12,8 @@
 use std::ops::Range;
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::install;
+use genesis_kernel::trace;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
@@ -211,32 +213,42 @@ pub(super) fn max_pool(tables: &[Table; 3], x: &Tensor, y: &Tensor, which: &Tens
     true
 }
 
+/// What a kernel moves that sees each of these once.
+fn moved(tensors: &[&Tensor]) -> trace::Kernel {
+    let bytes = tensors.iter().map(|t| (t.numel() * t.dtype().bytes()) as u64).sum();
+    trace::Kernel { bytes, ..trace::Kernel::default() }
+}
+
 fn max_planes<T: Compared>(lines: &[Lines; 3], x: &Tensor, y: &Tensor, which: &Tensor) {
+    let _kernel = trace::host_kernel("max_pool", || moved(&[x, y, which]));
     let (before, after) = sizes(lines);
     let [depth, down, across] = lines;
     let width = across.outputs;
     let planes = elements_mut::<T>(y).par_chunks_mut(after).with_min_len(least(lines));
     let which = elements_mut::<i64>(which).par_chunks_mut(after);
     let work = planes.zip(which).zip(elements::<T>(x).par_chunks(before));
-    work.for_each_init(
-        || vec![0; width],
-        |place, ((y, which), x)| {
-            let rows = y.chunks_mut(width).zip(which.chunks_mut(width));
-            for (row, (best, which)) in rows.enumerate() {
-                best.fill(T::LOWEST);
-                place.fill(u32::MAX);
-                for &d in depth.seen(row / down.outputs) {
-                    for &i in down.seen(row % down.outputs) {
-                        let at = (d * down.inputs + i) * across.inputs;
-                        max_line(across, &x[at..][..across.inputs], at as u32, best, place);
+    install(|| {
+        work.for_each_init(
+            || vec![0; width],
+            |place, ((y, which), x)| {
+                let rows = y.chunks_mut(width).zip(which.chunks_mut(width));
+                for (row, (best, which)) in rows.enumerate() {
+                    best.fill(T::LOWEST);
+                    place.fill(u32::MAX);
+                    for &d in depth.seen(row / down.outputs) {
+                        for &i in down.seen(row % down.outputs) {
+                            let at = (d * down.inputs + i) * across.inputs;
+                            max_line(across, &x[at..][..across.inputs], at as u32, best, place);
+                        }
                     }
+                    // A window that sees nothing stands at the first element.
+                    let places =
+                        place.iter().map(|&at| if at == u32::MAX { 0 } else { i64::from(at) });
+                    which.iter_mut().zip(places).for_each(|(to, at)| *to = at);
                 }
-                // A window that sees nothing stands at the first element.
-                let places = place.iter().map(|&at| if at == u32::MAX { 0 } else { i64::from(at) });
-                which.iter_mut().zip(places).for_each(|(to, at)| *to = at);
-            }
-        },
-    );
+            },
+        )
+    });
 }
 
 /// What windows see of one line of the input, which begins at `start`, beside what they saw before.
@@ -283,6 +295,7 @@ pub(super) fn max_pool_bwd(tables: &[Table; 3], dy: &Tensor, which: &Tensor, dx:
 }
 
 fn put_planes<T: Summed>(lines: &[Lines; 3], dy: &Tensor, which: &Tensor, dx: &Tensor) {
+    let _kernel = trace::host_kernel("max_pool backward", || moved(&[dy, which, dx]));
     let (windows, positions) = sizes(lines);
     // A window that no element names sees nothing: what it has for a place is none.
     let empty = lines.each_ref().map(|line| {
@@ -299,18 +312,20 @@ fn put_planes<T: Summed>(lines: &[Lines; 3], dy: &Tensor, which: &Tensor, dx: &T
     let planes = elements_mut::<T>(dx).par_chunks_mut(positions).with_min_len(least(lines));
     let which = elements::<i64>(which).par_chunks(windows);
     let work = planes.zip(which).zip(elements::<T>(dy).par_chunks(windows));
-    work.for_each_init(
-        || vec![T::weight(0.0); positions],
-        |sums, ((dx, which), dy)| {
-            sums.fill(T::weight(0.0));
-            for (window, (&at, dy)) in which.iter().zip(dy).enumerate() {
-                if let Some(sum) = sums.get_mut(at as usize).filter(|_| !is_empty(window)) {
-                    *sum += dy.widen();
+    install(|| {
+        work.for_each_init(
+            || vec![T::weight(0.0); positions],
+            |sums, ((dx, which), dy)| {
+                sums.fill(T::weight(0.0));
+                for (window, (&at, dy)) in which.iter().zip(dy).enumerate() {
+                    if let Some(sum) = sums.get_mut(at as usize).filter(|_| !is_empty(window)) {
+                        *sum += dy.widen();
+                    }
                 }
-            }
-            dx.iter_mut().zip(&*sums).for_each(|(to, &sum)| *to = T::narrow(sum));
-        },
-    );
+                dx.iter_mut().zip(&*sums).for_each(|(to, &sum)| *to = T::narrow(sum));
+            },
+        )
+    });
 }
 
 /// Sums with weights along three axes, dense `[outer, D, H, W]` and not empty; whether it was done.
@@ -327,6 +342,7 @@ pub(super) fn resample(tables: &[Table; 3], x: &Tensor, y: &Tensor) -> bool {
 }
 
 fn sum_planes<T: Summed>(lines: &[Lines; 3], x: &Tensor, y: &Tensor) {
+    let _kernel = trace::host_kernel("pool", || moved(&[x, y]));
     let (before, after) = sizes(lines);
     let [depth, down, across] = lines;
     let width = across.outputs;
@@ -337,21 +353,23 @@ fn sum_planes<T: Summed>(lines: &[Lines; 3], x: &Tensor, y: &Tensor) {
     };
     let even: Vec<Vec<T::Sum>> = (0..across.taps).map(by_place).collect();
     let planes = elements_mut::<T>(y).par_chunks_mut(after).with_min_len(least(lines));
-    planes.zip(elements::<T>(x).par_chunks(before)).for_each_init(
-        || vec![T::weight(0.0); width],
-        |sums, (y, x)| {
-            for (row, y) in y.chunks_mut(width).enumerate() {
-                sums.fill(T::weight(0.0));
-                for (d, u) in depth.entries(row / down.outputs) {
-                    for (i, v) in down.entries(row % down.outputs) {
-                        let line = &x[(d * down.inputs + i) * across.inputs..][..across.inputs];
-                        sum_line(across, &even, line, T::weight(u) * T::weight(v), sums);
+    install(|| {
+        planes.zip(elements::<T>(x).par_chunks(before)).for_each_init(
+            || vec![T::weight(0.0); width],
+            |sums, (y, x)| {
+                for (row, y) in y.chunks_mut(width).enumerate() {
+                    sums.fill(T::weight(0.0));
+                    for (d, u) in depth.entries(row / down.outputs) {
+                        for (i, v) in down.entries(row % down.outputs) {
+                            let line = &x[(d * down.inputs + i) * across.inputs..][..across.inputs];
+                            sum_line(across, &even, line, T::weight(u) * T::weight(v), sums);
+                        }
                     }
+                    y.iter_mut().zip(&*sums).for_each(|(to, &sum)| *to = T::narrow(sum));
                 }
-                y.iter_mut().zip(&*sums).for_each(|(to, &sum)| *to = T::narrow(sum));
-            }
-        },
-    );
+            },
+        )
+    });
 }
 
 /// Adds what one line of the input gives.

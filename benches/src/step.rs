@@ -1,0 +1,123 @@
+//! What the host needs of an op and of a training step of a small model, beside PyTorch.
+//!
+//! An op's figure is that of many in a row without a wait; a step's is wall time, of many steps with one
+//! wait at the end: the device has less to do than the host.
+
+use genesis::nn::{Linear, Module};
+use genesis::ops::Reduction;
+use genesis::optim::{AdamW, AdamWOptions, Optimizer};
+use genesis::{DType, Device, Graph, Result, Tensor, graph, no_grad};
+
+use crate::launch::{Way, host_times};
+use crate::peer::Peer;
+use crate::report::median;
+use crate::table::{Aim, Case};
+use crate::timing::Times;
+
+/// The cases, with the time in ms that each may take at most on an H200, as a ratio to the peer's.
+const CASES: [(&str, f64, f64); 4] = [
+    ("host/add/1024", 4.8 / 2.6, 4.8 / 2.5),
+    ("host/add/1024/grad", 5.6 / 3.0, 5.6 / 2.6),
+    ("mlp_step/784-256-10/b64", 0.63 / 0.20, 0.63 / 0.12),
+    ("mlp_step/784-256-10/b64/graph", 1.0, 1.4),
+];
+
+/// Steps of one round.
+const STEPS: usize = 100;
+/// Rounds of which the median counts.
+const ROUNDS: usize = 9;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |&(name, must, aim): &(&str, f64, f64)| {
+        let (name, aim) = (name.to_owned(), Some(Aim::Ratio(aim)));
+        Case { name, must: Some(must), aim }
+    };
+    CASES.iter().map(case).collect()
+}
+
+/// The times of a case; none if it is another's.
+pub(crate) fn time(
+    case: &str,
+    device: Device,
+    peer: Option<&mut Peer>,
+) -> anyhow::Result<Option<Times>> {
+    let ours = match case {
+        "host/add/1024" => add(device, false)?,
+        "host/add/1024/grad" => add(device, true)?,
+        "mlp_step/784-256-10/b64" => mlp(device, false)?,
+        "mlp_step/784-256-10/b64/graph" => mlp(device, true)?,
+        _ => return Ok(None),
+    };
+    let peer = peer.and_then(|peer| peer.host(case).ok()).map(|ms| ("torch".to_owned(), ms));
+    Ok(Some(Times { ours, peer, from_graphs: false }))
+}
+
+/// Host time of an addition of 1024 elements, in ms.
+fn add(device: Device, grad: bool) -> anyhow::Result<f64> {
+    let at = (DType::F32, device);
+    let x = Tensor::randn(&[1024], at)?.requires_grad_(grad)?;
+    let y = Tensor::randn(&[1024], at)?;
+    let stream = device.stream();
+    let way = Way {
+        wait: Box::new(|| Ok(stream.synchronize()?)),
+        launch: Box::new(|| Ok(x.add(&y).map(drop)?)),
+    };
+    let [times] = host_times(&mut [way])?;
+    Ok(times.steady)
+}
+
+/// A model of two layers.
+pub(crate) struct Mlp {
+    first: Linear,
+    second: Linear,
+}
+
+impl Mlp {
+    pub(crate) fn new(device: Device) -> Result<Mlp> {
+        let at = (DType::F32, device);
+        Ok(Mlp { first: Linear::new(784, 256, at)?, second: Linear::new(256, 10, at)? })
+    }
+
+    pub(crate) fn parameters(&self) -> Vec<Tensor> {
+        [self.first.parameters(), self.second.parameters()].concat()
+    }
+
+    /// One step; gives the loss.
+    pub(crate) fn step(&self, optimizer: &mut AdamW, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+        optimizer.zero_grad();
+        let hidden = self.first.forward(x)?.relu()?;
+        let loss = self.second.forward(&hidden)?.cross_entropy(y, Reduction::Mean)?;
+        loss.backward()?;
+        optimizer.step()?;
+        Ok(loss.detach())
+    }
+}
+
+/// Wall time of a step, in ms.
+fn mlp(device: Device, captured: bool) -> anyhow::Result<f64> {
+    let model = Mlp::new(device)?;
+    let x = Tensor::randn(&[64, 784], (DType::F32, device))?;
+    let y = no_grad(|| Tensor::randint(0, 10, &[64], (DType::I64, device)))?;
+    let mut optimizer = AdamW::new(model.parameters(), AdamWOptions::default());
+    let stream = device.stream();
+    let mut step: Graph<AdamW, _> = graph(|optimizer: &mut AdamW, args: &[Tensor]| {
+        Ok(vec![model.step(optimizer, &args[0], &args[1])?])
+    });
+    let mut run = |n: usize| -> anyhow::Result<()> {
+        for _ in 0..n {
+            match captured {
+                true => drop(step.call(&mut optimizer, &[&x, &y])?),
+                false => drop(model.step(&mut optimizer, &x, &y)?),
+            }
+        }
+        Ok(stream.synchronize()?)
+    };
+    run(5)?;
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let start = std::time::Instant::now();
+        run(STEPS)?;
+        times.push(start.elapsed().as_secs_f64() * 1e3 / STEPS as f64);
+    }
+    Ok(median(times))
+}

@@ -1,0 +1,305 @@
+//! The four shapes of a composed kernel: what stands around the steps.
+
+use super::body::device_of;
+use super::write::{
+    SPAN, array, binary, call, cast, constant, device, dtype, expr, int, keep, keep_all, let_,
+    method, name, number, one, param, text,
+};
+use super::{Access, Fold, Form, Leaf, Recipe, Source, StepKind};
+use crate::diag::Error;
+use crate::front::ast::{
+    BlockAst, DTypeAst, ExprAst, ExprKind, FnAst, GenericAst, IterAst, ParamAst, PatternAst,
+    StmtAst, TypeAst,
+};
+use crate::ir::{BinaryOp, DType, Predicate, Scalar};
+
+const BLOCK: &[&str] = &["BLOCK"];
+const TILE: &[&str] = &["ROWS", "COLS"];
+/// Characters of a name that list the steps.
+const NAMED: usize = 48;
+
+/// The syntax of a recipe's kernel.
+pub(super) fn kernel(recipe: &Recipe) -> Result<&'static FnAst, Error> {
+    let writer = Writer { recipe };
+    let (consts, stmts) = match recipe.form {
+        Form::Flat => (BLOCK, writer.flat()?),
+        Form::Matrix => (TILE, writer.matrix()?),
+        Form::Strided => (TILE, writer.strided()?),
+        Form::Rows(fold) => (TILE, writer.rows(fold)?),
+    };
+    Ok(keep(FnAst {
+        name: text(writer.name()),
+        module: "genesis::fuse",
+        file: "a fused kernel",
+        span: SPAN,
+        doc: "Composed at run time.",
+        dtypes: &[],
+        consts,
+        params: keep_all(writer.params()),
+        body: keep(BlockAst { stmts: keep_all(stmts), value: None }),
+        contract: false,
+        ret: None,
+    }))
+}
+
+struct Writer<'a> {
+    recipe: &'a Recipe,
+}
+
+impl Writer<'_> {
+    /// `fused_mul_tanh_sum`
+    fn name(&self) -> String {
+        let mut text = "fused".to_owned();
+        for step in &self.recipe.steps {
+            let StepKind::Kernel(def, ..) = &step.kind else { continue };
+            let word = def.ast.name.trim_end_matches("_flat").trim_end_matches("_scalar");
+            if text.len() + word.len() > NAMED {
+                text.push_str("_more");
+                break;
+            }
+            text = format!("{text}_{word}");
+        }
+        match self.recipe.form {
+            Form::Rows(Fold::Sum(_)) => text + "_sum",
+            Form::Rows(Fold::Max) => text + "_max",
+            Form::Rows(Fold::Min) => text + "_min",
+            Form::Flat | Form::Matrix | Form::Strided => text,
+        }
+    }
+
+    /// Axes of the views of results and of leaves that have all axes.
+    fn rank(&self) -> u8 {
+        match self.recipe.form {
+            Form::Flat => 1,
+            Form::Matrix | Form::Rows(_) => 2,
+            Form::Strided => 4,
+        }
+    }
+
+    fn params(&self) -> Vec<ParamAst> {
+        let view = |dtype: DType, rank: u8, mutable: bool| TypeAst::View {
+            dtype: DTypeAst::Fixed(dtype),
+            rank,
+            mutable,
+        };
+        let mut params = Vec::new();
+        for (i, leaf) in self.recipe.leaves.iter().enumerate() {
+            let rank = if leaf.access == Access::Full { self.rank() } else { 1 };
+            params.push(param(text(format!("x{i}")), view(leaf.dtype, rank, false)));
+        }
+        for (i, &(_, dtype)) in self.recipe.results.iter().enumerate() {
+            params.push(param(text(format!("y{i}")), view(dtype, self.rank(), true)));
+        }
+        if let Form::Rows(fold) = self.recipe.form {
+            let scalar = |dtype| TypeAst::Scalar(DTypeAst::Fixed(dtype));
+            params.push(param("n", scalar(DType::I64)));
+            params.push(param("parts", scalar(DType::I64)));
+            if let Fold::Sum(wide) = fold {
+                params.push(param("scale", scalar(wide)));
+            }
+        }
+        params
+    }
+
+    /// The loads and the steps, with full leaves at these coordinates of a tile of these extents.
+    fn steps(&self, at: &[ExprAst], extents: &[GenericAst]) -> Result<Vec<StmtAst>, Error> {
+        let mut stmts = Vec::new();
+        for (i, leaf) in self.recipe.leaves.iter().enumerate() {
+            let value = load(text(format!("x{i}")), *leaf, at, extents);
+            stmts.push(let_(text(format!("v{i}")), value));
+        }
+        for (i, step) in self.recipe.steps.iter().enumerate() {
+            let mut args: Vec<ExprAst> = step.inputs.iter().map(|&input| source(input)).collect();
+            let value = match &step.kind {
+                StepKind::Kernel(def, dtypes, numbers) => {
+                    args.extend(numbers.iter().map(|&n| number(n)));
+                    let generics = dtypes.iter().map(|&t| dtype(t)).collect();
+                    device(device_of(def)?, generics, args)
+                }
+                StepKind::Cast(to) => cast(args.remove(0), *to),
+                StepKind::NotZero(of) => {
+                    let zero = number(Scalar::zero(*of));
+                    expr(ExprKind::Compare(Predicate::Ne, keep(args.remove(0)), keep(zero)))
+                }
+            };
+            stmts.push(let_(text(format!("s{i}")), value));
+        }
+        Ok(stmts)
+    }
+
+    fn stores(&self, at: &[ExprAst], extents: &[GenericAst]) -> Vec<StmtAst> {
+        let store = |(i, &(from, to)): (usize, &(Source, DType))| {
+            let value = cast(source(from), to);
+            let value = method(value, "broadcast_to", extents.to_vec(), Vec::new());
+            let place = array(at.to_vec());
+            let result = name(text(format!("y{i}")));
+            StmtAst::Expr(keep(method(result, "store", Vec::new(), vec![place, value])))
+        };
+        self.recipe.results.iter().enumerate().map(store).collect()
+    }
+
+    fn flat(&self) -> Result<Vec<StmtAst>, Error> {
+        let at = binary(BinaryOp::Mul, program(), name("BLOCK"));
+        let (coordinates, extents) = ([name("at")], [constant("BLOCK")]);
+        let mut stmts = vec![let_("at", at)];
+        stmts.extend(self.steps(&coordinates, &extents)?);
+        stmts.extend(self.stores(&coordinates, &extents));
+        Ok(stmts)
+    }
+
+    /// Tiles are counted with the last axis fastest; in 32 bits, for division of 64 is slow.
+    fn matrix(&self) -> Result<Vec<StmtAst>, Error> {
+        let (down, across) = divided("tile", "across");
+        let mut stmts = vec![
+            let_(
+                "across",
+                cast(call("cdiv", Vec::new(), vec![extent(1), name("COLS")]), DType::I32),
+            ),
+            let_("tile", cast(program(), DType::I32)),
+            let_("i", binary(BinaryOp::Mul, cast(down, DType::I64), name("ROWS"))),
+            let_("j", binary(BinaryOp::Mul, cast(across, DType::I64), name("COLS"))),
+        ];
+        let at = [name("i"), name("j")];
+        let extents = [constant("ROWS"), constant("COLS")];
+        stmts.extend(self.steps(&at, &extents)?);
+        stmts.extend(self.stores(&at, &extents));
+        Ok(stmts)
+    }
+
+    fn strided(&self) -> Result<Vec<StmtAst>, Error> {
+        let cut =
+            |axis, by| cast(call("cdiv", Vec::new(), vec![extent(axis), name(by)]), DType::I32);
+        let (line, column) = divided("tile", "across");
+        let (plane, row) = divided("line", "down");
+        let (outer, inner) = divided("plane", "middle");
+        let mut stmts = vec![
+            let_("across", cut(3, "COLS")),
+            let_("down", cut(2, "ROWS")),
+            let_("middle", cast(extent(1), DType::I32)),
+            let_("tile", cast(program(), DType::I32)),
+            let_("line", line),
+            let_("plane", plane),
+            let_("a", cast(outer, DType::I64)),
+            let_("b", cast(inner, DType::I64)),
+            let_("i", binary(BinaryOp::Mul, cast(row, DType::I64), name("ROWS"))),
+            let_("j", binary(BinaryOp::Mul, cast(column, DType::I64), name("COLS"))),
+        ];
+        let at = ["a", "b", "i", "j"].map(name);
+        let extents = [one(), one(), constant("ROWS"), constant("COLS")];
+        stmts.extend(self.steps(&at, &extents)?);
+        stmts.extend(self.stores(&at, &extents));
+        Ok(stmts)
+    }
+
+    /// Program `tile` takes rows `tile / parts` and every `parts`-th piece of their columns.
+    fn rows(&self, fold: Fold) -> Result<Vec<StmtAst>, Error> {
+        let (from, stored) = self.recipe.results[0];
+        let wide = match fold {
+            Fold::Sum(wide) => wide,
+            Fold::Max | Fold::Min => stored,
+        };
+        let neutral = neutral(fold, wide);
+        let (row, part) = divided("tile", "parts");
+        let extents = [constant("ROWS"), constant("COLS")];
+        let mut body = self.steps(&[name("i"), name("j")], &extents)?;
+        let inside =
+            binary(BinaryOp::Add, call("arange", vec![constant("COLS")], vec![]), name("j"));
+        let inside = expr(ExprKind::Compare(Predicate::Lt, keep(inside), keep(name("n"))));
+        let inside = method(inside, "row", Vec::new(), Vec::new());
+        body.push(let_(
+            "value",
+            call("where_", vec![], vec![inside, cast(source(from), wide), neutral]),
+        ));
+        let (value, acc) = (name("value"), name("acc"));
+        let next = match fold {
+            Fold::Sum(_) => binary(BinaryOp::Add, acc, value),
+            Fold::Max => call("maximum", Vec::new(), vec![acc, value]),
+            Fold::Min => call("minimum", Vec::new(), vec![acc, value]),
+        };
+        let pattern = keep(PatternAst::Name("acc"));
+        body.push(StmtAst::Assign { pattern, value: keep(next), span: SPAN });
+        let piece = |name_: &'static str| binary(BinaryOp::Mul, name(name_), name("COLS"));
+        let iter = IterAst::Range {
+            start: keep(piece("part")),
+            end: keep(name("n")),
+            step: Some(keep(piece("parts"))),
+            stages: 0,
+            unroll: 0,
+            is_static: false,
+        };
+        let acc =
+            call("full", vec![dtype(wide), constant("ROWS"), constant("COLS")], vec![neutral]);
+        let total = match fold {
+            Fold::Sum(_) => {
+                let sum = call("sum", Vec::new(), vec![name("acc"), int(1)]);
+                binary(BinaryOp::Mul, sum, name("scale"))
+            }
+            Fold::Max => call("max", Vec::new(), vec![name("acc"), int(1)]),
+            Fold::Min => call("min", Vec::new(), vec![name("acc"), int(1)]),
+        };
+        let total = method(cast(total, stored), "col", Vec::new(), Vec::new());
+        let place = array(vec![name("i"), name("part")]);
+        let store = method(name("y0"), "store", Vec::new(), vec![place, total]);
+        Ok(vec![
+            let_("tile", program()),
+            let_("part", part),
+            let_("i", binary(BinaryOp::Mul, row, name("ROWS"))),
+            let_("acc", acc),
+            StmtAst::For {
+                pattern: keep(PatternAst::Name("j")),
+                iter: keep(iter),
+                body: keep(BlockAst { stmts: keep_all(body), value: None }),
+                span: SPAN,
+            },
+            StmtAst::Expr(keep(store)),
+        ])
+    }
+}
+
+fn program() -> ExprAst {
+    call("program_id", Vec::new(), vec![int(0)])
+}
+
+/// The extent of the first result along an axis.
+fn extent(axis: i128) -> ExprAst {
+    method(name("y0"), "dim", Vec::new(), vec![int(axis)])
+}
+
+/// Quotient and rest.
+fn divided(a: &'static str, b: &'static str) -> (ExprAst, ExprAst) {
+    (binary(BinaryOp::Div, name(a), name(b)), binary(BinaryOp::Rem, name(a), name(b)))
+}
+
+fn source(from: Source) -> ExprAst {
+    match from {
+        Source::Leaf(i) => name(text(format!("v{i}"))),
+        Source::Step(i) => name(text(format!("s{i}"))),
+        Source::Number(value) => number(value),
+    }
+}
+
+fn load(view: &'static str, leaf: Leaf, at: &[ExprAst], extents: &[GenericAst]) -> ExprAst {
+    let one_axis = |at: ExprAst, extent: GenericAst| {
+        method(name(view), "load", vec![extent], vec![array(vec![at])])
+    };
+    match leaf.access {
+        Access::Full => method(name(view), "load", extents.to_vec(), vec![array(at.to_vec())]),
+        Access::Row => method(one_axis(at[1], extents[1]), "row", Vec::new(), Vec::new()),
+        Access::Column => method(one_axis(at[0], extents[0]), "col", Vec::new(), Vec::new()),
+        Access::One => (1..extents.len()).fold(one_axis(int(0), one()), |value, _| {
+            method(value, "expand_dims", Vec::new(), vec![int(0)])
+        }),
+    }
+}
+
+/// What changes nothing in a fold.
+fn neutral(fold: Fold, wide: DType) -> ExprAst {
+    let constant = |name| expr(ExprKind::DTypeConst(DTypeAst::Fixed(wide), name));
+    match (fold, wide.is_float()) {
+        (Fold::Sum(_), _) => number(Scalar::zero(wide)),
+        (Fold::Max, true) => constant("NEG_INFINITY"),
+        (Fold::Min, true) => constant("INFINITY"),
+        (Fold::Max, false) => constant("MIN"),
+        (Fold::Min, false) => constant("MAX"),
+    }
+}

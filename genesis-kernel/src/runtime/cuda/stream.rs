@@ -1,0 +1,124 @@
+//! Streams of a GPU.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cudarc::driver::sys::{self, CUresult};
+
+use super::{CudaDevice, Handle};
+use crate::diag::Error;
+use crate::runtime::pool::{Arena, Fence, User};
+
+/// A queue of a GPU. It lives as long as the process, as what was allocated in its order may.
+#[derive(Debug)]
+pub(crate) struct CudaStream {
+    device: &'static CudaDevice,
+    handle: Handle<sys::CUstream>,
+    id: u64,
+    arena: OnceLock<&'static Arena>,
+}
+
+/// The streams of a device.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    default: OnceLock<Result<&'static CudaStream, Error>>,
+    /// Those beside it, with their priorities.
+    sides: Mutex<Vec<(i32, &'static CudaStream)>>,
+    /// Side streams that were asked for.
+    asked: AtomicUsize,
+}
+
+/// Streams of a device beside its default one.
+const SIDES: usize = 32;
+
+impl CudaDevice {
+    /// The stream where everything runs that nobody gave another one.
+    #[inline]
+    pub(crate) fn default_stream(&'static self) -> Result<&'static CudaStream, Error> {
+        self.streams
+            .default
+            .get_or_init(|| self.create(0, 0))
+            .as_ref()
+            .copied()
+            .map_err(Error::clone)
+    }
+
+    /// A stream beside it: a new one, or from some number on one that was given out before.
+    pub(crate) fn side_stream(&'static self, priority: i32) -> Result<&'static CudaStream, Error> {
+        let mut sides = self.streams.sides.lock().unwrap_or_else(PoisonError::into_inner);
+        let alike: Vec<_> = sides.iter().filter(|(p, _)| *p == priority).map(|s| s.1).collect();
+        if alike.len() >= SIDES {
+            return Ok(alike[self.streams.asked.fetch_add(1, Relaxed) % alike.len()]);
+        }
+        let stream = self.create(sides.len() as u64 + 1, priority)?;
+        sides.push((priority, stream));
+        Ok(stream)
+    }
+
+    fn create(&'static self, id: u64, priority: i32) -> Result<&'static CudaStream, Error> {
+        self.enter()?;
+        let mut handle = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a context is current, the out pointer is ours. Priority 0 is what a stream has without one.
+        let result = unsafe { sys::cuStreamCreateWithPriority(&mut handle, flags, priority) };
+        self.check("cuStreamCreate", result)?;
+        let (handle, arena) = (Handle(handle), OnceLock::new());
+        Ok(Box::leak(Box::new(CudaStream { device: self, handle, id, arena })))
+    }
+}
+
+impl CudaStream {
+    /// The device.
+    #[inline]
+    pub(crate) fn device(&self) -> &'static CudaDevice {
+        self.device
+    }
+
+    /// The number; 0 is the default stream.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The driver's handle.
+    #[inline]
+    pub(crate) fn raw(&self) -> sys::CUstream {
+        self.handle.0
+    }
+
+    /// The memory in its order.
+    #[inline]
+    pub(crate) fn arena(&self) -> &'static Arena {
+        self.arena.get_or_init(|| self.device.ledger().arena(self.id))
+    }
+
+    /// Waits for everything on it.
+    pub(crate) fn synchronize(&self) -> Result<(), Error> {
+        self.device.enter()?;
+        // SAFETY: the stream lives as long as the process.
+        let result = unsafe { sys::cuStreamSynchronize(self.raw()) };
+        self.device.check("cuStreamSynchronize", result)
+    }
+
+    /// Whether everything on it ran.
+    pub(crate) fn query(&self) -> Result<bool, Error> {
+        self.device.enter()?;
+        // SAFETY: the stream lives as long as the process.
+        match unsafe { sys::cuStreamQuery(self.raw()) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => self.device.check("cuStreamQuery", result).map(|()| true),
+        }
+    }
+}
+
+impl User for CudaStream {
+    fn id(&self) -> u64 {
+        self.id | u64::from(self.device.number()) << 32
+    }
+
+    fn fence(&self) -> Result<Option<Box<dyn Fence>>, Error> {
+        if self.device.is_capturing() {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(self.record_event(false)?)))
+    }
+}

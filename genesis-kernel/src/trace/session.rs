@@ -1,0 +1,120 @@
+//! Recording, from its beginning to its end.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::ACTIVE;
+use super::event::Trace;
+use super::record::{self, Recorder};
+use crate::diag::Error;
+use crate::runtime::{MemoryEvent, set_memory_hook};
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Dtypes and shapes of what goes into ops.
+    pub shapes: bool,
+    /// What launches move and compute.
+    pub work: bool,
+    /// When GPUs begin and end kernels.
+    pub device_times: bool,
+    /// Changes of memory in use.
+    pub memory: bool,
+    /// Ranges for NVIDIA's own profilers too, where `libnvToolsExt` is installed.
+    pub nvtx: bool,
+    /// What names the layer at work.
+    pub module: Option<fn() -> Option<String>>,
+    /// Every thread of the process, instead of the one that begins the session.
+    pub all_threads: bool,
+    /// Events that are kept; later ones are counted only.
+    pub max_events: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            shapes: false,
+            work: true,
+            device_times: true,
+            memory: false,
+            nvtx: false,
+            module: None,
+            all_threads: false,
+            max_events: 1_000_000,
+        }
+    }
+}
+
+/// A recording under way. It ends when it is dropped, on the thread that began it.
+///
+/// # Examples
+/// ```
+/// use genesis_kernel::trace::{self, Options, Session};
+///
+/// let session = Session::start(Options::default())?;
+/// session.set_recording(true);
+/// drop(trace::range("setting up"));
+/// let trace = session.take();
+/// assert_eq!(trace.ranges[0].name, "setting up");
+/// # Ok::<(), genesis_kernel::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Session {
+    recorder: Arc<Recorder>,
+    is_recording: std::cell::Cell<bool>,
+    /// It belongs to its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Session {
+    /// Prepares a recording; nothing is recorded until [`Session::set_recording`].
+    ///
+    /// # Errors
+    /// If this thread has a session, or another one records all threads.
+    pub fn start(options: Options) -> Result<Session, Error> {
+        let recorder = Arc::new(Recorder::new(options));
+        if !record::install(&recorder) {
+            let message = "a profiler is at work already; stop it before another one starts";
+            return Err(Error::launch(message));
+        }
+        Ok(Session { recorder, is_recording: false.into(), _thread: PhantomData })
+    }
+
+    /// Begins to record, or pauses. While nobody records, hooks cost one load.
+    pub fn set_recording(&self, on: bool) {
+        if self.is_recording.replace(on) == on {
+            return;
+        }
+        self.recorder.set_recording(on);
+        let count = |counter: &AtomicU32| match on {
+            true => counter.fetch_add(1, Ordering::Relaxed),
+            false => counter.fetch_sub(1, Ordering::Relaxed) - 1,
+        };
+        count(&ACTIVE);
+        if self.recorder.options.memory && count(&OF_MEMORY) == 0 {
+            set_memory_hook(on.then_some(note_memory));
+        }
+    }
+
+    /// What was recorded so far, which is then forgotten. Waits for the GPUs that ran some of it.
+    pub fn take(&self) -> Trace {
+        self.recorder.take()
+    }
+}
+
+/// Recorders that hear of memory.
+static OF_MEMORY: AtomicU32 = AtomicU32::new(0);
+
+fn note_memory(event: &MemoryEvent) {
+    if let Some(recorder) = record::current().filter(|recorder| recorder.options.memory) {
+        recorder.note_memory(event);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.set_recording(false);
+        record::remove(&self.recorder);
+    }
+}

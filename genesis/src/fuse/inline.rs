@@ -1,0 +1,261 @@
+//! One kernel in the making: the values that it computes, and how each lies along the axes it walks.
+
+use std::collections::BTreeMap;
+
+use genesis_kernel::compose::{Access, Form, Leaf, Recipe, Source, Step, StepKind};
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::kernel::KernelDef;
+
+use super::plan::padded;
+use super::trace::{Kind, Node, Use};
+use crate::error::Error;
+use crate::ops::launch::{accumulate_dtype, fused};
+use crate::shape::{Layout, collapse, contiguous_strides};
+
+/// The most tensors of one kernel.
+const MAX_LEAVES: usize = 20;
+
+/// Why a kernel can't be made as it was meant.
+pub(super) enum Stop {
+    /// This value has to be stored first.
+    Needs(usize),
+    /// It can't be made at all.
+    Error(Error),
+}
+
+/// A tensor as it is read: by slot, from an offset, with strides along the axes of the walk.
+#[derive(Clone, PartialEq, Eq)]
+struct Read {
+    slot: usize,
+    dtype: DType,
+    offset: i64,
+    strides: Vec<i64>,
+}
+
+/// A value along the axes of the walk.
+type Place = (usize, Vec<i64>, i64);
+
+pub(super) struct Inline<'a> {
+    nodes: &'a [Node],
+    slots: &'a BTreeMap<usize, usize>,
+    /// The axes that are walked.
+    space: Vec<usize>,
+    reads: Vec<Read>,
+    steps: Vec<Step>,
+    known: BTreeMap<Place, Source>,
+}
+
+impl<'a> Inline<'a> {
+    pub(super) fn new(
+        nodes: &'a [Node],
+        slots: &'a BTreeMap<usize, usize>,
+        space: Vec<usize>,
+    ) -> Inline<'a> {
+        let (reads, steps, known) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Inline { nodes, slots, space, reads, steps, known }
+    }
+
+    /// A node's value where a step along axis `a` moves by `strides[a]` of its elements.
+    ///
+    /// 16-bit floats are f32 between their loads and stores.
+    pub(super) fn value(
+        &mut self,
+        node: usize,
+        strides: &[i64],
+        offset: i64,
+    ) -> Result<Source, Stop> {
+        let place = (node, strides.to_vec(), offset);
+        if let Some(&known) = self.known.get(&place) {
+            return Ok(known);
+        }
+        let made = match (self.slots.get(&node), &self.nodes[node].kind) {
+            (Some(&slot), _) => self.read(slot, self.nodes[node].dtype, strides, offset)?,
+            (None, Kind::Number(value)) => Source::Number(wide_number(*value)),
+            (None, Kind::Map { def, dtypes, uses, numbers }) if offset == 0 => {
+                self.map(node, strides, (def, dtypes, numbers), uses)?
+            }
+            (None, _) => return Err(Stop::Needs(node)),
+        };
+        self.known.insert(place, made);
+        Ok(made)
+    }
+
+    fn read(
+        &mut self,
+        slot: usize,
+        dtype: DType,
+        strides: &[i64],
+        offset: i64,
+    ) -> Result<Source, Stop> {
+        let read = Read { slot, dtype, offset, strides: strides.to_vec() };
+        let index = match self.reads.iter().position(|other| *other == read) {
+            Some(index) => index,
+            None => {
+                self.reads.push(read);
+                self.reads.len() - 1
+            }
+        };
+        if self.reads.len() > MAX_LEAVES {
+            let message = format!("one kernel would read more than {MAX_LEAVES} tensors");
+            return Err(Stop::Error(Error::op("fuse", message)));
+        }
+        let leaf = Source::Leaf(index);
+        let wide = accumulate_dtype(dtype);
+        Ok(if wide == dtype { leaf } else { self.step(StepKind::Cast(wide), vec![leaf]) })
+    }
+
+    fn step(&mut self, kind: StepKind, inputs: Vec<Source>) -> Source {
+        let step = Step { kind, inputs };
+        let index = self.steps.iter().position(|other| *other == step).unwrap_or_else(|| {
+            self.steps.push(step);
+            self.steps.len() - 1
+        });
+        Source::Step(index)
+    }
+
+    fn map(
+        &mut self,
+        node: usize,
+        strides: &[i64],
+        (def, dtypes, numbers): (&'static KernelDef, &[DType], &[Scalar]),
+        uses: &[Use],
+    ) -> Result<Source, Stop> {
+        let mut inputs = Vec::with_capacity(uses.len());
+        for from in uses {
+            let own = self.along(strides, &self.nodes[node].shape, &from.layout);
+            let (own, offset) = own.ok_or(Stop::Needs(node))?;
+            let value = self.value(from.node, &own, offset)?;
+            inputs.push(match (self.nodes[from.node].dtype, from.dtype) {
+                (DType::Bool, DType::U8) => self.step(StepKind::Cast(DType::U8), vec![value]),
+                (DType::U8, DType::Bool) => self.step(StepKind::NotZero(DType::U8), vec![value]),
+                _ => value,
+            });
+        }
+        if matches!(def.name(), "cast" | "cast_flat") {
+            return Ok(self.cast(inputs[0], dtypes[0], dtypes[1]));
+        }
+        let dtypes = dtypes.iter().map(|&dtype| accumulate_dtype(dtype)).collect();
+        Ok(self.step(StepKind::Kernel(def, dtypes, numbers.to_vec()), inputs))
+    }
+
+    /// A conversion rounds as the op does.
+    fn cast(&mut self, value: Source, from: DType, to: DType) -> Source {
+        let wide = accumulate_dtype(to);
+        if from == to || (wide == to && to == accumulate_dtype(from)) {
+            return value;
+        }
+        let value = self.step(StepKind::Cast(to), vec![value]);
+        if wide == to { value } else { self.step(StepKind::Cast(wide), vec![value]) }
+    }
+
+    /// The strides and offset of an operand of this layout, for a walk that moves by `strides` over a
+    /// value of this shape; none where that has no such form.
+    fn along(&self, strides: &[i64], shape: &[usize], layout: &Layout) -> Option<(Vec<i64>, i64)> {
+        let offset = layout.offset as i64;
+        if layout.is_contiguous() {
+            return Some((strides.to_vec(), offset));
+        }
+        let dense = contiguous_strides(shape);
+        let mut taken = vec![false; shape.len()];
+        let mut own = Vec::with_capacity(strides.len());
+        for (&stride, &extent) in strides.iter().zip(&self.space) {
+            if stride == 0 || extent == 1 {
+                own.push(0);
+                continue;
+            }
+            let axis = (0..shape.len()).find(|&axis| {
+                !taken[axis] && shape[axis] == extent && dense[axis] == stride && extent > 1
+            })?;
+            taken[axis] = true;
+            own.push(layout.strides[axis]);
+        }
+        Some((own, offset))
+    }
+
+    /// The axes that all tensors walk as one joined, with the strides of each tensor.
+    pub(super) fn collapsed(&self) -> (Vec<usize>, Vec<Vec<i64>>) {
+        let dense = Layout::contiguous(&self.space);
+        let layouts: Vec<Layout> = self.reads.iter().map(|read| self.layout(read)).collect();
+        let all: Vec<&Layout> = layouts.iter().chain([&dense]).collect();
+        collapse(&all)
+    }
+
+    /// Strides along rows and columns, where the first axes are the rows; none where they do not join.
+    pub(super) fn rows(&self, kept: usize) -> Option<Vec<Vec<i64>>> {
+        let part = |read: &Read, from: usize, to: usize| Layout {
+            shape: self.space[from..to].into(),
+            strides: read.strides[from..to].into(),
+            offset: 0,
+        };
+        let joined = |from: usize, to: usize| -> Option<Vec<i64>> {
+            let layouts: Vec<Layout> = self.reads.iter().map(|r| part(r, from, to)).collect();
+            if layouts.is_empty() {
+                return Some(Vec::new());
+            }
+            let (shape, strides) = collapse(&layouts.iter().collect::<Vec<_>>());
+            let one = |s: &Vec<i64>| s.first().copied().unwrap_or(0);
+            (shape.len() <= 1).then(|| strides.iter().map(one).collect())
+        };
+        let (rows, cols) = (joined(0, kept)?, joined(kept, self.space.len())?);
+        Some(rows.into_iter().zip(cols).map(|(row, col)| vec![row, col]).collect())
+    }
+
+    fn layout(&self, read: &Read) -> Layout {
+        Layout { shape: self.space[..].into(), strides: read.strides[..].into(), offset: 0 }
+    }
+
+    /// The recipe over axes of these extents, and the views that its kernel reads.
+    pub(super) fn recipe(
+        &self,
+        form: Form,
+        results: Vec<(Source, DType)>,
+        dims: &[usize],
+        strides: &[Vec<i64>],
+        rank: usize,
+    ) -> Result<(Recipe, Vec<fused::Operand>), Stop> {
+        let (mut leaves, mut operands) = (Vec::new(), Vec::new());
+        let dims = padded(dims, rank, 1);
+        for (read, strides) in self.reads.iter().zip(strides) {
+            let strides = padded(strides, rank, 0);
+            let (access, axes) = access(&strides);
+            leaves.push(Leaf { dtype: read.dtype, access });
+            let (mut own, mut steps) = (vec![1], vec![1]);
+            if access != Access::One {
+                own = axes.iter().map(|&axis| dims[axis] as i64).collect();
+                steps = axes.iter().map(|&axis| strides[axis]).collect();
+            }
+            let (slot, offset) = (read.slot, read.offset);
+            operands.push(fused::Operand {
+                slot,
+                offset,
+                dims: own,
+                strides: steps,
+                mutable: false,
+            });
+        }
+        let steps = self.steps.clone();
+        Ok((Recipe { form, leaves, steps, results }, operands))
+    }
+}
+
+/// Which axes a tensor of these strides has.
+fn access(strides: &[i64]) -> (Access, Vec<usize>) {
+    match strides {
+        _ if strides.iter().all(|&stride| stride == 0) => (Access::One, Vec::new()),
+        [0, _] => (Access::Row, vec![1]),
+        [_, 0] => (Access::Column, vec![0]),
+        _ => (Access::Full, (0..strides.len()).collect()),
+    }
+}
+
+fn wide_number(value: Scalar) -> Scalar {
+    match accumulate_dtype(value.dtype) {
+        wide if wide != value.dtype => Scalar::float(wide, value.to_f64()),
+        _ => value,
+    }
+}
+
+/// Some before others.
+pub(super) fn joined<T: Copy>(before: impl Iterator<Item = T>, after: &[T]) -> Vec<T> {
+    before.chain(after.iter().copied()).collect()
+}

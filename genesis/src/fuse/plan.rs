@@ -1,0 +1,364 @@
+//! From a trace to launches: what is inlined, what is stored, which kernel stores it.
+//!
+//! A value is stored where it is a result, a reduction, or where it is read in another order than it is
+//! computed in, such as turned; all else is computed where it is needed. Stored values of one shape that
+//! need nothing of each other come from one kernel.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use genesis_kernel::compose::{Fold, Form, compose};
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::runtime::{Arg, Device};
+
+use super::inline::{Inline, Stop, joined};
+use super::trace::{Kind, Node, Reduction, Trace, Use};
+use crate::error::{Error, Result};
+use crate::ops::launch::{self, accumulate_dtype, fused};
+use crate::shape::{Layout, contiguous_strides};
+use crate::tensor::Tensor;
+
+/// Launches in order, over slots: the leaves, then what is stored.
+pub(super) struct Program {
+    device: Device,
+    stages: Vec<Stage>,
+    /// What is stored, after the leaves.
+    stored: Vec<(Vec<usize>, DType)>,
+    captured: Vec<Tensor>,
+    results: Vec<(usize, Layout, DType)>,
+    n_inputs: usize,
+}
+
+/// One launch.
+enum Stage {
+    Kernel(Kernel),
+    Fill { slot: usize, value: Scalar },
+    Reduce { from: usize, layout: Layout, dtype: DType, to: usize, fold: Reduction, scale: f64 },
+}
+
+/// A composed kernel and its operands.
+pub(super) struct Kernel {
+    pub(super) def: &'static KernelDef,
+    pub(super) walk: fused::Walk,
+    size: fused::Size,
+    operands: Vec<fused::Operand>,
+    numbers: Vec<Arg>,
+    writes: Vec<usize>,
+}
+
+impl Program {
+    /// Plans a trace of this many arguments.
+    pub(super) fn new(trace: Trace, n: usize, results: &[Use], device: Device) -> Result<Program> {
+        let mut barriers = BTreeSet::new();
+        loop {
+            let mut planner = Planner::new(&trace, n, device, &barriers);
+            match planner.plan(results) {
+                Ok(()) => {
+                    let Planner { stages, stored, slots, .. } = planner;
+                    let of = |u: &Use| (slots[&u.node], u.layout.clone(), u.dtype);
+                    let results = results.iter().map(of).collect();
+                    let captured = trace.captured.into_iter().map(|(_, t)| t).collect();
+                    return Ok(Program { device, stages, stored, captured, results, n_inputs: n });
+                }
+                Err(Stop::Needs(node)) if barriers.insert(node) => {}
+                Err(Stop::Needs(_)) => {
+                    return Err(Error::op("fuse", "a value can't be brought into order"));
+                }
+                Err(Stop::Error(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// The composed kernels.
+    pub(super) fn kernels(&self) -> impl Iterator<Item = &Kernel> {
+        self.stages.iter().filter_map(|stage| match stage {
+            Stage::Kernel(kernel) => Some(kernel),
+            Stage::Fill { .. } | Stage::Reduce { .. } => None,
+        })
+    }
+
+    /// Runs the launches; gives the results in order.
+    #[track_caller]
+    pub(super) fn run(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let given = inputs.iter().map(|&t| Some(t.clone()));
+        let own = self.captured.iter().map(|t| Some(t.clone()));
+        let mut slots: Vec<Option<Tensor>> = given.chain(own).collect();
+        let n_leaves = slots.len();
+        debug_assert_eq!(inputs.len(), self.n_inputs);
+        slots.resize(n_leaves + self.stored.len(), None);
+        let make = |slot: usize| {
+            let (shape, dtype) = &self.stored[slot - n_leaves];
+            Tensor::uninitialized(shape, (*dtype, self.device)).map(Some)
+        };
+        for stage in &self.stages {
+            match stage {
+                Stage::Kernel(Kernel { def, size, operands, numbers, writes, .. }) => {
+                    for &slot in writes {
+                        slots[slot] = make(slot)?;
+                    }
+                    fused::composed(def, size, operands, &slots, numbers)?;
+                }
+                Stage::Fill { slot, value } => {
+                    slots[*slot] = make(*slot)?;
+                    launch::fill(slot_of(&slots, *slot), *value)?;
+                }
+                Stage::Reduce { from, layout, dtype, to, fold, scale } => {
+                    slots[*to] = make(*to)?;
+                    let x = seen(slot_of(&slots, *from), layout, *dtype);
+                    let y = slot_of(&slots, *to);
+                    match fold {
+                        Reduction::Sum => launch::sum(&x, y, *scale)?,
+                        Reduction::Extreme(rows, cols) => launch::extreme(rows, cols, &x, y)?,
+                    }
+                }
+            }
+        }
+        let result = |(slot, layout, dtype): &(usize, Layout, DType)| {
+            let view = seen(slot_of(&slots, *slot), layout, *dtype);
+            if *slot < n_leaves { view.copy() } else { Ok(view) }
+        };
+        self.results.iter().map(result).collect()
+    }
+}
+
+fn slot_of(slots: &[Option<Tensor>], slot: usize) -> &Tensor {
+    slots[slot].as_ref().expect("a tensor is made before it is used")
+}
+
+/// A tensor's memory in another layout, counted from its first element.
+fn seen(t: &Tensor, layout: &Layout, dtype: DType) -> Tensor {
+    let layout = Layout { offset: layout.offset + t.layout().offset, ..layout.clone() };
+    Tensor::plain(t.storage().clone(), layout, dtype)
+}
+
+type Step<T = ()> = std::result::Result<T, Stop>;
+
+struct Planner<'a> {
+    nodes: &'a [Node],
+    device: Device,
+    /// Values that are stored because of how they are read.
+    barriers: &'a BTreeSet<usize>,
+    /// Slots of leaves and of what is stored so far.
+    slots: BTreeMap<usize, usize>,
+    n_leaves: usize,
+    stored: Vec<(Vec<usize>, DType)>,
+    stages: Vec<Stage>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(
+        trace: &'a Trace,
+        n_inputs: usize,
+        device: Device,
+        barriers: &'a BTreeSet<usize>,
+    ) -> Planner<'a> {
+        let captured = trace.captured.iter().map(|(node, _)| *node);
+        let slots: BTreeMap<usize, usize> =
+            (0..n_inputs).chain(captured).enumerate().map(|(slot, node)| (node, slot)).collect();
+        let (stored, stages) = (Vec::new(), Vec::new());
+        let n_leaves = slots.len();
+        Planner { nodes: &trace.nodes, device, barriers, slots, n_leaves, stored, stages }
+    }
+
+    fn plan(&mut self, results: &[Use]) -> Step {
+        let mut needed = BTreeSet::new();
+        let mut next: Vec<usize> = results.iter().map(|u| u.node).collect();
+        while let Some(node) = next.pop() {
+            if needed.insert(node) {
+                next.extend(uses(&self.nodes[node]).iter().map(|u| u.node));
+            }
+        }
+        let wanted: BTreeSet<usize> = results.iter().map(|u| u.node).collect();
+        let mut levels: BTreeMap<usize, usize> = BTreeMap::new();
+        // The values to store, by level, then by shape; those before come first.
+        let mut groups: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
+        for &node in &needed {
+            let ends = |u: &Use| {
+                let is_fold = matches!(self.nodes[u.node].kind, Kind::Fold { .. });
+                levels[&u.node] + usize::from(is_fold || self.barriers.contains(&u.node))
+            };
+            let level = uses(&self.nodes[node]).iter().map(ends).max().unwrap_or(0);
+            levels.insert(node, level);
+            let is_stored = wanted.contains(&node) || self.barriers.contains(&node);
+            match self.nodes[node].kind {
+                Kind::Leaf => {}
+                // A reduction stands alone: no shape is that of its key.
+                Kind::Fold { .. } => {
+                    groups.insert((level, vec![usize::MAX, node]), vec![node]);
+                }
+                _ if is_stored => {
+                    groups.entry((level, self.nodes[node].shape.clone())).or_default().push(node);
+                }
+                _ => {}
+            }
+        }
+        for members in groups.values() {
+            match &self.nodes[members[0]].kind {
+                Kind::Fold { fold, from, scale } => self.fold(members[0], *fold, from, *scale)?,
+                _ => self.store(members)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn new_slot(&mut self, shape: Vec<usize>, dtype: DType) -> usize {
+        self.stored.push((shape, dtype));
+        self.n_leaves + self.stored.len() - 1
+    }
+
+    /// One kernel that stores values of one shape.
+    fn store(&mut self, members: &[usize]) -> Step {
+        let (fills, members): (Vec<usize>, Vec<usize>) =
+            members.iter().partition(|&&node| matches!(self.nodes[node].kind, Kind::Number(_)));
+        for node in fills {
+            let slot = self.new_slot(self.nodes[node].shape.clone(), self.nodes[node].dtype);
+            if let Kind::Number(value) = self.nodes[node].kind {
+                self.stages.push(Stage::Fill { slot, value });
+            }
+            self.slots.insert(node, slot);
+        }
+        let Some(&first) = members.first() else { return Ok(()) };
+        let shape = &self.nodes[first].shape;
+        let mut inline = Inline::new(self.nodes, &self.slots, shape.clone());
+        let mut results = Vec::new();
+        for &node in &members {
+            let from = inline.value(node, &contiguous_strides(shape), 0)?;
+            results.push((from, self.nodes[node].dtype));
+        }
+        let (dims, strides) = inline.collapsed();
+        let form = match dims.len() {
+            ..=1 => Form::Flat,
+            2 => Form::Matrix,
+            3 | 4 => Form::Strided,
+            n => {
+                let message = format!(
+                    "operands of shape {shape:?} lie along {n} axes in memory, at most 4 can be \
+                     walked; call `contiguous` on them before"
+                );
+                return Err(Stop::Error(Error::op("fuse", message)));
+            }
+        };
+        let rank = if form == Form::Strided { 4 } else { dims.len().max(1) };
+        let (recipe, mut operands) = inline.recipe(form, results, &dims, &strides, rank)?;
+        let own = padded(&dims, rank, 1);
+        let mut writes = Vec::new();
+        for &node in &members {
+            let slot = self.new_slot(self.nodes[node].shape.clone(), self.nodes[node].dtype);
+            self.slots.insert(node, slot);
+            writes.push(slot);
+            let strides = contiguous_strides(&own);
+            let dims = own.iter().map(|&extent| extent as i64).collect();
+            operands.push(fused::Operand { slot, offset: 0, dims, strides, mutable: true });
+        }
+        self.push(&recipe, &own, operands, Vec::new(), writes)
+    }
+
+    fn push(
+        &mut self,
+        recipe: &genesis_kernel::compose::Recipe,
+        dims: &[usize],
+        operands: Vec<fused::Operand>,
+        numbers: Vec<Arg>,
+        writes: Vec<usize>,
+    ) -> Step {
+        let walk = self.walk(recipe, dims);
+        let size = walk.size(self.device);
+        let def = compose(recipe).map_err(|error| Stop::Error(error.into()))?;
+        self.stages.push(Stage::Kernel(Kernel { def, walk, size, operands, numbers, writes }));
+        Ok(())
+    }
+
+    fn walk(&self, recipe: &genesis_kernel::compose::Recipe, dims: &[usize]) -> fused::Walk {
+        let stored = recipe.results.iter().map(|&(_, dtype)| dtype);
+        let dtypes = recipe.leaves.iter().map(|leaf| leaf.dtype).chain(stored);
+        let mut four = [1; 4];
+        four[4 - dims.len()..].copy_from_slice(dims);
+        fused::Walk {
+            form: recipe.form,
+            dims: four,
+            tensors: recipe.leaves.len() + recipe.results.len(),
+            bytes: dtypes.map(DType::bytes).max().unwrap_or(4),
+        }
+    }
+
+    /// A reduction: in the kernel that computes what is reduced where that is the last axes, else of
+    /// what another kernel stored.
+    fn fold(&mut self, node: usize, fold: Reduction, from: &Use, scale: f64) -> Step {
+        let (shape, dtype) = (self.nodes[node].shape.clone(), self.nodes[node].dtype);
+        if let Some(&slot) = self.slots.get(&from.node) {
+            let to = self.new_slot(shape, dtype);
+            self.slots.insert(node, to);
+            let (layout, dtype) = (from.layout.clone(), from.dtype);
+            self.stages.push(Stage::Reduce { from: slot, layout, dtype, to, fold, scale });
+            return Ok(());
+        }
+        let operand = &self.nodes[from.node];
+        let needs = Stop::Needs(from.node);
+        let [outer, n, inner] = from.layout.shape[..] else { return Err(needs) };
+        let Some(kept) = split(&operand.shape, outer, n) else { return Err(needs) };
+        let is_whole = from.layout.is_contiguous() && from.layout.offset == 0;
+        if inner != 1 || !is_whole || outer * n == 0 || from.dtype != operand.dtype {
+            return Err(needs);
+        }
+        let wide = match operand.dtype {
+            dtype if dtype.is_float() => accumulate_dtype(dtype),
+            _ => dtype,
+        };
+        let kind = match fold {
+            Reduction::Sum => Fold::Sum(wide),
+            Reduction::Extreme(rows, _) if rows.name() == "max_rows" => Fold::Max,
+            Reduction::Extreme(..) => Fold::Min,
+        };
+        let mut inline = Inline::new(self.nodes, &self.slots, operand.shape.clone());
+        let value = inline.value(from.node, &contiguous_strides(&operand.shape), 0)?;
+        let Some(strides) = inline.rows(kept) else { return Err(needs) };
+        let form = Form::Rows(kind);
+        let probe = (value, operand.dtype);
+        let (recipe, _) = inline.recipe(form, vec![probe], &[outer, n], &strides, 2)?;
+        let parts = self.walk(&recipe, &[outer, n]).size(self.device).parts;
+        let stored = match (parts, kind) {
+            (1, _) | (_, Fold::Max | Fold::Min) => dtype,
+            (_, Fold::Sum(wide)) => wide,
+        };
+        let results = vec![(value, stored)];
+        let (recipe, mut operands) = inline.recipe(form, results, &[outer, n], &strides, 2)?;
+        let to = self.new_slot(shape, dtype);
+        let slot = if parts == 1 { to } else { self.new_slot(vec![outer, parts], stored) };
+        let (dims, strides) = (vec![outer as i64, parts as i64], vec![parts as i64, 1]);
+        operands.push(fused::Operand { slot, offset: 0, dims, strides, mutable: true });
+        let count = |n: usize| Arg::Scalar(Scalar::int(DType::I64, n as i64));
+        let mut numbers = vec![count(n), count(parts)];
+        if let Fold::Sum(wide) = kind {
+            numbers.push(launch::number(wide, if parts == 1 { scale } else { 1.0 }));
+        }
+        self.push(&recipe, &[outer, n], operands, numbers, vec![slot])?;
+        if parts > 1 {
+            let layout = Layout::contiguous(&[outer, parts, 1]);
+            self.stages.push(Stage::Reduce { from: slot, layout, dtype: stored, to, fold, scale });
+        }
+        self.slots.insert(node, to);
+        Ok(())
+    }
+}
+
+/// What a node is made of.
+fn uses(node: &Node) -> &[Use] {
+    match &node.kind {
+        Kind::Leaf | Kind::Number(_) => &[],
+        Kind::Map { uses, .. } => uses,
+        Kind::Fold { from, .. } => std::slice::from_ref(from),
+    }
+}
+
+/// The number of leading axes with `outer` elements, where the others have `n`.
+fn split(shape: &[usize], outer: usize, n: usize) -> Option<usize> {
+    (0..=shape.len()).find(|&kept| {
+        shape[..kept].iter().product::<usize>() == outer
+            && shape[kept..].iter().product::<usize>() == n
+    })
+}
+
+/// Extents with others before them, so that there are `rank`.
+pub(super) fn padded<T: Copy>(extents: &[T], rank: usize, with: T) -> Vec<T> {
+    joined(std::iter::repeat_n(with, rank.saturating_sub(extents.len())), extents)
+}

@@ -1,0 +1,315 @@
+//! Steps captured once and replayed as one launch: [`graph()`].
+//!
+//! A step of a small model is a hundred launches of a few microseconds, and the host's part of each is
+//! longer than the device's. A graph is recorded at the third step of a set of shapes and replayed from
+//! then on. What would stand still in a recording lies in device memory: the arguments, which are
+//! copied in; where random draws begin; the numbers of optimizers, with learning rates and counters.
+//!
+//! | file | what |
+//! |---|---|
+//! | `session` | what a thread notes while a step runs |
+//! | `state` | what a step changes on the host |
+
+pub(crate) mod session;
+mod state;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::{Device, Graph as Recorded};
+
+use self::session::{Mode, Origin, Session};
+pub use self::state::State;
+use crate::autograd::no_grad;
+use crate::error::{Error, Result};
+use crate::random::{RngState, default_generator};
+use crate::tensor::{Storage, Tensor};
+
+/// Steps of a set of shapes that run as they are before one is recorded: they compile the kernels, and
+/// make what lives longer than a step.
+const WARM_UP: usize = 2;
+
+/// Makes a step that is captured as a graph, once for each set of shapes, and replayed.
+///
+/// `step` takes what it changes on the host (see [`State`]) and the arguments of [`Graph::call`], and
+/// gives tensors. On the CPU, which has no graphs, it runs at each call; its promises are the same.
+///
+/// What the step may not do: read a value on the host, move a tensor from one device to another, or draw
+/// random numbers from another than the default generator. A branch on the host is taken as it was when
+/// the step was captured.
+///
+/// # Examples
+/// ```
+/// use genesis::nn::{Linear, Module};
+/// use genesis::optim::{AdamW, AdamWOptions, Optimizer};
+/// use genesis::ops::Reduction;
+/// use genesis::{Tensor, graph};
+///
+/// let model = Linear::new(8, 3, ())?;
+/// let mut optimizer = AdamW::new(model.parameters(), AdamWOptions::default());
+/// let mut step = graph(|optimizer: &mut AdamW, args| {
+///     optimizer.zero_grad();
+///     let loss = model.forward(&args[0])?.cross_entropy(&args[1], Reduction::Mean)?;
+///     loss.backward()?;
+///     optimizer.step()?;
+///     Ok(vec![loss.detach()])
+/// });
+/// let mut losses = Vec::new();
+/// for number in 0..4 {
+///     let x = Tensor::full(&[5, 8], 0.1, ())?;
+///     let y = Tensor::from_slice(&[0i64, 1, 2, 0, 1], &[5])?;
+///     optimizer.set_lrs(&[0.01 / (1.0 + f64::from(number))]);
+///     losses.push(step.call(&mut optimizer, &[&x, &y])?.remove(0).item()?);
+/// }
+/// assert!(losses[3] < losses[0]);
+/// # Ok::<(), genesis::Error>(())
+/// ```
+pub fn graph<S, F>(step: F) -> Graph<S, F>
+where
+    S: State,
+    F: FnMut(&mut S, &[Tensor]) -> Result<Vec<Tensor>>,
+{
+    Graph { step, buckets: Vec::new(), compares: false, state: PhantomData }
+}
+
+/// A step made by [`graph()`].
+pub struct Graph<S, F> {
+    step: F,
+    buckets: Vec<Bucket>,
+    compares: bool,
+    state: PhantomData<fn(&mut S)>,
+}
+
+/// What is known of one set of shapes.
+struct Bucket {
+    signature: Vec<(Vec<usize>, DType)>,
+    device: Device,
+    runs: usize,
+    cells: Option<Tensor>,
+    capture: Option<Capture>,
+}
+
+/// A recording and what it points to.
+struct Capture {
+    graph: Recorded,
+    inputs: Vec<Tensor>,
+    outputs: Vec<Tensor>,
+    origins: Vec<Origin>,
+    /// Draws of one step.
+    draws: u64,
+    _held: Vec<Arc<Storage>>,
+}
+
+impl<S, F> fmt::Debug for Graph<S, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph").field("captures", &self.captures()).finish_non_exhaustive()
+    }
+}
+
+impl<S, F> Graph<S, F> {
+    /// How many sets of shapes are captured.
+    pub fn captures(&self) -> usize {
+        self.buckets.iter().filter(|bucket| bucket.capture.is_some()).count()
+    }
+
+    /// Has each replay compared with the step run op by op, for finding out what a step does that a
+    /// graph can't: from the same tensors (those of the [`State`]) and random draws both must come to
+    /// the same bits.
+    pub fn compare(mut self, compares: bool) -> Graph<S, F> {
+        self.compares = compares;
+        self
+    }
+}
+
+impl<S, F> Graph<S, F>
+where
+    S: State,
+    F: FnMut(&mut S, &[Tensor]) -> Result<Vec<Tensor>>,
+{
+    /// Runs the step, or replays it. What it gives is the caller's: no later replay writes to it.
+    ///
+    /// # Errors
+    /// As the step; if it does what can't be captured, with the place where it does; or where a
+    /// comparison fails.
+    pub fn call(&mut self, state: &mut S, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let bucket = self.bucket(args)?;
+        let Bucket { device, runs, .. } = self.buckets[bucket];
+        self.buckets[bucket].runs += 1;
+        if runs >= WARM_UP && device == Device::Cpu {
+            return self.run(Mode::Plain, bucket, state, args);
+        }
+        if runs < WARM_UP {
+            return self.run(Mode::Warm, bucket, state, args);
+        }
+        if self.buckets[bucket].capture.is_none() {
+            let values = self.capture(bucket, state, args)?;
+            return self.replay(bucket, args, &values);
+        }
+        if self.compares {
+            return self.replay_and_compare(bucket, state, args);
+        }
+        let values = self.next_values(bucket, state)?;
+        self.replay(bucket, args, &values)
+    }
+
+    fn bucket(&mut self, args: &[&Tensor]) -> Result<usize> {
+        let device = args.first().map_or_else(Device::default, |t| t.device());
+        if let Some(other) = args.iter().find(|t| t.device() != device) {
+            let message = format!("arguments are on {device} and {}", other.device());
+            return Err(Error::op("graph", message));
+        }
+        if args.iter().any(|t| t.requires_grad()) {
+            let message = "an argument requires a gradient, which would go to a copy of it";
+            return Err(Error::op("graph", message));
+        }
+        let is_own = |bucket: &Bucket| {
+            let own = bucket.signature.iter().map(|(shape, dtype)| (&shape[..], *dtype));
+            bucket.device == device && own.eq(args.iter().map(|t| (t.shape(), t.dtype())))
+        };
+        if let Some(index) = self.buckets.iter().position(is_own) {
+            return Ok(index);
+        }
+        let signature = args.iter().map(|t| (t.shape().to_vec(), t.dtype())).collect();
+        self.buckets.push(Bucket { signature, device, runs: 0, cells: None, capture: None });
+        Ok(self.buckets.len() - 1)
+    }
+
+    /// Runs the step as it is.
+    fn run(
+        &mut self,
+        mode: Mode,
+        bucket: usize,
+        state: &mut S,
+        args: &[&Tensor],
+    ) -> Result<Vec<Tensor>> {
+        let cells = self.cells(bucket)?;
+        let own: Vec<Tensor> = args.iter().map(|t| t.detach()).collect();
+        let start = default_generator().state();
+        Ok(session::run(mode, Some(&cells), start, || (self.step)(state, &own))?.1)
+    }
+
+    fn cells(&mut self, bucket: usize) -> Result<Tensor> {
+        let Bucket { cells, device, .. } = &mut self.buckets[bucket];
+        match cells {
+            Some(cells) => Ok(cells.clone()),
+            None => Ok(cells.insert(session::new_cells(*device)?).clone()),
+        }
+    }
+
+    /// Records the step; gives the values of its first replay.
+    fn capture(&mut self, bucket: usize, state: &mut S, args: &[&Tensor]) -> Result<Vec<u64>> {
+        let cells = self.cells(bucket)?;
+        let copy = |t: &&Tensor| Tensor::empty(t.shape(), (t.dtype(), t.device()));
+        let inputs = args.iter().map(copy).collect::<Result<Vec<_>>>()?;
+        let stream = self.buckets[bucket].device.stream();
+        // The launches of the step have made what they keep; nothing may be waited for from here on.
+        stream.synchronize()?;
+        let start = default_generator().state();
+        let mut noted: Option<(Session, Vec<Tensor>)> = None;
+        let graph = Recorded::capture(&stream, || {
+            let step = || (self.step)(state, &inputs);
+            noted = Some(session::run(Mode::Record, Some(&cells), start, step)?);
+            Ok::<(), Error>(())
+        })?;
+        let (session, outputs) = noted.expect("a capture that succeeds ran its step");
+        let draws = default_generator().state().offset.wrapping_sub(start.offset);
+        let Session { origins, values, held: _held, .. } = session;
+        self.buckets[bucket].capture =
+            Some(Capture { graph, inputs, outputs, origins, draws, _held });
+        Ok(values)
+    }
+
+    /// What the cells hold in the next replay: the optimizers count a step, the generator moves on.
+    fn next_values(&mut self, bucket: usize, state: &mut S) -> Result<Vec<u64>> {
+        let capture = self.buckets[bucket].capture.as_ref().expect("it was captured");
+        let start = default_generator().take(capture.draws as usize);
+        let (numbers, ()) =
+            session::run(Mode::Replay, None, start, || no_grad(|| state.advance()))?;
+        values(&capture.origins, start, &numbers)
+    }
+
+    fn replay(&mut self, bucket: usize, args: &[&Tensor], values: &[u64]) -> Result<Vec<Tensor>> {
+        let cells = self.cells(bucket)?;
+        let capture = self.buckets[bucket].capture.as_ref().expect("it was captured");
+        no_grad(|| {
+            if !values.is_empty() {
+                session::write(&cells, values)?;
+            }
+            for (own, given) in capture.inputs.iter().zip(args) {
+                own.copy_(&given.detach())?;
+            }
+            capture.graph.launch()?;
+            capture.outputs.iter().map(|t| t.detach().copy()).collect()
+        })
+    }
+
+    fn replay_and_compare(
+        &mut self,
+        bucket: usize,
+        state: &mut S,
+        args: &[&Tensor],
+    ) -> Result<Vec<Tensor>> {
+        let copies = |state: &S| no_grad(|| state.tensors().iter().map(Tensor::copy).collect());
+        let (before, rng): (Result<Vec<Tensor>>, RngState) =
+            (copies(state), default_generator().state());
+        let before = before?;
+        let values = self.next_values(bucket, state)?;
+        let replayed = self.replay(bucket, args, &values)?;
+        let after: Vec<Tensor> = copies(state)?;
+        no_grad(|| state.tensors().iter().zip(&before).try_for_each(|(t, old)| t.copy_(old)))?;
+        state.rewind();
+        default_generator().set_state(rng);
+        let expected = self.run(Mode::Plain, bucket, state, args)?;
+        for (number, (own, wanted)) in replayed.iter().zip(&expected).enumerate() {
+            same(&format!("result {number}"), own, wanted)?;
+        }
+        for (number, (own, wanted)) in after.iter().zip(state.tensors()).enumerate() {
+            same(&format!("tensor {number} of the state"), own, &wanted)?;
+        }
+        Ok(replayed)
+    }
+}
+
+/// The values of a replay's cells.
+fn values(origins: &[Origin], start: RngState, numbers: &Session) -> Result<Vec<u64>> {
+    let mut used = vec![false; numbers.values.len()];
+    let mut value = |origin: &Origin| match *origin {
+        Origin::Seed => Ok(start.seed),
+        Origin::Draw(draws) => Ok(start.offset.wrapping_add(draws)),
+        Origin::Optimizer(_) => {
+            let next = (0..used.len()).find(|&i| !used[i] && numbers.origins[i] == *origin);
+            let Some(next) = next else {
+                let message = "an optimizer of the step is not in the state that the call was given, \
+                               or steps other parameters than when it was captured";
+                return Err(Error::op("graph", message));
+            };
+            used[next] = true;
+            Ok(numbers.values[next])
+        }
+    };
+    let values = origins.iter().map(&mut value).collect::<Result<Vec<_>>>()?;
+    if used.iter().all(|&used| used) {
+        return Ok(values);
+    }
+    let message = "the state has an optimizer that the captured step does not step";
+    Err(Error::op("graph", message))
+}
+
+/// Refuses tensors of other bits.
+fn same(what: &str, replayed: &Tensor, expected: &Tensor) -> Result<()> {
+    let (own, wanted) = (replayed.to_bytes()?, expected.to_bytes()?);
+    if own == wanted {
+        return Ok(());
+    }
+    let bytes = replayed.dtype().bytes();
+    let differs = |(a, b): (&[u8], &[u8])| a != b;
+    let place = own.chunks(bytes).zip(wanted.chunks(bytes)).position(differs).unwrap_or(0);
+    let at = |t: &Tensor| t.to_f64_vec().map(|values| values.get(place).copied());
+    let (a, b) = (at(replayed)?.unwrap_or(f64::NAN), at(expected)?.unwrap_or(f64::NAN));
+    let message = format!(
+        "{what} is not what the ops come to: element {place} is {a} in the replay and {b} op by op"
+    );
+    Err(Error::op("graph", message))
+}

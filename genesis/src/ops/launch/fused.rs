@@ -1,0 +1,112 @@
+//! Launches of composed kernels: how much a program takes, and the views of the tensors.
+
+use genesis_kernel::compose::Form;
+use genesis_kernel::kernel::{Grid, KernelDef};
+use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
+
+use super::reduce::Cut;
+use super::{base, launch_with, tile};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// What a composed kernel walks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walk {
+    /// How.
+    pub(crate) form: Form,
+    /// The extents, outermost first, 1 before those there are.
+    pub(crate) dims: [usize; 4],
+    /// Tensors that are read or written.
+    pub(crate) tensors: usize,
+    /// Bytes of an element of the widest.
+    pub(crate) bytes: usize,
+}
+
+/// Constants and grid of a launch.
+#[derive(Clone, Debug)]
+pub(crate) struct Size {
+    /// The kernel's constants.
+    pub(crate) consts: Vec<i64>,
+    /// Programs.
+    pub(crate) grid: usize,
+    /// Programs that share a row.
+    pub(crate) parts: usize,
+    warps: Option<u32>,
+}
+
+/// Elements of one tile of a fused reduction: each is computed before it is added.
+const FOLDED: usize = 4096;
+
+impl Walk {
+    /// How the walk is cut on a device.
+    pub(crate) fn size(&self, device: Device) -> Size {
+        let [d0, d1, rows, cols] = self.dims;
+        match self.form {
+            Form::Flat => {
+                let tile::Flat { block, warps } = match self.tensors {
+                    ..4 => tile::flat(device, self.bytes),
+                    _ => tile::flat_of_many(device, self.bytes),
+                };
+                Size { consts: vec![block as i64], grid: cols.div_ceil(block), parts: 1, warps }
+            }
+            Form::Matrix | Form::Strided => {
+                let tile::Tile { rows: m, cols: n, warps } =
+                    tile::tile(device, self.bytes, rows, cols);
+                let grid = d0 * d1 * rows.div_ceil(m) * cols.div_ceil(n);
+                Size { consts: vec![m as i64, n as i64], grid, parts: 1, warps }
+            }
+            Form::Rows(_) => {
+                let Cut { rows: m, cols: n, parts, warps } =
+                    Cut::of(device, rows, cols, 1, self.bytes);
+                let n = n.min(FOLDED);
+                let consts = vec![m as i64, n as i64];
+                Size { consts, grid: rows.div_ceil(m) * parts, parts, warps }
+            }
+        }
+    }
+}
+
+/// A view of one of the tensors at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct Operand {
+    /// Which.
+    pub(crate) slot: usize,
+    /// The first element, counted from the tensor's own.
+    pub(crate) offset: i64,
+    /// Extents.
+    pub(crate) dims: Vec<i64>,
+    /// Strides in elements.
+    pub(crate) strides: Vec<i64>,
+    /// Whether it is written.
+    pub(crate) mutable: bool,
+}
+
+/// Launches a composed kernel on some of the tensors at hand; the last of the operands is written.
+pub(crate) fn composed(
+    kernel: &'static KernelDef,
+    size: &Size,
+    operands: &[Operand],
+    tensors: &[Option<Tensor>],
+    numbers: &[Arg],
+) -> Result<()> {
+    let mut args = Vec::with_capacity(operands.len() + numbers.len());
+    let mut on = None;
+    for operand in operands {
+        let tensor = tensors[operand.slot].as_ref().expect("a tensor is made before it is used");
+        args.push(view(tensor, operand));
+        on = Some(tensor);
+    }
+    let Some(on) = on.filter(|on| on.numel() > 0) else { return Ok(()) };
+    args.extend_from_slice(numbers);
+    launch_with(kernel, on, Grid::x(size.grid), &[], &size.consts, size.warps, &args)
+}
+
+fn view(t: &Tensor, operand: &Operand) -> Arg {
+    let PtrArg { device, address, bytes, dtype, .. } = base(t, operand.mutable);
+    let skipped = operand.offset * dtype.bytes() as i64;
+    let address = address.wrapping_add_signed(skipped);
+    let bytes = bytes.saturating_sub_signed(skipped);
+    let ptr = PtrArg { device, address, bytes, dtype, mutable: operand.mutable };
+    let view = ViewArg::new(ptr, &operand.dims, &operand.strides);
+    Arg::View(view.expect("a composed kernel's views have at most 4 axes"))
+}
