@@ -4,7 +4,7 @@
 
 use genesis_kernel::codegen::nvptx::GpuKernel;
 use genesis_kernel::emulate::{Emulator, Fault, FaultKind};
-use genesis_kernel::kernel::{ArgValue, Hints, KernelDef};
+use genesis_kernel::kernel::{ArgValue, Hints, KernelDef, ParamHint};
 use genesis_kernel::prelude::*;
 use genesis_kernel::target::Target;
 use genesis_kernel::{DType, Error, Scalar};
@@ -48,7 +48,9 @@ const K: usize = 128;
 const COLUMNS: usize = 96;
 
 fn code(kernel: &KernelDef, consts: &[i64]) -> std::result::Result<GpuKernel, Error> {
-    let hints = Hints { num_warps: Some(4), ..Hints::contiguous(kernel.ast) };
+    let mut hints = Hints { num_warps: Some(4), ..Hints::contiguous(kernel.ast) };
+    // Of the column nothing is known but what the kernel says.
+    hints.params[3] = ParamHint::default();
     kernel.specialize(&[], consts, &hints)?.compile(&Target::sm_90a())?.with_lines()
 }
 

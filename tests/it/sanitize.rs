@@ -322,9 +322,10 @@ fn nothing_is_left_out() -> Result<()> {
         run_tf32(device)?;
     }
     let missed = kernels::all().into_iter().filter(|kernel| kernel.compiled_count() == 0);
-    // On the CPU products of matrices and convolutions are a library's, rows are sorted and indices checked
-    // by the host, and no sum is shared by several programs.
-    let elsewhere = ["matmul", "shared", "sort", "resolve", "conv"];
+    // On the CPU products of matrices and convolutions are a library's, attention is made of other ops, rows
+    // are sorted, windows walked and indices checked by the host, and no sum is shared by several programs.
+    let elsewhere =
+        ["matmul", "shared", "sort", "resolve", "conv", "attention", "pool", "resample"];
     let is_wanted =
         |name: &&str| device.is_cuda() || !elsewhere.iter().any(|part| name.contains(part));
     let missed: Vec<&str> = missed.map(|kernel| kernel.name()).filter(is_wanted).collect();
