@@ -10,6 +10,8 @@ mod assemble;
 mod attention;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// Where the copy engine may start.
+mod bulk_copies;
 /// Checkpoints: written whole, checked, resumed.
 mod checkpoint;
 /// Programs that are clusters of blocks.

@@ -34,7 +34,7 @@ pub fn printed<const BLOCK: usize>(n: i64) {
     device_print!("a tile: {}", arange::<BLOCK>() * 10);
 }
 
-fn launch_add_one(p: &mut Array<i32>, n: i64) -> Result<(), Error> {
+pub(crate) fn launch_add_one(p: &mut Array<i32>, n: i64) -> Result<(), Error> {
     let (stream, grid) = (p.stream().clone(), Grid::x(p.len().div_ceil(64)));
     // SAFETY: tests that give a larger `n` than there are elements do so where it is checked.
     unsafe { add_one::launch(&stream, grid, add_one::Consts { BLOCK: 64 }, (p, n)) }

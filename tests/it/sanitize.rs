@@ -7,16 +7,25 @@
 //! compute-sanitizer --tool memcheck ./tests sanitize::updates
 //! compute-sanitizer --tool memcheck ./tests sanitize::scalars
 //! compute-sanitizer --tool memcheck ./tests sanitize::products
+//! compute-sanitizer --tool memcheck ./tests sanitize::draws
+//! compute-sanitizer --tool memcheck ./tests sanitize::steps
+//! compute-sanitizer --tool memcheck ./tests sanitize::convolutions
 //! compute-sanitizer --tool memcheck ./tests language
 //! ```
 //!
 //! The same with `--tool racecheck`. [`nothing_is_left_out`] does all of it on the CPU or the GPU and
 //! finds the kernels that none of these launches.
 
+use genesis::amp::{GradScaler, GradScalerOptions};
 use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, RmsNorm, Sequential};
-use genesis::ops::Reduction;
 use genesis::ops::info::{OpInfo, Sample, all};
-use genesis::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
+use genesis::ops::{Conv, Reduction};
+use genesis::optim::{
+    Adafactor, AdafactorOptions, Adagrad, AdagradOptions, Adam, AdamOptions, AdamW, AdamWOptions,
+    Ema, Lamb, LambOptions, Lion, LionOptions, Optimizer, RmsProp, RmsPropOptions, Sgd, SgdOptions,
+    clip_grad_norm_,
+};
+use genesis::random::Generator;
 use genesis::{DType, Device, Result, Tensor};
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Arg, Array, AsView, AsViewMut};
@@ -201,6 +210,103 @@ fn run_tf32(device: Device) -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn draws_of_every_kind() -> Result<()> {
+    wanted().into_iter().try_for_each(run_draws)
+}
+
+fn run_draws(device: Device) -> Result<()> {
+    let draws = Generator::new(3);
+    let shape = &[1000];
+    for dtype in [DType::F32, DType::BF16] {
+        let at = (dtype, device);
+        draws.uniform(shape, -1.0, 1.0, at)?;
+        draws.normal(shape, 0.0, 1.0, at)?;
+        draws.log_normal(shape, 0.0, 1.0, at)?;
+        draws.truncated_normal(shape, [0.0, 1.0], [-2.0, 2.0], at)?;
+        draws.exponential(shape, 1.0, at)?;
+        draws.cauchy(shape, 0.0, 1.0, at)?;
+        draws.geometric(shape, 0.5, at)?;
+        let weights = draws.uniform(&[3, 100], 0.0, 1.0, at)?;
+        draws.bernoulli(&weights)?;
+        draws.poisson(&weights)?;
+        draws.gamma(&weights.add_scalar(0.5)?)?;
+        draws.multinomial(&weights, 20, true)?;
+        draws.multinomial(&weights, 20, false)?;
+        draws.dropout(&weights, 0.5)?;
+    }
+    draws.uniform(shape, 0.0, 1.0, (DType::F64, device))?;
+    draws.randint(0, 100, shape, (DType::I64, device))?;
+    draws.randperm(1000, (DType::I64, device))?;
+    device.stream().synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn steps_of_every_optimizer() -> Result<()> {
+    wanted().into_iter().try_for_each(run_steps)
+}
+
+/// Steps, clipping, averages and scaled gradients, which write many tensors in one launch.
+fn run_steps(device: Device) -> Result<()> {
+    for dtype in [DType::F32, DType::BF16] {
+        let leaf =
+            |shape: &[usize]| Tensor::full(shape, 1.5, (dtype, device))?.requires_grad_(true);
+        let weights = vec![leaf(&[40, 30])?, leaf(&[7])?];
+        let all = || weights.clone();
+        let optimizers: [Box<dyn Optimizer>; 7] = [
+            Box::new(Sgd::new(all(), SgdOptions { lr: 0.1, ..Default::default() })),
+            Box::new(Adam::new(all(), AdamOptions { amsgrad: true, ..Default::default() })),
+            Box::new(RmsProp::new(all(), RmsPropOptions { centered: true, ..Default::default() })),
+            Box::new(Adagrad::new(all(), AdagradOptions::default())),
+            Box::new(Lion::new(all(), LionOptions::default())),
+            Box::new(Lamb::new(all(), LambOptions::default())),
+            Box::new(Adafactor::new(all(), AdafactorOptions::default())),
+        ];
+        let mut averages = Ema::new(weights.clone(), 0.9)?;
+        let mut scaler = GradScaler::new(GradScalerOptions::default(), device)?;
+        for mut optimizer in optimizers {
+            optimizer.zero_grad();
+            let sums = weights.iter().map(|w| w.mul(w)?.sum()).collect::<Result<Vec<_>>>()?;
+            scaler.scale(&sums[0].add(&sums[1])?)?.backward()?;
+            scaler.unscale_(&*optimizer)?;
+            clip_grad_norm_(&weights, 1.0, 2.0)?;
+            scaler.step(&mut *optimizer)?;
+            scaler.update()?;
+            averages.update()?;
+        }
+    }
+    device.stream().synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn convolutions_of_every_kind() -> Result<()> {
+    wanted().into_iter().try_for_each(run_convolutions)
+}
+
+/// Windows that move by one over many channels, that skip places, and of few channels each.
+fn run_convolutions(device: Device) -> Result<()> {
+    let leaf = |shape: &[usize], dtype: DType| {
+        Tensor::full(shape, 0.5, (dtype, device))?.requires_grad_(true)
+    };
+    let padded = || Conv { padding: vec![[1, 1]; 2], ..Conv::new(2) };
+    let cases = [
+        ([2, 16, 9, 9], [32, 16, 3, 3], padded()),
+        ([2, 16, 9, 9], [8, 16, 3, 3], Conv { stride: vec![2, 2], ..padded() }),
+        ([2, 6, 9, 9], [6, 1, 3, 3], Conv { groups: 6, ..padded() }),
+    ];
+    for (x, weight, conv) in cases {
+        for dtype in [DType::F32, DType::BF16] {
+            let (x, weight) = (leaf(&x, dtype)?, leaf(&weight, dtype)?);
+            let bias = leaf(&weight.shape()[..1], dtype)?;
+            x.conv(&weight, Some(&bias), &conv)?.sum()?.backward()?;
+        }
+    }
+    device.stream().synchronize()?;
+    Ok(())
+}
+
 /// The tests above launch every kernel there is.
 #[test]
 fn nothing_is_left_out() -> Result<()> {
@@ -209,26 +315,19 @@ fn nothing_is_left_out() -> Result<()> {
     run_gradients(device)?;
     run_updates(device)?;
     run_scalars(device)?;
+    run_draws(device)?;
+    run_steps(device)?;
+    run_convolutions(device)?;
     if device.is_cuda() {
         run_tf32(device)?;
     }
     let missed = kernels::all().into_iter().filter(|kernel| kernel.compiled_count() == 0);
-    // On the CPU products of matrices are a library's, rows are sorted and indices checked by the host,
-    // and no sum is shared by several programs.
-    let elsewhere = ["matmul", "shared", "sort", "resolve"];
+    // On the CPU products of matrices and convolutions are a library's, rows are sorted and indices checked
+    // by the host, and no sum is shared by several programs.
+    let elsewhere = ["matmul", "shared", "sort", "resolve", "conv"];
     let is_wanted =
         |name: &&str| device.is_cuda() || !elsewhere.iter().any(|part| name.contains(part));
-    // Distributions, optimizers and convolutions have tests of their own: run `random`, `optim`, `amp` and
-    // `ops::forward::f32` under the sanitizer too.
-    let own = [kernels::random::KERNELS, kernels::update::KERNELS].concat();
-    let is_drawn = |name: &&str| {
-        name.starts_with("conv")
-            || name.ends_with("_many")
-            || *name == "next_scale"
-            || own.iter().any(|k| k.name() == *name)
-    };
-    let missed: Vec<&str> =
-        missed.map(|kernel| kernel.name()).filter(is_wanted).filter(|n| !is_drawn(n)).collect();
+    let missed: Vec<&str> = missed.map(|kernel| kernel.name()).filter(is_wanted).collect();
     assert!(missed.is_empty(), "not launched: {}", missed.join(", "));
     Ok(())
 }

@@ -9,7 +9,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use genesis_kernel::runtime::Graph;
+use genesis_kernel::{Buffer, Device};
 use tempfile::TempDir;
+
+use crate::runtime::launch_add_one;
 
 /// The driver, which cargo puts beside the tests.
 fn driver() -> anyhow::Result<PathBuf> {
@@ -62,8 +66,40 @@ fn the_runtime() -> anyhow::Result<()> {
             "runtime::the_drivers_assembler_says_what_is_wrong",
             "runtime::a_bad_address_breaks_the_gpu_for_good",
             "runtime::a_failed_assertion_is_named",
+            "runtime::prints_reach_the_terminal",
             "runtime::compiled_kernels_are_kept_on_disk",
             "runtime::bounds_are_checked_where_it_is_wished",
+        ],
+    )
+}
+
+#[test]
+fn the_language() -> anyhow::Result<()> {
+    pass(
+        "",
+        &[
+            "language::add",
+            "language::softmax",
+            "language::layer_norm",
+            "language::matmul",
+            "language::gelu",
+            "language::largest_by_pairs",
+            "language::dropout",
+            "language::histogram",
+            "language::attention",
+        ],
+    )
+}
+
+#[test]
+fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
+    pass(
+        "",
+        &[
+            "float8::they_move_like_any_other_dtype",
+            "random::devices_draw_the_same",
+            "sanitize::products_of_tf32",
+            "sanitize::updates_and_layers",
         ],
     )
 }
@@ -106,4 +142,88 @@ fn memory() -> anyhow::Result<()> {
 #[test]
 fn several_devices() -> anyhow::Result<()> {
     pass("devices=2", &["memory::tensors_go_from_gpu_to_gpu"])
+}
+
+/// Says to a process that it is on the machine that a test wants.
+fn is_on(machine: &str) -> bool {
+    std::env::var("VIRTUAL_GPU").is_ok_and(|is| is == machine)
+}
+
+#[test]
+fn memory_runs_out_and_is_there_again() -> anyhow::Result<()> {
+    const MACHINE: &str = "memory=8M";
+    if !is_on(MACHINE) {
+        return pass(MACHINE, &["virtual_gpu::memory_runs_out_and_is_there_again"]);
+    }
+    let stream = Device::Cuda(0).stream();
+    let kept = Buffer::zeroed(&stream, 4 << 20)?;
+    let error = Buffer::uninit(&stream, 6 << 20).err().context("more than there is")?;
+    ensure!(error.is_out_of_memory(), "{error}");
+    drop(kept);
+    Buffer::zeroed(&stream, 6 << 20)?;
+    Ok(())
+}
+
+#[test]
+fn two_devices_in_one_process() -> anyhow::Result<()> {
+    const MACHINE: &str = "devices=2";
+    if !is_on(MACHINE) {
+        return pass(MACHINE, &["virtual_gpu::two_devices_in_one_process"]);
+    }
+    for device in [Device::Cuda(0), Device::Cuda(1)] {
+        let mut x = device.stream().upload(&[10, 20, 30])?;
+        launch_add_one(&mut x, 2)?;
+        ensure!(x.to_vec()? == [11, 21, 30], "{device}");
+    }
+    ensure!(Device::Cuda(2).target().is_none());
+    Ok(())
+}
+
+#[test]
+fn a_launch_fails_on_purpose() -> anyhow::Result<()> {
+    const MACHINE: &str = "fault=3";
+    if !is_on(MACHINE) {
+        return pass(MACHINE, &["virtual_gpu::a_launch_fails_on_purpose"]);
+    }
+    let mut x = Device::Cuda(0).stream().upload(&[1, 2])?;
+    launch_add_one(&mut x, 2)?;
+    launch_add_one(&mut x, 2)?;
+    ensure!(x.to_vec()? == [3, 4]);
+    // The launch itself is queued, and goes well.
+    launch_add_one(&mut x, 2)?;
+    let error = x.to_vec().err().context("nothing failed")?;
+    ensure!(error.is_device_lost(), "{error}");
+    Ok(())
+}
+
+#[test]
+fn launches_may_do_nothing() -> anyhow::Result<()> {
+    const MACHINE: &str = "null";
+    if !is_on(MACHINE) {
+        return pass(MACHINE, &["virtual_gpu::launches_may_do_nothing"]);
+    }
+    let mut x = Device::Cuda(0).stream().upload(&[1, 2])?;
+    launch_add_one(&mut x, 2)?;
+    ensure!(x.to_vec()? == [1, 2]);
+    Ok(())
+}
+
+/// A graph is recorded without running, and replayed as often as it is launched.
+#[test]
+fn graphs_are_replayed() -> anyhow::Result<()> {
+    const MACHINE: &str = "devices=1";
+    if !is_on(MACHINE) {
+        return pass(MACHINE, &["virtual_gpu::graphs_are_replayed"]);
+    }
+    let stream = Device::Cuda(0).stream();
+    let mut x = stream.upload(&[1, 2])?;
+    launch_add_one(&mut x, 2)?;
+    let graph = Graph::capture(&stream, || {
+        launch_add_one(&mut x, 2)?;
+        launch_add_one(&mut x, 1)
+    })?;
+    ensure!(x.to_vec()? == [2, 3]);
+    (0..5).try_for_each(|_| graph.launch())?;
+    ensure!(x.to_vec()? == [12, 8]);
+    Ok(())
 }

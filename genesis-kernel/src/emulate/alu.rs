@@ -81,6 +81,12 @@ pub(super) fn compute(what: Alu, ty: Ty, args: [u64; 3]) -> Option<u64> {
         (_, Ty::Bf16x2) => {
             return Some(on_pairs(args, |args| compute(what, Ty::Bf16, args).unwrap_or(0)));
         }
+        (_, Ty::U16x2) => {
+            return Some(on_pairs(args, |args| compute(what, Ty::U(16), args).unwrap_or(0)));
+        }
+        (_, Ty::S16x2) => {
+            return Some(on_pairs(args, |args| compute(what, Ty::S(16), args).unwrap_or(0)));
+        }
         _ => {}
     }
     let is_float = matches!(ty, Ty::F16 | Ty::Bf16 | Ty::F32 | Ty::F64);
@@ -307,7 +313,16 @@ fn logic(table: u8, a: u64, b: u64, c: u64) -> u64 {
 }
 
 /// Bits of one type as those of another.
+/// What a conversion leaves in a register: a signed integer that is narrower fills it with its sign.
 fn convert(value: u64, from: Ty, to: Ty, round: Round, saturate: bool) -> u64 {
+    let value = converted(value, from, to, round, saturate);
+    match to {
+        Ty::S(bits @ (8 | 16)) => signed(value, bits) as u64,
+        _ => value,
+    }
+}
+
+fn converted(value: u64, from: Ty, to: Ty, round: Round, saturate: bool) -> u64 {
     let is_float = |ty| matches!(ty, Ty::F16 | Ty::Bf16 | Ty::F32 | Ty::F64);
     match (is_float(from), is_float(to)) {
         _ if to == Ty::Tf32 => value.wrapping_add(0x1000) & 0xffff_e000,
@@ -447,6 +462,10 @@ mod tests {
         check(Alu::ConvertPair { saturate: false }, Ty::Bf16x2, [one, 0, 0], 0x3f80_0000);
         let convert = Alu::Convert { from: Ty::F32, round: Round::ZeroInt, saturate: false };
         check(convert, Ty::S(32), [u64::from((-2.5_f32).to_bits()), 0, 0], 0xffff_fffe);
+        let narrow = Alu::Convert { from: Ty::S(32), round: Round::Nearest, saturate: false };
+        check(narrow, Ty::S(8), [0x1fe, 0, 0], u64::MAX - 1);
+        check(narrow, Ty::U(8), [0x1fe, 0, 0], 0xfe);
+        check(Alu::Add, Ty::S16x2, [0x0001_ffff, 0x0001_0001, 0], 0x0002_0000);
         let convert = Alu::Convert { from: Ty::F32, round: Round::Nearest, saturate: false };
         // A half of the last place, and a bit more.
         check(convert, Ty::Bf16, [0x3f80_8001, 0, 0], 0x3f81);

@@ -62,7 +62,7 @@ fn statements(body: &str, first_line: u32) -> Vec<Statement> {
     for (line, content) in (first_line + 1..).zip(body.lines()) {
         let content = content.split("//").next().unwrap_or_default();
         let trimmed = content.trim();
-        if trimmed.starts_with(".loc") {
+        if position(trimmed).is_some() {
             found.push(Statement { text: trimmed.to_owned(), line, is_label: false });
             continue;
         }
@@ -89,6 +89,11 @@ fn statements(body: &str, first_line: u32) -> Vec<Statement> {
         text.push(' ');
     }
     found
+}
+
+/// What `.loc` says; `.local` is another thing.
+fn position(text: &str) -> Option<&str> {
+    text.strip_prefix(".loc").filter(|rest| rest.starts_with(char::is_whitespace))
 }
 
 fn push(found: &mut Vec<Statement>, text: &mut String, line: u32, is_label: bool) {
@@ -185,8 +190,8 @@ impl Parser {
             self.labels.insert(text.to_owned(), self.program.insts.len());
             return Ok(());
         }
-        if let Some(position) = text.strip_prefix(".loc") {
-            let mut numbers = position.split_whitespace().map_while(|word| word.parse().ok());
+        if let Some(place) = position(text) {
+            let mut numbers = place.split_whitespace().map_while(|word| word.parse().ok());
             if let (Some(file), Some(line)) = (numbers.next(), numbers.next()) {
                 self.source = Some((file, line, numbers.next().unwrap_or(0)));
             }

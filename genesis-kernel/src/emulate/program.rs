@@ -36,6 +36,8 @@ pub(super) enum Ty {
     /// Two of these in 32 bits.
     F16x2,
     Bf16x2,
+    U16x2,
+    S16x2,
     /// Two bytes each.
     E4m3x2,
     E5m2x2,
@@ -48,7 +50,7 @@ impl Ty {
             Ty::Pred => 1,
             Ty::B(bits) | Ty::U(bits) | Ty::S(bits) => bits,
             Ty::F16 | Ty::Bf16 | Ty::E4m3x2 | Ty::E5m2x2 => 16,
-            Ty::F32 | Ty::Tf32 | Ty::F16x2 | Ty::Bf16x2 => 32,
+            Ty::F32 | Ty::Tf32 | Ty::F16x2 | Ty::Bf16x2 | Ty::U16x2 | Ty::S16x2 => 32,
             Ty::F64 => 64,
         }
     }
@@ -70,6 +72,8 @@ impl Ty {
             "tf32" => Ty::Tf32,
             "f16x2" => Ty::F16x2,
             "bf16x2" => Ty::Bf16x2,
+            "u16x2" => Ty::U16x2,
+            "s16x2" => Ty::S16x2,
             "e4m3x2" => Ty::E4m3x2,
             "e5m2x2" => Ty::E5m2x2,
             _ => match name.split_at_checked(1)? {

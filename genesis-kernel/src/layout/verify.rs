@@ -46,7 +46,6 @@ fn check_values(lir: &LayoutIr, op: Op) -> Result<(), String> {
 fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
     let data = lir.func.op(op);
     let (operands, results) = (&data.operands, &data.results);
-    let region_args = |i: usize| &lir.func.region(data.regions[i]).args;
     match &data.kind {
         kind if kind.is_elementwise() => equal(lir, operands.iter().chain(results)),
         OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas => {
@@ -88,16 +87,7 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
             let split = lir.layout(operands[0]).and_then(|layout| layout.split());
             gives(lir, split.as_ref(), results)
         }
-        OpKind::Dot { .. } => {
-            equal(lir, [&operands[2], &results[0]])?;
-            let plan = lir.dots.get(&op).ok_or("no plan")?;
-            let is_in_shared = |operand: &DotOperand| matches!(operand, DotOperand::Shared(_));
-            let tensor_cores = matches!(plan.unit, DotUnit::Wgmma(_));
-            if is_in_shared(&plan.b) != tensor_cores || (is_in_shared(&plan.a) && !tensor_cores) {
-                return Err(format!("{:?} does not take its operands from there", plan.unit));
-            }
-            Ok(())
-        }
+        OpKind::Dot { .. } => check_dot(lir, op),
         OpKind::TmaStore(_) => {
             let columns = lir.func.tile(operands[0]).shape.extent(1).min(256) as u32;
             let shape = lir.func.tile(operands[0]).shape;
@@ -105,21 +95,39 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
             let wanted = super::mma::wgmma_accumulator(shape, columns, threads);
             gives(lir, Some(&wanted), &operands[..1])
         }
-        OpKind::For(_) => {
-            for (i, result) in results.iter().enumerate() {
-                equal(lir, [&operands[i + 3], &region_args(0)[i + 1], result])?;
-            }
-            check_yield(lir, op, 0)
-        }
-        OpKind::While => {
-            for (i, result) in results.iter().enumerate() {
-                equal(lir, [&operands[i], &region_args(0)[i], &region_args(1)[i], result])?;
-            }
-            check_yield(lir, op, 1)
-        }
+        OpKind::For(_) | OpKind::While => check_loop(lir, op),
         OpKind::If => check_yield(lir, op, 0).and_then(|()| check_yield(lir, op, 1)),
         _ => Ok(()),
     }
+}
+
+/// The accumulator is the result, and the operands are where the unit takes them from.
+fn check_dot(lir: &LayoutIr, op: Op) -> Result<(), String> {
+    let data = lir.func.op(op);
+    equal(lir, [&data.operands[2], &data.results[0]])?;
+    let plan = lir.dots.get(&op).ok_or("no plan")?;
+    let is_in_shared = |operand: &DotOperand| matches!(operand, DotOperand::Shared(_));
+    let tensor_cores = matches!(plan.unit, DotUnit::Wgmma(_));
+    if is_in_shared(&plan.b) != tensor_cores || (is_in_shared(&plan.a) && !tensor_cores) {
+        return Err(format!("{:?} does not take its operands from there", plan.unit));
+    }
+    Ok(())
+}
+
+/// What a loop carries has one layout all the way.
+fn check_loop(lir: &LayoutIr, op: Op) -> Result<(), String> {
+    let data = lir.func.op(op);
+    let region_args = |i: usize| &lir.func.region(data.regions[i]).args;
+    let is_for = matches!(data.kind, OpKind::For(_));
+    for (i, result) in data.results.iter().enumerate() {
+        match is_for {
+            true => equal(lir, [&data.operands[i + 3], &region_args(0)[i + 1], result])?,
+            false => {
+                equal(lir, [&data.operands[i], &region_args(0)[i], &region_args(1)[i], result])?
+            }
+        }
+    }
+    check_yield(lir, op, if is_for { 0 } else { 1 })
 }
 
 fn check_yield(lir: &LayoutIr, op: Op, region: usize) -> Result<(), String> {

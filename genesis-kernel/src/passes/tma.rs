@@ -3,7 +3,8 @@
 //! A load of a view in a loop that only a `dot` uses, or that its left operand is computed from, becomes a `tma_load`: its tile goes to a slot of
 //! a ring in shared memory and never to registers, and the `dot` reads it there. A store of what such
 //! a `dot` made becomes a `tma_store`. What the copy engine asks of a view is known by its
-//! parameter's promises; where one is missing, the loads stay what they are.
+//! parameter's promises, and that a tile starts at a multiple of 16 bytes along the contiguous axis by
+//! the coordinate's divisor; where one is missing, the loads stay what they are.
 //!
 //! ```text
 //! %1 = view_load %a, %b, %i, %p : bf16[1x128x64]      %1 = tma_load 0, %b, %i, %p : bf16[128x64]

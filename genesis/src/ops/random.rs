@@ -249,7 +249,7 @@ impl Generator {
     /// look, and gives NaN or 0 there.
     /// # Examples
     /// ```
-    /// # use genesis::{Generator, Tensor};
+    /// # use genesis::{Tensor, random::Generator};
     /// let alpha = Tensor::full(&[3], 2.5, genesis::DType::F32)?;
     /// assert!(Generator::new(1).gamma(&alpha)?.to_vec::<f32>()?.iter().all(|&x| x > 0.0));
     /// # Ok::<(), genesis::Error>(())

@@ -173,8 +173,69 @@ mod tests {
     use super::*;
     use crate::layout::{HwBit, LinearLayout};
 
+    /// By register, lane and warp.
+    type Texts = Vec<Vec<Vec<String>>>;
+
+    /// What a step does for a run of registers in one lane and warp: the registers that get something in
+    /// front, what that is, and the run's total after it.
+    struct Part {
+        targets: usize,
+        before: String,
+        total: String,
+    }
+
+    /// Within a thread or a warp.
+    fn near(step: &Step, old: &Texts, at: [usize; 3], reverse: bool) -> Part {
+        let [run, lane, warp] = at;
+        match step {
+            Step::Reg(bit) => {
+                let (low, high) = (run, run | 1 << bit);
+                let (first, then) = if reverse { (high, low) } else { (low, high) };
+                let before = old[first][lane][warp].clone();
+                let total = before.clone() + &old[then][lane][warp];
+                Part { targets: then, before, total }
+            }
+            Step::Lane(bit) => {
+                let own = (lane >> bit & 1 == 1) == reverse;
+                let other = &old[run][lane ^ 1 << bit][warp];
+                let mine = &old[run][lane][warp];
+                let (before, total) = match own {
+                    true => (String::new(), mine.clone() + other),
+                    false => (other.clone(), other.clone() + mine),
+                };
+                Part { targets: run, before, total }
+            }
+            Step::Warps(_) => unreachable!("between warps"),
+        }
+    }
+
+    /// Between warps and blocks, of which `all` are the totals.
+    fn far(
+        exchange: &Exchange,
+        all: &[String],
+        n_warps: usize,
+        at: [usize; 3],
+        reverse: bool,
+    ) -> Part {
+        let [run, _, warp] = at;
+        let mut all = all.to_vec();
+        let bits = exchange.bits.iter().enumerate();
+        let mut place: usize = bits
+            .map(|(i, bit)| match *bit {
+                HwBit::Warp(bit) => (warp >> bit & 1) << i,
+                HwBit::Block(bit) => (warp >> (n_warps + bit) & 1) << i,
+                HwBit::Reg(_) | HwBit::Lane(_) => 0,
+            })
+            .sum();
+        if reverse {
+            all.reverse();
+            place = all.len() - 1 - place;
+        }
+        Part { targets: run, before: all[..place].concat(), total: all.concat() }
+    }
+
     /// The scan on text, by the same rules as the code.
-    fn run(layout: &LinearLayout, axis: usize, reverse: bool) {
+    fn scanned(layout: &LinearLayout, axis: usize, reverse: bool) -> Texts {
         let mut elements = letters(layout, axis);
         let mut totals = elements.clone();
         let (n, warps) = (elements.len(), elements[0][0].len());
@@ -189,59 +250,34 @@ mod tests {
                 Step::Warps(exchange) => exchanged(exchange, &old, &runs),
                 Step::Reg(_) | Step::Lane(_) => Vec::new(),
             };
-            for &run in &runs {
-                for lane in 0..32_usize {
-                    for warp in 0..warps {
-                        let (targets, before, total) = match &step {
-                            Step::Reg(bit) => {
-                                let (low, high) = (run, run | 1 << bit);
-                                let (first, then) = if reverse { (high, low) } else { (low, high) };
-                                let before = old[first][lane][warp].clone();
-                                let total = before.clone() + &old[then][lane][warp];
-                                (then, before, total)
-                            }
-                            Step::Lane(bit) => {
-                                let own = (lane >> bit & 1 == 1) == reverse;
-                                let other = &old[run][lane ^ 1 << bit][warp];
-                                let mine = &old[run][lane][warp];
-                                match own {
-                                    true => (run, String::new(), mine.clone() + other),
-                                    false => (run, other.clone(), other.clone() + mine),
-                                }
-                            }
-                            Step::Warps(exchange) => {
-                                let parts = parts.iter().find(|(reg, _)| *reg == run).unwrap();
-                                let mut all = parts.1[lane][warp].clone();
-                                let n_warps = layout.warp.len();
-                                let bits = exchange.bits.iter().enumerate();
-                                let mut place: usize = bits
-                                    .map(|(i, bit)| match *bit {
-                                        HwBit::Warp(bit) => (warp >> bit & 1) << i,
-                                        HwBit::Block(bit) => (warp >> (n_warps + bit) & 1) << i,
-                                        HwBit::Reg(_) | HwBit::Lane(_) => 0,
-                                    })
-                                    .sum();
-                                if reverse {
-                                    all.reverse();
-                                    place = all.len() - 1 - place;
-                                }
-                                (run, all[..place].concat(), all.concat())
-                            }
-                        };
-                        for reg in (0..n).filter(|reg| reg & !done == targets) {
-                            let own = &mut elements[reg][lane][warp];
-                            *own = before.clone() + own;
-                        }
-                        totals[run][lane][warp] = total;
+            let threads = (0..32_usize).flat_map(|lane| (0..warps).map(move |warp| (lane, warp)));
+            for (run, (lane, warp)) in
+                runs.iter().flat_map(|&run| threads.clone().map(move |t| (run, t)))
+            {
+                let at = [run, lane, warp];
+                let part = match &step {
+                    Step::Warps(exchange) => {
+                        let (_, all) = parts.iter().find(|(reg, _)| *reg == run).unwrap();
+                        far(exchange, &all[lane][warp], layout.warp.len(), at, reverse)
                     }
+                    step => near(step, &old, at, reverse),
+                };
+                for reg in (0..n).filter(|reg| reg & !done == part.targets) {
+                    let own = &mut elements[reg][lane][warp];
+                    *own = part.before.clone() + own;
                 }
+                totals[run][lane][warp] = part.total;
             }
             if let Step::Reg(bit) = step {
                 done |= 1 << bit;
             }
         }
+        elements
+    }
+
+    fn run(layout: &LinearLayout, axis: usize, reverse: bool) {
         let last = layout.shape.extent(axis) - 1;
-        for (scanned, own) in elements.iter().zip(letters(layout, axis)) {
+        for (scanned, own) in scanned(layout, axis, reverse).iter().zip(letters(layout, axis)) {
             for (scanned, own) in scanned.iter().flatten().zip(own.iter().flatten()) {
                 let at: usize = own.trim_end_matches(',').parse().unwrap();
                 let wanted: String = match reverse {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Options;
 use super::registers::computed;
-use super::source::{Source, View, through};
+use super::source::{GRANULE, Source, View, through};
+use crate::analysis::axis::AxisAnalysis;
 use crate::ir::{
     Channel, DType, DotPrecision, Func, LoopOptions, Op, OpKind, Region, Spread, TensorMap, Tma,
     TmaLoad, TmaStore, Value,
@@ -79,6 +80,7 @@ impl Plan {
     pub(super) fn of(func: &Func, options: &Options) -> Option<Plan> {
         let uses = func.count_uses();
         let blocks = u8::try_from(options.num_blocks.max(1)).ok()?;
+        let axes = AxisAnalysis::of(func);
         let mut products = Vec::new();
         for op in func.walk() {
             if let OpKind::For(loop_options) = func.op(op).kind {
@@ -86,7 +88,7 @@ impl Plan {
                 let region = func.op(op).regions[0];
                 let dots = func.region(region).ops.iter();
                 let found = |&op: &Op| product(func, &uses, (region, op), stages, blocks);
-                products.extend(dots.filter_map(found));
+                products.extend(dots.filter_map(found).filter(|p| p.is_aligned(func, &axes)));
             }
         }
         let fewest = products.iter().map(|product| wgmma_warps(product.rows)).min()?;
@@ -96,7 +98,7 @@ impl Plan {
         for product in &products {
             plan.add_product(product, options)?;
         }
-        plan.add_stores(func, &products);
+        plan.add_stores(func, &axes, &products);
         (!plan.tma.loads.is_empty()).then_some(plan)
     }
 
@@ -128,13 +130,17 @@ impl Plan {
         u8::try_from(found).ok().filter(|_| found < MAX_MAPS)
     }
 
-    fn add_stores(&mut self, func: &Func, products: &[Product]) {
+    fn add_stores(&mut self, func: &Func, axes: &AxisAnalysis, products: &[Product]) {
         let made = made_by(func, products);
         for op in func.walk() {
             if func.op(op).kind != OpKind::ViewStore {
                 continue;
             }
-            let Some((tile, map)) = store(func, op, products, &made) else { continue };
+            let found = store(func, op, products, &made);
+            let is_aligned = |(_, map): &(Value, TensorMap)| {
+                starts_aligned(func, axes, func.op(op).operands[2..][usize::from(map.axes[0])], map)
+            };
+            let Some((tile, map)) = found.filter(is_aligned) else { continue };
             let entry = u8::try_from(self.tma.stores.len()).ok();
             if let (Some(entry), Some(map)) = (entry, self.map(&map)) {
                 self.tma.stores.push(TmaStore { map });
@@ -152,6 +158,14 @@ fn stages(of_loop: LoopOptions, options: &Options) -> u32 {
 }
 
 impl Product {
+    /// Whether the copy engine can start where the loads of the operands do.
+    fn is_aligned(&self, func: &Func, axes: &AxisAnalysis) -> bool {
+        self.operands.iter().all(|Operand { source, map, .. }| {
+            let start = func.op(source.load).operands[1..][usize::from(source.view.unit)];
+            starts_aligned(func, axes, start, map)
+        })
+    }
+
     /// Whether this many warps can share it.
     fn suits(&self, warps: u32) -> bool {
         let (m, n) = (self.rows, self.shape[1]);
@@ -159,6 +173,13 @@ impl Product {
             && m.is_multiple_of(16 * warps)
             && m * n / (32 * warps) <= MAX_ACCUMULATORS / if self.apart { 2 } else { 1 }
     }
+}
+
+/// Whether the boxes of a map start at multiples of 16 bytes along its contiguous axis, where `start` is
+/// their first element. The copy engine faults at others, however the view lies in memory.
+fn starts_aligned(func: &Func, axes: &AxisAnalysis, start: Value, map: &TensorMap) -> bool {
+    let bytes = axes.of_value(func, start).divisor * map.dtype.bytes() as u64;
+    bytes.is_multiple_of(GRANULE)
 }
 
 /// A `dot` whose operands are loaded in the same region, in shapes that the tensor cores of each of some

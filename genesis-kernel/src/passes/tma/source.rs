@@ -3,8 +3,8 @@
 
 use crate::ir::{DType, Func, Op, OpKind, Shape, TensorMap, Type, Value};
 
-/// Bytes that addresses and strides must be multiples of.
-const GRANULE: u64 = 16;
+/// Bytes that addresses, strides and the first place of a box must be multiples of.
+pub(super) const GRANULE: u64 = 16;
 /// The most elements of one copy along an axis.
 const MAX_BLOCK: u32 = 256;
 

@@ -15,9 +15,10 @@ fn product(a: &str, b: &str, c: &str) -> String {
         "kernel matmul(%a: view<bf16,2> readonly {promises} {a}, \
                        %b: view<bf16,2> readonly {promises} {b}, \
                        %c: view<bf16,2> exclusive {promises} {c}) {{
-  %0 = program_id 0 : i64
+  %20 = program_id 0 : i64
   %1 = const 0 : i64
   %2 = const 64 : i64
+  %0 = mul %20, %2 : i64
   %3 = view_dim 1 %a : i64
   %4 = const 0.0 : f32
   %5 = broadcast %4 : f32[128x256]
@@ -68,31 +69,32 @@ fn row_major_operands() {
     check(
         &product(LAST, LAST, LAST),
         expect![[r#"
-        kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %b: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %c: view<bf16,2> exclusive multiple_of 16 unit_stride stride_multiple_of 8) {
-          tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
-          tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
-          tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
-          tma channel stages 0 bytes 49152
-          tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
-          tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
-          tma store map 2
-          %0 = program_id 0 : i64
-          %1 = const 0 : i64
-          %2 = const 64 : i64
-          %3 = view_dim 1 %a : i64
-          %4 = const 0.0 : f32
-          %5 = broadcast %4 : f32[128x256]
-          %6 = for %7 = %1 to %3 step %2 carry (%8 = %5) {
-            %9 = tma_load 0 %0, %7 : bf16[128x64]
-            %10 = tma_load 1 %7, %0 : bf16[64x256]
-            %11 = dot ieee %9, %10, %8 : f32[128x256]
-            yield %11
-          } : f32[128x256]
-          %12 = cast %6 : bf16[128x256]
-          tma_store 0 %12, %0, %0
-          return
-        }
-    "#]],
+            kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %b: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %c: view<bf16,2> exclusive multiple_of 16 unit_stride stride_multiple_of 8) {
+              tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+              tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+              tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+              tma channel stages 0 bytes 49152
+              tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+              tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+              tma store map 2
+              %0 = program_id 0 : i64
+              %1 = const 0 : i64
+              %2 = const 64 : i64
+              %3 = mul %0, %2 : i64
+              %4 = view_dim 1 %a : i64
+              %5 = const 0.0 : f32
+              %6 = broadcast %5 : f32[128x256]
+              %7 = for %8 = %1 to %4 step %2 carry (%9 = %6) {
+                %10 = tma_load 0 %3, %8 : bf16[128x64]
+                %11 = tma_load 1 %8, %3 : bf16[64x256]
+                %12 = dot ieee %10, %11, %9 : f32[128x256]
+                yield %12
+              } : f32[128x256]
+              %13 = cast %7 : bf16[128x256]
+              tma_store 0 %13, %3, %3
+              return
+            }
+        "#]],
     );
 }
 
@@ -101,32 +103,32 @@ fn a_transposed_view_has_the_other_axis_contiguous() {
     check_tables(
         &product(LAST, FIRST, LAST),
         expect![[r#"
-        tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
-        tma map param 1 bf16 axes [0, 1] block [64, 256] swizzle 128
-        tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
-        tma channel stages 0 bytes 49152
-        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
-        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 0
-        tma store map 2
-        %9 = tma_load 0 %0, %7 : bf16[128x64]
-        %10 = tma_load 1 %7, %0 : bf16[64x256]
-        tma_store 0 %12, %0, %0
-    "#]],
+            tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+            tma map param 1 bf16 axes [0, 1] block [64, 256] swizzle 128
+            tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+            tma channel stages 0 bytes 49152
+            tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+            tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 0
+            tma store map 2
+            %10 = tma_load 0 %3, %8 : bf16[128x64]
+            %11 = tma_load 1 %8, %3 : bf16[64x256]
+            tma_store 0 %13, %3, %3
+        "#]],
     );
     check_tables(
         &product(FIRST, LAST, LAST),
         expect![[r#"
-        tma map param 0 bf16 axes [0, 1] block [64, 64] swizzle 128
-        tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
-        tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
-        tma channel stages 0 bytes 49152
-        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 0
-        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
-        tma store map 2
-        %9 = tma_load 0 %0, %7 : bf16[128x64]
-        %10 = tma_load 1 %7, %0 : bf16[64x256]
-        tma_store 0 %12, %0, %0
-    "#]],
+            tma map param 0 bf16 axes [0, 1] block [64, 64] swizzle 128
+            tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+            tma map param 2 bf16 axes [1, 0] block [64, 64] swizzle 128
+            tma channel stages 0 bytes 49152
+            tma load map 0 channel 0 offset 0 bytes 16384 contiguous 0
+            tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+            tma store map 2
+            %10 = tma_load 0 %3, %8 : bf16[128x64]
+            %11 = tma_load 1 %8, %3 : bf16[64x256]
+            tma_store 0 %13, %3, %3
+        "#]],
     );
 }
 
@@ -135,14 +137,14 @@ fn a_result_by_columns_is_stored_as_ever() {
     check_tables(
         &product(LAST, LAST, FIRST),
         expect![[r#"
-        tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
-        tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
-        tma channel stages 0 bytes 49152
-        tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
-        tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
-        %9 = tma_load 0 %0, %7 : bf16[128x64]
-        %10 = tma_load 1 %7, %0 : bf16[64x256]
-    "#]],
+            tma map param 0 bf16 axes [1, 0] block [64, 128] swizzle 128
+            tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+            tma channel stages 0 bytes 49152
+            tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+            tma load map 1 channel 0 offset 16384 bytes 32768 contiguous 1
+            %10 = tma_load 0 %3, %8 : bf16[128x64]
+            %11 = tma_load 1 %8, %3 : bf16[64x256]
+        "#]],
     );
 }
 
@@ -218,9 +220,9 @@ fn f32_by_tf32_needs_k_contiguous() {
             tma load map 0 channel 0 offset 0 bytes 32768 contiguous 1
             tma load map 1 channel 0 offset 32768 bytes 65536 contiguous 0
             tma store map 2
-            %9 = tma_load 0 %0, %7 : f32[128x64]
-            %10 = tma_load 1 %7, %0 : f32[64x256]
-            tma_store 0 %12, %0, %0
+            %10 = tma_load 0 %3, %8 : f32[128x64]
+            %11 = tma_load 1 %8, %3 : f32[64x256]
+            tma_store 0 %13, %3, %3
         "#]],
     );
 }
@@ -321,6 +323,46 @@ fn a_transpose_is_no_obstacle() {
         tma_store 0 %16, %8, %9, %9
     "#]],
     );
+}
+
+/// The product with coordinates of this factor.
+fn by(factor: u32) -> String {
+    product(LAST, LAST, LAST)
+        .replace("%0 = mul %20, %2", &format!("%22 = const {factor} : i64\n  %0 = mul %20, %22"))
+}
+
+#[test]
+fn boxes_start_at_multiples_of_16_bytes() {
+    assert!(after(&by(8), &OPTIONS).contains("tma_load"));
+    // Columns of the right operand and of the result.
+    refuses(&by(4), &OPTIONS);
+    // The step along K, of the left operand's columns.
+    let text = product(LAST, LAST, LAST);
+    refuses(
+        &text.replace("%0 = mul", "%22 = const 4 : i64\n  %0 = mul").replace("step %2", "step %22"),
+        &OPTIONS,
+    );
+    // A constant offset.
+    let moved = |by: u32| {
+        text.replace("%9 = view_load %a, %0, %7", &format!(
+            "%23 = const {by} : i64\n    %24 = add %7, %23 : i64\n    %9 = view_load %a, %0, %24"
+        ))
+    };
+    assert!(after(&moved(24), &OPTIONS).contains("tma_load"));
+    refuses(&moved(1), &OPTIONS);
+    // Rows may start anywhere, and what the user promises holds.
+    let any_row = text.replace("view_load %a, %0, %7", "view_load %a, %20, %7");
+    assert!(after(&any_row, &OPTIONS).contains("tma_load"));
+    let promised = by(1).replace("%0 = mul %20, %22", "%0 = multiple_of 8 %20");
+    assert!(after(&promised, &OPTIONS).contains("tma_load"));
+}
+
+#[test]
+fn a_result_at_any_column_is_stored_as_ever() {
+    let text = product(LAST, LAST, LAST)
+        .replace("view_store %c, %12, %0, %0", "view_store %c, %12, %0, %20");
+    let text = after(&text, &OPTIONS);
+    assert!(text.contains("tma_load") && !text.contains("tma_store"), "{text}");
 }
 
 #[test]
