@@ -10,6 +10,7 @@ use cudarc::driver::sys;
 use super::{CudaStream, Handle};
 use crate::diag::Error;
 use crate::runtime::{Buffer, Queue, Stream};
+use crate::trace;
 
 /// Work recorded from a GPU's stream, to be replayed.
 ///
@@ -64,7 +65,9 @@ impl Graph {
     /// # Errors
     /// If the device fails.
     pub fn launch(&self) -> Result<(), Error> {
+        let _range = trace::range("graph replay");
         self.stream.device().enter()?;
+        self.stream.device().recent.note("graph replay", [1, 1, 1]);
         // SAFETY: the graph is instantiated; whoever made it keeps what it points to alive.
         let result = unsafe { sys::cuGraphLaunch(self.exec.0, self.stream.raw()) };
         self.stream.device().check("cuGraphLaunch", result)
