@@ -18,6 +18,14 @@ pub mod softmax {}
 #[doc = include_str!("../../docs/3-matmul.md")]
 pub mod matmul {}
 
+/// The tutorial's step about attention.
+#[doc = include_str!("../../docs/5-attention.md")]
+pub mod attention_tutorial {}
+
+/// The page about attention.
+#[doc = include_str!("../../docs/attention.md")]
+pub mod attention {}
+
 /// The page about gradients.
 #[doc = include_str!("../../docs/autograd.md")]
 pub mod autograd {}
