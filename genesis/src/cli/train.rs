@@ -123,7 +123,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 pub(super) fn run(args: &Args) -> Outcome {
     let (options, defaults) = match &args.sample {
         Sample::FashionMnist { model: Model::Mlp, options } => (options, Defaults(6, 128, 2e-3)),
-        Sample::FashionMnist { model: Model::Cnn, options } => (options, Defaults(4, 128, 1e-3)),
+        Sample::FashionMnist { model: Model::Cnn, options } => (options, Defaults(6, 128, 1e-3)),
         Sample::Vit(options) => (options, Defaults(4, 128, 1e-3)),
         Sample::Text(options) => (options, Defaults(1, 32, 1e-3)),
         Sample::Vae(options) => (options, Defaults(5, 128, 1e-3)),
