@@ -30,8 +30,12 @@ kernel chain(%q: view<bf16,2> readonly, %k: view<bf16,2> readonly multiple_of 16
 ";
 
 fn rotated(text: &str) -> String {
-    let options =
-        tma::Options { num_warps: None, num_blocks: 1, num_stages: None, max_shared_bytes: 232_448 };
+    let options = tma::Options {
+        num_warps: None,
+        num_blocks: 1,
+        num_stages: None,
+        max_shared_bytes: 232_448,
+    };
     let mut func = tma::run(&parse(text).unwrap(), &options);
     run(&mut func);
     verify(&func).unwrap_or_else(|error| panic!("{error}\n{}", print(&func)));
@@ -94,9 +98,6 @@ fn products_that_do_not_wait_for_each_other_stay() {
 
 #[test]
 fn a_loop_whose_sums_are_used_inside_stays() {
-    let used = CHAIN.replace(
-        "    yield %14\n",
-        "    view_store %o, %14, %0, %0\n    yield %14\n",
-    );
+    let used = CHAIN.replace("    yield %14\n", "    view_store %o, %14, %0, %0\n    yield %14\n");
     assert_eq!(rotated(&used).matches("dot ieee").count(), 2);
 }
