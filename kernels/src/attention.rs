@@ -101,20 +101,26 @@ pub fn attention<
     for j in range(first, end, BN) {
         let keys = k.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
         let at = j + arange::<BN>();
-        let mut s =
-            capped::<A, BM, BN, CAP>(dot(rows, keys.trans(), zeros::<A, BM, BN>()), scale, cap);
+        let mut s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
+        // Scores in base 2 are `s * by`: a multiplication that the exponent's addition takes along.
+        let mut by = scale * A::from(LOG2_E);
+        if CAP == 1 {
+            s = capped::<A, BM, BN, CAP>(s, scale, cap);
+            by = A::ONE;
+        }
         if BIAS == 1 {
             let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
-            s = s + b.to::<A>() * A::from(LOG2_E);
+            s = s * by + b.to::<A>() * A::from(LOG2_E);
+            by = A::ONE;
         }
         if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
             let seen =
                 (at.row() < n) & (at.row() <= i.col() + right) & (at.row() >= i.col() - left);
             s = where_(seen, s, A::NEG_INFINITY);
         }
-        let higher = maximum(top, max(s, 1));
-        let mut w = exp2(s - higher.col());
-        let shrink = exp2(top - higher);
+        let higher = maximum(top, max(s, 1) * by);
+        let mut w = fast::exp2(fma(s, by, -higher.col()));
+        let shrink = fast::exp2(top - higher);
         total = total * shrink + sum(w, 1);
         if DROP == 1 {
             let row = ((batch * q.dim(1) + head) * q.dim(2) + i.col()) * n;

@@ -197,6 +197,9 @@ impl Call<'_> {
         if !q.dtype().is_arithmetic_float() {
             return Some(format!("{} is not a dtype to compute in", q.dtype()));
         }
+        if !(self.scale() > 0.0) {
+            return Some("the scale is not above 0".to_owned());
+        }
         let mask = options.mask.as_ref()?;
         if mask.requires_grad() && is_grad_enabled() {
             return Some("the mask wants a gradient".to_owned());
