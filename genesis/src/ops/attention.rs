@@ -402,7 +402,11 @@ impl Flash {
             offset,
             launch::number(DType::F32, p),
         ];
-        let grid = Grid::xyz(along.div_ceil(block as usize), heads, q.shape()[0]);
+        let (blocks, batches) = (along.div_ceil(block as usize), q.shape()[0]);
+        let grid = match part {
+            Part::Forward => Grid::x(blocks * heads * batches),
+            Part::Keys | Part::Queries => Grid::xyz(blocks, heads, batches),
+        };
         let dtypes = [q.dtype(), wide];
         launch::warped_views(kernel, grid, &dtypes, &consts, Some(warps), &tensors, &numbers)
     }
