@@ -20,10 +20,10 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use self::plan::Plan;
+use self::plan::{Brought, Plan};
 use super::rebuild::{Rebuild, Rewrite};
 use crate::diag::Diagnostic;
-use crate::ir::{Func, Op, OpKind, Region};
+use crate::ir::{Func, Op, OpKind, Region, Value};
 use crate::layout::roles;
 
 /// What the pass knows of the launch and the machine.
@@ -58,18 +58,63 @@ impl Rewrite for Plan {
     fn op(&mut self, rebuild: &mut Rebuild<'_>, op: Op, region: Region) -> Result<(), Diagnostic> {
         let old = rebuild.old;
         let data = old.op(op);
-        if let Some(&(n, tile)) = self.loads.get(&op) {
-            let coords: Vec<_> = data.operands[1..].iter().map(|&v| rebuild.get(v)).collect();
-            let load =
-                rebuild.at(op, region).push(OpKind::TmaLoad(n), &coords, &[old.ty(tile)], &[]);
-            let result = rebuild.new.op(load).results[0];
-            rebuild.set(tile, result);
+        if let Some(loads) = self.loads.get(&op).cloned() {
+            self.load(rebuild, (op, region), &loads)?;
+        } else if matches!(data.kind, OpKind::Dot { .. }) {
+            self.product(rebuild, op, region)?;
         } else if let Some(&(n, tile)) = self.stores.get(&op) {
             let operands = [tile].into_iter().chain(data.operands[2..].iter().copied());
             let operands: Vec<_> = operands.map(|v| rebuild.get(v)).collect();
             rebuild.at(op, region).push(OpKind::TmaStore(n), &operands, &[], &[]);
         } else if !self.gone.contains(&op) {
             rebuild.copy(self, op, region)?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// The loads that stand for one of the old function; that one too where others read it, until
+    /// nothing does.
+    fn load(
+        &mut self,
+        rebuild: &mut Rebuild<'_>,
+        (op, region): (Op, Region),
+        loads: &[Brought],
+    ) -> Result<(), Diagnostic> {
+        let old = rebuild.old;
+        if loads.iter().any(|load| load.only_for.is_some()) {
+            rebuild.copy(self, op, region)?;
+        }
+        let coords: Vec<_> = old.op(op).operands[1..].iter().map(|&v| rebuild.get(v)).collect();
+        for &brought in loads {
+            let (kind, ty) = (OpKind::TmaLoad(brought.number), old.ty(brought.tile));
+            let load = rebuild.at(op, region).push(kind, &coords, &[ty], &[]);
+            let result = rebuild.new.op(load).results[0];
+            match brought.only_for {
+                Some(_) => self.shared.push((brought, result)),
+                None => rebuild.set(brought.tile, result),
+            }
+        }
+        Ok(())
+    }
+
+    /// A product, with the operands that were brought for it alone.
+    fn product(
+        &mut self,
+        rebuild: &mut Rebuild<'_>,
+        op: Op,
+        region: Region,
+    ) -> Result<(), Diagnostic> {
+        let is_own = |(brought, _): &&(Brought, Value)| brought.only_for == Some(op);
+        let own: Vec<(Brought, Value)> = self.shared.iter().filter(is_own).copied().collect();
+        let others: Vec<Value> = own.iter().map(|(own, _)| rebuild.get(own.tile)).collect();
+        for &(brought, result) in &own {
+            rebuild.set(brought.tile, result);
+        }
+        rebuild.copy(self, op, region)?;
+        for ((brought, _), other) in own.into_iter().zip(others) {
+            rebuild.set(brought.tile, other);
         }
         Ok(())
     }

@@ -351,10 +351,9 @@ fn tile(part: Part, device: Device, dtype: DType, head: usize) -> Tile {
     match (part, half, head) {
         (Part::Forward, true, ..=128) => Tile(128, 128, 8),
         (Part::Forward, true, _) => Tile(64, 64, 8),
-        (Part::Keys, true, ..=64) => Tile(64, 128, 8),
-        (Part::Keys, true, ..=128) => Tile(64, 64, 8),
+        (Part::Keys, true, ..=128) => Tile(64, 128, 8),
         (Part::Keys, true, _) => Tile(32, 32, 8),
-        (Part::Queries, true, ..=64) => Tile(64, 64, 4),
+        (Part::Queries, true, ..=64) => Tile(128, 128, 8),
         (Part::Queries, true, ..=128) => Tile(128, 64, 8),
         (Part::Queries, true, _) => Tile(64, 32, 8),
         (_, false, _) if dtype.bytes() == 8 => Tile(16, 32, 8),

@@ -22,6 +22,10 @@ const STORE_ROWS: u32 = 64;
 const MAX_ACCUMULATORS: u32 = 128;
 /// Slots below which a ring hides no latency.
 const MIN_STAGES: u32 = 2;
+/// Elements from which on an operand is better off in shared memory than in registers.
+const RESIDENT_NUMEL: usize = 64 * 128;
+/// Slots of an operand that is brought once.
+const RESIDENT: u32 = 1;
 
 /// Lines of a panel after which every swizzle starts anew.
 const SWIZZLED_LINES: u32 = 8;
@@ -33,12 +37,25 @@ const MAX_MAPS: usize = 16;
 #[derive(Default)]
 pub(super) struct Plan {
     pub tma: Tma,
-    /// Loads: the entry, and the operand of a `dot` that the load stands for.
-    pub loads: BTreeMap<Op, (u8, Value)>,
+    /// Loads: what stands for each.
+    pub loads: BTreeMap<Op, Vec<Brought>>,
     /// Stores: the entry, and the tile of rank 2 that is stored.
     pub stores: BTreeMap<Op, (u8, Value)>,
     /// Ops between loads and their dots, which go.
     pub gone: BTreeSet<Op>,
+    /// Operands of products that other products read too, as what stands for them in the new function.
+    pub shared: Vec<(Brought, Value)>,
+}
+
+/// A load by the copy engine, for one `dot`.
+#[derive(Clone, Copy)]
+pub(super) struct Brought {
+    /// The entry.
+    pub number: u8,
+    /// The operand that it stands for.
+    pub tile: Value,
+    /// The product whose operand it is, where others read what was loaded too.
+    pub only_for: Option<Op>,
 }
 
 /// A `dot` that can read both operands in shared memory.
@@ -66,6 +83,8 @@ pub(super) struct Operand {
     /// Whether threads read it into registers.
     pub(super) registers: bool,
     spread: Spread,
+    /// Whether it is brought once, before the loop of its product.
+    resident: bool,
 }
 
 impl Operand {
@@ -96,29 +115,61 @@ impl Plan {
         products.retain(|product| product.suits(warps));
         let mut plan = Plan::default();
         for product in &products {
-            plan.add_product(product, options)?;
+            plan.add_product(func, &uses, product)?;
         }
+        plan.fits(options).then_some(())?;
         plan.add_stores(func, &axes, &products);
         (!plan.tma.loads.is_empty()).then_some(plan)
     }
 
-    fn add_product(&mut self, product: &Product, options: &Options) -> Option<()> {
+    /// Whether every ring can have as many slots as hide any latency.
+    fn fits(&self, options: &Options) -> bool {
+        let least = |channel: &Channel| match channel.stages {
+            RESIDENT => channel.slot_bytes,
+            _ => MIN_STAGES * channel.slot_bytes,
+        };
+        self.tma.channels.iter().map(least).sum::<u32>() < options.max_shared_bytes
+    }
+
+    fn add_product(&mut self, func: &Func, uses: &[u32], product: &Product) -> Option<()> {
+        let (resident, moving): (Vec<&Operand>, Vec<&Operand>) =
+            product.operands.iter().partition(|operand| operand.resident);
+        if !resident.is_empty() {
+            self.add_channel(func, uses, (product.dot, &resident), RESIDENT)?;
+        }
+        self.add_channel(func, uses, (product.dot, &moving), product.stages)
+    }
+
+    fn add_channel(
+        &mut self,
+        func: &Func,
+        uses: &[u32],
+        (dot, operands): (Op, &[&Operand]),
+        stages: u32,
+    ) -> Option<()> {
         let channel = u8::try_from(self.tma.channels.len()).ok()?;
         let mut slot_bytes = 0u32;
-        for operand in &product.operands {
+        for operand in operands {
             let map = self.map(&operand.map)?;
             let entry = u8::try_from(self.tma.loads.len()).ok()?;
             let (offset, bytes) = (slot_bytes, operand.bytes);
             slot_bytes = (offset + bytes).next_multiple_of(TILE_ALIGNMENT);
-            let Operand { contiguous, registers, spread, .. } = *operand;
+            let Operand { contiguous, registers, spread, .. } = **operand;
             let load = TmaLoad { map, channel, offset, bytes, contiguous, registers, spread };
             self.tma.loads.push(load);
-            self.loads.insert(operand.source.load, (entry, operand.tile));
-            self.gone.extend(&operand.source.chain);
+            let Source { load, chain, .. } = &operand.source;
+            let is_alone = |op: &Op| uses[func.op(*op).results[0].index()] == 1;
+            // A tile that threads read is read by whatever uses it.
+            let is_alone = registers || (is_alone(load) && chain.iter().all(is_alone));
+            let only_for = (!is_alone).then_some(dot);
+            let brought = Brought { number: entry, tile: operand.tile, only_for };
+            self.loads.entry(*load).or_default().push(brought);
+            if is_alone {
+                self.gone.extend(chain);
+            }
         }
-        self.tma.channels.push(Channel { stages: product.stages, slot_bytes });
-        let all: u32 = self.tma.channels.iter().map(|channel| channel.slot_bytes).sum();
-        (all * MIN_STAGES < options.max_shared_bytes).then_some(())
+        self.tma.channels.push(Channel { stages, slot_bytes });
+        Some(())
     }
 
     fn map(&mut self, map: &TensorMap) -> Option<u8> {
@@ -216,7 +267,9 @@ fn product(
         _ => [Spread::Parts(blocks), Spread::Everywhere(blocks)],
     };
     let [a, b] = [data.operands[0], data.operands[1]];
-    let left = operand(func, uses, region, (a, 1), own).filter(Operand::is_factor);
+    let left = operand(func, uses, region, (a, 1), own)
+        .or_else(|| resident(func, uses, (a, 1)).filter(|_| blocks == 1))
+        .filter(Operand::is_factor);
     let mut operands = match left {
         Some(left) => vec![left],
         // Blocks share what only the tensor cores read.
@@ -229,7 +282,15 @@ fn product(
     Some(Product { dot, operands, shape, rows, stages, apart })
 }
 
-/// An operand whose axis of K is `k`.
+/// A left operand that is loaded before all loops, once: it stays in shared memory, where it would take
+/// registers else. Small ones are as well off there.
+fn resident(func: &Func, uses: &[u32], (tile, k): (Value, usize)) -> Option<Operand> {
+    let is_large = func.tile(tile).shape.numel() >= RESIDENT_NUMEL;
+    let found = is_large.then(|| operand(func, uses, func.body, (tile, k), Spread::Alone))?;
+    found.map(|operand| Operand { resident: true, ..operand })
+}
+
+/// An operand whose axis of K is `k`, loaded in this region.
 pub(super) fn operand(
     func: &Func,
     uses: &[u32],
@@ -272,7 +333,7 @@ pub(super) fn operand(
     let bytes = extents[0] * extents[1] * size;
     let along_k = contiguous == k;
     let contiguous = contiguous as u8;
-    Some(Operand { source, tile, map, bytes, contiguous, along_k, registers: false, spread })
+    Some(Operand { source, tile, map, bytes, contiguous, along_k, registers: false, spread, resident: false })
 }
 
 /// Values that are computed element by element from what the products made.

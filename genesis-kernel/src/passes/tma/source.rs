@@ -73,7 +73,7 @@ impl Source {
         let mut chain = Vec::new();
         let mut at = value;
         let load = loop {
-            if uses[at.index()] != 1 {
+            if uses[at.index()] != 1 && !is_multiplied(func, at) {
                 return None;
             }
             let op = func.def_op(at)?;
@@ -109,6 +109,19 @@ impl Source {
     pub(super) fn is_plain(&self) -> bool {
         self.axes.iter().all(|axes| axes.len() == 1)
     }
+}
+
+/// Whether products are all that reads a tile, as it is or in another shape. Each gets it for itself: it
+/// comes from the second-level cache.
+fn is_multiplied(func: &Func, value: Value) -> bool {
+    let users = func.walk().into_iter().filter(|&op| func.op(op).operands.contains(&value));
+    users.into_iter().all(|op| match func.op(op).kind {
+        OpKind::Dot { .. } => true,
+        OpKind::Reshape | OpKind::ExpandDims { .. } | OpKind::Transpose { .. } => {
+            is_multiplied(func, func.op(op).results[0])
+        }
+        _ => false,
+    })
 }
 
 /// The view's axes behind each axis of an op's result, by those behind each axis of its operand.
