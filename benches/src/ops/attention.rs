@@ -138,9 +138,8 @@ fn check_backward(call: &Call, set: &Backward, grads: &[Option<Tensor>; 3]) -> a
         let scores = call.head([&q, &k, &v], (batch, head))?;
         let dy = part(&set.dy, batch, head)?;
         let got = part(dq, batch, head)?;
-        for &i in &at {
-            worst = worst.max(within(&got[i * d..][..d], &scores.query_gradient(&dy, i)));
-        }
+        let wanted: Vec<Vec<f64>> = at.iter().map(|&i| scores.query_gradient(&dy, i)).collect();
+        worst = worst.max(rows_within(&got, &at, &wanted));
         for (sums, part) in sums.iter_mut().zip(scores.key_gradients(&dy, &at)) {
             for (sum, part) in sums.iter_mut().zip(part) {
                 sum.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
@@ -149,9 +148,8 @@ fn check_backward(call: &Call, set: &Backward, grads: &[Option<Tensor>; 3]) -> a
     }
     for (t, which) in [(dk, 0), (dv, 1)] {
         let got = part(t, batch, own)?;
-        for (&j, want) in at.iter().zip(&sums) {
-            worst = worst.max(within(&got[j * d..][..d], &want[which]));
-        }
+        let wanted: Vec<Vec<f64>> = sums.iter().map(|sums| sums[which].clone()).collect();
+        worst = worst.max(rows_within(&got, &at, &wanted));
     }
     Ok(worst)
 }
@@ -164,6 +162,16 @@ fn within(got: &[f64], want: &[f64]) -> f64 {
 /// A head of a batch, its rows one after the other.
 fn part(t: &Tensor, batch: usize, head: usize) -> genesis::Result<Vec<f64>> {
     t.detach().select(0, batch)?.select(0, head)?.to_f64_vec()
+}
+
+/// How far these rows are from what is wanted, relative to the largest element of all: the gradient of a
+/// query that sees one key is 0.
+fn rows_within(got: &[f64], at: &[usize], wanted: &[Vec<f64>]) -> f64 {
+    let top = wanted.iter().flatten().fold(0.0f64, |top, x| top.max(x.abs()));
+    let row = |(&i, want): (&usize, &Vec<f64>)| {
+        distance(&got[i * want.len()..][..want.len()], want, top)
+    };
+    at.iter().zip(wanted).map(row).fold(0.0, f64::max)
 }
 
 /// A product of two rows, in eight sums at once.
