@@ -25,18 +25,17 @@ use crate::ir::{
 
 /// Rotates the loops of a function that can be.
 pub fn run(func: &mut Func) {
-    let body = func.body;
-    region(func, body);
+    let (body, uses) = (func.body, func.count_uses());
+    region(func, &uses, body);
 }
 
-fn region(func: &mut Func, at: Region) {
-    let uses = func.count_uses();
+fn region(func: &mut Func, uses: &[u32], at: Region) {
     let plans: Vec<(Op, Option<Plan>)> =
-        func.region(at).ops.iter().map(|&op| (op, Plan::of(func, &uses, op))).collect();
+        func.region(at).ops.iter().map(|&op| (op, Plan::of(func, uses, op))).collect();
     func.region_mut(at).ops.clear();
     for (op, plan) in plans {
         for inner in func.op(op).regions.clone() {
-            region(func, inner);
+            region(func, uses, inner);
         }
         match plan {
             Some(plan) => plan.rotate(func, at),

@@ -101,3 +101,11 @@ fn a_loop_whose_sums_are_used_inside_stays() {
     let used = CHAIN.replace("    yield %14\n", "    view_store %o, %14, %0, %0\n    yield %14\n");
     assert_eq!(rotated(&used).matches("dot ieee").count(), 2);
 }
+
+#[test]
+fn a_loop_inside_another_is_rotated() {
+    let outer = CHAIN
+        .replace("  %5 = for %6", "  for %40 = %0 to %n step %1 {\n  %5 = for %6")
+        .replace("  view_store %o, %5, %0, %0", "  view_store %o, %5, %40, %0\n  yield\n  }");
+    assert_eq!(rotated(&outer).matches("dot ieee").count(), 4);
+}
