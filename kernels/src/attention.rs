@@ -16,6 +16,13 @@
 //! | `BIAS` | a tensor that is added to the scores |
 //! | `CAP` | scores bounded softly: `cap tanh(score / cap)` |
 //! | `DROP` | weights dropped with a probability, drawn again by the backward |
+//! | `VARLEN` | sequences of their own lengths, one after the other in a batch of 1; a program's last index is its sequence's |
+//!
+//! With `VARLEN` sequence `s` has the rows from `ends[s]` to `ends[s + 1]`, and the last query stands where
+//! the last key does: what is before a query is counted from the end. A tile may hold rows of the next
+//! sequence: their weights are 0, and they are not written.
+//!
+//! Programs begin with the last queries, which see the most where attention is causal.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -23,8 +30,15 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] =
-    &[&attention::KERNEL, &attention_keys::KERNEL, &attention_queries::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &attention::KERNEL,
+    &attention_delta::KERNEL,
+    &attention_keys::KERNEL,
+    &attention_queries::KERNEL,
+];
+
+/// What the least number is scaled by so that it stays finite when scores are: a power of two.
+const LEAST: f64 = 1.0 / 1152921504606846976.0;
 
 /// The first and last block of `B` that a range of positions touches, as its first position and the one
 /// after its last, of `n`.
@@ -33,17 +47,58 @@ pub fn blocks<const B: usize>(first: i64, last: i64, n: i64) -> (i64, i64) {
     (maximum(first, 0) / B * B, minimum(last + 1, n))
 }
 
-/// Scores in base 2 from products.
+/// Where the rows of a sequence lie: in which batch, which is the first, how many there are.
 #[device]
-pub fn capped<A: Float, const M: usize, const N: usize, const CAP: usize>(
+pub fn extent<const VARLEN: usize>(ends: Ptr<i64>, batch: i64, len: i64) -> (i64, i64, i64) {
+    if VARLEN == 1 {
+        let first = clamp(load(ends + batch), 0, len);
+        (0, first, clamp(load(ends + (batch + 1)), first, len) - first)
+    } else {
+        (batch, 0, len)
+    }
+}
+
+/// Scores from products: in base 2, or, where nothing is done to them but to scale them, over [`unit_of`].
+#[device]
+pub fn scored<A: Float, const M: usize, const N: usize, const BIAS: usize, const CAP: usize>(
     s: Tile2<A, M, N>,
     scale: A,
     cap: A,
 ) -> Tile2<A, M, N> {
     if CAP == 1 {
         fast::tanh(s * (scale / cap)) * (cap * A::from(LOG2_E))
-    } else {
+    } else if BIAS == 1 {
         s * (scale * A::from(LOG2_E))
+    } else {
+        s
+    }
+}
+
+/// What scores are multiplied by to be in base 2, which an `fma` does together with what follows.
+#[device]
+pub fn unit_of<A: Float, const BIAS: usize, const CAP: usize>(scale: A) -> A {
+    if BIAS + CAP == 0 { scale * A::from(LOG2_E) } else { A::ONE }
+}
+
+/// Writes rows of a head from row `start` of its `len` on; nothing past the end of the sequence.
+#[device]
+pub fn put<T: Float, const M: usize, const D: usize, const VARLEN: usize>(
+    to: ViewMut<T, 4>,
+    batch: i64,
+    head: i64,
+    first: i64,
+    start: i64,
+    len: i64,
+    rows: Tile2<T, M, D>,
+) {
+    if VARLEN == 1 {
+        let (i, c) = (start + arange::<M>(), arange::<D>());
+        let at = to.ptr()
+            + (head * to.stride(1) + ((first + i) * to.stride(2)).col())
+            + (c * to.stride(3)).row();
+        store(at, rows, (i < len).col() & (c < to.dim(3)).row());
+    } else {
+        to.store([batch, head, start, 0], rows.reshape::<1, 1, M, D>());
     }
 }
 
@@ -74,6 +129,7 @@ pub fn attention<
     const BIAS: usize,
     const CAP: usize,
     const DROP: usize,
+    const VARLEN: usize,
 >(
     q: View<T, 4>,
     k: View<T, 4>,
@@ -81,6 +137,8 @@ pub fn attention<
     bias: View<T, 4>,
     o: ViewMut<T, 4>,
     lse: ViewMut<A, 3>,
+    ends_q: Ptr<i64>,
+    ends_k: Ptr<i64>,
     scale: A,
     left: i64,
     right: i64,
@@ -89,20 +147,27 @@ pub fn attention<
     offset: i64,
     p: f32,
 ) {
-    let (start, head, batch) = (program_id(0) * BM, program_id(1), program_id(2));
+    let block = num_programs(0) - 1 - program_id(0);
+    let (start, head) = (block * BM, program_id(1));
     let own = head * k.dim(1) / q.dim(1);
-    let n = k.dim(2);
-    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, n);
+    let (batch, q0, m) = extent::<VARLEN>(ends_q, program_id(2), q.dim(2));
+    let (_, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
+    let (left, right) = if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
+    // A sequence shorter than others has blocks without queries.
+    let seen = if VARLEN == 1 { minimum(n, maximum(m - start, 0) * n) } else { n };
+    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, seen);
     let i = start + arange::<BM>();
-    let rows = q.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
+    let rows = q.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
     let mut acc = zeros::<A, BM, D>();
-    let mut top = full::<A, BM>(A::MIN);
+    let unit = unit_of::<A, BIAS, CAP>(scale);
+    // The least number that is finite over any unit.
+    let mut top = full::<A, BM>(A::MIN * A::from(LEAST));
     let mut total = zeros::<A, BM>();
     for j in range(first, end, BN) {
-        let keys = k.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+        let keys = k.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
         let at = j + arange::<BN>();
-        let mut s =
-            capped::<A, BM, BN, CAP>(dot(rows, keys.trans(), zeros::<A, BM, BN>()), scale, cap);
+        let s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
+        let mut s = scored::<A, BM, BN, BIAS, CAP>(s, scale, cap);
         if BIAS == 1 {
             let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
             s = s + b.to::<A>() * A::from(LOG2_E);
@@ -113,25 +178,44 @@ pub fn attention<
             s = where_(seen, s, A::NEG_INFINITY);
         }
         let higher = maximum(top, max(s, 1));
-        let mut w = exp2(s - higher.col());
-        let shrink = exp2(top - higher);
+        let mut w = exp2(fma(s, unit, -(higher * unit).col()));
+        let shrink = exp2((top - higher) * unit);
         total = total * shrink + sum(w, 1);
         if DROP == 1 {
-            let row = ((batch * q.dim(1) + head) * q.dim(2) + i.col()) * n;
+            let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);
             w = where_(
                 rand(seed, offset + row + at.row()) >= p,
                 w * A::from(1.0 / (1.0 - p)),
                 A::ZERO,
             );
         }
-        let values = v.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+        let values = v.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
         acc = dot(w.to::<T>(), values, acc * shrink.col());
         top = higher;
     }
     // A row that sees nothing has 0 weights, not 0 / 0.
     let divisor = where_(total == A::ZERO, A::ONE, total);
-    o.store([batch, head, start, 0], (acc / divisor.col()).to::<T>().reshape::<1, 1, BM, D>());
-    lse.store([batch, head, start], ((top + log2(total)) * A::from(LN_2)).reshape::<1, 1, BM>());
+    put::<T, BM, D, VARLEN>(o, batch, head, q0, start, m, (acc / divisor.col()).to::<T>());
+    let sums = fma(top, unit, log2(total)) * A::from(LN_2);
+    if VARLEN == 1 {
+        let at = lse.ptr() + (head * lse.stride(1) + (q0 + i) * lse.stride(2));
+        store(at, sums, i < m);
+    } else {
+        lse.store([batch, head, start], sums.reshape::<1, 1, BM>());
+    }
+}
+
+/// `delta`, which the backward needs of each row: the sum of `dy o`.
+#[kernel]
+pub fn attention_delta<T: Float, A: Float, const BM: usize, const D: usize>(
+    o: View<T, 4>,
+    dy: View<T, 4>,
+    delta: ViewMut<A, 3>,
+) {
+    let (start, head, batch) = (program_id(0) * BM, program_id(1), program_id(2));
+    let rows = o.load::<1, 1, BM, D>([batch, head, start, 0]).to::<A>();
+    let dys = dy.load::<1, 1, BM, D>([batch, head, start, 0]).to::<A>();
+    delta.store([batch, head, start], sum(rows * dys, 3));
 }
 
 /// The gradients of keys and values of each block of keys.
@@ -147,6 +231,7 @@ pub fn attention_keys<
     const BIAS: usize,
     const CAP: usize,
     const DROP: usize,
+    const VARLEN: usize,
 >(
     q: View<T, 4>,
     k: View<T, 4>,
@@ -157,6 +242,8 @@ pub fn attention_keys<
     delta: View<A, 3>,
     dk: ViewMut<T, 4>,
     dv: ViewMut<T, 4>,
+    ends_q: Ptr<i64>,
+    ends_k: Ptr<i64>,
     scale: A,
     left: i64,
     right: i64,
@@ -165,29 +252,37 @@ pub fn attention_keys<
     offset: i64,
     p: f32,
 ) {
-    let (start, own, batch) = (program_id(0) * BN, program_id(1), program_id(2));
-    let (m, n) = (q.dim(2), k.dim(2));
+    let (start, own) = (program_id(0) * BN, program_id(1));
+    let (batch, q0, m) = extent::<VARLEN>(ends_q, program_id(2), q.dim(2));
+    let (_, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
+    let (left, right) = if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
     let each = q.dim(1) / k.dim(1);
-    let (first, end) = blocks::<BM>(start - right, start + (BN - 1) + left, m);
+    let seen = if VARLEN == 1 { minimum(m, maximum(n - start, 0) * m) } else { m };
+    let (first, end) = blocks::<BM>(start - right, start + (BN - 1) + left, seen);
     let steps = maximum(cdiv(end - first, BM), 0);
     let at = start + arange::<BN>();
-    let keys = k.load::<1, 1, BN, D>([batch, own, start, 0]).reshape::<BN, D>();
-    let values = v.load::<1, 1, BN, D>([batch, own, start, 0]).reshape::<BN, D>();
+    let keys = k.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
+    let values = v.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
+    let unit = unit_of::<A, BIAS, CAP>(scale);
     let mut sum_k = zeros::<A, BN, D>();
     let mut sum_v = zeros::<A, BN, D>();
     for step in range(0, each * steps, 1) {
         let head = own * each + step / steps;
         let r = first + step % steps * BM;
         let i = r + arange::<BM>();
-        let rows = q.load::<1, 1, BM, D>([batch, head, r, 0]).reshape::<BM, D>();
+        let rows = q.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
         // Transposed: keys by queries, as the products below take their left operands.
-        let mut s =
-            capped::<A, BN, BM, CAP>(dot(keys, rows.trans(), zeros::<A, BN, BM>()), scale, cap);
+        let s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
+        let mut s = scored::<A, BN, BM, BIAS, CAP>(s, scale, cap);
         let scores = s;
         if BIAS == 1 {
             let b = bias.load::<1, 1, BM, BN>([batch, head, r, start]).reshape::<BM, BN>();
             s = s + b.trans().to::<A>() * A::from(LOG2_E);
         }
+        let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
+        // Rows that see nothing have a logarithm of -infinity.
+        let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
+        s = fma(s, unit, -norm.row());
         if (r + BM > m)
             | (start + BN > n)
             | (start < r + (BM - 1) - left)
@@ -197,26 +292,23 @@ pub fn attention_keys<
             let seen = seen & (at.col() <= i.row() + right) & (at.col() >= i.row() - left);
             s = where_(seen, s, A::NEG_INFINITY);
         }
-        let norm = lse.load::<1, 1, BM>([batch, head, r]).reshape::<BM>();
-        // Rows that see nothing have a logarithm of -infinity.
-        let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
-        let w = exp2(s - norm.row());
-        let dys = dy.load::<1, 1, BM, D>([batch, head, r, 0]).reshape::<BM, D>();
+        let w = exp2(s);
+        let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
         let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
         let mut kept = w;
         if DROP == 1 {
-            let row = ((batch * q.dim(1) + head) * m + i.row()) * n;
+            let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.row())) * k.dim(2);
             let keep = rand(seed, offset + row + at.col()) >= p;
             kept = where_(keep, w * A::from(1.0 / (1.0 - p)), A::ZERO);
             dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
         }
         sum_v = dot(kept.to::<T>(), dys, sum_v);
-        let below = delta.load::<1, 1, BM>([batch, head, r]).reshape::<BM>();
+        let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
         let ds = uncapped::<A, BN, BM, CAP>(w * (dw - below.row()), scores, cap);
         sum_k = dot(ds.to::<T>(), rows, sum_k);
     }
-    dk.store([batch, own, start, 0], (sum_k * scale).to::<T>().reshape::<1, 1, BN, D>());
-    dv.store([batch, own, start, 0], sum_v.to::<T>().reshape::<1, 1, BN, D>());
+    put::<T, BN, D, VARLEN>(dk, batch, own, k0, start, n, (sum_k * scale).to::<T>());
+    put::<T, BN, D, VARLEN>(dv, batch, own, k0, start, n, sum_v.to::<T>());
 }
 
 /// The gradients of queries of each block of them; operands as of [`attention_keys`].
@@ -230,6 +322,7 @@ pub fn attention_queries<
     const BIAS: usize,
     const CAP: usize,
     const DROP: usize,
+    const VARLEN: usize,
 >(
     q: View<T, 4>,
     k: View<T, 4>,
@@ -239,6 +332,8 @@ pub fn attention_queries<
     lse: View<A, 3>,
     delta: View<A, 3>,
     dq: ViewMut<T, 4>,
+    ends_q: Ptr<i64>,
+    ends_k: Ptr<i64>,
     scale: A,
     left: i64,
     right: i64,
@@ -247,42 +342,49 @@ pub fn attention_queries<
     offset: i64,
     p: f32,
 ) {
-    let (start, head, batch) = (program_id(0) * BM, program_id(1), program_id(2));
+    let block = num_programs(0) - 1 - program_id(0);
+    let (start, head) = (block * BM, program_id(1));
     let own = head * k.dim(1) / q.dim(1);
-    let n = k.dim(2);
-    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, n);
+    let (batch, q0, m) = extent::<VARLEN>(ends_q, program_id(2), q.dim(2));
+    let (_, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
+    let (left, right) = if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
+    // A sequence shorter than others has blocks without queries.
+    let seen = if VARLEN == 1 { minimum(n, maximum(m - start, 0) * n) } else { n };
+    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, seen);
     let i = start + arange::<BM>();
-    let rows = q.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
-    let dys = dy.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
-    let norm = lse.load::<1, 1, BM>([batch, head, start]).reshape::<BM>();
+    let rows = q.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
+    let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
+    let norm = lse.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
     let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
-    let below = delta.load::<1, 1, BM>([batch, head, start]).reshape::<BM>();
+    let below = delta.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
+    let unit = unit_of::<A, BIAS, CAP>(scale);
     let mut acc = zeros::<A, BM, D>();
     for j in range(first, end, BN) {
-        let keys = k.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
-        let values = v.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+        let keys = k.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
+        let values = v.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
         let at = j + arange::<BN>();
-        let mut s =
-            capped::<A, BM, BN, CAP>(dot(rows, keys.trans(), zeros::<A, BM, BN>()), scale, cap);
+        let s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
+        let mut s = scored::<A, BM, BN, BIAS, CAP>(s, scale, cap);
         let scores = s;
         if BIAS == 1 {
             let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
             s = s + b.to::<A>() * A::from(LOG2_E);
         }
+        s = fma(s, unit, -norm.col());
         if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
             let seen =
                 (at.row() < n) & (at.row() <= i.col() + right) & (at.row() >= i.col() - left);
             s = where_(seen, s, A::NEG_INFINITY);
         }
-        let w = exp2(s - norm.col());
+        let w = exp2(s);
         let mut dw = dot(dys, values.trans(), zeros::<A, BM, BN>());
         if DROP == 1 {
-            let row = ((batch * q.dim(1) + head) * q.dim(2) + i.col()) * n;
+            let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);
             let keep = rand(seed, offset + row + at.row()) >= p;
             dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
         }
         let ds = uncapped::<A, BM, BN, CAP>(w * (dw - below.col()), scores, cap);
         acc = dot(ds.to::<T>(), keys, acc);
     }
-    dq.store([batch, head, start, 0], (acc * scale).to::<T>().reshape::<1, 1, BM, D>());
+    put::<T, BM, D, VARLEN>(dq, batch, head, q0, start, m, (acc * scale).to::<T>());
 }
