@@ -1,4 +1,4 @@
-//! Attention: `softmax(q kᵀ scale) v`, a block of queries a program, without the matrix of scores.
+//! Attention: `softmax(q kᵀ scale) v`, a block of queries at a time, without the matrix of scores.
 //!
 //! The softmax is online: a row keeps the largest score it has seen, the sum of exponentials relative to
 //! it, and the sum of values weighted by them; what it has is scaled when a larger score comes. Scores
@@ -21,8 +21,6 @@
 //! With `VARLEN` sequence `s` has the rows from `ends[s]` to `ends[s + 1]`, and the last query stands where
 //! the last key does: what is before a query is counted from the end. A tile may hold rows of the next
 //! sequence: their weights are 0, and they are not written.
-//!
-//! Programs begin with the last queries, which see the most where attention is causal.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -36,9 +34,6 @@ pub static KERNELS: &[&KernelDef] = &[
     &attention_keys::KERNEL,
     &attention_queries::KERNEL,
 ];
-
-/// What the least number is scaled by so that it stays finite when scores are: a power of two.
-const LEAST: f64 = 1.0 / 1152921504606846976.0;
 
 /// The first and last block of `B` that a range of positions touches, as its first position and the one
 /// after its last, of `n`.
@@ -58,26 +53,39 @@ pub fn extent<const VARLEN: usize>(ends: Ptr<i64>, batch: i64, len: i64) -> (i64
     }
 }
 
-/// Scores from products: in base 2, or, where nothing is done to them but to scale them, over [`unit_of`].
+/// The block of queries that is number `tile`: its batch, its head and its first query.
+///
+/// Blocks are counted in groups of 8 heads, whose keys and values stay in the cache meanwhile. In every
+/// other group the last queries come first: where queries look back only these have the most to do, and
+/// programs that compute every n-th block have as much as each other. A grid has less than 2^31
+/// programs, so that 32 bits hold every number.
 #[device]
-pub fn scored<A: Float, const M: usize, const N: usize, const BIAS: usize, const CAP: usize>(
+pub fn place<const BM: usize>(tile: i64, m: i64, heads: i64, batches: i64) -> (i64, i64, i64) {
+    let (rows, heads) = (cdiv(m, BM).to::<u32>(), heads.to::<u32>());
+    let (number, all) = (tile.to::<u32>(), heads * batches.to::<u32>());
+    let group = number / (rows * 8);
+    let within = number - group * rows * 8;
+    let size = minimum(all - group * 8, 8);
+    let row = within / size;
+    let line = group * 8 + within - row * size;
+    let is_last_first = ((all + 7) / 8 - group) % 2 == 1;
+    let row = where_(is_last_first, rows - 1 - row, row);
+    let batch = line / heads;
+    (batch.to::<i64>(), (line - batch * heads).to::<i64>(), row.to::<i64>() * BM)
+}
+
+/// Scores in base 2 from products.
+#[device]
+pub fn capped<A: Float, const M: usize, const N: usize, const CAP: usize>(
     s: Tile2<A, M, N>,
     scale: A,
     cap: A,
 ) -> Tile2<A, M, N> {
     if CAP == 1 {
         fast::tanh(s * (scale / cap)) * (cap * A::from(LOG2_E))
-    } else if BIAS == 1 {
-        s * (scale * A::from(LOG2_E))
     } else {
-        s
+        s * (scale * A::from(LOG2_E))
     }
-}
-
-/// What scores are multiplied by to be in base 2, which an `fma` does together with what follows.
-#[device]
-pub fn unit_of<A: Float, const BIAS: usize, const CAP: usize>(scale: A) -> A {
-    if BIAS + CAP == 0 { scale * A::from(LOG2_E) } else { A::ONE }
 }
 
 /// Writes rows of a head from row `start` of its `len` on; nothing past the end of the sequence.
@@ -139,6 +147,8 @@ pub fn attention<
     lse: ViewMut<A, 3>,
     ends_q: Ptr<i64>,
     ends_k: Ptr<i64>,
+    batches: i64,
+    longest: i64,
     scale: A,
     left: i64,
     right: i64,
@@ -147,61 +157,69 @@ pub fn attention<
     offset: i64,
     p: f32,
 ) {
-    let block = num_programs(0) - 1 - program_id(0);
-    let (start, head) = (block * BM, program_id(1));
-    let own = head * k.dim(1) / q.dim(1);
-    let (batch, q0, m) = extent::<VARLEN>(ends_q, program_id(2), q.dim(2));
-    let (_, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
-    let (left, right) = if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
-    // A sequence shorter than others has blocks without queries.
-    let seen = if VARLEN == 1 { minimum(n, maximum(m - start, 0) * n) } else { n };
-    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, seen);
-    let i = start + arange::<BM>();
-    let rows = q.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
-    let mut acc = zeros::<A, BM, D>();
-    let unit = unit_of::<A, BIAS, CAP>(scale);
-    // The least number that is finite over any unit.
-    let mut top = full::<A, BM>(A::MIN * A::from(LEAST));
-    let mut total = zeros::<A, BM>();
-    for j in range(first, end, BN) {
-        let keys = k.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
-        let at = j + arange::<BN>();
-        let s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
-        let mut s = scored::<A, BM, BN, BIAS, CAP>(s, scale, cap);
-        if BIAS == 1 {
-            let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
-            s = s + b.to::<A>() * A::from(LOG2_E);
+    let heads = q.dim(1);
+    let (batches, most) = if VARLEN == 1 { (batches, longest) } else { (q.dim(0), q.dim(2)) };
+    for tile in persistent(batches * heads * cdiv(most, BM)) {
+        let (number, head, start) = place::<BM>(tile, most, heads, batches);
+        let own = head * k.dim(1) / heads;
+        let (batch, q0, m) = extent::<VARLEN>(ends_q, number, q.dim(2));
+        let (_, k0, n) = extent::<VARLEN>(ends_k, number, k.dim(2));
+        let (left, right) =
+            if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
+        // A sequence shorter than others has blocks without queries.
+        let seen = if VARLEN == 1 { minimum(n, maximum(m - start, 0) * n) } else { n };
+        let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, seen);
+        let i = start + arange::<BM>();
+        let rows = q.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
+        let mut acc = zeros::<A, BM, D>();
+        let mut top = full::<A, BM>(A::MIN);
+        let mut total = zeros::<A, BM>();
+        for j in range(first, end, BN) {
+            let keys = k.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
+            let at = j + arange::<BN>();
+            let mut s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
+            // Scores in base 2 are `s * by`: a multiplication that the exponent's addition takes along.
+            let mut by = scale * A::from(LOG2_E);
+            if CAP == 1 {
+                s = capped::<A, BM, BN, CAP>(s, scale, cap);
+                by = A::ONE;
+            }
+            if BIAS == 1 {
+                let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
+                s = s * by + b.to::<A>() * A::from(LOG2_E);
+                by = A::ONE;
+            }
+            if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
+                let seen =
+                    (at.row() < n) & (at.row() <= i.col() + right) & (at.row() >= i.col() - left);
+                s = where_(seen, s, A::NEG_INFINITY);
+            }
+            let higher = maximum(top, max(s, 1) * by);
+            let mut w = fast::exp2(fma(s, by, -higher.col()));
+            let shrink = fast::exp2(top - higher);
+            total = total * shrink + sum(w, 1);
+            if DROP == 1 {
+                let row = ((batch * heads + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);
+                w = where_(
+                    rand(seed, offset + row + at.row()) >= p,
+                    w * A::from(1.0 / (1.0 - p)),
+                    A::ZERO,
+                );
+            }
+            let values = v.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
+            acc = dot(w.to::<T>(), values, acc * shrink.col());
+            top = higher;
         }
-        if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
-            let seen =
-                (at.row() < n) & (at.row() <= i.col() + right) & (at.row() >= i.col() - left);
-            s = where_(seen, s, A::NEG_INFINITY);
+        // A row that sees nothing has 0 weights, not 0 / 0.
+        let divisor = where_(total == A::ZERO, A::ONE, total);
+        put::<T, BM, D, VARLEN>(o, batch, head, q0, start, m, (acc / divisor.col()).to::<T>());
+        let sums = (top + log2(total)) * A::from(LN_2);
+        if VARLEN == 1 {
+            let at = lse.ptr() + (head * lse.stride(1) + (q0 + i) * lse.stride(2));
+            store(at, sums, i < m);
+        } else {
+            lse.store([batch, head, start], sums.reshape::<1, 1, BM>());
         }
-        let higher = maximum(top, max(s, 1));
-        let mut w = exp2(fma(s, unit, -(higher * unit).col()));
-        let shrink = exp2((top - higher) * unit);
-        total = total * shrink + sum(w, 1);
-        if DROP == 1 {
-            let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);
-            w = where_(
-                rand(seed, offset + row + at.row()) >= p,
-                w * A::from(1.0 / (1.0 - p)),
-                A::ZERO,
-            );
-        }
-        let values = v.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
-        acc = dot(w.to::<T>(), values, acc * shrink.col());
-        top = higher;
-    }
-    // A row that sees nothing has 0 weights, not 0 / 0.
-    let divisor = where_(total == A::ZERO, A::ONE, total);
-    put::<T, BM, D, VARLEN>(o, batch, head, q0, start, m, (acc / divisor.col()).to::<T>());
-    let sums = fma(top, unit, log2(total)) * A::from(LN_2);
-    if VARLEN == 1 {
-        let at = lse.ptr() + (head * lse.stride(1) + (q0 + i) * lse.stride(2));
-        store(at, sums, i < m);
-    } else {
-        lse.store([batch, head, start], sums.reshape::<1, 1, BM>());
     }
 }
 
@@ -263,7 +281,6 @@ pub fn attention_keys<
     let at = start + arange::<BN>();
     let keys = k.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
     let values = v.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
-    let unit = unit_of::<A, BIAS, CAP>(scale);
     let mut sum_k = zeros::<A, BN, D>();
     let mut sum_v = zeros::<A, BN, D>();
     for step in range(0, each * steps, 1) {
@@ -272,17 +289,22 @@ pub fn attention_keys<
         let i = r + arange::<BM>();
         let rows = q.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
         // Transposed: keys by queries, as the products below take their left operands.
-        let s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
-        let mut s = scored::<A, BN, BM, BIAS, CAP>(s, scale, cap);
+        let mut s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
+        let mut by = scale * A::from(LOG2_E);
+        if CAP == 1 {
+            s = capped::<A, BN, BM, CAP>(s, scale, cap);
+            by = A::ONE;
+        }
         let scores = s;
         if BIAS == 1 {
             let b = bias.load::<1, 1, BM, BN>([batch, head, r, start]).reshape::<BM, BN>();
-            s = s + b.trans().to::<A>() * A::from(LOG2_E);
+            s = s * by + b.trans().to::<A>() * A::from(LOG2_E);
+            by = A::ONE;
         }
         let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
         // Rows that see nothing have a logarithm of -infinity.
         let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
-        s = fma(s, unit, -norm.row());
+        s = fma(s, by, -norm.row());
         if (r + BM > m)
             | (start + BN > n)
             | (start < r + (BM - 1) - left)
@@ -292,7 +314,7 @@ pub fn attention_keys<
             let seen = seen & (at.col() <= i.row() + right) & (at.col() >= i.row() - left);
             s = where_(seen, s, A::NEG_INFINITY);
         }
-        let w = exp2(s);
+        let w = fast::exp2(s);
         let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
         let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
         let mut kept = w;
@@ -357,26 +379,30 @@ pub fn attention_queries<
     let norm = lse.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
     let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
     let below = delta.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
-    let unit = unit_of::<A, BIAS, CAP>(scale);
     let mut acc = zeros::<A, BM, D>();
     for j in range(first, end, BN) {
         let keys = k.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
         let values = v.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
         let at = j + arange::<BN>();
-        let s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
-        let mut s = scored::<A, BM, BN, BIAS, CAP>(s, scale, cap);
+        let mut s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
+        let mut by = scale * A::from(LOG2_E);
+        if CAP == 1 {
+            s = capped::<A, BM, BN, CAP>(s, scale, cap);
+            by = A::ONE;
+        }
         let scores = s;
         if BIAS == 1 {
             let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
-            s = s + b.to::<A>() * A::from(LOG2_E);
+            s = s * by + b.to::<A>() * A::from(LOG2_E);
+            by = A::ONE;
         }
-        s = fma(s, unit, -norm.col());
+        s = fma(s, by, -norm.col());
         if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
             let seen =
                 (at.row() < n) & (at.row() <= i.col() + right) & (at.row() >= i.col() - left);
             s = where_(seen, s, A::NEG_INFINITY);
         }
-        let w = exp2(s);
+        let w = fast::exp2(s);
         let mut dw = dot(dys, values.trans(), zeros::<A, BM, BN>());
         if DROP == 1 {
             let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);

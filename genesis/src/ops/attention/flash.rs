@@ -121,9 +121,12 @@ impl Flash {
             Some(packed) => packed.ends.each_ref().map(|ends| launch::pointer(ends, false)),
             None => [launch::no_pointer(q.device(), DType::I64); 2],
         };
-        let numbers = [
-            ends_q,
-            ends_k,
+        let mut numbers = vec![ends_q, ends_k];
+        if matches!(part, Part::Forward) {
+            let counts = if self.packed.is_some() { [batch, m] } else { [0; 2] };
+            numbers.extend(counts.map(|count| place(count as i64)));
+        }
+        numbers.extend([
             launch::number(wide, self.scale),
             place(self.reach[0]),
             place(self.reach[1]),
@@ -131,8 +134,12 @@ impl Flash {
             seed,
             offset,
             launch::number(DType::F32, p),
-        ];
-        let grid = Grid::xyz(along.div_ceil(block as usize), heads, batch);
+        ]);
+        let blocks = along.div_ceil(block as usize);
+        let grid = match part {
+            Part::Forward => Grid::x(blocks * heads * batch),
+            Part::Keys | Part::Queries => Grid::xyz(blocks, heads, batch),
+        };
         let dtypes = [q.dtype(), wide];
         launch::warped_views(kernel, grid, &dtypes, &consts, Some(warps), &tensors, &numbers)
     }
