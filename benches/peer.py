@@ -310,7 +310,11 @@ def attention_inputs(case, grad):
     heads, own = case.dims[1], case.dims[-3]
     b, s, d = case.dims[0], case.dims[-2], case.dims[-1]
     own = own if len(case.dims) == 5 else heads
-    make = lambda h: case.each(lambda: case.randn(b, h, s, d, requires_grad=grad))
+    # Packed sequences are one after the other in memory, which is as good as each alone.
+    lengths = [(b, s)]
+    if "varlen" in case.variant:
+        lengths = [(1, max(1, int(s * 64 ** (i / max(b - 1, 1) - 1)))) for i in range(b)]
+    make = lambda h: case.each(lambda: [case.randn(n, h, l, d, requires_grad=grad) for n, l in lengths])
     return make(heads), make(own), make(own), {"enable_gqa": own != heads,
                                                "is_causal": "causal" in case.variant}
 
@@ -322,7 +326,7 @@ def attention_backends(case):
     if not ON_GPU:
         return {"torch": SDPBackend.MATH}
     flash = {"torch flash": SDPBackend.FLASH_ATTENTION}
-    if {"flash", "deterministic"} & set(case.variant.split("/")):
+    if {"flash", "deterministic", "varlen"} & set(case.variant.split("/")):
         return flash
     cudnn = {"cuDNN": SDPBackend.CUDNN_ATTENTION}
     # Of grouped heads the better of both counts.
@@ -337,7 +341,7 @@ def attention(case):
     def of(backend):
         def run(i):
             with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q[i], k[i], v[i], **options)
+                return [F.scaled_dot_product_attention(*t, **options) for t in zip(q[i], k[i], v[i])]
 
         return run
 
@@ -348,19 +352,20 @@ def attention_bwd(case):
     from torch.nn.attention import sdpa_kernel
 
     q, k, v, options = attention_inputs(case, True)
-    dy = [torch.randn_like(t) for t in q]
+    dy = [[torch.randn_like(t) for t in each] for each in q]
     deterministic = "deterministic" in case.variant
     # Only what decides the algorithm counts: no memory is filled for it.
     torch.utils.deterministic.fill_uninitialized_memory = False
 
     def of(backend):
         with sdpa_kernel(backend):
-            y = [F.scaled_dot_product_attention(*t, **options) for t in zip(q, k, v)]
+            y = [[F.scaled_dot_product_attention(*t, **options) for t in zip(*each)]
+                 for each in zip(q, k, v)]
 
         def run(i):
             torch.use_deterministic_algorithms(deterministic)
             try:
-                return torch.autograd.grad(y[i], (q[i], k[i], v[i]), dy[i], retain_graph=True)
+                return torch.autograd.grad(y[i], (*q[i], *k[i], *v[i]), dy[i], retain_graph=True)
             finally:
                 torch.use_deterministic_algorithms(False)
 

@@ -142,10 +142,16 @@ fn attention(add: &mut Add<'_>) {
         case("attention", format!("{shape}/flash"), (1.6, 2.2));
     }
     case("attention", "b4h14g2s4096d64".to_owned(), (1.05, 1.2));
+    for part in ["", "/causal"] {
+        case("attention", format!("b8h16s8192d128/varlen{part}"), (2.0, 2.5));
+    }
     for (shape, _) in shapes {
         case("attention_bwd", shape.to_owned(), (0.85, 1.05));
         case("attention_bwd", format!("{shape}/deterministic"), (1.3, 1.7));
         case("attention_bwd", format!("{shape}/flash"), (1.6, 2.2));
+    }
+    for part in ["", "/causal"] {
+        case("attention_bwd", format!("b8h16s8192d128/varlen{part}"), (2.0, 2.5));
     }
 }
 

@@ -16,6 +16,11 @@
 //! | `BIAS` | a tensor that is added to the scores |
 //! | `CAP` | scores bounded softly: `cap tanh(score / cap)` |
 //! | `DROP` | weights dropped with a probability, drawn again by the backward |
+//! | `VARLEN` | sequences of their own lengths, one after the other in a batch of 1; a program's last index is its sequence's |
+//!
+//! With `VARLEN` sequence `s` has the rows from `ends[s]` to `ends[s + 1]`, and the last query stands where
+//! the last key does: what is before a query is counted from the end. A tile may hold rows of the next
+//! sequence: their weights are 0, and they are not written.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -23,14 +28,29 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] =
-    &[&attention::KERNEL, &attention_keys::KERNEL, &attention_queries::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &attention::KERNEL,
+    &attention_delta::KERNEL,
+    &attention_keys::KERNEL,
+    &attention_queries::KERNEL,
+];
 
 /// The first and last block of `B` that a range of positions touches, as its first position and the one
 /// after its last, of `n`.
 #[device]
 pub fn blocks<const B: usize>(first: i64, last: i64, n: i64) -> (i64, i64) {
     (maximum(first, 0) / B * B, minimum(last + 1, n))
+}
+
+/// Where the rows of a sequence lie: in which batch, which is the first, how many there are.
+#[device]
+pub fn extent<const VARLEN: usize>(ends: Ptr<i64>, batch: i64, len: i64) -> (i64, i64, i64) {
+    if VARLEN == 1 {
+        let first = clamp(load(ends + batch), 0, len);
+        (0, first, clamp(load(ends + (batch + 1)), first, len) - first)
+    } else {
+        (batch, 0, len)
+    }
 }
 
 /// The block of queries that is number `tile`: its batch, its head and its first query.
@@ -68,6 +88,28 @@ pub fn capped<A: Float, const M: usize, const N: usize, const CAP: usize>(
     }
 }
 
+/// Writes rows of a head from row `start` of its `len` on; nothing past the end of the sequence.
+#[device]
+pub fn put<T: Float, const M: usize, const D: usize, const VARLEN: usize>(
+    to: ViewMut<T, 4>,
+    batch: i64,
+    head: i64,
+    first: i64,
+    start: i64,
+    len: i64,
+    rows: Tile2<T, M, D>,
+) {
+    if VARLEN == 1 {
+        let (i, c) = (start + arange::<M>(), arange::<D>());
+        let at = to.ptr()
+            + (head * to.stride(1) + ((first + i) * to.stride(2)).col())
+            + (c * to.stride(3)).row();
+        store(at, rows, (i < len).col() & (c < to.dim(3)).row());
+    } else {
+        to.store([batch, head, start, 0], rows.reshape::<1, 1, M, D>());
+    }
+}
+
 /// The gradient of products from that of scores in base e, and the scores in base 2.
 #[device]
 pub fn uncapped<A: Float, const M: usize, const N: usize, const CAP: usize>(
@@ -95,6 +137,7 @@ pub fn attention<
     const BIAS: usize,
     const CAP: usize,
     const DROP: usize,
+    const VARLEN: usize,
 >(
     q: View<T, 4>,
     k: View<T, 4>,
@@ -102,6 +145,10 @@ pub fn attention<
     bias: View<T, 4>,
     o: ViewMut<T, 4>,
     lse: ViewMut<A, 3>,
+    ends_q: Ptr<i64>,
+    ends_k: Ptr<i64>,
+    batches: i64,
+    longest: i64,
     scale: A,
     left: i64,
     right: i64,
@@ -110,18 +157,25 @@ pub fn attention<
     offset: i64,
     p: f32,
 ) {
-    let (heads, n) = (q.dim(1), k.dim(2));
-    for tile in persistent(q.dim(0) * heads * cdiv(q.dim(2), BM)) {
-        let (batch, head, start) = place::<BM>(tile, q.dim(2), heads, q.dim(0));
+    let heads = q.dim(1);
+    let (batches, most) = if VARLEN == 1 { (batches, longest) } else { (q.dim(0), q.dim(2)) };
+    for tile in persistent(batches * heads * cdiv(most, BM)) {
+        let (number, head, start) = place::<BM>(tile, most, heads, batches);
         let own = head * k.dim(1) / heads;
-        let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, n);
+        let (batch, q0, m) = extent::<VARLEN>(ends_q, number, q.dim(2));
+        let (_, k0, n) = extent::<VARLEN>(ends_k, number, k.dim(2));
+        let (left, right) =
+            if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
+        // A sequence shorter than others has blocks without queries.
+        let seen = if VARLEN == 1 { minimum(n, maximum(m - start, 0) * n) } else { n };
+        let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, seen);
         let i = start + arange::<BM>();
-        let rows = q.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
+        let rows = q.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
         let mut acc = zeros::<A, BM, D>();
         let mut top = full::<A, BM>(A::MIN);
         let mut total = zeros::<A, BM>();
         for j in range(first, end, BN) {
-            let keys = k.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+            let keys = k.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
             let at = j + arange::<BN>();
             let mut s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
             // Scores in base 2 are `s * by`: a multiplication that the exponent's addition takes along.
@@ -145,25 +199,41 @@ pub fn attention<
             let shrink = fast::exp2(top - higher);
             total = total * shrink + sum(w, 1);
             if DROP == 1 {
-                let row = ((batch * heads + head) * q.dim(2) + i.col()) * n;
+                let row = ((batch * heads + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);
                 w = where_(
                     rand(seed, offset + row + at.row()) >= p,
                     w * A::from(1.0 / (1.0 - p)),
                     A::ZERO,
                 );
             }
-            let values = v.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+            let values = v.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
             acc = dot(w.to::<T>(), values, acc * shrink.col());
             top = higher;
         }
         // A row that sees nothing has 0 weights, not 0 / 0.
         let divisor = where_(total == A::ZERO, A::ONE, total);
-        o.store([batch, head, start, 0], (acc / divisor.col()).to::<T>().reshape::<1, 1, BM, D>());
-        lse.store(
-            [batch, head, start],
-            ((top + log2(total)) * A::from(LN_2)).reshape::<1, 1, BM>(),
-        );
+        put::<T, BM, D, VARLEN>(o, batch, head, q0, start, m, (acc / divisor.col()).to::<T>());
+        let sums = (top + log2(total)) * A::from(LN_2);
+        if VARLEN == 1 {
+            let at = lse.ptr() + (head * lse.stride(1) + (q0 + i) * lse.stride(2));
+            store(at, sums, i < m);
+        } else {
+            lse.store([batch, head, start], sums.reshape::<1, 1, BM>());
+        }
     }
+}
+
+/// `delta`, which the backward needs of each row: the sum of `dy o`.
+#[kernel]
+pub fn attention_delta<T: Float, A: Float, const BM: usize, const D: usize>(
+    o: View<T, 4>,
+    dy: View<T, 4>,
+    delta: ViewMut<A, 3>,
+) {
+    let (start, head, batch) = (program_id(0) * BM, program_id(1), program_id(2));
+    let rows = o.load::<1, 1, BM, D>([batch, head, start, 0]).to::<A>();
+    let dys = dy.load::<1, 1, BM, D>([batch, head, start, 0]).to::<A>();
+    delta.store([batch, head, start], sum(rows * dys, 3));
 }
 
 /// The gradients of keys and values of each block of keys.
@@ -179,6 +249,7 @@ pub fn attention_keys<
     const BIAS: usize,
     const CAP: usize,
     const DROP: usize,
+    const VARLEN: usize,
 >(
     q: View<T, 4>,
     k: View<T, 4>,
@@ -189,6 +260,8 @@ pub fn attention_keys<
     delta: View<A, 3>,
     dk: ViewMut<T, 4>,
     dv: ViewMut<T, 4>,
+    ends_q: Ptr<i64>,
+    ends_k: Ptr<i64>,
     scale: A,
     left: i64,
     right: i64,
@@ -197,29 +270,41 @@ pub fn attention_keys<
     offset: i64,
     p: f32,
 ) {
-    let (start, own, batch) = (program_id(0) * BN, program_id(1), program_id(2));
-    let (m, n) = (q.dim(2), k.dim(2));
+    let (start, own) = (program_id(0) * BN, program_id(1));
+    let (batch, q0, m) = extent::<VARLEN>(ends_q, program_id(2), q.dim(2));
+    let (_, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
+    let (left, right) = if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
     let each = q.dim(1) / k.dim(1);
-    let (first, end) = blocks::<BM>(start - right, start + (BN - 1) + left, m);
+    let seen = if VARLEN == 1 { minimum(m, maximum(n - start, 0) * m) } else { m };
+    let (first, end) = blocks::<BM>(start - right, start + (BN - 1) + left, seen);
     let steps = maximum(cdiv(end - first, BM), 0);
     let at = start + arange::<BN>();
-    let keys = k.load::<1, 1, BN, D>([batch, own, start, 0]).reshape::<BN, D>();
-    let values = v.load::<1, 1, BN, D>([batch, own, start, 0]).reshape::<BN, D>();
+    let keys = k.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
+    let values = v.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
     let mut sum_k = zeros::<A, BN, D>();
     let mut sum_v = zeros::<A, BN, D>();
     for step in range(0, each * steps, 1) {
         let head = own * each + step / steps;
         let r = first + step % steps * BM;
         let i = r + arange::<BM>();
-        let rows = q.load::<1, 1, BM, D>([batch, head, r, 0]).reshape::<BM, D>();
+        let rows = q.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
         // Transposed: keys by queries, as the products below take their left operands.
-        let mut s =
-            capped::<A, BN, BM, CAP>(dot(keys, rows.trans(), zeros::<A, BN, BM>()), scale, cap);
+        let mut s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
+        let mut by = scale * A::from(LOG2_E);
+        if CAP == 1 {
+            s = capped::<A, BN, BM, CAP>(s, scale, cap);
+            by = A::ONE;
+        }
         let scores = s;
         if BIAS == 1 {
             let b = bias.load::<1, 1, BM, BN>([batch, head, r, start]).reshape::<BM, BN>();
-            s = s + b.trans().to::<A>() * A::from(LOG2_E);
+            s = s * by + b.trans().to::<A>() * A::from(LOG2_E);
+            by = A::ONE;
         }
+        let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
+        // Rows that see nothing have a logarithm of -infinity.
+        let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
+        s = fma(s, by, -norm.row());
         if (r + BM > m)
             | (start + BN > n)
             | (start < r + (BM - 1) - left)
@@ -229,26 +314,23 @@ pub fn attention_keys<
             let seen = seen & (at.col() <= i.row() + right) & (at.col() >= i.row() - left);
             s = where_(seen, s, A::NEG_INFINITY);
         }
-        let norm = lse.load::<1, 1, BM>([batch, head, r]).reshape::<BM>();
-        // Rows that see nothing have a logarithm of -infinity.
-        let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
-        let w = exp2(s - norm.row());
-        let dys = dy.load::<1, 1, BM, D>([batch, head, r, 0]).reshape::<BM, D>();
+        let w = fast::exp2(s);
+        let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
         let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
         let mut kept = w;
         if DROP == 1 {
-            let row = ((batch * q.dim(1) + head) * m + i.row()) * n;
+            let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.row())) * k.dim(2);
             let keep = rand(seed, offset + row + at.col()) >= p;
             kept = where_(keep, w * A::from(1.0 / (1.0 - p)), A::ZERO);
             dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
         }
         sum_v = dot(kept.to::<T>(), dys, sum_v);
-        let below = delta.load::<1, 1, BM>([batch, head, r]).reshape::<BM>();
+        let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
         let ds = uncapped::<A, BN, BM, CAP>(w * (dw - below.row()), scores, cap);
         sum_k = dot(ds.to::<T>(), rows, sum_k);
     }
-    dk.store([batch, own, start, 0], (sum_k * scale).to::<T>().reshape::<1, 1, BN, D>());
-    dv.store([batch, own, start, 0], sum_v.to::<T>().reshape::<1, 1, BN, D>());
+    put::<T, BN, D, VARLEN>(dk, batch, own, k0, start, n, (sum_k * scale).to::<T>());
+    put::<T, BN, D, VARLEN>(dv, batch, own, k0, start, n, sum_v.to::<T>());
 }
 
 /// The gradients of queries of each block of them; operands as of [`attention_keys`].
@@ -262,6 +344,7 @@ pub fn attention_queries<
     const BIAS: usize,
     const CAP: usize,
     const DROP: usize,
+    const VARLEN: usize,
 >(
     q: View<T, 4>,
     k: View<T, 4>,
@@ -271,6 +354,8 @@ pub fn attention_queries<
     lse: View<A, 3>,
     delta: View<A, 3>,
     dq: ViewMut<T, 4>,
+    ends_q: Ptr<i64>,
+    ends_k: Ptr<i64>,
     scale: A,
     left: i64,
     right: i64,
@@ -279,42 +364,53 @@ pub fn attention_queries<
     offset: i64,
     p: f32,
 ) {
-    let (start, head, batch) = (program_id(0) * BM, program_id(1), program_id(2));
+    let block = num_programs(0) - 1 - program_id(0);
+    let (start, head) = (block * BM, program_id(1));
     let own = head * k.dim(1) / q.dim(1);
-    let n = k.dim(2);
-    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, n);
+    let (batch, q0, m) = extent::<VARLEN>(ends_q, program_id(2), q.dim(2));
+    let (_, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
+    let (left, right) = if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
+    // A sequence shorter than others has blocks without queries.
+    let seen = if VARLEN == 1 { minimum(n, maximum(m - start, 0) * n) } else { n };
+    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, seen);
     let i = start + arange::<BM>();
-    let rows = q.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
-    let dys = dy.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
-    let norm = lse.load::<1, 1, BM>([batch, head, start]).reshape::<BM>();
+    let rows = q.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
+    let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
+    let norm = lse.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
     let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
-    let below = delta.load::<1, 1, BM>([batch, head, start]).reshape::<BM>();
+    let below = delta.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
     let mut acc = zeros::<A, BM, D>();
     for j in range(first, end, BN) {
-        let keys = k.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
-        let values = v.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+        let keys = k.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
+        let values = v.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
         let at = j + arange::<BN>();
-        let mut s =
-            capped::<A, BM, BN, CAP>(dot(rows, keys.trans(), zeros::<A, BM, BN>()), scale, cap);
+        let mut s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
+        let mut by = scale * A::from(LOG2_E);
+        if CAP == 1 {
+            s = capped::<A, BM, BN, CAP>(s, scale, cap);
+            by = A::ONE;
+        }
         let scores = s;
         if BIAS == 1 {
             let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
-            s = s + b.to::<A>() * A::from(LOG2_E);
+            s = s * by + b.to::<A>() * A::from(LOG2_E);
+            by = A::ONE;
         }
+        s = fma(s, by, -norm.col());
         if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
             let seen =
                 (at.row() < n) & (at.row() <= i.col() + right) & (at.row() >= i.col() - left);
             s = where_(seen, s, A::NEG_INFINITY);
         }
-        let w = exp2(s - norm.col());
+        let w = fast::exp2(s);
         let mut dw = dot(dys, values.trans(), zeros::<A, BM, BN>());
         if DROP == 1 {
-            let row = ((batch * q.dim(1) + head) * q.dim(2) + i.col()) * n;
+            let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);
             let keep = rand(seed, offset + row + at.row()) >= p;
             dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
         }
         let ds = uncapped::<A, BM, BN, CAP>(w * (dw - below.col()), scores, cap);
         acc = dot(ds.to::<T>(), keys, acc);
     }
-    dq.store([batch, head, start, 0], (acc * scale).to::<T>().reshape::<1, 1, BM, D>());
+    put::<T, BM, D, VARLEN>(dq, batch, head, q0, start, m, (acc * scale).to::<T>());
 }

@@ -330,9 +330,9 @@ const WIDE: &[(&str, DType, &[i64], u32)] = &[
     ("sum_cols", DType::F32, &[64, 128], 8),
     ("embedding_pieces", DType::F32, &[32, 256], 4),
     ("embedding_pieces", DType::F32, &[32, 1024], 8),
-    ("attention", DType::F32, &[16, 32, 16, 1, 1, 1], 4),
-    ("attention_keys", DType::F32, &[32, 16, 16, 1, 1, 1], 4),
-    ("attention_queries", DType::F32, &[16, 32, 16, 1, 1, 1], 4),
+    ("attention", DType::F32, &[16, 32, 16, 1, 1, 1, 0], 4),
+    ("attention_keys", DType::F32, &[32, 16, 16, 1, 1, 1, 0], 4),
+    ("attention_queries", DType::F32, &[16, 32, 16, 1, 1, 1, 0], 4),
 ];
 
 fn meeting_cases() -> Vec<Case> {

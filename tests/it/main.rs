@@ -93,6 +93,8 @@ mod tuning;
 mod ui;
 /// Block sizes and warps of streaming kernels, timed.
 mod variants;
+/// Attention of packed sequences.
+mod varlen;
 /// The tests of the GPU on one that is emulated.
 mod virtual_gpu;
 /// What was wrong with the framework before this one.

@@ -20,7 +20,7 @@
 use genesis::amp::{GradScaler, GradScalerOptions};
 use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, RmsNorm, Sequential};
 use genesis::ops::info::{OpInfo, Sample, all};
-use genesis::ops::{Attention, AttentionBackend, Conv, Reduction};
+use genesis::ops::{Attention, AttentionBackend, Conv, Reduction, Varlen};
 use genesis::optim::{
     Adafactor, AdafactorOptions, Adagrad, AdagradOptions, Adam, AdamOptions, AdamW, AdamWOptions,
     Ema, Lamb, LambOptions, Lion, LionOptions, Optimizer, RmsProp, RmsPropOptions, Sgd, SgdOptions,
@@ -335,6 +335,11 @@ fn run_attention(device: Device) -> Result<()> {
             let q = leaf(&[1, 2, 40, head])?;
             q.scaled_dot_product_attention(&k, &v, &options)?.sum()?.backward()?;
         }
+        let ends = Tensor::from_f64(&[0.0, 9.0, 75.0], &[3], (DType::I64, device))?;
+        let lengths =
+            Varlen { cu_seqlens_q: &ends, cu_seqlens_k: &ends, max_seqlen_q: 66, max_seqlen_k: 66 };
+        let (q, k, v) = (leaf(&[80, 2, head])?, leaf(&[80, 1, head])?, leaf(&[80, 1, head])?);
+        q.varlen_attn(&k, &v, &lengths, &flash())?.sum()?.backward()?;
     }
     device.stream().synchronize()?;
     Ok(())

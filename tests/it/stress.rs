@@ -1,6 +1,8 @@
 //! Results that must not change: kernels whose warps wait for each other, a thousand times each, bit for
 //! bit. Run with `GENESIS_DELAYS=1` the warps meet in another order each time.
 
+use genesis::autograd::BackwardOptions;
+use genesis::ops::{Attention, AttentionBackend};
 use genesis::{DType, Device, Result, Tensor};
 
 use crate::gpu::gpu;
@@ -46,6 +48,28 @@ fn rows_do_not_change() -> Result<()> {
         let x = draw(&[rows, columns], DType::F32, device)?;
         repeat(&format!("softmax of {rows}x{columns}"), || x.softmax(-1))?;
         repeat(&format!("sum of {rows}x{columns}"), || x.sum())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn attention_and_its_gradients_do_not_change() -> Result<()> {
+    let Some(device) = gpu("a thousand attentions") else { return Ok(()) };
+    for (n, d, is_causal) in [(520, 64, true), (333, 128, false), (384, 128, true)] {
+        let of = |heads| draw(&[1, heads, n, d], DType::BF16, device)?.requires_grad_(true);
+        let (q, k, v) = (of(4)?, of(2)?, of(2)?);
+        let backend = AttentionBackend::Flash;
+        let options = Attention { is_causal, groups: true, backend, ..Attention::default() };
+        let dy = draw(q.shape(), DType::BF16, device)?;
+        repeat(&format!("attention of {n} and {d}"), || {
+            let y = q.scaled_dot_product_attention(&k, &v, &options)?;
+            y.backward_with(Some(&dy), BackwardOptions::default())?;
+            let grads = [&q, &k, &v].map(|t| t.grad().expect("all want a gradient"));
+            [&q, &k, &v].into_iter().for_each(Tensor::zero_grad);
+            let flat = |t: &Tensor| t.detach().reshape(&[t.numel()]);
+            let all = [flat(&y)?, flat(&grads[0])?, flat(&grads[1])?, flat(&grads[2])?];
+            Tensor::cat(&all.each_ref(), 0)
+        })?;
     }
     Ok(())
 }

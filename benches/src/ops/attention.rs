@@ -4,10 +4,13 @@
 //! of keys and values for 14 of queries. What stands after it is any of `causal`, `flash` (beside torch's
 //! flash backend, not cuDNN) and, of the backward, `deterministic` (beside torch's flash backend told to
 //! be).
+//!
+//! `b8h16s8192d128/varlen` packs 8 sequences of lengths from a 64th of the longest to it, evenly spread by
+//! their ratio; the peer takes them one by one.
 
-use genesis::Tensor;
 use genesis::autograd::BackwardOptions;
-use genesis::ops::Attention;
+use genesis::ops::{Attention, Varlen};
+use genesis::{DType, Tensor};
 use rayon::prelude::*;
 
 use super::{Op, Prepared, Setup, distance, sample};
@@ -25,6 +28,9 @@ pub(super) fn ops() -> Vec<Op> {
 /// A backward that may run again on the same graph.
 const AGAIN: BackwardOptions = BackwardOptions { retain_graph: true, create_graph: false };
 
+/// Attention of queries, keys and values.
+type Run = Box<dyn Fn([&Tensor; 3]) -> genesis::Result<Tensor>>;
+
 /// What a name says.
 #[derive(Clone, Copy)]
 struct Call {
@@ -35,6 +41,7 @@ struct Call {
     len: usize,
     size: usize,
     is_causal: bool,
+    is_packed: bool,
 }
 
 impl Call {
@@ -44,15 +51,18 @@ impl Call {
             [b, h, g, s, d] => (b, h, g, s, d),
             _ => anyhow::bail!("{} needs a shape such as b4h16s4096d128", name.text),
         };
-        let mut is_causal = false;
+        let (mut is_causal, mut is_packed) = (false, false);
         for part in name.variant.split('/') {
             match part {
                 "causal" => is_causal = true,
+                "varlen" => is_packed = true,
                 "" | "flash" | "deterministic" => {}
-                other => anyhow::bail!("there are causal, flash and deterministic, not {other}"),
+                other => {
+                    anyhow::bail!("there are causal, varlen, flash and deterministic, not {other}")
+                }
             }
         }
-        Ok(Call { batch, heads, own, len, size, is_causal })
+        Ok(Call { batch, heads, own, len, size, is_causal, is_packed })
     }
 
     fn options(&self) -> Attention {
@@ -60,20 +70,72 @@ impl Call {
         Attention { is_causal: self.is_causal, groups, ..Attention::default() }
     }
 
+    /// The op on queries, keys and values.
+    fn run(&self, setup: &Setup<'_>) -> anyhow::Result<Run> {
+        let options = self.options();
+        if !self.is_packed {
+            return Ok(Box::new(move |[q, k, v]| q.scaled_dot_product_attention(k, v, &options)));
+        }
+        let mut ends = vec![0.0];
+        self.lengths().iter().for_each(|&len| ends.push(ends[ends.len() - 1] + len as f64));
+        let ends = Tensor::from_f64(&ends, &[ends.len()], (DType::I64, setup.device))?;
+        let longest = self.len;
+        Ok(Box::new(move |[q, k, v]| {
+            let lengths = Varlen {
+                cu_seqlens_q: &ends,
+                cu_seqlens_k: &ends,
+                max_seqlen_q: longest,
+                max_seqlen_k: longest,
+            };
+            q.varlen_attn(k, v, &lengths, &options)
+        }))
+    }
+
     fn queries(&self, setup: &Setup<'_>) -> genesis::Result<Tensor> {
-        setup.randn(&[self.batch, self.heads, self.len, self.size])
+        setup.randn(&self.shape(self.heads))
     }
 
     fn keys(&self, setup: &Setup<'_>) -> genesis::Result<Tensor> {
-        setup.randn(&[self.batch, self.own, self.len, self.size])
+        setup.randn(&self.shape(self.own))
+    }
+
+    fn shape(&self, heads: usize) -> Vec<usize> {
+        match self.is_packed {
+            true => vec![self.lengths().iter().sum(), heads, self.size],
+            false => vec![self.batch, heads, self.len, self.size],
+        }
+    }
+
+    /// The length of each sequence.
+    fn lengths(&self) -> Vec<usize> {
+        let last = self.batch.saturating_sub(1).max(1) as f64;
+        let length = |i: usize| (self.len as f64 * 64f64.powf(i as f64 / last - 1.0)) as usize;
+        match self.is_packed {
+            true => (0..self.batch).map(|i| length(i).max(1)).collect(),
+            false => vec![self.len; self.batch],
+        }
+    }
+
+    /// A head of a sequence, its rows one after the other.
+    fn part(&self, t: &Tensor, batch: usize, head: usize) -> genesis::Result<Vec<f64>> {
+        if !self.is_packed {
+            return t.detach().select(0, batch)?.select(0, head)?.to_f64_vec();
+        }
+        let lengths = self.lengths();
+        let first = lengths[..batch].iter().sum();
+        t.detach().narrow(0, first, lengths[batch])?.select(1, head)?.to_f64_vec()
     }
 }
 
 /// Two products forward, five backward, of half the scores where attention is causal.
 fn work(name: &CaseName, is_backward: bool) -> Work {
     let Ok(call) = Call::of(name) else { return Work::default() };
-    let (queries, keys) = (call.batch * call.heads * call.len, call.batch * call.own * call.len);
-    let scores = (queries * call.len * call.size) as f64 * if call.is_causal { 0.5 } else { 1.0 };
+    let lengths = call.lengths();
+    let rows: usize = lengths.iter().sum();
+    let pairs: f64 = lengths.iter().map(|&len| (len * len) as f64).sum();
+    let share = if call.is_causal { 0.5 } else { 1.0 };
+    let scores = share * pairs * (call.heads * call.size) as f64;
+    let (queries, keys) = (rows * call.heads, rows * call.own);
     let (tensors, products) = if is_backward { (4, 10.0) } else { (2, 4.0) };
     let moved = Work::elements(name, tensors * (queries + keys) * call.size);
     Work { flops: products * scores, ..moved }
@@ -82,14 +144,14 @@ fn work(name: &CaseName, is_backward: bool) -> Work {
 fn forward(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     let call = Call::of(setup.name)?;
     let sets = setup.each(|| Ok([call.queries(setup)?, call.keys(setup)?, call.keys(setup)?]))?;
-    let options = call.options();
-    let op = move |[q, k, v]: &[Tensor; 3]| q.scaled_dot_product_attention(k, v, &options);
+    let run = call.run(setup)?;
+    let op = move |[q, k, v]: &[Tensor; 3]| run([q, k, v]);
     Prepared::new(sets, op, |[q, k, v], y| {
         let mut worst = 0.0f64;
         for (batch, head) in call.sampled() {
             let scores = call.head([q, k, v], (batch, head))?;
-            let y = part(y, batch, head)?;
-            for i in sample(call.len, 8) {
+            let y = call.part(y, batch, head)?;
+            for i in sample(scores.len, 8) {
                 let got = &y[i * call.size..][..call.size];
                 worst = worst.max(within(got, &scores.result(i)));
             }
@@ -107,12 +169,12 @@ struct Backward {
 
 fn backward(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     let call = Call::of(setup.name)?;
-    let options = call.options();
+    let run = call.run(setup)?;
     let sets = setup.each(|| {
         let inputs = [call.queries(setup)?, call.keys(setup)?, call.keys(setup)?];
         let [q, k, v] = inputs.map(|t| t.requires_grad_(true));
         let [q, k, v] = [q?, k?, v?];
-        let y = q.scaled_dot_product_attention(&k, &v, &options)?;
+        let y = run([&q, &k, &v])?;
         Ok(Backward { inputs: [q, k, v], y, dy: call.queries(setup)? })
     })?;
     let op = |set: &Backward| {
@@ -131,13 +193,13 @@ fn check_backward(call: &Call, set: &Backward, grads: &[Option<Tensor>; 3]) -> a
     let [q, k, v] = set.inputs.each_ref().map(Tensor::detach);
     let (batch, own) = (call.batch - 1, call.own / 2);
     let (each, d) = (call.heads / call.own, call.size);
-    let at = sample(call.len, 6);
+    let at = sample(call.lengths()[batch], 6);
     let mut worst = 0.0f64;
     let mut sums = vec![[vec![0.0; d], vec![0.0; d]]; at.len()];
     for head in own * each..(own + 1) * each {
         let scores = call.head([&q, &k, &v], (batch, head))?;
-        let dy = part(&set.dy, batch, head)?;
-        let got = part(dq, batch, head)?;
+        let dy = call.part(&set.dy, batch, head)?;
+        let got = call.part(dq, batch, head)?;
         let wanted: Vec<Vec<f64>> = at.iter().map(|&i| scores.query_gradient(&dy, i)).collect();
         worst = worst.max(rows_within(&got, &at, &wanted));
         for (sums, part) in sums.iter_mut().zip(scores.key_gradients(&dy, &at)) {
@@ -147,7 +209,7 @@ fn check_backward(call: &Call, set: &Backward, grads: &[Option<Tensor>; 3]) -> a
         }
     }
     for (t, which) in [(dk, 0), (dv, 1)] {
-        let got = part(t, batch, own)?;
+        let got = call.part(t, batch, own)?;
         let wanted: Vec<Vec<f64>> = sums.iter().map(|sums| sums[which].clone()).collect();
         worst = worst.max(rows_within(&got, &at, &wanted));
     }
@@ -157,11 +219,6 @@ fn check_backward(call: &Call, set: &Backward, grads: &[Option<Tensor>; 3]) -> a
 /// How far a row is from what is wanted, relative to its largest element.
 fn within(got: &[f64], want: &[f64]) -> f64 {
     distance(got, want, want.iter().fold(0.0, |top, x| top.max(x.abs())))
-}
-
-/// A head of a batch, its rows one after the other.
-fn part(t: &Tensor, batch: usize, head: usize) -> genesis::Result<Vec<f64>> {
-    t.detach().select(0, batch)?.select(0, head)?.to_f64_vec()
 }
 
 /// How far these rows are from what is wanted, relative to the largest element of all: the gradient of a
@@ -192,6 +249,8 @@ struct Head {
     q: Vec<f64>,
     k: Vec<f64>,
     v: Vec<f64>,
+    /// Queries, and keys.
+    len: usize,
     call: Call,
 }
 
@@ -204,8 +263,9 @@ impl Call {
 
     fn head(&self, [q, k, v]: [&Tensor; 3], at: (usize, usize)) -> genesis::Result<Head> {
         let own = at.1 * self.own / self.heads;
-        let (q, k, v) = (part(q, at.0, at.1)?, part(k, at.0, own)?, part(v, at.0, own)?);
-        Ok(Head { q, k, v, call: *self })
+        let (q, k, v) =
+            (self.part(q, at.0, at.1)?, self.part(k, at.0, own)?, self.part(v, at.0, own)?);
+        Ok(Head { q, k, v, len: self.lengths()[at.0], call: *self })
     }
 }
 
@@ -217,7 +277,7 @@ impl Head {
     /// The weights that query `i` gives to the keys that it sees.
     fn weights(&self, i: usize) -> Vec<f64> {
         let (scale, q) = (1.0 / (self.call.size as f64).sqrt(), self.row(&self.q, i));
-        let seen = if self.call.is_causal { i + 1 } else { self.call.len };
+        let seen = if self.call.is_causal { i + 1 } else { self.len };
         let scores: Vec<f64> = (0..seen).map(|j| scale * inner(q, self.row(&self.k, j))).collect();
         let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let mut weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
@@ -271,6 +331,6 @@ impl Head {
             }
             a
         };
-        (0..self.call.len).into_par_iter().fold(zero, add).reduce(zero, join)
+        (0..self.len).into_par_iter().fold(zero, add).reduce(zero, join)
     }
 }

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     /// A small case of every op, and of what its variants do.
-    const SMALL: [&str; 44] = [
+    const SMALL: [&str; 46] = [
         "add/f32/33x70",
         "add/bf16/33x70",
         "gelu/bf16/33x70",
@@ -251,6 +251,8 @@ mod tests {
         "matmul/f8e5m2/65/nn/fast",
         "attention/f32/b2h3s37d24/causal",
         "attention/bf16/b1h4g2s70d16",
+        "attention/f32/b4h2s70d16/varlen/causal",
+        "attention_bwd/f32/b4h2s70d16/varlen",
         "attention_bwd/f32/b2h3s37d24",
         "attention_bwd/f32/b1h4g2s37d16/causal/deterministic",
         "attention_bwd/bf16/b1h2s70d32/causal/flash",

@@ -4,20 +4,20 @@
 //! backward makes the weights anew. The *composed* form is products and a softmax, takes every shape, and is
 //! what the second derivative is made of.
 
-use std::sync::OnceLock;
+mod flash;
+mod varlen;
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::kernel::{Grid, KernelDef};
-use genesis_kernel::runtime::{Arg, Device};
-use kernels::attention as device;
+use genesis_kernel::runtime::Device;
 
+use self::flash::Flash;
+pub use self::varlen::Varlen;
 use super::elementwise::check_pair;
-use super::random::{dropout_from, fixed_args, state_args};
-use super::{Op, Saves, apply, launch};
+use super::{apply, launch};
 use crate::amp;
-use crate::autograd::{SavedTensors, is_grad_enabled};
+use crate::autograd::{is_grad_enabled, no_grad};
 use crate::error::{Error, Result};
-use crate::random::{RngState, default_generator};
+use crate::random::default_generator;
 use crate::tensor::Tensor;
 
 const NAME: &str = "scaled_dot_product_attention";
@@ -67,7 +67,12 @@ struct Call<'a> {
     k: &'a Tensor,
     v: &'a Tensor,
     options: &'a Attention,
+    /// Where the first query stands among the keys.
+    place: i64,
 }
+
+/// What attention gives, and the logarithm of each row's sum of exponentials where it was asked for.
+type WithLse = (Tensor, Option<Tensor>);
 
 impl Tensor {
     /// Attention: `softmax(q k' * scale + mask) v`, computed in f32 for 16-bit dtypes.
@@ -90,14 +95,30 @@ impl Tensor {
         v: &Tensor,
         options: &Attention,
     ) -> Result<Tensor> {
-        if let Some(cast) = amp::cast_inputs(NAME, &[self, k, v])? {
-            return cast[0].scaled_dot_product_attention(&cast[1], &cast[2], options);
-        }
-        let call = Call { q: self, k, v, options };
-        match call.pick()? {
-            (AttentionBackend::Flash, _) => call.flash(),
-            _ => call.composed(),
-        }
+        Ok(Call { q: self, k, v, options, place: 0 }.run(false)?.0)
+    }
+
+    /// [`Tensor::scaled_dot_product_attention`] together with the logarithm of each row's sum of
+    /// exponentials of scores, by which results over parts of the keys can be joined.
+    ///
+    /// # Shapes
+    /// As of that, and `[.., L]`.
+    /// # Numerics
+    /// The logarithms are in f32 for 16-bit dtypes, -infinity where a row may look nowhere, and have no
+    /// history.
+    /// # Errors
+    /// As of that.
+    /// # Source
+    /// `torch.ops.aten._scaled_dot_product_flash_attention`, whose second result it is.
+    #[track_caller]
+    pub fn attention_with_lse(
+        &self,
+        k: &Tensor,
+        v: &Tensor,
+        options: &Attention,
+    ) -> Result<(Tensor, Tensor)> {
+        let (y, lse) = Call { q: self, k, v, options, place: 0 }.run(true)?;
+        Ok((y, lse.ok_or_else(|| Error::op(NAME, "gave no logarithms, which is a bug"))?))
     }
 
     /// Which form [`Tensor::scaled_dot_product_attention`] computes a call by, and why.
@@ -110,13 +131,25 @@ impl Tensor {
         v: &Tensor,
         options: &Attention,
     ) -> Result<(AttentionBackend, String)> {
-        Call { q: self, k, v, options }.pick()
+        Call { q: self, k, v, options, place: 0 }.pick()
     }
 }
 
 impl Call<'_> {
+    #[track_caller]
+    fn run(&self, with_lse: bool) -> Result<WithLse> {
+        if let Some(cast) = amp::cast_inputs(NAME, &[self.q, self.k, self.v])? {
+            let [q, k, v] = [&cast[0], &cast[1], &cast[2]];
+            return Call { q, k, v, ..*self }.run(with_lse);
+        }
+        match self.pick()? {
+            (AttentionBackend::Flash, _) => self.flash(with_lse),
+            _ => self.composed(with_lse),
+        }
+    }
+
     fn check(&self) -> Result<()> {
-        let Call { q, k, v, options } = self;
+        let Call { q, k, v, options, .. } = self;
         check_pair(NAME, q, k)?;
         check_pair(NAME, q, v)?;
         if q.rank() < 2 || k.rank() < 2 || v.rank() < 2 {
@@ -174,7 +207,7 @@ impl Call<'_> {
 
     /// Why the flash form can't compute this.
     fn flash_problem(&self) -> Option<String> {
-        let Call { q, k, v, options } = self;
+        let Call { q, k, v, options, .. } = self;
         let rank = q.rank();
         if rank > 4 || k.rank() != rank || v.rank() != rank {
             return Some("it takes tensors of equal rank, 4 at most".to_owned());
@@ -197,8 +230,8 @@ impl Call<'_> {
         if !q.dtype().is_arithmetic_float() {
             return Some(format!("{} is not a dtype to compute in", q.dtype()));
         }
-        if !(self.scale() > 0.0) {
-            return Some("the scale is not above 0".to_owned());
+        if self.scale() <= 0.0 || !self.scale().is_finite() {
+            return Some("the scale is not a positive number".to_owned());
         }
         let mask = options.mask.as_ref()?;
         if mask.requires_grad() && is_grad_enabled() {
@@ -216,12 +249,14 @@ impl Call<'_> {
     fn reach(&self) -> [i64; 2] {
         let far = |n: usize| i64::try_from(n).map_or(FAR, |n| n.min(FAR));
         let [left, right] = self.options.window.map_or([FAR; 2], |(l, r)| [far(l), far(r)]);
-        [left, if self.options.is_causal { 0 } else { right }]
+        let right = if self.options.is_causal { 0 } else { right };
+        let moved = |n: i64, by: i64| if n < FAR { n + by } else { n };
+        [moved(left, -self.place), moved(right, self.place)]
     }
 
     #[track_caller]
-    fn flash(&self) -> Result<Tensor> {
-        let Call { q, k, v, options } = self;
+    fn flash(&self, with_lse: bool) -> Result<WithLse> {
+        let Call { q, k, v, options, .. } = self;
         let rank = q.rank();
         let lifted = |t: &Tensor| (rank..4).try_fold((*t).clone(), |t, _| t.unsqueeze(0));
         let (q, k, v) = (lifted(q)?, lifted(k)?, lifted(v)?);
@@ -236,15 +271,18 @@ impl Call<'_> {
             cap: options.softcap,
             bias,
             drop,
-            lse: OnceLock::new(),
+            ..Flash::default()
         };
+        let lse = flash.lse.clone();
         let y = apply(flash, &[&q, &k, &v])?;
-        (rank..4).try_fold(y, |y, _| y.squeeze(0))
+        let lowered = |t: Tensor| (rank..4).try_fold(t, |t, _| t.squeeze(0));
+        let lse = lse.get().filter(|_| with_lse).cloned().map(lowered).transpose()?;
+        Ok((lowered(y)?, lse))
     }
 
     #[track_caller]
-    fn composed(&self) -> Result<Tensor> {
-        let Call { q, k, v, options } = self;
+    fn composed(&self, with_lse: bool) -> Result<WithLse> {
+        let Call { q, k, v, options, .. } = self;
         let wide = |t: &Tensor| t.to_dtype(launch::accumulate_dtype(t.dtype()));
         let (q, mut k, mut v) = (wide(q)?, wide(k)?, wide(v)?);
         if options.groups && q.rank() > 2 {
@@ -264,11 +302,12 @@ impl Call<'_> {
             Some(mask) => scores = scores.add(&mask.to_dtype(scores.dtype())?)?,
             None => {}
         }
+        let lse = with_lse.then(|| no_grad(|| logarithms(&scores, seen.as_ref()))).transpose()?;
         let mut weights = weights(&scores, seen.as_ref())?;
         if options.dropout > 0.0 {
             weights = weights.dropout(options.dropout)?;
         }
-        weights.matmul(&v)?.to_dtype(self.q.dtype())
+        Ok((weights.matmul(&v)?.to_dtype(self.q.dtype())?, lse))
     }
 }
 
@@ -288,8 +327,9 @@ fn in_reach([left, right]: [i64; 2], m: usize, n: usize, on: Device) -> Result<O
         return Ok(None);
     }
     let ones = || Tensor::ones(&[m, n], (DType::I64, on));
-    let before = ones()?.tril(right.min(n as i64))?.to_bool()?;
-    let after = ones()?.triu(-left.min(m as i64))?.to_bool()?;
+    let (m, n) = (m as i64, n as i64);
+    let before = ones()?.tril(right.clamp(-m, n))?.to_bool()?;
+    let after = ones()?.triu((-left).clamp(-m, n))?.to_bool()?;
     before.logical_and(&after).map(Some)
 }
 
@@ -303,6 +343,13 @@ fn weights(scores: &Tensor, seen: Option<&Tensor>) -> Result<Tensor> {
     scores.softmax(-1)?.masked_fill(&none, 0.0)
 }
 
+/// The logarithm of each row's sum of exponentials over the keys that are seen.
+fn logarithms(scores: &Tensor, seen: Option<&Tensor>) -> Result<Tensor> {
+    let Some(seen) = seen else { return scores.logsumexp(&[-1], false) };
+    let never = Tensor::full(&[], f64::NEG_INFINITY, (scores.dtype(), scores.device()))?;
+    seen.where_(scores, &never)?.logsumexp(&[-1], false)
+}
+
 /// A mask as what is added to scores of this shape.
 #[track_caller]
 fn as_bias(mask: &Tensor, dtype: DType, shape: &[usize; 4]) -> Result<Tensor> {
@@ -314,229 +361,4 @@ fn as_bias(mask: &Tensor, dtype: DType, shape: &[usize; 4]) -> Result<Tensor> {
         }
     };
     bias.detach().broadcast_to(shape)
-}
-
-/// Attention by one kernel, of `q: [B, H, L, D]`, `k` and `v: [B, G, S, D]`.
-struct Flash {
-    scale: f64,
-    /// How far before and after its own place a query looks.
-    reach: [i64; 2],
-    cap: Option<f64>,
-    /// What is added to the scores, `[B, H, L, S]`.
-    bias: Option<Tensor>,
-    /// The probability of weights to be dropped, and where their draws begin.
-    drop: Option<(f64, RngState)>,
-    /// The logarithm of each row's sum of exponentials, `[B, H, L]`.
-    lse: OnceLock<Tensor>,
-}
-
-/// Queries and keys of a tile, and warps.
-#[derive(Clone, Copy)]
-struct Tile(i64, i64, u32);
-
-/// The kernels of attention.
-#[derive(Clone, Copy)]
-enum Part {
-    Forward,
-    Keys,
-    Queries,
-}
-
-/// The tile of a kernel, as large as registers allow without spills.
-fn tile(part: Part, device: Device, dtype: DType, head: usize) -> Tile {
-    if device == Device::Cpu {
-        return Tile(32, 32, 4);
-    }
-    let half = dtype.bytes() == 2;
-    match (part, half, head) {
-        (Part::Forward, true, ..=128) => Tile(128, 128, 8),
-        (Part::Forward, true, _) => Tile(64, 64, 8),
-        (Part::Keys, true, ..=128) => Tile(64, 128, 8),
-        (Part::Keys, true, _) => Tile(32, 32, 8),
-        (Part::Queries, true, ..=64) => Tile(128, 128, 8),
-        (Part::Queries, true, ..=128) => Tile(128, 64, 8),
-        (Part::Queries, true, _) => Tile(64, 32, 8),
-        (_, false, _) if dtype.bytes() == 8 => Tile(16, 32, 8),
-        (_, false, ..=64) => Tile(64, 64, 8),
-        (_, false, ..=128) => Tile(32, 64, 8),
-        (_, false, _) => Tile(32, 32, 8),
-    }
-}
-
-impl Flash {
-    /// Launches a kernel on its tensors, `bias` among them after `q`, `k` and `v`.
-    fn launch(&self, part: Part, [q, k, v]: [&Tensor; 3], more: &[(&Tensor, bool)]) -> Result<()> {
-        let wide = launch::accumulate_dtype(q.dtype());
-        let d = q.shape()[3];
-        let Tile(queries, keys, warps) = tile(part, q.device(), q.dtype(), d);
-        let kernel: &KernelDef = match part {
-            Part::Forward => &device::attention::KERNEL,
-            Part::Keys => &device::attention_keys::KERNEL,
-            Part::Queries => &device::attention_queries::KERNEL,
-        };
-        let (along, heads, block) = match part {
-            Part::Keys => (k.shape()[2], k.shape()[1], keys),
-            Part::Forward | Part::Queries => (q.shape()[2], q.shape()[1], queries),
-        };
-        let flag = |is_on: bool| i64::from(is_on);
-        let flags = [self.bias.is_some(), self.cap.is_some(), self.drop.is_some()].map(flag);
-        let head = d.next_power_of_two().max(16) as i64;
-        let consts = [&[queries, keys, head], &flags[..]].concat();
-        // Without a bias any tensor of four axes stands in its place.
-        let mut tensors = vec![(q, false), (k, false), (v, false)];
-        tensors.push((self.bias.as_ref().unwrap_or(q), false));
-        tensors.extend_from_slice(more);
-        let place = |n: i64| Arg::Scalar(genesis_kernel::Scalar::int(DType::I64, n));
-        let (p, state) = self.drop.unwrap_or((0.0, RngState { seed: 0, offset: 0 }));
-        let [seed, offset] = match self.drop {
-            Some(_) => state_args(state)?,
-            None => fixed_args(state),
-        };
-        let numbers = [
-            launch::number(wide, self.scale),
-            place(self.reach[0]),
-            place(self.reach[1]),
-            launch::number(wide, self.cap.unwrap_or(1.0)),
-            seed,
-            offset,
-            launch::number(DType::F32, p),
-        ];
-        let (blocks, batches) = (along.div_ceil(block as usize), q.shape()[0]);
-        let grid = match part {
-            Part::Forward => Grid::x(blocks * heads * batches),
-            Part::Keys | Part::Queries => Grid::xyz(blocks, heads, batches),
-        };
-        let dtypes = [q.dtype(), wide];
-        launch::warped_views(kernel, grid, &dtypes, &consts, Some(warps), &tensors, &numbers)
-    }
-
-    /// The gradients by kernels.
-    fn by_kernels(&self, saved: &SavedTensors, lse: &Tensor, dy: &Tensor) -> Result<[Tensor; 3]> {
-        let inputs = [saved.input(0), saved.input(1), saved.input(2)];
-        let wide = |t: &Tensor| t.to_dtype(lse.dtype());
-        let delta = wide(dy)?.mul(&wide(saved.output())?)?.sum_dims(&[-1], false)?;
-        let like = |t: &Tensor| Tensor::uninitialized(t.shape(), (t.dtype(), t.device()));
-        let (dq, dk, dv) = (like(inputs[0])?, like(inputs[1])?, like(inputs[2])?);
-        let read = [(dy, false), (lse, false), (&delta, false)];
-        self.launch(Part::Keys, inputs, &[&read[..], &[(&dk, true), (&dv, true)]].concat())?;
-        self.launch(Part::Queries, inputs, &[&read[..], &[(&dq, true)]].concat())?;
-        Ok([dq, dk, dv])
-    }
-
-    /// The gradients by ops, which have gradients themselves.
-    #[track_caller]
-    fn by_ops(&self, saved: &SavedTensors, dy: &Tensor) -> Result<[Tensor; 3]> {
-        let dtype = dy.dtype();
-        let wide = |t: &Tensor| t.to_dtype(launch::accumulate_dtype(dtype));
-        let (q, dy) = (wide(saved.input(0))?, wide(dy)?);
-        let [b, h, m, d] = [0, 1, 2, 3].map(|axis| q.shape()[axis]);
-        let (g, n) = (saved.input(1).shape()[1], saved.input(1).shape()[2]);
-        let heads = |t: &Tensor| wide(t)?.repeat_interleave(h / g, 1);
-        let (k, v) = (heads(saved.input(1))?, heads(saved.input(2))?);
-        let s = capped(&q.matmul(&k.t()?)?.mul_scalar(self.scale)?, self.cap)?;
-        let biased = match &self.bias {
-            Some(bias) => s.add(&wide(bias)?)?,
-            None => s.clone(),
-        };
-        let seen = match (in_reach(self.reach, m, n, q.device())?, &self.bias) {
-            // What is -infinity everywhere in a row must not become NaN.
-            (None, Some(bias)) => Some(bias.gt_scalar(f64::NEG_INFINITY)?),
-            (Some(near), Some(bias)) => {
-                Some(near.logical_and(&bias.gt_scalar(f64::NEG_INFINITY)?)?)
-            }
-            (near, None) => near,
-        };
-        let w = weights(&biased, seen.as_ref())?;
-        let dropped = |t: &Tensor| match self.drop {
-            Some((p, state)) => dropout_from(t, p, state),
-            None => Ok(t.clone()),
-        };
-        let dv = dropped(&w)?.t()?.matmul(&dy)?;
-        let dw = dropped(&dy.matmul(&v.t()?)?)?;
-        let mut ds = w.mul(&dw.sub(&w.mul(&dw)?.sum_dims(&[-1], true)?)?)?;
-        if let Some(cap) = self.cap {
-            let part = s.mul_scalar(1.0 / cap)?;
-            ds = ds.mul(&part.mul(&part)?.neg()?.add_scalar(1.0)?)?;
-        }
-        let ds = ds.mul_scalar(self.scale)?;
-        let summed = |t: &Tensor| t.reshape(&[b, g, h / g, n, d])?.sum_dims(&[2], false);
-        let (dq, dk, dv) = (ds.matmul(&k)?, summed(&ds.t()?.matmul(&q)?)?, summed(&dv)?);
-        Ok([dq.to_dtype(dtype)?, dk.to_dtype(dtype)?, dv.to_dtype(dtype)?])
-    }
-}
-
-impl Op for Flash {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let q = inputs[0];
-        let y = Tensor::uninitialized(q.shape(), (q.dtype(), q.device()))?;
-        let wide = launch::accumulate_dtype(q.dtype());
-        let lse = Tensor::uninitialized(&q.shape()[..3], (wide, q.device()))?;
-        let operands = [inputs[0], inputs[1], inputs[2]];
-        self.launch(Part::Forward, operands, &[(&y, true), (&lse, true)])?;
-        self.lse.get_or_init(|| lse);
-        Ok(y)
-    }
-
-    fn saves(&self) -> Saves {
-        Saves { inputs: 0b111, output: true }
-    }
-
-    /// With `w` the weights and `dw = dy v'`: `dv = w' dy`, `ds = w (dw - sum(dy y))`, `dq = scale ds k`,
-    /// `dk = scale ds' q`.
-    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let grads = match self.lse.get() {
-            Some(lse) if !is_grad_enabled() => self.by_kernels(saved, lse, dy)?,
-            _ => self.by_ops(saved, dy)?,
-        };
-        Ok(grads.map(Some).into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::random::Generator;
-
-    /// Attention with dropped weights, in its definition's words.
-    fn dropped(inputs: [&Tensor; 3], scale: f64, p: f64, state: RngState) -> Result<Tensor> {
-        let [q, k, v] = inputs;
-        let weights = q.matmul(&k.t()?)?.mul_scalar(scale)?.softmax(-1)?;
-        dropout_from(&weights, p, state)?.matmul(v)
-    }
-
-    #[test]
-    fn both_forms_drop_the_same_weights() -> Result<()> {
-        let random = Generator::new(7);
-        let at = (DType::F64, Device::Cpu);
-        let draw = || random.randn(&[2, 2, 37, 8], at)?.requires_grad_(true);
-        let inputs = [draw()?, draw()?, draw()?];
-        let operands = [&inputs[0], &inputs[1], &inputs[2]];
-        let (p, state) = (0.3, RngState { seed: 5, offset: 11 });
-        let flash = Flash {
-            scale: 0.4,
-            reach: [FAR; 2],
-            cap: None,
-            bias: None,
-            drop: Some((p, state)),
-            lse: OnceLock::new(),
-        };
-        let ours = apply(flash, &operands)?;
-        let theirs = dropped(operands, 0.4, p, state)?;
-        let dy = random.randn(&[2, 2, 37, 8], at)?;
-        let grads = |y: &Tensor| -> Result<Vec<Vec<f64>>> {
-            inputs.iter().for_each(Tensor::zero_grad);
-            y.backward_with(Some(&dy), crate::autograd::BackwardOptions::default())?;
-            inputs.iter().map(|t| t.grad().expect("it was asked for").to_vec()).collect()
-        };
-        let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
-        assert!(close(&ours.to_vec()?, &theirs.to_vec()?));
-        for (a, b) in grads(&ours)?.iter().zip(&grads(&theirs)?) {
-            assert!(close(a, b), "{a:?}\n{b:?}");
-        }
-        Ok(())
-    }
 }

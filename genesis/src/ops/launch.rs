@@ -63,6 +63,11 @@ pub(crate) fn pointer(t: &Tensor, mutable: bool) -> Arg {
     Arg::Ptr(base(t, mutable))
 }
 
+/// A pointer argument that the kernel does not follow.
+pub(crate) fn no_pointer(device: Device, dtype: DType) -> Arg {
+    Arg::Ptr(PtrArg { device, address: 0, bytes: 0, dtype, mutable: false })
+}
+
 fn own_view(t: &Tensor, mutable: bool) -> Arg {
     view(t, t.shape(), t.strides(), mutable)
 }

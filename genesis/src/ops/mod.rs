@@ -85,7 +85,7 @@ use crate::tensor::Tensor;
 
 pub use arith::{RoundingMode, Tolerance};
 pub use arrange::GridOrder;
-pub use attention::{Attention, AttentionBackend};
+pub use attention::{Attention, AttentionBackend, Varlen};
 pub use bags::{BagMode, Bags};
 pub use conv::Conv;
 pub use ctc::Ctc;

@@ -1,0 +1,307 @@
+//! The flash form: attention by kernels that never hold the matrix of scores, and its gradients.
+
+use std::sync::{Arc, OnceLock};
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::{Grid, KernelDef};
+use genesis_kernel::runtime::{Arg, Device};
+use kernels::attention as device;
+
+use super::{NAME, capped, in_reach, weights};
+use crate::autograd::{SavedTensors, is_grad_enabled, no_grad};
+use crate::error::{Error, Result};
+use crate::ops::random::{dropout_from, fixed_args, state_args};
+use crate::ops::{Op, Saves, launch};
+use crate::random::RngState;
+use crate::tensor::Tensor;
+
+/// Attention by one kernel, of `q: [B, H, L, D]`, `k` and `v: [B, G, S, D]`.
+#[derive(Clone, Default)]
+pub(super) struct Flash {
+    pub(super) scale: f64,
+    /// How far before and after its own place a query looks.
+    pub(super) reach: [i64; 2],
+    pub(super) cap: Option<f64>,
+    /// What is added to the scores, `[B, H, L, S]`.
+    pub(super) bias: Option<Tensor>,
+    /// The probability of weights to be dropped, and where their draws begin.
+    pub(super) drop: Option<(f64, RngState)>,
+    /// Sequences one after the other, in a batch of 1.
+    pub(super) packed: Option<Packed>,
+    /// The logarithm of each row's sum of exponentials, `[B, H, L]`.
+    pub(super) lse: Arc<OnceLock<Tensor>>,
+}
+
+/// Where sequences end among rows of queries and keys.
+#[derive(Clone)]
+pub(super) struct Packed {
+    /// Of i64: 0, then the end of each sequence.
+    pub(super) ends: [Tensor; 2],
+    /// The length of the longest.
+    pub(super) longest: [usize; 2],
+}
+
+/// Rows that a program sums up, at most.
+const ROWS: i64 = 64;
+
+/// Queries and keys of a tile, and warps.
+#[derive(Clone, Copy)]
+struct Tile(i64, i64, u32);
+
+/// The kernels of attention.
+#[derive(Clone, Copy)]
+enum Part {
+    Forward,
+    Keys,
+    Queries,
+}
+
+/// The tile of a kernel, as large as registers allow without spills.
+fn tile(part: Part, device: Device, dtype: DType, head: usize) -> Tile {
+    if device == Device::Cpu {
+        return Tile(32, 32, 4);
+    }
+    let half = dtype.bytes() == 2;
+    match (part, half, head) {
+        (Part::Forward, true, ..=128) => Tile(128, 128, 8),
+        (Part::Forward, true, _) => Tile(64, 64, 8),
+        (Part::Keys, true, ..=64) => Tile(64, 128, 8),
+        (Part::Keys, true, ..=128) => Tile(64, 64, 8),
+        (Part::Keys, true, _) => Tile(32, 32, 8),
+        (Part::Queries, true, ..=64) => Tile(64, 64, 4),
+        (Part::Queries, true, ..=128) => Tile(128, 64, 8),
+        (Part::Queries, true, _) => Tile(64, 32, 8),
+        (_, false, _) if dtype.bytes() == 8 => Tile(16, 32, 8),
+        (_, false, ..=64) => Tile(64, 64, 8),
+        (_, false, ..=128) => Tile(32, 64, 8),
+        (_, false, _) => Tile(32, 32, 8),
+    }
+}
+
+impl Flash {
+    /// Launches a kernel on its tensors, `bias` among them after `q`, `k` and `v`.
+    fn launch(&self, part: Part, [q, k, v]: [&Tensor; 3], more: &[(&Tensor, bool)]) -> Result<()> {
+        let wide = launch::accumulate_dtype(q.dtype());
+        let d = q.shape()[3];
+        let Tile(queries, keys, warps) = tile(part, q.device(), q.dtype(), d);
+        let kernel: &KernelDef = match part {
+            Part::Forward => &device::attention::KERNEL,
+            Part::Keys => &device::attention_keys::KERNEL,
+            Part::Queries => &device::attention_queries::KERNEL,
+        };
+        let [m, n, batch] = match &self.packed {
+            Some(packed) => {
+                [packed.longest[0], packed.longest[1], packed.ends[0].numel().saturating_sub(1)]
+            }
+            None => [q.shape()[2], k.shape()[2], q.shape()[0]],
+        };
+        let (along, heads, block) = match part {
+            Part::Keys => (n, k.shape()[1], keys),
+            Part::Forward | Part::Queries => (m, q.shape()[1], queries),
+        };
+        if along * heads * batch == 0 {
+            return Ok(());
+        }
+        let is =
+            [self.bias.is_some(), self.cap.is_some(), self.drop.is_some(), self.packed.is_some()];
+        let flags = is.map(i64::from);
+        let head = d.next_power_of_two().max(16) as i64;
+        let consts = [&[queries, keys, head], &flags[..]].concat();
+        // Without a bias any tensor of four axes stands in its place.
+        let mut tensors = vec![(q, false), (k, false), (v, false)];
+        tensors.push((self.bias.as_ref().unwrap_or(q), false));
+        tensors.extend_from_slice(more);
+        let place = |n: i64| Arg::Scalar(genesis_kernel::Scalar::int(DType::I64, n));
+        let (p, state) = self.drop.unwrap_or((0.0, RngState { seed: 0, offset: 0 }));
+        let [seed, offset] = match self.drop {
+            Some(_) => state_args(state)?,
+            None => fixed_args(state),
+        };
+        let [ends_q, ends_k] = match &self.packed {
+            Some(packed) => packed.ends.each_ref().map(|ends| launch::pointer(ends, false)),
+            None => [launch::no_pointer(q.device(), DType::I64); 2],
+        };
+        let mut numbers = vec![ends_q, ends_k];
+        if matches!(part, Part::Forward) {
+            let counts = if self.packed.is_some() { [batch, m] } else { [0; 2] };
+            numbers.extend(counts.map(|count| place(count as i64)));
+        }
+        numbers.extend([
+            launch::number(wide, self.scale),
+            place(self.reach[0]),
+            place(self.reach[1]),
+            launch::number(wide, self.cap.unwrap_or(1.0)),
+            seed,
+            offset,
+            launch::number(DType::F32, p),
+        ]);
+        let blocks = along.div_ceil(block as usize);
+        let grid = match part {
+            Part::Forward => Grid::x(blocks * heads * batch),
+            Part::Keys | Part::Queries => Grid::xyz(blocks, heads, batch),
+        };
+        let dtypes = [q.dtype(), wide];
+        launch::warped_views(kernel, grid, &dtypes, &consts, Some(warps), &tensors, &numbers)
+    }
+
+    /// Memory for what is written of a shape `[B, H, L, D]`; of packed sequences in the order of their
+    /// rows, and zeros, since rows may belong to none.
+    fn fresh(&self, shape: &[usize], like: &Tensor) -> Result<Tensor> {
+        let options = (like.dtype(), like.device());
+        let (Some(_), &[_, h, l, d]) = (&self.packed, shape) else {
+            return Tensor::uninitialized(shape, options);
+        };
+        no_grad(|| Tensor::zeros(&[l, h, d], options)?.transpose(0, 1)?.unsqueeze(0))
+    }
+
+    /// The gradients by kernels.
+    fn by_kernels(&self, saved: &SavedTensors, lse: &Tensor, dy: &Tensor) -> Result<[Tensor; 3]> {
+        let inputs = [saved.input(0), saved.input(1), saved.input(2)];
+        let delta = Tensor::uninitialized(lse.shape(), (lse.dtype(), lse.device()))?;
+        sums_of_rows(saved.output(), dy, &delta)?;
+        let like = |t: &Tensor| self.fresh(t.shape(), t);
+        let (dq, dk, dv) = (like(inputs[0])?, like(inputs[1])?, like(inputs[2])?);
+        let read = [(dy, false), (lse, false), (&delta, false)];
+        self.launch(Part::Keys, inputs, &[&read[..], &[(&dk, true), (&dv, true)]].concat())?;
+        self.launch(Part::Queries, inputs, &[&read[..], &[(&dq, true)]].concat())?;
+        Ok([dq, dk, dv])
+    }
+
+    /// The gradients by ops, which have gradients themselves.
+    #[track_caller]
+    fn by_ops(&self, saved: &SavedTensors, dy: &Tensor) -> Result<[Tensor; 3]> {
+        let inputs = [saved.input(0), saved.input(1), saved.input(2)];
+        let Some(packed) = &self.packed else { return self.composed(inputs, dy) };
+        if self.drop.is_some() {
+            let message = "dropped weights of packed sequences have no second derivative";
+            return Err(Error::op(NAME, message));
+        }
+        packed.gradients(self, inputs, dy)
+    }
+
+    /// The gradients of a batch by ops.
+    #[track_caller]
+    pub(super) fn composed(&self, inputs: [&Tensor; 3], dy: &Tensor) -> Result<[Tensor; 3]> {
+        let dtype = dy.dtype();
+        let wide = |t: &Tensor| t.to_dtype(launch::accumulate_dtype(dtype));
+        let (q, dy) = (wide(inputs[0])?, wide(dy)?);
+        let [b, h, m, d] = [0, 1, 2, 3].map(|axis| q.shape()[axis]);
+        let (g, n) = (inputs[1].shape()[1], inputs[1].shape()[2]);
+        let heads = |t: &Tensor| wide(t)?.repeat_interleave(h / g, 1);
+        let (k, v) = (heads(inputs[1])?, heads(inputs[2])?);
+        let s = capped(&q.matmul(&k.t()?)?.mul_scalar(self.scale)?, self.cap)?;
+        let biased = match &self.bias {
+            Some(bias) => s.add(&wide(bias)?)?,
+            None => s.clone(),
+        };
+        let seen = match (in_reach(self.reach, m, n, q.device())?, &self.bias) {
+            // What is -infinity everywhere in a row must not become NaN.
+            (None, Some(bias)) => Some(bias.gt_scalar(f64::NEG_INFINITY)?),
+            (Some(near), Some(bias)) => {
+                Some(near.logical_and(&bias.gt_scalar(f64::NEG_INFINITY)?)?)
+            }
+            (near, None) => near,
+        };
+        let w = weights(&biased, seen.as_ref())?;
+        let dropped = |t: &Tensor| match self.drop {
+            Some((p, state)) => dropout_from(t, p, state),
+            None => Ok(t.clone()),
+        };
+        let dv = dropped(&w)?.t()?.matmul(&dy)?;
+        let dw = dropped(&dy.matmul(&v.t()?)?)?;
+        let mut ds = w.mul(&dw.sub(&w.mul(&dw)?.sum_dims(&[-1], true)?)?)?;
+        if let Some(cap) = self.cap {
+            let part = s.mul_scalar(1.0 / cap)?;
+            ds = ds.mul(&part.mul(&part)?.neg()?.add_scalar(1.0)?)?;
+        }
+        let ds = ds.mul_scalar(self.scale)?;
+        let summed = |t: &Tensor| t.reshape(&[b, g, h / g, n, d])?.sum_dims(&[2], false);
+        let (dq, dk, dv) = (ds.matmul(&k)?, summed(&ds.t()?.matmul(&q)?)?, summed(&dv)?);
+        Ok([dq.to_dtype(dtype)?, dk.to_dtype(dtype)?, dv.to_dtype(dtype)?])
+    }
+}
+
+/// The sum of `y dy` of each row.
+fn sums_of_rows(y: &Tensor, dy: &Tensor, sums: &Tensor) -> Result<()> {
+    let d = y.shape()[3].next_power_of_two().max(16) as i64;
+    let (rows, dtypes) = (ROWS.min(4096 / d), [y.dtype(), sums.dtype()]);
+    let grid = Grid::xyz(y.shape()[2].div_ceil(rows as usize), y.shape()[1], y.shape()[0]);
+    let tensors = [(y, false), (dy, false), (sums, true)];
+    let kernel = &device::attention_delta::KERNEL;
+    launch::warped_views(kernel, grid, &dtypes, &[rows, d], Some(4), &tensors, &[])
+}
+
+impl Op for Flash {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let q = inputs[0];
+        let y = self.fresh(q.shape(), q)?;
+        let wide = (launch::accumulate_dtype(q.dtype()), q.device());
+        let lse = match self.packed {
+            Some(_) => Tensor::zeros(&q.shape()[..3], wide)?,
+            None => Tensor::uninitialized(&q.shape()[..3], wide)?,
+        };
+        let operands = [inputs[0], inputs[1], inputs[2]];
+        self.launch(Part::Forward, operands, &[(&y, true), (&lse, true)])?;
+        self.lse.get_or_init(|| lse);
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves { inputs: 0b111, output: true }
+    }
+
+    /// With `w` the weights and `dw = dy v'`: `dv = w' dy`, `ds = w (dw - sum(dy y))`, `dq = scale ds k`,
+    /// `dk = scale ds' q`.
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let grads = match self.lse.get() {
+            Some(lse) if !is_grad_enabled() => self.by_kernels(saved, lse, dy)?,
+            _ => self.by_ops(saved, dy)?,
+        };
+        Ok(grads.map(Some).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FAR;
+    use super::*;
+    use crate::ops::apply;
+    use crate::random::Generator;
+
+    /// Attention with dropped weights, in its definition's words.
+    fn dropped(inputs: [&Tensor; 3], scale: f64, p: f64, state: RngState) -> Result<Tensor> {
+        let [q, k, v] = inputs;
+        let weights = q.matmul(&k.t()?)?.mul_scalar(scale)?.softmax(-1)?;
+        dropout_from(&weights, p, state)?.matmul(v)
+    }
+
+    #[test]
+    fn both_forms_drop_the_same_weights() -> Result<()> {
+        let random = Generator::new(7);
+        let at = (DType::F64, Device::Cpu);
+        let draw = || random.randn(&[2, 2, 37, 8], at)?.requires_grad_(true);
+        let inputs = [draw()?, draw()?, draw()?];
+        let operands = [&inputs[0], &inputs[1], &inputs[2]];
+        let (p, state) = (0.3, RngState { seed: 5, offset: 11 });
+        let flash =
+            Flash { scale: 0.4, reach: [FAR; 2], drop: Some((p, state)), ..Flash::default() };
+        let ours = apply(flash, &operands)?;
+        let theirs = dropped(operands, 0.4, p, state)?;
+        let dy = random.randn(&[2, 2, 37, 8], at)?;
+        let grads = |y: &Tensor| -> Result<Vec<Vec<f64>>> {
+            inputs.iter().for_each(Tensor::zero_grad);
+            y.backward_with(Some(&dy), crate::autograd::BackwardOptions::default())?;
+            inputs.iter().map(|t| t.grad().expect("it was asked for").to_vec()).collect()
+        };
+        let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
+        assert!(close(&ours.to_vec()?, &theirs.to_vec()?));
+        for (a, b) in grads(&ours)?.iter().zip(&grads(&theirs)?) {
+            assert!(close(a, b), "{a:?}\n{b:?}");
+        }
+        Ok(())
+    }
+}
