@@ -225,9 +225,8 @@ fn within(got: &[f64], want: &[f64]) -> f64 {
 /// query that sees one key is 0.
 fn rows_within(got: &[f64], at: &[usize], wanted: &[Vec<f64>]) -> f64 {
     let top = wanted.iter().flatten().fold(0.0f64, |top, x| top.max(x.abs()));
-    let row = |(&i, want): (&usize, &Vec<f64>)| {
-        distance(&got[i * want.len()..][..want.len()], want, top)
-    };
+    let row =
+        |(&i, want): (&usize, &Vec<f64>)| distance(&got[i * want.len()..][..want.len()], want, top);
     at.iter().zip(wanted).map(row).fold(0.0, f64::max)
 }
 

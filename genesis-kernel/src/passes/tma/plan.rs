@@ -333,7 +333,17 @@ pub(super) fn operand(
     let bytes = extents[0] * extents[1] * size;
     let along_k = contiguous == k;
     let contiguous = contiguous as u8;
-    Some(Operand { source, tile, map, bytes, contiguous, along_k, registers: false, spread, resident: false })
+    Some(Operand {
+        source,
+        tile,
+        map,
+        bytes,
+        contiguous,
+        along_k,
+        registers: false,
+        spread,
+        resident: false,
+    })
 }
 
 /// Values that are computed element by element from what the products made.
