@@ -363,6 +363,11 @@ impl Buffer {
         self.bytes
     }
 
+    /// Whether it is memory of a [`MemoryPool`](super::MemoryPool).
+    pub fn is_private(&self) -> bool {
+        self.block.is_some_and(|(arena, _)| arena.is_private())
+    }
+
     /// Whether it is host memory that GPUs copy from and to by themselves.
     pub fn is_pinned(&self) -> bool {
         self.is_pinned
