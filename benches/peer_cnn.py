@@ -1,10 +1,12 @@
 """`genesis train fashion-mnist --model cnn` beside the same training in PyTorch, in turns on one machine.
 
-    python benches/peer_cnn.py target/release/genesis [--model cnn|mlp] [--rounds 3] [--steps 469] [--batch 128]
+    python benches/peer_cnn.py target/release/genesis [--model cnn|mlp] [--device cpu|cuda] [--rounds 3]
+                               [--steps 469] [--batch 128]
 
-Each round runs both, one after the other, with as many threads: the same model, batches of as many
-images of Fashion-MNIST in a random order, dropout, AdamW, clipped gradients, the same schedule, and a loss
-that is read after every step. Only steps are timed, not reading the data nor the test. What is printed is
+Each round runs both, one after the other, on the same device and with as many threads: the same model,
+batches of as many images of Fashion-MNIST in a random order, dropout, AdamW, clipped gradients, the same
+schedule, and a loss that is read after every step. Only steps are timed, not reading the data nor the test;
+on a GPU the steps of both end with waiting for it. PyTorch runs eagerly. What is printed is
 the best round of each, as the time of an epoch of 60,000 images: on a machine that does other things at the
 same time the best round is the least disturbed one.
 """
@@ -47,9 +49,10 @@ def torch_seconds(options):
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    x = read("train-images-idx3-ubyte.gz", 16).view(-1, 1, 28, 28).float() / 255
-    y = read("train-labels-idx1-ubyte.gz", 8).long()
-    net = model(options.model)
+    device = torch.device(options.device)
+    x = (read("train-images-idx3-ubyte.gz", 16).view(-1, 1, 28, 28).float() / 255).to(device)
+    y = read("train-labels-idx1-ubyte.gz", 8).long().to(device)
+    net = model(options.model).to(device)
     optimizer = torch.optim.AdamW(net.parameters(), lr=options.lr, weight_decay=0.01)
     rise = min(max(options.steps // 20, 1), 100)
     seconds, order = 0.0, torch.empty(0, dtype=torch.long)
@@ -67,13 +70,15 @@ def torch_seconds(options):
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         loss.item()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
         seconds += time.perf_counter() - start
     return seconds
 
 
 def genesis_seconds(options):
-    command = [options.genesis, "train", "fashion-mnist", "--model", options.model, "--device", "cpu", "--json",
-               "--steps", str(options.steps), "--batch-size", str(options.batch), "--lr", str(options.lr)]
+    command = [options.genesis, "train", "fashion-mnist", "--model", options.model, "--device", options.device,
+               "--json", "--steps", str(options.steps), "--batch-size", str(options.batch), "--lr", str(options.lr)]
     environment = dict(os.environ, GENESIS_NUM_THREADS=str(options.threads))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["seconds"]
@@ -83,6 +88,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("genesis", help="the command, of a release build; `-` runs PyTorch alone")
     parser.add_argument("--model", choices=["cnn", "mlp"], default="cnn")
+    parser.add_argument("--device", default="cpu", help="of both: cpu, cuda or cuda:1")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=469)
     parser.add_argument("--batch", type=int, default=128)
@@ -100,8 +106,8 @@ def main():
             best[name] = min(best.get(name, math.inf), seconds)
             print(f"{name}: {seconds / options.steps * 1e3:.2f} ms a step", file=sys.stderr)
     epoch = {name: seconds / options.steps / options.batch * IMAGES for name, seconds in best.items()}
-    print(json.dumps({"model": options.model, "batch": options.batch, "threads": options.threads,
-                      "epoch_seconds": {name: round(value, 2) for name, value in epoch.items()},
+    print(json.dumps({"model": options.model, "device": options.device, "batch": options.batch, "threads": options.threads,
+                      "epoch_seconds": {name: round(value, 3) for name, value in epoch.items()},
                       "ratio": round(epoch["genesis"] / epoch["torch"], 3)}))
 
 
