@@ -656,9 +656,13 @@ def alloc_trace():
     return {"ms": (time.perf_counter() - start) * 1e3}
 
 
-def alloc_held():
-    """The most that torch's allocator holds for the walks in the order of benches/src/memory.rs, in GiB."""
-    walks, draw = alloc_walks(), Lcg(7)
+def alloc_held(orders):
+    """The most that torch's allocator holds for the walks of benches/src/memory.rs, in GiB: of so many orders."""
+    walks = alloc_walks()
+    return {"gib": sum(held_in(walks, Lcg(seed + 1)) for seed in range(orders)) / orders}
+
+
+def held_in(walks, draw):
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -673,7 +677,7 @@ def alloc_held():
         if begun[walk] == 250_000:
             for block in live[walk]:
                 torch.cuda.caching_allocator_delete(block)
-    return {"gib": torch.cuda.max_memory_reserved() / (1 << 30)}
+    return torch.cuda.max_memory_reserved() / (1 << 30)
 
 
 def handle(request, state):
@@ -683,7 +687,7 @@ def handle(request, state):
     if what == "alloc_trace":
         return alloc_trace()
     if what == "alloc_held":
-        return alloc_held()
+        return alloc_held(request["orders"])
     if what == "prepare":
         state.clear()
         case = Case(request)

@@ -354,11 +354,13 @@ impl Buffer {
     }
 
     /// The address of the first byte.
+    #[inline]
     pub fn address(&self) -> u64 {
         self.address
     }
 
     /// The number of bytes.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -374,6 +376,7 @@ impl Buffer {
     }
 
     /// Where it is.
+    #[inline]
     pub fn device(&self) -> Device {
         self.stream.device()
     }
