@@ -264,7 +264,7 @@ const SOAK: &str = "GENESIS_TEST_SOAK";
 pub fn look<const BLOCK: usize>(x: ViewMut<u8, 1>, mark: i32, wrong: PtrMut<i32>) {
     let (first, lane) = (program_id(0) * BLOCK, arange::<BLOCK>());
     let differs = (x.load::<BLOCK>([first]).to::<i32>() != mark) & (first + lane < x.dim(0));
-    atomic_add(wrong + lane * 0, where_(differs, 1, 0), differs);
+    atomic_add(wrong + lane * 0, where_(differs, 1_i32, 0), differs);
     x.store([first], full::<u8, BLOCK>(POISON));
 }
 
