@@ -291,7 +291,7 @@ fn look_later(buffer: &Buffer, mark: u8, wrong: &Buffer) -> Result<()> {
 /// A captured step of a few shapes, whose recordings share memory: replayed, looked at, and now and then
 /// made anew.
 fn replay(step: u64, device: Device, graph: &mut Option<Replayed>) -> Result<()> {
-    if step % 5_000 == 0 {
+    if step.is_multiple_of(5_000) {
         *graph = None;
     }
     let replayed = graph.get_or_insert_with(|| {
@@ -336,7 +336,7 @@ fn no_two_buffers_share_a_byte() -> anyhow::Result<()> {
         (seed >> 33) % n
     };
     for step in 0..count {
-        if step % 100 == 0 {
+        if step.is_multiple_of(100) {
             replay(step, device, &mut graph)?;
         }
         let stream = &streams[random(2) as usize];
