@@ -67,6 +67,8 @@ impl Lowering<'_> {
             let back = e.cond_br(again, body, left);
             self.close_loop(op, &carried, &words, last, back);
             e.position(left);
+            // Taken apart here, not in the loop.
+            let next = self.of_words(op, &args[1..], &words);
             let next = self.finish_products(op, next)?;
             ends.push((e.current_block(), next.iter().map(|r| r.to_vec()).collect()));
             e.br(done);

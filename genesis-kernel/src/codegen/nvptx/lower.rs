@@ -352,7 +352,7 @@ impl<'a> Lowering<'a> {
             | OpKind::Bitcast
             | OpKind::PtrAdd
             | OpKind::MultipleOf(_) => self.elementwise(op),
-            OpKind::Cast if self.cast_float8(op)? => Ok(()),
+            OpKind::Cast if self.cast_float8(op)? || self.cast_pairs(op)? => Ok(()),
             OpKind::Cast => self.elementwise(op),
             OpKind::Broadcast
             | OpKind::ExpandDims { .. }
