@@ -53,6 +53,7 @@ fn view(t: &Tensor, shape: &[usize], strides: &[i64], mutable: bool) -> Arg {
 /// The first element of a tensor.
 fn base(t: &Tensor, mutable: bool) -> PtrArg {
     t.storage().note_use();
+    session::hold(t.storage());
     let skipped = (t.layout().offset * t.dtype().bytes()) as u64;
     let bytes = (t.storage().bytes() as u64).saturating_sub(skipped);
     PtrArg { device: t.device(), address: t.address(), bytes, dtype: t.dtype(), mutable }
@@ -68,7 +69,7 @@ fn own_view(t: &Tensor, mutable: bool) -> Arg {
 }
 
 fn flat_view(t: &Tensor, mutable: bool) -> Arg {
-    view(t, &[t.numel()], &[1], mutable)
+    Arg::View(ViewArg::flat(base(t, mutable), t.numel()))
 }
 
 fn launch(
@@ -238,6 +239,15 @@ pub(crate) fn binary(kernels: Pair, lines: Pair, x: &Tensor, y: &Tensor, z: &Ten
         return Ok(());
     }
     either(kernels, &dtypes, &[x, y], z, &[])
+}
+
+/// [`binary`] of dense tensors of one shape.
+pub(crate) fn binary_dense(kernels: Pair, x: &Tensor, y: &Tensor, z: &Tensor) -> Result<()> {
+    let dtypes = [x.dtype(), accumulate_dtype(x.dtype())];
+    if trace::records(z) {
+        return trace::map(kernels.0, &dtypes, &[x, y], z, &[]);
+    }
+    if z.numel() == 0 { Ok(()) } else { flat(kernels.1, &dtypes, &[x, y], z, &[]) }
 }
 
 /// A dense matrix with one row or one column; false where that is not what the operands are.
