@@ -306,6 +306,69 @@ def embedding_bwd(case):
     return {"torch": lambda i: torch.autograd.grad(e[i], w, dy[i], retain_graph=True)}
 
 
+def attention_inputs(case, grad):
+    heads, own = case.dims[1], case.dims[-3]
+    b, s, d = case.dims[0], case.dims[-2], case.dims[-1]
+    own = own if len(case.dims) == 5 else heads
+    make = lambda h: case.each(lambda: case.randn(b, h, s, d, requires_grad=grad))
+    return make(heads), make(own), make(own), {"enable_gqa": own != heads,
+                                               "is_causal": "causal" in case.variant}
+
+
+def attention_backends(case):
+    """The backends that a case is beside, by their names."""
+    from torch.nn.attention import SDPBackend
+
+    if not ON_GPU:
+        return {"torch": SDPBackend.MATH}
+    flash = {"torch flash": SDPBackend.FLASH_ATTENTION}
+    if {"flash", "deterministic"} & set(case.variant.split("/")):
+        return flash
+    cudnn = {"cuDNN": SDPBackend.CUDNN_ATTENTION}
+    # Of grouped heads the better of both counts.
+    return {**cudnn, **flash} if len(case.dims) == 5 else cudnn
+
+
+def attention(case):
+    from torch.nn.attention import sdpa_kernel
+
+    q, k, v, options = attention_inputs(case, False)
+
+    def of(backend):
+        def run(i):
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q[i], k[i], v[i], **options)
+
+        return run
+
+    return {name: of(backend) for name, backend in attention_backends(case).items()}
+
+
+def attention_bwd(case):
+    from torch.nn.attention import sdpa_kernel
+
+    q, k, v, options = attention_inputs(case, True)
+    dy = [torch.randn_like(t) for t in q]
+    deterministic = "deterministic" in case.variant
+    # Only what decides the algorithm counts: no memory is filled for it.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+
+    def of(backend):
+        with sdpa_kernel(backend):
+            y = [F.scaled_dot_product_attention(*t, **options) for t in zip(q, k, v)]
+
+        def run(i):
+            torch.use_deterministic_algorithms(deterministic)
+            try:
+                return torch.autograd.grad(y[i], (q[i], k[i], v[i]), dy[i], retain_graph=True)
+            finally:
+                torch.use_deterministic_algorithms(False)
+
+        return run
+
+    return {name: of(backend) for name, backend in attention_backends(case).items()}
+
+
 def rms_norm(x, shape, w):
     return F.rms_norm(x, shape, w)
 
@@ -331,6 +394,8 @@ OPS = {
     "matmul": product,
     "linear": linear,
     "matmul_bias_gelu": matmul_bias_gelu,
+    "attention": attention,
+    "attention_bwd": attention_bwd,
     "conv2d": conv2d,
     "adamw": adamw,
     "embedding_bwd": embedding_bwd,

@@ -41,7 +41,7 @@ listed() { "$tests" --list 2>/dev/null | sed -n 's/: test$//p'; }
 : >"$out/summary.txt"
 for part in $parts; do
   case $part in
-    # What reads sources, assembles or emulates needs no GPU and has run elsewhere; stress and the
+    # What reads sources, assembles, emulates or wants the virtual GPU has run elsewhere; stress and the
     # sanitizer's tests are parts of their own.
     tests) listed | grep -vE '^(assemble|checkpoint|emulate|facts|names|outside|sanitize|stress|tidy|ui|virtual_gpu)::' |
       xargs -P "$jobs" -I{} bash -c 'one "" {}' ;;

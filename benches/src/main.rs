@@ -35,6 +35,7 @@ mod table;
 mod timing;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Parser;
 
@@ -81,13 +82,20 @@ struct Options {
     list: bool,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     let options = Options::parse();
     if options.list {
         for case in run::chosen(&options) {
             println!("{}", case.name);
         }
-        return Ok(());
+        return ExitCode::SUCCESS;
     }
-    run::all(&options)
+    // Not the error's own form, which has a backtrace where the environment asks for one.
+    match run::all(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

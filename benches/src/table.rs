@@ -32,6 +32,7 @@ pub(crate) fn all() -> Vec<Case> {
     rows(&mut add);
     reductions(&mut add);
     products(&mut add);
+    attention(&mut add);
     large(&mut add);
     cases
 }
@@ -122,6 +123,30 @@ fn products(add: &mut Add<'_>) {
         }
     }
     add("matmul_bias_gelu/bf16/4096".to_owned(), 1.1, Ratio(1.25));
+}
+
+fn attention(add: &mut Add<'_>) {
+    let shapes = [
+        ("b4h16s4096d128", (1.05, 1.18)),
+        ("b4h16s4096d128/causal", (1.1, 1.25)),
+        ("b1h16s16384d128", (1.05, 1.2)),
+        ("b1h16s16384d128/causal", (1.1, 1.2)),
+        ("b32h16s1024d64", (1.0, 1.15)),
+        ("b4h16s4096d64", (1.05, 1.15)),
+    ];
+    let mut case = |op: &str, rest: String, (must, aim): (f64, f64)| {
+        add(format!("{op}/bf16/{rest}"), must, Aim::Ratio(aim));
+    };
+    for (shape, forward) in shapes {
+        case("attention", shape.to_owned(), forward);
+        case("attention", format!("{shape}/flash"), (1.6, 2.2));
+    }
+    case("attention", "b4h14g2s4096d64".to_owned(), (1.05, 1.2));
+    for (shape, _) in shapes {
+        case("attention_bwd", shape.to_owned(), (0.85, 1.05));
+        case("attention_bwd", format!("{shape}/deterministic"), (1.3, 1.7));
+        case("attention_bwd", format!("{shape}/flash"), (1.6, 2.2));
+    }
 }
 
 fn large(add: &mut Add<'_>) {

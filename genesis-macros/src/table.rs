@@ -143,6 +143,7 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("erf", &["x"]),
     call("sigmoid", &["x"]),
     call("fast_exp", &["x"]),
+    call("fast_exp2", &["x"]),
     call("fast_sigmoid", &["x"]),
     call("fast_tanh", &["x"]),
     call("abs", &["x"]),

@@ -1,4 +1,4 @@
-//! Attention: `softmax(q kᵀ scale) v`, a block of queries a program, without the matrix of scores.
+//! Attention: `softmax(q kᵀ scale) v`, a block of queries at a time, without the matrix of scores.
 //!
 //! The softmax is online: a row keeps the largest score it has seen, the sum of exponentials relative to
 //! it, and the sum of values weighted by them; what it has is scaled when a larger score comes. Scores
@@ -31,6 +31,27 @@ pub static KERNELS: &[&KernelDef] =
 #[device]
 pub fn blocks<const B: usize>(first: i64, last: i64, n: i64) -> (i64, i64) {
     (maximum(first, 0) / B * B, minimum(last + 1, n))
+}
+
+/// The block of queries that is number `tile`: its batch, its head and its first query.
+///
+/// Blocks are counted in groups of 8 heads, whose keys and values stay in the cache meanwhile. In every
+/// other group the last queries come first: where queries look back only these have the most to do, and
+/// programs that compute every n-th block have as much as each other. A grid has less than 2^31
+/// programs, so that 32 bits hold every number.
+#[device]
+pub fn place<const BM: usize>(tile: i64, m: i64, heads: i64, batches: i64) -> (i64, i64, i64) {
+    let (rows, heads) = (cdiv(m, BM).to::<u32>(), heads.to::<u32>());
+    let (number, all) = (tile.to::<u32>(), heads * batches.to::<u32>());
+    let group = number / (rows * 8);
+    let within = number - group * rows * 8;
+    let size = minimum(all - group * 8, 8);
+    let row = within / size;
+    let line = group * 8 + within - row * size;
+    let is_last_first = ((all + 7) / 8 - group) % 2 == 1;
+    let row = where_(is_last_first, rows - 1 - row, row);
+    let batch = line / heads;
+    (batch.to::<i64>(), (line - batch * heads).to::<i64>(), row.to::<i64>() * BM)
 }
 
 /// Scores in base 2 from products.
@@ -89,49 +110,60 @@ pub fn attention<
     offset: i64,
     p: f32,
 ) {
-    let (start, head, batch) = (program_id(0) * BM, program_id(1), program_id(2));
-    let own = head * k.dim(1) / q.dim(1);
-    let n = k.dim(2);
-    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, n);
-    let i = start + arange::<BM>();
-    let rows = q.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
-    let mut acc = zeros::<A, BM, D>();
-    let mut top = full::<A, BM>(A::MIN);
-    let mut total = zeros::<A, BM>();
-    for j in range(first, end, BN) {
-        let keys = k.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
-        let at = j + arange::<BN>();
-        let mut s =
-            capped::<A, BM, BN, CAP>(dot(rows, keys.trans(), zeros::<A, BM, BN>()), scale, cap);
-        if BIAS == 1 {
-            let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
-            s = s + b.to::<A>() * A::from(LOG2_E);
+    let (heads, n) = (q.dim(1), k.dim(2));
+    for tile in persistent(q.dim(0) * heads * cdiv(q.dim(2), BM)) {
+        let (batch, head, start) = place::<BM>(tile, q.dim(2), heads, q.dim(0));
+        let own = head * k.dim(1) / heads;
+        let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, n);
+        let i = start + arange::<BM>();
+        let rows = q.load::<1, 1, BM, D>([batch, head, start, 0]).reshape::<BM, D>();
+        let mut acc = zeros::<A, BM, D>();
+        let mut top = full::<A, BM>(A::MIN);
+        let mut total = zeros::<A, BM>();
+        for j in range(first, end, BN) {
+            let keys = k.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+            let at = j + arange::<BN>();
+            let mut s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
+            // Scores in base 2 are `s * by`: a multiplication that the exponent's addition takes along.
+            let mut by = scale * A::from(LOG2_E);
+            if CAP == 1 {
+                s = capped::<A, BM, BN, CAP>(s, scale, cap);
+                by = A::ONE;
+            }
+            if BIAS == 1 {
+                let b = bias.load::<1, 1, BM, BN>([batch, head, start, j]).reshape::<BM, BN>();
+                s = s * by + b.to::<A>() * A::from(LOG2_E);
+                by = A::ONE;
+            }
+            if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
+                let seen =
+                    (at.row() < n) & (at.row() <= i.col() + right) & (at.row() >= i.col() - left);
+                s = where_(seen, s, A::NEG_INFINITY);
+            }
+            let higher = maximum(top, max(s, 1) * by);
+            let mut w = fast::exp2(fma(s, by, -higher.col()));
+            let shrink = fast::exp2(top - higher);
+            total = total * shrink + sum(w, 1);
+            if DROP == 1 {
+                let row = ((batch * heads + head) * q.dim(2) + i.col()) * n;
+                w = where_(
+                    rand(seed, offset + row + at.row()) >= p,
+                    w * A::from(1.0 / (1.0 - p)),
+                    A::ZERO,
+                );
+            }
+            let values = v.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
+            acc = dot(w.to::<T>(), values, acc * shrink.col());
+            top = higher;
         }
-        if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
-            let seen =
-                (at.row() < n) & (at.row() <= i.col() + right) & (at.row() >= i.col() - left);
-            s = where_(seen, s, A::NEG_INFINITY);
-        }
-        let higher = maximum(top, max(s, 1));
-        let mut w = exp2(s - higher.col());
-        let shrink = exp2(top - higher);
-        total = total * shrink + sum(w, 1);
-        if DROP == 1 {
-            let row = ((batch * q.dim(1) + head) * q.dim(2) + i.col()) * n;
-            w = where_(
-                rand(seed, offset + row + at.row()) >= p,
-                w * A::from(1.0 / (1.0 - p)),
-                A::ZERO,
-            );
-        }
-        let values = v.load::<1, 1, BN, D>([batch, own, j, 0]).reshape::<BN, D>();
-        acc = dot(w.to::<T>(), values, acc * shrink.col());
-        top = higher;
+        // A row that sees nothing has 0 weights, not 0 / 0.
+        let divisor = where_(total == A::ZERO, A::ONE, total);
+        o.store([batch, head, start, 0], (acc / divisor.col()).to::<T>().reshape::<1, 1, BM, D>());
+        lse.store(
+            [batch, head, start],
+            ((top + log2(total)) * A::from(LN_2)).reshape::<1, 1, BM>(),
+        );
     }
-    // A row that sees nothing has 0 weights, not 0 / 0.
-    let divisor = where_(total == A::ZERO, A::ONE, total);
-    o.store([batch, head, start, 0], (acc / divisor.col()).to::<T>().reshape::<1, 1, BM, D>());
-    lse.store([batch, head, start], ((top + log2(total)) * A::from(LN_2)).reshape::<1, 1, BM>());
 }
 
 /// The gradients of keys and values of each block of keys.

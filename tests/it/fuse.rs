@@ -1,6 +1,6 @@
 //! Fused functions beside the same ops one by one: values, gradients, and what is refused.
 
-use genesis::fuse::Emit;
+use genesis::fuse::{Emit, Target};
 use genesis::{DType, Device, Result, Tensor, fuse};
 
 /// Numbers between 0.2 and 0.9.
@@ -58,6 +58,15 @@ fn close(values: &[f64], wanted: &[f64]) {
 
 fn check(f: Closure, inputs: &[Tensor]) {
     check_with(f, inputs, true);
+}
+
+/// The kernel of a closure for GPUs, whose tiles have rows and columns where those of the CPU have one.
+fn check_ptx(f: Closure, inputs: &[Tensor]) {
+    let refs: Vec<&Tensor> = inputs.iter().collect();
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        let texts = fuse(f).inspect_for(&refs, Emit::Ptx, &target).unwrap();
+        assert!(texts.iter().all(|text| text.contains(".entry fused_")), "{texts:?}");
+    }
 }
 
 fn chain(args: &[Tensor]) -> Result<Tensor> {
@@ -145,6 +154,7 @@ fn every_row_of_the_tables_is_fused() {
         Ok(total)
     };
     check(f, &[x(&[300])]);
+    check_ptx(f, &[x(&[300])]);
     let g: Closure = |a| {
         let mut total = a[0].mul(&a[1])?;
         for row in genesis::ops::math::FUNCTIONS2 {
@@ -154,7 +164,15 @@ fn every_row_of_the_tables_is_fused() {
         }
         total.minimum(&a[1])?.div(&a[0])?.maximum_scalar(0.1)?.minimum_scalar(90.0)?.div_scalar(3.0)
     };
-    check(g, &[x(&[300]), x(&[2, 1]).add_scalar(0.1).unwrap()]);
+    let column = x(&[20, 1]).add_scalar(0.1).unwrap();
+    let operands = [
+        [x(&[300]), column.clone()],
+        [x(&[20, 300]), column],
+        [x(&[300]), x(&[20, 300])],
+        [x(&[]), x(&[20, 300])],
+    ];
+    check(g, &operands[0]);
+    operands.iter().for_each(|operands| check_ptx(g, operands));
 }
 
 #[test]

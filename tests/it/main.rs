@@ -31,8 +31,6 @@ mod example;
 #[path = "../../docs/example-train/src/main.rs"]
 mod example_train;
 mod facts;
-/// What users read when a GPU stops working.
-mod faults;
 mod float8;
 mod fuse;
 /// Whether there is a GPU, said aloud where there is none.

@@ -10,6 +10,7 @@
 //! compute-sanitizer --tool memcheck ./tests sanitize::draws
 //! compute-sanitizer --tool memcheck ./tests sanitize::steps
 //! compute-sanitizer --tool memcheck ./tests sanitize::convolutions
+//! compute-sanitizer --tool memcheck ./tests sanitize::attention
 //! compute-sanitizer --tool memcheck ./tests language
 //! ```
 //!
@@ -19,7 +20,7 @@
 use genesis::amp::{GradScaler, GradScalerOptions};
 use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, RmsNorm, Sequential};
 use genesis::ops::info::{OpInfo, Sample, all};
-use genesis::ops::{Conv, Reduction};
+use genesis::ops::{Attention, AttentionBackend, Conv, Reduction};
 use genesis::optim::{
     Adafactor, AdafactorOptions, Adagrad, AdagradOptions, Adam, AdamOptions, AdamW, AdamWOptions,
     Ema, Lamb, LambOptions, Lion, LionOptions, Optimizer, RmsProp, RmsPropOptions, Sgd, SgdOptions,
@@ -159,8 +160,8 @@ fn run_scalars(device: Device) -> Result<()> {
         x.mul(other)?.div(other)?;
         x.maximum(other)?.minimum(other)?;
     }
-    // Rows that a program keeps, and rows that it reads twice.
-    for n in [20_000, 40_000] {
+    // Rows that a program keeps, that a cluster keeps, and that are read twice.
+    for n in [20_000, 40_000, 70_001] {
         let rows = Tensor::randn(&[2, n], device)?;
         rows.softmax(-1)?;
         rows.log_softmax(-1)?;
@@ -307,6 +308,38 @@ fn run_convolutions(device: Device) -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn attention_of_every_form() -> Result<()> {
+    wanted().into_iter().try_for_each(run_attention)
+}
+
+/// The flash form and its gradients, on lengths that are no multiples of a block.
+fn run_attention(device: Device) -> Result<()> {
+    let flash = || Attention { backend: AttentionBackend::Flash, ..Attention::default() };
+    let forms = |dtype: DType| -> Result<[Attention; 4]> {
+        let bias = Tensor::randn(&[40, 75], device)?.to_dtype(dtype)?;
+        Ok([
+            flash(),
+            Attention { is_causal: true, ..flash() },
+            Attention { mask: Some(bias), window: Some((20, 9)), ..flash() },
+            Attention { groups: true, dropout: 0.3, softcap: Some(5.0), ..flash() },
+        ])
+    };
+    for (dtype, head) in [(DType::BF16, 64), (DType::F32, 24)] {
+        let leaf = |shape: &[usize]| {
+            Tensor::randn(shape, device)?.to_dtype(dtype)?.detach().requires_grad_(true)
+        };
+        for options in forms(dtype)? {
+            let heads = if options.groups { 1 } else { 2 };
+            let (k, v) = (leaf(&[1, heads, 75, head])?, leaf(&[1, heads, 75, head])?);
+            let q = leaf(&[1, 2, 40, head])?;
+            q.scaled_dot_product_attention(&k, &v, &options)?.sum()?.backward()?;
+        }
+    }
+    device.stream().synchronize()?;
+    Ok(())
+}
+
 /// The tests above launch every kernel there is.
 #[test]
 fn nothing_is_left_out() -> Result<()> {
@@ -318,14 +351,14 @@ fn nothing_is_left_out() -> Result<()> {
     run_draws(device)?;
     run_steps(device)?;
     run_convolutions(device)?;
+    run_attention(device)?;
     if device.is_cuda() {
         run_tf32(device)?;
     }
     let missed = kernels::all().into_iter().filter(|kernel| kernel.compiled_count() == 0);
-    // On the CPU products of matrices and convolutions are a library's, attention is made of other ops, rows
+    // On the CPU products of matrices and convolutions are a library's, rows
     // are sorted, windows walked and indices checked by the host, and no sum is shared by several programs.
-    let elsewhere =
-        ["matmul", "shared", "sort", "resolve", "conv", "attention", "pool", "resample"];
+    let elsewhere = ["matmul", "shared", "sort", "resolve", "conv", "pool", "resample"];
     let is_wanted =
         |name: &&str| device.is_cuda() || !elsewhere.iter().any(|part| name.contains(part));
     let missed: Vec<&str> = missed.map(|kernel| kernel.name()).filter(is_wanted).collect();

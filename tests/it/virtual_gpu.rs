@@ -3,6 +3,12 @@
 //! A test of this file starts the test binary once more, with `tests/driver` in the place of the CUDA
 //! driver. What runs there is the same code as on a card, down to the calls of the driver; the kernels
 //! run in the emulator, which is slow, so only tests of little work are here.
+//!
+//! A machine with a GPU has no virtual one: `scripts/gpu-check.sh` leaves this module out, and only this
+//! module can start one.
+
+/// What users read when a GPU stops working.
+mod faults;
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -25,7 +31,7 @@ fn driver() -> anyhow::Result<PathBuf> {
 }
 
 /// This binary on a virtual machine, to run these tests of it, and the folder that holds its driver.
-pub(crate) fn command(machine: &str, filters: &[&str]) -> anyhow::Result<(TempDir, Command)> {
+fn command(machine: &str, filters: &[&str]) -> anyhow::Result<(TempDir, Command)> {
     let folder = tempfile::tempdir()?;
     symlink(driver()?, folder.path().join("libcuda.so"))?;
     let mut command = Command::new(std::env::current_exe()?);

@@ -4,6 +4,7 @@
 //! change here. Each result is compared with f64 on the host before anything is timed: all of it where
 //! that is quick, else rows or elements spread over it.
 
+mod attention;
 mod conv;
 mod elementwise;
 mod matmul;
@@ -43,7 +44,7 @@ impl std::error::Error for Missing {}
 /// Every op.
 pub(crate) fn all() -> Vec<Op> {
     let groups = [elementwise::ops(), rows::ops(), reduce::ops(), matmul::ops(), update::ops()];
-    [groups.concat(), conv::ops()].concat()
+    [groups.concat(), attention::ops(), conv::ops()].concat()
 }
 
 /// What a case is made ready with.
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     /// A small case of every op, and of what its variants do.
-    const SMALL: [&str; 39] = [
+    const SMALL: [&str; 44] = [
         "add/f32/33x70",
         "add/bf16/33x70",
         "gelu/bf16/33x70",
@@ -248,6 +249,11 @@ mod tests {
         "matmul/tf32/65/nn",
         "matmul/f8e4m3/65/nt",
         "matmul/f8e5m2/65/nn/fast",
+        "attention/f32/b2h3s37d24/causal",
+        "attention/bf16/b1h4g2s70d16",
+        "attention_bwd/f32/b2h3s37d24",
+        "attention_bwd/f32/b1h4g2s37d16/causal/deterministic",
+        "attention_bwd/bf16/b1h2s70d32/causal/flash",
         "conv2d/bf16/2x4x5x6/3x3",
         "conv2d/f32/2x4x5x6/3x3/dx",
         "conv2d/f32/2x4x5x6/3x3/dw",

@@ -102,14 +102,22 @@ impl Writer<'_> {
     }
 
     /// The loads and the steps, with full leaves at these coordinates of a tile of these extents.
+    ///
+    /// A kernel's operands have one shape, on which loops in its body may rely: those of fewer axes are
+    /// repeated.
     fn steps(&self, at: &[ExprAst], extents: &[GenericAst]) -> Result<Vec<StmtAst>, Error> {
+        let axes = Axes::new(self.recipe);
         let mut stmts = Vec::new();
         for (i, leaf) in self.recipe.leaves.iter().enumerate() {
             let value = load(text(format!("x{i}")), *leaf, at, extents);
             stmts.push(let_(text(format!("v{i}")), value));
         }
         for (i, step) in self.recipe.steps.iter().enumerate() {
-            let mut args: Vec<ExprAst> = step.inputs.iter().map(|&input| source(input)).collect();
+            let arg = |&input: &Source| match axes.of(input) == axes.steps[i] {
+                true => source(input),
+                false => repeated(source(input), axes.steps[i], extents),
+            };
+            let mut args: Vec<ExprAst> = step.inputs.iter().map(arg).collect();
             let value = match &step.kind {
                 StepKind::Kernel(def, dtypes, numbers) => {
                     args.extend(numbers.iter().map(|&n| number(n)));
@@ -254,6 +262,56 @@ impl Writer<'_> {
             StmtAst::Expr(keep(store)),
         ])
     }
+}
+
+/// Which axes of the walk values have; a number, which is no tile, has none of them.
+struct Axes<'a> {
+    leaves: &'a [Leaf],
+    steps: Vec<Option<Access>>,
+}
+
+impl Axes<'_> {
+    fn new(recipe: &Recipe) -> Axes<'_> {
+        let mut axes = Axes { leaves: &recipe.leaves, steps: Vec::new() };
+        for step in &recipe.steps {
+            let all = step.inputs.iter().fold(None, |all, &input| joined(all, axes.of(input)));
+            axes.steps.push(all);
+        }
+        axes
+    }
+
+    fn of(&self, from: Source) -> Option<Access> {
+        match from {
+            Source::Leaf(i) => Some(self.leaves[i].access),
+            Source::Step(i) => self.steps[i],
+            Source::Number(_) => None,
+        }
+    }
+}
+
+/// The axes that either has.
+fn joined(a: Option<Access>, b: Option<Access>) -> Option<Access> {
+    match (a, b) {
+        (None, other) | (other, None) => other,
+        (Some(Access::One), other) | (other, Some(Access::One)) => other,
+        (a, b) if a == b => a,
+        _ => Some(Access::Full),
+    }
+}
+
+/// A value over all of these axes.
+fn repeated(value: ExprAst, axes: Option<Access>, extents: &[GenericAst]) -> ExprAst {
+    let Some(axes) = axes else { return value };
+    let last = extents.len() - 1;
+    let has = |axis: usize| match axes {
+        Access::Full => true,
+        Access::Row => axis == last,
+        Access::Column => axis == 0,
+        Access::One => false,
+    };
+    let extent = |(axis, &extent): (usize, &GenericAst)| if has(axis) { extent } else { one() };
+    let extents = extents.iter().enumerate().map(extent).collect();
+    method(value, "broadcast_to", extents, Vec::new())
 }
 
 fn program() -> ExprAst {

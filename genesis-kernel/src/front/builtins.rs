@@ -102,6 +102,7 @@ static BUILTINS: &[Builtin] = &[
     a("cumprod", 3, reduce::cumulative),
     f("exp", 1, 1, math::float_unary),
     f("fast_exp", 1, 1, math::fast),
+    f("fast_exp2", 1, 1, math::fast),
     f("fast_sigmoid", 1, 1, math::fast),
     f("fast_tanh", 1, 1, math::fast),
     f("exp2", 1, 1, math::float_unary),

@@ -72,12 +72,12 @@ pub(super) fn fast(lower: &mut Lower, call: &Call) -> Res {
         _ => [-2.0 * LOG2_E, 1.0, 2.0],
     }
     .map(|value| b.full(Scalar::float(wide, value), shape));
-    let t = b.binary(BinaryOp::Mul, x, factor);
+    let t = if call.name == "fast_exp2" { x } else { b.binary(BinaryOp::Mul, x, factor) };
     // Powers below the least normal number may be zero.
     let flushed = if wide == DType::F32 { UnaryOp::Exp2Flush } else { UnaryOp::Exp2 };
     let power = b.unary(flushed, t);
     let value = match call.name {
-        "fast_exp" => power,
+        "fast_exp" | "fast_exp2" => power,
         "fast_sigmoid" => {
             let sum = b.binary(BinaryOp::Add, one, power);
             b.binary(BinaryOp::Div, one, sum)

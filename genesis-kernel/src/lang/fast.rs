@@ -4,6 +4,7 @@
 //! | function | f32: error at most |
 //! |---|---|
 //! | `fast::exp(x)` | `2^-23 (2 + abs(x))` of the result |
+//! | `fast::exp2(x)` | `2^-22` of the result, and 0 where that is below `2^-126` |
 //! | `fast::sigmoid(x)` | `2^-21` of the result for `x > -1`, below that as `exp` |
 //! | `fast::tanh(x)` | `2^-21`, absolute: a small `x` loses its digits |
 //!
@@ -17,6 +18,11 @@ use super::{Extent, Float, Float8, Tile};
 
 /// e to the power of x.
 pub fn exp<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
+/// 2 to the power of x, or 0 for a power below the least normal number.
+pub fn exp2<X: Values<Element: Float>>(x: X) -> X {
     x
 }
 

@@ -539,6 +539,12 @@ pub fn fast_exp<X: Values<Element: Float>>(x: X) -> X {
     x
 }
 
+/// See [`fast::exp2`](super::fast::exp2).
+#[doc(hidden)]
+pub fn fast_exp2<X: Values<Element: Float>>(x: X) -> X {
+    x
+}
+
 /// See [`fast::sigmoid`](super::fast::sigmoid).
 #[doc(hidden)]
 pub fn fast_sigmoid<X: Values<Element: Float>>(x: X) -> X {

@@ -17,6 +17,7 @@ pub mod pad;
 pub mod peel;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
+pub mod rotate;
 pub(crate) mod rounded;
 pub mod tma;
 pub mod version;

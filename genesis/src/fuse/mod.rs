@@ -34,7 +34,7 @@ use plan::Program;
 
 pub use genesis_kernel::inspect::Emit;
 use genesis_kernel::inspect::{InspectRequest, inspect};
-use genesis_kernel::target::Target;
+pub use genesis_kernel::target::Target;
 
 /// The most arguments: what a gradient reads is named by the bits of a word.
 const MAX_ARGUMENTS: usize = 31;
@@ -166,14 +166,41 @@ impl Fused {
     /// ```
     pub fn inspect(&self, args: &[&Tensor], emit: Emit) -> Result<Vec<String>> {
         let plan = self.plan(args)?;
-        let on_cpu = emit == Emit::Asm;
-        let (target, device) = match (on_cpu, plan.device) {
-            (true, _) => (Target::host(), Device::Cpu),
-            (false, Device::Cuda(_)) => {
-                let target = plan.device.target().map_or_else(Target::sm_90a, Target::Gpu);
-                (target, plan.device)
-            }
-            (false, Device::Cpu) => (Target::sm_90a(), Device::Cuda(0)),
+        let target = match plan.device {
+            _ if emit == Emit::Asm => Target::host(),
+            Device::Cuda(_) => plan.device.target().map_or_else(Target::sm_90a, Target::Gpu),
+            Device::Cpu => Target::sm_90a(),
+        };
+        self.inspect_for(args, emit, &target)
+    }
+
+    /// What [`Fused::inspect`] gives, for a machine that need not be here.
+    ///
+    /// # Errors
+    /// As [`Fused::inspect`].
+    ///
+    /// # Examples
+    /// ```
+    /// use genesis::fuse::{Emit, Target, fuse};
+    /// use genesis::Tensor;
+    ///
+    /// let f = fuse(|args| args[0].exp()?.mul(&args[1]));
+    /// let x = Tensor::ones(&[64], ())?;
+    /// let ptx = f.inspect_for(&[&x, &x], Emit::Ptx, &Target::sm_80())?;
+    /// assert!(ptx[0].contains(".target sm_80"));
+    /// # Ok::<(), genesis::Error>(())
+    /// ```
+    pub fn inspect_for(
+        &self,
+        args: &[&Tensor],
+        emit: Emit,
+        target: &Target,
+    ) -> Result<Vec<String>> {
+        let plan = self.plan(args)?;
+        let device = match (target, plan.device) {
+            (Target::Gpu(_), Device::Cpu) => Device::Cuda(0),
+            (Target::Gpu(_), gpu) => gpu,
+            _ => Device::Cpu,
         };
         let show = |kernel: &plan::Kernel| {
             let mut request = InspectRequest::new(kernel.def, target.clone(), emit);

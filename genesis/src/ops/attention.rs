@@ -197,6 +197,9 @@ impl Call<'_> {
         if !q.dtype().is_arithmetic_float() {
             return Some(format!("{} is not a dtype to compute in", q.dtype()));
         }
+        if !(self.scale() > 0.0) {
+            return Some("the scale is not above 0".to_owned());
+        }
         let mask = options.mask.as_ref()?;
         if mask.requires_grad() && is_grad_enabled() {
             return Some("the mask wants a gradient".to_owned());
@@ -399,7 +402,11 @@ impl Flash {
             offset,
             launch::number(DType::F32, p),
         ];
-        let grid = Grid::xyz(along.div_ceil(block as usize), heads, q.shape()[0]);
+        let (blocks, batches) = (along.div_ceil(block as usize), q.shape()[0]);
+        let grid = match part {
+            Part::Forward => Grid::x(blocks * heads * batches),
+            Part::Keys | Part::Queries => Grid::xyz(blocks, heads, batches),
+        };
         let dtypes = [q.dtype(), wide];
         launch::warped_views(kernel, grid, &dtypes, &consts, Some(warps), &tensors, &numbers)
     }

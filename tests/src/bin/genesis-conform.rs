@@ -65,7 +65,19 @@ impl Options {
     }
 }
 
-fn main() -> Result<ExitCode> {
+fn main() -> ExitCode {
+    if std::env::args().any(|argument| matches!(argument.as_str(), "--help" | "-h")) {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    // Not the error's own form, which has a backtrace where the environment asks for one.
+    command().unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn command() -> Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().context(USAGE)?;
     let options = Options::parse(arguments)?;

@@ -143,14 +143,19 @@ impl Case {
     }
 
     /// Runs the call on tensors from elsewhere.
+    ///
+    /// What a GPU tells later, such as an index that is not there, is waited for: it belongs to this case
+    /// and to none after it.
     pub fn run_with(
         &self,
         device: Device,
         tensors: impl FnOnce() -> Result<BTreeMap<String, Tensor>>,
     ) -> Outcome {
         let run = AssertUnwindSafe(|| self.try_run(device, tensors));
-        match catch_unwind(run) {
-            Ok(Ok(results)) => Ok(results),
+        let outcome = catch_unwind(run);
+        let told_later = wait(device);
+        match outcome {
+            Ok(Ok(results)) => told_later.map(|()| results).map_err(|error| format!("{error:#}")),
             Ok(Err(error)) => Err(format!("{error:#}")),
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -249,6 +254,14 @@ impl Case {
         }
         Ok(())
     }
+}
+
+/// Waits for a device, and fails where it refused what this thread launched.
+fn wait(device: Device) -> Result<()> {
+    if device.is_cuda() {
+        Tensor::zeros(&[1], device)?.to_vec::<f32>()?;
+    }
+    Ok(())
 }
 
 /// Writes an outcome: a safetensors file of the results, or an `.err` file of the message.

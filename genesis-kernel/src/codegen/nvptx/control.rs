@@ -9,7 +9,7 @@ use super::schedule::Step;
 use super::shared::{Pending, Target};
 use super::wgmma;
 use crate::Error;
-use crate::ir::{Op, OpKind, Value};
+use crate::ir::{DType, Elem, Op, OpKind, Value};
 
 /// Registers written by a loop's body beyond which LLVM must not copy the body.
 const UNROLL_REGISTERS: usize = 256;
@@ -38,6 +38,9 @@ impl Lowering<'_> {
             data.operands[3..].iter().map(|&v| self.get(v)).collect::<Result<_, _>>()?;
         let advances = e.icmp(IntPred::Sgt, step, e.int(e.i64(), 0));
         let enters = e.and(advances, e.icmp(IntPred::Slt, lower, upper));
+        let region = data.regions[0];
+        let args = self.func.region(region).args.clone();
+        let begun = self.words_of(op, &args[1..], &inits);
         let (body, done) = (e.block("for"), e.block("for.end"));
         let before = e.current_block();
         e.cond_br(enters, body, done);
@@ -46,24 +49,26 @@ impl Lowering<'_> {
 
         e.position(body);
         let index = e.phi(e.i64(), &[(lower, before)]);
-        let carried = self.carried(&inits, before);
+        let carried = self.carried(&begun, before);
         let entered = self.enter_loop(op);
         self.recorder.enter();
-        let region = data.regions[0];
-        let args = self.func.region(region).args.clone();
         self.set(args[0], vec![index]);
-        self.bind(&args[1..], &carried.registers());
+        let held = self.of_words(op, &args[1..], &carried.registers());
+        self.bind(&args[1..], &held);
         if let Some(next) = self.iteration(op, region)? {
             // The test stands at the end: an iteration flows into the next one, as products that are
             // in flight across iterations must.
+            let words = self.words_of(op, &args[1..], &next);
             let following = e.add(index, step);
             let again = e.icmp(IntPred::Slt, following, upper);
             let last = e.current_block();
             e.add_incoming(index, following, last);
             let left = e.block("for.left");
             let back = e.cond_br(again, body, left);
-            self.close_loop(op, &carried, &next, last, back);
+            self.close_loop(op, &carried, &words, last, back);
             e.position(left);
+            // Taken apart here, not in the loop.
+            let next = self.of_words(op, &args[1..], &words);
             let next = self.finish_products(op, next)?;
             ends.push((e.current_block(), next.iter().map(|r| r.to_vec()).collect()));
             e.br(done);
@@ -147,6 +152,48 @@ impl Lowering<'_> {
     pub(super) fn leave_loop(&mut self) {
         let body = self.recorder.leave();
         self.recorder.push(Step::Loop(body));
+    }
+
+    /// What goes round a loop with products for these values: two of 16 bits as a word. Operands of the
+    /// next iteration's products stay as an instruction takes them.
+    fn words_of(&self, op: Op, values: &[Value], registers: &[Registers]) -> Vec<Registers> {
+        let e = self.e;
+        let word = |pair: &[Val]| e.bitcast(e.build_vec(pair), e.i32());
+        let of = |(&value, all): (&Value, &Registers)| match self.is_in_words(op, value) {
+            true => all.chunks(2).map(word).collect(),
+            false => Registers::clone(all),
+        };
+        values.iter().zip(registers).map(of).collect()
+    }
+
+    /// The registers of values that went round a loop.
+    fn of_words(&self, op: Op, values: &[Value], words: &[Registers]) -> Vec<Registers> {
+        let e = self.e;
+        let of = |(&value, words): (&Value, &Registers)| {
+            if !self.is_in_words(op, value) {
+                return Registers::clone(words);
+            }
+            let pair = e.vec(self.register_ty(value), 2);
+            let halves = |&word: &Val| {
+                let both = e.bitcast(word, pair);
+                [e.extract(both, 0), e.extract(both, 1)]
+            };
+            words.iter().flat_map(halves).collect()
+        };
+        values.iter().zip(words).map(of).collect()
+    }
+
+    fn is_in_words(&self, op: Op, value: Value) -> bool {
+        let ty = self.func.ty(value);
+        let is_half = ty.as_tile().is_some_and(|tile| {
+            matches!(tile.elem, Elem::Data(DType::F16 | DType::BF16)) && !tile.shape.is_scalar()
+        });
+        is_half && self.lir.num_regs(value).is_multiple_of(2) && self.multiplies(op)
+    }
+
+    /// Whether a loop has products that run beside other instructions.
+    fn multiplies(&self, op: Op) -> bool {
+        self.ops_within(op).iter().any(|op| self.lir.dots.get(op).is_some_and(wgmma::is_wgmma))
     }
 
     /// Phis at the start of a loop's header.
@@ -244,7 +291,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn ops_within(&self, op: Op) -> Vec<Op> {
+    pub(super) fn ops_within(&self, op: Op) -> Vec<Op> {
         let mut found = Vec::new();
         let mut regions = self.func.op(op).regions.clone();
         while let Some(region) = regions.pop() {
@@ -257,11 +304,10 @@ impl Lowering<'_> {
     }
 
     fn body_registers(&self, op: Op) -> usize {
-        let ops = self.ops_within(op);
-        if ops.iter().any(|op| self.lir.dots.get(op).is_some_and(wgmma::is_wgmma)) {
+        if self.multiplies(op) {
             return usize::MAX;
         }
-        let results = ops.into_iter().flat_map(|op| &self.func.op(op).results);
+        let results = self.ops_within(op).into_iter().flat_map(|op| &self.func.op(op).results);
         results.map(|&value| self.lir.num_regs(value) as usize).sum()
     }
 }

@@ -1,4 +1,4 @@
-//! Casts of floats of 8 bits on GPUs that have instructions for them (sm_89 and up), two at a time.
+//! Casts of pairs: from f32 to 16 bits, and of floats of 8 bits on GPUs that have instructions for them (sm_89 and up), two at a time.
 //!
 //! To f16 the instruction is exact. From f32 it rounds once to nearest even as
 //! [`crate::ir::float8`] says, but gives the largest number where the format has something beyond. What is
@@ -17,6 +17,25 @@ use crate::ir::float8::Format;
 use crate::ir::{DType, Op};
 
 impl Lowering<'_> {
+    /// A cast of pairs from f32 to 16 bits, by the instruction that rounds two and packs them.
+    pub(super) fn cast_pairs(&mut self, op: Op) -> Result<bool, Error> {
+        let data = self.func.op(op);
+        let (from, to) = (self.dtype(data.operands[0]), self.dtype(data.results[0]));
+        let n = self.lir.num_regs(data.results[0]);
+        if from != DType::F32 || !matches!(to, DType::F16 | DType::BF16) || !n.is_multiple_of(2) {
+            return Ok(false);
+        }
+        let e = self.e;
+        let operands = self.fresh_operands(op)?;
+        let both = |pair: &[Val]| {
+            let halves = cast(e, Machine::Nvptx, e.build_vec(pair), from, to);
+            [e.extract(halves, 0), e.extract(halves, 1)]
+        };
+        let registers = operands[0].chunks(2).flat_map(both).collect();
+        self.result(op, registers)?;
+        Ok(true)
+    }
+
     /// A cast from or to floats of 8 bits, where there are instructions for it.
     pub(super) fn cast_float8(&mut self, op: Op) -> Result<bool, Error> {
         let data = self.func.op(op);

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
+use super::flight::Flight;
 use super::pipeline::{Copies, Role};
 use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
@@ -81,6 +82,8 @@ pub(super) struct Lowering<'a> {
     pub(super) region: Region,
     /// How often the program's threads have waited for each other so far.
     pub(super) stage: u32,
+    /// Products that may still run, in the order in which they began.
+    pub(super) flying: Vec<Flight>,
 }
 
 /// What stands around a function's code.
@@ -146,6 +149,7 @@ impl<'a> Lowering<'a> {
             packed: BTreeMap::new(),
             region: func.body,
             stage: 0,
+            flying: Vec::new(),
             known_steps: vec![None; func.n_values()],
         }
     }
@@ -287,13 +291,15 @@ impl<'a> Lowering<'a> {
     /// Lowers the ops of a region. Gives what it yields; none where it returns from the kernel.
     pub(super) fn region(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
         let outer = std::mem::replace(&mut self.region, region);
-        let yielded = self.ops_of(region);
+        let yielded = self.ops_of(region, self.flying.len());
         self.region = outer;
         yielded
     }
 
-    fn ops_of(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
+    /// The ops of a region before which `aloft` products were in flight.
+    fn ops_of(&mut self, region: Region, aloft: usize) -> Result<Option<Vec<Registers>>, Error> {
         for &op in &self.func.region(region).ops {
+            self.land_before(op, aloft)?;
             let is_inside = !self.func.op(op).regions.is_empty();
             if self.awaits_peers && is_inside && reduce::pushes(self.lir, op) {
                 self.await_peers();
@@ -311,6 +317,7 @@ impl<'a> Lowering<'a> {
             self.after_op(op);
         }
         // The body of a function may end without a terminator.
+        self.land(self.flying.len())?;
         self.e.br(self.exit);
         Ok(None)
     }
@@ -345,7 +352,7 @@ impl<'a> Lowering<'a> {
             | OpKind::Bitcast
             | OpKind::PtrAdd
             | OpKind::MultipleOf(_) => self.elementwise(op),
-            OpKind::Cast if self.cast_float8(op)? => Ok(()),
+            OpKind::Cast if self.cast_float8(op)? || self.cast_pairs(op)? => Ok(()),
             OpKind::Cast => self.elementwise(op),
             OpKind::Broadcast
             | OpKind::ExpandDims { .. }

@@ -29,6 +29,7 @@ mod control;
 mod convert;
 mod debug;
 mod dot;
+mod flight;
 mod float8;
 mod fresh;
 mod lower;

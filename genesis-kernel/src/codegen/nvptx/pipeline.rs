@@ -216,6 +216,20 @@ impl Lowering<'_> {
         self.advance(ring);
     }
 
+    /// The next slot, which products that begin will read; goes on.
+    pub(super) fn take_next(&self, ring: Ring) -> Val {
+        let slot = self.next_slot(ring);
+        self.advance(ring);
+        slot
+    }
+
+    /// Gives a slot back to the producer; its products are done.
+    pub(super) fn release(&mut self, ring: Ring, slot: Val) -> Result<(), Error> {
+        let leads = self.copies()?.leads;
+        self.arrive_empty(ring, slot, leads);
+        Ok(())
+    }
+
     fn arrive_empty(&mut self, ring: Ring, slot: Val, speaks: Val) {
         thread::delay(self.e);
         let barrier = self.barrier_at(ring.place.empty, slot);

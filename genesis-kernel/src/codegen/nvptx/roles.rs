@@ -34,8 +34,8 @@ use crate::layout::turns::{computing_warps, turns};
 use crate::target::GpuTarget;
 
 /// Registers of a thread of the producer, and of those that compute, where there are two warpgroups of
-/// these: 128 * 40 + 256 * 232 of the 65536 there are. One warpgroup has enough without asking.
-const REGISTERS: [i64; 2] = [40, 232];
+/// these: 128 * 24 + 256 * 240 of the 65536 there are. One warpgroup has enough without asking.
+const REGISTERS: [i64; 2] = [24, 240];
 
 /// What an entry point is called with.
 pub(super) struct Args {

@@ -18,10 +18,11 @@
 
 use super::super::llvm::{Emitter, Val};
 use super::dot::Fragment;
+use super::flight::Flight;
 use super::lower::{Lowering, Registers};
 use super::pipeline::Ring;
 use crate::Error;
-use crate::ir::Op;
+use crate::ir::{Func, Op, OpKind, Value};
 use crate::layout::{DotOperand, DotPlan, DotUnit, SharedOperand, WgmmaKind};
 
 /// Rows of one instruction.
@@ -134,11 +135,13 @@ impl Assembly {
         ));
     }
 
-    /// Issues everything, and waits until at most `pending` groups run. Gives the sums.
-    fn issue(&mut self, e: &Emitter, sums: &[Val], pending: u32) -> Vec<Val> {
-        self.text.push_str(&format!(
-            "\n\twgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned {pending}; }}"
-        ));
+    /// Issues everything, and waits until at most `pending` groups run, if that is said. Gives the sums.
+    fn issue(&mut self, e: &Emitter, sums: &[Val], pending: Option<u32>) -> Vec<Val> {
+        self.text.push_str("\n\twgmma.commit_group.sync.aligned;");
+        if let Some(pending) = pending {
+            self.text.push_str(&format!("\n\twgmma.wait_group.sync.aligned {pending};"));
+        }
+        self.text.push_str(" }");
         let constraints = format!("{}{},~{{memory}}", tied(self.sums), self.letters);
         change_in_place(e, &self.text, &constraints, sums, &self.words)
     }
@@ -172,7 +175,7 @@ fn change_in_place(
 }
 
 /// Waits until at most `pending` groups of products run, of which none has these accumulators.
-fn wait(e: &Emitter, pending: u32, sums: &[Val]) -> Vec<Val> {
+pub(super) fn wait(e: &Emitter, pending: u32, sums: &[Val]) -> Vec<Val> {
     let n = sums.len() as u32;
     let text = format!("// {}\n\twgmma.wait_group.sync.aligned {pending};", list(0, n));
     let constraints = format!("{},~{{memory}}", tied(n));
@@ -189,25 +192,28 @@ impl<'a> Lowering<'a> {
     ) -> Result<Vec<Val>, Error> {
         let rings = self.rings_of(plan)?;
         rings.iter().for_each(|&ring| self.wait_full(ring));
-        let mut assembly = self.products(op, plan, kind, sums.len() as u32)?;
+        let begins = plan.apart || is_zero(self.func, self.func.op(op).operands[2]);
+        let mut assembly = self.products(op, plan, kind, (sums.len() as u32, begins))?;
         if overlaps(plan) {
             // These products may still run, those of the iteration before may not.
-            let sums = assembly.issue(self.e, sums, 1);
+            let sums = assembly.issue(self.e, sums, Some(1));
             for &ring in &rings {
                 self.release_held(ring)?;
                 self.hold_next(ring);
             }
             return Ok(sums);
         }
+        let e = self.e;
+        let unset = vec![e.poison(e.f32()); if begins { sums.len() } else { 0 }];
+        let before = if begins { &unset } else { sums };
         if plan.apart {
-            let e = self.e;
-            let unset = vec![e.poison(e.f32()); sums.len()];
-            let products = assembly.issue(e, &unset, 0);
+            let products = assembly.issue(e, before, Some(0));
             rings.iter().try_for_each(|&ring| self.release_next(ring))?;
             return Ok(sums.iter().zip(products).map(|(&sum, part)| e.fadd(sum, part)).collect());
         }
-        let sums = assembly.issue(self.e, sums, 0);
-        rings.iter().try_for_each(|&ring| self.release_next(ring))?;
+        let sums = assembly.issue(e, before, None);
+        let slots = rings.iter().map(|&ring| (ring, self.take_next(ring))).collect();
+        self.flying.push(Flight::new(self.func.op(op).results[0], slots));
         Ok(sums)
     }
 
@@ -255,13 +261,13 @@ impl<'a> Lowering<'a> {
         Ok((load.channel, load.offset))
     }
 
-    /// Every instruction of a dot.
+    /// Every instruction of a dot, of which the first ones replace so many sums where it `begins`.
     fn products(
         &mut self,
         op: Op,
         plan: &'a DotPlan,
         kind: WgmmaKind,
-        sums: u32,
+        (sums, begins): (u32, bool),
     ) -> Result<Assembly, Error> {
         let data = self.func.op(op);
         let [a, b] = [0, 1].map(|i| self.func.tile(data.operands[i]).shape);
@@ -282,7 +288,7 @@ impl<'a> Lowering<'a> {
             for block in 0..n_blocks {
                 let a = self.words(&mut left, unit, step, block * groups)?;
                 let a = assembly.operand(&a);
-                assembly.multiply(block * per_block, &a, &b, plan.apart && step == 0);
+                assembly.multiply(block * per_block, &a, &b, begins && step == 0);
             }
         }
         Ok(assembly)
@@ -349,6 +355,20 @@ pub(super) fn is_wgmma(plan: &DotPlan) -> bool {
 /// Whether products of one iteration may run into the next: A in registers would be overwritten.
 fn overlaps(plan: &DotPlan) -> bool {
     plan.overlaps && is_wgmma(plan) && plan.a.registers().is_none()
+}
+
+/// Whether a tile is 0 everywhere.
+fn is_zero(func: &Func, mut value: Value) -> bool {
+    loop {
+        if let Some(scalar) = func.as_const(value) {
+            return scalar.to_f64() == 0.0;
+        }
+        let Some(op) = func.def_op(value) else { return false };
+        match func.op(op).kind {
+            OpKind::Broadcast | OpKind::ConvertLayout => value = func.op(op).operands[0],
+            _ => return false,
+        }
+    }
 }
 
 fn is_transposed(operand: &DotOperand) -> bool {

@@ -5,18 +5,18 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use genesis::{Device, Result, Tensor};
 
-use crate::virtual_gpu;
+use super::command;
 
 /// Tells the process that is to fail what it does.
 const CHILD: &str = "GENESIS_TEST_FAULTS";
 
 /// The name of the test that is run in a process of its own.
-const PROGRAM: &str = "faults::a_program_on_a_gpu_that_fails";
+const PROGRAM: &str = "virtual_gpu::faults::a_program_on_a_gpu_that_fails";
 
 /// What the program says, with these variables, on a GPU whose launch of this number fails.
 fn fail(launch: u32, variables: &[(&str, &str)]) -> anyhow::Result<String> {
     let machine = format!("fault={launch}");
-    let (_folder, mut command): (_, Command) = virtual_gpu::command(&machine, &[PROGRAM])?;
+    let (_folder, mut command): (_, Command) = command(&machine, &[PROGRAM])?;
     command.env(CHILD, "1").envs(variables.iter().copied());
     let output = command.output()?;
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
@@ -87,7 +87,7 @@ fn waiting_for_each_launch_names_the_one_that_failed() -> anyhow::Result<()> {
 #[test]
 fn other_faults_have_their_own_words() -> anyhow::Result<()> {
     let machine = "3:misaligned";
-    let (_folder, mut command) = virtual_gpu::command(&format!("fault={machine}"), &[PROGRAM])?;
+    let (_folder, mut command) = command(&format!("fault={machine}"), &[PROGRAM])?;
     let output = command.env(CHILD, "1").output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.success(), "{text}");
