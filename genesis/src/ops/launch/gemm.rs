@@ -129,7 +129,9 @@ impl Job {
     fn parts(&self, threads: usize) -> Vec<Part> {
         let [batches, m, n, _] = self.extents;
         let longer = m.max(n);
-        let count = threads.div_ceil(batches).min(longer / LEAST).max(1);
+        // A row or a column alone is summed otherwise too, by its length.
+        let most = if m.min(n) > 1 { longer / LEAST } else { 1 };
+        let count = threads.div_ceil(batches).min(most).max(1);
         let begin = |part: usize| match part == count {
             true => longer,
             false => longer * part / count / STEP * STEP,
@@ -149,6 +151,9 @@ fn products<T: Element>(a: &Tensor, b: &Tensor, c: &Tensor) {
     let _kernel = profiled::host_kernel("gemm", || work::<T>(extents));
     let job = Job { a: Matrices::of(a), b: Matrices::of(b), c: Matrices::of(c), extents };
     let [batches, m, n, k] = extents;
+    if batches * m * n == 0 {
+        return;
+    }
     let (each, threads) = (m * n * k, threads_here());
     if each >= MANY && threads > 1 {
         let whole = || {
@@ -164,7 +169,7 @@ fn products<T: Element>(a: &Tensor, b: &Tensor, c: &Tensor) {
     let parts = job.parts(wanted);
     let tasks = batches * parts.len();
     // Products of a few numbers are made together.
-    let least = FEW.div_ceil((each / parts.len()).max(1)).min(tasks.max(1));
+    let least = FEW.div_ceil((each / parts.len()).max(1)).min(tasks);
     share(tasks.div_ceil(least), |number| {
         for task in number * least..((number + 1) * least).min(tasks) {
             let (batch, part) = (task / parts.len(), parts[task % parts.len()]);
@@ -197,7 +202,14 @@ mod tests {
     #[test]
     fn parts_give_the_bits_of_the_whole() -> Result<()> {
         // Longer along rows and columns, with more to sum than `gemm` sums at once.
-        for [m, n, k] in [[128, 256, 784], [256, 130, 100], [97, 300, 1500], [400, 20, 700]] {
+        for [m, n, k] in [
+            [128, 256, 784],
+            [97, 300, 1500],
+            [400, 20, 700],
+            [2, 999, 700],
+            [801, 1, 300],
+            [800, 3, 300],
+        ] {
             let (a, b) = (numbers(&[1, m, k], 7)?, numbers(&[1, n, k], 11)?.t()?);
             let product = |threads: usize| -> Result<Vec<f64>> {
                 let c = Tensor::zeros(&[1, m, n], (DType::F32, Device::Cpu))?;
