@@ -594,14 +594,8 @@ class Lcg:
         return (self.state >> 33) % n
 
 
-def alloc_trace():
-    """The trace of benches/src/memory.rs on torch's allocator: time in ms, and the most it held in GiB.
-
-    The walk is drawn before it is timed. Threads of Python take turns, so that they share one core; each
-    walk alone costs as much.
-    """
-    if not ON_GPU:
-        raise RuntimeError("torch's allocator is that of a GPU")
+def alloc_walks():
+    """The four walks of benches/src/memory.rs: a size is a block that is taken, -1 - i the one given back."""
     draw = Lcg(1)
     sizes = [(64 << (i * 17 // 100)) * (8 + draw.below(8)) for i in range(100)]
 
@@ -616,7 +610,27 @@ def alloc_trace():
                 live -= 1
         return steps
 
-    walks = [walk(thread) for thread in range(4)]
+    if not ON_GPU:
+        raise RuntimeError("torch's allocator is that of a GPU")
+    return [walk(thread) for thread in range(4)]
+
+
+def alloc_step(step, live):
+    if step > 0:
+        live.append(torch.cuda.caching_allocator_alloc(step))
+    else:
+        at = -step - 1
+        live[at], live[-1] = live[-1], live[at]
+        torch.cuda.caching_allocator_delete(live.pop())
+
+
+def alloc_trace():
+    """The trace of benches/src/memory.rs on torch's allocator: time in ms.
+
+    The walk is drawn before it is timed. Threads of Python take turns, so that they share one core; each
+    walk alone costs as much.
+    """
+    walks = alloc_walks()
     take, give = torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete
 
     def run(steps):
@@ -633,15 +647,37 @@ def alloc_trace():
 
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
     threads = [threading.Thread(target=run, args=(steps,)) for steps in walks]
     start = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    ms = (time.perf_counter() - start) * 1e3
-    return {"ms": ms, "gib": torch.cuda.max_memory_reserved() / (1 << 30)}
+    return {"ms": (time.perf_counter() - start) * 1e3}
+
+
+def alloc_held(orders):
+    """The most that torch's allocator holds for the walks of benches/src/memory.rs, in GiB: of so many orders."""
+    walks = alloc_walks()
+    return {"gib": sum(held_in(walks, Lcg(seed + 1)) for seed in range(orders)) / orders}
+
+
+def held_in(walks, draw):
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    begun, live, left = [0] * 4, [[] for _ in range(4)], 4 * 250_000
+    while left:
+        walk = draw.below(4)
+        if begun[walk] == 250_000:
+            continue
+        alloc_step(walks[walk][begun[walk]], live[walk])
+        begun[walk] += 1
+        left -= 1
+        if begun[walk] == 250_000:
+            for block in live[walk]:
+                torch.cuda.caching_allocator_delete(block)
+    return torch.cuda.max_memory_reserved() / (1 << 30)
 
 
 def handle(request, state):
@@ -650,6 +686,8 @@ def handle(request, state):
         return {"ms": alloc_pairs(request["bytes"], request["pairs"])}
     if what == "alloc_trace":
         return alloc_trace()
+    if what == "alloc_held":
+        return alloc_held(request["orders"])
     if what == "prepare":
         state.clear()
         case = Case(request)

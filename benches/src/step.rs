@@ -6,6 +6,7 @@
 use genesis::nn::{Linear, Module};
 use genesis::ops::Reduction;
 use genesis::optim::{AdamW, AdamWOptions, Optimizer};
+use genesis::profiler::{ProfilerOptions, profile};
 use genesis::{DType, Device, Graph, Result, Tensor, graph, no_grad};
 
 use crate::launch::{Way, host_times};
@@ -15,12 +16,16 @@ use crate::table::{Aim, Case};
 use crate::timing::Times;
 
 /// The cases, with the time in ms that each may take at most on an H200, as a ratio to the peer's.
-const CASES: [(&str, f64, f64); 4] = [
+const CASES: [(&str, f64, f64); 5] = [
     ("host/add/1024", 4.8 / 2.6, 4.8 / 2.5),
     ("host/add/1024/grad", 5.6 / 3.0, 5.6 / 2.6),
     ("mlp_step/784-256-10/b64", 0.63 / 0.20, 0.63 / 0.12),
     ("mlp_step/784-256-10/b64/graph", 1.0, 1.4),
+    (PROFILED, 1.0 / 1.1, 1.0 / 1.05),
 ];
+
+/// The step under the profiler, beside the same step without it.
+const PROFILED: &str = "profiler/mlp_step";
 
 /// Steps of one round.
 const STEPS: usize = 100;
@@ -41,6 +46,11 @@ pub(crate) fn time(
     device: Device,
     peer: Option<&mut Peer>,
 ) -> anyhow::Result<Option<Times>> {
+    if case == PROFILED {
+        let [ours, off] = profiled(device)?;
+        let peer = Some(("profiler off".to_owned(), off));
+        return Ok(Some(Times { ours, peer, from_graphs: false }));
+    }
     let ours = match case {
         "host/add/1024" => add(device, false)?,
         "host/add/1024/grad" => add(device, true)?,
@@ -93,12 +103,56 @@ impl Mlp {
     }
 }
 
+/// Wall time of a step with the profiler on and with it off, in ms: a thousand steps of each, in turns.
+/// What a profile is made of after its last step is not counted.
+fn profiled(device: Device) -> anyhow::Result<[f64; 2]> {
+    const TURNS: usize = 10;
+    let mut training = Training::new(device)?;
+    training.run(5)?;
+    let mut times = [const { Vec::new() }; 2];
+    for _ in 0..TURNS {
+        let (on, _) = profile(ProfilerOptions::default(), |_| training.time(STEPS))?;
+        times[0].push(on);
+        times[1].push(training.time(STEPS)?);
+    }
+    Ok(times.map(median))
+}
+
+/// The model at its training.
+struct Training {
+    model: Mlp,
+    optimizer: AdamW,
+    x: Tensor,
+    y: Tensor,
+}
+
+impl Training {
+    fn new(device: Device) -> Result<Training> {
+        let model = Mlp::new(device)?;
+        let x = Tensor::randn(&[64, 784], (DType::F32, device))?;
+        let y = no_grad(|| Tensor::randint(0, 10, &[64], (DType::I64, device)))?;
+        let optimizer = AdamW::new(model.parameters(), AdamWOptions::default());
+        Ok(Training { model, optimizer, x, y })
+    }
+
+    fn run(&mut self, n: usize) -> Result<()> {
+        for _ in 0..n {
+            self.model.step(&mut self.optimizer, &self.x, &self.y)?;
+        }
+        Ok(self.x.device().synchronize()?)
+    }
+
+    /// Wall time of one of `n` steps, in ms.
+    fn time(&mut self, n: usize) -> Result<f64> {
+        let start = std::time::Instant::now();
+        self.run(n)?;
+        Ok(start.elapsed().as_secs_f64() * 1e3 / n as f64)
+    }
+}
+
 /// Wall time of a step, in ms.
 fn mlp(device: Device, captured: bool) -> anyhow::Result<f64> {
-    let model = Mlp::new(device)?;
-    let x = Tensor::randn(&[64, 784], (DType::F32, device))?;
-    let y = no_grad(|| Tensor::randint(0, 10, &[64], (DType::I64, device)))?;
-    let mut optimizer = AdamW::new(model.parameters(), AdamWOptions::default());
+    let Training { model, mut optimizer, x, y } = Training::new(device)?;
     let stream = device.stream();
     let mut step: Graph<AdamW, _> = graph(|optimizer: &mut AdamW, args: &[Tensor]| {
         Ok(vec![model.step(optimizer, &args[0], &args[1])?])

@@ -29,7 +29,12 @@ impl Layout {
     /// The number of elements.
     pub fn numel(&self) -> usize {
         // Extents beside a zero may be so large that their product is no number.
-        if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
+        let (mut numel, mut is_empty) = (1usize, false);
+        for &extent in &self.shape {
+            numel = numel.wrapping_mul(extent);
+            is_empty |= extent == 0;
+        }
+        if is_empty { 0 } else { numel }
     }
 
     /// The number of axes.
@@ -121,12 +126,21 @@ pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
 }
 
 fn dense_strides(shape: &[usize]) -> Axes<i64> {
+    if shape.len() == 1 {
+        return Axes::from(&[1][..]);
+    }
     let mut strides: Axes<i64> = shape.iter().map(|_| 1).collect();
     for axis in (1..shape.len()).rev() {
         // Only a tensor of no elements has extents that overflow; it uses no strides.
         strides[axis - 1] = strides[axis].wrapping_mul(shape[axis].max(1) as i64);
     }
     strides
+}
+
+/// Whether two shapes are equal; without a call, for shapes are short.
+#[inline]
+pub(crate) fn is_same(a: &[usize], b: &[usize]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b)
 }
 
 /// The shape that all shapes broadcast to, aligned at the last axis.

@@ -19,6 +19,7 @@ pub mod many;
 pub mod math;
 pub mod matmul;
 pub mod matmul_f8;
+pub mod matmul_int;
 pub mod norm;
 pub mod norm_bwd;
 pub mod pool;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         norm_bwd::KERNELS,
         matmul::KERNELS,
         matmul_f8::KERNELS,
+        matmul_int::KERNELS,
         loss::KERNELS,
         embedding::KERNELS,
         random::KERNELS,

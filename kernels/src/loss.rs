@@ -10,7 +10,8 @@ pub static KERNELS: &[&KernelDef] = &[&cross_entropy::KERNEL, &cross_entropy_bwd
 
 /// `loss[i] = log(sum(exp(x[i, ..]))) - x[i, target[i]]`, and that logarithm for the backward.
 ///
-/// A row whose target is `ignore` has loss 0. The logits are read once, with a running maximum.
+/// A row whose target is `ignore` has loss 0; another that no column has is left in `flag` as by
+/// `index::resolve`. The logits are read once, with a running maximum.
 #[kernel]
 pub fn cross_entropy<
     T: Float,
@@ -24,10 +25,16 @@ pub fn cross_entropy<
     loss: ViewMut<A, 1>,
     lse: ViewMut<A, 1>,
     ignore: i64,
+    flag: PtrMut<i64>,
+    code: i64,
 ) {
     let i = program_id(0);
     let n = x.dim(1);
     let t = sum(target.load::<1>([i]), 0);
+    if (t != ignore) & ((t < 0) | (t >= n)) {
+        atomic_max(flag, code);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), t);
+    }
     let at_target = x.load::<1, 1>([i, t]).squeeze(0).to::<A>();
     let mut tops = full::<A, LANES>(A::MIN);
     let mut totals = zeros::<A, LANES>();

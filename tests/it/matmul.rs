@@ -1,6 +1,6 @@
 //! The framework's matrix product on every device, in every combination of layouts, against f64.
 
-use genesis::{DType, Device};
+use genesis::{DType, Device, Tensor};
 use genesis_kernel::kernel::{Grid, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Array, AsView, AsViewMut, Stream};
 use half::bf16;
@@ -201,6 +201,41 @@ fn a_long_k_on_a_gpu() -> std::result::Result<(), genesis::Error> {
         // The operands as views of their transposes.
         let turned = a.t()?.contiguous()?.t()?.matmul(&b.t()?.contiguous()?.t()?)?;
         product.compare(&bits(&turned)?, &expected, [0; 3]);
+    }
+    Ok(())
+}
+
+/// Batches that broadcast, and sums that do not fit.
+#[test]
+fn integers_wrap_on_every_device() -> genesis::Result<()> {
+    let made = |shape: &[usize], step: usize, dtype: DType, on: Device| {
+        let n: usize = shape.iter().product();
+        let values: Vec<i64> = (0..n).map(|i| (i * step % 251) as i64 - 100).collect();
+        Tensor::from_slice_on(&values, shape, on)?.to_dtype(dtype)
+    };
+    let wanted = |a: &[i64], b: &[i64], batch: usize, i: usize, j: usize| {
+        (0..40)
+            .map(|k| a[(batch / 2 * 5 + i) * 40 + k] * b[(batch % 2 * 40 + k) * 3 + j])
+            .sum::<i64>()
+    };
+    for on in crate::gpu::devices("products of integers") {
+        for dtype in [DType::I64, DType::I32, DType::I16, DType::I8, DType::U8] {
+            let (a, b) = (made(&[2, 1, 5, 40], 37, dtype, on)?, made(&[2, 40, 3], 61, dtype, on)?);
+            let c = a.matmul(&b)?;
+            assert_eq!((c.shape(), c.dtype()), (&[2, 2, 5, 3][..], dtype));
+            let [a, b, c] = [&a, &b, &c].map(|t| t.to_dtype(DType::I64)?.to_vec::<i64>());
+            let (a, b, c) = (a?, b?, c?);
+            for (at, &got) in c.iter().enumerate() {
+                let sum = wanted(&a, &b, at / 15, at / 3 % 5, at % 3);
+                let want = match dtype {
+                    DType::I16 => i64::from(sum as i16),
+                    DType::I8 => i64::from(sum as i8),
+                    DType::U8 => i64::from(sum as u8),
+                    _ => sum,
+                };
+                assert_eq!(got, want, "{dtype} on {on}, element {at}");
+            }
+        }
     }
     Ok(())
 }

@@ -164,6 +164,18 @@ fn check_chain(stream: &Stream, [m, t, d]: [usize; 3], tile: [i64; 3]) -> Result
     Ok(())
 }
 
+/// Few of them, with enough steps that every slot of the ring is written again: what the emulator runs.
+#[test]
+fn slots_are_read_before_they_are_written_again() -> Result {
+    let Some(device) = crate::gpu::gpu("left operands in registers") else { return Ok(()) };
+    let stream = device.stream();
+    let size = ([64, 64, 768], [64, 64, 64]);
+    check_weights(&stream, size, |v| ((v * 16.0) as i8, f64::from((v * 16.0) as i8)))?;
+    check_weights(&stream, size, |v| ((v * 8.0 + 8.0) as u8, f64::from((v * 8.0 + 8.0) as u8)))?;
+    check_weights(&stream, size, |v| (bf16::from_f32(v), f64::from(v)))?;
+    check_chain(&stream, [64, 256, 64], [64, 64, 64])
+}
+
 #[test]
 fn left_operands_of_registers_agree_with_f64() -> Result {
     for device in crate::gpu::devices("left operands in registers") {

@@ -217,17 +217,12 @@ pub(crate) fn on_all_cores<C: Sync, R: Send>(
     })
 }
 
-/// Whether an op is there on a device. Integers are multiplied on the CPU only, as PyTorch does it.
-pub(crate) fn is_on(info: &OpInfo, device: Device) -> bool {
-    device == Device::Cpu || info.name != "matmul/ints"
-}
-
 /// Every sample of every op that takes a dtype, in every layout.
 fn check_dtype(dtype: DType) {
     let infos = all();
     let mut cases = Vec::new();
     for device in devices() {
-        let takes = |info: &&OpInfo| info.dtypes.contains(&dtype) && is_on(info, device);
+        let takes = |info: &&OpInfo| info.dtypes.contains(&dtype);
         for info in infos.iter().filter(takes) {
             let samples = info.samples.iter();
             cases.extend(samples.flat_map(|sample| LAYS.map(|lay| (info, sample, lay, device))));

@@ -1,6 +1,7 @@
 //! Special values: where NaN, infinities, zeros of both signs, scalars and tensors of nothing go. The
 //! expected values are PyTorch's.
 
+use genesis::ops::Reduction;
 use genesis::{DType, Device, Result, Tensor};
 
 use crate::gpu::devices;
@@ -164,6 +165,24 @@ fn scalars_and_tensors_of_nothing() -> Result<()> {
             &[7.0],
         );
         check("isin nothing", scalar.isin(&Tensor::zeros(&[0], on)?), &[0.0]);
+    }
+    Ok(())
+}
+
+/// By one kernel, which reads the scores of a class that is not there nowhere.
+#[test]
+fn classes_that_are_not_there_are_refused() -> Result<()> {
+    for on in devices("classes out of range") {
+        let logits = Tensor::randn(&[3, 5], on)?;
+        for wrong in [5i64, -1] {
+            let target = Tensor::from_slice_on(&[0, wrong, -100], &[3], on)?;
+            let read = logits.cross_entropy(&target, Reduction::Mean).and_then(|loss| loss.item());
+            let text = read.expect_err("there are 5 classes").to_string();
+            let why = format!(" {wrong} is out of range for 5 ");
+            assert!(text.starts_with("cross_entropy: ") && text.contains(&why), "{text}");
+        }
+        let target = Tensor::from_slice_on(&[0i64, 4, -100], &[3], on)?;
+        assert!(logits.cross_entropy(&target, Reduction::Mean)?.item()?.is_finite());
     }
     Ok(())
 }

@@ -190,11 +190,18 @@ fn float_op(what: Alu, ty: Ty, [a, b, c]: [u64; 3]) -> Option<u64> {
             Alu::Fma => x.mul_add(y, z),
             Alu::Sqrt => x.sqrt(),
             Alu::Rcp => 1.0 / x,
+            Alu::RcpFlush => flushed(1.0 / flushed(x)),
+            Alu::Ex2Flush => flushed(flushed(x).exp2()),
             _ => return wide_op(what, f64::from(x), f64::from(y), 0.0).map(|v| to_bits(v, ty)),
         };
         return Some(u64::from(value.to_bits()));
     }
     wide_op(what, x, y, z).map(|value| to_bits(value, ty))
+}
+
+/// Zero in the place of what is not normal.
+fn flushed(x: f32) -> f32 {
+    if x.is_subnormal() { 0f32.copysign(x) } else { x }
 }
 
 fn wide_op(what: Alu, x: f64, y: f64, z: f64) -> Option<f64> {

@@ -131,9 +131,17 @@ pub(super) struct Cluster<'p> {
     /// Copies out of shared memory of a thread.
     pub(super) bulk: BTreeMap<usize, Groups>,
     /// Products of a warpgroup, by its first warp.
-    pub(super) products: BTreeMap<usize, u32>,
+    pub(super) products: BTreeMap<usize, Products>,
     /// The instruction that runs.
     pub(super) current: usize,
+}
+
+/// The products of a warpgroup.
+pub(super) struct Products {
+    pub(super) agent: u32,
+    /// What its threads had done when they began a group of products whose left operand they hold, by the
+    /// group's number.
+    pub(super) begun: BTreeMap<u32, Knowledge>,
 }
 
 /// What comes after an instruction.

@@ -5,9 +5,11 @@
 //! m64nN: warp w of four holds rows 16 w .. 16 w + 15 so, every 8 columns anew
 //! ```
 
+use std::collections::BTreeMap;
+
 use super::alu::element;
 use super::fault::Fault;
-use super::machine::{After, Cluster};
+use super::machine::{After, Cluster, Products};
 use super::memory::swizzled;
 use super::program::{Addr, Arg, Element, Product, RANK_SHIFT, Reg};
 use super::shadow::{Epoch, Way};
@@ -19,6 +21,9 @@ const GROUP: usize = 4;
 const ROWS: u32 = 64;
 /// Bytes along K that one product of four warps takes.
 const STEP_BYTES: u32 = 32;
+
+/// Groups of products of which it is kept what came before them.
+const KEPT_GROUPS: u32 = 16;
 
 /// A matrix of numbers, row after row.
 struct Matrix {
@@ -224,12 +229,7 @@ impl Cluster<'_> {
 
     fn multiply(&mut self, first: usize, product: &Product) -> Result<(), Fault> {
         let depth = product.depth as usize;
-        let next = self.next_agent;
-        let agent = *self.products.entry(first).or_insert_with(|| {
-            self.next_agent += 1;
-            next
-        });
-        let epoch = Epoch { agent, number: self.warps[first].committed + 1 };
+        let epoch = self.begin_product(first, product);
         let [left, right] = product.types;
         if product.depth * left.bytes() != STEP_BYTES {
             return Err(self.fault("a product of a strange depth"));
@@ -266,6 +266,30 @@ impl Cluster<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The moment of a product that the threads of a warpgroup begin together.
+    ///
+    /// A left operand in registers is what each thread has made of memory that it read before: when the
+    /// product is over those reads are, in all threads, and who waits for it knows.
+    fn begin_product(&mut self, first: usize, product: &Product) -> Epoch {
+        let next = self.next_agent;
+        let own = self.products.entry(first).or_insert_with(|| {
+            self.next_agent += 1;
+            Products { agent: next, begun: BTreeMap::new() }
+        });
+        let number = self.warps[first].committed + 1;
+        if product.a.len() > 1 {
+            let knowledge = own.begun.entry(number).or_default();
+            let threads = self.warps[first].first..self.warps[first].first + GROUP * LANES;
+            for clock in &mut self.clocks[threads] {
+                knowledge.learn_from(clock);
+                clock.tick();
+            }
+            // Warps of a group are never so many groups apart.
+            own.begun.retain(|&group, _| group + KEPT_GROUPS > number);
+        }
+        Epoch { agent: own.agent, number }
     }
 
     fn operand_in_registers(&self, number: usize, product: &Product) -> Matrix {
@@ -317,10 +341,14 @@ impl Cluster<'_> {
 
     pub(super) fn wait_products(&mut self, number: usize, mask: u32, pending: u32) {
         let first = number / GROUP * GROUP;
-        let Some(&agent) = self.products.get(&first) else { return };
+        let Some(products) = self.products.get(&first) else { return };
         let warp = &self.warps[number];
-        let done = Epoch { agent, number: warp.committed.saturating_sub(pending) };
-        let start = warp.first;
-        lanes(mask).for_each(|lane| self.clocks[start + lane].add(done));
+        let done = Epoch { agent: products.agent, number: warp.committed.saturating_sub(pending) };
+        let begun = products.begun.range(..=done.number).next_back();
+        for lane in lanes(mask) {
+            let clock = &mut self.clocks[warp.first + lane];
+            clock.add(done);
+            begun.into_iter().for_each(|(_, knowledge)| clock.learn(knowledge));
+        }
     }
 }

@@ -148,6 +148,10 @@ pub(super) enum Alu {
     Sqrt,
     Rsqrt,
     Rcp,
+    /// With zeros in the place of numbers that are not normal.
+    RcpFlush,
+    /// The same.
+    Ex2Flush,
     Ex2,
     Lg2,
     Tanh,

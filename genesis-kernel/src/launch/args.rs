@@ -5,7 +5,7 @@ use crate::diag::Error;
 use crate::front::ast::{DTypeAst, FnAst, PatternAst, TypeAst};
 use crate::ir::DType;
 use crate::kernel::Grid;
-use crate::runtime::{Arg, PtrArg, ViewArg};
+use crate::runtime::{Arg, Device, PtrArg, ViewArg};
 
 /// One parameter of a kernel, its dtype known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,11 +95,17 @@ pub(super) fn check(name: &str, params: &[ParamKind], launch: &Launch<'_>) -> Re
             params.len()
         )));
     }
+    let device = launch.stream.device();
     for (param, arg) in params.iter().zip(launch.args) {
         let result = match (param.shape, arg) {
             (ParamShape::Scalar, Arg::Scalar(scalar)) => check_dtype(param, scalar.dtype),
-            (ParamShape::Ptr, Arg::Ptr(ptr)) => check_ptr(param, ptr, launch),
-            (ParamShape::View { rank }, Arg::View(view)) => check_view(param, rank, view, launch),
+            (ParamShape::Ptr, Arg::Ptr(ptr)) => check_ptr(param, ptr, device),
+            (ParamShape::View { rank }, Arg::View(view)) => {
+                if is_dense_and_fits(param, rank, view, device) {
+                    continue;
+                }
+                check_view(param, rank, view, device)
+            }
             _ => Err(wrong_kind(param, arg)),
         };
         if let Err(why) = result {
@@ -121,10 +127,8 @@ fn check_dtype(param: &ParamKind, given: DType) -> Check {
     Err(format!("has dtype {given}, the kernel {takes} {}", param.dtype))
 }
 
-#[inline]
-fn check_ptr(param: &ParamKind, ptr: &PtrArg, launch: &Launch<'_>) -> Check {
+fn check_ptr(param: &ParamKind, ptr: &PtrArg, device: Device) -> Check {
     check_dtype(param, ptr.dtype)?;
-    let device = launch.stream.device();
     if ptr.device != device {
         return Err(format!("is on {}, the launch is on {device}", ptr.device));
     }
@@ -141,9 +145,22 @@ fn check_ptr(param: &ParamKind, ptr: &PtrArg, launch: &Launch<'_>) -> Check {
     Ok(())
 }
 
+/// Whether it is a view of one axis of elements that follow each other, and nothing is wrong with it: what
+/// most arguments are, told in a few instructions.
 #[inline]
-fn check_view(param: &ParamKind, rank: u8, view: &ViewArg, launch: &Launch<'_>) -> Check {
-    check_ptr(param, &view.ptr, launch)?;
+fn is_dense_and_fits(param: &ParamKind, rank: u8, view: &ViewArg, device: Device) -> bool {
+    let (ptr, n, bytes) = (&view.ptr, view.dims[0], view.ptr.dtype.bytes() as u64);
+    ptr.dtype == param.dtype
+        && ptr.device == device
+        && (ptr.mutable || !param.mutable)
+        && ptr.address & (bytes - 1) == 0
+        && (rank, view.rank, view.strides[0]) == (1, 1, 1)
+        && (0..1 << 48).contains(&n)
+        && n as u64 * bytes <= ptr.bytes
+}
+
+fn check_view(param: &ParamKind, rank: u8, view: &ViewArg, device: Device) -> Check {
+    check_ptr(param, &view.ptr, device)?;
     if view.rank != rank {
         return Err(format!("has {} axes, the kernel takes {rank}", view.rank));
     }

@@ -185,6 +185,10 @@ fn view_code(view: &ViewArg, aligned: u8) -> u8 {
     if view.ptr.address.is_multiple_of(ALIGNMENT) {
         code |= aligned;
     }
+    // What most views are: dense elements.
+    if view.rank == 1 && view.strides[0] == 1 && view.dims[0] > 1 {
+        return code | UNIT_STRIDE | multiple_code(view.dims[0] as u64, aligned);
+    }
     // The stride of an axis of extent 1 is never multiplied by anything but 0: it may count as 1, but
     // an axis along which elements do follow each other says more.
     let (dims, strides) = (view.dims(), view.strides());
@@ -216,16 +220,17 @@ fn view_code(view: &ViewArg, aligned: u8) -> u8 {
             multiples |= stride as u64;
         }
     }
-    if aligned != 0 {
-        let class = match multiples.trailing_zeros() {
-            0 | 1 => 0,
-            2 => 1,
-            3 => 2,
-            _ => 3,
-        };
-        code |= class << STRIDE_SHIFT;
+    code | multiple_code(multiples, aligned)
+}
+
+/// What strides are multiples of, as the two bits of the code.
+#[inline]
+fn multiple_code(multiples: u64, aligned: u8) -> u8 {
+    match multiples.trailing_zeros() {
+        _ if aligned == 0 => 0,
+        0 | 1 => 0,
+        zeros => (zeros.min(4) as u8 - 1) << STRIDE_SHIFT,
     }
-    code
 }
 
 fn param_hint(code: u8) -> ParamHint {

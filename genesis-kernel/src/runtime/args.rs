@@ -64,12 +64,22 @@ impl ViewArg {
         Some(view)
     }
 
+    /// A view of so many elements that follow each other.
+    #[inline]
+    pub fn flat(ptr: PtrArg, elements: usize) -> ViewArg {
+        let mut view = ViewArg { ptr, rank: 1, dims: [0; MAX_RANK], strides: [0; MAX_RANK] };
+        (view.dims[0], view.strides[0]) = (elements as i64, 1);
+        view
+    }
+
     /// The extents.
+    #[inline]
     pub fn dims(&self) -> &[i64] {
         &self.dims[..self.rank as usize]
     }
 
     /// The strides in elements.
+    #[inline]
     pub fn strides(&self) -> &[i64] {
         &self.strides[..self.rank as usize]
     }

@@ -354,13 +354,20 @@ impl Buffer {
     }
 
     /// The address of the first byte.
+    #[inline]
     pub fn address(&self) -> u64 {
         self.address
     }
 
     /// The number of bytes.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether it is memory of a [`MemoryPool`](super::MemoryPool).
+    pub fn is_private(&self) -> bool {
+        self.block.is_some_and(|(arena, _)| arena.is_private())
     }
 
     /// Whether it is host memory that GPUs copy from and to by themselves.
@@ -369,6 +376,7 @@ impl Buffer {
     }
 
     /// Where it is.
+    #[inline]
     pub fn device(&self) -> Device {
         self.stream.device()
     }

@@ -73,22 +73,26 @@ impl Device {
     /// The device's current stream: the one of the [`with_stream`] around the call, else the default one.
     ///
     /// A GPU that is missing gives a stream too: whatever is asked of it is an error that says why.
+    #[inline]
     pub fn stream(self) -> Stream {
         if self == Device::Cpu {
             return Stream { queue: Queue::Cpu };
         }
         if is_any_chosen() {
-            let of_device = |stream: &&Stream| stream.device() == self;
-            let current =
-                CURRENT.with_borrow(|streams| streams.iter().rev().find(of_device).cloned());
-            if let Some(stream) = current {
-                return stream;
-            }
+            return self.chosen_stream();
         }
         self.default_stream()
     }
 
+    #[cold]
+    fn chosen_stream(self) -> Stream {
+        let of_device = |stream: &&Stream| stream.device() == self;
+        let current = CURRENT.with_borrow(|streams| streams.iter().rev().find(of_device).cloned());
+        current.unwrap_or_else(|| self.default_stream())
+    }
+
     /// The device's default stream.
+    #[inline]
     pub fn default_stream(self) -> Stream {
         let queue = match self {
             Device::Cpu => Queue::Cpu,
@@ -138,6 +142,7 @@ impl Stream {
     }
 
     /// The device it belongs to.
+    #[inline]
     pub fn device(&self) -> Device {
         match &self.queue {
             Queue::Cpu => Device::Cpu,
@@ -247,6 +252,7 @@ impl Stream {
     }
 
     /// The memory in its order.
+    #[inline]
     pub(super) fn arena(&self) -> Result<&'static Arena, Error> {
         match &self.queue {
             Queue::Cpu => Ok(pool::host_arena()),

@@ -184,7 +184,13 @@ pub(crate) fn dtype_of(op: &str, x: &Tensor) -> DType {
 }
 
 /// The inputs that an op takes instead of its own; none where these are right.
+#[inline]
 pub(crate) fn cast_inputs(op: &str, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
+    let now = REGIONS.get();
+    if now.cpu.is_none() && now.cuda.is_none() { Ok(None) } else { cast_where_on(op, inputs) }
+}
+
+fn cast_where_on(op: &str, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
     let Some(dtype) = wanted(op, inputs) else { return Ok(None) };
     let differs = |input: &&Tensor| is_cast(input) && input.dtype() != dtype;
     if !inputs.iter().any(differs) {

@@ -45,7 +45,10 @@ pub(crate) fn record<O: Op>(op: O, inputs: &[&Tensor], result: Tensor) -> Result
     }
     let edges = inputs.iter().map(|input| input.edge()).collect();
     let node = Node::new(NodeParts { op: Box::new(Single(op)), outputs: 1, edges, saved });
-    result.meta().set_history(Some((node, 0)));
+    match result.known_meta() {
+        Some(meta) => meta.set_history(Some((node, 0))),
+        None => _ = result.init_meta(GradMeta::of_node(node, 0)),
+    }
     Ok(result)
 }
 

@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::{Device, Graph as Recorded};
+use genesis_kernel::runtime::{Device, Graph as Recorded, MemoryPool};
 
 use self::session::{Mode, Origin, Session};
 pub use self::state::State;
@@ -71,7 +71,8 @@ where
     S: State,
     F: FnMut(&mut S, &[Tensor]) -> Result<Vec<Tensor>>,
 {
-    Graph { step, buckets: Vec::new(), compares: false, state: PhantomData }
+    let (buckets, pool) = (Vec::new(), MemoryPool::new());
+    Graph { step, buckets, compares: false, state: PhantomData, pool }
 }
 
 /// A step made by [`graph()`].
@@ -80,6 +81,9 @@ pub struct Graph<S, F> {
     buckets: Vec<Bucket>,
     compares: bool,
     state: PhantomData<fn(&mut S)>,
+    /// What the recordings allocate comes from here: what one frees, it and the others use again. It is
+    /// given back after them.
+    pool: MemoryPool,
 }
 
 /// What is known of one set of shapes.
@@ -210,7 +214,8 @@ where
         let mut noted: Option<(Session, Vec<Tensor>)> = None;
         let graph = Recorded::capture(&stream, || {
             let step = || (self.step)(state, &inputs);
-            noted = Some(session::run(Mode::Record, Some(&cells), start, step)?);
+            let run = || session::run(Mode::Record, Some(&cells), start, step);
+            noted = Some(self.pool.scope(run)?);
             Ok::<(), Error>(())
         })?;
         let (session, outputs) = noted.expect("a capture that succeeds ran its step");

@@ -5,6 +5,7 @@
 //! kernels read. Each is listed with whom to ask for its next value.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -50,8 +51,10 @@ pub(super) struct Session {
     pub(super) origins: Vec<Origin>,
     /// The cells' bits; of a replay, those of the optimizers alone.
     pub(super) values: Vec<u64>,
-    /// What the recorded launches point to.
+    /// What the recorded launches point to outside of the graph's own memory.
     pub(super) held: Vec<Arc<Storage>>,
+    /// Their addresses.
+    known: BTreeSet<*const Storage>,
     problem: Option<Error>,
 }
 
@@ -84,8 +87,8 @@ pub(super) fn run<T>(
     }
     let cells = cells.cloned();
     let (origins, values) = (Vec::new(), Vec::new());
-    let (held, problem) = (Vec::new(), None);
-    let session = Session { mode, start, cells, origins, values, held, problem };
+    let (held, known, problem) = (Vec::new(), BTreeSet::new(), None);
+    let session = Session { mode, start, cells, origins, values, held, known, problem };
     SESSION.set(Some(session));
     MODE.set(Some(mode));
     let _off = Off;
@@ -105,6 +108,7 @@ pub(crate) fn has_cells() -> bool {
 }
 
 /// Whether launches are recorded.
+#[inline]
 pub(crate) fn is_recording() -> bool {
     MODE.get() == Some(Mode::Record)
 }
@@ -113,11 +117,25 @@ fn with<T>(f: impl FnOnce(&mut Session) -> T) -> Option<T> {
     SESSION.with_borrow_mut(|session| session.as_mut().map(f))
 }
 
-/// Keeps memory that recorded launches point to.
+/// Keeps memory that a recorded launch points to. The graph's own is kept by its pool, where others use it
+/// once it is freed, as they did when it was recorded.
+#[inline]
 pub(crate) fn hold(storage: &Arc<Storage>) {
     if is_recording() {
-        with(|session| session.held.push(storage.clone()));
+        hold_outside(storage);
     }
+}
+
+#[cold]
+fn hold_outside(storage: &Arc<Storage>) {
+    if storage.buffer().is_private() {
+        return;
+    }
+    with(|session| {
+        if session.known.insert(Arc::as_ptr(storage)) {
+            session.held.push(storage.clone());
+        }
+    });
 }
 
 /// Refuses what the host may not do in a step that is to be replayed.

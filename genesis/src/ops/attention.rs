@@ -58,6 +58,8 @@ pub enum AttentionBackend {
 /// The largest distance of a key from its query: more than any tensor is long.
 const FAR: i64 = 1 << 40;
 
+/// The most scores of a matrix that is small.
+const SMALL: usize = 1 << 18;
 /// Heads longer than this are left to the composed form.
 const MAX_HEAD: usize = 256;
 
@@ -166,10 +168,20 @@ impl Call<'_> {
                 let why = format!("tensor cores multiply 16-bit floats, not {}", self.q.dtype());
                 Ok((AttentionBackend::Composed, why))
             }
+            (AttentionBackend::Auto, None) if self.is_small() => {
+                let why = "a small matrix without heads is computed in f32 throughout";
+                Ok((AttentionBackend::Composed, why.to_owned()))
+            }
             (AttentionBackend::Auto, None) => {
                 Ok((AttentionBackend::Flash, "16-bit floats on a GPU".to_owned()))
             }
         }
+    }
+
+    /// Whether this is one matrix of few scores: a kernel gains nothing there, and rounds weights for
+    /// tensor cores, which PyTorch does for tensors of 4 axes only.
+    fn is_small(&self) -> bool {
+        self.q.rank() == 2 && self.q.shape()[0] * self.k.shape()[0] <= SMALL
     }
 
     /// Why the flash form can't compute this.

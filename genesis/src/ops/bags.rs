@@ -3,6 +3,7 @@
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
+use super::index_flag::{self, Range};
 use super::{ScatterReduce, launch};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -94,6 +95,20 @@ impl Tensor {
     }
 }
 
+/// On a GPU: has offsets that do not grow from 0 to at most `n` told by the next read, as indices.
+#[track_caller]
+fn tell_later(offsets: &Tensor, n: usize) -> Result<()> {
+    let resolve = |t: &Tensor, extent: usize| {
+        index_flag::resolve(NAME, t, Range { extent, wraps: false, step: 1 }).map(drop)
+    };
+    resolve(&offsets.narrow(0, 0, 1)?, 1)?;
+    resolve(offsets, n + 1)?;
+    match offsets.numel() - 1 {
+        0 => Ok(()),
+        pairs => resolve(&offsets.narrow(0, 1, pairs)?.sub(&offsets.narrow(0, 0, pairs)?)?, n + 1),
+    }
+}
+
 impl Bags {
     /// The bag of each index, in order, and how many there are.
     #[track_caller]
@@ -126,6 +141,8 @@ impl Bags {
                 let message = format!("offsets must grow from 0 to at most {n}, got {all:?}");
                 return Err(Error::op(NAME, message));
             }
+        } else if offsets.numel() > 0 {
+            tell_later(offsets, n)?;
         }
         let count = offsets.numel() - least;
         // What is behind a last offset that begins no bag belongs to none.

@@ -20,7 +20,7 @@ use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::fuse::{Fused, fuse, trace};
-use crate::shape::{Axes, broadcast_shapes};
+use crate::shape::{Axes, broadcast_shapes, is_same};
 use crate::tensor::{Tensor, promote};
 
 /// Which dtypes an op takes.
@@ -399,6 +399,9 @@ enum Ints {
 /// The op of a row on tensors of any dtypes: they promote.
 #[track_caller]
 fn binary(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    if x.dtype() == y.dtype() && x.dtype().is_float() && x.device() == y.device() {
+        return of_one_dtype(row, x, y);
+    }
     let dtype = promote::result_type(&[x, y]);
     let is_wider = |t: &Tensor| t.rank() == 0 && t.dtype().is_float() && t.dtype().bytes() > 2;
     if dtype.is_arithmetic_float() && dtype.bytes() == 2 && (is_wider(x) || is_wider(y)) {
@@ -414,8 +417,15 @@ fn binary(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
             _ => {}
         }
     }
+    of_one_dtype(row, &x, &y)
+}
+
+/// The op of a row on tensors that need no promotion.
+#[track_caller]
+#[inline]
+fn of_one_dtype(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
     let shapes = [x.shape().into(), y.shape().into()];
-    apply(BinaryCall { row, shapes }, &[&x, &y])
+    apply(BinaryCall { row, shapes }, &[x, y])
 }
 
 /// A binary op in the making: it remembers its operands' shapes for the gradient.
@@ -433,6 +443,11 @@ impl Op for BinaryCall {
         let (x, y) = (inputs[0], inputs[1]);
         check_pair(self.row.name, x, y)?;
         check_domain(self.row.name, Domain::Number, x.dtype())?;
+        if is_same(x.shape(), y.shape()) && x.is_contiguous() && y.is_contiguous() {
+            let z = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+            launch::binary_dense(self.row.kernels, x, y, &z)?;
+            return Ok(z);
+        }
         let shape = broadcast_shapes(self.row.name, &[x.shape(), y.shape()])?;
         let z = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
         let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);

@@ -288,17 +288,30 @@ impl Op for Cumprod {
     /// `dx_k = sum over j >= k of dy_j y_j / x_k`. Up to the first zero of a row that can be divided;
     /// at it the products are those of the row with a one in its place; after it all are zero.
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let (x, y) = (saved.input(0), saved.output());
-        let from_end = |t: &Tensor| t.flip(&[-1])?.cumsum(-1)?.flip(&[-1]);
-        let is_zero = x.eq_scalar(0.0)?;
-        let zeros = is_zero.to_dtype(DType::I64)?.cumsum(-1)?;
-        let is_first = is_zero.logical_and(&zeros.eq_scalar(1.0)?)?;
-        let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
-        let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
-        let usual = from_end(&dy.mul(y)?)?.div(&is_zero.where_(&one, x)?)?;
-        let without = is_first.where_(&one, x)?.cumprod(-1)?;
-        let at_zero = from_end(&dy.mul(&without)?)?;
-        let usual = zeros.eq_scalar(0.0)?.where_(&usual, &zero)?;
-        Ok(vec![Some(is_first.where_(&at_zero, &usual)?)])
+        let x = saved.input(0);
+        // Sums that nearly cancel are added in f64, as PyTorch adds them.
+        if x.dtype() == DType::F32 {
+            let wide = |t: &Tensor| t.to_dtype(DType::F64);
+            let x = wide(x)?;
+            let dx = cumprod_slopes(&x, &x.cumprod(-1)?, &wide(dy)?)?;
+            return Ok(vec![Some(dx.to_dtype(DType::F32)?)]);
+        }
+        Ok(vec![Some(cumprod_slopes(x, saved.output(), dy)?)])
     }
+}
+
+/// The gradient of the running product `y` of `x`.
+#[track_caller]
+fn cumprod_slopes(x: &Tensor, y: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    let from_end = |t: &Tensor| t.flip(&[-1])?.cumsum(-1)?.flip(&[-1]);
+    let is_zero = x.eq_scalar(0.0)?;
+    let zeros = is_zero.to_dtype(DType::I64)?.cumsum(-1)?;
+    let is_first = is_zero.logical_and(&zeros.eq_scalar(1.0)?)?;
+    let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
+    let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
+    let usual = from_end(&dy.mul(y)?)?.div(&is_zero.where_(&one, x)?)?;
+    let without = is_first.where_(&one, x)?.cumprod(-1)?;
+    let at_zero = from_end(&dy.mul(&without)?)?;
+    let usual = zeros.eq_scalar(0.0)?.where_(&usual, &zero)?;
+    is_first.where_(&at_zero, &usual)
 }

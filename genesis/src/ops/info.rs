@@ -583,6 +583,17 @@ fn cross_entropy() -> OpInfo {
                 },
                 "cross_entropy: logits are [2, 3], the target [3] must be [2]",
             ),
+            refuse(
+                || {
+                    let target = Tensor::from_slice_on(
+                        &[0i64, -100, 3],
+                        &[3],
+                        genesis_kernel::runtime::Device::Cpu,
+                    )?;
+                    cpu(&[3, 3], DType::F32)?.cross_entropy(&target, Reduction::Mean)
+                },
+                "cross_entropy: class 3 is out of range for 3 classes",
+            ),
         ],
     }
 }

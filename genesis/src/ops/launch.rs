@@ -54,6 +54,7 @@ fn view(t: &Tensor, shape: &[usize], strides: &[i64], mutable: bool) -> Arg {
 /// The first element of a tensor.
 fn base(t: &Tensor, mutable: bool) -> PtrArg {
     t.storage().note_use();
+    session::hold(t.storage());
     let skipped = (t.layout().offset * t.dtype().bytes()) as u64;
     let bytes = (t.storage().bytes() as u64).saturating_sub(skipped);
     PtrArg { device: t.device(), address: t.address(), bytes, dtype: t.dtype(), mutable }
@@ -69,7 +70,7 @@ fn own_view(t: &Tensor, mutable: bool) -> Arg {
 }
 
 fn flat_view(t: &Tensor, mutable: bool) -> Arg {
-    view(t, &[t.numel()], &[1], mutable)
+    Arg::View(ViewArg::flat(base(t, mutable), t.numel()))
 }
 
 fn launch(
@@ -241,6 +242,15 @@ pub(crate) fn binary(kernels: Pair, lines: Pair, x: &Tensor, y: &Tensor, z: &Ten
     either(kernels, &dtypes, &[x, y], z, &[])
 }
 
+/// [`binary`] of dense tensors of one shape.
+pub(crate) fn binary_dense(kernels: Pair, x: &Tensor, y: &Tensor, z: &Tensor) -> Result<()> {
+    let dtypes = [x.dtype(), accumulate_dtype(x.dtype())];
+    if trace::records(z) {
+        return trace::map(kernels.0, &dtypes, &[x, y], z, &[]);
+    }
+    if z.numel() == 0 { Ok(()) } else { flat(kernels.1, &dtypes, &[x, y], z, &[]) }
+}
+
 /// A dense matrix with one row or one column; false where that is not what the operands are.
 fn line((row, column): Pair, dtypes: &[DType], x: &Tensor, y: &Tensor, z: &Tensor) -> Result<bool> {
     if y.is_contiguous() {
@@ -359,19 +369,24 @@ pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<(
 }
 
 /// How many parts K is cut into, so that there is a tile for most multiprocessors: a power of two, 1 where
-/// the tiles are enough, or a part would be too short to be worth a store of its sums.
+/// the tiles are enough, or a part would be too short to be worth a store of its sums. The error of a long
+/// sum of f32, which grows with its length, is less of parts too.
 pub(crate) fn parts(a: &Tensor, c: &Tensor) -> usize {
     let [batch, m, n] = [0, 1, 2].map(|axis| c.shape()[axis]);
     let k = a.shape()[2];
-    if batch != 1 || !matches!(a.dtype(), DType::F16 | DType::BF16) {
+    if batch != 1 {
         return 1;
     }
+    let (step, least) = match a.dtype().bytes() {
+        2 => (K_STEP, LEAST_K),
+        bytes => (16 / bytes, LEAST_WIDE_K),
+    };
     let tiles = match is_swapped(c) {
         true => n.div_ceil(FEW_ROWS),
         false => m.div_ceil(128) * n.div_ceil(128),
     };
     let wanted = config::multiprocessors(a.device()) / tiles.max(1);
-    let fits = |parts: &usize| k.is_multiple_of(parts * K_STEP) && k / parts >= LEAST_K;
+    let fits = |parts: &usize| k.is_multiple_of(parts * step) && k / parts >= least;
     [16, 8, 4].into_iter().filter(|&parts| parts <= wanted).find(fits).unwrap_or(1)
 }
 
@@ -379,6 +394,8 @@ pub(crate) fn parts(a: &Tensor, c: &Tensor) -> usize {
 const K_STEP: usize = 64;
 /// Elements of K of the shortest part.
 const LEAST_K: usize = 1024;
+/// The same of f32 and f64, whose multiply-adds take longer.
+const LEAST_WIDE_K: usize = 512;
 
 /// Whether a product runs with its operands swapped.
 fn is_swapped(c: &Tensor) -> bool {

@@ -4,10 +4,11 @@ use std::sync::{LazyLock, OnceLock};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::{Device, from_bytes};
 use kernels::loss as device;
 
 use super::launch::config::{Pieces, row_block};
-use super::{Op, Saves, apply, launch, wrong_dtype};
+use super::{Op, Saves, apply, index_flag, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::fuse::{Fused, fuse};
@@ -36,6 +37,8 @@ impl Reduction {
     }
 }
 
+const NAME: &str = "cross_entropy";
+
 /// A target that says a row does not count, as in PyTorch.
 pub(crate) const IGNORE: i64 = -100;
 
@@ -47,10 +50,9 @@ impl Tensor {
     /// # Numerics
     /// Computed in f32 for 16-bit dtypes and returned in the logits' dtype.
     /// # Errors
-    /// If the target is not i64 or of another shape, or the logits are not floats. A class index
-    /// outside `0..C` other than -100 (a row that does not count) gives a loss without that logit.
+    /// If the target is not i64 or of another shape, the logits are not floats, or a class is outside of
+    /// `0..C` and not -100 (a row that does not count). On a GPU that is told at the next read.
     pub fn cross_entropy(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        const NAME: &str = "cross_entropy";
         if self.rank() == 0 {
             return Err(Error::op(NAME, "needs at least 1 dimension(s), got shape []"));
         }
@@ -75,6 +77,9 @@ impl Tensor {
         }
         let rows = self.reshape(&[lead.iter().product(), c])?;
         let flat = target.detach().reshape(&[rows.shape()[0]])?.contiguous()?;
+        if flat.device() == Device::Cpu {
+            check_classes(&flat, c)?;
+        }
         let losses = apply(CrossEntropy::default(), &[&rows, &flat])?;
         let result = match reduction {
             Reduction::None => losses.reshape(lead)?,
@@ -85,6 +90,21 @@ impl Tensor {
             }
         };
         result.to_dtype(crate::amp::dtype_of(NAME, self))
+    }
+}
+
+/// Refuses a class that is not there, of dense targets on the CPU.
+fn check_classes(targets: &Tensor, c: usize) -> Result<()> {
+    let mut bytes = vec![0; 8 * targets.numel()];
+    if !bytes.is_empty() {
+        targets.storage().buffer().read(8 * targets.layout().offset, &mut bytes)?;
+    }
+    let is_wrong = |&t: &i64| t != IGNORE && !(0..c as i64).contains(&t);
+    match from_bytes::<i64>(bytes).into_iter().find(is_wrong) {
+        Some(wrong) => {
+            Err(Error::op(NAME, format!("class {wrong} is out of range for {c} classes")))
+        }
+        None => Ok(()),
     }
 }
 
@@ -111,11 +131,12 @@ impl CrossEntropy {
             let pieces =
                 Pieces::of_row(rows.device(), rows.shape()[1], rows.dtype().bytes(), false);
             let tensors = [(rows, false), (target, false), (&loss, true), (&lse, true)];
-            let ignore = [launch::number(DType::I64, IGNORE as f64)];
+            let [flag, code] = index_flag::args(NAME, rows.device(), rows.shape()[1])?;
+            let numbers = [launch::number(DType::I64, IGNORE as f64), flag, code];
             let (dtypes, consts) = ([rows.dtype(), wide], pieces.consts());
             let kernel = &device::cross_entropy::KERNEL;
             let warps = pieces.warps;
-            launch::warped_views(kernel, Grid::x(m), &dtypes, &consts, warps, &tensors, &ignore)?;
+            launch::warped_views(kernel, Grid::x(m), &dtypes, &consts, warps, &tensors, &numbers)?;
         }
         Ok((loss, lse))
     }
@@ -123,7 +144,7 @@ impl CrossEntropy {
 
 impl Op for CrossEntropy {
     fn name(&self) -> &'static str {
-        "cross_entropy"
+        NAME
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {

@@ -48,8 +48,7 @@ impl Tensor {
     /// f16 and bf16 are accumulated in f32; f32 is true f32, or tf32 where
     /// [`set_matmul_precision`] says so. Integers wrap.
     /// # Errors
-    /// If inner extents or dtypes differ, leading axes do not broadcast, an operand is a scalar, or
-    /// integers are on a GPU.
+    /// If inner extents or dtypes differ, leading axes do not broadcast, or an operand is a scalar.
     #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
         if self.rank() == 0 || other.rank() == 0 {
@@ -70,7 +69,7 @@ impl Tensor {
         if other.rank() == 1 {
             return self.matmul(&other.unsqueeze(-1)?)?.squeeze(-1);
         }
-        // Integers have products too, on the CPU.
+        // Integers have products too.
         check_extents("matmul", self, other)?;
         if !self.dtype().is_number() {
             let wants = if self.dtype().is_float() { "a float" } else { "a number" };
@@ -199,13 +198,14 @@ fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
     c.reshape(&shape)
 }
 
-/// A product of 16-bit floats of rank 3 and one batch, K cut into parts: a batch of them, with f32 sums,
-/// and their sum, which is the same each time.
+/// A product of rank 3 and one batch, K cut into parts: a batch of them, with sums as wide as they are
+/// added, and their sum, which is the same each time.
 fn in_parts(a: &Tensor, b: &Tensor, c: &Tensor, parts: usize) -> Result<()> {
     let (m, k, n) = (a.dim(1)?, a.dim(2)? / parts, b.dim(2)?);
     let a = a.reshape(&[m, parts, k])?.transpose(0, 1)?; // [parts, m, k]
     let b = b.reshape(&[parts, k, n])?;
-    let sums = Tensor::uninitialized(&[parts, m, n], (DType::F32, c.device()))?;
+    let wide = launch::accumulate_dtype(c.dtype());
+    let sums = Tensor::uninitialized(&[parts, m, n], (wide, c.device()))?;
     match c.device() {
         Device::Cpu => launch::matmul_cpu(&a, &b, &sums)?,
         Device::Cuda(_) => launch::matmul(&a, &b, &sums, false)?,
@@ -275,8 +275,9 @@ impl Op for MatMul {
         };
         product(a, b, &|a, b, c| match a.device() {
             Device::Cpu => launch::matmul_cpu(a, b, c),
+            Device::Cuda(_) if tf32 => launch::matmul(a, b, c, tf32),
             Device::Cuda(_) => match launch::parts(a, c) {
-                1 => launch::matmul(a, b, c, tf32),
+                1 => launch::matmul(a, b, c, false),
                 parts => in_parts(a, b, c, parts),
             },
         })

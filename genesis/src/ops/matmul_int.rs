@@ -1,25 +1,41 @@
-//! Products of matrices of integers, on the CPU. As in PyTorch, a GPU has none.
+//! Products of matrices of integers, which PyTorch has on the CPU only.
 //!
-//! Sums are i64 and wrap, so that those of a narrow dtype are their low bits: what adding in that dtype
-//! would give.
+//! Sums are i64, or i32 on GPUs where that is as wide as the dtype, and wrap, so that those of a narrow
+//! dtype are their low bits: what adding in that dtype would give.
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
+use kernels::matmul_int::matmul_int;
 
 use super::launch;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tensor::Tensor;
 
 /// `c = a b` of tensors of rank 3.
 pub(super) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     if c.device() != Device::Cpu {
-        let message = format!("integers are multiplied on the CPU only, got {}", c.device());
-        return Err(Error::op("matmul", message));
+        return by_kernel(a, b, c);
     }
     let wide = |t: &Tensor| t.to_dtype(DType::I64)?.to_vec::<i64>();
     let (a, b, extents) = (wide(a)?, wide(b)?, [a.shape()[1], a.shape()[2], b.shape()[2]]);
     let sums = products(&a, &b, c.shape()[0], extents);
     launch::cast(&Tensor::from_slice_on(&sums, c.shape(), Device::Cpu)?, c)
+}
+
+/// Rows and columns of a program's tile.
+const TILE: usize = 32;
+
+fn by_kernel(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
+    let wide = match c.dtype() {
+        DType::I64 | DType::U64 => c.dtype(),
+        _ => DType::I32,
+    };
+    let [batches, m, n] = [0, 1, 2].map(|axis| c.shape()[axis]);
+    let grid = Grid::x(batches * m.div_ceil(TILE) * n.div_ceil(TILE));
+    let tensors = [(a, false), (b, false), (c, true)];
+    let consts = [TILE as i64; 2];
+    launch::views(&matmul_int::KERNEL, grid, &[c.dtype(), wide], &consts, &tensors, &[])
 }
 
 /// The products of a batch, row by row, so that the inner loop runs along rows of `b` and of the sums.

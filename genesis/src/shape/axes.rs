@@ -24,6 +24,7 @@ impl<T: Copy + Default> Axes<T> {
     }
 
     /// Adds a number at the end.
+    #[inline]
     pub fn push(&mut self, value: T) {
         match &mut self.0 {
             Kept::Few(len, few) if usize::from(*len) < FEW => {
@@ -75,7 +76,10 @@ impl<T: Copy + Default> From<&[T]> for Axes<T> {
             return Axes(Kept::Many(values.to_vec()));
         }
         let mut few = [T::default(); FEW];
-        few[..values.len()].copy_from_slice(values);
+        // One by one: a call to copy so few would take longer.
+        for (axis, &value) in few.iter_mut().zip(values) {
+            *axis = value;
+        }
         Axes(Kept::Few(values.len() as u8, few))
     }
 }

@@ -61,7 +61,6 @@ impl Tensor {
         }
         let make = || Storage::uninitialized(device, bytes, dtype, shape);
         let storage = memory::made_at(Location::caller(), make)?.into();
-        session::hold(&storage);
         Ok(Tensor::plain(storage, Layout::contiguous(shape), dtype))
     }
 

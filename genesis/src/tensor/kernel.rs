@@ -13,6 +13,7 @@ use genesis_kernel::runtime::{
 
 use super::Tensor;
 use crate::error::{Error, Result};
+use crate::graph::session;
 use genesis_kernel::ir::MAX_RANK;
 
 /// A tensor that a kernel reads, with elements `T` and `RANK` axes.
@@ -78,6 +79,7 @@ impl Tensor {
         }
         self.storage().wait_arrived()?;
         self.storage().note_use();
+        session::hold(self.storage());
         let skipped = (self.layout().offset * self.dtype().bytes()) as u64;
         let ptr = PtrArg {
             device: self.device(),

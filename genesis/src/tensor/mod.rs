@@ -47,6 +47,9 @@ impl WeakTensor {
 struct Inner {
     storage: Arc<Storage>,
     layout: Layout,
+    /// What follows from the layout, which every op asks for.
+    numel: usize,
+    is_contiguous: bool,
     dtype: DType,
     /// Made when it is first asked for: most tensors want no gradient.
     meta: OnceLock<Arc<GradMeta>>,
@@ -76,12 +79,23 @@ impl Tensor {
         dtype: DType,
         meta: Arc<GradMeta>,
     ) -> Tensor {
-        Tensor(Arc::new(Inner { storage, layout, dtype, meta: OnceLock::from(meta) }))
+        Tensor::with_meta(storage, layout, dtype, OnceLock::from(meta))
     }
 
     /// [`Tensor::from_parts`] of a tensor without history.
     pub(crate) fn plain(storage: Arc<Storage>, layout: Layout, dtype: DType) -> Tensor {
-        Tensor(Arc::new(Inner { storage, layout, dtype, meta: OnceLock::new() }))
+        Tensor::with_meta(storage, layout, dtype, OnceLock::new())
+    }
+
+    #[inline]
+    fn with_meta(
+        storage: Arc<Storage>,
+        layout: Layout,
+        dtype: DType,
+        meta: OnceLock<Arc<GradMeta>>,
+    ) -> Tensor {
+        let (numel, is_contiguous) = (layout.numel(), layout.is_contiguous());
+        Tensor(Arc::new(Inner { storage, layout, numel, is_contiguous, dtype, meta }))
     }
 
     /// Extents, outermost first; empty for a scalar.
@@ -129,12 +143,12 @@ impl Tensor {
 
     /// The number of elements.
     pub fn numel(&self) -> usize {
-        self.0.layout.numel()
+        self.0.numel
     }
 
     /// Whether the elements lie in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
-        self.0.layout.is_contiguous()
+        self.0.is_contiguous
     }
 
     /// The memory below, shared with every view of it.
@@ -145,6 +159,11 @@ impl Tensor {
     /// The gradient bookkeeping.
     pub(crate) fn meta(&self) -> &Arc<GradMeta> {
         self.0.meta.get_or_init(GradMeta::detached)
+    }
+
+    /// Gives a tensor its first gradient bookkeeping; false where it has one.
+    pub(crate) fn init_meta(&self, meta: Arc<GradMeta>) -> bool {
+        self.0.meta.set(meta).is_ok()
     }
 
     /// The gradient bookkeeping, if anything ever asked for it: a tensor without it is a leaf that wants

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::{Buffer, Device, Graph, Label};
+use genesis_kernel::runtime::{Buffer, Device, Graph, Label, MemoryPool};
 
 use crate::autograd::is_inference_mode_enabled;
 use crate::error::Result;
@@ -73,11 +73,15 @@ impl Storage {
         dtype: DType,
         shape: &[usize],
     ) -> Result<Storage> {
-        let storage = Storage::uninitialized(device, bytes.len(), dtype, shape)?;
-        match session::is_recording() {
-            true => Graph::write_beside(&storage.buffer, bytes)?,
-            false => storage.buffer.write(0, bytes)?,
+        let make = || Storage::uninitialized(device, bytes.len(), dtype, shape);
+        if session::is_recording() {
+            // Written once and not by each replay, so that it may share no memory with what is.
+            let storage = MemoryPool::outside(make)?;
+            Graph::write_beside(&storage.buffer, bytes)?;
+            return Ok(storage);
         }
+        let storage = make()?;
+        storage.buffer.write(0, bytes)?;
         Ok(storage)
     }
 

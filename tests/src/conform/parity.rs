@@ -157,14 +157,16 @@ impl Group {
             let error = (got - want).abs();
             square += error * error;
             count += 1;
-            if error > answer.rule.allowed(answer.dtype, want) && worst.is_none() {
-                worst = Some(tell());
+            let allowed = answer.rule.allowed(answer.dtype, want);
+            if error > allowed && worst.is_none() {
+                worst = Some(format!("{}; {error:.2e} off, {allowed:.2e} may be", tell()));
             }
         }
         let Some(problem) = worst else { return Ok(()) };
+        ensure!(answer.rule.forgives(), "{problem}");
         let rmse = (square / count.max(1) as f64).sqrt();
         let limit = factor(answer.dtype) * answer.rmse;
-        ensure!(answer.rule.forgives() && rmse <= limit, "{problem}; {rmse:.2e} > {limit:.2e}");
+        ensure!(rmse <= limit, "{problem}; all have {rmse:.2e} > {limit:.2e}");
         Ok(())
     }
 }

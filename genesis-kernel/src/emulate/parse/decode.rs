@@ -393,6 +393,8 @@ impl Parser {
                 }
             }
             "cvta" => Alu::Mov,
+            "rcp" if ty == Ty::F32 && name.has("ftz") => Alu::RcpFlush,
+            "ex2" if ty == Ty::F32 && name.has("ftz") => Alu::Ex2Flush,
             _ => plain_alu(base).ok_or_else(|| name.unknown())?,
         };
         let Some((to, rest)) = ops.split_first() else { return Err(name.unknown()) };

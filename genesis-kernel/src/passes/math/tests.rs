@@ -123,7 +123,7 @@ fn worst_f32(
 /// All inputs and, more densely, those that are neither tiny nor huge: a million points.
 fn check_f32(function: UnaryOp, limit: f64) {
     let targets: &[MathTarget] = match function {
-        UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Tanh | UnaryOp::Erf => {
+        UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Erf => {
             &[MathTarget::Exact, MathTarget::Nvptx]
         }
         _ => &[MathTarget::Exact],

@@ -18,7 +18,7 @@ mod tensor_map;
 mod timing;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUresult};
@@ -113,9 +113,28 @@ pub(crate) fn open(number: u32) -> Result<&'static CudaDevice, Error> {
     slot.get_or_init(|| CudaDevice::open(driver, number)).as_ref().map_err(Error::clone)
 }
 
+/// The default streams of the GPUs that were opened, which every op asks for; null of the others.
+static DEFAULTS: [AtomicPtr<CudaStream>; MAX_DEVICES] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_DEVICES];
+
 /// The default stream of the GPU with this number.
+#[inline]
 pub(crate) fn default_stream(number: u32) -> Result<&'static CudaStream, Error> {
-    open(number)?.default_stream()
+    let known = DEFAULTS.get(number as usize).map(|known| known.load(Ordering::Acquire));
+    // SAFETY: it is null or the address of a stream, which lives as long as the process.
+    match known.and_then(|known| unsafe { known.as_ref() }) {
+        Some(stream) => Ok(stream),
+        None => open_default(number),
+    }
+}
+
+#[cold]
+fn open_default(number: u32) -> Result<&'static CudaStream, Error> {
+    let stream = open(number)?.default_stream()?;
+    if let Some(known) = DEFAULTS.get(number as usize) {
+        known.store(std::ptr::from_ref(stream).cast_mut(), Ordering::Release);
+    }
+    Ok(stream)
 }
 
 thread_local! {
@@ -148,6 +167,7 @@ impl CudaDevice {
     }
 
     /// The number in `cuda:0`.
+    #[inline]
     pub(crate) fn number(&self) -> u32 {
         self.number
     }

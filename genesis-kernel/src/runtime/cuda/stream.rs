@@ -75,6 +75,7 @@ impl CudaStream {
     }
 
     /// The number; 0 is the default stream.
+    #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

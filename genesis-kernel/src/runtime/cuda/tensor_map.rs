@@ -134,7 +134,12 @@ fn encode(map: &TensorMap, view: &ViewArg) -> Option<CUtensorMap> {
         DType::F16 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         DType::F32 if map.tf32 => DataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
         DType::F32 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-        DType::F8E4M3 | DType::F8E5M2 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        DType::F8E4M3 | DType::F8E5M2 | DType::I8 | DType::U8 => {
+            DataType::CU_TENSOR_MAP_DATA_TYPE_UINT8
+        }
+        DType::I16 | DType::U16 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+        DType::I32 => DataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
+        DType::U32 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
         _ => return None,
     };
     let swizzle = match map.swizzle {

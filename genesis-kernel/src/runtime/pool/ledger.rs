@@ -117,6 +117,12 @@ impl Ledger {
         }
     }
 
+    /// Whether a segment of so many bytes makes what is held the most ever, where it is kept for good.
+    pub(super) fn would_be_most(&self, bytes: usize) -> bool {
+        let (now, most) = (self.reserved.load(Relaxed), self.peak_reserved.load(Relaxed));
+        self.keeps() == usize::MAX && now.saturating_add(bytes) > most
+    }
+
     /// Gives a segment back to the system.
     pub(super) fn release(&self, address: u64, bytes: usize, stream: u64) -> Result<(), Error> {
         self.system.release(address, bytes)?;

@@ -102,6 +102,7 @@ pub struct Label {
 
 impl Label {
     /// A tensor's elements.
+    #[inline]
     pub fn tensor(dtype: DType, shape: &[usize]) -> Label {
         let mut dims = [0; LABEL_AXES];
         for (dim, &extent) in dims.iter_mut().zip(shape) {

@@ -44,7 +44,8 @@ struct Pool {
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    static CURRENT: RefCell<Vec<MemoryPool>> = const { RefCell::new(Vec::new()) };
+    /// The pools that are set, the innermost last; none for a piece of the program outside of them.
+    static CURRENT: RefCell<Vec<Option<MemoryPool>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Default for MemoryPool {
@@ -67,19 +68,13 @@ impl MemoryPool {
 
     /// Runs `f`; what this thread allocates meanwhile comes from the pool.
     pub fn scope<T>(&self, f: impl FnOnce() -> T) -> T {
-        struct Leave;
-        impl Drop for Leave {
-            fn drop(&mut self) {
-                // Not dropped inside of the borrow: the last handle gives memory back.
-                let pool = CURRENT.with_borrow_mut(Vec::pop);
-                USED.fetch_sub(1, Relaxed);
-                drop(pool);
-            }
-        }
-        USED.fetch_add(1, Relaxed);
-        CURRENT.with_borrow_mut(|pools| pools.push(self.clone()));
-        let _leave = Leave;
-        f()
+        within(Some(self.clone()), f)
+    }
+
+    /// Runs `f`; what this thread allocates meanwhile comes from no pool, inside of a
+    /// [`scope`](MemoryPool::scope) too.
+    pub fn outside<T>(f: impl FnOnce() -> T) -> T {
+        within(None, f)
     }
 
     fn arena(&self, ledger: &'static Ledger, stream: u64) -> &'static Arena {
@@ -102,6 +97,23 @@ impl Drop for Pool {
     }
 }
 
+/// Runs `f` with a pool, or without one.
+fn within<T>(pool: Option<MemoryPool>, f: impl FnOnce() -> T) -> T {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            // Not dropped inside of the borrow: the last handle gives memory back.
+            let pool = CURRENT.with_borrow_mut(Vec::pop);
+            USED.fetch_sub(1, Relaxed);
+            drop(pool);
+        }
+    }
+    USED.fetch_add(1, Relaxed);
+    CURRENT.with_borrow_mut(|pools| pools.push(pool));
+    let _leave = Leave;
+    f()
+}
+
 /// Where this thread allocates what is for a stream, whose own arena is given.
 #[inline]
 pub(crate) fn current_arena(own: &'static Arena) -> &'static Arena {
@@ -110,6 +122,6 @@ pub(crate) fn current_arena(own: &'static Arena) -> &'static Arena {
 
 #[cold]
 fn of_this_thread(own: &'static Arena) -> &'static Arena {
-    let pool = CURRENT.with_borrow(|pools| pools.last().cloned());
+    let pool = CURRENT.with_borrow(|pools| pools.last().cloned().flatten());
     pool.map_or(own, |pool| pool.arena(own.ledger(), own.stream()))
 }

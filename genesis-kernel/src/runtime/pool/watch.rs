@@ -178,14 +178,20 @@ fn start() {
 /// Runs `f`; what it allocates counts as asked for at `site`, unless a call around it says where.
 ///
 /// Where nothing is recorded, `site` is not asked.
+#[inline]
 pub fn with_site<T>(site: impl FnOnce() -> Site, f: impl FnOnce() -> T) -> T {
+    if is_history_on() { with_recorded_site(site, f) } else { f() }
+}
+
+#[cold]
+fn with_recorded_site<T>(site: impl FnOnce() -> Site, f: impl FnOnce() -> T) -> T {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
             SITE.set(None);
         }
     }
-    if !is_history_on() || SITE.with_borrow(Option::is_some) {
+    if SITE.with_borrow(Option::is_some) {
         return f();
     }
     SITE.set(Some(site()));
