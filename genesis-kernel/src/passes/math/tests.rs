@@ -123,18 +123,20 @@ fn worst_f32(
 /// All inputs and, more densely, those that are neither tiny nor huge: a million points.
 fn check_f32(function: UnaryOp, limit: f64) {
     let targets: &[MathTarget] = match function {
-        UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Erf => {
+        UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Tanh | UnaryOp::Erf => {
             &[MathTarget::Exact, MathTarget::Nvptx]
         }
         _ => &[MathTarget::Exact],
     };
-    for &target in targets {
-        let around_one = |x: &f32| (1e-5..200.0).contains(&x.abs());
-        let points = f32_points(300_000).chain(f32_points(7_000_000).filter(around_one));
-        let points = points.filter(|x| has_reference(function, *x));
-        let (worst, x) = worst_f32(function, target, points);
-        assert!(worst <= limit, "{function:?} of {x:e} for {target:?} is off by {worst} ULP");
-    }
+    targets.iter().for_each(|&target| check_f32_for(function, target, limit));
+}
+
+fn check_f32_for(function: UnaryOp, target: MathTarget, limit: f64) {
+    let around_one = |x: &f32| (1e-5..200.0).contains(&x.abs());
+    let points = f32_points(300_000).chain(f32_points(7_000_000).filter(around_one));
+    let points = points.filter(|x| has_reference(function, *x));
+    let (worst, x) = worst_f32(function, target, points);
+    assert!(worst <= limit, "{function:?} of {x:e} for {target:?} is off by {worst} ULP");
 }
 
 /// Sine and cosine treat what is larger as zero.
@@ -185,6 +187,8 @@ fn erf_f32() {
 #[test]
 fn sigmoid_f32() {
     check_f32(UnaryOp::Sigmoid, 3.0);
+    // A product of two results that are rounded, with the GPU's own power of two taken as exact.
+    check_f32_for(UnaryOp::Sigmoid, MathTarget::Nvptx, 4.0);
 }
 
 #[test]
