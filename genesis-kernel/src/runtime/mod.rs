@@ -14,6 +14,7 @@ mod memory;
 mod nvtx;
 mod origin;
 mod pool;
+mod share;
 mod stream;
 mod threads;
 
@@ -32,6 +33,7 @@ pub use pool::{
     BlockInfo, BlockState, Label, MemoryEvent, MemoryEventKind, MemoryPool, MemorySnapshot,
     MemoryStats, SegmentInfo, Site, is_history_on, record_history, set_memory_hook, with_site,
 };
+pub use share::share;
 pub(crate) use stream::Queue;
 pub use stream::{Stream, with_stream};
 pub use threads::{install, num_threads, set_num_threads, threads_here};

@@ -76,20 +76,29 @@ pub fn install<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     if rayon::current_thread_index().is_some() {
         return work();
     }
+    match pool() {
+        Some(pool) => pool.install(work),
+        None => work(),
+    }
+}
+
+/// Lets another thread do some work, at some time; never, where the system gives no threads.
+pub(super) fn spawn(work: impl FnOnce() + Send + 'static) {
+    if rayon::current_thread_index().is_some() {
+        rayon::spawn(work);
+    } else if let Some(pool) = pool() {
+        pool.spawn(work);
+    }
+}
+
+/// The threads, if the system gives them.
+fn pool() -> Option<Arc<ThreadPool>> {
     let count = num_threads();
     let mut slot = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    let pool = match &*slot {
-        Some(pool) => pool.clone(),
-        None => match build(count) {
-            Ok(pool) => slot.insert(pool).clone(),
-            Err(_) => {
-                drop(slot);
-                return work();
-            }
-        },
-    };
-    drop(slot);
-    pool.install(work)
+    if slot.is_none() {
+        *slot = build(count).ok();
+    }
+    slot.clone()
 }
 
 #[cfg(test)]

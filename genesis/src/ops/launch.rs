@@ -4,6 +4,7 @@ pub(crate) mod config;
 pub(crate) mod conv;
 mod conv_cpu;
 pub(crate) mod fused;
+mod gemm;
 pub(crate) mod many;
 mod reduce;
 pub(crate) mod rows;
@@ -15,10 +16,10 @@ mod window_cpu;
 use genesis_kernel::compose::indirect;
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
-use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg, install, num_threads};
-use genesis_kernel::trace as profiled;
+use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
 
 pub(crate) use self::config::MAX_ROW;
+pub(crate) use self::gemm::matmul_cpu;
 pub(crate) use self::reduce::{arg_rows, cumsum, extreme, scan, sum};
 use crate::error::Result;
 use crate::fuse::trace;
@@ -469,90 +470,6 @@ pub(crate) fn scaled_matmul(
 fn transposed(t: &Tensor, mutable: bool) -> Arg {
     let (shape, strides) = (t.shape(), t.strides());
     view(t, &[shape[0], shape[2], shape[1]], &[strides[0], strides[2], strides[1]], mutable)
-}
-
-/// `c = a b` on the CPU: f32 and f64 by the `gemm` crate, 16-bit floats through f32.
-pub(crate) fn matmul_cpu(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
-    trace::check_real("matmul", &[a, b, c])?;
-    match c.dtype() {
-        DType::F32 => {
-            gemm_batches::<f32>(&a.to_dtype(DType::F32)?, &b.to_dtype(DType::F32)?, c);
-        }
-        DType::F64 => gemm_batches::<f64>(a, b, c),
-        _ => {
-            let wide = Tensor::uninitialized(c.shape(), (DType::F32, c.device()))?;
-            gemm_batches::<f32>(&a.to_dtype(DType::F32)?, &b.to_dtype(DType::F32)?, &wide);
-            return cast(&wide, c);
-        }
-    }
-    Ok(())
-}
-
-fn gemm_batches<T: GemmElement>(a: &Tensor, b: &Tensor, c: &Tensor) {
-    let (batches, m, n, k) = (c.shape()[0], c.shape()[1], c.shape()[2], a.shape()[2]);
-    let at = |t: &Tensor, batch: usize| {
-        (t.address() as *mut T).wrapping_offset(batch as isize * t.strides()[0] as isize)
-    };
-    let steps = |t: &Tensor| (t.strides()[2] as isize, t.strides()[1] as isize);
-    let is_large = m * n * k > 64 * 64 * 64 && num_threads() > 1;
-    let parallelism = if is_large { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
-    let _kernel = profiled::host_kernel("gemm", || product_work::<T>([batches, m, n, k]));
-    let multiply = || {
-        for batch in 0..batches {
-            let (c_col, c_row) = steps(c);
-            let (a_col, a_row) = steps(a);
-            let (b_col, b_row) = steps(b);
-            // SAFETY: all three are matrices of these extents and strides over live CPU memory, and `c`
-            // is fresh, so nothing else reads or writes it.
-            unsafe {
-                gemm::gemm(
-                    m,
-                    n,
-                    k,
-                    at(c, batch),
-                    c_col,
-                    c_row,
-                    false,
-                    at(a, batch),
-                    a_col,
-                    a_row,
-                    at(b, batch),
-                    b_col,
-                    b_row,
-                    T::ZERO,
-                    T::ONE,
-                    false,
-                    false,
-                    false,
-                    parallelism,
-                );
-            }
-        }
-    };
-    if is_large { install(multiply) } else { multiply() }
-}
-
-/// What products `[b, m, k] x [b, k, n]` move and compute.
-fn product_work<T>([b, m, n, k]: [usize; 4]) -> profiled::Kernel {
-    let bytes = (b * (m * k + k * n + m * n) * size_of::<T>()) as u64;
-    let flops = 2 * (b * m * n * k) as u64;
-    profiled::Kernel { bytes, flops, product_flops: flops, ..profiled::Kernel::default() }
-}
-
-/// What `gemm` multiplies.
-trait GemmElement: Copy + Send + Sync + 'static {
-    const ZERO: Self;
-    const ONE: Self;
-}
-
-impl GemmElement for f32 {
-    const ZERO: f32 = 0.0;
-    const ONE: f32 = 1.0;
-}
-
-impl GemmElement for f64 {
-    const ZERO: f64 = 0.0;
-    const ONE: f64 = 1.0;
 }
 
 /// A kernel over `block` elements a program of dense tensors of one length: views, then numbers.

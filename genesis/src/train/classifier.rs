@@ -54,11 +54,13 @@ impl Classifier {
             Network::Cnn => Box::new(Cnn::new(config.device)?),
             Network::Vit => Box::new(Vit::new(config.device)?),
         };
+        // Beside threads that compute, one that makes batches would only take their time.
+        let workers = usize::from(config.device.is_cuda());
         let loader = train.loader(LoaderOptions {
             batch_size: config.batch,
             shuffle: true,
             seed: config.seed,
-            workers: 1,
+            workers,
             ..LoaderOptions::default()
         })?;
         Ok(Classifier { network, model, loader, test })

@@ -3,16 +3,14 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::sync::Mutex;
-
-use rayon::prelude::*;
+use std::sync::{Mutex, PoisonError};
 
 use super::super::llvm::Jit;
 use super::{OptLevel, SYMBOL};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, OpKind, Scalar, TileType, Type, Value};
 use crate::kernel::ArgValue;
-use crate::runtime::{install, threads_here};
+use crate::runtime::{share, threads_here};
 
 /// Work of one task, in nanoseconds, below which handing it to another thread costs more than it gives.
 const TASK_NANOS: u64 = 50_000;
@@ -251,8 +249,15 @@ impl CpuKernel {
                 let begin = i as i64 * per_task;
                 task(begin, (begin + per_task).min(total))
             };
-            let tasks = (0..n_tasks as usize).into_par_iter().with_max_len(1);
-            install(|| tasks.try_for_each(one))?;
+            let refused = Mutex::new(None);
+            share(n_tasks as usize, |i| {
+                if let Err(error) = one(i) {
+                    *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+            });
+            if let Some(error) = refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                return Err(error);
+            }
         }
         self.report(&host)
     }

@@ -2,20 +2,20 @@
 //!
 //! No matrix of patches is ever made: the copy of an image stays in a core's cache, and every place of a
 //! window is a fixed distance in it ([`plan`]). A tile of 8 channels by 3 vectors of positions is summed
-//! over all places and channels in registers ([`lanes`]). Images, groups and bands of lines are shared
+//! over all places and channels in registers ([`loops`]). Images, groups and bands of lines are shared
 //! among the threads; the gradient of the weights is summed over images in a number of parts that depends
 //! on the shape alone, added in order. So results do not depend on how many threads there are.
 
 mod lanes;
+mod loops;
 mod plan;
 mod scratch;
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::{install, threads_here};
+use genesis_kernel::runtime::{share, threads_here};
 use genesis_kernel::trace;
-use rayon::prelude::*;
 
-use self::lanes::{CHANNEL_VECTORS, Loops, Number, Run, Tile, WIDE, Weights};
+use self::loops::{CHANNEL_VECTORS, Loops, Number, Run, Tile, Turn, WIDE, Weights};
 use self::plan::{Pass, Plan, Positions, tiles};
 use super::super::conv::{Convolution, Part};
 use super::cast;
@@ -178,7 +178,7 @@ impl<T: Number> Job<'_, T> {
             scratch::with([plan.copied(WIDE * lanes), 0], |copy, _| {
                 let from = x.image(image, group * plan.channels);
                 // SAFETY: the image has the channels and extents of the plan's source.
-                unsafe { plan.copy(&plan.bands[band], from, x.inner(), copy) };
+                unsafe { plan.copy(&plan.bands[band], from, x.inner(), copy, self.loops) };
                 for ((pass, packed), own) in passes.iter().zip(&packed).zip(&bands[band]) {
                     let sums = made * pass.offsets.len();
                     let packed = &packed[group * sums..][..sums];
@@ -213,12 +213,9 @@ impl<T: Number> Job<'_, T> {
     fn share_out(&self, tasks: usize, task: impl Fn(usize) + Send + Sync) {
         let each = self.work() / tasks.max(1);
         let least = TASK_PRODUCTS.div_ceil(each.max(1));
-        if tasks <= least {
-            (0..tasks).for_each(task);
-        } else {
-            let tasks = (0..tasks).into_par_iter().with_min_len(least);
-            install(|| tasks.for_each(task));
-        }
+        share(tasks.div_ceil(least), |number| {
+            (number * least..((number + 1) * least).min(tasks)).for_each(&task);
+        });
     }
 
     /// The weights of a pass in the order in which tiles read them: for each group and block of channels,
@@ -306,21 +303,23 @@ impl<T: Number> Job<'_, T> {
                 for (band, lines) in plan.bands.iter().zip(&bands) {
                     let from = x.image(image, slice.group * plan.channels);
                     // SAFETY: the image has the channels and extents of the plan's source.
-                    unsafe { plan.copy(band, from, x.inner(), copy) };
+                    unsafe { plan.copy(band, from, x.inner(), copy, self.loops) };
                     let channel = slice.group * self.shape.outputs + slice.first;
-                    let [_, _, across] = self.shape.axes.map(|axis| axis.output);
-                    let [_, down, _] = self.shape.axes.map(|axis| axis.output);
                     let mut at = 0;
-                    for line in lines {
-                        let (row, j) = (line.to / across, line.to % across);
-                        let (d, i) = (row / down, row % down);
-                        let [channels, depth, high, wide] = dy.inner();
-                        let skipped = d as isize * depth + i as isize * high + j as isize * wide;
-                        let from = dy.image(image, channel).wrapping_offset(skipped);
-                        let to = &mut turned[at * width..][..line.n * width];
-                        // SAFETY: a line of the gradient of the result, for all channels of the slice.
-                        unsafe { turn(from, [channels, wide], slice.channels, width, to) };
-                        at += line.n;
+                    for (skipped, n) in self.stretches(lines, dy) {
+                        let to = &mut turned[at * width..][..n * width];
+                        let job = Turn {
+                            from: dy.image(image, channel).wrapping_offset(skipped),
+                            channel: dy.strides[1],
+                            channels: slice.channels,
+                            positions: n,
+                            to: to.as_mut_ptr(),
+                            width,
+                        };
+                        // SAFETY: positions of the gradient of the result, for all channels of the slice;
+                        // the loops are this processor's.
+                        unsafe { self.turn(&job, dy.strides[4]) };
+                        at += n;
                     }
                     let lines: Vec<_> = lines.iter().map(|line| (line.at, line.n)).collect();
                     let tiles = offsets.chunks_exact(places);
@@ -346,6 +345,43 @@ impl<T: Number> Job<'_, T> {
             }
         }
     }
+
+    /// Lines of positions as they lie in the gradient of the result: where each begins beyond the first
+    /// position of a channel, and how many. Lines that follow each other are one.
+    fn stretches(&self, lines: &[Run], dy: &Images<'_, T>) -> Vec<(isize, usize)> {
+        let [_, down, across] = self.shape.axes.map(|axis| axis.output);
+        let [_, depth, high, wide] = dy.inner();
+        let mut all: Vec<(isize, usize)> = Vec::new();
+        for line in lines {
+            let (row, j) = (line.to / across, line.to % across);
+            let (d, i) = (row / down, row % down);
+            let skipped = d as isize * depth + i as isize * high + j as isize * wide;
+            match all.last_mut() {
+                Some((first, n)) if wide == 1 && *first + *n as isize == skipped => *n += line.n,
+                _ => all.push((skipped, line.n)),
+            }
+        }
+        all
+    }
+
+    /// Puts the channels of positions that are so far apart next to each other.
+    ///
+    /// # Safety
+    /// They are live memory, and where they go too, which nothing else uses; the loops are the processor's.
+    unsafe fn turn(&self, job: &Turn<T>, apart: isize) {
+        let one = |p: usize| Turn {
+            from: job.from.wrapping_offset(p as isize * apart),
+            positions: 1,
+            to: job.to.wrapping_add(p * job.width),
+            ..*job
+        };
+        match apart {
+            // SAFETY: the caller's promise is the same.
+            1 => unsafe { (self.loops.turn)(job) },
+            // SAFETY: as above, for each position alone.
+            _ => (0..job.positions).for_each(|p| unsafe { (self.loops.turn)(&one(p)) }),
+        }
+    }
 }
 
 /// Channels of the result whose weights a task sums.
@@ -353,26 +389,4 @@ struct Slice {
     group: usize,
     first: usize,
     channels: usize,
-}
-
-/// Puts the channels of each position of a line next to each other, zeros after them.
-///
-/// # Safety
-/// `from` is the first of as many channels of positions as the rows of `to`, so far apart.
-unsafe fn turn<T: Number>(
-    from: *const T,
-    [channel, position]: [isize; 2],
-    channels: usize,
-    width: usize,
-    to: &mut [T],
-) {
-    for (at, to) in to.chunks_exact_mut(width).enumerate() {
-        let from = from.wrapping_offset(at as isize * position);
-        let (own, rest) = to.split_at_mut(channels);
-        for (o, to) in own.iter_mut().enumerate() {
-            // SAFETY: a channel of a position, says the caller.
-            *to = unsafe { *from.offset(o as isize * channel) };
-        }
-        rest.fill(T::ZERO);
-    }
 }

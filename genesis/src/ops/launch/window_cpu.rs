@@ -9,6 +9,8 @@
 //!   ragged  |  even: place 0 sees 1, 3; place 1 sees 2, 4; place 2 sees 3, 5
 //! ```
 
+mod pairs;
+
 use std::ops::Range;
 
 use genesis_kernel::ir::DType;
@@ -144,6 +146,21 @@ impl Lines {
         self.from[own.clone()].iter().copied().zip(self.weight[own].iter().copied())
     }
 
+    /// Whether these are windows of two side by side.
+    fn is_pairs(&self) -> bool {
+        let n = self.outputs;
+        n == self.inputs / 2 && (0..n).all(|o| self.seen(o) == [2 * o, 2 * o + 1])
+    }
+
+    /// Whether this is the turned table of windows of two side by side.
+    fn is_turned_pairs(&self) -> bool {
+        let own = |i: usize| match i / 2 < self.inputs {
+            true => self.seen(i) == [i / 2],
+            false => self.seen(i).is_empty(),
+        };
+        self.outputs / 2 == self.inputs && (0..self.outputs).all(own)
+    }
+
     /// Elements of the result that are not even.
     fn ragged(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.even.start).chain(self.even.end..self.outputs)
@@ -194,6 +211,9 @@ pub(super) fn max_pool(tables: &[Table; 3], x: &Tensor, y: &Tensor, which: &Tens
     let lines = tables.each_ref().map(Lines::of);
     if sizes(&lines).0 >= u32::MAX as usize {
         return false;
+    }
+    if pairs::max_pool(&lines, x, y, which) {
+        return true;
     }
     match x.dtype() {
         DType::F32 => max_planes::<f32>(&lines, x, y, which),
@@ -284,6 +304,9 @@ fn max_line<T: Compared>(
 /// The gradient of [`max_pool`], by turned tables; whether it was done.
 pub(super) fn max_pool_bwd(tables: &[Table; 3], dy: &Tensor, which: &Tensor, dx: &Tensor) -> bool {
     let lines = tables.each_ref().map(Lines::of);
+    if pairs::max_pool_bwd(&lines, dy, which, dx) {
+        return true;
+    }
     match dx.dtype() {
         DType::F32 => put_planes::<f32>(&lines, dy, which, dx),
         DType::F64 => put_planes::<f64>(&lines, dy, which, dx),

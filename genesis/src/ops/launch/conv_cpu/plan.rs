@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use super::super::super::conv::{Convolution, Part};
 use super::super::super::window::Axis;
-use super::lanes::{Number, Run};
+use super::loops::{Loops, Number, Rows, Run};
 
 /// Bytes of the copy of an image, about: what a core's second cache holds beside the weights.
 const COPY_BYTES: usize = 512 << 10;
@@ -263,6 +263,7 @@ impl Plan {
         image: *const T,
         strides: [isize; 4],
         copy: &mut [T],
+        loops: &Loops<T>,
     ) {
         let first = self.steps(band);
         let first = [0, 1, 2].map(|i| first[i].start as isize + self.lines[i].shifts().0);
@@ -282,22 +283,22 @@ impl Plan {
                             continue;
                         }
                         let z = z + (plane - deep.start) * depth.step;
-                        for (row, cells) in cells.chunks_exact_mut(self.grid[2]).enumerate() {
-                            if !high.contains(&row) {
-                                cells.fill(T::ZERO);
-                                continue;
-                            }
-                            let i = i + (row - high.start) * down.step;
-                            cells[..wide.start].fill(T::ZERO);
-                            cells[wide.end..].fill(T::ZERO);
-                            let at = z as isize * strides[1] + i as isize * strides[2];
-                            let step = across.step as isize * strides[3];
-                            // SAFETY: the line is one of the image's, and so are its elements.
-                            unsafe {
-                                let from = image.offset(at + j as isize * strides[3]);
-                                line(from, step, &mut cells[wide.clone()]);
-                            }
-                        }
+                        let at = z as isize * strides[1] + i as isize * strides[2];
+                        let width = self.grid[2];
+                        cells[..high.start * width].fill(T::ZERO);
+                        cells[high.end * width..].fill(T::ZERO);
+                        let rows = Rows {
+                            from: image.wrapping_offset(at + j as isize * strides[3]),
+                            row: down.step as isize * strides[2],
+                            rows: high.len(),
+                            to: cells[high.start * width..].as_mut_ptr(),
+                            width,
+                            inside: wide.clone(),
+                        };
+                        let step = across.step as isize * strides[3];
+                        // SAFETY: the lines are the image's, and so are their elements; the loops are
+                        // this processor's.
+                        unsafe { if step == 1 { (loops.rows)(&rows) } else { apart(&rows, step) } };
                     }
                 }
             }
@@ -358,7 +359,14 @@ pub(super) fn tiles(
         let mut last = first;
         while let Some(line) = next.filter(|line| line.at < first + room) {
             let n = (end(&line)).min(first + room) - line.at;
-            runs.push(Run { at: line.at - first, n, to: line.to });
+            // A run ends with its vector.
+            let at = line.at - first;
+            let cuts =
+                (at / lanes..).map(|vector| [(vector * lanes).max(at), (vector + 1) * lanes]);
+            for [begin, end] in cuts.take_while(|[begin, _]| *begin < at + n) {
+                let n = end.min(at + n) - begin;
+                runs.push(Run { at: begin, n, to: line.to + (begin - at) * step });
+            }
             last = line.at + n;
             next = match n < line.n {
                 true => Some(Run { at: last, n: line.n - n, to: line.to + n * step }),
@@ -376,18 +384,20 @@ fn pairs(n: usize, m: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..n).flat_map(move |i| (0..m).map(move |j| (i, j)))
 }
 
-/// Copies elements that are so far apart.
+/// Copies rows of elements that are so far apart.
 ///
 /// # Safety
-/// They are live memory.
-unsafe fn line<T: Number>(from: *const T, step: isize, to: &mut [T]) {
-    if step == 1 && !to.is_empty() {
-        // SAFETY: as many elements follow, says the caller, and the copy is memory of its own.
-        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
-        return;
-    }
-    for (i, to) in to.iter_mut().enumerate() {
-        // SAFETY: as above.
-        *to = unsafe { *from.offset(i as isize * step) };
+/// They are live memory, and the cells too, which nothing else uses.
+unsafe fn apart<T: Number>(job: &Rows<T>, step: isize) {
+    for row in 0..job.rows {
+        let from = job.from.wrapping_offset(row as isize * job.row);
+        // SAFETY: the cells of a row, says the caller.
+        let to = unsafe { std::slice::from_raw_parts_mut(job.to.add(row * job.width), job.width) };
+        to[..job.inside.start].fill(T::ZERO);
+        to[job.inside.end..].fill(T::ZERO);
+        for (i, to) in to[job.inside.clone()].iter_mut().enumerate() {
+            // SAFETY: an element of the row, says the caller.
+            *to = unsafe { *from.offset(i as isize * step) };
+        }
     }
 }

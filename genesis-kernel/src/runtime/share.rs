@@ -1,0 +1,172 @@
+//! Tasks shared among the caller of a launch and the threads of the CPU.
+//!
+//! The caller begins at once and takes tasks like any thread, so that work which is over before another
+//! thread is awake waits for none:
+//!
+//! ```text
+//! caller   wakes the others, task 0, task 1, task 3, ..., waits for those that are still at a task
+//! thread             wakes up ...    task 2, ...
+//! ```
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Thread;
+
+use super::threads;
+
+/// Set in [`Work::inside`] once no other thread may begin.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+/// How often the caller looks whether all are done before it sleeps.
+const LOOKS: usize = 256;
+
+/// What a thread made of a panic.
+type Panic = Box<dyn Any + Send>;
+
+/// Tasks that are under way.
+struct Work {
+    /// Runs a task of the caller's closure, whose address is given.
+    run: unsafe fn(*const (), usize),
+    closure: *const (),
+    count: usize,
+    /// The next task that no one has taken.
+    next: AtomicUsize,
+    /// Threads that are at it beside the caller, and whether more may come.
+    inside: AtomicUsize,
+    panic: Mutex<Option<Panic>>,
+    caller: Thread,
+}
+
+// SAFETY: the closure is `Sync`, and is only used by threads that the caller waits for.
+unsafe impl Send for Work {}
+// SAFETY: as above.
+unsafe impl Sync for Work {}
+
+impl Work {
+    /// Takes tasks until there are none.
+    fn go_on(&self) {
+        let all = || {
+            loop {
+                let task = self.next.fetch_add(1, Ordering::Relaxed);
+                if task >= self.count {
+                    return;
+                }
+                // SAFETY: the caller waits until every thread inside has left.
+                unsafe { (self.run)(self.closure, task) };
+            }
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
+            // The tasks that no one has begun are left out.
+            self.next.store(self.count, Ordering::Relaxed);
+            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        }
+    }
+
+    /// What another thread does, whenever it gets to it.
+    fn help(&self) {
+        if self.inside.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
+            self.go_on();
+        }
+        if self.inside.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
+            self.caller.unpark();
+        }
+    }
+
+    /// Lets no other thread begin, and waits for those that did.
+    fn close(&self) {
+        let mut inside = self.inside.fetch_or(CLOSED, Ordering::Acquire) & !CLOSED;
+        for look in 0.. {
+            if inside == 0 {
+                return;
+            }
+            match look {
+                ..LOOKS => std::hint::spin_loop(),
+                _ => std::thread::park(),
+            }
+            inside = self.inside.load(Ordering::Acquire) & !CLOSED;
+        }
+    }
+}
+
+/// Runs a task for each number below `count`, in any order, on the caller's thread and on those of the
+/// CPU, and waits for all of them.
+///
+/// Inside of a rayon pool the others are that pool's threads.
+///
+/// # Panics
+/// If a task does, once all that were begun are over.
+pub fn share<F: Fn(usize) + Sync>(count: usize, task: F) {
+    let helpers = threads::threads_here().min(count).saturating_sub(1);
+    if helpers == 0 {
+        return (0..count).for_each(task);
+    }
+    /// # Safety
+    /// The address is a live closure's of this type.
+    unsafe fn run<F: Fn(usize)>(closure: *const (), number: usize) {
+        // SAFETY: says the caller.
+        unsafe { (*closure.cast::<F>())(number) }
+    }
+    let work = Arc::new(Work {
+        run: run::<F>,
+        closure: (&raw const task).cast(),
+        count,
+        next: AtomicUsize::new(0),
+        inside: AtomicUsize::new(0),
+        panic: Mutex::new(None),
+        caller: std::thread::current(),
+    });
+    for _ in 0..helpers {
+        let work = work.clone();
+        threads::spawn(move || work.help());
+    }
+    work.go_on();
+    work.close();
+    let panic = work.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(panic) = panic {
+        resume_unwind(panic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn every_task_runs_once() {
+        for count in [0, 1, 2, 3, 1000] {
+            let ran: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+            share(count, |task| {
+                ran[task].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(ran.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    #[test]
+    fn tasks_may_share_tasks() {
+        let sum = AtomicUsize::new(0);
+        share(10, |a| {
+            share(10, |b| {
+                sum.fetch_add(10 * a + b, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(sum.load(Ordering::Relaxed), 99 * 50);
+    }
+
+    #[test]
+    fn a_panic_is_the_callers() {
+        let began = AtomicBool::new(false);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            share(8, |task| {
+                began.store(true, Ordering::Relaxed);
+                assert!(task != 0, "task {task}");
+            });
+        }));
+        let panic = outcome.expect_err("task 0 panics");
+        assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some("task 0"));
+        assert!(began.load(Ordering::Relaxed));
+    }
+}
