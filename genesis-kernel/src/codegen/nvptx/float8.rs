@@ -22,7 +22,13 @@ impl Lowering<'_> {
         let data = self.func.op(op);
         let (from, to) = (self.dtype(data.operands[0]), self.dtype(data.results[0]));
         let n = self.lir.num_regs(data.results[0]);
-        if from != DType::F32 || !matches!(to, DType::F16 | DType::BF16) || !n.is_multiple_of(2) {
+        // Where tensor cores take what comes out; elsewhere pairs cost registers that rows have no more.
+        let feeds = self.copies.is_some();
+        if !feeds
+            || from != DType::F32
+            || !matches!(to, DType::F16 | DType::BF16)
+            || !n.is_multiple_of(2)
+        {
             return Ok(false);
         }
         let e = self.e;

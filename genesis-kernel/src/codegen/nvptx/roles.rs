@@ -34,8 +34,11 @@ use crate::layout::turns::{computing_warps, turns};
 use crate::target::GpuTarget;
 
 /// Registers of a thread of the producer, and of those that compute, where there are two warpgroups of
-/// these: 128 * 32 + 256 * 240 of the 65536 there are. One warpgroup has enough without asking.
-const REGISTERS: [i64; 2] = [32, 240];
+/// these: all that the block begins with, 168 for each of its 384 threads. One warpgroup has enough
+/// without asking.
+const REGISTERS: [i64; 2] = [24, 240];
+// More than there are would be waited for without end.
+const _: () = assert!(128 * REGISTERS[0] + 256 * REGISTERS[1] <= 384 * 168);
 
 /// What an entry point is called with.
 pub(super) struct Args {
