@@ -86,12 +86,25 @@ fn exp_by_exp2(m: &mut Math<'_, '_>, x: Value) -> Value {
         // Off by 2^-17 at most, where the argument is largest: far less than f16 and bf16 show.
         return power;
     }
-    let r = m.fma_c(t, -LN_2_F32[0], x);
-    let r = m.fma_c(t, -LN_2_F32[1], r);
-    let (low, one) = (m.c(-1.0 / 1024.0), m.c(1.0));
-    let r = m.b.binary(BinaryOp::MaxNum, r, low);
+    let (r, one) = (left_of_exp2(m, x, t), m.c(1.0));
     let correction = m.add(r, one);
     m.mul(power, correction)
+}
+
+/// The same for arguments up to 0, where 2^t is finite and the fused form holds: one rounding less.
+fn exp_below_zero(m: &mut Math<'_, '_>, x: Value) -> Value {
+    let t = m.times(x, LOG2_E);
+    let power = m.b.unary(UnaryOp::Exp2Approx, t);
+    let r = left_of_exp2(m, x, t);
+    m.fma(power, r, power)
+}
+
+/// `x - t ln(2)`, which is small.
+fn left_of_exp2(m: &mut Math<'_, '_>, x: Value, t: Value) -> Value {
+    let r = m.fma_c(t, -LN_2_F32[0], x);
+    let r = m.fma_c(t, -LN_2_F32[1], r);
+    let low = m.c(-1.0 / 1024.0);
+    m.b.binary(BinaryOp::MaxNum, r, low)
 }
 
 pub(super) fn exp2(m: &mut Math<'_, '_>, x: Value) -> Value {
@@ -156,7 +169,7 @@ pub(super) fn sigmoid(m: &mut Math<'_, '_>, x: Value) -> Value {
 /// The divisor is in 1 to 2, where one step of Newton's brings the reciprocal to the last bit; the rest is
 /// the error of `e^-|x|`.
 fn sigmoid_by_exp2(m: &mut Math<'_, '_>, x: Value, minus: Value) -> Value {
-    let (z, one) = (exp_by_exp2(m, minus), m.c(1.0));
+    let (z, one) = (exp_below_zero(m, minus), m.c(1.0));
     let divisor = m.add(z, one);
     let rough = m.b.unary(UnaryOp::RecipApprox, divisor);
     let negative = m.neg(divisor);
