@@ -57,12 +57,18 @@ enum Part {
 }
 
 /// The tile of a kernel, as large as registers allow without spills.
-fn tile(part: Part, device: Device, dtype: DType, head: usize) -> Tile {
+fn tile(part: Part, device: Device, dtype: DType, head: usize, is_packed: bool) -> Tile {
     if device == Device::Cpu {
         return Tile(32, 32, 4);
     }
     let half = dtype.bytes() == 2;
+    // Packed sequences have no `wgmma`, and so more registers of a tile in each thread.
     match (part, half, head) {
+        (Part::Forward, true, 65..=128) if is_packed => Tile(128, 64, 8),
+        (Part::Keys, true, 65..=128) if is_packed => Tile(64, 64, 8),
+        (Part::Queries, true, ..=64) if is_packed => Tile(64, 64, 4),
+        (Part::Queries, true, 65..=128) if is_packed => Tile(64, 64, 8),
+        (Part::Forward, true, ..=32) => Tile(64, 64, 4),
         (Part::Forward, true, ..=128) => Tile(128, 128, 8),
         (Part::Forward, true, _) => Tile(64, 64, 8),
         (Part::Keys, true, ..=64) => Tile(64, 128, 8),
@@ -83,7 +89,8 @@ impl Flash {
     fn launch(&self, part: Part, [q, k, v]: [&Tensor; 3], more: &[(&Tensor, bool)]) -> Result<()> {
         let wide = launch::accumulate_dtype(q.dtype());
         let d = q.shape()[3];
-        let Tile(queries, keys, warps) = tile(part, q.device(), q.dtype(), d);
+        let Tile(queries, keys, warps) =
+            tile(part, q.device(), q.dtype(), d, self.packed.is_some());
         let kernel: &KernelDef = match part {
             Part::Forward => &device::attention::KERNEL,
             Part::Keys => &device::attention_keys::KERNEL,
