@@ -254,7 +254,8 @@ impl<'a> Lowering<'a> {
             let is_beside = |load| self.region_with(op).is_some_and(|ops| ops.contains(&load));
             let stays = !load.is_some_and(is_beside);
             let (channel, _) = self.load_of(operand)?;
-            if !channels.contains(&channel) && !(given_back && stays) {
+            let is_left_out = given_back && stays;
+            if !is_left_out && !channels.contains(&channel) {
                 channels.push(channel);
             }
         }

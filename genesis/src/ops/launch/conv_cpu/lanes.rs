@@ -241,12 +241,12 @@ mod x86 {
     /// The processor has AVX-512.
     #[inline(always)]
     unsafe fn exchange(rows: &mut [__m512; 16], by: usize) {
-        let mut which = [[0; 16]; 2];
-        for lane in 0..16 {
-            let is_second = lane & by != 0;
-            which[0][lane] = if is_second { 16 + (lane ^ by) as i32 } else { lane as i32 };
-            which[1][lane] = if is_second { 16 + lane as i32 } else { (lane ^ by) as i32 };
-        }
+        let which: [[i32; 16]; 2] = [0, by].map(|own| {
+            std::array::from_fn(|lane| match lane & by {
+                0 => (lane ^ own) as i32,
+                _ => 16 + (lane ^ own ^ by) as i32,
+            })
+        });
         for first in (0..16).filter(|row| row & by == 0) {
             let (a, b) = (rows[first], rows[first | by]);
             // SAFETY: the indices have the bytes of a vector, and the caller checked the processor.
