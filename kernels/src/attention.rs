@@ -99,6 +99,19 @@ pub fn in_sight<const M: usize, const N: usize>(
     (key < near(n - i)) & (key >= query - near(left)) & (key <= query + near(right))
 }
 
+/// As [`in_sight`], with keys along axis 0, whose block begins with number `j`: whether each is seen.
+#[device]
+pub fn seen_by<const N: usize, const M: usize>(
+    j: i64,
+    i: i64,
+    m: i64,
+    left: i64,
+    right: i64,
+) -> Tile2<bool, N, M> {
+    let (key, query) = (offsets::<N>(0).col(), offsets::<M>(i - j).row());
+    (query < near(m - j)) & (key >= query - near(left)) & (key <= query + near(right))
+}
+
 /// Scores in base 2 from products.
 #[device]
 pub fn capped<A: Float, const M: usize, const N: usize, const CAP: usize>(
@@ -194,6 +207,8 @@ pub fn attention<
         // A sequence shorter than others has blocks without queries.
         let seen = if VARLEN == 1 { minimum(n, maximum(m - start, 0) * n) } else { n };
         let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, seen);
+        // Whether some query does not see the first key of its block.
+        let is_cut = first < start + (BM - 1) - left;
         let i = start + arange::<BM>();
         let rows = q.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
         let mut acc = zeros::<A, BM, D>();
@@ -214,7 +229,8 @@ pub fn attention<
                 s = s * by + b.to::<A>() * A::from(LOG2_E);
                 by = A::ONE;
             }
-            if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
+            let is_early = is_cut & (j < start + (BM - 1) - left);
+            if (j + BN > n) | is_early | (j + (BN - 1) > start + right) {
                 s = where_(in_sight::<BM, BN>(start, j, n, left, right), s, A::NEG_INFINITY);
             }
             let higher = maximum(top, max(s, 1) * by);
@@ -300,57 +316,52 @@ pub fn attention_keys<
     let each = q.dim(1) / k.dim(1);
     let seen = if VARLEN == 1 { minimum(m, maximum(n - start, 0) * m) } else { m };
     let (first, end) = blocks::<BM>(start - right, start + (BN - 1) + left, seen);
-    let steps = maximum(cdiv(end - first, BM), 0);
     let at = start + arange::<BN>();
     let keys = k.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
     let values = v.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
     let mut sum_k = zeros::<A, BN, D>();
     let mut sum_v = zeros::<A, BN, D>();
-    for step in range(0, each * steps, 1) {
-        let head = own * each + step / steps;
-        let r = first + step % steps * BM;
-        let i = r + arange::<BM>();
-        let rows = q.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
-        // Transposed: keys by queries, as the products below take their left operands.
-        let mut s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
-        let mut by = scale * A::from(LOG2_E);
-        if CAP == 1 {
-            s = capped::<A, BN, BM, CAP>(s, scale, cap);
-            by = A::ONE;
+    for head in range(own * each, own * each + each, 1) {
+        for r in range(first, end, BM) {
+            let i = r + arange::<BM>();
+            let rows = q.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
+            let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
+            // Transposed: keys by queries, as the products below take their left operands.
+            let mut s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
+            let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
+            let mut by = scale * A::from(LOG2_E);
+            if CAP == 1 {
+                s = capped::<A, BN, BM, CAP>(s, scale, cap);
+                by = A::ONE;
+            }
+            let scores = s;
+            if BIAS == 1 {
+                let b = bias.load::<1, 1, BM, BN>([batch, head, r, start]).reshape::<BM, BN>();
+                s = s * by + b.trans().to::<A>() * A::from(LOG2_E);
+                by = A::ONE;
+            }
+            let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
+            // Rows that see nothing have a logarithm of -infinity.
+            let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
+            s = fma(s, by, -norm.row());
+            // What keys past the end gather is not written.
+            if (r + BM > m) | (r < start + (BN - 1) - right) | (r + (BM - 1) > start + left) {
+                let seen = seen_by::<BN, BM>(start, r, m, left, right);
+                s = where_(seen, s, A::NEG_INFINITY);
+            }
+            let w = fast::exp2(s);
+            let mut kept = w;
+            if DROP == 1 {
+                let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.row())) * k.dim(2);
+                let keep = rand(seed, offset + row + at.col()) >= p;
+                kept = where_(keep, w * A::from(1.0 / (1.0 - p)), A::ZERO);
+                dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
+            }
+            sum_v = dot(kept.to::<T>(), dys, sum_v);
+            let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
+            let ds = uncapped::<A, BN, BM, CAP>(w * (dw - below.row()), scores, cap);
+            sum_k = dot(ds.to::<T>(), rows, sum_k);
         }
-        let scores = s;
-        if BIAS == 1 {
-            let b = bias.load::<1, 1, BM, BN>([batch, head, r, start]).reshape::<BM, BN>();
-            s = s * by + b.trans().to::<A>() * A::from(LOG2_E);
-            by = A::ONE;
-        }
-        let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
-        // Rows that see nothing have a logarithm of -infinity.
-        let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
-        s = fma(s, by, -norm.row());
-        if (r + BM > m)
-            | (start + BN > n)
-            | (start < r + (BM - 1) - left)
-            | (start + (BN - 1) > r + right)
-        {
-            let seen = (i.row() < m) & (at.col() < n);
-            let seen = seen & (at.col() <= i.row() + right) & (at.col() >= i.row() - left);
-            s = where_(seen, s, A::NEG_INFINITY);
-        }
-        let w = fast::exp2(s);
-        let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
-        let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
-        let mut kept = w;
-        if DROP == 1 {
-            let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.row())) * k.dim(2);
-            let keep = rand(seed, offset + row + at.col()) >= p;
-            kept = where_(keep, w * A::from(1.0 / (1.0 - p)), A::ZERO);
-            dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
-        }
-        sum_v = dot(kept.to::<T>(), dys, sum_v);
-        let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
-        let ds = uncapped::<A, BN, BM, CAP>(w * (dw - below.row()), scores, cap);
-        sum_k = dot(ds.to::<T>(), rows, sum_k);
     }
     put::<T, BN, D, VARLEN>(dk, batch, own, k0, start, n, (sum_k * scale).to::<T>());
     put::<T, BN, D, VARLEN>(dv, batch, own, k0, start, n, sum_v.to::<T>());

@@ -19,6 +19,7 @@ pub(crate) mod rebuild;
 pub(crate) mod rewrite;
 pub mod rotate;
 pub(crate) mod rounded;
+pub mod split;
 pub mod tma;
 pub mod version;
 pub mod views;
@@ -33,6 +34,7 @@ pub use fold::FOLD;
 pub use licm::LICM;
 pub use other::OTHER;
 pub use peel::PEEL;
+pub use split::SPLIT;
 pub use version::VERSION;
 pub use widen::WIDEN;
 
@@ -55,7 +57,8 @@ pub static INTERPRETER: &[Pass] = &[CONTRACT, EXPAND_MATH];
 pub static EXACT: &[Pass] = &[EXPAND_MATH, FOLD, CSE, LICM, DCE];
 
 /// What follows [`PIPELINE`] on an NVIDIA GPU.
-pub static NVPTX: &[Pass] = &[WIDEN, VERSION, PEEL, OTHER, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
+pub static NVPTX: &[Pass] =
+    &[WIDEN, VERSION, PEEL, SPLIT, OTHER, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
 
 /// Runs passes in order; debug builds verify the function after each.
 ///

@@ -61,7 +61,7 @@ struct Plan {
 }
 
 /// What stands for each value where ops are copied to.
-type Map = Vec<Option<Value>>;
+pub(super) type Map = Vec<Option<Value>>;
 
 impl Plan {
     fn of(func: &Func, uses: &[u32], looped: Op) -> Option<Plan> {
@@ -209,7 +209,7 @@ fn reads(func: &Func, op: Op, value: Value) -> bool {
     inside.chain([op]).any(|op| func.op(op).operands.contains(&value))
 }
 
-fn set(map: &mut Map, old: Value, new: Value) {
+pub(super) fn set(map: &mut Map, old: Value, new: Value) {
     if map.len() <= old.index() {
         map.resize(old.index() + 1, None);
     }
@@ -217,12 +217,12 @@ fn set(map: &mut Map, old: Value, new: Value) {
 }
 
 /// What stands for a value; itself where nothing does.
-fn get(map: &Map, old: Value) -> Value {
+pub(super) fn get(map: &Map, old: Value) -> Value {
     map.get(old.index()).copied().flatten().unwrap_or(old)
 }
 
 /// Copies ops with their regions to the end of a region.
-fn copy(func: &mut Func, ops: &[Op], map: &mut Map, to: Region) {
+pub(super) fn copy(func: &mut Func, ops: &[Op], map: &mut Map, to: Region) {
     for &op in ops {
         let data = func.op(op).clone();
         let mut regions = Vec::with_capacity(data.regions.len());

@@ -193,5 +193,15 @@ impl GradMeta {
 /// A gradient that nothing else reads or writes: two leaves may be sent one tensor, and a change of
 /// the gradient of one must not change that of the other.
 fn owned(dy: Tensor) -> Result<Tensor> {
+    let is_whole = dy.storage().bytes() == dy.numel() * dy.dtype().bytes();
+    let dy = match is_whole && !dy.requires_grad() {
+        true => {
+            // A view keeps the tensor that it is of, which no one else may have.
+            let own = dy.detach();
+            drop(dy);
+            own
+        }
+        false => dy,
+    };
     if dy.is_sole_owner() && dy.is_contiguous() { Ok(dy) } else { dy.copy() }
 }

@@ -10,6 +10,7 @@ use kernels::reduce as device;
 use super::{Op, Saves, apply, launch, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::fuse::trace;
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -58,6 +59,16 @@ impl Dims {
     /// The number of elements that make one.
     pub(super) fn count(&self, shape: &[usize]) -> usize {
         self.axes.iter().map(|&axis| shape[axis]).product()
+    }
+
+    /// The last axes alone, and then the others, where those are some of the first: each a sum of what
+    /// lies as it is, where one sum of all would need a copy with other axes last.
+    fn in_two(&self, x: &Tensor) -> Option<[Dims; 2]> {
+        let (rank, n) = (x.rank(), self.axes.len());
+        let tail = self.axes.iter().rev().zip((0..rank).rev()).take_while(|(a, b)| *a == b).count();
+        let is_split = tail > 0 && tail < n && x.is_contiguous();
+        let part = |axes: &[usize]| Dims { axes: axes.to_vec(), keep: false };
+        is_split.then(|| [part(&self.axes[n - tail..]), part(&self.axes[..n - tail])])
     }
 
     /// The tensor as `[outer, n, inner]` with the reduced axes in the middle.
@@ -211,12 +222,26 @@ impl Op for Sum {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let x = self.dims.canonical(inputs[0])?;
-        let shape = self.dims.result(inputs[0].shape());
-        let (outer, inner) = (x.shape()[0], x.shape()[2]);
-        let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
-        let result = Tensor::uninitialized(&[outer, inner], (dtype, x.device()))?;
-        launch::sum(&x, &result, self.scale())?;
+        let x = inputs[0];
+        let shape = self.dims.result(x.shape());
+        let [dtype, wide] = match x.dtype().is_float() {
+            true => [x.dtype(), launch::accumulate_dtype(x.dtype())],
+            false => [DType::I64; 2],
+        };
+        let sum = |x: &Tensor, dims: &Dims, dtype: DType, scale: f64| {
+            let x = dims.canonical(x)?;
+            let shape = [x.shape()[0], x.shape()[2]];
+            let result = Tensor::uninitialized(&shape, (dtype, x.device()))?;
+            launch::sum(&x, &result, scale)?;
+            Ok::<_, Error>(result)
+        };
+        let result = match self.dims.in_two(x).filter(|_| !trace::is_on()) {
+            Some([last, first]) => {
+                let part = sum(x, &last, wide, 1.0)?.reshape(&last.result(x.shape()))?;
+                sum(&part, &first, dtype, self.scale())?
+            }
+            None => sum(x, &self.dims, dtype, self.scale())?,
+        };
         result.reshape(&shape)
     }
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::flight::Flight;
+use super::lasting::Lasting;
 use super::pipeline::{Copies, Role};
 use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
@@ -84,6 +85,8 @@ pub(super) struct Lowering<'a> {
     pub(super) stage: u32,
     /// Products that may still run, in the order in which they began.
     pub(super) flying: Vec<Flight>,
+    /// Operands that several products read.
+    pub(super) lasting: Lasting,
 }
 
 /// What stands around a function's code.
@@ -150,6 +153,7 @@ impl<'a> Lowering<'a> {
             region: func.body,
             stage: 0,
             flying: Vec::new(),
+            lasting: Lasting::of(func),
             known_steps: vec![None; func.n_values()],
         }
     }
@@ -314,6 +318,7 @@ impl<'a> Lowering<'a> {
                 _ if self.lir.rings.values().any(|ring| ring.skipped.contains(&op)) => {}
                 _ => self.op(op)?,
             }
+            self.release_lasting(op)?;
             self.after_op(op);
         }
         // The body of a function may end without a terminator.

@@ -32,6 +32,7 @@ mod dot;
 mod flight;
 mod float8;
 mod fresh;
+mod lasting;
 mod lower;
 mod masks;
 mod memory;

@@ -98,6 +98,7 @@ impl<'a> Lowering<'a> {
                 }
             }
             Role::Consumer if load.registers => return self.read_slot(op, load),
+            Role::Consumer if self.lasting.has(op) => self.wait_full(self.ring(load.channel)?),
             Role::Consumer => {}
         }
         // The tile is in shared memory: it has no registers.

@@ -190,10 +190,8 @@ impl<'a> Lowering<'a> {
         kind: WgmmaKind,
         sums: &[Val],
     ) -> Result<Vec<Val>, Error> {
-        for ring in self.rings_of(op, plan, false)? {
-            self.wait_full(ring);
-        }
-        let rings = self.rings_of(op, plan, true)?;
+        let rings = self.rings_of(op, plan)?;
+        rings.iter().for_each(|&ring| self.wait_full(ring));
         let begins = plan.apart || is_zero(self.func, self.func.op(op).operands[2]);
         let mut assembly = self.products(op, plan, kind, (sums.len() as u32, begins))?;
         if overlaps(plan) {
@@ -238,35 +236,25 @@ impl<'a> Lowering<'a> {
             let at = func.op(last).operands.iter().position(|&v| v == sum);
             let at = at.ok_or_else(|| Error::bug("a sum in flight does not go round its loop"))?;
             yielded[at] = wait(self.e, 0, &yielded[at]).into();
-            let rings = self.rings_of(*op, plan, true)?;
+            let rings = self.rings_of(*op, plan)?;
             rings.iter().try_for_each(|&ring| self.release_held(ring))?;
         }
         Ok(yielded)
     }
 
-    /// The rings that a dot's operands are in; where asked for, only those whose slots it gives back.
-    /// An operand that was brought outside of the dot's region stays for the next time.
-    fn rings_of(&self, op: Op, plan: &DotPlan, given_back: bool) -> Result<Vec<Ring>, Error> {
+    /// The rings of whose slots a dot reads each once; see [`super::lasting`] for others.
+    fn rings_of(&self, op: Op, plan: &DotPlan) -> Result<Vec<Ring>, Error> {
         let mut channels = Vec::new();
         for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
             let DotOperand::Shared(operand) = operand else { continue };
             let load = self.func.def_op(self.func.op(op).operands[i]);
-            let is_beside = |load| self.region_with(op).is_some_and(|ops| ops.contains(&load));
-            let stays = !load.is_some_and(is_beside);
+            let stays = load.is_some_and(|load| self.lasting.has(load));
             let (channel, _) = self.load_of(operand)?;
-            let is_left_out = given_back && stays;
-            if !is_left_out && !channels.contains(&channel) {
+            if !stays && !channels.contains(&channel) {
                 channels.push(channel);
             }
         }
         channels.into_iter().map(|channel| self.ring(channel)).collect()
-    }
-
-    /// The ops of the region that an op is in.
-    fn region_with(&self, op: Op) -> Option<&[Op]> {
-        let regions = self.owners.keys().chain([&self.func.body]);
-        let all = regions.map(|&region| &self.func.region(region).ops[..]);
-        all.into_iter().find(|ops| ops.contains(&op))
     }
 
     /// The channel of an operand, and where it begins in a slot.

@@ -26,6 +26,11 @@ const MIN_STAGES: u32 = 2;
 const RESIDENT_NUMEL: usize = 64 * 128;
 /// Slots of an operand that is brought once.
 const RESIDENT: u32 = 1;
+/// Slots of an operand that is brought anew for each of several loops: that of the next one comes while
+/// this one is read.
+const RESIDENT_AGAIN: u32 = 2;
+/// Bytes of the panels of stores, at most.
+const PANELS_BYTES: u32 = 32 << 10;
 
 /// Lines of a panel after which every swizzle starts anew.
 const SWIZZLED_LINES: u32 = 8;
@@ -83,8 +88,8 @@ pub(super) struct Operand {
     /// Whether threads read it into registers.
     pub(super) registers: bool,
     spread: Spread,
-    /// Whether it is brought once, before the loop of its product.
-    resident: bool,
+    /// Slots, where it is brought before the loop of its product.
+    resident: Option<u32>,
 }
 
 impl Operand {
@@ -117,6 +122,7 @@ impl Plan {
         for product in &products {
             plan.add_product(func, &uses, product)?;
         }
+        plan.shrink(&products, options);
         plan.fits(options).then_some(())?;
         plan.add_stores(func, &axes, &products);
         (!plan.tma.loads.is_empty()).then_some(plan)
@@ -124,18 +130,38 @@ impl Plan {
 
     /// Whether every ring can have as many slots as hide any latency.
     fn fits(&self, options: &Options) -> bool {
+        self.least_bytes() < options.max_shared_bytes
+    }
+
+    /// Bytes of rings that hide some latency.
+    fn least_bytes(&self) -> u32 {
         let least = |channel: &Channel| match channel.stages {
             RESIDENT => channel.slot_bytes,
             _ => MIN_STAGES * channel.slot_bytes,
         };
-        self.tma.channels.iter().map(least).sum::<u32>() < options.max_shared_bytes
+        self.tma.channels.iter().map(least).sum()
+    }
+
+    /// Gives operands of loops one slot where two leave too little for the others.
+    fn shrink(&mut self, products: &[Product], options: &Options) {
+        if self.least_bytes() + PANELS_BYTES < options.max_shared_bytes {
+            return;
+        }
+        let operands = products.iter().flat_map(|product| &product.operands);
+        let loads: Vec<Op> =
+            operands.filter(|o| o.resident.is_some()).map(|o| o.source.load).collect();
+        let brought = loads.iter().filter_map(|load| self.loads.get(load)).flatten();
+        for &Brought { number, .. } in brought {
+            let channel = self.tma.loads[usize::from(number)].channel;
+            self.tma.channels[usize::from(channel)].stages = RESIDENT;
+        }
     }
 
     fn add_product(&mut self, func: &Func, uses: &[u32], product: &Product) -> Option<()> {
         let (resident, moving): (Vec<&Operand>, Vec<&Operand>) =
-            product.operands.iter().partition(|operand| operand.resident);
-        if !resident.is_empty() {
-            self.add_channel(func, uses, (product.dot, &resident), RESIDENT)?;
+            product.operands.iter().partition(|operand| operand.resident.is_some());
+        if let Some(stages) = resident.first().and_then(|operand| operand.resident) {
+            self.add_channel(func, uses, (product.dot, &resident), stages)?;
         }
         self.add_channel(func, uses, (product.dot, &moving), product.stages)
     }
@@ -268,7 +294,7 @@ fn product(
     };
     let [a, b] = [data.operands[0], data.operands[1]];
     let left = operand(func, uses, region, (a, 1), own)
-        .or_else(|| resident(func, uses, (a, 1)).filter(|_| blocks == 1))
+        .or_else(|| resident(func, uses, region, (a, 1)).filter(|_| blocks == 1))
         .filter(Operand::is_factor);
     let mut operands = match left {
         Some(left) => vec![left],
@@ -282,12 +308,30 @@ fn product(
     Some(Product { dot, operands, shape, rows, stages, apart })
 }
 
-/// A left operand that is loaded before all loops, once: it stays in shared memory, where it would take
-/// registers else. Small ones are as well off there.
-fn resident(func: &Func, uses: &[u32], (tile, k): (Value, usize)) -> Option<Operand> {
-    let is_large = func.tile(tile).shape.numel() >= RESIDENT_NUMEL;
-    let found = is_large.then(|| operand(func, uses, func.body, (tile, k), Spread::Alone))?;
-    found.map(|operand| Operand { resident: true, ..operand })
+/// A left operand that is loaded before the loop of its product: it stays in shared memory, where it
+/// would take registers else. Small ones are as well off there.
+fn resident(
+    func: &Func,
+    uses: &[u32],
+    inner: Region,
+    (tile, k): (Value, usize),
+) -> Option<Operand> {
+    if func.tile(tile).shape.numel() < RESIDENT_NUMEL {
+        return None;
+    }
+    let load = Source::of(func, uses, tile)?.load;
+    let is_in = |region: &Region| func.region(*region).ops.contains(&load);
+    let (region, stages) = match is_in(&func.body) {
+        true => (func.body, RESIDENT),
+        false => {
+            let walk = func.walk();
+            let mut regions = walk.iter().flat_map(|&op| &func.op(op).regions);
+            (*regions.find(|region| is_in(region))?, RESIDENT_AGAIN)
+        }
+    };
+    let found =
+        operand(func, uses, region, (tile, k), Spread::Alone).filter(|_| region != inner)?;
+    Some(Operand { resident: Some(stages), ..found })
 }
 
 /// An operand whose axis of K is `k`, loaded in this region.
@@ -342,7 +386,7 @@ pub(super) fn operand(
         along_k,
         registers: false,
         spread,
-        resident: false,
+        resident: None,
     })
 }
 
