@@ -250,8 +250,8 @@ pub fn attention<
             top = higher;
         }
         // A row that sees nothing has 0 weights, not 0 / 0.
-        let divisor = where_(total == A::ZERO, A::ONE, total);
-        put::<T, BM, D, VARLEN>(o, batch, head, q0, start, m, (acc / divisor.col()).to::<T>());
+        let share = A::ONE / where_(total == A::ZERO, A::ONE, total);
+        put::<T, BM, D, VARLEN>(o, batch, head, q0, start, m, (acc * share.col()).to::<T>());
         let sums = (top + log2(total)) * A::from(LN_2);
         if VARLEN == 1 {
             let at = lse.ptr() + (head * lse.stride(1) + (q0 + i) * lse.stride(2));
@@ -324,6 +324,9 @@ pub fn attention_keys<
     for head in range(own * each, own * each + each, 1) {
         for r in range(first, end, BM) {
             let i = r + arange::<BM>();
+            // These come while the first products run.
+            let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
+            let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             let rows = q.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
             let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
             // Transposed: keys by queries, as the products below take their left operands.
@@ -340,7 +343,6 @@ pub fn attention_keys<
                 s = s * by + b.trans().to::<A>() * A::from(LOG2_E);
                 by = A::ONE;
             }
-            let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             // Rows that see nothing have a logarithm of -infinity.
             let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
             s = fma(s, by, -norm.row());
@@ -358,7 +360,6 @@ pub fn attention_keys<
                 dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
             }
             sum_v = dot(kept.to::<T>(), dys, sum_v);
-            let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             let ds = uncapped::<A, BN, BM, CAP>(w * (dw - below.row()), scores, cap);
             sum_k = dot(ds.to::<T>(), rows, sum_k);
         }
