@@ -65,12 +65,18 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("attention", DType::BF16, &[128, 128, 64, 0, 0, 0, 0], Some(8)),
     ("attention", DType::BF16, &[128, 128, 128, 0, 0, 0, 0], Some(8)),
     ("attention", DType::BF16, &[64, 64, 256, 0, 0, 0, 0], Some(8)),
+    ("attention", DType::BF16, &[128, 128, 64, 0, 0, 0, 1], Some(8)),
+    ("attention", DType::BF16, &[128, 128, 128, 0, 0, 0, 1], Some(8)),
     ("attention_keys", DType::BF16, &[64, 128, 64, 0, 0, 0, 0], Some(8)),
     ("attention_keys", DType::BF16, &[32, 128, 128, 0, 0, 0, 0], Some(8)),
     ("attention_keys", DType::BF16, &[32, 32, 256, 0, 0, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[64, 128, 64, 0, 0, 0, 1], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 128, 128, 0, 0, 0, 1], Some(8)),
     ("attention_queries", DType::BF16, &[128, 128, 64, 0, 0, 0, 0], Some(8)),
     ("attention_queries", DType::BF16, &[128, 64, 128, 0, 0, 0, 0], Some(8)),
     ("attention_queries", DType::BF16, &[64, 32, 256, 0, 0, 0, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 128, 64, 0, 0, 0, 1], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 128, 0, 0, 0, 1], Some(8)),
 ];
 
 /// Kernels whose large configurations have their second operand as a view of its transpose: tensor cores

@@ -33,7 +33,7 @@ pub(super) unsafe fn run(
             Arg::Scalar(scalar) => ArgValue::Scalar(*scalar),
             Arg::Ptr(ptr) => ArgValue::Ptr(buffer(*ptr)?),
             Arg::View(view) => ArgValue::View {
-                ptr: buffer(view.ptr)?,
+                ptr: buffer(view.memory())?.wrapping_add_signed(-view.before),
                 dims: view.dims().to_vec(),
                 strides: view.strides().to_vec(),
             },

@@ -270,7 +270,9 @@ impl<'l> Finder<'l> {
         let data = func.op(load);
         let args = &func.region(self.region).args;
         let is_tile = self.lir.accesses.contains_key(&load);
-        if !is_tile || data.operands.len() > 2 || self.writes && !is_constant(func, data.operands[0])
+        if !is_tile
+            || data.operands.len() > 2
+            || self.writes && !is_constant(func, data.operands[0])
         {
             return None;
         }
