@@ -65,12 +65,18 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("attention", DType::BF16, &[128, 128, 64, 0, 0, 0, 0], Some(8)),
     ("attention", DType::BF16, &[128, 128, 128, 0, 0, 0, 0], Some(8)),
     ("attention", DType::BF16, &[64, 64, 256, 0, 0, 0, 0], Some(8)),
+    ("attention", DType::BF16, &[128, 128, 64, 0, 0, 0, 1], Some(8)),
+    ("attention", DType::BF16, &[128, 128, 128, 0, 0, 0, 1], Some(8)),
     ("attention_keys", DType::BF16, &[64, 128, 64, 0, 0, 0, 0], Some(8)),
     ("attention_keys", DType::BF16, &[32, 128, 128, 0, 0, 0, 0], Some(8)),
     ("attention_keys", DType::BF16, &[32, 32, 256, 0, 0, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[64, 128, 64, 0, 0, 0, 1], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 128, 128, 0, 0, 0, 1], Some(8)),
     ("attention_queries", DType::BF16, &[128, 128, 64, 0, 0, 0, 0], Some(8)),
     ("attention_queries", DType::BF16, &[128, 64, 128, 0, 0, 0, 0], Some(8)),
     ("attention_queries", DType::BF16, &[64, 32, 256, 0, 0, 0, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 128, 64, 0, 0, 0, 1], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 128, 0, 0, 0, 1], Some(8)),
 ];
 
 /// Kernels whose large configurations have their second operand as a view of its transpose: tensor cores
@@ -110,6 +116,30 @@ fn kernels_compile_to_what_they_did() {
     let bad: Vec<&String> = lines.iter().filter(bad).collect();
     assert!(bad.is_empty(), "{bad:#?}");
     expect_file!["facts.txt"].assert_eq(&(lines.join("\n") + "\n"));
+}
+
+/// Packed sequences are multiplied as a batch is: by `wgmma`, of what the copy engine brings.
+#[test]
+fn packed_sequences_multiply_as_a_batch_does() {
+    for what in configurations().iter().filter(|what| what.consts.last() == Some(&1)) {
+        if what.kernel.ast.consts.last() != Some(&"VARLEN") {
+            continue;
+        }
+        let counts = |is_packed: i64| {
+            let [others @ .., _] = &what.consts[..] else { return Vec::new() };
+            let consts = [others, &[is_packed]].concat();
+            let (kernel, dtype, num_warps) = (what.kernel, what.dtype, what.num_warps);
+            let one = Configuration { kernel, dtype, consts, num_warps };
+            let (ptx, _) = compile(&one).expect("the facts are of the same configurations");
+            let is_product = |fact: &String| {
+                ["wgmma ", "tma ", "setmaxnreg "].iter().any(|name| fact.starts_with(name))
+            };
+            of_ptx(&ptx).into_iter().filter(is_product).collect()
+        };
+        let (packed, batch) = (counts(1), counts(0));
+        assert_eq!(packed.len(), 3, "{}: {packed:?}", what.kernel.name());
+        assert_eq!(packed, batch, "{}", what.kernel.name());
+    }
 }
 
 /// The facts of one configuration.

@@ -1,10 +1,12 @@
 //! What is known about values without running the kernel.
 
 pub mod axis;
+mod constant;
 pub mod masks;
 mod persistent;
 pub mod range;
 
 pub use axis::{AxisAnalysis, AxisInfo, Run};
+pub use constant::is_constant;
 pub use persistent::is_persistent;
 pub use range::{Range, Ranges};

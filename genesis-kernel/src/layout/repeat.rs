@@ -15,6 +15,7 @@
 use super::convert::{Conversion, plan};
 use super::infer::{Infer, Shared};
 use super::lir::element_bits;
+use crate::analysis::is_constant;
 use crate::ir::{Func, Op, OpKind, Value};
 
 /// What a conversion through shared memory costs beside its stores and loads, in operations of a
@@ -76,25 +77,11 @@ fn is_repeatable(infer: &Infer<'_>, value: Value, chain: &mut Vec<Value>) -> boo
     let data = func.op(op);
     chain.push(value);
     let is_cheap = match &data.kind {
-        OpKind::Load => is_readonly(func, data.operands[0]),
+        OpKind::Load => is_constant(func, data.operands[0]),
         kind => kind.is_elementwise() && !kind.is_expensive(),
     };
     is_cheap
         && data.results.len() == 1
         && chain.len() <= MOST_OPS
         && data.operands.iter().all(|&operand| is_repeatable(infer, operand, chain))
-}
-
-/// Whether pointers come from a parameter that nobody writes while the kernel runs.
-fn is_readonly(func: &Func, ptr: Value) -> bool {
-    if let Some(param) = func.params.iter().find(|param| param.value == ptr) {
-        return param.attrs.readonly;
-    }
-    let Some(op) = func.def_op(ptr) else { return false };
-    let data = func.op(op);
-    let passes = matches!(
-        data.kind,
-        OpKind::PtrAdd | OpKind::Broadcast | OpKind::ExpandDims { .. } | OpKind::MultipleOf(_)
-    );
-    passes && is_readonly(func, data.operands[0])
 }

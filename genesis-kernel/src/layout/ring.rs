@@ -24,6 +24,7 @@ use super::linear::LinearLayout;
 use super::lir::{DotOperand, DotUnit, LayoutIr, element_bits};
 use super::scratch::{SharedAccess, SharedPlan, registers_along};
 use super::swizzle::operand_plan;
+use crate::analysis::is_constant;
 use crate::ir::{Def, Func, Op, OpKind, Region, Value};
 
 /// A loop whose loads run ahead.
@@ -269,7 +270,9 @@ impl<'l> Finder<'l> {
         let data = func.op(load);
         let args = &func.region(self.region).args;
         let is_tile = self.lir.accesses.contains_key(&load);
-        if !is_tile || data.operands.len() > 2 || self.writes && !self.is_readonly(data.operands[0])
+        if !is_tile
+            || data.operands.len() > 2
+            || self.writes && !is_constant(func, data.operands[0])
         {
             return None;
         }
@@ -306,22 +309,5 @@ impl<'l> Finder<'l> {
             work.extend(&func.op(op).operands);
         }
         (!args.is_empty()).then_some(slice)
-    }
-
-    /// Whether a pointer comes from a parameter that nobody writes.
-    fn is_readonly(&self, mut ptr: Value) -> bool {
-        let func = &self.lir.func;
-        while let Some(op) = func.def_op(ptr) {
-            ptr = match func.op(op).kind {
-                OpKind::PtrAdd
-                | OpKind::Broadcast
-                | OpKind::ExpandDims { .. }
-                | OpKind::Reshape
-                | OpKind::Transpose { .. }
-                | OpKind::MultipleOf(_) => func.op(op).operands[0],
-                _ => return false,
-            };
-        }
-        func.params.iter().any(|param| param.value == ptr && param.attrs.readonly)
     }
 }

@@ -4,6 +4,10 @@
 //! control flow as the consumers with nothing but those loads in it. Both walk the same slots of the
 //! same rings, so they meet in barriers and need no other message.
 //!
+//! Where a copy begins, and how often a loop runs, may come from memory: the producer loads scalars of its
+//! own, as the start of a sequence among packed ones. It may run far ahead of the consumers, so
+//! only of memory that nobody writes during the launch ([`is_constant`]): both get the same then.
+//!
 //! ```text
 //! %4 = for %5 = .. carry (%6 = %3) {             for %5 = .. {
 //!   %7 = tma_load 0, ..                            %7 = tma_load 0, ..
@@ -17,6 +21,7 @@
 use super::convert::Conversion;
 use super::lir::LayoutIr;
 use super::turns::computing_warps;
+use crate::analysis::is_constant;
 use crate::ir::{Func, OpKind};
 use crate::passes::dce;
 
@@ -24,7 +29,7 @@ use crate::passes::dce;
 /// what they need.
 ///
 /// # Errors
-/// If they need what one thread can't compute: tiles, or memory that the consumers may change.
+/// If they need what one thread can't compute: tiles, or memory that may be written meanwhile.
 pub fn producer(func: &Func) -> Result<Func, String> {
     let mut producer = func.clone();
     dce::keep(&mut producer, |kind| matches!(kind, OpKind::TmaLoad(_) | OpKind::Return));
@@ -37,7 +42,8 @@ pub fn producer(func: &Func) -> Result<Func, String> {
             data.kind,
             OpKind::For(_) | OpKind::While | OpKind::If | OpKind::Yield | OpKind::Return
         );
-        if !flows && !data.kind.is_pure() {
+        let reads = data.kind == OpKind::Load && is_constant(&producer, data.operands[0]);
+        if !flows && !reads && !data.kind.is_pure() {
             return Err(format!("a load by the copy engine depends on {:?}", data.kind));
         }
         let args = data.regions.iter().flat_map(|&region| &producer.region(region).args);
@@ -237,6 +243,30 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
         "#]].assert_eq(&print(lir.producer.as_ref().unwrap()));
         // Nothing is converted on the way to the store.
         assert!(!print(&lir.func).contains("convert_layout"));
+    }
+
+    #[test]
+    fn copies_may_begin_where_memory_that_stays_says() {
+        let start = "%9 = mul %8, %3 : i64
+    %17 = ptr_add %starts, %8 : *i64
+    %18 = load %17 : i64";
+        let text = |attrs: &str| {
+            MATMUL
+                .replace("kernel matmul(", &format!("kernel matmul(%starts: *i64 {attrs}, "))
+                .replace("%9 = mul %8, %3 : i64", start)
+                .replace("view_load %a, %9", "view_load %a, %18")
+        };
+        let moved = lir(&text("readonly"));
+        let producer = print(moved.producer.as_ref().expect("the load is of constant memory"));
+        assert!(producer.contains(" = load "), "{producer}");
+        // A program's store may be what another one's producer would load.
+        for attrs in ["", "exclusive"] {
+            let stored = text(attrs).replace("view_store", "store %17, %18\n    view_store");
+            for text in [text(attrs), stored] {
+                let lir = lir(&text);
+                assert!(lir.producer.is_none() && lir.func.tma.is_empty(), "{text}");
+            }
+        }
     }
 
     #[test]

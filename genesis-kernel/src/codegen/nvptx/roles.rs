@@ -28,7 +28,7 @@ use super::schedule::Step;
 use super::thread::{self, Threads, uniform_warp};
 use super::turns::Turns;
 use crate::Error;
-use crate::ir::{DType, Elem, Func, Op, Type};
+use crate::ir::{DType, Elem, Func, Op, OpKind, Type};
 use crate::layout::LayoutIr;
 use crate::layout::turns::{computing_warps, turns};
 use crate::target::GpuTarget;
@@ -37,8 +37,11 @@ use crate::target::GpuTarget;
 /// these: all that the block begins with, 168 for each of its 384 threads. One warpgroup has enough
 /// without asking.
 const REGISTERS: [i64; 2] = [24, 240];
+/// The same where the producer loads of its own what copies depend on: it has more to keep.
+const LOADING: [i64; 2] = [40, 232];
 // More than there are would be waited for without end.
 const _: () = assert!(128 * REGISTERS[0] + 256 * REGISTERS[1] <= 384 * 168);
+const _: () = assert!(128 * LOADING[0] + 256 * LOADING[1] <= 384 * 168);
 
 /// What an entry point is called with.
 pub(super) struct Args {
@@ -168,7 +171,9 @@ impl Kernel<'_> {
         e.cond_br(produces, feed, compute);
 
         let has_stores = !self.lir.func.tma.stores.is_empty();
-        let [given, taken] = REGISTERS.map(|n| e.int(e.i32(), n));
+        let loads = producer.walk().iter().any(|&op| producer.op(op).kind == OpKind::Load);
+        let registers = if loads { LOADING } else { REGISTERS };
+        let [given, taken] = registers.map(|n| e.int(e.i32(), n));
         let moves_registers = 32 * num_warps > WARPGROUP;
         e.position(feed);
         if moves_registers {

@@ -57,17 +57,12 @@ enum Part {
 }
 
 /// The tile of a kernel, as large as registers allow without spills.
-fn tile(part: Part, device: Device, dtype: DType, head: usize, is_packed: bool) -> Tile {
+fn tile(part: Part, device: Device, dtype: DType, head: usize) -> Tile {
     if device == Device::Cpu {
         return Tile(32, 32, 4);
     }
     let half = dtype.bytes() == 2;
-    // Packed sequences have no `wgmma`, and so more registers of a tile in each thread.
     match (part, half, head) {
-        (Part::Forward, true, 65..=128) if is_packed => Tile(128, 64, 8),
-        (Part::Keys, true, 65..=128) if is_packed => Tile(64, 64, 8),
-        (Part::Queries, true, ..=64) if is_packed => Tile(64, 64, 4),
-        (Part::Queries, true, 65..=128) if is_packed => Tile(64, 64, 8),
         (Part::Forward, true, ..=32) => Tile(64, 64, 4),
         (Part::Forward, true, ..=128) => Tile(128, 128, 8),
         (Part::Forward, true, _) => Tile(64, 64, 8),
@@ -89,8 +84,7 @@ impl Flash {
     fn launch(&self, part: Part, [q, k, v]: [&Tensor; 3], more: &[(&Tensor, bool)]) -> Result<()> {
         let wide = launch::accumulate_dtype(q.dtype());
         let d = q.shape()[3];
-        let Tile(queries, keys, warps) =
-            tile(part, q.device(), q.dtype(), d, self.packed.is_some());
+        let Tile(queries, keys, warps) = tile(part, q.device(), q.dtype(), d);
         let kernel: &KernelDef = match part {
             Part::Forward => &device::attention::KERNEL,
             Part::Keys => &device::attention_keys::KERNEL,
@@ -128,12 +122,17 @@ impl Flash {
             Some(packed) => packed.ends.each_ref().map(|ends| launch::pointer(ends, false)),
             None => [launch::no_pointer(q.device(), DType::I64); 2],
         };
-        let mut numbers = vec![ends_q, ends_k];
+        let as_view = match self.packed {
+            Some(_) => launch::rows_by_end,
+            None => launch::view_of,
+        };
+        let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| as_view(t, mutable)).collect();
+        args.extend([ends_q, ends_k]);
         if matches!(part, Part::Forward) {
             let counts = if self.packed.is_some() { [batch, m] } else { [0; 2] };
-            numbers.extend(counts.map(|count| place(count as i64)));
+            args.extend(counts.map(|count| place(count as i64)));
         }
-        numbers.extend([
+        args.extend([
             launch::number(wide, self.scale),
             place(self.reach[0]),
             place(self.reach[1]),
@@ -148,7 +147,7 @@ impl Flash {
             Part::Keys | Part::Queries => Grid::xyz(blocks, heads, batch),
         };
         let dtypes = [q.dtype(), wide];
-        launch::warped_views(kernel, grid, &dtypes, &consts, Some(warps), &tensors, &numbers)
+        launch::warped(kernel, q, grid, &dtypes, &consts, Some(warps), &args)
     }
 
     /// Memory for what is written of a shape `[B, H, L, D]`; of packed sequences in the order of their

@@ -1,0 +1,56 @@
+//! Memory that stays as it is while a kernel runs.
+//!
+//! A parameter that is a `Ptr` or a `View` promises it ([`ParamAttrs::readonly`](crate::ir::ParamAttrs)):
+//! nothing writes to what is behind it during the launch, by whatever name. So a load of it gives the
+//! same at any time and to any thread, and may be done again elsewhere.
+
+use crate::ir::{Func, OpKind, Value};
+
+/// Whether pointers come from a parameter that nobody writes while the kernel runs.
+pub fn is_constant(func: &Func, ptr: Value) -> bool {
+    if let Some(param) = func.params.iter().find(|param| param.value == ptr) {
+        return param.attrs.readonly;
+    }
+    let Some(op) = func.def_op(ptr) else { return false };
+    let data = func.op(op);
+    let passes = matches!(
+        data.kind,
+        OpKind::PtrAdd
+            | OpKind::Broadcast
+            | OpKind::ExpandDims { .. }
+            | OpKind::Reshape
+            | OpKind::Transpose { .. }
+            | OpKind::MultipleOf(_)
+            | OpKind::ViewPtr
+    );
+    passes && is_constant(func, data.operands[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_constant;
+    use crate::ir::parse;
+
+    #[test]
+    fn pointers_are_followed_to_their_parameter() {
+        let text = |attrs: &str| {
+            format!(
+                "kernel k(%p: *i64 {attrs}, %q: *i64, %n: i64) {{
+  %0 = ptr_add %p, %n : *i64
+  %1 = ptr_add %0, %n : *i64
+  %2 = load %1 : i64
+  store %q, %2
+  return
+}}"
+            )
+        };
+        let holds = |attrs: &str| {
+            let func = parse(&text(attrs)).expect("the test's text is tile IR");
+            let addresses = func.walk().into_iter().filter_map(|op| func.op(op).results.first());
+            let found: Vec<bool> = addresses.map(|&value| is_constant(&func, value)).collect();
+            found[1]
+        };
+        assert!(holds("readonly"));
+        assert!(!holds("exclusive"));
+    }
+}
