@@ -37,7 +37,7 @@ use crate::target::GpuTarget;
 /// these: all that the block begins with, 168 for each of its 384 threads. One warpgroup has enough
 /// without asking.
 const REGISTERS: [i64; 2] = [24, 240];
-/// The same where the producer loads of its own what copies depend on: it has more to keep.
+/// The same where the producer loads in a loop what copies depend on: it has more to keep.
 const LOADING: [i64; 2] = [40, 232];
 // More than there are would be waited for without end.
 const _: () = assert!(128 * REGISTERS[0] + 256 * REGISTERS[1] <= 384 * 168);
@@ -171,7 +171,9 @@ impl Kernel<'_> {
         e.cond_br(produces, feed, compute);
 
         let has_stores = !self.lir.func.tma.stores.is_empty();
-        let loads = producer.walk().iter().any(|&op| producer.op(op).kind == OpKind::Load);
+        let before = &producer.region(producer.body).ops;
+        let is_load = |op: &Op| producer.op(*op).kind == OpKind::Load && !before.contains(op);
+        let loads = producer.walk().iter().any(is_load);
         let registers = if loads { LOADING } else { REGISTERS };
         let [given, taken] = registers.map(|n| e.int(e.i32(), n));
         let moves_registers = 32 * num_warps > WARPGROUP;
