@@ -77,7 +77,8 @@ fn place(slots: &mut [Slot]) {
 
 /// Lays launches one after the other between two points of time.
 fn lay(slots: &mut [Slot], from: u64, until: u64) {
-    let (room, total) = (until.saturating_sub(from), slots.iter().map(|slot| slot.length).sum::<u64>());
+    let (room, total) =
+        (until.saturating_sub(from), slots.iter().map(|slot| slot.length).sum::<u64>());
     let mut end = from;
     for slot in slots.iter_mut() {
         if total > room {

@@ -108,7 +108,8 @@ impl Kinds {
         if let Some(count) = self.counts.get_mut(number as usize) {
             let n = count.launches;
             // Ever further away, and not in step with anything.
-            let jitter = (self.timed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % (n / 2 + 1);
+            let jitter =
+                (self.timed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % (n / 2 + 1);
             count.next = n.saturating_add(if n < FIRST { 1 } else { n + jitter });
         }
     }

@@ -16,7 +16,9 @@ use super::event::{Memory, RangeKind, Transfer, TransferKind};
 use super::gpu::{Timing, Unread};
 use super::kinds::{Kind, Kinds};
 use super::record::{self, Recorder};
-use crate::runtime::{Device, MemoryEvent, MemoryEventKind, Stream, nvtx_pop, nvtx_push};
+use crate::runtime::{
+    Device, HostClock, MemoryEvent, MemoryEventKind, Stream, nvtx_pop, nvtx_push,
+};
 
 /// Records for which a session's own thread has memory before it begins.
 const PREPARED: usize = 1 << 12;
@@ -33,15 +35,18 @@ pub(super) struct RangeRecord {
     pub(super) id: u64,
     pub(super) parent: u64,
     pub(super) kind: RangeKind,
-    pub(super) name: Cow<'static, str>,
+    /// Its name, if that is not in the details.
+    pub(super) name: &'static str,
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
     pub(super) details: Option<Box<Details>>,
 }
 
-/// What is recorded of a range where it is wished.
+/// What most ranges have not.
 #[derive(Clone, Debug)]
 pub(super) struct Details {
+    /// A name that the program made.
+    pub(super) name: Option<String>,
     pub(super) inputs: Option<String>,
     pub(super) module: Option<Arc<str>>,
 }
@@ -85,6 +90,7 @@ struct Lane {
     /// The ranges under way, from the outside in.
     open: Vec<RangeRecord>,
     last_id: u64,
+    clock: HostClock,
 }
 
 /// A launch under way.
@@ -146,6 +152,15 @@ pub(super) fn remove() {
     LANE.set(None);
 }
 
+/// Has this thread's clock not be behind the system's.
+pub(super) fn read_clock() {
+    LANE.with_borrow_mut(|lane| {
+        if let Some(lane) = lane {
+            lane.clock.read();
+        }
+    });
+}
+
 /// Does something with the events of this thread's own lane.
 pub(super) fn with_own<T>(f: impl FnOnce(&mut Events) -> T) -> Option<T> {
     LANE.with_borrow_mut(|lane| match lane {
@@ -155,11 +170,7 @@ pub(super) fn with_own<T>(f: impl FnOnce(&mut Events) -> T) -> Option<T> {
 }
 
 /// Begins a range; gives what ends it, 0 where nobody records.
-pub(super) fn open(
-    kind: RangeKind,
-    name: Cow<'static, str>,
-    inputs: &dyn Fn() -> String,
-) -> u64 {
+pub(super) fn open(kind: RangeKind, name: Cow<'static, str>, inputs: &dyn Fn() -> String) -> u64 {
     let open = |lane: &mut Lane| lane.open(kind, name, inputs) | lane.session();
     with(open).unwrap_or(0)
 }
@@ -193,7 +204,7 @@ pub(super) fn end_launch(begun: Begun, is_done: bool) {
 /// Begins a copy or a wait.
 pub(super) fn begin_transfer(kind: TransferKind, device: Device, n: usize) -> Option<Transfer> {
     with(|lane| {
-        let (range, start_ns) = (lane.innermost(), lane.recorder.now());
+        let (range, start_ns) = (lane.innermost(), lane.clock.now());
         let (bytes, thread) = (n as u64, lane.number);
         Transfer { kind, device, bytes, range, thread, start_ns, end_ns: start_ns }
     })
@@ -202,7 +213,7 @@ pub(super) fn begin_transfer(kind: TransferKind, device: Device, n: usize) -> Op
 /// Ends a copy or a wait.
 pub(super) fn end_transfer(mut transfer: Transfer) {
     with(|lane| {
-        transfer.end_ns = lane.recorder.now();
+        transfer.end_ns = lane.clock.now();
         lane.write(transfer.start_ns, |events, _| events.transfers.push(transfer));
     });
 }
@@ -219,7 +230,7 @@ pub(super) fn note_memory(event: &MemoryEvent) {
         if !lane.recorder.options.memory {
             return;
         }
-        let (device, range, ns) = (event.device, lane.innermost(), lane.recorder.now());
+        let (device, range, ns) = (event.device, lane.innermost(), lane.clock.now());
         let (allocated, reserved) = (event.allocated as u64, event.reserved as u64);
         let memory = Memory { ns, device, range, change, allocated, reserved };
         lane.write(ns, |events, _| events.memory.push(memory));
@@ -240,7 +251,7 @@ impl Events {
     /// None yet, with memory that was touched: the first steps of a program pay no page faults.
     fn prepared() -> Events {
         let mut events = Events::default();
-        let (kind, name) = (RangeKind::User, Cow::Borrowed(""));
+        let (kind, name) = (RangeKind::User, "");
         let range =
             RangeRecord { id: 0, parent: 0, kind, name, start_ns: 0, end_ns: 0, details: None };
         events.ranges.resize(PREPARED, range);
@@ -267,7 +278,8 @@ impl Lane {
     fn new(recorder: Arc<Recorder>, number: u32, place: Place) -> Lane {
         // No two threads have a range of one number.
         let last_id = u64::from(number) << THREAD_SHIFT;
-        Lane { recorder, number, place, open: Vec::with_capacity(32), last_id }
+        let clock = recorder.clock();
+        Lane { recorder, number, place, open: Vec::with_capacity(32), last_id, clock }
     }
 
     fn session(&self) -> u64 {
@@ -298,18 +310,22 @@ impl Lane {
         inputs: &dyn Fn() -> String,
     ) -> u64 {
         let options = &self.recorder.options;
-        let has_details = options.shapes || options.module.is_some();
-        let details = has_details.then(|| {
-            let inputs = options.shapes.then(inputs).filter(|inputs| !inputs.is_empty());
-            let module = options.module.and_then(|module| module()).map(Arc::from);
-            Box::new(Details { inputs, module })
-        });
         if options.nvtx {
             nvtx_push(&name);
         }
+        let (name, made) = match name {
+            Cow::Borrowed(name) => (name, None),
+            Cow::Owned(name) => ("", Some(name)),
+        };
+        let has_details = options.shapes || options.module.is_some() || made.is_some();
+        let details = has_details.then(|| {
+            let inputs = options.shapes.then(inputs).filter(|inputs| !inputs.is_empty());
+            let module = options.module.and_then(|module| module()).map(Arc::from);
+            Box::new(Details { name: made, inputs, module })
+        });
         let parent = self.innermost();
         self.last_id += 1;
-        let (id, start_ns) = (self.last_id, self.recorder.now());
+        let (id, start_ns) = (self.last_id, self.clock.now());
         let end_ns = start_ns;
         self.open.push(RangeRecord { id, parent, kind, name, start_ns, end_ns, details });
         id
@@ -317,9 +333,15 @@ impl Lane {
 
     fn close(&mut self, id: u64) {
         // Nearly always the last one; parts that a program names may end in any order.
-        let Some(place) = self.open.iter().rposition(|range| range.id == id) else { return };
-        let mut range = self.open.remove(place);
-        range.end_ns = self.recorder.now();
+        let end_ns = self.clock.now();
+        let range = match self.open.pop_if(|range| range.id == id) {
+            Some(range) => Some(range),
+            None => {
+                self.open.iter().position(|range| range.id == id).map(|at| self.open.remove(at))
+            }
+        };
+        let Some(mut range) = range else { return };
+        range.end_ns = end_ns;
         if self.recorder.options.nvtx {
             nvtx_pop();
         }
@@ -342,7 +364,7 @@ impl Lane {
         if let Some(stream) = gpu.filter(|_| is_due) {
             recorder.gpu.set_clock_once(stream, || recorder.now());
         }
-        let start_ns = recorder.now();
+        let start_ns = self.clock.now();
         let timing = gpu.filter(|_| is_due).and_then(Timing::begin).map(Box::new);
         if timing.is_some() {
             self.place.with(|events| events.kinds.set_timed(kind));
@@ -353,7 +375,7 @@ impl Lane {
     fn end_launch(&mut self, begun: Begun, is_done: bool) {
         let Begun { range, start_ns, kind, stream, timing } = begun;
         let timed = timing.and_then(|timing| timing.end());
-        let (end_ns, lane) = (self.recorder.now(), self.number);
+        let (end_ns, lane) = (self.clock.now(), self.number);
         if !is_done {
             return;
         }

@@ -61,12 +61,12 @@ impl Drop for OpenRange {
     }
 }
 
-#[cold]
+#[inline(never)]
 fn close(token: u64) {
     lane::close(token);
 }
 
-#[cold]
+#[inline(never)]
 fn open(kind: RangeKind, name: Cow<'static, str>, inputs: &dyn Fn() -> String) -> OpenRange {
     OpenRange(lane::open(kind, name, inputs))
 }
@@ -127,7 +127,7 @@ pub fn host_kernel(name: &'static str, work: impl Fn() -> Kernel) -> HostKernel 
     HostKernel(if is_on() { begin_host_kernel(name, &work) } else { None })
 }
 
-#[cold]
+#[inline(never)]
 fn begin_host_kernel(name: &'static str, work: &dyn Fn() -> Kernel) -> Option<Launching> {
     let work = work();
     let make = |_| Kind { kernel: name, device: Device::Cpu, grid: [1, 1, 1], work };
@@ -153,7 +153,7 @@ pub(crate) struct Launching(lane::Begun);
 
 impl Launching {
     /// The launch returned.
-    #[cold]
+    #[inline(never)]
     pub(crate) fn end(self, is_done: bool) {
         lane::end_launch(self.0, is_done);
     }
@@ -171,7 +171,7 @@ pub(crate) fn launching(
     if is_on() { begin_launch(def, code, launch, grid, &hints) } else { None }
 }
 
-#[cold]
+#[inline(never)]
 fn begin_launch(
     def: &KernelDef,
     code: usize,
@@ -194,7 +194,7 @@ pub(crate) fn transfer(kind: TransferKind, device: Device, bytes: usize) -> Tran
     Transferring(if is_on() { begin_transfer(kind, device, bytes) } else { None })
 }
 
-#[cold]
+#[inline(never)]
 fn begin_transfer(kind: TransferKind, device: Device, bytes: usize) -> Option<Transfer> {
     lane::begin_transfer(kind, device, bytes)
 }
@@ -212,7 +212,7 @@ impl Drop for Transferring {
     }
 }
 
-#[cold]
+#[inline(never)]
 fn end_transfer(transfer: Transfer) {
     lane::end_transfer(transfer);
 }

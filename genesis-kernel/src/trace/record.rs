@@ -1,5 +1,6 @@
 //! The recorder of a session: what its threads share, and how their events become one trace.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
@@ -8,8 +9,9 @@ use super::estimate;
 use super::event::{Launch, Range, Trace};
 use super::gpu::{Gpu, Measured};
 use super::kinds::Kinds;
-use super::lane::{self, Events, LaunchRecord, RangeRecord};
+use super::lane::{self, Details, Events, LaunchRecord, RangeRecord};
 use super::session::Options;
+use crate::runtime::HostClock;
 
 /// Events that a thread gets room for at once, where there are others.
 const ROOM: usize = 256;
@@ -97,9 +99,13 @@ impl Recorder {
     }
 
     /// Nanoseconds since the session began.
-    #[inline]
     pub(super) fn now(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
+    }
+
+    /// A thread's own clock of the same time.
+    pub(super) fn clock(&self) -> HostClock {
+        HostClock::new(self.began)
     }
 
     /// Whether events are recorded now.
@@ -118,6 +124,7 @@ impl Recorder {
     pub(super) fn set_recording(&self, on: bool) {
         if on && !self.is_recording() {
             self.start_ns.store(self.now(), Ordering::Relaxed);
+            lane::read_clock();
         }
         self.is_recording.store(on, Ordering::Relaxed);
     }
@@ -170,7 +177,9 @@ impl Recorder {
             let lanes: Vec<_> = threads.iter().map(lock).collect();
             let held: Vec<_> = lanes
                 .iter()
-                .map(|events| events.as_ref().map(|e| e.lock().unwrap_or_else(PoisonError::into_inner)))
+                .map(|events| {
+                    events.as_ref().map(|e| e.lock().unwrap_or_else(PoisonError::into_inner))
+                })
                 .collect();
             let measured = self.gpu.take();
             for (number, events) in held.into_iter().enumerate() {
@@ -178,6 +187,7 @@ impl Recorder {
             }
         }
         self.room.store(self.options.max_events, Ordering::Relaxed);
+        lane::read_clock();
         finish(&mut trace, kinds);
         trace
     }
@@ -224,7 +234,9 @@ fn finish(trace: &mut Trace, kinds: Vec<u64>) {
 
 fn to_range(record: RangeRecord, thread: u32) -> Range {
     let RangeRecord { id, parent, kind, name, start_ns, end_ns, details } = record;
-    let (inputs, module) = details.map_or((None, None), |details| (details.inputs, details.module));
+    let none = Details { name: None, inputs: None, module: None };
+    let Details { name: made, inputs, module } = details.map_or(none, |details| *details);
+    let name = made.map_or(Cow::Borrowed(name), Cow::Owned);
     Range { id, parent, kind, name, thread, start_ns, end_ns, inputs, module }
 }
 
