@@ -23,8 +23,8 @@ static COSTS: Mutex<Costs> = Mutex::new(Costs { codes: BTreeMap::new(), works: B
 #[derive(Debug)]
 struct Costs {
     codes: BTreeMap<usize, Code>,
-    /// By the hash of a launch's kind.
-    works: BTreeMap<u64, Kernel>,
+    /// By the hash of a launch.
+    works: BTreeMap<u64, (Kernel, bool)>,
 }
 
 /// One specialisation of a kernel.
@@ -38,20 +38,21 @@ struct Code {
     times: Vec<u64>,
 }
 
-/// What a launch of the kind with this hash has to do. Code has one address as long as the process lives.
+/// What a launch with this hash has to do, and whether that depends on more than the code and the grid. Code
+/// has one address as long as the process lives.
 pub(super) fn count(
     hash: u64,
     (def, code): (&KernelDef, usize),
     (launch, grid): (&Launch<'_>, [u32; 3]),
     hints: &dyn Fn() -> Hints,
-) -> Kernel {
+) -> (Kernel, bool) {
     let mut costs = COSTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = costs.works.get(&hash) {
         return *known;
     }
     let programs = grid.iter().map(|&n| u64::from(n)).product();
     let code = costs.codes.entry(code).or_insert_with(|| Code::new(def, launch, hints));
-    let work = code.work(launch, programs);
+    let work = (code.work(launch, programs), code.fixed.is_none());
     if costs.works.len() == KEPT {
         costs.works.clear();
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::event::{Memory, RangeKind, Transfer, TransferKind};
 use super::gpu::{Timing, Unread};
-use super::kinds::{Kind, Kinds};
+use super::kinds::{Key, Kind, Kinds};
 use super::record::{self, Recorder};
 use crate::runtime::{
     Device, HostClock, MemoryEvent, MemoryEventKind, Stream, nvtx_pop, nvtx_push,
@@ -38,8 +38,18 @@ pub(super) struct RangeRecord {
     /// Its name, if that is not in the details.
     pub(super) name: &'static str,
     pub(super) start_ns: u64,
+    /// 0 while it is under way.
     pub(super) end_ns: u64,
     pub(super) details: Option<Box<Details>>,
+}
+
+/// A range under way.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    id: u64,
+    /// The window that it began in, and its place there.
+    window: u32,
+    index: u32,
 }
 
 /// What most ranges have not.
@@ -72,6 +82,8 @@ pub(super) struct Events {
     pub(super) dropped: u64,
     /// Events for which the session gave room.
     pub(super) room: usize,
+    /// How often the events were taken.
+    pub(super) window: u32,
 }
 
 /// Where the events of a lane are.
@@ -88,7 +100,7 @@ struct Lane {
     number: u32,
     place: Place,
     /// The ranges under way, from the outside in.
-    open: Vec<RangeRecord>,
+    open: Vec<Open>,
     last_id: u64,
     clock: HostClock,
 }
@@ -187,13 +199,13 @@ pub(super) fn close(token: u64) {
     });
 }
 
-/// Begins a launch of the kind with this hash, which `make` describes.
+/// Begins a launch of the kind with this key, which `make` describes.
 pub(super) fn begin_launch(
-    hash: u64,
-    make: &dyn Fn(bool) -> Kind,
+    key: Key,
+    make: &dyn Fn(bool) -> (Kind, bool),
     stream: Option<&Stream>,
 ) -> Option<Begun> {
-    with(|lane| lane.begin_launch(hash, make, stream))
+    with(|lane| lane.begin_launch(key, make, stream))
 }
 
 /// Ends a launch.
@@ -326,39 +338,61 @@ impl Lane {
         let parent = self.innermost();
         self.last_id += 1;
         let (id, start_ns) = (self.last_id, self.clock.now());
-        let end_ns = start_ns;
-        self.open.push(RangeRecord { id, parent, kind, name, start_ns, end_ns, details });
+        let recorder = &*self.recorder;
+        let (window, index) = self.place.with(|events| {
+            let index = events.ranges.len();
+            if events.has_room(recorder) {
+                let end_ns = 0;
+                events.ranges.push(RangeRecord {
+                    id,
+                    parent,
+                    kind,
+                    name,
+                    start_ns,
+                    end_ns,
+                    details,
+                });
+            }
+            (events.window, index as u32)
+        });
+        self.open.push(Open { id, window, index });
         id
     }
 
     fn close(&mut self, id: u64) {
         // Nearly always the last one; parts that a program names may end in any order.
         let end_ns = self.clock.now();
-        let range = match self.open.pop_if(|range| range.id == id) {
-            Some(range) => Some(range),
-            None => {
-                self.open.iter().position(|range| range.id == id).map(|at| self.open.remove(at))
-            }
+        let open = match self.open.last() {
+            Some(open) if open.id == id => self.open.pop(),
+            _ => self.open.iter().position(|open| open.id == id).map(|at| self.open.remove(at)),
         };
-        let Some(mut range) = range else { return };
-        range.end_ns = end_ns;
+        let Some(open) = open else { return };
         if self.recorder.options.nvtx {
             nvtx_pop();
         }
-        self.write(range.start_ns, |events, _| events.ranges.push(range));
+        let recorder = &*self.recorder;
+        self.place.with(|events| {
+            let is_same_window = events.window == open.window;
+            let range = events.ranges.get_mut(open.index as usize).filter(|_| is_same_window);
+            if let Some(range) = range.filter(|range| range.id == id)
+                && recorder.wants(range.start_ns)
+            {
+                range.end_ns = end_ns;
+            }
+        });
     }
 
     fn begin_launch(
         &mut self,
-        hash: u64,
-        make: &dyn Fn(bool) -> Kind,
+        key: Key,
+        make: &dyn Fn(bool) -> (Kind, bool),
         stream: Option<&Stream>,
     ) -> Begun {
         let (recorder, range) = (&*self.recorder, self.innermost());
         let options = &recorder.options;
         let gpu = stream.filter(|stream| stream.device().is_cuda());
         let (kind, is_due) = self.place.with(|events| {
-            let kind = events.kinds.find(hash, || make(options.work));
+            let kind = events.kinds.find(key, &|| make(options.work));
             (kind, gpu.is_some() && events.kinds.is_due(kind, options.device_times))
         });
         if let Some(stream) = gpu.filter(|_| is_due) {

@@ -130,8 +130,8 @@ pub fn host_kernel(name: &'static str, work: impl Fn() -> Kernel) -> HostKernel 
 #[inline(never)]
 fn begin_host_kernel(name: &'static str, work: &dyn Fn() -> Kernel) -> Option<Launching> {
     let work = work();
-    let make = |_| Kind { kernel: name, device: Device::Cpu, grid: [1, 1, 1], work };
-    lane::begin_launch(kinds::hash_of_work(name, &work), &make, None).map(Launching)
+    let make = |_| (Kind { kernel: name, device: Device::Cpu, grid: [1, 1, 1], work }, false);
+    lane::begin_launch(kinds::key_of_work(name, &work), &make, None).map(Launching)
 }
 
 /// A library's work on the CPU; it ends when this is dropped.
@@ -179,13 +179,13 @@ fn begin_launch(
     grid: [u32; 3],
     hints: &dyn Fn() -> Hints,
 ) -> Option<Launching> {
-    let hash = kinds::hash(code, grid, launch);
+    let key = kinds::key(code, grid, launch);
     let make = |counts_work: bool| {
-        let count = || cost::count(hash, (def, code), (launch, grid), hints);
-        let work = if counts_work { count() } else { Kernel::default() };
-        Kind { kernel: def.ast.name, device: launch.stream.device(), grid, work }
+        let count = || cost::count(key.whole(), (def, code), (launch, grid), hints);
+        let (work, depends) = if counts_work { count() } else { (Kernel::default(), false) };
+        (Kind { kernel: def.ast.name, device: launch.stream.device(), grid, work }, depends)
     };
-    lane::begin_launch(hash, &make, Some(launch.stream)).map(Launching)
+    lane::begin_launch(key, &make, Some(launch.stream)).map(Launching)
 }
 
 /// A copy between devices, or a wait for one, that begins here.

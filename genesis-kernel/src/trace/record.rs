@@ -166,7 +166,7 @@ impl Recorder {
         let mut kinds = Vec::new();
         let mut add = |number: u32, events: &mut Events, measured: &[Measured]| {
             add_thread(&mut trace, &mut kinds, (number, events), measured);
-            events.room = 0;
+            (events.room, events.window) = (0, events.window + 1);
         };
         if !self.options.all_threads {
             let measured = self.gpu.take();
@@ -201,7 +201,9 @@ fn add_thread(
     measured: &[Measured],
 ) {
     let first = trace.launches.len();
-    trace.ranges.extend(events.ranges.drain(..).map(|range| to_range(range, thread)));
+    // What is still under way is of no window.
+    let ranges = events.ranges.drain(..).filter(|range| range.end_ns > 0);
+    trace.ranges.extend(ranges.map(|range| to_range(range, thread)));
     for record in events.launches.drain(..) {
         if let Some((hash, launch)) = to_launch(record, thread, &events.kinds) {
             kinds.push(hash);
