@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn none_reaches_into_one_that_was_timed() {
-        let times = placed(&[(true, 0, 10), (false, 5, 8), (false, 20, 8), (true, 25, 30)]);
+        let times = placed(&[(true, 0, 10), (false, 5, 8), (false, 20, 7), (true, 25, 30)]);
         assert_eq!(times, [[0, 10], [10, 18], [20, 25], [25, 30]]);
         let times = placed(&[(true, 0, 10), (false, 12, 8), (false, 13, 4), (true, 22, 30)]);
         assert_eq!(times, [[0, 10], [12, 18], [18, 22], [22, 30]]);
