@@ -227,10 +227,10 @@ fn launches_may_do_nothing() -> anyhow::Result<()> {
 
 /// How often the virtual driver says that a function was called.
 fn calls(text: &str) -> Vec<(&str, u64)> {
-    let call = |line: &'_ str| {
+    fn call(line: &str) -> Option<(&str, u64)> {
         let (number, name) = line.strip_prefix("virtual GPU: ")?.split_once(" calls of ")?;
         Some((name, number.parse().ok()?))
-    };
+    }
     text.lines().filter_map(call).collect()
 }
 
@@ -247,7 +247,7 @@ fn an_addition_is_one_call_of_the_driver() -> anyhow::Result<()> {
     let (text, _) = run(MACHINE, &["virtual_gpu::an_addition_is_one_call_of_the_driver"])?;
     let calls = calls(&text);
     let (launches, others): (Vec<_>, Vec<_>) =
-        calls.iter().partition(|(name, _)| *name == "cuLaunchKernelEx");
+        calls.into_iter().partition(|(name, _)| *name == "cuLaunchKernelEx");
     // Beside the additions there is what opens the GPU and fills `x`.
     let of = |calls: &[(&str, u64)]| calls.iter().map(|call| call.1).sum::<u64>();
     ensure!((ADDITIONS..ADDITIONS + 5).contains(&of(&launches)), "{text}");

@@ -14,8 +14,10 @@ unsafe extern "C" {
 /// Counts a call; `body` is the type of a closure in the function that is called.
 pub(crate) fn count(body: &'static str) {
     static WATCHED: Once = Once::new();
-    // SAFETY: the function may be called at any time, and this library stays loaded.
-    WATCHED.call_once(|| drop(unsafe { atexit(say) }));
+    WATCHED.call_once(|| {
+        // SAFETY: the function may be called at any time, and this library stays loaded.
+        let _ = unsafe { atexit(say) };
+    });
     *CALLS.lock().unwrap_or_else(PoisonError::into_inner).entry(function(body)).or_default() += 1;
 }
 
