@@ -4,7 +4,7 @@
 //! of one with loops follows from its arguments. It takes far longer than a launch, so that it is made once
 //! in a process, not in each recording.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use super::event::Kernel;
@@ -34,11 +34,13 @@ struct Code {
     /// What each program costs, where that does not depend on arguments.
     fixed: Option<inspect::Cost>,
     dtype: Option<DType>,
+    /// Whether a loop's length follows from numbers among the arguments.
+    follows_numbers: bool,
     /// How often memory moves the elements of each parameter: once if they are only read or only written.
     times: Vec<u64>,
 }
 
-/// What a launch with this hash has to do, and whether that depends on more than the code and the grid. Code
+/// What a launch with this hash has to do, and whether that depends on numbers that the kernel is given. Code
 /// has one address as long as the process lives.
 pub(super) fn count(
     hash: u64,
@@ -52,7 +54,7 @@ pub(super) fn count(
     }
     let programs = grid.iter().map(|&n| u64::from(n)).product();
     let code = costs.codes.entry(code).or_insert_with(|| Code::new(def, launch, hints));
-    let work = (code.work(launch, programs), code.fixed.is_none());
+    let work = (code.work(launch, programs), code.follows_numbers);
     if costs.works.len() == KEPT {
         costs.works.clear();
     }
@@ -65,7 +67,8 @@ impl Code {
         // What was launched was compiled, so that it can be again.
         let special = def.specialize(launch.dtypes, launch.consts, &hints());
         let Ok(func) = special.map(|special| special.func) else {
-            return Code { func: None, fixed: None, dtype: None, times: Vec::new() };
+            let (follows_numbers, times) = (false, Vec::new());
+            return Code { func: None, fixed: None, dtype: None, follows_numbers, times };
         };
         let dtype = func.walk().into_iter().find_map(|op| {
             let data = func.op(op);
@@ -76,7 +79,8 @@ impl Code {
         let has_loops = loops.any(|kind| matches!(kind, OpKind::For(_) | OpKind::While));
         let fixed = (!has_loops).then(|| inspect::cost(&func));
         let times = func.params.iter().map(|param| times(&func, param.value)).collect();
-        Code { fixed, dtype, times, func: Some(func) }
+        let follows_numbers = follows_numbers(&func, launch.args);
+        Code { fixed, dtype, follows_numbers, times, func: Some(func) }
     }
 
     fn work(&self, launch: &Launch<'_>, programs: u64) -> Kernel {
@@ -97,6 +101,26 @@ impl Code {
             has_unknown_loops: cost.has_runtime_loops,
         }
     }
+}
+
+/// Whether the length of a loop follows from numbers among the arguments: others than extents.
+fn follows_numbers(func: &Func, args: &[Arg]) -> bool {
+    let is_number = |arg: &Arg| matches!(arg, Arg::Scalar(scalar) if !scalar.dtype.is_float());
+    let numbers = func.params.iter().zip(args).filter(|(_, arg)| is_number(arg));
+    let mut following: BTreeSet<Value> = numbers.map(|(param, _)| param.value).collect();
+    for op in func.walk() {
+        let data = func.op(op);
+        let is_loop = matches!(data.kind, OpKind::For(_));
+        // A loop's bounds and step come first.
+        let looked_at = if is_loop { 3 } else { data.operands.len() };
+        if data.operands.iter().take(looked_at).any(|value| following.contains(value)) {
+            if is_loop {
+                return true;
+            }
+            following.extend(data.results.iter().copied());
+        }
+    }
+    false
 }
 
 /// 1 for a view that is only read or only written, else 2.
