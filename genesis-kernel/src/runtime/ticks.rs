@@ -49,8 +49,8 @@ impl HostClock {
     #[inline(never)]
     pub(crate) fn read(&mut self) -> u64 {
         let counted = ticks().unwrap_or(0);
-        let before =
-            self.last.1 + (self.limit.min(counted.wrapping_sub(self.last.0)) * self.rate >> 32);
+        let alone_for = self.limit.min(counted.wrapping_sub(self.last.0));
+        let before = self.last.1 + ((alone_for * self.rate) >> 32);
         let ns = (self.began.elapsed().as_nanos() as u64).max(before);
         self.last = (counted, ns);
         let (counts, passed) = (counted.wrapping_sub(self.first.0), ns - self.first.1);
@@ -60,7 +60,7 @@ impl HostClock {
         // A counter of less than 1 MHz or more than 1000 GHz is none.
         let fits = (1 << 22..1 << 42).contains(&per_count);
         self.rate = if fits { per_count as u64 } else { 0 };
-        self.limit = if fits { (u128::from(alone) << 32).div_euclid(per_count) as u64 } else { 0 };
+        self.limit = if fits { ((u128::from(alone) << 32) / per_count) as u64 } else { 0 };
         ns
     }
 }

@@ -47,7 +47,7 @@ fn means(launches: &[Launch], kinds: &[u64]) -> BTreeMap<u64, u64> {
         let add = |sum: &mut Sum| (sum.1, sum.2) = (sum.1 + length, sum.2 + 1);
         sums.entry(kind).and_modify(add).or_insert(Sum(length, 0, 0));
     }
-    let mean = |Sum(first, others, n)| if n == 0 { first } else { others / n };
+    let mean = |Sum(first, others, n)| others.checked_div(n).unwrap_or(first);
     sums.into_iter().map(|(kind, sum)| (kind, mean(sum))).collect()
 }
 

@@ -88,6 +88,7 @@ pub(super) struct Events {
 
 /// Where the events of a lane are.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, one for each thread")]
 enum Place {
     Own(Events),
     Shared(Arc<Mutex<Events>>),
