@@ -13,7 +13,7 @@ use crate::front::ast::FnAst;
 use crate::interp::Interpreter;
 use crate::ir::{DType, Func, Scalar};
 use crate::launch::{self, Launch, LaunchCache};
-use crate::runtime::{Arg, Stream};
+use crate::runtime::{Arg, PtrArg, Stream};
 use crate::target::Target;
 
 /// A kernel: what `#[kernel]` left in the program, and the code compiled from it so far.
@@ -274,6 +274,39 @@ impl KernelDef {
         // SAFETY: the caller's promise is the same.
         unsafe { launch::launch(self, &request) }
     }
+
+    /// [`KernelDef::launch_with`] of dense operands of one length, for which the host needs less time.
+    ///
+    /// # Safety
+    /// As [`KernelDef::launch`].
+    /// # Errors
+    /// As [`KernelDef::launch`].
+    #[inline]
+    pub unsafe fn launch_dense(
+        &self,
+        stream: &Stream,
+        dense: &DenseLaunch<'_>,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { launch::launch_dense(self, stream, dense) }
+    }
+}
+
+/// What [`KernelDef::launch_dense`] launches: a kernel of views of one axis, all of one length and dense.
+#[derive(Clone, Copy, Debug)]
+pub struct DenseLaunch<'a> {
+    /// Programs along the first axis of the grid, which is the only one.
+    pub programs: usize,
+    /// The kernel's type parameters.
+    pub dtypes: &'a [DType],
+    /// The kernel's constants.
+    pub consts: &'a [i64],
+    /// Choices of the caller's.
+    pub options: LaunchOptions,
+    /// Elements of each operand.
+    pub len: usize,
+    /// The first element of each operand.
+    pub operands: &'a [PtrArg],
 }
 
 /// Choices about a launch that change its speed, not its results.

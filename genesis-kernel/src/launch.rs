@@ -7,12 +7,14 @@
 
 mod args;
 mod checked;
+mod dense;
 mod lookup;
 mod ties;
 
 use std::mem::MaybeUninit;
 
 use self::args::ParamKind;
+pub(crate) use self::dense::launch as launch_dense;
 pub(crate) use self::lookup::LaunchCache;
 use self::lookup::{Entry, Request};
 use crate::compile::{self, Executable};

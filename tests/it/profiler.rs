@@ -7,7 +7,8 @@ use std::rc::Rc;
 use genesis::nn::{Linear, Module, Relu, Sequential};
 use genesis::optim::{Optimizer, Sgd, SgdOptions};
 use genesis::profiler::{
-    GroupBy, Profile, Profiler, ProfilerOptions, Schedule, SortBy, profile, record_function,
+    DeviceTimes, GroupBy, Profile, Profiler, ProfilerOptions, Schedule, SortBy, profile,
+    record_function,
 };
 use genesis::{Device, Result, Tensor};
 use serde_json::Value;
@@ -281,6 +282,7 @@ fn launches_on_a_gpu_have_its_times() -> Result<()> {
     for launch in launches {
         let [start, end] = launch.gpu_ns.expect("the time of each launch was read");
         assert!(launch.start_ns <= start && start <= end, "{launch:?}");
+        assert!(!launch.is_estimated, "the first of a kind is measured: {launch:?}");
     }
     let ops = profile.key_averages(GroupBy::Name);
     assert_eq!(ops.row("exp").map(|row| row.launches), Some(1));
@@ -307,5 +309,64 @@ fn launches_on_a_gpu_have_its_times() -> Result<()> {
     for stream in kernels {
         assert!(stream.windows(2).all(|pair| pair[0].1 <= pair[1].0), "kernels follow each other");
     }
+    Ok(())
+}
+
+/// Twenty launches of each of two kernels, with times of the GPU as wished.
+fn repeated(device: Device, device_times: DeviceTimes) -> Result<Profile> {
+    let x = Tensor::ones(&[64], device)?;
+    let options = ProfilerOptions { device_times, ..ProfilerOptions::default() };
+    let (_, profile) = profile(options, |_| {
+        for _ in 0..20 {
+            x.exp()?;
+            x.mul(&x)?;
+        }
+        Ok(device.synchronize()?)
+    })?;
+    Ok(profile)
+}
+
+#[test]
+fn times_of_a_gpu_that_were_not_measured_are_marked() -> Result<()> {
+    let Some(device) = gpu("estimated times of kernels") else { return Ok(()) };
+    let sampled = repeated(device, DeviceTimes::Sampled)?;
+    let launches = &sampled.events().launches;
+    let estimated = launches.iter().filter(|launch| launch.is_estimated).count();
+    assert_eq!((launches.len(), estimated), (40, 36), "the first two of a kind are measured");
+    let mut last_end = 0;
+    for launch in launches {
+        let [start, end] = launch.gpu_ns.expect("each launch has a time");
+        assert!(launch.start_ns <= start && last_end <= start && start <= end, "{launch:?}");
+        last_end = end;
+    }
+    let ops = sampled.key_averages(GroupBy::Name);
+    let row = ops.row("exp").expect("it was counted");
+    assert_eq!((row.launches, row.estimated), (20, 18));
+    let json = ops.to_json();
+    let mut rows = json["rows"].as_array().expect("rows").iter();
+    let row = rows.find(|row| row["name"] == "exp").expect("it is in the JSON too");
+    assert_eq!(row["estimated"], 18);
+    let table = ops.table(SortBy::Calls, 9);
+    assert!(table.contains("times of 36 of 40 launches are estimated"), "{table}");
+    let summary = sampled.summary();
+    assert!(summary.contains("4 of 40 launches on the GPU were timed"), "{summary}");
+    let trace = exported(&sampled)?;
+    let events = trace["traceEvents"].as_array().expect("a list of events");
+    let marked = events.iter().filter(|event| event["args"]["estimated"] == true);
+    assert!(marked.clone().all(|event| event["cat"] == "kernel"));
+    assert_eq!(marked.count(), 36);
+    Ok(())
+}
+
+#[test]
+fn times_of_a_gpu_are_all_measured_or_none_where_wished() -> Result<()> {
+    let Some(device) = gpu("measured times of kernels") else { return Ok(()) };
+    let all = repeated(device, DeviceTimes::All)?;
+    let measured = all.events().launches.iter().filter(|l| l.gpu_ns.is_some() && !l.is_estimated);
+    assert_eq!(measured.count(), 40);
+    assert!(!all.summary().contains("were timed"), "{}", all.summary());
+    let off = repeated(device, DeviceTimes::Off)?;
+    assert!(off.events().launches.iter().all(|l| l.gpu_ns.is_none() && !l.is_estimated));
+    assert_eq!(off.events().launches.len(), 40);
     Ok(())
 }

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use genesis::Tensor;
 use genesis_kernel::runtime::Graph;
 use genesis_kernel::{Buffer, Device};
 use tempfile::TempDir;
@@ -115,7 +116,14 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
 
 #[test]
 fn the_profiler() -> anyhow::Result<()> {
-    pass("", &["profiler::launches_on_a_gpu_have_its_times"])
+    pass(
+        "",
+        &[
+            "profiler::launches_on_a_gpu_have_its_times",
+            "profiler::times_of_a_gpu_that_were_not_measured_are_marked",
+            "profiler::times_of_a_gpu_are_all_measured_or_none_where_wished",
+        ],
+    )
 }
 
 #[test]
@@ -214,6 +222,36 @@ fn launches_may_do_nothing() -> anyhow::Result<()> {
     let mut x = Device::Cuda(0).stream().upload(&[1, 2])?;
     launch_add_one(&mut x, 2)?;
     ensure!(x.to_vec()? == [1, 2]);
+    Ok(())
+}
+
+/// How often the virtual driver says that a function was called.
+fn calls(text: &str) -> Vec<(&str, u64)> {
+    fn call(line: &str) -> Option<(&str, u64)> {
+        let (number, name) = line.strip_prefix("virtual GPU: ")?.split_once(" calls of ")?;
+        Some((name, number.parse().ok()?))
+    }
+    text.lines().filter_map(call).collect()
+}
+
+/// What an op asks of the driver is seen in its time: a launch, and nothing else.
+#[test]
+fn an_addition_is_one_call_of_the_driver() -> anyhow::Result<()> {
+    const MACHINE: &str = "null,count";
+    const ADDITIONS: u64 = 1000;
+    if is_on(MACHINE) {
+        let x = Tensor::ones(&[1024], Device::Cuda(0))?.requires_grad_(true)?;
+        (0..ADDITIONS).try_for_each(|_| x.add(&x).map(drop))?;
+        return Ok(());
+    }
+    let (text, _) = run(MACHINE, &["virtual_gpu::an_addition_is_one_call_of_the_driver"])?;
+    let calls = calls(&text);
+    let (launches, others): (Vec<_>, Vec<_>) =
+        calls.into_iter().partition(|(name, _)| *name == "cuLaunchKernelEx");
+    // Beside the additions there is what opens the GPU and fills `x`.
+    let of = |calls: &[(&str, u64)]| calls.iter().map(|call| call.1).sum::<u64>();
+    ensure!((ADDITIONS..ADDITIONS + 5).contains(&of(&launches)), "{text}");
+    ensure!(of(&others) < ADDITIONS / 5, "{text}");
     Ok(())
 }
 

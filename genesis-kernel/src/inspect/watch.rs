@@ -51,6 +51,12 @@ pub fn launches<T>(work: impl FnOnce() -> T) -> (T, Vec<Launched>) {
     (result, LAUNCHED.take().unwrap_or_default())
 }
 
+/// Whether any thread looks at what it launches.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    WATCHING.load(Ordering::Relaxed) != 0
+}
+
 /// Notes a launch, if this thread watches.
 #[inline]
 pub(crate) fn note(
@@ -59,7 +65,7 @@ pub(crate) fn note(
     grid: [u32; 3],
     hints: impl FnOnce() -> Hints,
 ) {
-    if WATCHING.load(Ordering::Relaxed) != 0 {
+    if is_on() {
         note_watched(def, launch, grid, &hints());
     }
 }

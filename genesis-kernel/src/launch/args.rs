@@ -37,6 +37,19 @@ impl ParamKind {
     }
 }
 
+impl ParamKind {
+    /// Whether it takes `n` elements that follow each other from an address of 16 bytes on.
+    #[inline]
+    pub(super) fn takes_dense(&self, ptr: &PtrArg, n: u64, device: Device) -> bool {
+        self.shape == ParamShape::View { rank: 1 }
+            && self.dtype == ptr.dtype
+            && ptr.device == device
+            && (ptr.mutable || !self.mutable)
+            && ptr.address.is_multiple_of(16)
+            && n * ptr.dtype.bytes() as u64 <= ptr.bytes
+    }
+}
+
 /// The parameters of a kernel for these dtypes.
 pub(super) fn param_kinds(ast: &'static FnAst, dtypes: &[DType]) -> Result<Vec<ParamKind>, Error> {
     if dtypes.len() != ast.dtypes.len() {

@@ -5,10 +5,11 @@ use std::sync::{PoisonError, RwLock};
 
 use super::Launch;
 use super::args::ParamKind;
+use super::dense::MOST;
 use super::ties::Tie;
 use crate::compile::Executable;
 use crate::ir::DType;
-use crate::kernel::{Hints, LaunchOptions, ParamHint};
+use crate::kernel::{DenseLaunch, Hints, LaunchOptions, ParamHint};
 use crate::runtime::{Arg, Device, ViewArg};
 
 /// Arguments whose hints are looked at; the rest of a longer list gets none.
@@ -253,6 +254,29 @@ fn param_hint(code: u8) -> ParamHint {
     }
 }
 
+impl Entry {
+    /// Whether it is code for dense operands of one length, each of which fits its parameter.
+    #[inline]
+    pub(super) fn is_for_dense(&self, device: Device, dense: &DenseLaunch<'_>) -> bool {
+        let (n, count) = (dense.len as u64, dense.operands.len());
+        if !(2..1 << 31).contains(&n) || count > MOST || count != self.n_args {
+            return false;
+        }
+        // What `view_code` says of each.
+        let code = IS_VIEW | UNIT_STRIDE | ALIGNED | multiple_code(n, ALIGNED);
+        let mut given = [0; MOST];
+        given.copy_from_slice(&self.codes[..MOST]);
+        let is_code = |(i, &given): (usize, &u8)| given == if i < count { code } else { 0 };
+        self.narrow
+            && self.device == device
+            && given.iter().enumerate().all(is_code)
+            && self.options == dense.options
+            && *self.dtypes == *dense.dtypes
+            && *self.consts == *dense.consts
+            && self.params.iter().zip(dense.operands).all(|(p, ptr)| p.takes_dense(ptr, n, device))
+    }
+}
+
 impl LaunchCache {
     pub(crate) const fn new() -> LaunchCache {
         LaunchCache { entries: RwLock::new(Vec::new()), last: AtomicPtr::new(std::ptr::null_mut()) }
@@ -261,9 +285,14 @@ impl LaunchCache {
     /// The code for a request, if it was compiled before.
     #[inline]
     pub(super) fn find(&self, request: &Request<'_>) -> Option<&'static Entry> {
+        self.newest().filter(|entry| request.is_for(entry)).or_else(|| self.search(request))
+    }
+
+    /// The code that was found last.
+    #[inline]
+    pub(super) fn newest(&self) -> Option<&'static Entry> {
         // SAFETY: it is null or the address of an entry, and entries live as long as the program.
-        let last = unsafe { self.last.load(Ordering::Acquire).as_ref() };
-        last.filter(|entry| request.is_for(entry)).or_else(|| self.search(request))
+        unsafe { self.last.load(Ordering::Acquire).as_ref() }
     }
 
     fn search(&self, request: &Request<'_>) -> Option<&'static Entry> {

@@ -17,6 +17,7 @@ mod pool;
 mod share;
 mod stream;
 mod threads;
+mod ticks;
 
 pub use args::{Arg, AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, PtrArg, ViewArg};
 pub use array::{Array, ArrayView, ArrayViewMut};
@@ -37,3 +38,4 @@ pub use share::share;
 pub(crate) use stream::Queue;
 pub use stream::{Stream, with_stream};
 pub use threads::{install, num_threads, set_num_threads, threads_here};
+pub(crate) use ticks::HostClock;

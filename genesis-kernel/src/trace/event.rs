@@ -74,8 +74,10 @@ pub struct Launch {
     pub start_ns: u64,
     /// When the host went on.
     pub end_ns: u64,
-    /// When the GPU began and ended it, where that was measured.
+    /// When the GPU began and ended it, where that is known.
     pub gpu_ns: Option<[u64; 2]>,
+    /// Whether `gpu_ns` follows from launches that were timed: those of the same code, grid and sizes.
+    pub is_estimated: bool,
     /// What it had to do.
     pub work: Kernel,
 }

@@ -1,7 +1,8 @@
 //! What a program does while somebody looks: ranges of host time, launches, copies and waits.
 //!
 //! A [`Session`] records one thread, or all of them. Off, each hook is one relaxed load of a counter. On, it
-//! reads the clock twice, and a launch on a GPU is put between two events of a pool, which are read when
+//! reads the clock twice and writes a small record; what a name or a sum takes is done at the end. Some
+//! launches on a GPU ([`DeviceTimes`]) are put between two events of a pool, which are read when
 //! they have long passed: nothing waits for the device until [`Session::take`].
 //!
 //! ```text
@@ -12,18 +13,21 @@
 //! ```
 
 mod cost;
+mod estimate;
 mod event;
+mod gpu;
+mod kinds;
+mod lane;
 mod record;
 mod session;
 
 use std::borrow::Cow;
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use self::event::{Kernel, Launch, Memory, Range, RangeKind, Trace, Transfer, TransferKind};
-use self::record::{Cost, Open, Recorder};
-pub use self::session::{Options, Session};
+use self::kinds::Kind;
+pub use self::session::{DeviceTimes, Options, Session};
 use crate::kernel::{Hints, KernelDef};
 use crate::launch as way;
 use crate::runtime::{Device, EnteredOrigin, Origin, enter, origin};
@@ -40,32 +44,31 @@ pub fn is_on() -> bool {
 /// A piece of host time; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Scope {
-    _open: Option<Box<OpenRange>>,
+    open: OpenRange,
     _origin: Option<EnteredOrigin>,
 }
 
-/// A range under way.
+/// A range under way; 0 where nobody records.
 #[derive(Debug)]
-struct OpenRange {
-    recorder: Arc<Recorder>,
-    open: Open,
-}
+struct OpenRange(u64);
 
 impl Drop for OpenRange {
+    #[inline]
     fn drop(&mut self) {
-        self.recorder.close(&mut self.open);
+        if self.0 != 0 {
+            close(self.0);
+        }
     }
 }
 
-#[cold]
-fn open(
-    kind: RangeKind,
-    name: Cow<'static, str>,
-    inputs: &dyn Fn() -> String,
-) -> Option<Box<OpenRange>> {
-    let recorder = record::current()?;
-    let open = recorder.open(kind, name, inputs);
-    Some(Box::new(OpenRange { recorder, open }))
+#[inline(never)]
+fn close(token: u64) {
+    lane::close(token);
+}
+
+#[inline(never)]
+fn open(kind: RangeKind, name: Cow<'static, str>, inputs: &dyn Fn() -> String) -> OpenRange {
+    OpenRange(lane::open(kind, name, inputs))
 }
 
 /// An op of the framework that begins here. Launches until its end are for it, in profiles and in errors
@@ -82,9 +85,9 @@ pub fn op(
     let origin = enter(Origin { op: name, is_backward: outer.is_backward, place });
     let open = match is_on() {
         true => open(RangeKind::Op, Cow::Borrowed(name), &inputs),
-        false => None,
+        false => OpenRange(0),
     };
-    Scope { _open: open, _origin: Some(origin) }
+    Scope { open, _origin: Some(origin) }
 }
 
 /// The gradient of an op that begins here.
@@ -93,9 +96,9 @@ pub fn backward(name: &'static str) -> Scope {
     let origin = enter(Origin { op: name, is_backward: true, place: origin().place });
     let open = match is_on() {
         true => open(RangeKind::Backward, Cow::Borrowed(name), &String::new),
-        false => None,
+        false => OpenRange(0),
     };
-    Scope { _open: open, _origin: Some(origin) }
+    Scope { open, _origin: Some(origin) }
 }
 
 /// A part of the framework's or the user's program that begins here.
@@ -103,9 +106,9 @@ pub fn backward(name: &'static str) -> Scope {
 pub fn range(name: impl Into<Cow<'static, str>>) -> Scope {
     let open = match is_on() {
         true => open(RangeKind::User, name.into(), &String::new),
-        false => None,
+        false => OpenRange(0),
     };
-    Scope { _open: open, _origin: None }
+    Scope { open, _origin: None }
 }
 
 /// A part of the framework that begins here and launches; errors of a GPU name it, and the line that called
@@ -114,7 +117,7 @@ pub fn range(name: impl Into<Cow<'static, str>>) -> Scope {
 pub fn range_at(name: &'static str, place: &'static Location<'static>) -> Scope {
     let place = origin().place.or(Some(place));
     let origin = enter(Origin { op: name, is_backward: false, place });
-    Scope { _origin: Some(origin), ..range(name) }
+    Scope { open: range(name).open, _origin: Some(origin) }
 }
 
 /// A call of a library on the CPU that begins here, such as a matrix product, with the bytes that it moves
@@ -124,18 +127,19 @@ pub fn host_kernel(name: &'static str, work: impl Fn() -> Kernel) -> HostKernel 
     HostKernel(if is_on() { begin_host_kernel(name, &work) } else { None })
 }
 
-#[cold]
-fn begin_host_kernel(name: &'static str, work: &dyn Fn() -> Kernel) -> Option<Box<Launching>> {
-    let recorder = record::current()?;
-    let begun = recorder.begin_launch(name, Device::Cpu, [1, 1, 1], Cost::Known(work()), None);
-    Some(Box::new(Launching { recorder, begun }))
+#[inline(never)]
+fn begin_host_kernel(name: &'static str, work: &dyn Fn() -> Kernel) -> Option<Launching> {
+    let work = work();
+    let make = |_| (Kind { kernel: name, device: Device::Cpu, grid: [1, 1, 1], work }, false);
+    lane::begin_launch(kinds::key_of_work(name, &work), &make, None).map(Launching)
 }
 
 /// A library's work on the CPU; it ends when this is dropped.
 #[derive(Debug)]
-pub struct HostKernel(Option<Box<Launching>>);
+pub struct HostKernel(Option<Launching>);
 
 impl Drop for HostKernel {
+    #[inline]
     fn drop(&mut self) {
         if let Some(launching) = self.0.take() {
             launching.end(true);
@@ -145,16 +149,13 @@ impl Drop for HostKernel {
 
 /// A launch under way.
 #[derive(Debug)]
-pub(crate) struct Launching {
-    recorder: Arc<Recorder>,
-    begun: record::Begun,
-}
+pub(crate) struct Launching(lane::Begun);
 
 impl Launching {
     /// The launch returned.
+    #[inline(never)]
     pub(crate) fn end(self, is_done: bool) {
-        let Launching { recorder, begun } = self;
-        recorder.end_launch(begun, is_done);
+        lane::end_launch(self.0, is_done);
     }
 }
 
@@ -166,23 +167,25 @@ pub(crate) fn launching(
     launch: &way::Launch<'_>,
     grid: [u32; 3],
     hints: impl Fn() -> Hints,
-) -> Option<Box<Launching>> {
+) -> Option<Launching> {
     if is_on() { begin_launch(def, code, launch, grid, &hints) } else { None }
 }
 
-#[cold]
+#[inline(never)]
 fn begin_launch(
     def: &KernelDef,
     code: usize,
     launch: &way::Launch<'_>,
     grid: [u32; 3],
     hints: &dyn Fn() -> Hints,
-) -> Option<Box<Launching>> {
-    let recorder = record::current()?;
-    let cost = Cost::Counted { def, code, launch, hints };
-    let device = launch.stream.device();
-    let begun = recorder.begin_launch(def.ast.name, device, grid, cost, Some(launch.stream));
-    Some(Box::new(Launching { recorder, begun }))
+) -> Option<Launching> {
+    let key = kinds::key(code, grid, launch);
+    let make = |counts_work: bool| {
+        let count = || cost::count(key.whole(), (def, code), (launch, grid), hints);
+        let (work, depends) = if counts_work { count() } else { (Kernel::default(), false) };
+        (Kind { kernel: def.ast.name, device: launch.stream.device(), grid, work }, depends)
+    };
+    lane::begin_launch(key, &make, Some(launch.stream)).map(Launching)
 }
 
 /// A copy between devices, or a wait for one, that begins here.
@@ -191,26 +194,25 @@ pub(crate) fn transfer(kind: TransferKind, device: Device, bytes: usize) -> Tran
     Transferring(if is_on() { begin_transfer(kind, device, bytes) } else { None })
 }
 
-#[cold]
-fn begin_transfer(
-    kind: TransferKind,
-    device: Device,
-    bytes: usize,
-) -> Option<Box<(Arc<Recorder>, Transfer)>> {
-    let recorder = record::current()?;
-    let transfer = recorder.begin_transfer(kind, device, bytes);
-    Some(Box::new((recorder, transfer)))
+#[inline(never)]
+fn begin_transfer(kind: TransferKind, device: Device, bytes: usize) -> Option<Transfer> {
+    lane::begin_transfer(kind, device, bytes)
 }
 
 /// A copy or wait; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Transferring(Option<Box<(Arc<Recorder>, Transfer)>>);
+pub(crate) struct Transferring(Option<Transfer>);
 
 impl Drop for Transferring {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(begun) = self.0.take() {
-            let (recorder, transfer) = *begun;
-            recorder.end_transfer(transfer);
+        if let Some(transfer) = self.0.take() {
+            end_transfer(transfer);
         }
     }
+}
+
+#[inline(never)]
+fn end_transfer(transfer: Transfer) {
+    lane::end_transfer(transfer);
 }

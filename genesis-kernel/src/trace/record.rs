@@ -1,118 +1,60 @@
-//! The recorder of a session: what hooks write into.
-//!
-//! A thread's recorder stands in a thread-local, that of all threads in a static. Events are pushed when
-//! they end, so that one lock is taken twice for each and held for a moment.
+//! The recorder of a session: what its threads share, and how their events become one trace.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
-use super::cost::Costs;
-use super::event::{Kernel, Launch, Memory, Range, RangeKind, Trace, Transfer, TransferKind};
+use super::estimate;
+use super::event::{Launch, Range, Trace};
+use super::gpu::{Gpu, Measured};
+use super::kinds::Kinds;
+use super::lane::{self, Details, Events, LaunchRecord, RangeRecord};
 use super::session::Options;
-use crate::kernel::{Hints, KernelDef};
-use crate::launch as way;
-use crate::runtime::cuda::Mark;
-use crate::runtime::{Device, MemoryEvent, MemoryEventKind, Queue, Stream, nvtx_pop, nvtx_push};
+use crate::runtime::HostClock;
 
-/// Launches whose times are not read yet, from which on those that are over are read.
-const UNREAD: usize = 1 << 10;
+/// Events that a thread gets room for at once, where there are others.
+const ROOM: usize = 256;
 
-/// Launches after which times are counted from a new mark: the driver's times since a mark are of 24 bits.
-const RENEWED: u32 = 512;
-
-/// A session's events so far.
+/// A session.
 #[derive(Debug)]
-pub(crate) struct Recorder {
-    began: Instant,
+pub(super) struct Recorder {
+    /// Its number, to tell the ranges of sessions apart; from 1, of 16 bits.
+    pub(super) number: u64,
     pub(super) options: Options,
+    pub(super) gpu: Gpu,
+    began: Instant,
     is_recording: AtomicBool,
-    last_id: AtomicU64,
-    state: Mutex<State>,
+    /// When the recording began: events from before it are not of it.
+    start_ns: AtomicU64,
+    /// Events for which there is room yet.
+    room: AtomicUsize,
+    threads: Mutex<Vec<Thread>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    trace: Trace,
-    costs: Costs,
-    threads: Vec<std::thread::ThreadId>,
-    clocks: Vec<Clock>,
-    unread: VecDeque<Unread>,
-}
-
-/// A launch on a GPU whose times are still to be read.
+/// A thread that is recorded.
 #[derive(Debug)]
-struct Unread {
-    /// Its number in the trace.
-    index: usize,
-    clock: usize,
-    start: Mark,
-    end: Mark,
+struct Thread {
+    name: String,
+    /// Its events, where they are not in its own lane.
+    events: Option<Arc<Mutex<Events>>>,
 }
 
-/// A point of a GPU's time that is known in the host's.
-#[derive(Debug)]
-struct Clock {
-    device: Device,
-    mark: Mark,
-    ns: f64,
-    /// Launches read since.
-    reads: u32,
-    /// When the last kernel that was read ended, by stream.
-    last_ends: BTreeMap<u64, u64>,
-}
-
-/// A range under way.
-#[derive(Debug)]
-pub(super) struct Open {
-    range: Option<Range>,
-}
-
-/// A launch under way.
-#[derive(Debug)]
-pub(super) struct Begun {
-    launch: Launch,
-    start: Option<(&'static str, Mark)>,
-    stream: Option<Stream>,
-}
-
-/// Where the work of a launch is known from.
-pub(super) enum Cost<'c> {
-    Known(Kernel),
-    Counted {
-        def: &'c KernelDef,
-        code: usize,
-        launch: &'c way::Launch<'c>,
-        hints: &'c dyn Fn() -> Hints,
-    },
-}
-
-thread_local! {
-    static OWN: RefCell<Option<Arc<Recorder>>> = const { RefCell::new(None) };
-    /// The innermost range of this thread.
-    static INNERMOST: Cell<u64> = const { Cell::new(0) };
-}
+static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
 static EVERYONE: RwLock<Option<Arc<Recorder>>> = RwLock::new(None);
 
-/// The recorder that this thread's events go to.
-pub(super) fn current() -> Option<Arc<Recorder>> {
-    // A thread that ends may drop things after its locals.
-    let own = OWN.try_with(|own| own.borrow().clone()).ok().flatten();
-    own.or_else(|| EVERYONE.read().unwrap_or_else(PoisonError::into_inner).clone())
-        .filter(|recorder| recorder.is_recording.load(Ordering::Relaxed))
+/// The recorder of all threads.
+pub(super) fn of_everyone() -> Option<Arc<Recorder>> {
+    EVERYONE.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Puts a recorder in its place; false if there is one already.
 pub(super) fn install(recorder: &Arc<Recorder>) -> bool {
-    if OWN.with_borrow(Option::is_some) {
+    if !lane::install(recorder) {
         return false;
     }
     if !recorder.options.all_threads {
-        OWN.set(Some(recorder.clone()));
         return true;
     }
     let mut everyone = EVERYONE.write().unwrap_or_else(PoisonError::into_inner);
@@ -124,27 +66,36 @@ pub(super) fn install(recorder: &Arc<Recorder>) -> bool {
 }
 
 /// Takes a recorder away.
-pub(super) fn remove(recorder: &Arc<Recorder>) {
+pub(super) fn remove(recorder: &Recorder) {
     if recorder.options.all_threads {
         *EVERYONE.write().unwrap_or_else(PoisonError::into_inner) = None;
+        // The threads keep their lanes for now, and nothing in them.
+        for thread in recorder.threads().iter_mut() {
+            if let Some(events) = thread.events.take() {
+                *events.lock().unwrap_or_else(PoisonError::into_inner) = Events::default();
+            }
+        }
     } else {
-        OWN.set(None);
+        lane::remove();
     }
 }
 
 impl Recorder {
     pub(super) fn new(options: Options) -> Recorder {
         Recorder {
+            number: SESSIONS.fetch_add(1, Ordering::Relaxed) % 0xffff + 1,
+            gpu: Gpu::default(),
             began: Instant::now(),
-            options,
             is_recording: AtomicBool::new(false),
-            last_id: AtomicU64::new(0),
-            state: Mutex::default(),
+            start_ns: AtomicU64::new(0),
+            room: AtomicUsize::new(options.max_events),
+            threads: Mutex::default(),
+            options,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn threads(&self) -> MutexGuard<'_, Vec<Thread>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nanoseconds since the session began.
@@ -152,247 +103,160 @@ impl Recorder {
         self.began.elapsed().as_nanos() as u64
     }
 
+    /// A thread's own clock of the same time.
+    pub(super) fn clock(&self) -> HostClock {
+        HostClock::new(self.began)
+    }
+
+    /// Whether events are recorded now.
+    #[inline]
+    pub(super) fn is_recording(&self) -> bool {
+        self.is_recording.load(Ordering::Relaxed)
+    }
+
+    /// Whether an event that began then is of the recording.
+    #[inline]
+    pub(super) fn wants(&self, start_ns: u64) -> bool {
+        self.is_recording() && start_ns >= self.start_ns.load(Ordering::Relaxed)
+    }
+
     /// Begins to record, or stops.
     pub(super) fn set_recording(&self, on: bool) {
-        let now = self.now();
-        if on && !self.is_recording.load(Ordering::Relaxed) {
-            self.lock().trace.start_ns = now;
+        if on && !self.is_recording() {
+            self.start_ns.store(self.now(), Ordering::Relaxed);
+            lane::read_clock();
         }
         self.is_recording.store(on, Ordering::Relaxed);
+    }
+
+    /// Room for more events of a thread; 0 if there is none.
+    pub(super) fn more_room(&self) -> usize {
+        let each = if self.options.all_threads { ROOM } else { usize::MAX };
+        let less = |room: usize| Some(room.saturating_sub(each));
+        let before = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        before.unwrap_or(0).min(each)
+    }
+
+    /// The number of this thread, which is new.
+    pub(super) fn add_thread(&self) -> u32 {
+        self.add(None)
+    }
+
+    /// The same, of a thread whose events are there.
+    pub(super) fn add_lane(&self, events: &Arc<Mutex<Events>>) -> u32 {
+        self.add(Some(events.clone()))
+    }
+
+    fn add(&self, events: Option<Arc<Mutex<Events>>>) -> u32 {
+        let mut threads = self.threads();
+        let number = threads.len();
+        let name = std::thread::current().name().map(str::to_owned);
+        let name = name.unwrap_or_else(|| format!("thread {number}"));
+        threads.push(Thread { name, events });
+        number as u32
     }
 
     /// What was recorded; nothing of it is left.
     pub(super) fn take(&self) -> Trace {
         let end_ns = self.now();
-        let mut state = self.lock();
-        state.read_all();
-        let threads = state.trace.threads.clone();
-        let fresh = Trace { start_ns: end_ns, threads, ..Trace::default() };
-        Trace { end_ns, ..std::mem::replace(&mut state.trace, fresh) }
-    }
-
-    /// Brings a GPU's time and the host's together; waits for the GPU.
-    pub(super) fn set_clock(&self, stream: &Stream) {
-        if let Some((mark, ns)) = self.point(stream) {
-            self.lock().add_clock(stream.device(), mark, ns);
-        }
-    }
-
-    fn point(&self, stream: &Stream) -> Option<(Mark, f64)> {
-        let Queue::Cuda(queue) = stream.queue() else { return None };
-        queue.synchronize().ok()?;
-        let before = self.now();
-        let mark = mark(stream)?;
-        let ns = (before + if mark.wait() { self.now() } else { return None }) as f64 / 2.0;
-        Some((mark, ns))
-    }
-
-    pub(super) fn open(
-        &self,
-        kind: RangeKind,
-        name: Cow<'static, str>,
-        inputs: &dyn Fn() -> String,
-    ) -> Open {
-        let inputs = self.options.shapes.then(inputs).filter(|inputs| !inputs.is_empty());
-        let module = self.options.module.and_then(|module| module()).map(Arc::from);
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.options.nvtx {
-            nvtx_push(&name);
-        }
-        let parent = INNERMOST.replace(id);
-        let start_ns = self.now();
-        let (thread, end_ns) = (0, start_ns);
-        let range = Range { id, parent, kind, name, thread, start_ns, end_ns, inputs, module };
-        Open { range: Some(range) }
-    }
-
-    pub(super) fn close(&self, open: &mut Open) {
-        let Some(mut range) = open.range.take() else { return };
-        range.end_ns = self.now();
-        INNERMOST.set(range.parent);
-        if self.options.nvtx {
-            nvtx_pop();
-        }
-        let mut state = self.lock();
-        if state.takes(range.start_ns, self) {
-            range.thread = state.thread();
-            state.trace.ranges.push(range);
-        }
-    }
-
-    pub(super) fn begin_launch(
-        &self,
-        kernel: &'static str,
-        device: Device,
-        grid: [u32; 3],
-        cost: Cost<'_>,
-        stream: Option<&Stream>,
-    ) -> Begun {
-        let programs = grid.iter().map(|&n| u64::from(n)).product();
-        let mut state = self.lock();
-        let work = match cost {
-            Cost::Known(work) => work,
-            Cost::Counted { .. } if !self.options.work => Kernel::default(),
-            Cost::Counted { def, code, launch, hints } => {
-                state.costs.count((def, code), launch, programs, hints)
-            }
+        let threads = self.threads();
+        let names = threads.iter().map(|thread| thread.name.clone()).collect();
+        let mut trace = Trace { end_ns, threads: names, ..Trace::default() };
+        trace.start_ns = self.start_ns.swap(end_ns, Ordering::Relaxed);
+        let mut kinds = Vec::new();
+        let mut add = |number: u32, events: &mut Events, measured: &[Measured]| {
+            add_thread(&mut trace, &mut kinds, (number, events), measured);
+            (events.room, events.window) = (0, events.window + 1);
         };
-        let knows_clock = state.clocks.iter().any(|clock| clock.device == device);
-        drop(state);
-        let stream = stream.filter(|_| device.is_cuda() && self.options.device_times);
-        if let Some(stream) = stream
-            && !knows_clock
-        {
-            self.set_clock(stream);
-        }
-        let start_ns = self.now();
-        let start = stream.and_then(|stream| Some((kernel, mark(stream)?)));
-        let range = INNERMOST.get();
-        let launch = Launch {
-            kernel,
-            range,
-            device,
-            stream: stream.map_or(0, Stream::id),
-            grid,
-            thread: 0,
-            start_ns,
-            end_ns: start_ns,
-            gpu_ns: None,
-            work,
-        };
-        Begun { launch, start, stream: stream.cloned() }
-    }
-
-    pub(super) fn end_launch(&self, begun: Begun, is_done: bool) {
-        let Begun { mut launch, start, stream } = begun;
-        let end = start.as_ref().and(stream.as_ref()).and_then(mark);
-        launch.end_ns = self.now();
-        let mut state = self.lock();
-        if !is_done || !state.takes(launch.start_ns, self) {
-            return;
-        }
-        launch.thread = state.thread();
-        let clock = state.clocks.iter().position(|clock| clock.device == launch.device);
-        let index = state.trace.launches.len();
-        state.trace.launches.push(launch);
-        if let (Some((_, start)), Some(end), Some(clock)) = (start, end, clock) {
-            state.unread.push_back(Unread { index, clock, start, end });
-            if state.unread.len() > UNREAD {
-                state.read_past();
+        if !self.options.all_threads {
+            let measured = self.gpu.take();
+            lane::with_own(|events| add(0, events, &measured));
+        } else {
+            // All are held before times are read, so that no launch comes between.
+            let lock = |thread: &'_ Thread| thread.events.clone();
+            let lanes: Vec<_> = threads.iter().map(lock).collect();
+            let held: Vec<_> = lanes
+                .iter()
+                .map(|events| {
+                    events.as_ref().map(|e| e.lock().unwrap_or_else(PoisonError::into_inner))
+                })
+                .collect();
+            let measured = self.gpu.take();
+            for (number, events) in held.into_iter().enumerate() {
+                events.into_iter().for_each(|mut e| add(number as u32, &mut e, &measured));
             }
         }
-    }
-
-    /// Memory was handed out or came back.
-    pub(super) fn note_memory(&self, event: &MemoryEvent) {
-        let change = match event.kind {
-            MemoryEventKind::Alloc => event.bytes as i64,
-            MemoryEventKind::Free => -(event.bytes as i64),
-            MemoryEventKind::Reserve | MemoryEventKind::Release => 0,
-            MemoryEventKind::OutOfMemory => return,
-        };
-        let (device, range, ns) = (event.device, INNERMOST.get(), self.now());
-        let (allocated, reserved) = (event.allocated as u64, event.reserved as u64);
-        let mut state = self.lock();
-        if state.takes(ns, self) {
-            state.trace.memory.push(Memory { ns, device, range, change, allocated, reserved });
-        }
-    }
-
-    pub(super) fn begin_transfer(&self, kind: TransferKind, device: Device, n: usize) -> Transfer {
-        let (range, start_ns) = (INNERMOST.get(), self.now());
-        Transfer { kind, device, bytes: n as u64, range, thread: 0, start_ns, end_ns: start_ns }
-    }
-
-    pub(super) fn end_transfer(&self, mut transfer: Transfer) {
-        transfer.end_ns = self.now();
-        let mut state = self.lock();
-        if state.takes(transfer.start_ns, self) {
-            transfer.thread = state.thread();
-            state.trace.transfers.push(transfer);
-        }
+        self.room.store(self.options.max_events, Ordering::Relaxed);
+        lane::read_clock();
+        finish(&mut trace, kinds);
+        trace
     }
 }
 
-fn mark(stream: &Stream) -> Option<Mark> {
-    match stream.queue() {
-        Queue::Cuda(stream) => stream.device().mark(stream.raw()),
-        Queue::Cpu | Queue::Missing(..) => None,
+/// Moves a thread's events into a trace, and the hashes of its launches' kinds into a list.
+fn add_thread(
+    trace: &mut Trace,
+    kinds: &mut Vec<u64>,
+    (thread, events): (u32, &mut Events),
+    measured: &[Measured],
+) {
+    let first = trace.launches.len();
+    // What is still under way is of no window.
+    let ranges = events.ranges.drain(..).filter(|range| range.end_ns > 0);
+    trace.ranges.extend(ranges.map(|range| to_range(range, thread)));
+    for record in events.launches.drain(..) {
+        if let Some((hash, launch)) = to_launch(record, thread, &events.kinds) {
+            kinds.push(hash);
+            trace.launches.push(launch);
+        }
     }
+    for of_thread in measured.iter().filter(|measured| measured.lane == thread) {
+        if let Some(launch) = trace.launches.get_mut(first + of_thread.index as usize) {
+            launch.gpu_ns = Some(of_thread.ns);
+        }
+    }
+    trace.transfers.append(&mut events.transfers);
+    trace.memory.append(&mut events.memory);
+    trace.dropped += std::mem::take(&mut events.dropped);
+    events.kinds.restart();
 }
 
-impl State {
-    /// Whether an event that began then is kept.
-    fn takes(&mut self, start_ns: u64, of: &Recorder) -> bool {
-        if !of.is_recording.load(Ordering::Relaxed) || start_ns < self.trace.start_ns {
-            return false;
-        }
-        let has_room = self.trace.len() < of.options.max_events;
-        self.trace.dropped += u64::from(!has_room);
-        has_room
-    }
+/// Estimates what was not timed, and puts the events of several threads in order.
+fn finish(trace: &mut Trace, kinds: Vec<u64>) {
+    let launches = std::mem::take(&mut trace.launches);
+    let mut pairs: Vec<(Launch, u64)> = launches.into_iter().zip(kinds).collect();
+    pairs.sort_by_key(|(launch, _)| launch.end_ns);
+    let kinds: Vec<u64>;
+    (trace.launches, kinds) = pairs.into_iter().unzip();
+    estimate::fill(&mut trace.launches, &kinds);
+    trace.ranges.sort_by_key(|range| range.end_ns);
+    trace.transfers.sort_by_key(|transfer| transfer.end_ns);
+    trace.memory.sort_by_key(|memory| memory.ns);
+}
 
-    /// The number of this thread.
-    fn thread(&mut self) -> u32 {
-        let thread = std::thread::current();
-        match self.threads.iter().position(|&id| id == thread.id()) {
-            Some(number) => number as u32,
-            None => {
-                let number = self.threads.len();
-                self.threads.push(thread.id());
-                let name = thread.name().map_or_else(|| format!("thread {number}"), str::to_owned);
-                self.trace.threads.push(name);
-                number as u32
-            }
-        }
-    }
+fn to_range(record: RangeRecord, thread: u32) -> Range {
+    let RangeRecord { id, parent, kind, name, start_ns, end_ns, details } = record;
+    let none = Details { name: None, inputs: None, module: None };
+    let Details { name: made, inputs, module } = details.map_or(none, |details| *details);
+    let name = made.map_or(Cow::Borrowed(name), Cow::Owned);
+    Range { id, parent, kind, name, thread, start_ns, end_ns, inputs, module }
+}
 
-    fn add_clock(&mut self, device: Device, mark: Mark, ns: f64) {
-        match self.clocks.iter_mut().find(|clock| clock.device == device) {
-            Some(known) => (known.mark, known.ns, known.reads) = (mark, ns, 0),
-            None => {
-                self.clocks.push(Clock { device, mark, ns, reads: 0, last_ends: BTreeMap::new() });
-            }
-        }
-    }
-
-    /// Reads the times of launches that are over.
-    fn read_past(&mut self) {
-        while self.unread.front().is_some_and(|unread| unread.end.is_reached()) {
-            self.read_first();
-        }
-    }
-
-    /// Waits for all launches and reads their times.
-    fn read_all(&mut self) {
-        if let Some(last) = self.unread.back() {
-            last.end.wait();
-        }
-        while !self.unread.is_empty() {
-            self.read_first();
-        }
-    }
-
-    fn read_first(&mut self) {
-        let Some(Unread { index, clock, start, end }) = self.unread.pop_front() else { return };
-        let clock = &mut self.clocks[clock];
-        end.wait();
-        let (Some(since), Some(length)) = (start.nanos_since(&clock.mark), end.nanos_since(&start))
-        else {
-            return;
-        };
-        let begin = clock.ns + since;
-        if let Some(launch) = self.trace.launches.get_mut(index) {
-            // The two clocks agree to some microseconds only: a kernel never begins before its launch.
-            // Kernels of one stream follow each other.
-            let last_end = clock.last_ends.entry(launch.stream).or_default();
-            let start = (begin.max(0.0) as u64).max(launch.start_ns).max(*last_end);
-            *last_end = start + length.max(0.0) as u64;
-            launch.gpu_ns = Some([start, *last_end]);
-        }
-        clock.reads += 1;
-        if clock.reads == RENEWED {
-            (clock.mark, clock.ns, clock.reads) = (end, begin + length, 0);
-        }
-    }
+fn to_launch(record: LaunchRecord, thread: u32, kinds: &Kinds) -> Option<(u64, Launch)> {
+    let LaunchRecord { range, start_ns, end_ns, kind, stream } = record;
+    let (hash, kind) = kinds.get(kind)?;
+    let launch = Launch {
+        kernel: kind.kernel,
+        range,
+        device: kind.device,
+        stream: u64::from(stream),
+        grid: kind.grid,
+        thread,
+        start_ns,
+        end_ns,
+        gpu_ns: None,
+        is_estimated: false,
+        work: kind.work,
+    };
+    Some((hash, launch))
 }

@@ -6,9 +6,26 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::ACTIVE;
 use super::event::Trace;
+use super::lane::note_memory;
 use super::record::{self, Recorder};
 use crate::diag::Error;
-use crate::runtime::{MemoryEvent, set_memory_hook};
+use crate::runtime::set_memory_hook;
+
+/// Which launches on a GPU are put between two of its time stamps.
+///
+/// Two time stamps cost the host about as much as a launch, and keep a kernel from being set up before the
+/// one ahead of it has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DeviceTimes {
+    /// None.
+    Off,
+    /// Of each kind of launch - the same code, grid and sizes - the first two, and then ever fewer. The
+    /// others have the mean of those, and are marked: [`Launch::is_estimated`](super::Launch::is_estimated).
+    #[default]
+    Sampled,
+    /// Each.
+    All,
+}
 
 /// What is recorded.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +35,7 @@ pub struct Options {
     /// What launches move and compute.
     pub work: bool,
     /// When GPUs begin and end kernels.
-    pub device_times: bool,
+    pub device_times: DeviceTimes,
     /// Changes of memory in use.
     pub memory: bool,
     /// Ranges for NVIDIA's own profilers too, where `libnvToolsExt` is installed.
@@ -36,7 +53,7 @@ impl Default for Options {
         Options {
             shapes: false,
             work: true,
-            device_times: true,
+            device_times: DeviceTimes::Sampled,
             memory: false,
             nvtx: false,
             module: None,
@@ -105,12 +122,6 @@ impl Session {
 
 /// Recorders that hear of memory.
 static OF_MEMORY: AtomicU32 = AtomicU32::new(0);
-
-fn note_memory(event: &MemoryEvent) {
-    if let Some(recorder) = record::current().filter(|recorder| recorder.options.memory) {
-        recorder.note_memory(event);
-    }
-}
 
 impl Drop for Session {
     fn drop(&mut self) {

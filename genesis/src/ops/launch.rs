@@ -15,7 +15,7 @@ mod window_cpu;
 
 use genesis_kernel::compose::indirect;
 use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
+use genesis_kernel::kernel::{DenseLaunch, Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
 
 pub(crate) use self::config::MAX_ROW;
@@ -144,14 +144,27 @@ fn flat(
 ) -> Result<()> {
     let bytes = widest(inputs.iter().copied().chain([out]));
     let tile::Flat { block, warps } = tile::flat(out.device(), bytes);
-    let grid = Grid::x(out.numel().div_ceil(block));
-    let result = flat_view(out, true);
+    let programs = out.numel().div_ceil(block);
     let consts = [block as i64];
-    let run = |args: &[Arg]| launch_with(kernel, out, grid, dtypes, &consts, warps, args);
-    // What nearly all launches are needs no list.
+    if numbers.is_empty() && !session::has_cells() && !trace::records(out) {
+        let run = |operands: &[PtrArg]| {
+            let options = LaunchOptions { num_warps: warps, ..LaunchOptions::default() };
+            let len = out.numel();
+            let dense = DenseLaunch { programs, dtypes, consts: &consts, options, len, operands };
+            // SAFETY: as in `launch_as`.
+            Ok(unsafe { kernel.launch_dense(&out.device().stream(), &dense) }?)
+        };
+        match inputs {
+            [x] => return run(&[base(x, false), base(out, true)]),
+            [x, y] => return run(&[base(x, false), base(y, false), base(out, true)]),
+            _ => {}
+        }
+    }
+    let result = flat_view(out, true);
+    let run =
+        |args: &[Arg]| launch_with(kernel, out, Grid::x(programs), dtypes, &consts, warps, args);
     match (inputs, numbers) {
-        ([x], []) => run(&[flat_view(x, false), result]),
-        ([x, y], []) => run(&[flat_view(x, false), flat_view(y, false), result]),
+        // No list for what many launches are.
         ([x], [c]) => run(&[flat_view(x, false), result, *c]),
         _ => {
             let mut args: Vec<Arg> = inputs.iter().map(|t| flat_view(t, false)).collect();

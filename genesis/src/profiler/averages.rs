@@ -54,6 +54,8 @@ pub struct Row {
     pub ideal_ns: f64,
     /// The time of those launches.
     pub timed_ns: u64,
+    /// Launches among `launches` whose time is the mean of others of their kind, not measured.
+    pub estimated: u64,
 }
 
 impl Row {
@@ -66,6 +68,7 @@ impl Row {
     fn add_launch(&mut self, launch: &Launch, peaks: &BTreeMap<Device, Peaks>) {
         let ns = launch.device_ns();
         self.launches += 1;
+        self.estimated += u64::from(launch.is_estimated);
         self.device_self_ns += ns.unwrap_or(0);
         self.bytes += launch.work.bytes;
         self.flops += launch.work.flops;
@@ -87,6 +90,7 @@ impl Row {
             "device_total_ns": self.device_total_ns,
             "device_self_ns": self.device_self_ns,
             "launches": self.launches,
+            "estimated": self.estimated,
             "bytes": self.bytes,
             "flops": self.flops,
             "memory_change": self.memory_change,

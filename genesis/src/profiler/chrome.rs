@@ -1,7 +1,8 @@
 //! Traces for Perfetto and `chrome://tracing`.
 //!
 //! The format is Chrome's: an object with an array of events. Host threads are threads of process 0, streams
-//! of the GPU with number n those of process n + 1. Times are microseconds, with nanoseconds as digits.
+//! of the GPU with number n those of process n + 1. Times are microseconds, with nanoseconds as digits. A
+//! kernel whose times were not measured says `"estimated": true`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -193,6 +194,10 @@ fn launch_events(launch: &Launch, index: usize) -> Vec<Value> {
 /// The kernel on its stream, and where the arrow from its launch ends.
 fn kernel_events(launch: &Launch, index: usize, [start, end]: [u64; 2]) -> Vec<Value> {
     let (pid, tid) = (process(launch.device), launch.stream);
+    let mut args = launch_args(launch);
+    if launch.is_estimated {
+        args["estimated"] = json!(true);
+    }
     let kernel = json!({
         "ph": "X",
         "cat": "kernel",
@@ -201,7 +206,7 @@ fn kernel_events(launch: &Launch, index: usize, [start, end]: [u64; 2]) -> Vec<V
         "tid": tid,
         "ts": us(start),
         "dur": us(end - start),
-        "args": launch_args(launch),
+        "args": args,
     });
     let arrow = json!({
         "ph": "f",

@@ -4,8 +4,9 @@
 //! bytes, floating-point operations and share of what the device can do, a trace that Perfetto opens, and a
 //! summary in words. With a [`Schedule`] only some steps of a long run are looked at.
 //!
-//! Off, an op pays one load of a flag. Nothing waits for a GPU while the program runs: each launch is put
-//! between two of the GPU's own time stamps, which are read at the end.
+//! Off, an op pays one load of a flag. Nothing waits for a GPU while the program runs: some launches of each
+//! kind are put between two of the GPU's own time stamps, which are read at the end, and the others of the
+//! kind take the mean of those. [`DeviceTimes::All`] measures each.
 //!
 //! ```
 //! use genesis::profiler::{GroupBy, ProfilerOptions, SortBy, profile};
@@ -37,6 +38,7 @@ mod table;
 
 use std::borrow::Cow;
 
+pub use genesis_kernel::trace::DeviceTimes;
 use genesis_kernel::trace::{self, Scope};
 
 pub use self::averages::{Averages, GroupBy, Row};

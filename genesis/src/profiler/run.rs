@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use genesis_kernel::trace::{self, Options, Scope, Session};
+use genesis_kernel::trace::{self, DeviceTimes, Options, Scope, Session};
 
 use super::Peaks;
 use super::results::Profile;
@@ -25,8 +25,8 @@ pub struct ProfilerOptions {
     pub with_modules: bool,
     /// Bytes and floating-point operations of launches.
     pub with_flops: bool,
-    /// When GPUs begin and end kernels.
-    pub device_times: bool,
+    /// When GPUs begin and end kernels: of which launches that is measured.
+    pub device_times: DeviceTimes,
     /// All threads of the process, instead of the one that starts the profiler.
     pub all_threads: bool,
     /// Ranges for NVIDIA's own profilers too, where `libnvToolsExt` is installed.
@@ -49,7 +49,7 @@ impl Default for ProfilerOptions {
             profile_memory: false,
             with_modules: false,
             with_flops: true,
-            device_times: true,
+            device_times: DeviceTimes::Sampled,
             all_threads: false,
             nvtx: false,
             max_events: 1_000_000,

@@ -34,6 +34,7 @@ pub(super) fn summary(profile: &Profile) -> String {
         memory(&mut text, trace, profile.steps());
         transfers(&mut text, trace, wall);
         unknown(&mut text, trace);
+        estimated(&mut text, trace);
     }
     if trace.dropped > 0 {
         let _ = writeln!(
@@ -192,6 +193,19 @@ fn unknown(text: &mut String, trace: &Trace) {
             text,
             "- Bytes and FLOP of {} are too low: only the kernel knows how often its loops run.",
             names.join(", ")
+        );
+    }
+}
+
+fn estimated(text: &mut String, trace: &Trace) {
+    let count = trace.launches.iter().filter(|launch| launch.is_estimated).count();
+    if count > 0 {
+        let of_gpu = trace.launches.iter().filter(|launch| launch.device.is_cuda()).count();
+        let _ = writeln!(
+            text,
+            "- {} of {of_gpu} launches on the GPU were timed; the others take the mean of those of the same \
+             code and sizes. DeviceTimes::All times each.",
+            of_gpu - count
         );
     }
 }

@@ -80,6 +80,11 @@ pub(super) fn text(rows: &[&Row], limit: usize, wall_ms: f64, dropped: u64) -> S
     if shown.len() < rows.len() {
         let _ = write!(text, "; {} more rows", rows.len() - shown.len());
     }
+    let count = |of: fn(&Row) -> u64| rows.iter().map(|row| of(row)).sum::<u64>();
+    let (estimated, launches) = (count(|row| row.estimated), count(|row| row.launches));
+    if estimated > 0 {
+        let _ = write!(text, "; times of {estimated} of {launches} launches are estimated");
+    }
     if dropped > 0 {
         let _ = write!(text, "; {dropped} events were dropped, see max_events");
     }
@@ -145,12 +150,15 @@ mod tests {
             calls: 2,
             host_total_ns: ns,
             host_self_ns: ns,
+            launches: 2,
+            estimated: 1,
             ..Row::default()
         };
         let (a, b) = (row("matmul", 2_000_000), row("add", 1_000));
         let text = text(&[&a, &b], 1, 4.0, 5);
         assert!(text.lines().nth(2).is_some_and(|line| line.starts_with("matmul")), "{text}");
         assert!(!text.contains("add"), "{text}");
-        assert!(text.contains("; 1 more rows; 5 events were dropped"), "{text}");
+        let end = "; 1 more rows; times of 2 of 4 launches are estimated; 5 events were dropped";
+        assert!(text.contains(end), "{text}");
     }
 }

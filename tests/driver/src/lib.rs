@@ -9,6 +9,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | `null` | launches return at once and do nothing: what is left is the host's own time |
+//! | `count` | at the end the number of calls of each function is said on standard error |
 //! | `devices=2` | the number of GPUs, 1 without it |
 //! | `memory=64M` | memory of each, 4G without it |
 //! | `fault=3` | the third launch that runs breaks its device by a bad address; `fault=3:launch` in another way |
@@ -17,6 +18,7 @@
 //! is wrong with a kernel is said on standard error.
 
 mod api;
+mod calls;
 mod capture;
 mod code;
 mod driver;

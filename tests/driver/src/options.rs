@@ -7,6 +7,8 @@ use cudarc::driver::sys::CUresult;
 pub(crate) struct Options {
     /// Whether launches do nothing.
     pub(crate) null: bool,
+    /// Whether calls are counted.
+    pub(crate) count: bool,
     /// The number of GPUs.
     pub(crate) devices: u32,
     /// Bytes of memory of each.
@@ -17,7 +19,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { null: false, devices: 1, memory: 4 << 30, fault: None }
+        Options { null: false, count: false, devices: 1, memory: 4 << 30, fault: None }
     }
 }
 
@@ -35,6 +37,7 @@ impl Options {
             let wrong = || format!("`{word}` is not known");
             match name {
                 "null" => options.null = true,
+                "count" => options.count = true,
                 "devices" => options.devices = value.parse().map_err(|_| wrong())?,
                 "memory" => options.memory = bytes(value).ok_or_else(wrong)?,
                 "fault" => options.fault = Some(fault(value).ok_or_else(wrong)?),
@@ -80,7 +83,9 @@ mod tests {
     fn options_are_words_with_commas_between() {
         let options = Options::parse("null, devices=2,memory=64M,fault=3").unwrap();
         let fault = Some((3, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
-        assert_eq!(options, Options { null: true, devices: 2, memory: 64 << 20, fault });
+        let wished = Options { null: true, count: false, devices: 2, memory: 64 << 20, fault };
+        assert_eq!(options, wished);
+        assert_eq!(Options::parse("count").map(|options| options.count), Ok(true));
         assert_eq!(Options::parse(""), Ok(Options::default()));
         assert_eq!(Options::parse("speed=2"), Err("`speed=2` is not known".to_owned()));
     }

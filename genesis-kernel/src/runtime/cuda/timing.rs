@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::sys::{self, CUresult, CUstreamCaptureStatus_enum as Capture};
+use cudarc::driver::sys::{self, CUresult};
 
 use super::{CudaDevice, Handle, MAX_DEVICES};
 
@@ -28,32 +28,42 @@ impl CudaDevice {
         POOLS[self.number() as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks this point of a stream of the device; none where the stream is being recorded into a graph,
-    /// or the device refuses: a profile must not break what it looks at.
+    /// Marks this point of a stream of the device; none where one of its streams is being recorded into a
+    /// graph, or the device refuses: a profile must not break what it looks at.
     pub(crate) fn mark(&'static self, stream: sys::CUstream) -> Option<Mark> {
-        self.enter().ok()?;
-        let mut status = Capture::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: the stream is this device's, the out pointer is ours.
-        let result = unsafe { sys::cuStreamIsCapturing(stream, &mut status) };
-        if result != CUresult::CUDA_SUCCESS || status != Capture::CU_STREAM_CAPTURE_STATUS_NONE {
+        if self.is_capturing() {
             return None;
         }
+        self.enter().ok()?;
         let pooled = self.pool().pop();
         let handle = match pooled {
             Some(handle) => handle,
-            None => {
-                let mut handle = std::ptr::null_mut();
-                let flags = sys::CUevent_flags::CU_EVENT_DEFAULT as u32;
-                // SAFETY: a context is current, the out pointer is ours.
-                let result = unsafe { sys::cuEventCreate(&mut handle, flags) };
-                self.check("cuEventCreate", result).ok()?;
-                Handle(handle)
-            }
+            None => self.create_mark()?,
         };
         let mark = Mark { device: self, handle };
         // SAFETY: event and stream are of this device's context.
         self.check("cuEventRecord", unsafe { sys::cuEventRecord(handle.0, stream) }).ok()?;
         Some(mark)
+    }
+
+    /// Fills the pool with so many events.
+    pub(crate) fn prepare_marks(&self, n: usize) {
+        let mut pool = self.pool();
+        while pool.len() < n
+            && self.enter().is_ok()
+            && let Some(handle) = self.create_mark()
+        {
+            pool.push(handle);
+        }
+    }
+
+    fn create_mark(&self) -> Option<Handle<sys::CUevent>> {
+        let mut handle = std::ptr::null_mut();
+        let flags = sys::CUevent_flags::CU_EVENT_DEFAULT as u32;
+        // SAFETY: a context is current, the out pointer is ours.
+        let result = unsafe { sys::cuEventCreate(&mut handle, flags) };
+        self.check("cuEventCreate", result).ok()?;
+        Some(Handle(handle))
     }
 }
 

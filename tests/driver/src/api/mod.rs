@@ -21,11 +21,15 @@ use std::ffi::{c_char, c_int};
 
 use cudarc::driver::sys::CUresult;
 
-use crate::driver::Answer;
+use crate::calls;
+use crate::driver::{Answer, OPTIONS};
 
 const WRONG: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-fn answer(body: impl FnOnce() -> Answer<()>) -> CUresult {
+fn answer<F: FnOnce() -> Answer<()>>(body: F) -> CUresult {
+    if OPTIONS.count {
+        calls::count(std::any::type_name::<F>());
+    }
     body().err().unwrap_or(CUresult::CUDA_SUCCESS)
 }
 

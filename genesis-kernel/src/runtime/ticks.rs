@@ -1,0 +1,108 @@
+//! The host's time, read often.
+//!
+//! A recording reads the time four times for an op. The system's clock takes 25 ns each time, the
+//! processor's own counter 10 ns: between two readings of the clock that are a millisecond apart at most the
+//! counter goes on from the first, at the rate that it had so far.
+//!
+//! ```text
+//! clock    0 ns ........ 1 000 000 ns
+//! counter       + + + +               + + +
+//! ```
+
+use std::time::{Duration, Instant};
+
+/// How long the counter may go on alone.
+const ALONE: Duration = Duration::from_millis(1);
+
+/// A thread's clock, of nanoseconds since a point of time.
+#[derive(Debug)]
+pub(crate) struct HostClock {
+    began: Instant,
+    /// What the counter said at the first reading, and how many ns after the beginning that was.
+    first: (u64, u64),
+    /// The same at the last one.
+    last: (u64, u64),
+    /// 2^32 times the ns of one count.
+    rate: u64,
+    /// Counts after which the clock is read again; 0 while the rate is not known.
+    limit: u64,
+}
+
+impl HostClock {
+    pub(crate) fn new(began: Instant) -> HostClock {
+        let now = (ticks().unwrap_or(0), began.elapsed().as_nanos() as u64);
+        HostClock { began, first: now, last: now, rate: 0, limit: 0 }
+    }
+
+    /// Nanoseconds since the beginning; never less than before.
+    #[inline]
+    pub(crate) fn now(&mut self) -> u64 {
+        let ticks = ticks().unwrap_or(0);
+        let passed = ticks.wrapping_sub(self.last.0);
+        if passed >= self.limit {
+            return self.read();
+        }
+        self.last.1 + ((passed * self.rate) >> 32)
+    }
+
+    /// Reads the system's clock.
+    #[inline(never)]
+    pub(crate) fn read(&mut self) -> u64 {
+        let counted = ticks().unwrap_or(0);
+        let alone_for = self.limit.min(counted.wrapping_sub(self.last.0));
+        let before = self.last.1 + ((alone_for * self.rate) >> 32);
+        let ns = (self.began.elapsed().as_nanos() as u64).max(before);
+        self.last = (counted, ns);
+        let (counts, passed) = (counted.wrapping_sub(self.first.0), ns - self.first.1);
+        let alone = ALONE.as_nanos() as u64;
+        let is_known = counts > 0 && counts >> 63 == 0 && passed >= alone && ticks().is_some();
+        let per_count = if is_known { (u128::from(passed) << 32) / u128::from(counts) } else { 0 };
+        // A counter of less than 1 MHz or more than 1000 GHz is none.
+        let fits = (1 << 22..1 << 42).contains(&per_count);
+        self.rate = if fits { per_count as u64 } else { 0 };
+        self.limit = if fits { ((u128::from(alone) << 32) / per_count) as u64 } else { 0 };
+        ns
+    }
+}
+
+/// The processor's counter, where there is one of a constant rate.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn ticks() -> Option<u64> {
+    use std::arch::x86_64::{__cpuid, _rdtsc};
+    use std::sync::LazyLock;
+
+    /// The leaf whose word `edx` has the bit of a counter that never changes its rate, and that bit.
+    const LEAF: u32 = 0x8000_0007;
+    const INVARIANT: u32 = 1 << 8;
+    static IS_CONSTANT: LazyLock<bool> =
+        LazyLock::new(|| __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & INVARIANT != 0);
+    // SAFETY: every processor of 64 bits has the counter.
+    (*IS_CONSTANT).then(|| unsafe { _rdtsc() })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn ticks() -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_with_the_clock_of_the_system() {
+        let began = Instant::now();
+        let mut clock = HostClock::new(began);
+        let mut last = 0;
+        while began.elapsed() < 20 * ALONE {
+            let earliest = began.elapsed().as_nanos() as u64;
+            let now = clock.now();
+            let latest = began.elapsed().as_nanos() as u64;
+            assert!(last <= now, "{last} before {now}");
+            let slack = 20_000;
+            assert!(earliest <= now + slack && now <= latest + slack, "{earliest} {now} {latest}");
+            last = now;
+        }
+    }
+}

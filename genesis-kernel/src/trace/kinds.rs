@@ -1,0 +1,286 @@
+//! Kinds of launches: the same code on the same grid with operands of the same sizes.
+//!
+//! Where a kernel's loops depend on numbers that it is given, launches with other numbers have other work
+//! to do: they are variants of one kind, which share its time.
+//!
+//! A training step launches the same kinds again and again. What a launch has to move and compute is known
+//! from its kind, and so is about how long a GPU takes for it: two time stamps of a GPU cost the host more
+//! than all else that is recorded of a launch, so that only some launches of a kind get them.
+//!
+//! ```text
+//! launches of a kind   1 2 3 4 5 6 .. 11 .. 26 ..
+//! timed                x x . . x ..    x ..  x      and at most one in 64 after the second
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::event::Kernel;
+use super::session::DeviceTimes;
+use crate::launch::Launch;
+use crate::runtime::{Arg, Device};
+
+/// Launches of a kind, from the first on, that are timed in any case.
+const FIRST: u32 = 2;
+
+/// Of so many launches at most one more is timed.
+const SHARE: u64 = 64;
+
+/// Places of the table that is looked at first; a power of two.
+const PLACES: usize = 512;
+
+/// The number in a place that is empty.
+const NOBODY: u32 = u32::MAX;
+
+/// What launches have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Kind {
+    pub(super) kernel: &'static str,
+    pub(super) device: Device,
+    pub(super) grid: [u32; 3],
+    pub(super) work: Kernel,
+}
+
+/// What tells kinds apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Key {
+    /// Of code, grid and sizes.
+    pub(super) hash: u64,
+    /// Of numbers; 0 where there are none.
+    pub(super) numbers: u64,
+}
+
+impl Key {
+    /// All in one.
+    #[inline]
+    pub(super) fn whole(self) -> u64 {
+        if self.numbers == 0 { self.hash } else { mix(self.hash, self.numbers) }
+    }
+}
+
+/// How often a kind was launched and timed.
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    launches: u32,
+    /// The launch that is timed next.
+    next: u32,
+    /// The number of the kind that it is a variant of, else its own.
+    of: u32,
+    has_variants: bool,
+}
+
+/// The kinds of a thread.
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    kinds: Vec<(u64, Kind)>,
+    counts: Vec<Count>,
+    numbers: BTreeMap<u64, u32>,
+    /// Hashes and numbers by the last bits of the hash: what nearly all launches are found by.
+    places: Vec<(u64, u32)>,
+    launches: u64,
+    timed: u64,
+}
+
+impl Kinds {
+    /// The number of a launch's kind; `make` describes it, and says whether its work depends on numbers.
+    #[inline]
+    pub(super) fn find(&mut self, key: Key, make: &dyn Fn() -> (Kind, bool)) -> u32 {
+        let number = self.lookup(key.hash, None, make);
+        match self.counts.get(number as usize) {
+            Some(count) if count.has_variants && key.numbers != 0 => {
+                self.lookup(key.whole(), Some(number), make)
+            }
+            _ => number,
+        }
+    }
+
+    #[inline]
+    fn lookup(&mut self, hash: u64, of: Option<u32>, make: &dyn Fn() -> (Kind, bool)) -> u32 {
+        let place = hash as usize % PLACES;
+        for place in [place, place ^ 1] {
+            if let Some(&(known, number)) = self.places.get(place)
+                && known == hash
+                && number != NOBODY
+            {
+                return number;
+            }
+        }
+        self.search(hash, of, make)
+    }
+
+    #[cold]
+    fn search(&mut self, hash: u64, of: Option<u32>, make: &dyn Fn() -> (Kind, bool)) -> u32 {
+        let number = *self.numbers.entry(hash).or_insert_with(|| {
+            let (kind, has_variants) = make();
+            let number = self.kinds.len() as u32;
+            self.kinds.push((hash, kind));
+            let has_variants = has_variants && of.is_none();
+            self.counts.push(Count {
+                launches: 0,
+                next: 1,
+                of: of.unwrap_or(number),
+                has_variants,
+            });
+            number
+        });
+        self.places.resize(PLACES, (0, NOBODY));
+        let place = hash as usize % PLACES;
+        let is_taken = self.places[place].1 != NOBODY;
+        self.places[if is_taken { place ^ 1 } else { place }] = (hash, number);
+        number
+    }
+
+    /// The hash of the kind that a number is of, and what launches of the number have in common.
+    pub(super) fn get(&self, number: u32) -> Option<(u64, &Kind)> {
+        let of = self.counts.get(number as usize)?.of;
+        Some((self.kinds.get(of as usize)?.0, &self.kinds.get(number as usize)?.1))
+    }
+
+    fn count(&mut self, number: u32) -> Option<&mut Count> {
+        let of = self.counts.get(number as usize)?.of;
+        self.counts.get_mut(of as usize)
+    }
+
+    /// Counts a launch on a GPU; whether it is to be timed.
+    #[inline]
+    pub(super) fn is_due(&mut self, number: u32, times: DeviceTimes) -> bool {
+        self.launches += 1;
+        let may_be_more = self.timed * SHARE <= self.launches;
+        let Some(count) = self.count(number) else { return false };
+        count.launches = count.launches.saturating_add(1);
+        match times {
+            DeviceTimes::Off => false,
+            DeviceTimes::All => true,
+            DeviceTimes::Sampled => {
+                count.launches >= count.next && (count.launches <= FIRST || may_be_more)
+            }
+        }
+    }
+
+    /// A launch of the kind was timed.
+    pub(super) fn set_timed(&mut self, number: u32) {
+        self.timed += 1;
+        if let Some(count) = self.counts.get_mut(number as usize) {
+            let n = count.launches;
+            // Ever further away, and not in step with anything.
+            let jitter =
+                (self.timed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % (n / 2 + 1);
+            count.next = n.saturating_add(if n < FIRST { 1 } else { n + jitter });
+        }
+    }
+
+    /// Begins to count anew.
+    pub(super) fn restart(&mut self) {
+        self.counts.iter_mut().for_each(|count| (count.launches, count.next) = (0, 1));
+        (self.launches, self.timed) = (0, 0);
+    }
+}
+
+#[inline]
+fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// The key of a launch's kind: of its code, and of what loops and sizes may follow from.
+pub(super) fn key(code: usize, grid: [u32; 3], launch: &Launch<'_>) -> Key {
+    let [x, y, z] = grid.map(u64::from);
+    let (mut hash, mut numbers) = (mix(mix(code as u64, x), y << 32 | z), 0);
+    for arg in launch.args {
+        match arg {
+            Arg::Scalar(scalar) if !scalar.dtype.is_float() => numbers = mix(numbers, scalar.bits),
+            Arg::Ptr(ptr) => hash = mix(hash, ptr.bytes),
+            Arg::Scalar(_) => {}
+            Arg::View(view) => {
+                for (&dim, &stride) in view.dims().iter().zip(view.strides()) {
+                    hash = mix(hash, dim as u64 ^ (stride as u64).rotate_left(32));
+                }
+            }
+        }
+    }
+    Key { hash, numbers }
+}
+
+/// The same of a library's work on the CPU.
+pub(super) fn key_of_work(name: &'static str, work: &Kernel) -> Key {
+    let dtype = work.dtype.map_or(0, |dtype| dtype as u64 + 1);
+    let words = [name.len() as u64, work.bytes, work.flops, work.product_flops, dtype];
+    Key { hash: words.into_iter().fold(name.as_ptr() as u64, mix), numbers: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(hash: u64, numbers: u64) -> Key {
+        Key { hash, numbers }
+    }
+
+    fn kind(has_variants: bool) -> (Kind, bool) {
+        let (device, work) = (Device::Cuda(0), Kernel::default());
+        (Kind { kernel: "add", device, grid: [1; 3], work }, has_variants)
+    }
+
+    /// Which of so many launches of a kind are timed, if `others` of other kinds come between.
+    fn timed(times: DeviceTimes, launches: u32, others: u32) -> Vec<u32> {
+        let mut kinds = Kinds::default();
+        let number = kinds.find(key(7, 0), &|| kind(false));
+        let other = kinds.find(key(8, 0), &|| kind(false));
+        assert_eq!((number, kinds.find(key(7, 0), &|| kind(true)), other), (0, 0, 1));
+        let mut all = Vec::new();
+        for launch in 1..=launches {
+            if kinds.is_due(number, times) {
+                kinds.set_timed(number);
+                all.push(launch);
+            }
+            for _ in 0..others {
+                assert!(!kinds.is_due(other, DeviceTimes::Off));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_first_are_timed_and_then_ever_fewer() {
+        let all = timed(DeviceTimes::Sampled, 10_000, 20);
+        assert_eq!(all[..2], [1, 2]);
+        assert!((8..16).contains(&all.len()), "{all:?}");
+        assert!(all[2..].windows(2).all(|pair| pair[1] >= pair[0] * 2), "{all:?}");
+    }
+
+    #[test]
+    fn few_launches_are_timed_beyond_the_first() {
+        let all = timed(DeviceTimes::Sampled, 100, 0);
+        assert_eq!(all.len(), 2);
+    }
+
+    #[test]
+    fn variants_share_the_times_of_their_kind() {
+        let mut kinds = Kinds::default();
+        let numbers = [1, 2, 1].map(|numbers| kinds.find(key(7, numbers), &|| kind(true)));
+        assert_eq!(numbers, [1, 2, 1]);
+        let plain = [1, 2].map(|numbers| kinds.find(key(8, numbers), &|| kind(false)));
+        assert_eq!(plain, [3, 3]);
+        let due = [1, 2, 1].map(|number| {
+            let is_due = kinds.is_due(number, DeviceTimes::Sampled);
+            is_due.then(|| kinds.set_timed(number)).is_some()
+        });
+        assert_eq!(due, [true, true, false]);
+        assert_eq!(kinds.get(1).map(|(hash, _)| hash), Some(7));
+    }
+
+    #[test]
+    fn kinds_whose_hashes_end_alike_are_told_apart() {
+        let mut kinds = Kinds::default();
+        let hashes = [0, 1, 2, 3].map(|n| 5 + n * PLACES as u64);
+        for _ in 0..3 {
+            let numbers = hashes.map(|hash| kinds.find(key(hash, 0), &|| kind(false)));
+            assert_eq!(numbers, [0, 1, 2, 3]);
+        }
+    }
+
+    #[test]
+    fn all_or_none_are_timed_where_wished() {
+        assert_eq!(timed(DeviceTimes::All, 3, 0), [1, 2, 3]);
+        assert_eq!(timed(DeviceTimes::Off, 3, 0), [0; 0]);
+    }
+}
