@@ -113,12 +113,11 @@ pub fn in_sight<const M: usize, const N: usize>(
 pub fn seen_by<const N: usize, const M: usize>(
     j: i64,
     i: i64,
-    m: i64,
     left: i64,
     right: i64,
 ) -> Tile2<bool, N, M> {
     let (key, query) = (offsets::<N>(0).col(), offsets::<M>(i - j).row());
-    (query < near(m - j)) & (key >= query - near(left)) & (key <= query + near(right))
+    (key >= query - near(left)) & (key <= query + near(right))
 }
 
 /// Scores in base 2 from products.
@@ -346,9 +345,9 @@ pub fn attention_keys<
             // Rows that see nothing have a logarithm of -infinity.
             let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
             s = fma(s, by, -norm.row());
-            // What keys past the end gather is not written.
-            if (r + BM > m) | (r < start + (BN - 1) - right) | (r + (BM - 1) > start + left) {
-                let seen = seen_by::<BN, BM>(start, r, m, left, right);
+            // Queries past the end are 0 and add nothing; what keys past the end gather is not written.
+            if (r < start + (BN - 1) - right) | (r + (BM - 1) > start + left) {
+                let seen = seen_by::<BN, BM>(start, r, left, right);
                 s = where_(seen, s, A::NEG_INFINITY);
             }
             let w = fast::exp2(s);

@@ -21,6 +21,9 @@ struct Configuration {
     num_warps: Option<u32>,
 }
 
+/// Bytes that a thread may spill: two numbers that it keeps across its loops, for their last store.
+const KEPT_BYTES: u64 = 8;
+
 /// Configurations of large shapes, beside the usual one of every kernel: name, dtype, constants, warps.
 const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("softmax", DType::F32, &[1, 8192], Some(8)),
@@ -251,8 +254,10 @@ fn of_machine_code(resources: &Resources) -> Vec<String> {
         facts.push(format!("{ways}-way bank conflicts"));
     }
     facts.extend(resources.registers.map(|registers| format!("{registers} registers")));
-    if let Some(bytes @ 1..) = resources.spill_bytes {
-        facts.push(format!("SPILLS {bytes}"));
+    match resources.spill_bytes {
+        None | Some(0) => {}
+        Some(bytes @ ..=KEPT_BYTES) => facts.push(format!("{bytes} bytes spilled")),
+        Some(bytes) => facts.push(format!("SPILLS {bytes}")),
     }
     facts.extend(resources.warnings.iter().map(|warning| format!("WARNING {warning}")));
     facts
