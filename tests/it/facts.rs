@@ -22,7 +22,7 @@ struct Configuration {
 }
 
 /// Bytes that a thread may spill: two numbers that it keeps across its loops, for their last store.
-const KEPT_BYTES: u64 = 8;
+const KEPT_BYTES: u32 = 8;
 
 /// Configurations of large shapes, beside the usual one of every kernel: name, dtype, constants, warps.
 const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
