@@ -19,16 +19,8 @@
 //! | `VARLEN` | sequences of their own lengths, one after the other in a batch of 1; a program's last index is its sequence's |
 //!
 //! With `VARLEN` sequence `s` has the rows from `ends[s]` to `ends[s + 1]`, and the last query stands where
-//! the last key does: what is before a query is counted from the end. A tile may reach past the end, where
-//! rows of the next sequence are that this one must not see, NaN among them, nor write. So the tensors
-//! come as views of another kind: the first axis, of one batch, is how far rows are moved. Of `n` rows
-//! `[e, h, r, c]` is the row `e + r - n`, and with `e` the end of a sequence what is past it is outside:
-//!
-//! ```text
-//! n = 8, rows 3, 4 and 5 are a sequence: e = 6
-//! r     0 .. 4   5  6  7   8 ..
-//! row            3  4  5   reads are 0, nothing is written
-//! ```
+//! the last key does: what is before a query is counted from the end. A tile may hold rows of the next
+//! sequence: their weights are 0, and they are not written.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -50,13 +42,12 @@ pub fn blocks<const B: usize>(first: i64, last: i64, n: i64) -> (i64, i64) {
     (maximum(first, 0) / B * B, minimum(last + 1, n))
 }
 
-/// Where the rows of a sequence lie: their coordinate of axis 0, that of the first, how many there are.
+/// Where the rows of a sequence lie: in which batch, which is the first, how many there are.
 #[device]
 pub fn extent<const VARLEN: usize>(ends: Ptr<i64>, batch: i64, len: i64) -> (i64, i64, i64) {
     if VARLEN == 1 {
         let first = clamp(load(ends + batch), 0, len);
-        let end = clamp(load(ends + (batch + 1)), first, len);
-        (end, len - (end - first), end - first)
+        (0, first, clamp(load(ends + (batch + 1)), first, len) - first)
     } else {
         (batch, 0, len)
     }
@@ -113,11 +104,12 @@ pub fn in_sight<const M: usize, const N: usize>(
 pub fn seen_by<const N: usize, const M: usize>(
     j: i64,
     i: i64,
+    m: i64,
     left: i64,
     right: i64,
 ) -> Tile2<bool, N, M> {
     let (key, query) = (offsets::<N>(0).col(), offsets::<M>(i - j).row());
-    (key >= query - near(left)) & (key <= query + near(right))
+    (query < near(m - j)) & (key >= query - near(left)) & (key <= query + near(right))
 }
 
 /// Scores in base 2 from products.
@@ -134,19 +126,25 @@ pub fn capped<A: Float, const M: usize, const N: usize, const CAP: usize>(
     }
 }
 
-/// How many rows there are before a sequence's first one, of all batches and heads; by [`extent`].
+/// Writes rows of a head from row `start` of its `len` on; nothing past the end of the sequence.
 #[device]
-pub fn rows_before<const VARLEN: usize>(
+pub fn put<T: Float, const M: usize, const D: usize, const VARLEN: usize>(
+    to: ViewMut<T, 4>,
     batch: i64,
     head: i64,
-    heads: i64,
     first: i64,
+    start: i64,
     len: i64,
-) -> i64 {
+    rows: Tile2<T, M, D>,
+) {
     if VARLEN == 1 {
-        head * len + (batch + first - len)
+        let (i, c) = (start + arange::<M>(), arange::<D>());
+        let at = to.ptr()
+            + (head * to.stride(1) + ((first + i) * to.stride(2)).col())
+            + (c * to.stride(3)).row();
+        store(at, rows, (i < len).col() & (c < to.dim(3)).row());
     } else {
-        (batch * heads + head) * len + first
+        to.store([batch, head, start, 0], rows.reshape::<1, 1, M, D>());
     }
 }
 
@@ -203,7 +201,7 @@ pub fn attention<
         let (number, head, start) = place::<BM>(tile, most, heads, batches);
         let own = head * k.dim(1) / heads;
         let (batch, q0, m) = extent::<VARLEN>(ends_q, number, q.dim(2));
-        let (line, k0, n) = extent::<VARLEN>(ends_k, number, k.dim(2));
+        let (_, k0, n) = extent::<VARLEN>(ends_k, number, k.dim(2));
         let (left, right) =
             if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
         // A sequence shorter than others has blocks without queries.
@@ -217,7 +215,7 @@ pub fn attention<
         let mut top = full::<A, BM>(A::MIN);
         let mut total = zeros::<A, BM>();
         for j in range(first, end, BN) {
-            let keys = k.load::<1, 1, BN, D>([line, own, k0 + j, 0]).reshape::<BN, D>();
+            let keys = k.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
             let at = j + arange::<BN>();
             let mut s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
             // Scores in base 2 are `s * by`: a multiplication that the exponent's addition takes along.
@@ -240,24 +238,27 @@ pub fn attention<
             let shrink = fast::exp2(top - higher);
             total = total * shrink + sum(w, 1);
             if DROP == 1 {
-                let before = rows_before::<VARLEN>(batch, head, heads, q0, q.dim(2));
-                let row = (before + i.col()) * k.dim(2);
+                let row = ((batch * heads + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);
                 w = where_(
                     rand(seed, offset + row + at.row()) >= p,
                     w * A::from(1.0 / (1.0 - p)),
                     A::ZERO,
                 );
             }
-            let values = v.load::<1, 1, BN, D>([line, own, k0 + j, 0]).reshape::<BN, D>();
+            let values = v.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
             acc = dot(w.to::<T>(), values, acc * shrink.col());
             top = higher;
         }
         // A row that sees nothing has 0 weights, not 0 / 0.
         let share = A::ONE / where_(total == A::ZERO, A::ONE, total);
-        let y = (acc * share.col()).to::<T>();
-        o.store([batch, head, q0 + start, 0], y.reshape::<1, 1, BM, D>());
+        put::<T, BM, D, VARLEN>(o, batch, head, q0, start, m, (acc * share.col()).to::<T>());
         let sums = (top + log2(total)) * A::from(LN_2);
-        lse.store([batch, head, q0 + start], sums.reshape::<1, 1, BM>());
+        if VARLEN == 1 {
+            let at = lse.ptr() + (head * lse.stride(1) + (q0 + i) * lse.stride(2));
+            store(at, sums, i < m);
+        } else {
+            lse.store([batch, head, start], sums.reshape::<1, 1, BM>());
+        }
     }
 }
 
@@ -310,27 +311,27 @@ pub fn attention_keys<
 ) {
     let (start, own) = (program_id(0) * BN, program_id(1));
     let (batch, q0, m) = extent::<VARLEN>(ends_q, program_id(2), q.dim(2));
-    let (line, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
+    let (_, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
     let (left, right) = if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
     let each = q.dim(1) / k.dim(1);
     let seen = if VARLEN == 1 { minimum(m, maximum(n - start, 0) * m) } else { m };
     let (first, end) = blocks::<BM>(start - right, start + (BN - 1) + left, seen);
     let at = start + arange::<BN>();
-    let keys = k.load::<1, 1, BN, D>([line, own, k0 + start, 0]).reshape::<BN, D>();
-    let values = v.load::<1, 1, BN, D>([line, own, k0 + start, 0]).reshape::<BN, D>();
+    let keys = k.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
+    let values = v.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
     let mut sum_k = zeros::<A, BN, D>();
     let mut sum_v = zeros::<A, BN, D>();
     for head in range(own * each, own * each + each, 1) {
         for r in range(first, end, BM) {
             let i = r + arange::<BM>();
-            // These come while the first products run.
-            let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
-            let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             let rows = q.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
             let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
             // Transposed: keys by queries, as the products below take their left operands.
             let mut s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
             let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
+            // These come while these products run.
+            let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
+            let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             let mut by = scale * A::from(LOG2_E);
             if CAP == 1 {
                 s = capped::<A, BN, BM, CAP>(s, scale, cap);
@@ -345,16 +346,17 @@ pub fn attention_keys<
             // Rows that see nothing have a logarithm of -infinity.
             let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
             s = fma(s, by, -norm.row());
-            // Queries past the end are 0 and add nothing; what keys past the end gather is not written.
-            if (r < start + (BN - 1) - right) | (r + (BM - 1) > start + left) {
-                let seen = seen_by::<BN, BM>(start, r, left, right);
+            // Queries past the end of a tensor are 0 and add nothing, those of the next sequence would;
+            // what keys past the end gather is not written.
+            let is_cut = (VARLEN == 1) & (r + BM > m);
+            if is_cut | (r < start + (BN - 1) - right) | (r + (BM - 1) > start + left) {
+                let seen = seen_by::<BN, BM>(start, r, m, left, right);
                 s = where_(seen, s, A::NEG_INFINITY);
             }
             let w = fast::exp2(s);
             let mut kept = w;
             if DROP == 1 {
-                let before = rows_before::<VARLEN>(batch, head, q.dim(1), q0, q.dim(2));
-                let row = (before + i.row()) * k.dim(2);
+                let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.row())) * k.dim(2);
                 let keep = rand(seed, offset + row + at.col()) >= p;
                 kept = where_(keep, w * A::from(1.0 / (1.0 - p)), A::ZERO);
                 dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
@@ -364,9 +366,8 @@ pub fn attention_keys<
             sum_k = dot(ds.to::<T>(), rows, sum_k);
         }
     }
-    let sum_k = (sum_k * scale).to::<T>();
-    dk.store([line, own, k0 + start, 0], sum_k.reshape::<1, 1, BN, D>());
-    dv.store([line, own, k0 + start, 0], sum_v.to::<T>().reshape::<1, 1, BN, D>());
+    put::<T, BN, D, VARLEN>(dk, batch, own, k0, start, n, (sum_k * scale).to::<T>());
+    put::<T, BN, D, VARLEN>(dv, batch, own, k0, start, n, sum_v.to::<T>());
 }
 
 /// The gradients of queries of each block of them; operands as of [`attention_keys`].
@@ -404,7 +405,7 @@ pub fn attention_queries<
     let (start, head) = (block * BM, program_id(1));
     let own = head * k.dim(1) / q.dim(1);
     let (batch, q0, m) = extent::<VARLEN>(ends_q, program_id(2), q.dim(2));
-    let (line, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
+    let (_, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
     let (left, right) = if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
     // A sequence shorter than others has blocks without queries.
     let seen = if VARLEN == 1 { minimum(n, maximum(m - start, 0) * n) } else { n };
@@ -417,8 +418,8 @@ pub fn attention_queries<
     let below = delta.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
     let mut acc = zeros::<A, BM, D>();
     for j in range(first, end, BN) {
-        let keys = k.load::<1, 1, BN, D>([line, own, k0 + j, 0]).reshape::<BN, D>();
-        let values = v.load::<1, 1, BN, D>([line, own, k0 + j, 0]).reshape::<BN, D>();
+        let keys = k.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
+        let values = v.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
         let at = j + arange::<BN>();
         let mut s = dot(rows, keys.trans(), zeros::<A, BM, BN>());
         let mut dw = dot(dys, values.trans(), zeros::<A, BM, BN>());
@@ -439,14 +440,12 @@ pub fn attention_queries<
         }
         let w = fast::exp2(s);
         if DROP == 1 {
-            let before = rows_before::<VARLEN>(batch, head, q.dim(1), q0, q.dim(2));
-            let row = (before + i.col()) * k.dim(2);
+            let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);
             let keep = rand(seed, offset + row + at.row()) >= p;
             dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
         }
         let ds = uncapped::<A, BM, BN, CAP>(w * (dw - below.col()), scores, cap);
         acc = dot(ds.to::<T>(), keys, acc);
     }
-    let acc = (acc * scale).to::<T>();
-    dq.store([batch, head, q0 + start, 0], acc.reshape::<1, 1, BM, D>());
+    put::<T, BM, D, VARLEN>(dq, batch, head, q0, start, m, (acc * scale).to::<T>());
 }

@@ -47,9 +47,6 @@ pub struct ViewArg {
     pub dims: [i64; MAX_RANK],
     /// Strides in elements; 0 past the rank.
     pub strides: [i64; MAX_RANK],
-    /// Bytes from `ptr.address` to the memory, which `ptr.bytes` count too: not 0 where the element
-    /// with all coordinates 0 is none that a kernel may access.
-    pub before: i64,
 }
 
 impl ViewArg {
@@ -61,7 +58,7 @@ impl ViewArg {
             return None;
         }
         let rank = dims.len() as u8;
-        let mut view = ViewArg { rank, ..ViewArg::none(ptr) };
+        let mut view = ViewArg { ptr, rank, dims: [0; MAX_RANK], strides: [0; MAX_RANK] };
         view.dims[..dims.len()].copy_from_slice(dims);
         view.strides[..strides.len()].copy_from_slice(strides);
         Some(view)
@@ -70,32 +67,9 @@ impl ViewArg {
     /// A view of so many elements that follow each other.
     #[inline]
     pub fn flat(ptr: PtrArg, elements: usize) -> ViewArg {
-        let mut view = ViewArg { rank: 1, ..ViewArg::none(ptr) };
+        let mut view = ViewArg { ptr, rank: 1, dims: [0; MAX_RANK], strides: [0; MAX_RANK] };
         (view.dims[0], view.strides[0]) = (elements as i64, 1);
         view
-    }
-
-    #[inline]
-    fn none(ptr: PtrArg) -> ViewArg {
-        ViewArg { ptr, rank: 0, dims: [0; MAX_RANK], strides: [0; MAX_RANK], before: 0 }
-    }
-
-    /// The view with its memory so many bytes further from the element with all coordinates 0, whose
-    /// address moves back by them.
-    pub fn moved_back(mut self, bytes: i64) -> ViewArg {
-        self.before += bytes;
-        self.ptr.address = self.ptr.address.wrapping_add_signed(-bytes);
-        self.ptr.bytes = self.ptr.bytes.saturating_add_signed(bytes);
-        self
-    }
-
-    /// The memory that a kernel may access.
-    pub fn memory(&self) -> PtrArg {
-        PtrArg {
-            address: self.ptr.address.wrapping_add_signed(self.before),
-            bytes: self.ptr.bytes.saturating_add_signed(-self.before),
-            ..self.ptr
-        }
     }
 
     /// The extents.

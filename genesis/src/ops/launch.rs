@@ -567,20 +567,6 @@ pub(crate) fn warped(
     launch_with(kernel, on, grid, dtypes, consts, num_warps, args)
 }
 
-/// A view of rows along axis 2, behind one, whose first axis moves them: `[e, h, r, ..]` is of the row
-/// `e + r - rows`. With `e` the end of a range of rows, those past it are outside of the view.
-pub(crate) fn rows_by_end(t: &Tensor, mutable: bool) -> Arg {
-    let (mut shape, mut strides) = (t.shape().to_vec(), t.strides().to_vec());
-    (shape[0], strides[0]) = (shape[2] + 1, strides[2]);
-    match view(t, &shape, &strides, mutable) {
-        Arg::View(view) => {
-            let rows = shape[2] as i64 * strides[2];
-            Arg::View(view.moved_back(rows * t.dtype().bytes() as i64))
-        }
-        other => other,
-    }
-}
-
 /// A view argument.
 pub(crate) fn view_of(t: &Tensor, mutable: bool) -> Arg {
     own_view(t, mutable)

@@ -122,17 +122,12 @@ impl Flash {
             Some(packed) => packed.ends.each_ref().map(|ends| launch::pointer(ends, false)),
             None => [launch::no_pointer(q.device(), DType::I64); 2],
         };
-        let as_view = match self.packed {
-            Some(_) => launch::rows_by_end,
-            None => launch::view_of,
-        };
-        let mut args: Vec<Arg> = tensors.iter().map(|&(t, mutable)| as_view(t, mutable)).collect();
-        args.extend([ends_q, ends_k]);
+        let mut numbers = vec![ends_q, ends_k];
         if matches!(part, Part::Forward) {
             let counts = if self.packed.is_some() { [batch, m] } else { [0; 2] };
-            args.extend(counts.map(|count| place(count as i64)));
+            numbers.extend(counts.map(|count| place(count as i64)));
         }
-        args.extend([
+        numbers.extend([
             launch::number(wide, self.scale),
             place(self.reach[0]),
             place(self.reach[1]),
@@ -147,7 +142,7 @@ impl Flash {
             Part::Keys | Part::Queries => Grid::xyz(blocks, heads, batch),
         };
         let dtypes = [q.dtype(), wide];
-        launch::warped(kernel, q, grid, &dtypes, &consts, Some(warps), &args)
+        launch::warped_views(kernel, grid, &dtypes, &consts, Some(warps), &tensors, &numbers)
     }
 
     /// Memory for what is written of a shape `[B, H, L, D]`; of packed sequences in the order of their

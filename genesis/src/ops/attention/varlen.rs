@@ -38,7 +38,8 @@ impl Tensor {
     /// `q: [T, H, D]`, `k: [S, G, D]` and `v: [S, G, D]` give `[T, H, D]`; `G` divides `H`. Rows past the
     /// last sequence give 0. `groups` is taken for granted, masks are refused.
     /// # Numerics
-    /// As of [`Tensor::scaled_dot_product_attention`]; what is not finite stays in its sequence.
+    /// As of [`Tensor::scaled_dot_product_attention`]; what is not finite may be seen in the result
+    /// of the sequence before.
     /// # Errors
     /// If shapes do not fit, or there is a mask.
     /// # Source
