@@ -4,26 +4,30 @@
 //! nothing writes to what is behind it during the launch, by whatever name. So a load of it gives the
 //! same at any time and to any thread, and may be done again elsewhere.
 
-use crate::ir::{Func, OpKind, Value};
+use crate::ir::{Def, Func, OpKind, Value};
 
 /// Whether pointers come from a parameter that nobody writes while the kernel runs.
 pub fn is_constant(func: &Func, ptr: Value) -> bool {
-    if let Some(param) = func.params.iter().find(|param| param.value == ptr) {
-        return param.attrs.readonly;
-    }
-    let Some(op) = func.def_op(ptr) else { return false };
-    let data = func.op(op);
-    let passes = matches!(
-        data.kind,
+    let base = base(func, ptr);
+    func.params.iter().any(|param| Some(param.value) == base && param.attrs.readonly)
+}
+
+/// The parameter that a pointer is derived from.
+pub fn base(func: &Func, pointer: Value) -> Option<Value> {
+    let op = match func.value(pointer).def {
+        Def::Argument(region, _) => return (region == func.body).then_some(pointer),
+        Def::Result(op, _) => op,
+    };
+    match func.op(op).kind {
         OpKind::PtrAdd
-            | OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. }
-            | OpKind::MultipleOf(_)
-            | OpKind::ViewPtr
-    );
-    passes && is_constant(func, data.operands[0])
+        | OpKind::Broadcast
+        | OpKind::ExpandDims { .. }
+        | OpKind::Reshape
+        | OpKind::Transpose { .. }
+        | OpKind::MultipleOf(_)
+        | OpKind::ViewPtr => base(func, func.op(op).operands[0]),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,6 @@ mod persistent;
 pub mod range;
 
 pub use axis::{AxisAnalysis, AxisInfo, Run};
-pub use constant::is_constant;
+pub use constant::{base, is_constant};
 pub use persistent::is_persistent;
 pub use range::{Range, Ranges};

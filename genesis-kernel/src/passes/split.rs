@@ -308,7 +308,7 @@ kernel edges(%a: *f32 exclusive, %n: i64, %x: i64, %y: i64, %first: i64, %off: b
         for (n, first) in [(0, 0), (40, 0), (43, 8), (43, -16)] {
             for (x, y) in bounds.into_iter().flat_map(|x| bounds.map(|y| (x, y))) {
                 let sum = InterpArg::BufferMut(DType::F32, vec![0; 4]);
-                let args = vec![sum, number(n), number(x), number(y), number(first)];
+                let args = [sum, number(n), number(x), number(y), number(first)];
                 for off in [0, 1] {
                     let off = InterpArg::Scalar(Scalar::int(DType::Bool, off));
                     let args = args.iter().cloned().chain([off]).collect();

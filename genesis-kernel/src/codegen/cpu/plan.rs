@@ -14,7 +14,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::ir::{BinaryOp, Def, Func, Op, OpKind, Region, UnaryOp, Value};
+use crate::analysis::base;
+use crate::ir::{BinaryOp, Func, Op, OpKind, Region, UnaryOp, Value};
 
 /// What readers and costs decide about each value, indexed by value, and facts about each op.
 pub(super) struct Plan {
@@ -222,24 +223,6 @@ pub(super) fn may_alias(func: &Func, load: Op, effect: Op) -> bool {
     let is_exclusive = |value| attrs(value).is_some_and(|a| a.exclusive);
     let differ = read != written && read.is_some() && written.is_some();
     !(differ && (is_exclusive(read) || is_exclusive(written)))
-}
-
-/// The parameter that a pointer is derived from.
-fn base(func: &Func, pointer: Value) -> Option<Value> {
-    let op = match func.value(pointer).def {
-        Def::Argument(region, _) => return (region == func.body).then_some(pointer),
-        Def::Result(op, _) => op,
-    };
-    match func.op(op).kind {
-        OpKind::PtrAdd
-        | OpKind::Broadcast
-        | OpKind::ExpandDims { .. }
-        | OpKind::Reshape
-        | OpKind::Transpose { .. }
-        | OpKind::MultipleOf(_)
-        | OpKind::ViewPtr => base(func, func.op(op).operands[0]),
-        _ => None,
-    }
 }
 
 /// Whether a store writes exactly the elements that a load read, each by the lane that read it, and no
