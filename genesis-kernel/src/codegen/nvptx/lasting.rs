@@ -80,3 +80,54 @@ impl Lowering<'_> {
         channels.into_iter().try_for_each(|channel| self.release_next(self.ring(channel)?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::parse;
+
+    /// Tiles of a program, in each of which one operand is multiplied by several others.
+    const TILES: &str = "
+kernel tiles(%n: i64) {
+  tma channel stages 2 bytes 16384
+  tma channel stages 2 bytes 16384
+  tma load map 0 channel 0 offset 0 bytes 16384 contiguous 1
+  tma load map 1 channel 1 offset 0 bytes 16384 contiguous 1
+  %0 = const 0 : i64
+  %1 = const 1 : i64
+  %2 = const 0.0 : f32
+  %3 = broadcast %2 : f32[64x64]
+  for %4 = %0 to %n step %1 {
+    %5 = tma_load 0 %4, %0 : bf16[64x64]
+    %6 = for %7 = %0 to %n step %1 carry (%8 = %3) {
+      %9 = tma_load 1 %7, %0 : bf16[64x64]
+      %10 = dot ieee %5, %9, %8 : f32[64x64]
+      yield %10
+    } : f32[64x64]
+    yield
+  }
+  return
+}";
+
+    #[test]
+    fn an_operand_of_a_loop_goes_back_behind_it() {
+        let func = parse::parse(TILES).unwrap();
+        let of_kind = |is: fn(&OpKind) -> bool| -> Vec<Op> {
+            func.walk().into_iter().filter(|&op| is(&func.op(op).kind)).collect()
+        };
+        let loads = of_kind(|kind| matches!(kind, OpKind::TmaLoad(_)));
+        let loops = of_kind(|kind| matches!(kind, OpKind::For(_)));
+        let lasting = Lasting::of(&func);
+        assert_eq!(loads.iter().map(|&load| lasting.has(load)).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(lasting.after, BTreeMap::from([(loops[1], vec![0])]));
+    }
+
+    #[test]
+    fn what_is_loaded_once_keeps_its_slot() {
+        let load = "    %5 = tma_load 0 %4, %0 : bf16[64x64]\n";
+        let once = load.replace("    %5", "  %5").replace("%4", "%0");
+        let text = TILES.replace(load, "").replace("  for %4", &format!("{once}  for %4"));
+        let lasting = Lasting::of(&parse::parse(&text).unwrap());
+        assert_eq!((lasting.loads.len(), lasting.after.len()), (1, 0));
+    }
+}
