@@ -329,9 +329,6 @@ pub fn attention_keys<
             // Transposed: keys by queries, as the products below take their left operands.
             let mut s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
             let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
-            // These come while these products run.
-            let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
-            let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             let mut by = scale * A::from(LOG2_E);
             if CAP == 1 {
                 s = capped::<A, BN, BM, CAP>(s, scale, cap);
@@ -343,6 +340,7 @@ pub fn attention_keys<
                 s = s * by + b.trans().to::<A>() * A::from(LOG2_E);
                 by = A::ONE;
             }
+            let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             // Rows that see nothing have a logarithm of -infinity.
             let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
             s = fma(s, by, -norm.row());
@@ -362,6 +360,7 @@ pub fn attention_keys<
                 dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
             }
             sum_v = dot(kept.to::<T>(), dys, sum_v);
+            let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             let ds = uncapped::<A, BN, BM, CAP>(w * (dw - below.row()), scores, cap);
             sum_k = dot(ds.to::<T>(), rows, sum_k);
         }

@@ -5,7 +5,8 @@
 //! into [`OpKind::TmaStore`](super::OpKind::TmaStore) where the copy engine can do them: the value of
 //! such a load is in shared memory, and in registers only where its entry says so. Loads that feed one `dot` share a
 //! *channel*: a ring of slots in shared memory that one thread of a producer warp fills and the
-//! consumer warps, which run everything else, empty.
+//! consumer warps, which run everything else, empty. A tile that several products of a loop read is copied
+//! once: their loads have the same place in the same channel.
 //!
 //! ```text
 //! slot 0     slot 1     slot 2        one slot of a channel, filled by one step of the loop:
@@ -132,6 +133,22 @@ impl Tma {
     /// The map of a load.
     pub fn map_of_load(&self, load: u8) -> Option<&TensorMap> {
         self.maps.get(usize::from(self.loads.get(usize::from(load))?.map))
+    }
+
+    /// Whether another load brings what a load of this number stands for, for another product: nothing is
+    /// copied again.
+    pub fn is_again(&self, load: u8) -> bool {
+        let (before, rest) = self.loads.split_at(usize::from(load).min(self.loads.len()));
+        let same = |own: &TmaLoad, other: &TmaLoad| {
+            (own.channel, own.offset) == (other.channel, other.offset)
+        };
+        rest.first().is_some_and(|own| before.iter().any(|other| same(own, other)))
+    }
+
+    /// Bytes that copies bring into a slot of a channel.
+    pub fn copied_bytes(&self, channel: u8) -> u32 {
+        let copies = (0..).zip(&self.loads).filter(|&(n, _)| !self.is_again(n));
+        copies.filter(|(_, load)| load.channel == channel).map(|(_, load)| load.bytes).sum()
     }
 
     /// Bytes of shared memory that the slots of all channels take.

@@ -14,6 +14,7 @@
 //! %5 = dot ieee %2, %4, %acc : f32[128x256]
 //! ```
 
+mod lines;
 mod plan;
 mod registers;
 mod source;

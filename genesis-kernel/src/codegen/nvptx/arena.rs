@@ -77,12 +77,11 @@ impl Arena {
         let mut rings = Vec::new();
         for ((number, channel), start) in (0..).zip(&tma.channels).zip(starts) {
             let bytes = channel.stages * BARRIER_BYTES;
-            let loads = tma.loads.iter().filter(|load| load.channel == number);
             rings.push(RingPlace {
                 start,
                 slot_bytes: channel.slot_bytes.next_multiple_of(SWIZZLE_ALIGNMENT),
                 stages: channel.stages,
-                copied: loads.map(|load| load.bytes).sum(),
+                copied: tma.copied_bytes(number),
                 full: top,
                 empty: top + bytes,
             });

@@ -16,7 +16,7 @@
 use super::super::llvm::Val;
 use super::arena::{PANEL_BYTES, PANEL_ROWS, PANELS};
 use super::lower::Lowering;
-use super::pipeline::Role;
+use super::pipeline::{Ring, Role};
 use super::thread;
 use crate::Error;
 use crate::ir::{Op, OpKind, Spread, TensorMap, TmaLoad, Value};
@@ -63,11 +63,17 @@ const WIDEST: u32 = 16;
 /// moves its place by an XOR, the swizzle included.
 fn slot_access(layout: &LinearLayout, contiguous: usize, map: &TensorMap) -> SharedAccess {
     let (width, size) = (map.swizzle, map.dtype.bytes() as u32);
-    let lines = layout.shape.extent(1 - contiguous) as u32;
+    let lines = layout.shape.numel() as u32 / layout.shape.extent(contiguous) as u32;
+    let line = |flat: u32| match lines {
+        1 => 0,
+        _ => layout.coord(flat, 1 - contiguous),
+    };
     let offset = |flat: u32| {
-        let (along, line) = (layout.coord(flat, contiguous), layout.coord(flat, 1 - contiguous));
-        let bytes = along * size;
-        let place = bytes / width * width * lines + line * width + bytes % width;
+        let bytes = layout.coord(flat, contiguous) * size;
+        if width == 0 {
+            return bytes / size;
+        }
+        let place = bytes / width * width * lines + line(flat) * width + bytes % width;
         (place ^ place >> 3 & (width - 16)) / size
     };
     let place = |&basis: &u32| offset(basis);
@@ -91,7 +97,7 @@ impl<'a> Lowering<'a> {
         let load = self.func.tma.loads.get(number as usize);
         let load = load.ok_or_else(|| Error::bug(format!("there is no load {number}")))?;
         match self.copies()?.role {
-            Role::Producer => self.produce(op, load)?,
+            Role::Producer => self.produce(op, number)?,
             Role::Consumer if self.counts() => {
                 if self.copies()?.lasts.contains(&op) {
                     self.advance(self.ring(load.channel)?);
@@ -124,14 +130,25 @@ impl<'a> Lowering<'a> {
     }
 
     /// Issues the copies of a load.
-    fn produce(&mut self, op: Op, load: &TmaLoad) -> Result<(), Error> {
-        let e = self.e;
-        let data = self.func.op(op);
+    fn produce(&mut self, op: Op, number: u8) -> Result<(), Error> {
+        let load = &self.func.tma.loads[usize::from(number)];
         let (ring, copies) = (self.ring(load.channel)?, self.copies()?);
         let is_last = copies.lasts.contains(&op);
         if copies.firsts.contains(&op) {
             self.wait_empty(ring);
         }
+        if !self.func.tma.is_again(number) {
+            self.copy_panels(op, load, ring)?;
+        }
+        if is_last {
+            self.advance(ring);
+        }
+        Ok(())
+    }
+
+    fn copy_panels(&mut self, op: Op, load: &TmaLoad, ring: Ring) -> Result<(), Error> {
+        let e = self.e;
+        let data = self.func.op(op);
         let (map, descriptor) = self.tensor_map(load.map)?;
         let mut coordinates = self.coordinates(&data.operands, map)?;
         let bytes = map.block.iter().product::<u32>() * map.dtype.bytes() as u32;
@@ -153,9 +170,6 @@ impl<'a> Lowering<'a> {
             let rank = coordinates.len();
             let copy = format!("llvm.nvvm.cp.async.bulk.tensor.g2s.tile.{rank}d");
             e.intrinsic(&copy, &[], &args);
-        }
-        if is_last {
-            self.advance(ring);
         }
         Ok(())
     }

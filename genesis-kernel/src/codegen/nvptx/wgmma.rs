@@ -191,7 +191,9 @@ impl<'a> Lowering<'a> {
         sums: &[Val],
     ) -> Result<Vec<Val>, Error> {
         let rings = self.rings_of(op, plan)?;
-        rings.iter().for_each(|&ring| self.wait_full(ring));
+        rings.iter().for_each(|&(ring, _)| self.wait_full(ring));
+        let rings: Vec<Ring> =
+            rings.into_iter().filter(|&(_, is_last)| is_last).map(|(ring, _)| ring).collect();
         let begins = plan.apart || is_zero(self.func, self.func.op(op).operands[2]);
         let mut assembly = self.products(op, plan, kind, (sums.len() as u32, begins))?;
         if overlaps(plan) {
@@ -237,13 +239,14 @@ impl<'a> Lowering<'a> {
             let at = at.ok_or_else(|| Error::bug("a sum in flight does not go round its loop"))?;
             yielded[at] = wait(self.e, 0, &yielded[at]).into();
             let rings = self.rings_of(*op, plan)?;
-            rings.iter().try_for_each(|&ring| self.release_held(ring))?;
+            rings.iter().try_for_each(|&(ring, _)| self.release_held(ring))?;
         }
         Ok(yielded)
     }
 
-    /// The rings of whose slots a dot reads each once; see [`super::lasting`] for others.
-    fn rings_of(&self, op: Op, plan: &DotPlan) -> Result<Vec<Ring>, Error> {
+    /// The rings of whose slots a dot reads each once, with whether it is the last of its region that does;
+    /// see [`super::lasting`] for others.
+    fn rings_of(&self, op: Op, plan: &DotPlan) -> Result<Vec<(Ring, bool)>, Error> {
         let mut channels = Vec::new();
         for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
             let DotOperand::Shared(operand) = operand else { continue };
@@ -254,7 +257,13 @@ impl<'a> Lowering<'a> {
                 channels.push(channel);
             }
         }
-        channels.into_iter().map(|channel| self.ring(channel)).collect()
+        let ops = &self.func.region(self.region).ops;
+        let behind = ops.iter().skip_while(|&&other| other != op).skip(1);
+        let ring = |channel| {
+            let is_last = !behind.clone().any(|&other| multiplies_of(self.func, other, channel));
+            Ok((self.ring(channel)?, is_last))
+        };
+        channels.into_iter().map(ring).collect()
     }
 
     /// The channel of an operand, and where it begins in a slot.
@@ -348,6 +357,18 @@ impl<'a> Lowering<'a> {
             }
         }
     }
+}
+
+/// Whether an op is a product of a tile that comes through a channel.
+fn multiplies_of(func: &Func, op: Op, channel: u8) -> bool {
+    let data = func.op(op);
+    let comes = |&value: &Value| match func.def_op(value).map(|op| &func.op(op).kind) {
+        Some(OpKind::TmaLoad(n)) => {
+            func.tma.loads.get(usize::from(*n)).is_some_and(|load| load.channel == channel)
+        }
+        _ => false,
+    };
+    matches!(data.kind, OpKind::Dot { .. }) && data.operands.iter().any(comes)
 }
 
 /// Whether a dot runs beside other instructions, so that ptxas must not copy the loop around it.

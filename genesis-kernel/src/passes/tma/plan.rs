@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Options;
+use super::lines::Line;
 use super::registers::computed;
 use super::source::{GRANULE, Source, View, through};
 use crate::analysis::axis::AxisAnalysis;
@@ -14,6 +15,8 @@ use crate::layout::mma::wgmma_warps;
 
 /// Where a tile may begin in a slot: what the widest swizzle repeats after.
 const TILE_ALIGNMENT: u32 = 1024;
+/// The same of one line, which is not swizzled.
+const LINE_ALIGNMENT: u32 = 128;
 /// Bytes of a panel of a store.
 const STORE_PANEL: u32 = 128;
 /// Rows of one store: those of four warps.
@@ -48,6 +51,8 @@ pub(super) struct Plan {
     pub stores: BTreeMap<Op, (u8, Value)>,
     /// Ops between loads and their dots, which go.
     pub gone: BTreeSet<Op>,
+    /// Regions whose products read the same tiles, with the channel that brings them all.
+    common: BTreeMap<Region, Option<u8>>,
     /// Operands of products that other products read too, as what stands for them in the new function.
     pub shared: Vec<(Brought, Value)>,
 }
@@ -66,6 +71,7 @@ pub(super) struct Brought {
 /// A `dot` that can read both operands in shared memory.
 struct Product {
     dot: Op,
+    region: Region,
     /// What the copy engine brings: the left operand or what it is computed from, then the right one.
     operands: Vec<Operand>,
     /// M, N.
@@ -75,6 +81,8 @@ struct Product {
     stages: u32,
     /// Whether the sums of each dot are made apart from the accumulator, in as many registers again.
     apart: bool,
+    /// Whether the products of one iteration may run into the next.
+    overlaps: bool,
 }
 
 pub(super) struct Operand {
@@ -93,6 +101,26 @@ pub(super) struct Operand {
 }
 
 impl Operand {
+    fn is_line(&self) -> bool {
+        self.map.swizzle == 0
+    }
+
+    /// A line, which threads read.
+    fn of_line(func: &Func, load: Op, line: Line) -> Operand {
+        let Line { map, view, axis, bytes } = line;
+        Operand {
+            source: Source { load, view, axes: [vec![], vec![]], chain: vec![] },
+            tile: func.op(load).results[0],
+            map,
+            bytes,
+            contiguous: axis as u8,
+            along_k: false,
+            registers: true,
+            spread: Spread::Alone,
+            resident: None,
+        }
+    }
+
     /// Whether `wgmma` can read it: only 16-bit operands may have M or N contiguous.
     fn is_factor(&self) -> bool {
         self.along_k || self.map.dtype.bytes() == 2
@@ -118,14 +146,24 @@ impl Plan {
         let fewest = products.iter().map(|product| wgmma_warps(product.rows)).min()?;
         let warps = options.num_warps.unwrap_or(fewest);
         products.retain(|product| product.suits(warps));
+        add_lines(func, &axes, &mut products);
         let mut plan = Plan::default();
+        plan.common = common(&products);
         for product in &products {
             plan.add_product(func, &uses, product)?;
         }
+        plan.round_slots();
         plan.shrink(&products, options);
         plan.fits(options).then_some(())?;
         plan.add_stores(func, &axes, &products);
         (!plan.tma.loads.is_empty()).then_some(plan)
+    }
+
+    /// Lets every slot begin where a tile may.
+    fn round_slots(&mut self) {
+        for channel in &mut self.tma.channels {
+            channel.slot_bytes = channel.slot_bytes.next_multiple_of(TILE_ALIGNMENT);
+        }
     }
 
     /// Whether every ring can have as many slots as hide any latency.
@@ -161,40 +199,96 @@ impl Plan {
         let (resident, moving): (Vec<&Operand>, Vec<&Operand>) =
             product.operands.iter().partition(|operand| operand.resident.is_some());
         if let Some(stages) = resident.first().and_then(|operand| operand.resident) {
-            self.add_channel(func, uses, (product.dot, &resident), stages)?;
+            let channel = self.add_channel(stages)?;
+            resident.iter().try_for_each(|operand| self.bring(func, uses, product, operand, channel))?;
         }
-        self.add_channel(func, uses, (product.dot, &moving), product.stages)
+        let (again, new): (Vec<&Operand>, Vec<&Operand>) =
+            moving.into_iter().partition(|operand| self.brought(product, operand).is_some());
+        for operand in again {
+            let load = self.brought(product, operand)?;
+            self.push(func, uses, product, operand, load)?;
+        }
+        if new.is_empty() {
+            return Some(());
+        }
+        let channel = self.channel_of(product)?;
+        new.iter().try_for_each(|operand| self.bring(func, uses, product, operand, channel))
     }
 
-    fn add_channel(
+    /// The channel of what a product's loop brings.
+    fn channel_of(&mut self, product: &Product) -> Option<u8> {
+        match self.common.get(&product.region).copied() {
+            Some(Some(channel)) => Some(channel),
+            Some(None) => {
+                let channel = self.add_channel(product.stages)?;
+                self.common.insert(product.region, Some(channel));
+                Some(channel)
+            }
+            None => self.add_channel(product.stages),
+        }
+    }
+
+    /// Adds a ring.
+    fn add_channel(&mut self, stages: u32) -> Option<u8> {
+        let channel = u8::try_from(self.tma.channels.len()).ok()?;
+        self.tma.channels.push(Channel { stages, slot_bytes: 0 });
+        Some(channel)
+    }
+
+    /// The load of an operand for a product before this one, in whose slot this one can find it too.
+    fn brought(&self, product: &Product, operand: &Operand) -> Option<TmaLoad> {
+        let brought = self.loads.get(&operand.source.load)?.first()?;
+        let load = self.tma.loads.get(usize::from(brought.number))?;
+        let is_shared = self.common.get(&product.region) == Some(&Some(load.channel));
+        let is_same = self.tma.maps.get(usize::from(load.map)) == Some(&operand.map)
+            && (load.bytes, load.spread) == (operand.bytes, Spread::Alone)
+            && !load.registers
+            && !operand.registers;
+        let contiguous = operand.contiguous;
+        (is_shared && is_same).then(|| TmaLoad { contiguous, ..load.clone() })
+    }
+
+    /// Brings an operand to the end of a channel's slots.
+    fn bring(
         &mut self,
         func: &Func,
         uses: &[u32],
-        (dot, operands): (Op, &[&Operand]),
-        stages: u32,
+        product: &Product,
+        operand: &Operand,
+        channel: u8,
     ) -> Option<()> {
-        let channel = u8::try_from(self.tma.channels.len()).ok()?;
-        let mut slot_bytes = 0u32;
-        for operand in operands {
-            let map = self.map(&operand.map)?;
-            let entry = u8::try_from(self.tma.loads.len()).ok()?;
-            let (offset, bytes) = (slot_bytes, operand.bytes);
-            slot_bytes = (offset + bytes).next_multiple_of(TILE_ALIGNMENT);
-            let Operand { contiguous, registers, spread, .. } = **operand;
-            let load = TmaLoad { map, channel, offset, bytes, contiguous, registers, spread };
-            self.tma.loads.push(load);
-            let Source { load, chain, .. } = &operand.source;
-            let is_alone = |op: &Op| uses[func.op(*op).results[0].index()] == 1;
-            // A tile that threads read is read by whatever uses it.
-            let is_alone = registers || (is_alone(load) && chain.iter().all(is_alone));
-            let only_for = (!is_alone).then_some(dot);
-            let brought = Brought { number: entry, tile: operand.tile, only_for };
-            self.loads.entry(*load).or_default().push(brought);
-            if is_alone {
-                self.gone.extend(chain);
-            }
+        let map = self.map(&operand.map)?;
+        let slot_bytes = &mut self.tma.channels[usize::from(channel)].slot_bytes;
+        let alignment = if operand.is_line() { LINE_ALIGNMENT } else { TILE_ALIGNMENT };
+        let offset = slot_bytes.next_multiple_of(alignment);
+        let Operand { bytes, contiguous, registers, spread, .. } = *operand;
+        *slot_bytes = offset + bytes;
+        let load = TmaLoad { map, channel, offset, bytes, contiguous, registers, spread };
+        self.push(func, uses, product, operand, load)
+    }
+
+    /// Lets a load stand for an operand of a product.
+    fn push(
+        &mut self,
+        func: &Func,
+        uses: &[u32],
+        product: &Product,
+        operand: &Operand,
+        load: TmaLoad,
+    ) -> Option<()> {
+        let number = u8::try_from(self.tma.loads.len()).ok()?;
+        let registers = load.registers;
+        self.tma.loads.push(load);
+        let Source { load, chain, .. } = &operand.source;
+        let is_alone = |op: &Op| uses[func.op(*op).results[0].index()] == 1;
+        // A tile that threads read is read by whatever uses it.
+        let is_alone = registers || (is_alone(load) && chain.iter().all(is_alone));
+        let only_for = (!is_alone).then_some(product.dot);
+        let brought = Brought { number, tile: operand.tile, only_for };
+        self.loads.entry(*load).or_default().push(brought);
+        if is_alone {
+            self.gone.extend(chain);
         }
-        self.tma.channels.push(Channel { stages, slot_bytes });
         Some(())
     }
 
@@ -305,7 +399,10 @@ fn product(
     operands.push(operand(func, uses, region, (b, 0), all).filter(Operand::is_factor)?);
     let (shape, rows) = ([m as u32, n as u32], rows as u32);
     let apart = tiles[0].dtype().is_f8() && precision == DotPrecision::Ieee;
-    Some(Product { dot, operands, shape, rows, stages, apart })
+    let is_left = |operand: &Operand| operand.tile == a && !operand.registers;
+    let goes_round = func.region(region).args.contains(&data.operands[2]);
+    let overlaps = goes_round && operands.iter().any(is_left);
+    Some(Product { dot, region, operands, shape, rows, stages, apart, overlaps })
 }
 
 /// A left operand that is loaded before the loop of its product: it stays in shared memory, where it
@@ -388,6 +485,45 @@ pub(super) fn operand(
         spread,
         resident: None,
     })
+}
+
+/// The regions where two products read what one load brings, and no product runs on into the next
+/// iteration: what they bring has one channel, whose slots go back behind the last of them.
+fn common(products: &[Product]) -> BTreeMap<Region, Option<u8>> {
+    let mut regions: BTreeMap<Region, Vec<&Product>> = BTreeMap::new();
+    products.iter().for_each(|product| regions.entry(product.region).or_default().push(product));
+    regions.retain(|_, products| {
+        let moving = |product: &&Product| {
+            let moving = product.operands.iter().filter(|operand| operand.resident.is_none());
+            moving.map(|operand| operand.source.load).collect::<BTreeSet<Op>>()
+        };
+        let loads: Vec<BTreeSet<Op>> = products.iter().map(moving).collect();
+        let all: BTreeSet<Op> = loads.iter().flatten().copied().collect();
+        let stays = |product: &&Product| {
+            !product.overlaps && product.operands.iter().all(|operand| operand.spread == Spread::Alone)
+        };
+        all.len() < loads.iter().map(BTreeSet::len).sum() && products.iter().all(|p| stays(&p))
+    });
+    regions.into_keys().map(|region| (region, None)).collect()
+}
+
+/// Lets lines that are loaded in the loops of products come with them, each with the one that follows.
+fn add_lines(func: &Func, axes: &AxisAnalysis, products: &mut [Product]) {
+    let walk = func.walk();
+    for region in walk.iter().flat_map(|&op| &func.op(op).regions) {
+        let ops = &func.region(*region).ops;
+        for (at, &load) in ops.iter().enumerate() {
+            let follows = |product: &&mut Product| ops[at..].contains(&product.dot);
+            let Some(line) = Line::of(func, load) else { continue };
+            let start = func.op(load).operands[1..][line.axis];
+            let next = products.iter_mut().filter(follows).min_by_key(|product| {
+                ops.iter().position(|&op| op == product.dot)
+            });
+            if let Some(product) = next.filter(|_| starts_aligned(func, axes, start, &line.map)) {
+                product.operands.push(Operand::of_line(func, load, line));
+            }
+        }
+    }
 }
 
 /// Values that are computed element by element from what the products made.

@@ -6,7 +6,7 @@ use crate::ir::{DType, Func, Op, OpKind, Shape, TensorMap, Type, Value};
 /// Bytes that addresses, strides and the first place of a box must be multiples of.
 pub(super) const GRANULE: u64 = 16;
 /// The most elements of one copy along an axis.
-const MAX_BLOCK: u32 = 256;
+pub(super) const MAX_BLOCK: u32 = 256;
 
 /// A parameter that the copy engine can read or write.
 #[derive(Clone, Copy, Debug)]
