@@ -262,22 +262,28 @@ pub fn attention<
     }
 }
 
-/// `delta`, which the backward needs of each row: the sum of `dy o`.
+/// What the backward needs of each row: `delta`, the sum of `dy o`, and `norm`, by which the logarithms to
+/// base 2 of its weights are less than its scores. A row that sees nothing has a norm of 0.
 #[kernel]
 pub fn attention_delta<T: Float, A: Float, const BM: usize, const D: usize>(
     o: View<T, 4>,
     dy: View<T, 4>,
+    lse: View<A, 3>,
     delta: ViewMut<A, 3>,
+    norm: ViewMut<A, 3>,
 ) {
     let (start, head, batch) = (program_id(0) * BM, program_id(1), program_id(2));
     let rows = o.load::<1, 1, BM, D>([batch, head, start, 0]).to::<A>();
     let dys = dy.load::<1, 1, BM, D>([batch, head, start, 0]).to::<A>();
     delta.store([batch, head, start], sum(rows * dys, 3));
+    let sums = lse.load::<1, 1, BM>([batch, head, start]);
+    let sums = where_(sums == A::NEG_INFINITY, A::ZERO, sums * A::from(LOG2_E));
+    norm.store([batch, head, start], sums);
 }
 
 /// The gradients of keys and values of each block of keys.
 ///
-/// `delta` is the sum of `dy o` of each row.
+/// `norm` and `delta` are what [`attention_delta`] makes.
 #[kernel]
 pub fn attention_keys<
     T: Float,
@@ -295,7 +301,7 @@ pub fn attention_keys<
     v: View<T, 4>,
     bias: View<T, 4>,
     dy: View<T, 4>,
-    lse: View<A, 3>,
+    norm: View<A, 3>,
     delta: View<A, 3>,
     dk: ViewMut<T, 4>,
     dv: ViewMut<T, 4>,
@@ -340,10 +346,8 @@ pub fn attention_keys<
                 s = s * by + b.trans().to::<A>() * A::from(LOG2_E);
                 by = A::ONE;
             }
-            let norm = lse.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
-            // Rows that see nothing have a logarithm of -infinity.
-            let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
-            s = fma(s, by, -norm.row());
+            let less = norm.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
+            s = fma(s, by, -less.row());
             // Queries past the end of a tensor are 0 and add nothing, those of the next sequence would;
             // what keys past the end gather is not written.
             let is_cut = (VARLEN == 1) & (r + BM > m);
@@ -387,7 +391,7 @@ pub fn attention_queries<
     v: View<T, 4>,
     bias: View<T, 4>,
     dy: View<T, 4>,
-    lse: View<A, 3>,
+    norm: View<A, 3>,
     delta: View<A, 3>,
     dq: ViewMut<T, 4>,
     ends_q: Ptr<i64>,
@@ -412,8 +416,7 @@ pub fn attention_queries<
     let i = start + arange::<BM>();
     let rows = q.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
     let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
-    let norm = lse.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
-    let norm = where_(norm == A::NEG_INFINITY, A::ZERO, norm * A::from(LOG2_E));
+    let less = norm.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
     let below = delta.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
     let mut acc = zeros::<A, BM, D>();
     for j in range(first, end, BN) {
@@ -433,7 +436,7 @@ pub fn attention_queries<
             s = s * by + b.to::<A>() * A::from(LOG2_E);
             by = A::ONE;
         }
-        s = fma(s, by, -norm.col());
+        s = fma(s, by, -less.col());
         if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
             s = where_(in_sight::<BM, BN>(start, j, n, left, right), s, A::NEG_INFINITY);
         }

@@ -1,6 +1,6 @@
 //! From one function of layout IR to one LLVM function: the state, and which file lowers which op.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -87,6 +87,8 @@ pub(super) struct Lowering<'a> {
     pub(super) flying: Vec<Flight>,
     /// Operands that several products read.
     pub(super) lasting: Lasting,
+    /// Rings whose next slot is full, by their first barrier, and the region that waited.
+    pub(super) arrived: BTreeSet<(Region, u32)>,
 }
 
 /// What stands around a function's code.
@@ -154,6 +156,7 @@ impl<'a> Lowering<'a> {
             stage: 0,
             flying: Vec::new(),
             lasting: Lasting::of(func),
+            arrived: BTreeSet::new(),
             known_steps: vec![None; func.n_values()],
         }
     }

@@ -136,6 +136,11 @@ impl Lowering<'_> {
         ring.ok_or_else(|| Error::bug(format!("there is no channel {channel}")))
     }
 
+    /// What is next in a ring has not arrived any more: it goes on.
+    pub(super) fn forget_full(&mut self, ring: Ring) {
+        self.arrived.remove(&(self.region, ring.place.full));
+    }
+
     /// The number of the slot that is next, `i32`.
     fn next_slot(&self, ring: Ring) -> Val {
         self.e.load_aligned(self.e.i32(), ring.slot, 4)
@@ -164,6 +169,15 @@ impl Lowering<'_> {
     /// Waits until the next slot's copies have arrived.
     pub(super) fn wait_full(&self, ring: Ring) {
         self.wait_phase(ring, self.full_barrier(ring));
+    }
+
+    /// The same where the region has not yet waited for this slot.
+    pub(super) fn wait_full_once(&mut self, ring: Ring) {
+        let known = (self.region, ring.place.full);
+        if !self.arrived.contains(&known) {
+            self.wait_full(ring);
+            self.arrived.insert(known);
+        }
     }
 
     /// Waits until everybody has read the next slot, and says how many bytes will come into it.

@@ -116,7 +116,7 @@ impl<'a> Lowering<'a> {
     /// product that follows, which all threads of a warpgroup begin together.
     fn read_slot(&mut self, op: Op, load: &TmaLoad) -> Result<(), Error> {
         let ring = self.ring(load.channel)?;
-        self.wait_full(ring);
+        self.wait_full_once(ring);
         let (map, _) = self.tensor_map(load.map)?;
         let value = self.func.op(op).results[0];
         let layout = self.layout(value)?;

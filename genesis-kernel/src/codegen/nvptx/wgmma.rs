@@ -191,9 +191,10 @@ impl<'a> Lowering<'a> {
         sums: &[Val],
     ) -> Result<Vec<Val>, Error> {
         let rings = self.rings_of(op, plan)?;
-        rings.iter().for_each(|&(ring, _)| self.wait_full(ring));
+        rings.iter().for_each(|&(ring, _)| self.wait_full_once(ring));
         let rings: Vec<Ring> =
             rings.into_iter().filter(|&(_, is_last)| is_last).map(|(ring, _)| ring).collect();
+        rings.iter().for_each(|&ring| self.forget_full(ring));
         let begins = plan.apart || is_zero(self.func, self.func.op(op).operands[2]);
         let mut assembly = self.products(op, plan, kind, (sums.len() as u32, begins))?;
         if overlaps(plan) {

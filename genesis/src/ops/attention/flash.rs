@@ -158,11 +158,12 @@ impl Flash {
     /// The gradients by kernels.
     fn by_kernels(&self, saved: &SavedTensors, lse: &Tensor, dy: &Tensor) -> Result<[Tensor; 3]> {
         let inputs = [saved.input(0), saved.input(1), saved.input(2)];
-        let delta = Tensor::uninitialized(lse.shape(), (lse.dtype(), lse.device()))?;
-        sums_of_rows(saved.output(), dy, &delta)?;
+        let fresh = || Tensor::uninitialized(lse.shape(), (lse.dtype(), lse.device()));
+        let (delta, norm) = (fresh()?, fresh()?);
+        sums_of_rows(saved.output(), dy, lse, [&delta, &norm])?;
         let like = |t: &Tensor| self.fresh(t.shape(), t);
         let (dq, dk, dv) = (like(inputs[0])?, like(inputs[1])?, like(inputs[2])?);
-        let read = [(dy, false), (lse, false), (&delta, false)];
+        let read = [(dy, false), (&norm, false), (&delta, false)];
         self.launch(Part::Keys, inputs, &[&read[..], &[(&dk, true), (&dv, true)]].concat())?;
         self.launch(Part::Queries, inputs, &[&read[..], &[(&dq, true)]].concat())?;
         Ok([dq, dk, dv])
@@ -222,12 +223,12 @@ impl Flash {
     }
 }
 
-/// The sum of `y dy` of each row.
-fn sums_of_rows(y: &Tensor, dy: &Tensor, sums: &Tensor) -> Result<()> {
+/// The sum of `y dy` of each row, and what its scores are lessened by.
+fn sums_of_rows(y: &Tensor, dy: &Tensor, lse: &Tensor, [sums, norm]: [&Tensor; 2]) -> Result<()> {
     let d = y.shape()[3].next_power_of_two().max(16) as i64;
     let (rows, dtypes) = (ROWS.min(4096 / d), [y.dtype(), sums.dtype()]);
     let grid = Grid::xyz(y.shape()[2].div_ceil(rows as usize), y.shape()[1], y.shape()[0]);
-    let tensors = [(y, false), (dy, false), (sums, true)];
+    let tensors = [(y, false), (dy, false), (lse, false), (sums, true), (norm, true)];
     let kernel = &device::attention_delta::KERNEL;
     launch::warped_views(kernel, grid, &dtypes, &[rows, d], Some(4), &tensors, &[])
 }
