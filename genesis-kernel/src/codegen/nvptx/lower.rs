@@ -87,6 +87,8 @@ pub(super) struct Lowering<'a> {
     pub(super) flying: Vec<Flight>,
     /// Operands that several products read.
     pub(super) lasting: Lasting,
+    /// Tiles in slots that threads have still to read, with their loads.
+    pub(super) unread: BTreeMap<Value, Op>,
     /// Rings whose next slot is full, by their first barrier, and the region that waited.
     pub(super) arrived: BTreeSet<(Region, u32)>,
 }
@@ -156,6 +158,7 @@ impl<'a> Lowering<'a> {
             stage: 0,
             flying: Vec::new(),
             lasting: Lasting::of(func),
+            unread: BTreeMap::new(),
             arrived: BTreeSet::new(),
             known_steps: vec![None; func.n_values()],
         }
@@ -307,6 +310,7 @@ impl<'a> Lowering<'a> {
     fn ops_of(&mut self, region: Region, aloft: usize) -> Result<Option<Vec<Registers>>, Error> {
         for &op in &self.func.region(region).ops {
             self.land_before(op, aloft)?;
+            self.read_before(op)?;
             let is_inside = !self.func.op(op).regions.is_empty();
             if self.awaits_peers && is_inside && reduce::pushes(self.lir, op) {
                 self.await_peers();

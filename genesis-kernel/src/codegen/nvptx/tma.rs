@@ -103,13 +103,53 @@ impl<'a> Lowering<'a> {
                     self.advance(self.ring(load.channel)?);
                 }
             }
-            Role::Consumer if load.registers => return self.read_slot(op, load),
+            // Threads read it where they need it: until then registers are for the products in flight.
+            Role::Consumer if load.registers => {
+                self.unread.insert(self.func.op(op).results[0], op);
+                return Ok(());
+            }
             Role::Consumer if self.lasting.has(op) => self.wait_full(self.ring(load.channel)?),
             Role::Consumer => {}
         }
         // The tile is in shared memory: it has no registers.
         self.set(self.func.op(op).results[0], Vec::new());
         Ok(())
+    }
+
+    /// Reads what an op needs of tiles that have come and were not read yet.
+    pub(super) fn read_before(&mut self, op: Op) -> Result<(), Error> {
+        if self.unread.is_empty() {
+            return Ok(());
+        }
+        let inside = self.ops_within(op).into_iter().chain([op]);
+        let needed: Vec<Value> =
+            inside.flat_map(|op| self.func.op(op).operands.clone()).collect();
+        for value in needed {
+            let Some(load) = self.unread.remove(&value) else { continue };
+            let OpKind::TmaLoad(number) = self.func.op(load).kind else { continue };
+            if let Some(user) = self.first_user(value) {
+                self.land_for(user)?;
+            }
+            self.read_slot(load, &self.func.tma.loads[usize::from(number)])?;
+        }
+        Ok(())
+    }
+
+    /// The first op of the region that computes with a value, or with what it is in another shape.
+    fn first_user(&self, value: Value) -> Option<Op> {
+        let mut same = vec![value];
+        self.func.region(self.region).ops.iter().copied().find(|&op| {
+            let data = self.func.op(op);
+            if !data.operands.iter().any(|operand| same.contains(operand)) {
+                return false;
+            }
+            let renames = matches!(
+                data.kind,
+                OpKind::Reshape | OpKind::ExpandDims { .. } | OpKind::Broadcast
+            );
+            same.extend(data.results.iter().filter(|_| renames));
+            !renames
+        })
     }
 
     /// Reads a load's tile from its slot, each thread its part. The slot goes back to the producer with the
