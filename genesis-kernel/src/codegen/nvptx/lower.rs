@@ -438,7 +438,7 @@ impl<'a> Lowering<'a> {
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
         let result = self.func.op(op).results[0];
-        if self.stepped(op)? {
+        if self.stepped(op)? || self.skippable(op)? {
             return Ok(());
         }
         let operands = self.fresh_operands(op)?;

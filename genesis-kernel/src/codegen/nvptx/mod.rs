@@ -47,6 +47,7 @@ mod roles;
 mod scan;
 mod schedule;
 mod shared;
+mod skip;
 mod steps;
 #[cfg(test)]
 mod tests;
