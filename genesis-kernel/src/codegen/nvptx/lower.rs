@@ -85,6 +85,8 @@ pub(super) struct Lowering<'a> {
     pub(super) stage: u32,
     /// Products that may still run, in the order in which they began.
     pub(super) flying: Vec<Flight>,
+    /// The last reduction since a product began or landed, or what was computed from it.
+    pub(super) reduced: Option<Value>,
     /// Operands that several products read.
     pub(super) lasting: Lasting,
 }
@@ -153,6 +155,7 @@ impl<'a> Lowering<'a> {
             region: func.body,
             stage: 0,
             flying: Vec::new(),
+            reduced: None,
             lasting: Lasting::of(func),
             known_steps: vec![None; func.n_values()],
         }
@@ -320,6 +323,7 @@ impl<'a> Lowering<'a> {
             }
             self.release_lasting(op)?;
             self.after_op(op);
+            self.note_reduction(op);
         }
         // The body of a function may end without a terminator.
         self.land(self.flying.len())?;

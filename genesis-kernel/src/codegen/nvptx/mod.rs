@@ -23,6 +23,7 @@
 
 mod arena;
 mod atomic;
+mod behind;
 #[cfg(test)]
 mod cluster_tests;
 mod control;
