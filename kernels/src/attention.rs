@@ -211,6 +211,8 @@ pub fn attention<
         let is_cut = first < start + (BM - 1) - left;
         let i = start + arange::<BM>();
         let rows = q.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
+        // Weights of up to 256, which floats of 16 bits hold, but not those kept in place of many dropped.
+        let slack = if DROP == 1 { 0.0 } else { 8.0 };
         let mut acc = zeros::<A, BM, D>();
         let mut top = full::<A, BM>(A::MIN);
         let mut total = zeros::<A, BM>();
@@ -233,10 +235,13 @@ pub fn attention<
             if (j + BN > n) | is_early | (j + (BN - 1) > start + right) {
                 s = where_(in_sight::<BM, BN>(start, j, n, left, right), s, A::NEG_INFINITY);
             }
-            let higher = maximum(top, max(s, 1) * by);
+            // A largest score that is not much too small may stay: the weights are relative to it.
+            // It goes where it is NaN, which is not less than anything.
+            let found = max(s, 1) * by;
+            let higher = where_(found <= top + A::from(slack), top, found);
             let mut w = fast::exp2(fma(s, by, -higher.col()));
             let shrink = fast::exp2(top - higher);
-            total = total * shrink + sum(w, 1);
+            total = fma(total, shrink, sum(w, 1));
             if DROP == 1 {
                 let row = ((batch * heads + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);
                 w = where_(
@@ -246,7 +251,7 @@ pub fn attention<
                 );
             }
             let values = v.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
-            acc = dot(w.to::<T>(), values, acc * shrink.col());
+            acc = dot(w.to::<T>(), values, acc * mostly_one(shrink).col());
             top = higher;
         }
         // A row that sees nothing has 0 weights, not 0 / 0.

@@ -113,6 +113,62 @@ fn strided_operands_and_fewer_axes_agree() -> Result<()> {
     Ok(())
 }
 
+/// Scores that grow from block to block, by little at first: whether what a row has is scaled or not,
+/// the result is the same.
+#[test]
+fn rows_whose_scores_grow_agree() -> Result<()> {
+    let random = Generator::new(6);
+    let n = 384;
+    for growth in [0.01, 0.1, 3.0] {
+        let [q, k, v] = [0; 3].map(|_| random.randn(&[1, 2, n, 16], Device::Cpu));
+        let steps = Tensor::arange(0.0, n as f64, 1.0, Device::Cpu)?.mul_scalar(growth)?;
+        // Every query has a 1 where keys have their place.
+        let first = Tensor::arange(0.0, 16.0, 1.0, Device::Cpu)?.lt_scalar(1.0)?;
+        let q = first.where_(&Tensor::ones(&[1], Device::Cpu)?, &q?)?;
+        let k = first.where_(&steps.reshape(&[n, 1])?, &k?)?;
+        let run = |on: Device, backend| -> Result<Vec<f64>> {
+            let at = |t: &Tensor| t.to_device(on);
+            let options = Attention { backend, ..Attention::default() };
+            let y = at(&q)?.scaled_dot_product_attention(
+                &at(&k)?,
+                &at(v.as_ref().expect("it is drawn"))?,
+                &options,
+            )?;
+            y.to_f64_vec()
+        };
+        let theirs = run(Device::Cpu, AttentionBackend::Composed)?;
+        for on in devices("attention of growing scores") {
+            let ours = run(on, AttentionBackend::Flash)?;
+            let is_close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-4 * (1.0 + b.abs());
+            assert!(ours.iter().zip(&theirs).all(is_close), "{on} {growth}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_score_that_is_nan_makes_its_row_nan_and_no_other() -> Result<()> {
+    for on in devices("attention to what is no number") {
+        let random = Generator::new(7);
+        let draw = || random.randn(&[1, 1, 96, 16], Device::Cpu)?.to_device(on);
+        let (q, k, v) = (draw()?, draw()?, draw()?);
+        // The third query's score of the key that is first in its block, in it, or last.
+        for key in [32, 40, 95] {
+            let at = |row: usize, column: usize| (row == 2 && column == key) as u8 as f64;
+            let bias: Vec<f64> = (0..96 * 96)
+                .map(|i| if at(i / 96, i % 96) == 1.0 { f64::NAN } else { 0.0 })
+                .collect();
+            let mask = Tensor::from_f64(&bias, &[96, 96], (DType::F32, on))?;
+            let backend = AttentionBackend::Flash;
+            let options = Attention { mask: Some(mask), backend, ..Attention::default() };
+            let y = q.scaled_dot_product_attention(&k, &v, &options)?.to_f64_vec()?;
+            let is_right = |(i, x): (usize, &f64)| x.is_nan() == (i / 16 == 2);
+            assert!(y.iter().enumerate().all(is_right), "{on} {key}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn rows_that_see_nothing_are_exactly_zero() -> Result<()> {
     for on in devices("attention to nothing") {

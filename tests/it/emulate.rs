@@ -395,6 +395,27 @@ fn hopper(name: &str, tile: [i64; 3], warps: u32, units: [u8; 2]) -> Case {
     }
 }
 
+/// Attention of two heads by the copy engine and tensor cores, of blocks of keys that are seen in part
+/// and not at all.
+fn attention(tile: [i64; 3], warps: u32) -> Case {
+    let view = ParamHint {
+        multiple_of: 16,
+        unit_stride: true,
+        stride_multiple_of: 8,
+        ..ParamHint::default()
+    };
+    let params = vec![view; 6];
+    let [m, n, d] = tile;
+    Case {
+        kernel: kernel("attention"),
+        dtype: DType::BF16,
+        consts: vec![m, n, d, 0, 0, 0, 0],
+        hints: Hints { params, num_warps: Some(warps), ..Hints::default() },
+        shape: Shape { dims: [1, 2, m + n, d], grid: [2, 1, 1] },
+        target: Target::sm_90a(),
+    }
+}
+
 fn hopper_cases() -> Vec<Case> {
     vec![
         hopper("matmul", [64, 64, 64], 4, [2, 2]),
@@ -456,6 +477,7 @@ fn every_kernel_runs_without_races() {
         crossed_cases(),
         cluster_cases(),
         hopper_cases(),
+        vec![attention([128, 128, 64], 8), attention([256, 64, 64], 16)],
     ]
     .concat();
     let (problems, skipped) = problems(&cases);

@@ -66,6 +66,7 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("matmul_f8", DType::BF16, &[128, 128, 128], Some(8)),
     ("matmul_f8_fast", DType::BF16, &[128, 256, 128], Some(8)),
     ("attention", DType::BF16, &[128, 128, 64, 0, 0, 0, 0], Some(8)),
+    ("attention", DType::BF16, &[256, 64, 64, 0, 0, 0, 0], Some(16)),
     ("attention", DType::BF16, &[128, 128, 128, 0, 0, 0, 0], Some(8)),
     ("attention", DType::BF16, &[64, 64, 256, 0, 0, 0, 0], Some(8)),
     ("attention", DType::BF16, &[128, 128, 64, 0, 0, 0, 1], Some(8)),

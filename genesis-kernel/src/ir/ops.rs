@@ -38,6 +38,8 @@ pub enum UnaryOp {
     /// 1 / x by the target's own approximation: within 1 ULP, and zero where that is below the
     /// smallest normal number. Only passes make it.
     RecipApprox,
+    /// The operand, of which most elements are 1: whoever multiplies by it may look first.
+    MostlyOne,
 }
 
 /// Elementwise ops of two operands of one type. The result has that type.
@@ -385,6 +387,7 @@ impl OpKind {
                     | UnaryOp::Ceil
                     | UnaryOp::Round
                     | UnaryOp::Trunc
+                    | UnaryOp::MostlyOne
             ),
             OpKind::Binary(op) => matches!(op, BinaryOp::Div | BinaryOp::Rem),
             OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Dot { .. } => true,

@@ -95,7 +95,8 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::Round
         | UnaryOp::Trunc
         | UnaryOp::Exp2Approx
-        | UnaryOp::RecipApprox => false,
+        | UnaryOp::RecipApprox
+        | UnaryOp::MostlyOne => false,
     }
 }
 

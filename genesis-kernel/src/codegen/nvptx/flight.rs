@@ -23,7 +23,7 @@ use crate::ir::{Op, OpKind, Value};
 /// Products that may still run.
 pub(super) struct Flight {
     /// Their sums, which nothing may touch.
-    sums: Value,
+    pub(super) sums: Value,
     /// The slots that they read.
     slots: Vec<(Ring, Val)>,
 }
@@ -70,8 +70,17 @@ impl Lowering<'_> {
         self.flying.iter().rposition(used).map_or(0, |last| last + 1)
     }
 
+    /// Notes products that began.
+    pub(super) fn take_off(&mut self, flight: Flight) {
+        self.flying.push(flight);
+        self.reduced = None;
+    }
+
     /// Waits for the first `n` products that are in flight.
     pub(super) fn land(&mut self, n: usize) -> Result<(), Error> {
+        if n > 0 {
+            self.stay_behind(n)?;
+        }
         let pending = (self.flying.len() - n) as u32;
         let landed: Vec<Flight> = self.flying.drain(..n).collect();
         for flight in &landed {

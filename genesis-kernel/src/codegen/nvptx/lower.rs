@@ -85,6 +85,8 @@ pub(super) struct Lowering<'a> {
     pub(super) stage: u32,
     /// Products that may still run, in the order in which they began.
     pub(super) flying: Vec<Flight>,
+    /// The last reduction since a product began or landed, or what was computed from it.
+    pub(super) reduced: Option<Value>,
     /// Operands that several products read.
     pub(super) lasting: Lasting,
     /// Tiles in slots that threads have still to read, with their loads.
@@ -157,6 +159,7 @@ impl<'a> Lowering<'a> {
             region: func.body,
             stage: 0,
             flying: Vec::new(),
+            reduced: None,
             lasting: Lasting::of(func),
             unread: BTreeMap::new(),
             arrived: BTreeSet::new(),
@@ -327,6 +330,7 @@ impl<'a> Lowering<'a> {
             }
             self.release_lasting(op)?;
             self.after_op(op);
+            self.note_reduction(op);
         }
         // The body of a function may end without a terminator.
         self.land(self.flying.len())?;
@@ -445,7 +449,7 @@ impl<'a> Lowering<'a> {
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
         let result = self.func.op(op).results[0];
-        if self.stepped(op)? {
+        if self.stepped(op)? || self.skippable(op)? {
             return Ok(());
         }
         let operands = self.fresh_operands(op)?;

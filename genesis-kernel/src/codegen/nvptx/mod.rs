@@ -23,6 +23,7 @@
 
 mod arena;
 mod atomic;
+mod behind;
 #[cfg(test)]
 mod cluster_tests;
 mod control;
@@ -47,6 +48,7 @@ mod roles;
 mod scan;
 mod schedule;
 mod shared;
+mod skip;
 mod steps;
 #[cfg(test)]
 mod tests;

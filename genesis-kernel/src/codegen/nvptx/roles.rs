@@ -39,9 +39,13 @@ use crate::target::GpuTarget;
 const REGISTERS: [i64; 2] = [24, 240];
 /// The same where the producer loads in a loop what copies depend on: it has more to keep.
 const LOADING: [i64; 2] = [40, 232];
+/// Both where four warpgroups compute: each of the 640 threads begins with 96 registers.
+const OF_FOUR: [[i64; 2]; 2] = [[24, 112], [40, 104]];
 // More than there are would be waited for without end.
 const _: () = assert!(128 * REGISTERS[0] + 256 * REGISTERS[1] <= 384 * 168);
 const _: () = assert!(128 * LOADING[0] + 256 * LOADING[1] <= 384 * 168);
+const _: () = assert!(128 * OF_FOUR[0][0] + 512 * OF_FOUR[0][1] <= 640 * 96);
+const _: () = assert!(128 * OF_FOUR[1][0] + 512 * OF_FOUR[1][1] <= 640 * 96);
 
 /// What an entry point is called with.
 pub(super) struct Args {
@@ -174,7 +178,11 @@ impl Kernel<'_> {
         let before = &producer.region(producer.body).ops;
         let is_load = |op: &Op| producer.op(*op).kind == OpKind::Load && !before.contains(op);
         let loads = producer.walk().iter().any(is_load);
-        let registers = if loads { LOADING } else { REGISTERS };
+        let registers = match num_warps {
+            16 => OF_FOUR[usize::from(loads)],
+            _ if loads => LOADING,
+            _ => REGISTERS,
+        };
         let [given, taken] = registers.map(|n| e.int(e.i32(), n));
         let moves_registers = 32 * num_warps > WARPGROUP;
         e.position(feed);

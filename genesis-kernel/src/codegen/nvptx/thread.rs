@@ -15,6 +15,11 @@ use crate::layout::LANE_BITS;
 /// Every lane of a warp takes part.
 const FULL_WARP: i64 = 0xffff_ffff;
 
+/// Whether something holds in any thread of the warp, all of which come here together.
+pub(super) fn any_in_warp(e: &Emitter, holds: Val) -> Val {
+    e.intrinsic("llvm.nvvm.vote.any.sync", &[], &[e.int(e.i32(), FULL_WARP), holds])
+}
+
 /// The thread's number and what was derived from it.
 pub(super) struct Threads {
     /// The thread in its block, `i32`: lane in the low bits, warp above.

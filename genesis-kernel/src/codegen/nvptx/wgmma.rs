@@ -216,7 +216,7 @@ impl<'a> Lowering<'a> {
         }
         let sums = assembly.issue(e, before, None);
         let slots = rings.iter().map(|&ring| (ring, self.take_next(ring))).collect();
-        self.flying.push(Flight::new(self.func.op(op).results[0], slots));
+        self.take_off(Flight::new(self.func.op(op).results[0], slots));
         Ok(sums)
     }
 

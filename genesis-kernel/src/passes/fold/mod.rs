@@ -113,7 +113,8 @@ fn is_exact(op: UnaryOp) -> bool {
         | UnaryOp::Floor
         | UnaryOp::Ceil
         | UnaryOp::Round
-        | UnaryOp::Trunc => true,
+        | UnaryOp::Trunc
+        | UnaryOp::MostlyOne => true,
         UnaryOp::Rsqrt
         | UnaryOp::Exp
         | UnaryOp::Exp2

@@ -54,7 +54,8 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
         | UnaryOp::Trunc
         | UnaryOp::Exp2Approx
         | UnaryOp::Exp2Flush
-        | UnaryOp::RecipApprox => m.b.unary(function, x),
+        | UnaryOp::RecipApprox
+        | UnaryOp::MostlyOne => m.b.unary(function, x),
     }
 }
 

@@ -340,7 +340,7 @@ impl Product {
     /// Whether this many warps can share it.
     fn suits(&self, warps: u32) -> bool {
         let (m, n) = (self.rows, self.shape[1]);
-        matches!(warps, 4 | 8)
+        matches!(warps, 4 | 8 | 16)
             && m.is_multiple_of(16 * warps)
             && m * n / (32 * warps) <= MAX_ACCUMULATORS / if self.apart { 2 } else { 1 }
     }

@@ -56,14 +56,18 @@ enum Part {
     Queries,
 }
 
-/// The tile of a kernel, as large as registers allow without spills.
-fn tile(part: Part, device: Device, dtype: DType, head: usize) -> Tile {
+/// The tile of a kernel, as large as registers allow without spills. Kernels without a feature have
+/// more to spare: `plain` is how many queries they have.
+fn tile(part: Part, q: &Tensor, plain: usize) -> Tile {
+    let (device, dtype, head) = (q.device(), q.dtype(), q.shape()[3]);
     if device == Device::Cpu {
         return Tile(32, 32, 4);
     }
     let half = dtype.bytes() == 2;
     match (part, half, head) {
         (Part::Forward, true, ..=32) => Tile(64, 64, 4),
+        // Four warpgroups read each block of keys once: 10 % faster than two, where there are as many rows.
+        (Part::Forward, true, ..=64) if plain >= 256 => Tile(256, 64, 16),
         (Part::Forward, true, ..=128) => Tile(128, 128, 8),
         (Part::Forward, true, _) => Tile(64, 64, 8),
         (Part::Keys, true, ..=64) => Tile(64, 128, 8),
@@ -83,8 +87,6 @@ impl Flash {
     /// Launches a kernel on its tensors, `bias` among them after `q`, `k` and `v`.
     fn launch(&self, part: Part, [q, k, v]: [&Tensor; 3], more: &[(&Tensor, bool)]) -> Result<()> {
         let wide = launch::accumulate_dtype(q.dtype());
-        let d = q.shape()[3];
-        let Tile(queries, keys, warps) = tile(part, q.device(), q.dtype(), d);
         let kernel: &KernelDef = match part {
             Part::Forward => &device::attention::KERNEL,
             Part::Keys => &device::attention_keys::KERNEL,
@@ -96,6 +98,10 @@ impl Flash {
             }
             None => [q.shape()[2], k.shape()[2], q.shape()[0]],
         };
+        let is =
+            [self.bias.is_some(), self.cap.is_some(), self.drop.is_some(), self.packed.is_some()];
+        let plain = if is.contains(&true) { 0 } else { m };
+        let Tile(queries, keys, warps) = tile(part, q, plain);
         let (along, heads, block) = match part {
             Part::Keys => (n, k.shape()[1], keys),
             Part::Forward | Part::Queries => (m, q.shape()[1], queries),
@@ -103,10 +109,8 @@ impl Flash {
         if along * heads * batch == 0 {
             return Ok(());
         }
-        let is =
-            [self.bias.is_some(), self.cap.is_some(), self.drop.is_some(), self.packed.is_some()];
         let flags = is.map(i64::from);
-        let head = d.next_power_of_two().max(16) as i64;
+        let head = q.shape()[3].next_power_of_two().max(16) as i64;
         let consts = [&[queries, keys, head], &flags[..]].concat();
         // Without a bias any tensor of four axes stands in its place.
         let mut tensors = vec![(q, false), (k, false), (v, false)];
