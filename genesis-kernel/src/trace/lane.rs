@@ -21,7 +21,7 @@ use crate::runtime::{
 };
 
 /// Records for which a session's own thread has memory before it begins.
-const PREPARED: usize = 1 << 12;
+const PREPARED: usize = 1 << 13;
 
 /// A range's number has its thread from this bit on.
 const THREAD_SHIFT: u32 = 32;
