@@ -19,6 +19,7 @@
 //! so. Every result is checked against f64 before it is timed. What the host does, and the CPU back
 //! end, `cargo bench -p benches` times with criterion.
 
+mod cpu;
 mod driver;
 mod host;
 mod kernels;
