@@ -189,7 +189,8 @@ fn affine_products() -> [OpInfo; 4] {
             "matmul_bias_silu",
             Activation::Silu,
             |v| v / (1.0 + (-v).exp()),
-            samples(shapes, (-1.0, 1.0)),
+            // Without sums of nothing, which have to be exact.
+            samples(&shapes[..6], (-1.0, 1.0)),
         ),
     ]
 }
