@@ -565,6 +565,27 @@ def mlp_step(captured):
     return sorted(times)[len(times) // 2]
 
 
+def cpu_chain(elements, repeats, threads):
+    """Time of the chain of benches/src/cpu.rs, op by op on the CPU, in ms."""
+    if CHAIN.get("elements") != elements:
+        torch.set_num_threads(threads)
+        CHAIN.update(elements=elements, operands=[torch.randn(elements) for _ in range(2)])
+    x, y = CHAIN["operands"]
+
+    def chain():
+        z = torch.tanh((x * y + x) * 0.5) * y
+        return torch.relu(torch.sigmoid(z - x) * x + 1.0)
+
+    with torch.no_grad():
+        chain()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            chain()
+        return (time.perf_counter() - start) * 1e3 / repeats
+
+
+CHAIN = {}
+
 HOST = {
     "host/add/1024": lambda: host_add(False),
     "host/add/1024/grad": lambda: host_add(True),
@@ -704,6 +725,8 @@ def handle(request, state):
         return {"ms": state["peers"].burst(request["peer"], request["launches"], request["graph"])}
     if what == "compile":
         return {"ms": compile_matmul(request["dims"])}
+    if what == "cpu_chain":
+        return {"ms": cpu_chain(request["elements"], request["repeats"], request["threads"])}
     if what == "host":
         state.clear()
         return {"ms": HOST[request["case"]]()}

@@ -4,6 +4,7 @@ use genesis::{DType, Device};
 use genesis_kernel::kernel::{Hints, KernelDef};
 use genesis_kernel::target::Target;
 
+use crate::cpu;
 use crate::launch;
 use crate::memory;
 use crate::peer::Peer;
@@ -60,7 +61,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let compile = compile.filter(|case| case != COMPILE_MATMUL);
     let names = launch::cases().into_iter().chain(memory::cases()).chain(compile);
     let plain = names.map(|name| Case { name, must: None, aim: None });
-    step::cases().into_iter().chain(plain).collect()
+    step::cases().into_iter().chain(cpu::cases()).chain(plain).collect()
 }
 
 /// The times of a case of the host; none if it is a case of the GPU.
@@ -76,6 +77,9 @@ pub(crate) fn time(
         return memory::time(case, device, peer);
     }
     let mut peer = peer;
+    if let Some(times) = cpu::time(case, peer.as_deref_mut())? {
+        return Ok(Some(times));
+    }
     if let Some(times) = step::time(case, device, peer.as_deref_mut())? {
         return Ok(Some(times));
     }

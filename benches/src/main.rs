@@ -16,9 +16,11 @@
 //!
 //! A case is `<op>/<dtype>/<shape>[/<variant>]`. On a GPU the peers are PyTorch (cuBLAS) and Triton, run
 //! by `peer.py` on the same GPU in turns with us; where Python, torch or a GPU is missing the table says
-//! so. Every result is checked against f64 before it is timed. What the host does, and the CPU back
-//! end, `cargo bench -p benches` times with criterion.
+//! so. Every result is checked against f64 before it is timed. `cpu/chain/..` are chains of ops on the CPU
+//! beside PyTorch there, whatever the device; what else the host and the CPU back end do, `cargo bench -p
+//! benches` times with criterion.
 
+mod cpu;
 mod driver;
 mod host;
 mod kernels;

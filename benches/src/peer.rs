@@ -145,6 +145,19 @@ impl Peer {
         answer["ms"].as_f64().context("an answer without ms")
     }
 
+    /// The chain of [`crate::cpu`] on the CPU, the time of one of several in a row, in ms.
+    pub(crate) fn cpu_chain(
+        &mut self,
+        elements: usize,
+        repeats: usize,
+        threads: usize,
+    ) -> anyhow::Result<f64> {
+        let what = json!({
+            "do": "cpu_chain", "elements": elements, "repeats": repeats, "threads": threads,
+        });
+        self.ask(&what)?["ms"].as_f64().context("an answer without ms")
+    }
+
     /// Gives the peer's memory back.
     pub(crate) fn release(&mut self) -> anyhow::Result<()> {
         self.ask(&json!({ "do": "drop" })).map(drop)

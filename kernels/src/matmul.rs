@@ -7,7 +7,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::elementwise::gelu_of;
+use crate::elementwise::{gelu_of, silu_of};
 use crate::tiles;
 
 /// Every kernel of this file.
@@ -18,6 +18,10 @@ pub static KERNELS: &[&KernelDef] = &[
     &matmul_bias_gelu::KERNEL,
     &matmul_bias_down::KERNEL,
     &matmul_bias_gelu_down::KERNEL,
+    &matmul_bias_relu::KERNEL,
+    &matmul_bias_relu_down::KERNEL,
+    &matmul_bias_silu::KERNEL,
+    &matmul_bias_silu_down::KERNEL,
     &matmul_tf32::KERNEL,
 ];
 
@@ -134,6 +138,26 @@ products! {
     /// Exact GELU of [`matmul_bias_down`].
     matmul_bias_gelu_down, tiles::fits_bias_gelu_down, tiles::pick_bias_gelu_down: |a, b, c, bias: m; row, column, acc| -> T {
         gelu_of(acc + bias.load::<BM>([row]).to::<A>().col())
+    }
+
+    /// The larger of [`matmul_bias`] and 0.
+    matmul_bias_relu, tiles::fits_bias_relu, tiles::pick_bias_relu: |a, b, c, bias: n; row, column, acc| -> T {
+        maximum(acc + bias.load::<BN>([column]).to::<A>().row(), A::ZERO)
+    }
+
+    /// The larger of [`matmul_bias_down`] and 0.
+    matmul_bias_relu_down, tiles::fits_bias_relu_down, tiles::pick_bias_relu_down: |a, b, c, bias: m; row, column, acc| -> T {
+        maximum(acc + bias.load::<BM>([row]).to::<A>().col(), A::ZERO)
+    }
+
+    /// SiLU of [`matmul_bias`].
+    matmul_bias_silu, tiles::fits_bias_silu, tiles::pick_bias_silu: |a, b, c, bias: n; row, column, acc| -> T {
+        silu_of(acc + bias.load::<BN>([column]).to::<A>().row())
+    }
+
+    /// SiLU of [`matmul_bias_down`].
+    matmul_bias_silu_down, tiles::fits_bias_silu_down, tiles::pick_bias_silu_down: |a, b, c, bias: m; row, column, acc| -> T {
+        silu_of(acc + bias.load::<BM>([row]).to::<A>().col())
     }
 }
 

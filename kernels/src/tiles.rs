@@ -31,7 +31,8 @@ use genesis_kernel::kernel::LaunchOptions;
 use genesis_kernel::knobs;
 
 use crate::matmul::{
-    matmul, matmul_bias, matmul_bias_down, matmul_bias_gelu, matmul_bias_gelu_down, matmul_tf32,
+    matmul, matmul_bias, matmul_bias_down, matmul_bias_gelu, matmul_bias_gelu_down,
+    matmul_bias_relu, matmul_bias_relu_down, matmul_bias_silu, matmul_bias_silu_down, matmul_tf32,
     matmul_wide,
 };
 
@@ -121,6 +122,10 @@ choices! {
     matmul_bias_gelu, fits_bias_gelu, pick_bias_gelu: DotPrecision::Ieee;
     matmul_bias_down, fits_bias_down, pick_bias_down: DotPrecision::Ieee;
     matmul_bias_gelu_down, fits_bias_gelu_down, pick_bias_gelu_down: DotPrecision::Ieee;
+    matmul_bias_relu, fits_bias_relu, pick_bias_relu: DotPrecision::Ieee;
+    matmul_bias_relu_down, fits_bias_relu_down, pick_bias_relu_down: DotPrecision::Ieee;
+    matmul_bias_silu, fits_bias_silu, pick_bias_silu: DotPrecision::Ieee;
+    matmul_bias_silu_down, fits_bias_silu_down, pick_bias_silu_down: DotPrecision::Ieee;
     matmul_tf32, fits_tf32, pick_tf32: DotPrecision::Tf32;
 }
 

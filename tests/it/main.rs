@@ -55,6 +55,8 @@ mod nn;
 mod nn_dropout;
 /// How parameters start.
 mod nn_init;
+/// Linear layers and the activations after them.
+mod nn_joined;
 /// Layers and losses beside PyTorch's.
 mod nn_layers;
 /// What modules are made of, and what all of them can do.

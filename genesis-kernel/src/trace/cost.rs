@@ -4,10 +4,11 @@
 //! of one with loops follows from its arguments. It takes far longer than a launch, so that it is made once
 //! in a process, not in each recording.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::event::Kernel;
+use super::kinds::{Args, Key};
 use crate::inspect::{self, launch_cost};
 use crate::ir::{DType, Func, Op, OpKind, Value};
 use crate::kernel::{Hints, KernelDef};
@@ -23,8 +24,8 @@ static COSTS: Mutex<Costs> = Mutex::new(Costs { codes: BTreeMap::new(), works: B
 #[derive(Debug)]
 struct Costs {
     codes: BTreeMap<usize, Code>,
-    /// By the hash of a launch.
-    works: BTreeMap<u64, (Kernel, bool)>,
+    /// By the hash of a launch's variant.
+    works: BTreeMap<u64, Kernel>,
 }
 
 /// One specialisation of a kernel.
@@ -34,32 +35,34 @@ struct Code {
     /// What each program costs, where that does not depend on arguments.
     fixed: Option<inspect::Cost>,
     dtype: Option<DType>,
-    /// Whether a loop's length follows from numbers among the arguments.
-    follows_numbers: bool,
+    /// The numbers that the length of a loop follows from.
+    follows: Args,
     /// How often memory moves the elements of each parameter: once if they are only read or only written.
     times: Vec<u64>,
 }
 
-/// What a launch with this hash has to do, and whether that depends on numbers that the kernel is given. Code
-/// has one address as long as the process lives.
+/// What a launch with this key has to do, and the numbers that this depends on. Code has one address as long
+/// as the process lives.
 pub(super) fn count(
-    hash: u64,
+    key: Key<'_>,
     (def, code): (&KernelDef, usize),
     (launch, grid): (&Launch<'_>, [u32; 3]),
     hints: &dyn Fn() -> Hints,
-) -> (Kernel, bool) {
+) -> (Kernel, Args) {
     let mut costs = COSTS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = costs.works.get(&hash) {
-        return *known;
+    let Costs { codes, works } = &mut *costs;
+    let code = codes.entry(code).or_insert_with(|| Code::new(def, launch, hints));
+    let hash = key.variant(code.follows);
+    if let Some(known) = works.get(&hash) {
+        return (*known, code.follows);
     }
     let programs = grid.iter().map(|&n| u64::from(n)).product();
-    let code = costs.codes.entry(code).or_insert_with(|| Code::new(def, launch, hints));
-    let work = (code.work(launch, programs), code.follows_numbers);
-    if costs.works.len() == KEPT {
-        costs.works.clear();
+    let work = code.work(launch, programs);
+    if works.len() == KEPT {
+        works.clear();
     }
-    costs.works.insert(hash, work);
-    work
+    works.insert(hash, work);
+    (work, code.follows)
 }
 
 impl Code {
@@ -67,8 +70,8 @@ impl Code {
         // What was launched was compiled, so that it can be again.
         let special = def.specialize(launch.dtypes, launch.consts, &hints());
         let Ok(func) = special.map(|special| special.func) else {
-            let (follows_numbers, times) = (false, Vec::new());
-            return Code { func: None, fixed: None, dtype: None, follows_numbers, times };
+            let (follows, times) = (Args::NONE, Vec::new());
+            return Code { func: None, fixed: None, dtype: None, follows, times };
         };
         let dtype = func.walk().into_iter().find_map(|op| {
             let data = func.op(op);
@@ -79,8 +82,8 @@ impl Code {
         let has_loops = loops.any(|kind| matches!(kind, OpKind::For(_) | OpKind::While));
         let fixed = (!has_loops).then(|| inspect::cost(&func));
         let times = func.params.iter().map(|param| times(&func, param.value)).collect();
-        let follows_numbers = follows_numbers(&func, launch.args);
-        Code { fixed, dtype, follows_numbers, times, func: Some(func) }
+        let follows = follows_numbers(&func, launch.args);
+        Code { fixed, dtype, follows, times, func: Some(func) }
     }
 
     fn work(&self, launch: &Launch<'_>, programs: u64) -> Kernel {
@@ -103,24 +106,30 @@ impl Code {
     }
 }
 
-/// Whether the length of a loop follows from numbers among the arguments: others than extents.
-fn follows_numbers(func: &Func, args: &[Arg]) -> bool {
+/// The numbers among the arguments that the length of a loop follows from: others than extents.
+fn follows_numbers(func: &Func, args: &[Arg]) -> Args {
     let is_number = |arg: &Arg| matches!(arg, Arg::Scalar(scalar) if !scalar.dtype.is_float());
-    let numbers = func.params.iter().zip(args).filter(|(_, arg)| is_number(arg));
-    let mut following: BTreeSet<Value> = numbers.map(|(param, _)| param.value).collect();
+    let params = func.params.iter().zip(args).enumerate();
+    let numbers = params.filter(|(_, (_, arg))| is_number(arg));
+    let mut following: BTreeMap<Value, Args> =
+        numbers.map(|(index, (param, _))| (param.value, Args::one(index))).collect();
+    let mut all = Args::NONE;
     for op in func.walk() {
         let data = func.op(op);
         let is_loop = matches!(data.kind, OpKind::For(_));
         // A loop's bounds and step come first.
         let looked_at = if is_loop { 3 } else { data.operands.len() };
-        if data.operands.iter().take(looked_at).any(|value| following.contains(value)) {
-            if is_loop {
-                return true;
-            }
-            following.extend(data.results.iter().copied());
+        let operands = data.operands.iter().take(looked_at);
+        let from = operands.filter_map(|value| following.get(value).copied());
+        let from = from.fold(Args::NONE, Args::and);
+        if is_loop {
+            all = all.and(from);
+        }
+        if from != Args::NONE {
+            following.extend(data.results.iter().map(|&result| (result, from)));
         }
     }
-    false
+    all
 }
 
 /// 1 for a view that is only read or only written, else 2.
@@ -143,5 +152,41 @@ fn elements_bytes(arg: &Arg) -> u64 {
             let elements: u64 = axes.map(|axis| count(axis) as u64).product();
             elements * view.ptr.dtype.bytes() as u64
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{BinaryOp, Builder, LoopOptions, ParamAttrs, Scalar, Type};
+
+    /// The numbers that loops follow of a kernel of `seed`, `n` and `step`, whose loop ends at what `end`
+    /// makes of them.
+    fn followed(end: impl FnOnce(&mut Builder<'_>, [Value; 3]) -> Value) -> Args {
+        let mut func = Func::new("loop");
+        let params = ["seed", "n", "step"]
+            .map(|name| func.add_param(name, Type::scalar(DType::I64), ParamAttrs::default()));
+        let body = func.add_region();
+        func.add_region_arg(body, Type::scalar(DType::I64));
+        Builder::at(&mut func, body, None).yield_values(&[]);
+        let mut b = Builder::new(&mut func);
+        b.binary(BinaryOp::Add, params[0], params[2]);
+        let end = end(&mut b, params);
+        let (zero, one) = (b.int(DType::I64, 0), b.int(DType::I64, 1));
+        b.for_loop([zero, end, one], &[], body, LoopOptions::default());
+        b.ret();
+        follows_numbers(&func, &[Arg::Scalar(Scalar::int(DType::I64, 1)); 3])
+    }
+
+    #[test]
+    fn loops_follow_the_numbers_that_their_bounds_are_made_of() {
+        assert_eq!(followed(|b, _| b.int(DType::I64, 8)), Args::NONE);
+        assert_eq!(followed(|_, [_, n, _]| n), Args::one(1));
+        let sum = |b: &mut Builder<'_>, [_, n, step]: [Value; 3]| {
+            let one = b.int(DType::I64, 1);
+            let n = b.binary(BinaryOp::Add, n, one);
+            b.binary(BinaryOp::Add, n, step)
+        };
+        assert_eq!(followed(sum), Args::one(1).and(Args::one(2)));
     }
 }

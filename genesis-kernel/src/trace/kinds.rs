@@ -1,7 +1,8 @@
 //! Kinds of launches: the same code on the same grid with operands of the same sizes.
 //!
-//! Where a kernel's loops depend on numbers that it is given, launches with other numbers have other work
-//! to do: they are variants of one kind, which share its time.
+//! Where a kernel's loops depend on numbers that it is given, launches with others of these numbers have
+//! other work to do: they are variants of one kind, which share its time. Numbers that no loop depends on,
+//! such as a seed or the count of steps, tell no launches apart.
 //!
 //! A training step launches the same kinds again and again. What a launch has to move and compute is known
 //! from its kind, and so is about how long a GPU takes for it: two time stamps of a GPU cost the host more
@@ -41,19 +42,48 @@ pub(super) struct Kind {
 }
 
 /// What tells kinds apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Key {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key<'a> {
     /// Of code, grid and sizes.
     pub(super) hash: u64,
-    /// Of numbers; 0 where there are none.
-    pub(super) numbers: u64,
+    /// The arguments, whose numbers may tell variants apart.
+    pub(super) args: &'a [Arg],
 }
 
-impl Key {
-    /// All in one.
+impl Key<'_> {
+    /// The hash with that of the numbers among some arguments.
     #[inline]
-    pub(super) fn whole(self) -> u64 {
-        if self.numbers == 0 { self.hash } else { mix(self.hash, self.numbers) }
+    pub(super) fn variant(self, of: Args) -> u64 {
+        if of == Args::NONE {
+            return self.hash;
+        }
+        let chosen = self.args.iter().enumerate().filter(|(index, _)| of.has(*index));
+        chosen.fold(self.hash, |hash, (_, arg)| match arg {
+            Arg::Scalar(scalar) => mix(hash, scalar.bits),
+            Arg::Ptr(_) | Arg::View(_) => hash,
+        })
+    }
+}
+
+/// Some of a kernel's arguments, a bit each; those from the 64th on have one bit between them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Args(u64);
+
+impl Args {
+    pub(super) const NONE: Args = Args(0);
+
+    /// The argument at an index.
+    pub(super) fn one(index: usize) -> Args {
+        Args(1 << index.min(63))
+    }
+
+    /// These and others.
+    pub(super) fn and(self, others: Args) -> Args {
+        Args(self.0 | others.0)
+    }
+
+    fn has(self, index: usize) -> bool {
+        self.0 & Args::one(index).0 != 0
     }
 }
 
@@ -65,7 +95,8 @@ struct Count {
     next: u32,
     /// The number of the kind that it is a variant of, else its own.
     of: u32,
-    has_variants: bool,
+    /// The numbers that tell its variants apart.
+    follows: Args,
 }
 
 /// The kinds of a thread.
@@ -81,20 +112,21 @@ pub(super) struct Kinds {
 }
 
 impl Kinds {
-    /// The number of a launch's kind; `make` describes it, and says whether its work depends on numbers.
+    /// The number of a launch's kind; `make` describes it, and says what numbers its work depends on.
     #[inline]
-    pub(super) fn find(&mut self, key: Key, make: &dyn Fn() -> (Kind, bool)) -> u32 {
+    pub(super) fn find(&mut self, key: Key<'_>, make: &dyn Fn() -> (Kind, Args)) -> u32 {
         let number = self.lookup(key.hash, None, make);
         match self.counts.get(number as usize) {
-            Some(count) if count.has_variants && key.numbers != 0 => {
-                self.lookup(key.whole(), Some(number), make)
+            Some(count) if count.follows != Args::NONE => {
+                let hash = key.variant(count.follows);
+                self.lookup(hash, Some(number), make)
             }
             _ => number,
         }
     }
 
     #[inline]
-    fn lookup(&mut self, hash: u64, of: Option<u32>, make: &dyn Fn() -> (Kind, bool)) -> u32 {
+    fn lookup(&mut self, hash: u64, of: Option<u32>, make: &dyn Fn() -> (Kind, Args)) -> u32 {
         let place = hash as usize % PLACES;
         for place in [place, place ^ 1] {
             if let Some(&(known, number)) = self.places.get(place)
@@ -108,18 +140,15 @@ impl Kinds {
     }
 
     #[cold]
-    fn search(&mut self, hash: u64, of: Option<u32>, make: &dyn Fn() -> (Kind, bool)) -> u32 {
+    fn search(&mut self, hash: u64, of: Option<u32>, make: &dyn Fn() -> (Kind, Args)) -> u32 {
         let number = *self.numbers.entry(hash).or_insert_with(|| {
-            let (kind, has_variants) = make();
+            let (kind, follows) = make();
             let number = self.kinds.len() as u32;
             self.kinds.push((hash, kind));
-            let has_variants = has_variants && of.is_none();
-            self.counts.push(Count {
-                launches: 0,
-                next: 1,
-                of: of.unwrap_or(number),
-                has_variants,
-            });
+            // A variant has none of its own.
+            let follows = if of.is_none() { follows } else { Args::NONE };
+            let of = of.unwrap_or(number);
+            self.counts.push(Count { launches: 0, next: 1, of, follows });
             number
         });
         self.places.resize(PLACES, (0, NOBODY));
@@ -182,12 +211,11 @@ fn mix(hash: u64, word: u64) -> u64 {
 }
 
 /// The key of a launch's kind: of its code, and of what loops and sizes may follow from.
-pub(super) fn key(code: usize, grid: [u32; 3], launch: &Launch<'_>) -> Key {
+pub(super) fn key<'a>(code: usize, grid: [u32; 3], launch: &Launch<'a>) -> Key<'a> {
     let [x, y, z] = grid.map(u64::from);
-    let (mut hash, mut numbers) = (mix(mix(code as u64, x), y << 32 | z), 0);
+    let mut hash = mix(mix(code as u64, x), y << 32 | z);
     for arg in launch.args {
         match arg {
-            Arg::Scalar(scalar) if !scalar.dtype.is_float() => numbers = mix(numbers, scalar.bits),
             Arg::Ptr(ptr) => hash = mix(hash, ptr.bytes),
             Arg::Scalar(_) => {}
             Arg::View(view) => {
@@ -197,35 +225,41 @@ pub(super) fn key(code: usize, grid: [u32; 3], launch: &Launch<'_>) -> Key {
             }
         }
     }
-    Key { hash, numbers }
+    Key { hash, args: launch.args }
 }
 
 /// The same of a library's work on the CPU.
-pub(super) fn key_of_work(name: &'static str, work: &Kernel) -> Key {
+pub(super) fn key_of_work(name: &'static str, work: &Kernel) -> Key<'static> {
     let dtype = work.dtype.map_or(0, |dtype| dtype as u64 + 1);
     let words = [name.len() as u64, work.bytes, work.flops, work.product_flops, dtype];
-    Key { hash: words.into_iter().fold(name.as_ptr() as u64, mix), numbers: 0 }
+    Key { hash: words.into_iter().fold(name.as_ptr() as u64, mix), args: &[] }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{DType, Scalar};
 
-    fn key(hash: u64, numbers: u64) -> Key {
-        Key { hash, numbers }
+    fn key(hash: u64, args: &[Arg]) -> Key<'_> {
+        Key { hash, args }
     }
 
-    fn kind(has_variants: bool) -> (Kind, bool) {
+    fn numbers<const N: usize>(numbers: [i64; N]) -> [Arg; N] {
+        numbers.map(|number| Arg::Scalar(Scalar::int(DType::I64, number)))
+    }
+
+    fn kind(follows: Args) -> (Kind, Args) {
         let (device, work) = (Device::Cuda(0), Kernel::default());
-        (Kind { kernel: "add", device, grid: [1; 3], work }, has_variants)
+        (Kind { kernel: "add", device, grid: [1; 3], work }, follows)
     }
 
     /// Which of so many launches of a kind are timed, if `others` of other kinds come between.
     fn timed(times: DeviceTimes, launches: u32, others: u32) -> Vec<u32> {
         let mut kinds = Kinds::default();
-        let number = kinds.find(key(7, 0), &|| kind(false));
-        let other = kinds.find(key(8, 0), &|| kind(false));
-        assert_eq!((number, kinds.find(key(7, 0), &|| kind(true)), other), (0, 0, 1));
+        let number = kinds.find(key(7, &[]), &|| kind(Args::NONE));
+        let other = kinds.find(key(8, &[]), &|| kind(Args::NONE));
+        let again = kinds.find(key(7, &[]), &|| kind(Args::one(0)));
+        assert_eq!((number, again, other), (0, 0, 1));
         let mut all = Vec::new();
         for launch in 1..=launches {
             if kinds.is_due(number, times) {
@@ -256,10 +290,8 @@ mod tests {
     #[test]
     fn variants_share_the_times_of_their_kind() {
         let mut kinds = Kinds::default();
-        let numbers = [1, 2, 1].map(|numbers| kinds.find(key(7, numbers), &|| kind(true)));
-        assert_eq!(numbers, [1, 2, 1]);
-        let plain = [1, 2].map(|numbers| kinds.find(key(8, numbers), &|| kind(false)));
-        assert_eq!(plain, [3, 3]);
+        let bounds = [1, 2, 1].map(|n| kinds.find(key(7, &numbers([n])), &|| kind(Args::one(0))));
+        assert_eq!(bounds, [1, 2, 1]);
         let due = [1, 2, 1].map(|number| {
             let is_due = kinds.is_due(number, DeviceTimes::Sampled);
             is_due.then(|| kinds.set_timed(number)).is_some()
@@ -269,11 +301,36 @@ mod tests {
     }
 
     #[test]
+    fn only_numbers_that_loops_follow_make_variants() {
+        let mut kinds = Kinds::default();
+        let mut find = |seed: i64, bound: i64, follows: Args| {
+            kinds.find(key(7 + follows.0, &numbers([seed, bound])), &|| kind(follows))
+        };
+        let bound = Args::one(1);
+        let found = [(1, 5), (2, 5), (3, 6), (4, 5)].map(|(seed, n)| find(seed, n, bound));
+        assert_eq!(found, [1, 1, 2, 1]);
+        let found = [(1, 5), (2, 5), (3, 6)].map(|(seed, n)| find(seed, n, Args::NONE));
+        assert_eq!(found, [3, 3, 3]);
+    }
+
+    #[test]
+    fn arguments_past_the_last_bit_count_together() {
+        let last = Args::one(70);
+        assert_eq!(last, Args::one(63));
+        let mut args = vec![Arg::Scalar(Scalar::int(DType::I64, 0)); 80];
+        let before = key(7, &args).variant(last);
+        args[62] = numbers([1])[0];
+        assert_eq!(key(7, &args).variant(last), before);
+        args[79] = numbers([1])[0];
+        assert_ne!(key(7, &args).variant(last), before);
+    }
+
+    #[test]
     fn kinds_whose_hashes_end_alike_are_told_apart() {
         let mut kinds = Kinds::default();
         let hashes = [0, 1, 2, 3].map(|n| 5 + n * PLACES as u64);
         for _ in 0..3 {
-            let numbers = hashes.map(|hash| kinds.find(key(hash, 0), &|| kind(false)));
+            let numbers = hashes.map(|hash| kinds.find(key(hash, &[]), &|| kind(Args::NONE)));
             assert_eq!(numbers, [0, 1, 2, 3]);
         }
     }

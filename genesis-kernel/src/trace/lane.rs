@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::event::{Memory, RangeKind, Transfer, TransferKind};
 use super::gpu::{Timing, Unread};
-use super::kinds::{Key, Kind, Kinds};
+use super::kinds::{Args, Key, Kind, Kinds};
 use super::record::{self, Recorder};
 use crate::runtime::{
     Device, HostClock, MemoryEvent, MemoryEventKind, Stream, nvtx_pop, nvtx_push,
 };
 
 /// Records for which a session's own thread has memory before it begins.
-const PREPARED: usize = 1 << 12;
+const PREPARED: usize = 1 << 13;
 
 /// A range's number has its thread from this bit on.
 const THREAD_SHIFT: u32 = 32;
@@ -202,8 +202,8 @@ pub(super) fn close(token: u64) {
 
 /// Begins a launch of the kind with this key, which `make` describes.
 pub(super) fn begin_launch(
-    key: Key,
-    make: &dyn Fn(bool) -> (Kind, bool),
+    key: Key<'_>,
+    make: &dyn Fn(bool) -> (Kind, Args),
     stream: Option<&Stream>,
 ) -> Option<Begun> {
     with(|lane| lane.begin_launch(key, make, stream))
@@ -385,8 +385,8 @@ impl Lane {
 
     fn begin_launch(
         &mut self,
-        key: Key,
-        make: &dyn Fn(bool) -> (Kind, bool),
+        key: Key<'_>,
+        make: &dyn Fn(bool) -> (Kind, Args),
         stream: Option<&Stream>,
     ) -> Begun {
         let (recorder, range) = (&*self.recorder, self.innermost());

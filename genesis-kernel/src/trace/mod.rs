@@ -26,7 +26,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use self::event::{Kernel, Launch, Memory, Range, RangeKind, Trace, Transfer, TransferKind};
-use self::kinds::Kind;
+use self::kinds::{Args, Kind};
 pub use self::session::{DeviceTimes, Options, Session};
 use crate::kernel::{Hints, KernelDef};
 use crate::launch as way;
@@ -130,7 +130,7 @@ pub fn host_kernel(name: &'static str, work: impl Fn() -> Kernel) -> HostKernel 
 #[inline(never)]
 fn begin_host_kernel(name: &'static str, work: &dyn Fn() -> Kernel) -> Option<Launching> {
     let work = work();
-    let make = |_| (Kind { kernel: name, device: Device::Cpu, grid: [1, 1, 1], work }, false);
+    let make = |_| (Kind { kernel: name, device: Device::Cpu, grid: [1, 1, 1], work }, Args::NONE);
     lane::begin_launch(kinds::key_of_work(name, &work), &make, None).map(Launching)
 }
 
@@ -181,9 +181,9 @@ fn begin_launch(
 ) -> Option<Launching> {
     let key = kinds::key(code, grid, launch);
     let make = |counts_work: bool| {
-        let count = || cost::count(key.whole(), (def, code), (launch, grid), hints);
-        let (work, depends) = if counts_work { count() } else { (Kernel::default(), false) };
-        (Kind { kernel: def.ast.name, device: launch.stream.device(), grid, work }, depends)
+        let count = || cost::count(key, (def, code), (launch, grid), hints);
+        let (work, follows) = if counts_work { count() } else { (Kernel::default(), Args::NONE) };
+        (Kind { kernel: def.ast.name, device: launch.stream.device(), grid, work }, follows)
     };
     lane::begin_launch(key, &make, Some(launch.stream)).map(Launching)
 }

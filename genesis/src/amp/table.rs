@@ -82,6 +82,8 @@ pub const OPS: &[(&str, Precision)] = &[
     ("matmul", Half),
     ("matmul_bias", Half),
     ("matmul_bias_gelu", Half),
+    ("matmul_bias_relu", Half),
+    ("matmul_bias_silu", Half),
     ("maximum", Widest),
     ("minimum", Widest),
     ("mm", Half),

@@ -3,10 +3,22 @@
 //! Each is the tensor's method of the same name; those with numbers hold them as fields, which start at
 //! PyTorch's defaults.
 
+use std::any::Any;
+
 use super::layer::layers;
-use super::{Module, Parameter, init, watch};
+use super::{Layer, Module, Parameter, init, watch};
 use crate::error::Result;
+use crate::ops::Activation;
 use crate::tensor::{Creation, Tensor};
+
+/// The function that a layer is, if a product may compute it on its sums.
+pub(super) fn of_layer(layer: &dyn Layer) -> Option<Activation> {
+    let layer: &dyn Any = layer;
+    let of = |is: bool, activation: Activation| is.then_some(activation);
+    of(layer.is::<Relu>(), Activation::Relu)
+        .or(of(layer.is::<Gelu>(), Activation::Gelu))
+        .or(of(layer.is::<Silu>(), Activation::Silu))
+}
 
 macro_rules! activations {
     ($($(#[$doc:meta])* $name:ident = $method:ident;)*) => {$(

@@ -1,9 +1,10 @@
 //! Modules that hold others: in a row, in a list, under names.
 
+use std::any::Any;
 use std::ops::{Deref, DerefMut};
 
 use super::layer::layers;
-use super::{Layer, Module, Part, Visitor, VisitorMut, watch};
+use super::{Layer, Linear, Module, Part, Visitor, VisitorMut, activation, watch};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -47,10 +48,32 @@ impl Sequential {
 
     /// The output of the last layer, where each gets that of the one before it.
     ///
+    /// A [`Linear`] and the [`Relu`](super::Relu), [`Gelu`](super::Gelu) or [`Silu`](super::Silu) after it
+    /// run as [`Linear::forward_with`] does. Layers in a [`Hooked`](super::Hooked) run by themselves.
+    ///
     /// # Errors
     /// If a layer refuses what it gets.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        watch(self, || self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x)))
+        watch(self, || {
+            let (mut x, mut layers) = (x.clone(), &self.layers[..]);
+            while let [layer, rest @ ..] = layers {
+                (x, layers) = match joined(&x, &**layer, rest)? {
+                    Some(both) => (both, &rest[1..]),
+                    None => (layer.forward(&x)?, rest),
+                };
+            }
+            Ok(x)
+        })
+    }
+}
+
+/// A layer and the next one in one kernel; none where two are right.
+fn joined(x: &Tensor, layer: &dyn Layer, rest: &[Box<dyn Layer>]) -> Result<Option<Tensor>> {
+    let linear = (layer as &dyn Any).downcast_ref::<Linear>();
+    let activation = rest.first().and_then(|next| activation::of_layer(&**next));
+    match linear.zip(activation) {
+        Some((linear, activation)) => linear.joined(x, activation),
+        None => Ok(None),
     }
 }
 

@@ -34,6 +34,7 @@ mod watch;
 
 pub use genesis_macros::Module;
 
+pub use crate::ops::Activation;
 pub use activation::{
     Celu, Elu, Gelu, GeluTanh, Glu, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyRelu,
     LogSigmoid, LogSoftmax, Mish, PRelu, Relu, Relu6, Selu, Sigmoid, Silu, Softmax, Softmin,

@@ -5,6 +5,7 @@ use super::{
     MultiheadAttentionOptions, init, watch,
 };
 use crate::error::Result;
+use crate::ops::Activation;
 use crate::tensor::{Creation, Tensor};
 
 /// What transformer layers are made with.
@@ -14,8 +15,8 @@ pub struct TransformerOptions {
     pub dim_feedforward: usize,
     /// The probability of dropout, in all its places.
     pub dropout: f64,
-    /// The function between the two linear layers: `Tensor::relu`, `Tensor::gelu`.
-    pub activation: fn(&Tensor) -> Result<Tensor>,
+    /// The function between the two linear layers.
+    pub activation: Activation,
     /// Added to variances in the norms.
     pub layer_norm_eps: f64,
     /// Whether tensors are `[N, L, E]` and not `[L, N, E]`.
@@ -31,7 +32,7 @@ impl Default for TransformerOptions {
         TransformerOptions {
             dim_feedforward: 2048,
             dropout: 0.1,
-            activation: Tensor::relu,
+            activation: Activation::Relu,
             layer_norm_eps: 1e-5,
             batch_first: false,
             norm_first: false,
@@ -151,7 +152,7 @@ impl TransformerEncoderLayer {
                 self.dropout1.forward(&y)
             };
             let feed = |x: &Tensor| {
-                let h = (self.options.activation)(&self.linear1.forward(x)?)?;
+                let h = self.linear1.forward_with(x, self.options.activation)?;
                 self.dropout2.forward(&self.linear2.forward(&self.dropout.forward(&h)?)?)
             };
             let first = self.options.norm_first;
@@ -256,7 +257,7 @@ impl TransformerDecoderLayer {
                 self.dropout2.forward(&y)
             };
             let feed = |x: &Tensor| {
-                let h = (self.options.activation)(&self.linear1.forward(x)?)?;
+                let h = self.linear1.forward_with(x, self.options.activation)?;
                 self.dropout3.forward(&self.linear2.forward(&self.dropout.forward(&h)?)?)
             };
             let first = self.options.norm_first;

@@ -144,9 +144,14 @@ fn tell(who: Identity, output: &Tensor, flops: u64) -> Result<()> {
     Ok(())
 }
 
+/// Whether anybody hears of the layers that run on this thread.
+pub(super) fn is_observed() -> bool {
+    !OBSERVERS.with_borrow(Vec::is_empty)
+}
+
 /// Adds to the floating-point operations of the layer at work.
 pub fn count_flops(count: impl FnOnce() -> u64) {
-    if OBSERVERS.with_borrow(Vec::is_empty) {
+    if !is_observed() {
         return;
     }
     STACK.with_borrow(|stack| {

@@ -421,28 +421,21 @@ fn is_swapped(c: &Tensor) -> bool {
     m < FEW_ROWS && n > m
 }
 
-/// `c = a b + bias`, or exact GELU of it, for tensors of rank 3 and a bias of rank 1.
+/// `c = f(a b + bias)` for tensors of rank 3 and a bias of rank 1; `kernels` are for a bias along the rows of
+/// `c`, and for one along its columns.
 pub(crate) fn matmul_bias(
-    a: &Tensor,
-    b: &Tensor,
-    bias: &Tensor,
+    [a, b, bias]: [&Tensor; 3],
     c: &Tensor,
-    gelu: bool,
+    kernels: [&'static KernelDef; 2],
 ) -> Result<()> {
-    use kernels::matmul as device;
     trace::check_real("linear", &[a, b, bias, c])?;
     let bias = own_view(bias, false);
     let swapped = is_swapped(c);
-    let kernel = match (swapped, gelu) {
-        (false, false) => &device::matmul_bias::KERNEL,
-        (false, true) => &device::matmul_bias_gelu::KERNEL,
-        (true, false) => &device::matmul_bias_down::KERNEL,
-        (true, true) => &device::matmul_bias_gelu_down::KERNEL,
-    };
     let args = match swapped {
         false => [own_view(a, false), own_view(b, false), bias, own_view(c, true)],
         true => [transposed(b, false), transposed(a, false), bias, transposed(c, true)],
     };
+    let kernel = kernels[usize::from(swapped)];
     let dtypes = [c.dtype(), accumulate_dtype(c.dtype())];
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; the result is fresh.

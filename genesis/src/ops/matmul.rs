@@ -77,40 +77,10 @@ impl Tensor {
         }
         apply(MatMul { shapes: [self.shape().to_vec(), other.shape().to_vec()] }, &[self, other])
     }
-
-    /// The matrix product plus a row: `self other + bias`. On GPUs the row is added before the sums are
-    /// rounded and stored.
-    ///
-    /// # Shapes
-    /// `[.., M, K]`, `[.., K, N]` and `[N]` give `[.., M, N]`; a vector `[K]` on the left is a row whose
-    /// axis the result drops.
-    /// # Numerics
-    /// As [`matmul`](Tensor::matmul).
-    /// # Errors
-    /// If inner extents or dtypes differ, leading axes do not broadcast, the left operand is a scalar, the
-    /// right one has less than two axes, or `bias` is not `[N]`.
-    #[track_caller]
-    pub fn matmul_bias(&self, other: &Tensor, bias: &Tensor) -> Result<Tensor> {
-        affine("matmul_bias", Activation::None, self, other, bias)
-    }
-
-    /// Exact GELU of [`matmul_bias`](Tensor::matmul_bias), in one kernel on GPUs.
-    ///
-    /// # Shapes
-    /// `[.., M, K]`, `[.., K, N]` and `[N]` give `[.., M, N]`; a vector `[K]` on the left is a row whose
-    /// axis the result drops.
-    /// # Numerics
-    /// As [`matmul`](Tensor::matmul). The backward computes the product again.
-    /// # Errors
-    /// As [`matmul_bias`](Tensor::matmul_bias).
-    #[track_caller]
-    pub fn matmul_bias_gelu(&self, other: &Tensor, bias: &Tensor) -> Result<Tensor> {
-        affine("matmul_bias_gelu", Activation::Gelu, self, other, bias)
-    }
 }
 
 /// Refuses operands that have no product; both have two axes or more.
-fn check_product(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+pub(super) fn check_product(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
     check_extents(op, a, b)?;
     if !a.dtype().is_arithmetic_float() {
         return Err(wrong_dtype(op, "a float", a.dtype()));
@@ -126,31 +96,6 @@ fn check_extents(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
         return Err(Error::op(op, message));
     }
     Ok(())
-}
-
-#[track_caller]
-fn affine(
-    op: &'static str,
-    activation: Activation,
-    a: &Tensor,
-    b: &Tensor,
-    bias: &Tensor,
-) -> Result<Tensor> {
-    if a.rank() == 1 {
-        return affine(op, activation, &a.unsqueeze(0)?, b, bias)?.squeeze(-2);
-    }
-    if a.rank() == 0 || b.rank() < 2 {
-        let message = format!("needs a row and a matrix, got {:?} and {:?}", a.shape(), b.shape());
-        return Err(Error::op(op, message));
-    }
-    check_product(op, a, b)?;
-    let n = b.dim(-1)?;
-    if bias.shape() != [n] {
-        let message = format!("the bias is {:?}, {:?} needs [{n}]", bias.shape(), b.shape());
-        return Err(Error::op(op, message));
-    }
-    check_pair(op, a, bias)?;
-    apply(Affine { activation, shapes: [a.shape().to_vec(), b.shape().to_vec()] }, &[a, b, bias])
 }
 
 /// A batch of matrices times one matrix, as one product of all their rows; none where the rows do not
@@ -174,11 +119,11 @@ fn wants_k_last(device: Device, [m, n, k]: [usize; 3]) -> bool {
 }
 
 /// How a product of tensors of rank 3 is written to a fresh one, which is not empty.
-type Run<'a> = &'a dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<()>;
+pub(super) type Run<'a> = &'a dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<()>;
 
 /// The product of tensors of two axes or more, K not 0, by `run`.
 #[track_caller]
-fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
+pub(super) fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
     let (m, k, n) = (a.dim(-2)?, a.dim(-1)?, b.dim(-1)?);
     let lead = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
     let batch = broadcast_shapes("matmul", &[&lead(a), &lead(b)])?;
@@ -214,13 +159,13 @@ fn in_parts(a: &Tensor, b: &Tensor, c: &Tensor, parts: usize) -> Result<()> {
 }
 
 /// Whether products of this dtype are computed in tf32.
-fn is_tf32(dtype: DType) -> bool {
+pub(super) fn is_tf32(dtype: DType) -> bool {
     matmul_precision() == MatmulPrecision::Tf32 && dtype == DType::F32
 }
 
 /// The gradients of a product's operands.
 #[track_caller]
-fn gradients(
+pub(super) fn gradients(
     saved: &SavedTensors,
     dy: &Tensor,
     shapes: &[Vec<usize>; 2],
@@ -289,78 +234,6 @@ impl Op for MatMul {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(gradients(saved, dy, &self.shapes)?.into())
-    }
-}
-
-/// What follows a product and its bias.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Activation {
-    None,
-    Gelu,
-}
-
-/// `activation(a b + bias)`
-struct Affine {
-    activation: Activation,
-    shapes: [Vec<usize>; 2],
-}
-
-impl Affine {
-    /// By an op each, rounded once.
-    #[track_caller]
-    fn composed(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let dtype = inputs[0].dtype();
-        let wide = launch::accumulate_dtype(dtype);
-        let [a, b, bias] = [0, 1, 2].map(|i| inputs[i].to_dtype(wide));
-        let y = a?.matmul(&b?)?.add(&bias?)?;
-        let y = match self.activation {
-            Activation::None => y,
-            Activation::Gelu => y.gelu()?,
-        };
-        y.to_dtype(dtype)
-    }
-}
-
-impl Op for Affine {
-    fn name(&self) -> &'static str {
-        match self.activation {
-            Activation::None => "matmul_bias",
-            Activation::Gelu => "matmul_bias_gelu",
-        }
-    }
-
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (a, b, bias) = (inputs[0], inputs[1], inputs[2]);
-        let is_one = a.device().is_cuda() && a.dim(-1)? != 0 && !is_tf32(a.dtype());
-        if !is_one {
-            return self.composed(inputs);
-        }
-        let gelu = self.activation == Activation::Gelu;
-        product(a, b, &|a, b, c| launch::matmul_bias(a, b, bias, c, gelu))
-    }
-
-    fn saves(&self) -> Saves {
-        match self.activation {
-            Activation::None => Saves::inputs(3),
-            Activation::Gelu => Saves::inputs(7),
-        }
-    }
-
-    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let dz = match self.activation {
-            Activation::None => dy.clone(),
-            Activation::Gelu => {
-                let z = saved.input(0).matmul_bias(saved.input(1), saved.input(2))?;
-                dy.mul(&z.gelu_slope()?)?
-            }
-        };
-        let [da, db] = gradients(saved, &dz, &self.shapes)?;
-        let n = self.shapes[1].last().copied().unwrap_or(0);
-        let dbias = match saved.wanted[2] {
-            true => Some(unbroadcast(&dz, &[n])?),
-            false => None,
-        };
-        Ok(vec![da, db, dbias])
     }
 }
 

@@ -5,6 +5,7 @@
 //! refuses with their exact text. Tests, docs and benchmark rows come from the table in `info`, which the feature `op-info` brings.
 
 mod activation;
+mod affine;
 mod arith;
 mod arrange;
 mod attention;
@@ -83,6 +84,7 @@ use crate::fuse::trace;
 use crate::memory;
 use crate::tensor::Tensor;
 
+pub use affine::Activation;
 pub use arith::{RoundingMode, Tolerance};
 pub use arrange::GridOrder;
 pub use attention::{Attention, AttentionBackend, Varlen};

@@ -2,12 +2,12 @@
 
 use super::*;
 use genesis::nn::{
-    BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, Bilinear, ChannelShuffle, Embedding,
-    Extents, Flatten, GroupNorm, GruCell, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d,
-    LayerNorm, LayerNormOptions, Linear, LstmCell, MultiheadAttentionOptions, PRelu, Pad1d, Pad2d,
-    Pad3d, PixelShuffle, PixelUnshuffle, Recurrent, RecurrentOptions, RmsNorm, Rnn, RnnCell,
-    RnnGates, RotaryEmbedding, SwiGlu, Transformer, TransformerDecoderLayer, TransformerEncoder,
-    TransformerEncoderLayer, TransformerOptions, Unflatten,
+    Activation, BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormOptions, Bilinear, ChannelShuffle,
+    Embedding, Extents, Flatten, GroupNorm, GruCell, InstanceNorm1d, InstanceNorm2d,
+    InstanceNorm3d, LayerNorm, LayerNormOptions, Linear, LstmCell, MultiheadAttentionOptions,
+    PRelu, Pad1d, Pad2d, Pad3d, PixelShuffle, PixelUnshuffle, Recurrent, RecurrentOptions, RmsNorm,
+    Rnn, RnnCell, RnnGates, RotaryEmbedding, SwiGlu, Transformer, TransformerDecoderLayer,
+    TransformerEncoder, TransformerEncoderLayer, TransformerOptions, Unflatten,
 };
 
 pub(super) fn rows() -> Vec<Row> {
@@ -213,7 +213,7 @@ const ATTENTION: &[Row] = &[
 const SMALL: TransformerOptions = TransformerOptions {
     dim_feedforward: 12,
     dropout: 0.0,
-    activation: Tensor::relu,
+    activation: Activation::Relu,
     layer_norm_eps: 1e-5,
     batch_first: true,
     norm_first: false,
@@ -237,7 +237,7 @@ const TRANSFORMERS: &[Row] = &[
     ("encoderlayer.eval", || encoder_layer(SMALL, OPEN)),
     ("encoderlayer.pre", || {
         let options = TransformerOptions {
-            activation: Tensor::gelu,
+            activation: Activation::Gelu,
             norm_first: true,
             batch_first: false,
             ..SMALL

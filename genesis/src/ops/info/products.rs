@@ -3,8 +3,8 @@
 use genesis_kernel::ir::DType;
 
 use super::super::elementwise::erf_reference;
-use super::{Dense, FLOATS, Family, OpInfo, cpu, refuse, samples};
-use crate::ops::ScaledMatmul;
+use super::{Dense, FLOATS, Family, OpInfo, Sample, cpu, refuse, samples};
+use crate::ops::{Activation, ScaledMatmul};
 use crate::tensor::Tensor;
 
 fn matmul_of(a: &Dense, b: &Dense) -> Dense {
@@ -57,7 +57,6 @@ pub(super) fn products() -> Vec<OpInfo> {
             ),
         ],
     };
-    let [matmul_bias, matmul_bias_gelu] = affine_products();
     let embedding = OpInfo {
         name: "embedding".to_owned(),
         family: Family::Exact,
@@ -89,18 +88,51 @@ pub(super) fn products() -> Vec<OpInfo> {
             ),
         ],
     };
-    vec![matmul, matmul_bias, matmul_bias_gelu, scaled_matmul(), embedding]
+    let mut infos = vec![matmul];
+    infos.extend(affine_products());
+    infos.extend([scaled_matmul(), embedding]);
+    infos
 }
 
-/// Products with a bias, plain and under GELU.
-fn affine_products() -> [OpInfo; 2] {
-    let biased = |x: &[Dense]| {
-        let product = matmul_of(&x[0], &x[1]);
-        let n = x[2].data.len().max(1);
-        let sums = product.data.iter().enumerate().map(|(i, v)| v + x[2].data[i % n]).collect();
-        Dense { data: sums, ..product }
-    };
-    let gelu = |v: &f64| 0.5 * v * (1.0 + erf_reference(v * std::f64::consts::FRAC_1_SQRT_2));
+/// The products and their biases.
+fn biased(x: &[Dense]) -> Dense {
+    let product = matmul_of(&x[0], &x[1]);
+    let n = x[2].data.len().max(1);
+    let sums = product.data.iter().enumerate().map(|(i, v)| v + x[2].data[i % n]).collect();
+    Dense { data: sums, ..product }
+}
+
+/// A product with a bias under an activation.
+fn affine_under(
+    name: &'static str,
+    activation: Activation,
+    function: fn(f64) -> f64,
+    samples: Vec<Sample>,
+) -> OpInfo {
+    OpInfo {
+        name: name.to_owned(),
+        family: Family::MatMul,
+        dtypes: FLOATS.to_vec(),
+        index_inputs: Vec::new(),
+        is_differentiable: true,
+        call: Box::new(move |x| x[0].matmul_bias_activation(&x[1], &x[2], activation)),
+        reference: Box::new(move |x| {
+            let sums = biased(x);
+            Dense { data: sums.data.iter().map(|&v| function(v)).collect(), ..sums }
+        }),
+        samples,
+        refused: vec![refuse(
+            move || {
+                let (a, b) = (cpu(&[2, 2], DType::I32)?, cpu(&[2, 2], DType::I32)?);
+                a.matmul_bias_activation(&b, &cpu(&[2], DType::I32)?, activation)
+            },
+            &format!("{name}: needs a float dtype, got i32"),
+        )],
+    }
+}
+
+/// Products with a bias, plain and under an activation.
+fn affine_products() -> [OpInfo; 4] {
     let shapes: &[&[&[usize]]] = &[
         &[&[1, 1], &[1, 1], &[1]],
         &[&[3, 4], &[4, 5], &[5]],
@@ -117,7 +149,7 @@ fn affine_products() -> [OpInfo; 2] {
         index_inputs: Vec::new(),
         is_differentiable: true,
         call: Box::new(|x| x[0].matmul_bias(&x[1], &x[2])),
-        reference: Box::new(move |x| biased(x)),
+        reference: Box::new(biased),
         samples: samples(shapes, (-2.0, 2.0)),
         refused: vec![
             refuse(
@@ -143,26 +175,24 @@ fn affine_products() -> [OpInfo; 2] {
             ),
         ],
     };
-    let under_gelu = OpInfo {
-        name: "matmul_bias_gelu".to_owned(),
-        call: Box::new(|x| x[0].matmul_bias_gelu(&x[1], &x[2])),
-        reference: Box::new(move |x| {
-            let sums = biased(x);
-            Dense { data: sums.data.iter().map(gelu).collect(), ..sums }
-        }),
-        samples: samples(shapes, (-1.0, 1.0)),
-        dtypes: FLOATS.to_vec(),
-        index_inputs: Vec::new(),
-        refused: vec![refuse(
-            || {
-                let (a, b) = (cpu(&[2, 2], DType::I32)?, cpu(&[2, 2], DType::I32)?);
-                a.matmul_bias_gelu(&b, &cpu(&[2], DType::I32)?)
-            },
-            "matmul_bias_gelu: needs a float dtype, got i32",
-        )],
-        ..plain
-    };
-    [plain, under_gelu]
+    let gelu = |v| 0.5 * v * (1.0 + erf_reference(v * std::f64::consts::FRAC_1_SQRT_2));
+    [
+        plain,
+        affine_under("matmul_bias_gelu", Activation::Gelu, gelu, samples(shapes, (-1.0, 1.0))),
+        affine_under(
+            "matmul_bias_relu",
+            Activation::Relu,
+            |v| v.max(0.0),
+            samples(shapes, (-2.0, 2.0)),
+        ),
+        affine_under(
+            "matmul_bias_silu",
+            Activation::Silu,
+            |v| v / (1.0 + (-v).exp()),
+            // Without sums of nothing, which have to be exact.
+            samples(&shapes[..6], (-1.0, 1.0)),
+        ),
+    ]
 }
 
 fn scaled_matmul() -> OpInfo {

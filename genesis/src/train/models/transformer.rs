@@ -4,7 +4,7 @@ use genesis_kernel::runtime::Device;
 
 use crate::error::{Error, Result};
 use crate::nn::{Dropout, Layer, LayerNorm, Linear, Module};
-use crate::ops::Attention;
+use crate::ops::{Activation, Attention};
 use crate::tensor::Tensor;
 
 /// Every position looks at every other, or at those before it.
@@ -96,7 +96,7 @@ impl Layer for Block {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let attended = self.attention.forward(&self.norm1.forward(x)?)?;
         let x = x.add(&self.dropout.forward(&attended)?)?; // [B, T, C]
-        let inside = self.up.forward(&self.norm2.forward(&x)?)?.gelu()?; // [B, T, 4C]
+        let inside = self.up.forward_with(&self.norm2.forward(&x)?, Activation::Gelu)?; // [B, T, 4C]
         x.add(&self.dropout.forward(&self.down.forward(&inside)?)?)
     }
 }
