@@ -27,7 +27,7 @@ use crate::ir::{DType, Func, OpKind, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
-use crate::passes::{self, Pass, pad, rotate, tma, views};
+use crate::passes::{self, Pass, pad, partial, rotate, tma, views};
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
 use crate::target::{GpuTarget, Target};
@@ -140,6 +140,8 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
         let options = tma::Options { num_warps, num_blocks, num_stages, max_shared_bytes };
         let mut func = tma::run(&kernel.func, &options);
         after_pass("tma", &func)?;
+        partial::run(&mut func);
+        after_pass("partial", &func)?;
         rotate::run(&mut func);
         after_pass("rotate", &func)?;
         prepare(&func)?

@@ -337,6 +337,8 @@ pub fn attention_keys<
             let i = r + arange::<BM>();
             let rows = q.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
             let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
+            let less = norm.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
+            let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             // Transposed: keys by queries, as the products below take their left operands.
             let mut s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
             let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
@@ -351,7 +353,6 @@ pub fn attention_keys<
                 s = s * by + b.trans().to::<A>() * A::from(LOG2_E);
                 by = A::ONE;
             }
-            let less = norm.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             s = fma(s, by, -less.row());
             // Queries past the end of a tensor are 0 and add nothing, those of the next sequence would;
             // what keys past the end gather is not written.
@@ -369,7 +370,6 @@ pub fn attention_keys<
                 dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
             }
             sum_v = dot(kept.to::<T>(), dys, sum_v);
-            let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
             let ds = uncapped::<A, BN, BM, CAP>(w * (dw - below.row()), scores, cap);
             sum_k = dot(ds.to::<T>(), rows, sum_k);
         }

@@ -2,7 +2,7 @@
 //!
 //! A pass is a name and a function that changes a [`Func`] in place; each is one file with its tests.
 //! Only `expand_math`, and `contract` where a kernel asks for it, decide what the bits of a result
-//! are; no other pass changes any: constants fold by the same functions that the interpreter computes
+//! are, and `partial` in which order floats are added up; no other pass changes any: constants fold by the same functions that the interpreter computes
 //! with, and transcendental functions are never folded, only expanded.
 
 pub mod contract;
@@ -14,6 +14,7 @@ pub mod licm;
 pub(crate) mod math;
 pub mod other;
 pub mod pad;
+pub mod partial;
 pub mod peel;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;

@@ -49,11 +49,11 @@ impl Lowering<'_> {
     /// computed beside them.
     pub(super) fn stay_behind(&mut self, n: usize) -> Result<(), Error> {
         let Some(value) = self.reduced.take() else { return Ok(()) };
-        let is_short = |sums: Value| (self.lir.num_regs(sums) as usize) < MANY_SUMS;
+        let is_long = |sums: Value| self.lir.num_regs(sums) as usize >= MANY_SUMS;
         let here = self.born[value.index()].is_some_and(|(region, _)| region == self.region);
         let registers = self.get(value)?;
         let is_small = self.dtype(value) == DType::F32 && registers.len() <= FEW_REGISTERS;
-        if !here || !is_small || !self.flying[..n].iter().all(|flight| is_short(flight.sums)) {
+        if !here || !is_small || !self.flying[..n].iter().any(|flight| is_long(flight.sums)) {
             return Ok(());
         }
         let e = self.e;

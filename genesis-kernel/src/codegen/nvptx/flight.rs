@@ -47,11 +47,6 @@ impl Lowering<'_> {
         self.land(needed)
     }
 
-    /// Waits for the products that an op needs which does not end its region.
-    pub(super) fn land_for(&mut self, op: Op) -> Result<(), Error> {
-        self.land(self.needed_by(op))
-    }
-
     /// How many of the products in flight must be over before an op.
     fn needed_by(&self, op: Op) -> usize {
         let inside = self.ops_within(op);

@@ -313,6 +313,9 @@ impl<'a> Lowering<'a> {
     fn ops_of(&mut self, region: Region, aloft: usize) -> Result<Option<Vec<Registers>>, Error> {
         for &op in &self.func.region(region).ops {
             self.land_before(op, aloft)?;
+            if self.waits_with_line(op) {
+                continue;
+            }
             self.read_before(op)?;
             let is_inside = !self.func.op(op).regions.is_empty();
             if self.awaits_peers && is_inside && reduce::pushes(self.lir, op) {

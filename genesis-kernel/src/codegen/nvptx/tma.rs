@@ -56,6 +56,9 @@ impl Panels {
     }
 }
 
+/// Registers that a loop carries beyond which lines are read late.
+const MANY_HELD: u32 = 96;
+
 /// The widest access of one thread to shared memory, in bytes.
 const WIDEST: u32 = 16;
 
@@ -103,7 +106,10 @@ impl<'a> Lowering<'a> {
                     self.advance(self.ring(load.channel)?);
                 }
             }
-            // Threads read it where they need it: until then registers are for the products in flight.
+            Role::Consumer if load.registers && !self.is_late(load) => {
+                return self.read_slot(op, load);
+            }
+            // Read where it is needed: until then registers are for the products in flight.
             Role::Consumer if load.registers => {
                 self.unread.insert(self.func.op(op).results[0], op);
                 return Ok(());
@@ -116,40 +122,48 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Reads what an op needs of tiles that have come and were not read yet.
+    /// Whether threads read a line as late as they can: where the loop carries so many registers that its
+    /// products leave none. What comes earlier waits less.
+    fn is_late(&self, load: &TmaLoad) -> bool {
+        let is_line = self.func.tma.maps.get(usize::from(load.map)).is_some_and(|m| m.swizzle == 0);
+        let args = &self.func.region(self.region).args;
+        let held: u32 = args.iter().map(|&arg| self.lir.num_regs(arg)).sum();
+        is_line && held > MANY_HELD
+    }
+
+    /// Whether an op only gives another shape to a line that was not read yet: that can wait too.
+    pub(super) fn waits_with_line(&mut self, op: Op) -> bool {
+        let data = self.func.op(op);
+        let renames =
+            matches!(data.kind, OpKind::Reshape | OpKind::ExpandDims { .. } | OpKind::Broadcast);
+        let waits = renames && self.unread.contains_key(&data.operands[0]);
+        if waits {
+            self.unread.insert(data.results[0], op);
+        }
+        waits
+    }
+
+    /// Reads what an op needs of lines that have come and were not read yet.
     pub(super) fn read_before(&mut self, op: Op) -> Result<(), Error> {
         if self.unread.is_empty() {
             return Ok(());
         }
         let inside = self.ops_within(op).into_iter().chain([op]);
-        let needed: Vec<Value> =
-            inside.flat_map(|op| self.func.op(op).operands.clone()).collect();
-        for value in needed {
-            let Some(load) = self.unread.remove(&value) else { continue };
-            let OpKind::TmaLoad(number) = self.func.op(load).kind else { continue };
-            if let Some(user) = self.first_user(value) {
-                self.land_for(user)?;
-            }
-            self.read_slot(load, &self.func.tma.loads[usize::from(number)])?;
-        }
-        Ok(())
+        let needed: Vec<Value> = inside.flat_map(|op| self.func.op(op).operands.clone()).collect();
+        needed.into_iter().try_for_each(|value| self.read_line(value))
     }
 
-    /// The first op of the region that computes with a value, or with what it is in another shape.
-    fn first_user(&self, value: Value) -> Option<Op> {
-        let mut same = vec![value];
-        self.func.region(self.region).ops.iter().copied().find(|&op| {
-            let data = self.func.op(op);
-            if !data.operands.iter().any(|operand| same.contains(operand)) {
-                return false;
+    fn read_line(&mut self, value: Value) -> Result<(), Error> {
+        let Some(op) = self.unread.remove(&value) else { return Ok(()) };
+        match self.func.op(op).kind {
+            OpKind::TmaLoad(number) => {
+                self.read_slot(op, &self.func.tma.loads[usize::from(number)])
             }
-            let renames = matches!(
-                data.kind,
-                OpKind::Reshape | OpKind::ExpandDims { .. } | OpKind::Broadcast
-            );
-            same.extend(data.results.iter().filter(|_| renames));
-            !renames
-        })
+            _ => {
+                self.read_line(self.func.op(op).operands[0])?;
+                self.op(op)
+            }
+        }
     }
 
     /// Reads a load's tile from its slot, each thread its part. The slot goes back to the producer with the

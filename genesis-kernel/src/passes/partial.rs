@@ -1,0 +1,240 @@
+//! Sums that a loop only adds to stay in parts until it is over.
+//!
+//! The lanes of a warp that share a row of a product add up their own columns, and exchange what they have
+//! for the whole row's sum. In a loop that only scales and adds to such sums, that can wait for the end:
+//!
+//! ```text
+//! %t = for .. carry (%c = 0) {                     %u = for .. carry (%c = 0) {
+//!   %s = reduce add 1 %w : f32[128]                  %p = reshape %w : f32[128x8x4x2]
+//!                                            ->      %q = reduce add 1 (reduce add 3 %p) : f32[128x4]
+//!   %n = fma %c, %f, %s                              %n = fma %c, %f of each row, %q
+//!   yield %n                                         yield %n
+//! }                                                }
+//!                                                  %t = reduce add 1 %u : f32[128]
+//! ```
+//!
+//! Parts are as tensor cores lay sums out: of eight columns two belong to each of four lanes. So this is
+//! for what was computed from a product of the same loop. Floats are added up in another order.
+
+use std::collections::BTreeMap;
+
+use super::rotate::{Map, copy, get, set};
+use crate::ir::{
+    BinaryOp, Builder, Combine, DType, Func, LoopOptions, Op, OpKind, Region, Scalar, Shape, Type,
+    Value,
+};
+
+/// Columns of a product's sums after which its layout begins anew.
+const SPAN: usize = 8;
+/// Lanes that share these columns.
+const LANES: usize = 4;
+
+/// Keeps the sums of a function's loops in parts.
+pub fn run(func: &mut Func) {
+    let (body, uses) = (func.body, func.count_uses());
+    region(func, &uses, body);
+}
+
+fn region(func: &mut Func, uses: &[u32], at: Region) {
+    let ops = std::mem::take(&mut func.region_mut(at).ops);
+    for op in ops {
+        for inner in func.op(op).regions.clone() {
+            region(func, uses, inner);
+        }
+        match Plan::of(func, uses, op) {
+            Some(plan) => plan.rewrite(func, at),
+            None => func.region_mut(at).ops.push(op),
+        }
+    }
+}
+
+/// Sums that a loop adds to.
+#[derive(Clone, Copy)]
+struct Sums {
+    /// The reduction of what is added, which goes.
+    reduce: Op,
+    /// What each row is scaled by before.
+    factor: Value,
+}
+
+/// A loop with such sums.
+struct Plan {
+    looped: Op,
+    options: LoopOptions,
+    /// By the op that makes the next sums.
+    sums: BTreeMap<Op, Sums>,
+    /// The carried values that they are.
+    places: Vec<usize>,
+}
+
+impl Plan {
+    fn of(func: &Func, uses: &[u32], looped: Op) -> Option<Plan> {
+        let OpKind::For(options) = func.op(looped).kind else { return None };
+        let body = func.op(looped).regions[0];
+        let last = *func.region(body).ops.last()?;
+        let mut plan = Plan { looped, options, sums: BTreeMap::new(), places: Vec::new() };
+        for (place, &next) in func.op(last).operands.iter().enumerate() {
+            if let Some((update, sums)) = sums(func, uses, (looped, body), place, next) {
+                plan.sums.insert(update, sums);
+                plan.places.push(place);
+            }
+        }
+        (!plan.places.is_empty()).then_some(plan)
+    }
+
+    fn rewrite(&self, func: &mut Func, at: Region) {
+        let data = func.op(self.looped).clone();
+        let old = data.regions[0];
+        let args = func.region(old).args.clone();
+        let mut operands = data.operands.clone();
+        for &place in &self.places {
+            let shape = parts_of(func, data.results[place]);
+            let zero = Scalar { dtype: DType::F32, bits: 0 };
+            operands[3 + place] = Builder::at(func, at, data.loc).full(zero, shape);
+        }
+        let types: Vec<Type> = operands[3..].iter().map(|&value| func.ty(value)).collect();
+        let body = func.add_region();
+        let mut map: Map = vec![None; func.n_values()];
+        let index = func.ty(args[0]);
+        for (&arg, ty) in args.iter().zip([index].into_iter().chain(types.iter().copied())) {
+            let new = func.add_region_arg(body, ty);
+            set(&mut map, arg, new);
+        }
+        self.body(func, old, body, &mut map);
+        let kind = OpKind::For(self.options);
+        let new = Builder::at(func, at, data.loc).push(kind, &operands, &types, &[body]);
+        let made = func.op(new).results.clone();
+        let is_own = |place: &usize| self.places.contains(place);
+        let kept = (0..made.len())
+            .map(|place| if is_own(&place) { made[place] } else { data.results[place] });
+        func.set_results(new, kept.collect());
+        for &place in &self.places {
+            let mut b = Builder::at(func, at, data.loc);
+            let whole = b.reduce(BinaryOp::Add, made[place], 1);
+            if let Some(op) = func.def_op(whole) {
+                func.set_results(op, vec![data.results[place]]);
+            }
+        }
+    }
+
+    /// Copies the loop's body, with parts in place of sums.
+    fn body(&self, func: &mut Func, old: Region, new: Region, map: &mut Map) {
+        for op in func.region(old).ops.clone() {
+            if self.sums.values().any(|sums| sums.reduce == op) {
+                continue;
+            }
+            let Some(sums) = self.sums.get(&op) else {
+                copy(func, &[op], map, new);
+                continue;
+            };
+            let data = func.op(op).clone();
+            let from = func.op(sums.reduce).operands[0];
+            let ([rows, columns], parts) = (extents(func, from), parts_of(func, data.results[0]));
+            let [from, factor, before] =
+                [from, sums.factor, data.operands[0]].map(|value| get(map, value));
+            let mut b = Builder::at(func, new, data.loc);
+            let each = Shape::new(&[rows, columns / SPAN, LANES, SPAN / LANES]);
+            let lanes = b.reshape(from, each);
+            let lanes = b.reduce(BinaryOp::Add, lanes, 3);
+            let lanes = b.reduce(BinaryOp::Add, lanes, 1);
+            let factor = b.expand_dims(factor, 1);
+            let factor = b.broadcast(factor, parts);
+            let next = b.fma(before, factor, lanes);
+            set(map, data.results[0], next);
+        }
+    }
+}
+
+/// The op that makes the next of a loop's carried values, if it scales them and adds a reduction of what
+/// was computed from a product.
+fn sums(
+    func: &Func,
+    uses: &[u32],
+    (looped, body): (Op, Region),
+    place: usize,
+    next: Value,
+) -> Option<(Op, Sums)> {
+    let ops = &func.region(body).ops;
+    let own = |value: Value| func.def_op(value).filter(|op| ops.contains(op));
+    let update = own(next)?;
+    let data = func.op(update);
+    let &[before, factor, added] = &data.operands[..] else { return None };
+    let arg = *func.region(body).args.get(1 + place)?;
+    let reduce = own(added)?;
+    let is_sum = OpKind::Reduce { axis: 1, combine: Combine::Op(BinaryOp::Add) };
+    let begins = func.op(looped).operands[3 + place];
+    let is_fit = data.kind == OpKind::Fma
+        && before == arg
+        && func.op(reduce).kind == is_sum
+        && [arg, next, added].iter().all(|value| uses[value.index()] == 1)
+        && func.tile(next).dtype() == DType::F32
+        && func.tile(next).shape.rank() == 1
+        && func.as_const(begins).is_some_and(|zero| zero.bits == 0);
+    let [rows, columns] = extents(func, func.op(reduce).operands[0]);
+    let product = |&op: &Op| {
+        let is_dot = matches!(func.op(op).kind, OpKind::Dot { .. });
+        is_dot && func.tile(func.op(op).results[0]).shape.extents() == [rows, columns]
+    };
+    let fits = is_fit && columns > SPAN && columns.is_multiple_of(SPAN) && ops.iter().any(product);
+    fits.then_some((update, Sums { reduce, factor }))
+}
+
+/// The two extents of a tile; zeros for a tile of another rank.
+fn extents(func: &Func, value: Value) -> [usize; 2] {
+    <[usize; 2]>::try_from(func.tile(value).shape.extents()).unwrap_or_default()
+}
+
+/// The shape of the parts of a line of sums.
+fn parts_of(func: &Func, sums: Value) -> Shape {
+    Shape::new(&[func.tile(sums).shape.extent(0), LANES])
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::ir::{parse, print, verify};
+
+    const ROWS: &str = "
+kernel rows(%a: f32[16x64], %b: f32[64x32], %o: view<f32,1> exclusive, %n: i64) {
+  %0 = const 0 : i64
+  %1 = const 1 : i64
+  %2 = const 0.0 : f32
+  %3 = broadcast %2 : f32[16]
+  %4 = broadcast %2 : f32[16x32]
+  %5 = for %6 = %0 to %n step %1 carry (%7 = %3) {
+    %8 = dot ieee %a, %b, %4 : f32[16x32]
+    %9 = exp2 %8 : f32[16x32]
+    %10 = reduce max 1 %8 : f32[16]
+    %11 = reduce add 1 %9 : f32[16]
+    %12 = fma %7, %10, %11 : f32[16]
+    yield %12
+  } : f32[16]
+  view_store %o, %5, %0
+  return
+}
+";
+
+    fn after(text: &str) -> String {
+        let mut func = parse(text).unwrap_or_else(|error| panic!("{error}"));
+        verify(&func).unwrap_or_else(|error| panic!("{error}"));
+        run(&mut func);
+        verify(&func).unwrap_or_else(|error| panic!("{error}\n{}", print(&func)));
+        print(&func)
+    }
+
+    #[test]
+    fn a_line_of_sums_is_reduced_behind_its_loop() {
+        expect![[r#""#]].assert_eq(&after(ROWS));
+    }
+
+    #[test]
+    fn sums_that_the_loop_looks_at_are_whole() {
+        let used = ROWS.replace("    yield %12", "    view_store %o, %12, %0\n    yield %12");
+        assert!(!after(&used).contains("16x4x4x2"));
+        let begun = ROWS.replace("const 0.0", "const 1.0");
+        assert!(!after(&begun).contains("16x4x4x2"));
+        assert!(after(ROWS).contains("16x4x4x2"));
+    }
+}
