@@ -22,7 +22,7 @@ struct Configuration {
 }
 
 /// Bytes that a thread may spill: a few numbers that it keeps across its loops, for what follows them.
-const KEPT_BYTES: u32 = 16;
+const KEPT_BYTES: u32 = 64;
 
 /// Configurations of large shapes, beside the usual one of every kernel: name, dtype, constants, warps.
 const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
@@ -73,6 +73,7 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("attention", DType::BF16, &[128, 128, 128, 0, 0, 0, 1], Some(8)),
     ("attention_keys", DType::BF16, &[64, 128, 64, 0, 0, 0, 0], Some(8)),
     ("attention_keys", DType::BF16, &[32, 128, 128, 0, 0, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[64, 128, 128, 0, 0, 0, 0], Some(8)),
     ("attention_keys", DType::BF16, &[32, 32, 256, 0, 0, 0, 0], Some(8)),
     ("attention_keys", DType::BF16, &[64, 128, 64, 0, 0, 0, 1], Some(8)),
     ("attention_keys", DType::BF16, &[32, 128, 128, 0, 0, 0, 1], Some(8)),

@@ -156,3 +156,25 @@ impl Tma {
         self.channels.iter().map(|channel| channel.stages * channel.slot_bytes).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_again_is_copied_once() {
+        let load = |channel, offset, bytes| TmaLoad {
+            map: 0,
+            channel,
+            offset,
+            bytes,
+            contiguous: 1,
+            registers: false,
+            spread: Spread::Alone,
+        };
+        let loads = vec![load(0, 0, 64), load(1, 0, 64), load(0, 0, 64), load(0, 64, 16)];
+        let tma = Tma { loads, ..Tma::default() };
+        assert_eq!([0, 1, 2, 3, 4].map(|n| tma.is_again(n)), [false, false, true, false, false]);
+        assert_eq!([0, 1].map(|channel| tma.copied_bytes(channel)), [80, 64]);
+    }
+}

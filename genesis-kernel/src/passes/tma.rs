@@ -6,6 +6,9 @@
 //! parameter's promises, and that a tile starts at a multiple of 16 bytes along the contiguous axis by
 //! the coordinate's divisor; where one is missing, the loads stay what they are.
 //!
+//! A tile that several products of a loop read is copied once, and a line that is loaded beside them comes
+//! in their slots ([`lines`]).
+//!
 //! ```text
 //! %1 = view_load %a, %b, %i, %p : bf16[1x128x64]      %1 = tma_load 0, %b, %i, %p : bf16[128x64]
 //! %2 = reshape %1 : bf16[128x64]                      %2 = tma_load 1, %b, %p, %j : bf16[64x256]

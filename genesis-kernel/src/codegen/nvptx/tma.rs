@@ -200,6 +200,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
+    /// Copies each panel of a tile to the next slot.
     fn copy_panels(&mut self, op: Op, load: &TmaLoad, ring: Ring) -> Result<(), Error> {
         let e = self.e;
         let data = self.func.op(op);

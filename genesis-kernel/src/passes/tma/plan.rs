@@ -200,7 +200,9 @@ impl Plan {
             product.operands.iter().partition(|operand| operand.resident.is_some());
         if let Some(stages) = resident.first().and_then(|operand| operand.resident) {
             let channel = self.add_channel(stages)?;
-            resident.iter().try_for_each(|operand| self.bring(func, uses, product, operand, channel))?;
+            resident
+                .iter()
+                .try_for_each(|operand| self.bring(func, uses, product, operand, channel))?;
         }
         let (again, new): (Vec<&Operand>, Vec<&Operand>) =
             moving.into_iter().partition(|operand| self.brought(product, operand).is_some());
@@ -500,7 +502,8 @@ fn common(products: &[Product]) -> BTreeMap<Region, Option<u8>> {
         let loads: Vec<BTreeSet<Op>> = products.iter().map(moving).collect();
         let all: BTreeSet<Op> = loads.iter().flatten().copied().collect();
         let stays = |product: &&Product| {
-            !product.overlaps && product.operands.iter().all(|operand| operand.spread == Spread::Alone)
+            !product.overlaps
+                && product.operands.iter().all(|operand| operand.spread == Spread::Alone)
         };
         all.len() < loads.iter().map(BTreeSet::len).sum() && products.iter().all(|p| stays(&p))
     });
@@ -516,9 +519,10 @@ fn add_lines(func: &Func, axes: &AxisAnalysis, products: &mut [Product]) {
             let follows = |product: &&mut Product| ops[at..].contains(&product.dot);
             let Some(line) = Line::of(func, load) else { continue };
             let start = func.op(load).operands[1..][line.axis];
-            let next = products.iter_mut().filter(follows).min_by_key(|product| {
-                ops.iter().position(|&op| op == product.dot)
-            });
+            let next = products
+                .iter_mut()
+                .filter(follows)
+                .min_by_key(|product| ops.iter().position(|&op| op == product.dot));
             if let Some(product) = next.filter(|_| starts_aligned(func, axes, start, &line.map)) {
                 product.operands.push(Operand::of_line(func, load, line));
             }

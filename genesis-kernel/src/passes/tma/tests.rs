@@ -442,3 +442,54 @@ fn a_box_of_positions_is_one_axis_of_an_operand() {
         "#]],
     );
 }
+
+/// Two products of the same tiles, one of them of what a line scales.
+const SHARED: &str = "
+kernel shared(%k: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %q: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 8, %l: view<f32,1> readonly multiple_of 16 unit_stride, %o: view<f32,2> exclusive, %n: i64) {
+  %0 = const 0 : i64
+  %1 = const 64 : i64
+  %2 = const 0.0 : f32
+  %3 = broadcast %2 : f32[64x64]
+  %4 = view_load %k, %0, %0 : bf16[64x64]
+  %5 = for %6 = %0 to %n step %1 carry (%7 = %3) {
+    %8 = view_load %q, %6, %0 : bf16[64x64]
+    %9 = transpose [1, 0] %8 : bf16[64x64]
+    %10 = dot ieee %4, %9, %3 : f32[64x64]
+    %11 = view_load %l, %6 : f32[64]
+    %12 = expand_dims 0 %11 : f32[1x64]
+    %13 = broadcast %12 : f32[64x64]
+    %14 = mul %10, %13 : f32[64x64]
+    %15 = cast %14 : bf16[64x64]
+    %16 = dot ieee %15, %8, %7 : f32[64x64]
+    yield %16
+  } : f32[64x64]
+  view_store %o, %5, %0, %0
+  return
+}
+";
+
+#[test]
+fn what_two_products_read_is_copied_once_and_lines_come_with_it() {
+    check_tables(
+        SHARED,
+        expect![[r#"
+        tma map param 1 bf16 axes [1, 0] block [64, 64] swizzle 128
+        tma map param 2 f32 axes [0] block [64] swizzle 0
+        tma channel stages 0 bytes 9216
+        tma load map 0 channel 0 offset 0 bytes 8192 contiguous 0
+        tma load map 0 channel 0 offset 0 bytes 8192 contiguous 1
+        tma load map 1 channel 0 offset 8192 bytes 256 contiguous 0 registers
+        %9 = tma_load 0 %6, %0 : bf16[64x64]
+        %10 = tma_load 1 %6, %0 : bf16[64x64]
+        %13 = tma_load 2 %6 : f32[64]
+    "#]],
+    );
+}
+
+#[test]
+fn a_line_that_begins_anywhere_is_loaded_by_threads() {
+    let text = SHARED.replace("view_load %l, %6", "view_load %l, %n");
+    let text = after(&text, &OPTIONS);
+    assert!(text.contains("view_load %l"), "{text}");
+    assert!(!after(SHARED, &OPTIONS).contains("view_load %l"));
+}
