@@ -147,8 +147,7 @@ impl Plan {
         let warps = options.num_warps.unwrap_or(fewest);
         products.retain(|product| product.suits(warps));
         add_lines(func, &axes, &mut products);
-        let mut plan = Plan::default();
-        plan.common = common(&products);
+        let mut plan = Plan { common: common(&products), ..Plan::default() };
         for product in &products {
             plan.add_product(func, &uses, product)?;
         }
@@ -505,7 +504,7 @@ fn common(products: &[Product]) -> BTreeMap<Region, Option<u8>> {
             !product.overlaps
                 && product.operands.iter().all(|operand| operand.spread == Spread::Alone)
         };
-        all.len() < loads.iter().map(BTreeSet::len).sum() && products.iter().all(|p| stays(&p))
+        all.len() < loads.iter().map(BTreeSet::len).sum() && products.iter().all(stays)
     });
     regions.into_keys().map(|region| (region, None)).collect()
 }
