@@ -55,20 +55,21 @@ pub fn extent<const VARLEN: usize>(ends: Ptr<i64>, batch: i64, len: i64) -> (i64
 
 /// The block of queries that is number `tile`: its batch, its head and its first query.
 ///
-/// Blocks are counted in groups of 8 heads, whose keys and values stay in the cache meanwhile. In every
-/// other group the last queries come first: where queries look back only these have the most to do, and
-/// programs that compute every n-th block have as much as each other. A grid has less than 2^31
-/// programs, so that 32 bits hold every number.
+/// Blocks are counted in groups of heads that have about 128 of them, as many as an H200 computes at the same
+/// time: keys and values of a group stay in the cache meanwhile. In every other group the last queries come
+/// first: where queries look back only these have the most to do, and programs that compute every n-th
+/// block have as much as each other. A grid has less than 2^31 programs, so that 32 bits hold every number.
 #[device]
 pub fn place<const BM: usize>(tile: i64, m: i64, heads: i64, batches: i64) -> (i64, i64, i64) {
     let (rows, heads) = (cdiv(m, BM).to::<u32>(), heads.to::<u32>());
     let (number, all) = (tile.to::<u32>(), heads * batches.to::<u32>());
-    let group = number / (rows * 8);
-    let within = number - group * rows * 8;
-    let size = minimum(all - group * 8, 8);
+    let together = maximum(128 / rows, 1);
+    let group = number / (rows * together);
+    let within = number - group * rows * together;
+    let size = minimum(all - group * together, together);
     let row = within / size;
-    let line = group * 8 + within - row * size;
-    let is_last_first = ((all + 7) / 8 - group) % 2 == 1;
+    let line = group * together + within - row * size;
+    let is_last_first = (cdiv(all, together) - group) % 2 == 1;
     let row = where_(is_last_first, rows - 1 - row, row);
     let batch = line / heads;
     (batch.to::<i64>(), (line - batch * heads).to::<i64>(), row.to::<i64>() * BM)

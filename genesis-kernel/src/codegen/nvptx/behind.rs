@@ -13,9 +13,8 @@
 //! ```
 //!
 //! The branch looks at what was computed from the reduction last, which needs everything that went into
-//! it. Instructions behind it can't move up either, so that it pays only for short products.
-//!
-//! `attention` with heads of 64 was a tenth of its time in such waits on an H200.
+//! it. Instructions behind it can't move up either, so that it pays only for long products: on an H200
+//! `attention` with heads of 128 takes 4 % less time, and with heads of 64 it would take 3 % more.
 
 use super::super::llvm::{FloatPred, Val};
 use super::lower::Lowering;
@@ -25,7 +24,7 @@ use crate::ir::{DType, Op, OpKind, Value};
 
 /// Registers of a value that is looked at.
 const FEW_REGISTERS: usize = 4;
-/// Sums of a product beyond which ptxas leaves enough before its wait.
+/// Sums of a thread from which on a product is long.
 const MANY_SUMS: usize = 64;
 
 impl Lowering<'_> {
