@@ -55,21 +55,31 @@ pub fn extent<const VARLEN: usize>(ends: Ptr<i64>, batch: i64, len: i64) -> (i64
 
 /// The block of queries that is number `tile`: its batch, its head and its first query.
 ///
-/// Blocks are counted in groups of heads that have about 128 of them, as many as an H200 computes at the same
-/// time: keys and values of a group stay in the cache meanwhile. In every other group the last queries come
-/// first: where queries look back only these have the most to do, and programs that compute every n-th
-/// block have as much as each other. A grid has less than 2^31 programs, so that 32 bits hold every number.
+/// Blocks are counted in groups of 1, 2, 4 or 8 heads with at most 128 of them, about as many as a GPU
+/// computes at the same time: keys and values of a group stay in the cache meanwhile. In every other group
+/// the last queries come first: where queries look back only these have the most to do, and programs that
+/// compute every n-th block have as much as each other. Packed sequences are in groups of 8, since most of
+/// their blocks may be empty. A grid has less than 2^31 programs, so that 32 bits hold every number.
 #[device]
-pub fn place<const BM: usize>(tile: i64, m: i64, heads: i64, batches: i64) -> (i64, i64, i64) {
+pub fn place<const BM: usize, const VARLEN: usize>(
+    tile: i64,
+    m: i64,
+    heads: i64,
+    batches: i64,
+) -> (i64, i64, i64) {
     let (rows, heads) = (cdiv(m, BM).to::<u32>(), heads.to::<u32>());
     let (number, all) = (tile.to::<u32>(), heads * batches.to::<u32>());
-    let together = maximum(128 / rows, 1);
-    let group = number / (rows * together);
-    let within = number - group * rows * together;
-    let size = minimum(all - group * together, together);
+    let mut bits = where_(rows > 64, 0_u32, where_(rows > 32, 1, where_(rows > 16, 2_u32, 3)));
+    if VARLEN == 1 {
+        bits = 3_u32;
+    }
+    let together = 1_u32 << bits;
+    let group = number / (rows << bits);
+    let within = number - group * (rows << bits);
+    let size = minimum(all - (group << bits), together);
     let row = within / size;
-    let line = group * together + within - row * size;
-    let is_last_first = (cdiv(all, together) - group) % 2 == 1;
+    let line = (group << bits) + within - row * size;
+    let is_last_first = (((all + together - 1) >> bits) - group) % 2 == 1;
     let row = where_(is_last_first, rows - 1 - row, row);
     let batch = line / heads;
     (batch.to::<i64>(), (line - batch * heads).to::<i64>(), row.to::<i64>() * BM)
@@ -199,7 +209,7 @@ pub fn attention<
     let heads = q.dim(1);
     let (batches, most) = if VARLEN == 1 { (batches, longest) } else { (q.dim(0), q.dim(2)) };
     for tile in persistent(batches * heads * cdiv(most, BM)) {
-        let (number, head, start) = place::<BM>(tile, most, heads, batches);
+        let (number, head, start) = place::<BM, VARLEN>(tile, most, heads, batches);
         let own = head * k.dim(1) / heads;
         let (batch, q0, m) = extent::<VARLEN>(ends_q, number, q.dim(2));
         let (_, k0, n) = extent::<VARLEN>(ends_k, number, k.dim(2));

@@ -20,7 +20,7 @@
 use genesis::amp::{GradScaler, GradScalerOptions};
 use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, RmsNorm, Sequential};
 use genesis::ops::info::{OpInfo, Sample, all};
-use genesis::ops::{Attention, AttentionBackend, Conv, Reduction, Varlen};
+use genesis::ops::{Activation, Attention, AttentionBackend, Conv, Reduction, Varlen};
 use genesis::optim::{
     Adafactor, AdafactorOptions, Adagrad, AdagradOptions, Adam, AdamOptions, AdamW, AdamWOptions,
     Ema, Lamb, LambOptions, Lion, LionOptions, Optimizer, RmsProp, RmsPropOptions, Sgd, SgdOptions,
@@ -178,7 +178,9 @@ fn run_scalars(device: Device) -> Result<()> {
     x.detach().narrow(1, 0, 40)?.to_dtype(DType::F64)?.sort(-1, false)?;
     // Few rows: the operands change places.
     let (few, weight) = (Tensor::randn(&[4, 32], device)?, Tensor::randn(&[32, 48], device)?);
-    few.matmul_bias_gelu(&weight, &Tensor::randn(&[48], device)?)?;
+    for activation in [Activation::Relu, Activation::Gelu, Activation::Silu] {
+        few.matmul_bias_activation(&weight, &Tensor::randn(&[48], device)?, activation)?;
+    }
     // A long K, cut into parts.
     let half = |shape: &[usize]| Tensor::randn(shape, device)?.to_dtype(DType::BF16);
     half(&[128, 4096])?.matmul(&half(&[4096, 128])?)?;
