@@ -59,7 +59,7 @@ pub fn extent<const VARLEN: usize>(ends: Ptr<i64>, batch: i64, len: i64) -> (i64
 /// computes at the same time: keys and values of a group stay in the cache meanwhile. In every other group
 /// the last queries come first: where queries look back only these have the most to do, and programs that
 /// compute every n-th block have as much as each other. Packed sequences are in groups of 8, since most of
-/// their blocks may be empty. A grid has less than 2^31 programs, so that 32 bits hold every number.
+/// their blocks may be empty, and so are large blocks, whose kernel has no registers to spare. A grid has less than 2^31 programs, so that 32 bits hold every number.
 #[device]
 pub fn place<const BM: usize, const VARLEN: usize>(
     tile: i64,
@@ -70,7 +70,7 @@ pub fn place<const BM: usize, const VARLEN: usize>(
     let (rows, heads) = (cdiv(m, BM).to::<u32>(), heads.to::<u32>());
     let (number, all) = (tile.to::<u32>(), heads * batches.to::<u32>());
     let mut bits = where_(rows > 64, 0_u32, where_(rows > 32, 1, where_(rows > 16, 2_u32, 3)));
-    if VARLEN == 1 {
+    if VARLEN == 1 || BM >= 256 {
         bits = 3_u32;
     }
     let together = 1_u32 << bits;
