@@ -7,7 +7,7 @@
 //! the coordinate's divisor; where one is missing, the loads stay what they are.
 //!
 //! A tile that several products of a loop read is copied once, and a line that is loaded beside them comes
-//! in their slots ([`lines`]).
+//! in their slots.
 //!
 //! ```text
 //! %1 = view_load %a, %b, %i, %p : bf16[1x128x64]      %1 = tma_load 0, %b, %i, %p : bf16[128x64]
