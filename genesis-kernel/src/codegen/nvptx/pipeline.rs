@@ -60,6 +60,11 @@ impl Ring {
         Ring { place, slot, parity, held }
     }
 
+    /// Whether both are the ring of one channel.
+    pub(super) fn is(&self, other: Ring) -> bool {
+        self.place.full == other.place.full
+    }
+
     /// Sets the variables of a role that begins.
     pub(super) fn begin(&self, e: &Emitter, role: Role) {
         let set = |variable, value| e.store_aligned(e.int(e.i32(), value), variable, 4);

@@ -153,6 +153,19 @@ impl<'a> Lowering<'a> {
         needed.into_iter().try_for_each(|value| self.read_line(value))
     }
 
+    /// Reads the lines of a ring's next slot, which is about to go back.
+    pub(super) fn read_rest(&mut self, ring: Ring) -> Result<(), Error> {
+        let mut rest = Vec::new();
+        for (&value, &op) in &self.unread {
+            let OpKind::TmaLoad(number) = self.func.op(op).kind else { continue };
+            let load = &self.func.tma.loads[usize::from(number)];
+            if self.ring(load.channel)?.is(ring) {
+                rest.push(value);
+            }
+        }
+        rest.into_iter().try_for_each(|value| self.read_line(value))
+    }
+
     fn read_line(&mut self, value: Value) -> Result<(), Error> {
         let Some(op) = self.unread.remove(&value) else { return Ok(()) };
         match self.func.op(op).kind {

@@ -194,7 +194,10 @@ impl<'a> Lowering<'a> {
         rings.iter().for_each(|&(ring, _)| self.wait_full_once(ring));
         let rings: Vec<Ring> =
             rings.into_iter().filter(|&(_, is_last)| is_last).map(|(ring, _)| ring).collect();
-        rings.iter().for_each(|&ring| self.forget_full(ring));
+        for &ring in &rings {
+            self.read_rest(ring)?;
+            self.forget_full(ring);
+        }
         let begins = plan.apart || is_zero(self.func, self.func.op(op).operands[2]);
         let mut assembly = self.products(op, plan, kind, (sums.len() as u32, begins))?;
         if overlaps(plan) {

@@ -490,6 +490,30 @@ fn a_scaled_operand_stays_in_registers() {
     assert_eq!(count(&kernel, "cp.async.bulk.tensor.1d"), 1, "{}", kernel.ptx);
 }
 
+#[test]
+fn a_line_is_read_before_its_slot_goes_back() {
+    let text = MIXED
+        .replace(
+            "%a: view<i8,2>",
+            "%s: view<f32,1> readonly unit_stride multiple_of 16, %a: view<i8,2>",
+        )
+        .replace(
+            "%13 = view_load %a, %9, %11 : i8[128x64]",
+            "%20 = view_load %s, %11 : f32[64]\n      %13 = view_load %a, %9, %11 : i8[128x64]",
+        );
+    // The line is used behind the product that it comes with.
+    let (head, rest) = text.split_once("    yield ").unwrap();
+    let (sums, tail) = rest.split_once('\n').unwrap();
+    let text = format!(
+        "{head}    %21 = reduce max 0 %20 : f32\n    %22 = broadcast %21 : f32[128x128]\n    \
+         %23 = mul {sums}, %22 : f32[128x128]\n    yield %23\n{tail}"
+    );
+    let (kernel, _) = assembled(&by_the_compiler(&text, Some(4)));
+    let at = |what: &str| kernel.ptx.find(what).unwrap_or_else(|| panic!("{}", kernel.ptx));
+    let line = kernel.ptx.match_indices("ld.shared.b32").map(|(at, _)| at).min();
+    assert!(line.is_some_and(|line| line < at("wgmma.mma_async")), "{}", kernel.ptx);
+}
+
 /// The weighted sum of an attention: what one product leaves is the next one's left operand.
 const CHAINED: &str = "
 kernel chained(%q: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %k: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %v: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %c: view<bf16,2> exclusive unit_stride multiple_of 16 stride_multiple_of 8) {
