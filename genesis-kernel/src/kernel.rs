@@ -60,7 +60,7 @@ pub struct ParamHint {
     /// A view whose strides along the axes but that of stride 1 (the last one where none is known),
     /// and whose extent along that one, are multiples of this many elements. 0 and 1 say nothing.
     pub stride_multiple_of: u64,
-    /// A view whose extents and strides are all in `0 .. 2^31`.
+    /// A view whose extents are all in `0 .. 2^30` and whose strides are in `0 .. 2^31`.
     pub narrow: bool,
 }
 

@@ -16,16 +16,18 @@
 //! | `BIAS` | a tensor that is added to the scores |
 //! | `CAP` | scores bounded softly: `cap tanh(score / cap)` |
 //! | `DROP` | weights dropped with a probability, drawn again by the backward |
-//! | `VARLEN` | sequences of their own lengths, one after the other in a batch of 1; a program's last index is its sequence's |
+//! | `VARLEN` | sequences of their own lengths, one after the other in a batch of 1, whose blocks are listed |
 //!
-//! With `VARLEN` sequence `s` has the rows from `ends[s]` to `ends[s + 1]`, and the last query stands where
-//! the last key does: what is before a query is counted from the end. A tile may hold rows of the next
-//! sequence: their weights are 0, and they are not written.
+//! With `VARLEN` a block is an entry of the list that [`packed`](super::packed) describes, and the last query
+//! stands where the last key does: what is before a query is counted from the end. A tile may hold rows of
+//! the next sequence: their weights are 0, and they are not written.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
+
+use super::packed::block_at;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
@@ -38,36 +40,26 @@ pub static KERNELS: &[&KernelDef] = &[
 /// The first and last block of `B` that a range of positions touches, as its first position and the one
 /// after its last, of `n`.
 #[device]
-pub fn blocks<const B: usize>(first: i64, last: i64, n: i64) -> (i64, i64) {
-    (maximum(first, 0) / B * B, minimum(last + 1, n))
+pub fn span<const B: usize>(first: i64, last: i64, n: i64) -> (i64, i64) {
+    (clamp(first, 0, n) / B * B, clamp(last + 1, 0, n))
 }
 
-/// Where the rows of a sequence lie: in which batch, which is the first, how many there are.
-#[device]
-pub fn extent<const VARLEN: usize>(ends: Ptr<i64>, batch: i64, len: i64) -> (i64, i64, i64) {
-    if VARLEN == 1 {
-        let first = clamp(load(ends + batch), 0, len);
-        (0, first, clamp(load(ends + (batch + 1)), first, len) - first)
-    } else {
-        (batch, 0, len)
-    }
-}
-
-/// The block of queries that is number `tile`: its batch, its head and its first query.
+/// The block of queries that is number `tile`: its batch, its head and its number among the head's `blocks`.
 ///
 /// Blocks are counted in groups of 1, 2, 4 or 8 heads with at most 128 of them, about as many as a GPU
 /// computes at the same time: keys and values of a group stay in the cache meanwhile. In every other group
 /// the last queries come first: where queries look back only these have the most to do, and programs that
-/// compute every n-th block have as much as each other. Packed sequences are in groups of 8, since most of
-/// their blocks may be empty, and so are large blocks, whose kernel has no registers to spare. A grid has less than 2^31 programs, so that 32 bits hold every number.
+/// compute every n-th block have as much as each other. Packed sequences are in groups of 8, and so are
+/// large blocks, whose kernel has no registers to spare. There are less than 2^31 blocks of all heads, so
+/// that 32 bits hold every number.
 #[device]
 pub fn place<const BM: usize, const VARLEN: usize>(
     tile: i64,
-    m: i64,
+    blocks: i64,
     heads: i64,
     batches: i64,
 ) -> (i64, i64, i64) {
-    let (rows, heads) = (cdiv(m, BM).to::<u32>(), heads.to::<u32>());
+    let (rows, heads) = (blocks.to::<u32>(), heads.to::<u32>());
     let (number, all) = (tile.to::<u32>(), heads * batches.to::<u32>());
     let mut bits = where_(rows > 64, 0_u32, where_(rows > 32, 1, where_(rows > 16, 2_u32, 3)));
     if VARLEN == 1 || BM >= 256 {
@@ -82,45 +74,57 @@ pub fn place<const BM: usize, const VARLEN: usize>(
     let is_last_first = (((all + together - 1) >> bits) - group) % 2 == 1;
     let row = where_(is_last_first, rows - 1 - row, row);
     let batch = line / heads;
-    (batch.to::<i64>(), (line - batch * heads).to::<i64>(), row.to::<i64>() * BM)
+    (batch.to::<i64>(), (line - batch * heads).to::<i64>(), row.to::<i64>())
 }
 
-/// A distance in 32 bits; what is 2^30 or further away is 2^30 away.
+/// A distance: what is 2^29 or further away is 2^29 away, so that the compiler sees 32 bits hold it.
 #[device]
-pub fn near(distance: i64) -> i32 {
-    clamp(distance, -1073741824, 1073741824).to::<i32>()
+pub fn near(distance: i64) -> i64 {
+    clamp(distance, -536870912, 536870912)
 }
 
-/// How far each position of a block is from another block's first, which is this far from its own.
+/// How far before and after its number a query sees; the last of packed ones stands where the last key does.
 #[device]
-pub fn offsets<const N: usize>(first: i64) -> Tile1<i32, N> {
-    near(first) + arange::<N>().to::<i32>()
+pub fn reach<const VARLEN: usize>(left: i64, right: i64, m: i64, n: i64) -> (i64, i64) {
+    let ahead = if VARLEN == 1 { n - m } else { 0 };
+    (near(left - ahead), near(right + ahead))
 }
 
-/// Whether each query of a block that begins with number `i` sees each key of one that begins with `j`.
+/// The positions of a block that begins with number `first`.
+#[device]
+pub fn positions<const N: usize>(first: i64) -> Tile1<i32, N> {
+    first.to::<i32>() + arange::<N>().to::<i32>()
+}
+
+/// Whether each query of a block sees each key of one that begins with number `j`. The first query sees
+/// the keys from `first` to `last`, the next one those after these, and so on; there are `n`.
 #[device]
 pub fn in_sight<const M: usize, const N: usize>(
-    i: i64,
     j: i64,
     n: i64,
-    left: i64,
-    right: i64,
+    first: i64,
+    last: i64,
 ) -> Tile2<bool, M, N> {
-    let (query, key) = (offsets::<M>(0).col(), offsets::<N>(j - i).row());
-    (key < near(n - i)) & (key >= query - near(left)) & (key <= query + near(right))
+    let key = positions::<N>(j).row();
+    let last = minimum(positions::<M>(last), (n - 1).to::<i32>());
+    (key >= positions::<M>(first).col()) & (key <= last.col())
 }
 
-/// As [`in_sight`], with keys along axis 0, whose block begins with number `j`: whether each is seen.
+/// Whether each key of a block is seen by each query of one that begins with number `i`, likewise: the
+/// queries from `first` to `last` see the first key. Of those past the end of a tensor nothing is said.
 #[device]
-pub fn seen_by<const N: usize, const M: usize>(
-    j: i64,
+pub fn seen_by<const N: usize, const M: usize, const VARLEN: usize>(
     i: i64,
     m: i64,
-    left: i64,
-    right: i64,
+    first: i64,
+    last: i64,
 ) -> Tile2<bool, N, M> {
-    let (key, query) = (offsets::<N>(0).col(), offsets::<M>(i - j).row());
-    (query < near(m - j)) & (key >= query - near(left)) & (key <= query + near(right))
+    let query = positions::<M>(i).row();
+    let mut last = positions::<N>(last);
+    if VARLEN == 1 {
+        last = minimum(last, (m - 1).to::<i32>());
+    }
+    (query >= positions::<N>(first).col()) & (query <= last.col())
 }
 
 /// Scores in base 2 from products.
@@ -194,10 +198,8 @@ pub fn attention<
     bias: View<T, 4>,
     o: ViewMut<T, 4>,
     lse: ViewMut<A, 3>,
-    ends_q: Ptr<i64>,
-    ends_k: Ptr<i64>,
-    batches: i64,
-    longest: i64,
+    list: Ptr<i64>,
+    listed: i64,
     scale: A,
     left: i64,
     right: i64,
@@ -207,17 +209,15 @@ pub fn attention<
     p: f32,
 ) {
     let heads = q.dim(1);
-    let (batches, most) = if VARLEN == 1 { (batches, longest) } else { (q.dim(0), q.dim(2)) };
-    for tile in persistent(batches * heads * cdiv(most, BM)) {
-        let (number, head, start) = place::<BM, VARLEN>(tile, most, heads, batches);
+    let (batches, blocks) = if VARLEN == 1 { (1, listed) } else { (q.dim(0), cdiv(q.dim(2), BM)) };
+    for tile in persistent(clamp(batches * heads * blocks, 0, 1073741824)) {
+        let (batch, head, number) = place::<BM, VARLEN>(tile, blocks, heads, batches);
         let own = head * k.dim(1) / heads;
-        let (batch, q0, m) = extent::<VARLEN>(ends_q, number, q.dim(2));
-        let (_, k0, n) = extent::<VARLEN>(ends_k, number, k.dim(2));
-        let (left, right) =
-            if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
-        // A sequence shorter than others has blocks without queries.
+        let (start, q0, m, k0, n, _) = block_at::<BM, VARLEN>(list, number, q.dim(2), k.dim(2));
+        let (left, right) = reach::<VARLEN>(left, right, m, n);
+        // An empty block sees nothing.
         let seen = if VARLEN == 1 { minimum(n, maximum(m - start, 0) * n) } else { n };
-        let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, seen);
+        let (first, end) = span::<BN>(start - left, start + (BM - 1) + right, seen);
         // Whether some query does not see the first key of its block.
         let is_cut = first < start + (BM - 1) - left;
         let i = start + arange::<BM>();
@@ -244,7 +244,8 @@ pub fn attention<
             }
             let is_early = is_cut & (j < start + (BM - 1) - left);
             if (j + BN > n) | is_early | (j + (BN - 1) > start + right) {
-                s = where_(in_sight::<BM, BN>(start, j, n, left, right), s, A::NEG_INFINITY);
+                let seen = in_sight::<BM, BN>(j, n, start - left, start + right);
+                s = where_(seen, s, A::NEG_INFINITY);
             }
             // A largest score that is not much too small may stay: the weights are relative to it.
             // It goes where it is NaN, which is not less than anything.
@@ -280,21 +281,38 @@ pub fn attention<
 
 /// What the backward needs of each row: `delta`, the sum of `dy o`, and `norm`, by which the logarithms to
 /// base 2 of its weights are less than its scores. A row that sees nothing has a norm of 0.
+///
+/// Of packed sequences `PARTS` programs share a block of the list; 0 is for a batch. Both results are lines
+/// then.
 #[kernel]
-pub fn attention_delta<T: Float, A: Float, const BM: usize, const D: usize>(
+pub fn attention_delta<T: Float, A: Float, const BM: usize, const D: usize, const PARTS: usize>(
     o: View<T, 4>,
     dy: View<T, 4>,
     lse: View<A, 3>,
     delta: ViewMut<A, 3>,
     norm: ViewMut<A, 3>,
+    list: Ptr<i64>,
 ) {
-    let (start, head, batch) = (program_id(0) * BM, program_id(1), program_id(2));
-    let rows = o.load::<1, 1, BM, D>([batch, head, start, 0]).to::<A>();
-    let dys = dy.load::<1, 1, BM, D>([batch, head, start, 0]).to::<A>();
-    delta.store([batch, head, start], sum(rows * dys, 3));
-    let sums = lse.load::<1, 1, BM>([batch, head, start]);
+    let (number, head, batch) = (program_id(0), program_id(1), program_id(2));
+    let (mut start, mut first, mut len, mut line) = (number * BM, 0, 0, 0);
+    if PARTS > 0 {
+        let (begin, row, rows, _, _, at) =
+            block_at::<BM, 1>(list, number / PARTS, o.dim(2), o.dim(2));
+        (start, first, len, line) = (begin + number % PARTS * BM, row, rows, at);
+    }
+    let rows = o.load::<1, 1, BM, D>([batch, head, first + start, 0]).to::<A>();
+    let dys = dy.load::<1, 1, BM, D>([batch, head, first + start, 0]).to::<A>();
+    let both = sum(rows * dys, 3);
+    let sums = lse.load::<1, 1, BM>([batch, head, first + start]);
     let sums = where_(sums == A::NEG_INFINITY, A::ZERO, sums * A::from(LOG2_E));
-    norm.store([batch, head, start], sums);
+    if PARTS > 0 {
+        let i = start + arange::<BM>();
+        store(delta.ptr() + head * delta.stride(1) + (line + i), both.reshape::<BM>(), i < len);
+        store(norm.ptr() + head * norm.stride(1) + (line + i), sums.reshape::<BM>(), i < len);
+    } else {
+        delta.store([batch, head, start], both);
+        norm.store([batch, head, start], sums);
+    }
 }
 
 /// The gradients of keys and values of each block of keys.
@@ -321,8 +339,7 @@ pub fn attention_keys<
     delta: View<A, 3>,
     dk: ViewMut<T, 4>,
     dv: ViewMut<T, 4>,
-    ends_q: Ptr<i64>,
-    ends_k: Ptr<i64>,
+    list: Ptr<i64>,
     scale: A,
     left: i64,
     right: i64,
@@ -331,25 +348,26 @@ pub fn attention_keys<
     offset: i64,
     p: f32,
 ) {
-    let (start, own) = (program_id(0) * BN, program_id(1));
-    let (batch, q0, m) = extent::<VARLEN>(ends_q, program_id(2), q.dim(2));
-    let (_, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
-    let (left, right) = if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
+    let (own, batch) = (program_id(1), program_id(2));
+    let (start, k0, n, q0, m, line) =
+        block_at::<BN, VARLEN>(list, program_id(0), k.dim(2), q.dim(2));
+    let (left, right) = reach::<VARLEN>(left, right, m, n);
     let each = q.dim(1) / k.dim(1);
     let seen = if VARLEN == 1 { minimum(m, maximum(n - start, 0) * m) } else { m };
-    let (first, end) = blocks::<BM>(start - right, start + (BN - 1) + left, seen);
+    let (first, end) = span::<BM>(start - right, start + (BN - 1) + left, seen);
     let at = start + arange::<BN>();
     let keys = k.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
     let values = v.load::<1, 1, BN, D>([batch, own, k0 + start, 0]).reshape::<BN, D>();
     let mut sum_k = zeros::<A, BN, D>();
     let mut sum_v = zeros::<A, BN, D>();
-    for head in range(own * each, own * each + each, 1) {
+    for h in range(0, each, 1) {
+        let head = own * each + h;
         for r in range(first, end, BM) {
             let i = r + arange::<BM>();
             let rows = q.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
             let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + r, 0]).reshape::<BM, D>();
-            let less = norm.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
-            let below = delta.load::<1, 1, BM>([batch, head, q0 + r]).reshape::<BM>();
+            let less = norm.load::<1, 1, BM>([batch, head, line + r]).reshape::<BM>();
+            let below = delta.load::<1, 1, BM>([batch, head, line + r]).reshape::<BM>();
             // Transposed: keys by queries, as the products below take their left operands.
             let mut s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
             let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
@@ -369,7 +387,7 @@ pub fn attention_keys<
             // what keys past the end gather is not written.
             let is_cut = (VARLEN == 1) & (r + BM > m);
             if is_cut | (r < start + (BN - 1) - right) | (r + (BM - 1) > start + left) {
-                let seen = seen_by::<BN, BM>(start, r, m, left, right);
+                let seen = seen_by::<BN, BM, VARLEN>(r, m, start - right, start + left);
                 s = where_(seen, s, A::NEG_INFINITY);
             }
             let w = fast::exp2(s);
@@ -410,8 +428,7 @@ pub fn attention_queries<
     norm: View<A, 3>,
     delta: View<A, 3>,
     dq: ViewMut<T, 4>,
-    ends_q: Ptr<i64>,
-    ends_k: Ptr<i64>,
+    list: Ptr<i64>,
     scale: A,
     left: i64,
     right: i64,
@@ -421,19 +438,18 @@ pub fn attention_queries<
     p: f32,
 ) {
     let block = num_programs(0) - 1 - program_id(0);
-    let (start, head) = (block * BM, program_id(1));
+    let (head, batch) = (program_id(1), program_id(2));
     let own = head * k.dim(1) / q.dim(1);
-    let (batch, q0, m) = extent::<VARLEN>(ends_q, program_id(2), q.dim(2));
-    let (_, k0, n) = extent::<VARLEN>(ends_k, program_id(2), k.dim(2));
-    let (left, right) = if VARLEN == 1 { (left - (n - m), right + (n - m)) } else { (left, right) };
-    // A sequence shorter than others has blocks without queries.
+    let (start, q0, m, k0, n, line) = block_at::<BM, VARLEN>(list, block, q.dim(2), k.dim(2));
+    let (left, right) = reach::<VARLEN>(left, right, m, n);
+    // An empty block sees nothing.
     let seen = if VARLEN == 1 { minimum(n, maximum(m - start, 0) * n) } else { n };
-    let (first, end) = blocks::<BN>(start - left, start + (BM - 1) + right, seen);
+    let (first, end) = span::<BN>(start - left, start + (BM - 1) + right, seen);
     let i = start + arange::<BM>();
     let rows = q.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
     let dys = dy.load::<1, 1, BM, D>([batch, head, q0 + start, 0]).reshape::<BM, D>();
-    let less = norm.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
-    let below = delta.load::<1, 1, BM>([batch, head, q0 + start]).reshape::<BM>();
+    let less = norm.load::<1, 1, BM>([batch, head, line + start]).reshape::<BM>();
+    let below = delta.load::<1, 1, BM>([batch, head, line + start]).reshape::<BM>();
     let mut acc = zeros::<A, BM, D>();
     for j in range(first, end, BN) {
         let keys = k.load::<1, 1, BN, D>([batch, own, k0 + j, 0]).reshape::<BN, D>();
@@ -454,7 +470,8 @@ pub fn attention_queries<
         }
         s = fma(s, by, -less.col());
         if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
-            s = where_(in_sight::<BM, BN>(start, j, n, left, right), s, A::NEG_INFINITY);
+            let seen = in_sight::<BM, BN>(j, n, start - left, start + right);
+            s = where_(seen, s, A::NEG_INFINITY);
         }
         let w = fast::exp2(s);
         if DROP == 1 {

@@ -22,6 +22,7 @@ pub mod matmul_f8;
 pub mod matmul_int;
 pub mod norm;
 pub mod norm_bwd;
+pub mod packed;
 pub mod pool;
 pub mod product;
 pub mod random;
@@ -70,6 +71,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         conv::KERNELS,
         pool::KERNELS,
         attention::KERNELS,
+        packed::KERNELS,
     ];
     groups.concat()
 }

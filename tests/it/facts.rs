@@ -21,9 +21,6 @@ struct Configuration {
     num_warps: Option<u32>,
 }
 
-/// Bytes that a thread may spill: a few numbers that it keeps across its loops, for what follows them.
-const KEPT_BYTES: u32 = 64;
-
 /// Configurations of large shapes, beside the usual one of every kernel: name, dtype, constants, warps.
 const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("softmax", DType::F32, &[1, 8192], Some(8)),
@@ -82,6 +79,69 @@ const LARGE: &[(&str, DType, &[i64], Option<u32>)] = &[
     ("attention_queries", DType::BF16, &[64, 32, 256, 0, 0, 0, 0], Some(8)),
     ("attention_queries", DType::BF16, &[128, 128, 64, 0, 0, 0, 1], Some(8)),
     ("attention_queries", DType::BF16, &[128, 64, 128, 0, 0, 0, 1], Some(8)),
+    ("attention", DType::BF16, &[64, 64, 32, 1, 0, 0, 0], Some(4)),
+    ("attention", DType::BF16, &[64, 64, 32, 0, 0, 1, 0], Some(4)),
+    ("attention", DType::BF16, &[64, 64, 32, 1, 1, 1, 0], Some(4)),
+    ("attention", DType::BF16, &[64, 64, 32, 0, 1, 0, 1], Some(4)),
+    ("attention", DType::BF16, &[64, 64, 32, 0, 1, 1, 1], Some(4)),
+    ("attention", DType::BF16, &[128, 64, 64, 1, 0, 0, 0], Some(8)),
+    ("attention", DType::BF16, &[128, 64, 64, 0, 0, 1, 0], Some(8)),
+    ("attention", DType::BF16, &[128, 64, 64, 1, 1, 1, 0], Some(8)),
+    ("attention", DType::BF16, &[128, 128, 64, 0, 1, 0, 1], Some(8)),
+    ("attention", DType::BF16, &[128, 64, 64, 0, 1, 1, 1], Some(8)),
+    ("attention", DType::BF16, &[128, 64, 128, 1, 0, 0, 0], Some(8)),
+    ("attention", DType::BF16, &[128, 128, 128, 0, 1, 0, 0], Some(8)),
+    ("attention", DType::BF16, &[64, 64, 128, 0, 0, 1, 0], Some(8)),
+    ("attention", DType::BF16, &[64, 64, 128, 1, 1, 1, 0], Some(8)),
+    ("attention", DType::BF16, &[128, 128, 128, 0, 1, 0, 1], Some(8)),
+    ("attention", DType::BF16, &[64, 64, 128, 0, 1, 1, 1], Some(8)),
+    ("attention", DType::BF16, &[64, 32, 256, 1, 0, 0, 0], Some(8)),
+    ("attention", DType::BF16, &[64, 32, 256, 0, 0, 1, 0], Some(8)),
+    ("attention", DType::BF16, &[64, 32, 256, 1, 1, 1, 0], Some(8)),
+    ("attention", DType::BF16, &[64, 64, 256, 0, 1, 0, 1], Some(8)),
+    ("attention", DType::BF16, &[64, 32, 256, 0, 1, 1, 1], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 128, 32, 1, 0, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 128, 32, 0, 0, 1, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[64, 64, 32, 1, 1, 1, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[64, 128, 32, 0, 1, 0, 1], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 128, 32, 0, 1, 1, 1], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 128, 64, 1, 0, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 128, 64, 0, 0, 1, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[64, 64, 64, 1, 1, 1, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[64, 128, 64, 0, 1, 0, 1], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 128, 64, 0, 1, 1, 1], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 64, 128, 1, 0, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 128, 128, 0, 1, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 64, 128, 0, 0, 1, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 64, 128, 1, 1, 1, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 128, 128, 0, 1, 0, 1], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 64, 128, 0, 1, 1, 1], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 32, 256, 1, 0, 0, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 32, 256, 0, 0, 1, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 32, 256, 1, 1, 1, 0], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 32, 256, 0, 1, 0, 1], Some(8)),
+    ("attention_keys", DType::BF16, &[32, 32, 256, 0, 1, 1, 1], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 32, 1, 0, 0, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 32, 0, 0, 1, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 32, 1, 1, 1, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 128, 32, 0, 1, 0, 1], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 32, 0, 1, 1, 1], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 64, 1, 0, 0, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 64, 0, 0, 1, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 64, 1, 1, 1, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 128, 64, 0, 1, 0, 1], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 64, 0, 1, 1, 1], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 32, 128, 1, 0, 0, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 128, 0, 1, 0, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 32, 128, 0, 0, 1, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 32, 128, 1, 1, 1, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 64, 128, 0, 1, 0, 1], Some(8)),
+    ("attention_queries", DType::BF16, &[128, 32, 128, 0, 1, 1, 1], Some(8)),
+    ("attention_queries", DType::BF16, &[64, 32, 256, 1, 0, 0, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[64, 32, 256, 0, 0, 1, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[64, 32, 256, 1, 1, 1, 0], Some(8)),
+    ("attention_queries", DType::BF16, &[64, 32, 256, 0, 1, 0, 1], Some(8)),
+    ("attention_queries", DType::BF16, &[64, 32, 256, 0, 1, 1, 1], Some(8)),
 ];
 
 /// Kernels whose large configurations have their second operand as a view of its transpose: tensor cores
@@ -126,7 +186,8 @@ fn kernels_compile_to_what_they_did() {
 /// Packed sequences are multiplied as a batch is: by `wgmma`, of what the copy engine brings.
 #[test]
 fn packed_sequences_multiply_as_a_batch_does() {
-    for what in configurations().iter().filter(|what| what.consts.last() == Some(&1)) {
+    let is_packed = |what: &&Configuration| what.consts.ends_with(&[0, 0, 0, 1]);
+    for what in configurations().iter().filter(is_packed) {
         if what.kernel.ast.consts.last() != Some(&"VARLEN") {
             continue;
         }
@@ -257,7 +318,6 @@ fn of_machine_code(resources: &Resources) -> Vec<String> {
     facts.extend(resources.registers.map(|registers| format!("{registers} registers")));
     match resources.spill_bytes {
         None | Some(0) => {}
-        Some(bytes @ ..=KEPT_BYTES) => facts.push(format!("{bytes} bytes spilled")),
         Some(bytes) => facts.push(format!("SPILLS {bytes}")),
     }
     facts.extend(resources.warnings.iter().map(|warning| format!("WARNING {warning}")));

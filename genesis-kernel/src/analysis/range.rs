@@ -1,7 +1,7 @@
 //! What is known about the size of integers: a lower and an upper bound of each value.
 //!
-//! It proves coordinates not negative and offsets small. One walk suffices: loop-carried values are
-//! not followed, a loop's index is bounded by its bounds.
+//! It proves coordinates not negative and offsets small. One walk suffices: a loop's index is bounded by
+//! its bounds, and of what a loop carries only the index that comes next is followed.
 //!
 //! ```text
 //! %0 = program_id 0          0 ..= 2^31 - 2
@@ -10,7 +10,7 @@
 //! %3 = sub %2, 1            -1 ..= 126
 //! ```
 
-use crate::ir::{BinaryOp, Elem, Func, Op, OpKind, ParamAttrs, TileType, Value};
+use crate::ir::{BinaryOp, Elem, Func, Op, OpKind, ParamAttrs, Region, TileType, Value};
 
 /// Bounds of an integer, both inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +49,9 @@ const MAX_PROGRAMS: i64 = i32::MAX as i64;
 /// No tensor in memory has more elements along an axis.
 const MAX_EXTENT: i64 = 1 << 48;
 
+/// Nor one whose launch promises that its extents are narrow: a few can be added in 32 bits.
+const MAX_NARROW: i64 = (1 << 30) - 1;
+
 /// Bounds of every value of a function.
 #[derive(Clone, Debug)]
 pub struct Ranges(Vec<Range>);
@@ -80,6 +83,7 @@ impl Ranges {
             let (lower, upper) = (self.of_value(data.operands[0]), self.of_value(data.operands[1]));
             let index = func.region(body).args[0];
             self.0[index.index()] = Range { low: lower.low, high: upper.high.saturating_sub(1) };
+            self.carried(func, op, body);
             return;
         }
         let &[result] = data.results.as_slice() else { return };
@@ -87,6 +91,24 @@ impl Ranges {
         if is_int(tile) {
             let range = self.result(func, op);
             self.0[result.index()] = clamp(range, tile.dtype());
+        }
+    }
+
+    /// What a loop carries where that is the index it comes to next: the same as the index in an iteration,
+    /// and the first one that was not reached behind the loop.
+    fn carried(&mut self, func: &Func, op: Op, body: Region) {
+        let data = func.op(op);
+        let args = &func.region(body).args;
+        let step = func.as_const(data.operands[2]).map_or(0, |step| step.to_i64());
+        for (k, &result) in data.results.iter().enumerate() {
+            if step > 0 && data.operands[k + 3] == data.operands[0] && is_next(func, op, body, k) {
+                let index = self.of_value(args[0]);
+                let last = index.high.checked_add(step);
+                let after =
+                    Range::checked([Some(index.low), last]).union(self.of_value(data.operands[0]));
+                self.0[args[k + 1].index()] = after;
+                self.0[result.index()] = after;
+            }
         }
     }
 
@@ -121,6 +143,15 @@ impl Ranges {
     }
 }
 
+/// Whether value `k` that a loop carries is the index with the step added.
+fn is_next(func: &Func, op: Op, body: Region, k: usize) -> bool {
+    let last = func.region(body).ops.last().map(|&last| func.op(last));
+    let Some(last) = last.filter(|last| last.kind == OpKind::Yield) else { return false };
+    let Some(next) = func.def_op(last.operands[k]) else { return false };
+    let wanted = [func.region(body).args[0], func.op(op).operands[2]];
+    func.op(next).kind == OpKind::Binary(BinaryOp::Add) && func.op(next).operands[..] == wanted
+}
+
 fn is_int(tile: TileType) -> bool {
     matches!(tile.elem, Elem::Data(dtype) if dtype.is_int())
 }
@@ -128,11 +159,12 @@ fn is_int(tile: TileType) -> bool {
 /// What is promised about a parameter. An extent counts elements in memory, so that a few of them can
 /// be added.
 fn promised(attrs: &ParamAttrs) -> Range {
-    let (low, high) = match attrs.narrow {
-        true => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        false => (i64::MIN, if attrs.natural { MAX_EXTENT } else { i64::MAX }),
-    };
-    Range { low: if attrs.natural { 0 } else { low }, high }
+    match (attrs.narrow, attrs.natural) {
+        (true, true) => Range { low: 0, high: MAX_NARROW },
+        (true, false) => Range { low: i64::from(i32::MIN), high: i64::from(i32::MAX) },
+        (false, true) => Range { low: 0, high: MAX_EXTENT },
+        (false, false) => Range::ANY,
+    }
 }
 
 /// The range where it fits the dtype; what does not fit has wrapped.
@@ -156,7 +188,7 @@ fn binary(op: BinaryOp, a: Range, b: Range) -> Range {
         BinaryOp::Min => Range { low: a.low.min(b.low), high: a.high.min(b.high) },
         BinaryOp::Max => Range { low: a.low.max(b.low), high: a.high.max(b.high) },
         // A quotient by zero is 0, a remainder by zero the dividend: both are within these.
-        BinaryOp::Div if a.low >= 0 && b.low >= 0 => Range { low: 0, high: a.high },
+        BinaryOp::Div if a.low >= 0 && b.low >= 0 => Range { low: 0, high: a.high / b.low.max(1) },
         BinaryOp::Rem if a.low >= 0 && b.low > 0 => Range { low: 0, high: a.high.min(b.high - 1) },
         BinaryOp::Rem if a.low >= 0 => Range { low: 0, high: a.high },
         BinaryOp::And if a.low >= 0 && b.low >= 0 => Range { low: 0, high: a.high.min(b.high) },
@@ -209,13 +241,14 @@ mod tests {
         let ranges = Ranges::of(&func);
         let of = |i: usize| ranges.of_value(func.params[i].value);
         let int = i64::from(i32::MAX);
-        assert_eq!(of(0), Range { low: 0, high: int });
+        let extent = (1 << 30) - 1;
+        assert_eq!(of(0), Range { low: 0, high: extent });
         assert_eq!(of(1), Range { low: -int - 1, high: int });
         assert_eq!(of(2), Range { low: 0, high: 1 << 48 });
         assert_eq!(of(3), Range::ANY);
         // A product of two is exact in 64 bits.
         let product = func.op(func.walk()[0]).results[0];
-        assert_eq!(ranges.of_value(product).high, int * int);
+        assert_eq!(ranges.of_value(product).high, extent * int);
     }
 
     #[test]

@@ -197,10 +197,12 @@ fn check_promises(attrs: &ParamAttrs, arg: &ArgValue) -> Result<(), String> {
             if zeros.into_iter().any(|(promised, axis)| promised && !is_zero(axis)) {
                 return Err(format!("has the strides {strides:?}, not 0 where that was promised"));
             }
-            let is_narrow = |&n: &i64| (0..1 << 31).contains(&n);
-            if attrs.narrow && !dims.iter().chain(strides).all(is_narrow) {
+            let fits = |n: i64, bits: u32| (0..1 << bits).contains(&n);
+            let is_narrow =
+                dims.iter().all(|&n| fits(n, 30)) && strides.iter().all(|&n| fits(n, 31));
+            if attrs.narrow && !is_narrow {
                 return Err(format!(
-                    "has {dims:?} elements in steps of {strides:?}, not all in 0..2^31"
+                    "has {dims:?} elements, not all in 0..2^30, in steps of {strides:?}, not all in 0..2^31"
                 ));
             }
             let unit = attrs.unit_axis.map_or(last, usize::from);

@@ -112,8 +112,8 @@ pub struct ParamAttrs {
     /// A view whose strides along the axes but that of stride 1 (the last one where none is known),
     /// and whose extent along that one, are multiples of this many elements. 0 and 1 say nothing.
     pub stride_multiple_of: u64,
-    /// An integer that 32 bits hold with its sign. A view whose extents and strides are such integers, and
-    /// none of them negative.
+    /// An integer that 32 bits hold with its sign, and less than 2^30 where it is `natural`. A view whose
+    /// extents are less than that, and whose strides are in `0 .. 2^31`.
     pub narrow: bool,
     /// An integer that is not negative.
     pub natural: bool,

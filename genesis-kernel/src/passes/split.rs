@@ -19,6 +19,7 @@
 
 use super::rotate::{Map, copy, get, set};
 use super::{DCE, FOLD, Pass};
+use crate::analysis::Ranges;
 use crate::ir::{BinaryOp, Builder, DType, Func, Op, OpKind, Predicate, Region, Type, Value};
 
 /// Splits the loops of one function.
@@ -28,21 +29,21 @@ fn run(func: &mut Func) {
     if func.tma.loads.is_empty() {
         return;
     }
-    let body = func.body;
-    if region(func, body) {
+    let (body, ranges) = (func.body, Ranges::of(func));
+    if region(func, body, &ranges) {
         (FOLD.run)(func);
         (DCE.run)(func);
     }
 }
 
 /// Splits the loops of a region; whether there was one to split.
-fn region(func: &mut Func, at: Region) -> bool {
+fn region(func: &mut Func, at: Region, ranges: &Ranges) -> bool {
     let mut any = false;
     for op in std::mem::take(&mut func.region_mut(at).ops) {
         for inner in func.op(op).regions.clone() {
-            any |= region(func, inner);
+            any |= region(func, inner, ranges);
         }
-        if let Some(plan) = Plan::of(func, op) {
+        if let Some(plan) = Plan::of(func, op, ranges) {
             plan.split(func, at, op);
             any = true;
         }
@@ -81,10 +82,12 @@ struct Plan {
     edges: Vec<Edge>,
     /// Conditions that are the same in every iteration.
     fixed: Vec<Value>,
+    /// No index is below zero or far up.
+    is_near: bool,
 }
 
 impl Plan {
-    fn of(func: &Func, op: Op) -> Option<Plan> {
+    fn of(func: &Func, op: Op, ranges: &Ranges) -> Option<Plan> {
         let data = func.op(op);
         let OpKind::For(_) = data.kind else { return None };
         let rises = func.as_const(data.operands[2]).is_some_and(|step| step.to_f64() > 0.0);
@@ -100,7 +103,9 @@ impl Plan {
         if func.op(asks).kind != OpKind::If || !is_bare {
             return None;
         }
-        let mut plan = Plan { asks, edges: Vec::new(), fixed: Vec::new() };
+        let [first, last] = [0, 1].map(|i| ranges.of_value(data.operands[i]));
+        let is_near = first.low >= 0 && last.high <= FAR;
+        let mut plan = Plan { asks, edges: Vec::new(), fixed: Vec::new(), is_near };
         let found = plan.add(func, data.regions[0], func.op(asks).operands[0]);
         found.then_some(plan)
     }
@@ -161,16 +166,21 @@ impl Plan {
 
     /// Where the loop without questions ends. It has no index below zero or far up, so that nothing wraps.
     fn end(&self, b: &mut Builder<'_>, lower: Value, upper: Value) -> Value {
-        let far = b.int(DType::I64, FAR);
-        let mut end = b.binary(BinaryOp::Min, upper, far);
+        let mut end = upper;
+        if !self.is_near {
+            let far = b.int(DType::I64, FAR);
+            end = b.binary(BinaryOp::Min, upper, far);
+        }
         let is_high = |edge: &&Edge| matches!(edge.predicate, Predicate::Gt | Predicate::Ge);
         for edge in self.edges.iter().filter(is_high) {
             let limit = edge.limit(b);
             end = b.binary(BinaryOp::Min, end, limit);
         }
-        let zero = b.int(DType::I64, 0);
-        let is_natural = b.compare(Predicate::Ge, lower, zero);
-        end = b.select(is_natural, end, lower);
+        if !self.is_near {
+            let zero = b.int(DType::I64, 0);
+            let is_natural = b.compare(Predicate::Ge, lower, zero);
+            end = b.select(is_natural, end, lower);
+        }
         for &asked in &self.fixed {
             end = b.select(asked, lower, end);
         }

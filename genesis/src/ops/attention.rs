@@ -5,6 +5,7 @@
 //! what the second derivative is made of.
 
 mod flash;
+mod tile;
 mod varlen;
 
 use genesis_kernel::ir::DType;

@@ -33,26 +33,28 @@ impl Lowering<'_> {
         let e = self.e;
         let data = self.func.op(op);
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
-        let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?];
+        let is_short = self.counts_in_32_bits(op);
+        let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?]
+            .map(|v| if is_short { e.trunc(v, e.i32()) } else { v });
         let inits: Vec<Registers> =
             data.operands[3..].iter().map(|&v| self.get(v)).collect::<Result<_, _>>()?;
-        let advances = e.icmp(IntPred::Sgt, step, e.int(e.i64(), 0));
+        let advances = e.icmp(IntPred::Sgt, step, e.int(e.type_of(step), 0));
         let enters = e.and(advances, e.icmp(IntPred::Slt, lower, upper));
         let region = data.regions[0];
         let args = self.func.region(region).args.clone();
         let begun = self.words_of(op, &args[1..], &inits);
         let (body, done) = (e.block("for"), e.block("for.end"));
+        let skipped = self.short(&data.results, &inits);
         let before = e.current_block();
         e.cond_br(enters, body, done);
-        let skipped: Vec<Vec<Val>> = inits.iter().map(|r| r.to_vec()).collect();
         let mut ends = vec![(before, skipped)];
 
         e.position(body);
-        let index = e.phi(e.i64(), &[(lower, before)]);
+        let index = e.phi(e.type_of(step), &[(lower, before)]);
         let carried = self.carried(&begun, before);
         let entered = self.enter_loop(op);
         self.recorder.enter();
-        self.set(args[0], vec![index]);
+        self.set(args[0], vec![if is_short { e.sext(index, e.i64()) } else { index }]);
         let held = self.of_words(op, &args[1..], &carried.registers());
         self.bind(&args[1..], &held);
         if let Some(next) = self.iteration(op, region)? {
@@ -60,7 +62,10 @@ impl Lowering<'_> {
             // in flight across iterations must.
             let words = self.words_of(op, &args[1..], &next);
             let following = e.add(index, step);
-            let again = e.icmp(IntPred::Slt, following, upper);
+            let again = match is_short && self.may_wrap(op) {
+                true => e.icmp(IntPred::Sgt, e.sub(upper, index), step),
+                false => e.icmp(IntPred::Slt, following, upper),
+            };
             let last = e.current_block();
             e.add_incoming(index, following, last);
             let left = e.block("for.left");
@@ -70,7 +75,7 @@ impl Lowering<'_> {
             // Taken apart here, not in the loop.
             let next = self.of_words(op, &args[1..], &words);
             let next = self.finish_products(op, next)?;
-            ends.push((e.current_block(), next.iter().map(|r| r.to_vec()).collect()));
+            ends.push((e.current_block(), self.short(&data.results, &next)));
             e.br(done);
         }
         self.leave_loop();
@@ -134,8 +139,13 @@ impl Lowering<'_> {
             e.position(block);
             self.pending = entered.clone();
             self.recorder.enter();
-            if let Some(yielded) = self.region(region)? {
-                ends.push((e.current_block(), yielded.iter().map(|r| r.to_vec()).collect()));
+            let aside = self.begin_branch(op, region)?;
+            let yielded = self.region(region)?;
+            if let Some(aside) = aside {
+                self.end_aside(aside);
+            }
+            if let Some(yielded) = yielded {
+                ends.push((e.current_block(), self.short(&data.results, &yielded)));
                 pending.join(std::mem::take(&mut self.pending));
                 e.br(done);
             }
@@ -154,14 +164,19 @@ impl Lowering<'_> {
         self.recorder.push(Step::Loop(body));
     }
 
-    /// What goes round a loop with products for these values: two of 16 bits as a word. Operands of the
-    /// next iteration's products stay as an instruction takes them.
+    /// What goes round a loop for these values: indices that fit in 32 bits; in a loop with products two of
+    /// 16 bits as a word. Operands of the next iteration's products stay as an instruction takes them.
     fn words_of(&self, op: Op, values: &[Value], registers: &[Registers]) -> Vec<Registers> {
         let e = self.e;
         let word = |pair: &[Val]| e.bitcast(e.build_vec(pair), e.i32());
-        let of = |(&value, all): (&Value, &Registers)| match self.is_in_words(op, value) {
-            true => all.chunks(2).map(word).collect(),
-            false => Registers::clone(all),
+        let of = |(&value, all): (&Value, &Registers)| {
+            if self.is_in_words(op, value) {
+                all.chunks(2).map(word).collect()
+            } else if self.fits_32_bits(value) {
+                all.iter().map(|&wide| e.trunc(wide, e.i32())).collect()
+            } else {
+                Registers::clone(all)
+            }
         };
         values.iter().zip(registers).map(of).collect()
     }
@@ -170,6 +185,9 @@ impl Lowering<'_> {
     fn of_words(&self, op: Op, values: &[Value], words: &[Registers]) -> Vec<Registers> {
         let e = self.e;
         let of = |(&value, words): (&Value, &Registers)| {
+            if self.fits_32_bits(value) {
+                return words.iter().map(|&word| e.sext(word, e.i64())).collect();
+            }
             if !self.is_in_words(op, value) {
                 return Registers::clone(words);
             }
@@ -192,7 +210,7 @@ impl Lowering<'_> {
     }
 
     /// Whether a loop has products that run beside other instructions.
-    fn multiplies(&self, op: Op) -> bool {
+    pub(super) fn multiplies(&self, op: Op) -> bool {
         self.ops_within(op).iter().any(|op| self.lir.dots.get(op).is_some_and(wgmma::is_wgmma))
     }
 
@@ -230,20 +248,33 @@ impl Lowering<'_> {
     /// Values that have one of several contents, depending on the block control comes from. Without
     /// any such block nothing reaches this code.
     pub(super) fn merge(&mut self, results: &[Value], ends: &[(Block, Vec<Vec<Val>>)]) {
-        for (i, &result) in results.iter().enumerate() {
-            let ty = self.register_ty(result);
-            let registers: Vec<Val> = (0..self.lir.num_regs(result) as usize)
-                .map(|reg| {
-                    let incoming: Vec<(Val, Block)> =
-                        ends.iter().map(|(block, values)| (values[i][reg], *block)).collect();
-                    match incoming.is_empty() {
-                        true => self.e.poison(ty),
-                        false => self.e.phi(ty, &incoming),
-                    }
-                })
-                .collect();
-            self.set(result, registers);
+        let e = self.e;
+        let one = |i: usize, reg: usize| {
+            let incoming: Vec<(Val, Block)> =
+                ends.iter().map(|(block, values)| (values[i][reg], *block)).collect();
+            match incoming.first() {
+                None => e.poison(self.register_ty(results[i])),
+                Some(&(first, _)) => e.phi(e.type_of(first), &incoming),
+            }
+        };
+        let all =
+            |i: usize| (0..self.lir.num_regs(results[i]) as usize).map(move |reg| one(i, reg));
+        let merged: Vec<Vec<Val>> = (0..results.len()).map(|i| all(i).collect()).collect();
+        for (&result, registers) in results.iter().zip(merged) {
+            let is_index = self.fits_32_bits(result);
+            let wide = |v| if is_index && e.type_of(v) == e.i32() { e.sext(v, e.i64()) } else { v };
+            self.set(result, registers.into_iter().map(wide).collect::<Vec<Val>>());
         }
+    }
+
+    /// The registers of values that [`Lowering::merge`] merges: indices that fit in 32 bits as such.
+    pub(super) fn short(&self, values: &[Value], registers: &[Registers]) -> Vec<Vec<Val>> {
+        let e = self.e;
+        let of = |(&value, all): (&Value, &Registers)| match self.fits_32_bits(value) {
+            true => all.iter().map(|&wide| e.trunc(wide, e.i32())).collect(),
+            false => all.to_vec(),
+        };
+        values.iter().zip(registers).map(of).collect()
     }
 
     /// Notes that what an iteration leaves to wait for may have happened; gives what was pending

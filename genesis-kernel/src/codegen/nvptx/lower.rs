@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
+use super::aside::Aside;
 use super::flight::Flight;
 use super::lasting::Lasting;
 use super::pipeline::{Copies, Role};
@@ -93,6 +94,8 @@ pub(super) struct Lowering<'a> {
     pub(super) unread: BTreeMap<Value, Op>,
     /// Rings whose next slot is full, by their first barrier, and the region that waited.
     pub(super) arrived: BTreeSet<(Region, u32)>,
+    /// Code behind loops of regions that are being lowered.
+    pub(super) asides: Vec<(Region, Aside)>,
 }
 
 /// What stands around a function's code.
@@ -163,6 +166,7 @@ impl<'a> Lowering<'a> {
             lasting: Lasting::of(func),
             unread: BTreeMap::new(),
             arrived: BTreeSet::new(),
+            asides: Vec::new(),
             known_steps: vec![None; func.n_values()],
         }
     }
@@ -305,6 +309,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn region(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
         let outer = std::mem::replace(&mut self.region, region);
         let yielded = self.ops_of(region, self.flying.len());
+        self.end_behind(region);
         self.region = outer;
         yielded
     }
@@ -332,6 +337,7 @@ impl<'a> Lowering<'a> {
                 _ => self.op(op)?,
             }
             self.release_lasting(op)?;
+            self.begin_behind(op)?;
             self.after_op(op);
             self.note_reduction(op);
         }

@@ -22,6 +22,7 @@
 //!   [`GpuKernel::num_blocks`] blocks for each, which the code itself declares to be clusters.
 
 mod arena;
+mod aside;
 mod atomic;
 mod behind;
 #[cfg(test)]

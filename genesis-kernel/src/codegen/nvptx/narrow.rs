@@ -11,14 +11,15 @@
 //! ```
 //!
 //! Program ids and `iota` are small by themselves; extents and strides are where a launch promises
-//! it, which it does where all of its views have them in 0 .. 2^31.
+//! it, which it does where all of its views have them in 0 .. 2^30 and 0 .. 2^31. So loops count in 32
+//! bits where those hold their bounds, and what they carry of indices goes round in 32 bits.
 
 use super::lower::Lowering;
 use crate::Error;
 use crate::analysis::Range;
 use crate::codegen::elementwise::{self, Target};
 use crate::codegen::llvm::Val;
-use crate::ir::{BinaryOp, DType, Op, OpKind};
+use crate::ir::{BinaryOp, DType, Op, OpKind, Type, Value};
 
 impl Lowering<'_> {
     /// One register of an elementwise op.
@@ -65,6 +66,26 @@ impl Lowering<'_> {
             }
             _ => None,
         })
+    }
+
+    /// Whether 32 bits hold the bounds of a loop, from zero up, and its step.
+    pub(super) fn counts_in_32_bits(&self, op: Op) -> bool {
+        let of = |value| self.axes.ranges().of_value(value);
+        let &[lower, upper, step, ..] = self.func.op(op).operands.as_slice() else { return false };
+        of(lower).low >= 0 && [of(lower), of(upper), of(step)].iter().all(is_signed)
+    }
+
+    /// Whether the index after a loop's last one may need more than 32 bits, as where the step is the number
+    /// of programs.
+    pub(super) fn may_wrap(&self, op: Op) -> bool {
+        let high = |i: usize| self.axes.ranges().of_value(self.func.op(op).operands[i]).high;
+        high(1).checked_add(high(2)).is_none_or(|after| after > i64::from(i32::MAX))
+    }
+
+    /// Whether 32 bits hold a scalar of 64.
+    pub(super) fn fits_32_bits(&self, value: Value) -> bool {
+        let is_index = self.func.ty(value) == Type::scalar(DType::I64);
+        is_index && is_signed(&self.axes.ranges().of_value(value))
     }
 }
 

@@ -4,9 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef};
-use genesis_kernel::runtime::{Arg, Device};
-use kernels::attention as device;
+use genesis_kernel::runtime::Arg;
+use kernels::{attention as device, packed as lists};
 
+use super::tile::{Part, Tile};
 use super::{NAME, capped, in_reach, weights};
 use crate::autograd::{SavedTensors, is_grad_enabled, no_grad};
 use crate::error::{Error, Result};
@@ -43,44 +44,45 @@ pub(super) struct Packed {
 
 /// Rows that a program sums up, at most.
 const ROWS: i64 = 64;
+/// Entries of a list that a program makes.
+const LISTED: usize = 128;
 
-/// Queries and keys of a tile, and warps.
-#[derive(Clone, Copy)]
-struct Tile(i64, i64, u32);
+impl Packed {
+    /// The list of blocks of `block` rows of queries or keys.
+    fn list(&self, part: Part, [q, k]: [&Tensor; 2], block: i64) -> Result<Tensor> {
+        let side = usize::from(matches!(part, Part::Keys));
+        let rows = [q, k].map(|t| t.shape()[2]);
+        let sequences = self.sequences();
+        let count = lists::blocks(rows[side], block as usize, sequences);
+        let list = Tensor::uninitialized(&[count, lists::ENTRY], (DType::I64, q.device()))?;
+        let [ends, others] = [side, 1 - side].map(|side| launch::pointer(&self.ends[side], false));
+        let numbers = [count, sequences, rows[side], rows[1 - side], self.longest[side]];
+        let args =
+            [&[ends, others, launch::pointer(&list, true)], &numbers.map(place)[..]].concat();
+        let kernel = &lists::attention_blocks::KERNEL;
+        let grid = Grid::x(count.div_ceil(LISTED));
+        if count > 0 {
+            launch::warped(
+                kernel,
+                q,
+                grid,
+                &[],
+                &[LISTED as i64, block, side as i64],
+                None,
+                &args,
+            )?;
+        }
+        Ok(list)
+    }
 
-/// The kernels of attention.
-#[derive(Clone, Copy)]
-enum Part {
-    Forward,
-    Keys,
-    Queries,
+    fn sequences(&self) -> usize {
+        self.ends[0].numel().saturating_sub(1)
+    }
 }
 
-/// The tile of a kernel, as large as registers allow without spills. Kernels without a feature have
-/// more to spare: `plain` is how many queries they have.
-fn tile(part: Part, q: &Tensor, plain: usize) -> Tile {
-    let (device, dtype, head) = (q.device(), q.dtype(), q.shape()[3]);
-    if device == Device::Cpu {
-        return Tile(32, 32, 4);
-    }
-    let half = dtype.bytes() == 2;
-    match (part, half, head) {
-        (Part::Forward, true, ..=32) => Tile(64, 64, 4),
-        // Four warpgroups read each block of keys once: 10 % faster than two, where there are as many rows.
-        (Part::Forward, true, ..=64) if plain >= 256 => Tile(256, 64, 16),
-        (Part::Forward, true, ..=128) => Tile(128, 128, 8),
-        (Part::Forward, true, _) => Tile(64, 64, 8),
-        (Part::Keys, true, ..=64) => Tile(64, 128, 8),
-        (Part::Keys, true, ..=128) => Tile(if plain > 0 { 64 } else { 32 }, 128, 8),
-        (Part::Keys, true, _) => Tile(32, 32, 8),
-        (Part::Queries, true, ..=64) => Tile(128, 128, 8),
-        (Part::Queries, true, ..=128) => Tile(128, 64, 8),
-        (Part::Queries, true, _) => Tile(64, 32, 8),
-        (_, false, _) if dtype.bytes() == 8 => Tile(16, 32, 8),
-        (_, false, ..=64) => Tile(64, 64, 8),
-        (_, false, ..=128) => Tile(32, 64, 8),
-        (_, false, _) => Tile(32, 32, 8),
-    }
+/// A whole number as an argument.
+fn place(n: usize) -> Arg {
+    Arg::Scalar(genesis_kernel::Scalar::int(DType::I64, n as i64))
 }
 
 impl Flash {
@@ -92,61 +94,61 @@ impl Flash {
             Part::Keys => &device::attention_keys::KERNEL,
             Part::Queries => &device::attention_queries::KERNEL,
         };
-        let [m, n, batch] = match &self.packed {
-            Some(packed) => {
-                [packed.longest[0], packed.longest[1], packed.ends[0].numel().saturating_sub(1)]
-            }
-            None => [q.shape()[2], k.shape()[2], q.shape()[0]],
+        let tile = self.tile(part, q);
+        let (rows, heads) = match part {
+            Part::Keys => (k.shape()[2], k.shape()[1]),
+            Part::Forward | Part::Queries => (q.shape()[2], q.shape()[1]),
         };
-        let is =
-            [self.bias.is_some(), self.cap.is_some(), self.drop.is_some(), self.packed.is_some()];
-        let plain = if is.contains(&true) { 0 } else { m };
-        let Tile(queries, keys, warps) = tile(part, q, plain);
-        let (along, heads, block) = match part {
-            Part::Keys => (n, k.shape()[1], keys),
-            Part::Forward | Part::Queries => (m, q.shape()[1], queries),
+        let list = self.packed.as_ref().map(|packed| packed.list(part, [q, k], tile.rows(part)));
+        let list = list.transpose()?;
+        let blocks = match &list {
+            Some(list) => list.shape()[0],
+            None => rows.div_ceil(tile.rows(part) as usize),
         };
-        if along * heads * batch == 0 {
+        let batch = q.shape()[0];
+        if blocks * heads * batch == 0 {
             return Ok(());
         }
-        let flags = is.map(i64::from);
+        let Tile { queries, keys, warps } = tile;
         let head = q.shape()[3].next_power_of_two().max(16) as i64;
-        let consts = [&[queries, keys, head], &flags[..]].concat();
+        let consts = [&[queries, keys, head], &self.features().map(i64::from)[..]].concat();
         // Without a bias any tensor of four axes stands in its place.
         let mut tensors = vec![(q, false), (k, false), (v, false)];
         tensors.push((self.bias.as_ref().unwrap_or(q), false));
         tensors.extend_from_slice(more);
-        let place = |n: i64| Arg::Scalar(genesis_kernel::Scalar::int(DType::I64, n));
+        let reach = self.reach.map(|n| Arg::Scalar(genesis_kernel::Scalar::int(DType::I64, n)));
         let (p, state) = self.drop.unwrap_or((0.0, RngState { seed: 0, offset: 0 }));
         let [seed, offset] = match self.drop {
             Some(_) => state_args(state)?,
             None => fixed_args(state),
         };
-        let [ends_q, ends_k] = match &self.packed {
-            Some(packed) => packed.ends.each_ref().map(|ends| launch::pointer(ends, false)),
-            None => [launch::no_pointer(q.device(), DType::I64); 2],
-        };
-        let mut numbers = vec![ends_q, ends_k];
+        let mut numbers = vec![list_or_none(list.as_ref(), q)];
         if matches!(part, Part::Forward) {
-            let counts = if self.packed.is_some() { [batch, m] } else { [0; 2] };
-            numbers.extend(counts.map(|count| place(count as i64)));
+            numbers.push(place(list.as_ref().map_or(0, |list| list.shape()[0])));
         }
+        numbers.push(launch::number(wide, self.scale));
+        numbers.extend(reach);
         numbers.extend([
-            launch::number(wide, self.scale),
-            place(self.reach[0]),
-            place(self.reach[1]),
             launch::number(wide, self.cap.unwrap_or(1.0)),
             seed,
             offset,
             launch::number(DType::F32, p),
         ]);
-        let blocks = along.div_ceil(block as usize);
         let grid = match part {
             Part::Forward => Grid::x(blocks * heads * batch),
             Part::Keys | Part::Queries => Grid::xyz(blocks, heads, batch),
         };
         let dtypes = [q.dtype(), wide];
         launch::warped_views(kernel, grid, &dtypes, &consts, Some(warps), &tensors, &numbers)
+    }
+
+    /// Which features there are: a bias, a cap, dropped weights, packed sequences.
+    fn features(&self) -> [bool; 4] {
+        [self.bias.is_some(), self.cap.is_some(), self.drop.is_some(), self.packed.is_some()]
+    }
+
+    fn tile(&self, part: Part, q: &Tensor) -> Tile {
+        Tile::of(part, q, self.features())
     }
 
     /// Memory for what is written of a shape `[B, H, L, D]`; of packed sequences in the order of their
@@ -162,15 +164,50 @@ impl Flash {
     /// The gradients by kernels.
     fn by_kernels(&self, saved: &SavedTensors, lse: &Tensor, dy: &Tensor) -> Result<[Tensor; 3]> {
         let inputs = [saved.input(0), saved.input(1), saved.input(2)];
-        let fresh = || Tensor::uninitialized(lse.shape(), (lse.dtype(), lse.device()));
-        let (delta, norm) = (fresh()?, fresh()?);
-        sums_of_rows(saved.output(), dy, lse, [&delta, &norm])?;
+        let (delta, norm) = self.sums_of_rows(saved, dy, lse)?;
         let like = |t: &Tensor| self.fresh(t.shape(), t);
         let (dq, dk, dv) = (like(inputs[0])?, like(inputs[1])?, like(inputs[2])?);
         let read = [(dy, false), (&norm, false), (&delta, false)];
         self.launch(Part::Keys, inputs, &[&read[..], &[(&dk, true), (&dv, true)]].concat())?;
         self.launch(Part::Queries, inputs, &[&read[..], &[(&dq, true)]].concat())?;
         Ok([dq, dk, dv])
+    }
+
+    /// The sum of `y dy` of each row, and what its scores are lessened by.
+    fn sums_of_rows(
+        &self,
+        saved: &SavedTensors,
+        dy: &Tensor,
+        lse: &Tensor,
+    ) -> Result<(Tensor, Tensor)> {
+        let (y, options) = (saved.output(), (lse.dtype(), lse.device()));
+        let d = y.shape()[3].next_power_of_two().max(16) as i64;
+        let (mut rows, [batch, heads, m]) = (ROWS.min(4096 / d), [0, 1, 2].map(|i| y.shape()[i]));
+        let (mut blocks, mut parts, mut list) = (m.div_ceil(rows as usize), 0, None);
+        let mut shape = lse.shape().to_vec();
+        if let Some(packed) = &self.packed {
+            let block = self.tile(Part::Queries, y).rows(Part::Queries);
+            rows = rows.min(block);
+            parts = block / rows;
+            let listed = packed.list(Part::Queries, [y, saved.input(1)], block)?;
+            blocks = listed.shape()[0] * parts as usize;
+            list = Some(listed);
+            shape[2] = lists::line(m, packed.sequences());
+        }
+        // Between packed sequences are places that no query has, where a weight of 0 is multiplied.
+        let sums = match list {
+            Some(_) => Tensor::zeros(&shape, options)?,
+            None => Tensor::uninitialized(&shape, options)?,
+        };
+        let norm = Tensor::uninitialized(&shape, options)?;
+        let tensors = [(y, false), (dy, false), (lse, false), (&sums, true), (&norm, true)];
+        let (kernel, dtypes) = (&device::attention_delta::KERNEL, [y.dtype(), sums.dtype()]);
+        let (grid, consts) = (Grid::xyz(blocks, heads, batch), [rows, d, parts]);
+        let numbers = [list_or_none(list.as_ref(), y)];
+        if blocks > 0 {
+            launch::warped_views(kernel, grid, &dtypes, &consts, Some(4), &tensors, &numbers)?;
+        }
+        Ok((sums, norm))
     }
 
     /// The gradients by ops, which have gradients themselves.
@@ -227,14 +264,12 @@ impl Flash {
     }
 }
 
-/// The sum of `y dy` of each row, and what its scores are lessened by.
-fn sums_of_rows(y: &Tensor, dy: &Tensor, lse: &Tensor, [sums, norm]: [&Tensor; 2]) -> Result<()> {
-    let d = y.shape()[3].next_power_of_two().max(16) as i64;
-    let (rows, dtypes) = (ROWS.min(4096 / d), [y.dtype(), sums.dtype()]);
-    let grid = Grid::xyz(y.shape()[2].div_ceil(rows as usize), y.shape()[1], y.shape()[0]);
-    let tensors = [(y, false), (dy, false), (lse, false), (sums, true), (norm, true)];
-    let kernel = &device::attention_delta::KERNEL;
-    launch::warped_views(kernel, grid, &dtypes, &[rows, d], Some(4), &tensors, &[])
+/// The list of blocks as an argument.
+fn list_or_none(list: Option<&Tensor>, q: &Tensor) -> Arg {
+    match list {
+        Some(list) => launch::pointer(list, false),
+        None => launch::no_pointer(q.device(), DType::I64),
+    }
 }
 
 impl Op for Flash {

@@ -1,0 +1,102 @@
+//! Blocks of sequences that lie one after the other in a batch of 1, without padding.
+//!
+//! Where a sequence begins and how long it is stands on the device. So a kernel makes a list of blocks of
+//! rows first, and the programs of attention read their entry of it, at the latency of one load. There is
+//! an entry for each block that can be, and few are empty: a sequence has one more than its rows fill, at
+//! most.
+//!
+//! | number of an entry | |
+//! |---|---|
+//! | 0 | the block's first row in its sequence; how many rows that has where the block is empty |
+//! | 1, 2 | the sequence's first row, and how many it has |
+//! | 3, 4 | the same on the other side: of the keys where blocks are of queries |
+//! | 5 | the sequence's first place in a line of numbers that each query has one of |
+//!
+//! In such a line each sequence begins at a multiple of 4, as the copy engine needs it.
+
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::prelude::*;
+
+/// Every kernel of this file.
+pub static KERNELS: &[&KernelDef] = &[&attention_blocks::KERNEL];
+
+/// Numbers of an entry of the list.
+pub const ENTRY: usize = 8;
+/// Multiples of which many numbers a sequence of a line begins at.
+pub const ALIGNED: usize = 4;
+
+/// How many blocks of `block` rows the list has for `sequences` with `rows` in all.
+pub fn blocks(rows: usize, block: usize, sequences: usize) -> usize {
+    if sequences == 0 { 0 } else { rows / block + sequences }
+}
+
+/// How many numbers a line has for `sequences` with `rows` in all.
+pub fn line(rows: usize, sequences: usize) -> usize {
+    (rows + ALIGNED * sequences).next_multiple_of(ALIGNED)
+}
+
+/// Makes the list: `count` entries for blocks of `ROWS` rows of sequences that end at `ends`, of whose rows
+/// only the first `longest` are in blocks. `others` are the ends on the other side, that of the queries
+/// where `KEYS` is 1.
+///
+/// A sequence's blocks begin at number `first / ROWS` and as many more as there are sequences before it: then
+/// each has enough for its rows, and where it begins needs no sum.
+#[kernel]
+pub fn attention_blocks<const BLOCK: usize, const ROWS: usize, const KEYS: usize>(
+    ends: Ptr<i64>,
+    others: Ptr<i64>,
+    list: PtrMut<i64>,
+    count: i64,
+    sequences: i64,
+    rows: i64,
+    other_rows: i64,
+    longest: i64,
+) {
+    let number = program_id(0) * BLOCK + arange::<BLOCK>();
+    let mut of = zeros::<i64, BLOCK>();
+    for s in range(1, sequences, 1) {
+        of = where_(number >= clamp(load(ends + s), 0, rows) / ROWS + s, s, of);
+    }
+    let first = clamp(load(ends + of), 0, rows);
+    let len = clamp(load(ends + (of + 1)), first, rows) - first;
+    let other = clamp(load(others + of), 0, other_rows);
+    let other_len = clamp(load(others + (of + 1)), other, other_rows) - other;
+    let start = (number - (first / ROWS + of)) * ROWS;
+    let is_full = (start >= 0) & (start < minimum(len, longest));
+    let queries = if KEYS == 1 { other } else { first };
+    let (at, exists) = (list + number * 8, number < count);
+    store(at, where_(is_full, start, len), exists);
+    store(at + 1, first, exists);
+    store(at + 2, len, exists);
+    store(at + 3, other, exists);
+    store(at + 4, other_len, exists);
+    store(at + 5, (queries + 4 * of) / 4 * 4, exists);
+}
+
+/// Entry `number` of the list, where there is one: the block's first row, the sequence's first row and how
+/// many it has, the same on the other side, and its place in a line. Of a batch the block of `B` rows
+/// with this number; `own` and `other` are the rows on both sides.
+#[device]
+pub fn block_at<const B: usize, const VARLEN: usize>(
+    list: Ptr<i64>,
+    number: i64,
+    own: i64,
+    other: i64,
+) -> (i64, i64, i64, i64, i64, i64) {
+    if VARLEN == 1 {
+        // In bounds that let the compiler know that 32 bits hold them.
+        let at = list + number * 8;
+        let rows = clamp(load(at + 2), 0, own);
+        let line = multiple_of(clamp(load(at + 5), 0, 1073741820), 4);
+        (
+            clamp(load(at), 0, rows),
+            clamp(load(at + 1), 0, own),
+            rows,
+            clamp(load(at + 3), 0, other),
+            clamp(load(at + 4), 0, other),
+            line,
+        )
+    } else {
+        (minimum(number * B, own), 0, own, 0, other, 0)
+    }
+}
