@@ -279,8 +279,8 @@ pub fn attention<
     }
 }
 
-/// What the backward needs of each row: `delta`, the sum of `dy o`, and `norm`, by which the logarithms to
-/// base 2 of its weights are less than its scores. A row that sees nothing has a norm of 0.
+/// What the backward needs of each row: `delta`, the sum of `dy o`, and `norm`, what products less it are
+/// logarithms of weights when they are scaled. A row that sees nothing has a norm of 0.
 ///
 /// Of packed sequences `PARTS` programs share a block of the list; 0 is for a batch. Both results are lines
 /// then.
@@ -292,6 +292,7 @@ pub fn attention_delta<T: Float, A: Float, const BM: usize, const D: usize, cons
     delta: ViewMut<A, 3>,
     norm: ViewMut<A, 3>,
     list: Ptr<i64>,
+    scale: A,
 ) {
     let (number, head, batch) = (program_id(0), program_id(1), program_id(2));
     let (mut start, mut first, mut len, mut line) = (number * BM, 0, 0, 0);
@@ -304,7 +305,7 @@ pub fn attention_delta<T: Float, A: Float, const BM: usize, const D: usize, cons
     let dys = dy.load::<1, 1, BM, D>([batch, head, first + start, 0]).to::<A>();
     let both = sum(rows * dys, 3);
     let sums = lse.load::<1, 1, BM>([batch, head, first + start]);
-    let sums = where_(sums == A::NEG_INFINITY, A::ZERO, sums * A::from(LOG2_E));
+    let sums = where_(sums == A::NEG_INFINITY, A::ZERO, sums / scale);
     if PARTS > 0 {
         let i = start + arange::<BM>();
         store(delta.ptr() + head * delta.stride(1) + (line + i), both.reshape::<BM>(), i < len);
@@ -369,7 +370,12 @@ pub fn attention_keys<
             let less = norm.load::<1, 1, BM>([batch, head, line + r]).reshape::<BM>();
             let below = delta.load::<1, 1, BM>([batch, head, line + r]).reshape::<BM>();
             // Transposed: keys by queries, as the products below take their left operands.
-            let mut s = dot(keys, rows.trans(), zeros::<A, BN, BM>());
+            // Where nothing comes between, sums of products begin with what is subtracted from them.
+            let mut begin = zeros::<A, BN, BM>();
+            if (CAP == 0) & (BIAS == 0) {
+                begin = begin - less.row();
+            }
+            let mut s = dot(keys, rows.trans(), begin);
             let mut dw = dot(values, dys.trans(), zeros::<A, BN, BM>());
             let mut by = scale * A::from(LOG2_E);
             if CAP == 1 {
@@ -382,7 +388,11 @@ pub fn attention_keys<
                 s = s * by + b.trans().to::<A>() * A::from(LOG2_E);
                 by = A::ONE;
             }
-            s = fma(s, by, -less.row());
+            s = if (CAP == 0) & (BIAS == 0) {
+                s * by
+            } else {
+                fma(s, by, -(less * (scale * A::from(LOG2_E))).row())
+            };
             // Queries past the end of a tensor are 0 and add nothing, those of the next sequence would;
             // what keys past the end gather is not written.
             let is_cut = (VARLEN == 1) & (r + BM > m);
@@ -468,7 +478,7 @@ pub fn attention_queries<
             s = s * by + b.to::<A>() * A::from(LOG2_E);
             by = A::ONE;
         }
-        s = fma(s, by, -less.col());
+        s = fma(s, by, -(less * (scale * A::from(LOG2_E))).col());
         if (j + BN > n) | (j < start + (BM - 1) - left) | (j + (BN - 1) > start + right) {
             let seen = in_sight::<BM, BN>(j, n, start - left, start + right);
             s = where_(seen, s, A::NEG_INFINITY);

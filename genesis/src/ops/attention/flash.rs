@@ -203,7 +203,7 @@ impl Flash {
         let tensors = [(y, false), (dy, false), (lse, false), (&sums, true), (&norm, true)];
         let (kernel, dtypes) = (&device::attention_delta::KERNEL, [y.dtype(), sums.dtype()]);
         let (grid, consts) = (Grid::xyz(blocks, heads, batch), [rows, d, parts]);
-        let numbers = [list_or_none(list.as_ref(), y)];
+        let numbers = [list_or_none(list.as_ref(), y), launch::number(options.0, self.scale)];
         if blocks > 0 {
             launch::warped_views(kernel, grid, &dtypes, &consts, Some(4), &tensors, &numbers)?;
         }

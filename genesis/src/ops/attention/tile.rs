@@ -67,7 +67,7 @@ fn half(
         (Part::Keys, ..=64) if is_rich => (32, 128, 8),
         (Part::Keys, ..=64) => (64, 128, 8),
         (Part::Keys, ..=128) if is_rich => (32, 64, 8),
-        (Part::Keys, ..=128) if is_plain => (64, 128, 8),
+        (Part::Keys, ..=128) if !cap => (64, 128, 8),
         (Part::Keys, ..=128) => (32, 128, 8),
         (Part::Keys, _) => (32, 32, 8),
         (Part::Queries, ..=64) if is_rich => (128, 64, 8),
