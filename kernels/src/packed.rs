@@ -18,7 +18,7 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&attention_blocks::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[&attention_blocks::KERNEL, &attention_unlisted::KERNEL];
 
 /// Numbers of an entry of the list.
 pub const ENTRY: usize = 8;
@@ -71,6 +71,32 @@ pub fn attention_blocks<const BLOCK: usize, const ROWS: usize, const KEYS: usize
     store(at + 3, other, exists);
     store(at + 4, other_len, exists);
     store(at + 5, (queries + 4 * of) / 4 * 4, exists);
+}
+
+/// Writes zeros to the rows of `y: [rows, cols]` that are in no block: those of no sequence, and those of
+/// a sequence behind its first `longest`, a multiple of the rows of a block.
+#[kernel]
+pub fn attention_unlisted<T: Element, const ROWS: usize, const COLS: usize>(
+    y: ViewMut<T, 2>,
+    ends: Ptr<i64>,
+    sequences: i64,
+    longest: i64,
+) {
+    let (rows, cols) = (y.dim(0), y.dim(1));
+    let i = program_id(0) * ROWS + arange::<ROWS>();
+    let mut is_free = i < rows;
+    for s in range(0, sequences, 1) {
+        let first = clamp(load(ends + s), 0, rows);
+        let end = minimum(clamp(load(ends + (s + 1)), first, rows), first + longest);
+        is_free = is_free & ((i < first) | (i >= end));
+    }
+    if any(is_free, 0) {
+        for c in range(0, cols, COLS) {
+            let at = c + arange::<COLS>();
+            let to = y.ptr() + ((i * y.stride(0)).col() + (at * y.stride(1)).row());
+            store(to, zeros::<T, ROWS, COLS>(), is_free.col() & (at < cols).row());
+        }
+    }
 }
 
 /// Entry `number` of the list, where there is one: the block's first row, the sequence's first row and how

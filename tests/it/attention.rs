@@ -91,6 +91,31 @@ fn both_forms_agree_in_every_dtype_and_head() -> Result<()> {
     Ok(())
 }
 
+/// Masks, windows, caps and dropped weights have tiles of their own, by the size of heads.
+#[test]
+fn both_forms_agree_in_16_bits_with_every_feature() -> Result<()> {
+    for on in devices("attention of 16 bits with masks and caps") {
+        let heads: &[usize] = if on.is_cuda() { &[32, 64, 128, 256] } else { &[64] };
+        for &d in heads {
+            for options in calls(192, 256)? {
+                check(Shape(1, 2, 1, 192, 256, d), DType::BF16, on, &options)?;
+            }
+            let leaf = || Tensor::ones(&[1, 2, 256, d], (DType::BF16, on))?.requires_grad_(true);
+            let (q, k, v) = (leaf()?, leaf()?, leaf()?);
+            let usual = Attention { backend: AttentionBackend::Flash, ..Attention::default() };
+            let options = Attention { dropout: 0.5, softcap: Some(2.0), ..usual };
+            let y = q.scaled_dot_product_attention(&k, &v, &options)?;
+            // Half of the weights, twice as large.
+            let mean = y.detach().mean()?.to_f64_vec()?[0];
+            assert!((mean - 1.0).abs() < 0.05, "{on} {d}: {mean}");
+            y.sum()?.backward()?;
+            let dv = v.grad().expect("it wants one").mean()?.to_f64_vec()?[0];
+            assert!((dv - 1.0).abs() < 0.05, "{on} {d}: {dv}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn strided_operands_and_fewer_axes_agree() -> Result<()> {
     for on in devices("attention of strided tensors") {

@@ -46,6 +46,8 @@ pub(super) struct Packed {
 const ROWS: i64 = 64;
 /// Entries of a list that a program makes.
 const LISTED: usize = 128;
+/// Rows that a program looks at for those in no block.
+const CLEARED: usize = 64;
 
 impl Packed {
     /// The list of blocks of `block` rows of queries or keys.
@@ -73,6 +75,18 @@ impl Packed {
             )?;
         }
         Ok(list)
+    }
+
+    /// Writes zeros to rows of `y: [rows, cols]` that blocks of `block` rows leave out.
+    fn clear(&self, part: Part, y: &Tensor, block: i64) -> Result<()> {
+        let side = usize::from(matches!(part, Part::Keys));
+        let longest = self.longest[side].next_multiple_of(block as usize);
+        let kernel = &lists::attention_unlisted::KERNEL;
+        let grid = Grid::x(y.shape()[0].div_ceil(CLEARED));
+        let ends = launch::pointer(&self.ends[side], false);
+        let numbers = [ends, place(self.sequences()), place(longest)];
+        let consts = [CLEARED as i64, 128];
+        launch::warped_views(kernel, grid, &[y.dtype()], &consts, None, &[(y, true)], &numbers)
     }
 
     fn sequences(&self) -> usize {
@@ -151,22 +165,26 @@ impl Flash {
         Tile::of(part, q, self.features())
     }
 
-    /// Memory for what is written of a shape `[B, H, L, D]`; of packed sequences in the order of their
-    /// rows, and zeros, since rows may belong to none.
-    fn fresh(&self, shape: &[usize], like: &Tensor) -> Result<Tensor> {
+    /// Memory for what a kernel writes of the shape of a tensor, `[B, H, L, D]`; of packed sequences in the
+    /// order of their rows, with zeros in those that it leaves out.
+    fn fresh(&self, part: Part, like: &Tensor) -> Result<Tensor> {
         let options = (like.dtype(), like.device());
-        let (Some(_), &[_, h, l, d]) = (&self.packed, shape) else {
-            return Tensor::uninitialized(shape, options);
+        let (Some(packed), &[_, h, l, d]) = (&self.packed, like.shape()) else {
+            return Tensor::uninitialized(like.shape(), options);
         };
-        no_grad(|| Tensor::zeros(&[l, h, d], options)?.transpose(0, 1)?.unsqueeze(0))
+        let rows = Tensor::uninitialized(&[l, h, d], options)?;
+        if l * h * d > 0 {
+            packed.clear(part, &rows.reshape(&[l, h * d])?, self.tile(part, like).rows(part))?;
+        }
+        no_grad(|| rows.transpose(0, 1)?.unsqueeze(0))
     }
 
     /// The gradients by kernels.
     fn by_kernels(&self, saved: &SavedTensors, lse: &Tensor, dy: &Tensor) -> Result<[Tensor; 3]> {
         let inputs = [saved.input(0), saved.input(1), saved.input(2)];
         let (delta, norm) = self.sums_of_rows(saved, dy, lse)?;
-        let like = |t: &Tensor| self.fresh(t.shape(), t);
-        let (dq, dk, dv) = (like(inputs[0])?, like(inputs[1])?, like(inputs[2])?);
+        let dq = self.fresh(Part::Queries, inputs[0])?;
+        let [dk, dv] = [self.fresh(Part::Keys, inputs[1])?, self.fresh(Part::Keys, inputs[2])?];
         let read = [(dy, false), (&norm, false), (&delta, false)];
         self.launch(Part::Keys, inputs, &[&read[..], &[(&dk, true), (&dv, true)]].concat())?;
         self.launch(Part::Queries, inputs, &[&read[..], &[(&dq, true)]].concat())?;
@@ -279,7 +297,7 @@ impl Op for Flash {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let q = inputs[0];
-        let y = self.fresh(q.shape(), q)?;
+        let y = self.fresh(Part::Forward, q)?;
         let wide = (launch::accumulate_dtype(q.dtype()), q.device());
         let lse = match self.packed {
             Some(_) => Tensor::zeros(&q.shape()[..3], wide)?,
