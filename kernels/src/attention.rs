@@ -447,7 +447,8 @@ pub fn attention_queries<
     offset: i64,
     p: f32,
 ) {
-    let block = num_programs(0) - 1 - program_id(0);
+    // Of a list the longest sequences come first.
+    let block = if VARLEN == 1 { program_id(0) } else { num_programs(0) - 1 - program_id(0) };
     let (head, batch) = (program_id(1), program_id(2));
     let own = head * k.dim(1) / q.dim(1);
     let (start, q0, m, k0, n, line) = block_at::<BM, VARLEN>(list, block, q.dim(2), k.dim(2));

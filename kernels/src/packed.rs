@@ -35,14 +35,25 @@ pub fn line(rows: usize, sequences: usize) -> usize {
     (rows + ALIGNED * sequences).next_multiple_of(ALIGNED)
 }
 
+/// The most sequences that are put in order.
+pub const ORDERED: usize = 128;
+
 /// Makes the list: `count` entries for blocks of `ROWS` rows of sequences that end at `ends`, of whose rows
 /// only the first `longest` are in blocks. `others` are the ends on the other side, that of the queries
 /// where `KEYS` is 1.
 ///
-/// A sequence's blocks begin at number `first / ROWS` and as many more as there are sequences before it: then
-/// each has enough for its rows, and where it begins needs no sum.
+/// A block of a long sequence takes the most time. So where there are no more than `MOST` sequences the
+/// longest come first, and short ones fill up the end; of queries the last ones come first, which see the
+/// most where they look back. More sequences stay as they are: the blocks of one begin at number
+/// `first / ROWS` and as many more as there are sequences before it, so that each has enough for its rows
+/// and where it begins needs no sum.
 #[kernel]
-pub fn attention_blocks<const BLOCK: usize, const ROWS: usize, const KEYS: usize>(
+pub fn attention_blocks<
+    const BLOCK: usize,
+    const ROWS: usize,
+    const KEYS: usize,
+    const MOST: usize,
+>(
     ends: Ptr<i64>,
     others: Ptr<i64>,
     list: PtrMut<i64>,
@@ -54,15 +65,36 @@ pub fn attention_blocks<const BLOCK: usize, const ROWS: usize, const KEYS: usize
 ) {
     let number = program_id(0) * BLOCK + arange::<BLOCK>();
     let mut of = zeros::<i64, BLOCK>();
-    for s in range(1, sequences, 1) {
-        of = where_(number >= clamp(load(ends + s), 0, rows) / ROWS + s, s, of);
+    // Where no block begins: the entry is empty.
+    let mut start = longest + zeros::<i64, BLOCK>();
+    if MOST > 0 {
+        let t = arange::<MOST>();
+        let firsts = clamp(load(ends + t, t < sequences, rows), 0, rows);
+        let lens = clamp(load(ends + (t + 1), t < sequences, rows), firsts, rows) - firsts;
+        let blocks = cdiv(minimum(lens, longest), ROWS);
+        for s in range(0, sequences, 1) {
+            let first = clamp(load(ends + s), 0, rows);
+            let len = clamp(load(ends + (s + 1)), first, rows) - first;
+            let is_before = (lens > len) | ((lens == len) & (t < s));
+            let at = sum(where_(is_before, blocks, 0), 0);
+            let end = at + cdiv(minimum(len, longest), ROWS);
+            let is_in = (number >= at) & (number < end);
+            of = where_(is_in, s, of);
+            let block = if KEYS == 1 { number - at } else { end - 1 - number };
+            start = where_(is_in, block * ROWS, start);
+        }
+    } else {
+        for s in range(0, sequences, 1) {
+            let at = clamp(load(ends + s), 0, rows) / ROWS + s;
+            of = where_(number >= at, s, of);
+            start = where_(number >= at, (number - at) * ROWS, start);
+        }
     }
     let first = clamp(load(ends + of), 0, rows);
     let len = clamp(load(ends + (of + 1)), first, rows) - first;
     let other = clamp(load(others + of), 0, other_rows);
     let other_len = clamp(load(others + (of + 1)), other, other_rows) - other;
-    let start = (number - (first / ROWS + of)) * ROWS;
-    let is_full = (start >= 0) & (start < minimum(len, longest));
+    let is_full = start < minimum(len, longest);
     let queries = if KEYS == 1 { other } else { first };
     let (at, exists) = (list + number * 8, number < count);
     store(at, where_(is_full, start, len), exists);

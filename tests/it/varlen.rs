@@ -271,3 +271,44 @@ fn packed_sequences_are_refused_with_a_reason() -> Result<()> {
     assert_eq!(refused(&two, &masked), text);
     Ok(())
 }
+
+/// Up to 128 sequences are put in order of their lengths, more stay as they are: both give the same.
+#[test]
+fn many_sequences_give_what_few_of_them_give() -> Result<()> {
+    for on in devices("packed attention of many sequences") {
+        let lengths: Vec<usize> = (0..200).map(|i| [3, 70, 0, 1, 33][i % 5]).collect();
+        let random = Generator::new(23);
+        let draw = |n| random.randn(&[n, 2, 16], Device::Cpu)?.to_device(on);
+        let run = |x: &Tensor, lengths: &[usize]| -> Result<[Vec<f64>; 2]> {
+            let x = x.detach().requires_grad_(true)?;
+            let ends = &ends(lengths, on)?;
+            let lengths = Varlen {
+                cu_seqlens_q: ends,
+                cu_seqlens_k: ends,
+                max_seqlen_q: 70,
+                max_seqlen_k: 70,
+            };
+            let usual = Attention { backend: AttentionBackend::Flash, ..Attention::default() };
+            let options = Attention { is_causal: true, ..usual };
+            let y = x.varlen_attn(&x, &x, &lengths, &options)?;
+            y.sum()?.backward()?;
+            let dx = x.grad().expect("it wants one").to_f64_vec()?;
+            Ok([y.detach().to_f64_vec()?, dx])
+        };
+        let rows: usize = lengths.iter().sum();
+        let x = draw(rows)?;
+        let all = run(&x, &lengths)?;
+        let mut first = 0;
+        for few in lengths.chunks(50) {
+            let len: usize = few.iter().sum();
+            let part = run(&x.narrow(0, first, len)?.copy()?, few)?;
+            for (all, part) in all.iter().zip(&part) {
+                let of_these = &all[first * 32..][..part.len()];
+                let is_close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-4 * (1.0 + b.abs());
+                assert!(of_these.iter().zip(part).all(is_close), "{on} from row {first}");
+            }
+            first += len;
+        }
+    }
+    Ok(())
+}

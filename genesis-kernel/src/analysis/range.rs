@@ -252,6 +252,31 @@ mod tests {
     }
 
     #[test]
+    fn a_loop_bounds_its_index_and_the_next_one() {
+        let func = crate::ir::parse(
+            "kernel k(%n: i64 narrow natural) {
+  %0 = const 0 : i64
+  %1 = const 8 : i64
+  %2, %3 = for %4 = %0 to %n step %1 carry (%5 = %0, %6 = %0) {
+    %7 = add %4, %1 : i64
+    %8 = add %6, %1 : i64
+    yield %7, %8
+  } : i64, i64
+  return
+}",
+        )
+        .expect("it is tile IR");
+        let ranges = Ranges::of(&func);
+        let looped = func.walk()[2];
+        let results = &func.op(looped).results;
+        let index = func.region(func.op(looped).regions[0]).args[0];
+        let most = (1 << 30) - 1;
+        assert_eq!(ranges.of_value(index), Range { low: 0, high: most - 1 });
+        assert_eq!(ranges.of_value(results[0]), Range { low: 0, high: most + 7 });
+        assert_eq!(ranges.of_value(results[1]), Range::ANY);
+    }
+
+    #[test]
     fn overflow_leaves_nothing_known() {
         let mut func = Func::new("f");
         let mut b = Builder::new(&mut func);

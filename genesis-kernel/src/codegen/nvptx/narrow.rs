@@ -110,6 +110,15 @@ mod tests {
         y.store([i, j], x.load::<N, N>([i, j]));
     }
 
+    #[kernel]
+    fn summed<const N: usize>(x: View<f32, 2>, y: ViewMut<f32, 1>) {
+        let mut sum = zeros::<f32, N>();
+        for j in range(0, x.dim(1), N) {
+            sum += x.load::<1, N>([program_id(0), j]).reshape::<N>();
+        }
+        y.store([program_id(0) * N], sum);
+    }
+
     fn ptx(kernel: &KernelDef, narrow: bool) -> String {
         let mut hints = Hints::contiguous(kernel.ast);
         for param in &mut hints.params {
@@ -128,5 +137,16 @@ mod tests {
         assert_eq!(count(&narrow, "div.s64") + count(&narrow, "div.u64"), 0, "{narrow}");
         assert!(count(&narrow, "div.u32") > 0, "{narrow}");
         assert!(count(&narrow, "mul.lo.s64") < count(&wide, "mul.lo.s64"), "{narrow}\n{wide}");
+    }
+
+    #[test]
+    fn loops_over_small_views_count_in_32_bits() {
+        let count = |narrow: bool| {
+            let ptx = ptx(&summed::KERNEL, narrow);
+            let is_wide = |line: &&str| line.contains("setp.") && line.contains(".s64");
+            ptx.lines().filter(is_wide).count()
+        };
+        assert_eq!(count(true), 0);
+        assert!(count(false) > 0);
     }
 }

@@ -62,17 +62,11 @@ impl Packed {
         let args =
             [&[ends, others, launch::pointer(&list, true)], &numbers.map(place)[..]].concat();
         let kernel = &lists::attention_blocks::KERNEL;
-        let grid = Grid::x(count.div_ceil(LISTED));
+        let most = if sequences <= lists::ORDERED { lists::ORDERED as i64 } else { 0 };
+        let consts = [LISTED as i64, block, side as i64, most];
         if count > 0 {
-            launch::warped(
-                kernel,
-                q,
-                grid,
-                &[],
-                &[LISTED as i64, block, side as i64],
-                None,
-                &args,
-            )?;
+            let grid = Grid::x(count.div_ceil(LISTED));
+            launch::warped(kernel, q, grid, &[], &consts, None, &args)?;
         }
         Ok(list)
     }
