@@ -320,6 +320,8 @@ impl Op for Flash {
 
 #[cfg(test)]
 mod tests {
+    use genesis_kernel::runtime::Device;
+
     use super::super::FAR;
     use super::*;
     use crate::ops::apply;
