@@ -116,7 +116,7 @@ mod tests {
         for j in range(0, x.dim(1), N) {
             sum += x.load::<1, N>([program_id(0), j]).reshape::<N>();
         }
-        y.store([program_id(0) * N], sum);
+        y.store([0], sum);
     }
 
     fn ptx(kernel: &KernelDef, narrow: bool) -> String {
