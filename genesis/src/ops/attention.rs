@@ -61,6 +61,8 @@ const FAR: i64 = 1 << 40;
 
 /// The most scores of a matrix that is small.
 const SMALL: usize = 1 << 18;
+/// Sequences longer than this are left to the composed form: kernels count positions in 32 bits.
+const MAX_LENGTH: usize = 1 << 30;
 /// Heads longer than this are left to the composed form.
 const MAX_HEAD: usize = 256;
 
@@ -230,6 +232,9 @@ impl Call<'_> {
             return Some(format!(
                 "heads of {d} and {e} elements are not equal and {MAX_HEAD} at most"
             ));
+        }
+        if [q, k].iter().any(|t| t.shape()[rank - 2] > MAX_LENGTH) {
+            return Some(format!("sequences have more than {MAX_LENGTH} positions"));
         }
         let lead = |t: &Tensor, n: usize| t.shape()[..n].to_vec();
         let apart = if options.groups && rank > 2 { 3 } else { 2 };
