@@ -312,3 +312,37 @@ fn many_sequences_give_what_few_of_them_give() -> Result<()> {
     }
     Ok(())
 }
+
+/// Queries past the longest that was promised give 0, and add nothing to gradients of keys.
+#[test]
+fn queries_past_the_longest_add_nothing() -> Result<()> {
+    for on in devices("packed attention of longer sequences than promised") {
+        let random = Generator::new(29);
+        let draw = || random.randn(&[130, 2, 16], Device::Cpu)?.to_device(on);
+        let (q, k, v, dy) = (draw()?, draw()?, draw()?, draw()?);
+        let keys = &ends(&[130], on)?;
+        let run = |rows: usize| -> Result<[Vec<f64>; 3]> {
+            let part = |t: &Tensor| t.narrow(0, 0, rows)?.copy();
+            let [k, v] = [&k, &v].map(|t| t.detach().requires_grad_(true));
+            let (k, v) = (k?, v?);
+            let lengths = Varlen {
+                cu_seqlens_q: &ends(&[rows], on)?,
+                cu_seqlens_k: keys,
+                max_seqlen_q: 64,
+                max_seqlen_k: 130,
+            };
+            let options = Attention { backend: AttentionBackend::Flash, ..Attention::default() };
+            let y = part(&q)?.varlen_attn(&k, &v, &lengths, &options)?;
+            y.backward_with(Some(&part(&dy)?), BackwardOptions::default())?;
+            let [dk, dv] = [&k, &v].map(|t| t.grad().expect("it wants one").to_f64_vec());
+            Ok([y.detach().to_f64_vec()?, dk?, dv?])
+        };
+        let (ours, theirs) = (run(130)?, run(64)?);
+        assert!(ours[0][64 * 32..].iter().all(|&y| y == 0.0), "{on}");
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            let is_close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-4 * (1.0 + b.abs());
+            assert!(ours.iter().zip(theirs).all(is_close), "{on}");
+        }
+    }
+    Ok(())
+}

@@ -206,12 +206,15 @@ impl Flash {
             list = Some(listed);
             shape[2] = lists::line(m, packed.sequences());
         }
-        // Between packed sequences are places that no query has, where a weight of 0 is multiplied.
-        let sums = match list {
-            Some(_) => Tensor::zeros(&shape, options)?,
-            None => Tensor::uninitialized(&shape, options)?,
+        // Places that no listed query has, between packed sequences and past the longest, weigh nothing.
+        let (sums, norm) = match list {
+            Some(_) => {
+                (Tensor::zeros(&shape, options)?, Tensor::full(&shape, f64::INFINITY, options)?)
+            }
+            None => {
+                (Tensor::uninitialized(&shape, options)?, Tensor::uninitialized(&shape, options)?)
+            }
         };
-        let norm = Tensor::uninitialized(&shape, options)?;
         let tensors = [(y, false), (dy, false), (lse, false), (&sums, true), (&norm, true)];
         let (kernel, dtypes) = (&device::attention_delta::KERNEL, [y.dtype(), sums.dtype()]);
         let (grid, consts) = (Grid::xyz(blocks, heads, batch), [rows, d, parts]);
