@@ -16,6 +16,7 @@ mod origin;
 mod pool;
 mod share;
 mod stream;
+mod team;
 mod threads;
 mod ticks;
 

@@ -7,6 +7,8 @@
 //! caller   wakes the others, task 0, task 1, task 3, ..., waits for those that are still at a task
 //! thread             wakes up ...    task 2, ...
 //! ```
+//!
+//! The others are the threads of the [team](super::team), or of the rayon pool that the caller is in.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 
+use super::team::{TEAM, Team};
 use super::threads;
 
 /// Set in [`Work::inside`] once no other thread may begin.
@@ -25,7 +28,7 @@ const LOOKS: usize = 256;
 type Panic = Box<dyn Any + Send>;
 
 /// Tasks that are under way.
-struct Work {
+pub(super) struct Work {
     /// Runs a task of the caller's closure, whose address is given.
     run: unsafe fn(*const (), usize),
     closure: *const (),
@@ -44,16 +47,13 @@ unsafe impl Send for Work {}
 unsafe impl Sync for Work {}
 
 impl Work {
-    /// Takes tasks until there are none.
-    fn go_on(&self) {
+    /// Runs a task that was taken, and takes others until there are none.
+    fn go_on(&self, mut task: usize) {
         let all = || {
-            loop {
-                let task = self.next.fetch_add(1, Ordering::Relaxed);
-                if task >= self.count {
-                    return;
-                }
+            while task < self.count {
                 // SAFETY: the caller waits until every thread inside has left.
                 unsafe { (self.run)(self.closure, task) };
+                task = self.take();
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
@@ -63,10 +63,14 @@ impl Work {
         }
     }
 
+    fn take(&self) -> usize {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// What another thread does, whenever it gets to it.
-    fn help(&self) {
+    pub(super) fn help(&self) {
         if self.inside.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
-            self.go_on();
+            self.go_on(self.take());
         }
         if self.inside.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
             self.caller.unpark();
@@ -101,6 +105,35 @@ pub fn share<F: Fn(usize) + Sync>(count: usize, task: F) {
     if helpers == 0 {
         return (0..count).for_each(task);
     }
+    if rayon::current_thread_index().is_none() {
+        return share_by(&TEAM, helpers, count, task);
+    }
+    let offer = |work: &Arc<Work>| {
+        for _ in 0..helpers {
+            let work = work.clone();
+            rayon::spawn(move || work.help());
+        }
+    };
+    finish(count, &task, offer, |_| ());
+}
+
+/// As [`share`], with so many helpers of a team.
+pub(super) fn share_by<F: Fn(usize) + Sync>(
+    team: &'static Team,
+    helpers: usize,
+    count: usize,
+    task: F,
+) {
+    finish(count, &task, |work| team.post(work, helpers), |work| team.withdraw(work));
+}
+
+/// Does the tasks with those to whom the work is offered; it is taken back when all tasks are begun.
+fn finish<F: Fn(usize) + Sync>(
+    count: usize,
+    task: &F,
+    offer: impl FnOnce(&Arc<Work>),
+    take_back: impl FnOnce(&Arc<Work>),
+) {
     /// # Safety
     /// The address is a live closure's of this type.
     unsafe fn run<F: Fn(usize)>(closure: *const (), number: usize) {
@@ -109,18 +142,17 @@ pub fn share<F: Fn(usize) + Sync>(count: usize, task: F) {
     }
     let work = Arc::new(Work {
         run: run::<F>,
-        closure: (&raw const task).cast(),
+        closure: (&raw const *task).cast(),
         count,
-        next: AtomicUsize::new(0),
+        // The first one is the caller's: launch after launch it finds the same memory in its core's cache.
+        next: AtomicUsize::new(1),
         inside: AtomicUsize::new(0),
         panic: Mutex::new(None),
         caller: std::thread::current(),
     });
-    for _ in 0..helpers {
-        let work = work.clone();
-        threads::spawn(move || work.help());
-    }
-    work.go_on();
+    offer(&work);
+    work.go_on(0);
+    take_back(&work);
     work.close();
     let panic = work.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(panic) = panic {

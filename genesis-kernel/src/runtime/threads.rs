@@ -1,4 +1,5 @@
-//! The threads that work on the CPU: programs of a launch, and matrix products.
+//! The threads that work on the CPU: programs of a launch, which a [team](super::team) shares, and matrix
+//! products, which rayon spreads.
 //!
 //! As many as `GENESIS_NUM_THREADS` says, else all that the process may use, until
 //! [`set_num_threads`] says otherwise. With one thread the caller of a launch runs all of it itself.
@@ -14,7 +15,7 @@ use crate::knobs;
 /// The number of threads once it is known; 0 before.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The threads themselves, made when there is work for more than one.
+/// Rayon's threads, made when there is work for more than one.
 static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
 /// More threads than this are a mistake.
@@ -79,15 +80,6 @@ pub fn install<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     match pool() {
         Some(pool) => pool.install(work),
         None => work(),
-    }
-}
-
-/// Lets another thread do some work, at some time; never, where the system gives no threads.
-pub(super) fn spawn(work: impl FnOnce() + Send + 'static) {
-    if rayon::current_thread_index().is_some() {
-        rayon::spawn(work);
-    } else if let Some(pool) = pool() {
-        pool.spawn(work);
     }
 }
 

@@ -20,8 +20,10 @@ use crate::runtime::{
     Device, HostClock, MemoryEvent, MemoryEventKind, Stream, nvtx_pop, nvtx_push,
 };
 
-/// Records for which a session's own thread has memory before it begins.
-const PREPARED: usize = 1 << 13;
+/// Records for which a session's own thread has memory before it begins: those of some thousand steps of a
+/// small model. A page that is touched for the first time costs as much as many records, on a machine
+/// that is shared.
+const PREPARED: usize = 1 << 16;
 
 /// A range's number has its thread from this bit on.
 const THREAD_SHIFT: u32 = 32;

@@ -1,4 +1,4 @@
-//! Running a compiled kernel: programs of a launch as tasks on rayon.
+//! Running a compiled kernel: programs of a launch as tasks on the threads of the CPU.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
@@ -12,10 +12,14 @@ use crate::ir::{DType, Elem, Func, OpKind, Scalar, TileType, Type, Value};
 use crate::kernel::ArgValue;
 use crate::runtime::{share, threads_here};
 
-/// Work of one task, in nanoseconds, below which handing it to another thread costs more than it gives.
-const TASK_NANOS: u64 = 50_000;
+/// Work of one task, in estimated nanoseconds, below which handing it to another thread costs more than
+/// it gives. A program of plain arithmetic takes about a quarter of its estimate.
+const TASK_NANOS: u64 = 12_000;
 
-/// Tasks for each thread, so that a slow one does not keep the others waiting.
+/// Work of one task, in estimated nanoseconds, from which on a thread has more tasks than one.
+const FINE_TASK_NANOS: u64 = 200_000;
+
+/// The most tasks for each thread, so that a slow one does not keep the others waiting.
 const TASKS_PER_THREAD: u64 = 8;
 
 type Entry = unsafe extern "C" fn(*const u64, *const i64, i64, i64, *mut u8);
@@ -267,9 +271,9 @@ impl CpuKernel {
         if threads == 1 {
             return total;
         }
-        let by_time = TASK_NANOS.div_ceil(self.nanos);
-        let by_threads = (total as u64).div_ceil(threads * TASKS_PER_THREAD);
-        i64::try_from(by_time.max(by_threads)).unwrap_or(total)
+        let nanos = (total as u64).saturating_mul(self.nanos);
+        let tasks = tasks(nanos, threads);
+        i64::try_from((total as u64).div_ceil(tasks)).unwrap_or(total)
     }
 
     fn report(&self, host: &Host<'_>) -> Result<(), Error> {
@@ -311,6 +315,16 @@ impl CpuKernel {
             ))),
         }
     }
+}
+
+/// The tasks to cut a launch of so many estimated nanoseconds into: as many as pay, where these are few;
+/// the same number for each thread, where they are more.
+fn tasks(nanos: u64, threads: u64) -> u64 {
+    let that_pay = (nanos / TASK_NANOS).max(1);
+    if that_pay <= threads {
+        return that_pay;
+    }
+    threads * (nanos / FINE_TASK_NANOS / threads).clamp(1, TASKS_PER_THREAD)
 }
 
 /// What one 8-byte slot of the arguments holds.
@@ -369,4 +383,19 @@ fn estimate(func: &Func) -> u64 {
         ops += work;
     }
     (ops / 4 * (1 + 7 * nested)).max(10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_launches_stay_whole_and_larger_ones_are_cut_evenly() {
+        assert_eq!(tasks(10, 4), 1);
+        assert_eq!(tasks(2 * TASK_NANOS - 1, 4), 1);
+        assert_eq!(tasks(3 * TASK_NANOS, 4), 3);
+        assert_eq!(tasks(6 * TASK_NANOS, 4), 4);
+        assert_eq!(tasks(13 * FINE_TASK_NANOS, 4), 12);
+        assert_eq!(tasks(u64::MAX, 4), 4 * TASKS_PER_THREAD);
+    }
 }
