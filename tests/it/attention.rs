@@ -171,6 +171,41 @@ fn rows_whose_scores_grow_agree() -> Result<()> {
     Ok(())
 }
 
+/// The largest weight of a row is exactly 1, wherever its key stands, so that a result which is that weight
+/// over the sum is rounded once, when it is written.
+#[test]
+fn the_largest_weight_is_exact() -> Result<()> {
+    let (m, n, d, largest) = (64, 256, 16, 200);
+    let matrix = |rows: usize, of: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+        (0..rows * d).map(|i| of(i / d, i % d)).collect()
+    };
+    // Scores: 0 of the first key, up to 5 of the largest, -1000 of all others.
+    let q = matrix(m, &|i, c| [1.0, 0.05 + 0.07 * i as f64, 0.0][c.min(2)]);
+    let k = matrix(n, &|j, c| match (j, c) {
+        (j, 1) if j == largest => 1.0,
+        (j, 0) if j != 0 && j != largest => -1000.0,
+        _ => 0.0,
+    });
+    let v = matrix(n, &|j, _| f64::from(u8::from(j == largest)));
+    let backend = AttentionBackend::Flash;
+    let options = Attention { backend, scale: Some(1.0), ..Attention::default() };
+    for on in devices("attention whose largest weights come late") {
+        for (dtype, half_step) in [(DType::BF16, 0.5f64.powi(9)), (DType::F16, 0.5f64.powi(12))] {
+            let tensor = |data: &[f64], rows| {
+                Tensor::from_f64(data, &[1, 1, rows, d], (DType::F32, on))?.to_dtype(dtype)
+            };
+            let q = tensor(&q, m)?;
+            let y = q.scaled_dot_product_attention(&tensor(&k, n)?, &tensor(&v, n)?, &options)?;
+            for (y, q) in y.to_f64_vec()?.chunks(d).zip(q.to_f64_vec()?.chunks(d)) {
+                let right = 1.0 / (1.0 + (-q[1]).exp());
+                let is_near = |y: &f64| (y - right).abs() <= half_step + 1e-6;
+                assert!(y.iter().all(is_near), "{on} {dtype}: {} for {right}", y[0]);
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_score_that_is_nan_makes_its_row_nan_and_no_other() -> Result<()> {
     for on in devices("attention to what is no number") {

@@ -41,6 +41,7 @@ mod memory;
 mod message;
 mod narrow;
 pub(crate) mod overlap;
+mod ping_pong;
 mod pipeline;
 pub mod ptxas;
 mod reduce;

@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::llvm::{Emitter, IntPred, Val};
 use super::arena::{BARRIER_BYTES, RingPlace};
 use super::lower::Lowering;
+use super::ping_pong::PingPong;
 use super::thread;
 use super::turns::Turns;
 use crate::Error;
@@ -89,6 +90,8 @@ pub(super) struct Copies {
     pub(super) unit: Val,
     /// Where two sets of consumers take turns: this one's.
     pub(super) turns: Option<Turns>,
+    /// Where warpgroups of a tile begin their products in turns.
+    pub(super) ping_pong: PingPong,
     /// Whether this thread speaks for its warpgroup.
     pub(super) leads: Val,
     /// Loads that are their channel's first ones in a region.

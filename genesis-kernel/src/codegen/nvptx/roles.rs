@@ -22,6 +22,7 @@ use super::arena::{Arena, BARRIER_BYTES};
 use super::lower::{Frame, Lowering};
 use super::message;
 use super::overlap;
+use super::ping_pong::PingPong;
 use super::pipeline::{Copies, Ring, Role, ends};
 use super::reduce;
 use super::schedule::Step;
@@ -201,9 +202,15 @@ impl Kernel<'_> {
             e.intrinsic("llvm.nvvm.setmaxnreg.inc.sync.aligned.u32", &[], &[taken]);
         }
         let mut copies = self.copies(Role::Consumer, &rings, group, &self.lir.func);
-        if let Some(turns) = taken_in_turns {
-            copies.turns = Some(turns.begin(e, group));
-            copies.group = int(0);
+        match taken_in_turns {
+            Some(turns) => {
+                copies.turns = Some(turns.begin(e, group));
+                copies.group = int(0);
+            }
+            None => {
+                copies.ping_pong = PingPong::of(self.lir);
+                copies.ping_pong.begin(e, group);
+            }
         }
         let exit = if has_stores { e.block("drain") } else { self.exit };
         self.role(self.lir, Some(copies), exit)
@@ -259,9 +266,9 @@ impl Kernel<'_> {
         let leads = e.icmp(IntPred::Eq, in_group, e.int(e.i32(), 0));
         let [firsts, lasts] = ends(func);
         let (maps, staging) = (self.args.maps.clone(), self.arena.staging);
-        let (unit, turns) = (group, None);
+        let (unit, turns, ping_pong) = (group, None, PingPong::default());
         let rings = rings.to_vec();
-        Copies { role, rings, maps, staging, group, unit, turns, leads, firsts, lasts }
+        Copies { role, rings, maps, staging, group, unit, turns, ping_pong, leads, firsts, lasts }
     }
 }
 

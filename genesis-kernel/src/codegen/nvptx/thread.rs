@@ -276,6 +276,13 @@ pub(super) fn named_barrier(e: &Emitter, number: Val, threads: u32) {
     e.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", &[], &[number, threads]);
 }
 
+/// Arrives at such a barrier, without waiting for the others.
+pub(super) fn arrive_at_named(e: &Emitter, number: Val, threads: u32) {
+    delay(e);
+    let threads = e.int(e.i32(), i64::from(threads));
+    e.intrinsic("llvm.nvvm.barrier.cta.arrive.aligned.count", &[], &[number, threads]);
+}
+
 /// Where `GENESIS_DELAYS` asks for it, lets the warp sleep for up to a microsecond by the bits of its
 /// clock, so that warps meet in another order each time.
 pub(super) fn delay(e: &Emitter) {

@@ -217,7 +217,9 @@ impl<'a> Lowering<'a> {
             rings.iter().try_for_each(|&ring| self.release_next(ring))?;
             return Ok(sums.iter().zip(products).map(|(&sum, part)| e.fadd(sum, part)).collect());
         }
+        self.await_turn_for(op);
         let sums = assembly.issue(e, before, None);
+        self.pass_turn_behind(op);
         let slots = rings.iter().map(|&ring| (ring, self.take_next(ring))).collect();
         self.take_off(Flight::new(self.func.op(op).results[0], slots));
         Ok(sums)
@@ -383,6 +385,11 @@ pub(super) fn is_wgmma(plan: &DotPlan) -> bool {
 /// Whether products of one iteration may run into the next: A in registers would be overwritten.
 fn overlaps(plan: &DotPlan) -> bool {
     plan.overlaps && is_wgmma(plan) && plan.a.registers().is_none()
+}
+
+/// Whether the warps go on behind products, up to where their sums are used in the same iteration.
+pub(super) fn flies(plan: &DotPlan) -> bool {
+    is_wgmma(plan) && !plan.apart && !overlaps(plan)
 }
 
 /// Whether a tile is 0 everywhere.

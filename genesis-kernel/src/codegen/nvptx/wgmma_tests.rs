@@ -550,3 +550,45 @@ fn a_product_is_the_next_ones_operand_without_moving() {
     assert_eq!(count(&kernel, "p, 1, 1, 1;"), 4, "{}", kernel.ptx);
     assert_eq!((count(&kernel, "shfl.sync.bfly"), count(&kernel, "st.shared")), (0, 0));
 }
+
+/// The loop of an attention as it is scheduled: scores of the next block begin beside the weighted sum of this.
+const ROTATED: &str = "
+kernel rotated(%q: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %k: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %v: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 8, %c: view<bf16,2> exclusive unit_stride multiple_of 16 stride_multiple_of 8) {
+  %0 = program_id 0 : i64
+  %1 = num_programs 0 : i64
+  %2 = const 0 : i64
+  %3 = const 64 : i64
+  %4 = view_dim 0 %c : i64
+  %5 = view_dim 1 %k : i64
+  %6 = const 0.0 : f32
+  %7 = broadcast %6 : f32[128x64]
+  for %8 = %0 to %4 step %1 {
+    %9 = mul %8, %3 : i64
+    %10 = view_load %q, %9, %2 : bf16[128x64]
+    %11 = cast %7 : bf16[128x64]
+    %12, %13 = for %14 = %2 to %5 step %3 carry (%15 = %11, %16 = %7) {
+      %17 = view_load %k, %2, %14 : bf16[64x64]
+      %18 = dot ieee %10, %17, %7 : f32[128x64]
+      %19 = view_load %v, %14, %2 : bf16[64x64]
+      %20 = dot ieee %15, %19, %16 : f32[128x64]
+      %21 = exp2_approx %18 : f32[128x64]
+      %22 = cast %21 : bf16[128x64]
+      yield %22, %20
+    } : bf16[128x64], f32[128x64]
+    %23 = cast %13 : bf16[128x64]
+    view_store %c, %23, %9, %2
+    yield
+  }
+  return
+}
+";
+
+/// Two warpgroups: the first turn is given once, each next one in the loop.
+#[test]
+fn warpgroups_begin_products_in_turns() {
+    let turns = |warps| {
+        let (kernel, _) = assembled(&by_the_compiler(ROTATED, Some(warps)));
+        ["bar.sync \t%r", "bar.arrive"].map(|what| count(&kernel, what))
+    };
+    assert_eq!([4, 8].map(turns), [[0, 0], [3, 2]]);
+}

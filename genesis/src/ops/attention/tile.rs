@@ -55,6 +55,7 @@ fn half(
     let is_plain = !is_rich && !cap && !packed;
     match (part, head) {
         (Part::Forward, ..=32) => (64, 64, 4),
+        (Part::Forward, ..=64) if drop && !bias => (128, 32, 8),
         (Part::Forward, ..=64) if is_rich => (128, 64, 8),
         // Four warpgroups read each block of keys once: 10 % faster than two, where there are as many rows.
         (Part::Forward, ..=64) if is_plain && m >= 256 => (256, 64, 16),
