@@ -10,7 +10,7 @@ use genesis::optim::{Optimizer, Sgd, SgdOptions};
 use genesis::{DType, Device, Event, Result, Stream, Tensor, memory, with_stream};
 use genesis_kernel::Buffer;
 use genesis_kernel::ir::Scalar;
-use genesis_kernel::kernel::Grid;
+use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::prelude::*;
 use genesis_kernel::runtime::{Arg, PtrArg, ViewArg};
 
@@ -255,37 +255,79 @@ fn tensors_go_from_gpu_to_gpu() -> Result<()> {
     Ok(())
 }
 
-/// How often the soak test allocates, in place of a number for every day; the script for GPUs says
+/// How many buffers the soak test makes, in place of a number for every day; the script for GPUs says
 /// 10000000.
 const SOAK: &str = "GENESIS_TEST_SOAK";
 
-/// Counts in `wrong` the bytes that are not `mark`, and poisons them all: what still reads them reads that.
+/// Four times a byte.
+#[device]
+pub fn word(byte: u32) -> u32 {
+    (byte & 255) * 16843009
+}
+
+/// Fills four buffers, each with a byte of `marks`.
 #[kernel]
-pub fn look<const BLOCK: usize>(x: ViewMut<u8, 1>, mark: i32, wrong: PtrMut<i32>) {
-    let (first, lane) = (program_id(0) * BLOCK, arange::<BLOCK>());
-    let differs = (x.load::<BLOCK>([first]).to::<i32>() != mark) & (first + lane < x.dim(0));
-    atomic_add(wrong + lane * 0, where_(differs, 1_i32, 0), differs);
-    x.store([first], full::<u8, BLOCK>(POISON));
+pub fn mark<const BLOCK: usize>(
+    a: ViewMut<u32, 1>,
+    b: ViewMut<u32, 1>,
+    c: ViewMut<u32, 1>,
+    d: ViewMut<u32, 1>,
+    marks: u32,
+) {
+    let first = program_id(0) * BLOCK;
+    a.store([first], full::<u32, BLOCK>(word(marks)));
+    b.store([first], full::<u32, BLOCK>(word(marks >> 8)));
+    c.store([first], full::<u32, BLOCK>(word(marks >> 16)));
+    d.store([first], full::<u32, BLOCK>(word(marks >> 24)));
+}
+
+/// How many words of a block are not what `mark` wrote. They are poisoned: what still reads them reads that.
+#[device]
+pub fn differing<const BLOCK: usize>(x: ViewMut<u32, 1>, byte: u32) -> i32 {
+    let first = program_id(0) * BLOCK;
+    let differs = x.load::<BLOCK>([first]) != word(byte);
+    x.store([first], full::<u32, BLOCK>(word(POISON as u32)));
+    sum(where_(differs & (first + arange::<BLOCK>() < x.dim(0)), 1_i32, 0), 0)
+}
+
+/// Counts in `wrong` the words of four buffers that are not what [`mark`] wrote, and poisons them all.
+#[kernel]
+pub fn look<const BLOCK: usize>(
+    a: ViewMut<u32, 1>,
+    b: ViewMut<u32, 1>,
+    c: ViewMut<u32, 1>,
+    d: ViewMut<u32, 1>,
+    marks: u32,
+    wrong: PtrMut<i32>,
+) {
+    let ab = differing::<BLOCK>(a, marks) + differing::<BLOCK>(b, marks >> 8);
+    let cd = differing::<BLOCK>(c, marks >> 16) + differing::<BLOCK>(d, marks >> 24);
+    atomic_add(wrong, ab + cd, ab + cd != 0);
 }
 
 const POISON: u8 = 0xA5;
 
-/// Has a buffer looked at on its own stream; nobody waits.
-fn look_later(buffer: &Buffer, mark: u8, wrong: &Buffer) -> Result<()> {
-    let ptr = |of: &Buffer, dtype: DType| PtrArg {
-        device: of.device(),
-        address: of.address(),
-        bytes: of.bytes() as u64,
-        dtype,
-        mutable: true,
+/// A buffer and the number that it is filled with.
+type Marked = (Buffer, u8);
+
+fn pointer(of: &Buffer, dtype: DType) -> PtrArg {
+    let (address, bytes) = (of.address(), of.bytes() as u64);
+    PtrArg { device: of.device(), address, bytes, dtype, mutable: true }
+}
+
+/// Launches [`mark`] or [`look`] on the stream of four buffers; nobody waits.
+fn launch(def: &'static KernelDef, four: &[Marked; 4], more: Option<Arg>) -> Result<()> {
+    let view = |(buffer, _): &Marked| {
+        let words = [buffer.bytes() as i64 / 4];
+        Arg::View(ViewArg::new(pointer(buffer, DType::U32), &words, &[1]).unwrap())
     };
-    let view = ViewArg::new(ptr(buffer, DType::U8), &[buffer.bytes() as i64], &[1]).unwrap();
-    let mark = Arg::Scalar(Scalar::int(DType::I32, i64::from(mark)));
-    let args = [Arg::View(view), mark, Arg::Ptr(ptr(wrong, DType::I32))];
-    let grid = Grid::x(buffer.bytes().div_ceil(4096));
-    wrong.record_stream(buffer.stream());
-    // SAFETY: the view is the whole buffer, which is dropped after this, in the order of its stream.
-    Ok(unsafe { look::KERNEL.launch(buffer.stream(), grid, &[], &[4096], &args) }?)
+    let marks = u32::from_le_bytes(four.each_ref().map(|(_, mark)| *mark));
+    let marks = Arg::Scalar(Scalar::int(DType::U32, i64::from(marks)));
+    let args: Vec<Arg> = four.iter().map(view).chain([marks]).chain(more).collect();
+    let longest = four.iter().map(|(buffer, _)| buffer.bytes()).max().unwrap_or(0);
+    let grid = Grid::x(longest.div_ceil(4 * 1024));
+    // SAFETY: the views are whole buffers, which are dropped after this, in the order of their stream.
+    Ok(unsafe { def.launch(four[0].0.stream(), grid, &[], &[1024], &args) }?)
 }
 
 /// A captured step of a few shapes, whose recordings share memory: replayed, looked at, and now and then
@@ -313,6 +355,86 @@ fn replay(step: u64, device: Device, graph: &mut Option<Replayed>) -> Result<()>
 type Step = Box<dyn FnMut(&mut (), &[Tensor]) -> Result<Vec<Tensor>>>;
 type Replayed = genesis::Graph<(), Step>;
 
+/// Buffers that come and go in fours, which a launch is for, on two streams.
+struct Soak {
+    streams: [Stream; 2],
+    live: [Vec<Marked>; 2],
+    seed: u64,
+    made: u64,
+    /// Words that were not what they were filled with, as kernels saw.
+    wrong: Buffer,
+    /// Kernels look at most buffers then, the host at few: it waits for them. An emulated kernel takes long.
+    is_long: bool,
+}
+
+impl Soak {
+    fn new(device: Device, is_long: bool) -> Result<Soak> {
+        let wrong = Buffer::zeroed(&device.stream(), 4)?;
+        device.synchronize()?;
+        let (streams, live) = ([device.stream(), Stream::new(device)?], Default::default());
+        Ok(Soak { streams, live, seed: 1, made: 0, wrong, is_long })
+    }
+
+    fn random(&mut self, n: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.seed >> 33) % n
+    }
+
+    fn step(&mut self) -> anyhow::Result<()> {
+        let stream = self.random(2) as usize;
+        let n = self.live[stream].len();
+        if n < 16 || (n < 32 && self.random(2) == 0) {
+            let four =
+                [self.make(stream)?, self.make(stream)?, self.make(stream)?, self.make(stream)?];
+            launch(&mark::KERNEL, &four, None)?;
+            self.live[stream].extend(four);
+            return Ok(());
+        }
+        let four = [(); 4].map(|()| {
+            let which = self.random(self.live[stream].len() as u64) as usize;
+            self.live[stream].swap_remove(which)
+        });
+        if self.random(8) == 0 {
+            return self.hand_over(four, 1 - stream);
+        }
+        let is_rare = self.random(32) == 0;
+        if is_rare == self.is_long {
+            return four.iter().try_for_each(look_now);
+        }
+        self.wrong.record_stream(&self.streams[stream]);
+        Ok(launch(&look::KERNEL, &four, Some(Arg::Ptr(pointer(&self.wrong, DType::I32))))?)
+    }
+
+    fn make(&mut self, stream: usize) -> Result<Marked> {
+        // A sanitizer looks at each access, and whole lines take few.
+        let most = 1 << self.random(13);
+        let bytes = 64 * (self.random(most) as usize + 1);
+        self.made += 1;
+        Ok((Buffer::uninit(&self.streams[stream], bytes)?, self.made as u8))
+    }
+
+    /// The other stream copies from buffers, which are dropped at once.
+    fn hand_over(&mut self, four: [Marked; 4], to: usize) -> anyhow::Result<()> {
+        for (buffer, mark) in four {
+            self.live[to].push((buffer.to_stream(&self.streams[to])?, mark));
+            self.made += 1;
+        }
+        Ok(())
+    }
+
+    fn finish(self, device: Device) -> anyhow::Result<()> {
+        self.live.iter().flatten().try_for_each(look_now)?;
+        device.synchronize()?;
+        ensure!(self.wrong.to_bytes()? == [0; 4], "overwritten, as a kernel saw");
+        Ok(())
+    }
+}
+
+fn look_now((buffer, mark): &Marked) -> anyhow::Result<()> {
+    ensure!(buffer.to_bytes()?.iter().all(|byte| byte == mark), "overwritten");
+    Ok(buffer.fill(POISON)?)
+}
+
 /// Many buffers of random sizes on two streams, each filled with a number of its own when it is made and
 /// looked at when it goes, by the host or by a kernel, while graphs are captured and replayed: whoever
 /// shares a byte with another is found out.
@@ -323,53 +445,21 @@ fn no_two_buffers_share_a_byte() -> anyhow::Result<()> {
     }
     let device = Device::default();
     let long = std::env::var(SOAK).ok().and_then(|text| text.parse::<u64>().ok());
-    let count = long.unwrap_or(4_000);
-    // The host waits for each buffer that it looks at, and an emulated kernel takes long.
-    let host_looks = |random: u64| if long.is_some() { random == 0 } else { random != 0 };
-    let (wrong, mut graph) = (Buffer::zeroed(&device.stream(), 4)?, None);
-    device.synchronize()?;
-    let streams = [device.stream(), Stream::new(device)?];
-    let mut live: Vec<(Buffer, u8)> = Vec::new();
-    let mut seed = 1u64;
-    let mut random = |n: u64| {
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (seed >> 33) % n
-    };
-    for step in 0..count {
-        if step.is_multiple_of(100) {
-            replay(step, device, &mut graph)?;
+    let mut soak = Soak::new(device, long.is_some())?;
+    let (mut graph, mut replays) = (None, 0);
+    while soak.made < long.unwrap_or(4_000) {
+        if soak.made >= 100 * replays {
+            replay(100 * replays, device, &mut graph)?;
+            replays += 1;
         }
-        let stream = &streams[random(2) as usize];
-        if live.len() < 30 || (live.len() < 60 && random(2) == 0) {
-            let most = 1 << (random(18) + 1);
-            let bytes = random(most) as usize + 1;
-            let buffer = Buffer::uninit(stream, bytes)?;
-            let mark = step as u8;
-            buffer.fill(mark)?;
-            live.push((buffer, mark));
-        } else {
-            let (buffer, mark) = live.swap_remove(random(live.len() as u64) as usize);
-            if random(8) == 0 {
-                // The other stream copies from it, and it is dropped at once.
-                let other = if buffer.stream() == &streams[0] { &streams[1] } else { &streams[0] };
-                live.push((buffer.to_stream(other)?, mark));
-            } else if host_looks(random(32)) {
-                let bytes = buffer.to_bytes()?;
-                ensure!(bytes.iter().all(|&byte| byte == mark), "step {step}: overwritten");
-                buffer.fill(POISON)?;
-            } else {
-                look_later(&buffer, mark, &wrong)?;
-            }
-        }
+        soak.step()?;
     }
-    for (buffer, mark) in live.drain(..) {
-        ensure!(buffer.to_bytes()?.iter().all(|&byte| byte == mark), "overwritten");
-    }
-    device.synchronize()?;
-    ensure!(wrong.to_bytes()? == [0; 4], "overwritten, as a kernel saw");
-    drop((wrong, graph));
+    let made = soak.made;
+    soak.finish(device)?;
+    drop(graph);
     memory::empty_cache(device)?;
     let stats = memory::memory_stats(device)?;
     ensure!(stats.allocated == 0 && stats.waiting == 0, "something leaked: {stats:?}");
+    println!("{made} buffers were made; none shared a byte with another");
     Ok(())
 }
