@@ -147,6 +147,55 @@ fn each_set_of_shapes_is_captured() {
     assert_eq!(double.captures(), if device == Device::Cpu { 0 } else { 2 });
 }
 
+#[test]
+fn what_other_threads_do_is_not_recorded() {
+    let Some(device) = gpu("graphs") else { return };
+    // Of the same stream as the step.
+    let count = Tensor::zeros(&[3], device).unwrap();
+    let others = || {
+        count.add_scalar_(1.0)?;
+        device.synchronize()?;
+        count.to_vec::<f32>()
+    };
+    let mut counts = Vec::new();
+    let mut step = graph(|(): &mut (), args: &[Tensor]| {
+        let twice = args[0].mul_scalar(2.0)?;
+        counts.push(std::thread::scope(|scope| scope.spawn(others).join().expect("it ends"))?);
+        Ok(vec![twice.add_scalar(1.0)?])
+    });
+    for round in 0..6 {
+        let x = Tensor::full(&[5], f64::from(round), device).unwrap();
+        let y = step.call(&mut (), &[&x]).unwrap().remove(0);
+        assert_eq!(y.to_vec::<f32>().unwrap(), [2.0 * round as f32 + 1.0; 5]);
+    }
+    assert_eq!(step.captures(), 1);
+    drop(step);
+    // Two steps before the recording, and that; no replay.
+    assert_eq!(counts, [[1.0; 3], [2.0; 3], [3.0; 3]]);
+    assert_eq!(count.to_vec::<f32>().unwrap(), [3.0; 3]);
+}
+
+#[test]
+fn a_step_that_panics_is_not_recorded_and_the_device_goes_on() {
+    let Some(device) = gpu("graphs") else { return };
+    let x = Tensor::ones(&[4], device).unwrap();
+    let mut calls = 0;
+    let mut step = graph(|(): &mut (), args: &[Tensor]| {
+        calls += 1;
+        let y = args[0].add_scalar(1.0)?;
+        assert!(calls != 3, "the recording");
+        Ok(vec![y])
+    });
+    let mut call = || step.call(&mut (), &[&x]).map(|mut results| results.remove(0));
+    assert!((0..2).all(|_| call().is_ok()));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut call));
+    assert!(panicked.is_err());
+    assert_eq!(x.mul_scalar(3.0).unwrap().to_vec::<f32>().unwrap(), [3.0; 4]);
+    for _ in 0..3 {
+        assert_eq!(call().unwrap().to_vec::<f32>().unwrap(), [2.0; 4]);
+    }
+}
+
 /// Bytes of a device's segments that belong to a private pool.
 fn private_bytes(device: Device) -> usize {
     let segments = device.memory_snapshot().unwrap().segments;

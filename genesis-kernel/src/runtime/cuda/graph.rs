@@ -2,12 +2,16 @@
 //!
 //! A kernel of a few microseconds runs shorter than its launch takes. A graph is how its own time is
 //! measured, and how many short kernels run back to back.
+//!
+//! Threads share a stream, but a recording is one thread's: what it gives to the stream meanwhile goes to
+//! a queue of the recording's own, while the stream goes on with what other threads give to it.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys;
 
-use super::{CudaStream, Handle};
+use super::{CudaDevice, CudaStream, Handle};
 use crate::diag::Error;
 use crate::runtime::{Buffer, Queue, Stream};
 use crate::trace;
@@ -22,12 +26,14 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Records what `work` gives to the stream, without running it.
+    /// Records what `work` gives to the stream on this thread, without running it. What other threads give
+    /// to the stream meanwhile runs as ever.
     ///
     /// Kernels that `work` launches must be compiled already, and it must not wait for the device.
     ///
     /// # Errors
-    /// If the stream is not a GPU's, `work` fails, or it does what can't be recorded.
+    /// If the stream is not a GPU's, the thread is recording already, `work` fails, or it does what can't be
+    /// recorded.
     pub fn capture<E: From<Error>>(
         stream: &Stream,
         work: impl FnOnce() -> Result<(), E>,
@@ -37,9 +43,9 @@ impl Graph {
             Queue::Cpu => return Err(Error::launch("capture: the CPU has no graphs").into()),
             Queue::Missing(_, error) => return Err(Error::clone(error).into()),
         };
-        stream.begin_capture()?;
+        let recording = Recording::begin(stream)?;
         let outcome = work();
-        let exec = stream.end_capture();
+        let exec = recording.end();
         // What the work says is the cause of what the capture says.
         outcome?;
         Ok(Graph { stream, exec: exec? })
@@ -83,50 +89,128 @@ impl Drop for Graph {
     }
 }
 
-impl CudaStream {
-    fn begin_capture(&self) -> Result<(), Error> {
-        self.device().enter()?;
+thread_local! {
+    /// What this thread records.
+    static RECORDED: Cell<Option<Recorded>> = const { Cell::new(None) };
+}
+
+/// A stream, and the queue that has its place in a recording.
+#[derive(Clone, Copy)]
+struct Recorded {
+    stream: &'static CudaStream,
+    queue: Handle<sys::CUstream>,
+}
+
+/// A recording of this thread, which ends when this is dropped.
+struct Recording {
+    own: Recorded,
+    is_open: bool,
+}
+
+impl Recording {
+    fn begin(stream: &'static CudaStream) -> Result<Recording, Error> {
+        if RECORDED.get().is_some() {
+            return Err(Error::launch("capture: this thread is in a capture already"));
+        }
+        let device = stream.device();
+        let queue = device.create_queue()?;
+        device.captures.fetch_add(1, Ordering::Relaxed);
+        let mut recording = Recording { own: Recorded { stream, queue }, is_open: false };
         // Relaxed, for the pool may have to ask the driver for memory.
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is of this device's context.
-        let result = unsafe { sys::cuStreamBeginCapture_v2(self.raw(), mode) };
-        self.device().check("cuStreamBeginCapture", result)?;
-        self.device().captures.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        // SAFETY: the queue is of this device's context.
+        let result = unsafe { sys::cuStreamBeginCapture_v2(queue.0, mode) };
+        device.check("cuStreamBeginCapture", result)?;
+        recording.is_open = true;
+        RECORDED.set(Some(recording.own));
+        Ok(recording)
     }
 
-    fn upload_beside(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.device().enter()?;
-        let mut stream = std::ptr::null_mut();
-        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: a context is current, the out pointer is ours.
-        let made = unsafe { sys::cuStreamCreate(&mut stream, flags) };
-        self.device().check("cuStreamCreate", made)?;
-        // SAFETY: the caller's buffer owns the range, which nothing else uses yet; the bytes live until
-        // the copy has ended, which is waited for.
-        let copied = unsafe {
-            sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), stream)
-        };
-        // SAFETY: the stream was made above.
-        let waited = unsafe { sys::cuStreamSynchronize(stream) };
-        // SAFETY: as above, and nothing is left on it. A failure leaks it and nothing else.
-        let _ = unsafe { sys::cuStreamDestroy_v2(stream) };
-        self.device().check("cuMemcpyHtoDAsync", copied)?;
-        self.device().check("cuStreamSynchronize", waited)
-    }
-
-    fn end_capture(&self) -> Result<Handle<sys::CUgraphExec>, Error> {
-        let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
-        self.device().captures.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: the stream is being captured, the out pointer is ours.
-        let result = unsafe { sys::cuStreamEndCapture(self.raw(), &mut graph) };
-        self.device().check("cuStreamEndCapture", result)?;
+    fn end(mut self) -> Result<Handle<sys::CUgraphExec>, Error> {
+        let device = self.own.stream.device();
+        let graph = self.close()?;
+        let mut exec = std::ptr::null_mut();
         // SAFETY: the graph was just made, the out pointer is ours.
         let result = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0) };
         // SAFETY: the graph is ours; what is instantiated no longer needs it.
         let _ = unsafe { sys::cuGraphDestroy(graph) };
-        self.device().check("cuGraphInstantiate", result)?;
+        device.check("cuGraphInstantiate", result)?;
         Ok(Handle(exec))
+    }
+
+    /// Ends the capture and gives what it recorded.
+    fn close(&mut self) -> Result<sys::CUgraph, Error> {
+        self.is_open = false;
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the queue is being captured, the out pointer is ours.
+        let result = unsafe { sys::cuStreamEndCapture(self.own.queue.0, &mut graph) };
+        self.own.stream.device().check("cuStreamEndCapture", result).map(|()| graph)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // The work panicked.
+        if self.is_open
+            && let Ok(graph) = self.close()
+        {
+            // SAFETY: the graph is ours, and nothing was made of it.
+            let _ = unsafe { sys::cuGraphDestroy(graph) };
+        }
+        RECORDED.set(None);
+        let device = self.own.stream.device();
+        device.captures.fetch_sub(1, Ordering::Relaxed);
+        device.destroy_queue(self.own.queue);
+    }
+}
+
+impl CudaDevice {
+    /// A queue that no one else knows.
+    fn create_queue(&self) -> Result<Handle<sys::CUstream>, Error> {
+        self.enter()?;
+        let mut queue = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a context is current, the out pointer is ours.
+        let made = unsafe { sys::cuStreamCreate(&mut queue, flags) };
+        self.check("cuStreamCreate", made).map(|()| Handle(queue))
+    }
+
+    /// Ends what [`CudaDevice::create_queue`] made. A failure leaks it and nothing else.
+    fn destroy_queue(&self, queue: Handle<sys::CUstream>) {
+        // SAFETY: the queue is the caller's, who uses it no more.
+        let _ = unsafe { sys::cuStreamDestroy_v2(queue.0) };
+    }
+}
+
+impl CudaStream {
+    /// The driver's queue for what this thread gives to the stream: the stream's own, but while the thread
+    /// records it.
+    #[inline]
+    pub(crate) fn raw(&self) -> sys::CUstream {
+        if self.device().is_capturing() { self.recorded() } else { self.own_queue() }
+    }
+
+    #[cold]
+    fn recorded(&self) -> sys::CUstream {
+        match RECORDED.get() {
+            Some(recorded) if std::ptr::eq(recorded.stream, self) => recorded.queue.0,
+            _ => self.own_queue(),
+        }
+    }
+
+    fn upload_beside(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+        let device = self.device();
+        let queue = device.create_queue()?;
+        // SAFETY: the caller's buffer owns the range, which nothing else uses yet; the bytes live until
+        // the copy has ended, which is waited for.
+        let copied = unsafe {
+            sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), queue.0)
+        };
+        // SAFETY: the queue was made above.
+        let waited = unsafe { sys::cuStreamSynchronize(queue.0) };
+        device.destroy_queue(queue);
+        device.check("cuMemcpyHtoDAsync", copied)?;
+        device.check("cuStreamSynchronize", waited)
     }
 }
 

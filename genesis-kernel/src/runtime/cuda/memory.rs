@@ -26,7 +26,7 @@ impl CudaDevice {
         self.lost.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether a stream of it is recorded for a graph.
+    /// Whether a thread records a stream of it for a graph.
     pub(crate) fn is_capturing(&self) -> bool {
         self.captures.load(Ordering::Relaxed) != 0
     }

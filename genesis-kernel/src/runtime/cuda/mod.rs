@@ -49,7 +49,7 @@ pub(crate) struct CudaDevice {
     context: Handle<sys::CUcontext>,
     streams: Streams,
     ledger: OnceLock<Ledger>,
-    /// Streams that are recorded for a graph.
+    /// Threads that record a stream for a graph.
     captures: AtomicU32,
     asserts: Mutex<Asserts>,
     /// The code of the error that broke the context; 0 while it works.
@@ -181,13 +181,6 @@ impl CudaDevice {
     /// What it is.
     pub(crate) fn info(&self) -> &GpuInfo {
         &self.info
-    }
-
-    /// Waits for everything on all its streams.
-    pub(crate) fn synchronize(&self) -> Result<(), Error> {
-        self.enter()?;
-        // SAFETY: a context is current.
-        self.check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
     }
 
     /// Refuses if the device is lost, else makes its context current on this thread.

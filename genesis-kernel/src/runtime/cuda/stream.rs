@@ -55,6 +55,18 @@ impl CudaDevice {
         Ok(stream)
     }
 
+    /// Waits for everything on all streams. One by one, for a device of which any queue is being recorded
+    /// can't be waited for as a whole.
+    pub(crate) fn synchronize(&self) -> Result<(), Error> {
+        self.enter()?;
+        let sides = self.streams.sides.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let default = self.streams.default.get().and_then(|stream| stream.as_ref().ok());
+        default
+            .into_iter()
+            .chain(sides.iter().map(|side| &side.1))
+            .try_for_each(|s| s.synchronize())
+    }
+
     fn create(&'static self, id: u64, priority: i32) -> Result<&'static CudaStream, Error> {
         self.enter()?;
         let mut handle = std::ptr::null_mut();
@@ -80,9 +92,9 @@ impl CudaStream {
         self.id
     }
 
-    /// The driver's handle.
+    /// The driver's handle, of the stream itself.
     #[inline]
-    pub(crate) fn raw(&self) -> sys::CUstream {
+    pub(super) fn own_queue(&self) -> sys::CUstream {
         self.handle.0
     }
 
