@@ -30,15 +30,14 @@ pub(crate) struct HostClock {
 
 impl HostClock {
     pub(crate) fn new(began: Instant) -> HostClock {
-        let now = (ticks().unwrap_or(0), began.elapsed().as_nanos() as u64);
+        let now = (ticks(), began.elapsed().as_nanos() as u64);
         HostClock { began, first: now, last: now, rate: 0, limit: 0 }
     }
 
     /// Nanoseconds since the beginning; never less than before.
     #[inline]
     pub(crate) fn now(&mut self) -> u64 {
-        let ticks = ticks().unwrap_or(0);
-        let passed = ticks.wrapping_sub(self.last.0);
+        let passed = ticks().wrapping_sub(self.last.0);
         if passed >= self.limit {
             return self.read();
         }
@@ -48,14 +47,14 @@ impl HostClock {
     /// Reads the system's clock.
     #[inline(never)]
     pub(crate) fn read(&mut self) -> u64 {
-        let counted = ticks().unwrap_or(0);
+        let counted = ticks();
         let alone_for = self.limit.min(counted.wrapping_sub(self.last.0));
         let before = self.last.1 + ((alone_for * self.rate) >> 32);
         let ns = (self.began.elapsed().as_nanos() as u64).max(before);
         self.last = (counted, ns);
         let (counts, passed) = (counted.wrapping_sub(self.first.0), ns - self.first.1);
         let alone = ALONE.as_nanos() as u64;
-        let is_known = counts > 0 && counts >> 63 == 0 && passed >= alone && ticks().is_some();
+        let is_known = counts > 0 && counts >> 63 == 0 && passed >= alone && is_constant();
         let per_count = if is_known { (u128::from(passed) << 32) / u128::from(counts) } else { 0 };
         // A counter of less than 1 MHz or more than 1000 GHz is none.
         let fits = (1 << 22..1 << 42).contains(&per_count);
@@ -65,25 +64,33 @@ impl HostClock {
     }
 }
 
-/// The processor's counter, where there is one of a constant rate.
-#[cfg(target_arch = "x86_64")]
+/// The processor's counter; 0 where there is none.
 #[inline]
-fn ticks() -> Option<u64> {
-    use std::arch::x86_64::{__cpuid, _rdtsc};
-    use std::sync::LazyLock;
+fn ticks() -> u64 {
+    // SAFETY: every processor of 64 bits has the counter.
+    #[cfg(target_arch = "x86_64")]
+    return unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
+/// Whether the counter is one of a constant rate.
+#[cfg(target_arch = "x86_64")]
+fn is_constant() -> bool {
+    use std::arch::x86_64::__cpuid;
 
     /// The leaf whose word `edx` has the bit of a counter that never changes its rate, and that bit.
     const LEAF: u32 = 0x8000_0007;
     const INVARIANT: u32 = 1 << 8;
-    static IS_CONSTANT: LazyLock<bool> =
-        LazyLock::new(|| __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & INVARIANT != 0);
-    // SAFETY: every processor of 64 bits has the counter.
-    (*IS_CONSTANT).then(|| unsafe { _rdtsc() })
+    static IS_CONSTANT: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+        __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & INVARIANT != 0
+    });
+    *IS_CONSTANT
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn ticks() -> Option<u64> {
-    None
+fn is_constant() -> bool {
+    false
 }
 
 #[cfg(test)]

@@ -5,19 +5,21 @@
 //! threads, each thread's events stand behind a lock of their own, which only the session's end contends.
 //!
 //! ```text
-//! thread-local: Lane { open: [step, backward, matmul backward], events: ranges 72 B, launches 32 B, .. }
+//! thread-local: Lane { open: [step, backward, matmul backward], events: ranges 40 B, launches 32 B, .. }
 //! ```
+//!
+//! Ranges of a lane are numbered as they begin, and stand in that order: a range's place follows from its
+//! number and that of the first one.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::event::{Memory, RangeKind, Transfer, TransferKind};
 use super::gpu::{Timing, Unread};
-use super::kinds::{Args, Key, Kind, Kinds};
+use super::kinds::{Args, Found, Key, Kind, Kinds};
 use super::record::{self, Recorder};
 use crate::runtime::{
-    Device, HostClock, MemoryEvent, MemoryEventKind, Stream, nvtx_pop, nvtx_push,
+    Device, HostClock, MemoryEvent, MemoryEventKind, Queue, Stream, nvtx_pop, nvtx_push,
 };
 
 /// Records for which a session's own thread has memory before it begins: those of some thousand steps of a
@@ -25,37 +27,26 @@ use crate::runtime::{
 /// that is shared.
 const PREPARED: usize = 1 << 16;
 
-/// A range's number has its thread from this bit on.
+/// What a scope holds of its range has the thread from this bit on,
 const THREAD_SHIFT: u32 = 32;
-
-/// What a scope holds of its range has the session from this bit on.
+/// and the session from this one.
 const SESSION_SHIFT: u32 = 48;
 
 /// A range, under way or over.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct RangeRecord {
-    pub(super) id: u64,
-    pub(super) parent: u64,
-    pub(super) kind: RangeKind,
     /// Its name, if that is not in the details.
     pub(super) name: &'static str,
     pub(super) start_ns: u64,
     /// 0 while it is under way.
     pub(super) end_ns: u64,
-    pub(super) details: Option<Box<Details>>,
-}
-
-/// A range under way.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    id: u64,
-    /// The window that it began in, and its place there.
-    window: u32,
-    index: u32,
+    /// The number of the range around it; 0 for none.
+    pub(super) parent: u32,
+    pub(super) kind: RangeKind,
 }
 
 /// What most ranges have not.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Details {
     /// A name that the program made.
     pub(super) name: Option<String>,
@@ -66,9 +57,10 @@ pub(super) struct Details {
 /// A launch that is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaunchRecord {
-    pub(super) range: u64,
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
+    /// The number of the range that it was launched in; 0 for none.
+    pub(super) range: u32,
     pub(super) kind: u32,
     pub(super) stream: u32,
 }
@@ -77,6 +69,10 @@ pub(super) struct LaunchRecord {
 #[derive(Debug, Default)]
 pub(super) struct Events {
     pub(super) ranges: Vec<RangeRecord>,
+    /// The number of the first of them.
+    pub(super) first: u32,
+    /// The details of some, by number.
+    pub(super) details: Vec<(u32, Box<Details>)>,
     pub(super) launches: Vec<LaunchRecord>,
     pub(super) transfers: Vec<Transfer>,
     pub(super) memory: Vec<Memory>,
@@ -84,8 +80,6 @@ pub(super) struct Events {
     pub(super) dropped: u64,
     /// Events for which the session gave room.
     pub(super) room: usize,
-    /// How often the events were taken.
-    pub(super) window: u32,
 }
 
 /// Where the events of a lane are.
@@ -100,22 +94,28 @@ enum Place {
 #[derive(Debug)]
 struct Lane {
     recorder: Arc<Recorder>,
-    number: u32,
+    /// Session and thread, as scopes hold them.
+    tag: u64,
+    /// Whether ranges have no details.
+    is_plain: bool,
     place: Place,
-    /// The ranges under way, from the outside in.
-    open: Vec<Open>,
-    last_id: u64,
+    /// The numbers of the ranges under way, from the outside in.
+    open: Vec<u32>,
+    /// The number of the last range.
+    last: u32,
     clock: HostClock,
 }
 
 /// A launch under way.
 #[derive(Debug)]
 pub(super) struct Begun {
-    range: u64,
-    start_ns: u64,
-    kind: u32,
-    stream: u32,
+    record: LaunchRecord,
     timing: Option<Box<Timing>>,
+}
+
+/// The number in the session of a thread's range; 0 for none.
+pub(super) fn id(thread: u32, number: u32) -> u64 {
+    if number == 0 { 0 } else { u64::from(thread) << THREAD_SHIFT | u64::from(number) }
 }
 
 thread_local! {
@@ -185,8 +185,22 @@ pub(super) fn with_own<T>(f: impl FnOnce(&mut Events) -> T) -> Option<T> {
 }
 
 /// Begins a range; gives what ends it, 0 where nobody records.
-pub(super) fn open(kind: RangeKind, name: Cow<'static, str>, inputs: &dyn Fn() -> String) -> u64 {
-    let open = |lane: &mut Lane| lane.open(kind, name, inputs) | lane.session();
+pub(super) fn open(kind: RangeKind, name: &'static str, inputs: &dyn Fn() -> String) -> u64 {
+    let open = |lane: &mut Lane| {
+        let details = if lane.is_plain { None } else { lane.details(name, inputs) };
+        lane.open(kind, name, details)
+    };
+    with(open).unwrap_or(0)
+}
+
+/// Begins a range of the program with a name that it made.
+pub(super) fn open_named(name: String) -> u64 {
+    let open = |lane: &mut Lane| {
+        let details = lane.details(&name, &String::new);
+        let mut details = details.unwrap_or_default();
+        details.name = Some(name);
+        lane.open(RangeKind::User, "", Some(details))
+    };
     with(open).unwrap_or(0)
 }
 
@@ -195,9 +209,9 @@ pub(super) fn close(token: u64) {
     let _ = LANE.try_with(|lane| {
         if let Ok(mut lane) = lane.try_borrow_mut()
             && let Some(lane) = lane.as_mut()
-            && token >> SESSION_SHIFT << SESSION_SHIFT == lane.session()
+            && token >> THREAD_SHIFT << THREAD_SHIFT == lane.tag
         {
-            lane.close(token ^ lane.session());
+            lane.close(token as u32);
         }
     });
 }
@@ -219,8 +233,8 @@ pub(super) fn end_launch(begun: Begun, is_done: bool) {
 /// Begins a copy or a wait.
 pub(super) fn begin_transfer(kind: TransferKind, device: Device, n: usize) -> Option<Transfer> {
     with(|lane| {
-        let (range, start_ns) = (lane.innermost(), lane.clock.now());
-        let (bytes, thread) = (n as u64, lane.number);
+        let (range, start_ns) = (id(lane.thread(), lane.innermost()), lane.clock.now());
+        let (bytes, thread) = (n as u64, lane.thread());
         Transfer { kind, device, bytes, range, thread, start_ns, end_ns: start_ns }
     })
 }
@@ -229,7 +243,7 @@ pub(super) fn begin_transfer(kind: TransferKind, device: Device, n: usize) -> Op
 pub(super) fn end_transfer(mut transfer: Transfer) {
     with(|lane| {
         transfer.end_ns = lane.clock.now();
-        lane.write(transfer.start_ns, |events, _| events.transfers.push(transfer));
+        lane.write(transfer.start_ns, |events| events.transfers.push(transfer));
     });
 }
 
@@ -245,10 +259,11 @@ pub(super) fn note_memory(event: &MemoryEvent) {
         if !lane.recorder.options.memory {
             return;
         }
-        let (device, range, ns) = (event.device, lane.innermost(), lane.clock.now());
+        let (device, ns) = (event.device, lane.clock.now());
+        let range = id(lane.thread(), lane.innermost());
         let (allocated, reserved) = (event.allocated as u64, event.reserved as u64);
         let memory = Memory { ns, device, range, change, allocated, reserved };
-        lane.write(ns, |events, _| events.memory.push(memory));
+        lane.write(ns, |events| events.memory.push(memory));
     });
 }
 
@@ -257,8 +272,14 @@ impl Place {
     fn with<T>(&mut self, f: impl FnOnce(&mut Events) -> T) -> T {
         match self {
             Place::Own(events) => f(events),
-            Place::Shared(events) => f(&mut events.lock().unwrap_or_else(PoisonError::into_inner)),
+            Place::Shared(events) => Place::with_shared(events, f),
         }
+    }
+
+    /// Apart, so that an own lane has no part in it.
+    #[cold]
+    fn with_shared<T>(events: &Mutex<Events>, f: impl FnOnce(&mut Events) -> T) -> T {
+        f(&mut events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -267,117 +288,142 @@ impl Events {
     fn prepared() -> Events {
         let mut events = Events::default();
         let (kind, name) = (RangeKind::User, "");
-        let range =
-            RangeRecord { id: 0, parent: 0, kind, name, start_ns: 0, end_ns: 0, details: None };
+        let range = RangeRecord { name, start_ns: 0, end_ns: 0, parent: 0, kind };
         events.ranges.resize(PREPARED, range);
-        let launch = LaunchRecord { range: 0, start_ns: 0, end_ns: 0, kind: 0, stream: 0 };
+        let launch = LaunchRecord { start_ns: 0, end_ns: 0, range: 0, kind: 0, stream: 0 };
         events.launches.resize(PREPARED, launch);
         events.ranges.clear();
         events.launches.clear();
         events
     }
 
-    /// Whether there is room for one more.
-    fn has_room(&mut self, of: &Recorder) -> bool {
-        if self.room == 0 {
-            self.room = of.more_room();
+    /// Keeps the range of a number, which is larger than those before.
+    #[inline]
+    fn begin(&mut self, number: u32, range: RangeRecord, of: &Recorder) {
+        if !self.has_room(of) {
+            return;
         }
-        let has_room = self.room > 0;
-        self.room -= usize::from(has_room);
-        self.dropped += u64::from(!has_room);
-        has_room
+        let index = self.ranges.len();
+        if index == 0 {
+            self.first = number;
+        }
+        // Another thread may have made room after some were dropped.
+        if number.wrapping_sub(self.first) as usize != index {
+            self.dropped += 1;
+            return;
+        }
+        self.ranges.push(range);
+    }
+
+    /// The range of a number, if it is kept.
+    #[inline]
+    fn range(&mut self, number: u32) -> Option<&mut RangeRecord> {
+        self.ranges.get_mut(number.wrapping_sub(self.first) as usize)
+    }
+
+    /// Whether there is room for one more.
+    #[inline]
+    fn has_room(&mut self, of: &Recorder) -> bool {
+        if self.room == 0 && !self.make_room(of) {
+            return false;
+        }
+        self.room -= 1;
+        true
+    }
+
+    #[cold]
+    fn make_room(&mut self, of: &Recorder) -> bool {
+        self.room = of.more_room();
+        self.dropped += u64::from(self.room == 0);
+        self.room > 0
     }
 }
 
 impl Lane {
-    fn new(recorder: Arc<Recorder>, number: u32, place: Place) -> Lane {
-        // No two threads have a range of one number.
-        let last_id = u64::from(number) << THREAD_SHIFT;
-        let clock = recorder.clock();
-        Lane { recorder, number, place, open: Vec::with_capacity(32), last_id, clock }
+    fn new(recorder: Arc<Recorder>, thread: u32, place: Place) -> Lane {
+        let tag = recorder.number << SESSION_SHIFT | u64::from(thread) << THREAD_SHIFT;
+        let options = &recorder.options;
+        let is_plain = !options.shapes && options.module.is_none() && !options.nvtx;
+        let (open, clock) = (Vec::with_capacity(32), recorder.clock());
+        Lane { recorder, tag, is_plain, place, open, last: 0, clock }
     }
 
-    fn session(&self) -> u64 {
-        self.recorder.number << SESSION_SHIFT
+    fn thread(&self) -> u32 {
+        (self.tag << (64 - SESSION_SHIFT) >> (64 - SESSION_SHIFT + THREAD_SHIFT)) as u32
     }
 
-    fn innermost(&self) -> u64 {
-        self.open.last().map_or(0, |range| range.id)
+    #[inline]
+    fn innermost(&self) -> u32 {
+        self.open.last().copied().unwrap_or(0)
     }
 
     /// Keeps an event that began then, if the session still wants it.
     #[inline]
-    fn write(&mut self, start_ns: u64, put: impl FnOnce(&mut Events, &Recorder)) {
+    fn write(&mut self, start_ns: u64, put: impl FnOnce(&mut Events)) {
         let recorder = &*self.recorder;
         if recorder.wants(start_ns) {
-            self.place.with(|events| {
+            self.place.with(move |events| {
                 if events.has_room(recorder) {
-                    put(events, recorder);
+                    put(events);
                 }
             });
         }
     }
 
-    fn open(
-        &mut self,
-        kind: RangeKind,
-        name: Cow<'static, str>,
-        inputs: &dyn Fn() -> String,
-    ) -> u64 {
+    /// What the options ask of a range; other profilers hear of it.
+    #[cold]
+    fn details(&self, name: &str, inputs: &dyn Fn() -> String) -> Option<Box<Details>> {
         let options = &self.recorder.options;
         if options.nvtx {
-            nvtx_push(&name);
+            nvtx_push(name);
         }
-        let (name, made) = match name {
-            Cow::Borrowed(name) => (name, None),
-            Cow::Owned(name) => ("", Some(name)),
-        };
-        let has_details = options.shapes || options.module.is_some() || made.is_some();
-        let details = has_details.then(|| {
-            let inputs = options.shapes.then(inputs).filter(|inputs| !inputs.is_empty());
-            let module = options.module.and_then(|module| module()).map(Arc::from);
-            Box::new(Details { name: made, inputs, module })
-        });
-        let parent = self.innermost();
-        self.last_id += 1;
-        let (id, start_ns) = (self.last_id, self.clock.now());
-        let recorder = &*self.recorder;
-        let (window, index) = self.place.with(|events| {
-            let index = events.ranges.len();
-            if events.has_room(recorder) {
-                let end_ns = 0;
-                events.ranges.push(RangeRecord {
-                    id,
-                    parent,
-                    kind,
-                    name,
-                    start_ns,
-                    end_ns,
-                    details,
-                });
-            }
-            (events.window, index as u32)
-        });
-        self.open.push(Open { id, window, index });
-        id
+        let inputs = options.shapes.then(inputs).filter(|inputs| !inputs.is_empty());
+        let module = options.module.and_then(|module| module()).map(Arc::from);
+        let has_any = inputs.is_some() || module.is_some();
+        has_any.then(|| Box::new(Details { name: None, inputs, module }))
     }
 
-    fn close(&mut self, id: u64) {
-        // Nearly always the last one; parts that a program names may end in any order.
+    #[inline]
+    fn open(&mut self, kind: RangeKind, name: &'static str, details: Option<Box<Details>>) -> u64 {
+        let parent = self.innermost();
+        self.last = self.last.checked_add(1).unwrap_or(1);
+        let (number, start_ns) = (self.last, self.clock.now());
+        let range = RangeRecord { name, start_ns, end_ns: 0, parent, kind };
+        let recorder = &*self.recorder;
+        self.place.with(move |events| events.begin(number, range, recorder));
+        if let Some(details) = details {
+            self.keep(number, details);
+        }
+        self.open.push(number);
+        self.tag | u64::from(number)
+    }
+
+    #[cold]
+    fn keep(&mut self, number: u32, details: Box<Details>) {
+        self.place.with(|events| {
+            if events.range(number).is_some() {
+                events.details.push((number, details));
+            }
+        });
+    }
+
+    #[inline]
+    fn close(&mut self, number: u32) {
         let end_ns = self.clock.now();
-        let open = match self.open.last() {
-            Some(open) if open.id == id => self.open.pop(),
-            _ => self.open.iter().position(|open| open.id == id).map(|at| self.open.remove(at)),
-        };
-        let Some(open) = open else { return };
-        if self.recorder.options.nvtx {
-            nvtx_pop();
+        // Nearly always the last one; parts that a program names may end in any order.
+        if self.open.last() == Some(&number) {
+            self.open.pop();
+        } else if let Some(at) = self.open.iter().position(|&open| open == number) {
+            self.open.remove(at);
+        } else {
+            return;
         }
         let recorder = &*self.recorder;
-        self.place.with(|events| {
-            let is_same_window = events.window == open.window;
-            let range = events.ranges.get_mut(open.index as usize).filter(|_| is_same_window);
-            if let Some(range) = range.filter(|range| range.id == id)
+        if recorder.options.nvtx {
+            nvtx_pop();
+        }
+        self.place.with(move |events| {
+            if let Some(range) = events.range(number)
                 && recorder.wants(range.start_ns)
             {
                 range.end_ns = end_ns;
@@ -393,32 +439,60 @@ impl Lane {
     ) -> Begun {
         let (recorder, range) = (&*self.recorder, self.innermost());
         let options = &recorder.options;
-        let gpu = stream.filter(|stream| stream.device().is_cuda());
-        let (kind, is_due) = self.place.with(|events| {
-            let kind = events.kinds.find(key, &|| make(options.work));
-            (kind, gpu.is_some() && events.kinds.is_due(kind, options.device_times))
+        let of_gpu = stream.filter(|stream| matches!(stream.queue(), Queue::Cuda(_)));
+        let (is_gpu, times) = (of_gpu.is_some(), options.device_times);
+        let (found, is_due) = self.place.with(|events| {
+            let found = events.kinds.find(key, &|| make(options.work));
+            (found, is_gpu && events.kinds.is_due(found, times))
         });
-        if let Some(stream) = gpu.filter(|_| is_due) {
-            recorder.gpu.set_clock_once(stream, || recorder.now());
-        }
-        let start_ns = self.clock.now();
-        let timing = gpu.filter(|_| is_due).and_then(Timing::begin).map(Box::new);
-        if timing.is_some() {
-            self.place.with(|events| events.kinds.set_timed(kind));
-        }
-        Begun { range, start_ns, kind, stream: stream.map_or(0, Stream::id) as u32, timing }
+        let (start_ns, timing) = match of_gpu {
+            Some(stream) if is_due => self.begin_timing(stream, found),
+            _ => (self.clock.now(), None),
+        };
+        let stream = stream.map_or(0, Stream::id) as u32;
+        let record = LaunchRecord { start_ns, end_ns: 0, range, kind: found.number, stream };
+        Begun { record, timing }
     }
 
+    /// Marks where a launch begins on its stream.
+    #[cold]
+    fn begin_timing(&mut self, stream: &Stream, found: Found) -> (u64, Option<Box<Timing>>) {
+        let recorder = &*self.recorder;
+        recorder.gpu.set_clock_once(stream, || recorder.now());
+        let start_ns = self.clock.now();
+        let timing = Timing::begin(stream).map(Box::new);
+        if timing.is_some() {
+            self.place.with(|events| events.kinds.set_timed(found));
+        }
+        (start_ns, timing)
+    }
+
+    #[inline]
     fn end_launch(&mut self, begun: Begun, is_done: bool) {
-        let Begun { range, start_ns, kind, stream, timing } = begun;
-        let timed = timing.and_then(|timing| timing.end());
-        let (end_ns, lane) = (self.clock.now(), self.number);
+        let Begun { mut record, timing } = begun;
+        if let Some(timing) = timing {
+            return self.end_timed(record, *timing, is_done);
+        }
+        record.end_ns = self.clock.now();
+        if is_done {
+            self.write(record.start_ns, move |events| events.launches.push(record));
+        }
+    }
+
+    /// Ends a launch, and marks where it ends on its stream.
+    #[cold]
+    fn end_timed(&mut self, mut record: LaunchRecord, timing: Timing, is_done: bool) {
+        let timed = timing.end();
+        record.end_ns = self.clock.now();
         if !is_done {
             return;
         }
-        self.write(start_ns, |events, recorder| {
+        let (recorder, lane) = (self.recorder.clone(), self.thread());
+        let LaunchRecord { stream, start_ns, .. } = record;
+        self.write(start_ns, |events| {
             let index = events.launches.len() as u32;
-            events.launches.push(LaunchRecord { range, start_ns, end_ns, kind, stream });
+            events.launches.push(record);
+            // Before the events may be taken, for a place is one of those until then.
             if let Some(marks) = timed {
                 recorder.gpu.add(Unread { lane, index, stream, start_ns, marks });
             }

@@ -67,8 +67,13 @@ fn close(token: u64) {
 }
 
 #[inline(never)]
-fn open(kind: RangeKind, name: Cow<'static, str>, inputs: &dyn Fn() -> String) -> OpenRange {
+fn open(kind: RangeKind, name: &'static str, inputs: &dyn Fn() -> String) -> OpenRange {
     OpenRange(lane::open(kind, name, inputs))
+}
+
+#[cold]
+fn open_named(name: String) -> OpenRange {
+    OpenRange(lane::open_named(name))
 }
 
 /// An op of the framework that begins here. Launches until its end are for it, in profiles and in errors
@@ -84,7 +89,7 @@ pub fn op(
     let place = outer.place.or(Some(place));
     let origin = enter(Origin { op: name, is_backward: outer.is_backward, place });
     let open = match is_on() {
-        true => open(RangeKind::Op, Cow::Borrowed(name), &inputs),
+        true => open(RangeKind::Op, name, &inputs),
         false => OpenRange(0),
     };
     Scope { open, _origin: Some(origin) }
@@ -95,7 +100,7 @@ pub fn op(
 pub fn backward(name: &'static str) -> Scope {
     let origin = enter(Origin { op: name, is_backward: true, place: origin().place });
     let open = match is_on() {
-        true => open(RangeKind::Backward, Cow::Borrowed(name), &String::new),
+        true => open(RangeKind::Backward, name, &String::new),
         false => OpenRange(0),
     };
     Scope { open, _origin: Some(origin) }
@@ -105,7 +110,10 @@ pub fn backward(name: &'static str) -> Scope {
 #[inline]
 pub fn range(name: impl Into<Cow<'static, str>>) -> Scope {
     let open = match is_on() {
-        true => open(RangeKind::User, name.into(), &String::new),
+        true => match name.into() {
+            Cow::Borrowed(name) => open(RangeKind::User, name, &String::new),
+            Cow::Owned(name) => open_named(name),
+        },
         false => OpenRange(0),
     };
     Scope { open, _origin: None }

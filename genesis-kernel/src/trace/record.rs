@@ -166,7 +166,7 @@ impl Recorder {
         let mut kinds = Vec::new();
         let mut add = |number: u32, events: &mut Events, measured: &[Measured]| {
             add_thread(&mut trace, &mut kinds, (number, events), measured);
-            (events.room, events.window) = (0, events.window + 1);
+            events.room = 0;
         };
         if !self.options.all_threads {
             let measured = self.gpu.take();
@@ -201,9 +201,16 @@ fn add_thread(
     measured: &[Measured],
 ) {
     let first = trace.launches.len();
-    // What is still under way is of no window.
-    let ranges = events.ranges.drain(..).filter(|range| range.end_ns > 0);
-    trace.ranges.extend(ranges.map(|range| to_range(range, thread)));
+    let mut details = events.details.drain(..).peekable();
+    for (index, record) in (0..).zip(events.ranges.drain(..)) {
+        let number = events.first.wrapping_add(index);
+        let details = details.next_if(|(of, _)| *of == number).map(|(_, details)| *details);
+        // What is still under way is of no window.
+        if record.end_ns > 0 {
+            trace.ranges.push(to_range(record, (thread, number), details.unwrap_or_default()));
+        }
+    }
+    drop(details);
     for record in events.launches.drain(..) {
         if let Some((hash, launch)) = to_launch(record, thread, &events.kinds) {
             kinds.push(hash);
@@ -234,20 +241,20 @@ fn finish(trace: &mut Trace, kinds: Vec<u64>) {
     trace.memory.sort_by_key(|memory| memory.ns);
 }
 
-fn to_range(record: RangeRecord, thread: u32) -> Range {
-    let RangeRecord { id, parent, kind, name, start_ns, end_ns, details } = record;
-    let none = Details { name: None, inputs: None, module: None };
-    let Details { name: made, inputs, module } = details.map_or(none, |details| *details);
+fn to_range(record: RangeRecord, (thread, number): (u32, u32), details: Details) -> Range {
+    let RangeRecord { name, start_ns, end_ns, parent, kind } = record;
+    let Details { name: made, inputs, module } = details;
     let name = made.map_or(Cow::Borrowed(name), Cow::Owned);
+    let [id, parent] = [number, parent].map(|number| lane::id(thread, number));
     Range { id, parent, kind, name, thread, start_ns, end_ns, inputs, module }
 }
 
 fn to_launch(record: LaunchRecord, thread: u32, kinds: &Kinds) -> Option<(u64, Launch)> {
-    let LaunchRecord { range, start_ns, end_ns, kind, stream } = record;
+    let LaunchRecord { start_ns, end_ns, range, kind, stream } = record;
     let (hash, kind) = kinds.get(kind)?;
     let launch = Launch {
         kernel: kind.kernel,
-        range,
+        range: lane::id(thread, range),
         device: kind.device,
         stream: u64::from(stream),
         grid: kind.grid,

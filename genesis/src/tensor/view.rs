@@ -3,9 +3,12 @@
 
 use std::ops::{Bound, RangeBounds};
 
+use genesis_kernel::runtime::origin;
+
 use super::Tensor;
-use crate::autograd::SavedTensors;
+use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
+use crate::fuse::trace;
 use crate::ops::{Op, apply, launch, unbroadcast};
 use crate::shape::{self, Layout};
 
@@ -213,7 +216,19 @@ impl Tensor {
 
     #[track_caller]
     fn apply_view(&self, name: &'static str, layout: Layout, kind: ViewKind) -> Result<Tensor> {
+        if self.is_viewed_inside() {
+            let view = Tensor::plain(self.storage().clone(), layout, self.dtype());
+            view.note_view(self);
+            return Ok(view);
+        }
         apply(View { name, layout, from: self.shape().to_vec(), kind }, &[self])
+    }
+
+    /// Whether a view made now is a part of the op at work and no op of its own: one of which nothing is
+    /// recorded. A product of matrices makes three for its kernel, which takes batches.
+    fn is_viewed_inside(&self) -> bool {
+        let is_recorded = is_grad_enabled() && self.requires_grad();
+        !is_recorded && !origin().op.is_empty() && !trace::is_on()
     }
 }
 
