@@ -73,6 +73,26 @@ fn products_have_their_operations() -> Result<()> {
 }
 
 #[test]
+fn a_view_is_an_op_where_a_program_makes_it() -> Result<()> {
+    let (x, w) = (Tensor::ones(&[2, 4, 8], ON)?, Tensor::ones(&[8, 3], ON)?.requires_grad_(true)?);
+    let (_, profile) = profile(ProfilerOptions::default(), |_| {
+        let y = x.reshape(&[8, 8])?.matmul(&w)?;
+        y.unsqueeze(0)?.sum()?.backward()
+    })?;
+    let ops = profile.key_averages(GroupBy::Name);
+    let views: Vec<(&str, u64)> = ops
+        .rows()
+        .iter()
+        .filter(|row| ["reshape", "permute", "broadcast_to"].contains(&&*row.name))
+        .map(|row| (&*row.name, row.calls))
+        .collect();
+    // Those that the products and the sum make for their kernels are parts of these.
+    assert_eq!(views, [("reshape", 2)]);
+    assert_eq!(ops.row("matmul").map(|row| row.calls), Some(2));
+    Ok(())
+}
+
+#[test]
 fn shapes_and_layers_are_told_apart_where_wished() -> Result<()> {
     let options =
         ProfilerOptions { record_shapes: true, with_modules: true, ..ProfilerOptions::default() };

@@ -499,3 +499,58 @@ impl Lane {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Session, range};
+    use super::*;
+    use crate::trace::{Options, Trace};
+
+    fn names(trace: &Trace) -> Vec<(&str, u64, u64)> {
+        trace.ranges.iter().map(|range| (&*range.name, range.id, range.parent)).collect()
+    }
+
+    #[test]
+    fn ranges_keep_their_numbers_from_window_to_window() {
+        let session = Session::start(Options::default()).unwrap();
+        session.set_recording(true);
+        let outer = range("outer");
+        drop(range("inner".to_owned()));
+        // What is under way at the end of a window is of none.
+        assert_eq!(names(&session.take()), [("inner", 2, 1)]);
+        let again = range("again");
+        drop(outer);
+        let last = range("last");
+        drop(again);
+        drop(last);
+        assert_eq!(names(&session.take()), [("again", 3, 1), ("last", 4, 3)]);
+    }
+
+    #[test]
+    fn ranges_that_find_no_room_are_counted() {
+        let session = Session::start(Options { max_events: 2, ..Options::default() }).unwrap();
+        session.set_recording(true);
+        for _ in 0..2 {
+            ["a", "b", "c", "d"].into_iter().for_each(|name| drop(range(name)));
+            let trace = session.take();
+            assert_eq!((trace.ranges.len(), trace.dropped), (2, 2));
+        }
+    }
+
+    #[test]
+    fn a_range_stands_where_its_number_says() {
+        let recorder = Recorder::new(Options::default());
+        let (mut events, kind) = (Events::default(), RangeKind::User);
+        let mut begin = |number, name| {
+            let range = RangeRecord { name, start_ns: 0, end_ns: 0, parent: 0, kind };
+            events.begin(number, range, &recorder);
+        };
+        begin(5, "five");
+        begin(6, "six");
+        // Seven found no room, eight would stand in its place.
+        begin(8, "eight");
+        assert_eq!(events.range(6).map(|range| range.name), Some("six"));
+        assert!([4, 7, 8].iter().all(|&number| events.range(number).is_none()));
+        assert_eq!(events.dropped, 1);
+    }
+}
