@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     if options.list {
         for case in run::chosen(&options) {
-            println!("{}", case.name);
+            report::say(&case.name);
         }
         return ExitCode::SUCCESS;
     }

@@ -93,6 +93,13 @@ fn line_of(command: &str, args: &[&str]) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
+/// Prints a line to stdout; a closed pipe ends the program quietly.
+pub(crate) fn say(line: impl std::fmt::Display) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(0);
+    }
+}
+
 impl Report {
     /// Rows go to `out` as well as to stdout; as JSON there too if `json`.
     pub(crate) fn new(out: Option<&Path>, json: bool) -> anyhow::Result<Report> {
@@ -114,14 +121,13 @@ impl Report {
             if let Some(file) = &mut self.file {
                 writeln!(file, "{record}")?;
             }
-            println!("{}", if self.json { record.to_string() } else { line(row) });
+            say(if self.json { record.to_string() } else { line(row) });
         } else {
             let why = why(&outcome);
-            if self.json {
-                println!("{}", json!({ "case": name, "outcome": why }));
-            } else {
-                println!("{name:40} {why}");
-            }
+            say(match self.json {
+                true => json!({ "case": name, "outcome": why }).to_string(),
+                false => format!("{name:40} {why}"),
+            });
         }
         self.outcomes.push((name.to_owned(), outcome));
         Ok(())
@@ -156,7 +162,8 @@ impl Report {
         if self.json {
             return;
         }
-        println!("\n{:40} {:>7} {:>6} {:>6}  {:>8}", "case", "ratio", "must", "aim", "roofline");
+        let [case, ratio, must, aim] = ["case", "ratio", "must", "aim"];
+        say(format_args!("\n{case:40} {ratio:>7} {must:>6} {aim:>6}  {:>8}", "roofline"));
         let mut counts = [0usize; 7];
         for (name, outcome) in &self.outcomes {
             match outcome {
@@ -167,7 +174,7 @@ impl Report {
                         "no bar" => 6,
                         _ => 0,
                     }] += 1;
-                    println!("{}", summary(row));
+                    say(summary(row));
                 }
                 other => {
                     counts[match other {
@@ -175,16 +182,16 @@ impl Report {
                         Outcome::Failed(_) => 4,
                         _ => 5,
                     }] += 1;
-                    println!("{name:40} {}", why(other));
+                    say(format_args!("{name:40} {}", why(other)));
                 }
             }
         }
         let [passed, below, alone, missing, failed, skipped, free] = counts;
-        println!(
+        say(format_args!(
             "{} cases: {passed} reach their bar, {below} are below it, {free} have none, {alone} \
              have no peer, {missing} missing, {failed} failed, {skipped} skipped",
             self.outcomes.len()
-        );
+        ));
     }
 }
 

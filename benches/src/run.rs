@@ -11,7 +11,7 @@ use genesis::Device;
 use crate::name::{CaseName, matches};
 use crate::ops::{self, Missing, Setup};
 use crate::peer::Peer;
-use crate::report::{Outcome, Report, Row};
+use crate::report::{self, Outcome, Report, Row};
 use crate::table::{self, Case};
 use crate::timing::{Ours, PeerFailed, Plan, Times, compare};
 use crate::{Options, host};
@@ -52,7 +52,7 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<()> {
     };
     let cases = chosen(options);
     if cases.is_empty() {
-        println!("no case matches; see `bench --list`");
+        report::say("no case matches; see `bench --list`");
         return Ok(());
     }
     let report = Arc::new(Mutex::new(Report::new(options.out.as_deref(), options.json)?));
@@ -79,7 +79,7 @@ fn say(options: &Options, line: &str) {
     if options.json {
         eprintln!("{line}");
     } else {
-        println!("{line}");
+        report::say(line);
     }
 }
 
