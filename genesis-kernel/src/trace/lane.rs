@@ -1,7 +1,7 @@
 //! A thread's part of a recording: what hooks write into.
 //!
 //! A lane stands in a thread-local, and the session of one thread owns its lane's events there: to write
-//! one down takes no lock and no memory but the record's own 32 to 72 bytes. Where a session records all
+//! one down takes no lock and no memory but the record's own 32 or 40 bytes. Where a session records all
 //! threads, each thread's events stand behind a lock of their own, which only the session's end contends.
 //!
 //! ```text
@@ -27,9 +27,10 @@ use crate::runtime::{
 /// that is shared.
 const PREPARED: usize = 1 << 16;
 
-/// What a scope holds of its range has the thread from this bit on,
+/// Ids of ranges, and what a scope holds of its range, have the thread from this bit on.
 const THREAD_SHIFT: u32 = 32;
-/// and the session from this one.
+
+/// What a scope holds of its range has the session from this bit on.
 const SESSION_SHIFT: u32 = 48;
 
 /// A range, under way or over.
@@ -94,6 +95,8 @@ enum Place {
 #[derive(Debug)]
 struct Lane {
     recorder: Arc<Recorder>,
+    /// The thread's number in the session.
+    thread: u32,
     /// Session and thread, as scopes hold them.
     tag: u64,
     /// Whether ranges have no details.
@@ -233,8 +236,8 @@ pub(super) fn end_launch(begun: Begun, is_done: bool) {
 /// Begins a copy or a wait.
 pub(super) fn begin_transfer(kind: TransferKind, device: Device, n: usize) -> Option<Transfer> {
     with(|lane| {
-        let (range, start_ns) = (id(lane.thread(), lane.innermost()), lane.clock.now());
-        let (bytes, thread) = (n as u64, lane.thread());
+        let (range, start_ns) = (id(lane.thread, lane.innermost()), lane.clock.now());
+        let (bytes, thread) = (n as u64, lane.thread);
         Transfer { kind, device, bytes, range, thread, start_ns, end_ns: start_ns }
     })
 }
@@ -260,7 +263,7 @@ pub(super) fn note_memory(event: &MemoryEvent) {
             return;
         }
         let (device, ns) = (event.device, lane.clock.now());
-        let range = id(lane.thread(), lane.innermost());
+        let range = id(lane.thread, lane.innermost());
         let (allocated, reserved) = (event.allocated as u64, event.reserved as u64);
         let memory = Memory { ns, device, range, change, allocated, reserved };
         lane.write(ns, |events| events.memory.push(memory));
@@ -341,15 +344,12 @@ impl Events {
 
 impl Lane {
     fn new(recorder: Arc<Recorder>, thread: u32, place: Place) -> Lane {
-        let tag = recorder.number << SESSION_SHIFT | u64::from(thread) << THREAD_SHIFT;
+        // The last bits of the thread's number tell enough threads apart.
+        let tag = recorder.number << SESSION_SHIFT | u64::from(thread as u16) << THREAD_SHIFT;
         let options = &recorder.options;
         let is_plain = !options.shapes && options.module.is_none() && !options.nvtx;
         let (open, clock) = (Vec::with_capacity(32), recorder.clock());
-        Lane { recorder, tag, is_plain, place, open, last: 0, clock }
-    }
-
-    fn thread(&self) -> u32 {
-        (self.tag << (64 - SESSION_SHIFT) >> (64 - SESSION_SHIFT + THREAD_SHIFT)) as u32
+        Lane { recorder, thread, tag, is_plain, place, open, last: 0, clock }
     }
 
     #[inline]
@@ -487,7 +487,7 @@ impl Lane {
         if !is_done {
             return;
         }
-        let (recorder, lane) = (self.recorder.clone(), self.thread());
+        let (recorder, lane) = (self.recorder.clone(), self.thread);
         let LaunchRecord { stream, start_ns, .. } = record;
         self.write(start_ns, |events| {
             let index = events.launches.len() as u32;
