@@ -63,6 +63,16 @@ impl Layout {
         }
     }
 
+    /// The layout of a batch of this alone.
+    pub fn batch(&self) -> Layout {
+        let step = if self.is_contiguous() { self.numel() as i64 } else { 0 };
+        Layout {
+            shape: std::iter::once(1).chain(self.shape.iter().copied()).collect(),
+            strides: std::iter::once(step).chain(self.strides.iter().copied()).collect(),
+            offset: self.offset,
+        }
+    }
+
     /// The layout seen as `shape`: new leading axes and axes of extent 1 get stride 0.
     pub fn broadcast_to(&self, shape: &[usize]) -> Option<Layout> {
         let new = shape.len().checked_sub(self.rank())?;
@@ -268,6 +278,14 @@ mod tests {
         assert_eq!(split.strides[2], 3);
         let rows = Layout { shape: vec![4, 6].into(), strides: vec![10, 1].into(), offset: 0 };
         assert_eq!(rows.reshape(&[2, 2, 3, 2]).expect("cuts dense groups").strides, [20, 10, 2, 1]);
+    }
+
+    #[test]
+    fn a_batch_of_one_is_another_leading_axis() {
+        let dense = Layout::contiguous(&[2, 3]);
+        assert_eq!(Some(dense.batch()), dense.reshape(&[1, 2, 3]));
+        let turned = dense.permute(&[1, 0]);
+        assert_eq!(Some(turned.batch()), turned.reshape(&[1, 3, 2]));
     }
 
     #[test]

@@ -125,6 +125,13 @@ pub(super) type Run<'a> = &'a dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<()>;
 #[track_caller]
 pub(super) fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
     let (m, k, n) = (a.dim(-2)?, a.dim(-1)?, b.dim(-1)?);
+    if a.rank() == 2 && b.rank() == 2 {
+        let c = Tensor::uninitialized(&[m, n], (a.dtype(), a.device()))?;
+        if m * n > 0 {
+            run(&a.as_batch(), &b.as_batch(), &c.as_batch())?;
+        }
+        return Ok(c);
+    }
     let lead = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
     let batch = broadcast_shapes("matmul", &[&lead(a), &lead(b)])?;
     let shape = [&batch[..], &[m, n]].concat();

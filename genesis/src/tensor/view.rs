@@ -214,6 +214,11 @@ impl Tensor {
         self.narrow(dim, index, 1)?.squeeze(dim)
     }
 
+    /// A batch of this alone, as a kernel takes it: the same memory, and no part of a history.
+    pub(crate) fn as_batch(&self) -> Tensor {
+        Tensor::plain(self.storage().clone(), self.layout().batch(), self.dtype())
+    }
+
     #[track_caller]
     fn apply_view(&self, name: &'static str, layout: Layout, kind: ViewKind) -> Result<Tensor> {
         if self.is_viewed_inside() {
