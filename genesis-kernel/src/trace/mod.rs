@@ -18,6 +18,7 @@ mod event;
 mod gpu;
 mod kinds;
 mod lane;
+mod log;
 mod record;
 mod session;
 

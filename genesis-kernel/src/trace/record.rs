@@ -9,7 +9,8 @@ use super::estimate;
 use super::event::{Launch, Range, Trace};
 use super::gpu::{Gpu, Measured};
 use super::kinds::Kinds;
-use super::lane::{self, Details, Events, LaunchRecord, RangeRecord};
+use super::lane;
+use super::log::{Details, Events, LaunchRecord, RangeRecord};
 use super::session::Options;
 use crate::runtime::HostClock;
 

@@ -207,16 +207,6 @@ impl Driver {
         }
     }
 
-    /// What can't be done with a device while any of its streams is captured.
-    pub(crate) fn refuse_captures_of(&mut self, device: u32) -> Answer<()> {
-        let streams = self.streams.iter().filter(|(_, s)| s.device == device);
-        let capturing = streams.filter(|(_, s)| s.capture.is_some()).map(|(&handle, _)| handle);
-        match capturing.collect::<Vec<_>>().first() {
-            None => Ok(()),
-            Some(&stream) => self.refuse_capturing(stream),
-        }
-    }
-
     pub(crate) fn add_graph(&mut self, graph: Graph) -> u64 {
         let handle = self.handle();
         self.graphs.insert(handle, Arc::new(graph));

@@ -8,8 +8,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult, CUu
 use super::{WRONG, answer, give, give_text, handle, number};
 use crate::code::{MAX_THREADS, MULTIPROCESSORS, SHARED, SHARED_OF_ALL, SHARED_OPT_IN};
 use crate::driver::{
-    Answer, OPTIONS, context_of, current, current_context, device_of, finish_device, lock,
-    set_current,
+    Answer, OPTIONS, context_of, current, current_context, device_of, lock, set_current,
 };
 
 /// The version of CUDA that the driver is said to have.
@@ -226,20 +225,6 @@ unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
     answer(|| give(device, current()? as CUdevice))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
-    answer(|| {
-        let device = {
-            let mut driver = lock();
-            let device = driver.device()?;
-            driver.refuse_captures_of(device)?;
-            device
-        };
-        finish_device(Some(device));
-        lock().alive(device)
-    })
 }
 
 #[unsafe(no_mangle)]
