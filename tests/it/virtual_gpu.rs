@@ -260,7 +260,8 @@ fn an_addition_is_one_call_of_the_driver() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A graph is recorded without running, and replayed as often as it is launched.
+/// A graph is recorded without running, and replayed as often as it is launched; a thread records one at a
+/// time.
 #[test]
 fn graphs_are_replayed() -> anyhow::Result<()> {
     const MACHINE: &str = "devices=1";
@@ -277,5 +278,13 @@ fn graphs_are_replayed() -> anyhow::Result<()> {
     ensure!(x.to_vec()? == [2, 3]);
     (0..5).try_for_each(|_| graph.launch())?;
     ensure!(x.to_vec()? == [12, 8]);
+    let nested = Graph::capture(&stream, || {
+        Graph::capture(&stream, || Ok::<(), genesis_kernel::Error>(())).map(drop)
+    });
+    let error = nested.err().context("a capture in a capture")?.to_string();
+    ensure!(error.contains("this thread is in a capture already"), "{error}");
+    // Nothing of that is left.
+    Graph::capture(&stream, || launch_add_one(&mut x, 2))?.launch()?;
+    ensure!(x.to_vec()? == [13, 9]);
     Ok(())
 }
