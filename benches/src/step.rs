@@ -33,9 +33,6 @@ const STEPS: usize = 100;
 const ROUNDS: usize = 9;
 /// Steps of a profile.
 const PROFILED_STEPS: usize = 1000;
-/// Steps before the first one that counts: kernels are compiled, and clocks rise.
-const WARMUP: usize = 200;
-
 pub(crate) fn cases() -> Vec<Case> {
     let case = |&(name, must, aim): &(&str, f64, f64)| {
         let (name, aim) = (name.to_owned(), Some(Aim::Ratio(aim)));
@@ -108,11 +105,12 @@ impl Mlp {
 }
 
 /// Wall time of a step with the profiler on and with it off, in ms, in turns of a thousand steps. What a
-/// profile is made of after its last step is not counted.
+/// profile is made of after its last step is not counted. A host may run slower by a third in its first second,
+/// and for tens of milliseconds at any time: few turns can't tell a few percent.
 fn profiled(device: Device) -> anyhow::Result<[f64; 2]> {
-    const TURNS: usize = 5;
+    const TURNS: usize = 21;
     let mut training = Training::new(device)?;
-    training.run(WARMUP)?;
+    training.run(10 * PROFILED_STEPS)?;
     let mut times = [const { Vec::new() }; 2];
     for _ in 0..TURNS {
         let (on, _) = profile(ProfilerOptions::default(), |_| training.time(PROFILED_STEPS))?;
