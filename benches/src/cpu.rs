@@ -1,17 +1,15 @@
 //! Chains of elementwise ops on the CPU, op by op and as one kernel, beside PyTorch's ops on as many
 //! threads.
 //!
-//! They run on the CPU whatever the device of the other cases. Both sides take turns, so that whatever else
-//! the machine does slows both down alike.
+//! They run on the CPU whatever the device of the other cases.
 
 use std::time::Instant;
 
 use genesis::{DType, Device, Result, Tensor, fuse, no_grad, num_threads};
 
 use crate::peer::Peer;
-use crate::report::median;
 use crate::table::{Aim, Case};
-use crate::timing::Times;
+use crate::timing::{Times, host_turns};
 
 /// The cases and their elements, with what the ratio to the peer's time must be and should be.
 const CASES: [(&str, usize, f64, f64); 4] = [
@@ -21,8 +19,6 @@ const CASES: [(&str, usize, f64, f64); 4] = [
     ("cpu/chain/f32/4M/fused", 4 << 20, 2.0, 4.0),
 ];
 
-/// Turns of each side; the median counts.
-const TURNS: usize = 7;
 /// Elements that a turn goes through.
 const ELEMENTS: usize = 32 << 20;
 
@@ -35,24 +31,20 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// The times of a case; none if it is another's.
-pub(crate) fn time(case: &str, mut peer: Option<&mut Peer>) -> anyhow::Result<Option<Times>> {
+pub(crate) fn time(case: &str, peer: Option<&mut Peer>) -> anyhow::Result<Option<Times>> {
     let Some((_, n, ..)) = CASES.iter().find(|(name, ..)| *name == case) else { return Ok(None) };
     let run = chain_of(*n, case.ends_with("/fused"))?;
     let repeats = ELEMENTS / n;
     run()?;
-    let [mut ours, mut theirs] = [const { Vec::new() }; 2];
-    for _ in 0..TURNS {
+    let ours = || {
         let start = Instant::now();
         for _ in 0..repeats {
             run()?;
         }
-        ours.push(start.elapsed().as_secs_f64() * 1e3 / repeats as f64);
-        if let Some(peer) = &mut peer {
-            theirs.push(peer.cpu_chain(*n, repeats, num_threads())?);
-        }
-    }
-    let peer = (!theirs.is_empty()).then(|| ("torch".to_owned(), median(theirs)));
-    Ok(Some(Times { ours: median(ours), peer, from_graphs: false }))
+        Ok(start.elapsed().as_secs_f64() * 1e3 / repeats as f64)
+    };
+    let theirs = |peer: &mut Peer| peer.cpu_chain(*n, repeats, num_threads()).map(Some);
+    host_turns(peer, ours, theirs).map(Some)
 }
 
 /// What runs the chain once on `n` elements.

@@ -13,7 +13,7 @@ use crate::launch::{Way, host_times};
 use crate::peer::Peer;
 use crate::report::median;
 use crate::table::{Aim, Case};
-use crate::timing::Times;
+use crate::timing::{Times, host_turns};
 
 /// The cases, with the time in ms that each may take at most on an H200, as a ratio to the peer's.
 const CASES: [(&str, f64, f64); 5] = [
@@ -33,6 +33,7 @@ const STEPS: usize = 100;
 const ROUNDS: usize = 9;
 /// Steps of a profile.
 const PROFILED_STEPS: usize = 1000;
+
 pub(crate) fn cases() -> Vec<Case> {
     let case = |&(name, must, aim): &(&str, f64, f64)| {
         let (name, aim) = (name.to_owned(), Some(Aim::Ratio(aim)));
@@ -52,15 +53,15 @@ pub(crate) fn time(
         let peer = Some(("profiler off".to_owned(), off));
         return Ok(Some(Times { ours, peer, from_graphs: false }));
     }
-    let ours = match case {
-        "host/add/1024" => add(device, false)?,
-        "host/add/1024/grad" => add(device, true)?,
-        "mlp_step/784-256-10/b64" => mlp(device, false)?,
-        "mlp_step/784-256-10/b64/graph" => mlp(device, true)?,
+    let ours: fn(Device) -> anyhow::Result<f64> = match case {
+        "host/add/1024" => |device| add(device, false),
+        "host/add/1024/grad" => |device| add(device, true),
+        "mlp_step/784-256-10/b64" => |device| mlp(device, false),
+        "mlp_step/784-256-10/b64/graph" => |device| mlp(device, true),
         _ => return Ok(None),
     };
-    let peer = peer.and_then(|peer| peer.host(case).ok()).map(|ms| ("torch".to_owned(), ms));
-    Ok(Some(Times { ours, peer, from_graphs: false }))
+    // Without a GPU PyTorch has no graphs, and so no time.
+    host_turns(peer, || ours(device), |peer| Ok(peer.host(case).ok())).map(Some)
 }
 
 /// Host time of an addition of 1024 elements, in ms.
