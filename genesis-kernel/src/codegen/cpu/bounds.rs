@@ -10,6 +10,9 @@
 //!     end = min(clamp(n - i, 0, extent), row < m ? extent : 0) & -16
 //! ```
 //!
+//! The same numbers say where a store need not look any more: past the least of its own mask's, every lane is
+//! off. A small tensor in a large tile costs what it holds, not what the tile could.
+//!
 //! A comparison that is none of a mask's, as in `where_(col < n, x, 0.0)`, bounds nothing; but where it is
 //! the same as one that does, it is known to be true as well.
 
@@ -93,6 +96,34 @@ impl Lower<'_> {
         split.end = Some(e.and(end, self.index(-unit)));
         split.has_rest = true;
         Ok(split)
+    }
+
+    /// The elements of a row past which a mask is false; all, if that is not known.
+    pub(super) fn last_stored(
+        &mut self,
+        space: Space,
+        row: &[Coord],
+        mask: Value,
+    ) -> Result<Val, Error> {
+        let e = self.e;
+        let extent = space.extent();
+        let mut end = self.index(extent);
+        if space.lanes == 1 {
+            return Ok(end);
+        }
+        let mut chunk = Chunk::new(space.lanes, row.to_vec());
+        for (compare, at) in self.comparisons(&[], Some((mask, row))) {
+            let most = match self.form(&mut chunk, compare, &at)? {
+                Some(form @ Form::Uniform { .. }) => self.count(form, extent),
+                Some(form @ Form::Below { low, .. }) => {
+                    let count = self.count(form, extent);
+                    e.select(self.no_wrap(low, extent), count, self.index(extent))
+                }
+                Some(Form::From { .. }) | None => continue,
+            };
+            end = e.intrinsic("llvm.smin", &[e.i64()], &[end, most]);
+        }
+        Ok(end)
     }
 
     /// The comparisons below the masks of loads, and below `stored`, with their coordinates.

@@ -7,6 +7,8 @@
 //! for i in 0..split step 16 { chunk without masks }
 //! for i in split..n step 16 { chunk with masks; the lanes past n are off }
 //! ```
+//!
+//! The second loop of a store ends where the store's own mask does.
 
 use super::super::llvm::{IntPred, Val};
 use super::chunk::{Chunk, Coord, Fused};
@@ -189,7 +191,11 @@ impl<'a> Lower<'a> {
             }
             if split.has_rest {
                 let start = split.end.unwrap_or(lower.index(0));
-                let end = lower.index(space.extent());
+                let end = match stored {
+                    // What is computed on the way is read past the mask too.
+                    Some(mask) if fused.is_empty() => lower.last_stored(space, &own, mask)?,
+                    _ => lower.index(space.extent()),
+                };
                 lower.count_loop((start, end), step, &[], &mut |lower, i, _| {
                     let mut chunk = Chunk::new(space.lanes, lower.in_row(space, &row, i));
                     chunk.tail = lower.tail(space, i, step);

@@ -1,5 +1,7 @@
 //! Small kernels against plain Rust, at both levels.
 
+use std::time::Instant;
+
 use super::{OptLevel, compile};
 use crate::ir::{DType, Scalar, parse};
 use crate::kernel::ArgValue;
@@ -22,13 +24,9 @@ fn run(text: &str, args: &[ArgValue], grid: u32, mut check: impl FnMut()) {
     }
 }
 
-#[test]
-fn adds_with_a_mask() {
-    let (n, block) = (1000, 96);
-    let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
-    let y: Vec<f32> = (0..n).map(|i| 0.5 * i as f32).collect();
-    let out = vec![-1f32; n + 8];
-    let text = "kernel add(%x: *f32 readonly, %y: *f32 readonly, %out: *f32 exclusive, %n: i64) {
+/// A sum of `n` elements, 96 a program.
+const ADD: &str =
+    "kernel add(%x: *f32 readonly, %y: *f32 readonly, %out: *f32 exclusive, %n: i64) {
   %0 = program_id 0 : i64
   %1 = const 96 : i64
   %2 = mul %0, %1 : i64
@@ -50,13 +48,40 @@ fn adds_with_a_mask() {
   yield
 }
 ";
+
+#[test]
+fn adds_with_a_mask() {
+    let (n, block) = (1000, 96);
+    let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
+    let y: Vec<f32> = (0..n).map(|i| 0.5 * i as f32).collect();
+    let out = vec![-1f32; n + 8];
     let args = [ptr(&x), ptr(&y), ptr(&out), i64_arg(n as i64)];
-    run(text, &args, n.div_ceil(block) as u32, || {
+    run(ADD, &args, n.div_ceil(block) as u32, || {
         for (i, &got) in out[..n].iter().enumerate() {
             assert_eq!(got, 1.5 * i as f32, "{i}");
         }
         assert_eq!(out[n..], [-1f32; 8]);
     });
+}
+
+#[test]
+fn a_small_tensor_in_a_large_tile_costs_what_it_holds() {
+    let block = 1 << 16;
+    let func = parse::parse(&ADD.replace("96", &block.to_string())).unwrap();
+    let kernel = compile(&func, OptLevel::O3).unwrap();
+    let (x, y, out) = (vec![1f32; block], vec![2f32; block], vec![0f32; block]);
+    let fastest = |n: usize| {
+        let args = [ptr(&x), ptr(&y), ptr(&out), i64_arg(n as i64)];
+        let times = (0..50).map(|_| {
+            let start = Instant::now();
+            kernel.run(&args, [1; 3]).unwrap();
+            start.elapsed()
+        });
+        times.min().unwrap()
+    };
+    let (few, all) = (fastest(100), fastest(block));
+    assert_eq!(out, vec![3f32; block]);
+    assert!(4 * few < all, "100 elements take {few:?}, {block} take {all:?}");
 }
 
 /// A kernel that loads `in` of one shape, computes `body` from `%v` and stores `%r`, row-major.
