@@ -43,7 +43,7 @@ pub(crate) fn time(case: &str, peer: Option<&mut Peer>) -> anyhow::Result<Option
         }
         Ok(start.elapsed().as_secs_f64() * 1e3 / repeats as f64)
     };
-    let theirs = |peer: &mut Peer| peer.cpu_chain(*n, repeats, num_threads()).map(Some);
+    let theirs = |peer: &mut Peer| peer.cpu_chain(*n, repeats, num_threads());
     host_turns(peer, ours, theirs).map(Some)
 }
 

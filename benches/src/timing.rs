@@ -51,17 +51,17 @@ pub(crate) struct Times {
 const HOST_TURNS: usize = 7;
 
 /// The medians of what each side of a case of the host says it took, in turns, so that whatever else the
-/// machine does slows both down alike. A peer that has no time is left out.
+/// machine does slows both down alike. The peer's side is PyTorch.
 pub(crate) fn host_turns(
     mut peer: Option<&mut Peer>,
     mut ours: impl FnMut() -> anyhow::Result<f64>,
-    mut theirs: impl FnMut(&mut Peer) -> anyhow::Result<Option<f64>>,
+    mut theirs: impl FnMut(&mut Peer) -> anyhow::Result<f64>,
 ) -> anyhow::Result<Times> {
     let [mut our_times, mut peer_times] = [const { Vec::new() }; 2];
     for _ in 0..HOST_TURNS {
         our_times.push(ours()?);
         if let Some(peer) = peer.as_deref_mut() {
-            peer_times.extend(theirs(peer)?);
+            peer_times.push(theirs(peer)?);
         }
     }
     let peer = (!peer_times.is_empty()).then(|| ("torch".to_owned(), median(peer_times)));

@@ -98,8 +98,8 @@ impl Lower<'_> {
         Ok(split)
     }
 
-    /// The elements of a row past which a mask is false; all, if that is not known.
-    pub(super) fn last_stored(
+    /// Where a mask is false from on along a row; the end of the row, if no such place is known.
+    pub(super) fn stored_end(
         &mut self,
         space: Space,
         row: &[Coord],

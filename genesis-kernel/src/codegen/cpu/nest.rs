@@ -192,8 +192,8 @@ impl<'a> Lower<'a> {
             if split.has_rest {
                 let start = split.end.unwrap_or(lower.index(0));
                 let end = match stored {
-                    // What is computed on the way is read past the mask too.
-                    Some(mask) if fused.is_empty() => lower.last_stored(space, &own, mask)?,
+                    // Values that are kept on the way are read past the mask too.
+                    Some(mask) if fused.is_empty() => lower.stored_end(space, &own, mask)?,
                     _ => lower.index(space.extent()),
                 };
                 lower.count_loop((start, end), step, &[], &mut |lower, i, _| {

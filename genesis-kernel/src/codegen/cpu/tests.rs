@@ -24,30 +24,33 @@ fn run(text: &str, args: &[ArgValue], grid: u32, mut check: impl FnMut()) {
     }
 }
 
-/// A sum of `n` elements, 96 a program.
-const ADD: &str =
-    "kernel add(%x: *f32 readonly, %y: *f32 readonly, %out: *f32 exclusive, %n: i64) {
+/// A sum of `%n` elements, so many a program.
+fn add(block: usize) -> String {
+    format!(
+        "kernel add(%x: *f32 readonly, %y: *f32 readonly, %out: *f32 exclusive, %n: i64) {{
   %0 = program_id 0 : i64
-  %1 = const 96 : i64
+  %1 = const {block} : i64
   %2 = mul %0, %1 : i64
-  %3 = iota : i64[96]
-  %4 = broadcast %2 : i64[96]
-  %5 = add %4, %3 : i64[96]
-  %6 = broadcast %n : i64[96]
-  %7 = cmp lt %5, %6 : bool[96]
-  %8 = broadcast %x : *f32[96]
-  %9 = ptr_add %8, %5 : *f32[96]
-  %10 = load %9, %7 : f32[96]
-  %11 = broadcast %y : *f32[96]
-  %12 = ptr_add %11, %5 : *f32[96]
-  %13 = load %12, %7 : f32[96]
-  %14 = add %10, %13 : f32[96]
-  %15 = broadcast %out : *f32[96]
-  %16 = ptr_add %15, %5 : *f32[96]
+  %3 = iota : i64[{block}]
+  %4 = broadcast %2 : i64[{block}]
+  %5 = add %4, %3 : i64[{block}]
+  %6 = broadcast %n : i64[{block}]
+  %7 = cmp lt %5, %6 : bool[{block}]
+  %8 = broadcast %x : *f32[{block}]
+  %9 = ptr_add %8, %5 : *f32[{block}]
+  %10 = load %9, %7 : f32[{block}]
+  %11 = broadcast %y : *f32[{block}]
+  %12 = ptr_add %11, %5 : *f32[{block}]
+  %13 = load %12, %7 : f32[{block}]
+  %14 = add %10, %13 : f32[{block}]
+  %15 = broadcast %out : *f32[{block}]
+  %16 = ptr_add %15, %5 : *f32[{block}]
   store %16, %14, %7
   yield
+}}
+"
+    )
 }
-";
 
 #[test]
 fn adds_with_a_mask() {
@@ -56,7 +59,7 @@ fn adds_with_a_mask() {
     let y: Vec<f32> = (0..n).map(|i| 0.5 * i as f32).collect();
     let out = vec![-1f32; n + 8];
     let args = [ptr(&x), ptr(&y), ptr(&out), i64_arg(n as i64)];
-    run(ADD, &args, n.div_ceil(block) as u32, || {
+    run(&add(block), &args, n.div_ceil(block) as u32, || {
         for (i, &got) in out[..n].iter().enumerate() {
             assert_eq!(got, 1.5 * i as f32, "{i}");
         }
@@ -67,7 +70,7 @@ fn adds_with_a_mask() {
 #[test]
 fn a_small_tensor_in_a_large_tile_costs_what_it_holds() {
     let block = 1 << 16;
-    let func = parse::parse(&ADD.replace("96", &block.to_string())).unwrap();
+    let func = parse::parse(&add(block)).unwrap();
     let kernel = compile(&func, OptLevel::O3).unwrap();
     let (x, y, out) = (vec![1f32; block], vec![2f32; block], vec![0f32; block]);
     let fastest = |n: usize| {
@@ -82,6 +85,56 @@ fn a_small_tensor_in_a_large_tile_costs_what_it_holds() {
     let (few, all) = (fastest(100), fastest(block));
     assert_eq!(out, vec![3f32; block]);
     assert!(4 * few < all, "100 elements take {few:?}, {block} take {all:?}");
+}
+
+/// Comparisons of `start + i` with `n`, by which lines of 40 are stored: also those that wrap, that hold from
+/// some lane on, or for no lane at all.
+#[test]
+fn a_store_ends_where_its_mask_does_and_nowhere_before() {
+    const N: usize = 40;
+    type Compare = fn(&i64, &i64) -> bool;
+    let compares: [(&str, Compare); 4] =
+        [("lt", i64::lt), ("le", i64::le), ("gt", i64::gt), ("ge", i64::ge)];
+    let near = |center: i64| [-17, -1, 0, 1, 16, 39, 40].map(|d| center.wrapping_add(d));
+    for (name, compare) in compares {
+        for (a, b) in [("%at", "%bound"), ("%bound", "%at")] {
+            let text = stored_where(N, &format!("cmp {name} {a}, {b}"));
+            let func = parse::parse(&text).unwrap();
+            let kernel = compile(&func, OptLevel::O3).unwrap();
+            for start in [near(0), near(i64::MAX), near(i64::MIN)].concat() {
+                for n in [near(0), near(start), near(i64::MAX), near(i64::MIN)].concat() {
+                    let out = [0f32; N];
+                    kernel.run(&[ptr(&out), i64_arg(start), i64_arg(n)], [1; 3]).unwrap();
+                    for (i, &got) in out.iter().enumerate() {
+                        let at = start.wrapping_add(i as i64);
+                        let is_stored =
+                            if a == "%at" { compare(&at, &n) } else { compare(&n, &at) };
+                        assert_eq!(got == 1.0, is_stored, "{name} {a} {b}: {start} + {i}, {n}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A kernel that stores ones where a comparison of `%at`, which counts up from `%start`, and `%bound` holds.
+fn stored_where(n: usize, compare: &str) -> String {
+    format!(
+        "kernel test(%out: *f32 exclusive, %start: i64, %n: i64) {{
+  %i = iota : i64[{n}]
+  %first = broadcast %start : i64[{n}]
+  %at = add %first, %i : i64[{n}]
+  %bound = broadcast %n : i64[{n}]
+  %mask = {compare} : bool[{n}]
+  %base = broadcast %out : *f32[{n}]
+  %to = ptr_add %base, %i : *f32[{n}]
+  %one = const 1.0 : f32
+  %ones = broadcast %one : f32[{n}]
+  store %to, %ones, %mask
+  yield
+}}
+"
+    )
 }
 
 /// A kernel that loads `in` of one shape, computes `body` from `%v` and stores `%r`, row-major.
