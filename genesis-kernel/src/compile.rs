@@ -96,7 +96,7 @@ pub(crate) fn executable(kernel: &Specialized, stream: &Stream) -> Result<Execut
     }
 }
 
-fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
+pub(crate) fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
     let func = run_passes(prepare(func)?, passes::EXACT)?;
     let code = cpu::compile(&func, OptLevel::O3)?;
     dump(Stage::Llvm, &func.name, || code.llvm_ir().unwrap_or_else(|error| error.to_string()));
@@ -104,7 +104,7 @@ fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
     Ok(code)
 }
 
-fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
+pub(crate) fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
     let lir = gpu_layout(kernel, target)?;
     let func = &lir.func;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));

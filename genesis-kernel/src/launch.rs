@@ -9,6 +9,7 @@ mod args;
 mod checked;
 mod dense;
 mod lookup;
+pub(crate) mod owned;
 mod ties;
 
 use std::mem::MaybeUninit;

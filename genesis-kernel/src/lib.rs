@@ -12,6 +12,7 @@ pub mod codegen;
 pub mod compile;
 pub mod compose;
 pub mod diag;
+pub mod differential;
 pub mod emulate;
 pub mod front;
 pub mod inspect;

@@ -35,6 +35,9 @@ pub struct RandomProgram {
     pub args: Vec<InterpArg>,
     /// Programs along each axis.
     pub grid: [u32; 3],
+    /// Arguments that hold results of transcendental functions, which a GPU computes by its own
+    /// instructions to the stated ULP.
+    pub approximate: Vec<usize>,
 }
 
 /// What random programs may contain.
@@ -47,11 +50,21 @@ pub struct RandomOptions {
     pub transcendental: bool,
     /// The largest number of ops at the top level, not counting what addresses memory.
     pub steps: usize,
+    /// What GPUs have more to do with: products by tensor cores, views over strides of any sign, sums of
+    /// floats that are small integers, so that every order gives the same bits, and more dtypes.
+    pub wide: bool,
+}
+
+impl RandomOptions {
+    /// Programs whose results are the same bits on every machine, but for those of
+    /// [`RandomProgram::approximate`].
+    pub const EVERYWHERE: RandomOptions =
+        RandomOptions { ordered_floats: false, transcendental: false, steps: 14, wide: true };
 }
 
 impl Default for RandomOptions {
     fn default() -> RandomOptions {
-        RandomOptions { ordered_floats: true, transcendental: true, steps: 20 }
+        RandomOptions { ordered_floats: true, transcendental: true, steps: 20, wide: false }
     }
 }
 
@@ -64,7 +77,8 @@ pub fn random_program(seed: u64) -> RandomProgram {
 pub fn random_program_with(seed: u64, options: RandomOptions) -> RandomProgram {
     let mut maker = Maker::new(Rng::new(seed), options);
     maker.whole();
-    RandomProgram { func: maker.func, args: maker.args, grid: maker.grid }
+    let Maker { func, args, grid, approximate, .. } = maker;
+    RandomProgram { func, args, grid, approximate }
 }
 
 /// Deeper expressions than this are not built on.
@@ -97,6 +111,7 @@ struct Maker {
     region: Region,
     args: Vec<InterpArg>,
     grid: [u32; 3],
+    approximate: Vec<usize>,
     pool: Vec<Entry>,
     inputs: Vec<Input>,
     /// Regions around the current one.
@@ -128,6 +143,7 @@ impl Maker {
             region,
             args: Vec::new(),
             grid: [1; 3],
+            approximate: Vec::new(),
             pool: Vec::new(),
             inputs: Vec::new(),
             nesting: 0,

@@ -112,7 +112,12 @@ fn emulated(
 #[test]
 fn random_programs_mean_the_same_in_layouts() {
     // Padding and threads change the order in which floats are added.
-    let options = RandomOptions { ordered_floats: false, transcendental: false, steps: 16 };
+    let options = RandomOptions {
+        ordered_floats: false,
+        transcendental: false,
+        steps: 16,
+        ..RandomOptions::default()
+    };
     let (mut runs, mut emulated) = (0, 0);
     for seed in 0..200 {
         let program = random_program_with(seed, options);

@@ -1,0 +1,402 @@
+//! Differential testing: random programs on the interpreter, the CPU, emulated GPUs and real ones.
+//!
+//! A seed gives a program ([`Source`]: tile IR, or a kernel in the language's syntax), the interpreter
+//! says what it leaves in memory, and every [`Machine`] has to leave the same bits; where the arithmetic
+//! is not defined to the bit (transcendental functions on a GPU) values within the ULP that
+//! [`crate::passes::expand_math`] states. A program that fails is cut down to the ops that it fails with.
+//!
+//! ```
+//! use genesis_kernel::differential::{Campaign, Machine, Source};
+//!
+//! let machines = vec![Machine::Cpu];
+//! let report = Campaign { source: Source::TileIr, seeds: 0..5, machines, threads: 1 }.run();
+//! assert!(report.failures.is_empty(), "{report}");
+//! ```
+
+mod compare;
+mod reduce;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::codegen::nvptx::GpuKernel;
+use crate::compile::{self, Executable};
+use crate::diag::Error;
+use crate::emulate::Emulator;
+use crate::interp::{InterpArg, run_func};
+use crate::ir::print;
+use crate::ir::random::{RandomOptions, RandomProgram, random_program_with};
+use crate::kernel::{ArgValue, Hints, Specialized};
+use crate::launch::owned;
+use crate::runtime::{Device, Stream};
+use crate::target::GpuTarget;
+
+/// What every argument's memory holds.
+type Memory = Vec<Vec<u8>>;
+
+/// A program that takes longer than this on one machine hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The most failures that are kept and cut down.
+const MOST_FAILURES: usize = 20;
+
+/// Where a program runs beside the interpreter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Machine {
+    /// Machine code of this processor.
+    Cpu,
+    /// PTX for this architecture, run by the emulator.
+    Emulated(GpuTarget),
+    /// A real device.
+    Device(Device),
+}
+
+/// What programs are made as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Tile IR.
+    TileIr,
+}
+
+/// How one program fared on one machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The same memory.
+    Pass,
+    /// The compiler refuses it with a diagnostic, such as too much shared memory.
+    Unsupported(String),
+    /// The compiler fails: its own error, or a panic.
+    CompileFail(String),
+    /// Another value, where.
+    Mismatch(String),
+    /// It compiled and did not run to its end: races, stray accesses, waits for ever.
+    Fault(String),
+}
+
+/// Programs to run.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// What they are made as.
+    pub source: Source,
+    /// Which.
+    pub seeds: Range<u64>,
+    /// Where.
+    pub machines: Vec<Machine>,
+    /// Programs at once.
+    pub threads: usize,
+}
+
+/// A program that fails.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// Where it fails; none where the interpreter refuses it.
+    pub machine: Option<Machine>,
+    /// How, and the least program that does.
+    pub text: String,
+}
+
+/// What came of a campaign.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// How often each outcome came, by its name.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// Programs made.
+    pub programs: u64,
+    /// Programs that the interpreter ran to their end.
+    pub valid: u64,
+    /// Failures, up to a limit.
+    pub failures: Vec<Failure>,
+    /// Programs the compiler refuses, how often by the first line of why.
+    pub refusals: BTreeMap<String, u64>,
+}
+
+impl Outcome {
+    /// Its name in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Outcome::Pass => "PASS",
+            Outcome::Unsupported(_) => "UNSUPPORTED",
+            Outcome::CompileFail(_) => "COMPILE_FAIL",
+            Outcome::Mismatch(_) => "MISMATCH",
+            Outcome::Fault(_) => "FAULT",
+        }
+    }
+
+    fn why(&self) -> &str {
+        match self {
+            Outcome::Pass => "",
+            Outcome::Unsupported(why)
+            | Outcome::CompileFail(why)
+            | Outcome::Mismatch(why)
+            | Outcome::Fault(why) => why,
+        }
+    }
+
+    fn is_failure(&self) -> bool {
+        !matches!(self, Outcome::Pass | Outcome::Unsupported(_))
+    }
+}
+
+impl Source {
+    /// The program of a seed, and what the compiler is told to choose.
+    fn program(self, seed: u64) -> Subject {
+        match self {
+            Source::TileIr => {
+                let program = random_program_with(seed, RandomOptions::EVERYWHERE);
+                Subject { program, hints: hints(seed) }
+            }
+        }
+    }
+}
+
+/// Warps and stages, which must not change a bit.
+fn hints(seed: u64) -> Hints {
+    let num_warps = [None, Some(1), Some(2), Some(4), None, Some(8)][(seed % 6) as usize];
+    let num_stages = [None, None, Some(1), Some(2), Some(3)][(seed / 6 % 5) as usize];
+    Hints { num_warps, num_stages, ..Hints::default() }
+}
+
+/// A program as machines take it.
+#[derive(Clone)]
+struct Subject {
+    program: RandomProgram,
+    hints: Hints,
+}
+
+impl Subject {
+    fn special(&self) -> Specialized {
+        Specialized::new(self.program.func.clone(), &[], &[], &self.hints)
+    }
+
+    /// What the interpreter leaves in memory.
+    fn expected(&self) -> Result<Memory, String> {
+        let func = compile::exact(&self.program.func);
+        run_func(&func, self.program.grid, self.program.args.clone()).map_err(|e| e.to_string())
+    }
+
+    /// How it fares on a machine.
+    fn outcome(&self, machine: Machine, expected: &Memory) -> Outcome {
+        let run = AssertUnwindSafe(|| match machine {
+            Machine::Cpu => self.on_device(&Device::Cpu.stream()),
+            Machine::Emulated(target) => self.emulated(&target),
+            Machine::Device(device) => self.on_device(&device.stream()),
+        });
+        let found = match catch_unwind(run) {
+            Ok(Ok(found)) => found,
+            Ok(Err(outcome)) => return outcome,
+            Err(panic) => return Outcome::CompileFail(format!("panic: {}", message(&panic))),
+        };
+        let is_gpu = match machine {
+            Machine::Cpu => false,
+            Machine::Emulated(_) => true,
+            Machine::Device(device) => device.is_cuda(),
+        };
+        match compare::same(&self.program, expected, &found, is_gpu) {
+            Ok(()) => Outcome::Pass,
+            Err(where_) => Outcome::Mismatch(where_),
+        }
+    }
+
+    fn on_device(&self, stream: &Stream) -> Result<Memory, Outcome> {
+        let code = match stream.device() {
+            // Not what a launch would take: that is the interpreter where `GENESIS_CHECK` asks for it.
+            Device::Cpu => compile::compile_cpu(&self.program.func).map(Executable::Cpu),
+            _ => compile::executable(&self.special(), stream),
+        };
+        let code = code.map_err(refused)?;
+        // SAFETY: the interpreter ran the program with these arguments without an error.
+        let found = unsafe { owned::run(&code, stream, self.program.grid, &self.program.args) };
+        found.map_err(|error| Outcome::Fault(error.to_string()))
+    }
+
+    fn emulated(&self, target: &GpuTarget) -> Result<Memory, Outcome> {
+        let (_, code) = compile::compile_gpu(&self.special(), target).map_err(refused)?;
+        let mut emulator = Emulator::new();
+        let (mut starts, mut args) = (Vec::new(), Vec::new());
+        for (param, arg) in self.program.func.params.iter().zip(&self.program.args) {
+            let mut add =
+                |writable| emulator.add_buffer(param.name.clone(), arg.data().to_vec(), writable);
+            let (start, value) = match arg {
+                InterpArg::Scalar(scalar) => (None, ArgValue::Scalar(*scalar)),
+                InterpArg::Buffer(..) => {
+                    let start = add(false);
+                    (Some(start), ArgValue::Ptr(start))
+                }
+                InterpArg::BufferMut(..) => {
+                    let start = add(true);
+                    (Some(start), ArgValue::Ptr(start))
+                }
+                InterpArg::View { dtype, offset, dims, strides, writable, .. } => {
+                    let start = add(*writable);
+                    let ptr = start + (offset * dtype.bytes()) as u64;
+                    let (dims, strides) = (dims.clone(), strides.clone());
+                    (Some(start), ArgValue::View { ptr, dims, strides })
+                }
+            };
+            starts.push(start);
+            args.push(value);
+        }
+        let run: Result<(), _> = emulator.run(&code, self.program.grid, &args);
+        run.map_err(|fault| Outcome::Fault(with_line(&code, &fault.to_string(), fault.ptx_line)))?;
+        let bytes = |start: Option<u64>| start.map_or(Vec::new(), |s| emulator.buffer(s).to_vec());
+        Ok(starts.into_iter().map(bytes).collect())
+    }
+}
+
+/// A fault with the instruction where it happened.
+fn with_line(code: &GpuKernel, fault: &str, line: u32) -> String {
+    let inst = (line as usize).checked_sub(1).and_then(|at| code.ptx.lines().nth(at));
+    format!("{fault}\n  {}", inst.unwrap_or_default().trim())
+}
+
+/// What a compiler's error is: a refusal where it is in the user's words.
+fn refused(error: Error) -> Outcome {
+    match error.diagnostic() {
+        Some(_) => Outcome::Unsupported(error.to_string()),
+        None => Outcome::CompileFail(error.to_string()),
+    }
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+    text.unwrap_or_default()
+}
+
+impl Campaign {
+    /// Runs every program everywhere. A line of counts goes to standard output every half minute.
+    pub fn run(&self) -> Report {
+        let next = AtomicU64::new(self.seeds.start);
+        let report = Mutex::new(Report::default());
+        let running: Vec<Mutex<Option<(u64, Instant)>>> =
+            (0..self.threads.max(1)).map(|_| Mutex::new(None)).collect();
+        let is_done = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = running
+                .iter()
+                .map(|mine| {
+                    let (next, report) = (&next, &report);
+                    // Regions nest, and passes recurse over them.
+                    let builder = std::thread::Builder::new().stack_size(64 << 20);
+                    let work = move || {
+                        loop {
+                            let seed = next.fetch_add(1, Ordering::Relaxed);
+                            if seed >= self.seeds.end {
+                                break;
+                            }
+                            *lock(mine) = Some((seed, Instant::now()));
+                            self.one(seed, report);
+                            *lock(mine) = None;
+                        }
+                    };
+                    builder.spawn_scoped(scope, work).expect("a thread starts")
+                })
+                .collect();
+            scope.spawn(|| watch(&running, &report, &is_done));
+            for worker in workers {
+                worker.join().expect("programs that panic are caught");
+            }
+            is_done.store(1, Ordering::Relaxed);
+        });
+        let report = report.into_inner();
+        report.unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn one(&self, seed: u64, report: &Mutex<Report>) {
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            let subject = self.source.program(seed);
+            let expected = subject.expected();
+            (subject, expected)
+        }));
+        let fail = |machine, text: String| {
+            let mut report = lock(report);
+            println!("FAILURE seed {seed} {machine:?}: {text}");
+            report.failures.push(Failure { seed, machine, text });
+        };
+        lock(report).programs += 1;
+        let (subject, expected) = match made {
+            Ok((subject, Ok(expected))) => (subject, expected),
+            Ok((subject, Err(why))) => {
+                lock(report).count("INVALID");
+                return fail(None, format!("{why}\n{}", print(&subject.program.func)));
+            }
+            Err(panic) => {
+                lock(report).count("PANIC");
+                return fail(None, format!("panic: {}", message(&panic)));
+            }
+        };
+        lock(report).valid += 1;
+        for &machine in &self.machines {
+            let outcome = subject.outcome(machine, &expected);
+            let n_failures = {
+                let mut report = lock(report);
+                report.count(outcome.name());
+                if let Outcome::Unsupported(why) = &outcome {
+                    let line = why.lines().next().unwrap_or_default().to_owned();
+                    *report.refusals.entry(line).or_default() += 1;
+                }
+                report.failures.len()
+            };
+            if outcome.is_failure() && n_failures < MOST_FAILURES {
+                fail(Some(machine), reduce::described(&subject, machine, &outcome));
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Says how far it is, and ends the process where a program hangs: nothing else ends a thread.
+fn watch(running: &[Mutex<Option<(u64, Instant)>>], report: &Mutex<Report>, is_done: &AtomicU64) {
+    let mut said = Instant::now();
+    while is_done.load(Ordering::Relaxed) == 0 {
+        std::thread::sleep(Duration::from_millis(50));
+        for slot in running {
+            let late = lock(slot).filter(|(_, since)| since.elapsed() > LIMIT);
+            if let Some((seed, _)) = late {
+                println!("HANG seed {seed}: over {LIMIT:?}");
+                std::process::exit(3);
+            }
+        }
+        if said.elapsed() > Duration::from_secs(30) {
+            said = Instant::now();
+            println!("{}", lock(report).summary());
+        }
+    }
+}
+
+impl Report {
+    fn count(&mut self, name: &'static str) {
+        *self.counts.entry(name).or_default() += 1;
+    }
+
+    /// The counts on one line.
+    pub fn summary(&self) -> String {
+        let counts: Vec<String> =
+            self.counts.iter().map(|(name, n)| format!("{name} {n}")).collect();
+        let share = 100.0 * self.valid as f64 / self.programs.max(1) as f64;
+        format!("{} programs, {share:.1} % valid: {}", self.programs, counts.join(", "))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.summary())?;
+        for (why, n) in &self.refusals {
+            writeln!(f, "  refused {n} times: {why}")?;
+        }
+        for failure in self.failures.iter().take(3) {
+            writeln!(f, "seed {} on {:?}: {}", failure.seed, failure.machine, failure.text)?;
+        }
+        Ok(())
+    }
+}
