@@ -2,149 +2,56 @@
 //!
 //! A [`Layout`] is plain data and every function here is pure, so that views are tested without a
 //! tensor. Strides count elements and may be zero (a broadcast axis) or negative (a flipped one).
+//!
+//! Products of extents are made here alone: by [`count`] and [`numel`] of what a caller gives, by
+//! [`product`] of what a tensor has.
 
 mod axes;
+mod layout;
 
 use crate::error::{Error, Result};
 
 pub(crate) use axes::Axes;
+pub(crate) use layout::Layout;
 
-/// Where the elements of a tensor lie in its storage.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Layout {
-    /// Extents, outermost first.
-    pub shape: Axes<usize>,
-    /// Steps between neighbours along each axis, in elements.
-    pub strides: Axes<i64>,
-    /// The first element's place in the storage, in elements.
-    pub offset: usize,
-}
-
-impl Layout {
-    /// Row-major without gaps, from the start of the storage.
-    pub fn contiguous(shape: &[usize]) -> Layout {
-        Layout { shape: shape.into(), strides: dense_strides(shape), offset: 0 }
-    }
-
-    /// The number of elements.
-    pub fn numel(&self) -> usize {
-        // Extents beside a zero may be so large that their product is no number.
-        let (mut numel, mut is_empty) = (1usize, false);
-        for &extent in &self.shape {
-            numel = numel.wrapping_mul(extent);
-            is_empty |= extent == 0;
-        }
-        if is_empty { 0 } else { numel }
-    }
-
-    /// The number of axes.
-    pub fn rank(&self) -> usize {
-        self.shape.len()
-    }
-
-    /// Whether the elements lie in row-major order without gaps.
-    pub fn is_contiguous(&self) -> bool {
-        let mut expected = 1;
-        for (&extent, &stride) in self.shape.iter().zip(&self.strides).rev() {
-            if extent != 1 && stride != expected {
-                return self.numel() == 0;
-            }
-            expected = i64::wrapping_mul(expected, extent as i64);
-        }
-        true
-    }
-
-    /// The layout with its axes permuted: axis `i` of the result is axis `perm[i]`.
-    pub fn permute(&self, perm: &[usize]) -> Layout {
-        Layout {
-            shape: perm.iter().map(|&p| self.shape[p]).collect(),
-            strides: perm.iter().map(|&p| self.strides[p]).collect(),
-            offset: self.offset,
-        }
-    }
-
-    /// The layout of a batch of this alone.
-    pub fn batch(&self) -> Layout {
-        let step = if self.is_contiguous() { self.numel() as i64 } else { 0 };
-        Layout {
-            shape: std::iter::once(1).chain(self.shape.iter().copied()).collect(),
-            strides: std::iter::once(step).chain(self.strides.iter().copied()).collect(),
-            offset: self.offset,
-        }
-    }
-
-    /// The layout seen as `shape`: new leading axes and axes of extent 1 get stride 0.
-    pub fn broadcast_to(&self, shape: &[usize]) -> Option<Layout> {
-        let new = shape.len().checked_sub(self.rank())?;
-        let mut strides: Axes<i64> = std::iter::repeat_n(0, new).collect();
-        for ((&have, &stride), &want) in self.shape.iter().zip(&self.strides).zip(&shape[new..]) {
-            match have {
-                _ if have == want => strides.push(stride),
-                1 => strides.push(0),
-                _ => return None,
-            }
-        }
-        Some(Layout { shape: shape.into(), strides, offset: self.offset })
-    }
-
-    /// The layout of elements `start`, `start + step`, .. (`len` of them) along `axis`.
-    pub fn slice(&self, axis: usize, start: usize, step: i64, len: usize) -> Layout {
-        let mut result = self.clone();
-        result.offset = (self.offset as i64 + start as i64 * self.strides[axis]) as usize;
-        result.shape[axis] = len;
-        // A step that overflows passes every other element, so that none is reached by it.
-        result.strides[axis] = self.strides[axis].wrapping_mul(step);
-        result
-    }
-
-    /// The layout of the same elements in another shape, if no copy is needed for it.
-    pub fn reshape(&self, shape: &[usize]) -> Option<Layout> {
-        if self.numel() == 0 || self.is_contiguous() {
-            let strides = dense_strides(shape);
-            return Some(Layout { shape: shape.into(), strides, offset: self.offset });
-        }
-        let strides = reshaped_strides(self, shape)?.into();
-        Some(Layout { shape: shape.into(), strides, offset: self.offset })
-    }
-}
-
-/// Strides of a reshape that walks both shapes group by group from the last axis; a group of old
-/// axes that is dense in itself may be cut into new axes at will.
-fn reshaped_strides(old: &Layout, shape: &[usize]) -> Option<Vec<i64>> {
-    let groups = collapse(&[old]).0;
-    let (old_shape, old_strides) = (&groups, collapse(&[old]).1.remove(0));
-    let mut strides = vec![0i64; shape.len()];
-    let mut axis = shape.len();
-    for (&extent, &stride) in old_shape.iter().zip(&old_strides).rev() {
-        let (mut left, mut step) = (extent, stride);
-        while left > 1 {
-            axis = axis.checked_sub(1)?;
-            if left % shape[axis] != 0 {
-                return None;
-            }
-            strides[axis] = step;
-            step *= shape[axis] as i64;
-            left /= shape[axis];
-        }
-    }
-    shape[..axis].iter().all(|&extent| extent == 1).then_some(strides)
-}
-
-/// Strides of a dense row-major tensor.
+/// Strides of a dense row-major tensor of some of the extents of a tensor.
 pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
-    dense_strides(shape).to_vec()
+    layout::dense_strides(shape).expect("extents of a tensor can be counted").to_vec()
 }
 
-fn dense_strides(shape: &[usize]) -> Axes<i64> {
-    if shape.len() == 1 {
-        return Axes::from(&[1][..]);
+/// The product of extents, if elements can be counted: where an extent of 0 is taken as 1 it fits `isize`,
+/// so that strides of an empty tensor are numbers too.
+#[inline]
+pub(crate) fn count(extents: &[usize]) -> Option<usize> {
+    let (mut counted, mut is_empty) = (1usize, false);
+    for &extent in extents {
+        counted = counted.checked_mul(extent.max(1))?;
+        is_empty |= extent == 0;
     }
-    let mut strides: Axes<i64> = shape.iter().map(|_| 1).collect();
-    for axis in (1..shape.len()).rev() {
-        // Only a tensor of no elements has extents that overflow; it uses no strides.
-        strides[axis - 1] = strides[axis].wrapping_mul(shape[axis].max(1) as i64);
+    match is_empty {
+        _ if counted > isize::MAX as usize => None,
+        true => Some(0),
+        false => Some(counted),
     }
-    strides
+}
+
+/// The number of elements of a shape that a caller gives.
+///
+/// # Errors
+/// If they can't be counted.
+pub(crate) fn numel(op: &str, shape: &[usize]) -> Result<usize> {
+    count(shape).ok_or_else(|| uncountable(op, shape))
+}
+
+/// The refusal of a shape with more elements than can be counted.
+pub(crate) fn uncountable(op: &str, shape: &[usize]) -> Error {
+    Error::op(op, format!("shape {shape:?} has more elements than can be counted"))
+}
+
+/// The product of some of the extents of one tensor, which can be counted.
+#[inline]
+pub(crate) fn product<'a>(extents: impl IntoIterator<Item = &'a usize>) -> usize {
+    extents.into_iter().fold(1, |product, &extent| product.saturating_mul(extent))
 }
 
 /// Whether two shapes are equal; without a call, for shapes are short.
@@ -173,48 +80,39 @@ pub(crate) fn broadcast_shapes(op: &str, shapes: &[&[usize]]) -> Result<Axes<usi
             }
         }
     }
-    check_numel(op, &result)?;
+    numel(op, &result)?;
     Ok(result)
-}
-
-/// Refuses shapes with more elements than can be counted; views that repeat elements reach them.
-pub(crate) fn check_numel(op: &str, shape: &[usize]) -> Result<()> {
-    let product =
-        shape.iter().try_fold(1isize, |n, &extent| n.checked_mul(extent.try_into().ok()?));
-    if product.is_some() || shape.contains(&0) {
-        return Ok(());
-    }
-    Err(Error::op(op, format!("shape {shape:?} has more elements than can be counted")))
 }
 
 /// Joins neighbouring axes that every layout walks as one, and drops axes of extent 1.
 ///
 /// All layouts have one shape. Gives the joined shape and the strides of each layout.
 pub(crate) fn collapse(layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<i64>>) {
+    let strides: Axes<&[i64]> = layouts.iter().map(|layout| layout.strides()).collect();
+    collapse_strides(layouts[0].shape(), &strides)
+}
+
+/// [`collapse`] of a shape that can be counted and strides along it.
+pub(crate) fn collapse_strides(extents: &[usize], along: &[&[i64]]) -> (Vec<usize>, Vec<Vec<i64>>) {
     let mut shape: Vec<usize> = Vec::new();
-    let mut strides: Vec<Vec<i64>> = vec![Vec::new(); layouts.len()];
-    for axis in 0..layouts[0].rank() {
-        let extent = layouts[0].shape[axis];
+    let mut strides: Vec<Vec<i64>> = vec![Vec::new(); along.len()];
+    for (axis, &extent) in extents.iter().enumerate() {
         if extent == 1 {
             continue;
         }
-        let joins = !shape.is_empty()
-            && layouts
-                .iter()
-                .zip(&strides)
-                .all(|(l, s)| s[s.len() - 1] == l.strides[axis].wrapping_mul(extent as i64));
-        if joins {
-            // Only a tensor of no elements has extents whose product overflows.
-            let last = shape.last_mut().expect("joins only where an axis is there");
-            *last = last.wrapping_mul(extent);
-        } else {
-            shape.push(extent);
+        let continues = |(all, own): (&&[i64], &Vec<i64>)| {
+            all[axis].checked_mul(extent as i64) == own.last().copied()
+        };
+        let joins = !shape.is_empty() && along.iter().zip(&strides).all(continues);
+        match shape.last_mut().filter(|_| joins) {
+            Some(last) => *last *= extent,
+            None => shape.push(extent),
         }
-        for (layout, strides) in layouts.iter().zip(&mut strides) {
+        for (all, own) in along.iter().zip(&mut strides) {
             if joins {
-                strides.pop();
+                own.pop();
             }
-            strides.push(layout.strides[axis]);
+            own.push(all[axis]);
         }
     }
     (shape, strides)
@@ -234,22 +132,24 @@ pub(crate) fn axis_or_scalar(op: &str, dim: i64, shape: &[usize]) -> Result<usiz
     if shape.is_empty() && (-1..=0).contains(&dim) { Ok(0) } else { axis(op, dim, shape) }
 }
 
-/// The shape with a single -1 replaced by what is left of `numel`.
+/// The shape with a single -1 replaced by what is left of the elements of `from`.
 pub(crate) fn infer_shape(op: &str, dims: &[i64], from: &[usize]) -> Result<Vec<usize>> {
-    let numel: usize = from.iter().product();
     let refuse = || Error::op(op, format!("can't view shape {from:?} as {dims:?}"));
-    let known: usize = dims.iter().filter(|&&d| d >= 0).map(|&d| d as usize).product();
-    let shape: Option<Vec<usize>> = dims
-        .iter()
-        .map(|&d| match d {
-            -1 if known > 0 && numel.is_multiple_of(known) => Some(numel / known),
-            d if d >= 0 => Some(d as usize),
-            _ => None,
-        })
-        .collect();
-    let shape = shape.ok_or_else(refuse)?;
-    let one_inferred = dims.iter().filter(|&&d| d < 0).count() <= 1;
-    if one_inferred && shape.iter().product::<usize>() == numel { Ok(shape) } else { Err(refuse()) }
+    let total = numel(op, from)?;
+    let given: Axes<usize> =
+        dims.iter().filter(|&&d| d != -1).map(|&d| d.max(0) as usize).collect();
+    if dims.iter().any(|&d| d < -1) || dims.len() - given.len() > 1 {
+        return Err(refuse());
+    }
+    // What can't be counted is more than `from` has.
+    let known = count(&given).ok_or_else(refuse)?;
+    let left = if known > 0 && total.is_multiple_of(known) { total / known } else { 0 };
+    let shape: Vec<usize> = dims.iter().map(|&d| if d == -1 { left } else { d as usize }).collect();
+    if count(&shape) == Some(total) && (known > 0 || !dims.contains(&-1)) {
+        Ok(shape)
+    } else {
+        Err(refuse())
+    }
 }
 
 #[cfg(test)]
@@ -258,34 +158,49 @@ mod tests {
 
     #[test]
     fn collapses_dense_axes_to_one() {
-        let layout = Layout::contiguous(&[2, 3, 4]);
+        let layout = Layout::contiguous(&[2, 3, 4]).expect("24 elements");
         assert_eq!(collapse(&[&layout]), (vec![24], vec![vec![1]]));
     }
 
     #[test]
     fn keeps_axes_that_one_layout_broadcasts() {
-        let full = Layout::contiguous(&[2, 3]);
-        let row = Layout::contiguous(&[3]).broadcast_to(&[2, 3]).expect("[3] goes to [2, 3]");
+        let full = Layout::contiguous(&[2, 3]).expect("6 elements");
+        let row = Layout::contiguous(&[3]).expect("3 elements");
+        let row = row.broadcast_to(&[2, 3]).expect("[3] goes to [2, 3]");
         assert_eq!(collapse(&[&full, &row]), (vec![2, 3], vec![vec![3, 1], vec![0, 1]]));
     }
 
     #[test]
-    fn reshapes_a_transposed_layout_only_where_no_copy_is_needed() {
-        let transposed = Layout::contiguous(&[2, 3]).permute(&[1, 0]);
-        assert_eq!(transposed.reshape(&[6]), None);
-        let split = transposed.reshape(&[3, 1, 2]).expect("only a unit axis is new");
-        assert_eq!(split.strides[0], 1);
-        assert_eq!(split.strides[2], 3);
-        let rows = Layout { shape: vec![4, 6].into(), strides: vec![10, 1].into(), offset: 0 };
-        assert_eq!(rows.reshape(&[2, 2, 3, 2]).expect("cuts dense groups").strides, [20, 10, 2, 1]);
+    fn products_beyond_what_can_be_counted_are_no_numbers() {
+        const HUGE: usize = 1 << 62;
+        assert_eq!(count(&[]), Some(1));
+        assert_eq!(count(&[HUGE, 0]), Some(0));
+        for extents in
+            [&[HUGE, 2][..], &[HUGE, 0, 2], &[0, usize::MAX], &[HUGE + 1, 4], &[HUGE; 100]]
+        {
+            assert_eq!(count(extents), None, "{extents:?}");
+        }
     }
 
     #[test]
-    fn a_batch_of_one_is_another_leading_axis() {
-        let dense = Layout::contiguous(&[2, 3]);
-        assert_eq!(Some(dense.batch()), dense.reshape(&[1, 2, 3]));
-        let turned = dense.permute(&[1, 0]);
-        assert_eq!(Some(turned.batch()), turned.reshape(&[1, 3, 2]));
+    fn a_view_has_as_many_elements_as_it_had() {
+        let check = |dims: &[i64], from: &[usize], want: Option<&[usize]>| {
+            let got = infer_shape("view", dims, from).ok();
+            assert_eq!(got.as_deref(), want, "{from:?} as {dims:?}");
+        };
+        check(&[-1, 2], &[2, 3], Some(&[3, 2]));
+        check(&[-1], &[0], Some(&[0]));
+        check(&[0, 5], &[0], Some(&[0, 5]));
+        check(&[5, -1], &[0], Some(&[5, 0]));
+        check(&[], &[1], Some(&[]));
+        check(&[-1], &[], Some(&[1]));
+        check(&[0, -1], &[0], None);
+        check(&[-1, -1], &[4], None);
+        check(&[-2], &[4], None);
+        check(&[i64::MIN], &[4], None);
+        check(&[(1 << 62) + 1, 4], &[4], None);
+        check(&[1 << 62, 4, 0], &[0], None);
+        check(&[1 << 32, 1 << 32, -1], &[0], None);
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::autograd::SavedTensors;
 use crate::error::Result;
 use crate::no_grad;
 use crate::ops::{Op, apply};
-use crate::shape::Layout;
 use crate::tensor::{Storage, Tensor};
 
 /// The address of the storage, and which part of it is seen how.
@@ -45,10 +44,10 @@ pub(super) fn is_weight(tensor: &Tensor) -> bool {
 
 /// A weight in another dtype.
 pub(super) fn cast(weight: &Tensor, dtype: DType) -> Result<Tensor> {
-    let Layout { shape, strides, offset } = weight.layout().clone();
+    let (shape, strides) = (weight.shape().to_vec(), weight.strides().to_vec());
+    let offset = weight.layout().offset();
     let storage = weight.storage();
-    let key =
-        (Arc::as_ptr(storage) as usize, offset, shape.to_vec(), strides.to_vec(), dtype.name());
+    let key = (Arc::as_ptr(storage) as usize, offset, shape, strides, dtype.name());
     let version = storage.version();
     let known = KEPT.with_borrow(|kept| {
         kept.get(&key).filter(|entry| entry.version == version).map(|entry| entry.values.clone())

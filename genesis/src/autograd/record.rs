@@ -243,7 +243,7 @@ fn check_view(op: &str, tensor: &Tensor, view: &View) -> Result<()> {
 /// Whether two elements may lie in one place: whether a step along some axis is not beyond the reach of
 /// all smaller steps together.
 fn may_overlap(layout: &Layout) -> bool {
-    let axes = layout.strides.iter().zip(&layout.shape).filter(|&(_, &extent)| extent > 1);
+    let axes = layout.strides().iter().zip(layout.shape()).filter(|&(_, &extent)| extent > 1);
     let mut steps: Vec<(i64, i64)> = axes.map(|(s, &e)| (s.abs(), e as i64 - 1)).collect();
     steps.sort_unstable();
     let mut reach = 0;
@@ -251,6 +251,7 @@ fn may_overlap(layout: &Layout) -> bool {
         if stride <= reach {
             return true;
         }
+        // Fits as each layout reaches at most what can be counted.
         reach += stride * count;
     }
     false
@@ -259,8 +260,8 @@ fn may_overlap(layout: &Layout) -> bool {
 /// The order of axes in which a layout has no gaps.
 fn dense_order(layout: &Layout) -> Option<Vec<i64>> {
     let mut order: Vec<usize> = (0..layout.rank()).collect();
-    order.sort_by_key(|&axis| std::cmp::Reverse((layout.strides[axis], layout.shape[axis])));
-    layout.permute(&order).is_contiguous().then(|| order.iter().map(|&a| a as i64).collect())
+    order.sort_by_key(|&axis| std::cmp::Reverse((layout.strides()[axis], layout.shape()[axis])));
+    layout.permute(&order)?.is_contiguous().then(|| order.iter().map(|&a| a as i64).collect())
 }
 
 /// Where a view lies in its base: the base's axes in the order of its memory, and the layout of the view
@@ -274,23 +275,19 @@ struct Part {
 impl Part {
     fn of(tensor: &Tensor, view: &View) -> Option<Part> {
         let order = dense_order(view.base.layout())?;
-        let layout = tensor.layout();
-        let offset = layout.offset.checked_sub(view.base.layout().offset)?;
-        Some(Part { order, layout: Layout { offset, ..layout.clone() } })
+        let offset = tensor.layout().offset().checked_sub(view.base.layout().offset())?;
+        Some(Part { order, layout: tensor.layout().at(offset)? })
     }
 
     /// The part of a whole.
     fn take(&self, whole: &Tensor) -> Result<Tensor> {
         let whole = whole.permute(&self.order)?.contiguous()?;
-        let Layout { shape, strides, offset } = &self.layout;
+        let (shape, strides) = (self.layout.shape(), self.layout.strides());
         if may_overlap(&self.layout) {
             // Elements of one place sum their gradients.
-            return whole.as_strided(shape, strides, *offset);
+            return whole.as_strided(shape, strides, self.layout.offset());
         }
-        whole.strided_view("view", |dense| Layout {
-            offset: dense.offset + self.layout.offset,
-            ..self.layout.clone()
-        })
+        whole.strided_view("view", |dense| self.layout.at(dense.offset() + self.layout.offset()))
     }
 
     /// A copy of the whole with the part replaced.
@@ -347,7 +344,7 @@ impl Op for Overwrite {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let at = (dy.dtype(), dy.device());
-        let old = || self.part.put(dy, &Tensor::zeros(&self.part.layout.shape, at)?);
+        let old = || self.part.put(dy, &Tensor::zeros(self.part.layout.shape(), at)?);
         Ok(vec![
             saved.wanted[0].then(old).transpose()?,
             saved.wanted[1].then(|| self.part.take(dy)).transpose()?,

@@ -57,7 +57,7 @@ impl Kept {
     }
 
     pub(super) fn shape(&self) -> &[usize] {
-        &self.layout.shape
+        self.layout.shape()
     }
 }
 
@@ -121,7 +121,7 @@ impl Saved {
             let message = format!(
                 "backward needs {which} of shape {:?}, which was changed in place since (version {}, saved at {}); \
                  clone it before the change",
-                layout.shape,
+                layout.shape(),
                 storage.version(),
                 version,
             );

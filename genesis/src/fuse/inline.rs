@@ -10,7 +10,7 @@ use super::plan::padded;
 use super::trace::{Kind, Node, Use};
 use crate::error::Error;
 use crate::ops::launch::{accumulate_dtype, fused};
-use crate::shape::{Layout, collapse, contiguous_strides};
+use crate::shape::{Layout, collapse_strides, contiguous_strides};
 
 /// The most tensors of one kernel.
 const MAX_LEAVES: usize = 20;
@@ -151,7 +151,7 @@ impl<'a> Inline<'a> {
     /// The strides and offset of an operand of this layout, for a walk that moves by `strides` over a
     /// value of this shape; none where that has no such form.
     fn along(&self, strides: &[i64], shape: &[usize], layout: &Layout) -> Option<(Vec<i64>, i64)> {
-        let offset = layout.offset as i64;
+        let offset = layout.offset() as i64;
         if layout.is_contiguous() {
             return Some((strides.to_vec(), offset));
         }
@@ -167,41 +167,28 @@ impl<'a> Inline<'a> {
                 !taken[axis] && shape[axis] == extent && dense[axis] == stride && extent > 1
             })?;
             taken[axis] = true;
-            own.push(layout.strides[axis]);
+            own.push(layout.strides()[axis]);
         }
         Some((own, offset))
     }
 
     /// The axes that all tensors walk as one joined, with the strides of each tensor.
     pub(super) fn collapsed(&self) -> (Vec<usize>, Vec<Vec<i64>>) {
-        let dense = Layout::contiguous(&self.space);
-        let layouts: Vec<Layout> = self.reads.iter().map(|read| self.layout(read)).collect();
-        let all: Vec<&Layout> = layouts.iter().chain([&dense]).collect();
-        collapse(&all)
+        let dense = contiguous_strides(&self.space);
+        let reads = self.reads.iter().map(|read| &read.strides[..]);
+        collapse_strides(&self.space, &reads.chain([&dense[..]]).collect::<Vec<_>>())
     }
 
     /// Strides along rows and columns, where the first axes are the rows; none where they do not join.
     pub(super) fn rows(&self, kept: usize) -> Option<Vec<Vec<i64>>> {
-        let part = |read: &Read, from: usize, to: usize| Layout {
-            shape: self.space[from..to].into(),
-            strides: read.strides[from..to].into(),
-            offset: 0,
-        };
         let joined = |from: usize, to: usize| -> Option<Vec<i64>> {
-            let layouts: Vec<Layout> = self.reads.iter().map(|r| part(r, from, to)).collect();
-            if layouts.is_empty() {
-                return Some(Vec::new());
-            }
-            let (shape, strides) = collapse(&layouts.iter().collect::<Vec<_>>());
+            let along: Vec<&[i64]> = self.reads.iter().map(|r| &r.strides[from..to]).collect();
+            let (shape, strides) = collapse_strides(&self.space[from..to], &along);
             let one = |s: &Vec<i64>| s.first().copied().unwrap_or(0);
             (shape.len() <= 1).then(|| strides.iter().map(one).collect())
         };
         let (rows, cols) = (joined(0, kept)?, joined(kept, self.space.len())?);
         Some(rows.into_iter().zip(cols).map(|(row, col)| vec![row, col]).collect())
-    }
-
-    fn layout(&self, read: &Read) -> Layout {
-        Layout { shape: self.space[..].into(), strides: read.strides[..].into(), offset: 0 }
     }
 
     /// The recipe over axes of these extents, and the views that its kernel reads.

@@ -15,7 +15,7 @@ use super::inline::{Inline, Stop, joined};
 use super::trace::{Kind, Node, Reduction, Trace, Use};
 use crate::error::{Error, Result};
 use crate::ops::launch::{self, accumulate_dtype, fused};
-use crate::shape::{Layout, contiguous_strides};
+use crate::shape::{self, Layout, contiguous_strides};
 use crate::tensor::Tensor;
 
 /// Launches in order, over slots: the leaves, then what is stored.
@@ -104,7 +104,7 @@ impl Program {
                 }
                 Stage::Reduce { from, layout, dtype, to, fold, scale } => {
                     slots[*to] = make(*to)?;
-                    let x = seen(slot_of(&slots, *from), layout, *dtype);
+                    let x = seen(slot_of(&slots, *from), layout, *dtype)?;
                     let y = slot_of(&slots, *to);
                     match fold {
                         Reduction::Sum => launch::sum(&x, y, *scale)?,
@@ -114,7 +114,7 @@ impl Program {
             }
         }
         let result = |(slot, layout, dtype): &(usize, Layout, DType)| {
-            let view = seen(slot_of(&slots, *slot), layout, *dtype);
+            let view = seen(slot_of(&slots, *slot), layout, *dtype)?;
             if *slot < n_leaves { view.copy() } else { Ok(view) }
         };
         self.results.iter().map(result).collect()
@@ -125,10 +125,11 @@ fn slot_of(slots: &[Option<Tensor>], slot: usize) -> &Tensor {
     slots[slot].as_ref().expect("a tensor is made before it is used")
 }
 
-/// A tensor's memory in another layout, counted from its first element.
-fn seen(t: &Tensor, layout: &Layout, dtype: DType) -> Tensor {
-    let layout = Layout { offset: layout.offset + t.layout().offset, ..layout.clone() };
-    Tensor::plain(t.storage().clone(), layout, dtype)
+/// A tensor's memory in another layout, counted from the lowest of its elements.
+fn seen(t: &Tensor, layout: &Layout, dtype: DType) -> Result<Tensor> {
+    let moved = layout.at(layout.offset() + t.layout().start());
+    let moved = moved.ok_or_else(|| Error::op("fuse", "a view leaves its tensor"))?;
+    Ok(Tensor::plain(t.storage().clone(), moved, dtype))
 }
 
 type Step<T = ()> = std::result::Result<T, Stop>;
@@ -294,9 +295,9 @@ impl<'a> Planner<'a> {
         }
         let operand = &self.nodes[from.node];
         let needs = Stop::Needs(from.node);
-        let [outer, n, inner] = from.layout.shape[..] else { return Err(needs) };
+        let [outer, n, inner] = from.layout.shape()[..] else { return Err(needs) };
         let Some(kept) = split(&operand.shape, outer, n) else { return Err(needs) };
-        let is_whole = from.layout.is_contiguous() && from.layout.offset == 0;
+        let is_whole = from.layout.is_contiguous() && from.layout.offset() == 0;
         if inner != 1 || !is_whole || outer * n == 0 || from.dtype != operand.dtype {
             return Err(needs);
         }
@@ -333,7 +334,7 @@ impl<'a> Planner<'a> {
         }
         self.push(&recipe, &[outer, n], operands, numbers, vec![slot])?;
         if parts > 1 {
-            let layout = Layout::contiguous(&[outer, parts, 1]);
+            let layout = Layout::contiguous(&[outer, parts, 1]).ok_or(Stop::Needs(node))?;
             self.stages.push(Stage::Reduce { from: slot, layout, dtype: stored, to, fold, scale });
         }
         self.slots.insert(node, to);
@@ -353,8 +354,7 @@ fn uses(node: &Node) -> &[Use] {
 /// The number of leading axes with `outer` elements, where the others have `n`.
 fn split(shape: &[usize], outer: usize, n: usize) -> Option<usize> {
     (0..=shape.len()).find(|&kept| {
-        shape[..kept].iter().product::<usize>() == outer
-            && shape[kept..].iter().product::<usize>() == n
+        shape::product(&shape[..kept]) == outer && shape::product(&shape[kept..]) == n
     })
 }
 

@@ -212,7 +212,7 @@ pub(super) fn run<T>(f: impl FnOnce() -> Result<T>) -> Result<(Trace, T)> {
 
 /// A tensor that stands for a given one of this layout.
 pub(super) fn leaf(like: &Tensor) -> Result<Tensor> {
-    let layout = Layout { offset: 0, ..like.layout().clone() };
+    let layout = like.layout().from_zero();
     let leaf = Tensor::symbolic(layout, (like.dtype(), like.device()))?;
     with(|trace| {
         trace.symbols.insert(leaf.storage().symbol(), trace.nodes.len());
@@ -245,8 +245,8 @@ impl Trace {
         if let Kind::Leaf = self.nodes[node].kind
             && t.storage().symbol() == 0
         {
-            // The captured tensor is given as it is: from its own first element.
-            layout.offset = 0;
+            // The captured tensor is given as it is: from the lowest of its own elements.
+            layout = layout.from_zero();
         }
         Ok(Use { node, layout, dtype })
     }
@@ -281,7 +281,7 @@ impl Trace {
             return Err(Error::op("fuse", message));
         }
         if !out.is_contiguous()
-            || out.layout().offset != 0
+            || out.layout().offset() != 0
             || out.storage().elements() != out.numel()
         {
             let message = format!("`{}` writes into a part of a tensor", OP.get());

@@ -322,9 +322,9 @@ fn steps(extent: usize, step: i64, axis: usize, rank: usize, on: Device) -> Resu
 /// The places that a layout names.
 #[track_caller]
 pub(crate) fn places_of_layout(layout: &Layout, on: Device) -> Result<Tensor> {
-    let first = Tensor::full(&[], layout.offset as f64, (DType::I64, on))?;
-    let mut places = first.broadcast_to(&layout.shape)?;
-    for (axis, (&extent, &stride)) in layout.shape.iter().zip(&layout.strides).enumerate() {
+    let first = Tensor::full(&[], layout.offset() as f64, (DType::I64, on))?;
+    let mut places = first.broadcast_to(layout.shape())?;
+    for (axis, (&extent, &stride)) in layout.shape().iter().zip(layout.strides()).enumerate() {
         places = places.add(&steps(extent, stride, axis, layout.rank(), on)?)?;
     }
     Ok(places)
@@ -557,7 +557,7 @@ impl Op for Take {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let n = self.from.iter().product();
+        let n = shape::product(&self.from);
         Ok(vec![Some(add_at(dy, saved.input(1), n)?.reshape(&self.from)?), None])
     }
 }

@@ -325,6 +325,7 @@ impl Op for Cat {
         let mut start = 0;
         for (input, &extent) in inputs.iter().zip(&self.extents) {
             let layout = result.layout().slice(self.axis, start, 1, extent);
+            let layout = layout.ok_or_else(|| Error::op("cat", "the parts exceed their sum"))?;
             let (storage, meta) = (result.storage().clone(), GradMeta::detached());
             launch::cast(input, &Tensor::from_parts(storage, layout, input.dtype(), meta))?;
             start += extent;

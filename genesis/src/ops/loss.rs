@@ -97,7 +97,7 @@ impl Tensor {
 fn check_classes(targets: &Tensor, c: usize) -> Result<()> {
     let mut bytes = vec![0; 8 * targets.numel()];
     if !bytes.is_empty() {
-        targets.storage().buffer().read(8 * targets.layout().offset, &mut bytes)?;
+        targets.storage().buffer().read(8 * targets.layout().offset(), &mut bytes)?;
     }
     let is_wrong = |&t: &i64| t != IGNORE && !(0..c as i64).contains(&t);
     match from_bytes::<i64>(bytes).into_iter().find(is_wrong) {

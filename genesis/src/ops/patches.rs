@@ -163,7 +163,7 @@ fn places(kernel: &[usize]) -> Vec<Vec<usize>> {
 /// What one place of every window sees.
 fn at(x: &Tensor, axes: &[Axis], place: &[usize]) -> Result<Tensor> {
     x.strided_view("im2col", |layout| {
-        axes.iter().zip(place).enumerate().fold(layout.clone(), |layout, (at, (axis, &k))| {
+        axes.iter().zip(place).enumerate().try_fold(layout.clone(), |layout, (at, (axis, &k))| {
             layout.slice(2 + at, k * axis.dilation, axis.stride as i64, axis.output)
         })
     })

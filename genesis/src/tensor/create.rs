@@ -11,7 +11,7 @@ use crate::fuse::trace;
 use crate::graph::session;
 use crate::memory;
 use crate::ops::launch;
-use crate::shape::Layout;
+use crate::shape::{self, Layout};
 
 /// Where and as what a tensor is made: `DType::F32`, `(DType::BF16, Device::Cpu)`, or `()` for f32
 /// on the default device.
@@ -52,22 +52,23 @@ impl Tensor {
     #[track_caller]
     pub(crate) fn uninitialized(shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
         let Creation { dtype, device } = at.into();
-        let numel = shape.iter().try_fold(dtype.bytes(), |n, &extent| n.checked_mul(extent));
-        let bytes = numel.filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
+        let layout = dense("empty", shape)?;
+        if trace::is_on() {
+            return Tensor::symbolic(layout, (dtype, device));
+        }
+        let bytes = layout.numel().checked_mul(dtype.bytes());
+        let bytes = bytes.filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
             Error::op("empty", format!("shape {shape:?} of {dtype} is larger than memory can be"))
         })?;
-        if trace::is_on() {
-            return Tensor::symbolic(Layout::contiguous(shape), (dtype, device));
-        }
         let make = || Storage::uninitialized(device, bytes, dtype, shape);
         let storage = memory::made_at(Location::caller(), make)?.into();
-        Ok(Tensor::plain(storage, Layout::contiguous(shape), dtype))
+        Ok(Tensor::plain(storage, layout, dtype))
     }
 
     /// A value of a trace, see [`trace`].
     pub(crate) fn symbolic(layout: Layout, at: impl Into<Creation>) -> Result<Tensor> {
         let Creation { dtype, device } = at.into();
-        let storage = Storage::symbolic(device, layout.numel())?.into();
+        let storage = Storage::symbolic(device, layout.end())?.into();
         Ok(Tensor::plain(storage, layout, dtype))
     }
 
@@ -240,10 +241,7 @@ impl Tensor {
         shape: &[usize],
         device: Device,
     ) -> Result<Tensor> {
-        if values.len() != shape.iter().product::<usize>() {
-            let message = format!("{} values do not fill shape {shape:?}", values.len());
-            return Err(Error::op("from_slice", message));
-        }
+        check_fills("from_slice", values.len(), shape)?;
         Tensor::from_bytes(bytes_of(values), shape, (T::DTYPE, device))
     }
 
@@ -255,10 +253,15 @@ impl Tensor {
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
         let Creation { dtype, device } = at.into();
+        let layout = dense("from_bytes", shape)?;
+        if Some(bytes.len()) != layout.numel().checked_mul(dtype.bytes()) {
+            let message = format!("{} bytes do not fill shape {shape:?} of {dtype}", bytes.len());
+            return Err(Error::op("from_bytes", message));
+        }
         let make = || Storage::from_bytes(device, bytes, dtype, shape);
         let storage = memory::made_at(Location::caller(), make)?.into();
         session::hold(&storage);
-        Ok(Tensor::plain(storage, Layout::contiguous(shape), dtype))
+        Ok(Tensor::plain(storage, layout, dtype))
     }
 
     /// A tensor of these values, rounded or wrapped to the dtype.
@@ -268,10 +271,7 @@ impl Tensor {
     #[track_caller]
     pub fn from_f64(values: &[f64], shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
         let at = at.into();
-        if values.len() != shape.iter().product::<usize>() {
-            let message = format!("{} values do not fill shape {shape:?}", values.len());
-            return Err(Error::op("from_f64", message));
-        }
+        check_fills("from_f64", values.len(), shape)?;
         let mut bytes = Vec::with_capacity(values.len() * at.dtype.bytes());
         for &value in values {
             let scalar = if at.dtype.is_float() {
@@ -283,4 +283,16 @@ impl Tensor {
         }
         Tensor::from_bytes(&bytes, shape, at)
     }
+}
+
+/// The layout of a new tensor.
+fn dense(op: &str, shape: &[usize]) -> Result<Layout> {
+    Layout::contiguous(shape).ok_or_else(|| shape::uncountable(op, shape))
+}
+
+fn check_fills(op: &str, values: usize, shape: &[usize]) -> Result<()> {
+    if shape::numel(op, shape)? != values {
+        return Err(Error::op(op, format!("{values} values do not fill shape {shape:?}")));
+    }
+    Ok(())
 }

@@ -17,7 +17,7 @@ impl Tensor {
         session::check("a value is read on the host")?;
         trace::check_read(self)?;
         let dense = self.detach().contiguous()?;
-        let start = dense.layout().offset * dense.dtype().bytes();
+        let start = dense.layout().offset() * dense.dtype().bytes();
         let len = dense.numel() * dense.dtype().bytes();
         let mut bytes = vec![0; len];
         // A view of nothing may begin past the end of its storage.

@@ -47,9 +47,6 @@ impl WeakTensor {
 struct Inner {
     storage: Arc<Storage>,
     layout: Layout,
-    /// What follows from the layout, which every op asks for.
-    numel: usize,
-    is_contiguous: bool,
     dtype: DType,
     /// Made when it is first asked for: most tensors want no gradient.
     meta: OnceLock<Arc<GradMeta>>,
@@ -87,6 +84,8 @@ impl Tensor {
         Tensor::with_meta(storage, layout, dtype, OnceLock::new())
     }
 
+    /// The one place where a tensor is made. Everything that reads or writes memory trusts that the
+    /// elements of a tensor lie in its storage, so that it is looked at here, whoever asks.
     #[inline]
     fn with_meta(
         storage: Arc<Storage>,
@@ -94,18 +93,22 @@ impl Tensor {
         dtype: DType,
         meta: OnceLock<Arc<GradMeta>>,
     ) -> Tensor {
-        let (numel, is_contiguous) = (layout.numel(), layout.is_contiguous());
-        Tensor(Arc::new(Inner { storage, layout, numel, is_contiguous, dtype, meta }))
+        assert!(
+            storage.holds(&layout, dtype),
+            "{layout:?} of {dtype} leaves its storage of {} bytes, which is a bug in Genesis",
+            storage.bytes()
+        );
+        Tensor(Arc::new(Inner { storage, layout, dtype, meta }))
     }
 
     /// Extents, outermost first; empty for a scalar.
     pub fn shape(&self) -> &[usize] {
-        &self.0.layout.shape
+        self.0.layout.shape()
     }
 
     /// Steps between neighbours along each axis, in elements.
     pub fn strides(&self) -> &[i64] {
-        &self.0.layout.strides
+        self.0.layout.strides()
     }
 
     /// Where the elements lie in the storage.
@@ -143,12 +146,12 @@ impl Tensor {
 
     /// The number of elements.
     pub fn numel(&self) -> usize {
-        self.0.numel
+        self.0.layout.numel()
     }
 
     /// Whether the elements lie in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
-        self.0.is_contiguous
+        self.0.layout.is_contiguous()
     }
 
     /// The memory below, shared with every view of it.
@@ -174,7 +177,7 @@ impl Tensor {
 
     /// The address of the first element.
     pub(crate) fn address(&self) -> u64 {
-        self.0.storage.address() + (self.0.layout.offset * self.dtype().bytes()) as u64
+        self.0.storage.address() + (self.0.layout.offset() * self.dtype().bytes()) as u64
     }
 
     /// Whether both are the same tensor, not merely equal.

@@ -9,6 +9,7 @@ use crate::autograd::is_inference_mode_enabled;
 use crate::error::Result;
 use crate::fuse::trace;
 use crate::graph::session;
+use crate::shape::Layout;
 
 /// Device memory with a version counter.
 pub(crate) struct Storage {
@@ -45,6 +46,15 @@ impl Storage {
     /// The elements of a value of a trace.
     pub(crate) fn elements(&self) -> usize {
         self.symbol.1
+    }
+
+    /// Whether every element of a tensor of this layout and dtype lies in it.
+    #[inline]
+    pub(crate) fn holds(&self, layout: &Layout, dtype: DType) -> bool {
+        if self.is_symbol() {
+            return layout.end() <= self.elements();
+        }
+        layout.end().checked_mul(dtype.bytes()).is_some_and(|end| end <= self.bytes())
     }
 
     /// Memory of `bytes` bytes whose contents nobody has written yet, for a tensor of this dtype and shape.

@@ -8,7 +8,7 @@ use super::Tensor;
 use crate::autograd::{GradMeta, SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::ops::{Op, add_at, apply, launch, places_of_layout};
-use crate::shape::{self, Axes, Layout};
+use crate::shape::{self, Layout};
 
 impl Tensor {
     /// The elements at `offset + sum(index * stride)` of this tensor's storage, counted from its first
@@ -31,27 +31,21 @@ impl Tensor {
                 "has a gradient for contiguous tensors only; copy it first",
             ));
         }
-        shape::check_numel(NAME, shape)?;
-        let first = (self.layout().offset as i128) + offset as i128;
-        let (mut low, mut high) = (first, first);
-        let is_empty = shape.contains(&0);
-        for (&extent, &stride) in shape.iter().zip(strides) {
-            let reach = (extent.max(1) as i128 - 1).saturating_mul(i128::from(stride));
-            if reach < 0 {
-                low = low.saturating_add(reach)
-            } else {
-                high = high.saturating_add(reach)
-            }
-        }
-        let len = (self.storage().bytes() / self.dtype().bytes()) as i128;
-        if !is_empty && (low < 0 || high >= len) {
-            let message =
-                format!("shape {shape:?} with strides {strides:?} leaves a storage of {len}");
-            return Err(Error::op(NAME, message));
-        }
-        let own = if is_empty { 0 } else { offset };
-        let at = |offset| Layout { shape: shape.into(), strides: strides.into(), offset };
-        let (outer, inner) = (at(self.layout().offset + own), at(own));
+        let own = if shape::numel(NAME, shape)? == 0 { 0 } else { offset };
+        let outer = self.layout().offset().checked_add(own).and_then(|first| {
+            let layout = Layout::new(shape.into(), strides.into(), first)?;
+            self.storage().holds(&layout, self.dtype()).then_some(layout)
+        });
+        let outer = outer.ok_or_else(|| {
+            let len = self.storage().bytes() / self.dtype().bytes();
+            let message = format!(
+                "shape {shape:?} with strides {strides:?} from {offset} leaves a storage of {len}"
+            );
+            Error::op(NAME, message)
+        })?;
+        // Only where a gradient is wanted is the view of a dense tensor needed, and only contiguous tensors
+        // have one.
+        let inner = outer.at(own).unwrap_or_else(|| outer.clone());
         apply(OverlappingView { name: NAME, outer, inner, from: self.shape().to_vec() }, &[self])
     }
 
@@ -75,15 +69,8 @@ impl Tensor {
         if step == 0 {
             return Err(Error::op(NAME, "a step of 0 never ends"));
         }
-        let of = |layout: &Layout| {
-            let mut windows = layout.clone();
-            windows.shape[axis] = (extent - size) / step + 1;
-            windows.strides[axis] *= step as i64;
-            windows.shape.push(size);
-            windows.strides.push(layout.strides[axis]);
-            windows
-        };
-        let (outer, inner) = (of(x.layout()), of(&Layout::contiguous(x.shape())));
+        let of = |layout: &Layout| layout.windows(axis, size, step);
+        let (outer, inner) = seen(NAME, &x, of)?;
         let view = OverlappingView { name: NAME, outer, inner, from: x.shape().to_vec() };
         let windows = apply(view, &[&x])?;
         // The windows of a scalar are one, and it has no axis for that.
@@ -105,8 +92,10 @@ impl Tensor {
             let message = format!("diagonal dimensions cannot be identical {dim1}, {dim2}");
             return Err(Error::op("diagonal", message));
         }
-        let of = |layout: &Layout| diagonal_of(layout, offset, a, b);
-        self.strided_view("diagonal", of)
+        if offset.checked_neg().is_none() {
+            return Err(Error::op("diagonal", format!("offset {offset} is out of range")));
+        }
+        self.strided_view("diagonal", |layout| layout.diagonal(offset, a, b))
     }
 
     /// The order along some axes reversed, without a copy.
@@ -127,8 +116,8 @@ impl Tensor {
             return Ok(self.clone());
         }
         self.strided_view("flip", |layout| {
-            axes.iter().fold(layout.clone(), |layout, &axis| {
-                let extent = layout.shape[axis];
+            axes.iter().try_fold(layout.clone(), |layout, &axis| {
+                let extent = layout.shape()[axis];
                 layout.slice(axis, extent - 1, -1, extent)
             })
         })
@@ -164,33 +153,27 @@ impl Tensor {
     pub(crate) fn strided_view(
         &self,
         name: &'static str,
-        of: impl Fn(&Layout) -> Layout,
+        of: impl Fn(&Layout) -> Option<Layout>,
     ) -> Result<Tensor> {
-        let inner = of(&Layout::contiguous(self.shape()));
-        let view =
-            StridedView { name, outer: of(self.layout()), inner, from: self.shape().to_vec() };
-        apply(view, &[self])
+        let (outer, inner) = seen(name, self, of)?;
+        apply(StridedView { name, outer, inner, from: self.shape().to_vec() }, &[self])
     }
 }
 
-fn diagonal_of(layout: &Layout, offset: i64, a: usize, b: usize) -> Layout {
-    let (down, right) = ((-offset).max(0) as usize, offset.max(0) as usize);
-    let rows = layout.shape[a].saturating_sub(down);
-    let cols = layout.shape[b].saturating_sub(right);
-    let mut result = layout.clone();
-    let len = rows.min(cols);
-    if len > 0 {
-        let skipped = down as i64 * layout.strides[a] + right as i64 * layout.strides[b];
-        result.offset = (layout.offset as i64 + skipped) as usize;
-    }
-    let stride = layout.strides[a] + layout.strides[b];
-    for axis in [a.max(b), a.min(b)] {
-        result.shape = without(&result.shape, axis);
-        result.strides = without(&result.strides, axis);
-    }
-    result.shape.push(len);
-    result.strides.push(stride);
-    result
+/// What a view makes of the layout of a tensor, and of that of a dense one of its shape.
+fn seen(
+    name: &str,
+    x: &Tensor,
+    of: impl Fn(&Layout) -> Option<Layout>,
+) -> Result<(Layout, Layout)> {
+    let layouts = of(x.layout()).zip(Layout::contiguous(x.shape()).and_then(|dense| of(&dense)));
+    layouts.ok_or_else(|| unseen(name, x))
+}
+
+fn unseen(name: &str, x: &Tensor) -> Error {
+    let message =
+        format!("the view leaves shape {:?} or has more elements than can be counted", x.shape());
+    Error::op(name, message)
 }
 
 /// Another layout over the same storage.
@@ -241,15 +224,10 @@ impl Op for Fill {
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let dy = dy.contiguous()?;
-        let mut outer = self.inner.clone();
-        outer.offset += dy.layout().offset;
-        let view = StridedView {
-            name: self.name,
-            outer,
-            inner: self.inner.clone(),
-            from: self.from.clone(),
-        };
-        Ok(vec![Some(apply(view, &[&dy])?)])
+        let first = dy.layout().offset() + self.inner.offset();
+        let outer = self.inner.at(first).ok_or_else(|| unseen(self.name, &dy))?;
+        let (name, inner, from) = (self.name, self.inner.clone(), self.from.clone());
+        Ok(vec![Some(apply(StridedView { name, outer, inner, from }, &[&dy])?)])
     }
 }
 
@@ -274,11 +252,7 @@ impl Op for OverlappingView {
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let places = places_of_layout(&self.inner, dy.device())?;
-        let n = self.from.iter().product();
+        let n = shape::product(&self.from);
         Ok(vec![Some(add_at(dy, &places, n)?.reshape(&self.from)?)])
     }
-}
-/// The numbers of all axes but one.
-fn without<T: Copy + Default>(of: &Axes<T>, axis: usize) -> Axes<T> {
-    of.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &n)| n).collect()
 }

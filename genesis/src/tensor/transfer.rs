@@ -5,7 +5,6 @@
 //! [`Tensor::pin_memory`] and [`Tensor::to_device_non_blocking`] let the host, and kernels of other
 //! streams, go on meanwhile.
 
-use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Device, Stream};
 
 use super::{Storage, Tensor};
@@ -13,7 +12,6 @@ use crate::autograd::{GradMeta, SavedTensors};
 use crate::error::Result;
 use crate::graph::session;
 use crate::ops::{Op, apply};
-use crate::shape::Layout;
 
 impl Tensor {
     /// The tensor on another device; the tensor itself where it is already. Waits for the copy where the
@@ -93,13 +91,14 @@ impl Tensor {
     fn packed(&self) -> Result<Tensor> {
         let dense = self.contiguous()?;
         let bytes = dense.numel() * dense.dtype().bytes();
-        let is_whole = dense.layout().offset == 0 && dense.storage().bytes() == bytes;
+        let is_whole = dense.layout().offset() == 0 && dense.storage().bytes() == bytes;
         if is_whole { Ok(dense) } else { dense.copy() }
     }
 
-    fn over(storage: Storage, shape: &[usize], dtype: DType) -> Tensor {
-        let meta = GradMeta::detached();
-        Tensor::from_parts(storage.into(), Layout::contiguous(shape), dtype, meta)
+    /// Storage of its own for what [`Tensor::packed`] gives.
+    fn over(storage: Storage, packed: &Tensor) -> Tensor {
+        let (layout, meta) = (packed.layout().clone(), GradMeta::detached());
+        Tensor::from_parts(storage.into(), layout, packed.dtype(), meta)
     }
 }
 
@@ -129,7 +128,7 @@ impl Op for Move {
         if self.wait && self.from != Device::Cpu {
             crate::ops::index_flag::check(self.from)?;
         }
-        Ok(Tensor::over(storage, shape, dtype))
+        Ok(Tensor::over(storage, &source))
     }
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
@@ -152,7 +151,7 @@ impl Op for Pin {
         let (shape, dtype, bytes) = (source.shape(), source.dtype(), source.storage().bytes());
         let storage = Storage::pinned(bytes, dtype, shape)?;
         storage.buffer().copy_from(0, source.storage().buffer(), 0, bytes)?;
-        Ok(Tensor::over(storage, shape, dtype))
+        Ok(Tensor::over(storage, &source))
     }
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {

@@ -35,7 +35,7 @@ impl Tensor {
         if shape == self.shape() {
             return Ok(self.clone());
         }
-        if shape.iter().product::<usize>() != self.numel() {
+        if shape::count(shape) != Some(self.numel()) {
             let message = format!("can't view shape {:?} as {shape:?}", self.shape());
             return Err(Error::op("reshape", message));
         }
@@ -61,7 +61,7 @@ impl Tensor {
         }
         let (head, rest) = self.shape().split_at(start);
         let (middle, tail) = rest.split_at(end - start + 1);
-        self.reshape(&[head, &[middle.iter().product()], tail].concat())
+        self.reshape(&[head, &[shape::product(middle)], tail].concat())
     }
 
     /// The axes in another order: axis `i` of the result is axis `dims[i]`.
@@ -73,13 +73,11 @@ impl Tensor {
         let perm: Result<Vec<usize>> =
             dims.iter().map(|&d| shape::axis("permute", d, self.shape())).collect();
         let perm = perm?;
-        let mut sorted = perm.clone();
-        sorted.sort_unstable();
-        if sorted != (0..self.rank()).collect::<Vec<_>>() {
+        let layout = self.layout().permute(&perm).ok_or_else(|| {
             let message = format!("{dims:?} does not name each axis of {:?} once", self.shape());
-            return Err(Error::op("permute", message));
-        }
-        self.apply_view("permute", self.layout().permute(&perm), ViewKind::Permute(perm))
+            Error::op("permute", message)
+        })?;
+        self.apply_view("permute", layout, ViewKind::Permute(perm))
     }
 
     /// Two axes exchanged.
@@ -113,7 +111,7 @@ impl Tensor {
         if shape == self.shape() {
             return Ok(self.clone());
         }
-        shape::check_numel("broadcast_to", shape)?;
+        shape::numel("broadcast_to", shape)?;
         let layout = self.layout().broadcast_to(shape).ok_or_else(|| {
             Error::op("broadcast_to", format!("{:?} does not broadcast to {shape:?}", self.shape()))
         })?;
@@ -157,14 +155,13 @@ impl Tensor {
     #[track_caller]
     pub fn narrow(&self, dim: i64, start: usize, len: usize) -> Result<Tensor> {
         let axis = shape::axis("narrow", dim, self.shape())?;
-        if start.checked_add(len).is_none_or(|end| end > self.shape()[axis]) {
+        let layout = self.layout().slice(axis, start, 1, len).ok_or_else(|| {
             let message = format!(
                 "{len} elements from {start} are not in dimension {dim} of shape {:?}",
                 self.shape()
             );
-            return Err(Error::op("narrow", message));
-        }
-        let layout = self.layout().slice(axis, start, 1, len);
+            Error::op("narrow", message)
+        })?;
         let from = self.shape().to_vec();
         self.apply_view("narrow", layout, ViewKind::Slice { from, axis, start, step: 1 })
     }
@@ -177,14 +174,18 @@ impl Tensor {
     pub fn slice(&self, dim: i64, range: impl RangeBounds<usize>) -> Result<Tensor> {
         let axis = shape::axis("slice", dim, self.shape())?;
         let start = match range.start_bound() {
-            Bound::Included(&start) => start,
-            Bound::Excluded(&start) => start + 1,
-            Bound::Unbounded => 0,
+            Bound::Included(&start) => Some(start),
+            Bound::Excluded(&start) => start.checked_add(1),
+            Bound::Unbounded => Some(0),
         };
         let end = match range.end_bound() {
-            Bound::Included(&end) => end + 1,
-            Bound::Excluded(&end) => end,
-            Bound::Unbounded => self.shape()[axis],
+            Bound::Included(&end) => end.checked_add(1),
+            Bound::Excluded(&end) => Some(end),
+            Bound::Unbounded => Some(self.shape()[axis]),
+        };
+        let (Some(start), Some(end)) = (start, end) else {
+            let message = format!("the range leaves dimension {dim} of shape {:?}", self.shape());
+            return Err(Error::op("slice", message));
         };
         self.narrow(dim, start, end.saturating_sub(start))
     }
@@ -200,7 +201,9 @@ impl Tensor {
             return Err(Error::op("step", "a step of 0 never ends"));
         }
         let len = self.shape()[axis].div_ceil(step);
-        let layout = self.layout().slice(axis, 0, step as i64, len);
+        // Any step beyond the axis takes its first element alone.
+        let step = step.min(i64::MAX as usize);
+        let layout = sliced("step", self, (axis, 0, step, len))?;
         let from = self.shape().to_vec();
         self.apply_view("step", layout, ViewKind::Slice { from, axis, start: 0, step })
     }
@@ -287,6 +290,22 @@ fn inverse(perm: &[usize]) -> Vec<i64> {
     inverse
 }
 
+/// The layout of `len` elements of a tensor from `start` along an axis, `step` apart.
+fn sliced(
+    op: &str,
+    x: &Tensor,
+    (axis, start, step, len): (usize, usize, usize, usize),
+) -> Result<Layout> {
+    let layout = x.layout().slice(axis, start, step as i64, len);
+    layout.ok_or_else(|| {
+        let message = format!(
+            "{len} elements from {start}, {step} apart, are not in dimension {axis} of shape {:?}",
+            x.shape()
+        );
+        Error::op(op, message)
+    })
+}
+
 /// Zeros with a slice filled in: the gradient of a slice.
 struct Scatter {
     from: Vec<usize>,
@@ -304,7 +323,7 @@ impl Op for Scatter {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let dy = inputs[0];
         let result = Tensor::zeros(&self.from, (dy.dtype(), dy.device()))?;
-        let layout = result.layout().slice(self.axis, self.start, self.step as i64, self.len);
+        let layout = sliced("narrow", &result, (self.axis, self.start, self.step, self.len))?;
         let slice = Tensor::plain(result.storage().clone(), layout, dy.dtype());
         launch::cast(dy, &slice)?;
         Ok(result)
@@ -313,7 +332,7 @@ impl Op for Scatter {
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (axis, from) = (self.axis, dy.shape().to_vec());
         let kind = ViewKind::Slice { from, axis, start: self.start, step: self.step };
-        let slice = dy.layout().slice(axis, self.start, self.step as i64, self.len);
+        let slice = sliced("narrow", dy, (axis, self.start, self.step, self.len))?;
         let narrowed = dy.apply_view("narrow", slice, kind)?;
         Ok(vec![Some(narrowed)])
     }

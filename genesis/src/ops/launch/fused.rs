@@ -103,7 +103,9 @@ pub(crate) fn composed(
 
 fn view(t: &Tensor, operand: &Operand) -> Arg {
     let PtrArg { device, address, bytes, dtype, .. } = base(t, operand.mutable);
-    let skipped = operand.offset * dtype.bytes() as i64;
+    // An operand counts from the lowest element, which is not the first where a stride is negative.
+    let first = (t.layout().offset() - t.layout().start()) as i64;
+    let skipped = (operand.offset - first) * dtype.bytes() as i64;
     let address = address.wrapping_add_signed(skipped);
     let bytes = bytes.saturating_sub_signed(skipped);
     let ptr = PtrArg { device, address, bytes, dtype, mutable: operand.mutable };
