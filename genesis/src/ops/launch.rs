@@ -55,7 +55,7 @@ fn view(t: &Tensor, shape: &[usize], strides: &[i64], mutable: bool) -> Arg {
 fn base(t: &Tensor, mutable: bool) -> PtrArg {
     t.storage().note_use();
     session::hold(t.storage());
-    let skipped = (t.layout().offset * t.dtype().bytes()) as u64;
+    let skipped = (t.layout().offset() * t.dtype().bytes()) as u64;
     let bytes = (t.storage().bytes() as u64).saturating_sub(skipped);
     PtrArg { device: t.device(), address: t.address(), bytes, dtype: t.dtype(), mutable }
 }

@@ -80,7 +80,7 @@ impl Tensor {
         self.storage().wait_arrived()?;
         self.storage().note_use();
         session::hold(self.storage());
-        let skipped = (self.layout().offset * self.dtype().bytes()) as u64;
+        let skipped = (self.layout().offset() * self.dtype().bytes()) as u64;
         let ptr = PtrArg {
             device: self.device(),
             address: self.address(),
