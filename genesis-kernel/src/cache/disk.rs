@@ -54,9 +54,20 @@ impl DiskCache {
             return None;
         }
         let mut file = File::open(&path).ok()?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).ok()?;
-        let contents = unseal(key, bytes)?;
+        // What has grown or was cut since it was written, or was never written, is not read.
+        let size = file.metadata().ok()?.len();
+        let mut header = [0; HEADER];
+        file.read_exact(&mut header).ok()?;
+        let len = contents_len(key, &header)?;
+        if size.checked_sub(HEADER as u64)? != len || size > self.limit {
+            return None;
+        }
+        let mut contents = Vec::new();
+        contents.try_reserve_exact(usize::try_from(len).ok()?).ok()?;
+        (&mut file).take(len).read_to_end(&mut contents).ok()?;
+        if !is_whole(&header, &contents) {
+            return None;
+        }
         // The time of the last use orders the sweep; a read-only disk has no sweep either.
         let _ = file.set_modified(SystemTime::now());
         Some(contents)
@@ -87,8 +98,14 @@ impl DiskCache {
 
     fn write(&self, key: &Key, contents: &[u8]) -> std::io::Result<()> {
         let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.dir)?;
-        file.write_all(&seal(key, contents))?;
-        file.persist(self.path(key)).map_err(|error| error.error)?;
+        file.write_all(&header_of(key, contents))?;
+        file.write_all(contents)?;
+        let path = self.path(key);
+        // A file takes the place of anything but a folder, which nobody of ours has put there.
+        if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
+            fs::remove_dir_all(&path)?;
+        }
+        file.persist(path).map_err(|error| error.error)?;
         Ok(())
     }
 
@@ -118,7 +135,7 @@ impl DiskCache {
         files
             .filter(|file| file.path().extension().is_some_and(|ext| ext == "bin"))
             .filter_map(|file| {
-                let metadata = file.metadata().ok()?;
+                let metadata = file.metadata().ok().filter(fs::Metadata::is_file)?;
                 let used = metadata.modified().ok()?;
                 Some(Entry { path: file.path(), bytes: metadata.len(), used })
             })
@@ -144,26 +161,26 @@ struct Entry {
     used: SystemTime,
 }
 
-fn seal(key: &Key, contents: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER + contents.len());
+/// What stands before the contents.
+fn header_of(key: &Key, contents: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER);
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(key.bytes());
     bytes.extend_from_slice(&(contents.len() as u64).to_le_bytes());
     let checksum = checksum(&bytes, contents);
     bytes.extend_from_slice(&checksum);
-    bytes.extend_from_slice(contents);
     bytes
 }
 
-fn unseal(key: &Key, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
-    let (header, contents) = bytes.split_at_checked(HEADER)?;
+/// How long the contents are, if this is the header of an entry of this key.
+fn contents_len(key: &Key, header: &[u8; HEADER]) -> Option<u64> {
+    let rest = header.strip_prefix(MAGIC)?.strip_prefix(key.bytes())?;
+    Some(u64::from_le_bytes(*rest.first_chunk()?))
+}
+
+fn is_whole(header: &[u8; HEADER], contents: &[u8]) -> bool {
     let (described, stored) = header.split_at(HEADER - 32);
-    let expected = [&MAGIC[..], key.bytes(), &(contents.len() as u64).to_le_bytes()].concat();
-    if described != expected || stored != checksum(described, contents) {
-        return None;
-    }
-    bytes.drain(..HEADER);
-    Some(bytes)
+    stored == checksum(described, contents)
 }
 
 fn checksum(described: &[u8], contents: &[u8]) -> [u8; 32] {
@@ -247,6 +264,35 @@ mod tests {
         assert_eq!(cache.get(&key(1)), None);
         assert!(cache.put(&key(1), b"contents"));
         assert!(cache.get(&key(1)).is_some());
+    }
+
+    #[test]
+    fn an_entry_that_has_grown_is_not_read() {
+        let (_dir, cache) = cache(1 << 20);
+        assert!(cache.put(&key(1), b"contents"));
+        let path = cache.path(&key(1));
+        // Far more than memory, without a block on the disk.
+        File::options().write(true).open(&path).unwrap().set_len(1 << 43).unwrap();
+        assert_eq!(cache.get(&key(1)), None);
+        let mut whole = header_of(&key(1), b"");
+        whole[40..48].copy_from_slice(&((1u64 << 43) - HEADER as u64).to_le_bytes());
+        let mut file = File::options().write(true).open(&path).unwrap();
+        file.write_all(&whole).unwrap();
+        assert_eq!(cache.get(&key(1)), None);
+        assert!(cache.put(&key(1), b"contents"));
+        assert_eq!(cache.get(&key(1)).as_deref(), Some(&b"contents"[..]));
+    }
+
+    #[test]
+    fn a_folder_in_the_place_of_an_entry_gives_way() {
+        let (_dir, cache) = cache(1 << 20);
+        assert!(cache.put(&key(1), b"one"));
+        let path = cache.path(&key(1));
+        fs::remove_file(&path).unwrap();
+        fs::create_dir_all(path.join("full")).unwrap();
+        assert_eq!((cache.get(&key(1)), cache.size()), (None, (0, 0)));
+        assert!(cache.put(&key(1), b"one"));
+        assert_eq!(cache.get(&key(1)).as_deref(), Some(&b"one"[..]));
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //! # Source
 //! doi:10.1109/MC.1984.1659158 (LZW); Debian's package `bible-kjv-text`.
 
-use std::fs;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::io::read_regular;
 
 /// Where Debian's package puts the file.
 const DEBIAN: &str = "/usr/lib/bible.data";
@@ -29,10 +29,9 @@ const CLEAR: usize = 256;
 pub fn bible_text(path: Option<&Path>) -> Result<Vec<u8>> {
     let path = path.unwrap_or(Path::new(DEBIAN));
     let problem = |what: String| Error::io(format!("{}: {what}", path.display()));
-    let bytes = fs::read(path).map_err(|error| {
-        problem(format!(
-            "{error}; install Debian's package bible-kjv-text, or name a file with --data"
-        ))
+    let bytes = read_regular(path).map_err(|error| {
+        let advice = "install Debian's package bible-kjv-text, or name a file with --data";
+        Error::io(format!("{error}; {advice}"))
     })?;
     // A file of one's own may be plain text.
     if !bytes.starts_with(MAGIC) {
@@ -98,6 +97,8 @@ fn unpack_window(packed: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

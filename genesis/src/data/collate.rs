@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use genesis_kernel::runtime::{Device, HostElement, bytes_of};
 
 use crate::error::{Error, Result};
+use crate::io::reserved;
 use crate::tensor::Tensor;
 
 /// What a data set gives, and what several of it become.
@@ -95,7 +96,9 @@ impl Sample for Tensor {
             return Tensor::stack(&samples.iter().collect::<Vec<_>>(), 0);
         }
         // On the host a batch is its samples' bytes one after another; no op is launched.
-        let mut bytes = Vec::with_capacity(first.numel() * first.dtype().bytes() * samples.len());
+        let size = first.dtype().bytes().checked_mul(first.numel());
+        let size = size.and_then(|size| size.checked_mul(samples.len())).unwrap_or(usize::MAX);
+        let mut bytes = reserved(size).map_err(|what| Error::op(NAME, what))?;
         for sample in &samples {
             bytes.extend_from_slice(&sample.to_bytes()?);
         }

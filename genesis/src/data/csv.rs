@@ -3,12 +3,12 @@
 //! # Source
 //! RFC 4180: fields may stand in quotes, where commas, line ends and doubled quotes are text.
 
-use std::fs;
 use std::path::Path;
 
 use genesis_kernel::runtime::Device;
 
 use crate::error::{Error, Result};
+use crate::io::{read_regular_text, reserved};
 use crate::tensor::Tensor;
 
 /// How a CSV file is written.
@@ -27,12 +27,81 @@ impl Default for CsvOptions {
 }
 
 /// A table of text.
+///
+/// All fields lie in one text, so that a table takes the memory of its file and four bytes a field.
+///
+/// # Examples
+/// ```
+/// use genesis::data::{Csv, CsvOptions};
+///
+/// let csv = Csv::parse("name,age\nAda,36\nAlan,41\n", CsvOptions::default())?;
+/// assert_eq!((csv.len(), csv.get(1, csv.column("name")?)), (2, Some("Alan")));
+/// let ages: Vec<Option<&str>> = csv.rows().map(|mut row| row.nth(1)).collect();
+/// assert_eq!(ages, [Some("36"), Some("41")]);
+/// # Ok::<(), genesis::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Csv {
     /// The names of the columns; empty without a header.
     pub names: Vec<String>,
-    /// The fields, row by row.
-    pub rows: Vec<Vec<String>>,
+    /// All fields, row by row, one after another.
+    text: String,
+    /// Where each field ends in the text.
+    ends: Ends,
+    /// Fields of a row.
+    width: usize,
+}
+
+/// Places in a text; half as large where it is below 4 GiB.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Ends {
+    Short(Vec<u32>),
+    Long(Vec<usize>),
+}
+
+impl Ends {
+    fn new(fields: usize, bytes: usize) -> Result<Ends> {
+        let room = match u32::try_from(bytes) {
+            Ok(_) => reserved(fields).map(Ends::Short),
+            Err(_) => reserved(fields).map(Ends::Long),
+        };
+        room.map_err(Error::io)
+    }
+
+    fn push(&mut self, end: usize) {
+        match self {
+            Ends::Short(ends) => ends.push(end as u32),
+            Ends::Long(ends) => ends.push(end),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Ends::Short(ends) => ends.len(),
+            Ends::Long(ends) => ends.len(),
+        }
+    }
+
+    fn get(&self, field: usize) -> Option<usize> {
+        match self {
+            Ends::Short(ends) => ends.get(field).map(|&end| end as usize),
+            Ends::Long(ends) => ends.get(field).copied(),
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Ends::Short(ends) => ends.clear(),
+            Ends::Long(ends) => ends.clear(),
+        }
+    }
+
+    fn shrink(&mut self) {
+        match self {
+            Ends::Short(ends) => ends.shrink_to_fit(),
+            Ends::Long(ends) => ends.shrink_to_fit(),
+        }
+    }
 }
 
 impl Csv {
@@ -43,10 +112,9 @@ impl Csv {
     /// the line.
     pub fn read(path: impl AsRef<Path>, options: CsvOptions) -> Result<Csv> {
         let path = path.as_ref();
-        let problem =
-            |what: &dyn std::fmt::Display| Error::io(format!("{}: {what}", path.display()));
-        let text = fs::read_to_string(path).map_err(|error| problem(&error))?;
-        Csv::parse(&text, options).map_err(|error| problem(&error))
+        let text = read_regular_text(path)?;
+        Csv::parse(&text, options)
+            .map_err(|error| Error::io(format!("{}: {error}", path.display())))
     }
 
     /// Reads text.
@@ -55,19 +123,38 @@ impl Csv {
     /// As [`Csv::read`].
     pub fn parse(text: &str, options: CsvOptions) -> Result<Csv> {
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
-        let mut rows = Vec::new();
-        let mut width = None;
-        for (line, row) in split(text, options.delimiter)? {
-            let expected = *width.get_or_insert(row.len());
-            if row.len() != expected {
-                let message = format!("line {line} has {} fields, expected {expected}", row.len());
-                return Err(Error::io(message));
-            }
-            rows.push(row);
+        Parser::new(text, options)?.parse(text, options.delimiter)
+    }
+
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.ends.len().checked_div(self.width).unwrap_or(0)
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of columns.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The field at a row and a column; `None` where there is none.
+    pub fn get(&self, row: usize, column: usize) -> Option<&str> {
+        if column >= self.width {
+            return None;
         }
-        let header = options.header && !rows.is_empty();
-        let names = if header { rows.remove(0) } else { Vec::new() };
-        Ok(Csv { names, rows })
+        let field = row.checked_mul(self.width)?.checked_add(column)?;
+        let start = field.checked_sub(1).map_or(Some(0), |before| self.ends.get(before))?;
+        Some(&self.text[start..self.ends.get(field)?])
+    }
+
+    /// The fields of each row.
+    pub fn rows(&self) -> impl Iterator<Item = impl Iterator<Item = &str>> {
+        let row = move |row| (0..self.width).filter_map(move |column| self.get(row, column));
+        (0..self.len()).map(row)
     }
 
     /// The place of a named column.
@@ -85,73 +172,149 @@ impl Csv {
     /// # Errors
     /// If a column is not there or a field is no number, with its row.
     pub fn to_tensor(&self, columns: &[usize]) -> Result<Tensor> {
-        let mut values = Vec::with_capacity(self.rows.len() * columns.len());
-        for (number, row) in self.rows.iter().enumerate() {
+        let mut values = reserved(self.len().saturating_mul(columns.len())).map_err(Error::io)?;
+        for row in 0..self.len() {
             for &column in columns {
-                let field = row.get(column).ok_or_else(|| {
-                    Error::io(format!("row {number} has {} fields, none is {column}", row.len()))
+                let field = self.get(row, column).ok_or_else(|| {
+                    Error::io(format!("row {row} has {} fields, none is {column}", self.width))
                 })?;
                 values.push(field.trim().parse::<f32>().map_err(|_| {
-                    Error::io(format!("row {number}, field {column}: {field:?} is no number"))
+                    Error::io(format!("row {row}, field {column}: {field:?} is no number"))
                 })?);
             }
         }
-        Tensor::from_slice_on(&values, &[self.rows.len(), columns.len()], Device::Cpu)
+        Tensor::from_slice_on(&values, &[self.len(), columns.len()], Device::Cpu)
     }
 }
 
-/// Rows of fields with the lines that they begin on.
-fn split(text: &str, delimiter: char) -> Result<Vec<(usize, Vec<String>)>> {
-    let (mut rows, mut row, mut field) = (Vec::new(), Vec::new(), String::new());
-    let (mut line, mut start, mut quoted, mut was_quoted) = (1, 1, None, false);
-    let mut characters = text.chars().peekable();
-    while let Some(c) = characters.next() {
-        line += usize::from(c == '\n');
-        match (c, quoted) {
-            ('"', Some(_)) if characters.peek() == Some(&'"') => {
-                characters.next();
-                field.push('"');
-            }
-            ('"', Some(_)) => quoted = None,
-            (c, Some(_)) => field.push(c),
-            ('"', None) if field.is_empty() && !was_quoted => {
-                (quoted, was_quoted) = (Some(line), true);
-            }
-            (c, None) if c == delimiter => {
-                row.push(std::mem::take(&mut field));
-                was_quoted = false;
-            }
-            ('\r', None) if characters.peek() == Some(&'\n') => {}
-            ('\n', None) => {
-                if !(row.is_empty() && field.is_empty() && !was_quoted) {
-                    row.push(std::mem::take(&mut field));
-                    rows.push((start, std::mem::take(&mut row)));
+/// A table that grows field by field.
+struct Parser {
+    table: Csv,
+    has_header: bool,
+    /// Fields of the row that is read.
+    fields: usize,
+    /// Where the field that is read begins.
+    start: usize,
+    /// Whether it is or was in quotes: then it is one though it may be empty.
+    was_quoted: bool,
+    /// Whether the first row, which says how many fields there are, is over.
+    has_width: bool,
+}
+
+impl Parser {
+    fn new(text: &str, options: CsvOptions) -> Result<Parser> {
+        // Most fields end at one of these; quoted ones make it fewer.
+        let separators = text.matches([options.delimiter, '\n']).count();
+        let ends = Ends::new(separators.saturating_add(1), text.len())?;
+        let mut fields = String::new();
+        let room = fields.try_reserve_exact(text.len());
+        room.map_err(|_| Error::io(format!("{} bytes of text are too many", text.len())))?;
+        let table = Csv { names: Vec::new(), text: fields, ends, width: 0 };
+        Ok(Parser {
+            table,
+            has_header: options.header,
+            fields: 0,
+            start: 0,
+            was_quoted: false,
+            has_width: false,
+        })
+    }
+
+    fn parse(mut self, text: &str, delimiter: char) -> Result<Csv> {
+        let (mut line, mut row_line, mut quoted) = (1, 1, None);
+        let mut characters = text.chars().peekable();
+        while let Some(c) = characters.next() {
+            line += usize::from(c == '\n');
+            match (c, quoted) {
+                ('"', Some(_)) if characters.peek() == Some(&'"') => {
+                    characters.next();
+                    self.table.text.push('"');
                 }
-                (start, was_quoted) = (line, false);
+                ('"', Some(_)) => quoted = None,
+                (c, Some(_)) => self.table.text.push(c),
+                ('"', None) if self.is_at_start() && !self.was_quoted => {
+                    (quoted, self.was_quoted) = (Some(line), true);
+                }
+                (c, None) if c == delimiter => self.end_field(),
+                ('\r', None) if characters.peek() == Some(&'\n') => {}
+                ('\n', None) => {
+                    self.end_row(row_line)?;
+                    row_line = line;
+                }
+                (c, None) => self.table.text.push(c),
             }
-            (c, None) => field.push(c),
         }
+        if let Some(line) = quoted {
+            return Err(Error::io(format!("the quote of line {line} never ends")));
+        }
+        self.end_row(row_line)?;
+        self.table.text.shrink_to_fit();
+        self.table.ends.shrink();
+        Ok(self.table)
     }
-    if let Some(line) = quoted {
-        return Err(Error::io(format!("the quote of line {line} never ends")));
+
+    fn is_at_start(&self) -> bool {
+        self.table.text.len() == self.start
     }
-    if !(row.is_empty() && field.is_empty() && !was_quoted) {
-        row.push(field);
-        rows.push((start, row));
+
+    fn end_field(&mut self) {
+        self.start = self.table.text.len();
+        self.table.ends.push(self.start);
+        self.fields += 1;
+        self.was_quoted = false;
     }
-    Ok(rows)
+
+    /// Ends the row that began on this line, if there is anything in it.
+    fn end_row(&mut self, line: usize) -> Result<()> {
+        if self.fields == 0 && self.is_at_start() && !self.was_quoted {
+            return Ok(());
+        }
+        self.end_field();
+        let fields = std::mem::take(&mut self.fields);
+        if self.has_width {
+            let expected = self.table.width;
+            if fields != expected {
+                let message = format!("line {line} has {fields} fields, expected {expected}");
+                return Err(Error::io(message));
+            }
+            return Ok(());
+        }
+        (self.has_width, self.table.width) = (true, fields);
+        if self.has_header {
+            let names = (0..fields).filter_map(|column| self.table.get(0, column));
+            self.table.names = names.map(str::to_owned).collect();
+            self.table.text.clear();
+            self.table.ends.clear();
+            self.start = 0;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn rows(csv: &Csv) -> Vec<Vec<&str>> {
+        csv.rows().map(Iterator::collect).collect()
+    }
+
+    #[test]
+    fn a_table_is_not_much_larger_than_its_text() {
+        let text = "1,".repeat(99) + "1\n";
+        let csv = Csv::parse(&text.repeat(100), CsvOptions::default()).unwrap();
+        let Ends::Short(ends) = &csv.ends else { panic!("places of 4 bytes are enough") };
+        assert_eq!((csv.text.capacity(), ends.capacity()), (9_900, 9_900));
+        assert_eq!((csv.len(), csv.width(), csv.get(98, 99)), (99, 100, Some("1")));
+    }
+
     #[test]
     fn quotes_hold_commas_lines_and_quotes() {
         let text = "a,b\r\n\"x, \"\"y\"\"\nz\",2\n\n\"\",3";
         let csv = Csv::parse(text, CsvOptions::default()).unwrap();
         assert_eq!(csv.names, ["a", "b"]);
-        assert_eq!(csv.rows, [vec!["x, \"y\"\nz", "2"], vec!["", "3"]]);
+        assert_eq!(rows(&csv), [vec!["x, \"y\"\nz", "2"], vec!["", "3"]]);
+        assert_eq!((csv.get(0, 2), csv.get(2, 0), csv.get(usize::MAX, 1)), (None, None, None));
         assert_eq!(
             csv.to_tensor(&[csv.column("b").unwrap()]).unwrap().to_vec::<f32>().unwrap(),
             [2.0, 3.0]
@@ -174,8 +337,8 @@ mod tests {
             csv.column("c").unwrap_err().to_string(),
             "no column is called c; there are a, b"
         );
-        assert_eq!(Csv::parse("", CsvOptions::default()).unwrap().rows.len(), 0);
+        assert_eq!(Csv::parse("", CsvOptions::default()).unwrap().len(), 0);
         let plain = CsvOptions { delimiter: ';', header: false };
-        assert_eq!(Csv::parse("1;2", plain).unwrap().rows, [vec!["1", "2"]]);
+        assert_eq!(rows(&Csv::parse("1;2", plain).unwrap()), [vec!["1", "2"]]);
     }
 }

@@ -179,7 +179,7 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
     type Item = D::Item;
 
     fn len(&self) -> usize {
-        self.parts.iter().map(Dataset::len).sum()
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.len()))
     }
 
     fn get(&self, index: usize) -> Result<D::Item> {
@@ -202,11 +202,12 @@ pub fn random_split<D: Dataset>(
     lengths: &[usize],
     seed: u64,
 ) -> Result<Vec<Subset<D>>> {
-    let (whole, order) = (dataset.len(), shuffled(dataset.len(), seed, 0));
+    let whole = dataset.len();
     if lengths.iter().try_fold(0usize, |sum, &n| sum.checked_add(n)) != Some(whole) {
         let message = format!("lengths {lengths:?} do not add up to {whole} samples");
         return Err(Error::op("random_split", message));
     }
+    let order = shuffled(whole, seed, 0)?;
     let dataset = Arc::new(dataset);
     let mut start = 0;
     let mut cut = |&length: &usize| {

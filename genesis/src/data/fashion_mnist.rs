@@ -11,6 +11,7 @@ use genesis_kernel::runtime::Device;
 use super::idx::read_idx_bytes;
 use super::tensors::TensorDataset;
 use crate::error::{Error, Result};
+use crate::io::ReadLimits;
 use crate::tensor::Tensor;
 
 /// Where Debian's package puts the files.
@@ -78,7 +79,7 @@ impl FashionMnist {
                 );
                 return Err(Error::io(message));
             }
-            read_idx_bytes(&path)
+            read_idx_bytes(&path, &ReadLimits::default())
         };
         let (image_shape, image_dtype, pixels) = read("images-idx3-ubyte")?;
         let (label_shape, label_dtype, labels) = read("labels-idx1-ubyte")?;

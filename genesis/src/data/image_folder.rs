@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::dataset::{Dataset, no_sample};
 use super::image::Image;
 use crate::error::{Error, Result};
+use crate::io::ReadLimits;
 
 /// PNG and JPEG files in `root/class/..`, with the number of their class.
 ///
@@ -15,6 +16,7 @@ use crate::error::{Error, Result};
 pub struct ImageFolder {
     classes: Vec<String>,
     samples: Vec<(PathBuf, i64)>,
+    limits: ReadLimits,
 }
 
 impl ImageFolder {
@@ -38,7 +40,13 @@ impl ImageFolder {
         if classes.is_empty() {
             return Err(Error::io(format!("{}: no folder of a class", root.display())));
         }
-        Ok(ImageFolder { classes, samples })
+        Ok(ImageFolder { classes, samples, limits: ReadLimits::default() })
+    }
+
+    /// The same folder with other limits on its pictures.
+    #[must_use]
+    pub fn with_limits(self, limits: ReadLimits) -> ImageFolder {
+        ImageFolder { limits, ..self }
     }
 
     /// The names of the classes.
@@ -62,7 +70,7 @@ impl Dataset for ImageFolder {
     fn get(&self, index: usize) -> Result<(Image, i64)> {
         let sample = self.samples.get(index);
         let (path, class) = sample.ok_or_else(|| no_sample("image folder", index, self.len()))?;
-        Ok((Image::open(path)?, *class))
+        Ok((Image::open_with(path, &self.limits)?, *class))
     }
 }
 

@@ -24,7 +24,7 @@ pub struct LoaderOptions {
     pub seed: u64,
     /// Whether a smaller batch at the end is left out.
     pub drop_last: bool,
-    /// Threads that make batches; with 0 they are made when asked for.
+    /// Threads that make batches, up to 1024; with 0 they are made when asked for.
     pub workers: usize,
     /// Batches that a worker may be ahead of their use.
     pub prefetch: usize,
@@ -173,7 +173,7 @@ impl<B: Send + 'static> DataLoader<B> {
         let (batches, fetch) = (Arc::new(batches), Arc::new(fetch));
         let sampler: Arc<dyn BatchSampler> = batches.clone();
         let open = move |at: LoaderState| {
-            let rest = rest_of(batches.batches(at.epoch), at.samples)?;
+            let rest = rest_of(guarded(|| batches.batches(at.epoch))?, at.samples)?;
             let fetch = fetch.clone();
             let work = move |indices: Vec<usize>| {
                 let made = guarded(|| fetch(&indices, at.epoch));
@@ -220,15 +220,16 @@ impl<B: Send + 'static> DataLoader<B> {
     /// Walk one at a time: each of them moves the loader's state.
     ///
     /// # Errors
-    /// If threads can't be started, or the state stands inside a batch.
+    /// If threads can't be started or are over 1024, memory has no room for the order, or the state stands
+    /// inside a batch.
     pub fn iter(&self) -> Result<Epoch<'_, B>> {
         let running = (self.open)(self.state())?;
         Ok(Epoch { loader: self, running: Some(running) })
     }
 
-    /// The number of batches in the current epoch; `None` for a stream.
+    /// The number of batches in the current epoch; `None` for a stream, and where the sampler fails.
     pub fn len(&self) -> Option<usize> {
-        Some(self.batches.as_ref()?.batches(self.state().epoch).len())
+        self.batches.as_ref()?.count(self.state().epoch).ok()
     }
 
     /// Whether the current epoch has no batch; a stream is not asked.
@@ -349,7 +350,7 @@ where
     J: Send + 'static,
     B: Send + 'static,
 {
-    let limit = options.prefetch.max(1) * options.workers.max(1);
+    let limit = options.prefetch.max(1).saturating_mul(options.workers.max(1));
     let mut results = Results::new(jobs, Arc::new(work), options.workers, limit)?;
     Ok(Box::new(move || results.next()))
 }
@@ -374,12 +375,12 @@ impl<T> Iterator for Chunks<T> {
                 Some(Err(error)) => {
                     return Some(Err(named(
                         &error,
-                        &format!("sample {}", self.position + chunk.len()),
+                        &format!("sample {}", self.position.saturating_add(chunk.len())),
                     )));
                 }
             }
         }
-        self.position += chunk.len();
+        self.position = self.position.saturating_add(chunk.len());
         let whole = chunk.len() == self.size || !(chunk.is_empty() || self.drop_last);
         whole.then_some(Ok(chunk))
     }
@@ -398,7 +399,9 @@ impl<B: Send + 'static> Iterator for Epoch<'_, B> {
         let _range = trace::range("DataLoader.next");
         match self.running.as_mut()?() {
             Some(Ok((batch, samples))) => {
-                self.loader.lock().samples += samples;
+                let mut state = self.loader.lock();
+                state.samples = state.samples.saturating_add(samples);
+                drop(state);
                 Some(Ok(batch))
             }
             Some(Err(error)) => {
@@ -408,7 +411,7 @@ impl<B: Send + 'static> Iterator for Epoch<'_, B> {
             None => {
                 self.running = None;
                 let mut state = self.loader.lock();
-                *state = LoaderState { epoch: state.epoch + 1, samples: 0, ..*state };
+                *state = LoaderState { epoch: state.epoch.saturating_add(1), samples: 0, ..*state };
                 None
             }
         }

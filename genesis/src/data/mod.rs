@@ -26,7 +26,7 @@ pub use collate::{Batch, Sample};
 pub use csv::{Csv, CsvOptions};
 pub use dataset::{ConcatDataset, Dataset, IterableDataset, Map, Subset, random_split};
 pub use fashion_mnist::FashionMnist;
-pub use idx::read_idx;
+pub use idx::{read_idx, read_idx_with};
 pub use image::Image;
 pub use image_folder::ImageFolder;
 pub use loader::{DataLoader, Epoch, LoaderOptions, LoaderState};

@@ -18,6 +18,9 @@ pub(super) type Jobs<J> = Box<dyn Iterator<Item = Result<J>> + Send>;
 /// What makes a result of a job.
 pub(super) type Work<J, B> = Arc<dyn Fn(J) -> Result<B> + Send + Sync>;
 
+/// The most threads that make results: more than machines have use for, and few enough to be started.
+const MOST_WORKERS: usize = 1024;
+
 /// Results in the order of their jobs.
 pub(super) enum Results<J, B> {
     /// Made when asked for.
@@ -34,6 +37,10 @@ impl<J: Send + 'static, B: Send + 'static> Results<J, B> {
         workers: usize,
         limit: usize,
     ) -> Result<Results<J, B>> {
+        if workers > MOST_WORKERS {
+            let message = format!("{workers} workers, the most is {MOST_WORKERS}");
+            return Err(Error::op("data loader", message));
+        }
         let source = Source { jobs, work, taken: 0, done: false };
         if workers == 0 {
             return Ok(Results::Here(source));
@@ -125,7 +132,7 @@ impl<B> Shared<B> {
     /// Waits until job `number` may be started; false where nobody wants it.
     fn may_start(&self, number: usize) -> bool {
         let mut state = self.lock();
-        while !state.stopped && number >= state.read + self.limit {
+        while !state.stopped && number.saturating_sub(state.read) >= self.limit {
             state = self.wait(state);
         }
         !state.stopped

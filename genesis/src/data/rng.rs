@@ -5,6 +5,7 @@
 //! workers changes them.
 
 use crate::error::{Error, Result};
+use crate::io::reserved;
 
 /// The golden ratio's bits, which spread neighbouring seeds.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -60,13 +61,26 @@ impl SampleRng {
 
 /// A permutation of `0..n` that depends on the seed and the epoch only: Fisher-Yates, the same on
 /// every machine.
-pub fn shuffled(n: usize, seed: u64, epoch: u64) -> Vec<usize> {
+///
+/// # Errors
+/// If memory has no room for it.
+pub fn shuffled(n: usize, seed: u64, epoch: u64) -> Result<Vec<usize>> {
     let mut rng = SampleRng::new(seed ^ epoch.wrapping_mul(GOLDEN));
-    let mut order: Vec<usize> = (0..n).collect();
+    let mut order = room(n)?;
+    order.extend(0..n);
     for i in (1..n).rev() {
         order.swap(i, rng.below(i + 1));
     }
-    order
+    Ok(order)
+}
+
+/// A list with room for so many samples.
+pub(super) fn room<T>(samples: usize) -> Result<Vec<T>> {
+    reserved(samples).map_err(|_| too_many(samples))
+}
+
+pub(super) fn too_many(samples: usize) -> Error {
+    Error::op("sampler", format!("{samples} samples are more than memory holds"))
 }
 
 /// Draws of `count` places by weight.
@@ -98,25 +112,28 @@ pub(super) fn weighted(
         let key = |w: f64, u: f64| {
             if w > 0.0 { u.max(f64::MIN_POSITIVE).ln() / w } else { f64::NEG_INFINITY }
         };
-        let mut keyed: Vec<(f64, usize)> =
-            weights.iter().enumerate().map(|(i, &w)| (key(w, rng.uniform()), i)).collect();
+        let mut keyed: Vec<(f64, usize)> = room(weights.len())?;
+        keyed.extend(weights.iter().enumerate().map(|(i, &w)| (key(w, rng.uniform()), i)));
         keyed.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         return Ok(keyed[..count].iter().map(|&(_, i)| i).collect());
     }
+    let mut sums: Vec<f64> = room(weights.len())?;
+    // Weights whose sum is no number are made smaller together.
+    let whole: f64 = weights.iter().sum();
+    let scale = if whole.is_finite() { 1.0 } else { f64::MIN_POSITIVE };
     let mut total = 0.0;
-    let sums: Vec<f64> = weights
-        .iter()
-        .map(|w| {
-            total += w;
-            total
-        })
-        .collect();
+    sums.extend(weights.iter().map(|w| {
+        total += w * scale;
+        total
+    }));
     let last = weights.iter().rposition(|&w| w > 0.0).unwrap_or(0);
     let mut draw = || {
         let at = rng.uniform() * total;
         sums.partition_point(|&sum| sum <= at).min(last)
     };
-    Ok((0..count).map(|_| draw()).collect())
+    let mut draws = room(count)?;
+    draws.extend((0..count).map(|_| draw()));
+    Ok(draws)
 }
 
 #[cfg(test)]
@@ -125,7 +142,7 @@ mod tests {
 
     #[test]
     fn every_sample_is_drawn_once() {
-        let mut seen = shuffled(103, 7, 1);
+        let mut seen = shuffled(103, 7, 1).unwrap();
         assert_ne!(seen, (0..103).collect::<Vec<_>>());
         seen.sort_unstable();
         assert_eq!(seen, (0..103).collect::<Vec<_>>());
@@ -133,9 +150,9 @@ mod tests {
 
     #[test]
     fn the_order_depends_on_seed_and_epoch_only() {
-        assert_eq!(shuffled(50, 1, 2), shuffled(50, 1, 2));
-        assert_ne!(shuffled(50, 1, 2), shuffled(50, 1, 3));
-        assert_ne!(shuffled(50, 1, 2), shuffled(50, 2, 2));
+        assert_eq!(shuffled(50, 1, 2).unwrap(), shuffled(50, 1, 2).unwrap());
+        assert_ne!(shuffled(50, 1, 2).unwrap(), shuffled(50, 1, 3).unwrap());
+        assert_ne!(shuffled(50, 1, 2).unwrap(), shuffled(50, 2, 2).unwrap());
     }
 
     #[test]
@@ -159,6 +176,8 @@ mod tests {
         let of_two = draws.iter().filter(|&&i| i == 2).count() as f64 / 40_000.0;
         assert!((of_two - 0.75).abs() < 0.01, "{of_two}");
         assert!(draws.iter().all(|&i| i == 0 || i == 2));
+        let large = weighted(&[f64::MAX, f64::MAX], 1000, true, &mut rng).unwrap();
+        assert!((400..600).contains(&large.iter().sum::<usize>()), "{large:?}");
     }
 
     #[test]

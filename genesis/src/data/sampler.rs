@@ -3,7 +3,7 @@
 //! An order is a pure function of the epoch. Nothing about it is kept while it is walked, so to go on
 //! later it is enough to know the epoch and the place.
 
-use super::rng::{SampleRng, shuffled, weighted};
+use super::rng::{SampleRng, room, shuffled, too_many, weighted};
 use crate::error::{Error, Result};
 
 /// An order of samples for each epoch.
@@ -17,13 +17,27 @@ pub trait Sampler: Send + Sync {
     }
 
     /// The samples of an epoch, in order.
-    fn indices(&self, epoch: u64) -> Vec<usize>;
+    ///
+    /// # Errors
+    /// If memory has no room for them.
+    fn indices(&self, epoch: u64) -> Result<Vec<usize>>;
 }
 
 /// The batches of each epoch.
 pub trait BatchSampler: Send + Sync {
     /// The samples of each batch, in order.
-    fn batches(&self, epoch: u64) -> Vec<Vec<usize>>;
+    ///
+    /// # Errors
+    /// If memory has no room for them.
+    fn batches(&self, epoch: u64) -> Result<Vec<Vec<usize>>>;
+
+    /// The number of batches.
+    ///
+    /// # Errors
+    /// As [`BatchSampler::batches`].
+    fn count(&self, epoch: u64) -> Result<usize> {
+        Ok(self.batches(epoch)?.len())
+    }
 }
 
 /// `0, 1, .. n - 1`
@@ -38,8 +52,8 @@ impl Sampler for SequentialSampler {
         self.len
     }
 
-    fn indices(&self, _: u64) -> Vec<usize> {
-        (0..self.len).collect()
+    fn indices(&self, _: u64) -> Result<Vec<usize>> {
+        in_order(self.len)
     }
 }
 
@@ -68,22 +82,27 @@ impl Sampler for RandomSampler {
         if self.len == 0 { 0 } else { self.draws.unwrap_or(self.len) }
     }
 
-    fn indices(&self, epoch: u64) -> Vec<usize> {
+    fn indices(&self, epoch: u64) -> Result<Vec<usize>> {
         let draws = Sampler::len(self);
         if self.replacement {
             let mut rng = SampleRng::of_sample(self.seed, epoch, usize::MAX);
-            return (0..draws).map(|_| rng.below(self.len)).collect();
+            let mut order = room(draws)?;
+            order.extend((0..draws).map(|_| rng.below(self.len)));
+            return Ok(order);
         }
-        let mut order = shuffled(self.len, self.seed, epoch);
+        let mut order = shuffled(self.len, self.seed, epoch)?;
         // More draws than samples: whole permutations one after another, as PyTorch has it.
+        let more = draws.saturating_sub(order.len());
+        order.try_reserve_exact(more).map_err(|_| too_many(draws))?;
         let mut round = 1u64;
         while order.len() < draws {
             let seed = self.seed ^ round.wrapping_mul(0xD1B5_4A32_D192_ED03);
-            order.extend(shuffled(self.len, seed, epoch));
+            let left = draws - order.len();
+            order.extend(shuffled(self.len, seed, epoch)?.into_iter().take(left));
             round += 1;
         }
         order.truncate(draws);
-        order
+        Ok(order)
     }
 }
 
@@ -101,8 +120,10 @@ impl Sampler for SubsetRandomSampler {
         self.indices.len()
     }
 
-    fn indices(&self, epoch: u64) -> Vec<usize> {
-        shuffled(self.indices.len(), self.seed, epoch).iter().map(|&i| self.indices[i]).collect()
+    fn indices(&self, epoch: u64) -> Result<Vec<usize>> {
+        let mut order = shuffled(self.indices.len(), self.seed, epoch)?;
+        order.iter_mut().for_each(|place| *place = self.indices[*place]);
+        Ok(order)
     }
 }
 
@@ -136,10 +157,9 @@ impl Sampler for WeightedRandomSampler {
         self.draws
     }
 
-    fn indices(&self, epoch: u64) -> Vec<usize> {
+    fn indices(&self, epoch: u64) -> Result<Vec<usize>> {
         let mut rng = SampleRng::of_sample(self.seed, epoch, usize::MAX);
         weighted(&self.weights, self.draws, self.replacement, &mut rng)
-            .expect("`new` has drawn from these weights")
     }
 }
 
@@ -184,14 +204,23 @@ impl Sampler for DistributedSampler {
         if self.drop_last { self.len / self.world } else { self.len.div_ceil(self.world) }
     }
 
-    fn indices(&self, epoch: u64) -> Vec<usize> {
+    fn indices(&self, epoch: u64) -> Result<Vec<usize>> {
         let order = match self.seed {
-            Some(seed) => shuffled(self.len, seed, epoch),
-            None => (0..self.len).collect(),
+            Some(seed) => shuffled(self.len, seed, epoch)?,
+            None => in_order(self.len)?,
         };
-        let at = |i: usize| order[(self.rank + i * self.world) % self.len];
-        (0..Sampler::len(self)).map(at).collect()
+        let share = Sampler::len(self);
+        let mut own = room(share)?;
+        own.extend((0..share).map(|i| order[(self.rank + i * self.world) % self.len]));
+        Ok(own)
     }
+}
+
+/// The samples from the first to the last.
+fn in_order(len: usize) -> Result<Vec<usize>> {
+    let mut order = room(len)?;
+    order.extend(0..len);
+    Ok(order)
 }
 
 /// An order cut into batches of one size; the last may be smaller, or is left out.
@@ -216,10 +245,21 @@ impl<S: Sampler> Batches<S> {
 }
 
 impl<S: Sampler> BatchSampler for Batches<S> {
-    fn batches(&self, epoch: u64) -> Vec<Vec<usize>> {
-        let order = self.sampler.indices(epoch);
+    fn batches(&self, epoch: u64) -> Result<Vec<Vec<usize>>> {
+        let order = self.sampler.indices(epoch)?;
         let whole = if self.drop_last { order.len() / self.size * self.size } else { order.len() };
-        order[..whole].chunks(self.size).map(<[usize]>::to_vec).collect()
+        let mut batches = room(whole.div_ceil(self.size))?;
+        for batch in order[..whole].chunks(self.size) {
+            let mut own = room(batch.len())?;
+            own.extend_from_slice(batch);
+            batches.push(own);
+        }
+        Ok(batches)
+    }
+
+    fn count(&self, _: u64) -> Result<usize> {
+        let draws = self.sampler.len();
+        Ok(if self.drop_last { draws / self.size } else { draws.div_ceil(self.size) })
     }
 }
 
@@ -230,22 +270,24 @@ mod tests {
     #[test]
     fn the_last_batch_is_smaller_or_left_out() {
         let of = |drop_last| Batches::new(SequentialSampler { len: 5 }, 2, drop_last).unwrap();
-        assert_eq!(of(false).batches(0), [vec![0, 1], vec![2, 3], vec![4]]);
-        assert_eq!(of(true).batches(0), [vec![0, 1], vec![2, 3]]);
+        assert_eq!(of(false).batches(0).unwrap(), [vec![0, 1], vec![2, 3], vec![4]]);
+        assert_eq!(of(true).batches(0).unwrap(), [vec![0, 1], vec![2, 3]]);
         assert!(Batches::new(SequentialSampler { len: 5 }, 0, true).is_err());
     }
 
     #[test]
     fn ranks_share_all_samples() {
         let share = |rank, drop_last| {
-            DistributedSampler::new(10, 4, rank, None, drop_last).unwrap().indices(0)
+            DistributedSampler::new(10, 4, rank, None, drop_last).unwrap().indices(0).unwrap()
         };
         assert_eq!(share(1, false), [1, 5, 9]);
         assert_eq!(share(3, false), [3, 7, 1]);
         assert_eq!(share(3, true), [3, 7]);
         let tiny = DistributedSampler::new(1, 4, 3, Some(1), false).unwrap();
-        assert_eq!(tiny.indices(5), [0]);
-        assert!(DistributedSampler::new(0, 4, 3, None, false).unwrap().indices(0).is_empty());
+        assert_eq!(tiny.indices(5).unwrap(), [0]);
+        assert!(
+            DistributedSampler::new(0, 4, 3, None, false).unwrap().indices(0).unwrap().is_empty()
+        );
         assert!(DistributedSampler::new(10, 4, 4, None, false).is_err());
     }
 
@@ -253,7 +295,7 @@ mod tests {
     fn shuffled_ranks_meet_in_no_sample() {
         let mut all: Vec<usize> = (0..3)
             .flat_map(|rank| {
-                DistributedSampler::new(9, 3, rank, Some(7), false).unwrap().indices(2)
+                DistributedSampler::new(9, 3, rank, Some(7), false).unwrap().indices(2).unwrap()
             })
             .collect();
         all.sort_unstable();
@@ -263,25 +305,49 @@ mod tests {
     #[test]
     fn random_draws_follow_the_epoch() {
         let sampler = RandomSampler { draws: Some(25), ..RandomSampler::new(10, 3) };
-        let order = sampler.indices(1);
+        let order = sampler.indices(1).unwrap();
         assert_eq!(order.len(), 25);
         let mut first = order[..10].to_vec();
         first.sort_unstable();
         assert_eq!(first, (0..10).collect::<Vec<_>>());
         assert_ne!(order[..10], order[10..20]);
-        assert_ne!(order, sampler.indices(2));
+        assert_ne!(order, sampler.indices(2).unwrap());
         let repeated = RandomSampler { replacement: true, ..sampler };
-        assert_eq!(repeated.indices(1), repeated.indices(1));
-        assert!(repeated.indices(1).iter().all(|&i| i < 10));
+        assert_eq!(repeated.indices(1).unwrap(), repeated.indices(1).unwrap());
+        assert!(repeated.indices(1).unwrap().iter().all(|&i| i < 10));
+    }
+
+    #[test]
+    fn more_samples_than_memory_holds_are_an_error() {
+        let many = usize::MAX;
+        let refused = |order: Result<Vec<usize>>| {
+            let error = order.unwrap_err().to_string();
+            assert_eq!(error, format!("sampler: {many} samples are more than memory holds"));
+        };
+        refused(SequentialSampler { len: many }.indices(0));
+        refused(RandomSampler::new(many, 0).indices(0));
+        for replacement in [false, true] {
+            let draws =
+                RandomSampler { draws: Some(many), replacement, ..RandomSampler::new(2, 0) };
+            refused(draws.indices(0));
+        }
+        refused(DistributedSampler::new(many, 1, 0, None, false).unwrap().indices(0));
+        let few = DistributedSampler::new(2, many, many - 1, None, false).unwrap();
+        assert_eq!(few.indices(0).unwrap(), [(many - 1) % 2]);
+        let error = WeightedRandomSampler::new(&[1.0], many, true, 0).unwrap_err().to_string();
+        assert_eq!(error, format!("sampler: {many} samples are more than memory holds"));
+        let batches = Batches::new(SequentialSampler { len: many }, 3, false).unwrap();
+        assert_eq!(batches.count(0).unwrap(), many.div_ceil(3));
+        assert!(batches.batches(0).is_err());
     }
 
     #[test]
     fn a_subset_stays_a_subset() {
         let sampler = SubsetRandomSampler { indices: vec![4, 8, 15, 16], seed: 0 };
-        let mut order = sampler.indices(3);
+        let mut order = sampler.indices(3).unwrap();
         order.sort_unstable();
         assert_eq!(order, [4, 8, 15, 16]);
         let weighted = WeightedRandomSampler::new(&[0.0, 1.0], 3, true, 0).unwrap();
-        assert_eq!(weighted.indices(0), [1, 1, 1]);
+        assert_eq!(weighted.indices(0).unwrap(), [1, 1, 1]);
     }
 }

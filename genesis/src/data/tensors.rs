@@ -6,6 +6,7 @@ use super::collate::Batch;
 use super::dataset::{Dataset, no_sample};
 use super::loader::{DataLoader, LoaderOptions};
 use crate::error::{Error, Result};
+use crate::io::reserved;
 use crate::tensor::Tensor;
 
 /// One tensor, a tuple or a list of them, whose first axes count the same samples.
@@ -127,9 +128,12 @@ fn rows_of(tensor: &Tensor, indices: &[usize]) -> Result<Tensor> {
 impl Tensor {
     /// The bytes of rows of a dense tensor on the CPU, one after another.
     fn host_rows(&self, indices: &[usize]) -> Result<Vec<u8>> {
-        let row = self.shape()[1..].iter().product::<usize>() * self.dtype().bytes();
-        let first = self.layout().offset * self.dtype().bytes();
-        let mut bytes = vec![0; row * indices.len()];
+        let rows = self.shape()[0].max(1);
+        let row = self.numel() / rows * self.dtype().bytes();
+        let first = self.layout().offset() * self.dtype().bytes();
+        let size = row.saturating_mul(indices.len());
+        let mut bytes = reserved(size).map_err(|what| Error::op("tensor dataset", what))?;
+        bytes.resize(size, 0);
         if row > 0 {
             for (&index, target) in indices.iter().zip(bytes.chunks_exact_mut(row)) {
                 self.storage().buffer().read(first + index * row, target)?;

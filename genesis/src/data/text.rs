@@ -19,7 +19,7 @@ pub trait Tokens: Send + Sync {
         self.len() == 0
     }
 
-    /// Some tokens in a row; the caller has checked that they are there.
+    /// Some tokens in a row, fewer where the list ends before.
     fn read(&self, start: usize, len: usize) -> Vec<i64>;
 }
 
@@ -29,8 +29,13 @@ impl Tokens for Vec<u8> {
     }
 
     fn read(&self, start: usize, len: usize) -> Vec<i64> {
-        self[start..start + len].iter().map(|&byte| i64::from(byte)).collect()
+        bytes_from(self, start, len)
     }
+}
+
+fn bytes_from(bytes: &[u8], start: usize, len: usize) -> Vec<i64> {
+    let rest = bytes.get(start..).unwrap_or_default();
+    rest.iter().take(len).map(|&byte| i64::from(byte)).collect()
 }
 
 /// A file whose every byte is a token.
@@ -60,7 +65,7 @@ impl Tokens for TextFile {
     }
 
     fn read(&self, start: usize, len: usize) -> Vec<i64> {
-        self.bytes[start..start + len].iter().map(|&byte| i64::from(byte)).collect()
+        bytes_from(&self.bytes, start, len)
     }
 }
 
@@ -118,7 +123,7 @@ impl Tokens for TokenShards {
 
     fn read(&self, start: usize, len: usize) -> Vec<i64> {
         let size = self.width.bytes();
-        let (mut skip, mut tokens) = (start * size, Vec::with_capacity(len));
+        let (mut skip, mut tokens) = (start.saturating_mul(size), Vec::new());
         for shard in &self.shards {
             let rest = shard.get(skip..).unwrap_or_default();
             skip = skip.saturating_sub(shard.len());
@@ -165,7 +170,7 @@ impl<T: Tokens> Dataset for TokenWindows<T> {
     type Item = (Tensor, Tensor);
 
     fn len(&self) -> usize {
-        (self.tokens.len() - 1) / self.length
+        self.tokens.len().saturating_sub(1) / self.length
     }
 
     fn get(&self, index: usize) -> Result<(Tensor, Tensor)> {
@@ -173,6 +178,10 @@ impl<T: Tokens> Dataset for TokenWindows<T> {
             return Err(no_sample("token windows", index, self.len()));
         }
         let window = self.tokens.read(index * self.length, self.length + 1);
+        if window.len() != self.length + 1 {
+            let message = format!("{} of {} tokens were read", window.len(), self.length + 1);
+            return Err(Error::op("token windows", message));
+        }
         let part = |part: &[i64]| Tensor::from_slice_on(part, &[self.length], Device::Cpu);
         Ok((part(&window[..self.length])?, part(&window[1..])?))
     }
@@ -191,6 +200,8 @@ mod tests {
         assert_eq!(y.to_vec::<i64>().unwrap(), [101, 102, 103]);
         assert!(windows.get(2).is_err());
         assert!(TokenWindows::new(b"abc".to_vec(), 3).is_err());
+        assert_eq!(b"abc".to_vec().read(2, usize::MAX), [99]);
+        assert!(b"abc".to_vec().read(usize::MAX, 1).is_empty());
     }
 
     #[test]
@@ -204,6 +215,8 @@ mod tests {
         }
         let shards = TokenShards::open(&paths, TokenWidth::U32).unwrap();
         assert_eq!((Tokens::len(&shards), shards.read(1, 3)), (5, vec![2, 70_000, 4]));
+        assert_eq!(shards.read(4, usize::MAX), [5]);
+        assert!(shards.read(usize::MAX, usize::MAX).is_empty());
         std::fs::write(&paths[1], [0; 3]).unwrap();
         let error = TokenShards::open(&paths, TokenWidth::U16).unwrap_err().to_string();
         assert!(error.ends_with("3 bytes are no whole number of tokens of 2"), "{error}");

@@ -4,6 +4,7 @@
 use super::image::Image;
 use super::rng::SampleRng;
 use crate::error::{Error, Result};
+use crate::io::reserved;
 
 /// A change of a picture.
 pub trait Transform: Send + Sync {
@@ -76,9 +77,10 @@ impl Transform for Normalize {
             return Err(Error::op("normalize", message));
         }
         let of = |values: &[f32], channel: usize| values[channel.min(values.len() - 1)];
-        Ok(Image::from_fn(image.channels(), image.height(), image.width(), |c, y, x| {
-            (image.at(c, y, x) - of(&self.mean, c)) / of(&self.std, c)
-        }))
+        let shape = [image.channels(), image.height(), image.width()];
+        Image::from_fn("normalize", shape, |c, y, x| {
+            (image.pixel(c, y, x) - of(&self.mean, c)) / of(&self.std, c)
+        })
     }
 }
 
@@ -101,41 +103,80 @@ impl Transform for Resize {
             Resize::Shorter(edge) => {
                 let (short, long) =
                     (image.height().min(image.width()), image.height().max(image.width()));
-                let other = (edge * long).checked_div(short).unwrap_or(0);
+                let other = edge as u128 * long as u128 / short.max(1) as u128;
+                let other = usize::try_from(other).unwrap_or(usize::MAX);
                 if image.height() <= image.width() { (edge, other) } else { (other, edge) }
             }
         };
         if height == 0 || width == 0 || image.pixels().is_empty() {
             let message =
                 format!("no way from {}x{} to {height}x{width}", image.height(), image.width());
-            return Err(Error::op("resize", message));
+            return Err(Error::op(RESIZE, message));
         }
-        let columns = weights(image.width(), width);
-        let wide = Image::from_fn(image.channels(), image.height(), width, |c, y, x| {
-            let (start, weights) = &columns[x];
-            weights.iter().enumerate().map(|(i, w)| w * image.at(c, y, start + i)).sum()
-        });
-        let rows = weights(image.height(), height);
-        Ok(Image::from_fn(image.channels(), height, width, |c, y, x| {
-            let (start, weights) = &rows[y];
-            weights.iter().enumerate().map(|(i, w)| w * wide.at(c, start + i, x)).sum()
-        }))
+        // Rows first, but where that makes much more than what comes in and goes out.
+        let [rows_first, columns_first] = [(image.height(), width), (height, image.width())]
+            .map(|(height, width)| height.saturating_mul(width));
+        let both = (image.height() * image.width()).max(height.saturating_mul(width));
+        if rows_first > both.saturating_mul(2) && columns_first < rows_first {
+            return along_columns(&along_rows(&image, height)?, width);
+        }
+        along_rows(&along_columns(&image, width)?, height)
     }
 }
 
+const RESIZE: &str = "resize";
+
+fn along_columns(image: &Image, width: usize) -> Result<Image> {
+    let shape = [image.channels(), image.height(), width];
+    let columns = Weights::new(image.width(), width)?;
+    Image::from_fn(RESIZE, shape, |c, y, x| {
+        let (start, weights) = columns.of(x);
+        weights.iter().enumerate().map(|(i, w)| w * image.pixel(c, y, start + i)).sum()
+    })
+}
+
+fn along_rows(image: &Image, height: usize) -> Result<Image> {
+    let shape = [image.channels(), height, image.width()];
+    let rows = Weights::new(image.height(), height)?;
+    Image::from_fn(RESIZE, shape, |c, y, x| {
+        let (start, weights) = rows.of(y);
+        weights.iter().enumerate().map(|(i, w)| w * image.pixel(c, start + i, x)).sum()
+    })
+}
+
 /// For each new place the first old place that it takes from, and the weights from there on.
-fn weights(from: usize, to: usize) -> Vec<(usize, Vec<f32>)> {
-    let scale = from as f64 / to as f64;
-    let radius = scale.max(1.0);
-    let of = |place: usize| {
-        let center = scale * (place as f64 + 0.5);
-        let start = ((center - radius + 0.5).floor().max(0.0) as usize).min(from - 1);
-        let end = ((center + radius + 0.5).floor() as usize).clamp(start + 1, from);
-        let weight = |at: usize| (1.0 - ((at as f64 - center + 0.5) / radius).abs()).max(0.0);
-        let sum: f64 = (start..end).map(weight).sum();
-        (start, (start..end).map(|at| (weight(at) / sum) as f32).collect())
-    };
-    (0..to).map(of).collect()
+struct Weights {
+    /// The first old place, and where its weights begin.
+    starts: Vec<(usize, usize)>,
+    weights: Vec<f32>,
+}
+
+impl Weights {
+    fn new(from: usize, to: usize) -> Result<Weights> {
+        let refuse = |what| Error::op(RESIZE, what);
+        let scale = from as f64 / to as f64;
+        let radius = scale.max(1.0);
+        let mut starts = reserved(to).map_err(refuse)?;
+        let mut weights: Vec<f32> = Vec::new();
+        for place in 0..to {
+            let center = scale * (place as f64 + 0.5);
+            let start = ((center - radius + 0.5).floor().max(0.0) as usize).min(from - 1);
+            let end = ((center + radius + 0.5).floor() as usize).clamp(start + 1, from);
+            let weight = |at: usize| (1.0 - ((at as f64 - center + 0.5) / radius).abs()).max(0.0);
+            let sum: f64 = (start..end).map(weight).sum();
+            let more = |_| refuse("its weights are more than memory holds".to_owned());
+            weights.try_reserve(end - start).map_err(more)?;
+            starts.push((start, weights.len()));
+            weights.extend((start..end).map(|at| (weight(at) / sum) as f32));
+        }
+        Ok(Weights { starts, weights })
+    }
+
+    fn of(&self, place: usize) -> (usize, &[f32]) {
+        let (start, first) = self.starts[place];
+        let end = self.starts.get(place + 1).map_or(self.weights.len(), |&(_, next)| next);
+        (start, &self.weights[first..end])
+    }
 }
 
 /// The middle of a picture; zeros around it where it is too small.
@@ -151,15 +192,14 @@ impl Transform for CenterCrop {
     fn apply(&self, image: Image, _: &mut SampleRng) -> Result<Image> {
         // Python's round, which torchvision uses here, takes halves to even.
         let middle = |whole: usize, part: usize| {
-            let difference = whole as f64 - part as f64;
-            if difference < 0.0 {
-                (difference / 2.0).floor() as i64
-            } else {
-                (difference / 2.0).round_ties_even() as i64
-            }
+            let difference = whole as i128 - part as i128;
+            let half = difference.div_euclid(2);
+            // A half goes down below zero, above it to the even of both.
+            let is_up = difference > 0 && difference % 2 == 1 && half % 2 == 1;
+            half + i128::from(is_up)
         };
         let (top, left) = (middle(image.height(), self.height), middle(image.width(), self.width));
-        Ok(window(&image, top, left, self.height, self.width))
+        window("center_crop", &image, [top, left], [self.height, self.width])
     }
 }
 
@@ -177,24 +217,31 @@ pub struct RandomCrop {
 impl Transform for RandomCrop {
     fn apply(&self, image: Image, rng: &mut SampleRng) -> Result<Image> {
         let mut place = |whole: usize, part: usize| {
-            let whole = whole + 2 * self.padding;
-            let free = whole.checked_sub(part).ok_or_else(|| {
-                Error::op("random_crop", format!("{part} pixels of {whole}, padding included"))
+            let padding = self.padding;
+            let padded = padding.checked_mul(2).and_then(|both| both.checked_add(whole));
+            let free = padded.and_then(|padded| padded.checked_sub(part)).ok_or_else(|| {
+                let message = format!("{part} pixels of {whole} and {padding} on each side");
+                Error::op("random_crop", message)
             })?;
-            Ok::<i64, Error>(rng.below(free + 1) as i64 - self.padding as i64)
+            Ok::<i128, Error>(rng.below(free.saturating_add(1)) as i128 - padding as i128)
         };
         let (top, left) = (place(image.height(), self.height)?, place(image.width(), self.width)?);
-        Ok(window(&image, top, left, self.height, self.width))
+        window("random_crop", &image, [top, left], [self.height, self.width])
     }
 }
 
 /// A part of a picture; what is outside of it is 0.
-fn window(image: &Image, top: i64, left: i64, height: usize, width: usize) -> Image {
-    let inside = |at: i64, extent: usize| usize::try_from(at).ok().filter(|&at| at < extent);
-    Image::from_fn(image.channels(), height, width, |c, y, x| {
-        let row = inside(top + y as i64, image.height());
-        let column = inside(left + x as i64, image.width());
-        row.zip(column).map_or(0.0, |(row, column)| image.at(c, row, column))
+fn window(
+    op: &str,
+    image: &Image,
+    [top, left]: [i128; 2],
+    [height, width]: [usize; 2],
+) -> Result<Image> {
+    let inside = |at: i128, extent: usize| usize::try_from(at).ok().filter(|&at| at < extent);
+    Image::from_fn(op, [image.channels(), height, width], |c, y, x| {
+        let row = inside(top + y as i128, image.height());
+        let column = inside(left + x as i128, image.width());
+        row.zip(column).map_or(0.0, |(row, column)| image.pixel(c, row, column))
     })
 }
 
@@ -210,9 +257,8 @@ impl Transform for RandomHorizontalFlip {
         if !rng.happens(self.p) {
             return Ok(image);
         }
-        Ok(Image::from_fn(image.channels(), image.height(), image.width(), |c, y, x| {
-            image.at(c, y, image.width() - 1 - x)
-        }))
+        let shape = [image.channels(), image.height(), image.width()];
+        Image::from_fn("flip", shape, |c, y, x| image.pixel(c, y, image.width() - 1 - x))
     }
 }
 
@@ -228,9 +274,8 @@ impl Transform for RandomVerticalFlip {
         if !rng.happens(self.p) {
             return Ok(image);
         }
-        Ok(Image::from_fn(image.channels(), image.height(), image.width(), |c, y, x| {
-            image.at(c, image.height() - 1 - y, x)
-        }))
+        let shape = [image.channels(), image.height(), image.width()];
+        Image::from_fn("flip", shape, |c, y, x| image.pixel(c, image.height() - 1 - y, x))
     }
 }
 
@@ -244,20 +289,21 @@ pub struct RandomRotation {
 impl Transform for RandomRotation {
     fn apply(&self, image: Image, rng: &mut SampleRng) -> Result<Image> {
         let angle = (2.0 * rng.uniform() - 1.0) * self.degrees;
-        Ok(rotated(&image, angle))
+        rotated(&image, angle)
     }
 }
 
 /// Turned against the clock by an angle in degrees.
-fn rotated(image: &Image, degrees: f64) -> Image {
+fn rotated(image: &Image, degrees: f64) -> Result<Image> {
     let (sin, cos) = degrees.to_radians().sin_cos();
     let middle = ((image.height() as f64 - 1.0) / 2.0, (image.width() as f64 - 1.0) / 2.0);
     let value = |c: usize, row: f64, column: f64| {
         let there = row >= 0.0 && column >= 0.0;
         let there = there && row < image.height() as f64 && column < image.width() as f64;
-        if there { image.at(c, row as usize, column as usize) } else { 0.0 }
+        if there { image.pixel(c, row as usize, column as usize) } else { 0.0 }
     };
-    Image::from_fn(image.channels(), image.height(), image.width(), |c, y, x| {
+    let shape = [image.channels(), image.height(), image.width()];
+    Image::from_fn("rotation", shape, |c, y, x| {
         let (dy, dx) = (y as f64 - middle.0, x as f64 - middle.1);
         let (row, column) = (middle.0 + cos * dy + sin * dx, middle.1 + cos * dx - sin * dy);
         let (top, left) = (row.floor(), column.floor());
@@ -274,7 +320,7 @@ mod tests {
     use super::*;
 
     fn ramp(height: usize, width: usize) -> Image {
-        Image::from_fn(1, height, width, |_, y, x| (y * y * 10 + x * x) as f32)
+        Image::from_fn("ramp", [1, height, width], |_, y, x| (y * y * 10 + x * x) as f32).unwrap()
     }
 
     fn apply(transform: impl Transform, image: &Image) -> Image {
@@ -320,12 +366,32 @@ mod tests {
     }
 
     #[test]
+    fn more_pixels_than_memory_holds_are_refused() {
+        let (image, most) = (ramp(3, 4), usize::MAX);
+        let refused = |transform: &dyn Transform, what: &str| {
+            let error = transform.apply(image.clone(), &mut SampleRng::new(1)).unwrap_err();
+            assert!(error.to_string().starts_with(what), "{error}");
+        };
+        for (height, width) in [(most, most), (1 << 62, 1), (1, most), (1 << 40, 1 << 40)] {
+            refused(&CenterCrop { height, width }, "center_crop: 1x");
+            refused(&RandomCrop { height, width, padding: most / 4 }, "random_crop: ");
+            refused(&RandomCrop { height, width, padding: most }, "random_crop: ");
+            refused(&Resize::To(height, width), "resize: ");
+            refused(&Resize::Shorter(height.max(width)), "resize: ");
+        }
+        let none = CenterCrop { height: most, width: 0 };
+        assert!(apply(none, &image).pixels().is_empty());
+        let thin = apply(Resize::To(1, 20_000), &ramp(20_000, 1));
+        assert_eq!((thin.height(), thin.width()), (1, 20_000));
+    }
+
+    #[test]
     fn flips_and_turns() {
         let image = Image::new(1, 2, 2, vec![1.0, 2.0, 3.0, 4.0]).unwrap();
         assert_eq!(apply(RandomHorizontalFlip { p: 1.0 }, &image).pixels(), [2.0, 1.0, 4.0, 3.0]);
         assert_eq!(apply(RandomVerticalFlip { p: 1.0 }, &image).pixels(), [3.0, 4.0, 1.0, 2.0]);
         assert_eq!(apply(RandomHorizontalFlip { p: 0.0 }, &image), image);
-        let turned = rotated(&image, 90.0);
+        let turned = rotated(&image, 90.0).unwrap();
         for (got, want) in turned.pixels().iter().zip([2.0, 4.0, 1.0, 3.0]) {
             assert!((got - want).abs() < 1e-5, "{:?}", turned.pixels());
         }

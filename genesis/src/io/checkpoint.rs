@@ -13,6 +13,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use super::limits::read_regular;
 use super::manifest::{self, verify_checkpoint};
 use super::safetensors::{Snapshot, load_safetensors, snapshot, to_file_bytes};
 use crate::data::LoaderState;
@@ -87,7 +88,7 @@ impl Checkpoint {
         verify_checkpoint(folder)?;
         let path = folder.join(STATE);
         let problem = |what: &str| Error::io(format!("{}: {what}", path.display()));
-        let text = std::fs::read(&path).map_err(|error| problem(&error.to_string()))?;
+        let text = read_regular(&path)?;
         let state: Value =
             serde_json::from_slice(&text).map_err(|error| problem(&error.to_string()))?;
         let step = state["step"].as_u64().ok_or_else(|| problem("has no step"))?;

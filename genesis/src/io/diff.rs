@@ -8,6 +8,7 @@ use genesis_kernel::runtime::Device;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::limits::read_regular_text;
 use super::safetensors::SafeTensorsFile;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -112,7 +113,7 @@ fn diff_states(a: &Path, b: &Path) -> Result<Vec<Difference>> {
     let read = |folder: &Path| {
         let path = folder.join("state.json");
         let problem = |error: String| Error::io(format!("{}: {error}", path.display()));
-        let text = fs::read_to_string(&path).map_err(|error| problem(error.to_string()))?;
+        let text = read_regular_text(&path)?;
         let value = serde_json::from_str(&text).map_err(|error| problem(error.to_string()))?;
         let mut flat = BTreeMap::new();
         flatten("state", &value, &mut flat);

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::checkpoint::{from_json, to_json};
+use super::limits::read_regular;
 use super::mapped::Mapped;
 use super::whole::{sync_folder, write_file};
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ const FORMAT: &str = "genesis checkpoint 1";
 /// A file of a checkpoint as its manifest has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
-    bytes: usize,
+    bytes: u64,
     blake3: String,
 }
 
@@ -38,7 +39,7 @@ pub struct CheckpointInfo {
 /// Writes a file of a checkpoint; its folder is synced with the manifest.
 pub(super) fn write_new(folder: &Path, name: &str, bytes: &[u8]) -> Result<Entry> {
     write_file(&folder.join(name), &[bytes])?;
-    Ok(Entry { bytes: bytes.len(), blake3: blake3::hash(bytes).to_hex().to_string() })
+    Ok(Entry { bytes: bytes.len() as u64, blake3: blake3::hash(bytes).to_hex().to_string() })
 }
 
 /// Writes the manifest: with it a checkpoint is complete.
@@ -83,7 +84,7 @@ struct Manifest {
 fn read(folder: &Path) -> Result<Manifest> {
     let path = folder.join(MANIFEST);
     let problem = |what: &str| Error::io(format!("{}: {what}", path.display()));
-    let text = fs::read(&path).map_err(|error| problem(&error.to_string()))?;
+    let text = read_regular(&path)?;
     let damaged = || problem("is damaged or no manifest of a checkpoint");
     let text = std::str::from_utf8(&text).map_err(|_| damaged())?;
     let sealed = text.rsplit_once(SEAL).filter(|(body, end)| seal(body) == *end);
@@ -93,7 +94,7 @@ fn read(folder: &Path) -> Result<Manifest> {
     let value: Value = serde_json::from_str(text).map_err(|_| damaged())?;
     let mut files = BTreeMap::new();
     for (name, entry) in value["files"].as_object().ok_or_else(damaged)? {
-        let bytes = entry["bytes"].as_u64().ok_or_else(damaged)? as usize;
+        let bytes = entry["bytes"].as_u64().ok_or_else(damaged)?;
         let blake3 = entry["blake3"].as_str().ok_or_else(damaged)?.to_owned();
         // A name must stay inside the folder, whoever wrote it.
         if Path::new(name).file_name() != Some(name.as_ref()) {
@@ -121,7 +122,7 @@ pub fn verify_checkpoint(folder: impl AsRef<Path>) -> Result<CheckpointInfo> {
         let path = folder.join(name);
         let bytes = Mapped::open(&path)?;
         let problem = |what: String| Err(Error::io(format!("{}: {what}", path.display())));
-        if bytes.len() != entry.bytes {
+        if bytes.len() as u64 != entry.bytes {
             let message = format!("has {} bytes, {} were written", bytes.len(), entry.bytes);
             return problem(message);
         }
@@ -137,7 +138,8 @@ fn info(folder: &Path, manifest: &Manifest) -> CheckpointInfo {
         path: folder.to_owned(),
         step: manifest.step,
         metric: manifest.metric,
-        bytes: manifest.files.values().map(|entry| entry.bytes as u64).sum(),
+        // A manifest may claim any sizes; they are compared with the files before those are read.
+        bytes: manifest.files.values().fold(0, |sum: u64, entry| sum.saturating_add(entry.bytes)),
     }
 }
 

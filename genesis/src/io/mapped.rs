@@ -1,11 +1,11 @@
 //! Files mapped into memory.
 
-use std::fs::File;
 use std::ops::Deref;
 use std::path::Path;
 
 use memmap2::Mmap;
 
+use super::limits::open_regular;
 use crate::error::{Error, Result};
 
 /// A file's bytes, read by the system as they are touched.
@@ -22,11 +22,11 @@ impl Mapped {
     /// Maps a whole file.
     ///
     /// # Errors
-    /// If it can't be opened or is a folder.
+    /// If it can't be opened or is not a regular file.
     pub fn open(path: &Path) -> Result<Mapped> {
         let problem = |error| Error::io(format!("can't read {}: {error}", path.display()));
-        let file = File::open(path).map_err(problem)?;
-        if file.metadata().map_err(problem)?.len() == 0 {
+        let (file, len) = open_regular(path)?;
+        if len == 0 {
             return Ok(Mapped { map: None });
         }
         // SAFETY: the bytes are only read, and are undefined only if another process changes the file

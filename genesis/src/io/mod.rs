@@ -3,6 +3,7 @@
 mod checkpoint;
 mod diff;
 mod folder;
+mod limits;
 mod manifest;
 mod mapped;
 mod npy;
@@ -13,7 +14,11 @@ mod zip;
 pub use checkpoint::Checkpoint;
 pub use diff::{Difference, diff_checkpoints};
 pub use folder::{Best, Checkpoints, Keep, Resumed};
+pub use limits::ReadLimits;
+pub(crate) use limits::{
+    can_inflate, open_regular, read_bytes, read_regular, read_regular_text, reserved, shape_bytes,
+};
 pub use manifest::{CheckpointInfo, list_checkpoints, verify_checkpoint};
 pub use mapped::Mapped;
-pub use npy::{load_npy, load_npz, save_npy, save_npz};
+pub use npy::{load_npy, load_npz, load_npz_with, save_npy, save_npz};
 pub use safetensors::{SafeTensorsFile, load_safetensors, save_safetensors, save_safetensors_with};

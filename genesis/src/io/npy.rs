@@ -5,12 +5,13 @@
 //! Pickled objects are never read.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
+use super::limits::{self, ReadLimits, open_regular, read_regular};
 use super::whole::write_file;
 use super::zip;
 use crate::error::{Error, Result};
@@ -18,33 +19,54 @@ use crate::tensor::{Creation, Tensor};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
+/// The most axes of an array that is read, as in NumPy 2.
+const MOST_AXES: usize = 64;
+/// The longest header that is read, as in files of version 1; NumPy itself stops at 10,000 bytes.
+const MOST_HEADER: usize = 1 << 16;
+
 /// Reads an array to a device.
 ///
 /// # Errors
-/// If it can't be read, is damaged, or has a dtype that Genesis lacks.
+/// If it can't be read, is damaged, is not a regular file, or has a dtype that Genesis lacks.
 pub fn load_npy(path: impl AsRef<Path>, at: impl Into<Creation>) -> Result<Tensor> {
     let path = path.as_ref();
-    let problem = |what: String| Error::io(format!("{}: {what}", path.display()));
-    let bytes = fs::read(path).map_err(|error| problem(error.to_string()))?;
-    let tensor = decode(&bytes).map_err(|error| problem(error.to_string()))?;
+    let (file, len) = open_regular(path)?;
+    let tensor = decode(&mut BufReader::new(file), len)
+        .map_err(|error| Error::io(format!("{}: {error}", path.display())))?;
     tensor.to_device(at.into().device)
 }
 
 /// Reads all arrays of an archive to a device.
 ///
 /// # Errors
-/// If it can't be read or is damaged, or an array is not a plain one.
+/// If it can't be read or is damaged, an array is not a plain one, or they would take more memory than
+/// [`ReadLimits::default`] allows.
 pub fn load_npz(
     path: impl AsRef<Path>,
     at: impl Into<Creation>,
 ) -> Result<BTreeMap<String, Tensor>> {
+    load_npz_with(path, at, &ReadLimits::default())
+}
+
+/// [`load_npz`] with other limits.
+///
+/// # Errors
+/// As [`load_npz`].
+pub fn load_npz_with(
+    path: impl AsRef<Path>,
+    at: impl Into<Creation>,
+    limits: &ReadLimits,
+) -> Result<BTreeMap<String, Tensor>> {
     let (path, device) = (path.as_ref(), at.into().device);
     let problem = |what: String| Error::io(format!("{}: {what}", path.display()));
-    let bytes = fs::read(path).map_err(|error| problem(error.to_string()))?;
+    let bytes = read_regular(path)?;
     let mut arrays = BTreeMap::new();
-    for (name, data) in zip::read(&bytes).map_err(problem)? {
-        let tensor = decode(&data).map_err(|error| problem(format!("{name}: {error}")))?;
-        let name = name.strip_suffix(".npy").unwrap_or(&name).to_owned();
+    for entry in zip::entries(&bytes, limits).map_err(problem)? {
+        let problem = |what: String| problem(format!("{}: {what}", entry.name));
+        let mut contents = entry.open(&bytes).map_err(problem)?;
+        let tensor = decode(&mut contents, entry.size).map_err(|e| problem(e.to_string()))?;
+        contents.finish().map_err(problem)?;
+        let name = entry.name.strip_suffix(".npy").unwrap_or(&entry.name).to_owned();
         arrays.insert(name, tensor.to_device(device)?);
     }
     Ok(arrays)
@@ -108,33 +130,19 @@ fn encode(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok([MAGIC, &[1, 0], &len.to_le_bytes(), header.as_bytes(), &bytes].concat())
 }
 
-/// The array in the bytes of a file, on the CPU.
-fn decode(bytes: &[u8]) -> Result<Tensor> {
-    let cut = || Error::io("is cut off inside its header");
-    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| Error::io("is not a .npy file"))?;
-    let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
-    let (len, rest) = match version[0] {
-        1 => {
-            let (len, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
-            (usize::from(u16::from_le_bytes(*len)), rest)
-        }
-        2 | 3 => {
-            let (len, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
-            (u32::from_le_bytes(*len) as usize, rest)
-        }
-        other => return Err(Error::io(format!("is a .npy file of unknown version {other}"))),
-    };
-    let (header, data) = rest.split_at_checked(len).ok_or_else(cut)?;
-    let header =
-        std::str::from_utf8(header).map_err(|_| Error::io("has a header that is no text"))?;
-    let Header { dtype, swapped, fortran, shape } = Header::parse(header)
-        .ok_or_else(|| Error::io(format!("has a header that is not read: {}", header.trim())))??;
-    let size = shape.iter().try_fold(dtype.bytes(), |n, &extent| n.checked_mul(extent));
-    if size != Some(data.len()) {
-        let message = format!("holds {} bytes, its header says {shape:?} of {dtype}", data.len());
+/// The array in a file of `len` bytes, on the CPU. Nothing is allocated for data that the file lacks.
+fn decode(reader: &mut impl Read, len: u64) -> Result<Tensor> {
+    let Header { dtype, swapped, fortran, shape, bytes: header } = Header::read(reader)?;
+    let size = limits::shape_bytes(&shape, dtype);
+    let held = len.saturating_sub(header);
+    if size != Some(held) {
+        let message = format!("holds {held} bytes, its header says {shape:?} of {dtype}");
         return Err(Error::io(message));
     }
-    let mut data = data.to_vec();
+    let mut data = limits::read_bytes(reader, held as usize).map_err(Error::io)?;
+    if data.len() as u64 != held {
+        return Err(Error::io(format!("is damaged: ends after {} of {held} bytes", data.len())));
+    }
     if swapped {
         data.chunks_exact_mut(dtype.bytes()).for_each(<[u8]>::reverse);
     }
@@ -146,7 +154,9 @@ fn decode(bytes: &[u8]) -> Result<Tensor> {
     }
     let turned: Vec<usize> = shape.iter().rev().copied().collect();
     let axes: Vec<i64> = (0..shape.len() as i64).rev().collect();
-    Tensor::from_bytes(&data, &turned, (dtype, Device::Cpu))?.permute(&axes)?.contiguous()
+    let tensor = Tensor::from_bytes(&data, &turned, (dtype, Device::Cpu))?;
+    drop(data);
+    tensor.permute(&axes)?.contiguous()
 }
 
 struct Header {
@@ -154,9 +164,46 @@ struct Header {
     swapped: bool,
     fortran: bool,
     shape: Vec<usize>,
+    /// All bytes before the data.
+    bytes: u64,
 }
 
 impl Header {
+    fn read(reader: &mut impl Read) -> Result<Header> {
+        let mut next = |buffer: &mut [u8], cut: &str| {
+            reader.read_exact(buffer).map_err(|error| match error.kind() {
+                ErrorKind::UnexpectedEof => Error::io(cut),
+                _ => Error::io(format!("is damaged: {error}")),
+            })
+        };
+        let (not_npy, cut) = ("is not a .npy file", "is cut off inside its header");
+        let (mut magic, mut version, mut len) = ([0; MAGIC.len()], [0; 2], [0; 4]);
+        next(&mut magic, not_npy)?;
+        if magic != MAGIC {
+            return Err(Error::io(not_npy));
+        }
+        next(&mut version, cut)?;
+        let digits = match version[0] {
+            1 => 2,
+            2 | 3 => 4,
+            other => return Err(Error::io(format!("is a .npy file of unknown version {other}"))),
+        };
+        next(&mut len[..digits], cut)?;
+        let len = u32::from_le_bytes(len) as usize;
+        if len > MOST_HEADER {
+            return Err(Error::io(format!("has a header of {len} bytes, which is not read")));
+        }
+        let mut text = vec![0; len];
+        next(&mut text, cut)?;
+        let text =
+            std::str::from_utf8(&text).map_err(|_| Error::io("has a header that is no text"))?;
+        let shown = || text.trim().chars().take(200).collect::<String>();
+        let mut header = Header::parse(text)
+            .ok_or_else(|| Error::io(format!("has a header that is not read: {}", shown())))??;
+        header.bytes = (MAGIC.len() + 2 + digits + len) as u64;
+        Ok(header)
+    }
+
     /// Nothing where it is not such a dictionary; an error where it is one that is refused.
     fn parse(text: &str) -> Option<Result<Header>> {
         let value = |key: &str| {
@@ -174,6 +221,10 @@ impl Header {
         };
         let (shape, _) = value("shape")?.strip_prefix('(')?.split_once(')')?;
         let parts = shape.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let axes = parts.clone().count();
+        if axes > MOST_AXES {
+            return Some(Err(Error::io(format!("has {axes} axes, the most is {MOST_AXES}"))));
+        }
         let shape = parts.map(|part| part.parse().ok()).collect::<Option<Vec<usize>>>()?;
         let (order, kind) = descr.split_at_checked(1)?;
         if kind.starts_with('O') {
@@ -182,13 +233,19 @@ impl Header {
         let Some(dtype) = DType::ALL.into_iter().find(|&dtype| letters(dtype) == Some(kind)) else {
             return Some(Err(Error::io(format!("has dtype {descr}, which is not known"))));
         };
-        Some(Ok(Header { dtype, swapped: order == ">", fortran, shape }))
+        Some(Ok(Header { dtype, swapped: order == ">", fortran, shape, bytes: 0 }))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    fn decode(bytes: &[u8]) -> Result<Tensor> {
+        super::decode(&mut &bytes[..], bytes.len() as u64)
+    }
 
     #[test]
     fn arrays_survive() {
@@ -245,6 +302,25 @@ mod tests {
             decode(b"\x93NUMPY\x01").unwrap_err().to_string(),
             "is cut off inside its header"
         );
+    }
+
+    #[test]
+    fn hostile_headers_cost_nothing() {
+        let file = |version: u8, len: u32, header: &str| {
+            let len = len.to_le_bytes();
+            let digits = if version == 1 { 2 } else { 4 };
+            decode(&[MAGIC, &[version, 0], &len[..digits], header.as_bytes()].concat())
+        };
+        let refused = |shape: &str, what: &str| {
+            let header = format!("{{'descr': '<f4', 'fortran_order': True, 'shape': ({shape}), }}");
+            let error = file(1, header.len() as u32, &header).unwrap_err().to_string();
+            assert_eq!(error, what);
+        };
+        refused(&"1,".repeat(20_000), "has 20000 axes, the most is 64");
+        let huge = "holds 0 bytes, its header says [0, 4611686018427387904, 4] of f32";
+        refused("0, 4611686018427387904, 4", huge);
+        let long = file(2, u32::MAX, "").unwrap_err().to_string();
+        assert_eq!(long, "has a header of 4294967295 bytes, which is not read");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, serialize};
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use super::limits::shape_bytes;
 use super::mapped::Mapped;
 use super::whole::{cannot_write, write_file};
 use crate::error::{Error, Result};
@@ -206,9 +207,7 @@ fn entries_of(metadata: &Metadata, data: usize) -> Result<BTreeMap<String, Entry
                 info.shape.len()
             ));
         }
-        // An extent of 0 hides any other from the check of the number of bytes.
-        let size = info.shape.iter().try_fold(dtype.bytes(), |n, &e| n.checked_mul(e.max(1)));
-        if size.is_none_or(|size| size > isize::MAX as usize) {
+        if shape_bytes(&info.shape, dtype).is_none() {
             return Err(format!("has {name} of shape {:?}, larger than memory can be", info.shape));
         }
         let (start, end) = info.data_offsets;

@@ -8,8 +8,7 @@ use std::io::Read;
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 
-/// The most bytes of one file, so that a small archive can't ask for all memory.
-const MOST_BYTES: u64 = 1 << 36;
+use super::limits::{ReadLimits, can_inflate};
 
 const LOCAL: u32 = 0x0403_4B50;
 const CENTRAL: u32 = 0x0201_4B50;
@@ -27,25 +26,33 @@ fn signed(bytes: &[u8], at: usize, signature: u32) -> bool {
     number::<4>(bytes, at) == Some(u64::from(signature))
 }
 
-/// The names and contents of all files, in the archive's order.
-pub(super) fn read(bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
+/// All files, in the archive's order: none larger than its packed bytes can hold, no two of the same bytes,
+/// all together within the limits.
+pub(super) fn entries(bytes: &[u8], limits: &ReadLimits) -> Result<Vec<Entry>, String> {
     let not_zip = || "is not a zip archive, or is cut off".to_owned();
     // The last record may be followed by a comment of up to 64 KiB.
     let lowest = bytes.len().saturating_sub(22 + 65_535);
     let highest = bytes.len().checked_sub(22).ok_or_else(not_zip)?;
     let end = (lowest..=highest).rev().find(|&at| signed(bytes, at, END)).ok_or_else(not_zip)?;
-    let (mut count, mut at) = directory(bytes, end).ok_or_else(not_zip)?;
-    let mut files = Vec::new();
-    while count > 0 {
-        let damaged = || format!("is a damaged zip archive: entry {}", files.len());
+    let (count, mut at) = directory(bytes, end).ok_or_else(not_zip)?;
+    let mut files: Vec<Entry> = Vec::new();
+    for number in 0..count {
+        let damaged = || format!("is a damaged zip archive: entry {number}");
         let entry = Entry::read(bytes, at).ok_or_else(damaged)?;
         at = entry.next;
-        count -= 1;
         if !entry.name.ends_with('/') {
-            let data = entry.contents(bytes).map_err(|what| format!("{}: {what}", entry.name))?;
-            files.push((entry.name, data));
+            entry.check().map_err(|what| format!("{}: {what}", entry.name))?;
+            files.push(entry);
         }
     }
+    let mut spans: Vec<(usize, usize)> = files.iter().map(|f| (f.start, f.end())).collect();
+    spans.sort_unstable();
+    if spans.windows(2).any(|pair| pair[1].0 < pair[0].1) {
+        return Err("is a damaged zip archive: two of its files overlap".to_owned());
+    }
+    let whole =
+        files.iter().filter(|f| f.method != STORED).fold(0, |n: u64, f| n.saturating_add(f.size));
+    limits.check(whole, bytes.len() as u64)?;
     Ok(files)
 }
 
@@ -66,15 +73,21 @@ fn directory(bytes: &[u8], end: usize) -> Option<(u64, usize)> {
 }
 
 /// An entry of the directory.
-struct Entry {
-    name: String,
+pub(super) struct Entry {
+    pub(super) name: String,
+    /// Bytes when unpacked, as the archive has it.
+    pub(super) size: u64,
     method: u64,
     crc: u64,
-    packed: u64,
-    size: u64,
-    local: u64,
+    packed: usize,
+    /// Where the packed bytes begin.
+    start: usize,
     next: usize,
 }
+
+/// The method of files that are not packed.
+const STORED: u64 = 0;
+const DEFLATED: u64 = 8;
 
 impl Entry {
     fn read(bytes: &[u8], at: usize) -> Option<Entry> {
@@ -89,51 +102,79 @@ impl Entry {
         // The 64-bit field holds, in this order, those numbers that did not fit in 32 bits.
         let mut or_wide = |n: u64| if n == u64::from(u32::MAX) { wide.next() } else { Some(n) };
         let size = or_wide(number::<4>(bytes, at + 24)?)?;
-        let packed = or_wide(number::<4>(bytes, at + 20)?)?;
-        let local = or_wide(number::<4>(bytes, at + 42)?)?;
-        Some(Entry {
-            name: String::from_utf8(name.to_vec()).ok()?,
-            method: number::<2>(bytes, at + 10)?,
-            crc: number::<4>(bytes, at + 16)?,
-            packed,
-            size,
-            local,
-            next: at + 46 + name_len + extra_len + comment,
-        })
-    }
-
-    fn contents(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
-        let packed = self.packed_bytes(bytes).ok_or("is cut off")?;
-        if self.size > MOST_BYTES {
-            return Err(format!("says it has {} bytes", self.size));
-        }
-        let data = match self.method {
-            0 => packed.to_vec(),
-            8 => {
-                let mut data = Vec::new();
-                // One byte more than it says shows that it is longer.
-                let mut decoder = DeflateDecoder::new(packed).take(self.size + 1);
-                decoder.read_to_end(&mut data).map_err(|error| format!("is damaged: {error}"))?;
-                data
-            }
-            other => return Err(format!("is packed by method {other}, which is not read")),
-        };
-        let mut crc = Crc::new();
-        crc.update(&data);
-        if data.len() as u64 != self.size || u64::from(crc.sum()) != self.crc {
-            return Err("is damaged: its checksum differs".to_owned());
-        }
-        Ok(data)
-    }
-
-    fn packed_bytes<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        let local = usize::try_from(self.local).ok()?;
+        let packed = usize::try_from(or_wide(number::<4>(bytes, at + 20)?)?).ok()?;
+        let local = usize::try_from(or_wide(number::<4>(bytes, at + 42)?)?).ok()?;
         if !signed(bytes, local, LOCAL) {
             return None;
         }
         let names = number::<2>(bytes, local + 26)? + number::<2>(bytes, local + 28)?;
         let start = local + 30 + names as usize;
-        bytes.get(start..start.checked_add(usize::try_from(self.packed).ok()?)?)
+        bytes.get(start..start.checked_add(packed)?)?;
+        Some(Entry {
+            name: String::from_utf8(name.to_vec()).ok()?,
+            size,
+            method: number::<2>(bytes, at + 10)?,
+            crc: number::<4>(bytes, at + 16)?,
+            packed,
+            start,
+            next: at + 46 + name_len + extra_len + comment,
+        })
+    }
+
+    fn end(&self) -> usize {
+        self.start + self.packed
+    }
+
+    /// Refuses what it can't hold.
+    fn check(&self) -> Result<(), String> {
+        let fits = match self.method {
+            STORED => self.size == self.packed as u64,
+            DEFLATED => can_inflate(self.packed as u64, self.size),
+            other => return Err(format!("is packed by method {other}, which is not read")),
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(format!("is damaged: {} bytes can't hold the {} it says", self.packed, self.size))
+    }
+
+    /// Its contents, unpacked as they are read.
+    pub(super) fn open<'a>(&self, bytes: &'a [u8]) -> Result<Contents<'a>, String> {
+        let packed = bytes.get(self.start..self.end()).ok_or("is cut off")?;
+        let reader: Box<dyn Read + 'a> = match self.method {
+            STORED => Box::new(packed),
+            _ => Box::new(DeflateDecoder::new(packed)),
+        };
+        Ok(Contents { reader, sum: Crc::new(), read: 0, size: self.size, crc: self.crc })
+    }
+}
+
+/// Contents whose checksum is taken as they are read.
+pub(super) struct Contents<'a> {
+    reader: Box<dyn Read + 'a>,
+    sum: Crc,
+    read: u64,
+    size: u64,
+    crc: u64,
+}
+
+impl Contents<'_> {
+    /// Whether all was read, and was what the archive says.
+    pub(super) fn finish(mut self) -> Result<(), String> {
+        let more = self.reader.read(&mut [0]).map_err(|error| format!("is damaged: {error}"))?;
+        if more > 0 || self.read != self.size || u64::from(self.sum.sum()) != self.crc {
+            return Err("is damaged: its checksum differs".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Read for Contents<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.sum.update(&buffer[..count]);
+        self.read += count as u64;
+        Ok(count)
     }
 }
 
@@ -189,6 +230,17 @@ pub(super) fn write(files: &[(String, Vec<u8>)]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// The names and contents of all files.
+    fn read(bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
+        let unpacked = |entry: Entry| {
+            let (mut data, mut contents) = (Vec::new(), entry.open(bytes)?);
+            contents.read_to_end(&mut data).map_err(|error| error.to_string())?;
+            contents.finish()?;
+            Ok((entry.name, data))
+        };
+        entries(bytes, &ReadLimits::default())?.into_iter().map(unpacked).collect()
+    }
+
     #[test]
     fn archives_of_numpy_are_read() {
         // np.savez_compressed(f, x=np.arange(3, dtype=np.uint8)), of NumPy 2.
@@ -198,6 +250,25 @@ mod tests {
         let mut bad = NUMPY.to_vec();
         bad[60] ^= 1;
         assert!(read(&bad).is_err());
+    }
+
+    #[test]
+    fn what_an_archive_cannot_hold_is_refused() {
+        // The size in the directory, which is where it counts.
+        let at = NUMPY.windows(4).position(|w| w == CENTRAL.to_le_bytes()).unwrap() + 24;
+        let mut bomb = NUMPY.to_vec();
+        bomb[at..at + 4].copy_from_slice(&0x7FFF_FFFFu32.to_le_bytes());
+        let error = read(&bomb).unwrap_err();
+        assert_eq!(error, "x.npy: is damaged: 71 bytes can't hold the 2147483647 it says");
+        // One file under two names takes its memory twice.
+        let twice = write(&[("a".to_owned(), vec![1; 4]), ("b".to_owned(), vec![1; 4])]).unwrap();
+        let second = twice.len() - 22 - 47 + 42;
+        let mut same = twice;
+        same[second..second + 4].fill(0);
+        assert_eq!(read(&same).unwrap_err(), "is a damaged zip archive: two of its files overlap");
+        let limits = ReadLimits { max_alloc: 100, max_ratio: 0 };
+        let error = entries(NUMPY, &limits).err().unwrap();
+        assert!(error.starts_with("would take 131 bytes of memory for 199 of the file"), "{error}");
     }
 
     const NUMPY: &[u8] = &[

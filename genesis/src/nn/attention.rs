@@ -4,7 +4,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::watch::watch_as;
-use super::{Linear, Module, Parameter, Training, count_flops, init};
+use super::{Linear, Module, Parameter, Training, count_flops, flops, init};
 use crate::error::{Error, Result};
 use crate::ops::Attention;
 use crate::tensor::{Creation, Tensor};
@@ -136,6 +136,7 @@ impl MultiheadAttention {
             let message = format!("{num_heads} heads do not divide {e} channels");
             return Err(Error::op("multihead_attention", message));
         }
+        let three = init::extent("multihead_attention", &[3, e])?;
         let (kdim, vdim) = (options.kdim.unwrap_or(e), options.vdim.unwrap_or(e));
         let one = kdim == e && vdim == e;
         let weight = |wanted: bool, shape: [usize; 2]| -> Result<Option<Parameter>> {
@@ -154,13 +155,13 @@ impl MultiheadAttention {
             init::xavier_normal_(&row, 1.0)?;
             Ok(Some(row))
         };
-        let bias = || options.bias.then(|| init::constant(&[3 * e], 0.0, at)).transpose();
+        let bias = || options.bias.then(|| init::constant(&[three], 0.0, at)).transpose();
         let mut out_proj = Linear::without_bias(e, e, at)?;
         if options.bias {
             out_proj.bias = Some(init::constant(&[e], 0.0, at)?);
         }
         Ok(MultiheadAttention {
-            in_proj_weight: weight(one, [3 * e, e])?,
+            in_proj_weight: weight(one, [three, e])?,
             q_proj_weight: weight(!one, [e, e])?,
             k_proj_weight: weight(!one, [e, kdim])?,
             v_proj_weight: weight(!one, [e, vdim])?,
@@ -239,7 +240,7 @@ impl MultiheadAttention {
             t.reshape(&[n, len, self.num_heads, d])?.transpose(1, 2) // [N, H, L, D]
         };
         let (q, k, v) = (heads(&q)?, heads(&k)?, heads(&v)?);
-        count_flops(|| 4 * (n * l * (s + added) * self.embed_dim) as u64);
+        count_flops(|| flops(&[4, n, l, s.saturating_add(added), self.embed_dim]));
         let dropout = if self.training.is_on() { self.options.dropout } else { 0.0 };
         let (y, weights) = if attend.need_weights {
             let (y, weights) = explicit([&q, &k, &v], &mask, dropout)?;
@@ -284,7 +285,7 @@ impl MultiheadAttention {
 
     /// `x W^T + b`, with `len` biases from `start`.
     fn part(&self, x: &Tensor, weight: &Tensor, start: usize, len: usize) -> Result<Tensor> {
-        count_flops(|| 2 * (x.numel() * weight.shape()[0]) as u64);
+        count_flops(|| flops(&[2, x.numel(), weight.shape()[0]]));
         match &self.in_proj_bias {
             Some(bias) => x.matmul_bias(&weight.t()?, &bias.narrow(0, start, len)?),
             None => x.matmul(&weight.t()?),

@@ -272,7 +272,7 @@ impl<const N: usize> InstanceNormNd<N> {
         let running = self.running_mean.as_deref().zip(self.running_var.as_deref());
         let is_training = self.training.is_on();
         let own = is_training || running.is_none();
-        if own && x.shape()[2..].iter().product::<usize>() == 1 {
+        if own && x.shape()[2..].iter().all(|&extent| extent == 1) {
             let message = format!("needs more than one value a channel, got {:?}", x.shape());
             return Err(Error::op(NAME, message));
         }

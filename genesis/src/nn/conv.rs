@@ -1,6 +1,6 @@
 //! Convolutions over one, two or three axes.
 
-use super::{Layer, Module, Parameter, count_flops, init, watch};
+use super::{Layer, Module, Parameter, count_flops, flops, init, watch};
 use crate::error::{Error, Result};
 use crate::ops::{Conv, PadMode};
 use crate::tensor::{Creation, Tensor};
@@ -153,7 +153,7 @@ impl<const N: usize> ConvNd<N> {
         }
         let (Sizes(kernel), at) = (kernel.into(), at.into());
         let shape = [&[outputs, inputs / options.groups][..], &kernel].concat();
-        let fan: usize = shape[1..].iter().product();
+        let fan = init::extent("conv", &shape[1..])?;
         let weight = started(&shape, fan, at)?;
         let bias = if options.bias { Some(started(&[outputs], fan, at)?) } else { None };
         Ok(ConvNd { weight, bias, options })
@@ -184,13 +184,17 @@ impl<const N: usize> ConvNd<N> {
             let y = match mode {
                 None => x.conv(&self.weight, bias, &conv(padding))?,
                 Some(mode) => {
-                    let pads: Vec<i64> =
-                        padding.iter().rev().flatten().map(|&n| n as i64).collect();
+                    let pads: Vec<i64> = padding
+                        .iter()
+                        .rev()
+                        .flatten()
+                        .map(|&n| i64::try_from(n).unwrap_or(i64::MAX))
+                        .collect();
                     x.pad(&pads, mode)?.conv(&self.weight, bias, &conv(vec![[0; 2]; N]))?
                 }
             };
-            let taps: usize = self.weight.shape()[1..].iter().product();
-            count_flops(|| 2 * (y.numel() * taps) as u64);
+            let taps = flops(&self.weight.shape()[1..]);
+            count_flops(|| flops(&[2, y.numel()]).saturating_mul(taps));
             Ok(y)
         })
     }
@@ -200,7 +204,8 @@ impl<const N: usize> ConvNd<N> {
         match self.options.padding {
             ConvPadding::Both(counts) => [counts[axis]; 2],
             ConvPadding::Same => {
-                let total = self.options.dilation[axis] * kernel[axis].saturating_sub(1);
+                let total =
+                    self.options.dilation[axis].saturating_mul(kernel[axis].saturating_sub(1));
                 [total / 2, total - total / 2]
             }
         }

@@ -1,7 +1,8 @@
 //! Transposed convolutions over one, two or three axes.
 
 use super::conv::{check_groups, started};
-use super::{Layer, Module, Parameter, Sizes, count_flops, watch};
+use super::init::extent;
+use super::{Layer, Module, Parameter, Sizes, count_flops, flops, watch};
 use crate::error::Result;
 use crate::ops::Conv;
 use crate::tensor::{Creation, Tensor};
@@ -85,7 +86,7 @@ impl<const N: usize> ConvTransposeNd<N> {
         check_groups("conv_transpose", [inputs, outputs], options.groups)?;
         let (Sizes(kernel), at) = (kernel.into(), at.into());
         let shape = [&[inputs, outputs / options.groups][..], &kernel].concat();
-        let fan: usize = shape[1..].iter().product();
+        let fan = extent("conv_transpose", &shape[1..])?;
         let weight = started(&shape, fan, at)?;
         let bias = if options.bias { Some(started(&[outputs], fan, at)?) } else { None };
         Ok(ConvTransposeNd { weight, bias, options })
@@ -104,8 +105,8 @@ impl<const N: usize> ConvTransposeNd<N> {
                 dilation: dilation.to_vec(),
                 groups,
             };
-            let taps: usize = self.weight.shape()[1..].iter().product();
-            count_flops(|| 2 * (x.numel() * taps) as u64);
+            let taps = flops(&self.weight.shape()[1..]);
+            count_flops(|| flops(&[2, x.numel()]).saturating_mul(taps));
             let more = self.options.output_padding;
             x.conv_transpose(&self.weight, self.bias.as_deref(), &conv, &more)
         })

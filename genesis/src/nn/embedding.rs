@@ -82,6 +82,10 @@ impl Embedding {
 /// Shortens the rows of a table that an index names, in place.
 fn shorten(table: &Tensor, index: &Tensor, max_norm: f64, norm_type: f64) -> Result<()> {
     let table = table.detach();
+    if table.rank() != 2 {
+        let message = format!("the weight must be [V, C], got {:?}", table.shape());
+        return Err(Error::op("embedding", message));
+    }
     let norms = table.vector_norm(norm_type, &[-1], true)?; // [V, 1]
     let rows = Tensor::arange(0.0, table.shape()[0] as f64, 1.0, (index.dtype(), index.device()))?;
     let asked = index.reshape(&[1, index.numel()])?.eq(&rows.unsqueeze(1)?)?;

@@ -105,7 +105,10 @@ pub fn dirac_(t: &Tensor, groups: usize) -> Result<()> {
         let message = format!("{groups} groups do not divide {} channels", shape[0]);
         return Err(Error::op("dirac_", message));
     }
-    let mut values = vec![0.0; t.numel()];
+    if t.numel() == 0 {
+        return Ok(());
+    }
+    let mut values = Tensor::host_values("dirac_", t.numel(), |_| 0.0)?;
     let strides = crate::shape::contiguous_strides(shape);
     let middle: i64 = (2..shape.len()).map(|axis| (shape[axis] / 2) as i64 * strides[axis]).sum();
     let each = shape[0] / groups;
@@ -118,6 +121,22 @@ pub fn dirac_(t: &Tensor, groups: usize) -> Result<()> {
         }
     }
     put(t, |at| Tensor::from_f64(&values, shape, at))
+}
+
+/// An extent that is a product, if it is a number.
+pub(super) fn extent(op: &str, factors: &[usize]) -> Result<usize> {
+    crate::shape::numel(op, factors)
+}
+
+/// The most layers of a stack, four times as many as were ever trained: making more would only take time.
+const MOST_LAYERS: usize = 1 << 12;
+
+/// Refuses stacks that nobody wants to wait for.
+pub(super) fn check_layers(op: &str, layers: usize) -> Result<()> {
+    if layers <= MOST_LAYERS {
+        return Ok(());
+    }
+    Err(Error::op(op, format!("{layers} layers, the most is {MOST_LAYERS}")))
 }
 
 fn wants(op: &str, what: &str, t: &Tensor) -> Error {
@@ -155,8 +174,8 @@ pub fn calculate_gain(nonlinearity: Nonlinearity) -> f64 {
 fn fans(op: &str, t: &Tensor) -> Result<(f64, f64)> {
     match t.shape() {
         [outputs, inputs, window @ ..] => {
-            let window: usize = window.iter().product();
-            Ok(((inputs * window) as f64, (outputs * window) as f64))
+            let window: f64 = window.iter().map(|&extent| extent as f64).product::<f64>();
+            Ok((*inputs as f64 * window, *outputs as f64 * window))
         }
         _ => Err(wants(op, "at least 2 dimension(s)", t)),
     }

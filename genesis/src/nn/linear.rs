@@ -2,7 +2,7 @@
 
 use super::layer::layers;
 use super::watch::is_observed;
-use super::{Module, Parameter, count_flops, init, watch};
+use super::{Module, Parameter, count_flops, flops, init, watch};
 use crate::error::{Error, Result};
 use crate::ops::Activation;
 use crate::tensor::{Creation, Tensor};
@@ -51,7 +51,7 @@ impl Linear {
                 Some(bias) => x.matmul_bias(&weight, bias)?, // [.., out]
                 None => x.matmul(&weight)?,
             };
-            count_flops(|| 2 * (y.numel() * self.weight.shape()[1]) as u64);
+            count_flops(|| flops(&[2, y.numel(), self.weight.shape()[1]]));
             Ok(y)
         })
     }
@@ -149,9 +149,10 @@ impl Bilinear {
             return Err(Error::op("bilinear", message));
         }
         watch(self, || {
-            let rows: usize = lead.iter().product();
-            count_flops(|| 2 * (rows * outputs * in2 * (in1 + 1)) as u64);
-            let by_first = self.weight.permute(&[1, 0, 2])?.reshape(&[in1, outputs * in2])?;
+            let rows = init::extent("bilinear", lead)?;
+            let columns = init::extent("bilinear", &[outputs, in2])?;
+            count_flops(|| flops(&[2, rows, outputs, in2, in1.saturating_add(1)]));
+            let by_first = self.weight.permute(&[1, 0, 2])?.reshape(&[in1, columns])?;
             let half = x1.reshape(&[rows, in1])?.matmul(&by_first)?; // [rows, out * in2]
             let half = half.reshape(&[rows, outputs, in2])?;
             let y = half.matmul(&x2.reshape(&[rows, in2, 1])?)?; // [rows, out, 1]

@@ -92,4 +92,5 @@ pub use transformer::{
     TransformerEncoderLayer, TransformerOptions,
 };
 pub use visit::{Visitor, VisitorMut, Walk};
+pub(crate) use watch::flops;
 pub use watch::{Call, count_flops, module_path, observe, watch};

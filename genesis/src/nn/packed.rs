@@ -38,18 +38,20 @@ impl PackedSequence {
 
     /// The same sequences with other elements, such as those of an op on [`PackedSequence::data`].
     ///
-    /// # Panics
+    /// # Errors
     /// If there are not as many.
-    #[must_use]
-    pub fn with_data(&self, data: Tensor) -> PackedSequence {
+    pub fn with_data(&self, data: Tensor) -> Result<PackedSequence> {
         let total: usize = self.batch_sizes.iter().sum();
-        assert_eq!(data.shape().first(), Some(&total), "an element for each of the sequences");
-        PackedSequence { data, ..self.clone() }
+        if data.shape().first() != Some(&total) {
+            let message = format!("needs {total} elements, got shape {:?}", data.shape());
+            return Err(Error::op("packed_sequence", message));
+        }
+        Ok(PackedSequence { data, ..self.clone() })
     }
 
     /// How long each sequence is, in the order in which they were given.
     pub fn lengths(&self) -> Vec<usize> {
-        let n = self.batch_sizes[0];
+        let n = self.batch_sizes.first().copied().unwrap_or(0);
         let length = |place: usize| self.batch_sizes.iter().filter(|&&size| size > place).count();
         let mut lengths = vec![0; n];
         (0..n).for_each(|place| lengths[self.sequence_at(place)] = length(place));

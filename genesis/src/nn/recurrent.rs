@@ -5,7 +5,7 @@
 
 use super::packed::PackedSequence;
 use super::watch::watch_as;
-use super::{Module, Parameter, Training, Visitor, VisitorMut, count_flops, init};
+use super::{Module, Parameter, Training, Visitor, VisitorMut, count_flops, flops, init};
 use crate::error::{Error, Result};
 use crate::tensor::{Creation, Tensor};
 
@@ -106,7 +106,7 @@ impl Weights {
         at: Creation,
     ) -> Result<Weights> {
         let bound = 1.0 / (hidden.max(1) as f64).sqrt();
-        let rows = G::GATES * hidden;
+        let rows = init::extent(G::NAME, &[G::GATES, hidden])?;
         let uniform = |shape: &[usize]| init::uniform(shape, -bound, bound, at);
         let outputs = if projection == 0 { hidden } else { projection };
         let (ih, hh) = (uniform(&[rows, inputs])?, uniform(&[rows, outputs])?);
@@ -162,7 +162,7 @@ impl Weights {
 }
 
 fn affine(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-    count_flops(|| 2 * (x.numel() * weight.shape()[0]) as u64);
+    count_flops(|| flops(&[2, x.numel(), weight.shape()[0]]));
     match bias {
         Some(bias) => x.matmul_bias(&weight.t()?, bias),
         None => x.matmul(&weight.t()?),
@@ -247,7 +247,7 @@ impl<G: Gates> Recurrent<G> {
     /// A network with other options.
     ///
     /// # Errors
-    /// If there is a `proj_size` that is not below the hidden size, or in a kind that has no cell state, or
+    /// If there is no layer, more than 4096 or no state; there is a `proj_size` that is not below the hidden size, or in a kind that has no cell state, or
     /// memory runs out.
     pub fn with(
         input_size: usize,
@@ -263,8 +263,14 @@ impl<G: Gates> Recurrent<G> {
         }
         let (at, directions) = (at.into(), 1 + usize::from(options.bidirectional));
         let outputs = if projection == 0 { hidden_size } else { projection };
+        init::check_layers(G::NAME, options.num_layers)?;
+        if options.num_layers == 0 || hidden_size == 0 {
+            let message = "needs a layer and a state of at least 1";
+            return Err(Error::op(G::NAME, message));
+        }
+        let both = init::extent(G::NAME, &[directions, outputs])?;
         let weights = |index: usize| {
-            let inputs = if index < directions { input_size } else { directions * outputs };
+            let inputs = if index < directions { input_size } else { both };
             Weights::new::<G>(inputs, [hidden_size, projection], options.bias, at)
         };
         let weights = (0..options.num_layers * directions).map(weights).collect::<Result<_>>()?;
@@ -345,7 +351,7 @@ impl<G: Gates> Recurrent<G> {
                     states.iter().map(|s| x.in_order_of_places(s, 1)).collect::<Result<_>>()?;
                 let (y, last) = self.layers(x.data().clone(), &states, Some(x.batch_sizes()))?;
                 let last = last.iter().map(|s| x.out_of_order(s, 1)).collect::<Result<_>>()?;
-                Ok((x.with_data(y), last))
+                Ok((x.with_data(y)?, last))
             },
         )
     }

@@ -1,5 +1,6 @@
 //! What language models add: rotary positions and gated feed-forward layers.
 
+use super::init::extent;
 use super::layer::layers;
 use super::{Buffer, Linear, Module, watch};
 use crate::error::{Error, Result};
@@ -35,16 +36,24 @@ impl RotaryEmbedding {
         if !dim.is_multiple_of(2) {
             return Err(Error::op("rotary_embedding", format!("{dim} channels are no pairs")));
         }
-        let mut angles = Vec::with_capacity(positions * dim);
-        for position in 0..positions {
-            let angle =
-                |i: usize| position as f64 * base.powf(-2.0 * (i % (dim / 2)) as f64 / dim as f64);
-            angles.extend((0..dim).map(angle));
-        }
-        let at = Creation { dtype: genesis_kernel::ir::DType::F32, ..at.into() };
+        const NAME: &str = "rotary_embedding";
+        let count = extent(NAME, &[positions, dim])?;
+        let device = at.into().device;
         let table = |f: fn(f64) -> f64| -> Result<Buffer> {
-            let values: Vec<f64> = angles.iter().map(|&angle| f(angle)).collect();
-            Ok(Buffer::transient(Tensor::from_f64(&values, &[positions, dim], at)?))
+            let mut values: Vec<f32> = Vec::new();
+            values.try_reserve_exact(count).map_err(|_| {
+                Error::op(
+                    NAME,
+                    format!("{positions} positions of {dim} are more than memory holds"),
+                )
+            })?;
+            // Without channels there is nothing to turn at any position.
+            for position in 0..if count == 0 { 0 } else { positions } {
+                let angle =
+                    |i| position as f64 * base.powf(-2.0 * (i % (dim / 2)) as f64 / dim as f64);
+                values.extend((0..dim).map(|i| f(angle(i)) as f32));
+            }
+            Ok(Buffer::transient(Tensor::from_slice_on(&values, &[positions, dim], device)?))
         };
         Ok(RotaryEmbedding { cos: table(f64::cos)?, sin: table(f64::sin)? })
     }

@@ -51,10 +51,12 @@ impl LoadReport {
 
     /// The unexpected name that is nearest to a missing one, if one is near.
     pub fn nearest(&self, missing: &str) -> Option<&str> {
-        let limit = missing.len() / 3;
-        let near = self.unexpected.iter().map(|name| (distance(missing, name), name));
-        let (distance, name) = near.min()?;
-        (distance <= limit.max(2)).then_some(name)
+        let (len, limit) = (missing.chars().count(), (missing.len() / 3).max(2));
+        // Names of a file may be of any length; one that is much longer is not near.
+        let alike =
+            self.unexpected.iter().filter(|name| name.chars().count().abs_diff(len) <= limit);
+        let (distance, name) = alike.map(|name| (distance(missing, name), name)).min()?;
+        (distance <= limit).then_some(name)
     }
 
     /// The first part that all unexpected names have in front of missing ones, `module.`.

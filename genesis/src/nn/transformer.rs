@@ -290,6 +290,7 @@ impl TransformerEncoder {
         at: impl Into<Creation>,
     ) -> Result<TransformerEncoder> {
         let at = at.into();
+        init::check_layers("transformer_encoder", count)?;
         let layer = |_| TransformerEncoderLayer::new(d_model, heads, options, at);
         Ok(TransformerEncoder { layers: (0..count).map(layer).collect::<Result<_>>()?, norm: None })
     }
@@ -328,6 +329,7 @@ impl TransformerDecoder {
         at: impl Into<Creation>,
     ) -> Result<TransformerDecoder> {
         let at = at.into();
+        init::check_layers("transformer_decoder", count)?;
         let layer = |_| TransformerDecoderLayer::new(d_model, heads, options, at);
         Ok(TransformerDecoder { layers: (0..count).map(layer).collect::<Result<_>>()?, norm: None })
     }

@@ -161,6 +161,11 @@ pub fn count_flops(count: impl FnOnce() -> u64) {
     });
 }
 
+/// Operations as a product of extents.
+pub(crate) fn flops(factors: &[usize]) -> u64 {
+    factors.iter().fold(1, |product: u64, &factor| product.saturating_mul(factor as u64))
+}
+
 /// Runs `run`, in which `hook` hears of every layer of `module` that runs on this thread: what PyTorch
 /// calls a forward hook.
 ///
