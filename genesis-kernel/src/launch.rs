@@ -25,7 +25,7 @@ use crate::ir::DType;
 use crate::kernel::{Grid, KernelDef, LaunchOptions};
 use crate::knobs;
 use crate::runtime::cuda::MAX_SLOTS;
-use crate::runtime::{Arg, Queue, Stream};
+use crate::runtime::{Arg, Queue, Stream, fork};
 use crate::trace;
 
 /// What is launched, where and with what; see [`KernelDef::launch_with`].
@@ -44,6 +44,7 @@ pub(crate) struct Launch<'a> {
 /// # Safety
 /// As [`KernelDef::launch`].
 pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), Error> {
+    fork::check()?;
     if let Queue::Missing(_, error) = launch.stream.queue() {
         return Err(Error::clone(error));
     }

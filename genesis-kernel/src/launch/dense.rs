@@ -18,7 +18,7 @@ use crate::inspect::watch;
 use crate::kernel::{DenseLaunch, Grid, KernelDef};
 use crate::knobs;
 use crate::runtime::cuda::{CudaKernel, CudaStream};
-use crate::runtime::{Arg, Queue, Stream, ViewArg};
+use crate::runtime::{Arg, Queue, Stream, ViewArg, fork};
 use crate::trace;
 
 /// Operands of a launch that takes the short way.
@@ -63,7 +63,7 @@ fn ready(
     let Queue::Cuda(queue) = stream.queue() else { return None };
     let entry = def.cache.newest()?;
     let Executable::Cuda(kernel) = &entry.code else { return None };
-    let is_watched = trace::is_on() || watch::is_on() || knobs::get().sync;
+    let is_watched = trace::is_on() || watch::is_on() || knobs::get().sync || fork::is_child();
     let fits = (1..=MOST_PROGRAMS).contains(&dense.programs) && !kernel.takes_maps();
     let is_plain = !is_watched && fits && entry.is_for_dense(stream.device(), dense);
     is_plain.then_some((kernel, queue))

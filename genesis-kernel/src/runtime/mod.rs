@@ -10,6 +10,7 @@ pub(crate) mod cuda;
 mod device;
 mod element;
 mod event;
+pub(crate) mod fork;
 mod memory;
 mod nvtx;
 mod origin;

@@ -39,6 +39,17 @@ impl Default for Keep {
     }
 }
 
+/// What a checkpoint that can't be written, as where a disk is full, means for the training.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnSaveError {
+    /// It is an error of the save, or of the next call that waits for it.
+    #[default]
+    Stop,
+    /// It is a warning, and an entry of [`Checkpoints::save_errors`]; the training goes on, and the
+    /// checkpoints before stay.
+    Continue,
+}
+
 /// A folder that one run at a time writes checkpoints to.
 ///
 /// # Examples
@@ -59,6 +70,8 @@ impl Default for Keep {
 pub struct Checkpoints {
     root: PathBuf,
     keep: Keep,
+    on_save_error: OnSaveError,
+    errors: Mutex<Vec<Error>>,
     writer: Mutex<Option<JoinHandle<Result<PathBuf>>>>,
 }
 
@@ -86,13 +99,42 @@ impl Checkpoints {
                 fs::remove_dir_all(entry.path()).map_err(|e| cannot_write(&entry.path(), e))?;
             }
         }
-        Ok(Checkpoints { root, keep, writer: Mutex::new(None) })
+        let (on_save_error, errors) = (OnSaveError::default(), Mutex::default());
+        Ok(Checkpoints { root, keep, on_save_error, errors, writer: Mutex::new(None) })
+    }
+
+    /// The same folder where a save that fails means something else.
+    #[must_use]
+    pub fn with_on_save_error(self, on_save_error: OnSaveError) -> Checkpoints {
+        // `Checkpoints` waits when it is dropped, so its fields do not move out of it.
+        let mut checkpoints = self;
+        checkpoints.on_save_error = on_save_error;
+        checkpoints
+    }
+
+    /// What could not be written so far, where that stops nothing.
+    pub fn save_errors(&self) -> Vec<Error> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The outcome of a write, or nothing where its error stops nothing.
+    fn judge(&self, written: Result<PathBuf>) -> Result<Option<PathBuf>> {
+        match (written, self.on_save_error) {
+            (Ok(path), _) => Ok(Some(path)),
+            (Err(error), OnSaveError::Stop) => Err(error),
+            (Err(error), OnSaveError::Continue) => {
+                eprintln!("warning: {error}; the training goes on");
+                self.errors.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+                Ok(None)
+            }
+        }
     }
 
     /// Writes a checkpoint and gives its folder; when this returns it is on the disk.
     ///
     /// # Errors
-    /// If it can't be written, or one that was being written could not. Those before stay.
+    /// If it can't be written, also with [`OnSaveError::Continue`]; without it, if one that was being written
+    /// could not. Those before stay.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
         self.wait()?;
         write(&self.root, self.keep, &checkpoint.freeze()?)
@@ -103,26 +145,29 @@ impl Checkpoints {
     /// One is written at a time: where the last is not done, this waits for it.
     ///
     /// # Errors
-    /// If the copy fails, or the one before could not be written.
+    /// If the copy fails, or, without [`OnSaveError::Continue`], the one before could not be written.
     pub fn save_async(&self, checkpoint: &Checkpoint) -> Result<()> {
         self.wait()?;
         let (frozen, root, keep) = (checkpoint.freeze()?, self.root.clone(), self.keep);
         let builder = std::thread::Builder::new().name("genesis-checkpoint".to_owned());
-        let thread = builder.spawn(move || write(&root, keep, &frozen));
-        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(thread.map_err(|error| cannot_write(&self.root, error))?);
-        Ok(())
+        match builder.spawn(move || write(&root, keep, &frozen)) {
+            Ok(thread) => {
+                *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+                Ok(())
+            }
+            Err(error) => self.judge(Err(cannot_write(&self.root, error))).map(|_| ()),
+        }
     }
 
     /// Waits until nothing is being written; gives the folder that was.
     ///
     /// # Errors
-    /// If it could not be written.
+    /// If it could not be written; with [`OnSaveError::Continue`] there is no folder then.
     pub fn wait(&self) -> Result<Option<PathBuf>> {
         let thread = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Ok(None) };
         let lost = |_| Err(cannot_write(&self.root, "its thread panicked"));
-        thread.join().unwrap_or_else(lost).map(Some)
+        self.judge(thread.join().unwrap_or_else(lost))
     }
 
     /// The newest checkpoint that is whole; `None` where there is none at all.

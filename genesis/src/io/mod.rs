@@ -13,7 +13,7 @@ mod zip;
 
 pub use checkpoint::Checkpoint;
 pub use diff::{Difference, diff_checkpoints};
-pub use folder::{Best, Checkpoints, Keep, Resumed};
+pub use folder::{Best, Checkpoints, Keep, OnSaveError, Resumed};
 pub use limits::ReadLimits;
 pub(crate) use limits::{
     can_inflate, open_regular, read_bytes, read_regular, read_regular_text, reserved, shape_bytes,

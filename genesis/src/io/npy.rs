@@ -252,7 +252,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.npy");
         for shape in [&[][..], &[0], &[3], &[2, 3], &[1, 2, 0]] {
-            let n = shape.iter().product();
+            let n = crate::shape::product(shape.iter());
             let values: Vec<f64> = (0..n).map(|i| i as f64).collect();
             for dtype in [DType::F16, DType::F64, DType::U8, DType::I64] {
                 let x = Tensor::from_f64(&values, shape, (dtype, Device::Cpu)).unwrap();

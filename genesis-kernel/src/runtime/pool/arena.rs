@@ -12,6 +12,7 @@ use super::watch::{self, MemoryEventKind, Site};
 use super::{Fence, Label, User};
 use crate::diag::Error;
 use crate::knobs;
+use crate::runtime::fork;
 
 /// Memory in the order of a stream.
 pub(crate) struct Arena {
@@ -150,6 +151,7 @@ impl Arena {
     /// If there is no more memory, or the device can't be used.
     #[track_caller]
     pub(crate) fn alloc(&self, bytes: usize, label: &Label) -> Result<Allocation, Error> {
+        fork::check()?;
         self.ledger.system.check()?;
         let site = watch::site(Location::caller());
         let mut inner = self.lock();
@@ -242,6 +244,10 @@ impl Arena {
     /// Takes a block back. Work that was given to the arena's stream may still use it: its next owner
     /// queues behind that. What other streams do with it is waited for.
     pub(crate) fn free(&self, block: u32) {
+        // Another thread of the parent may have held the lock.
+        if fork::is_child() {
+            return;
+        }
         let mut inner = self.lock();
         let (address, bytes) = (inner.blocks.block(block).address, inner.blocks.bytes(block));
         let tag = &mut inner.tags[block as usize];

@@ -9,7 +9,7 @@ use super::watch::{self, MemoryEvent, MemoryEventKind};
 use super::{Label, System, exhausted};
 use crate::diag::Error;
 use crate::knobs;
-use crate::runtime::Device;
+use crate::runtime::{Device, fork};
 
 /// The memory of a device.
 pub(crate) struct Ledger {
@@ -37,6 +37,7 @@ struct Counts {
 
 impl Ledger {
     pub(crate) fn new(device: Device, name: String, system: &'static dyn System) -> Ledger {
+        fork::watch();
         Ledger {
             device,
             name,
