@@ -57,7 +57,14 @@ pub const KNOBS: &[Knob] = &[
         name: "GENESIS_CHECK",
         values: "bounds",
         doc: "runs kernels of any device in the interpreter, which stops at accesses outside of an \
-              argument's memory and at races between programs",
+              argument's memory, at races between programs or lanes, and where a program does not end",
+    },
+    Knob {
+        name: "GENESIS_CHECK_OPS",
+        values: "a number",
+        doc: "the most ops that a program may run under GENESIS_CHECK=bounds; without it each op of the \
+              kernel 65536 times, and 4 times more for each element and unit of the integers among its \
+              arguments",
     },
     Knob {
         name: "GENESIS_BARRIERS",
@@ -175,6 +182,8 @@ pub struct Knobs {
     pub num_threads: Option<usize>,
     /// `GENESIS_CHECK=bounds`
     pub check_bounds: bool,
+    /// `GENESIS_CHECK_OPS`
+    pub check_ops: Option<u64>,
     /// `GENESIS_BARRIERS=all`
     pub all_barriers: bool,
     /// `GENESIS_DELAYS`
@@ -242,6 +251,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         check_bounds: reader
             .read("GENESIS_CHECK", |text| matches!(text, "bounds").then_some(true))
             .unwrap_or(false),
+        check_ops: reader.read("GENESIS_CHECK_OPS", |text| text.parse().ok()),
         all_barriers: reader
             .read("GENESIS_BARRIERS", |text| matches!(text, "all").then_some(true))
             .unwrap_or(false),

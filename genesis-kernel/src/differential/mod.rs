@@ -14,7 +14,9 @@
 //! ```
 
 mod compare;
+mod language;
 mod reduce;
+mod syntax;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,11 +44,11 @@ type Memory = Vec<Vec<u8>>;
 /// A program that takes longer than this on one machine hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The most failures that are kept and cut down.
-const MOST_FAILURES: usize = 20;
+/// The most failures of one kind that are cut down and kept.
+const MOST_ALIKE: u64 = 2;
 
 /// Where a program runs beside the interpreter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     /// Machine code of this processor.
     Cpu,
@@ -61,6 +63,8 @@ pub enum Machine {
 pub enum Source {
     /// Tile IR.
     TileIr,
+    /// Kernels in the language's syntax, lowered by its front end.
+    Kernels,
 }
 
 /// How one program fared on one machine.
@@ -111,10 +115,22 @@ pub struct Report {
     pub programs: u64,
     /// Programs that the interpreter ran to their end.
     pub valid: u64,
-    /// Failures, up to a limit.
+    /// How often programs failed, by how.
+    pub kinds: BTreeMap<String, u64>,
+    /// The first failures of each kind.
     pub failures: Vec<Failure>,
-    /// Programs the compiler refuses, how often by the first line of why.
+    /// How often the compiler refused a program, by why.
     pub refusals: BTreeMap<String, u64>,
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Machine::Cpu => f.write_str("cpu"),
+            Machine::Emulated(target) => write!(f, "emulated {target}"),
+            Machine::Device(device) => write!(f, "{device}"),
+        }
+    }
 }
 
 impl Outcome {
@@ -146,13 +162,12 @@ impl Outcome {
 
 impl Source {
     /// The program of a seed, and what the compiler is told to choose.
-    fn program(self, seed: u64) -> Subject {
-        match self {
-            Source::TileIr => {
-                let program = random_program_with(seed, RandomOptions::EVERYWHERE);
-                Subject { program, hints: hints(seed) }
-            }
-        }
+    fn program(self, seed: u64) -> Result<Subject, String> {
+        let program = match self {
+            Source::TileIr => random_program_with(seed, RandomOptions::EVERYWHERE),
+            Source::Kernels => language::kernel(seed)?,
+        };
+        Ok(Subject { program, hints: hints(seed) })
     }
 }
 
@@ -168,6 +183,19 @@ fn hints(seed: u64) -> Hints {
 struct Subject {
     program: RandomProgram,
     hints: Hints,
+}
+
+/// What a program leaves in memory on the interpreter, and that the CPU and emulated GPUs leave the same.
+#[cfg(test)]
+pub(crate) fn everywhere(program: RandomProgram) -> Memory {
+    let subject = Subject { program, hints: Hints { num_warps: Some(2), ..Hints::default() } };
+    let expected = subject.expected().unwrap_or_else(|error| panic!("{error}"));
+    let gpus = [GpuTarget::SM_80, GpuTarget::SM_90A].map(Machine::Emulated);
+    for machine in gpus.into_iter().chain([Machine::Cpu]) {
+        let outcome = subject.outcome(machine, &expected);
+        assert_eq!(outcome, Outcome::Pass, "{machine:?}\n{}", print(&subject.program.func));
+    }
+    expected
 }
 
 impl Subject {
@@ -311,9 +339,9 @@ impl Campaign {
 
     fn one(&self, seed: u64, report: &Mutex<Report>) {
         let made = catch_unwind(AssertUnwindSafe(|| {
-            let subject = self.source.program(seed);
+            let subject = self.source.program(seed)?;
             let expected = subject.expected();
-            (subject, expected)
+            Ok::<_, String>((subject, expected))
         }));
         let fail = |machine, text: String| {
             let mut report = lock(report);
@@ -322,8 +350,14 @@ impl Campaign {
         };
         lock(report).programs += 1;
         let (subject, expected) = match made {
-            Ok((subject, Ok(expected))) => (subject, expected),
-            Ok((subject, Err(why))) => {
+            Ok(Ok((subject, Ok(expected)))) => (subject, expected),
+            Ok(Err(refusal)) => {
+                let mut report = lock(report);
+                report.count("REFUSED");
+                *report.refusals.entry(kind(&refusal)).or_default() += 1;
+                return;
+            }
+            Ok(Ok((subject, Err(why)))) => {
                 lock(report).count("INVALID");
                 return fail(None, format!("{why}\n{}", print(&subject.program.func)));
             }
@@ -335,20 +369,43 @@ impl Campaign {
         lock(report).valid += 1;
         for &machine in &self.machines {
             let outcome = subject.outcome(machine, &expected);
-            let n_failures = {
-                let mut report = lock(report);
-                report.count(outcome.name());
-                if let Outcome::Unsupported(why) = &outcome {
-                    let line = why.lines().next().unwrap_or_default().to_owned();
-                    *report.refusals.entry(line).or_default() += 1;
-                }
-                report.failures.len()
-            };
-            if outcome.is_failure() && n_failures < MOST_FAILURES {
+            if self.is_new(&outcome, machine, &mut lock(report)) {
                 fail(Some(machine), reduce::described(&subject, machine, &outcome));
             }
         }
     }
+
+    /// Counts an outcome; whether it is a failure that few were like.
+    fn is_new(&self, outcome: &Outcome, machine: Machine, report: &mut Report) -> bool {
+        report.count(outcome.name());
+        let kind = kind(outcome.why());
+        if outcome.is_failure() {
+            let same = report.kinds.entry(format!("{machine:?} {} {kind}", outcome.name()));
+            let n = same.or_default();
+            *n += 1;
+            return *n <= MOST_ALIKE;
+        }
+        if *outcome != Outcome::Pass {
+            *report.refusals.entry(kind).or_default() += 1;
+        }
+        false
+    }
+}
+
+/// The first line of a message, without the numbers and names of values in it.
+fn kind(why: &str) -> String {
+    let line = why.lines().next().unwrap_or_default();
+    let (mut text, mut is_name) = (String::new(), false);
+    for c in line.chars() {
+        is_name = c == '%' || (is_name && c.is_ascii_alphanumeric());
+        match c {
+            _ if is_name && c != '%' => {}
+            '0'..='9' if text.ends_with('#') => {}
+            '0'..='9' => text.push('#'),
+            _ => text.push(c),
+        }
+    }
+    text
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -391,6 +448,9 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.summary())?;
+        for (kind, n) in &self.kinds {
+            writeln!(f, "  failed {n} times: {kind}")?;
+        }
         for (why, n) in &self.refusals {
             writeln!(f, "  refused {n} times: {why}")?;
         }

@@ -65,6 +65,13 @@ pub enum InterpErrorKind {
         /// What the other program did, such as `written`.
         other: &'static str,
     },
+    /// Two lanes of one store wrote different values to one element, of which either may stay.
+    Lanes {
+        /// The buffer.
+        buffer: String,
+        /// The element's index in it.
+        index: usize,
+    },
     /// A false assertion.
     Assert(String),
     /// A promise of `multiple_of` that does not hold.
@@ -74,8 +81,11 @@ pub enum InterpErrorKind {
         /// What it should be a multiple of.
         n: u64,
     },
-    /// More ops than the run may execute.
-    Fuel,
+    /// More ops than a program may execute.
+    Fuel {
+        /// How many it may.
+        ops: u64,
+    },
 }
 
 impl InterpErrorKind {
@@ -109,11 +119,17 @@ impl fmt::Display for InterpErrorKind {
             InterpErrorKind::Race { buffer, index, other } => {
                 write!(f, "a race: index {index} of `{buffer}` is also {other} by another program")
             }
+            InterpErrorKind::Lanes { buffer, index } => write!(
+                f,
+                "a race: two lanes of this store write different values to index {index} of `{buffer}`"
+            ),
             InterpErrorKind::Assert(message) => write!(f, "assertion failed: {message}"),
             InterpErrorKind::NotMultiple { value, n } => {
                 write!(f, "{value} is not a multiple of {n}, as was promised")
             }
-            InterpErrorKind::Fuel => f.write_str("the program does not seem to end"),
+            InterpErrorKind::Fuel { ops } => {
+                write!(f, "the program does not seem to end: it ran {ops} ops")
+            }
         }
     }
 }

@@ -53,7 +53,9 @@ pub(super) struct Machine<'r> {
     func: &'r Func,
     memory: &'r mut Memory,
     prints: &'r mut Vec<String>,
+    /// Ops that each program may run, and what is left of them.
     fuel: u64,
+    left: u64,
     grid: [u32; 3],
     /// The program's number, axis 0 fastest.
     program: u32,
@@ -74,7 +76,8 @@ impl<'r> Machine<'r> {
     ) -> Machine<'r> {
         let values = vec![None; func.n_values()];
         let uses = func.count_uses();
-        Machine { func, memory, prints, fuel, grid, program: 0, values, current: None, uses }
+        let (left, current) = (fuel, None);
+        Machine { func, memory, prints, fuel, left, grid, program: 0, values, current, uses }
     }
 
     pub(super) fn run_program(
@@ -83,6 +86,7 @@ impl<'r> Machine<'r> {
         args: &[Slot],
     ) -> std::result::Result<(), InterpError> {
         self.program = program;
+        self.left = self.fuel;
         self.memory.start_program();
         for (param, slot) in self.func.params.iter().zip(args) {
             self.values[param.value.index()] = Some(slot.clone());
@@ -110,7 +114,8 @@ impl<'r> Machine<'r> {
         for &op in &func.region(region).ops {
             let data = func.op(op);
             self.current = Some(op);
-            self.fuel = self.fuel.checked_sub(1).ok_or(InterpErrorKind::Fuel)?;
+            let left = self.left.checked_sub(1);
+            self.left = left.ok_or(InterpErrorKind::Fuel { ops: self.fuel })?;
             match &data.kind {
                 OpKind::Yield => return Ok(Flow::Yield(self.tiles(&data.operands))),
                 OpKind::Return => return Ok(Flow::Return),
@@ -329,6 +334,7 @@ impl<'r> Machine<'r> {
         let (ptr, value) = (self.tile(data.operands[0]), self.tile(data.operands[1]));
         let mask = self.mask(data, 2, ptr.len());
         let dtype = self.func.tile(data.operands[1]).dtype();
+        self.memory.start_store();
         for ((&address, &bits), &on) in ptr.iter().zip(value.iter()).zip(mask.iter()) {
             if on != 0 {
                 self.memory.store(address, dtype, bits, self.program)?;
@@ -409,6 +415,7 @@ impl<'r> Machine<'r> {
         let ty = self.func.tile(value);
         let addresses = self.view_addresses(view, coords, ty.shape, ty.dtype());
         let value = self.tile(value);
+        self.memory.start_store();
         for (address, &bits) in addresses.into_iter().zip(value.iter()) {
             if let Some(address) = address {
                 self.memory.store(address, ty.dtype(), bits, self.program)?;

@@ -21,6 +21,8 @@ type Result<T> = std::result::Result<T, InterpErrorKind>;
 pub(super) struct Memory {
     buffers: Vec<Buffer>,
     order: Order,
+    /// Stores of tiles in this run so far: the number of the one that writes.
+    stores: u64,
 }
 
 /// Which programs come before the one that runs: an atomic whose old value is used sees all that the
@@ -67,6 +69,8 @@ struct Touched {
     wrote: u32,
     changed: u32,
     read: u32,
+    /// The last store that wrote it, by its number.
+    store: u64,
 }
 
 /// How an element is touched.
@@ -110,6 +114,12 @@ impl Memory {
             buffer.touched.clear();
         }
         self.order = Order::default();
+        self.stores = 0;
+    }
+
+    /// A store of a tile begins: of its lanes each element may be given one value only.
+    pub(super) fn start_store(&mut self) {
+        self.stores += 1;
     }
 
     /// Forgets which programs came before the last one.
@@ -161,8 +171,21 @@ impl Memory {
         bits: u64,
         program: u32,
     ) -> Result<()> {
+        let store = self.stores;
         let bytes = self.access(address, dtype, program, Access::Write)?;
+        let before = decode(bytes, dtype);
         encode(bytes, bits);
+        let is_same = before == decode(bytes, dtype);
+        // `access` found it.
+        let Some((buffer, offset)) = self.find(address) else { return Ok(()) };
+        let buffer = &mut self.buffers[buffer];
+        let index = offset as usize / buffer.dtype.bytes();
+        let last = std::mem::replace(&mut buffer.touched[index].store, store);
+        let is_whole = buffer.dtype.bytes() == dtype.bytes();
+        if last == store && !is_same && is_whole {
+            let buffer = buffer.name.clone();
+            return Err(InterpErrorKind::Lanes { buffer, index });
+        }
         Ok(())
     }
 

@@ -6,7 +6,9 @@
 //!
 //! * an access outside its buffer, a misaligned one, a write to a read-only buffer, a read of memory
 //!   that nothing has written (where a buffer is marked so);
-//! * a race: two programs touch one element, one of them writes, and not both are atomic;
+//! * a race between programs: two touch one element, one of them writes, and not both are atomic;
+//! * a race within one: two lanes of one store write different values to one element (equal values are
+//!   fine, and so is all that other ops of the program do: its accesses keep program order);
 //! * a false `device_assert!`, a false promise (`multiple_of`), a loop that does not end.
 //!
 //! Addresses are made up: each buffer lies in the middle of its own 2^40 bytes, so that an index that
@@ -54,7 +56,7 @@ use crate::kernel::ArgValue;
 use machine::{Machine, Slot};
 use memory::Memory;
 
-/// Op executions that a run may use before a loop counts as endless.
+/// Op executions that a program may use before a loop counts as endless.
 const DEFAULT_FUEL: u64 = 1 << 26;
 
 /// Runs one function over buffers that it owns.
@@ -100,7 +102,7 @@ impl<'f> Interpreter<'f> {
         self.memory.bytes(ptr)
     }
 
-    /// Limits the op executions of a run.
+    /// Limits the op executions of each program.
     pub fn set_fuel(&mut self, fuel: u64) {
         self.fuel = fuel;
     }

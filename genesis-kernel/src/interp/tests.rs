@@ -195,7 +195,57 @@ fn an_endless_loop_ends() {
     let func = parsed(&format!("kernel k() {{\n{body}\nreturn\n}}"));
     let mut interpreter = Interpreter::new(&func);
     interpreter.set_fuel(1000);
-    assert_eq!(interpreter.run([1, 1, 1], &[]).unwrap_err().kind, InterpErrorKind::Fuel);
+    let error = interpreter.run([1, 1, 1], &[]).unwrap_err();
+    assert_eq!(error.kind, InterpErrorKind::Fuel { ops: 1000 });
+    assert!(error.to_string().ends_with("does not seem to end: it ran 1000 ops"), "{error}");
+}
+
+#[test]
+fn each_program_may_run_as_many_ops() {
+    let body = "%0 = const 0 : i64\n%1 = const 100 : i64\n%2 = const 1 : i64
+        for %3 = %0 to %1 step %2 { yield }";
+    let func = parsed(&format!("kernel k() {{\n{body}\nreturn\n}}"));
+    let mut interpreter = Interpreter::new(&func);
+    interpreter.set_fuel(110);
+    interpreter.run([50, 1, 1], &[]).unwrap();
+}
+
+#[test]
+fn reports_lanes_of_one_store_that_write_different_values() {
+    // Lanes 0..4 write to elements 0, 0, 1, 1.
+    let halves = "%i = iota : i64[4]\n%0 = const 2 : i64\n%1 = broadcast %0 : i64[4]
+        %half = div %i, %1 : i64[4]\n%b = broadcast %out : *i32[4]
+        %p = ptr_add %b, %half : *i32[4]\n";
+    let stored = |value: &str, mask: &str| {
+        run(&[0, 0], &format!("{halves}%x = cast {value} : i32[4]\nstore %p, %x{mask}"))
+    };
+    let race = "a race: two lanes of this store write different values to index 0 of `out`";
+    assert_eq!(stored("%i", "").unwrap_err(), format!("`store` in program [0, 0, 0]: {race}"));
+    assert_eq!(stored("%half", "").unwrap(), [0, 1], "equal values are fine");
+    // Only even lanes write.
+    let even = "%r = rem %i, %1 : i64[4]\n%z = const 0 : i64\n%zz = broadcast %z : i64[4]
+        %m = cmp eq %r, %zz : bool[4]\n";
+    let masked = format!("{halves}{even}%x = cast %i : i32[4]\nstore %p, %x, %m");
+    assert_eq!(run(&[0, 0], &masked).unwrap(), [0, 2]);
+    // Two stores, one after the other.
+    let twice = format!(
+        "{halves}{even}%x = cast %half : i32[4]\nstore %p, %x, %m
+        %y = cast %i : i32[4]\nstore %p, %y, %m"
+    );
+    assert_eq!(run(&[9, 9], &twice).unwrap(), [0, 2]);
+    // Atomics have no such lanes.
+    let atomic = format!("{halves}%x = cast %i : i32[4]\n%o = atomic_rmw exchange %p, %x : i32[4]");
+    assert_eq!(run(&[0, 0], &atomic).unwrap(), [1, 3]);
+}
+
+#[test]
+fn reports_lanes_that_meet_in_a_view_of_stride_zero() {
+    let func = parsed(
+        "kernel k(%w: view<f32,2>) {\n%0 = const 0 : i64\n%i = iota : i64[4]
+        %1 = cast %i : f32[4]\n%2 = reshape %1 : f32[2x2]\nview_store %w, %2, %0, %0\nreturn\n}",
+    );
+    let error = run_func(&func, [1, 1, 1], vec![view(&[0.0; 2], 0, [2, 2], [0, 1])]).unwrap_err();
+    assert_eq!(error.kind, InterpErrorKind::Lanes { buffer: "w".to_owned(), index: 0 });
 }
 
 #[test]

@@ -1,10 +1,37 @@
 //! `GENESIS_CHECK=bounds`: a launch goes through the interpreter, over copies of the arguments'
-//! memory, and is an error where a kernel leaves that memory or its programs race. On a GPU too: the
-//! copies come from its memory and go back there.
+//! memory, and is an error where a kernel leaves that memory, where its programs or the lanes of one
+//! store race (see [`crate::interp`]), or where a program runs many more ops than its arguments give it to
+//! do. On a GPU too: the copies come from its memory, and what changed goes back there.
+
+use std::ops::Range;
 
 use crate::diag::Error;
+use crate::interp::InterpErrorKind;
+use crate::ir::{Func, Value};
 use crate::kernel::{ArgValue, Specialized};
-use crate::runtime::{Arg, PtrArg, Queue};
+use crate::knobs;
+use crate::runtime::{Arg, PtrArg, Queue, ViewArg};
+
+/// How often a program may run each op of its kernel, whatever its arguments are.
+const ITERATIONS: u64 = 1 << 16;
+
+/// How often more for each element of the arguments and each unit of their integers.
+const ITERATIONS_EACH: u64 = 4;
+
+/// An integer above this is no count of iterations.
+const MOST_COUNTED: u64 = 1 << 28;
+
+/// Changed runs of bytes that are copied to a GPU one by one; more go back as one piece.
+const MOST_RUNS: usize = 64;
+
+/// Memory of an argument, and its copy.
+struct Copied {
+    ptr: PtrArg,
+    /// Where the copy is in the interpreter.
+    start: u64,
+    /// What it was, where the kernel may write.
+    before: Vec<u8>,
+}
 
 /// Runs a kernel and writes back what it wrote, if nothing was wrong.
 ///
@@ -18,35 +45,91 @@ pub(super) unsafe fn run(
     grid: [u32; 3],
 ) -> Result<(), Error> {
     let mut interpreter = kernel.interpreter();
-    interpreter.set_fuel(u64::MAX);
-    let mut buffers: Vec<(PtrArg, u64)> = Vec::new();
+    let fuel = knobs::get().check_ops.unwrap_or_else(|| allowance(&kernel.func, args));
+    interpreter.set_fuel(fuel);
+    let mut copies: Vec<Copied> = Vec::new();
     let mut values = Vec::new();
     for (param, arg) in kernel.func.params.iter().zip(args) {
-        let mut buffer = |ptr: PtrArg| -> Result<u64, Error> {
+        let mut copy = |ptr: PtrArg| -> Result<u64, Error> {
             // SAFETY: the caller says that the bytes are there.
             let bytes = unsafe { read(queue, ptr)? };
+            let before = if ptr.mutable { bytes.clone() } else { Vec::new() };
             let start = interpreter.add_buffer(&param.name, ptr.dtype, bytes, ptr.mutable);
-            buffers.push((ptr, start));
+            copies.push(Copied { ptr, start, before });
             Ok(start)
         };
         values.push(match arg {
             Arg::Scalar(scalar) => ArgValue::Scalar(*scalar),
-            Arg::Ptr(ptr) => ArgValue::Ptr(buffer(*ptr)?),
-            Arg::View(view) => ArgValue::View {
-                ptr: buffer(view.ptr)?,
-                dims: view.dims().to_vec(),
-                strides: view.strides().to_vec(),
-            },
+            Arg::Ptr(ptr) => ArgValue::Ptr(copy(*ptr)?),
+            Arg::View(view) => {
+                let back = bytes_before(view);
+                let (address, bytes) = (view.ptr.address - back, view.ptr.bytes + back);
+                let start = copy(PtrArg { address, bytes, ..view.ptr })?;
+                let (dims, strides) = (view.dims().to_vec(), view.strides().to_vec());
+                ArgValue::View { ptr: start + back, dims, strides }
+            }
         });
     }
     let result = interpreter.run(grid, &values);
     interpreter.prints().iter().for_each(|line| println!("{line}"));
-    result.map_err(|error| Error::launch(format!("{}: {error}", kernel.func.name)))?;
-    for (ptr, start) in buffers.iter().filter(|(ptr, _)| ptr.mutable) {
+    result.map_err(|error| {
+        let more = match error.kind {
+            InterpErrorKind::Fuel { .. } => "; GENESIS_CHECK_OPS=NUMBER lets it run more",
+            _ => "",
+        };
+        Error::launch(format!("{}: {error}{more}", kernel.func.name))
+    })?;
+    for Copied { ptr, start, before } in copies.iter().filter(|copied| copied.ptr.mutable) {
         // SAFETY: the caller says that the bytes are there, and that nobody uses them meanwhile.
-        unsafe { write(queue, *ptr, interpreter.buffer(*start))? };
+        unsafe { write(queue, *ptr, before, interpreter.buffer(*start))? };
     }
     Ok(())
+}
+
+/// Bytes of a view before its first element: those that negative strides lead to.
+fn bytes_before(view: &ViewArg) -> u64 {
+    if view.dims().contains(&0) {
+        return 0;
+    }
+    let axes = view.dims().iter().zip(view.strides());
+    let back = axes.map(|(&dim, &stride)| (dim - 1) as u64 * stride.min(0).unsigned_abs());
+    back.sum::<u64>() * view.ptr.dtype.bytes() as u64
+}
+
+/// Ops that one program may run: in proportion to what the kernel has to work on.
+fn allowance(func: &Func, args: &[Arg]) -> u64 {
+    let elements = |ptr: &PtrArg| ptr.bytes / ptr.dtype.bytes() as u64;
+    let work = |arg: &Arg| match arg {
+        Arg::Ptr(ptr) => elements(ptr),
+        // A view may show one element many times.
+        Arg::View(view) => {
+            let all = view.dims().iter().fold(1u64, |n, &dim| n.saturating_mul(dim as u64));
+            elements(&view.ptr).max(all.min(MOST_COUNTED))
+        }
+        Arg::Scalar(scalar) if scalar.dtype.is_int() => {
+            scalar.to_i64().unsigned_abs().min(MOST_COUNTED)
+        }
+        Arg::Scalar(_) => 0,
+    };
+    let tile = |value: &Value| func.ty(*value).as_tile().map_or(1, |tile| tile.shape.numel());
+    let ops = func.walk();
+    // A region that reduces runs for each element.
+    let largest = ops.iter().flat_map(|&op| &func.op(op).operands).map(tile).max().unwrap_or(1);
+    let work = args.iter().map(work).fold(largest as u64, u64::saturating_add);
+    let iterations = ITERATIONS.saturating_add(work.saturating_mul(ITERATIONS_EACH));
+    iterations.saturating_mul(ops.len() as u64)
+}
+
+/// Where `after` differs from `before`.
+fn changes(before: &[u8], after: &[u8]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (at, _) in before.iter().zip(after).enumerate().filter(|(_, (a, b))| a != b) {
+        match runs.last_mut() {
+            Some(run) if run.end == at => run.end += 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
 }
 
 /// # Safety
@@ -65,15 +148,29 @@ unsafe fn read(queue: &Queue, ptr: PtrArg) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
+/// Writes what changed, and nothing else: arguments may be parts of one memory.
+///
 /// # Safety
 /// The bytes of the argument must be there, as many as are written, and nobody may use them.
-unsafe fn write(queue: &Queue, ptr: PtrArg, bytes: &[u8]) -> Result<(), Error> {
+unsafe fn write(queue: &Queue, ptr: PtrArg, before: &[u8], after: &[u8]) -> Result<(), Error> {
+    let runs = changes(before, after);
     match queue {
-        Queue::Cuda(stream) => stream.upload(ptr.address, bytes),
+        Queue::Cuda(stream) if runs.len() <= MOST_RUNS => runs
+            .into_iter()
+            .try_for_each(|run| stream.upload(ptr.address + run.start as u64, &after[run])),
+        Queue::Cuda(stream) => {
+            // SAFETY: the caller's promise is the same.
+            let mut bytes = unsafe { read(queue, ptr)? };
+            runs.into_iter().for_each(|run| bytes[run.clone()].copy_from_slice(&after[run]));
+            stream.upload(ptr.address, &bytes)
+        }
         Queue::Cpu => {
             let target = ptr.address as usize as *mut u8;
-            // SAFETY: the caller's promise is the same.
-            unsafe { std::ptr::copy(bytes.as_ptr(), target, bytes.len()) };
+            for run in runs {
+                let from = &after[run.clone()];
+                // SAFETY: the caller's promise is the same, and a run is inside the argument.
+                unsafe { std::ptr::copy(from.as_ptr(), target.add(run.start), from.len()) };
+            }
             Ok(())
         }
         Queue::Missing(_, error) => Err(Error::clone(error)),
@@ -86,7 +183,7 @@ mod tests {
     use crate::interp::InterpErrorKind;
     use crate::ir::parse;
     use crate::kernel::Hints;
-    use crate::runtime::{AsPtrMut, Device};
+    use crate::runtime::{AsPtrMut, AsView, AsViewMut, Device};
 
     fn kernel() -> Specialized {
         let func = parse::parse(
@@ -115,5 +212,110 @@ mod tests {
         let kind = InterpErrorKind::OutOfBounds { buffer: Some("x".into()), index: 3, extent: 3 };
         assert!(error.starts_with("twice: ") && error.contains(&kind.to_string()), "{error}");
         assert_eq!(x.to_vec().unwrap(), [2, 4, 6]);
+    }
+
+    fn parsed(text: &str) -> Specialized {
+        Specialized::new(parse::parse(text).unwrap(), &[], &[], &Hints::default())
+    }
+
+    /// A kernel of one program over these arguments on the CPU.
+    fn run_cpu(kernel: &Specialized, args: &[Arg]) -> Result<(), Error> {
+        // SAFETY: the tests' arguments are those of arrays that live longer.
+        unsafe { run(kernel, &Queue::Cpu, args, [1, 1, 1]) }
+    }
+
+    #[test]
+    fn a_view_may_step_backwards() {
+        let kernel = parsed(
+            "kernel turn(%x: view<i32,2>, %y: view<i32,2>) {
+                %0 = const 0 : i64
+                %1 = view_load %x, %0, %0 : i32[2x3]
+                view_store %y, %1, %0, %0
+                return
+            }",
+        );
+        let x = Device::Cpu.stream().upload(&[0, 1, 2, 3, 4, 5]).unwrap();
+        let mut y = Device::Cpu.stream().upload(&[9; 7]).unwrap();
+        let from = AsView::<i32, 2>::as_arg(&x.strided(5, [2, 3], [-3, -1]).unwrap());
+        let to = AsViewMut::<i32, 2>::as_arg(&y.strided_mut(4, [2, 3], [-3, 1]).unwrap());
+        run_cpu(&kernel, &[from, to]).unwrap();
+        assert_eq!(y.to_vec().unwrap(), [9, 2, 1, 0, 5, 4, 3]);
+    }
+
+    #[test]
+    fn views_of_one_memory_keep_what_the_others_write() {
+        let kernel = parsed(
+            "kernel both(%x: view<i32,1>, %y: view<i32,1>) {
+                %0 = const 0 : i64
+                %1 = iota : i64[3]
+                %2 = cast %1 : i32[3]
+                %3 = neg %2 : i32[3]
+                view_store %x, %2, %0
+                view_store %y, %3, %0
+                return
+            }",
+        );
+        let mut all = Device::Cpu.stream().upload(&[7; 6]).unwrap();
+        let even = AsViewMut::<i32, 1>::as_arg(&all.strided_mut(0, [3], [2]).unwrap());
+        let odd = AsViewMut::<i32, 1>::as_arg(&all.strided_mut(1, [3], [2]).unwrap());
+        run_cpu(&kernel, &[even, odd]).unwrap();
+        assert_eq!(all.to_vec().unwrap(), [0, 0, 1, -1, 2, -2]);
+    }
+
+    #[test]
+    fn an_endless_program_is_an_error() {
+        let kernel = parsed(
+            "kernel endless(%x: *i32) {
+                %0 = const true : bool
+                while { yield %0 } do () { yield }
+                return
+            }",
+        );
+        let mut x = Device::Cpu.stream().upload(&[1, 2, 3]).unwrap();
+        let arg = AsPtrMut::<i32>::as_arg(&&mut x);
+        let error = run_cpu(&kernel, &[arg]).unwrap_err().to_string();
+        let ops = 5 * (ITERATIONS + ITERATIONS_EACH * 4);
+        let why = format!("the program does not seem to end: it ran {ops} ops; GENESIS_CHECK_OPS=");
+        assert!(error.contains(&why), "{error}");
+    }
+
+    #[test]
+    fn a_long_loop_that_its_arguments_ask_for_ends() {
+        let kernel = parsed(
+            "kernel count(%x: *i64, %n: i64) {
+                %0 = const 0 : i64
+                %1 = const 1 : i64
+                %2 = for %3 = %0 to %n step %1 carry (%4 = %0) {
+                    %5 = add %4, %1 : i64
+                    yield %5
+                } : i64
+                store %x, %2
+                return
+            }",
+        );
+        let mut x = Device::Cpu.stream().upload(&[0i64]).unwrap();
+        let n = Arg::Scalar(crate::ir::Scalar::int(crate::ir::DType::I64, 200_000));
+        let arg = AsPtrMut::<i64>::as_arg(&&mut x);
+        run_cpu(&kernel, &[arg, n]).unwrap();
+        assert_eq!(x.to_vec().unwrap(), [200_000]);
+    }
+
+    #[test]
+    fn lanes_that_race_are_named() {
+        let kernel = parsed(
+            "kernel meet(%x: *i32) {
+                %0 = iota : i64[2]
+                %1 = cast %0 : i32[2]
+                %2 = broadcast %x : *i32[2]
+                store %2, %1
+                return
+            }",
+        );
+        let mut x = Device::Cpu.stream().upload(&[5]).unwrap();
+        let arg = AsPtrMut::<i32>::as_arg(&&mut x);
+        let error = run_cpu(&kernel, &[arg]).unwrap_err().to_string();
+        let why = "a race: two lanes of this store write different values to index 0 of `x`";
+        assert_eq!(error, format!("meet: `store` in program [0, 0, 0]: {why}"));
+        assert_eq!(x.to_vec().unwrap(), [5]);
     }
 }

@@ -24,7 +24,11 @@ impl Maker {
     /// A few ops, then one value for each of these types.
     fn body(&mut self, types: &[(DType, super::Shape)]) -> Vec<Value> {
         for _ in 0..self.rng.range(1, 4) {
-            self.step();
+            if self.options.wide && self.rng.chance(8) {
+                self.wide_step();
+            } else {
+                self.step();
+            }
         }
         types.iter().map(|&(dtype, shape)| self.operand(dtype, shape)).collect()
     }

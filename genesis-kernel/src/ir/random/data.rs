@@ -5,7 +5,7 @@ use super::rng::Rng;
 
 impl Rng {
     /// Any number of a dtype.
-    pub(super) fn scalar(&mut self, dtype: DType) -> Scalar {
+    pub(crate) fn scalar(&mut self, dtype: DType) -> Scalar {
         if dtype == DType::Bool {
             return Scalar::int(dtype, (self.bits() & 1) as i64);
         }
@@ -19,7 +19,7 @@ impl Rng {
     }
 
     /// The bytes of so many numbers.
-    pub(super) fn data(&mut self, dtype: DType, len: usize) -> Vec<u8> {
+    pub(crate) fn data(&mut self, dtype: DType, len: usize) -> Vec<u8> {
         let size = dtype.bytes();
         (0..len)
             .flat_map(|_| self.scalar(dtype).bits.to_le_bytes().into_iter().take(size))

@@ -3,7 +3,7 @@
 use super::super::func::Value;
 use super::super::ops::{BinaryOp, DotPrecision, Predicate, UnaryOp};
 use super::super::types::{DType, Scalar, Shape};
-use super::{MAX_NUMEL, Maker};
+use super::Maker;
 
 /// What reduces and scans, by dtype.
 const REDUCTIONS: [BinaryOp; 9] = [
@@ -30,7 +30,7 @@ const EXACT_FLOAT: [UnaryOp; 7] = [
 ];
 
 /// Exact once they are expanded.
-const TRANSCENDENTAL: [UnaryOp; 10] = [
+pub(super) const TRANSCENDENTAL: [UnaryOp; 10] = [
     UnaryOp::Rsqrt,
     UnaryOp::Exp,
     UnaryOp::Exp2,
@@ -186,6 +186,9 @@ impl Maker {
     /// Flattens, or divides one extent in two.
     fn reshape(&mut self, x: Value, shape: Shape) -> Option<Value> {
         let n = shape.numel();
+        if !self.may_reshape(n) {
+            return None;
+        }
         let factors: Vec<usize> = (2..n).filter(|f| n.is_multiple_of(*f)).collect();
         let to = if factors.is_empty() || self.rng.chance(30) {
             Shape::new(&[n])
@@ -213,7 +216,7 @@ impl Maker {
     /// A new axis, repeated.
     fn widen(&mut self, x: Value, shape: Shape) -> Option<Value> {
         let extent = self.rng.pick(&[1, 2, 3, 4, 8]);
-        if shape.rank() > 2 || shape.numel() * extent > MAX_NUMEL {
+        if shape.rank() > 2 || shape.numel() * extent > self.most_elements() {
             return None;
         }
         let axis = self.rng.range(0, shape.rank());
@@ -224,7 +227,7 @@ impl Maker {
     }
 
     fn join(&mut self, x: Value, shape: Shape) -> Option<Value> {
-        if shape.rank() > 2 || shape.numel() * 2 > MAX_NUMEL {
+        if shape.rank() > 2 || shape.numel() * 2 > self.most_elements() {
             return None;
         }
         let (dtype, _) = self.data_type(x);
@@ -234,7 +237,7 @@ impl Maker {
 
     fn split(&mut self, x: Value, shape: Shape) -> Option<Value> {
         let n = shape.numel();
-        if !n.is_multiple_of(2) {
+        if !n.is_multiple_of(2) || !self.may_reshape(n) {
             return None;
         }
         let mut build = self.build();
@@ -247,7 +250,7 @@ impl Maker {
     /// Whether combining this dtype by this op gives the same bits in every order.
     fn reduces(&self, op: BinaryOp, dtype: DType) -> bool {
         let in_order = dtype.is_float() && matches!(op, BinaryOp::Add | BinaryOp::Mul);
-        is_binary_of(op, dtype) && (self.options.ordered_floats || !in_order)
+        is_binary_of(op, dtype) && (self.options.ordered_floats || self.options.wide || !in_order)
     }
 
     fn reduction(&mut self) -> Option<(BinaryOp, Value, usize)> {
@@ -255,7 +258,15 @@ impl Maker {
         let (dtype, shape) = self.data_type(x);
         let ops: Vec<BinaryOp> =
             REDUCTIONS.into_iter().filter(|&op| self.reduces(op, dtype)).collect();
-        Some((self.rng.pick(&ops), x, self.rng.below(shape.rank())))
+        let (op, axis) = (self.rng.pick(&ops), self.rng.below(shape.rank()));
+        let exact = !self.options.ordered_floats && dtype.is_float();
+        match op {
+            // bf16 holds whole numbers up to 256.
+            BinaryOp::Add if exact && dtype == DType::BF16 && shape.extent(axis) > 256 => None,
+            BinaryOp::Add if exact => Some((op, self.small(x, 2), axis)),
+            BinaryOp::Mul if exact => Some((op, self.sign(x), axis)),
+            _ => Some((op, x, axis)),
+        }
     }
 
     fn reduce(&mut self) {
@@ -322,7 +333,10 @@ impl Maker {
         region
     }
 
-    fn dot(&mut self) {
+    pub(super) fn dot(&mut self) {
+        if self.options.wide {
+            return self.exact_dot();
+        }
         if !self.options.ordered_floats {
             return;
         }
@@ -342,15 +356,29 @@ impl Maker {
         self.keep_above(value, &[a, b, acc]);
     }
 
+    /// A product of small integers: the same bits in any order, and by any tensor core.
+    fn exact_dot(&mut self) {
+        let (from, precision) = self.factors();
+        let [m, n] = [(); 2].map(|()| self.rng.pick(&[3, 8, 16, 16, 16, 32]));
+        let k = self.rng.pick(&[5, 8, 16, 16, 32]);
+        let to = if from == DType::F64 { DType::F64 } else { DType::F32 };
+        let [a, b] = [[m, k], [k, n]].map(|[rows, columns]| {
+            let x = self.matrix(from, rows, columns);
+            self.small(x, 3)
+        });
+        let acc = self.operand(to, Shape::new(&[m, n]));
+        let acc = self.small(acc, 9);
+        let value = self.build().dot(a, b, acc, precision);
+        self.keep_above(value, &[a, b]);
+    }
+
     /// A matrix of this shape, mostly gathered from an input.
     fn matrix(&mut self, dtype: DType, rows: usize, columns: usize) -> Value {
         let shape = Shape::new(&[rows, columns]);
         if self.rng.chance(30) {
             return self.operand(dtype, shape);
         }
-        let mut build = self.build();
-        let line = build.iota(shape.numel());
-        let offsets = build.reshape(line, shape);
+        let offsets = self.positions(shape);
         let value = self.gather_at(offsets);
         self.build().cast(value, dtype)
     }

@@ -1,7 +1,7 @@
 //! Loads, gathers, views, atomics, and the stores at the end.
 
 use super::super::func::{ParamAttrs, Value};
-use super::super::ops::{AtomicOp, BinaryOp, Predicate};
+use super::super::ops::{AtomicOp, BinaryOp, Cache, Predicate};
 use super::super::types::{DType, Shape, TileType, Type};
 use super::{Input, Maker};
 use crate::interp::InterpArg;
@@ -37,8 +37,19 @@ impl Maker {
         let ptrs = self.block_pointers(ptr);
         let other = self.rng.chance(40).then(|| self.operand(dtype, self.block));
         let mask = self.mask;
-        let value = self.build().load(ptrs, Some(mask), other);
+        let cache = self.cache();
+        let mut build = self.build();
+        build.cache = cache;
+        let value = build.load(ptrs, Some(mask), other);
         self.keep(value);
+    }
+
+    /// A hint that changes nothing.
+    fn cache(&mut self) -> Cache {
+        match self.options.wide {
+            true => self.rng.pick(&[Cache::Usual, Cache::Usual, Cache::Once, Cache::Kept]),
+            false => Cache::Usual,
+        }
     }
 
     /// A load at indices that are computed.
@@ -91,12 +102,28 @@ impl Maker {
     }
 
     fn coordinate(&mut self) -> Value {
+        if self.options.wide && self.rng.chance(25) {
+            return self.computed_coordinate();
+        }
         let constant = self.rng.range(0, 8) as i64 - 2;
         let program = self.program;
         let by_program = self.rng.chance(40);
         let mut build = self.build();
         let start = build.int(DType::I64, constant);
         if by_program { build.binary(BinaryOp::Add, start, program) } else { start }
+    }
+
+    /// A coordinate that is computed: near the edges, or now and then anywhere.
+    fn computed_coordinate(&mut self) -> Value {
+        let any = self.operand(DType::I64, Shape::SCALAR);
+        if self.rng.chance(15) {
+            return any;
+        }
+        let mut build = self.build();
+        let n = build.int(DType::I64, 9);
+        let near = build.binary(BinaryOp::Rem, any, n);
+        let two = build.int(DType::I64, 2);
+        build.binary(BinaryOp::Add, near, two)
     }
 
     /// A view as a parameter: row-major, transposed, or with gaps.
@@ -114,16 +141,43 @@ impl Maker {
             stride += self.rng.below(3) as i64;
         }
         let data = self.rng.data(dtype, stride as usize);
+        let offset = if self.options.wide { self.turn(dims, &mut strides, writable) } else { 0 };
         let (rank, dims) = (dims.len() as u8, dims.to_vec());
-        let attrs = ParamAttrs {
+        let mut attrs = ParamAttrs {
             readonly: !writable,
             exclusive: writable,
             unit_stride: strides.last() == Some(&1),
             unit_axis: (!unit_stride && strides[0] == 1 && dims.len() > 1).then_some(0),
             ..self.aligned()
         };
-        let arg = InterpArg::View { dtype, data, offset: 0, dims, strides, writable };
+        if self.options.wide {
+            let is_natural = strides.iter().all(|&s| s >= 0);
+            attrs.narrow = is_natural && self.rng.chance(50);
+            attrs.zero_stride = strides.last() == Some(&0) && self.rng.chance(50);
+            let rows = strides.len().checked_sub(2).map(|axis| strides[axis]);
+            attrs.zero_row_stride = rows == Some(0) && self.rng.chance(50);
+            if (offset * dtype.bytes()) % 16 != 0 {
+                attrs.multiple_of = 0;
+            }
+        }
+        let arg = InterpArg::View { dtype, data, offset, dims, strides, writable };
         (self.add_param(name, Type::View { dtype, rank }, attrs, arg), stride)
+    }
+
+    /// Lets some axes of a view step backwards, or not at all; gives the element that it then starts at.
+    fn turn(&mut self, dims: &[i64], strides: &mut [i64], writable: bool) -> usize {
+        let mut offset = 0;
+        for (stride, &dim) in strides.iter_mut().zip(dims) {
+            match self.rng.below(10) {
+                0 | 1 => {
+                    offset += (dim - 1) * *stride;
+                    *stride = -*stride;
+                }
+                2 if !writable => *stride = 0,
+                _ => {}
+            }
+        }
+        offset as usize
     }
 
     fn add_output(&mut self, dtype: DType, len: usize) -> Value {
@@ -166,7 +220,9 @@ impl Maker {
         let out = self.add_output(dtype, programs * block.numel());
         let ptrs = self.block_pointers(out);
         let value = self.operand(dtype, block);
-        let old = if self.rng.chance(30) {
+        let is_pow2 = block.extents().iter().all(|e| e.is_power_of_two());
+        let cas = self.rng.chance(30) && (!self.options.wide || is_pow2 || self.rng.chance(5));
+        let old = if cas {
             let expected = self.operand(dtype, block);
             self.build().atomic_cas(ptrs, expected, value)
         } else {
@@ -203,7 +259,10 @@ impl Maker {
         let out = self.add_output(dtype, self.n);
         let ptrs = self.block_pointers(out);
         let mask = self.mask;
-        self.build().store(ptrs, value, Some(mask));
+        let cache = self.cache();
+        let mut build = self.build();
+        build.cache = cache;
+        build.store(ptrs, value, Some(mask));
         if self.rng.chance(10) {
             let ptrs = self.block_pointers(out);
             let again = self.build().load(ptrs, Some(mask), None);
@@ -213,25 +272,33 @@ impl Maker {
     }
 
     /// To as many elements as each program has.
-    fn store_own(&mut self, value: Value, dtype: DType, shape: Shape) {
+    pub(super) fn store_own(&mut self, value: Value, dtype: DType, shape: Shape) {
+        let (ptrs, _) = self.own_pointers(dtype, shape);
+        self.build().store(ptrs, value, None);
+    }
+
+    /// Pointers to the program's elements of a new output, and 0, 1, 2, .. in their shape.
+    pub(super) fn own_pointers(&mut self, dtype: DType, shape: Shape) -> (Value, Value) {
         let size = shape.numel();
         let out = self.add_output(dtype, self.programs() * size);
         let program = self.program;
         let mut build = self.build();
         let n = build.int(DType::I64, size as i64);
         let start = build.binary(BinaryOp::Mul, program, n);
-        let mut ptrs = build.ptr_add(out, start);
-        if !shape.is_scalar() {
-            let line = build.iota(size);
-            let within = build.reshape(line, shape);
-            let base = build.broadcast(ptrs, shape);
-            ptrs = build.ptr_add(base, within);
+        let base = build.ptr_add(out, start);
+        self.own_base = base;
+        if shape.is_scalar() {
+            let zero = self.build().int(DType::I64, 0);
+            return (base, zero);
         }
-        build.store(ptrs, value, None);
+        let within = self.positions(shape);
+        let mut build = self.build();
+        let ptrs = build.broadcast(base, shape);
+        (build.ptr_add(ptrs, within), within)
     }
 
     /// To a view whose last tile is cut off, programs along axis 0.
-    fn store_view(&mut self, value: Value, dtype: DType, shape: Shape) {
+    pub(super) fn store_view(&mut self, value: Value, dtype: DType, shape: Shape) {
         let mut dims: Vec<i64> = shape.extents().iter().map(|&e| e as i64).collect();
         let rows = dims[0];
         dims[0] = (rows * self.programs() as i64 - self.rng.below(2) as i64).max(1);

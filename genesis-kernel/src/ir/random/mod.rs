@@ -18,8 +18,9 @@ mod data;
 mod exprs;
 mod memory;
 mod rng;
+mod wide;
 
-use rng::Rng;
+pub(crate) use rng::Rng;
 
 use super::func::{Builder, Func, ParamAttrs, Region, Value};
 use super::types::{DType, Elem, Scalar, Shape, TileType, Type};
@@ -59,7 +60,7 @@ impl RandomOptions {
     /// Programs whose results are the same bits on every machine, but for those of
     /// [`RandomProgram::approximate`].
     pub const EVERYWHERE: RandomOptions =
-        RandomOptions { ordered_floats: false, transcendental: false, steps: 14, wide: true };
+        RandomOptions { ordered_floats: false, transcendental: false, steps: 10, wide: true };
 }
 
 impl Default for RandomOptions {
@@ -129,6 +130,8 @@ struct Maker {
     /// The program's elements, and whether they exist.
     index: Value,
     mask: Value,
+    /// Where the program's elements of the last output start.
+    own_base: Value,
 }
 
 impl Maker {
@@ -154,6 +157,7 @@ impl Maker {
             within: none,
             index: none,
             mask: none,
+            own_base: none,
         }
     }
 
@@ -166,9 +170,16 @@ impl Maker {
         }
         let steps = self.rng.range(self.options.steps / 2, self.options.steps);
         for _ in 0..steps {
-            self.step();
+            if self.options.wide && self.rng.chance(12) {
+                self.wide_step();
+            } else {
+                self.step();
+            }
         }
         self.store_results();
+        if self.options.wide && self.rng.chance(25) {
+            self.store_function();
+        }
         self.build().ret();
     }
 
@@ -198,7 +209,8 @@ impl Maker {
         let programs = self.n.div_ceil(block) as u32;
         // A second row of programs has nothing to do but write its results.
         let rows = if self.rng.chance(15) { 2 } else { 1 };
-        self.grid = [programs, rows, 1];
+        let layers = if self.options.wide && self.rng.chance(8) { 2 } else { 1 };
+        self.grid = [programs, rows, layers];
     }
 
     fn programs(&self) -> usize {
@@ -240,19 +252,32 @@ impl Maker {
 
     /// The program's number, the elements it is for, and its mask.
     fn index_ops(&mut self) {
-        let (block, n, rows) = (self.block, self.n, self.grid[1]);
+        let (block, n, [_, rows, layers]) = (self.block, self.n, self.grid);
+        let within = self.options.wide.then(|| self.positions(block));
         let mut build = self.build();
         let mut program = build.program_id(0);
+        let mut programs = None;
         if rows > 1 {
             let row = build.program_id(1);
             let columns = build.num_programs(0);
             let before = build.binary(super::BinaryOp::Mul, row, columns);
             program = build.binary(super::BinaryOp::Add, before, program);
+            programs = Some(columns);
+        }
+        if layers > 1 {
+            let layer = build.program_id(2);
+            let columns = programs.unwrap_or_else(|| build.num_programs(0));
+            let rows = build.num_programs(1);
+            let each = build.binary(super::BinaryOp::Mul, columns, rows);
+            let before = build.binary(super::BinaryOp::Mul, layer, each);
+            program = build.binary(super::BinaryOp::Add, before, program);
         }
         let size = build.int(DType::I64, block.numel() as i64);
         let start = build.binary(super::BinaryOp::Mul, program, size);
-        let line = build.iota(block.numel());
-        let within = build.reshape(line, block);
+        let within = within.unwrap_or_else(|| {
+            let line = build.iota(block.numel());
+            build.reshape(line, block)
+        });
         let first = build.broadcast(start, block);
         let index = build.binary(super::BinaryOp::Add, first, within);
         (self.program, self.start, self.within, self.index) = (program, start, within, index);
@@ -270,6 +295,10 @@ impl Maker {
         self.keep(self.index);
         self.keep(self.mask);
         self.keep(self.program);
+    }
+
+    fn most_elements(&self) -> usize {
+        if self.options.wide { MAX_NUMEL / 4 } else { MAX_NUMEL }
     }
 
     fn depth(&self, value: Value) -> u8 {
@@ -315,8 +344,10 @@ impl Maker {
         {
             return value;
         }
-        let fits =
-            |from: Shape| from.numel() == shape.numel() || from.broadcast(shape) == Some(shape);
+        let reshapes = self.may_reshape(shape.numel());
+        let fits = |from: Shape| {
+            (reshapes && from.numel() == shape.numel()) || from.broadcast(shape) == Some(shape)
+        };
         match self.pick(|ty| fits(ty.shape)) {
             Some(value) if self.rng.chance(85) => self.convert(value, dtype, shape),
             _ => {
