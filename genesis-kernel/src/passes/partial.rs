@@ -170,12 +170,16 @@ fn sums(
         && func.tile(next).dtype() == DType::F32
         && func.tile(next).shape.rank() == 1
         && func.as_const(begins).is_some_and(|zero| zero.bits == 0);
-    let [rows, columns] = extents(func, func.op(reduce).operands[0]);
+    // Of what `reduce` reads nothing is known before that: it may be any op, one without operands too.
+    let [rows, columns] = match is_fit {
+        true => extents(func, func.op(reduce).operands[0]),
+        false => return None,
+    };
     let product = |&op: &Op| {
         let is_dot = matches!(func.op(op).kind, OpKind::Dot { .. });
         is_dot && func.tile(func.op(op).results[0]).shape.extents() == [rows, columns]
     };
-    let fits = is_fit && columns > SPAN && columns.is_multiple_of(SPAN) && ops.iter().any(product);
+    let fits = columns > SPAN && columns.is_multiple_of(SPAN) && ops.iter().any(product);
     fits.then_some((update, Sums { reduce, factor }))
 }
 
