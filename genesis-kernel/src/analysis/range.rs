@@ -59,15 +59,41 @@ pub struct Ranges(Vec<Range>);
 impl Ranges {
     /// Analyses a function.
     pub fn of(func: &Func) -> Ranges {
+        let mut ranges = Ranges::of_params(func);
+        for op in func.walk() {
+            ranges.visit(func, op);
+        }
+        ranges
+    }
+
+    /// The bounds of one value, also where the function is still being written: from the ops that it is
+    /// computed by, without loops and branches.
+    pub(crate) fn of_one(func: &Func, value: Value) -> Range {
+        let (mut found, mut next) = (Vec::new(), vec![value]);
+        while let Some(value) = next.pop() {
+            let Some(op) = func.def_op(value) else { continue };
+            let data = func.op(op);
+            if data.regions.is_empty() && !found.contains(&op) {
+                found.push(op);
+                next.extend(&data.operands);
+            }
+        }
+        // Operands were defined before what reads them.
+        found.sort();
+        let mut ranges = Ranges::of_params(func);
+        for op in found {
+            ranges.visit(func, op);
+        }
+        ranges.of_value(value)
+    }
+
+    fn of_params(func: &Func) -> Ranges {
         let mut ranges = Ranges(vec![Range::ANY; func.n_values()]);
         for param in &func.params {
             let is_int = func.ty(param.value).as_tile().is_some_and(is_int);
             if is_int {
                 ranges.0[param.value.index()] = promised(&param.attrs);
             }
-        }
-        for op in func.walk() {
-            ranges.visit(func, op);
         }
         ranges
     }

@@ -4,8 +4,11 @@
 //! body is walked with it soft, and if an iteration leaves a hard value in its place the walk is
 //! undone and done again from that dtype.
 
+use crate::analysis::{Range, Ranges};
 use crate::diag::Diagnostic;
-use crate::ir::{DType, Func, LoopOptions, Region, Type, Value};
+use crate::ir::{
+    BinaryOp, DType, Func, LoopOptions, OpKind, Predicate, Region, Type, UnaryOp, Value,
+};
 
 use super::assigned::assigned_in;
 use super::ast::{BlockAst, ExprAst, IterAst, PatternAst, Span};
@@ -18,8 +21,10 @@ const UNROLLED_UNASKED: i128 = 64;
 
 /// A range with its bounds walked.
 struct Bounds {
-    /// Start, end, step as i64.
+    /// Start, end, step as i64: of the indices, or of the number of the iteration in `line`.
     values: [Value; 3],
+    /// Start and step of the indices, for a range that may count down.
+    line: Option<[Value; 2]>,
     /// The dtype of the index, and whether it is only a literal's.
     index: (DType, bool),
 }
@@ -78,12 +83,16 @@ impl Lower {
                 let start = self.build().program_id(0);
                 let step = self.build().num_programs(0);
                 let values = [start, total, step];
-                let bounds = Bounds { values, index: (DType::I64, false) };
+                let bounds = Bounds { values, line: None, index: (DType::I64, false) };
                 self.counted(pattern, &bounds, LoopOptions::default(), body, span)
             }
             IterAst::Range { start, end, step, stages, unroll, is_static } => {
                 let (start, end) = (self.operand(start)?, self.operand(end)?);
                 let step = step.map(|step| self.operand(step)).transpose()?;
+                if let Some(step) = step.as_ref().filter(|step| step.val.as_int() == Some(0)) {
+                    let error = self.error(step.span(), "the step of a range is 0");
+                    return Err(error.help("count up with a step above 0, down with one below"));
+                }
                 let options = LoopOptions { stages: *stages, unroll: *unroll };
                 let asked = options != LoopOptions::default() || step.is_some();
                 if let Some(indices) = self.known_range(&start, &end, step.as_ref())
@@ -110,11 +119,12 @@ impl Lower {
         step: Option<&Operand>,
     ) -> Option<Vec<Val>> {
         let (first, end_at) = (start.val.as_int()?, end.val.as_int()?);
-        let by = step.map_or(Some(1), |step| step.val.as_int())?;
-        if by <= 0 || first >= end_at {
+        let by = i128::from(step.map_or(Some(1), |step| step.val.as_int())?);
+        let way = (i128::from(end_at) - i128::from(first)) * by.signum();
+        if way <= 0 {
             return Some(Vec::new());
         }
-        let count = (i128::from(end_at) - i128::from(first) + i128::from(by) - 1) / i128::from(by);
+        let count = (way - 1) / by.abs() + 1;
         let count = usize::try_from(count).ok()?.min(MAX_UNROLLED + 1);
         let operands = [Some(start), Some(end), step];
         let dtype = operands.into_iter().flatten().find_map(|operand| match &operand.val {
@@ -122,7 +132,7 @@ impl Lower {
             _ => None,
         });
         let index = |i: usize| {
-            let at = i128::from(first) + i as i128 * i128::from(by);
+            let at = i128::from(first) + i as i128 * by;
             match dtype {
                 Some(dtype) => Val::Const(crate::ir::Scalar::int(dtype, at as i64)),
                 None => Val::Lit(Lit::Int(at)),
@@ -172,7 +182,49 @@ impl Lower {
             *slot = Some(self.build().cast(value, DType::I64));
         }
         let values = values.map(|value| value.unwrap_or_else(|| self.build().int(DType::I64, 1)));
-        Ok(Bounds { values, index })
+        let steps = Ranges::of_one(&self.func, values[2]);
+        if steps.low > 0 {
+            return Ok(Bounds { values, line: None, index });
+        }
+        let [start, _, step] = values;
+        let count = self.iterations(values, steps);
+        let (zero, one) = (self.build().int(DType::I64, 0), self.build().int(DType::I64, 1));
+        Ok(Bounds { values: [zero, count, one], line: Some([start, step]), index })
+    }
+
+    /// How many indices there are from `start` in steps of `step`, up or down, before `end` is reached or
+    /// passed. A loop of tile IR only counts up, so that this is all that passes see of counting down.
+    fn iterations(&mut self, [start, end, step]: [Value; 3], steps: Range) -> Value {
+        if steps.low <= 0 && steps.high >= 0 {
+            let zero = self.build().int(DType::I64, 0);
+            let moves = self.build().compare(Predicate::Ne, step, zero);
+            let message = "the step of a range is not 0".to_owned();
+            self.build().push(OpKind::Assert { message }, &[moves], &[], &[]);
+        }
+        let mut b = self.build();
+        let (zero, one) = (b.int(DType::I64, 0), b.int(DType::U64, 1));
+        let (from, to) = match steps.high < 0 {
+            true => (end, start),
+            false => {
+                let rises = b.compare(Predicate::Gt, step, zero);
+                (b.select(rises, start, end), b.select(rises, end, start))
+            }
+        };
+        let runs = b.compare(Predicate::Lt, from, to);
+        let moves = b.compare(Predicate::Ne, step, zero);
+        let runs = b.binary(BinaryOp::And, runs, moves);
+        // Without a sign neither overflows: of the lowest i64 the magnitude is 2^63.
+        let way = b.binary(BinaryOp::Sub, to, from);
+        let way = b.cast(way, DType::U64);
+        let size = b.unary(UnaryOp::Abs, step);
+        let size = b.cast(size, DType::U64);
+        let before = b.binary(BinaryOp::Sub, way, one);
+        let before = b.binary(BinaryOp::Div, before, size);
+        let count = b.binary(BinaryOp::Add, before, one);
+        let most = b.int(DType::U64, i64::MAX);
+        let count = b.binary(BinaryOp::Min, count, most);
+        let count = b.cast(count, DType::I64);
+        b.select(runs, count, zero)
     }
 
     fn counted(
@@ -189,6 +241,7 @@ impl Lower {
             let args = lower.add_args(region, carry);
             let (dtype, soft) = bounds.index;
             let outs = lower.walk_body(region, carry, &args, hints, span, |lower| {
+                let index = lower.index_at(bounds, index);
                 let index = lower.build().cast(index, dtype);
                 let index = if soft { Val::Soft(index) } else { Val::Ir(index) };
                 let mark = lower.frame().slots.len();
@@ -200,6 +253,14 @@ impl Lower {
             lower.finish_region(region, &outs);
             Ok(lower.build().for_loop(bounds.values, &carry.inits(), region, options))
         })
+    }
+
+    /// The index of an iteration, from what the loop counts.
+    fn index_at(&mut self, bounds: &Bounds, counted: Value) -> Value {
+        let Some([start, step]) = bounds.line else { return counted };
+        let mut b = self.build();
+        let way = b.binary(BinaryOp::Mul, counted, step);
+        b.binary(BinaryOp::Add, start, way)
     }
 
     /// `while cond { body }`

@@ -62,8 +62,8 @@ impl Lowering<'_> {
             // in flight across iterations must.
             let words = self.words_of(op, &args[1..], &next);
             let following = e.add(index, step);
-            let again = match is_short && self.may_wrap(op) {
-                true => e.icmp(IntPred::Sgt, e.sub(upper, index), step),
+            let again = match self.may_wrap(op, is_short) {
+                true => e.icmp(IntPred::Ugt, e.sub(upper, index), step),
                 false => e.icmp(IntPred::Slt, following, upper),
             };
             let last = e.current_block();

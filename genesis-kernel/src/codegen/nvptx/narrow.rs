@@ -75,11 +75,12 @@ impl Lowering<'_> {
         of(lower).low >= 0 && [of(lower), of(upper), of(step)].iter().all(is_signed)
     }
 
-    /// Whether the index after a loop's last one may need more than 32 bits, as where the step is the number
-    /// of programs.
-    pub(super) fn may_wrap(&self, op: Op) -> bool {
+    /// Whether the index after a loop's last one may need more bits than it is counted in, as 32 where the
+    /// step is the number of programs.
+    pub(super) fn may_wrap(&self, op: Op, is_short: bool) -> bool {
+        let most = if is_short { i64::from(i32::MAX) } else { i64::MAX };
         let high = |i: usize| self.axes.ranges().of_value(self.func.op(op).operands[i]).high;
-        high(1).checked_add(high(2)).is_none_or(|after| after > i64::from(i32::MAX))
+        high(1).checked_add(high(2)).is_none_or(|after| after > most)
     }
 
     /// Whether 32 bits hold a scalar of 64.

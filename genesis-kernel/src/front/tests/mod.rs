@@ -6,5 +6,6 @@ mod control;
 mod functions;
 mod fuzz;
 mod kernels;
+mod ranges;
 mod refusals;
 mod runs;
