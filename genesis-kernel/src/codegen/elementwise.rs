@@ -10,6 +10,7 @@
 //! intrinsics: transcendental functions are polynomials long before they come here.
 
 mod cast;
+mod far;
 mod float8;
 
 use super::llvm::{Emitter, FloatPred, IntPred, Ty, Val};
@@ -114,6 +115,8 @@ pub(crate) fn unary(
         UnaryOp::RecipApprox if dtype == DType::F32 && target == Target::Nvptx => {
             Ok(e.inline_asm(ty, "rcp.approx.ftz.f32 $0, $1;", "=f,f", &[x], false))
         }
+        UnaryOp::SinFar if dtype.is_float() => Ok(far::sine(e, target, dtype, x, 0)),
+        UnaryOp::CosFar if dtype.is_float() => Ok(far::sine(e, target, dtype, x, 1)),
         _ => Err(unknown(op, dtype)),
     }
 }
@@ -165,14 +168,12 @@ fn float_binary(
         BinaryOp::Sub => Ok(e.fsub(a, b)),
         BinaryOp::Mul => Ok(e.fmul(a, b)),
         BinaryOp::Div => Ok(e.fdiv(a, b)),
-        // On the host this is C's fmod; the GPU's code generator has no exact form.
-        BinaryOp::Rem if target == Target::Host => Ok(e.frem(a, b)),
+        BinaryOp::Rem => Ok(far::remainder(e, target, dtype, a, b)),
         BinaryOp::Min => call("llvm.minimum"),
         BinaryOp::Max => call("llvm.maximum"),
         BinaryOp::MinNum => call("llvm.minimumnum"),
         BinaryOp::MaxNum => call("llvm.maximumnum"),
-        BinaryOp::Rem
-        | BinaryOp::And
+        BinaryOp::And
         | BinaryOp::Or
         | BinaryOp::Xor
         | BinaryOp::Shl

@@ -19,6 +19,7 @@ mod jit;
 mod lines;
 mod machine;
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString};
 
 use inkwell::llvm_sys::core::*;
@@ -58,6 +59,8 @@ pub(crate) struct Emitter {
     builder: LLVMBuilderRef,
     /// Lines of the source, where they are wanted.
     lines: lines::Slot,
+    /// Whether there are functions that the kernel calls.
+    has_routines: Cell<bool>,
 }
 
 /// A C string of text that we wrote ourselves.
@@ -76,7 +79,8 @@ impl Emitter {
             let context = LLVMContextCreate();
             let module = LLVMModuleCreateWithNameInContext(name.as_ptr(), context);
             let builder = LLVMCreateBuilderInContext(context);
-            Emitter { context, module, builder, lines: lines::Slot::new() }
+            let (lines, has_routines) = (lines::Slot::new(), Cell::new(false));
+            Emitter { context, module, builder, lines, has_routines }
         }
     }
 
@@ -313,6 +317,56 @@ impl Emitter {
         let entry = self.append_block(function, "entry");
         self.position(entry);
         function
+    }
+
+    /// A function of this module that is inlined wherever it is called: what needs blocks of its own, for
+    /// whoever writes straight code. It is written at its first use; `body` gives what it returns.
+    pub(crate) fn helper(
+        &self,
+        name: &str,
+        result: Ty,
+        params: &[Ty],
+        body: impl FnOnce(Function) -> Val,
+    ) -> Function {
+        let function = self.routine(name, result, params, body);
+        self.add_enum_attr(function, "alwaysinline", 0);
+        function
+    }
+
+    /// A function of this module that is called, once for all uses.
+    pub(crate) fn routine(
+        &self,
+        name: &str,
+        result: Ty,
+        params: &[Ty],
+        body: impl FnOnce(Function) -> Val,
+    ) -> Function {
+        let text = c_string(name);
+        // SAFETY: the module lives; the string outlives the call.
+        let known = unsafe { LLVMGetNamedFunction(self.module, text.as_ptr()) };
+        if !known.is_null() {
+            return Function { value: Val(known), ty: self.function_ty(result, params) };
+        }
+        let back = self.current_block();
+        // SAFETY: the builder lives. Its lines belong to the function that calls.
+        let line = unsafe { LLVMGetCurrentDebugLocation2(self.builder) };
+        unsafe { LLVMSetCurrentDebugLocation2(self.builder, std::ptr::null_mut()) };
+        let function = self.function(name, result, params);
+        let internal = inkwell::llvm_sys::LLVMLinkage::LLVMInternalLinkage;
+        // SAFETY: the value is a function.
+        unsafe { LLVMSetLinkage(function.value.0, internal) };
+        self.add_enum_attr(function, "nounwind", 0);
+        self.ret(body(function));
+        self.position(back);
+        // SAFETY: as above.
+        unsafe { LLVMSetCurrentDebugLocation2(self.builder, line) };
+        self.has_routines.set(true);
+        function
+    }
+
+    /// Whether there is more than the kernel in this module.
+    pub(crate) fn has_routines(&self) -> bool {
+        self.has_routines.get()
     }
 
     /// A function without a body.

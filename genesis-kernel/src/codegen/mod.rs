@@ -4,3 +4,5 @@ pub mod cpu;
 pub(crate) mod elementwise;
 pub(crate) mod llvm;
 pub mod nvptx;
+#[cfg(test)]
+mod op_table_tests;

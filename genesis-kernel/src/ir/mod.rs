@@ -4,6 +4,7 @@
 //! barriers. It prints and parses back to itself, a verifier states what must hold, and an
 //! interpreter says what it means.
 
+pub(crate) mod far;
 pub mod float8;
 pub mod func;
 mod lex;

@@ -35,6 +35,11 @@ pub enum UnaryOp {
     /// The same in a single instruction: results below the smallest normal number are zero. Only
     /// passes make it.
     Exp2Flush,
+    /// The sine of what is above 2^45 in magnitude, else zero: by more digits of pi, and only where
+    /// there is such an element. Only passes make it.
+    SinFar,
+    /// The cosine of what is above 2^45 in magnitude, else zero. Only passes make it.
+    CosFar,
     /// 1 / x by the target's own approximation: within 1 ULP, and zero where that is below the
     /// smallest normal number. Only passes make it.
     RecipApprox,

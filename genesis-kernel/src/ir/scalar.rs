@@ -19,6 +19,7 @@
 //! `exp` and its kin are here to within an ULP or so, for reference only: before a program runs,
 //! `expand_math` has rewritten them into ops that are exact.
 
+use super::far;
 use super::ops::{BinaryOp, Predicate, UnaryOp};
 use super::types::{DType, Scalar};
 
@@ -216,7 +217,9 @@ fn unary_int(op: UnaryOp, x: Scalar) -> i64 {
         | UnaryOp::Sigmoid
         | UnaryOp::Exp2Approx
         | UnaryOp::Exp2Flush
-        | UnaryOp::RecipApprox => 0,
+        | UnaryOp::RecipApprox
+        | UnaryOp::SinFar
+        | UnaryOp::CosFar => 0,
     }
 }
 
@@ -248,6 +251,8 @@ fn unary_f64(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::RecipApprox => flushed(1.0 / x),
         UnaryOp::Log => x.ln(),
         UnaryOp::Log2 => x.log2(),
+        UnaryOp::SinFar => far::sine_of(x, 0),
+        UnaryOp::CosFar => far::sine_of(x, 1),
         UnaryOp::Sin => x.sin(),
         UnaryOp::Cos => x.cos(),
         UnaryOp::Tanh => x.tanh(),

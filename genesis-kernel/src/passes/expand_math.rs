@@ -79,6 +79,8 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::Exp
         | UnaryOp::Exp2
         | UnaryOp::Exp2Flush
+        | UnaryOp::Exp2Approx
+        | UnaryOp::RecipApprox
         | UnaryOp::Log
         | UnaryOp::Log2
         | UnaryOp::Sin
@@ -94,8 +96,8 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::Ceil
         | UnaryOp::Round
         | UnaryOp::Trunc
-        | UnaryOp::Exp2Approx
-        | UnaryOp::RecipApprox
+        | UnaryOp::SinFar
+        | UnaryOp::CosFar
         | UnaryOp::MostlyOne => false,
     }
 }

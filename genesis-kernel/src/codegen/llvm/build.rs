@@ -379,7 +379,6 @@ impl Emitter {
     }
 
     /// Returns a value.
-    #[cfg(test)]
     pub(crate) fn ret(&self, value: Val) {
         // SAFETY: the value has the function's result type.
         unsafe { LLVMBuildRet(self.builder, value.0) };

@@ -101,6 +101,9 @@ fn triple_text(triple: &TargetTriple) -> String {
     triple.as_str().to_string_lossy().into_owned()
 }
 
+/// What comes first where a kernel calls functions of ours: their code goes in the place of the calls.
+const INLINE: &str = "always-inline,globaldce,function(lower-expect),";
+
 impl Emitter {
     /// Gives the module the target's triple and data layout; before any code is written.
     pub(crate) fn set_target(&self, machine: &Machine) {
@@ -126,15 +129,16 @@ impl Emitter {
         }
     }
 
-    /// Runs a pipeline such as `default<O3>`. The loop vectorizer stays off: our loops have their
+    /// Runs a pipeline such as `default<O3>`, on functions of ours where they are called. The loop vectorizer stays off: our loops have their
     /// vectors already.
     pub(crate) fn run_passes(&self, passes: &str, machine: &Machine) -> Result<(), Error> {
+        let first = if self.has_routines() { INLINE } else { "" };
         let options = PassBuilderOptions::create();
         options.set_loop_vectorization(false);
         options.set_loop_interleaving(false);
         options.set_loop_slp_vectorization(true);
         options.set_loop_unrolling(true);
-        let passes = c_string(passes);
+        let passes = c_string(&format!("{first}{passes}"));
         let machine = machine.machine.as_mut_ptr();
         // SAFETY: module, machine and options live; LLVM gives an error object or null.
         unsafe {

@@ -127,7 +127,9 @@ fn is_exact(op: UnaryOp) -> bool {
         | UnaryOp::Sigmoid
         | UnaryOp::Exp2Approx
         | UnaryOp::Exp2Flush
-        | UnaryOp::RecipApprox => false,
+        | UnaryOp::RecipApprox
+        | UnaryOp::SinFar
+        | UnaryOp::CosFar => false,
     }
 }
 

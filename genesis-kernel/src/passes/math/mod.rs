@@ -43,7 +43,11 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
             let (one, root) = (m.c(1.0), m.b.unary(UnaryOp::Sqrt, x));
             m.div(one, root)
         }
-        UnaryOp::Exp2Flush if !m.may_approximate() => exp::exp2(m, x),
+        UnaryOp::Exp2Flush | UnaryOp::Exp2Approx if !m.may_approximate() => exp::exp2(m, x),
+        UnaryOp::RecipApprox if !m.may_approximate() => {
+            let one = m.c(1.0);
+            m.div(one, x)
+        }
         UnaryOp::Neg
         | UnaryOp::Not
         | UnaryOp::Abs
@@ -55,6 +59,8 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
         | UnaryOp::Exp2Approx
         | UnaryOp::Exp2Flush
         | UnaryOp::RecipApprox
+        | UnaryOp::SinFar
+        | UnaryOp::CosFar
         | UnaryOp::MostlyOne => m.b.unary(function, x),
     }
 }

@@ -3,64 +3,92 @@
 //! The argument loses its nearest multiple of pi/2 in f64, by fused multiply-adds with pi/2 in three
 //! parts: the first is exact, so an f32 keeps all its digits and an f64 all but half an ULP.
 //!
-//! Past 2^45 (3.5e13) an argument is taken as zero: neighboring f32 numbers are farther apart than a
-//! thousand turns there, and the reduction would need hundreds of bits of pi.
+//! That holds up to 2^45 (3.5e13). Beyond, hundreds of bits of pi are needed: [`UnaryOp::SinFar`] and its
+//! twin are code behind a branch, which arguments that are small by what they are computed from leave out.
 
 use super::Math;
-use crate::ir::{BinaryOp, DType, Predicate, Value};
+use crate::ir::far::{COS as COS_F64, FAR, SIN as SIN_F64};
+use crate::ir::{BinaryOp, DType, Elem, Func, OpKind, Predicate, UnaryOp, Value};
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
-/// `sin r = r + r t P(t)`, `t = r^2`, for `|r| <= 0.8`: 2^-27.7 and 2^-57.6.
+/// `sin r = r + r t P(t)`, `t = r^2`, for `|r| <= 0.8`: 2^-27.7.
 const SIN_F32: &[f64] = &[-1.666665375e-01, 8.332096040e-03, -1.950569858e-04];
-const SIN_F64: &[f64] = &[
-    -0.1666666666666662,
-    0.008333333333319759,
-    -0.0001984126982767859,
-    2.7557312951118133e-06,
-    -2.5050641793790318e-08,
-    1.5890036490086252e-10,
-];
 
-/// `cos r = 1 - t/2 + t^2 P(t)` for the same `r`: 2^-32.6 and 2^-63.5.
+/// `cos r = 1 - t/2 + t^2 P(t)` for the same `r`: 2^-32.6.
 const COS_F32: &[f64] = &[4.166664183e-02, -1.388714183e-03, 2.441425568e-05];
-const COS_F64: &[f64] = &[
-    0.041666666666666574,
-    -0.0013888888888869777,
-    2.4801587286788738e-05,
-    -2.75573135797237e-07,
-    2.0875618946430443e-09,
-    -1.1354280223221573e-11,
-];
 
 /// What pi/2 as f64 leaves, rounded down, and what that leaves: positive, so that -0 stays -0.
 const PI_2_SECOND: f64 = 6.123233995736765e-17;
 const PI_2_THIRD: f64 = 1.082856673921914e-32;
-
-/// The largest magnitude that is reduced.
-const LARGEST: f64 = (1u64 << 45) as f64;
 
 /// Added and taken away again, it rounds to an integer, whose low bits are then those of the sum.
 const ROUNDER: f64 = 6755399441055744.0;
 
 pub(super) fn sin(m: &mut Math<'_, '_>, x: Value) -> Value {
     let (quadrant, r) = reduce(m, x);
-    turn(m, quadrant, r)
+    let near = turn(m, quadrant, r);
+    with_far(m, UnaryOp::SinFar, x, near)
 }
 
 pub(super) fn cos(m: &mut Math<'_, '_>, x: Value) -> Value {
     let (quadrant, r) = reduce(m, x);
     let quadrant = m.int_op(BinaryOp::Add, quadrant, 1);
-    turn(m, quadrant, r)
+    let near = turn(m, quadrant, r);
+    with_far(m, UnaryOp::CosFar, x, near)
 }
 
-/// Quarter turns, as integers of the float's width, and the angle that is left.
-fn reduce(m: &mut Math<'_, '_>, x: Value) -> (Value, Value) {
+/// The result, by another op where the argument is large.
+fn with_far(m: &mut Math<'_, '_>, op: UnaryOp, x: Value, near: Value) -> Value {
+    if largest(m.b.func, x, LOOKS) <= FAR {
+        return near;
+    }
     let magnitude = m.abs(x);
-    let is_near = m.compare(Predicate::Le, magnitude, LARGEST);
-    // Zero, but NaN for what is no number.
-    let far = m.times(x, 0.0);
-    let x = m.select(is_near, x, far);
+    let is_far = m.compare(Predicate::Gt, magnitude, FAR);
+    let far = m.b.unary(op, x);
+    m.select(is_far, far, near)
+}
 
+/// As many ops back an argument is looked at.
+const LOOKS: u32 = 8;
+
+/// No element that is a number is greater in magnitude, by what computes it.
+fn largest(func: &Func, value: Value, looks: u32) -> f64 {
+    let tile = func.tile(value);
+    let Elem::Data(dtype) = tile.elem else { return f64::INFINITY };
+    let of_dtype = match dtype {
+        DType::F64 | DType::F32 | DType::BF16 => f64::INFINITY,
+        DType::F16 => 65504.0,
+        DType::F8E4M3 | DType::F8E5M2 => 57344.0,
+        integer => 2f64.powi(integer.bits() as i32),
+    };
+    let Some(op) = func.def_op(value).filter(|_| looks > 0) else { return of_dtype };
+    let data = func.op(op);
+    let operand = |i: usize| largest(func, data.operands[i], looks - 1);
+    // A sum or a product may be rounded up, once for each look.
+    let more = 1.0 + 2f64.powi(-7);
+    let by_op = match &data.kind {
+        OpKind::Const(scalar) => scalar.to_f64().abs(),
+        OpKind::Cast
+        | OpKind::Broadcast
+        | OpKind::ExpandDims { .. }
+        | OpKind::Reshape
+        | OpKind::Transpose { .. } => operand(0) * more,
+        OpKind::Unary(UnaryOp::Neg | UnaryOp::Abs) => operand(0),
+        OpKind::Unary(UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tanh | UnaryOp::Erf) => 1.0 + more,
+        OpKind::Binary(BinaryOp::Mul) if dtype.is_float() => operand(0) * operand(1) * more,
+        OpKind::Binary(BinaryOp::Add | BinaryOp::Sub) if dtype.is_float() => {
+            (operand(0) + operand(1)) * more
+        }
+        OpKind::Fma if dtype.is_float() => (operand(0) * operand(1) + operand(2)) * more,
+        OpKind::Select => operand(1).max(operand(2)),
+        _ => f64::INFINITY,
+    };
+    // Zero times what has no bound.
+    if by_op.is_nan() { of_dtype } else { by_op.min(of_dtype) }
+}
+
+/// Quarter turns, as integers of the float's width, and the angle that is left; of arguments up to [`FAR`].
+fn reduce(m: &mut Math<'_, '_>, x: Value) -> (Value, Value) {
     let (dtype, int_dtype) = (m.ty.dtype(), m.int_dtype());
     let wide = m.b.cast(x, DType::F64);
     let mut w = Math::new(m.b, wide, m.target);
