@@ -195,7 +195,7 @@ fn product(dtype: DType, precision: &str, transposed: bool, aligned: bool) -> Ra
     let b = if transposed { [n, k] } else { [k, n] };
     let args =
         vec![matrix(dtype, m, k, 1), matrix(dtype, b[0], b[1], 2), matrix(DType::F32, m, n, 0)];
-    RandomProgram { func, grid: [2, 2, 1], args }
+    RandomProgram { func, grid: [2, 2, 1], args, approximate: Vec::new() }
 }
 
 #[test]
