@@ -2,14 +2,14 @@
 # Runs what scripts/gpu.sh built on a machine with a GPU, in parallel: every test in a process of its own,
 # then the kernels under compute-sanitizer.
 #
-#   scripts/gpu-check.sh OUT [tests] [sanitizer] [stress] [soak]     all of them where none is named
+#   scripts/gpu-check.sh OUT [tests] [sanitizer] [stress] [soak] [random]     all of them where none is named
 #
 # OUT gets summary.txt (a line a test: its state, seconds, name) and a log for each test that failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 shift
-parts=${*:-tests sanitizer stress soak}
+parts=${*:-tests sanitizer stress soak random}
 jobs=${JOBS:-$(nproc)}
 limit=${LIMIT:-240}
 tests=$PWD/.gpu/tests
@@ -52,6 +52,9 @@ for part in $parts; do
       GENESIS_DELAYS=1 xargs -P "$jobs" -I{} bash -c 'one "" {} .delays' ;;
     # Ten million allocations on two streams, each looked at when it is freed.
     soak) GENESIS_TEST_SOAK=10000000 limit=1200 one "" memory::no_two_buffers_share_a_byte .soak ;;
+    # Random programs, half of them tile IR and half kernels, on the card and on the interpreter.
+    random) GENESIS_TEST_PROGRAMS=${PROGRAMS:-20000} limit=600 \
+      one "" differential::random_programs_agree_on_the_gpu .random ;;
     *) echo "gpu-check: there is no part $part" >&2; exit 2 ;;
   esac
 done

@@ -104,7 +104,10 @@ pub(crate) fn compile_cpu(func: &Func) -> Result<CpuKernel, Error> {
     Ok(code)
 }
 
-pub(crate) fn compile_gpu(kernel: &Specialized, target: &GpuTarget) -> Result<(LayoutIr, GpuKernel), Error> {
+pub(crate) fn compile_gpu(
+    kernel: &Specialized,
+    target: &GpuTarget,
+) -> Result<(LayoutIr, GpuKernel), Error> {
     let lir = gpu_layout(kernel, target)?;
     let func = &lir.func;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
@@ -206,6 +209,29 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
     {
         return Ok(code);
     }
+    let (entry, code) = load_compiled(kernel, device)?;
+    if let Some(disk) = disk {
+        disk.put(&key, &entry.to_bytes());
+    }
+    Ok(code)
+}
+
+/// Machine code for the GPU of a stream that no cache has or gets.
+///
+/// # Errors
+/// As [`executable`]; also where the stream has no GPU.
+pub(crate) fn load_anew(kernel: &Specialized, stream: &Stream) -> Result<CudaKernel, Error> {
+    match stream.queue() {
+        Queue::Cuda(stream) => Ok(load_compiled(kernel, stream.device())?.1),
+        Queue::Missing(_, error) => Err(Error::clone(error)),
+        Queue::Cpu => Err(Error::bug("code of a GPU for the CPU")),
+    }
+}
+
+fn load_compiled(
+    kernel: &Specialized,
+    device: &'static CudaDevice,
+) -> Result<(CompiledEntry, CudaKernel), Error> {
     let (_, code) = compile_gpu(kernel, &device.target())?;
     let entry = CompiledEntry {
         ptx: code.ptx,
@@ -218,10 +244,7 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
         asserts: code.asserts,
     };
     let code = load_entry(&entry, device)?;
-    if let Some(disk) = disk {
-        disk.put(&key, &entry.to_bytes());
-    }
-    Ok(code)
+    Ok((entry, code))
 }
 
 fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, Error> {

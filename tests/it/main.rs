@@ -22,6 +22,8 @@ mod conform;
 mod conv;
 /// Loaders of batches.
 mod data;
+/// Random programs everywhere.
+mod differential;
 /// What every kernel compiles to, in counts.
 mod emulate;
 /// The program outside the workspace, as a module.
@@ -30,6 +32,9 @@ mod example;
 /// The one that trains a network with a kernel of its own.
 #[path = "../../docs/example-train/src/main.rs"]
 mod example_train;
+/// Processes that end while their threads work.
+mod exits;
+mod extents;
 mod facts;
 mod float8;
 mod fuse;
@@ -75,6 +80,8 @@ mod profiler;
 /// Seeds and states of the random generator.
 mod ragged;
 mod random;
+/// Damaged and hostile files.
+mod readers;
 /// The runtime on a real GPU.
 mod runtime;
 /// The samples of `genesis train`, and runs that are killed.

@@ -239,13 +239,16 @@ impl Writer {
     }
 
     fn for_(&mut self) -> StmtAst {
-        let (start, step) = (self.rng.range(0, 4) as i128 - 2, self.rng.pick(&[1, 1, 2, 3]));
+        let (start, step) =
+            (self.rng.range(0, 4) as i128 - 2, self.rng.pick(&[1, 1, 2, 3, -1, -2]));
         let end = start + step * self.rng.range(0, 4) as i128 - self.rng.below(2) as i128;
         let is_static = self.rng.chance(20);
+        let has_step = step != 1 || self.rng.chance(30);
+        let [start, end, step] = [start, end, step].map(|bound| self.bound(bound, is_static));
         let iter = IterAst::Range {
-            start: leak(int(start)),
-            end: leak(int(end)),
-            step: (step != 1 || self.rng.chance(30)).then(|| leak(int(step)) as &_),
+            start: leak(start),
+            end: leak(end),
+            step: has_step.then(|| leak(step) as &_),
             stages: 0,
             unroll: if is_static { 0 } else { self.rng.pick(&[0, 0, 2]) },
             is_static,
@@ -256,6 +259,15 @@ impl Writer {
         self.vars.pop();
         let pattern = leak(PatternAst::Name(index));
         StmtAst::For { pattern, iter: leak(iter), body: block(body, None), span: SPAN }
+    }
+
+    /// A bound of a loop as a literal, or as a number that only a launch knows.
+    fn bound(&mut self, value: i128, is_static: bool) -> ExprAst {
+        if is_static || self.rng.chance(70) {
+            return int(value);
+        }
+        let more = value - i128::from(self.n);
+        binary(BinaryOp::Add, name("n"), int(more))
     }
 
     /// `let mut c = 3; while c > 0 { c = c - 1; .. }`

@@ -236,7 +236,7 @@ impl Subject {
         let code = match stream.device() {
             // Not what a launch would take: that is the interpreter where `GENESIS_CHECK` asks for it.
             Device::Cpu => compile::compile_cpu(&self.program.func).map(Executable::Cpu),
-            _ => compile::executable(&self.special(), stream),
+            Device::Cuda(_) => compile::load_anew(&self.special(), stream).map(Executable::Cuda),
         };
         let code = code.map_err(refused)?;
         // SAFETY: the interpreter ran the program with these arguments without an error.
