@@ -206,8 +206,12 @@ fn flushed(x: f32) -> f32 {
 
 fn wide_op(what: Alu, x: f64, y: f64, z: f64) -> Option<f64> {
     let nan = x.is_nan() || y.is_nan();
-    // -0 is less than +0.
-    let least = |x: f64, y: f64| if x == y && x.is_sign_negative() { x } else { x.min(y) };
+    // -0 is less than +0; `f64::min` may give either.
+    let least = |x: f64, y: f64| match x == y {
+        true if x.is_sign_negative() => x,
+        true => y,
+        false => x.min(y),
+    };
     Some(match what {
         Alu::Add => x + y,
         Alu::Sub => x - y,
@@ -465,6 +469,13 @@ mod tests {
         check(Alu::Fma, Ty::F32, [one, one, one], u64::from(2.0_f32.to_bits()));
         check(Alu::Max { nan: true }, Ty::F32, [0x7fc0_0000, one, 0], 0x7fc0_0000);
         check(Alu::Max { nan: false }, Ty::F32, [0x7fc0_0000, one, 0], one);
+        let minus = 0x8000_0000;
+        for nan in [false, true] {
+            for operands in [[minus, 0, 0], [0, minus, 0]] {
+                check(Alu::Max { nan }, Ty::F32, operands, 0);
+                check(Alu::Min { nan }, Ty::F32, operands, minus);
+            }
+        }
         check(Alu::Neg, Ty::Bf16x2, [0x3f80_3f80, 0, 0], 0xbf80_bf80);
         check(Alu::ConvertPair { saturate: false }, Ty::Bf16x2, [one, 0, 0], 0x3f80_0000);
         let convert = Alu::Convert { from: Ty::F32, round: Round::ZeroInt, saturate: false };
