@@ -10,10 +10,11 @@ use crate::autotune::{Chosen, Tuning};
 use crate::compile::{self, Compiled};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
+use crate::front::unchecked::is_unchecked;
 use crate::interp::Interpreter;
 use crate::ir::{DType, Func, Scalar};
 use crate::launch::{self, Launch, LaunchCache};
-use crate::runtime::{Arg, PtrArg, Stream};
+use crate::runtime::{Arg, CheckedArg, PtrArg, Stream};
 use crate::target::Target;
 
 /// A kernel: what `#[kernel]` left in the program, and the code compiled from it so far.
@@ -24,6 +25,8 @@ pub struct KernelDef {
     pub(crate) cache: LaunchCache,
     pub(crate) tuning: Option<&'static Tuning>,
     pub(crate) chosen: Chosen,
+    /// Whether it does what nothing checks, once somebody asked.
+    unchecked: OnceLock<bool>,
 }
 
 /// What is known about the arguments before they are there. The default is nothing.
@@ -196,7 +199,13 @@ impl Specialized {
 impl KernelDef {
     /// A kernel with nothing compiled yet; for the `static` that the macro writes.
     pub const fn new(ast: &'static FnAst) -> KernelDef {
-        KernelDef { ast, cache: LaunchCache::new(), tuning: None, chosen: Chosen::new() }
+        KernelDef {
+            ast,
+            cache: LaunchCache::new(),
+            tuning: None,
+            chosen: Chosen::new(),
+            unchecked: OnceLock::new(),
+        }
     }
 
     /// The kernel with what `#[autotune]` declares about it.
@@ -233,13 +242,75 @@ impl KernelDef {
         compile::specialize(self.ast, dtypes, consts, hints)
     }
 
+    /// Whether the kernel does what nothing checks: it takes pointers or that of a view, or promises the
+    /// compiler something with `multiple_of`, itself or in a device function that it calls.
+    pub fn is_unchecked(&self) -> bool {
+        *self.unchecked.get_or_init(|| is_unchecked(self.ast))
+    }
+
+    /// Runs a kernel that takes views and numbers only: one program for each point of the grid.
+    ///
+    /// Returns once the launch is queued on the stream; on the CPU, once it ran.
+    ///
+    /// # Errors
+    /// If the arguments do not fit the kernel, two of them share elements of which it writes one, it does
+    /// what nothing checks ([`KernelDef::is_unchecked`]), it does not compile, or the device refuses.
+    pub fn launch_checked<const N: usize>(
+        &self,
+        stream: &Stream,
+        grid: Grid,
+        dtypes: &[DType],
+        consts: &[i64],
+        args: [CheckedArg<'_>; N],
+    ) -> Result<(), Error> {
+        let args = self.checked(stream, &args)?;
+        // SAFETY: the arguments lie inside buffers that live as long as the work, no two that are
+        // written share an element, and the kernel leaves them nowhere.
+        unsafe { self.launch(stream, grid, dtypes, consts, &args) }
+    }
+
+    /// [`KernelDef::launch_checked`] with the configuration that is best for the arguments.
+    ///
+    /// # Errors
+    /// As [`KernelDef::launch_checked`], and if the kernel has no `#[autotune]`.
+    pub fn launch_tuned_checked<const N: usize>(
+        &self,
+        stream: &Stream,
+        dtypes: &[DType],
+        args: [CheckedArg<'_>; N],
+    ) -> Result<(), Error> {
+        let args = self.checked(stream, &args)?;
+        // SAFETY: as in `launch_checked`.
+        unsafe { self.launch_tuned(stream, dtypes, &args) }
+    }
+
+    /// The arguments as plain data, for a launch that needs no promises.
+    fn checked<const N: usize>(
+        &self,
+        stream: &Stream,
+        args: &[CheckedArg<'_>; N],
+    ) -> Result<[Arg; N], Error> {
+        if self.is_unchecked() {
+            return Err(Error::launch(format!(
+                "{}: the kernel takes pointers or makes promises, so that its launch is `unsafe`",
+                self.ast.name
+            )));
+        }
+        args.iter().try_for_each(|arg| arg.lend(stream))?;
+        let raw = args.each_ref().map(CheckedArg::arg);
+        launch::check_shared(self.ast, &raw)?;
+        Ok(raw)
+    }
+
     /// Runs the kernel: one program for each point of the grid.
     ///
     /// Returns once the launch is queued on the stream; on the CPU, once it ran.
     ///
     /// # Safety
-    /// Pointer arguments must stay valid for every access the kernel makes, and memory behind a
-    /// `PtrMut` or `ViewMut` must not be behind another argument, nor be used elsewhere meanwhile.
+    /// The memory that each argument says it has must be there until the work is done; pointers must be
+    /// valid for every access the kernel makes, and its promises must hold. Memory behind a `PtrMut` or
+    /// `ViewMut` must not be behind another argument, but where the kernel reads an element before it writes
+    /// it and no other program does either; nor may it be used elsewhere meanwhile.
     /// # Errors
     /// If the arguments do not fit the kernel, the kernel does not compile, or the device refuses.
     pub unsafe fn launch(

@@ -10,14 +10,14 @@ mod checked;
 mod dense;
 mod lookup;
 pub(crate) mod owned;
+mod shared;
 mod ties;
-
-use std::mem::MaybeUninit;
 
 use self::args::ParamKind;
 pub(crate) use self::dense::launch as launch_dense;
 pub(crate) use self::lookup::LaunchCache;
 use self::lookup::{Entry, Request};
+pub(crate) use self::shared::check as check_shared;
 use crate::compile::{self, Executable};
 use crate::diag::Error;
 use crate::inspect::watch;
@@ -25,6 +25,7 @@ use crate::ir::DType;
 use crate::kernel::{Grid, KernelDef, LaunchOptions};
 use crate::knobs;
 use crate::runtime::cuda::MAX_SLOTS;
+use crate::runtime::words::Words;
 use crate::runtime::{Arg, Queue, Stream, fork};
 use crate::trace;
 
@@ -130,9 +131,8 @@ unsafe fn run(
     launch: &Launch<'_>,
     grid: [u32; 3],
 ) -> Result<(), Error> {
-    // Left as they are until written: clearing a kilobyte is seen in the time of a launch.
-    let mut slots = [MaybeUninit::uninit(); MAX_SLOTS];
-    let slots = flatten(launch.args, &mut slots);
+    let mut slots = flatten(launch.args);
+    let slots = slots.as_mut_slice();
     match (&entry.code, launch.stream.queue()) {
         (Executable::Cuda(kernel), Queue::Cuda(stream)) => {
             let maps = match kernel.takes_maps() {
@@ -148,7 +148,8 @@ unsafe fn run(
             unsafe { stream.launch(kernel, def.ast, grid, slots, maps)? };
             if knobs::get().sync { stream.synchronize() } else { Ok(()) }
         }
-        (Executable::Cpu(kernel), Queue::Cpu) => kernel.run_slots(slots, grid),
+        // SAFETY: as above.
+        (Executable::Cpu(kernel), Queue::Cpu) => unsafe { kernel.run_slots(slots, grid) },
         // SAFETY: the launch checked the arguments; the caller answers for what they point to.
         (Executable::Checked(kernel), queue) => unsafe {
             checked::run(kernel, queue, launch.args, grid)
@@ -178,24 +179,19 @@ unsafe fn run_unmapped(def: &KernelDef, launch: &Launch<'_>, grid: [u32; 3]) -> 
     unsafe { run(def, entry, launch, grid) }
 }
 
-/// Writes the arguments as the code takes them, one word for each flattened parameter.
-fn flatten<'s>(args: &[Arg], slots: &'s mut [MaybeUninit<u64>; MAX_SLOTS]) -> &'s mut [u64] {
-    let mut next = 0;
-    let mut push = |word: u64| {
-        slots[next].write(word);
-        next += 1;
-    };
+/// The arguments as the code takes them, one word for each flattened parameter.
+fn flatten(args: &[Arg]) -> Words<MAX_SLOTS> {
+    let mut words = Words::new();
     for arg in args {
         match arg {
-            Arg::Ptr(ptr) => push(ptr.address),
-            Arg::Scalar(scalar) => push(scalar.bits),
+            Arg::Ptr(ptr) => words.push(ptr.address),
+            Arg::Scalar(scalar) => words.push(scalar.bits),
             Arg::View(view) => {
-                push(view.ptr.address);
-                view.dims().iter().for_each(|&dim| push(dim as u64));
-                view.strides().iter().for_each(|&stride| push(stride as u64));
+                words.push(view.ptr.address);
+                view.dims().iter().for_each(|&dim| words.push(dim as u64));
+                view.strides().iter().for_each(|&stride| words.push(stride as u64));
             }
         }
     }
-    // SAFETY: the first `next` words were written above.
-    unsafe { &mut *(std::ptr::from_mut(&mut slots[..next]) as *mut [u64]) }
+    words
 }

@@ -77,9 +77,9 @@ fn what_does_not_fit_is_refused_in_words() -> Result<(), Error> {
     let stream = Device::Cpu.stream();
     let x = stream.upload(&[1.0f32; 4])?;
     let mut y = stream.upload(&[1.0f32; 4])?;
-    let x_arg = AsPtr::as_arg(&&x);
-    let out_arg = AsPtrMut::as_arg(&&mut y);
-    let n = AsScalar::<i64>::as_arg(&4i64);
+    let x_arg = AsPtr::as_arg(&&x).arg();
+    let out_arg = AsPtrMut::as_arg(&&mut y).arg();
+    let n = AsScalar::<i64>::as_arg(&4i64).arg();
     let launch = |args: &[Arg]| {
         let (grid, dtypes, consts) = (Grid::x(1), &[DType::BF16], &[128]);
         // SAFETY: refused before anything is accessed.

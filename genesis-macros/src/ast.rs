@@ -53,6 +53,27 @@ pub(crate) struct Function {
     pub(crate) body: Block,
     /// `#[kernel(contract)]`
     pub(crate) contract: bool,
+    /// `unsafe fn`, of a kernel.
+    pub(crate) is_unsafe: bool,
+    pub(crate) unchecked: Unchecked,
+}
+
+/// What a body does that nothing checks.
+#[derive(Clone, Default)]
+pub(crate) struct Unchecked {
+    /// It takes the pointer of a view.
+    pub(crate) takes_pointer: bool,
+    /// It promises the compiler something.
+    pub(crate) promises: bool,
+    /// The device functions that it calls, which may do either.
+    pub(crate) callees: Vec<syn::Path>,
+}
+
+impl Unchecked {
+    /// Whether the body itself does anything of the kind.
+    pub(crate) fn itself(&self) -> bool {
+        self.takes_pointer || self.promises
+    }
 }
 
 /// A generic parameter.

@@ -109,6 +109,9 @@ impl Parser {
             ok &= !matches!(value.kind, ExprKind::Refused);
             parsed.push(value);
         }
+        // The two things of the language that nothing checks.
+        self.unchecked.takes_pointer |= signature.name == "ptr";
+        self.unchecked.promises |= signature.name == "multiple_of";
         if name == "where_" && parsed.len() == 3 && parsed[1..].iter().all(is_untyped_literal) {
             self.refuse(name, messages::UNTYPED_WHERE);
             return None;
@@ -195,6 +198,7 @@ impl Parser {
             self.refuse(arg, messages::COMBINE);
             return refused(arg);
         }
+        self.unchecked.callees.push(path.path.clone());
         Expr { place: Place::of(arg), kind: ExprKind::DeviceRef(path.path.clone()) }
     }
 
@@ -269,6 +273,7 @@ impl Parser {
         if let Some(last) = path.segments.last_mut() {
             last.arguments = syn::PathArguments::None;
         }
+        self.unchecked.callees.push(path.clone());
         ExprKind::Device { path, generics, args }
     }
 

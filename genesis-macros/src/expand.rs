@@ -1,9 +1,9 @@
 //! What the macros leave in the program: a module for a kernel, a unit struct for a device function.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, quote};
+use quote::{ToTokens, quote, quote_spanned};
 
-use crate::ast::{DType, Function, Generic, Param, Type};
+use crate::ast::{DType, Function, Generic, Param, Type, Unchecked};
 use crate::autotune::{self, Autotune};
 use crate::{describe, shadow};
 
@@ -68,6 +68,8 @@ fn empty_body(function: &Function) -> TokenStream {
         ret: None,
         body: crate::ast::Block { stmts: Vec::new(), value: None, span: Span::call_site() },
         contract: false,
+        is_unsafe: function.is_unsafe,
+        unchecked: Unchecked::default(),
     };
     let (name, ast) = (&function.name, describe::function(&empty));
     quote! {
@@ -86,9 +88,11 @@ fn kernel_body(function: &Function) -> TokenStream {
     let generics = shadow::generics(&function.generics);
     let params = shadow::params(&function.params);
     let body = shadow::block(&function.body);
+    let callees = callees(function);
     quote! {
         #[allow(clippy::all, reason = "the kernel's own text, as data")]
         const _: () = {
+            #callees
             impl ::genesis_kernel::lang::Described for #name::Body {
                 const AST: ::genesis_kernel::front::ast::FnAst = #ast;
             }
@@ -182,11 +186,21 @@ fn launch(function: &Function) -> TokenStream {
     let generics = dtype_generics(function);
     let (dtypes, consts) = specialization(function);
     let (types, values) = (argument_types(function), argument_values(function));
-    let (safety, qualifier) = safety(function);
+    let safety = safety(function);
+    let (doc, qualifier) = (safety.doc(), safety.qualifier());
+    let call = match safety {
+        Safety::Safe => {
+            quote!(KERNEL.launch_checked(stream, grid, #dtypes, #consts, [#(#values),*]))
+        }
+        // What pointers and promises need is the caller's promise.
+        _ => quote!(unsafe {
+            KERNEL.launch(stream, grid, #dtypes, #consts, &[#(#values.arg()),*])
+        }),
+    };
     quote! {
         /// Runs the kernel: one program for each point of the grid.
         ///
-        #safety
+        #doc
         /// # Errors
         /// If the arguments do not fit the kernel, it does not compile, or the device refuses.
         pub #qualifier fn launch<#generics>(
@@ -196,8 +210,7 @@ fn launch(function: &Function) -> TokenStream {
             args: (#types),
         ) -> ::core::result::Result<(), ::genesis_kernel::Error> {
             let _ = (&consts, &args);
-            // Views are checked by the launch; what pointers need is the caller's promise.
-            unsafe { KERNEL.launch(stream, grid, #dtypes, #consts, &[#values]) }
+            #call
         }
     }
 }
@@ -207,7 +220,14 @@ fn tuned(function: &Function) -> TokenStream {
     let generics = dtype_generics(function);
     let (dtypes, _) = specialization(function);
     let (types, values) = (argument_types(function), argument_values(function));
-    let (safety, qualifier) = safety(function);
+    let safety = safety(function);
+    let (doc, qualifier) = (safety.doc(), safety.qualifier());
+    let call = match safety {
+        Safety::Safe => {
+            quote!(KERNEL.launch_tuned_checked(stream, #dtypes, [#(#values),*]))
+        }
+        _ => quote!(unsafe { KERNEL.launch_tuned(stream, #dtypes, &[#(#values.arg()),*]) }),
+    };
     quote! {
         /// What there is to choose from.
         pub static TUNING: ::genesis_kernel::autotune::Tuning =
@@ -216,7 +236,7 @@ fn tuned(function: &Function) -> TokenStream {
         /// Runs the kernel with the constants, warps and stages that are best for the arguments: as
         /// measured by `genesis tune` on this machine or as its table has them, else by heuristic.
         ///
-        #safety
+        #doc
         /// # Errors
         /// If the arguments do not fit the kernel, it does not compile, or the device refuses.
         pub #qualifier fn tuned<#generics>(
@@ -224,8 +244,7 @@ fn tuned(function: &Function) -> TokenStream {
             args: (#types),
         ) -> ::core::result::Result<(), ::genesis_kernel::Error> {
             let _ = &args;
-            // Views are checked by the launch; what pointers need is the caller's promise.
-            unsafe { KERNEL.launch_tuned(stream, #dtypes, &[#values]) }
+            #call
         }
     }
 }
@@ -235,28 +254,93 @@ fn argument_types(function: &Function) -> TokenStream {
     quote!(#(#types,)*)
 }
 
-fn argument_values(function: &Function) -> TokenStream {
-    let values = function.params.iter().enumerate().map(|(index, param)| {
+fn argument_values(function: &Function) -> Vec<TokenStream> {
+    let value = |(index, param)| {
         let (index, trait_name) = (syn::Index::from(index), argument_trait(param));
         quote!(::genesis_kernel::runtime::#trait_name::as_arg(&args.#index))
-    });
-    quote!(#(#values),*)
+    };
+    function.params.iter().enumerate().map(value).collect()
 }
 
-/// The section of the documentation and the keyword of a launch that is not safe.
-fn safety(function: &Function) -> (Option<TokenStream>, Option<TokenStream>) {
-    if !takes_pointers(function) {
-        return (None, None);
+/// Whether a launch is safe, and else why not.
+#[derive(Clone, Copy)]
+enum Safety {
+    Safe,
+    Pointers,
+    PointersOfViews,
+    Promises,
+    Declared,
+}
+
+/// Why the kernel's own text makes the launch unsafe. What device functions do is for [`callees`].
+fn safety(function: &Function) -> Safety {
+    let is_pointer = |param: &Param| matches!(param.typed.ty, Type::Ptr { .. });
+    if function.params.iter().any(is_pointer) {
+        Safety::Pointers
+    } else if function.unchecked.takes_pointer {
+        Safety::PointersOfViews
+    } else if function.unchecked.promises {
+        Safety::Promises
+    } else if function.is_unsafe {
+        Safety::Declared
+    } else {
+        Safety::Safe
     }
-    let doc = "# Safety\n\
-        The kernel takes pointers, whose accesses are not checked: every address it reads or \
-        writes must lie in the argument it comes from, and two arguments must not overlap \
-        where one is written.\n";
-    (Some(quote!(#[doc = #doc])), Some(quote!(unsafe)))
 }
 
-fn takes_pointers(function: &Function) -> bool {
-    function.params.iter().any(|param| matches!(param.typed.ty, Type::Ptr { .. }))
+impl Safety {
+    fn qualifier(self) -> Option<TokenStream> {
+        (!matches!(self, Safety::Safe)).then(|| quote!(unsafe))
+    }
+
+    /// The section of the documentation.
+    fn doc(self) -> Option<TokenStream> {
+        let why = match self {
+            Safety::Safe => return None,
+            Safety::Pointers => "The kernel takes pointers, whose accesses are not checked:",
+            Safety::PointersOfViews => {
+                "The kernel takes the pointer of a view, whose accesses are not checked:"
+            }
+            Safety::Promises => {
+                "The kernel promises with `multiple_of` what is not checked: it must hold for these \
+                arguments. Besides,"
+            }
+            Safety::Declared => "The kernel is declared `unsafe`: see what it asks for. Besides,",
+        };
+        let doc = format!(
+            "# Safety\n{why} every address it reads or writes must lie in the argument it comes from, \
+            and two arguments must not overlap where one is written.\n"
+        );
+        Some(quote!(#[doc = #doc]))
+    }
+}
+
+/// For a kernel whose own text has a safe launch: that no device function it calls takes that away.
+fn callees(function: &Function) -> TokenStream {
+    if !matches!(safety(function), Safety::Safe) {
+        return TokenStream::new();
+    }
+    let asserts = distinct_callees(function).into_iter().map(|path| {
+        let name = path.to_token_stream().to_string().replace(' ', "");
+        let message = format!(
+            "the device function `{name}` takes the pointer of a view or promises with `multiple_of`, \
+            which nothing checks: declare the kernel `unsafe fn`, so that its launch is `unsafe`"
+        );
+        let is_unchecked = shadow::is_unchecked(path);
+        let span = shadow::name_span(path);
+        quote_spanned!(span => const _: () = ::core::assert!(!#is_unchecked, #message);)
+    });
+    quote!(#(#asserts)*)
+}
+
+fn distinct_callees(function: &Function) -> Vec<&syn::Path> {
+    let mut distinct: Vec<&syn::Path> = Vec::new();
+    for path in &function.unchecked.callees {
+        if !distinct.contains(&path) {
+            distinct.push(path);
+        }
+    }
+    distinct
 }
 
 fn argument_trait(param: &Param) -> Ident {
@@ -318,6 +402,14 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
     });
     let ast = if refused { describe::function(&without_body(function)) } else { ast };
     let combine = combine(function);
+    let unchecked = match (refused, function.unchecked.itself()) {
+        (true, _) => quote!(false),
+        (false, true) => quote!(true),
+        (false, false) => {
+            let callees = distinct_callees(function).into_iter().map(shadow::is_unchecked);
+            quote!(false #(|| #callees)*)
+        }
+    };
     let unused = refused.then(|| quote!(#[allow(unused_variables, reason = "refused")]));
     quote! {
         #(#docs)*
@@ -330,6 +422,7 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
             impl ::genesis_kernel::lang::DeviceFunction for #name {
                 type Typed = #name;
                 const TYPED: #name = #name;
+                const UNCHECKED: bool = #unchecked;
             }
             impl #name {
                 /// Types a call of the function in a kernel; it is never run.
@@ -361,6 +454,8 @@ fn without_body(function: &Function) -> Function {
         ret: None,
         body: crate::ast::Block { stmts: Vec::new(), value: None, span: Span::call_site() },
         contract: false,
+        is_unsafe: function.is_unsafe,
+        unchecked: Unchecked::default(),
     }
 }
 

@@ -8,7 +8,9 @@ use proc_macro2::Ident;
 use quote::ToTokens;
 use syn::spanned::Spanned;
 
-use crate::ast::{Block, DType, Extent, Function, Generic, Param, Pattern, Place, Type, Typed};
+use crate::ast::{
+    Block, DType, Extent, Function, Generic, Param, Pattern, Place, Type, Typed, Unchecked,
+};
 use crate::messages::{self, Message};
 use crate::table;
 
@@ -27,6 +29,7 @@ pub(crate) struct Parser {
     /// Names in scope, innermost last.
     pub(crate) scopes: Vec<BTreeSet<String>>,
     pub(crate) depth: usize,
+    pub(crate) unchecked: Unchecked,
     errors: Option<syn::Error>,
 }
 
@@ -44,6 +47,7 @@ pub(crate) fn parse(item: &syn::ItemFn, kind: Kind, contract: bool) -> Parsed {
         generics: Vec::new(),
         scopes: vec![BTreeSet::new()],
         depth: 0,
+        unchecked: Unchecked::default(),
         errors: None,
     };
     let function = parser.function(item, contract);
@@ -88,6 +92,8 @@ impl Parser {
             ret,
             body,
             contract,
+            is_unsafe: self.is_unsafe(&item.sig),
+            unchecked: std::mem::take(&mut self.unchecked),
         }
     }
 
@@ -108,8 +114,12 @@ impl Parser {
         if let Some(token) = &sig.asyncness {
             self.refuse_named(token, messages::QUALIFIER, "async");
         }
-        if !matches!(sig.safety, syn::Safety::Default) {
-            self.refuse_named(&sig.safety, messages::QUALIFIER, "unsafe");
+        if !matches!(sig.safety, syn::Safety::Default) && !self.is_unsafe(sig) {
+            self.refuse_named(
+                &sig.safety,
+                messages::QUALIFIER,
+                &sig.safety.to_token_stream().to_string(),
+            );
         }
         if let Some(abi) = &sig.abi {
             self.refuse_named(abi, messages::QUALIFIER, "extern");
@@ -120,6 +130,11 @@ impl Parser {
         if let Some(clause) = &sig.generics.where_clause {
             self.refuse(clause, messages::WHERE_CLAUSE);
         }
+    }
+
+    /// A kernel may be declared `unsafe`, which its launch then is.
+    fn is_unsafe(&self, sig: &syn::Signature) -> bool {
+        self.kind == Kind::Kernel && matches!(sig.safety, syn::Safety::Unsafe(_))
     }
 
     fn generic_params(&mut self, generics: &syn::Generics) -> Vec<Generic> {

@@ -209,6 +209,11 @@ pub(crate) fn device_function(path: &syn::Path) -> TokenStream {
     quote_spanned!(name_span(path) => ::genesis_kernel::lang::device_function(#path))
 }
 
+/// Whether the device function that a path names does what nothing checks, with the same spans.
+pub(crate) fn is_unchecked(path: &syn::Path) -> TokenStream {
+    quote_spanned!(name_span(path) => ::genesis_kernel::lang::is_unchecked(#path))
+}
+
 fn call_expr(kind: &ExprKind) -> TokenStream {
     match kind {
         ExprKind::Builtin(call) => builtin(call),

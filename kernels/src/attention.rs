@@ -320,7 +320,7 @@ pub fn attention_delta<T: Float, A: Float, const BM: usize, const D: usize, cons
 ///
 /// `norm` and `delta` are what [`attention_delta`] makes.
 #[kernel]
-pub fn attention_keys<
+pub unsafe fn attention_keys<
     T: Float,
     A: Float,
     const BM: usize,
@@ -419,7 +419,7 @@ pub fn attention_keys<
 
 /// The gradients of queries of each block of them; operands as of [`attention_keys`].
 #[kernel]
-pub fn attention_queries<
+pub unsafe fn attention_queries<
     T: Float,
     A: Float,
     const BM: usize,

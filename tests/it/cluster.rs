@@ -53,7 +53,7 @@ fn kept_rows_fit_the_registers() {
 }
 
 fn view(array: &mut Array<f32>, dims: [i64; 2], mutable: bool) -> Arg {
-    let Arg::Ptr(mut ptr) = AsPtrMut::<f32>::as_arg(&array) else { unreachable!("an array") };
+    let Arg::Ptr(mut ptr) = AsPtrMut::<f32>::as_arg(&array).arg() else { unreachable!("an array") };
     ptr.mutable = mutable;
     Arg::View(ViewArg::new(ptr, &dims, &[dims[1], 1]).unwrap())
 }

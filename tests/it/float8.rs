@@ -137,11 +137,11 @@ fn check_tiles(
             let a = a.strided(0, [1, m, k], [(m * k) as i64, k as i64, 1])?;
             let b = b.strided(0, [1, k, n], [(k * n) as i64, 1, k as i64])?;
             let args: [Arg; 5] = [
-                AsView::<f8e4m3, 3>::as_arg(&a),
-                AsView::<f8e4m3, 3>::as_arg(&b),
-                AsView::<f32, 1>::as_arg(&&scale),
-                AsView::<f32, 1>::as_arg(&&scale),
-                AsViewMut::<f32, 3>::as_arg(&c.view_mut([1, m, n])?),
+                AsView::<f8e4m3, 3>::as_arg(&a).arg(),
+                AsView::<f8e4m3, 3>::as_arg(&b).arg(),
+                AsView::<f32, 1>::as_arg(&&scale).arg(),
+                AsView::<f32, 1>::as_arg(&&scale).arg(),
+                AsViewMut::<f32, 3>::as_arg(&c.view_mut([1, m, n])?).arg(),
             ];
             let programs = m.div_ceil(tile[0] as usize) * n.div_ceil(tile[1] as usize);
             let options = LaunchOptions { num_warps: Some(num_warps), ..LaunchOptions::default() };

@@ -79,9 +79,9 @@ impl Product {
             let between = if shared { 0 } else { between };
             let b = b.strided(0, [batch, k, n], [between, down, across])?;
             let args: [Arg; 3] = [
-                AsView::<bf16, 3>::as_arg(&a),
-                AsView::<bf16, 3>::as_arg(&b),
-                AsViewMut::<bf16, 3>::as_arg(&c.view_mut([batch, m, n])?),
+                AsView::<bf16, 3>::as_arg(&a).arg(),
+                AsView::<bf16, 3>::as_arg(&b).arg(),
+                AsViewMut::<bf16, 3>::as_arg(&c.view_mut([batch, m, n])?).arg(),
             ];
             let programs = batch * m.div_ceil(tile[0] as usize) * n.div_ceil(tile[1] as usize);
             let options = LaunchOptions { num_warps, cluster, ..LaunchOptions::default() };

@@ -112,10 +112,10 @@ fn check_weights<T: genesis_kernel::runtime::HostElement>(
         let scale = stream.upload(&scales)?;
         let mut y = Array::<bf16>::zeros(stream, m * n)?;
         let args: [Arg; 4] = [
-            AsView::<T, 2>::as_arg(&w.view([m, k])?),
-            AsView::<f32, 1>::as_arg(&&scale),
-            AsView::<bf16, 2>::as_arg(&x.view([k, n])?),
-            AsViewMut::<bf16, 2>::as_arg(&y.view_mut([m, n])?),
+            AsView::<T, 2>::as_arg(&w.view([m, k])?).arg(),
+            AsView::<f32, 1>::as_arg(&&scale).arg(),
+            AsView::<bf16, 2>::as_arg(&x.view([k, n])?).arg(),
+            AsViewMut::<bf16, 2>::as_arg(&y.view_mut([m, n])?).arg(),
         ];
         let grid = Grid::x(m.div_ceil(tile[0] as usize) * n.div_ceil(tile[1] as usize));
         let options = LaunchOptions::default();
@@ -140,10 +140,10 @@ fn check_chain(stream: &Stream, [m, t, d]: [usize; 3], tile: [i64; 3]) -> Result
     let (qs, ks, vs) = (upload(&q)?, upload(&k)?, upload(&v)?);
     let mut y = Array::<bf16>::zeros(stream, m * d)?;
     let args: [Arg; 4] = [
-        AsView::<bf16, 2>::as_arg(&qs.view([m, d])?),
-        AsView::<bf16, 2>::as_arg(&ks.view([d, t])?),
-        AsView::<bf16, 2>::as_arg(&vs.view([t, d])?),
-        AsViewMut::<bf16, 2>::as_arg(&y.view_mut([m, d])?),
+        AsView::<bf16, 2>::as_arg(&qs.view([m, d])?).arg(),
+        AsView::<bf16, 2>::as_arg(&ks.view([d, t])?).arg(),
+        AsView::<bf16, 2>::as_arg(&vs.view([t, d])?).arg(),
+        AsViewMut::<bf16, 2>::as_arg(&y.view_mut([m, d])?).arg(),
     ];
     let grid = Grid::x(m.div_ceil(tile[0] as usize));
     // SAFETY: the views are over arrays that live, and only `y` is written.

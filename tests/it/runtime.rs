@@ -139,7 +139,7 @@ fn a_bad_address_breaks_the_gpu_for_good() -> anyhow::Result<()> {
             dtype: DType::I32,
             mutable: true,
         };
-        let args = [Arg::Ptr(nowhere), AsScalar::<i64>::as_arg(&64i64)];
+        let args = [Arg::Ptr(nowhere), AsScalar::<i64>::as_arg(&64i64).arg()];
         // SAFETY: the access it makes is what the test is about; this process ends with it.
         unsafe { add_one::KERNEL.launch(&stream, Grid::x(1), &[], &[64], &args)? };
         let error = stream.synchronize().err().context("the access was not noticed")?;

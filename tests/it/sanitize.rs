@@ -202,9 +202,9 @@ fn run_tf32(device: Device) -> Result<()> {
     let (a, b) = (stream.upload(&[1.0f32; 64 * 64])?, stream.upload(&[2.0f32; 64 * 64])?);
     let mut c = Array::<f32>::zeros(&stream, 64 * 64)?;
     let args: [Arg; 3] = [
-        AsView::<f32, 3>::as_arg(&a.view([1, 64, 64])?),
-        AsView::<f32, 3>::as_arg(&b.view([1, 64, 64])?),
-        AsViewMut::<f32, 3>::as_arg(&c.view_mut([1, 64, 64])?),
+        AsView::<f32, 3>::as_arg(&a.view([1, 64, 64])?).arg(),
+        AsView::<f32, 3>::as_arg(&b.view([1, 64, 64])?).arg(),
+        AsViewMut::<f32, 3>::as_arg(&c.view_mut([1, 64, 64])?).arg(),
     ];
     let kernel = &kernels::matmul::matmul_tf32::KERNEL;
     // SAFETY: the views are over arrays that live, and only `c` is written.

@@ -8,7 +8,7 @@ const N: usize = 8192 * 8192;
 
 /// An array as a view of one axis, of elements of another dtype and as many as fit.
 fn view(array: &mut Array<u32>, dtype: DType, mutable: bool) -> Arg {
-    let Arg::Ptr(mut ptr) = AsPtrMut::<u32>::as_arg(&array) else { unreachable!("an array") };
+    let Arg::Ptr(mut ptr) = AsPtrMut::<u32>::as_arg(&array).arg() else { unreachable!("an array") };
     (ptr.dtype, ptr.mutable) = (dtype, mutable);
     Arg::View(ViewArg::new(ptr, &[N as i64], &[1]).expect("a view of one axis"))
 }

@@ -5,7 +5,7 @@ use crate::diag::Error;
 use crate::ir::{DType, Scalar};
 use crate::kernel::{Grid, KernelDef};
 use crate::prelude::*;
-use crate::runtime::{Arg, Buffer, PtrArg, ViewArg};
+use crate::runtime::{Buffer, CheckedArg};
 
 const BLOCK: usize = 4096;
 
@@ -18,10 +18,10 @@ fn noise<T: Element, const BLOCK: usize>(x: ViewMut<T, 1>, seed: u64) {
 
 /// The sum of the squares of each block.
 #[kernel]
-fn squares<T: Element, const BLOCK: usize>(x: View<T, 1>, y: View<T, 1>, out: PtrMut<f32>) {
+fn squares<T: Element, const BLOCK: usize>(x: View<T, 1>, y: View<T, 1>, out: ViewMut<f32, 1>) {
     let at = program_id(0) * BLOCK;
     let (u, v) = (x.load::<BLOCK>([at]).to::<f32>(), y.load::<BLOCK>([at]).to::<f32>());
-    store(out + program_id(0), sum(u * v, 0));
+    out.store([program_id(0)], sum(u * v, 0));
 }
 
 /// How many elements of each block differ.
@@ -29,7 +29,7 @@ fn squares<T: Element, const BLOCK: usize>(x: View<T, 1>, y: View<T, 1>, out: Pt
 fn differences<T: Element, const BLOCK: usize>(
     x: View<T, 1>,
     y: View<T, 1>,
-    out: PtrMut<f32>,
+    out: ViewMut<f32, 1>,
     tolerance: f32,
     floor: f32,
 ) {
@@ -37,16 +37,17 @@ fn differences<T: Element, const BLOCK: usize>(
     let (u, v) = (x.load::<BLOCK>([at]).to::<f32>(), y.load::<BLOCK>([at]).to::<f32>());
     let is_close = abs(u - v) <= tolerance * (abs(v) + floor);
     let is_same = (u == v) | (is_nan(u) & is_nan(v));
-    store(out + program_id(0), sum(where_(is_close | is_same, zeros::<f32, BLOCK>(), 1.0), 0));
+    let differ = where_(is_close | is_same, zeros::<f32, BLOCK>(), 1.0);
+    out.store([program_id(0)], sum(differ, 0));
 }
 
 /// Fills a buffer with normal numbers of a float dtype.
 pub(super) fn fill_noise(buffer: &Buffer, dtype: DType, seed: u64) -> Result<(), Error> {
     let n = buffer.bytes() / dtype.bytes();
-    let args = [whole(buffer, dtype, true), Arg::Scalar(Scalar::int(DType::U64, seed as i64))];
+    let seed = CheckedArg::scalar(Scalar::int(DType::U64, seed as i64));
+    let args = [whole(buffer, dtype, true)?, seed];
     let grid = Grid::x(n.div_ceil(BLOCK));
-    // SAFETY: the view is of the whole buffer, which lives past the launch on its stream.
-    unsafe { noise::KERNEL.launch(buffer.stream(), grid, &[dtype], &[BLOCK as i64], &args) }
+    noise::KERNEL.launch_checked(buffer.stream(), grid, &[dtype], &[BLOCK as i64], args)
 }
 
 /// How many elements of two buffers of one size differ by more than the tolerance, relative to the
@@ -63,45 +64,45 @@ pub(super) fn count_differences(
         let pairs = got.chunks_exact(dtype.bytes()).zip(want.chunks_exact(dtype.bytes()));
         return Ok((pairs.filter(|(a, b)| a != b).count() as u64, n));
     }
-    let total = by_block(&squares::KERNEL, [want, want], dtype, &[])?;
+    let total = by_block(&squares::KERNEL, [want, want], dtype, [])?;
     let floor = (total / n.max(1) as f64).sqrt();
     // Infinities in the result would make everything close.
     let floor = if floor.is_finite() { floor } else { 0.0 };
-    let numbers = [tolerance, floor].map(|value| Arg::Scalar(Scalar::float(DType::F32, value)));
-    Ok((by_block(&differences::KERNEL, [got, want], dtype, &numbers)? as u64, n))
+    let numbers = [tolerance, floor].map(|value| Scalar::float(DType::F32, value));
+    Ok((by_block(&differences::KERNEL, [got, want], dtype, numbers)? as u64, n))
 }
 
-/// The sum of what a kernel finds in each block of two buffers.
-fn by_block(
+/// The sum of what a kernel finds in each block of two buffers: `squares` without numbers, `differences`
+/// with two.
+fn by_block<const N: usize>(
     kernel: &KernelDef,
     buffers: [&Buffer; 2],
     dtype: DType,
-    numbers: &[Arg],
+    numbers: [Scalar; N],
 ) -> Result<f64, Error> {
     let stream = buffers[0].stream();
     let n = buffers[0].bytes() / dtype.bytes();
     let blocks = n.div_ceil(BLOCK);
     let out = Buffer::zeroed(stream, 4 * blocks)?;
-    let ptr = pointer(&out, DType::F32, true);
-    let mut args = buffers.map(|buffer| whole(buffer, dtype, false)).to_vec();
-    args.push(Arg::Ptr(ptr));
-    args.extend_from_slice(numbers);
-    // SAFETY: the views are of whole buffers, and program `i` writes the element `i` of `out` only.
-    unsafe { kernel.launch(stream, Grid::x(blocks), &[dtype], &[BLOCK as i64], &args)? };
+    let (grid, dtypes, consts) = (Grid::x(blocks), [dtype], [BLOCK as i64]);
+    let [x, y] = [whole(buffers[0], dtype, false)?, whole(buffers[1], dtype, false)?];
+    let out_view = whole(&out, DType::F32, true)?;
+    let numbers: Vec<CheckedArg<'_>> = numbers.map(CheckedArg::scalar).to_vec();
+    match numbers[..] {
+        [a, b] => {
+            kernel.launch_checked(stream, grid, &dtypes, &consts, [x, y, out_view, a, b])?;
+        }
+        _ => kernel.launch_checked(stream, grid, &dtypes, &consts, [x, y, out_view])?,
+    }
     let sums = out.to_bytes()?;
     let value = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("chunks of 4 bytes"));
     Ok(sums.chunks_exact(4).map(|bytes| f64::from(value(bytes))).sum())
 }
 
-fn pointer(buffer: &Buffer, dtype: DType, mutable: bool) -> PtrArg {
-    let (device, address) = (buffer.device(), buffer.address());
-    PtrArg { device, address, bytes: buffer.bytes() as u64, dtype, mutable }
-}
-
-fn whole(buffer: &Buffer, dtype: DType, mutable: bool) -> Arg {
+/// All elements of a buffer as a view of one axis.
+fn whole(buffer: &Buffer, dtype: DType, mutable: bool) -> Result<CheckedArg<'_>, Error> {
     let n = (buffer.bytes() / dtype.bytes()) as i64;
-    let view = ViewArg::new(pointer(buffer, dtype, mutable), &[n], &[1]);
-    Arg::View(view.expect("one axis is under the limit"))
+    CheckedArg::view(buffer, 0, dtype, (&[n], &[1]), mutable)
 }
 
 /// How much results of a dtype may differ between configurations, which add in different orders.
@@ -128,7 +129,7 @@ mod tests {
     fn noise_is_standard_normal() {
         let buffer = Buffer::zeroed(&Device::Cpu.stream(), 4 * 10_000).unwrap();
         fill_noise(&buffer, DType::F32, 1).unwrap();
-        let total = by_block(&squares::KERNEL, [&buffer, &buffer], DType::F32, &[]).unwrap();
+        let total = by_block(&squares::KERNEL, [&buffer, &buffer], DType::F32, []).unwrap();
         assert!((0.95..1.05).contains(&(total / 1e4)), "{total}");
     }
 

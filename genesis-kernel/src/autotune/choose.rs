@@ -62,11 +62,13 @@ impl Chosen {
 
 impl KernelDef {
     /// The configuration that [`KernelDef::launch_tuned`] runs these arguments with, and where it
-    /// comes from.
+    /// comes from. It may be measured, with these arguments.
     ///
+    /// # Safety
+    /// As [`KernelDef::launch_tuned`].
     /// # Errors
     /// If the kernel has no `#[autotune]`, or the GPU can't be used.
-    pub fn choose(
+    pub unsafe fn choose(
         &self,
         stream: &Stream,
         dtypes: &[DType],
@@ -165,7 +167,8 @@ impl KernelDef {
     fn measure(&self, stream: &Stream, problem: &Problem<'_>) -> Result<Option<Config>, Error> {
         let plan = Plan { budget: knobs::get().autotune_budget, ..Plan::default() };
         let request = TuneRequest { plan, ..TuneRequest::new(self, stream, problem.dtypes) };
-        let report = match tune(&request, problem.args, &mut |_| ()) {
+        // SAFETY: `choose`, whose caller promises as much, is the only one that leads here.
+        let report = match unsafe { tune(&request, problem.args, &mut |_| ()) } {
             Ok(report) => report,
             Err(error) if error.is_device_lost() => return Err(error),
             Err(_) => return Ok(None),
@@ -180,7 +183,7 @@ impl KernelDef {
     /// Runs the kernel with the configuration that is best for its arguments.
     ///
     /// # Safety
-    /// As [`KernelDef::launch`].
+    /// As [`KernelDef::launch`], for every configuration of the kernel's space.
     /// # Errors
     /// As [`KernelDef::launch`], and if the kernel has no `#[autotune]`.
     pub unsafe fn launch_tuned(
@@ -189,7 +192,8 @@ impl KernelDef {
         dtypes: &[DType],
         args: &[Arg],
     ) -> Result<(), Error> {
-        let (config, _) = self.choose(stream, dtypes, args)?;
+        // SAFETY: the caller's promise is the same.
+        let (config, _) = unsafe { self.choose(stream, dtypes, args)? };
         let grid = self.grid_of(&config, args);
         let Config { consts, options } = &*config;
         // SAFETY: the caller's promise is the same.

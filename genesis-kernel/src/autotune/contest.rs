@@ -7,6 +7,7 @@ use super::{Config, Tuning};
 use crate::diag::Error;
 use crate::ir::DType;
 use crate::kernel::KernelDef;
+use crate::runtime::reach::reach;
 use crate::runtime::{Arg, Buffer, Event, Stream};
 
 /// What a search asks of its candidates.
@@ -65,17 +66,14 @@ impl Trial {
             let ptr = match arg {
                 Arg::Ptr(ptr) => ptr,
                 Arg::View(view) => {
-                    let extents = view.dims().iter().zip(view.strides());
-                    let mut reach = 1;
-                    for (&dim, &stride) in extents {
-                        if stride < 0 {
-                            return Err(Error::launch("tuning needs strides of 0 and more"));
-                        }
-                        reach += (dim - 1).max(0) * stride;
+                    if view.strides().iter().any(|&stride| stride < 0) {
+                        return Err(Error::launch("tuning needs strides of 0 and more"));
                     }
+                    let last = reach(view.dims(), view.strides()).map_or(0, |(_, last)| last);
+                    let reach = u64::try_from(last).unwrap_or(u64::MAX).saturating_add(1);
                     // Memory may go on far beyond the view: what it reaches is enough.
                     view.ptr.bytes =
-                        view.ptr.bytes.min(reach as u64 * view.ptr.dtype.bytes() as u64);
+                        view.ptr.bytes.min(reach.saturating_mul(view.ptr.dtype.bytes() as u64));
                     &mut view.ptr
                 }
                 Arg::Scalar(_) => continue,
@@ -96,7 +94,7 @@ impl Trial {
         stream: &Stream,
         example: Example,
     ) -> Result<Trial, Error> {
-        let trial = Trial::new(what, stream, &example.args)?;
+        let trial = Trial::new(what, stream, example.args())?;
         Ok(Trial { _memory: Some(example), ..trial })
     }
 

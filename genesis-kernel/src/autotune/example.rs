@@ -21,8 +21,8 @@ pub enum Order {
 /// which is an index that exists.
 #[derive(Debug)]
 pub struct Example {
-    /// The arguments, in the kernel's order.
-    pub args: Vec<Arg>,
+    /// In the kernel's order.
+    args: Vec<Arg>,
     /// The memory of each argument that has any.
     pub(super) buffers: Vec<Option<Buffer>>,
 }
@@ -42,6 +42,11 @@ impl Example {
         transposed: &[&str],
     ) -> Result<Example, Error> {
         Example::make(Some(stream), ast, tuning, dtypes, sizes, transposed)
+    }
+
+    /// The arguments, in the kernel's order.
+    pub fn args(&self) -> &[Arg] {
+        &self.args
     }
 
     /// The same arguments without memory behind them, to ask the model what it thinks of them.

@@ -48,7 +48,7 @@ pub use example::{Example, Order};
 pub use machine::{Machine, Unit};
 pub use model::Work;
 pub use search::{Outcome, Plan, Progress, search};
-pub use tune::{Candidate, TuneReport, TuneRequest, forecast, tune};
+pub use tune::{Candidate, TuneReport, TuneRequest, forecast, tune, tune_example};
 
 /// What `#[autotune]` leaves beside a kernel.
 #[doc(hidden)]

@@ -74,9 +74,38 @@ impl<'a> TuneRequest<'a> {
 /// Finds the fastest configuration for arguments. Memory that the kernel writes is left as it is:
 /// results go elsewhere.
 ///
+/// # Safety
+/// As [`KernelDef::launch`], for every configuration of the kernel's space.
 /// # Errors
 /// If the kernel has no `#[autotune]`, no configuration fits, or the device fails.
-pub fn tune(
+pub unsafe fn tune(
+    request: &TuneRequest<'_>,
+    args: &[Arg],
+    report: &mut dyn FnMut(Progress),
+) -> Result<TuneReport, Error> {
+    run(request, args, report)
+}
+
+/// [`tune()`] with arguments of our own, of a kernel that does nothing unchecked.
+///
+/// # Errors
+/// As [`tune()`], and if the kernel's launch is `unsafe`.
+pub fn tune_example(
+    request: &TuneRequest<'_>,
+    example: &Example,
+    report: &mut dyn FnMut(Progress),
+) -> Result<TuneReport, Error> {
+    if request.kernel.is_unchecked() {
+        return Err(Error::launch(format!(
+            "{}: the kernel takes pointers or makes promises, which an example can't keep",
+            request.kernel.ast.name
+        )));
+    }
+    run(request, example.args(), report)
+}
+
+/// The search. What it runs the caller answers for, or the kernel checks.
+fn run(
     request: &TuneRequest<'_>,
     args: &[Arg],
     report: &mut dyn FnMut(Progress),
@@ -342,12 +371,12 @@ fn small_trial(
     let host = Device::Cpu.stream();
     let example = Example::new(&host, kernel.ast, tuning, dtypes, &sizes, &transposed)?;
     let cpu = Machine::of(Device::Cpu)?;
-    let small = Problem { machine: &cpu, dtypes, sizes: &sizes, args: &example.args };
+    let small = Problem { machine: &cpu, dtypes, sizes: &sizes, args: example.args() };
     let config = match tuning.heuristic {
         Some(heuristic) => heuristic(&small),
         None => tuning.configs(kernel.ast).into_iter().next().unwrap_or_default(),
     };
-    let reference = Trial::new("a small problem", &host, &example.args)?;
+    let reference = Trial::new("a small problem", &host, example.args())?;
     let configs = [config];
     let on_cpu = DeviceContest {
         kernel,

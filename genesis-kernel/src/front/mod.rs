@@ -34,6 +34,7 @@ mod reduce;
 mod shapes;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unchecked;
 mod value;
 mod views;
 

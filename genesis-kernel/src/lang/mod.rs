@@ -83,6 +83,15 @@ pub trait DeviceFunction: Copy {
     type Typed;
     /// Its only value.
     const TYPED: Self::Typed;
+    /// Whether it takes the pointer of a view or promises something with `multiple_of`, itself or in a
+    /// function that it calls. Kernels that call such a function have no safe launch.
+    const UNCHECKED: bool;
+}
+
+/// [`DeviceFunction::UNCHECKED`] of the function that a name stands for.
+#[doc(hidden)]
+pub const fn is_unchecked<F: DeviceFunction>(_: F) -> bool {
+    F::UNCHECKED
 }
 
 /// The struct that stands for a device function.

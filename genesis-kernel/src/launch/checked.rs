@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn writes_come_back_and_stray_ones_are_errors() {
         let mut x = Device::Cpu.stream().upload(&[1, 2, 3]).unwrap();
-        let arg = AsPtrMut::<i32>::as_arg(&&mut x);
+        let arg = AsPtrMut::<i32>::as_arg(&&mut x).arg();
         // SAFETY: the argument is the array's.
         unsafe { run(&kernel(), &Queue::Cpu, &[arg], [3, 1, 1]).unwrap() };
         assert_eq!(x.to_vec().unwrap(), [2, 4, 6]);
@@ -236,8 +236,8 @@ mod tests {
         );
         let x = Device::Cpu.stream().upload(&[0, 1, 2, 3, 4, 5]).unwrap();
         let mut y = Device::Cpu.stream().upload(&[9; 7]).unwrap();
-        let from = AsView::<i32, 2>::as_arg(&x.strided(5, [2, 3], [-3, -1]).unwrap());
-        let to = AsViewMut::<i32, 2>::as_arg(&y.strided_mut(4, [2, 3], [-3, 1]).unwrap());
+        let from = AsView::<i32, 2>::as_arg(&x.strided(5, [2, 3], [-3, -1]).unwrap()).arg();
+        let to = AsViewMut::<i32, 2>::as_arg(&y.strided_mut(4, [2, 3], [-3, 1]).unwrap()).arg();
         run_cpu(&kernel, &[from, to]).unwrap();
         assert_eq!(y.to_vec().unwrap(), [9, 2, 1, 0, 5, 4, 3]);
     }
@@ -256,8 +256,8 @@ mod tests {
             }",
         );
         let mut all = Device::Cpu.stream().upload(&[7; 6]).unwrap();
-        let even = AsViewMut::<i32, 1>::as_arg(&all.strided_mut(0, [3], [2]).unwrap());
-        let odd = AsViewMut::<i32, 1>::as_arg(&all.strided_mut(1, [3], [2]).unwrap());
+        let even = AsViewMut::<i32, 1>::as_arg(&all.strided_mut(0, [3], [2]).unwrap()).arg();
+        let odd = AsViewMut::<i32, 1>::as_arg(&all.strided_mut(1, [3], [2]).unwrap()).arg();
         run_cpu(&kernel, &[even, odd]).unwrap();
         assert_eq!(all.to_vec().unwrap(), [0, 0, 1, -1, 2, -2]);
     }
@@ -272,7 +272,7 @@ mod tests {
             }",
         );
         let mut x = Device::Cpu.stream().upload(&[1, 2, 3]).unwrap();
-        let arg = AsPtrMut::<i32>::as_arg(&&mut x);
+        let arg = AsPtrMut::<i32>::as_arg(&&mut x).arg();
         let error = run_cpu(&kernel, &[arg]).unwrap_err().to_string();
         let ops = 5 * (ITERATIONS + ITERATIONS_EACH * 4);
         let why = format!("the program does not seem to end: it ran {ops} ops; GENESIS_CHECK_OPS=");
@@ -295,7 +295,7 @@ mod tests {
         );
         let mut x = Device::Cpu.stream().upload(&[0i64]).unwrap();
         let n = Arg::Scalar(crate::ir::Scalar::int(crate::ir::DType::I64, 200_000));
-        let arg = AsPtrMut::<i64>::as_arg(&&mut x);
+        let arg = AsPtrMut::<i64>::as_arg(&&mut x).arg();
         run_cpu(&kernel, &[arg, n]).unwrap();
         assert_eq!(x.to_vec().unwrap(), [200_000]);
     }
@@ -312,7 +312,7 @@ mod tests {
             }",
         );
         let mut x = Device::Cpu.stream().upload(&[5]).unwrap();
-        let arg = AsPtrMut::<i32>::as_arg(&&mut x);
+        let arg = AsPtrMut::<i32>::as_arg(&&mut x).arg();
         let error = run_cpu(&kernel, &[arg]).unwrap_err().to_string();
         let why = "a race: two lanes of this store write different values to index 0 of `x`";
         assert_eq!(error, format!("meet: `store` in program [0, 0, 0]: {why}"));

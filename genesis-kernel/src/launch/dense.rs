@@ -9,8 +9,6 @@
 //! z = x + y, n elements:   x, n, 1, y, n, 1, z, n, 1
 //! ```
 
-use std::mem::MaybeUninit;
-
 use super::{Launch, launch as launch_any};
 use crate::compile::Executable;
 use crate::diag::Error;
@@ -18,6 +16,7 @@ use crate::inspect::watch;
 use crate::kernel::{DenseLaunch, Grid, KernelDef};
 use crate::knobs;
 use crate::runtime::cuda::{CudaKernel, CudaStream};
+use crate::runtime::words::Words;
 use crate::runtime::{Arg, Queue, Stream, ViewArg, fork};
 use crate::trace;
 
@@ -41,16 +40,13 @@ pub(crate) unsafe fn launch(
         // SAFETY: the caller's promise is the same.
         return unsafe { launch_all(def, stream, dense) };
     };
-    let mut slots = [MaybeUninit::uninit(); 3 * MOST];
-    for (slots, operand) in slots.as_chunks_mut::<3>().0.iter_mut().zip(dense.operands) {
-        let words = [operand.address, dense.len as u64, 1];
-        *slots = words.map(MaybeUninit::new);
+    let mut words = Words::<{ 3 * MOST }>::new();
+    for operand in dense.operands {
+        [operand.address, dense.len as u64, 1].into_iter().for_each(|word| words.push(word));
     }
-    let used = &mut slots[..3 * dense.operands.len()];
-    // SAFETY: three words of each operand were written above.
-    let used = unsafe { &mut *(std::ptr::from_mut(used) as *mut [u64]) };
+    let words = words.as_mut_slice();
     // SAFETY: the words are the kernel's parameters in order; the caller answers for the addresses.
-    unsafe { queue.launch(kernel, def.ast, [dense.programs as u32, 1, 1], used, &[]) }
+    unsafe { queue.launch(kernel, def.ast, [dense.programs as u32, 1, 1], words, &[]) }
 }
 
 /// The code that was launched last, if it is for this launch, nothing is wrong with that and nobody looks.

@@ -1,6 +1,5 @@
 //! Code compiled so far, found by what a launch has in common with earlier ones.
 
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use super::Launch;
@@ -10,6 +9,7 @@ use super::ties::Tie;
 use crate::compile::Executable;
 use crate::ir::DType;
 use crate::kernel::{DenseLaunch, Hints, LaunchOptions, ParamHint};
+use crate::runtime::words::Newest;
 use crate::runtime::{Arg, Device, ViewArg};
 
 /// Arguments whose hints are looked at; the rest of a longer list gets none.
@@ -50,8 +50,8 @@ pub(super) struct Entry {
 pub(crate) struct LaunchCache {
     /// Sorted by hash.
     entries: RwLock<Vec<&'static Entry>>,
-    /// The entry found last, which most launches want again; null at first.
-    last: AtomicPtr<Entry>,
+    /// The entry found last, which most launches want again.
+    last: Newest<Entry>,
 }
 
 // The bits of an argument's code.
@@ -279,7 +279,7 @@ impl Entry {
 
 impl LaunchCache {
     pub(crate) const fn new() -> LaunchCache {
-        LaunchCache { entries: RwLock::new(Vec::new()), last: AtomicPtr::new(std::ptr::null_mut()) }
+        LaunchCache { entries: RwLock::new(Vec::new()), last: Newest::new() }
     }
 
     /// The code for a request, if it was compiled before.
@@ -291,8 +291,7 @@ impl LaunchCache {
     /// The code that was found last.
     #[inline]
     pub(super) fn newest(&self) -> Option<&'static Entry> {
-        // SAFETY: it is null or the address of an entry, and entries live as long as the program.
-        unsafe { self.last.load(Ordering::Acquire).as_ref() }
+        self.last.get()
     }
 
     fn search(&self, request: &Request<'_>) -> Option<&'static Entry> {
@@ -301,7 +300,7 @@ impl LaunchCache {
         let first = entries.partition_point(|entry| entry.hash < hash);
         let same_hash = entries[first..].iter().take_while(|entry| entry.hash == hash);
         let found = same_hash.copied().find(|entry| request.is_for(entry))?;
-        self.last.store(std::ptr::from_ref(found).cast_mut(), Ordering::Release);
+        self.last.set(found);
         Some(found)
     }
 

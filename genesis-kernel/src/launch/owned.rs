@@ -3,14 +3,11 @@
 //! The memory of each argument lies between guards, which must be what they were afterwards: a stray
 //! write nearby is an error here and not a surprise elsewhere.
 
-use std::mem::MaybeUninit;
-
 use super::flatten;
 use crate::compile::Executable;
 use crate::diag::Error;
 use crate::front::ast::{BlockAst, FnAst, Span};
 use crate::interp::InterpArg;
-use crate::runtime::cuda::MAX_SLOTS;
 use crate::runtime::{Arg, Buffer, PtrArg, Queue, Stream, ViewArg};
 
 /// Bytes on each side of an argument's memory, and what they hold.
@@ -47,11 +44,11 @@ pub(crate) unsafe fn run(
 ) -> Result<Vec<Vec<u8>>, Error> {
     let buffers = args.iter().map(|arg| guarded(stream, arg)).collect::<Result<Vec<_>, _>>()?;
     let args: Vec<Arg> = args.iter().zip(&buffers).map(|(arg, b)| placed(stream, arg, b)).collect();
-    let mut slots = [MaybeUninit::uninit(); MAX_SLOTS];
-    let slots = flatten(&args, &mut slots);
+    let mut slots = flatten(&args);
+    let slots = slots.as_mut_slice();
     match (code, stream.queue()) {
         // SAFETY: the caller promises that the code takes these, and that it stays inside them.
-        (Executable::Cpu(kernel), Queue::Cpu) => kernel.run_slots(slots, grid)?,
+        (Executable::Cpu(kernel), Queue::Cpu) => unsafe { kernel.run_slots(slots, grid)? },
         (Executable::Cuda(kernel), Queue::Cuda(queue)) => {
             let maps = match kernel.takes_maps() {
                 true => kernel.encode_maps(&args).ok_or_else(|| Error::launch("no tensor map"))?,

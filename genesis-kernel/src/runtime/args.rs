@@ -1,15 +1,23 @@
 //! Arguments of a launch.
 //!
-//! An [`Arg`] carries what the launch checks: device, dtype and whether the kernel may write. The
-//! typed launch that `#[kernel]` writes takes anything that converts: `&Array<T>` for `Ptr<T>`,
-//! `&mut Array<T>` for `PtrMut<T>`, views for `View` and `ViewMut`, numbers for scalars.
+//! There are two kinds, as there are references and raw pointers in Rust. A [`CheckedArg`] borrows the buffer
+//! that it is about and lies inside it: only its constructors make one, and a safe launch takes nothing else.
+//! An [`Arg`] is plain data, an address and what its maker says of it; a launch that takes one is `unsafe`.
+//!
+//! The typed launch that `#[kernel]` writes takes anything that converts to a `CheckedArg`: `&Array<T>` for
+//! `Ptr<T>`, `&mut Array<T>` for `PtrMut<T>`, views for `View` and `ViewMut`, numbers for scalars. The traits
+//! may be implemented for any type: what they give is checked already.
 
 use super::array::{Array, ArrayView, ArrayViewMut};
+use super::buffer::Buffer;
 use super::device::Device;
 use super::element::HostElement;
+use super::reach;
+use super::stream::Stream;
+use crate::diag::Error;
 use crate::ir::{DType, MAX_RANK, Scalar};
 
-/// One argument of a launch.
+/// One argument of a launch as plain data: nothing says that the memory is there, or still there.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Arg {
     /// For `Ptr` and `PtrMut`.
@@ -85,6 +93,123 @@ impl ViewArg {
     }
 }
 
+/// One argument of a safe launch: a number, or memory of a buffer that it borrows.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedArg<'a> {
+    arg: Arg,
+    /// What the memory belongs to; none for a number.
+    buffer: Option<&'a Buffer>,
+}
+
+impl<'a> CheckedArg<'a> {
+    /// A number.
+    pub fn scalar(scalar: Scalar) -> CheckedArg<'a> {
+        CheckedArg { arg: Arg::Scalar(scalar), buffer: None }
+    }
+
+    /// A pointer to element `offset` of a buffer of such elements. What may be accessed goes on to its end.
+    ///
+    /// # Errors
+    /// If the element lies behind the end.
+    pub fn ptr(
+        buffer: &'a Buffer,
+        offset: usize,
+        dtype: DType,
+        mutable: bool,
+    ) -> Result<CheckedArg<'a>, Error> {
+        let ptr = ptr_at(buffer, offset, dtype, mutable).ok_or_else(|| {
+            let bytes = buffer.bytes();
+            Error::launch(format!("element {offset} of {dtype} lies outside of {bytes} bytes"))
+        })?;
+        Ok(CheckedArg { arg: Arg::Ptr(ptr), buffer: Some(buffer) })
+    }
+
+    /// A view of a buffer's elements: `offset` is that of the element with all coordinates 0, strides count
+    /// elements.
+    ///
+    /// # Errors
+    /// If an element lies outside the buffer, an extent is negative, the extents and strides differ in
+    /// number or are over [`MAX_RANK`]; if it is `mutable` and two coordinates may be one element. The last
+    /// is refused wherever the axes, in the order of their strides, do not each step over what those before
+    /// reach: dense, permuted, sliced and flipped layouts all do.
+    pub fn view(
+        buffer: &'a Buffer,
+        offset: usize,
+        dtype: DType,
+        (dims, strides): (&[i64], &[i64]),
+        mutable: bool,
+    ) -> Result<CheckedArg<'a>, Error> {
+        let refuse = |why: String| {
+            Error::launch(format!(
+                "view {dims:?} with strides {strides:?} from element {offset}: {why}"
+            ))
+        };
+        if dims.iter().any(|&dim| dim < 0) {
+            return Err(refuse("no extent may be negative".to_owned()));
+        }
+        let outside = || {
+            let elements = buffer.bytes() / dtype.bytes();
+            refuse(format!("outside the array of {elements} elements"))
+        };
+        let (start, end) = (offset as i128, (buffer.bytes() / dtype.bytes()) as i128);
+        let reach = reach::reach(dims, strides);
+        let is_inside = |&(low, high): &(i128, i128)| {
+            start.saturating_add(low) >= 0 && start.saturating_add(high) < end
+        };
+        let ptr = match reach {
+            Some(reach) if is_inside(&reach) => ptr_at(buffer, offset, dtype, mutable),
+            Some(_) => None,
+            // Of no elements: where it starts is of no matter.
+            None => ptr_at(buffer, offset.min(end as usize), dtype, mutable),
+        };
+        if mutable && reach::overlaps_itself(dims, strides) {
+            return Err(refuse(
+                "several coordinates may be one element, which is not for writing".to_owned(),
+            ));
+        }
+        let view = ViewArg::new(ptr.ok_or_else(outside)?, dims, strides).ok_or_else(|| {
+            refuse(format!("a view has at most {MAX_RANK} axes, each with a stride"))
+        })?;
+        Ok(CheckedArg { arg: Arg::View(view), buffer: Some(buffer) })
+    }
+
+    /// The argument as plain data.
+    #[inline]
+    pub fn arg(&self) -> Arg {
+        self.arg
+    }
+
+    /// A view as a pointer to its element with all coordinates 0; anything else as it is.
+    pub fn as_ptr(&self) -> CheckedArg<'a> {
+        match self.arg {
+            Arg::View(view) => CheckedArg { arg: Arg::Ptr(view.ptr), ..*self },
+            Arg::Ptr(_) | Arg::Scalar(_) => *self,
+        }
+    }
+
+    /// The view, if it is one.
+    pub(super) fn as_view(&self) -> Option<&ViewArg> {
+        match &self.arg {
+            Arg::View(view) => Some(view),
+            Arg::Ptr(_) | Arg::Scalar(_) => None,
+        }
+    }
+
+    /// Lets work of a stream use the memory: it is there until the work is done, and has arrived.
+    pub(crate) fn lend(&self, stream: &Stream) -> Result<(), Error> {
+        let Some(buffer) = self.buffer else { return Ok(()) };
+        buffer.record_stream(stream);
+        buffer.wait_arrived()
+    }
+}
+
+/// Element `offset` of a buffer, if it or the end of the buffer is there.
+fn ptr_at(buffer: &Buffer, offset: usize, dtype: DType, mutable: bool) -> Option<PtrArg> {
+    let skipped = offset.checked_mul(dtype.bytes()).filter(|&skipped| skipped <= buffer.bytes())?;
+    let (address, bytes) = (buffer.address() + skipped as u64, (buffer.bytes() - skipped) as u64);
+    Some(PtrArg { device: buffer.device(), address, bytes, dtype, mutable })
+}
+
 /// What can be passed for a parameter `Ptr<T>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be passed for a `Ptr<{T}>`",
@@ -92,7 +217,7 @@ impl ViewArg {
 )]
 pub trait AsPtr<T: HostElement> {
     /// The argument.
-    fn as_arg(&self) -> Arg;
+    fn as_arg(&self) -> CheckedArg<'_>;
 }
 
 /// What can be passed for a parameter `PtrMut<T>`.
@@ -102,7 +227,7 @@ pub trait AsPtr<T: HostElement> {
 )]
 pub trait AsPtrMut<T: HostElement> {
     /// The argument.
-    fn as_arg(&self) -> Arg;
+    fn as_arg(&self) -> CheckedArg<'_>;
 }
 
 /// What can be passed for a parameter `View<T, RANK>`.
@@ -112,7 +237,7 @@ pub trait AsPtrMut<T: HostElement> {
 )]
 pub trait AsView<T: HostElement, const RANK: usize> {
     /// The argument.
-    fn as_arg(&self) -> Arg;
+    fn as_arg(&self) -> CheckedArg<'_>;
 }
 
 /// What can be passed for a parameter `ViewMut<T, RANK>`.
@@ -122,7 +247,7 @@ pub trait AsView<T: HostElement, const RANK: usize> {
 )]
 pub trait AsViewMut<T: HostElement, const RANK: usize> {
     /// The argument.
-    fn as_arg(&self) -> Arg;
+    fn as_arg(&self) -> CheckedArg<'_>;
 }
 
 /// What can be passed for a scalar parameter of type `T`.
@@ -132,74 +257,68 @@ pub trait AsViewMut<T: HostElement, const RANK: usize> {
 )]
 pub trait AsScalar<T: HostElement> {
     /// The argument.
-    fn as_arg(&self) -> Arg;
+    fn as_arg(&self) -> CheckedArg<'_>;
 }
 
 impl<T: HostElement> AsPtr<T> for &Array<T> {
-    fn as_arg(&self) -> Arg {
-        Arg::Ptr(self.ptr_arg(false))
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.all(false)
     }
 }
 
 impl<T: HostElement> AsPtr<T> for &mut Array<T> {
-    fn as_arg(&self) -> Arg {
-        Arg::Ptr(self.ptr_arg(false))
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.all(false)
     }
 }
 
 impl<T: HostElement> AsPtrMut<T> for &mut Array<T> {
-    fn as_arg(&self) -> Arg {
-        Arg::Ptr(self.ptr_arg(true))
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.all(true)
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsView<T, RANK> for ArrayView<'_, T, RANK> {
-    fn as_arg(&self) -> Arg {
-        Arg::View(self.view_arg())
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.checked_arg()
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsView<T, RANK> for &ArrayView<'_, T, RANK> {
-    fn as_arg(&self) -> Arg {
-        Arg::View(self.view_arg())
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.checked_arg()
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsViewMut<T, RANK> for ArrayViewMut<'_, T, RANK> {
-    fn as_arg(&self) -> Arg {
-        Arg::View(self.view_arg())
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.checked_arg()
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsViewMut<T, RANK> for &mut ArrayViewMut<'_, T, RANK> {
-    fn as_arg(&self) -> Arg {
-        Arg::View(self.view_arg())
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.checked_arg()
     }
 }
 
 /// An array is a view of one axis.
 impl<T: HostElement> AsView<T, 1> for &Array<T> {
-    fn as_arg(&self) -> Arg {
-        let dims = [self.len() as i64];
-        Arg::View(
-            ViewArg::new(self.ptr_arg(false), &dims, &[1]).expect("one axis is under the limit"),
-        )
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.as_line(false)
     }
 }
 
 /// An array is a view of one axis.
 impl<T: HostElement> AsViewMut<T, 1> for &mut Array<T> {
-    fn as_arg(&self) -> Arg {
-        let dims = [self.len() as i64];
-        Arg::View(
-            ViewArg::new(self.ptr_arg(true), &dims, &[1]).expect("one axis is under the limit"),
-        )
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.as_line(true)
     }
 }
 
 impl<T: HostElement> AsScalar<T> for T {
-    fn as_arg(&self) -> Arg {
-        Arg::Scalar(self.to_scalar())
+    fn as_arg(&self) -> CheckedArg<'_> {
+        CheckedArg::scalar(self.to_scalar())
     }
 }
 
@@ -207,9 +326,9 @@ macro_rules! index_scalar {
     ($($ty:ty),*) => {$(
         /// An index: lengths and counts are passed as they are.
         impl AsScalar<i64> for $ty {
-            fn as_arg(&self) -> Arg {
+            fn as_arg(&self) -> CheckedArg<'_> {
                 // No length of anything in memory is over i64::MAX.
-                Arg::Scalar(i64::try_from(*self).unwrap_or(i64::MAX).to_scalar())
+                CheckedArg::scalar(i64::try_from(*self).unwrap_or(i64::MAX).to_scalar())
             }
         }
     )*};

@@ -12,7 +12,7 @@
 
 use std::marker::PhantomData;
 
-use super::args::{PtrArg, ViewArg};
+use super::args::{CheckedArg, ViewArg};
 use super::buffer::Buffer;
 use super::element::{self, HostElement};
 use super::stream::Stream;
@@ -29,14 +29,14 @@ pub struct Array<T> {
 /// A tensor over an array's memory, to read.
 #[derive(Debug)]
 pub struct ArrayView<'a, T, const RANK: usize> {
-    arg: ViewArg,
+    arg: CheckedArg<'a>,
     array: PhantomData<&'a Array<T>>,
 }
 
 /// A tensor over an array's memory, to read and write.
 #[derive(Debug)]
 pub struct ArrayViewMut<'a, T, const RANK: usize> {
-    arg: ViewArg,
+    arg: CheckedArg<'a>,
     array: PhantomData<&'a mut Array<T>>,
 }
 
@@ -134,7 +134,8 @@ impl<T: HostElement> Array<T> {
     /// A tensor to write with strides of its own, in elements, that starts at element `offset`.
     ///
     /// # Errors
-    /// If an element of it lies outside the array.
+    /// If an element of it lies outside the array, or two coordinates may be one element; see
+    /// [`CheckedArg::view`].
     pub fn strided_mut<const RANK: usize>(
         &mut self,
         offset: usize,
@@ -145,22 +146,28 @@ impl<T: HostElement> Array<T> {
         Ok(ArrayViewMut { arg, array: PhantomData })
     }
 
-    pub(super) fn ptr_arg(&self, mutable: bool) -> PtrArg {
-        PtrArg {
-            device: self.buffer.device(),
-            address: self.buffer.address(),
-            bytes: self.buffer.bytes() as u64,
-            dtype: T::DTYPE,
-            mutable,
-        }
+    /// A pointer to the first element.
+    pub(super) fn all(&self, mutable: bool) -> CheckedArg<'_> {
+        CheckedArg::ptr(&self.buffer, 0, T::DTYPE, mutable).expect("a buffer has a start")
+    }
+
+    /// A view of one axis.
+    pub(super) fn as_line(&self, mutable: bool) -> CheckedArg<'_> {
+        let dims = [self.len as i64];
+        CheckedArg::view(&self.buffer, 0, T::DTYPE, (&dims, &[1]), mutable)
+            .expect("the buffer was made for as many elements")
     }
 
     fn contiguous_arg<const RANK: usize>(
         &self,
         dims: [usize; RANK],
         mutable: bool,
-    ) -> Result<ViewArg, Error> {
-        let numel = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    ) -> Result<CheckedArg<'_>, Error> {
+        // A product with a 0 in it is 0, whatever the other extents multiply to.
+        let numel = match dims.contains(&0) {
+            true => Some(0),
+            false => dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)),
+        };
         if numel != Some(self.len) {
             return Err(Error::launch(format!(
                 "view {dims:?} of an array of {} elements",
@@ -169,7 +176,9 @@ impl<T: HostElement> Array<T> {
         }
         let mut strides = [1i64; RANK];
         for axis in (1..RANK).rev() {
-            strides[axis - 1] = strides[axis] * dims[axis] as i64;
+            // Of no elements a stride says nothing: it need not be exact.
+            let extent = i64::try_from(dims[axis]).unwrap_or(i64::MAX);
+            strides[axis - 1] = strides[axis].saturating_mul(extent);
         }
         self.strided_arg(0, dims, strides, mutable)
     }
@@ -180,29 +189,9 @@ impl<T: HostElement> Array<T> {
         dims: [usize; RANK],
         strides: [i64; RANK],
         mutable: bool,
-    ) -> Result<ViewArg, Error> {
-        let refuse = |why: &str| {
-            Err(Error::launch(format!(
-                "view {dims:?} with strides {strides:?} from element {offset}: {why}"
-            )))
-        };
-        if !dims.contains(&0) {
-            let (mut low, mut high) = (offset as i128, offset as i128);
-            for (&dim, &stride) in dims.iter().zip(&strides) {
-                let reach = (dim as i128 - 1) * i128::from(stride);
-                if reach < 0 { low += reach } else { high += reach }
-            }
-            if low < 0 || high >= self.len as i128 {
-                return refuse(&format!("outside the array of {} elements", self.len));
-            }
-        }
-        let mut ptr = self.ptr_arg(mutable);
-        let start = (offset.min(self.len) * size_of::<T>()) as u64;
-        (ptr.address, ptr.bytes) = (ptr.address + start, ptr.bytes - start);
-        match ViewArg::new(ptr, &dims.map(|d| d as i64), &strides) {
-            Some(arg) => Ok(arg),
-            None => refuse("a view has at most 5 axes"),
-        }
+    ) -> Result<CheckedArg<'_>, Error> {
+        let dims = dims.map(|dim| i64::try_from(dim).unwrap_or(i64::MAX));
+        CheckedArg::view(&self.buffer, offset, T::DTYPE, (&dims, &strides), mutable)
     }
 }
 
@@ -216,15 +205,15 @@ macro_rules! view_methods {
         impl<T: HostElement, const RANK: usize> $view<'_, T, RANK> {
             /// The extents, outermost first.
             pub fn dims(&self) -> &[i64] {
-                self.arg.dims()
+                self.arg.as_view().map_or(&[], ViewArg::dims)
             }
 
             /// The strides in elements.
             pub fn strides(&self) -> &[i64] {
-                self.arg.strides()
+                self.arg.as_view().map_or(&[], ViewArg::strides)
             }
 
-            pub(super) fn view_arg(&self) -> ViewArg {
+            pub(super) fn checked_arg(&self) -> CheckedArg<'_> {
                 self.arg
             }
         }

@@ -6,6 +6,7 @@
 mod args;
 mod array;
 mod buffer;
+pub(crate) mod cpu;
 pub(crate) mod cuda;
 mod device;
 mod element;
@@ -15,13 +16,15 @@ mod memory;
 mod nvtx;
 mod origin;
 mod pool;
+pub(crate) mod reach;
 mod share;
 mod stream;
 mod team;
 mod threads;
 mod ticks;
+pub(crate) mod words;
 
-pub use args::{Arg, AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, PtrArg, ViewArg};
+pub use args::{Arg, AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, CheckedArg, PtrArg, ViewArg};
 pub use array::{Array, ArrayView, ArrayViewMut};
 pub use buffer::Buffer;
 pub use cuda::{GpuInfo, Graph};

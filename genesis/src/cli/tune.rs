@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use genesis::{DType, Device};
 use genesis_kernel::autotune::{
-    Database, Example, Machine, Plan, Progress, Record, TuneReport, TuneRequest, forecast, tune,
+    Database, Example, Machine, Plan, Progress, Record, TuneReport, TuneRequest, forecast,
+    tune_example,
 };
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::target::Target;
@@ -167,7 +168,7 @@ fn tune_entry(args: &Args, entry: &Entry) -> Result<Record, Failure> {
     };
     let bar = bar(args, entry);
     let started = Instant::now();
-    let report = tune(&request, &example.args, &mut |progress: Progress| {
+    let report = tune_example(&request, &example, &mut |progress: Progress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
         bar.set_message(progress.stage);

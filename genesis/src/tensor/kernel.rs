@@ -8,7 +8,7 @@
 use std::marker::PhantomData;
 
 use genesis_kernel::runtime::{
-    Arg, AsPtr, AsPtrMut, AsView, AsViewMut, HostElement, PtrArg, Stream, ViewArg,
+    AsPtr, AsPtrMut, AsView, AsViewMut, CheckedArg, HostElement, Stream,
 };
 
 use super::Tensor;
@@ -19,14 +19,14 @@ use genesis_kernel::ir::MAX_RANK;
 /// A tensor that a kernel reads, with elements `T` and `RANK` axes.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorArg<'a, T, const RANK: usize> {
-    view: ViewArg,
+    view: CheckedArg<'a>,
     of: PhantomData<(&'a Tensor, T)>,
 }
 
 /// A tensor that a kernel reads and writes, with elements `T` and `RANK` axes.
 #[derive(Debug)]
 pub struct TensorArgMut<'a, T, const RANK: usize> {
-    view: ViewArg,
+    view: CheckedArg<'a>,
     of: PhantomData<(&'a mut Tensor, T)>,
 }
 
@@ -48,8 +48,9 @@ impl Tensor {
     /// This tensor as what a kernel writes: a `ViewMut<T, RANK>` or a `PtrMut<T>`.
     ///
     /// It counts as a write in place: saved for a backward before, the tensor is not fit for it any
-    /// more. The kernel's own gradient is for [`Function`](crate::autograd::Function) to say. Memory
-    /// that one argument writes should not be read through another: what is read is not specified then.
+    /// more. The kernel's own gradient is for [`Function`](crate::autograd::Function) to say. A safe launch
+    /// refuses two arguments that share elements of which it writes one; parts of one tensor that share
+    /// none, such as some of its columns and the others, are fine.
     ///
     /// # Errors
     /// As [`Tensor::arg`]; also if the tensor is a leaf whose gradient is wanted and recorded, or several
@@ -67,7 +68,7 @@ impl Tensor {
         &self,
         op: &str,
         mutable: bool,
-    ) -> Result<ViewArg> {
+    ) -> Result<CheckedArg<'_>> {
         const { assert!(RANK <= MAX_RANK, "a kernel takes no view of so many axes") }
         if self.dtype() != T::DTYPE {
             let message = format!("the tensor is {}, asked for {}", self.dtype(), T::DTYPE);
@@ -80,39 +81,32 @@ impl Tensor {
         self.storage().wait_arrived()?;
         self.storage().note_use();
         session::hold(self.storage());
-        let skipped = (self.layout().offset() * self.dtype().bytes()) as u64;
-        let ptr = PtrArg {
-            device: self.device(),
-            address: self.address(),
-            bytes: (self.storage().bytes() as u64).saturating_sub(skipped),
-            dtype: self.dtype(),
-            mutable,
-        };
         let dims: Vec<i64> = self.shape().iter().map(|&extent| extent as i64).collect();
-        Ok(ViewArg::new(ptr, &dims, self.strides()).expect("the rank was just checked"))
+        let (buffer, layout) = (self.storage().buffer(), (&dims[..], self.strides()));
+        Ok(CheckedArg::view(buffer, self.layout().offset(), self.dtype(), layout, mutable)?)
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsView<T, RANK> for TensorArg<'_, T, RANK> {
-    fn as_arg(&self) -> Arg {
-        Arg::View(self.view)
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.view
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsViewMut<T, RANK> for TensorArgMut<'_, T, RANK> {
-    fn as_arg(&self) -> Arg {
-        Arg::View(self.view)
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.view
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsPtr<T> for TensorArg<'_, T, RANK> {
-    fn as_arg(&self) -> Arg {
-        Arg::Ptr(self.view.ptr)
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.view.as_ptr()
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsPtrMut<T> for TensorArgMut<'_, T, RANK> {
-    fn as_arg(&self) -> Arg {
-        Arg::Ptr(self.view.ptr)
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.view.as_ptr()
     }
 }

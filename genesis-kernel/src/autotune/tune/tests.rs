@@ -54,7 +54,7 @@ fn tuned_on_cpu(kernel: &'static KernelDef, dtypes: &[DType], sizes: &[i64]) -> 
     let tuning = kernel.tuning().unwrap();
     let example = Example::new(&stream, kernel.ast, tuning, dtypes, sizes, &[]).unwrap();
     let request = TuneRequest { plan: quick(), ..TuneRequest::new(kernel, &stream, dtypes) };
-    tune(&request, &example.args, &mut |_| ()).unwrap()
+    tune_example(&request, &example, &mut |_| ()).unwrap()
 }
 
 #[test]
@@ -93,7 +93,9 @@ fn a_launch_takes_the_table_then_its_neighbour_then_the_heuristic() {
     let of = |n: i64| {
         let tuning = wrong::KERNEL.tuning().unwrap();
         let example = Example::new(&stream, wrong::KERNEL.ast, tuning, &[], &[n], &[]).unwrap();
-        let (config, source) = wrong::KERNEL.choose(&stream, &[], &example.args).unwrap();
+        // SAFETY: the arguments are the example's, which lives on.
+        let chosen = unsafe { wrong::KERNEL.choose(&stream, &[], example.args()) };
+        let (config, source) = chosen.unwrap();
         (config.consts[0], source)
     };
     assert_eq!(of(4096), (64, Source::Table));
@@ -122,7 +124,7 @@ fn loops_of_a_length_known_at_launch_count_in_the_model() {
     let example = Example::new(&stream, kernel.ast, tuning, &dtypes, &[256, 64], &[]).unwrap();
     let machine = Machine::of(Device::Cpu).unwrap();
     let problem =
-        Problem { machine: &machine, dtypes: &dtypes, sizes: &[256, 64], args: &example.args };
+        Problem { machine: &machine, dtypes: &dtypes, sizes: &[256, 64], args: example.args() };
     for (config, work) in rank(kernel, tuning, &problem) {
         let elements = (config.consts[0] * config.consts[1]) as f64;
         assert_eq!((work.flops, work.bytes), (elements, 8.0 * elements));
@@ -136,6 +138,7 @@ fn a_kernel_without_a_space_says_so() {
     let stream = Device::Cpu.stream();
     let plain = &crate::autotune::tests::PLAIN;
     let request = TuneRequest::new(plain, &stream, &[]);
-    let error = tune(&request, &[], &mut |_| ()).unwrap_err().to_string();
+    // SAFETY: it is refused before anything runs.
+    let error = unsafe { tune(&request, &[], &mut |_| ()) }.unwrap_err().to_string();
     assert_eq!(error, "matmul: the kernel has no #[autotune]");
 }

@@ -278,7 +278,9 @@ fn check(cases: &[Case], as_tiles: bool, opt: OptLevel) {
     }
     let args: Vec<ArgValue> =
         memory.iter_mut().map(|m| ArgValue::Ptr(m.as_mut_ptr() as u64)).collect();
-    kernel.run(&args, [if as_tiles { 1 } else { n as u32 }, 1, 1]).unwrap();
+    let grid = [if as_tiles { 1 } else { n as u32 }, 1, 1];
+    // SAFETY: each argument has as many elements as the kernel goes through.
+    unsafe { kernel.run(&args, grid).unwrap() };
     let mut slot = 0;
     for (case, inputs) in cases.iter().zip(&inputs) {
         slot += inputs.len();

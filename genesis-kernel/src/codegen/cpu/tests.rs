@@ -19,7 +19,8 @@ fn run(text: &str, args: &[ArgValue], grid: u32, mut check: impl FnMut()) {
     let func = parse::parse(text).unwrap();
     for opt in [OptLevel::O0, OptLevel::O3] {
         let kernel = compile(&func, opt).unwrap();
-        kernel.run(args, [grid, 1, 1]).unwrap();
+        // SAFETY: the arguments are slices of the caller's, as long as the kernel goes.
+        unsafe { kernel.run(args, [grid, 1, 1]).unwrap() };
         check();
     }
 }
@@ -77,7 +78,8 @@ fn a_small_tensor_in_a_large_tile_costs_what_it_holds() {
         let args = [ptr(&x), ptr(&y), ptr(&out), i64_arg(n as i64)];
         let times = (0..50).map(|_| {
             let start = Instant::now();
-            kernel.run(&args, [1; 3]).unwrap();
+            // SAFETY: the kernel writes `n` of the elements that are there.
+            unsafe { kernel.run(&args, [1; 3]).unwrap() };
             start.elapsed()
         });
         times.min().unwrap()
@@ -104,7 +106,9 @@ fn a_store_ends_where_its_mask_does_and_nowhere_before() {
             for start in [near(0), near(i64::MAX), near(i64::MIN)].concat() {
                 for n in [near(0), near(start), near(i64::MAX), near(i64::MIN)].concat() {
                     let out = [0f32; N];
-                    kernel.run(&[ptr(&out), i64_arg(start), i64_arg(n)], [1; 3]).unwrap();
+                    let args = [ptr(&out), i64_arg(start), i64_arg(n)];
+                    // SAFETY: the kernel writes lanes of a tile that is as long as `out`.
+                    unsafe { kernel.run(&args, [1; 3]).unwrap() };
                     for (i, &got) in out.iter().enumerate() {
                         let at = start.wrapping_add(i as i64);
                         let is_stored =
@@ -421,10 +425,12 @@ fn reports_a_failed_assertion() {
 ";
     let func = parse::parse(text).unwrap();
     let kernel = compile(&func, OptLevel::O3).unwrap();
-    kernel.run(&[i64_arg(20)], [3, 1, 1]).unwrap();
-    let error = kernel.run(&[i64_arg(19)], [3, 1, 1]).unwrap_err();
+    // SAFETY: the kernel touches no memory.
+    let run = |args: &[ArgValue], grid| unsafe { kernel.run(args, grid) };
+    run(&[i64_arg(20)], [3, 1, 1]).unwrap();
+    let error = run(&[i64_arg(19)], [3, 1, 1]).unwrap_err();
     assert_eq!(error.to_string(), "test: assertion failed in program 0: i is below n");
-    let error = kernel.run(&[], [1, 1, 1]).unwrap_err();
+    let error = run(&[], [1, 1, 1]).unwrap_err();
     assert_eq!(error.to_string(), "test: the arguments have 0 parts, the parameters 1");
 }
 

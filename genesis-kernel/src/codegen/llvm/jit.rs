@@ -11,6 +11,7 @@ use inkwell::llvm_sys::orc2::lljit::*;
 
 use super::c_string;
 use crate::Error;
+use crate::runtime::cpu::{Entry, HostCode, Print};
 
 /// Code that can be called as long as this lives.
 pub(crate) struct Jit {
@@ -59,6 +60,20 @@ impl Jit {
         // SAFETY: the session lives.
         check(unsafe { LLVMOrcLLJITLookup(self.jit, &mut address, name.as_ptr()) })?;
         Ok(address)
+    }
+
+    /// A kernel by its function, to be run as long as this lives.
+    pub(crate) fn kernel(
+        &self,
+        name: &str,
+        scratch_bytes: usize,
+        prints: Vec<Print>,
+    ) -> Result<HostCode, Error> {
+        let address = self.address(name)?;
+        // SAFETY: the code generator of the CPU writes each of its kernels with this signature.
+        let entry = unsafe { std::mem::transmute::<usize, Entry>(address as usize) };
+        // SAFETY: as above; scratch and prints are those of the code generator.
+        Ok(unsafe { HostCode::new(entry, scratch_bytes, prints) })
     }
 }
 
