@@ -26,6 +26,8 @@ fn config(out: Option<&Path>, steps: usize) -> Config {
         data: None,
         out: out.map(Path::to_owned),
         resume: false,
+        overwrite: false,
+        keep_going: false,
         save_every: None,
     }
 }

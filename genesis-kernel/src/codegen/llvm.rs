@@ -15,6 +15,7 @@
 //! Handles are valid while the [`Emitter`] that made them lives. Nothing outside `codegen` sees one.
 
 mod build;
+mod gate;
 mod jit;
 mod lines;
 mod machine;
@@ -61,6 +62,8 @@ pub(crate) struct Emitter {
     lines: lines::Slot,
     /// Whether there are functions that the kernel calls.
     has_routines: Cell<bool>,
+    // The last field: it is dropped after what is LLVM's.
+    _inside: gate::Inside,
 }
 
 /// A C string of text that we wrote ourselves.
@@ -73,14 +76,14 @@ const UNNAMED: *const std::ffi::c_char = c"".as_ptr();
 impl Emitter {
     /// An empty module.
     pub(crate) fn new(module_name: &str) -> Emitter {
-        let name = c_string(module_name);
+        let (name, inside) = (c_string(module_name), gate::Inside::again());
         // SAFETY: the context is fresh; module and builder are made in it and dropped before it.
         unsafe {
             let context = LLVMContextCreate();
             let module = LLVMModuleCreateWithNameInContext(name.as_ptr(), context);
             let builder = LLVMCreateBuilderInContext(context);
             let (lines, has_routines) = (lines::Slot::new(), Cell::new(false));
-            Emitter { context, module, builder, lines, has_routines }
+            Emitter { context, module, builder, lines, has_routines, _inside: inside }
         }
     }
 

@@ -6,6 +6,7 @@ use clap::Subcommand;
 use genesis::io::{CheckpointInfo, diff_checkpoints, list_checkpoints, verify_checkpoint};
 use serde_json::json;
 
+use super::output::path_text;
 use super::{Failure, Outcome, say};
 
 /// List, check and compare checkpoints.
@@ -62,15 +63,14 @@ fn root(path: &Path) -> PathBuf {
 fn ls(folder: &Path, json: bool) -> Outcome {
     let all = list_checkpoints(folder)?;
     if json {
-        say(json!(all));
-        return Ok(());
+        let row = |CheckpointInfo { path, step, metric, bytes }: &CheckpointInfo| json!({ "path": path_text(path), "step": step, "metric": metric, "bytes": bytes });
+        return say(json!(all.iter().map(row).collect::<Vec<_>>()));
     }
-    for CheckpointInfo { path, step, metric, bytes } in all {
+    all.iter().try_for_each(|CheckpointInfo { path, step, metric, bytes }| {
         let metric = metric.map_or("-".to_owned(), |metric| format!("{metric:.4}"));
-        let mib = bytes as f64 / (1 << 20) as f64;
-        say(format_args!("step {step:>8}  metric {metric:>9}  {mib:>9.2} MiB  {}", path.display()));
-    }
-    Ok(())
+        let (mib, path) = (*bytes as f64 / (1 << 20) as f64, path.display());
+        say(format_args!("step {step:>8}  metric {metric:>9}  {mib:>9.2} MiB  {path}"))
+    })
 }
 
 fn verify(path: &Path, json: bool) -> Outcome {
@@ -82,13 +82,14 @@ fn verify(path: &Path, json: bool) -> Outcome {
     let results: Vec<_> = paths.iter().map(|path| (path, verify_checkpoint(path))).collect();
     let damaged = results.iter().filter(|(_, result)| result.is_err()).count();
     if json {
-        let row = |(path, result): &(&PathBuf, genesis::Result<CheckpointInfo>)| json!({ "path": path, "error": result.as_ref().err().map(ToString::to_string) });
-        say(json!(results.iter().map(row).collect::<Vec<_>>()));
+        let row = |(path, result): &(&PathBuf, genesis::Result<CheckpointInfo>)| json!({ "path": path_text(path), "error": result.as_ref().err().map(ToString::to_string) });
+        say(json!(results.iter().map(row).collect::<Vec<_>>()))?;
     } else {
         for (path, result) in &results {
+            let path = path.display();
             match result {
-                Ok(info) => say(format_args!("whole    step {:>8}  {}", info.step, path.display())),
-                Err(error) => say(format_args!("damaged  {error}")),
+                Ok(info) => say(format_args!("whole    step {:>8}  {path}", info.step))?,
+                Err(error) => say(format_args!("damaged  {error}"))?,
             }
         }
     }
@@ -114,9 +115,9 @@ fn folders(path: &Path) -> Result<Vec<PathBuf>, Failure> {
 fn diff(a: &Path, b: &Path, json: bool) -> Outcome {
     let found = diff_checkpoints(a, b)?;
     if json {
-        say(json!(found));
+        say(json!(found))?;
     } else {
-        found.iter().for_each(|d| say(format_args!("{}: {}", d.name, d.how)));
+        found.iter().try_for_each(|d| say(format_args!("{}: {}", d.name, d.how)))?;
     }
     match found.len() {
         0 => Ok(()),

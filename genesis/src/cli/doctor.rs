@@ -21,18 +21,12 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     if args.variables && !args.json {
-        for knob in knobs::KNOBS {
-            say(format_args!("{}={}\n    {}", knob.name, knob.values, knob.doc));
-        }
-        return Ok(());
+        return knobs::KNOBS.iter().try_for_each(|knob| {
+            say(format_args!("{}={}\n    {}", knob.name, knob.values, knob.doc))
+        });
     }
     let found = Found::here();
-    if args.json {
-        say(found.to_json())
-    } else {
-        found.print()
-    }
-    Ok(())
+    if args.json { say(found.to_json()) } else { found.print() }
 }
 
 /// What this machine has.
@@ -67,19 +61,19 @@ impl Found {
         }
     }
 
-    fn print(&self) {
-        say(format_args!("genesis {}", env!("CARGO_PKG_VERSION")));
-        say(format_args!("default device   {}", Device::default()));
+    fn print(&self) -> Outcome {
+        say(format_args!("genesis {}", env!("CARGO_PKG_VERSION")))?;
+        say(format_args!("default device   {}", Device::default()))?;
         if let Some(problem) = &self.problem {
-            say(format_args!("GPUs             none: {problem}"));
+            say(format_args!("GPUs             none: {problem}"))?;
         }
         for &gpu in &self.gpus {
-            say(format_args!("{:<16} {}", gpu.to_string(), describe(gpu)));
+            say(format_args!("{:<16} {}", gpu.to_string(), describe(gpu)))?;
         }
         let threads = genesis::num_threads();
-        say(format_args!("CPU threads      {threads}, of {} processors", self.processors));
+        say(format_args!("CPU threads      {threads}, of {} processors", self.processors))?;
         if let Some([free, all]) = self.memory {
-            say(format_args!("host memory      {}, {} of it free", size(all), size(free)));
+            say(format_args!("host memory      {}, {} of it free", size(all), size(free)))?;
         }
         match &self.cache {
             None => say("kernel cache     none: GENESIS_CACHE_DIR is empty"),
@@ -88,19 +82,20 @@ impl Found {
                 size(*bytes),
                 size(*most)
             )),
-        }
+        }?;
         say(format_args!(
             "ptxas            {}",
             self.ptxas
                 .as_deref()
                 .unwrap_or("none; only `inspect --emit sass` and register counts need it")
-        ));
+        ))?;
         for (name, value) in knobs::given() {
-            say(format_args!("set              {name}={value}"));
+            say(format_args!("set              {name}={value}"))?;
         }
         for problem in knobs::problems() {
-            say(format_args!("problem          {problem}"));
+            say(format_args!("problem          {problem}"))?;
         }
+        Ok(())
     }
 
     fn to_json(&self) -> Value {

@@ -82,12 +82,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     request.hints = request.hints.with_options(options);
     let inspection = inspect(kernel, &request)?;
     if args.json {
-        say(as_json(&inspection, args.emit));
-    } else {
-        say(&inspection.text);
-        say(summary(&inspection, &request));
+        return say(as_json(&inspection, args.emit));
     }
-    Ok(())
+    say(&inspection.text)?;
+    say(summary(&inspection, &request))
 }
 
 /// The kernel with this name; else one line with the nearest names.

@@ -29,14 +29,12 @@ pub(super) fn run(args: &Args) -> Outcome {
                 })
             })
             .collect();
-        say(serde_json::Value::from(rows));
-        return Ok(());
+        return say(serde_json::Value::from(rows));
     }
     let width = all.iter().map(|kernel| kernel.name().len()).max().unwrap_or(0);
     for kernel in all {
         let summary = kernel.ast.doc.trim().lines().next().unwrap_or("").trim();
-        say(format_args!("{:width$}  {summary}", kernel.name()));
+        say(format_args!("{:width$}  {summary}", kernel.name()))?;
     }
-    say("\nSee one with `genesis inspect NAME --emit ptx`.");
-    Ok(())
+    say("\nSee one with `genesis inspect NAME --emit ptx`.")
 }

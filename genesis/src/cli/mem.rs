@@ -28,10 +28,13 @@ enum Action {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let Action::View { snapshot, output } = &args.action;
-    let page = SnapshotFile::read(snapshot)?.to_html();
     let output = output.clone().unwrap_or_else(|| snapshot.with_extension("html"));
+    if output == *snapshot {
+        let message = format!("{} is the snapshot; name another --output", output.display());
+        return Err(super::Failure::Message(message));
+    }
+    let page = SnapshotFile::read(snapshot)?.to_html();
     std::fs::write(&output, page)
         .map_err(|error| super::Failure::Message(format!("{}: {error}", output.display())))?;
-    say(output.display());
-    Ok(())
+    say(output.display())
 }

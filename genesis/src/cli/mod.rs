@@ -1,7 +1,7 @@
 //! Subcommands: arguments in, text out. All work is done by the library.
 //!
 //! Errors go to stderr as one message. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by
-//! Ctrl-C after saving.
+//! Ctrl-C and 143 by SIGTERM after saving, 141 nobody reads stdout any more.
 
 mod bench;
 mod ckpt;
@@ -9,12 +9,17 @@ mod doctor;
 mod inspect;
 mod kernels;
 mod mem;
+mod output;
+mod signals;
 mod train;
 mod tune;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use self::output::{say, warn};
 
 /// GPU kernels and deep learning in Rust.
 #[derive(Parser)]
@@ -48,8 +53,10 @@ enum Command {
 enum Failure {
     /// A message for stderr.
     Message(String),
-    /// Stopped by the user; everything is saved.
-    Stopped,
+    /// Nobody reads what is printed: for whom would a message be.
+    Closed,
+    /// Stopped by a signal, with the status that says which; everything is saved.
+    Stopped(u8),
 }
 
 impl<E: std::error::Error> From<E> for Failure {
@@ -58,35 +65,55 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
+impl Failure {
+    /// Says what there is to say, and gives the exit code.
+    fn tell(&self) -> u8 {
+        match self {
+            Failure::Message(message) => {
+                let prefix = if message.starts_with("error") { "" } else { "error: " };
+                warn(format_args!("{prefix}{message}"));
+                1
+            }
+            // As shells say it of a program that SIGPIPE ended.
+            Failure::Closed => 141,
+            &Failure::Stopped(status) => status,
+        }
+    }
+}
+
 type Outcome = Result<(), Failure>;
 
 /// Parses the command line and does what it says.
 pub(crate) fn run() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Kernels(args) => kernels::run(&args),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Train(args) => train::run(&args),
-        Command::Mem(args) => mem::run(&args),
-        Command::Ckpt(args) => ckpt::run(&args),
-        Command::Tune(args) => tune::run(&args),
-        Command::Bench(args) => bench::run(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Message(message)) => {
-            let prefix = if message.starts_with("error") { "" } else { "error: " };
-            eprintln!("{prefix}{message}");
-            ExitCode::FAILURE
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => dispatch(&cli.command),
+        // Help and version are what was asked for.
+        Err(error) if !error.use_stderr() => say(help(&error.render()).trim_end()),
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(2);
         }
-        Err(Failure::Stopped) => ExitCode::from(130),
+    };
+    outcome.map_or_else(|failure| ExitCode::from(failure.tell()), |()| ExitCode::SUCCESS)
+}
+
+/// Help as text, with emphasis where stdout is a terminal.
+fn help(text: &clap::builder::StyledStr) -> String {
+    match std::io::stdout().is_terminal() {
+        true => text.ansi().to_string(),
+        false => text.to_string(),
     }
 }
 
-/// Prints a line to stdout; a closed pipe ends the program quietly.
-fn say(line: impl std::fmt::Display) {
-    use std::io::Write;
-    if writeln!(std::io::stdout(), "{line}").is_err() {
-        std::process::exit(0);
+fn dispatch(command: &Command) -> Outcome {
+    match command {
+        Command::Doctor(args) => doctor::run(args),
+        Command::Kernels(args) => kernels::run(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Train(args) => train::run(args),
+        Command::Mem(args) => mem::run(args),
+        Command::Ckpt(args) => ckpt::run(args),
+        Command::Tune(args) => tune::run(args),
+        Command::Bench(args) => bench::run(args),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::{Subcommand, ValueEnum};
@@ -14,6 +13,8 @@ use genesis::train::{
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use super::output::{Lines, path_text};
+use super::signals::Signals;
 use super::{Failure, Outcome, say};
 
 /// Train a model.
@@ -61,7 +62,7 @@ struct Options {
     #[arg(long, alias = "batch", value_parser = positive)]
     batch_size: Option<usize>,
     /// The highest learning rate.
-    #[arg(long)]
+    #[arg(long, value_parser = rate)]
     lr: Option<f64>,
     /// The seed of weights, dropout and order.
     #[arg(long, default_value_t = 0)]
@@ -78,6 +79,12 @@ struct Options {
     /// Go on from the newest checkpoint in --out.
     #[arg(long, requires = "out")]
     resume: bool,
+    /// Delete what an earlier run wrote to --out; without this or --resume such a folder is refused.
+    #[arg(long, requires = "out", conflicts_with = "resume")]
+    overwrite: bool,
+    /// Go on where a checkpoint or metrics can't be written, as on a full disk; the exit code is then 1.
+    #[arg(long)]
+    keep_going: bool,
     /// Steps between checkpoints; an epoch without it.
     #[arg(long, value_parser = positive)]
     save_every: Option<usize>,
@@ -93,6 +100,13 @@ fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("must be a whole number from 1".to_owned()),
         Ok(n) => Ok(n),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
+        _ => Err("must be a number from 0".to_owned()),
     }
 }
 
@@ -112,13 +126,12 @@ impl Options {
             data: self.data.clone(),
             out: self.out.clone(),
             resume: self.resume,
+            overwrite: self.overwrite,
+            keep_going: self.keep_going,
             save_every: self.save_every,
         })
     }
 }
-
-/// Set by Ctrl-C; the run saves and ends after the step.
-static STOP: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn run(args: &Args) -> Outcome {
     let (options, defaults) = match &args.sample {
@@ -129,14 +142,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         Sample::Vae(options) => (options, Defaults(5, 128, 1e-3)),
     };
     let config = options.config(&defaults)?;
-    // A second Ctrl-C ends the process at once.
-    ctrlc::set_handler(|| {
-        if STOP.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    })?;
-    let tell = |line: String| if options.json { eprintln!("{line}") } else { say(line) };
-    tell(format!("training on {}, seed {}", config.device, config.seed));
+    let signals = Signals::take()?;
+    let lines = Lines::new(options.json, options.out.is_some() || options.profile.is_some());
+    lines.line(format!("training on {}, seed {}", config.device, config.seed));
     genesis::manual_seed(config.seed);
     let task: Box<dyn Task> = match &args.sample {
         Sample::FashionMnist { model: Model::Mlp, .. } => {
@@ -149,14 +157,14 @@ pub(super) fn run(args: &Args) -> Outcome {
         Sample::Text(_) => Box::new(TextModel::bible(&config)?),
         Sample::Vae(_) => Box::new(Autoencoder::fashion_mnist(&config)?),
     };
-    tell(format!("{}: {} parameters", task.name(), task.model().num_parameters()));
-    let mut bar = Bar::new(options.json);
+    lines.line(format!("{}: {} parameters", task.name(), task.model().num_parameters()));
+    let mut bar = Bar::new(&lines, options.json);
     let mut profiler = match &options.profile {
         Some(path) => Some(profiler(path.clone())?),
         None => None,
     };
     let mut failed = None;
-    let outcome = train::run(&*task, &config, &STOP, |event| {
+    let outcome = train::run(&*task, &config, signals.stop(), |event| {
         if let (Event::Step(_), Some(profiler)) = (&event, &mut profiler) {
             failed = failed.take().or(profiler.step().err());
         }
@@ -165,20 +173,31 @@ pub(super) fn run(args: &Args) -> Outcome {
     bar.finish();
     if let Some(profiler) = profiler {
         let profile = profiler.stop()?;
-        tell(format!(
+        lines.line(format!(
             "\n{}\n{}",
             profile.key_averages(GroupBy::Name).table(SortBy::DeviceTotal, 20),
             profile.summary()
         ));
     }
+    let reported = lines.end().and_then(|()| report(options, &outcome));
     if let Some(error) = failed {
         return Err(error.into());
     }
-    report(options, &outcome)
+    if let Some(message) = outcome.unwritten.last() {
+        return Err(Failure::Message(format!("not everything was written: {message}")));
+    }
+    reported?;
+    match signals.status() {
+        Some(status) if outcome.stopped => Err(Failure::Stopped(status)),
+        _ => Ok(()),
+    }
 }
 
 /// Records some steps, once what happens only at first is over, and writes the trace.
 fn profiler(path: PathBuf) -> Result<Profiler, Failure> {
+    // Whether it can be written is known before the run, not after it.
+    std::fs::File::create(&path)
+        .map_err(|error| Failure::Message(format!("can't write {}: {error}", path.display())))?;
     let schedule = Schedule { skip_first: 5, wait: 0, warmup: 2, active: 20, repeat: 1 };
     let options = ProfilerOptions {
         schedule: Some(schedule),
@@ -194,31 +213,27 @@ fn profiler(path: PathBuf) -> Result<Profiler, Failure> {
 fn report(options: &Options, outcome: &train::Outcome) -> Outcome {
     let train::Outcome { metric, losses, seconds, samples_per_second, files, text, .. } = outcome;
     if options.json {
-        say(json!({
+        return say(json!({
             metric.name: metric.value,
             "steps": losses.len(),
             "loss": losses.last(),
             "seconds": seconds,
             "samples_per_second": samples_per_second,
             "stopped": outcome.stopped,
-            "files": files,
+            "files": files.iter().map(|path| path_text(path)).collect::<Vec<_>>(),
             "text": text,
+            "unwritten": outcome.unwritten,
         }));
-    } else {
-        say(format_args!(
-            "test {} {:.4} after {} steps in {seconds:.1} s, {samples_per_second:.0} samples/s",
-            metric.name,
-            metric.value,
-            losses.len()
-        ));
-        files.iter().for_each(|path| say(format_args!("saved {}", path.display())));
-        text.iter().for_each(|text| say(format_args!("\n{text}\n")));
-        say("see the PTX of a kernel that just ran: genesis inspect adam --emit ptx");
     }
-    if outcome.stopped && STOP.load(Ordering::Relaxed) {
-        return Err(Failure::Stopped);
-    }
-    Ok(())
+    say(format_args!(
+        "test {} {:.4} after {} steps in {seconds:.1} s, {samples_per_second:.0} samples/s",
+        metric.name,
+        metric.value,
+        losses.len()
+    ))?;
+    files.iter().try_for_each(|path| say(format_args!("saved {}", path.display())))?;
+    text.iter().try_for_each(|text| say(format_args!("\n{text}\n")))?;
+    say("see the PTX of a kernel that just ran: genesis inspect adam --emit ptx")
 }
 
 /// The device with this name, or the default.
@@ -234,22 +249,22 @@ fn device(name: Option<&str>) -> Result<Device, Failure> {
 }
 
 /// A progress bar on a terminal, a line each hundred steps elsewhere, nothing beside JSON.
-struct Bar {
+struct Bar<'l> {
     bar: Option<ProgressBar>,
-    quiet: bool,
+    lines: &'l Lines,
     start: Instant,
     first: Option<usize>,
 }
 
-impl Bar {
-    fn new(quiet: bool) -> Bar {
+impl<'l> Bar<'l> {
+    fn new(lines: &'l Lines, quiet: bool) -> Bar<'l> {
         let style = "{elapsed_precise} {bar:32} {pos}/{len} {msg} eta {eta}";
         let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
             let style =
                 ProgressStyle::with_template(style).expect("the template is constant and valid");
             ProgressBar::new(0).with_style(style)
         });
-        Bar { bar, quiet, start: Instant::now(), first: None }
+        Bar { bar, lines, start: Instant::now(), first: None }
     }
 
     fn show(&mut self, event: Event) {
@@ -279,8 +294,7 @@ impl Bar {
     fn line(&self, line: String) {
         match &self.bar {
             Some(bar) => bar.println(line),
-            None if self.quiet => eprintln!("{line}"),
-            None => say(line),
+            None => self.lines.line(line),
         }
     }
 

@@ -17,7 +17,8 @@ use genesis_kernel::target::Target;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::list::Entry;
-use super::{Failure, Outcome, inspect, say};
+use super::output::Lines;
+use super::{Failure, Outcome, inspect, say, warn};
 
 /// Find the fastest configuration of a kernel, for one problem or a list of them.
 ///
@@ -92,8 +93,9 @@ pub(super) fn run(args: &Args) -> Outcome {
     let databases = databases(args)?;
     let started = Instant::now();
     let (mut done, mut failed) = (0, Vec::new());
+    let lines = Lines::new(false, true);
     for entry in &entries {
-        match tune_entry(args, entry) {
+        match tune_entry(args, entry, &lines) {
             Ok(record) => {
                 for database in &databases {
                     database.add(&record).map_err(|error| {
@@ -103,15 +105,16 @@ pub(super) fn run(args: &Args) -> Outcome {
                 done += 1;
             }
             Err(Failure::Message(message)) if entries.len() > 1 => {
-                eprintln!("{entry}: {message}");
+                warn(format_args!("{entry}: {message}"));
                 failed.push(entry.to_string());
             }
             Err(failure) => return Err(failure),
         }
     }
     if entries.len() > 1 && !args.json {
-        say(format_args!("{done} problems in {:.1} s", started.elapsed().as_secs_f64()));
+        lines.line(format_args!("{done} problems in {:.1} s", started.elapsed().as_secs_f64()));
     }
+    lines.end()?;
     match failed.first() {
         Some(first) => {
             let n = failed.len();
@@ -147,12 +150,11 @@ fn forecast_entry(args: &Args, entry: &Entry, target: &Target) -> Outcome {
     let transpose: Vec<&str> = entry.transpose.iter().map(String::as_str).collect();
     let example = Example::without_memory(kernel.ast, tuning, &dtypes, &sizes, &transpose)?;
     let report = forecast(kernel, &Machine::of_target(target), &dtypes, &example)?;
-    say(table::forecast(kernel, entry, &report, args.candidates));
-    Ok(())
+    say(table::forecast(kernel, entry, &report, args.candidates))
 }
 
 /// Tunes for one problem and prints what was found.
-fn tune_entry(args: &Args, entry: &Entry) -> Result<Record, Failure> {
+fn tune_entry(args: &Args, entry: &Entry, lines: &Lines) -> Result<Record, Failure> {
     let kernel = inspect::find(&entry.kernel)?;
     let tuning = kernel.tuning().ok_or_else(|| no_space(kernel))?;
     let sizes = entry.sizes(kernel.name(), tuning.key)?;
@@ -177,11 +179,11 @@ fn tune_entry(args: &Args, entry: &Entry) -> Result<Record, Failure> {
     let report: TuneReport = report?;
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
-        say(table::json(kernel, entry, &report, seconds));
+        lines.line(table::json(kernel, entry, &report, seconds));
     } else if args.list.is_some() {
-        say(table::line(kernel, entry, &report, seconds));
+        lines.line(table::line(kernel, entry, &report, seconds));
     } else {
-        say(table::text(kernel, &report, seconds));
+        lines.line(table::text(kernel, &report, seconds));
     }
     report.record().ok_or_else(|| Failure::Message("no configuration could be timed".to_owned()))
 }

@@ -5,6 +5,7 @@
 //! written to be copied.
 
 mod classifier;
+mod folder;
 pub mod models;
 mod record;
 mod run;
@@ -43,10 +44,17 @@ pub struct Config {
     pub device: Device,
     /// The data set's folder or file; Debian's where absent.
     pub data: Option<PathBuf>,
-    /// Where metrics, checkpoints and results go.
+    /// Where metrics, checkpoints and results go. One run at a time writes there, and a folder that
+    /// holds a run is only written to with `resume` or `overwrite`.
     pub out: Option<PathBuf>,
-    /// Go on from the newest checkpoint in `out`.
+    /// Go on from the newest checkpoint in `out`; start anew where there is none.
     pub resume: bool,
+    /// Delete what an earlier run wrote to `out`: its checkpoints, metrics and weights.
+    pub overwrite: bool,
+    /// Go on where a checkpoint, metrics or results can't be written, as on a full disk; what was not
+    /// written is told by [`Event::Note`] and in [`Outcome::unwritten`]. Metrics are written later, if
+    /// they then can be.
+    pub keep_going: bool,
     /// Steps between checkpoints; an epoch where absent.
     pub save_every: Option<usize>,
 }
@@ -64,6 +72,8 @@ impl Default for Config {
             data: None,
             out: None,
             resume: false,
+            overwrite: false,
+            keep_going: false,
             save_every: None,
         }
     }
@@ -119,6 +129,8 @@ pub struct Outcome {
     pub files: Vec<PathBuf>,
     /// What the model made, where that is text.
     pub text: Option<String>,
+    /// Why things could not be written, where the run went on without them.
+    pub unwritten: Vec<String>,
 }
 
 /// A model to train, and its data.

@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use super::folder::{CHECKPOINTS, RunFolder, WEIGHTS};
 use super::record::Record;
-use super::{Config, Event, Metric, Outcome, Progress, Task};
+use super::{Config, Event, Metric, Outcome, Progress, Shown, Task};
 use crate::error::{Error, Result};
 use crate::io::{Best, Checkpoint, Checkpoints, Keep, save_safetensors};
 use crate::optim::{AdamW, AdamWOptions, Optimizer, clip_grad_norm_};
@@ -24,7 +25,7 @@ const CLIP: f64 = 1.0;
 /// Trains until done or `stop` is set, telling `watch` what happens.
 ///
 /// # Errors
-/// If a launch fails, or the output can't be written or gone on from.
+/// If a launch fails, or the output can't be written or gone on from, or another run writes to it or has.
 pub fn run(
     task: &dyn Task,
     config: &Config,
@@ -39,15 +40,22 @@ pub fn run(
             let last = run.step == run.steps;
             let metric = (last || run.step.is_multiple_of(run.per_epoch)).then(|| run.evaluate());
             let progress = Progress { metric: metric.transpose()?, ..progress };
-            run.record.write(&progress)?;
+            let written = run.record.write(&progress);
+            run.accept(written, &mut watch)?;
             watch(Event::Step(progress));
-            run.save_if_due(progress.metric)?;
+            let saved = run.save_if_due(progress.metric);
+            run.accept(saved, &mut watch)?;
             if last || stop.load(Ordering::Relaxed) {
                 break;
             }
         }
     }
-    run.finish()
+    if stop.load(Ordering::Relaxed) {
+        // Whoever asked may not wait for an evaluation.
+        let saved = run.save(None).and_then(|()| run.saved());
+        run.accept(saved, &mut watch)?;
+    }
+    run.finish(&mut watch)
 }
 
 struct Run<'t> {
@@ -64,6 +72,9 @@ struct Run<'t> {
     seconds: f64,
     metric: Option<(usize, Metric)>,
     saved_at: Option<usize>,
+    unwritten: Vec<String>,
+    // The last field: the folder is left when everything is written.
+    _folder: Option<RunFolder>,
 }
 
 impl<'t> Run<'t> {
@@ -77,8 +88,9 @@ impl<'t> Run<'t> {
             return Err(Error::op("train", "there is no batch to train on"));
         }
         let options = AdamWOptions { lr: config.lr, ..AdamWOptions::default() };
+        let folder = RunFolder::take(config, |note| watch(Event::Note(note)))?;
         let keep = Keep { last: 2, best: Some(Best::Largest(1)) };
-        let open = |out: &PathBuf| Checkpoints::open(out.join("checkpoints"), keep);
+        let open = |out: &PathBuf| Checkpoints::open(out.join(CHECKPOINTS), keep);
         let mut run = Run {
             task,
             config,
@@ -86,13 +98,15 @@ impl<'t> Run<'t> {
             checkpoints: config.out.as_ref().map(open).transpose()?,
             record: Record::default(),
             step: 0,
-            steps: config.steps.unwrap_or(usize::MAX).min(per_epoch * config.epochs),
+            steps: config.steps.unwrap_or(usize::MAX).min(per_epoch.saturating_mul(config.epochs)),
             per_epoch,
             losses: Vec::new(),
             samples: 0,
             seconds: 0.0,
             metric: None,
             saved_at: None,
+            unwritten: Vec::new(),
+            _folder: folder,
         };
         if config.resume {
             run.resume(watch)?;
@@ -197,29 +211,60 @@ impl<'t> Run<'t> {
             // The best is the largest: a loss counts by its distance below zero.
             metric: metric.map(|m| if m.name.ends_with("loss") { -m.value } else { m.value }),
         };
+        checkpoints.save_async(&checkpoint)?;
         self.saved_at = Some(self.step);
-        checkpoints.save_async(&checkpoint)
+        Ok(())
     }
 
-    fn finish(mut self) -> Result<Outcome> {
+    /// Waits for the checkpoint that is being written.
+    fn saved(&self) -> Result<()> {
+        self.checkpoints.as_ref().map_or(Ok(()), |checkpoints| checkpoints.wait().map(drop))
+    }
+
+    /// Takes it that something could not be written, where the run is to go on.
+    fn accept(&mut self, written: Result<()>, watch: &mut impl FnMut(Event)) -> Result<()> {
+        let Err(error) = written else { return Ok(()) };
+        if !self.config.keep_going {
+            return Err(error);
+        }
+        let message = error.to_string();
+        // A disk stays full for many steps.
+        if self.unwritten.last() != Some(&message) {
+            watch(Event::Note(format!("warning: {message}")));
+            self.unwritten.push(message);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, watch: &mut impl FnMut(Event)) -> Result<Outcome> {
         let metric = match self.metric {
             Some((step, metric)) if step == self.step => metric,
             _ => self.evaluate()?,
         };
-        self.save(Some(metric))?;
+        let saved = self.save(Some(metric)).and_then(|()| self.saved());
+        self.accept(saved, watch)?;
+        let recorded = self.record.flush();
+        self.accept(recorded, watch)?;
         let mut files = Vec::new();
         if let Some(checkpoints) = &self.checkpoints {
-            checkpoints.wait()?;
             files.extend(checkpoints.list()?.pop().map(|newest| newest.path));
         }
         let out = self.config.out.as_deref();
-        if let Some(out) = out {
-            let path = out.join("model.safetensors");
-            save_safetensors(&path, &self.task.model().state_dict())?;
-            files.push(path);
+        if let Some(path) = out.map(|out| out.join(WEIGHTS)) {
+            let written = save_safetensors(&path, &self.task.model().state_dict());
+            if written.is_ok() {
+                files.push(path);
+            }
+            self.accept(written, watch)?;
         }
         self.task.model().eval();
-        let shown = crate::no_grad(|| self.task.show(out))?;
+        let shown = match crate::no_grad(|| self.task.show(out)) {
+            Ok(shown) => shown,
+            Err(error) => {
+                self.accept(Err(error), watch)?;
+                Shown::default()
+            }
+        };
         files.extend(shown.files);
         Ok(Outcome {
             metric,
@@ -229,6 +274,7 @@ impl<'t> Run<'t> {
             losses: self.losses,
             files,
             text: shown.text,
+            unwritten: self.unwritten,
         })
     }
 }

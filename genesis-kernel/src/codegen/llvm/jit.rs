@@ -9,7 +9,7 @@ use inkwell::llvm_sys::core::LLVMCreateMemoryBufferWithMemoryRangeCopy;
 use inkwell::llvm_sys::error::{LLVMDisposeErrorMessage, LLVMErrorRef, LLVMGetErrorMessage};
 use inkwell::llvm_sys::orc2::lljit::*;
 
-use super::c_string;
+use super::{c_string, gate};
 use crate::Error;
 use crate::runtime::cpu::{Entry, HostCode, Print};
 
@@ -39,7 +39,7 @@ fn check(error: LLVMErrorRef) -> Result<(), Error> {
 impl Jit {
     /// Links an object file.
     pub(crate) fn link(object: &[u8]) -> Result<Jit, Error> {
-        let mut jit = std::ptr::null_mut();
+        let (mut jit, _inside) = (std::ptr::null_mut(), gate::enter()?);
         // SAFETY: the buffer is a copy that ORC takes over; no builder means the host's defaults.
         unsafe {
             check(LLVMOrcCreateLLJIT(&mut jit, std::ptr::null_mut()))?;
@@ -55,7 +55,7 @@ impl Jit {
 
     /// The address of a function.
     pub(crate) fn address(&self, name: &str) -> Result<u64, Error> {
-        let name = c_string(name);
+        let (name, _inside) = (c_string(name), gate::enter()?);
         let mut address = 0;
         // SAFETY: the session lives.
         check(unsafe { LLVMOrcLLJITLookup(self.jit, &mut address, name.as_ptr()) })?;
@@ -79,6 +79,8 @@ impl Jit {
 
 impl Drop for Jit {
     fn drop(&mut self) {
+        // Where the process ends, its memory goes with it.
+        let Ok(_inside) = gate::enter() else { return };
         // SAFETY: made in `link`, dropped once. An error can't be acted on here.
         let _ = check(unsafe { LLVMOrcDisposeLLJIT(self.jit) });
     }
