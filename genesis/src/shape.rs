@@ -9,6 +9,8 @@
 mod axes;
 mod layout;
 
+use std::borrow::Borrow;
+
 use crate::error::{Error, Result};
 
 pub(crate) use axes::Axes;
@@ -50,8 +52,8 @@ pub(crate) fn uncountable(op: &str, shape: &[usize]) -> Error {
 
 /// The product of some of the extents of one tensor, which can be counted.
 #[inline]
-pub(crate) fn product<'a>(extents: impl IntoIterator<Item = &'a usize>) -> usize {
-    extents.into_iter().fold(1, |product, &extent| product.saturating_mul(extent))
+pub(crate) fn product<E: Borrow<usize>>(extents: impl IntoIterator<Item = E>) -> usize {
+    extents.into_iter().fold(1, |product, extent| product.saturating_mul(*extent.borrow()))
 }
 
 /// Whether two shapes are equal; without a call, for shapes are short.

@@ -85,6 +85,45 @@ fn nothing_is_left_unfinished() {
     }
 }
 
+/// A product of extents that a caller gives may be no number: `shape::numel` refuses it, `shape::count` says
+/// so, and `shape::product` is of extents that were looked at. One that wraps names the memory of others.
+#[test]
+fn products_of_extents_are_counted() {
+    let is_of_floats = |rest: &str| rest.starts_with("::<f64>()");
+    for (name, text) in sources() {
+        if !name.starts_with("genesis/src/") || name.starts_with("genesis/src/shape") {
+            continue;
+        }
+        for (at, found) in text.match_indices(".product") {
+            let rest = &text[at + found.len()..];
+            let is_call = rest.starts_with("()") || rest.starts_with("::<");
+            let line = text[..at].lines().count();
+            assert!(
+                !is_call || is_of_floats(rest),
+                "{name}:{line} multiplies on its own; see `shape::product` and `shape::numel`"
+            );
+        }
+    }
+}
+
+/// Places and extents are checked; only numbers that are meant to wrap do.
+#[test]
+fn places_never_wrap() {
+    // Sums of integers wrap as PyTorch's do. Files of `ops/launch` step pointers through rows.
+    let meant = ["genesis/src/ops/matmul_int.rs"];
+    let of_places =
+        ["genesis/src/shape", "genesis/src/tensor/", "genesis/src/fuse/", "genesis/src/ops/"];
+    for (name, text) in sources() {
+        let is_of_places = of_places.iter().any(|start| name.starts_with(start));
+        if !is_of_places || name.starts_with("genesis/src/ops/launch/") || meant.contains(&&*name) {
+            continue;
+        }
+        for word in ["wrapping_mul", "wrapping_add", "wrapping_sub", "wrapping_neg"] {
+            assert!(!text.contains(word), "{name} has {word}");
+        }
+    }
+}
+
 #[test]
 fn crates_depend_in_one_direction() {
     for (name, allowed) in CRATES {

@@ -4,7 +4,7 @@ use genesis_kernel::ir::DType;
 
 use crate::error::{Error, Result};
 use crate::shape;
-use crate::tensor::{Creation, Tensor};
+use crate::tensor::{Creation, Tensor, host};
 
 /// Which operand of a grid its first axis belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +26,7 @@ impl Tensor {
         if count == 0 {
             return Err(Error::op("tensor_split", "needs at least one part"));
         }
+        host::check_views("tensor_split", count)?;
         let (least, larger) = (extent / count, extent % count);
         let sizes: Vec<usize> = (0..count).map(|i| least + usize::from(i < larger)).collect();
         self.split_sizes(&sizes, dim)
@@ -189,7 +190,10 @@ impl Tensor {
         let Some(first) = parts.first() else {
             return Err(Error::op(NAME, "needs at least one tensor"));
         };
-        let width: usize = parts.iter().map(|t| t.shape()[1]).sum();
+        let width = parts.iter().try_fold(0usize, |sum, t| sum.checked_add(t.shape()[1]));
+        let Some(width) = width else {
+            return Err(Error::op(NAME, "the columns are more than can be counted"));
+        };
         let mut before = 0;
         let mut rows = Vec::new();
         for part in &parts {
@@ -262,20 +266,12 @@ impl Tensor {
             let message = format!("needs a vector, got shape {:?}", self.shape());
             return Err(Error::op("combinations", message));
         }
-        let n = self.numel() as i64;
-        let mut rows: Vec<Vec<i64>> = vec![Vec::new()];
-        for _ in 0..count {
-            let longer = rows.iter().flat_map(|row| {
-                let first = row.last().map_or(0, |&last| if again { last } else { last + 1 });
-                (first..n).map(move |next| [&row[..], &[next]].concat())
-            });
-            rows = longer.collect();
-        }
         if count == 0 {
             return Tensor::zeros(&[0], (self.dtype(), self.device()));
         }
-        let index = Tensor::from_slice_on(&rows.concat(), &[rows.len() * count], self.device())?;
-        self.index_select(0, &index)?.reshape(&[rows.len(), count])
+        let choices = choices("combinations", self.numel(), count, again)?;
+        let index = Tensor::from_slice_on(&choices, &[choices.len()], self.device())?;
+        self.index_select(0, &index)?.reshape(&[choices.len() / count, count])
     }
 
     /// The tensor as many times along each axis; fewer counts than axes are for the last ones.
@@ -296,6 +292,10 @@ impl Tensor {
     pub fn diff(&self, order: usize, dim: i64) -> Result<Tensor> {
         shape::axis("diff", dim, self.shape())?;
         let mut x = self.clone();
+        if x.numel() == 0 {
+            let left = x.dim(dim)?.saturating_sub(order);
+            return x.narrow(dim, 0, left);
+        }
         for _ in 0..order {
             let n = x.dim(dim)?;
             if n == 0 {
@@ -344,9 +344,11 @@ impl Tensor {
     pub fn diag_embed(&self, offset: i64, dim1: i64, dim2: i64) -> Result<Tensor> {
         const NAME: &str = "diag_embed";
         let n = self.dim(-1)?;
-        let side = n + offset.unsigned_abs() as usize;
+        let away = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
+        let side = n.saturating_add(away);
         let lead = &self.shape()[..self.rank() - 1];
         let shape = [lead, &[side, side]].concat();
+        shape::numel(NAME, &shape)?;
         let a = shape::axis(NAME, dim1, &shape)?;
         let b = shape::axis(NAME, dim2, &shape)?;
         if a == b {
@@ -415,7 +417,7 @@ impl Tensor {
         offset: i64,
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
-        triangle_indices(rows, cols, at.into(), |row, col| col <= row + offset)
+        triangle_indices("tril_indices", [rows, cols], offset, true, at.into())
     }
 
     /// The places on and above a diagonal of a matrix: i64, a row of rows and a row of columns.
@@ -429,23 +431,86 @@ impl Tensor {
         offset: i64,
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
-        triangle_indices(rows, cols, at.into(), |row, col| col >= row + offset)
+        triangle_indices("triu_indices", [rows, cols], offset, false, at.into())
     }
 }
 
-/// Places of a matrix by row, then column; integers of the dtype asked for, i64 where that is a float.
+/// Places on one side of a diagonal of a matrix by row, then column; integers of the dtype asked for, i64
+/// where that is a float.
 #[track_caller]
 fn triangle_indices(
-    rows: usize,
-    cols: usize,
+    op: &str,
+    [rows, cols]: [usize; 2],
+    offset: i64,
+    is_lower: bool,
     at: Creation,
-    is_in: impl Fn(i64, i64) -> bool,
 ) -> Result<Tensor> {
-    let all = (0..rows as i64).flat_map(|row| (0..cols as i64).map(move |col| (row, col)));
-    let (down, across): (Vec<i64>, Vec<i64>) = all.filter(|&(row, col)| is_in(row, col)).unzip();
-    let indices =
-        Tensor::from_slice_on(&[&down[..], &across].concat(), &[2, down.len()], at.device)?;
+    let [rows, cols, offset] = [rows as i128, cols as i128, i128::from(offset)];
+    // The rows that have places, and how many the first and the last of them would have were the matrix
+    // wide enough: from row to row it is one more, or one less.
+    let (listed, [first, last]) = match is_lower {
+        true => {
+            let start = (-offset).clamp(0, rows);
+            (start..rows, [start + offset + 1, rows + offset])
+        }
+        false => {
+            let end = (cols - offset).clamp(0, rows);
+            (0..end, [cols - offset - end + 1, cols - offset])
+        }
+    };
+    let n = if cols == 0 || listed.is_empty() { 0 } else { widths(first, last, cols) };
+    let n = usize::try_from(n).unwrap_or(usize::MAX);
+    let mut places: Vec<i64> = host::reserve(op, n.saturating_mul(2))?;
+    if n > 0 {
+        let of = |row: i128| match is_lower {
+            true => 0..(row + offset + 1).min(cols),
+            false => (row + offset).max(0)..cols,
+        };
+        places.extend(listed.clone().flat_map(|row| of(row).map(move |_| row as i64)));
+        places.extend(listed.flat_map(|row| of(row).map(|col| col as i64)));
+    }
+    let indices = Tensor::from_slice_on(&places, &[2, n], at.device)?;
     if at.dtype.is_int() { indices.to_dtype(at.dtype) } else { Ok(indices) }
+}
+
+/// The sum of `min(width, most)` over the widths from `first` to `last`.
+fn widths(first: i128, last: i128, most: i128) -> i128 {
+    let growing = (last.min(most) - first + 1).max(0);
+    let sum = growing.saturating_mul(first + first + growing - 1) / 2;
+    sum.saturating_add((last - first + 1 - growing).saturating_mul(most))
+}
+
+/// Every choice of `count` numbers below `n` in ascending order, one after the other.
+fn choices(op: &str, n: usize, count: usize, again: bool) -> Result<Vec<i64>> {
+    // A multiset of `count` is a set of `count` out of `count - 1` more.
+    let of = if again { n.saturating_add(count - 1) } else { n };
+    if n == 0 || count > of {
+        return Ok(Vec::new());
+    }
+    let many =
+        || Error::op(op, format!("{count} of {n} elements are more choices than memory holds"));
+    let (mut rows, few) = (1u128, count.min(of - count));
+    for i in 0..few {
+        // Each step divides without a rest: what is left is a number of choices itself.
+        rows = rows.checked_mul((of - i) as u128).ok_or_else(many)? / (i as u128 + 1);
+        if rows > isize::MAX as u128 {
+            return Err(many());
+        }
+    }
+    let total = (rows as usize).checked_mul(count).ok_or_else(many)?;
+    let mut all = host::reserve(op, total)?;
+    let first = |i: usize| if again { 0 } else { i as i64 };
+    let last = |i: usize| if again { n as i64 - 1 } else { (n - count + i) as i64 };
+    let mut row = host::reserve(op, count)?;
+    row.extend((0..count).map(first));
+    loop {
+        all.extend_from_slice(&row);
+        let Some(at) = (0..count).rev().find(|&i| row[i] < last(i)) else { return Ok(all) };
+        let next = row[at] + 1;
+        for (i, place) in row.iter_mut().enumerate().skip(at) {
+            *place = next + if again { 0 } else { (i - at) as i64 };
+        }
+    }
 }
 
 /// The tensors with new leading axes, so that each has `rank` at least.

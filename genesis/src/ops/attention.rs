@@ -281,8 +281,9 @@ impl Call<'_> {
         let shape = [q.shape()[0], q.shape()[1], q.shape()[2], k.shape()[2]];
         let bias =
             options.mask.as_ref().map(|mask| as_bias(mask, q.dtype(), &shape)).transpose()?;
-        let drop = (options.dropout > 0.0)
-            .then(|| (options.dropout, default_generator().take(shape.iter().product())));
+        let drop = (options.dropout > 0.0).then(|| {
+            (options.dropout, default_generator().take(crate::shape::product(shape.iter())))
+        });
         let flash = Flash {
             scale: self.scale(),
             reach: self.reach(),

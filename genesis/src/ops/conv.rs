@@ -266,7 +266,7 @@ impl Convolution {
 
     /// Elements of a window.
     pub(super) fn places(&self) -> usize {
-        self.axes.iter().map(|axis| axis.kernel).product()
+        crate::shape::product(self.axes.iter().map(|axis| axis.kernel))
     }
 }
 
@@ -308,12 +308,13 @@ impl Op for Convolve {
             Part::Result => (shape.result_shape(), shape.inputs * shape.places()),
             Part::Input => (shape.input_shape(), shape.outputs * shape.places()),
             Part::Weight => {
-                let windows: usize = shape.axes.iter().map(|axis| axis.output).product();
+                let windows: usize =
+                    crate::shape::product(shape.axes.iter().map(|axis| axis.output));
                 (shape.weight_shape(), shape.batch * windows)
             }
         };
         let on = (inputs[0].dtype(), inputs[0].device());
-        let elements: usize = wanted.iter().product();
+        let elements: usize = crate::shape::product(wanted.iter());
         if elements == 0 || summed == 0 {
             let zeros = Tensor::zeros(&wanted, on)?;
             return match inputs.get(2) {

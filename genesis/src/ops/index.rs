@@ -25,7 +25,7 @@ const BLOCK: usize = 1024;
 pub enum Index {
     /// One element, which may count from the end; its axis goes.
     At(i64),
-    /// Start, end and step, as in Python.
+    /// Start, end and step, as in Python; a negative step goes backwards.
     Range(Option<i64>, Option<i64>, i64),
     /// A new axis of extent 1.
     NewAxis,
@@ -150,7 +150,8 @@ impl Tensor {
     /// views, index tensors copy.
     ///
     /// # Errors
-    /// If there are more parts than axes, an element is not there, or index tensors do not broadcast.
+    /// If there are more parts than axes or two ellipses, a step is 0, an element is not there, or index
+    /// tensors do not broadcast.
     #[track_caller]
     pub fn index(&self, parts: &[Index]) -> Result<Tensor> {
         let (view, tensors) = basic(self, parts)?;
@@ -324,6 +325,9 @@ fn steps(extent: usize, step: i64, axis: usize, rank: usize, on: Device) -> Resu
 pub(crate) fn places_of_layout(layout: &Layout, on: Device) -> Result<Tensor> {
     let first = Tensor::full(&[], layout.offset() as f64, (DType::I64, on))?;
     let mut places = first.broadcast_to(layout.shape())?;
+    if places.numel() == 0 {
+        return Ok(places);
+    }
     for (axis, (&extent, &stride)) in layout.shape().iter().zip(layout.strides()).enumerate() {
         places = places.add(&steps(extent, stride, axis, layout.rank(), on)?)?;
     }
@@ -333,6 +337,10 @@ pub(crate) fn places_of_layout(layout: &Layout, on: Device) -> Result<Tensor> {
 /// The places in `x` that an index of its rank names along an axis.
 #[track_caller]
 fn places_along(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+    if index.numel() == 0 {
+        // The axes of nothing may be as long as they like, and are not listed.
+        return index.to_dtype(DType::I64);
+    }
     let strides = contiguous_strides(x.shape());
     let mut places = wrapped(op, index, x.shape()[axis], strides[axis])?;
     for other in (0..index.rank()).filter(|&other| other != axis) {
@@ -400,6 +408,9 @@ fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Tensor>>)> {
         Index::Tensor(t) if t.dtype() == DType::Bool => t.rank(),
         Index::Tensor(_) => 1,
     };
+    if parts.iter().filter(|part| matches!(part, Index::Ellipsis)).count() > 1 {
+        return Err(Error::op(NAME, "an index has one ellipsis at most"));
+    }
     let named: usize = parts.iter().map(axes_of).sum();
     let left = x
         .rank()
@@ -484,6 +495,9 @@ fn places_of(x: &Tensor, tensors: &[Option<Tensor>]) -> Result<Tensor> {
     let mut full: Vec<usize> = others.iter().map(|&a| x.shape()[a]).collect();
     full.splice(before..before, common.iter().copied());
     let mut places = Tensor::zeros(&full, (DType::I64, x.device()))?;
+    if places.numel() == 0 {
+        return Ok(places);
+    }
     for (&axis, tensor) in at.iter().zip(tensors.iter().flatten()) {
         let mut line = tensor.shape().to_vec();
         line.resize(line.len() + rank - before - common.len(), 1);

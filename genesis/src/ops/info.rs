@@ -23,7 +23,7 @@ impl Dense {
     /// Values computed from coordinates.
     pub fn from_fn(shape: &[usize], mut f: impl FnMut(&[usize]) -> f64) -> Dense {
         let mut at = vec![0; shape.len()];
-        let data = (0..shape.iter().product())
+        let data = (0..crate::shape::product(shape.iter()))
             .map(|index: usize| {
                 let mut rest = index;
                 for (coordinate, &extent) in at.iter_mut().zip(shape).rev() {
@@ -260,7 +260,7 @@ fn binary_info(row: &'static Binary) -> OpInfo {
 fn reduce(x: &Dense, dims: &[usize], keep: bool, fold: fn(&[f64]) -> f64) -> Dense {
     let kept: Vec<usize> =
         x.shape.iter().enumerate().map(|(a, &e)| if dims.contains(&a) { 1 } else { e }).collect();
-    let mut groups = vec![Vec::new(); kept.iter().product()];
+    let mut groups = vec![Vec::new(); crate::shape::product(kept.iter())];
     let mut source = x.data.iter();
     Dense::from_fn(&x.shape, |at| {
         let group = at.iter().zip(&kept).fold(0, |i, (&c, &e)| i * e + if e == 1 { 0 } else { c });

@@ -353,7 +353,7 @@ const FOLDS: &[Row] = &[
         "prod",
         Family::Transcendental,
         |x| x[0].prod_dim(0, false),
-        |x| folded(&x[0], |c| c.iter().product()),
+        |x| folded(&x[0], |c| c.iter().product::<f64>()),
         &[&[5, 3]],
     ),
     Row(

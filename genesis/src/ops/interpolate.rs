@@ -81,7 +81,7 @@ impl Tensor {
         }
         let wide = self.dtype() == DType::F64;
         let table = |line: &Line| line.table(mode, align_corners, wide);
-        resample(self, &axes.iter().map(table).collect::<Vec<_>>())
+        resample(self, &axes.iter().map(table).collect::<Result<Vec<_>>>()?)
     }
 }
 
@@ -143,7 +143,7 @@ impl Line {
         }
     }
 
-    fn table(&self, mode: Interpolation, align_corners: bool, wide: bool) -> Table {
+    fn table(&self, mode: Interpolation, align_corners: bool, wide: bool) -> Result<Table> {
         let last = self.inputs as i64 - 1;
         let clamp = |at: i64| Some(at.clamp(0, last) as usize);
         let row = |o: usize| match mode {
@@ -163,6 +163,12 @@ impl Line {
             }
             _ => vec![(Some(self.nearest(o, mode == Interpolation::NearestExact)), 1.0)],
         };
-        Table::of(self.inputs, (0..self.outputs).map(row).collect())
+        let taps = match mode {
+            Interpolation::Linear if self.inputs == self.outputs => 1,
+            Interpolation::Linear => 2,
+            Interpolation::Cubic => 4,
+            _ => 1,
+        };
+        Table::of([self.inputs, self.outputs], taps, row)
     }
 }

@@ -6,7 +6,7 @@ use super::{Op, apply, launch};
 use crate::autograd::{GradMeta, SavedTensors};
 use crate::error::{Error, Result};
 use crate::shape;
-use crate::tensor::{Tensor, promote};
+use crate::tensor::{Tensor, host, promote};
 
 impl Tensor {
     /// The tensors one after the other along `dim`; dtypes promote. One without elements and with one
@@ -46,7 +46,13 @@ impl Tensor {
             }
         }
         let parts: Vec<Tensor> = some.iter().map(|t| t.to_dtype(dtype)).collect::<Result<_>>()?;
-        let extents = parts.iter().map(|t| t.shape()[axis]).collect();
+        let extents: Vec<usize> = parts.iter().map(|t| t.shape()[axis]).collect();
+        if sum_of(&extents).is_none() {
+            return Err(Error::op(
+                "cat",
+                format!("{extents:?} add up to more than can be counted"),
+            ));
+        }
         apply(Cat { axis, extents }, &parts.iter().collect::<Vec<_>>())
     }
 
@@ -75,7 +81,7 @@ impl Tensor {
     #[track_caller]
     pub fn split_sizes(&self, sizes: &[usize], dim: i64) -> Result<Vec<Tensor>> {
         let axis = shape::axis("split", dim, self.shape())?;
-        if sizes.iter().sum::<usize>() != self.shape()[axis] {
+        if sum_of(sizes) != Some(self.shape()[axis]) {
             let message =
                 format!("{sizes:?} do not add up to dimension {dim} of shape {:?}", self.shape());
             return Err(Error::op("split", message));
@@ -101,6 +107,7 @@ impl Tensor {
         if extent == 0 {
             return Ok(vec![self.narrow(dim, 0, 0)?]);
         }
+        host::check_views("split", extent.div_ceil(size))?;
         let starts = (0..extent).step_by(size);
         starts.map(|start| self.narrow(dim, start, size.min(extent - start))).collect()
     }
@@ -116,6 +123,7 @@ impl Tensor {
             return Err(Error::op("chunk", "needs at least one chunk"));
         }
         if extent == 0 {
+            host::check_views("chunk", count)?;
             return (0..count).map(|_| self.narrow(dim, 0, 0)).collect();
         }
         self.split(extent.div_ceil(count), dim)
@@ -128,6 +136,7 @@ impl Tensor {
     #[track_caller]
     pub fn unbind(&self, dim: i64) -> Result<Vec<Tensor>> {
         let extent = self.shape()[shape::axis("unbind", dim, self.shape())?];
+        host::check_views("unbind", extent)?;
         (0..extent).map(|index| self.select(dim, index)).collect()
     }
 
@@ -146,8 +155,12 @@ impl Tensor {
             let extent = if axis < new { 1 } else { self.shape()[axis - new] };
             once.extend([1, extent]);
             many.extend([count, extent]);
-            joined.push(count * extent);
+            joined.push(count.checked_mul(extent).ok_or_else(|| {
+                let message = format!("{counts:?} times shape {:?} can't be counted", self.shape());
+                Error::op("repeat", message)
+            })?);
         }
+        shape::numel("repeat", &joined)?;
         self.reshape(&once)?.broadcast_to(&many)?.reshape(&joined)?.contiguous()
     }
 
@@ -164,7 +177,12 @@ impl Tensor {
         let mut wide = self.shape().to_vec();
         wide.insert(axis + 1, count);
         let mut joined = self.shape().to_vec();
-        joined[axis] *= count;
+        joined[axis] = joined[axis].checked_mul(count).ok_or_else(|| {
+            let message =
+                format!("{count} times dimension {dim} of {:?} can't be counted", self.shape());
+            Error::op("repeat_interleave", message)
+        })?;
+        shape::numel("repeat_interleave", &joined)?;
         let x = self.unsqueeze(axis as i64 + 1)?;
         x.broadcast_to(&wide)?.reshape(&joined)?.contiguous()
     }
@@ -268,6 +286,9 @@ impl Tensor {
             let message = format!("needs at least 2 dimension(s), got shape {:?}", self.shape());
             return Err(Error::op(op, message));
         }
+        if self.numel() == 0 {
+            return Ok(self.clone());
+        }
         let axis =
             |dim: i64| Tensor::arange(0.0, self.dim(dim)? as f64, 1.0, (DType::I64, self.device()));
         let (rows, cols) = (axis(-2)?.unsqueeze(-1)?, axis(-1)?);
@@ -282,29 +303,17 @@ impl Tensor {
     #[track_caller]
     pub fn eye(n: usize, m: usize, at: impl Into<crate::tensor::Creation>) -> Result<Tensor> {
         let at = at.into();
+        if shape::numel("eye", &[n, m])? == 0 {
+            return Tensor::zeros(&[n, m], at);
+        }
         let axis = |n: usize| Tensor::arange(0.0, n as f64, 1.0, (DType::I64, at.device));
         axis(n)?.unsqueeze(-1)?.eq(&axis(m)?)?.to_dtype(at.dtype)
     }
+}
 
-    /// `count` numbers from `start` to `end`, both included, at equal distances.
-    ///
-    /// # Errors
-    /// If memory runs out.
-    #[track_caller]
-    pub fn linspace(
-        start: f64,
-        end: f64,
-        count: usize,
-        at: impl Into<crate::tensor::Creation>,
-    ) -> Result<Tensor> {
-        let step = if count > 1 { (end - start) / (count - 1) as f64 } else { 0.0 };
-        // From both ends, so that the last is exact.
-        let value = |i: usize| match i < count.div_ceil(2) {
-            true => start + step * i as f64,
-            false => end - step * (count - 1 - i) as f64,
-        };
-        Tensor::from_f64(&Tensor::host_values("linspace", count, value)?, &[count], at)
-    }
+/// The sum of extents, if it is a number.
+fn sum_of(extents: &[usize]) -> Option<usize> {
+    extents.iter().try_fold(0usize, |sum, &extent| sum.checked_add(extent))
 }
 
 /// Tensors one after the other along an axis.
@@ -320,7 +329,7 @@ impl Op for Cat {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let mut shape = inputs[0].shape().to_vec();
-        shape[self.axis] = self.extents.iter().sum();
+        shape[self.axis] = sum_of(&self.extents).unwrap_or(usize::MAX);
         let result = Tensor::uninitialized(&shape, (inputs[0].dtype(), inputs[0].device()))?;
         let mut start = 0;
         for (input, &extent) in inputs.iter().zip(&self.extents) {

@@ -61,7 +61,7 @@ impl Tensor {
         let order = |first: &[usize], second: &[usize]| -> Vec<i64> {
             first.iter().chain(second).map(|&axis| axis as i64).collect()
         };
-        let count = |t: &Tensor, axes: &[usize]| extents(t, axes).iter().product::<usize>();
+        let count = |t: &Tensor, axes: &[usize]| shape::product(extents(t, axes).iter());
         let a = self.permute(&order(&left, &from))?;
         let a = a.reshape(&[count(self, &left), count(self, &from)])?;
         let b = other.permute(&order(&to, &right))?;

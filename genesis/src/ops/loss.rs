@@ -75,7 +75,7 @@ impl Tensor {
             );
             return Err(Error::op(NAME, message));
         }
-        let rows = self.reshape(&[lead.iter().product(), c])?;
+        let rows = self.reshape(&[crate::shape::product(lead.iter()), c])?;
         let flat = target.detach().reshape(&[rows.shape()[0]])?.contiguous()?;
         if flat.device() == Device::Cpu {
             check_classes(&flat, c)?;

@@ -107,7 +107,7 @@ fn as_one_product(a: &Tensor, b: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
         return Ok(None);
     }
     let (k, n) = (a.dim(-1)?, b.dim(-1)?);
-    let rows = a.shape()[..a.rank() - 1].iter().product();
+    let rows = crate::shape::product(a.shape()[..a.rank() - 1].iter());
     Ok(Some((a.reshape(&[rows, k])?, b.reshape(&[k, n])?)))
 }
 
@@ -135,7 +135,7 @@ pub(super) fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
     let lead = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
     let batch = broadcast_shapes("matmul", &[&lead(a), &lead(b)])?;
     let shape = [&batch[..], &[m, n]].concat();
-    let batches: usize = batch.iter().product();
+    let batches: usize = crate::shape::product(batch.iter());
     if let Some((rows, b)) = as_one_product(a, b)? {
         return product(&rows, &b, run)?.reshape(&shape);
     }
@@ -251,7 +251,7 @@ mod tests {
     /// Small whole numbers, so that every sum is exact.
     #[track_caller]
     fn whole(shape: &[usize], step: usize) -> Result<Tensor> {
-        let n: usize = shape.iter().product();
+        let n: usize = crate::shape::product(shape.iter());
         let values: Vec<f64> = (0..n).map(|i| (i * step % 7) as f64 - 3.0).collect();
         Tensor::from_f64(&values, shape, (DType::BF16, Device::Cpu))
     }

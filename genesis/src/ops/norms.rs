@@ -30,7 +30,7 @@ fn affine(
     line: &[usize],
 ) -> Result<Tensor> {
     let fitted = |t: &Tensor| {
-        if t.numel() != line.iter().product::<usize>() {
+        if t.numel() != crate::shape::product(line.iter()) {
             let message = format!("weights of {:?} do not fit {line:?}", t.shape());
             return Err(Error::op(op, message));
         }
@@ -175,7 +175,7 @@ impl Tensor {
             return cast[0].group_norm(groups, weight, bias, eps);
         }
         let (n, c) = (self.shape()[0], self.shape()[1]);
-        let each = self.shape()[1..].iter().product::<usize>() / groups;
+        let each = crate::shape::product(self.shape()[1..].iter()) / groups;
         let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
         let x = x.reshape(&[n, groups, each])?;
         let distance = x.sub(&x.mean_dims(&[-1], true)?)?;
@@ -248,7 +248,7 @@ fn last_axes(op: &str, x: &Tensor, extents: &[usize]) -> Result<(Tensor, usize)>
         return Err(Error::op(op, message));
     }
     let lead = &x.shape()[..x.rank() - extents.len()];
-    let count = extents.iter().product();
+    let count = crate::shape::product(extents.iter());
     Ok((x.reshape(&[lead, &[count]].concat())?, count))
 }
 

@@ -5,7 +5,7 @@ use genesis_kernel::runtime::Device;
 
 use super::index_flag::{self, Range};
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, host};
 
 /// What stands in the padding.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -46,19 +46,24 @@ impl Tensor {
             if before == 0 && after == 0 {
                 continue;
             }
+            // Pads are at most 2^31, but an axis without elements may be as long as can be.
             let extent = self.shape()[axis] as i64;
-            if extent + before + after < 0 {
+            if extent.checked_add(before + after).is_none_or(|extent| extent < 0) {
                 let message = format!("{pads:?} leave less than nothing of {:?}", self.shape());
                 return Err(Error::op("pad", message));
             }
             x = match mode {
                 PadMode::Constant(value) => constant(&x, axis, [before, after], value)?,
                 _ => {
-                    let places = mirrored(extent, before, after, mode).ok_or_else(|| {
+                    let place = mirrored(extent, before, after, mode).ok_or_else(|| {
                         let message = format!("{pads:?} is too much for shape {:?}", self.shape());
                         Error::op("pad", message)
                     })?;
+                    let all = (extent + before + after) as usize;
+                    let mut places: Vec<i64> = host::reserve("pad", all)?;
+                    places.extend((-before..extent + after).map(place));
                     let index = Tensor::from_slice_on(&places, &[places.len()], x.device())?;
+                    drop(places);
                     x.index_select(axis as i64, &index)?
                 }
             };
@@ -70,8 +75,12 @@ impl Tensor {
 #[track_caller]
 fn constant(x: &Tensor, axis: usize, [before, after]: [i64; 2], value: f64) -> Result<Tensor> {
     let (dim, extent) = (axis as i64, x.shape()[axis] as i64);
-    let (start, end) = ((-before).max(0).min(extent), extent - (-after).max(0).min(extent));
-    let middle = x.narrow(dim, start as usize, (end - start).max(0) as usize)?;
+    let (start, end) = kept(extent, before, after);
+    let Some(len) = end.checked_sub(start).and_then(|len| usize::try_from(len).ok()) else {
+        let message = format!("[{before}, {after}] takes more than there is of {:?}", x.shape());
+        return Err(Error::op("pad", message));
+    };
+    let middle = x.narrow(dim, start as usize, len)?;
     let edge = |count: i64| {
         let mut shape = x.shape().to_vec();
         shape[axis] = count.max(0) as usize;
@@ -81,28 +90,33 @@ fn constant(x: &Tensor, axis: usize, [before, after]: [i64; 2], value: f64) -> R
     Tensor::cat(&[&head, &middle, &tail], dim)
 }
 
-/// Which element stands at each place; none where there is no such element.
-fn mirrored(extent: i64, before: i64, after: i64, mode: PadMode) -> Option<Vec<i64>> {
-    let place = |at: i64| match mode {
+/// Where what negative pads leave of an axis starts and ends.
+fn kept(extent: i64, before: i64, after: i64) -> (i64, i64) {
+    ((-before).max(0), extent - (-after).max(0))
+}
+
+/// Which element stands at each place, counted from the first; none where some place has none.
+fn mirrored(extent: i64, before: i64, after: i64, mode: PadMode) -> Option<impl Fn(i64) -> i64> {
+    let (start, end) = kept(extent, before, after);
+    let place = move |at: i64| match mode {
         PadMode::Reflect => {
             let at = if at < 0 { -at } else { at };
             if at >= extent { 2 * (extent - 1) - at } else { at }
         }
-        PadMode::Circular => at.rem_euclid(extent.max(1)),
+        // What is cropped is gone before the rest comes around.
+        PadMode::Circular => start + (at - start).rem_euclid((end - start).max(1)),
         _ => at.clamp(0, (extent - 1).max(0)),
     };
     // An element is mirrored, or comes around, once.
     let is_near = match mode {
         PadMode::Reflect => before.max(after) < extent,
-        PadMode::Circular => before.max(after) <= extent,
+        PadMode::Circular => before.max(after) <= end - start,
         _ => true,
     };
-    if !is_near {
-        return None;
-    }
-    let places: Vec<i64> = (-before..extent + after).map(place).collect();
-    let is_there = places.iter().all(|&p| (0..extent).contains(&p));
-    is_there.then_some(places)
+    let (first, last) = (-before, extent + after - 1);
+    // Between its ends a walk leaves the elements nowhere that the ends do not.
+    let is_there = |at: i64| (0..extent).contains(&place(at));
+    (is_near && (first > last || (is_there(first) && is_there(last)))).then_some(place)
 }
 
 impl Tensor {
@@ -130,6 +144,10 @@ impl Tensor {
                 index_flag::resolve(NAME, self, range)?
             }
         };
+        if self.numel() == 0 {
+            let shape = [self.shape(), &[classes]].concat();
+            return Tensor::zeros(&shape, (DType::I64, self.device()));
+        }
         let all = Tensor::arange(0.0, classes as f64, 1.0, (DType::I64, self.device()))?;
         index.unsqueeze(-1)?.eq(&all)?.to_dtype(DType::I64)
     }

@@ -3,6 +3,7 @@
 use super::PadMode;
 use super::window::{Axis, Window};
 use crate::error::{Error, Result};
+use crate::shape;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -23,12 +24,13 @@ impl Tensor {
             return self.unsqueeze(0)?.im2col(window)?.squeeze(0);
         }
         let moves = window.axes(NAME, &self.shape()[2..])?;
+        check_places(NAME, window)?;
         let x = padded(self, window)?;
         let views: Vec<Tensor> =
             places(&window.kernel).iter().map(|p| at(&x, &moves, p)).collect::<Result<_>>()?;
         let all = Tensor::stack(&views.iter().collect::<Vec<_>>(), 2)?; // [N, C, K, ..]
         let (n, c) = (self.shape()[0], self.shape()[1]);
-        let windows = moves.iter().map(|axis| axis.output).product();
+        let windows = shape::product(moves.iter().map(|axis| axis.output));
         all.reshape(&[n, c * views.len(), windows])
     }
 
@@ -47,7 +49,7 @@ impl Tensor {
         if self.rank() == 2 {
             return self.unsqueeze(0)?.col2im(window, size)?.squeeze(0);
         }
-        let elements: usize = window.kernel.iter().product();
+        let elements = shape::numel(NAME, &window.kernel)?;
         let refuse = || {
             let message = format!("columns {:?} do not make {size:?}", self.shape());
             Error::op(NAME, message)
@@ -62,7 +64,8 @@ impl Tensor {
         window.check(NAME, &like)?;
         let moves = window.axes(NAME, size)?;
         let windows: Vec<usize> = moves.iter().map(|axis| axis.output).collect();
-        if self.shape()[2] != windows.iter().product::<usize>() {
+        check_places(NAME, window)?;
+        if shape::count(&windows) != Some(self.shape()[2]) {
             return Err(refuse());
         }
         let columns = self.reshape(&[&[n, c, elements], &windows[..]].concat())?;
@@ -89,13 +92,18 @@ impl Tensor {
             return Err(self.no_planes("pixel_shuffle"));
         };
         let (r, h, w) = (factor, *h, *w);
-        if r == 0 || !c.is_multiple_of(r * r) {
+        let square = r.checked_mul(r).filter(|&square| square > 0 && c.is_multiple_of(square));
+        let Some(square) = square else {
             let message = format!("{c} channels are no multiple of {r} squared");
             return Err(Error::op("pixel_shuffle", message));
-        }
-        let n: usize = lead.iter().product();
-        let x = self.reshape(&[n, c / (r * r), r, r, h, w])?.permute(&[0, 1, 4, 2, 5, 3])?;
-        x.reshape(&[lead, &[c / (r * r), h * r, w * r]].concat())
+        };
+        let (Some(high), Some(wide)) = (h.checked_mul(r), w.checked_mul(r)) else {
+            let message = format!("{h} by {w} elements times {r} can't be counted");
+            return Err(Error::op("pixel_shuffle", message));
+        };
+        let n = shape::product(lead);
+        let x = self.reshape(&[n, c / square, r, r, h, w])?.permute(&[0, 1, 4, 2, 5, 3])?;
+        x.reshape(&[lead, &[c / square, high, wide]].concat())
     }
 
     /// Pixels as channels: `[.., C, H * r, W * r]` to `[.., C * r * r, H, W]`.
@@ -114,9 +122,13 @@ impl Tensor {
             let message = format!("{h} by {w} elements are no multiple of {r}");
             return Err(Error::op("pixel_unshuffle", message));
         }
-        let n: usize = lead.iter().product();
+        let Some(channels) = r.checked_mul(r).and_then(|square| square.checked_mul(c)) else {
+            let message = format!("{c} channels times {r} squared can't be counted");
+            return Err(Error::op("pixel_unshuffle", message));
+        };
+        let n = shape::product(lead);
         let x = self.reshape(&[n, c, h / r, r, w / r, r])?.permute(&[0, 1, 3, 5, 2, 4])?;
-        x.reshape(&[lead, &[c * r * r, h / r, w / r]].concat())
+        x.reshape(&[lead, &[channels, h / r, w / r]].concat())
     }
 
     /// Channels of `[N, C, ..]` in the order in which `groups` groups take turns.
@@ -132,7 +144,7 @@ impl Tensor {
             let message = format!("{c} channels are no multiple of {groups}");
             return Err(Error::op("channel_shuffle", message));
         }
-        let inner = self.shape()[2..].iter().product();
+        let inner = shape::product(&self.shape()[2..]);
         let x = self.reshape(&[n, groups, c / groups, inner])?.transpose(1, 2)?;
         x.reshape(self.shape())
     }
@@ -140,6 +152,16 @@ impl Tensor {
     fn no_planes(&self, op: &str) -> Error {
         Error::op(op, format!("needs channels and positions, got shape {:?}", self.shape()))
     }
+}
+
+/// The most elements of a window: each is a view of the whole.
+const MOST: usize = 1 << 16;
+
+fn check_places(op: &str, window: &Window) -> Result<()> {
+    if shape::count(&window.kernel).is_some_and(|n| n <= MOST) {
+        return Ok(());
+    }
+    Err(Error::op(op, format!("windows of {:?} have more than {MOST} elements", window.kernel)))
 }
 
 /// `x` with zeros before and after its last axes.

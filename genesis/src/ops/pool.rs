@@ -8,11 +8,12 @@ use std::sync::Arc;
 use genesis_kernel::ir::DType;
 
 use super::launch::window as device;
-use super::window::{Axis, Table, Window, three};
+use super::window::{Axis, Table, Window, three, try_map};
 use super::{Op, apply, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
+use crate::shape;
+use crate::tensor::{Tensor, host};
 
 impl Tensor {
     /// The largest element of each window over the last one to three axes, and where it stands in the
@@ -33,7 +34,7 @@ impl Tensor {
         check_padding(NAME, window)?;
         let lead = self.rank() - window.kernel.len();
         let axes = window.axes(NAME, &self.shape()[lead..])?;
-        let tables: Vec<Table> = axes.iter().map(Axis::table).collect();
+        let tables: Vec<Table> = axes.iter().map(Axis::table).collect::<Result<_>>()?;
         largest(NAME, self, &tables)
     }
 
@@ -84,7 +85,7 @@ impl Tensor {
             Some(_) => 1.0,
             None => size_of(axis, o, count_padding),
         };
-        let mut tables: Vec<Table> = axes.iter().map(Axis::table).collect();
+        let mut tables: Vec<Table> = axes.iter().map(Axis::table).collect::<Result<_>>()?;
         for (table, axis) in tables.iter_mut().zip(&axes) {
             table.scale(|o| 1.0 / size(axis, o));
         }
@@ -110,7 +111,8 @@ impl Tensor {
             return self.mean_dims(&dims, true);
         }
         for table in &mut tables {
-            let counts: Vec<usize> = (0..table.outputs).map(|o| table.count(o)).collect();
+            let mut counts: Vec<usize> = host::reserve(NAME, table.outputs)?;
+            counts.extend((0..table.outputs).map(|o| table.count(o)));
             table.scale(|o| 1.0 / counts[o] as f64);
         }
         mean(NAME, self, &tables)
@@ -129,8 +131,8 @@ impl Tensor {
             return Err(Error::op("lp_pool", "has no padding"));
         }
         let mean = self.pow_scalar(p)?.avg_pool(window, true, None)?;
-        let elements: usize = window.kernel.iter().product();
-        let sum = mean.sign()?.mul(&mean.abs()?.relu()?)?.mul_scalar(elements as f64)?;
+        let elements: f64 = window.kernel.iter().map(|&extent| extent as f64).product::<f64>();
+        let sum = mean.sign()?.mul(&mean.abs()?.relu()?)?.mul_scalar(elements)?;
         sum.pow_scalar(1.0 / p)
     }
 
@@ -150,8 +152,9 @@ impl Tensor {
             return Err(Error::op(NAME, message));
         }
         let lead = &self.shape()[..self.rank() - size.len()];
-        let (outer, all) = (lead.iter().product(), size.iter().product());
-        let each = self.shape()[lead.len()..].iter().product();
+        shape::numel(NAME, &[lead, size].concat())?;
+        let (outer, all) = (shape::product(lead), shape::product(size));
+        let each = shape::product(&self.shape()[lead.len()..]);
         let zeros = Tensor::zeros(&[outer, all], (self.dtype(), self.device()))?;
         let which = which.reshape(&[outer, each])?;
         let filled = zeros.scatter(1, &which, &self.reshape(&[outer, each])?)?;
@@ -187,17 +190,22 @@ fn shared_out(op: &str, x: &Tensor, size: &[usize]) -> Result<Vec<Table>> {
         return Err(Error::op(op, message));
     }
     let table = |(&n, &m): (&usize, &usize)| {
-        let row = |i: usize| (i * m / n..((i + 1) * m).div_ceil(n)).map(|at| (Some(at), 1.0));
-        Table::of(m, (0..n).map(|i| row(i).collect()).collect())
+        if i32::try_from(n.max(m)).is_err() {
+            let message = format!("an axis of {m} can't become one of {n}");
+            return Err(Error::op(op, message));
+        }
+        let window = |i: usize| i * m / n..((i + 1) * m).div_ceil(n);
+        let taps = (0..n).map(|i| window(i).len()).max().unwrap_or(0);
+        Table::of([m, n], taps, |i| window(i).map(|at| (Some(at), 1.0)))
     };
-    Ok(size.iter().zip(&x.shape()[lead..]).map(table).collect())
+    size.iter().zip(&x.shape()[lead..]).map(table).collect()
 }
 
 /// A tensor as `[outer, D, H, W]`, of which `axes` are along the last ones.
 pub(super) fn planes(x: &Tensor, axes: usize) -> Result<Tensor> {
     let (lead, last) = x.shape().split_at(x.rank() - axes);
     let [d, h, w] = three(last, 1);
-    x.reshape(&[lead.iter().product(), d, h, w])?.contiguous()
+    x.reshape(&[shape::product(lead.iter()), d, h, w])?.contiguous()
 }
 
 /// The result's shape: that of `x` with the last axes as the tables have them.
@@ -214,7 +222,7 @@ fn largest(op: &'static str, x: &Tensor, tables: &[Table]) -> Result<(Tensor, Te
     let [d, h, w] = three(&shape[x.rank() - tables.len()..], 1);
     let x = planes(x, tables.len())?;
     let which = Tensor::uninitialized(&[x.shape()[0], d, h, w], (DType::I64, x.device()))?;
-    let tables = Arc::new(three(tables, Table::same(1)));
+    let tables = Arc::new(three(tables, Table::unit()));
     let y = apply(MaxPool { tables, which: which.clone() }, &[&x])?;
     Ok((y.reshape(&shape)?, which.reshape(&shape)?))
 }
@@ -231,8 +239,8 @@ fn mean(op: &'static str, x: &Tensor, tables: &[Table]) -> Result<Tensor> {
     ones.iter_mut().for_each(|table| table.weight.fill(1.0));
     let mut scale = Tensor::ones(&[], (DType::F64, x.device()))?;
     for table in tables {
-        let line: Vec<f64> = (0..table.outputs).map(|o| 1.0 / table.weight_of(o)).collect();
-        let line = Tensor::from_f64(&line, &[line.len()], (DType::F64, x.device()))?;
+        let weight = |o: usize| 1.0 / table.weight_of(o);
+        let line = Tensor::from_fn(op, table.outputs, weight, (DType::F64, x.device()))?;
         scale = scale.unsqueeze(-1)?.mul(&line)?;
     }
     let sums = resample(&x.to_dtype(DType::F64)?, &ones)?;
@@ -243,7 +251,7 @@ fn mean(op: &'static str, x: &Tensor, tables: &[Table]) -> Result<Tensor> {
 pub(super) fn resample(x: &Tensor, tables: &[Table]) -> Result<Tensor> {
     let shape = result_shape(x, tables);
     let x = planes(x, tables.len())?;
-    let tables = Arc::new(three(tables, Table::same(1)));
+    let tables = Arc::new(three(tables, Table::unit()));
     apply(Resample { tables }, &[&x])?.reshape(&shape)
 }
 
@@ -252,8 +260,8 @@ struct Resample {
     tables: Arc<[Table; 3]>,
 }
 
-fn turned(tables: &[Table; 3]) -> Arc<[Table; 3]> {
-    Arc::new([0, 1, 2].map(|axis| tables[axis].turned()))
+fn turned(tables: &[Table; 3]) -> Result<Arc<[Table; 3]>> {
+    Ok(Arc::new(try_map(tables, Table::turned)?))
 }
 
 /// A fresh tensor for what tables make of `x: [outer, D, H, W]`.
@@ -275,7 +283,7 @@ impl Op for Resample {
     }
 
     fn backward(&self, _saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(apply(Resample { tables: turned(&self.tables) }, &[dy])?)])
+        Ok(vec![Some(apply(Resample { tables: turned(&self.tables)? }, &[dy])?)])
     }
 }
 
@@ -297,7 +305,7 @@ impl Op for MaxPool {
     }
 
     fn backward(&self, _saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let op = MaxPoolBwd { tables: turned(&self.tables), which: self.which.clone() };
+        let op = MaxPoolBwd { tables: turned(&self.tables)?, which: self.which.clone() };
         Ok(vec![Some(apply(op, &[dy])?)])
     }
 }
@@ -321,8 +329,8 @@ impl Op for MaxPoolBwd {
     }
 
     fn backward(&self, _saved: &SavedTensors, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let (outer, windows) = (g.shape()[0], self.which.shape()[1..].iter().product());
-        let all = g.shape()[1..].iter().product();
+        let (outer, windows) = (g.shape()[0], shape::product(self.which.shape()[1..].iter()));
+        let all = shape::product(g.shape()[1..].iter());
         let which = self.which.reshape(&[outer, windows])?;
         let chosen = g.reshape(&[outer, all])?.gather(1, &which)?;
         Ok(vec![Some(chosen.reshape(self.which.shape())?)])

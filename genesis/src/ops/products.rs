@@ -307,7 +307,7 @@ fn contract(
         x.labels.iter().filter(|l| !other.labels.contains(l)).copied().collect()
     };
     let (left, right) = (only(&a, &b), only(&b, &a));
-    let extent = |labels: &[char]| labels.iter().map(|l| extents[l]).product::<usize>();
+    let extent = |labels: &[char]| crate::shape::product(labels.iter().map(|l| extents[l]));
     let arranged = |x: &Labeled, groups: [&[char]; 3]| {
         let labels = groups.concat();
         let place = |label: &char| x.labels.iter().position(|l| l == label).map_or(0, |p| p as i64);

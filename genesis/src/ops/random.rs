@@ -386,7 +386,7 @@ impl Generator {
             let rows = weights
                 .detach()
                 .contiguous()?
-                .reshape(&[shape[..shape.len() - 1].iter().product(), c])?;
+                .reshape(&[crate::shape::product(shape[..shape.len() - 1].iter()), c])?;
             if rows.device() == Device::Cpu {
                 check_weights(&rows, if replacement { 1 } else { n })?;
             }

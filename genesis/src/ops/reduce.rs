@@ -58,7 +58,7 @@ impl Dims {
 
     /// The number of elements that make one.
     pub(super) fn count(&self, shape: &[usize]) -> usize {
-        self.axes.iter().map(|&axis| shape[axis]).product()
+        shape::product(self.axes.iter().map(|&axis| shape[axis]))
     }
 
     /// The last axes alone, and then the others, where those are some of the first: each a sum of what
@@ -81,14 +81,15 @@ impl Dims {
             return x.reshape(&[x.numel(), 1, 1]);
         };
         if is_tail || last - first + 1 == self.axes.len() {
-            let outer = x.shape()[..first].iter().product();
-            let inner = x.shape()[last + 1..].iter().product();
+            let outer = shape::product(x.shape()[..first].iter());
+            let inner = shape::product(x.shape()[last + 1..].iter());
             return x.reshape(&[outer, self.count(x.shape()), inner]);
         }
         let kept = (0..rank).filter(|&axis| !self.is_reduced(axis));
         let order: Vec<i64> = kept.chain(self.axes.iter().copied()).map(|a| a as i64).collect();
         let n = self.count(x.shape());
-        let outer = (0..rank).filter(|&a| !self.is_reduced(a)).map(|a| x.shape()[a]).product();
+        let outer =
+            shape::product((0..rank).filter(|&a| !self.is_reduced(a)).map(|a| x.shape()[a]));
         x.permute(&order)?.reshape(&[outer, n, 1])
     }
 }

@@ -151,14 +151,18 @@ impl Tensor {
         let (n, c, extents) = (self.shape()[0], self.shape()[1], &self.shape()[2..]);
         let points = &grid.shape()[1..grid.rank() - 1];
         let wide = launch::accumulate_dtype(self.dtype());
-        let grid = grid.to_dtype(wide)?.reshape(&[n, points.iter().product(), extents.len()])?;
+        let grid = grid.to_dtype(wide)?.reshape(&[
+            n,
+            crate::shape::product(points.iter()),
+            extents.len(),
+        ])?;
         let table = self.to_dtype(wide)?.movedim(&[1], &[-1])?.contiguous()?;
-        let table = table.reshape(&[n * extents.iter().product::<usize>(), c])?; // [N H W, C]
+        let table = table.reshape(&[n * crate::shape::product(extents.iter()), c])?; // [N H W, C]
         let coordinate = |axis: usize| grid.select(2, extents.len() - 1 - axis);
         let taps = |axis: usize| options.taps(&coordinate(axis)?, extents[axis]);
         let axes: Vec<Vec<Tap>> = (0..extents.len()).map(taps).collect::<Result<_>>()?;
         let mut sum: Option<Tensor> = None;
-        for choice in 0..axes.iter().map(Vec::len).product() {
+        for choice in 0..crate::shape::product(axes.iter().map(Vec::len)) {
             let part = corner(&table, &axes, extents, choice)?; // [N, P, C]
             sum = Some(match sum {
                 Some(sum) => sum.add(&part)?,
@@ -219,7 +223,7 @@ impl Tensor {
         let mut parts: Vec<Tensor> = (0..axes).rev().map(base).collect::<Result<_>>()?;
         parts.push(Tensor::ones(extents, at)?);
         let base = Tensor::stack(&parts.iter().collect::<Vec<_>>(), -1)?;
-        let base = base.reshape(&[extents.iter().product(), axes + 1])?; // [H W, 3]
+        let base = base.reshape(&[crate::shape::product(extents.iter()), axes + 1])?; // [H W, 3]
         let points = base.matmul(&self.transpose(1, 2)?)?; // [N, H W, 2]
         points.reshape(&[&[size[0]], extents, &[axes]].concat())
     }
@@ -259,7 +263,7 @@ fn corner(table: &Tensor, axes: &[Vec<Tap>], extents: &[usize], choice: usize) -
     }
     let missing = || Error::op("grid_sample", "there is no axis");
     let (place, is_there) = (place.ok_or_else(missing)?, is_there.ok_or_else(missing)?);
-    let (n, area) = (place.shape()[0], extents.iter().product::<usize>() as f64);
+    let (n, area) = (place.shape()[0], crate::shape::product(extents.iter()) as f64);
     let picture = Tensor::arange(0.0, n as f64, 1.0, (DType::I64, place.device()))?;
     let rows = table.embedding(&place.add(&picture.mul_scalar(area)?.unsqueeze(1)?)?)?;
     // Zeros before they are weighed: a point that is NaN gives NaN.

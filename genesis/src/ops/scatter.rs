@@ -147,7 +147,7 @@ impl Tensor {
     /// [`Tensor::slice_step`].
     ///
     /// # Errors
-    /// If there is no such dimension, the step is not positive, or the source has another shape.
+    /// If there is no such dimension, the step is 0, or the source has another shape.
     #[track_caller]
     pub fn slice_scatter(
         &self,

@@ -83,7 +83,7 @@ impl Op for Polygamma {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        let factorial: f64 = (1..=self.n).map(f64::from).product();
+        let factorial: f64 = (1..=self.n).map(f64::from).product::<f64>();
         let factor = if self.n % 2 == 1 { factorial } else { -factorial };
         let numbers = [f64::from(self.n + 1), factor].map(|v| launch::number(DType::F64, v));
         launch::strided(&device::zeta::KERNEL, &[x.dtype()], &[x], &y, &numbers)?;

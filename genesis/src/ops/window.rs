@@ -14,7 +14,7 @@
 //! ```
 
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, host};
 
 /// Extents of the windows of a pool and how they move, one number an axis.
 #[derive(Clone, Debug)]
@@ -143,29 +143,31 @@ impl Axis {
     }
 
     /// Where each place of each window looks, with weight 1.
-    pub(super) fn table(&self) -> Table {
-        let rows = (0..self.output)
-            .map(|o| (0..self.kernel).map(|k| (self.look(o, k), 1.0)).collect())
-            .collect();
-        Table::of(self.input, rows)
+    pub(super) fn table(&self) -> Result<Table> {
+        let row = |o: usize| (0..self.kernel).map(move |k| (self.look(o, k), 1.0));
+        Table::of([self.input, self.output], self.kernel, row)
     }
 
     /// For each element of the input which window sees it at each place.
-    pub(super) fn seen_by(&self) -> Table {
+    pub(super) fn seen_by(&self) -> Result<Table> {
         let window = |i: usize, k: usize| {
             let start = (i + self.before).checked_sub(k * self.dilation)?;
             let o = start / self.stride;
             (start.is_multiple_of(self.stride) && o < self.output).then_some(o)
         };
-        let rows = (0..self.input)
-            .map(|i| (0..self.kernel).map(|k| (window(i, k), 1.0)).collect())
-            .collect();
-        Table::of(self.output, rows)
+        let row = |i: usize| (0..self.kernel).map(move |k| (window(i, k), 1.0));
+        Table::of([self.output, self.input], self.kernel, row)
     }
 }
 
 fn too_large(op: &str, span: usize, padded: usize) -> Error {
     Error::op(op, format!("a window of {span} is larger than {padded} elements"))
+}
+
+/// What a function makes of each of three, if it makes it of all.
+pub(super) fn try_map<T, U>(three: &[T; 3], f: impl Fn(&T) -> Result<U>) -> Result<[U; 3]> {
+    let [depth, down, across] = three;
+    Ok([f(depth)?, f(down)?, f(across)?])
 }
 
 /// Three axes, the missing ones of one element, in front.
@@ -191,34 +193,56 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table of these rows, made equally long.
-    pub(super) fn of(inputs: usize, rows: Vec<Vec<(Option<usize>, f64)>>) -> Table {
-        let taps = rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let (mut index, mut weight) = (Vec::new(), Vec::new());
-        for row in &rows {
-            let missing = std::iter::repeat_n((None, 0.0), taps - row.len());
-            for (from, by) in row.iter().copied().chain(missing) {
+    /// The table of rows of at most `taps` entries, made equally long. Both extents are below 2^31.
+    ///
+    /// # Errors
+    /// If the host's memory can't hold it.
+    pub(super) fn of<R: IntoIterator<Item = (Option<usize>, f64)>>(
+        [inputs, outputs]: [usize; 2],
+        taps: usize,
+        row: impl Fn(usize) -> R,
+    ) -> Result<Table> {
+        let taps = taps.max(1);
+        let entries = outputs.saturating_mul(taps);
+        let mut index: Vec<i32> = host::reserve("window", entries)?;
+        let mut weight: Vec<f64> = host::reserve("window", entries)?;
+        for o in 0..outputs {
+            let missing = std::iter::repeat((None, 0.0));
+            for (from, by) in row(o).into_iter().chain(missing).take(taps) {
                 index.push(from.map_or(-1, |from| from as i32));
                 weight.push(by);
             }
         }
-        Table { inputs, outputs: rows.len(), taps, index, weight }
+        Ok(Table { inputs, outputs, taps, index, weight })
     }
 
-    /// The table of an axis that stays as it is.
-    pub(super) fn same(extent: usize) -> Table {
-        Table::of(extent, (0..extent).map(|i| vec![(Some(i), 1.0)]).collect())
+    /// The table of an axis of one element that stays as it is.
+    pub(super) fn unit() -> Table {
+        Table { inputs: 1, outputs: 1, taps: 1, index: vec![0], weight: vec![1.0] }
     }
 
     /// For each element of the input the elements of the result that it went to.
-    pub(super) fn turned(&self) -> Table {
-        let mut rows = vec![Vec::new(); self.inputs];
-        for (entry, (&from, &by)) in self.index.iter().zip(&self.weight).enumerate() {
-            if let Ok(from) = usize::try_from(from) {
-                rows[from].push((Some(entry / self.taps), by));
+    pub(super) fn turned(&self) -> Result<Table> {
+        let entries = || self.index.iter().zip(&self.weight).enumerate();
+        let source = |&from: &i32| usize::try_from(from).ok();
+        let mut counts: Vec<usize> = host::reserve("window", self.inputs)?;
+        counts.resize(self.inputs, 0);
+        self.index.iter().filter_map(source).for_each(|from| counts[from] += 1);
+        let taps = counts.iter().copied().max().unwrap_or(0).max(1);
+        let size = self.inputs.saturating_mul(taps);
+        let mut index: Vec<i32> = host::reserve("window", size)?;
+        let mut weight: Vec<f64> = host::reserve("window", size)?;
+        index.resize(size, -1);
+        weight.resize(size, 0.0);
+        counts.fill(0);
+        for (entry, (from, &by)) in entries() {
+            if let Some(from) = source(from) {
+                let to = from * taps + counts[from];
+                (index[to], weight[to]) = ((entry / self.taps) as i32, by);
+                counts[from] += 1;
             }
         }
-        Table::of(self.outputs, rows)
+        Ok(Table { inputs: self.outputs, outputs: self.inputs, taps, index, weight })
     }
 }
 

@@ -5,7 +5,7 @@ use std::panic::Location;
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, bytes_of};
 
-use super::{Storage, Tensor};
+use super::{Storage, Tensor, host};
 use crate::error::{Error, Result};
 use crate::fuse::trace;
 use crate::graph::session;
@@ -169,12 +169,12 @@ impl Tensor {
     pub fn arange(start: f64, end: f64, step: f64, at: impl Into<Creation>) -> Result<Tensor> {
         let at = at.into();
         let n = ((end - start) / step).ceil();
-        if !n.is_finite() || n < 0.0 {
+        let is_away = (step > 0.0 && end < start) || (step < 0.0 && end > start);
+        if !n.is_finite() || is_away {
             let message = format!("no way from {start} to {end} in steps of {step}");
             return Err(Error::op("arange", message));
         }
-        let values = Tensor::host_values("arange", n as usize, |i| start + i as f64 * step)?;
-        Tensor::from_f64(&values, &[values.len()], at)
+        Tensor::from_fn("arange", n as usize, |i| start + i as f64 * step, at)
     }
 
     /// `base` to the powers of `count` numbers from `start` to `end`, both included, at equal distances.
@@ -189,10 +189,17 @@ impl Tensor {
         base: f64,
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
-        let at = at.into();
-        let powers = Tensor::linspace(start, end, count, (DType::F64, Device::Cpu))?;
-        let values: Vec<f64> = powers.to_vec::<f64>()?.iter().map(|&p| base.powf(p)).collect();
-        Tensor::from_f64(&values, &[count], at)
+        let power = evenly(start, end, count);
+        Tensor::from_fn("logspace", count, |i| base.powf(power(i)), at)
+    }
+
+    /// `count` numbers from `start` to `end`, both included, at equal distances.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn linspace(start: f64, end: f64, count: usize, at: impl Into<Creation>) -> Result<Tensor> {
+        Tensor::from_fn("linspace", count, evenly(start, end, count), at)
     }
 
     /// A vector of these values on the default device.
@@ -206,10 +213,7 @@ impl Tensor {
 
     /// The first `n` values of a sequence, or an error where memory can't hold them.
     pub(crate) fn host_values(op: &str, n: usize, f: impl Fn(usize) -> f64) -> Result<Vec<f64>> {
-        let mut values = Vec::new();
-        values
-            .try_reserve_exact(n)
-            .map_err(|_| Error::op(op, format!("{n} elements are more than memory holds")))?;
+        let mut values = host::reserve(op, n)?;
         values.extend((0..n).map(f));
         Ok(values)
     }
@@ -272,16 +276,21 @@ impl Tensor {
     pub fn from_f64(values: &[f64], shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
         let at = at.into();
         check_fills("from_f64", values.len(), shape)?;
-        let mut bytes = Vec::with_capacity(values.len() * at.dtype.bytes());
-        for &value in values {
-            let scalar = if at.dtype.is_float() {
-                Scalar::float(at.dtype, value)
-            } else {
-                Scalar::int(at.dtype, value as i64)
-            };
-            bytes.extend_from_slice(&scalar.bits.to_le_bytes()[..at.dtype.bytes()]);
-        }
+        let bytes = packed("from_f64", values.len(), |i| values[i], at.dtype)?;
         Tensor::from_bytes(&bytes, shape, at)
+    }
+
+    /// A vector of the first `n` values of a sequence.
+    #[track_caller]
+    pub(crate) fn from_fn(
+        op: &str,
+        n: usize,
+        value: impl Fn(usize) -> f64,
+        at: impl Into<Creation>,
+    ) -> Result<Tensor> {
+        let at = at.into();
+        shape::numel(op, &[n])?;
+        Tensor::from_bytes(&packed(op, n, value, at.dtype)?, &[n], at)
     }
 }
 
@@ -295,4 +304,26 @@ fn check_fills(op: &str, values: usize, shape: &[usize]) -> Result<()> {
         return Err(Error::op(op, format!("{values} values do not fill shape {shape:?}")));
     }
     Ok(())
+}
+
+/// The bytes of the first `n` values of a sequence, rounded or wrapped to the dtype.
+fn packed(op: &str, n: usize, value: impl Fn(usize) -> f64, dtype: DType) -> Result<Vec<u8>> {
+    let mut bytes = host::reserve(op, n.saturating_mul(dtype.bytes()))?;
+    for i in 0..n {
+        let scalar = match dtype.is_float() {
+            true => Scalar::float(dtype, value(i)),
+            false => Scalar::int(dtype, value(i) as i64),
+        };
+        bytes.extend_from_slice(&scalar.bits.to_le_bytes()[..dtype.bytes()]);
+    }
+    Ok(bytes)
+}
+
+/// `count` numbers from `start` to `end`, from both ends, so that the last is exact.
+fn evenly(start: f64, end: f64, count: usize) -> impl Fn(usize) -> f64 {
+    let step = if count > 1 { (end - start) / (count - 1) as f64 } else { 0.0 };
+    move |i| match i < count.div_ceil(2) {
+        true => start + step * i as f64,
+        false => end - step * (count - 1 - i) as f64,
+    }
 }

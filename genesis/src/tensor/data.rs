@@ -3,7 +3,7 @@
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, from_bytes};
 
-use super::Tensor;
+use super::{Tensor, host};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::fuse::trace;
@@ -19,7 +19,7 @@ impl Tensor {
         let dense = self.detach().contiguous()?;
         let start = dense.layout().offset() * dense.dtype().bytes();
         let len = dense.numel() * dense.dtype().bytes();
-        let mut bytes = vec![0; len];
+        let mut bytes = host::zeroed("to_vec", len)?;
         // A view of nothing may begin past the end of its storage.
         if len > 0 {
             dense.storage().buffer().read(start, &mut bytes)?;
@@ -56,7 +56,9 @@ impl Tensor {
             let raw = Scalar { dtype, bits: u64::from_le_bytes(bits) };
             if dtype.is_float() { raw.to_f64() } else { Scalar::int(dtype, raw.to_i64()).to_f64() }
         };
-        Ok(bytes.chunks_exact(dtype.bytes()).map(element).collect())
+        let mut values = host::reserve("to_f64_vec", self.numel())?;
+        values.extend(bytes.chunks_exact(dtype.bytes()).map(element));
+        Ok(values)
     }
 
     /// The only element as f64. Waits for the device.

@@ -12,10 +12,12 @@ use std::fmt;
 
 use super::Tensor;
 use crate::autograd::no_grad;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Tensors of more elements are printed as the ends of their axes.
 const SUMMARIZED: usize = 1000;
+/// The most values that are printed: of many short axes all have only ends.
+const MOST: usize = 1 << 17;
 /// How many values stand at each end of a long axis.
 const EDGE: usize = 3;
 /// Columns of a line.
@@ -23,9 +25,22 @@ const LINE: usize = 80;
 
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.numel() == 0 {
+            // An axis beside one of extent 0 may be as long as it likes.
+            return write!(f, "[]\n{self:?}");
+        }
         let is_short = self.numel() > SUMMARIZED;
         let shown = if is_short { no_grad(|| ends(self)) } else { Ok(self.clone()) };
-        let values = shown.and_then(|shown| shown.to_f64_vec()).map_err(|_| fmt::Error)?;
+        let shown = shown.and_then(|shown| match shown.numel() > MOST {
+            true => Err(Error::op("show", format!("{} values are too many", shown.numel()))),
+            false => shown.to_f64_vec(),
+        });
+        let values = match shown {
+            Ok(values) => values,
+            // Whoever shows a tensor learns what of it is known: a panic, which an error of a formatter
+            // becomes in `format!`, would hide the error that made them look.
+            Err(error) => return write!(f, "[{error}]\n{self:?}"),
+        };
         let style = Style::of(&values, self.dtype().is_float());
         let texts: Vec<String> = values.iter().map(|&v| style.text(v)).collect();
         let width = texts.iter().map(String::len).max().unwrap_or(0);
@@ -136,7 +151,7 @@ impl Page {
         };
         f.write_str("[")?;
         let shown = self.shown(extent);
-        let step: usize = inner.iter().map(|&e| self.shown(e)).product();
+        let step: usize = crate::shape::product(inner.iter().map(|&e| self.shown(e)));
         let is_cut = shown < extent;
         let new_line = || "\n".repeat(inner.len().max(1)) + &" ".repeat(depth);
         let a_line = ((LINE - depth.min(LINE / 2)) / (self.width + 2)).max(1);
@@ -200,6 +215,8 @@ mod tests {
         check(&[f64::NAN, 1.5, f64::INFINITY], &[3], DType::F32, "[   nan, 1.5000,    inf]");
         check(&[3.0], &[], DType::F32, "3.");
         check(&[], &[0], DType::F32, "[]");
+        check(&[], &[2, 0], DType::F32, "[]");
+        check(&[], &[1 << 40, 0], DType::F32, "[]");
     }
 
     #[test]

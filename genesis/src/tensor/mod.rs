@@ -7,6 +7,7 @@
 mod create;
 mod data;
 mod fmt;
+pub(crate) mod host;
 mod inplace;
 mod inplace_ops;
 mod kernel;

@@ -123,11 +123,12 @@ impl Tensor {
         })
     }
 
-    /// Elements `start`, `start + step`, .. below `end` along `dim`, as Python slices: ends count
-    /// from the back where negative and are brought into range.
+    /// Elements `start`, `start + step`, .. before `end` along `dim`, as Python slices: ends count
+    /// from the back where negative and are brought into range. A negative step goes from the last
+    /// element, or `start`, towards the first; without an `end` it takes that too.
     ///
     /// # Errors
-    /// If there is no such axis or `step` is not positive.
+    /// If there is no such axis or `step` is 0.
     #[track_caller]
     pub fn slice_step(
         &self,
@@ -137,13 +138,17 @@ impl Tensor {
         step: i64,
     ) -> Result<Tensor> {
         let axis = shape::axis("slice", dim, self.shape())?;
-        if step <= 0 {
-            return Err(Error::op("slice", format!("the step must be positive, got {step}")));
+        if step == 0 {
+            return Err(Error::op("slice", "a step of 0 never ends"));
         }
         let extent = self.shape()[axis] as i64;
-        let clip = |end: i64| if end < 0 { (end + extent).max(0) } else { end.min(extent) };
-        let (start, end) = (clip(start.unwrap_or(0)), clip(end.unwrap_or(extent)));
-        let len = ((end - start).max(0) as usize).div_ceil(step as usize);
+        // Where a walk may begin and end: from 0 to the extent, or from the last element to before 0.
+        let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
+        let clip = |at: i64| (if at < 0 { at + extent } else { at }).clamp(low, high);
+        let (first, last) = if step > 0 { (low, high) } else { (high, low) };
+        let (start, end) = (start.map_or(first, clip), end.map_or(last, clip));
+        let reach = if step > 0 { end - start } else { start - end };
+        let len = (reach.max(0) as u64).div_ceil(step.unsigned_abs()) as usize;
         let start = if len == 0 { 0 } else { start as usize };
         self.strided_view("slice", |layout| layout.slice(axis, start, step, len))
     }

@@ -6,7 +6,7 @@ use genesis_kernel::runtime::{Arg, Device};
 use kernels::conv as device;
 
 use super::super::conv::{Convolution, Part};
-use super::super::window::{Axis, Table};
+use super::super::window::{Axis, Table, try_map};
 use super::window::places as sent;
 use super::{accumulate_dtype, cast, config, launch_as, number, own_view, view};
 use crate::error::Result;
@@ -102,8 +102,8 @@ impl Job {
         self.axes.map(|axis| if self.is_turned { axis.input } else { axis.output })
     }
 
-    fn tables(&self) -> [Table; 3] {
-        self.axes.map(|axis| if self.is_turned { axis.seen_by() } else { axis.table() })
+    fn tables(&self) -> Result<[Table; 3]> {
+        try_map(&self.axes, |axis| if self.is_turned { axis.seen_by() } else { axis.table() })
     }
 
     /// The tile where windows move by one and the copy engine can bring boxes of the input.
@@ -173,7 +173,7 @@ fn product_tile(dtype: DType, rows: usize, columns: usize) -> [i64; 3] {
 
 /// The positions of the last three axes as one.
 fn lines(t: &Tensor, lead: [usize; 2]) -> Result<Tensor> {
-    t.reshape(&[lead[0], lead[1], t.shape()[2..].iter().product()])?.contiguous()
+    t.reshape(&[lead[0], lead[1], crate::shape::product(t.shape()[2..].iter())])?.contiguous()
 }
 
 fn gathered(job: &Job, weight: &Tensor, x: &Tensor, bias: Arg, y: &Tensor) -> Result<()> {
@@ -181,7 +181,7 @@ fn gathered(job: &Job, weight: &Tensor, x: &Tensor, bias: Arg, y: &Tensor) -> Re
     let x = lines(x, [images, job.summed])?;
     let out = lines(y, [images, job.made])?;
     let positions = out.shape()[2];
-    let tables = sent(&job.tables(), y.device())?;
+    let tables = sent(&job.tables()?, y.device())?;
     let [_, height, width] = job.from();
     let mut args = vec![own_view(weight, false), own_view(&x, false), bias, own_view(&out, true)];
     args.extend(tables.iter().map(|table| own_view(table, false)));
@@ -205,7 +205,7 @@ const PARTS_BYTES: usize = 64 << 20;
 
 /// Into how many images the batch is cut, so that `tiles` tiles keep a device busy.
 fn share(shape: &Convolution, tiles: usize, device: Device) -> usize {
-    let elements: usize = shape.weight_shape().iter().product();
+    let elements: usize = crate::shape::product(shape.weight_shape().iter());
     let wanted = (2 * config::multiprocessors(device)).div_ceil(tiles.max(1));
     let most = (PARTS_BYTES / (4 * elements.max(1))).max(1);
     shape.batch.div_ceil(wanted.min(most).clamp(1, shape.batch))
@@ -224,7 +224,7 @@ fn weights(shape: &Convolution, dy: &Tensor, x: &Tensor, out: &Tensor) -> Result
     }
     let dy = lines(dy, [batch, groups * outputs])?;
     let x = lines(x, [batch, groups * inputs])?;
-    let tables = sent(&axes.map(|axis| axis.table()), out.device())?;
+    let tables = sent(&try_map(&axes, Axis::table)?, out.device())?;
     let mut args = vec![own_view(&dy, false), own_view(&x, false)];
     let more = tables.iter().map(|table| own_view(table, false));
     if is_few(shape) {
@@ -287,7 +287,7 @@ mod tests {
 
     /// Small whole numbers, so that every sum is exact.
     fn whole(shape: &[usize], step: usize, dtype: DType) -> Result<Tensor> {
-        let n: usize = shape.iter().product();
+        let n: usize = crate::shape::product(shape.iter());
         let values: Vec<f64> = (0..n).map(|i| (i * step % 7) as f64 - 3.0).collect();
         Tensor::from_f64(&values, shape, (dtype, Device::Cpu))
     }

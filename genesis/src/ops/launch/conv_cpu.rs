@@ -66,7 +66,7 @@ fn typed<T: Number>(
 
 /// What a convolution, or a gradient of one, moves and computes.
 fn work<T>(shape: &Convolution) -> trace::Kernel {
-    let numel = |shape: Vec<usize>| shape.iter().product::<usize>() as u64;
+    let numel = |shape: Vec<usize>| crate::shape::product(shape.iter()) as u64;
     let (weight, result) = (numel(shape.weight_shape()), numel(shape.result_shape()));
     let inner = shape.axes.iter().map(|axis| axis.kernel as u64).product::<u64>();
     let flops = 2 * result * shape.inputs as u64 * inner;
@@ -136,7 +136,7 @@ impl<T: Number> Job<'_, T> {
     /// Multiplications of the whole product.
     fn work(&self) -> usize {
         let Convolution { batch, groups, inputs, outputs, ref axes } = *self.shape;
-        let windows: usize = axes.iter().map(|axis| axis.output).product();
+        let windows: usize = crate::shape::product(axes.iter().map(|axis| axis.output));
         batch * groups * inputs * outputs * windows * self.shape.places()
     }
 
@@ -156,8 +156,8 @@ impl<T: Number> Job<'_, T> {
     fn products(&self, x: Images<'_, T>, weight: &[T], bias: Option<&[T]>, y: Shared<T>) {
         let Convolution { batch, groups, inputs, outputs, ref axes } = *self.shape;
         let (made, positions): (usize, usize) = match self.part {
-            Part::Input => (inputs, axes.iter().map(|axis| axis.input).product()),
-            _ => (outputs, axes.iter().map(|axis| axis.output).product()),
+            Part::Input => (inputs, crate::shape::product(axes.iter().map(|axis| axis.input))),
+            _ => (outputs, crate::shape::product(axes.iter().map(|axis| axis.output))),
         };
         let images = batch * groups;
         let wanted = (2 * threads_here()).min(self.work() / TASK_PRODUCTS);

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     fn numbers(shape: &[usize], step: usize) -> Result<Tensor> {
-        let n: usize = shape.iter().product();
+        let n: usize = crate::shape::product(shape.iter());
         let values: Vec<f64> = (0..n).map(|i| (i * step % 1013) as f64 / 1013.0 - 0.5).collect();
         Tensor::from_f64(&values, shape, (DType::F32, Device::Cpu))
     }

@@ -22,7 +22,7 @@ const MOST: usize = 1 << 30;
 /// Runs `launch` on parts of tensors `[outer, D, H, W]` along the first axis that are small enough.
 fn in_parts(tensors: &[&Tensor], launch: impl Fn(&[Tensor], Grid) -> Result<()>) -> Result<()> {
     let outer = tensors[0].shape()[0];
-    let each = |t: &Tensor| t.shape()[1..].iter().product::<usize>();
+    let each = |t: &Tensor| crate::shape::product(t.shape()[1..].iter());
     let largest = tensors.iter().map(|t| each(t)).max().unwrap_or(1).max(1);
     let step = (MOST / largest).max(1);
     for first in (0..outer).step_by(step) {

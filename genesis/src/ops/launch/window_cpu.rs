@@ -195,7 +195,7 @@ impl Lines {
 
 /// Elements of a plane before and after.
 fn sizes(lines: &[Lines; 3]) -> (usize, usize) {
-    let all = |of: fn(&Lines) -> usize| lines.iter().map(of).product();
+    let all = |of: fn(&Lines) -> usize| crate::shape::product(lines.iter().map(of));
     (all(|line| line.inputs), all(|line| line.outputs))
 }
 

@@ -191,9 +191,10 @@ impl Plan {
         };
         let steps = lines.each_ref().map(Line::steps);
         let axis = (0..3).find(|&axis| steps[axis].len() > 1).unwrap_or(2);
-        let phases: usize = lines.iter().map(|line| line.phases.len()).product();
+        let phases: usize = crate::shape::product(lines.iter().map(|line| line.phases.len()));
         let others = (0..3).filter(|&other| other != axis);
-        let each: usize = others.map(|other| lines[other].cells(steps[other].len())).product();
+        let each: usize =
+            crate::shape::product(others.map(|other| lines[other].cells(steps[other].len())));
         let room = COPY_BYTES / (channels * phases * each * bytes).max(1);
         let all = steps[axis].len();
         let room = room.saturating_sub(lines[axis].cells(0)).min(all.div_ceil(bands));
@@ -201,13 +202,13 @@ impl Plan {
         let ends = steps[axis].end;
         let cut = steps[axis].clone().step_by(most).map(|first| first..(first + most).min(ends));
         let grid = [0, 1, 2].map(|i| lines[i].cells(if i == axis { most } else { steps[i].len() }));
-        let cells = grid.iter().product();
+        let cells = crate::shape::product(grid.iter());
         Plan { bands: cut.collect(), lines, channels, axis, grid, cells, made }
     }
 
     /// Elements of the copy, with what a tile of so many positions may read beyond.
     pub(super) fn copied(&self, tile: usize) -> usize {
-        let phases: usize = self.lines.iter().map(|line| line.phases.len()).product();
+        let phases: usize = crate::shape::product(self.lines.iter().map(|line| line.phases.len()));
         self.channels * phases * self.cells + tile
     }
 
@@ -243,7 +244,7 @@ impl Plan {
                 }
             }
         }
-        let channel = phases.iter().product::<usize>() * self.cells;
+        let channel = crate::shape::product(phases.iter()) * self.cells;
         let offsets = (0..self.channels).flat_map(|c| own.iter().map(move |at| c * channel + at));
         Pass { offsets: offsets.collect(), outs, places }
     }
