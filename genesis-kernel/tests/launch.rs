@@ -1,8 +1,10 @@
 //! Kernels as programs launch them, on the CPU.
 
 use genesis_kernel::prelude::*;
-use genesis_kernel::runtime::{AsPtr, AsPtrMut, AsScalar};
-use genesis_kernel::{Arg, ArgValue, Array, DType, Device, Error, Grid, Hints, Scalar, Target};
+use genesis_kernel::runtime::{AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, CheckedArg};
+use genesis_kernel::{
+    Arg, ArgValue, Array, Buffer, DType, Device, Error, Grid, Hints, HostElement, Scalar, Target,
+};
 
 /// `out = x + y`
 #[kernel]
@@ -246,5 +248,149 @@ fn the_interpreter_gives_the_bits_of_the_cpu() -> Result<(), Error> {
     interpreter.run([2, 1, 1], &args).map_err(|error| Error::launch(error.to_string()))?;
     let expected: Vec<u8> = y.to_vec()?.iter().flat_map(|v| v.to_le_bytes()).collect();
     assert_eq!(interpreter.buffer(y_ptr), expected);
+    Ok(())
+}
+
+/// Writes 7 where a tile of `x` at these coordinates is inside, and counts what it reads there.
+#[kernel]
+pub fn poke<T: Number, const M: usize, const N: usize>(
+    x: ViewMut<T, 2>,
+    seen: ViewMut<i64, 1>,
+    i: i64,
+    j: i64,
+) {
+    let read = x.load::<M, N>([i, j]).to::<i64>();
+    seen.store([0], sum(sum(read, 1), 0));
+    x.store([i, j], full::<T, M, N>(T::from(7)));
+    // Coordinates that are known not to be negative take another way.
+    x.store([maximum(i, 0), maximum(j, 0)], full::<T, M, N>(T::from(7)));
+}
+
+/// What [`poke`] does to a view of 3 by 5 in the middle of an array, for coordinates that leave it, far
+/// away and around the ends of the integers.
+fn poke_around<T: HostElement + Number>(of: fn(u8) -> T) -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let mut seen = Array::<i64>::zeros(&stream, 1)?;
+    let near = [i64::MIN, i64::MIN + 2, -5, -1, 0, 2, 4, 9, i64::MAX - 6, i64::MAX - 1, i64::MAX];
+    for strides in [[5, 1], [-5, 1], [1, 3], [14, -2]] {
+        for (i, j) in near.iter().flat_map(|&i| near.map(|j| (i, j))) {
+            let mut x = stream.upload(&[of(1); 96])?;
+            let view = x.strided_mut(48, [3, 5], strides)?;
+            let consts = poke::Consts { M: 4, N: 8 };
+            poke::launch::<T>(&stream, Grid::x(1), consts, (view, &mut seen, i, j))?;
+            let mut expected = vec![of(1); 96];
+            let mut read = 0;
+            for (row, column) in (0..3).flat_map(|row| (0..5).map(move |column| (row, column))) {
+                let inside = |i: i64, j: i64| {
+                    let (down, right) = (row - i128::from(i), column - i128::from(j));
+                    (0..4).contains(&down) && (0..8).contains(&right)
+                };
+                let at = 48 + row as i64 * strides[0] + column as i64 * strides[1];
+                read += i64::from(inside(i, j));
+                if inside(i, j) || inside(i.max(0), j.max(0)) {
+                    expected[at as usize] = of(7);
+                }
+            }
+            assert_eq!(x.to_vec()?, expected, "{strides:?} at [{i}, {j}]");
+            assert_eq!(seen.to_vec()?, [read], "{strides:?} at [{i}, {j}]");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_coordinate_leaves_a_view() -> Result<(), Error> {
+    poke_around::<u8>(|value| value)?;
+    poke_around::<i16>(i16::from)?;
+    poke_around::<f64>(f64::from)
+}
+
+/// `y = 2 x`
+#[kernel]
+pub fn twice<const BLOCK: usize>(x: View<f32, 1>, y: ViewMut<f32, 1>) {
+    let at = program_id(0) * BLOCK;
+    let v = x.load::<BLOCK>([at]);
+    y.store([at], v + v);
+}
+
+/// An argument of a program's own: part of a buffer, which nothing borrows for writing.
+struct Part<'a>(&'a Buffer, usize, usize, i64);
+
+impl Part<'_> {
+    fn checked(&self, mutable: bool) -> CheckedArg<'_> {
+        let Part(buffer, offset, len, stride) = *self;
+        let layout = (&[len as i64][..], &[stride][..]);
+        let arg = CheckedArg::view(buffer, offset, DType::F32, layout, mutable);
+        arg.expect("the tests name parts that are there")
+    }
+}
+
+impl AsView<f32, 1> for Part<'_> {
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.checked(false)
+    }
+}
+
+impl AsViewMut<f32, 1> for Part<'_> {
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.checked(true)
+    }
+}
+
+#[test]
+fn memory_that_is_read_and_written_at_once_is_refused() -> Result<(), Error> {
+    let stream = Device::Cpu.stream();
+    let x = stream.upload(&(0..12).map(|i| i as f32).collect::<Vec<_>>())?;
+    let run = |from: (usize, usize, i64), to: (usize, usize, i64)| {
+        let part = |(offset, len, stride)| Part(x.buffer(), offset, len, stride);
+        let consts = twice::Consts { BLOCK: 8 };
+        twice::launch(&stream, Grid::x(1), consts, (part(from), part(to)))
+    };
+    let error = run((0, 4, 1), (3, 4, 1)).unwrap_err().to_string();
+    assert_eq!(error, "twice: arguments `x` and `y` share memory, and the kernel writes `y`");
+    assert!(run((0, 4, 1), (0, 4, 1)).is_err() && run((0, 4, 3), (9, 1, 1)).is_err());
+    // Elements that take turns share nothing.
+    run((0, 6, 2), (1, 6, 2))?;
+    assert_eq!(x.to_vec()?[..6], [0.0, 0.0, 2.0, 4.0, 4.0, 8.0]);
+    run((0, 4, 1), (4, 4, 1))?;
+    Ok(())
+}
+
+/// A pointer to a view's first element.
+#[device]
+fn start(x: View<f32, 1>) -> Ptr<f32> {
+    x.ptr()
+}
+
+/// Reads through it.
+#[device]
+fn first(x: View<f32, 1>) -> f32 {
+    load(start(x))
+}
+
+/// Declared unsafe, since what it calls is not checked.
+#[kernel]
+pub unsafe fn spread<const BLOCK: usize>(x: View<f32, 1>, y: ViewMut<f32, 1>) {
+    y.store([0], full::<f32, BLOCK>(first(x)));
+}
+
+#[test]
+fn what_nothing_checks_has_no_safe_launch() -> Result<(), Error> {
+    assert!(add::KERNEL.is_unchecked() && spread::KERNEL.is_unchecked());
+    assert!(!double::KERNEL.is_unchecked() && !poke::KERNEL.is_unchecked());
+    let stream = Device::Cpu.stream();
+    let x = stream.upload(&[3.0f32])?;
+    let mut y = Array::<f32>::zeros(&stream, 4)?;
+    let (grid, consts) = (Grid::x(1), spread::Consts { BLOCK: 4 });
+    // SAFETY: it reads the first element of `x`, which is there.
+    unsafe { spread::launch(&stream, grid, consts, (&x, &mut y))? };
+    assert_eq!(y.to_vec()?, [3.0; 4]);
+    let args = [x.buffer(), y.buffer()]
+        .map(|b| CheckedArg::view(b, 0, DType::F32, (&[1], &[1]), true).expect("it is inside"));
+    let error = spread::KERNEL.launch_checked(&stream, grid, &[], &[4], args).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "spread: the kernel takes pointers or makes promises, so that its launch is `unsafe`"
+    );
     Ok(())
 }

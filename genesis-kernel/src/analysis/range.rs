@@ -47,7 +47,7 @@ impl Range {
 const MAX_PROGRAMS: i64 = i32::MAX as i64;
 
 /// No tensor in memory has more elements along an axis.
-const MAX_EXTENT: i64 = 1 << 48;
+pub(crate) const MAX_EXTENT: i64 = 1 << 48;
 
 /// Nor one whose launch promises that its extents are narrow: a few can be added in 32 bits.
 const MAX_NARROW: i64 = (1 << 30) - 1;

@@ -1,10 +1,12 @@
 //! What a kernel takes, and the refusal of anything else.
 
 use super::Launch;
+use crate::analysis::range::MAX_EXTENT;
 use crate::diag::Error;
 use crate::front::ast::{DTypeAst, FnAst, PatternAst, TypeAst};
 use crate::ir::DType;
 use crate::kernel::Grid;
+use crate::runtime::reach::reach;
 use crate::runtime::{Arg, Device, PtrArg, ViewArg};
 
 /// One parameter of a kernel, its dtype known.
@@ -177,17 +179,17 @@ fn check_view(param: &ParamKind, rank: u8, view: &ViewArg, device: Device) -> Ch
     if view.rank != rank {
         return Err(format!("has {} axes, the kernel takes {rank}", view.rank));
     }
-    let mut reach = 0i128;
-    for (&dim, &stride) in view.dims().iter().zip(view.strides()) {
-        match dim {
-            0 => return Ok(()),
-            ..0 => return Err(format!("has extents {:?}, none may be negative", view.dims())),
-            // Steps backwards end before the start of what we know of the memory: only steps
-            // forwards can be checked here.
-            _ => reach = reach.saturating_add(i128::from(dim - 1) * i128::from(stride.max(0))),
-        }
+    // The compiler counts on it: what it knows of indices starts there.
+    if let Some(&dim) = view.dims().iter().find(|dim| !(0..=MAX_EXTENT).contains(*dim)) {
+        return Err(match dim {
+            ..0 => format!("has extents {:?}, none may be negative", view.dims()),
+            _ => format!("has extents {:?}, the most is {MAX_EXTENT}", view.dims()),
+        });
     }
-    let bytes = reach.saturating_add(1).saturating_mul(view.ptr.dtype.bytes() as i128);
+    // Steps backwards end before the start of what we know of the memory: only steps forwards can be
+    // checked here. Arguments of safe launches were made inside their buffers.
+    let Some((_, last)) = reach(view.dims(), view.strides()) else { return Ok(()) };
+    let bytes = last.saturating_add(1).saturating_mul(view.ptr.dtype.bytes() as i128);
     if bytes > i128::from(view.ptr.bytes) {
         return Err(format!(
             "has extents {:?} and strides {:?}, which reach {bytes} bytes into memory of {}",
@@ -373,7 +375,12 @@ mod tests {
             view(&[-1, 5], &[5, 1]),
             "scale: argument `y` has extents [-1, 5], none may be negative"
         );
-        assert!(view(&[i64::MAX, i64::MAX], &[i64::MAX, i64::MAX]).contains("which reach"));
+        let (most, all) = (1 << 48, [i64::MAX; 2]);
+        assert!(view(&[most, most], &all).contains("which reach"));
+        assert_eq!(
+            view(&[0, most + 1], &[1, 1]),
+            "scale: argument `y` has extents [0, 281474976710657], the most is 281474976710656"
+        );
     }
 
     #[test]

@@ -14,11 +14,12 @@
 //! %v = load %q, %m
 //! ```
 //!
-//! A coordinate that may be negative is also compared with zero: every access is in bounds. Along an axis
+//! A coordinate that may be negative, or wrap around to something negative before the tile ends, is also
+//! compared with zero: every access is in bounds. Along an axis
 //! whose stride is known to be 0 one element is read and repeated.
 
 use super::rebuild::{Rebuild, Rewrite};
-use crate::analysis::range;
+use crate::analysis::range::{self, Range};
 use crate::diag::Diagnostic;
 use crate::ir::{
     BinaryOp, Builder, DType, Func, Op, OpKind, ParamAttrs, Predicate, Region, Scalar, Shape, Type,
@@ -151,14 +152,21 @@ impl Rewrite for Views {
 #[derive(Clone, Copy)]
 struct Coord {
     value: Value,
-    /// It is known not to be negative.
-    natural: bool,
+    /// What it is known to be.
+    range: Range,
+}
+
+impl Coord {
+    /// Whether none of so many elements from here on has a negative index: not this one, and none after it,
+    /// which would be so where the sum wraps around.
+    fn is_natural(&self, extent: usize) -> bool {
+        self.range.low >= 0 && self.range.high <= i64::MAX - extent as i64
+    }
 }
 
 impl Views {
     fn coords(&self, rebuild: &Rebuild<'_>, old: &[Value]) -> Vec<Coord> {
-        let coord =
-            |&v: &Value| Coord { value: rebuild.get(v), natural: self.ranges.of_value(v).low >= 0 };
+        let coord = |&v: &Value| Coord { value: rebuild.get(v), range: self.ranges.of_value(v) };
         old.iter().map(coord).collect()
     }
 }
@@ -186,7 +194,7 @@ impl View {
         let wanted = coords.clone();
         for &axis in &repeated {
             // Any coordinate has the element that coordinate 0 has.
-            coords[axis] = Coord { value: b.int(DType::I64, 0), natural: true };
+            coords[axis] = Coord { value: b.int(DType::I64, 0), range: Range::exactly(0) };
         }
         let (ptr, mask) = self.access(b, &coords, Shape::new(&extents));
         let loaded = b.load(ptr, Some(mask), None);
@@ -204,7 +212,8 @@ impl View {
         let line = b.func.tile(iota).shape;
         let begin = b.broadcast(coord.value, line);
         let at = b.binary(BinaryOp::Add, begin, iota);
-        let line_masks = in_bounds(b, coord, at, self.dims[axis]);
+        let natural = coord.is_natural(shape.extent(axis));
+        let line_masks = in_bounds(b, natural, at, self.dims[axis]);
         let mask = sum(b, &line_masks, BinaryOp::And).unwrap_or(at);
         along(b, mask, axis, shape)
     }
@@ -228,7 +237,8 @@ impl View {
         let mut conditions = Vec::new();
         for (axis, &coord) in coords.iter().enumerate() {
             if shape.extent(axis) == 1 {
-                conditions.extend(in_bounds(b, coord, coord.value, self.dims[axis]));
+                let natural = coord.range.low >= 0;
+                conditions.extend(in_bounds(b, natural, coord.value, self.dims[axis]));
                 continue;
             }
             let iota = b.iota(shape.extent(axis));
@@ -259,11 +269,11 @@ impl View {
 }
 
 /// The comparisons that hold an index between 0 and an extent.
-fn in_bounds(b: &mut Builder<'_>, coord: Coord, at: Value, dim: Value) -> Vec<Value> {
+fn in_bounds(b: &mut Builder<'_>, natural: bool, at: Value, dim: Value) -> Vec<Value> {
     let shape = b.func.tile(at).shape;
     let dim = b.broadcast(dim, shape);
     let mut masks = vec![b.compare(Predicate::Lt, at, dim)];
-    if !coord.natural {
+    if !natural {
         let zero = b.full(Scalar::zero(DType::I64), shape);
         masks.push(b.compare(Predicate::Ge, at, zero));
     }

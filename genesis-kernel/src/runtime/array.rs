@@ -265,4 +265,44 @@ mod tests {
             "view [3, 4] with strides [4, 1] from element 1: outside the array of 12 elements"
         );
     }
+
+    #[test]
+    fn no_extent_or_stride_wraps_around() {
+        let x = Device::Cpu.stream().upload(&[0i16; 12]).unwrap();
+        let (half, most, least) = (1 << 62, i64::MAX, i64::MIN);
+        // Sums of reaches that are small modulo 2^64 or 2^128.
+        assert!(x.strided(0, [5, 5], [half, -half]).is_err());
+        assert!(x.strided(0, [usize::MAX, 2], [1, 1]).is_err());
+        assert!(x.strided(0, [usize::MAX; 4], [most, most, least, most]).is_err());
+        assert!(x.strided(0, [1 << 63, 1 << 63, 1 << 63, 1 << 63], [least; 4]).is_err());
+        assert!(x.strided(usize::MAX, [1], [1]).is_err());
+        assert!(x.strided(usize::MAX, [2], [least]).is_err());
+        assert!(x.strided(usize::MAX, [0], [least]).is_ok());
+        // The product of the extents is 0, those of some of them are not to be counted.
+        let none = Device::Cpu.stream().upload::<i16>(&[]).unwrap();
+        assert_eq!(none.view([1 << 62, 0, 1 << 62, 1 << 62]).unwrap().dims()[1], 0);
+        assert!(none.view([1 << 62, 4, 1 << 2]).is_err());
+    }
+
+    #[test]
+    fn what_is_written_has_each_element_once() {
+        let mut x = Device::Cpu.stream().upload(&[0i16; 12]).unwrap();
+        let mut check = |offset, dims: [usize; 2], strides| {
+            assert!(x.strided(offset, dims, strides).is_ok());
+            x.strided_mut(offset, dims, strides).is_ok()
+        };
+        // Dense, in columns, sliced, with steps, flipped; an axis of extent 1 may have any stride.
+        assert!(check(0, [3, 4], [4, 1]) && check(0, [4, 3], [1, 4]) && check(1, [3, 2], [4, 1]));
+        assert!(
+            check(0, [3, 2], [4, 2]) && check(11, [3, 4], [-4, -1]) && check(0, [1, 12], [0, 1])
+        );
+        assert!(
+            !check(0, [3, 4], [0, 1]) && !check(0, [3, 4], [4, 0]) && !check(0, [3, 4], [2, 1])
+        );
+        assert!(!check(0, [3, 3], [1, 1]) && !check(2, [3, 3], [1, -1]));
+        let error = x.strided_mut(0, [2], [0]).unwrap_err().to_string();
+        assert!(
+            error.ends_with("several coordinates may be one element, which is not for writing")
+        );
+    }
 }
