@@ -270,6 +270,7 @@ impl Tensor {
             return Tensor::zeros(&[0], (self.dtype(), self.device()));
         }
         let choices = choices("combinations", self.numel(), count, again)?;
+        shape::numel("combinations", &[choices.len() / count, count])?;
         let index = Tensor::from_slice_on(&choices, &[choices.len()], self.device())?;
         self.index_select(0, &index)?.reshape(&[choices.len() / count, count])
     }

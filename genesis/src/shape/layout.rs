@@ -185,7 +185,8 @@ impl Layout {
         let (mut shape, mut strides) = (self.shape.clone(), self.strides.clone());
         shape[axis] = len;
         // A step that overflows passes every other element, so that none is reached by it.
-        strides[axis] = stride.checked_mul(step).unwrap_or(stride);
+        let apart = stride.checked_mul(step).filter(|apart| apart.checked_abs().is_some());
+        strides[axis] = apart.unwrap_or(stride);
         Layout::new(shape, strides, offset)
     }
 
@@ -334,7 +335,9 @@ mod tests {
             assert_eq!(x.slice(0, start, step, len), None, "{start} {step} {len}");
         }
         assert_eq!(x.slice(1, 5, 1, 0).map(|l| l.numel()), Some(0));
-        assert_eq!(x.slice(0, 0, i64::MAX, 1).map(|l| l.end()), Some(5));
+        for step in [i64::MAX, i64::MIN, 0] {
+            assert_eq!(x.slice(0, 0, step, 1).map(|l| l.end()), Some(5));
+        }
         assert_eq!(x.windows(1, 2, usize::MAX).map(|l| (l.numel(), l.end())), Some((8, 17)));
         assert_eq!(x.windows(1, 6, 1), None);
         assert_eq!(x.windows(1, 2, 0), None);

@@ -68,7 +68,7 @@ fn typed<T: Number>(
 fn work<T>(shape: &Convolution) -> trace::Kernel {
     let numel = |shape: Vec<usize>| crate::shape::product(shape.iter()) as u64;
     let (weight, result) = (numel(shape.weight_shape()), numel(shape.result_shape()));
-    let inner = shape.axes.iter().map(|axis| axis.kernel as u64).product::<u64>();
+    let inner = crate::shape::product(shape.axes.iter().map(|axis| axis.kernel)) as u64;
     let flops = 2 * result * shape.inputs as u64 * inner;
     let bytes = (weight + result + numel(shape.input_shape())) * size_of::<T>() as u64;
     trace::Kernel { bytes, flops, product_flops: flops, ..trace::Kernel::default() }

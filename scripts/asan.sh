@@ -1,0 +1,21 @@
+#!/bin/sh
+# The unit tests of storage, layouts, arrays and the memory pool under AddressSanitizer, in a target folder of
+# their own. Kernels are compiled at run time and are not instrumented; what hands memory to them is.
+#
+#   scripts/asan.sh [FOLDER]     target/asan where none is named
+set -eu
+cd "$(dirname "$0")/.."
+target=x86_64-unknown-linux-gnu
+export CARGO_TARGET_DIR="${1:-target/asan}"
+export RUSTFLAGS="-Zsanitizer=address"
+# What a process keeps until it ends, such as arenas and compiled kernels, is no leak.
+export ASAN_OPTIONS="detect_leaks=0:abort_on_error=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+
+unit() {
+    crate=$1
+    shift
+    cargo +nightly test --target "$target" -p "$crate" --no-default-features --features dynamic-llvm --lib -- "$@"
+}
+
+unit genesis-kernel runtime::array runtime::buffer runtime::pool
+unit genesis tensor:: shape::
