@@ -503,6 +503,51 @@ impl Lowering<'_> {
         }
     }
 
+    /// Whether threads see each other's stores through each parameter: two accesses of it may meet, and
+    /// one writes. LLVM must not take such memory for one thread's own (`noalias`): no barrier would keep
+    /// the accesses in order, since nobody else could know the memory.
+    pub(super) fn handed_on(&self) -> Vec<bool> {
+        let mut shared = vec![false; self.func.params.len()];
+        let accesses: Vec<(Target, bool)> = self.accesses(self.func.body, false);
+        for (i, &(first, writes)) in accesses.iter().enumerate() {
+            for &(second, also_writes) in &accesses[i + 1..] {
+                if !(writes || also_writes) || !first.may_meet(second) {
+                    continue;
+                }
+                for target in [first, second] {
+                    match target.param {
+                        Some(param) => shared[param as usize] = true,
+                        None => shared.fill(true),
+                    }
+                }
+            }
+        }
+        shared
+    }
+
+    /// What a region's accesses of global memory may meet, and whether each writes. In a loop, pointers
+    /// are others in each iteration.
+    fn accesses(&self, region: crate::ir::Region, in_loop: bool) -> Vec<(Target, bool)> {
+        let mut all = Vec::new();
+        for &op in &self.func.region(region).ops {
+            let data = self.func.op(op);
+            let is_loop = matches!(data.kind, OpKind::For(_) | OpKind::While);
+            let writes = match data.kind {
+                OpKind::Load => Some(false),
+                OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas => Some(true),
+                _ => None,
+            };
+            if let Some(writes) = writes {
+                let target = self.target(data.operands[0]);
+                let own = target.own.filter(|_| !in_loop);
+                all.push((Target { own, ..target }, writes));
+            }
+            let inner = data.regions.iter();
+            all.extend(inner.flat_map(|&region| self.accesses(region, in_loop || is_loop)));
+        }
+        all
+    }
+
     /// Whether a value is a tile of addresses.
     pub(super) fn is_ptr(&self, value: Value) -> bool {
         matches!(self.func.ty(value), Type::Tile(tile) if matches!(tile.elem, Elem::Ptr(_)))

@@ -294,13 +294,14 @@ fn is_ordered(func: &Func) -> bool {
     })
 }
 
-fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], is_ordered: bool) {
-    for (i, slot) in (0..).zip(slots) {
+/// `shared` says of each slot whether others may write its memory while a thread uses it.
+fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], shared: &[bool]) {
+    for ((i, slot), shared) in (0..).zip(slots).zip(shared) {
         let Some(attrs) = &slot.attrs else { continue };
         if attrs.readonly {
             e.add_param_attr(function, i, "readonly", 0);
         }
-        if attrs.readonly || (attrs.exclusive && !is_ordered) {
+        if attrs.readonly || (attrs.exclusive && !shared) {
             e.add_param_attr(function, i, "noalias", 0);
         }
         if attrs.multiple_of > 1 {
@@ -327,6 +328,7 @@ fn emit(
 ) -> Result<Vec<Step>, Error> {
     let by_param = slots(e, &lir.func);
     let counts: Vec<usize> = by_param.iter().map(Vec::len).collect();
+    let per_param = counts.clone();
     let mut slots: Vec<Slot> = by_param.into_iter().flatten().collect();
     let first_map = slots.len();
     let n_maps = lir.func.tma.maps.len();
@@ -342,7 +344,6 @@ fn emit(
     if lines {
         e.start_lines(function, name);
     }
-    set_attrs(e, function, &slots, is_ordered(&lir.func));
     for map in first_map..first_map + n_maps {
         e.set_grid_constant(function, map as u32, TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT);
     }
@@ -361,6 +362,10 @@ fn emit(
         shared,
     };
     let written = roles::write(e, lir, target, arena, asserts, args)?;
+    let all = is_ordered(&lir.func);
+    let shared = written.handed_on.iter().zip(&per_param);
+    let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));
+    set_attrs(e, function, &slots, &shared.collect::<Vec<bool>>());
     let blocks = blocks_at_once(threads(lir), written.kept_words);
     e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
     Ok(written.steps)

@@ -68,6 +68,8 @@ pub(super) struct Written {
     pub(super) steps: Vec<Step>,
     /// Words of packed floats that a thread keeps; see [`super::fresh`].
     pub(super) kept_words: u32,
+    /// Parameters through which threads see each other's stores.
+    pub(super) handed_on: Vec<bool>,
 }
 
 /// What all roles are written from.
@@ -145,7 +147,8 @@ impl Kernel<'_> {
         e.position(entry);
         e.br(body);
         let kept_words = lowering.kept_words();
-        Ok(Written { steps: lowering.recorder.finish(), kept_words })
+        let handed_on = lowering.handed_on();
+        Ok(Written { steps: lowering.recorder.finish(), kept_words, handed_on })
     }
 
     fn two_roles(&self, producer: &Func) -> Result<Written, Error> {

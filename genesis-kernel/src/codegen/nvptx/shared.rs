@@ -118,7 +118,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    fn may_meet(self, other: Target) -> bool {
+    pub(super) fn may_meet(self, other: Target) -> bool {
         let apart = matches!((self.param, other.param), (Some(a), Some(b)) if a != b);
         let same_thread = self.own.is_some() && self.own == other.own;
         !apart && !same_thread
