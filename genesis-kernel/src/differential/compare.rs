@@ -15,7 +15,7 @@ const ULP_16: u64 = 2;
 ///
 /// # Errors
 /// The first element that differs.
-pub(super) fn same(
+pub(crate) fn same(
     program: &RandomProgram,
     expected: &Memory,
     found: &Memory,

@@ -13,9 +13,9 @@
 //! assert!(report.failures.is_empty(), "{report}");
 //! ```
 
-mod compare;
+pub(crate) mod compare;
 mod language;
-mod reduce;
+pub(crate) mod reduce;
 mod syntax;
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ use crate::runtime::{Device, Stream};
 use crate::target::GpuTarget;
 
 /// What every argument's memory holds.
-type Memory = Vec<Vec<u8>>;
+pub(crate) type Memory = Vec<Vec<u8>>;
 
 /// A program that takes longer than this on one machine hangs.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -70,7 +70,7 @@ fn minimized(mut subject: Subject, machine: Machine, outcome: &Outcome) -> Subje
 }
 
 /// Drops an op, with zeros in place of its results; whether it could be.
-fn remove(func: &mut Func, op: Op) -> bool {
+pub(crate) fn remove(func: &mut Func, op: Op) -> bool {
     let data = func.op(op).clone();
     let is_zero = matches!(data.kind, OpKind::Const(_) | OpKind::Broadcast);
     let tiles: Option<Vec<TileType>> = data.results.iter().map(|&r| func.ty(r).as_tile()).collect();

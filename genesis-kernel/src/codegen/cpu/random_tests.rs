@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::{OptLevel, compile};
+use crate::differential::{compare, reduce};
 use crate::interp::{InterpArg, run_func};
 use crate::ir::random::{RandomProgram, random_program};
-use crate::ir::{Builder, DType, Func, Op, OpKind, Region, Scalar, TileType, print};
+use crate::ir::{DType, Func, Scalar, print};
 use crate::kernel::ArgValue;
 use crate::passes;
 
@@ -58,11 +59,11 @@ fn agree(program: &RandomProgram) -> Result<(), String> {
     passes::run(&mut func, passes::PIPELINE);
     passes::run(&mut func, passes::EXACT);
     let after = interpret(&func, program).map_err(|e| fail("passes", e))?;
-    same(program, &expected, &after).map_err(|e| fail("passes", e))?;
+    compare::same(program, &expected, &after, false).map_err(|e| fail("passes", e))?;
     for opt in [OptLevel::O0, OptLevel::O3] {
         let stage = format!("cpu at {opt:?}");
         let after = run_cpu(&func, program, opt).map_err(|e| fail(&stage, e))?;
-        same(program, &expected, &after).map_err(|e| fail(&stage, e))?;
+        compare::same(program, &expected, &after, false).map_err(|e| fail(&stage, e))?;
     }
     Ok(())
 }
@@ -96,40 +97,6 @@ fn flattened(arg: &InterpArg) -> Vec<InterpArg> {
     let numbers = dims.iter().chain(strides);
     parts.extend(numbers.map(|&n| InterpArg::Scalar(Scalar::int(DType::I64, n))));
     parts
-}
-
-/// The first element that differs.
-fn same(program: &RandomProgram, expected: &Memory, found: &Memory) -> Result<(), String> {
-    for (i, arg) in program.args.iter().enumerate() {
-        let dtype = match arg {
-            InterpArg::Buffer(dtype, _) | InterpArg::BufferMut(dtype, _) => *dtype,
-            InterpArg::View { dtype, .. } => *dtype,
-            InterpArg::Scalar(_) => continue,
-        };
-        let elements = |bytes: &[u8]| -> Vec<Scalar> {
-            bytes.chunks(dtype.bytes()).map(|chunk| element(dtype, chunk)).collect()
-        };
-        let pairs = elements(&expected[i]).into_iter().zip(elements(&found[i]));
-        for (at, (expected, found)) in pairs.enumerate() {
-            if !equal(expected, found) {
-                let name = &program.func.params[i].name;
-                let show = |s: Scalar| format!("{:#x} ({})", s.bits, s.to_f64());
-                let (expected, found) = (show(expected), show(found));
-                return Err(format!("%{name}[{at}] is {found} instead of {expected}"));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn element(dtype: DType, bytes: &[u8]) -> Scalar {
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    Scalar { dtype, bits: u64::from_le_bytes(word) }
-}
-
-fn equal(a: Scalar, b: Scalar) -> bool {
-    a == b || (a.dtype.is_float() && a.to_f64().is_nan() && b.to_f64().is_nan())
 }
 
 /// Memory at a multiple of 16 with guards on both sides.
@@ -193,38 +160,10 @@ fn minimized(mut program: RandomProgram, stage: &str) -> RandomProgram {
     for _ in 0..3 {
         for op in program.func.walk().into_iter().rev() {
             let mut smaller = program.clone();
-            if remove(&mut smaller.func, op) && fails(&smaller) {
+            if reduce::remove(&mut smaller.func, op) && fails(&smaller) {
                 program = smaller;
             }
         }
     }
     program
-}
-
-/// Drops an op, with zeros in place of its results; whether it could be.
-fn remove(func: &mut Func, op: Op) -> bool {
-    let data = func.op(op).clone();
-    let is_zero = matches!(data.kind, OpKind::Const(_) | OpKind::Broadcast);
-    let tiles: Option<Vec<TileType>> = data.results.iter().map(|&r| func.ty(r).as_tile()).collect();
-    let Some(tiles) = tiles.filter(|tiles| tiles.iter().all(|t| !t.is_ptr())) else { return false };
-    let Some(region) = owner(func, op) else { return false };
-    if is_zero || data.kind.is_terminator() {
-        return false;
-    }
-    let at = func.region(region).ops.iter().position(|&o| o == op).expect("the region has it");
-    let rest = func.region_mut(region).ops.split_off(at);
-    for (&result, tile) in data.results.iter().zip(tiles) {
-        let mut build = Builder::at(func, region, None);
-        let zero = build.full(Scalar::zero(tile.dtype()), tile.shape);
-        func.replace_uses(result, zero);
-    }
-    func.region_mut(region).ops.extend(&rest[1..]);
-    passes::run(func, &[passes::DCE]);
-    true
-}
-
-/// The region that an op stands in, if it is still in the function.
-fn owner(func: &Func, op: Op) -> Option<Region> {
-    let inner = func.walk().into_iter().flat_map(|o| func.op(o).regions.clone());
-    [func.body].into_iter().chain(inner).find(|&r| func.region(r).ops.contains(&op))
 }

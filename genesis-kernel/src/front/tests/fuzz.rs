@@ -140,7 +140,7 @@ fn random_stmt(dice: &mut Dice, depth: usize) -> StmtAst {
             iter: leak(IterAst::Range {
                 start: leak(random_expr(dice, 1)),
                 end: leak(random_expr(dice, 1)),
-                step: None,
+                step: (dice.below(3) == 0).then(|| leak(random_expr(dice, 1)) as &_),
                 stages: 0,
                 unroll: 0,
                 is_static: dice.below(4) == 0,
