@@ -15,6 +15,10 @@
 //! }
 //! const _: () = { impl Described for add::Body { .. } fn kernel<..>(..) { .. } };
 //! ```
+//!
+//! The launch is `unsafe` for a kernel that takes pointers or that of a view, calls `multiple_of`, or is an
+//! `unsafe fn`. For any other, a constant of each device function that it calls must say that this one does
+//! nothing of the kind either.
 
 mod ast;
 mod autotune;
@@ -38,6 +42,10 @@ use parse::Kind;
 
 /// Makes a kernel of a function: a module with its name, that holds `launch`, `specialize` and
 /// `Consts`.
+///
+/// `launch` is `unsafe` where the kernel does what nothing checks: takes a `Ptr` or `PtrMut`, calls `.ptr()` of
+/// a view, promises something with `multiple_of`, or calls a `#[device]` function that does. For the last the
+/// kernel must say so itself: `unsafe fn`.
 ///
 /// `#[kernel(contract)]` lets a multiply and an add of the body contract to one fused operation.
 #[proc_macro_attribute]

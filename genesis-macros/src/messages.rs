@@ -100,6 +100,7 @@ messages! {
     CHAR: "characters are not part of the kernel language", "write the number: `65`";
     ASYNC: "`@` is not part of the kernel language", "loads run ahead by themselves: `range(..).stages(n)`";
     UNSAFE: "`unsafe` is not needed in a kernel", "the launch is what is `unsafe` where a kernel takes pointers";
+    UNSAFE_DEVICE: "a device function can't be `unsafe`", "remove the word; a kernel that calls what nothing checks is declared `unsafe fn`, and its launch is `unsafe`";
     IF_LET: "`let` in a condition is not part of the kernel language", "write `if` with a `bool`";
     REPEAT: "`[x; n]` is not part of the kernel language", "make a tile with `full::<f32, N>(x)`";
     ARRAY: "an array can only be a list of coordinates", "it stands in `view.load::<..>([i, j])`, `view.store([i, j], x)` and `permute(x, [1, 0])`";

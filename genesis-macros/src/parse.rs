@@ -114,7 +114,9 @@ impl Parser {
         if let Some(token) = &sig.asyncness {
             self.refuse_named(token, messages::QUALIFIER, "async");
         }
-        if !matches!(sig.safety, syn::Safety::Default) && !self.is_unsafe(sig) {
+        if self.kind == Kind::Device && matches!(sig.safety, syn::Safety::Unsafe(_)) {
+            self.refuse(&sig.safety, messages::UNSAFE_DEVICE);
+        } else if !matches!(sig.safety, syn::Safety::Default) && !self.is_unsafe(sig) {
             self.refuse_named(
                 &sig.safety,
                 messages::QUALIFIER,

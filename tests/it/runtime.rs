@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::prelude::*;
 use genesis_kernel::runtime::{AsScalar, PtrArg};
-use genesis_kernel::{Arg, Array, Buffer, DType, Device, Error, inspect};
+use genesis_kernel::{Arg, Array, Buffer, DType, Device, Error, HostElement, inspect};
 
 use crate::gpu::{devices, gpu};
 
@@ -118,6 +118,55 @@ fn running_out_of_gpu_memory_is_not_the_end() -> Result<(), Error> {
     assert!(error.to_string().contains("asked cuda:0 for 1024.0 TiB"), "{error}");
     assert_eq!(Buffer::zeroed(&stream, 4)?.to_bytes()?, [0; 4]);
     Ok(())
+}
+
+/// Writes 7 where a tile of `x` at these coordinates is inside, and counts what it reads there.
+#[kernel]
+pub fn poke<T: Number, const M: usize, const N: usize>(
+    x: ViewMut<T, 2>,
+    seen: ViewMut<i64, 1>,
+    i: i64,
+    j: i64,
+) {
+    let read = x.load::<M, N>([i, j]).to::<i64>();
+    seen.store([0], sum(sum(read, 1), 0));
+    x.store([maximum(i, 0), maximum(j, 0)], full::<T, M, N>(T::from(7)));
+}
+
+/// Tiles that leave a view of 3 by 5 inside an array, far away and around the ends of the integers.
+fn poke_around<T: Number + HostElement>(device: Device, of: fn(u8) -> T) -> Result<(), Error> {
+    let stream = device.stream();
+    let mut seen = Array::<i64>::zeros(&stream, 1)?;
+    for (strides, near) in [([8, 1], [i64::MIN, -3, i64::MAX - 4]), ([-8, 1], [1, i64::MAX, -9])] {
+        for (i, j) in near.iter().flat_map(|&i| near.map(|j| (i, j))) {
+            let mut x = stream.upload(&[of(1); 96])?;
+            let view = x.strided_mut(48, [3, 5], strides)?;
+            let consts = poke::Consts { M: 8, N: 16 };
+            poke::launch::<T>(&stream, Grid::x(1), consts, (view, &mut seen, i, j))?;
+            let (mut expected, mut read) = (vec![of(1); 96], 0);
+            for (row, column) in (0..3).flat_map(|row| (0..5).map(move |column| (row, column))) {
+                let inside = |i: i64, j: i64| {
+                    let (down, right) = (row - i128::from(i), column - i128::from(j));
+                    (0..8).contains(&down) && (0..16).contains(&right)
+                };
+                let at = 48 + row as i64 * strides[0] + column as i64 * strides[1];
+                read += i64::from(inside(i, j));
+                if inside(i.max(0), j.max(0)) {
+                    expected[at as usize] = of(7);
+                }
+            }
+            assert_eq!(x.to_vec()?, expected, "{strides:?} at [{i}, {j}]");
+            assert_eq!(seen.to_vec()?, [read], "{strides:?} at [{i}, {j}]");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_coordinate_leaves_a_view() -> Result<(), Error> {
+    let Some(device) = gpu("coordinates") else { return Ok(()) };
+    poke_around::<u8>(device, |value| value)?;
+    poke_around::<f32>(device, f32::from)
 }
 
 #[test]

@@ -176,6 +176,102 @@ fn only_the_code_generators_name_inkwell() {
     }
 }
 
+/// Where unsafe code is, as the files and folders that hold it.
+const UNSAFE: &[&str] = &[
+    // Memory, streams, the driver, machine code.
+    "genesis-kernel/src/runtime/",
+    // LLVM's C interface.
+    "genesis-kernel/src/codegen/llvm.rs",
+    "genesis-kernel/src/codegen/llvm/",
+    "genesis/src/tensor/storage.rs",
+    // Files as memory.
+    "genesis/src/io/mapped.rs",
+];
+
+/// Where the promise that makes a launch safe is asked for, given or passed on. `unsafe` there is a
+/// declaration or a call; it touches no memory by itself.
+const PROMISES: &[&str] = &[
+    "genesis-kernel/src/kernel.rs",
+    "genesis-kernel/src/launch.rs",
+    "genesis-kernel/src/launch/",
+    "genesis-kernel/src/autotune/",
+    "genesis-kernel/src/codegen/cpu/run.rs",
+    // Random programs, over memory that the interpreter accepted.
+    "genesis-kernel/src/differential/",
+    "genesis-kernel/src/codegen/cpu/differential.rs",
+    // Kernels declared `unsafe`.
+    "kernels/src/",
+    "genesis/src/ops/launch.rs",
+    // Replays.
+    "genesis/src/graph/mod.rs",
+];
+
+/// What only code that touches memory by itself needs.
+const RAW: [&str; 7] =
+    ["*const ", "*mut ", "transmute", "from_raw", "MaybeUninit", "get_unchecked", "ptr::copy"];
+
+/// Where unsafe code is still, and is to go: this list only gets shorter.
+const UNSAFE_STILL: &[&str] = &[
+    "genesis/src/ops/launch/conv_cpu.rs",
+    "genesis/src/ops/launch/conv_cpu/lanes.rs",
+    "genesis/src/ops/launch/conv_cpu/loops.rs",
+    "genesis/src/ops/launch/conv_cpu/plan.rs",
+    "genesis/src/ops/launch/conv_cpu/scratch.rs",
+    "genesis/src/ops/launch/gemm.rs",
+    "genesis/src/ops/launch/slices.rs",
+    "genesis/src/ops/launch/window_cpu.rs",
+    "genesis/src/ops/launch/window_cpu/pairs.rs",
+];
+
+/// The lines of a file, without its tests and comments, that hold unsafe code.
+fn unsafe_lines(text: &str) -> Vec<&str> {
+    let forms = ["{", "fn ", "impl", "trait ", "extern "].map(|form| format!("unsafe {form}"));
+    let is_unsafe = |line: &&str| {
+        let is_code = !line.trim_start().starts_with("//");
+        is_code && (forms.iter().any(|form| line.contains(form)) || line.contains("#[unsafe"))
+    };
+    code(text).lines().filter(is_unsafe).collect()
+}
+
+/// What stands before the tests of a file.
+fn code(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+}
+
+#[test]
+fn unsafe_code_is_where_it_belongs() {
+    let is_in = |name: &str, list: &[&str]| {
+        list.iter().any(|place| name == *place || place.ends_with('/') && name.starts_with(place))
+    };
+    let mut still: Vec<&str> = UNSAFE_STILL.to_vec();
+    for (name, text) in sources() {
+        // The macros write text; tests and timings answer for themselves.
+        let is_left_out = ["genesis-macros/", "genesis-kernel/tests/", "tests/", "benches/"]
+            .iter()
+            .any(|folder| name.starts_with(folder));
+        if is_left_out || name.ends_with("tests.rs") || name.contains("/tests/") {
+            continue;
+        }
+        let lines = unsafe_lines(&text);
+        let is_still = still.contains(&name.as_str());
+        still.retain(|place| *place != name);
+        assert!(!is_still || !lines.is_empty(), "{name} has no unsafe code: off the list with it");
+        let Some(line) = lines.first().filter(|_| !is_still && !is_in(&name, UNSAFE)) else {
+            continue;
+        };
+        assert!(
+            is_in(&name, PROMISES),
+            "{name} has unsafe code, `tidy.rs` says where it may be: {line}"
+        );
+        let is_comment = |line: &&str| line.trim_start().starts_with("//");
+        for line in code(&text).lines().filter(|line| !is_comment(line)) {
+            let raw = RAW.iter().find(|word| line.contains(**word));
+            assert!(raw.is_none(), "{name} touches memory by itself: {line}");
+        }
+    }
+    assert!(still.is_empty(), "gone, but still listed: {still:?}");
+}
+
 #[test]
 fn environment_variables_are_read_in_one_place() {
     for (name, text) in sources() {

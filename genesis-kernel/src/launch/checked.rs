@@ -10,6 +10,7 @@ use crate::interp::InterpErrorKind;
 use crate::ir::{Func, Value};
 use crate::kernel::{ArgValue, Specialized};
 use crate::knobs;
+use crate::runtime::cpu::{read_host, write_host};
 use crate::runtime::{Arg, PtrArg, Queue, ViewArg};
 
 /// How often a program may run each op of its kernel, whatever its arguments are.
@@ -139,10 +140,7 @@ unsafe fn read(queue: &Queue, ptr: PtrArg) -> Result<Vec<u8>, Error> {
     match queue {
         Queue::Cuda(stream) => stream.download(ptr.address, &mut bytes)?,
         // SAFETY: the caller says that the bytes are there.
-        Queue::Cpu => unsafe {
-            let source = ptr.address as usize as *const u8;
-            std::ptr::copy(source, bytes.as_mut_ptr(), bytes.len());
-        },
+        Queue::Cpu => unsafe { read_host(ptr.address, &mut bytes) },
         Queue::Missing(_, error) => return Err(Error::clone(error)),
     }
     Ok(bytes)
@@ -165,11 +163,9 @@ unsafe fn write(queue: &Queue, ptr: PtrArg, before: &[u8], after: &[u8]) -> Resu
             stream.upload(ptr.address, &bytes)
         }
         Queue::Cpu => {
-            let target = ptr.address as usize as *mut u8;
             for run in runs {
-                let from = &after[run.clone()];
                 // SAFETY: the caller's promise is the same, and a run is inside the argument.
-                unsafe { std::ptr::copy(from.as_ptr(), target.add(run.start), from.len()) };
+                unsafe { write_host(ptr.address + run.start as u64, &after[run]) };
             }
             Ok(())
         }

@@ -191,3 +191,23 @@ impl HostCode {
         Ok(host.failed.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }
+
+/// Copies bytes of this process's memory.
+///
+/// # Safety
+/// As many bytes must be there, and nobody write them meanwhile.
+pub(crate) unsafe fn read_host(address: u64, target: &mut [u8]) {
+    let source = address as usize as *const u8;
+    // SAFETY: the caller's promise is the same.
+    unsafe { std::ptr::copy(source, target.as_mut_ptr(), target.len()) }
+}
+
+/// Overwrites bytes of this process's memory.
+///
+/// # Safety
+/// As many bytes must be there, and nobody use them meanwhile.
+pub(crate) unsafe fn write_host(address: u64, source: &[u8]) {
+    let target = address as usize as *mut u8;
+    // SAFETY: the caller's promise is the same.
+    unsafe { std::ptr::copy(source.as_ptr(), target, source.len()) }
+}

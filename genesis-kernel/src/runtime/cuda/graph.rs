@@ -68,13 +68,16 @@ impl Graph {
 
     /// Gives the recorded work to the stream that it was recorded from.
     ///
+    /// # Safety
+    /// All memory that the recorded work uses must be there still, until the work is done, and what the
+    /// launches in it asked for must hold again.
     /// # Errors
     /// If the device fails.
-    pub fn launch(&self) -> Result<(), Error> {
+    pub unsafe fn launch(&self) -> Result<(), Error> {
         let _range = trace::range("graph replay");
         self.stream.device().enter()?;
         self.stream.device().recent.note("graph replay", [1, 1, 1]);
-        // SAFETY: the graph is instantiated; whoever made it keeps what it points to alive.
+        // SAFETY: the graph is instantiated; the caller says that what it points to is there.
         let result = unsafe { sys::cuGraphLaunch(self.exec.0, self.stream.raw()) };
         self.stream.device().check("cuGraphLaunch", result)
     }
