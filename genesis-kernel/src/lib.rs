@@ -25,6 +25,7 @@ mod launch;
 pub mod layout;
 pub mod passes;
 pub mod prelude;
+mod printed;
 pub mod runtime;
 pub mod target;
 pub mod trace;

@@ -59,7 +59,7 @@ unary! {
     /// `|x|`
     abs, abs_flat: Number = |v| { abs(v) }
     /// The larger of `x` and 0.
-    relu, relu_flat: Number = |v| { maximum(v, A::ZERO) }
+    relu, relu_flat: Number = |v| { where_(v < A::ZERO, A::ZERO, v) }
     /// The square root.
     sqrt, sqrt_flat: Float = |v| { sqrt(v) }
     /// One over the square root.

@@ -95,7 +95,8 @@ pub fn expm1_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     let p = p * x + A::from(0.5);
     let near = p * x * x + x;
     let is_near = (x > A::from(-0.7)) & (x < A::from(1.1));
-    where_(is_near, near, exp(x) - A::ONE)
+    // The sum loses the sign of a zero.
+    where_(x == A::ZERO, x, where_(is_near, near, exp(x) - A::ONE))
 }
 
 /// `log(1 + x)`: what rounding `1 + x` lost is put back as a factor.
@@ -298,32 +299,17 @@ pub fn pow_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
     where_((y == A::ZERO) | (x == A::ONE), A::ONE, where_(y == A::ONE, x, signed))
 }
 
-/// The rest of a truncated division, exact: each step takes away a multiple of the divisor without
-/// rounding, and makes what is left smaller by the precision of a quotient.
-#[device]
-pub fn rest_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
-    let size = abs(y);
-    let mut rest = abs(x);
-    for _ in range(0, 5, 1) {
-        let next = fma(-trunc(rest / size), size, rest);
-        let next = where_(next < A::ZERO, next + size, next);
-        rest = where_(next >= size, next - size, next);
-    }
-    let rest = where_(is_inf(y) & is_finite(x), abs(x), rest);
-    where_(is_negative(x), -rest, rest)
-}
-
 /// The rest of a division whose quotient is rounded down: it has the sign of the divisor.
 #[device]
 pub fn remainder_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
-    let rest = rest_of(x, y);
+    let rest = x % y;
     where_((rest != A::ZERO) & ((rest < A::ZERO) != (y < A::ZERO)), rest + y, rest)
 }
 
 /// The quotient rounded down, such that `x = quotient * y + remainder`.
 #[device]
 pub fn floor_divide_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
-    let rest = rest_of(x, y);
+    let rest = x % y;
     let quotient = (x - rest) / y;
     let is_over = (rest != A::ZERO) & ((rest < A::ZERO) != (y < A::ZERO));
     let quotient = where_(is_over, quotient - A::ONE, quotient);
@@ -401,7 +387,7 @@ binary! {
     /// The angle of the point `(y, x)`.
     atan2: Float = |u, v| { atan2_of(u, v) }
     /// The rest of a truncated division; it has the sign of the dividend.
-    fmod: Float = |u, v| { rest_of(u, v) }
+    fmod: Float = |u, v| { u % v }
     /// The rest of a division rounded down.
     remainder: Float = |u, v| { remainder_of(u, v) }
     /// The quotient rounded down.

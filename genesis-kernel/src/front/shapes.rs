@@ -73,6 +73,11 @@ fn to_shape(lower: &mut Lower, call: &Call, shape: Shape) -> Res {
             format!("`{}` of {} to {shape}: {from} elements and {to}", call.name, ty.shape);
         return Err(lower.error(call.span, message).help("the number of elements must stay"));
     }
+    if !ty.shape.reshapes_in_order(shape) {
+        let message = format!("can't reshape {} to {shape}", ty.shape);
+        let help = "extents that are merged or split must be powers of two, but for the first";
+        return Err(lower.error(call.span, message).help(help));
+    }
     lower.like_operand(&call.args[0], |lower| lower.build().reshape(value, shape))
 }
 

@@ -12,6 +12,7 @@ use crate::ir::{
     AtomicOp, BinaryOp, Combine, DType, Func, Op, OpData, OpKind, Region, Scalar, Shape, TileType,
     Value,
 };
+use crate::printed;
 
 type Result<T> = std::result::Result<T, InterpErrorKind>;
 
@@ -470,12 +471,9 @@ impl<'r> Machine<'r> {
     }
 
     fn print(&mut self, format: &str, data: &OpData) {
-        let mut text = format.to_owned();
-        for &operand in &data.operands {
-            let shown = show(self.func.tile(operand), &self.tile(operand));
-            text = text.replacen("{}", &shown, 1);
-        }
-        self.prints.push(text);
+        let shown = |&operand: &Value| show(self.func.tile(operand), &self.tile(operand));
+        let shown: Vec<String> = data.operands.iter().map(shown).collect();
+        self.prints.push(printed::text(format, &shown));
     }
 }
 

@@ -261,7 +261,8 @@ pub enum OpKind {
         /// What the user wrote.
         message: String,
     },
-    /// Prints the operands with the format string's `{}` filled in.
+    /// Prints the operands with the format string's `{}` filled in. Operands past these are the extents
+    /// that the printed tiles had before they were padded; only the pass `pad` adds them.
     Print {
         /// What the user wrote.
         format: String,

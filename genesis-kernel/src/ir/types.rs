@@ -236,6 +236,37 @@ impl Shape {
             .collect();
         extents.map(|e| Shape::new(&e))
     }
+
+    /// Whether a tile of this shape can be reshaped: on a GPU extents are padded to powers of two, and the
+    /// elements have to stay where they belong.
+    ///
+    /// The axes are cut in the smallest groups of equal size on both sides. In a group of one axis on
+    /// each side nothing moves; in another the flat order is kept if only the first axis has padding.
+    pub(crate) fn reshapes_in_order(self, to: Shape) -> bool {
+        let wide =
+            |shape: Shape| shape.extents().into_iter().filter(|&e| e != 1).collect::<Vec<_>>();
+        let (from, to) = (wide(self), wide(to));
+        let plain = |group: &[usize]| group[1..].iter().all(|e| e.is_power_of_two());
+        let (mut i, mut j) = (0, 0);
+        while i < from.len() && j < to.len() {
+            let (start_i, start_j) = (i, j);
+            let (mut a, mut b) = (from[i], to[j]);
+            (i, j) = (i + 1, j + 1);
+            while a != b {
+                if a < b {
+                    a *= from[i];
+                    i += 1;
+                } else {
+                    b *= to[j];
+                    j += 1;
+                }
+            }
+            if !plain(&from[start_i..i]) || !plain(&to[start_j..j]) {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 impl fmt::Debug for Shape {

@@ -31,7 +31,9 @@ impl Iterator for Range {
     }
 }
 
-/// `start..end` by `step`.
+/// `start..end` by `step`: up to but without `end`, or down to but without it where the step is negative. A
+/// step of 0 is refused: when the kernel is compiled or, where it is not known then, as a failed
+/// `device_assert!`.
 #[doc(hidden)]
 pub fn range(_start: i64, _end: i64, _step: i64) -> Range {
     typed()
@@ -73,6 +75,7 @@ impl<T, S> Print for Tile<T, S> {}
 impl<T> Print for Ptr<T> {}
 impl<T> Print for PtrMut<T> {}
 
-/// One value of `device_print!`.
+/// One value of `device_print!`. On the CPU a tile is printed whole, on a GPU an element a line with its
+/// coordinates; what can't be written, as when stdout is closed, is lost.
 #[doc(hidden)]
 pub fn print<X: Print>(_x: X) {}

@@ -107,7 +107,8 @@ pub fn broadcast_to<S: Shape, X: BroadcastTo<S>>(_x: X) -> Tile<X::Element, S> {
     typed()
 }
 
-/// With other extents and as many elements: `reshape::<M, N>(x)`.
+/// With other extents and as many elements: `reshape::<M, N>(x)`. Extents that are merged or split must be
+/// powers of two, but for the first of those that belong together.
 pub fn reshape<S: Shape, X: Values>(_x: X) -> Tile<X::Element, S> {
     typed()
 }

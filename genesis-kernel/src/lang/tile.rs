@@ -73,7 +73,8 @@ impl<T: Copy, S: Shape> Tile<T, S> {
         typed()
     }
 
-    /// With other extents and as many elements, which is checked where all extents are known.
+    /// With other extents and as many elements, which is checked where all extents are known. Extents that
+    /// are merged or split must be powers of two, but for the first of those that belong together.
     pub fn reshape<R: Shape>(self) -> Tile<T, R> {
         typed()
     }

@@ -10,6 +10,7 @@ use crate::interp::InterpErrorKind;
 use crate::ir::{Func, Value};
 use crate::kernel::{ArgValue, Specialized};
 use crate::knobs;
+use crate::printed;
 use crate::runtime::cpu::{read_host, write_host};
 use crate::runtime::{Arg, PtrArg, Queue, ViewArg};
 
@@ -72,7 +73,7 @@ pub(super) unsafe fn run(
         });
     }
     let result = interpreter.run(grid, &values);
-    interpreter.prints().iter().for_each(|line| println!("{line}"));
+    interpreter.prints().iter().for_each(|line| printed::line(line));
     result.map_err(|error| {
         let more = match error.kind {
             InterpErrorKind::Fuel { .. } => "; GENESIS_CHECK_OPS=NUMBER lets it run more",

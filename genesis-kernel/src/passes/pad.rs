@@ -98,7 +98,7 @@ impl Rewrite for Pad {
             }
             OpKind::Reshape => {
                 let to = old.tile(data.results[0]).shape;
-                if !keeps_order(shape, to) {
+                if !shape.reshapes_in_order(to) {
                     let message = format!("can't reshape {shape} to {to}");
                     return Err(Diagnostic::new(message, data.loc).help(
                         "extents that are merged or split must be powers of two, but for the first",
@@ -107,6 +107,7 @@ impl Rewrite for Pad {
                 rebuild.copy(self, op, region)?;
             }
             OpKind::Assert { .. } if is_padded(shape) => pad_assert(rebuild, op, region),
+            OpKind::Print { .. } => pad_print(rebuild, op, region),
             _ => {
                 rebuild.copy(self, op, region)?;
             }
@@ -162,6 +163,19 @@ fn pad_assert(rebuild: &mut Rebuild<'_>, op: Op, region: Region) {
         None => cond,
     };
     b.push(data.kind.clone(), &[cond], &[], &[]);
+}
+
+/// What is printed, and how much of it.
+fn pad_print(rebuild: &mut Rebuild<'_>, op: Op, region: Region) {
+    let data = rebuild.old.op(op);
+    let shapes: Vec<Shape> = data.operands.iter().map(|&v| rebuild.old.tile(v).shape).collect();
+    let mut operands: Vec<Value> = data.operands.iter().map(|&v| rebuild.get(v)).collect();
+    let mut b = rebuild.at(op, region);
+    if shapes.iter().any(|&shape| is_padded(shape)) {
+        let extents = shapes.iter().flat_map(|shape| shape.extents());
+        operands.extend(extents.map(|extent| b.int(DType::I64, extent as i64)));
+    }
+    b.push(data.kind.clone(), &operands, &[], &[]);
 }
 
 /// Zeros along K, in both operands: zero times whatever is left in the other could be NaN.
@@ -289,35 +303,6 @@ fn neutral(op: BinaryOp, dtype: DType) -> Option<Scalar> {
         BinaryOp::And => int(if dtype == DType::Bool { 1 } else { -1 }),
         _ => None,
     }
-}
-
-/// Whether a reshape of the padded tiles keeps the user's elements where they belong.
-///
-/// The axes are cut in the smallest groups of equal size on both sides. In a group of one axis on
-/// each side nothing moves; in another the flat order is kept if only the first axis has padding.
-fn keeps_order(from: Shape, to: Shape) -> bool {
-    let wide = |shape: Shape| shape.extents().into_iter().filter(|&e| e != 1).collect::<Vec<_>>();
-    let (from, to) = (wide(from), wide(to));
-    let plain = |group: &[usize]| group[1..].iter().all(|e| e.is_power_of_two());
-    let (mut i, mut j) = (0, 0);
-    while i < from.len() && j < to.len() {
-        let (start_i, start_j) = (i, j);
-        let (mut a, mut b) = (from[i], to[j]);
-        (i, j) = (i + 1, j + 1);
-        while a != b {
-            if a < b {
-                a *= from[i];
-                i += 1;
-            } else {
-                b *= to[j];
-                j += 1;
-            }
-        }
-        if !plain(&from[start_i..i]) || !plain(&to[start_j..j]) {
-            return false;
-        }
-    }
-    true
 }
 
 #[cfg(test)]

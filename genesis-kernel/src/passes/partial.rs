@@ -289,4 +289,23 @@ kernel rows(%a: *f32 readonly, %o: *f32 exclusive, %n: i64) {
         assert!(!is_changed(&used));
         assert!(!is_changed(&ROWS.replace("const 0.0", "const 1.0")));
     }
+
+    /// The third operand of a choice may be a constant, which reads nothing.
+    #[test]
+    fn other_ops_of_three_operands_stay() {
+        let text = "kernel k(%o: *i64 exclusive, %n: i64) {
+  %0 = const 0 : i64
+  %1 = const 1 : i64
+  %2 = for %3 = %0 to %n step %1 carry (%4 = %0) {
+    %5 = cmp gt %3, %1 : bool
+    %6 = const 99 : i64
+    %7 = select %5, %3, %6 : i64
+    yield %7
+  } : i64
+  store %o, %2
+  return
+}
+";
+        assert_eq!(after(text), text);
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use super::share;
 use crate::diag::Error;
 use crate::ir::{DType, Scalar, TileType};
+use crate::printed;
 
 /// The function that generated code is: parameters, words of the launch, the first program and the one
 /// behind the last, scratch memory.
@@ -59,13 +60,10 @@ unsafe extern "C" fn on_print(
     // SAFETY: code gets the address from `run`, which keeps the host alive.
     let host = unsafe { &*host };
     let Some(print) = host.prints.get(number as usize) else { return };
-    let mut text = print.format.clone();
-    for (i, &tile) in print.operands.iter().enumerate() {
-        // SAFETY: the list has one address for each operand, of all of its elements.
-        let shown = unsafe { show(tile, *list.add(i)) };
-        text = text.replacen("{}", &shown, 1);
-    }
-    println!("{text}");
+    // SAFETY: the list has one address for each operand, of all of its elements.
+    let shown = |(i, &tile): (usize, &TileType)| unsafe { show(tile, *list.add(i)) };
+    let shown: Vec<String> = print.operands.iter().enumerate().map(shown).collect();
+    printed::line(&printed::text(&print.format, &shown));
 }
 
 /// The elements of a printed operand: a scalar as it is, a tile in brackets.

@@ -6,12 +6,15 @@
 //! Printing goes through the driver's `vprintf`: scalars by one thread, tiles by every thread, an
 //! element a line with its coordinates.
 
+use std::sync::Arc;
+
 use super::super::elementwise::{Target as Machine, cast};
 use super::super::llvm::{IntPred, Order, Val};
 use super::lower::{GLOBAL, Lowering, Registers};
 use crate::Error;
 use crate::ir::{DType, Elem, Op, OpKind, Value};
-use crate::layout::HwIndex;
+use crate::layout::{HwIndex, LinearLayout};
+use crate::printed::fill;
 
 /// Words of eight bytes that a failed assertion leaves, by number; the first holds its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,55 +127,86 @@ impl Lowering<'_> {
             return Err(Error::bug("a print without a format"));
         };
         let operands = self.operands(op)?;
-        let tile = data.operands.iter().copied().find(|&v| self.lir.layout(v).is_some());
-        let Some(tile) = tile else {
-            let values: Vec<Val> = operands.iter().map(|o| o[0]).collect();
-            let line = printf_format(format, self, &data.operands);
-            return self.print_line(
-                &line,
-                &[],
-                op,
-                &values,
-                [31, self.lir.num_warps - 1, self.lir.num_blocks - 1],
-            );
-        };
-        let layout = self.layout(tile)?.clone();
-        let rank = layout.shape.rank();
-        let text = printf_format(format, self, &data.operands);
-        let line = format!("[{}] {text}", vec!["%lld"; rank].join(", "));
-        for reg in 0..layout.num_regs() {
-            let at = layout.apply(HwIndex { reg, ..HwIndex::default() });
-            let thread = self.threads.place(self.e, &layout.lane, &layout.warp, &layout.block);
-            let flat = self.e.xor(thread, self.e.int(self.e.i32(), i64::from(at)));
-            let coords: Vec<Val> = (0..rank)
-                .map(|axis| {
-                    let e = self.e;
+        let (shown, extents) = self.printed(format, &data.operands);
+        // Tiles of one shape that lie in the same threads in the same order share their lines.
+        let mut groups: Vec<(Arc<LinearLayout>, &[i64])> = Vec::new();
+        for (&value, extents) in shown.iter().zip(&extents) {
+            let group = self.lir.layout(value).map(|layout| (Arc::clone(layout), &extents[..]));
+            groups.extend(group.filter(|group| !groups.contains(group)));
+        }
+        if groups.is_empty() {
+            let all: Vec<usize> = (0..shown.len()).collect();
+            let values: Vec<Val> = operands[..shown.len()].iter().map(|o| o[0]).collect();
+            let line = printf_format(format, self, &shown, &all);
+            let copies = [31, self.lir.num_warps - 1, self.lir.num_blocks - 1];
+            let prints = self.threads.is_first(self.e, copies[0], copies[1], copies[2]);
+            return self.print_line(&line, &[], (&shown, &values), prints);
+        }
+        for (layout, real) in groups {
+            let is_own = |&i: &usize| {
+                let own = self.lir.layout(shown[i]);
+                own.is_none_or(|own| *own == layout && extents[i] == real)
+            };
+            let own: Vec<usize> = (0..shown.len()).filter(is_own).collect();
+            let values: Vec<Value> = own.iter().map(|&i| shown[i]).collect();
+            let rank = layout.shape.rank();
+            let text = printf_format(format, self, &shown, &own);
+            let line = format!("[{}] {text}", vec!["%lld"; rank].join(", "));
+            let copies = [layout.free_lanes(), layout.free_warps(), layout.free_blocks()];
+            for reg in 0..layout.num_regs() {
+                let e = self.e;
+                let at = layout.apply(HwIndex { reg, ..HwIndex::default() });
+                let thread = self.threads.place(e, &layout.lane, &layout.warp, &layout.block);
+                let flat = e.xor(thread, e.int(e.i32(), i64::from(at)));
+                let coord = |axis: usize| {
                     let shift = e.int(e.i32(), i64::from(layout.shift(axis)));
                     let mask = e.int(e.i32(), layout.shape.extent(axis) as i64 - 1);
                     e.zext(e.and(e.lshr(flat, shift), mask), e.i64())
-                })
-                .collect();
-            let values: Vec<Val> =
-                operands.iter().map(|o| o[(reg as usize).min(o.len() - 1)]).collect();
-            let copies = [layout.free_lanes(), layout.free_warps(), layout.free_blocks()];
-            self.print_line(&line, &coords, op, &values, copies)?;
+                };
+                let coords: Vec<Val> = (0..rank).map(coord).collect();
+                let element = |&i: &usize| {
+                    let registers = &operands[i];
+                    registers[(reg as usize).min(registers.len() - 1)]
+                };
+                let elements: Vec<Val> = own.iter().map(element).collect();
+                // What was added to the tile is nobody's.
+                let exists =
+                    real.iter().zip(&coords).enumerate().filter_map(|(axis, (&extent, &at))| {
+                        let is_padded = extent != layout.shape.extent(axis) as i64;
+                        is_padded.then(|| e.icmp(IntPred::Slt, at, e.int(e.i64(), extent)))
+                    });
+                let first = self.threads.is_first(e, copies[0], copies[1], copies[2]);
+                let prints = first.into_iter().chain(exists).reduce(|a, b| e.and(a, b));
+                self.print_line(&line, &coords, (&values, &elements), prints)?;
+            }
         }
         Ok(())
     }
 
-    /// One line of `vprintf`, by the threads in which these lane, warp and block bits are 0.
+    /// The operands that a format names, and the extents of each where they were padded.
+    fn printed(&self, format: &str, operands: &[Value]) -> (Vec<Value>, Vec<Vec<i64>>) {
+        let holes = format.replace("{{", "").replace("}}", "").matches('{').count();
+        let (shown, rest) = operands.split_at(holes.min(operands.len()));
+        let mut rest = rest.iter().filter_map(|&v| Some(self.func.as_const(v)?.to_i64()));
+        let extents = shown
+            .iter()
+            .map(|&v| rest.by_ref().take(self.func.tile(v).shape.rank()).collect())
+            .collect();
+        (shown.to_vec(), extents)
+    }
+
+    /// One line of `vprintf`, by the threads in which the condition holds.
     fn print_line(
         &mut self,
         format: &str,
         coords: &[Val],
-        op: Op,
-        values: &[Val],
-        copies: [u32; 3],
+        (values, elements): (&[Value], &[Val]),
+        prints: Option<Val>,
     ) -> Result<(), Error> {
         let e = self.e;
-        let types = self.func.op(op).operands.iter().map(|&v| self.func.tile(v));
+        let types = values.iter().map(|&v| self.func.tile(v));
         let mut args = coords.to_vec();
-        for (tile, &value) in types.zip(values) {
+        for (tile, &value) in types.zip(elements) {
             args.push(match tile.dtype() {
                 _ if tile.is_ptr() => e.ptrtoint(value, e.i64()),
                 dtype if dtype.is_float() => cast(e, Machine::Nvptx, value, dtype, DType::F64),
@@ -180,7 +214,6 @@ impl Lowering<'_> {
                 dtype => cast(e, Machine::Nvptx, value, dtype, DType::I64),
             });
         }
-        let prints = self.threads.is_first(e, copies[0], copies[1], copies[2]);
         let (inside, done) = (e.block("print"), e.block("print.end"));
         e.cond_br(prints.unwrap_or_else(|| e.bool(true)), inside, done);
         e.position(inside);
@@ -202,39 +235,23 @@ impl Lowering<'_> {
     }
 }
 
-/// The user's format for `vprintf`: every `{}` becomes what its operand is printed by.
-fn printf_format(format: &str, lowering: &Lowering<'_>, operands: &[Value]) -> String {
-    let types = operands.iter().map(|&v| lowering.func.tile(v));
-    let specs: Vec<&str> = types
-        .map(|tile| match tile.dtype() {
-            _ if tile.is_ptr() => "0x%llx",
-            dtype if dtype.is_float() => "%g",
-            dtype if dtype.is_unsigned_int() => "%llu",
-            _ => "%lld",
-        })
-        .collect();
-    substitute(format, &specs)
+/// The user's format for `vprintf`: every `{}` becomes what its operand is printed by, and of operands that
+/// are not in this line it says so.
+fn printf_format(format: &str, lowering: &Lowering<'_>, shown: &[Value], own: &[usize]) -> String {
+    let spec = |(i, &value): (usize, &Value)| match lowering.func.tile(value) {
+        _ if !own.contains(&i) => "..",
+        tile if tile.is_ptr() => "0x%llx",
+        tile if tile.dtype().is_float() => "%g",
+        tile if tile.dtype().is_unsigned_int() => "%llu",
+        _ => "%lld",
+    };
+    let specs: Vec<&str> = shown.iter().enumerate().map(spec).collect();
+    of_printf(format, &specs)
 }
 
-/// Fills the `{}` of a format in order; `{{` and `}}` are braces, and `%` is itself.
-fn substitute(format: &str, specs: &[&str]) -> String {
-    let mut specs = specs.iter();
-    let mut text = String::new();
-    let mut rest = format;
-    while let Some(c) = rest.chars().next() {
-        let (piece, len) = match c {
-            _ if rest.starts_with("{{") => ("{", 2),
-            _ if rest.starts_with("}}") => ("}", 2),
-            '{' => {
-                (specs.next().copied().unwrap_or(""), rest.find('}').map_or(rest.len(), |i| i + 1))
-            }
-            '%' => ("%%", 1),
-            _ => (&rest[..c.len_utf8()], c.len_utf8()),
-        };
-        text.push_str(piece);
-        rest = &rest[len..];
-    }
-    text
+/// Fills the `{}` of a format; `%` is itself.
+fn of_printf(format: &str, specs: &[&str]) -> String {
+    fill(format, specs, |c| if c == '%' { "%%".to_owned() } else { c.to_string() })
 }
 
 #[cfg(test)]
@@ -243,7 +260,7 @@ mod tests {
 
     #[test]
     fn formats_are_those_of_printf() {
-        assert_eq!(substitute("x = {}, 5% of {:?}", &["%g", "%lld"]), "x = %g, 5%% of %lld");
-        assert_eq!(substitute("{{}} {} {}", &["%g"]), "{} %g ");
+        assert_eq!(of_printf("x = {}, 5% of {:?}", &["%g", "%lld"]), "x = %g, 5%% of %lld");
+        assert_eq!(of_printf("{{}} {} {}", &["%g"]), "{} %g ");
     }
 }

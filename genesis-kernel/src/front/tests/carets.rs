@@ -127,6 +127,29 @@ fn a_reshape_keeps_the_number_of_elements() {
 }
 
 #[kernel]
+fn regroups(out: PtrMut<f32>) {
+    let v = zeros::<f32, 6, 20>().reshape::<4, 5, 6>();
+    store(out, sum(sum(sum(v, 2), 1), 0));
+}
+
+#[test]
+fn a_reshape_that_a_gpu_has_not_is_refused_everywhere() {
+    check(
+        &regroups::KERNEL,
+        &[],
+        &[],
+        expect![[r#"
+        error: can't reshape [6, 20] to [4, 5, 6]
+          --> this file
+           |
+         n |     let v = zeros::<f32, 6, 20>().reshape::<4, 5, 6>();
+           |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+           = help: extents that are merged or split must be powers of two, but for the first
+    "#]],
+    );
+}
+
+#[kernel]
 fn large<const M: usize, const N: usize>(out: ViewMut<f32, 2>) {
     out.store([0, 0], zeros::<f32, M, N>());
 }

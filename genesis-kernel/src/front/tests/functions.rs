@@ -115,12 +115,12 @@ fn shapes<const M: usize, const N: usize>(
 
 #[test]
 fn shapes_move_elements_and_lose_none() {
-    let x: Vec<f32> = (0..6).map(|i| i as f32).collect();
+    let x: Vec<f32> = (0..8).map(|i| i as f32).collect();
     let args =
-        vec![view(&x, &[2, 3], false), view(&[0.0; 6], &[3, 2], true), written(DType::F32, 5)];
-    let memory = run(&shapes::KERNEL, &[], &[2, 3], [1, 1, 1], args);
-    assert_eq!(numbers::<f32>(&memory[1]), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
-    assert_eq!(numbers::<f32>(&memory[2]), [15.0, 30.0, 0.0, 7.5, 12.0]);
+        vec![view(&x, &[2, 4], false), view(&[0.0; 8], &[4, 2], true), written(DType::F32, 5)];
+    let memory = run(&shapes::KERNEL, &[], &[2, 4], [1, 1, 1], args);
+    assert_eq!(numbers::<f32>(&memory[1]), [0.0, 4.0, 1.0, 5.0, 2.0, 6.0, 3.0, 7.0]);
+    assert_eq!(numbers::<f32>(&memory[2]), [28.0, 56.0, 0.0, 10.0, 22.0]);
 }
 
 #[kernel]
