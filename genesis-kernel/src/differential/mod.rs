@@ -14,6 +14,8 @@
 //! ```
 
 pub(crate) mod compare;
+#[cfg(test)]
+mod found;
 mod language;
 pub(crate) mod reduce;
 mod syntax;
@@ -219,7 +221,7 @@ impl Subject {
         let found = match catch_unwind(run) {
             Ok(Ok(found)) => found,
             Ok(Err(outcome)) => return outcome,
-            Err(panic) => return Outcome::CompileFail(format!("panic: {}", message(&panic))),
+            Err(panic) => return Outcome::CompileFail(format!("panic: {}", message(&*panic))),
         };
         let is_gpu = match machine {
             Machine::Cpu => false,
@@ -363,7 +365,7 @@ impl Campaign {
             }
             Err(panic) => {
                 lock(report).count("PANIC");
-                return fail(None, format!("panic: {}", message(&panic)));
+                return fail(None, format!("panic: {}", message(&*panic)));
             }
         };
         lock(report).valid += 1;

@@ -134,7 +134,11 @@ impl Lower {
                 let lit = Lit::Int(*value);
                 return self.literal(lit, dtype, operand.span()).map(Val::Const);
             }
-            Val::Soft(value) if self.func.tile(*value).dtype().is_float() == dtype.is_float() => {
+            // Not to bool: there the ops of numbers, made again, would be ops of bools.
+            Val::Soft(value)
+                if dtype != DType::Bool
+                    && self.func.tile(*value).dtype().is_float() == dtype.is_float() =>
+            {
                 return self.coerce(operand, dtype).map(Val::Ir);
             }
             _ => {}

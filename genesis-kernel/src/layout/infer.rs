@@ -44,6 +44,8 @@ pub(super) struct Infer<'f> {
     pub accesses: BTreeMap<Op, Shared>,
     /// The unit of each dot.
     pub units: BTreeMap<Op, (DotUnit, [u32; 2])>,
+    /// The layout of each result of a dot, which its unit decides.
+    sums: BTreeMap<Value, Shared>,
     pub blockeds: Blockeds,
     preferences: BTreeMap<Op, Preference>,
     /// For each value, the ops that use it, and the op that owns its region or defines it.
@@ -73,6 +75,7 @@ impl<'f> Infer<'f> {
             assigned: vec![None; func.n_values()],
             accesses: BTreeMap::new(),
             units: BTreeMap::new(),
+            sums: BTreeMap::new(),
             blockeds: Blockeds::new(func, &list, [num_warps, num_blocks]),
             preferences,
             touching: touching(func),
@@ -127,7 +130,11 @@ impl<'f> Infer<'f> {
                 DotUnit::Fma => mma::fma_accumulator(shape, self.num_warps),
                 DotUnit::Wgmma(_) => self.wgmma_layout(shape),
             };
-            self.assign(result, Arc::new(layout.in_cluster(self.num_blocks)));
+            self.sums.insert(result, Arc::new(layout.in_cluster(self.num_blocks)));
+        }
+        for &op in &dots {
+            let result = self.func.op(op).results[0];
+            self.assign(result, Arc::clone(&self.sums[&result]));
         }
         for &op in &dots {
             self.seed_left_operand(op);
@@ -275,8 +282,12 @@ impl<'f> Infer<'f> {
         self.preferences.get(&op).is_some_and(|preference| preference.accepts(layout))
     }
 
-    /// Whether a value comes from memory that this layout would use badly.
+    /// Whether a value comes from memory that this layout would use badly, or from a dot whose unit leaves
+    /// it in another.
     fn refuses(&self, value: Value, layout: &LinearLayout) -> bool {
+        if self.sums.get(&value).is_some_and(|own| **own != *layout) {
+            return true;
+        }
         let preference = self.func.def_op(value).and_then(|op| self.preferences.get(&op));
         preference.is_some_and(|preference| !preference.accepts(layout))
     }

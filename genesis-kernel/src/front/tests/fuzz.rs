@@ -176,6 +176,18 @@ fn no_syntax_panics() {
 }
 
 #[test]
+fn numbers_from_literals_become_bools() {
+    let bools = || name("flag");
+    let choice = |a, b| call("where_", Vec::new(), vec![bools(), int(a), int(b)]);
+    let difference = binary(BinaryOp::Sub, choice(3, 1), choice(1, 3));
+    let as_bool = method(difference, "to", vec![dtype(DType::Bool)], Vec::new());
+    let func =
+        lower(vec![let_("a", as_bool), stmt(call("store", vec![], vec![name("out"), int(1)]))]);
+    let func = func.expect("the language has it");
+    verify(&func).unwrap_or_else(|problem| panic!("{problem}\n{func}"));
+}
+
+#[test]
 fn deep_nesting_is_refused_and_not_a_crash() {
     let mut deep = name("n");
     for _ in 0..3000 {
