@@ -6,8 +6,8 @@ use std::path::Path;
 
 use genesis::data::LoaderState;
 use genesis::io::{
-    Best, Checkpoint, Checkpoints, Keep, diff_checkpoints, list_checkpoints, load_safetensors,
-    verify_checkpoint,
+    Best, Checkpoint, Checkpoints, Keep, OnSaveError, diff_checkpoints, list_checkpoints,
+    load_safetensors, verify_checkpoint,
 };
 use genesis::optim::State;
 use genesis::random::RngState;
@@ -169,6 +169,30 @@ fn a_write_that_fails_says_so_and_keeps_the_rest() -> Result<()> {
     assert!(error.starts_with("can't write "), "{error}");
     fs::rename(&away, &root)?;
     assert_eq!(checkpoints.latest(CPU)?.expect("it stayed").checkpoint.step, 1);
+    Ok(())
+}
+
+#[test]
+fn training_can_go_on_where_a_checkpoint_is_not_written() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let root = folder.path().join("run");
+    let checkpoints =
+        Checkpoints::open(&root, Keep::default())?.with_on_save_error(OnSaveError::Continue);
+    checkpoints.save(&sample(1, None)?)?;
+    let away = folder.path().join("away");
+    fs::rename(&root, &away)?;
+    for step in 2..4 {
+        checkpoints.save_async(&sample(step, None)?)?;
+    }
+    assert_eq!(checkpoints.wait()?, None);
+    assert!(checkpoints.save(&sample(4, None)?).is_err(), "who asks for a path gets the error");
+    fs::rename(&away, &root)?;
+    checkpoints.save_async(&sample(5, None)?)?;
+    assert!(checkpoints.wait()?.is_some_and(|path| path.ends_with("step-00000005")));
+    let errors = checkpoints.save_errors();
+    assert_eq!(errors.len(), 2);
+    assert!(errors.iter().all(|error| error.to_string().starts_with("can't write ")));
+    assert_eq!(checkpoints.latest(CPU)?.expect("two stayed").checkpoint.step, 5);
     Ok(())
 }
 

@@ -286,3 +286,27 @@ fn pictures_are_changed_alike_by_any_worker() -> Result<()> {
     assert_eq!(pictures(3)?, want);
     Ok(())
 }
+
+#[test]
+fn options_of_any_size_end() -> Result<()> {
+    let data = || Arc::new(Noisy::new(7));
+    let options = LoaderOptions { workers: 2, prefetch: usize::MAX, ..LoaderOptions::default() };
+    let loader = DataLoader::new(data(), LoaderOptions { batch_size: 2, ..options })?;
+    assert_eq!(loader.iter()?.collect::<Result<Vec<_>>>()?.len(), 4);
+    let whole = DataLoader::new(data(), LoaderOptions { batch_size: usize::MAX, ..options })?;
+    assert_eq!(whole.iter()?.collect::<Result<Vec<_>>>()?.len(), 1);
+    let many = DataLoader::new(data(), LoaderOptions { workers: usize::MAX, ..options })?;
+    let error = many.iter().err().expect("so many threads are not started").to_string();
+    assert!(error.starts_with("data loader: 18446744073709551615 workers, the most"), "{error}");
+    let endless =
+        DataLoader::new(Noisy::new(usize::MAX), LoaderOptions { shuffle: true, ..options })?;
+    assert_eq!(endless.len(), Some(usize::MAX));
+    let error = endless.iter().err().expect("memory has no room for the order").to_string();
+    assert!(error.contains("18446744073709551615 samples are more than memory holds"), "{error}");
+    let state = LoaderState { epoch: u64::MAX, samples: usize::MAX, seed: 0 };
+    loader.set_state(state)?;
+    assert!(loader.iter().is_err());
+    loader.set_state(LoaderState { samples: 0, ..state })?;
+    assert_eq!(loader.iter()?.count(), 4);
+    Ok(())
+}

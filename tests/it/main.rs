@@ -58,6 +58,8 @@ mod names;
 mod nn;
 /// What dropout zeroes and keeps.
 mod nn_dropout;
+/// Layers made with hostile numbers.
+mod nn_hostile;
 /// How parameters start.
 mod nn_init;
 /// Linear layers and the activations after them.

@@ -1,6 +1,8 @@
 //! The code in the documentation, compiled and run as documentation tests, and the conformance runner.
 
+pub mod abuse;
 pub mod conform;
+pub mod mutate;
 
 /// README.md
 #[doc = include_str!("../../README.md")]

@@ -1,0 +1,311 @@
+//! Damaged files: valid ones of every format that is read, and changes that keep most of them.
+//!
+//! Random bytes never come past a magic number. So a small valid file is changed at a few places, and where
+//! a format has checksums they are made right again, or nothing behind them would be reached.
+
+use std::fs;
+use std::io::Write;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use genesis::data::{
+    Csv, CsvOptions, Image, SampleRng, TextFile, TokenShards, TokenWidth, Tokens, bible_text,
+    read_idx,
+};
+use genesis::io::{
+    Checkpoint, Checkpoints, Keep, SafeTensorsFile, diff_checkpoints, load_npy, load_npz,
+    load_safetensors, save_npy, save_npz, save_safetensors,
+};
+use genesis::optim::State;
+use genesis::{Device, Tensor};
+use genesis_kernel::cache::{DiskCache, Key};
+
+/// A format of files.
+pub struct Format {
+    /// What it is called in messages.
+    pub name: &'static str,
+    /// A small file of it.
+    pub valid: Vec<u8>,
+    /// Makes checksums right again, and packs what is packed.
+    pub mend: fn(Vec<u8>) -> Vec<u8>,
+    /// Reads a file; whether it was accepted.
+    pub read: Box<dyn Fn(&Path) -> bool>,
+}
+
+/// The longest that one file may take.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Reads changed files of all formats in turns; what each is, its number says.
+///
+/// # Errors
+/// If a valid file is refused, or a reader panics or takes more than 10 s.
+pub fn read_mutated(numbers: Range<u64>) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let formats = formats(folder.path())?;
+    let path = folder.path().join("mutated");
+    for format in &formats {
+        fs::write(&path, (format.mend)(format.valid.clone()))?;
+        ensure!((format.read)(&path), "{}: the valid file is refused", format.name);
+    }
+    for number in numbers {
+        let format = &formats[(number % formats.len() as u64) as usize];
+        let mut rng = SampleRng::new(number);
+        fs::write(&path, (format.mend)(mutate(&format.valid, &mut rng)))?;
+        let start = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| (format.read)(&path)));
+        ensure!(outcome.is_ok(), "{}: file {number} panics", format.name);
+        let took = start.elapsed();
+        ensure!(took < LONGEST, "{}: file {number} took {took:?}", format.name);
+    }
+    Ok(())
+}
+
+/// Changes a file at one to four places.
+pub fn mutate(valid: &[u8], rng: &mut SampleRng) -> Vec<u8> {
+    let mut bytes = valid.to_vec();
+    for _ in 0..=rng.below(4) {
+        change(&mut bytes, rng);
+    }
+    bytes
+}
+
+/// Numbers that headers are not ready for.
+const NUMBERS: [u64; 10] =
+    [0, 1, 0x7F, 0xFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 1 << 62, i64::MAX as u64, u64::MAX];
+
+fn change(bytes: &mut Vec<u8>, rng: &mut SampleRng) {
+    let at = rng.below(bytes.len().max(1));
+    let end = (at + 1 + rng.below(32)).min(bytes.len());
+    if bytes.is_empty() {
+        bytes.push(rng.next_u64() as u8);
+        return;
+    }
+    match rng.below(9) {
+        0 => bytes[at] ^= 1 << rng.below(8),
+        1 => bytes[at] = rng.next_u64() as u8,
+        2 => bytes.truncate(at),
+        3 => drop(bytes.drain(at..end)),
+        4 => {
+            let copy = bytes[at..end].to_vec();
+            let to = rng.below(bytes.len());
+            bytes.splice(to..to, copy);
+        }
+        5 => {
+            let number = NUMBERS[rng.below(NUMBERS.len())];
+            let (little, big) = (number.to_le_bytes(), number.to_be_bytes());
+            let len = [1, 2, 4, 8][rng.below(4)];
+            let number = if rng.below(2) == 0 { &little[..len] } else { &big[8 - len..] };
+            let end = (at + len).min(bytes.len());
+            bytes[at..end].copy_from_slice(&number[..end - at]);
+        }
+        6 => {
+            // Digits of a text become others, or many more.
+            let digits = NUMBERS[rng.below(NUMBERS.len())].to_string();
+            let number = bytes[at..].iter().position(u8::is_ascii_digit).map(|n| at + n);
+            let start = number.unwrap_or(at);
+            let rest = bytes[start..].iter().position(|b| !b.is_ascii_digit());
+            let end = rest.map_or(bytes.len(), |n| start + n);
+            bytes.splice(start..end, digits.bytes());
+        }
+        7 => {
+            let other = bytes[rng.below(bytes.len())];
+            bytes[at..end].fill(other);
+        }
+        _ => bytes.extend((0..rng.below(64)).map(|_| rng.next_u64() as u8)),
+    }
+}
+
+/// Every format that is read, with its files below `folder`.
+///
+/// # Errors
+/// If a valid file can't be made.
+pub fn formats(folder: &Path) -> Result<Vec<Format>> {
+    let same: fn(Vec<u8>) -> Vec<u8> = |bytes| bytes;
+    let made = |name: &str, write: &dyn Fn(&Path) -> genesis::Result<()>| -> Result<Vec<u8>> {
+        let path = folder.join(name);
+        write(&path)?;
+        Ok(fs::read(path)?)
+    };
+    let x = Tensor::arange(0.0, 6.0, 1.0, Device::Cpu)?.reshape(&[2, 3])?;
+    let named = [("x".to_owned(), x.clone()), ("y".to_owned(), x.clone())].into();
+    let png = made("x.png", &|path| Image::new(3, 4, 5, vec![0.5; 60])?.save_png(path))?;
+    let image = |path: &Path| Image::open(path).is_ok();
+    let idx = vec![0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
+    let tokens = |path: &Path| {
+        let shards = TokenShards::open(&[path], TokenWidth::U16).map(|s| s.read(1, 1 << 40));
+        TextFile::open(path).is_ok_and(|file| !file.bytes().is_empty()) && shards.is_ok()
+    };
+    let format = |name, valid: &[u8], mend, read: fn(&Path) -> bool| Format {
+        name,
+        valid: valid.to_vec(),
+        mend,
+        read: Box::new(read),
+    };
+    let mut all = vec![
+        format("png", &png, mend_png, image),
+        format("png-palette", include_bytes!("../fixtures/read/palette.png"), mend_png, image),
+        format("png-damaged", &png, same, image),
+        format("jpeg", include_bytes!("../fixtures/read/baseline.jpg"), same, image),
+        format("jpeg-progressive", include_bytes!("../fixtures/read/progressive.jpg"), same, image),
+        format("jpeg-gray", include_bytes!("../fixtures/read/gray.jpg"), same, image),
+        format("idx", &idx, same, |path| read_idx(path).is_ok()),
+        format("idx-gzip", &idx, gzip, |path| read_idx(path).is_ok()),
+        format("idx-gzip-damaged", &gzip(idx.clone()), same, |path| read_idx(path).is_ok()),
+        format("csv", b"a,b\n1,\"x, \"\"y\"\"\"\r\n2,3\n", same, |path| {
+            Csv::read(path, CsvOptions::default()).and_then(|csv| csv.to_tensor(&[0])).is_ok()
+        }),
+        format("npy", &made("x.npy", &|path| save_npy(path, &x))?, same, |path| {
+            load_npy(path, Device::Cpu).is_ok()
+        }),
+        format("npz", &made("x.npz", &|path| save_npz(path, &named))?, same, |path| {
+            load_npz(path, Device::Cpu).is_ok()
+        }),
+        format("npz-deflated", include_bytes!("../fixtures/read/deflated.npz"), same, |path| {
+            load_npz(path, Device::Cpu).is_ok()
+        }),
+        format(
+            "safetensors",
+            &made("x.safetensors", &|path| save_safetensors(path, &named))?,
+            same,
+            |path| {
+                let metadata = SafeTensorsFile::open(path).map(|file| file.metadata().len());
+                load_safetensors(path, Device::Cpu).is_ok() && metadata.is_ok()
+            },
+        ),
+        format("tokens", b"to be or not to be", same, tokens),
+        format("bible", &bible(), same, |path| bible_text(Some(path)).is_ok()),
+    ];
+    all.extend(checkpoint_files(&folder.join("checkpoints"))?);
+    all.push(cache_entry(&folder.join("cache")));
+    Ok(all)
+}
+
+fn gzip(bytes: Vec<u8>) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    let packed = encoder.write_all(&bytes).and_then(|()| encoder.finish());
+    packed.expect("a vector takes all that is written")
+}
+
+/// Makes the checksum of each chunk right.
+fn mend_png(mut bytes: Vec<u8>) -> Vec<u8> {
+    let mut at = 8;
+    while let Some(&[a, b, c, d]) = bytes.get(at..at + 4) {
+        let end = at.saturating_add(8).saturating_add(u32::from_be_bytes([a, b, c, d]) as usize);
+        let Some(chunk) = bytes.get(at + 4..end) else { break };
+        let mut sum = flate2::Crc::new();
+        sum.update(chunk);
+        let Some(place) = bytes.get_mut(end..end + 4) else { break };
+        place.copy_from_slice(&sum.sum().to_be_bytes());
+        at = end + 4;
+    }
+    bytes
+}
+
+/// A file of one window, whose codes of 9 bits are letters and one entry.
+fn bible() -> Vec<u8> {
+    let mut bytes = b"EC02Compressed Data File".to_vec();
+    bytes.resize(0x58, 0);
+    bytes.extend([0, 0, 0, 1, 0, 0, 0, 0x60]);
+    let codes = [u64::from(b'a'), u64::from(b'b'), 257, 259, 256];
+    let packed = codes.iter().rev().fold(0, |packed, code| packed << 9 | code);
+    bytes.extend(packed.to_le_bytes());
+    bytes
+}
+
+const SEAL: &str = ",\n  \"blake3\": \"";
+
+/// The manifest with its own hash, which is its last entry, made right.
+fn seal(manifest: Vec<u8>) -> Vec<u8> {
+    let at = manifest.windows(SEAL.len()).rposition(|part| part == SEAL.as_bytes());
+    let body = &manifest[..at.unwrap_or(manifest.len())];
+    let end = format!("{SEAL}{}\"\n}}\n", blake3::hash(body).to_hex());
+    [body, end.as_bytes()].concat()
+}
+
+/// The files of a checkpoint that are not tensors. What is read is a copy of it with one file changed.
+fn checkpoint_files(root: &Path) -> Result<[Format; 2]> {
+    let x = Tensor::ones(&[2], Device::Cpu)?;
+    let state = State {
+        tensors: [("x".to_owned(), x.clone())].into(),
+        numbers: [("step".to_owned(), 3.0), ("best".to_owned(), f64::INFINITY)].into(),
+    };
+    let whole = Checkpoint {
+        step: 3,
+        model: [("w".to_owned(), x)].into(),
+        states: [("optimizer".to_owned(), state)].into(),
+        rng: Some(genesis::random::get_rng_state()),
+        data: Some(genesis::data::LoaderState::default()),
+        metric: Some(0.5),
+        ..Checkpoint::default()
+    };
+    let folder = Checkpoints::open(root, Keep::default())?.save(&whole)?;
+    let load = move |folder: &Path| {
+        let other = folder.with_file_name("step-00000009");
+        let listed = genesis::io::list_checkpoints(root_of(folder)).is_ok();
+        let compared = diff_checkpoints(folder, &other).is_err();
+        Checkpoint::load(folder, Device::Cpu).is_ok() && listed && compared
+    };
+    let (manifest, state) = (fs::read(folder.join("manifest.json"))?, folder.join("state.json"));
+    let (text, own, its) = (fs::read(&state)?, folder.clone(), manifest.clone());
+    let read_state = move |path: &Path| {
+        let Ok(bytes) = fs::read(path) else { return false };
+        let mut described: serde_json::Value = match serde_json::from_slice(&its) {
+            Ok(described) => described,
+            Err(_) => return false,
+        };
+        described["files"]["state.json"] = serde_json::json!({
+            "bytes": bytes.len(),
+            "blake3": blake3::hash(&bytes).to_hex().to_string(),
+        });
+        described.as_object_mut().map(|entries| entries.remove("blake3"));
+        let text = format!("{described:#}");
+        let sealed = seal(text.trim_end_matches("\n}").as_bytes().to_vec());
+        let written = fs::write(own.join("state.json"), bytes)
+            .and_then(|()| fs::write(own.join("manifest.json"), sealed));
+        written.is_ok() && load(&own)
+    };
+    let whole_text = text.clone();
+    let read_manifest = move |path: &Path| {
+        let written = fs::write(folder.join("state.json"), &whole_text)
+            .and_then(|()| fs::copy(path, folder.join("manifest.json")));
+        written.is_ok() && load(&folder)
+    };
+    let format = |name, valid: Vec<u8>, mend, read: Box<dyn Fn(&Path) -> bool>| Format {
+        name,
+        valid,
+        mend,
+        read,
+    };
+    Ok([
+        format("state.json", text, |bytes| bytes, Box::new(read_state)),
+        format("manifest.json", manifest, seal, Box::new(read_manifest)),
+    ])
+}
+
+fn root_of(folder: &Path) -> PathBuf {
+    folder.parent().map(Path::to_owned).unwrap_or_default()
+}
+
+fn cache_entry(folder: &Path) -> Format {
+    let (cache, key) = (DiskCache::new(folder, 1 << 20), Key::of(&[b"mutated"]));
+    let was_put = cache.put(&key, b"what a kernel compiles to");
+    let path = folder.join(format!("{key}.bin"));
+    let valid = if was_put { fs::read(&path).unwrap_or_default() } else { Vec::new() };
+    let read = move |mutated: &Path| fs::copy(mutated, &path).is_ok() && cache.get(&key).is_some();
+    Format { name: "cache", valid, mend: |bytes| bytes, read: Box::new(read) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valid_files_are_read_and_changed_ones_do_no_harm() {
+        read_mutated(0..200).unwrap();
+    }
+}
