@@ -1,0 +1,22 @@
+//! Hostile calls and damaged files by the million.
+//!
+//! Call or file `n` is a function of `n` alone. Workers are processes: a panic is caught in the worker, while
+//! an abort, a crash or a hang ends it, and its state file still says at which number it was. The address space of a
+//! worker is limited, and so is the memory of its tensors.
+//!
+//! ```text
+//! genesis-abuse [calls=N] [files=N] [from=N] [seconds=N] [patience=N] [only=METHOD]
+//! genesis-abuse call=N        one call, with its arguments; file=N, one file
+//! ```
+
+mod calls;
+mod files;
+mod generate;
+mod layers;
+mod parent;
+mod table;
+mod worker;
+
+pub use calls::{Row, rows};
+pub use parent::{Plan, run};
+pub use worker::{one, work};

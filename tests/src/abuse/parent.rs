@@ -1,0 +1,179 @@
+//! Starts workers, watches them, and gathers what goes wrong.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// The address space of a worker in KiB.
+const ADDRESSES: u64 = 6 << 20;
+
+/// What is to be done.
+pub struct Plan {
+    /// The program that works.
+    pub program: PathBuf,
+    /// How many calls.
+    pub calls: u64,
+    /// How many files.
+    pub files: u64,
+    /// The first number.
+    pub from: u64,
+    /// The longest that one call may take.
+    pub patience: Duration,
+    /// When to stop, done or not.
+    pub longest: Duration,
+    /// The only method to call.
+    pub only: Option<String>,
+}
+
+/// What came of it.
+#[derive(Default)]
+pub struct Report {
+    /// How many calls and files were worked on.
+    pub done: BTreeMap<&'static str, u64>,
+    /// What went wrong, each with its number.
+    pub failures: Vec<String>,
+}
+
+struct Worker {
+    end: u64,
+    step: u64,
+    next: u64,
+    folder: PathBuf,
+    child: Child,
+    seen: String,
+    since: Instant,
+}
+
+impl Worker {
+    fn start(
+        plan: &Plan,
+        kind: &'static str,
+        [from, end, step]: [u64; 3],
+        folder: &Path,
+    ) -> Result<Worker> {
+        fs::create_dir_all(folder)?;
+        fs::write(folder.join("state"), format!("{from:<20}"))?;
+        let out = File::options().create(true).append(true).open(folder.join("out"))?;
+        let errors = File::options().create(true).append(true).open(folder.join("errors"))?;
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -v {ADDRESSES}; ulimit -c 0; exec \"$0\" \"$@\"")]);
+        command.arg(&plan.program).args(["work", kind]);
+        command.args([from, end, step].map(|n| n.to_string())).arg(folder.join("state"));
+        command.args(&plan.only).stdin(Stdio::null()).stdout(out).stderr(errors);
+        let (child, since) = (command.spawn()?, Instant::now());
+        let folder = folder.to_owned();
+        Ok(Worker { end, step, next: from, folder, child, seen: String::new(), since })
+    }
+
+    /// Where it is; nothing once all is done.
+    fn state(&mut self) -> Result<Option<u64>> {
+        let state = fs::read_to_string(self.folder.join("state"))?.trim().to_owned();
+        if state != self.seen {
+            (self.seen, self.since) = (state.clone(), Instant::now());
+        }
+        if let Ok(number) = state.parse() {
+            self.next = number;
+            return Ok(Some(number));
+        }
+        Ok(None)
+    }
+
+    fn stop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a plan on all cores.
+///
+/// # Errors
+/// If workers can't be started.
+pub fn run(plan: &Plan) -> Result<Report> {
+    let mut report = Report::default();
+    let start = Instant::now();
+    let kinds = [("call", plan.calls), ("file", plan.files)];
+    let kinds: Vec<(&'static str, u64)> = kinds.into_iter().filter(|kind| kind.1 > 0).collect();
+    for (index, &(kind, count)) in kinds.iter().enumerate() {
+        let share = plan.longest * (index as u32 + 1) / kinds.len() as u32;
+        phase(plan, kind, count, start + share, &mut report)?;
+    }
+    Ok(report)
+}
+
+fn phase(
+    plan: &Plan,
+    kind: &'static str,
+    count: u64,
+    deadline: Instant,
+    report: &mut Report,
+) -> Result<()> {
+    let temporary = tempfile::tempdir()?;
+    let step = thread::available_parallelism().map_or(1, |n| n.get() as u64).min(count);
+    let (first, end) = (plan.from, plan.from + count);
+    let mut workers = (0..step)
+        .map(|w| {
+            Worker::start(plan, kind, [first + w, end, step], &temporary.path().join(w.to_string()))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let folders: Vec<PathBuf> = workers.iter().map(|worker| worker.folder.clone()).collect();
+    let mut done = 0;
+    while !workers.is_empty() {
+        thread::sleep(Duration::from_millis(50));
+        let is_late = Instant::now() > deadline;
+        for mut worker in std::mem::take(&mut workers) {
+            let ended = worker.child.try_wait()?;
+            let at = worker.state()?;
+            let problem = match (ended, at) {
+                (_, None) => {
+                    worker.stop();
+                    done += (worker.end - first) / step;
+                    continue;
+                }
+                (Some(status), Some(_)) => {
+                    format!("the process dies: {status}; {}", last_line(&worker.folder))
+                }
+                (None, Some(_)) if worker.since.elapsed() > plan.patience => {
+                    format!("hangs for {:?}", plan.patience)
+                }
+                (None, Some(at)) => {
+                    if is_late {
+                        worker.stop();
+                        done += (at - first) / step;
+                    } else {
+                        workers.push(worker);
+                    }
+                    continue;
+                }
+            };
+            worker.stop();
+            report.failures.push(format!("{kind}={} {problem}", worker.next));
+            let next = worker.next + worker.step;
+            if next < worker.end && !is_late {
+                workers.push(Worker::start(
+                    plan,
+                    kind,
+                    [next, worker.end, worker.step],
+                    &worker.folder,
+                )?);
+            } else {
+                done += (next - first) / step;
+            }
+        }
+    }
+    for folder in folders {
+        report.failures.extend(fs::read_to_string(folder.join("out"))?.lines().map(str::to_owned));
+    }
+    report.done.insert(kind, done.min(count));
+    Ok(())
+}
+
+fn last_line(folder: &Path) -> String {
+    let errors = fs::read(folder.join("errors")).unwrap_or_default();
+    String::from_utf8_lossy(&errors).lines().last().unwrap_or_default().to_owned()
+}
