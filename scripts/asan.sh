@@ -8,8 +8,9 @@ cd "$(dirname "$0")/.."
 target=x86_64-unknown-linux-gnu
 export CARGO_TARGET_DIR="${1:-target/asan}"
 export RUSTFLAGS="-Zsanitizer=address"
-# What a process keeps until it ends, such as arenas and compiled kernels, is no leak.
-export ASAN_OPTIONS="detect_leaks=0:abort_on_error=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
+# What a process keeps until it ends, such as arenas and compiled kernels, is no leak. Requests beyond all memory
+# are tested and get none.
+export ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 
 unit() {
     crate=$1

@@ -98,6 +98,11 @@ fn operands_lie_as_they_lie() {
     check(|a| a[0].add(&a[1])?.sin(), &[part, x(&[5])]);
     let back = x(&[9]).flip(&[0]).unwrap();
     check(|a| a[0].mul_scalar(3.0), &[back]);
+    // Parts of one that lies backwards, or is turned back.
+    let back = || x(&[6, 9]).narrow(1, 2, 6).unwrap().flip(&[0, 1]).unwrap();
+    check(|a| a[0].narrow(1, 1, 3)?.exp()?.mul(&a[0].narrow(1, 2, 3)?), &[back()]);
+    check(|a| a[0].flip(&[1])?.narrow(0, 2, 3)?.exp()?.sum_dims(&[1], false), &[back()]);
+    check(|a| a[0].narrow(0, 1, 2)?.add(&a[1])?.flip(&[0]), &[back(), x(&[6])]);
     // A gate: halves of one operand.
     check(|a| a[0].narrow(1, 0, 4)?.silu()?.mul(&a[0].narrow(1, 4, 4)?), &[leaf(&[6, 8])]);
     // In another order than it was computed in: two kernels.

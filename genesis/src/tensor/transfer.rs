@@ -12,6 +12,7 @@ use crate::autograd::{GradMeta, SavedTensors};
 use crate::error::Result;
 use crate::graph::session;
 use crate::ops::{Op, apply};
+use crate::shape::Layout;
 
 impl Tensor {
     /// The tensor on another device; the tensor itself where it is already. Waits for the copy where the
@@ -97,7 +98,9 @@ impl Tensor {
 
     /// Storage of its own for what [`Tensor::packed`] gives.
     fn over(storage: Storage, packed: &Tensor) -> Tensor {
-        let (layout, meta) = (packed.layout().clone(), GradMeta::detached());
+        // Its own strides along axes of extent 1 may be any.
+        let layout = Layout::contiguous(packed.shape()).expect("a tensor's elements are counted");
+        let meta = GradMeta::detached();
         Tensor::from_parts(storage.into(), layout, packed.dtype(), meta)
     }
 }
