@@ -122,3 +122,18 @@ fn a_dot_keeps_the_layout_of_its_unit() {
         }",
     );
 }
+
+/// The upper half of a product by -2 is a difference of two words with a borrow.
+#[test]
+fn words_are_subtracted_with_a_borrow() {
+    check(
+        1,
+        "kernel high(%out: *i64 exclusive) {
+            %0 = program_id 0 : i64
+            %1 = const -2 : i64
+            %2 = mul_hi %0, %1 : i64
+            store %out, %2
+            return
+        }",
+    );
+}

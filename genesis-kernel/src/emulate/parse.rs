@@ -104,15 +104,47 @@ fn push(found: &mut Vec<Statement>, text: &mut String, line: u32, is_label: bool
 }
 
 /// A comparison of pairs, `setp.eq.bf16x2 %p1|%p2, %r1, %r2`, as two of halves.
-fn packed_compare(name: &str, operands: &str) -> Option<[String; 4]> {
+fn packed_compare(name: &str, operands: &str) -> Option<Vec<String>> {
     let single = name.strip_prefix("setp.")?.strip_suffix("x2")?;
     let [to, a, b] = &list(operands)[..] else { return None };
     let (low, high) = to.split_once('|')?;
-    Some([
+    Some(vec![
         format!("mov.b32 {{%packed0, %packed1}}, {a}"),
         format!("mov.b32 {{%packed2, %packed3}}, {b}"),
         format!("setp.{single} {low}, %packed0, %packed2"),
         format!("setp.{single} {high}, %packed1, %packed3"),
+    ])
+}
+
+/// A sum or difference that gives or takes a carry, `subc.cc.s64 %rd1, %rd2, %rd3`, as several that keep
+/// it in `%carry0`: 1 where the last one left the range of its unsigned operands.
+fn with_carry(name: &str, operands: &str) -> Option<Vec<String>> {
+    let (operation, ty) = name.rsplit_once('.')?;
+    let bits = ty.strip_prefix(['s', 'u', 'b'])?;
+    let (verb, takes) = match operation {
+        "add.cc" => ("add", false),
+        "addc" | "addc.cc" => ("add", true),
+        "sub.cc" => ("sub", false),
+        "subc" | "subc.cc" => ("sub", true),
+        _ => return None,
+    };
+    let [to, a, b] = &list(operands)[..] else { return None };
+    let carry = if takes { "%carry0" } else { "0" };
+    // A sum has wrapped where it is less than an operand, a difference where it was of a smaller one.
+    let wrapped = match verb {
+        "add" => [format!("%carry2, {a}"), "%carry3, %carry2".to_owned()],
+        _ => [format!("{a}, {b}"), "%carry2, %carry1".to_owned()],
+    };
+    let [first, second] = wrapped;
+    Some(vec![
+        format!("mov.b{bits} %carry1, {carry}"),
+        format!("{verb}.s{bits} %carry2, {a}, {b}"),
+        format!("{verb}.s{bits} %carry3, %carry2, %carry1"),
+        format!("setp.lt.u{bits} %carry4, {first}"),
+        format!("setp.lt.u{bits} %carry5, {second}"),
+        "or.pred %carry4, %carry4, %carry5".to_owned(),
+        format!("selp.b{bits} %carry0, 1, 0, %carry4"),
+        format!("mov.b{bits} {to}, %carry3"),
     ])
 }
 
@@ -202,7 +234,8 @@ impl Parser {
         }
         let (guard, text) = self.guard(text)?;
         let (name, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        if let (None, Some(parts)) = (guard, packed_compare(name, operands)) {
+        let parts = packed_compare(name, operands).or_else(|| with_carry(name, operands));
+        if let (None, Some(parts)) = (guard, parts) {
             let line = statement.line;
             let mut parts = parts.into_iter();
             return parts
