@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, reason = "tests")]
 
+/// Hostile calls and damaged files.
+mod abuse;
 /// Mixed precision.
 mod amp;
 /// Every kernel of the framework through the assembler.

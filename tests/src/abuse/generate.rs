@@ -203,7 +203,7 @@ impl Gen {
             }
             3 if self.below(4) == 0 => {
                 // Nothing beside much.
-                shape = vec![self.one(&[1 << 40, 1 << 62, 3]), 0, 2];
+                shape = vec![self.one(&[1 << 40, 1 << 62, 3]), 0, 1];
                 let turn = self.below(3);
                 shape.rotate_left(turn);
                 return Tensor::zeros(&shape, dtype);

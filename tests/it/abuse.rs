@@ -1,0 +1,134 @@
+//! Hostile calls and damaged files: a minute of them, and that no method of a tensor is left out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tests::abuse::{self, Plan};
+
+/// Methods that take nothing that could be hostile, or need a GPU.
+const LEFT_OUT: [(&str, &str); 28] = [
+    ("shape", "a getter"),
+    ("strides", "a getter"),
+    ("layout", "a getter"),
+    ("dtype", "a getter"),
+    ("tensor_type", "a getter"),
+    ("device", "a getter"),
+    ("rank", "a getter"),
+    ("numel", "a getter"),
+    ("is_contiguous", "a getter"),
+    ("is_same", "a getter"),
+    ("is_pinned", "a getter"),
+    ("version", "a getter"),
+    ("stream", "a getter"),
+    ("detach", "called on results"),
+    ("record_stream", "takes a stream of a GPU"),
+    ("requires_grad", "a getter"),
+    ("requires_grad_", "called on arguments"),
+    ("is_leaf", "a getter"),
+    ("is_inference", "a getter"),
+    ("grad", "a getter"),
+    ("set_grad", "takes any tensor, answers nothing"),
+    ("zero_grad", "takes nothing"),
+    ("detach_", "takes nothing"),
+    ("retain_grad", "takes nothing"),
+    ("retains_grad", "a getter"),
+    ("register_hook", "takes a function"),
+    ("register_post_accumulate_grad_hook", "takes a function"),
+    ("backward_with", "the row `backward` goes there"),
+];
+
+/// Blocks of macros that declare methods.
+const BLOCKS: [&str; 9] = [
+    "unary_ops! {",
+    "binary_ops! {",
+    "scalar_ops! {",
+    "functions! {",
+    "functions2! {",
+    "comparisons! {",
+    "unary! {",
+    "with_number! {",
+    "with_tensor! {",
+];
+
+#[test]
+fn every_method_of_a_tensor_is_abused() -> Result<()> {
+    let mut names = BTreeSet::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../genesis/src");
+    for folder in ["tensor", "ops", "autograd"] {
+        methods_in(&root.join(folder), &mut names)?;
+    }
+    ensure!(names.len() > 400, "only {} methods are found in the sources", names.len());
+    let rows: BTreeSet<String> = abuse::rows().iter().map(|row| row.name.to_owned()).collect();
+    let is_left_out = |name: &String| LEFT_OUT.iter().any(|left| left.0 == name);
+    let missing: Vec<&String> =
+        names.iter().filter(|n| !rows.contains(*n) && !is_left_out(n)).collect();
+    ensure!(missing.is_empty(), "not in tests/src/abuse/table.rs: {missing:?}");
+    Ok(())
+}
+
+/// Adds the public methods that the sources in a folder give tensors.
+fn methods_in(folder: &Path, names: &mut BTreeSet<String>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            methods_in(&path, names)?;
+            continue;
+        }
+        let (mut is_tensor, mut is_block) = (false, false);
+        for line in fs::read_to_string(&path)?.lines() {
+            match line {
+                "impl Tensor {" => is_tensor = true,
+                "}" => (is_tensor, is_block) = (false, false),
+                _ => is_block |= BLOCKS.contains(&line),
+            }
+            if let Some(rest) = line.strip_prefix("    pub fn ").filter(|_| is_tensor) {
+                names.extend(rest.split(['(', '<']).next().map(str::to_owned));
+            }
+            let row = line
+                .strip_prefix("    ")
+                .filter(|rest| is_block && rest.starts_with(char::is_lowercase));
+            let is_name = |c: char| c.is_lowercase() || c.is_ascii_digit() || c == '_';
+            if let Some(row) = row {
+                let mut words = row.split_inclusive([' ', ',', ';']);
+                let name = words.next().unwrap_or_default();
+                let end = name.trim_end_matches([' ', ',', ';']);
+                if end.chars().all(is_name)
+                    && (name.ends_with(',') || row[end.len()..].starts_with([' ', ';']))
+                {
+                    names.insert(end.to_owned());
+                }
+            }
+        }
+    }
+    names.remove("static");
+    Ok(())
+}
+
+#[test]
+fn hostile_calls_and_damaged_files_are_errors() -> Result<()> {
+    // As in `calls:1000000,files:1000000`; all of it then, however long it takes.
+    let wanted = std::env::var("GENESIS_TEST_ABUSE").ok();
+    let count = |name: &str| -> Result<u64> {
+        let Some(wanted) = &wanted else { return Ok(1 << 40) };
+        let part = wanted.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix(':'));
+        part.map_or(Ok(0), str::parse).with_context(|| format!("GENESIS_TEST_ABUSE={wanted}"))
+    };
+    let report = abuse::run(&Plan {
+        program: env!("CARGO_BIN_EXE_genesis-abuse").into(),
+        calls: count("calls")?,
+        files: count("files")?,
+        from: 0,
+        // Other tests run beside this one, so that more than 10 s of the clock may be 10 s of work.
+        patience: Duration::from_secs(if wanted.is_some() { 10 } else { 60 }),
+        longest: Duration::from_secs(if wanted.is_some() { 1 << 30 } else { 50 }),
+        only: None,
+    })?;
+    println!("{:?}", report.done);
+    ensure!(report.done.values().all(|&n| n > 100), "hardly anything was done: {:?}", report.done);
+    let failures = report.failures.join("\ngenesis-abuse ");
+    ensure!(report.failures.is_empty(), "genesis-abuse {failures}");
+    Ok(())
+}
