@@ -38,9 +38,8 @@ impl Tensor {
         });
         let outer = outer.ok_or_else(|| {
             let len = self.storage().bytes() / self.dtype().bytes();
-            let message = format!(
-                "shape {shape:?} with strides {strides:?} from {offset} leaves a storage of {len}"
-            );
+            let message =
+                format!("shape {shape:?} with strides {strides:?} leaves a storage of {len}");
             Error::op(NAME, message)
         })?;
         // Only where a gradient is wanted is the view of a dense tensor needed, and only contiguous tensors
