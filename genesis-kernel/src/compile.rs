@@ -210,8 +210,12 @@ fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKe
         return Ok(code);
     }
     let (entry, code) = load_compiled(kernel, device)?;
-    if let Some(disk) = disk {
-        disk.put(&key, &entry.to_bytes());
+    if let Some(disk) = disk
+        && !disk.put(&key, &entry.to_bytes())
+        && knobs::is_given("GENESIS_CACHE_DIR")
+    {
+        let why = format!("compiled kernels can't be kept in {}", disk.dir().display());
+        knobs::warn_once("GENESIS_CACHE_DIR", why);
     }
     Ok(code)
 }

@@ -1,10 +1,13 @@
 //! Every environment variable that Genesis reads, with its meaning.
 //!
-//! They are read once, when the first of them is asked for. A value that makes no sense is not used;
-//! [`problems`] lists it, and `genesis doctor` prints that.
+//! They are read once, when the first of them is asked for. A value that makes no sense is not used, and
+//! standard error says so then; [`problems`] lists it, and `genesis doctor` prints that. A folder that
+//! can't be written to is named when it is first needed. Paths need not be UTF-8.
 
+use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::runtime::Device;
@@ -229,23 +232,48 @@ pub fn problems() -> &'static [String] {
 
 /// The variables that are set, with their values.
 pub fn given() -> Vec<(&'static str, String)> {
-    KNOBS.iter().filter_map(|knob| Some((knob.name, std::env::var(knob.name).ok()?))).collect()
+    let value = |name| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+    KNOBS.iter().filter_map(|knob| Some((knob.name, value(knob.name)?))).collect()
+}
+
+/// Says on standard error, once a process, what is wrong with a variable that was set.
+pub(crate) fn warn_once(name: &'static str, why: impl std::fmt::Display) {
+    static TOLD: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if !told.contains(&name) {
+        told.push(name);
+        warn(format_args!("{name}: {why}"));
+    }
+}
+
+/// A line on standard error; where that is closed there is nobody to tell.
+fn warn(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "warning: {line}");
+}
+
+/// Whether a variable is set to something.
+pub(crate) fn is_given(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
 fn read() -> &'static (Knobs, Vec<String>) {
     static KNOBS: OnceLock<(Knobs, Vec<String>)> = OnceLock::new();
-    KNOBS.get_or_init(|| parse(|name| std::env::var(name).ok()))
+    KNOBS.get_or_init(|| {
+        let read = parse(|name| std::env::var_os(name));
+        read.1.iter().for_each(warn);
+        read
+    })
 }
 
 /// Reads every knob through `lookup`.
-fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
+fn parse(lookup: impl Fn(&str) -> Option<OsString>) -> (Knobs, Vec<String>) {
     let mut reader = Reader { lookup, problems: Vec::new() };
     let knobs = Knobs {
         device: reader.read("GENESIS_DEVICE", Device::from_name),
         cache_dir: cache_dir(&reader.lookup),
         cache_size: reader.read("GENESIS_CACHE_SIZE", byte_size).unwrap_or(1 << 30),
         dump: reader.read("GENESIS_DUMP", dump).unwrap_or_default(),
-        dump_dir: (reader.lookup)("GENESIS_DUMP_DIR").map(PathBuf::from),
+        dump_dir: reader.path("GENESIS_DUMP_DIR"),
         num_threads: reader
             .read("GENESIS_NUM_THREADS", |text| text.parse().ok().filter(|&n: &usize| n > 0)),
         check_bounds: reader
@@ -268,7 +296,7 @@ fn parse(lookup: impl Fn(&str) -> Option<String>) -> (Knobs, Vec<String>) {
         tma: reader.read("GENESIS_TMA", switch).unwrap_or(true),
         streaming: reader.read("GENESIS_STREAMING", streaming).unwrap_or_default(),
         overlap: reader.read("GENESIS_OVERLAP", switch).unwrap_or(true),
-        ptxas: (reader.lookup)("GENESIS_PTXAS").map(PathBuf::from),
+        ptxas: reader.path("GENESIS_PTXAS"),
     };
     (knobs, reader.problems)
 }
@@ -278,10 +306,21 @@ struct Reader<F> {
     problems: Vec<String>,
 }
 
-impl<F: Fn(&str) -> Option<String>> Reader<F> {
+impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
+    /// A variable that is set to something.
+    fn given(&self, name: &str) -> Option<OsString> {
+        (self.lookup)(name).filter(|value| !value.is_empty())
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        self.given(name).map(PathBuf::from)
+    }
+
     fn read<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let text = (self.lookup)(name).filter(|text| !text.is_empty())?;
-        let value = parse(&text);
+        let given = self.given(name)?;
+        // What is not UTF-8 is no value of any of these, and is shown as far as it can be.
+        let value = given.to_str().and_then(&parse);
+        let text = given.to_string_lossy();
         if value.is_none() {
             let knob = KNOBS.iter().find(|knob| knob.name == name);
             let values = knob.map_or("", |knob| knob.values);
@@ -291,7 +330,7 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
     }
 }
 
-fn cache_dir(lookup: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+fn cache_dir(lookup: &impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     match lookup("GENESIS_CACHE_DIR") {
         Some(dir) if dir.is_empty() => None,
         Some(dir) => Some(PathBuf::from(dir)),
@@ -367,7 +406,7 @@ mod tests {
     use super::*;
 
     fn with(values: &[(&str, &str)]) -> (Knobs, Vec<String>) {
-        parse(|name| values.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string()))
+        parse(|name| values.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into()))
     }
 
     #[test]
@@ -406,5 +445,19 @@ mod tests {
             "GENESIS_DEVICE=tpu is not understood; it may be cpu, cuda, cuda:1, .."
         );
         assert_eq!(problems.len(), 2);
+    }
+    #[test]
+    #[cfg(unix)]
+    fn bytes_that_are_not_utf8_are_paths_and_nothing_else() {
+        use std::os::unix::ffi::OsStringExt;
+        let bytes = || OsString::from_vec(b"/a\xFF".to_vec());
+        let (knobs, problems) = parse(|name| name.starts_with("GENESIS_").then(bytes));
+        for path in [knobs.cache_dir, knobs.dump_dir, knobs.ptxas] {
+            assert_eq!(path, Some(PathBuf::from(bytes())));
+        }
+        // Every other variable is named.
+        assert_eq!(problems.len(), KNOBS.len() - 3);
+        assert!(problems[0].starts_with("GENESIS_DEVICE=/a\u{FFFD} is not understood"));
+        assert_eq!((knobs.sync, knobs.pool), (false, true));
     }
 }

@@ -59,7 +59,8 @@ type Case = BTreeMap<String, Tensor>;
 fn cases() -> Result<BTreeMap<String, Case>> {
     // In the binary, which travels to machines with a GPU alone.
     let bytes = include_bytes!("../nn/layers.safetensors");
-    let file = std::env::temp_dir().join(format!("genesis-layers-{}", std::process::id()));
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("layers.safetensors");
     std::fs::write(&file, bytes)?;
     let mut cases: BTreeMap<String, Case> = BTreeMap::new();
     for (name, tensor) in load_safetensors(file, CPU)? {

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use genesis::data::{Image, SampleRng, TensorDataset};
-use genesis::io::{diff_checkpoints, list_checkpoints, load_safetensors, verify_checkpoint};
+use genesis::io::{
+    OnSaveError, diff_checkpoints, list_checkpoints, load_safetensors, verify_checkpoint,
+};
 use genesis::train::{
     self, Autoencoder, Classifier, Config, Event, Network, Outcome, Task, TextModel,
 };
@@ -27,7 +29,7 @@ fn config(out: Option<&Path>, steps: usize) -> Config {
         out: out.map(Path::to_owned),
         resume: false,
         overwrite: false,
-        keep_going: false,
+        on_save_error: OnSaveError::Stop,
         save_every: None,
     }
 }

@@ -83,12 +83,12 @@ pub fn search(
     plan: &Plan,
     report: &mut dyn FnMut(Progress),
 ) -> Result<Vec<Outcome>, Error> {
-    let end = Instant::now() + plan.budget;
+    let end = Instant::now().checked_add(plan.budget);
     let mut outcomes = vec![Outcome::Untried; n];
     let mut timed = 0;
     for (candidate, outcome) in outcomes.iter_mut().enumerate() {
         report(Progress { stage: "timing", done: candidate, total: n });
-        if timed > 0 && Instant::now() >= end {
+        if timed > 0 && end.is_some_and(|end| Instant::now() >= end) {
             break;
         }
         *outcome = match contest.check(candidate)? {
@@ -106,7 +106,7 @@ pub fn search(
     let turns = plan.final_runs.div_ceil(TURN);
     let mut times = vec![Vec::new(); order.len()];
     for turn in 0..turns {
-        if Instant::now() >= end {
+        if end.is_some_and(|end| Instant::now() >= end) {
             break;
         }
         report(Progress { stage: "finalists", done: turn, total: turns });

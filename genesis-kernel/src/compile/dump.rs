@@ -74,17 +74,26 @@ pub(super) fn dump(stage: Stage, kernel: &str, text: impl FnOnce() -> String) {
         return;
     }
     let text = text();
-    // A file or a stream that can't be written loses a dump and nothing else.
-    let _ = match &knobs::get().dump_dir {
+    match &knobs::get().dump_dir {
         Some(dir) => {
             static NUMBER: AtomicU32 = AtomicU32::new(0);
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let file = format!("{number:04}-{kernel}.{}", stage.name());
-            std::fs::create_dir_all(dir).and_then(|()| std::fs::write(dir.join(file), text))
+            let path = dir.join(format!("{number:04}-{}.{}", file_name(kernel), stage.name()));
+            let written = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&path, text));
+            // The program does not depend on its dumps, but who asked for them is told.
+            if let Err(error) = written {
+                let why = format!("can't write {}: {error}; dumps are lost", path.display());
+                knobs::warn_once("GENESIS_DUMP_DIR", why);
+            }
         }
         None => {
             let mut out = std::io::stderr().lock();
-            writeln!(out, "// {kernel}: {}\n{text}", stage.name())
+            let _ = writeln!(out, "// {kernel}: {}\n{text}", stage.name());
         }
-    };
+    }
+}
+
+/// A kernel's name as part of a file's, which has at most 255 bytes.
+fn file_name(kernel: &str) -> String {
+    kernel.chars().map(|c| if c == '/' || c == '\0' { '_' } else { c }).take(50).collect()
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use clap::{Subcommand, ValueEnum};
 use genesis::Device;
+use genesis::io::OnSaveError;
 use genesis::profiler::{GroupBy, Profiler, ProfilerOptions, Schedule, SortBy};
 use genesis::train::{
     self, Autoencoder, Classifier, Config, Event, Network, Progress, Task, TextModel,
@@ -50,6 +51,14 @@ enum Model {
     Cnn,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum OnError {
+    /// The run ends with the error; what was saved before stays.
+    Stop,
+    /// The run goes on without.
+    Continue,
+}
+
 #[derive(clap::Args)]
 struct Options {
     /// Passes over the training data.
@@ -82,9 +91,10 @@ struct Options {
     /// Delete what an earlier run wrote to --out; without this or --resume such a folder is refused.
     #[arg(long, requires = "out", conflicts_with = "resume")]
     overwrite: bool,
-    /// Go on where a checkpoint or metrics can't be written, as on a full disk; the exit code is then 1.
-    #[arg(long)]
-    keep_going: bool,
+    /// What is done where a checkpoint or metrics can't be written, as on a full disk. A run that goes on
+    /// ends with exit code 1.
+    #[arg(long, value_enum, default_value = "stop")]
+    on_save_error: OnError,
     /// Steps between checkpoints; an epoch without it.
     #[arg(long, value_parser = positive)]
     save_every: Option<usize>,
@@ -127,7 +137,10 @@ impl Options {
             out: self.out.clone(),
             resume: self.resume,
             overwrite: self.overwrite,
-            keep_going: self.keep_going,
+            on_save_error: match self.on_save_error {
+                OnError::Stop => OnSaveError::Stop,
+                OnError::Continue => OnSaveError::Continue,
+            },
             save_every: self.save_every,
         })
     }

@@ -4,6 +4,7 @@
 //! what has a checkpoint's name is complete; what the disk did to it later, its hashes show.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -123,7 +124,7 @@ impl Checkpoints {
             (Ok(path), _) => Ok(Some(path)),
             (Err(error), OnSaveError::Stop) => Err(error),
             (Err(error), OnSaveError::Continue) => {
-                eprintln!("warning: {error}; the training goes on");
+                warn(format_args!("{error}; the training goes on"));
                 self.errors.lock().unwrap_or_else(PoisonError::into_inner).push(error);
                 Ok(None)
             }
@@ -200,9 +201,14 @@ impl Drop for Checkpoints {
     /// Waits for what is being written, which would be lost with the process.
     fn drop(&mut self) {
         if let Err(error) = self.wait() {
-            eprintln!("warning: {error}");
+            warn(error);
         }
     }
+}
+
+/// A line on standard error; where that is closed there is nobody to tell.
+fn warn(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "warning: {line}");
 }
 
 /// What the names of unfinished folders begin with.

@@ -18,6 +18,7 @@ use genesis_kernel::runtime::Device;
 
 use crate::data::DataLoader;
 use crate::error::Result;
+use crate::io::OnSaveError;
 use crate::nn::Module;
 use crate::tensor::Tensor;
 
@@ -51,10 +52,10 @@ pub struct Config {
     pub resume: bool,
     /// Delete what an earlier run wrote to `out`: its checkpoints, metrics and weights.
     pub overwrite: bool,
-    /// Go on where a checkpoint, metrics or results can't be written, as on a full disk; what was not
-    /// written is told by [`Event::Note`] and in [`Outcome::unwritten`]. Metrics are written later, if
-    /// they then can be.
-    pub keep_going: bool,
+    /// Whether a run goes on where checkpoints, metrics or results can't be written, as on a full disk.
+    /// What was not written is then told by [`Event::Note`] and in [`Outcome::unwritten`]; metrics are
+    /// written later, if they then can be.
+    pub on_save_error: OnSaveError,
     /// Steps between checkpoints; an epoch where absent.
     pub save_every: Option<usize>,
 }
@@ -73,7 +74,7 @@ impl Default for Config {
             out: None,
             resume: false,
             overwrite: false,
-            keep_going: false,
+            on_save_error: OnSaveError::Stop,
             save_every: None,
         }
     }

@@ -14,7 +14,7 @@ use super::folder::{CHECKPOINTS, RunFolder, WEIGHTS};
 use super::record::Record;
 use super::{Config, Event, Metric, Outcome, Progress, Shown, Task};
 use crate::error::{Error, Result};
-use crate::io::{Best, Checkpoint, Checkpoints, Keep, save_safetensors};
+use crate::io::{Best, Checkpoint, Checkpoints, Keep, OnSaveError, save_safetensors};
 use crate::optim::{AdamW, AdamWOptions, Optimizer, clip_grad_norm_};
 use crate::random::{get_rng_state, set_rng_state};
 use crate::tensor::Tensor;
@@ -211,9 +211,11 @@ impl<'t> Run<'t> {
             // The best is the largest: a loss counts by its distance below zero.
             metric: metric.map(|m| if m.name.ends_with("loss") { -m.value } else { m.value }),
         };
+        // That the one before could not be written says nothing of this one.
+        let before = checkpoints.wait().map(drop);
         checkpoints.save_async(&checkpoint)?;
         self.saved_at = Some(self.step);
-        Ok(())
+        before
     }
 
     /// Waits for the checkpoint that is being written.
@@ -224,7 +226,7 @@ impl<'t> Run<'t> {
     /// Takes it that something could not be written, where the run is to go on.
     fn accept(&mut self, written: Result<()>, watch: &mut impl FnMut(Event)) -> Result<()> {
         let Err(error) = written else { return Ok(()) };
-        if !self.config.keep_going {
+        if self.config.on_save_error == OnSaveError::Stop {
             return Err(error);
         }
         let message = error.to_string();

@@ -16,7 +16,7 @@ use inkwell::targets::{
     CodeModel, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple,
 };
 
-use super::{Emitter, FloatPred, Jit, c_string, gate};
+use super::{Emitter, c_string, gate};
 use crate::Error;
 
 /// How hard LLVM's code generator works.
@@ -48,37 +48,26 @@ pub(crate) fn host_cpu() -> &'static (String, String) {
 impl Machine {
     /// The processor that runs this program.
     pub(crate) fn host(level: Level) -> Result<Machine, Error> {
-        static READY: OnceLock<Result<(), Error>> = OnceLock::new();
+        static READY: OnceLock<Result<(), String>> = OnceLock::new();
         let _inside = gate::enter()?;
-        let machine = |level| {
-            let (cpu, features) = host_cpu();
-            Machine::new(&TargetMachine::get_default_triple(), cpu, features, level)
-        };
-        let prepare = || {
-            Target::initialize_native(&InitializationConfig::default()).map_err(Error::bug)?;
-            let object =
-                warm_up(&machine(Level::Aggressive)?, LLVMCodeGenFileType::LLVMObjectFile)?;
-            Jit::link(&object)?.address(WARM_UP).map(|_| gate::register())
-        };
-        READY.get_or_init(prepare).clone()?;
-        machine(level)
+        READY
+            .get_or_init(|| Target::initialize_native(&InitializationConfig::default()))
+            .clone()
+            .map_err(Error::bug)?;
+        let (cpu, features) = host_cpu();
+        Machine::new(&TargetMachine::get_default_triple(), cpu, features, level)
     }
 
     /// An NVIDIA GPU, such as `sm_90a` with `+ptx83`.
     pub(crate) fn nvptx(arch: &str, features: &str) -> Result<Machine, Error> {
-        static READY: OnceLock<Result<(), Error>> = OnceLock::new();
+        static READY: OnceLock<()> = OnceLock::new();
         let _inside = gate::enter()?;
-        let triple = TargetTriple::create("nvptx64-nvidia-cuda");
-        let machine = || Machine::new(&triple, arch, features, Level::Aggressive);
-        let prepare = || {
+        READY.get_or_init(|| {
             Target::initialize_nvptx(&InitializationConfig::default());
             leave_out_address_passes();
-            warm_up(&machine()?, LLVMCodeGenFileType::LLVMAssemblyFile)?;
-            gate::register();
-            Ok(())
-        };
-        READY.get_or_init(prepare).clone()?;
-        machine()
+        });
+        let triple = TargetTriple::create("nvptx64-nvidia-cuda");
+        Machine::new(&triple, arch, features, Level::Aggressive)
     }
 
     fn new(
@@ -100,35 +89,6 @@ impl Machine {
         })?;
         Ok(Machine { machine, _inside: gate::Inside::again() })
     }
-}
-
-/// The name of the function that nobody calls.
-const WARM_UP: &str = "warm_up";
-
-/// Compiles a function of no use, for the statics that LLVM makes when something is first needed: the
-/// [gate] has to be registered after them. Its loop adds a constant, which is hoisted out of an
-/// instruction's operand, and its call is of a library's function, which is folded.
-fn warm_up(machine: &Machine, kind: LLVMCodeGenFileType) -> Result<Vec<u8>, Error> {
-    let e = Emitter::new(WARM_UP);
-    e.set_target(machine);
-    let (float, pointer) = (e.f32(), e.ptr(0));
-    let fmod = e.declare("fmodf", float, &[float, float]);
-    let function = e.function(WARM_UP, e.void(), &[pointer, float]);
-    let (pointer, end) = (e.param(function, 0), e.param(function, 1));
-    let start = e.call(fmod, &[e.float(float, 3.0), e.float(float, 2.0)]);
-    let (entry, body) = (e.current_block(), e.block("body"));
-    e.br(body);
-    e.position(body);
-    let sum = e.phi(float, &[(start, entry)]);
-    let next = e.fadd(sum, e.float(float, 3.5));
-    e.add_incoming(sum, next, body);
-    let done = e.block("done");
-    e.cond_br(e.fcmp(FloatPred::Olt, next, end), body, done);
-    e.position(done);
-    e.store_aligned(next, pointer, 4);
-    e.ret_void();
-    e.run_passes("function(early-cse,instcombine<no-verify-fixpoint>)", machine)?;
-    e.emit(machine, kind)
 }
 
 /// Leaves out the code generator's passes that find common parts of addresses: a quarter of the

@@ -41,7 +41,12 @@ pub fn find_nvdisasm() -> Option<PathBuf> {
 
 /// Where a tool of NVIDIA's is, if it is installed.
 pub fn find_tool(name: &str) -> Option<PathBuf> {
-    let beside = crate::knobs::get().ptxas.as_ref().map(|ptxas| ptxas.with_file_name(name));
+    let given = crate::knobs::get().ptxas.as_ref();
+    if let Some(ptxas) = given.filter(|ptxas| !ptxas.is_file()) {
+        let why = format!("{} is no file; looked for in PATH", ptxas.display());
+        crate::knobs::warn_once("GENESIS_PTXAS", why);
+    }
+    let beside = given.map(|ptxas| ptxas.with_file_name(name));
     let working = std::env::current_dir().unwrap_or_default();
     let local = working.ancestors().map(|dir| dir.join(".tools").join(name));
     let in_path = crate::knobs::search_path().into_iter().map(|dir| dir.join(name));
