@@ -401,15 +401,15 @@ pub struct LaunchOptions {
 }
 
 impl LaunchOptions {
-    /// Makes a choice by its name, such as `num_warps`; `persistent` is 0 or 1. False if there is none
-    /// of the name.
+    /// Makes a choice by its name, such as `num_warps`; `persistent` is 0 or 1. False, and nothing changes,
+    /// if there is none of the name or the number does not fit `u32`.
     pub fn set(&mut self, name: &str, value: i64) -> bool {
-        let number = u32::try_from(value).ok();
+        let Ok(number) = u32::try_from(value) else { return false };
         match name {
-            "num_warps" => self.num_warps = number,
-            "num_stages" => self.num_stages = number,
-            "persistent" => self.persistent = Some(value != 0),
-            "cluster" => self.cluster = number,
+            "num_warps" => self.num_warps = Some(number),
+            "num_stages" => self.num_stages = Some(number),
+            "persistent" => self.persistent = Some(number != 0),
+            "cluster" => self.cluster = Some(number),
             _ => return false,
         }
         true

@@ -72,12 +72,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let mut options = LaunchOptions::default();
     let mut others = args.set.iter().filter(|(set, _)| !kernel.ast.consts.contains(&set.as_str()));
-    if let Some((name, _)) = others.find(|(name, value)| !options.set(name, *value)) {
-        let has = kernel.ast.consts.join(", ");
-        return Err(Failure::Message(format!(
-            "{} has no constant {name}; it has {has}",
-            kernel.name()
-        )));
+    if let Some((name, value)) = others.find(|(name, value)| !options.set(name, *value)) {
+        return Err(Failure::Message(match LaunchOptions::default().set(name, 1) {
+            true => format!("{name}={value} is not from 0 to {}", u32::MAX),
+            false => {
+                let has = kernel.ast.consts.join(", ");
+                format!("{} has no constant {name}; it has {has}", kernel.name())
+            }
+        }));
     }
     request.hints = request.hints.with_options(options);
     let inspection = inspect(kernel, &request)?;
