@@ -25,7 +25,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("ir", &["ir", "diag", "interp"]),
     ("layout", &["layout", "ir", "diag", "analysis", "passes"]),
     ("analysis", &["analysis", "ir"]),
-    ("interp", &["interp", "ir", "kernel", "diag", "passes"]),
+    ("interp", &["interp", "ir", "kernel", "diag", "passes", "printed"]),
 ];
 
 fn root() -> PathBuf {
