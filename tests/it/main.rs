@@ -70,6 +70,8 @@ mod nn_joined;
 mod nn_layers;
 /// What modules are made of, and what all of them can do.
 mod nn_module;
+/// One rounding, NaN, signs of zeros.
+mod numerics;
 /// Every op of the table against its f64 reference, on every dtype and layout.
 mod ops;
 /// Optimizers beside PyTorch's.

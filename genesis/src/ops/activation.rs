@@ -3,7 +3,7 @@
 //! 16-bit inputs are computed in f32 and rounded once. Where two branches meet, the gradient is that of
 //! PyTorch's formula; NaN stays NaN.
 
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply};
 use crate::amp;
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 
 /// Runs `f` in f32 or f64 and rounds its result to the dtype of `x`.
 fn wide(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    f(&x.to_dtype(launch::accumulate_dtype(x.dtype()))?)?.to_dtype(x.dtype())
+    Tensor::rounded_once([x], |[x]| f(&x))?.to_dtype(x.dtype())
 }
 
 /// One number as a tensor like `x`.
@@ -113,9 +113,11 @@ impl Tensor {
     #[track_caller]
     pub fn hardswish(&self) -> Result<Tensor> {
         wide(self, |x| {
-            let inner = x.mul(&x.add_scalar(3.0)?)?.div_scalar(6.0)?;
-            let (low, high) = (x.detach().le_scalar(-3.0)?, x.detach().ge_scalar(3.0)?);
-            low.where_(&x.detach().mul_scalar(0.0)?, &high.where_(x, &inner)?)
+            let (low, is_inner) = (x.detach().le_scalar(-3.0)?, x.detach().lt_scalar(3.0)?);
+            // Infinity and NaN must not reach the slope of a branch that is not taken.
+            let bent = is_inner.where_(x, &number(x, 0.0)?)?;
+            let inner = bent.mul(&bent.add_scalar(3.0)?)?.div_scalar(6.0)?;
+            low.where_(&x.detach().mul_scalar(0.0)?, &is_inner.where_(&inner, x)?)
         })
     }
 
@@ -170,7 +172,8 @@ impl Tensor {
         wide(self, |x| {
             let cube = x.square()?.mul(x)?.mul_scalar(0.044715)?;
             let inner = x.add(&cube)?.mul_scalar((2.0 / std::f64::consts::PI).sqrt())?.tanh()?;
-            x.mul(&inner.add_scalar(1.0)?)?.mul_scalar(0.5)
+            // The half comes first: twice the largest numbers is infinite.
+            inner.add_scalar(1.0)?.mul_scalar(0.5)?.mul(x)
         })
     }
 
@@ -264,12 +267,12 @@ fn outside(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
     x.le_scalar(low)?.logical_or(&x.ge_scalar(high)?)
 }
 
-/// `above * x` where x is positive, else `below * (exp(rate * x) - 1)`.
+/// `below * (exp(rate * x) - 1)` where x is at most 0, else `above * x`, NaN's slope too.
 fn scaled_elu(x: &Tensor, below: f64, above: f64, rate: f64) -> Result<Tensor> {
-    let is_above = x.detach().gt_scalar(0.0)?;
+    let is_low = x.detach().le_scalar(0.0)?;
     // The exponential must not overflow where it is not used: 0 times infinity would be its gradient.
-    let low = is_above.where_(&number(x, 0.0)?, x)?.mul_scalar(rate)?.expm1()?;
-    is_above.where_(&x.mul_scalar(above)?, &low.mul_scalar(below)?)
+    let low = is_low.where_(x, &number(x, 0.0)?)?.mul_scalar(rate)?.expm1()?;
+    is_low.where_(&low.mul_scalar(below)?, &x.mul_scalar(above)?)
 }
 
 /// `log(1 + exp(beta x)) / beta`. Made of maxima and magnitudes, whose slopes at 0 would add up to 0

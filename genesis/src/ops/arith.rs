@@ -63,8 +63,7 @@ impl Tensor {
     /// If the dtype is bool.
     #[track_caller]
     pub fn rpow_scalar(&self, c: f64) -> Result<Tensor> {
-        let base = self.number_beside(c)?;
-        base.pow(self)
+        Tensor::rounded_once([self], |[x]| x.number_beside(c)?.pow(&x))
     }
 
     /// Both operands as f64, one to the power of the other.
@@ -83,12 +82,10 @@ impl Tensor {
     #[track_caller]
     pub fn logaddexp2(&self, other: &Tensor) -> Result<Tensor> {
         let (x, y) = promote::pair(self, other)?;
-        let (x, y) = (x.as_float()?, y.as_float()?);
-        // The factors are not rounded to 16 bits.
-        let wide = launch::accumulate_dtype(x.dtype());
-        let scaled = |t: &Tensor| t.to_dtype(wide)?.mul_scalar(std::f64::consts::LN_2);
-        let sum = scaled(&x)?.logaddexp(&scaled(&y)?)?.div_scalar(std::f64::consts::LN_2)?;
-        sum.to_dtype(x.dtype())
+        Tensor::rounded_once([&x.as_float()?, &y.as_float()?], |[x, y]| {
+            let scaled = |t: &Tensor| t.mul_scalar(std::f64::consts::LN_2);
+            scaled(&x)?.logaddexp(&scaled(&y)?)?.div_scalar(std::f64::consts::LN_2)
+        })
     }
 
     /// The larger of both; where one is NaN the other.
@@ -213,12 +210,13 @@ impl Tensor {
     /// If memory runs out.
     #[track_caller]
     pub fn logit(&self, eps: Option<f64>) -> Result<Tensor> {
-        let x = self.as_float()?;
-        let x = match eps {
-            Some(eps) => x.clamp(eps, 1.0 - eps)?,
-            None => x,
-        };
-        x.div(&x.rsub_scalar(1.0)?)?.log()
+        Tensor::rounded_once([&self.as_float()?], |[x]| {
+            let x = match eps {
+                Some(eps) => x.clamp(eps, 1.0 - eps)?,
+                None => x,
+            };
+            x.div(&x.rsub_scalar(1.0)?)?.log()
+        })
     }
 
     /// Where elements are infinite and above 0; bool.

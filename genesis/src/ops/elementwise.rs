@@ -180,11 +180,11 @@ unary_ops! {
         reference: f64::abs;
         at: [-2.0, 0.5, 1.5];
     }
-    /// The larger of x and 0; the gradient at 0 is 0.
+    /// The larger of x and 0; the gradient at 0 is 0, and passes where x is NaN.
     relu {
         kernel: relu, relu_flat;
         domain: Number;
-        grad: Y, Some(|s, dy| dy.mul(&s.output().gt_scalar(0.0)?.to_dtype(dy.dtype())?));
+        grad: Y, Some(|s, dy| dy.masked_fill(&s.output().le_scalar(0.0)?, 0.0));
         reference: |x| if x.is_nan() { x } else { x.max(0.0) };
         at: [-2.0, 0.5, 1.5];
     }
@@ -565,28 +565,36 @@ binary_ops! {
         };
         reference: |x, y| x / y;
     }
-    /// The larger of x and y; NaN wins. Where they are equal each gets half of the gradient.
+    /// The larger of x and y; NaN wins. Where they are equal each gets half of the gradient, where one is
+    /// NaN both all of it.
     maximum {
         kernel: maximum, maximum_flat, maximum_row, maximum_column;
         ints: Ints::Logic(Tensor::logical_or);
-        grad: XY, |s, dy| shared(dy, &s.input(0).ge(s.input(1))?, &s.input(0).le(s.input(1))?);
+        grad: XY, |s, dy| shared(dy, s.input(0), s.input(1), Tensor::lt);
         reference: |x, y| if x.is_nan() || y.is_nan() { f64::NAN } else { x.max(y) };
     }
-    /// The smaller of x and y; NaN wins. Where they are equal each gets half of the gradient.
+    /// The smaller of x and y; NaN wins. Where they are equal each gets half of the gradient, where one is
+    /// NaN both all of it.
     minimum {
         kernel: minimum, minimum_flat, minimum_row, minimum_column;
         ints: Ints::Logic(Tensor::logical_and);
-        grad: XY, |s, dy| shared(dy, &s.input(0).le(s.input(1))?, &s.input(0).ge(s.input(1))?);
+        grad: XY, |s, dy| shared(dy, s.input(0), s.input(1), Tensor::gt);
         reference: |x, y| if x.is_nan() || y.is_nan() { f64::NAN } else { x.min(y) };
     }
 }
 
-/// `dy` to the operands whose flag is set, halved where both are.
+/// `dy` to the operand that does not lose; half to each where they are equal, all of it to both where one
+/// is NaN.
 #[track_caller]
-fn shared(dy: &Tensor, first: &Tensor, second: &Tensor) -> Result<[Option<Tensor>; 2]> {
-    let (a, b) = (first.to_dtype(dy.dtype())?, second.to_dtype(dy.dtype())?);
-    let share = dy.div(&a.add(&b)?)?;
-    Ok([Some(share.mul(&a)?), Some(share.mul(&b)?)])
+fn shared(
+    dy: &Tensor,
+    x: &Tensor,
+    y: &Tensor,
+    loses: fn(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<[Option<Tensor>; 2]> {
+    let share = x.eq(y)?.where_(&dy.mul_scalar(0.5)?, dy)?;
+    let part = |lost: Tensor| share.masked_fill(&lost, 0.0).map(Some);
+    Ok([part(loses(x, y)?)?, part(loses(y, x)?)?])
 }
 
 /// An elementwise op of a tensor and a number.

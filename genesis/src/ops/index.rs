@@ -121,8 +121,9 @@ impl Tensor {
             let message = format!("the source is {:?}, not {:?}", source.shape(), places.shape());
             return Err(Error::op(NAME, message));
         }
-        let source = if alpha == 1.0 { source.clone() } else { source.mul_scalar(alpha)? };
-        self.add(&add_at(&source, &places, x.numel())?.reshape(self.shape())?)
+        let scaled = if alpha == 1.0 { source.clone() } else { source.mul_scalar(alpha)? };
+        let source = if source.dtype() == DType::Bool { scaled.to_bool()? } else { scaled };
+        plus_at(self, &source, &places)
     }
 
     /// This tensor with elements of `source` written where [`Tensor::gather`] would read; of several
@@ -143,7 +144,7 @@ impl Tensor {
     #[track_caller]
     pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         let (places, source) = scattered("scatter_add", self, dim, index, source)?;
-        self.add(&add_at(&source, &places, self.numel())?.reshape(self.shape())?)
+        plus_at(self, &source, &places)
     }
 
     /// The elements that an indexing names: `x[2, ..., 1..5, mask]`. Ranges and single elements are
@@ -170,7 +171,7 @@ impl Tensor {
         let places = all_places(self)?.index(parts)?;
         let values = values.broadcast_to(places.shape())?.to_dtype(self.dtype())?;
         match accumulate {
-            true => self.add(&add_at(&values, &places, self.numel())?.reshape(self.shape())?),
+            true => plus_at(self, &values, &places),
             false => put_at(self, &places, &values),
         }
     }
@@ -520,6 +521,14 @@ pub(crate) fn take_at(x: &Tensor, places: &Tensor) -> Result<Tensor> {
 #[track_caller]
 pub(crate) fn add_at(values: &Tensor, places: &Tensor, n: usize) -> Result<Tensor> {
     apply(AddAt { n, shape: values.shape().to_vec() }, &[values, places])
+}
+
+/// `x` with values added at places; bools stay bools, whose sum is whether one is true.
+#[track_caller]
+pub(crate) fn plus_at(x: &Tensor, values: &Tensor, places: &Tensor) -> Result<Tensor> {
+    let sums = add_at(values, places, x.numel())?.reshape(x.shape())?;
+    let is_bool = x.dtype() == DType::Bool && values.dtype() == DType::Bool;
+    x.add(&if is_bool { sums.to_bool()? } else { sums })
 }
 
 /// `x` with values written at places.

@@ -101,7 +101,9 @@ impl Tensor {
         }
         let (a, b) = (self.broadcast_to(&shape)?, other.broadcast_to(&shape)?);
         let next = |t: &Tensor, by: i64| t.roll(-by, axis);
-        next(&a, 1)?.mul(&next(&b, 2)?)?.sub(&next(&a, 2)?.mul(&next(&b, 1)?)?)
+        Tensor::rounded_once([&a, &b], |[a, b]| {
+            next(&a, 1)?.mul(&next(&b, 2)?)?.sub(&next(&a, 2)?.mul(&next(&b, 1)?)?)
+        })
     }
 
     /// `beta * self + alpha * sum of a[i] b[i]`; with `beta` 0 this tensor does not count.
@@ -111,7 +113,7 @@ impl Tensor {
     #[track_caller]
     pub fn addbmm(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
         let product = a.bmm(b)?.sum_dims(&[0], false)?.to_dtype(a.dtype())?;
-        self.plus_product(&product, alpha, beta)
+        self.plus_product("addbmm", &product, alpha, beta)
     }
 
     /// `beta * self + alpha * a b'` of two vectors; with `beta` 0 this tensor does not count.
@@ -120,7 +122,7 @@ impl Tensor {
     /// If they are no vectors, or this tensor does not broadcast to their product.
     #[track_caller]
     pub fn addr(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
-        self.plus_product(&a.outer(b)?, alpha, beta)
+        self.plus_product("addr", &a.outer(b)?, alpha, beta)
     }
 
     /// The product of several matrices, in the order that takes the fewest multiplications. The first and

@@ -140,44 +140,63 @@ impl Tensor {
     /// If shapes do not broadcast, or devices differ.
     #[track_caller]
     pub fn lerp(&self, end: &Tensor, weight: &Tensor) -> Result<Tensor> {
-        let dtype = promote::result_type(&[self, end, weight]);
-        let wide = |t: &Tensor| t.to_dtype(launch::accumulate_dtype(dtype));
-        let (start, end, weight) = (wide(self)?, wide(end)?, wide(weight)?);
-        let way = end.sub(&start)?;
-        let near = start.add(&weight.mul(&way)?)?;
-        let far = end.sub(&way.mul(&weight.rsub_scalar(1.0)?)?)?;
-        weight.detach().abs()?.lt_scalar(0.5)?.where_(&near, &far)?.to_dtype(dtype)
+        Tensor::rounded_once([self, end, weight], |[start, end, weight]| {
+            let way = end.sub(&start)?;
+            let near = start.add(&weight.mul(&way)?)?;
+            let far = end.sub(&way.mul(&weight.rsub_scalar(1.0)?)?)?;
+            weight.detach().abs()?.lt_scalar(0.5)?.where_(&near, &far)
+        })
     }
 
-    /// [`Tensor::lerp`] by one number, which is not rounded to 16 bits.
+    /// [`Tensor::lerp`] by one number, which is not rounded to 16 bits; a fraction makes integers f32.
     ///
     /// # Errors
     /// As [`Tensor::lerp`].
     #[track_caller]
     pub fn lerp_scalar(&self, end: &Tensor, weight: f64) -> Result<Tensor> {
-        let dtype = promote::result_type(&[self, end]);
-        let wide = launch::accumulate_dtype(dtype);
-        let weight = Tensor::full(&[], weight, (wide, self.device()))?;
-        self.to_dtype(wide)?.lerp(&end.to_dtype(wide)?, &weight)?.to_dtype(dtype)
+        Tensor::rounded_once([self, end], |[start, end]| {
+            start.beside_number(weight)?.lerp(&end, &start.number_beside(weight)?)
+        })
     }
 
-    /// `self + value * a * b`
+    /// `self + value * a * b`, of the dtype that the three promote to; 16-bit floats are rounded once.
     ///
     /// # Errors
     /// If shapes do not broadcast, or devices differ.
     #[track_caller]
     pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
-        let product = a.mul(b)?;
-        self.add(&if value == 1.0 { product } else { product.mul_scalar(value)? })
+        Tensor::rounded_once([self, a, b], |[x, a, b]| {
+            let product = a.mul(&b)?;
+            x.add(&if value == 1.0 { product } else { product.mul_scalar(value)? })
+        })
     }
 
-    /// `self + value * a / b`
+    /// `self + value * a / b`, of the dtype that the three promote to; 16-bit floats are rounded once.
     ///
     /// # Errors
     /// If shapes do not broadcast, or devices differ.
     #[track_caller]
     pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
-        self.add(&a.mul_scalar(value)?.div(b)?)
+        Tensor::rounded_once([self, a, b], |[x, a, b]| x.add(&a.mul_scalar(value)?.div(&b)?))
+    }
+
+    /// What `compute` makes of tensors brought to the dtype they promote to, 16-bit floats as f32 until
+    /// the end.
+    ///
+    /// Every elementwise op that is made of others goes through this, so that it rounds like one kernel.
+    #[track_caller]
+    pub(super) fn rounded_once<const N: usize>(
+        tensors: [&Tensor; N],
+        compute: impl FnOnce([Tensor; N]) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let dtype = promote::result_type(&tensors);
+        let wide = launch::accumulate_dtype(dtype);
+        let mut of = tensors.map(Tensor::clone);
+        for t in &mut of {
+            *t = t.to_dtype(wide)?;
+        }
+        let y = compute(of)?;
+        if wide == dtype { Ok(y) } else { y.to_dtype(dtype) }
     }
 
     /// What [`Tensor::pow_scalar`] does otherwise than by logarithms, as PyTorch does: a square, a cube,
@@ -190,7 +209,7 @@ impl Tensor {
         if self.dtype().is_float() {
             return match c {
                 2.0 => Some(self.square()),
-                3.0 => Some(self.square().and_then(|square| square.mul(self))),
+                3.0 => Some(Tensor::rounded_once([self], |[x]| x.square()?.mul(&x))),
                 // As in PyTorch: minus infinity to the power of one half is infinite for f16 alone.
                 0.5 if self.dtype() != DType::F16 => Some(self.sqrt()),
                 -0.5 if self.dtype() != DType::F16 => Some(self.rsqrt()),

@@ -477,7 +477,9 @@ functions2! {
         kernels: Some(&device::atan2::KERNEL), Compute::Single, None, false;
         grads: XY, |s, dy| {
             let (y, x) = (s.input(0), s.input(1));
-            let share = dy.div(&x.square()?.add(&y.square()?)?)?;
+            let squares = x.square()?.add(&y.square()?)?;
+            // The angle of (0, 0) has no slope: 0, as in PyTorch, instead of 0 / 0.
+            let share = dy.div(&squares.masked_fill(&squares.detach().eq_scalar(0.0)?, 1.0)?)?;
             Ok([Some(share.mul(x)?), Some(share.mul(y)?.neg()?)])
         };
         reference: f64::atan2, true;

@@ -171,6 +171,9 @@ impl Tensor {
             let message = format!("{groups} groups do not fit shape {:?}", self.shape());
             return Err(Error::op(NAME, message));
         }
+        if self.shape()[1] == 0 {
+            return Err(Error::op(NAME, format!("shape {:?} has no channels", self.shape())));
+        }
         if let Some(cast) = amp::cast_inputs("group_norm", &[self])? {
             return cast[0].group_norm(groups, weight, bias, eps);
         }

@@ -86,7 +86,7 @@ impl Tensor {
     /// If the product can't be made or this tensor does not broadcast to it.
     #[track_caller]
     pub fn addmm(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
-        self.plus_product(&a.mm(b)?, alpha, beta)
+        self.plus_product("addmm", &a.mm(b)?, alpha, beta)
     }
 
     /// `beta * self + alpha * a b` of batches; with `beta` 0 this tensor does not count.
@@ -95,7 +95,7 @@ impl Tensor {
     /// If the products can't be made or this tensor does not broadcast to them.
     #[track_caller]
     pub fn baddbmm(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
-        self.plus_product(&a.bmm(b)?, alpha, beta)
+        self.plus_product("baddbmm", &a.bmm(b)?, alpha, beta)
     }
 
     /// `beta * self + alpha * a v`; with `beta` 0 this tensor does not count.
@@ -104,12 +104,28 @@ impl Tensor {
     /// If the product can't be made or this tensor does not broadcast to it.
     #[track_caller]
     pub fn addmv(&self, a: &Tensor, v: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
-        self.plus_product(&a.mv(v)?, alpha, beta)
+        self.plus_product("addmv", &a.mv(v)?, alpha, beta)
     }
 
     #[track_caller]
-    pub(super) fn plus_product(&self, product: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
-        check_pair("addmm", self, product)?;
+    pub(super) fn plus_product(
+        &self,
+        op: &str,
+        product: &Tensor,
+        alpha: f64,
+        beta: f64,
+    ) -> Result<Tensor> {
+        if self.dtype() == product.dtype() || !amp::unifies("addmm", self, product) {
+            check_pair(op, self, product)?;
+        }
+        let fractional = alpha.fract() != 0.0 || beta.fract() != 0.0;
+        if fractional && !product.dtype().is_float() {
+            let message = format!(
+                "alpha and beta of {} tensors must be integers, got {alpha} and {beta}",
+                product.dtype()
+            );
+            return Err(Error::op(op, message));
+        }
         let x = self.broadcast_to(product.shape())?;
         let scaled = |t: &Tensor, by: f64| if by == 1.0 { Ok(t.clone()) } else { t.mul_scalar(by) };
         let product = scaled(product, alpha)?;

@@ -8,7 +8,7 @@ use genesis_kernel::kernel::Grid;
 use kernels::index as device;
 
 use super::embedding::{places_in_order, scale_of};
-use super::index::{Index, add_at, put_at, scattered, slices, take_at};
+use super::index::{Index, add_at, plus_at, put_at, scattered, slices, take_at};
 use super::{Op, Saves, apply, launch};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
@@ -118,7 +118,7 @@ impl Tensor {
         let places = super::index::places_in(NAME, index, self)?;
         let source = source.reshape(places.shape())?;
         match accumulate {
-            true => self.add(&add_at(&source, &places, self.numel())?.reshape(self.shape())?),
+            true => plus_at(self, &source, &places),
             false => put_at(self, &places, &source),
         }
     }
@@ -247,7 +247,7 @@ fn reduce_at(
     };
     let sum = || base(0.0)?.add(&add_at(values, places, x.numel())?.reshape(x.shape())?);
     match reduce {
-        ScatterReduce::Sum => sum(),
+        ScatterReduce::Sum => plus_at(&base(0.0)?, values, places),
         ScatterReduce::Mean => {
             let own = f64::from(u8::from(include_self));
             let counts = counts()?.add_scalar(own)?.maximum_scalar(1.0)?.to_dtype(x.dtype())?;

@@ -1,0 +1,241 @@
+//! One rounding of 16-bit floats, signs of zeros, and what happens at NaN and where formulas overflow;
+//! the answers are PyTorch's.
+
+use genesis::ops::info::{Family, all};
+use genesis::{DType, Device, Result, Tensor};
+
+fn of(values: &[f64], dtype: DType) -> Result<Tensor> {
+    Tensor::from_f64(values, &[values.len()], (dtype, Device::Cpu))
+}
+
+fn single(values: &[f64]) -> Result<Tensor> {
+    of(values, DType::F32)
+}
+
+/// The gradients of the sum of `f`, one tensor an input.
+fn slopes<const N: usize>(
+    inputs: [&[f64]; N],
+    f: impl Fn(&[Tensor]) -> Result<Tensor>,
+) -> Result<Vec<Vec<f64>>> {
+    let leaves = inputs.iter().map(|v| single(v)?.requires_grad_(true));
+    let leaves = leaves.collect::<Result<Vec<Tensor>>>()?;
+    f(&leaves)?.sum()?.backward()?;
+    leaves.iter().map(|x| x.grad().expect("backward reached it").to_f64_vec()).collect()
+}
+
+/// The same bits, but of any NaN.
+#[track_caller]
+fn assert_same(got: &[f64], want: &[f64]) {
+    let is_same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+    let all_same = got.len() == want.len() && got.iter().zip(want).all(is_same);
+    assert!(all_same, "got {got:?}, want {want:?}");
+}
+
+#[test]
+fn addcmul_and_addcdiv_promote_first_and_round_once() -> Result<()> {
+    let (x, b) = (single(&[0.3, -1.7])?, single(&[0.7, 1.9])?);
+    let a = of(&[1.234375, -2.578125], DType::BF16)?;
+    let (xs, a_s, bs) = (x.to_f64_vec()?, a.to_f64_vec()?, b.to_f64_vec()?);
+    let quotient = x.addcdiv(&a, &b, 3.0)?;
+    let product = x.addcmul(&a, &a, 3.3)?;
+    assert_eq!((quotient.dtype(), product.dtype()), (DType::F32, DType::F32));
+    for i in 0..2 {
+        let want = xs[i] + 3.0 * a_s[i] / bs[i];
+        assert!((quotient.to_f64_vec()?[i] - want).abs() < 1e-6 * want.abs());
+        let want = xs[i] + 3.3 * a_s[i] * a_s[i];
+        assert!((product.to_f64_vec()?[i] - want).abs() < 1e-6 * want.abs());
+    }
+    Ok(())
+}
+
+#[test]
+fn lerp_by_a_number_keeps_its_fraction_and_promotes() -> Result<()> {
+    let (x, y) = (of(&[1.0, 4.0], DType::I32)?, of(&[2.0, 8.0], DType::I64)?);
+    let z = x.lerp_scalar(&y, 0.5)?;
+    assert_eq!(z.dtype(), DType::F32);
+    assert_eq!(z.to_f64_vec()?, [1.5, 6.0]);
+    let z = of(&[1.0, 4.0], DType::BF16)?.lerp_scalar(&single(&[2.0, 8.0])?, 0.3)?;
+    assert_eq!(z.dtype(), DType::F32);
+    assert!((z.to_f64_vec()?[0] - 1.3).abs() < 1e-6);
+    Ok(())
+}
+
+/// Calls that are made of several ops and have no row of their own in the table.
+fn composites() -> Vec<(&'static str, fn(&[Tensor]) -> Result<Tensor>)> {
+    vec![
+        ("addcmul", |x| x[0].addcmul(&x[1], &x[2], 0.7)),
+        ("addcdiv", |x| x[0].addcdiv(&x[1], &x[2], 0.7)),
+        ("lerp", |x| x[0].lerp(&x[1], &x[2])),
+        ("lerp_scalar", |x| x[0].lerp_scalar(&x[1], 0.3)),
+        ("pow_scalar 3", |x| x[0].pow_scalar(3.0)),
+        ("rpow_scalar", |x| x[0].rpow_scalar(1.3)),
+        ("cross", |x| x[0].cross(&x[1], -1)),
+        ("logit", |x| x[0].mul_scalar(0.125)?.logit(Some(0.1))),
+        ("logaddexp2", |x| x[0].logaddexp2(&x[1])),
+        ("gelu_tanh", |x| x[0].gelu_tanh()),
+        ("elu", |x| x[0].neg()?.elu(1.3)),
+        ("selu", |x| x[0].neg()?.selu()),
+        ("celu", |x| x[0].neg()?.celu(1.3)),
+        ("mish", |x| x[0].mish()),
+        ("softplus", |x| x[0].softplus(1.3, 20.0)),
+        ("hardswish", |x| x[0].hardswish()),
+        ("softsign", |x| x[0].softsign()),
+    ]
+}
+
+/// In 16 bits each gives what f32 gives of the same numbers, rounded.
+#[test]
+fn composites_of_16_bit_floats_round_once() -> Result<()> {
+    let mut wrong = Vec::new();
+    for dtype in [DType::BF16, DType::F16] {
+        let line = |by: f64| {
+            let draws: Vec<f64> =
+                (1..=96).map(|i| 0.1 + (f64::from(i) * by).fract() * 3.0).collect();
+            of(&draws, dtype)?.reshape(&[32, 3])
+        };
+        let narrow = [line(0.618)?, line(0.414)?, line(0.732)?];
+        let wide = narrow.iter().map(|t| t.to_dtype(DType::F32)).collect::<Result<Vec<_>>>()?;
+        for (name, call) in composites() {
+            let (got, want) = (call(&narrow)?, call(&wide)?.to_dtype(dtype)?);
+            assert_eq!(got.dtype(), dtype, "{name}");
+            if got.to_f64_vec()? != want.to_f64_vec()? {
+                wrong.push(format!("{name} of {dtype}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "rounded in between: {wrong:?}");
+    Ok(())
+}
+
+/// The same of every elementwise op of the table: what is computed in f64 for f32 may round a tie the
+/// other way, one element in eight.
+#[test]
+fn elementwise_ops_of_the_table_round_once() -> Result<()> {
+    let mut wrong = Vec::new();
+    for op in all() {
+        let is_elementwise = matches!(op.family, Family::Arithmetic | Family::Transcendental);
+        if !is_elementwise || !op.dtypes.contains(&DType::BF16) || !op.index_inputs.is_empty() {
+            continue;
+        }
+        let (mut differ, mut count) = (0, 0);
+        for sample in &op.samples {
+            let (low, high) = sample.range;
+            let draw = |(i, shape): (usize, &Vec<usize>)| {
+                let n: usize = shape.iter().product();
+                let step = [0.618, 0.414, 0.732][i % 3];
+                let values: Vec<f64> =
+                    (1..=n).map(|k| low + (k as f64 * step).fract() * (high - low)).collect();
+                Tensor::from_f64(&values, shape, (DType::BF16, Device::Cpu))
+            };
+            let narrow = sample.shapes.iter().enumerate().map(draw).collect::<Result<Vec<_>>>()?;
+            let wide = narrow.iter().map(|t| t.to_dtype(DType::F32)).collect::<Result<Vec<_>>>()?;
+            let (got, want) = ((op.call)(&narrow)?, (op.call)(&wide)?);
+            let (got, want) = (got.to_f64_vec()?, want.to_dtype(got.dtype())?.to_f64_vec()?);
+            count += got.len();
+            let is_other = |(a, b): &(&f64, &f64)| a != b && !(a.is_nan() && b.is_nan());
+            differ += got.iter().zip(&want).filter(is_other).count();
+        }
+        if differ * 8 > count {
+            wrong.push(format!("{}: {differ} of {count}", op.name));
+        }
+    }
+    assert!(wrong.is_empty(), "rounded in between: {wrong:?}");
+    Ok(())
+}
+
+#[test]
+fn gradients_at_nan_and_infinity_are_pytorchs() -> Result<()> {
+    const NAN: f64 = f64::NAN;
+    let at: &[f64] = &[NAN, -1.0, 0.0, 2.0];
+    assert_same(&slopes([at], |x| x[0].relu())?[0], &[1.0, 0.0, 0.0, 1.0]);
+    let elu = &slopes([&[NAN, f64::INFINITY, 2.0]], |x| x[0].elu(1.0))?[0];
+    assert_same(elu, &[1.0, 1.0, 1.0]);
+    let bent = &slopes([&[NAN, f64::INFINITY, -9.0, 4.0]], |x| x[0].hardswish())?[0];
+    assert_same(bent, &[1.0, 1.0, 0.0, 1.0]);
+    let (a, b): (&[f64], &[f64]) = (&[NAN, 1.0, 2.0, 3.0], &[1.0, NAN, 2.0, 1.0]);
+    let grads = slopes([a, b], |x| x[0].maximum(&x[1]))?;
+    assert_same(&grads[0], &[1.0, 1.0, 0.5, 1.0]);
+    assert_same(&grads[1], &[1.0, 1.0, 0.5, 0.0]);
+    let grads = slopes([a, b], |x| x[0].minimum(&x[1]))?;
+    assert_same(&grads[0], &[1.0, 1.0, 0.5, 0.0]);
+    assert_same(&grads[1], &[1.0, 1.0, 0.5, 1.0]);
+    // An infinite gradient does not go through a closed relu.
+    let x = single(&[-1.0, 1.0])?.requires_grad_(true)?;
+    x.relu()?.mul_scalar(f64::INFINITY)?.sum()?.backward()?;
+    assert_same(&x.grad().expect("it has one").to_f64_vec()?, &[0.0, f64::INFINITY]);
+    Ok(())
+}
+
+#[test]
+fn nan_stays_and_zeros_keep_their_sign() -> Result<()> {
+    let (at, want) = ([f64::NAN, -0.0, 0.0], [f64::NAN, -0.0, 0.0]);
+    let calls: [fn(&Tensor) -> Result<Tensor>; 5] =
+        [|x| x.relu(), |x| x.elu(1.0), |x| x.selu(), |x| x.celu(2.0), |x| x.expm1()];
+    for dtype in [DType::F32, DType::F64, DType::BF16] {
+        for call in calls {
+            assert_same(&call(&of(&at, dtype)?)?.to_f64_vec()?, &want);
+        }
+    }
+    let (nan, one) = (single(&[f64::NAN, 1.0])?, single(&[1.0, f64::NAN])?);
+    assert_same(&nan.maximum(&one)?.to_f64_vec()?, &[f64::NAN; 2]);
+    assert_same(&nan.minimum(&one)?.to_f64_vec()?, &[f64::NAN; 2]);
+    Ok(())
+}
+
+#[test]
+fn the_angle_of_the_origin_has_no_slope() -> Result<()> {
+    let grads = slopes([&[0.0, 1.0], &[0.0, 1.0]], |x| x[0].atan2(&x[1]))?;
+    assert_eq!(grads, [[0.0, 0.5], [0.0, -0.5]]);
+    Ok(())
+}
+
+#[test]
+fn gelu_of_the_largest_numbers_is_finite() -> Result<()> {
+    let y = single(&[3e38, -3e38, 2e38])?.gelu_tanh()?;
+    assert_eq!(y.to_vec::<f32>()?, [3e38, -0.0, 2e38]);
+    Ok(())
+}
+
+#[test]
+fn bools_added_at_places_stay_bools() -> Result<()> {
+    let x = of(&[0.0, 1.0, 0.0], DType::Bool)?;
+    let (index, ones) = (of(&[2.0, 2.0, 1.0], DType::I64)?, of(&[1.0; 3], DType::Bool)?);
+    for y in [
+        x.index_add(0, &index, &ones, 1.0)?,
+        x.index_add(0, &index, &ones, 2.0)?,
+        x.scatter_add(0, &index, &ones)?,
+        x.put(&index, &ones, true)?,
+    ] {
+        assert_eq!(y.dtype(), DType::Bool);
+        assert_eq!(y.to_f64_vec()?, [0.0, 1.0, 1.0]);
+    }
+    Ok(())
+}
+
+#[test]
+fn integers_take_no_fraction_of_a_product() -> Result<()> {
+    let matrix = Tensor::ones(&[2, 2], (DType::I32, Device::Cpu))?;
+    let batch = Tensor::ones(&[1, 2, 2], (DType::I32, Device::Cpu))?;
+    let vector = Tensor::ones(&[2], (DType::I32, Device::Cpu))?;
+    let calls = [
+        ("addmm", matrix.addmm(&matrix, &matrix, 0.5, 1.0)),
+        ("baddbmm", batch.baddbmm(&batch, &batch, 1.5, 1.0)),
+        ("addbmm", matrix.addbmm(&batch, &batch, 1.0, 0.5)),
+        ("addmv", vector.addmv(&matrix, &vector, 0.5, 1.0)),
+        ("addr", matrix.addr(&vector, &vector, f64::NAN, 1.0)),
+    ];
+    for (op, result) in calls {
+        let message = result.expect_err(op).to_string();
+        assert!(message.starts_with(&format!("{op}: alpha and beta of i32 tensors")), "{message}");
+    }
+    assert_eq!(matrix.addmm(&matrix, &matrix, 3.0, 2.0)?.to_vec::<i32>()?, [8; 4]);
+    Ok(())
+}
+
+#[test]
+fn group_norm_of_no_channels_is_refused() -> Result<()> {
+    let x = Tensor::zeros(&[2, 0, 3], (DType::F32, Device::Cpu))?;
+    let error = x.group_norm(1, None, None, 1e-5).expect_err("there is nothing to normalize");
+    assert_eq!(error.to_string(), "group_norm: shape [2, 0, 3] has no channels");
+    Ok(())
+}
