@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use genesis_kernel::runtime::{Device, HostElement, bytes_of};
 
 use crate::error::{Error, Result};
-use crate::io::reserved;
 use crate::tensor::Tensor;
+use crate::tensor::host::reserved;
 
 /// What a data set gives, and what several of it become.
 pub trait Sample: Send + Sized + 'static {

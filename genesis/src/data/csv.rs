@@ -8,8 +8,9 @@ use std::path::Path;
 use genesis_kernel::runtime::Device;
 
 use crate::error::{Error, Result};
-use crate::io::{read_regular_text, reserved};
+use crate::io::read_regular_text;
 use crate::tensor::Tensor;
+use crate::tensor::host::reserved;
 
 /// How a CSV file is written.
 #[derive(Clone, Copy, Debug)]

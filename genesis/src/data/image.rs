@@ -12,8 +12,9 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
 use crate::error::{Error, Result};
-use crate::io::{ReadLimits, can_inflate, read_regular, reserved};
+use crate::io::{ReadLimits, can_inflate, read_regular};
 use crate::tensor::Tensor;
+use crate::tensor::host::reserved;
 
 /// What a byte of a JPEG file can at most be: a bit for each block of 8x8 pixels, which is the shortest code,
 /// and of two components that are high and wide one block a half.

@@ -5,7 +5,7 @@
 //! workers changes them.
 
 use crate::error::{Error, Result};
-use crate::io::reserved;
+use crate::tensor::host::reserved;
 
 /// The golden ratio's bits, which spread neighbouring seeds.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -79,7 +79,7 @@ pub(super) fn room<T>(samples: usize) -> Result<Vec<T>> {
     reserved(samples).map_err(|_| too_many(samples))
 }
 
-pub(super) fn too_many(samples: usize) -> Error {
+fn too_many(samples: usize) -> Error {
     Error::op("sampler", format!("{samples} samples are more than memory holds"))
 }
 

@@ -3,7 +3,7 @@
 //! An order is a pure function of the epoch. Nothing about it is kept while it is walked, so to go on
 //! later it is enough to know the epoch and the place.
 
-use super::rng::{SampleRng, room, shuffled, too_many, weighted};
+use super::rng::{SampleRng, room, shuffled, weighted};
 use crate::error::{Error, Result};
 
 /// An order of samples for each epoch.
@@ -92,8 +92,11 @@ impl Sampler for RandomSampler {
         }
         let mut order = shuffled(self.len, self.seed, epoch)?;
         // More draws than samples: whole permutations one after another, as PyTorch has it.
-        let more = draws.saturating_sub(order.len());
-        order.try_reserve_exact(more).map_err(|_| too_many(draws))?;
+        if draws > order.len() {
+            let mut all = room(draws)?;
+            all.append(&mut order);
+            order = all;
+        }
         let mut round = 1u64;
         while order.len() < draws {
             let seed = self.seed ^ round.wrapping_mul(0xD1B5_4A32_D192_ED03);

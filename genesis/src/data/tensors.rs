@@ -6,8 +6,8 @@ use super::collate::Batch;
 use super::dataset::{Dataset, no_sample};
 use super::loader::{DataLoader, LoaderOptions};
 use crate::error::{Error, Result};
-use crate::io::reserved;
 use crate::tensor::Tensor;
+use crate::tensor::host::reserved;
 
 /// One tensor, a tuple or a list of them, whose first axes count the same samples.
 pub trait Tensors: Batch + Sync + Clone {

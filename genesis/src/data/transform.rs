@@ -4,7 +4,7 @@
 use super::image::Image;
 use super::rng::SampleRng;
 use crate::error::{Error, Result};
-use crate::io::reserved;
+use crate::tensor::host::reserved;
 
 /// A change of a picture.
 pub trait Transform: Send + Sync {

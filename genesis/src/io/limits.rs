@@ -14,6 +14,7 @@ use genesis_kernel::ir::DType;
 
 use crate::error::{Error, Result};
 use crate::shape;
+use crate::tensor::host::reserved;
 
 /// How much a reader may allocate for one file.
 ///
@@ -83,14 +84,6 @@ pub(crate) fn can_inflate(packed: u64, size: u64) -> bool {
 pub(crate) fn shape_bytes(shape: &[usize], dtype: DType) -> Option<u64> {
     let bytes = shape::count(shape)?.checked_mul(dtype.bytes())?;
     (bytes <= isize::MAX as usize).then_some(bytes as u64)
-}
-
-/// A vector with room for so many elements, or an error where memory has none.
-pub(crate) fn reserved<T>(count: usize) -> Result<Vec<T>, String> {
-    let mut values = Vec::new();
-    let problem = |_| format!("{count} elements are more than memory holds");
-    values.try_reserve_exact(count).map_err(problem)?;
-    Ok(values)
 }
 
 /// So many bytes of a reader, in memory that is asked for before it is filled.

@@ -16,7 +16,7 @@ pub use diff::{Difference, diff_checkpoints};
 pub use folder::{Best, Checkpoints, Keep, OnSaveError, Resumed};
 pub use limits::ReadLimits;
 pub(crate) use limits::{
-    can_inflate, open_regular, read_bytes, read_regular, read_regular_text, reserved, shape_bytes,
+    can_inflate, open_regular, read_bytes, read_regular, read_regular_text, shape_bytes,
 };
 pub use manifest::{CheckpointInfo, list_checkpoints, verify_checkpoint};
 pub use mapped::Mapped;

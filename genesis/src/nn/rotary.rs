@@ -5,7 +5,7 @@ use super::layer::layers;
 use super::{Buffer, Linear, Module, watch};
 use crate::error::{Error, Result};
 use crate::ops::launch::accumulate_dtype;
-use crate::tensor::{Creation, Tensor};
+use crate::tensor::{Creation, Tensor, host};
 
 /// Positions as rotations of pairs of channels.
 ///
@@ -40,13 +40,7 @@ impl RotaryEmbedding {
         let count = extent(NAME, &[positions, dim])?;
         let device = at.into().device;
         let table = |f: fn(f64) -> f64| -> Result<Buffer> {
-            let mut values: Vec<f32> = Vec::new();
-            values.try_reserve_exact(count).map_err(|_| {
-                Error::op(
-                    NAME,
-                    format!("{positions} positions of {dim} are more than memory holds"),
-                )
-            })?;
+            let mut values: Vec<f32> = host::reserve(NAME, count)?;
             // Without channels there is nothing to turn at any position.
             for position in 0..if count == 0 { 0 } else { positions } {
                 let angle =

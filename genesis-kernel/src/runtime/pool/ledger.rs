@@ -99,7 +99,7 @@ impl Ledger {
 
     /// A segment of the system, if the limit allows and it has one.
     pub(super) fn reserve(&self, bytes: usize, stream: u64) -> Result<Option<u64>, Error> {
-        let limit = self.limit.load(Relaxed);
+        let limit = self.limit.load(Relaxed).min(self.system.most());
         let grown = self.reserved.fetch_update(Relaxed, Relaxed, |reserved| {
             reserved.checked_add(bytes).filter(|&all| all <= limit)
         });

@@ -66,6 +66,11 @@ pub(crate) trait System: Sync {
     /// Bytes of free segments that are kept rather than given back.
     fn keeps(&self) -> usize;
 
+    /// What all segments together may take, where the system would promise more than it has.
+    fn most(&self) -> usize {
+        usize::MAX
+    }
+
     /// Free and total bytes of the machine, where it says so.
     fn space(&self) -> Option<(usize, usize)>;
 }
