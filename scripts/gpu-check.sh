@@ -43,7 +43,7 @@ for part in $parts; do
   case $part in
     # What reads sources, assembles, emulates or wants the virtual GPU has run elsewhere; stress and the
     # sanitizer's tests are parts of their own.
-    tests) listed | grep -vE '^(assemble|checkpoint|emulate|facts|names|outside|sanitize|stress|tidy|ui|virtual_gpu)::' |
+    tests) listed | grep -vE '^(abuse|assemble|checkpoint|emulate|exits|facts|names|outside|sanitize|stress|tidy|ui|virtual_gpu)::' |
       xargs -P "$jobs" -I{} bash -c 'one "" {}' ;;
     sanitizer) for tool in memcheck racecheck; do
       listed | grep '^sanitize::' | sed "s/\$/ $tool/"
