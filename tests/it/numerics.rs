@@ -60,8 +60,10 @@ fn lerp_by_a_number_keeps_its_fraction_and_promotes() -> Result<()> {
     Ok(())
 }
 
+type Call = fn(&[Tensor]) -> Result<Tensor>;
+
 /// Calls that are made of several ops and have no row of their own in the table.
-fn composites() -> Vec<(&'static str, fn(&[Tensor]) -> Result<Tensor>)> {
+fn composites() -> Vec<(&'static str, Call)> {
     vec![
         ("addcmul", |x| x[0].addcmul(&x[1], &x[2], 0.7)),
         ("addcdiv", |x| x[0].addcdiv(&x[1], &x[2], 0.7)),

@@ -353,6 +353,7 @@ impl Emitter {
         let back = self.current_block();
         // SAFETY: the builder lives. Its lines belong to the function that calls.
         let line = unsafe { LLVMGetCurrentDebugLocation2(self.builder) };
+        // SAFETY: the builder lives; no location is one too.
         unsafe { LLVMSetCurrentDebugLocation2(self.builder, std::ptr::null_mut()) };
         let function = self.function(name, result, params);
         let internal = inkwell::llvm_sys::LLVMLinkage::LLVMInternalLinkage;

@@ -25,12 +25,14 @@ const COMPARE: [Predicate; 6] =
 const PRECISIONS: [DotPrecision; 4] =
     [DotPrecision::Ieee, DotPrecision::Tf32, DotPrecision::Tf32x3, DotPrecision::Fast];
 
+type Build = Box<dyn Fn(&mut Builder<'_>, Value, Value) -> Value>;
+
 /// An op of an operand and of the pointers it was loaded from.
 struct Case {
     name: String,
     dtype: DType,
     shape: Shape,
-    build: Box<dyn Fn(&mut Builder<'_>, Value, Value) -> Value>,
+    build: Build,
 }
 
 /// Every op of every dtype, whether that exists or not.
@@ -46,7 +48,7 @@ fn cases() -> Vec<Case> {
 }
 
 fn of_dtype(cases: &mut Vec<Case>, dtype: DType, shape: Shape) {
-    let mut add = |name: String, build: Box<dyn Fn(&mut Builder<'_>, Value, Value) -> Value>| {
+    let mut add = |name: String, build: Build| {
         cases.push(Case { name, dtype, shape, build });
     };
     for &op in UnaryOp::ALL {
@@ -82,7 +84,7 @@ fn of_dtype(cases: &mut Vec<Case>, dtype: DType, shape: Shape) {
 }
 
 fn over_axes(cases: &mut Vec<Case>, dtype: DType, shape: Shape) {
-    let mut add = |name: String, build: Box<dyn Fn(&mut Builder<'_>, Value, Value) -> Value>| {
+    let mut add = |name: String, build: Build| {
         cases.push(Case { name, dtype, shape, build });
     };
     for (&op, axis) in BinaryOp::ALL.iter().flat_map(|op| [(op, 0), (op, 1)]) {

@@ -35,7 +35,9 @@ pub(crate) fn same(
                 continue;
             }
             let (expected, found) = (element(dtype, expected), element(dtype, found));
-            if !(is_nan(expected) && is_nan(found)) && !(is_rough && is_near(expected, found)) {
+            let is_same = is_nan(expected) && is_nan(found);
+            let is_fine = is_same || is_rough && is_near(expected, found);
+            if !is_fine {
                 let name = &program.func.params[i].name;
                 let show = |s: Scalar| format!("{:#x} ({})", s.bits, s.to_f64());
                 let (expected, found) = (show(expected), show(found));

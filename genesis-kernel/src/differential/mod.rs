@@ -3,7 +3,7 @@
 //! A seed gives a program ([`Source`]: tile IR, or a kernel in the language's syntax), the interpreter
 //! says what it leaves in memory, and every [`Machine`] has to leave the same bits; where the arithmetic
 //! is not defined to the bit (transcendental functions on a GPU) values within the ULP that
-//! [`crate::passes::expand_math`] states. A program that fails is cut down to the ops that it fails with.
+//! [`fn@crate::passes::expand_math`] states. A program that fails is cut down to the ops that it fails with.
 //!
 //! ```
 //! use genesis_kernel::differential::{Campaign, Machine, Source};

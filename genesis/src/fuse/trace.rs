@@ -212,7 +212,7 @@ pub(super) fn run<T>(f: impl FnOnce() -> Result<T>) -> Result<(Trace, T)> {
 
 /// A tensor that stands for a given one of this layout.
 pub(super) fn leaf(like: &Tensor) -> Result<Tensor> {
-    let layout = like.layout().from_zero();
+    let layout = like.layout().lowest_at_zero();
     let leaf = Tensor::symbolic(layout, (like.dtype(), like.device()))?;
     with(|trace| {
         trace.symbols.insert(leaf.storage().symbol(), trace.nodes.len());
@@ -246,7 +246,7 @@ impl Trace {
             && t.storage().symbol() == 0
         {
             // The captured tensor is given as it is: from the lowest of its own elements.
-            layout = layout.from_zero();
+            layout = layout.lowest_at_zero();
         }
         Ok(Use { node, layout, dtype })
     }

@@ -123,7 +123,7 @@ impl Layout {
     }
 
     /// The same steps, where the lowest place is 0.
-    pub(crate) fn from_zero(&self) -> Layout {
+    pub(crate) fn lowest_at_zero(&self) -> Layout {
         let (offset, end) = (self.offset - self.start, self.end - self.start);
         Layout { offset, start: 0, end, ..self.clone() }
     }
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn a_flipped_layout_from_zero_starts_at_its_lowest_place() {
         let back = dense(&[7]).slice(0, 5, -1, 3).expect("5, 4, 3");
-        let moved = back.from_zero();
+        let moved = back.lowest_at_zero();
         assert_eq!((moved.offset(), moved.start(), moved.end()), (2, 0, 3));
         assert_eq!(moved.at(5).as_ref(), Some(&back));
     }

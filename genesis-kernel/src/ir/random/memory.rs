@@ -156,7 +156,7 @@ impl Maker {
             attrs.zero_stride = strides.last() == Some(&0) && self.rng.chance(50);
             let rows = strides.len().checked_sub(2).map(|axis| strides[axis]);
             attrs.zero_row_stride = rows == Some(0) && self.rng.chance(50);
-            if (offset * dtype.bytes()) % 16 != 0 {
+            if !(offset * dtype.bytes()).is_multiple_of(16) {
                 attrs.multiple_of = 0;
             }
         }
