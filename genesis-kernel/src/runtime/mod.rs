@@ -39,7 +39,7 @@ pub use pool::{
     BlockInfo, BlockState, Label, MemoryEvent, MemoryEventKind, MemoryPool, MemorySnapshot,
     MemoryStats, SegmentInfo, Site, is_history_on, record_history, set_memory_hook, with_site,
 };
-pub use share::share;
+pub use share::{share, share_items};
 pub(crate) use stream::Queue;
 pub use stream::{Stream, with_stream};
 pub use threads::{install, num_threads, set_num_threads, threads_here};

@@ -117,6 +117,25 @@ pub fn share<F: Fn(usize) + Sync>(count: usize, task: F) {
     finish(count, &task, offer, |_| ());
 }
 
+/// Gives each item to one task, `least` of them in a row to one thread; see [`share`].
+///
+/// # Panics
+/// If a task does, once all that were begun are over.
+pub fn share_items<I: Send, F: Fn(I) + Sync>(items: Vec<I>, least: usize, task: F) {
+    let least = least.max(1);
+    if items.len() <= least || threads::threads_here() == 1 {
+        return items.into_iter().for_each(task);
+    }
+    let count = items.len().div_ceil(least);
+    let mut items = items.into_iter();
+    let lot = |_| Mutex::new(items.by_ref().take(least).collect());
+    let lots: Vec<Mutex<Vec<I>>> = (0..count).map(lot).collect();
+    share(count, |number| {
+        let lot = std::mem::take(&mut *lots[number].lock().unwrap_or_else(PoisonError::into_inner));
+        lot.into_iter().for_each(&task);
+    });
+}
+
 /// As [`share`], with so many helpers of a team.
 pub(super) fn share_by<F: Fn(usize) + Sync>(
     team: &'static Team,
@@ -174,6 +193,16 @@ mod tests {
                 ran[task].fetch_add(1, Ordering::Relaxed);
             });
             assert!(ran.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    #[test]
+    fn every_item_is_one_tasks() {
+        for (count, least) in [(0, 1), (1, 1), (7, 3), (7, 100), (1000, 1), (10, 0)] {
+            let mut numbers = vec![0; count];
+            let items: Vec<(usize, &mut usize)> = numbers.iter_mut().enumerate().collect();
+            share_items(items, least, |(i, number)| *number += i + 1);
+            assert!(numbers.iter().enumerate().all(|(i, &number)| number == i + 1));
         }
     }
 

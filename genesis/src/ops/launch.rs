@@ -8,7 +8,6 @@ mod gemm;
 pub(crate) mod many;
 mod reduce;
 pub(crate) mod rows;
-mod slices;
 mod tile;
 pub(crate) mod window;
 mod window_cpu;

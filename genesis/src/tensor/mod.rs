@@ -28,7 +28,7 @@ use crate::shape::Layout;
 
 pub use create::Creation;
 pub use kernel::{TensorArg, TensorArgMut};
-pub(crate) use storage::Storage;
+pub(crate) use storage::{Storage, products};
 
 /// An n-dimensional array with an optional gradient.
 #[derive(Clone)]

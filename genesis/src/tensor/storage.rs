@@ -1,5 +1,8 @@
 //! Memory that tensors share, and how often it was written in place.
 
+pub(crate) mod products;
+mod slices;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use genesis_kernel::ir::DType;
@@ -10,6 +13,8 @@ use crate::error::Result;
 use crate::fuse::trace;
 use crate::graph::session;
 use crate::shape::Layout;
+
+use self::slices::Borrows;
 
 /// Device memory with a version counter.
 pub(crate) struct Storage {
@@ -22,6 +27,8 @@ pub(crate) struct Storage {
     /// The number of a value of a trace, which has no memory, with the number of its elements; 0 of
     /// memory.
     symbol: (u64, usize),
+    /// Who has its elements as slices.
+    borrows: Borrows,
 }
 
 impl Storage {
@@ -98,7 +105,8 @@ impl Storage {
     fn from_buffer(buffer: Buffer) -> Storage {
         let (is_inference, is_parameter) = (is_inference_mode_enabled(), AtomicBool::new(false));
         let version = AtomicU64::new(0);
-        Storage { buffer, version, is_inference, is_parameter, symbol: (0, 0) }
+        let (symbol, borrows) = ((0, 0), Borrows::default());
+        Storage { buffer, version, is_inference, is_parameter, symbol, borrows }
     }
 
     /// The memory itself.

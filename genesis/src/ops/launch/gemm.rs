@@ -5,14 +5,16 @@
 //! letting them wait for each other. No cut is along what is summed, and no part is so small that `gemm`
 //! would sum it otherwise, so that every number of threads gives the same bits.
 
+use ::gemm::Parallelism;
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::{install, share, threads_here};
+use genesis_kernel::runtime::{install, share_items, threads_here};
 use genesis_kernel::trace as profiled;
 
 use super::cast;
 use crate::error::Result;
 use crate::fuse::trace;
 use crate::tensor::Tensor;
+use crate::tensor::products::{Matrix, MatrixMut, Real, multiply};
 
 /// Products of two numbers below which another thread would cost more than it gives.
 const FEW: usize = 1 << 18;
@@ -40,94 +42,15 @@ pub(crate) fn matmul_cpu(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// What `gemm` multiplies.
-trait Element: Copy + Send + Sync + 'static {
-    const ZERO: Self;
-    const ONE: Self;
+/// Where a product is cut: along its rows (axis 0) or columns (axis 1), into parts of so many of them.
+struct Cut {
+    axis: usize,
+    counts: Vec<usize>,
 }
 
-impl Element for f32 {
-    const ZERO: f32 = 0.0;
-    const ONE: f32 = 1.0;
-}
-
-impl Element for f64 {
-    const ZERO: f64 = 0.0;
-    const ONE: f64 = 1.0;
-}
-
-/// A matrix of a batch, as it lies.
-#[derive(Clone, Copy)]
-struct Matrices {
-    address: u64,
-    batch: isize,
-    row: isize,
-    column: isize,
-}
-
-impl Matrices {
-    fn of(t: &Tensor) -> Matrices {
-        let [batch, row, column] = [0, 1, 2].map(|axis| t.strides()[axis] as isize);
-        Matrices { address: t.address(), batch, row, column }
-    }
-
-    fn at<T>(&self, batch: usize, row: usize, column: usize) -> *mut T {
-        let skipped =
-            batch as isize * self.batch + row as isize * self.row + column as isize * self.column;
-        (self.address as *mut T).wrapping_offset(skipped)
-    }
-}
-
-/// Products `[b, m, k] x [b, k, n]`.
-#[derive(Clone, Copy)]
-struct Job {
-    a: Matrices,
-    b: Matrices,
-    c: Matrices,
-    extents: [usize; 4],
-}
-
-/// Rows and columns of a product: the first and how many.
-type Part = [(usize, usize); 2];
-
-impl Job {
-    /// Makes a part of one product.
-    ///
-    /// # Safety
-    /// All three are matrices of these extents over live CPU memory of this type, and nothing else reads
-    /// or writes the part of `c`.
-    unsafe fn run<T: Element>(&self, batch: usize, part: Part, by: ::gemm::Parallelism) {
-        let Job { a, b, c, extents: [_, _, _, k] } = *self;
-        let [(row, m), (column, n)] = part;
-        // SAFETY: says the caller.
-        unsafe {
-            ::gemm::gemm(
-                m,
-                n,
-                k,
-                c.at::<T>(batch, row, column),
-                c.column,
-                c.row,
-                false,
-                a.at::<T>(batch, row, 0),
-                a.column,
-                a.row,
-                b.at::<T>(batch, 0, column),
-                b.column,
-                b.row,
-                T::ZERO,
-                T::ONE,
-                false,
-                false,
-                false,
-                by,
-            );
-        }
-    }
-
-    /// The parts of each product for so many threads.
-    fn parts(&self, threads: usize) -> Vec<Part> {
-        let [batches, m, n, _] = self.extents;
+impl Cut {
+    /// The parts of each of so many products `[m, k] x [k, n]` for so many threads.
+    fn of([batches, m, n]: [usize; 3], threads: usize) -> Cut {
         let longer = m.max(n);
         // A row or a column alone is summed otherwise too, by its length.
         let most = if m.min(n) > 1 { longer / LEAST } else { 1 };
@@ -136,48 +59,89 @@ impl Job {
             true => longer,
             false => longer * part / count / STEP * STEP,
         };
-        let range = |part: usize| (begin(part), begin(part + 1) - begin(part));
-        let all = (0..count).map(range);
-        if m > n {
-            all.map(|rows| [rows, (0, n)]).collect()
-        } else {
-            all.map(|columns| [(0, m), columns]).collect()
+        let counts = (0..count).map(|part| begin(part + 1) - begin(part)).collect();
+        Cut { axis: usize::from(m <= n), counts }
+    }
+
+    /// The parts of one product: what is multiplied, and where it goes.
+    fn parts<'m, T>(
+        &self,
+        a: Matrix<'m, T>,
+        b: Matrix<'m, T>,
+        c: MatrixMut<'m, T>,
+    ) -> Vec<(Matrix<'m, T>, Matrix<'m, T>, MatrixMut<'m, T>)>
+    where
+        T: Copy,
+    {
+        let (mut rest, mut from, mut parts) = (c, 0, Vec::with_capacity(self.counts.len()));
+        for &count in &self.counts {
+            let (own, others) = rest.cut(self.axis, count);
+            let (a, b) = match self.axis {
+                0 => (a.part(0, from, count), b),
+                _ => (a, b.part(1, from, count)),
+            };
+            parts.push((a, b, own));
+            (rest, from) = (others, from + count);
         }
+        parts
     }
 }
 
-fn products<T: Element>(a: &Tensor, b: &Tensor, c: &Tensor) {
+/// Matrices of a batch, as they lie.
+#[derive(Clone, Copy)]
+struct Matrices<'t, T> {
+    elements: &'t [T],
+    first: usize,
+    extents: [usize; 2],
+    strides: [isize; 3],
+}
+
+impl<'t, T: Real> Matrices<'t, T> {
+    fn of(t: &Tensor, (elements, first): (&'t [T], usize)) -> Matrices<'t, T> {
+        let strides = [0, 1, 2].map(|axis| t.strides()[axis] as isize);
+        Matrices { elements, first, extents: [t.shape()[1], t.shape()[2]], strides }
+    }
+
+    fn of_batch(&self, batch: usize) -> Matrix<'t, T> {
+        let [skipped, row, column] = self.strides;
+        let first = self.first as isize + batch as isize * skipped;
+        Matrix::new(self.elements, first as usize, self.extents, [row, column])
+    }
+}
+
+fn products<T: Real>(a: &Tensor, b: &Tensor, c: &Tensor) {
     let extents = [c.shape()[0], c.shape()[1], c.shape()[2], a.shape()[2]];
     let _kernel = profiled::host_kernel("gemm", || work::<T>(extents));
-    let job = Job { a: Matrices::of(a), b: Matrices::of(b), c: Matrices::of(c), extents };
     let [batches, m, n, k] = extents;
     if batches * m * n == 0 {
         return;
     }
+    let ((of_a, first_a), (of_b, first_b)) = (a.spread::<T>(), b.spread::<T>());
+    let (a, b) = (Matrices::of(a, (&of_a, first_a)), Matrices::of(b, (&of_b, first_b)));
+    let c = &mut *c.elements_mut::<T>();
+    let several = |first: usize, c: &mut [T], by: Parallelism| {
+        for (batch, c) in (first..).zip(c.chunks_exact_mut(m * n)) {
+            multiply(a.of_batch(batch), b.of_batch(batch), MatrixMut::of(c, n), by);
+        }
+    };
     let (each, threads) = (m * n * k, threads_here());
     if each >= MANY && threads > 1 {
-        let whole = || {
-            // SAFETY: as below; `gemm` lets no two threads write one element.
-            let one = |batch| unsafe {
-                job.run::<T>(batch, [(0, m), (0, n)], ::gemm::Parallelism::Rayon(0))
-            };
-            (0..batches).for_each(one);
-        };
-        return install(whole);
+        return install(|| several(0, c, Parallelism::Rayon(0)));
     }
     let wanted = if batches * each <= FEW { 1 } else { threads };
-    let parts = job.parts(wanted);
-    let tasks = batches * parts.len();
+    let cut = Cut::of([batches, m, n], wanted);
     // Products of a few numbers are made together.
-    let least = FEW.div_ceil((each / parts.len()).max(1)).min(tasks);
-    share(tasks.div_ceil(least), |number| {
-        for task in number * least..((number + 1) * least).min(tasks) {
-            let (batch, part) = (task / parts.len(), parts[task % parts.len()]);
-            // SAFETY: all three are matrices of these extents and strides over live CPU memory. `c` is
-            // fresh, so nothing else reads or writes it, and parts do not overlap.
-            unsafe { job.run::<T>(batch, part, ::gemm::Parallelism::None) };
-        }
+    let least = FEW.div_ceil((each / cut.counts.len()).max(1));
+    if cut.counts.len() == 1 {
+        let least = least.min(batches);
+        let lots = c.chunks_mut(least * m * n).enumerate().collect();
+        return share_items(lots, 1, |(lot, c)| several(lot * least, c, Parallelism::None));
+    }
+    let all = c.chunks_exact_mut(m * n).enumerate();
+    let parts = all.flat_map(|(batch, c)| {
+        cut.parts(a.of_batch(batch), b.of_batch(batch), MatrixMut::of(c, n))
     });
+    share_items(parts.collect(), least, |(a, b, c)| multiply(a, b, c, Parallelism::None));
 }
 
 /// What products `[b, m, k] x [b, k, n]` move and compute.
@@ -211,19 +175,19 @@ mod tests {
             [800, 3, 300],
         ] {
             let (a, b) = (numbers(&[1, m, k], 7)?, numbers(&[1, n, k], 11)?.t()?);
-            let product = |threads: usize| -> Result<Vec<f64>> {
-                let c = Tensor::zeros(&[1, m, n], (DType::F32, Device::Cpu))?;
-                let [a, b, out] = [&a, &b, &c].map(Matrices::of);
-                let job = Job { a, b, c: out, extents: [1, m, n, k] };
-                for part in job.parts(threads) {
-                    // SAFETY: the tensors have these extents, and `c` is not used meanwhile.
-                    unsafe { job.run::<f32>(0, part, ::gemm::Parallelism::None) };
+            let (left, right) = (a.spread::<f32>(), b.spread::<f32>());
+            let a = Matrices::of(&a, (&left.0, left.1)).of_batch(0);
+            let b = Matrices::of(&b, (&right.0, right.1)).of_batch(0);
+            let product = |threads: usize| {
+                let mut c = vec![0.0; m * n];
+                for (a, b, c) in Cut::of([1, m, n], threads).parts(a, b, MatrixMut::of(&mut c, n)) {
+                    multiply(a, b, c, Parallelism::None);
                 }
-                c.to_f64_vec()
+                c
             };
-            let whole = product(1)?;
+            let whole = product(1);
             for threads in [2, 3, 4] {
-                assert_eq!(product(threads)?, whole, "{m} x {n} x {k} by {threads}");
+                assert_eq!(product(threads), whole, "{m} x {n} x {k} by {threads}");
             }
         }
         Ok(())

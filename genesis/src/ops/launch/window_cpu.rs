@@ -13,21 +13,21 @@ mod pairs;
 
 use std::ops::Range;
 
+use bytemuck::Pod;
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::install;
+use genesis_kernel::runtime::{HostElement, install};
 use genesis_kernel::trace;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::super::window::Table;
-use super::slices::{elements, elements_mut};
 use crate::tensor::Tensor;
 
 /// Elements that a task should read and write at least.
 const TASK: usize = 1 << 15;
 
 /// A number that is compared.
-trait Compared: Copy + PartialOrd + Send + Sync {
+trait Compared: HostElement + Pod + PartialOrd {
     /// What is below every number.
     const LOWEST: Self;
 }
@@ -46,7 +46,7 @@ compared! {
 }
 
 /// A number that is summed, 16-bit floats in f32.
-trait Summed: Copy + Send + Sync {
+trait Summed: HostElement + Pod {
     /// What sums are in.
     type Sum: Copy + Send + Sync + std::ops::Mul<Output = Self::Sum> + std::ops::AddAssign;
     fn widen(self) -> Self::Sum;
@@ -99,6 +99,8 @@ struct Lines {
     taps: usize,
     /// How far each of these sees from the one before, where that is the same for all.
     step: Option<usize>,
+    /// What they see, place by place: the first entries of all of them, the second, and so on.
+    by_place: Vec<usize>,
 }
 
 impl Lines {
@@ -115,8 +117,9 @@ impl Lines {
         }
         let (inputs, outputs) = (table.inputs, table.outputs);
         assert!(from.iter().all(|&at| at < inputs), "a table looks at elements of its axis");
+        let (even, by_place) = (0..0, Vec::new());
         let mut lines =
-            Lines { inputs, outputs, begins, from, weight, even: 0..0, taps: 0, step: None };
+            Lines { inputs, outputs, begins, from, weight, even, taps: 0, step: None, by_place };
         lines.find_even();
         lines
     }
@@ -133,6 +136,9 @@ impl Lines {
         let step = moves.clone().next().unwrap_or(1);
         self.step =
             (step <= self.inputs && moves.clone().all(|other| other == step)).then_some(step);
+        let seen = |tap: usize| (first..end).map(move |o| (tap, o));
+        let all = (0..self.taps).flat_map(seen);
+        self.by_place = all.map(|(tap, o)| self.seen(o)[tap]).collect();
         self.even = first..end;
     }
 
@@ -176,19 +182,28 @@ impl Lines {
         mut visit: impl FnMut(I, T, usize),
     ) {
         assert_eq!(line.len(), self.inputs, "a line has the elements of the axis");
-        let begin = self.begins[self.even.start] + tap;
-        let items = items.take(self.even.len()).enumerate();
-        let from = self.from.get(begin).copied().unwrap_or_default();
-        let mut give = |item, at: usize| {
-            // SAFETY: `of` checked that every entry is an element of a line, and where there is a step,
-            // the entries are so far apart.
-            visit(item, unsafe { *line.get_unchecked(at) }, at);
-        };
+        let n = self.even.len();
+        let Some(last) = n.checked_sub(1) else { return };
+        let places = &self.by_place[tap * n..][..n];
+        let from = places[0];
+        let mut items = items.take(last + 1);
         match self.step {
-            Some(1) => items.for_each(|(j, item)| give(item, from + j)),
-            Some(2) => items.for_each(|(j, item)| give(item, from + 2 * j)),
-            Some(step) => items.for_each(|(j, item)| give(item, from + step * j)),
-            None => items.for_each(|(j, item)| give(item, self.from[begin + j * self.taps])),
+            Some(0) => items.for_each(|item| visit(item, line[from], from)),
+            Some(1) => {
+                let seen = line[from..][..last + 1].iter().enumerate();
+                items.zip(seen).for_each(|(item, (j, &v))| visit(item, v, from + j));
+            }
+            Some(2) => {
+                let seen = &line[from..][..2 * last + 1];
+                let pairs = seen.as_chunks::<2>().0.iter().enumerate();
+                pairs.zip(&mut items).for_each(|((j, &[v, _]), item)| visit(item, v, from + 2 * j));
+                items.for_each(|item| visit(item, seen[2 * last], from + 2 * last));
+            }
+            Some(step) => {
+                let seen = line[from..].iter().step_by(step).enumerate();
+                items.zip(seen).for_each(|(item, (j, &v))| visit(item, v, from + step * j));
+            }
+            None => items.zip(places).for_each(|(item, &at)| visit(item, line[at], at)),
         }
     }
 }
@@ -244,9 +259,10 @@ fn max_planes<T: Compared>(lines: &[Lines; 3], x: &Tensor, y: &Tensor, which: &T
     let (before, after) = sizes(lines);
     let [depth, down, across] = lines;
     let width = across.outputs;
-    let planes = elements_mut::<T>(y).par_chunks_mut(after).with_min_len(least(lines));
-    let which = elements_mut::<i64>(which).par_chunks_mut(after);
-    let work = planes.zip(which).zip(elements::<T>(x).par_chunks(before));
+    let (mut y, mut which, x) = (y.elements_mut::<T>(), which.elements_mut(), x.elements::<T>());
+    let planes = y.par_chunks_mut(after).with_min_len(least(lines));
+    let which = which.par_chunks_mut(after);
+    let work = planes.zip(which).zip(x.par_chunks(before));
     install(|| {
         work.for_each_init(
             || vec![0; width],
@@ -332,9 +348,10 @@ fn put_planes<T: Summed>(lines: &[Lines; 3], dy: &Tensor, which: &Tensor, dx: &T
         let (row, j) = (window / across.inputs, window % across.inputs);
         any && (empty[0][row / down.inputs] || empty[1][row % down.inputs] || empty[2][j])
     };
-    let planes = elements_mut::<T>(dx).par_chunks_mut(positions).with_min_len(least(lines));
-    let which = elements::<i64>(which).par_chunks(windows);
-    let work = planes.zip(which).zip(elements::<T>(dy).par_chunks(windows));
+    let (mut dx, which) = (dx.elements_mut::<T>(), which.elements::<i64>());
+    let dy = dy.elements::<T>();
+    let planes = dx.par_chunks_mut(positions).with_min_len(least(lines));
+    let work = planes.zip(which.par_chunks(windows)).zip(dy.par_chunks(windows));
     install(|| {
         work.for_each_init(
             || vec![T::weight(0.0); positions],
@@ -375,9 +392,11 @@ fn sum_planes<T: Summed>(lines: &[Lines; 3], x: &Tensor, y: &Tensor) {
         weights.map(T::weight).collect()
     };
     let even: Vec<Vec<T::Sum>> = (0..across.taps).map(by_place).collect();
-    let planes = elements_mut::<T>(y).par_chunks_mut(after).with_min_len(least(lines));
+    let (mut y, x) = (y.elements_mut::<T>(), x.elements::<T>());
+    let planes = y.par_chunks_mut(after).with_min_len(least(lines));
+    let work = planes.zip(x.par_chunks(before));
     install(|| {
-        planes.zip(elements::<T>(x).par_chunks(before)).for_each_init(
+        work.for_each_init(
             || vec![T::weight(0.0); width],
             |sums, (y, x)| {
                 for (row, y) in y.chunks_mut(width).enumerate() {

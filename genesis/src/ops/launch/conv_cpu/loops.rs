@@ -3,23 +3,29 @@
 //! The two products hold a block of sums in registers while they walk along what is summed. rustc compiles
 //! all of them once for each width of vectors; which one runs is found when the program runs, so that one
 //! binary serves every x86 processor.
+//!
+//! Slices are checked once for each vector that is loaded, or each position, beside a dozen multiplications.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::lanes::{Lanes, Plain};
+use bytemuck::Pod;
+use genesis_kernel::runtime::HostElement;
+use pulp::NullaryFnOnce;
+
+use super::lanes::{Lanes, Lines, Plain, copy, load, store};
 
 /// The most vectors of one tile, next to each other.
 pub(super) const WIDE: usize = 3;
 /// Vectors of channels in one tile of the gradient of weights, at most.
 pub(super) const CHANNEL_VECTORS: usize = 2;
-/// Bytes of the widest vector.
-const VECTOR_BYTES: usize = 64;
-/// The most channels of one tile of the result.
-const CHANNELS: usize = 8;
+/// The most channels of one tile of the result: with 32 registers, and with 16.
+const CHANNELS: [usize; 2] = [8, 4];
+/// Places of a tile of the gradient of weights, in the same way.
+const PLACES: [usize; 2] = [12, 6];
 
 /// Positions that lie next to each other in the result; those of a tile are in one vector.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     /// The first, in the tile.
     pub at: usize,
@@ -29,177 +35,160 @@ pub(super) struct Run {
     pub to: usize,
 }
 
-/// A tile of the result: `M` channels of up to `WIDE` vectors of positions.
-pub(super) struct Tile<'t, T> {
-    /// What the first position sees at offset 0.
-    pub seen: *const T,
+/// A tile of the result: 1, 2, 4 or 8 channels of up to `WIDE` vectors of positions.
+pub(super) struct Tile<'t, 'y, T> {
+    /// What the first position sees at offset 0, and what follows.
+    pub seen: &'t [T],
     /// Where each of what is summed lies beyond that.
     pub offsets: &'t [usize],
-    /// For each of those the weights of the `M` channels.
-    pub weights: *const T,
-    /// What sums start from: one number a channel, or null for zeros.
-    pub bias: *const T,
-    /// The first of the result's channels, and how far apart they are.
-    pub to: *mut T,
-    pub channel: usize,
+    /// For each of those the weights of the channels.
+    pub weights: &'t [T],
+    /// What sums start from: one number a channel, or zeros.
+    pub bias: Option<&'t [T]>,
+    /// The channels of the result, of which each has its runs.
+    pub to: &'t mut [&'y mut [T]],
     /// Which positions are wanted, and how far apart neighbours are in the result.
     pub runs: &'t [Run],
     pub step: usize,
+    /// Whether what follows a run in the result is made after it, so that it may be written meanwhile.
+    pub is_in_order: bool,
 }
 
 /// A tile of the gradient of weights: so many places of windows by a few vectors of channels.
 pub(super) struct Weights<'t, T> {
-    /// The gradient of the result, the channels of a position next to each other.
-    pub dy: *const T,
-    /// What position 0 of the grid sees at offset 0.
-    pub seen: *const T,
+    /// The gradient of the result, as vectors lie: the channels of a position next to each other.
+    pub dy: &'t [T],
+    /// What position 0 of the grid sees at offset 0, and what follows.
+    pub seen: &'t [T],
     /// Where places lie beyond that.
     pub offsets: &'t [usize],
     /// Lines of positions: the first in the grid, and how many.
     pub lines: &'t [(usize, usize)],
-    /// The sums: for each place its channels.
-    pub sums: *mut T,
+    /// The sums, as vectors lie: for each place its channels.
+    pub sums: &'t mut [T],
 }
 
 /// Rows of an image, and where they go: among zeros.
-pub(super) struct Rows<T> {
-    /// The first of the elements of the first row, which are neighbours; how far apart rows are, and how
-    /// many there are.
-    pub from: *const T,
-    pub row: isize,
+pub(super) struct Rows<'t, T> {
+    /// The rows, from the first element that is looked at.
+    pub from: Lines<'t, T>,
     pub rows: usize,
-    /// The first of the first row's cells, and how many each row has; the next row follows.
-    pub to: *mut T,
+    /// The cells, so many for each row.
+    pub to: &'t mut [T],
     pub width: usize,
     /// Which of the cells of a row are elements.
     pub inside: Range<usize>,
 }
 
 /// Positions of channels, and where they go: the channels of a position next to each other.
-pub(super) struct Turn<T> {
-    /// The first position of the first channel, how far apart channels are, and how many.
-    pub from: *const T,
-    pub channel: isize,
+pub(super) struct Turn<'t, T> {
+    /// The positions of each channel.
+    pub from: Lines<'t, T>,
     pub channels: usize,
     /// How many positions there are, next to each other.
     pub positions: usize,
     /// For each of these so many numbers: the channels, then zeros.
-    pub to: *mut T,
+    pub to: &'t mut [T],
     pub width: usize,
 }
 
-/// A loop over one tile of the result.
-type TileLoop<T> = unsafe fn(&Tile<'_, T>);
-/// A loop over one tile of the gradient of weights.
-type WeightLoop<T> = unsafe fn(&Weights<'_, T>);
-/// A loop over rows of an image.
-type RowLoop<T> = unsafe fn(&Rows<T>);
-/// A loop over positions of channels.
-type TurnLoop<T> = unsafe fn(&Turn<T>);
-
-/// The loops for this processor.
-pub(super) struct Loops<T> {
+/// The loops for one kind of processor.
+pub(super) trait Loops<T>: Send + Sync {
     /// Numbers of a vector.
-    pub lanes: usize,
-    /// The most channels of a tile: 8 with 32 registers, 4 with 16.
-    pub channels: usize,
+    fn lanes(&self) -> usize;
+    /// The most channels of a tile.
+    fn channels(&self) -> usize;
     /// Places of a tile of weights.
-    pub places: usize,
-    /// By the logarithm of channels, and vectors less one.
-    tiles: [[TileLoop<T>; WIDE]; 4],
-    /// By vectors of channels, less one.
-    weights: [WeightLoop<T>; CHANNEL_VECTORS],
+    fn places(&self) -> usize;
+    /// Sums a tile of the result, of so many vectors.
+    fn tile(&self, vectors: usize, job: Tile<'_, '_, T>);
+    /// Adds to a tile of the gradient of weights, of so many vectors of channels.
+    fn weights(&self, vectors: usize, job: Weights<'_, T>);
     /// Copies rows.
-    pub rows: RowLoop<T>,
+    fn rows(&self, job: Rows<'_, T>);
     /// Puts the channels of each position next to each other.
-    pub turn: TurnLoop<T>,
+    fn turn(&self, job: Turn<'_, T>);
 }
 
-impl<T> Loops<T> {
-    /// The loop over a tile of 1, 2, 4 or 8 channels of so many vectors.
-    pub(super) fn tile(&self, channels: usize, vectors: usize) -> TileLoop<T> {
-        assert!(channels <= self.channels, "a tile of {channels} channels does not fit");
-        self.tiles[channels.ilog2() as usize][vectors - 1]
+impl<T: Number, L: Lanes<T>> Loops<T> for L {
+    fn lanes(&self) -> usize {
+        L::N
     }
 
-    /// The loop over a tile of weights.
-    pub(super) fn weights(&self, vectors: usize) -> WeightLoop<T> {
-        self.weights[vectors - 1]
+    fn channels(&self) -> usize {
+        CHANNELS[usize::from(L::REGISTERS < 32)]
+    }
+
+    fn places(&self) -> usize {
+        PLACES[usize::from(L::REGISTERS < 32)]
+    }
+
+    fn tile(&self, vectors: usize, job: Tile<'_, '_, T>) {
+        let lanes = *self;
+        match (job.to.len(), vectors) {
+            (1, 1) => lanes.run(TileLoop::<T, L, 1, 1> { lanes, job }),
+            (1, 2) => lanes.run(TileLoop::<T, L, 1, 2> { lanes, job }),
+            (1, 3) => lanes.run(TileLoop::<T, L, 1, 3> { lanes, job }),
+            (2, 1) => lanes.run(TileLoop::<T, L, 2, 1> { lanes, job }),
+            (2, 2) => lanes.run(TileLoop::<T, L, 2, 2> { lanes, job }),
+            (2, 3) => lanes.run(TileLoop::<T, L, 2, 3> { lanes, job }),
+            (4, 1) => lanes.run(TileLoop::<T, L, 4, 1> { lanes, job }),
+            (4, 2) => lanes.run(TileLoop::<T, L, 4, 2> { lanes, job }),
+            (4, 3) => lanes.run(TileLoop::<T, L, 4, 3> { lanes, job }),
+            (8, 1) => lanes.run(TileLoop::<T, L, 8, 1> { lanes, job }),
+            (8, 2) => lanes.run(TileLoop::<T, L, 8, 2> { lanes, job }),
+            (8, 3) => lanes.run(TileLoop::<T, L, 8, 3> { lanes, job }),
+            (channels, _) => panic!("no tile has {channels} channels of {vectors} vectors"),
+        }
+    }
+
+    fn weights(&self, vectors: usize, job: Weights<'_, T>) {
+        let lanes = *self;
+        match (L::REGISTERS < 32, vectors) {
+            (false, 1) => lanes.run(WeightLoop::<T, L, { PLACES[0] }, 1> { lanes, job }),
+            (false, 2) => lanes.run(WeightLoop::<T, L, { PLACES[0] }, 2> { lanes, job }),
+            (true, 1) => lanes.run(WeightLoop::<T, L, { PLACES[1] }, 1> { lanes, job }),
+            (true, 2) => lanes.run(WeightLoop::<T, L, { PLACES[1] }, 2> { lanes, job }),
+            _ => panic!("no tile of weights has {vectors} vectors"),
+        }
+    }
+
+    fn rows(&self, job: Rows<'_, T>) {
+        self.run(RowLoop(job));
+    }
+
+    fn turn(&self, job: Turn<'_, T>) {
+        self.run(TurnLoop { lanes: *self, job });
     }
 }
 
 /// A number that convolutions are computed in.
-pub(super) trait Number: Copy + Send + Sync + std::ops::AddAssign + 'static {
+pub(super) trait Number: HostElement + Pod + std::ops::AddAssign {
     const ZERO: Self;
     /// The loops that the processor that runs this has, the fastest first.
-    fn widths() -> &'static [Loops<Self>];
-}
-
-/// The loops of one width of vectors, with the processor's features that they need.
-macro_rules! loops {
-    ($lanes:ty, $most:expr, $places:literal, $(#[$feature:meta])?) => {{
-        $(#[$feature])?
-        unsafe fn tile_of<L: Lanes, const M: usize, const V: usize>(job: &Tile<'_, L::Of>) {
-            // SAFETY: the caller's promise is the same.
-            unsafe { tile::<L, M, V>(job) }
-        }
-        $(#[$feature])?
-        unsafe fn weights_of<L: Lanes, const R: usize, const V: usize>(job: &Weights<'_, L::Of>) {
-            // SAFETY: the caller's promise is the same.
-            unsafe { weights::<L, R, V>(job) }
-        }
-        $(#[$feature])?
-        unsafe fn rows_of<L: Lanes>(job: &Rows<L::Of>) {
-            // SAFETY: the caller's promise is the same.
-            unsafe { rows::<L>(job) }
-        }
-        $(#[$feature])?
-        unsafe fn turn_of<L: Lanes>(job: &Turn<L::Of>) {
-            // SAFETY: the caller's promise is the same.
-            unsafe { turn::<L>(job) }
-        }
-        type L = $lanes;
-        Loops {
-            lanes: L::N,
-            channels: $most,
-            places: $places,
-            tiles: [
-                [tile_of::<L, 1, 1>, tile_of::<L, 1, 2>, tile_of::<L, 1, 3>],
-                [tile_of::<L, 2, 1>, tile_of::<L, 2, 2>, tile_of::<L, 2, 3>],
-                [tile_of::<L, 4, 1>, tile_of::<L, 4, 2>, tile_of::<L, 4, 3>],
-                [tile_of::<L, { $most }, 1>, tile_of::<L, { $most }, 2>, tile_of::<L, { $most }, 3>],
-            ],
-            weights: [weights_of::<L, $places, 1>, weights_of::<L, $places, 2>],
-            rows: rows_of::<L>,
-            turn: turn_of::<L>,
-        }
-    }};
+    fn widths() -> &'static [Box<dyn Loops<Self>>];
 }
 
 macro_rules! number {
-    ($of:ty, $widest:ident, $wide:ident) => {
+    ($of:ty) => {
         impl Number for $of {
             const ZERO: $of = 0.0;
 
-            fn widths() -> &'static [Loops<$of>] {
-                static WIDTHS: OnceLock<Vec<Loops<$of>>> = OnceLock::new();
+            fn widths() -> &'static [Box<dyn Loops<$of>>] {
+                static WIDTHS: OnceLock<Vec<Box<dyn Loops<$of>>>> = OnceLock::new();
                 WIDTHS.get_or_init(|| {
-                    let mut widths = Vec::new();
+                    let mut widths: Vec<Box<dyn Loops<$of>>> = Vec::new();
                     #[cfg(target_arch = "x86_64")]
                     {
-                        use std::arch::x86_64::{$wide, $widest};
-                        if is_x86_feature_detected!("avx512f") {
-                            widths.push(
-                                loops!($widest, CHANNELS, 12, #[target_feature(enable = "avx512f")]),
-                            );
+                        use pulp::x86::{V3, V4};
+                        if let Some(v4) = V4::try_new() {
+                            widths.push(Box::new(v4));
                         }
-                        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                            widths.push(
-                                loops!($wide, 4, 6, #[target_feature(enable = "avx2,fma")]),
-                            );
+                        if let Some(v3) = V3::try_new() {
+                            widths.push(Box::new(v3));
                         }
                     }
-                    widths.push(loops!(Plain<$of>, 4, 6,));
+                    widths.push(Box::new(Plain));
                     widths
                 })
             }
@@ -207,160 +196,166 @@ macro_rules! number {
     };
 }
 
-number!(f32, __m512, __m256);
-number!(f64, __m512d, __m256d);
+number!(f32);
+number!(f64);
 
-/// Memory on the stack for the sums of a tile.
-#[repr(align(64))]
-struct Sums(std::mem::MaybeUninit<[u8; CHANNELS * WIDE * VECTOR_BYTES]>);
+/// [`Loops::tile`] of `M` channels and `V` vectors.
+struct TileLoop<'t, 'y, T, L, const M: usize, const V: usize> {
+    lanes: L,
+    job: Tile<'t, 'y, T>,
+}
 
-/// # Safety
-/// The processor runs `L`. All addresses of the job are of live memory: what is seen for `V` vectors from
-/// each offset on, the weights, the bias, and what the runs name of `M` channels of the result, which
-/// nothing else uses.
-#[inline(always)]
-unsafe fn tile<L: Lanes, const M: usize, const V: usize>(job: &Tile<'_, L::Of>) {
-    let Tile { weights, bias, to, channel, runs, step, .. } = *job;
-    // SAFETY: each access below is one that the caller allows.
-    unsafe {
-        let zero = L::splat(std::mem::zeroed());
-        let mut sums = [[zero; V]; M];
-        if !bias.is_null() {
-            for (m, sums) in sums.iter_mut().enumerate() {
-                *sums = [L::splat(*bias.add(m)); V];
+impl<T: Number, L: Lanes<T>, const M: usize, const V: usize> NullaryFnOnce
+    for TileLoop<'_, '_, T, L, M, V>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let TileLoop { lanes, job } = self;
+        let mut sums = [[lanes.splat(T::ZERO); V]; M];
+        if let Some(bias) = job.bias {
+            for (sums, &bias) in sums.iter_mut().zip(bias) {
+                *sums = [lanes.splat(bias); V];
             }
         }
-        let mut weight = weights;
-        for &offset in job.offsets {
-            let from = job.seen.add(offset);
-            let mut seen = [zero; V];
+        for (&offset, weights) in job.offsets.iter().zip(job.weights.as_chunks::<M>().0) {
+            let from = &job.seen[offset..][..V * L::N];
+            let mut seen = [lanes.splat(T::ZERO); V];
             for (v, seen) in seen.iter_mut().enumerate() {
-                *seen = L::load(from.add(v * L::N));
+                *seen = load(&from[v * L::N..][..L::N]);
             }
-            for (m, sums) in sums.iter_mut().enumerate() {
-                let by = L::splat(*weight.add(m));
+            for (sums, &by) in sums.iter_mut().zip(weights) {
+                let by = lanes.splat(by);
                 for (sum, &seen) in sums.iter_mut().zip(&seen) {
-                    *sum = sum.add_product(by, seen);
+                    *sum = lanes.add_product(*sum, by, seen);
                 }
             }
-            weight = weight.add(M);
         }
-        // Through memory, since which vector a run is in is not known when this is compiled.
-        let mut memory = Sums(std::mem::MaybeUninit::uninit());
-        let all: *mut L::Of = memory.0.as_mut_ptr().cast();
-        let at = |m: usize, v: usize| all.add((m * V + v) * L::N);
-        for (m, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(at(m, v));
-            }
-        }
-        for run in runs {
-            let (v, first) = (run.at / L::N, run.at % L::N);
-            if step == 1 {
-                let (mask, to) = (L::mask(first, run.n), to.add(run.to).wrapping_sub(first));
-                for m in 0..M {
-                    L::load(at(m, v)).store_some(to.wrapping_add(m * channel), mask);
+        // A copy, since which vector a run is in is not known when this is compiled.
+        let memory = sums;
+        for (to, sums) in job.to.iter_mut().zip(&memory) {
+            let (to, numbers) = (&mut **to, bytemuck::cast_slice::<L::Vector, T>(sums));
+            if job.is_in_order && L::SKIPS {
+                for run in job.runs {
+                    let (v, first) = (run.at / L::N, run.at % L::N);
+                    match to.get_mut(run.to..run.to + L::N) {
+                        Some(to) => store(to, lanes.skip(sums[v], first)),
+                        None => put(run, numbers, to),
+                    }
                 }
                 continue;
             }
-            for m in 0..M {
-                for i in 0..run.n {
-                    *to.add(m * channel + run.to + i * step) = *at(m, v).add(first + i);
+            for run in job.runs {
+                let (own, to) = (&numbers[run.at..][..run.n], &mut to[run.to..]);
+                match job.step {
+                    1 => copy(own, &mut to[..run.n]),
+                    step => to.iter_mut().step_by(step).zip(own).for_each(|(to, &sum)| *to = sum),
                 }
             }
         }
     }
 }
 
-/// # Safety
-/// The processor runs `L`. The elements of the rows are live memory, and so are the cells, which nothing
-/// else uses.
-#[inline(always)]
-unsafe fn rows<L: Lanes>(job: &Rows<L::Of>) {
-    let Rows { from, row, rows, to, width, .. } = *job;
-    for first in (0..width).step_by(L::N) {
-        let n = (width - first).min(L::N);
-        let inside = [job.inside.start, job.inside.end].map(|at| at.max(first).min(first + n));
-        let from = from.wrapping_add(first).wrapping_sub(job.inside.start);
-        // SAFETY: the masks name elements and cells of a row only.
-        unsafe {
-            let elements = L::mask(inside[0] - first, inside[1] - inside[0]);
-            let cells = L::mask(0, n);
-            for r in 0..rows {
-                let own = L::load_some(from.wrapping_offset(r as isize * row), elements);
-                own.store_some(to.add(r * width + first), cells);
+/// Writes the positions of one run, which few are: those at the end of a channel.
+#[inline(never)]
+fn put<T: Copy>(run: &Run, sums: &[T], to: &mut [T]) {
+    to[run.to..][..run.n].copy_from_slice(&sums[run.at..][..run.n]);
+}
+
+/// [`Loops::rows`].
+struct RowLoop<'t, T>(Rows<'t, T>);
+
+impl<T: Number> NullaryFnOnce for RowLoop<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Rows { from, rows, to, width, inside } = self.0;
+        if inside.len() == width && from.apart == width as isize {
+            return to.copy_from_slice(from.row(0, rows * width));
+        }
+        if inside.len() < width {
+            to.fill(T::ZERO);
+        }
+        if !inside.is_empty() {
+            for (r, to) in to.chunks_exact_mut(width).enumerate() {
+                copy(from.row(r, inside.len()), &mut to[inside.clone()]);
             }
         }
     }
 }
 
-/// # Safety
-/// The processor runs `L`. The positions are live memory, and so is where they go, which nothing else uses.
-#[inline(always)]
-unsafe fn turn<L: Lanes>(job: &Turn<L::Of>) {
-    let Turn { from, channel, channels, positions, to, width } = *job;
-    let [whole, block] = [channels, positions].map(|n| n / L::N * L::N);
-    // SAFETY: each access below is one that the caller allows.
-    unsafe {
-        let one = |p: usize, o: usize| {
-            *to.add(p * width + o) = *from.offset(o as isize * channel).add(p);
-        };
-        for p in (0..block).step_by(L::N) {
+/// [`Loops::turn`].
+struct TurnLoop<'t, T, L> {
+    lanes: L,
+    job: Turn<'t, T>,
+}
+
+impl<T: Number, L: Lanes<T>> NullaryFnOnce for TurnLoop<'_, T, L> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let TurnLoop { lanes, job: Turn { from, channels, positions, to, width } } = self;
+        for p in (0..positions).step_by(L::N) {
+            let n = (positions - p).min(L::N);
+            let block = &mut to[p * width..][..n * width];
+            if channels < width {
+                block.fill(T::ZERO);
+            }
+            let whole = if n == L::N { channels / L::N * L::N } else { 0 };
             for o in (0..whole).step_by(L::N) {
-                let from = from.offset(o as isize * channel).add(p);
-                L::turn(from, channel, to.add(p * width + o), width);
+                lanes.turn(from.from(o, p), &mut block[o..], width);
             }
-        }
-        for p in 0..positions {
-            let rest = if p < block { whole } else { 0 };
-            (rest..channels).for_each(|o| one(p, o));
-            for o in channels..width {
-                *to.add(p * width + o) = std::mem::zeroed();
+            for o in whole..channels {
+                let row = from.from(o, p).row(0, n);
+                for (to, &number) in block[o..].iter_mut().step_by(width).zip(row) {
+                    *to = number;
+                }
             }
         }
     }
 }
 
-/// # Safety
-/// The processor runs `L`. All addresses of the job are of live memory: `V` vectors of channels for each
-/// position of the lines, what each place sees at them, and `R` by `V` vectors of sums, which nothing else
-/// uses. There are `R` offsets.
-#[inline(always)]
-unsafe fn weights<L: Lanes, const R: usize, const V: usize>(job: &Weights<'_, L::Of>) {
-    assert_eq!(job.offsets.len(), R, "a tile of weights has {R} places");
-    // SAFETY: each access below is one that the caller allows.
-    unsafe {
-        let zero = L::splat(std::mem::zeroed());
-        let mut sums = [[zero; V]; R];
-        for (r, sums) in sums.iter_mut().enumerate() {
-            for (v, sum) in sums.iter_mut().enumerate() {
-                *sum = L::load(job.sums.add((r * V + v) * L::N));
-            }
+/// [`Loops::weights`] of `R` places and `V` vectors of channels.
+struct WeightLoop<'t, T, L, const R: usize, const V: usize> {
+    lanes: L,
+    job: Weights<'t, T>,
+}
+
+impl<T: Number, L: Lanes<T>, const R: usize, const V: usize> NullaryFnOnce
+    for WeightLoop<'_, T, L, R, V>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let WeightLoop { lanes, job } = self;
+        let offsets: &[usize; R] = job.offsets.try_into().expect("a tile of weights has R places");
+        let kept = bytemuck::cast_slice_mut::<T, L::Vector>(job.sums).as_chunks_mut::<V>().0;
+        let kept: &mut [[L::Vector; V]; R] = kept.try_into().expect("it has as many sums");
+        // A copy stays in registers, whatever the loops around it are.
+        let mut sums = *kept;
+        // All of one length, so that one check of a position is that of all places.
+        let end = job.lines.last().map_or(0, |(first, n)| first + n);
+        let mut seen = [&job.seen[..end]; R];
+        for (seen, &offset) in seen.iter_mut().zip(offsets) {
+            *seen = &job.seen[offset..][..end];
         }
-        let mut dy = job.dy;
-        let mut seen = [job.seen; R];
-        for (seen, &offset) in seen.iter_mut().zip(job.offsets) {
-            *seen = seen.add(offset);
-        }
+        let mut dy = bytemuck::cast_slice::<T, L::Vector>(job.dy).as_chunks::<V>().0;
         for &(first, n) in job.lines {
-            for at in first..first + n {
-                let mut by = [zero; V];
-                for (v, by) in by.iter_mut().enumerate() {
-                    *by = L::load(dy.add(v * L::N));
-                }
+            let (by, rest) = dy.split_at(n);
+            for (at, by) in (first..first + n).zip(by) {
                 for (sums, seen) in sums.iter_mut().zip(&seen) {
-                    let seen = L::splat(*seen.add(at));
-                    for (sum, &by) in sums.iter_mut().zip(&by) {
-                        *sum = sum.add_product(seen, by);
+                    let seen = lanes.splat(seen[at]);
+                    for (sum, &by) in sums.iter_mut().zip(by) {
+                        *sum = lanes.add_product(*sum, seen, by);
                     }
                 }
-                dy = dy.add(V * L::N);
             }
+            dy = rest;
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(job.sums.add((r * V + v) * L::N));
-            }
-        }
+        *kept = sums;
     }
 }

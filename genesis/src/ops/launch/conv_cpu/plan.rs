@@ -19,6 +19,7 @@ use std::ops::Range;
 
 use super::super::super::conv::{Convolution, Part};
 use super::super::super::window::Axis;
+use super::lanes::Lines;
 use super::loops::{Loops, Number, Rows, Run};
 
 /// Bytes of the copy of an image, about: what a core's second cache holds beside the weights.
@@ -145,7 +146,8 @@ pub(super) struct Plan {
     lines: [Line; 3],
     /// Channels of the copy.
     pub channels: usize,
-    /// The axis that is cut into bands, and the steps of each.
+    /// The axis that is cut into bands, and the steps of each. The result has one element along those before,
+    /// so that a band is one piece of each of its channels.
     axis: usize,
     pub bands: Vec<Range<usize>>,
     /// Cells of the grid along each axis, and of all phases of a channel.
@@ -190,7 +192,7 @@ impl Plan {
             }
         };
         let steps = lines.each_ref().map(Line::steps);
-        let axis = (0..3).find(|&axis| steps[axis].len() > 1).unwrap_or(2);
+        let axis = (0..3).find(|&axis| made[axis] > 1).unwrap_or(2);
         let phases: usize = crate::shape::product(lines.iter().map(|line| line.phases.len()));
         let others = (0..3).filter(|&other| other != axis);
         let each: usize =
@@ -254,25 +256,34 @@ impl Plan {
         [0, 1, 2].map(|i| if i == self.axis { band.clone() } else { self.lines[i].steps() })
     }
 
-    /// Copies an image, of which channels and axes are so far apart, to the grid of a band.
-    ///
-    /// # Safety
-    /// The image is live memory of all channels of the source's extents.
-    pub(super) unsafe fn copy<T: Number>(
+    /// The piece of a channel of the result that a band makes.
+    pub(super) fn made(&self, band: &Range<usize>) -> Range<usize> {
+        let (line, all) = (&self.lines[self.axis], self.made[self.axis]);
+        let each: usize = crate::shape::product(self.made[self.axis + 1..].iter());
+        // What the first phase of a step makes; the step's others follow it.
+        let first = |step: usize| {
+            let phase = &line.outs[0];
+            let made = (step * phase.step) as isize + phase.shift - phase.phase as isize;
+            usize::try_from(made).unwrap_or(0).min(all) * each
+        };
+        first(band.start)..first(band.end)
+    }
+
+    /// Copies an image to the grid of a band.
+    pub(super) fn copy<T: Number>(
         &self,
         band: &Range<usize>,
-        image: *const T,
-        strides: [isize; 4],
+        image: &Image<'_, T>,
         copy: &mut [T],
-        loops: &Loops<T>,
+        loops: &dyn Loops<T>,
     ) {
         let first = self.steps(band);
         let first = [0, 1, 2].map(|i| first[i].start as isize + self.lines[i].shifts().0);
         let [depth, down, across] = &self.lines;
+        let [of_channel, of_plane, of_row, of_element] = image.strides;
         let mut planes = copy.chunks_exact_mut(self.grid[1] * self.grid[2]);
         for channel in 0..self.channels {
-            // SAFETY: the channel is one of the image's.
-            let image = unsafe { image.offset(channel as isize * strides[0]) };
+            let channel = image.first + channel as isize * of_channel;
             for (d, h) in pairs(depth.phases.len(), down.phases.len()) {
                 for w in 0..across.phases.len() {
                     let (deep, z) = depth.inside(d, first[0], self.grid[0]);
@@ -284,22 +295,25 @@ impl Plan {
                             continue;
                         }
                         let z = z + (plane - deep.start) * depth.step;
-                        let at = z as isize * strides[1] + i as isize * strides[2];
+                        let at = z as isize * of_plane + i as isize * of_row;
                         let width = self.grid[2];
                         cells[..high.start * width].fill(T::ZERO);
                         cells[high.end * width..].fill(T::ZERO);
                         let rows = Rows {
-                            from: image.wrapping_offset(at + j as isize * strides[3]),
-                            row: down.step as isize * strides[2],
+                            from: Lines {
+                                elements: image.elements,
+                                first: channel + at + j as isize * of_element,
+                                apart: down.step as isize * of_row,
+                            },
                             rows: high.len(),
-                            to: cells[high.start * width..].as_mut_ptr(),
+                            to: &mut cells[high.start * width..high.end * width],
                             width,
                             inside: wide.clone(),
                         };
-                        let step = across.step as isize * strides[3];
-                        // SAFETY: the lines are the image's, and so are their elements; the loops are
-                        // this processor's.
-                        unsafe { if step == 1 { (loops.rows)(&rows) } else { apart(&rows, step) } };
+                        match across.step as isize * of_element {
+                            1 => loops.rows(rows),
+                            step => apart(rows, step),
+                        }
                     }
                 }
             }
@@ -333,6 +347,15 @@ impl Plan {
         }
         lines
     }
+}
+
+/// An image of a slice, or some of its channels.
+pub(super) struct Image<'t, T> {
+    pub elements: &'t [T],
+    /// Where the first element of the first channel is.
+    pub first: isize,
+    /// How far channels are apart, and neighbours along the three axes.
+    pub strides: [isize; 4],
 }
 
 impl Pass {
@@ -386,19 +409,26 @@ fn pairs(n: usize, m: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Copies rows of elements that are so far apart.
-///
-/// # Safety
-/// They are live memory, and the cells too, which nothing else uses.
-unsafe fn apart<T: Number>(job: &Rows<T>, step: isize) {
-    for row in 0..job.rows {
-        let from = job.from.wrapping_offset(row as isize * job.row);
-        // SAFETY: the cells of a row, says the caller.
-        let to = unsafe { std::slice::from_raw_parts_mut(job.to.add(row * job.width), job.width) };
-        to[..job.inside.start].fill(T::ZERO);
-        to[job.inside.end..].fill(T::ZERO);
-        for (i, to) in to[job.inside.clone()].iter_mut().enumerate() {
-            // SAFETY: an element of the row, says the caller.
-            *to = unsafe { *from.offset(i as isize * step) };
+fn apart<T: Number>(job: Rows<'_, T>, step: isize) {
+    let Rows { from, to, width, inside, .. } = job;
+    for (row, to) in to.chunks_exact_mut(width).enumerate() {
+        to[..inside.start].fill(T::ZERO);
+        to[inside.end..].fill(T::ZERO);
+        let Some(last) = inside.len().checked_sub(1) else { continue };
+        let to = &mut to[inside.clone()];
+        if step == 2 {
+            let seen = from.row(row, 2 * last + 1);
+            let (pairs, end) = (seen.as_chunks::<2>().0, seen[2 * last]);
+            to[..last].iter_mut().zip(pairs).for_each(|(to, pair)| *to = pair[0]);
+            to[last] = end;
+        } else if step > 0 {
+            let seen = from.row(row, last * step as usize + 1);
+            to.iter_mut().zip(seen.iter().step_by(step as usize)).for_each(|(to, &v)| *to = v);
+        } else {
+            for (i, to) in to.iter_mut().enumerate() {
+                let at = from.first + row as isize * from.apart + i as isize * step;
+                *to = from.elements[at as usize];
+            }
         }
     }
 }

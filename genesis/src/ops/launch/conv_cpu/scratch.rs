@@ -2,9 +2,11 @@
 
 use std::cell::RefCell;
 
+use bytemuck::{Pod, Zeroable};
+
 /// A line of the cache.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
 struct CacheLine {
     _bytes: [u8; 64],
 }
@@ -18,7 +20,7 @@ thread_local! {
 
 /// Gives `body` a thread's memory as two slices of numbers, each aligned to 64 bytes, whose contents are
 /// arbitrary numbers.
-pub(super) fn with<T: super::Number, R>(
+pub(super) fn with<T: Pod, R>(
     lengths: [usize; 2],
     body: impl FnOnce(&mut [T], &mut [T]) -> R,
 ) -> R {
@@ -29,12 +31,9 @@ pub(super) fn with<T: super::Number, R>(
         memory = vec![CacheLine { _bytes: [0; 64] }; lines[0] + lines[1]];
     }
     let (first, second) = memory.split_at_mut(lines[0]);
-    // SAFETY: the slices have the bytes of so many numbers, which any bits are, and are aligned.
-    let result = unsafe {
-        let first = std::slice::from_raw_parts_mut(first.as_mut_ptr().cast::<T>(), lengths[0]);
-        let second = std::slice::from_raw_parts_mut(second.as_mut_ptr().cast::<T>(), lengths[1]);
-        body(first, second)
-    };
+    let first = &mut bytemuck::cast_slice_mut(first)[..lengths[0]];
+    let second = &mut bytemuck::cast_slice_mut(second)[..lengths[1]];
+    let result = body(first, second);
     if memory.len() * 64 <= KEPT {
         MEMORY.with(|kept| *kept.borrow_mut() = memory);
     }

@@ -10,14 +10,14 @@
 //!
 //! Other processors run a plain loop, which rustc makes vectors of.
 
-use std::sync::OnceLock;
-
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::install;
 use genesis_kernel::trace;
+use pulp::NullaryFnOnce;
+#[cfg(target_arch = "x86_64")]
+use pulp::x86::{V3, V4};
 use rayon::prelude::*;
 
-use super::super::slices::{elements, elements_mut};
 use super::{Lines, least, moved, sizes};
 use crate::tensor::Tensor;
 
@@ -32,15 +32,12 @@ pub(super) fn max_pool(lines: &[Lines; 3], x: &Tensor, y: &Tensor, which: &Tenso
     let _kernel = trace::host_kernel("max_pool", || moved(&[x, y, which]));
     let (before, after) = sizes(lines);
     let (width, windows, loops) = (across.inputs, across.outputs, Loops::here());
-    let planes = elements_mut::<f32>(y).par_chunks_mut(after).with_min_len(least(lines));
-    let which = elements_mut::<i64>(which).par_chunks_mut(after);
-    let work = planes.zip(which).zip(elements::<f32>(x).par_chunks(before));
+    let (mut y, mut which, x) = (y.elements_mut(), which.elements_mut(), x.elements());
+    let planes = y.par_chunks_mut(after).with_min_len(least(lines));
+    let work = planes.zip(which.par_chunks_mut(after)).zip(x.par_chunks(before));
+    let lines = Shape { width, windows };
     let plane = |((y, which), x): ((&mut [f32], &mut [i64]), &[f32])| {
-        let rows = y.chunks_mut(windows).zip(which.chunks_mut(windows));
-        for (row, ((best, which), seen)) in rows.zip(x.chunks_exact(2 * width)).enumerate() {
-            let (top, bottom) = seen.split_at(width);
-            loops.largest(&Line { top, bottom, first: 2 * row * width }, best, which);
-        }
+        loops.largest(lines, x, y, which);
     };
     install(|| work.for_each(plane));
     true
@@ -57,246 +54,341 @@ pub(super) fn max_pool_bwd(lines: &[Lines; 3], dy: &Tensor, which: &Tensor, dx: 
     }
     let _kernel = trace::host_kernel("max_pool backward", || moved(&[dy, which, dx]));
     let (width, windows, loops) = (across.outputs, across.inputs, Loops::here());
-    let planes = elements_mut::<f32>(dx).par_chunks_mut(after).with_min_len(least(lines));
-    let which = elements::<i64>(which).par_chunks(before);
-    let work = planes.zip(which).zip(elements::<f32>(dy).par_chunks(before));
+    let (mut dx, which, dy) = (dx.elements_mut(), which.elements(), dy.elements());
+    let planes = dx.par_chunks_mut(after).with_min_len(least(lines));
+    let work = planes.zip(which.par_chunks(before)).zip(dy.par_chunks(before));
+    let lines = Shape { width, windows };
     let plane = |((dx, which), dy): ((&mut [f32], &[i64]), &[f32])| {
-        let rows = dy.chunks(windows).zip(which.chunks(windows));
-        let mut pairs = dx.chunks_exact_mut(2 * width);
-        for (row, ((dy, which), to)) in rows.zip(&mut pairs).enumerate() {
-            let (top, bottom) = to.split_at_mut(width);
-            loops.put(dy, which, &mut Put { top, bottom, first: 2 * row * width });
-        }
-        // A line after the last windows belongs to none.
-        pairs.into_remainder().fill(0.0);
+        loops.put(lines, dy, which, dx);
     };
     install(|| work.for_each(plane));
     true
 }
 
-/// A line of windows in the two lines of the plane that they see.
-pub(super) struct Line<'x> {
-    /// The lines, of as many elements.
-    pub top: &'x [f32],
-    pub bottom: &'x [f32],
-    /// Where the first begins in its plane; all positions are below 2^32.
-    pub first: usize,
+/// Lines of a plane: two for each line of windows, and perhaps one more.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    /// Elements of a line: two for each of its windows, and perhaps one more.
+    pub width: usize,
+    /// Windows of a line, at least one.
+    pub windows: usize,
 }
 
-/// The lines of the gradient of what [`Line`] sees.
-pub(super) struct Put<'x> {
-    pub top: &'x mut [f32],
-    pub bottom: &'x mut [f32],
-    /// As of [`Line`].
-    pub first: usize,
+impl Shape {
+    /// The elements of the lines that so many windows see.
+    ///
+    /// # Panics
+    /// If windows do not fill lines, a line has not all of its windows, or positions of its elements are
+    /// no 32 bits.
+    fn seen(self, windows: usize) -> usize {
+        let Shape { width, windows: n } = self;
+        assert!(width / 2 == n && windows.is_multiple_of(n), "lines have all of their windows");
+        let seen = windows / n * 2 * width;
+        assert!(seen < u32::MAX as usize, "positions are of 32 bits");
+        seen
+    }
 }
 
 /// The loops of one kind of processor.
-///
-/// Each wants at least twice as many elements in the lines as there are windows, and as many gradients or
-/// maxima as positions.
-pub(super) struct Loops {
-    largest: unsafe fn(&Line<'_>, &mut [f32], &mut [i64]),
-    put: unsafe fn(&[f32], &[i64], &mut Put<'_>),
+#[derive(Clone, Copy)]
+pub(super) enum Loops {
+    /// Written for vectors of sixteen.
+    #[cfg(target_arch = "x86_64")]
+    Sixteen(V4),
+    /// The plain ones, of which rustc makes vectors of eight.
+    #[cfg(target_arch = "x86_64")]
+    Eight(V3),
+    Plain,
 }
 
 impl Loops {
     /// The fastest that the processor has which runs this.
-    pub(super) fn here() -> &'static Loops {
-        &Loops::all()[0]
-    }
-
-    /// All that the processor has which runs this, the fastest first.
-    fn all() -> &'static [Loops] {
-        static LOOPS: OnceLock<Vec<Loops>> = OnceLock::new();
-        LOOPS.get_or_init(|| {
-            let mut all = Vec::new();
-            #[cfg(target_arch = "x86_64")]
-            {
-                if is_x86_feature_detected!("avx512f") {
-                    all.push(Loops { largest: x86::largest, put: x86::put });
-                }
-                if is_x86_feature_detected!("avx2") {
-                    all.push(Loops { largest: x86::largest_of_8, put: x86::put_of_8 });
-                }
-            }
-            all.push(Loops { largest, put });
-            all
-        })
-    }
-
-    /// The largest element of each window and its position: NaN wins, of equals the first.
-    pub(super) fn largest(&self, line: &Line<'_>, best: &mut [f32], which: &mut [i64]) {
-        let n = best.len();
-        assert!(which.len() == n && line.top.len() >= 2 * n, "a line has all of its windows");
-        assert!(line.bottom.len() == line.top.len(), "lines of a plane are of one length");
-        // SAFETY: the processor has these instructions, and the lengths are as they want.
-        unsafe { (self.largest)(line, best, which) }
-    }
-
-    /// Gives each window's gradient to the element that was the largest, zeros to the others.
-    pub(super) fn put(&self, dy: &[f32], which: &[i64], to: &mut Put<'_>) {
-        let n = dy.len();
-        assert!(which.len() == n && to.top.len() >= 2 * n, "a line has all of its windows");
-        assert!(to.bottom.len() == to.top.len(), "lines of a plane are of one length");
-        // SAFETY: the processor has these instructions, and the lengths are as they want.
-        unsafe { (self.put)(dy, which, to) }
-        // An element after the last window belongs to none.
-        to.top[2 * n..].fill(0.0);
-        to.bottom[2 * n..].fill(0.0);
-    }
-}
-
-#[inline(always)]
-fn largest(line: &Line<'_>, best: &mut [f32], which: &mut [i64]) {
-    let (width, n) = (line.top.len(), best.len());
-    let (top, bottom) = (&line.top[..2 * n], &line.bottom[..2 * n]);
-    for (o, (best, which)) in best.iter_mut().zip(which).enumerate() {
-        let (mut most, mut at) = (top[2 * o], 0);
-        let others = [(top[2 * o + 1], 1), (bottom[2 * o], width), (bottom[2 * o + 1], width + 1)];
-        for (v, place) in others {
-            let won = (v > most) | v.is_nan();
-            (most, at) = if won { (v, place) } else { (most, at) };
+    pub(super) fn here() -> Loops {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(v4) = V4::try_new() {
+            return Loops::Sixteen(v4);
         }
-        (*best, *which) = (most, (line.first + 2 * o + at) as i64);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(v3) = V3::try_new() {
+            return Loops::Eight(v3);
+        }
+        Loops::Plain
+    }
+
+    /// The largest element of each window of a plane and its position: NaN wins, of equals the first.
+    pub(super) fn largest(self, shape: Shape, x: &[f32], best: &mut [f32], which: &mut [i64]) {
+        let x = &x[..shape.seen(best.len())];
+        assert_eq!(which.len(), best.len(), "each window has a position");
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Loops::Sixteen(v4) => v4.vectorize(x86::Largest { v4, shape, x, best, which }),
+            #[cfg(target_arch = "x86_64")]
+            Loops::Eight(v3) => v3.vectorize(Largest { shape, x, best, which }),
+            Loops::Plain => largest(shape, x, best, which),
+        }
+    }
+
+    /// Gives each window's gradient to the element of the plane that was the largest, zeros to the others.
+    pub(super) fn put(self, shape: Shape, dy: &[f32], which: &[i64], dx: &mut [f32]) {
+        let (dx, after) = dx.split_at_mut(shape.seen(dy.len()));
+        assert_eq!(which.len(), dy.len(), "each window has a position");
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Loops::Sixteen(v4) => v4.vectorize(x86::PutAll { v4, shape, dy, which, dx }),
+            #[cfg(target_arch = "x86_64")]
+            Loops::Eight(v3) => v3.vectorize(PutAll { shape, dy, which, dx }),
+            Loops::Plain => put(shape, dy, which, dx),
+        }
+        // An element after the last window of a line belongs to none, and neither does a line after all.
+        if shape.width > 2 * shape.windows {
+            dx.chunks_exact_mut(shape.width).for_each(|line| line[2 * shape.windows] = 0.0);
+        }
+        after.fill(0.0);
+    }
+}
+
+/// [`largest`], as a function for wider vectors.
+struct Largest<'l> {
+    shape: Shape,
+    x: &'l [f32],
+    best: &'l mut [f32],
+    which: &'l mut [i64],
+}
+
+impl NullaryFnOnce for Largest<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        largest(self.shape, self.x, self.best, self.which);
+    }
+}
+
+/// [`put`], as a function for wider vectors.
+struct PutAll<'l> {
+    shape: Shape,
+    dy: &'l [f32],
+    which: &'l [i64],
+    dx: &'l mut [f32],
+}
+
+impl NullaryFnOnce for PutAll<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        put(self.shape, self.dy, self.which, self.dx);
     }
 }
 
 #[inline(always)]
-fn put(dy: &[f32], which: &[i64], to: &mut Put<'_>) {
-    let (width, n) = (to.top.len(), dy.len());
-    let (top, bottom) = (&mut to.top[..2 * n], &mut to.bottom[..2 * n]);
-    for (o, (&dy, &which)) in dy.iter().zip(which).enumerate() {
-        let at = which.wrapping_sub((to.first + 2 * o) as i64);
-        // A sum from zero on, which has no zero below zero.
-        let own = |place: usize| if at == place as i64 { dy + 0.0 } else { 0.0 };
-        (top[2 * o], top[2 * o + 1]) = (own(0), own(1));
-        (bottom[2 * o], bottom[2 * o + 1]) = (own(width), own(width + 1));
+fn largest(Shape { width, windows: n }: Shape, x: &[f32], best: &mut [f32], which: &mut [i64]) {
+    let made = best.chunks_exact_mut(n).zip(which.chunks_exact_mut(n));
+    for (row, (seen, (best, which))) in x.chunks_exact(2 * width).zip(made).enumerate() {
+        let (top, bottom) = seen.split_at(width);
+        let (top, bottom) = (&top[..2 * n], &bottom[..2 * n]);
+        for (o, (best, which)) in best.iter_mut().zip(which).enumerate() {
+            let (mut most, mut at) = (top[2 * o], 0);
+            let others =
+                [(top[2 * o + 1], 1), (bottom[2 * o], width), (bottom[2 * o + 1], width + 1)];
+            for (v, place) in others {
+                let won = (v > most) | v.is_nan();
+                (most, at) = if won { (v, place) } else { (most, at) };
+            }
+            (*best, *which) = (most, (2 * row * width + 2 * o + at) as i64);
+        }
+    }
+}
+
+#[inline(always)]
+fn put(Shape { width, windows: n }: Shape, dy: &[f32], which: &[i64], dx: &mut [f32]) {
+    let given = dy.chunks_exact(n).zip(which.chunks_exact(n));
+    for (row, (to, (dy, which))) in dx.chunks_exact_mut(2 * width).zip(given).enumerate() {
+        let (top, bottom) = to.split_at_mut(width);
+        let (top, bottom) = (&mut top[..2 * n], &mut bottom[..2 * n]);
+        for (o, (&dy, &which)) in dy.iter().zip(which).enumerate() {
+            let at = which.wrapping_sub((2 * row * width + 2 * o) as i64);
+            // A sum from zero on, which has no zero below zero.
+            let own = |place: usize| if at == place as i64 { dy + 0.0 } else { 0.0 };
+            (top[2 * o], top[2 * o + 1]) = (own(0), own(1));
+            (bottom[2 * o], bottom[2 * o + 1]) = (own(width), own(width + 1));
+        }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::*;
+    use std::arch::x86_64::{__m512, __m512i, _CMP_GT_OQ, _CMP_UNORD_Q};
 
-    use super::{Line, Put};
+    use pulp::x86::V4;
+    use pulp::{NullaryFnOnce, Simd};
+
+    use super::Shape;
 
     /// Windows of a vector.
     const N: usize = 16;
 
-    #[target_feature(enable = "avx2")]
-    pub(super) fn largest_of_8(line: &Line<'_>, best: &mut [f32], which: &mut [i64]) {
-        super::largest(line, best, which);
+    /// The first sixteen numbers of a slice, or all and zeros.
+    #[inline(always)]
+    fn load(v4: V4, from: &[f32]) -> __m512 {
+        match from.first_chunk::<N>() {
+            Some(all) => bytemuck::cast(*all),
+            None => bytemuck::cast(v4.partial_load_f32s(from)),
+        }
     }
 
-    #[target_feature(enable = "avx2")]
-    pub(super) fn put_of_8(dy: &[f32], which: &[i64], to: &mut Put<'_>) {
-        super::put(dy, which, to);
+    /// Writes as many numbers as the slice has, sixteen at most.
+    #[inline(always)]
+    fn store(v4: V4, to: &mut [f32], numbers: __m512) {
+        match to.first_chunk_mut::<N>() {
+            Some(all) => *all = bytemuck::cast(numbers),
+            None => v4.partial_store_f32s(to, bytemuck::cast(numbers)),
+        }
     }
 
-    /// The first `n` of sixteen.
-    fn first(n: usize) -> u16 {
-        if n >= N { u16::MAX } else { (1 << n) - 1 }
+    /// The first eight positions of a slice, or all and zeros.
+    #[inline(always)]
+    fn load_positions(v4: V4, from: &[i64]) -> __m512i {
+        match from.first_chunk::<8>() {
+            Some(all) => bytemuck::cast(*all),
+            None => bytemuck::cast(v4.partial_load_i64s(from)),
+        }
+    }
+
+    /// Writes as many positions as the slice has, eight at most.
+    #[inline(always)]
+    fn store_positions(v4: V4, to: &mut [i64], positions: __m512i) {
+        match to.first_chunk_mut::<8>() {
+            Some(all) => *all = bytemuck::cast(positions),
+            None => v4.partial_store_i64s(to, bytemuck::cast(positions)),
+        }
     }
 
     /// 0, 2, 4 and so on, from `start`.
-    #[target_feature(enable = "avx512f")]
-    fn evens(start: i32) -> __m512i {
-        let evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-        _mm512_add_epi32(evens, _mm512_set1_epi32(start))
+    #[inline(always)]
+    fn evens(v4: V4, start: i32) -> __m512i {
+        let evens = [0i32, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
+        v4.avx512f._mm512_add_epi32(bytemuck::cast(evens), v4.avx512f._mm512_set1_epi32(start))
     }
 
-    /// `n` pairs from an address on: the first of each, and the second.
-    ///
-    /// # Safety
-    /// They are live memory.
-    #[target_feature(enable = "avx512f")]
-    unsafe fn load(from: *const f32, n: usize) -> [__m512; 2] {
-        let masks = [first(2 * n), first((2 * n).saturating_sub(N))];
-        // SAFETY: of the elements only those are read which the masks name.
-        let [low, high] = unsafe {
-            let second = from.wrapping_add(N);
-            [_mm512_maskz_loadu_ps(masks[0], from), _mm512_maskz_loadu_ps(masks[1], second)]
-        };
-        [0, 1].map(|start| _mm512_permutex2var_ps(low, evens(start), high))
+    /// Up to sixteen pairs, all that a slice has: the first of each, and the second.
+    #[inline(always)]
+    fn load_pairs(v4: V4, from: &[f32]) -> [__m512; 2] {
+        let (low, high) = (load(v4, from), load(v4, from.get(N..).unwrap_or_default()));
+        let [first, second] = [evens(v4, 0), evens(v4, 1)];
+        [
+            v4.avx512f._mm512_permutex2var_ps(low, first, high),
+            v4.avx512f._mm512_permutex2var_ps(low, second, high),
+        ]
     }
 
-    /// Writes `n` pairs.
-    ///
-    /// # Safety
-    /// As of [`load`].
-    #[target_feature(enable = "avx512f")]
-    unsafe fn store(to: *mut f32, n: usize, [a, b]: [__m512; 2]) {
-        let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-        let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-        // SAFETY: of the elements only those are written which the masks name.
-        unsafe {
-            _mm512_mask_storeu_ps(to, first(2 * n), _mm512_permutex2var_ps(a, low, b));
-            let (to, rest) = (to.wrapping_add(N), first((2 * n).saturating_sub(N)));
-            _mm512_mask_storeu_ps(to, rest, _mm512_permutex2var_ps(a, high, b));
+    /// Writes up to sixteen pairs, as many as the slice has.
+    #[inline(always)]
+    fn store_pairs(v4: V4, to: &mut [f32], [a, b]: [__m512; 2]) {
+        let low = [0i32, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23];
+        let low = bytemuck::cast(low);
+        let high = v4.avx512f._mm512_add_epi32(low, v4.avx512f._mm512_set1_epi32(8));
+        store(v4, to, v4.avx512f._mm512_permutex2var_ps(a, low, b));
+        if let Some(to) = to.get_mut(N..) {
+            store(v4, to, v4.avx512f._mm512_permutex2var_ps(a, high, b));
         }
     }
 
     /// The four places of a window, as distances from its first.
-    #[target_feature(enable = "avx512f")]
+    #[inline(always)]
     fn places(width: usize) -> [__m512i; 4] {
-        [0, 1, width as i32, width as i32 + 1].map(|place| _mm512_set1_epi32(place))
+        [0, 1, width, width + 1].map(|place| bytemuck::cast([place as i32; N]))
     }
 
-    /// # Safety
-    /// The lines have at least twice as many elements as there are windows, as many as each other; there
-    /// are as many positions as windows.
-    #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn largest(line: &Line<'_>, best: &mut [f32], which: &mut [i64]) {
-        let places = places(line.top.len());
-        for o in (0..best.len()).step_by(N) {
-            let n = (best.len() - o).min(N);
-            // SAFETY: windows `o..o + n` are of the line, and their pairs of its two lines.
-            unsafe {
-                let [a, b] = load(line.top.as_ptr().add(2 * o), n);
-                let [c, d] = load(line.bottom.as_ptr().add(2 * o), n);
-                let (mut most, mut at) = (a, places[0]);
-                for (v, place) in [b, c, d].into_iter().zip(&places[1..]) {
-                    let above = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(v, most);
-                    let won = above | _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
-                    most = _mm512_mask_mov_ps(most, won, v);
-                    at = _mm512_mask_mov_epi32(at, won, *place);
+    /// [`super::largest`], sixteen windows at a time.
+    ///
+    /// What a vector has beyond its line is of the lines that follow, which are made after it; where no line
+    /// follows it has less.
+    pub(super) struct Largest<'l> {
+        pub(super) v4: V4,
+        pub(super) shape: Shape,
+        pub(super) x: &'l [f32],
+        pub(super) best: &'l mut [f32],
+        pub(super) which: &'l mut [i64],
+    }
+
+    impl NullaryFnOnce for Largest<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn call(self) {
+            let Largest { v4, shape: Shape { width, windows }, x, best, which } = self;
+            let places = places(width);
+            for row in 0..best.len() / windows {
+                for o in (0..windows).step_by(N) {
+                    let (first, window) = (2 * row * width + 2 * o, row * windows + o);
+                    let [a, b] = load_pairs(v4, &x[first..]);
+                    let [c, d] = load_pairs(v4, &x[first + width..]);
+                    let (mut most, mut at) = (a, places[0]);
+                    for (v, place) in [(b, places[1]), (c, places[2]), (d, places[3])] {
+                        let above = v4.avx512f._mm512_cmp_ps_mask::<_CMP_GT_OQ>(v, most);
+                        let won = above | v4.avx512f._mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+                        most = v4.avx512f._mm512_mask_mov_ps(most, won, v);
+                        at = v4.avx512f._mm512_mask_mov_epi32(at, won, place);
+                    }
+                    let at = v4.avx512f._mm512_add_epi32(at, evens(v4, first as i32));
+                    let low = v4.avx512f._mm512_castsi512_si256(at);
+                    let high = v4.avx512f._mm512_extracti64x4_epi64::<1>(at);
+                    let which = &mut which[window..];
+                    store(v4, &mut best[window..], most);
+                    store_positions(v4, which, v4.avx512f._mm512_cvtepu32_epi64(low));
+                    if let Some(which) = which.get_mut(8..) {
+                        store_positions(v4, which, v4.avx512f._mm512_cvtepu32_epi64(high));
+                    }
                 }
-                let at = _mm512_add_epi32(at, evens((line.first + 2 * o) as i32));
-                let low = _mm512_cvtepu32_epi64(_mm512_castsi512_si256(at));
-                let high = _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64::<1>(at));
-                let (mask, which) = (first(n), which.as_mut_ptr().add(o));
-                _mm512_mask_storeu_ps(best.as_mut_ptr().add(o), mask, most);
-                _mm512_mask_storeu_epi64(which, mask as u8, low);
-                _mm512_mask_storeu_epi64(which.wrapping_add(8), (mask >> 8) as u8, high);
             }
         }
     }
 
-    /// # Safety
-    /// As of [`largest`].
-    #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn put(dy: &[f32], which: &[i64], to: &mut Put<'_>) {
-        let places = places(to.top.len());
-        for o in (0..dy.len()).step_by(N) {
-            let n = (dy.len() - o).min(N);
-            let mask = first(n);
-            // SAFETY: windows `o..o + n` are of the line, and their pairs of its two lines.
-            unsafe {
-                let (dy, which) = (dy.as_ptr().add(o), which.as_ptr().add(o));
-                // A sum from zero on, which has no zero below zero.
-                let dy = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, dy), _mm512_setzero_ps());
-                let low = _mm512_maskz_loadu_epi64(mask as u8, which);
-                let high = _mm512_maskz_loadu_epi64((mask >> 8) as u8, which.wrapping_add(8));
-                let at = _mm512_inserti64x4::<1>(
-                    _mm512_castsi256_si512(_mm512_cvtepi64_epi32(low)),
-                    _mm512_cvtepi64_epi32(high),
-                );
-                let at = _mm512_sub_epi32(at, evens((to.first + 2 * o) as i32));
-                let [a, b, c, d] =
-                    places.map(|place| _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(at, place), dy));
-                store(to.top.as_mut_ptr().add(2 * o), n, [a, b]);
-                store(to.bottom.as_mut_ptr().add(2 * o), n, [c, d]);
+    /// [`super::put`], sixteen windows at a time, as [`Largest`].
+    pub(super) struct PutAll<'l> {
+        pub(super) v4: V4,
+        pub(super) shape: Shape,
+        pub(super) dy: &'l [f32],
+        pub(super) which: &'l [i64],
+        pub(super) dx: &'l mut [f32],
+    }
+
+    impl NullaryFnOnce for PutAll<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn call(self) {
+            let PutAll { v4, shape: Shape { width, windows }, dy, which, dx } = self;
+            let places = places(width);
+            // Top and bottom lines in two passes: what a vector has beyond a top line is of the bottom line,
+            // and that is made before the vectors of later windows of the top line.
+            for row in 0..dy.len() / windows {
+                for line in [0, 1] {
+                    for o in (0..windows).step_by(N) {
+                        let (first, window) = (2 * row * width + 2 * o, row * windows + o);
+                        // A sum from zero on, which has no zero below zero.
+                        let zero = v4.avx512f._mm512_setzero_ps();
+                        let dy = v4.avx512f._mm512_add_ps(load(v4, &dy[window..]), zero);
+                        let which = &which[window..];
+                        let low = load_positions(v4, which);
+                        let high = load_positions(v4, which.get(8..).unwrap_or_default());
+                        let low = v4.avx512f._mm512_cvtepi64_epi32(low);
+                        let at = v4.avx512f._mm512_inserti64x4::<1>(
+                            v4.avx512f._mm512_castsi256_si512(low),
+                            v4.avx512f._mm512_cvtepi64_epi32(high),
+                        );
+                        let at = v4.avx512f._mm512_sub_epi32(at, evens(v4, first as i32));
+                        let [a, b] = [places[2 * line], places[2 * line + 1]];
+                        let is_a = v4.avx512f._mm512_cmpeq_epi32_mask(at, a);
+                        let is_b = v4.avx512f._mm512_cmpeq_epi32_mask(at, b);
+                        let pairs = [
+                            v4.avx512f._mm512_maskz_mov_ps(is_a, dy),
+                            v4.avx512f._mm512_maskz_mov_ps(is_b, dy),
+                        ];
+                        store_pairs(v4, &mut dx[first + line * width..], pairs);
+                    }
+                }
             }
         }
     }
@@ -306,54 +398,69 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// Lines of 2 * n + more elements: small numbers that are often equal, NaN and zeros of both signs.
-    fn lines(n: usize, more: usize) -> [Vec<f32>; 2] {
+    /// All that the processor has which runs this.
+    fn all() -> Vec<Loops> {
+        let mut all = vec![Loops::Plain];
+        #[cfg(target_arch = "x86_64")]
+        all.extend(V3::try_new().map(Loops::Eight));
+        #[cfg(target_arch = "x86_64")]
+        all.extend(V4::try_new().map(Loops::Sixteen));
+        all
+    }
+
+    /// A plane of three lines of `n` windows, `more` elements after each line and a line after all: small
+    /// numbers that are often equal, NaN and zeros of both signs.
+    fn plane(n: usize, more: usize) -> Vec<f32> {
         let of = |k: usize| match k % 11 {
             0 => f32::NAN,
             1 => -0.0,
             2 => f32::NEG_INFINITY,
             k => (k % 4) as f32 - 1.0,
         };
-        [0, 1].map(|line| (0..2 * n + more).map(|i| of((i + 7 * line) * (i + 3))).collect())
+        (0..7 * (2 * n + more)).map(|i| of(i * (i + 3))).collect()
+    }
+
+    fn bits(all: &[f32]) -> Vec<u32> {
+        all.iter().map(|v| v.to_bits()).collect()
     }
 
     #[test]
     fn every_processor_finds_the_same() {
-        for n in [1, 2, 7, 8, 9, 14, 15, 16, 17, 33] {
-            for more in [0, 1] {
-                let [top, bottom] = lines(n, more);
-                let line = Line { top: &top, bottom: &bottom, first: 100 };
-                let (mut best, mut which) = (vec![0.0; n], vec![0; n]);
-                largest(&line, &mut best, &mut which);
-                for loops in Loops::all() {
-                    let (mut own, mut at) = (vec![0.0; n], vec![0; n]);
-                    loops.largest(&line, &mut own, &mut at);
-                    let bits = |all: &[f32]| all.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-                    assert_eq!(bits(&own), bits(&best));
-                    assert_eq!(at, which);
-                }
+        for (n, more) in [1, 2, 7, 8, 9, 14, 15, 16, 17, 33].iter().flat_map(|&n| [(n, 0), (n, 1)])
+        {
+            let (x, shape) = (plane(n, more), Shape { width: 2 * n + more, windows: n });
+            let (mut best, mut which) = (vec![0.0; 3 * n], vec![0; 3 * n]);
+            Loops::Plain.largest(shape, &x, &mut best, &mut which);
+            for (window, (&best, &at)) in best.iter().zip(&which).enumerate() {
+                let first = window / n * 2 * shape.width + window % n * 2;
+                let places = [0, 1, shape.width, shape.width + 1].map(|place| first + place);
+                assert!(
+                    places.contains(&(at as usize)) && x[at as usize].to_bits() == best.to_bits()
+                );
+                assert!(best.is_nan() || places.iter().all(|&place| x[place] <= best));
+            }
+            for loops in all() {
+                let (mut own, mut at) = (vec![0.0; 3 * n], vec![0; 3 * n]);
+                loops.largest(shape, &x, &mut own, &mut at);
+                assert_eq!((bits(&own), at), (bits(&best), which.clone()));
             }
         }
     }
 
     #[test]
     fn gradients_go_where_the_largest_was() {
-        for n in [1, 7, 14, 16, 21] {
-            for more in [0, 1] {
-                let width = 2 * n + more;
-                let place = |o: usize| [0, 1, width, width + 1][o % 4];
-                let which: Vec<i64> = (0..n).map(|o| (50 + 2 * o + place(o)) as i64).collect();
-                let dy: Vec<f32> = (0..n).map(|o| if o == 0 { -0.0 } else { o as f32 }).collect();
-                let mut expected = vec![0.0; 2 * width];
-                which.iter().zip(&dy).for_each(|(&at, &dy)| expected[at as usize - 50] += dy);
-                for loops in Loops::all() {
-                    let (mut top, mut bottom) = (vec![1.0; width], vec![1.0; width]);
-                    let mut to = Put { top: &mut top, bottom: &mut bottom, first: 50 };
-                    loops.put(&dy, &which, &mut to);
-                    let bits = |v: &f32| v.to_bits();
-                    let own = top.iter().chain(&bottom).map(bits).collect::<Vec<_>>();
-                    assert_eq!(own, expected.iter().map(bits).collect::<Vec<_>>());
-                }
+        for (n, more) in [1, 7, 8, 14, 16, 21, 33].iter().flat_map(|&n| [(n, 0), (n, 1)]) {
+            let shape = Shape { width: 2 * n + more, windows: n };
+            let place = |o: usize| [0, 1, shape.width, shape.width + 1][o % 4];
+            let first = |o: usize| o / n * 2 * shape.width + o % n * 2;
+            let which: Vec<i64> = (0..3 * n).map(|o| (first(o) + place(o)) as i64).collect();
+            let dy: Vec<f32> = (0..3 * n).map(|o| if o == 0 { -0.0 } else { o as f32 }).collect();
+            let mut expected = vec![0.0; 7 * shape.width];
+            which.iter().zip(&dy).for_each(|(&at, &dy)| expected[at as usize] += dy);
+            for loops in all() {
+                let mut dx = vec![1.0; expected.len()];
+                loops.put(shape, &dy, &which, &mut dx);
+                assert_eq!(bits(&dx), bits(&expected));
             }
         }
     }
