@@ -183,21 +183,23 @@ impl Lines {
     ) {
         assert_eq!(line.len(), self.inputs, "a line has the elements of the axis");
         let n = self.even.len();
-        let Some(last) = n.checked_sub(1) else { return };
         let places = &self.by_place[tap * n..][..n];
-        let from = places[0];
-        let mut items = items.take(last + 1);
+        let Some(&from) = places.first() else { return };
+        let items = items.take(n);
         match self.step {
             Some(0) => items.for_each(|item| visit(item, line[from], from)),
             Some(1) => {
-                let seen = line[from..][..last + 1].iter().enumerate();
+                let seen = line[from..][..n].iter().enumerate();
                 items.zip(seen).for_each(|(item, (j, &v))| visit(item, v, from + j));
             }
-            Some(2) => {
-                let seen = &line[from..][..2 * last + 1];
-                let pairs = seen.as_chunks::<2>().0.iter().enumerate();
-                pairs.zip(&mut items).for_each(|((j, &[v, _]), item)| visit(item, v, from + 2 * j));
-                items.for_each(|item| visit(item, seen[2 * last], from + 2 * last));
+            // Pairs of neighbours of which the first is seen, or the second.
+            Some(2) if from + 2 * n <= line.len() => {
+                let pairs = line[from..][..2 * n].as_chunks::<2>().0.iter().enumerate();
+                items.zip(pairs).for_each(|(item, (j, &[v, _]))| visit(item, v, from + 2 * j));
+            }
+            Some(2) if from > 0 => {
+                let pairs = line[from - 1..][..2 * n].as_chunks::<2>().0.iter().enumerate();
+                items.zip(pairs).for_each(|(item, (j, &[_, v]))| visit(item, v, from + 2 * j));
             }
             Some(step) => {
                 let seen = line[from..].iter().step_by(step).enumerate();

@@ -33,13 +33,14 @@ pub(super) fn max_pool(lines: &[Lines; 3], x: &Tensor, y: &Tensor, which: &Tenso
     let (before, after) = sizes(lines);
     let (width, windows, loops) = (across.inputs, across.outputs, Loops::here());
     let (mut y, mut which, x) = (y.elements_mut(), which.elements_mut(), x.elements());
-    let planes = y.par_chunks_mut(after).with_min_len(least(lines));
-    let work = planes.zip(which.par_chunks_mut(after)).zip(x.par_chunks(before));
-    let lines = Shape { width, windows };
-    let plane = |((y, which), x): ((&mut [f32], &mut [i64]), &[f32])| {
-        loops.largest(lines, x, y, which);
+    let planes = least(lines);
+    let made = y.par_chunks_mut(planes * after).zip(which.par_chunks_mut(planes * after));
+    let work = made.zip(x.par_chunks(planes * before));
+    let shape = Shape { width, windows, plane: before };
+    let task = |((y, which), x): ((&mut [f32], &mut [i64]), &[f32])| {
+        loops.largest(shape, x, y, which);
     };
-    install(|| work.for_each(plane));
+    install(|| work.for_each(task));
     true
 }
 
@@ -55,37 +56,43 @@ pub(super) fn max_pool_bwd(lines: &[Lines; 3], dy: &Tensor, which: &Tensor, dx: 
     let _kernel = trace::host_kernel("max_pool backward", || moved(&[dy, which, dx]));
     let (width, windows, loops) = (across.outputs, across.inputs, Loops::here());
     let (mut dx, which, dy) = (dx.elements_mut(), which.elements(), dy.elements());
-    let planes = dx.par_chunks_mut(after).with_min_len(least(lines));
-    let work = planes.zip(which.par_chunks(before)).zip(dy.par_chunks(before));
-    let lines = Shape { width, windows };
-    let plane = |((dx, which), dy): ((&mut [f32], &[i64]), &[f32])| {
-        loops.put(lines, dy, which, dx);
+    let planes = least(lines);
+    let made = dx.par_chunks_mut(planes * after).zip(which.par_chunks(planes * before));
+    let work = made.zip(dy.par_chunks(planes * before));
+    let shape = Shape { width, windows, plane: after };
+    let task = |((dx, which), dy): ((&mut [f32], &[i64]), &[f32])| {
+        loops.put(shape, dy, which, dx);
     };
-    install(|| work.for_each(plane));
+    install(|| work.for_each(task));
     true
 }
 
-/// Lines of a plane: two for each line of windows, and perhaps one more.
+/// Planes one after the other: two lines for each line of windows, and perhaps one more.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     /// Elements of a line: two for each of its windows, and perhaps one more.
     pub width: usize,
     /// Windows of a line, at least one.
     pub windows: usize,
+    /// Elements of a plane.
+    pub plane: usize,
 }
 
 impl Shape {
-    /// The elements of the lines that so many windows see.
-    ///
+    /// Lines of windows of a plane.
+    fn rows(self) -> usize {
+        self.plane / self.width / 2
+    }
+
     /// # Panics
-    /// If windows do not fill lines, a line has not all of its windows, or positions of its elements are
-    /// no 32 bits.
-    fn seen(self, windows: usize) -> usize {
-        let Shape { width, windows: n } = self;
-        assert!(width / 2 == n && windows.is_multiple_of(n), "lines have all of their windows");
-        let seen = windows / n * 2 * width;
-        assert!(seen < u32::MAX as usize, "positions are of 32 bits");
-        seen
+    /// If these are not the elements and the windows of so many planes, or positions are no 32 bits.
+    fn check(self, elements: usize, windows: usize) {
+        let Shape { width, windows: n, plane } = self;
+        assert!(n > 0 && width / 2 == n && plane.is_multiple_of(width), "lines have their windows");
+        assert!(plane < u32::MAX as usize, "positions are of 32 bits");
+        let planes = elements / plane;
+        let all = planes * plane == elements && planes * self.rows() * n == windows;
+        assert!(all, "planes have all of their elements and windows");
     }
 }
 
@@ -115,9 +122,9 @@ impl Loops {
         Loops::Plain
     }
 
-    /// The largest element of each window of a plane and its position: NaN wins, of equals the first.
+    /// The largest element of each window and its position in its plane: NaN wins, of equals the first.
     pub(super) fn largest(self, shape: Shape, x: &[f32], best: &mut [f32], which: &mut [i64]) {
-        let x = &x[..shape.seen(best.len())];
+        shape.check(x.len(), best.len());
         assert_eq!(which.len(), best.len(), "each window has a position");
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -128,9 +135,9 @@ impl Loops {
         }
     }
 
-    /// Gives each window's gradient to the element of the plane that was the largest, zeros to the others.
+    /// Gives each window's gradient to the element that was the largest, zeros to the others.
     pub(super) fn put(self, shape: Shape, dy: &[f32], which: &[i64], dx: &mut [f32]) {
-        let (dx, after) = dx.split_at_mut(shape.seen(dy.len()));
+        shape.check(dx.len(), dy.len());
         assert_eq!(which.len(), dy.len(), "each window has a position");
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -140,10 +147,15 @@ impl Loops {
             Loops::Plain => put(shape, dy, which, dx),
         }
         // An element after the last window of a line belongs to none, and neither does a line after all.
-        if shape.width > 2 * shape.windows {
-            dx.chunks_exact_mut(shape.width).for_each(|line| line[2 * shape.windows] = 0.0);
+        let Shape { width, windows, plane } = shape;
+        if width == 2 * windows && plane == 2 * shape.rows() * width {
+            return;
         }
-        after.fill(0.0);
+        for plane in dx.chunks_exact_mut(plane) {
+            let (seen, after) = plane.split_at_mut(2 * shape.rows() * width);
+            seen.chunks_exact_mut(width).for_each(|line| line[2 * windows..].fill(0.0));
+            after.fill(0.0);
+        }
     }
 }
 
@@ -182,9 +194,11 @@ impl NullaryFnOnce for PutAll<'_> {
 }
 
 #[inline(always)]
-fn largest(Shape { width, windows: n }: Shape, x: &[f32], best: &mut [f32], which: &mut [i64]) {
+fn largest(shape: Shape, x: &[f32], best: &mut [f32], which: &mut [i64]) {
+    let Shape { width, windows: n, plane } = shape;
     let made = best.chunks_exact_mut(n).zip(which.chunks_exact_mut(n));
-    for (row, (seen, (best, which))) in x.chunks_exact(2 * width).zip(made).enumerate() {
+    let seen = x.chunks_exact(plane).flat_map(|plane| plane.chunks_exact(2 * width).enumerate());
+    for ((row, seen), (best, which)) in seen.zip(made) {
         let (top, bottom) = seen.split_at(width);
         let (top, bottom) = (&top[..2 * n], &bottom[..2 * n]);
         for (o, (best, which)) in best.iter_mut().zip(which).enumerate() {
@@ -201,9 +215,12 @@ fn largest(Shape { width, windows: n }: Shape, x: &[f32], best: &mut [f32], whic
 }
 
 #[inline(always)]
-fn put(Shape { width, windows: n }: Shape, dy: &[f32], which: &[i64], dx: &mut [f32]) {
+fn put(shape: Shape, dy: &[f32], which: &[i64], dx: &mut [f32]) {
+    let Shape { width, windows: n, plane } = shape;
     let given = dy.chunks_exact(n).zip(which.chunks_exact(n));
-    for (row, (to, (dy, which))) in dx.chunks_exact_mut(2 * width).zip(given).enumerate() {
+    let all = dx.chunks_exact_mut(plane);
+    let made = all.flat_map(|plane| plane.chunks_exact_mut(2 * width).enumerate());
+    for ((row, to), (dy, which)) in made.zip(given) {
         let (top, bottom) = to.split_at_mut(width);
         let (top, bottom) = (&mut top[..2 * n], &mut bottom[..2 * n]);
         for (o, (&dy, &which)) in dy.iter().zip(which).enumerate() {
@@ -317,13 +334,15 @@ mod x86 {
 
         #[inline(always)]
         fn call(self) {
-            let Largest { v4, shape: Shape { width, windows }, x, best, which } = self;
-            let places = places(width);
-            for row in 0..best.len() / windows {
+            let Largest { v4, shape, x, best, which } = self;
+            let Shape { width, windows, plane } = shape;
+            let (places, rows) = (places(width), shape.rows());
+            for line in 0..best.len() / windows {
+                let (begin, row) = (line / rows * plane, line % rows);
                 for o in (0..windows).step_by(N) {
-                    let (first, window) = (2 * row * width + 2 * o, row * windows + o);
-                    let [a, b] = load_pairs(v4, &x[first..]);
-                    let [c, d] = load_pairs(v4, &x[first + width..]);
+                    let (first, window) = (2 * row * width + 2 * o, line * windows + o);
+                    let [a, b] = load_pairs(v4, &x[begin + first..]);
+                    let [c, d] = load_pairs(v4, &x[begin + first + width..]);
                     let (mut most, mut at) = (a, places[0]);
                     for (v, place) in [(b, places[1]), (c, places[2]), (d, places[3])] {
                         let above = v4.avx512f._mm512_cmp_ps_mask::<_CMP_GT_OQ>(v, most);
@@ -359,14 +378,16 @@ mod x86 {
 
         #[inline(always)]
         fn call(self) {
-            let PutAll { v4, shape: Shape { width, windows }, dy, which, dx } = self;
-            let places = places(width);
+            let PutAll { v4, shape, dy, which, dx } = self;
+            let Shape { width, windows, plane } = shape;
+            let (places, rows) = (places(width), shape.rows());
             // Top and bottom lines in two passes: what a vector has beyond a top line is of the bottom line,
             // and that is made before the vectors of later windows of the top line.
-            for row in 0..dy.len() / windows {
-                for line in [0, 1] {
+            for line in 0..dy.len() / windows {
+                let (begin, row) = (line / rows * plane, line % rows);
+                for half in [0, 1] {
                     for o in (0..windows).step_by(N) {
-                        let (first, window) = (2 * row * width + 2 * o, row * windows + o);
+                        let (first, window) = (2 * row * width + 2 * o, line * windows + o);
                         // A sum from zero on, which has no zero below zero.
                         let zero = v4.avx512f._mm512_setzero_ps();
                         let dy = v4.avx512f._mm512_add_ps(load(v4, &dy[window..]), zero);
@@ -379,14 +400,14 @@ mod x86 {
                             v4.avx512f._mm512_cvtepi64_epi32(high),
                         );
                         let at = v4.avx512f._mm512_sub_epi32(at, evens(v4, first as i32));
-                        let [a, b] = [places[2 * line], places[2 * line + 1]];
+                        let [a, b] = [places[2 * half], places[2 * half + 1]];
                         let is_a = v4.avx512f._mm512_cmpeq_epi32_mask(at, a);
                         let is_b = v4.avx512f._mm512_cmpeq_epi32_mask(at, b);
                         let pairs = [
                             v4.avx512f._mm512_maskz_mov_ps(is_a, dy),
                             v4.avx512f._mm512_maskz_mov_ps(is_b, dy),
                         ];
-                        store_pairs(v4, &mut dx[first + line * width..], pairs);
+                        store_pairs(v4, &mut dx[begin + first + half * width..], pairs);
                     }
                 }
             }
@@ -408,16 +429,27 @@ mod tests {
         all
     }
 
-    /// A plane of three lines of `n` windows, `more` elements after each line and a line after all: small
-    /// numbers that are often equal, NaN and zeros of both signs.
-    fn plane(n: usize, more: usize) -> Vec<f32> {
+    /// Two planes of three lines of `n` windows, `more` elements after each line and a line after all.
+    fn shape(n: usize, more: usize) -> Shape {
+        let width = 2 * n + more;
+        Shape { width, windows: n, plane: (6 + more) * width }
+    }
+
+    /// Their elements: small numbers that are often equal, NaN and zeros of both signs.
+    fn planes(shape: Shape) -> Vec<f32> {
         let of = |k: usize| match k % 11 {
             0 => f32::NAN,
             1 => -0.0,
             2 => f32::NEG_INFINITY,
             k => (k % 4) as f32 - 1.0,
         };
-        (0..7 * (2 * n + more)).map(|i| of(i * (i + 3))).collect()
+        (0..2 * shape.plane).map(|i| of(i * (i + 3))).collect()
+    }
+
+    /// The plane of a window and where it begins there.
+    fn first(shape: Shape, window: usize) -> (usize, usize) {
+        let (line, o) = (window / shape.windows, window % shape.windows);
+        (line / 3, line % 3 * 2 * shape.width + 2 * o)
     }
 
     fn bits(all: &[f32]) -> Vec<u32> {
@@ -428,19 +460,20 @@ mod tests {
     fn every_processor_finds_the_same() {
         for (n, more) in [1, 2, 7, 8, 9, 14, 15, 16, 17, 33].iter().flat_map(|&n| [(n, 0), (n, 1)])
         {
-            let (x, shape) = (plane(n, more), Shape { width: 2 * n + more, windows: n });
-            let (mut best, mut which) = (vec![0.0; 3 * n], vec![0; 3 * n]);
+            let shape = shape(n, more);
+            let x = planes(shape);
+            let (mut best, mut which) = (vec![0.0; 6 * n], vec![0; 6 * n]);
             Loops::Plain.largest(shape, &x, &mut best, &mut which);
             for (window, (&best, &at)) in best.iter().zip(&which).enumerate() {
-                let first = window / n * 2 * shape.width + window % n * 2;
+                let (plane, first) = first(shape, window);
+                let x = &x[plane * shape.plane..];
                 let places = [0, 1, shape.width, shape.width + 1].map(|place| first + place);
-                assert!(
-                    places.contains(&(at as usize)) && x[at as usize].to_bits() == best.to_bits()
-                );
+                assert!(places.contains(&(at as usize)));
+                assert_eq!(x[at as usize].to_bits(), best.to_bits());
                 assert!(best.is_nan() || places.iter().all(|&place| x[place] <= best));
             }
             for loops in all() {
-                let (mut own, mut at) = (vec![0.0; 3 * n], vec![0; 3 * n]);
+                let (mut own, mut at) = (vec![0.0; 6 * n], vec![0; 6 * n]);
                 loops.largest(shape, &x, &mut own, &mut at);
                 assert_eq!((bits(&own), at), (bits(&best), which.clone()));
             }
@@ -450,13 +483,14 @@ mod tests {
     #[test]
     fn gradients_go_where_the_largest_was() {
         for (n, more) in [1, 7, 8, 14, 16, 21, 33].iter().flat_map(|&n| [(n, 0), (n, 1)]) {
-            let shape = Shape { width: 2 * n + more, windows: n };
-            let place = |o: usize| [0, 1, shape.width, shape.width + 1][o % 4];
-            let first = |o: usize| o / n * 2 * shape.width + o % n * 2;
-            let which: Vec<i64> = (0..3 * n).map(|o| (first(o) + place(o)) as i64).collect();
-            let dy: Vec<f32> = (0..3 * n).map(|o| if o == 0 { -0.0 } else { o as f32 }).collect();
-            let mut expected = vec![0.0; 7 * shape.width];
-            which.iter().zip(&dy).for_each(|(&at, &dy)| expected[at as usize] += dy);
+            let shape = shape(n, more);
+            let place = |o: usize| first(shape, o).1 + [0, 1, shape.width, shape.width + 1][o % 4];
+            let which: Vec<i64> = (0..6 * n).map(|o| place(o) as i64).collect();
+            let dy: Vec<f32> = (0..6 * n).map(|o| if o == 0 { -0.0 } else { o as f32 }).collect();
+            let mut expected = vec![0.0; 2 * shape.plane];
+            for (o, &dy) in dy.iter().enumerate() {
+                expected[first(shape, o).0 * shape.plane + place(o)] += dy;
+            }
             for loops in all() {
                 let mut dx = vec![1.0; expected.len()];
                 loops.put(shape, &dy, &which, &mut dx);
