@@ -3,20 +3,25 @@
 //! ```text
 //! genesis-conform run SUITE_DIR OUT_DIR [--device cpu|cuda] [--only ID] [--from ID]
 //! genesis-conform judge SUITE_DIR [--device cpu|cuda] [--only ID] [--from ID]
+//! genesis-conform pack FILE.. [--device cpu|cuda] [--only ID] [--from ID] [--part I/N]
 //! ```
 //!
-//! `run` writes a file a case; `judge` compares with the suite's answers and prints what differs.
+//! `run` writes a file a case; `judge` compares with the suite's answers and prints what differs. `pack`
+//! judges the files that `tests/parity` makes, thousands of calls each; `--part 2/16` takes the second
+//! sixteenth of the cases, so that several processes share them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use genesis::Device;
+use tests::conform::parity::Group;
 use tests::conform::{case, judge};
 
 const USAGE: &str =
     "usage: genesis-conform run SUITE_DIR OUT_DIR [--device cpu|cuda] [--only ID] [--from ID]
-       genesis-conform judge SUITE_DIR [--device cpu|cuda] [--only ID] [--from ID]";
+       genesis-conform judge SUITE_DIR [--device cpu|cuda] [--only ID] [--from ID]
+       genesis-conform pack FILE.. [--device cpu|cuda] [--only ID] [--from ID] [--part I/N]";
 
 #[derive(Default)]
 struct Options {
@@ -24,6 +29,7 @@ struct Options {
     device: Option<String>,
     only: Option<String>,
     from: Option<String>,
+    part: Option<String>,
 }
 
 impl Options {
@@ -37,6 +43,7 @@ impl Options {
                 "--device" => options.device = Some(value()?),
                 "--only" => options.only = Some(value()?),
                 "--from" => options.from = Some(value()?),
+                "--part" => options.part = Some(value()?),
                 flag if flag.starts_with("--") => bail!("unknown option {flag}\n{USAGE}"),
                 folder => options.folders.push(PathBuf::from(folder)),
             }
@@ -54,6 +61,22 @@ impl Options {
 
     fn cases(&self) -> Result<Vec<case::Case>> {
         let mut cases = case::load(self.folders.first().context(USAGE)?)?;
+        self.choose(&mut cases)?;
+        Ok(cases)
+    }
+
+    /// Leaves those cases that the options name.
+    fn choose(&self, cases: &mut Vec<case::Case>) -> Result<()> {
+        if let Some(part) = &self.part {
+            let (number, count) = part.split_once('/').context("a part is I/N")?;
+            let (number, count): (usize, usize) = (number.parse()?, count.parse()?);
+            ensure!((1..=count).contains(&number), "there is no part {part}");
+            let mut at = 0;
+            cases.retain(|_| {
+                at += 1;
+                at % count == number % count
+            });
+        }
         if let Some(from) = &self.from {
             let start = cases.iter().position(|case| case.id == *from);
             cases.drain(..start.with_context(|| format!("no case {from}"))?);
@@ -61,7 +84,7 @@ impl Options {
         if let Some(only) = &self.only {
             cases.retain(|case| case.id == *only);
         }
-        Ok(cases)
+        Ok(())
     }
 }
 
@@ -86,6 +109,7 @@ fn command() -> Result<ExitCode> {
     match (command.as_str(), options.folders.as_slice()) {
         ("run", [_, out]) => run(&options, out),
         ("judge", [_]) => judged(&options),
+        ("pack", [_, ..]) => packs(&options),
         _ => bail!(USAGE),
     }
 }
@@ -112,4 +136,27 @@ fn judged(options: &Options) -> Result<ExitCode> {
     wrong.iter().for_each(|problem| println!("{problem}"));
     println!("{} of {} right", cases.len() - wrong.len(), cases.len());
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn packs(options: &Options) -> Result<ExitCode> {
+    let (device, mut all_right) = (options.device()?, true);
+    for path in &options.folders {
+        let mut group = Group::read(&std::fs::read(path)?).with_context(|| format!("{path:?}"))?;
+        options.choose(&mut group.cases)?;
+        let refused = group.cases.iter().filter(|case| case.must_fail()).count();
+        let report = group.run(device, "");
+        report.wrong.iter().for_each(|problem| println!("{problem}"));
+        println!(
+            "{}: {} of {} right, {} of them to be refused; {} wrong, {} unsupported {:?}",
+            path.display(),
+            report.right,
+            group.cases.len(),
+            refused,
+            report.wrong.len(),
+            report.unsupported,
+            report.missing
+        );
+        all_right &= report.wrong.is_empty() && report.unsupported == 0;
+    }
+    Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

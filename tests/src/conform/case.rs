@@ -239,7 +239,9 @@ impl Case {
         }
         let mut inputs = Vec::new();
         call.args.iter().for_each(|value| value.tensors(&mut inputs));
-        call.kwargs.values().for_each(|value| value.tensors(&mut inputs));
+        // In the order of the call, which is that of the line and not that of the names.
+        let named = self.json["kwargs"].as_object().into_iter().flatten();
+        named.filter_map(|(name, _)| call.kwargs.get(name)).for_each(|v| v.tensors(&mut inputs));
         let wanted = self.names("grad_in");
         let floats = inputs.iter().filter(|t| t.dtype().is_float());
         for (k, (input, wanted)) in floats.zip(wanted).enumerate() {

@@ -1,6 +1,7 @@
 //! Reading and writing by index, and order.
 
 use anyhow::{Result, bail};
+use genesis::ops::ScatterReduce;
 use genesis::{Index, Tensor};
 
 use super::call::{Call, Value};
@@ -25,9 +26,6 @@ pub(super) const ROWS: &[Row] = &[
         one(c.x()?.index_add(dim, index, source, c.float(4, "alpha", Some(1.0))?))
     }),
     ("scatter", |c| {
-        if c.has(4, "reduce") {
-            bail!("unsupported: scatter with a reduction");
-        }
         let (x, dim, index) = (c.x()?, c.int(1, "dim", None)?, c.tensor(2, "index")?);
         let source = match c.get(3, "src") {
             Value::Tensor(source) => source.clone(),
@@ -36,7 +34,15 @@ pub(super) const ROWS: &[Row] = &[
                 operand(c, x, 3, at)?.to_dtype(x.dtype())?.broadcast_to(index.shape())?
             }
         };
-        one(x.scatter(dim, index, &source))
+        if !c.has(4, "reduce") {
+            return one(x.scatter(dim, index, &source));
+        }
+        let reduce = match c.text(4, "reduce", "")? {
+            "add" => ScatterReduce::Sum,
+            "multiply" => ScatterReduce::Prod,
+            other => bail!("scatter: unknown reduction {other}"),
+        };
+        one(x.scatter_reduce(dim, index, &source, reduce, true))
     }),
     ("scatter_add", |c| {
         let (dim, index) = (c.int(1, "dim", None)?, c.tensor(2, "index")?);

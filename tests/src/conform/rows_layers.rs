@@ -5,7 +5,7 @@ use genesis::Tensor;
 use genesis::ops::{Ctc, Reduction, Triplet};
 
 use super::call::Call;
-use super::rows_nn::reduction;
+use super::rows_nn::{along, reduction};
 use super::table::{Outs, Row, one};
 
 /// The rows of this file.
@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     ("nn.functional.prelu", |c| one(c.x()?.prelu(c.tensor(1, "weight")?))),
     ("nn.functional.glu", |c| one(c.x()?.glu(c.int(1, "dim", Some(-1))?))),
-    ("nn.functional.softmin", |c| one(c.x()?.softmin(c.int(1, "dim", None)?))),
+    ("nn.functional.softmin", |c| along(c, Tensor::softmin)),
     ("nn.functional.cosine_similarity", |c| {
         let (dim, eps) = (c.int(2, "dim", Some(1))?, c.float(3, "eps", Some(1e-8))?);
         one(c.x()?.cosine_similarity(c.tensor(1, "x2")?, dim, eps))

@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
     ("bitwise_not", |c| one(c.x()?.bitwise_not())),
     ("add", |c| scaled(c, Tensor::add)),
     ("sub", |c| scaled(c, Tensor::sub)),
-    ("mul", |c| binary(c, Tensor::mul, Some(Tensor::mul_scalar))),
+    ("mul", |c| either(c, Tensor::mul, Some(Tensor::mul_scalar))),
     ("div", divide),
     ("maximum", |c| binary(c, Tensor::maximum, None)),
     ("minimum", |c| binary(c, Tensor::minimum, None)),
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Row] = &[
             _ => binary(c, Tensor::pow, Some(Tensor::pow_scalar)),
         },
     }),
-    ("floor_divide", |c| binary(c, Tensor::floor_divide, Some(Tensor::floor_divide_scalar))),
+    ("floor_divide", |c| either(c, Tensor::floor_divide, Some(Tensor::floor_divide_scalar))),
     ("rsub", |c| match c.get(1, "other").number() {
         Some(number) => one(c.x()?.rsub_scalar(number)),
         None => one(c.tensor(1, "other")?.sub(c.x()?)),
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Row] = &[
     ("positive", |c| Ok(vec![c.x()?.clone()])),
     ("atan2", |c| two_tensors(c, Tensor::atan2)),
     ("fmod", |c| binary(c, Tensor::fmod, Some(Tensor::fmod_scalar))),
-    ("remainder", |c| binary(c, Tensor::remainder, Some(Tensor::remainder_scalar))),
+    ("remainder", |c| either(c, Tensor::remainder, Some(Tensor::remainder_scalar))),
     ("eq", |c| binary(c, Tensor::eq, Some(Tensor::eq_scalar))),
     ("ne", |c| binary(c, Tensor::ne, Some(Tensor::ne_scalar))),
     ("lt", |c| binary(c, Tensor::lt, Some(Tensor::lt_scalar))),
@@ -80,9 +80,9 @@ pub(super) const ROWS: &[Row] = &[
     ("logical_and", |c| two_tensors(c, Tensor::logical_and)),
     ("logical_or", |c| two_tensors(c, Tensor::logical_or)),
     ("logical_xor", |c| two_tensors(c, Tensor::logical_xor)),
-    ("bitwise_and", |c| binary(c, Tensor::bitwise_and, None)),
-    ("bitwise_or", |c| binary(c, Tensor::bitwise_or, None)),
-    ("bitwise_xor", |c| binary(c, Tensor::bitwise_xor, None)),
+    ("bitwise_and", |c| either(c, Tensor::bitwise_and, None)),
+    ("bitwise_or", |c| either(c, Tensor::bitwise_or, None)),
+    ("bitwise_xor", |c| either(c, Tensor::bitwise_xor, None)),
     ("clamp", clamp),
     ("clamp_min", |c| two_tensors(c, Tensor::clamp_min)),
     ("clamp_min/number", |c| one(c.x()?.clamp_min(&operand(c, c.x()?, 1, "min")?))),
@@ -90,7 +90,10 @@ pub(super) const ROWS: &[Row] = &[
     ("clamp_max/number", |c| one(c.x()?.clamp_max(&operand(c, c.x()?, 1, "max")?))),
     ("lerp", |c| {
         let (x, end) = (c.x()?, c.tensor(1, "end")?);
-        one(x.lerp(end, &operand(c, x, 2, "weight")?))
+        match c.get(2, "weight").number() {
+            Some(weight) => one(x.lerp_scalar(end, weight)),
+            None => one(x.lerp(end, c.tensor(2, "weight")?)),
+        }
     }),
     ("addcmul", |c| {
         let (a, b) = (c.tensor(1, "tensor1")?, c.tensor(2, "tensor2")?);
@@ -108,8 +111,12 @@ pub(super) const ROWS: &[Row] = &[
         one(c.x()?.masked_fill(c.tensor(1, "mask")?, value))
     }),
     ("where", |c| {
-        let x = c.x()?;
-        one(c.tensor(1, "condition")?.where_(x, &operand(c, x, 2, "other")?))
+        // The sample has the operand in front of the condition, PyTorch's function behind it.
+        let is_mask = |value: &Value| matches!(value, Value::Tensor(t) if t.dtype() == DType::Bool);
+        let at = if is_mask(c.get(1, "condition")) { [1, 0, 2] } else { [0, 1, 2] };
+        let condition = c.tensor(at[0], "condition")?;
+        let (x, y) = pair(c, at[1], at[2], condition)?;
+        one(condition.where_(&x, &y))
     }),
 ];
 
@@ -156,28 +163,79 @@ pub(super) fn binary(c: &Call, op: Binary, scalar: Option<Scalar>) -> Outs {
     one(op(x, &operand(c, x, 1, "other")?))
 }
 
+/// A call whose first operand may be a number as well, if the second is a tensor.
+pub(super) fn either(c: &Call, op: Binary, scalar: Option<Scalar>) -> Outs {
+    match c.get(0, "input").number() {
+        Some(_) => one(op(&first(c)?, c.tensor(1, "other")?)),
+        None => binary(c, op, scalar),
+    }
+}
+
+/// The first operand; a number becomes what [`operand`] makes of it beside the second.
+pub(super) fn first(c: &Call) -> Result<Tensor> {
+    match c.get(0, "input").number() {
+        Some(_) => operand(c, c.tensor(1, "other")?, 0, "input"),
+        None => Ok(c.x()?.clone()),
+    }
+}
+
+/// Two operands at places, of which one or both may be numbers; on the device of `near`.
+fn pair(c: &Call, a: usize, b: usize, near: &Tensor) -> Result<(Tensor, Tensor)> {
+    if let (Some(x), Some(y)) = (c.get(a, "input").number(), c.get(b, "other").number()) {
+        let numbers = [c.get(a, "input"), c.get(b, "other")];
+        let has_fraction = numbers.iter().any(|v| matches!(v, Value::Float(_)));
+        let are_bools = numbers.iter().all(|v| matches!(v, Value::Bool(_)));
+        let dtype = match (has_fraction, are_bools) {
+            (true, _) => DType::F32,
+            (_, true) => DType::Bool,
+            _ => DType::I64,
+        };
+        let full = |number| Tensor::full(&[], number, (dtype, near.device()));
+        return Ok((full(x)?, full(y)?));
+    }
+    Ok(match (c.get(a, "input"), c.get(b, "other")) {
+        (Value::Tensor(x), _) => (x.clone(), operand(c, x, b, "other")?),
+        (_, Value::Tensor(y)) => (operand(c, y, a, "input")?, y.clone()),
+        _ => bail!("{}: needs tensors or numbers", c.op),
+    })
+}
+
 pub(super) fn two_tensors(c: &Call, op: Binary) -> Outs {
     one(op(c.x()?, c.tensor(1, "other")?))
 }
 
 /// `x + alpha * y` and `x - alpha * y`.
 fn scaled(c: &Call, op: Binary) -> Outs {
-    let x = c.x()?;
+    let x = &first(c)?;
     let y = operand(c, x, 1, "other")?;
-    if matches!(c.get(2, "alpha"), Value::Float(_))
-        && !x.dtype().is_float()
-        && !y.dtype().is_float()
-    {
-        bail!("{}: `alpha` is a fraction and the tensors are of integers", c.op);
+    let dtype = genesis::result_type(&[x, &y]);
+    match c.get(2, "alpha") {
+        Value::Float(_) if !dtype.is_float() => {
+            bail!("{}: `alpha` is a fraction and the tensors are of integers", c.op)
+        }
+        Value::Bool(_) if dtype != DType::Bool => {
+            bail!("{}: `alpha` is a bool and the tensors are not", c.op)
+        }
+        _ => {}
     }
     match c.float(2, "alpha", Some(1.0))? {
         1.0 => one(op(x, &y)),
-        alpha => one(op(x, &y.mul_scalar(alpha)?)),
+        // Of bools alpha is one too.
+        alpha if dtype == DType::Bool => {
+            let is_there =
+                Tensor::full(&[], f64::from(u8::from(alpha != 0.0)), (dtype, x.device()))?;
+            one(op(x, &y.logical_and(&is_there)?))
+        }
+        // The product is not rounded to 16 bits before it is added.
+        alpha => {
+            let unit = Tensor::ones(&[], (y.dtype(), y.device()))?;
+            one(x.addcmul(&y, &unit, if c.op == "sub" { -alpha } else { alpha }))
+        }
     }
 }
 
 fn divide(c: &Call) -> Outs {
-    let x = c.x()?;
+    let x = &first(c)?;
     match c.text(2, "rounding_mode", "")? {
         "" => {
             let y = operand(c, x, 1, "other")?;
@@ -185,8 +243,8 @@ fn divide(c: &Call) -> Outs {
             let x = if both_whole { x.to_dtype(DType::F32)? } else { x.clone() };
             one(x.div(&y))
         }
-        "floor" => binary(c, Tensor::floor_divide, Some(Tensor::floor_divide_scalar)),
-        "trunc" => binary(c, Tensor::trunc_divide, Some(Tensor::trunc_divide_scalar)),
+        "floor" => either(c, Tensor::floor_divide, Some(Tensor::floor_divide_scalar)),
+        "trunc" => either(c, Tensor::trunc_divide, Some(Tensor::trunc_divide_scalar)),
         other => bail!("div: unknown rounding mode {other}"),
     }
 }

@@ -6,7 +6,7 @@ use genesis::{DType, Tensor};
 
 use super::call::{Call, Value};
 use super::rows::{dims, made};
-use super::rows_math::{binary, operand, two_tensors};
+use super::rows_math::{binary, either, first, operand, two_tensors};
 use super::table::{Outs, Row, one, two};
 
 /// The rows of this file.
@@ -25,22 +25,22 @@ pub(super) const ROWS: &[Row] = &[
     ("isposinf", |c| one(c.x()?.isposinf())),
     ("isneginf", |c| one(c.x()?.isneginf())),
     ("hypot", |c| two_tensors(c, Tensor::hypot)),
-    ("copysign", |c| two_tensors(c, Tensor::copysign)),
+    ("copysign", |c| binary(c, Tensor::copysign, None)),
     ("logaddexp", |c| two_tensors(c, Tensor::logaddexp)),
     ("logaddexp2", |c| two_tensors(c, Tensor::logaddexp2)),
-    ("xlogy", |c| two_tensors(c, Tensor::xlogy)),
+    ("xlogy", |c| either(c, Tensor::xlogy, None)),
     ("fmax", |c| two_tensors(c, Tensor::fmax)),
     ("fmin", |c| two_tensors(c, Tensor::fmin)),
     ("heaviside", |c| two_tensors(c, Tensor::heaviside)),
     ("gcd", |c| two_tensors(c, Tensor::gcd)),
     ("lcm", |c| two_tensors(c, Tensor::lcm)),
-    ("bitwise_left_shift", |c| binary(c, Tensor::bitwise_left_shift, None)),
-    ("bitwise_right_shift", |c| binary(c, Tensor::bitwise_right_shift, None)),
-    ("float_power", |c| one(c.x()?.float_power(&operand(c, c.x()?, 1, "exponent")?))),
+    ("bitwise_left_shift", |c| either(c, Tensor::bitwise_left_shift, None)),
+    ("bitwise_right_shift", |c| either(c, Tensor::bitwise_right_shift, None)),
+    ("float_power", |c| either(c, Tensor::float_power, None)),
     ("isclose", |c| one(c.x()?.isclose(c.tensor(1, "other")?, &tolerance(c)?))),
     ("allclose", |c| truth(c.x()?.allclose(c.tensor(1, "other")?, &tolerance(c)?)?)),
     ("equal", |c| truth(c.x()?.equal(c.tensor(1, "other")?)?)),
-    ("isin", |c| one(c.x()?.isin(c.tensor(1, "test_elements")?))),
+    ("isin", |c| either(c, Tensor::isin, None)),
     ("logspace", |c| {
         let (start, end) = (c.float(0, "start", None)?, c.float(1, "end", None)?);
         let count = c.count(2, "steps", None)?;
@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Row] = &[
         one(c.x()?.searchsorted(&operand(c, c.x()?, 1, "values")?, right))
     }),
     ("bucketize", |c| {
-        one(c.x()?.bucketize(c.tensor(1, "boundaries")?, c.flag(9, "right", false)?))
+        one(first(c)?.bucketize(c.tensor(1, "boundaries")?, c.flag(9, "right", false)?))
     }),
     ("unique", |c| distinct(c, c.x()?.unique()?)),
     ("unique_consecutive", |c| distinct(c, c.x()?.unique_consecutive()?)),
@@ -172,7 +172,8 @@ pub(super) const ROWS: &[Row] = &[
     ("meshgrid", |c| {
         let order = match c.text(9, "indexing", "ij")? {
             "xy" => GridOrder::Xy,
-            _ => GridOrder::Ij,
+            "ij" => GridOrder::Ij,
+            other => bail!("meshgrid: unknown indexing {other}"),
         };
         Ok(Tensor::meshgrid(&c.tensors(0, "tensors")?, order)?)
     }),

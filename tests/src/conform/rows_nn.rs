@@ -18,7 +18,8 @@ pub(super) const ROWS: &[Row] = &[
     ("nn.functional.hardswish", |c| one(c.x()?.hardswish())),
     ("nn.functional.gelu", |c| match c.text(1, "approximate", "none")? {
         "tanh" => one(c.x()?.gelu_tanh()),
-        _ => one(c.x()?.gelu()),
+        "none" => one(c.x()?.gelu()),
+        other => bail!("gelu: unknown approximation {other}"),
     }),
     ("nn.functional.elu", |c| one(c.x()?.elu(c.float(1, "alpha", Some(1.0))?))),
     ("nn.functional.leaky_relu", |c| {
@@ -39,8 +40,11 @@ pub(super) const ROWS: &[Row] = &[
     }),
     ("nn.functional.embedding", |c| {
         // The operand is the index in PyTorch; the suite puts the table first where it is a float.
-        if c.has(3, "max_norm") || c.has(5, "scale_grad_by_freq") {
-            bail!("unsupported: embedding with keywords");
+        if c.has(3, "max_norm") || c.flag(5, "scale_grad_by_freq", false)? {
+            bail!("unsupported: embedding that renormalizes or scales gradients");
+        }
+        if c.flag(6, "sparse", false)? {
+            bail!("unsupported: sparse gradients");
         }
         let (first, second) = (c.x()?, c.tensor(1, "weight")?);
         let (index, table) =
@@ -50,7 +54,7 @@ pub(super) const ROWS: &[Row] = &[
             return Ok(vec![rows]);
         }
         // As nn::Embedding: a row that gets no gradient.
-        let padding = c.int(2, "padding_idx", None)?.rem_euclid(table.dim(0)?.max(1) as i64);
+        let padding = row(c.int(2, "padding_idx", None)?, table)?;
         let is_padding = index.eq_scalar(padding as f64)?.unsqueeze(-1)?;
         one(is_padding.where_(&rows.detach(), &rows))
     }),
@@ -120,7 +124,8 @@ pub(super) const ROWS: &[Row] = &[
     }),
 ];
 
-fn along(c: &Call, op: fn(&Tensor, i64) -> genesis::Result<Tensor>) -> Outs {
+/// A function along an axis, of the dtype that the call names.
+pub(super) fn along(c: &Call, op: fn(&Tensor, i64) -> genesis::Result<Tensor>) -> Outs {
     let x = match c.dtype(9, "dtype")? {
         Some(dtype) => c.x()?.to_dtype(dtype)?,
         None => c.x()?.clone(),
@@ -131,6 +136,15 @@ fn along(c: &Call, op: fn(&Tensor, i64) -> genesis::Result<Tensor>) -> Outs {
         return one(op(&x.reshape(&[1])?, 0)?.reshape(&[]));
     }
     one(op(&x, dim))
+}
+
+/// The row of a table that a number means, which may count from the end.
+pub(super) fn row(number: i64, table: &Tensor) -> Result<i64> {
+    let rows = table.dim(0)? as i64;
+    if !(-rows..rows).contains(&number) {
+        bail!("`padding_idx` is {number}, of {rows} rows");
+    }
+    Ok(if number < 0 { number + rows } else { number })
 }
 
 fn turned(weight: &Tensor) -> Result<Tensor> {

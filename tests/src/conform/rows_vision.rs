@@ -1,10 +1,10 @@
 //! `torch.nn.functional`: grids, bags, margins, and the norm of neighbours.
 
-use anyhow::bail;
+use anyhow::{Result, bail};
 use genesis::DType;
 use genesis::ops::{BagMode, Bags, GridMode, GridPadding, GridSample, MultiMargin};
 
-use super::rows_nn::reduction;
+use super::rows_nn::{reduction, row};
 use super::table::{Row, one};
 
 /// The rows of this file.
@@ -39,13 +39,14 @@ pub(super) const ROWS: &[Row] = &[
             "max" => BagMode::Max,
             other => bail!("embedding_bag: unknown mode {other}"),
         };
-        let padding = c.has(10, "padding_idx").then(|| c.count(10, "padding_idx", None));
+        let padding = |n: i64| -> Result<usize> { Ok(row(n, c.tensor(1, "weight")?)? as usize) };
+        let given = c.has(10, "padding_idx").then(|| c.int(10, "padding_idx", None)).transpose()?;
         let bags = Bags {
             mode,
             offsets: c.tensor_or_none(2, "offsets")?.cloned(),
             include_last_offset: c.flag(9, "include_last_offset", false)?,
             per_sample_weights: c.tensor_or_none(8, "per_sample_weights")?.cloned(),
-            padding_idx: padding.transpose()?,
+            padding_idx: given.map(padding).transpose()?,
         };
         one(c.tensor(1, "weight")?.embedding_bag(&c.x()?.to_dtype(DType::I64)?, &bags))
     }),
