@@ -115,7 +115,7 @@ impl Tensor {
         wide(self, |x| {
             let (low, is_inner) = (x.detach().le_scalar(-3.0)?, x.detach().lt_scalar(3.0)?);
             // Infinity and NaN must not reach the slope of a branch that is not taken.
-            let bent = is_inner.where_(x, &number(x, 0.0)?)?;
+            let bent = is_inner.logical_and(&low.logical_not()?)?.where_(x, &number(x, 0.0)?)?;
             let inner = bent.mul(&bent.add_scalar(3.0)?)?.div_scalar(6.0)?;
             low.where_(&x.detach().mul_scalar(0.0)?, &is_inner.where_(&inner, x)?)
         })

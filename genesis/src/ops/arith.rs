@@ -94,7 +94,7 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn fmax(&self, other: &Tensor) -> Result<Tensor> {
-        self.extreme_number(other, Tensor::maximum)
+        self.extreme_number(other, Tensor::ge)
     }
 
     /// The smaller of both; where one is NaN the other.
@@ -103,18 +103,18 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn fmin(&self, other: &Tensor) -> Result<Tensor> {
-        self.extreme_number(other, Tensor::minimum)
+        self.extreme_number(other, Tensor::le)
     }
 
+    /// This one where it beats the other, which NaN never does; of equal ones too, with the gradient.
     #[track_caller]
     fn extreme_number(
         &self,
         other: &Tensor,
-        of: fn(&Tensor, &Tensor) -> Result<Tensor>,
+        beats: fn(&Tensor, &Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let (x, y) = promote::pair(self, other)?;
-        let z = y.isnan()?.where_(&x, &of(&x, &y)?)?;
-        x.isnan()?.where_(&y, &z)
+        beats(&x, &y)?.logical_or(&y.isnan()?)?.where_(&x, &y)
     }
 
     /// The bits moved up by as many places as `other` says; of more than there are none stays.

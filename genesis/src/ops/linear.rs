@@ -154,7 +154,8 @@ impl Tensor {
         if last.rank() == 1 { product.squeeze(-1) } else { Ok(product) }
     }
 
-    /// How rows vary together: their covariance, with the divisor `n - correction`.
+    /// How rows vary together: their covariance, with the divisor `n - correction`. Of one row it is a
+    /// number without axes.
     ///
     /// # Errors
     /// If there are more than two axes, or the dtype is not a float.
@@ -170,7 +171,7 @@ impl Tensor {
         let distance = x.sub(&x.mean_dims(&[1], true)?)?;
         let covariance = distance.matmul(&distance.t()?)?;
         let covariance = covariance.div_scalar((n - correction).max(0.0))?;
-        if self.rank() == 2 { Ok(covariance) } else { covariance.reshape(&[]) }
+        if x.shape()[0] == 1 { covariance.reshape(&[]) } else { Ok(covariance) }
     }
 
     /// How rows vary together, as a share of how each varies: between -1 and 1.

@@ -146,7 +146,7 @@ impl Tensor {
     /// If there is no element.
     #[track_caller]
     pub fn max(&self) -> Result<Tensor> {
-        extreme(&MAX, self, Dims::all(self.shape()))
+        extreme(&MAX, self, Dims::all(self.shape()), true)
     }
 
     /// The largest element over some dimensions; NaN wins. Equal ones share the gradient.
@@ -155,7 +155,7 @@ impl Tensor {
     /// If there are no such dimensions, or no element.
     #[track_caller]
     pub fn max_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        extreme(&MAX, self, Dims::new("max", dims, keep, self.shape())?)
+        extreme(&MAX, self, Dims::new("max", dims, keep, self.shape())?, false)
     }
 
     /// The smallest element; NaN wins. Equal ones share the gradient.
@@ -164,7 +164,7 @@ impl Tensor {
     /// If there is no element.
     #[track_caller]
     pub fn min(&self) -> Result<Tensor> {
-        extreme(&MIN, self, Dims::all(self.shape()))
+        extreme(&MIN, self, Dims::all(self.shape()), true)
     }
 
     /// The smallest element over some dimensions; NaN wins. Equal ones share the gradient.
@@ -173,7 +173,7 @@ impl Tensor {
     /// If there are no such dimensions, or no element.
     #[track_caller]
     pub fn min_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        extreme(&MIN, self, Dims::new("min", dims, keep, self.shape())?)
+        extreme(&MIN, self, Dims::new("min", dims, keep, self.shape())?, false)
     }
 
     /// Where the largest element along `dim` stands, i64; the first of equals, NaN before numbers.
@@ -266,22 +266,26 @@ static MIN: ExtremeRow =
     ExtremeRow { name: "min", rows: &device::min_rows::KERNEL, cols: &device::min_cols::KERNEL };
 
 /// The extreme of numbers; of bools as of 0 and 1.
+///
+/// The gradient of an extreme that is NaN goes to the elements that are, if these share it, as in PyTorch
+/// where all axes are reduced; else it is NaN.
 #[track_caller]
-fn extreme(row: &'static ExtremeRow, x: &Tensor, dims: Dims) -> Result<Tensor> {
+fn extreme(row: &'static ExtremeRow, x: &Tensor, dims: Dims, nan_shares: bool) -> Result<Tensor> {
     if x.dtype() == DType::Bool {
-        return Ok(extreme(row, &x.as_bytes(), dims)?.as_bools());
+        return Ok(extreme(row, &x.as_bytes(), dims, nan_shares)?.as_bools());
     }
-    apply(Extreme::new(row, x, dims)?, &[x])
+    apply(Extreme::new(row, x, dims, nan_shares)?, &[x])
 }
 
 struct Extreme {
     row: &'static ExtremeRow,
     dims: Dims,
     from: Vec<usize>,
+    nan_shares: bool,
 }
 
 impl Extreme {
-    fn new(row: &'static ExtremeRow, x: &Tensor, dims: Dims) -> Result<Extreme> {
+    fn new(row: &'static ExtremeRow, x: &Tensor, dims: Dims, nan_shares: bool) -> Result<Extreme> {
         if !x.dtype().is_number() {
             return Err(wrong_dtype(row.name, "a number", x.dtype()));
         }
@@ -289,7 +293,7 @@ impl Extreme {
             let message = format!("has no value over no elements, shape {:?}", x.shape());
             return Err(Error::op(row.name, message));
         }
-        Ok(Extreme { row, dims, from: x.shape().to_vec() })
+        Ok(Extreme { row, dims, from: x.shape().to_vec(), nan_shares })
     }
 }
 
@@ -312,7 +316,11 @@ impl Op for Extreme {
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let kept = self.dims.kept(&self.from);
         let (y, dy) = (saved.output().reshape(&kept)?, dy.reshape(&kept)?);
-        let mask = saved.input(0).eq(&y)?.to_dtype(dy.dtype())?;
+        let mut mask = saved.input(0).eq(&y)?;
+        if self.nan_shares && y.dtype().is_float() {
+            mask = mask.logical_or(&saved.input(0).isnan()?)?;
+        }
+        let mask = mask.to_dtype(dy.dtype())?;
         let axes: Vec<i64> = self.dims.axes.iter().map(|&a| a as i64).collect();
         let share = dy.div(&mask.sum_dims(&axes, true)?)?;
         Ok(vec![Some(mask.mul(&share)?)])
