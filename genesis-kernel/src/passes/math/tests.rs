@@ -322,3 +322,32 @@ fn halves_are_within_one_ulp() {
         }
     }
 }
+
+/// Whether the code for arguments beyond 2^45 is there.
+fn has_far(dtype: DType, write: impl Fn(&mut Builder<'_>, Value) -> Value) -> bool {
+    let of = Evaluator::of(dtype, MathTarget::Nvptx, write);
+    let is_far = |op| matches!(of.func.op(op).kind, OpKind::Unary(UnaryOp::SinFar));
+    of.func.walk().into_iter().any(is_far)
+}
+
+#[test]
+fn arguments_known_to_be_small_need_no_long_reduction() {
+    use crate::ir::BinaryOp::{Mul, Sub};
+    assert!(has_far(DType::F32, |b, x| b.unary(UnaryOp::Sin, x)));
+    assert!(!has_far(DType::F16, |b, x| b.unary(UnaryOp::Sin, x)));
+    for rounds in [UnaryOp::Floor, UnaryOp::Ceil, UnaryOp::Round, UnaryOp::Trunc] {
+        assert!(!has_far(DType::F64, |b, x| {
+            let whole = b.unary(rounds, x);
+            let rest = b.binary(Sub, x, whole);
+            let turns = b.binary(Mul, rest, rest);
+            b.unary(UnaryOp::Sin, turns)
+        }));
+    }
+    // What is subtracted is of another value.
+    assert!(has_far(DType::F64, |b, x| {
+        let negative = b.unary(UnaryOp::Neg, x);
+        let whole = b.unary(UnaryOp::Floor, x);
+        let twice = b.binary(Sub, negative, whole);
+        b.unary(UnaryOp::Sin, twice)
+    }));
+}

@@ -76,6 +76,7 @@ fn largest(func: &Func, value: Value, looks: u32) -> f64 {
         OpKind::Unary(UnaryOp::Neg | UnaryOp::Abs) => operand(0),
         OpKind::Unary(UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tanh | UnaryOp::Erf) => 1.0 + more,
         OpKind::Binary(BinaryOp::Mul) if dtype.is_float() => operand(0) * operand(1) * more,
+        OpKind::Binary(BinaryOp::Sub) if is_fraction(func, &data.operands) => 1.0,
         OpKind::Binary(BinaryOp::Add | BinaryOp::Sub) if dtype.is_float() => {
             (operand(0) + operand(1)) * more
         }
@@ -85,6 +86,16 @@ fn largest(func: &Func, value: Value, looks: u32) -> f64 {
     };
     // Zero times what has no bound.
     if by_op.is_nan() { of_dtype } else { by_op.min(of_dtype) }
+}
+
+/// Whether the second operand is the first one rounded to an integer.
+fn is_fraction(func: &Func, operands: &[Value]) -> bool {
+    let Some(op) = func.def_op(operands[1]) else { return false };
+    let rounds = matches!(
+        func.op(op).kind,
+        OpKind::Unary(UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc)
+    );
+    rounds && func.op(op).operands[0] == operands[0]
 }
 
 /// Quarter turns, as integers of the float's width, and the angle that is left; of arguments up to [`FAR`].
