@@ -1,6 +1,7 @@
 //! One rounding of 16-bit floats, signs of zeros, and what happens at NaN and where formulas overflow;
 //! the answers are PyTorch's.
 
+use genesis::ops::Conv;
 use genesis::ops::info::{Family, all};
 use genesis::{DType, Device, Result, Tensor};
 
@@ -239,5 +240,71 @@ fn group_norm_of_no_channels_is_refused() -> Result<()> {
     let x = Tensor::zeros(&[2, 0, 3], (DType::F32, Device::Cpu))?;
     let error = x.group_norm(1, None, None, 1e-5).expect_err("there is nothing to normalize");
     assert_eq!(error.to_string(), "group_norm: shape [2, 0, 3] has no channels");
+    Ok(())
+}
+
+#[test]
+fn slopes_at_nan_and_at_ties_go_as_in_pytorch() -> Result<()> {
+    const NAN: f64 = f64::NAN;
+    let (a, b) = ([1.0, NAN, 2.0, 2.0, NAN], [NAN, 1.0, 2.0, 3.0, NAN]);
+    let pair = |f: fn(&Tensor, &Tensor) -> Result<Tensor>| slopes([&a, &b], |t| f(&t[0], &t[1]));
+    for (f, x, y) in [
+        (
+            Tensor::fmax as fn(&Tensor, &Tensor) -> _,
+            [1.0, 0.0, 1.0, 0.0, 1.0],
+            [0.0, 1.0, 0.0, 1.0, 0.0],
+        ),
+        (Tensor::fmin, [1.0, 0.0, 1.0, 1.0, 1.0], [0.0, 1.0, 0.0, 0.0, 0.0]),
+        (Tensor::clamp_min, [0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0, 0.0]),
+        (Tensor::clamp_max, [0.0, 0.0, 1.0, 1.0, 0.0], [0.0; 5]),
+    ] {
+        let got = pair(f)?;
+        assert_same(&got[0], &x);
+        assert_same(&got[1], &y);
+    }
+    // Of all elements those that are NaN share it; along an axis all are NaN.
+    assert_same(&slopes([&[1.0, NAN, NAN]], |t| t[0].max())?[0], &[0.0, 0.5, 0.5]);
+    assert_same(&slopes([&[1.0, NAN, 2.0]], |t| t[0].min())?[0], &[0.0, 1.0, 0.0]);
+    assert_same(&slopes([&[1.0, NAN, 2.0]], |t| t[0].max_dims(&[0], false))?[0], &[NAN; 3]);
+    let far = [f64::NEG_INFINITY, -5.0, 0.0, 5.0, f64::INFINITY];
+    assert_same(&slopes([&far], |t| t[0].hardswish())?[0], &[0.0, 0.0, 0.5, 1.0, 1.0]);
+    // The length is the least f16, of which the inverse is infinite.
+    let tiny = of(&[6e-8], DType::F16)?.requires_grad_(true)?;
+    tiny.hypot(&of(&[0.0], DType::F16)?)?.sum()?.backward()?;
+    assert_eq!(tiny.grad().expect("a gradient").to_f64_vec()?, [1.0]);
+    Ok(())
+}
+
+#[test]
+fn sums_of_products_round_once() -> Result<()> {
+    let half = |values: &[f64], shape: &[usize]| of(values, DType::F16)?.reshape(shape);
+    // 2048 + 1 is no f16, 2048 + 1 + 1 is one.
+    let (a, b) = (half(&[2048.0, 1.0, 1.0], &[3, 1, 1])?, half(&[1.0; 3], &[3, 1, 1])?);
+    let zero = half(&[0.0], &[1, 1])?;
+    assert_eq!(zero.addbmm(&a, &b, 1.0, 1.0)?.to_f64_vec()?, [2050.0]);
+    // 3 times 1367 is 4101, which is no f16; less 4096 it is one.
+    let one = half(&[1.0], &[1, 1])?;
+    let (odd, near) = (half(&[1367.0], &[1, 1])?, half(&[2048.0], &[1, 1])?);
+    assert_eq!(near.addmm(&odd, &one, 3.0, -2.0)?.to_f64_vec()?, [5.0]);
+    assert!(zero.addbmm(&a, &half(&[1.0; 2], &[2, 1, 1])?, 1.0, 1.0).is_err());
+    Ok(())
+}
+
+#[test]
+fn the_covariance_of_one_row_has_no_axes() -> Result<()> {
+    let x = single(&[1.0, 2.0, 4.0])?.reshape(&[1, 3])?;
+    assert_eq!(x.cov(1.0)?.shape(), [0usize; 0]);
+    assert_eq!(x.corrcoef()?.to_f64_vec()?, [1.0]);
+    assert_eq!(x.corrcoef()?.shape(), [0usize; 0]);
+    Ok(())
+}
+
+#[test]
+fn transposed_convolutions_leave_something() -> Result<()> {
+    let x = Tensor::ones(&[1, 1, 2], (DType::F32, Device::Cpu))?;
+    let weight = Tensor::ones(&[1, 1, 1], (DType::F32, Device::Cpu))?;
+    let conv = Conv { padding: vec![[1, 1]], ..Conv::new(1) };
+    let error = x.conv_transpose(&weight, None, &conv, &[0]).expect_err("it crops all");
+    assert!(error.to_string().contains("nothing is left of axis 0"), "{error}");
     Ok(())
 }

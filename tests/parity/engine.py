@@ -276,6 +276,11 @@ class Group:
                 return self.case(op, *args, dtype=dtype, rule=rule, variant=variant, grad=False,
                                  call=call, widens=widens, every=every, plain=plain,
                                  fails=fails, **kwargs)
+            if callable(fails) and self.grads:
+                # Is it the call that is refused or its gradient?
+                self.ids[op] -= 1
+                return self.case(op, *args, dtype=dtype, rule=rule, variant=variant, grad=False,
+                                 call=call, widens=widens, every=every, plain=plain, fails=fails, **kwargs)
             if fails(text) if callable(fails) else fails:
                 case["must_fail"] = True
                 self.manifest.append(case)

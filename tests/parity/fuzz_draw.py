@@ -15,8 +15,12 @@ DIFFERENT = {
     "slopes at NaN": "PyTorch's gradients of piecewise functions at NaN depend on how many elements there are",
     "hardswish": "PyTorch's multiplies by 6 before it divides, and overflows",
     "margins": "triplet_margin_loss of PyTorch refuses a margin of 0",
-    "fractions of integers": "addbmm of PyTorch cuts a fractional alpha or beta of integers, where its siblings refuse",
+    "fractions of integers": "products of integers refuse a fractional alpha or beta, which some of PyTorch cut",
     "remainders": "PyTorch's remainder by a subnormal f32 is NaN; its slopes jump where the quotient is rounded",
+    "slopes near the ends": "PyTorch's gradients of numbers near the largest overflow in between",
+    "no freedom": "the gradient of a variance of no degrees of freedom: NaN, where PyTorch has infinities and numbers",
+    "integers in atan2": "PyTorch's gradient of atan2 squares small integers in their own dtype",
+    "gelu": "PyTorch's f32 and bf16 vectors give NaN for infinity",
     "pools": "avg_pool3d of PyTorch refuses a window that is larger than the input and not than the padded input",
 }
 
@@ -94,6 +98,11 @@ class Draw(random.Random):
         """A layout that is written to in backward passes: no element twice."""
         return self.choices("ctsow", [10, 2, 2, 1, 2])[0]
 
+    def twice(self):
+        """Whether gradients are wanted, and what inputs are then without: DIFFERENT["slopes near the ends"]."""
+        grad = self.chance(0.4)
+        return grad, ENDS if grad else ()
+
     def broadcast(self, shape):
         """A shape that is broadcast with this one; sometimes one that can't be."""
         if self.chance(0.02):
@@ -128,6 +137,7 @@ class Draw(random.Random):
         return self.choice([0, 1, 2, 3, -1, 0.5, -0.5, 2.5, self.uniform(-3, 3)])
 
 
+ENDS = (3e38, -1e300, 6e4)
 # What is near the ends of a dtype, and its numbers with fewer digits.
 HUGE = {
     F32: [1e-40, -1e-40, 1e20, -1e20, 3e38], F64: [1e-310, 1e30, -1e300], BF16: [1e-39, 1e20, -1e20],

@@ -1,5 +1,7 @@
 """Random elementwise calls, reductions, scans and products."""
 
+import math
+
 import torch
 from engine import BF16, BOOL, F16, F32, F64, FLOATS, I32, I64, INTS, U8, T
 from fuzz_draw import op
@@ -18,7 +20,8 @@ def unary(r, name):
             odd = 0.0
         if name == "sqrt" and dtype == F64:
             rule = "func"  # vdSqrt of MKL is not rounded correctly.
-        r.case(name, r.t(r.shape(), dtype, range, odd=odd), dtype=dtype, rule=rule)
+        grad, without = r.twice()
+        r.case(name, r.t(r.shape(), dtype, range, odd=odd, without=without), dtype=dtype, rule=rule, grad=grad)
     elif dtype == BOOL:
         r.case(name, r.t(r.shape(), BOOL), dtype=BOOL, rule=rule)
     else:
@@ -60,7 +63,8 @@ def pairs(r, name):
     kw = {}
     kind = r.random()
     if kind < 0.15 and name in NUMBERS:
-        number = r.choice([1, 2, 3, 2.5, -2, -0.7, 0.3])
+        # DIFFERENT["number beside 16 bits"]
+        number = r.choice([1, 2, 3, 2.5, -2] + ([-0.7, 0.3] if a not in HALVES else []))
         if a == U8 and number < 0:
             number = 2
         # A number is rounded to the tensor's dtype in PyTorch, in its f64 not.
@@ -82,9 +86,13 @@ def pairs(r, name):
         odd = 0
     # DIFFERENT["remainders"]
     leaps = name in ("remainder", "fmod", "floor_divide")
-    without = (1e-40, -1e-40, 1e-310, 1e-39) if leaps else ()
+    kw["grad"], without = r.twice()
+    without = (1e-40, -1e-40, 1e-310, 1e-39) if leaps else without
     x, y = r.t(left, a, odd=odd), r.t(right, b, second(name, b), odd=odd, without=without)
     if leaps and (a != F64 or x.of or y.of):
+        kw["grad"] = False
+    # DIFFERENT["integers in atan2"]
+    if name == "atan2" and not (a.is_floating_point and b.is_floating_point):
         kw["grad"] = False
     # A number without axes is rounded to the others' dtype first, in PyTorch's f64 not.
     no_axes = a != b and ([] in (left, right))
@@ -329,7 +337,13 @@ def spread(r, name):
     kw = over(r, len(shape))
     if "dim" not in kw:
         kw["dim"] = None
-    r.case(name, r.t(shape, dtype), correction=r.choice([0, 1, 1, 2]), dtype=dtype, rule="sum", **kw)
+    correction = r.choice([0, 1, 1, 2])
+    dims = kw["dim"] if isinstance(kw["dim"], list) else [kw["dim"]]
+    given = [shape[d] for d in dims if d is not None and -len(shape) <= d < len(shape)]
+    count = math.prod(shape if kw["dim"] is None else given)
+    # DIFFERENT["no freedom"]; of equal elements the slope is that of rounding.
+    grad = r.chance(0.4) and correction < count and count > 1
+    r.case(name, r.t(shape, dtype, lay=r.still()), correction=correction, dtype=dtype, rule="sum", grad=grad, **kw)
 
 
 @op("norm", "linalg.vector_norm")
@@ -482,9 +496,7 @@ def products(r, name):
         for key in ("alpha", "beta"):
             if r.chance(0.4):
                 kw[key] = r.choice([2, 3, -1] if not dtype.is_floating_point else [0.5, 2.0, -1.3, 0, 1])
-        # DIFFERENT["fractions of integers"]
-        if not dtype.is_floating_point and name != "addbmm" and r.chance(0.1):
-            kw["alpha"] = 0.5
+        # DIFFERENT["fractions of integers"]: whole ones only.
     r.case(name, *(r.t(shape, dtype) for shape in shapes), dtype=dtype, rule="sum", **kw)
 
 

@@ -1,8 +1,8 @@
 """Random calls of torch.nn.functional."""
 
 import torch
-from engine import BF16, BOOL, F16, F32, F64, FLOATS, I32, I64, NAN, T
-from fuzz_draw import op
+from engine import BF16, BOOL, F16, F32, F64, FLOATS, I32, I64, INF, NAN, T
+from fuzz_draw import ENDS, op
 from fuzz_shape import index
 
 F = "nn.functional."
@@ -36,9 +36,9 @@ def activation(r, name):
         kw.update(threshold=r.choice([0.0, 0.5]), value=r.choice([-3.0, 0.0, 7.0]))
     rule = "choice" if short in EXACT else "sum"
     range = r.choice([(-4, 4), (-4, 4), (-30, 30)])
-    # DIFFERENT["slopes at NaN"], DIFFERENT["hardswish"]
+    # DIFFERENT["slopes at NaN"], DIFFERENT["hardswish"], DIFFERENT["gelu"]
     grad = r.chance(0.4)
-    x = r.t(r.shape(), dtype, range, odd=0.25, without=([NAN] if grad else []) + [3e38, -1e300, 6e4])
+    x = r.t(r.shape(), dtype, range, odd=0.25, without=([NAN] if grad else []) + [*ENDS] + ([INF, -INF] if short == "gelu" else []))
     r.case(name, x, dtype=dtype, rule=rule, grad=grad, **kw)
 
 

@@ -420,6 +420,9 @@ def sort(r, name):
     axis = r.axis(len(shape))
     x = r.t(shape, dtype, odd=0.2)
     if name == "msort":
+        # Of equal elements its order is open.
+        x = T(*shape, order=True, lay=r.still())
+        dtype = r.wide()
         r.case(name, x, dtype=dtype)
     elif name == "sort":
         r.case(name + "/stable", x, axis, r.chance(0.5), dtype=dtype, call=stable)

@@ -112,7 +112,15 @@ impl Tensor {
     /// As [`Tensor::baddbmm`].
     #[track_caller]
     pub fn addbmm(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
-        let product = a.bmm(b)?.sum_dims(&[0], false)?.to_dtype(a.dtype())?;
+        let (&[batch, n, k], &[other, inner, m]) = (a.shape(), b.shape()) else {
+            return a.bmm(b);
+        };
+        if (batch, k) != (other, inner) {
+            return a.bmm(b);
+        }
+        // Side by side they are one product, which is rounded once.
+        let a = a.permute(&[1, 0, 2])?.reshape(&[n, batch * k])?;
+        let product = a.matmul(&b.reshape(&[batch * k, m])?)?;
         self.plus_product("addbmm", &product, alpha, beta)
     }
 

@@ -6,6 +6,8 @@ use super::launch;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, promote};
 
+type Compare = fn(&Tensor, &Tensor) -> Result<Tensor>;
+
 impl Tensor {
     /// The same bytes of bools as numbers 0 and 1, without a copy.
     pub(super) fn as_bytes(&self) -> Tensor {
@@ -238,7 +240,7 @@ impl Tensor {
     /// If shapes do not broadcast, or devices differ.
     #[track_caller]
     pub fn clamp_min(&self, low: &Tensor) -> Result<Tensor> {
-        self.clamped(low, self.detach().ge(&low.detach())?)
+        self.clamped(low, Tensor::ge, Tensor::lt)
     }
 
     /// No element above `high`; NaN stays. At `high` the gradient goes to this tensor.
@@ -247,15 +249,18 @@ impl Tensor {
     /// If shapes do not broadcast, or devices differ.
     #[track_caller]
     pub fn clamp_max(&self, high: &Tensor) -> Result<Tensor> {
-        self.clamped(high, self.detach().le(&high.detach())?)
+        self.clamped(high, Tensor::le, Tensor::gt)
     }
 
-    /// NaN stays, and has no gradient.
+    /// NaN of either stays, and has no gradient.
     #[track_caller]
-    fn clamped(&self, bound: &Tensor, inside: Tensor) -> Result<Tensor> {
+    fn clamped(&self, bound: &Tensor, inside: Compare, outside: Compare) -> Result<Tensor> {
         let (x, bound) = promote::pair(self, bound)?;
-        let outside = x.isnan()?.where_(&x.detach(), &bound)?;
-        inside.where_(&x, &outside)
+        if !x.dtype().is_float() {
+            return inside(&x, &bound)?.where_(&x, &bound);
+        }
+        let nan = x.isnan()?.where_(&x.detach(), &bound.detach())?;
+        inside(&x, &bound)?.where_(&x, &outside(&x, &bound)?.where_(&bound, &nan)?)
     }
 
     /// The nearest number with `decimals` digits after the point, ties to even; digits before the

@@ -127,15 +127,20 @@ impl Tensor {
             return Err(Error::op(op, message));
         }
         let x = self.broadcast_to(product.shape())?;
-        let scaled = |t: &Tensor, by: f64| if by == 1.0 { Ok(t.clone()) } else { t.mul_scalar(by) };
-        let product = scaled(product, alpha)?;
-        // Not even NaN goes into the result, but a gradient of zero goes back.
-        if beta == 0.0 {
+        if (alpha, beta) == (1.0, 1.0) {
+            return x.add(product);
+        }
+        Tensor::rounded_once([&x, product], |[x, product]| {
+            let scaled = |t: Tensor, by: f64| if by == 1.0 { Ok(t) } else { t.mul_scalar(by) };
+            let product = scaled(product, alpha)?;
+            if beta != 0.0 {
+                return scaled(x, beta)?.add(&product);
+            }
+            // Not even NaN goes into the result, but a gradient of zero goes back.
             let nothing = Tensor::zeros(&[], (genesis_kernel::ir::DType::Bool, x.device()))?;
             let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
-            return nothing.where_(&x, &zero)?.add(&product);
-        }
-        scaled(&x, beta)?.add(&product)
+            nothing.where_(&x, &zero)?.add(&product)
+        })
     }
 }
 

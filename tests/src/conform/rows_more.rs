@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Row] = &[
     ("lcm", |c| two_tensors(c, Tensor::lcm)),
     ("bitwise_left_shift", |c| either(c, Tensor::bitwise_left_shift, None)),
     ("bitwise_right_shift", |c| either(c, Tensor::bitwise_right_shift, None)),
-    ("float_power", |c| either(c, Tensor::float_power, None)),
+    ("float_power", float_power),
     ("isclose", |c| one(c.x()?.isclose(c.tensor(1, "other")?, &tolerance(c)?))),
     ("allclose", |c| truth(c.x()?.allclose(c.tensor(1, "other")?, &tolerance(c)?)?)),
     ("equal", |c| truth(c.x()?.equal(c.tensor(1, "other")?)?)),
@@ -200,6 +200,20 @@ pub(super) const ROWS: &[Row] = &[
         one(c.x()?.unfold(dim, size, c.count(3, "step", None)?))
     }),
 ];
+
+/// A number stays what it is beside integers.
+fn float_power(c: &Call) -> Outs {
+    let wide = |at: usize, name: &str| -> Result<Tensor> {
+        Ok(match c.get(at, name).number() {
+            Some(number) => Tensor::full(&[], number, (DType::F64, c.device))?,
+            None => c.tensor(at, name)?.clone(),
+        })
+    };
+    if c.get(0, "input").number().is_some() && c.get(1, "exponent").number().is_some() {
+        bail!("float_power: needs a tensor");
+    }
+    one(wide(0, "input")?.float_power(&wide(1, "exponent")?))
+}
 
 fn optional(c: &Call, at: usize, name: &str) -> Result<Option<f64>> {
     c.has(at, name).then(|| c.float(at, name, None)).transpose()

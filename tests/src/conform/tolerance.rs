@@ -106,7 +106,11 @@ fn ulp(dtype: DType, value: f64) -> f64 {
         _ => (52, -1074),
     };
     let exponent = (value.to_bits() >> 52 & 0x7ff) as i32 - 1023;
-    2f64.powi((exponent - bits).max(least))
+    match (exponent - bits).max(least) {
+        // A power of which the inverse is infinite.
+        small @ ..-1022 => f64::from_bits(1 << (small + 1074)),
+        power => 2f64.powi(power),
+    }
 }
 
 #[cfg(test)]
@@ -118,6 +122,10 @@ mod tests {
         for value in [1.0f32, 1.5, 3.0, 1e-3, 7e20, 1e-40] {
             let next = f32::from_bits(value.to_bits() + 1);
             assert_eq!(ulp(DType::F32, f64::from(value)), f64::from(next) - f64::from(value));
+        }
+        for value in [0.0f64, 1e-310, 1e-307, 2e-292, 1.0] {
+            let next = f64::from_bits(value.to_bits() + 1);
+            assert_eq!(ulp(DType::F64, value), next - value);
         }
         assert_eq!(ulp(DType::F16, 0.0), 2f64.powi(-24));
     }
