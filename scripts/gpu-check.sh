@@ -4,7 +4,9 @@
 #
 #   scripts/gpu-check.sh OUT [tests] [sanitizer] [stress] [soak] [random]     all of them where none is named
 #
-# OUT gets summary.txt (a line a test: its state, seconds, name) and a log for each test that failed.
+# OUT gets summary.txt (a line a test: its state, seconds, name) and a log for each test that failed; of
+# random programs (PROGRAMS of them, from SEED on, for SECONDS_OF_RANDOM at most) a log for each process,
+# which says every ten seconds how many ran, and random.txt with the sums.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -36,6 +38,34 @@ one() {
 }
 export -f one
 
+# The share of one process, number $1, of the random programs. The driver assembles for a process one
+# program after the other, and keeps no copies for a next time.
+share() {
+  local log=$out/random.$1.log start=$SECONDS state=ok
+  GENESIS_TEST_PROGRAMS=$share GENESIS_TEST_SEED=$((seed + $1 * share)) GENESIS_TEST_THREADS=1 \
+    GENESIS_TEST_SECONDS=$seconds CUDA_CACHE_DISABLE=1 timeout $((seconds + 60)) \
+    "$tests" --exact differential::random_programs_agree_on_the_gpu --nocapture >"$log" 2>&1
+  case $? in
+    0) grep -q 'Kernels: [0-9]* programs' "$log" || state=NONE ;;
+    124) state=LATE ;;
+    *) state=FAIL ;;
+  esac
+  printf '%-5s %4d  random.%s\n' "$state" $((SECONDS - start)) "$1" >>"$out/summary.txt"
+}
+export -f share
+
+# The sums of what the processes say at their ends; of one that did not get there, of what it said last.
+sums() {
+  for log in "$out"/random.*.log; do
+    for kind in TileIr Kernels; do
+      grep -oE "$kind: [0-9]+ programs.*" "$log" | tail -1 | sed 's/^[A-Za-z]*: //'
+    done
+    grep -q 'Kernels: ' "$log" || grep -E '^[0-9]+ programs' "$log" | tail -1
+  done | sed 's/,[^:]*:/,/' | awk -F', ' '
+    { n["programs"] += $1; for (i = 2; i <= NF; i++) { split($i, of, " "); n[of[1]] += of[2] } }
+    END { for (name in n) printf "%s %d  ", name, n[name]; print "" }'
+}
+
 listed() { "$tests" --list 2>/dev/null | sed -n 's/: test$//p'; }
 
 : >"$out/summary.txt"
@@ -53,8 +83,12 @@ for part in $parts; do
     # Ten million allocations on two streams, each looked at when it is freed.
     soak) GENESIS_TEST_SOAK=10000000 limit=1200 one "" memory::no_two_buffers_share_a_byte .soak ;;
     # Random programs, half of them tile IR and half kernels, on the card and on the interpreter.
-    random) GENESIS_TEST_PROGRAMS=${PROGRAMS:-20000} limit=600 \
-      one "" differential::random_programs_agree_on_the_gpu .random ;;
+    random)
+      share=$(((${PROGRAMS:-20000} + jobs - 1) / jobs)) seed=${SEED:-0} seconds=${SECONDS_OF_RANDOM:-480}
+      export share seed seconds
+      rm -f "$out"/random.*.log
+      seq 0 $((jobs - 1)) | xargs -P "$jobs" -I{} bash -c 'share {}'
+      sums | tee "$out/random.txt" ;;
     *) echo "gpu-check: there is no part $part" >&2; exit 2 ;;
   esac
 done

@@ -138,25 +138,42 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
             format!("`{name}` was asked to run in clusters, which {target} does not have");
         return Err(Diagnostic::new(message, None).help("launch it with `cluster: 1`").into());
     }
-    let func = if target.specific && knobs::get().tma {
-        let (num_stages, num_blocks) = (kernel.hints.num_stages, cluster.unwrap_or(1));
-        let options = tma::Options { num_warps, num_blocks, num_stages, max_shared_bytes };
-        let mut func = tma::run(&kernel.func, &options);
-        after_pass("tma", &func)?;
-        partial::run(&mut func);
-        after_pass("partial", &func)?;
-        rotate::run(&mut func);
-        after_pass("rotate", &func)?;
-        prepare(&func)?
-    } else {
-        prepare(&kernel.func)?
+    let brought = match target.specific && knobs::get().tma {
+        true => with_copy_engine(kernel, max_shared_bytes)?,
+        false => None,
     };
-    let func = pad::run(&func)?;
-    after_pass("pad", &func)?;
-    let func = run_passes(func, passes::NVPTX)?;
+    let func = match brought {
+        Some(func) => func,
+        None => lowered(&kernel.func)?,
+    };
     let num_stages = kernel.hints.num_stages;
     let options = LayoutOptions { num_warps, cluster, num_stages, max_shared_bytes };
     Ok(layout::assign(&func, &options)?)
+}
+
+/// A function for a GPU that brings its tiles through the copy engine; none where a tile is left that
+/// nothing reads in the end. Its slot would never be free again, and the producer would wait for ever.
+fn with_copy_engine(kernel: &Specialized, max_shared_bytes: u32) -> Result<Option<Func>, Error> {
+    let Hints { num_warps, num_stages, cluster, .. } = kernel.hints;
+    let num_blocks = cluster.unwrap_or(1);
+    let options = tma::Options { num_warps, num_blocks, num_stages, max_shared_bytes };
+    // What nobody uses is not brought; a copy is an effect, and stays.
+    let func = run_passes(kernel.func.clone(), &[passes::DCE])?;
+    let mut func = tma::run(&func, &options);
+    after_pass("tma", &func)?;
+    partial::run(&mut func);
+    after_pass("partial", &func)?;
+    rotate::run(&mut func);
+    after_pass("rotate", &func)?;
+    let func = lowered(&func)?;
+    Ok(tma::every_tile_is_read(&func).then_some(func))
+}
+
+/// The passes over tile IR for a GPU.
+fn lowered(func: &Func) -> Result<Func, Error> {
+    let func = pad::run(&prepare(func)?)?;
+    after_pass("pad", &func)?;
+    run_passes(func, passes::NVPTX)
 }
 
 /// The function as the interpreter runs it: with the transcendental functions of the CPU.

@@ -3,7 +3,9 @@
 //! A run of any length, from any seed, which a failure names:
 //! `GENESIS_TEST_PROGRAMS=300000 GENESIS_TEST_SEED=0 GENESIS_TEST_THREADS=8 cargo test --release -p tests
 //! --test it differential:: -- --nocapture`. Half of the programs are tile IR, half are kernels in the
-//! language's syntax.
+//! language's syntax. `GENESIS_TEST_SECONDS` ends it early, and the report says how many programs ran.
+
+use std::time::Duration;
 
 use genesis::Device;
 use genesis_kernel::GpuTarget;
@@ -25,9 +27,10 @@ fn run(machines: &[Machine]) -> [Report; 2] {
     let threads = number("GENESIS_TEST_THREADS").map(|n| n as usize);
     let all = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = threads.unwrap_or_else(all);
+    let limit = number("GENESIS_TEST_SECONDS").map(|seconds| Duration::from_secs(seconds) / 2);
     [Source::TileIr, Source::Kernels].map(|source| {
         let (seeds, machines) = (first..first + count, machines.to_vec());
-        let report = Campaign { source, seeds, machines, threads }.run();
+        let report = Campaign { source, seeds, machines, threads, limit }.run();
         println!("{source:?}: {report}");
         report
     })

@@ -3,14 +3,24 @@
 use super::{Machine, Outcome, Subject};
 use crate::interp::InterpArg;
 use crate::ir::random::{RandomProgram, Rng};
-use crate::ir::{Type, parse};
+use crate::ir::{DType, Type, parse};
 use crate::kernel::Hints;
 use crate::target::GpuTarget;
 
 /// Elements of each argument's memory.
 const ELEMENTS: usize = 1024;
+/// Elements along each axis of a view.
+const EXTENT: i64 = 64;
 
-/// Runs a program of scalars and pointers on random data.
+/// A view whose extents are all 64, along whose last axis the stride is 1.
+fn view(rng: &mut Rng, dtype: DType, rank: u8, writable: bool) -> InterpArg {
+    let dims = vec![EXTENT; usize::from(rank)];
+    let strides: Vec<i64> = (0..u32::from(rank)).rev().map(|axis| EXTENT.pow(axis)).collect();
+    let data = rng.data(dtype, EXTENT.pow(u32::from(rank)) as usize);
+    InterpArg::View { dtype, data, offset: 0, dims, strides, writable }
+}
+
+/// Runs a program on random data.
 fn check(num_warps: u32, text: &str) {
     let func = parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let mut rng = Rng::new(7);
@@ -23,7 +33,7 @@ fn check(num_warps: u32, text: &str) {
             }
         }
         Type::Tile(tile) => InterpArg::Scalar(rng.scalar(tile.dtype())),
-        Type::View { .. } => panic!("no views here"),
+        Type::View { dtype, rank } => view(&mut rng, dtype, rank, !param.attrs.readonly),
     });
     let args = args.collect();
     let program = RandomProgram { func, args, grid: [1; 3], approximate: Vec::new() };
@@ -136,4 +146,47 @@ fn words_are_subtracted_with_a_borrow() {
             return
         }",
     );
+}
+
+/// A product that nobody uses, in more iterations than a ring has slots, behind `%sums`.
+fn unused_product(used: &str) -> String {
+    format!(
+        "kernel unused(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 16, \
+            %b: view<bf16,2> readonly multiple_of 16 unit_stride stride_multiple_of 16, \
+            %out: *f32 exclusive) {{
+            %0 = const 0 : i64
+            %1 = const 64 : i64
+            %2 = const 16 : i64
+            %3 = const 0.0 : f32
+            %4 = broadcast %3 : f32[64x16]
+            %5 = for %6 = %0 to %1 step %2 carry (%7 = %4) {{
+                %8 = view_load %a, %0, %6 : bf16[64x16]
+                %9 = view_load %b, %6, %0 : bf16[16x16]
+                %10 = dot ieee %8, %9, %7 : f32[64x16]
+                yield %10
+            }} : f32[64x16]
+            {used}
+            %11 = iota : i64[1024]
+            %12 = reshape %11 : i64[64x16]
+            %13 = broadcast %out : *f32[64x16]
+            %14 = ptr_add %13, %12 : *f32[64x16]
+            store %14, %sums
+            return
+        }}"
+    )
+}
+
+/// The producer brought its tiles all the same and waited for ever for somebody to free their slots.
+#[test]
+fn tiles_of_a_product_that_nobody_uses_are_not_brought() {
+    check(1, &unused_product("%sums = neg %4 : f32[64x16]"));
+}
+
+/// The same where only the passes find out that nobody uses it.
+#[test]
+fn tiles_of_a_product_that_folds_away_are_not_brought() {
+    let choice = "%no = const false : bool
+            %noes = broadcast %no : bool[64x16]
+            %sums = select %noes, %5, %4 : f32[64x16]";
+    check(1, &unused_product(choice));
 }

@@ -35,7 +35,7 @@ struct Var {
 }
 
 /// A kernel in the making.
-struct Writer {
+pub(super) struct Writer {
     rng: Rng,
     params: Vec<ParamAst>,
     args: Vec<InterpArg>,
@@ -45,8 +45,8 @@ struct Writer {
     /// Elements of the inputs, and programs.
     n: i64,
     programs: i64,
-    block: i128,
-    generic: DType,
+    pub(super) block: i128,
+    pub(super) generic: DType,
     nesting: usize,
 }
 
@@ -55,13 +55,18 @@ struct Writer {
 /// # Errors
 /// The diagnostic, where the kernel is not what the language accepts.
 pub(super) fn kernel(seed: u64) -> Result<RandomProgram, String> {
-    let mut writer = Writer::new(seed);
-    let ast = writer.whole();
-    let Writer { args, hints, block, generic, programs, .. } = writer;
-    let hints = Hints { params: hints, ..Hints::default() };
-    let func = front::build(ast, &[generic], &[block as i64], &hints);
+    let (writer, ast) = tree(seed, "random");
+    let func = front::build(ast, &[writer.generic], &[writer.block as i64], &writer.hints());
     let func = func.map_err(|diagnostic| diagnostic.to_string())?;
+    let Writer { args, programs, .. } = writer;
     Ok(RandomProgram { func, args, grid: [programs as u32, 1, 1], approximate: Vec::new() })
+}
+
+/// A kernel's tree, and who made it.
+pub(super) fn tree(seed: u64, name: &'static str) -> (Writer, &'static FnAst) {
+    let mut writer = Writer::new(seed);
+    let ast = writer.whole(name);
+    (writer, ast)
 }
 
 impl Writer {
@@ -112,7 +117,12 @@ impl Writer {
         self.hints.push(hint);
     }
 
-    fn whole(&mut self) -> &'static FnAst {
+    /// What a launch would tell of the arguments.
+    pub(super) fn hints(&self) -> Hints {
+        Hints { params: self.hints.clone(), ..Hints::default() }
+    }
+
+    fn whole(&mut self, name: &'static str) -> &'static FnAst {
         let mut stmts = self.head();
         for _ in 0..self.rng.range(4, 9) {
             let stmt = self.stmt();
@@ -123,7 +133,7 @@ impl Writer {
         }
         let params = leak_all(std::mem::take(&mut self.params));
         leak(FnAst {
-            name: "random",
+            name,
             module: "random",
             file: "random",
             span: SPAN,

@@ -9,7 +9,9 @@
 //! use genesis_kernel::differential::{Campaign, Machine, Source};
 //!
 //! let machines = vec![Machine::Cpu];
-//! let report = Campaign { source: Source::TileIr, seeds: 0..5, machines, threads: 1 }.run();
+//! let campaign =
+//!     Campaign { source: Source::TileIr, seeds: 0..5, machines, threads: 1, limit: None };
+//! let report = campaign.run();
 //! assert!(report.failures.is_empty(), "{report}");
 //! ```
 
@@ -19,6 +21,8 @@ mod found;
 mod language;
 pub(crate) mod reduce;
 mod syntax;
+mod text;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,6 +43,8 @@ use crate::kernel::{ArgValue, Hints, Specialized};
 use crate::launch::owned;
 use crate::runtime::{Device, Stream};
 use crate::target::GpuTarget;
+
+pub use self::written::{is_as_written, written};
 
 /// What every argument's memory holds.
 pub(crate) type Memory = Vec<Vec<u8>>;
@@ -95,6 +101,8 @@ pub struct Campaign {
     pub machines: Vec<Machine>,
     /// Programs at once.
     pub threads: usize,
+    /// Begins no program after this time.
+    pub limit: Option<Duration>,
 }
 
 /// A program that fails.
@@ -301,9 +309,9 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 impl Campaign {
-    /// Runs every program everywhere. A line of counts goes to standard output every half minute.
+    /// Runs every program everywhere. A line of counts goes to standard output every ten seconds.
     pub fn run(&self) -> Report {
-        let next = AtomicU64::new(self.seeds.start);
+        let (next, began) = (AtomicU64::new(self.seeds.start), Instant::now());
         let report = Mutex::new(Report::default());
         let running: Vec<Mutex<Option<(u64, Instant)>>> =
             (0..self.threads.max(1)).map(|_| Mutex::new(None)).collect();
@@ -316,7 +324,7 @@ impl Campaign {
                     // Regions nest, and passes recurse over them.
                     let builder = std::thread::Builder::new().stack_size(64 << 20);
                     let work = move || {
-                        loop {
+                        while self.limit.is_none_or(|limit| began.elapsed() < limit) {
                             let seed = next.fetch_add(1, Ordering::Relaxed);
                             if seed >= self.seeds.end {
                                 break;
@@ -426,7 +434,7 @@ fn watch(running: &[Mutex<Option<(u64, Instant)>>], report: &Mutex<Report>, is_d
                 std::process::exit(3);
             }
         }
-        if said.elapsed() > Duration::from_secs(30) {
+        if said.elapsed() > Duration::from_secs(10) {
             said = Instant::now();
             println!("{}", lock(report).summary());
         }

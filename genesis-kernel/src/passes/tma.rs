@@ -48,6 +48,16 @@ pub fn run(func: &Func, options: &Options) -> Func {
     rewritten(func, options).unwrap_or_else(|| func.clone())
 }
 
+/// Whether something reads every tile that the copy engine brings. Only who reads a slot frees it for the
+/// next tile: it must hold of what code is made of.
+pub fn every_tile_is_read(func: &Func) -> bool {
+    let uses = func.count_uses();
+    func.walk().into_iter().all(|op| {
+        let data = func.op(op);
+        !matches!(data.kind, OpKind::TmaLoad(_)) || uses[data.results[0].index()] > 0
+    })
+}
+
 fn rewritten(func: &Func, options: &Options) -> Option<Func> {
     let mut plan = Plan::of(func, options)?;
     let mut rebuild = Rebuild::new(func);

@@ -1,0 +1,171 @@
+//! A kernel's tree as the text that it would be the tree of. What the generator names by a parameter, the
+//! block's extent `B` and the dtype `T`, stands there by value, since rustc types a tile by its extents:
+//! to it `B` is never 16.
+
+use super::language::Writer;
+use crate::front::ast::*;
+use crate::ir::{BinaryOp, DType, Predicate};
+
+/// What the parameters stand for.
+pub(super) struct Text {
+    block: i128,
+    generic: DType,
+}
+
+impl Text {
+    /// The function of a seed's tree.
+    pub(super) fn of(writer: &Writer, ast: &FnAst) -> String {
+        let text = Text { block: writer.block, generic: writer.generic };
+        let params = ast
+            .params
+            .iter()
+            .map(|param| format!("{}: {}", text.pattern(param.pattern), text.ty(&param.ty)));
+        let params = params.collect::<Vec<_>>().join(", ");
+        format!("fn {}({params}) {}\n", ast.name, text.block(ast.body))
+    }
+
+    fn pattern(&self, pattern: &PatternAst) -> String {
+        match pattern {
+            PatternAst::Name(name) => (*name).to_owned(),
+            PatternAst::Wild => "_".to_owned(),
+            PatternAst::Tuple(all) => {
+                let all: Vec<_> = all.iter().map(|one| self.pattern(one)).collect();
+                format!("({})", all.join(", "))
+            }
+        }
+    }
+
+    fn dtype(&self, dtype: DTypeAst) -> DType {
+        match dtype {
+            DTypeAst::Fixed(dtype) => dtype,
+            DTypeAst::Param(_) => self.generic,
+        }
+    }
+
+    fn ty(&self, ty: &TypeAst) -> String {
+        match *ty {
+            TypeAst::Scalar(dtype) => self.dtype(dtype).to_string(),
+            TypeAst::Ptr { dtype, mutable } => {
+                let name = if mutable { "PtrMut" } else { "Ptr" };
+                format!("{name}<{}>", self.dtype(dtype))
+            }
+            ref other => unreachable!("the generator makes no {other:?}"),
+        }
+    }
+
+    fn block(&self, block: &BlockAst) -> String {
+        let stmts: String = block.stmts.iter().map(|stmt| self.stmt(stmt) + "\n").collect();
+        let value = block.value.map(|value| self.expr(value) + "\n").unwrap_or_default();
+        format!("{{\n{stmts}{value}}}")
+    }
+
+    fn stmt(&self, stmt: &StmtAst) -> String {
+        match stmt {
+            StmtAst::Let { pattern, value, .. } => {
+                format!("let mut {} = {};", self.pattern(pattern), self.expr(value))
+            }
+            StmtAst::Assign { pattern, value, .. } => {
+                format!("{} = {};", self.pattern(pattern), self.expr(value))
+            }
+            StmtAst::For { pattern, iter, body, .. } => {
+                format!("for {} in {} {}", self.pattern(pattern), self.iter(iter), self.block(body))
+            }
+            StmtAst::While { cond, body, .. } => {
+                format!("while {} {}", self.expr(cond), self.block(body))
+            }
+            StmtAst::Expr(value) => self.expr(value) + ";",
+            StmtAst::Return { .. } => "return;".to_owned(),
+        }
+    }
+
+    fn iter(&self, iter: &IterAst) -> String {
+        let IterAst::Range { start, end, step, unroll, is_static, .. } = iter else {
+            unreachable!("the generator makes ranges only")
+        };
+        let name = if *is_static { "static_range" } else { "range" };
+        let step = step.map_or("1".to_owned(), |step| self.expr(step));
+        let unroll = if *unroll == 0 { String::new() } else { format!(".unroll({unroll})") };
+        format!("{name}({}, {}, {step}){unroll}", self.expr(start), self.expr(end))
+    }
+
+    fn expr(&self, expr: &ExprAst) -> String {
+        let of = |dtype: Option<DType>| dtype.map(|dtype| dtype.to_string()).unwrap_or_default();
+        match expr.kind {
+            ExprKind::Int(value, dtype) => format!("{value}{}", of(dtype)),
+            ExprKind::Float(value, dtype) => format!("{value:?}{}", of(dtype)),
+            ExprKind::Bool(value) => value.to_string(),
+            ExprKind::Name("B") => self.block.to_string(),
+            ExprKind::Name(name) => name.to_owned(),
+            ExprKind::Neg(x) => format!("(-{})", self.expr(x)),
+            ExprKind::Not(x) => format!("(!{})", self.expr(x)),
+            ExprKind::Binary(op, a, b) => self.between(a, sign(op), b),
+            ExprKind::Compare(predicate, a, b) => self.between(a, relation(predicate), b),
+            ExprKind::AndThen(a, b) => self.between(a, "&&", b),
+            ExprKind::OrElse(a, b) => self.between(a, "||", b),
+            ExprKind::Field(x, number) => format!("{}.{number}", self.expr(x)),
+            ExprKind::Builtin { name, generics, args } => {
+                format!("{name}{}({})", self.generics(generics), self.list(args))
+            }
+            ExprKind::Method { receiver, name, generics, args } => {
+                let (of, generics) = (self.expr(receiver), self.generics(generics));
+                format!("({of}).{name}{generics}({})", self.list(args))
+            }
+            ExprKind::If { cond, then, otherwise } => {
+                let otherwise = otherwise.map(|block| format!(" else {}", self.block(block)));
+                let (cond, then) = (self.expr(cond), self.block(then));
+                format!("if {cond} {then}{}", otherwise.unwrap_or_default())
+            }
+            ExprKind::Block(block) => self.block(block),
+            ExprKind::Assert(cond, message) => {
+                format!("device_assert!({}, {message:?})", self.expr(cond))
+            }
+            ref other => unreachable!("the generator makes no {other:?}"),
+        }
+    }
+
+    fn between(&self, a: &ExprAst, sign: &str, b: &ExprAst) -> String {
+        format!("({} {sign} {})", self.expr(a), self.expr(b))
+    }
+
+    fn list(&self, all: &[ExprAst]) -> String {
+        all.iter().map(|one| self.expr(one)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn generics(&self, generics: &[GenericAst]) -> String {
+        if generics.is_empty() {
+            return String::new();
+        }
+        let one = |generic: &GenericAst| match generic {
+            GenericAst::Type(ty) => self.ty(ty),
+            GenericAst::Const(value) => self.expr(value),
+        };
+        format!("::<{}>", generics.iter().map(one).collect::<Vec<_>>().join(", "))
+    }
+}
+
+fn sign(op: BinaryOp) -> &'static str {
+    match op {
+        BinaryOp::Add => "+",
+        BinaryOp::Sub => "-",
+        BinaryOp::Mul => "*",
+        BinaryOp::Div => "/",
+        BinaryOp::Rem => "%",
+        BinaryOp::And => "&",
+        BinaryOp::Or => "|",
+        BinaryOp::Xor => "^",
+        BinaryOp::Shl => "<<",
+        BinaryOp::Shr => ">>",
+        other => unreachable!("{other:?} has no sign"),
+    }
+}
+
+fn relation(predicate: Predicate) -> &'static str {
+    match predicate {
+        Predicate::Eq => "==",
+        Predicate::Ne => "!=",
+        Predicate::Lt => "<",
+        Predicate::Le => "<=",
+        Predicate::Gt => ">",
+        Predicate::Ge => ">=",
+    }
+}
