@@ -69,7 +69,7 @@ impl Parser {
             return ExprKind::Refused;
         };
         let receiver = Box::new(self.expr(&call.receiver));
-        if matches!(receiver.kind, ExprKind::Int(..) | ExprKind::Float(..)) {
+        if is_untyped_literal(&receiver) {
             self.refuse(&call.receiver, messages::LITERAL_METHOD);
             return ExprKind::Refused;
         }

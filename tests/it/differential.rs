@@ -4,17 +4,33 @@
 //! `GENESIS_TEST_PROGRAMS=300000 GENESIS_TEST_SEED=0 GENESIS_TEST_THREADS=8 cargo test --release -p tests
 //! --test it differential:: -- --nocapture`. Half of the programs are tile IR, half are kernels in the
 //! language's syntax. `GENESIS_TEST_SECONDS` ends it early, and the report says how many programs ran.
+//!
+//! Those kernels are trees, and `#[kernel]` never reads them: a hundred are in `written.in` as text that it
+//! does read, and must give the same tile IR. `UPDATE_EXPECT=1 cargo test -p tests written_kernels` writes
+//! that file anew, where the generator has changed.
 
 use std::time::Duration;
 
 use genesis::Device;
 use genesis_kernel::GpuTarget;
-use genesis_kernel::differential::{Campaign, Machine, Report, Source};
+use genesis_kernel::differential::{Campaign, Machine, Report, Source, is_as_written};
 
 use crate::gpu::gpu;
 
+/// Random kernels as the macro reads them.
+#[allow(unused, unused_braces, unused_parens, clippy::all, reason = "nobody wrote them")]
+mod written {
+    use genesis_kernel::KernelDef;
+    use genesis_kernel::prelude::*;
+
+    include!("written.in");
+}
+
 /// Programs of each kind where nothing else is asked for.
 const PROGRAMS: u64 = 150;
+
+/// The seeds of `written.in`.
+const WRITTEN: std::ops::Range<u64> = 0..100;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -57,4 +73,18 @@ fn random_programs_agree_on_the_gpu() {
     let Some(device) = gpu("random programs") else { return };
     assert!(matches!(device, Device::Cuda(_)));
     check(&[Machine::Device(device)]);
+}
+
+#[test]
+fn written_kernels_are_those_of_their_seeds() {
+    let text = genesis_kernel::differential::written(WRITTEN);
+    expect_test::expect_file!["written.in"].assert_eq(&text);
+}
+
+#[test]
+fn the_macro_reads_what_the_generator_means() {
+    assert!(written::KERNELS.len() >= 80);
+    for (seed, kernel) in written::KERNELS {
+        is_as_written(*seed, kernel).unwrap_or_else(|error| panic!("{error}"));
+    }
 }

@@ -331,8 +331,8 @@ impl AxisAnalysis {
             BinaryOp::Div if natural => divide(shape, left, &right),
             BinaryOp::Rem if natural => remainder(shape, left, &right),
             // A mask of low bits is a remainder, a right shift a quotient, for any sign.
-            BinaryOp::And if constant.is_some_and(|c| c > 0 && (c + 1) & c == 0) => {
-                let divisor = power_of_two(constant.unwrap_or(0) + 1);
+            BinaryOp::And if constant.is_some_and(|c| c > 0 && c.wrapping_add(1) & c == 0) => {
+                let divisor = power_of_two(constant.unwrap_or(0).wrapping_add(1));
                 remainder(shape, left, &AxisInfo::uniform(shape, divisor))
             }
             BinaryOp::Shr if constant.is_some_and(|c| (0..40).contains(&c)) => {

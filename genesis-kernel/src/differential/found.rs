@@ -190,3 +190,20 @@ fn tiles_of_a_product_that_folds_away_are_not_brought() {
             %sums = select %noes, %5, %4 : f32[64x16]";
     check(1, &unused_product(choice));
 }
+
+/// The analysis of runs added 1 to the mask, to see that it is one of low bits.
+#[test]
+fn a_mask_of_all_bits_but_the_sign_is_a_remainder() {
+    check(
+        1,
+        "kernel mask(%out: *i64 exclusive) {
+            %0 = program_id 0 : i64
+            %1 = const -5 : i64
+            %2 = sub %1, %0 : i64
+            %3 = const 9223372036854775807 : i64
+            %4 = and %2, %3 : i64
+            store %out, %4
+            return
+        }",
+    );
+}

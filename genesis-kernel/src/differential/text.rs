@@ -83,9 +83,14 @@ impl Text {
             unreachable!("the generator makes ranges only")
         };
         let name = if *is_static { "static_range" } else { "range" };
-        let step = step.map_or("1".to_owned(), |step| self.expr(step));
+        let (start, end) = (self.expr(start), self.expr(end));
         let unroll = if *unroll == 0 { String::new() } else { format!(".unroll({unroll})") };
-        format!("{name}({}, {}, {step}){unroll}", self.expr(start), self.expr(end))
+        match step {
+            Some(step) => format!("{name}({start}, {end}, {}){unroll}", self.expr(step)),
+            None if *is_static => format!("{name}({start}, {end}){unroll}"),
+            None if unroll.is_empty() => format!("{start}..{end}"),
+            None => format!("({start}..{end}){unroll}"),
+        }
     }
 
     fn expr(&self, expr: &ExprAst) -> String {

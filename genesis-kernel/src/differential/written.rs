@@ -10,8 +10,9 @@ use crate::front;
 use crate::ir::print;
 use crate::kernel::KernelDef;
 
-/// The kernels of these seeds as a module's text, but for those that the front end refuses, and a table of
-/// them, `KERNELS`, by seed.
+/// The kernels of these seeds as a module's text, and a table of them, `KERNELS`, by seed: but for those
+/// that the front end refuses, and those of blocks of one element, which is `Dim<1>` to rustc where the
+/// block's extent is meant and `One` elsewhere.
 ///
 /// ```
 /// let text = genesis_kernel::differential::written(0..1);
@@ -21,7 +22,8 @@ pub fn written(seeds: Range<u64>) -> String {
     let (mut text, mut table) = (String::new(), String::new());
     for seed in seeds {
         let (writer, ast) = tree(seed, named(seed));
-        if front::build(ast, &[writer.generic], &[writer.block as i64], &writer.hints()).is_err() {
+        let built = front::build(ast, &[writer.generic], &[writer.block as i64], &writer.hints());
+        if writer.block == 1 || built.is_err() {
             continue;
         }
         text += &format!("#[kernel]\n{}\n", Text::of(&writer, ast));
