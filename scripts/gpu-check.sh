@@ -3,10 +3,11 @@
 # then the kernels under compute-sanitizer.
 #
 #   scripts/gpu-check.sh OUT [tests] [sanitizer] [stress] [soak] [random]     all of them where none is named
+#   scripts/gpu-check.sh OUT emulated                                          needs many cores and no GPU
 #
 # OUT gets summary.txt (a line a test: its state, seconds, name) and a log for each test that failed; of
 # random programs (PROGRAMS of them, from SEED on, for SECONDS_OF_RANDOM at most) a log for each process,
-# which says every ten seconds how many ran, and random.txt with the sums.
+# which says every ten seconds how many ran, and random.txt (emulated.txt) with the sums.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -38,25 +39,35 @@ one() {
 }
 export -f one
 
-# The share of one process, number $1, of the random programs. The driver assembles for a process one
-# program after the other, and keeps no copies for a next time.
+# The share of one process, number $2, of the random programs that part $1 runs in test $3. The driver
+# assembles for a process one program after the other, and keeps no copies for a next time.
 share() {
-  local log=$out/random.$1.log start=$SECONDS state=ok
-  GENESIS_TEST_PROGRAMS=$share GENESIS_TEST_SEED=$((seed + $1 * share)) GENESIS_TEST_THREADS=1 \
-    GENESIS_TEST_SECONDS=$seconds CUDA_CACHE_DISABLE=1 timeout $((seconds + 60)) \
-    "$tests" --exact differential::random_programs_agree_on_the_gpu --nocapture >"$log" 2>&1
+  local log=$out/$1.$2.log start=$SECONDS state=ok
+  GENESIS_TEST_PROGRAMS=$share GENESIS_TEST_SEED=$((seed + $2 * share)) GENESIS_TEST_THREADS=1 \
+    GENESIS_TEST_SECONDS=$seconds CUDA_CACHE_DISABLE=1 CUDA_VISIBLE_DEVICES=$(($2 % gpus)) \
+    timeout $((seconds + 60)) "$tests" --exact "differential::$3" --nocapture >"$log" 2>&1
   case $? in
     0) grep -q 'Kernels: [0-9]* programs' "$log" || state=NONE ;;
     124) state=LATE ;;
     *) state=FAIL ;;
   esac
-  printf '%-5s %4d  random.%s\n' "$state" $((SECONDS - start)) "$1" >>"$out/summary.txt"
+  printf '%-5s %4d  %s.%s\n' "$state" $((SECONDS - start)) "$1" "$2" >>"$out/summary.txt"
 }
 export -f share
 
-# The sums of what the processes say at their ends; of one that did not get there, of what it said last.
+# Part $1: random programs, half of them tile IR and half kernels, in test $2, a process for each core.
+shares() {
+  share=$(((${PROGRAMS:-20000} + jobs - 1) / jobs)) seed=${SEED:-0} seconds=${SECONDS_OF_RANDOM:-480}
+  gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || gpus=1
+  export share seed seconds gpus
+  rm -f "$out/$1".*.log
+  seq 0 $((jobs - 1)) | xargs -P "$jobs" -I{} bash -c 'share "$0" {} "$1"' "$1" "$2"
+  sums "$1" | tee "$out/$1.txt"
+}
+
+# The sums of what the processes of part $1 say at their ends; of one that did not get there, of what it said last.
 sums() {
-  for log in "$out"/random.*.log; do
+  for log in "$out/$1".*.log; do
     for kind in TileIr Kernels; do
       grep -oE "$kind: [0-9]+ programs.*" "$log" | tail -1 | sed 's/^[A-Za-z]*: //'
     done
@@ -82,13 +93,8 @@ for part in $parts; do
       GENESIS_DELAYS=1 xargs -P "$jobs" -I{} bash -c 'one "" {} .delays' ;;
     # Ten million allocations on two streams, each looked at when it is freed.
     soak) GENESIS_TEST_SOAK=10000000 limit=1200 one "" memory::no_two_buffers_share_a_byte .soak ;;
-    # Random programs, half of them tile IR and half kernels, on the card and on the interpreter.
-    random)
-      share=$(((${PROGRAMS:-20000} + jobs - 1) / jobs)) seed=${SEED:-0} seconds=${SECONDS_OF_RANDOM:-480}
-      export share seed seconds
-      rm -f "$out"/random.*.log
-      seq 0 $((jobs - 1)) | xargs -P "$jobs" -I{} bash -c 'share {}'
-      sums | tee "$out/random.txt" ;;
+    random) shares random random_programs_agree_on_the_gpu ;;
+    emulated) shares emulated random_programs_agree_on_the_cpu_and_emulated_gpus ;;
     *) echo "gpu-check: there is no part $part" >&2; exit 2 ;;
   esac
 done
