@@ -8,7 +8,7 @@ use genesis::nn::{
     ConvTransposeOptions, Embedding, EmbeddingBag, GroupNorm, Gru, GruCell, LayerNorm, Linear,
     Lstm, LstmCell, MultiheadAttention, MultiheadAttentionOptions, RecurrentOptions, RmsNorm, Rnn,
     RotaryEmbedding, SwiGlu, Transformer, TransformerDecoder, TransformerEncoder,
-    TransformerOptions, init, pack_padded_sequence,
+    TransformerOptions, init, pack_padded_sequence, pack_sequence,
 };
 use genesis::{Device, Result, Tensor};
 
@@ -113,5 +113,15 @@ fn what_does_not_fit_is_an_error() -> Result<()> {
     assert!(packed.with_data(Tensor::zeros(&[5, 1], CPU)?).is_ok());
     let spread = Tensor::zeros(&[1, 1, 1], CPU)?.broadcast_to(&[1 << 20, 1 << 20, 1 << 20])?;
     assert!(!ends("dirac_", &[], || init::dirac_(&spread, 1)));
+    Ok(())
+}
+
+#[test]
+fn packing_empty_elements_of_more_times_than_memory_has_numbers_is_refused() -> Result<()> {
+    let endless = Tensor::zeros(&[1 << 40, 0], CPU)?;
+    assert!(!ends("pack_sequence", &[1 << 40, 0], || pack_sequence(&[&endless])));
+    let x = Tensor::zeros(&[1, 1 << 40, 0], CPU)?;
+    let pack = || pack_padded_sequence(&x, &[1 << 40], true);
+    assert!(!ends("pack_padded_sequence", &[1, 1 << 40, 0], pack));
     Ok(())
 }

@@ -9,7 +9,7 @@
 use genesis_kernel::ir::DType;
 
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, host};
 
 /// Sequences of several lengths, the longest first: what [`pack_padded_sequence`] gives.
 #[derive(Clone, Debug)]
@@ -81,8 +81,8 @@ impl PackedSequence {
 
 /// Indices for a tensor, on its device.
 fn indices(values: &[usize], like: &Tensor) -> Result<Tensor> {
-    let values: Vec<f64> = values.iter().map(|&v| v as f64).collect();
-    Tensor::from_f64(&values, &[values.len()], (DType::I64, like.device()))
+    let at = (DType::I64, like.device());
+    Tensor::from_fn("packed_sequence", values.len(), |i| values[i] as f64, at)
 }
 
 fn batch_first(x: &Tensor, is_first: bool) -> Result<Tensor> {
@@ -126,14 +126,19 @@ pub fn pack_padded_sequence(
         let message = format!("lengths {lengths:?} do not fit {n} sequences of {t}");
         return Err(Error::op(NAME, message));
     }
-    let mut order: Vec<usize> = (0..n).collect();
+    let mut order: Vec<usize> = host::reserve(NAME, n)?;
+    order.extend(0..n);
     order.sort_by_key(|&sequence| std::cmp::Reverse(lengths[sequence]));
     let is_sorted = order.iter().enumerate().all(|(place, &sequence)| place == sequence);
     let longest = lengths[order[0]];
     let size = |time: usize| lengths.iter().filter(|&&length| length > time).count();
-    let batch_sizes: Vec<usize> = (0..longest).map(size).collect();
+    // Where elements are empty, times may be more than memory holds numbers of.
+    let mut batch_sizes: Vec<usize> = host::reserve(NAME, longest)?;
+    batch_sizes.extend((0..longest).map(size));
     let place = |time: usize| order[..batch_sizes[time]].iter().map(move |&s| s * t + time);
-    let places: Vec<usize> = (0..longest).flat_map(place).collect();
+    let total = lengths.iter().fold(0_usize, |sum, &length| sum.saturating_add(length));
+    let mut places: Vec<usize> = host::reserve(NAME, total)?;
+    places.extend((0..longest).flat_map(place));
     let flat = x.reshape(&[&[n * t], &x.shape()[2..]].concat())?;
     let data = flat.index_select(0, &indices(&places, &flat)?)?;
     Ok(PackedSequence { data, batch_sizes, sorted: (!is_sorted).then_some(order) })
@@ -156,7 +161,8 @@ pub fn pad_packed_sequence(
     let (n, t) = (lengths.len(), packed.batch_sizes.len());
     // Where each element of the padded tensor lies in the data; padding has a place of its own behind it.
     let total = data.shape()[0];
-    let mut places = vec![total; n * t];
+    let mut places: Vec<usize> = host::reserve("pad_packed_sequence", n.saturating_mul(t))?;
+    places.resize(n * t, total);
     let mut next = 0;
     for (time, &size) in packed.batch_sizes.iter().enumerate() {
         for place in 0..size {

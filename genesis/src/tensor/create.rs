@@ -1,6 +1,8 @@
 //! Tensors from values: `zeros`, `full`, `arange`, from slices.
 
+use std::ops::Range;
 use std::panic::Location;
+use std::sync::Arc;
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, bytes_of};
@@ -56,10 +58,7 @@ impl Tensor {
         if trace::is_on() {
             return Tensor::symbolic(layout, (dtype, device));
         }
-        let bytes = layout.numel().checked_mul(dtype.bytes());
-        let bytes = bytes.filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
-            Error::op("empty", format!("shape {shape:?} of {dtype} is larger than memory can be"))
-        })?;
+        let bytes = checked_bytes("empty", &layout, dtype)?;
         let make = || Storage::uninitialized(device, bytes, dtype, shape);
         let storage = memory::made_at(Location::caller(), make)?.into();
         Ok(Tensor::plain(storage, layout, dtype))
@@ -276,7 +275,7 @@ impl Tensor {
     pub fn from_f64(values: &[f64], shape: &[usize], at: impl Into<Creation>) -> Result<Tensor> {
         let at = at.into();
         check_fills("from_f64", values.len(), shape)?;
-        let bytes = packed("from_f64", values.len(), |i| values[i], at.dtype)?;
+        let bytes = packed("from_f64", 0..values.len(), |i| values[i], at.dtype)?;
         Tensor::from_bytes(&bytes, shape, at)
     }
 
@@ -288,15 +287,38 @@ impl Tensor {
         value: impl Fn(usize) -> f64,
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
-        let at = at.into();
-        shape::numel(op, &[n])?;
-        Tensor::from_bytes(&packed(op, n, value, at.dtype)?, &[n], at)
+        let Creation { dtype, device } = at.into();
+        let layout = dense(op, &[n])?;
+        if n <= CHUNK || session::is_recording() {
+            return Tensor::from_bytes(&packed(op, 0..n, value, dtype)?, &[n], (dtype, device));
+        }
+        // Memory comes first: where there is none for the values, none is computed.
+        let bytes = checked_bytes(op, &layout, dtype)?;
+        let make = || Storage::uninitialized(device, bytes, dtype, &[n]);
+        let storage: Arc<Storage> = memory::made_at(Location::caller(), make)?.into();
+        for first in (0..n).step_by(CHUNK) {
+            let part = packed(op, first..n.min(first + CHUNK), &value, dtype)?;
+            storage.buffer().write(first * dtype.bytes(), &part)?;
+        }
+        Ok(Tensor::plain(storage, layout, dtype))
     }
 }
+
+/// Values that are computed before they are written.
+const CHUNK: usize = 1 << 20;
 
 /// The layout of a new tensor.
 fn dense(op: &str, shape: &[usize]) -> Result<Layout> {
     Layout::contiguous(shape).ok_or_else(|| shape::uncountable(op, shape))
+}
+
+/// What the elements of a new tensor take.
+fn checked_bytes(op: &str, layout: &Layout, dtype: DType) -> Result<usize> {
+    let bytes = layout.numel().checked_mul(dtype.bytes());
+    bytes.filter(|&n| n <= isize::MAX as usize).ok_or_else(|| {
+        let shape = layout.shape();
+        Error::op(op, format!("shape {shape:?} of {dtype} is larger than memory can be"))
+    })
 }
 
 fn check_fills(op: &str, values: usize, shape: &[usize]) -> Result<()> {
@@ -306,10 +328,15 @@ fn check_fills(op: &str, values: usize, shape: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of the first `n` values of a sequence, rounded or wrapped to the dtype.
-fn packed(op: &str, n: usize, value: impl Fn(usize) -> f64, dtype: DType) -> Result<Vec<u8>> {
-    let mut bytes = host::reserve(op, n.saturating_mul(dtype.bytes()))?;
-    for i in 0..n {
+/// The bytes of these values of a sequence, rounded or wrapped to the dtype.
+fn packed(
+    op: &str,
+    range: Range<usize>,
+    value: impl Fn(usize) -> f64,
+    dtype: DType,
+) -> Result<Vec<u8>> {
+    let mut bytes = host::reserve(op, range.len().saturating_mul(dtype.bytes()))?;
+    for i in range {
         let scalar = match dtype.is_float() {
             true => Scalar::float(dtype, value(i)),
             false => Scalar::int(dtype, value(i) as i64),
