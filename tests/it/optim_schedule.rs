@@ -184,3 +184,40 @@ fn momentum_cycles_as_pytorchs_does() -> Result<()> {
     assert_eq!(sgd.groups()[0].momentum, 0.9);
     Ok(())
 }
+
+/// States come from files: a number that counts may be any.
+#[test]
+fn counts_end_at_the_largest_number() -> Result<()> {
+    let cyclic = Cyclic {
+        base_lr: 0.1,
+        max_lr: 0.5,
+        step_size_up: u64::MAX,
+        step_size_down: 1,
+        mode: CyclicMode::Triangular,
+        momentum: None,
+    };
+    assert!(cyclic.lr(0.1, u64::MAX).is_finite());
+
+    let w = Tensor::ones(&[1], Device::Cpu)?;
+    w.set_grad(Some(w.copy()?));
+    let options = AdamOptions::default();
+    let mut optimizer = Adam::new(vec![w], options);
+    optimizer.step()?;
+    let mut state = optimizer.state_dict()?;
+    state.numbers.insert("0/step".to_owned(), 1e300);
+    optimizer.load_state_dict(&state)?;
+    optimizer.step()?;
+
+    let mut scheduler = LrScheduler::new(&mut optimizer, cyclic);
+    let mut state = scheduler.state_dict();
+    state.numbers.insert("step".to_owned(), f64::INFINITY);
+    scheduler.load_state_dict(&state)?;
+    scheduler.step(&mut optimizer);
+
+    let mut plateau = Plateau::new(PlateauMode::MinRelative);
+    let mut state = plateau.state_dict();
+    state.numbers.insert("bad".to_owned(), 1e300);
+    plateau.load_state_dict(&state)?;
+    plateau.step(f64::NAN, &mut optimizer);
+    Ok(())
+}

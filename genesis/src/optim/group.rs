@@ -163,7 +163,7 @@ impl<R: Rule> Optim<R> {
             if found.is_some() && slot.skipped.is_none() {
                 slot.skipped = Some(shared_zero(&mut fresh, parameter.device())?);
             }
-            slot.steps += 1;
+            slot.steps = slot.steps.saturating_add(1);
             ready.push((index, gradient));
         }
         Ok(ready)

@@ -48,11 +48,12 @@ impl Schedule {
         let Schedule { wait, warmup, repeat, skip_first, .. } = *self;
         let active = self.active.max(1);
         let Some(step) = step.checked_sub(skip_first) else { return Action::Wait };
-        let length = wait + warmup + active;
+        let first = wait.saturating_add(warmup);
+        let length = first.saturating_add(active);
         let (cycle, place) = (step / length, step % length);
         if repeat != 0 && cycle >= repeat || place < wait {
             Action::Wait
-        } else if place < wait + warmup {
+        } else if place < first {
             Action::Warmup
         } else if place + 1 < length {
             Action::Record
@@ -86,6 +87,8 @@ mod tests {
 
     #[test]
     fn the_shortest_cycle_records_each_step() {
+        let long = Schedule { wait: usize::MAX, warmup: 1, active: usize::MAX, ..Schedule::default() };
+        assert_eq!(long.action(usize::MAX - 1), Action::Wait);
         let schedule = Schedule { wait: 0, warmup: 0, active: 0, repeat: 0, skip_first: 0 };
         assert_eq!(letters(schedule, 3), "RRR");
     }

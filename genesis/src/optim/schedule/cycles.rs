@@ -157,7 +157,7 @@ pub struct Cyclic {
 impl Cyclic {
     /// How far it is from the lowest to the highest.
     fn share(&self, step: u64) -> f64 {
-        let total = (self.step_size_up + self.step_size_down).max(1) as f64;
+        let total = (self.step_size_up as f64 + self.step_size_down as f64).max(1.0);
         let rise = self.step_size_up as f64 / total;
         let cycle = (1.0 + step as f64 / total).floor();
         let at = 1.0 + step as f64 / total - cycle;

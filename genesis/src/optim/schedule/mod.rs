@@ -78,7 +78,7 @@ impl LrScheduler {
 
     /// Counts a step and sets the learning rates of the next; call it after the optimizer's step.
     pub fn step(&mut self, optimizer: &mut dyn Optimizer) {
-        self.step += 1;
+        self.step = self.step.saturating_add(1);
         self.apply(optimizer);
     }
 

@@ -61,7 +61,7 @@ impl Plateau {
         if self.is_better(metric) {
             (self.best, self.bad) = (metric, 0);
         } else {
-            self.bad += 1;
+            self.bad = self.bad.saturating_add(1);
         }
         if self.cooling > 0 {
             self.cooling -= 1;
