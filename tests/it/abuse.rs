@@ -107,6 +107,72 @@ fn methods_in(folder: &Path, names: &mut BTreeSet<String>) -> Result<()> {
     Ok(())
 }
 
+/// Public names of modules that are not called with hostile arguments: traits, what a call gives, getters and
+/// switches, what needs files of an installation or trains for minutes.
+const PARTS_LEFT_OUT: &str = "
+    AdaptiveAvgPoolNd AdaptiveMaxPoolNd AvgPoolNd BatchNormNd Call ConvNd ConvTransposeNd DropoutNd ForwardHandle
+    GruGates InstanceNormNd Layer LoadReport LstmGates MaxPoolNd Mismatch PackedSequence PadNd Pads Part
+    RecurrentCell RnnGates Summary SummaryRow Training Visitor VisitorMut Walk count_flops module_path observe watch
+    Batch Member Setting Epoch FashionMnist ImageFolder IterableDataset Map Sample Subset Tensors Best
+    CheckpointInfo Difference Mapped OnSaveError Resumed OPS Precision autocast_dtype is_autocast_enabled
+    without_autocast Anomaly Function HookHandle ModeGuard SavedTensors enable_grad is_grad_enabled
+    is_inference_mode_enabled no_grad set_grad_enabled default_generator manual_seed thread_rng Lambda
+";
+
+#[test]
+fn every_part_of_training_is_abused() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let words = |text: &str| -> BTreeSet<String> {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        text.split(|c| !is_part(c)).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let mut known = words(PARTS_LEFT_OUT);
+    known.extend(words(&fs::read_to_string(root.join("src/mutate.rs"))?));
+    for entry in fs::read_dir(root.join("src/abuse"))? {
+        known.extend(words(&fs::read_to_string(entry?.path())?));
+    }
+    let mut names = BTreeSet::new();
+    for module in ["nn", "optim", "optim/schedule", "data", "io", "amp", "autograd", "random"] {
+        let text = fs::read_to_string(root.join(format!("../genesis/src/{module}/mod.rs")))?;
+        for item in text.split("\npub ").skip(1) {
+            if let Some(used) = item.strip_prefix("use ").and_then(|item| item.split(';').next()) {
+                let list = used.rsplit("::").next().unwrap_or_default();
+                names.extend(words(list.split(" as ").last().unwrap_or_default()));
+            } else if let Some(function) = item.strip_prefix("fn ") {
+                names.extend(function.split(['(', '<']).next().map(str::to_owned));
+            }
+        }
+    }
+    ensure!(names.len() > 250, "only {} names are found in the sources", names.len());
+    let missing: Vec<&String> = names.difference(&known).collect();
+    ensure!(missing.is_empty(), "not in tests/src/abuse: {missing:?}");
+    Ok(())
+}
+
+#[test]
+fn no_numbers_are_computed_that_memory_does_not_hold() -> Result<()> {
+    for name in ["linspace", "logspace", "arange"] {
+        let report = abuse::run(&Plan { calls: 400, only: Some(name.to_owned()), ..plan() })?;
+        ensure!(report.failures.is_empty(), "{name}: {}", report.failures.join("\n"));
+    }
+    Ok(())
+}
+
+/// Nothing, as long as it takes.
+fn plan() -> Plan {
+    Plan {
+        program: env!("CARGO_BIN_EXE_genesis-abuse").into(),
+        calls: 0,
+        files: 0,
+        from: 0,
+        jobs: None,
+        // Other tests run beside this one, so that more than 10 s of the clock may be 10 s of work.
+        patience: Duration::from_secs(60),
+        longest: Duration::from_secs(1 << 30),
+        only: None,
+    }
+}
+
 #[test]
 fn hostile_calls_and_damaged_files_are_errors() -> Result<()> {
     // As in `calls:1000000,files:1000000`; all of it then, however long it takes.
@@ -117,14 +183,11 @@ fn hostile_calls_and_damaged_files_are_errors() -> Result<()> {
         part.map_or(Ok(0), str::parse).with_context(|| format!("GENESIS_TEST_ABUSE={wanted}"))
     };
     let report = abuse::run(&Plan {
-        program: env!("CARGO_BIN_EXE_genesis-abuse").into(),
         calls: count("calls")?,
         files: count("files")?,
-        from: 0,
-        // Other tests run beside this one, so that more than 10 s of the clock may be 10 s of work.
         patience: Duration::from_secs(if wanted.is_some() { 10 } else { 60 }),
         longest: Duration::from_secs(if wanted.is_some() { 1 << 30 } else { 50 }),
-        only: None,
+        ..plan()
     })?;
     println!("{:?}", report.done);
     ensure!(report.done.values().all(|&n| n > 100), "hardly anything was done: {:?}", report.done);

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use genesis::data::{
@@ -21,9 +21,13 @@ use genesis::io::{
     Checkpoint, Checkpoints, Keep, SafeTensorsFile, diff_checkpoints, load_npy, load_npz,
     load_safetensors, save_npy, save_npz, save_safetensors,
 };
+use genesis::memory::SnapshotFile;
 use genesis::optim::State;
-use genesis::{Device, Tensor};
+use genesis::{DType, Device, Tensor};
+use genesis_kernel::autotune::Database;
 use genesis_kernel::cache::{DiskCache, Key};
+use genesis_kernel::ir::{parse, print, verify};
+use genesis_kernel::{Hints, KernelDef, Specialized, Target};
 
 /// A format of files.
 pub struct Format {
@@ -180,9 +184,59 @@ pub fn formats(folder: &Path) -> Result<Vec<Format>> {
         format("tokens", b"to be or not to be", same, tokens),
         format("bible", &bible(), same, |path| bible_text(Some(path)).is_ok()),
     ];
+    all.extend([
+        format("tile-ir", tile_ir()?.as_bytes(), same, read_tile_ir),
+        format("tuned", TUNED, same, read_tuned),
+        format(
+            "memory-snapshot",
+            &made("snapshot.json", &|path| genesis::memory::dump_snapshot(path))?,
+            same,
+            |path| SnapshotFile::read(path).is_ok_and(|file| !file.to_html().is_empty()),
+        ),
+    ]);
     all.extend(checkpoint_files(&folder.join("checkpoints"))?);
     all.push(cache_entry(&folder.join("cache")));
     Ok(all)
+}
+
+/// A line of the file of measurements.
+const TUNED: &[u8] = br#"{"kernel":"sum","dtypes":["f32"],"sizes":{"n":1024},"forms":"","device":"cpu","driver":0,"consts":{"BLOCK":64},"options":{"num_warps":4},"us":1.5,"date":"2026-11-21"}
+"#;
+
+fn read_tuned(path: &Path) -> bool {
+    let records = Database::at(path).records();
+    for record in &records {
+        let _ = (record.line(), record.distance(&["n"], &[7]));
+        let _ = kernels::all().iter().take(3).map(|kernel| record.config(kernel.ast)).count();
+    }
+    !records.is_empty()
+}
+
+/// A kernel with a loop, as text.
+fn tile_ir() -> Result<String> {
+    let text = |kernel: &&KernelDef| {
+        let dtypes = vec![DType::F32; kernel.ast.dtypes.len()];
+        let consts = vec![16; kernel.ast.consts.len()];
+        kernel.specialize(&dtypes, &consts, &Hints::default()).ok().map(|made| made.tir())
+    };
+    let has_loop = |text: &String| text.contains(" for ") && text.len() < 4000;
+    kernels::all().iter().filter_map(text).find(has_loop).context("no kernel has a loop")
+}
+
+/// What verifies is printed, read again, and compiled.
+fn read_tile_ir(path: &Path) -> bool {
+    let Ok(func) = fs::read_to_string(path).map_err(drop).and_then(|t| parse(&t).map_err(drop))
+    else {
+        return false;
+    };
+    if verify(&func).is_err() {
+        return false;
+    }
+    let text = print(&func);
+    let again = parse(&text).unwrap_or_else(|error| panic!("can't be read back: {error}\n{text}"));
+    assert_eq!(print(&again), text, "reads back as something else");
+    let special = Specialized::new(func, &[], &[], &Hints::default());
+    special.compile(&Target::sm_90a()).is_ok()
 }
 
 fn gzip(bytes: Vec<u8>) -> Vec<u8> {

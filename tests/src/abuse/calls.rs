@@ -20,6 +20,9 @@ pub fn rows() -> Vec<Row> {
     super::table::functions(&mut rows);
     super::table::others(&mut rows);
     super::layers::layers(&mut rows);
+    super::training::training(&mut rows);
+    super::data::data(&mut rows);
+    super::launches::launches(&mut rows);
     rows
 }
 
@@ -34,7 +37,7 @@ macro_rules! nothing {
     ($($type:ty)*) => { $(impl Out for $type { fn tensors(self, _: &mut Vec<Tensor>) {} })* };
 }
 
-nothing! { () bool f64 usize i64 Vec<f64> Vec<i64> Vec<f32> Vec<usize> String AttentionBackend }
+nothing! { () bool f32 f64 usize i64 String AttentionBackend }
 
 impl Out for Tensor {
     fn tensors(self, to: &mut Vec<Tensor>) {
@@ -42,9 +45,9 @@ impl Out for Tensor {
     }
 }
 
-impl Out for Vec<Tensor> {
+impl<T: Out> Out for Vec<T> {
     fn tensors(self, to: &mut Vec<Tensor>) {
-        to.extend(self);
+        self.into_iter().for_each(|t| t.tensors(to));
     }
 }
 

@@ -99,6 +99,8 @@ pub struct Gen {
     shape: Vec<usize>,
     /// The dtype that they tend to have.
     dtype: DType,
+    /// Whether most numbers are harmless, so that a call of many of them gets behind its checks.
+    is_mild: bool,
     /// What was drawn, in order, where it is to be told.
     pub told: Option<String>,
     /// Bytes of the tensors drawn.
@@ -121,14 +123,30 @@ impl Gen {
             .map(|axis| if axis > 4 { 1 } else { extents[rng.below(extents.len())] })
             .collect();
         let dtype = DTYPES[rng.below(DTYPES.len())];
-        Gen { rng, shape, dtype, told: is_told.then(String::new), bytes: 0 }
+        let is_mild = rng.below(2) == 0;
+        Gen { rng, shape, dtype, is_mild, told: is_told.then(String::new), bytes: 0 }
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    /// Whether the next number is to be one that callers give.
+    fn is_harmless(&mut self) -> bool {
+        self.is_mild && self.below(16) > 0
+    }
+
+    /// An extent of the call's tensors, or another that layers have.
+    pub fn extent(&mut self) -> usize {
+        match self.shape.len() {
+            n if n > 0 && self.below(3) > 0 => self.shape[self.rng.below(n)],
+            _ => self.below(5),
+        }
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
         self.rng.below(n)
     }
 
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+    /// One of these.
+    pub fn one<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.rng.below(of.len())].clone()
     }
 
@@ -256,22 +274,30 @@ macro_rules! values {
 
 /// Structures whose fields are drawn.
 macro_rules! structures {
-    ($($type:ident { $($field:ident),* })*) => {
-        $(impl Value for $type {
-            fn draw(g: &mut Gen) -> $type {
+    ($($type:ident $(<$n:ident>)? { $($field:ident),* $(,)? })*) => {
+        $(impl$(<const $n: usize>)? Value for $type$(<$n>)? {
+            fn draw(g: &mut Gen) -> Self {
                 $type { $($field: Value::draw(g)),* }
             }
         })*
     };
 }
 
+pub(super) use {structures, values};
+
 values! {
-    i64: |g| if g.below(2) == 0 { g.below(5) as i64 - 1 } else { g.one(&INTEGERS) };
+    i64: |g| if g.is_harmless() || g.below(2) == 0 { g.below(5) as i64 - 1 } else { g.one(&INTEGERS) };
     i32: |g| i64::draw(g) as i32;
     u32: |g| i64::draw(g) as u32;
     u64: |g| i64::draw(g) as u64;
-    usize: |g| match g.below(5) { 0 | 1 => g.below(5), 2 => g.one(&SIZES), _ => i64::draw(g) as usize };
-    f64: |g| if g.below(2) == 0 { g.below(9) as f64 / 4.0 } else { g.one(&FLOATS) };
+    usize: |g| match g.below(5) {
+        _ if g.is_harmless() => g.extent(),
+        0 | 1 => g.below(5),
+        2 => g.one(&SIZES),
+        _ => i64::draw(g) as usize,
+    };
+    f32: |g| f64::draw(g) as f32;
+    f64: |g| if g.is_harmless() || g.below(2) == 0 { g.below(9) as f64 / 4.0 } else { g.one(&FLOATS) };
     bool: |g| g.below(2) == 0;
     DType: |g| g.one(&DTYPES);
     Device: |g| if g.below(8) == 0 { Device::Cuda(u32::draw(g)) } else { Device::Cpu };
@@ -304,9 +330,15 @@ values! {
         _ => Index::Tensor(g.tensor()),
     };
     (usize, usize): |g| (Value::draw(g), Value::draw(g));
-    [usize; 1]: |g| [Value::draw(g)];
-    [usize; 2]: |g| [Value::draw(g), Value::draw(g)];
-    [f64; 2]: |g| [Value::draw(g), Value::draw(g)];
+    (f64, f64): |g| (Value::draw(g), Value::draw(g));
+    (f64, f64, f64): |g| (Value::draw(g), Value::draw(g), Value::draw(g));
+    char: |g| g.one(&[',', ';', '\t', '"', '\n', '\0', '\u{1F600}', 'a', '1']);
+}
+
+impl<T: Value, const N: usize> Value for [T; N] {
+    fn draw(g: &mut Gen) -> [T; N] {
+        std::array::from_fn(|_| T::draw(g))
+    }
 }
 
 impl<T: Value> Value for Option<T> {

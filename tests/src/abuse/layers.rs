@@ -1,165 +1,354 @@
-//! Layers: made of hostile numbers, given hostile tensors; and data: samplers, pictures, optimizers' helpers.
+//! Layers: made of hostile numbers, given hostile tensors. Every type of `genesis::nn` that can be made and called
+//! is here; `tests/it/abuse.rs` looks for those that are not.
 
-use genesis::Tensor;
-use genesis::data::{
-    Batches, Csv, CsvOptions, DistributedSampler, Image, LoaderOptions, RandomSampler,
-    TensorDataset, WeightedRandomSampler, shuffled,
-};
 use genesis::nn::*;
-use genesis::optim;
+use genesis::{Result, Tensor};
 
 use super::calls::{Row, done};
+use super::generate::{Gen, Value, structures, values};
 use super::table::arg;
 
-/// Layers whose `new` gives a result.
+structures! {
+    ConvOptions<N> { stride, padding, dilation, groups, bias, padding_mode }
+    ConvTransposeOptions<N> { stride, padding, output_padding, groups, bias, dilation }
+    BatchNormOptions { eps, momentum, affine, track_running_stats }
+    LayerNormOptions { eps, elementwise_affine, bias }
+    MultiheadAttentionOptions { dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first }
+    RecurrentOptions { num_layers, bias, batch_first, dropout, bidirectional, proj_size }
+    TransformerOptions {
+        dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias,
+    }
+}
+
+values! {
+    ConvPaddingMode: |g| g.one(&[
+        ConvPaddingMode::Zeros, ConvPaddingMode::Reflect, ConvPaddingMode::Replicate, ConvPaddingMode::Circular,
+    ]);
+    init::FanMode: |g| g.one(&[init::FanMode::FanIn, init::FanMode::FanOut]);
+    init::Nonlinearity: |g| {
+        let slope = f64::draw(g);
+        g.one(&[init::Nonlinearity::Relu, init::Nonlinearity::Tanh, init::Nonlinearity::LeakyRelu(slope)])
+    };
+}
+
+impl<const N: usize> Value for ConvPadding<N> {
+    fn draw(g: &mut Gen) -> ConvPadding<N> {
+        if g.below(4) == 0 { ConvPadding::Same } else { ConvPadding::Both(Value::draw(g)) }
+    }
+}
+
+impl<const N: usize> Value for Sizes<N> {
+    fn draw(g: &mut Gen) -> Sizes<N> {
+        Sizes(Value::draw(g))
+    }
+}
+
+/// Layers made by a function that gives a result.
 macro_rules! made {
-    ($rows:ident; $($name:ident($($kind:ident)*);)*) => {
+    ($rows:ident; $($name:ident::$make:ident($($kind:ident)*) ($($given:ident)*);)*) => {
         $($rows.push(Row {
             name: stringify!($name),
             call: |g| {
-                let layer = $name::new($(arg!(g $kind)),*)?;
-                done(layer.forward(&g.tensor()))
+                let layer = $name::$make($(arg!(g $kind)),*)?;
+                done(layer.forward($(arg!(g $given)),*))
             },
         });)*
     };
 }
 
-/// Layers whose `new` always gives one.
+/// Layers made by a function that always gives one.
 macro_rules! plain {
-    ($rows:ident; $($name:ident($($kind:ident)*);)*) => {
+    ($rows:ident; $($name:ident::$make:ident($($kind:ident)*) ($($given:ident)*);)*) => {
         $($rows.push(Row {
             name: stringify!($name),
             call: |g| {
-                let layer = $name::new($(arg!(g $kind)),*);
-                done(layer.forward(&g.tensor()))
+                let layer = $name::$make($(arg!(g $kind)),*);
+                done(layer.forward($(arg!(g $given)),*))
+            },
+        });)*
+    };
+}
+
+/// Layers without numbers.
+macro_rules! units {
+    ($rows:ident; $($name:ident)*) => {
+        $($rows.push(Row { name: stringify!($name), call: |g| done($name.forward(&g.tensor())) });)*
+    };
+}
+
+/// Layers whose fields are public.
+macro_rules! fields {
+    ($rows:ident; $($name:ident { $($field:ident)* } ($($given:ident)*);)*) => {
+        $($rows.push(Row {
+            name: stringify!($name),
+            call: |g| {
+                let layer = $name { $($field: g.v()),* };
+                done(layer.forward($(arg!(g $given)),*))
             },
         });)*
     };
 }
 
 pub(super) fn layers(rows: &mut Vec<Row>) {
+    simple(rows);
+    losses(rows);
+    attention(rows);
+    recurrent(rows);
+    packed(rows);
+    modules(rows);
+    init_functions(rows);
+}
+
+fn simple(rows: &mut Vec<Row>) {
     made! { rows;
-        Linear(v v c); PRelu(v c); Embedding(v v c); GroupNorm(v v c); SwiGlu(v v c); BatchNorm1d(v c);
-        BatchNorm2d(v c); BatchNorm3d(v c); InstanceNorm1d(v c); InstanceNorm2d(v c); InstanceNorm3d(v c);
+        Linear::new(v v c)(t); Linear::without_bias(v v c)(t); Bilinear::new(v v c)(t t);
+        Bilinear::without_bias(v v c)(t t); PRelu::new(v c)(t); Embedding::new(v v c)(t);
+        Embedding::with_padding(v v v c)(t); EmbeddingBag::new(v v c)(t ot ot);
+        EmbeddingBag::with_padding(v v v c)(t ot ot); GroupNorm::new(v v c)(t); SwiGlu::new(v v c)(t);
+        BatchNorm1d::with(v v c)(t); BatchNorm2d::with(v v c)(t); BatchNorm3d::with(v v c)(t);
+        BatchNorm2d::new(v c)(t); InstanceNorm2d::new(v c)(t);
+        InstanceNorm1d::with(v v c)(t); InstanceNorm2d::with(v v c)(t); InstanceNorm3d::with(v v c)(t);
+        Conv1d::with(v sz v c)(t); Conv2d::with(v sz v c)(t); Conv3d::with(v sz v c)(t);
+        Conv1d::new(v sz c)(t); Conv2d::new(v sz c)(t); Conv3d::new(v sz c)(t);
+        ConvTranspose1d::with(v sz v c)(t); ConvTranspose2d::with(v sz v c)(t);
+        ConvTranspose3d::with(v sz v c)(t); ConvTranspose2d::new(v sz c)(t);
+        LayerNorm::with(own v c)(t); RmsNorm::with_eps(own v c)(t); LayerNorm::new(own c)(t);
+        RmsNorm::new(own c)(t); RotaryEmbedding::new(v v v c)(t v);
     }
     plain! { rows;
-        Dropout(v); Dropout1d(v); Dropout2d(v); Dropout3d(v); AlphaDropout(v); FeatureAlphaDropout(v);
-        LocalResponseNorm(v); Unflatten(v is); PixelShuffle(v); PixelUnshuffle(v); ChannelShuffle(v);
+        Dropout::new(v)(t); Dropout1d::new(v)(t); Dropout2d::new(v)(t); Dropout3d::new(v)(t);
+        AlphaDropout::new(v)(t); FeatureAlphaDropout::new(v)(t); LocalResponseNorm::new(v)(t);
+        Unflatten::new(v is)(t); PixelShuffle::new(v)(t); PixelUnshuffle::new(v)(t); ChannelShuffle::new(v)(t);
+        MaxPool1d::with(sz sz sz)(t); MaxPool2d::with(sz sz sz)(t); MaxPool3d::with(sz sz sz)(t);
+        AvgPool1d::with(sz sz sz)(t); AvgPool2d::with(sz sz sz)(t); AvgPool3d::with(sz sz sz)(t);
+        MaxPool2d::new(sz)(t); AvgPool2d::new(sz)(t);
+        AdaptiveAvgPool1d::new(sz)(t); AdaptiveAvgPool2d::new(sz)(t); AdaptiveAvgPool3d::new(sz)(t);
+        AdaptiveMaxPool1d::new(sz)(t); AdaptiveMaxPool2d::new(sz)(t); AdaptiveMaxPool3d::new(sz)(t);
+        Residual::new(relu)(t); Hooked::new(relu)(t);
+    }
+    units! { rows;
+        Identity Relu Relu6 Gelu GeluTanh Silu Mish Selu Tanh Sigmoid LogSigmoid Hardswish Hardsigmoid Softsign
+        Tanhshrink
+    }
+    fields! { rows;
+        LeakyRelu { negative_slope } (t); Elu { alpha } (t); Celu { alpha } (t); Softplus { beta threshold } (t);
+        Hardtanh { min_val max_val } (t); Hardshrink { lambda } (t); Softshrink { lambda } (t);
+        Threshold { threshold value } (t); Glu { dim } (t); Softmax { dim } (t); Softmin { dim } (t);
+        LogSoftmax { dim } (t); Flatten { start_dim end_dim } (t);
+        Upsample { size scale_factor mode align_corners } (t);
     }
     let mut row = |name, call| rows.push(Row { name, call });
-    row("Conv1d", |g| done(Conv1d::new(g.v(), g.v::<usize>(), g.at())?.forward(&g.tensor())));
-    row("Conv2d", |g| done(Conv2d::new(g.v(), g.v::<usize>(), g.at())?.forward(&g.tensor())));
-    row("Conv3d", |g| done(Conv3d::new(g.v(), g.v::<usize>(), g.at())?.forward(&g.tensor())));
-    row("ConvTranspose2d", |g| {
-        done(ConvTranspose2d::new(g.v(), g.v::<usize>(), g.at())?.forward(&g.tensor()))
+    row("Pad1d", |g| done(Pad1d::new(g.v::<[i64; 2]>(), g.v()).forward(&g.tensor())));
+    row("Pad2d", |g| done(Pad2d::new(g.v::<[i64; 4]>(), g.v()).forward(&g.tensor())));
+    row("Pad3d", |g| done(Pad3d::new(g.v::<i64>(), g.v()).forward(&g.tensor())));
+    row("forward_with_indices", |g| {
+        let layer = MaxPool2d::with(g.v::<Sizes<2>>(), g.v::<Sizes<2>>(), g.v::<Sizes<2>>());
+        done(layer.forward_with_indices(&g.tensor()))
     });
-    row("MaxPool2d", |g| {
-        done(MaxPool2d::with(g.v::<usize>(), g.v::<usize>(), g.v::<usize>()).forward(&g.tensor()))
+    row("forward_at", |g| {
+        let layer = RotaryEmbedding::new(g.v(), g.v(), g.v(), g.at())?;
+        done(layer.forward_at(&g.tensor(), &g.tensor()))
     });
-    row("AvgPool2d", |g| {
-        done(AvgPool2d::with(g.v::<usize>(), g.v::<usize>(), g.v::<usize>()).forward(&g.tensor()))
+    row("forward_with", |g| {
+        done(Linear::new(g.v(), g.v(), g.at())?.forward_with(&g.tensor(), g.v()))
     });
-    row("PadNd", |g| done(PadNd::<2>::new(g.v::<i64>(), g.v()).forward(&g.tensor())));
-    row("LayerNorm", |g| done(LayerNorm::new(g.sizes(), g.at())?.forward(&g.tensor())));
-    row("RmsNorm", |g| done(RmsNorm::new(g.sizes(), g.at())?.forward(&g.tensor())));
-    row("Upsample", |g| done(Upsample::by(g.v()).forward(&g.tensor())));
-    row("RotaryEmbedding", |g| {
-        done(RotaryEmbedding::new(g.v(), g.v(), g.v(), g.at())?.forward(&g.tensor(), g.v()))
-    });
-    row("Bilinear", |g| {
-        done(Bilinear::new(g.v(), g.v(), g.at())?.forward(&g.tensor(), &g.tensor()))
-    });
+}
+
+fn losses(rows: &mut Vec<Row>) {
+    fields! { rows;
+        CrossEntropyLoss { weight ignore_index label_smoothing reduction } (t t);
+        NllLoss { weight ignore_index reduction } (t t); BceLoss { weight reduction } (t t);
+        BceWithLogitsLoss { weight pos_weight reduction } (t t); MseLoss { reduction } (t t);
+        L1Loss { reduction } (t t); SmoothL1Loss { beta reduction } (t t); HuberLoss { delta reduction } (t t);
+        PoissonNllLoss { log_input full eps reduction } (t t); GaussianNllLoss { full eps reduction } (t t t);
+        HingeEmbeddingLoss { margin reduction } (t t); SoftMarginLoss { reduction } (t t);
+        MarginRankingLoss { margin reduction } (t t t); MultiLabelMarginLoss { reduction } (t t);
+        CosineEmbeddingLoss { margin reduction } (t t t); MultiMarginLoss { options } (t t);
+        MultiLabelSoftMarginLoss { weight reduction } (t t);
+        KlDivLoss { log_target batch_mean reduction } (t t); TripletMarginLoss { options } (t t t);
+        CtcLoss { options } (t t us us); CosineSimilarity { dim eps } (t t);
+        PairwiseDistance { p eps keepdim } (t t);
+    }
+}
+
+fn masks<'t>(g: &mut Gen, tensors: &'t [Option<Tensor>; 2]) -> Masks<'t> {
+    let [mask, key_padding] = tensors.each_ref().map(Option::as_ref);
+    Masks { mask, key_padding, is_causal: g.v() }
+}
+
+fn attention(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row { name, call });
     row("MultiheadAttention", |g| {
-        let layer = MultiheadAttention::new(g.v(), g.v(), g.at())?;
-        done(layer.forward(&g.tensor(), &g.tensor(), &g.tensor(), &Attend::default()))
-    });
-    row("Rnn", |g| {
-        let options = RecurrentOptions {
-            num_layers: g.v(),
-            bias: g.v(),
-            batch_first: g.v(),
-            dropout: g.v(),
-            bidirectional: g.v(),
-            proj_size: g.v(),
+        let layer = MultiheadAttention::with(g.v(), g.v(), g.v(), g.at())?;
+        let masks: [Option<Tensor>; 2] = g.v();
+        let attend = Attend {
+            key_padding_mask: masks[0].as_ref(),
+            attn_mask: masks[1].as_ref(),
+            is_causal: g.v(),
+            need_weights: g.v(),
+            average_attn_weights: g.v(),
         };
-        let layer = Rnn::with(g.v(), g.v(), options, g.at())?;
-        done(layer.forward(&g.tensor(), Some(&g.list::<Tensor>())))
+        done(layer.forward(&g.tensor(), &g.tensor(), &g.tensor(), &attend))
     });
-    row("Lstm", |g| done(Lstm::new(g.v(), g.v(), g.at())?.forward(&g.tensor(), None)));
-    row("EmbeddingBag", |g| {
-        let layer = EmbeddingBag::new(g.v(), g.v(), g.at())?;
-        done(layer.forward(&g.tensor(), g.v::<Option<Tensor>>().as_ref(), None))
+    row("TransformerEncoderLayer", |g| {
+        let layer = TransformerEncoderLayer::new(g.v(), g.v(), g.v(), g.at())?;
+        let own = g.v();
+        done(layer.forward(&g.tensor(), &masks(g, &own)))
+    });
+    row("TransformerDecoderLayer", |g| {
+        let layer = TransformerDecoderLayer::new(g.v(), g.v(), g.v(), g.at())?;
+        let (own, other) = (g.v(), g.v());
+        done(layer.forward(&g.tensor(), &g.tensor(), &masks(g, &own), &masks(g, &other)))
     });
     row("TransformerEncoder", |g| {
-        let layer =
-            TransformerEncoder::new(g.v(), g.v(), g.v(), TransformerOptions::default(), g.at())?;
-        done(layer.forward(&g.tensor(), &Masks::default()))
+        let layer = TransformerEncoder::new(g.v(), g.v(), g.v(), g.v(), g.at())?;
+        let own = g.v();
+        done(layer.forward(&g.tensor(), &masks(g, &own)))
+    });
+    row("TransformerDecoder", |g| {
+        let layer = TransformerDecoder::new(g.v(), g.v(), g.v(), g.v(), g.at())?;
+        let (own, other) = (g.v(), g.v());
+        done(layer.forward(&g.tensor(), &g.tensor(), &masks(g, &own), &masks(g, &other)))
+    });
+    row("Transformer", |g| {
+        let layer = Transformer::new(g.v(), g.v(), g.v(), g.v(), g.at())?;
+        let own: [[Option<Tensor>; 2]; 3] = g.v();
+        let all = own.each_ref().map(|own| masks(g, own));
+        done(layer.forward(&g.tensor(), &g.tensor(), &all))
     });
     row("generate_square_subsequent_mask", |g| {
         done(Transformer::generate_square_subsequent_mask(g.v(), g.at()))
     });
+}
+
+/// What came of a stack, unless its states were drawn as none.
+fn run<G: Gates>(g: &mut Gen, layer: &Recurrent<G>) -> Result<Vec<Tensor>> {
+    let states: Option<Vec<Tensor>> = g.v();
+    if g.below(3) > 0 {
+        return done(layer.forward(&g.tensor(), states.as_deref()));
+    }
+    let x = pack_padded_sequence(&g.tensor(), &g.list::<usize>(), g.v())?;
+    done(layer.forward_packed(&x, states.as_deref()).map(|(y, states)| (y.data().clone(), states)))
+}
+
+fn recurrent(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row { name, call });
+    row("Rnn", |g| {
+        let layer = Rnn::with(g.v(), g.v(), g.v(), g.at())?;
+        run(g, &layer)
+    });
+    row("Lstm", |g| {
+        let layer = Lstm::with(g.v(), g.v(), g.v(), g.at())?;
+        run(g, &layer)
+    });
+    row("Gru", |g| {
+        let layer = Gru::with(g.v(), g.v(), g.v(), g.at())?;
+        run(g, &layer)
+    });
+    row("RnnCell", |g| {
+        let layer = RnnCell::new(g.v(), g.v(), g.at())?;
+        done(layer.forward(&g.tensor(), g.v::<Option<Vec<Tensor>>>().as_deref()))
+    });
+    row("LstmCell", |g| {
+        let layer = LstmCell::new(g.v(), g.v(), g.at())?;
+        done(layer.forward(&g.tensor(), g.v::<Option<Vec<Tensor>>>().as_deref()))
+    });
+    row("GruCell", |g| {
+        let layer = GruCell::without_bias(g.v(), g.v(), g.at())?;
+        done(layer.forward(&g.tensor(), g.v::<Option<Vec<Tensor>>>().as_deref()))
+    });
+}
+
+fn packed(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row { name, call });
     row("pack_padded_sequence", |g| {
         let packed = pack_padded_sequence(&g.tensor(), &g.list::<usize>(), g.v())?;
         done(pad_packed_sequence(&packed, g.v(), g.v()).map(|pair| pair.0))
     });
     row("pad_sequence", |g| done(pad_sequence(arg!(g ts), g.v(), g.v())));
-    row("pack_sequence", |g| done(pack_sequence(arg!(g ts)).map(drop)));
+    row("pack_sequence", |g| {
+        let packed = pack_sequence(arg!(g ts))?;
+        let packed = if g.below(3) == 0 { packed.with_data(g.tensor())? } else { packed };
+        done(pad_packed_sequence(&packed, g.v(), g.v()))
+    });
+}
+
+/// What every module can do, and containers.
+fn modules(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row { name, call });
+    row("Sequential", |g| {
+        let layer = Sequential::new()
+            .with(Linear::new(g.v(), g.v(), g.at())?)
+            .with(Gelu)
+            .with(Dropout::new(g.v()));
+        layer.requires_grad_(g.v())?;
+        done(layer.forward(&g.tensor()))
+    });
+    row("ModuleList", |g| {
+        let list = ModuleList(vec![Linear::new(g.v(), g.v(), g.at())?]);
+        let mut named = ModuleDict::new().with("a", Linear::new(g.v(), g.v(), g.at())?);
+        named.insert("", Linear::new(g.extent(), g.extent(), g.at())?);
+        named.load_state_dict_loose(&list.state_dict())?;
+        done(Ok(named.state_dict().into_values().collect::<Vec<_>>()))
+    });
+    row("load_state_dict", |g| {
+        let layer = Linear::new(g.extent(), g.extent(), g.at())?;
+        let names = ["weight", "bias", "other"].map(str::to_owned);
+        let count = g.below(4);
+        let state = names.into_iter().take(count).map(|name| (name, g.tensor())).collect();
+        let report = layer.check_state_dict(&state);
+        let _ = (
+            report.is_clean(),
+            report.nearest("weight"),
+            report.extra_prefix(),
+            report.lost_prefix(),
+        );
+        let _ = layer.load_state_dict_loose(&state);
+        done(layer.load_state_dict(&state))
+    });
+    row("Module::to_dtype", |g| {
+        let mut layer = Linear::new(g.extent(), g.extent(), g.at())?;
+        layer.to_dtype(g.v())?;
+        layer.to_device(g.v())?;
+        done(layer.forward(&g.tensor()))
+    });
+    row("summary_of", |g| {
+        let (layer, x) = (Linear::new(g.extent(), g.extent(), g.at())?, g.tensor());
+        let summary = layer.summary_of(&mut || layer.forward(&x).map(drop))?;
+        done(Ok(summary.to_string()))
+    });
+    row("Parameter", |g| {
+        let mut parameter = Parameter::new(g.tensor())?;
+        parameter.set_requires_grad(g.v())?;
+        parameter.replace(g.tensor());
+        done(Ok(parameter.tensor().clone()))
+    });
+}
+
+fn init_functions(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row { name, call });
     row("dirac_", |g| done(init::dirac_(&g.tensor(), g.v())));
     row("orthogonal_", |g| done(init::orthogonal_(&g.tensor(), g.v())));
     row("sparse_", |g| done(init::sparse_(&g.tensor(), g.v(), g.v())));
     row("trunc_normal_", |g| done(init::trunc_normal_(&g.tensor(), g.v(), g.v(), g.v())));
     row("xavier_uniform_", |g| done(init::xavier_uniform_(&g.tensor(), g.v())));
+    row("xavier_normal_", |g| done(init::xavier_normal_(&g.tensor(), g.v())));
+    row("kaiming_uniform_", |g| done(init::kaiming_uniform_(&g.tensor(), g.v(), g.v())));
+    row("kaiming_normal_", |g| done(init::kaiming_normal_(&g.tensor(), g.v(), g.v())));
+    row("init::uniform_", |g| done(init::uniform_(&g.tensor(), g.v(), g.v())));
+    row("init::normal_", |g| done(init::normal_(&g.tensor(), g.v(), g.v())));
+    row("constant_", |g| done(init::constant_(&g.tensor(), g.v())));
+    row("ones_", |g| done(init::ones_(&g.tensor())));
+    row("zeros_", |g| done(init::zeros_(&g.tensor())));
     row("eye_", |g| done(init::eye_(&g.tensor())));
-    row("clip_grad_norm_", |g| done(optim::clip_grad_norm_(&g.list::<Tensor>(), g.v(), g.v())));
-    row("clip_grad_value_", |g| done(optim::clip_grad_value_(&g.list::<Tensor>(), g.v())));
-    row("Image::new", |g| done(Image::new(g.v(), g.v(), g.v(), vec![0.5; 12])?.to_tensor()));
-    row("Image::from_bytes", |g| {
-        done(Image::from_bytes(g.v(), g.v(), g.v(), &[7; 12])?.to_tensor())
+    row("init::uniform", |g| {
+        done(init::uniform(&g.sizes(), g.v(), g.v(), g.at()).map(|p| p.tensor().clone()))
     });
-    row("Image::from_tensor", |g| {
-        done(Image::from_tensor(&g.tensor())?.with_channels(g.v())?.to_tensor())
+    row("init::normal", |g| {
+        done(init::normal(&g.sizes(), g.v(), g.v(), g.at()).map(|p| p.tensor().clone()))
     });
-    row("Image::at", |g| {
-        done(Ok(Image::new(1, 2, 3, vec![0.5; 6])?.at(g.v(), g.v(), g.v()).map(f64::from)))
+    row("init::constant", |g| {
+        done(init::constant(&g.sizes(), g.v(), g.at()).map(|p| p.tensor().clone()))
     });
-    row("Image::grid", |g| {
-        let image = Image::new(1, 2, 3, vec![0.5; 6])?;
-        done(Image::grid(&vec![image; g.v::<usize>() % 5], g.v())?.to_tensor())
-    });
-    row("Csv::to_tensor", |g| {
-        let csv = Csv::parse("a,b\n1,2\n3,4\n", CsvOptions::default())?;
-        let _ = csv.get(g.v(), g.v());
-        done(csv.to_tensor(&g.list::<usize>()))
-    });
-    row("shuffled", |g| done(shuffled(g.v::<usize>(), g.v(), g.v())));
-    row("WeightedRandomSampler", |g| {
-        done(WeightedRandomSampler::new(&g.list::<f64>(), g.v(), g.v(), g.v()).map(drop))
-    });
-    row("DistributedSampler", |g| {
-        done(DistributedSampler::new(g.v(), g.v(), g.v(), g.v(), g.v()).map(drop))
-    });
-    row("Batches", |g| {
-        done(Batches::new(RandomSampler::new(g.v(), g.v()), g.v(), g.v()).map(drop))
-    });
-    row("TensorDataset::rows", |g| {
-        done(TensorDataset::new((g.tensor(), g.tensor()))?.rows(&g.list::<usize>()))
-    });
-    row("TensorDataset::loader", |g| {
-        let set = TensorDataset::new((g.tensor(), g.tensor()))?;
-        let options = LoaderOptions {
-            batch_size: g.v(),
-            shuffle: g.v(),
-            seed: g.v(),
-            workers: g.v::<usize>() % 3,
-            prefetch: g.v(),
-            ..LoaderOptions::default()
-        };
-        let loader = set.loader(options)?;
-        let mut tensors = Vec::new();
-        for batch in loader.iter()?.take(3) {
-            let (x, y) = batch?;
-            tensors.extend([x, y]);
-        }
-        done(Ok(tensors))
-    });
+    row("calculate_gain", |g| done(Ok(init::calculate_gain(g.v()))));
 }

@@ -5,16 +5,19 @@
 //! worker is limited, and so is the memory of its tensors.
 //!
 //! ```text
-//! genesis-abuse [calls=N] [files=N] [from=N] [seconds=N] [patience=N] [only=METHOD]
+//! genesis-abuse [calls=N] [files=N] [from=N] [jobs=N] [seconds=N] [patience=N] [only=METHOD]
 //! genesis-abuse call=N        one call, with its arguments; file=N, one file
 //! ```
 
 mod calls;
+mod data;
 mod files;
 mod generate;
+mod launches;
 mod layers;
 mod parent;
 mod table;
+mod training;
 mod worker;
 
 pub use calls::{Row, rows};

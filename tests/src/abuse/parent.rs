@@ -11,6 +11,8 @@ use anyhow::Result;
 
 /// The address space of a worker in KiB.
 const ADDRESSES: u64 = 6 << 20;
+/// Threads of a worker: more than one, so that what is parallel is, and no more than cores can run.
+const THREADS: &str = "2";
 
 /// What is to be done.
 pub struct Plan {
@@ -22,6 +24,8 @@ pub struct Plan {
     pub files: u64,
     /// The first number.
     pub from: u64,
+    /// Workers at a time; as many as there are cores where absent.
+    pub jobs: Option<u64>,
     /// The longest that one call may take.
     pub patience: Duration,
     /// When to stop, done or not.
@@ -64,7 +68,14 @@ impl Worker {
         command.args(["-c", &format!("ulimit -v {ADDRESSES}; ulimit -c 0; exec \"$0\" \"$@\"")]);
         command.arg(&plan.program).args(["work", kind]);
         command.args([from, end, step].map(|n| n.to_string())).arg(folder.join("state"));
-        command.args(&plan.only).stdin(Stdio::null()).stdout(out).stderr(errors);
+        // Files of its own go with its folder, however it ends.
+        command
+            .args(&plan.only)
+            .env("TMPDIR", folder)
+            .env("GENESIS_NUM_THREADS", THREADS)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(errors);
         let (child, since) = (command.spawn()?, Instant::now());
         let folder = folder.to_owned();
         Ok(Worker { end, step, next: from, folder, child, seen: String::new(), since })
@@ -114,7 +125,8 @@ fn phase(
     report: &mut Report,
 ) -> Result<()> {
     let temporary = tempfile::tempdir()?;
-    let step = thread::available_parallelism().map_or(1, |n| n.get() as u64).min(count);
+    let cores = thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let step = plan.jobs.unwrap_or(cores).clamp(1, count);
     let (first, end) = (plan.from, plan.from + count);
     let mut workers = (0..step)
         .map(|w| {

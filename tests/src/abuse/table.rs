@@ -6,7 +6,8 @@ use genesis::{Device, Index, Tensor};
 use super::calls::{Row, done};
 
 /// An argument: `v` a value of the type wanted, `r` one by reference, `t` a tensor, `ts` some, `ot` perhaps one,
-/// `us`, `is`, `fs`, `ix` slices, `s` a formula, `c` where to create, `rg` a range.
+/// `us`, `is`, `fs`, `ix` slices, `s` a formula, `c` where to create, `rg` a range,
+/// `sz` one size, `own` sizes to keep, `relu` a layer.
 macro_rules! arg {
     ($g:ident v) => {
         $g.v()
@@ -51,6 +52,15 @@ macro_rules! arg {
     };
     ($g:ident c) => {
         $g.at()
+    };
+    ($g:ident sz) => {
+        $g.v::<usize>()
+    };
+    ($g:ident own) => {
+        $g.sizes()
+    };
+    ($g:ident relu) => {
+        genesis::nn::Relu
     };
     ($g:ident rg) => {
         $g.v::<usize>()..$g.v::<usize>()

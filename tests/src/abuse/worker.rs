@@ -110,7 +110,13 @@ impl Worker {
                     Err(error) => println!("error: {error}"),
                 }
             }
+            // A call that asks for too much may have taken all that it may have before.
+            let most = outcome.as_ref().is_err_and(|error| error.is_out_of_memory());
             let tensors = outcome.unwrap_or_default();
+            if most {
+                needs = TENSORS / 2;
+                return None;
+            }
             needs = g.bytes + tensors.iter().map(bytes).sum::<usize>();
             tensors.iter().find_map(look)
         }));
@@ -129,7 +135,7 @@ impl Worker {
 }
 
 fn bytes(x: &Tensor) -> usize {
-    x.numel().saturating_mul(8).min(TENSORS)
+    x.numel().saturating_mul(x.dtype().bytes()).min(TENSORS)
 }
 
 /// Starts the kernel's record of the most memory anew; what is in use now.

@@ -1,7 +1,7 @@
 //! Hostile calls and damaged files by the million; see `tests::abuse`.
 //!
 //! ```text
-//! genesis-abuse [calls=N] [files=N] [from=N] [seconds=N] [patience=N] [only=METHOD]
+//! genesis-abuse [calls=N] [files=N] [from=N] [jobs=N] [seconds=N] [patience=N] [only=METHOD]
 //! genesis-abuse call=N    genesis-abuse file=N
 //! ```
 
@@ -42,6 +42,7 @@ fn command() -> Result<ExitCode> {
         calls: number("calls", 0)?,
         files: number("files", 0)?,
         from: number("from", 0)?,
+        jobs: get("jobs").map(str::parse).transpose().context("a number")?,
         patience: Duration::from_secs(number("patience", 10)?),
         longest: Duration::from_secs(number("seconds", 1 << 30)?),
         only: get("only").map(str::to_owned),
