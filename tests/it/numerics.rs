@@ -1,8 +1,8 @@
 //! One rounding of 16-bit floats, signs of zeros, and what happens at NaN and where formulas overflow;
 //! the answers are PyTorch's.
 
-use genesis::ops::Conv;
 use genesis::ops::info::{Family, all};
+use genesis::ops::{Conv, ScatterReduce};
 use genesis::{DType, Device, Result, Tensor};
 
 fn of(values: &[f64], dtype: DType) -> Result<Tensor> {
@@ -306,5 +306,64 @@ fn transposed_convolutions_leave_something() -> Result<()> {
     let conv = Conv { padding: vec![[1, 1]], ..Conv::new(1) };
     let error = x.conv_transpose(&weight, None, &conv, &[0]).expect_err("it crops all");
     assert!(error.to_string().contains("nothing is left of axis 0"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn slopes_of_quotients_do_not_overflow_in_between() -> Result<()> {
+    // The divisor is a number of f32 of which the inverse is not.
+    let got = slopes([&[-0.0, 1e-30], &[1e-40, 1e-20]], |t| t[0].div(&t[1]))?;
+    assert_eq!(got[0], [f64::INFINITY, f64::from(1.0f32 / 1e-20)]);
+    assert_eq!(got[1][0], 0.0);
+    assert!((got[1][1] + 1e10).abs() < 1e4, "{got:?}");
+    // The square of 300 is no f16, nor is 0.38 over the least of them.
+    let far = of(&[300.0], DType::F16)?.requires_grad_(true)?;
+    far.rdiv_scalar(1000.0)?.sum()?.backward()?;
+    let slope = far.grad().expect("a gradient").to_f64_vec()?[0];
+    assert!((slope + 1000.0 / 90_000.0).abs() < 1e-4, "{slope}");
+    let tiny = of(&[6e-8], DType::F16)?.requires_grad_(true)?;
+    let product = of(&[0.38], DType::F16)?.xlogy(&tiny)?;
+    product.mul_scalar(0.004)?.sum()?.backward()?;
+    let slope = tiny.grad().expect("a gradient").to_f64_vec()?[0];
+    assert!((slope / 25_500.0 - 1.0).abs() < 0.1, "{slope}");
+    Ok(())
+}
+
+#[test]
+fn the_slope_of_sinc_is_exact_near_0() -> Result<()> {
+    let x = f64::from(1e-3f32);
+    let want = -std::f64::consts::PI.powi(2) * x / 3.0;
+    let got = slopes([&[x, -x, 0.0]], |t| t[0].sinc())?;
+    for (got, want) in got[0].iter().zip([want, -want, 0.0]) {
+        assert!((got - want).abs() <= 1e-5 * want.abs(), "{got:e}, not {want:e}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_added_at_places_is_rounded_once() -> Result<()> {
+    // 2049 and 4098 are no numbers of f16; the odd one of the sum would be gone before it is added.
+    let (x, source) = (of(&[1.0], DType::F16)?, of(&[2048.0, 1.0], DType::F16)?);
+    let at = of(&[0.0, 0.0], DType::I64)?;
+    assert_eq!(x.scatter_add(0, &at, &source)?.to_f64_vec()?, [2050.0]);
+    assert_eq!(x.index_add(0, &at, &source, 1.0)?.to_f64_vec()?, [2050.0]);
+    let [sum, mean, prod] = [ScatterReduce::Sum, ScatterReduce::Mean, ScatterReduce::Prod]
+        .map(|reduce| x.scatter_reduce(0, &at, &source, reduce, true));
+    assert_eq!(sum?.to_f64_vec()?, [2050.0]);
+    assert_eq!(mean?.to_f64_vec()?, of(&[2050.0 / 3.0], DType::F16)?.to_f64_vec()?);
+    assert_eq!(prod?.to_f64_vec()?, [2048.0]);
+    // 300 times 300 is no f16, a tenth of it is one.
+    let (x, source) = (of(&[0.1], DType::F16)?, of(&[300.0, 300.0], DType::F16)?);
+    let got = x.scatter_reduce(0, &at, &source, ScatterReduce::Prod, true)?.to_f64_vec()?[0];
+    assert!((got - 9000.0).abs() < 8.0, "{got}");
+    Ok(())
+}
+
+#[test]
+fn an_index_of_nothing_fits_any_tensor() -> Result<()> {
+    let x = Tensor::ones(&[9, 1, 3], (DType::F32, Device::Cpu))?;
+    let at = Tensor::zeros(&[0, 4, 6], (DType::I64, Device::Cpu))?;
+    assert_eq!(x.gather(2, &at)?.shape(), [0, 4, 6]);
+    assert!(x.gather(2, &Tensor::zeros(&[1, 4, 6], (DType::I64, Device::Cpu))?).is_err());
     Ok(())
 }

@@ -6,7 +6,8 @@ error. Which shapes, dtypes, layouts and keywords a call has is drawn by fuzz_ma
 fuzz_nn.py; what PyTorch refuses is kept as a call that must be refused unless its message is in `UNPROMISED`.
 Calls that are known to differ on purpose are left out by the generators, by the reasons in `DIFFERENT`.
 
-`--only OP,..` draws calls of these ops alone.
+`--only OP,..` draws calls of these ops alone. `--most N` bounds the elements of a tensor; with `--level 0`
+the files are not compressed, so that an archive of all of them can be, which gives half the size.
 """
 
 import argparse
@@ -25,10 +26,12 @@ import fuzz_nn
 import fuzz_shape
 from fuzz_draw import DIFFERENT, OPS, Draw
 
-# What PyTorch refuses for want of code, or by a rule of its own: Genesis may take such calls.
+# What PyTorch refuses for want of code, or by a rule of its own: Genesis may take such calls. The last are
+# DIFFERENT["nothing left"].
 UNPROMISED = re.compile(
     r"implemented for|not supported|Unsupported|derivative for|memory descriptor|view size is not compatible"
     r"|smaller than kernel|can't be cast|margin must be greater than 0"
+    r"|is too small\. Calculated output"
 )
 TABLE = pathlib.Path(__file__).parent.parent / "src" / "conform"
 
@@ -49,17 +52,17 @@ def promised(text):
 
 def make(job):
     """One file: the calls per op, those to be refused, and what was left out."""
-    path, seed, count, names = job
+    path, seed, count, names, most, level = job
     torch.set_num_threads(1)
-    group = engine.Group(path.stem, seed << 32)
-    draw = Draw(seed, group, promised)
+    group = engine.Group(path.stem, seed << 32, cut=20)
+    draw = Draw(seed, group, promised, most)
     left = []
     while len(group.manifest) < count:
         if not left:
             left = names[:]
             draw.shuffle(left)
         OPS[left.pop()](draw)
-    group.write(path.parent, level=6)
+    group.write(path.parent, level)
     calls = collections.Counter(case["op"] for case in group.manifest)
     refused = collections.Counter(case["op"] for case in group.manifest if case.get("must_fail"))
     return calls, refused, collections.Counter(group.skipped)
@@ -73,13 +76,15 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--only", default="")
+    parser.add_argument("--most", type=int, default=1000)
+    parser.add_argument("--level", type=int, default=6)
     parser.add_argument("--skipped", action="store_true", help="print what PyTorch refused and why")
     options = parser.parse_args()
     names = [name for name in ops() if not options.only or name in options.only.split(",")]
     options.folder.mkdir(parents=True, exist_ok=True)
     each = -(-options.count // options.files)
     path = lambda k: options.folder / f"fuzz-{options.seed}-{k:02}.gz"
-    jobs = [(path(k), options.seed * 1000 + k, each, names) for k in range(options.files)]
+    jobs = [(path(k), options.seed * 1000 + k, each, names, options.most, options.level) for k in range(options.files)]
     start = time.time()
     totals = [collections.Counter() for _ in range(3)]
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:

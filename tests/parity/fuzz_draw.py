@@ -21,6 +21,10 @@ DIFFERENT = {
     "no freedom": "the gradient of a variance of no degrees of freedom: NaN, where PyTorch has infinities and numbers",
     "integers in atan2": "PyTorch's gradient of atan2 squares small integers in their own dtype",
     "gelu": "PyTorch's f32 and bf16 vectors give NaN for infinity",
+    "crossed bounds": "clamp by bounds of which the lower is larger: PyTorch's slope at NaN and of equal bounds",
+    "wrapped indices": "take_along_dim of PyTorch takes any index, by its remainder",
+    "nothing left": "mirrored and replicated pads of PyTorch refuse to leave nothing of some axes",
+    "cropped circles": "circular pads of PyTorch that wrap more than a crop has left copy what they wrote",
     "pools": "avg_pool3d of PyTorch refuses a window that is larger than the input and not than the padded input",
 }
 
@@ -43,9 +47,9 @@ class Draw(random.Random):
     def __new__(cls, seed, *_):
         return super().__new__(cls, seed)
 
-    def __init__(self, seed, group, promised):
+    def __init__(self, seed, group, promised, most=1000):
         super().__init__(seed)
-        self.group, self.promised = group, promised
+        self.group, self.promised, self.most = group, promised, most
 
     def case(self, name, *args, grad=None, **kwargs):
         """A call; a row of its own has the variant after a slash."""
@@ -82,6 +86,7 @@ class Draw(random.Random):
     def shape(self, rank=None, least=0, most=1000):
         """Extents of at most about a thousand elements."""
         rank = self.choices([0, 1, 2, 3, 4, 5], [1, 4, 6, 5, 3, 1])[0] if rank is None else rank
+        most = min(most, self.most)
         extents = []
         for _ in range(rank):
             extent = self.extent(least)

@@ -167,11 +167,16 @@ def rsub(r, name):
 @op("clamp")
 def clamp(r, name):
     dtype, shape = r.number(), r.shape()
-    bound = (lambda: r.choice([0, 1, 2, 3, 5])) if r.chance(0.5) else (lambda: r.t(r.broadcast(shape), dtype, odd=0.1))
+    # DIFFERENT["crossed bounds"]
+    grad = r.chance(0.4)
+    without = [float("nan")] if grad else []
+    tensor = lambda: r.t(r.broadcast(shape), dtype, odd=0.1, without=without)
+    bound = (lambda: r.choice([0, 1, 2, 3, 5])) if r.chance(0.5) else tensor
     if dtype.is_floating_point and r.chance(0.3):
         bound = lambda: r.choice([-1.0, 0.5, 0.25, 2.0])
     kw = {key: bound() for key in ("min", "max") if r.chance(0.7)}
-    r.case(name, r.t(shape, dtype, odd=0.2), dtype=dtype, rule="choice", **kw)
+    without = without if isinstance(kw.get("min"), T) and isinstance(kw.get("max"), T) else []
+    r.case(name, r.t(shape, dtype, odd=0.2, without=without), dtype=dtype, rule="choice", grad=grad, **kw)
 
 
 @op("clamp_min", "clamp_max")
@@ -231,9 +236,9 @@ def chosen(r, name):
     b = a if r.chance(0.7) else r.any()
     kind = r.random()
     if kind < 0.2:
+        # Of two bools in front neither says that it is the condition.
+        a = F32 if a == BOOL else a
         x, y = (r.choice([1, 2.5]), r.t(r.broadcast(shape), a)) if r.chance(0.5) else (r.t(r.broadcast(shape), a), r.choice([1, 2.5]))
-        if a == BOOL:
-            a = F32
         r.case(name, r.t(shape, BOOL), x, y, dtype=a, call=where_first, rule="sum", plain=True)
     elif kind < 0.25:
         r.case(name, r.t(shape, BOOL), r.choice([1, 2.5]), r.choice([3, 0.5]), dtype=F32, call=where_first)

@@ -334,6 +334,11 @@ def pad(r, name):
     shape = [r.size(1, 2), r.size(1, 3), *(r.size(2, 6) for _ in range(axes))]
     low = -1 if r.chance(0.2) else 0
     pads = [r.size(low, 3) for _ in range(2 * axes)]
+    if mode == "circular":
+        # DIFFERENT["cropped circles"]
+        for k, n in enumerate(reversed(shape[2:])):
+            left = n + min(pads[2 * k], 0) + min(pads[2 * k + 1], 0)
+            pads[2 * k:2 * k + 2] = [p if p <= left or p > n else max(left, 0) for p in pads[2 * k:2 * k + 2]]
     r.case(name, r.t(shape, dtype), pads, mode=mode, dtype=dtype)
 
 

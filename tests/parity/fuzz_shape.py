@@ -252,14 +252,16 @@ def unfold(r, name):
 @op("nn.functional.one_hot")
 def one_hot(r, name):
     n = r.size(1, 9)
-    r.case(name, r.t(r.shape(most=100), I64, (0, n)), n - (1 if r.chance(0.05) else 0) if r.chance(0.7) else -1, dtype=I64)
+    # Of no elements and no classes there is nothing to refuse.
+    few = 1 if n > 1 and r.chance(0.05) else 0
+    r.case(name, r.t(r.shape(most=100), I64, (0, n)), n - few if r.chance(0.7) else -1, dtype=I64)
 
 
 # Indices.
 
-def index(r, shape, n, **kwargs):
+def index(r, shape, n, strays=True, **kwargs):
     """Positions below n; sometimes one that is not there."""
-    if r.chance(0.02):
+    if strays and r.chance(0.02):
         return T(*shape, dtype=I64, of=[n, 0] if r.chance(0.5) else [-n - 1, 0], lay=r.lay(), **kwargs)
     return T(*shape, dtype=I64, range=(0, n), lay=r.lay(), **kwargs)
 
@@ -275,7 +277,8 @@ def gather(r, name):
     if name == "gather" and r.chance(0.02):
         other = (axis % len(shape)) - 1
         extents[other] = shape[other] + 1 if len(shape) > 1 else extents[other]
-    at = index(r, extents, shape[axis])
+    # DIFFERENT["wrapped indices"]
+    at = index(r, extents, shape[axis], strays=name == "gather")
     r.case(name, r.t(shape, dtype), *((axis, at) if name == "gather" else (at, axis)), dtype=dtype)
 
 

@@ -555,13 +555,13 @@ binary_ops! {
         kernel: div, div_flat, div_row, div_column;
         ints: Ints::Floats;
         grad: XY, |s, dy| {
-            let dx = dy.div(s.input(1))?;
-            let dy = if s.wanted[1] {
-                Some(dx.mul(&s.input(0).div(s.input(1))?)?.neg()?)
-            } else {
-                None
-            };
-            Ok([Some(dx), dy])
+            let (x, y) = (s.input(0), s.input(1));
+            // The quotient by y first: where x is 0, dy / y may still be infinite.
+            let slope = || x.div(y)?.div(y);
+            Ok([
+                if s.wanted[0] { Some(dy.div(y)?) } else { None },
+                if s.wanted[1] { Some(dy.neg()?.mul(&slope()?)?) } else { None },
+            ])
         };
         reference: |x, y| x / y;
     }
@@ -664,7 +664,8 @@ scalar_ops! {
     /// `c / x`; integers become f32.
     rdiv_scalar, rdiv_scalar, rdiv_scalar_flat, true, XY_FIRST, |c, s, dy| {
         let x = s.input(0);
-        dy.mul(&x.mul(x)?.rdiv_scalar(-c)?)
+        // Not through the square, which overflows where the slope is a number.
+        dy.mul(&x.rdiv_scalar(-c)?.div(x)?)
     };
     /// The larger of x and c; NaN wins. The gradient at c goes to x.
     maximum_scalar, maximum_scalar, maximum_scalar_flat, false, XY_FIRST, |c, s, dy| {

@@ -302,7 +302,8 @@ fn with_axes(op: &'static str, x: &Tensor, dim: i64, index: &Tensor) -> Result<(
 /// Whether an index fits: of one rank, and no larger along the other axes.
 fn check_fits(op: &str, x: &Tensor, axis: usize, index: &[usize]) -> Result<()> {
     let scalar = index.is_empty() && x.rank() == 1;
-    let larger = |a: usize| a != axis && index[a] > x.shape()[a];
+    // An index without elements reads nothing, however long its axes are.
+    let larger = |a: usize| a != axis && index[a] > x.shape()[a] && !index.contains(&0);
     if !scalar && (index.len() != x.rank() || (0..x.rank()).any(larger)) {
         let message = format!("an index of {index:?} does not fit shape {:?}", x.shape());
         return Err(Error::op(op, message));
@@ -523,9 +524,15 @@ pub(crate) fn add_at(values: &Tensor, places: &Tensor, n: usize) -> Result<Tenso
     apply(AddAt { n, shape: values.shape().to_vec() }, &[values, places])
 }
 
-/// `x` with values added at places; bools stay bools, whose sum is whether one is true.
+/// `x` with values added at places; 16-bit floats are rounded once, bools stay bools, whose sum is whether
+/// one is true.
 #[track_caller]
 pub(crate) fn plus_at(x: &Tensor, values: &Tensor, places: &Tensor) -> Result<Tensor> {
+    let is_half = x.dtype() == values.dtype() && launch::accumulate_dtype(x.dtype()) != x.dtype();
+    if is_half && x.dtype().is_float() {
+        // The sum is not rounded before it is added.
+        return Tensor::rounded_once([x, values], |[x, values]| plus_at(&x, &values, places));
+    }
     let sums = add_at(values, places, x.numel())?.reshape(x.shape())?;
     let is_bool = x.dtype() == DType::Bool && values.dtype() == DType::Bool;
     x.add(&if is_bool { sums.to_bool()? } else { sums })

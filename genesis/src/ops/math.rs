@@ -570,7 +570,7 @@ functions2! {
             let (x, y) = (s.input(0), s.input(1));
             let is_flat = x.eq_scalar(0.0)?.logical_and(&y.le_scalar(0.0)?)?;
             let dx = dy.mul(&y.masked_fill(&is_flat, 1.0)?.log()?)?;
-            Ok([Some(dx), Some(dy.mul(&x.div(y)?)?)])
+            Ok([Some(dx), Some(dy.mul(x)?.div(y)?)])
         };
         reference: |x, y| x * y.ln(), true;
     }

@@ -240,6 +240,13 @@ fn reduce_at(
     reduce: ScatterReduce,
     include_self: bool,
 ) -> Result<Tensor> {
+    let is_half = x.dtype().is_float() && launch::accumulate_dtype(x.dtype()) != x.dtype();
+    if is_half && !matches!(reduce, ScatterReduce::Amax | ScatterReduce::Amin) {
+        // Sums, products and counts are not rounded before they meet.
+        return Tensor::rounded_once([x, values], |[x, values]| {
+            reduce_at(&x, places, &values, reduce, include_self)
+        });
+    }
     let ones = Tensor::ones(places.shape(), (DType::I64, x.device()))?;
     let counts = || add_at(&ones, places, x.numel())?.reshape(x.shape());
     let base = |unit: f64| -> Result<Tensor> {

@@ -42,11 +42,13 @@ functions! {
     sinc {
         compute: Compute::Fixed;
         grad: X, |s, dy| {
-            let x = s.input(0);
+            // The two waves cancel where x is small.
+            let x = s.input(0).to_dtype(DType::F64)?;
             let wave = x.mul_scalar(std::f64::consts::PI)?.cos()?.sub(&x.sinc()?)?;
             let is_zero = x.eq_scalar(0.0)?;
             let safe = x.masked_fill(&is_zero, 1.0)?;
-            dy.mul(&wave.div(&safe)?.masked_fill(&is_zero, 0.0)?)
+            let slope = wave.div(&safe)?.masked_fill(&is_zero, 0.0)?;
+            dy.mul(&slope.to_dtype(dy.dtype())?)
         };
         reference: |x| (std::f64::consts::PI * x).sin() / (std::f64::consts::PI * x), 0.1, 0.9;
     }
