@@ -101,19 +101,19 @@ impl Text {
             ExprKind::Bool(value) => value.to_string(),
             ExprKind::Name("B") => self.block.to_string(),
             ExprKind::Name(name) => name.to_owned(),
-            ExprKind::Neg(x) => format!("(-{})", self.expr(x)),
-            ExprKind::Not(x) => format!("(!{})", self.expr(x)),
-            ExprKind::Binary(op, a, b) => self.between(a, sign(op), b),
-            ExprKind::Compare(predicate, a, b) => self.between(a, relation(predicate), b),
-            ExprKind::AndThen(a, b) => self.between(a, "&&", b),
-            ExprKind::OrElse(a, b) => self.between(a, "||", b),
-            ExprKind::Field(x, number) => format!("{}.{number}", self.expr(x)),
+            ExprKind::Neg(x) => format!("-{}", self.at_least(x, UNARY)),
+            ExprKind::Not(x) => format!("!{}", self.at_least(x, UNARY)),
+            ExprKind::Binary(op, a, b) => self.between(expr, a, sign(op), b),
+            ExprKind::Compare(predicate, a, b) => self.between(expr, a, relation(predicate), b),
+            ExprKind::AndThen(a, b) => self.between(expr, a, "&&", b),
+            ExprKind::OrElse(a, b) => self.between(expr, a, "||", b),
+            ExprKind::Field(x, number) => format!("{}.{number}", self.at_least(x, POSTFIX)),
             ExprKind::Builtin { name, generics, args } => {
                 format!("{name}{}({})", self.generics(generics), self.list(args))
             }
             ExprKind::Method { receiver, name, generics, args } => {
-                let (of, generics) = (self.expr(receiver), self.generics(generics));
-                format!("({of}).{name}{generics}({})", self.list(args))
+                let (of, generics) = (self.at_least(receiver, POSTFIX), self.generics(generics));
+                format!("{of}.{name}{generics}({})", self.list(args))
             }
             ExprKind::If { cond, then, otherwise } => {
                 let otherwise = otherwise.map(|block| format!(" else {}", self.block(block)));
@@ -128,8 +128,17 @@ impl Text {
         }
     }
 
-    fn between(&self, a: &ExprAst, sign: &str, b: &ExprAst) -> String {
-        format!("({} {sign} {})", self.expr(a), self.expr(b))
+    /// Two operands of `whole`: without parentheses where Rust needs none, which is for the macro to know.
+    fn between(&self, whole: &ExprAst, a: &ExprAst, sign: &str, b: &ExprAst) -> String {
+        let level = level(whole);
+        let left = if level == COMPARE { level + 1 } else { level };
+        format!("{} {sign} {}", self.at_least(a, left), self.at_least(b, level + 1))
+    }
+
+    /// In parentheses where it binds less than that.
+    fn at_least(&self, expr: &ExprAst, least: u8) -> String {
+        let text = self.expr(expr);
+        if level(expr) < least { format!("({text})") } else { text }
     }
 
     fn list(&self, all: &[ExprAst]) -> String {
@@ -145,6 +154,32 @@ impl Text {
             GenericAst::Const(value) => self.expr(value),
         };
         format!("::<{}>", generics.iter().map(one).collect::<Vec<_>>().join(", "))
+    }
+}
+
+const COMPARE: u8 = 3;
+const UNARY: u8 = 10;
+const POSTFIX: u8 = 12;
+
+/// How tightly an expression binds in Rust; what ends in a brace may not begin an operand at all.
+fn level(expr: &ExprAst) -> u8 {
+    match expr.kind {
+        ExprKind::If { .. } | ExprKind::Block(_) => 0,
+        ExprKind::OrElse(..) => 1,
+        ExprKind::AndThen(..) => 2,
+        ExprKind::Compare(..) => COMPARE,
+        ExprKind::Binary(op, ..) => match op {
+            BinaryOp::Or => 4,
+            BinaryOp::Xor => 5,
+            BinaryOp::And => 6,
+            BinaryOp::Shl | BinaryOp::Shr => 7,
+            BinaryOp::Add | BinaryOp::Sub => 8,
+            _ => 9,
+        },
+        ExprKind::Neg(_) | ExprKind::Not(_) => UNARY,
+        ExprKind::Int(value, _) if value < 0 => UNARY,
+        ExprKind::Int(..) | ExprKind::Float(..) | ExprKind::Bool(_) => 11,
+        _ => POSTFIX,
     }
 }
 
