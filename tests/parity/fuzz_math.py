@@ -3,7 +3,7 @@
 import math
 
 import torch
-from engine import BF16, BOOL, F16, F32, F64, FLOATS, I32, I64, INTS, U8, T
+from engine import BF16, BOOL, F16, F32, F64, FLOATS, I32, I64, INTS, NAN, U8, T
 from fuzz_draw import op
 from ops_math import PAIRS, UNARY, where
 
@@ -169,7 +169,7 @@ def clamp(r, name):
     dtype, shape = r.number(), r.shape()
     # DIFFERENT["crossed bounds"]
     grad = r.chance(0.4)
-    without = [float("nan")] if grad else []
+    without = [NAN] if grad else []
     tensor = lambda: r.t(r.broadcast(shape), dtype, odd=0.1, without=without)
     bound = (lambda: r.choice([0, 1, 2, 3, 5])) if r.chance(0.5) else tensor
     if dtype.is_floating_point and r.chance(0.3):
