@@ -25,6 +25,7 @@ DIFFERENT = {
     "wrapped indices": "take_along_dim of PyTorch takes any index, by its remainder",
     "nothing left": "mirrored and replicated pads of PyTorch refuse to leave nothing of some axes",
     "cropped circles": "circular pads of PyTorch that wrap more than a crop has left copy what they wrote",
+    "rounded products": "addmm, addmv and baddbmm of 16-bit floats round the product before they add",
     "pools": "avg_pool3d of PyTorch refuses a window that is larger than the input and not than the padded input",
 }
 

@@ -408,12 +408,15 @@ def kth(r, name):
 @op("quantile")
 def quantile(r, name):
     shape = r.shape(least=1)
-    r.case(name, r.t(shape), r.choice([0.0, 0.25, 0.3, 0.5, 0.9, 1.0]), dtype=r.wide(), rule="sum", **over(r, len(shape), False))
+    # Of equal elements each may have the slope.
+    r.case(name, r.t(shape, lay=r.still()), r.choice([0.0, 0.25, 0.3, 0.5, 0.9, 1.0]), dtype=r.wide(), rule="sum", **over(r, len(shape), False))
 
 
 @op("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 def scans(r, name):
-    dtype, shape = r.float() if name == "logcumsumexp" else r.number(), r.shape()
+    # PyTorch's cummax and cummin of nothing take an axis that is not there.
+    least = 1 if name in ("cummax", "cummin") else 0
+    dtype, shape = r.float() if name == "logcumsumexp" else r.number(), r.shape(least=least)
     range = None
     if name == "cumprod":
         range = (0.5, 1.5) if dtype.is_floating_point else (0, 3)
@@ -502,7 +505,10 @@ def products(r, name):
             if r.chance(0.4):
                 kw[key] = r.choice([2, 3, -1] if not dtype.is_floating_point else [0.5, 2.0, -1.3, 0, 1])
         # DIFFERENT["fractions of integers"]: whole ones only.
-    r.case(name, *(r.t(shape, dtype) for shape in shapes), dtype=dtype, rule="sum", **kw)
+    # DIFFERENT["rounded products"]: a first operand that is larger than the product hides it.
+    large = (200, 300) if dtype in HALVES and name in ("addmm", "addmv", "baddbmm") else None
+    tensors = [r.t(shape, dtype, large if k == 0 else None) for k, shape in enumerate(shapes)]
+    r.case(name, *tensors, dtype=dtype, rule="sum", **kw)
 
 
 @op("cross")
