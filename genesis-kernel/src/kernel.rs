@@ -263,10 +263,11 @@ impl KernelDef {
         consts: &[i64],
         args: [CheckedArg<'_>; N],
     ) -> Result<(), Error> {
-        let args = self.checked(stream, &args)?;
+        let raw = args.each_ref().map(CheckedArg::arg);
+        self.check(stream, &args, &raw)?;
         // SAFETY: the arguments lie inside buffers that live as long as the work, no two that are
         // written share an element, and the kernel leaves them nowhere.
-        unsafe { self.launch(stream, grid, dtypes, consts, &args) }
+        unsafe { self.launch(stream, grid, dtypes, consts, &raw) }
     }
 
     /// [`KernelDef::launch_checked`] with the configuration that is best for the arguments.
@@ -279,17 +280,14 @@ impl KernelDef {
         dtypes: &[DType],
         args: [CheckedArg<'_>; N],
     ) -> Result<(), Error> {
-        let args = self.checked(stream, &args)?;
+        let raw = args.each_ref().map(CheckedArg::arg);
+        self.check(stream, &args, &raw)?;
         // SAFETY: as in `launch_checked`.
-        unsafe { self.launch_tuned(stream, dtypes, &args) }
+        unsafe { self.launch_tuned(stream, dtypes, &raw) }
     }
 
-    /// The arguments as plain data, for a launch that needs no promises.
-    fn checked<const N: usize>(
-        &self,
-        stream: &Stream,
-        args: &[CheckedArg<'_>; N],
-    ) -> Result<[Arg; N], Error> {
+    /// What a launch without promises asks of its arguments, which `raw` are as plain data.
+    fn check(&self, stream: &Stream, args: &[CheckedArg<'_>], raw: &[Arg]) -> Result<(), Error> {
         if self.is_unchecked() {
             return Err(Error::launch(format!(
                 "{}: the kernel takes pointers or makes promises, so that its launch is `unsafe`",
@@ -297,9 +295,7 @@ impl KernelDef {
             )));
         }
         args.iter().try_for_each(|arg| arg.lend(stream))?;
-        let raw = args.each_ref().map(CheckedArg::arg);
-        launch::check_shared(self.ast, &raw)?;
-        Ok(raw)
+        launch::check_shared(self.ast, raw)
     }
 
     /// Runs the kernel: one program for each point of the grid.

@@ -131,8 +131,10 @@ unsafe fn run(
     launch: &Launch<'_>,
     grid: [u32; 3],
 ) -> Result<(), Error> {
-    let mut slots = flatten(launch.args);
-    let slots = slots.as_mut_slice();
+    // In place: a list of words that is returned is copied, all of its room.
+    let mut words = Words::<MAX_SLOTS>::new();
+    flatten(launch.args, &mut words);
+    let slots = words.as_mut_slice();
     match (&entry.code, launch.stream.queue()) {
         (Executable::Cuda(kernel), Queue::Cuda(stream)) => {
             let maps = match kernel.takes_maps() {
@@ -179,9 +181,8 @@ unsafe fn run_unmapped(def: &KernelDef, launch: &Launch<'_>, grid: [u32; 3]) -> 
     unsafe { run(def, entry, launch, grid) }
 }
 
-/// The arguments as the code takes them, one word for each flattened parameter.
-fn flatten(args: &[Arg]) -> Words<MAX_SLOTS> {
-    let mut words = Words::new();
+/// Adds the arguments as the code takes them, one word for each flattened parameter.
+fn flatten(args: &[Arg], words: &mut Words<MAX_SLOTS>) {
     for arg in args {
         match arg {
             Arg::Ptr(ptr) => words.push(ptr.address),
@@ -193,5 +194,4 @@ fn flatten(args: &[Arg]) -> Words<MAX_SLOTS> {
             }
         }
     }
-    words
 }

@@ -8,6 +8,7 @@ use crate::compile::Executable;
 use crate::diag::Error;
 use crate::front::ast::{BlockAst, FnAst, Span};
 use crate::interp::InterpArg;
+use crate::runtime::words::Words;
 use crate::runtime::{Arg, Buffer, PtrArg, Queue, Stream, ViewArg};
 
 /// Bytes on each side of an argument's memory, and what they hold.
@@ -44,8 +45,9 @@ pub(crate) unsafe fn run(
 ) -> Result<Vec<Vec<u8>>, Error> {
     let buffers = args.iter().map(|arg| guarded(stream, arg)).collect::<Result<Vec<_>, _>>()?;
     let args: Vec<Arg> = args.iter().zip(&buffers).map(|(arg, b)| placed(stream, arg, b)).collect();
-    let mut slots = flatten(&args);
-    let slots = slots.as_mut_slice();
+    let mut words = Words::new();
+    flatten(&args, &mut words);
+    let slots = words.as_mut_slice();
     match (code, stream.queue()) {
         // SAFETY: the caller promises that the code takes these, and that it stays inside them.
         (Executable::Cpu(kernel), Queue::Cpu) => unsafe { kernel.run_slots(slots, grid)? },

@@ -103,6 +103,7 @@ pub struct CheckedArg<'a> {
 
 impl<'a> CheckedArg<'a> {
     /// A number.
+    #[inline]
     pub fn scalar(scalar: Scalar) -> CheckedArg<'a> {
         CheckedArg { arg: Arg::Scalar(scalar), buffer: None }
     }
@@ -122,6 +123,28 @@ impl<'a> CheckedArg<'a> {
             Error::launch(format!("element {offset} of {dtype} lies outside of {bytes} bytes"))
         })?;
         Ok(CheckedArg { arg: Arg::Ptr(ptr), buffer: Some(buffer) })
+    }
+
+    /// A pointer to the first byte of a buffer.
+    #[inline]
+    pub(super) fn whole(buffer: &'a Buffer, dtype: DType, mutable: bool) -> CheckedArg<'a> {
+        CheckedArg { arg: Arg::Ptr(start_of(buffer, dtype, mutable)), buffer: Some(buffer) }
+    }
+
+    /// A view of the elements that a buffer was made for, one after the other.
+    ///
+    /// # Panics
+    /// If the buffer does not hold as many.
+    #[inline]
+    pub(super) fn line(
+        buffer: &'a Buffer,
+        elements: usize,
+        dtype: DType,
+        mutable: bool,
+    ) -> CheckedArg<'a> {
+        assert!(elements <= buffer.bytes() / dtype.bytes(), "the buffer holds fewer elements");
+        let view = ViewArg::flat(start_of(buffer, dtype, mutable), elements);
+        CheckedArg { arg: Arg::View(view), buffer: Some(buffer) }
     }
 
     /// A view of a buffer's elements: `offset` is that of the element with all coordinates 0, strides count
@@ -196,11 +219,18 @@ impl<'a> CheckedArg<'a> {
     }
 
     /// Lets work of a stream use the memory: it is there until the work is done, and has arrived.
+    #[inline]
     pub(crate) fn lend(&self, stream: &Stream) -> Result<(), Error> {
         let Some(buffer) = self.buffer else { return Ok(()) };
         buffer.record_stream(stream);
         buffer.wait_arrived()
     }
+}
+
+#[inline]
+fn start_of(buffer: &Buffer, dtype: DType, mutable: bool) -> PtrArg {
+    let (address, bytes) = (buffer.address(), buffer.bytes() as u64);
+    PtrArg { device: buffer.device(), address, bytes, dtype, mutable }
 }
 
 /// Element `offset` of a buffer, if it or the end of the buffer is there.
@@ -261,42 +291,49 @@ pub trait AsScalar<T: HostElement> {
 }
 
 impl<T: HostElement> AsPtr<T> for &Array<T> {
+    #[inline]
     fn as_arg(&self) -> CheckedArg<'_> {
         self.all(false)
     }
 }
 
 impl<T: HostElement> AsPtr<T> for &mut Array<T> {
+    #[inline]
     fn as_arg(&self) -> CheckedArg<'_> {
         self.all(false)
     }
 }
 
 impl<T: HostElement> AsPtrMut<T> for &mut Array<T> {
+    #[inline]
     fn as_arg(&self) -> CheckedArg<'_> {
         self.all(true)
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsView<T, RANK> for ArrayView<'_, T, RANK> {
+    #[inline]
     fn as_arg(&self) -> CheckedArg<'_> {
         self.checked_arg()
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsView<T, RANK> for &ArrayView<'_, T, RANK> {
+    #[inline]
     fn as_arg(&self) -> CheckedArg<'_> {
         self.checked_arg()
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsViewMut<T, RANK> for ArrayViewMut<'_, T, RANK> {
+    #[inline]
     fn as_arg(&self) -> CheckedArg<'_> {
         self.checked_arg()
     }
 }
 
 impl<T: HostElement, const RANK: usize> AsViewMut<T, RANK> for &mut ArrayViewMut<'_, T, RANK> {
+    #[inline]
     fn as_arg(&self) -> CheckedArg<'_> {
         self.checked_arg()
     }
@@ -304,6 +341,7 @@ impl<T: HostElement, const RANK: usize> AsViewMut<T, RANK> for &mut ArrayViewMut
 
 /// An array is a view of one axis.
 impl<T: HostElement> AsView<T, 1> for &Array<T> {
+    #[inline]
     fn as_arg(&self) -> CheckedArg<'_> {
         self.as_line(false)
     }
@@ -311,12 +349,14 @@ impl<T: HostElement> AsView<T, 1> for &Array<T> {
 
 /// An array is a view of one axis.
 impl<T: HostElement> AsViewMut<T, 1> for &mut Array<T> {
+    #[inline]
     fn as_arg(&self) -> CheckedArg<'_> {
         self.as_line(true)
     }
 }
 
 impl<T: HostElement> AsScalar<T> for T {
+    #[inline]
     fn as_arg(&self) -> CheckedArg<'_> {
         CheckedArg::scalar(self.to_scalar())
     }
@@ -326,7 +366,8 @@ macro_rules! index_scalar {
     ($($ty:ty),*) => {$(
         /// An index: lengths and counts are passed as they are.
         impl AsScalar<i64> for $ty {
-            fn as_arg(&self) -> CheckedArg<'_> {
+            #[inline]
+    fn as_arg(&self) -> CheckedArg<'_> {
                 // No length of anything in memory is over i64::MAX.
                 CheckedArg::scalar(i64::try_from(*self).unwrap_or(i64::MAX).to_scalar())
             }

@@ -147,15 +147,15 @@ impl<T: HostElement> Array<T> {
     }
 
     /// A pointer to the first element.
+    #[inline]
     pub(super) fn all(&self, mutable: bool) -> CheckedArg<'_> {
-        CheckedArg::ptr(&self.buffer, 0, T::DTYPE, mutable).expect("a buffer has a start")
+        CheckedArg::whole(&self.buffer, T::DTYPE, mutable)
     }
 
     /// A view of one axis.
+    #[inline]
     pub(super) fn as_line(&self, mutable: bool) -> CheckedArg<'_> {
-        let dims = [self.len as i64];
-        CheckedArg::view(&self.buffer, 0, T::DTYPE, (&dims, &[1]), mutable)
-            .expect("the buffer was made for as many elements")
+        CheckedArg::line(&self.buffer, self.len, T::DTYPE, mutable)
     }
 
     fn contiguous_arg<const RANK: usize>(
@@ -213,6 +213,7 @@ macro_rules! view_methods {
                 self.arg.as_view().map_or(&[], ViewArg::strides)
             }
 
+            #[inline]
             pub(super) fn checked_arg(&self) -> CheckedArg<'_> {
                 self.arg
             }

@@ -7,6 +7,7 @@ use super::Tensor;
 use super::promote::category;
 use crate::error::{Error, Result};
 use crate::ops::{Index, ScatterReduce};
+use crate::shape::broadcast_shapes;
 
 macro_rules! unary {
     ($($name:ident = $op:ident,)*) => {
@@ -112,7 +113,7 @@ macro_rules! with_tensor {
                 /// whose gradient is wanted and recorded.
                 #[track_caller]
                 pub fn $name(&self, other: &Tensor) -> Result<()> {
-                    self.replace(stringify!($name), &[other], |x| x.$op(other))
+                    self.replace_each(stringify!($name), &[other], |x| x.$op(other))
                 }
             )*
         }
@@ -167,7 +168,7 @@ impl Tensor {
     /// As the op, or if this is a leaf whose gradient is wanted and recorded.
     #[track_caller]
     pub fn lerp_(&self, end: &Tensor, weight: &Tensor) -> Result<()> {
-        self.replace("lerp_", &[end, weight], |x| x.lerp(end, weight))
+        self.replace_each("lerp_", &[end, weight], |x| x.lerp(end, weight))
     }
 
     /// [`Tensor::addcmul`] in place.
@@ -176,7 +177,7 @@ impl Tensor {
     /// As the op, or if this is a leaf whose gradient is wanted and recorded.
     #[track_caller]
     pub fn addcmul_(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<()> {
-        self.replace("addcmul_", &[a, b], |x| x.addcmul(a, b, value))
+        self.replace_each("addcmul_", &[a, b], |x| x.addcmul(a, b, value))
     }
 
     /// [`Tensor::addcdiv`] in place.
@@ -185,7 +186,7 @@ impl Tensor {
     /// As the op, or if this is a leaf whose gradient is wanted and recorded.
     #[track_caller]
     pub fn addcdiv_(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<()> {
-        self.replace("addcdiv_", &[a, b], |x| x.addcdiv(a, b, value))
+        self.replace_each("addcdiv_", &[a, b], |x| x.addcdiv(a, b, value))
     }
 
     /// [`Tensor::addmm`] in place.
@@ -234,6 +235,7 @@ impl Tensor {
     /// As the op, or if this is a leaf whose gradient is wanted and recorded.
     #[track_caller]
     pub fn masked_fill_(&self, mask: &Tensor, value: f64) -> Result<()> {
+        self.check_holds("masked_fill_", &[mask])?;
         self.replace("masked_fill_", &[], |x| x.masked_fill(mask, value))
     }
 
@@ -243,6 +245,7 @@ impl Tensor {
     /// As the op, or if this is a leaf whose gradient is wanted and recorded.
     #[track_caller]
     pub fn masked_scatter_(&self, mask: &Tensor, source: &Tensor) -> Result<()> {
+        self.check_holds("masked_scatter_", &[mask])?;
         self.replace("masked_scatter_", &[source], |x| x.masked_scatter(mask, source))
     }
 
@@ -340,6 +343,32 @@ impl Tensor {
         }
     }
 
+    /// [`Tensor::replace`] by an op whose operands broadcast.
+    #[track_caller]
+    fn replace_each(
+        &self,
+        op: &str,
+        others: &[&Tensor],
+        new: impl FnOnce(&Tensor) -> Result<Tensor>,
+    ) -> Result<()> {
+        self.check_holds(op, others)?;
+        self.replace(op, others, new)
+    }
+
+    /// Refuses operands whose result would be larger than this tensor, before it is computed.
+    #[track_caller]
+    fn check_holds(&self, op: &str, others: &[&Tensor]) -> Result<()> {
+        let shapes: Vec<&[usize]> =
+            std::iter::once(self).chain(others.iter().copied()).map(Tensor::shape).collect();
+        let result = broadcast_shapes(op, &shapes)?;
+        if *result == *self.shape() {
+            return Ok(());
+        }
+        let (result, shape) = (&result[..], self.shape());
+        let message = format!("a result of shape {result:?} does not fit a tensor of {shape:?}");
+        Err(Error::op(op, message))
+    }
+
     /// The result of an op, checked to be one that this tensor can hold, over its values.
     #[track_caller]
     fn replace(
@@ -375,6 +404,24 @@ mod tests {
         assert_eq!(error.to_string(), "div_: a result of f32 does not fit a tensor of i64");
         assert_eq!(x.to_vec::<i64>()?, [3, 4, 5]);
         assert_eq!(x.version(), 1);
+        Ok(())
+    }
+
+    /// What is refused is not computed first: 2^40 elements would not fit into memory.
+    #[test]
+    fn a_result_of_another_shape_is_refused_at_once() -> Result<()> {
+        let x = Tensor::from_slice(&[1.0f32], &[1])?;
+        let wide = x.broadcast_to(&[1 << 20, 1 << 20])?;
+        let mask = x.isnan()?.broadcast_to(wide.shape())?;
+        let shapes = "a result of shape [1048576, 1048576] does not fit a tensor of [1]";
+        for (op, result) in [
+            ("div_", x.div_(&wide)),
+            ("lerp_", x.lerp_(&x, &wide)),
+            ("addcmul_", x.addcmul_(&x, &wide, 1.0)),
+            ("masked_fill_", x.masked_fill_(&mask, 1.0)),
+        ] {
+            assert_eq!(result.expect_err("too large").to_string(), format!("{op}: {shapes}"));
+        }
         Ok(())
     }
 

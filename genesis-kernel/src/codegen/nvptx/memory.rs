@@ -20,7 +20,7 @@
 use super::super::elementwise::{from_memory, to_memory};
 use super::super::llvm::{Emitter, Ty, Val};
 use super::lower::{Lowering, Registers};
-use super::shared::Target;
+use super::shared::{Target, Touch};
 use super::thread::in_block_of_rank;
 use crate::Error;
 use crate::ir::{Cache, DType, Def, Elem, Op, OpKind, Type, Value};
@@ -508,30 +508,21 @@ impl Lowering<'_> {
     /// the accesses in order, since nobody else could know the memory.
     pub(super) fn handed_on(&self) -> Vec<bool> {
         let mut shared = vec![false; self.func.params.len()];
-        let accesses: Vec<(Target, bool)> = self.accesses(self.func.body, false);
-        for (i, &(first, writes)) in accesses.iter().enumerate() {
-            for &(second, also_writes) in &accesses[i + 1..] {
-                if !(writes || also_writes) || !first.may_meet(second) {
-                    continue;
-                }
-                for target in [first, second] {
-                    match target.param {
-                        Some(param) => shared[param as usize] = true,
-                        None => shared.fill(true),
-                    }
-                }
-            }
-        }
+        self.hand_on(self.func.body, false, &mut Vec::new(), &mut shared);
         shared
     }
 
-    /// What a region's accesses of global memory may meet, and whether each writes. In a loop, pointers
-    /// are others in each iteration.
-    fn accesses(&self, region: crate::ir::Region, in_loop: bool) -> Vec<(Target, bool)> {
-        let mut all = Vec::new();
+    /// Goes through a region after the accesses `before` it, and adds those in it. In a loop, pointers are
+    /// others in each iteration; outside of one, only one branch of an `if` runs.
+    fn hand_on(
+        &self,
+        region: crate::ir::Region,
+        in_loop: bool,
+        before: &mut Vec<Touch>,
+        shared: &mut [bool],
+    ) {
         for &op in &self.func.region(region).ops {
             let data = self.func.op(op);
-            let is_loop = matches!(data.kind, OpKind::For(_) | OpKind::While);
             let writes = match data.kind {
                 OpKind::Load => Some(false),
                 OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas => Some(true),
@@ -540,12 +531,22 @@ impl Lowering<'_> {
             if let Some(writes) = writes {
                 let target = self.target(data.operands[0]);
                 let own = target.own.filter(|_| !in_loop);
-                all.push((Target { own, ..target }, writes));
+                let touch = Touch { target: Target { own, ..target }, writes };
+                before.iter().for_each(|earlier| touch.note_meeting(earlier, shared));
+                before.push(touch);
             }
-            let inner = data.regions.iter();
-            all.extend(inner.flat_map(|&region| self.accesses(region, in_loop || is_loop)));
+            let in_loop = in_loop || matches!(data.kind, OpKind::For(_) | OpKind::While);
+            let is_choice = matches!(data.kind, OpKind::If) && !in_loop;
+            let n_before = before.len();
+            let mut others = Vec::new();
+            for &inner in &data.regions {
+                self.hand_on(inner, in_loop, before, shared);
+                if is_choice {
+                    others.extend(before.drain(n_before..));
+                }
+            }
+            before.append(&mut others);
         }
-        all
     }
 
     /// Whether a value is a tile of addresses.

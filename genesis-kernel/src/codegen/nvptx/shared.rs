@@ -125,6 +125,29 @@ impl Target {
     }
 }
 
+/// An access to global memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Touch {
+    pub(super) target: Target,
+    pub(super) writes: bool,
+}
+
+impl Touch {
+    /// Notes the parameters of two accesses that may meet, of which one writes; all of them where it is not
+    /// known which.
+    pub(super) fn note_meeting(&self, other: &Touch, params: &mut [bool]) {
+        if !(self.writes || other.writes) || !self.target.may_meet(other.target) {
+            return;
+        }
+        for target in [self.target, other.target] {
+            match target.param {
+                Some(param) => params[param as usize] = true,
+                None => params.fill(true),
+            }
+        }
+    }
+}
+
 /// What happened since the last barrier that a later access may have to wait for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
