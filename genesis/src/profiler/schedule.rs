@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn the_shortest_cycle_records_each_step() {
-        let long = Schedule { wait: usize::MAX, warmup: 1, active: usize::MAX, ..Schedule::default() };
+        let long =
+            Schedule { wait: usize::MAX, warmup: 1, active: usize::MAX, ..Schedule::default() };
         assert_eq!(long.action(usize::MAX - 1), Action::Wait);
         let schedule = Schedule { wait: 0, warmup: 0, active: 0, repeat: 0, skip_first: 0 };
         assert_eq!(letters(schedule, 3), "RRR");

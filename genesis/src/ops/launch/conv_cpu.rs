@@ -505,10 +505,8 @@ mod tests {
         let w = dense(shape.weight_shape(), 3)?;
         // Channels last, turned around, and one image for all.
         let last = |t: &Tensor| t.transpose(1, 4)?.contiguous()?.transpose(1, 4);
-        let ways: [&dyn Fn(&Tensor) -> Result<Tensor>; 2] =
-            [&last, &|t| t.slice(0, 0..1)?.broadcast_to(t.shape())];
-        for way in ways {
-            let (x, y) = (way(&x)?, way(&y)?);
+        let one = |t: &Tensor| t.slice(0, 0..1)?.broadcast_to(t.shape());
+        for (x, y) in [(last(&x)?, last(&y)?), (one(&x)?, one(&y)?)] {
             for part in [Part::Result, Part::Input, Part::Weight] {
                 let (inputs, out) = match part {
                     Part::Result => ([&x, &w], shape.result_shape()),
