@@ -186,8 +186,26 @@ fn check(case: &Case, dtype: DType, lay: impl Fn(&Tensor) -> Result<Tensor>) -> 
     if more.iter().enumerate().any(|(at, &n)| n >= case.stride[at].max(case.dilation[at])) {
         return Ok(());
     }
+    let what = format!("transposed {dtype:?} {case:?}");
     let turned = dy.conv_transpose(&w.detach(), None, &case.conv(), &more)?;
-    near(&format!("transposed {dtype:?} {case:?}"), &turned, &dx, dtype)
+    near(&what, &turned, &dx, dtype)?;
+    let channels = turned.shape()[1];
+    let bias = tensor(&values(channels, 11), &[channels], dtype)?;
+    let biases = bias.to_f64_vec()?;
+    let each = dx.len() / (case.batch * channels);
+    let moved = dx.iter().enumerate().map(|(i, dx)| dx + biases[i / each % channels]);
+    let turned = dy.conv_transpose(&w.detach(), Some(&bias), &case.conv(), &more)?;
+    near(&what, &turned, &moved.collect::<Vec<_>>(), dtype)?;
+    // Rounded once, after the bias.
+    let [dy, w, bias] = [&dy, &w.detach(), &bias].map(|t| t.to_dtype(wider(dtype)));
+    let sums = dy?.conv_transpose(&w?, Some(&bias?), &case.conv(), &more)?;
+    assert_eq!(turned.to_f64_vec()?, sums.to_dtype(dtype)?.to_f64_vec()?, "{what}");
+    Ok(())
+}
+
+/// What sums are made in.
+fn wider(dtype: DType) -> DType {
+    if dtype.bytes() == 2 { DType::F32 } else { dtype }
 }
 
 impl Case {
@@ -319,11 +337,14 @@ fn first_and_second_derivatives_are_right() -> Result<()> {
         gradgradcheck(f, &[&x, &w, &bias], options)?;
         let y = leaf(&case.output_shape(), 3)?;
         let none = vec![0; case.input.len()];
+        let bias = leaf(&[case.input_shape()[1]], 3)?;
         let transposed =
-            |t: &[Tensor]| Ok(vec![t[0].conv_transpose(&t[1], None, &case.conv(), &none)?]);
+            |t: &[Tensor]| Ok(vec![t[0].conv_transpose(&t[1], t.get(2), &case.conv(), &none)?]);
         if transposed(&[y.clone(), w.clone()]).is_ok() {
-            gradcheck(transposed, &[&y, &w], options)?;
-            gradgradcheck(transposed, &[&y, &w], options)?;
+            for inputs in [&[&y, &w][..], &[&y, &w, &bias]] {
+                gradcheck(transposed, inputs, options)?;
+                gradgradcheck(transposed, inputs, options)?;
+            }
         }
     }
     Ok(())

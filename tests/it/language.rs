@@ -331,3 +331,41 @@ fn attention() -> Result {
         .iter()
         .try_for_each(|s| check_attention::<f32>(s).and_then(|()| check_attention::<bf16>(s)))
 }
+
+/// Negatives and absolute values, seen by what widens, shifts and compares them.
+#[kernel]
+fn negatives<T: Int, const BLOCK: usize>(x: View<T, 1>, y: ViewMut<i64, 2>) {
+    let v = x.load::<BLOCK>([0]);
+    let is_less = where_(abs(v) < 0, 1_i64, 0);
+    y.store([0, 0], (-v).to::<i64>().row());
+    y.store([1, 0], (abs(v) >> 3).to::<i64>().row());
+    y.store([2, 0], is_less.row());
+    y.store([3, 0], where_(v < 0, -v, v).to::<i64>().row());
+}
+
+macro_rules! negatives_of {
+    ($stream:expr, $($ty:ident),*) => {$(
+        let xs: Vec<$ty> = (-40..40).chain([$ty::MIN, $ty::MIN + 1, $ty::MAX]).collect();
+        let n = xs.len();
+        let (x, mut y) = ($stream.upload(&xs)?, Array::<i64>::zeros($stream, 4 * n)?);
+        let consts = negatives::Consts { BLOCK: 128 };
+        negatives::launch::<$ty>($stream, Grid::x(1), consts, (&x, y.view_mut([4, n])?))?;
+        let rows: [fn($ty) -> i64; 4] = [
+            |x| i64::from(x.wrapping_neg()),
+            |x| i64::from(x.wrapping_abs() >> 3),
+            |x| i64::from(x.wrapping_abs() < 0),
+            |x| i64::from(x.wrapping_abs()),
+        ];
+        let want: Vec<i64> = rows.iter().flat_map(|f| xs.iter().map(|&x| f(x))).collect();
+        assert_eq!(y.to_vec()?, want, "{}", stringify!($ty));
+    )*};
+}
+
+/// ptxas takes PTX's `neg` and `abs` not to wrap.
+#[test]
+fn the_least_integer_is_its_own_negative() -> Result<()> {
+    for stream in &streams() {
+        negatives_of!(stream, i8, i16, i32, i64);
+    }
+    Ok(())
+}

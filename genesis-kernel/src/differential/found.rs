@@ -207,3 +207,37 @@ fn a_mask_of_all_bits_but_the_sign_is_a_remainder() {
         }",
     );
 }
+
+/// ptxas takes `neg.s16` and `abs` not to wrap, which the emulator refuses in its place.
+#[test]
+fn the_least_integer_is_its_own_negative() {
+    check(
+        1,
+        "kernel least(%x: *i16 readonly, %n: *i32 exclusive, %a: *i16 exclusive, %b: *bool exclusive) {
+            %0 = iota : i64[128]
+            %1 = broadcast %x : *i16[128]
+            %2 = ptr_add %1, %0 : *i16[128]
+            %3 = load %2 : i16[128]
+            %4 = neg %3 : i16[128]
+            %5 = cast %4 : i32[128]
+            %6 = broadcast %n : *i32[128]
+            %7 = ptr_add %6, %0 : *i32[128]
+            store %7, %5
+            %8 = abs %3 : i16[128]
+            %9 = const 3 : i16
+            %10 = broadcast %9 : i16[128]
+            %11 = shr %8, %10 : i16[128]
+            %12 = broadcast %a : *i16[128]
+            %13 = ptr_add %12, %0 : *i16[128]
+            store %13, %11
+            %14 = abs %5 : i32[128]
+            %15 = const 0 : i32
+            %16 = broadcast %15 : i32[128]
+            %17 = cmp lt %14, %16 : bool[128]
+            %18 = broadcast %b : *bool[128]
+            %19 = ptr_add %18, %0 : *bool[128]
+            store %19, %17
+            return
+        }",
+    );
+}

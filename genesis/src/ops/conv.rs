@@ -180,15 +180,13 @@ impl Tensor {
             outputs: weight.shape()[0] / conv.groups,
             axes: three(&moves, Axis::UNIT),
         };
+        let (x, w) = (wide(self)?, wide(weight)?);
         let op = Convolve { shape, part: Part::Input };
-        let y = narrow(&apply(op, &[&wide(self)?, &wide(weight)?])?, axes)?;
-        match bias {
-            Some(bias) => {
-                let line = [&[bias.numel()][..], &vec![1; axes]].concat();
-                y.add(&bias.reshape(&line)?)
-            }
-            None => Ok(y),
-        }
+        let y = match bias {
+            Some(bias) => apply(op, &[&x, &w, bias]),
+            None => apply(op, &[&x, &w]),
+        };
+        narrow(&y?, axes)
     }
 }
 

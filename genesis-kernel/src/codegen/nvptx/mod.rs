@@ -60,6 +60,7 @@ mod turns;
 mod wgmma;
 #[cfg(test)]
 mod wgmma_tests;
+mod wraps;
 
 pub(crate) use self::debug::{FAILED_WORDS, Failed};
 use std::collections::BTreeMap;
@@ -142,7 +143,7 @@ pub fn compile_with_lines(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKerne
 }
 
 fn kernel(lir: &LayoutIr, target: &GpuTarget, module: Module) -> Result<GpuKernel, Error> {
-    let ptx = module.e.assembly(&module.machine)?;
+    let ptx = wraps::wrapping(&module.e.assembly(&module.machine)?);
     Ok(GpuKernel {
         name: module.name,
         ptx: if target.sm >= 90 { overlap::waiting(&ptx) } else { ptx },
