@@ -168,7 +168,7 @@ impl Tensor {
             let mut axis = conv.axis(at, 0, weight.shape()[at + 2]);
             axis.output = self.shape()[at + 2];
             axis.input = input_of(&axis, conv.padding[at][1], more)?;
-            if axis.input == 0 {
+            if axis.input == 0 && self.shape()[0] > 0 {
                 return Err(Error::op(NAME, format!("nothing is left of axis {at}")));
             }
             moves.push(axis);

@@ -508,9 +508,9 @@ functions2! {
         grads: Saves::NOTHING, |_, dy| Ok([Some(dy.zeros_like()?), Some(dy.zeros_like()?)]);
         reference: |x, y| (x / y).floor(), false;
     }
-    /// The quotient without its fraction. The gradient is zero.
+    /// The quotient, as [`Tensor::div`] rounds it, without its fraction. The gradient is zero.
     trunc_divide, trunc_divide_scalar {
-        kernels: Some(&device::trunc_divide::KERNEL), Compute::Double, Some(&device::int_trunc_divide::KERNEL), false;
+        kernels: Some(&device::trunc_divide::KERNEL), Compute::Single, Some(&device::int_trunc_divide::KERNEL), false;
         grads: Saves::NOTHING, |_, dy| Ok([Some(dy.zeros_like()?), Some(dy.zeros_like()?)]);
         reference: |x, y| (x / y).trunc(), false;
     }
