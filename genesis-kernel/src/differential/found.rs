@@ -3,7 +3,7 @@
 use super::{Machine, Outcome, Subject};
 use crate::interp::InterpArg;
 use crate::ir::random::{RandomProgram, Rng};
-use crate::ir::{DType, Type, parse};
+use crate::ir::{DType, Scalar, Type, parse};
 use crate::kernel::Hints;
 use crate::target::GpuTarget;
 
@@ -13,31 +13,44 @@ const ELEMENTS: usize = 1024;
 const EXTENT: i64 = 64;
 
 /// A view whose extents are all 64, along whose last axis the stride is 1.
-fn view(rng: &mut Rng, dtype: DType, rank: u8, writable: bool) -> InterpArg {
+fn view(dtype: DType, data: Vec<u8>, rank: u8, writable: bool) -> InterpArg {
     let dims = vec![EXTENT; usize::from(rank)];
     let strides: Vec<i64> = (0..u32::from(rank)).rev().map(|axis| EXTENT.pow(axis)).collect();
-    let data = rng.data(dtype, EXTENT.pow(u32::from(rank)) as usize);
     InterpArg::View { dtype, data, offset: 0, dims, strides, writable }
 }
 
 /// Runs a program on random data.
 fn check(num_warps: u32, text: &str) {
+    let hints = Hints { num_warps: Some(num_warps), ..Hints::default() };
+    check_with(hints, text, |rng, dtype, len| rng.data(dtype, len));
+}
+
+/// Whole numbers from -2 to 2, with which sums are exact in any order.
+fn whole(rng: &mut Rng, dtype: DType, len: usize) -> Vec<u8> {
+    let bits = (0..len).map(|_| Scalar::float(dtype, f64::from(rng.range(0, 4) as i32 - 2)).bits);
+    bits.flat_map(|bits| bits.to_le_bytes().into_iter().take(dtype.bytes())).collect()
+}
+
+/// As [`check`], with what else the compiler is told to choose, and on these data.
+fn check_with(hints: Hints, text: &str, draw: fn(&mut Rng, DType, usize) -> Vec<u8>) {
     let func = parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let mut rng = Rng::new(7);
     let args = func.params.iter().map(|param| match func.ty(param.value) {
         Type::Tile(tile) if tile.is_ptr() => {
-            let data = rng.data(tile.dtype(), ELEMENTS);
+            let data = draw(&mut rng, tile.dtype(), ELEMENTS);
             match param.attrs.readonly {
                 true => InterpArg::Buffer(tile.dtype(), data),
                 false => InterpArg::BufferMut(tile.dtype(), data),
             }
         }
         Type::Tile(tile) => InterpArg::Scalar(rng.scalar(tile.dtype())),
-        Type::View { dtype, rank } => view(&mut rng, dtype, rank, !param.attrs.readonly),
+        Type::View { dtype, rank } => {
+            let data = draw(&mut rng, dtype, EXTENT.pow(u32::from(rank)) as usize);
+            view(dtype, data, rank, !param.attrs.readonly)
+        }
     });
     let args = args.collect();
     let program = RandomProgram { func, args, grid: [1; 3], approximate: Vec::new() };
-    let hints = Hints { num_warps: Some(num_warps), ..Hints::default() };
     let subject = Subject { program, hints };
     let expected = subject.expected().unwrap_or_else(|e| panic!("{e}\n{text}"));
     let gpus = [GpuTarget::SM_80, GpuTarget::SM_90A].map(Machine::Emulated);
@@ -239,5 +252,63 @@ fn the_least_integer_is_its_own_negative() {
             store %19, %17
             return
         }",
+    );
+}
+
+/// The CPU kept a tile of which a loop over one element read half, and wrote that half alone.
+#[test]
+fn a_tile_of_which_half_is_read_is_kept_whole() {
+    check(
+        1,
+        "kernel half(%x: *f32 readonly, %k: i64, %a: *u64 exclusive, %b: *f32 exclusive) {
+            %0 = const 0 : i64
+            %1 = iota : i64[2]
+            %2 = broadcast %x : *f32[2]
+            %3 = ptr_add %2, %1 : *f32[2]
+            %4 = load %3 : f32[2]
+            %5 = reshape %4 : f32[1x2]
+            %6, %7 = split %5 : f32[1], f32[1]
+            %8, %9 = while carry (%10 = %k, %11 = %6) {
+                %12 = const false : bool
+                yield %12
+            } do (%13, %14) {
+                %15 = cast %7 : u64[1]
+                %16 = broadcast %a : *u64[1]
+                %17 = atomic_rmw add %16, %15 : u64[1]
+                yield %0, %14
+            } : i64, f32[1]
+            %18 = broadcast %b : *f32[2]
+            %19 = ptr_add %18, %1 : *f32[2]
+            store %19, %4
+            return
+        }",
+    );
+}
+
+/// The product of an iteration ran into the next one, which waited for the only slot. All sums are exact.
+#[test]
+fn products_of_one_slot_do_not_wait_for_themselves() {
+    let hints = Hints { num_warps: Some(4), num_stages: Some(1), ..Hints::default() };
+    let unit = "readonly multiple_of 16 unit_axis 1 stride_multiple_of 16";
+    check_with(
+        hints,
+        &format!(
+            "kernel product(%a: view<bf16,2> {unit}, %b: view<bf16,2> {unit}, %c: view<f32,2> exclusive) {{
+            %0 = const 0 : i64
+            %1 = const 64 : i64
+            %2 = const 32 : i64
+            %3 = const 0.0 : f32
+            %4 = broadcast %3 : f32[64x64]
+            %5 = for %6 = %0 to %1 step %2 carry (%7 = %4) {{
+                %8 = view_load %a, %0, %6 : bf16[64x32]
+                %9 = view_load %b, %6, %0 : bf16[32x64]
+                %10 = dot ieee %8, %9, %7 : f32[64x64]
+                yield %10
+            }} : f32[64x64]
+            view_store %c, %5, %0, %0
+            return
+        }}"
+        ),
+        whole,
     );
 }

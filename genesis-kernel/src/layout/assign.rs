@@ -235,7 +235,8 @@ fn dot_plan(infer: &Infer<'_>, lir: &LayoutIr, new: Op, old: Op) -> DotPlan {
     let data = lir.func.op(new);
     let is_exact = data.kind == OpKind::Dot { precision: DotPrecision::Ieee };
     let apart = is_wgmma && is_exact && lir.func.tile(data.operands[0]).dtype().is_f8();
-    let overlaps = is_wgmma && !apart && only_goes_round(&lir.func, new);
+    let overlaps =
+        is_wgmma && !apart && only_goes_round(&lir.func, new) && has_slots(&lir.func, new);
     DotPlan { unit, a: operand(0), b: operand(1), overlaps, apart }
 }
 
@@ -272,6 +273,22 @@ fn only_goes_round(func: &Func, dot: Op) -> bool {
     let yielded = func.op(last).operands.get((number as usize).wrapping_sub(1));
     let alone = uses[acc.index()] == 1 && uses[result.index()] == 1;
     in_loop && alone && ops.contains(&dot) && yielded == Some(&result)
+}
+
+/// Whether the operands of the next iteration have slots beside those of this one: a product that runs
+/// into the next would wait for what it keeps itself.
+fn has_slots(func: &Func, dot: Op) -> bool {
+    let walk = func.walk();
+    let mut regions = walk.iter().flat_map(|&op| &func.op(op).regions);
+    let Some(&own) = regions.find(|&&region| func.region(region).ops.contains(&dot)) else {
+        return true;
+    };
+    func.op(dot).operands.iter().filter_map(|&value| func.def_op(value)).all(|load| {
+        let OpKind::TmaLoad(number) = func.op(load).kind else { return true };
+        let entry = func.tma.loads.get(usize::from(number));
+        let channel = entry.and_then(|load| func.tma.channels.get(usize::from(load.channel)));
+        !func.region(own).ops.contains(&load) || channel.is_none_or(|c| c.stages != 1)
+    })
 }
 
 fn dot_operand(

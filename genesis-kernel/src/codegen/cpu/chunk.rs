@@ -310,7 +310,7 @@ impl Lower<'_> {
     }
 
     /// `own` is what the chunk's coordinates are; none below a reshape, where coordinates stand for
-    /// others that are only known when code is written.
+    /// others that are only known when code is written, and below a split, which reads half of a tile.
     fn survey_value(&self, value: Value, at: &[Coord], own: Option<&[Coord]>, survey: &mut Survey) {
         let key = (value, at.to_vec(), own.is_some());
         if at.is_empty() || !survey.seen.insert(key) {
@@ -345,7 +345,7 @@ impl Lower<'_> {
                 _ if is_reshape => vec![half; self.func.tile(operand).shape.rank()],
                 _ => self.operand_coords(op, number, at),
             };
-            let own = if is_reshape { None } else { own };
+            let own = own.filter(|_| !is_reshape && data.kind != OpKind::Split);
             self.survey_value(operand, &inner, own, survey);
         }
     }

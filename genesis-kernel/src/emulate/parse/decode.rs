@@ -112,8 +112,8 @@ impl Parser {
             "mma" => self.warp_product(&name, ops),
             "wgmma" => self.group_product(&name, ops),
             // Right here, and not after ptxas: `codegen/nvptx/wraps.rs`.
-            _ if matches!(whole, "neg.s16" | "abs.s16" | "abs.s32" | "abs.s64") => {
-                Err(format!("ptxas takes `{whole}` not to wrap"))
+            "neg" | "abs" if matches!(name.ty()?, Ty::S(_)) => {
+                Err(format!("ptxas gets `{whole}` wrong"))
             }
             _ => self.alu(&name, ops),
         }
