@@ -49,6 +49,23 @@ fn addcmul_and_addcdiv_promote_first_and_round_once() -> Result<()> {
     Ok(())
 }
 
+/// A number without axes does not wrap to the integers beside it on its way to a float.
+#[test]
+fn integers_become_floats_as_they_are() -> Result<()> {
+    for device in crate::gpu::devices("integers and floats") {
+        let x = Tensor::from_slice_on(&[3u8, 0], &[2], device)?;
+        let y = Tensor::from_slice_on(&[-2i32], &[], device)?;
+        assert_eq!(x.div(&y)?.to_f64_vec()?, [-1.5, -0.0]);
+        assert_eq!(x.copysign(&y)?.to_f64_vec()?, [-3.0, -0.0]);
+        assert_eq!(x.copysign_scalar(-2.0)?.to_f64_vec()?, [-3.0, -0.0]);
+        assert_eq!(y.div(&x)?.to_f64_vec()?, [f64::from(-2f32 / 3.0), f64::NEG_INFINITY]);
+        let of_floats = x.to_dtype(DType::F32)?.atan2(&y.to_dtype(DType::F32)?)?;
+        assert_eq!(x.atan2(&y)?.to_f64_vec()?, of_floats.to_f64_vec()?);
+        assert_eq!(x.atan2_scalar(-2.0)?.to_f64_vec()?, of_floats.to_f64_vec()?);
+    }
+    Ok(())
+}
+
 #[test]
 fn lerp_by_a_number_keeps_its_fraction_and_promotes() -> Result<()> {
     let (x, y) = (of(&[1.0, 4.0], DType::I32)?, of(&[2.0, 8.0], DType::I64)?);

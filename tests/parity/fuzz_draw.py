@@ -16,7 +16,7 @@ DIFFERENT = {
     "hardswish": "PyTorch's multiplies by 6 before it divides, and overflows",
     "margins": "triplet_margin_loss of PyTorch refuses a margin of 0",
     "fractions of integers": "products of integers refuse a fractional alpha or beta, which some of PyTorch cut",
-    "remainders": "PyTorch's remainder by a subnormal f32 is NaN; its slopes jump where the quotient is rounded",
+    "remainders": "PyTorch's remainder is NaN where the quotient overflows; its slopes jump where the quotient is rounded",
     "slopes near the ends": "PyTorch's gradients of numbers near the largest overflow in between",
     "no freedom": "the gradient of a variance of no degrees of freedom: NaN, where PyTorch has infinities and numbers",
     "integers in atan2": "PyTorch's gradient of atan2 squares small integers in their own dtype",
@@ -25,9 +25,10 @@ DIFFERENT = {
     "wrapped indices": "take_along_dim of PyTorch takes any index, by its remainder",
     "nothing left": "mirrored and replicated pads of PyTorch refuse to leave nothing of some axes",
     "cropped circles": "circular pads of PyTorch that wrap more than a crop has left copy what they wrote",
-    "rounded products": "addmm, addmv and baddbmm of 16-bit floats round the product before they add",
+    "rounded products": "addmm, addmv and baddbmm of 16-bit floats round the product before they add; slopes by alpha round before",
     "square roots": "the slope of pow by -0.5 at minus infinity is 0 in PyTorch, where the power is NaN",
     "larger operands": "isclose of PyTorch with equal_nan refuses a second operand of a larger shape",
+    "one number": "PyTorch's mean of a row that is one number is the number",
     "pools": "avg_pool3d of PyTorch refuses a window that is larger than the input and not than the padded input",
 }
 

@@ -81,14 +81,16 @@ def pairs(r, name):
         r.case(name, number, r.t(shape, b, second(name, b)), dtype=b, rule=half, plain=True)
         return
     left, right = (shape, r.broadcast(shape)) if r.chance(0.5) else (r.broadcast(shape), shape)
+    if [] in (left, right) and both in HALVES:
+        a = b = both  # DIFFERENT["number beside 16 bits"]
     odd = 0.2
     if name in ("copysign", "heaviside", "logaddexp2", "logaddexp"):
         odd = 0
     # DIFFERENT["remainders"]
     leaps = name in ("remainder", "fmod", "floor_divide")
     kw["grad"], without = r.twice()
-    without = (1e-40, -1e-40, 1e-310, 1e-39) if leaps else without
-    x, y = r.t(left, a, odd=odd), r.t(right, b, second(name, b), odd=odd, without=without)
+    without = (1e-40, -1e-40, 1e-310, 1e-39, 3e38, -1e300) if leaps else without
+    x, y = r.t(left, a, odd=odd, without=without if leaps else ()), r.t(right, b, second(name, b), odd=odd, without=without)
     if leaps and (a != F64 or x.of or y.of):
         kw["grad"] = False
     # DIFFERENT["integers in atan2"]
@@ -510,6 +512,8 @@ def products(r, name):
             if r.chance(0.4):
                 kw[key] = r.choice([2, 3, -1] if not dtype.is_floating_point else [0.5, 2.0, -1.3, 0, 1])
         # DIFFERENT["fractions of integers"]: whole ones only.
+    if dtype in HALVES and kw.get("alpha", 1) not in (0, 1):
+        kw["grad"] = False  # DIFFERENT["rounded products"]
     # DIFFERENT["rounded products"]: a first operand that is larger than the product hides it.
     large = (200, 300) if dtype in HALVES and name in ("addmm", "addmv", "baddbmm") else None
     tensors = [r.t(shape, dtype, large if k == 0 else None) for k, shape in enumerate(shapes)]

@@ -190,7 +190,8 @@ def layer_norm(r, name):
         kw["weight"] = r.t(over, lay="c")
         if "layer" in name and r.chance(0.7):
             kw["bias"] = r.t(over, lay="c")
-    r.case(name, r.t(shape), over, dtype=r.float(), rule="sum", **kw)
+    # DIFFERENT["one number"]: no strides of 0.
+    r.case(name, r.t(shape, lay=r.still()), over, dtype=r.float(), rule="sum", **kw)
 
 
 @named("group_norm", "instance_norm", "batch_norm", "local_response_norm")
@@ -201,15 +202,15 @@ def norms(r, name):
     if r.chance(0.6) and "local" not in name:
         kw.update(weight=r.t([c], lay="c"), bias=r.t([c], lay="c"))
     if "group" in name:
-        r.case(name, r.t([n, c, *inner]), groups + (1 if r.chance(0.02) else 0), dtype=dtype, rule="sum", **kw)
+        r.case(name, r.t([n, c, *inner], lay=r.still()), groups + (1 if r.chance(0.02) else 0), dtype=dtype, rule="sum", **kw)
     elif "instance" in name:
-        r.case(name, r.t([n, c, *inner]), dtype=dtype, rule="sum", **kw)
+        r.case(name, r.t([n, c, *inner], lay=r.still()), dtype=dtype, rule="sum", **kw)
     elif "local" in name:
         r.case(name, r.t([n, c, *inner], range=(0.1, 2)), r.size(1, 5), dtype=r.wide(), rule="sum")
     else:
         training = r.chance(0.5)
         kw.update(running_mean=r.t([c], lay="c", grad=False), running_var=r.t([c], range=(0.5, 2), lay="c", grad=False), training=training)
-        r.case(name, r.t([n + 1, c, *inner]), dtype=dtype, rule="sum", **kw)
+        r.case(name, r.t([n + 1, c, *inner], lay=r.still()), dtype=dtype, rule="sum", **kw)
 
 
 def some(r, axes, low, high):

@@ -81,8 +81,8 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn logaddexp2(&self, other: &Tensor) -> Result<Tensor> {
-        let (x, y) = promote::pair(self, other)?;
-        Tensor::rounded_once([&x.as_float()?, &y.as_float()?], |[x, y]| {
+        let (x, y) = promote::float_pair(self, other)?;
+        Tensor::rounded_once([&x, &y], |[x, y]| {
             let scaled = |t: &Tensor| t.mul_scalar(std::f64::consts::LN_2);
             scaled(&x)?.logaddexp(&scaled(&y)?)?.div_scalar(std::f64::consts::LN_2)
         })

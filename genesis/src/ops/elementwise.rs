@@ -409,13 +409,12 @@ fn binary(row: &'static Binary, x: &Tensor, y: &Tensor) -> Result<Tensor> {
         let wide = binary(row, &x.to_dtype(DType::F32)?, &y.to_dtype(DType::F32)?)?;
         return wide.to_dtype(dtype);
     }
-    let (mut x, mut y) = promote::pair(x, y)?;
-    if !x.dtype().is_float() {
-        match row.ints {
-            Ints::Logic(logic) if x.dtype() == DType::Bool => return logic(&x, &y),
-            Ints::Floats => (x, y) = (x.as_float()?, y.as_float()?),
-            _ => {}
-        }
+    let (x, y) = match row.ints {
+        Ints::Floats => promote::float_pair(x, y)?,
+        _ => promote::pair(x, y)?,
+    };
+    if let (Ints::Logic(logic), DType::Bool) = (row.ints, x.dtype()) {
+        return logic(&x, &y);
     }
     of_one_dtype(row, &x, &y)
 }

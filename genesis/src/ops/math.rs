@@ -412,10 +412,9 @@ macro_rules! functions2 {
                 #[track_caller]
                 pub fn $name(&self, other: &Tensor) -> Result<Tensor> {
                     let row = FUNCTIONS2[Row2::$name as usize];
-                    let (x, y) = promote::pair(self, other)?;
                     let (x, y) = match row.int {
-                        None => (x.as_float()?, y.as_float()?),
-                        Some(_) => (x, y),
+                        None => promote::float_pair(self, other)?,
+                        Some(_) => promote::pair(self, other)?,
                     };
                     let shapes = [x.shape().to_vec(), y.shape().to_vec()];
                     apply(Function2Call { row, shapes }, &[&x, &y])
@@ -430,7 +429,10 @@ macro_rules! functions2 {
                     if let Some(special) = self.special_power(stringify!($name), c) {
                         return special;
                     }
-                    let y = self.number_beside(c)?;
+                    let y = match FUNCTIONS2[Row2::$name as usize].int {
+                        None => self.as_float()?.number_beside(c)?,
+                        Some(_) => self.number_beside(c)?,
+                    };
                     let is_half = y.dtype().is_float() && y.dtype().bytes() == 2;
                     if !is_half {
                         return self.$name(&y);

@@ -89,6 +89,16 @@ pub(crate) fn pair(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((x, y))
 }
 
+/// As [`pair`], for functions with fractional results: integers become f32 as they are, and do not wrap
+/// to each other's dtype first.
+#[track_caller]
+pub(crate) fn float_pair(x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
+    match result_type(&[x, y]).is_float() {
+        true => pair(x, y),
+        false => pair(&x.to_dtype(DType::F32)?, &y.to_dtype(DType::F32)?),
+    }
+}
+
 impl Tensor {
     /// The tensor itself if it is a float, else as f32: what functions with fractional results take.
     #[track_caller]
