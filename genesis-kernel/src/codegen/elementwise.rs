@@ -171,8 +171,7 @@ fn float_binary(
         BinaryOp::Rem => Ok(far::remainder(e, target, dtype, a, b)),
         BinaryOp::Min => call("llvm.minimum"),
         BinaryOp::Max => call("llvm.maximum"),
-        BinaryOp::MinNum => call("llvm.minimumnum"),
-        BinaryOp::MaxNum => call("llvm.maximumnum"),
+        BinaryOp::MinNum | BinaryOp::MaxNum => Ok(extreme_number(e, target, op, a, b)),
         BinaryOp::And
         | BinaryOp::Or
         | BinaryOp::Xor
@@ -180,6 +179,23 @@ fn float_binary(
         | BinaryOp::Shr
         | BinaryOp::MulHi => Err(unknown(op, dtype)),
     }
+}
+
+/// The larger or smaller of two floats; where one is NaN the other.
+///
+/// The x86 back end of LLVM 22 gives NaN for two scalars of which one is NaN and the other, as it is of an
+/// integer, known not to be (`vfpclass` sorts them, for AVX-512). It does not look at vectors.
+fn extreme_number(e: &Emitter, target: Target, op: BinaryOp, a: Val, b: Val) -> Val {
+    let is_least = op == BinaryOp::MinNum;
+    let ty = e.type_of(a);
+    if target != Target::Host || e.lanes(ty) > 1 {
+        let name = if is_least { "llvm.minimumnum" } else { "llvm.maximumnum" };
+        return e.intrinsic(name, &[ty], &[a, b]);
+    }
+    let name = if is_least { "llvm.minimum" } else { "llvm.maximum" };
+    let is_nan = |x| e.fcmp(FloatPred::Uno, x, x);
+    let of_two = e.intrinsic(name, &[ty], &[a, b]);
+    e.select(is_nan(a), b, e.select(is_nan(b), a, of_two))
 }
 
 fn int_binary(e: &Emitter, op: BinaryOp, dtype: DType, a: Val, b: Val) -> Val {

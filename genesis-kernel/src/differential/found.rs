@@ -312,3 +312,23 @@ fn products_of_one_slot_do_not_wait_for_themselves() {
         whole,
     );
 }
+
+/// LLVM gave NaN for the lesser of NaN and a number that comes of an integer.
+#[test]
+fn nan_is_no_extreme_beside_what_is_known_to_be_a_number() {
+    check(
+        1,
+        "kernel extreme(%a: *f64 exclusive, %b: *f64 exclusive) {
+            %0 = program_id 0 : i64
+            %1 = const -2 : i64
+            %2 = xor %1, %0 : i64
+            %3 = bitcast %2 : f64
+            %4 = cast %2 : f64
+            %5 = min_num %3, %4 : f64
+            store %a, %5
+            %6 = max_num %4, %3 : f64
+            store %b, %6
+            return
+        }",
+    );
+}

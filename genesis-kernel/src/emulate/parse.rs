@@ -116,6 +116,22 @@ fn packed_compare(name: &str, operands: &str) -> Option<Vec<String>> {
     ])
 }
 
+/// Bits put into others, `bfi.b32 %r1, %from, %into, 8, 16`, as a mask, a shift and a choice of both.
+fn bit_insert(name: &str, operands: &str) -> Option<Vec<String>> {
+    let bits: u32 = name.strip_prefix("bfi.b")?.parse().ok()?;
+    let [to, from, into, start, len] = &list(operands)[..] else { return None };
+    let [start, len] = [start, len].map(|number| number.parse::<u32>().ok());
+    let (start, len) = (start?.min(bits), len?.min(bits));
+    let ones = |n: u32| if n == 0 { 0 } else { u64::MAX >> (64 - n) };
+    let mask = ones((start + len).min(bits)) & !ones(start);
+    Some(vec![
+        format!("shl.b{bits} %packed0, {from}, {start}"),
+        format!("and.b{bits} %packed0, %packed0, {mask}"),
+        format!("and.b{bits} %packed1, {into}, {}", !mask & ones(bits)),
+        format!("or.b{bits} {to}, %packed0, %packed1"),
+    ])
+}
+
 /// A sum or difference that gives or takes a carry, `subc.cc.s64 %rd1, %rd2, %rd3`, as several that keep
 /// it in `%carry0`: 1 where the last one left the range of its unsigned operands.
 fn with_carry(name: &str, operands: &str) -> Option<Vec<String>> {
@@ -234,7 +250,9 @@ impl Parser {
         }
         let (guard, text) = self.guard(text)?;
         let (name, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let parts = packed_compare(name, operands).or_else(|| with_carry(name, operands));
+        let parts = packed_compare(name, operands)
+            .or_else(|| with_carry(name, operands))
+            .or_else(|| bit_insert(name, operands));
         if let (None, Some(parts)) = (guard, parts) {
             let line = statement.line;
             let mut parts = parts.into_iter();
@@ -445,6 +463,16 @@ mod tests {
             ["{%r1, %r2}", "[%rd1, {%r3, %r4}]", "3"]
         );
         assert_eq!(parts("{%r1, %r2}"), ["%r1", "%r2"]);
+    }
+
+    #[test]
+    fn bits_are_inserted_by_a_mask() {
+        let parts = bit_insert("bfi.b32", "%r1, %r2, %r3, 8, 16").unwrap();
+        assert_eq!(parts[0], "shl.b32 %packed0, %r2, 8");
+        assert_eq!(parts[1], format!("and.b32 %packed0, %packed0, {}", 0x00ff_ff00));
+        assert_eq!(parts[2], format!("and.b32 %packed1, %r3, {}", 0xff00_00ff_u32));
+        assert_eq!(parts[3], "or.b32 %r1, %packed0, %packed1");
+        assert!(bit_insert("bfi.b32", "%r1, %r2, %r3, %r4, 16").is_none());
     }
 
     #[test]
