@@ -24,6 +24,7 @@ pub mod fuse;
 pub mod graph;
 pub mod io;
 pub mod memory;
+pub mod models;
 pub mod nn;
 pub mod ops;
 pub mod optim;
