@@ -40,6 +40,8 @@ mod extents;
 mod facts;
 mod float8;
 mod fuse;
+/// What a request generates, whatever happens around it.
+mod generate;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Gradients of every op of the table.

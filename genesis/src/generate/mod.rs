@@ -24,7 +24,7 @@
 //! | `schedule` | who computes what in a step |
 //! | `sample`, `draw` | from logits to a token |
 //! | `stop` | text as it streams, and stop strings in it |
-//! | [`Constraint`] | answers that follow a JSON schema or a grammar |
+//! | [`Constraint`], [`Grammars`] | answers that follow a JSON schema or a grammar |
 //! | [`Speculation`] | guesses that change no bit |
 //! | [`Engine`] | a step at a time, on the caller's thread |
 //! | [`Runner`] | an engine on a thread of its own |
@@ -36,6 +36,7 @@ mod constraint;
 mod draw;
 mod engine;
 mod gate;
+mod grammar;
 mod job;
 mod pages;
 mod request;
@@ -49,6 +50,7 @@ mod stop;
 pub use complete::{Output, generate};
 pub use constraint::{Constraint, ConstraintState, TokenMask};
 pub use engine::{Engine, EngineOptions, EngineStats};
+pub use grammar::{Grammars, TokenBytes};
 pub use request::{
     Event, FinishReason, Limits, Request, RequestId, Sampling, TokenLogprobs, Usage,
 };

@@ -375,7 +375,7 @@ mod tests {
             "generate: repetition_penalty is 0, it must be above 0"
         );
         assert_eq!(
-            of(|s| drop(s.logit_bias.insert(3, f32::INFINITY))),
+            of(|s| s.logit_bias.extend([(3, f32::INFINITY)])),
             "generate: logit_bias of token 3 is inf, it must be a finite number"
         );
     }

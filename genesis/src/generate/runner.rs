@@ -179,7 +179,7 @@ impl Worker {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => self.step(),
             }
-            *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.engine.stats();
+            self.note();
         }
         for id in self.listeners.keys().copied().collect::<Vec<RequestId>>() {
             self.engine.cancel(id);
@@ -211,7 +211,13 @@ impl Worker {
             self.engine.fail_all(&error);
             self.engine.step()
         });
+        // Who has an event sees what the engine was like when it came.
+        self.note();
         events.into_iter().for_each(|event| self.tell(event));
+    }
+
+    fn note(&self) {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.engine.stats();
     }
 
     /// Sends an event to who hears of its request.
