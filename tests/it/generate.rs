@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use genesis::generate::{
     Answer, Constraint, ConstraintState, Detokenizer, Engine, EngineOptions, EngineStats, Event,
-    FinishReason, Output, Request, Runner, Sampling, Speculation, TokenMask, TokenText, generate,
+    FinishReason, Output, Request, Runner, Sampling, Speculation, TokenMask, TokenText, embed,
+    generate,
 };
 use genesis::models::{Batch, CausalLm, KvCache, KvShape, Pass};
 use genesis::nn::{Module, Visitor, VisitorMut};
@@ -119,7 +120,14 @@ impl CausalLm for Toy {
             return Err(Error::op("toy", "it fails"));
         }
         match pass {
-            Pass::Whole => Err(Error::op("toy", "it runs over pages only")),
+            // Without attention: only embeddings look at it.
+            Pass::Whole => {
+                let tokens = tokens.to_vec::<i64>()?;
+                let rows =
+                    tokens.iter().flat_map(|&t| (0..CHANNELS).map(move |c| noise(t as usize, c)));
+                let rows: Vec<f32> = rows.collect();
+                Tensor::from_slice(&rows, &[1, tokens.len(), CHANNELS])
+            }
             Pass::Paged { batch, cache } => self.paged(&tokens.to_vec::<i64>()?, batch, cache),
         }
     }
@@ -589,4 +597,15 @@ fn nothing_is_lost_when_requests_come_and_go_at_random() {
     let stats = engine.stats();
     assert!(stats.preemptions > 0);
     assert_eq!((stats.pages_used, stats.running, stats.waiting), (0, 0, 0));
+}
+
+#[test]
+fn an_embedding_is_the_mean_of_the_hidden_states() {
+    let found = embed(&*Toy::new(1.0), &[3, 5]).expect("the tokens are known");
+    let expected = |c| (f64::from(noise(3, c)) + f64::from(noise(5, c))) / 2.0;
+    assert_eq!(found, (0..CHANNELS).map(|c| expected(c) as f32).collect::<Vec<_>>());
+    let refusal =
+        |tokens: &[u32]| embed(&*Toy::new(1.0), tokens).expect_err("they are refused").to_string();
+    assert_eq!(refusal(&[]), "generate: there are 0 tokens to embed, from 1 to 64 can be");
+    assert_eq!(refusal(&[99]), "generate: the text has token 99, the model knows 24 tokens");
 }

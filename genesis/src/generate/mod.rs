@@ -28,12 +28,14 @@
 //! | [`Speculation`] | guesses that change no bit |
 //! | [`Engine`] | a step at a time, on the caller's thread |
 //! | [`Runner`] | an engine on a thread of its own |
-//! | [`generate`] | prompts in, answers out |
+//! | [`generate()`] | prompts in, answers out |
+//! | [`embed()`] | a text as one vector |
 
 mod batch;
 mod complete;
 mod constraint;
 mod draw;
+mod embed;
 mod engine;
 mod gate;
 mod grammar;
@@ -49,6 +51,7 @@ mod stop;
 
 pub use complete::{Output, generate};
 pub use constraint::{Constraint, ConstraintState, TokenMask};
+pub use embed::embed;
 pub use engine::{Engine, EngineOptions, EngineStats};
 pub use grammar::{Grammars, TokenBytes};
 pub use request::{

@@ -69,14 +69,13 @@ pub(super) fn pick(logits: &mut [f32], rule: &Rule<'_>) -> Result<u32> {
     if rule.sampling.temperature == 0.0 {
         return Ok(best);
     }
-    let weight = |logit: f32| weight(logit, top, rule.sampling.temperature);
+    let weights = weights(logits, top, rule.sampling.temperature);
     let u = draw::uniform(rule.seed, rule.position as u64);
     let least = f64::from(rule.sampling.min_p);
-    let kept = kept(logits, rule.sampling, &weight);
-    let weights = |token: u32| Some(weight(logits[token as usize])).filter(|&w| w >= least);
-    let token = match kept {
-        Some(tokens) => walk(u, || tokens.iter().copied(), weights),
-        None => walk(u, || 0..logits.len() as u32, weights),
+    let weight = |token: u32| Some(weights[token as usize]).filter(|&weight| weight >= least);
+    let token = match kept(logits, &weights, rule.sampling) {
+        Some(tokens) => walk(u, || tokens.iter().copied(), weight),
+        None => walk(u, || 0..logits.len() as u32, weight),
     };
     Ok(token.unwrap_or(best))
 }
@@ -118,10 +117,12 @@ fn argmax(logits: &[f32]) -> Option<u32> {
     Some(place as u32)
 }
 
-/// The probability of a logit as a share of the most likely one's.
-fn weight(logit: f32, top: f32, temperature: f32) -> f64 {
-    let weight = ((f64::from(logit) - f64::from(top)) / f64::from(temperature)).exp();
-    if weight.is_nan() { 0.0 } else { weight }
+/// The probability of each token as a share of the most likely one's.
+fn weights(logits: &[f32], top: f32, temperature: f32) -> Vec<f64> {
+    let (top, temperature) = (f64::from(top), f64::from(temperature));
+    let weight = |&logit: &f32| ((f64::from(logit) - top) / temperature).exp();
+    let weights = logits.iter().map(weight);
+    weights.map(|weight| if weight.is_nan() { 0.0 } else { weight }).collect()
 }
 
 /// More likely first, then lower ids first; NaN last.
@@ -148,23 +149,23 @@ fn most_likely(logits: &[f32], count: usize) -> Vec<u32> {
 }
 
 /// What top-k and top-p keep, in the order of ids; nothing where they keep everything.
-fn kept(logits: &[f32], sampling: &Sampling, weight: &dyn Fn(f32) -> f64) -> Option<Vec<u32>> {
+fn kept(logits: &[f32], weights: &[f64], sampling: &Sampling) -> Option<Vec<u32>> {
     let top_k = sampling.top_k.filter(|&k| k < logits.len());
     let p = f64::from(sampling.top_p);
-    if top_k.is_none() && p >= 1.0 {
-        return None;
-    }
-    let of = |&token: &u32| weight(logits[token as usize]);
-    let mut tokens = match top_k {
-        Some(k) => most_likely(logits, k),
-        None => nucleus(logits, p, weight),
+    let of = |token: &u32| weights[*token as usize];
+    let (mut tokens, total) = match top_k {
+        None if p >= 1.0 => return None,
+        None => {
+            let total = weights.iter().sum();
+            (nucleus(logits, weights, p * total), total)
+        }
+        Some(k) => {
+            let tokens = most_likely(logits, k);
+            let total = tokens.iter().map(of).sum::<f64>();
+            (tokens, total)
+        }
     };
     if p < 1.0 {
-        // Sums are in the order of likelihood, whatever was looked at to get here.
-        let total: f64 = match top_k {
-            Some(_) => tokens.iter().map(of).sum(),
-            None => logits.iter().map(|&logit| weight(logit)).sum(),
-        };
         let (mut before, mut count) = (0.0, 0);
         while count < tokens.len() && (count == 0 || before < p * total) {
             before += of(&tokens[count]);
@@ -176,15 +177,14 @@ fn kept(logits: &[f32], sampling: &Sampling, weight: &dyn Fn(f32) -> f64) -> Opt
     Some(tokens)
 }
 
-/// The most likely tokens, as many as have `p` of the whole mass and maybe more: looking at a few suffices
-/// for most rows, and a sort of the whole vocabulary is what costs.
-fn nucleus(logits: &[f32], p: f64, weight: &dyn Fn(f32) -> f64) -> Vec<u32> {
-    let total: f64 = logits.iter().map(|&logit| weight(logit)).sum();
+/// The most likely tokens, as many as have this mass and maybe more: looking at a few suffices for most rows,
+/// and a sort of the whole vocabulary is what costs.
+fn nucleus(logits: &[f32], weights: &[f64], mass: f64) -> Vec<u32> {
     let mut count = 64;
     loop {
         let tokens = most_likely(logits, count);
-        let mass: f64 = tokens.iter().map(|&token| weight(logits[token as usize])).sum();
-        if mass >= p * total || tokens.len() == logits.len() {
+        let found: f64 = tokens.iter().map(|&token| weights[token as usize]).sum();
+        if found >= mass || tokens.len() == logits.len() {
             return tokens;
         }
         count *= 8;
@@ -280,15 +280,15 @@ mod tests {
         let logits: Vec<f32> = (0..5000).map(|i| ((i * 7919) % 5000) as f32 / 900.0).collect();
         for top_p in [0.01f32, 0.5, 0.97] {
             let sampling = Sampling { top_p, ..warm() };
-            let weight = |logit: f32| weight(logit, 4999.0 / 900.0, 1.0);
-            let found = kept(&logits, &sampling, &weight).expect("top-p keeps a part");
+            let weights = weights(&logits, 4999.0 / 900.0, 1.0);
+            let found = kept(&logits, &weights, &sampling).expect("top-p keeps a part");
             let mut sorted: Vec<u32> = (0..5000).collect();
             sorted.sort_by(|&a, &b| order(&logits, a, b));
-            let total: f64 = logits.iter().map(|&l| weight(l)).sum();
+            let total: f64 = weights.iter().sum();
             let mut before = 0.0;
             sorted.retain(|&token| {
                 let keep = before < f64::from(top_p) * total;
-                before += weight(logits[token as usize]);
+                before += weights[token as usize];
                 keep
             });
             sorted.sort();
