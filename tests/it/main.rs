@@ -42,6 +42,8 @@ mod float8;
 mod fuse;
 /// Blocks of GGUF files against what Python's package makes of them.
 mod gguf;
+/// What a request generates, whatever happens around it.
+mod generate;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Gradients of every op of the table.
