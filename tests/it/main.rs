@@ -83,6 +83,8 @@ mod optim;
 mod optim_schedule;
 /// The manifest of the program outside the workspace.
 mod outside;
+/// Attention to a cache in pages.
+mod paged;
 /// Calls of every op against PyTorch.
 mod parity;
 /// What a program spends its time on.
