@@ -24,11 +24,7 @@ const IGNORED: HeaderName = HeaderName::from_static("x-genesis-ignored");
 const MAX_IGNORED: usize = 32;
 
 /// Lets a request pass, and counts it.
-pub(super) async fn guard(
-    State(app): State<Arc<App>>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub(super) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let _answering = answering(&request);
     let route = route(request.uri().path());
     let origin = allowed_origin(&app, &request);

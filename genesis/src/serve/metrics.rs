@@ -19,14 +19,12 @@ use std::time::Duration;
 use super::backend::Gauge;
 
 /// Bounds of the time to the first token, in seconds: from a cached prompt to a long one on a CPU.
-const FIRST: &[f64] = &[
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 300.0,
-];
+const FIRST: &[f64] =
+    &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 300.0];
 
 /// Bounds of the time between tokens, in seconds.
-const BETWEEN: &[f64] = &[
-    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
-];
+const BETWEEN: &[f64] =
+    &[0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
 
 /// Bounds of the time of a whole answer, in seconds.
 const WHOLE: &[f64] = &[0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0];
@@ -78,13 +76,18 @@ impl Metrics {
         let mut page = Page(String::new());
         let name = "genesis_requests_total";
         page.head(name, "counter", "Requests by route and status.");
-        for ((route, status), count) in &*self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        for ((route, status), count) in
+            &*self.requests.lock().unwrap_or_else(PoisonError::into_inner)
         {
             page.line(format_args!("{name}{{route=\"{route}\",status=\"{status}\"}}"), count);
         }
         for (name, help, count) in [
             ("genesis_prompt_tokens_total", "Tokens of prompts.", &self.prompt_tokens),
-            ("genesis_cached_tokens_total", "Prompt tokens taken from a cache.", &self.cached_tokens),
+            (
+                "genesis_cached_tokens_total",
+                "Prompt tokens taken from a cache.",
+                &self.cached_tokens,
+            ),
             ("genesis_generation_tokens_total", "Tokens generated.", &self.generated_tokens),
             ("genesis_cancelled_total", "Answers whose reader went away.", &self.cancelled),
         ] {

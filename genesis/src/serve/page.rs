@@ -67,4 +67,3 @@ fn entry(app: &App) -> Value {
         "max_model_len": model.context,
     })
 }
-

@@ -244,8 +244,7 @@ mod tests {
         let with_token =
             ServeOptions { token: Some("secret".to_owned()), ..ServeOptions::default() };
         assert!(with_token.check(address).is_ok());
-        let allowed =
-            ServeOptions { allow_remote_without_token: true, ..ServeOptions::default() };
+        let allowed = ServeOptions { allow_remote_without_token: true, ..ServeOptions::default() };
         assert!(allowed.check(address).is_ok());
         let local: SocketAddr = "[::1]:80".parse().expect("an address");
         assert!(ServeOptions::default().check(local).is_ok());

@@ -41,9 +41,7 @@ impl Pieces {
 
     async fn end(&self, result: Result<(), ApiError>) -> Result<(), Gone> {
         match result {
-            Ok(()) => {
-                self.0.send(Ok(Event::default().data("[DONE]"))).await.map_err(|_| Gone)
-            }
+            Ok(()) => self.0.send(Ok(Event::default().data("[DONE]"))).await.map_err(|_| Gone),
             // No [DONE]: what came before is not the whole answer.
             Err(error) => self.send(&error.body()).await,
         }

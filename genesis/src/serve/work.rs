@@ -235,7 +235,8 @@ fn submit(
         let tokens = prompt.len() as u64;
         let room = model.context - prompt.len();
         // State of its own for each answer.
-        let constraint = options.format.as_ref().map(|format| constraint(app, format)).transpose()?;
+        let constraint =
+            options.format.as_ref().map(|format| constraint(app, format)).transpose()?;
         let request = Request {
             prompt,
             max_tokens: options.max_tokens.unwrap_or(room).min(room),
