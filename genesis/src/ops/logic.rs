@@ -273,7 +273,7 @@ impl Tensor {
         if !self.dtype().is_float() || decimals == 0 {
             return if self.dtype().is_float() { self.round() } else { self.copy() };
         }
-        let scale = 10f64.powi(decimals.abs());
+        let scale = 10f64.powi(decimals.saturating_abs());
         let wide = self.to_dtype(DType::F64)?;
         let rounded = match decimals > 0 {
             true => wide.mul_scalar(scale)?.round()?.div_scalar(scale)?,

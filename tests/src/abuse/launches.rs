@@ -66,18 +66,19 @@ fn chosen(g: &mut Gen, kernel: &KernelDef) -> (Vec<DType>, Vec<i64>) {
     (dtypes, consts)
 }
 
-/// What a kernel is known to be: made once for each kernel and choice.
+/// What a kernel is known to be: made once for each kernel and its constants, on which its code depends.
 fn has_loops(kernel: &KernelDef, dtypes: &[DType], consts: &[i64]) -> bool {
-    static KNOWN: Mutex<BTreeMap<&str, bool>> = Mutex::new(BTreeMap::new());
+    static KNOWN: Mutex<BTreeMap<(&str, Vec<i64>), bool>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(&known) = known.get(kernel.name()) {
+    let key = (kernel.name(), consts.to_vec());
+    if let Some(&known) = known.get(&key) {
         return known;
     }
     // One that is not made for these is not launched either.
     let Ok(made) = kernel.specialize(dtypes, consts, &Hints::default()) else { return true };
     let text = made.tir();
     let loops = text.contains(" for ") || text.contains("while");
-    known.insert(kernel.name(), loops);
+    known.insert(key, loops);
     loops
 }
 
@@ -147,7 +148,8 @@ fn argument<'b>(
     let mut offset = g.below(3);
     for _ in 0..g.below(3) {
         match g.below(4) {
-            0 if rank > 0 => dims[g.below(rank)] = g.v(),
+            // Loops run along axes too, and one of stride 0 may be of any length.
+            0 if rank > 0 => dims[g.below(rank)] = g.v::<i64>().min(most),
             1 if rank > 0 => strides[g.below(rank)] = g.v(),
             2 => offset = g.v(),
             _ if rank > 0 => strides[g.below(rank)] = 0,

@@ -287,7 +287,10 @@ fn gradients(rows: &mut Vec<Row>) {
         let (f, x) = (formula(g.below(5)), [g.tensor(), g.tensor()]);
         let run = || f(&x).and_then(|y| y.sum()?.backward());
         let _ = (genesis::no_grad(run), autograd::inference_mode(run), detect_anomaly(run));
-        done(autograd::inference_mode(|| f(&x)).and_then(|y| y.mul(&x[0])))
+        let y = autograd::inference_mode(|| f(&x))?;
+        // What was summed was as large as `y`, and sums of bools and small integers are made of i64.
+        g.bytes += y.numel().saturating_mul(8);
+        done(y.mul(&x[0]))
     });
     row("cast_arguments", |g| {
         let x = g.list::<Tensor>();
