@@ -87,7 +87,11 @@ impl Download<'_> {
         let (endpoint, Name { repo, revision, .. }) = (self.client.endpoint(), self.name);
         let revision = revision.replace('/', "%2F");
         let url = format!("{endpoint}/api/models/{repo}/revision/{revision}");
-        let body = self.patiently(|| self.answered(self.client.json(&url)?, ""))?;
+        let body = self.patiently(|| {
+            // Where there is no network, who asks is told at once; later it may have gone for a moment.
+            let answer = self.client.json(&url).map_err(|why| Failure::Lasting(why.text()))?;
+            self.answered(answer, "")
+        })?;
         let listing: Listing = serde_json::from_slice(&body)
             .map_err(|error| Error::io(format!("{url}: is no list of files: {error}")))?;
         match is_commit(&listing.sha) {

@@ -77,7 +77,7 @@ pub fn resolve(model: &str, options: &HubOptions) -> Result<ModelFiles> {
         name.revision
     );
     if options.offline {
-        let why = "nothing is downloaded because HF_HUB_OFFLINE is set";
+        let why = "nothing is downloaded offline (HF_HUB_OFFLINE)";
         return Err(Error::io(format!("{looked}; {why}")));
     }
     let snapshot = download::model(&name, &cache, options)

@@ -429,7 +429,7 @@ fn nothing_is_asked_for_offline() {
     let text = error(resolve(REPO, &offline));
     let wanted = format!(
         "org/tiny is no path here, and {} has no complete snapshot of revision main; nothing is \
-         downloaded because HF_HUB_OFFLINE is set",
+         downloaded offline (HF_HUB_OFFLINE)",
         folder(cache.path()).display()
     );
     assert_eq!(text, wanted);
