@@ -28,7 +28,7 @@ mod name;
 mod options;
 
 pub use files::ModelFiles;
-pub use options::{HubOptions, Progress};
+pub use options::{HubOptions, OnProgress, Progress};
 
 use std::path::Path;
 

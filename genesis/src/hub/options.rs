@@ -18,6 +18,9 @@ pub struct Progress<'a> {
     pub total: Option<u64>,
 }
 
+/// What is told of every part of a file that came.
+pub type OnProgress = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
+
 /// Where [`resolve`](super::resolve) looks for models, and how it downloads them.
 ///
 /// The default is what `HF_HUB_CACHE`, `HF_HOME`, `HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` say.
@@ -35,8 +38,8 @@ pub struct HubOptions {
     pub retries: u32,
     /// How long to wait before the first of these; twice as long before each further one.
     pub wait: Duration,
-    /// Told of every part of a file that came.
-    pub progress: Option<Arc<dyn Fn(Progress<'_>) + Send + Sync>>,
+    /// Who draws a bar.
+    pub progress: Option<OnProgress>,
 }
 
 impl Default for HubOptions {
