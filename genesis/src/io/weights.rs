@@ -136,7 +136,7 @@ impl Weights {
             let (files, names) = sharded::open(&path)?;
             Files::SafeTensors { files, names }
         } else if Mapped::open(&path)?.starts_with(b"GGUF") {
-            Files::Gguf(Box::new(GgufFile::open(&path)?))
+            Files::Gguf(Box::new(whole(GgufFile::open(&path)?)?))
         } else {
             let file = SafeTensorsFile::open(&path)?;
             let names = file.tensors().map(|(name, _)| (name.to_owned(), 0)).collect();
@@ -335,6 +335,17 @@ fn encode(values: &[f32], dtype: DType, out: &mut [u8]) {
         DType::F16 => each(values, out, |value| f16::from_f32(value).to_le_bytes()),
         _ => each(values, out, f32::to_le_bytes),
     }
+}
+
+/// A GGUF file that holds all weights of its model.
+fn whole(file: GgufFile) -> Result<GgufFile> {
+    let parts = file.metadata().get("split.count").and_then(|count| count.as_u64()).unwrap_or(1);
+    if parts <= 1 {
+        return Ok(file);
+    }
+    let path = file.path().display();
+    let what = format!("{path} is one of {parts} parts, which are not read: merge them");
+    Err(Error::io(what))
 }
 
 /// The file of a folder that its weights are opened by.

@@ -120,7 +120,8 @@ pub(super) fn iq4_xs(blocks: &[u8], out: &mut [f32]) {
         let (d, high) = (half_at(block, 0), u16::from_le_bytes([block[2], block[3]]));
         for (index, out) in out.chunks_exact_mut(32).enumerate() {
             let low = block[4 + index / 2] >> (index % 2 * 4) & 15;
-            let scale = (low | (high >> (index * 2) & 3) as u8 * 16) as i8 - 32;
+            let high = (high >> (index * 2) & 3) as u8;
+            let scale = (low | high << 4) as i8 - 32;
             let bytes = &block[8 + index * 16..24 + index * 16];
             by_table(d * f32::from(scale), bytes, &IQ4_VALUES, out);
         }
