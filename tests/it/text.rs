@@ -160,16 +160,16 @@ fn differences(golden: &Value) -> Result<Vec<String>> {
             let mut extra = golden["options"][option].as_object().context("options")?.clone();
             let tools = extra.shift_remove("tools");
             let add = extra.shift_remove("add_generation_prompt");
-            extra.entry("date_string").or_insert(json!("01 Jan 2025"));
+            for (name, value) in entry["variables"].as_object().context("variables")? {
+                extra.entry(name).or_insert(value.clone());
+            }
             let messages = golden["conversations"][conversation].as_array().context("messages")?;
-            let token = |name: &str| entry["tokens"][name].as_str().unwrap_or_default().to_owned();
             let result = template.render(&Conversation {
                 messages: messages.clone(),
                 tools: tools.and_then(|tools| tools.as_array().cloned()).unwrap_or_default(),
                 add_generation_prompt: add == Some(Value::Bool(true)),
-                bos_token: token("bos_token"),
-                eos_token: token("eos_token"),
                 extra,
+                ..Conversation::default()
             });
             match (result, expected.as_str()) {
                 (Ok(prompt), Some(expected)) if prompt == expected => {}

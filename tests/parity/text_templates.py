@@ -97,16 +97,16 @@ def main():
         name, path = given.split("=", 1)
         template, tokens = source(path)
         rendered = {}
+        # Today's date would be another tomorrow.
+        tokens = {"date_string": "01 Jan 2025", **tokens} if "strftime_now" in template else tokens
         for conversation, messages in CONVERSATIONS.items():
             for option, kwargs in OPTIONS.items():
-                if "strftime_now" in template and "date_string" not in kwargs:
-                    kwargs = {**kwargs, "date_string": "01 Jan 2025"}
                 try:
-                    prompts, _ = render_jinja_template([messages], chat_template=template, **kwargs, **tokens)
+                    prompts, _ = render_jinja_template([messages], chat_template=template, **{**tokens, **kwargs})
                     rendered[f"{conversation}/{option}"] = prompts[0]
-                except Exception as error:
+                except Exception:
                     rendered[f"{conversation}/{option}"] = None
-        templates.append({"name": name, "template": template, "tokens": tokens, "rendered": rendered})
+        templates.append({"name": name, "template": template, "variables": tokens, "rendered": rendered})
         print(name, len(rendered), sum(prompt is None for prompt in rendered.values()), "refused")
     golden = {"conversations": CONVERSATIONS, "options": OPTIONS, "templates": templates}
     with gzip.GzipFile(OUT, "wb", mtime=0) as out:

@@ -15,7 +15,8 @@ import pathlib
 import random
 import sys
 
-from transformers import AutoTokenizer
+from tokenizers import pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from text_corpus import texts
@@ -42,11 +43,24 @@ def gguf_vocabulary(path):
 
 
 def load(folder):
+    """The tokenizer of a folder, with two corrections towards what the model was trained with.
+
+    transformers 5 gives folders of class LlamaTokenizer another rule for spaces at the start than their
+    tokenizer.json has; and of a GGUF file it forgets that SmolLM cuts
+    numbers into digits, and that it has no token for what is unknown.
+    """
     files = list(folder.glob("*.gguf"))
     if not files:
-        return AutoTokenizer.from_pretrained(folder)
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        is_llama = config.get("tokenizer_class") == "LlamaTokenizer"
+        return (PreTrainedTokenizerFast if is_llama else AutoTokenizer).from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=files[0].name)
-    (folder / "vocabulary.json").write_text(json.dumps(gguf_vocabulary(files[0])))
+    vocabulary = gguf_vocabulary(files[0])
+    if vocabulary["pre"] == "smollm":
+        tokenizer.backend_tokenizer.model.unk_token = None
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+            pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    (folder / "vocabulary.json").write_text(json.dumps(vocabulary))
     return tokenizer
 
 

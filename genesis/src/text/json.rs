@@ -13,12 +13,10 @@
 use std::fmt::Write as _;
 
 use minijinja::value::{Kwargs, Value, ValueKind};
-use minijinja::{Error, ErrorKind};
+use minijinja::{Error, ErrorKind, State};
 
-use super::python::number;
+use super::python::{number, pay};
 
-/// The most bytes of one value: lists that hold one list many times are small in memory only.
-const MAX_BYTES: usize = 64 << 20;
 /// Levels of lists and dictionaries; Python's own limit is near 1,000.
 const MAX_DEPTH: usize = 200;
 
@@ -33,12 +31,12 @@ struct Style {
 }
 
 /// The filter `tojson`.
-pub(super) fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
+pub(super) fn tojson(state: &State, value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
     let style = Style::new(&kwargs)?;
     kwargs.assert_all_used()?;
-    let mut out = String::new();
-    write(value, &style, 0, &mut out)?;
-    Ok(Value::from(out))
+    let mut writer = Writer { state, style, out: String::new() };
+    writer.write(value, 0)?;
+    Ok(Value::from(writer.out))
 }
 
 impl Style {
@@ -81,64 +79,76 @@ impl Style {
     }
 }
 
-fn write(value: &Value, style: &Style, depth: usize, out: &mut String) -> Result<(), Error> {
-    if depth > MAX_DEPTH || out.len() > MAX_BYTES {
-        return Err(invalid("the value is nested too deep or too large for JSON"));
-    }
-    match value.kind() {
-        ValueKind::None => out.push_str("null"),
-        ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
-        ValueKind::Number => out.push_str(&json_number(value)),
-        ValueKind::String => quote(value.as_str().unwrap_or_default(), style.ensure_ascii, out),
-        ValueKind::Seq | ValueKind::Iterable => array(value, style, depth, out)?,
-        ValueKind::Map => object(value, style, depth, out)?,
-        kind => return Err(invalid(&format!("a value that is {kind} has no JSON"))),
-    }
-    Ok(())
+/// Text that grows, and what pays for it.
+struct Writer<'a, 'b, 'c> {
+    state: &'a State<'b, 'c>,
+    style: Style,
+    out: String,
 }
 
-fn array(value: &Value, style: &Style, depth: usize, out: &mut String) -> Result<(), Error> {
-    out.push('[');
-    let mut is_empty = true;
-    for item in value.try_iter()? {
+impl Writer<'_, '_, '_> {
+    fn write(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        if depth > MAX_DEPTH {
+            return Err(invalid("the value is nested too deep for JSON"));
+        }
+        pay(self.state, value)?;
+        match value.kind() {
+            ValueKind::None => self.out.push_str("null"),
+            ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number => self.out.push_str(&json_number(value)),
+            ValueKind::String => {
+                quote(value.as_str().unwrap_or_default(), self.style.ensure_ascii, &mut self.out);
+            }
+            ValueKind::Seq | ValueKind::Iterable => self.array(value, depth)?,
+            ValueKind::Map => self.object(value, depth)?,
+            kind => return Err(invalid(&format!("a value that is {kind} has no JSON"))),
+        }
+        Ok(())
+    }
+
+    fn array(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        self.out.push('[');
+        let mut is_empty = true;
+        for item in value.try_iter()? {
+            if !is_empty {
+                self.out.push_str(&self.style.item_separator);
+            }
+            is_empty = false;
+            self.style.new_line(depth + 1, &mut self.out);
+            self.write(&item, depth + 1)?;
+        }
         if !is_empty {
-            out.push_str(&style.item_separator);
+            self.style.new_line(depth, &mut self.out);
         }
-        is_empty = false;
-        style.new_line(depth + 1, out);
-        write(&item, style, depth + 1, out)?;
+        self.out.push(']');
+        Ok(())
     }
-    if !is_empty {
-        style.new_line(depth, out);
-    }
-    out.push(']');
-    Ok(())
-}
 
-fn object(value: &Value, style: &Style, depth: usize, out: &mut String) -> Result<(), Error> {
-    let mut entries = Vec::new();
-    for key in value.try_iter()? {
-        entries.push((key_text(&key)?, value.get_item(&key)?));
-    }
-    if style.sort_keys {
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-    }
-    out.push('{');
-    let is_empty = entries.is_empty();
-    for (index, (key, item)) in entries.into_iter().enumerate() {
-        if index > 0 {
-            out.push_str(&style.item_separator);
+    fn object(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        let mut entries = Vec::new();
+        for key in value.try_iter()? {
+            entries.push((key_text(&key)?, value.get_item(&key)?));
         }
-        style.new_line(depth + 1, out);
-        quote(&key, style.ensure_ascii, out);
-        out.push_str(&style.key_separator);
-        write(&item, style, depth + 1, out)?;
+        if self.style.sort_keys {
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
+        }
+        self.out.push('{');
+        let is_empty = entries.is_empty();
+        for (index, (key, item)) in entries.into_iter().enumerate() {
+            if index > 0 {
+                self.out.push_str(&self.style.item_separator);
+            }
+            self.style.new_line(depth + 1, &mut self.out);
+            quote(&key, self.style.ensure_ascii, &mut self.out);
+            self.out.push_str(&self.style.key_separator);
+            self.write(&item, depth + 1)?;
+        }
+        if !is_empty {
+            self.style.new_line(depth, &mut self.out);
+        }
+        self.out.push('}');
+        Ok(())
     }
-    if !is_empty {
-        style.new_line(depth, out);
-    }
-    out.push('}');
-    Ok(())
 }
 
 /// Keys are texts in JSON; Python writes those that aren't as it writes values.

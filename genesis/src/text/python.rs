@@ -7,57 +7,106 @@
 //! {{ none }} {{ 1e16 }} {{ ["a", true] }}      None 1e+16 ['a', True]
 //! ```
 
-use minijinja::value::{Rest, Value, ValueKind, from_args};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, Output, State};
 use minijinja_contrib::pycompat;
 
-/// The most bytes of one printed value; see `json`.
-const MAX_BYTES: usize = 64 << 20;
+/// Levels of lists and dictionaries; Python's own limit is near 1,000.
 const MAX_DEPTH: usize = 200;
 
 /// Writes what `{{ value }}` prints.
-pub(super) fn print(out: &mut Output, _: &mut State, value: &Value) -> Result<(), Error> {
+pub(super) fn print(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     let text = match value.as_str() {
         Some(text) => return Ok(out.write_str(text)?),
-        None => str(value)?,
+        None => str(state, value)?,
     };
     Ok(out.write_str(&text)?)
 }
 
 /// The filter `string`.
-pub(super) fn string(value: &Value) -> Result<Value, Error> {
+pub(super) fn string(state: &State, value: &Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::String => Ok(value.clone()),
-        _ => Ok(Value::from(str(value)?)),
+        _ => Ok(Value::from(str(state, value)?)),
     }
 }
 
 /// The filter `trim`.
-pub(super) fn trim(value: &Value, chars: Option<&str>) -> Result<Value, Error> {
+pub(super) fn trim(state: &State, value: &Value, chars: Option<&str>) -> Result<Value, Error> {
     let text = match value.as_str() {
         Some(text) => text.to_owned(),
-        None => str(value)?,
+        None => str(state, value)?,
     };
     Ok(Value::from(text.trim_matches(stripped(chars))))
 }
 
+/// The filter `indent`, which keeps the newline at the end.
+pub(super) fn indent(state: &State, text: &str, args: Rest<Value>) -> Result<Value, Error> {
+    type Given = (Option<Value>, Option<bool>, Option<bool>, Kwargs);
+    let (width, first, blank, named): Given = from_args(&args)?;
+    let width = width.or(named.get("width")?);
+    let first = first.or(named.get("first")?);
+    let blank = blank.or(named.get("blank")?);
+    named.assert_all_used()?;
+    let indent = match width {
+        Some(width) => match width.as_str() {
+            Some(text) => text.to_owned(),
+            None => " ".repeat(width.as_usize().unwrap_or_default().min(1 << 10)),
+        },
+        None => "    ".to_owned(),
+    };
+    let ended = format!("{text}\n");
+    let mut out = String::new();
+    for (index, line) in lines(&ended, false).into_iter().enumerate() {
+        out.push_str(if index > 0 { "\n" } else { "" });
+        let is_indented = match index {
+            0 => first.unwrap_or(false),
+            _ => blank.unwrap_or(false) || !line.is_empty(),
+        };
+        if is_indented {
+            state.consume_fuel(1 + indent.len() as u64 / 64)?;
+            out.push_str(&indent);
+        }
+        out.push_str(line);
+    }
+    Ok(Value::from(out))
+}
+
+/// The test `iterable`: nothing is none.
+pub(super) fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
+/// The test `sequence`: what has a length and entries, texts and dictionaries too.
+pub(super) fn is_sequence(value: &Value) -> bool {
+    use ValueKind::{Map, Seq, String, Undefined};
+    matches!(value.kind(), Seq | String | Map | Undefined)
+}
+
+/// Takes the steps that a value in a text costs. Lists that hold one list many times are small in memory only.
+pub(super) fn pay(state: &State, value: &Value) -> Result<(), Error> {
+    let bytes = value.as_str().map_or(0, str::len);
+    state.consume_fuel(1 + bytes as u64 / 64)
+}
+
 /// Python's `str(value)`.
-fn str(value: &Value) -> Result<String, Error> {
+fn str(state: &State, value: &Value) -> Result<String, Error> {
     let mut out = String::new();
     match value.kind() {
         ValueKind::Undefined => {}
         ValueKind::String => out.push_str(value.as_str().unwrap_or_default()),
-        _ => repr(value, 0, &mut out)?,
+        _ => repr(state, value, 0, &mut out)?,
     }
     Ok(out)
 }
 
 /// Python's `repr(value)`.
-fn repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
-    if depth > MAX_DEPTH || out.len() > MAX_BYTES {
-        let why = "the value is nested too deep or too large to be printed";
+fn repr(state: &State, value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
+    if depth > MAX_DEPTH {
+        let why = "the value is nested too deep to be printed";
         return Err(Error::new(ErrorKind::InvalidOperation, why));
     }
+    pay(state, value)?;
     match value.kind() {
         ValueKind::Undefined => out.push_str("Undefined"),
         ValueKind::None => out.push_str("None"),
@@ -70,7 +119,7 @@ fn repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
             let mut count = 0;
             for item in value.try_iter()? {
                 out.push_str(if count > 0 { ", " } else { "" });
-                repr(&item, depth + 1, out)?;
+                repr(state, &item, depth + 1, out)?;
                 count += 1;
             }
             out.push_str(if is_tuple && count == 1 { "," } else { "" });
@@ -80,9 +129,9 @@ fn repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
             out.push('{');
             for (index, key) in value.try_iter()?.enumerate() {
                 out.push_str(if index > 0 { ", " } else { "" });
-                repr(&key, depth + 1, out)?;
+                repr(state, &key, depth + 1, out)?;
                 out.push_str(": ");
-                repr(&value.get_item(&key)?, depth + 1, out)?;
+                repr(state, &value.get_item(&key)?, depth + 1, out)?;
             }
             out.push('}');
         }

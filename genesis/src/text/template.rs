@@ -91,6 +91,9 @@ impl ChatTemplate {
         environment.add_filter("tojson", tojson);
         environment.add_filter("string", python::string);
         environment.add_filter("trim", python::trim);
+        environment.add_filter("indent", python::indent);
+        environment.add_test("iterable", python::is_iterable);
+        environment.add_test("sequence", python::is_sequence);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", |format: &str| strftime_now(format));
         environment
@@ -227,6 +230,19 @@ mod tests {
             render("{{ 'xxabx'.strip('x') }} {{ ' a  b '.split() }}", json!({})),
             "ab ['a', 'b']"
         );
+    }
+
+    #[test]
+    fn lines_are_indented_as_jinja2_indents_them() {
+        let source = "{{ 'a\\n\\nb\\n'|indent(2) }}|{{ 'a\\n'|indent('>', first=true) }}|{{ '\\na'|indent(1, true, true) }}";
+        assert_eq!(render(source, json!({})), "a\n\n  b\n|>a\n| \n a");
+    }
+
+    #[test]
+    fn tests_answer_as_those_of_jinja2() {
+        let source = "{{ none is iterable }} {{ 1 is iterable }} {{ 'a' is iterable }} \
+                      {{ 'a' is sequence }} {{ {} is sequence }} {{ none is sequence }} {{ true is number }}";
+        assert_eq!(render(source, json!({})), "False False True True True False True");
     }
 
     #[test]
