@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use flate2::read::GzDecoder;
+use genesis::data::SampleRng;
 use genesis::text::{ChatTemplate, Conversation, Pretrained, Tokenizer, Vocabulary};
 use serde_json::{Value, json};
+use tests::mutate_text;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/text").join(name)
@@ -294,6 +296,27 @@ fn broken_folders_name_the_file() -> Result<()> {
         let path = folder.path().join(name);
         let error = Pretrained::load(folder.path()).expect_err(name).to_string();
         assert_eq!(error, format!("{}: {why}", path.display()));
+    }
+    Ok(())
+}
+
+/// `MUTATED_FILES=1000000` reads so many in the place of some hundred.
+#[test]
+fn files_with_values_in_the_places_of_others_are_errors() -> Result<()> {
+    let count = std::env::var("MUTATED_FILES").map_or(Ok(900), |count| count.parse::<u64>())?;
+    let formats = mutate_text::formats();
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("rearranged");
+    for number in 0..count {
+        let (name, valid, read) = &formats[(number % formats.len() as u64) as usize];
+        let bytes = mutate_text::rearranged(valid, &mut SampleRng::new(number));
+        fs::write(&path, &bytes)?;
+        let start = Instant::now();
+        // What panics names its number below.
+        println!("{name} {number}");
+        read(&path);
+        let taken = start.elapsed();
+        ensure!(taken < Duration::from_secs(10), "{name} {number} took {taken:?}");
     }
     Ok(())
 }

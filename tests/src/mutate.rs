@@ -194,6 +194,8 @@ pub fn formats(folder: &Path) -> Result<Vec<Format>> {
             |path| SnapshotFile::read(path).is_ok_and(|file| !file.to_html().is_empty()),
         ),
     ]);
+    let texts = crate::mutate_text::formats().into_iter();
+    all.extend(texts.map(|(name, valid, read)| format(name, &valid, same, read)));
     all.extend(checkpoint_files(&folder.join("checkpoints"))?);
     all.push(cache_entry(&folder.join("cache")));
     Ok(all)

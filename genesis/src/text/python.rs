@@ -41,12 +41,16 @@ pub(super) fn trim(state: &State, value: &Value, chars: Option<&str>) -> Result<
 }
 
 /// The filter `indent`, which keeps the newline at the end.
-pub(super) fn indent(state: &State, text: &str, args: Rest<Value>) -> Result<Value, Error> {
-    type Given = (Option<Value>, Option<bool>, Option<bool>, Kwargs);
-    let (width, first, blank, named): Given = from_args(&args)?;
+pub(super) fn indent(
+    state: &State,
+    text: &str,
+    width: Option<Value>,
+    first: Option<bool>,
+    named: Kwargs,
+) -> Result<Value, Error> {
     let width = width.or(named.get("width")?);
     let first = first.or(named.get("first")?);
-    let blank = blank.or(named.get("blank")?);
+    let blank: Option<bool> = named.get("blank")?;
     named.assert_all_used()?;
     let indent = match width {
         Some(width) => match width.as_str() {

@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn lines_are_indented_as_jinja2_indents_them() {
-        let source = "{{ 'a\\n\\nb\\n'|indent(2) }}|{{ 'a\\n'|indent('>', first=true) }}|{{ '\\na'|indent(1, true, true) }}";
+        let source = "{{ 'a\\n\\nb\\n'|indent(2) }}|{{ 'a\\n'|indent('>', first=true) }}|{{ '\\na'|indent(1, true, blank=true) }}";
         assert_eq!(render(source, json!({})), "a\n\n  b\n|>a\n| \n a");
     }
 
