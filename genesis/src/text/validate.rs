@@ -69,6 +69,7 @@ fn check(json: &Value) -> Result<(), String> {
             return Err("decoder Strip takes characters off the end, which is not supported".into());
         }
     }
+    each(&json["post_processor"], "processors", &mut post_processor)?;
     each(&json["normalizer"], "normalizers", &mut |step| {
         // Its table is walked without checks.
         let is_table = step["type"] == "Precompiled" || step.get("precompiled_charsmap").is_some();
@@ -87,6 +88,23 @@ fn each(
 ) -> Result<(), String> {
     visit(step)?;
     step[key].as_array().into_iter().flatten().try_for_each(|inner| each(inner, key, visit))
+}
+
+/// A template of one text names that text, and tokens that are listed.
+fn post_processor(step: &Value) -> Result<(), String> {
+    for piece in step["single"].as_array().into_iter().flatten() {
+        let text = &piece["Sequence"]["id"];
+        if !text.is_null() && text != "A" {
+            return Err(format!("the post-processor's template of one text has a text {text}"));
+        }
+        let token = &piece["SpecialToken"]["id"];
+        if let Some(name) = token.as_str()
+            && step["special_tokens"].get(name).is_none()
+        {
+            return Err(format!("the post-processor has no special token {name:?}"));
+        }
+    }
+    Ok(())
 }
 
 /// Every merge makes a token of the vocabulary.
@@ -179,6 +197,20 @@ mod tests {
         for len in 0..whole.len() {
             assert!(refused(&whole[..len]).starts_with("is no JSON"), "{len}");
         }
+    }
+
+    #[test]
+    fn templates_of_post_processors_are_checked() {
+        let with = |single: &str| {
+            refused(&format!(
+                r#"{{"post_processor": {{"type": "TemplateProcessing", "single": [{single}], "pair": [],
+                "special_tokens": {{}}}}, "model": {{"type": "BPE", "vocab": {{}}, "merges": []}}}}"#
+            ))
+        };
+        let why = with(r#"{"SpecialToken": {"id": "<s>", "type_id": 0}}"#);
+        assert_eq!(why, "is no tokenizer: the post-processor has no special token \"<s>\"");
+        assert!(with(r#"{"Sequence": {"id": "B", "type_id": 0}}"#).ends_with("a text \"B\""));
+        assert_eq!(with(r#"{"Sequence": {"id": "A", "type_id": 0}}"#), "taken");
     }
 
     #[test]
