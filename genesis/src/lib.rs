@@ -34,6 +34,7 @@ pub mod profiler;
 pub mod random;
 mod shape;
 mod tensor;
+pub mod text;
 mod threads;
 pub mod train;
 

@@ -197,6 +197,8 @@ pub fn formats(folder: &Path) -> Result<Vec<Format>> {
     ]);
     all.push(format("gguf", include_bytes!("../fixtures/read/small.gguf"), same, read_gguf));
     all.push(shards(&folder.join("shards"))?);
+    let texts = crate::mutate_text::formats().into_iter();
+    all.extend(texts.map(|(name, valid, read)| format(name, &valid, same, read)));
     all.extend(checkpoint_files(&folder.join("checkpoints"))?);
     all.push(cache_entry(&folder.join("cache")));
     Ok(all)

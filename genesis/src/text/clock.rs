@@ -12,8 +12,18 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-    "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
 const WEEKDAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
@@ -132,7 +142,10 @@ mod tests {
     #[test]
     fn fields_are_python_s() {
         assert_eq!(strftime(1_721_952_000, "%d %b %Y"), "26 Jul 2024");
-        assert_eq!(strftime(1_722_834_303, "%-d.%-m. %I:%M %p %A %B %%"), "5.8. 05:05 AM Monday August %");
+        assert_eq!(
+            strftime(1_722_834_303, "%-d.%-m. %I:%M %p %A %B %%"),
+            "5.8. 05:05 AM Monday August %"
+        );
         assert_eq!(strftime(0, "%e|%-I|%-H|%"), " 1|12|0|%");
     }
 }

@@ -105,10 +105,7 @@ mod tests {
             byte_fallback: true,
             strip: Some((' ', 1)),
         };
-        assert_eq!(
-            sequence(&[&replace, &fallback, &fuse, &strip]),
-            Decoding::Chain(llama.clone())
-        );
+        assert_eq!(sequence(&[&replace, &fallback, &fuse, &strip]), Decoding::Chain(llama.clone()));
         let gemma = Chain { strip: None, ..llama };
         assert_eq!(sequence(&[&replace, &fallback, &fuse]), Decoding::Chain(gemma));
         assert_eq!(Decoding::of(&json!({"type": "ByteLevel"})), Decoding::ByteLevel);

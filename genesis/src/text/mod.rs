@@ -9,7 +9,6 @@
 //! messages --ChatTemplate--> prompt --Tokenizer::encode--> ids --model--> ids --TokenStream--> text
 //! ```
 
-mod added;
 mod bytes;
 mod clock;
 mod decoding;
