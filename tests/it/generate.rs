@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use genesis::generate::{
     Answer, Constraint, ConstraintState, Detokenizer, Engine, EngineOptions, EngineStats, Event,
-    FinishReason, Output, Request, Runner, Sampling, Speculation, TokenMask, TokenText, embed,
-    generate,
+    FinishReason, Grammars, Output, Request, Runner, Sampling, Speculation, TokenMask, TokenText,
+    embed, generate,
 };
 use genesis::models::{Batch, CausalLm, KvCache, KvShape, Pass};
 use genesis::nn::{Module, Visitor, VisitorMut};
@@ -439,6 +439,16 @@ fn cancelling_frees_pages_and_says_so() {
     assert_eq!(reasons, [Some(FinishReason::Cancelled); 2]);
     assert!(!engine.has_work() && !engine.cancel(id));
     assert_eq!(engine.stats().waiting, 0);
+}
+
+#[test]
+fn what_is_shared_by_threads_can_be() {
+    fn is_sent<T: Send>() {}
+    fn is_shared<T: Send + Sync>() {}
+    is_sent::<Engine>();
+    is_sent::<Answer>();
+    is_shared::<Runner>();
+    is_shared::<Grammars>();
 }
 
 #[test]
