@@ -33,6 +33,7 @@ pub mod profiler;
 pub mod random;
 mod shape;
 mod tensor;
+pub mod text;
 mod threads;
 pub mod train;
 

@@ -100,6 +100,8 @@ mod sanitize;
 mod special;
 /// Kernels a thousand times, bit for bit.
 mod stress;
+/// Tokenizers and chat templates, against transformers.
+mod text;
 /// What a machine can check of the code itself.
 mod tidy;
 /// Losses beside PyTorch's, step by step.
