@@ -326,6 +326,16 @@ fn seeds_decide_and_nothing_else() {
 }
 
 #[test]
+fn a_draw_depends_on_the_place_and_not_on_what_was_the_prompt() {
+    let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 11, ..Sampling::default() };
+    let whole = Request { prompt: vec![7, 7, 2], max_tokens: 20, sampling, ..Request::default() };
+    let output = answer(&mut engine(options()), std::slice::from_ref(&whole)).remove(0);
+    let prompt = [&whole.prompt[..], &output.tokens[..9]].concat();
+    let rest = Request { prompt, max_tokens: 11, ..whole };
+    assert_eq!(answer(&mut engine(options()), &[rest])[0].tokens, output.tokens[9..]);
+}
+
+#[test]
 fn a_stop_string_ends_the_text_before_it() {
     let plain = Request { prompt: vec![4, 7], max_tokens: 20, ..Request::default() };
     let sampling = Sampling { temperature: 1.2, seed: 8, ..Sampling::default() };
