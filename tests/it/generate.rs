@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use genesis::generate::{
     Answer, Constraint, ConstraintState, Detokenizer, Engine, EngineOptions, EngineStats, Event,
-    FinishReason, Output, Request, Runner, Sampling, Speculation, TokenMask, TokenText, embed,
-    generate,
+    FinishReason, Grammars, Output, Request, Runner, Sampling, Speculation, TokenMask, TokenText,
+    embed, generate,
 };
 use genesis::models::{Batch, CausalLm, KvCache, KvShape, Pass};
 use genesis::nn::{Module, Visitor, VisitorMut};
@@ -326,6 +326,29 @@ fn seeds_decide_and_nothing_else() {
 }
 
 #[test]
+fn a_draw_depends_on_the_place_and_not_on_what_was_the_prompt() {
+    let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 11, ..Sampling::default() };
+    let whole = Request { prompt: vec![7, 7, 2], max_tokens: 20, sampling, ..Request::default() };
+    let output = answer(&mut engine(options()), std::slice::from_ref(&whole)).remove(0);
+    let prompt = [&whole.prompt[..], &output.tokens[..9]].concat();
+    let rest = Request { prompt, max_tokens: 11, ..whole };
+    assert_eq!(answer(&mut engine(options()), &[rest])[0].tokens, output.tokens[9..]);
+}
+
+#[test]
+fn a_penalty_sees_every_token_that_was_generated() {
+    let sampling = Sampling { presence_penalty: 1000.0, ..Sampling::default() };
+    let request = Request { prompt: vec![1, 2], max_tokens: 20, sampling, ..Request::default() };
+    for drafts in [0, 4] {
+        let speculation = Speculation::Draft { model: Toy::new(1.0), drafts };
+        let mut engine = engine(EngineOptions { speculation, ..options() });
+        let tokens = answer(&mut engine, std::slice::from_ref(&request)).remove(0).tokens;
+        let different: std::collections::BTreeSet<u32> = tokens.into_iter().collect();
+        assert_eq!(different.len(), 20);
+    }
+}
+
+#[test]
 fn a_stop_string_ends_the_text_before_it() {
     let plain = Request { prompt: vec![4, 7], max_tokens: 20, ..Request::default() };
     let sampling = Sampling { temperature: 1.2, seed: 8, ..Sampling::default() };
@@ -442,6 +465,16 @@ fn cancelling_frees_pages_and_says_so() {
 }
 
 #[test]
+fn what_is_shared_by_threads_can_be() {
+    fn is_sent<T: Send>() {}
+    fn is_shared<T: Send + Sync>() {}
+    is_sent::<Engine>();
+    is_sent::<Answer>();
+    is_shared::<Runner>();
+    is_shared::<Grammars>();
+}
+
+#[test]
 fn wrong_options_are_refused_by_name() {
     let refusal = |options: EngineOptions| {
         let error = Engine::new(Toy::new(1.0), None, options).expect_err("it is refused");
@@ -451,6 +484,9 @@ fn wrong_options_are_refused_by_name() {
     assert_eq!(refusal(chunk), "generate: chunk is 0, it must be at least 1");
     let pages = EngineOptions { pages: Some(1), ..options() };
     assert_eq!(refusal(pages), "generate: a cache of 1 pages of 4 tokens can't be used");
+    let context = EngineOptions { context: Some(1), ..options() };
+    let message = "generate: the context is 1, a prompt and an answer need 2 at least";
+    assert_eq!(refusal(context), message);
     let speculation = Speculation::PromptLookup { longest: 0, drafts: 2 };
     let lookup = EngineOptions { speculation, ..options() };
     assert_eq!(refusal(lookup), "generate: prompt lookup needs at least one token to look for");

@@ -138,6 +138,10 @@ impl Engine {
         let (device, dtype) = place(&*model);
         let dtype = options.dtype.unwrap_or(dtype);
         let most = model.max_positions().min(options.context.unwrap_or(usize::MAX));
+        if most < 2 {
+            let message = format!("the context is {most}, a prompt and an answer need 2 at least");
+            return Err(Error::op("generate", message));
+        }
         let pages = pages(&options, &*model, (most, dtype));
         let page_size = options.page_size;
         let context = most.min(pages.saturating_sub(1).saturating_mul(page_size));
@@ -267,7 +271,15 @@ impl Engine {
     pub fn step(&mut self) -> Vec<Event> {
         let mut events = std::mem::take(&mut self.pending);
         let new = self.plan();
-        if self.scheduler.running.values().all(|sequence| sequence.planned == 0) {
+        let Scheduler { running, waiting, .. } = &self.scheduler;
+        if running.is_empty() && waiting.is_empty() {
+            return events;
+        }
+        if running.values().all(|sequence| sequence.planned == 0) {
+            // The oldest sequence always finds room; a caller who waits for it must not wait forever.
+            let stuck = "no sequence can go on, which is a bug in Genesis";
+            self.fail_all(&Error::op("generate", stuck));
+            events.append(&mut self.pending);
             return events;
         }
         self.stats.steps += 1;

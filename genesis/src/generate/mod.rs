@@ -48,6 +48,7 @@ mod schedule;
 mod sequence;
 mod speculative;
 mod stop;
+mod text;
 
 pub use complete::{Output, generate};
 pub use constraint::{Constraint, ConstraintState, TokenMask};

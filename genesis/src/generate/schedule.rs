@@ -219,9 +219,10 @@ impl Scheduler {
         if full == sequence.published {
             return;
         }
-        let keys = sequence.keys(page_size, full).to_vec();
-        for page in sequence.published..full {
-            self.pages.publish(sequence.pages[page], keys[page]);
+        let known = sequence.published;
+        let keys = sequence.keys(page_size, full)[known..].to_vec();
+        for (&page, key) in sequence.pages[known..].iter().zip(keys) {
+            self.pages.publish(page, key);
         }
         sequence.published = full;
     }
