@@ -3,6 +3,7 @@
 mod checkpoint;
 mod diff;
 mod folder;
+mod gguf;
 mod limits;
 mod manifest;
 mod mapped;
@@ -14,6 +15,7 @@ mod zip;
 pub use checkpoint::Checkpoint;
 pub use diff::{Difference, diff_checkpoints};
 pub use folder::{Best, Checkpoints, Keep, OnSaveError, Resumed};
+pub use gguf::{GgmlType, GgufArray, GgufFile, GgufTensor, GgufType, GgufValue};
 pub use limits::ReadLimits;
 pub(crate) use limits::{
     can_inflate, open_regular, read_bytes, read_regular, read_regular_text, shape_bytes,
