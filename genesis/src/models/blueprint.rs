@@ -9,9 +9,10 @@
 //! ```
 
 use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
-use crate::nn::{Embedding, LayerNorm, Parameter};
+use crate::nn::{Embedding, LayerNorm, Linear, Parameter};
 use crate::tensor::{Creation, Tensor};
 
 use super::projection::Projection;
@@ -23,13 +24,26 @@ pub(super) struct Blueprint {
     /// Parameters that may still be made.
     left: Cell<usize>,
     most: usize,
+    names: BTreeSet<String>,
 }
 
 impl Blueprint {
-    /// For a model of at most `most` parameters: there is no sense in more than its file holds, and a
-    /// configuration of a billion layers ends there.
-    pub(super) fn new(most: usize, at: Creation) -> Result<Blueprint> {
-        Ok(Blueprint { zero: Tensor::zeros(&[], at)?, left: Cell::new(most), most })
+    /// For a model of tensors that are there: more parameters make no sense, and a configuration of a billion
+    /// layers ends there.
+    pub(super) fn new(shapes: &BTreeMap<String, Vec<usize>>, at: Creation) -> Result<Blueprint> {
+        // A stack of the weights of experts is a parameter each.
+        let parameters = |shape: &Vec<usize>| match shape.as_slice() {
+            [rows, _, _] => (*rows).min(crate::shape::product(shape)).max(1),
+            _ => 1,
+        };
+        let most = shapes.values().map(parameters).fold(0usize, usize::saturating_add);
+        let names = shapes.keys().cloned().collect();
+        Ok(Blueprint { zero: Tensor::zeros(&[], at)?, left: Cell::new(most), most, names })
+    }
+
+    /// Whether there is a tensor whose name ends so.
+    pub(super) fn has(&self, end: &str) -> bool {
+        self.names.iter().any(|name| name.ends_with(end))
     }
 
     /// A parameter without memory.
@@ -51,6 +65,12 @@ impl Blueprint {
     ) -> Result<Projection> {
         let weight = self.parameter(&[outputs, inputs])?;
         Ok(Projection { weight, bias: bias.then(|| self.parameter(&[outputs])).transpose()? })
+    }
+
+    /// [`Blueprint::projection`] as a layer of an encoder.
+    pub(super) fn linear(&self, extents: [usize; 2], bias: bool) -> Result<Linear> {
+        let Projection { weight, bias } = self.projection(extents, bias)?;
+        Ok(Linear { weight, bias })
     }
 
     pub(super) fn embedding(&self, rows: usize, channels: usize) -> Result<Embedding> {

@@ -10,7 +10,7 @@ use std::fmt::Display;
 use super::naming::{Fix, Naming};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::io::SafeTensorsFile;
+use crate::io::{GgufFile, SafeTensorsFile};
 use crate::nn::{LoadReport, Mismatch, Module, Named, named, replace};
 use crate::tensor::{Creation, Tensor};
 
@@ -30,6 +30,17 @@ impl Source for SafeTensorsFile {
 
     fn tensor(&self, name: &str, at: Creation) -> Result<Tensor> {
         SafeTensorsFile::tensor(self, name, at)?.to_dtype(at.dtype)
+    }
+}
+
+impl Source for GgufFile {
+    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        self.tensors().iter().map(|(name, tensor)| (name.clone(), tensor.shape.clone())).collect()
+    }
+
+    fn tensor(&self, name: &str, at: Creation) -> Result<Tensor> {
+        let values = self.dequantized(name)?;
+        Tensor::from_slice_on(&values, &self.tensors()[name].shape, at.device)?.to_dtype(at.dtype)
     }
 }
 

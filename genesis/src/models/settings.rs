@@ -63,6 +63,11 @@ impl Settings {
         Settings { source: source.to_owned(), keys }
     }
 
+    /// The keys that were not read.
+    pub(super) fn keys(&self) -> &Map<String, Value> {
+        &self.keys
+    }
+
     /// An error about a key.
     pub(super) fn refusal(&self, what: impl std::fmt::Display) -> Error {
         Error::io(format!("{}: {what}", self.source))
