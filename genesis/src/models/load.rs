@@ -18,7 +18,7 @@ use super::naming::Naming;
 use super::settings::Settings;
 use super::vit::{Vit, vit};
 use super::{CausalLm, gemma2, gemma3, gguf, gpt2, llama, qwen2, qwen3, qwen3_moe};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::io::{GgufFile, read_regular_text};
 use crate::nn::Module;
 use crate::tensor::Creation;
