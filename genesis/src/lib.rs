@@ -22,6 +22,7 @@ pub mod data;
 mod error;
 pub mod fuse;
 pub mod graph;
+pub mod hub;
 pub mod io;
 pub mod memory;
 pub mod models;

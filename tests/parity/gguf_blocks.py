@@ -1,8 +1,10 @@
-"""Writes tests/fixtures/read/blocks.gguf: random blocks of every type, and what the gguf package makes of them.
+"""Writes the GGUF files of tests/fixtures/read by the gguf package.
 
-Tensor `Q4_K` holds blocks, tensor `Q4_K.f32` their values. Scales are finite, so that every bit is comparable.
+blocks.gguf: random blocks of every type, and what the package makes of them. Tensor `Q4_K` holds blocks, tensor
+`Q4_K.f32` their values. Scales are finite, so that every bit is comparable.
+small.gguf: a value of every type and three small tensors; nearly all of it is header.
 
-    python tests/parity/gguf_blocks.py tests/fixtures/read/blocks.gguf
+    python tests/parity/gguf_blocks.py tests/fixtures/read
 """
 
 import sys
@@ -19,7 +21,7 @@ HALVES = {
 PLAIN = {"I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64, "F64": np.float64}
 
 
-def main(path):
+def blocks(path):
     draw = np.random.default_rng(20)
     writer = gguf.GGUFWriter(path, "test")
     writer.add_array("tokenizer.ggml.tokens", ["a", "é", ""])
@@ -30,14 +32,14 @@ def main(path):
         ty = gguf.GGMLQuantizationType[name]
         block, size = gguf.GGML_QUANT_SIZES[ty]
         rows = 4 if block == 32 else 2
-        blocks = draw.integers(0, 256, (rows, size), dtype=np.uint8)
+        data = draw.integers(0, 256, (rows, size), dtype=np.uint8)
         for at in halves:
             scales = (draw.standard_normal(rows) * 10.0 ** draw.integers(-6, 4, rows)).astype(np.float16)
-            blocks[:, at:at + 2] = scales.view(np.uint8).reshape(rows, 2)
+            data[:, at:at + 2] = scales.view(np.uint8).reshape(rows, 2)
         if name == "MXFP4":
-            blocks[:, 0] = [0, 1, 2, 130]
-        values = gguf.dequantize(blocks, ty).astype(np.float32)
-        writer.add_tensor(name, blocks, raw_dtype=ty)
+            data[:, 0] = [0, 1, 2, 130]
+        values = gguf.dequantize(data, ty).astype(np.float32)
+        writer.add_tensor(name, data, raw_dtype=ty)
         writer.add_tensor(f"{name}.f32", values)
     for name, dtype in PLAIN.items():
         if name == "F64":
@@ -53,10 +55,37 @@ def main(path):
     brain = gguf.quantize(draw.standard_normal((2, 8)).astype(np.float32), gguf.GGMLQuantizationType.BF16)
     writer.add_tensor("BF16", brain, raw_dtype=gguf.GGMLQuantizationType.BF16)
     writer.add_tensor("BF16.f32", gguf.dequantize(brain, gguf.GGMLQuantizationType.BF16))
+    finish(writer)
+
+
+def small(path):
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_uint8("u8", 200)
+    writer.add_int8("i8", -1)
+    writer.add_uint16("u16", 60000)
+    writer.add_int16("i16", -2)
+    writer.add_uint32("u32", 7)
+    writer.add_int32("i32", -3)
+    writer.add_float32("f32", 0.5)
+    writer.add_bool("bool", True)
+    writer.add_uint64("u64", 1 << 40)
+    writer.add_int64("i64", -(1 << 40))
+    writer.add_float64("f64", 0.25)
+    writer.add_array("tokenizer.ggml.tokens", ["a", "b", "<s>"])
+    writer.add_array("tokenizer.ggml.scores", [0.0, -1.0, 1.0])
+    writer.add_array("tokenizer.ggml.token_type", [1, 1, 3])
+    writer.add_tensor("a.weight", np.arange(4, dtype=np.float32).reshape(2, 2))
+    writer.add_tensor("b.weight", np.arange(18, dtype=np.uint8).reshape(1, 18), raw_dtype=gguf.GGMLQuantizationType.Q4_0)
+    writer.add_tensor("c.bias", np.ones(3, dtype=np.float16))
+    finish(writer)
+
+
+def finish(writer):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-main(sys.argv[1])
+blocks(f"{sys.argv[1]}/blocks.gguf")
+small(f"{sys.argv[1]}/small.gguf")

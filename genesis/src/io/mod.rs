@@ -1,4 +1,4 @@
-//! Files: safetensors, NumPy's formats, and checkpoints. A file appears whole or not at all.
+//! Files: safetensors, GGUF, NumPy's formats, and checkpoints. A file appears whole or not at all.
 
 mod checkpoint;
 mod diff;
@@ -9,6 +9,8 @@ mod manifest;
 mod mapped;
 mod npy;
 mod safetensors;
+mod sharded;
+mod weights;
 mod whole;
 mod zip;
 
@@ -24,3 +26,5 @@ pub use manifest::{CheckpointInfo, list_checkpoints, verify_checkpoint};
 pub use mapped::Mapped;
 pub use npy::{load_npy, load_npz, load_npz_with, save_npy, save_npz};
 pub use safetensors::{SafeTensorsFile, load_safetensors, save_safetensors, save_safetensors_with};
+pub use sharded::{save_sharded, shard_names};
+pub use weights::{Stored, Weights};

@@ -87,6 +87,7 @@ pub use shape::{
     ChannelShuffle, Flatten, Pad1d, Pad2d, Pad3d, PadNd, Pads, PixelShuffle, PixelUnshuffle,
     Unflatten,
 };
+pub(crate) use state::{Given, fill};
 pub use state::{LoadReport, Mismatch};
 pub use summary::{Summary, SummaryRow};
 pub use transformer::{

@@ -175,7 +175,8 @@ fn hostile_metadata_is_refused() {
     with(key("n", 13, &[])).refused("is of type number 13, which there is not (key n)");
     let nested = array(9, 1, &array(0, 1, &[1]));
     with(key("n", 9, &nested)).refused("is an array of arrays, which is not read (key n)");
-    with(key("n", 9, &array(6, u64::MAX, &[]))).refused("is cut off: it claims 18446744073709551615");
+    with(key("n", 9, &array(6, u64::MAX, &[])))
+        .refused("is cut off: it claims 18446744073709551615");
     with(key("n", 9, &array(8, 1 << 60, &[]))).refused("is cut off: it claims 1152921504606846976");
     let many = u64::MAX.to_le_bytes();
     with(key("n", 8, &many)).refused("is cut off: it claims 18446744073709551615 of what at most");
@@ -209,7 +210,8 @@ fn hostile_tensors_are_refused() {
     with(&[tensor("b", &[8], 0, 64)]).refused("is cut off: it has ");
     with(&[tensor("b", &[8], 0, u64::MAX - 31)]).refused("is cut off: it has ");
     with(&[tensor("b", &[1; 5], 0, 0)]).refused("has 5 axes, the most is 4 (tensor b)");
-    with(&[tensor("b", &[33], 2, 0)]).refused("has rows of 33 elements, Q4_0 comes in blocks of 32");
+    with(&[tensor("b", &[33], 2, 0)])
+        .refused("has rows of 33 elements, Q4_0 comes in blocks of 32");
     with(&[tensor("b", &[2, 16], 2, 0)]).refused("has rows of 2 elements, Q4_0 comes in blocks");
     with(&[tensor("b", &[256], 16, 0)]).refused("is of type IQ2_XXS, which is not read (tensor b)");
     with(&[tensor("b", &[256], 99, 0)]).refused("is of type number 99, which is not read");
