@@ -56,6 +56,8 @@ mod matmul;
 /// What memory is used for, and what happens when there is no more.
 mod memory;
 mod mixed;
+/// Models against `transformers`.
+mod models;
 /// The page of PyTorch's names.
 mod names;
 /// Layers and their state.

@@ -159,10 +159,8 @@ pub(super) fn bert(settings: &mut Settings, plan: &Blueprint) -> Result<Bert> {
     let layer = (0..of.layers).map(|_| of.post_norm(plan)).collect::<Result<_>>()?;
     let pooler = plan.has("pooler.dense.weight").then(|| of.dense(plan)).transpose()?;
     let bias = plan.parameter(&[vocabulary])?;
-    let decoder = Linear {
-        weight: embeddings.word_embeddings.weight.clone(),
-        bias: Some(bias.clone()),
-    };
+    let decoder =
+        Linear { weight: embeddings.word_embeddings.weight.clone(), bias: Some(bias.clone()) };
     let transform = BertTransform {
         dense: plan.linear([of.channels, of.channels], true)?,
         norm: plan.layer_norm(of.channels, of.eps)?,

@@ -262,9 +262,7 @@ pub(super) fn check_tokens(tokens: &Tensor, pass: &Pass<'_>) -> Result<()> {
     };
     match fits {
         true => Ok(()),
-        false => {
-            Err(Error::op("hidden", format!("tokens are {:?}, not {wanted}", tokens.shape())))
-        }
+        false => Err(Error::op("hidden", format!("tokens are {:?}, not {wanted}", tokens.shape()))),
     }
 }
 

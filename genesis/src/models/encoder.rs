@@ -121,8 +121,7 @@ impl EncoderPlan {
             activation: settings.activation("hidden_act", "gelu")?,
         };
         if !of.channels.is_multiple_of(of.heads) {
-            let what =
-                format!("hidden_size {} is no multiple of {} heads", of.channels, of.heads);
+            let what = format!("hidden_size {} is no multiple of {} heads", of.channels, of.heads);
             return Err(settings.refusal(what));
         }
         Ok(of)

@@ -113,8 +113,7 @@ pub(super) fn settings(
     }
     kind.extras(&mut keys, &sizes, shapes, &mut config)?;
     keys.finish()?;
-    let names =
-        GgufNames { kind, heads: sizes.heads as usize, kv_heads: sizes.kv_heads as usize };
+    let names = GgufNames { kind, heads: sizes.heads as usize, kv_heads: sizes.kv_heads as usize };
     Ok((Settings::of(config, origin), names))
 }
 
@@ -278,7 +277,10 @@ impl Kind {
                 // The largest of each divides by the share of the channels, the others by the head.
                 let is_largest = [46, 62].contains(&sizes.layers);
                 let share = sizes.channels.checked_div(sizes.heads).unwrap_or(0);
-                put("query_pre_attn_scalar", if is_largest { share } else { sizes.head_dim }.into());
+                put(
+                    "query_pre_attn_scalar",
+                    if is_largest { share } else { sizes.head_dim }.into(),
+                );
             }
             Kind::Qwen2 | Kind::Gpt2 => {}
         }
@@ -358,12 +360,18 @@ impl GgufNames {
         let Some((number, part)) = layer.and_then(|layer| layer.split_once('.')) else {
             let theirs = of(OUTSIDE, part)?;
             let is_norm = self.kind.is_gemma() && theirs == "output_norm";
-            return Some((format!("{theirs}.{end}"), if is_norm { Fix::PlusOne } else { Fix::Same }));
+            return Some((
+                format!("{theirs}.{end}"),
+                if is_norm { Fix::PlusOne } else { Fix::Same },
+            ));
         };
         if let Some(expert) = part.strip_prefix("mlp.experts.") {
             let (expert, part) = expert.split_once('.')?;
             let theirs = of(LAYER, &format!("mlp.{part}"))?;
-            return Some((format!("blk.{number}.{theirs}_exps.{end}"), Fix::Row(expert.parse().ok()?)));
+            return Some((
+                format!("blk.{number}.{theirs}_exps.{end}"),
+                Fix::Row(expert.parse().ok()?),
+            ));
         }
         let theirs = match part {
             // The second norm of a layer stands before the feed-forward layer, but behind attention in Gemma.

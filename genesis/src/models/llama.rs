@@ -37,8 +37,7 @@ const LLAMA: Sizes = Sizes {
 };
 
 /// As [`LLAMA`], of Mistral.
-const MISTRAL: Sizes =
-    Sizes { hidden: 14_336, kv_heads: 8, max_positions: 4096 * 32, ..LLAMA };
+const MISTRAL: Sizes = Sizes { hidden: 14_336, kv_heads: 8, max_positions: 4096 * 32, ..LLAMA };
 
 /// The window of Mistral where its configuration has no such key; null means none.
 const MISTRAL_WINDOW: usize = 4096;

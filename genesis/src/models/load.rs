@@ -13,13 +13,13 @@ use serde_json::{Map, Value};
 
 use super::bert::{Bert, bert};
 use super::blueprint::Blueprint;
-use super::loading::{Source, fill};
+use super::loading::{fill, shapes};
 use super::naming::Naming;
 use super::settings::Settings;
 use super::vit::{Vit, vit};
 use super::{CausalLm, gemma2, gemma3, gguf, gpt2, llama, qwen2, qwen3, qwen3_moe};
-use crate::error::Result;
-use crate::io::{GgufFile, read_regular_text};
+use crate::error::{Error, Result};
+use crate::io::{GgufValue, Weights, read_regular_text};
 use crate::nn::Module;
 use crate::tensor::Creation;
 
@@ -119,19 +119,17 @@ pub fn load_vit(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Vit> {
 
 /// The files of a model, opened.
 struct Files {
-    /// Named in errors about weights.
-    origin: String,
     settings: Settings,
     config: Map<String, Value>,
     generation: Map<String, Value>,
-    source: Box<dyn Source>,
+    weights: Weights,
     /// Where the names of tensors are GGUF's.
     names: Option<gguf::GgufNames>,
 }
 
 impl Files {
     fn open(path: &Path) -> Result<Files> {
-        match path.is_dir() {
+        match path.is_dir() && path.join("config.json").exists() {
             true => Files::folder(path),
             false => Files::gguf(path),
         }
@@ -146,7 +144,8 @@ impl Files {
 
     fn folder(folder: &Path) -> Result<Files> {
         let path = folder.join("config.json");
-        let mut settings = Settings::parse(&read_regular_text(&path)?, &path.display().to_string())?;
+        let mut settings =
+            Settings::parse(&read_regular_text(&path)?, &path.display().to_string())?;
         let config = settings.keys().clone();
         settings.only("is_encoder_decoder", false)?;
         if settings.peek("model_type").and_then(Value::as_str) == Some("gemma3") {
@@ -160,21 +159,20 @@ impl Files {
             }
             false => Map::new(),
         };
-        let weights = folder.join("model.safetensors");
-        let source = Box::new(crate::io::SafeTensorsFile::open(&weights)?);
-        let origin = weights.display().to_string();
-        Ok(Files { origin, settings, config, generation, source, names: None })
+        let weights = Weights::open(folder)?;
+        Ok(Files { settings, config, generation, weights, names: None })
     }
 
     fn gguf(path: &Path) -> Result<Files> {
-        let file = GgufFile::open(path)?;
+        let weights = Weights::open(path)?;
         let origin = path.display().to_string();
-        let shapes = file.shapes();
+        let not = || Error::io(format!("{origin}: is neither a folder of a model nor a GGUF file"));
+        let (file, shapes) = (weights.gguf().ok_or_else(not)?, shapes(&weights)?);
         let factors = "rope_freqs.weight";
         let factors =
             file.tensors().contains_key(factors).then(|| file.dequantized(factors)).transpose()?;
         let (mut settings, names) = gguf::settings(file.metadata(), &shapes, factors, &origin)?;
-        let token = |key| file.metadata().get(key).and_then(crate::io::GgufValue::as_u64);
+        let token = |key| file.metadata().get(key).and_then(GgufValue::as_u64);
         for (theirs, own) in [
             ("tokenizer.ggml.bos_token_id", "bos_token_id"),
             ("tokenizer.ggml.eos_token_id", "eos_token_id"),
@@ -183,8 +181,7 @@ impl Files {
             token(theirs).into_iter().for_each(|id| settings.put(own, id));
         }
         let config = settings.keys().clone();
-        let (source, generation) = (Box::new(file), Map::new());
-        Ok(Files { origin, settings, config, generation, source, names: Some(names) })
+        Ok(Files { settings, config, generation: Map::new(), weights, names: Some(names) })
     }
 
     /// Builds the model and gives it its weights.
@@ -195,7 +192,7 @@ impl Files {
         build: Build<M>,
         as_module: impl for<'m> Fn(&'m mut M) -> &'m mut dyn Module,
     ) -> Result<(M, ModelConfig)> {
-        let shapes = self.source.shapes();
+        let shapes = shapes(&self.weights)?;
         let dtype = match options.dtype {
             Some(dtype) if dtype.is_arithmetic_float() => dtype,
             Some(dtype) => return Err(crate::ops::wrong_dtype("load", "a float", dtype)),
@@ -212,7 +209,7 @@ impl Files {
         };
         let module = as_module(&mut model);
         module.requires_grad_(options.trainable)?;
-        fill(module, &*self.source, &naming, at, &self.origin)?;
+        fill(module, &self.weights, &naming, at)?;
         let token = |key| tokens(&self.generation, key).or_else(|| tokens(&self.config, key));
         let first = |key| token(key).and_then(|tokens| tokens.first().copied());
         let config = ModelConfig {

@@ -5,43 +5,18 @@
 //! beside it as a whole. Names that files have and models lack, or the other way, are all in one error.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 
 use super::naming::{Fix, Naming};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::io::{GgufFile, SafeTensorsFile};
+use crate::io::Weights;
 use crate::nn::{LoadReport, Mismatch, Module, Named, named, replace};
-use crate::tensor::{Creation, Tensor};
+use crate::tensor::Creation;
 
-/// Tensors by name, as a file has them.
-pub(super) trait Source {
-    /// All names with their shapes, outermost extent first.
-    fn shapes(&self) -> BTreeMap<String, Vec<usize>>;
-
-    /// A tensor in this dtype on this device.
-    fn tensor(&self, name: &str, at: Creation) -> Result<Tensor>;
-}
-
-impl Source for SafeTensorsFile {
-    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
-        self.tensors().map(|(name, ty)| (name.to_owned(), ty.shape.clone())).collect()
-    }
-
-    fn tensor(&self, name: &str, at: Creation) -> Result<Tensor> {
-        SafeTensorsFile::tensor(self, name, at)?.to_dtype(at.dtype)
-    }
-}
-
-impl Source for GgufFile {
-    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
-        self.tensors().iter().map(|(name, tensor)| (name.clone(), tensor.shape.clone())).collect()
-    }
-
-    fn tensor(&self, name: &str, at: Creation) -> Result<Tensor> {
-        let values = self.dequantized(name)?;
-        Tensor::from_slice_on(&values, &self.tensors()[name].shape, at.device)?.to_dtype(at.dtype)
-    }
+/// The shapes of all tensors, by name.
+pub(super) fn shapes(weights: &Weights) -> Result<BTreeMap<String, Vec<usize>>> {
+    let shape = |name: &str| Ok((name.to_owned(), weights.shape(name)?.to_vec()));
+    weights.names().into_iter().map(shape).collect()
 }
 
 /// Where a tensor of the model is found.
@@ -57,22 +32,22 @@ struct Matched {
     report: LoadReport,
 }
 
-/// Gives a model its weights; `origin` is named in errors.
+/// Gives a model its weights.
 pub(super) fn fill(
     model: &mut dyn Module,
-    source: &dyn Source,
+    weights: &Weights,
     naming: &Naming,
     at: Creation,
-    origin: impl Display,
 ) -> Result<()> {
-    let Matched { found, report } = matched(model, &source.shapes(), naming);
+    let origin = weights.path().display();
+    let Matched { found, report } = matched(model, &shapes(weights)?, naming);
     if !report.is_clean() {
         return Err(Error::io(format!("{origin}: {report}")));
     }
     let mut pairs = Vec::with_capacity(found.len());
     for Found { own, name, fix } in found {
         let about = |error: Error| Error::io(format!("{origin}: {name}: {error}"));
-        let read = || fix.apply(source.tensor(&name, at)?);
+        let read = || fix.apply(weights.tensor(&name, at)?);
         let trained = own.tensor.requires_grad();
         let tensor = no_grad(read).and_then(|t| t.detach().requires_grad_(trained));
         pairs.push((own.tensor, tensor.map_err(about)?));
@@ -81,11 +56,7 @@ pub(super) fn fill(
     Ok(())
 }
 
-fn matched(
-    model: &dyn Module,
-    shapes: &BTreeMap<String, Vec<usize>>,
-    naming: &Naming,
-) -> Matched {
+fn matched(model: &dyn Module, shapes: &BTreeMap<String, Vec<usize>>, naming: &Naming) -> Matched {
     let (mut found, mut report) = (Vec::new(), LoadReport::default());
     let mut used: BTreeSet<&String> = BTreeSet::new();
     for own in named(model) {

@@ -101,7 +101,8 @@ impl Naming {
                 all.extend(rest.map(str::to_owned));
                 all.extend(rest.map(|rest| format!("{base}language_model.{rest}")));
                 // Layer norms of the first files of BERT.
-                let older = [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
+                let older =
+                    [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
                 for (new, old) in older {
                     all.extend(name.strip_suffix(new).map(|start| format!("{start}{old}")));
                 }

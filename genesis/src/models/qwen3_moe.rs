@@ -34,8 +34,7 @@ use crate::tensor::Tensor;
 pub type Qwen3Moe = DecoderLm<PreNormBlock<FeedForward>>;
 
 /// What holds where a configuration says nothing.
-const QWEN3_MOE: Sizes =
-    Sizes { channels: 2048, hidden: 6144, layers: 24, kv_heads: 4, ..QWEN2 };
+const QWEN3_MOE: Sizes = Sizes { channels: 2048, hidden: 6144, layers: 24, kv_heads: 4, ..QWEN2 };
 
 /// Feed-forward layers of which each token goes through a few.
 #[derive(Debug, Module)]

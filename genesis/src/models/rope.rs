@@ -20,6 +20,7 @@
 use std::f64::consts::PI;
 
 use genesis_kernel::ir::DType;
+use serde_json::{Map, Value};
 
 use super::settings::Settings;
 use super::{Batch, Pass};
@@ -130,12 +131,36 @@ impl RopeSettings {
         let share = keys.positive_if("partial_rotary_factor")?.unwrap_or(1.0);
         let channels = (head_dim as f64 * share) as usize;
         if !(2..=head_dim.min(MOST_CHANNELS)).contains(&channels) || !channels.is_multiple_of(2) {
-            let what = format!("{channels} channels of heads of {head_dim} can't be rotated in pairs");
+            let what =
+                format!("{channels} channels of heads of {head_dim} can't be rotated in pairs");
             return Err(keys.refusal(what));
         }
         let kind = RopeKind::read(&mut keys, channels, max_positions)?;
         keys.finish()?;
         Ok(RopeSettings { kind, theta, channels, max_positions })
+    }
+
+    /// Reads `rope_parameters` as `config.json` has them.
+    ///
+    /// # Errors
+    /// If the variant is not known, or a key is missing, out of range, or not one of the variant.
+    /// # Examples
+    /// ```
+    /// use genesis::models::RopeSettings;
+    ///
+    /// let json = r#"{"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}"#;
+    /// let parameters = serde_json::from_str(json).expect("an object");
+    /// let (frequencies, _) = RopeSettings::parse(&parameters, 64, 4096)?.frequencies(1);
+    /// assert_eq!(frequencies[0], 0.25);
+    /// # Ok::<(), genesis::Error>(())
+    /// ```
+    pub fn parse(
+        parameters: &Map<String, Value>,
+        head_dim: usize,
+        max_positions: usize,
+    ) -> Result<RopeSettings> {
+        let keys = Settings::of(parameters.clone(), "rope_parameters");
+        RopeSettings::of(keys, head_dim, max_positions)
     }
 
     /// The frequencies of a sequence of so many tokens, and the factor of cosine and sine.
@@ -195,9 +220,11 @@ impl RopeKind {
             "dynamic" => Ok(RopeKind::Dynamic { factor: keys.needed("factor")? }),
             "yarn" => Ok(RopeKind::Yarn(Yarn::read(keys, original as f64, most)?)),
             "llama3" => {
-                let (low, high) = (keys.needed("low_freq_factor")?, keys.needed("high_freq_factor")?);
+                let (low, high) =
+                    (keys.needed("low_freq_factor")?, keys.needed("high_freq_factor")?);
                 if high <= low {
-                    let what = format!("high_freq_factor {high} is not above low_freq_factor {low}");
+                    let what =
+                        format!("high_freq_factor {high} is not above low_freq_factor {low}");
                     return Err(keys.refusal(what));
                 }
                 Ok(RopeKind::Llama3 {
@@ -257,9 +284,8 @@ impl Yarn {
     /// are interpolated.
     fn frequencies(&self, plain: &[f64], theta: f64) -> Vec<f64> {
         let channels = 2.0 * plain.len() as f64;
-        let channel_of = |turns: f64| {
-            channels * (self.original / (turns * 2.0 * PI)).ln() / (2.0 * theta.ln())
-        };
+        let channel_of =
+            |turns: f64| channels * (self.original / (turns * 2.0 * PI)).ln() / (2.0 * theta.ln());
         let (mut low, mut high) = (channel_of(self.beta_fast), channel_of(self.beta_slow));
         if self.truncate {
             (low, high) = (low.floor(), high.ceil());

@@ -140,7 +140,8 @@ impl Vit {
 impl VitBlock {
     fn forward(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
         watch(self, || {
-            let seen = self.attention.attention.forward(&self.layernorm_before.forward(x)?, None)?;
+            let seen =
+                self.attention.attention.forward(&self.layernorm_before.forward(x)?, None)?;
             let x = self.attention.output.dense.forward(&seen)?.add(x)?;
             let hidden = self.intermediate.dense.forward(&self.layernorm_after.forward(&x)?)?;
             self.output.dense.forward(&activation.apply(&hidden)?)?.add(&x)
@@ -165,7 +166,8 @@ impl VitBlock {
 pub(super) fn vit(settings: &mut Settings, plan: &Blueprint) -> Result<Vit> {
     let of = EncoderPlan::read(settings)?;
     let colours = settings.size("num_channels", 3)?;
-    let (image, patch) = (extents(settings, "image_size", 224)?, extents(settings, "patch_size", 16)?);
+    let (image, patch) =
+        (extents(settings, "image_size", 224)?, extents(settings, "patch_size", 16)?);
     let bias = settings.flag("qkv_bias", true)?;
     let classes = match (settings.peek("id2label"), settings.peek("num_labels")) {
         (Some(Value::Object(labels)), _) => labels.len(),
