@@ -92,10 +92,10 @@ DECODERS = {
     "qwen3_moe_mixed": lambda: qwen3_moe(num_hidden_layers=3, mlp_only_layers=[0], num_experts=3,
                                          decoder_sparse_step=1, tie_word_embeddings=True,
                                          vocab_size=64),
-    "gemma2": lambda: gemma2(sliding_window=6, attn_logit_softcapping=3.0, final_logit_softcapping=8.0),
+    "gemma2": lambda: gemma2(sliding_window=6, query_pre_attn_scalar=8, attn_logit_softcapping=3.0, final_logit_softcapping=8.0),
     "gemma2_plain": lambda: gemma2(sliding_window=64, attn_logit_softcapping=None,
                                    final_logit_softcapping=None, attention_bias=True,
-                                   query_pre_attn_scalar=8, num_key_value_heads=4),
+                                   num_key_value_heads=4),
     "gemma3": lambda: gemma3(num_hidden_layers=3, sliding_window=5, layer_types=[
         "sliding_attention", "full_attention", "sliding_attention"], rope_parameters=dict(
             full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0),
