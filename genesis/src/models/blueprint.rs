@@ -20,25 +20,34 @@ use super::projection::Projection;
 /// Makes the parameters of one model.
 #[derive(Debug)]
 pub(super) struct Blueprint {
+    /// The configuration, for errors.
+    source: String,
     zero: Tensor,
     /// Parameters that may still be made.
     left: Cell<usize>,
-    most: usize,
+    /// Those that weights are there for.
+    there: usize,
     names: BTreeSet<String>,
 }
 
 impl Blueprint {
-    /// For a model of tensors that are there: more parameters make no sense, and a configuration of a billion
-    /// layers ends there.
-    pub(super) fn new(shapes: &BTreeMap<String, Vec<usize>>, at: Creation) -> Result<Blueprint> {
+    /// For a model of tensors that are there. A few parameters more are let pass, so that their names are told
+    /// when weights are missed; a configuration of a billion layers is not.
+    pub(super) fn new(
+        source: &str,
+        shapes: &BTreeMap<String, Vec<usize>>,
+        at: Creation,
+    ) -> Result<Blueprint> {
         // A stack of the weights of experts is a parameter each.
         let parameters = |shape: &Vec<usize>| match shape.as_slice() {
             [rows, _, _] => (*rows).min(crate::shape::product(shape)).max(1),
             _ => 1,
         };
-        let most = shapes.values().map(parameters).fold(0usize, usize::saturating_add);
+        let there = shapes.values().map(parameters).fold(0usize, usize::saturating_add);
+        let most = there.saturating_mul(2).saturating_add(1000);
         let names = shapes.keys().cloned().collect();
-        Ok(Blueprint { zero: Tensor::zeros(&[], at)?, left: Cell::new(most), most, names })
+        let zero = Tensor::zeros(&[], at)?;
+        Ok(Blueprint { source: source.to_owned(), zero, left: Cell::new(most), there, names })
     }
 
     /// Whether there is a tensor whose name ends so.
@@ -49,11 +58,12 @@ impl Blueprint {
     /// A parameter without memory.
     pub(super) fn parameter(&self, shape: &[usize]) -> Result<Parameter> {
         let Some(left) = self.left.get().checked_sub(1) else {
-            let message = format!("asks for more tensors than the {} of its weights", self.most);
-            return Err(Error::op("config.json", message));
+            let Blueprint { source, there, .. } = self;
+            let message = format!("{source}: asks for far more than the {there} tensors there are");
+            return Err(Error::io(message));
         };
         self.left.set(left);
-        crate::shape::numel("config.json", shape)?;
+        crate::shape::numel(&self.source, shape)?;
         Parameter::new(self.zero.broadcast_to(shape)?)
     }
 

@@ -199,7 +199,7 @@ impl Files {
             None => self.dtype()?,
         };
         let at = Creation { dtype, device: options.device };
-        let plan = Blueprint::new(&shapes, at)?;
+        let plan = Blueprint::new(self.settings.source(), &shapes, at)?;
         let model_type = self.settings.text("model_type")?.unwrap_or_default();
         let mut model = build(&mut self.settings, &plan)?;
         self.settings.finish()?;

@@ -14,17 +14,31 @@
 //!                                         key_lengths  6, 3                 [S]
 //!                                         pages      [[1, 2], [4, _]]       [S, P]
 //! ```
+//!
+//! | `model_type` | file | what is its own |
+//! |---|---|---|
+//! | llama, mistral | `llama.rs` | biases; a window |
+//! | qwen2 | `qwen2.rs` | biases of queries, keys, values; windows in later layers |
+//! | qwen3 | `qwen3.rs` | norms of heads |
+//! | qwen3_moe | `qwen3_moe.rs` | experts |
+//! | gemma2 | `gemma2.rs` | four norms a layer, every other layer with a window, soft caps |
+//! | gemma3_text, gemma3 | `gemma3.rs` | norms of heads, two bases of rotary positions |
+//! | gpt2 | `gpt2.rs` | learned positions, transposed weights |
+//! | bert, vit | `bert.rs`, `vit.rs` | encoders, which generate nothing |
+//!
+//! [`load`] reads all of them from a folder of Hugging Face or a GGUF file. A setting of `config.json` is used,
+//! or known not to matter, or refused by its name.
 
 mod attend;
 mod attention;
-mod bert;
+pub mod bert;
 mod blueprint;
 mod decoder;
-mod encoder;
+pub mod encoder;
 mod gemma2;
 mod gemma3;
 mod gguf;
-mod gpt2;
+pub mod gpt2;
 mod llama;
 mod load;
 mod loading;
@@ -38,7 +52,7 @@ mod qwen3;
 mod qwen3_moe;
 mod rope;
 mod settings;
-mod vit;
+pub mod vit;
 
 pub use attend::Attend;
 pub use attention::{Context, SelfAttention};

@@ -28,6 +28,7 @@ use super::settings::Settings;
 use crate::error::Result;
 use crate::nn::{Layer, Module, Visitor, VisitorMut, watch};
 use crate::ops::Activation;
+use crate::ops::launch::accumulate_dtype;
 use crate::tensor::Tensor;
 
 /// A decoder some of whose feed-forward layers have experts.
@@ -90,7 +91,7 @@ impl Layer for FeedForward {
 impl Experts {
     /// The shares of each token's experts, `[N, k]`, and which these are.
     fn routed(&self, x: &Tensor) -> Result<(Tensor, Vec<usize>)> {
-        let shares = self.gate.forward(x)?.to_dtype(DType::F32)?.softmax(-1)?; // [N, E]
+        let shares = self.gate.forward(x)?.to_dtype(accumulate_dtype(x.dtype()))?.softmax(-1)?; // [N, E]
         let (mut top, index) = shares.topk(self.top, -1, true)?; // [N, k]
         if self.normalized {
             top = top.div(&top.sum_dims(&[-1], true)?)?;

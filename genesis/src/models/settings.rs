@@ -63,6 +63,11 @@ impl Settings {
         Settings { source: source.to_owned(), keys }
     }
 
+    /// Where they are from.
+    pub(super) fn source(&self) -> &str {
+        &self.source
+    }
+
     /// The keys that were not read.
     pub(super) fn keys(&self) -> &Map<String, Value> {
         &self.keys
