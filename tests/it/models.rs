@@ -156,7 +156,7 @@ fn paged_passes_continue_as_transformers_does() -> Result<()> {
                 let expected = expected.narrow(0, start[s], piece[s])?;
                 if piece[s] > 0 {
                     check_near(&format!("{name} from {}", start[s]), logits, &expected)?;
-                    let next = logits.narrow(0, piece[s] - 1, 1)?.argmax(-1, false)?;
+                    let next = logits.narrow(0, piece[s] - 1, 1)?.argmax(-1)?;
                     last[s] = next.to_vec::<i64>()?[0];
                 }
             }
@@ -166,7 +166,7 @@ fn paged_passes_continue_as_transformers_does() -> Result<()> {
             ensure!(last == expected, "{} at {step}: {last:?}, not {expected:?}", golden.name);
             let logits = paged.run([&[last[0]], &[last[1]]])?;
             for (s, logits) in logits.iter().enumerate() {
-                last[s] = logits.argmax(-1, false)?.to_vec::<i64>()?[0];
+                last[s] = logits.argmax(-1)?.to_vec::<i64>()?[0];
             }
         }
     }

@@ -78,7 +78,7 @@ type Build<M> = fn(&mut Settings, &Blueprint) -> Result<M>;
 /// let loaded = load("Qwen2.5-0.5B-Instruct", &LoadOptions { device: Device::Cpu, ..LoadOptions::default() })?;
 /// let tokens = Tensor::from_slice(&[785i64, 6722, 315, 9625, 374], &[1, 5])?;
 /// let hidden = loaded.model.hidden(&tokens, &Pass::Whole)?;
-/// let next = loaded.model.logits(&hidden.select(1, 4)?)?.argmax(-1, false)?;
+/// let next = loaded.model.logits(&hidden.select(1, 4)?)?.argmax(-1)?;
 /// # Ok::<(), genesis::Error>(())
 /// ```
 pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Loaded> {
