@@ -21,6 +21,7 @@ pub mod autograd;
 pub mod data;
 mod error;
 pub mod fuse;
+pub mod generate;
 pub mod graph;
 pub mod hub;
 pub mod io;

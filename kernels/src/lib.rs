@@ -8,6 +8,7 @@
 //! bf16 and f32, f64 for f64, and the dtype itself for integers.
 
 pub mod attention;
+pub mod cache;
 pub mod compare;
 pub mod conv;
 pub mod copy;
@@ -23,6 +24,7 @@ pub mod matmul_int;
 pub mod norm;
 pub mod norm_bwd;
 pub mod packed;
+pub mod paged_attention;
 pub mod pool;
 pub mod product;
 pub mod random;
@@ -72,6 +74,8 @@ pub fn all() -> Vec<&'static KernelDef> {
         pool::KERNELS,
         attention::KERNELS,
         packed::KERNELS,
+        paged_attention::KERNELS,
+        cache::KERNELS,
     ];
     groups.concat()
 }

@@ -42,6 +42,8 @@ mod float8;
 mod fuse;
 /// Blocks of GGUF files against what Python's package makes of them.
 mod gguf;
+/// What a request generates, whatever happens around it.
+mod generate;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Gradients of every op of the table.
@@ -83,6 +85,8 @@ mod optim;
 mod optim_schedule;
 /// The manifest of the program outside the workspace.
 mod outside;
+/// Attention to a cache in pages.
+mod paged;
 /// Calls of every op against PyTorch.
 mod parity;
 /// What a program spends its time on.

@@ -29,6 +29,7 @@ DIFFERENT = {
     "square roots": "the slope of pow by -0.5 at minus infinity is 0 in PyTorch, where the power is NaN",
     "larger operands": "isclose of PyTorch with equal_nan refuses a second operand of a larger shape",
     "one number": "PyTorch's mean of a row that is one number is the number",
+    "one direction": "the slope of the cosine of rows of one number is what rounding leaves of 0",
     "pools": "avg_pool3d of PyTorch refuses a window that is larger than the input and not than the padded input",
 }
 
