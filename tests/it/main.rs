@@ -40,10 +40,10 @@ mod extents;
 mod facts;
 mod float8;
 mod fuse;
-/// Blocks of GGUF files against what Python's package makes of them.
-mod gguf;
 /// What a request generates, whatever happens around it.
 mod generate;
+/// Blocks of GGUF files against what Python's package makes of them.
+mod gguf;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Gradients of every op of the table.

@@ -1,10 +1,8 @@
 //! Attention of a layer in both passes: the only place that knows how keys and values are kept.
 
-use genesis_kernel::ir::DType;
-
 use super::{Batch, KvCache, Pass};
 use crate::error::Result;
-use crate::ops::{Attention, Varlen};
+use crate::ops::{Attention, PagedAttention, PagedLayout};
 use crate::tensor::Tensor;
 
 /// How the queries of a layer look at keys.
@@ -57,7 +55,7 @@ impl Attend {
         q.scaled_dot_product_attention(&k, &v, &self.options())?.transpose(1, 2) // [B, T, H, D]
     }
 
-    /// New tokens, `[N, heads, D]`, over the pages of their sequences.
+    /// New tokens, `[N, heads, D]`, over the pages of their sequences, in the dtype of the cache.
     fn paged(
         &self,
         Heads { q, k, v }: Heads<'_>,
@@ -65,46 +63,22 @@ impl Attend {
         (batch, cache): (&Batch, &KvCache),
     ) -> Result<Tensor> {
         let (keys, values) = cache.layer(layer)?;
-        write(keys, &batch.slots, k)?;
-        write(values, &batch.slots, v)?;
-        let (slots, ends) = cached_slots(batch, cache.page_size())?;
-        let lengths = Varlen {
-            cu_seqlens_q: &batch.query_starts,
-            cu_seqlens_k: &ends,
-            max_seqlen_q: batch.max_queries,
-            max_seqlen_k: batch.max_keys,
+        let kept = |t: &Tensor| t.to_dtype(keys.dtype());
+        keys.write_slots_(&kept(k)?, &batch.slots)?;
+        values.write_slots_(&kept(v)?, &batch.slots)?;
+        let layout = PagedLayout {
+            query_starts: &batch.query_starts,
+            key_lengths: &batch.key_lengths,
+            pages: &batch.pages,
+            max_queries: batch.max_queries,
+            max_keys: batch.max_keys,
         };
-        let read = |cache: &Tensor| rows(cache)?.index_select(0, &slots)?.to_dtype(q.dtype());
-        q.varlen_attn(&read(keys)?, &read(values)?, &lengths, &self.options())
+        let options = PagedAttention {
+            scale: Some(self.scale),
+            window: self.window,
+            softcap: self.softcap,
+            sinks: None,
+        };
+        kept(q)?.paged_attention(keys, values, &layout, &options)?.to_dtype(q.dtype())
     }
-}
-
-/// The tokens of a cache as rows: `[pages * page_size, heads, D]`.
-fn rows(cache: &Tensor) -> Result<Tensor> {
-    let shape = cache.shape();
-    cache.reshape(&[&[shape[0] * shape[1]], &shape[2..]].concat())
-}
-
-/// Puts the new rows in their slots.
-fn write(cache: &Tensor, slots: &Tensor, new: &Tensor) -> Result<()> {
-    rows(cache)?.index_copy_(0, slots, &new.to_dtype(cache.dtype())?)
-}
-
-/// The slots of all keys of a batch, sequence by sequence, and where those of each sequence end.
-fn cached_slots(batch: &Batch, page_size: usize) -> Result<(Tensor, Tensor)> {
-    let (pages, lengths) = (batch.pages.to_vec::<i64>()?, batch.key_lengths.to_vec::<i64>()?);
-    let width = batch.pages.dim(-1)?;
-    let (mut slots, mut ends) = (Vec::new(), vec![0i64]);
-    for (sequence, &length) in lengths.iter().enumerate() {
-        let own = &pages[sequence * width..][..width];
-        for position in 0..length as usize {
-            let page = own.get(position / page_size).copied().unwrap_or(0);
-            slots.push(page * page_size as i64 + (position % page_size) as i64);
-        }
-        ends.push(slots.len() as i64);
-    }
-    let device = batch.pages.device();
-    let slots = Tensor::from_slice_on(&slots, &[slots.len()], device)?;
-    let ends = Tensor::from_slice_on(&ends, &[ends.len()], device)?;
-    Ok((slots, ends.to_dtype(DType::I64)?))
 }
