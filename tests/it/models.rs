@@ -161,8 +161,8 @@ fn paged_passes_continue_as_transformers_does() -> Result<()> {
                 }
             }
         }
-        for step in 0..new {
-            let expected = [greedy[0][step], greedy[1][step]];
+        for (step, (&a, &b)) in greedy[0].iter().zip(&greedy[1]).enumerate() {
+            let expected = [a, b];
             ensure!(last == expected, "{} at {step}: {last:?}, not {expected:?}", golden.name);
             let logits = paged.run([&[last[0]], &[last[1]]])?;
             for (s, logits) in logits.iter().enumerate() {
