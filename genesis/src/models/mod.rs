@@ -14,10 +14,61 @@
 //!                                         key_lengths  6, 3                 [S]
 //!                                         pages      [[1, 2], [4, _]]       [S, P]
 //! ```
+//!
+//! | `model_type` | file | what is its own |
+//! |---|---|---|
+//! | llama, mistral | `llama.rs` | biases; a window |
+//! | qwen2 | `qwen2.rs` | biases of queries, keys, values; windows in later layers |
+//! | qwen3 | `qwen3.rs` | norms of heads |
+//! | qwen3_moe | `qwen3_moe.rs` | experts |
+//! | gemma2 | `gemma2.rs` | four norms a layer, every other layer with a window, soft caps |
+//! | gemma3_text, gemma3 | `gemma3.rs` | norms of heads, two bases of rotary positions |
+//! | gpt2 | `gpt2.rs` | learned positions, transposed weights |
+//! | bert, vit | `bert.rs`, `vit.rs` | encoders, which generate nothing |
+//!
+//! [`load`] reads all of them from a folder of Hugging Face or a GGUF file. A setting of `config.json` is used,
+//! or known not to matter, or refused by its name.
 
+mod attend;
+mod attention;
+pub mod bert;
+mod blueprint;
+mod decoder;
+pub mod encoder;
+mod gemma2;
+mod gemma3;
+mod gguf;
+pub mod gpt2;
+mod llama;
+mod load;
+mod loading;
+mod mlp;
+mod naming;
+mod norm;
 mod paged;
+mod projection;
+mod qwen2;
+mod qwen3;
+mod qwen3_moe;
+mod rope;
+mod settings;
+pub mod vit;
 
+pub use attend::Attend;
+pub use attention::{Context, SelfAttention};
+pub use bert::Bert;
+pub use decoder::{Block, Decoder, DecoderLm, DecoderOptions, PreNormBlock};
+pub use gemma2::{Gemma, SandwichBlock};
+pub use gpt2::Gpt2;
+pub use llama::Llama;
+pub use load::{LoadOptions, Loaded, ModelConfig, load, load_bert, load_vit};
+pub use mlp::GatedMlp;
+pub use norm::Norm;
 pub use paged::{Batch, KvCache, KvShape, Pass};
+pub use projection::Projection;
+pub use qwen3_moe::{Experts, FeedForward, Qwen3Moe};
+pub use rope::{Rope, RopeKind, RopeSettings, Rotation, Yarn};
+pub use vit::Vit;
 
 use crate::error::Result;
 use crate::nn::Module;
