@@ -24,9 +24,9 @@ use super::{Failure, Outcome, model, sampling, say};
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    model: model::Args,
+    model: model::ModelArgs,
     #[command(flatten)]
-    sampling: sampling::Args,
+    sampling: sampling::SamplingArgs,
     /// What the model is told before the conversation.
     #[arg(long)]
     system: Option<String>,

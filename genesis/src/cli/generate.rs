@@ -31,9 +31,9 @@ use super::{Failure, Outcome, model, rates, sampling};
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    model: model::Args,
+    model: model::ModelArgs,
     #[command(flatten)]
-    sampling: sampling::Args,
+    sampling: sampling::SamplingArgs,
     /// The file of prompts: lines of text, or of JSON where its name ends in .jsonl; `-` is stdin.
     #[arg(long, required_unless_present = "bench", conflicts_with = "bench")]
     prompts: Option<PathBuf>,

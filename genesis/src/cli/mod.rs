@@ -133,3 +133,15 @@ fn dispatch(command: &Command) -> Outcome {
         Command::Bench(args) => bench::run(args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn flags_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+}

@@ -6,7 +6,7 @@ use genesis::generate::Sampling;
 
 /// What is not given is as the model's `generation_config.json` says.
 #[derive(clap::Args, Clone, Default)]
-pub(super) struct Args {
+pub(super) struct SamplingArgs {
     /// What logits are divided by; at 0 the most likely token is taken.
     #[arg(long, value_parser = temperature)]
     temperature: Option<f32>,
@@ -30,7 +30,7 @@ pub(super) struct Args {
     pub(super) max_tokens: Option<usize>,
 }
 
-impl Args {
+impl SamplingArgs {
     /// The settings of the model, with those that were given.
     pub(super) fn over(&self, usual: &Sampling) -> Sampling {
         let mut sampling = usual.clone();
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn what_is_given_goes_over_what_is_usual() {
         let usual = Sampling { temperature: 0.7, top_k: Some(20), ..Sampling::default() };
-        let args = Args { top_k: Some(0), seed: Some(3), ..Args::default() };
+        let args = SamplingArgs { top_k: Some(0), seed: Some(3), ..SamplingArgs::default() };
         let sampling = args.over(&usual);
         assert_eq!((sampling.temperature, sampling.top_k, sampling.seed), (0.7, None, 3));
     }

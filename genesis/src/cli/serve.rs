@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    model: model::Args,
+    model: model::ModelArgs,
     /// The address to listen on; others than this machine's need a token.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,

@@ -16,7 +16,7 @@ use crate::cli::{Failure, Outcome, sampling};
 /// A conversation with a model.
 pub(super) struct Session {
     backend: Arc<dyn Backend>,
-    sampling: sampling::Args,
+    sampling: sampling::SamplingArgs,
     waiter: Waiter,
     /// What the model is told first.
     pub(super) system: Option<String>,
@@ -48,7 +48,7 @@ pub(super) struct Turn {
 impl Session {
     pub(super) fn new(
         backend: Arc<dyn Backend>,
-        sampling: sampling::Args,
+        sampling: sampling::SamplingArgs,
     ) -> Result<Session, Failure> {
         Ok(Session {
             backend,
