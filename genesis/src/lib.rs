@@ -21,6 +21,7 @@ pub mod autograd;
 pub mod data;
 mod error;
 pub mod fuse;
+pub mod generate;
 pub mod graph;
 pub mod io;
 pub mod memory;
@@ -32,6 +33,7 @@ pub mod profiler;
 pub mod random;
 mod shape;
 mod tensor;
+pub mod text;
 mod threads;
 pub mod train;
 

@@ -40,6 +40,8 @@ mod extents;
 mod facts;
 mod float8;
 mod fuse;
+/// What a request generates, whatever happens around it.
+mod generate;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Gradients of every op of the table.
@@ -98,6 +100,8 @@ mod sanitize;
 mod special;
 /// Kernels a thousand times, bit for bit.
 mod stress;
+/// Tokenizers and chat templates, against transformers.
+mod text;
 /// What a machine can check of the code itself.
 mod tidy;
 /// Losses beside PyTorch's, step by step.
