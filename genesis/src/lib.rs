@@ -23,6 +23,7 @@ mod error;
 pub mod fuse;
 pub mod generate;
 pub mod graph;
+pub mod hub;
 pub mod io;
 pub mod memory;
 pub mod models;

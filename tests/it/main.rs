@@ -42,6 +42,8 @@ mod float8;
 mod fuse;
 /// What a request generates, whatever happens around it.
 mod generate;
+/// Blocks of GGUF files against what Python's package makes of them.
+mod gguf;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Gradients of every op of the table.
@@ -56,6 +58,8 @@ mod matmul;
 /// What memory is used for, and what happens when there is no more.
 mod memory;
 mod mixed;
+/// Models against `transformers`.
+mod models;
 /// The page of PyTorch's names.
 mod names;
 /// Layers and their state.

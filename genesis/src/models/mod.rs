@@ -15,9 +15,46 @@
 //!                                         pages      [[1, 2], [4, _]]       [S, P]
 //! ```
 
+mod attend;
+mod attention;
+mod bert;
+mod blueprint;
+mod decoder;
+mod encoder;
+mod gemma2;
+mod gemma3;
+mod gguf;
+mod gpt2;
+mod llama;
+mod load;
+mod loading;
+mod mlp;
+mod naming;
+mod norm;
 mod paged;
+mod projection;
+mod qwen2;
+mod qwen3;
+mod qwen3_moe;
+mod rope;
+mod settings;
+mod vit;
 
+pub use attend::Attend;
+pub use attention::{Context, SelfAttention};
+pub use bert::Bert;
+pub use decoder::{Block, Decoder, DecoderLm, DecoderOptions, PreNormBlock};
+pub use gemma2::{Gemma, SandwichBlock};
+pub use gpt2::Gpt2;
+pub use llama::Llama;
+pub use load::{LoadOptions, Loaded, ModelConfig, load, load_bert, load_vit};
+pub use mlp::GatedMlp;
+pub use norm::Norm;
 pub use paged::{Batch, KvCache, KvShape, Pass};
+pub use projection::Projection;
+pub use qwen3_moe::{Experts, FeedForward, Qwen3Moe};
+pub use rope::{Rope, RopeKind, RopeSettings, Rotation, Yarn};
+pub use vit::Vit;
 
 use crate::error::Result;
 use crate::nn::Module;

@@ -23,6 +23,7 @@ mod packed;
 mod part;
 mod pool;
 mod recurrent;
+mod replace;
 mod resize;
 mod rotary;
 mod shape;
@@ -76,6 +77,7 @@ pub use recurrent::{
     Gates, Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, Recurrent, RecurrentCell,
     RecurrentOptions, Rnn, RnnCell, RnnGates,
 };
+pub(crate) use replace::{Named, named, replace};
 pub use resize::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveAvgPoolNd, AdaptiveMaxPool1d,
     AdaptiveMaxPool2d, AdaptiveMaxPool3d, AdaptiveMaxPoolNd, Upsample,
@@ -85,6 +87,7 @@ pub use shape::{
     ChannelShuffle, Flatten, Pad1d, Pad2d, Pad3d, PadNd, Pads, PixelShuffle, PixelUnshuffle,
     Unflatten,
 };
+pub(crate) use state::{Given, fill};
 pub use state::{LoadReport, Mismatch};
 pub use summary::{Summary, SummaryRow};
 pub use transformer::{
