@@ -122,6 +122,8 @@ mod varlen;
 mod virtual_gpu;
 /// What was wrong with the framework before this one.
 mod weaknesses;
+/// Folders of models beside transformers.
+mod weights;
 
 /// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
 mod prelude {

@@ -99,7 +99,7 @@ impl Client {
         url: &str,
         is_head: bool,
         start: u64,
-        goes_on: impl Fn(&str) -> bool,
+        goes_on: impl Fn(&Response<Body>, &str) -> bool,
     ) -> Result<Response<Body>, Failure> {
         let mut url = url.to_owned();
         for _ in 0..=REDIRECTS {
@@ -109,7 +109,7 @@ impl Client {
                 false => None,
             };
             match next {
-                Some(next) if goes_on(&next) => url = next,
+                Some(next) if goes_on(&response, &next) => url = next,
                 _ => return Ok(response),
             }
         }
@@ -118,13 +118,16 @@ impl Client {
 
     /// The bytes of a file from `start` on, wherever they are.
     pub(super) fn get(&self, url: &str, start: u64) -> Result<Response<Body>, Failure> {
-        self.follow(url, false, start, |_| true)
+        self.follow(url, false, start, |_, _| true)
     }
 
     /// What the hub says of a file: its own answer, not that of the storage behind.
     pub(super) fn meta(&self, url: &str) -> Result<Result<Meta, Response<Body>>, Failure> {
         let own = origin(&self.endpoint);
-        let response = self.follow(url, true, 0, |next| origin(next) == own)?;
+        // The answer that has the hash of a large file leads to its storage, another to a new name.
+        let response = self.follow(url, true, 0, |response, next| {
+            header(response, "x-linked-etag").is_none() && origin(next) == own
+        })?;
         let status = response.status();
         if !(status.is_success() || status.is_redirection()) {
             return Ok(Err(response));
