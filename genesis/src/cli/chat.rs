@@ -191,7 +191,8 @@ enum Goes {
 
 fn save_history(editor: &mut DefaultEditor, history: &PathBuf) {
     let folder = history.parent().map_or(Ok(()), std::fs::create_dir_all);
-    if let Err(error) = folder.map_err(ReadlineError::from).and_then(|()| editor.save_history(history))
+    if let Err(error) =
+        folder.map_err(ReadlineError::from).and_then(|()| editor.save_history(history))
     {
         warn(format_args!("warning: can't write {}: {error}", history.display()));
     }

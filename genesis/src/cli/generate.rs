@@ -114,7 +114,8 @@ impl Job<'_> {
         let waiter = Waiter::new()?;
         let mut out = Out::open(self.args.out.as_deref(), prompts.len())?;
         let mut waiting: VecDeque<(usize, Prompt)> = prompts.into_iter().enumerate().collect();
-        let mut answers: Vec<Option<Answer>> = (0..batch.min(waiting.len())).map(|_| None).collect();
+        let mut answers: Vec<Option<Answer>> =
+            (0..batch.min(waiting.len())).map(|_| None).collect();
         let mut open: Vec<Option<Open>> = answers.iter().map(|_| None).collect();
         loop {
             for (answer, open) in answers.iter_mut().zip(&mut open) {

@@ -79,7 +79,11 @@ fn time(
     let begun = Instant::now();
     let submit = |sequence| {
         let request = Request {
-            prompt: prompt(loaded.backend.model().vocab_size, bench, run * bench.sequences + sequence),
+            prompt: prompt(
+                loaded.backend.model().vocab_size,
+                bench,
+                run * bench.sequences + sequence,
+            ),
             max_tokens: bench.new_tokens,
             sampling: sampling.clone(),
             ..Request::default()

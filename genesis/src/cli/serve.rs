@@ -91,9 +91,8 @@ pub(super) fn run(args: &Args) -> Outcome {
 impl Args {
     fn token(&self) -> Result<Option<String>, Failure> {
         let Some(file) = &self.token_file else { return Ok(self.token.clone()) };
-        let text = std::fs::read_to_string(file).map_err(|error| {
-            Failure::Message(format!("can't read {}: {error}", file.display()))
-        })?;
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| Failure::Message(format!("can't read {}: {error}", file.display())))?;
         Ok(Some(text.trim().to_owned()))
     }
 }

@@ -84,9 +84,8 @@ impl Session {
     pub(super) fn save(&self, path: &Path) -> Outcome {
         let value = json!({ "model": self.model_name(), "messages": self.conversation() });
         let text = format!("{value:#}\n");
-        std::fs::write(path, text).map_err(|error| {
-            Failure::Message(format!("can't write {}: {error}", path.display()))
-        })
+        std::fs::write(path, text)
+            .map_err(|error| Failure::Message(format!("can't write {}: {error}", path.display())))
     }
 
     /// Answers a text, piece by piece. A text that was not answered is not part of the conversation.

@@ -64,9 +64,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Prompt>, Failure> {
     let prompts: Vec<Prompt> = lines
         .map(|(number, line)| match is_json {
             false => Ok(plain(line)),
-            true => parse(line).map_err(|why| {
-                Failure::Message(format!("{name}, line {}: {why}", number + 1))
-            }),
+            true => parse(line)
+                .map_err(|why| Failure::Message(format!("{name}, line {}: {why}", number + 1))),
         })
         .collect::<Result<_, _>>()?;
     if prompts.is_empty() {
