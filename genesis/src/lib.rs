@@ -32,6 +32,7 @@ pub mod ops;
 pub mod optim;
 pub mod profiler;
 pub mod random;
+pub mod serve;
 mod shape;
 mod tensor;
 pub mod text;

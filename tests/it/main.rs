@@ -103,6 +103,8 @@ mod samples;
 /// Every kernel a few times, for compute-sanitizer.
 mod sanitize;
 /// NaN, infinities, zeros of both signs, scalars and tensors of nothing.
+/// The server of language models.
+mod serve;
 mod special;
 /// Kernels a thousand times, bit for bit.
 mod stress;

@@ -17,6 +17,7 @@ mod chat;
 mod completion;
 mod connection;
 mod embedding;
+mod engine;
 mod guard;
 mod metrics;
 mod page;
@@ -28,4 +29,5 @@ mod tools;
 mod work;
 
 pub use backend::{Answer, Backend, Format, Gauge, ModelInfo, Refusal, Sender};
+pub use engine::EngineBackend;
 pub use server::{ServeOptions, Server};

@@ -71,8 +71,11 @@ impl Default for ServeOptions {
 }
 
 impl ServeOptions {
-    /// Refuses what can't be served, or should not be by accident.
-    fn check(&self, address: SocketAddr) -> Result<()> {
+    /// Refuses what can't be served, or should not be by accident; [`Server::start`] does too.
+    ///
+    /// # Errors
+    /// If the address is open to other machines without a token, or an option serves nothing.
+    pub fn check(&self, address: SocketAddr) -> Result<()> {
         let refuse = |why: &str| Err(Error::op("serve", why));
         let is_open = self.token.is_none() && !self.allow_remote_without_token;
         if is_open && !address.ip().is_loopback() {

@@ -13,6 +13,7 @@ mod bytes;
 mod clock;
 mod decoding;
 mod generation_tags;
+mod gguf;
 mod json;
 mod pre_tokenizer;
 mod pretrained;
