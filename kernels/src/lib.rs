@@ -14,6 +14,7 @@ pub mod copy;
 pub mod elementwise;
 pub mod embedding;
 pub mod index;
+pub mod linear_rows;
 pub mod loss;
 pub mod many;
 pub mod math;
@@ -25,6 +26,7 @@ pub mod norm_bwd;
 pub mod packed;
 pub mod pool;
 pub mod product;
+pub mod quantized;
 pub mod random;
 pub mod reduce;
 pub mod scan;
@@ -55,6 +57,8 @@ pub fn all() -> Vec<&'static KernelDef> {
         matmul::KERNELS,
         matmul_f8::KERNELS,
         matmul_int::KERNELS,
+        linear_rows::KERNELS,
+        quantized::KERNELS,
         loss::KERNELS,
         embedding::KERNELS,
         random::KERNELS,

@@ -49,6 +49,8 @@ mod graphs;
 mod hopper;
 /// The eight kernels of the language on every device.
 mod language;
+/// Products of rows that keep their bits.
+mod linear_rows;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
 /// What memory is used for, and what happens when there is no more.

@@ -5,6 +5,7 @@ pub(crate) mod conv;
 mod conv_cpu;
 pub(crate) mod fused;
 mod gemm;
+pub(crate) mod linear_rows;
 pub(crate) mod many;
 mod reduce;
 pub(crate) mod rows;

@@ -42,6 +42,7 @@ mod interpolate;
 mod join;
 pub(crate) mod launch;
 mod linear;
+mod linear_rows;
 mod logic;
 mod loss;
 mod losses;
