@@ -119,7 +119,7 @@ fn wrong_operands_are_refused() -> Result<()> {
     );
     assert_eq!(refused(&x, &w, Some(&zeros(&[3])?)), "linear_rows: the bias must be [4], got [3]");
     let ints = Tensor::zeros(&[2, 3], (DType::I64, Device::Cpu))?;
-    assert_eq!(refused(&ints, &w, None), "linear_rows: needs f32, f16 or bf16, got i64");
+    assert_eq!(refused(&ints, &w, None), "linear_rows: needs f32, f16 or bf16 dtype, got i64");
     Ok(())
 }
 

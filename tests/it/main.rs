@@ -85,6 +85,8 @@ mod outside;
 mod parity;
 /// What a program spends its time on.
 mod profiler;
+/// Weights of 4 and 8 bits.
+mod quantized;
 /// Seeds and states of the random generator.
 mod ragged;
 mod random;

@@ -7,6 +7,7 @@ pub(crate) mod fused;
 mod gemm;
 pub(crate) mod linear_rows;
 pub(crate) mod many;
+pub(crate) mod quantized;
 mod reduce;
 pub(crate) mod rows;
 mod tile;
