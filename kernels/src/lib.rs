@@ -15,6 +15,7 @@ pub mod copy;
 pub mod elementwise;
 pub mod embedding;
 pub mod index;
+pub mod linear_rows;
 pub mod loss;
 pub mod many;
 pub mod math;
@@ -27,6 +28,7 @@ pub mod packed;
 pub mod paged_attention;
 pub mod pool;
 pub mod product;
+pub mod quantized;
 pub mod random;
 pub mod reduce;
 pub mod scan;
@@ -57,6 +59,8 @@ pub fn all() -> Vec<&'static KernelDef> {
         matmul::KERNELS,
         matmul_f8::KERNELS,
         matmul_int::KERNELS,
+        linear_rows::KERNELS,
+        quantized::KERNELS,
         loss::KERNELS,
         embedding::KERNELS,
         random::KERNELS,

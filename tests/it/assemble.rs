@@ -38,6 +38,8 @@ pub(crate) fn usual(name: &str) -> i64 {
         "FAN" => 32,
         "CUT" => 128,
         "HEADS" => 4,
+        "OUTS" | "BITS" => 4,
+        "GROUPS" | "MINS" => 1,
         _ => 0,
     }
 }

@@ -53,6 +53,8 @@ mod graphs;
 mod hopper;
 /// The eight kernels of the language on every device.
 mod language;
+/// Products of rows that keep their bits.
+mod linear_rows;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
 /// What memory is used for, and what happens when there is no more.
@@ -91,6 +93,8 @@ mod paged;
 mod parity;
 /// What a program spends its time on.
 mod profiler;
+/// Weights of 4 and 8 bits.
+mod quantized;
 /// Seeds and states of the random generator.
 mod ragged;
 mod random;

@@ -22,6 +22,7 @@ mod norm;
 mod packed;
 mod part;
 mod pool;
+mod quantized;
 mod recurrent;
 mod replace;
 mod resize;
@@ -73,6 +74,7 @@ pub use part::{Buffer, Parameter, Part, Training};
 pub use pool::{
     AvgPool1d, AvgPool2d, AvgPool3d, AvgPoolNd, MaxPool1d, MaxPool2d, MaxPool3d, MaxPoolNd,
 };
+pub use quantized::{QuantizedEmbedding, QuantizedLinear};
 pub use recurrent::{
     Gates, Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, Recurrent, RecurrentCell,
     RecurrentOptions, Rnn, RnnCell, RnnGates,
