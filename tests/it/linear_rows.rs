@@ -140,7 +140,7 @@ fn speed() -> Result<()> {
                 let mut best = f64::INFINITY;
                 for _ in 0..if n == 256 { 6 } else { 30 } {
                     let start = Instant::now();
-                    let y = x.linear_rows(&w, None)?;
+                    x.linear_rows(&w, None)?;
                     best = best.min(start.elapsed().as_secs_f64());
                 }
                 let bytes = (m * k * dtype.bytes()) as f64;

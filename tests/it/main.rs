@@ -1,12 +1,7 @@
 //! Integration tests of Genesis: one binary.
 
-#![allow(missing_docs, reason = "tests")]
+#![allow(missing_docs, dead_code, reason = "tests")]
 
-/// Hostile calls and damaged files.
-mod abuse;
-/// Mixed precision.
-mod amp;
-/// Every kernel of the framework through the assembler.
 mod assemble;
 /// Attention's two forms.
 mod attention;
@@ -46,14 +41,6 @@ mod generate;
 mod gguf;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
-/// Gradients of every op of the table.
-mod gradients;
-mod graphs;
-/// Matrix products for an sm_90a GPU through the assembler.
-mod hopper;
-/// The eight kernels of the language on every device.
-mod language;
-/// Products of rows that keep their bits.
 mod linear_rows;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
@@ -136,4 +123,39 @@ mod weights;
 /// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
 mod prelude {
     pub(crate) use genesis_kernel::prelude::*;
+mod quantized;
+#[test]
+fn emit_asm() {
+    use genesis::DType;
+    use genesis_kernel::inspect::{Emit, InspectRequest, inspect};
+    use genesis_kernel::target::Target;
+    let show = |kernel: &'static genesis_kernel::kernel::KernelDef,
+                types: &[DType],
+                consts: &[(&str, i64)],
+                name: &str| {
+        for (emit, ext) in [(Emit::Asm, "s"), (Emit::Tir, "tir"), (Emit::Passes, "passes")] {
+            let mut request = InspectRequest::new(kernel, Target::host(), emit).dtypes(types);
+            for (n, v) in consts {
+                request = request.set(n, *v);
+            }
+            std::fs::write(
+                format!("/tmp/plan/P_{name}.{ext}"),
+                inspect(kernel, &request).unwrap().text,
+            )
+            .unwrap();
+        }
+    };
+    let f = DType::F32;
+    show(
+        &kernels::linear_rows::linear_rows::KERNEL,
+        &[f, f, f],
+        &[("ROWS", 4), ("OUTS", 8), ("GROUPS", 28), ("LANES", 32)],
+        "lin4",
+    );
+    show(
+        &kernels::quantized::quantized_rows::KERNEL,
+        &[f, DType::F16, f],
+        &[("ROWS", 1), ("OUTS", 8), ("GROUPS", 14), ("LANES", 32), ("BITS", 4), ("MINS", 1)],
+        "q1",
+    );
 }

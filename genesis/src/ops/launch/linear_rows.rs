@@ -19,12 +19,11 @@ use super::{cast, config, launch_as, transposed, view, views};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Elements of K that a program of a processor takes at once: what stays in its first cache.
-const AT_ONCE: usize = 8192;
+/// Elements of K that a program of a processor takes at once. With the most rows and their outputs that is the
+/// largest tile that a kernel has.
+const AT_ONCE: usize = 4096;
 /// Lanes of a group: two vectors of AVX-512.
 const LANES: usize = 32;
-/// Outputs of a program of a processor.
-const OUTS: usize = 8;
 /// Outputs of a tile on a GPU, and elements of K of a step.
 const BM: usize = 64;
 const BK: usize = 64;
@@ -47,9 +46,9 @@ pub(crate) fn groups_at_once(groups: usize, lanes: usize) -> usize {
     groups.div_ceil(steps).max(1)
 }
 
-/// Outputs of a program of a processor, of so many.
-pub(crate) fn outs_at_once() -> usize {
-    OUTS
+/// Outputs of a program of a processor with so many rows.
+pub(crate) fn outs_at_once(rows: usize) -> usize {
+    if rows > 16 { 4 } else { 8 }
 }
 
 /// `y = x W^T + bias` with `x: [n, k]`, `weight: [m, k]`, both dense, `bias: [m]` or empty, `y: [n, m]`.
@@ -65,7 +64,8 @@ fn by_lanes(x: &Tensor, weight: &Tensor, bias: &Tensor, y: &Tensor) -> Result<()
     let m = weight.shape()[0];
     let lanes = [LANES, 16, 8, 4, 2].into_iter().find(|&l| k.is_multiple_of(l)).unwrap_or(1);
     let groups = k / lanes;
-    let (rows, outs) = (rows_at_once(n), outs_at_once());
+    let rows = rows_at_once(n);
+    let outs = outs_at_once(rows);
     let grid = Grid::x(n.div_ceil(rows) * m.div_ceil(outs));
     let consts = [rows, outs, groups_at_once(groups, lanes), lanes].map(|c| c as i64);
     let x = x.reshape(&[n, groups, lanes])?;

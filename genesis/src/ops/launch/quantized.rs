@@ -52,7 +52,8 @@ pub(crate) fn linear(x: &Tensor, w: &Planes<'_>, bias: &Tensor, y: &Tensor) -> R
     let zero = [number(DType::F32, f64::from(w.zero))];
     let [bits, has_mins] = w.form();
     if y.device() == Device::Cpu {
-        let (rows, outs) = (rows_at_once(n), outs_at_once());
+        let rows = rows_at_once(n);
+        let outs = outs_at_once(rows);
         let at_once = groups_at_once(groups, lanes * parts);
         let [rows_, outs_, groups_, lanes_] = [rows, outs, at_once, lanes].map(|c| c as i64);
         let consts = [rows_, outs_, groups_, lanes_, bits, has_mins];
