@@ -14,6 +14,7 @@ pub mod conv;
 pub mod copy;
 pub mod elementwise;
 pub mod embedding;
+pub mod gated;
 pub mod index;
 pub mod linear_rows;
 pub mod loss;
@@ -31,6 +32,8 @@ pub mod product;
 pub mod quantized;
 pub mod random;
 pub mod reduce;
+pub mod rotate;
+pub mod sample;
 pub mod scan;
 pub mod search;
 pub mod select;
@@ -80,6 +83,9 @@ pub fn all() -> Vec<&'static KernelDef> {
         packed::KERNELS,
         paged_attention::KERNELS,
         cache::KERNELS,
+        rotate::KERNELS,
+        gated::KERNELS,
+        sample::KERNELS,
     ];
     groups.concat()
 }

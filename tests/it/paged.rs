@@ -83,9 +83,9 @@ impl Sequences {
         };
         let y =
             q.paged_attention(&cache[0], &cache[1], &layout, options)?.to_device(Device::Cpu)?;
-        let rest = y.narrow(0, starts[parts.len()] as i64, 2)?.to_f64_vec()?;
+        let rest = y.narrow(0, starts[parts.len()] as usize, 2)?.to_f64_vec()?;
         assert!(rest.iter().all(|&x| x == 0.0), "rows of no sequence are 0");
-        let part = |i: usize| y.narrow(0, starts[i], (starts[i + 1] - starts[i]) as usize);
+        let part = |i: usize| y.narrow(0, starts[i] as usize, (starts[i + 1] - starts[i]) as usize);
         (0..parts.len()).map(part).collect()
     }
 
@@ -201,7 +201,7 @@ fn a_token_has_the_same_bits_in_every_batch_chunk_and_page() -> Result<()> {
                     for (&(s, begin, end), y) in parts.iter().zip(&ys) {
                         let step = ((end - begin) / 5).max(1);
                         for i in (begin..end).step_by(step).chain((end > begin).then(|| end - 1)) {
-                            let row = y.narrow(0, (i - begin) as i64, 1)?;
+                            let row = y.narrow(0, i - begin, 1)?;
                             let is_same = bits(&row)? == alone(s, i)?;
                             assert!(is_same, "{what}: {shape:?} {options:?} token {i} of {s}");
                         }
@@ -272,7 +272,7 @@ fn slots_are_written_and_those_that_are_not_there_are_skipped() -> Result<()> {
             // A view of a wider product, as keys are of q, k and v together.
             let wide = Tensor::cat(&[&rows, &rows], 2)?.to_device(on)?;
             let slots_on = Tensor::from_slice_on(&slots, &[n], on)?;
-            cache.write_slots_(&wide.narrow(2, d as i64, d)?, &slots_on)?;
+            cache.write_slots_(&wide.narrow(2, d, d)?, &slots_on)?;
             let (cache, rows) = (cache.to_vec::<f32>()?, rows.to_vec::<f32>()?);
             let width = groups * d;
             let mut wanted = vec![0.0f32; pages * size * width];

@@ -7,6 +7,9 @@
 //! share the keys of one, has no influence on the bits.
 
 mod cache;
+mod rotate;
+
+pub use rotate::{CacheSlots, Rotation};
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::Grid;
