@@ -117,7 +117,7 @@ fn put(moment: &Moment, field: Option<char>, out: &mut String) {
         Some('R') => write!(out, "{hour:02}:{minute:02}"),
         // A naive time has no zone.
         Some('Z' | 'z') => Ok(()),
-        Some('n') => write!(out, "\n"),
+        Some('n') => writeln!(out),
         Some('t') => write!(out, "\t"),
         Some('%') | None => write!(out, "%"),
         Some(other) => write!(out, "%{other}"),

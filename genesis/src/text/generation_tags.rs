@@ -55,7 +55,7 @@ fn push_tag(tag: &str, word: &str, out: &mut String) {
 
 /// The first word of a tag `{%- word ..`.
 fn word(tag: &str) -> &str {
-    let inner = tag.trim_start_matches("{%").trim_start_matches(['-', '+']).trim_start();
+    let inner = tag.strip_prefix("{%").unwrap_or(tag).trim_start_matches(['-', '+']).trim_start();
     let end = inner.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(inner.len());
     &inner[..end]
 }
@@ -88,9 +88,9 @@ fn end_of_raw(text: &str, from: usize) -> usize {
     let mut at = from;
     while let Some(next) = text[at..].find("{%") {
         let tag = at + next;
-        let len = end_of(&text[tag..], "%}");
-        if word(&text[tag..tag + len]) == "endraw" {
-            return tag + len;
+        // The end is looked for once only: a block may begin many tags that have none.
+        if word(&text[tag..]) == "endraw" {
+            return tag + end_of(&text[tag..], "%}");
         }
         at = tag + 2;
     }

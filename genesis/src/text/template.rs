@@ -41,6 +41,8 @@ const MAX_STEPS: u64 = 4_000_000;
 const MAX_DEPTH: usize = 100;
 /// Bytes of a template; published ones have up to 40,000.
 const MAX_SOURCE: usize = 1 << 20;
+/// Lines of a template, and bytes of a line: the engine counts both in 16 bits.
+const MAX_LINES: usize = 60_000;
 /// Bytes of a prompt.
 const MAX_PROMPT: usize = 256 << 20;
 /// The name of the one template of an environment.
@@ -76,10 +78,7 @@ impl ChatTemplate {
     /// # Errors
     /// If it is no Jinja2, or larger than a template may be; the error names the line.
     pub fn new(source: &str) -> Result<ChatTemplate> {
-        if source.len() > MAX_SOURCE {
-            let why = format!("has {} bytes, the most is {MAX_SOURCE}", source.len());
-            return Err(Error::op("chat template", why));
-        }
+        let source = checked(source).map_err(|why| Error::op("chat template", why))?;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(|error| failed(&error))?);
@@ -96,9 +95,7 @@ impl ChatTemplate {
         environment.add_test("sequence", python::is_sequence);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", |format: &str| strftime_now(format));
-        environment
-            .add_template_owned(NAME, generation_tags::replace(source))
-            .map_err(|error| failed(&error))?;
+        environment.add_template_owned(NAME, source).map_err(|error| failed(&error))?;
         Ok(ChatTemplate { environment })
     }
 
@@ -119,6 +116,22 @@ impl ChatTemplate {
         }
         String::from_utf8(prompt.bytes)
             .map_err(|error| Error::op("chat template", format!("makes no text: {error}")))
+    }
+}
+
+/// A source that the engine can be given.
+fn checked(source: &str) -> Result<String, String> {
+    if source.len() > MAX_SOURCE {
+        return Err(format!("has {} bytes, the most is {MAX_SOURCE}", source.len()));
+    }
+    let source = generation_tags::replace(source);
+    let lines = source.split('\n').count();
+    if lines > MAX_LINES {
+        return Err(format!("has {lines} lines, the most is {MAX_LINES}"));
+    }
+    match source.split('\n').position(|line| line.len() > MAX_LINES) {
+        Some(line) => Err(format!("line {} has more than {MAX_LINES} bytes", line + 1)),
+        None => Ok(source),
     }
 }
 
@@ -266,6 +279,15 @@ mod tests {
             "{{ 'x' * 100000000000 }}",
         ] {
             assert!(render(source, json!({})).starts_with("chat template: "), "{source}");
+        }
+        for piece in ["{%", "{{", "{#", "{% raw %}{% ", "{% raw ", "{{ '", "{% x"] {
+            // In one line, in as many as a template may have, and in more.
+            for (end, count) in [("", 1 << 18), ("", 14_000), ("\n", 59_000), ("\n", 70_000)] {
+                let long = format!("{piece}{end}").repeat(count);
+                for source in [format!("{long}%}}"), format!("{{% raw %}}{long}%}}")] {
+                    let _ = ChatTemplate::new(&source);
+                }
+            }
         }
         let deep = format!("{}1{}", "(".repeat(100_000), ")".repeat(100_000));
         assert!(render(&format!("{{{{ {deep} }}}}"), json!({})).starts_with("chat template: "));
