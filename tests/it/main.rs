@@ -87,8 +87,12 @@ mod ragged;
 mod random;
 /// Damaged and hostile files.
 mod readers;
+/// What stands between a layer's products.
+mod rotate;
 /// The runtime on a real GPU.
 mod runtime;
+/// Tokens drawn on the device.
+mod sample_tokens;
 /// The samples of `genesis train`, and runs that are killed.
 mod samples;
 /// Every kernel a few times, for compute-sanitizer.
