@@ -1,7 +1,12 @@
 //! Integration tests of Genesis: one binary.
 
-#![allow(missing_docs, dead_code, reason = "tests")]
+#![allow(missing_docs, reason = "tests")]
 
+/// Hostile calls and damaged files.
+mod abuse;
+/// Mixed precision.
+mod amp;
+/// Every kernel of the framework through the assembler.
 mod assemble;
 /// Attention's two forms.
 mod attention;
@@ -41,6 +46,14 @@ mod generate;
 mod gguf;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
+/// Gradients of every op of the table.
+mod gradients;
+mod graphs;
+/// Matrix products for an sm_90a GPU through the assembler.
+mod hopper;
+/// The eight kernels of the language on every device.
+mod language;
+/// Products of rows that keep their bits.
 mod linear_rows;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
@@ -128,38 +141,39 @@ mod weights;
 mod prelude {
     pub(crate) use genesis_kernel::prelude::*;
 mod quantized;
-#[test]
-fn emit_asm() {
-    use genesis::DType;
-    use genesis_kernel::inspect::{Emit, InspectRequest, inspect};
-    use genesis_kernel::target::Target;
-    let show = |kernel: &'static genesis_kernel::kernel::KernelDef,
-                types: &[DType],
-                consts: &[(&str, i64)],
-                name: &str| {
-        for (emit, ext) in [(Emit::Asm, "s"), (Emit::Tir, "tir"), (Emit::Passes, "passes")] {
-            let mut request = InspectRequest::new(kernel, Target::host(), emit).dtypes(types);
-            for (n, v) in consts {
-                request = request.set(n, *v);
-            }
-            std::fs::write(
-                format!("/tmp/plan/P_{name}.{ext}"),
-                inspect(kernel, &request).unwrap().text,
-            )
-            .unwrap();
-        }
-    };
-    let f = DType::F32;
-    show(
-        &kernels::linear_rows::linear_rows::KERNEL,
-        &[f, f, f],
-        &[("ROWS", 4), ("OUTS", 8), ("GROUPS", 28), ("LANES", 32)],
-        "lin4",
-    );
-    show(
-        &kernels::quantized::quantized_rows::KERNEL,
-        &[f, DType::F16, f],
-        &[("ROWS", 1), ("OUTS", 8), ("GROUPS", 14), ("LANES", 32), ("BITS", 4), ("MINS", 1)],
-        "q1",
-    );
+/// Seeds and states of the random generator.
+mod ragged;
+mod random;
+/// Damaged and hostile files.
+mod readers;
+/// The runtime on a real GPU.
+mod runtime;
+/// The samples of `genesis train`, and runs that are killed.
+mod samples;
+/// Every kernel a few times, for compute-sanitizer.
+mod sanitize;
+/// NaN, infinities, zeros of both signs, scalars and tensors of nothing.
+mod special;
+/// Kernels a thousand times, bit for bit.
+mod stress;
+/// What a machine can check of the code itself.
+mod tidy;
+/// Losses beside PyTorch's, step by step.
+mod training;
+/// Configurations that launches pick where nothing was measured.
+mod tuning;
+/// What users read when a kernel is wrong.
+mod ui;
+/// Block sizes and warps of streaming kernels, timed.
+mod variants;
+/// Attention of packed sequences.
+mod varlen;
+/// The tests of the GPU on one that is emulated.
+mod virtual_gpu;
+/// What was wrong with the framework before this one.
+mod weaknesses;
+
+/// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
+mod prelude {
+    pub(crate) use genesis_kernel::prelude::*;
 }
