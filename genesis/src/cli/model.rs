@@ -86,7 +86,7 @@ pub(super) fn open(args: &ModelArgs) -> Result<Loaded, Failure> {
         speculation,
         ..EngineOptions::default()
     };
-    let info = info(&files, path)?;
+    let info = info(&files, path, &format!("{device} {}", loaded.config.dtype))?;
     let backend = Arc::new(EngineBackend::start(&loaded, text, info, options)?);
     Ok(Loaded { backend, device, work })
 }
@@ -141,12 +141,14 @@ impl Work {
     }
 }
 
-/// What the files say of the model without its weights.
-fn info(files: &ModelFiles, path: &Path) -> Result<ModelInfo, Failure> {
+/// What is known of the model without its weights. `place` is where and in what it computes: other devices
+/// and dtypes round otherwise.
+fn info(files: &ModelFiles, path: &Path, place: &str) -> Result<ModelInfo, Failure> {
     let weights = weight_files(path)?;
     let newest = weights.iter().filter_map(|file| file.metadata().ok()?.modified().ok()).max();
     let since = newest.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let mut hasher = blake3::Hasher::new();
+    hasher.update(place.as_bytes());
     for file in &weights {
         sample(file, &mut hasher)?;
     }
