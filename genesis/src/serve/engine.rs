@@ -65,19 +65,20 @@ impl EngineBackend {
 /// How the model's authors sample, by `generation_config.json`: greedily where it does not say.
 fn usual_sampling(generation: &Map<String, Value>) -> Sampling {
     let number = |name: &str| generation.get(name).and_then(Value::as_f64).map(|x| x as f32);
-    let mut sampling = Sampling::default();
-    sampling.repetition_penalty =
-        number("repetition_penalty").filter(|&penalty| penalty > 0.0).unwrap_or(1.0);
+    let penalty = number("repetition_penalty").filter(|&penalty| penalty > 0.0);
+    let greedy = Sampling { repetition_penalty: penalty.unwrap_or(1.0), ..Sampling::default() };
     if generation.get("do_sample").and_then(Value::as_bool) != Some(true) {
-        return sampling;
+        return greedy;
     }
     let share = |name: &str| number(name).filter(|share| (0.0..=1.0).contains(share));
-    sampling.temperature = number("temperature").filter(|&t| t >= 0.0).unwrap_or(1.0);
-    sampling.top_p = share("top_p").filter(|&p| p > 0.0).unwrap_or(1.0);
-    sampling.min_p = share("min_p").unwrap_or(0.0);
     let top_k = generation.get("top_k").and_then(Value::as_u64).filter(|&k| k > 0);
-    sampling.top_k = top_k.and_then(|k| usize::try_from(k).ok());
-    sampling
+    Sampling {
+        temperature: number("temperature").filter(|&t| t >= 0.0).unwrap_or(1.0),
+        top_k: top_k.and_then(|k| usize::try_from(k).ok()),
+        top_p: share("top_p").filter(|&p| p > 0.0).unwrap_or(1.0),
+        min_p: share("min_p").unwrap_or(0.0),
+        ..greedy
+    }
 }
 
 impl Backend for EngineBackend {

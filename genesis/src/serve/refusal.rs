@@ -12,9 +12,12 @@ use serde_json::{Value, json};
 
 use super::backend::Refusal;
 
-/// Why a request is refused, and how that is said.
+/// Why a request is refused, and how that is said. In a box, so that what is not refused stays small.
 #[derive(Clone, Debug)]
-pub(in crate::serve) struct ApiError {
+pub(in crate::serve) struct ApiError(Box<Parts>);
+
+#[derive(Clone, Debug)]
+struct Parts {
     status: StatusCode,
     message: String,
     param: Option<String>,
@@ -24,7 +27,8 @@ pub(in crate::serve) struct ApiError {
 
 impl ApiError {
     pub(in crate::serve) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
-        ApiError { status, message: message.into(), param: None, code: None, header: None }
+        let message = message.into();
+        ApiError(Box::new(Parts { status, message, param: None, code: None, header: None }))
     }
 
     /// The request is wrong.
@@ -45,27 +49,30 @@ impl ApiError {
     }
 
     /// Names the field that is wrong.
-    pub(in crate::serve) fn at(self, param: impl Into<String>) -> ApiError {
-        ApiError { param: Some(param.into()), ..self }
+    pub(in crate::serve) fn at(mut self, param: impl Into<String>) -> ApiError {
+        self.0.param = Some(param.into());
+        self
     }
 
     /// Gives a reason that programs read.
-    pub(in crate::serve) fn code(self, code: &'static str) -> ApiError {
-        ApiError { code: Some(code), ..self }
+    pub(in crate::serve) fn code(mut self, code: &'static str) -> ApiError {
+        self.0.code = Some(code);
+        self
     }
 
-    pub(in crate::serve) fn header(self, name: HeaderName, value: HeaderValue) -> ApiError {
-        ApiError { header: Some((name, value)), ..self }
+    pub(in crate::serve) fn header(mut self, name: HeaderName, value: HeaderValue) -> ApiError {
+        self.0.header = Some((name, value));
+        self
     }
 
     #[cfg(test)]
     pub(in crate::serve) fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// The body, which is also the last event of a stream that fails.
     pub(in crate::serve) fn body(&self) -> Value {
-        let kind = match self.status {
+        let kind = match self.0.status {
             StatusCode::UNAUTHORIZED => "authentication_error",
             StatusCode::FORBIDDEN => "permission_error",
             StatusCode::NOT_FOUND => "not_found_error",
@@ -75,10 +82,10 @@ impl ApiError {
         };
         json!({
             "error": {
-                "message": self.message,
+                "message": self.0.message,
                 "type": kind,
-                "param": self.param,
-                "code": self.code,
+                "param": self.0.param,
+                "code": self.0.code,
             }
         })
     }
@@ -96,8 +103,8 @@ impl From<Refusal> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = (self.status, axum::Json(self.body())).into_response();
-        if let Some((name, value)) = self.header {
+        let mut response = (self.0.status, axum::Json(self.body())).into_response();
+        if let Some((name, value)) = self.0.header {
             response.headers_mut().insert(name, value);
         }
         response

@@ -108,3 +108,73 @@ impl Keys<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Vec<u8> {
+        [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+    }
+
+    /// A value with the number of its type before it.
+    fn value(ty: u32, bytes: &[u8]) -> Vec<u8> {
+        [&ty.to_le_bytes(), bytes].concat()
+    }
+
+    fn texts(list: &[&str]) -> Vec<u8> {
+        let items: Vec<u8> = list.iter().flat_map(|item| text(item)).collect();
+        value(9, &[&8u32.to_le_bytes(), &(list.len() as u64).to_le_bytes()[..], &items].concat())
+    }
+
+    /// A file of nothing but keys.
+    fn open(keys: &[(&str, Vec<u8>)]) -> Result<Pretrained> {
+        let mut bytes = [b"GGUF".as_slice(), &3u32.to_le_bytes(), &0u64.to_le_bytes()].concat();
+        bytes.extend((keys.len() as u64).to_le_bytes());
+        for (key, value) in keys {
+            bytes.extend(text(key));
+            bytes.extend(value);
+        }
+        bytes.resize(bytes.len().next_multiple_of(32), 0);
+        let file = tempfile::Builder::new().suffix(".gguf").tempfile().expect("a file");
+        std::fs::write(file.path(), bytes).expect("writable");
+        Pretrained::from_gguf(&GgufFile::open(file.path())?)
+    }
+
+    fn gpt2() -> Vec<(&'static str, Vec<u8>)> {
+        vec![
+            ("tokenizer.ggml.model", value(8, &text("gpt2"))),
+            ("tokenizer.ggml.tokens", texts(&["a", "b", "ab", "<end>", "<turn>"])),
+            ("tokenizer.ggml.merges", texts(&["a b"])),
+            ("tokenizer.ggml.eos_token_id", value(4, &3u32.to_le_bytes())),
+            ("tokenizer.ggml.eot_token_id", value(4, &4u32.to_le_bytes())),
+            ("tokenizer.chat_template", value(8, &text("{{ messages[0].content }}"))),
+        ]
+    }
+
+    #[test]
+    fn keys_become_a_tokenizer_and_a_template() {
+        let text = open(&gpt2()).expect("a tokenizer");
+        assert_eq!(text.tokenizer.encode("ab", false).expect("known"), [2]);
+        assert_eq!(text.stop_tokens, [3, 4]);
+        let messages = vec![serde_json::json!({"role": "user", "content": "hi"})];
+        let template = text.chat_template(false).expect("there is one");
+        assert_eq!(template.render(&text.conversation(messages)).expect("valid"), "hi");
+    }
+
+    #[test]
+    fn keys_of_wrong_types_are_named() {
+        let refusal = |at: usize, wrong: Vec<u8>| {
+            let mut keys = gpt2();
+            keys[at].1 = wrong;
+            open(&keys).expect_err("refused").to_string()
+        };
+        let number = || value(4, &1u32.to_le_bytes());
+        assert!(refusal(0, number()).ends_with(": tokenizer.ggml.model is no string"));
+        assert!(refusal(1, number()).ends_with(": tokenizer.ggml.tokens is no list of strings"));
+        let text = value(8, &text("3"));
+        assert!(refusal(3, text).ends_with(": tokenizer.ggml.eos_token_id is no token"));
+        let error = open(&gpt2()[1..]).expect_err("refused").to_string();
+        assert!(error.ends_with(": tokenizer.ggml.model is missing"), "{error}");
+    }
+}
