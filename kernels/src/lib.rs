@@ -8,15 +8,12 @@
 //! bf16 and f32, f64 for f64, and the dtype itself for integers.
 
 pub mod attention;
-pub mod cache;
 pub mod compare;
 pub mod conv;
 pub mod copy;
 pub mod elementwise;
 pub mod embedding;
-pub mod gated;
 pub mod index;
-pub mod linear_rows;
 pub mod loss;
 pub mod many;
 pub mod math;
@@ -26,14 +23,10 @@ pub mod matmul_int;
 pub mod norm;
 pub mod norm_bwd;
 pub mod packed;
-pub mod paged_attention;
 pub mod pool;
 pub mod product;
-pub mod quantized;
 pub mod random;
 pub mod reduce;
-pub mod rotate;
-pub mod sample;
 pub mod scan;
 pub mod search;
 pub mod select;
@@ -62,8 +55,6 @@ pub fn all() -> Vec<&'static KernelDef> {
         matmul::KERNELS,
         matmul_f8::KERNELS,
         matmul_int::KERNELS,
-        linear_rows::KERNELS,
-        quantized::KERNELS,
         loss::KERNELS,
         embedding::KERNELS,
         random::KERNELS,
@@ -81,11 +72,6 @@ pub fn all() -> Vec<&'static KernelDef> {
         pool::KERNELS,
         attention::KERNELS,
         packed::KERNELS,
-        paged_attention::KERNELS,
-        cache::KERNELS,
-        rotate::KERNELS,
-        gated::KERNELS,
-        sample::KERNELS,
     ];
     groups.concat()
 }
