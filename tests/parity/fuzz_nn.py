@@ -74,7 +74,8 @@ def normalize(r, name):
 def distances(r, name):
     shape = r.shape(r.size(1, 3), 1)
     kw = {"dim": r.axis(len(shape))} if "cosine" in name else {"p": r.choice([1.0, 2.0, 3.0]), "keepdim": r.chance(0.3)}
-    if 1 in shape and "cosine" in name:
+    axis = kw.get("dim", len(shape))
+    if -len(shape) <= axis < len(shape) and shape[axis] == 1:
         kw["grad"] = False  # DIFFERENT["one direction"]
     r.case(name, r.t(shape), r.t(shape), dtype=r.wide(), rule="sum", **kw)
 
