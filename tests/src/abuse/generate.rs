@@ -1,7 +1,7 @@
 //! Arguments that callers should not give, and some that they should: a call of nothing but nonsense is refused at
 //! its first check.
 
-use std::fmt::Debug;
+use std::fmt::{Arguments, Debug};
 
 use genesis::data::SampleRng;
 use genesis::ops::{
@@ -101,8 +101,8 @@ pub struct Gen {
     dtype: DType,
     /// Whether most numbers are harmless, so that a call of many of them gets behind its checks.
     is_mild: bool,
-    /// What was drawn, in order, where it is to be told.
-    pub told: Option<String>,
+    /// Whether what is drawn is printed, as soon as it is: a call may never return.
+    is_told: bool,
     /// Bytes of the tensors drawn.
     pub bytes: usize,
 }
@@ -124,7 +124,14 @@ impl Gen {
             .collect();
         let dtype = DTYPES[rng.below(DTYPES.len())];
         let is_mild = rng.below(2) == 0;
-        Gen { rng, shape, dtype, is_mild, told: is_told.then(String::new), bytes: 0 }
+        Gen { rng, shape, dtype, is_mild, is_told, bytes: 0 }
+    }
+
+    /// Prints an argument, where the call is to be told.
+    pub fn tell(&self, what: Arguments<'_>) {
+        if self.is_told {
+            println!("  {what}");
+        }
     }
 
     /// Whether the next number is to be one that callers give.
@@ -153,9 +160,7 @@ impl Gen {
     /// A value of the type that the call wants.
     pub fn v<T: Value>(&mut self) -> T {
         let value = T::draw(self);
-        if let Some(told) = &mut self.told {
-            told.push_str(&format!("{value:?}; "));
-        }
+        self.tell(format_args!("{value:?}"));
         value
     }
 
@@ -163,9 +168,7 @@ impl Gen {
     pub fn list<T: Value>(&mut self) -> Vec<T> {
         let count = if self.below(30) == 0 { self.one(&[9, 64, 100]) } else { self.below(5) };
         let list: Vec<T> = (0..count).map(|_| T::draw(self)).collect();
-        if let Some(told) = &mut self.told {
-            told.push_str(&format!("{list:?}; "));
-        }
+        self.tell(format_args!("{list:?}"));
         list
     }
 
@@ -177,9 +180,7 @@ impl Gen {
                 if self.below(2) == 0 {
                     shape.reverse();
                 }
-                if let Some(told) = &mut self.told {
-                    told.push_str(&format!("{shape:?}; "));
-                }
+                self.tell(format_args!("{shape:?}"));
                 shape
             }
             1 => (0..self.below(4)).map(|_| self.below(5)).collect(),
@@ -199,13 +200,9 @@ impl Gen {
             .try_tensor()
             .unwrap_or_else(|error| panic!("the harness can't make a tensor: {error}"));
         self.bytes += tensor.numel().saturating_mul(8).min(1 << 24);
-        if let Some(told) = &mut self.told {
-            let (dtype, shape, strides) = (tensor.dtype(), tensor.shape(), tensor.strides());
-            told.push_str(&format!(
-                "{dtype}{shape:?} by {strides:?} at {}; ",
-                tensor.layout().offset()
-            ));
-        }
+        let (dtype, shape, strides) = (tensor.dtype(), tensor.shape(), tensor.strides());
+        let offset = tensor.layout().offset();
+        self.tell(format_args!("{dtype}{shape:?} by {strides:?} at {offset}"));
         tensor
     }
 

@@ -103,8 +103,7 @@ impl Worker {
             }
             let mut g = Gen::new(number, is_told);
             let outcome = (self.row(number).call)(&mut g);
-            if let Some(told) = &g.told {
-                println!("{told}");
+            if is_told {
                 match &outcome {
                     Ok(tensors) => println!("gives {} tensors", tensors.len()),
                     Err(error) => println!("error: {error}"),
