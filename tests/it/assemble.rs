@@ -36,6 +36,10 @@ pub(crate) fn usual(name: &str) -> i64 {
         "PARTS" => 64,
         "PIECE" => 256,
         "FAN" => 32,
+        "CUT" => 128,
+        "HEADS" => 4,
+        "OUTS" | "BITS" => 4,
+        "GROUPS" | "MINS" => 1,
         _ => 0,
     }
 }
