@@ -110,9 +110,9 @@ mod sample_tokens;
 mod samples;
 /// Every kernel a few times, for compute-sanitizer.
 mod sanitize;
-/// NaN, infinities, zeros of both signs, scalars and tensors of nothing.
 /// The server of language models.
 mod serve;
+/// NaN, infinities, zeros of both signs, scalars and tensors of nothing.
 mod special;
 /// Kernels a thousand times, bit for bit.
 mod stress;
@@ -136,42 +136,6 @@ mod virtual_gpu;
 mod weaknesses;
 /// Folders of models beside transformers.
 mod weights;
-
-/// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
-mod prelude {
-    pub(crate) use genesis_kernel::prelude::*;
-mod quantized;
-/// Seeds and states of the random generator.
-mod ragged;
-mod random;
-/// Damaged and hostile files.
-mod readers;
-/// The runtime on a real GPU.
-mod runtime;
-/// The samples of `genesis train`, and runs that are killed.
-mod samples;
-/// Every kernel a few times, for compute-sanitizer.
-mod sanitize;
-/// NaN, infinities, zeros of both signs, scalars and tensors of nothing.
-mod special;
-/// Kernels a thousand times, bit for bit.
-mod stress;
-/// What a machine can check of the code itself.
-mod tidy;
-/// Losses beside PyTorch's, step by step.
-mod training;
-/// Configurations that launches pick where nothing was measured.
-mod tuning;
-/// What users read when a kernel is wrong.
-mod ui;
-/// Block sizes and warps of streaming kernels, timed.
-mod variants;
-/// Attention of packed sequences.
-mod varlen;
-/// The tests of the GPU on one that is emulated.
-mod virtual_gpu;
-/// What was wrong with the framework before this one.
-mod weaknesses;
 
 /// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
 mod prelude {

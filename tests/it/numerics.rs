@@ -217,6 +217,16 @@ fn gelu_of_the_largest_numbers_is_finite() -> Result<()> {
 }
 
 #[test]
+fn any_number_of_decimals_can_be_asked_for() -> Result<()> {
+    let x = single(&[14.5, 2.0])?;
+    assert_eq!(x.round_decimals(-1)?.to_vec::<f32>()?, [10.0, 0.0]);
+    for decimals in [i32::MIN, i32::MAX] {
+        assert_eq!(x.round_decimals(decimals)?.numel(), 2);
+    }
+    Ok(())
+}
+
+#[test]
 fn bools_added_at_places_stay_bools() -> Result<()> {
     let x = of(&[0.0, 1.0, 0.0], DType::Bool)?;
     let (index, ones) = (of(&[2.0, 2.0, 1.0], DType::I64)?, of(&[1.0; 3], DType::Bool)?);

@@ -213,8 +213,8 @@ fn a_row_draws_the_same_in_every_batch() -> Result<()> {
         let (tokens, logprobs) = draw(&logits, &rows, None)?;
         for i in 0..33 {
             let one = logits.narrow(0, i, 1)?;
-            let alone = draw(&one, &[rows[i as usize]], None)?;
-            assert_eq!((alone.0[0], alone.1[0]), (tokens[i as usize], logprobs[i as usize]));
+            let alone = draw(&one, &[rows[i]], None)?;
+            assert_eq!((alone.0[0], alone.1[0]), (tokens[i], logprobs[i]));
         }
     }
     Ok(())

@@ -134,9 +134,9 @@ impl<'a> Lower<'a> {
             starts.collect()
         };
         let mut rows = vec![Vec::new()];
-        for axis in 0..at.len() {
+        for (axis, &start) in at.iter().enumerate() {
             // The lanes' coordinate is put in for each chunk.
-            let starts = if axis == jam.lane_axis { vec![at[axis]] } else { steps(axis, 1) };
+            let starts = if axis == jam.lane_axis { vec![start] } else { steps(axis, 1) };
             let extended = rows.iter().flat_map(|row: &Vec<Val>| {
                 starts.iter().map(|&start| row.iter().copied().chain([start]).collect())
             });

@@ -53,7 +53,7 @@ impl QuantizedWeight {
             return Err(Error::op(NAME, format!("codes have 4 or 8 bits, not {}", scheme.bits)));
         }
         let lanes = scheme.group.unwrap_or(32);
-        if lanes == 0 || lanes > LONGEST || lanes % 16 != 0 {
+        if lanes == 0 || lanes > LONGEST || !lanes.is_multiple_of(16) {
             let message = format!("a group has a multiple of 16 up to {LONGEST}, not {lanes}");
             return Err(Error::op(NAME, message));
         }
