@@ -76,7 +76,7 @@ impl Toy {
         };
         let rows: Vec<f32> = tokens.iter().zip(&positions).flat_map(embed).collect();
         let (keys, values) = cache.layer(0)?;
-        let fresh = Tensor::from_slice(&rows, &[tokens.len(), CHANNELS])?;
+        let fresh = Tensor::from_slice_on(&rows, &[tokens.len(), CHANNELS], keys.device())?;
         keys.view(&[-1, CHANNELS as i64])?.index_copy_(0, &batch.slots, &fresh)?;
         values.view(&[-1, CHANNELS as i64])?.index_copy_(0, &batch.slots, &fresh)?;
         let (keys, values) = (keys.to_vec::<f32>()?, values.to_vec::<f32>()?);

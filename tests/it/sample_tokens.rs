@@ -250,7 +250,7 @@ fn penalties_move_the_largest_logit() -> Result<()> {
 
 #[test]
 fn sampling_refuses_settings_that_do_not_fit() -> Result<()> {
-    let logits = Tensor::zeros(&[2, 4], DType::F32)?;
+    let logits = Tensor::zeros(&[2, 4], (DType::F32, Device::Cpu))?;
     let error = draw(&logits, &[PLAIN], None).expect_err("one row of settings for two");
     let wanted = "sample_tokens: top_k must be i64 [2] on cpu, got i64 [1] on cpu";
     assert_eq!(error.to_string(), wanted);
