@@ -11,11 +11,14 @@
 //! compute-sanitizer --tool memcheck ./tests sanitize::steps
 //! compute-sanitizer --tool memcheck ./tests sanitize::convolutions
 //! compute-sanitizer --tool memcheck ./tests sanitize::attention
+//! compute-sanitizer --tool memcheck ./tests sanitize::language_models
 //! compute-sanitizer --tool memcheck ./tests language
 //! ```
 //!
 //! The same with `--tool racecheck`. [`nothing_is_left_out`] does all of it on the CPU or the GPU and
 //! finds the kernels that none of these launches.
+
+mod language_models;
 
 use genesis::amp::{GradScaler, GradScalerOptions};
 use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, RmsNorm, Sequential};
@@ -347,6 +350,11 @@ fn run_attention(device: Device) -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn language_models_step_by_step() -> Result<()> {
+    wanted().into_iter().try_for_each(language_models::run)
+}
+
 /// The tests above launch every kernel there is.
 #[test]
 fn nothing_is_left_out() -> Result<()> {
@@ -359,6 +367,7 @@ fn nothing_is_left_out() -> Result<()> {
     run_steps(device)?;
     run_convolutions(device)?;
     run_attention(device)?;
+    language_models::run(device)?;
     if device.is_cuda() {
         run_tf32(device)?;
     }
