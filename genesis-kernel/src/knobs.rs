@@ -142,6 +142,53 @@ pub const KNOBS: &[Knob] = &[
     },
 ];
 
+/// Variables of Hugging Face's programs that Genesis heeds as they do, so that models are downloaded once for
+/// all of them.
+pub const HUB_VARIABLES: &[Knob] = &[
+    Knob {
+        name: "HF_HUB_CACHE",
+        values: "a folder",
+        doc: "where downloaded models are; without it hub/ in HF_HOME",
+    },
+    Knob {
+        name: "HF_HOME",
+        values: "a folder",
+        doc: "where the token and the cache are; without it huggingface/ in XDG_CACHE_HOME or ~/.cache",
+    },
+    Knob {
+        name: "HF_ENDPOINT",
+        values: "an address",
+        doc: "where models are downloaded from; https://huggingface.co without it",
+    },
+    Knob {
+        name: "HF_TOKEN",
+        values: "a token",
+        doc: "who downloads, for private and gated models; without it the file that HF_TOKEN_PATH names, or \
+              token in HF_HOME",
+    },
+    Knob { name: "HF_TOKEN_PATH", values: "a file", doc: "the file that holds the token" },
+    Knob {
+        name: "HF_HUB_OFFLINE",
+        values: "1, true, yes, on",
+        doc: "downloads nothing: models are those that the cache holds",
+    },
+    Knob {
+        name: "XDG_CACHE_HOME",
+        values: "a folder",
+        doc: "where caches are; without it ~/.cache",
+    },
+    Knob { name: "HOME", values: "a folder", doc: "what ~ stands for" },
+];
+
+/// One of [`HUB_VARIABLES`], where it is set to something.
+///
+/// # Panics
+/// If it is another.
+pub fn hub_variable(name: &str) -> Option<OsString> {
+    assert!(HUB_VARIABLES.iter().any(|known| known.name == name), "{name} is not documented");
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// Stages of the compiler that can be printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dump {
@@ -416,6 +463,12 @@ mod tests {
         assert_eq!(knobs.cache_dir, Some(PathBuf::from("/home/u/.cache/genesis")));
         assert_eq!((knobs.cache_size, knobs.sync, knobs.pool), (1 << 30, false, true));
         assert_eq!((knobs.device, knobs.dump), (None, Dump::default()));
+    }
+
+    #[test]
+    fn variables_of_the_hub_are_documented_ones() {
+        assert!(std::panic::catch_unwind(|| hub_variable("HF_OTHER")).is_err());
+        assert!(hub_variable("HOME").is_none_or(|home| !home.is_empty()));
     }
 
     #[test]

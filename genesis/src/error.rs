@@ -16,6 +16,7 @@ enum Kind {
     Op { op: String, message: String },
     Kernel(genesis_kernel::Error),
     Io(String),
+    Busy(String),
 }
 
 /// The result of a call of the framework.
@@ -32,12 +33,22 @@ impl Error {
         Error { kind: Kind::Io(message.into()) }
     }
 
+    /// A queue that is full, and how long it is; the same call may succeed later.
+    pub fn busy(message: impl Into<String>) -> Error {
+        Error { kind: Kind::Busy(message.into()) }
+    }
+
     /// The name of the op that refused, where an op did.
     pub fn op_name(&self) -> Option<&str> {
         match &self.kind {
             Kind::Op { op, .. } => Some(op),
-            Kind::Kernel(_) | Kind::Io(_) => None,
+            Kind::Kernel(_) | Kind::Io(_) | Kind::Busy(_) => None,
         }
+    }
+
+    /// Whether a queue was full, so that the same call may succeed later.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.kind, Kind::Busy(_))
     }
 
     /// Whether memory ran out; the process can go on.
@@ -56,7 +67,7 @@ impl fmt::Display for Error {
         match &self.kind {
             Kind::Op { op, message } => write!(f, "{op}: {message}"),
             Kind::Kernel(error) => error.fmt(f),
-            Kind::Io(message) => f.write_str(message),
+            Kind::Io(message) | Kind::Busy(message) => f.write_str(message),
         }
     }
 }

@@ -8,12 +8,15 @@
 //! bf16 and f32, f64 for f64, and the dtype itself for integers.
 
 pub mod attention;
+pub mod cache;
 pub mod compare;
 pub mod conv;
 pub mod copy;
 pub mod elementwise;
 pub mod embedding;
+pub mod gated;
 pub mod index;
+pub mod linear_rows;
 pub mod loss;
 pub mod many;
 pub mod math;
@@ -23,10 +26,14 @@ pub mod matmul_int;
 pub mod norm;
 pub mod norm_bwd;
 pub mod packed;
+pub mod paged_attention;
 pub mod pool;
 pub mod product;
+pub mod quantized;
 pub mod random;
 pub mod reduce;
+pub mod rotate;
+pub mod sample;
 pub mod scan;
 pub mod search;
 pub mod select;
@@ -55,6 +62,8 @@ pub fn all() -> Vec<&'static KernelDef> {
         matmul::KERNELS,
         matmul_f8::KERNELS,
         matmul_int::KERNELS,
+        linear_rows::KERNELS,
+        quantized::KERNELS,
         loss::KERNELS,
         embedding::KERNELS,
         random::KERNELS,
@@ -72,6 +81,11 @@ pub fn all() -> Vec<&'static KernelDef> {
         pool::KERNELS,
         attention::KERNELS,
         packed::KERNELS,
+        paged_attention::KERNELS,
+        cache::KERNELS,
+        rotate::KERNELS,
+        gated::KERNELS,
+        sample::KERNELS,
     ];
     groups.concat()
 }

@@ -115,7 +115,7 @@ const PARTS_LEFT_OUT: &str = "
     RecurrentCell RnnGates Summary SummaryRow Training Visitor VisitorMut Walk count_flops module_path observe watch
     Batch Member Setting Epoch FashionMnist ImageFolder IterableDataset Map Sample Subset Tensors Best
     CheckpointInfo Difference Mapped OnSaveError Resumed OPS Precision autocast_dtype is_autocast_enabled
-    without_autocast Anomaly Function HookHandle ModeGuard SavedTensors enable_grad is_grad_enabled
+    without_autocast GgmlType GgufArray GgufTensor GgufType GgufValue Stored shard_names Anomaly Function HookHandle ModeGuard SavedTensors enable_grad is_grad_enabled
     is_inference_mode_enabled no_grad set_grad_enabled default_generator manual_seed thread_rng Lambda
 ";
 

@@ -45,7 +45,7 @@ impl Case {
     /// Whether the kernel finds its operands by tables, of windows or of many tensors, that must fit each
     /// other: random ones do not, and the interpreter stops at the first place outside.
     fn looks_by_tables(&self) -> bool {
-        let is_table = |name: &str| matches!(name, "chunks" | "depths");
+        let is_table = |name: &str| matches!(name, "chunks" | "depths" | "slots");
         let special = self.specialized();
         special.is_ok_and(|special| special.func.params.iter().any(|param| is_table(&param.name)))
     }

@@ -40,6 +40,10 @@ mod extents;
 mod facts;
 mod float8;
 mod fuse;
+/// What a request generates, whatever happens around it.
+mod generate;
+/// Blocks of GGUF files against what Python's package makes of them.
+mod gguf;
 /// Whether there is a GPU, said aloud where there is none.
 mod gpu;
 /// Gradients of every op of the table.
@@ -49,11 +53,15 @@ mod graphs;
 mod hopper;
 /// The eight kernels of the language on every device.
 mod language;
+/// Products of rows that keep their bits.
+mod linear_rows;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
 /// What memory is used for, and what happens when there is no more.
 mod memory;
 mod mixed;
+/// Models against `transformers`.
+mod models;
 /// The page of PyTorch's names.
 mod names;
 /// Layers and their state.
@@ -79,25 +87,37 @@ mod optim;
 mod optim_schedule;
 /// The manifest of the program outside the workspace.
 mod outside;
+/// Attention to a cache in pages.
+mod paged;
 /// Calls of every op against PyTorch.
 mod parity;
 /// What a program spends its time on.
 mod profiler;
+/// Weights of 4 and 8 bits.
+mod quantized;
 /// Seeds and states of the random generator.
 mod ragged;
 mod random;
 /// Damaged and hostile files.
 mod readers;
+/// What stands between a layer's products.
+mod rotate;
 /// The runtime on a real GPU.
 mod runtime;
+/// Tokens drawn on the device.
+mod sample_tokens;
 /// The samples of `genesis train`, and runs that are killed.
 mod samples;
 /// Every kernel a few times, for compute-sanitizer.
 mod sanitize;
+/// The server of language models.
+mod serve;
 /// NaN, infinities, zeros of both signs, scalars and tensors of nothing.
 mod special;
 /// Kernels a thousand times, bit for bit.
 mod stress;
+/// Tokenizers and chat templates, against transformers.
+mod text;
 /// What a machine can check of the code itself.
 mod tidy;
 /// Losses beside PyTorch's, step by step.
@@ -114,6 +134,8 @@ mod varlen;
 mod virtual_gpu;
 /// What was wrong with the framework before this one.
 mod weaknesses;
+/// Folders of models beside transformers.
+mod weights;
 
 /// What `crate::prelude` is inside genesis-kernel, for the kernels taken from its sources.
 mod prelude {

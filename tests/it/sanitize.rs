@@ -11,11 +11,14 @@
 //! compute-sanitizer --tool memcheck ./tests sanitize::steps
 //! compute-sanitizer --tool memcheck ./tests sanitize::convolutions
 //! compute-sanitizer --tool memcheck ./tests sanitize::attention
+//! compute-sanitizer --tool memcheck ./tests sanitize::language_models
 //! compute-sanitizer --tool memcheck ./tests language
 //! ```
 //!
 //! The same with `--tool racecheck`. [`nothing_is_left_out`] does all of it on the CPU or the GPU and
 //! finds the kernels that none of these launches.
+
+mod language_models;
 
 use genesis::amp::{GradScaler, GradScalerOptions};
 use genesis::nn::{Dropout, Gelu, LayerNorm, Linear, Module, RmsNorm, Sequential};
@@ -347,6 +350,11 @@ fn run_attention(device: Device) -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn language_models_step_by_step() -> Result<()> {
+    wanted().into_iter().try_for_each(language_models::run)
+}
+
 /// The tests above launch every kernel there is.
 #[test]
 fn nothing_is_left_out() -> Result<()> {
@@ -359,13 +367,25 @@ fn nothing_is_left_out() -> Result<()> {
     run_steps(device)?;
     run_convolutions(device)?;
     run_attention(device)?;
+    language_models::run(device)?;
     if device.is_cuda() {
         run_tf32(device)?;
     }
     let missed = kernels::all().into_iter().filter(|kernel| kernel.compiled_count() == 0);
     // On the CPU products of matrices and convolutions are a library's, rows
-    // are sorted, windows walked and indices checked by the host, and no sum is shared by several programs.
-    let elsewhere = ["matmul", "shared", "sort", "resolve", "conv", "pool", "resample"];
+    // are sorted, windows walked and indices checked by the host, no sum is shared by several programs, and
+    // products of few rows go by lanes, not by tiles.
+    let elsewhere = [
+        "matmul",
+        "shared",
+        "sort",
+        "resolve",
+        "conv",
+        "pool",
+        "resample",
+        "join_parts",
+        "quantized_tiles",
+    ];
     let is_wanted =
         |name: &&str| device.is_cuda() || !elsewhere.iter().any(|part| name.contains(part));
     let missed: Vec<&str> = missed.map(|kernel| kernel.name()).filter(is_wanted).collect();

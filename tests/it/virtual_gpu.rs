@@ -114,6 +114,7 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
             "sanitize::products_of_tf32",
             "sanitize::updates_and_layers",
             "special::classes_that_are_not_there_are_refused",
+            "weights::weights_on_a_gpu_are_those_of_the_cpu",
         ],
     )
 }

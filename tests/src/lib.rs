@@ -3,6 +3,7 @@
 pub mod abuse;
 pub mod conform;
 pub mod mutate;
+pub mod mutate_text;
 
 /// README.md
 #[doc = include_str!("../../README.md")]

@@ -3,6 +3,7 @@
 //! Random bytes never come past a magic number. So a small valid file is changed at a few places, and where
 //! a format has checksums they are made right again, or nothing behind them would be reached.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::ops::Range;
@@ -18,8 +19,8 @@ use genesis::data::{
     read_idx,
 };
 use genesis::io::{
-    Checkpoint, Checkpoints, Keep, SafeTensorsFile, diff_checkpoints, load_npy, load_npz,
-    load_safetensors, save_npy, save_npz, save_safetensors,
+    Checkpoint, Checkpoints, GgufFile, Keep, SafeTensorsFile, Weights, diff_checkpoints, load_npy,
+    load_npz, load_safetensors, save_npy, save_npz, save_safetensors, save_sharded,
 };
 use genesis::memory::SnapshotFile;
 use genesis::optim::State;
@@ -194,9 +195,40 @@ pub fn formats(folder: &Path) -> Result<Vec<Format>> {
             |path| SnapshotFile::read(path).is_ok_and(|file| !file.to_html().is_empty()),
         ),
     ]);
+    all.push(format("gguf", include_bytes!("../fixtures/read/small.gguf"), same, read_gguf));
+    all.push(shards(&folder.join("shards"))?);
+    let texts = crate::mutate_text::formats().into_iter();
+    all.extend(texts.map(|(name, valid, read)| format(name, &valid, same, read)));
     all.extend(checkpoint_files(&folder.join("checkpoints"))?);
     all.push(cache_entry(&folder.join("cache")));
     Ok(all)
+}
+
+/// All that a GGUF file says, and every value of it.
+fn read_gguf(path: &Path) -> bool {
+    let Ok(file) = GgufFile::open(path) else { return false };
+    for array in file.metadata().values().filter_map(|value| value.as_array()) {
+        assert_eq!(array.values().count(), array.len(), "an array has all of its elements");
+    }
+    let values = |name: &String| file.dequantized(name).is_ok_and(|v| v.len() < 1 << 20);
+    assert!(file.tensors().keys().all(values), "tensors that were accepted are read");
+    Weights::open(path).is_ok_and(|weights| weights.load_all(Device::Cpu).is_ok())
+}
+
+/// The index of two shards, which are whole.
+fn shards(folder: &Path) -> Result<Format> {
+    let ones =
+        |name: &str| -> Result<_> { Ok((name.to_owned(), Tensor::ones(&[2], Device::Cpu)?)) };
+    save_sharded(folder, &BTreeMap::from_iter([ones("x")?, ones("y")?]), 1)?;
+    let index = folder.join("model.safetensors.index.json");
+    let valid = fs::read(&index)?;
+    let folder = folder.to_owned();
+    let read = move |path: &Path| {
+        let weights = fs::copy(path, &index).map_err(drop);
+        let weights = weights.and_then(|_| Weights::open(&folder).map_err(drop));
+        weights.is_ok_and(|weights| weights.load_all(Device::Cpu).is_ok())
+    };
+    Ok(Format { name: "shards", valid, mend: |bytes| bytes, read: Box::new(read) })
 }
 
 /// A line of the file of measurements.

@@ -3,13 +3,20 @@
 //! Errors go to stderr as one message. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by
 //! Ctrl-C and 143 by SIGTERM after saving, 141 nobody reads stdout any more.
 
+mod answer;
 mod bench;
+mod chat;
 mod ckpt;
 mod doctor;
+mod generate;
 mod inspect;
 mod kernels;
 mod mem;
+mod model;
 mod output;
+mod rates;
+mod sampling;
+mod serve;
 mod signals;
 mod train;
 mod tune;
@@ -39,6 +46,12 @@ enum Command {
     Inspect(inspect::Args),
     /// Train a model.
     Train(train::Args),
+    /// Talk with a language model.
+    Chat(chat::Args),
+    /// Answer a file of prompts, or time a language model.
+    Generate(generate::Args),
+    /// Serve a language model to OpenAI's clients.
+    Serve(serve::Args),
     /// Look at snapshots of memory.
     Mem(mem::Args),
     /// List, check and compare checkpoints.
@@ -111,9 +124,24 @@ fn dispatch(command: &Command) -> Outcome {
         Command::Kernels(args) => kernels::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Train(args) => train::run(args),
+        Command::Chat(args) => chat::run(args),
+        Command::Generate(args) => generate::run(args),
+        Command::Serve(args) => serve::run(args),
         Command::Mem(args) => mem::run(args),
         Command::Ckpt(args) => ckpt::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Bench(args) => bench::run(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn flags_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
     }
 }

@@ -12,8 +12,13 @@ use super::{Failure, Outcome};
 
 /// Prints a line to stdout.
 pub(super) fn say(line: impl std::fmt::Display) -> Outcome {
+    put(format_args!("{line}\n"))
+}
+
+/// Prints to stdout what more may follow on the same line.
+pub(super) fn put(text: impl std::fmt::Display) -> Outcome {
     let mut out = std::io::stdout().lock();
-    let written = writeln!(out, "{line}").and_then(|()| out.flush());
+    let written = write!(out, "{text}").and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::Closed,
         _ => Failure::Message(format!("can't write to standard output: {error}")),

@@ -250,7 +250,7 @@ fn report(options: &Options, outcome: &train::Outcome) -> Outcome {
 }
 
 /// The device with this name, or the default.
-fn device(name: Option<&str>) -> Result<Device, Failure> {
+pub(super) fn device(name: Option<&str>) -> Result<Device, Failure> {
     let Some(name) = name else { return Ok(Device::default()) };
     let device = Device::from_name(name).ok_or_else(|| {
         Failure::Message(format!("no device is called {name}; there are cpu, cuda, cuda:1"))

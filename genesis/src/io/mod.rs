@@ -1,19 +1,23 @@
-//! Files: safetensors, NumPy's formats, and checkpoints. A file appears whole or not at all.
+//! Files: safetensors, GGUF, NumPy's formats, and checkpoints. A file appears whole or not at all.
 
 mod checkpoint;
 mod diff;
 mod folder;
+mod gguf;
 mod limits;
 mod manifest;
 mod mapped;
 mod npy;
 mod safetensors;
+mod sharded;
+mod weights;
 mod whole;
 mod zip;
 
 pub use checkpoint::Checkpoint;
 pub use diff::{Difference, diff_checkpoints};
 pub use folder::{Best, Checkpoints, Keep, OnSaveError, Resumed};
+pub use gguf::{GgmlType, GgufArray, GgufFile, GgufTensor, GgufType, GgufValue};
 pub use limits::ReadLimits;
 pub(crate) use limits::{
     can_inflate, open_regular, read_bytes, read_regular, read_regular_text, shape_bytes,
@@ -22,3 +26,5 @@ pub use manifest::{CheckpointInfo, list_checkpoints, verify_checkpoint};
 pub use mapped::Mapped;
 pub use npy::{load_npy, load_npz, load_npz_with, save_npy, save_npz};
 pub use safetensors::{SafeTensorsFile, load_safetensors, save_safetensors, save_safetensors_with};
+pub use sharded::{save_sharded, shard_names};
+pub use weights::{Stored, Weights};

@@ -23,7 +23,7 @@ use crate::tensor::{Creation, Tensor, TensorType};
 /// The most axes of a tensor that is read.
 const MOST_AXES: usize = 16;
 
-fn to_format(dtype: DType) -> Dtype {
+pub(super) fn to_format(dtype: DType) -> Dtype {
     match dtype {
         DType::Bool => Dtype::BOOL,
         DType::I8 => Dtype::I8,
@@ -159,11 +159,11 @@ impl SafeTensorsFile {
         self.entries.iter().map(|(name, entry)| (name.as_str(), &entry.ty))
     }
 
-    /// Reads a tensor to a device, in its own dtype.
+    /// A tensor's type and its bytes as they are in the file.
     ///
     /// # Errors
     /// If there is none of this name, or it holds a bool that is neither 0 nor 1.
-    pub fn tensor(&self, name: &str, at: impl Into<Creation>) -> Result<Tensor> {
+    pub fn bytes(&self, name: &str) -> Result<(&TensorType, &[u8])> {
         let path = self.path.display();
         let entry = self.entries.get(name);
         let entry = entry.ok_or_else(|| Error::io(format!("{path} has no tensor {name}")))?;
@@ -171,7 +171,16 @@ impl SafeTensorsFile {
         if entry.ty.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return Err(Error::io(format!("{path}: {name} holds a bool that is not 0 or 1")));
         }
-        Tensor::from_bytes(bytes, &entry.ty.shape, (entry.ty.dtype, at.into().device))
+        Ok((&entry.ty, bytes))
+    }
+
+    /// Reads a tensor to a device, in its own dtype.
+    ///
+    /// # Errors
+    /// If there is none of this name, or it holds a bool that is neither 0 nor 1.
+    pub fn tensor(&self, name: &str, at: impl Into<Creation>) -> Result<Tensor> {
+        let (ty, bytes) = self.bytes(name)?;
+        Tensor::from_bytes(bytes, &ty.shape, (ty.dtype, at.into().device))
     }
 }
 

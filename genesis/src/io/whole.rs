@@ -21,10 +21,17 @@ pub(super) fn cannot_write(path: &Path, error: impl std::fmt::Display) -> Error 
 
 /// Writes a file whole or not at all.
 pub(super) fn write_file(path: &Path, parts: &[&[u8]]) -> Result<()> {
+    write_by(path, |file| {
+        parts.iter().try_for_each(|part| file.write_all(part)).map_err(|e| cannot_write(path, e))
+    })
+}
+
+/// Writes a file whole or not at all, by what `write` puts into it.
+pub(super) fn write_by(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     let mut file =
         tempfile::NamedTempFile::new_in(folder_of(path)).map_err(|e| cannot_write(path, e))?;
-    let written = parts.iter().try_for_each(|part| file.write_all(part));
-    written.and_then(|()| file.as_file().sync_all()).map_err(|e| cannot_write(path, e))?;
+    write(file.as_file_mut())?;
+    file.as_file().sync_all().map_err(|e| cannot_write(path, e))?;
     file.persist(path).map_err(|e| cannot_write(path, e))?;
     sync_folder(folder_of(path))
 }

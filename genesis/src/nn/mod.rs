@@ -22,7 +22,9 @@ mod norm;
 mod packed;
 mod part;
 mod pool;
+mod quantized;
 mod recurrent;
+mod replace;
 mod resize;
 mod rotary;
 mod shape;
@@ -72,10 +74,12 @@ pub use part::{Buffer, Parameter, Part, Training};
 pub use pool::{
     AvgPool1d, AvgPool2d, AvgPool3d, AvgPoolNd, MaxPool1d, MaxPool2d, MaxPool3d, MaxPoolNd,
 };
+pub use quantized::{QuantizedEmbedding, QuantizedLinear};
 pub use recurrent::{
     Gates, Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, Recurrent, RecurrentCell,
     RecurrentOptions, Rnn, RnnCell, RnnGates,
 };
+pub(crate) use replace::{Named, named, replace};
 pub use resize::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveAvgPoolNd, AdaptiveMaxPool1d,
     AdaptiveMaxPool2d, AdaptiveMaxPool3d, AdaptiveMaxPoolNd, Upsample,
@@ -85,6 +89,7 @@ pub use shape::{
     ChannelShuffle, Flatten, Pad1d, Pad2d, Pad3d, PadNd, Pads, PixelShuffle, PixelUnshuffle,
     Unflatten,
 };
+pub(crate) use state::{Given, fill};
 pub use state::{LoadReport, Mismatch};
 pub use summary::{Summary, SummaryRow};
 pub use transformer::{

@@ -166,43 +166,65 @@ pub(super) fn of(module: &dyn Module) -> BTreeMap<String, Tensor> {
 }
 
 pub(super) fn check(module: &dyn Module, state: &BTreeMap<String, Tensor>) -> LoadReport {
-    compare(&saved(module), state)
+    compare(&saved(module), &Given { shapes: shapes(state), is_equal: &|a, b| equal(state, a, b) })
 }
 
-fn compare(own: &[Saved], state: &BTreeMap<String, Tensor>) -> LoadReport {
+/// A state that a module may be loaded from, wherever its values are.
+pub(crate) struct Given<'s> {
+    /// Every name with its shape.
+    pub(crate) shapes: BTreeMap<&'s str, &'s [usize]>,
+    /// Whether two names of equal shape have the same values.
+    pub(crate) is_equal: &'s dyn Fn(&str, &str) -> bool,
+}
+
+impl Given<'_> {
+    fn named<'n>(&self, names: &'n [String]) -> Option<&'n String> {
+        names.iter().find(|name| self.shapes.contains_key(name.as_str()))
+    }
+}
+
+fn shapes(state: &BTreeMap<String, Tensor>) -> BTreeMap<&str, &[usize]> {
+    state.iter().map(|(name, tensor)| (name.as_str(), tensor.shape())).collect()
+}
+
+fn compare(own: &[Saved], given: &Given<'_>) -> LoadReport {
     let mut report = LoadReport::default();
     let mut known = BTreeSet::new();
     for Saved { tensor, names } in own {
         known.extend(names.iter().map(String::as_str));
-        let given: Vec<(&String, &Tensor)> =
-            names.iter().filter_map(|name| Some((name, state.get(name)?))).collect();
-        if given.is_empty() {
+        let found: Vec<(&String, &[usize])> = names
+            .iter()
+            .filter_map(|name| Some((name, *given.shapes.get(name.as_str())?)))
+            .collect();
+        if found.is_empty() {
             report.missing.push(names[0].clone());
         }
-        for (name, new) in &given {
-            if new.shape() != tensor.shape() {
+        for (name, shape) in &found {
+            if *shape != tensor.shape() {
                 report.mismatched.push(Mismatch {
                     name: (*name).clone(),
-                    found: new.shape().to_vec(),
+                    found: shape.to_vec(),
                     needed: tensor.shape().to_vec(),
                 });
             }
         }
-        for pair in given.windows(2) {
-            if !equal(pair[0].1, pair[1].1) {
+        for pair in found.windows(2) {
+            // Those of different shape are told of anyway.
+            if pair[0].1 == pair[1].1 && !(given.is_equal)(pair[0].0, pair[1].0) {
                 report.conflicting.push((pair[0].0.clone(), pair[1].0.clone()));
             }
         }
     }
-    let unexpected = state.keys().filter(|name| !known.contains(name.as_str()));
-    report.unexpected = unexpected.cloned().collect();
+    let unexpected = given.shapes.keys().filter(|name| !known.contains(**name));
+    report.unexpected = unexpected.map(|&name| name.to_owned()).collect();
     report
 }
 
-/// Whether two tensors of a state have the same values; those of different shape are told of anyway.
-fn equal(a: &Tensor, b: &Tensor) -> bool {
+/// Whether two tensors of a state have the same values.
+fn equal(state: &BTreeMap<String, Tensor>, a: &str, b: &str) -> bool {
+    let (a, b) = (&state[a], &state[b]);
     let same = || Ok::<bool, Error>(a.to_bytes()? == b.to_bytes()?);
-    a.shape() != b.shape() || a.dtype() != b.dtype() || same().unwrap_or(false)
+    a.dtype() == b.dtype() && same().unwrap_or(false)
 }
 
 /// Copies values in if everything fits, or, where not `strict`, if what is on both sides fits.
@@ -211,15 +233,27 @@ pub(super) fn load(
     state: &BTreeMap<String, Tensor>,
     strict: bool,
 ) -> Result<LoadReport> {
+    let given = Given { shapes: shapes(state), is_equal: &|a, b| equal(state, a, b) };
+    fill(module, &given, strict, |name, _| Ok(state[name].clone()))
+}
+
+/// [`load`] from a state whose tensors are read when their turn comes, by name and for the tensor that
+/// takes the values; each goes before the next is read.
+pub(crate) fn fill(
+    module: &dyn Module,
+    given: &Given<'_>,
+    strict: bool,
+    read: impl Fn(&str, &Tensor) -> Result<Tensor>,
+) -> Result<LoadReport> {
     let own = saved(module);
-    let report = compare(&own, state);
+    let report = compare(&own, given);
     if !(report.is_clean() || !strict && report.fits()) {
         return Err(Error::op("load_state_dict", report.to_string()));
     }
     no_grad(|| {
         for Saved { tensor, names } in &own {
-            if let Some(new) = names.iter().find_map(|name| state.get(name)) {
-                tensor.detach().copy_(new)?;
+            if let Some(name) = given.named(names) {
+                tensor.detach().copy_(&read(name, tensor)?)?;
             }
         }
         Ok(report)

@@ -267,6 +267,28 @@ impl Tensor {
         Ok(Tensor::plain(storage, layout, dtype))
     }
 
+    /// A tensor whose bytes the host fills in, in memory order. For a GPU they are filled into pinned
+    /// memory, from which it copies while the host goes on; where there is no more of that, into ordinary.
+    #[track_caller]
+    pub(crate) fn filled(
+        shape: &[usize],
+        at: impl Into<Creation>,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Tensor> {
+        let Creation { dtype, device } = at.into();
+        let layout = dense("filled", shape)?;
+        let bytes = checked_bytes("filled", &layout, dtype)?;
+        let plain = || Storage::uninitialized(Device::Cpu, bytes, dtype, shape);
+        let make = || match device {
+            Device::Cpu => plain(),
+            Device::Cuda(_) => Storage::pinned(bytes, dtype, shape).or_else(|_| plain()),
+        };
+        let storage = memory::made_at(Location::caller(), make)?.into();
+        let host = Tensor::plain(storage, layout, dtype);
+        fill(&mut host.bytes_mut())?;
+        host.to_device_non_blocking(device)
+    }
+
     /// A tensor of these values, rounded or wrapped to the dtype.
     ///
     /// # Errors

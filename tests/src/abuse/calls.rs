@@ -19,6 +19,7 @@ pub fn rows() -> Vec<Row> {
     super::table::methods(&mut rows);
     super::table::functions(&mut rows);
     super::table::others(&mut rows);
+    super::language_models::language_models(&mut rows);
     super::layers::layers(&mut rows);
     super::training::training(&mut rows);
     super::data::data(&mut rows);

@@ -13,6 +13,7 @@ mod calls;
 mod data;
 mod files;
 mod generate;
+mod language_models;
 mod launches;
 mod layers;
 mod parent;

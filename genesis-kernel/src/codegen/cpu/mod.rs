@@ -27,6 +27,7 @@ mod differential;
 mod dot;
 #[cfg(test)]
 mod elementwise_tests;
+mod jam;
 #[cfg(test)]
 mod kernel_tests;
 mod lower;

@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use crate::analysis::base;
-use crate::ir::{BinaryOp, Func, Op, OpKind, Region, UnaryOp, Value};
+use crate::ir::{BinaryOp, DType, Func, Op, OpKind, Region, UnaryOp, Value};
 
 /// What readers and costs decide about each value, indexed by value, and facts about each op.
 pub(super) struct Plan {
@@ -116,7 +116,7 @@ impl Plan {
                 let v = result.index();
                 plan.is_read[v] = !readers[v].is_empty();
                 let costly = costs[v] > CHEAP && readers[v].len() > 1
-                    || costs[v] > CHEAP_REPEATED && repeated[v];
+                    || costs[v] > CHEAP_REPEATED && repeated[v] && !is_bound(func, op);
                 plan.kept[v] = has_axes(func, result)
                     && plan.is_read[v]
                     && (is_root(&func.op(op).kind)
@@ -206,6 +206,20 @@ impl Plan {
                 && may_alias(func, load, effect)
                 && !(effect == reader && is_in_place(func, load, effect))
         })
+    }
+}
+
+/// Whether an op is a comparison, or a conjunction: a mask, which bounds the loops that read it if it is not
+/// kept, and then costs nothing.
+fn is_bound(func: &Func, op: Op) -> bool {
+    let data = func.op(op);
+    let is_bool = |v: &Value| has_axes(func, *v) && func.tile(*v).dtype() == DType::Bool;
+    match data.kind {
+        OpKind::Compare(_) => true,
+        OpKind::Binary(BinaryOp::And) | OpKind::Broadcast | OpKind::ExpandDims { .. } => {
+            data.operands.iter().all(is_bool)
+        }
+        _ => false,
     }
 }
 

@@ -10,7 +10,8 @@
 //! n = 5, L = 4:   [a0 + a4, a1, a2, a3]  ->  [(a0 + a4) + a2, a1 + a3]  ->  one
 //! ```
 //!
-//! Along another axis, or by a region: from index 0 on, one after the other, in all lanes of a row.
+//! Along another axis, or by a region: from index 0 on, one after the other, in all lanes of a row; several
+//! rows side by side where they share operands ([`jam`](super::jam)).
 
 use super::super::elementwise;
 use super::super::llvm::Val;
@@ -25,7 +26,7 @@ use crate::ir::{BinaryOp, Combine, DType, Op, OpKind, Region, Scalar, Value};
 const MAX_REDUCE_LANES: usize = 64;
 
 /// The value that changes nothing when combined from the left, bit for bit.
-fn identity(op: BinaryOp, dtype: DType) -> Option<Scalar> {
+pub(super) fn identity(op: BinaryOp, dtype: DType) -> Option<Scalar> {
     let float = |value| Some(Scalar::float(dtype, value));
     let is_float = dtype.is_float();
     let bits = dtype.bits();
@@ -75,7 +76,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Hands a result on: a scalar to its register, lanes to the place, if there is one.
-    fn finish_reduce(
+    pub(super) fn finish_reduce(
         &mut self,
         result: Value,
         place: Option<Val>,
@@ -206,6 +207,9 @@ impl<'a> Lower<'a> {
             self.flush_reads(operand)?;
         }
         let rest = self.space_without(op, axis);
+        if let Some(jam) = self.jam(op, axis, rest) {
+            return self.reduce_jammed(&jam, places[0]);
+        }
         let n = shape.extent(axis) as i64;
         self.chunks(rest, &mut |lower, chunk| {
             let read = |lower: &mut Lower<'a>, i: Val| {

@@ -148,6 +148,19 @@ impl Tensor {
         storage.borrows.write();
         ElementsMut { elements, borrows: &storage.borrows, _own: PhantomData }
     }
+
+    /// The bytes of all elements of a tensor as [`Tensor::elements_mut`] wants it, whatever its dtype.
+    ///
+    /// # Panics
+    /// If it is none, or any elements of its storage are borrowed.
+    pub(crate) fn bytes_mut(&self) -> ElementsMut<'_, u8> {
+        let (storage, size) = (self.storage(), self.dtype().bytes());
+        assert!(self.is_contiguous(), "a dense tensor is wanted, this is a bug in Genesis");
+        let first = self.layout().offset() * size;
+        let elements = storage.place(first..first + self.numel() * size);
+        storage.borrows.write();
+        ElementsMut { elements, borrows: &storage.borrows, _own: PhantomData }
+    }
 }
 
 #[cfg(test)]

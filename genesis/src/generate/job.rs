@@ -1,0 +1,139 @@
+//! What a step does for each sequence behind the model: rows of logits to tokens.
+//!
+//! A step's hidden states have a row for each new token. A sequence looks at few of them: at the last one, which
+//! picks its next token; with drafts, at one more for each draft; with log-probabilities of the prompt, at
+//! each of the prompt. Rows are independent, so that sequences pick in parallel, and in order in each.
+
+use rayon::prelude::*;
+
+use super::batch::{CachedModel, Piece, ROWS};
+use super::request::{Event, FinishReason, Limits};
+use super::sequence::Sequence;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// A sequence's part in a step.
+pub(super) struct Job<'a> {
+    sequence: &'a mut Sequence,
+    drafts: Vec<u32>,
+    /// The row of its first new token.
+    row: usize,
+    events: Vec<Event>,
+}
+
+/// What a step did for a sequence.
+pub(super) struct Progress {
+    pub(super) events: Vec<Event>,
+    /// Leading tokens that are in the cache.
+    pub(super) computed: usize,
+    pub(super) prompt_tokens: usize,
+    pub(super) drafted: usize,
+}
+
+impl Job<'_> {
+    /// Whether the last of its tokens is computed, so that the next one is picked.
+    fn is_picking(&self) -> bool {
+        self.sequence.planned == self.sequence.remaining()
+    }
+
+    /// Rows whose logits pick a token.
+    fn rows(&self) -> std::ops::Range<usize> {
+        let end = self.row + self.sequence.planned;
+        if self.is_picking() { end - 1..end + self.drafts.len() } else { end..end }
+    }
+
+    /// Picks tokens as long as the drafts are right.
+    fn pick(&mut self, logits: &mut [f32], limits: &Limits) {
+        if self.sequence.left(limits.context) == 0 {
+            self.events.push(self.sequence.ended(FinishReason::Length));
+            return;
+        }
+        for (index, row) in logits.chunks_mut(limits.vocab_size).enumerate() {
+            let event = self.sequence.next(row, limits);
+            let is_right = event.token.is_some() && event.token == self.drafts.get(index).copied();
+            let is_last = event.finish.is_some();
+            self.events.push(event);
+            if is_last || !is_right {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn progress(self) -> Progress {
+        let sequence = self.sequence;
+        let generated = self.events.iter().filter(|event| event.token.is_some()).count();
+        // Of the tokens that were picked all but the last are drafts that were computed.
+        let computed = sequence.computed + sequence.planned + generated.saturating_sub(1);
+        let prompt = sequence.request.prompt.len();
+        let prompt_tokens = computed.min(prompt).saturating_sub(sequence.computed);
+        Progress { events: self.events, computed, prompt_tokens, drafted: self.drafts.len() }
+    }
+}
+
+/// The new tokens of a sequence, drafts included.
+pub(super) fn piece(sequence: &Sequence, draft: &[u32]) -> Piece {
+    let new = &sequence.tokens[sequence.computed..sequence.computed + sequence.planned];
+    let tokens = new.iter().chain(draft).copied().collect();
+    Piece { start: sequence.computed, tokens, pages: sequence.pages.clone() }
+}
+
+pub(super) fn jobs(sequences: Vec<&mut Sequence>, drafts: Vec<Vec<u32>>) -> Vec<Job<'_>> {
+    let mut next = 0;
+    let job = |(sequence, drafts): (_, Vec<u32>)| {
+        let sequence: &mut Sequence = sequence;
+        let row = next;
+        next += sequence.planned + drafts.len();
+        Job { sequence, drafts, row, events: Vec::new() }
+    };
+    sequences.into_iter().zip(drafts).map(job).collect()
+}
+
+/// Jobs in order, in groups of at most [`ROWS`] rows or of one job.
+pub(super) fn groups<'a, 'b>(mut jobs: &'a mut [Job<'b>]) -> Vec<&'a mut [Job<'b>]> {
+    let mut groups = Vec::new();
+    while !jobs.is_empty() {
+        let (mut count, mut rows) = (1, jobs[0].rows().len());
+        while count < jobs.len() && rows + jobs[count].rows().len() <= ROWS {
+            rows += jobs[count].rows().len();
+            count += 1;
+        }
+        let (group, rest) = jobs.split_at_mut(count);
+        groups.push(group);
+        jobs = rest;
+    }
+    groups
+}
+
+/// Log-probabilities of the prompt's tokens that a job's rows give.
+pub(super) fn score(model: &CachedModel<'_>, hidden: &Tensor, job: &mut Job<'_>) -> Result<()> {
+    let scored = job.sequence.scored_rows(job.sequence.planned);
+    let rows: Vec<usize> = scored.map(|row| job.row + row).collect();
+    for rows in rows.chunks(ROWS) {
+        let logits = model.logits(hidden, rows)?;
+        logits.chunks(model.model.vocab_size()).for_each(|row| job.sequence.score(row));
+    }
+    Ok(())
+}
+
+/// Picks the tokens of some jobs. A sampler on the device takes this function's place.
+pub(super) fn pick(
+    model: &CachedModel<'_>,
+    hidden: &Tensor,
+    jobs: &mut [Job<'_>],
+    limits: &Limits,
+) -> Result<()> {
+    let rows: Vec<usize> = jobs.iter().flat_map(Job::rows).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut logits = model.logits(hidden, &rows)?;
+    let mut rest = &mut logits[..];
+    let mut parts = Vec::new();
+    for job in jobs.iter_mut().filter(|job| job.is_picking()) {
+        let (own, others) = rest.split_at_mut(job.rows().len() * limits.vocab_size);
+        parts.push((job, own));
+        rest = others;
+    }
+    parts.into_par_iter().for_each(|(job, logits)| job.pick(logits, limits));
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Self-attention of decoders: projections, norms of heads, rotation, and what [`Attend`] does.
+
+use super::Pass;
+use super::attend::{Attend, Heads};
+use super::blueprint::Blueprint;
+use super::decoder::Sizes;
+use super::norm::Norm;
+use super::projection::Projection;
+use super::rope::Rotation;
+use crate::error::Result;
+use crate::nn::{Module, watch};
+use crate::tensor::Tensor;
+
+/// What the layers of a decoder share in a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The pass.
+    pub pass: &'a Pass<'a>,
+    /// The rotation of its tokens by each [`Rope`](super::rope::Rope) of the model.
+    pub rotations: &'a [Rotation],
+    /// The number of the layer.
+    pub layer: usize,
+}
+
+/// Sizes and kinds of the attention of a layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AttentionPlan {
+    pub(super) channels: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) head_dim: usize,
+    /// Whether queries, keys and values have biases.
+    pub(super) qkv_bias: bool,
+    /// Whether the output has one.
+    pub(super) out_bias: bool,
+    pub(super) attend: Attend,
+    /// Which rope of the model.
+    pub(super) rope: usize,
+}
+
+impl AttentionPlan {
+    /// The plain one: no biases, no window, the usual scale, the first rope.
+    pub(super) fn of(sizes: &Sizes) -> AttentionPlan {
+        AttentionPlan {
+            channels: sizes.channels,
+            heads: sizes.heads,
+            kv_heads: sizes.kv_heads,
+            head_dim: sizes.head_dim,
+            qkv_bias: false,
+            out_bias: false,
+            attend: Attend { scale: sizes.scale(), window: None, softcap: None },
+            rope: 0,
+        }
+    }
+}
+
+/// Causal self-attention with rotary positions.
+///
+/// # Shapes
+/// `[.., tokens, C]` -> the same.
+#[derive(Debug, Module)]
+pub struct SelfAttention {
+    /// `[H * D, C]`
+    pub q_proj: Projection,
+    /// `[G * D, C]`
+    pub k_proj: Projection,
+    /// `[G * D, C]`
+    pub v_proj: Projection,
+    /// `[C, H * D]`
+    pub o_proj: Projection,
+    /// A norm of each head of queries, `[D]`.
+    pub q_norm: Option<Norm>,
+    /// A norm of each head of keys, `[D]`.
+    pub k_norm: Option<Norm>,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// How queries look at keys.
+    #[module(skip)]
+    pub attend: Attend,
+    /// Which rope of the model turns queries and keys.
+    pub rope: usize,
+}
+
+impl SelfAttention {
+    pub(super) fn new(plan: &Blueprint, of: AttentionPlan) -> Result<SelfAttention> {
+        let (queries, keys) = (of.heads * of.head_dim, of.kv_heads * of.head_dim);
+        Ok(SelfAttention {
+            q_proj: plan.projection([of.channels, queries], of.qkv_bias)?,
+            k_proj: plan.projection([of.channels, keys], of.qkv_bias)?,
+            v_proj: plan.projection([of.channels, keys], of.qkv_bias)?,
+            o_proj: plan.projection([queries, of.channels], of.out_bias)?,
+            q_norm: None,
+            k_norm: None,
+            head_dim: of.head_dim,
+            attend: of.attend,
+            rope: of.rope,
+        })
+    }
+
+    /// With norms of the heads of queries and keys.
+    pub(super) fn with_head_norms(
+        self,
+        norm: impl Fn(usize) -> Result<Norm>,
+    ) -> Result<SelfAttention> {
+        let (q_norm, k_norm) = (Some(norm(self.head_dim)?), Some(norm(self.head_dim)?));
+        Ok(SelfAttention { q_norm, k_norm, ..self })
+    }
+
+    /// What the tokens see.
+    ///
+    /// # Errors
+    /// If shapes do not fit, or a launch fails.
+    pub fn forward(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor> {
+        watch(self, || {
+            let heads = |t: Tensor| t.unflatten(-1, &[-1, self.head_dim as i64]);
+            let normed = |t: Tensor, norm: &Option<Norm>| match norm {
+                Some(norm) => norm.forward(&t),
+                None => Ok(t),
+            };
+            let rotation = &context.rotations[self.rope];
+            let q = normed(heads(self.q_proj.forward(x)?)?, &self.q_norm)?; // [.., tokens, H, D]
+            let k = normed(heads(self.k_proj.forward(x)?)?, &self.k_norm)?; // [.., tokens, G, D]
+            let v = heads(self.v_proj.forward(x)?)?;
+            let (q, k) = (rotation.apply(&q)?, rotation.apply(&k)?);
+            let seen = Heads { q: &q, k: &k, v: &v };
+            self.o_proj.forward(&self.attend.run(seen, context.layer, context.pass)?)
+        })
+    }
+}

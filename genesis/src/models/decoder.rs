@@ -1,0 +1,272 @@
+//! The decoder that all rotary models here are: embedding, layers, norm, and a head that gives logits.
+//!
+//! What models differ in is their layers, so that is the type parameter, and a few numbers of
+//! [`DecoderOptions`]. Names are those of published weights: `model.embed_tokens.weight`,
+//! `model.layers.0...`, `model.norm.weight`, `lm_head.weight`.
+
+use super::attention::{Context, SelfAttention};
+use super::blueprint::Blueprint;
+use super::norm::Norm;
+use super::projection::Projection;
+use super::rope::{Rope, RopeSettings, Rotation};
+use super::settings::Settings;
+use super::{CausalLm, KvShape, Pass};
+use crate::autograd::no_grad;
+use crate::error::{Error, Result};
+use crate::nn::{Embedding, Layer, Module, watch};
+use crate::ops::Activation;
+use crate::tensor::{Creation, Tensor};
+
+/// A layer of a decoder.
+pub trait Block: Module {
+    /// The hidden states behind this layer.
+    ///
+    /// # Errors
+    /// If shapes do not fit, or a launch fails.
+    fn forward(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor>;
+}
+
+/// Norm, attention, add; norm, feed-forward layer, add: the layer of Llama, Mistral and Qwen.
+#[derive(Debug, Module)]
+pub struct PreNormBlock<F> {
+    /// What looks at other tokens.
+    pub self_attn: SelfAttention,
+    /// What each token does by itself.
+    pub mlp: F,
+    /// Before the attention.
+    pub input_layernorm: Norm,
+    /// Before the feed-forward layer.
+    pub post_attention_layernorm: Norm,
+}
+
+impl<F: Layer> Block for PreNormBlock<F> {
+    fn forward(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor> {
+        watch(self, || {
+            let x = x.add(&self.self_attn.forward(&self.input_layernorm.forward(x)?, context)?)?;
+            x.add(&self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?)
+        })
+    }
+}
+
+/// What all decoders are told by their configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Sizes {
+    pub(super) vocabulary: usize,
+    pub(super) channels: usize,
+    pub(super) hidden: usize,
+    pub(super) layers: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) head_dim: usize,
+    pub(super) max_positions: usize,
+    pub(super) eps: f64,
+    pub(super) tied: bool,
+}
+
+impl Sizes {
+    /// Reads what is named alike everywhere; `usual` holds where a key is absent.
+    pub(super) fn read(settings: &mut Settings, usual: &Sizes) -> Result<Sizes> {
+        let channels = settings.size("hidden_size", usual.channels)?;
+        let heads = settings.size("num_attention_heads", usual.heads)?;
+        let kv_heads = match settings.has("num_key_value_heads") {
+            true => settings.size("num_key_value_heads", heads)?,
+            false if usual.kv_heads == 0 => heads,
+            false => usual.kv_heads,
+        };
+        if kv_heads > heads || !heads.is_multiple_of(kv_heads) {
+            let what = format!("{heads} heads are no multiple of num_key_value_heads {kv_heads}");
+            return Err(settings.refusal(what));
+        }
+        let head_dim = match settings.size_if("head_dim")? {
+            Some(head_dim) => head_dim,
+            None if usual.head_dim > 0 => usual.head_dim,
+            None if channels.is_multiple_of(heads) => channels / heads,
+            None => {
+                let what = format!("hidden_size {channels} is no multiple of {heads} heads");
+                return Err(settings.refusal(what));
+            }
+        };
+        Ok(Sizes {
+            vocabulary: settings.size("vocab_size", usual.vocabulary)?,
+            channels,
+            hidden: settings.size("intermediate_size", usual.hidden)?,
+            layers: settings.size("num_hidden_layers", usual.layers)?,
+            heads,
+            kv_heads,
+            head_dim,
+            max_positions: settings.size("max_position_embeddings", usual.max_positions)?,
+            eps: settings.epsilon("rms_norm_eps", usual.eps)?,
+            tied: settings.flag("tie_word_embeddings", usual.tied)?,
+        })
+    }
+
+    /// Heads and the most positions, as [`RopeSettings::read`] takes them.
+    pub(super) fn rotated(&self) -> (usize, usize) {
+        (self.head_dim, self.max_positions)
+    }
+
+    /// `1 / sqrt(D)`
+    pub(super) fn scale(&self) -> f64 {
+        1.0 / (self.head_dim as f64).sqrt()
+    }
+}
+
+/// Which layers have a window.
+pub(super) fn windowed_layers(
+    settings: &mut Settings,
+    layers: usize,
+    usual: impl Fn(usize) -> bool,
+) -> Result<Vec<bool>> {
+    let Some(names) = settings.texts_if("layer_types")? else {
+        return windows_of(settings, layers, usual);
+    };
+    if names.len() != layers {
+        let what = format!("layer_types names {} layers of {layers}", names.len());
+        return Err(settings.refusal(what));
+    }
+    let windowed = |name: String| match name.as_str() {
+        "sliding_attention" => Ok(true),
+        "full_attention" => Ok(false),
+        _ => Err(settings.unsupported("layer_types", &name.into())),
+    };
+    names.into_iter().map(windowed).collect()
+}
+
+/// [`windowed_layers`] by a rule; a hostile count of layers is not what memory is spent on.
+fn windows_of(
+    settings: &Settings,
+    layers: usize,
+    usual: impl Fn(usize) -> bool,
+) -> Result<Vec<bool>> {
+    const MOST: usize = 1 << 16;
+    match layers <= MOST {
+        true => Ok((0..layers).map(usual).collect()),
+        false => Err(settings.refusal(format!("num_hidden_layers is {layers}, over {MOST}"))),
+    }
+}
+
+/// What decoders differ in besides their layers.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct DecoderOptions {
+    /// Factor of the embedded tokens.
+    pub embed_scale: Option<f64>,
+    /// Logits are bounded softly: `cap tanh(logit / cap)`.
+    pub logit_softcap: Option<f64>,
+}
+
+/// Embedding, layers and norm.
+#[derive(Debug, Module)]
+pub struct Decoder<B> {
+    /// `[V, C]`
+    pub embed_tokens: Embedding,
+    /// The layers in order.
+    pub layers: Vec<B>,
+    /// Behind the last layer.
+    pub norm: Norm,
+    /// Rotary positions, by the number that layers name.
+    pub ropes: Vec<Rope>,
+}
+
+/// A decoder with a head that gives logits.
+#[derive(Debug, Module)]
+pub struct DecoderLm<B> {
+    /// All but the head.
+    pub model: Decoder<B>,
+    /// `[V, C]`, the embedding's own where tied.
+    pub lm_head: Projection,
+    /// What is cached.
+    #[module(skip)]
+    pub kv_shape: KvShape,
+    /// The rest.
+    #[module(skip)]
+    pub options: DecoderOptions,
+}
+
+impl<B: Block> DecoderLm<B> {
+    /// A model of these layers around which the rest is made.
+    pub(super) fn new(
+        plan: &Blueprint,
+        sizes: &Sizes,
+        (layers, norm): (Vec<B>, Norm),
+        ropes: Vec<RopeSettings>,
+        options: DecoderOptions,
+    ) -> Result<DecoderLm<B>> {
+        let embed_tokens = plan.embedding(sizes.vocabulary, sizes.channels)?;
+        let lm_head = match sizes.tied {
+            true => Projection { weight: embed_tokens.weight.clone(), bias: None },
+            false => plan.projection([sizes.channels, sizes.vocabulary], false)?,
+        };
+        let kv_shape =
+            KvShape { layers: layers.len(), heads: sizes.kv_heads, head_dim: sizes.head_dim };
+        let at: Creation = embed_tokens.weight.device().into();
+        let ropes = ropes.into_iter().map(|rope| Rope::new(rope, at)).collect::<Result<_>>()?;
+        let model = Decoder { embed_tokens, layers, norm, ropes };
+        Ok(DecoderLm { model, lm_head, kv_shape, options })
+    }
+
+    fn run(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let model = &self.model;
+        let rotations: Vec<Rotation> =
+            model.ropes.iter().map(|rope| rope.of(tokens, pass)).collect::<Result<_>>()?;
+        watch(model, || {
+            let mut x = model.embed_tokens.forward(tokens)?;
+            if let Some(scale) = self.options.embed_scale {
+                // As a tensor, since the factor is rounded to the dtype as the weights are.
+                x = x.mul(&Tensor::scalar(scale, (x.dtype(), x.device()))?)?;
+            }
+            for (layer, block) in model.layers.iter().enumerate() {
+                x = block.forward(&x, &Context { pass, rotations: &rotations, layer })?;
+            }
+            model.norm.forward(&x)
+        })
+    }
+}
+
+impl<B: Block> CausalLm for DecoderLm<B> {
+    fn vocab_size(&self) -> usize {
+        self.model.embed_tokens.weight.shape()[0]
+    }
+
+    fn max_positions(&self) -> usize {
+        self.model.ropes.iter().map(Rope::max_positions).min().unwrap_or(0)
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        self.kv_shape
+    }
+
+    fn hidden(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        check_tokens(tokens, pass)?;
+        match pass {
+            Pass::Whole => self.run(tokens, pass),
+            Pass::Paged { .. } => no_grad(|| self.run(tokens, pass)),
+        }
+    }
+
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        let logits = self.lm_head.forward(hidden)?;
+        match self.options.logit_softcap {
+            Some(cap) => logits.div_scalar(cap)?.tanh()?.mul_scalar(cap),
+            None => Ok(logits),
+        }
+    }
+}
+
+/// Refuses tokens whose axes are not those of the pass.
+pub(super) fn check_tokens(tokens: &Tensor, pass: &Pass<'_>) -> Result<()> {
+    let (fits, wanted) = match pass {
+        Pass::Whole => (tokens.rank() == 2, "[B, T]".to_owned()),
+        Pass::Paged { batch, .. } => {
+            (tokens.shape() == batch.positions.shape(), format!("{:?}", batch.positions.shape()))
+        }
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(Error::op("hidden", format!("tokens are {:?}, not {wanted}", tokens.shape()))),
+    }
+}
+
+/// Reads the activation of feed-forward layers.
+pub(super) fn silu(settings: &mut Settings) -> Result<Activation> {
+    settings.activation("hidden_act", "silu")
+}

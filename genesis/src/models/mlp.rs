@@ -1,0 +1,61 @@
+//! Gated feed-forward layers.
+
+use super::blueprint::Blueprint;
+use super::projection::Projection;
+use crate::error::Result;
+use crate::nn::{Layer, Module, watch};
+use crate::ops::Activation;
+use crate::tensor::Tensor;
+
+/// `down(activation(gate(x)) * up(x))`: SwiGLU with SiLU, GEGLU with GELU.
+///
+/// # Shapes
+/// `[.., C]` -> `[.., C]`
+/// # Source
+/// arXiv:2002.05202.
+#[derive(Debug, Module)]
+pub struct GatedMlp {
+    /// `[hidden, C]`
+    pub gate_proj: Projection,
+    /// `[hidden, C]`
+    pub up_proj: Projection,
+    /// `[C, hidden]`
+    pub down_proj: Projection,
+    /// The function of the gate.
+    #[module(skip)]
+    pub activation: Activation,
+}
+
+impl GatedMlp {
+    /// A layer of `[channels, hidden]`.
+    pub(super) fn new(
+        plan: &Blueprint,
+        [channels, hidden]: [usize; 2],
+        activation: Activation,
+        bias: bool,
+    ) -> Result<GatedMlp> {
+        Ok(GatedMlp {
+            gate_proj: plan.projection([channels, hidden], bias)?,
+            up_proj: plan.projection([channels, hidden], bias)?,
+            down_proj: plan.projection([hidden, channels], bias)?,
+            activation,
+        })
+    }
+
+    /// The gated product, projected back.
+    ///
+    /// # Errors
+    /// If the channels are others.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        watch(self, || {
+            let gate = self.activation.apply(&self.gate_proj.forward(x)?)?;
+            self.down_proj.forward(&gate.mul(&self.up_proj.forward(x)?)?)
+        })
+    }
+}
+
+impl Layer for GatedMlp {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        GatedMlp::forward(self, x)
+    }
+}

@@ -1,0 +1,102 @@
+//! Language models as they are published, one readable file each, and what they are made of.
+//!
+//! A model is a [`Module`] whose names are those of its published weights. The same layers run in two ways,
+//! told apart by the [`Pass`] that is handed down: *whole* sequences `[B, T]`, which is what training and
+//! scoring do, and a *paged* batch of new tokens, which is what generation does. A paged batch is packed: the
+//! new tokens of several sequences stand one after the other, however many each has, and all older keys and
+//! values are in a [`KvCache`].
+//!
+//! ```text
+//! sequence 0: 5 tokens cached, 1 new      tokens     t5 | u0 u1 u2          [N] = [4]
+//! sequence 1: 3 new ones                  positions   5 |  0  1  2
+//!                                         slots      37 | 64 65 66          page * page_size + offset
+//!                                         query_starts 0, 1, 4              [S + 1]
+//!                                         key_lengths  6, 3                 [S]
+//!                                         pages      [[1, 2], [4, _]]       [S, P]
+//! ```
+//!
+//! | `model_type` | file | what is its own |
+//! |---|---|---|
+//! | llama, mistral | `llama.rs` | biases; a window |
+//! | qwen2 | `qwen2.rs` | biases of queries, keys, values; windows in later layers |
+//! | qwen3 | `qwen3.rs` | norms of heads |
+//! | qwen3_moe | `qwen3_moe.rs` | experts |
+//! | gemma2 | `gemma2.rs` | four norms a layer, every other layer with a window, soft caps |
+//! | gemma3_text, gemma3 | `gemma3.rs` | norms of heads, two bases of rotary positions |
+//! | gpt2 | `gpt2.rs` | learned positions, transposed weights |
+//! | bert, vit | `bert.rs`, `vit.rs` | encoders, which generate nothing |
+//!
+//! [`load`] reads all of them from a folder of Hugging Face or a GGUF file. A setting of `config.json` is used,
+//! or known not to matter, or refused by its name.
+
+mod attend;
+mod attention;
+pub mod bert;
+mod blueprint;
+mod decoder;
+pub mod encoder;
+mod gemma2;
+mod gemma3;
+mod gguf;
+pub mod gpt2;
+mod llama;
+mod load;
+mod loading;
+mod mlp;
+mod naming;
+mod norm;
+mod paged;
+mod projection;
+mod qwen2;
+mod qwen3;
+mod qwen3_moe;
+mod rope;
+mod settings;
+pub mod vit;
+
+pub use attend::Attend;
+pub use attention::{Context, SelfAttention};
+pub use bert::Bert;
+pub use decoder::{Block, Decoder, DecoderLm, DecoderOptions, PreNormBlock};
+pub use gemma2::{Gemma, SandwichBlock};
+pub use gpt2::Gpt2;
+pub use llama::Llama;
+pub use load::{LoadOptions, Loaded, ModelConfig, load, load_bert, load_vit};
+pub use mlp::GatedMlp;
+pub use norm::Norm;
+pub use paged::{Batch, KvCache, KvShape, Pass};
+pub use projection::Projection;
+pub use qwen3_moe::{Experts, FeedForward, Qwen3Moe};
+pub use rope::{Rope, RopeKind, RopeSettings, Rotation, Yarn};
+pub use vit::Vit;
+
+use crate::error::Result;
+use crate::nn::Module;
+use crate::tensor::Tensor;
+
+/// A decoder-only language model that generation can drive.
+pub trait CausalLm: Module {
+    /// The number of tokens that logits are over, padding of the embedding included.
+    fn vocab_size(&self) -> usize;
+
+    /// The most positions that the model was made for.
+    fn max_positions(&self) -> usize;
+
+    /// The keys and values that each layer caches.
+    fn kv_shape(&self) -> KvShape;
+
+    /// The hidden states behind the last norm.
+    ///
+    /// # Shapes
+    /// Whole: `tokens: [B, T]` gives `[B, T, C]`. Paged: `tokens: [N]` gives `[N, C]`, and keys and values
+    /// of the tokens are written to the cache.
+    /// # Errors
+    /// If a token or a position is out of range, or a launch fails.
+    fn hidden(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor>;
+
+    /// Logits of hidden states, `[.., C]` to `[.., V]`.
+    ///
+    /// # Errors
+    /// If the channels are others, or a launch fails.
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor>;
+}

@@ -1,0 +1,50 @@
+//! The RMS norm of decoders, with the weight as it is or, in Gemma, as its distance from 1.
+
+use genesis_kernel::ir::DType;
+
+use super::blueprint::Blueprint;
+use crate::error::Result;
+use crate::nn::{Module, Parameter, watch};
+use crate::ops::launch::accumulate_dtype;
+use crate::tensor::Tensor;
+
+/// `y = x / sqrt(mean(x^2) + eps) * (weight + offset)` over the last axis.
+///
+/// # Numerics
+/// In f32 for 16-bit dtypes, rounded once. With an offset the sum is formed in f32 too: near 1 a 16-bit float
+/// would lose most of the weight.
+#[derive(Debug, Module)]
+pub struct Norm {
+    /// `[C]`
+    pub weight: Parameter,
+    /// Added to the mean square.
+    pub eps: f64,
+    /// Added to the weight: 1 in Gemma.
+    pub offset: f64,
+}
+
+impl Norm {
+    pub(super) fn new(plan: &Blueprint, channels: usize, eps: f64) -> Result<Norm> {
+        Ok(Norm { weight: plan.parameter(&[channels])?, eps, offset: 0.0 })
+    }
+
+    /// With a weight that is stored as its distance from 1.
+    pub(super) fn from_one(plan: &Blueprint, channels: usize, eps: f64) -> Result<Norm> {
+        Ok(Norm { offset: 1.0, ..Norm::new(plan, channels, eps)? })
+    }
+
+    /// The last axis normalized.
+    ///
+    /// # Errors
+    /// If the last extent is not that of the weight.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        watch(self, || {
+            if self.offset == 0.0 {
+                return x.rms_norm(&self.weight, self.eps);
+            }
+            let wide: DType = accumulate_dtype(x.dtype());
+            let weight = self.weight.to_dtype(wide)?.add_scalar(self.offset)?;
+            x.to_dtype(wide)?.rms_norm(&weight, self.eps)?.to_dtype(x.dtype())
+        })
+    }
+}

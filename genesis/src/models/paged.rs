@@ -1,0 +1,109 @@
+//! A batch of new tokens, and the cache of keys and values that came before them.
+//!
+//! The cache is cut into pages of [`KvCache::page_size`] tokens. Which pages hold a sequence says its row of
+//! the page table, so that sequences grow without moving, share the pages of a common prefix, and free what
+//! they leave. Slot `page * page_size + offset` is a token's place in the cache of each layer.
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
+
+use crate::error::{Error, Result};
+use crate::tensor::{Creation, Tensor};
+
+/// How a model runs over its tokens.
+#[derive(Clone, Copy, Debug)]
+pub enum Pass<'a> {
+    /// Whole sequences `[B, T]` from position 0 on, without a cache; differentiable.
+    Whole,
+    /// New tokens of several sequences, whose keys and values go to the cache.
+    Paged {
+        /// Which tokens stand where.
+        batch: &'a Batch,
+        /// What was computed of the tokens before them.
+        cache: &'a KvCache,
+    },
+}
+
+/// Where the new tokens of a paged batch belong; every tensor is on the model's device.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The position of each new token in its sequence: `[N]`, i64.
+    pub positions: Tensor,
+    /// Where each new token's key and value go in the cache: `[N]`, i64.
+    pub slots: Tensor,
+    /// 0, then where the new tokens of each sequence end: `[S + 1]`, i64.
+    pub query_starts: Tensor,
+    /// Keys of each sequence, the new tokens included: `[S]`, i64.
+    pub key_lengths: Tensor,
+    /// The pages of each sequence in order, padded with 0: `[S, P]`, i64.
+    pub pages: Tensor,
+    /// The most new tokens of a sequence.
+    pub max_queries: usize,
+    /// The most keys of a sequence.
+    pub max_keys: usize,
+}
+
+/// The keys and values that a model caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KvShape {
+    /// Layers with a cache.
+    pub layers: usize,
+    /// Heads of keys and values.
+    pub heads: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+}
+
+/// Keys and values of all layers, in pages.
+#[derive(Debug)]
+pub struct KvCache {
+    /// `[pages, page_size, heads, head_dim]` of each layer.
+    keys: Vec<Tensor>,
+    /// As of `keys`.
+    values: Vec<Tensor>,
+    page_size: usize,
+}
+
+impl KvCache {
+    /// An empty cache of so many pages.
+    ///
+    /// # Errors
+    /// If `page_size` is 0, or memory runs out.
+    pub fn new(
+        shape: KvShape,
+        pages: usize,
+        page_size: usize,
+        dtype: DType,
+        device: Device,
+    ) -> Result<KvCache> {
+        if page_size == 0 {
+            return Err(Error::op("kv_cache", "a page holds at least one token"));
+        }
+        let at = Creation { dtype, device };
+        let extents = [pages, page_size, shape.heads, shape.head_dim];
+        let layers = || -> Result<Vec<Tensor>> {
+            (0..shape.layers).map(|_| Tensor::zeros(&extents, at)).collect()
+        };
+        Ok(KvCache { keys: layers()?, values: layers()?, page_size })
+    }
+
+    /// Keys and values of a layer, each `[pages, page_size, heads, head_dim]`.
+    ///
+    /// # Errors
+    /// If there is no such layer.
+    pub fn layer(&self, index: usize) -> Result<(&Tensor, &Tensor)> {
+        let layer = self.keys.get(index).zip(self.values.get(index));
+        let missing = || format!("there is no layer {index}, the cache has {}", self.keys.len());
+        layer.ok_or_else(|| Error::op("kv_cache", missing()))
+    }
+
+    /// Tokens of a page.
+    pub fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    /// Pages of the cache.
+    pub fn pages(&self) -> usize {
+        self.keys.first().map_or(0, |keys| keys.shape()[0])
+    }
+}

@@ -1,0 +1,44 @@
+//! The products of a model with its weights: one type for all of them.
+//!
+//! Every product of a decoder with a weight goes through [`Projection::forward`], so that how it is computed,
+//! from which form of the weight, is decided in one place.
+
+use crate::error::Result;
+use crate::nn::{Layer, Module, Parameter, count_flops, watch};
+use crate::tensor::Tensor;
+
+/// `y = x W^T + b`
+///
+/// # Shapes
+/// `[.., in]` -> `[.., out]`, with `weight: [out, in]` and `bias: [out]`.
+#[derive(Debug, Module)]
+pub struct Projection {
+    /// `[out, in]`
+    pub weight: Parameter,
+    /// `[out]`
+    pub bias: Option<Parameter>,
+}
+
+impl Projection {
+    /// The product of the input and the weight, plus the bias.
+    ///
+    /// # Errors
+    /// If the last extent is not that of the weight, or dtypes or devices differ.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        watch(self, || {
+            let weight = self.weight.t()?; // [in, out]
+            let y = match &self.bias {
+                Some(bias) => x.matmul_bias(&weight, bias)?, // [.., out]
+                None => x.matmul(&weight)?,
+            };
+            count_flops(|| 2 * (y.numel() as u64).saturating_mul(self.weight.shape()[1] as u64));
+            Ok(y)
+        })
+    }
+}
+
+impl Layer for Projection {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Projection::forward(self, x)
+    }
+}

@@ -1,0 +1,98 @@
+//! Launches of products with quantized weights: shapes of programs as in [`linear_rows`](super::linear_rows).
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::{Grid, LaunchOptions};
+use genesis_kernel::runtime::Device;
+use kernels::quantized as device;
+
+use super::linear_rows::{aligned, groups_at_once, outs_at_once, rows_at_once, tile_rows};
+use super::{launch_as, number, own_view, views};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// A quantized weight's tensors.
+#[derive(Clone, Copy)]
+pub(crate) struct Planes<'t> {
+    pub(crate) codes: &'t Tensor,
+    pub(crate) scales: &'t Tensor,
+    pub(crate) mins: Option<&'t Tensor>,
+    pub(crate) zero: u8,
+}
+
+/// Outputs of a tile on a GPU.
+const BM: usize = 64;
+/// Elements of K of a step on a GPU, where groups are no longer.
+const BK: usize = 64;
+
+impl Planes<'_> {
+    fn parts(&self) -> usize {
+        self.scales.shape()[1]
+    }
+
+    fn groups(&self) -> usize {
+        self.codes.shape()[1]
+    }
+
+    fn lanes(&self) -> usize {
+        self.codes.shape()[2]
+    }
+
+    /// Constants that say what codes are: bits, and whether there are minimums.
+    fn form(&self) -> [i64; 2] {
+        [if self.parts() == 2 { 4 } else { 8 }, i64::from(self.mins.is_some())]
+    }
+}
+
+/// `y = x W^T + bias` with `x: [n, k]`, dense, `bias: [m]` or empty, `y: [n, m]`.
+pub(crate) fn linear(x: &Tensor, w: &Planes<'_>, bias: &Tensor, y: &Tensor) -> Result<()> {
+    let [n, m] = [0, 1].map(|axis| y.shape()[axis]);
+    let (parts, groups, lanes) = (w.parts(), w.groups(), w.lanes());
+    let mins = w.mins.unwrap_or(w.scales);
+    let dtypes = [x.dtype(), w.scales.dtype(), bias.dtype()];
+    let zero = [number(DType::F32, f64::from(w.zero))];
+    let [bits, has_mins] = w.form();
+    if y.device() == Device::Cpu {
+        let rows = rows_at_once(n);
+        let outs = outs_at_once(rows);
+        let at_once = groups_at_once(groups, lanes * parts);
+        let [rows_, outs_, groups_, lanes_] = [rows, outs, at_once, lanes].map(|c| c as i64);
+        let consts = [rows_, outs_, groups_, lanes_, bits, has_mins];
+        let x = x.reshape(&[n, parts, groups, lanes])?;
+        let grid = Grid::x(n.div_ceil(rows) * m.div_ceil(outs));
+        let tensors = [
+            (&x, false),
+            (w.codes, false),
+            (w.scales, false),
+            (mins, false),
+            (bias, false),
+            (y, true),
+        ];
+        return views(&device::quantized_rows::KERNEL, grid, &dtypes, &consts, &tensors, &zero);
+    }
+    let x = aligned(x)?.reshape(&[n, parts, groups * lanes])?;
+    let (rows, at_once) = (tile_rows(n), (BK / lanes).max(1));
+    let consts = [BM, rows, at_once * lanes, at_once, lanes].map(|c| c as i64);
+    let consts = [&consts[..], &[bits, has_mins]].concat();
+    let tensors = [&x, w.codes, w.scales, mins, bias];
+    let mut args: Vec<_> = tensors.into_iter().map(|t| own_view(t, false)).collect();
+    args.extend([own_view(y, true), zero[0]]);
+    let grid = Grid::x(n.div_ceil(rows) * m.div_ceil(BM));
+    let options =
+        LaunchOptions { num_warps: Some(4), num_stages: Some(3), ..LaunchOptions::default() };
+    launch_as(&device::quantized_tiles::KERNEL, y, grid, &dtypes, &consts, options, &args)
+}
+
+/// The weights themselves: `y: [m, k]`, dense.
+pub(crate) fn dequantize(w: &Planes<'_>, y: &Tensor) -> Result<()> {
+    let (m, parts, groups, lanes) = (y.shape()[0], w.parts(), w.groups(), w.lanes());
+    let mins = w.mins.unwrap_or(w.scales);
+    let y = y.reshape(&[m, parts, groups, lanes])?;
+    let at_once = (512 / lanes).next_power_of_two();
+    let grid = Grid::xy(m, groups.div_ceil(at_once));
+    let consts = [1, at_once as i64, lanes as i64];
+    let consts = [&consts[..], &w.form()].concat();
+    let tensors = [(w.codes, false), (w.scales, false), (mins, false), (&y, true)];
+    let dtypes = [w.scales.dtype(), y.dtype()];
+    let zero = [number(DType::F32, f64::from(w.zero))];
+    views(&device::dequantize::KERNEL, grid, &dtypes, &consts, &tensors, &zero)
+}

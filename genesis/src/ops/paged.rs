@@ -1,0 +1,366 @@
+//! Attention to a cache in pages, which is how language models generate.
+//!
+//! The new tokens of several sequences stand one after the other, one of each where all decode, many where
+//! a prompt is read. One kernel computes both. **A token's result is the same bits** whatever other sequences
+//! are in the batch, however a prompt is cut into passes, and whichever pages hold the keys: see
+//! [`kernels::paged_attention`] for how. What is chosen here, how many rows a tile has and how many programs
+//! share the keys of one, has no influence on the bits.
+
+mod cache;
+mod rotate;
+
+pub use rotate::{CacheSlots, Rotation};
+
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::{Arg, Device};
+use kernels::paged_attention as device;
+
+use super::elementwise::check_pair;
+use super::launch::config::multiprocessors;
+use super::{Op, apply, launch, wrong_dtype};
+use crate::autograd::{SavedTensors, is_grad_enabled};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+const NAME: &str = "paged_attention";
+
+/// Where the new tokens and the keys of each sequence are; every tensor is of i64.
+#[derive(Clone, Copy, Debug)]
+pub struct PagedLayout<'a> {
+    /// 0, then where the new tokens of each sequence end: `[S + 1]`.
+    pub query_starts: &'a Tensor,
+    /// Keys of each sequence, those of the new tokens included: `[S]`.
+    pub key_lengths: &'a Tensor,
+    /// The pages of each sequence in order: `[S, P]`. What a sequence has no keys in is not looked at.
+    pub pages: &'a Tensor,
+    /// The most new tokens of a sequence; what a sequence has more is not computed.
+    pub max_queries: usize,
+    /// The most keys of a sequence; keys past them are not seen.
+    pub max_keys: usize,
+}
+
+/// What [`Tensor::paged_attention`] can be asked for.
+#[derive(Clone, Debug, Default)]
+pub struct PagedAttention {
+    /// Factor of the scores, `1 / sqrt(D)` where absent.
+    pub scale: Option<f64>,
+    /// A token sees so many keys at most, the last of which is its own.
+    pub window: Option<usize>,
+    /// Scores are bounded softly: `cap tanh(score / cap)`.
+    pub softcap: Option<f64>,
+    /// A score for each head that takes its share of the softmax and has no value: `[H]`.
+    pub sinks: Option<Tensor>,
+}
+
+/// Keys of a cut. Small enough that a long sequence keeps all of a GPU busy, and large enough that what is
+/// kept of a cut is a few percent of its keys.
+const CUT: usize = 256;
+/// The longest heads.
+const MAX_HEAD: usize = 256;
+/// More than any sequence is long; kernels count keys in 32 bits.
+const MAX_KEYS: usize = 1 << 30;
+/// The most bytes for what is kept of cuts.
+const MAX_KEPT: usize = 1 << 28;
+/// Heads of a program that joins cuts.
+const JOINED: usize = 4;
+
+impl Tensor {
+    /// Attention of new tokens to the keys and values of their sequences in a cache in pages.
+    ///
+    /// A sequence's last new token is its last key; each token sees the keys up to its own.
+    ///
+    /// # Shapes
+    /// `q: [N, H, D]`, `keys` and `values: [pages, page_size, G, D]` give `[N, H, D]`; `G` divides `H`. Rows
+    /// past the last sequence give 0, and so does a token that sees no key.
+    /// # Numerics
+    /// Scores and sums are in f32 for 16-bit dtypes. A token's result has the same bits whatever the batch
+    /// around it, the number of new tokens and the place of the pages. Pages that are out of range are
+    /// taken to be the nearest that exists.
+    /// # Errors
+    /// If shapes, dtypes or devices do not fit, heads are longer than 256, or a gradient would be recorded.
+    /// # Source
+    /// arXiv:2309.06180, arXiv:2307.08691; windows as of `sliding_window` in Hugging Face's models.
+    /// # Examples
+    /// ```
+    /// use genesis::ops::{PagedAttention, PagedLayout};
+    /// use genesis::{DType, Device, Tensor};
+    ///
+    /// # fn main() -> genesis::Result<()> {
+    /// let on = Device::Cpu;
+    /// let q = Tensor::randn(&[2, 4, 16], on)?;
+    /// // Four pages of 8 keys of two heads; one sequence of 10 keys in pages 3 and 1, two of them new.
+    /// let cache = Tensor::randn(&[4, 8, 2, 16], on)?;
+    /// let whole = |values: &[f64], shape: &[usize]| Tensor::from_f64(values, shape, (DType::I64, on));
+    /// let (starts, lengths) = (whole(&[0.0, 2.0], &[2])?, whole(&[10.0], &[1])?);
+    /// let layout = PagedLayout {
+    ///     query_starts: &starts,
+    ///     key_lengths: &lengths,
+    ///     pages: &whole(&[3.0, 1.0], &[1, 2])?,
+    ///     max_queries: 2,
+    ///     max_keys: 10,
+    /// };
+    /// let y = q.paged_attention(&cache, &cache, &layout, &PagedAttention::default())?;
+    /// assert_eq!(y.shape(), [2, 4, 16]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn paged_attention(
+        &self,
+        keys: &Tensor,
+        values: &Tensor,
+        layout: &PagedLayout<'_>,
+        options: &PagedAttention,
+    ) -> Result<Tensor> {
+        check(self, keys, values)?;
+        check_layout(self, layout)?;
+        check_options(self, options)?;
+        if is_grad_enabled() && [self, keys, values].iter().any(|t| t.requires_grad()) {
+            let message = "has no gradient; call it inside of no_grad, or use varlen_attn";
+            return Err(Error::op(NAME, message));
+        }
+        let sinks =
+            options.sinks.as_ref().map(|t| t.detach().to_dtype(self.dtype())).transpose()?;
+        let op = Paged {
+            starts: layout.query_starts.contiguous()?,
+            lengths: layout.key_lengths.contiguous()?,
+            table: layout.pages.contiguous()?,
+            most: [layout.max_queries, layout.max_keys],
+            scale: options.scale.unwrap_or(1.0 / (self.shape()[2] as f64).sqrt()),
+            window: options.window.unwrap_or(MAX_KEYS).min(MAX_KEYS),
+            cap: options.softcap,
+            sinks,
+        };
+        apply(op, &[self, keys, values])
+    }
+}
+
+fn check(q: &Tensor, keys: &Tensor, values: &Tensor) -> Result<()> {
+    check_pair(NAME, q, keys)?;
+    check_pair(NAME, q, values)?;
+    if !q.dtype().is_arithmetic_float() {
+        return Err(wrong_dtype(NAME, "a float", q.dtype()));
+    }
+    let (&[_, h, d], &[pages, size, g, e]) = (q.shape(), keys.shape()) else {
+        let (q, keys) = (q.shape(), keys.shape());
+        let message =
+            format!("needs [N, H, D] and [pages, page_size, G, D], got {q:?} and {keys:?}");
+        return Err(Error::op(NAME, message));
+    };
+    if values.shape() != keys.shape() {
+        let (keys, values) = (keys.shape(), values.shape());
+        return Err(Error::op(NAME, format!("keys are {keys:?} and values {values:?}")));
+    }
+    if d != e || d == 0 || d > MAX_HEAD {
+        let message = format!("heads of {d} and {e} channels are not equal and 1 to {MAX_HEAD}");
+        return Err(Error::op(NAME, message));
+    }
+    if g == 0 || h % g != 0 {
+        return Err(Error::op(NAME, format!("{h} heads are no multiple of {g}")));
+    }
+    if pages * size == 0 {
+        return Err(Error::op(
+            NAME,
+            format!("the cache has no room, its shape is {:?}", keys.shape()),
+        ));
+    }
+    Ok(())
+}
+
+fn check_layout(q: &Tensor, layout: &PagedLayout<'_>) -> Result<()> {
+    let all = [
+        ("query_starts", layout.query_starts),
+        ("key_lengths", layout.key_lengths),
+        ("pages", layout.pages),
+    ];
+    for (name, t) in all {
+        if t.dtype() != DType::I64 || t.device() != q.device() {
+            let message = format!(
+                "{name} must be i64 on {}, got {} on {}",
+                q.device(),
+                t.dtype(),
+                t.device()
+            );
+            return Err(Error::op(NAME, message));
+        }
+    }
+    let [starts, lengths, pages] = all.map(|(_, t)| t.shape());
+    match (starts, lengths, pages) {
+        (&[ends], &[n], &[rows, _]) if ends == n + 1 && rows == n => Ok(()),
+        _ => {
+            let message = format!(
+                "query_starts [S + 1], key_lengths [S] and pages [S, P] are {starts:?}, {lengths:?} and {pages:?}"
+            );
+            Err(Error::op(NAME, message))
+        }
+    }
+}
+
+fn check_options(q: &Tensor, options: &PagedAttention) -> Result<()> {
+    let is_positive = |x: f64| x > 0.0 && x.is_finite();
+    if options.scale.is_some_and(|scale| !is_positive(scale)) {
+        return Err(Error::op(NAME, "scale must be a positive number"));
+    }
+    if options.softcap.is_some_and(|cap| !is_positive(cap)) {
+        return Err(Error::op(NAME, "softcap must be a positive number"));
+    }
+    if options.window == Some(0) {
+        return Err(Error::op(NAME, "a window has at least one key, the token's own"));
+    }
+    let Some(sinks) = &options.sinks else { return Ok(()) };
+    if sinks.shape() != [q.shape()[1]] || sinks.device() != q.device() {
+        let message =
+            format!("sinks {:?} are not one of each of {} heads", sinks.shape(), q.shape()[1]);
+        return Err(Error::op(NAME, message));
+    }
+    Ok(())
+}
+
+/// The op with its operands checked.
+struct Paged {
+    starts: Tensor,
+    lengths: Tensor,
+    table: Tensor,
+    /// New tokens and keys of a sequence.
+    most: [usize; 2],
+    scale: f64,
+    window: usize,
+    cap: Option<f64>,
+    sinks: Option<Tensor>,
+}
+
+/// How the work is shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Share {
+    /// Rows of a tile.
+    rows: usize,
+    /// Keys of a block.
+    keys: usize,
+    warps: u32,
+    /// Whether each sequence has one tile at most.
+    is_one: bool,
+    /// Tiles of rows, those behind the last sequence included.
+    tiles: usize,
+    /// Cuts that a program walks, and programs that share a tile's keys; all cuts where that is 1.
+    span: usize,
+    programs: usize,
+}
+
+/// Rows and keys of a tile, and warps. Keys must not depend on anything but the head and the dtype: they
+/// are what the bits depend on.
+fn tile(q: &Tensor, rows: usize) -> (usize, usize, u32) {
+    if q.device() == Device::Cpu {
+        return (rows.next_power_of_two().min(32), 32, 4);
+    }
+    match (q.dtype().bytes(), q.shape()[2]) {
+        (2, ..=128) => (64, 64, 4),
+        (2, _) => (64, 32, 8),
+        (4, ..=64) => (32, 32, 4),
+        (4, ..=128) => (16, 32, 4),
+        (4, _) => (16, 32, 8),
+        _ => (16, 16, 4),
+    }
+}
+
+impl Paged {
+    fn share(&self, q: &Tensor, groups: usize) -> Share {
+        let (tokens, heads, d) = (q.shape()[0], q.shape()[1], q.shape()[2]);
+        let sequences = self.lengths.numel();
+        let [queries, keys] = self.most;
+        let of_sequence = queries * heads / groups;
+        let (rows, block, warps) = tile(q, of_sequence);
+        let is_one = of_sequence <= rows;
+        let tiles = tokens * heads / groups / rows + sequences + 1;
+        let busy = groups * if is_one { sequences } else { tiles };
+        let cuts = keys.div_ceil(CUT).max(1);
+        // A few programs for each multiprocessor, so that one loads while another computes.
+        let wanted = 4 * multiprocessors(q.device());
+        let kept = [tokens, heads, cuts, d.next_power_of_two() + 2, 4];
+        let fits = kept.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
+        let is_split = busy * 2 < wanted && fits.is_some_and(|bytes| bytes <= MAX_KEPT);
+        let span = if is_split { (cuts * busy).div_ceil(wanted).max(1) } else { cuts };
+        Share { rows, keys: block, warps, is_one, tiles, span, programs: cuts.div_ceil(span) }
+    }
+}
+
+fn whole(n: usize) -> Arg {
+    Arg::Scalar(Scalar::int(DType::I64, n as i64))
+}
+
+impl Op for Paged {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (q, keys, values) = (inputs[0], inputs[1], inputs[2]);
+        let y = Tensor::uninitialized(q.shape(), (q.dtype(), q.device()))?;
+        if y.numel() == 0 || self.lengths.numel() == 0 {
+            y.zero_()?;
+            return Ok(y);
+        }
+        let (wide, groups) = (launch::accumulate_dtype(q.dtype()), keys.shape()[2]);
+        let share = self.share(q, groups);
+        let head = q.shape()[2].next_power_of_two().max(16);
+        let is_split = share.programs > 1;
+        let cuts = if is_split { self.most[1].div_ceil(CUT) } else { 0 };
+        let kept = |last| {
+            let shape = [q.shape()[0], q.shape()[1], cuts, last];
+            Tensor::uninitialized(&shape, (wide, q.device()))
+        };
+        let (sums, parts) = (kept(2)?, kept(head)?);
+        let sinks = match &self.sinks {
+            Some(sinks) => sinks.clone(),
+            None => q.select(0, 0)?.select(0, 0)?,
+        };
+        let [starts, lengths, table] =
+            [&self.starts, &self.lengths, &self.table].map(|t| launch::pointer(t, false));
+        let columns = self.table.shape()[1];
+        let most = self.most[1].min(columns.saturating_mul(keys.shape()[1])).min(MAX_KEYS);
+        let (sequences, window) = (self.lengths.numel(), whole(self.window));
+        let flags = [self.cap.is_some(), self.sinks.is_some(), is_split, share.is_one];
+        let consts = [share.rows, share.keys, head, CUT];
+        let consts: Vec<i64> =
+            consts.map(|n| n as i64).into_iter().chain(flags.map(i64::from)).collect();
+        let tensors = [
+            (q, false),
+            (keys, false),
+            (values, false),
+            (&sinks, false),
+            (&y, true),
+            (&sums, true),
+            (&parts, true),
+        ];
+        let counts = [sequences, columns, most].map(whole);
+        let numbers =
+            [launch::number(wide, self.scale), launch::number(wide, self.cap.unwrap_or(1.0))];
+        let numbers =
+            [&[starts, lengths, table], &counts[..], &[window, whole(share.span)], &numbers]
+                .concat();
+        let (kernel, dtypes) = (&device::paged_attention::KERNEL, [q.dtype(), wide]);
+        let grid = Grid::xyz(share.tiles, groups, share.programs);
+        launch::warped_views(
+            kernel,
+            grid,
+            &dtypes,
+            &consts,
+            Some(share.warps),
+            &tensors,
+            &numbers,
+        )?;
+        if is_split {
+            let tensors = [(&sums, false), (&parts, false), (&sinks, false), (&y, true)];
+            let numbers = [starts, lengths, counts[0], counts[2], window];
+            let consts = [JOINED, head, CUT, usize::from(self.sinks.is_some())].map(|n| n as i64);
+            let grid = Grid::xy(q.shape()[0], q.shape()[1].div_ceil(JOINED));
+            let kernel = &device::paged_attention_join::KERNEL;
+            launch::warped_views(kernel, grid, &dtypes, &consts, Some(4), &tensors, &numbers)?;
+        }
+        Ok(y)
+    }
+
+    fn backward(&self, _: &SavedTensors, _: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Err(Error::op(NAME, "has no gradient"))
+    }
+}

@@ -1,0 +1,240 @@
+//! Weights of 4 and 8 bits, and products with them.
+//!
+//! A [`QuantizedWeight`] has a code for each weight, and for each group of 16 to 256 weights along a row a scale and
+//! maybe a minimum: `w = (code - zero) * scale + min`, in f32. Every type of GGUF's blocks becomes that without
+//! loss, once, when it is loaded; [`QuantizedWeight::quantize`] makes one of any weight.
+//!
+//! | | bytes a weight, scales included |
+//! |---|---|
+//! | Q4_0, Q4_1 | 0.56, 0.63 |
+//! | Q4_K | 0.75 |
+//! | Q5_0, Q5_1, Q8_0 | 1.06, 1.13, 1.06 |
+//! | Q5_K, Q6_K | 1.25 |
+//! | `INT8`, `INT4` | 1.13, 0.53 |
+//!
+//! ```
+//! use genesis::ops::{QuantScheme, QuantizedWeight};
+//! use genesis::{Device, Tensor};
+//!
+//! let row: Vec<f32> = (0..32).map(|i| i as f32 - 16.0).collect();
+//! let weight = Tensor::from_slice_on(&row, &[1, 32], Device::Cpu)?;
+//! let eight = QuantizedWeight::quantize(&weight, QuantScheme::INT8)?;
+//! let error = eight.dequantize(genesis::DType::F32)?.sub(&weight)?.abs()?.max()?.to_vec::<f32>()?;
+//! assert!(error[0] <= 16.0 / 127.0 / 2.0 + 1e-6);
+//! # Ok::<(), genesis::Error>(())
+//! ```
+
+mod ggml;
+mod parts;
+mod quantize;
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
+
+pub use self::ggml::BlockType;
+use self::parts::Planes;
+pub use self::quantize::QuantScheme;
+use super::linear_rows::{check_rows, or_none};
+use super::{Op, apply, launch, wrong_dtype};
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::nn::{Buffer, Module};
+use crate::tensor::Tensor;
+
+const NAME: &str = "quantized_linear";
+
+/// A weight `[M, K]` of codes, scales and minimums.
+///
+/// Its tensors move with a model from device to device and keep their dtypes; they are in no state dict.
+#[derive(Debug, Module)]
+pub struct QuantizedWeight {
+    /// u8 `[M, groups, group]`, or `[M, groups / 2, group]` where a byte has two codes
+    codes: Buffer,
+    /// `[M, parts, groups / parts]`, with two parts where a byte has two codes
+    scales: Buffer,
+    /// As the scales.
+    mins: Option<Buffer>,
+    /// The code of 0, before the minimum is added.
+    #[module(skip)]
+    zero: u8,
+    #[module(skip)]
+    shape: [usize; 2],
+}
+
+impl QuantizedWeight {
+    /// A weight of this shape from a GGUF file's blocks, row after row.
+    ///
+    /// # Errors
+    /// If rows are not made of whole blocks, or the bytes are not those of the shape.
+    #[track_caller]
+    pub fn from_ggml(
+        blocks: &[u8],
+        ty: BlockType,
+        shape: [usize; 2],
+        device: Device,
+    ) -> Result<QuantizedWeight> {
+        let (form, [m, k]) = (ty.form(), shape);
+        if !k.is_multiple_of(form.block) {
+            let message = format!("rows of {k} are not made of blocks of {}", form.block);
+            return Err(Error::op("from_ggml", message));
+        }
+        let bytes_of_row = k / form.block * form.bytes;
+        if m.checked_mul(bytes_of_row) != Some(blocks.len()) {
+            let message = format!("{} bytes are not {shape:?} of {ty:?}", blocks.len());
+            return Err(Error::op("from_ggml", message));
+        }
+        let mut planes = Planes::new(shape, form.group, (form.bits, form.zero), form.has_mins);
+        let groups = form.block / form.group;
+        planes.fill(|row, out| {
+            let blocks = blocks[row * bytes_of_row..][..bytes_of_row].chunks_exact(form.bytes);
+            let codes = out.codes.chunks_exact_mut(form.block);
+            let mut mins = out.mins.chunks_exact_mut(groups);
+            for ((block, codes), scales) in
+                blocks.zip(codes).zip(out.scales.chunks_exact_mut(groups))
+            {
+                ty.unpack(block, codes, scales, mins.next().unwrap_or_default());
+            }
+        });
+        planes.upload(device, form.is_half)
+    }
+
+    /// `[M, K]`
+    pub fn shape(&self) -> [usize; 2] {
+        self.shape
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.codes.device()
+    }
+
+    /// Bytes that a product reads.
+    pub fn bytes(&self) -> usize {
+        let bytes = |t: &Tensor| t.numel() * t.dtype().bytes();
+        let mins = self.mins.as_ref().map_or(0, |mins| bytes(mins));
+        bytes(&self.codes) + bytes(&self.scales) + mins
+    }
+
+    /// The weights, `[M, K]`.
+    ///
+    /// # Numerics
+    /// Computed in f32, then rounded to the dtype.
+    /// # Errors
+    /// If the dtype is not f32, f16 or bf16.
+    #[track_caller]
+    pub fn dequantize(&self, dtype: DType) -> Result<Tensor> {
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
+            return Err(wrong_dtype("dequantize", "f32, f16 or bf16", dtype));
+        }
+        let y = Tensor::uninitialized(&self.shape, (dtype, self.device()))?;
+        if y.numel() > 0 {
+            launch::quantized::dequantize(&self.planes(), &y)?;
+        }
+        Ok(y)
+    }
+
+    /// The rows that an index names, as [`Tensor::embedding`].
+    ///
+    /// # Shapes
+    /// `index: [..]` gives `[.., K]`.
+    /// # Errors
+    /// As [`Tensor::embedding`], and if the dtype is not f32, f16 or bf16.
+    #[track_caller]
+    pub fn embedding(&self, index: &Tensor, dtype: DType) -> Result<Tensor> {
+        let flat = index.ravel()?;
+        let m = self.shape[0];
+        let rows = |t: &Tensor| -> Result<Buffer> {
+            let each = crate::shape::product(t.shape()[1..].iter());
+            let rows = t.reshape(&[m, each])?.embedding(&flat)?; // [N, each]
+            let shape = [&[flat.numel()], &t.shape()[1..]].concat();
+            Ok(Buffer::transient(rows.reshape(&shape)?))
+        };
+        let named = QuantizedWeight {
+            codes: rows(&self.codes)?,
+            scales: rows(&self.scales)?,
+            mins: self.mins.as_ref().map(|mins| rows(mins)).transpose()?,
+            zero: self.zero,
+            shape: [flat.numel(), self.shape[1]],
+        };
+        named.dequantize(dtype)?.reshape(&[index.shape(), &[self.shape[1]]].concat())
+    }
+
+    /// What kernels take.
+    fn planes(&self) -> launch::quantized::Planes<'_> {
+        launch::quantized::Planes {
+            codes: &self.codes,
+            scales: &self.scales,
+            mins: self.mins.as_deref(),
+            zero: self.zero,
+        }
+    }
+}
+
+impl Tensor {
+    /// `x W^T + b` of a quantized weight, with the same bits for a row in any batch; without a gradient.
+    ///
+    /// # Shapes
+    /// `[.., K]`, a weight `[M, K]` and `bias: [M]` give `[.., M]`.
+    /// # Numerics
+    /// Weights are computed in f32; sums are f32; the result has this tensor's dtype. On GPUs weights are rounded
+    /// to this tensor's dtype, which is what tensor cores take.
+    /// # Errors
+    /// If shapes do not fit, devices differ, or a dtype is not f32, f16 or bf16.
+    /// # Cost
+    /// Of few rows: one read of the codes, scales and minimums.
+    #[track_caller]
+    pub fn quantized_linear(
+        &self,
+        weight: &QuantizedWeight,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let [m, k] = weight.shape;
+        if self.shape().last() != Some(&k) {
+            let message =
+                format!("inner extents differ, {:?} and {:?}", self.shape(), weight.shape);
+            return Err(Error::op(NAME, message));
+        }
+        check_rows(NAME, self, &weight.scales, bias.map(|bias| (bias, m)))?;
+        let lead = &self.shape()[..self.rank() - 1];
+        let rows = crate::shape::product(lead.iter());
+        let x = self.detach().reshape(&[rows, k])?.contiguous()?;
+        let bias = or_none(bias, self)?.detach();
+        let inputs = [&x, &weight.codes, &weight.scales, &bias];
+        let op = QuantizedLinear { zero: weight.zero, m };
+        let y = match weight.mins.as_deref() {
+            None => apply(op, &inputs)?,
+            Some(mins) => apply(op, &[&inputs[..], &[mins]].concat())?,
+        };
+        y.reshape(&[lead, &[m]].concat())
+    }
+}
+
+struct QuantizedLinear {
+    zero: u8,
+    m: usize,
+}
+
+impl Op for QuantizedLinear {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, bias) = (inputs[0], inputs[3]);
+        let planes = launch::quantized::Planes {
+            codes: inputs[1],
+            scales: inputs[2],
+            mins: inputs.get(4).copied(),
+            zero: self.zero,
+        };
+        let y = Tensor::uninitialized(&[x.shape()[0], self.m], (x.dtype(), x.device()))?;
+        if y.numel() > 0 {
+            launch::quantized::linear(x, &planes, bias, &y)?;
+        }
+        Ok(y)
+    }
+
+    fn backward(&self, _: &SavedTensors, _: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![None; 5])
+    }
+}

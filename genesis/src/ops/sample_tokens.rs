@@ -1,0 +1,178 @@
+//! Drawing the next token of each row of logits, on the device and without waiting for it.
+//!
+//! The order is that of Hugging Face's `generate`: penalties, temperature, top-k, top-p over what top-k kept,
+//! then min-p. vLLM has the same order but for min-p, which comes before top-k there; without top-p or
+//! without min-p both keep the same tokens, because min-p is relative to the most probable one.
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::Device;
+use kernels::sample as device;
+
+use super::{launch, wrong_dtype};
+use crate::autograd::no_grad;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+const NAME: &str = "sample_tokens";
+
+/// What the tokens of each row are drawn by; every tensor has one number for each row.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleTokens<'a> {
+    /// What logits are divided by, f32; 0 takes the most probable token.
+    pub temperature: &'a Tensor,
+    /// How many of the most probable tokens are kept, i64; 0 keeps all.
+    pub top_k: &'a Tensor,
+    /// The least mass that is kept of the most probable tokens, f32; 1 keeps all.
+    pub top_p: &'a Tensor,
+    /// The least probability that is kept, relative to the largest, f32; 0 keeps all.
+    pub min_p: &'a Tensor,
+    /// i64.
+    pub seed: &'a Tensor,
+    /// The number of the draw, i64: the same seed and position draw the same, in any row and batch.
+    pub position: &'a Tensor,
+    /// What is held against tokens that occurred.
+    pub penalties: Option<Penalties<'a>>,
+}
+
+/// Penalties of tokens that occurred.
+#[derive(Clone, Copy, Debug)]
+pub struct Penalties<'a> {
+    /// Logits above 0 of tokens of the prompt and the output are divided by it, those below multiplied:
+    /// `[R]`, f32; 1 is none.
+    pub repetition: &'a Tensor,
+    /// Subtracted of tokens of the output: `[R]`, f32.
+    pub presence: &'a Tensor,
+    /// Subtracted for each time that the output has the token: `[R]`, f32.
+    pub frequency: &'a Tensor,
+    /// How often the prompt has each token: `[R, V]`, i32.
+    pub prompt: &'a Tensor,
+    /// How often the output has each token: `[R, V]`, i32.
+    pub output: &'a Tensor,
+}
+
+impl Tensor {
+    /// Draws a token of each row of logits, and gives the logarithm of its probability before anything was
+    /// changed.
+    ///
+    /// # Shapes
+    /// `[R, V]` gives `[R]` of i64 and `[R]` of f32.
+    /// # Numerics
+    /// Probabilities are rounded to multiples of 2^-38 of the largest, by which top-p and the draw are exact:
+    /// top-k keeps exactly `k`, top-p the fewest whose mass is enough, and of equal tokens those that come
+    /// first. The draw is a function of the row's logits, settings, seed and position. NaN counts as
+    /// -infinity; where all are, each token is as probable as the next.
+    /// # Errors
+    /// If shapes, dtypes or devices do not fit.
+    /// # Source
+    /// arXiv:1904.09751 (top-p), arXiv:2407.01082 (min-p), arXiv:1909.05858 (repetition).
+    /// # Examples
+    /// ```
+    /// use genesis::ops::SampleTokens;
+    /// use genesis::{DType, Tensor};
+    ///
+    /// # fn main() -> genesis::Result<()> {
+    /// let logits = Tensor::from_slice(&[0.5f32, 3.0, 3.0, 1.0], &[1, 4])?;
+    /// let (zero, none) = (Tensor::zeros(&[1], DType::F32)?, Tensor::zeros(&[1], DType::I64)?);
+    /// let greedy = SampleTokens {
+    ///     temperature: &zero,
+    ///     top_k: &none,
+    ///     top_p: &zero,
+    ///     min_p: &zero,
+    ///     seed: &none,
+    ///     position: &none,
+    ///     penalties: None,
+    /// };
+    /// assert_eq!(logits.sample_tokens(&greedy)?.0.to_vec::<i64>()?, [1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn sample_tokens(&self, settings: &SampleTokens<'_>) -> Result<(Tensor, Tensor)> {
+        let &[_, n] = self.shape() else {
+            return Err(Error::op(NAME, format!("needs logits [R, V], got {:?}", self.shape())));
+        };
+        if !matches!(self.dtype(), DType::F32 | DType::F16 | DType::BF16) {
+            return Err(wrong_dtype(NAME, "a float of 16 or 32 bits", self.dtype()));
+        }
+        if n == 0 || n >= 1 << 24 {
+            return Err(Error::op(NAME, format!("{n} tokens are not 1 to 2^24 - 1")));
+        }
+        no_grad(|| draw(&self.detach(), settings))
+    }
+}
+
+/// A line of one number for each row.
+fn line(logits: &Tensor, name: &str, t: &Tensor, dtype: DType) -> Result<Tensor> {
+    let rows = logits.shape()[0];
+    if t.dtype() != dtype || t.shape() != [rows] || t.device() != logits.device() {
+        let (on, of, shape, at) = (logits.device(), t.dtype(), t.shape(), t.device());
+        let message =
+            format!("{name} must be {dtype} [{rows}] on {on}, got {of} {shape:?} on {at}");
+        return Err(Error::op(NAME, message));
+    }
+    Ok(t.detach())
+}
+
+fn counts(logits: &Tensor, name: &str, t: &Tensor) -> Result<Tensor> {
+    if t.dtype() != DType::I32 || t.shape() != logits.shape() || t.device() != logits.device() {
+        let (wanted, of, shape) = (logits.shape(), t.dtype(), t.shape());
+        return Err(Error::op(NAME, format!("{name} must be i32 {wanted:?}, got {of} {shape:?}")));
+    }
+    Ok(t.detach())
+}
+
+fn draw(logits: &Tensor, settings: &SampleTokens<'_>) -> Result<(Tensor, Tensor)> {
+    let (rows, n, on) = (logits.shape()[0], logits.shape()[1], logits.device());
+    let number = |name, t| line(logits, name, t, DType::F32);
+    let whole = |name, t| line(logits, name, t, DType::I64);
+    let wholes = [
+        whole("top_k", settings.top_k)?,
+        whole("seed", settings.seed)?,
+        whole("position", settings.position)?,
+    ];
+    let mut numbers = vec![
+        number("temperature", settings.temperature)?,
+        number("top_p", settings.top_p)?,
+        number("min_p", settings.min_p)?,
+    ];
+    let mut seen = None;
+    if let Some(penalties) = settings.penalties {
+        numbers.push(number("repetition", penalties.repetition)?);
+        numbers.push(number("presence", penalties.presence)?);
+        numbers.push(number("frequency", penalties.frequency)?);
+        let prompt = counts(logits, "prompt", penalties.prompt)?;
+        seen = Some([prompt, counts(logits, "output", penalties.output)?]);
+    }
+    let token = Tensor::uninitialized(&[rows], (DType::I64, on))?;
+    let logprob = Tensor::uninitialized(&[rows], (DType::F32, on))?;
+    if rows == 0 {
+        return Ok((token, logprob));
+    }
+    let scores = Tensor::uninitialized(&[rows, n], (DType::F32, on))?;
+    let is_penalized = seen.is_some();
+    let none = || Tensor::uninitialized(&[0, 0], (DType::I32, on));
+    let [prompt, output] = match seen {
+        Some(seen) => seen,
+        None => [none()?, none()?],
+    };
+    // Where there are no penalties the temperatures stand in their places.
+    let of = |index: usize| numbers.get(index).unwrap_or(&numbers[0]);
+    let views = [logits, &prompt, &output].map(|t| launch::view_of(t, false));
+    let own = [0, 1, 2, 3, 4, 5].map(|index| launch::view_of(of(index), false));
+    let more = wholes.each_ref().map(|t| launch::view_of(t, false));
+    let results = [
+        launch::pointer(&scores, true),
+        launch::view_of(&token, true),
+        launch::view_of(&logprob, true),
+    ];
+    let args = [&views[..], &own, &more, &results].concat();
+    let (cols, warps) = match on {
+        Device::Cpu => (1024, None),
+        Device::Cuda(_) => (4096, Some(16)),
+    };
+    let consts = [n.next_power_of_two().clamp(64, cols) as i64, i64::from(is_penalized)];
+    let kernel = &device::sample_tokens::KERNEL;
+    launch::warped(kernel, logits, Grid::x(rows), &[logits.dtype()], &consts, warps, &args)?;
+    Ok((token, logprob))
+}

@@ -1,0 +1,58 @@
+//! What stands between the products of a transformer's layer: gated activations, and the norm of a sum.
+
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::prelude::*;
+
+use super::elementwise::{gelu_of, silu_of};
+
+/// Every kernel of this file.
+pub static KERNELS: &[&KernelDef] = &[&gated::KERNEL, &add_rms_norm::KERNEL];
+
+/// `y[i, j] = f(x[i, j]) x[i, n + j]` of `x: [m, 2 n]`: the halves are the gate and what it lets through. `f` is
+/// SiLU where `ACT` is 0, GELU where it is 1, its approximation by tanh where it is 2.
+#[kernel]
+pub fn gated<T: Float, A: Float, const ROWS: usize, const COLS: usize, const ACT: usize>(
+    x: View<T, 2>,
+    y: ViewMut<T, 2>,
+) {
+    let (i, j) = (program_id(0) * ROWS, program_id(1) * COLS);
+    let gate = x.load::<ROWS, COLS>([i, j]).to::<A>();
+    let (row, col) = (i + arange::<ROWS>(), j + arange::<COLS>());
+    let mask = (row < x.dim(0)).col() & (col < y.dim(1)).row();
+    let at = (row * x.stride(0)).col() + ((col + y.dim(1)) * x.stride(1)).row();
+    let up = load(x.ptr() + at, mask).to::<A>();
+    let mut open = gate;
+    if ACT == 0 {
+        open = silu_of(gate);
+    }
+    if ACT == 1 {
+        open = gelu_of(gate);
+    }
+    if ACT == 2 {
+        let inner = (gate + gate * gate * gate * A::from(0.044715)) * A::from(0.7978845608028654);
+        open = gate * ((tanh(inner) + A::ONE) * A::from(0.5));
+    }
+    // Rounded as if the activation was an op of its own.
+    y.store([i, j], (open.to::<T>().to::<A>() * up).to::<T>());
+}
+
+/// `s = x + r` and `y = s / sqrt(mean(s^2) + eps) * weight` for each row of `[m, n]`, `n <= COLS`. The norm is
+/// of the sum as it is stored.
+#[kernel]
+pub fn add_rms_norm<T: Float, A: Float, const ROWS: usize, const COLS: usize>(
+    x: View<T, 2>,
+    r: View<T, 2>,
+    weight: View<T, 1>,
+    s: ViewMut<T, 2>,
+    y: ViewMut<T, 2>,
+    eps: A,
+) {
+    let i = program_id(0) * ROWS;
+    let rounded =
+        (x.load::<ROWS, COLS>([i, 0]).to::<A>() + r.load::<ROWS, COLS>([i, 0]).to::<A>()).to::<T>();
+    s.store([i, 0], rounded);
+    let v = rounded.to::<A>();
+    let scale = rsqrt(sum(v * v, 1) / A::from(x.dim(1)) + eps);
+    let w = weight.load::<COLS>([0]).to::<A>();
+    y.store([i, 0], (v * scale.col() * w.row()).to::<T>());
+}

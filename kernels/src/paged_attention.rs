@@ -1,0 +1,285 @@
+//! Attention of new tokens to keys and values in pages, for generation: prefill, decode and both at once.
+//!
+//! A program has a block of the rows that share a head of keys: those are a sequence's new tokens, and of
+//! each token the heads of the group. So one load of keys serves the whole group, and a decode step of 7
+//! heads a group is a block of 7 rows.
+//!
+//! **The bits of a row depend on its own sequence only.** Keys are cut at multiples of `CUT`, counted from
+//! the start of the sequence. Each cut is an online softmax of its own over blocks of `BN` keys, and cuts
+//! are joined one after the other by [`joined`]. Whether one program walks all cuts, or many programs have
+//! some each and [`mod@paged_attention_join`] joins what they leave, the same numbers meet in the same
+//! order. Blocks and cuts that a row does not see change nothing: its largest score stays, what it has
+//! is multiplied by 1, and 0 is added.
+//!
+//! ```text
+//! 600 keys, CUT = 256        cut 0: keys 0..256    cut 1: 256..512    cut 2: 512..600
+//! one program                ((cut 0 + cut 1) + cut 2)
+//! three programs             each leaves its cut: the largest score, the sum, the weighted values
+//! the join                   ((cut 0 + cut 1) + cut 2)
+//! ```
+//!
+//! Lengths and pages stand on the device. Whatever they are, nothing outside of the cache is read: they are
+//! brought into range first.
+
+use std::f64::consts::LOG2_E;
+
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::prelude::*;
+
+use super::attention::capped;
+
+/// Every kernel of this file.
+pub static KERNELS: &[&KernelDef] = &[&paged_attention::KERNEL, &paged_attention_join::KERNEL];
+
+/// The sequence of a tile of `ROWS` rows, or of a token where `TILED` is 0: how many sequences end at it or
+/// before. It is the number of sequences where the tile or the token is behind the last one.
+///
+/// The tiles of a sequence that begins with row `r` have numbers from `r / ROWS` and as many more as there
+/// are sequences before it, so that each has enough for its rows, and where it begins needs no sum.
+#[device]
+pub fn sequence_of<const ROWS: usize, const TILED: usize>(
+    starts: Ptr<i64>,
+    sequences: i64,
+    number: i64,
+    each: i64,
+    tokens: i64,
+) -> i64 {
+    let mut before = zeros::<i64, 64>();
+    for s in range(0, sequences, 64) {
+        let k = s + 1 + arange::<64>();
+        let mut begin = clamp(load(starts + k, k <= sequences), 0, tokens);
+        if TILED == 1 {
+            begin = begin * each / ROWS + k;
+        }
+        before = before + ((k <= sequences) & (begin <= number)).to::<i64>();
+    }
+    sum(before, 0)
+}
+
+/// The first new token of a sequence, how many it has, and how many keys, no more than `most`. What is
+/// behind the last sequence has no keys.
+#[device]
+pub fn extent_of(
+    starts: Ptr<i64>,
+    lengths: Ptr<i64>,
+    sequences: i64,
+    s: i64,
+    tokens: i64,
+    most: i64,
+) -> (i64, i64, i64) {
+    let first = clamp(load(starts + s), 0, tokens);
+    let end = clamp(load(starts + (s + 1), s < sequences, tokens), first, tokens);
+    (first, end - first, clamp(load(lengths + s, s < sequences), 0, most))
+}
+
+/// What is known of rows over some keys, with what is known of them over the next: the largest score, in
+/// base 2, the sum of exponentials relative to it, and the values weighted by them.
+///
+/// Over no keys the largest score is the least finite number, and its exponential 0 beside any other.
+#[device]
+pub fn joined<A: Float, const M: usize, const D: usize>(
+    top: Tile1<A, M>,
+    total: Tile1<A, M>,
+    acc: Tile2<A, M, D>,
+    next_top: Tile1<A, M>,
+    next_total: Tile1<A, M>,
+    next_acc: Tile2<A, M, D>,
+) -> (Tile1<A, M>, Tile1<A, M>, Tile2<A, M, D>) {
+    let higher = maximum(top, next_top);
+    let old = fast::exp2(top - higher);
+    let new = fast::exp2(next_top - higher);
+    (higher, fma(total, old, next_total * new), fma(acc, old.col(), next_acc * new.col()))
+}
+
+/// The mean of values from their weighted sum. With `SINKS` a score that has no value takes its share. A row
+/// that sees nothing gives 0.
+#[device]
+pub fn mean<A: Float, const M: usize, const D: usize, const SINKS: usize>(
+    top: Tile1<A, M>,
+    total: Tile1<A, M>,
+    acc: Tile2<A, M, D>,
+    sink: Tile1<A, M>,
+) -> Tile2<A, M, D> {
+    if SINKS == 1 {
+        let sink = sink * A::from(LOG2_E);
+        let higher = maximum(top, sink);
+        let shrink = fast::exp2(top - higher);
+        let total = fma(total, shrink, fast::exp2(sink - higher));
+        acc * (shrink / total).col()
+    } else {
+        acc * (A::ONE / where_(total == A::ZERO, A::ONE, total)).col()
+    }
+}
+
+/// Attention of `q: [n, h, d]` to `keys` and `values: [pages, size, g, d]`, `g` a divisor of `h`.
+///
+/// Sequence `s` has the new tokens `starts[s]..starts[s + 1]` and `lengths[s]` keys, the last of which is that
+/// of its last new token; key `i` is at `i % size` of page `table[s, i / size]`. A token sees keys up to its
+/// own, the last `window` of them.
+///
+/// With `ONE` a sequence has no more than one tile of rows, and the tile has its number. With `SPLIT` a
+/// program has `span` cuts, and writes each to `sums: [n, h, cuts, 2]` and `parts: [n, h, cuts, D]`.
+#[kernel]
+pub fn paged_attention<
+    T: Float,
+    A: Float,
+    const BM: usize,
+    const BN: usize,
+    const D: usize,
+    const CUT: usize,
+    const CAP: usize,
+    const SINKS: usize,
+    const SPLIT: usize,
+    const ONE: usize,
+>(
+    q: View<T, 3>,
+    keys: View<T, 4>,
+    values: View<T, 4>,
+    sinks: View<T, 1>,
+    o: ViewMut<T, 3>,
+    sums: ViewMut<A, 4>,
+    parts: ViewMut<A, 4>,
+    starts: Ptr<i64>,
+    lengths: Ptr<i64>,
+    table: Ptr<i64>,
+    sequences: i64,
+    columns: i64,
+    most: i64,
+    window: i64,
+    span: i64,
+    scale: A,
+    cap: A,
+) {
+    let (number, own, part) = (program_id(0), program_id(1), program_id(2));
+    let (tokens, each) = (q.dim(0), q.dim(1) / keys.dim(2));
+    let mut s = minimum(number, sequences);
+    let mut block = number - s;
+    if ONE == 0 {
+        s = sequence_of::<BM, 1>(starts, sequences, number, each, tokens);
+        block = number - (clamp(load(starts + s), 0, tokens) * each / BM + s);
+    }
+    let (first, n, len) = extent_of(starts, lengths, sequences, s, tokens, most);
+    let row = block * BM;
+    if row < n * each {
+        let r = row + arange::<BM>();
+        let token = r / each;
+        let head = own * each + (r - token * each);
+        let token = first + token;
+        let is_row = r < n * each;
+        let c = arange::<D>();
+        let is_in = is_row.col() & (c < q.dim(2)).row();
+        let from = (token * q.stride(0) + head * q.stride(1)).col() + (c * q.stride(2)).row();
+        let rows = load(q.ptr() + from, is_in);
+        // The last key that a row sees, and the first.
+        let last = (r / each + (len - n)).to::<i32>();
+        let oldest = last - (window - 1).to::<i32>();
+        let begin = maximum(len - n + row / each - (window - 1), 0);
+        let end = len - n + minimum((row + (BM - 1)) / each, n - 1) + 1;
+        let mut first_cut = begin / CUT;
+        let mut end_cut = cdiv(maximum(end, 0), CUT);
+        if SPLIT == 1 {
+            first_cut = maximum(first_cut, part * span);
+            end_cut = minimum(end_cut, (part + 1) * span);
+        }
+        let mut acc = zeros::<A, BM, D>();
+        let mut top = full::<A, BM>(A::MIN);
+        let mut total = zeros::<A, BM>();
+        for cut in range(first_cut, end_cut, 1) {
+            let mut cut_acc = zeros::<A, BM, D>();
+            let mut cut_top = full::<A, BM>(A::MIN);
+            let mut cut_total = zeros::<A, BM>();
+            let stop = minimum((cut + 1) * CUT, end);
+            for j in range(maximum(cut * CUT, begin / BN * BN), stop, BN) {
+                let at = j + arange::<BN>();
+                let size = keys.dim(1);
+                let page = load(table + (s * columns + at / size), at < len);
+                let page = clamp(page, 0, keys.dim(0) - 1);
+                let is_key = (at < len).col() & (c < q.dim(2)).row();
+                let place = (page * keys.stride(0) + at % size * keys.stride(1)).col();
+                let place = own * keys.stride(2) + (place + (c * keys.stride(3)).row());
+                let k = load(keys.ptr() + place, is_key);
+                let mut x = dot(rows, k.trans(), zeros::<A, BM, BN>());
+                let mut by = scale * A::from(LOG2_E);
+                if CAP == 1 {
+                    x = capped::<A, BM, BN, CAP>(x, scale, cap);
+                    by = A::ONE;
+                }
+                let key = at.to::<i32>().row();
+                x = where_((key <= last.col()) & (key >= oldest.col()), x, A::NEG_INFINITY);
+                let higher = maximum(cut_top, max(x, 1) * by);
+                let shrink = fast::exp2(cut_top - higher);
+                cut_acc = cut_acc * shrink.col();
+                let w = fast::exp2(fma(x, by, -higher.col()));
+                cut_total = fma(cut_total, shrink, sum(w, 1));
+                let place = (page * values.stride(0) + at % size * values.stride(1)).col();
+                let place = own * values.stride(2) + (place + (c * values.stride(3)).row());
+                let v = load(values.ptr() + place, is_key);
+                cut_acc = dot(w.to::<T>(), v, cut_acc);
+                cut_top = higher;
+            }
+            if SPLIT == 1 {
+                let at = token * sums.stride(0) + head * sums.stride(1) + cut * sums.stride(2);
+                store(sums.ptr() + at, cut_top, is_row);
+                store(sums.ptr() + (at + 1), cut_total, is_row);
+                let at = token * parts.stride(0) + head * parts.stride(1) + cut * parts.stride(2);
+                store(parts.ptr() + (at.col() + c.row()), cut_acc, is_row.col());
+            } else {
+                let (t, l, a) = joined::<A, BM, D>(top, total, acc, cut_top, cut_total, cut_acc);
+                top = t;
+                total = l;
+                acc = a;
+            }
+        }
+        if SPLIT == 0 {
+            let sink = load(sinks.ptr() + head * sinks.stride(0), is_row & (SINKS == 1));
+            let y = mean::<A, BM, D, SINKS>(top, total, acc, sink.to::<A>());
+            let to = (token * o.stride(0) + head * o.stride(1)).col() + (c * o.stride(2)).row();
+            store(o.ptr() + to, y.to::<T>(), is_in);
+        }
+    }
+}
+
+/// Joins what [`mod@paged_attention`] left of each cut, `HEADS` heads of a token a program.
+#[kernel]
+pub fn paged_attention_join<
+    T: Float,
+    A: Float,
+    const HEADS: usize,
+    const D: usize,
+    const CUT: usize,
+    const SINKS: usize,
+>(
+    sums: View<A, 4>,
+    parts: View<A, 4>,
+    sinks: View<T, 1>,
+    o: ViewMut<T, 3>,
+    starts: Ptr<i64>,
+    lengths: Ptr<i64>,
+    sequences: i64,
+    most: i64,
+    window: i64,
+) {
+    let (token, h) = (program_id(0), program_id(1) * HEADS);
+    let tokens = o.dim(0);
+    let s = sequence_of::<1, 0>(starts, sequences, token, 1, tokens);
+    let (first, n, len) = extent_of(starts, lengths, sequences, s, tokens, most);
+    let last = len - n + (token - first);
+    let mut acc = zeros::<A, HEADS, D>();
+    let mut top = full::<A, HEADS>(A::MIN);
+    let mut total = zeros::<A, HEADS>();
+    let head = h + arange::<HEADS>();
+    let is_head = head < o.dim(1);
+    for cut in range(maximum(last - (window - 1), 0) / CUT, cdiv(maximum(last + 1, 0), CUT), 1) {
+        let at = token * sums.stride(0) + head * sums.stride(1) + cut * sums.stride(2);
+        let cut_top = load(sums.ptr() + at, is_head, A::MIN);
+        let cut_total = load(sums.ptr() + (at + 1), is_head);
+        let cut_acc = parts.load::<1, HEADS, 1, D>([token, h, cut, 0]).reshape::<HEADS, D>();
+        let (t, l, a) = joined::<A, HEADS, D>(top, total, acc, cut_top, cut_total, cut_acc);
+        top = t;
+        total = l;
+        acc = a;
+    }
+    let sink = load(sinks.ptr() + head * sinks.stride(0), is_head & (SINKS == 1));
+    let y = mean::<A, HEADS, D, SINKS>(top, total, acc, sink.to::<A>());
+    o.store([token, h, 0], y.to::<T>().reshape::<1, HEADS, D>());
+}

@@ -1,0 +1,180 @@
+//! Products of rows and a quantized weight: codes of 4 or 8 bits, a scale for each group of `LANES` of them
+//! along K, and maybe a minimum.
+//!
+//! ```text
+//! w = (code - zero) * scale + min                      in f32
+//! ```
+//!
+//! Codes of 8 bits are `[m, groups, LANES]`. Of 4 bits, a byte has one of a group of the first half of the
+//! row in its low bits, and one of the group as far into the second half in its high bits:
+//!
+//! ```text
+//! a row of four groups    g0 g1 g2 g3
+//! bytes [2, LANES]        g0 | g2 << 4,  g1 | g3 << 4
+//! ```
+//!
+//! so that what a vector holds follows each other along K, has one scale, and is met by elements of `x` that
+//! follow each other too: no lane is moved.
+//!
+//! On processors lanes are added as in [`crate::linear_rows`], in the same order. On GPUs the weights become
+//! `X` in registers and go to the tensor cores: what a row's sums are made of depends on steps along K alone.
+
+use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::prelude::*;
+
+use crate::linear_rows::{lanes, tile_of};
+
+/// Every kernel of this file.
+pub static KERNELS: &[&KernelDef] =
+    &[&quantized_rows::KERNEL, &quantized_tiles::KERNEL, &dequantize::KERNEL];
+
+/// The weights that codes stand for, of `GROUPS` groups of `OUTS` rows, from this row, part and group on.
+#[device]
+pub fn weights_of<
+    S: Float,
+    const OUTS: usize,
+    const GROUPS: usize,
+    const LANES: usize,
+    const MINS: usize,
+>(
+    codes: Tile3<u8, OUTS, GROUPS, LANES>,
+    scales: View<S, 3>,
+    mins: View<S, 3>,
+    at: (i64, i64, i64),
+    zero: f32,
+) -> Tile3<f32, OUTS, GROUPS, LANES> {
+    let (out, part, group) = at;
+    let scale = scales.load::<OUTS, 1, GROUPS>([out, part, group]).squeeze(1).to::<f32>();
+    let mut w = (codes.to::<f32>() - zero) * scale.expand_dims(2);
+    if MINS > 0 {
+        w = w + mins
+            .load::<OUTS, 1, GROUPS>([out, part, group])
+            .squeeze(1)
+            .to::<f32>()
+            .expand_dims(2);
+    }
+    w
+}
+
+/// `y = x W^T + bias` with `x: [n, parts, groups, LANES]`, codes `[m, groups, LANES]`, `scales` and `mins`
+/// `[m, parts, groups]`, `bias: [m]`, or empty where there is none, `y: [n, m]`. Codes of 4 bits have two
+/// parts, the halves of a row.
+#[kernel]
+pub fn quantized_rows<
+    X: Float,
+    S: Float,
+    B: Float,
+    const ROWS: usize,
+    const OUTS: usize,
+    const GROUPS: usize,
+    const LANES: usize,
+    const BITS: usize,
+    const MINS: usize,
+>(
+    x: View<X, 4>,
+    codes: View<u8, 3>,
+    scales: View<S, 3>,
+    mins: View<S, 3>,
+    bias: View<B, 1>,
+    y: ViewMut<X, 2>,
+    zero: f32,
+) {
+    let (row, out) = tile_of::<ROWS, OUTS>(y.dim(0));
+    let mut sums = zeros::<f32, ROWS, OUTS, LANES>();
+    for g in range(0, codes.dim(1), GROUPS) {
+        let c = codes.load::<OUTS, GROUPS, LANES>([out, g, 0]);
+        let first = x.load::<ROWS, 1, GROUPS, LANES>([row, 0, g, 0]).squeeze(1);
+        if BITS == 4 {
+            let at = (out, 0, g);
+            let low = weights_of::<S, OUTS, GROUPS, LANES, MINS>(c & 15, scales, mins, at, zero);
+            sums = sums + lanes::<X, ROWS, OUTS, GROUPS, LANES>(first, low);
+            let at = (out, 1, g);
+            let high = weights_of::<S, OUTS, GROUPS, LANES, MINS>(c >> 4, scales, mins, at, zero);
+            let second = x.load::<ROWS, 1, GROUPS, LANES>([row, 1, g, 0]).squeeze(1);
+            sums = sums + lanes::<X, ROWS, OUTS, GROUPS, LANES>(second, high);
+        } else {
+            let w = weights_of::<S, OUTS, GROUPS, LANES, MINS>(c, scales, mins, (out, 0, g), zero);
+            sums = sums + lanes::<X, ROWS, OUTS, GROUPS, LANES>(first, w);
+        }
+    }
+    let b = bias.load::<OUTS>([out]).to::<f32>().row();
+    y.store([row, out], (sum(sums, 2) + b).to::<X>());
+}
+
+/// [`quantized_rows`] by tiles: `x: [n, parts, groups * LANES]`; a tile of `BM` outputs and `BN` rows, `BK`
+/// of K, which are `GROUPS` groups, in a step.
+#[kernel]
+pub fn quantized_tiles<
+    X: Float,
+    S: Float,
+    B: Float,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const GROUPS: usize,
+    const LANES: usize,
+    const BITS: usize,
+    const MINS: usize,
+>(
+    x: View<X, 3>,
+    codes: View<u8, 3>,
+    scales: View<S, 3>,
+    mins: View<S, 3>,
+    bias: View<B, 1>,
+    y: ViewMut<X, 2>,
+    zero: f32,
+) {
+    static_assert!(GROUPS * LANES == BK, "BK is GROUPS * LANES");
+    let (row, out) = tile_of::<BN, BM>(y.dim(0));
+    let mut acc = zeros::<f32, BM, BN>();
+    for g in range(0, codes.dim(1), GROUPS) {
+        let c = codes.load::<BM, GROUPS, LANES>([out, g, 0]);
+        let first = x.load::<BN, 1, BK>([row, 0, g * LANES]).squeeze(1).trans();
+        if BITS == 4 {
+            let at = (out, 0, g);
+            let low = weights_of::<S, BM, GROUPS, LANES, MINS>(c & 15, scales, mins, at, zero);
+            acc = dot(low.to::<X>().reshape::<BM, BK>(), first, acc);
+            let at = (out, 1, g);
+            let high = weights_of::<S, BM, GROUPS, LANES, MINS>(c >> 4, scales, mins, at, zero);
+            let second = x.load::<BN, 1, BK>([row, 1, g * LANES]).squeeze(1).trans();
+            acc = dot(high.to::<X>().reshape::<BM, BK>(), second, acc);
+        } else {
+            let w = weights_of::<S, BM, GROUPS, LANES, MINS>(c, scales, mins, (out, 0, g), zero);
+            acc = dot(w.to::<X>().reshape::<BM, BK>(), first, acc);
+        }
+    }
+    let b = bias.load::<BM>([out]).to::<f32>().col();
+    y.store([row, out], (acc + b).to::<X>().trans());
+}
+
+/// The weights themselves: `y: [m, parts, groups, LANES]`, a tile of `OUTS` rows and `GROUPS` groups.
+#[kernel]
+pub fn dequantize<
+    S: Float,
+    T: Float,
+    const OUTS: usize,
+    const GROUPS: usize,
+    const LANES: usize,
+    const BITS: usize,
+    const MINS: usize,
+>(
+    codes: View<u8, 3>,
+    scales: View<S, 3>,
+    mins: View<S, 3>,
+    y: ViewMut<T, 4>,
+    zero: f32,
+) {
+    let (row, g) = (program_id(0) * OUTS, program_id(1) * GROUPS);
+    let c = codes.load::<OUTS, GROUPS, LANES>([row, g, 0]);
+    if BITS == 4 {
+        let at = (row, 0, g);
+        let low = weights_of::<S, OUTS, GROUPS, LANES, MINS>(c & 15, scales, mins, at, zero);
+        y.store([row, 0, g, 0], low.to::<T>().expand_dims(1));
+        let at = (row, 1, g);
+        let high = weights_of::<S, OUTS, GROUPS, LANES, MINS>(c >> 4, scales, mins, at, zero);
+        y.store([row, 1, g, 0], high.to::<T>().expand_dims(1));
+    } else {
+        let w = weights_of::<S, OUTS, GROUPS, LANES, MINS>(c, scales, mins, (row, 0, g), zero);
+        y.store([row, 0, g, 0], w.to::<T>().expand_dims(1));
+    }
+}

@@ -1,0 +1,109 @@
+//! What steps of language models launch.
+
+use genesis::nn::{QuantizedEmbedding, QuantizedLinear};
+use genesis::ops::{
+    CacheSlots, Gate, PagedAttention, PagedLayout, Penalties, QuantScheme, QuantizedWeight,
+    Rotation, SampleTokens,
+};
+use genesis::{DType, Device, Result, Tensor};
+
+/// One step of a layer for each dtype; lengths are no multiples of a tile.
+pub(super) fn run(device: Device) -> Result<()> {
+    for (dtype, head) in [(DType::BF16, 64), (DType::F32, 24)] {
+        run_products((dtype, device))?;
+        run_cache((dtype, device), head)?;
+    }
+    run_sampling(device)
+}
+
+type At = (DType, Device);
+
+fn randn(shape: &[usize], (dtype, device): At) -> Result<Tensor> {
+    Tensor::randn(shape, device)?.to_dtype(dtype)
+}
+
+fn whole(values: &[f64], shape: &[usize], device: Device) -> Result<Tensor> {
+    Tensor::from_f64(values, shape, (DType::I64, device))
+}
+
+fn run_products(at: At) -> Result<()> {
+    let (weight, bias) = (randn(&[70, 512], at)?, randn(&[70], at)?);
+    for rows in [1, 3, 70] {
+        let x = randn(&[rows, 512], at)?;
+        x.linear_rows(&weight, Some(&bias))?;
+        for (bits, zero_points) in [(4, true), (8, false)] {
+            let scheme = QuantScheme { bits, group: Some(32), zero_points };
+            let layer =
+                QuantizedLinear { weight: QuantizedWeight::quantize(&weight, scheme)?, bias: None };
+            layer.forward(&x)?;
+            let table = QuantizedEmbedding { weight: layer.weight, dtype: at.0 };
+            table.forward(&whole(&[0.0, 69.0, 5.0], &[3], at.1)?)?;
+        }
+        x.add_rms_norm(&x, &randn(&[512], at)?, 1e-6)?;
+        x.gated(Gate::Silu)?;
+    }
+    Ok(())
+}
+
+/// Five new tokens of two sequences, of 3 and of 700 keys, in pages of 16.
+fn run_cache(at: At, head: usize) -> Result<()> {
+    let device = at.1;
+    let (q, k, v) =
+        (randn(&[5, 4, head], at)?, randn(&[5, 2, head], at)?, randn(&[5, 2, head], at)?);
+    let (keys, values) = (randn(&[48, 16, 2, head], at)?, randn(&[48, 16, 2, head], at)?);
+    let slots = whole(&[0.0, 1.0, 2.0, 700.0, -1.0], &[5], device)?;
+    let inv_freq = Tensor::from_f64(&vec![0.5; head / 2], &[head / 2], (DType::F32, device))?;
+    let weight = randn(&[head], at)?;
+    let positions = whole(&[0.0, 1.0, 2.0, 698.0, 699.0], &[5], device)?;
+    let rotation = Rotation {
+        positions: &positions,
+        inv_freq: &inv_freq,
+        scale: 1.0,
+        norm: Some((&weight, &weight, 1e-6)),
+    };
+    let cache = CacheSlots { keys: &keys, values: &values, slots: &slots };
+    let q = q.rotate_and_cache(&k, &v, &rotation, &cache)?;
+    keys.write_slots_(&k, &slots)?;
+    let table: Vec<f64> = (0..88).map(|page| f64::from(page % 48)).collect();
+    let layout = PagedLayout {
+        query_starts: &whole(&[0.0, 3.0, 5.0], &[3], device)?,
+        key_lengths: &whole(&[3.0, 700.0], &[2], device)?,
+        pages: &whole(&table, &[2, 44], device)?,
+        max_queries: 3,
+        max_keys: 700,
+    };
+    let sinks = Some(randn(&[4], at)?);
+    let options = PagedAttention { window: Some(100), softcap: Some(5.0), sinks, scale: None };
+    for options in [PagedAttention::default(), options] {
+        q.paged_attention(&keys, &values, &layout, &options)?;
+    }
+    Ok(())
+}
+
+fn run_sampling(device: Device) -> Result<()> {
+    let at = (DType::F32, device);
+    let logits = randn(&[3, 1000], at)?;
+    let of = |value: f64| Tensor::full(&[3], value, at);
+    let (half, none) = (of(0.5)?, whole(&[0.0; 3], &[3], device)?);
+    let counts = Tensor::ones(&[3, 1000], (DType::I32, device))?;
+    let penalties = Penalties {
+        repetition: &half,
+        presence: &half,
+        frequency: &half,
+        prompt: &counts,
+        output: &counts,
+    };
+    for penalties in [None, Some(penalties)] {
+        logits.sample_tokens(&SampleTokens {
+            temperature: &half,
+            top_k: &none,
+            top_p: &half,
+            min_p: &half,
+            seed: &none,
+            position: &none,
+            penalties,
+        })?;
+    }
+    device.stream().synchronize()?;
+    Ok(())
+}

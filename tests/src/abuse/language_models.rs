@@ -1,0 +1,93 @@
+//! What steps of language models are made of.
+
+use genesis::nn::{QuantizedEmbedding, QuantizedLinear};
+use genesis::ops::{
+    BlockType, CacheSlots, Gate, PagedAttention, PagedLayout, Penalties, QuantScheme,
+    QuantizedWeight, Rotation, SampleTokens,
+};
+use genesis::{Device, Result};
+
+use super::calls::{Row, done};
+use super::generate::Gen;
+
+pub(super) fn language_models(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row { name, call });
+    row("gated", |g| {
+        let gate = g.one(&[Gate::Silu, Gate::Gelu, Gate::GeluTanh]);
+        done(g.tensor().gated(gate))
+    });
+    row("add_rms_norm", |g| {
+        let [x, residual, weight] = [(); 3].map(|()| g.tensor());
+        done(x.add_rms_norm(&residual, &weight, g.v()))
+    });
+    row("linear_rows", |g| {
+        let [x, weight, bias] = [(); 3].map(|()| g.tensor());
+        done(x.linear_rows(&weight, g.v::<bool>().then_some(&bias)))
+    });
+    row("quantized_linear", |g| {
+        let weight = quantized(g)?;
+        let bias = g.tensor();
+        done(g.tensor().quantized_linear(&weight, g.v::<bool>().then_some(&bias)))
+    });
+    row("paged_attention", |g| {
+        let [q, keys, values, query_starts, key_lengths, pages, sinks] =
+            [(); 7].map(|()| g.tensor());
+        let layout = PagedLayout {
+            query_starts: &query_starts,
+            key_lengths: &key_lengths,
+            pages: &pages,
+            max_queries: g.v(),
+            max_keys: g.v(),
+        };
+        let sinks = g.v::<bool>().then_some(sinks);
+        let options = PagedAttention { scale: g.v(), window: g.v(), softcap: g.v(), sinks };
+        done(q.paged_attention(&keys, &values, &layout, &options))
+    });
+    row("write_slots_", |g| {
+        let [cache, rows, slots] = [(); 3].map(|()| g.tensor());
+        done(cache.write_slots_(&rows, &slots))
+    });
+    row("rotate_and_cache", |g| {
+        let [q, k, v, positions, inv_freq, keys, values, slots] = [(); 8].map(|()| g.tensor());
+        let norm = g.v::<bool>().then_some((&inv_freq, &inv_freq, g.v()));
+        let rotation = Rotation { positions: &positions, inv_freq: &inv_freq, scale: g.v(), norm };
+        let cache = CacheSlots { keys: &keys, values: &values, slots: &slots };
+        done(q.rotate_and_cache(&k, &v, &rotation, &cache))
+    });
+    row("sample_tokens", |g| {
+        let [x, temperature, top_k, top_p, min_p, seed, position] = [(); 7].map(|()| g.tensor());
+        let [prompt, output] = [(); 2].map(|()| g.tensor());
+        let penalties = Penalties {
+            repetition: &temperature,
+            presence: &top_p,
+            frequency: &min_p,
+            prompt: &prompt,
+            output: &output,
+        };
+        let settings = SampleTokens {
+            temperature: &temperature,
+            top_k: &top_k,
+            top_p: &top_p,
+            min_p: &min_p,
+            seed: &seed,
+            position: &position,
+            penalties: g.v::<bool>().then_some(penalties),
+        };
+        done(x.sample_tokens(&settings))
+    });
+    row("QuantizedLinear", |g| {
+        let bytes: Vec<u8> = (0..g.below(4) * 18).map(|_| g.below(256) as u8).collect();
+        let ty = g.one(&[BlockType::Q4_0, BlockType::Q8_0, BlockType::Q4_K, BlockType::Q6_K]);
+        let layer = QuantizedLinear::from_ggml(&bytes, ty, [g.v(), g.v()], Device::Cpu)?;
+        done(layer.forward(&g.tensor()))
+    });
+    row("QuantizedEmbedding", |g| {
+        let layer = QuantizedEmbedding { weight: quantized(g)?, dtype: g.v() };
+        done(layer.forward(&g.tensor()))
+    });
+}
+
+fn quantized(g: &mut Gen) -> Result<QuantizedWeight> {
+    let scheme = QuantScheme { bits: g.one(&[4, 8, 0]), group: g.v(), zero_points: g.v() };
+    QuantizedWeight::quantize(&g.tensor(), scheme)
+}
