@@ -15,12 +15,12 @@ use genesis::generate::{
 };
 use genesis::models::{Batch, CausalLm, KvCache, KvShape, Pass};
 use genesis::nn::{Module, Visitor, VisitorMut};
-use genesis::{Error, Result, Tensor};
+use genesis::{Device, Error, Result, Tensor};
 
 const VOCAB: usize = 24;
 const CHANNELS: usize = 4;
 
-/// One layer of attention, no parameter.
+/// One layer of attention, no parameter, so that the engine takes it to be on the CPU.
 struct Toy {
     /// Scales what attention adds; models of different scales agree often but not always.
     scale: f32,
@@ -76,7 +76,7 @@ impl Toy {
         };
         let rows: Vec<f32> = tokens.iter().zip(&positions).flat_map(embed).collect();
         let (keys, values) = cache.layer(0)?;
-        let fresh = Tensor::from_slice_on(&rows, &[tokens.len(), CHANNELS], keys.device())?;
+        let fresh = Tensor::from_slice_on(&rows, &[tokens.len(), CHANNELS], Device::Cpu)?;
         keys.view(&[-1, CHANNELS as i64])?.index_copy_(0, &batch.slots, &fresh)?;
         values.view(&[-1, CHANNELS as i64])?.index_copy_(0, &batch.slots, &fresh)?;
         let (keys, values) = (keys.to_vec::<f32>()?, values.to_vec::<f32>()?);
@@ -96,7 +96,7 @@ impl Toy {
                 out.extend(self.attend(&rows[n * CHANNELS..][..CHANNELS], &keys, &values, &slots));
             }
         }
-        Tensor::from_slice(&out, &[tokens.len(), CHANNELS])
+        Tensor::from_slice_on(&out, &[tokens.len(), CHANNELS], Device::Cpu)
     }
 }
 
@@ -126,7 +126,7 @@ impl CausalLm for Toy {
                 let rows =
                     tokens.iter().flat_map(|&t| (0..CHANNELS).map(move |c| noise(t as usize, c)));
                 let rows: Vec<f32> = rows.collect();
-                Tensor::from_slice(&rows, &[1, tokens.len(), CHANNELS])
+                Tensor::from_slice_on(&rows, &[1, tokens.len(), CHANNELS], Device::Cpu)
             }
             Pass::Paged { batch, cache } => self.paged(&tokens.to_vec::<i64>()?, batch, cache),
         }
@@ -139,7 +139,7 @@ impl CausalLm for Toy {
         };
         let all = rows.chunks(CHANNELS).flat_map(|row| (0..VOCAB).map(move |t| logit(row, t)));
         let all: Vec<f32> = all.collect();
-        Tensor::from_slice(&all, &[rows.len() / CHANNELS, VOCAB])
+        Tensor::from_slice_on(&all, &[rows.len() / CHANNELS, VOCAB], Device::Cpu)
     }
 }
 

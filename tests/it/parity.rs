@@ -42,7 +42,6 @@ const DIFFERENT: &[(&str, Where, &str)] = &[
     ("special/F.gelu.2", Everywhere, "PyTorch's bf16 vectors give NaN for infinity"),
     // genesis-kernel/src/passes/math: the limit, and results that would not be normal in f32.
     ("special/F.gelu.3", Gpus, "0 for -infinity, where PyTorch multiplies infinity by 0"),
-    ("special/sigmoid.8", Gpus, "0 below 2^-126, where PyTorch has a denormal of bf16"),
 ];
 
 /// Every group with its name.
