@@ -45,6 +45,14 @@ pub mod dtypes {}
 #[doc = include_str!("../../docs/tensors.md")]
 pub mod tensors {}
 
+/// Language models and what they are made of.
+#[doc = include_str!("../../docs/models.md")]
+pub mod models {}
+
+/// Weights of 4 and 8 bits.
+#[doc = include_str!("../../docs/quantization.md")]
+pub mod quantization {}
+
 /// Data sets, loaders, readers, transforms.
 #[doc = include_str!("../../docs/data.md")]
 pub mod data {}

@@ -1,7 +1,10 @@
 //! The products of a model with its weights: one type for all of them.
 //!
 //! Every product of a decoder with a weight goes through [`Projection::forward`], so that how it is computed,
-//! from which form of the weight, is decided in one place.
+//! from which form of the weight, is decided in one place: a row has the same bits alone, in any batch and in
+//! chunks ([`Tensor::linear_rows`]), so that a prompt has the same answer whatever runs beside it.
+
+use genesis_kernel::ir::DType;
 
 use crate::error::Result;
 use crate::nn::{Layer, Module, Parameter, count_flops, watch};
@@ -26,10 +29,12 @@ impl Projection {
     /// If the last extent is not that of the weight, or dtypes or devices differ.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         watch(self, || {
-            let weight = self.weight.t()?; // [in, out]
-            let y = match &self.bias {
-                Some(bias) => x.matmul_bias(&weight, bias)?, // [.., out]
-                None => x.matmul(&weight)?,
+            let bias = self.bias.as_deref();
+            let y = match (x.dtype(), bias) {
+                // Of f64 there are products of whole matrices only.
+                (DType::F64, Some(bias)) => x.matmul_bias(&self.weight.t()?, bias)?, // [.., out]
+                (DType::F64, None) => x.matmul(&self.weight.t()?)?,
+                _ => x.linear_rows(&self.weight, bias)?,
             };
             count_flops(|| 2 * (y.numel() as u64).saturating_mul(self.weight.shape()[1] as u64));
             Ok(y)
