@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 use genesis::generate::{EngineOptions, Speculation};
 use genesis::hub::{HubOptions, ModelFiles, Progress, resolve};
 use genesis::io::GgufFile;
-use genesis::models::{self, LoadOptions, load};
+use genesis::models::{self, LoadOptions, WeightForm, load};
 use genesis::serve::{Backend, EngineBackend, ModelInfo};
 use genesis::text::Pretrained;
 use genesis::{DType, Device};
@@ -28,6 +28,9 @@ pub(super) struct ModelArgs {
     /// What is computed in: bf16, f16 or f32; as the files are without it.
     #[arg(long, value_parser = dtype)]
     dtype: Option<DType>,
+    /// What products are computed from: `stored` as the files have it, `whole`, `int8` or `int4`.
+    #[arg(long, default_value = "stored", value_parser = weight_form)]
+    weights: WeightForm,
     /// The most tokens of prompt and answer; as many as the model was made for without it.
     #[arg(long, value_parser = positive)]
     context: Option<usize>,
@@ -73,7 +76,10 @@ pub(super) fn open(args: &ModelArgs) -> Result<Loaded, Failure> {
         (None, Some(file)) => (file, Pretrained::from_gguf(&GgufFile::open(file)?)?),
         (None, None) => return Err(Failure::Message(format!("{}: no model", args.model))),
     };
-    let loaded = load(path, &LoadOptions { dtype: args.dtype, device, trainable: false })?;
+    let loaded = load(
+        path,
+        &LoadOptions { dtype: args.dtype, device, weights: args.weights, ..LoadOptions::default() },
+    )?;
     let work = Work::of(&loaded);
     let speculation = args.guess.map_or(Speculation::None, |drafts| Speculation::PromptLookup {
         longest: LONGEST_RUN,
@@ -86,7 +92,7 @@ pub(super) fn open(args: &ModelArgs) -> Result<Loaded, Failure> {
         speculation,
         ..EngineOptions::default()
     };
-    let info = info(&files, path, &format!("{device} {}", loaded.config.dtype))?;
+    let info = info(&files, path, &format!("{device} {} {:?}", loaded.config.dtype, args.weights))?;
     let backend = Arc::new(EngineBackend::start(&loaded, text, info, options)?);
     Ok(Loaded { backend, device, work })
 }
@@ -95,6 +101,16 @@ fn dtype(name: &str) -> Result<DType, String> {
     match DType::from_name(name) {
         Some(dtype @ (DType::BF16 | DType::F16 | DType::F32)) => Ok(dtype),
         _ => Err("must be bf16, f16 or f32".to_owned()),
+    }
+}
+
+fn weight_form(name: &str) -> Result<WeightForm, String> {
+    match name {
+        "stored" => Ok(WeightForm::Stored),
+        "whole" => Ok(WeightForm::Whole),
+        "int8" => Ok(WeightForm::Int8),
+        "int4" => Ok(WeightForm::Int4),
+        _ => Err("must be stored, whole, int8 or int4".to_owned()),
     }
 }
 

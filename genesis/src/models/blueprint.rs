@@ -73,14 +73,14 @@ impl Blueprint {
         [inputs, outputs]: [usize; 2],
         bias: bool,
     ) -> Result<Projection> {
-        let weight = self.parameter(&[outputs, inputs])?;
-        Ok(Projection { weight, bias: bias.then(|| self.parameter(&[outputs])).transpose()? })
+        let Linear { weight, bias } = self.linear([inputs, outputs], bias)?;
+        Ok(Projection { weight: weight.into(), bias })
     }
 
     /// [`Blueprint::projection`] as a layer of an encoder.
-    pub(super) fn linear(&self, extents: [usize; 2], bias: bool) -> Result<Linear> {
-        let Projection { weight, bias } = self.projection(extents, bias)?;
-        Ok(Linear { weight, bias })
+    pub(super) fn linear(&self, [inputs, outputs]: [usize; 2], bias: bool) -> Result<Linear> {
+        let weight = self.parameter(&[outputs, inputs])?;
+        Ok(Linear { weight, bias: bias.then(|| self.parameter(&[outputs])).transpose()? })
     }
 
     pub(super) fn embedding(&self, rows: usize, channels: usize) -> Result<Embedding> {

@@ -193,7 +193,7 @@ impl<B: Block> DecoderLm<B> {
     ) -> Result<DecoderLm<B>> {
         let embed_tokens = plan.embedding(sizes.vocabulary, sizes.channels)?;
         let lm_head = match sizes.tied {
-            true => Projection { weight: embed_tokens.weight.clone(), bias: None },
+            true => Projection { weight: embed_tokens.weight.clone().into(), bias: None },
             false => plan.projection([sizes.channels, sizes.vocabulary], false)?,
         };
         let kv_shape =

@@ -245,7 +245,7 @@ pub(super) fn gpt2(settings: &mut Settings, plan: &Blueprint) -> Result<Gpt2> {
         ln_f: plan.layer_norm(of.channels, of.eps)?,
     };
     let lm_head = match is_tied {
-        true => Projection { weight: transformer.wte.weight.clone(), bias: None },
+        true => Projection { weight: transformer.wte.weight.clone().into(), bias: None },
         false => plan.projection([of.channels, vocabulary], false)?,
     };
     Ok(Gpt2 { transformer, lm_head })

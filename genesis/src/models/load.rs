@@ -17,6 +17,7 @@ use super::loading::{fill, shapes};
 use super::naming::Naming;
 use super::settings::Settings;
 use super::vit::{Vit, vit};
+use super::weight_form::WeightForm;
 use super::{CausalLm, gemma2, gemma3, gguf, gpt2, llama, qwen2, qwen3, qwen3_moe};
 use crate::error::{Error, Result};
 use crate::io::{GgufValue, Weights, read_regular_text};
@@ -30,8 +31,10 @@ pub struct LoadOptions {
     pub dtype: Option<DType>,
     /// Where the model lives.
     pub device: Device,
-    /// Whether parameters ask for gradients.
+    /// Whether parameters ask for gradients; weights are whole then.
     pub trainable: bool,
+    /// What products are computed from.
+    pub weights: WeightForm,
 }
 
 /// A language model, and what its files say besides.
@@ -209,7 +212,8 @@ impl Files {
         };
         let module = as_module(&mut model);
         module.requires_grad_(options.trainable)?;
-        fill(module, &self.weights, &naming, at)?;
+        let form = if options.trainable { WeightForm::Whole } else { options.weights };
+        fill(module, &self.weights, &naming, form, at)?;
         let token = |key| tokens(&self.generation, key).or_else(|| tokens(&self.config, key));
         let first = |key| token(key).and_then(|tokens| tokens.first().copied());
         let config = ModelConfig {

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::naming::{Fix, Naming};
+use super::weight_form::WeightForm;
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::io::Weights;
-use crate::nn::{LoadReport, Mismatch, Module, Named, named, replace};
+use crate::nn::{LoadReport, Mismatch, Module, Named, Replacement, named, replace};
 use crate::tensor::Creation;
 
 /// The shapes of all tensors, by name.
@@ -37,6 +38,7 @@ pub(super) fn fill(
     model: &mut dyn Module,
     weights: &Weights,
     naming: &Naming,
+    form: WeightForm,
     at: Creation,
 ) -> Result<()> {
     let origin = weights.path().display();
@@ -44,15 +46,26 @@ pub(super) fn fill(
     if !report.is_clean() {
         return Err(Error::io(format!("{origin}: {report}")));
     }
-    let mut pairs = Vec::with_capacity(found.len());
+    let mut all = Vec::with_capacity(found.len());
     for Found { own, name, fix } in found {
         let about = |error: Error| Error::io(format!("{origin}: {name}: {error}"));
-        let read = || fix.apply(weights.tensor(&name, at)?);
+        let read = || {
+            let quantized = match own.in_products {
+                true => form.of(weights, (&name, fix), &own, at)?,
+                false => None,
+            };
+            let whole = match own.elsewhere || quantized.is_none() {
+                true => Some(fix.apply(weights.tensor(&name, at)?)?),
+                false => None,
+            };
+            Ok((whole, quantized))
+        };
+        let (whole, quantized) = no_grad(read).map_err(about)?;
         let trained = own.tensor.requires_grad();
-        let tensor = no_grad(read).and_then(|t| t.detach().requires_grad_(trained));
-        pairs.push((own.tensor, tensor.map_err(about)?));
+        let whole = whole.map(|whole| whole.detach().requires_grad_(trained)).transpose()?;
+        all.push(Replacement { old: own.tensor, whole, quantized });
     }
-    replace(model, &pairs);
+    replace(model, &all);
     Ok(())
 }
 

@@ -53,6 +53,7 @@ mod qwen3_moe;
 mod rope;
 mod settings;
 pub mod vit;
+mod weight_form;
 
 pub use attend::Attend;
 pub use attention::{Context, SelfAttention};
@@ -69,6 +70,7 @@ pub use projection::Projection;
 pub use qwen3_moe::{Experts, FeedForward, Qwen3Moe};
 pub use rope::{Rope, RopeKind, RopeSettings, Rotation, Yarn};
 pub use vit::Vit;
+pub use weight_form::WeightForm;
 
 use crate::error::Result;
 use crate::nn::Module;

@@ -2,12 +2,10 @@
 //!
 //! Every product of a decoder with a weight goes through [`Projection::forward`], so that how it is computed,
 //! from which form of the weight, is decided in one place: a row has the same bits alone, in any batch and in
-//! chunks ([`Tensor::linear_rows`]), so that a prompt has the same answer whatever runs beside it.
-
-use genesis_kernel::ir::DType;
+//! chunks ([`Weight::product`]), so that a prompt has the same answer whatever runs beside it.
 
 use crate::error::Result;
-use crate::nn::{Layer, Module, Parameter, count_flops, watch};
+use crate::nn::{Layer, Module, Parameter, Weight, count_flops, watch};
 use crate::tensor::Tensor;
 
 /// `y = x W^T + b`
@@ -17,7 +15,7 @@ use crate::tensor::Tensor;
 #[derive(Debug, Module)]
 pub struct Projection {
     /// `[out, in]`
-    pub weight: Parameter,
+    pub weight: Weight,
     /// `[out]`
     pub bias: Option<Parameter>,
 }
@@ -29,13 +27,7 @@ impl Projection {
     /// If the last extent is not that of the weight, or dtypes or devices differ.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         watch(self, || {
-            let bias = self.bias.as_deref();
-            let y = match (x.dtype(), bias) {
-                // Of f64 there are products of whole matrices only.
-                (DType::F64, Some(bias)) => x.matmul_bias(&self.weight.t()?, bias)?, // [.., out]
-                (DType::F64, None) => x.matmul(&self.weight.t()?)?,
-                _ => x.linear_rows(&self.weight, bias)?,
-            };
+            let y = self.weight.product(x, self.bias.as_deref())?; // [.., out]
             count_flops(|| 2 * (y.numel() as u64).saturating_mul(self.weight.shape()[1] as u64));
             Ok(y)
         })

@@ -33,6 +33,7 @@ mod summary;
 mod transformer;
 mod visit;
 mod watch;
+mod weight;
 
 pub use genesis_macros::Module;
 
@@ -79,7 +80,7 @@ pub use recurrent::{
     Gates, Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, Recurrent, RecurrentCell,
     RecurrentOptions, Rnn, RnnCell, RnnGates,
 };
-pub(crate) use replace::{Named, named, replace};
+pub(crate) use replace::{Named, Replacement, named, replace};
 pub use resize::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveAvgPoolNd, AdaptiveMaxPool1d,
     AdaptiveMaxPool2d, AdaptiveMaxPool3d, AdaptiveMaxPoolNd, Upsample,
@@ -99,3 +100,4 @@ pub use transformer::{
 pub use visit::{Visitor, VisitorMut, Walk};
 pub(crate) use watch::flops;
 pub use watch::{Call, count_flops, module_path, observe, watch};
+pub use weight::Weight;

@@ -306,6 +306,7 @@ fn convert<M: Module + ?Sized>(
             let pair = find(buffer);
             replace(buffer, pair, Buffer::replace);
         }
+        SeenMut::Weight(_) => {}
     }));
     Ok(())
 }

@@ -118,7 +118,7 @@ fn states(module: &dyn Module) -> Vec<SummaryRow> {
                 open.pop();
                 return;
             }
-            Seen::Training(_) => return,
+            Seen::Training(_) | Seen::Weight(_) => return,
             Seen::Parameter(parameter) => (parameter.tensor(), true),
             Seen::Buffer(buffer) => (buffer.tensor(), false),
         };

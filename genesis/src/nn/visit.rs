@@ -3,13 +3,15 @@
 //! A module hands its fields to the visitor with their names ([`Visitor::part`]); the visitor keeps the
 //! dotted path. What `state_dict`, `train`, `to_device` and the rest do follows from this one walk.
 
-use super::{Buffer, Module, Parameter, Part, Training};
+use super::{Buffer, Module, Parameter, Part, Training, Weight};
 
 /// What a walk meets.
 pub(super) enum Seen<'a> {
     Parameter(&'a Parameter),
     Buffer(&'a Buffer),
     Training(&'a Training),
+    /// The weight of a product begins: what comes next is its parameter, or the module that it is.
+    Weight(&'a Weight),
     /// A module begins: all until its end belongs to it.
     Module(&'a dyn Module),
     /// A module ends.
@@ -47,6 +49,10 @@ impl<'a, 'f> Visitor<'a, 'f> {
         (self.see)(&self.path.0, Seen::Training(flag));
     }
 
+    pub(super) fn weight(&mut self, weight: &'a Weight) {
+        (self.see)(&self.path.0, Seen::Weight(weight));
+    }
+
     pub(super) fn module(&mut self, module: &'a dyn Module) {
         (self.see)(&self.path.0, Seen::Module(module));
         module.visit(self);
@@ -58,6 +64,8 @@ impl<'a, 'f> Visitor<'a, 'f> {
 pub(super) enum SeenMut<'a> {
     Parameter(&'a mut Parameter),
     Buffer(&'a mut Buffer),
+    /// As of [`Seen::Weight`]; what it holds is shown once this has been.
+    Weight(&'a mut Weight),
 }
 
 /// Walks a module and may replace its tensors.
@@ -84,6 +92,10 @@ impl<'f> VisitorMut<'f> {
 
     pub(super) fn buffer(&mut self, buffer: &mut Buffer) {
         (self.see)(&self.path.0, SeenMut::Buffer(buffer));
+    }
+
+    pub(super) fn weight(&mut self, weight: &mut Weight) {
+        (self.see)(&self.path.0, SeenMut::Weight(weight));
     }
 }
 

@@ -10,6 +10,7 @@
 
 use super::{blocks, super_blocks};
 use crate::error::{Error, Result};
+use crate::ops::BlockType;
 
 /// How the elements of a tensor in a GGUF file are stored.
 ///
@@ -136,6 +137,21 @@ impl GgmlType {
     /// Bytes of a block.
     pub fn type_size(self) -> usize {
         self.row().type_size
+    }
+
+    /// What products take its blocks as; none for a type that they do not take.
+    pub fn block_type(self) -> Option<BlockType> {
+        match self {
+            GgmlType::Q4_0 => Some(BlockType::Q4_0),
+            GgmlType::Q4_1 => Some(BlockType::Q4_1),
+            GgmlType::Q5_0 => Some(BlockType::Q5_0),
+            GgmlType::Q5_1 => Some(BlockType::Q5_1),
+            GgmlType::Q8_0 => Some(BlockType::Q8_0),
+            GgmlType::Q4_K => Some(BlockType::Q4_K),
+            GgmlType::Q5_K => Some(BlockType::Q5_K),
+            GgmlType::Q6_K => Some(BlockType::Q6_K),
+            _ => None,
+        }
     }
 
     /// Whether its elements share scales.

@@ -46,7 +46,7 @@ const NAME: &str = "quantized_linear";
 /// A weight `[M, K]` of codes, scales and minimums.
 ///
 /// Its tensors move with a model from device to device and keep their dtypes; they are in no state dict.
-#[derive(Debug, Module)]
+#[derive(Clone, Debug, Module)]
 pub struct QuantizedWeight {
     /// u8 `[M, groups, group]`, or `[M, groups / 2, group]` where a byte has two codes
     codes: Buffer,

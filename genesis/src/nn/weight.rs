@@ -1,0 +1,70 @@
+//! Weights of products, in the form that they are computed from.
+
+use genesis_kernel::ir::DType;
+
+use super::visit::{Visitor, VisitorMut};
+use super::{Parameter, Part};
+use crate::error::Result;
+use crate::ops::QuantizedWeight;
+use crate::tensor::Tensor;
+
+/// The weight of a product, `[out, in]`.
+///
+/// In a state dict a whole one has the name of the field, as a [`Parameter`] has; a quantized one is in none.
+#[derive(Clone, Debug)]
+pub enum Weight {
+    /// A tensor, which may be trained.
+    Whole(Parameter),
+    /// Codes and scales, for inference.
+    Quantized(QuantizedWeight),
+}
+
+impl Weight {
+    /// `[out, in]`
+    pub fn shape(&self) -> [usize; 2] {
+        match self {
+            Weight::Whole(weight) => [weight.shape()[0], weight.shape()[1]],
+            Weight::Quantized(weight) => weight.shape(),
+        }
+    }
+
+    /// `x W^T + b`, with the same bits for a row in any batch but in f64.
+    ///
+    /// # Shapes
+    /// `[.., in]` and `bias: [out]` give `[.., out]`.
+    /// # Errors
+    /// As [`Tensor::linear_rows`] and [`Tensor::quantized_linear`].
+    pub fn product(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        match (self, x.dtype(), bias) {
+            (Weight::Quantized(weight), _, bias) => x.quantized_linear(weight, bias),
+            // Of f64 there are products of whole matrices only.
+            (Weight::Whole(weight), DType::F64, Some(bias)) => x.matmul_bias(&weight.t()?, bias),
+            (Weight::Whole(weight), DType::F64, None) => x.matmul(&weight.t()?),
+            (Weight::Whole(weight), _, bias) => x.linear_rows(weight, bias),
+        }
+    }
+}
+
+impl From<Parameter> for Weight {
+    fn from(weight: Parameter) -> Weight {
+        Weight::Whole(weight)
+    }
+}
+
+impl Part for Weight {
+    fn show<'a>(&'a self, visitor: &mut Visitor<'a, '_>) {
+        visitor.weight(self);
+        match self {
+            Weight::Whole(weight) => weight.show(visitor),
+            Weight::Quantized(weight) => weight.show(visitor),
+        }
+    }
+
+    fn show_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.weight(self);
+        match self {
+            Weight::Whole(weight) => weight.show_mut(visitor),
+            Weight::Quantized(weight) => weight.show_mut(visitor),
+        }
+    }
+}
