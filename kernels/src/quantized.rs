@@ -56,6 +56,31 @@ pub fn weights_of<
     w
 }
 
+/// [`weights_of`] rounded once: one instruction for each vector of weights where those are two or three. A scale
+/// times a `zero` that is a power of two is exact.
+#[device]
+pub fn fused_weights_of<
+    S: Float,
+    const OUTS: usize,
+    const GROUPS: usize,
+    const LANES: usize,
+    const MINS: usize,
+>(
+    codes: Tile3<u8, OUTS, GROUPS, LANES>,
+    scales: View<S, 3>,
+    mins: View<S, 3>,
+    at: (i64, i64, i64),
+    zero: f32,
+) -> Tile3<f32, OUTS, GROUPS, LANES> {
+    let (out, part, group) = at;
+    let scale = scales.load::<OUTS, 1, GROUPS>([out, part, group]).squeeze(1).to::<f32>();
+    let mut least = scale * (0.0 - zero);
+    if MINS > 0 {
+        least = mins.load::<OUTS, 1, GROUPS>([out, part, group]).squeeze(1).to::<f32>();
+    }
+    fma(codes.to::<f32>(), scale.expand_dims(2), least.expand_dims(2))
+}
+
 /// `y = x W^T + bias` with `x: [n, parts, groups, LANES]`, codes `[m, groups, LANES]`, `scales` and `mins`
 /// `[m, parts, groups]`, `bias: [m]`, or empty where there is none, `y: [n, m]`. Codes of 4 bits have two
 /// parts, the halves of a row.
@@ -86,14 +111,22 @@ pub fn quantized_rows<
         let first = x.load::<ROWS, 1, GROUPS, LANES>([row, 0, g, 0]).squeeze(1);
         if BITS == 4 {
             let at = (out, 0, g);
-            let low = weights_of::<S, OUTS, GROUPS, LANES, MINS>(c & 15, scales, mins, at, zero);
+            let low =
+                fused_weights_of::<S, OUTS, GROUPS, LANES, MINS>(c & 15, scales, mins, at, zero);
             sums = sums + lanes::<X, ROWS, OUTS, GROUPS, LANES>(first, low);
             let at = (out, 1, g);
-            let high = weights_of::<S, OUTS, GROUPS, LANES, MINS>(c >> 4, scales, mins, at, zero);
+            let high =
+                fused_weights_of::<S, OUTS, GROUPS, LANES, MINS>(c >> 4, scales, mins, at, zero);
             let second = x.load::<ROWS, 1, GROUPS, LANES>([row, 1, g, 0]).squeeze(1);
             sums = sums + lanes::<X, ROWS, OUTS, GROUPS, LANES>(second, high);
         } else {
-            let w = weights_of::<S, OUTS, GROUPS, LANES, MINS>(c, scales, mins, (out, 0, g), zero);
+            let w = fused_weights_of::<S, OUTS, GROUPS, LANES, MINS>(
+                c,
+                scales,
+                mins,
+                (out, 0, g),
+                zero,
+            );
             sums = sums + lanes::<X, ROWS, OUTS, GROUPS, LANES>(first, w);
         }
     }

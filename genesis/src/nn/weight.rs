@@ -20,10 +20,12 @@ pub enum Weight {
 }
 
 impl Weight {
-    /// `[out, in]`
+    /// `[out, in]`; an axis that a tensor lacks, which no product takes, is 1.
     pub fn shape(&self) -> [usize; 2] {
         match self {
-            Weight::Whole(weight) => [weight.shape()[0], weight.shape()[1]],
+            Weight::Whole(weight) => {
+                [0, 1].map(|axis| weight.shape().get(axis).copied().unwrap_or(1))
+            }
             Weight::Quantized(weight) => weight.shape(),
         }
     }

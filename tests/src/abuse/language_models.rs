@@ -1,6 +1,6 @@
 //! What steps of language models are made of.
 
-use genesis::nn::{QuantizedEmbedding, QuantizedLinear};
+use genesis::nn::{Parameter, QuantizedEmbedding, QuantizedLinear, Weight};
 use genesis::ops::{
     BlockType, CacheSlots, Gate, PagedAttention, PagedLayout, Penalties, QuantScheme,
     QuantizedWeight, Rotation, SampleTokens,
@@ -28,6 +28,15 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
         let weight = quantized(g)?;
         let bias = g.tensor();
         done(g.tensor().quantized_linear(&weight, g.v::<bool>().then_some(&bias)))
+    });
+    row("Weight", |g| {
+        let weight = match g.v() {
+            true => Weight::Whole(Parameter::new(g.tensor())?),
+            false => Weight::Quantized(quantized(g)?),
+        };
+        let bias = g.tensor();
+        let _ = weight.shape();
+        done(weight.product(&g.tensor(), g.v::<bool>().then_some(&bias)))
     });
     row("paged_attention", |g| {
         let [q, keys, values, query_starts, key_lengths, pages, sinks] =
