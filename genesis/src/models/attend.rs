@@ -66,6 +66,21 @@ impl Attend {
         let kept = |t: &Tensor| t.to_dtype(keys.dtype());
         keys.write_slots_(&kept(k)?, &batch.slots)?;
         values.write_slots_(&kept(v)?, &batch.slots)?;
+        self.seen(q, layer, (batch, cache))
+    }
+
+    /// What queries `[N, H, D]` see in the cache, which has the keys and values of their own tokens: `[N, H * D]`.
+    pub(super) fn over_cache(
+        &self,
+        q: &Tensor,
+        layer: usize,
+        paged: (&Batch, &KvCache),
+    ) -> Result<Tensor> {
+        self.seen(q, layer, paged)?.flatten(-2, -1)
+    }
+
+    fn seen(&self, q: &Tensor, layer: usize, (batch, cache): (&Batch, &KvCache)) -> Result<Tensor> {
+        let (keys, values) = cache.layer(layer)?;
         let layout = PagedLayout {
             query_starts: &batch.query_starts,
             key_lengths: &batch.key_lengths,
@@ -79,6 +94,7 @@ impl Attend {
             softcap: self.softcap,
             sinks: None,
         };
-        kept(q)?.paged_attention(keys, values, &layout, &options)?.to_dtype(q.dtype())
+        let queries = q.to_dtype(keys.dtype())?;
+        queries.paged_attention(keys, values, &layout, &options)?.to_dtype(q.dtype())
     }
 }

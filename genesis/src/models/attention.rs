@@ -6,7 +6,7 @@ use super::blueprint::Blueprint;
 use super::decoder::Sizes;
 use super::norm::Norm;
 use super::projection::Projection;
-use super::rope::Rotation;
+use super::rotation::Rotation;
 use crate::error::Result;
 use crate::nn::{Module, watch};
 use crate::tensor::Tensor;
@@ -112,18 +112,46 @@ impl SelfAttention {
     /// If shapes do not fit, or a launch fails.
     pub fn forward(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor> {
         watch(self, || {
-            let heads = |t: Tensor| t.unflatten(-1, &[-1, self.head_dim as i64]);
-            let normed = |t: Tensor, norm: &Option<Norm>| match norm {
-                Some(norm) => norm.forward(&t),
-                None => Ok(t),
+            let [q, k, v] = self.products(x)?;
+            let (rotation, layer) = (&context.rotations[self.rope], context.layer);
+            let heads = Heads { q: &q, k: &k, v: &v };
+            let norms = (self.q_norm.as_ref(), self.k_norm.as_ref());
+            if let Pass::Paged { batch, cache } = context.pass
+                && let Some(q) = rotation.apply_and_cache(heads, norms, layer, (batch, cache))?
+            {
+                return self.o_proj.forward(&self.attend.over_cache(&q, layer, (batch, cache))?);
+            }
+            let normed = |t: &Tensor, norm: Option<&Norm>| match norm {
+                Some(norm) => norm.forward(t),
+                None => Ok(t.clone()),
             };
-            let rotation = &context.rotations[self.rope];
-            let q = normed(heads(self.q_proj.forward(x)?)?, &self.q_norm)?; // [.., tokens, H, D]
-            let k = normed(heads(self.k_proj.forward(x)?)?, &self.k_norm)?; // [.., tokens, G, D]
-            let v = heads(self.v_proj.forward(x)?)?;
-            let (q, k) = (rotation.apply(&q)?, rotation.apply(&k)?);
+            let q = rotation.apply(&normed(&q, norms.0)?)?;
+            let k = rotation.apply(&normed(&k, norms.1)?)?;
             let seen = Heads { q: &q, k: &k, v: &v };
-            self.o_proj.forward(&self.attend.run(seen, context.layer, context.pass)?)
+            self.o_proj.forward(&self.attend.run(seen, layer, context.pass)?)
         })
+    }
+
+    /// Queries `[.., tokens, H, D]`, keys and values `[.., tokens, G, D]`: parts of one product where weights are
+    /// packed.
+    fn products(&self, x: &Tensor) -> Result<[Tensor; 3]> {
+        let heads = |t: Tensor| t.unflatten(-1, &[-1, self.head_dim as i64]);
+        let parts = [&self.q_proj, &self.k_proj, &self.v_proj];
+        let Some(joined) = Projection::joined(&parts) else {
+            let [q, k, v] = parts.map(|part| heads(part.forward(x)?));
+            return Ok([q?, k?, v?]);
+        };
+        let all = heads(joined.forward(x)?)?; // [.., tokens, H + 2 G, D]
+        let [q, k, v] = parts.map(|part| part.weight.shape()[0] / self.head_dim);
+        let part = |start, heads| all.narrow(-2, start, heads);
+        Ok([part(0, q)?, part(q, k)?, part(q + k, v)?])
+    }
+
+    /// Lays weights out so that queries, keys and values are one product.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn pack(&mut self) -> Result<()> {
+        Projection::pack(&mut [&mut self.q_proj, &mut self.k_proj, &mut self.v_proj])
     }
 }

@@ -8,12 +8,14 @@ use super::attention::{Context, SelfAttention};
 use super::blueprint::Blueprint;
 use super::norm::Norm;
 use super::projection::Projection;
-use super::rope::{Rope, RopeSettings, Rotation};
+use super::residual::Residual;
+use super::rope::{Rope, RopeSettings};
+use super::rotation::Rotation;
 use super::settings::Settings;
 use super::{CausalLm, KvShape, Pass};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::nn::{Embedding, Layer, Module, watch};
+use crate::nn::{Embedding, Layer, Module, is_observed, watch};
 use crate::ops::Activation;
 use crate::tensor::{Creation, Tensor};
 
@@ -23,7 +25,35 @@ pub trait Block: Module {
     ///
     /// # Errors
     /// If shapes do not fit, or a launch fails.
-    fn forward(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor>;
+    fn forward(&self, x: Residual, context: &Context<'_>) -> Result<Residual>;
+
+    /// Lays weights out for generation, see [`CausalLm::pack`].
+    ///
+    /// # Errors
+    /// If memory runs out.
+    fn pack(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs `run` as the forward of a layer: observers hear of the hidden states behind it, which then are whole.
+pub(super) fn watch_block<M: Module>(
+    block: &M,
+    run: impl FnOnce() -> Result<Residual>,
+) -> Result<Residual> {
+    if !is_observed() {
+        return run();
+    }
+    watch(block, || run()?.whole()).map(Residual::new)
+}
+
+/// What stands between the two norms of a layer, and lays its weights out.
+pub trait FeedForwardLayer: Layer {
+    /// As [`Block::pack`].
+    ///
+    /// # Errors
+    /// If memory runs out.
+    fn pack(&mut self) -> Result<()>;
 }
 
 /// Norm, attention, add; norm, feed-forward layer, add: the layer of Llama, Mistral and Qwen.
@@ -39,12 +69,19 @@ pub struct PreNormBlock<F> {
     pub post_attention_layernorm: Norm,
 }
 
-impl<F: Layer> Block for PreNormBlock<F> {
-    fn forward(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor> {
-        watch(self, || {
-            let x = x.add(&self.self_attn.forward(&self.input_layernorm.forward(x)?, context)?)?;
-            x.add(&self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?)
+impl<F: FeedForwardLayer> Block for PreNormBlock<F> {
+    fn forward(&self, x: Residual, context: &Context<'_>) -> Result<Residual> {
+        watch_block(self, || {
+            let (x, normed) = x.normed(&self.input_layernorm)?;
+            let x = x.plus(self.self_attn.forward(&normed, context)?)?;
+            let (x, normed) = x.normed(&self.post_attention_layernorm)?;
+            x.plus(self.mlp.forward(&normed)?)
         })
+    }
+
+    fn pack(&mut self) -> Result<()> {
+        self.self_attn.pack()?;
+        self.mlp.pack()
     }
 }
 
@@ -204,20 +241,25 @@ impl<B: Block> DecoderLm<B> {
         Ok(DecoderLm { model, lm_head, kv_shape, options })
     }
 
+    fn embedded(&self, tokens: &Tensor) -> Result<Tensor> {
+        let x = self.model.embed_tokens.forward(tokens)?;
+        match self.options.embed_scale {
+            // As a tensor, since the factor is rounded to the dtype as the weights are.
+            Some(scale) => x.mul(&Tensor::scalar(scale, (x.dtype(), x.device()))?),
+            None => Ok(x),
+        }
+    }
+
     fn run(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let model = &self.model;
         let rotations: Vec<Rotation> =
             model.ropes.iter().map(|rope| rope.of(tokens, pass)).collect::<Result<_>>()?;
         watch(model, || {
-            let mut x = model.embed_tokens.forward(tokens)?;
-            if let Some(scale) = self.options.embed_scale {
-                // As a tensor, since the factor is rounded to the dtype as the weights are.
-                x = x.mul(&Tensor::scalar(scale, (x.dtype(), x.device()))?)?;
-            }
+            let mut x = Residual::new(self.embedded(tokens)?);
             for (layer, block) in model.layers.iter().enumerate() {
-                x = block.forward(&x, &Context { pass, rotations: &rotations, layer })?;
+                x = block.forward(x, &Context { pass, rotations: &rotations, layer })?;
             }
-            model.norm.forward(&x)
+            Ok(x.normed(&model.norm)?.1)
         })
     }
 }
@@ -241,6 +283,10 @@ impl<B: Block> CausalLm for DecoderLm<B> {
             Pass::Whole => self.run(tokens, pass),
             Pass::Paged { .. } => no_grad(|| self.run(tokens, pass)),
         }
+    }
+
+    fn pack(&mut self) -> Result<()> {
+        self.model.layers.iter_mut().try_for_each(Block::pack)
     }
 
     fn logits(&self, hidden: &Tensor) -> Result<Tensor> {

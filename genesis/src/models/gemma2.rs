@@ -12,15 +12,15 @@
 use super::attend::Attend;
 use super::attention::{AttentionPlan, Context, SelfAttention};
 use super::blueprint::Blueprint;
-use super::decoder::{Block, DecoderLm, DecoderOptions, Sizes, windowed_layers};
+use super::decoder::{Block, DecoderLm, DecoderOptions, Sizes, watch_block, windowed_layers};
 use super::mlp::GatedMlp;
 use super::norm::Norm;
+use super::residual::Residual;
 use super::rope::RopeSettings;
 use super::settings::Settings;
 use crate::error::Result;
-use crate::nn::{Module, watch};
+use crate::nn::Module;
 use crate::ops::Activation;
-use crate::tensor::Tensor;
 
 /// A decoder whose layers have norms on both sides.
 pub type Gemma = DecoderLm<SandwichBlock>;
@@ -57,13 +57,19 @@ pub struct SandwichBlock {
 }
 
 impl Block for SandwichBlock {
-    fn forward(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor> {
-        watch(self, || {
-            let seen = self.self_attn.forward(&self.input_layernorm.forward(x)?, context)?;
-            let x = x.add(&self.post_attention_layernorm.forward(&seen)?)?;
-            let y = self.mlp.forward(&self.pre_feedforward_layernorm.forward(&x)?)?;
-            x.add(&self.post_feedforward_layernorm.forward(&y)?)
+    fn forward(&self, x: Residual, context: &Context<'_>) -> Result<Residual> {
+        watch_block(self, || {
+            let (x, normed) = x.normed(&self.input_layernorm)?;
+            let seen = self.self_attn.forward(&normed, context)?;
+            let x = x.plus(self.post_attention_layernorm.forward(&seen)?)?;
+            let (x, normed) = x.normed(&self.pre_feedforward_layernorm)?;
+            x.plus(self.post_feedforward_layernorm.forward(&self.mlp.forward(&normed)?)?)
         })
+    }
+
+    fn pack(&mut self) -> Result<()> {
+        self.self_attn.pack()?;
+        self.mlp.pack()
     }
 }
 

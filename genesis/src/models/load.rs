@@ -98,7 +98,10 @@ pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Loaded> {
         "gpt2" => (|s, p| Ok(Box::new(gpt2::gpt2(s, p)?)), "transformer."),
         _ => return Err(files.settings.unsupported("model_type", &text.into())),
     };
-    let (model, config) = files.model(base, options, build, |model| &mut **model)?;
+    let (mut model, config) = files.model(base, options, build, |model| &mut **model)?;
+    if !options.trainable {
+        model.pack()?;
+    }
     Ok(Loaded { model: model.into(), config })
 }
 

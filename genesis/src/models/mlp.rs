@@ -1,10 +1,11 @@
 //! Gated feed-forward layers.
 
 use super::blueprint::Blueprint;
+use super::decoder::FeedForwardLayer;
 use super::projection::Projection;
 use crate::error::Result;
 use crate::nn::{Layer, Module, watch};
-use crate::ops::Activation;
+use crate::ops::{Activation, Gate};
 use crate::tensor::Tensor;
 
 /// `down(activation(gate(x)) * up(x))`: SwiGLU with SiLU, GEGLU with GELU.
@@ -47,15 +48,35 @@ impl GatedMlp {
     /// # Errors
     /// If the channels are others.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        watch(self, || {
-            let gate = self.activation.apply(&self.gate_proj.forward(x)?)?;
-            self.down_proj.forward(&gate.mul(&self.up_proj.forward(x)?)?)
-        })
+        watch(self, || self.down_proj.forward(&self.gated(x)?))
+    }
+
+    fn gated(&self, x: &Tensor) -> Result<Tensor> {
+        let joined = Projection::joined(&[&self.gate_proj, &self.up_proj]);
+        if let Some((joined, gate)) = joined.zip(Gate::of(self.activation)) {
+            return joined.forward(x)?.gated(gate); // [.., 2 hidden] -> [.., hidden]
+        }
+        let gate = self.activation.apply(&self.gate_proj.forward(x)?)?;
+        gate.mul(&self.up_proj.forward(x)?)
+    }
+
+    /// Lays the weights out so that gate and up are one product.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    pub fn pack(&mut self) -> Result<()> {
+        Projection::pack(&mut [&mut self.gate_proj, &mut self.up_proj])
     }
 }
 
 impl Layer for GatedMlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         GatedMlp::forward(self, x)
+    }
+}
+
+impl FeedForwardLayer for GatedMlp {
+    fn pack(&mut self) -> Result<()> {
+        GatedMlp::pack(self)
     }
 }

@@ -50,7 +50,9 @@ mod projection;
 mod qwen2;
 mod qwen3;
 mod qwen3_moe;
+mod residual;
 mod rope;
+mod rotation;
 mod settings;
 pub mod vit;
 mod weight_form;
@@ -58,7 +60,7 @@ mod weight_form;
 pub use attend::Attend;
 pub use attention::{Context, SelfAttention};
 pub use bert::Bert;
-pub use decoder::{Block, Decoder, DecoderLm, DecoderOptions, PreNormBlock};
+pub use decoder::{Block, Decoder, DecoderLm, DecoderOptions, FeedForwardLayer, PreNormBlock};
 pub use gemma2::{Gemma, SandwichBlock};
 pub use gpt2::Gpt2;
 pub use llama::Llama;
@@ -68,7 +70,9 @@ pub use norm::Norm;
 pub use paged::{Batch, KvCache, KvShape, Pass};
 pub use projection::Projection;
 pub use qwen3_moe::{Experts, FeedForward, Qwen3Moe};
-pub use rope::{Rope, RopeKind, RopeSettings, Rotation, Yarn};
+pub use residual::Residual;
+pub use rope::{Rope, RopeKind, RopeSettings, Yarn};
+pub use rotation::Rotation;
 pub use vit::Vit;
 pub use weight_form::WeightForm;
 
@@ -95,6 +99,15 @@ pub trait CausalLm: Module {
     /// # Errors
     /// If a token or a position is out of range, or a launch fails.
     fn hidden(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor>;
+
+    /// Lays weights out for generation: those of products of the same inputs one after the other, so that they are
+    /// one product. Names and values stay; [`load`] does it unless parameters are to be trained.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    fn pack(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Logits of hidden states, `[.., C]` to `[.., V]`.
     ///

@@ -4,7 +4,7 @@ use genesis_kernel::ir::DType;
 
 use super::blueprint::Blueprint;
 use crate::error::Result;
-use crate::nn::{Module, Parameter, watch};
+use crate::nn::{Module, Parameter, watch, watch_as};
 use crate::ops::launch::accumulate_dtype;
 use crate::tensor::Tensor;
 
@@ -31,6 +31,19 @@ impl Norm {
     /// With a weight that is stored as its distance from 1.
     pub(super) fn from_one(plan: &Blueprint, channels: usize, eps: f64) -> Result<Norm> {
         Ok(Norm { offset: 1.0, ..Norm::new(plan, channels, eps)? })
+    }
+
+    /// A sum and its norm: `s = x + y`, then the last axis of `s` normalized.
+    ///
+    /// # Errors
+    /// If shapes differ, or the last extent is not that of the weight.
+    pub fn after_add(&self, x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
+        if self.offset != 0.0 {
+            let sum = x.add(y)?;
+            let normed = self.forward(&sum)?;
+            return Ok((sum, normed));
+        }
+        watch_as(self, |(_, normed)| normed, || x.add_rms_norm(y, &self.weight, self.eps))
     }
 
     /// The last axis normalized.

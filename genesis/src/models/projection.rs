@@ -5,7 +5,7 @@
 //! chunks ([`Weight::product`]), so that a prompt has the same answer whatever runs beside it.
 
 use crate::error::Result;
-use crate::nn::{Layer, Module, Parameter, Weight, count_flops, watch};
+use crate::nn::{Layer, Module, Parameter, Weight, count_flops, is_observed, watch};
 use crate::tensor::Tensor;
 
 /// `y = x W^T + b`
@@ -31,6 +31,39 @@ impl Projection {
             count_flops(|| 2 * (y.numel() as u64).saturating_mul(self.weight.shape()[1] as u64));
             Ok(y)
         })
+    }
+}
+
+impl Projection {
+    /// Products of the same inputs as one, where [`Projection::pack`] laid their weights out; none where they lie
+    /// apart, a gradient is asked for, or somebody observes the single ones.
+    pub(super) fn joined(parts: &[&Projection]) -> Option<Projection> {
+        if is_observed() {
+            return None;
+        }
+        let weights: Vec<&Weight> = parts.iter().map(|part| &part.weight).collect();
+        let weight = Weight::joined(&weights)?;
+        let biases: Vec<&Tensor> = parts.iter().filter_map(|part| part.bias.as_deref()).collect();
+        let bias = match biases.is_empty() {
+            true => None,
+            false if biases.len() < parts.len() => return None,
+            false if biases.iter().any(|bias| bias.requires_grad()) => return None,
+            false => Some(Parameter::frozen(Tensor::adjacent(&biases)?)),
+        };
+        Some(Projection { weight, bias })
+    }
+
+    /// Lays the weights of products of the same inputs out one after the other, so that they are computed as one.
+    pub(super) fn pack(parts: &mut [&mut Projection]) -> Result<()> {
+        let biases: Vec<&Tensor> = parts.iter().filter_map(|part| part.bias.as_deref()).collect();
+        if biases.len() == parts.len() {
+            let packed = Tensor::pack(&biases)?;
+            for (part, packed) in parts.iter_mut().zip(packed) {
+                part.bias = Some(Parameter::frozen(packed));
+            }
+        }
+        let mut weights: Vec<&mut Weight> = parts.iter_mut().map(|part| &mut part.weight).collect();
+        Weight::pack(&mut weights)
     }
 }
 

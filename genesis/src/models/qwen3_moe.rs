@@ -16,7 +16,9 @@
 use genesis_kernel::ir::DType;
 
 use super::blueprint::Blueprint;
-use super::decoder::{DecoderLm, DecoderOptions, PreNormBlock, Sizes, silu, windowed_layers};
+use super::decoder::{
+    DecoderLm, DecoderOptions, FeedForwardLayer, PreNormBlock, Sizes, silu, windowed_layers,
+};
 use super::llama::pre_norm;
 use super::mlp::GatedMlp;
 use super::norm::Norm;
@@ -84,6 +86,15 @@ impl Layer for FeedForward {
         match self {
             FeedForward::Dense(mlp) => mlp.forward(x),
             FeedForward::Sparse(experts) => experts.forward(x),
+        }
+    }
+}
+
+impl FeedForwardLayer for FeedForward {
+    fn pack(&mut self) -> Result<()> {
+        match self {
+            FeedForward::Dense(mlp) => mlp.pack(),
+            FeedForward::Sparse(experts) => experts.experts.iter_mut().try_for_each(GatedMlp::pack),
         }
     }
 }

@@ -22,11 +22,11 @@ use std::f64::consts::PI;
 use genesis_kernel::ir::DType;
 use serde_json::{Map, Value};
 
+use super::rotation::Rotation;
 use super::settings::Settings;
 use super::{Batch, Pass};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::nn::{Buffer, Module};
-use crate::ops::launch::accumulate_dtype;
 use crate::tensor::{Creation, Tensor};
 
 /// The most channels of a head.
@@ -312,13 +312,6 @@ pub struct Rope {
     pub settings: RopeSettings,
 }
 
-/// Cosines and sines of the tokens of a pass, `[tokens, 1, R / 2]` each, f32.
-#[derive(Debug)]
-pub struct Rotation {
-    cos: Tensor,
-    sin: Tensor,
-}
-
 impl Rope {
     /// Rotary positions by these settings.
     ///
@@ -350,63 +343,23 @@ impl Rope {
         let device = self.inv_freq.device();
         let positions = Tensor::arange(0.0, length as f64, 1.0, (DType::F32, device))?;
         if length <= self.max_positions() {
-            return self.rotation(&positions, &self.inv_freq);
+            return Ok(Rotation::new(&positions, &self.inv_freq, self.attention_factor));
         }
         let (frequencies, _) = self.settings.frequencies(length);
         let longer = Tensor::from_f64(&frequencies, &[frequencies.len()], (DType::F32, device))?;
-        self.rotation(&positions, &longer)
+        Ok(Rotation::new(&positions, &longer, self.attention_factor))
     }
 
     /// The rotation of the new tokens of a paged batch.
-    ///
-    /// # Errors
-    /// If a launch fails.
-    pub fn paged(&self, batch: &Batch) -> Result<Rotation> {
-        self.rotation(&batch.positions.to_dtype(DType::F32)?, &self.inv_freq)
+    pub fn paged(&self, batch: &Batch) -> Rotation {
+        Rotation::new(&batch.positions, &self.inv_freq, self.attention_factor)
     }
 
     /// The rotation of the tokens of a pass.
     pub(super) fn of(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Rotation> {
         match pass {
             Pass::Whole => self.whole(tokens.dim(-1)?),
-            Pass::Paged { batch, .. } => self.paged(batch),
-        }
-    }
-
-    fn rotation(&self, positions: &Tensor, inv_freq: &Tensor) -> Result<Rotation> {
-        let column = positions.reshape(&[positions.numel(), 1, 1])?;
-        let angles = column.mul(inv_freq)?; // [tokens, 1, R / 2]
-        let scaled = |t: Tensor| match self.attention_factor {
-            1.0 => Ok(t),
-            factor => t.mul_scalar(factor),
-        };
-        Ok(Rotation { cos: scaled(angles.cos()?)?, sin: scaled(angles.sin()?)? })
-    }
-}
-
-impl Rotation {
-    /// Queries or keys `[.., tokens, heads, D]` with the first R channels of each head turned.
-    ///
-    /// # Numerics
-    /// In f32 for 16-bit dtypes, rounded once.
-    /// # Errors
-    /// If there are fewer channels, or other tokens.
-    pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
-        let (half, channels) = (self.cos.dim(-1)?, x.dim(-1)?);
-        if channels < 2 * half {
-            let message = format!("{channels} channels are fewer than the {} to turn", 2 * half);
-            return Err(Error::op("rope", message));
-        }
-        let wide = accumulate_dtype(x.dtype());
-        let (cos, sin) = (self.cos.to_dtype(wide)?, self.sin.to_dtype(wide)?);
-        let part = |start: usize| x.narrow(-1, start, half)?.to_dtype(wide);
-        let (a, b) = (part(0)?, part(half)?);
-        let first = a.mul(&cos)?.sub(&b.mul(&sin)?)?.to_dtype(x.dtype())?;
-        let second = b.mul(&cos)?.add(&a.mul(&sin)?)?.to_dtype(x.dtype())?;
-        let rest = x.narrow(-1, 2 * half, channels - 2 * half)?;
-        match channels == 2 * half {
-            true => Tensor::cat(&[&first, &second], -1),
-            false => Tensor::cat(&[&first, &second, &rest], -1),
+            Pass::Paged { batch, .. } => Ok(self.paged(batch)),
         }
     }
 }

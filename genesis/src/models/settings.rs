@@ -223,9 +223,7 @@ impl Settings {
         match name.as_str() {
             "silu" | "swish" => Ok(Activation::Silu),
             "gelu" => Ok(Activation::Gelu),
-            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => {
-                Ok(Activation::Other(Tensor::gelu_tanh))
-            }
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Ok(Activation::GeluTanh),
             "relu" => Ok(Activation::Relu),
             "tanh" => Ok(Activation::Other(Tensor::tanh)),
             _ => Err(self.unsupported(key, &Value::String(name))),

@@ -98,6 +98,6 @@ pub use transformer::{
     TransformerEncoderLayer, TransformerOptions,
 };
 pub use visit::{Visitor, VisitorMut, Walk};
-pub(crate) use watch::flops;
 pub use watch::{Call, count_flops, module_path, observe, watch};
+pub(crate) use watch::{flops, is_observed, watch_as};
 pub use weight::Weight;

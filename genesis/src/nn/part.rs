@@ -75,6 +75,11 @@ impl Parameter {
         Ok(Parameter(leaf.requires_grad_(true)?))
     }
 
+    /// A tensor that asks for no gradient.
+    pub(crate) fn frozen(tensor: Tensor) -> Parameter {
+        Parameter(tensor)
+    }
+
     /// The tensor.
     pub fn tensor(&self) -> &Tensor {
         &self.0

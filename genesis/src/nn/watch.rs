@@ -100,7 +100,7 @@ pub fn watch<M: Module>(module: &M, run: impl FnOnce() -> Result<Tensor>) -> Res
 }
 
 /// [`watch`] for a result that holds a tensor among other things.
-pub(super) fn watch_as<M: Module, R>(
+pub(crate) fn watch_as<M: Module, R>(
     module: &M,
     tensor: impl FnOnce(&R) -> &Tensor,
     run: impl FnOnce() -> Result<R>,
@@ -145,7 +145,7 @@ fn tell(who: Identity, output: &Tensor, flops: u64) -> Result<()> {
 }
 
 /// Whether anybody hears of the layers that run on this thread.
-pub(super) fn is_observed() -> bool {
+pub(crate) fn is_observed() -> bool {
     !OBSERVERS.with_borrow(Vec::is_empty)
 }
 

@@ -47,6 +47,55 @@ impl Weight {
     }
 }
 
+impl Weight {
+    /// Weights of the same inputs as one, `[sum of out, in]`, where [`Weight::pack`] laid them out; none where
+    /// they lie apart, or one asks for a gradient, which would go to a copy of it.
+    pub(crate) fn joined(parts: &[&Weight]) -> Option<Weight> {
+        if let Some(parts) = all(parts, Weight::whole) {
+            let joined = Tensor::adjacent(&parts)?;
+            return Some(Weight::Whole(Parameter::frozen(joined)));
+        }
+        QuantizedWeight::adjacent(&all(parts, Weight::quantized)?).map(Weight::Quantized)
+    }
+
+    /// Lays weights of the same inputs out one after the other, where they are of one form.
+    pub(crate) fn pack(parts: &mut [&mut Weight]) -> Result<()> {
+        let own: Vec<&Weight> = parts.iter().map(|part| &**part).collect();
+        if let Some(whole) = all(&own, Weight::whole) {
+            let packed = Tensor::pack(&whole)?;
+            for (part, packed) in parts.iter_mut().zip(packed) {
+                **part = Weight::Whole(Parameter::frozen(packed));
+            }
+        } else if let Some(quantized) = all(&own, Weight::quantized) {
+            let Some(packed) = QuantizedWeight::pack(&quantized)? else { return Ok(()) };
+            for (part, packed) in parts.iter_mut().zip(packed) {
+                **part = Weight::Quantized(packed);
+            }
+        }
+        Ok(())
+    }
+
+    /// The tensor that can be part of another: a frozen one.
+    fn whole(&self) -> Option<&Tensor> {
+        match self {
+            Weight::Whole(weight) if !weight.requires_grad() => Some(weight),
+            _ => None,
+        }
+    }
+
+    fn quantized(&self) -> Option<&QuantizedWeight> {
+        match self {
+            Weight::Quantized(weight) => Some(weight),
+            Weight::Whole(_) => None,
+        }
+    }
+}
+
+/// What every one of some weights has, or none.
+fn all<'a, T>(parts: &[&'a Weight], of: impl Fn(&'a Weight) -> Option<T>) -> Option<Vec<T>> {
+    parts.iter().map(|&part| of(part)).collect()
+}
+
 impl From<Parameter> for Weight {
     fn from(weight: Parameter) -> Weight {
         Weight::Whole(weight)

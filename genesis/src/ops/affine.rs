@@ -19,6 +19,8 @@ pub enum Activation {
     Relu,
     /// Exact GELU, `x * Phi(x)`.
     Gelu,
+    /// GELU by tanh.
+    GeluTanh,
     /// `x * sigmoid(x)`
     Silu,
     /// Any other function of a tensor: `Activation::Other(Tensor::tanh)`.
@@ -36,6 +38,7 @@ impl Activation {
             Activation::Identity => Ok(x.clone()),
             Activation::Relu => x.relu(),
             Activation::Gelu => x.gelu(),
+            Activation::GeluTanh => x.gelu_tanh(),
             Activation::Silu => x.silu(),
             Activation::Other(function) => function(x),
         }
@@ -51,7 +54,7 @@ impl Activation {
         let is_recorded =
             || is_grad_enabled() && operands.iter().any(|operand| operand.requires_grad());
         match self {
-            Activation::Identity | Activation::Other(_) => false,
+            Activation::Identity | Activation::GeluTanh | Activation::Other(_) => false,
             Activation::Relu => has_one_kernel(operands[0]),
             Activation::Gelu | Activation::Silu => has_one_kernel(operands[0]) && !is_recorded(),
         }
@@ -94,7 +97,8 @@ impl Tensor {
         affine(Epilogue::Gelu, self, other, bias)
     }
 
-    /// An activation of [`matmul_bias`](Tensor::matmul_bias); all but [`Activation::Other`] are computed on
+    /// An activation of [`matmul_bias`](Tensor::matmul_bias); all but [`Activation::GeluTanh`] and
+    /// [`Activation::Other`] are computed on
     /// the sums, in one kernel on GPUs.
     ///
     /// # Shapes
@@ -117,6 +121,7 @@ impl Tensor {
             Activation::Relu => Epilogue::Relu,
             Activation::Gelu => Epilogue::Gelu,
             Activation::Silu => Epilogue::Silu,
+            Activation::GeluTanh => return self.matmul_bias(other, bias)?.gelu_tanh(),
             Activation::Other(function) => return function(&self.matmul_bias(other, bias)?),
         };
         affine(epilogue, self, other, bias)

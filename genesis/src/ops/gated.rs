@@ -7,7 +7,7 @@ use kernels::gated as device;
 
 use super::elementwise::check_pair;
 use super::launch::config::{MAX_ROW, kept_rows_of_one_sum, row_block};
-use super::{launch, wrong_dtype};
+use super::{Activation, launch, wrong_dtype};
 use crate::autograd::is_grad_enabled;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -21,6 +21,18 @@ pub enum Gate {
     Gelu,
     /// GELU by tanh, as Gemma has it.
     GeluTanh,
+}
+
+impl Gate {
+    /// The gate whose function an activation is.
+    pub(crate) fn of(activation: Activation) -> Option<Gate> {
+        match activation {
+            Activation::Silu => Some(Gate::Silu),
+            Activation::Gelu => Some(Gate::Gelu),
+            Activation::GeluTanh => Some(Gate::GeluTanh),
+            _ => None,
+        }
+    }
 }
 
 impl Tensor {

@@ -4,6 +4,7 @@
 //! over the same storage. Memory and gradient bookkeeping are apart ([`Storage`], [`GradMeta`]), so
 //! that a graph that only needs to know where gradients go keeps no memory alive.
 
+mod adjacent;
 mod create;
 mod data;
 mod fmt;

@@ -306,7 +306,7 @@ values! {
     BagMode: |g| g.one(&[BagMode::Sum, BagMode::Mean, BagMode::Max]);
     GridMode: |g| g.one(&[GridMode::Linear, GridMode::Nearest, GridMode::Cubic]);
     GridPadding: |g| g.one(&[GridPadding::Zeros, GridPadding::Border, GridPadding::Reflection]);
-    Activation: |g| g.one(&[Activation::Identity, Activation::Relu, Activation::Gelu, Activation::Silu]);
+    Activation: |g| g.one(&[Activation::Identity, Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::Silu]);
     PadMode: |g| {
         let value = f64::draw(g);
         g.one(&[PadMode::Constant(value), PadMode::Reflect, PadMode::Replicate, PadMode::Circular])

@@ -159,6 +159,71 @@ impl QuantizedWeight {
         named.dequantize(dtype)?.reshape(&[index.shape(), &[self.shape[1]]].concat())
     }
 
+    /// Weights of the same inputs as one, where their rows follow each other in memory.
+    pub(crate) fn adjacent(parts: &[&QuantizedWeight]) -> Option<QuantizedWeight> {
+        let first = *parts.first()?;
+        let buffer = |of: fn(&QuantizedWeight) -> Option<&Tensor>| {
+            let parts: Option<Vec<&Tensor>> = parts.iter().map(|part| of(part)).collect();
+            Tensor::adjacent(&parts?).map(Buffer::transient)
+        };
+        first.is_alike(parts).then_some(())?;
+        Some(QuantizedWeight {
+            codes: buffer(|part| Some(&part.codes))?,
+            scales: buffer(|part| Some(&part.scales))?,
+            mins: match first.mins {
+                Some(_) => Some(buffer(|part| part.mins.as_deref())?),
+                None => None,
+            },
+            zero: first.zero,
+            shape: [parts.iter().map(|part| part.shape[0]).sum(), first.shape[1]],
+        })
+    }
+
+    /// Copies of weights whose rows follow each other in memory; none where their forms differ.
+    pub(crate) fn pack(parts: &[&QuantizedWeight]) -> Result<Option<Vec<QuantizedWeight>>> {
+        if !parts.first().is_some_and(|first| first.is_alike(parts)) {
+            return Ok(None);
+        }
+        let packed = |of: fn(&QuantizedWeight) -> Option<&Tensor>| {
+            let parts: Vec<&Tensor> = parts.iter().filter_map(|part| of(part)).collect();
+            Tensor::pack(&parts)
+        };
+        let mut codes = packed(|part| Some(&part.codes))?.into_iter();
+        let mut scales = packed(|part| Some(&part.scales))?.into_iter();
+        let mut mins = packed(|part| part.mins.as_deref())?.into_iter();
+        let own = |part: &&QuantizedWeight| {
+            Some(QuantizedWeight {
+                codes: Buffer::transient(codes.next()?),
+                scales: Buffer::transient(scales.next()?),
+                mins: mins.next().map(Buffer::transient),
+                zero: part.zero,
+                shape: part.shape,
+            })
+        };
+        Ok(parts.iter().map(own).collect())
+    }
+
+    /// Whether all have this one's form and inputs.
+    fn is_alike(&self, others: &[&QuantizedWeight]) -> bool {
+        let is_alike = |pair: (Option<&Buffer>, Option<&Buffer>)| match pair {
+            (Some(a), Some(b)) => {
+                let form = |t: &Tensor| (t.dtype(), t.device());
+                a.shape()[1..] == b.shape()[1..] && form(a) == form(b)
+            }
+            (None, None) => true,
+            _ => false,
+        };
+        others.iter().all(|other| {
+            let same = (other.zero, other.shape[1]) == (self.zero, self.shape[1]);
+            same && self.buffers().into_iter().zip(other.buffers()).all(is_alike)
+        })
+    }
+
+    /// Codes, scales, minimums.
+    fn buffers(&self) -> [Option<&Buffer>; 3] {
+        [Some(&self.codes), Some(&self.scales), self.mins.as_ref()]
+    }
+
     /// What kernels take.
     fn planes(&self) -> launch::quantized::Planes<'_> {
         launch::quantized::Planes {

@@ -1,0 +1,62 @@
+//! The residual stream of a decoder: what layers read, and what the last of them still adds to it.
+//!
+//! A layer's output is added to the stream, and the next thing that happens to the sum is a norm. Both are one
+//! launch, so that a sum is not formed before it is known what reads it:
+//!
+//! ```text
+//! layer            stream x, added y
+//! norm             x' = x + y, norm(x')       Norm::after_add
+//! next layer       stream x', added y'
+//! ```
+
+use super::norm::Norm;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// Hidden states `[.., tokens, C]`, the last term of which may not be added yet.
+#[derive(Clone, Debug)]
+pub struct Residual {
+    sum: Tensor,
+    added: Option<Tensor>,
+}
+
+impl Residual {
+    /// Hidden states that are whole.
+    pub fn new(x: Tensor) -> Residual {
+        Residual { sum: x, added: None }
+    }
+
+    /// With another term, which the next norm adds.
+    ///
+    /// # Errors
+    /// If shapes differ.
+    pub fn plus(self, y: Tensor) -> Result<Residual> {
+        Ok(Residual { sum: self.whole()?, added: Some(y) })
+    }
+
+    /// The stream with all terms added, and its norm.
+    ///
+    /// # Errors
+    /// If the channels are not those of the norm.
+    pub fn normed(self, norm: &Norm) -> Result<(Residual, Tensor)> {
+        let (sum, y) = match self.added {
+            Some(added) => norm.after_add(&self.sum, &added)?,
+            None => {
+                let y = norm.forward(&self.sum)?;
+                (self.sum, y)
+            }
+        };
+        Ok((Residual::new(sum), y))
+    }
+
+    /// The hidden states.
+    ///
+    /// # Errors
+    /// If shapes differ.
+    pub fn whole(self) -> Result<Tensor> {
+        match self.added {
+            Some(added) => self.sum.add(&added),
+            None => Ok(self.sum),
+        }
+    }
+}
