@@ -52,7 +52,7 @@ pub(crate) fn lower(
         OpKind::Select => Ok(e.select(operands[0], operands[1], operands[2])),
         OpKind::Fma => fma(e, target, dtype(0), operands),
         OpKind::Cast => Ok(cast(e, target, operands[0], dtype(0), result())),
-        OpKind::Bitcast => Ok(bitcast(e, operands[0], result())),
+        OpKind::Bitcast => Ok(bitcast(e, target, operands[0], result())),
         OpKind::PtrAdd => Ok(e.gep(e.memory_ty(dtype(0)), operands[0], operands[1])),
         OpKind::MultipleOf(_) => Ok(operands[0]),
         kind => Err(Error::bug(format!("{kind:?} is not elementwise"))),

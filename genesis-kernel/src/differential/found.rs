@@ -357,3 +357,33 @@ fn a_remainder_by_a_maximum_of_16_bits() {
         }",
     );
 }
+
+#[test]
+fn half_bits_as_bfloat_are_compared_with_zero() {
+    let text = "
+kernel k(%x: *f16 readonly, %y: *bf16) {
+  %0 = iota : i64[64]
+  %1 = broadcast %x : *f16[64]
+  %2 = ptr_add %1, %0 : *f16[64]
+  %3 = load %2 : f16[64]
+  %4 = add %3, %3 : f16[64]
+  %5 = bitcast %4 : bf16[64]
+  %6 = const 0.0 : bf16
+  %7 = broadcast %6 : bf16[64]
+  %8 = cmp ne %5, %7 : bool[64]
+  %9 = const 1.0 : bf16
+  %10 = broadcast %9 : bf16[64]
+  %11 = select %8, %5, %10 : bf16[64]
+  %12 = broadcast %y : *bf16[64]
+  %13 = ptr_add %12, %0 : *bf16[64]
+  store %13, %11
+  return
+}
+";
+    check(2, text);
+    let by_integers = text.replace(
+        "%5 = bitcast %4 : bf16[64]",
+        "%20 = bitcast %4 : i16[64]\n  %5 = bitcast %20 : bf16[64]",
+    );
+    check(2, &by_integers);
+}

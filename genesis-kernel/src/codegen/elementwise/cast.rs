@@ -34,8 +34,17 @@ pub(crate) fn cast(e: &Emitter, target: Target, x: Val, from: DType, to: DType) 
 }
 
 /// The same bits as another dtype of the same width.
-pub(crate) fn bitcast(e: &Emitter, x: Val, to: DType) -> Val {
-    e.bitcast(x, with_lanes_of(e, e.register_ty(to), x))
+///
+/// For NVPTX, bits that become a float of 16 bits pass through a `mov` that LLVM does not see through. LLVM 22
+/// takes a comparison with zero of `bitcast half to bfloat` for one of an integer, and makes `and half` of it.
+pub(crate) fn bitcast(e: &Emitter, target: Target, x: Val, to: DType) -> Val {
+    let y = e.bitcast(x, with_lanes_of(e, e.register_ty(to), x));
+    match (target, e.lanes(e.type_of(y))) {
+        (Target::Nvptx, 1) if is_half(to) => {
+            e.inline_asm(e.i16(), "mov.b16 $0, $1;", "=h,h", &[y], false)
+        }
+        _ => y,
+    }
 }
 
 fn is_nonzero(e: &Emitter, x: Val, from: DType) -> Val {
