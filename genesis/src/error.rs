@@ -4,6 +4,7 @@
 //! `matmul: inner extents differ, [4, 8] and [6, 2]`. Ask an error what it is by its methods.
 
 use std::fmt;
+use std::io::Write;
 
 /// What went wrong in a call of the framework.
 #[derive(Clone, Debug)]
@@ -84,4 +85,9 @@ impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Error {
         Error::io(error.to_string())
     }
+}
+
+/// A line on standard error; where that is closed there is nobody to tell.
+pub(crate) fn warn(line: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "warning: {line}");
 }

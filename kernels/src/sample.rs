@@ -135,7 +135,8 @@ pub fn penalized<const COLS: usize>(
 /// The token of row `program_id(0)` of `logits`, and the logarithm of its share of the softmax of the row as
 /// it is.
 ///
-/// A temperature of 0 takes the largest, the first of equal ones. NaN counts as -infinity. `scores: [rows, n]`
+/// A temperature of 0 takes the largest, the first of equal ones. NaN counts as -infinity; a row whose largest
+/// logit is infinite gives -1. `scores: [rows, n]`
 /// is for what logits become. Counts and penalties are looked at where `PENALTY` is 1.
 #[kernel]
 pub fn sample_tokens<T: Float, const COLS: usize, const PENALTY: usize>(
@@ -252,8 +253,9 @@ pub fn sample_tokens<T: Float, const COLS: usize, const PENALTY: usize>(
             seen = seen + all;
         }
     }
+    let is_finite = (raw > f32::NEG_INFINITY) & (raw < f32::INFINITY);
     let v = load(logits.ptr() + (row * logits.stride(0) + chosen * logits.stride(1))).to::<f32>();
     let v = where_(v == v, v, f32::NEG_INFINITY);
-    token.store([row], chosen + zeros::<i64, 1>());
+    token.store([row], where_(is_finite, chosen, -1) + zeros::<i64, 1>());
     logprob.store([row], where_(v == raw, 0.0, v - raw) - log_total + zeros::<f32, 1>());
 }

@@ -134,6 +134,23 @@ fn a_comparison_finds_no_difference_and_names_one() {
 }
 
 #[test]
+fn a_step_may_look_up_rows_and_classes() {
+    let device = Device::default();
+    let table = Tensor::ones(&[7, 3], device).unwrap();
+    let mut step = graph(|(): &mut (), args: &[Tensor]| {
+        let rows = table.embedding(&args[0])?;
+        Ok(vec![rows, table.index_select(0, &args[0])?, args[0].one_hot(7)?])
+    });
+    let index = Tensor::from_slice_on(&[6i64, 0], &[2], device).unwrap();
+    for _ in 0..4 {
+        let found = step.call(&mut (), &[&index]).unwrap();
+        assert_eq!(found[0].to_vec::<f32>().unwrap(), [1.0; 6]);
+        assert_eq!(found[1].to_vec::<f32>().unwrap(), [1.0; 6]);
+        assert_eq!(found[2].shape(), [2, 7]);
+    }
+}
+
+#[test]
 fn each_set_of_shapes_is_captured() {
     let device = Device::default();
     let mut double = graph(|(): &mut (), args: &[Tensor]| Ok(vec![args[0].mul_scalar(2.0)?]));

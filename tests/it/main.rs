@@ -42,6 +42,7 @@ mod float8;
 mod fuse;
 /// What a request generates, whatever happens around it.
 mod generate;
+mod generate_device;
 /// Blocks of GGUF files against what Python's package makes of them.
 mod gguf;
 /// Whether there is a GPU, said aloud where there is none.

@@ -50,6 +50,11 @@ impl CachedModel<'_> {
 
     /// Logits of some rows of hidden states, row after row.
     pub(super) fn logits(&self, hidden: &Tensor, rows: &[usize]) -> Result<Vec<f32>> {
+        self.logits_of(hidden, rows)?.to_dtype(DType::F32)?.to_vec::<f32>()
+    }
+
+    /// Logits of some rows of hidden states, `[R, V]`.
+    pub(super) fn logits_of(&self, hidden: &Tensor, rows: &[usize]) -> Result<Tensor> {
         let is_all = rows.iter().copied().eq(0..hidden.shape()[0]);
         let chosen = if is_all {
             hidden.clone()
@@ -63,7 +68,7 @@ impl CachedModel<'_> {
             let message = format!("the model gave logits {:?}, not {expected:?}", logits.shape());
             return Err(Error::op("generate", message));
         }
-        logits.to_dtype(DType::F32)?.to_vec::<f32>()
+        Ok(logits)
     }
 }
 

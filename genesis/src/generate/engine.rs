@@ -9,6 +9,8 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::batch::{CachedModel, Piece, place};
+use super::decode::{Decode, Decoded};
+use super::device::{self, Draw};
 use super::gate::Gate;
 use super::job::{Job, Progress, groups, jobs, pick, piece, score};
 use super::pages::{Pages, root};
@@ -18,7 +20,7 @@ use super::sequence::Sequence;
 use super::speculative::{Drafter, Speculation, page_bytes};
 use super::stop::Detokenizer;
 use crate::autograd::no_grad;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, warn};
 use crate::models::{CausalLm, KvCache};
 
 /// How an engine works; none of it changes what it generates.
@@ -44,6 +46,9 @@ pub struct EngineOptions {
     pub prefix_cache: bool,
     /// How the tokens to come are guessed.
     pub speculation: Speculation,
+    /// Whether tokens are picked on the device, and steps of one token a sequence recorded as graphs; on GPUs where
+    /// absent. Of a request that draws, the host picks other tokens than the device.
+    pub on_device: Option<bool>,
 }
 
 impl Default for EngineOptions {
@@ -59,6 +64,7 @@ impl Default for EngineOptions {
             context: None,
             prefix_cache: true,
             speculation: Speculation::None,
+            on_device: None,
         }
     }
 }
@@ -76,6 +82,8 @@ pub struct EngineStats {
     pub pages: usize,
     /// Steps so far.
     pub steps: u64,
+    /// Of them those that ran as one recorded step, see [`EngineOptions::on_device`].
+    pub recorded_steps: u64,
     /// Tokens of prompts that were computed so far.
     pub prompt_tokens: u64,
     /// Tokens of prompts that were found in the cache so far.
@@ -111,8 +119,12 @@ pub struct EngineStats {
 pub struct Engine {
     model: Arc<dyn CausalLm>,
     tokenizer: Option<Arc<dyn Detokenizer>>,
-    cache: KvCache,
+    cache: Arc<KvCache>,
     device: Device,
+    /// Whether tokens are picked on the device.
+    picks_on_device: bool,
+    /// Steps of one token a sequence, unless the model can't be recorded.
+    decode: Option<Decode>,
     scheduler: Scheduler,
     drafter: Drafter,
     gate: Arc<Gate>,
@@ -162,8 +174,13 @@ impl Engine {
             context,
             drafts: options.speculation.drafts(),
         };
+        let cache = Arc::new(KvCache::new(model.kv_shape(), pages, page_size, dtype, device)?);
+        let on_device = options.on_device.unwrap_or(device != Device::Cpu);
+        let decode = || Decode::new(Arc::clone(&model), Arc::clone(&cache), device);
         Ok(Engine {
-            cache: KvCache::new(model.kv_shape(), pages, page_size, dtype, device)?,
+            picks_on_device: on_device,
+            decode: on_device.then(decode),
+            cache,
             drafter: Drafter::new(&options.speculation, pages, page_size)?,
             scheduler: Scheduler::new(Pages::new(pages, options.prefix_cache), bounds),
             gate: Arc::new(Gate::new(limits)),
@@ -318,14 +335,24 @@ impl Engine {
         let pieces: Vec<Piece> =
             sequences.iter().zip(&drafts).map(|(sequence, draft)| piece(sequence, draft)).collect();
         let model = CachedModel { model: &*self.model, cache: &self.cache, device: self.device };
-        let hidden = model.hidden(&pieces)?;
         let mut jobs = jobs(sequences, drafts);
-        for job in &mut jobs {
-            score(&model, &hidden, job)?;
-        }
-        // Rows of several sequences are computed together, as many as there is memory for.
-        for group in groups(&mut jobs) {
-            pick(&model, &hidden, group, &self.gate.limits)?;
+        let limits = &self.gate.limits;
+        match decoded(&mut self.decode, &jobs, &pieces) {
+            Some(Decoded { hidden, tokens }) => {
+                self.stats.recorded_steps += 1;
+                device::take(&model, &hidden, &mut jobs, &tokens, limits)?;
+            }
+            None => {
+                let hidden = model.hidden(&pieces)?;
+                for job in &mut jobs {
+                    score(&model, &hidden, job)?;
+                }
+                let pick = if self.picks_on_device { device::pick } else { pick };
+                // Rows of several sequences are computed together, as many as there is memory for.
+                for group in groups(&mut jobs) {
+                    pick(&model, &hidden, group, limits)?;
+                }
+            }
         }
         let ends: Vec<Progress> = jobs.into_iter().map(Job::progress).collect();
         for (arrival, progress) in arrivals.into_iter().zip(ends) {
@@ -355,6 +382,21 @@ impl std::fmt::Debug for Engine {
             .field("limits", &self.gate.limits)
             .field("stats", &self.stats())
             .finish_non_exhaustive()
+    }
+}
+
+/// The tokens of a step in which each sequence has one, unless the model can't be recorded: then it runs op by op
+/// from here on, and so does this step, which has an error of its own if that was not the reason.
+fn decoded(decode: &mut Option<Decode>, jobs: &[Job<'_>], pieces: &[Piece]) -> Option<Decoded> {
+    let step = decode.as_mut().filter(|_| jobs.iter().all(Job::is_one_token))?;
+    let draws: Vec<Draw> = jobs.iter().flat_map(Job::draws).collect();
+    match step.run(pieces, &draws) {
+        Ok(decoded) => Some(decoded),
+        Err(error) => {
+            warn(format_args!("a step can't be a graph and runs op by op: {error}"));
+            *decode = None;
+            None
+        }
     }
 }
 

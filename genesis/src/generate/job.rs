@@ -7,6 +7,7 @@
 use rayon::prelude::*;
 
 use super::batch::{CachedModel, Piece, ROWS};
+use super::device::Draw;
 use super::request::{Event, FinishReason, Limits};
 use super::sequence::Sequence;
 use crate::error::Result;
@@ -14,7 +15,7 @@ use crate::tensor::Tensor;
 
 /// A sequence's part in a step.
 pub(super) struct Job<'a> {
-    sequence: &'a mut Sequence,
+    pub(super) sequence: &'a mut Sequence,
     drafts: Vec<u32>,
     /// The row of its first new token.
     row: usize,
@@ -32,24 +33,40 @@ pub(super) struct Progress {
 
 impl Job<'_> {
     /// Whether the last of its tokens is computed, so that the next one is picked.
-    fn is_picking(&self) -> bool {
+    pub(super) fn is_picking(&self) -> bool {
         self.sequence.planned == self.sequence.remaining()
     }
 
+    /// Whether it computes the last of its tokens and nothing else, so that one row picks the next.
+    pub(super) fn is_one_token(&self) -> bool {
+        let sequence = &self.sequence;
+        let is_one = sequence.planned == 1 && self.drafts.is_empty() && self.is_picking();
+        is_one && sequence.scored_rows(1).is_empty()
+    }
+
     /// Rows whose logits pick a token.
-    fn rows(&self) -> std::ops::Range<usize> {
+    pub(super) fn rows(&self) -> std::ops::Range<usize> {
         let end = self.row + self.sequence.planned;
         if self.is_picking() { end - 1..end + self.drafts.len() } else { end..end }
     }
 
-    /// Picks tokens as long as the drafts are right.
-    fn pick(&mut self, logits: &mut [f32], limits: &Limits) {
+    /// What the token of each of these rows is drawn by.
+    pub(super) fn draws(&self) -> impl Iterator<Item = Draw> {
+        (0..self.rows().len()).map(|ahead| self.sequence.draw(ahead))
+    }
+
+    /// Picks tokens, row after row by `next`, as long as the drafts are right.
+    pub(super) fn pick(
+        &mut self,
+        limits: &Limits,
+        mut next: impl FnMut(&mut Sequence, usize) -> Event,
+    ) {
         if self.sequence.left(limits.context) == 0 {
             self.events.push(self.sequence.ended(FinishReason::Length));
             return;
         }
-        for (index, row) in logits.chunks_mut(limits.vocab_size).enumerate() {
-            let event = self.sequence.next(row, limits);
+        for index in 0..self.rows().len() {
+            let event = next(self.sequence, index);
             let is_right = event.token.is_some() && event.token == self.drafts.get(index).copied();
             let is_last = event.finish.is_some();
             self.events.push(event);
@@ -115,7 +132,7 @@ pub(super) fn score(model: &CachedModel<'_>, hidden: &Tensor, job: &mut Job<'_>)
     Ok(())
 }
 
-/// Picks the tokens of some jobs. A sampler on the device takes this function's place.
+/// Picks the tokens of some jobs on the host, as [`device::pick`](super::device::pick) does on the device.
 pub(super) fn pick(
     model: &CachedModel<'_>,
     hidden: &Tensor,
@@ -134,6 +151,11 @@ pub(super) fn pick(
         parts.push((job, own));
         rest = others;
     }
-    parts.into_par_iter().for_each(|(job, logits)| job.pick(logits, limits));
+    parts.into_par_iter().for_each(|(job, logits)| {
+        let vocabulary = limits.vocab_size;
+        job.pick(limits, |sequence, index| {
+            sequence.next(&mut logits[index * vocabulary..(index + 1) * vocabulary], limits)
+        });
+    });
     Ok(())
 }

@@ -34,6 +34,8 @@
 mod batch;
 mod complete;
 mod constraint;
+mod decode;
+mod device;
 mod draw;
 mod embed;
 mod engine;

@@ -47,18 +47,13 @@ pub(super) struct Rule<'a> {
     pub(super) seed: u64,
     /// Where the token will stand.
     pub(super) position: usize,
-    /// What stands in the sequence already, where there are penalties.
-    pub(super) counts: Option<&'a Counts>,
-    /// Which tokens may come.
-    pub(super) mask: Option<&'a TokenMask>,
 }
 
-/// Picks a token by a row of logits, which is changed on the way.
+/// Picks a token by a row of logits, to which [`adjust`] did what it does.
 ///
 /// # Errors
 /// If no token has a finite logit.
-pub(super) fn pick(logits: &mut [f32], rule: &Rule<'_>) -> Result<u32> {
-    adjust(logits, rule);
+pub(super) fn pick(logits: &[f32], rule: &Rule<'_>) -> Result<u32> {
     let best = argmax(logits);
     let top = best.map_or(f32::NEG_INFINITY, |best| logits[best as usize]);
     let Some(best) = best.filter(|_| top.is_finite()) else {
@@ -80,10 +75,14 @@ pub(super) fn pick(logits: &mut [f32], rule: &Rule<'_>) -> Result<u32> {
     Ok(token.unwrap_or(best))
 }
 
-/// Applies penalties, bias and mask.
-fn adjust(logits: &mut [f32], rule: &Rule<'_>) {
-    let sampling = rule.sampling;
-    for (&token, &count) in rule.counts.iter().flat_map(|counts| &counts.0) {
+/// Applies penalties by what stands in the sequence, bias, and the mask of tokens that may come.
+pub(super) fn adjust(
+    logits: &mut [f32],
+    sampling: &Sampling,
+    counts: Option<&Counts>,
+    mask: Option<&TokenMask>,
+) {
+    for (&token, &count) in counts.iter().flat_map(|counts| &counts.0) {
         let logit = &mut logits[token as usize];
         let repetition = sampling.repetition_penalty;
         *logit = if *logit > 0.0 { *logit / repetition } else { *logit * repetition };
@@ -95,7 +94,7 @@ fn adjust(logits: &mut [f32], rule: &Rule<'_>) {
     for (&token, &bias) in &sampling.logit_bias {
         logits[token as usize] += bias;
     }
-    if let Some(mask) = rule.mask {
+    if let Some(mask) = mask {
         let rejected = (0..logits.len() as u32).filter(|&token| !mask.allows(token));
         for token in rejected {
             logits[token as usize] = f32::NEG_INFINITY;
@@ -227,7 +226,7 @@ mod tests {
     use super::*;
 
     fn rule(sampling: &Sampling) -> Rule<'_> {
-        Rule { sampling, seed: sampling.seed, position: 3, counts: None, mask: None }
+        Rule { sampling, seed: sampling.seed, position: 3 }
     }
 
     fn warm() -> Sampling {
@@ -235,7 +234,7 @@ mod tests {
     }
 
     fn greedy(logits: &[f32], rule: &Rule<'_>) -> u32 {
-        pick(&mut logits.to_vec(), rule).expect("a token is picked")
+        pick(logits, rule).expect("a token is picked")
     }
 
     /// Every token that some position draws.
@@ -254,10 +253,10 @@ mod tests {
     #[test]
     fn a_row_without_a_finite_maximum_is_refused() {
         let sampling = Sampling::default();
-        let error = pick(&mut [f32::NAN, f32::NEG_INFINITY], &rule(&sampling));
+        let error = pick(&[f32::NAN, f32::NEG_INFINITY], &rule(&sampling));
         let message = error.expect_err("it is refused").to_string();
         assert_eq!(message, "generate: the token at position 3 has no finite logit");
-        let error = pick(&mut [0.0, f32::INFINITY], &rule(&sampling)).expect_err("it is refused");
+        let error = pick(&[0.0, f32::INFINITY], &rule(&sampling)).expect_err("it is refused");
         assert_eq!(error.to_string(), "generate: the token at position 3 has an infinite logit");
     }
 
@@ -317,7 +316,7 @@ mod tests {
             ..Sampling::default()
         };
         let mut logits = [4.0, -1.0, 3.0];
-        adjust(&mut logits, &Rule { counts: Some(&counts), ..rule(&sampling) });
+        adjust(&mut logits, &sampling, Some(&counts), None);
         assert_eq!(logits, [2.0, -3.0, 3.0]);
     }
 
@@ -325,10 +324,13 @@ mod tests {
     fn bias_and_mask_come_before_the_pick() {
         let mut sampling = Sampling::default();
         sampling.logit_bias.insert(2, 10.0);
-        assert_eq!(greedy(&[1.0, 2.0, 0.0], &rule(&sampling)), 2);
         let mut mask = TokenMask::none(3);
         mask.allow(0);
-        assert_eq!(greedy(&[1.0, 2.0, 0.0], &Rule { mask: Some(&mask), ..rule(&sampling) }), 0);
+        for (mask, expected) in [(None, 2), (Some(&mask), 0)] {
+            let mut logits = [1.0, 2.0, 0.0];
+            adjust(&mut logits, &sampling, None, mask);
+            assert_eq!(greedy(&logits, &rule(&sampling)), expected);
+        }
     }
 
     #[test]

@@ -7,10 +7,13 @@
 use std::sync::Arc;
 
 use super::constraint::ConstraintState;
+use super::device::Draw;
 use super::draw::seed_of_sample;
 use super::pages::{Key, key};
-use super::request::{Event, FinishReason, Limits, Request, RequestId, TokenLogprobs, Usage};
-use super::sample::{Counts, Rule, logprobs, pick};
+use super::request::{
+    Event, FinishReason, Limits, Request, RequestId, TokenLogprobs, Usage, refused,
+};
+use super::sample::{Counts, Rule, adjust, logprobs, pick};
 use super::stop::{Detokenizer, ShownText};
 use crate::error::{Error, Result};
 
@@ -144,7 +147,8 @@ impl Sequence {
     /// The token that logits give at a position, without penalties and constraints: what a draft guesses.
     pub(super) fn guess(&self, logits: &mut [f32], position: usize) -> Option<u32> {
         let (sampling, seed) = (&self.request.sampling, self.seed);
-        pick(logits, &Rule { sampling, seed, position, counts: None, mask: None }).ok()
+        adjust(logits, sampling, None, None);
+        pick(logits, &Rule { sampling, seed, position }).ok()
     }
 
     /// Picks the next token by the logits of the last one.
@@ -156,23 +160,65 @@ impl Sequence {
     }
 
     fn try_next(&mut self, logits: &mut [f32], limits: &Limits) -> Result<Event> {
-        let request = Arc::clone(&self.request);
-        let untouched = request.logprobs.map(|count| (logits.to_vec(), count));
+        let untouched = self.request.logprobs.map(|_| logits.to_vec());
+        self.adjust(logits)?;
+        let (sampling, seed, position) = (&self.request.sampling, self.seed, self.tokens.len());
+        let token = pick(logits, &Rule { sampling, seed, position })?;
+        self.try_take(token, untouched.as_deref(), limits)
+    }
+
+    /// Whether the host looks at its logits: to change them, or to tell log-probabilities.
+    pub(super) fn looks_at_logits(&self) -> bool {
+        self.changes_logits() || self.request.logprobs.is_some()
+    }
+
+    /// Whether penalties, a bias or a constraint change its logits.
+    pub(super) fn changes_logits(&self) -> bool {
+        let has_bias = !self.request.sampling.logit_bias.is_empty();
+        self.counts.is_some() || self.constraint.is_some() || has_bias
+    }
+
+    /// Applies penalties, bias and constraint of the next token to its logits.
+    pub(super) fn adjust(&mut self, logits: &mut [f32]) -> Result<()> {
         let mask = self.constraint.as_mut().map(|rule| rule.allowed()).transpose()?;
-        let rule = Rule {
-            sampling: &request.sampling,
-            seed: self.seed,
-            position: self.tokens.len(),
-            counts: self.counts.as_ref(),
-            mask: mask.as_ref(),
-        };
-        let token = pick(logits, &rule)?;
+        adjust(logits, &self.request.sampling, self.counts.as_ref(), mask.as_ref());
+        Ok(())
+    }
+
+    /// What the token so many places ahead of the next one is drawn by.
+    pub(super) fn draw(&self, ahead: usize) -> Draw {
+        let sampling = &self.request.sampling;
+        Draw {
+            temperature: sampling.temperature,
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+            top_k: sampling.top_k.map_or(0, |k| i64::try_from(k).unwrap_or(i64::MAX)),
+            seed: self.seed.cast_signed(),
+            position: (self.tokens.len() + ahead) as i64,
+        }
+    }
+
+    /// Takes a token that was picked on the device; -1 says that it had none to pick.
+    pub(super) fn take(&mut self, token: i64, logits: Option<&[f32]>, limits: &Limits) -> Event {
+        let token = u32::try_from(token).map_err(|_| {
+            let place = self.tokens.len();
+            refused(format!("the token at position {place} has no finite largest logit"))
+        });
+        match token.and_then(|token| self.try_take(token, logits, limits)) {
+            Ok(event) => event,
+            Err(error) => self.failed(error),
+        }
+    }
+
+    /// Goes on with a token; `logits` are those that nothing changed, where log-probabilities are asked for.
+    fn try_take(&mut self, token: u32, logits: Option<&[f32]>, limits: &Limits) -> Result<Event> {
         self.tokens.push(token);
         if let Some(counts) = &mut self.counts {
             counts.add(token);
         }
         let (text, finish) = self.go_on(token, limits)?;
-        let logprob = untouched.map(|(logits, count)| logprobs(&logits, token, count));
+        let logprob = self.request.logprobs.zip(logits);
+        let logprob = logprob.map(|(count, logits)| logprobs(logits, token, count));
         Ok(Event { token: Some(token), text, logprob, finish, ..self.event() })
     }
 

@@ -4,7 +4,6 @@
 //! what has a checkpoint's name is complete; what the disk did to it later, its hashes show.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,7 +11,7 @@ use std::thread::JoinHandle;
 use super::checkpoint::{Checkpoint, Frozen};
 use super::manifest::{CheckpointInfo, candidates, list_checkpoints};
 use super::whole::{cannot_write, sync_folder};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, warn};
 use crate::tensor::Creation;
 
 /// Which checkpoints stay when a new one is there.
@@ -204,11 +203,6 @@ impl Drop for Checkpoints {
             warn(error);
         }
     }
-}
-
-/// A line on standard error; where that is closed there is nobody to tell.
-fn warn(line: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "warning: {line}");
 }
 
 /// What the names of unfinished folders begin with.

@@ -37,7 +37,7 @@ impl Tensor {
         if flat.device() == Device::Cpu {
             let n = self.shape()[0];
             let is_wrong = |index: &i64| !(0..n as i64).contains(index);
-            if let Some(wrong) = flat.to_vec::<i64>()?.into_iter().find(is_wrong) {
+            if let Some(wrong) = flat.indices_to_check()?.into_iter().find(is_wrong) {
                 let message = format!("index {wrong} is out of range for {n} rows");
                 return Err(Error::op("embedding", message));
             }

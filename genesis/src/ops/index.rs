@@ -257,7 +257,8 @@ fn checked(op: &'static str, index: &Tensor, x: &Tensor, extent: usize) -> Resul
     let index = index.detach().to_dtype(DType::I64)?;
     if index.device() == Device::Cpu {
         let n = extent as i64;
-        if let Some(wrong) = index.to_vec::<i64>()?.into_iter().find(|i| !(-n..n).contains(i)) {
+        let is_wrong = |i: &i64| !(-n..n).contains(i);
+        if let Some(wrong) = index.indices_to_check()?.into_iter().find(is_wrong) {
             let message = format!("index {wrong} is out of range for {extent} elements");
             return Err(Error::op(op, message));
         }

@@ -132,7 +132,7 @@ impl Tensor {
         }
         if self.device() == Device::Cpu {
             let is_wrong = |class: &i64| !(0..classes as i64).contains(class);
-            if let Some(wrong) = self.to_vec::<i64>()?.into_iter().find(is_wrong) {
+            if let Some(wrong) = self.indices_to_check()?.into_iter().find(is_wrong) {
                 let message = format!("class {wrong} is out of range for {classes} classes");
                 return Err(Error::op(NAME, message));
             }

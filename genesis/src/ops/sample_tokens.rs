@@ -61,7 +61,8 @@ impl Tensor {
     /// Probabilities are rounded to multiples of 2^-38 of the largest, by which top-p and the draw are exact:
     /// top-k keeps exactly `k`, top-p the fewest whose mass is enough, and of equal tokens those that come
     /// first. The draw is a function of the row's logits, settings, seed and position. NaN counts as
-    /// -infinity; where all are, each token is as probable as the next.
+    /// -infinity. A row whose largest logit is infinite gives -1 and no meaningful logarithm, so that nobody has to
+    /// wait for a check.
     /// # Errors
     /// If shapes, dtypes or devices do not fit.
     /// # Source

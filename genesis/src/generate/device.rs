@@ -1,0 +1,166 @@
+//! Tokens picked on the device, by [`Tensor::sample_tokens`].
+//!
+//! Only the numbers of the picked tokens come to the host. A request that the kernel knows too little of, one with
+//! penalties, a bias or a constraint, has its row changed on the host and picked on the device like the
+//! others: what is asked for besides the token must not change which it is.
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
+
+use super::batch::CachedModel;
+use super::job::Job;
+use super::request::Limits;
+use super::sequence::Sequence;
+use crate::error::Result;
+use crate::ops::SampleTokens;
+use crate::tensor::Tensor;
+
+/// What a row's token is drawn by.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Draw {
+    pub(super) temperature: f32,
+    pub(super) top_p: f32,
+    pub(super) min_p: f32,
+    /// 0 keeps all.
+    pub(super) top_k: i64,
+    pub(super) seed: i64,
+    /// Where the token will stand.
+    pub(super) position: i64,
+}
+
+/// Settings of rows in two tensors, a line for each.
+pub(super) struct Draws {
+    /// Temperature, top-p, min-p: `[3, R]`, f32.
+    pub(super) numbers: Tensor,
+    /// Top-k, seed, position: `[3, R]`, i64.
+    pub(super) wholes: Tensor,
+}
+
+/// Lines of numbers, one of each of these.
+pub(super) fn numbers(draws: &[Draw]) -> Vec<f32> {
+    let line = |of: fn(&Draw) -> f32| draws.iter().map(of);
+    line(|draw| draw.temperature)
+        .chain(line(|draw| draw.top_p))
+        .chain(line(|draw| draw.min_p))
+        .collect()
+}
+
+/// As [`numbers`].
+pub(super) fn wholes(draws: &[Draw]) -> Vec<i64> {
+    let line = |of: fn(&Draw) -> i64| draws.iter().map(of);
+    line(|draw| draw.top_k)
+        .chain(line(|draw| draw.seed))
+        .chain(line(|draw| draw.position))
+        .collect()
+}
+
+impl Draws {
+    fn new(draws: &[Draw], device: Device) -> Result<Draws> {
+        let shape = [3, draws.len()];
+        Ok(Draws {
+            numbers: Tensor::from_slice_on(&numbers(draws), &shape, device)?,
+            wholes: Tensor::from_slice_on(&wholes(draws), &shape, device)?,
+        })
+    }
+
+    /// The token of each row, `[R]`, i64; -1 where the largest logit is infinite.
+    pub(super) fn pick(&self, logits: &Tensor) -> Result<Tensor> {
+        let [temperature, top_p, min_p] = [0, 1, 2].map(|line| self.numbers.select(0, line));
+        let [top_k, seed, position] = [0, 1, 2].map(|line| self.wholes.select(0, line));
+        let settings = SampleTokens {
+            temperature: &temperature?,
+            top_k: &top_k?,
+            top_p: &top_p?,
+            min_p: &min_p?,
+            seed: &seed?,
+            position: &position?,
+            penalties: None,
+        };
+        Ok(logits.sample_tokens(&settings)?.0)
+    }
+}
+
+/// Picks the tokens of some jobs.
+pub(super) fn pick(
+    model: &CachedModel<'_>,
+    hidden: &Tensor,
+    jobs: &mut [Job<'_>],
+    limits: &Limits,
+) -> Result<()> {
+    let rows: Vec<usize> = jobs.iter().flat_map(Job::rows).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let logits = model.logits_of(hidden, &rows)?; // [R, V]
+    let draws: Vec<Draw> = jobs.iter().flat_map(Job::draws).collect();
+    let tokens = Draws::new(&draws, model.device)?.pick(&logits)?.to_vec::<i64>()?;
+    let mut first = 0;
+    for job in jobs.iter_mut().filter(|job| job.is_picking()) {
+        let count = job.rows().len();
+        let picker = Picker { model, logits: &logits.narrow(0, first, count)?, limits };
+        picker.take(job, &tokens[first..first + count])?;
+        first += count;
+    }
+    Ok(())
+}
+
+/// Takes the tokens of a step for jobs that have one row each.
+pub(super) fn take(
+    model: &CachedModel<'_>,
+    hidden: &Tensor,
+    jobs: &mut [Job<'_>],
+    tokens: &[i64],
+    limits: &Limits,
+) -> Result<()> {
+    for (row, (job, token)) in jobs.iter_mut().zip(tokens).enumerate() {
+        if job.sequence.looks_at_logits() {
+            let logits = model.logits_of(hidden, &[row])?; // [1, V]
+            Picker { model, logits: &logits, limits }.take(job, &[*token])?;
+        } else {
+            job.pick(limits, |sequence, _| sequence.take(*token, None, limits));
+        }
+    }
+    Ok(())
+}
+
+/// What the tokens of one job are taken with.
+struct Picker<'a> {
+    model: &'a CachedModel<'a>,
+    /// `[R, V]`
+    logits: &'a Tensor,
+    limits: &'a Limits,
+}
+
+impl Picker<'_> {
+    /// Takes the tokens of the job's rows, which hold where the host changes no logits.
+    fn take(&self, job: &mut Job<'_>, tokens: &[i64]) -> Result<()> {
+        let rows = match job.sequence.looks_at_logits() {
+            true => self.logits.to_dtype(DType::F32)?.to_vec::<f32>()?,
+            false => Vec::new(),
+        };
+        let row = |index: usize| {
+            let vocabulary = self.limits.vocab_size;
+            rows.get(index * vocabulary..(index + 1) * vocabulary)
+        };
+        job.pick(self.limits, |sequence, index| {
+            let row = row(index);
+            match row.filter(|_| sequence.changes_logits()) {
+                None => sequence.take(tokens[index], row, self.limits),
+                Some(row) => match self.picked_of(sequence, row) {
+                    Ok(token) => sequence.take(token, Some(row), self.limits),
+                    Err(error) => sequence.failed(error),
+                },
+            }
+        });
+        Ok(())
+    }
+
+    /// The token of a row that the host changes first.
+    fn picked_of(&self, sequence: &mut Sequence, row: &[f32]) -> Result<i64> {
+        let mut row = row.to_vec();
+        sequence.adjust(&mut row)?;
+        let changed = Tensor::from_slice_on(&row, &[1, row.len()], self.model.device)?;
+        let draws = Draws::new(&[sequence.draw(0)], self.model.device)?;
+        Ok(draws.pick(&changed)?.to_vec::<i64>()?[0])
+    }
+}
