@@ -112,7 +112,7 @@ fn methods_in(folder: &Path, names: &mut BTreeSet<String>) -> Result<()> {
 const PARTS_LEFT_OUT: &str = "
     AdaptiveAvgPoolNd AdaptiveMaxPoolNd AvgPoolNd BatchNormNd Call ConvNd ConvTransposeNd DropoutNd ForwardHandle
     GruGates InstanceNormNd Layer LoadReport LstmGates MaxPoolNd Mismatch PackedSequence PadNd Pads Part
-    RecurrentCell RnnGates Summary SummaryRow Training Visitor VisitorMut Walk count_flops module_path observe watch
+    RecurrentCell quantized_numbers RnnGates Summary SummaryRow Training Visitor VisitorMut Walk count_flops module_path observe watch
     Batch Member Setting Epoch FashionMnist ImageFolder IterableDataset Map Sample Subset Tensors Best
     CheckpointInfo Difference Mapped OnSaveError Resumed OPS Precision autocast_dtype is_autocast_enabled
     without_autocast GgmlType GgufArray GgufTensor GgufType GgufValue Stored shard_names Anomaly Function HookHandle ModeGuard SavedTensors enable_grad is_grad_enabled

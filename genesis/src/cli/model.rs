@@ -9,6 +9,7 @@ use genesis::generate::{EngineOptions, Speculation};
 use genesis::hub::{HubOptions, ModelFiles, Progress, resolve};
 use genesis::io::GgufFile;
 use genesis::models::{self, LoadOptions, WeightForm, load};
+use genesis::nn::quantized_numbers;
 use genesis::serve::{Backend, EngineBackend, ModelInfo};
 use genesis::text::Pretrained;
 use genesis::{DType, Device};
@@ -141,7 +142,7 @@ impl Work {
         let has_head = parameters.iter().chain(&buffers).any(|(name, _)| name.contains("lm_head"));
         let is_read = |name: &str| !(has_head && name.contains("embed_tokens"));
         let read = parameters.iter().filter(|(name, _)| is_read(name));
-        let count = read.clone().map(|(_, tensor)| tensor.numel() as u64).sum();
+        let whole: u64 = read.clone().map(|(_, tensor)| tensor.numel() as u64).sum();
         let bytes = read
             .chain(&buffers)
             .map(|(_, tensor)| tensor.numel() as u64 * tensor.dtype().bytes() as u64);
@@ -149,7 +150,7 @@ impl Work {
         let dtype = loaded.config.dtype;
         let channels = (2 * shape.layers * shape.heads * shape.head_dim) as u64;
         Work {
-            parameters: count,
+            parameters: whole + quantized_numbers(&*loaded.model),
             weight_bytes: bytes.sum(),
             cache_bytes_per_token: channels * dtype.bytes() as u64,
             is_half: matches!(dtype, DType::BF16 | DType::F16),

@@ -100,4 +100,4 @@ pub use transformer::{
 pub use visit::{Visitor, VisitorMut, Walk};
 pub use watch::{Call, count_flops, module_path, observe, watch};
 pub(crate) use watch::{flops, is_observed, watch_as};
-pub use weight::Weight;
+pub use weight::{Weight, quantized_numbers};

@@ -2,8 +2,8 @@
 
 use genesis_kernel::ir::DType;
 
-use super::visit::{Visitor, VisitorMut};
-use super::{Parameter, Part};
+use super::visit::{Seen, Visitor, VisitorMut};
+use super::{Module, Parameter, Part};
 use crate::error::Result;
 use crate::ops::QuantizedWeight;
 use crate::tensor::Tensor;
@@ -89,6 +89,17 @@ impl Weight {
             Weight::Whole(_) => None,
         }
     }
+}
+
+/// How many numbers the quantized weights of a module stand for; they are no parameters of it.
+pub fn quantized_numbers(module: &dyn Module) -> u64 {
+    let mut count = 0;
+    Visitor::walk(module, &mut |_, seen| {
+        if let Seen::Weight(Weight::Quantized(weight)) = seen {
+            count += weight.shape().map(|n| n as u64).into_iter().product::<u64>();
+        }
+    });
+    count
 }
 
 /// What every one of some weights has, or none.
