@@ -60,6 +60,8 @@ mod matmul;
 /// What memory is used for, and what happens when there is no more.
 mod memory;
 mod mixed;
+/// What products of models are computed from.
+mod model_weights;
 /// Models against `transformers`.
 mod models;
 /// The page of PyTorch's names.

@@ -2,6 +2,7 @@
 
 pub mod abuse;
 pub mod conform;
+pub mod gguf_writer;
 pub mod mutate;
 pub mod mutate_text;
 

@@ -212,7 +212,10 @@ impl Files {
         };
         let module = as_module(&mut model);
         module.requires_grad_(options.trainable)?;
-        let form = if options.trainable { WeightForm::Whole } else { options.weights };
+        let form = match options.trainable {
+            true => WeightForm::Whole,
+            false => options.weights.computed_in(dtype)?,
+        };
         fill(module, &self.weights, &naming, form, at)?;
         let token = |key| tokens(&self.generation, key).or_else(|| tokens(&self.config, key));
         let first = |key| token(key).and_then(|tokens| tokens.first().copied());
