@@ -12,6 +12,8 @@ mod assemble;
 mod attention;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// Prompts alone, in batches, in chunks and behind prefixes that are cached.
+mod batch_invariance;
 /// Where the copy engine may start.
 mod bulk_copies;
 /// Checkpoints: written whole, checked, resumed.
