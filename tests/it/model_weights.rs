@@ -142,8 +142,9 @@ fn tensors_that_are_no_blocks_stay_whole() -> Result<()> {
     Ok(())
 }
 
-/// Weights of these models are uniform or normal and rows have 32 of them, so that rounding takes more of them
-/// than of a trained model's. Measured: at most XXX and YYY.
+/// Weights of these models are random and their rows short, so that rounding takes more of them than of a
+/// trained model's. Measured: 0.005 to 0.024 of the logits' size by 8 bits, 0.25 to 0.41 by 4; the heads of the
+/// GPT-2s, which have 8 bits in both, 0.005 to 0.006.
 #[test]
 fn eight_and_four_bits_are_near_the_whole_weights() -> Result<()> {
     for device in crate::gpu::devices("model weights") {
@@ -154,10 +155,9 @@ fn eight_and_four_bits_are_near_the_whole_weights() -> Result<()> {
                 logits(&*loaded.model, &golden["tokens"])
             };
             let whole = run(WeightForm::Whole)?;
-            for (form, most) in [(WeightForm::Int8, 0.05), (WeightForm::Int4, 0.9)] {
+            for (form, most) in [(WeightForm::Int8, 0.03), (WeightForm::Int4, 0.5)] {
                 let off = relative(&run(form)?, &whole);
-                println!("{name} {form:?} on {device}: {off:.4}");
-                ensure!(off < most && off > 0.0, "{name} {form:?} on {device}: off by {off}");
+                ensure!(off < most && off > 0.003, "{name} {form:?} on {device}: off by {off}");
             }
         }
     }

@@ -93,8 +93,8 @@ impl GgufWriter {
         self
     }
 
-    /// The file.
-    pub fn bytes(&self) -> Vec<u8> {
+    /// What stands before the tensors' data.
+    pub fn header(&self) -> Vec<u8> {
         let mut bytes = b"GGUF".to_vec();
         bytes.extend(3u32.to_le_bytes());
         bytes.extend((self.tensors.len() as u64).to_le_bytes());
@@ -102,8 +102,12 @@ impl GgufWriter {
         bytes.extend(self.keys.concat());
         bytes.extend(self.tensors.concat());
         bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
-        bytes.extend(&self.data);
         bytes
+    }
+
+    /// The file.
+    pub fn bytes(&self) -> Vec<u8> {
+        [self.header(), self.data.clone()].concat()
     }
 }
 

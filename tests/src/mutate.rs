@@ -37,6 +37,8 @@ pub struct Format {
     pub name: &'static str,
     /// A small file of it.
     pub valid: Vec<u8>,
+    /// The bytes at its beginning that most changes are of: what is behind them is data.
+    pub head: usize,
     /// Makes checksums right again, and packs what is packed.
     pub mend: fn(Vec<u8>) -> Vec<u8>,
     /// Reads a file; whether it was accepted.
@@ -63,7 +65,13 @@ impl Format {
         read: impl Fn(&Path) -> bool + 'static,
     ) -> Format {
         let room = ROOMS.iter().find(|(kind, _)| name.starts_with(kind)).map(|&(_, room)| room);
-        Format { name, valid, mend: |bytes| bytes, read: Box::new(read), room }
+        let head = valid.len();
+        Format { name, valid, head, mend: |bytes| bytes, read: Box::new(read), room }
+    }
+
+    /// The same with so many bytes before its data.
+    pub fn headed(self, head: usize) -> Format {
+        Format { head, ..self }
     }
 
     /// The same whose changed files are made whole again in some way.
@@ -105,7 +113,7 @@ pub fn read_mutated(numbers: Range<u64>) -> Result<()> {
     for number in numbers {
         let format = &formats[(number % formats.len() as u64) as usize];
         let mut rng = SampleRng::new(number);
-        fs::write(&path, (format.mend)(mutated(&format.valid, &mut rng)))?;
+        fs::write(&path, (format.mend)(mutated(format, &mut rng)))?;
         let start = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| (format.read)(&path)));
         ensure!(outcome.is_ok(), "{}: file {number} panics", format.name);
@@ -115,12 +123,16 @@ pub fn read_mutated(numbers: Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// A damaged file: half of those that are JSON have values in the places of others, all others changed bytes.
-pub fn mutated(valid: &[u8], rng: &mut SampleRng) -> Vec<u8> {
-    match valid.starts_with(b"{") && rng.below(2) == 0 {
-        true => crate::mutate_text::rearranged(valid, rng),
-        false => mutate(valid, rng),
+/// A damaged file: half of those that are JSON have values in the places of others, all others changed bytes,
+/// seven of eight in what stands before the data.
+pub fn mutated(format: &Format, rng: &mut SampleRng) -> Vec<u8> {
+    let valid = &format.valid;
+    if valid.starts_with(b"{") && rng.below(2) == 0 {
+        return crate::mutate_text::rearranged(valid, rng);
     }
+    let head = if rng.below(8) > 0 { format.head } else { valid.len() };
+    let (head, data) = valid.split_at(head);
+    [&mutate(head, rng), data].concat()
 }
 
 /// Changes a file at one to four places.

@@ -93,7 +93,8 @@ fn fixed(bytes: &[u8], rows: usize, fix: Fix) -> Option<Cow<'_, [u8]>> {
             bytes.get(row * each..(row + 1) * each).map(Cow::from)
         }
         Fix::PairedRows { heads } => {
-            let of_head = rows.checked_div(heads).filter(|&n| n > 0 && n * heads == rows && n % 2 == 0)?;
+            let of_head =
+                rows.checked_div(heads).filter(|&n| n > 0 && n * heads == rows && n % 2 == 0)?;
             let (half, width) = (of_head / 2, bytes.len() / rows);
             let stored = |row: usize| {
                 let (head, channel) = (row / of_head, row % of_head);

@@ -21,7 +21,7 @@ use super::template::{ChatTemplate, Conversation};
 use super::tokenizer::Tokenizer;
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
-use crate::io::read_regular;
+use crate::io::{MOST_CONFIG, read_at_most};
 
 /// The template for everything.
 const DEFAULT: &str = "default";
@@ -147,7 +147,7 @@ fn optional_object(folder: &Path, name: &str) -> Result<Option<Map<String, Value
     if !path.exists() {
         return Ok(None);
     }
-    let json = serde_json::from_slice(&read_regular(&path)?);
+    let json = serde_json::from_slice(&read_at_most(&path, MOST_CONFIG)?);
     match json.map_err(|error| problem(folder, name, &format!("is no JSON: {error}")))? {
         Value::Object(object) => Ok(Some(object)),
         _ => Err(problem(folder, name, "is not a JSON object")),
@@ -159,7 +159,7 @@ fn optional_text(path: &Path) -> Result<Option<String>> {
     if !path.exists() {
         return Ok(None);
     }
-    let text = String::from_utf8(read_regular(path)?);
+    let text = String::from_utf8(read_at_most(path, MOST_CONFIG)?);
     text.map(Some).map_err(|error| Error::io(format!("{}: {error}", path.display())))
 }
 

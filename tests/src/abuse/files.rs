@@ -48,7 +48,7 @@ impl Files {
     /// Writes file `number`; its length.
     pub(super) fn write(&self, number: u64) -> Result<usize> {
         let format = self.format(number);
-        let bytes = (format.mend)(mutated(&format.valid, &mut SampleRng::new(number)));
+        let bytes = (format.mend)(mutated(format, &mut SampleRng::new(number)));
         fs::write(&self.path, &bytes)?;
         Ok(bytes.len())
     }
