@@ -198,7 +198,7 @@ fn requests(count: usize) -> Vec<Request> {
 }
 
 /// What must not depend on anything but the request, to the bit.
-fn bits(outputs: &[Output]) -> Vec<(Vec<u32>, Vec<Vec<u32>>, FinishReason)> {
+pub(crate) fn bits(outputs: &[Output]) -> Vec<(Vec<u32>, Vec<Vec<u32>>, FinishReason)> {
     let of = |output: &Output| {
         let logprobs = output.logprobs.iter();
         let numbers = logprobs.map(|place| {

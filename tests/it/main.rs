@@ -12,6 +12,8 @@ mod assemble;
 mod attention;
 /// Gradients by the tape: order, freeing, in-place misuse.
 mod autograd;
+/// Prompts alone, in batches, in chunks and behind prefixes that are cached.
+mod batch_invariance;
 /// Where the copy engine may start.
 mod bulk_copies;
 /// Checkpoints: written whole, checked, resumed.
@@ -61,6 +63,8 @@ mod matmul;
 /// What memory is used for, and what happens when there is no more.
 mod memory;
 mod mixed;
+/// What products of models are computed from.
+mod model_weights;
 /// Models against `transformers`.
 mod models;
 /// The page of PyTorch's names.

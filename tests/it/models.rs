@@ -17,7 +17,7 @@ const NEAR: f64 = 2e-4;
 /// Tokens of a page: few, so that prompts take several.
 const PAGE: usize = 4;
 
-const DECODERS: &[&str] = &[
+pub(crate) const DECODERS: &[&str] = &[
     "gemma2",
     "gemma2_plain",
     "gemma3",
@@ -38,7 +38,7 @@ const DECODERS: &[&str] = &[
     "qwen3_tied",
 ];
 
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models").join(name)
 }
 
@@ -198,36 +198,42 @@ fn paged_passes_continue_as_transformers_does() -> Result<()> {
 /// are of whole matrices, for its weights lie the other way round.
 #[test]
 fn logits_have_the_same_bits_in_any_batch() -> Result<()> {
+    for (name, device) in everywhere().filter(|(name, _)| !name.starts_with("gpt2")) {
+        for dtype in [DType::F32, DType::BF16] {
+            check_bits(name, &LoadOptions { dtype: Some(dtype), ..on(device) })?;
+        }
+    }
+    Ok(())
+}
+
+/// Compares the bits of a model's logits: both prompts at once, one after the other, and in pieces.
+pub(crate) fn check_bits(name: &'static str, options: &LoadOptions) -> Result<()> {
     const WAYS: [&[[usize; 2]]; 4] = [
         &[[20, 20]],
         &[[20, 0], [0, 20]],
         &[[7, 3], [1, 1], [0, 10], [12, 6]],
         &[[1, 19], [18, 0], [1, 1]],
     ];
-    for (name, device) in everywhere().filter(|(name, _)| !name.starts_with("gpt2")) {
-        for dtype in [DType::F32, DType::BF16] {
-            let options = LoadOptions { dtype: Some(dtype), ..on(device) };
-            let loaded = load(folder(name), &options)?;
-            let prompts = Golden::open(name, Device::Cpu)?.rows("tokens")?;
-            let mut first: Option<[Vec<f32>; 2]> = None;
-            for way in WAYS {
-                let mut paged = Paged::new(&*loaded.model, 20, (dtype, device))?;
-                let mut all = [Vec::new(), Vec::new()];
-                for piece in way {
-                    let start = paged.cached;
-                    let part = |s: usize| &prompts[s][start[s]..start[s] + piece[s]];
-                    let logits = paged.run([part(0), part(1)])?;
-                    for (all, logits) in all.iter_mut().zip(logits) {
-                        all.extend(logits.to_dtype(DType::F32)?.contiguous()?.to_vec::<f32>()?);
-                    }
-                }
-                let first = first.get_or_insert_with(|| all.clone());
-                for s in [0, 1] {
-                    let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits();
-                    let far = first[s].iter().zip(&all[s]).position(|pair| !same(pair));
-                    ensure!(far.is_none(), "{name} in {dtype} on {device}, {way:?}: {far:?}");
-                }
+    let loaded = load(folder(name), options)?;
+    let prompts = Golden::open(name, Device::Cpu)?.rows("tokens")?;
+    let mut first: Option<[Vec<f32>; 2]> = None;
+    for way in WAYS {
+        let at = (loaded.config.dtype, options.device);
+        let mut paged = Paged::new(&*loaded.model, 20, at)?;
+        let mut all = [Vec::new(), Vec::new()];
+        for piece in way {
+            let start = paged.cached;
+            let part = |s: usize| &prompts[s][start[s]..start[s] + piece[s]];
+            let logits = paged.run([part(0), part(1)])?;
+            for (all, logits) in all.iter_mut().zip(logits) {
+                all.extend(logits.to_dtype(DType::F32)?.contiguous()?.to_vec::<f32>()?);
             }
+        }
+        let first = first.get_or_insert_with(|| all.clone());
+        for s in [0, 1] {
+            let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits();
+            let far = first[s].iter().zip(&all[s]).position(|pair| !same(pair));
+            ensure!(far.is_none(), "{name} with {options:?}, {way:?}: {far:?}");
         }
     }
     Ok(())

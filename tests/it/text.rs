@@ -249,6 +249,17 @@ fn templates_are_taken_from_where_transformers_takes_them() -> Result<()> {
     fs::remove_file(folder.path().join("chat_template.json"))?;
     let error = rendered(false).unwrap_err().to_string();
     assert_eq!(error, "chat template: the model has none");
+    for (name, content) in [
+        ("chat_template.jinja", "\n{% if %}"),
+        ("tokenizer_config.json", r#"{"chat_template": "\n{% if %}"}"#),
+    ] {
+        fs::write(folder.path().join(name), content)?;
+        let error = Pretrained::load(folder.path())?.chat_template(false).unwrap_err().to_string();
+        let file = folder.path().join(name);
+        let start = format!("{}: chat template: syntax error: ", file.display());
+        ensure!(error.starts_with(&start) && error.ends_with("(line 2)"), "{error}");
+        fs::remove_file(file)?;
+    }
     Ok(())
 }
 

@@ -2,7 +2,10 @@
 
 pub mod abuse;
 pub mod conform;
+pub mod gguf_writer;
+pub mod heap;
 pub mod mutate;
+pub mod mutate_models;
 pub mod mutate_text;
 
 /// README.md

@@ -20,7 +20,8 @@ use genesis::data::{
 };
 use genesis::io::{
     Checkpoint, Checkpoints, GgufFile, Keep, SafeTensorsFile, Weights, diff_checkpoints, load_npy,
-    load_npz, load_safetensors, save_npy, save_npz, save_safetensors, save_sharded,
+    load_npz, load_safetensors, save_npy, save_npz, save_safetensors, save_safetensors_with,
+    save_sharded,
 };
 use genesis::memory::SnapshotFile;
 use genesis::optim::State;
@@ -36,10 +37,62 @@ pub struct Format {
     pub name: &'static str,
     /// A small file of it.
     pub valid: Vec<u8>,
+    /// The bytes at its beginning that most changes are of: what is behind them is data.
+    pub head: usize,
     /// Makes checksums right again, and packs what is packed.
     pub mend: fn(Vec<u8>) -> Vec<u8>,
     /// Reads a file; whether it was accepted.
     pub read: Box<dyn Fn(&Path) -> bool>,
+    /// The bytes that its reader may take beside twice the file, where that is bounded so.
+    pub room: Option<usize>,
+}
+
+/// The kinds of files of which strangers make models, and the bytes that a reader of each may take beside twice
+/// the file: the tables that parsers of JSON and of regular expressions have for any.
+const ROOMS: [(&str, usize); 5] = [
+    ("safetensors", 1 << 20),
+    ("gguf", 1 << 20),
+    ("config", 1 << 20),
+    ("tokenizer", 1 << 20),
+    ("chat-template", 1 << 20),
+];
+
+impl Format {
+    /// A format without checksums.
+    pub fn new(
+        name: &'static str,
+        valid: Vec<u8>,
+        read: impl Fn(&Path) -> bool + 'static,
+    ) -> Format {
+        let room = ROOMS.iter().find(|(kind, _)| name.starts_with(kind)).map(|&(_, room)| room);
+        let head = valid.len();
+        Format { name, valid, head, mend: |bytes| bytes, read: Box::new(read), room }
+    }
+
+    /// The same with so many bytes before its data.
+    pub fn headed(self, head: usize) -> Format {
+        Format { head, ..self }
+    }
+
+    /// The same whose changed files are made whole again in some way.
+    pub fn mended(self, mend: fn(Vec<u8>) -> Vec<u8>) -> Format {
+        Format { mend, ..self }
+    }
+}
+
+/// What was read of a file, or of one in a folder.
+///
+/// # Panics
+/// If an error does not name the file, or says nothing besides.
+pub fn told<T>(path: &Path, result: genesis::Result<T>) -> Option<T> {
+    let error = match result {
+        Ok(read) => return Some(read),
+        Err(error) => error.to_string(),
+    };
+    let name = path.display().to_string();
+    assert!(error.contains(&name), "an error does not name the file: {error}");
+    assert!(error.len() > name.len() + 8, "an error does not say what is wrong: {error}");
+    None
 }
 
 /// The longest that one file may take.
@@ -60,7 +113,7 @@ pub fn read_mutated(numbers: Range<u64>) -> Result<()> {
     for number in numbers {
         let format = &formats[(number % formats.len() as u64) as usize];
         let mut rng = SampleRng::new(number);
-        fs::write(&path, (format.mend)(mutate(&format.valid, &mut rng)))?;
+        fs::write(&path, (format.mend)(mutated(format, &mut rng)))?;
         let start = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| (format.read)(&path)));
         ensure!(outcome.is_ok(), "{}: file {number} panics", format.name);
@@ -70,8 +123,20 @@ pub fn read_mutated(numbers: Range<u64>) -> Result<()> {
     Ok(())
 }
 
+/// A damaged file: half of those that are JSON have values in the places of others, all others changed bytes,
+/// seven of eight in what stands before the data.
+pub fn mutated(format: &Format, rng: &mut SampleRng) -> Vec<u8> {
+    let valid = &format.valid;
+    if valid.starts_with(b"{") && rng.below(2) == 0 {
+        return crate::mutate_text::rearranged(valid, rng);
+    }
+    let head = if rng.below(8) > 0 { format.head } else { valid.len() };
+    let (head, data) = valid.split_at(head);
+    [&mutate(head, rng), data].concat()
+}
+
 /// Changes a file at one to four places.
-pub fn mutate(valid: &[u8], rng: &mut SampleRng) -> Vec<u8> {
+fn mutate(valid: &[u8], rng: &mut SampleRng) -> Vec<u8> {
     let mut bytes = valid.to_vec();
     for _ in 0..=rng.below(4) {
         change(&mut bytes, rng);
@@ -145,11 +210,8 @@ pub fn formats(folder: &Path) -> Result<Vec<Format>> {
         let shards = TokenShards::open(&[path], TokenWidth::U16).map(|s| s.read(1, 1 << 40));
         TextFile::open(path).is_ok_and(|file| !file.bytes().is_empty()) && shards.is_ok()
     };
-    let format = |name, valid: &[u8], mend, read: fn(&Path) -> bool| Format {
-        name,
-        valid: valid.to_vec(),
-        mend,
-        read: Box::new(read),
+    let format = |name, valid: &[u8], mend, read: fn(&Path) -> bool| {
+        Format::new(name, valid.to_vec(), read).mended(mend)
     };
     let mut all = vec![
         format("png", &png, mend_png, image),
@@ -177,10 +239,13 @@ pub fn formats(folder: &Path) -> Result<Vec<Format>> {
             "safetensors",
             &made("x.safetensors", &|path| save_safetensors(path, &named))?,
             same,
-            |path| {
-                let metadata = SafeTensorsFile::open(path).map(|file| file.metadata().len());
-                load_safetensors(path, Device::Cpu).is_ok() && metadata.is_ok()
-            },
+            read_safetensors,
+        ),
+        format(
+            "safetensors-dtypes",
+            &made("dtypes.safetensors", &save_dtypes)?,
+            same,
+            read_safetensors,
         ),
         format("tokens", b"to be or not to be", same, tokens),
         format("bible", &bible(), same, |path| bible_text(Some(path)).is_ok()),
@@ -199,20 +264,39 @@ pub fn formats(folder: &Path) -> Result<Vec<Format>> {
     all.push(shards(&folder.join("shards"))?);
     let texts = crate::mutate_text::formats().into_iter();
     all.extend(texts.map(|(name, valid, read)| format(name, &valid, same, read)));
+    all.extend(crate::mutate_models::formats(&folder.join("models"))?);
     all.extend(checkpoint_files(&folder.join("checkpoints"))?);
     all.push(cache_entry(&folder.join("cache")));
     Ok(all)
 }
 
+/// A tensor of every dtype, one of no axes, one of nothing, and texts.
+fn save_dtypes(path: &Path) -> genesis::Result<()> {
+    let tensor =
+        |dtype: DType| Ok((dtype.to_string(), Tensor::ones(&[2, 1], (dtype, Device::Cpu))?));
+    let mut named: BTreeMap<String, Tensor> =
+        DType::ALL.into_iter().map(tensor).collect::<genesis::Result<_>>()?;
+    named.insert("scalar".to_owned(), Tensor::ones(&[], Device::Cpu)?);
+    named.insert("nothing".to_owned(), Tensor::ones(&[3, 0], Device::Cpu)?);
+    save_safetensors_with(path, &named, &[("format".to_owned(), "pt".to_owned())].into())
+}
+
+/// All that a safetensors file says, and every value of it.
+fn read_safetensors(path: &Path) -> bool {
+    let metadata = told(path, SafeTensorsFile::open(path)).map(|file| file.metadata().len());
+    told(path, load_safetensors(path, Device::Cpu)).is_some() && metadata.is_some()
+}
+
 /// All that a GGUF file says, and every value of it.
 fn read_gguf(path: &Path) -> bool {
-    let Ok(file) = GgufFile::open(path) else { return false };
+    let Some(file) = told(path, GgufFile::open(path)) else { return false };
     for array in file.metadata().values().filter_map(|value| value.as_array()) {
         assert_eq!(array.values().count(), array.len(), "an array has all of its elements");
     }
     let values = |name: &String| file.dequantized(name).is_ok_and(|v| v.len() < 1 << 20);
     assert!(file.tensors().keys().all(values), "tensors that were accepted are read");
-    Weights::open(path).is_ok_and(|weights| weights.load_all(Device::Cpu).is_ok())
+    told(path, Weights::open(path))
+        .is_some_and(|weights| told(path, weights.load_all(Device::Cpu)).is_some())
 }
 
 /// The index of two shards, which are whole.
@@ -228,7 +312,7 @@ fn shards(folder: &Path) -> Result<Format> {
         let weights = weights.and_then(|_| Weights::open(&folder).map_err(drop));
         weights.is_ok_and(|weights| weights.load_all(Device::Cpu).is_ok())
     };
-    Ok(Format { name: "shards", valid, mend: |bytes| bytes, read: Box::new(read) })
+    Ok(Format::new("shards", valid, read))
 }
 
 /// A line of the file of measurements.
@@ -363,15 +447,9 @@ fn checkpoint_files(root: &Path) -> Result<[Format; 2]> {
             .and_then(|()| fs::copy(path, folder.join("manifest.json")));
         written.is_ok() && load(&folder)
     };
-    let format = |name, valid: Vec<u8>, mend, read: Box<dyn Fn(&Path) -> bool>| Format {
-        name,
-        valid,
-        mend,
-        read,
-    };
     Ok([
-        format("state.json", text, |bytes| bytes, Box::new(read_state)),
-        format("manifest.json", manifest, seal, Box::new(read_manifest)),
+        Format::new("state.json", text, read_state),
+        Format::new("manifest.json", manifest, read_manifest).mended(seal),
     ])
 }
 
@@ -385,7 +463,7 @@ fn cache_entry(folder: &Path) -> Format {
     let path = folder.join(format!("{key}.bin"));
     let valid = if was_put { fs::read(&path).unwrap_or_default() } else { Vec::new() };
     let read = move |mutated: &Path| fs::copy(mutated, &path).is_ok() && cache.get(&key).is_some();
-    Format { name: "cache", valid, mend: |bytes| bytes, read: Box::new(read) }
+    Format::new("cache", valid, read)
 }
 
 #[cfg(test)]

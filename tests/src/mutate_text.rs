@@ -6,8 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use genesis::data::SampleRng;
-use genesis::text::{ChatTemplate, Conversation, Pretrained, Tokenizer, Vocabulary};
+use genesis::text::{Conversation, Pretrained, Tokenizer, Vocabulary};
 use serde_json::{Value, json};
+
+use crate::mutate::told;
 
 /// Files by name, and what reads them; whether it was accepted.
 pub type TextFormat = (&'static str, Vec<u8>, fn(&Path) -> bool);
@@ -82,7 +84,7 @@ const TEXT: &str = "It's  the 12345 tokens,\n\n naïve <s>東京</s> 😀 \u{301
 
 /// Reads a tokenizer and uses it.
 fn read_tokenizer(path: &Path) -> bool {
-    Tokenizer::from_file(path).is_ok_and(|tokenizer| is_usable(&tokenizer))
+    told(path, Tokenizer::from_file(path)).is_some_and(|tokenizer| is_usable(&tokenizer))
 }
 
 /// Encodes, decodes and streams; errors are answers too.
@@ -108,9 +110,8 @@ fn read_as(name: &str, path: &Path) -> bool {
     let file = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).is_ok();
     let is_there = fs::read(path).is_ok_and(|bytes| file(name, &bytes))
         && file("tokenizer.json", byte_level().to_string().as_bytes());
-    let model = Pretrained::load(folder.path());
     is_there
-        && model.is_ok_and(|model| {
+        && told(folder.path(), Pretrained::load(folder.path())).is_some_and(|model| {
             let template = model.chat_template(false);
             let conversation = model.conversation(vec![json!({"role": "user", "content": "x"})]);
             let _ = template.and_then(|template| template.render(&conversation));
@@ -126,9 +127,16 @@ fn read_ends(path: &Path) -> bool {
     read_as("generation_config.json", path)
 }
 
-/// Renders a template for a conversation with tools.
+/// Reads a template as that of a model folder, and renders it for a conversation with tools.
 fn read_template(path: &Path) -> bool {
-    let Ok(source) = fs::read_to_string(path) else { return false };
+    let Ok(folder) = tempfile::tempdir() else { return false };
+    let [template, tokenizer] =
+        ["chat_template.jinja", "tokenizer.json"].map(|name| folder.path().join(name));
+    let is_there = fs::copy(path, &template).is_ok()
+        && fs::write(tokenizer, br#"{"model": {"type": "BPE", "vocab": {}, "merges": []}}"#)
+            .is_ok();
+    let model = told(&template, Pretrained::load(folder.path()));
+    let template = model.and_then(|model| told(&template, model.chat_template(true)));
     let call = json!([{"function": {"name": "f", "arguments": {"x": [1, 2.5, null, true]}}}]);
     let conversation = Conversation {
         messages: vec![
@@ -141,7 +149,7 @@ fn read_template(path: &Path) -> bool {
         bos_token: "<s>".to_owned(),
         ..Conversation::default()
     };
-    ChatTemplate::new(&source).and_then(|template| template.render(&conversation)).is_ok()
+    is_there && template.is_some_and(|template| template.render(&conversation).is_ok())
 }
 
 /// Reads the lists of a GGUF file, written as JSON.

@@ -108,17 +108,36 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
     Ok((file, len))
 }
 
+/// The most bytes of a configuration in JSON. Published ones have thousands, with many labels a million.
+pub(crate) const MOST_CONFIG: u64 = 16 << 20;
+/// The most bytes of a tokenizer in JSON. Published ones have up to 35 million.
+pub(crate) const MOST_TOKENIZER: u64 = 256 << 20;
+
 /// All bytes of a regular file.
 pub(crate) fn read_regular(path: &Path) -> Result<Vec<u8>> {
+    read_at_most(path, u64::MAX)
+}
+
+/// All bytes of a regular file that has at most so many. For what is parsed into values, which take 15 to 50
+/// times the memory of their text: a file that is only large is refused before that.
+pub(crate) fn read_at_most(path: &Path, most: u64) -> Result<Vec<u8>> {
     let problem = |error: String| Error::io(format!("can't read {}: {error}", path.display()));
     let (mut file, len) = open_regular(path)?;
+    if len > most {
+        return Err(problem(format!("has {len} bytes, the most is {most}")));
+    }
     let len = usize::try_from(len).map_err(|error| problem(error.to_string()))?;
     read_bytes(&mut file, len).map_err(problem)
 }
 
 /// All text of a regular file.
 pub(crate) fn read_regular_text(path: &Path) -> Result<String> {
-    String::from_utf8(read_regular(path)?)
+    read_text_at_most(path, u64::MAX)
+}
+
+/// [`read_at_most`] as text.
+pub(crate) fn read_text_at_most(path: &Path, most: u64) -> Result<String> {
+    String::from_utf8(read_at_most(path, most)?)
         .map_err(|_| Error::io(format!("can't read {}: is not UTF-8", path.display())))
 }
 
@@ -142,6 +161,19 @@ mod tests {
     fn more_than_memory_is_an_error() {
         assert!(reserved::<u64>(usize::MAX).is_err());
         assert!(reserved::<u8>(1 << 62).is_err());
+    }
+
+    #[test]
+    fn files_over_a_limit_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        // A hole, which takes no disk.
+        File::create(&path).and_then(|file| file.set_len(1 << 33)).unwrap();
+        let error = read_at_most(&path, MOST_CONFIG).unwrap_err().to_string();
+        assert!(error.ends_with("config.json: has 8589934592 bytes, the most is 16777216"));
+        std::fs::write(&path, "{}").unwrap();
+        assert_eq!(read_text_at_most(&path, 2).unwrap(), "{}");
+        assert!(read_text_at_most(&path, 1).is_err());
     }
 
     #[test]

@@ -20,7 +20,8 @@ pub use folder::{Best, Checkpoints, Keep, OnSaveError, Resumed};
 pub use gguf::{GgmlType, GgufArray, GgufFile, GgufTensor, GgufType, GgufValue};
 pub use limits::ReadLimits;
 pub(crate) use limits::{
-    can_inflate, open_regular, read_bytes, read_regular, read_regular_text, shape_bytes,
+    MOST_CONFIG, MOST_TOKENIZER, can_inflate, open_regular, read_at_most, read_bytes, read_regular,
+    read_regular_text, read_text_at_most, shape_bytes,
 };
 pub use manifest::{CheckpointInfo, list_checkpoints, verify_checkpoint};
 pub use mapped::Mapped;

@@ -20,7 +20,7 @@ use super::vit::{Vit, vit};
 use super::weight_form::WeightForm;
 use super::{CausalLm, gemma2, gemma3, gguf, gpt2, llama, qwen2, qwen3, qwen3_moe};
 use crate::error::{Error, Result};
-use crate::io::{GgufValue, Weights, read_regular_text};
+use crate::io::{GgufValue, MOST_CONFIG, Weights, read_text_at_most};
 use crate::nn::Module;
 use crate::tensor::Creation;
 
@@ -86,8 +86,9 @@ type Build<M> = fn(&mut Settings, &Blueprint) -> Result<M>;
 /// ```
 pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Loaded> {
     let files = Files::open(path.as_ref())?;
-    let text = files.settings.clone().text("model_type")?.unwrap_or_default();
-    let (build, base): (Build<Box<dyn CausalLm>>, _) = match text.as_str() {
+    let model_type = files.settings.peek("model_type").cloned().unwrap_or_default();
+    let (build, base): (Build<Box<dyn CausalLm>>, _) = match model_type.as_str().unwrap_or_default()
+    {
         "llama" => (|s, p| Ok(Box::new(llama::llama(s, p)?)), "model."),
         "mistral" => (|s, p| Ok(Box::new(llama::mistral(s, p)?)), "model."),
         "qwen2" => (|s, p| Ok(Box::new(qwen2::qwen2(s, p)?)), "model."),
@@ -96,7 +97,7 @@ pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Loaded> {
         "gemma2" => (|s, p| Ok(Box::new(gemma2::gemma2(s, p)?)), "model."),
         "gemma3_text" => (|s, p| Ok(Box::new(gemma3::gemma3(s, p)?)), "model."),
         "gpt2" => (|s, p| Ok(Box::new(gpt2::gpt2(s, p)?)), "transformer."),
-        _ => return Err(files.settings.unsupported("model_type", &text.into())),
+        _ => return Err(files.settings.unsupported("model_type", &model_type)),
     };
     let (mut model, config) = files.model(base, options, build, |model| &mut **model)?;
     if !options.trainable {
@@ -150,8 +151,8 @@ impl Files {
 
     fn folder(folder: &Path) -> Result<Files> {
         let path = folder.join("config.json");
-        let mut settings =
-            Settings::parse(&read_regular_text(&path)?, &path.display().to_string())?;
+        let text = read_text_at_most(&path, MOST_CONFIG)?;
+        let mut settings = Settings::parse(&text, &path.display().to_string())?;
         let config = settings.keys().clone();
         settings.only("is_encoder_decoder", false)?;
         if settings.peek("model_type").and_then(Value::as_str) == Some("gemma3") {
@@ -160,7 +161,7 @@ impl Files {
         let generation = folder.join("generation_config.json");
         let generation = match generation.is_file() {
             true => {
-                let text = read_regular_text(&generation)?;
+                let text = read_text_at_most(&generation, MOST_CONFIG)?;
                 Settings::parse(&text, &generation.display().to_string())?.keys().clone()
             }
             false => Map::new(),
@@ -215,7 +216,10 @@ impl Files {
         };
         let module = as_module(&mut model);
         module.requires_grad_(options.trainable)?;
-        let form = if options.trainable { WeightForm::Whole } else { options.weights };
+        let form = match options.trainable {
+            true => WeightForm::Whole,
+            false => options.weights.computed_in(dtype)?,
+        };
         fill(module, &self.weights, &naming, form, at)?;
         let token = |key| tokens(&self.generation, key).or_else(|| tokens(&self.config, key));
         let first = |key| token(key).and_then(|tokens| tokens.first().copied());

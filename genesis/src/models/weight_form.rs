@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use genesis_kernel::ir::DType;
+
 use super::naming::Fix;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::{Stored, Weights};
 use crate::nn::Named;
 use crate::ops::{QuantScheme, QuantizedWeight};
@@ -12,7 +14,8 @@ use crate::tensor::Creation;
 /// What products of a model are computed from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WeightForm {
-    /// What the files have: blocks of GGUF stay as they are where products take their type.
+    /// What the files have: blocks of GGUF stay as they are where products take their type. Of a model that is
+    /// computed in f64 they become whole tensors.
     #[default]
     Stored,
     /// Whole tensors, which training needs.
@@ -25,6 +28,18 @@ pub enum WeightForm {
 }
 
 impl WeightForm {
+    /// The form in which a model that is computed in this dtype has its weights: of f64 there are products of
+    /// whole tensors only.
+    pub(super) fn computed_in(self, dtype: DType) -> Result<WeightForm> {
+        match self {
+            WeightForm::Stored if dtype == DType::F64 => Ok(WeightForm::Whole),
+            WeightForm::Int8 | WeightForm::Int4 if dtype == DType::F64 => {
+                Err(Error::op("load", format!("products in f64 have whole weights, not {self:?}")))
+            }
+            form => Ok(form),
+        }
+    }
+
     /// A weight in this form; none where it stays a tensor.
     pub(super) fn of(
         self,
@@ -78,7 +93,8 @@ fn fixed(bytes: &[u8], rows: usize, fix: Fix) -> Option<Cow<'_, [u8]>> {
             bytes.get(row * each..(row + 1) * each).map(Cow::from)
         }
         Fix::PairedRows { heads } => {
-            let of_head = rows.checked_div(heads).filter(|n| n * heads == rows && n % 2 == 0)?;
+            let of_head =
+                rows.checked_div(heads).filter(|&n| n > 0 && n * heads == rows && n % 2 == 0)?;
             let (half, width) = (of_head / 2, bytes.len() / rows);
             let stored = |row: usize| {
                 let (head, channel) = (row / of_head, row % of_head);

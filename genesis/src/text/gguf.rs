@@ -21,6 +21,8 @@ impl Pretrained {
         let template = keys.text("tokenizer.chat_template").map_err(at)?;
         let mut pretrained =
             Pretrained::from_vocabulary(&vocabulary, template.as_deref()).map_err(at)?;
+        let of_file = |name: &String| (name.clone(), file.path().to_owned());
+        pretrained.template_files = pretrained.chat_templates.keys().map(of_file).collect();
         // Models of chats end a turn by another token than a text.
         for key in ["eot", "eom"] {
             pretrained.stop_tokens.extend(keys.id(key).map_err(at)?);

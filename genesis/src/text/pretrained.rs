@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
@@ -21,7 +21,7 @@ use super::template::{ChatTemplate, Conversation};
 use super::tokenizer::Tokenizer;
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
-use crate::io::read_regular;
+use crate::io::{MOST_CONFIG, read_at_most};
 
 /// The template for everything.
 const DEFAULT: &str = "default";
@@ -39,6 +39,8 @@ pub struct Pretrained {
     pub stop_tokens: Vec<u32>,
     /// Sources of chat templates by name; the usual one is `default`.
     pub chat_templates: BTreeMap<String, String>,
+    /// The file that each template is from, for errors.
+    pub template_files: BTreeMap<String, PathBuf>,
 }
 
 impl Pretrained {
@@ -60,8 +62,18 @@ impl Pretrained {
         stop_tokens.extend(eos.and_then(|token| tokenizer.token_to_id(token)));
         stop_tokens.sort_unstable();
         stop_tokens.dedup();
-        let chat_templates = chat_templates(folder, &config)?;
-        Ok(Pretrained { tokenizer, special_tokens, stop_tokens, chat_templates })
+        let mut model = Pretrained {
+            tokenizer,
+            special_tokens,
+            stop_tokens,
+            chat_templates: BTreeMap::new(),
+            template_files: BTreeMap::new(),
+        };
+        for Source { name, source, file } in chat_templates(folder, &config)? {
+            model.template_files.insert(name.clone(), file);
+            model.chat_templates.insert(name, source);
+        }
+        Ok(model)
     }
 
     /// What a GGUF file says: its vocabulary and `tokenizer.chat_template`.
@@ -88,16 +100,18 @@ impl Pretrained {
             special_tokens,
             stop_tokens: eos.iter().copied().collect(),
             chat_templates: template.into_iter().collect(),
+            template_files: BTreeMap::new(),
         })
     }
 
     /// The chat template, the one for tools where there is one and tools are given.
     ///
     /// # Errors
-    /// If there is none, or it is no Jinja2.
+    /// If there is none, or it is no Jinja2; the error names the file that it is from, and the line.
     pub fn chat_template(&self, has_tools: bool) -> Result<ChatTemplate> {
-        let tools = self.chat_templates.get(TOOL_USE).filter(|_| has_tools);
-        let source = tools.or_else(|| self.chat_templates.get(DEFAULT)).ok_or_else(|| {
+        let tools = self.chat_templates.get_key_value(TOOL_USE).filter(|_| has_tools);
+        let usual = tools.or_else(|| self.chat_templates.get_key_value(DEFAULT));
+        let (name, source) = usual.ok_or_else(|| {
             let names: Vec<&str> = self.chat_templates.keys().map(String::as_str).collect();
             let why = match names.is_empty() {
                 true => "the model has none".to_owned(),
@@ -105,7 +119,10 @@ impl Pretrained {
             };
             Error::op("chat template", why)
         })?;
-        ChatTemplate::new(source)
+        ChatTemplate::new(source).map_err(|error| match self.template_files.get(name) {
+            Some(file) => Error::io(format!("{}: {error}", file.display())),
+            None => error,
+        })
     }
 
     /// A conversation with this model's special tokens.
@@ -130,7 +147,7 @@ fn optional_object(folder: &Path, name: &str) -> Result<Option<Map<String, Value
     if !path.exists() {
         return Ok(None);
     }
-    let json = serde_json::from_slice(&read_regular(&path)?);
+    let json = serde_json::from_slice(&read_at_most(&path, MOST_CONFIG)?);
     match json.map_err(|error| problem(folder, name, &format!("is no JSON: {error}")))? {
         Value::Object(object) => Ok(Some(object)),
         _ => Err(problem(folder, name, "is not a JSON object")),
@@ -142,7 +159,7 @@ fn optional_text(path: &Path) -> Result<Option<String>> {
     if !path.exists() {
         return Ok(None);
     }
-    let text = String::from_utf8(read_regular(path)?);
+    let text = String::from_utf8(read_at_most(path, MOST_CONFIG)?);
     text.map(Some).map_err(|error| Error::io(format!("{}: {error}", path.display())))
 }
 
@@ -229,32 +246,45 @@ fn ends(folder: &Path) -> Result<Vec<u32>> {
     Ok(Vec::new())
 }
 
-/// Sources of templates by name.
-fn chat_templates(folder: &Path, config: &Map<String, Value>) -> Result<BTreeMap<String, String>> {
-    let mut templates = BTreeMap::new();
-    if let Some(source) = optional_text(&folder.join("chat_template.jinja"))? {
-        templates.insert(DEFAULT.to_owned(), source);
+/// A template, and the file that it is from.
+struct Source {
+    name: String,
+    source: String,
+    file: PathBuf,
+}
+
+/// Sources of templates.
+fn chat_templates(folder: &Path, config: &Map<String, Value>) -> Result<Vec<Source>> {
+    let mut templates = Vec::new();
+    let file = folder.join("chat_template.jinja");
+    if let Some(source) = optional_text(&file)? {
+        templates.push(Source { name: DEFAULT.to_owned(), source, file });
     }
     if let Ok(entries) = fs::read_dir(folder.join("chat_templates")) {
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let name = path.file_name().and_then(|name| name.to_str());
+        for file in entries.flatten().map(|entry| entry.path()) {
+            let name = file.file_name().and_then(|name| name.to_str());
             let Some(name) = name.and_then(|name| name.strip_suffix(".jinja")) else { continue };
-            if let Some(source) = optional_text(&path)? {
-                templates.insert(name.to_owned(), source);
+            let name = name.to_owned();
+            if let Some(source) = optional_text(&file)? {
+                templates.push(Source { name, source, file });
             }
         }
     }
     if !templates.is_empty() {
         return Ok(templates);
     }
-    let named = named_templates(config.get("chat_template"))
-        .map_err(|why| problem(folder, "tokenizer_config.json", why))?;
-    if !named.is_empty() {
-        return Ok(named);
+    let named = |value: Option<&Value>, file: &str| -> Result<Vec<Source>> {
+        let named = named_templates(value).map_err(|why| problem(folder, file, why))?;
+        let file = folder.join(file);
+        let source = |(name, source)| Source { name, source, file: file.clone() };
+        Ok(named.into_iter().map(source).collect())
+    };
+    let templates = named(config.get("chat_template"), "tokenizer_config.json")?;
+    if !templates.is_empty() {
+        return Ok(templates);
     }
     let old = optional_object(folder, "chat_template.json")?.unwrap_or_default();
-    named_templates(old.get("chat_template"))
-        .map_err(|why| problem(folder, "chat_template.json", why))
+    named(old.get("chat_template"), "chat_template.json")
 }
 
 /// One source, or a list of named ones.

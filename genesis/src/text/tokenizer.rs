@@ -27,7 +27,7 @@ use super::stream::TokenStream;
 use super::validate::checked;
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
-use crate::io::read_regular;
+use crate::io::{MOST_TOKENIZER, read_at_most};
 
 /// Turns text into token ids and ids into text; clones share the vocabulary.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ impl Tokenizer {
     /// If the file can't be read, is no tokenizer, or contradicts itself; the error names it.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let path = path.as_ref();
-        let bytes = read_regular(path)?;
+        let bytes = read_at_most(path, MOST_TOKENIZER)?;
         Tokenizer::from_bytes(&bytes).map_err(|e| Error::io(format!("{}: {e}", path.display())))
     }
 

@@ -5,9 +5,11 @@
 //! worker is limited, and so is the memory of its tensors.
 //!
 //! ```text
-//! genesis-abuse [calls=N] [files=N] [from=N] [jobs=N] [seconds=N] [patience=N] [only=METHOD]
+//! genesis-abuse [calls=N] [files=N] [from=N] [jobs=N] [seconds=N] [patience=N] [only=NAME]
 //! genesis-abuse call=N        one call, with its arguments; file=N, one file
 //! ```
+//!
+//! `only` is a method, or the beginning of formats: `safetensors`, `gguf`, `config`, `tokenizer`, `chat-template`.
 
 mod calls;
 mod data;
@@ -16,6 +18,7 @@ mod generate;
 mod language_models;
 mod launches;
 mod layers;
+mod memory;
 mod parent;
 mod table;
 mod training;

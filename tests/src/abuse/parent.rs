@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::worker::MOST;
+
 /// The address space of a worker in KiB.
 const ADDRESSES: u64 = 6 << 20;
 /// A call that works on nothing hangs after so many times what one may take.
@@ -32,7 +34,7 @@ pub struct Plan {
     pub patience: Duration,
     /// When to stop, done or not.
     pub longest: Duration,
-    /// The only method to call.
+    /// The only method to call, or how the names of formats begin that are read.
     pub only: Option<String>,
 }
 
@@ -43,6 +45,8 @@ pub struct Report {
     pub done: BTreeMap<&'static str, u64>,
     /// What went wrong, each with its number.
     pub failures: Vec<String>,
+    /// The most memory that files took beyond twice their size, of each format and worker.
+    pub most: Vec<String>,
 }
 
 struct Worker {
@@ -195,7 +199,11 @@ fn phase(
         }
     }
     for folder in folders {
-        report.failures.extend(fs::read_to_string(folder.join("out"))?.lines().map(str::to_owned));
+        let out = fs::read_to_string(folder.join("out"))?;
+        let lines = out.lines().map(str::to_owned);
+        let (most, failures): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with(MOST));
+        report.most.extend(most);
+        report.failures.extend(failures);
     }
     report.done.insert(kind, done.min(count));
     Ok(())

@@ -1,8 +1,8 @@
 //! Hostile calls and damaged files by the million; see `tests::abuse`.
 //!
 //! ```text
-//! genesis-abuse [calls=N] [files=N] [from=N] [jobs=N] [seconds=N] [patience=N] [only=METHOD]
-//! genesis-abuse call=N    genesis-abuse file=N
+//! genesis-abuse [calls=N] [files=N] [from=N] [jobs=N] [seconds=N] [patience=N] [only=NAME]
+//! genesis-abuse call=N [only=NAME]    genesis-abuse file=N [only=NAME]
 //! ```
 
 use std::path::Path;
@@ -11,6 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tests::abuse::{self, Plan};
+use tests::heap::Counted;
+
+#[global_allocator]
+static HEAP: Counted = Counted;
 
 fn main() -> ExitCode {
     command().unwrap_or_else(|error| {
@@ -48,7 +52,7 @@ fn command() -> Result<ExitCode> {
         only: get("only").map(str::to_owned),
     };
     let report = abuse::run(&plan)?;
-    report.failures.iter().for_each(|failure| println!("{failure}"));
+    report.failures.iter().chain(&report.most).for_each(|line| println!("{line}"));
     println!("{:?}, {} failures", report.done, report.failures.len());
     Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
