@@ -43,6 +43,18 @@ impl Planes<'_> {
     }
 }
 
+/// Groups of `lanes` that a processor takes at once: as many as it may that divide all.
+fn whole_groups(groups: usize, lanes: usize) -> usize {
+    let most = groups_at_once(groups, lanes);
+    (1..=most).rev().find(|&at_once| groups.is_multiple_of(at_once)).unwrap_or(1)
+}
+
+/// Lanes of a processor's sums: half of a group, of which both halves are added first, or a group that is one
+/// vector.
+fn vector(lanes: usize) -> usize {
+    if lanes.is_multiple_of(32) { lanes / 2 } else { lanes }
+}
+
 /// `y = x W^T + bias` with `x: [n, k]`, dense, `bias: [m]` or empty, `y: [n, m]`.
 pub(crate) fn linear(x: &Tensor, w: &Planes<'_>, bias: &Tensor, y: &Tensor) -> Result<()> {
     let [n, m] = [0, 1].map(|axis| y.shape()[axis]);
@@ -54,9 +66,8 @@ pub(crate) fn linear(x: &Tensor, w: &Planes<'_>, bias: &Tensor, y: &Tensor) -> R
     if y.device() == Device::Cpu {
         let rows = rows_at_once(n);
         let outs = outs_at_once(rows);
-        let at_once = groups_at_once(groups, lanes * parts);
-        let [rows_, outs_, groups_, lanes_] = [rows, outs, at_once, lanes].map(|c| c as i64);
-        let consts = [rows_, outs_, groups_, lanes_, bits, has_mins];
+        let shape = [rows, outs, whole_groups(groups, lanes * parts), lanes, vector(lanes)];
+        let consts = [&shape.map(|c| c as i64)[..], &[bits, has_mins]].concat();
         let x = x.reshape(&[n, parts, groups, lanes])?;
         let grid = Grid::x(n.div_ceil(rows) * m.div_ceil(outs));
         let tensors = [
