@@ -19,6 +19,9 @@ pub(crate) struct Planes<'t> {
     pub(crate) zero: u8,
 }
 
+/// Outputs of a program of a processor with one row: of weights that no cache holds, 8 bits at K = 576, 16
+/// outputs take 36 GMAC/s on 2 cores of Zen 5, 8 take 19.
+const OUTS_OF_A_ROW: usize = 16;
 /// Outputs of a tile on a GPU.
 const BM: usize = 64;
 /// Elements of K of a step on a GPU, where groups are no longer.
@@ -65,7 +68,7 @@ pub(crate) fn linear(x: &Tensor, w: &Planes<'_>, bias: &Tensor, y: &Tensor) -> R
     let [bits, has_mins] = w.form();
     if y.device() == Device::Cpu {
         let rows = rows_at_once(n);
-        let outs = outs_at_once(rows);
+        let outs = if rows == 1 { OUTS_OF_A_ROW } else { outs_at_once(rows) };
         let shape = [rows, outs, whole_groups(groups, lanes * parts), lanes, vector(lanes)];
         let consts = [&shape.map(|c| c as i64)[..], &[bits, has_mins]].concat();
         let x = x.reshape(&[n, parts, groups, lanes])?;
