@@ -40,6 +40,7 @@ pub(crate) fn usual(name: &str) -> i64 {
         "HEADS" => 4,
         "OUTS" | "BITS" => 4,
         "GROUPS" | "MINS" => 1,
+        "VECTOR" => 16,
         _ => 0,
     }
 }

@@ -110,13 +110,16 @@ impl Plan {
         let costs = costs(func, &order);
         let mut readers: Vec<BTreeSet<Op>> = vec![BTreeSet::new(); func.n_values()];
         let mut repeated = vec![false; func.n_values()];
+        let mut spread = vec![false; func.n_values()];
         let mut reshaped = vec![false; func.n_values()];
         for &op in order.iter().rev() {
             for &result in &func.op(op).results {
                 let v = result.index();
                 plan.is_read[v] = !readers[v].is_empty();
+                let cheap = if is_index(func, op) { CHEAP } else { CHEAP_REPEATED };
                 let costly = costs[v] > CHEAP && readers[v].len() > 1
-                    || costs[v] > CHEAP_REPEATED && repeated[v] && !is_bound(func, op);
+                    || costs[v] > cheap && repeated[v] && !is_bound(func, op)
+                    || spread[v] && widens(func, op);
                 plan.kept[v] = has_axes(func, result)
                     && plan.is_read[v]
                     && (is_root(&func.op(op).kind)
@@ -124,7 +127,7 @@ impl Plan {
                         || costly
                         || plan.must_keep(func, op, &readers[v], costs[v]));
             }
-            plan.note_reads(func, op, &mut readers, &mut repeated, &mut reshaped);
+            plan.note_reads(func, op, &mut readers, (&mut repeated, &mut spread), &mut reshaped);
         }
         for region in order.iter().flat_map(|&op| &func.op(op).regions) {
             for &arg in &func.region(*region).args {
@@ -156,7 +159,7 @@ impl Plan {
         func: &Func,
         op: Op,
         readers: &mut [BTreeSet<Op>],
-        repeated: &mut [bool],
+        (repeated, spread): (&mut [bool], &mut [bool]),
         reshaped: &mut [bool],
     ) {
         let data = func.op(op);
@@ -169,10 +172,12 @@ impl Plan {
             data.results.iter().flat_map(|r| readers[r.index()].clone()).collect()
         };
         let is_repeated = !reads_itself && data.results.iter().any(|r| repeated[r.index()]);
+        let is_spread = !reads_itself && data.results.iter().any(|r| spread[r.index()]);
         for &operand in &data.operands {
             let v = operand.index();
             readers[v].extend(through.iter().copied());
             repeated[v] |= is_repeated || self.repeats(func, op, operand);
+            spread[v] |= is_spread || spreads(func, op, operand);
             reshaped[v] |= data.kind == OpKind::Reshape && !is_trivial_reshape(func, op);
         }
     }
@@ -207,6 +212,43 @@ impl Plan {
                 && !(effect == reader && is_in_place(func, load, effect))
         })
     }
+}
+
+/// Whether an op repeats its operand along the last axis: what each element is computed from is one number, and
+/// the instructions that compute it have one lane.
+fn spreads(func: &Func, op: Op, operand: Value) -> bool {
+    let data = func.op(op);
+    let last = |v: Value| func.tile(v).shape.extents().last().copied();
+    data.kind == OpKind::Broadcast
+        && has_axes(func, operand)
+        && last(operand) == Some(1)
+        && last(data.results[0]) != Some(1)
+}
+
+/// Whether an op converts several 16-bit floats of a row, which takes one instruction for a vector of them and
+/// three for each that is loaded alone.
+fn widens(func: &Func, op: Op) -> bool {
+    let data = func.op(op);
+    if data.kind != OpKind::Cast {
+        return false;
+    }
+    let tile = func.tile(data.operands[0]);
+    let is_row = tile.shape.extents().last().is_some_and(|&n| n > 1);
+    is_row && matches!(tile.dtype(), DType::F16 | DType::BF16)
+}
+
+/// Whether an op computes addresses or indices: mostly those of a chunk's first lane, which are scalars, and
+/// the rest is the form of the access. Kept ones would be gathered through.
+fn is_index(func: &Func, op: Op) -> bool {
+    let data = func.op(op);
+    let is_sum = matches!(
+        data.kind,
+        OpKind::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
+            | OpKind::Broadcast
+            | OpKind::ExpandDims { .. }
+    );
+    let tile = func.ty(data.results[0]).as_tile();
+    tile.is_some_and(|t| t.is_ptr() || is_sum && t.dtype() == DType::I64)
 }
 
 /// Whether an op is a comparison, or a conjunction: a mask, which bounds the loops that read it if it is not
