@@ -482,3 +482,36 @@ fn doubling_an_index_often_takes_linear_time() {
     );
     run(&text, &[ptr(&out)], 1, || assert_eq!(out, [7; 64]));
 }
+
+#[test]
+fn halves_that_rows_repeat_are_converted_by_vectors() {
+    let scales = [half::f16::from_f32(1.5); 16];
+    let out = [0f32; 16 * 32];
+    let text = "kernel test(%s: *f16 readonly, %out: *f32 exclusive) {
+  %i = iota : i64[16]
+  %sp = broadcast %s : *f16[16]
+  %sq = ptr_add %sp, %i : *f16[16]
+  %h = load %sq : f16[16]
+  %f = cast %h : f32[16]
+  %e = expand_dims 1 %f : f32[16x1]
+  %w = broadcast %e : f32[16x32]
+  %c = const 32 : i64
+  %cb = broadcast %c : i64[16]
+  %r = mul %i, %cb : i64[16]
+  %re = expand_dims 1 %r : i64[16x1]
+  %rb = broadcast %re : i64[16x32]
+  %j = iota : i64[32]
+  %je = expand_dims 0 %j : i64[1x32]
+  %jb = broadcast %je : i64[16x32]
+  %at = add %rb, %jb : i64[16x32]
+  %op = broadcast %out : *f32[16x32]
+  %oq = ptr_add %op, %at : *f32[16x32]
+  store %oq, %w
+  yield
+}
+";
+    let func = parse::parse(text).unwrap();
+    let ir = compile(&func, OptLevel::O3).unwrap().llvm_ir().unwrap();
+    assert!(ir.contains("fpext <16 x half>") && !ir.contains("fpext half"), "{ir}");
+    run(text, &[ptr(&scales), ptr(&out)], 1, || assert_eq!(out, [1.5; 16 * 32]));
+}
