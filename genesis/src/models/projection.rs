@@ -5,7 +5,7 @@
 //! chunks ([`Weight::product`]), so that a prompt has the same answer whatever runs beside it.
 
 use crate::error::Result;
-use crate::nn::{Layer, Module, Parameter, Weight, count_flops, is_observed, watch};
+use crate::nn::{Layer, Module, Parameter, Weight, count_flops, flops, is_observed, watch};
 use crate::tensor::Tensor;
 
 /// `y = x W^T + b`
@@ -28,7 +28,7 @@ impl Projection {
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         watch(self, || {
             let y = self.weight.product(x, self.bias.as_deref())?; // [.., out]
-            count_flops(|| 2 * (y.numel() as u64).saturating_mul(self.weight.shape()[1] as u64));
+            count_flops(|| flops(&[2, y.numel(), self.weight.shape()[1]]));
             Ok(y)
         })
     }

@@ -48,6 +48,7 @@ impl Tensor {
     #[track_caller]
     pub fn adaptive_max_pool(&self, size: &[usize]) -> Result<(Tensor, Tensor)> {
         const NAME: &str = "adaptive_max_pool";
+        check_pooled(NAME, self)?;
         let tables = shared_out(NAME, self, size)?;
         largest(NAME, self, &tables)
     }
@@ -105,6 +106,7 @@ impl Tensor {
     #[track_caller]
     pub fn adaptive_avg_pool(&self, size: &[usize]) -> Result<Tensor> {
         const NAME: &str = "adaptive_avg_pool";
+        check_pooled(NAME, self)?;
         let mut tables = shared_out(NAME, self, size)?;
         if size.iter().all(|&n| n == 1) && self.dtype().is_arithmetic_float() {
             let dims: Vec<i64> = (1..=size.len() as i64).map(|axis| -axis).collect();
@@ -189,16 +191,39 @@ fn shared_out(op: &str, x: &Tensor, size: &[usize]) -> Result<Vec<Table>> {
         let message = format!("{size:?} windows do not share out shape {:?}", x.shape());
         return Err(Error::op(op, message));
     }
+    let shape = [&x.shape()[..lead], size].concat();
+    shape::numel(op, &shape)?;
     let table = |(&n, &m): (&usize, &usize)| {
         if i32::try_from(n.max(m)).is_err() {
             let message = format!("an axis of {m} can't become one of {n}");
             return Err(Error::op(op, message));
         }
         let window = |i: usize| i * m / n..((i + 1) * m).div_ceil(n);
-        let taps = (0..n).map(|i| window(i).len()).max().unwrap_or(0);
-        Table::of([m, n], taps, |i| window(i).map(|at| (Some(at), 1.0)))
+        Table::of([m, n], widest(m, n), |i| window(i).map(|at| (Some(at), 1.0)))
     };
     size.iter().zip(&x.shape()[lead..]).map(table).collect()
+}
+
+/// The length of the longest of `n` windows `i m / n .. ceil((i + 1) m / n)`.
+///
+/// With `m = q n + r`, a window has `q` elements and one more for each end that is inside of an element. Where a
+/// window begins `s` n-ths into one, its end is in the next but one if `s + r > n`; the largest `s` is
+/// `n - gcd(r, n)`.
+fn widest(m: usize, n: usize) -> usize {
+    let Some(r) = m.checked_rem(n) else { return 0 };
+    let (mut gcd, mut rest) = (n, r);
+    while rest > 0 {
+        (gcd, rest) = (rest, gcd % rest);
+    }
+    m / n + usize::from(r > 0) + usize::from(r > gcd && r > 0)
+}
+
+/// Refuses dtypes without pools.
+fn check_pooled(op: &'static str, x: &Tensor) -> Result<()> {
+    match x.dtype().is_f8() || x.dtype() == DType::Bool {
+        true => Err(wrong_dtype(op, "a number", x.dtype())),
+        false => Ok(()),
+    }
 }
 
 /// A tensor as `[outer, D, H, W]`, of which `axes` are along the last ones.
@@ -215,9 +240,7 @@ fn result_shape(x: &Tensor, tables: &[Table]) -> Vec<usize> {
 }
 
 fn largest(op: &'static str, x: &Tensor, tables: &[Table]) -> Result<(Tensor, Tensor)> {
-    if x.dtype().is_f8() || x.dtype() == DType::Bool {
-        return Err(wrong_dtype(op, "a number", x.dtype()));
-    }
+    check_pooled(op, x)?;
     let shape = result_shape(x, tables);
     let [d, h, w] = three(&shape[x.rank() - tables.len()..], 1);
     let x = planes(x, tables.len())?;
@@ -229,9 +252,7 @@ fn largest(op: &'static str, x: &Tensor, tables: &[Table]) -> Result<(Tensor, Te
 
 /// Sums with weights; integers are summed and divided exactly.
 fn mean(op: &'static str, x: &Tensor, tables: &[Table]) -> Result<Tensor> {
-    if x.dtype().is_f8() || x.dtype() == DType::Bool {
-        return Err(wrong_dtype(op, "a number", x.dtype()));
-    }
+    check_pooled(op, x)?;
     if x.dtype().is_arithmetic_float() {
         return resample(x, tables);
     }
@@ -334,5 +355,21 @@ impl Op for MaxPoolBwd {
         let which = self.which.reshape(&[outer, windows])?;
         let chosen = g.reshape(&[outer, all])?.gather(1, &which)?;
         Ok(vec![Some(chosen.reshape(self.which.shape())?)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_window_is_that_of_a_search() {
+        for n in 1..40 {
+            for m in 1..90 {
+                let length = |i: usize| ((i + 1) * m).div_ceil(n) - i * m / n;
+                assert_eq!(Some(widest(m, n)), (0..n).map(length).max(), "{m} shared by {n}");
+            }
+        }
+        assert_eq!(widest(5, 0), 0);
     }
 }

@@ -192,12 +192,14 @@ impl Tensor {
         source: &Tensor,
         to: impl Fn(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let places = to(&super::index::all_places(self)?)?;
-        if places.shape() != source.shape() {
-            let message = format!("needs {:?}, got {:?}", places.shape(), source.shape());
+        let whole = self.copy()?;
+        let part = to(&whole)?;
+        if part.shape() != source.shape() {
+            let message = format!("needs {:?}, got {:?}", part.shape(), source.shape());
             return Err(Error::op(op, message));
         }
-        put_at(self, &places, &source.to_dtype(self.dtype())?)
+        part.copy_(source)?;
+        Ok(whole)
     }
 
     /// This tensor with `values` written at an indexing; [`Tensor::index_put`] without adding.

@@ -51,10 +51,11 @@ impl Planes {
     /// Fills every row by a function of its number.
     pub(super) fn fill(&mut self, row: impl Fn(usize, Row<'_>) + Sync) {
         let k = self.shape[1];
-        let (groups, bytes) = (k / self.lanes, k * self.bits as usize / 8);
+        let groups = k / self.lanes;
         if groups == 0 || self.shape[0] == 0 {
             return;
         }
+        let bytes = k * self.bits as usize / 8;
         let mut mins = self.mins.chunks_exact_mut(groups);
         let codes = self.codes.chunks_exact_mut(bytes);
         let scales = self.scales.chunks_exact_mut(groups);
