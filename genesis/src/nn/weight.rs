@@ -96,7 +96,7 @@ pub fn quantized_numbers(module: &dyn Module) -> u64 {
     let mut count = 0;
     Visitor::walk(module, &mut |_, seen| {
         if let Seen::Weight(Weight::Quantized(weight)) = seen {
-            count += weight.shape().map(|n| n as u64).into_iter().product::<u64>();
+            count += crate::shape::product(weight.shape().iter()) as u64;
         }
     });
     count
