@@ -28,7 +28,8 @@ PROMPTS = [form.format(subject) for subject in SUBJECTS for form in FORMS]
 class Seen:
     """What clients saw."""
 
-    def __init__(self):
+    def __init__(self, model):
+        self.model = model
         self.answers = {}
         self.gaps = []
         self.tokens = self.done = self.left = self.hostile = 0
@@ -54,9 +55,17 @@ async def status(port, method, path, body=b"", headers=""):
         writer.close()
 
 
+async def model_of(port):
+    """The name that the server gives its model."""
+    reader, writer = await request(port, "GET", "/v1/models", b"")
+    answer = await reader.read()
+    writer.close()
+    return json.loads(answer[answer.index(b"{") :].rsplit(b"}", 1)[0] + b"}")["data"][0]["id"]
+
+
 async def ask(port, seen, prompt, max_tokens, leaves):
     message = {"role": "user", "content": prompt}
-    body = {"model": "any", "messages": [message], "temperature": 0, "max_tokens": max_tokens, "stream": True}
+    body = {"model": seen.model, "messages": [message], "temperature": 0, "max_tokens": max_tokens, "stream": True}
     body = json.dumps(body).encode()
     reader, writer = await request(port, "POST", "/v1/chat/completions", body, "Content-Type: application/json\r\n")
     text, count, last = "", 0, None
@@ -101,7 +110,7 @@ async def client(port, seen, number, end, max_tokens):
 
 async def hostile(port, seen, end):
     """Sends what is no request, and looks that each is refused as it should be."""
-    good = {"model": "any", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+    good = {"model": seen.model, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
     chat, json_type = "/v1/chat/completions", "Content-Type: application/json\r\n"
     refused = [
         (b"{", 400),
@@ -153,7 +162,7 @@ async def memory(pid, seconds):
 
 
 async def soak(args, port, pid):
-    seen, end = Seen(), time.monotonic() + args.seconds
+    seen, end = Seen(await model_of(port)), time.monotonic() + args.seconds
     start = time.monotonic()
     clients = [client(port, seen, number, end, args.max_tokens) for number in range(args.streams)]
     half, last = (await asyncio.gather(memory(pid, args.seconds), hostile(port, seen, end), *clients))[0]

@@ -49,6 +49,9 @@ impl Tensor {
     pub fn adaptive_max_pool(&self, size: &[usize]) -> Result<(Tensor, Tensor)> {
         const NAME: &str = "adaptive_max_pool";
         check_pooled(NAME, self)?;
+        if let Some(empty) = of_nothing(NAME, self, size)? {
+            return Ok((empty.clone(), empty.to_dtype(DType::I64)?));
+        }
         let tables = shared_out(NAME, self, size)?;
         largest(NAME, self, &tables)
     }
@@ -107,6 +110,9 @@ impl Tensor {
     pub fn adaptive_avg_pool(&self, size: &[usize]) -> Result<Tensor> {
         const NAME: &str = "adaptive_avg_pool";
         check_pooled(NAME, self)?;
+        if let Some(empty) = of_nothing(NAME, self, size)? {
+            return Ok(empty);
+        }
         let mut tables = shared_out(NAME, self, size)?;
         if size.iter().all(|&n| n == 1) && self.dtype().is_arithmetic_float() {
             let dims: Vec<i64> = (1..=size.len() as i64).map(|axis| -axis).collect();
@@ -202,6 +208,22 @@ fn shared_out(op: &str, x: &Tensor, size: &[usize]) -> Result<Vec<Table>> {
         Table::of([m, n], widest(m, n), |i| window(i).map(|at| (Some(at), 1.0)))
     };
     size.iter().zip(&x.shape()[lead..]).map(table).collect()
+}
+
+/// The result where windows share out an empty batch: however long its axes are, there is nothing to look up.
+fn of_nothing(op: &str, x: &Tensor, size: &[usize]) -> Result<Option<Tensor>> {
+    if !(1..x.rank()).contains(&size.len()) {
+        return Ok(None);
+    }
+    let (batch, axes) = x.shape().split_at(x.rank() - size.len());
+    if !batch.contains(&0) || axes.contains(&0) {
+        return Ok(None);
+    }
+    let shape = [batch, size].concat();
+    shape::numel(op, &shape)?;
+    // A sum of nothing, so that a gradient finds its way back.
+    let zero = x.sum()?.to_dtype(x.dtype())?;
+    Ok(Some(zero.broadcast_to(&shape)?.contiguous()?))
 }
 
 /// The length of the longest of `n` windows `i m / n .. ceil((i + 1) m / n)`.

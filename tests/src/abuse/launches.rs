@@ -81,7 +81,7 @@ fn launch(g: &mut Gen) -> Result<Vec<Tensor>> {
     let (dtypes, consts) = chosen(g, kernel);
     // A loop to the largest number ends when it ends, and so does a grid; neither is a fault of the launch.
     let most = if has_loops(kernel, &dtypes, &consts) { 1000 } else { i64::MAX };
-    if consts.iter().any(|&value| value > most) {
+    if consts.iter().any(|&value| value > most || most < i64::MAX && value < -most) {
         return Ok(Vec::new());
     }
     let extent = |g: &mut Gen| match g.below(8) {

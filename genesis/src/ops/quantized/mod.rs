@@ -78,7 +78,7 @@ impl QuantizedWeight {
             let message = format!("rows of {k} are not made of blocks of {}", form.block);
             return Err(Error::op("from_ggml", message));
         }
-        let bytes_of_row = k / form.block * form.bytes;
+        let bytes_of_row = (k / form.block).saturating_mul(form.bytes);
         if m.checked_mul(bytes_of_row) != Some(blocks.len()) {
             let message = format!("{} bytes are not {shape:?} of {ty:?}", blocks.len());
             return Err(Error::op("from_ggml", message));
