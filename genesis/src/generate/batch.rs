@@ -21,6 +21,14 @@ pub(super) struct Piece {
     pub(super) pages: Vec<u32>,
 }
 
+impl Piece {
+    /// Where the key of a position goes in the cache.
+    pub(super) fn slot(&self, position: usize, page_size: usize) -> i64 {
+        let page = self.pages[position / page_size] as usize;
+        (page * page_size + position % page_size) as i64
+    }
+}
+
 /// A model with its cache.
 pub(super) struct CachedModel<'a> {
     pub(super) model: &'a dyn CausalLm,
@@ -87,9 +95,8 @@ fn batch(pieces: &[Piece], page_size: usize, device: Device) -> Result<Batch> {
     for piece in pieces {
         let end = piece.start + piece.tokens.len();
         for position in piece.start..end {
-            let page = piece.pages[position / page_size] as usize;
             positions.push(position as i64);
-            slots.push((page * page_size + position % page_size) as i64);
+            slots.push(piece.slot(position, page_size));
         }
         starts.push(positions.len() as i64);
         lengths.push(end as i64);

@@ -113,11 +113,7 @@ fn packed(pieces: &[Piece], draws: &[Draw], sizes: Sizes, page_size: usize) -> V
     };
     line(&|piece| i64::from(piece.tokens[0]), 0);
     line(&|piece| piece.start as i64, 0);
-    let slot = |piece: &Piece| {
-        let page = piece.pages[piece.start / page_size] as usize;
-        (page * page_size + piece.start % page_size) as i64
-    };
-    line(&slot, -1);
+    line(&|piece| piece.slot(piece.start, page_size), -1);
     line(&|piece| piece.start as i64 + 1, 0);
     all.extend(wholes(draws));
     all.extend((0..=sequences).map(|sequence| sequence as i64));

@@ -36,22 +36,18 @@ pub(super) struct Draws {
     pub(super) wholes: Tensor,
 }
 
-/// Lines of numbers, one of each of these.
+/// The lines of [`Draws::numbers`].
 pub(super) fn numbers(draws: &[Draw]) -> Vec<f32> {
-    let line = |of: fn(&Draw) -> f32| draws.iter().map(of);
-    line(|draw| draw.temperature)
-        .chain(line(|draw| draw.top_p))
-        .chain(line(|draw| draw.min_p))
-        .collect()
+    lines(draws, [|draw| draw.temperature, |draw| draw.top_p, |draw| draw.min_p])
 }
 
-/// As [`numbers`].
+/// The lines of [`Draws::wholes`].
 pub(super) fn wholes(draws: &[Draw]) -> Vec<i64> {
-    let line = |of: fn(&Draw) -> i64| draws.iter().map(of);
-    line(|draw| draw.top_k)
-        .chain(line(|draw| draw.seed))
-        .chain(line(|draw| draw.position))
-        .collect()
+    lines(draws, [|draw| draw.top_k, |draw| draw.seed, |draw| draw.position])
+}
+
+fn lines<T>(draws: &[Draw], of: [fn(&Draw) -> T; 3]) -> Vec<T> {
+    of.into_iter().flat_map(|of| draws.iter().map(of)).collect()
 }
 
 impl Draws {

@@ -15,7 +15,7 @@ use super::settings::Settings;
 use super::{CausalLm, KvShape, Pass};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::nn::{Embedding, Layer, Module, is_observed, watch};
+use crate::nn::{Embedding, Layer, Module, is_observed, watch, watch_as};
 use crate::ops::Activation;
 use crate::tensor::{Creation, Tensor};
 
@@ -36,15 +36,15 @@ pub trait Block: Module {
     }
 }
 
-/// Runs `run` as the forward of a layer: observers hear of the hidden states behind it, which then are whole.
+/// Runs `run` as the forward of a layer. Where somebody observes, the hidden states behind it are whole.
 pub(super) fn watch_block<M: Module>(
     block: &M,
     run: impl FnOnce() -> Result<Residual>,
 ) -> Result<Residual> {
-    if !is_observed() {
-        return run();
-    }
-    watch(block, || run()?.whole()).map(Residual::new)
+    watch_as(block, Residual::sum, || match is_observed() {
+        true => run()?.whole().map(Residual::new),
+        false => run(),
+    })
 }
 
 /// What stands between the two norms of a layer, and lays its weights out.

@@ -26,6 +26,11 @@ impl Residual {
         Residual { sum: x, added: None }
     }
 
+    /// The hidden states, but for the term that is not added yet.
+    pub(super) fn sum(&self) -> &Tensor {
+        &self.sum
+    }
+
     /// With another term, which the next norm adds.
     ///
     /// # Errors
