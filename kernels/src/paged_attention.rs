@@ -4,18 +4,18 @@
 //! each token the heads of the group. So one load of keys serves the whole group, and a decode step of 7
 //! heads a group is a block of 7 rows.
 //!
-//! **The bits of a row depend on its own sequence only.** Keys are cut at multiples of `CUT`, counted from
-//! the start of the sequence. Each cut is an online softmax of its own over blocks of `BN` keys, and cuts
-//! are joined one after the other by [`joined`]. Whether one program walks all cuts, or many programs have
-//! some each and [`mod@paged_attention_join`] joins what they leave, the same numbers meet in the same
-//! order. Blocks and cuts that a row does not see change nothing: its largest score stays, what it has
-//! is multiplied by 1, and 0 is added.
+//! **The bits of a row depend on its own sequence only.** Keys are cut into blocks of `BN`, counted from
+//! the start of the sequence. Each block is a softmax of its own ([`weighted`]), and blocks are joined one
+//! after the other by [`joined`]. Whether one program walks all blocks, or many programs have some each and
+//! [`mod@paged_attention_join`] joins what they leave, the same numbers meet in the same order. Blocks that
+//! a row does not see change nothing: its largest score stays, what it has is multiplied by 1, and 0 is
+//! added.
 //!
 //! ```text
-//! 600 keys, CUT = 256        cut 0: keys 0..256    cut 1: 256..512    cut 2: 512..600
-//! one program                ((cut 0 + cut 1) + cut 2)
-//! three programs             each leaves its cut: the largest score, the sum, the weighted values
-//! the join                   ((cut 0 + cut 1) + cut 2)
+//! 300 keys, BN = 128         block 0: keys 0..128    block 1: 128..256    block 2: 256..300
+//! one program                ((block 0 + block 1) + block 2)
+//! three programs             each leaves its block: the largest score, the sum, the weighted values
+//! the join                   ((block 0 + block 1) + block 2)
 //! ```
 //!
 //! Lengths and pages stand on the device. Whatever they are, nothing outside of the cache is read: they are
@@ -111,14 +111,58 @@ pub fn mean<A: Float, const M: usize, const D: usize, const SINKS: usize>(
     }
 }
 
-/// Attention of `q: [n, h, d]` to `keys` and `values: [pages, size, g, d]`, `g` a divisor of `h`.
+/// The sum of each row.
+///
+/// Wide rows are added up in one order, however warps share the columns of a product: those of one lane
+/// that are 32 apart, then those that are 8 apart, then those of the four lanes of a row.
+#[device]
+pub fn row_sums<A: Float, const M: usize, const N: usize>(w: Tile2<A, M, N>) -> Tile1<A, M> {
+    if N == 128 {
+        let w = sum(w.reshape::<M, 16, 4, 2>(), 3).reshape::<M, 4, 4, 4>();
+        sum(sum(sum(w, 1), 1), 1)
+    } else if N == 64 {
+        let w = sum(w.reshape::<M, 8, 4, 2>(), 3).reshape::<M, 2, 4, 4>();
+        sum(sum(sum(w, 1), 1), 1)
+    } else {
+        sum(w, 1)
+    }
+}
+
+/// What is known of rows over one block of keys, from their products: the largest score, in base 2, the sum
+/// of exponentials relative to it, and the exponentials.
+///
+/// A row sees the keys from `oldest` to `last`.
+#[device]
+pub fn weighted<A: Float, const M: usize, const N: usize, const CAP: usize>(
+    products: Tile2<A, M, N>,
+    key: Tile1<i32, N>,
+    oldest: Tile1<i32, M>,
+    last: Tile1<i32, M>,
+    scale: A,
+    cap: A,
+) -> (Tile1<A, M>, Tile1<A, M>, Tile2<A, M, N>) {
+    let mut x = products;
+    let mut by = scale * A::from(LOG2_E);
+    if CAP == 1 {
+        x = capped::<A, M, N, CAP>(x, scale, cap);
+        by = A::ONE;
+    }
+    let key = key.row();
+    x = where_((key <= last.col()) & (key >= oldest.col()), x, A::NEG_INFINITY);
+    let top = maximum(full::<A, M>(A::MIN), max(x, 1) * by);
+    let w = fast::exp2(fma(x, by, -top.col()));
+    (top, row_sums::<A, M, N>(w), w)
+}
+
+/// Attention of `q: [n, h, d]` to `keys` and `values: [pages, PAGE, g, d]`, `h` being `g * EACH`.
 ///
 /// Sequence `s` has the new tokens `starts[s]..starts[s + 1]` and `lengths[s]` keys, the last of which is that
-/// of its last new token; key `i` is at `i % size` of page `table[s, i / size]`. A token sees keys up to its
+/// of its last new token; key `i` is at `i % PAGE` of page `table[s, i / PAGE]`. A token sees keys up to its
 /// own, the last `window` of them.
 ///
 /// With `ONE` a sequence has no more than one tile of rows, and the tile has its number. With `SPLIT` a
-/// program has `span` cuts, and writes each to `sums: [n, h, cuts, 2]` and `parts: [n, h, cuts, D]`.
+/// program has `span` blocks of keys, and writes each to `sums: [n, h, blocks, 2]` and
+/// `parts: [n, h, blocks, D]`.
 #[kernel]
 pub fn paged_attention<
     T: Float,
@@ -126,7 +170,8 @@ pub fn paged_attention<
     const BM: usize,
     const BN: usize,
     const D: usize,
-    const CUT: usize,
+    const EACH: usize,
+    const PAGE: usize,
     const CAP: usize,
     const SINKS: usize,
     const SPLIT: usize,
@@ -151,80 +196,62 @@ pub fn paged_attention<
     cap: A,
 ) {
     let (number, own, part) = (program_id(0), program_id(1), program_id(2));
-    let (tokens, each) = (q.dim(0), q.dim(1) / keys.dim(2));
+    let tokens = q.dim(0);
     let mut s = minimum(number, sequences);
     let mut block = number - s;
     if ONE == 0 {
-        s = sequence_of::<BM, 1>(starts, sequences, number, each, tokens);
-        block = number - (clamp(load(starts + s), 0, tokens) * each / BM + s);
+        s = sequence_of::<BM, 1>(starts, sequences, number, EACH, tokens);
+        block = number - (clamp(load(starts + s), 0, tokens) * EACH / BM + s);
     }
     let (first, n, len) = extent_of(starts, lengths, sequences, s, tokens, most);
     let row = block * BM;
-    if row < n * each {
+    if row < n * EACH {
         let r = row + arange::<BM>();
-        let token = r / each;
-        let head = own * each + (r - token * each);
+        let token = r / EACH;
+        let head = own * EACH + (r - token * EACH);
         let token = first + token;
-        let is_row = r < n * each;
+        let is_row = r < n * EACH;
         let c = arange::<D>();
         let is_in = is_row.col() & (c < q.dim(2)).row();
         let from = (token * q.stride(0) + head * q.stride(1)).col() + (c * q.stride(2)).row();
         let rows = load(q.ptr() + from, is_in);
         // The last key that a row sees, and the first.
-        let last = (r / each + (len - n)).to::<i32>();
+        let last = (r / EACH + (len - n)).to::<i32>();
         let oldest = last - (window - 1).to::<i32>();
-        let begin = maximum(len - n + row / each - (window - 1), 0);
-        let end = len - n + minimum((row + (BM - 1)) / each, n - 1) + 1;
-        let mut first_cut = begin / CUT;
-        let mut end_cut = cdiv(maximum(end, 0), CUT);
+        let begin = maximum(len - n + row / EACH - (window - 1), 0);
+        let end = len - n + minimum((row + (BM - 1)) / EACH, n - 1) + 1;
+        let mut first_block = begin / BN;
+        let mut end_block = cdiv(maximum(end, 0), BN);
         if SPLIT == 1 {
-            first_cut = maximum(first_cut, part * span);
-            end_cut = minimum(end_cut, (part + 1) * span);
+            first_block = maximum(first_block, part * span);
+            end_block = minimum(end_block, (part + 1) * span);
         }
         let mut acc = zeros::<A, BM, D>();
         let mut top = full::<A, BM>(A::MIN);
         let mut total = zeros::<A, BM>();
-        for cut in range(first_cut, end_cut, 1) {
-            let mut cut_acc = zeros::<A, BM, D>();
-            let mut cut_top = full::<A, BM>(A::MIN);
-            let mut cut_total = zeros::<A, BM>();
-            let stop = minimum((cut + 1) * CUT, end);
-            for j in range(maximum(cut * CUT, begin / BN * BN), stop, BN) {
-                let at = j + arange::<BN>();
-                let size = keys.dim(1);
-                let page = load(table + (s * columns + at / size), at < len);
-                let page = clamp(page, 0, keys.dim(0) - 1);
-                let is_key = (at < len).col() & (c < q.dim(2)).row();
-                let place = (page * keys.stride(0) + at % size * keys.stride(1)).col();
-                let place = own * keys.stride(2) + (place + (c * keys.stride(3)).row());
-                let k = load(keys.ptr() + place, is_key);
-                let mut x = dot(rows, k.trans(), zeros::<A, BM, BN>());
-                let mut by = scale * A::from(LOG2_E);
-                if CAP == 1 {
-                    x = capped::<A, BM, BN, CAP>(x, scale, cap);
-                    by = A::ONE;
-                }
-                let key = at.to::<i32>().row();
-                x = where_((key <= last.col()) & (key >= oldest.col()), x, A::NEG_INFINITY);
-                let higher = maximum(cut_top, max(x, 1) * by);
-                let shrink = fast::exp2(cut_top - higher);
-                cut_acc = cut_acc * shrink.col();
-                let w = fast::exp2(fma(x, by, -higher.col()));
-                cut_total = fma(cut_total, shrink, sum(w, 1));
-                let place = (page * values.stride(0) + at % size * values.stride(1)).col();
-                let place = own * values.stride(2) + (place + (c * values.stride(3)).row());
-                let v = load(values.ptr() + place, is_key);
-                cut_acc = dot(w.to::<T>(), v, cut_acc);
-                cut_top = higher;
-            }
+        for j in range(first_block, end_block, 1) {
+            let at = j * BN + arange::<BN>();
+            let page = load(table + (s * columns + at / PAGE), at < len);
+            let page = clamp(page, 0, keys.dim(0) - 1);
+            let is_key = (at < len).col() & (c < q.dim(2)).row();
+            let place = (page * keys.stride(0) + at % PAGE * keys.stride(1)).col();
+            let place = own * keys.stride(2) + (place + (c * keys.stride(3)).row());
+            let k = load(keys.ptr() + place, is_key);
+            let place = (page * values.stride(0) + at % PAGE * values.stride(1)).col();
+            let place = own * values.stride(2) + (place + (c * values.stride(3)).row());
+            let v = load(values.ptr() + place, is_key);
+            let x = dot(rows, k.trans(), zeros::<A, BM, BN>());
+            let (next_top, next_total, w) =
+                weighted::<A, BM, BN, CAP>(x, at.to::<i32>(), oldest, last, scale, cap);
+            let next_acc = dot(w.to::<T>(), v, zeros::<A, BM, D>());
             if SPLIT == 1 {
-                let at = token * sums.stride(0) + head * sums.stride(1) + cut * sums.stride(2);
-                store(sums.ptr() + at, cut_top, is_row);
-                store(sums.ptr() + (at + 1), cut_total, is_row);
-                let at = token * parts.stride(0) + head * parts.stride(1) + cut * parts.stride(2);
-                store(parts.ptr() + (at.col() + c.row()), cut_acc, is_row.col());
+                let at = token * sums.stride(0) + head * sums.stride(1) + j * sums.stride(2);
+                store(sums.ptr() + at, next_top, is_row);
+                store(sums.ptr() + (at + 1), next_total, is_row);
+                let at = token * parts.stride(0) + head * parts.stride(1) + j * parts.stride(2);
+                store(parts.ptr() + (at.col() + c.row()), next_acc, is_row.col());
             } else {
-                let (t, l, a) = joined::<A, BM, D>(top, total, acc, cut_top, cut_total, cut_acc);
+                let (t, l, a) = joined::<A, BM, D>(top, total, acc, next_top, next_total, next_acc);
                 top = t;
                 total = l;
                 acc = a;
@@ -239,14 +266,14 @@ pub fn paged_attention<
     }
 }
 
-/// Joins what [`mod@paged_attention`] left of each cut, `HEADS` heads of a token a program.
+/// Joins what [`mod@paged_attention`] left of each block of `BN` keys, `HEADS` heads of a token a program.
 #[kernel]
 pub fn paged_attention_join<
     T: Float,
     A: Float,
     const HEADS: usize,
     const D: usize,
-    const CUT: usize,
+    const BN: usize,
     const SINKS: usize,
 >(
     sums: View<A, 4>,
@@ -261,23 +288,36 @@ pub fn paged_attention_join<
 ) {
     let (token, h) = (program_id(0), program_id(1) * HEADS);
     let tokens = o.dim(0);
-    let s = sequence_of::<1, 0>(starts, sequences, token, 1, tokens);
+    // Where sequences have one token each, the token has the number of its own.
+    let mut s = minimum(token, sequences);
+    let is_one =
+        (load(starts + s) == token) & (load(starts + (s + 1), s < sequences, token) == token + 1);
+    if !is_one {
+        s = sequence_of::<1, 0>(starts, sequences, token, 1, tokens);
+    }
     let (first, n, len) = extent_of(starts, lengths, sequences, s, tokens, most);
     let last = len - n + (token - first);
     let mut acc = zeros::<A, HEADS, D>();
     let mut top = full::<A, HEADS>(A::MIN);
     let mut total = zeros::<A, HEADS>();
-    let head = h + arange::<HEADS>();
+    let (head, c) = (h + arange::<HEADS>(), arange::<D>());
     let is_head = head < o.dim(1);
-    for cut in range(maximum(last - (window - 1), 0) / CUT, cdiv(maximum(last + 1, 0), CUT), 1) {
-        let at = token * sums.stride(0) + head * sums.stride(1) + cut * sums.stride(2);
-        let cut_top = load(sums.ptr() + at, is_head, A::MIN);
-        let cut_total = load(sums.ptr() + (at + 1), is_head);
-        let cut_acc = parts.load::<1, HEADS, 1, D>([token, h, cut, 0]).reshape::<HEADS, D>();
-        let (t, l, a) = joined::<A, HEADS, D>(top, total, acc, cut_top, cut_total, cut_acc);
-        top = t;
-        total = l;
-        acc = a;
+    let end = cdiv(maximum(last + 1, 0), BN);
+    for start in range(maximum(last - (window - 1), 0) / BN, end, 8) {
+        // Unrolled: all loads begin before the first join waits for its own.
+        for i in range(0, 8, 1) {
+            let j = start + i;
+            let is_there = is_head & (j < end);
+            let at = token * sums.stride(0) + head * sums.stride(1) + j * sums.stride(2);
+            let next_top = load(sums.ptr() + at, is_there, A::MIN);
+            let next_total = load(sums.ptr() + (at + 1), is_there);
+            let at = token * parts.stride(0) + head * parts.stride(1) + j * parts.stride(2);
+            let next_acc = load(parts.ptr() + (at.col() + c.row()), is_there.col());
+            let (t, l, a) = joined::<A, HEADS, D>(top, total, acc, next_top, next_total, next_acc);
+            top = t;
+            total = l;
+            acc = a;
+        }
     }
     let sink = load(sinks.ptr() + head * sinks.stride(0), is_head & (SINKS == 1));
     let y = mean::<A, HEADS, D, SINKS>(top, total, acc, sink.to::<A>());

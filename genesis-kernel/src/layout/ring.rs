@@ -15,7 +15,8 @@
 //! that is read was waited for by the threads that filled it.
 //!
 //! Addresses and masks of a later iteration are computed by the same ops from its index, so they may
-//! follow from nothing that the loop carries.
+//! follow from nothing that the loop carries. They may come from memory that nobody writes: numbers of pages
+//! are loaded ahead too.
 
 use std::collections::BTreeSet;
 
@@ -290,7 +291,9 @@ impl<'l> Finder<'l> {
                 continue;
             }
             let kind = &func.op(op).kind;
-            let is_pure = kind.is_elementwise()
+            let reads = *kind == OpKind::Load && is_constant(func, func.op(op).operands[0]);
+            let is_pure = reads
+                || kind.is_elementwise()
                 || matches!(
                     kind,
                     OpKind::Const(_)

@@ -53,16 +53,15 @@ pub struct PagedAttention {
     pub sinks: Option<Tensor>,
 }
 
-/// Keys of a cut. Small enough that a long sequence keeps all of a GPU busy, and large enough that what is
-/// kept of a cut is a few percent of its keys.
-const CUT: usize = 256;
+/// Blocks of keys up to which one program walks them all: joining what several leave takes longer.
+const WALKED: usize = 5;
 /// The longest heads.
 const MAX_HEAD: usize = 256;
 /// More than any sequence is long; kernels count keys in 32 bits.
 const MAX_KEYS: usize = 1 << 30;
-/// The most bytes for what is kept of cuts.
+/// The most bytes for what is kept of blocks.
 const MAX_KEPT: usize = 1 << 28;
-/// Heads of a program that joins cuts.
+/// Heads of a program that joins blocks.
 const JOINED: usize = 4;
 
 impl Tensor {
@@ -242,19 +241,23 @@ struct Share {
     is_one: bool,
     /// Tiles of rows, those behind the last sequence included.
     tiles: usize,
-    /// Cuts that a program walks, and programs that share a tile's keys; all cuts where that is 1.
+    /// Blocks of keys that a program walks, and programs that share a tile's keys; all blocks where that is
+    /// 1.
     span: usize,
     programs: usize,
 }
 
-/// Rows and keys of a tile, and warps. Keys must not depend on anything but the head and the dtype: they
-/// are what the bits depend on.
+/// Rows of a tile, keys of a block, and warps. Keys must not depend on anything but the head and the dtype:
+/// they are what the bits depend on. So are the layouts of products: tiles of 16 and of 64 rows add up a row
+/// in the same order where keys are 64 or more, of no others that is known.
 fn tile(q: &Tensor, rows: usize) -> (usize, usize, u32) {
     if q.device() == Device::Cpu {
         return (rows.next_power_of_two().min(32), 32, 4);
     }
+    let few = if rows <= 16 { 16 } else { 64 };
     match (q.dtype().bytes(), q.shape()[2]) {
-        (2, ..=128) => (64, 64, 4),
+        (2, ..=64) => (few, 128, 4),
+        (2, ..=128) => (few, 64, 4),
         (2, _) => (64, 32, 8),
         (4, ..=64) => (32, 32, 4),
         (4, ..=128) => (16, 32, 4),
@@ -273,14 +276,16 @@ impl Paged {
         let is_one = of_sequence <= rows;
         let tiles = tokens * heads / groups / rows + sequences + 1;
         let busy = groups * if is_one { sequences } else { tiles };
-        let cuts = keys.div_ceil(CUT).max(1);
-        // A few programs for each multiprocessor, so that one loads while another computes.
-        let wanted = 4 * multiprocessors(q.device());
-        let kept = [tokens, heads, cuts, d.next_power_of_two() + 2, 4];
+        let blocks = keys.div_ceil(block).max(1);
+        // Two programs of each multiprocessor: one loads while the other computes.
+        let processors = multiprocessors(q.device());
+        let kept = [tokens, heads, blocks, d.next_power_of_two() + 2, 4];
         let fits = kept.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
-        let is_split = busy * 2 < wanted && fits.is_some_and(|bytes| bytes <= MAX_KEPT);
-        let span = if is_split { (cuts * busy).div_ceil(wanted).max(1) } else { cuts };
-        Share { rows, keys: block, warps, is_one, tiles, span, programs: cuts.div_ceil(span) }
+        let is_split = blocks > WALKED
+            && busy * 4 < processors * 3
+            && fits.is_some_and(|bytes| bytes <= MAX_KEPT);
+        let span = if is_split { (blocks * busy).div_ceil(2 * processors).max(1) } else { blocks };
+        Share { rows, keys: block, warps, is_one, tiles, span, programs: blocks.div_ceil(span) }
     }
 }
 
@@ -304,9 +309,9 @@ impl Op for Paged {
         let share = self.share(q, groups);
         let head = q.shape()[2].next_power_of_two().max(16);
         let is_split = share.programs > 1;
-        let cuts = if is_split { self.most[1].div_ceil(CUT) } else { 0 };
+        let blocks = if is_split { self.most[1].div_ceil(share.keys) } else { 0 };
         let kept = |last| {
-            let shape = [q.shape()[0], q.shape()[1], cuts, last];
+            let shape = [q.shape()[0], q.shape()[1], blocks, last];
             Tensor::uninitialized(&shape, (wide, q.device()))
         };
         let (sums, parts) = (kept(2)?, kept(head)?);
@@ -320,7 +325,8 @@ impl Op for Paged {
         let most = self.most[1].min(columns.saturating_mul(keys.shape()[1])).min(MAX_KEYS);
         let (sequences, window) = (self.lengths.numel(), whole(self.window));
         let flags = [self.cap.is_some(), self.sinks.is_some(), is_split, share.is_one];
-        let consts = [share.rows, share.keys, head, CUT];
+        let each = q.shape()[1] / groups;
+        let consts = [share.rows, share.keys, head, each, keys.shape()[1]];
         let consts: Vec<i64> =
             consts.map(|n| n as i64).into_iter().chain(flags.map(i64::from)).collect();
         let tensors = [
@@ -352,7 +358,8 @@ impl Op for Paged {
         if is_split {
             let tensors = [(&sums, false), (&parts, false), (&sinks, false), (&y, true)];
             let numbers = [starts, lengths, counts[0], counts[2], window];
-            let consts = [JOINED, head, CUT, usize::from(self.sinks.is_some())].map(|n| n as i64);
+            let consts =
+                [JOINED, head, share.keys, usize::from(self.sinks.is_some())].map(|n| n as i64);
             let grid = Grid::xy(q.shape()[0], q.shape()[1].div_ceil(JOINED));
             let kernel = &device::paged_attention_join::KERNEL;
             launch::warped_views(kernel, grid, &dtypes, &consts, Some(4), &tensors, &numbers)?;

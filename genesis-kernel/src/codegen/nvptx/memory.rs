@@ -145,6 +145,11 @@ impl Lowering<'_> {
     }
 
     pub(super) fn load(&mut self, op: Op) -> Result<(), Error> {
+        self.load_where(op, None)
+    }
+
+    /// A load that is done where a condition holds, which all threads agree on; elsewhere it gives anything.
+    pub(super) fn load_where(&mut self, op: Op, condition: Option<Val>) -> Result<(), Error> {
         let data = self.func.op(op);
         let operands = self.operands(op)?;
         let (ptr, mask, other) = (&operands[0], operands.get(1), operands.get(2));
@@ -167,7 +172,7 @@ impl Lowering<'_> {
             true => Cached { modifiers: ".nc.L1::no_allocate", policy: None },
             false => self.cached(hint, readonly),
         };
-        let is_plain = mask.is_none() && !streams && hint == Cache::Usual;
+        let is_plain = mask.is_none() && condition.is_none() && !streams && hint == Cache::Usual;
         let mut registers: Vec<Option<Val>> = vec![None; ptr.len()];
         let mut loaded = 0;
         for group in &access.groups {
@@ -184,6 +189,10 @@ impl Lowering<'_> {
                 let other: Option<Vec<Val>> =
                     other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
                 let on = mask.map(|mask| mask[leader]).filter(|&on| on != self.e.bool(true));
+                let on = match (on, condition) {
+                    (Some(on), Some(condition)) => Some(self.e.and(on, condition)),
+                    (one, other) => one.or(other),
+                };
                 self.load_asm(dtype, group.len(), ptr[leader], cached, (on, other))
             } else {
                 self.load_plain(dtype, group.len(), ptr[leader], access.alignment, readonly)

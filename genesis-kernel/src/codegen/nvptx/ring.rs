@@ -16,7 +16,7 @@ use super::lower::{Lowering, Registers};
 use super::memory::Cached;
 use super::schedule::{Bytes, Slot, Step};
 use crate::Error;
-use crate::ir::{DType, Op};
+use crate::ir::{DType, Op, OpKind};
 use crate::layout::{Ring, RingLoad};
 
 /// What of a copy is left to do once its loads have arrived.
@@ -183,7 +183,10 @@ impl Lowering<'_> {
         let index = self.func.region(region).args[0];
         self.set(index, vec![ahead.index]);
         for &inner in &ring.slice {
-            self.op(inner)?;
+            match self.func.op(inner).kind {
+                OpKind::Load => self.load_where(inner, Some(ahead.exists))?,
+                _ => self.op(inner)?,
+            }
         }
         let start = self.scratch(op)?.start;
         let mut late = Vec::new();
