@@ -28,17 +28,30 @@
 //! exact. Of rows of 576 one row takes 31 GMAC/s of a core of Zen 5, where masked loads, a product and an
 //! addition each, and scales that are converted one by one took 10.
 //!
-//! On GPUs the weights become `X` in registers and go to the tensor cores: what a row's sums are made of
-//! depends on steps along K alone.
+//! On GPUs tensor cores multiply 16-bit `x` with the codes themselves, which 16 bits hold exactly, and what a group
+//! adds up to is scaled in f32:
+//!
+//! ```text
+//! sum += scale * dot(code - zero, x)                   a group is a step along K, or more
+//! sum += dot(X((code - zero) * scale + min), x)        short groups, and where there are minimums
+//! ```
+//!
+//! Codes become floats by their bits: an instruction for two of them, and another one that subtracts `zero`. Which
+//! steps and parts of K a row's sum is made of depends on the weight and the device alone.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 use crate::linear_rows::tile_of;
+use crate::matmul::place;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] =
-    &[&quantized_rows::KERNEL, &quantized_tiles::KERNEL, &dequantize::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &quantized_rows::KERNEL,
+    &quantized_tiles::KERNEL,
+    &quantized_tiles_of_codes::KERNEL,
+    &dequantize::KERNEL,
+];
 
 /// The weights that codes stand for, of `GROUPS` groups of `OUTS` rows, from this row, part and group on.
 #[device]
@@ -197,8 +210,8 @@ pub fn quantized_rows<
     y.store([row, out], all.to::<X>());
 }
 
-/// [`quantized_rows`] by tiles: `x: [n, parts, groups * LANES]`; a tile of `BM` outputs and `BN` rows, `BK`
-/// of K, which are `GROUPS` groups, in a step.
+/// [`quantized_rows`] by tiles, of any `x` and groups: `x: [n, parts, groups * LANES]`; a tile of `BM` outputs and
+/// `BN` rows, `BK` of K, which are `GROUPS` groups, in a step.
 #[kernel]
 pub fn quantized_tiles<
     X: Float,
@@ -241,6 +254,277 @@ pub fn quantized_tiles<
     }
     let b = bias.load::<BM>([out]).to::<f32>().col();
     y.store([row, out], (acc + b).to::<X>().trans());
+}
+
+/// Scales or minimums of some groups of a half of rows of outputs.
+#[device]
+fn of_groups<S: Float, const BM: usize, const GROUPS: usize>(
+    from: View<S, 3>,
+    at: (i64, i64, i64),
+) -> Tile2<S, BM, GROUPS> {
+    let (row, half, group) = at;
+    from.load::<BM, 1, GROUPS>([row, half, group]).squeeze(1)
+}
+
+/// Weights of a step as tensor cores take them: the codes' differences from `ZERO`, or with `SCALED` what they
+/// stand for, of `GROUPS` groups of `LANES`.
+#[device]
+fn factors<
+    X: Float,
+    S: Float,
+    const BM: usize,
+    const BK: usize,
+    const GROUPS: usize,
+    const LANES: usize,
+    const ZERO: usize,
+    const MINS: usize,
+    const SCALED: usize,
+>(
+    codes: Tile2<u8, BM, BK>,
+    scales: Tile2<S, BM, GROUPS>,
+    mins: Tile2<S, BM, GROUPS>,
+) -> Tile2<X, BM, BK> {
+    let mut w = codes.to::<X>() - ZERO.to::<X>();
+    if SCALED > 0 {
+        let all = (codes.to::<f32>() - ZERO.to::<f32>()).reshape::<BM, GROUPS, LANES>();
+        let scale = scales.to::<f32>().expand_dims(2);
+        let mut scaled = all * scale;
+        if MINS > 0 {
+            scaled = fma(all, scale, mins.to::<f32>().expand_dims(2));
+        }
+        w = scaled.to::<X>().reshape::<BM, BK>();
+    }
+    w
+}
+
+/// A part of a tile of products: outputs from `row` on, rows of `x` from `column` on, K of a half from `first` to
+/// `end`.
+#[device]
+fn part_of<
+    X: Float,
+    S: Float,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const GROUPS: usize,
+    const LANES: usize,
+    const SPAN: usize,
+    const BITS: usize,
+    const ZERO: usize,
+    const MINS: usize,
+    const SCALED: usize,
+>(
+    x: View<X, 3>,
+    codes: View<u8, 2>,
+    scales: View<S, 3>,
+    mins: View<S, 3>,
+    at: (i64, i64),
+    k: (i64, i64),
+) -> Tile2<f32, BM, BN> {
+    let ((row, column), (first, end)) = (at, k);
+    let mut acc = zeros::<f32, BM, BN>();
+    // Scales and minimums of a step come while the one before it multiplies.
+    let group = first / SPAN;
+    let mut s = of_groups::<S, BM, GROUPS>(scales, (row, 0, group));
+    let mut m = s;
+    let mut t = s;
+    let mut u = s;
+    if MINS > 0 {
+        m = of_groups::<S, BM, GROUPS>(mins, (row, 0, group));
+    }
+    if BITS == 4 {
+        t = of_groups::<S, BM, GROUPS>(scales, (row, 1, group));
+        if MINS > 0 {
+            u = of_groups::<S, BM, GROUPS>(mins, (row, 1, group));
+        }
+    }
+    for p in range(first, end, BK) {
+        let group = (p + BK) / SPAN;
+        let c = codes.load::<BM, BK>([row, p]);
+        let next_s = of_groups::<S, BM, GROUPS>(scales, (row, 0, group));
+        let mut next_m = next_s;
+        if MINS > 0 {
+            next_m = of_groups::<S, BM, GROUPS>(mins, (row, 0, group));
+        }
+        let v = x.load::<BN, 1, BK>([column, 0, p]).squeeze(1).trans();
+        if BITS == 4 {
+            let next_t = of_groups::<S, BM, GROUPS>(scales, (row, 1, group));
+            let mut next_u = next_t;
+            if MINS > 0 {
+                next_u = of_groups::<S, BM, GROUPS>(mins, (row, 1, group));
+            }
+            let low = factors::<X, S, BM, BK, GROUPS, LANES, ZERO, MINS, SCALED>(c & 15, s, m);
+            let w = x.load::<BN, 1, BK>([column, 1, p]).squeeze(1).trans();
+            if SCALED > 0 {
+                acc = dot(low, v, acc);
+                let high = factors::<X, S, BM, BK, GROUPS, LANES, ZERO, MINS, SCALED>(c >> 4, t, u);
+                acc = dot(high, w, acc);
+            } else {
+                let one = dot(low, v, zeros::<f32, BM, BN>());
+                let high = factors::<X, S, BM, BK, GROUPS, LANES, ZERO, MINS, SCALED>(c >> 4, t, u);
+                let two = dot(high, w, zeros::<f32, BM, BN>());
+                acc = fma(one, s.reshape::<BM>().to::<f32>().col(), acc);
+                acc = fma(two, t.reshape::<BM>().to::<f32>().col(), acc);
+            }
+            t = next_t;
+            u = next_u;
+        } else {
+            let all = factors::<X, S, BM, BK, GROUPS, LANES, ZERO, MINS, SCALED>(c, s, m);
+            if SCALED > 0 {
+                acc = dot(all, v, acc);
+            } else {
+                let one = dot(all, v, zeros::<f32, BM, BN>());
+                acc = fma(one, s.reshape::<BM>().to::<f32>().col(), acc);
+            }
+        }
+        s = next_s;
+        m = next_m;
+    }
+    acc
+}
+
+/// [`part_of`] a tile whose rows have one scale each, which is multiplied at the end.
+#[device]
+fn part_of_rows<
+    X: Float,
+    S: Float,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const BITS: usize,
+    const ZERO: usize,
+>(
+    x: View<X, 3>,
+    codes: View<u8, 2>,
+    scales: View<S, 3>,
+    at: (i64, i64),
+    k: (i64, i64),
+) -> Tile2<f32, BM, BN> {
+    let ((row, column), (first, end)) = (at, k);
+    let scale = scales.load::<BM, 1, 1>([row, 0, 0]).squeeze(2).to::<f32>();
+    let mut acc = zeros::<f32, BM, BN>();
+    for p in range(first, end, BK) {
+        let c = codes.load::<BM, BK>([row, p]);
+        let v = x.load::<BN, 1, BK>([column, 0, p]).squeeze(1).trans();
+        if BITS == 4 {
+            acc = dot((c & 15).to::<X>() - ZERO.to::<X>(), v, acc);
+            let w = x.load::<BN, 1, BK>([column, 1, p]).squeeze(1).trans();
+            acc = dot((c >> 4).to::<X>() - ZERO.to::<X>(), w, acc);
+        } else {
+            acc = dot(c.to::<X>() - ZERO.to::<X>(), v, acc);
+        }
+    }
+    acc * scale
+}
+
+/// A part of a tile, by the form that its scales have.
+#[device]
+fn part_of_any<
+    X: Float,
+    S: Float,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const GROUPS: usize,
+    const LANES: usize,
+    const SPAN: usize,
+    const BITS: usize,
+    const ZERO: usize,
+    const MINS: usize,
+>(
+    x: View<X, 3>,
+    codes: View<u8, 2>,
+    scales: View<S, 3>,
+    mins: View<S, 3>,
+    at: (i64, i64),
+    k: (i64, i64),
+) -> Tile2<f32, BM, BN> {
+    let mut acc = zeros::<f32, BM, BN>();
+    if SPAN == 0 {
+        acc = part_of_rows::<X, S, BM, BN, BK, BITS, ZERO>(x, codes, scales, at, k);
+    } else if GROUPS == 1 && MINS == 0 {
+        acc = part_of::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS, 0>(
+            x, codes, scales, mins, at, k,
+        );
+    } else {
+        acc = part_of::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS, 1>(
+            x, codes, scales, mins, at, k,
+        );
+    }
+    acc
+}
+
+/// `y = x W^T + bias` by codes: 16-bit `x: [n, halves, k]`, `codes: [m, k]`, `scales` and `mins`
+/// `[m, halves, groups]`, `bias: [m]`, or empty where there is none, `y: [m, n]`. A scale is for `SPAN` elements of
+/// a half of K, or for a row where that is 0. A step of `BK` has `GROUPS` scales, each for `LANES` of it. K is cut
+/// into `PARTS` parts of `each` steps; the last may be shorter.
+///
+/// With `SPLIT` a part is a program of its own: `sums` has room for the tiles of all parts, and `done` a zero for
+/// each tile, before and after. The last of a tile's programs to finish joins its parts in their order.
+#[kernel]
+pub fn quantized_tiles_of_codes<
+    X: Float,
+    S: Float,
+    B: Float,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const GROUPS: usize,
+    const LANES: usize,
+    const SPAN: usize,
+    const BITS: usize,
+    const ZERO: usize,
+    const MINS: usize,
+    const PARTS: usize,
+    const SPLIT: usize,
+>(
+    x: View<X, 3>,
+    codes: View<u8, 2>,
+    scales: View<S, 3>,
+    mins: View<S, 3>,
+    bias: View<B, 1>,
+    y: ViewMut<X, 2>,
+    sums: PtrMut<f32>,
+    done: PtrMut<i32>,
+    each: i64,
+) {
+    static_assert!(GROUPS * LANES == BK, "BK is GROUPS * LANES");
+    let (m, n, k) = (y.dim(0), y.dim(1), codes.dim(1));
+    let (part, row, column) = place::<BM, BN>(program_id(0), m, n);
+    let at = (row, column);
+    if SPLIT > 0 {
+        let first = part * each * BK;
+        let to = (first, minimum(first + each * BK, k));
+        let acc = part_of_any::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS>(
+            x, codes, scales, mins, at, to,
+        );
+        let tiles = cdiv(m, BM) * cdiv(n, BN);
+        let tile = program_id(0) - part * tiles;
+        let places = (arange::<BM>() * BN).col() + arange::<BN>().row();
+        let exist = (zeros::<i64, BM>().col() + (column + arange::<BN>()).row()) < n;
+        store(sums + (program_id(0) * (BM * BN) + places), acc, exist);
+        if atomic_add(done + tile, 1).to::<i64>() == PARTS - 1 {
+            let mut total = zeros::<f32, BM, BN>();
+            for other in range(0, PARTS, 1) {
+                let from = (other * tiles + tile) * (BM * BN);
+                total = total + load(sums + (from + places), exist);
+            }
+            let b = bias.load::<BM>([row]).to::<f32>().col();
+            y.store([row, column], (total + b).to::<X>());
+            atomic_xchg(done + tile, 0);
+        }
+    } else {
+        let mut total = zeros::<f32, BM, BN>();
+        for first in range(0, k, each * BK) {
+            let to = (first, minimum(first + each * BK, k));
+            let acc = part_of_any::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS>(
+                x, codes, scales, mins, at, to,
+            );
+            total = total + acc;
+        }
+        let b = bias.load::<BM>([row]).to::<f32>().col();
+        y.store([row, column], (total + b).to::<X>());
+    }
 }
 
 /// The weights themselves: `y: [m, parts, groups, LANES]`, a tile of `OUTS` rows and `GROUPS` groups.

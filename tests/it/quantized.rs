@@ -137,6 +137,78 @@ fn a_row_has_the_same_bits_in_any_batch_and_place() -> Result<()> {
     Ok(())
 }
 
+/// Schemes of each form that products of 16-bit rows have on GPUs: groups that are steps and more, short ones,
+/// one scale for a row, and minimums.
+const SCHEMES: [(u32, Option<usize>, bool); 11] = [
+    (4, Some(128), false),
+    (4, Some(256), false),
+    (4, Some(64), false),
+    (4, Some(32), false),
+    (4, Some(128), true),
+    (4, None, false),
+    (8, Some(128), false),
+    (8, Some(16), false),
+    (8, Some(32), true),
+    (8, None, false),
+    (8, Some(48), false),
+];
+
+/// A row with a single 1 picks a column of the weights: every code is the float that it stands for.
+#[test]
+fn rows_of_16_bits_pick_rounded_weights() -> Result<()> {
+    for on in devices() {
+        for (bits, group, zero_points) in SCHEMES {
+            for dtype in [DType::BF16, DType::F16] {
+                let (m, k) = (70, if group == Some(48) { 192 } else { 512 });
+                let scheme = QuantScheme { bits, group, zero_points };
+                let weight =
+                    QuantizedWeight::quantize(&random(&[m, k], 2, (DType::F32, on))?, scheme)?;
+                let x = Tensor::eye(k, k, (dtype, on))?;
+                let y = x.quantized_linear(&weight, None)?.t()?.to_f64_vec()?;
+                let want = weight.dequantize(dtype)?.to_f64_vec()?;
+                let unit = if dtype == DType::BF16 { 1.0 / 128.0 } else { 1.0 / 1024.0 };
+                for (i, (y, want)) in y.iter().zip(want).enumerate() {
+                    // With minimums the last bit of f32 may decide how a weight is rounded.
+                    let most = if zero_points { unit * want.abs() } else { 0.0 };
+                    assert!((y - want).abs() <= most, "{scheme:?} {dtype} {i}: {y}, not {want}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rows_of_16_bits_keep_their_bits_in_any_batch() -> Result<()> {
+    for on in devices() {
+        for (bits, group, zero_points) in SCHEMES {
+            let (m, k) = (70, 768);
+            let scheme = QuantScheme { bits, group, zero_points };
+            let weight = QuantizedWeight::quantize(&random(&[m, k], 2, (DType::F32, on))?, scheme)?;
+            let bias = random(&[m], 3, (DType::BF16, on))?;
+            let x = random(&[130, k], 1, (DType::BF16, on))?;
+            let all = x.quantized_linear(&weight, Some(&bias))?.to_f64_vec()?;
+            let weights = weight.dequantize(DType::F32)?.to_f64_vec()?;
+            let bias_values = bias.to_f64_vec()?;
+            let sums = reference(&x.to_f64_vec()?, &weights, k);
+            for (i, (y, (sum, size))) in all.iter().zip(sums).enumerate() {
+                let want = sum + bias_values[i % m];
+                // Codes are exact; of other forms weights are rounded too, on GPUs.
+                let is_exact = !zero_points && group.is_none_or(|group| group >= 64);
+                let weights = if is_exact { 1e-6 } else { 1.0 / (64.0 * (k as f64).sqrt()) };
+                let most = want.abs() / 256.0 + weights * size;
+                assert!((y - want).abs() <= most, "{scheme:?} on {on}: {y}, not {want}");
+            }
+            for (first, n) in [(0, 1), (129, 1), (3, 7), (60, 16), (1, 33), (66, 64), (1, 129)] {
+                let part = x.narrow(0, first, n)?.quantized_linear(&weight, Some(&bias))?;
+                let want = &all[first * m..][..n * m];
+                assert!(part.to_f64_vec()? == want, "{n} rows from {first} on, {scheme:?} on {on}");
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_table_gives_its_rows() -> Result<()> {
     for on in devices() {

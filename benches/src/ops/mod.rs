@@ -8,6 +8,7 @@ mod attention;
 mod conv;
 mod elementwise;
 mod matmul;
+mod quantized;
 mod reduce;
 mod rows;
 mod update;
@@ -44,7 +45,7 @@ impl std::error::Error for Missing {}
 /// Every op.
 pub(crate) fn all() -> Vec<Op> {
     let groups = [elementwise::ops(), rows::ops(), reduce::ops(), matmul::ops(), update::ops()];
-    [groups.concat(), attention::ops(), conv::ops()].concat()
+    [groups.concat(), attention::ops(), conv::ops(), quantized::ops()].concat()
 }
 
 /// What a case is made ready with.
@@ -213,7 +214,7 @@ mod tests {
     use super::*;
 
     /// A small case of every op, and of what its variants do.
-    const SMALL: [&str; 46] = [
+    const SMALL: [&str; 48] = [
         "add/f32/33x70",
         "add/bf16/33x70",
         "gelu/bf16/33x70",
@@ -260,6 +261,8 @@ mod tests {
         "conv2d/f32/2x4x5x6/3x3/dx",
         "conv2d/f32/2x4x5x6/3x3/dw",
         "conv2d/f32/2x4x5x6/3x3/last",
+        "quantized_linear/bf16/m3k128n9/int8",
+        "quantized_linear/f32/m1k128n9/int4/g32/min",
     ];
 
     #[test]

@@ -369,6 +369,7 @@ impl<'a> Lowering<'a> {
             OpKind::Iota => self.iota(op),
             OpKind::ProgramId(axis) => self.special_register(op, "id", *axis),
             OpKind::NumPrograms(axis) => self.special_register(op, "nid", *axis),
+            OpKind::Cast | OpKind::Binary(BinaryOp::Sub) if self.codes_less_zero(op)? => Ok(()),
             OpKind::Unary(_)
             | OpKind::Binary(_)
             | OpKind::Compare(_)

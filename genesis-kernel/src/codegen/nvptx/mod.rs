@@ -27,6 +27,7 @@ mod atomic;
 mod behind;
 #[cfg(test)]
 mod cluster_tests;
+mod codes;
 mod control;
 mod convert;
 mod debug;

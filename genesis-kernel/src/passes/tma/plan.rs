@@ -203,8 +203,10 @@ impl Plan {
                 .iter()
                 .try_for_each(|operand| self.bring(func, uses, product, operand, channel))?;
         }
+        // What threads read themselves is read by whatever uses it.
+        let moving = moving.into_iter().filter(|operand| !self.is_in_registers(operand));
         let (again, new): (Vec<&Operand>, Vec<&Operand>) =
-            moving.into_iter().partition(|operand| self.brought(product, operand).is_some());
+            moving.partition(|operand| self.brought(product, operand).is_some());
         for operand in again {
             let load = self.brought(product, operand)?;
             self.push(func, uses, product, operand, load)?;
@@ -247,6 +249,14 @@ impl Plan {
             && !operand.registers;
         let contiguous = operand.contiguous;
         (is_shared && is_same).then(|| TmaLoad { contiguous, ..load.clone() })
+    }
+
+    /// Whether a product before this one made threads read what this one is computed from.
+    fn is_in_registers(&self, operand: &Operand) -> bool {
+        let brought = self.loads.get(&operand.source.load).into_iter().flatten();
+        let mut loads =
+            brought.filter_map(|brought| self.tma.loads.get(usize::from(brought.number)));
+        operand.registers && loads.any(|load| load.registers)
     }
 
     /// Brings an operand to the end of a channel's slots.

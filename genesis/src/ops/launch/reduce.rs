@@ -34,7 +34,7 @@ pub(super) struct Cut {
 /// The most programs that share a sum: the last one adds up as many at once.
 const MAX_PARTS: usize = 1024;
 /// The most tiles of results that are shared; each needs a counter.
-const MAX_SHARED: usize = 4096;
+pub(super) const MAX_SHARED: usize = 4096;
 
 /// Warps of a program that adds up neighbouring columns, and the bytes that it reads at once: eight
 /// vectors of 16 bytes a thread. Of 8192 x 8192 bf16 half as many bytes, or twice the warps for as
@@ -214,7 +214,7 @@ fn table(y: &Tensor, outer: usize, inner: usize) -> Arg {
 ///
 /// Kernels leave zeros behind, and those of one GPU follow each other on its stream, so that one
 /// array serves all of a GPU's. On the CPU several threads may launch at a time.
-fn counters(on: Device, n: usize) -> Result<Tensor> {
+pub(super) fn counters(on: Device, n: usize) -> Result<Tensor> {
     static KEPT: Mutex<BTreeMap<Device, Tensor>> = Mutex::new(BTreeMap::new());
     if on == Device::Cpu {
         return Tensor::zeros(&[n], (DType::I32, on));

@@ -57,6 +57,9 @@ pub struct QuantizedWeight {
     /// The code of 0, before the minimum is added.
     #[module(skip)]
     zero: u8,
+    /// Whether all groups of a row have one scale.
+    #[module(skip)]
+    is_by_row: bool,
     #[module(skip)]
     shape: [usize; 2],
 }
@@ -154,6 +157,7 @@ impl QuantizedWeight {
             scales: rows(&self.scales)?,
             mins: self.mins.as_ref().map(|mins| rows(mins)).transpose()?,
             zero: self.zero,
+            is_by_row: self.is_by_row,
             shape: [flat.numel(), self.shape[1]],
         };
         named.dequantize(dtype)?.reshape(&[index.shape(), &[self.shape[1]]].concat())
@@ -175,6 +179,7 @@ impl QuantizedWeight {
                 None => None,
             },
             zero: first.zero,
+            is_by_row: first.is_by_row,
             shape: [parts.iter().map(|part| part.shape[0]).sum(), first.shape[1]],
         })
     }
@@ -197,6 +202,7 @@ impl QuantizedWeight {
                 scales: Buffer::transient(scales.next()?),
                 mins: mins.next().map(Buffer::transient),
                 zero: part.zero,
+                is_by_row: part.is_by_row,
                 shape: part.shape,
             })
         };
@@ -214,7 +220,8 @@ impl QuantizedWeight {
             _ => false,
         };
         others.iter().all(|other| {
-            let same = (other.zero, other.shape[1]) == (self.zero, self.shape[1]);
+            let form = |w: &QuantizedWeight| (w.zero, w.is_by_row, w.shape[1]);
+            let same = form(other) == form(self);
             same && self.buffers().into_iter().zip(other.buffers()).all(is_alike)
         })
     }
@@ -231,6 +238,7 @@ impl QuantizedWeight {
             scales: &self.scales,
             mins: self.mins.as_deref(),
             zero: self.zero,
+            is_by_row: self.is_by_row,
         }
     }
 }
@@ -241,8 +249,9 @@ impl Tensor {
     /// # Shapes
     /// `[.., K]`, a weight `[M, K]` and `bias: [M]` give `[.., M]`.
     /// # Numerics
-    /// Weights are computed in f32; sums are f32; the result has this tensor's dtype. On GPUs weights are rounded
-    /// to this tensor's dtype, which is what tensor cores take.
+    /// Weights are computed in f32; sums are f32; the result has this tensor's dtype. On GPUs tensor cores take
+    /// weights of this tensor's dtype: of 16 bits those are codes, exactly, whose sums are scaled in f32, but in
+    /// groups of 16 and 32, or with minimums, weights that are rounded.
     /// # Errors
     /// If shapes do not fit, devices differ, or a dtype is not f32, f16 or bf16.
     /// # Cost
@@ -265,7 +274,7 @@ impl Tensor {
         let x = self.detach().reshape(&[rows, k])?.contiguous()?;
         let bias = or_none(bias, self)?.detach();
         let inputs = [&x, &weight.codes, &weight.scales, &bias];
-        let op = QuantizedLinear { zero: weight.zero, m };
+        let op = QuantizedLinear { zero: weight.zero, is_by_row: weight.is_by_row, m };
         let y = match weight.mins.as_deref() {
             None => apply(op, &inputs)?,
             Some(mins) => apply(op, &[&inputs[..], &[mins]].concat())?,
@@ -276,6 +285,7 @@ impl Tensor {
 
 struct QuantizedLinear {
     zero: u8,
+    is_by_row: bool,
     m: usize,
 }
 
@@ -291,6 +301,7 @@ impl Op for QuantizedLinear {
             scales: inputs[2],
             mins: inputs.get(4).copied(),
             zero: self.zero,
+            is_by_row: self.is_by_row,
         };
         let y = Tensor::uninitialized(&[x.shape()[0], self.m], (x.dtype(), x.device()))?;
         if y.numel() > 0 {

@@ -16,6 +16,8 @@ pub(super) struct Planes {
     lanes: usize,
     bits: u32,
     zero: u8,
+    /// Whether all groups of a row get one scale.
+    pub(super) is_by_row: bool,
     codes: Vec<u8>,
     scales: Vec<f32>,
     mins: Vec<f32>,
@@ -45,7 +47,8 @@ impl Planes {
         let count = shape[0] * groups;
         let mins = if has_mins { vec![0.0; count] } else { Vec::new() };
         let codes = vec![0; count * lanes * bits as usize / 8];
-        Planes { shape, lanes, bits, zero, codes, scales: vec![0.0; count], mins }
+        let scales = vec![0.0; count];
+        Planes { shape, lanes, bits, zero, is_by_row: false, codes, scales, mins }
     }
 
     /// Fills every row by a function of its number.
@@ -96,6 +99,7 @@ impl Planes {
             scales: Buffer::transient(numbers(&self.scales)?),
             mins: mins.map(Buffer::transient),
             zero: self.zero,
+            is_by_row: self.is_by_row,
             shape: self.shape,
         })
     }

@@ -69,6 +69,7 @@ impl QuantizedWeight {
         let middle = if scheme.bits == 4 { 8 } else { 128 };
         let zero = if scheme.zero_points { 0 } else { middle };
         let mut planes = Planes::new([m, k], lanes, (scheme.bits, zero), scheme.zero_points);
+        planes.is_by_row = scheme.group.is_none();
         let length = scheme.group.unwrap_or(k.max(1));
         let each = length / lanes;
         planes.fill(|row, out| {
