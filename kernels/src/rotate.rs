@@ -9,6 +9,13 @@
 //! r = 4 of d = 6:  y0 = x0 cos a0 - x2 sin a0     y2 = x2 cos a0 + x0 sin a0     y4 = x4
 //!                  y1 = x1 cos a1 - x3 sin a1     y3 = x3 cos a1 + x1 sin a1     y5 = x5
 //! ```
+//!
+//! A thread holds both channels of a pair, and one angle for each. What stays is in pairs too: 4 and 5.
+//!
+//! Heads of queries, of keys and of values are numbered one after the other, and loaded with a mask each:
+//! nothing waits for the position, and no program for a branch.
+
+use std::f32::consts::FRAC_2_PI;
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
@@ -16,42 +23,70 @@ use genesis_kernel::prelude::*;
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[&rotate_and_cache::KERNEL];
 
-/// `HEADS` heads of a token from head `h` on, normalized where `NORM` and turned by their position.
+/// The sines and cosines of angles up to 2^22, to 2 ULP of the angle.
+///
+/// The angle loses its nearest multiple of pi/2, which is taken in three parts by fused multiply-adds: the
+/// first step is exact. Polynomials as of `sin` and `cos`, which are for any angle and take three times as
+/// long.
 #[device]
-pub fn turned<T: Float, const HEADS: usize, const D: usize, const NORM: usize>(
-    x: View<T, 3>,
-    weight: View<T, 1>,
-    eps: f32,
-    token: i64,
-    h: i64,
-    cos_of: Tile1<f32, D>,
-    sin_of: Tile1<f32, D>,
-    half: i64,
-) -> Tile2<T, HEADS, D> {
-    let (head, c) = (h + arange::<HEADS>(), arange::<D>());
-    let other = where_(c < half, c + half, c - half);
-    let other = where_(c < half * 2, other, c);
-    let mask = (head < x.dim(1)).col() & (c < x.dim(2)).row();
-    let from = x.ptr() + token * x.stride(0);
-    let rows = (head * x.stride(1)).col();
-    let mut own = load(from + (rows + (c * x.stride(2)).row()), mask).to::<f32>();
-    let mut pair = load(from + (rows + (other * x.stride(2)).row()), mask).to::<f32>();
-    if NORM == 1 {
-        let rstd = rsqrt(sum(own * own, 1) / x.dim(2).to::<f32>() + eps).col();
-        let near = load(weight.ptr() + c * weight.stride(0), c < weight.dim(0));
-        let far = load(weight.ptr() + other * weight.stride(0), c < weight.dim(0));
-        own = own * rstd * near.to::<f32>().row();
-        pair = pair * rstd * far.to::<f32>().row();
-    }
-    (own * cos_of.row() + pair * sin_of.row()).to::<T>()
+pub fn sin_cos<const N: usize>(angle: Tile1<f32, N>) -> (Tile1<f32, N>, Tile1<f32, N>) {
+    let turns = floor(fma(angle, FRAC_2_PI, 0.5));
+    let r = fma(turns, -1.570_796_4, angle);
+    let r = fma(turns, 4.371_139e-8, r);
+    let r = fma(turns, 1.715_124_5e-15, r);
+    let t = r * r;
+    let sine = fma(fma(t, -1.950_569_8e-4, 8.332_096e-3), t, -1.666_665_3e-1);
+    let sine = r * fma(sine, t, 1.0);
+    let cosine = fma(fma(t, 2.441_425_5e-5, -1.388_714_1e-3), t, 4.166_664e-2);
+    let cosine = fma(fma(cosine, t, -0.5), t, 1.0);
+    let quadrant = turns.to::<i32>();
+    let is_odd = (quadrant & 1) == 1;
+    let (s, c) = (where_(is_odd, cosine, sine), where_(is_odd, sine, cosine));
+    let is_negative = ((quadrant + 1) & 2) == 2;
+    (where_((quadrant & 2) == 2, -s, s), where_(is_negative, -c, c))
 }
 
-/// Writes `y = turned(q)` of each token, and puts `turned(k)` and `v` in their slot of the cache.
+/// Channels of some heads of a token: those that `is_own` of the rows from `first` on.
+#[device]
+pub fn channels<T: Float, const HEADS: usize, const PAIRS: usize>(
+    x: View<T, 3>,
+    token: i64,
+    head: Tile1<i64, HEADS>,
+    is_own: Tile1<bool, HEADS>,
+    channel: Tile1<i64, PAIRS>,
+) -> Tile2<f32, HEADS, PAIRS> {
+    let from = x.ptr() + token * x.stride(0);
+    let at = (head * x.stride(1)).col() + (channel * x.stride(2)).row();
+    load(from + at, is_own.col() & (channel < x.dim(2)).row()).to::<f32>()
+}
+
+/// The weights of channels of the heads of queries and of keys.
+#[device]
+pub fn weights<T: Float, const HEADS: usize, const PAIRS: usize>(
+    of_queries: View<T, 1>,
+    of_keys: View<T, 1>,
+    is_query: Tile1<bool, HEADS>,
+    channel: Tile1<i64, PAIRS>,
+) -> Tile2<f32, HEADS, PAIRS> {
+    let is_there = channel < of_queries.dim(0);
+    let a = load(of_queries.ptr() + channel * of_queries.stride(0), is_there).to::<f32>();
+    let b = load(of_keys.ptr() + channel * of_keys.stride(0), is_there).to::<f32>();
+    where_(is_query.col(), a.row(), b.row())
+}
+
+/// Writes `y = turned(q)` of each token, and puts `turned(k)` and `v` in their slot of the cache; heads are
+/// normalized first where `NORM`.
 ///
-/// A program has `HEADS` heads of a token: its second number goes through the blocks of `q`, of `k`, and of
-/// `v`. `scale` is a factor of cosines and sines. A slot that the cache does not have is skipped.
+/// A program has `HEADS` heads of a token, `PAIRS` pairs of channels each. `scale` is a factor of cosines and
+/// sines. A slot that the cache does not have is skipped.
 #[kernel]
-pub fn rotate_and_cache<T: Float, const HEADS: usize, const D: usize, const NORM: usize>(
+pub fn rotate_and_cache<
+    T: Float,
+    const HEADS: usize,
+    const PAIRS: usize,
+    const PAGE: usize,
+    const NORM: usize,
+>(
     q: View<T, 3>,
     k: View<T, 3>,
     v: View<T, 3>,
@@ -66,36 +101,52 @@ pub fn rotate_and_cache<T: Float, const HEADS: usize, const D: usize, const NORM
     scale: f32,
     eps: f32,
 ) {
-    let (token, block) = (program_id(0), program_id(1));
-    let (q_blocks, k_blocks) = (cdiv(q.dim(1), HEADS), cdiv(k.dim(1), HEADS));
-    let c = arange::<D>();
-    let half = inv_freq.dim(0);
-    let channel = where_(c < half, c, c - half);
-    let is_turned = c < half * 2;
-    let position = sum(positions.load::<1>([token]), 0).to::<f32>();
-    let freq = load(inv_freq.ptr() + channel * inv_freq.stride(0), is_turned);
-    let angle = freq * position;
-    let cos_of = where_(is_turned, cos(angle) * scale, 1.0);
-    let sin_of = sin(angle) * scale;
-    let sin_of = where_(is_turned, where_(c < half, -sin_of, sin_of), 0.0);
-    if block < q_blocks {
-        let h = block * HEADS;
-        let rows = turned::<T, HEADS, D, NORM>(q, q_weight, eps, token, h, cos_of, sin_of, half);
-        y.store([token, h, 0], rows.reshape::<1, HEADS, D>());
-    } else {
-        let slot = sum(slots.load::<1>([token]), 0);
-        if (slot >= 0) & (slot < keys.dim(0) * keys.dim(1)) {
-            let (page, offset) = (slot / keys.dim(1), slot % keys.dim(1));
-            let h = (block - q_blocks) * HEADS;
-            if block < q_blocks + k_blocks {
-                let rows =
-                    turned::<T, HEADS, D, NORM>(k, k_weight, eps, token, h, cos_of, sin_of, half);
-                keys.store([page, offset, h, 0], rows.reshape::<1, 1, HEADS, D>());
-            } else {
-                let h = h - k_blocks * HEADS;
-                let rows = v.load::<1, HEADS, D>([token, h, 0]);
-                values.store([page, offset, h, 0], rows.reshape::<1, 1, HEADS, D>());
-            }
-        }
+    let (token, c) = (program_id(0), arange::<PAIRS>());
+    let position = load(positions.ptr() + token * positions.stride(0)).to::<f32>();
+    let slot = load(slots.ptr() + token * slots.stride(0));
+    let (d, half) = (q.dim(2), inv_freq.dim(0));
+    let is_turned = c < half;
+    let freq = load(inv_freq.ptr() + c * inv_freq.stride(0), is_turned);
+    // The two channels of a pair.
+    let a = where_(is_turned, c, c + half);
+    let b = where_(is_turned, c + half, c + cdiv(d, 2));
+    let is_pair = c < cdiv(d, 2);
+    let head = program_id(1) * HEADS + arange::<HEADS>();
+    let (key, value) = (head - q.dim(1), head - q.dim(1) - k.dim(1));
+    let (is_query, is_value) = (head < q.dim(1), (value >= 0) & (value < k.dim(1)));
+    let is_key = (key >= 0) & (key < k.dim(1));
+    let mut first = channels::<T, HEADS, PAIRS>(q, token, head, is_query, a)
+        + channels::<T, HEADS, PAIRS>(k, token, key, is_key, a);
+    let mut second = channels::<T, HEADS, PAIRS>(q, token, head, is_query, b)
+        + channels::<T, HEADS, PAIRS>(k, token, key, is_key, b);
+    let first_value = channels::<T, HEADS, PAIRS>(v, token, value, is_value, a);
+    let second_value = channels::<T, HEADS, PAIRS>(v, token, value, is_value, b);
+    if NORM == 1 {
+        let squares = where_(is_pair.row(), first * first + second * second, 0.0);
+        let rstd = rsqrt(sum(squares, 1) / d.to::<f32>() + eps).col();
+        first = first * rstd * weights::<T, HEADS, PAIRS>(q_weight, k_weight, is_query, a);
+        second = second * rstd * weights::<T, HEADS, PAIRS>(q_weight, k_weight, is_query, b);
     }
+    let (s, c) = sin_cos::<PAIRS>(freq * position);
+    let (s, c) = (where_(is_turned, s * scale, 0.0).row(), where_(is_turned, c * scale, 1.0).row());
+    let is_value = is_value.col();
+    let near = where_(is_value, first_value, first * c - second * s).to::<T>();
+    let far = where_(is_value, second_value, second * c + first * s).to::<T>();
+    let is_near = is_pair.row();
+    let is_far = is_near & (b < d).row();
+    let to = y.ptr() + token * y.stride(0) + (head * y.stride(1)).col();
+    store(to + (a * y.stride(2)).row(), near, is_query.col() & is_near);
+    store(to + (b * y.stride(2)).row(), far, is_query.col() & is_far);
+    let (page, offset) = (slot / PAGE, slot % PAGE);
+    let is_there = (slot >= 0) & (page < keys.dim(0));
+    let place = page * keys.stride(0) + offset * keys.stride(1);
+    let to = keys.ptr() + place + (key * keys.stride(2)).col();
+    let is_key = is_key.col() & is_there;
+    store(to + (a * keys.stride(3)).row(), near, is_key & is_near);
+    store(to + (b * keys.stride(3)).row(), far, is_key & is_far);
+    let place = page * values.stride(0) + offset * values.stride(1);
+    let to = values.ptr() + place + (value * values.stride(2)).col();
+    let is_value = is_value & is_there;
+    store(to + (a * values.stride(3)).row(), near, is_value & is_near);
+    store(to + (b * values.stride(3)).row(), far, is_value & is_far);
 }

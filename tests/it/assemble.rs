@@ -37,7 +37,7 @@ pub(crate) fn usual(name: &str) -> i64 {
         "PIECE" => 256,
         "FAN" => 32,
         "EACH" => 2,
-        "PAGE" => 16,
+        "PAGE" | "PAIRS" => 16,
         "HEADS" => 4,
         "OUTS" | "BITS" => 4,
         "GROUPS" | "MINS" => 1,
