@@ -103,7 +103,7 @@ fn hostile(n: usize, seed: u64) -> Result<Vec<f32>> {
 fn what_is_drawn_is_what_a_sort_would_keep() -> Result<()> {
     for on in devices("sampling") {
         for number in 0..60 {
-            let n = [5, 17, 64, 300, 1500][number as usize % 5];
+            let n = [5, 17, 64, 300, 2500][number as usize % 5];
             let logits = hostile(n, number)?;
             let row = Row {
                 temperature: [0.7, 1.0, 1.5][number as usize % 3],

@@ -6,7 +6,7 @@
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
-use genesis_kernel::runtime::Device;
+use genesis_kernel::runtime::{Arg, Device};
 use kernels::sample as device;
 
 use super::{launch, wrong_dtype};
@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 const NAME: &str = "sample_tokens";
+
+/// Tokens among which a threshold is found without going through the whole row.
+const MAX_LISTED: usize = 16384;
 
 /// What the tokens of each row are drawn by; every tensor has one number for each row.
 #[derive(Clone, Copy, Debug)]
@@ -150,30 +153,45 @@ fn draw(logits: &Tensor, settings: &SampleTokens<'_>) -> Result<(Tensor, Tensor)
     if rows == 0 {
         return Ok((token, logprob));
     }
-    let scores = Tensor::uninitialized(&[rows, n], (DType::F32, on))?;
     let is_penalized = seen.is_some();
     let none = || Tensor::uninitialized(&[0, 0], (DType::I32, on));
     let [prompt, output] = match seen {
         Some(seen) => seen,
         None => [none()?, none()?],
     };
+    // A chunk is as long whatever the other rows are: the order of sums is a row's own.
+    // A warp has a group: 128 bits of 16-bit logits a thread.
+    let size = 256;
+    let most = if on == Device::Cpu { 1024 } else { 2048 };
+    let cols = n.next_power_of_two().clamp(size, most);
+    let warps = (on != Device::Cpu).then_some((cols / size) as u32);
+    let chunks = n.div_ceil(cols);
+    let groups = chunks * (cols / size);
+    let bins = n.next_power_of_two().clamp(64, 2048);
+    let work = device::HEAD as usize + bins + device::PER_GROUP * groups + chunks;
+    let work = Tensor::uninitialized(&[rows, work], (DType::I64, on))?;
+    let listed = Tensor::uninitialized(&[rows, n.min(MAX_LISTED)], (DType::I32, on))?;
     // Where there are no penalties the temperatures stand in their places.
-    let of = |index: usize| numbers.get(index).unwrap_or(&numbers[0]);
+    let of = |index: usize| launch::view_of(numbers.get(index).unwrap_or(&numbers[0]), false);
+    let [top_k, seed, position] = wholes.each_ref().map(|t| launch::view_of(t, false));
     let views = [logits, &prompt, &output].map(|t| launch::view_of(t, false));
-    let own = [0, 1, 2, 3, 4, 5].map(|index| launch::view_of(of(index), false));
-    let more = wholes.each_ref().map(|t| launch::view_of(t, false));
-    let results = [
-        launch::pointer(&scores, true),
-        launch::view_of(&token, true),
-        launch::view_of(&logprob, true),
-    ];
-    let args = [&views[..], &own, &more, &results].concat();
-    let (cols, warps) = match on {
-        Device::Cpu => (1024, None),
-        Device::Cuda(_) => (4096, Some(16)),
+    let [work, listed] = [&work, &listed].map(|t| launch::view_of(t, true));
+    let results = [launch::view_of(&token, true), launch::view_of(&logprob, true)];
+    let numbers = [0, 1, 2, 3, 4, 5].map(of);
+    let [temperature, top_p, _, repetition, presence, frequency] = numbers;
+    let own = [temperature, top_p, repetition, presence, frequency, top_k, work];
+    let all = [&views[..], &numbers, &[top_k, seed, position, work]].concat();
+    let run = |kernel, consts: &[i64], args: &[Arg]| {
+        let grid = Grid::x(rows * chunks);
+        launch::warped(kernel, logits, grid, &[logits.dtype()], consts, warps, args)
     };
-    let consts = [n.next_power_of_two().clamp(64, cols) as i64, i64::from(is_penalized)];
-    let kernel = &device::sample_tokens::KERNEL;
-    launch::warped(kernel, logits, Grid::x(rows), &[logits.dtype()], &consts, warps, &args)?;
+    let lanes = |count: usize, most| count.next_power_of_two().clamp(32, most) as i64;
+    let (keys, lanes, penalty) = (lanes(groups, 1024), lanes(chunks, 256), is_penalized.into());
+    let [cols, each, size, bins] = [cols, cols / size, size, bins].map(|count| count as i64);
+    let consts = [cols, each, size, bins, penalty];
+    run(&device::sample_groups::KERNEL, &consts, &[&views[..], &own].concat())?;
+    let consts = [cols, each, keys, lanes, bins, penalty];
+    run(&device::sample_weights::KERNEL, &consts, &[&all[..], &results].concat())?;
+    run(&device::sample_filtered::KERNEL, &consts, &[&all[..], &[listed], &results].concat())?;
     Ok((token, logprob))
 }
