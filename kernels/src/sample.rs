@@ -295,14 +295,6 @@ pub fn share_of(total: i64, top_p: f32) -> i64 {
     clamp(ceil(total.to::<f64>() * top_p.to::<f64>()).to::<i64>(), 1, total)
 }
 
-/// How far a row's draw goes in the running sum of weights that add up to `total`.
-#[device]
-pub fn below_of(seed: i64, position: i64, total: i64) -> i64 {
-    let high = randint(seed, position * 2).to::<u64>() << 32;
-    let word = high | randint(seed, position * 2 + 1).to::<u64>();
-    umulhi(word, total.to::<u64>()).to::<i64>()
-}
-
 /// The chunk where the running sum of `sums` passes what the row draws, and how much of that is left there.
 #[device]
 pub fn drawn_chunk<const LANES: usize>(
@@ -316,7 +308,9 @@ pub fn drawn_chunk<const LANES: usize>(
         let at = c + arange::<LANES>();
         totals = totals + load(sums + at, at < chunks);
     }
-    let below = below_of(seed, position, sum(totals, 0));
+    let high = randint(seed, position * 2).to::<u64>() << 32;
+    let word = high | randint(seed, position * 2 + 1).to::<u64>();
+    let below = umulhi(word, sum(totals, 0).to::<u64>()).to::<i64>();
     let (mut seen, mut chunk, mut left) = (0_i64, 0_i64, below);
     for c in range(0, chunks, LANES) {
         let at = c + arange::<LANES>();
