@@ -439,19 +439,17 @@ fn part_of_any<
     at: (i64, i64),
     k: (i64, i64),
 ) -> Tile2<f32, BM, BN> {
-    let mut acc = zeros::<f32, BM, BN>();
     if SPAN == 0 {
-        acc = part_of_rows::<X, S, BM, BN, BK, BITS, ZERO>(x, codes, scales, at, k);
+        part_of_rows::<X, S, BM, BN, BK, BITS, ZERO>(x, codes, scales, at, k)
     } else if GROUPS == 1 && MINS == 0 {
-        acc = part_of::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS, 0>(
+        part_of::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS, 0>(
             x, codes, scales, mins, at, k,
-        );
+        )
     } else {
-        acc = part_of::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS, 1>(
+        part_of::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS, 1>(
             x, codes, scales, mins, at, k,
-        );
+        )
     }
-    acc
 }
 
 /// `y = x W^T + bias` by codes: 16-bit `x: [n, halves, k]`, `codes: [m, k]`, `scales` and `mins`

@@ -166,8 +166,10 @@ impl Cut {
         let each = steps.div_ceil((wanted / across).clamp(1, steps));
         let parts = steps.div_ceil(each);
         let slot = |rows: usize| BM * step + 2 * halves * rows * step;
-        let fitting = [8, 16, 32, 64, 128].into_iter().filter(|&rows| slot(rows) <= SLOT_BYTES);
-        let rows = fitting.clone().find(|&rows| n <= rows).or(fitting.last()).unwrap_or(8);
+        let most =
+            [128, 64, 32, 16].into_iter().find(|&rows| slot(rows) <= SLOT_BYTES).unwrap_or(8);
+        let rows =
+            [8, 16, 32, 64].into_iter().find(|&rows| n <= rows).map_or(most, |r| r.min(most));
         let tiles = across * n.div_ceil(rows);
         let slots = (SHARED_BYTES / slot(rows)).clamp(2, SLOTS);
         let is_split = parts > 1 && tiles < wanted && tiles <= reduce::MAX_SHARED;
