@@ -209,6 +209,23 @@ fn rows_of_16_bits_keep_their_bits_in_any_batch() -> Result<()> {
     Ok(())
 }
 
+/// So many tiles that a program computes a tile's parts one after the other, where one row has a program for each.
+#[test]
+fn parts_of_many_tiles_are_joined_as_those_of_few() -> Result<()> {
+    for on in devices() {
+        let (m, k, n) = (8448, 128, 129);
+        let scheme = QuantScheme { bits: 8, group: Some(64), zero_points: false };
+        let weight = QuantizedWeight::quantize(&random(&[m, k], 2, (DType::F32, on))?, scheme)?;
+        let x = random(&[n, k], 1, (DType::BF16, on))?;
+        let all = x.quantized_linear(&weight, None)?;
+        for row in [0, 128] {
+            let one = x.narrow(0, row, 1)?.quantized_linear(&weight, None)?;
+            assert!(one.to_f64_vec()? == all.narrow(0, row, 1)?.to_f64_vec()?, "row {row} on {on}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_table_gives_its_rows() -> Result<()> {
     for on in devices() {
