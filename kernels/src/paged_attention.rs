@@ -18,6 +18,9 @@
 //! the join                   ((block 0 + block 1) + block 2)
 //! ```
 //!
+//! Where a sequence has many new tokens, [`mod@paged_gather`] brings its pages into a row, and
+//! [`mod@paged_prefill`] computes the same numbers on tiles that the copy engine brings.
+//!
 //! Lengths and pages stand on the device. Whatever they are, nothing outside of the cache is read: they are
 //! brought into range first.
 
@@ -29,7 +32,12 @@ use genesis_kernel::prelude::*;
 use super::attention::capped;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&paged_attention::KERNEL, &paged_attention_join::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[
+    &paged_attention::KERNEL,
+    &paged_attention_join::KERNEL,
+    &paged_gather::KERNEL,
+    &paged_prefill::KERNEL,
+];
 
 /// The sequence of a tile of `ROWS` rows, or of a token where `TILED` is 0: how many sequences end at it or
 /// before. It is the number of sequences where the tile or the token is behind the last one.
@@ -54,6 +62,28 @@ pub fn sequence_of<const ROWS: usize, const TILED: usize>(
         before = before + ((k <= sequences) & (begin <= number)).to::<i64>();
     }
     sum(before, 0)
+}
+
+/// The sequence of a tile of `ROWS` rows with one load for each bit of the number of sequences, all of them
+/// scalars: `top` is the highest of these bits, `bits` how many there are.
+#[device]
+pub fn sequence_at<const ROWS: usize>(
+    starts: Ptr<i64>,
+    sequences: i64,
+    number: i64,
+    tokens: i64,
+    top: i64,
+    bits: i64,
+) -> i64 {
+    let mut s = number - number;
+    let mut bit = top;
+    for _ in range(0, bits, 1) {
+        let t = s + bit;
+        let begin = clamp(load(starts + minimum(t, sequences)), 0, tokens) / ROWS + t;
+        s = where_((t <= sequences) & (begin <= number), t, s);
+        bit = bit / 2;
+    }
+    s
 }
 
 /// The first new token of a sequence, how many it has, and how many keys, no more than `most`. What is
@@ -131,13 +161,14 @@ pub fn row_sums<A: Float, const M: usize, const N: usize>(w: Tile2<A, M, N>) -> 
 /// What is known of rows over one block of keys, from their products: the largest score, in base 2, the sum
 /// of exponentials relative to it, and the exponentials.
 ///
-/// A row sees the keys from `oldest` to `last`.
+/// A row sees the keys from `oldest` to `last`; where no key `is_hidden`, all rows see all keys.
 #[device]
 pub fn weighted<A: Float, const M: usize, const N: usize, const CAP: usize>(
     products: Tile2<A, M, N>,
     key: Tile1<i32, N>,
     oldest: Tile1<i32, M>,
     last: Tile1<i32, M>,
+    is_hidden: bool,
     scale: A,
     cap: A,
 ) -> (Tile1<A, M>, Tile1<A, M>, Tile2<A, M, N>) {
@@ -147,11 +178,20 @@ pub fn weighted<A: Float, const M: usize, const N: usize, const CAP: usize>(
         x = capped::<A, M, N, CAP>(x, scale, cap);
         by = A::ONE;
     }
-    let key = key.row();
-    x = where_((key <= last.col()) & (key >= oldest.col()), x, A::NEG_INFINITY);
+    if is_hidden {
+        let key = key.row();
+        x = where_((key <= last.col()) & (key >= oldest.col()), x, A::NEG_INFINITY);
+    }
     let top = maximum(full::<A, M>(A::MIN), max(x, 1) * by);
     let w = fast::exp2(fma(x, by, -top.col()));
     (top, row_sums::<A, M, N>(w), w)
+}
+
+/// Whether some row does not see some key of block `j`: the first of rows stands at key `place`, the last at
+/// `end`.
+#[device]
+pub fn hides<const BN: usize>(j: i64, place: i64, end: i64, window: i64) -> bool {
+    (j * BN + (BN - 1) > place) | (j * BN < end - (window - 1))
 }
 
 /// Attention of `q: [n, h, d]` to `keys` and `values: [pages, PAGE, g, d]`, `h` being `g * EACH`.
@@ -160,7 +200,8 @@ pub fn weighted<A: Float, const M: usize, const N: usize, const CAP: usize>(
 /// of its last new token; key `i` is at `i % PAGE` of page `table[s, i / PAGE]`. A token sees keys up to its
 /// own, the last `window` of them.
 ///
-/// With `ONE` a sequence has no more than one tile of rows, and the tile has its number. With `SPLIT` a
+/// With `ONE` a sequence has no more than one tile of rows, and the tile has its number; what has more than
+/// `limit` rows is left to another kernel. With `SPLIT` a
 /// program has `span` blocks of keys, and writes each to `sums: [n, h, blocks, 2]` and
 /// `parts: [n, h, blocks, D]`.
 #[kernel]
@@ -192,6 +233,7 @@ pub fn paged_attention<
     most: i64,
     window: i64,
     span: i64,
+    limit: i64,
     scale: A,
     cap: A,
 ) {
@@ -205,7 +247,7 @@ pub fn paged_attention<
     }
     let (first, n, len) = extent_of(starts, lengths, sequences, s, tokens, most);
     let row = block * BM;
-    if row < n * EACH {
+    if (row < n * EACH) & ((n * EACH <= limit) | (s == sequences)) {
         let r = row + arange::<BM>();
         let token = r / EACH;
         let head = own * EACH + (r - token * EACH);
@@ -218,8 +260,9 @@ pub fn paged_attention<
         // The last key that a row sees, and the first.
         let last = (r / EACH + (len - n)).to::<i32>();
         let oldest = last - (window - 1).to::<i32>();
-        let begin = maximum(len - n + row / EACH - (window - 1), 0);
-        let end = len - n + minimum((row + (BM - 1)) / EACH, n - 1) + 1;
+        let first_place = len - n + row / EACH;
+        let last_place = len - n + minimum((row + (BM - 1)) / EACH, n - 1);
+        let (begin, end) = (maximum(first_place - (window - 1), 0), last_place + 1);
         let mut first_block = begin / BN;
         let mut end_block = cdiv(maximum(end, 0), BN);
         if SPLIT == 1 {
@@ -241,8 +284,9 @@ pub fn paged_attention<
             let place = own * values.stride(2) + (place + (c * values.stride(3)).row());
             let v = load(values.ptr() + place, is_key);
             let x = dot(rows, k.trans(), zeros::<A, BM, BN>());
+            let is_hidden = hides::<BN>(j, first_place, last_place, window);
             let (next_top, next_total, w) =
-                weighted::<A, BM, BN, CAP>(x, at.to::<i32>(), oldest, last, scale, cap);
+                weighted::<A, BM, BN, CAP>(x, at.to::<i32>(), oldest, last, is_hidden, scale, cap);
             let next_acc = dot(w.to::<T>(), v, zeros::<A, BM, D>());
             if SPLIT == 1 {
                 let at = token * sums.stride(0) + head * sums.stride(1) + j * sums.stride(2);
@@ -266,7 +310,8 @@ pub fn paged_attention<
     }
 }
 
-/// Joins what [`mod@paged_attention`] left of each block of `BN` keys, `HEADS` heads of a token a program.
+/// Joins what [`mod@paged_attention`] left of each block of `BN` keys, `HEADS` heads of a token a program. What
+/// has more than `limit` tokens is left to another kernel.
 #[kernel]
 pub fn paged_attention_join<
     T: Float,
@@ -285,6 +330,7 @@ pub fn paged_attention_join<
     sequences: i64,
     most: i64,
     window: i64,
+    limit: i64,
 ) {
     let (token, h) = (program_id(0), program_id(1) * HEADS);
     let tokens = o.dim(0);
@@ -296,30 +342,160 @@ pub fn paged_attention_join<
         s = sequence_of::<1, 0>(starts, sequences, token, 1, tokens);
     }
     let (first, n, len) = extent_of(starts, lengths, sequences, s, tokens, most);
-    let last = len - n + (token - first);
-    let mut acc = zeros::<A, HEADS, D>();
-    let mut top = full::<A, HEADS>(A::MIN);
-    let mut total = zeros::<A, HEADS>();
-    let (head, c) = (h + arange::<HEADS>(), arange::<D>());
-    let is_head = head < o.dim(1);
-    let end = cdiv(maximum(last + 1, 0), BN);
-    for start in range(maximum(last - (window - 1), 0) / BN, end, 8) {
-        // Unrolled: all loads begin before the first join waits for its own.
-        for i in range(0, 8, 1) {
-            let j = start + i;
-            let is_there = is_head & (j < end);
-            let at = token * sums.stride(0) + head * sums.stride(1) + j * sums.stride(2);
-            let next_top = load(sums.ptr() + at, is_there, A::MIN);
-            let next_total = load(sums.ptr() + (at + 1), is_there);
-            let at = token * parts.stride(0) + head * parts.stride(1) + j * parts.stride(2);
-            let next_acc = load(parts.ptr() + (at.col() + c.row()), is_there.col());
-            let (t, l, a) = joined::<A, HEADS, D>(top, total, acc, next_top, next_total, next_acc);
+    if (n <= limit) | (s == sequences) {
+        let last = len - n + (token - first);
+        let mut acc = zeros::<A, HEADS, D>();
+        let mut top = full::<A, HEADS>(A::MIN);
+        let mut total = zeros::<A, HEADS>();
+        let (head, c) = (h + arange::<HEADS>(), arange::<D>());
+        let is_head = head < o.dim(1);
+        let end = cdiv(maximum(last + 1, 0), BN);
+        for start in range(maximum(last - (window - 1), 0) / BN, end, 8) {
+            // Unrolled: all loads begin before the first join waits for its own.
+            for i in 0..8 {
+                let j = start + i;
+                let is_there = is_head & (j < end);
+                let at = token * sums.stride(0) + head * sums.stride(1) + j * sums.stride(2);
+                let next_top = load(sums.ptr() + at, is_there, A::MIN);
+                let next_total = load(sums.ptr() + (at + 1), is_there);
+                let at = token * parts.stride(0) + head * parts.stride(1) + j * parts.stride(2);
+                let next_acc = load(parts.ptr() + (at.col() + c.row()), is_there.col());
+                let (t, l, a) =
+                    joined::<A, HEADS, D>(top, total, acc, next_top, next_total, next_acc);
+                top = t;
+                total = l;
+                acc = a;
+            }
+        }
+        let sink = load(sinks.ptr() + head * sinks.stride(0), is_head & (SINKS == 1));
+        let y = mean::<A, HEADS, D, SINKS>(top, total, acc, sink.to::<A>());
+        o.store([token, h, 0], y.to::<T>().reshape::<1, HEADS, D>());
+    }
+}
+
+/// Brings the keys and values of sequences with more than `limit` rows into a row of their own each:
+/// `to_keys` and `to_values: [sequences, .., g, d]`, `ROWS` keys of a head a program. What follows the last
+/// key in its block of `BN` is 0.
+#[kernel]
+pub fn paged_gather<
+    T: Float,
+    const ROWS: usize,
+    const BN: usize,
+    const D: usize,
+    const EACH: usize,
+    const PAGE: usize,
+>(
+    keys: View<T, 4>,
+    values: View<T, 4>,
+    to_keys: ViewMut<T, 4>,
+    to_values: ViewMut<T, 4>,
+    starts: Ptr<i64>,
+    lengths: Ptr<i64>,
+    table: Ptr<i64>,
+    sequences: i64,
+    columns: i64,
+    tokens: i64,
+    most: i64,
+    window: i64,
+    limit: i64,
+) {
+    let (own, s, begin) = (program_id(1), program_id(2), program_id(0) * ROWS);
+    let at = begin + arange::<ROWS>();
+    let page = load(table + (s * columns + at / PAGE), at / PAGE < columns);
+    let page = clamp(page, 0, keys.dim(0) - 1);
+    let (_, n, len) = extent_of(starts, lengths, sequences, s, tokens, most);
+    // Of a block with a key that is seen all values are there: 0 times what memory held may be NaN.
+    let is_seen = begin / BN * BN + (BN - 1) >= len - n - (window - 1);
+    if (n * EACH > limit) & is_seen & (begin < cdiv(len, BN) * BN) {
+        let c = arange::<D>();
+        let is_key = (at < len).col() & (c < keys.dim(3)).row();
+        let place = (page * keys.stride(0) + at % PAGE * keys.stride(1)).col();
+        let place = own * keys.stride(2) + (place + (c * keys.stride(3)).row());
+        let k = load(keys.ptr() + place, is_key);
+        let place = (page * values.stride(0) + at % PAGE * values.stride(1)).col();
+        let place = own * values.stride(2) + (place + (c * values.stride(3)).row());
+        let v = load(values.ptr() + place, is_key);
+        to_keys.store([s, begin, own, 0], k.reshape::<1, ROWS, 1, D>());
+        to_values.store([s, begin, own, 0], v.reshape::<1, ROWS, 1, D>());
+    }
+}
+
+/// [`mod@paged_attention`] of sequences with more than `limit` rows to what [`mod@paged_gather`] gathered, a
+/// head of `BM` tokens a program; with a limit of 0 also of the rows behind the last sequence.
+///
+/// A block's weighted values are joined an iteration later, so that tensor cores have two products at a
+/// time: those of the next block's scores beside them.
+#[kernel]
+pub fn paged_prefill<
+    T: Float,
+    A: Float,
+    const BM: usize,
+    const BN: usize,
+    const D: usize,
+    const EACH: usize,
+    const CAP: usize,
+    const SINKS: usize,
+>(
+    q: View<T, 3>,
+    keys: View<T, 4>,
+    values: View<T, 4>,
+    sinks: View<T, 1>,
+    o: ViewMut<T, 3>,
+    starts: Ptr<i64>,
+    lengths: Ptr<i64>,
+    sequences: i64,
+    top_bit: i64,
+    bits: i64,
+    most: i64,
+    window: i64,
+    limit: i64,
+    scale: A,
+    cap: A,
+) {
+    // The last tokens have the most to do and come first, those of all heads together.
+    let (h, number) = (program_id(0), num_programs(1) - 1 - program_id(1));
+    let tokens = q.dim(0);
+    let s = sequence_at::<BM>(starts, sequences, number, tokens, top_bit, bits);
+    let row = (number - (clamp(load(starts + s), 0, tokens) / BM + s)) * BM;
+    let (first, n, len) = extent_of(starts, lengths, sequences, s, tokens, most);
+    if (row < n) & (n * EACH > limit) & ((s < sequences) | (limit == 0)) {
+        let own = h / EACH;
+        let rows = q.load::<BM, 1, D>([first + row, h, 0]).reshape::<BM, D>();
+        let r = row + arange::<BM>();
+        let last = (r + (len - n)).to::<i32>();
+        let oldest = last - (window - 1).to::<i32>();
+        let first_place = len - n + row;
+        let last_place = len - n + minimum(row + (BM - 1), n - 1);
+        let begin = maximum(first_place - (window - 1), 0) / BN;
+        let mut acc = zeros::<A, BM, D>();
+        let mut top = full::<A, BM>(A::MIN);
+        let mut total = zeros::<A, BM>();
+        let mut next_acc = zeros::<A, BM, D>();
+        let mut next_top = full::<A, BM>(A::MIN);
+        let mut next_total = zeros::<A, BM>();
+        for j in range(begin, cdiv(maximum(last_place + 1, 0), BN), 1) {
+            let k = keys.load::<1, BN, 1, D>([s, j * BN, own, 0]).reshape::<BN, D>();
+            let x = dot(rows, k.trans(), zeros::<A, BM, BN>());
+            let key = (j * BN + arange::<BN>()).to::<i32>();
+            let is_hidden = hides::<BN>(j, first_place, last_place, window);
+            let (own_top, own_total, w) =
+                weighted::<A, BM, BN, CAP>(x, key, oldest, last, is_hidden, scale, cap);
+            let (t, l, a) = joined::<A, BM, D>(top, total, acc, next_top, next_total, next_acc);
             top = t;
             total = l;
             acc = a;
+            next_top = own_top;
+            next_total = own_total;
+            let v = values.load::<1, BN, 1, D>([s, j * BN, own, 0]).reshape::<BN, D>();
+            next_acc = dot(w.to::<T>(), v, zeros::<A, BM, D>());
         }
+        let (top, total, acc) = joined::<A, BM, D>(top, total, acc, next_top, next_total, next_acc);
+        let sink = load(sinks.ptr() + h * sinks.stride(0), SINKS == 1);
+        let sink = full::<A, BM>(A::ONE) * sink.to::<A>();
+        let y = mean::<A, BM, D, SINKS>(top, total, acc, sink);
+        let c = arange::<D>();
+        let to = ((first + r) * o.stride(0)).col() + (c * o.stride(2)).row();
+        let is_in = (r < n).col() & (c < o.dim(2)).row();
+        store(o.ptr() + (h * o.stride(1) + to), y.to::<T>(), is_in);
     }
-    let sink = load(sinks.ptr() + head * sinks.stride(0), is_head & (SINKS == 1));
-    let y = mean::<A, HEADS, D, SINKS>(top, total, acc, sink.to::<A>());
-    o.store([token, h, 0], y.to::<T>().reshape::<1, HEADS, D>());
 }

@@ -3,21 +3,18 @@
 //! The new tokens of several sequences stand one after the other, one of each where all decode, many where
 //! a prompt is read. One kernel computes both. **A token's result is the same bits** whatever other sequences
 //! are in the batch, however a prompt is cut into passes, and whichever pages hold the keys: see
-//! [`kernels::paged_attention`] for how. What is chosen here, how many rows a tile has and how many programs
-//! share the keys of one, has no influence on the bits.
+//! [`kernels::paged_attention`] for how.
 
+mod attend;
 mod cache;
 mod rotate;
 
 pub use rotate::{CacheSlots, Rotation};
 
-use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::kernel::Grid;
-use genesis_kernel::runtime::{Arg, Device};
-use kernels::paged_attention as device;
+use genesis_kernel::ir::DType;
 
+use self::attend::Call;
 use super::elementwise::check_pair;
-use super::launch::config::multiprocessors;
 use super::{Op, apply, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
@@ -53,17 +50,10 @@ pub struct PagedAttention {
     pub sinks: Option<Tensor>,
 }
 
-/// Blocks of keys up to which one program walks them all: joining what several leave takes longer.
-const WALKED: usize = 5;
 /// The longest heads.
 const MAX_HEAD: usize = 256;
 /// More than any sequence is long; kernels count keys in 32 bits.
 const MAX_KEYS: usize = 1 << 30;
-/// The most bytes for what is kept of blocks.
-const MAX_KEPT: usize = 1 << 28;
-/// Heads of a program that joins blocks.
-const JOINED: usize = 4;
-
 impl Tensor {
     /// Attention of new tokens to the keys and values of their sequences in a cache in pages.
     ///
@@ -229,70 +219,6 @@ struct Paged {
     sinks: Option<Tensor>,
 }
 
-/// How the work is shared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Share {
-    /// Rows of a tile.
-    rows: usize,
-    /// Keys of a block.
-    keys: usize,
-    warps: u32,
-    /// Whether each sequence has one tile at most.
-    is_one: bool,
-    /// Tiles of rows, those behind the last sequence included.
-    tiles: usize,
-    /// Blocks of keys that a program walks, and programs that share a tile's keys; all blocks where that is
-    /// 1.
-    span: usize,
-    programs: usize,
-}
-
-/// Rows of a tile, keys of a block, and warps. Keys must not depend on anything but the head and the dtype:
-/// they are what the bits depend on. So are the layouts of products: tiles of 16 and of 64 rows add up a row
-/// in the same order where keys are 64 or more, of no others that is known.
-fn tile(q: &Tensor, rows: usize) -> (usize, usize, u32) {
-    if q.device() == Device::Cpu {
-        return (rows.next_power_of_two().min(32), 32, 4);
-    }
-    let few = if rows <= 16 { 16 } else { 64 };
-    match (q.dtype().bytes(), q.shape()[2]) {
-        (2, ..=64) => (few, 128, 4),
-        (2, ..=128) => (few, 64, 4),
-        (2, _) => (64, 32, 8),
-        (4, ..=64) => (32, 32, 4),
-        (4, ..=128) => (16, 32, 4),
-        (4, _) => (16, 32, 8),
-        _ => (16, 16, 4),
-    }
-}
-
-impl Paged {
-    fn share(&self, q: &Tensor, groups: usize) -> Share {
-        let (tokens, heads, d) = (q.shape()[0], q.shape()[1], q.shape()[2]);
-        let sequences = self.lengths.numel();
-        let [queries, keys] = self.most;
-        let of_sequence = queries * heads / groups;
-        let (rows, block, warps) = tile(q, of_sequence);
-        let is_one = of_sequence <= rows;
-        let tiles = tokens * heads / groups / rows + sequences + 1;
-        let busy = groups * if is_one { sequences } else { tiles };
-        let blocks = keys.div_ceil(block).max(1);
-        // Two programs of each multiprocessor: one loads while the other computes.
-        let processors = multiprocessors(q.device());
-        let kept = [tokens, heads, blocks, d.next_power_of_two() + 2, 4];
-        let fits = kept.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
-        let is_split = blocks > WALKED
-            && busy * 4 < processors * 3
-            && fits.is_some_and(|bytes| bytes <= MAX_KEPT);
-        let span = if is_split { (blocks * busy).div_ceil(2 * processors).max(1) } else { blocks };
-        Share { rows, keys: block, warps, is_one, tiles, span, programs: blocks.div_ceil(span) }
-    }
-}
-
-fn whole(n: usize) -> Arg {
-    Arg::Scalar(Scalar::int(DType::I64, n as i64))
-}
-
 impl Op for Paged {
     fn name(&self) -> &'static str {
         NAME
@@ -305,65 +231,7 @@ impl Op for Paged {
             y.zero_()?;
             return Ok(y);
         }
-        let (wide, groups) = (launch::accumulate_dtype(q.dtype()), keys.shape()[2]);
-        let share = self.share(q, groups);
-        let head = q.shape()[2].next_power_of_two().max(16);
-        let is_split = share.programs > 1;
-        let blocks = if is_split { self.most[1].div_ceil(share.keys) } else { 0 };
-        let kept = |last| {
-            let shape = [q.shape()[0], q.shape()[1], blocks, last];
-            Tensor::uninitialized(&shape, (wide, q.device()))
-        };
-        let (sums, parts) = (kept(2)?, kept(head)?);
-        let sinks = match &self.sinks {
-            Some(sinks) => sinks.clone(),
-            None => q.select(0, 0)?.select(0, 0)?,
-        };
-        let [starts, lengths, table] =
-            [&self.starts, &self.lengths, &self.table].map(|t| launch::pointer(t, false));
-        let columns = self.table.shape()[1];
-        let most = self.most[1].min(columns.saturating_mul(keys.shape()[1])).min(MAX_KEYS);
-        let (sequences, window) = (self.lengths.numel(), whole(self.window));
-        let flags = [self.cap.is_some(), self.sinks.is_some(), is_split, share.is_one];
-        let each = q.shape()[1] / groups;
-        let consts = [share.rows, share.keys, head, each, keys.shape()[1]];
-        let consts: Vec<i64> =
-            consts.map(|n| n as i64).into_iter().chain(flags.map(i64::from)).collect();
-        let tensors = [
-            (q, false),
-            (keys, false),
-            (values, false),
-            (&sinks, false),
-            (&y, true),
-            (&sums, true),
-            (&parts, true),
-        ];
-        let counts = [sequences, columns, most].map(whole);
-        let numbers =
-            [launch::number(wide, self.scale), launch::number(wide, self.cap.unwrap_or(1.0))];
-        let numbers =
-            [&[starts, lengths, table], &counts[..], &[window, whole(share.span)], &numbers]
-                .concat();
-        let (kernel, dtypes) = (&device::paged_attention::KERNEL, [q.dtype(), wide]);
-        let grid = Grid::xyz(share.tiles, groups, share.programs);
-        launch::warped_views(
-            kernel,
-            grid,
-            &dtypes,
-            &consts,
-            Some(share.warps),
-            &tensors,
-            &numbers,
-        )?;
-        if is_split {
-            let tensors = [(&sums, false), (&parts, false), (&sinks, false), (&y, true)];
-            let numbers = [starts, lengths, counts[0], counts[2], window];
-            let consts =
-                [JOINED, head, share.keys, usize::from(self.sinks.is_some())].map(|n| n as i64);
-            let grid = Grid::xy(q.shape()[0], q.shape()[1].div_ceil(JOINED));
-            let kernel = &device::paged_attention_join::KERNEL;
-            launch::warped_views(kernel, grid, &dtypes, &consts, Some(4), &tensors, &numbers)?;
-        }
+        self.attend(&Call { q, keys, values, y: &y })?;
         Ok(y)
     }
 

@@ -1,0 +1,279 @@
+//! The launches of attention to a cache in pages.
+//!
+//! What is chosen here, how many rows a tile has, how many programs share the keys of one and which kernel
+//! computes a sequence, has no influence on the bits.
+
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::{Arg, Device};
+use kernels::paged_attention as device;
+
+use super::{MAX_KEYS, Paged, launch};
+use crate::error::Result;
+use crate::ops::launch::config::multiprocessors;
+use crate::tensor::Tensor;
+
+/// Blocks of keys up to which one program walks them all: joining what several leave takes longer.
+const WALKED: usize = 5;
+/// The most bytes for what is kept of blocks, and for keys and values in a row.
+const MAX_KEPT: usize = 1 << 28;
+/// Heads of a program that joins blocks.
+const JOINED: usize = 4;
+/// Rows of a sequence from which on its pages are gathered first.
+const FEW: usize = 64;
+/// Keys of a program that gathers them.
+const GATHERED: usize = 32;
+/// Rows of a tile of many tokens, and of one where there are too few for every multiprocessor.
+const LARGE: usize = 128;
+const SMALL: usize = 64;
+
+/// The tensors of a call.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'t> {
+    pub(super) q: &'t Tensor,
+    pub(super) keys: &'t Tensor,
+    pub(super) values: &'t Tensor,
+    pub(super) y: &'t Tensor,
+}
+
+impl Call<'_> {
+    /// Heads of keys.
+    fn groups(&self) -> usize {
+        self.keys.shape()[2]
+    }
+
+    /// Heads of queries that share one of keys.
+    fn each(&self) -> usize {
+        self.q.shape()[1] / self.groups()
+    }
+
+    fn page(&self) -> usize {
+        self.keys.shape()[1]
+    }
+
+    /// Channels as tiles have them.
+    fn width(&self) -> usize {
+        self.q.shape()[2].next_power_of_two().max(16)
+    }
+
+    fn dtypes(&self) -> [DType; 2] {
+        [self.q.dtype(), launch::accumulate_dtype(self.q.dtype())]
+    }
+}
+
+/// How the work is shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Share {
+    /// Rows of a tile.
+    rows: usize,
+    /// Keys of a block.
+    keys: usize,
+    warps: u32,
+    /// Whether each sequence has one tile at most.
+    is_one: bool,
+    /// Tiles of rows, those behind the last sequence included.
+    tiles: usize,
+    /// Blocks of keys that a program walks, and programs that share a tile's keys; all blocks where that is
+    /// 1.
+    span: usize,
+    programs: usize,
+}
+
+/// Rows of a tile, keys of a block, and warps. Keys must not depend on anything but the head and the dtype:
+/// they are what the bits depend on. So are the layouts of products: tiles of 16 rows and of a multiple of
+/// 64 add up a row in the same order where keys are 64 or more.
+fn tile(q: &Tensor, rows: usize) -> (usize, usize, u32) {
+    if q.device() == Device::Cpu {
+        return (rows.next_power_of_two().min(32), 32, 4);
+    }
+    let few = if rows <= 16 { 16 } else { FEW };
+    match (q.dtype().bytes(), q.shape()[2]) {
+        (2, ..=64) => (few, 128, 4),
+        (2, ..=128) => (few, 64, 4),
+        (2, _) => (64, 32, 8),
+        (4, ..=64) => (32, 32, 4),
+        (4, ..=128) => (16, 32, 4),
+        (4, _) => (16, 32, 8),
+        _ => (16, 16, 4),
+    }
+}
+
+fn whole(n: usize) -> Arg {
+    Arg::Scalar(Scalar::int(DType::I64, n as i64))
+}
+
+fn consts(sizes: &[usize], flags: &[bool]) -> Vec<i64> {
+    let flags = flags.iter().map(|&flag| i64::from(flag));
+    sizes.iter().map(|&n| n as i64).chain(flags).collect()
+}
+
+impl Paged {
+    /// Whether pages are gathered before tiles of many tokens are computed: a program of these reads all
+    /// keys again.
+    fn gathers(&self, call: &Call<'_>) -> bool {
+        let (q, d) = (call.q, call.q.shape()[2]);
+        let bytes = [self.lengths.numel(), self.most(call) + FEW * 2, call.groups(), d, 4];
+        let fits = bytes.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
+        q.device() != Device::Cpu
+            && q.dtype().bytes() == 2
+            && d <= 128
+            && d.is_multiple_of(8)
+            && self.most[0] * call.each() > FEW
+            && fits.is_some_and(|bytes| bytes <= MAX_KEPT)
+    }
+
+    /// The most keys of a sequence.
+    fn most(&self, call: &Call<'_>) -> usize {
+        let columns = self.table.shape()[1];
+        self.most[1].min(columns.saturating_mul(call.page())).min(MAX_KEYS)
+    }
+
+    /// Computes the result.
+    pub(super) fn attend(&self, call: &Call<'_>) -> Result<()> {
+        if !self.gathers(call) {
+            return self.walk(call, None);
+        }
+        let (tokens, sequences) = (call.q.shape()[0], self.lengths.numel());
+        // Sequences of fewer tokens have rows of their own kernel, and so have rows of none.
+        let is_mixed = sequences > 1 && tokens != sequences * self.most[0];
+        let limit = if is_mixed { FEW } else { 0 };
+        self.prefill(call, limit)?;
+        if is_mixed { self.walk(call, Some(limit)) } else { Ok(()) }
+    }
+
+    fn share(&self, call: &Call<'_>, limit: Option<usize>) -> Share {
+        let (q, groups) = (call.q, call.groups());
+        let (tokens, heads) = (q.shape()[0], q.shape()[1]);
+        let sequences = self.lengths.numel();
+        let [queries, keys] = self.most;
+        let of_sequence = limit.unwrap_or(queries.saturating_mul(call.each()));
+        let (rows, block, warps) = tile(q, of_sequence);
+        let is_one = of_sequence <= rows;
+        let tiles = tokens * call.each() / rows + sequences + 1;
+        let busy = groups * if is_one { sequences } else { tiles };
+        let blocks = keys.div_ceil(block).max(1);
+        // Two programs of each multiprocessor: one loads while the other computes.
+        let processors = multiprocessors(q.device());
+        let kept = [tokens, heads, blocks, call.width() + 2, 4];
+        let fits = kept.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
+        let is_split = blocks > WALKED
+            && busy * 4 < processors * 3
+            && fits.is_some_and(|bytes| bytes <= MAX_KEPT);
+        let span = if is_split { (blocks * busy).div_ceil(2 * processors).max(1) } else { blocks };
+        Share { rows, keys: block, warps, is_one, tiles, span, programs: blocks.div_ceil(span) }
+    }
+
+    /// Scores of heads, or anything where there are none.
+    fn sinks_or_any(&self, call: &Call<'_>) -> Result<Tensor> {
+        match &self.sinks {
+            Some(sinks) => Ok(sinks.clone()),
+            None => call.q.select(0, 0)?.select(0, 0),
+        }
+    }
+
+    fn scales(&self, call: &Call<'_>) -> [Arg; 2] {
+        let wide = call.dtypes()[1];
+        [launch::number(wide, self.scale), launch::number(wide, self.cap.unwrap_or(1.0))]
+    }
+
+    /// Programs that follow the table of pages, over the sequences of no more than so many rows.
+    fn walk(&self, call: &Call<'_>, limit: Option<usize>) -> Result<()> {
+        let &Call { q, keys, values, y } = call;
+        let share = self.share(call, limit);
+        let (width, each) = (call.width(), call.each());
+        let is_split = share.programs > 1;
+        let blocks = if is_split { self.most[1].div_ceil(share.keys) } else { 0 };
+        let kept = |last| {
+            let shape = [q.shape()[0], q.shape()[1], blocks, last];
+            Tensor::uninitialized(&shape, (call.dtypes()[1], q.device()))
+        };
+        let (sums, parts, sinks) = (kept(2)?, kept(width)?, self.sinks_or_any(call)?);
+        let [starts, lengths, table] =
+            [&self.starts, &self.lengths, &self.table].map(|t| launch::pointer(t, false));
+        let flags = [self.cap.is_some(), self.sinks.is_some(), is_split, share.is_one];
+        let tensors = [
+            (q, false),
+            (keys, false),
+            (values, false),
+            (&sinks, false),
+            (y, true),
+            (&sums, true),
+            (&parts, true),
+        ];
+        let limit = limit.unwrap_or(i64::MAX as usize);
+        let [sequences, columns, most, window, span] =
+            [self.lengths.numel(), self.table.shape()[1], self.most(call), self.window, share.span]
+                .map(whole);
+        let counts = [starts, lengths, table, sequences, columns, most, window, span, whole(limit)];
+        let numbers = [&counts[..], &self.scales(call)].concat();
+        launch::warped_views(
+            &device::paged_attention::KERNEL,
+            Grid::xyz(share.tiles, call.groups(), share.programs),
+            &call.dtypes(),
+            &consts(&[share.rows, share.keys, width, each, call.page()], &flags),
+            Some(share.warps),
+            &tensors,
+            &numbers,
+        )?;
+        if is_split {
+            let tensors = [(&sums, false), (&parts, false), (&sinks, false), (y, true)];
+            launch::warped_views(
+                &device::paged_attention_join::KERNEL,
+                Grid::xy(q.shape()[0], q.shape()[1].div_ceil(JOINED)),
+                &call.dtypes(),
+                &consts(&[JOINED, width, share.keys], &[self.sinks.is_some()]),
+                Some(4),
+                &tensors,
+                &[starts, lengths, sequences, most, window, whole(limit / each)],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Tiles of many tokens, over the sequences of more than so many rows, whose pages are gathered first.
+    fn prefill(&self, call: &Call<'_>, limit: usize) -> Result<()> {
+        let &Call { q, keys, values, y } = call;
+        let (tokens, heads) = (q.shape()[0], q.shape()[1]);
+        let (_, block, _) = tile(q, FEW);
+        let (width, each, sequences) = (call.width(), call.each(), self.lengths.numel());
+        let rows = self.most(call).next_multiple_of(block);
+        let row = || {
+            let shape = [sequences, rows, call.groups(), q.shape()[2]];
+            Tensor::uninitialized(&shape, (q.dtype(), q.device()))
+        };
+        let (own_keys, own_values, sinks) = (row()?, row()?, self.sinks_or_any(call)?);
+        let [starts, lengths, table] =
+            [&self.starts, &self.lengths, &self.table].map(|t| launch::pointer(t, false));
+        let [of_sequences, columns, most, window, limit] =
+            [sequences, self.table.shape()[1], self.most(call), self.window, limit].map(whole);
+        let tensors = [(keys, false), (values, false), (&own_keys, true), (&own_values, true)];
+        let numbers =
+            [starts, lengths, table, of_sequences, columns, whole(tokens), most, window, limit];
+        launch::warped_views(
+            &device::paged_gather::KERNEL,
+            Grid::xyz(rows.div_ceil(GATHERED), call.groups(), sequences),
+            &call.dtypes()[..1],
+            &consts(&[GATHERED, block, width, each, call.page()], &[]),
+            Some(4),
+            &tensors,
+            &numbers,
+        )?;
+        let tiles = |of: usize| tokens / of + sequences + 1;
+        let is_large = tiles(LARGE) * heads >= multiprocessors(q.device());
+        let (of, warps) = if is_large { (LARGE, 8) } else { (SMALL, 4) };
+        let bits = sequences.ilog2() as usize;
+        let [top_bit, bits] = [1 << bits, bits + 1].map(whole);
+        let tensors =
+            [(q, false), (&own_keys, false), (&own_values, false), (&sinks, false), (y, true)];
+        let counts = [starts, lengths, of_sequences, top_bit, bits, most, window, limit];
+        launch::warped_views(
+            &device::paged_prefill::KERNEL,
+            Grid::xy(heads, tiles(of)),
+            &call.dtypes(),
+            &consts(&[of, block, width, each], &[self.cap.is_some(), self.sinks.is_some()]),
+            Some(warps),
+            &tensors,
+            &[&counts[..], &self.scales(call)].concat(),
+        )
+    }
+}
