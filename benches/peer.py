@@ -348,6 +348,42 @@ def attention(case):
     return {name: of(backend) for name, backend in attention_backends(case).items()}
 
 
+def paged_attention(case):
+    """Beside the best of all backends, on keys and values in a row."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention.bias import causal_lower_right
+
+    b, h, g, new, keys, d = case.dims
+    q = case.each(lambda: case.randn(b, h, new, d))
+    k, v = [case.each(lambda: case.randn(b, g, keys, d)) for _ in range(2)]
+    # A token sees all keys up to its own.
+    if new == 1:
+        causal = {}
+    elif new == keys:
+        causal = {"is_causal": True}
+    else:
+        causal = {"attn_mask": causal_lower_right(new, keys)}
+    backends = {"torch": SDPBackend.MATH}
+    if ON_GPU:
+        backends = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "torch flash": SDPBackend.FLASH_ATTENTION,
+                    "torch efficient": SDPBackend.EFFICIENT_ATTENTION}
+
+    def of(name, backend):
+        # This backend takes no groups: it has a copy of its head of keys for each of queries.
+        is_copied = name == "torch efficient" and h != g
+        own = lambda each: [t.repeat_interleave(h // g, 1) for t in each] if is_copied else each
+        wide = [own(k), own(v)]
+        options = {"enable_gqa": h != g and not is_copied, **causal}
+
+        def run(i):
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q[i], wide[0][i], wide[1][i], **options)
+
+        return run
+
+    return {name: of(name, backend) for name, backend in backends.items()}
+
+
 def attention_bwd(case):
     from torch.nn.attention import sdpa_kernel
 
@@ -401,6 +437,7 @@ OPS = {
     "matmul_bias_gelu": matmul_bias_gelu,
     "attention": attention,
     "attention_bwd": attention_bwd,
+    "paged_attention": paged_attention,
     "conv2d": conv2d,
     "adamw": adamw,
     "embedding_bwd": embedding_bwd,

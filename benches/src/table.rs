@@ -125,6 +125,18 @@ fn products(add: &mut Add<'_>) {
     add("matmul_bias_gelu/bf16/4096".to_owned(), 1.1, Ratio(1.25));
 }
 
+/// Decode of short and long sequences, and prompts.
+const PAGED: [&str; 8] = [
+    "b1h14g2n1s200d64",
+    "b1h14g2n1s8192d64",
+    "b64h14g2n1s256d64",
+    "b64h14g2n1s8192d64",
+    "b1h32g8n1s8192d128",
+    "b16h32g8n1s8192d128",
+    "b1h14g2n512s512d64",
+    "b1h14g2n8192s8192d64",
+];
+
 fn attention(add: &mut Add<'_>) {
     let shapes = [
         ("b4h16s4096d128", (1.05, 1.18)),
@@ -144,6 +156,9 @@ fn attention(add: &mut Add<'_>) {
     case("attention", "b4h14g2s4096d64".to_owned(), (1.05, 1.2));
     for part in ["", "/causal"] {
         case("attention", format!("b8h16s8192d128/varlen{part}"), (2.0, 2.5));
+    }
+    for shape in PAGED {
+        case("paged_attention", shape.to_owned(), (1.0, 1.1));
     }
     for (shape, _) in shapes {
         case("attention_bwd", shape.to_owned(), (0.85, 1.05));

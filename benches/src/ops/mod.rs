@@ -8,6 +8,7 @@ mod attention;
 mod conv;
 mod elementwise;
 mod matmul;
+mod paged;
 mod quantized;
 mod reduce;
 mod rows;
@@ -45,7 +46,7 @@ impl std::error::Error for Missing {}
 /// Every op.
 pub(crate) fn all() -> Vec<Op> {
     let groups = [elementwise::ops(), rows::ops(), reduce::ops(), matmul::ops(), update::ops()];
-    [groups.concat(), attention::ops(), conv::ops(), quantized::ops()].concat()
+    [groups.concat(), attention::ops(), paged::ops(), conv::ops(), quantized::ops()].concat()
 }
 
 /// What a case is made ready with.
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     /// A small case of every op, and of what its variants do.
-    const SMALL: [&str; 48] = [
+    const SMALL: [&str; 50] = [
         "add/f32/33x70",
         "add/bf16/33x70",
         "gelu/bf16/33x70",
@@ -253,6 +254,8 @@ mod tests {
         "attention/f32/b2h3s37d24/causal",
         "attention/bf16/b1h4g2s70d16",
         "attention/f32/b4h2s70d16/varlen/causal",
+        "paged_attention/f32/b3h4g2n1s70d16",
+        "paged_attention/bf16/b2h4g1n20s37d16",
         "attention_bwd/f32/b4h2s70d16/varlen",
         "attention_bwd/f32/b2h3s37d24",
         "attention_bwd/f32/b1h4g2s37d16/causal/deterministic",
