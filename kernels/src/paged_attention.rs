@@ -194,7 +194,29 @@ pub fn hides<const BN: usize>(j: i64, place: i64, end: i64, window: i64) -> bool
     (j * BN + (BN - 1) > place) | (j * BN < end - (window - 1))
 }
 
-/// Attention of `q: [n, h, d]` to `keys` and `values: [pages, PAGE, g, d]`, `h` being `g * EACH`.
+/// Where `N` keys from `begin` on are in a dense cache with `ROW` elements of each key: those of the keys that
+/// `is_key`, of others somewhere in it. `pages` are the numbers of the sequence's pages.
+#[device]
+pub fn places<const N: usize, const PAGE: usize, const ROW: usize>(
+    pages: Ptr<i64>,
+    begin: i64,
+    is_key: Tile1<bool, N>,
+    count: i64,
+) -> Tile1<i64, N> {
+    let i = arange::<N>();
+    // Where blocks are whole pages no index is divided while the kernel runs.
+    let (number, offset) = if N % PAGE == 0 {
+        (begin / N * (N / PAGE) + i / PAGE, i % PAGE)
+    } else {
+        ((begin + i) / PAGE, (begin + i) % PAGE)
+    };
+    let page = load(pages + number, is_key).to::<i32>();
+    let page = clamp(page, 0, (count - 1).to::<i32>());
+    page.to::<i64>() * (PAGE * ROW) + offset * ROW
+}
+
+/// Attention of `q: [n, h, d]` to dense `keys` and `values: [pages, PAGE, g, d]`, `h` being `g * EACH` and
+/// `ROW` being `g * d`.
 ///
 /// Sequence `s` has the new tokens `starts[s]..starts[s + 1]` and `lengths[s]` keys, the last of which is that
 /// of its last new token; key `i` is at `i % PAGE` of page `table[s, i / PAGE]`. A token sees keys up to its
@@ -213,6 +235,7 @@ pub fn paged_attention<
     const D: usize,
     const EACH: usize,
     const PAGE: usize,
+    const ROW: usize,
     const CAP: usize,
     const SINKS: usize,
     const SPLIT: usize,
@@ -273,20 +296,18 @@ pub fn paged_attention<
         let mut top = full::<A, BM>(A::MIN);
         let mut total = zeros::<A, BM>();
         for j in range(first_block, end_block, 1) {
-            let at = j * BN + arange::<BN>();
-            let page = load(table + (s * columns + at / PAGE), at < len);
-            let page = clamp(page, 0, keys.dim(0) - 1);
-            let is_key = (at < len).col() & (c < q.dim(2)).row();
-            let place = (page * keys.stride(0) + at % PAGE * keys.stride(1)).col();
-            let place = own * keys.stride(2) + (place + (c * keys.stride(3)).row());
-            let k = load(keys.ptr() + place, is_key);
-            let place = (page * values.stride(0) + at % PAGE * values.stride(1)).col();
-            let place = own * values.stride(2) + (place + (c * values.stride(3)).row());
-            let v = load(values.ptr() + place, is_key);
+            let key = (j * BN).to::<i32>() + arange::<BN>().to::<i32>();
+            let is_key = key < len.to::<i32>();
+            let pages = table + s * columns;
+            let place = places::<BN, PAGE, ROW>(pages, j * BN, is_key, keys.dim(0));
+            let place = own * q.dim(2) + (place.col() + c.row());
+            let is_there = is_key.col() & (c < q.dim(2)).row();
+            let k = load(keys.ptr() + place, is_there);
+            let v = load(values.ptr() + place, is_there);
             let x = dot(rows, k.trans(), zeros::<A, BM, BN>());
             let is_hidden = hides::<BN>(j, first_place, last_place, window);
             let (next_top, next_total, w) =
-                weighted::<A, BM, BN, CAP>(x, at.to::<i32>(), oldest, last, is_hidden, scale, cap);
+                weighted::<A, BM, BN, CAP>(x, key, oldest, last, is_hidden, scale, cap);
             let next_acc = dot(w.to::<T>(), v, zeros::<A, BM, D>());
             if SPLIT == 1 {
                 let at = token * sums.stride(0) + head * sums.stride(1) + j * sums.stride(2);
@@ -384,6 +405,7 @@ pub fn paged_gather<
     const D: usize,
     const EACH: usize,
     const PAGE: usize,
+    const ROW: usize,
 >(
     keys: View<T, 4>,
     values: View<T, 4>,
@@ -401,19 +423,16 @@ pub fn paged_gather<
 ) {
     let (own, s, begin) = (program_id(1), program_id(2), program_id(0) * ROWS);
     let at = begin + arange::<ROWS>();
-    let page = load(table + (s * columns + at / PAGE), at / PAGE < columns);
-    let page = clamp(page, 0, keys.dim(0) - 1);
+    let (is_known, pages) = (at / PAGE < columns, table + s * columns);
+    let place = places::<ROWS, PAGE, ROW>(pages, begin, is_known, keys.dim(0));
     let (_, n, len) = extent_of(starts, lengths, sequences, s, tokens, most);
     // Of a block with a key that is seen all values are there: 0 times what memory held may be NaN.
     let is_seen = begin / BN * BN + (BN - 1) >= len - n - (window - 1);
     if (n * EACH > limit) & is_seen & (begin < cdiv(len, BN) * BN) {
         let c = arange::<D>();
         let is_key = (at < len).col() & (c < keys.dim(3)).row();
-        let place = (page * keys.stride(0) + at % PAGE * keys.stride(1)).col();
-        let place = own * keys.stride(2) + (place + (c * keys.stride(3)).row());
+        let place = own * keys.dim(3) + (place.col() + c.row());
         let k = load(keys.ptr() + place, is_key);
-        let place = (page * values.stride(0) + at % PAGE * values.stride(1)).col();
-        let place = own * values.stride(2) + (place + (c * values.stride(3)).row());
         let v = load(values.ptr() + place, is_key);
         to_keys.store([s, begin, own, 0], k.reshape::<1, ROWS, 1, D>());
         to_values.store([s, begin, own, 0], v.reshape::<1, ROWS, 1, D>());

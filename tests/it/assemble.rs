@@ -38,6 +38,8 @@ pub(crate) fn usual(name: &str) -> i64 {
         "FAN" => 32,
         "EACH" => 2,
         "PAGE" | "PAIRS" => 16,
+        "ROW" | "KEYS" | "BINS" => 64,
+        "SIZE" => 256,
         "HEADS" => 4,
         "OUTS" | "BITS" => 4,
         "GROUPS" | "MINS" => 1,
@@ -54,7 +56,10 @@ fn every_kernel_assembles_without_spills() {
     }
     let mut cases = Vec::new();
     for kernel in kernels::all() {
-        for dtype in [DType::F32, DType::BF16] {
+        // What is behind a gate is launched for 16-bit dtypes alone.
+        let is_narrow = kernel.name() == "linear_tiles_gated";
+        let dtypes = [DType::BF16, DType::F32];
+        for dtype in dtypes.into_iter().take(if is_narrow { 1 } else { 2 }) {
             cases.extend([Target::sm_80(), Target::sm_90a()].map(|target| (kernel, dtype, target)));
         }
     }

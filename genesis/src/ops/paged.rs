@@ -64,8 +64,8 @@ impl Tensor {
     /// past the last sequence give 0, and so does a token that sees no key.
     /// # Numerics
     /// Scores and sums are in f32 for 16-bit dtypes. A token's result has the same bits whatever the batch
-    /// around it, the number of new tokens and the place of the pages. Pages that are out of range are
-    /// taken to be the nearest that exists.
+    /// around it, the number of new tokens and the place of the pages. For a page that is out of range some
+    /// other stands. A cache that is not dense is copied.
     /// # Errors
     /// If shapes, dtypes or devices do not fit, heads are longer than 256, or a gradient would be recorded.
     /// # Source
@@ -231,6 +231,7 @@ impl Op for Paged {
             y.zero_()?;
             return Ok(y);
         }
+        let (keys, values) = (&keys.contiguous()?, &values.contiguous()?);
         self.attend(&Call { q, keys, values, y: &y })?;
         Ok(y)
     }

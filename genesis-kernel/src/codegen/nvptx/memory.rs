@@ -189,6 +189,7 @@ impl Lowering<'_> {
                 let other: Option<Vec<Val>> =
                     other.map(|o| group.iter().map(|&reg| o[reg as usize]).collect());
                 let on = mask.map(|mask| mask[leader]).filter(|&on| on != self.e.bool(true));
+                let condition = condition.filter(|&on| on != self.e.bool(true));
                 let on = match (on, condition) {
                     (Some(on), Some(condition)) => Some(self.e.and(on, condition)),
                     (one, other) => one.or(other),

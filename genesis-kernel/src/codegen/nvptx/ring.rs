@@ -178,7 +178,35 @@ impl Lowering<'_> {
     }
 
     /// Starts the copies of one iteration and closes their group.
+    ///
+    /// Where addresses are loaded too, an iteration that the loop does not have is passed over.
     fn copy(&mut self, op: Op, ring: &Ring, ahead: Ahead) -> Result<Vec<Late>, Error> {
+        let e = self.e;
+        let reads = ring.slice.iter().any(|&inner| self.func.op(inner).kind == OpKind::Load);
+        let late = if reads && ring.loads.iter().all(|load| self.is_direct(load)) {
+            let (some, all) = (e.block("ring.copy"), e.block("ring.copied"));
+            e.cond_br(ahead.exists, some, all);
+            e.position(some);
+            let late = self.copy_tiles(op, ring, Ahead { exists: e.bool(true), ..ahead })?;
+            e.br(all);
+            e.position(all);
+            late
+        } else {
+            self.copy_tiles(op, ring, ahead)?
+        };
+        self.recorder.push(Step::Commit);
+        self.e.inline_asm(self.e.void(), "cp.async.commit_group;", "~{memory}", &[], true);
+        Ok(late)
+    }
+
+    /// Whether all of a tile is copied by `cp.async`.
+    fn is_direct(&self, load: &RingLoad) -> bool {
+        let size = self.dtype(self.func.op(load.op).results[0]).bytes();
+        let groups = together(&self.access(load.op).groups, &offsets_of(load));
+        groups.iter().all(|group| matches!(size * group.len(), 4 | 8 | 16))
+    }
+
+    fn copy_tiles(&mut self, op: Op, ring: &Ring, ahead: Ahead) -> Result<Vec<Late>, Error> {
         let region = self.func.op(op).regions[0];
         let index = self.func.region(region).args[0];
         self.set(index, vec![ahead.index]);
@@ -199,8 +227,6 @@ impl Lowering<'_> {
             self.recorder.push(Step::Copy(load.op, bytes));
             self.copy_tile(load, start + load.offset, ahead, &mut late)?;
         }
-        self.recorder.push(Step::Commit);
-        self.e.inline_asm(self.e.void(), "cp.async.commit_group;", "~{memory}", &[], true);
         Ok(late)
     }
 

@@ -51,6 +51,11 @@ impl Call<'_> {
         self.keys.shape()[1]
     }
 
+    /// Elements of a key of all heads.
+    fn row(&self) -> usize {
+        self.groups() * self.q.shape()[2]
+    }
+
     /// Channels as tiles have them.
     fn width(&self) -> usize {
         self.q.shape()[2].next_power_of_two().max(16)
@@ -210,7 +215,7 @@ impl Paged {
             &device::paged_attention::KERNEL,
             Grid::xyz(share.tiles, call.groups(), share.programs),
             &call.dtypes(),
-            &consts(&[share.rows, share.keys, width, each, call.page()], &flags),
+            &consts(&[share.rows, share.keys, width, each, call.page(), call.row()], &flags),
             Some(share.warps),
             &tensors,
             &numbers,
@@ -253,7 +258,7 @@ impl Paged {
             &device::paged_gather::KERNEL,
             Grid::xyz(rows.div_ceil(GATHERED), call.groups(), sequences),
             &call.dtypes()[..1],
-            &consts(&[GATHERED, block, width, each, call.page()], &[]),
+            &consts(&[GATHERED, block, width, each, call.page(), call.row()], &[]),
             Some(4),
             &tensors,
             &numbers,
