@@ -8,19 +8,11 @@ use super::elementwise::{gelu_of, silu_of};
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[&gated::KERNEL, &add_rms_norm::KERNEL];
 
-/// `y[i, j] = f(x[i, j]) x[i, n + j]` of `x: [m, 2 n]`: the halves are the gate and what it lets through. `f` is
-/// SiLU where `ACT` is 0, GELU where it is 1, its approximation by tanh where it is 2.
-#[kernel]
-pub fn gated<T: Float, A: Float, const ROWS: usize, const COLS: usize, const ACT: usize>(
-    x: View<T, 2>,
-    y: ViewMut<T, 2>,
-) {
-    let (i, j) = (program_id(0) * ROWS, program_id(1) * COLS);
-    let gate = x.load::<ROWS, COLS>([i, j]).to::<A>();
-    let (row, col) = (i + arange::<ROWS>(), j + arange::<COLS>());
-    let mask = (row < x.dim(0)).col() & (col < y.dim(1)).row();
-    let at = (row * x.stride(0)).col() + ((col + y.dim(1)) * x.stride(1)).row();
-    let up = load(x.ptr() + at, mask).to::<A>();
+/// An open gate: SiLU where `ACT` is 0, GELU where it is 1, its approximation by tanh where it is 2.
+#[device]
+pub fn opened<A: Float, const ROWS: usize, const COLS: usize, const ACT: usize>(
+    gate: Tile2<A, ROWS, COLS>,
+) -> Tile2<A, ROWS, COLS> {
     let mut open = gate;
     if ACT == 0 {
         open = silu_of(gate);
@@ -32,7 +24,24 @@ pub fn gated<T: Float, A: Float, const ROWS: usize, const COLS: usize, const ACT
         let inner = (gate + gate * gate * gate * A::from(0.044715)) * A::from(0.7978845608028654);
         open = gate * ((tanh(inner) + A::ONE) * A::from(0.5));
     }
+    open
+}
+
+/// `y[i, j] = f(x[i, j]) x[i, n + j]` of `x: [m, 2 n]`: the halves are the gate and what it lets through. `f` is
+/// [`opened`].
+#[kernel]
+pub fn gated<T: Float, A: Float, const ROWS: usize, const COLS: usize, const ACT: usize>(
+    x: View<T, 2>,
+    y: ViewMut<T, 2>,
+) {
+    let (i, j) = (program_id(0) * ROWS, program_id(1) * COLS);
+    let gate = x.load::<ROWS, COLS>([i, j]).to::<A>();
+    let (row, col) = (i + arange::<ROWS>(), j + arange::<COLS>());
+    let mask = (row < x.dim(0)).col() & (col < y.dim(1)).row();
+    let at = (row * x.stride(0)).col() + ((col + y.dim(1)) * x.stride(1)).row();
+    let up = load(x.ptr() + at, mask).to::<A>();
     // Rounded as if the activation was an op of its own.
+    let open = opened::<A, ROWS, COLS, ACT>(gate);
     y.store([i, j], (open.to::<T>().to::<A>() * up).to::<T>());
 }
 

@@ -17,6 +17,7 @@ pub mod embedding;
 pub mod gated;
 pub mod index;
 pub mod linear_rows;
+pub mod linear_tiles;
 pub mod loss;
 pub mod many;
 pub mod math;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         matmul_f8::KERNELS,
         matmul_int::KERNELS,
         linear_rows::KERNELS,
+        linear_tiles::KERNELS,
         quantized::KERNELS,
         loss::KERNELS,
         embedding::KERNELS,

@@ -11,13 +11,13 @@
 //!                                                      y      their sum
 //! ```
 //!
-//! GPUs have tensor cores, which take [`crate::matmul`].
+//! GPUs have tensor cores, which take [`crate::linear_tiles`].
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] = &[&linear_rows::KERNEL, &join_parts::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[&linear_rows::KERNEL];
 
 /// Where a tile of `ROWS` by `OUTS` begins: its row and its output. Tiles of the same outputs follow each
 /// other, so that their weights are still in the cache.
@@ -73,20 +73,4 @@ pub fn linear_rows<
         all = all + bias.load::<OUTS>([out]).to::<f32>().row();
     }
     y.store([row, out], all.to::<X>());
-}
-
-/// `y = parts[0] + parts[1] + .. + bias` with `parts: [parts, n, m]` and `y: [n, m]`: what joins products whose
-/// K was cut, in the order of the parts.
-#[kernel]
-pub fn join_parts<T: Float, B: Float, const ROWS: usize, const COLS: usize>(
-    parts: View<f32, 3>,
-    bias: View<B, 1>,
-    y: ViewMut<T, 2>,
-) {
-    let (row, column) = tile_of::<ROWS, COLS>(y.dim(0));
-    let mut sums = zeros::<f32, ROWS, COLS>();
-    for part in range(0, parts.dim(0), 1) {
-        sums = sums + parts.load::<1, ROWS, COLS>([part, row, column]).squeeze(0);
-    }
-    y.store([row, column], (sums + bias.load::<COLS>([column]).to::<f32>().row()).to::<T>());
 }

@@ -85,7 +85,7 @@ fn check(loaded: &Loaded, count: usize, what: &str) -> Result<()> {
     let ways = [
         EngineOptions { max_sequences: 7, ..options(count) },
         EngineOptions { max_sequences: 64, ..options(count) },
-        EngineOptions { max_sequences: 64, chunk: 5, ..options(count) },
+        EngineOptions { max_sequences: 64, chunk: Some(5), ..options(count) },
         EngineOptions { max_sequences: 7, prefix_cache: true, ..options(count) },
     ];
     for way in ways {

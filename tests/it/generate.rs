@@ -225,8 +225,8 @@ fn an_answer_has_the_same_bits_alone_and_in_any_batch() {
     let variants = [
         EngineOptions { max_sequences: 7, ..options() },
         EngineOptions { max_sequences: 64, prefix_cache: false, ..options() },
-        EngineOptions { chunk: 3, max_sequences: 64, ..options() },
-        EngineOptions { page_size: 7, chunk: 1, max_sequences: 5, ..options() },
+        EngineOptions { chunk: Some(3), max_sequences: 64, ..options() },
+        EngineOptions { page_size: 7, chunk: Some(1), max_sequences: 5, ..options() },
         EngineOptions { page_size: 1, ..options() },
     ];
     for variant in variants {
@@ -387,7 +387,7 @@ fn logprobs_of_a_prompt_are_those_of_generating_it() {
     let prompt = [&request.prompt[..], &generated.tokens[..]].concat();
     let scored = Request { prompt, max_tokens: 0, prompt_logprobs: Some(3), ..request };
     for chunk in [1, 6, 512] {
-        let mut engine = engine(EngineOptions { chunk, ..options() });
+        let mut engine = engine(EngineOptions { chunk: Some(chunk), ..options() });
         for _ in 0..2 {
             let output = answer(&mut engine, std::slice::from_ref(&scored)).remove(0);
             assert_eq!(output.prompt_logprobs[1..], generated.logprobs, "chunk {chunk}");
@@ -480,7 +480,7 @@ fn wrong_options_are_refused_by_name() {
         let error = Engine::new(Toy::new(1.0), None, options).expect_err("it is refused");
         error.to_string()
     };
-    let chunk = EngineOptions { chunk: 0, ..options() };
+    let chunk = EngineOptions { chunk: Some(0), ..options() };
     assert_eq!(refusal(chunk), "generate: chunk is 0, it must be at least 1");
     let pages = EngineOptions { pages: Some(1), ..options() };
     assert_eq!(refusal(pages), "generate: a cache of 1 pages of 4 tokens can't be used");
@@ -595,7 +595,7 @@ fn nothing_is_lost_when_requests_come_and_go_at_random() {
     let mut engine = engine(EngineOptions {
         pages: Some(24),
         max_queue: 12,
-        chunk: 9,
+        chunk: Some(9),
         speculation: Speculation::PromptLookup { longest: 2, drafts: 3 },
         ..options()
     });

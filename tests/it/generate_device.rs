@@ -74,7 +74,7 @@ fn answers_do_not_depend_on_what_runs_beside_them() -> Result<()> {
             let lookup = Speculation::PromptLookup { longest: 2, drafts: 3 };
             let ways = [
                 options(),
-                EngineOptions { max_sequences: 5, chunk: 3, ..options() },
+                EngineOptions { max_sequences: 5, chunk: Some(3), ..options() },
                 EngineOptions { speculation: lookup, ..options() },
             ];
             for way in ways {

@@ -383,7 +383,7 @@ fn nothing_is_left_out() -> Result<()> {
         "conv",
         "pool",
         "resample",
-        "join_parts",
+        "linear_tiles",
         "quantized_tiles",
     ];
     let is_wanted =

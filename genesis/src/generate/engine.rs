@@ -38,8 +38,9 @@ pub struct EngineOptions {
     pub max_sequences: usize,
     /// Samples that wait; more are refused as busy.
     pub max_queue: usize,
-    /// Tokens of prompts that a step computes at most, beside the next token of each running sequence.
-    pub chunk: usize,
+    /// Tokens of prompts that a step computes at most, beside the next token of each running sequence; where
+    /// absent 512 on processors and 2,048 on GPUs, whose products are at their fastest from there on.
+    pub chunk: Option<usize>,
     /// The most tokens of a sequence, where it is to be fewer than the model was made for.
     pub context: Option<usize>,
     /// Whether prefixes stay in the cache for requests that begin alike.
@@ -60,7 +61,7 @@ impl Default for EngineOptions {
             dtype: None,
             max_sequences: 64,
             max_queue: 1024,
-            chunk: 512,
+            chunk: None,
             context: None,
             prefix_cache: true,
             speculation: Speculation::None,
@@ -169,7 +170,7 @@ impl Engine {
         };
         let bounds = Bounds {
             page_size,
-            chunk: options.chunk,
+            chunk: options.chunk.unwrap_or(if device == Device::Cpu { 512 } else { 2048 }),
             max_sequences: options.max_sequences,
             context,
             drafts: options.speculation.drafts(),
@@ -405,7 +406,7 @@ fn check(options: &EngineOptions, model: &dyn CausalLm) -> Result<()> {
         ("page_size", options.page_size),
         ("max_sequences", options.max_sequences),
         ("max_queue", options.max_queue),
-        ("chunk", options.chunk),
+        ("chunk", options.chunk.unwrap_or(1)),
     ];
     for (name, size) in sizes {
         if size == 0 {

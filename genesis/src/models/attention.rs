@@ -6,9 +6,10 @@ use super::blueprint::Blueprint;
 use super::decoder::Sizes;
 use super::norm::Norm;
 use super::projection::Projection;
+use super::residual::Residual;
 use super::rotation::Rotation;
 use crate::error::Result;
-use crate::nn::{Module, watch};
+use crate::nn::{Module, is_observed, watch, watch_as};
 use crate::tensor::Tensor;
 
 /// What the layers of a decoder share in a pass.
@@ -106,30 +107,49 @@ impl SelfAttention {
         Ok(SelfAttention { q_norm, k_norm, ..self })
     }
 
-    /// What the tokens see.
+    /// What the tokens see, projected.
     ///
     /// # Errors
     /// If shapes do not fit, or a launch fails.
     pub fn forward(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor> {
-        watch(self, || {
-            let [q, k, v] = self.products(x)?;
-            let (rotation, layer) = (&context.rotations[self.rope], context.layer);
-            let heads = Heads { q: &q, k: &k, v: &v };
-            let norms = (self.q_norm.as_ref(), self.k_norm.as_ref());
-            if let Pass::Paged { batch, cache } = context.pass
-                && let Some(q) = rotation.apply_and_cache(heads, norms, layer, (batch, cache))?
-            {
-                return self.o_proj.forward(&self.attend.over_cache(&q, layer, (batch, cache))?);
-            }
-            let normed = |t: &Tensor, norm: Option<&Norm>| match norm {
-                Some(norm) => norm.forward(t),
-                None => Ok(t.clone()),
-            };
-            let q = rotation.apply(&normed(&q, norms.0)?)?;
-            let k = rotation.apply(&normed(&k, norms.1)?)?;
-            let seen = Heads { q: &q, k: &k, v: &v };
-            self.o_proj.forward(&self.attend.run(seen, layer, context.pass)?)
-        })
+        watch(self, || self.o_proj.forward(&self.seen(x, context)?))
+    }
+
+    /// Adds what the tokens see, projected, to the residual stream.
+    ///
+    /// # Errors
+    /// If shapes do not fit, or a launch fails.
+    pub(super) fn onto(
+        &self,
+        x: &Tensor,
+        context: &Context<'_>,
+        residual: Residual,
+    ) -> Result<Residual> {
+        if is_observed() {
+            return residual.plus(self.forward(x, context)?);
+        }
+        let run = || residual.plus_product(&self.o_proj, &self.seen(x, context)?);
+        watch_as(self, Residual::sum, run)
+    }
+
+    /// The values that the tokens see, `[.., tokens, H * D]`.
+    fn seen(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor> {
+        let [q, k, v] = self.products(x)?;
+        let (rotation, layer) = (&context.rotations[self.rope], context.layer);
+        let heads = Heads { q: &q, k: &k, v: &v };
+        let norms = (self.q_norm.as_ref(), self.k_norm.as_ref());
+        if let Pass::Paged { batch, cache } = context.pass
+            && let Some(q) = rotation.apply_and_cache(heads, norms, layer, (batch, cache))?
+        {
+            return self.attend.over_cache(&q, layer, (batch, cache));
+        }
+        let normed = |t: &Tensor, norm: Option<&Norm>| match norm {
+            Some(norm) => norm.forward(t),
+            None => Ok(t.clone()),
+        };
+        let q = rotation.apply(&normed(&q, norms.0)?)?;
+        let k = rotation.apply(&normed(&k, norms.1)?)?;
+        self.attend.run(Heads { q: &q, k: &k, v: &v }, layer, context.pass)
     }
 
     /// Queries `[.., tokens, H, D]`, keys and values `[.., tokens, G, D]`: parts of one product where weights are

@@ -49,6 +49,14 @@ pub(super) fn watch_block<M: Module>(
 
 /// What stands between the two norms of a layer, and lays its weights out.
 pub trait FeedForwardLayer: Layer {
+    /// Adds what the layer makes of `x` to the residual stream.
+    ///
+    /// # Errors
+    /// If shapes do not fit, or a launch fails.
+    fn onto(&self, x: &Tensor, residual: Residual) -> Result<Residual> {
+        residual.plus(self.forward(x)?)
+    }
+
     /// As [`Block::pack`].
     ///
     /// # Errors
@@ -73,9 +81,9 @@ impl<F: FeedForwardLayer> Block for PreNormBlock<F> {
     fn forward(&self, x: Residual, context: &Context<'_>) -> Result<Residual> {
         watch_block(self, || {
             let (x, normed) = x.normed(&self.input_layernorm)?;
-            let x = x.plus(self.self_attn.forward(&normed, context)?)?;
+            let x = self.self_attn.onto(&normed, context, x)?;
             let (x, normed) = x.normed(&self.post_attention_layernorm)?;
-            x.plus(self.mlp.forward(&normed)?)
+            self.mlp.onto(&normed, x)
         })
     }
 

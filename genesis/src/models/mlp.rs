@@ -3,8 +3,9 @@
 use super::blueprint::Blueprint;
 use super::decoder::FeedForwardLayer;
 use super::projection::Projection;
+use super::residual::Residual;
 use crate::error::Result;
-use crate::nn::{Layer, Module, watch};
+use crate::nn::{Layer, Module, is_observed, watch, watch_as};
 use crate::ops::{Activation, Gate};
 use crate::tensor::Tensor;
 
@@ -54,6 +55,9 @@ impl GatedMlp {
     fn gated(&self, x: &Tensor) -> Result<Tensor> {
         let joined = Projection::joined(&[&self.gate_proj, &self.up_proj]);
         if let Some((joined, gate)) = joined.zip(Gate::of(self.activation)) {
+            if let Some(y) = joined.gated(x, gate)? {
+                return Ok(y);
+            }
             return joined.forward(x)?.gated(gate); // [.., 2 hidden] -> [.., hidden]
         }
         let gate = self.activation.apply(&self.gate_proj.forward(x)?)?;
@@ -76,6 +80,14 @@ impl Layer for GatedMlp {
 }
 
 impl FeedForwardLayer for GatedMlp {
+    fn onto(&self, x: &Tensor, residual: Residual) -> Result<Residual> {
+        if is_observed() {
+            return residual.plus(self.forward(x)?);
+        }
+        let run = || residual.plus_product(&self.down_proj, &self.gated(x)?);
+        watch_as(self, Residual::sum, run)
+    }
+
     fn pack(&mut self) -> Result<()> {
         GatedMlp::pack(self)
     }

@@ -6,6 +6,8 @@
 
 use crate::error::Result;
 use crate::nn::{Layer, Module, Parameter, Weight, count_flops, flops, is_observed, watch};
+use crate::ops::Gate;
+use crate::ops::launch::linear_tiles::Epilogue;
 use crate::tensor::Tensor;
 
 /// `y = x W^T + b`
@@ -35,6 +37,24 @@ impl Projection {
 }
 
 impl Projection {
+    /// The product plus a residual, where that is one launch that nobody observes.
+    pub(super) fn added(&self, x: &Tensor, residual: &Tensor) -> Result<Option<Tensor>> {
+        self.then(x, Epilogue::Add(residual))
+    }
+
+    /// The first half of the product, opened as a gate, times the second, where that is one launch that nobody
+    /// observes.
+    pub(super) fn gated(&self, x: &Tensor, gate: Gate) -> Result<Option<Tensor>> {
+        self.then(x, Epilogue::Gate(gate))
+    }
+
+    fn then(&self, x: &Tensor, then: Epilogue<'_>) -> Result<Option<Tensor>> {
+        match is_observed() {
+            true => Ok(None),
+            false => self.weight.product_then(x, self.bias.as_deref(), then),
+        }
+    }
+
     /// Products of the same inputs as one, where [`Projection::pack`] laid their weights out; none where they lie
     /// apart, a gradient is asked for, or somebody observes the single ones.
     pub(super) fn joined(parts: &[&Projection]) -> Option<Projection> {

@@ -10,6 +10,7 @@
 //! ```
 
 use super::norm::Norm;
+use super::projection::Projection;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -37,6 +38,18 @@ impl Residual {
     /// If shapes differ.
     pub fn plus(self, y: Tensor) -> Result<Residual> {
         Ok(Residual { sum: self.whole()?, added: Some(y) })
+    }
+
+    /// With a product as another term, which the product's own launch adds where it can.
+    ///
+    /// # Errors
+    /// If shapes differ.
+    pub(super) fn plus_product(self, product: &Projection, x: &Tensor) -> Result<Residual> {
+        let sum = self.whole()?;
+        match product.added(x, &sum)? {
+            Some(sum) => Ok(Residual::new(sum)),
+            None => Residual::new(sum).plus(product.forward(x)?),
+        }
     }
 
     /// The stream with all terms added, and its norm.

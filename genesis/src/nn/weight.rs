@@ -6,6 +6,8 @@ use super::visit::{Seen, Visitor, VisitorMut};
 use super::{Module, Parameter, Part};
 use crate::error::Result;
 use crate::ops::QuantizedWeight;
+use crate::ops::launch::linear_tiles::Epilogue;
+use crate::ops::linear_rows::linear_rows_then;
 use crate::tensor::Tensor;
 
 /// The weight of a product, `[out, in]`.
@@ -48,6 +50,19 @@ impl Weight {
 }
 
 impl Weight {
+    /// A product and what follows it, where that is one launch.
+    pub(crate) fn product_then(
+        &self,
+        x: &Tensor,
+        bias: Option<&Tensor>,
+        then: Epilogue<'_>,
+    ) -> Result<Option<Tensor>> {
+        match self {
+            Weight::Whole(weight) => linear_rows_then(x, weight, bias, then),
+            Weight::Quantized(_) => Ok(None),
+        }
+    }
+
     /// Weights of the same inputs as one, `[sum of out, in]`, where [`Weight::pack`] laid them out; none where
     /// they lie apart, or one asks for a gradient, which would go to a copy of it.
     pub(crate) fn joined(parts: &[&Weight]) -> Option<Weight> {

@@ -6,6 +6,7 @@ mod conv_cpu;
 pub(crate) mod fused;
 mod gemm;
 pub(crate) mod linear_rows;
+pub(crate) mod linear_tiles;
 pub(crate) mod many;
 pub(crate) mod quantized;
 mod reduce;

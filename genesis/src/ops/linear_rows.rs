@@ -14,7 +14,9 @@
 //! ```
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
 
+use super::launch::linear_tiles::{Epilogue, linear_tiles};
 use super::{Op, apply, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
@@ -63,6 +65,47 @@ impl Tensor {
         let y = apply(LinearRows, &[&x, &weight, &bias])?;
         y.reshape(&[&self.shape()[..self.rank() - 1], &[m]].concat())
     }
+}
+
+/// `x W^T + b` and what follows it in one launch, with the bits that the ops have one after the other; none where
+/// they are more launches: on processors, of several dtypes, or where a gradient is recorded.
+///
+/// # Errors
+/// As [`Tensor::linear_rows`]; also if a residual is not of the result's shape.
+pub(crate) fn linear_rows_then(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    then: Epilogue<'_>,
+) -> Result<Option<Tensor>> {
+    let all = [Some(weight), bias, then.added()];
+    let mut all = [x].into_iter().chain(all.into_iter().flatten());
+    let is_one = !matches!(x.device(), Device::Cpu)
+        && all.clone().all(|t| t.dtype() == x.dtype() && t.device() == x.device())
+        && !(is_grad_enabled() && all.any(Tensor::requires_grad));
+    let (&[m, k], Some((&c, lead))) = (weight.shape(), x.shape().split_last()) else {
+        return Ok(None);
+    };
+    let rows = crate::shape::product(lead.iter());
+    if !is_one || c != k || rows * m * k == 0 || !matches!(x.dtype(), DType::F16 | DType::BF16) {
+        return Ok(None);
+    }
+    let outs = match then {
+        Epilogue::Gate(_) if m % 2 == 1 => return Ok(None),
+        Epilogue::Gate(_) => m / 2,
+        Epilogue::Add(other) if other.shape() != [lead, &[m]].concat() => return Ok(None),
+        _ => m,
+    };
+    let flat = |t: &Tensor, width| t.detach().reshape(&[rows, width])?.contiguous();
+    let (x, weight, bias) = (flat(x, k)?, weight.detach().contiguous()?, or_none(bias, x)?);
+    let other = then.added().map(|other| flat(other, m)).transpose()?;
+    let then = match (then, &other) {
+        (Epilogue::Add(_), Some(other)) => Epilogue::Add(other),
+        (then, _) => then,
+    };
+    let y = Tensor::uninitialized(&[rows, outs], (x.dtype(), x.device()))?;
+    linear_tiles(&x, &weight, &bias, &y, then)?;
+    Ok(Some(y.reshape(&[lead, &[outs]].concat())?))
 }
 
 /// The bias, or an empty one.

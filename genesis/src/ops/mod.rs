@@ -43,7 +43,7 @@ mod interpolate;
 mod join;
 pub(crate) mod launch;
 mod linear;
-mod linear_rows;
+pub(crate) mod linear_rows;
 mod logic;
 mod loss;
 mod losses;

@@ -1,9 +1,10 @@
 //! What steps of language models launch.
 
-use genesis::nn::{QuantizedEmbedding, QuantizedLinear};
+use genesis::models::{FeedForwardLayer, GatedMlp, Projection, Residual};
+use genesis::nn::{Module, Parameter, QuantizedEmbedding, QuantizedLinear};
 use genesis::ops::{
-    CacheSlots, Gate, PagedAttention, PagedLayout, Penalties, QuantScheme, QuantizedWeight,
-    Rotation, SampleTokens,
+    Activation, CacheSlots, Gate, PagedAttention, PagedLayout, Penalties, QuantScheme,
+    QuantizedWeight, Rotation, SampleTokens,
 };
 use genesis::{DType, Device, Result, Tensor};
 
@@ -39,10 +40,30 @@ fn run_products(at: At) -> Result<()> {
             let table = QuantizedEmbedding { weight: layer.weight, dtype: at.0 };
             table.forward(&whole(&[0.0, 69.0, 5.0], &[3], at.1)?)?;
         }
+        mlp(at, 512)?.onto(&x, Residual::new(x.clone()))?.whole()?;
+        // A long K, of which a program has a part.
+        randn(&[rows, 2100], at)?.linear_rows(&randn(&[70, 2100], at)?, None)?;
         x.add_rms_norm(&x, &randn(&[512], at)?, 1e-6)?;
         x.gated(Gate::Silu)?;
     }
     Ok(())
+}
+
+/// A gated layer as generation has it: what follows a product is computed with it.
+fn mlp(at: At, width: usize) -> Result<GatedMlp> {
+    let product = |shape: [usize; 2]| {
+        let weight = Parameter::new(randn(&shape, at)?)?.into();
+        Ok::<_, genesis::Error>(Projection { weight, bias: None })
+    };
+    let mut mlp = GatedMlp {
+        gate_proj: product([100, width])?,
+        up_proj: product([100, width])?,
+        down_proj: product([width, 100])?,
+        activation: Activation::Silu,
+    };
+    mlp.requires_grad_(false)?;
+    mlp.pack()?;
+    Ok(mlp)
 }
 
 /// Five new tokens of two sequences, of 3 and of 700 keys, in pages of 16.
@@ -77,6 +98,16 @@ fn run_cache(at: At, head: usize) -> Result<()> {
     for options in [PagedAttention::default(), options] {
         q.paged_attention(&keys, &values, &layout, &options)?;
     }
+    // A prompt.
+    let layout = PagedLayout {
+        query_starts: &whole(&[0.0, 70.0], &[2], device)?,
+        key_lengths: &whole(&[75.0], &[1], device)?,
+        pages: &whole(&table[..5], &[1, 5], device)?,
+        max_queries: 70,
+        max_keys: 80,
+    };
+    let q = randn(&[70, 4, head], at)?;
+    q.paged_attention(&keys, &values, &layout, &PagedAttention::default())?;
     Ok(())
 }
 

@@ -1,0 +1,187 @@
+//! Products of rows on GPUs: tiles, and parts of K.
+//!
+//! The bits of a row depend on where K is cut, which follows from K alone. How many rows and outputs a tile has, and
+//! whether a program computes the parts of K at once or in turn, follows from the number of rows. Rows begin at an
+//! address that every form of loads suits, so that all calls are one form.
+
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::kernel::{Grid, LaunchOptions};
+use genesis_kernel::runtime::{Arg, Device};
+use kernels::linear_tiles as device;
+
+use super::{cast, config, launch_as, pointer, reduce, view, view_of};
+use crate::error::Result;
+use crate::ops::Gate;
+use crate::tensor::Tensor;
+
+/// What the length of a part is a multiple of: the longest step along K.
+const STEP: usize = 128;
+/// Elements of K from which on it is cut into parts, and how many.
+const CUT_K: usize = 2048;
+const PARTS: usize = 4;
+/// Rows that are bound by reading the weight.
+const FEW_ROWS: usize = 16;
+
+/// What is done to a product before it is stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Epilogue<'t> {
+    Nothing,
+    /// Adds a dense tensor of the product's shape and dtype.
+    Add(&'t Tensor),
+    /// The first half of the outputs, opened as a gate, lets the second half through.
+    Gate(Gate),
+}
+
+impl<'t> Epilogue<'t> {
+    /// What is added.
+    pub(crate) fn added(&self) -> Option<&'t Tensor> {
+        match *self {
+            Epilogue::Add(other) => Some(other),
+            _ => None,
+        }
+    }
+}
+
+/// How a product is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Plan {
+    /// Parts of K.
+    parts: usize,
+    /// Elements of K of all parts but the last.
+    each: usize,
+    /// Outputs of a tile, its rows, and elements of K of a step.
+    tile: [usize; 3],
+    warps: u32,
+    stages: u32,
+}
+
+impl Plan {
+    /// For `n` rows and this K, of operands of so many bytes.
+    fn of(n: usize, k: usize, bytes: usize, is_gated: bool) -> Plan {
+        let parts = if k < CUT_K { 1 } else { PARTS };
+        let each = k.div_ceil(parts).next_multiple_of(STEP);
+        let is_few = n <= FEW_ROWS;
+        // Of few rows all that a program reads of a weight should be under way at once. Multiply-adds of f32 take
+        // smaller steps. Two accumulators of gates in several parts are as many registers as a thread has.
+        let rows = tile_rows(n);
+        let (tile, warps, stages) = match (bytes, rows) {
+            (2, _) if is_few && is_gated => ([64, rows, 64], 4, 6),
+            (2, _) if is_few => ([16, rows, 128], 4, 7),
+            (2, 128) if !is_gated => ([128, rows, 64], 8, 4),
+            (2, 128) if parts == 1 => ([128, rows, 64], 8, 3),
+            (2, _) => ([64, rows, 64], 4, 4),
+            _ => ([64, rows, 16], 4, 3),
+        };
+        Plan { parts: k.div_ceil(each).max(1), each, tile, warps, stages }
+    }
+
+    /// Whether parts of K are programs of their own: where there are tiles for less than half of the
+    /// multiprocessors.
+    fn is_split(&self, tiles: usize, on: Device) -> bool {
+        self.parts > 1 && 2 * tiles < config::multiprocessors(on) && tiles <= reduce::MAX_SHARED
+    }
+}
+
+/// Rows of a tile.
+pub(crate) fn tile_rows(n: usize) -> usize {
+    [8, 16, 32, 64].into_iter().find(|&rows| n <= rows).unwrap_or(128)
+}
+
+/// A dense tensor at an address that is a multiple of 16 bytes: itself, or a copy.
+pub(crate) fn aligned(x: &Tensor) -> Result<Tensor> {
+    if x.address().is_multiple_of(16) {
+        return Ok(x.clone());
+    }
+    let copy = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+    cast(x, &copy)?;
+    Ok(copy)
+}
+
+/// `y = x W^T + bias` and what follows, with `x: [n, k]`, `weight: [m, k]`, both dense, `bias: [m]` or empty,
+/// `y: [n, m]`, or of half as many outputs behind a gate.
+pub(crate) fn linear_tiles(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    y: &Tensor,
+    then: Epilogue<'_>,
+) -> Result<()> {
+    let dtype = if x.dtype() == weight.dtype() { x.dtype() } else { DType::F32 };
+    let (x, weight) = (aligned(&x.to_dtype(dtype)?)?, aligned(&weight.to_dtype(dtype)?)?);
+    // Results of the dtype that is computed in; another one is rounded to afterwards.
+    if y.dtype() == dtype {
+        return launch(&x, &weight, bias, y, then);
+    }
+    let own = Tensor::uninitialized(y.shape(), (dtype, y.device()))?;
+    launch(&x, &weight, bias, &own, then)?;
+    cast(&own, y)
+}
+
+fn launch(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    y: &Tensor,
+    then: Epilogue<'_>,
+) -> Result<()> {
+    let ([n, m], k) = ([0, 1].map(|axis| y.shape()[axis]), weight.shape()[1]);
+    let plan = Plan::of(n, k, x.dtype().bytes(), matches!(then, Epilogue::Gate(_)));
+    let [outs, rows, step] = plan.tile;
+    let tiles = m.div_ceil(outs) * n.div_ceil(rows);
+    let options = LaunchOptions {
+        num_warps: Some(plan.warps),
+        num_stages: Some(plan.stages),
+        ..LaunchOptions::default()
+    };
+    let mut consts = vec![outs as i64, rows as i64, step as i64];
+    let mut args = vec![view_of(weight, false), turned(x, false), view_of(bias, false)];
+    let each = Arg::Scalar(Scalar::int(DType::I64, plan.each as i64));
+    let dtypes = [x.dtype(), bias.dtype()];
+    if let Epilogue::Gate(gate) = then {
+        consts.extend([plan.parts as i64, gate as i64]);
+        args.extend([turned(y, true), each]);
+        let kernel = &device::linear_tiles_gated::KERNEL;
+        return launch_as(kernel, y, Grid::x(tiles), &dtypes, &consts, options, &args);
+    }
+    let is_split = plan.is_split(tiles, y.device());
+    let shares = if is_split { plan.parts } else { 1 };
+    let is_added = then.added().is_some();
+    consts.extend([plan.parts as i64, i64::from(is_split), i64::from(is_added)]);
+    args.push(match then.added() {
+        Some(other) => turned(other, false),
+        None => view(y, &[0, 0], &[1, 1], false),
+    });
+    // Where nothing is shared, one number each that nobody reads.
+    let numbers = if is_split { shares * tiles * outs * rows } else { 1 };
+    let sums = Tensor::uninitialized(&[numbers], (DType::F32, y.device()))?;
+    let done = reduce::counters(y.device(), tiles.min(reduce::MAX_SHARED))?;
+    args.extend([turned(y, true), pointer(&sums, true), pointer(&done, true), each]);
+    let grid = Grid::x(shares * tiles);
+    launch_as(&device::linear_tiles::KERNEL, y, grid, &dtypes, &consts, options, &args)
+}
+
+/// A dense matrix with its axes exchanged.
+fn turned(t: &Tensor, mutable: bool) -> Arg {
+    let [rows, columns] = [0, 1].map(|axis| t.shape()[axis]);
+    view(t, &[columns, rows], &[1, columns as i64], mutable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_from_k_alone() {
+        for k in [1, 100, 896, 2047, 2048, 2049, 4864, 14336] {
+            let few = Plan::of(1, k, 2, false);
+            for (n, bytes, is_gated) in
+                [(2, 2, true), (17, 2, false), (8192, 2, true), (64, 4, false)]
+            {
+                let plan = Plan::of(n, k, bytes, is_gated);
+                assert_eq!((plan.parts, plan.each), (few.parts, few.each));
+                assert!(plan.each.is_multiple_of(plan.tile[2]));
+                assert!((plan.parts - 1) * plan.each < k && k <= plan.parts * plan.each);
+            }
+        }
+    }
+}
