@@ -122,6 +122,11 @@ fn products(add: &mut Add<'_>) {
             add(format!("linear/bf16/m{m}{shape}"), 1.0, Ratio(1.3));
         }
     }
+    // Beside whole weights, which are twice and nearly four times as many bytes.
+    for shape in ["k14336n4096", "k4096n14336"] {
+        add(format!("quantized_linear/bf16/m1{shape}/int8"), 1.3, Ratio(1.8));
+        add(format!("quantized_linear/bf16/m1{shape}/int4"), 2.15, Ratio(2.9));
+    }
     add("matmul_bias_gelu/bf16/4096".to_owned(), 1.1, Ratio(1.25));
 }
 
