@@ -483,8 +483,9 @@ fn every_kernel_runs_without_races() {
     let (problems, skipped) = problems(&cases);
     println!("{} of {} ran; not {skipped:?}", cases.len() - skipped.len(), cases.len());
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
-    // What the interpreter refuses is a handful: indices out of range, operands that must fit each other.
-    assert!(skipped.len() <= 14, "{skipped:?}");
+    // What the interpreter refuses is a handful: indices out of range, operands that must fit each other. Those of
+    // language models run on the virtual GPU with operands that do, and under racecheck on a card (`sanitize`).
+    assert!(skipped.len() <= 20, "{skipped:?}");
 }
 
 /// How an instruction begins, and what may stand in its place.
