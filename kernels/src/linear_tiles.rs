@@ -8,7 +8,7 @@
 //! ```text
 //! K = 4864 in 4 parts of 1280     p0 = k 0..1280    p1 = k 1280..2560    ..    p3 = k 3840..4864
 //! a row, SPLIT = 1                a program for each part of 16 outputs; the last to finish adds ((p0 + p1) + p2) + p3
-//! 512 rows, SPLIT = 0             a program for 64 outputs: total = 0; total += p0; total += p1; ..
+//! 8192 rows, SPLIT = 0            a program for 128 outputs: total = 0; total += p0; total += p1; ..
 //! ```
 //!
 //! One row is bound by reading the weight, which small programs share evenly among multiprocessors. What follows a

@@ -1,8 +1,8 @@
 //! Products of rows on GPUs: tiles, and parts of K.
 //!
 //! The bits of a row depend on where K is cut, which follows from K alone. How many rows and outputs a tile has, and
-//! whether a program computes the parts of K at once or in turn, follows from the number of rows. Rows begin at an
-//! address that every form of loads suits, so that all calls are one form.
+//! whether parts of K are programs of their own or follow each other in one, follows from the number of rows. Rows
+//! begin at an address that every form of loads suits, so that all calls are one form.
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, LaunchOptions};
