@@ -158,6 +158,18 @@ fn no_numbers_are_computed_that_memory_does_not_hold() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn calls_take_no_more_memory_than_they_need() -> Result<()> {
+    // A mask of 100 axes, and means of integers of which many come of few.
+    for (name, from) in
+        [("masked_select", 737_409), ("adaptive_avg_pool", 4_017_443), ("graph", 3_009_839)]
+    {
+        let report = abuse::run(&Plan { calls: 1, from, only: Some(name.to_owned()), ..plan() })?;
+        ensure!(report.failures.is_empty(), "{name}: {}", report.failures.join("\n"));
+    }
+    Ok(())
+}
+
 /// Nothing, as long as it takes.
 fn plan() -> Plan {
     Plan {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use genesis::ops::{PadMode, Window};
+use genesis::ops::{PadMode, ScaledMatmul, Window};
 use genesis::{DType, Device, Error, GridOrder, Index, Result, Tensor};
 
 const HUGE: usize = 1 << 62;
@@ -335,4 +335,68 @@ fn errors_say_what_is_wrong() {
     assert_eq!(text(zeros(&[HUGE + 1, 4])).as_deref(), Some(counted));
     let away = Tensor::arange(0.0, 5.0, -1.0, (DType::F32, Device::Cpu));
     assert_eq!(text(away).as_deref(), Some("arange: no way from 0 to 5 in steps of -1"));
+}
+
+#[test]
+fn products_of_nothing_may_be_of_any_extent() -> Result<()> {
+    let (long, wide) = (zeros(&[1, HUGE, 0])?, zeros(&[64, 0, 3])?);
+    refuses(long.matmul(&wide), "matmul");
+    let (scale, none) = (Tensor::ones(&[1], Device::Cpu)?, (DType::F8E4M3, Device::Cpu));
+    let (long, wide) = (Tensor::zeros(&[HUGE, 0], none)?, Tensor::zeros(&[0, 8], none)?);
+    refuses(long.scaled_matmul(&wide, &scale, &scale, ScaledMatmul::default()), "empty");
+    assert_eq!(zeros(&[0, HUGE, 1])?.matmul(&zeros(&[0, 1, 1])?)?.shape(), [0, HUGE, 1]);
+    Ok(())
+}
+
+fn mask(shape: [usize; 2], set: &[[usize; 2]]) -> Result<Index> {
+    let is_set = |place| f64::from(u8::from(set.contains(&[place / shape[1], place % shape[1]])));
+    let values: Vec<f64> = (0..shape[0] * shape[1]).map(is_set).collect();
+    Ok(Index::Tensor(Tensor::from_f64(&values, &shape, (DType::Bool, Device::Cpu))?))
+}
+
+#[test]
+fn a_mask_stands_for_all_of_its_axes() -> Result<()> {
+    let at = |[i, j, k, l]: [usize; 4]| (((i * 3 + j) * 4 + k) * 5 + l) as f64;
+    let all = || Index::Range(None, None, 1);
+    let x = numbers(120)?.reshape(&[2, 3, 4, 5])?.requires_grad_(true)?;
+    // Between other axes, where what it finds stays.
+    let parts = [all(), mask([3, 4], &[[0, 1], [2, 3]])?, Index::At(4)];
+    let y = x.index(&parts)?;
+    assert_eq!(y.shape(), [2, 2]);
+    let want = [[0, 0, 1, 4], [0, 2, 3, 4], [1, 0, 1, 4], [1, 2, 3, 4]].map(at);
+    assert_eq!(y.to_f64_vec()?, want);
+    // Apart from another index, so that both come first.
+    let last = Index::Tensor(Tensor::from_slice(&[4_i64, 0], &[2])?);
+    let y = x.index(&[mask([2, 3], &[[0, 2], [1, 1]])?, all(), last])?;
+    assert_eq!(y.shape(), [2, 4]);
+    let want = [[0, 2, 0, 4], [0, 2, 1, 4], [0, 2, 2, 4], [0, 2, 3, 4]].into_iter();
+    let want = want.chain([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 2, 0], [1, 1, 3, 0]]);
+    assert_eq!(y.to_f64_vec()?, want.map(at).collect::<Vec<_>>());
+    y.sum()?.backward()?;
+    let slopes = x.grad().expect("of a leaf").to_f64_vec()?;
+    assert_eq!(slopes.iter().sum::<f64>(), 8.0);
+    assert!(
+        [at([0, 2, 3, 4]), at([1, 1, 0, 0])].iter().all(|&place| slopes[place as usize] == 1.0)
+    );
+    // Of a transposed tensor, and written to.
+    let turned = x.detach().permute(&[3, 2, 1, 0])?;
+    let parts = [all(), mask([4, 3], &[[3, 2], [1, 0]])?, Index::At(1)];
+    let y = turned.index_put(&parts, &Tensor::scalar(-1.0, DType::F32)?, false)?;
+    assert_eq!(y.index(&parts)?.to_f64_vec()?, [-1.0; 10]);
+    assert_eq!(y.lt_scalar(0.0)?.count_nonzero(&[0, 1, 2, 3])?.item()?, 10.0);
+    // Integers are no mask, though they can be indices.
+    refuses(x.masked_select(&Tensor::zeros(&[5], (DType::I64, Device::Cpu))?), "masked_select");
+    let nothing = zeros(&[1, 0, HUGE])?;
+    assert_eq!(nothing.masked_select(&nothing.eq_scalar(0.0)?)?.numel(), 0);
+    Ok(())
+}
+
+#[test]
+fn places_of_what_is_not_zero() -> Result<()> {
+    let x = Tensor::from_f64(&[0.0, f64::NAN, -0.0, 2.0], &[2, 1, 2], DType::F64)?;
+    assert_eq!(x.nonzero()?.to_vec::<i64>()?, [0, 0, 1, 1, 0, 1]);
+    assert_eq!(Tensor::scalar(1.0, DType::I8)?.nonzero()?.shape(), [1, 0]);
+    assert_eq!(Tensor::scalar(0.0, DType::I8)?.nonzero()?.shape(), [0, 0]);
+    assert_eq!(zeros(&[1, 0, HUGE])?.nonzero()?.shape(), [0, 3]);
+    Ok(())
 }

@@ -102,3 +102,26 @@ fn are_the_same_whichever_inputs_want_one() {
         })
     });
 }
+
+#[test]
+fn what_is_no_number_is_told_of_its_own_element() -> Result<()> {
+    let x = Tensor::from_f64(&[1e-9], &[1], DType::F64)?.requires_grad_(true)?;
+    // The logarithm of what is moved below 0 is not one; that of no other element is.
+    let f = |x: &[Tensor]| Ok(vec![Tensor::cat(&[&x[0], &x[0].log()?], 0)?]);
+    let error = gradcheck(f, &[&x], GradCheck::default()).expect_err("no number");
+    assert!(error.to_string().contains("output 0 element [1] by input 0 element [0]"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn an_output_that_changes_its_shape_is_refused() -> Result<()> {
+    let x = Tensor::from_f64(&[1.0, 2.0], &[2], DType::F64)?.requires_grad_(true)?;
+    let calls = std::cell::Cell::new(0);
+    let f = |x: &[Tensor]| match calls.replace(calls.get() + 1) {
+        0 => Ok(vec![x[0].clone()]),
+        _ => Ok(vec![x[0].sum()?]),
+    };
+    let error = gradcheck(f, &[&x], GradCheck::default()).expect_err("another shape");
+    assert!(error.to_string().ends_with("output 0 of shape [2] is not there again"), "{error}");
+    Ok(())
+}

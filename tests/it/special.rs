@@ -1,7 +1,7 @@
 //! Special values: where NaN, infinities, zeros of both signs, scalars and tensors of nothing go. The
 //! expected values are PyTorch's.
 
-use genesis::ops::Reduction;
+use genesis::ops::{Reduction, Window};
 use genesis::{DType, Device, Result, Tensor};
 
 use crate::gpu::devices;
@@ -183,6 +183,34 @@ fn classes_that_are_not_there_are_refused() -> Result<()> {
         }
         let target = Tensor::from_slice_on(&[0i64, 4, -100], &[3], on)?;
         assert!(logits.cross_entropy(&target, Reduction::Mean)?.item()?.is_finite());
+    }
+    Ok(())
+}
+
+#[test]
+fn means_of_integers_are_divided_towards_zero() -> Result<()> {
+    for on in devices("means of integers") {
+        let values: [i64; 35] = std::array::from_fn(|i| (i * i * 37 % 101) as i64 - 50);
+        let x = Tensor::from_slice_on(&values, &[1, 1, 5, 7], on)?;
+        let mean = |rows: &[usize], cols: &[usize], by: i64| {
+            let sum: i64 =
+                rows.iter().flat_map(|r| cols.iter().map(move |c| values[r * 7 + c])).sum();
+            (sum / by) as f64
+        };
+        let window = Window { padding: vec![1, 1], ..Window::new(&[2, 3]) };
+        let rows: [&[usize]; 3] = [&[0], &[1, 2], &[3, 4]];
+        let cols: [&[usize]; 3] = [&[0, 1], &[2, 3, 4], &[5, 6]];
+        let all = |by: &dyn Fn(&[usize], &[usize]) -> i64| -> Vec<f64> {
+            let cells = rows.iter().flat_map(|r| cols.iter().map(move |c| (r, c)));
+            cells.map(|(r, c)| mean(r, c, by(r, c))).collect()
+        };
+        let inside = |r: &[usize], c: &[usize]| (r.len() * c.len()) as i64;
+        check("avg_pool", x.avg_pool(&window, false, None), &all(&inside));
+        check("avg_pool, padded", x.avg_pool(&window, true, None), &all(&|_, _| 6));
+        check("avg_pool by -7", x.avg_pool(&window, true, Some(-7)), &all(&|_, _| -7));
+        let shared: [&[usize]; 3] = [&[0, 1], &[1, 2, 3], &[3, 4]];
+        let want = shared.map(|r| mean(r, &[0, 1, 2, 3, 4, 5, 6], 7 * r.len() as i64));
+        check("adaptive_avg_pool", x.adaptive_avg_pool(&[3, 1]), &want);
     }
     Ok(())
 }

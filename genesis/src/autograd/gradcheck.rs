@@ -9,7 +9,7 @@ use genesis_kernel::ir::DType;
 use super::backward::{GradOptions, grad};
 use super::mode::{enable_grad, no_grad};
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, host};
 
 /// How gradients are compared with differences.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -135,8 +135,51 @@ struct Check<'a> {
     options: GradCheck,
 }
 
-/// One row of the Jacobian as the backward says: the slopes of a number by every input.
+/// The sums of an output's elements that are compared.
+enum Sums {
+    /// Each element for itself, of so many.
+    Each(usize),
+    /// All of them at once, by weights.
+    Weighted(Vec<f64>),
+}
+
+impl Sums {
+    fn count(&self) -> usize {
+        match self {
+            Sums::Each(count) => *count,
+            Sums::Weighted(_) => 1,
+        }
+    }
+
+    /// What sum `at` has each element times.
+    fn weights(&self, at: usize, output: &Tensor) -> Result<Tensor> {
+        let weights = Tensor::host_values("gradcheck", output.numel(), |i| match self {
+            Sums::Each(_) => f64::from(u8::from(i == at)),
+            Sums::Weighted(weights) => weights[i],
+        })?;
+        Tensor::from_f64(&weights, output.shape(), (output.dtype(), output.device()))
+    }
+
+    /// Sum `at` of these.
+    fn of(&self, at: usize, elements: &[f64]) -> f64 {
+        match self {
+            Sums::Each(_) => elements[at],
+            Sums::Weighted(weights) => weights.iter().zip(elements).map(|(w, x)| w * x).sum(),
+        }
+    }
+}
+
+/// The slopes of a number by every input, as the backward says.
 type Row = Vec<Option<Vec<f64>>>;
+
+/// The rows of the Jacobian one after the other, of each only the elements that are moved.
+struct Jacobian {
+    /// The slopes in a row.
+    width: usize,
+    /// Where those of each input begin in a row.
+    starts: Vec<usize>,
+    slopes: Vec<f64>,
+}
 
 impl Check<'_> {
     fn run(&self) -> Result<()> {
@@ -147,16 +190,21 @@ impl Check<'_> {
             if !output.dtype().is_arithmetic_float() || output.numel() == 0 {
                 continue;
             }
-            let seeds: Vec<Vec<f64>> = if self.options.fast_mode {
-                vec![(0..output.numel()).map(|_| weights.next()).collect()]
-            } else {
-                let one = |at| (0..output.numel()).map(move |i| f64::from(u8::from(i == at)));
-                (0..output.numel()).map(|at| one(at).collect()).collect()
+            let sums = match self.options.fast_mode {
+                true => Sums::Weighted((0..output.numel()).map(|_| weights.next()).collect()),
+                false => Sums::Each(output.numel()),
             };
-            let rows = self.rows(output, &seeds)?;
-            self.compare(number, output.shape(), &seeds, &rows)?;
+            let jacobian = self.jacobian(output, &sums)?;
+            self.compare(number, output.shape(), &sums, &jacobian)?;
         }
         Ok(())
+    }
+
+    /// The elements of an input that are moved.
+    fn moved(&self, input: &Tensor) -> impl ExactSizeIterator<Item = usize> + use<> {
+        let count = if input.requires_grad() { input.numel() } else { 0 };
+        let step = self.options.elements.map_or(1, |most| count.div_ceil(most.max(1)));
+        (0..count).step_by(step.max(1))
     }
 
     fn error(&self, message: impl Into<String>) -> Error {
@@ -181,45 +229,59 @@ impl Check<'_> {
         owned(self.inputs)
     }
 
-    /// The slopes of each weighted sum of an output's elements.
-    fn rows(&self, output: &Tensor, seeds: &[Vec<f64>]) -> Result<Vec<Row>> {
-        let by: Vec<&Tensor> = self.inputs.iter().copied().filter(|x| x.requires_grad()).collect();
-        let row = |seed: &Vec<f64>| -> Result<Row> {
-            let mut grads = if output.requires_grad() {
-                let at = (output.dtype(), output.device());
-                let seed = Tensor::from_f64(seed, output.shape(), at)?;
-                let options = GradOptions {
-                    grad_outputs: &[Some(&seed)],
-                    retain_graph: true,
-                    allow_unused: true,
-                    ..GradOptions::default()
-                };
-                grad(&[output], &by, options)?
-            } else {
-                vec![None; by.len()]
-            }
-            .into_iter();
-            let values = |input: &&Tensor| {
-                if !input.requires_grad() {
-                    return Ok(None);
-                }
-                match grads.next().flatten() {
-                    Some(grad) if grad.shape() != input.shape() => Err(self.error(format!(
-                        "a gradient has shape {:?}, its input {:?}",
-                        grad.shape(),
-                        input.shape()
-                    ))),
-                    Some(grad) => grad.to_f64_vec().map(Some),
-                    None => Ok(Some(vec![0.0; input.numel()])),
-                }
-            };
-            self.inputs.iter().map(values).collect()
-        };
-        let rows = seeds.iter().map(row).collect::<Result<Vec<_>>>()?;
-        if let Some(seed) = seeds.first() {
-            self.check_same(&rows[0], &row(seed)?)?;
+    /// The slopes of each sum of an output's elements.
+    fn jacobian(&self, output: &Tensor, sums: &Sums) -> Result<Jacobian> {
+        let moved = |input: &&Tensor| self.moved(input).len();
+        let (mut width, mut starts) = (0, Vec::new());
+        for count in self.inputs.iter().map(moved) {
+            starts.push(width);
+            width += count;
         }
-        Ok(rows)
+        let mut slopes = host::reserve(self.name, sums.count().saturating_mul(width))?;
+        let mut first = None;
+        for at in 0..sums.count() {
+            let row = self.row(output, sums, at)?;
+            for (input, row) in self.inputs.iter().zip(&row) {
+                slopes.extend(row.iter().flat_map(|row| self.moved(input).map(|place| row[place])));
+            }
+            first.get_or_insert(row);
+        }
+        if let Some(first) = first {
+            self.check_same(&first, &self.row(output, sums, 0)?)?;
+        }
+        Ok(Jacobian { width, starts, slopes })
+    }
+
+    /// The slopes of one sum of an output's elements.
+    fn row(&self, output: &Tensor, sums: &Sums, at: usize) -> Result<Row> {
+        let by: Vec<&Tensor> = self.inputs.iter().copied().filter(|x| x.requires_grad()).collect();
+        let grads = if output.requires_grad() {
+            let options = GradOptions {
+                grad_outputs: &[Some(&sums.weights(at, output)?)],
+                retain_graph: true,
+                allow_unused: true,
+                ..GradOptions::default()
+            };
+            grad(&[output], &by, options)?
+        } else {
+            vec![None; by.len()]
+        };
+        let mut grads = grads.into_iter();
+        let values = |input: &&Tensor| {
+            if !input.requires_grad() {
+                return Ok(None);
+            }
+            match grads.next().flatten() {
+                Some(grad) if grad.shape() != input.shape() => Err(self.error(format!(
+                    "a gradient has shape {:?}, its input {:?}",
+                    grad.shape(),
+                    input.shape()
+                ))),
+                Some(grad) => grad.to_f64_vec().map(Some),
+                None => Ok(Some(vec![0.0; input.numel()])),
+            }
+        };
+        self.inputs.iter().map(values).collect()
     }
 
     fn check_same(&self, first: &Row, second: &Row) -> Result<()> {
@@ -236,20 +298,16 @@ impl Check<'_> {
         &self,
         number: usize,
         shape: &[usize],
-        seeds: &[Vec<f64>],
-        rows: &[Row],
+        sums: &Sums,
+        jacobian: &Jacobian,
     ) -> Result<()> {
         let GradCheck { atol, rtol, .. } = self.options;
-        for (index, input) in self.inputs.iter().enumerate() {
-            if !input.requires_grad() || input.numel() == 0 {
-                continue;
-            }
-            let step = self.options.elements.map_or(1, |most| input.numel().div_ceil(most.max(1)));
-            for at in (0..input.numel()).step_by(step) {
-                let change = self.difference(number, index, at)?;
-                for (place, (seed, row)) in seeds.iter().zip(rows).enumerate() {
-                    let numeric: f64 = seed.iter().zip(&change).map(|(w, d)| w * d).sum();
-                    let own = row[index].as_ref().map_or(0.0, |row| row[at]);
+        for (index, (input, start)) in self.inputs.iter().zip(&jacobian.starts).enumerate() {
+            for (column, at) in (*start..).zip(self.moved(input)) {
+                let change = self.difference([number, index, at], shape)?;
+                for place in 0..sums.count() {
+                    let numeric = sums.of(place, &change);
+                    let own = jacobian.slopes[place * jacobian.width + column];
                     let error = (own - numeric).abs();
                     if error <= atol + rtol * numeric.abs() {
                         continue;
@@ -269,7 +327,7 @@ impl Check<'_> {
     }
 
     /// The slopes of all elements of an output by one element of an input.
-    fn difference(&self, number: usize, index: usize, at: usize) -> Result<Vec<f64>> {
+    fn difference(&self, [number, index, at]: [usize; 3], shape: &[usize]) -> Result<Vec<f64>> {
         let input = self.inputs[index];
         let values = input.to_f64_vec()?;
         let step = self.options.eps * values[at].abs().max(1.0);
@@ -280,11 +338,17 @@ impl Check<'_> {
             let mut inputs = self.handles();
             // A second derivative needs the first, so gradients go on being wanted.
             inputs[index] = nudged.requires_grad_(true)?;
-            let mut outputs = match self.name {
+            let outputs = match self.name {
                 "gradcheck" => no_grad(|| (self.f)(&inputs))?,
                 _ => enable_grad(|| (self.f)(&inputs))?,
             };
-            outputs.swap_remove(number).to_f64_vec()
+            match outputs.get(number).filter(|output| output.shape() == shape) {
+                Some(output) => output.to_f64_vec(),
+                None => {
+                    Err(self
+                        .error(format!("output {number} of shape {shape:?} is not there again")))
+                }
+            }
         };
         let (above, below) = (moved(step)?, moved(-step)?);
         Ok(above.iter().zip(&below).map(|(a, b)| (a - b) / (2.0 * step)).collect())

@@ -186,23 +186,20 @@ impl Tensor {
         if self.device() != Device::Cpu {
             return self.nonzero_on_device();
         }
-        let found: Vec<usize> = self
-            .to_f64_vec()?
-            .into_iter()
-            .enumerate()
-            .filter_map(|(place, value)| (value != 0.0).then_some(place))
-            .collect();
-        let strides = contiguous_strides(self.shape());
-        let coordinate = |place: usize, axis: usize| {
-            (place / strides[axis] as usize % self.shape()[axis].max(1)) as i64
-        };
-        let rank = self.rank();
-        let coordinates: Vec<i64> = found
-            .iter()
-            .flat_map(|&p| (0..rank).map(move |axis| (p, axis)))
-            .map(|(p, axis)| coordinate(p, axis))
-            .collect();
-        Tensor::from_slice_on(&coordinates, &[found.len(), rank], self.device())
+        let is_found = self.to_bool()?.to_bytes()?;
+        let found = || is_found.iter().enumerate().filter(|(_, is_found)| **is_found != 0);
+        let (rank, strides) = (self.rank(), contiguous_strides(self.shape()));
+        // Written where they stay: there may be far more of them than elements.
+        Tensor::filled(&[found().count(), rank], (DType::I64, self.device()), |bytes| {
+            let mut cells = bytes.chunks_exact_mut(size_of::<i64>());
+            for (place, _) in found() {
+                for (axis, cell) in cells.by_ref().take(rank).enumerate() {
+                    let coordinate = place / strides[axis] as usize % self.shape()[axis];
+                    cell.copy_from_slice(&(coordinate as i64).to_ne_bytes());
+                }
+            }
+            Ok(())
+        })
     }
 
     /// [`Tensor::nonzero`] by a running count: the number of an element among those found is where its
@@ -239,7 +236,12 @@ impl Tensor {
     /// If the mask is not bool or does not broadcast together with this tensor.
     #[track_caller]
     pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
-        let shape = shape::broadcast_shapes("masked_select", &[self.shape(), mask.shape()])?;
+        const NAME: &str = "masked_select";
+        // Indexing would take integers for indices.
+        if mask.dtype() != DType::Bool {
+            return Err(Error::op(NAME, format!("the mask must be bool, got {}", mask.dtype())));
+        }
+        let shape = shape::broadcast_shapes(NAME, &[self.shape(), mask.shape()])?;
         self.broadcast_to(&shape)?.index(&[Index::Tensor(mask.broadcast_to(&shape)?)])
     }
 }
@@ -458,7 +460,8 @@ fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Tensor>>)> {
     Ok((view, tensors))
 }
 
-/// A mask as one index tensor for each of its axes; a mask without axes is a new axis of 0 or 1.
+/// A mask as one index tensor of the axis that its axes are flattened to; a mask without axes is a new axis
+/// of 0 or 1.
 #[track_caller]
 fn masked(
     view: Tensor,
@@ -476,11 +479,10 @@ fn masked(
         let message = format!("a mask of {:?} does not fit shape {:?}", mask.shape(), view.shape());
         return Err(Error::op("index", message));
     }
-    let found = mask.nonzero()?;
-    for part in 0..mask.rank() {
-        tensors.push(Some(found.select(1, part)?.contiguous()?));
-    }
-    Ok((view, axis + mask.rank()))
+    // Its axes as one: a place for each element found, and not one coordinate for each of many axes.
+    let found = mask.ravel()?.nonzero()?;
+    tensors.push(Some(found.reshape(&[found.numel()])?));
+    Ok((view.flatten(axis as i64, (axis + mask.rank()) as i64 - 1)?, axis + 1))
 }
 
 /// The places in `x` of index tensors: they broadcast together, and stand where the first of them

@@ -87,7 +87,11 @@ pub(crate) fn linear_rows_then(
         return Ok(None);
     };
     let rows = crate::shape::product(lead.iter());
-    if !is_one || c != k || rows * m * k == 0 || !matches!(x.dtype(), DType::F16 | DType::BF16) {
+    if !is_one
+        || c != k
+        || [rows, m, k].contains(&0)
+        || !matches!(x.dtype(), DType::F16 | DType::BF16)
+    {
         return Ok(None);
     }
     let outs = match then {

@@ -114,7 +114,7 @@ fn as_one_product(a: &Tensor, b: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
 /// Whether tf32 operands are worth a copy in which K is the last axis: the tensor cores of Hopper take
 /// no other, and twice as fast as those that take any.
 fn wants_k_last(device: Device, [m, n, k]: [usize; 3]) -> bool {
-    let is_large = m * n * k >= 1 << 24 && m.min(n) >= 64 && k % 4 == 0;
+    let is_large = crate::shape::product([m, n, k]) >= 1 << 24 && m.min(n) >= 64 && k % 4 == 0;
     is_large && device.gpu_info().is_ok_and(|info| info.target.specific)
 }
 
@@ -142,7 +142,7 @@ pub(super) fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
     let wide = |t: &Tensor, rows: usize, cols: usize| {
         t.broadcast_to(&[&batch[..], &[rows, cols]].concat())?.reshape(&[batches, rows, cols])
     };
-    if m * n * batches == 0 {
+    if crate::shape::numel("matmul", &shape)? == 0 {
         return Tensor::uninitialized(&shape, (a.dtype(), a.device()));
     }
     let c = Tensor::uninitialized(&[batches, m, n], (a.dtype(), a.device()))?;

@@ -64,7 +64,7 @@ impl Tensor {
         check(self, other, [scale, other_scale], options)?;
         let (m, n) = (self.shape()[0], other.shape()[1]);
         let at = (options.dtype, self.device());
-        if m * n == 0 {
+        if [m, n].contains(&0) {
             return Tensor::uninitialized(&[m, n], at);
         }
         if self.shape()[1] == 0 {

@@ -280,14 +280,19 @@ fn mean(op: &'static str, x: &Tensor, tables: &[Table]) -> Result<Tensor> {
     }
     let mut ones = tables.to_vec();
     ones.iter_mut().for_each(|table| table.weight.fill(1.0));
-    let mut scale = Tensor::ones(&[], (DType::F64, x.device()))?;
-    for table in tables {
-        let weight = |o: usize| 1.0 / table.weight_of(o);
-        let line = Tensor::from_fn(op, table.outputs, weight, (DType::F64, x.device()))?;
-        scale = scale.unsqueeze(-1)?.mul(&line)?;
-    }
     let sums = resample(&x.to_dtype(DType::F64)?, &ones)?;
-    sums.div(&scale.round()?)?.to_dtype(x.dtype())
+    // One axis after the other: what is left of a quotient does not depend on the order, and products of all
+    // axes would take as much memory as the sums.
+    for (axis, table) in tables.iter().enumerate() {
+        let count = |o: usize| (1.0 / table.weight_of(o)).round();
+        let mut line = Tensor::from_fn(op, table.outputs, count, (DType::F64, x.device()))?;
+        for _ in axis + 1..tables.len() {
+            line = line.unsqueeze(-1)?;
+        }
+        sums.div_(&line)?;
+        sums.trunc_()?;
+    }
+    sums.to_dtype(x.dtype())
 }
 
 /// `x` with its last axes made anew by tables.

@@ -4,6 +4,7 @@
 use std::fmt::{Arguments, Debug};
 
 use genesis::data::SampleRng;
+use genesis::nn::Module;
 use genesis::ops::{
     Activation, Attention, AttentionBackend, BagMode, Bags, Classes, Conv, Ctc, GridMode,
     GridPadding, GridSample, Interpolation, MultiMargin, PadMode, Reduction, Resize, ScaledMatmul,
@@ -105,6 +106,36 @@ pub struct Gen {
     is_told: bool,
     /// Bytes of the tensors drawn.
     pub bytes: usize,
+    joint: Joint,
+}
+
+/// What the tensors drawn broadcast to, as far as they do.
+struct Joint {
+    shape: Vec<usize>,
+    /// The most elements that it had.
+    elements: usize,
+    /// How many tensors have as many, one that requires a gradient twice.
+    operands: usize,
+}
+
+impl Joint {
+    fn add(&mut self, x: &Tensor) {
+        self.operands += if x.requires_grad() { 2 } else { 1 };
+        let extent = |shape: &[usize], from_last: usize| {
+            shape.len().checked_sub(from_last + 1).map_or(1, |axis| shape[axis])
+        };
+        let joint = (0..self.shape.len().max(x.rank())).rev().map(|axis| {
+            match [extent(&self.shape, axis), extent(x.shape(), axis)] {
+                [1, n] | [n, 1] => Some(n),
+                [m, n] => (m == n).then_some(n),
+            }
+        });
+        if let Some(shape) = joint.collect::<Option<Vec<_>>>() {
+            let elements = shape.iter().fold(1_usize, |all, &n| all.saturating_mul(n));
+            self.elements = elements.max(self.elements);
+            self.shape = shape;
+        }
+    }
 }
 
 /// A value that can be drawn.
@@ -124,7 +155,8 @@ impl Gen {
             .collect();
         let dtype = DTYPES[rng.below(DTYPES.len())];
         let is_mild = rng.below(2) == 0;
-        Gen { rng, shape, dtype, is_mild, is_told, bytes: 0 }
+        let joint = Joint { shape: Vec::new(), elements: 0, operands: 0 };
+        Gen { rng, shape, dtype, is_mild, is_told, bytes: 0, joint }
     }
 
     /// Prints an argument, where the call is to be told.
@@ -172,6 +204,25 @@ impl Gen {
         list
     }
 
+    /// The elements that the tensors drawn have once they are broadcast together.
+    pub fn joint_elements(&self) -> usize {
+        self.joint.elements
+    }
+
+    /// The bytes of the tensors drawn once they are broadcast together, and of gradients of that shape: what
+    /// works element by element makes them, however small its result is.
+    pub fn joint_bytes(&self) -> usize {
+        let Joint { elements, operands, .. } = self.joint;
+        if operands > 1 { elements.saturating_mul(8).saturating_mul(operands) } else { 0 }
+    }
+
+    /// Counts what a layer holds.
+    pub fn holds(&mut self, layer: &dyn Module) {
+        let all =
+            layer.parameters().into_iter().chain(layer.named_buffers().into_iter().map(|b| b.1));
+        self.bytes += all.map(|t| t.numel() * t.dtype().bytes()).sum::<usize>();
+    }
+
     /// Extents: those of the call's tensors, or some that say more than memory holds.
     pub fn sizes(&mut self) -> Vec<usize> {
         match self.below(4) {
@@ -200,6 +251,7 @@ impl Gen {
             .try_tensor()
             .unwrap_or_else(|error| panic!("the harness can't make a tensor: {error}"));
         self.bytes += tensor.numel().saturating_mul(8).min(1 << 24);
+        self.joint.add(&tensor);
         let (dtype, shape, strides) = (tensor.dtype(), tensor.shape(), tensor.strides());
         let offset = tensor.layout().offset();
         self.tell(format_args!("{dtype}{shape:?} by {strides:?} at {offset}"));

@@ -17,7 +17,7 @@ structures! {
     ParamHint {
         multiple_of, equals_one, unit_stride, unit_axis, zero_stride, zero_row_stride, stride_multiple_of, narrow,
     }
-    Hints { params, num_warps, num_stages, persistent, cluster }
+    Hints { params, num_warps, num_stages, persistent, cluster, constant }
 }
 
 values! {

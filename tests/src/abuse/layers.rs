@@ -50,6 +50,7 @@ macro_rules! made {
             name: stringify!($name),
             call: |g| {
                 let layer = $name::$make($(arg!(g $kind)),*)?;
+                g.holds(&layer);
                 done(layer.forward($(arg!(g $given)),*))
             },
         });)*

@@ -152,7 +152,8 @@ impl Worker {
                 needs = TENSORS / 2;
                 return None;
             }
-            needs = g.bytes + tensors.iter().map(bytes).sum::<usize>();
+            let results = tensors.iter().map(bytes).sum::<usize>();
+            needs = g.bytes + g.joint_bytes().min(TENSORS) + results;
             tensors.iter().find_map(look)
         }));
         Ok(match outcome {
@@ -173,6 +174,8 @@ fn excess(took: usize, needs: usize) -> Option<String> {
         .then(|| format!("takes {} MiB where {needs} bytes are needed", took >> 20))
 }
 
+/// The bytes of a result as it is computed: integers come of sums of wide ones.
 fn bytes(x: &Tensor) -> usize {
-    x.numel().saturating_mul(x.dtype().bytes()).min(TENSORS)
+    let each = if x.dtype().is_int() { size_of::<i64>() } else { x.dtype().bytes() };
+    x.numel().saturating_mul(each).min(TENSORS)
 }
