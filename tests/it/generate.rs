@@ -144,7 +144,7 @@ impl CausalLm for Toy {
 }
 
 /// Token 0 is `a`, token 1 is `b`, and so on.
-struct Letters;
+pub(crate) struct Letters;
 
 impl Detokenizer for Letters {
     fn stream(&self) -> Box<dyn TokenText + Send> {

@@ -23,6 +23,7 @@ fn options() -> EngineOptions {
         page_size: 4,
         pages: Some(200),
         on_device: Some(true),
+        async_scheduling: Some(true),
         ..EngineOptions::default()
     }
 }
@@ -74,6 +75,7 @@ fn answers_do_not_depend_on_what_runs_beside_them() -> Result<()> {
             let lookup = Speculation::PromptLookup { longest: 2, drafts: 3 };
             let ways = [
                 options(),
+                EngineOptions { async_scheduling: Some(false), ..options() },
                 EngineOptions { max_sequences: 5, chunk: Some(3), ..options() },
                 EngineOptions { speculation: lookup, ..options() },
             ];

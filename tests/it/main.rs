@@ -44,6 +44,7 @@ mod float8;
 mod fuse;
 /// What a request generates, whatever happens around it.
 mod generate;
+mod generate_ahead;
 mod generate_device;
 /// Blocks of GGUF files against what Python's package makes of them.
 mod gguf;

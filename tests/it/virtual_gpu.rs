@@ -148,6 +148,17 @@ fn graphs_and_fused_kernels() -> anyhow::Result<()> {
 }
 
 #[test]
+fn generation_that_goes_ahead() -> anyhow::Result<()> {
+    pass(
+        "",
+        &[
+            "generate_ahead::a_sequence_without_a_token_ends_alone",
+            "generate_ahead::a_step_that_nobody_awaits_is_in_nobodys_way",
+        ],
+    )
+}
+
+#[test]
 fn memory() -> anyhow::Result<()> {
     pass(
         "",

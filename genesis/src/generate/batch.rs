@@ -23,10 +23,15 @@ pub(super) struct Piece {
 
 impl Piece {
     /// Where the key of a position goes in the cache.
-    pub(super) fn slot(&self, position: usize, page_size: usize) -> i64 {
-        let page = self.pages[position / page_size] as usize;
-        (page * page_size + position % page_size) as i64
+    fn slot(&self, position: usize, page_size: usize) -> i64 {
+        slot(&self.pages, position, page_size)
     }
+}
+
+/// Where the key of a position goes in the cache, by the pages of its sequence.
+pub(super) fn slot(pages: &[u32], position: usize, page_size: usize) -> i64 {
+    let page = pages[position / page_size] as usize;
+    (page * page_size + position % page_size) as i64
 }
 
 /// A model with its cache.

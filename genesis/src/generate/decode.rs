@@ -5,24 +5,29 @@
 //! long. So it is recorded once for a number of sequences and of pages ([`crate::graph()`]), and then is one launch,
 //! the picking of tokens included: what comes back is a number for each sequence.
 //!
-//! Both numbers are rounded up, so that there are few recordings. What is added computes nothing: sequences
-//! without keys, whose new key goes nowhere, and pages that nobody reads.
+//! Nobody waits for a step until its tokens are asked for. They may go into the next step on the device, before the
+//! host knows them ([`Tokens::Drawn`]); everything else that a step is told comes in one copy from pinned memory.
+//!
+//! Both numbers are rounded up, so that there are few recordings. What is added computes nothing: rows without
+//! keys, whose new key goes nowhere, and pages that nobody reads. A row whose sequence has ended is such a row.
 //!
 //! ```text
-//! 5 sequences of up to 40 tokens in pages of 16         recorded for 8 sequences of 4 pages
-//! wholes   token .. | position .. | slot .. | keys .. | top-k .. | seed .. | drawn position .. | starts | pages
-//! numbers  temperature .. | top-p .. | min-p ..
+//! 5 sequences of up to 40 tokens in pages of 16         recorded for 8 rows of 4 pages
+//! words   token .. | position .. | slot .. | keys .. | top-k .. | seed .. | drawn position .. | starts | pages
+//!         | temperature .. top-p .. min-p .., of 32 bits, two to a word
 //! ```
 
 use std::sync::Arc;
 
-use genesis_kernel::runtime::Device;
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::{Device, bytes_of};
 
-use super::batch::Piece;
+use super::batch::slot;
 use super::device::{Draw, Draws, numbers, wholes};
 use crate::error::Result;
 use crate::graph::{Graph, graph};
 use crate::models::{Batch, CausalLm, KvCache, Pass};
+use crate::shape::Layout;
 use crate::tensor::Tensor;
 
 type Step = Box<dyn FnMut(&mut (), &[Tensor]) -> Result<Vec<Tensor>> + Send>;
@@ -34,39 +39,90 @@ pub(super) struct Decode {
     device: Device,
 }
 
-/// What a step gives.
+/// What one sequence computes in a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row<'a> {
+    /// The position of its new token.
+    pub(super) position: usize,
+    /// Its pages, as many as its tokens fill or more.
+    pub(super) pages: &'a [u32],
+    /// How the token after it is drawn.
+    pub(super) draw: Draw,
+}
+
+/// The new token of each row.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tokens<'a> {
+    /// Which the host knows.
+    Known(&'a [u32]),
+    /// What the step before drew in the same rows.
+    Drawn(&'a Decoded),
+}
+
+/// A step that was launched.
+#[derive(Debug)]
 pub(super) struct Decoded {
-    /// `[S, C]`, of each sequence the hidden state that its token was picked by; more rows may follow.
+    /// `[S, C]`, of each row the hidden state that its token was picked by; the next step writes over it.
     pub(super) hidden: Tensor,
-    /// The token of each sequence; -1 where its largest logit is infinite.
-    pub(super) tokens: Vec<i64>,
+    /// The token of each row, on the device, `[S]`; the next step writes over it.
+    drawn: Tensor,
+    /// A copy of it on its way to the host.
+    copy: Tensor,
+}
+
+impl Decoded {
+    /// The token of each row; -1 where its largest logit is infinite. Waits for the step, and not for those after
+    /// it, which asking for indices that are not there would: the next other read tells of them.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn tokens(&self) -> Result<Vec<i64>> {
+        self.copy.to_vec::<i64>()
+    }
 }
 
 /// The sizes that a step is recorded for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Sizes {
-    sequences: usize,
+    rows: usize,
     pages: usize,
 }
 
-/// Lines of one number for each sequence.
+/// Lines of one word for each row.
 const LINES: usize = 7;
 
+/// Rows that so many sequences are computed in: 1, 2, 4 and multiples of 8.
+pub(super) fn rows_of(sequences: usize) -> usize {
+    match sequences {
+        0..=4 => sequences.next_power_of_two(),
+        _ => sequences.next_multiple_of(8),
+    }
+}
+
 impl Sizes {
-    /// Those of a step, rounded up: to 1, 2, 4 and multiples of 8 sequences, to powers of two of pages.
+    /// Those of a step, rounded up: pages to powers of two.
     fn of(sequences: usize, pages: usize) -> Sizes {
-        let sequences = match sequences {
-            0..=4 => sequences.next_power_of_two(),
-            _ => sequences.next_multiple_of(8),
-        };
-        Sizes { sequences, pages: pages.max(1).next_power_of_two() }
+        Sizes { rows: rows_of(sequences), pages: pages.max(1).next_power_of_two() }
     }
 
-    /// The sizes of such numbers `[n]`.
-    fn read(wholes: &Tensor, numbers: &Tensor) -> Sizes {
-        let sequences = numbers.numel() / 3;
-        let of_sequence = (wholes.numel() - 1) / sequences.max(1);
-        Sizes { sequences, pages: of_sequence - LINES - 1 }
+    /// The sizes of so many words that go with so many tokens.
+    fn read(tokens: usize, words: usize) -> Sizes {
+        let shared = 1 + Sizes { rows: tokens, pages: 0 }.numbers();
+        Sizes { rows: tokens, pages: (words - shared) / tokens - LINES - 1 }
+    }
+
+    /// The first word of the page table.
+    fn table(self) -> usize {
+        self.rows * (LINES + 1) + 1
+    }
+
+    /// Words of the numbers of 32 bits.
+    fn numbers(self) -> usize {
+        (3 * self.rows).div_ceil(2)
+    }
+
+    fn words(self) -> usize {
+        self.table() + self.rows * self.pages + self.numbers()
     }
 }
 
@@ -74,85 +130,111 @@ impl Decode {
     /// Nothing is recorded yet.
     pub(super) fn new(model: Arc<dyn CausalLm>, cache: Arc<KvCache>, device: Device) -> Decode {
         let page_size = cache.page_size();
-        let step = move |(): &mut (), args: &[Tensor]| {
-            let sizes = Sizes::read(&args[0], &args[1]);
-            step(&*model, &cache, sizes, (&args[0], &args[1]))
-        };
-        Decode { graph: graph(Box::new(step) as Step), page_size, device }
+        let step = move |(): &mut (), args: &[Tensor]| step(&*model, &cache, (&args[0], &args[1]));
+        Decode { graph: graph(Box::new(step) as Step).lend(true), page_size, device }
     }
 
-    /// Computes the next token of each piece, which has one token.
+    /// Launches the step of the next token of each row; nothing is computed in rows of nobody. Nothing may be
+    /// read of an earlier step after it but its tokens.
     ///
     /// # Errors
     /// Those of the model, and if it does what can't be recorded.
-    pub(super) fn run(&mut self, pieces: &[Piece], draws: &[Draw]) -> Result<Decoded> {
-        let used = |piece: &Piece| (piece.start + 1).div_ceil(self.page_size);
-        let sizes = Sizes::of(pieces.len(), pieces.iter().map(used).max().unwrap_or(0));
-        let mut draws = draws.to_vec();
-        draws.resize(sizes.sequences, Draw::default());
-        let wholes = packed(pieces, &draws, sizes, self.page_size);
-        let wholes = Tensor::from_slice_on(&wholes, &[wholes.len()], self.device)?;
-        let numbers = numbers(&draws);
-        let numbers = Tensor::from_slice_on(&numbers, &[numbers.len()], self.device)?;
-        let [hidden, tokens] =
-            <[Tensor; 2]>::try_from(self.graph.call(&mut (), &[&wholes, &numbers])?)
+    pub(super) fn launch(
+        &mut self,
+        rows: &[Option<Row<'_>>],
+        tokens: Tokens<'_>,
+    ) -> Result<Decoded> {
+        let used = |row: &Row<'_>| (row.position + 1).div_ceil(self.page_size);
+        let sizes = Sizes::of(rows.len(), rows.iter().flatten().map(used).max().unwrap_or(0));
+        let known = match tokens {
+            Tokens::Known(tokens) => tokens,
+            Tokens::Drawn(_) => &[],
+        };
+        let words = packed(rows, known, sizes, self.page_size);
+        let words = Tensor::filled(&[words.len()], (DType::I64, self.device), |bytes| {
+            bytes.copy_from_slice(bytes_of(&words));
+            Ok(())
+        })?;
+        let tokens = match tokens {
+            Tokens::Known(_) => words.narrow(0, 0, sizes.rows)?,
+            Tokens::Drawn(step) => step.drawn.clone(),
+        };
+        let [hidden, drawn] =
+            <[Tensor; 2]>::try_from(self.graph.call(&mut (), &[&tokens, &words])?)
                 .map_err(|_| crate::Error::op("generate", "a step gives two tensors"))?;
-        let mut tokens = tokens.to_vec::<i64>()?;
-        tokens.truncate(pieces.len());
-        Ok(Decoded { hidden, tokens })
+        let copy = drawn.to_device_non_blocking(Device::Cpu)?;
+        Ok(Decoded { hidden, drawn, copy })
     }
 }
 
-/// The whole numbers of a step, line after line.
-fn packed(pieces: &[Piece], draws: &[Draw], sizes: Sizes, page_size: usize) -> Vec<i64> {
-    let Sizes { sequences, pages } = sizes;
-    let mut all = Vec::with_capacity(sequences * (LINES + 1 + pages) + 1);
-    let mut line = |of: &dyn Fn(&Piece) -> i64, none: i64| {
-        all.extend(pieces.iter().map(of));
-        all.resize(all.len() + sequences - pieces.len(), none);
+/// What a step is told, line after line.
+fn packed(rows: &[Option<Row<'_>>], tokens: &[u32], sizes: Sizes, page_size: usize) -> Vec<i64> {
+    let mut all = Vec::with_capacity(sizes.words());
+    all.extend(tokens.iter().map(|&token| i64::from(token)));
+    all.resize(sizes.rows, 0);
+    let mut line = |of: &dyn Fn(&Row<'_>) -> i64, none: i64| {
+        let end = all.len() + sizes.rows;
+        all.extend(rows.iter().map(|row| row.as_ref().map_or(none, of)));
+        all.resize(end, none);
     };
-    line(&|piece| i64::from(piece.tokens[0]), 0);
-    line(&|piece| piece.start as i64, 0);
-    line(&|piece| piece.slot(piece.start, page_size), -1);
-    line(&|piece| piece.start as i64 + 1, 0);
-    all.extend(wholes(draws));
-    all.extend((0..=sequences).map(|sequence| sequence as i64));
-    for piece in pieces {
-        let own = piece.pages.iter().take(pages).map(|&page| i64::from(page));
-        let end = all.len() + pages;
-        all.extend(own);
+    line(&|row| row.position as i64, 0);
+    line(&|row| slot(row.pages, row.position, page_size), -1);
+    line(&|row| row.position as i64 + 1, 0);
+    let drawn = rows.iter().map(|row| row.as_ref().map_or_else(Draw::default, |row| row.draw));
+    let mut draws: Vec<Draw> = drawn.collect();
+    draws.resize(sizes.rows, Draw::default());
+    all.extend(wholes(&draws));
+    all.extend((0..=sizes.rows).map(|row| row as i64));
+    for row in rows {
+        let end = all.len() + sizes.pages;
+        let own = row.as_ref().map_or(&[][..], |row| row.pages);
+        all.extend(own.iter().take(sizes.pages).map(|&page| i64::from(page)));
         all.resize(end, 0);
     }
-    all.resize(sequences * (LINES + 1 + pages) + 1, 0);
+    all.resize(sizes.table() + sizes.rows * sizes.pages, 0);
+    all.extend(numbers(&draws).chunks(2).map(|pair| {
+        let [low, high] = [0, 1].map(|half| pair.get(half).map_or(0, |number| number.to_bits()));
+        (u64::from(high) << 32 | u64::from(low)).cast_signed()
+    }));
     all
 }
 
-/// A step, from packed numbers to hidden states and tokens.
+/// A step, from tokens and what goes with them to hidden states and the next tokens.
 fn step(
     model: &dyn CausalLm,
     cache: &KvCache,
-    Sizes { sequences, pages }: Sizes,
-    (wholes, numbers): (&Tensor, &Tensor),
+    (tokens, words): (&Tensor, &Tensor),
 ) -> Result<Vec<Tensor>> {
-    let line = |index: usize| wholes.narrow(0, index * sequences, sequences);
-    let starts = LINES * sequences;
-    let table = starts + sequences + 1;
+    let sizes = Sizes::read(tokens.numel(), words.numel());
+    let Sizes { rows, pages } = sizes;
+    let line = |index: usize| words.narrow(0, index * rows, rows);
     let batch = Batch {
         positions: line(1)?,
         slots: line(2)?,
         key_lengths: line(3)?,
-        query_starts: wholes.narrow(0, starts, sequences + 1)?,
-        pages: wholes.narrow(0, table, sequences * pages)?.reshape(&[sequences, pages])?,
+        query_starts: words.narrow(0, LINES * rows, rows + 1)?,
+        pages: words.narrow(0, sizes.table(), rows * pages)?.reshape(&[rows, pages])?,
         max_queries: 1,
         max_keys: pages * cache.page_size(),
     };
-    let hidden = model.hidden(&line(0)?, &Pass::Paged { batch: &batch, cache })?; // [S, C]
+    // A row without a token, -1, goes on with any: it ends when the host sees it.
+    let tokens = tokens.maximum_scalar(0.0)?; // [S]
+    let hidden = model.hidden(&tokens, &Pass::Paged { batch: &batch, cache })?; // [S, C]
+    let first = sizes.table() + rows * pages;
     let draws = Draws {
-        numbers: numbers.reshape(&[3, sequences])?,
-        wholes: wholes.narrow(0, 4 * sequences, 3 * sequences)?.reshape(&[3, sequences])?,
+        numbers: halves(words, first, &[3, rows]),
+        wholes: words.narrow(0, 4 * rows, 3 * rows)?.reshape(&[3, rows])?,
     };
-    let tokens = draws.pick(&model.logits(&hidden)?)?;
-    Ok(vec![hidden, tokens])
+    let drawn = draws.pick(&model.logits(&hidden)?)?;
+    Ok(vec![hidden, drawn])
+}
+
+/// The words from `first` on as numbers of 32 bits, the lower half of each word first.
+fn halves(words: &Tensor, first: usize, shape: &[usize]) -> Tensor {
+    let start = 2 * (words.layout().offset() + first);
+    let layout = Layout::contiguous(shape).and_then(|layout| layout.at(start));
+    let layout = layout.expect("the words have room for them");
+    Tensor::plain(words.storage().clone(), layout, DType::F32)
 }
 
 impl std::fmt::Debug for Decode {
@@ -168,8 +250,8 @@ mod tests {
     #[test]
     fn few_sizes_are_recorded() {
         let sizes = |sequences, pages| {
-            let Sizes { sequences, pages } = Sizes::of(sequences, pages);
-            (sequences, pages)
+            let Sizes { rows, pages } = Sizes::of(sequences, pages);
+            (rows, pages)
         };
         assert_eq!(sizes(1, 1), (1, 1));
         assert_eq!(sizes(3, 3), (4, 4));
@@ -178,30 +260,39 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_packed_as_the_picture_says() {
-        let pieces = [
-            Piece { start: 5, tokens: vec![9], pages: vec![1, 2] },
-            Piece { start: 0, tokens: vec![7], pages: vec![4] },
-            Piece { start: 1, tokens: vec![3], pages: vec![6] },
-        ];
-        let draw = Draw { top_k: 2, seed: 8, position: 6, ..Draw::default() };
-        let draws = [draw, Draw::default(), Draw::default(), Draw::default()];
+    fn sizes_are_read_from_what_a_step_is_told() {
+        for rows in [1, 2, 4, 8, 24] {
+            for pages in [1, 2, 16] {
+                let sizes = Sizes { rows, pages };
+                assert_eq!(Sizes::read(rows, sizes.words()), sizes);
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_packed_as_the_picture_says() {
+        let draw = Draw { top_k: 2, seed: 8, position: 6, temperature: 0.5, ..Draw::default() };
+        let row = |position, pages| Row { position, pages, draw: Draw::default() };
+        let rows = [Some(Row { draw, ..row(5, &[1, 2]) }), None, Some(row(1, &[6]))];
         let sizes = Sizes::of(3, 2);
-        let all = packed(&pieces, &draws, sizes, 4);
-        let expected: [&[i64]; 9] = [
+        let all = packed(&rows, &[9, 7, 3], sizes, 4);
+        let expected: [&[i64]; 10] = [
             &[9, 7, 3, 0],
             &[5, 0, 1, 0],
-            &[9, 16, 25, -1],
-            &[6, 1, 2, 0],
+            &[9, -1, 25, -1],
+            &[6, 0, 2, 0],
             &[2, 0, 0, 0],
             &[8, 0, 0, 0],
             &[6, 0, 0, 0],
             &[0, 1, 2, 3, 4],
-            &[1, 2, 4, 0, 6, 0, 0, 0],
+            &[1, 2, 0, 0, 6, 0, 0, 0],
+            &[i64::from(0.5f32.to_bits()), 0, 0, 0, 0, 0],
         ];
         assert_eq!(all, expected.concat());
-        let numbers = Tensor::zeros(&[12], Device::Cpu).expect("it fits");
-        let wholes = Tensor::from_slice_on(&all, &[all.len()], Device::Cpu).expect("it fits");
-        assert_eq!(Sizes::read(&wholes, &numbers), sizes);
+        assert_eq!(all.len(), sizes.words());
+        let words = Tensor::from_slice_on(&all, &[all.len()], Device::Cpu).expect("it fits");
+        let first = sizes.table() + 8;
+        let temperatures = halves(&words, first, &[3, 4]).select(0, 0).expect("it is there");
+        assert_eq!(temperatures.to_vec::<f32>().expect("floats"), [0.5, 0.0, 0.0, 0.0]);
     }
 }

@@ -100,7 +100,7 @@ pub(super) fn pick(
     Ok(())
 }
 
-/// Takes the tokens of a step for jobs that have one row each.
+/// Takes the tokens of a step's rows for jobs that have one row each.
 pub(super) fn take(
     model: &CachedModel<'_>,
     hidden: &Tensor,
@@ -108,12 +108,14 @@ pub(super) fn take(
     tokens: &[i64],
     limits: &Limits,
 ) -> Result<()> {
-    for (row, (job, token)) in jobs.iter_mut().zip(tokens).enumerate() {
+    for job in jobs {
+        let row = job.rows().start;
+        let token = tokens[row];
         if job.sequence.looks_at_logits() {
             let logits = model.logits_of(hidden, &[row])?; // [1, V]
-            Picker { model, logits: &logits, limits }.take(job, &[*token])?;
+            Picker { model, logits: &logits, limits }.take(job, &[token])?;
         } else {
-            job.pick(limits, |sequence, _| sequence.take(*token, None, limits));
+            job.pick(limits, |sequence, _| sequence.take(token, None, limits));
         }
     }
     Ok(())

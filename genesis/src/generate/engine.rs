@@ -5,99 +5,22 @@
 
 use std::sync::Arc;
 
-use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
-use super::batch::{CachedModel, Piece, place};
-use super::decode::{Decode, Decoded};
-use super::device::{self, Draw};
+use super::ahead::Launched;
+use super::batch::place;
+use super::decode::Decode;
 use super::gate::Gate;
-use super::job::{Job, Progress, groups, jobs, pick, piece, score};
+use super::options::{EngineOptions, EngineStats, check, pages};
 use super::pages::{Pages, root};
 use super::request::{Event, FinishReason, Limits, Request, RequestId};
 use super::schedule::{Bounds, Scheduler};
 use super::sequence::Sequence;
-use super::speculative::{Drafter, Speculation, page_bytes};
+use super::speculative::Drafter;
 use super::stop::Detokenizer;
 use crate::autograd::no_grad;
-use crate::error::{Error, Result, warn};
+use crate::error::{Error, Result};
 use crate::models::{CausalLm, KvCache};
-
-/// How an engine works; none of it changes what it generates.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// Tokens of a page of the cache.
-    pub page_size: usize,
-    /// Pages of the cache; where not given, as many as `cache_bytes` have room for and sequences can fill.
-    pub pages: Option<usize>,
-    /// Memory of the cache, in bytes, where `pages` is not given.
-    pub cache_bytes: usize,
-    /// The dtype of the cache; where not given, that of the model's parameters.
-    pub dtype: Option<DType>,
-    /// Sequences that run at a time.
-    pub max_sequences: usize,
-    /// Samples that wait; more are refused as busy.
-    pub max_queue: usize,
-    /// Tokens of prompts that a step computes at most, beside the next token of each running sequence; where
-    /// absent 512 on processors and 2,048 on GPUs, whose products are at their fastest from there on.
-    pub chunk: Option<usize>,
-    /// The most tokens of a sequence, where it is to be fewer than the model was made for.
-    pub context: Option<usize>,
-    /// Whether prefixes stay in the cache for requests that begin alike.
-    pub prefix_cache: bool,
-    /// How the tokens to come are guessed.
-    pub speculation: Speculation,
-    /// Whether tokens are picked on the device, and steps of one token a sequence recorded as graphs; on GPUs where
-    /// absent. Of a request that draws, the host picks other tokens than the device.
-    pub on_device: Option<bool>,
-}
-
-impl Default for EngineOptions {
-    fn default() -> EngineOptions {
-        EngineOptions {
-            page_size: 16,
-            pages: None,
-            cache_bytes: 1 << 30,
-            dtype: None,
-            max_sequences: 64,
-            max_queue: 1024,
-            chunk: None,
-            context: None,
-            prefix_cache: true,
-            speculation: Speculation::None,
-            on_device: None,
-        }
-    }
-}
-
-/// What an engine did and has to do.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct EngineStats {
-    /// Samples that run.
-    pub running: usize,
-    /// Samples that wait.
-    pub waiting: usize,
-    /// Pages that samples use.
-    pub pages_used: usize,
-    /// Pages that there are.
-    pub pages: usize,
-    /// Steps so far.
-    pub steps: u64,
-    /// Of them those that ran as one recorded step, see [`EngineOptions::on_device`].
-    pub recorded_steps: u64,
-    /// Tokens of prompts that were computed so far.
-    pub prompt_tokens: u64,
-    /// Tokens of prompts that were found in the cache so far.
-    pub prefix_hit_tokens: u64,
-    /// Tokens that were generated so far.
-    pub generated_tokens: u64,
-    /// Tokens that were guessed so far.
-    pub drafted_tokens: u64,
-    /// Guesses that were right.
-    pub accepted_tokens: u64,
-    /// Samples that lost their pages to older ones so far.
-    pub preemptions: u64,
-}
 
 /// Generates for many requests at a time with one model.
 ///
@@ -118,18 +41,22 @@ pub struct EngineStats {
 /// # }
 /// ```
 pub struct Engine {
-    model: Arc<dyn CausalLm>,
+    pub(super) model: Arc<dyn CausalLm>,
     tokenizer: Option<Arc<dyn Detokenizer>>,
-    cache: Arc<KvCache>,
-    device: Device,
+    pub(super) cache: Arc<KvCache>,
+    pub(super) device: Device,
     /// Whether tokens are picked on the device.
-    picks_on_device: bool,
+    pub(super) picks_on_device: bool,
     /// Steps of one token a sequence, unless the model can't be recorded.
-    decode: Option<Decode>,
-    scheduler: Scheduler,
-    drafter: Drafter,
-    gate: Arc<Gate>,
-    stats: EngineStats,
+    pub(super) decode: Option<Decode>,
+    /// Whether a step may be launched before the tokens of the one before are known.
+    pub(super) is_async: bool,
+    /// The step that was launched so.
+    pub(super) launched: Option<Launched>,
+    pub(super) scheduler: Scheduler,
+    pub(super) drafter: Drafter,
+    pub(super) gate: Arc<Gate>,
+    pub(super) stats: EngineStats,
     prefix_cache: bool,
     /// Events of what happened between steps.
     pending: Vec<Event>,
@@ -181,6 +108,9 @@ impl Engine {
         Ok(Engine {
             picks_on_device: on_device,
             decode: on_device.then(decode),
+            is_async: options.async_scheduling.unwrap_or(device != Device::Cpu)
+                && options.speculation.drafts() == 0,
+            launched: None,
             cache,
             drafter: Drafter::new(&options.speculation, pages, page_size)?,
             scheduler: Scheduler::new(Pages::new(pages, options.prefix_cache), bounds),
@@ -288,24 +218,11 @@ impl Engine {
     /// An error of the model ends the sequences of the step, and is in their last events; the others go on.
     pub fn step(&mut self) -> Vec<Event> {
         let mut events = std::mem::take(&mut self.pending);
-        let new = self.plan();
-        let Scheduler { running, waiting, .. } = &self.scheduler;
-        if running.is_empty() && waiting.is_empty() {
-            return events;
-        }
-        if running.values().all(|sequence| sequence.planned == 0) {
-            // The oldest sequence always finds room; a caller who waits for it must not wait forever.
-            let stuck = "no sequence can go on, which is a bug in Genesis";
-            self.fail_all(&Error::op("generate", stuck));
-            events.append(&mut self.pending);
+        self.drop_unawaited();
+        if self.launched.is_none() && !self.plan(&mut events) {
             return events;
         }
         self.stats.steps += 1;
-        for arrival in new {
-            let cached = self.scheduler.running.get(&arrival).map_or(0, |s| s.cached);
-            self.stats.prefix_hit_tokens += cached as u64;
-            self.gate.leave();
-        }
         if let Err(error) = no_grad(|| self.compute(&mut events)) {
             let running = self.scheduler.running.iter();
             let planned = running.filter(|(_, sequence)| sequence.planned > 0);
@@ -317,63 +234,28 @@ impl Engine {
         events
     }
 
-    /// Plans a step, and gives the sequences that run for the first time.
-    fn plan(&mut self) -> Vec<u64> {
+    /// Plans a step; whether there is something to compute.
+    fn plan(&mut self, events: &mut Vec<Event>) -> bool {
         let waiting = self.scheduler.waiting.iter();
         let new = waiting.filter(|(_, sequence)| !sequence.started).map(|(&arrival, _)| arrival);
-        let mut new: Vec<u64> = new.collect();
+        let new: Vec<u64> = new.collect();
         self.scheduler.plan();
-        new.retain(|arrival| self.scheduler.running.contains_key(arrival));
-        new
-    }
-
-    fn compute(&mut self, events: &mut Vec<Event>) -> Result<()> {
-        let running = self.scheduler.running.iter_mut();
-        let planned = running.filter(|(_, sequence)| sequence.planned > 0);
-        let (arrivals, mut sequences): (Vec<u64>, Vec<&mut Sequence>) = planned.unzip();
-        let drafts = self.drafter.propose(&mut sequences)?;
-        self.drafter.follow(&mut sequences)?;
-        let pieces: Vec<Piece> =
-            sequences.iter().zip(&drafts).map(|(sequence, draft)| piece(sequence, draft)).collect();
-        let model = CachedModel { model: &*self.model, cache: &self.cache, device: self.device };
-        let mut jobs = jobs(sequences, drafts);
-        let limits = &self.gate.limits;
-        match decoded(&mut self.decode, &jobs, &pieces) {
-            Some(Decoded { hidden, tokens }) => {
-                self.stats.recorded_steps += 1;
-                device::take(&model, &hidden, &mut jobs, &tokens, limits)?;
-            }
-            None => {
-                let hidden = model.hidden(&pieces)?;
-                for job in &mut jobs {
-                    score(&model, &hidden, job)?;
-                }
-                let pick = if self.picks_on_device { device::pick } else { pick };
-                // Rows of several sequences are computed together, as many as there is memory for.
-                for group in groups(&mut jobs) {
-                    pick(&model, &hidden, group, limits)?;
-                }
-            }
+        let Scheduler { running, waiting, .. } = &self.scheduler;
+        if running.is_empty() && waiting.is_empty() {
+            return false;
         }
-        let ends: Vec<Progress> = jobs.into_iter().map(Job::progress).collect();
-        for (arrival, progress) in arrivals.into_iter().zip(ends) {
-            self.note(arrival, progress, events);
+        if running.values().all(|sequence| sequence.planned == 0) {
+            // The oldest sequence always finds room; a caller who waits for it must not wait forever.
+            let stuck = "no sequence can go on, which is a bug in Genesis";
+            self.fail_all(&Error::op("generate", stuck));
+            events.append(&mut self.pending);
+            return false;
         }
-        Ok(())
-    }
-
-    /// Writes down what a step did for a sequence.
-    fn note(&mut self, arrival: u64, progress: Progress, events: &mut Vec<Event>) {
-        let tokens = progress.events.iter().filter(|event| event.token.is_some()).count();
-        self.stats.prompt_tokens += progress.prompt_tokens as u64;
-        self.stats.generated_tokens += tokens as u64;
-        self.stats.drafted_tokens += progress.drafted as u64;
-        self.stats.accepted_tokens += tokens.saturating_sub(1) as u64;
-        self.scheduler.advance(arrival, progress.computed);
-        if progress.events.last().is_some_and(|event| event.finish.is_some()) {
-            self.scheduler.remove(arrival);
+        for sequence in new.iter().filter_map(|arrival| running.get(arrival)) {
+            self.stats.prefix_hit_tokens += sequence.cached as u64;
+            self.gate.leave();
         }
-        events.extend(progress.events);
+        true
     }
 }
 
@@ -384,46 +266,4 @@ impl std::fmt::Debug for Engine {
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
-}
-
-/// The tokens of a step in which each sequence has one, unless the model can't be recorded: then it runs op by op
-/// from here on, and so does this step, which has an error of its own if that was not the reason.
-fn decoded(decode: &mut Option<Decode>, jobs: &[Job<'_>], pieces: &[Piece]) -> Option<Decoded> {
-    let step = decode.as_mut().filter(|_| jobs.iter().all(Job::is_one_token))?;
-    let draws: Vec<Draw> = jobs.iter().flat_map(Job::draws).collect();
-    match step.run(pieces, &draws) {
-        Ok(decoded) => Some(decoded),
-        Err(error) => {
-            warn(format_args!("a step can't be a graph and runs op by op: {error}"));
-            *decode = None;
-            None
-        }
-    }
-}
-
-fn check(options: &EngineOptions, model: &dyn CausalLm) -> Result<()> {
-    let sizes = [
-        ("page_size", options.page_size),
-        ("max_sequences", options.max_sequences),
-        ("max_queue", options.max_queue),
-        ("chunk", options.chunk.unwrap_or(1)),
-    ];
-    for (name, size) in sizes {
-        if size == 0 {
-            return Err(Error::op("generate", format!("{name} is 0, it must be at least 1")));
-        }
-    }
-    options.speculation.check(model)
-}
-
-/// Pages of the cache: page 0, and what memory has room for or sequences can fill.
-fn pages(options: &EngineOptions, model: &dyn CausalLm, (context, dtype): (usize, DType)) -> usize {
-    let page_size = options.page_size;
-    options.pages.unwrap_or_else(|| {
-        let own = page_bytes(model, page_size, dtype);
-        let bytes = own.saturating_add(Drafter::page_bytes(&options.speculation, page_size));
-        let fits = options.cache_bytes / bytes.max(1);
-        let filled = context.div_ceil(page_size).saturating_mul(options.max_sequences);
-        fits.min(filled.saturating_add(1))
-    })
 }

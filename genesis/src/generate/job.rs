@@ -31,7 +31,19 @@ pub(super) struct Progress {
     pub(super) drafted: usize,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// The part of a sequence the last of whose tokens is computed in a row.
+    pub(super) fn of_row(sequence: &'a mut Sequence, row: usize) -> Job<'a> {
+        Job { sequence, drafts: Vec::new(), row, events: Vec::new() }
+    }
+
+    /// The new tokens of its sequence, drafts included.
+    pub(super) fn piece(&self) -> Piece {
+        let Sequence { tokens, computed, planned, pages, .. } = &*self.sequence;
+        let tokens = tokens[*computed..computed + planned].iter().chain(&self.drafts);
+        Piece { start: *computed, tokens: tokens.copied().collect(), pages: pages.clone() }
+    }
+
     /// Whether the last of its tokens is computed, so that the next one is picked.
     pub(super) fn is_picking(&self) -> bool {
         self.sequence.planned == self.sequence.remaining()
@@ -85,13 +97,6 @@ impl Job<'_> {
         let prompt_tokens = computed.min(prompt).saturating_sub(sequence.computed);
         Progress { events: self.events, computed, prompt_tokens, drafted: self.drafts.len() }
     }
-}
-
-/// The new tokens of a sequence, drafts included.
-pub(super) fn piece(sequence: &Sequence, draft: &[u32]) -> Piece {
-    let new = &sequence.tokens[sequence.computed..sequence.computed + sequence.planned];
-    let tokens = new.iter().chain(draft).copied().collect();
-    Piece { start: sequence.computed, tokens, pages: sequence.pages.clone() }
 }
 
 pub(super) fn jobs(sequences: Vec<&mut Sequence>, drafts: Vec<Vec<u32>>) -> Vec<Job<'_>> {

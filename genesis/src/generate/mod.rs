@@ -22,6 +22,8 @@
 //! | [`Request`], [`Event`] | what is asked and what is told |
 //! | `pages` | which page of the cache is whose; prefixes that are shared |
 //! | `schedule` | who computes what in a step |
+//! | `step`, `decode` | a step op by op, and as a recorded graph |
+//! | `ahead` | steps that are launched before the tokens of the step before are known |
 //! | `sample`, `draw` | from logits to a token |
 //! | `stop` | text as it streams, and stop strings in it |
 //! | [`Constraint`], [`Grammars`] | answers that follow a JSON schema or a grammar |
@@ -31,6 +33,7 @@
 //! | [`generate()`] | prompts in, answers out |
 //! | [`embed()`] | a text as one vector |
 
+mod ahead;
 mod batch;
 mod complete;
 mod constraint;
@@ -42,6 +45,7 @@ mod engine;
 mod gate;
 mod grammar;
 mod job;
+mod options;
 mod pages;
 mod request;
 mod runner;
@@ -49,14 +53,16 @@ mod sample;
 mod schedule;
 mod sequence;
 mod speculative;
+mod step;
 mod stop;
 mod text;
 
 pub use complete::{Output, generate};
 pub use constraint::{Constraint, ConstraintState, TokenMask};
 pub use embed::embed;
-pub use engine::{Engine, EngineOptions, EngineStats};
+pub use engine::Engine;
 pub use grammar::{Grammars, TokenBytes};
+pub use options::{EngineOptions, EngineStats};
 pub use request::{
     Event, FinishReason, Limits, Request, RequestId, Sampling, TokenLogprobs, Usage,
 };

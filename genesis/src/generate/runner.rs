@@ -18,8 +18,9 @@ use std::thread::JoinHandle;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::engine::{Engine, EngineStats};
+use super::engine::Engine;
 use super::gate::Gate;
+use super::options::EngineStats;
 use super::request::{Event, Limits, Request, RequestId, refused};
 use crate::error::{Error, Result};
 

@@ -33,7 +33,9 @@ pub(super) struct Scheduler {
     pub(super) waiting: BTreeMap<u64, Sequence>,
     /// Sequences that were taken out of the cache so far.
     pub(super) preemptions: u64,
-    bounds: Bounds,
+    /// Whether the first that waits found no room when a step was last planned, and nobody has left since.
+    pub(super) is_full: bool,
+    pub(super) bounds: Bounds,
     arrivals: u64,
 }
 
@@ -55,7 +57,8 @@ pub(super) struct Bounds {
 impl Scheduler {
     pub(super) fn new(pages: Pages, bounds: Bounds) -> Scheduler {
         let (running, waiting) = (BTreeMap::new(), BTreeMap::new());
-        Scheduler { pages, running, waiting, preemptions: 0, bounds, arrivals: 0 }
+        let (preemptions, is_full, arrivals) = (0, false, 0);
+        Scheduler { pages, running, waiting, preemptions, is_full, bounds, arrivals }
     }
 
     /// Puts a sequence at the end of the queue.
@@ -69,6 +72,7 @@ impl Scheduler {
         for sequence in self.running.values_mut() {
             (sequence.planned, sequence.room) = (0, 0);
         }
+        self.is_full = false;
         let before = self.preemptions;
         self.plan_decodes();
         let chunk = self.plan_prompts();
@@ -114,6 +118,7 @@ impl Scheduler {
             let Some(mut sequence) = self.waiting.remove(&arrival) else { return };
             if !self.enter(&mut sequence) {
                 self.waiting.insert(arrival, sequence);
+                self.is_full = true;
                 return;
             }
             let count = sequence.remaining().min(chunk);
@@ -175,7 +180,7 @@ impl Scheduler {
     }
 
     /// Allocates what a sequence lacks for its next tokens, all of it or nothing.
-    fn grow(&mut self, arrival: u64, count: usize) -> bool {
+    pub(super) fn grow(&mut self, arrival: u64, count: usize) -> bool {
         let Some(sequence) = self.running.get_mut(&arrival) else { return false };
         let needed = (sequence.computed + count).div_ceil(self.bounds.page_size);
         let lacking = needed.saturating_sub(sequence.pages.len());
@@ -234,6 +239,7 @@ impl Scheduler {
             None => self.waiting.remove(&arrival)?,
         };
         self.pages.release(&sequence.pages);
+        self.is_full = false;
         Some(sequence)
     }
 

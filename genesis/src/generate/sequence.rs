@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::constraint::ConstraintState;
+use super::decode::Row;
 use super::device::Draw;
 use super::draw::seed_of_sample;
 use super::pages::{Key, key};
@@ -183,6 +184,11 @@ impl Sequence {
         let mask = self.constraint.as_mut().map(|rule| rule.allowed()).transpose()?;
         adjust(logits, &self.request.sampling, self.counts.as_ref(), mask.as_ref());
         Ok(())
+    }
+
+    /// How the token so many places ahead of its first that is not computed is computed in a step.
+    pub(super) fn row(&self, ahead: usize) -> Row<'_> {
+        Row { position: self.computed + ahead, pages: &self.pages, draw: self.draw(ahead) }
     }
 
     /// What the token so many places ahead of the next one is drawn by.

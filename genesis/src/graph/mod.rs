@@ -72,7 +72,7 @@ where
     F: FnMut(&mut S, &[Tensor]) -> Result<Vec<Tensor>>,
 {
     let (buckets, pool) = (Vec::new(), MemoryPool::new());
-    Graph { step, buckets, compares: false, state: PhantomData, pool }
+    Graph { step, buckets, compares: false, lends: false, state: PhantomData, pool }
 }
 
 /// A step made by [`graph()`].
@@ -80,6 +80,7 @@ pub struct Graph<S, F> {
     step: F,
     buckets: Vec<Bucket>,
     compares: bool,
+    lends: bool,
     state: PhantomData<fn(&mut S)>,
     /// What the recordings allocate comes from here: what one frees, it and the others use again. It is
     /// given back after them.
@@ -123,6 +124,13 @@ impl<S, F> Graph<S, F> {
     /// the same bits.
     pub fn compare(mut self, compares: bool) -> Graph<S, F> {
         self.compares = compares;
+        self
+    }
+
+    /// Has calls give the recording's own results in the place of copies: the next call of the same shapes
+    /// writes over them.
+    pub(crate) fn lend(mut self, lends: bool) -> Graph<S, F> {
+        self.lends = lends;
         self
     }
 }
@@ -247,7 +255,8 @@ where
             }
             // SAFETY: the capture holds every storage that its work uses, and only this replays it.
             unsafe { capture.graph.launch()? };
-            capture.outputs.iter().map(|t| t.detach().copy()).collect()
+            let own = |t: &Tensor| if self.lends { Ok(t.detach()) } else { t.detach().copy() };
+            capture.outputs.iter().map(own).collect()
         })
     }
 

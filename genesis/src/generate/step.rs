@@ -1,0 +1,111 @@
+//! What a step computes, and what becomes of it.
+//!
+//! A step in which every sequence has one token is launched as a recorded graph and read afterwards; any other runs
+//! op by op, on rows of several sequences at a time.
+
+use super::ahead::Launched;
+use super::batch::{CachedModel, Piece};
+use super::decode::{Decode, Decoded, Row, Tokens};
+use super::device;
+use super::engine::Engine;
+use super::job::{Job, Progress, groups, jobs, pick, score};
+use super::request::{Event, Limits};
+use super::sequence::Sequence;
+use crate::error::{Result, warn};
+use crate::tensor::Tensor;
+
+impl Engine {
+    /// Computes the step that is planned, or reads the one that was launched.
+    pub(super) fn compute(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        if let Some(step) = self.launched.take() {
+            self.stats.ahead_steps += 1;
+            return self.finish(step, events);
+        }
+        let running = self.scheduler.running.iter_mut();
+        let planned = running.filter(|(_, sequence)| sequence.planned > 0);
+        let (arrivals, mut sequences): (Vec<u64>, Vec<&mut Sequence>) = planned.unzip();
+        let drafts = self.drafter.propose(&mut sequences)?;
+        self.drafter.follow(&mut sequences)?;
+        let mut jobs = jobs(sequences, drafts);
+        if let Some(decoded) = launch(&mut self.decode, &jobs) {
+            return self.finish(Launched { rows: arrivals, decoded }, events);
+        }
+        let model = CachedModel { model: &*self.model, cache: &self.cache, device: self.device };
+        let pick = if self.picks_on_device { device::pick } else { pick };
+        by_ops(&model, &mut jobs, pick, &self.gate.limits)?;
+        let ends = jobs.into_iter().map(Job::progress).collect();
+        self.note(arrivals, ends, events);
+        Ok(())
+    }
+
+    /// Reads the tokens of a step that was launched, while the next one runs where it can.
+    fn finish(&mut self, step: Launched, events: &mut Vec<Event>) -> Result<()> {
+        self.launched = self.launch_ahead(&step);
+        let tokens = step.decoded.tokens()?;
+        self.stats.recorded_steps += 1;
+        let part =
+            |(&arrival, sequence)| Some((arrival, Job::of_row(sequence, step.row(arrival)?)));
+        let parts = self.scheduler.running.iter_mut().filter_map(part);
+        let (arrivals, mut jobs): (Vec<u64>, Vec<Job<'_>>) = parts.unzip();
+        let model = CachedModel { model: &*self.model, cache: &self.cache, device: self.device };
+        device::take(&model, &step.decoded.hidden, &mut jobs, &tokens, &self.gate.limits)?;
+        let ends = jobs.into_iter().map(Job::progress).collect();
+        self.note(arrivals, ends, events);
+        Ok(())
+    }
+
+    /// Writes down what a step did for sequences.
+    fn note(&mut self, arrivals: Vec<u64>, ends: Vec<Progress>, events: &mut Vec<Event>) {
+        for (arrival, progress) in arrivals.into_iter().zip(ends) {
+            let tokens = progress.events.iter().filter(|event| event.token.is_some()).count();
+            self.stats.prompt_tokens += progress.prompt_tokens as u64;
+            self.stats.generated_tokens += tokens as u64;
+            self.stats.drafted_tokens += progress.drafted as u64;
+            self.stats.accepted_tokens += tokens.saturating_sub(1) as u64;
+            self.scheduler.advance(arrival, progress.computed);
+            if progress.events.last().is_some_and(|event| event.finish.is_some()) {
+                self.scheduler.remove(arrival);
+            }
+            events.extend(progress.events);
+        }
+    }
+}
+
+/// Launches a step in which each sequence has one token, unless the model can't be recorded: then it runs op by op
+/// from here on, and so does this step, which has an error of its own if that was not the reason.
+fn launch(decode: &mut Option<Decode>, jobs: &[Job<'_>]) -> Option<Decoded> {
+    let step = decode.as_mut().filter(|_| jobs.iter().all(Job::is_one_token))?;
+    let rows: Vec<Option<Row<'_>>> = jobs.iter().map(|job| Some(job.sequence.row(0))).collect();
+    let last = |job: &Job<'_>| job.sequence.tokens.last().copied();
+    let tokens: Vec<u32> = jobs.iter().filter_map(last).collect();
+    match step.launch(&rows, Tokens::Known(&tokens)) {
+        Ok(decoded) => Some(decoded),
+        Err(error) => {
+            warn(format_args!("a step can't be a graph and runs op by op: {error}"));
+            *decode = None;
+            None
+        }
+    }
+}
+
+/// How the tokens of some jobs are picked.
+type Pick = fn(&CachedModel<'_>, &Tensor, &mut [Job<'_>], &Limits) -> Result<()>;
+
+/// Computes a step op by op.
+fn by_ops(
+    model: &CachedModel<'_>,
+    jobs: &mut [Job<'_>],
+    pick: Pick,
+    limits: &Limits,
+) -> Result<()> {
+    let pieces: Vec<Piece> = jobs.iter().map(Job::piece).collect();
+    let hidden = model.hidden(&pieces)?;
+    for job in &mut *jobs {
+        score(model, &hidden, job)?;
+    }
+    // Rows of several sequences are computed together, as many as there is memory for.
+    for group in groups(jobs) {
+        pick(model, &hidden, group, limits)?;
+    }
+    Ok(())
+}
