@@ -14,12 +14,13 @@
 
 use super::super::elementwise;
 use super::super::llvm::{IntPred, Val};
-use super::address::Step;
+use super::address::{NONE, ONE, Step};
 use super::chunk::{Chunk, Coord};
 use super::lower::Lower;
 use super::nest::{MAX_LANES, Space};
+use super::transpose;
 use crate::Error;
-use crate::ir::{DType, DotPrecision, Op, OpKind, TileType, Value};
+use crate::ir::{DType, DotPrecision, Op, OpKind, Shape, TileType, Value};
 
 /// Rows of a block of the result.
 const BLOCK_ROWS: usize = 8;
@@ -35,6 +36,16 @@ struct Product {
     dtype: DType,
     n: usize,
     k: usize,
+}
+
+/// An operand that is written to scratch.
+struct Packing {
+    value: Value,
+    /// What it becomes: row-major, of the accumulator's dtype.
+    packed: TileType,
+    /// Whether f32 is rounded to tf32 on the way.
+    is_rounded: bool,
+    place: Val,
 }
 
 /// Columns of a block: vectors of so many lanes each.
@@ -85,62 +96,85 @@ impl<'a> Lower<'a> {
         let packed = TileType::data(dtype, tile.shape);
         let place = self.alloc(packed);
         self.flush_reads(value)?;
-        let rows = Space::new(tile.shape);
+        let packing = Packing { value, packed, is_rounded, place };
         let columns = Space::along(tile.shape, 0);
-        let Some(step) = self.loaded_step(rows, value)? else {
-            self.pack(rows, value, packed, is_rounded, place)?;
-            return Ok(place);
-        };
-        // A transposed operand: its lanes follow each other along the other axis.
-        let e = self.e;
-        let (along_rows, along_columns) = (e.block("pack_rows"), e.block("pack_columns"));
-        let done = e.block("packed");
-        e.cond_br(e.icmp(IntPred::Eq, step, self.index(1)), along_rows, along_columns);
-        for (block, space) in [(along_rows, rows), (along_columns, columns)] {
-            e.position(block);
-            self.pack(space, value, packed, is_rounded, place)?;
-            e.br(done);
+        match self.loaded_step(Space::new(tile.shape), value)? {
+            Some(Step::Dynamic(step)) => {
+                // Which one is faster is only known at run time.
+                let e = self.e;
+                let (by_rows, by_columns) = (e.block("pack_rows"), e.block("pack_columns"));
+                let done = e.block("packed");
+                e.cond_br(e.icmp(IntPred::Eq, step, self.index(1)), by_rows, by_columns);
+                e.position(by_rows);
+                self.pack(&packing)?;
+                e.br(done);
+                e.position(by_columns);
+                self.pack_turned(&packing)?;
+                e.br(done);
+                e.position(done);
+            }
+            Some(NONE | ONE) => self.pack(&packing)?,
+            _ if matches!(self.loaded_step(columns, value)?, Some(ONE | Step::Dynamic(_))) => {
+                self.pack_turned(&packing)?;
+            }
+            _ => self.pack(&packing)?,
         }
-        e.position(done);
         Ok(place)
     }
 
-    /// How much the addresses of the first load below a value grow from lane to lane, where that is
-    /// only known at run time.
-    fn loaded_step(&mut self, space: Space, value: Value) -> Result<Option<Val>, Error> {
-        let Some(axis) = space.lane_axis else { return Ok(None) };
+    /// How much the addresses of the first load below a value grow from lane to lane; nothing where no load is
+    /// below it, none where it is not by the same amount.
+    fn loaded_step(&mut self, space: Space, value: Value) -> Result<Option<Step>, Error> {
+        let Some(axis) = space.lane_axis else { return Ok(Some(NONE)) };
         let zero = self.index(0);
         let mut row = vec![Coord::At(zero); space.shape.rank()];
         row[axis] = Coord::Lanes(zero);
         let survey = self.survey(&[value], &row);
-        let Some((load, at)) = survey.loads.first() else { return Ok(None) };
+        let Some((load, at)) = survey.loads.first() else { return Ok(Some(NONE)) };
         let pointer = self.func.op(*load).operands[0];
         let mut chunk = Chunk::new(space.lanes, row);
-        let address = self.affine(&mut chunk, pointer, at)?;
-        Ok(match address.map(|a| a.step) {
-            Some(Step::Dynamic(step)) => Some(step),
-            _ => None,
-        })
+        Ok(self.affine(&mut chunk, pointer, at)?.map(|address| address.step))
     }
 
-    /// Writes an operand's elements to scratch.
-    fn pack(
-        &mut self,
-        space: Space,
-        value: Value,
-        packed: TileType,
-        is_rounded: bool,
-        place: Val,
-    ) -> Result<(), Error> {
-        let from = self.dtype(value);
-        self.nest(space, &[value], None, &mut |lower, chunk| {
-            let lanes = lower.lanes_of(chunk, value)?;
-            let lanes = if is_rounded { lower.round_tf32(lanes) } else { lanes };
-            let lanes = elementwise::cast(lower.e, lower.target(), lanes, from, packed.dtype());
+    /// Writes an operand's elements to scratch, row by row.
+    fn pack(&mut self, packing: &Packing) -> Result<(), Error> {
+        let &Packing { value, packed, place, .. } = packing;
+        self.nest(Space::new(packed.shape), &[value], None, &mut |lower, chunk| {
+            let lanes = lower.packed_lanes(chunk, packing)?;
             let at = chunk.at.clone();
             lower.store_flat(chunk, packed, place, &at, lanes);
             Ok(())
         })
+    }
+
+    /// The same of an operand whose columns follow each other in memory: they become rows of another tile, which is
+    /// transposed in registers.
+    fn pack_turned(&mut self, packing: &Packing) -> Result<(), Error> {
+        let &Packing { value, packed, place, .. } = packing;
+        let [rows, columns] = [0, 1].map(|axis| packed.shape.extent(axis));
+        let turned = TileType::data(packed.dtype(), Shape::new(&[columns, rows]));
+        let side = transpose::side(packed.dtype());
+        let is_whole = rows % side == 0 && columns % side == 0;
+        let to = if is_whole { self.alloc(turned) } else { place };
+        self.nest(Space::along(packed.shape, 0), &[value], None, &mut |lower, chunk| {
+            let lanes = lower.packed_lanes(chunk, packing)?;
+            let at = chunk.at.clone();
+            if is_whole {
+                lower.store_flat(chunk, turned, to, &[at[1], at[0]], lanes);
+            } else {
+                lower.store_flat(chunk, packed, to, &at, lanes);
+            }
+            Ok(())
+        })?;
+        if is_whole { self.transpose(turned, to, place) } else { Ok(()) }
+    }
+
+    /// The lanes of an operand as they are packed.
+    fn packed_lanes(&mut self, chunk: &mut Chunk, packing: &Packing) -> Result<Val, Error> {
+        let &Packing { value, packed, is_rounded, .. } = packing;
+        let lanes = self.lanes_of(chunk, value)?;
+        let lanes = if is_rounded { self.round_tf32(lanes) } else { lanes };
+        Ok(elementwise::cast(self.e, self.target(), lanes, self.dtype(value), packed.dtype()))
     }
 
     /// f32 rounded to the 10 bits of tf32's fraction, to nearest even; infinities and NaN stay.

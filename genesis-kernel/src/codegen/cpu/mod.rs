@@ -40,6 +40,7 @@ mod run;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod transpose;
 
 pub use run::CpuKernel;
 

@@ -108,6 +108,7 @@ impl Plan {
         };
         plan.number(func, &order);
         let costs = costs(func, &order);
+        let rows = rows_of_indices(func, &order);
         let mut readers: Vec<BTreeSet<Op>> = vec![BTreeSet::new(); func.n_values()];
         let mut repeated = vec![false; func.n_values()];
         let mut spread = vec![false; func.n_values()];
@@ -117,7 +118,7 @@ impl Plan {
                 let v = result.index();
                 plan.is_read[v] = !readers[v].is_empty();
                 let cheap = if is_index(func, op) { CHEAP } else { CHEAP_REPEATED };
-                let costly = costs[v] > CHEAP && readers[v].len() > 1
+                let costly = costs[v] > CHEAP && readers[v].len() > 1 && !rows[v]
                     || costs[v] > cheap && repeated[v] && !is_bound(func, op)
                     || spread[v] && widens(func, op);
                 plan.kept[v] = has_axes(func, result)
@@ -249,6 +250,24 @@ fn is_index(func: &Func, op: Op) -> bool {
     );
     let tile = func.ty(data.results[0]).as_tile();
     tile.is_some_and(|t| t.is_ptr() || is_sum && t.dtype() == DType::I64)
+}
+
+/// Of each value, whether it is a tile of indices of several axes that are sums and products of those of fewer: what
+/// costs something is computed once a row, and beside it a row is a start and a step.
+fn rows_of_indices(func: &Func, order: &[Op]) -> Vec<bool> {
+    let is_wide =
+        |v: Value| func.tile(v).shape.extents().into_iter().filter(|&n| n > 1).count() > 1;
+    let mut rows = vec![false; func.n_values()];
+    for &op in order {
+        let data = func.op(op);
+        let Some(&result) = data.results.first() else { continue };
+        let is_row = |&v: &Value| !has_axes(func, v) || !is_wide(v) || rows[v.index()];
+        rows[result.index()] = has_axes(func, result)
+            && is_wide(result)
+            && is_index(func, op)
+            && data.operands.iter().all(is_row);
+    }
+    rows
 }
 
 /// Whether an op is a comparison, or a conjunction: a mask, which bounds the loops that read it if it is not
