@@ -42,6 +42,8 @@ pub struct Hints {
     pub persistent: Option<bool>,
     /// Blocks of threads that are one program on a GPU; one where absent.
     pub cluster: Option<u32>,
+    /// Parameters, by bit, as of [`LaunchOptions::constant`].
+    pub constant: u32,
 }
 
 /// What is known about one argument.
@@ -133,15 +135,16 @@ impl Grid {
 impl Hints {
     /// The choices among the hints.
     pub fn options(&self) -> LaunchOptions {
-        let Hints { num_warps, num_stages, persistent, cluster, .. } = *self;
-        LaunchOptions { num_warps, num_stages, persistent, cluster }
+        let Hints { num_warps, num_stages, persistent, cluster, constant, .. } = *self;
+        LaunchOptions { num_warps, num_stages, persistent, cluster, constant }
     }
 
     /// These hints with other choices.
     pub fn with_options(mut self, options: LaunchOptions) -> Hints {
-        let LaunchOptions { num_warps, num_stages, persistent, cluster } = options;
+        let LaunchOptions { num_warps, num_stages, persistent, cluster, constant } = options;
         (self.num_warps, self.num_stages) = (num_warps, num_stages);
         (self.persistent, self.cluster) = (persistent, cluster);
+        self.constant = constant;
         self
     }
 }
@@ -394,6 +397,11 @@ pub struct LaunchOptions {
     /// registers can't hold, and for products on Hopper, of which blocks share an operand. The CPU has no
     /// use for it.
     pub cluster: Option<u32>,
+    /// Arguments for reading, by bit, that no kernel writes whose end the launch might not wait for: those ahead of
+    /// it on its stream since the device was last waited for. Weights of a model that only answers are such. From
+    /// sm_90 on a kernel asks for them before the kernel ahead has ended. A launch that names one that is written
+    /// may read what was there before.
+    pub constant: u32,
 }
 
 impl LaunchOptions {

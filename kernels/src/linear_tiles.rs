@@ -122,8 +122,8 @@ fn finished<T: Float, const BM: usize, const BN: usize, const ADD: usize>(
 /// `y = x W^T + bias`, plus `added` where `ADD`: `weight: [m, k]`, `x: [k, n]`, `bias: [m]`, or empty where there is
 /// none, `added` and `y: [m, n]`. K is cut into `PARTS` parts of `each`, a multiple of `BK`; the last may be shorter.
 ///
-/// With `SPLIT` a part is a program of its own: `sums` has room for the tiles of all parts, and `done` a zero for
-/// each tile, before and after.
+/// With `SPLIT` a part is a program of its own, which asks for its share of the weight before all else: where there
+/// are several, `sums` has room for the tiles of all parts, and `done` a zero for each tile, before and after.
 #[kernel]
 pub fn linear_tiles<
     T: Float,
@@ -154,13 +154,17 @@ pub fn linear_tiles<
         let other = other_of::<T, BM, BN, ADD>(added, row, column);
         let bounds = (part * each, minimum((part + 1) * each, k));
         let acc = part_of::<T, BM, BN, BK>(weight, x, (row, column), bounds);
-        let (places, exist) = places_of::<BM, BN>(number, column, n);
-        store(sums + places, acc, exist);
-        let tile = number - part * tiles;
-        if atomic_add(done + tile, 1).to::<i64>() == PARTS - 1 {
-            let total = joined::<BM, BN, PARTS>(sums, tile, tiles, column, n);
-            y.store([row, column], finished::<T, BM, BN, ADD>(total, own, other));
-            atomic_xchg(done + tile, 0);
+        if PARTS == 1 {
+            y.store([row, column], finished::<T, BM, BN, ADD>(acc, own, other));
+        } else {
+            let (places, exist) = places_of::<BM, BN>(number, column, n);
+            store(sums + places, acc, exist);
+            let tile = number - part * tiles;
+            if atomic_add(done + tile, 1).to::<i64>() == PARTS - 1 {
+                let total = joined::<BM, BN, PARTS>(sums, tile, tiles, column, n);
+                y.store([row, column], finished::<T, BM, BN, ADD>(total, own, other));
+                atomic_xchg(done + tile, 0);
+            }
         }
     } else {
         for tile in persistent(tiles) {
@@ -193,10 +197,9 @@ fn both_of<T: Float, const BM: usize, const BN: usize, const BK: usize>(
     (gate, up)
 }
 
-/// `y = f(g) u` of the halves `g, u` of `x W^T + bias`, as [`mod@linear_tiles`] and [`mod@crate::gated`] compute
-/// them: `weight: [2 m, k]`, `bias: [2 m]`, `y: [m, n]`.
-#[kernel]
-pub fn linear_tiles_gated<
+/// A tile of outputs behind their gates.
+#[device]
+fn gated_tile<
     T: Float,
     B: Float,
     const BM: usize,
@@ -208,29 +211,67 @@ pub fn linear_tiles_gated<
     weight: View<T, 2>,
     x: View<T, 2>,
     bias: View<B, 1>,
+    at: (i64, i64),
+    m: i64,
+    each: i64,
+) -> Tile2<T, BM, BN> {
+    let (row, column) = at;
+    let k = weight.dim(1);
+    let mut gates = zeros::<f32, BM, BN>();
+    let mut ups = zeros::<f32, BM, BN>();
+    if PARTS == 1 {
+        let (gate, up) = both_of::<T, BM, BN, BK>(weight, x, (row, column), m, (0, k));
+        gates = gate;
+        ups = up;
+    } else {
+        for first in range(0, k, each) {
+            let bounds = (first, minimum(first + each, k));
+            let (gate, up) = both_of::<T, BM, BN, BK>(weight, x, (row, column), m, bounds);
+            gates = gates + gate;
+            ups = ups + up;
+        }
+    }
+    let gate = (gates + bias.load::<BM>([row]).to::<f32>().col()).to::<T>();
+    let up = (ups + bias.load::<BM>([row + m]).to::<f32>().col()).to::<T>();
+    let open = opened::<f32, BM, BN, ACT>(gate.to::<f32>()).to::<T>();
+    (open.to::<f32>() * up.to::<f32>()).to::<T>()
+}
+
+/// `y = f(g) u` of the halves `g, u` of `x W^T + bias`, as [`mod@linear_tiles`] and [`mod@crate::gated`] compute
+/// them: `weight: [2 m, k]`, `bias: [2 m]`, `y: [m, n]`. With `ONE` a program has one tile.
+#[kernel]
+pub fn linear_tiles_gated<
+    T: Float,
+    B: Float,
+    const BM: usize,
+    const BN: usize,
+    const BK: usize,
+    const PARTS: usize,
+    const ACT: usize,
+    const ONE: usize,
+>(
+    weight: View<T, 2>,
+    x: View<T, 2>,
+    bias: View<B, 1>,
     y: ViewMut<T, 2>,
     each: i64,
 ) {
-    let (m, n, k) = (y.dim(0), y.dim(1), weight.dim(1));
-    for tile in persistent(cdiv(m, BM) * cdiv(n, BN)) {
-        let (_, row, column) = place::<BM, BN>(tile, m, n);
-        let mut gates = zeros::<f32, BM, BN>();
-        let mut ups = zeros::<f32, BM, BN>();
-        if PARTS == 1 {
-            let (gate, up) = both_of::<T, BM, BN, BK>(weight, x, (row, column), m, (0, k));
-            gates = gate;
-            ups = up;
-        } else {
-            for first in range(0, k, each) {
-                let bounds = (first, minimum(first + each, k));
-                let (gate, up) = both_of::<T, BM, BN, BK>(weight, x, (row, column), m, bounds);
-                gates = gates + gate;
-                ups = ups + up;
-            }
+    let (m, n) = (y.dim(0), y.dim(1));
+    if ONE == 1 {
+        let (_, row, column) = place::<BM, BN>(program_id(0), m, n);
+        let at = (row, column);
+        y.store(
+            [row, column],
+            gated_tile::<T, B, BM, BN, BK, PARTS, ACT>(weight, x, bias, at, m, each),
+        );
+    } else {
+        for tile in persistent(cdiv(m, BM) * cdiv(n, BN)) {
+            let (_, row, column) = place::<BM, BN>(tile, m, n);
+            let at = (row, column);
+            y.store(
+                [row, column],
+                gated_tile::<T, B, BM, BN, BK, PARTS, ACT>(weight, x, bias, at, m, each),
+            );
         }
-        let gate = (gates + bias.load::<BM>([row]).to::<f32>().col()).to::<T>();
-        let up = (ups + bias.load::<BM>([row + m]).to::<f32>().col()).to::<T>();
-        let open = opened::<f32, BM, BN, ACT>(gate.to::<f32>()).to::<T>();
-        y.store([row, column], (open.to::<f32>() * up.to::<f32>()).to::<T>());
     }
 }

@@ -270,6 +270,7 @@ mod tests {
                 num_stages: None,
                 persistent: Some(false),
                 cluster: None,
+                constant: 0,
             },
             us,
             date: "2026-11-21".to_owned(),

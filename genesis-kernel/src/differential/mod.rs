@@ -173,10 +173,14 @@ impl Outcome {
 impl Source {
     /// The program of a seed, and what the compiler is told to choose.
     fn program(self, seed: u64) -> Result<Subject, String> {
-        let program = match self {
+        let mut program = match self {
             Source::TileIr => random_program_with(seed, RandomOptions::EVERYWHERE),
             Source::Kernels => language::kernel(seed)?,
         };
+        // A promise that changes when a tile is asked for, and no bit.
+        for param in program.func.params.iter_mut().filter(|_| seed.is_multiple_of(3)) {
+            param.attrs.constant = param.attrs.readonly;
+        }
         Ok(Subject { program, hints: hints(seed) })
     }
 }

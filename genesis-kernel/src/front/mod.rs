@@ -67,7 +67,9 @@ pub fn build(
     check_specialisation(&lower, ast, dtypes, consts)?;
     for (i, param) in ast.params.iter().enumerate() {
         let hint = hints.params.get(i).copied().unwrap_or_default();
-        declare_param(&mut lower, param, hint)?;
+        let is_constant =
+            u32::try_from(i).is_ok_and(|i| hints.constant.checked_shr(i).unwrap_or(0) & 1 == 1);
+        declare_param(&mut lower, param, hint, is_constant)?;
     }
     lower.loc = None;
     lower.block_body(ast.body)?;
@@ -108,7 +110,12 @@ fn check_specialisation(lower: &Lower, ast: &FnAst, dtypes: &[DType], consts: &[
     Ok(())
 }
 
-fn declare_param(lower: &mut Lower, param: &'static ParamAst, hint: ParamHint) -> Res<()> {
+fn declare_param(
+    lower: &mut Lower,
+    param: &'static ParamAst,
+    hint: ParamHint,
+    is_constant: bool,
+) -> Res<()> {
     let name = match param.pattern {
         PatternAst::Name(name) => name,
         PatternAst::Wild => "_",
@@ -117,6 +124,11 @@ fn declare_param(lower: &mut Lower, param: &'static ParamAst, hint: ParamHint) -
         }
     };
     let mut attrs = ParamAttrs { multiple_of: hint.multiple_of, ..ParamAttrs::default() };
+    attrs.constant = is_constant
+        && matches!(
+            param.ty,
+            TypeAst::Ptr { mutable: false, .. } | TypeAst::View { mutable: false, .. }
+        );
     let ty = match &param.ty {
         TypeAst::Scalar(dtype) => Type::scalar(lower.dtype_ast(*dtype, param.span)?),
         TypeAst::Ptr { dtype, mutable } => {

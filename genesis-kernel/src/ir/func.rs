@@ -117,6 +117,9 @@ pub struct ParamAttrs {
     pub narrow: bool,
     /// An integer that is not negative.
     pub natural: bool,
+    /// Memory behind it is read-only, and no kernel writes it that this one may overlap: it may be read before all
+    /// that is ahead on the stream has ended.
+    pub constant: bool,
 }
 
 /// A parameter of a kernel.

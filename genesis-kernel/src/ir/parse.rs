@@ -237,6 +237,7 @@ impl Parser {
                 "zero_row_stride" => attrs.zero_row_stride = true,
                 "narrow" => attrs.narrow = true,
                 "natural" => attrs.natural = true,
+                "constant" => attrs.constant = true,
                 "unit_axis" => attrs.unit_axis = Some(self.number("an axis")?),
                 "multiple_of" => attrs.multiple_of = self.number("a number")?,
                 "stride_multiple_of" => attrs.stride_multiple_of = self.number("a number")?,

@@ -7,7 +7,7 @@
 //! ```text
 //! kernel NAME(PARAM, ..) [contract] { TABLE .. OP .. }
 //! PARAM     %name: TYPE [readonly] [exclusive] [multiple_of N] [unit_stride] [unit_axis AXIS]
-//!           [zero_stride] [zero_row_stride] [stride_multiple_of N] [narrow] [natural]
+//!           [zero_stride] [zero_row_stride] [stride_multiple_of N] [narrow] [natural] [constant]
 //! TABLE     tma map .. | tma channel .. | tma load .. | tma store ..     one entry of the copy engine
 //! TYPE      f32 | f32[128x64] | *f32[1024] | view<f32,2>
 //! OP        [%r, .. =] HEAD [%operand, ..] [: TYPE, ..]      one type for each result
@@ -144,16 +144,18 @@ impl<'f> Printer<'f> {
             format!("channel stages {} bytes {}", channel.stages, channel.slot_bytes)
         });
         let loads = tma.loads.iter().map(|load| {
-            let TmaLoad { map, channel, offset, bytes, contiguous, registers, spread } = load;
+            let TmaLoad { map, channel, offset, bytes, contiguous, registers, spread, constant } =
+                load;
             let to = if *registers { " registers" } else { "" };
             let spread = match spread {
                 Spread::Alone => String::new(),
                 Spread::Parts(blocks) => format!(" parts {blocks}"),
                 Spread::Everywhere(blocks) => format!(" everywhere {blocks}"),
             };
+            let constant = if *constant { " constant" } else { "" };
             format!(
                 "load map {map} channel {channel} offset {offset} bytes {bytes} \
-                 contiguous {contiguous}{to}{spread}"
+                 contiguous {contiguous}{to}{spread}{constant}"
             )
         });
         let stores = tma.stores.iter().map(|store| format!("store map {}", store.map));
@@ -305,6 +307,7 @@ fn attrs(attrs: &ParamAttrs) -> String {
     number(&mut text, attrs.stride_multiple_of, "stride_multiple_of");
     flag(&mut text, attrs.narrow, "narrow");
     flag(&mut text, attrs.natural, "natural");
+    flag(&mut text, attrs.constant, "constant");
     text
 }
 

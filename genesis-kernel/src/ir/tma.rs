@@ -63,6 +63,8 @@ pub struct TmaLoad {
     pub registers: bool,
     /// Which blocks of a cluster it goes to.
     pub spread: Spread,
+    /// Whether no kernel writes its memory that this one may overlap.
+    pub constant: bool,
 }
 
 /// Which blocks of a cluster get what of a tile.
@@ -171,6 +173,7 @@ mod tests {
             contiguous: 1,
             registers: false,
             spread: Spread::Alone,
+            constant: false,
         };
         let loads = vec![load(0, 0, 64), load(1, 0, 64), load(0, 0, 64), load(0, 64, 16)];
         let tma = Tma { loads, ..Tma::default() };

@@ -111,7 +111,10 @@ impl<'a> Request<'a> {
         let stages = u64::from(self.options.num_stages.map_or(0, |n| n + 1));
         let persistent = self.options.persistent.map_or(0, |is| u64::from(is) + 1);
         let cluster = u64::from(self.options.cluster.map_or(0, |n| n + 1));
-        let mut hash = mix(device, warps << 48 | cluster << 32 | stages << 2 | persistent);
+        let mut hash = mix(
+            device ^ u64::from(self.options.constant) << 32,
+            warps << 48 | cluster << 32 | stages << 2 | persistent,
+        );
         for &dtype in self.dtypes {
             hash = mix(hash, dtype as u64);
         }
@@ -434,6 +437,7 @@ mod tests {
             num_stages,
             persistent,
             cluster: None,
+            constant: 0,
         };
         let cluster = |n| LaunchOptions { cluster: Some(n), ..LaunchOptions::default() };
         let one = Arg::Scalar(Scalar::int(DType::I64, 1));

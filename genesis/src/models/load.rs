@@ -4,6 +4,7 @@
 //! memory, then each gets its tensor. A wrong configuration costs nothing so, and wrong weights are named
 //! before the first is read.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use super::{CausalLm, gemma2, gemma3, gguf, gpt2, llama, qwen2, qwen3, qwen3_moe
 use crate::error::{Error, Result};
 use crate::io::{GgufValue, MOST_CONFIG, Weights, read_text_at_most};
 use crate::nn::Module;
-use crate::tensor::Creation;
+use crate::tensor::{Creation, Tensor};
 
 /// How a model is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,8 +103,20 @@ pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Loaded> {
     let (mut model, config) = files.model(base, options, build, |model| &mut **model)?;
     if !options.trainable {
         model.pack()?;
+        keep(&*model)?;
     }
     Ok(Loaded { model: model.into(), config })
+}
+
+/// Says that the weights of a model have arrived and stay as they are, so that kernels ask for them ahead.
+fn keep(model: &dyn CausalLm) -> Result<()> {
+    let weights = model.parameters();
+    let devices: BTreeSet<Device> = weights.iter().map(Tensor::device).collect();
+    for device in devices {
+        device.stream().synchronize()?;
+    }
+    weights.iter().for_each(|weight| weight.storage().set_constant());
+    Ok(())
 }
 
 /// Loads a BERT with its head for masked tokens.

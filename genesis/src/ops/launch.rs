@@ -127,6 +127,11 @@ fn launch_as(
     Ok(unsafe { kernel.launch_with(stream, grid, dtypes, consts, options, args) }?)
 }
 
+/// The arguments, by bit, whose memory stays as it is: see [`LaunchOptions::constant`].
+fn constants(args: &[(u32, &Tensor)]) -> u32 {
+    args.iter().filter(|(_, t)| t.storage().is_constant()).map(|&(number, _)| 1 << number).sum()
+}
+
 /// Bytes of an element of the widest tensor.
 fn widest<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> usize {
     tensors.into_iter().map(|t| t.dtype().bytes()).max().unwrap_or(1)

@@ -24,6 +24,8 @@ pub(crate) struct Storage {
     is_inference: bool,
     /// Whether a leaf that requires a gradient lies in it.
     is_parameter: AtomicBool,
+    /// Whether nobody has written it since all that was ahead on its device had ended.
+    is_constant: AtomicBool,
     /// The number of a value of a trace, which has no memory, with the number of its elements; 0 of
     /// memory.
     symbol: (u64, usize),
@@ -103,10 +105,11 @@ impl Storage {
     }
 
     fn from_buffer(buffer: Buffer) -> Storage {
-        let (is_inference, is_parameter) = (is_inference_mode_enabled(), AtomicBool::new(false));
+        let is_inference = is_inference_mode_enabled();
+        let [is_parameter, is_constant] = [false; 2].map(AtomicBool::new);
         let version = AtomicU64::new(0);
         let (symbol, borrows) = ((0, 0), Borrows::default());
-        Storage { buffer, version, is_inference, is_parameter, symbol, borrows }
+        Storage { buffer, version, is_inference, is_parameter, is_constant, symbol, borrows }
     }
 
     /// The memory itself.
@@ -158,7 +161,19 @@ impl Storage {
 
     /// Counts an in-place write.
     pub(crate) fn bump_version(&self) {
+        self.is_constant.store(false, Ordering::Release);
         self.version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether kernels may read it before those ahead of them on the stream have ended: nobody has written it since
+    /// [`Storage::set_constant`].
+    pub(crate) fn is_constant(&self) -> bool {
+        self.is_constant.load(Ordering::Acquire)
+    }
+
+    /// Says that all writes to it have ended: the caller has waited for the device.
+    pub(crate) fn set_constant(&self) {
+        self.is_constant.store(true, Ordering::Release);
     }
 
     /// Whether a leaf that requires a gradient lies in it, or did.
@@ -169,5 +184,31 @@ impl Storage {
     /// Says that a leaf that requires a gradient lies in it.
     pub(crate) fn set_parameter(&self) {
         self.is_parameter.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Tensor;
+
+    #[test]
+    fn what_is_written_in_place_is_constant_no_more() -> Result<()> {
+        let make = || Tensor::from_slice_on(&[1f32, 2.0, 3.0, 4.0], &[2, 2], Device::Cpu);
+        let writes: [fn(&Tensor) -> Result<()>; 4] = [
+            |t| t.fill_(2.0),
+            |t| t.select(0, 1)?.add_(&t.select(0, 0)?).map(drop),
+            |t| t.copy_(&t.neg()?),
+            |t| t.t()?.zero_(),
+        ];
+        for write in writes {
+            let t = make()?;
+            assert!(!t.storage().is_constant(), "nobody has waited for the device");
+            t.storage().set_constant();
+            assert!(t.t()?.storage().is_constant(), "views share the memory");
+            write(&t)?;
+            assert!(!t.storage().is_constant());
+        }
+        Ok(())
     }
 }

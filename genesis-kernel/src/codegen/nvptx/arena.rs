@@ -116,6 +116,7 @@ mod tests {
             contiguous: 1,
             registers: false,
             spread: Spread::Alone,
+            constant: false,
         };
         let mut func = Func::new("matmul");
         func.tma = Tma {

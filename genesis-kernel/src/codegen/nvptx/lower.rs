@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::aside::Aside;
+use super::early::{Early, waits_late};
 use super::flight::Flight;
 use super::lasting::Lasting;
 use super::pipeline::{Copies, Role};
@@ -94,6 +95,10 @@ pub(super) struct Lowering<'a> {
     pub(super) unread: BTreeMap<Value, Op>,
     /// Rings whose next slot is full, by their first barrier, and the region that waited.
     pub(super) arrived: BTreeSet<(Region, u32)>,
+    /// Whether the kernel waits behind its first copies, so that loads need an order.
+    pub(super) waits_late: bool,
+    /// How it does where threads copy.
+    pub(super) early: Option<Early>,
     /// Code behind loops of regions that are being lowered.
     pub(super) asides: Vec<(Region, Aside)>,
 }
@@ -166,6 +171,8 @@ impl<'a> Lowering<'a> {
             lasting: Lasting::of(func),
             unread: BTreeMap::new(),
             arrived: BTreeSet::new(),
+            waits_late: waits_late(lir, gpu),
+            early: Early::of(lir, gpu),
             asides: Vec::new(),
             known_steps: vec![None; func.n_values()],
         }
@@ -317,6 +324,9 @@ impl<'a> Lowering<'a> {
     /// The ops of a region before which `aloft` products were in flight.
     fn ops_of(&mut self, region: Region, aloft: usize) -> Result<Option<Vec<Registers>>, Error> {
         for &op in &self.func.region(region).ops {
+            if self.is_deferred(op) {
+                continue;
+            }
             self.land_before(op, aloft)?;
             if self.waits_with_line(op) {
                 continue;
@@ -336,15 +346,27 @@ impl<'a> Lowering<'a> {
                 _ if self.lir.rings.values().any(|ring| ring.skipped.contains(&op)) => {}
                 _ => self.op(op)?,
             }
-            self.release_lasting(op)?;
-            self.begin_behind(op)?;
-            self.after_op(op);
-            self.note_reduction(op);
+            self.behind_op(op)?;
         }
         // The body of a function may end without a terminator.
         self.land(self.flying.len())?;
         self.e.br(self.exit);
         Ok(None)
+    }
+
+    /// An op that was put off.
+    pub(super) fn next_op(&mut self, op: Op) -> Result<(), Error> {
+        self.read_before(op)?;
+        self.op(op)?;
+        self.behind_op(op)
+    }
+
+    fn behind_op(&mut self, op: Op) -> Result<(), Error> {
+        self.release_lasting(op)?;
+        self.begin_behind(op)?;
+        self.after_op(op);
+        self.note_reduction(op);
+        Ok(())
     }
 
     pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {

@@ -157,10 +157,11 @@ impl Lowering<'_> {
         if self.pending.blocks_load(target) {
             self.program_barrier();
         }
-        let readonly = target.param.is_some_and(|p| self.func.params[p as usize].attrs.readonly);
-        if !readonly {
+        let is_written = |p| !self.func.params[p as usize].attrs.readonly;
+        if target.param.is_none_or(is_written) {
             self.pending.load(target);
         }
+        let readonly = target.param.is_some_and(|p| self.is_invariant(p));
         let dtype = self.dtype(data.results[0]);
         let access = self.access(op);
         let hint = data.cache;
@@ -300,7 +301,7 @@ impl Lowering<'_> {
     /// Whether a pointer comes from a parameter that nobody writes.
     pub(super) fn is_readonly(&self, ptr: Value) -> bool {
         let param = self.target(ptr).param;
-        param.is_some_and(|p| self.func.params[p as usize].attrs.readonly)
+        param.is_some_and(|p| self.is_invariant(p))
     }
 
     fn load_plain(

@@ -21,6 +21,7 @@
 //! * grid axes x, y, z are the programs along axes 0, 1, 2; where a program is a cluster, axis x has
 //!   [`GpuKernel::num_blocks`] blocks for each, which the code itself declares to be clusters.
 
+mod ahead;
 mod arena;
 mod aside;
 mod atomic;
@@ -32,6 +33,7 @@ mod control;
 mod convert;
 mod debug;
 mod dot;
+mod early;
 mod flight;
 mod float8;
 mod fresh;
@@ -296,14 +298,16 @@ fn is_ordered(func: &Func) -> bool {
     })
 }
 
-/// `shared` says of each slot whether others may write its memory while a thread uses it.
-fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], shared: &[bool]) {
+/// `shared` says of each slot whether others may write its memory while a thread uses it. While an early kernel waits,
+/// others may write all that is not constant.
+fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], (shared, is_early): (&[bool], bool)) {
     for ((i, slot), shared) in (0..).zip(slots).zip(shared) {
         let Some(attrs) = &slot.attrs else { continue };
-        if attrs.readonly {
+        let is_written = is_early && !attrs.constant;
+        if attrs.readonly && !is_written {
             e.add_param_attr(function, i, "readonly", 0);
         }
-        if attrs.readonly || (attrs.exclusive && !shared) {
+        if (attrs.readonly || (attrs.exclusive && !shared)) && !is_written {
             e.add_param_attr(function, i, "noalias", 0);
         }
         if attrs.multiple_of > 1 {
@@ -367,7 +371,9 @@ fn emit(
     let all = is_ordered(&lir.func);
     let shared = written.handed_on.iter().zip(&per_param);
     let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));
-    set_attrs(e, function, &slots, &shared.collect::<Vec<bool>>());
+    let shared: Vec<bool> = shared.collect();
+    let is_early = early::waits_late(lir, target);
+    set_attrs(e, function, &slots, (&shared, is_early));
     let blocks = blocks_at_once(threads(lir), written.kept_words);
     e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
     Ok(written.steps)

@@ -42,6 +42,17 @@ pub(super) enum Role {
     Producer,
 }
 
+/// Which tiles a producer brings, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Constant {
+    /// All in their turn.
+    InTurn,
+    /// The constant ones of the first slots.
+    Ahead,
+    /// All but those.
+    Begun,
+}
+
 /// A ring as a role sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ring {
@@ -52,13 +63,16 @@ pub(super) struct Ring {
     parity: Val,
     /// Variable: the slot that the products in flight read, or [`NONE`].
     held: Val,
+    /// Variable: slots that the producer has begun, from the next one on.
+    begun: Val,
 }
 
 impl Ring {
     /// Room for a ring's variables; the builder stands in the function's first block.
     pub(super) fn reserve(e: &Emitter, place: RingPlace) -> Ring {
-        let [slot, parity, held] = [(); 3].map(|()| e.alloca(e.i32(), 4));
-        Ring { place, slot, parity, held }
+        let [slot, parity, held, begun] = [(); 4].map(|()| e.alloca(e.i32(), 4));
+        e.store_aligned(e.int(e.i32(), 0), begun, 4);
+        Ring { place, slot, parity, held, begun }
     }
 
     /// Whether both are the ring of one channel.
@@ -94,6 +108,8 @@ pub(super) struct Copies {
     pub(super) ping_pong: PingPong,
     /// Whether this thread speaks for its warpgroup.
     pub(super) leads: Val,
+    /// What the producer brings of constant tiles.
+    pub(super) constant: Constant,
     /// Loads that are their channel's first ones in a region.
     pub(super) firsts: BTreeSet<Op>,
     /// Loads that are their channel's last ones in a region.
@@ -190,8 +206,30 @@ impl Lowering<'_> {
 
     /// Waits until everybody has read the next slot, and says how many bytes will come into it.
     pub(super) fn wait_empty(&self, ring: Ring) {
-        let e = self.e;
         self.wait_phase(ring, self.barrier_at(ring.place.empty, self.next_slot(ring)));
+        self.arm(ring);
+    }
+
+    /// Whether the next slot was begun by [`super::ahead`].
+    pub(super) fn is_begun(&self, ring: Ring) -> Val {
+        let e = self.e;
+        e.icmp(IntPred::Sgt, e.load_aligned(e.i32(), ring.begun, 4), e.int(e.i32(), 0))
+    }
+
+    /// One more slot that was begun, or one less that is next.
+    pub(super) fn count_begun(&self, ring: Ring, more: bool) {
+        let e = self.e;
+        let count = e.load_aligned(e.i32(), ring.begun, 4);
+        let next = match more {
+            true => e.add(count, e.int(e.i32(), 1)),
+            false => e.sub(count, e.zext(self.is_begun(ring), e.i32())),
+        };
+        e.store_aligned(next, ring.begun, 4);
+    }
+
+    /// Says how many bytes will come into the next slot.
+    pub(super) fn arm(&self, ring: Ring) {
+        let e = self.e;
         let arm = "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta";
         let bytes = e.int(e.i32(), i64::from(ring.place.copied));
         e.intrinsic(arm, &[], &[self.full_barrier(ring), bytes]);

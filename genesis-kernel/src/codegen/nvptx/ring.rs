@@ -11,6 +11,8 @@
 //! zeros of it. Where addresses allow only less, the bytes are loaded before the body and stored to
 //! the slot after it, when they have arrived.
 
+use std::collections::BTreeSet;
+
 use super::super::llvm::{Block, IntPred, Val};
 use super::lower::{Lowering, Registers};
 use super::memory::Cached;
@@ -55,9 +57,10 @@ impl Lowering<'_> {
         let data = self.func.op(op);
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
         let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?];
+        self.before_copies(op, ring)?;
+        self.ask_early(op, ring, [lower, upper, step])?;
         let inits: Vec<Registers> =
             data.operands[3..].iter().map(|&v| self.get(v)).collect::<Result<_, _>>()?;
-        self.before_copies(op, ring)?;
         let entered = self.enter_loop(op);
         let advances = e.icmp(IntPred::Sgt, step, e.int(e.i64(), 0));
         let (first, header) = (e.block("ring"), e.block("ring.for"));
@@ -143,20 +146,41 @@ impl Lowering<'_> {
     }
 
     /// Copies the first iterations.
-    fn fill(&mut self, op: Op, ring: &Ring, [lower, upper, step]: [Val; 3]) -> Result<(), Error> {
+    fn fill(&mut self, op: Op, ring: &Ring, bounds: [Val; 3]) -> Result<(), Error> {
+        for ahead in self.first_slots(ring, bounds) {
+            let late = self.copy(op, ring, ahead)?;
+            self.store_late(late)?;
+        }
+        Ok(())
+    }
+
+    /// Copies some tiles of the first iterations, all of them by `cp.async`, into the group that is open.
+    pub(super) fn fill_tiles(
+        &mut self,
+        op: Op,
+        ring: &Ring,
+        (bounds, tiles): ([Val; 3], &BTreeSet<Op>),
+    ) -> Result<(), Error> {
+        for ahead in self.first_slots(ring, bounds) {
+            self.copy_tiles(op, ring, ahead, &|load| tiles.contains(&load))?;
+        }
+        Ok(())
+    }
+
+    /// The iterations that are copied before the loop.
+    fn first_slots(&self, ring: &Ring, [lower, upper, step]: [Val; 3]) -> Vec<Ahead> {
         let e = self.e;
-        let mut index = lower;
-        let mut exists = e.bool(true);
-        for slot in 0..ring.stages - 1 {
+        let (mut index, mut exists) = (lower, e.bool(true));
+        let slots = (0..ring.stages - 1).map(|slot| {
             // An index that passes the largest number begins again below the loop's lower bound.
             let in_order = e.icmp(IntPred::Sge, index, lower);
             exists = e.and(exists, e.and(in_order, e.icmp(IntPred::Slt, index, upper)));
             let at = e.int(e.i32(), i64::from(slot * ring.slot_bytes));
-            let late = self.copy(op, ring, Ahead { index, exists, at, slot })?;
-            self.store_late(late)?;
+            let ahead = Ahead { index, exists, at, slot };
             index = e.add(index, step);
-        }
-        Ok(())
+            ahead
+        });
+        slots.collect()
     }
 
     /// Copies the iteration that is the ring's length, less one, after this one.
@@ -187,12 +211,17 @@ impl Lowering<'_> {
             let (some, all) = (e.block("ring.copy"), e.block("ring.copied"));
             e.cond_br(ahead.exists, some, all);
             e.position(some);
-            let late = self.copy_tiles(op, ring, Ahead { exists: e.bool(true), ..ahead })?;
+            let ahead = Ahead { exists: e.bool(true), ..ahead };
+            let late = self.copy_tiles(op, ring, ahead, &|_| true)?;
             e.br(all);
             e.position(all);
             late
         } else {
-            self.copy_tiles(op, ring, ahead)?
+            let asked: BTreeSet<Op> = match ahead.slot + 1 < ring.stages {
+                true => ring.loads.iter().map(|l| l.op).filter(|&l| self.is_asked_for(l)).collect(),
+                false => BTreeSet::new(),
+            };
+            self.copy_tiles(op, ring, ahead, &|load| !asked.contains(&load))?
         };
         self.recorder.push(Step::Commit);
         self.e.inline_asm(self.e.void(), "cp.async.commit_group;", "~{memory}", &[], true);
@@ -200,13 +229,20 @@ impl Lowering<'_> {
     }
 
     /// Whether all of a tile is copied by `cp.async`.
-    fn is_direct(&self, load: &RingLoad) -> bool {
+    pub(super) fn is_direct(&self, load: &RingLoad) -> bool {
         let size = self.dtype(self.func.op(load.op).results[0]).bytes();
         let groups = together(&self.access(load.op).groups, &offsets_of(load));
         groups.iter().all(|group| matches!(size * group.len(), 4 | 8 | 16))
     }
 
-    fn copy_tiles(&mut self, op: Op, ring: &Ring, ahead: Ahead) -> Result<Vec<Late>, Error> {
+    /// Copies those tiles of an iteration that are wanted.
+    fn copy_tiles(
+        &mut self,
+        op: Op,
+        ring: &Ring,
+        ahead: Ahead,
+        wanted: &dyn Fn(Op) -> bool,
+    ) -> Result<Vec<Late>, Error> {
         let region = self.func.op(op).regions[0];
         let index = self.func.region(region).args[0];
         self.set(index, vec![ahead.index]);
@@ -218,7 +254,7 @@ impl Lowering<'_> {
         }
         let start = self.scratch(op)?.start;
         let mut late = Vec::new();
-        for load in &ring.loads {
+        for load in ring.loads.iter().filter(|load| wanted(load.op)) {
             // Copies before the loop go to the same slots each time the loop is come to.
             let bytes = match ahead.slot + 1 == ring.stages {
                 true => ring_bytes(ring, load, start, ahead.slot),

@@ -18,12 +18,13 @@ use std::collections::BTreeMap;
 use super::super::elementwise::from_memory;
 use super::super::llvm::{Block, Emitter, IntPred, Val};
 use super::WARPGROUP;
+use super::ahead::ahead;
 use super::arena::{Arena, BARRIER_BYTES};
 use super::lower::{Frame, Lowering};
 use super::message;
 use super::overlap;
 use super::ping_pong::PingPong;
-use super::pipeline::{Copies, Ring, Role, ends};
+use super::pipeline::{Constant, Copies, Ring, Role, ends};
 use super::reduce;
 use super::schedule::Step;
 use super::thread::{self, Threads, uniform_warp};
@@ -171,7 +172,10 @@ impl Kernel<'_> {
         }
         let is_alone = 2 * self.arena.bytes > self.gpu.max_shared_bytes;
         let is_wide = !self.lir.func.tma.stores.is_empty();
-        overlap::wait_behind_setup(e, is_alone && is_wide);
+        let ahead = ahead(self.lir, self.gpu);
+        if ahead.is_none() {
+            overlap::wait_behind_setup(e, is_alone && is_wide);
+        }
         let warp = uniform_warp(e, self.tid);
         let produces = e.icmp(IntPred::Uge, warp, int(num_warps));
         let (feed, compute) = (e.block("producer"), e.block("consumer"));
@@ -197,10 +201,24 @@ impl Kernel<'_> {
         let is_first = e.icmp(IntPred::Eq, self.tid, int(32 * num_warps));
         e.cond_br(is_first, one, self.exit);
         e.position(one);
-        let copies = self.copies(Role::Producer, &rings, group, producer);
+        let mut constant = Constant::InTurn;
+        if let Some(ahead) = &ahead {
+            let mut copies = self.copies(Role::Producer, &rings, group, ahead);
+            copies.constant = Constant::Ahead;
+            let waits = e.block("producer.waits");
+            self.role(&alone(ahead, self.lir), Some(copies), waits)?;
+            e.position(waits);
+            overlap::wait_and_let_go(e);
+            constant = Constant::Begun;
+        }
+        let mut copies = self.copies(Role::Producer, &rings, group, producer);
+        copies.constant = constant;
         self.role(&alone(producer, self.lir), Some(copies), self.exit)?;
 
         e.position(compute);
+        if ahead.is_some() {
+            overlap::wait_and_let_go(e);
+        }
         if moves_registers {
             e.intrinsic("llvm.nvvm.setmaxnreg.inc.sync.aligned.u32", &[], &[taken]);
         }
@@ -271,7 +289,20 @@ impl Kernel<'_> {
         let (maps, staging) = (self.args.maps.clone(), self.arena.staging);
         let (unit, turns, ping_pong) = (group, None, PingPong::default());
         let rings = rings.to_vec();
-        Copies { role, rings, maps, staging, group, unit, turns, ping_pong, leads, firsts, lasts }
+        Copies {
+            role,
+            rings,
+            maps,
+            staging,
+            group,
+            unit,
+            turns,
+            ping_pong,
+            leads,
+            constant: Constant::InTurn,
+            firsts,
+            lasts,
+        }
     }
 }
 

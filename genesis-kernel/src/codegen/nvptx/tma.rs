@@ -16,7 +16,7 @@
 use super::super::llvm::Val;
 use super::arena::{PANEL_BYTES, PANEL_ROWS, PANELS};
 use super::lower::Lowering;
-use super::pipeline::{Ring, Role};
+use super::pipeline::{Constant, Ring, Role};
 use super::thread;
 use crate::Error;
 use crate::ir::{Op, OpKind, Spread, TensorMap, TmaLoad, Value};
@@ -200,16 +200,61 @@ impl<'a> Lowering<'a> {
     fn produce(&mut self, op: Op, number: u8) -> Result<(), Error> {
         let load = &self.func.tma.loads[usize::from(number)];
         let (ring, copies) = (self.ring(load.channel)?, self.copies()?);
-        let is_last = copies.lasts.contains(&op);
-        if copies.firsts.contains(&op) {
-            self.wait_empty(ring);
-        }
-        if !self.func.tma.is_again(number) {
-            self.copy_panels(op, load, ring)?;
+        let (is_first, is_last) = (copies.firsts.contains(&op), copies.lasts.contains(&op));
+        let (constant, is_new) = (copies.constant, !self.func.tma.is_again(number));
+        match constant {
+            Constant::InTurn => {
+                if is_first {
+                    self.wait_empty(ring);
+                }
+                if is_new {
+                    self.copy_panels(op, load, ring)?;
+                }
+            }
+            Constant::Ahead => {
+                if is_first {
+                    self.arm(ring);
+                }
+                if is_new && load.constant {
+                    self.copy_panels(op, load, ring)?;
+                }
+            }
+            Constant::Begun => {
+                if is_first {
+                    self.unless_begun(ring, |lower| {
+                        lower.wait_empty(ring);
+                        Ok(())
+                    })?;
+                }
+                if is_new && load.constant {
+                    self.unless_begun(ring, |lower| lower.copy_panels(op, load, ring))?;
+                } else if is_new {
+                    self.copy_panels(op, load, ring)?;
+                }
+            }
         }
         if is_last {
             self.advance(ring);
+            if constant != Constant::InTurn {
+                self.count_begun(ring, constant == Constant::Ahead);
+            }
         }
+        Ok(())
+    }
+
+    /// Code for slots that were not begun ahead.
+    fn unless_begun(
+        &mut self,
+        ring: Ring,
+        write: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let e = self.e;
+        let (anew, done) = (e.block("anew"), e.block("begun"));
+        e.cond_br(self.is_begun(ring), done, anew);
+        e.position(anew);
+        write(self)?;
+        e.br(done);
+        e.position(done);
         Ok(())
     }
 

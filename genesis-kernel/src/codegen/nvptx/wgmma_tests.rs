@@ -121,6 +121,7 @@ impl Config {
                 contiguous,
                 registers: false,
                 spread: Spread::Alone,
+                constant: false,
             }
         };
         let slot_bytes = second + b.next_multiple_of(1024);

@@ -31,9 +31,17 @@ impl Parser {
                         }
                         () => Spread::Alone,
                     };
-                    let load =
-                        TmaLoad { map, channel, offset, bytes, contiguous, registers, spread };
-                    self.func.tma.loads.push(load);
+                    let constant = self.take_word("constant");
+                    self.func.tma.loads.push(TmaLoad {
+                        map,
+                        channel,
+                        offset,
+                        bytes,
+                        contiguous,
+                        registers,
+                        spread,
+                        constant,
+                    });
                 }
                 "store" => {
                     let map = self.field("map")?;

@@ -274,7 +274,8 @@ impl Plan {
         let offset = slot_bytes.next_multiple_of(alignment);
         let Operand { bytes, contiguous, registers, spread, .. } = *operand;
         *slot_bytes = offset + bytes;
-        let load = TmaLoad { map, channel, offset, bytes, contiguous, registers, spread };
+        let constant = func.params[operand.map.param as usize].attrs.constant;
+        let load = TmaLoad { map, channel, offset, bytes, contiguous, registers, spread, constant };
         self.push(func, uses, product, operand, load)
     }
 

@@ -9,7 +9,7 @@ use genesis_kernel::kernel::{Grid, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::linear_tiles as device;
 
-use super::{cast, config, launch_as, pointer, reduce, view, view_of};
+use super::{cast, config, constants, launch_as, pointer, reduce, view, view_of};
 use crate::error::Result;
 use crate::ops::Gate;
 use crate::tensor::Tensor;
@@ -21,6 +21,9 @@ const CUT_K: usize = 2048;
 const PARTS: usize = 4;
 /// Rows that are bound by reading the weight.
 const FEW_ROWS: usize = 16;
+
+/// Rows of the smallest tile.
+const LEAST_ROWS: usize = 8;
 
 /// What is done to a product before it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -75,10 +78,13 @@ impl Plan {
         Plan { parts: k.div_ceil(each).max(1), each, tile, warps, stages }
     }
 
-    /// Whether parts of K are programs of their own: where there are tiles for less than half of the
-    /// multiprocessors.
+    /// Whether each part of a tile is a program of its own: of few rows in one part, and where there are tiles for
+    /// less than half of the multiprocessors.
     fn is_split(&self, tiles: usize, on: Device) -> bool {
-        self.parts > 1 && 2 * tiles < config::multiprocessors(on) && tiles <= reduce::MAX_SHARED
+        match self.parts {
+            1 => self.tile[0] < 64,
+            _ => 2 * tiles < config::multiprocessors(on) && tiles <= reduce::MAX_SHARED,
+        }
     }
 }
 
@@ -129,6 +135,12 @@ fn launch(
     let [outs, rows, step] = plan.tile;
     let tiles = m.div_ceil(outs) * n.div_ceil(rows);
     let options = LaunchOptions {
+        constant: match then {
+            // Blocks that have a multiprocessor for themselves settle where those of the kernel behind have no
+            // room: of few rows that costs more than it saves (a decode step of one row takes 4 % longer).
+            Epilogue::Gate(_) if n <= LEAST_ROWS => 0,
+            _ => constants(&[(0, weight), (2, bias)]),
+        },
         num_warps: Some(plan.warps),
         num_stages: Some(plan.stages),
         ..LaunchOptions::default()
@@ -138,7 +150,8 @@ fn launch(
     let each = Arg::Scalar(Scalar::int(DType::I64, plan.each as i64));
     let dtypes = [x.dtype(), bias.dtype()];
     if let Epilogue::Gate(gate) = then {
-        consts.extend([plan.parts as i64, gate as i64]);
+        let is_one = plan.parts == 1 && n <= FEW_ROWS;
+        consts.extend([plan.parts as i64, gate as i64, i64::from(is_one)]);
         args.extend([turned(y, true), each]);
         let kernel = &device::linear_tiles_gated::KERNEL;
         return launch_as(kernel, y, Grid::x(tiles), &dtypes, &consts, options, &args);
@@ -152,9 +165,9 @@ fn launch(
         None => view(y, &[0, 0], &[1, 1], false),
     });
     // Where nothing is shared, one number each that nobody reads.
-    let numbers = if is_split { shares * tiles * outs * rows } else { 1 };
+    let numbers = if shares > 1 { shares * tiles * outs * rows } else { 1 };
     let sums = Tensor::uninitialized(&[numbers], (DType::F32, y.device()))?;
-    let done = reduce::counters(y.device(), tiles.min(reduce::MAX_SHARED))?;
+    let done = reduce::counters(y.device(), if shares > 1 { tiles } else { 1 })?;
     args.extend([turned(y, true), pointer(&sums, true), pointer(&done, true), each]);
     let grid = Grid::x(shares * tiles);
     launch_as(&device::linear_tiles::KERNEL, y, grid, &dtypes, &consts, options, &args)

@@ -9,7 +9,7 @@ use genesis_kernel::runtime::{Arg, Device, PtrArg};
 use kernels::quantized as device;
 
 use super::linear_rows::{aligned, groups_at_once, outs_at_once, rows_at_once, tile_rows};
-use super::{config, launch_as, number, own_view, pointer, reduce, view, views};
+use super::{config, constants, launch_as, number, own_view, pointer, reduce, view, views};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -215,6 +215,12 @@ fn by_codes(x: &Tensor, w: &Planes<'_>, steps: Steps, bias: &Tensor, y: &Tensor)
     let options = LaunchOptions {
         num_warps: Some(4),
         num_stages: Some(cut.slots as u32),
+        constant: constants(&[
+            (1, w.codes),
+            (2, w.scales),
+            (3, w.mins.unwrap_or(w.scales)),
+            (4, bias),
+        ]),
         ..LaunchOptions::default()
     };
     let grid = Grid::x(cut.tiles * if cut.is_split { cut.parts } else { 1 });

@@ -1,0 +1,117 @@
+//! What the producer of a kernel asks for before it waits for the kernel ahead.
+//!
+//! As of [`super::early`], for tiles that the copy engine brings: where some of them are constant, a short form of
+//! the producer fills the first slots of their ring with these, then the thread waits, and the producer itself brings
+//! what is left of those slots. A slot that was begun is neither waited for nor armed again.
+//!
+//! ```text
+//! producer's thread                                            consumers
+//!   for %k in the first slots { arm full; copy weights }         wait
+//!   wait                                                         launch_dependents
+//!   launch_dependents                                            ..
+//!   for %t { for %k { copy weights, but of the first slots; copy activations } }
+//! ```
+
+use crate::ir::{BinaryOp, Builder, DType, Func, Op, OpKind, Region};
+use crate::layout::LayoutIr;
+use crate::target::GpuTarget;
+
+/// The short form of a kernel's producer; none where no tile is constant, or its producer is not a nest of counted
+/// loops around copies.
+pub(super) fn ahead(lir: &LayoutIr, gpu: &GpuTarget) -> Option<Func> {
+    let producer = lir.producer.as_ref().filter(|_| gpu.sm >= 90 && lir.num_blocks == 1)?;
+    let flows = |kind: &OpKind| matches!(kind, OpKind::Load | OpKind::While | OpKind::If);
+    let ops = producer.walk();
+    if ops.iter().any(|&op| flows(&producer.op(op).kind)) {
+        return None;
+    }
+    let loads = |region| ops_of(producer, region, |kind| matches!(kind, OpKind::TmaLoad(_)));
+    let (mut region, mut nest) = (producer.body, Vec::new());
+    // One loop in another, and the copies in the innermost.
+    while loads(region).is_empty() {
+        let [only] = ops_of(producer, region, |kind| matches!(kind, OpKind::For(_)))[..] else {
+            return None;
+        };
+        nest.push((region, only));
+        region = producer.op(only).regions[0];
+    }
+    let is_flat = ops_of(producer, region, |kind| matches!(kind, OpKind::For(_))).is_empty();
+    let inside = loads(region);
+    if nest.is_empty() || !is_flat || !inside.iter().any(|&op| is_constant(producer, op)) {
+        return None;
+    }
+    let stages = producer.tma.channels.iter().map(|channel| channel.stages).min()?;
+    let mut func = producer.clone();
+    for (depth, &(region, op)) in nest.iter().enumerate() {
+        let is_last = depth + 1 == nest.len();
+        bound(&mut func, region, op, if is_last { stages } else { 1 });
+    }
+    Some(func)
+}
+
+fn ops_of(func: &Func, region: Region, is: impl Fn(&OpKind) -> bool) -> Vec<Op> {
+    func.region(region).ops.iter().copied().filter(|&op| is(&func.op(op).kind)).collect()
+}
+
+/// Whether a copy is of memory that no kernel writes which may still run.
+fn is_constant(func: &Func, op: Op) -> bool {
+    let OpKind::TmaLoad(number) = func.op(op).kind else { return false };
+    func.tma.loads.get(usize::from(number)).is_some_and(|load| load.constant)
+}
+
+/// Bounds a loop of a region to so many iterations.
+fn bound(func: &mut Func, region: Region, op: Op, iterations: u32) {
+    let loc = func.op(op).loc;
+    let ops = std::mem::take(&mut func.region_mut(region).ops);
+    let at = ops.iter().position(|&other| other == op).unwrap_or(0);
+    func.region_mut(region).ops = ops[..at].to_vec();
+    let [lower, upper, step] = [0, 1, 2].map(|index| func.op(op).operands[index]);
+    let mut before = Builder::at(func, region, loc);
+    let count = before.int(DType::I64, i64::from(iterations));
+    let length = before.binary(BinaryOp::Mul, step, count);
+    let end = before.binary(BinaryOp::Add, lower, length);
+    let end = before.binary(BinaryOp::Min, upper, end);
+    func.op_mut(op).operands[1] = end;
+    func.region_mut(region).ops.extend(&ops[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::nvptx::compile;
+    use crate::layout::roles::tests::{MATMUL, compiled};
+
+    fn lir(constant: &str) -> LayoutIr {
+        let text = MATMUL.replacen("readonly", &format!("readonly {constant}"), 1);
+        compiled(&text, Some(8), crate::passes::NVPTX)
+    }
+
+    #[test]
+    fn loops_go_through_the_first_slots() {
+        let lir = lir("constant");
+        let func = ahead(&lir, &GpuTarget::SM_90A).unwrap();
+        let text = crate::ir::print(&func);
+        // One tile, and as many steps along K as there are slots.
+        let stages = func.tma.channels[0].stages;
+        assert!(text.contains(&format!(" = const {stages} : i64")), "{text}");
+        assert_eq!(text.matches(" = min ").count(), 2, "{text}");
+        assert!(ahead(&lir, &GpuTarget::SM_80).is_none());
+    }
+
+    #[test]
+    fn the_producer_waits_behind_the_constant_tiles() {
+        let copies =
+            |text: &str| text.matches("cp.async.bulk.tensor.2d.shared::cluster.global").count();
+        let ptx = compile(&lir("constant"), &GpuTarget::SM_90A).unwrap().ptx;
+        let usual = compile(&lir(""), &GpuTarget::SM_90A).unwrap().ptx;
+        // Tiles of one operand are copied in two places.
+        assert!(copies(&ptx) > copies(&usual), "{ptx}");
+        let of_producer = |ptx: &str| {
+            let start = ptx.find("setmaxnreg.dec").unwrap();
+            let first = start + ptx[start..].find("cp.async.bulk.tensor").unwrap();
+            ptx[start..first].contains("griddepcontrol.wait")
+        };
+        assert!(!of_producer(&ptx) && ptx.matches("griddepcontrol.wait").count() > 1);
+        assert!(usual.matches("griddepcontrol.wait").count() == 1);
+    }
+}

@@ -1,0 +1,248 @@
+//! What a kernel asks for before it waits for the kernel ahead of it.
+//!
+//! Between two kernels that depend on each other memory is idle: the last blocks of one end, and the first copies of
+//! the next are still to come. A kernel that reads memory which nobody writes (`constant` parameters, the weights of a
+//! model) need not wait for that. Where a function begins with a loop whose tiles are copied ahead (see
+//! [`super::ring`]), the copies of such tiles come first, and the wait behind them:
+//!
+//! ```text
+//! addresses                               of params and program ids
+//! cp.async  weights of the first slots
+//! griddepcontrol.wait                     all that earlier kernels wrote is there from here on
+//! griddepcontrol.launch_dependents        the kernel behind may ask for its own
+//! loads that stood before the loop        put off until now, with what is computed from them
+//! cp.async  activations of the first slots, a group for each slot
+//! the loop
+//! ```
+//!
+//! Loads of other memory stay behind the wait: none is marked as invariant, and no parameter beside the constant ones
+//! as one that nobody writes.
+
+use std::collections::BTreeSet;
+
+use super::super::llvm::Val;
+use super::ahead::ahead;
+use super::lower::Lowering;
+use super::overlap;
+use crate::Error;
+use crate::analysis::base;
+use crate::ir::{Func, Op, OpKind, Value};
+use crate::layout::{LayoutIr, Ring};
+use crate::target::GpuTarget;
+
+/// How a kernel waits behind its first copies.
+#[derive(Clone, Debug)]
+pub(super) struct Early {
+    /// The loop whose constant tiles are copied first.
+    at: Op,
+    /// Ops before the loop that must stay behind the wait, in order.
+    deferred: Vec<Op>,
+    /// Whether the wait is still to come.
+    is_ahead: bool,
+    /// Loads of the first slots that are on their way.
+    copied: BTreeSet<Op>,
+}
+
+impl Early {
+    /// How a function waits; none where it begins with anything but such a loop.
+    pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Option<Early> {
+        if gpu.sm < 90 || lir.producer.is_some() || lir.num_blocks > 1 {
+            return None;
+        }
+        let func = &lir.func;
+        let mut deferred = Vec::new();
+        let mut unknown: BTreeSet<Value> = BTreeSet::new();
+        for &op in &func.region(func.body).ops {
+            let data = func.op(op);
+            if let Some(ring) = lir.rings.get(&op) {
+                let is_known = data.operands[..3].iter().all(|v| !unknown.contains(v))
+                    && ring
+                        .slice
+                        .iter()
+                        .all(|&inner| func.op(inner).operands.iter().all(|v| !unknown.contains(v)));
+                let early = Early { at: op, deferred, is_ahead: true, copied: BTreeSet::new() };
+                return (is_known && has_constant_tiles(func, ring)).then_some(early);
+            }
+            let waits = match &data.kind {
+                OpKind::Load => !reads_constant(func, op),
+                kind if !data.regions.is_empty() || !is_pure(kind) => return None,
+                _ => false,
+            };
+            if waits || data.operands.iter().any(|v| unknown.contains(v)) {
+                unknown.extend(&data.results);
+                deferred.push(op);
+            }
+        }
+        None
+    }
+}
+
+/// Whether a kernel waits for the one ahead behind its first copies.
+pub(super) fn waits_late(lir: &LayoutIr, gpu: &GpuTarget) -> bool {
+    Early::of(lir, gpu).is_some() || ahead(lir, gpu).is_some()
+}
+
+/// Whether a load reads memory that no kernel writes which may still run.
+fn reads_constant(func: &Func, load: Op) -> bool {
+    let base = base(func, func.op(load).operands[0]);
+    func.params.iter().any(|param| Some(param.value) == base && param.attrs.constant)
+}
+
+/// Whether some tile of a ring is constant, and the addresses of all tiles are computed without memory.
+fn has_constant_tiles(func: &Func, ring: &Ring) -> bool {
+    let reads = |&op: &Op| func.op(op).kind == OpKind::Load && ring.load(op).is_none();
+    ring.loads.iter().any(|load| reads_constant(func, load.op)) && !ring.slice.iter().any(reads)
+}
+
+/// Whether an op only computes, each thread for itself.
+fn is_pure(kind: &OpKind) -> bool {
+    kind.is_elementwise()
+        || matches!(
+            kind,
+            OpKind::Const(_)
+                | OpKind::Iota
+                | OpKind::ProgramId(_)
+                | OpKind::NumPrograms(_)
+                | OpKind::Broadcast
+                | OpKind::ExpandDims { .. }
+                | OpKind::Reshape
+                | OpKind::Transpose { .. }
+                | OpKind::PtrAdd
+                | OpKind::MultipleOf(_)
+                | OpKind::ViewPtr
+                | OpKind::ViewDim(_)
+                | OpKind::ViewStride(_)
+        )
+}
+
+impl Lowering<'_> {
+    /// Whether an op is lowered behind the wait, and not where it stands.
+    pub(super) fn is_deferred(&self, op: Op) -> bool {
+        self.early.as_ref().is_some_and(|early| early.is_ahead && early.deferred.contains(&op))
+    }
+
+    /// Whether a tile's first slots are on their way before the ring is filled.
+    pub(super) fn is_asked_for(&self, load: Op) -> bool {
+        self.early.as_ref().is_some_and(|early| early.copied.contains(&load))
+    }
+
+    /// Whether loads of a parameter's memory need no order: nobody writes it, or has while the kernel waits.
+    pub(super) fn is_invariant(&self, param: u32) -> bool {
+        let attrs = &self.func.params[param as usize].attrs;
+        attrs.readonly && (attrs.constant || !self.waits_late)
+    }
+
+    /// Asks for the constant tiles of a ring, waits for the kernel ahead, and does what was put off.
+    pub(super) fn ask_early(&mut self, op: Op, ring: &Ring, bounds: [Val; 3]) -> Result<(), Error> {
+        let Some(early) = self.early.as_mut().filter(|early| early.is_ahead && early.at == op)
+        else {
+            return Ok(());
+        };
+        early.is_ahead = false;
+        let deferred = std::mem::take(&mut early.deferred);
+        let of_weights = |load: &&crate::layout::RingLoad| {
+            reads_constant(self.func, load.op) && self.is_direct(load)
+        };
+        let copied: BTreeSet<Op> =
+            ring.loads.iter().filter(of_weights).map(|load| load.op).collect();
+        self.fill_tiles(op, ring, (bounds, &copied))?;
+        if let Some(early) = &mut self.early {
+            early.copied = copied;
+        }
+        overlap::wait_and_let_go(self.e);
+        for op in deferred {
+            self.next_op(op)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::nvptx::compile;
+    use crate::ir::parse;
+    use crate::layout::{LayoutOptions, assign};
+    use crate::passes::{self, views};
+
+    /// A product with something that is loaded before its loop and added behind it.
+    const TEXT: &str = "
+kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_multiple_of 16, %b: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %d: *f32 readonly, %c: view<f32,2> exclusive unit_stride multiple_of 16 stride_multiple_of 16) {
+  %0 = program_id 0 : i64
+  %1 = const 64 : i64
+  %2 = mul %0, %1 : i64
+  %3 = load %d : f32
+  %4 = broadcast %3 : f32[64x64]
+  %5 = const 0.0 : f32
+  %6 = broadcast %5 : f32[64x64]
+  %7 = const 0 : i64
+  %8 = view_dim 1 %a : i64
+  %9 = const 32 : i64
+  %10 = for %11 = %7 to %8 step %9 carry (%12 = %6) {
+    %13 = view_load %a, %2, %11 : bf16[64x32]
+    %14 = view_load %b, %11, %7 : bf16[32x64]
+    %15 = dot ieee %13, %14, %12 : f32[64x64]
+    yield %15
+  } : f32[64x64]
+  %16 = add %10, %4 : f32[64x64]
+  view_store %c, %16, %2, %7
+  return
+}
+";
+
+    fn ptx(constant: &str, gpu: &GpuTarget) -> String {
+        let func = parse(&TEXT.replace("CONSTANT", constant)).unwrap();
+        let mut func = views::run(&func).unwrap();
+        passes::run(&mut func, passes::PIPELINE);
+        passes::run(&mut func, passes::NVPTX);
+        let options = LayoutOptions { num_warps: Some(4), ..Default::default() };
+        compile(&assign(&func, &options).unwrap(), gpu).unwrap().ptx
+    }
+
+    /// What of these a kernel does, in order; what repeats is there once.
+    fn order(ptx: &str) -> Vec<&'static str> {
+        let known = [
+            "cp.async.cg",
+            "griddepcontrol.wait",
+            "launch_dependents",
+            "ld.global",
+            "commit_group",
+        ];
+        let mut found = Vec::new();
+        for line in ptx.lines() {
+            let word = known.iter().copied().find(|word| line.contains(word));
+            found.extend(word.filter(|&word| found.last() != Some(&word)));
+        }
+        found
+    }
+
+    #[test]
+    fn constant_tiles_are_asked_for_before_the_wait_and_all_else_behind() {
+        let early = order(&ptx("constant", &GpuTarget::SM_90A));
+        let first = [
+            "cp.async.cg",
+            "griddepcontrol.wait",
+            "launch_dependents",
+            "ld.global",
+            "cp.async.cg",
+            "commit_group",
+        ];
+        assert_eq!(early[..6], first);
+        assert!(!ptx("constant", &GpuTarget::SM_90A).contains("ld.global.nc"));
+        let usual = order(&ptx("", &GpuTarget::SM_90A));
+        assert_eq!(usual[..2], ["griddepcontrol.wait", "cp.async.cg"]);
+        assert!(!order(&ptx("constant", &GpuTarget::SM_80)).contains(&"griddepcontrol.wait"));
+    }
+
+    #[test]
+    fn a_wait_is_not_put_behind_what_changes_memory() {
+        let text = TEXT.replace("  %5 = const 0.0", "  store %q, %3\n  %5 = const 0.0");
+        let text = text.replace("%d: *f32 readonly", "%d: *f32 readonly, %q: *f32 exclusive");
+        let func = parse(&text.replace("CONSTANT", "constant")).unwrap();
+        let mut func = views::run(&func).unwrap();
+        passes::run(&mut func, passes::PIPELINE);
+        let lir =
+            assign(&func, &LayoutOptions { num_warps: Some(4), ..Default::default() }).unwrap();
+        assert!(!lir.rings.is_empty() && Early::of(&lir, &GpuTarget::SM_90A).is_none());
+    }
+}
