@@ -366,7 +366,7 @@ fn a_mask_stands_for_all_of_its_axes() -> Result<()> {
     let want = [[0, 0, 1, 4], [0, 2, 3, 4], [1, 0, 1, 4], [1, 2, 3, 4]].map(at);
     assert_eq!(y.to_f64_vec()?, want);
     // Apart from another index, so that both come first.
-    let last = Index::Tensor(Tensor::from_slice(&[4_i64, 0], &[2])?);
+    let last = Index::Tensor(Tensor::from_slice_on(&[4_i64, 0], &[2], Device::Cpu)?);
     let y = x.index(&[mask([2, 3], &[[0, 2], [1, 1]])?, all(), last])?;
     assert_eq!(y.shape(), [2, 4]);
     let want = [[0, 2, 0, 4], [0, 2, 1, 4], [0, 2, 2, 4], [0, 2, 3, 4]].into_iter();
