@@ -245,7 +245,7 @@ struct Odd {
 }
 
 impl Odd {
-    fn new(model: &Arc<dyn CausalLm>, fails_at: usize, scale: f64) -> Arc<dyn CausalLm> {
+    fn around(model: &Arc<dyn CausalLm>, fails_at: usize, scale: f64) -> Arc<dyn CausalLm> {
         Arc::new(Odd { model: Arc::clone(model), calls: AtomicUsize::new(0), fails_at, scale })
     }
 }
@@ -295,7 +295,7 @@ fn a_step_that_fails_ahead_is_done_in_its_turn() -> Result<()> {
     let expected = alone(&model, &requests)?;
     let mut ahead = 0;
     for at in 0..10 {
-        let mut engine = engine(&Odd::new(&model, at, 1.0), options())?;
+        let mut engine = engine(&Odd::around(&model, at, 1.0), options())?;
         let found = answers(&mut engine, &requests, 1)?;
         ensure!(found == expected, "call {at}: {found:?}, {expected:?}");
         ahead += engine.stats().ahead_steps;
@@ -313,7 +313,7 @@ fn a_sequence_without_a_token_ends_alone() -> Result<()> {
         requests.iter_mut().for_each(|request| request.sampling.temperature = 0.0);
         // What is larger than the limit becomes infinite.
         for limit in [10.0, 12.0, 14.0, 16.0] {
-            let model = Odd::new(&model, usize::MAX, f64::from(f32::MAX) / limit);
+            let model = Odd::around(&model, usize::MAX, f64::from(f32::MAX) / limit);
             let expected = alone(&model, &requests)?;
             let found = answers(&mut engine(&model, options())?, &requests, 1)?;
             ensure!(found == expected, "{limit} on {device}: {found:?}, {expected:?}");
