@@ -2,20 +2,20 @@
 //! those of steps that wait, while sequences end in the middle of others', are cancelled, join and lose their pages.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use genesis::generate::{
     Engine, EngineOptions, EngineStats, Event, FinishReason, Request, RequestId, Sampling,
     Speculation, Usage,
 };
-use genesis::models::{CausalLm, KvShape, LoadOptions, Pass, load};
+use genesis::models::{CausalLm, KvShape, Pass};
 use genesis::nn::{Module, Visitor, VisitorMut};
 use genesis::{Device, Error, Tensor};
 
 use crate::generate::Letters;
+use crate::generate_device::model;
 
 /// The models, and whether their steps can be recorded: which experts a token goes to is read on the host.
 const MODELS: [(&str, bool); 4] =
@@ -26,12 +26,6 @@ const PATIENCE: usize = 4;
 
 fn is_cancelled(place: usize, answer: &Answer) -> bool {
     place % 4 == 3 && answer.tokens.len() == PATIENCE && answer.finish.is_none()
-}
-
-fn model(name: &str, device: Device) -> Result<Arc<dyn CausalLm>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models").join(name);
-    let options = LoadOptions { device, ..LoadOptions::default() };
-    Ok(load(folder, &options).with_context(|| name.to_owned())?.model)
 }
 
 fn options() -> EngineOptions {

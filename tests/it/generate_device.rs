@@ -12,7 +12,7 @@ use genesis::models::{CausalLm, LoadOptions, load};
 /// One of each kind: biases, tied head, windows and norms on both sides, experts, learned positions.
 const MODELS: [&str; 5] = ["llama_biased", "qwen2_tied", "gemma3", "qwen3_moe", "gpt2"];
 
-fn model(name: &str, device: Device) -> Result<Arc<dyn CausalLm>> {
+pub(crate) fn model(name: &str, device: Device) -> Result<Arc<dyn CausalLm>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models").join(name);
     let options = LoadOptions { device, ..LoadOptions::default() };
     Ok(load(folder, &options).with_context(|| name.to_owned())?.model)

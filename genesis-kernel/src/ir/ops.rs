@@ -348,6 +348,22 @@ impl OpKind {
         )
     }
 
+    /// Whether each thread computes it for itself, from what it holds: no memory and no message.
+    pub fn is_per_thread(&self) -> bool {
+        self.is_elementwise()
+            || matches!(
+                self,
+                OpKind::Const(_)
+                    | OpKind::Iota
+                    | OpKind::ProgramId(_)
+                    | OpKind::NumPrograms(_)
+                    | OpKind::Broadcast
+                    | OpKind::ExpandDims { .. }
+                    | OpKind::Reshape
+                    | OpKind::Transpose { .. }
+            )
+    }
+
     /// Whether it reads global memory.
     pub fn reads_memory(&self) -> bool {
         matches!(

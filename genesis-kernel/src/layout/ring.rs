@@ -292,20 +292,7 @@ impl<'l> Finder<'l> {
             }
             let kind = &func.op(op).kind;
             let reads = *kind == OpKind::Load && is_constant(func, func.op(op).operands[0]);
-            let is_pure = reads
-                || kind.is_elementwise()
-                || matches!(
-                    kind,
-                    OpKind::Const(_)
-                        | OpKind::Iota
-                        | OpKind::ProgramId(_)
-                        | OpKind::NumPrograms(_)
-                        | OpKind::Broadcast
-                        | OpKind::ExpandDims { .. }
-                        | OpKind::Reshape
-                        | OpKind::Transpose { .. }
-                );
-            if !is_pure {
+            if !reads && !kind.is_per_thread() {
                 return None;
             }
             slice.push(op);

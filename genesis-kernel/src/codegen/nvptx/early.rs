@@ -27,7 +27,7 @@ use super::overlap;
 use crate::Error;
 use crate::analysis::base;
 use crate::ir::{Func, Op, OpKind, Value};
-use crate::layout::{LayoutIr, Ring};
+use crate::layout::{LayoutIr, Ring, RingLoad};
 use crate::target::GpuTarget;
 
 /// How a kernel waits behind its first copies.
@@ -65,7 +65,7 @@ impl Early {
             }
             let waits = match &data.kind {
                 OpKind::Load => !reads_constant(func, op),
-                kind if !data.regions.is_empty() || !is_pure(kind) => return None,
+                kind if !kind.is_per_thread() => return None,
                 _ => false,
             };
             if waits || data.operands.iter().any(|v| unknown.contains(v)) {
@@ -94,27 +94,6 @@ fn has_constant_tiles(func: &Func, ring: &Ring) -> bool {
     ring.loads.iter().any(|load| reads_constant(func, load.op)) && !ring.slice.iter().any(reads)
 }
 
-/// Whether an op only computes, each thread for itself.
-fn is_pure(kind: &OpKind) -> bool {
-    kind.is_elementwise()
-        || matches!(
-            kind,
-            OpKind::Const(_)
-                | OpKind::Iota
-                | OpKind::ProgramId(_)
-                | OpKind::NumPrograms(_)
-                | OpKind::Broadcast
-                | OpKind::ExpandDims { .. }
-                | OpKind::Reshape
-                | OpKind::Transpose { .. }
-                | OpKind::PtrAdd
-                | OpKind::MultipleOf(_)
-                | OpKind::ViewPtr
-                | OpKind::ViewDim(_)
-                | OpKind::ViewStride(_)
-        )
-}
-
 impl Lowering<'_> {
     /// Whether an op is lowered behind the wait, and not where it stands.
     pub(super) fn is_deferred(&self, op: Op) -> bool {
@@ -140,9 +119,8 @@ impl Lowering<'_> {
         };
         early.is_ahead = false;
         let deferred = std::mem::take(&mut early.deferred);
-        let of_weights = |load: &&crate::layout::RingLoad| {
-            reads_constant(self.func, load.op) && self.is_direct(load)
-        };
+        let of_weights =
+            |load: &&RingLoad| reads_constant(self.func, load.op) && self.is_direct(load);
         let copied: BTreeSet<Op> =
             ring.loads.iter().filter(of_weights).map(|load| load.op).collect();
         self.fill_tiles(op, ring, (bounds, &copied))?;
