@@ -26,6 +26,7 @@ pub mod matmul_f8;
 pub mod matmul_int;
 pub mod norm;
 pub mod norm_bwd;
+pub mod norm_rows;
 pub mod packed;
 pub mod paged_attention;
 pub mod pool;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         softmax::KERNELS,
         norm::KERNELS,
         norm_bwd::KERNELS,
+        norm_rows::KERNELS,
         matmul::KERNELS,
         matmul_f8::KERNELS,
         matmul_int::KERNELS,

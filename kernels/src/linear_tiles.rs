@@ -13,13 +13,16 @@
 //!
 //! One row is bound by reading the weight, which small programs share evenly among multiprocessors. What follows a
 //! product in a transformer's layer happens to the sums in registers, rounded as if it was an op of its own: the
-//! bias, a residual that is added, or the gate of a feed-forward layer.
+//! bias, a residual that is added, or the gate of a feed-forward layer. Of an RMS norm in front of the product the
+//! division is here (see [`crate::norm_rows`]): where `NORM` is 1 by the mean squares of `of`, the rows before the
+//! norm, where it is 2 by `scales`.
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 use crate::gated::opened;
 use crate::matmul::place;
+use crate::norm_rows::{scales_of, weighted};
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[&linear_tiles::KERNEL, &linear_tiles_gated::KERNEL];
@@ -91,6 +94,38 @@ fn joined<const BM: usize, const BN: usize, const PARTS: usize>(
     total
 }
 
+/// What columns are multiplied by behind the product, where `NORM`.
+#[device]
+fn scales_at<T: Float, const BN: usize, const NORM: usize>(
+    of: View<T, 2>,
+    scales: View<f32, 1>,
+    column: i64,
+    eps: f32,
+) -> Tile1<f32, BN> {
+    let mut by = ones::<f32, BN>();
+    if NORM == 1 {
+        by = scales_of::<T, BN>(of, column, eps);
+    }
+    if NORM == 2 {
+        by = scales.load::<BN>([column]);
+    }
+    by
+}
+
+/// Sums, scaled where `NORM`, with the bias.
+#[device]
+fn scaled<const BM: usize, const BN: usize, const NORM: usize>(
+    sums: Tile2<f32, BM, BN>,
+    by: Tile1<f32, BN>,
+    bias: Tile1<f32, BM>,
+) -> Tile2<f32, BM, BN> {
+    let mut all = sums;
+    if NORM > 0 {
+        all = all * by.row();
+    }
+    all + bias.col()
+}
+
 /// What is added to a tile where `ADD`.
 #[device]
 fn other_of<T: Float, const BM: usize, const BN: usize, const ADD: usize>(
@@ -105,22 +140,41 @@ fn other_of<T: Float, const BM: usize, const BN: usize, const ADD: usize>(
     other
 }
 
-/// The sums of a tile as they are stored, with the bias, and with `other` where `ADD`.
+/// The sums of a tile as they are stored: scaled where `NORM`, with the bias, and with `other` where `ADD`.
 #[device]
-fn finished<T: Float, const BM: usize, const BN: usize, const ADD: usize>(
+fn finished<T: Float, const BM: usize, const BN: usize, const ADD: usize, const NORM: usize>(
     sums: Tile2<f32, BM, BN>,
+    by: Tile1<f32, BN>,
     bias: Tile1<f32, BM>,
     other: Tile2<T, BM, BN>,
 ) -> Tile2<T, BM, BN> {
-    let mut all = (sums + bias.col()).to::<T>();
+    let mut all = scaled::<BM, BN, NORM>(sums, by, bias).to::<T>();
     if ADD == 1 {
         all = (all.to::<f32>() + other.to::<f32>()).to::<T>();
     }
     all
 }
 
+/// Stores a tile, and where `NEXT` what the norm behind it weighs it to.
+#[device]
+fn put<T: Float, const BM: usize, const BN: usize, const NEXT: usize>(
+    y: ViewMut<T, 2>,
+    next: ViewMut<T, 2>,
+    at: (i64, i64),
+    all: Tile2<T, BM, BN>,
+    gain: Tile1<T, BM>,
+    offset: f32,
+) {
+    y.store([at.0, at.1], all);
+    if NEXT == 1 {
+        next.store([at.0, at.1], weighted::<T, BM, BN>(all, gain, offset));
+    }
+}
+
 /// `y = x W^T + bias`, plus `added` where `ADD`: `weight: [m, k]`, `x: [k, n]`, `bias: [m]`, or empty where there is
 /// none, `added` and `y: [m, n]`. K is cut into `PARTS` parts of `each`, a multiple of `BK`; the last may be shorter.
+/// With `NORM` the product is scaled before the bias: `of: [k, n]`, `scales: [n]`. With `NEXT` there is
+/// `next = y (gain + offset)` too, `gain: [m]`.
 ///
 /// With `SPLIT` a part is a program of its own, which asks for its share of the weight before all else: where there
 /// are several, `sums` has room for the tiles of all parts, and `done` a zero for each tile, before and after.
@@ -134,15 +188,23 @@ pub fn linear_tiles<
     const PARTS: usize,
     const SPLIT: usize,
     const ADD: usize,
+    const NORM: usize,
+    const NEXT: usize,
 >(
     weight: View<T, 2>,
     x: View<T, 2>,
     bias: View<B, 1>,
     added: View<T, 2>,
+    of: View<T, 2>,
+    scales: View<f32, 1>,
+    gain: View<T, 1>,
     y: ViewMut<T, 2>,
+    next: ViewMut<T, 2>,
     sums: PtrMut<f32>,
     done: PtrMut<i32>,
     each: i64,
+    eps: f32,
+    offset: f32,
 ) {
     let (m, n, k) = (y.dim(0), y.dim(1), weight.dim(1));
     let tiles = cdiv(m, BM) * cdiv(n, BN);
@@ -152,17 +214,21 @@ pub fn linear_tiles<
         // What follows the product is asked for ahead of it.
         let own = bias.load::<BM>([row]).to::<f32>();
         let other = other_of::<T, BM, BN, ADD>(added, row, column);
+        let g = gain.load::<BM>([row]);
+        let by = scales_at::<T, BN, NORM>(of, scales, column, eps);
         let bounds = (part * each, minimum((part + 1) * each, k));
         let acc = part_of::<T, BM, BN, BK>(weight, x, (row, column), bounds);
         if PARTS == 1 {
-            y.store([row, column], finished::<T, BM, BN, ADD>(acc, own, other));
+            let all = finished::<T, BM, BN, ADD, NORM>(acc, by, own, other);
+            put::<T, BM, BN, NEXT>(y, next, (row, column), all, g, offset);
         } else {
             let (places, exist) = places_of::<BM, BN>(number, column, n);
             store(sums + places, acc, exist);
             let tile = number - part * tiles;
             if atomic_add(done + tile, 1).to::<i64>() == PARTS - 1 {
                 let total = joined::<BM, BN, PARTS>(sums, tile, tiles, column, n);
-                y.store([row, column], finished::<T, BM, BN, ADD>(total, own, other));
+                let all = finished::<T, BM, BN, ADD, NORM>(total, by, own, other);
+                put::<T, BM, BN, NEXT>(y, next, (row, column), all, g, offset);
                 atomic_xchg(done + tile, 0);
             }
         }
@@ -172,7 +238,9 @@ pub fn linear_tiles<
             let total = in_turn::<T, BM, BN, BK, PARTS>(weight, x, (row, column), each);
             let own = bias.load::<BM>([row]).to::<f32>();
             let other = other_of::<T, BM, BN, ADD>(added, row, column);
-            y.store([row, column], finished::<T, BM, BN, ADD>(total, own, other));
+            let by = scales_at::<T, BN, NORM>(of, scales, column, eps);
+            let all = finished::<T, BM, BN, ADD, NORM>(total, by, own, other);
+            put::<T, BM, BN, NEXT>(y, next, (row, column), all, gain.load::<BM>([row]), offset);
         }
     }
 }
@@ -207,16 +275,19 @@ fn gated_tile<
     const BK: usize,
     const PARTS: usize,
     const ACT: usize,
+    const NORM: usize,
 >(
     weight: View<T, 2>,
     x: View<T, 2>,
     bias: View<B, 1>,
+    norm: (View<T, 2>, View<f32, 1>, f32),
     at: (i64, i64),
     m: i64,
     each: i64,
 ) -> Tile2<T, BM, BN> {
     let (row, column) = at;
     let k = weight.dim(1);
+    let by = scales_at::<T, BN, NORM>(norm.0, norm.1, column, norm.2);
     let mut gates = zeros::<f32, BM, BN>();
     let mut ups = zeros::<f32, BM, BN>();
     if PARTS == 1 {
@@ -231,8 +302,9 @@ fn gated_tile<
             ups = ups + up;
         }
     }
-    let gate = (gates + bias.load::<BM>([row]).to::<f32>().col()).to::<T>();
-    let up = (ups + bias.load::<BM>([row + m]).to::<f32>().col()).to::<T>();
+    let (own, other) = (bias.load::<BM>([row]), bias.load::<BM>([row + m]));
+    let gate = scaled::<BM, BN, NORM>(gates, by, own.to::<f32>()).to::<T>();
+    let up = scaled::<BM, BN, NORM>(ups, by, other.to::<f32>()).to::<T>();
     let open = opened::<f32, BM, BN, ACT>(gate.to::<f32>()).to::<T>();
     (open.to::<f32>() * up.to::<f32>()).to::<T>()
 }
@@ -249,20 +321,25 @@ pub fn linear_tiles_gated<
     const PARTS: usize,
     const ACT: usize,
     const ONE: usize,
+    const NORM: usize,
 >(
     weight: View<T, 2>,
     x: View<T, 2>,
     bias: View<B, 1>,
+    of: View<T, 2>,
+    scales: View<f32, 1>,
     y: ViewMut<T, 2>,
     each: i64,
+    eps: f32,
 ) {
     let (m, n) = (y.dim(0), y.dim(1));
+    let norm = (of, scales, eps);
     if ONE == 1 {
         let (_, row, column) = place::<BM, BN>(program_id(0), m, n);
         let at = (row, column);
         y.store(
             [row, column],
-            gated_tile::<T, B, BM, BN, BK, PARTS, ACT>(weight, x, bias, at, m, each),
+            gated_tile::<T, B, BM, BN, BK, PARTS, ACT, NORM>(weight, x, bias, norm, at, m, each),
         );
     } else {
         for tile in persistent(cdiv(m, BM) * cdiv(n, BN)) {
@@ -270,7 +347,9 @@ pub fn linear_tiles_gated<
             let at = (row, column);
             y.store(
                 [row, column],
-                gated_tile::<T, B, BM, BN, BK, PARTS, ACT>(weight, x, bias, at, m, each),
+                gated_tile::<T, B, BM, BN, BK, PARTS, ACT, NORM>(
+                    weight, x, bias, norm, at, m, each,
+                ),
             );
         }
     }

@@ -14,7 +14,7 @@ use genesis_kernel::target::Target;
 use genesis_kernel::{Error, Scalar};
 use rayon::prelude::*;
 
-use crate::assemble::{dtypes, usual};
+use crate::assemble::{dtypes, usual_consts};
 
 /// Extents of the outer axes of a view of each rank, and the grid that covers them.
 #[derive(Clone, Copy)]
@@ -248,7 +248,7 @@ fn usual_cases() -> Vec<Case> {
     let case = |kernel: &'static KernelDef, dtype, target| Case {
         kernel,
         dtype,
-        consts: kernel.ast.consts.iter().map(|name| usual(name)).collect(),
+        consts: usual_consts(kernel),
         hints: Hints::contiguous(kernel.ast),
         shape: SMALL,
         target,
@@ -362,7 +362,7 @@ fn crossed_cases() -> Vec<Case> {
         let across =
             ParamHint { unit_stride: false, unit_axis: Some(first - 2), ..hints.params[0] };
         hints.params[0] = across;
-        let consts = kernel.ast.consts.iter().map(|name| usual(name)).collect();
+        let consts = usual_consts(kernel);
         let (dtype, target) = (DType::F32, Target::sm_90a());
         Some(Case { kernel, dtype, consts, hints, shape: SMALL, target })
     };

@@ -11,7 +11,7 @@ use genesis_kernel::kernel::{Hints, KernelDef};
 use genesis_kernel::target::Target;
 use rayon::prelude::*;
 
-use crate::assemble::{dtypes, usual};
+use crate::assemble::{dtypes, usual_consts};
 
 /// A kernel in one configuration.
 struct Configuration {
@@ -153,7 +153,7 @@ fn configurations() -> Vec<Configuration> {
         .map(|kernel| Configuration {
             kernel,
             dtype: DType::BF16,
-            consts: kernel.ast.consts.iter().map(|name| usual(name)).collect(),
+            consts: usual_consts(kernel),
             num_warps: None,
         })
         .collect();

@@ -85,6 +85,7 @@ mod nn_layers;
 /// What modules are made of, and what all of them can do.
 mod nn_module;
 /// One rounding, NaN, signs of zeros.
+mod norm_rows;
 mod numerics;
 /// Every op of the table against its f64 reference, on every dtype and layout.
 mod ops;

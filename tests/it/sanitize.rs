@@ -384,6 +384,7 @@ fn nothing_is_left_out() -> Result<()> {
         "pool",
         "resample",
         "linear_tiles",
+        "rms_of_rows",
         "quantized_tiles",
         "paged_gather",
         "paged_prefill",

@@ -5,6 +5,7 @@ use super::attend::{Attend, Heads};
 use super::blueprint::Blueprint;
 use super::decoder::Sizes;
 use super::norm::Norm;
+use super::normed::Normed;
 use super::projection::Projection;
 use super::residual::Residual;
 use super::rotation::Rotation;
@@ -21,6 +22,8 @@ pub struct Context<'a> {
     pub rotations: &'a [Rotation],
     /// The number of the layer.
     pub layer: usize,
+    /// The norm that the next layer begins with, where its products defer it.
+    pub next: Option<&'a Norm>,
 }
 
 /// Sizes and kinds of the attention of a layer.
@@ -111,29 +114,35 @@ impl SelfAttention {
     ///
     /// # Errors
     /// If shapes do not fit, or a launch fails.
-    pub fn forward(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor> {
+    pub fn forward(&self, x: &Normed<'_>, context: &Context<'_>) -> Result<Tensor> {
         watch(self, || self.o_proj.forward(&self.seen(x, context)?))
     }
 
-    /// Adds what the tokens see, projected, to the residual stream.
+    /// Whether the norm in front is left to the products.
+    pub(super) fn defers_norm(&self) -> bool {
+        Projection::defer_norms(&[&self.q_proj, &self.k_proj, &self.v_proj])
+    }
+
+    /// Adds what the tokens see, projected, to the residual stream; `next` as in [`Residual::plus_product`].
     ///
     /// # Errors
     /// If shapes do not fit, or a launch fails.
     pub(super) fn onto(
         &self,
-        x: &Tensor,
+        x: &Normed<'_>,
         context: &Context<'_>,
         residual: Residual,
+        next: Option<&Norm>,
     ) -> Result<Residual> {
         if is_observed() {
             return residual.plus(self.forward(x, context)?);
         }
-        let run = || residual.plus_product(&self.o_proj, &self.seen(x, context)?);
+        let run = || residual.plus_product(&self.o_proj, &self.seen(x, context)?, next);
         watch_as(self, Residual::sum, run)
     }
 
     /// The values that the tokens see, `[.., tokens, H * D]`.
-    fn seen(&self, x: &Tensor, context: &Context<'_>) -> Result<Tensor> {
+    fn seen(&self, x: &Normed<'_>, context: &Context<'_>) -> Result<Tensor> {
         let [q, k, v] = self.products(x)?;
         let (rotation, layer) = (&context.rotations[self.rope], context.layer);
         let heads = Heads { q: &q, k: &k, v: &v };
@@ -154,14 +163,15 @@ impl SelfAttention {
 
     /// Queries `[.., tokens, H, D]`, keys and values `[.., tokens, G, D]`: parts of one product where weights are
     /// packed.
-    fn products(&self, x: &Tensor) -> Result<[Tensor; 3]> {
+    fn products(&self, x: &Normed<'_>) -> Result<[Tensor; 3]> {
         let heads = |t: Tensor| t.unflatten(-1, &[-1, self.head_dim as i64]);
         let parts = [&self.q_proj, &self.k_proj, &self.v_proj];
         let Some(joined) = Projection::joined(&parts) else {
+            let x = x.tensor()?;
             let [q, k, v] = parts.map(|part| heads(part.forward(x)?));
             return Ok([q?, k?, v?]);
         };
-        let all = heads(joined.forward(x)?)?; // [.., tokens, H + 2 G, D]
+        let all = heads(joined.of_normed(x)?)?; // [.., tokens, H + 2 G, D]
         let [q, k, v] = parts.map(|part| part.weight.shape()[0] / self.head_dim);
         let part = |start, heads| all.narrow(-2, start, heads);
         Ok([part(0, q)?, part(q, k)?, part(q + k, v)?])

@@ -7,6 +7,7 @@
 use super::attention::{Context, SelfAttention};
 use super::blueprint::Blueprint;
 use super::norm::Norm;
+use super::normed::Normed;
 use super::projection::Projection;
 use super::residual::Residual;
 use super::rope::{Rope, RopeSettings};
@@ -26,6 +27,11 @@ pub trait Block: Module {
     /// # Errors
     /// If shapes do not fit, or a launch fails.
     fn forward(&self, x: Residual, context: &Context<'_>) -> Result<Residual>;
+
+    /// The norm that a layer begins with, where its products defer it.
+    fn deferred_norm(&self) -> Option<&Norm> {
+        None
+    }
 
     /// Lays weights out for generation, see [`CausalLm::pack`].
     ///
@@ -49,12 +55,19 @@ pub(super) fn watch_block<M: Module>(
 
 /// What stands between the two norms of a layer, and lays its weights out.
 pub trait FeedForwardLayer: Layer {
-    /// Adds what the layer makes of `x` to the residual stream.
+    /// Adds what the layer makes of `x` to the residual stream. `next` is the norm behind, where the products behind
+    /// defer it.
     ///
     /// # Errors
     /// If shapes do not fit, or a launch fails.
-    fn onto(&self, x: &Tensor, residual: Residual) -> Result<Residual> {
-        residual.plus(self.forward(x)?)
+    fn onto(&self, x: &Normed<'_>, residual: Residual, next: Option<&Norm>) -> Result<Residual> {
+        let _ = next;
+        residual.plus(self.forward(x.tensor()?)?)
+    }
+
+    /// Whether the norm in front is left to the layer's products.
+    fn defers_norm(&self) -> bool {
+        false
     }
 
     /// As [`Block::pack`].
@@ -80,11 +93,17 @@ pub struct PreNormBlock<F> {
 impl<F: FeedForwardLayer> Block for PreNormBlock<F> {
     fn forward(&self, x: Residual, context: &Context<'_>) -> Result<Residual> {
         watch_block(self, || {
-            let (x, normed) = x.normed(&self.input_layernorm)?;
-            let x = self.self_attn.onto(&normed, context, x)?;
-            let (x, normed) = x.normed(&self.post_attention_layernorm)?;
-            self.mlp.onto(&normed, x)
+            let (first, second) = (&self.input_layernorm, &self.post_attention_layernorm);
+            let is_deferred = self.mlp.defers_norm();
+            let (x, normed) = x.before(first, self.self_attn.defers_norm())?;
+            let x = self.self_attn.onto(&normed, context, x, is_deferred.then_some(second))?;
+            let (x, normed) = x.before(second, is_deferred)?;
+            self.mlp.onto(&normed, x, context.next)
         })
+    }
+
+    fn deferred_norm(&self) -> Option<&Norm> {
+        self.self_attn.defers_norm().then_some(&self.input_layernorm)
     }
 
     fn pack(&mut self) -> Result<()> {
@@ -265,7 +284,8 @@ impl<B: Block> DecoderLm<B> {
         watch(model, || {
             let mut x = Residual::new(self.embedded(tokens)?);
             for (layer, block) in model.layers.iter().enumerate() {
-                x = block.forward(x, &Context { pass, rotations: &rotations, layer })?;
+                let next = model.layers.get(layer + 1).and_then(Block::deferred_norm);
+                x = block.forward(x, &Context { pass, rotations: &rotations, layer, next })?;
             }
             Ok(x.normed(&model.norm)?.1)
         })

@@ -12,7 +12,9 @@
 use super::attend::Attend;
 use super::attention::{AttentionPlan, Context, SelfAttention};
 use super::blueprint::Blueprint;
-use super::decoder::{Block, DecoderLm, DecoderOptions, Sizes, watch_block, windowed_layers};
+use super::decoder::{
+    Block, DecoderLm, DecoderOptions, FeedForwardLayer, Sizes, watch_block, windowed_layers,
+};
 use super::mlp::GatedMlp;
 use super::norm::Norm;
 use super::residual::Residual;
@@ -59,11 +61,11 @@ pub struct SandwichBlock {
 impl Block for SandwichBlock {
     fn forward(&self, x: Residual, context: &Context<'_>) -> Result<Residual> {
         watch_block(self, || {
-            let (x, normed) = x.normed(&self.input_layernorm)?;
+            let (x, normed) = x.before(&self.input_layernorm, self.self_attn.defers_norm())?;
             let seen = self.self_attn.forward(&normed, context)?;
             let x = x.plus(self.post_attention_layernorm.forward(&seen)?)?;
-            let (x, normed) = x.normed(&self.pre_feedforward_layernorm)?;
-            x.plus(self.post_feedforward_layernorm.forward(&self.mlp.forward(&normed)?)?)
+            let (x, normed) = x.before(&self.pre_feedforward_layernorm, self.mlp.defers_norm())?;
+            x.plus(self.post_feedforward_layernorm.forward(&self.mlp.of_normed(&normed)?)?)
         })
     }
 

@@ -2,6 +2,8 @@
 
 use super::blueprint::Blueprint;
 use super::decoder::FeedForwardLayer;
+use super::norm::Norm;
+use super::normed::Normed;
 use super::projection::Projection;
 use super::residual::Residual;
 use crate::error::Result;
@@ -49,17 +51,23 @@ impl GatedMlp {
     /// # Errors
     /// If the channels are others.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.of_normed(&x.clone().into())
+    }
+
+    /// [`GatedMlp::forward`] of what a norm leaves to the products, or makes.
+    pub(super) fn of_normed(&self, x: &Normed<'_>) -> Result<Tensor> {
         watch(self, || self.down_proj.forward(&self.gated(x)?))
     }
 
-    fn gated(&self, x: &Tensor) -> Result<Tensor> {
+    fn gated(&self, x: &Normed<'_>) -> Result<Tensor> {
         let joined = Projection::joined(&[&self.gate_proj, &self.up_proj]);
         if let Some((joined, gate)) = joined.zip(Gate::of(self.activation)) {
             if let Some(y) = joined.gated(x, gate)? {
                 return Ok(y);
             }
-            return joined.forward(x)?.gated(gate); // [.., 2 hidden] -> [.., hidden]
+            return joined.of_normed(x)?.gated(gate); // [.., 2 hidden] -> [.., hidden]
         }
+        let x = x.tensor()?;
         let gate = self.activation.apply(&self.gate_proj.forward(x)?)?;
         gate.mul(&self.up_proj.forward(x)?)
     }
@@ -80,12 +88,17 @@ impl Layer for GatedMlp {
 }
 
 impl FeedForwardLayer for GatedMlp {
-    fn onto(&self, x: &Tensor, residual: Residual) -> Result<Residual> {
+    fn onto(&self, x: &Normed<'_>, residual: Residual, next: Option<&Norm>) -> Result<Residual> {
         if is_observed() {
-            return residual.plus(self.forward(x)?);
+            return residual.plus(self.of_normed(x)?);
         }
-        let run = || residual.plus_product(&self.down_proj, &self.gated(x)?);
+        let run = || residual.plus_product(&self.down_proj, &self.gated(x)?, next);
         watch_as(self, Residual::sum, run)
+    }
+
+    fn defers_norm(&self) -> bool {
+        Gate::of(self.activation).is_some()
+            && Projection::defer_norms(&[&self.gate_proj, &self.up_proj])
     }
 
     fn pack(&mut self) -> Result<()> {

@@ -6,6 +6,7 @@ use super::blueprint::Blueprint;
 use crate::error::Result;
 use crate::nn::{Module, Parameter, watch, watch_as};
 use crate::ops::launch::accumulate_dtype;
+use crate::ops::launch::deferred_norm::Gain;
 use crate::tensor::Tensor;
 
 /// `y = x / sqrt(mean(x^2) + eps) * (weight + offset)` over the last axis.
@@ -31,6 +32,11 @@ impl Norm {
     /// With a weight that is stored as its distance from 1.
     pub(super) fn from_one(plan: &Blueprint, channels: usize, eps: f64) -> Result<Norm> {
         Ok(Norm { offset: 1.0, ..Norm::new(plan, channels, eps)? })
+    }
+
+    /// What rows are multiplied by.
+    pub(super) fn gain(&self) -> Gain<'_> {
+        Gain { weight: &self.weight, offset: self.offset }
     }
 
     /// A sum and its norm: `s = x + y`, then the last axis of `s` normalized.

@@ -4,10 +4,14 @@
 //! from which form of the weight, is decided in one place: a row has the same bits alone, in any batch and in
 //! chunks ([`Weight::product`]), so that a prompt has the same answer whatever runs beside it.
 
+use super::norm::Norm;
+use super::normed::Normed;
+use crate::autograd::is_grad_enabled;
 use crate::error::Result;
 use crate::nn::{Layer, Module, Parameter, Weight, count_flops, flops, is_observed, watch};
 use crate::ops::Gate;
 use crate::ops::launch::linear_tiles::Epilogue;
+use crate::ops::linear_rows::Rows;
 use crate::tensor::Tensor;
 
 /// `y = x W^T + b`
@@ -37,22 +41,56 @@ impl Projection {
 }
 
 impl Projection {
-    /// The product plus a residual, where that is one launch that nobody observes.
-    pub(super) fn added(&self, x: &Tensor, residual: &Tensor) -> Result<Option<Tensor>> {
-        self.then(x, Epilogue::Add(residual))
+    /// The product of what a norm leaves to it, or makes.
+    ///
+    /// # Errors
+    /// As [`Projection::forward`].
+    pub(super) fn of_normed(&self, x: &Normed<'_>) -> Result<Tensor> {
+        if let Some(rows) = x.deferred_rows()
+            && let Some((y, _)) = self.then(rows, Epilogue::Nothing, None)?
+        {
+            return Ok(y);
+        }
+        self.forward(x.tensor()?)
+    }
+
+    /// The product plus a residual, where that is one launch that nobody observes; and what the norm behind, where
+    /// one is named, multiplies that with its weights to.
+    pub(super) fn added(
+        &self,
+        x: &Tensor,
+        residual: &Tensor,
+        next: Option<&Norm>,
+    ) -> Result<Option<(Tensor, Option<Tensor>)>> {
+        self.then(Rows::Whole(x), Epilogue::Add(residual), next)
     }
 
     /// The first half of the product, opened as a gate, times the second, where that is one launch that nobody
     /// observes.
-    pub(super) fn gated(&self, x: &Tensor, gate: Gate) -> Result<Option<Tensor>> {
-        self.then(x, Epilogue::Gate(gate))
+    pub(super) fn gated(&self, x: &Normed<'_>, gate: Gate) -> Result<Option<Tensor>> {
+        let rows = match x.deferred_rows() {
+            Some(rows) => rows,
+            None => Rows::Whole(x.tensor()?),
+        };
+        Ok(self.then(rows, Epilogue::Gate(gate), None)?.map(|(y, _)| y))
     }
 
-    fn then(&self, x: &Tensor, then: Epilogue<'_>) -> Result<Option<Tensor>> {
+    fn then(
+        &self,
+        x: Rows<'_>,
+        then: Epilogue<'_>,
+        next: Option<&Norm>,
+    ) -> Result<Option<(Tensor, Option<Tensor>)>> {
         match is_observed() {
             true => Ok(None),
-            false => self.weight.product_then(x, self.bias.as_deref(), then),
+            false => self.weight.product_then(x, self.bias.as_deref(), then, next.map(Norm::gain)),
         }
+    }
+
+    /// Whether the norm in front of products of the same inputs is divided behind them: they are one product, of
+    /// weights for which that is so.
+    pub(super) fn defer_norms(parts: &[&Projection]) -> bool {
+        !is_grad_enabled() && Projection::joined(parts).is_some_and(|p| p.weight.defers_norms())
     }
 
     /// Products of the same inputs as one, where [`Projection::pack`] laid their weights out; none where they lie

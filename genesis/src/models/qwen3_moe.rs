@@ -22,9 +22,11 @@ use super::decoder::{
 use super::llama::pre_norm;
 use super::mlp::GatedMlp;
 use super::norm::Norm;
+use super::normed::Normed;
 use super::projection::Projection;
 use super::qwen2::QWEN2;
 use super::qwen3::normed_attention;
+use super::residual::Residual;
 use super::rope::RopeSettings;
 use super::settings::Settings;
 use crate::error::Result;
@@ -91,6 +93,17 @@ impl Layer for FeedForward {
 }
 
 impl FeedForwardLayer for FeedForward {
+    fn onto(&self, x: &Normed<'_>, residual: Residual, next: Option<&Norm>) -> Result<Residual> {
+        match self {
+            FeedForward::Dense(mlp) => mlp.onto(x, residual, next),
+            FeedForward::Sparse(experts) => residual.plus(experts.forward(x.tensor()?)?),
+        }
+    }
+
+    fn defers_norm(&self) -> bool {
+        matches!(self, FeedForward::Dense(mlp) if mlp.defers_norm())
+    }
+
     fn pack(&mut self) -> Result<()> {
         match self {
             FeedForward::Dense(mlp) => mlp.pack(),

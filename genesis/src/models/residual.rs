@@ -8,10 +8,20 @@
 //! norm             x' = x + y, norm(x')       Norm::after_add
 //! next layer       stream x', added y'
 //! ```
+//!
+//! A product adds to the stream itself where it can, and multiplies with the weights of the norm behind, see
+//! [`super::normed`]:
+//!
+//! ```text
+//! product          stream x' = x + W y, x' g
+//! next product     W' (x' g) / rms(x')
+//! ```
 
 use super::norm::Norm;
+use super::normed::Normed;
 use super::projection::Projection;
 use crate::error::Result;
+use crate::ops::launch::deferred_norm::DeferredNorm;
 use crate::tensor::Tensor;
 
 /// Hidden states `[.., tokens, C]`, the last term of which may not be added yet.
@@ -19,12 +29,14 @@ use crate::tensor::Tensor;
 pub struct Residual {
     sum: Tensor,
     added: Option<Tensor>,
+    /// The sum times these weights of a norm.
+    weighted: Option<(Tensor, Tensor)>,
 }
 
 impl Residual {
     /// Hidden states that are whole.
     pub fn new(x: Tensor) -> Residual {
-        Residual { sum: x, added: None }
+        Residual { sum: x, added: None, weighted: None }
     }
 
     /// The hidden states, but for the term that is not added yet.
@@ -37,19 +49,45 @@ impl Residual {
     /// # Errors
     /// If shapes differ.
     pub fn plus(self, y: Tensor) -> Result<Residual> {
-        Ok(Residual { sum: self.whole()?, added: Some(y) })
+        Ok(Residual { sum: self.whole()?, added: Some(y), weighted: None })
     }
 
-    /// With a product as another term, which the product's own launch adds where it can.
+    /// With a product as another term, which the product's own launch adds where it can. `next` is the norm behind,
+    /// where the products behind that defer it.
     ///
     /// # Errors
     /// If shapes differ.
-    pub(super) fn plus_product(self, product: &Projection, x: &Tensor) -> Result<Residual> {
+    pub(super) fn plus_product(
+        self,
+        product: &Projection,
+        x: &Tensor,
+        next: Option<&Norm>,
+    ) -> Result<Residual> {
         let sum = self.whole()?;
-        match product.added(x, &sum)? {
-            Some(sum) => Ok(Residual::new(sum)),
+        match product.added(x, &sum, next)? {
+            Some((sum, weighted)) => {
+                let weights = next.map(|norm| norm.weight.tensor().clone());
+                Ok(Residual { sum, added: None, weighted: weighted.zip(weights) })
+            }
             None => Residual::new(sum).plus(product.forward(x)?),
         }
+    }
+
+    /// The stream with all terms added, and its norm in front of products, which defer it or not.
+    ///
+    /// # Errors
+    /// If the channels are not those of the norm.
+    pub fn before(self, norm: &Norm, is_deferred: bool) -> Result<(Residual, Normed<'_>)> {
+        let is_for = DeferredNorm::is_for(&self.sum) && norm.weight.dtype() == self.sum.dtype();
+        if !(is_deferred && is_for) {
+            let (x, y) = self.normed(norm)?;
+            return Ok((x, y.into()));
+        }
+        let is_own = |weights: &Tensor| weights.is_same(&norm.weight);
+        let weighted = self.weighted.clone().filter(|(_, weights)| is_own(weights));
+        let x = Residual::new(self.whole()?);
+        let normed = Normed::deferred(norm, &x.sum, weighted.map(|(weighted, _)| weighted))?;
+        Ok((x, normed))
     }
 
     /// The stream with all terms added, and its norm.

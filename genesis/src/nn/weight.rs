@@ -6,8 +6,9 @@ use super::visit::{Seen, Visitor, VisitorMut};
 use super::{Module, Parameter, Part};
 use crate::error::Result;
 use crate::ops::QuantizedWeight;
+use crate::ops::launch::deferred_norm::{DeferredNorm, Gain};
 use crate::ops::launch::linear_tiles::Epilogue;
-use crate::ops::linear_rows::linear_rows_then;
+use crate::ops::linear_rows::{Rows, linear_rows_then};
 use crate::tensor::Tensor;
 
 /// The weight of a product, `[out, in]`.
@@ -50,16 +51,25 @@ impl Weight {
 }
 
 impl Weight {
-    /// A product and what follows it, where that is one launch.
+    /// A product and what is around it, where that is one launch: see [`linear_rows_then`].
     pub(crate) fn product_then(
         &self,
-        x: &Tensor,
+        x: Rows<'_>,
         bias: Option<&Tensor>,
         then: Epilogue<'_>,
-    ) -> Result<Option<Tensor>> {
+        next: Option<Gain<'_>>,
+    ) -> Result<Option<(Tensor, Option<Tensor>)>> {
         match self {
-            Weight::Whole(weight) => linear_rows_then(x, weight, bias, then),
+            Weight::Whole(weight) => linear_rows_then(x, weight, bias, then, next),
             Weight::Quantized(_) => Ok(None),
+        }
+    }
+
+    /// Whether a norm in front of the product may be divided behind it.
+    pub(crate) fn defers_norms(&self) -> bool {
+        match self {
+            Weight::Whole(weight) => DeferredNorm::is_for(weight),
+            Weight::Quantized(_) => false,
         }
     }
 

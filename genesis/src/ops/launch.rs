@@ -3,6 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod conv;
 mod conv_cpu;
+pub(crate) mod deferred_norm;
 pub(crate) mod fused;
 mod gemm;
 pub(crate) mod linear_rows;

@@ -1,6 +1,7 @@
 //! What steps of language models launch.
 
-use genesis::models::{FeedForwardLayer, GatedMlp, Projection, Residual};
+use genesis::autograd::no_grad;
+use genesis::models::{FeedForwardLayer, GatedMlp, Norm, Projection, Residual};
 use genesis::nn::{Module, Parameter, QuantizedEmbedding, QuantizedLinear};
 use genesis::ops::{
     Activation, CacheSlots, Gate, PagedAttention, PagedLayout, Penalties, QuantScheme,
@@ -40,7 +41,9 @@ fn run_products(at: At) -> Result<()> {
             let table = QuantizedEmbedding { weight: layer.weight, dtype: at.0 };
             table.forward(&whole(&[0.0, 69.0, 5.0], &[3], at.1)?)?;
         }
-        mlp(at, 512)?.onto(&x, Residual::new(x.clone()))?.whole()?;
+        let norm = Norm { weight: Parameter::new(randn(&[512], at)?)?, eps: 1e-6, offset: 0.0 };
+        let (stream, normed) = no_grad(|| Residual::new(x.clone()).before(&norm, true))?;
+        no_grad(|| mlp(at, 512)?.onto(&normed, stream, Some(&norm))?.whole())?;
         // A long K, of which a program has a part.
         randn(&[rows, 2100], at)?.linear_rows(&randn(&[70, 2100], at)?, None)?;
         x.add_rms_norm(&x, &randn(&[512], at)?, 1e-6)?;

@@ -10,8 +10,8 @@
 //! cp.async  weights of the first slots
 //! griddepcontrol.wait                     all that earlier kernels wrote is there from here on
 //! griddepcontrol.launch_dependents        the kernel behind may ask for its own
-//! loads that stood before the loop        put off until now, with what is computed from them
 //! cp.async  activations of the first slots, a group for each slot
+//! loads that stood before the loop        put off until now, with what is computed from them
 //! the loop
 //! ```
 //!
@@ -22,8 +22,9 @@ use std::collections::BTreeSet;
 
 use super::super::llvm::Val;
 use super::ahead::ahead;
-use super::lower::Lowering;
+use super::lower::{Lowering, scratch_bytes};
 use super::overlap;
+use super::shared::SMALL_BYTES;
 use crate::Error;
 use crate::analysis::base;
 use crate::ir::{Func, Op, OpKind, Value};
@@ -50,6 +51,7 @@ impl Early {
             return None;
         }
         let func = &lir.func;
+        let uses = func.count_uses();
         let mut deferred = Vec::new();
         let mut unknown: BTreeSet<Value> = BTreeSet::new();
         for &op in &func.region(func.body).ops {
@@ -65,8 +67,9 @@ impl Early {
             }
             let waits = match &data.kind {
                 OpKind::Load => !reads_constant(func, op),
-                kind if !kind.is_per_thread() => return None,
-                _ => false,
+                kind if kind.is_per_thread() => false,
+                _ if can_wait(lir, &uses, op) => true,
+                _ => return None,
             };
             if waits || data.operands.iter().any(|v| unknown.contains(v)) {
                 unknown.extend(&data.results);
@@ -86,6 +89,17 @@ pub(super) fn waits_late(lir: &LayoutIr, gpu: &GpuTarget) -> bool {
 fn reads_constant(func: &Func, load: Op) -> bool {
     let base = base(func, func.op(load).operands[0]);
     func.params.iter().any(|param| Some(param.value) == base && param.attrs.constant)
+}
+
+/// Whether what is neither a load nor per thread, such as a sum of what was loaded, may be put off: it has no effect,
+/// and its scratch in shared memory is its own, and not that of the ring's slots (see [`super::shared`]).
+fn can_wait(lir: &LayoutIr, uses: &[u32], op: Op) -> bool {
+    let func = &lir.func;
+    let inside = func.op(op).regions.iter().flat_map(|&region| func.walk_in(region));
+    inside.chain([op]).all(|inner| {
+        let is_small = scratch_bytes(lir, uses, inner) <= SMALL_BYTES;
+        is_small && !lir.rings.contains_key(&inner) && !func.op(inner).kind.has_effect()
+    })
 }
 
 /// Whether some tile of a ring is constant, and the addresses of all tiles are computed without memory.
@@ -111,11 +125,17 @@ impl Lowering<'_> {
         attrs.readonly && (attrs.constant || !self.waits_late)
     }
 
-    /// Asks for the constant tiles of a ring, waits for the kernel ahead, and does what was put off.
-    pub(super) fn ask_early(&mut self, op: Op, ring: &Ring, bounds: [Val; 3]) -> Result<(), Error> {
+    /// Asks for the constant tiles of a ring, waits for the kernel ahead, asks for the other tiles, and does what was
+    /// put off. Gives whether the ring's first slots are on their way.
+    pub(super) fn ask_early(
+        &mut self,
+        op: Op,
+        ring: &Ring,
+        bounds: [Val; 3],
+    ) -> Result<bool, Error> {
         let Some(early) = self.early.as_mut().filter(|early| early.is_ahead && early.at == op)
         else {
-            return Ok(());
+            return Ok(false);
         };
         early.is_ahead = false;
         let deferred = std::mem::take(&mut early.deferred);
@@ -128,10 +148,11 @@ impl Lowering<'_> {
             early.copied = copied;
         }
         overlap::wait_and_let_go(self.e);
+        self.fill(op, ring, bounds)?;
         for op in deferred {
             self.next_op(op)?;
         }
-        Ok(())
+        Ok(true)
     }
 }
 

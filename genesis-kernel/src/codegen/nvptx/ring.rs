@@ -58,7 +58,7 @@ impl Lowering<'_> {
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
         let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?];
         self.before_copies(op, ring)?;
-        self.ask_early(op, ring, [lower, upper, step])?;
+        let is_filled = self.ask_early(op, ring, [lower, upper, step])?;
         let inits: Vec<Registers> =
             data.operands[3..].iter().map(|&v| self.get(v)).collect::<Result<_, _>>()?;
         let entered = self.enter_loop(op);
@@ -69,7 +69,9 @@ impl Lowering<'_> {
         e.cond_br(advances, first, done);
 
         e.position(first);
-        self.fill(op, ring, [lower, upper, step])?;
+        if !is_filled {
+            self.fill(op, ring, [lower, upper, step])?;
+        }
         let filled = e.current_block();
         e.br(header);
 
@@ -146,7 +148,7 @@ impl Lowering<'_> {
     }
 
     /// Copies the first iterations.
-    fn fill(&mut self, op: Op, ring: &Ring, bounds: [Val; 3]) -> Result<(), Error> {
+    pub(super) fn fill(&mut self, op: Op, ring: &Ring, bounds: [Val; 3]) -> Result<(), Error> {
         for ahead in self.first_slots(ring, bounds) {
             let late = self.copy(op, ring, ahead)?;
             self.store_late(late)?;

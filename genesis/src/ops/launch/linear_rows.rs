@@ -13,7 +13,7 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::linear_rows as device;
 
-use super::linear_tiles::{Epilogue, linear_tiles};
+use super::linear_tiles::{Epilogue, Fusion, linear_tiles};
 pub(crate) use super::linear_tiles::{aligned, tile_rows};
 use super::views;
 use crate::error::Result;
@@ -45,7 +45,7 @@ pub(crate) fn outs_at_once(rows: usize) -> usize {
 pub(crate) fn linear_rows(x: &Tensor, weight: &Tensor, bias: &Tensor, y: &Tensor) -> Result<()> {
     match y.device() {
         Device::Cpu => by_lanes(x, weight, bias, y),
-        Device::Cuda(_) => linear_tiles(x, weight, bias, y, Epilogue::Nothing),
+        Device::Cuda(_) => linear_tiles(x, weight, bias, y, Fusion::of(Epilogue::Nothing)),
     }
 }
 
