@@ -95,9 +95,15 @@ impl Engine {
             max_queue: options.max_queue,
             has_text: tokenizer.is_some(),
         };
+        let (chunk, idle_chunk) = match (options.chunk, device) {
+            (Some(chunk), _) => (chunk, chunk),
+            (None, Device::Cpu) => (512, 512),
+            (None, Device::Cuda(_)) => (2048, 8192),
+        };
         let bounds = Bounds {
             page_size,
-            chunk: options.chunk.unwrap_or(if device == Device::Cpu { 512 } else { 2048 }),
+            chunk,
+            idle_chunk,
             max_sequences: options.max_sequences,
             context,
             drafts: options.speculation.drafts(),

@@ -22,7 +22,8 @@ pub struct EngineOptions {
     /// Samples that wait; more are refused as busy.
     pub max_queue: usize,
     /// Tokens of prompts that a step computes at most, beside the next token of each running sequence; where
-    /// absent 512 on processors and 2,048 on GPUs, whose products are at their fastest from there on.
+    /// absent 512 on processors and 2,048 on GPUs, and on GPUs 8,192 while no sequence waits for its next token:
+    /// 8,192 tokens at once take 10 % less time than four times 2,048 (H100).
     pub chunk: Option<usize>,
     /// The most tokens of a sequence, where it is to be fewer than the model was made for.
     pub context: Option<usize>,

@@ -44,8 +44,10 @@ pub(super) struct Scheduler {
 pub(super) struct Bounds {
     /// Tokens of a page.
     pub(super) page_size: usize,
-    /// Tokens of prompts in a step.
+    /// Tokens of prompts in a step in which other sequences get their next token too.
     pub(super) chunk: usize,
+    /// Tokens of prompts in a step that nobody waits for.
+    pub(super) idle_chunk: usize,
     /// Sequences that run at a time.
     pub(super) max_sequences: usize,
     /// Tokens of a sequence.
@@ -97,7 +99,10 @@ impl Scheduler {
 
     /// Gives what is left of the chunk.
     fn plan_prompts(&mut self) -> usize {
-        let mut chunk = self.bounds.chunk;
+        let mut chunk = match self.running.values().any(Sequence::is_decoding) {
+            true => self.bounds.chunk,
+            false => self.bounds.idle_chunk,
+        };
         for arrival in self.arrivals_of(|sequence| !sequence.is_decoding()) {
             let Some(sequence) = self.running.get(&arrival) else { continue };
             let count = sequence.remaining().min(chunk);
@@ -268,7 +273,8 @@ mod tests {
 
     fn scheduler(pages: usize, chunk: usize, max_sequences: usize) -> Scheduler {
         let context = (pages - 1) * 4;
-        let bounds = Bounds { page_size: 4, chunk, max_sequences, context, drafts: 0 };
+        let (page_size, idle_chunk) = (4, chunk);
+        let bounds = Bounds { page_size, chunk, idle_chunk, max_sequences, context, drafts: 0 };
         Scheduler::new(Pages::new(pages, true), bounds)
     }
 
@@ -329,6 +335,24 @@ mod tests {
             compute(&mut scheduler);
         }
         assert_eq!(steps, [vec![1, 3], vec![1, 3, 1], vec![1, 1, 2], vec![1, 1, 1]]);
+    }
+
+    #[test]
+    fn a_step_that_nobody_waits_for_takes_more_of_the_prompts() {
+        let mut scheduler = scheduler(32, 4, 8);
+        scheduler.bounds.idle_chunk = 8;
+        add(&mut scheduler, 0, vec![1; 12], 1);
+        add(&mut scheduler, 1, vec![2], 1);
+        let mut steps = Vec::new();
+        for step in 0..4 {
+            if step == 2 {
+                add(&mut scheduler, 2, vec![3; 8], 1);
+            }
+            scheduler.plan();
+            steps.push(planned(&scheduler));
+            compute(&mut scheduler);
+        }
+        assert_eq!(steps, [vec![8], vec![4, 1], vec![1, 1, 4], vec![1, 1, 4]]);
     }
 
     #[test]

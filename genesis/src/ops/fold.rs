@@ -20,6 +20,8 @@ impl Tensor {
 
     /// The product along `dim`; `keep` keeps it as extent 1. Integers give i64.
     ///
+    /// # Numerics
+    /// Of floats in f64, rounded once.
     /// # Errors
     /// If there is no such dimension.
     #[track_caller]
@@ -36,6 +38,8 @@ impl Tensor {
 
     /// The product of all elements. Integers give i64.
     ///
+    /// # Numerics
+    /// Of floats in f64, rounded once.
     /// # Errors
     /// If memory runs out.
     #[track_caller]
@@ -45,6 +49,8 @@ impl Tensor {
 
     /// The running product along `dim`. Integers give i64.
     ///
+    /// # Numerics
+    /// Of floats in f64, each result rounded once.
     /// # Errors
     /// If there is no such dimension.
     #[track_caller]
@@ -216,7 +222,9 @@ fn rows(kernel: &'static KernelDef, x: &Tensor, y: &Tensor) -> Result<()> {
     let (m, n) = (x.shape()[0], x.shape()[1]);
     let cols = n.next_power_of_two().clamp(16, 1024);
     let rows = (1024 / cols).min(16);
-    let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
+    // Each factor's rounding stays in a product: factors that repeat, as of an expanded tensor, round alike.
+    let wide = if x.dtype().is_float() { DType::F64 } else { x.dtype() };
+    let dtypes = [x.dtype(), wide];
     let grid = Grid::x(m.div_ceil(rows));
     launch::views(kernel, grid, &dtypes, &[rows as i64, cols as i64], &[(x, false), (y, true)], &[])
 }
