@@ -381,7 +381,7 @@ fn a_mask_stands_for_all_of_its_axes() -> Result<()> {
     // Of a transposed tensor, and written to.
     let turned = x.detach().permute(&[3, 2, 1, 0])?;
     let parts = [all(), mask([4, 3], &[[3, 2], [1, 0]])?, Index::At(1)];
-    let y = turned.index_put(&parts, &Tensor::scalar(-1.0, DType::F32)?, false)?;
+    let y = turned.index_put(&parts, &Tensor::scalar(-1.0, (DType::F32, Device::Cpu))?, false)?;
     assert_eq!(y.index(&parts)?.to_f64_vec()?, [-1.0; 10]);
     assert_eq!(y.lt_scalar(0.0)?.count_nonzero(&[0, 1, 2, 3])?.item()?, 10.0);
     // Integers are no mask, though they can be indices.
