@@ -60,15 +60,10 @@ pub trait FeedForwardLayer: Layer {
     ///
     /// # Errors
     /// If shapes do not fit, or a launch fails.
-    fn onto(&self, x: &Normed<'_>, residual: Residual, next: Option<&Norm>) -> Result<Residual> {
-        let _ = next;
-        residual.plus(self.forward(x.tensor()?)?)
-    }
+    fn onto(&self, x: &Normed<'_>, residual: Residual, next: Option<&Norm>) -> Result<Residual>;
 
     /// Whether the norm in front is left to the layer's products.
-    fn defers_norm(&self) -> bool {
-        false
-    }
+    fn defers_norm(&self) -> bool;
 
     /// As [`Block::pack`].
     ///

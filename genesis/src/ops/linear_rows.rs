@@ -95,7 +95,8 @@ impl<'t> Rows<'t> {
 
 /// `x W^T + b` and what is around it in one launch, with the bits that the ops have one after the other; none where
 /// they are more launches: on processors, of several dtypes, or where a gradient is recorded. With `next` there is
-/// a second tensor, the first one times the weights of the norm behind.
+/// a second tensor, the first one times the weights of the norm behind. A norm that is divided behind the product is
+/// rounded elsewhere than a norm of its own, and alike for every number of rows.
 ///
 /// # Errors
 /// As [`Tensor::linear_rows`]; also if a residual is not of the result's shape.

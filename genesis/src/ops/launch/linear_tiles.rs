@@ -169,13 +169,8 @@ fn launch(
             // room: of few rows that costs more than it saves (a decode step of one row takes 4 % longer).
             Epilogue::Gate(_) if n <= LEAST_ROWS => 0,
             _ => {
-                let gain = next.map(|(gain, _)| (GAIN, gain.weight));
-                constants(
-                    &[Some((0, weight)), Some((2, bias)), gain]
-                        .into_iter()
-                        .flatten()
-                        .collect::<Vec<_>>(),
-                )
+                let gain = next.map_or(0, |(gain, _)| constants(&[(GAIN, gain.weight)]));
+                constants(&[(0, weight), (2, bias)]) | gain
             }
         },
         num_warps: Some(plan.warps),
