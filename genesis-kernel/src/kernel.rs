@@ -397,10 +397,10 @@ pub struct LaunchOptions {
     /// registers can't hold, and for products on Hopper, of which blocks share an operand. The CPU has no
     /// use for it.
     pub cluster: Option<u32>,
-    /// Arguments for reading, by bit, that no kernel writes whose end the launch might not wait for: those ahead of
-    /// it on its stream since the device was last waited for. Weights of a model that only answers are such. From
-    /// sm_90 on a kernel asks for them before the kernel ahead has ended. A launch that names one that is written
-    /// may read what was there before.
+    /// Arguments for reading, by bit, whose memory the kernel right ahead on the stream does not write, and the launch
+    /// itself only through another argument, and no byte that it reads. Weights of a model that only answers are
+    /// such. From sm_90 on a kernel may ask for them before the kernel ahead has ended. A launch that names one that
+    /// is written may read what was there before.
     pub constant: u32,
 }
 

@@ -24,7 +24,7 @@ use crate::inspect::watch;
 use crate::ir::DType;
 use crate::kernel::{Grid, KernelDef, LaunchOptions};
 use crate::knobs;
-use crate::runtime::cuda::MAX_SLOTS;
+use crate::runtime::cuda::{MAX_SLOTS, Writes};
 use crate::runtime::words::Words;
 use crate::runtime::{Arg, Queue, Stream, fork};
 use crate::trace;
@@ -147,7 +147,7 @@ unsafe fn run(
             }
             let maps = maps.as_deref().unwrap_or_default();
             // SAFETY: the slots are the kernel's parameters in order; the caller answers for pointers.
-            unsafe { stream.launch(kernel, def.ast, grid, slots, maps)? };
+            unsafe { stream.launch(kernel, def.ast, grid, slots, maps, &Writes::of(launch.args))? };
             if knobs::get().sync { stream.synchronize() } else { Ok(()) }
         }
         // SAFETY: as above.

@@ -16,6 +16,7 @@
 //! | `BIAS` | a tensor that is added to the scores |
 //! | `CAP` | scores bounded softly: `cap tanh(score / cap)` |
 //! | `DROP` | weights dropped with a probability, drawn again by the backward |
+//! | `ALONE` | of the backward: the sum of `dy o` is not read, but made of the weights anew |
 //! | `VARLEN` | sequences of their own lengths, one after the other in a batch of 1, whose blocks are listed |
 //!
 //! With `VARLEN` a block is an entry of the list that [`packed`](super::packed) describes, and the last query
@@ -318,7 +319,9 @@ pub fn attention_delta<T: Float, A: Float, const BM: usize, const D: usize, cons
 
 /// The gradients of keys and values of each block of keys.
 ///
-/// `norm` and `delta` are what [`attention_delta`] makes.
+/// `norm` and `delta` are what [`attention_delta`] makes. With `ALONE` a block holds all keys, and the mean
+/// of `dw` that `delta` stands for is taken of the weights at hand: `delta` is of outputs that were rounded,
+/// which the gradients of a few keys with large weights show.
 #[kernel]
 pub unsafe fn attention_keys<
     T: Float,
@@ -326,6 +329,7 @@ pub unsafe fn attention_keys<
     const BM: usize,
     const BN: usize,
     const D: usize,
+    const ALONE: usize,
     const BIAS: usize,
     const CAP: usize,
     const DROP: usize,
@@ -409,7 +413,12 @@ pub unsafe fn attention_keys<
                 dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
             }
             sum_v = dot(kept.to::<T>(), dys, sum_v);
-            let ds = uncapped::<A, BN, BM, CAP>(w * (dw - below.row()), scores, cap);
+            let mut mean = below;
+            if ALONE == 1 {
+                // Keys past the end have weights, which no mask made 0.
+                mean = sum(where_((at < n).col(), w * dw, A::ZERO), 0);
+            }
+            let ds = uncapped::<A, BN, BM, CAP>(w * (dw - mean.row()), scores, cap);
             sum_k = dot(ds.to::<T>(), rows, sum_k);
         }
     }
@@ -425,6 +434,7 @@ pub unsafe fn attention_queries<
     const BM: usize,
     const BN: usize,
     const D: usize,
+    const ALONE: usize,
     const BIAS: usize,
     const CAP: usize,
     const DROP: usize,
@@ -490,7 +500,8 @@ pub unsafe fn attention_queries<
             let keep = rand(seed, offset + row + at.row()) >= p;
             dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
         }
-        let ds = uncapped::<A, BM, BN, CAP>(w * (dw - below.col()), scores, cap);
+        let mean = if ALONE == 1 { sum(w * dw, 1) } else { below };
+        let ds = uncapped::<A, BM, BN, CAP>(w * (dw - mean.col()), scores, cap);
         acc = dot(ds.to::<T>(), keys, acc);
     }
     put::<T, BM, D, VARLEN>(dq, batch, head, q0, start, m, (acc * scale).to::<T>());

@@ -29,6 +29,7 @@ pub mod norm_bwd;
 pub mod norm_rows;
 pub mod packed;
 pub mod paged_attention;
+pub mod paged_decode;
 pub mod pool;
 pub mod product;
 pub mod quantized;
@@ -86,6 +87,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         attention::KERNELS,
         packed::KERNELS,
         paged_attention::KERNELS,
+        paged_decode::KERNELS,
         cache::KERNELS,
         rotate::KERNELS,
         gated::KERNELS,

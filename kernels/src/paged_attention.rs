@@ -216,7 +216,7 @@ pub fn places<const N: usize, const PAGE: usize, const ROW: usize>(
 }
 
 /// Attention of `q: [n, h, d]` to dense `keys` and `values: [pages, PAGE, g, d]`, `h` being `g * EACH` and
-/// `ROW` being `g * d`.
+/// `ROW` being `g * d`. What the cache holds as `C` is computed with as `T`.
 ///
 /// Sequence `s` has the new tokens `starts[s]..starts[s + 1]` and `lengths[s]` keys, the last of which is that
 /// of its last new token; key `i` is at `i % PAGE` of page `table[s, i / PAGE]`. A token sees keys up to its
@@ -229,6 +229,7 @@ pub fn places<const N: usize, const PAGE: usize, const ROW: usize>(
 #[kernel]
 pub fn paged_attention<
     T: Float,
+    C: Element,
     A: Float,
     const BM: usize,
     const BN: usize,
@@ -242,8 +243,8 @@ pub fn paged_attention<
     const ONE: usize,
 >(
     q: View<T, 3>,
-    keys: View<T, 4>,
-    values: View<T, 4>,
+    keys: View<C, 4>,
+    values: View<C, 4>,
     sinks: View<T, 1>,
     o: ViewMut<T, 3>,
     sums: ViewMut<A, 4>,
@@ -302,8 +303,8 @@ pub fn paged_attention<
             let place = places::<BN, PAGE, ROW>(pages, j * BN, is_key, keys.dim(0));
             let place = own * q.dim(2) + (place.col() + c.row());
             let is_there = is_key.col() & (c < q.dim(2)).row();
-            let k = load(keys.ptr() + place, is_there);
-            let v = load(values.ptr() + place, is_there);
+            let k = load(keys.ptr() + place, is_there).to::<T>();
+            let v = load(values.ptr() + place, is_there).to::<T>();
             let x = dot(rows, k.trans(), zeros::<A, BM, BN>());
             let is_hidden = hides::<BN>(j, first_place, last_place, window);
             let (next_top, next_total, w) =
@@ -400,6 +401,7 @@ pub fn paged_attention_join<
 #[kernel]
 pub fn paged_gather<
     T: Float,
+    C: Element,
     const ROWS: usize,
     const BN: usize,
     const D: usize,
@@ -407,8 +409,8 @@ pub fn paged_gather<
     const PAGE: usize,
     const ROW: usize,
 >(
-    keys: View<T, 4>,
-    values: View<T, 4>,
+    keys: View<C, 4>,
+    values: View<C, 4>,
     to_keys: ViewMut<T, 4>,
     to_values: ViewMut<T, 4>,
     starts: Ptr<i64>,
@@ -432,8 +434,8 @@ pub fn paged_gather<
         let c = arange::<D>();
         let is_key = (at < len).col() & (c < keys.dim(3)).row();
         let place = own * keys.dim(3) + (place.col() + c.row());
-        let k = load(keys.ptr() + place, is_key);
-        let v = load(values.ptr() + place, is_key);
+        let k = load(keys.ptr() + place, is_key).to::<T>();
+        let v = load(values.ptr() + place, is_key).to::<T>();
         to_keys.store([s, begin, own, 0], k.reshape::<1, ROWS, 1, D>());
         to_values.store([s, begin, own, 0], v.reshape::<1, ROWS, 1, D>());
     }

@@ -74,18 +74,71 @@ pub fn weights<T: Float, const HEADS: usize, const PAIRS: usize>(
     where_(is_query.col(), a.row(), b.row())
 }
 
+/// The sum of each row, of 16 to 256 columns: neighbours, then neighbours of these sums, and so on, which no layout and
+/// no tile changes.
+#[device]
+pub fn sums_in_pairs<const M: usize, const N: usize>(x: Tile2<f32, M, N>) -> Tile1<f32, M> {
+    if N == 256 {
+        sums_of_64::<M>(sum(sum(x.reshape::<M, 128, 2>(), 2).reshape::<M, 64, 2>(), 2))
+    } else if N == 128 {
+        sums_of_64::<M>(sum(x.reshape::<M, 64, 2>(), 2))
+    } else if N == 64 {
+        sums_of_64::<M>(x.reshape::<M, 64>())
+    } else if N == 32 {
+        sums_of_32::<M>(x.reshape::<M, 32>())
+    } else if N == 16 {
+        sums_of_16::<M>(x.reshape::<M, 16>())
+    } else {
+        sum(x, 1)
+    }
+}
+
+#[device]
+fn sums_of_64<const M: usize>(x: Tile2<f32, M, 64>) -> Tile1<f32, M> {
+    sums_of_32::<M>(sum(x.reshape::<M, 32, 2>(), 2))
+}
+
+#[device]
+fn sums_of_32<const M: usize>(x: Tile2<f32, M, 32>) -> Tile1<f32, M> {
+    sums_of_16::<M>(sum(x.reshape::<M, 16, 2>(), 2))
+}
+
+#[device]
+fn sums_of_16<const M: usize>(x: Tile2<f32, M, 16>) -> Tile1<f32, M> {
+    let s = sum(x.reshape::<M, 8, 2>(), 2);
+    let s = sum(s.reshape::<M, 4, 2>(), 2);
+    let s = sum(s.reshape::<M, 2, 2>(), 2);
+    sum(s, 1)
+}
+
+/// Numbers as a cache of another dtype keeps them; `LIMIT` is the largest that one of 8 bits has, and 0 for any
+/// other.
+#[device]
+pub fn kept<T: Float, C: Element, const M: usize, const N: usize, const LIMIT: usize>(
+    x: Tile2<T, M, N>,
+) -> Tile2<C, M, N> {
+    if LIMIT > 0 {
+        let most = if LIMIT == 448 { 448.0_f32 } else { 57344.0_f32 };
+        clamp(x.to::<f32>(), 0.0 - most, most).to::<C>()
+    } else {
+        x.to::<C>()
+    }
+}
+
 /// Writes `y = turned(q)` of each token, and puts `turned(k)` and `v` in their slot of the cache; heads are
 /// normalized first where `NORM`.
 ///
 /// A program has `HEADS` heads of a token, `PAIRS` pairs of channels each. `scale` is a factor of cosines and
-/// sines. A slot that the cache does not have is skipped.
+/// sines. A slot that the cache does not have is skipped. `LIMIT` as of [`kept`].
 #[kernel]
 pub fn rotate_and_cache<
     T: Float,
+    C: Element,
     const HEADS: usize,
     const PAIRS: usize,
     const PAGE: usize,
     const NORM: usize,
+    const LIMIT: usize,
 >(
     q: View<T, 3>,
     k: View<T, 3>,
@@ -96,8 +149,8 @@ pub fn rotate_and_cache<
     positions: View<i64, 1>,
     slots: View<i64, 1>,
     y: ViewMut<T, 3>,
-    keys: ViewMut<T, 4>,
-    values: ViewMut<T, 4>,
+    keys: ViewMut<C, 4>,
+    values: ViewMut<C, 4>,
     scale: f32,
     eps: f32,
 ) {
@@ -123,7 +176,7 @@ pub fn rotate_and_cache<
     let second_value = channels::<T, HEADS, PAIRS>(v, token, value, is_value, b);
     if NORM == 1 {
         let squares = where_(is_pair.row(), first * first + second * second, 0.0);
-        let rstd = rsqrt(sum(squares, 1) / d.to::<f32>() + eps).col();
+        let rstd = rsqrt(sums_in_pairs::<HEADS, PAIRS>(squares) / d.to::<f32>() + eps).col();
         first = first * rstd * weights::<T, HEADS, PAIRS>(q_weight, k_weight, is_query, a);
         second = second * rstd * weights::<T, HEADS, PAIRS>(q_weight, k_weight, is_query, b);
     }
@@ -137,6 +190,8 @@ pub fn rotate_and_cache<
     let to = y.ptr() + token * y.stride(0) + (head * y.stride(1)).col();
     store(to + (a * y.stride(2)).row(), near, is_query.col() & is_near);
     store(to + (b * y.stride(2)).row(), far, is_query.col() & is_far);
+    let near = kept::<T, C, HEADS, PAIRS, LIMIT>(near);
+    let far = kept::<T, C, HEADS, PAIRS, LIMIT>(far);
     let (page, offset) = (slot / PAGE, slot % PAGE);
     let is_there = (slot >= 0) & (page < keys.dim(0));
     let place = page * keys.stride(0) + offset * keys.stride(1);

@@ -171,6 +171,41 @@ fn rows_whose_scores_grow_agree() -> Result<()> {
     Ok(())
 }
 
+/// With few keys a gradient of scores is a large weight times a small difference, which the mean that is
+/// subtracted must not have from a rounded output: its error is that of one rounding, not of two.
+#[test]
+fn gradients_of_few_keys_are_rounded_once() -> Result<()> {
+    for on in devices("attention to few keys") {
+        let random = Generator::new(5);
+        let draw = |rows: usize| {
+            let t = random.randn(&[64, 2, rows, 8], Device::Cpu)?.mul_scalar(2.0)?;
+            t.to_dtype(DType::BF16)
+        };
+        let (inputs, dy) = ([draw(5)?, draw(4)?, draw(4)?], draw(5)?);
+        for is_causal in [false, true] {
+            let run = |dtype: DType, on: Device, backend: AttentionBackend| {
+                let at = |t: &Tensor| t.to_dtype(dtype)?.to_device(on);
+                let own = |t: &Tensor| at(t)?.detach().requires_grad_(true);
+                let [q, k, v] = [own(&inputs[0])?, own(&inputs[1])?, own(&inputs[2])?];
+                let options = Attention { is_causal, backend, ..Attention::default() };
+                let y = q.scaled_dot_product_attention(&k, &v, &options)?;
+                y.backward_with(Some(&at(&dy)?), BackwardOptions::default())?;
+                let grads = [&q, &k].map(|t| t.grad().expect("both want one").to_f64_vec());
+                grads.into_iter().collect::<Result<Vec<_>>>()
+            };
+            let ours = run(DType::BF16, on, AttentionBackend::Flash)?;
+            let theirs = run(DType::F64, Device::Cpu, AttentionBackend::Composed)?;
+            let norm = |t: &mut dyn Iterator<Item = f64>| t.map(|x| x * x).sum::<f64>().sqrt();
+            for (a, b) in ours.iter().zip(&theirs) {
+                let error = norm(&mut a.iter().zip(b).map(|(a, b)| a - b));
+                let relative = error / norm(&mut b.iter().copied());
+                assert!(relative < 0.0025, "{on} causal {is_causal}: {relative}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The largest weight of a row is exactly 1, wherever its key stands, so that a result which is that weight
 /// over the sum is rounded once, when it is written.
 #[test]

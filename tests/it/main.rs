@@ -96,6 +96,7 @@ mod optim_schedule;
 mod outside;
 /// Attention to a cache in pages.
 mod paged;
+mod paged_decode;
 /// Calls of every op against PyTorch.
 mod parity;
 /// What a program spends its time on.

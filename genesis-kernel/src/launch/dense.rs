@@ -15,7 +15,7 @@ use crate::diag::Error;
 use crate::inspect::watch;
 use crate::kernel::{DenseLaunch, Grid, KernelDef};
 use crate::knobs;
-use crate::runtime::cuda::{CudaKernel, CudaStream};
+use crate::runtime::cuda::{CudaKernel, CudaStream, Writes};
 use crate::runtime::words::Words;
 use crate::runtime::{Arg, Queue, Stream, ViewArg, fork};
 use crate::trace;
@@ -45,8 +45,10 @@ pub(crate) unsafe fn launch(
         [operand.address, dense.len as u64, 1].into_iter().for_each(|word| words.push(word));
     }
     let words = words.as_mut_slice();
+    let writes = Writes::of_operands(dense.operands);
+    let grid = [dense.programs as u32, 1, 1];
     // SAFETY: the words are the kernel's parameters in order; the caller answers for the addresses.
-    unsafe { queue.launch(kernel, def.ast, [dense.programs as u32, 1, 1], words, &[]) }
+    unsafe { queue.launch(kernel, def.ast, grid, words, &[], &writes) }
 }
 
 /// The code that was launched last, if it is for this launch, nothing is wrong with that and nobody looks.

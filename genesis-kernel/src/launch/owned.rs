@@ -8,6 +8,7 @@ use crate::compile::Executable;
 use crate::diag::Error;
 use crate::front::ast::{BlockAst, FnAst, Span};
 use crate::interp::InterpArg;
+use crate::runtime::cuda::Writes;
 use crate::runtime::words::Words;
 use crate::runtime::{Arg, Buffer, PtrArg, Queue, Stream, ViewArg};
 
@@ -57,7 +58,7 @@ pub(crate) unsafe fn run(
                 false => Default::default(),
             };
             // SAFETY: as above; the memory lives until the stream was waited for below.
-            unsafe { queue.launch(kernel, &RANDOM, grid, slots, &maps)? };
+            unsafe { queue.launch(kernel, &RANDOM, grid, slots, &maps, &Writes::UNKNOWN)? };
             stream.synchronize()?;
         }
         _ => return Err(Error::bug("code of another device")),

@@ -186,6 +186,16 @@ impl Stream {
         }
     }
 
+    /// Whether the kernel right ahead of the next one that this thread launches may write to some byte of a range, for
+    /// [`LaunchOptions::constant`](crate::kernel::LaunchOptions::constant): also where that is not known.
+    #[doc(hidden)]
+    pub fn may_be_written_ahead(&self, address: u64, bytes: u64) -> bool {
+        match &self.queue {
+            Queue::Cuda(stream) => stream.may_be_written_ahead(address, bytes),
+            Queue::Cpu | Queue::Missing(..) => true,
+        }
+    }
+
     /// Lets what is given to it from now on wait for an event of any stream and device; the host does not
     /// wait. An event of the CPU is reached already.
     ///

@@ -6,7 +6,7 @@ use super::speculative::{Drafter, Speculation, page_bytes};
 use crate::error::{Error, Result};
 use crate::models::CausalLm;
 
-/// How an engine works; none of it changes what it generates.
+/// How an engine works; none of it but the dtype of the cache changes what it generates.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Tokens of a page of the cache.
@@ -15,7 +15,8 @@ pub struct EngineOptions {
     pub pages: Option<usize>,
     /// Memory of the cache, in bytes, where `pages` is not given.
     pub cache_bytes: usize,
-    /// The dtype of the cache; where not given, that of the model's parameters.
+    /// The dtype of the cache; where not given, that of the model's parameters. Floats of 8 bits, `f8e4m3` and
+    /// `f8e5m2`, keep twice as many tokens as those of 16; what is larger than their largest number is kept as that.
     pub dtype: Option<DType>,
     /// Sequences that run at a time.
     pub max_sequences: usize,

@@ -1,8 +1,10 @@
 //! Attention of a layer in both passes: the only place that knows how keys and values are kept.
 
+use genesis_kernel::ir::DType;
+
 use super::{Batch, KvCache, Pass};
 use crate::error::Result;
-use crate::ops::{Attention, PagedAttention, PagedLayout};
+use crate::ops::{Attention, PagedAttention};
 use crate::tensor::Tensor;
 
 /// How the queries of a layer look at keys.
@@ -63,38 +65,45 @@ impl Attend {
         (batch, cache): (&Batch, &KvCache),
     ) -> Result<Tensor> {
         let (keys, values) = cache.layer(layer)?;
-        let kept = |t: &Tensor| t.to_dtype(keys.dtype());
-        keys.write_slots_(&kept(k)?, &batch.slots)?;
-        values.write_slots_(&kept(v)?, &batch.slots)?;
+        keys.write_slots_(&kept(k, keys.dtype())?, &batch.slots)?;
+        values.write_slots_(&kept(v, keys.dtype())?, &batch.slots)?;
         self.seen(q, layer, (batch, cache))
     }
 
-    /// What queries `[N, H, D]` see in the cache, which has the keys and values of their own tokens: `[N, H * D]`.
-    pub(super) fn over_cache(
-        &self,
-        q: &Tensor,
-        layer: usize,
-        paged: (&Batch, &KvCache),
-    ) -> Result<Tensor> {
-        self.seen(q, layer, paged)?.flatten(-2, -1)
-    }
-
-    fn seen(&self, q: &Tensor, layer: usize, (batch, cache): (&Batch, &KvCache)) -> Result<Tensor> {
-        let (keys, values) = cache.layer(layer)?;
-        let layout = PagedLayout {
-            query_starts: &batch.query_starts,
-            key_lengths: &batch.key_lengths,
-            pages: &batch.pages,
-            max_queries: batch.max_queries,
-            max_keys: batch.max_keys,
-        };
-        let options = PagedAttention {
+    /// How queries look at a cache in pages.
+    pub(super) fn paged_options(&self) -> PagedAttention {
+        PagedAttention {
             scale: Some(self.scale),
             window: self.window,
             softcap: self.softcap,
             sinks: None,
+        }
+    }
+
+    fn seen(&self, q: &Tensor, layer: usize, (batch, cache): (&Batch, &KvCache)) -> Result<Tensor> {
+        let (keys, values) = cache.layer(layer)?;
+        let (layout, options) = (batch.layout(), self.paged_options());
+        let queries = match largest(keys.dtype()) {
+            Some(_) => q.clone(),
+            None => q.to_dtype(keys.dtype())?,
         };
-        let queries = q.to_dtype(keys.dtype())?;
         queries.paged_attention(keys, values, &layout, &options)?.to_dtype(q.dtype())
+    }
+}
+
+/// The largest number of a dtype of 8 bits.
+pub(super) fn largest(dtype: DType) -> Option<f64> {
+    match dtype {
+        DType::F8E4M3 => Some(448.0),
+        DType::F8E5M2 => Some(57344.0),
+        _ => None,
+    }
+}
+
+/// Keys or values as a cache keeps them; of 8 bits the largest number stands for larger ones.
+fn kept(t: &Tensor, dtype: DType) -> Result<Tensor> {
+    match largest(dtype) {
+        Some(most) => t.clamp(-most, most)?.to_dtype(dtype),
+        None => t.to_dtype(dtype),
     }
 }

@@ -148,9 +148,9 @@ impl SelfAttention {
         let heads = Heads { q: &q, k: &k, v: &v };
         let norms = (self.q_norm.as_ref(), self.k_norm.as_ref());
         if let Pass::Paged { batch, cache } = context.pass
-            && let Some(q) = rotation.apply_and_cache(heads, norms, layer, (batch, cache))?
+            && let Some(y) = rotation.seen(heads, norms, &self.attend, layer, (batch, cache))?
         {
-            return self.attend.over_cache(&q, layer, (batch, cache));
+            return y.flatten(-2, -1);
         }
         let normed = |t: &Tensor, norm: Option<&Norm>| match norm {
             Some(norm) => norm.forward(t),

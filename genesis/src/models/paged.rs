@@ -8,6 +8,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use crate::error::{Error, Result};
+use crate::ops::PagedLayout;
 use crate::tensor::{Creation, Tensor};
 
 /// How a model runs over its tokens.
@@ -41,6 +42,19 @@ pub struct Batch {
     pub max_queries: usize,
     /// The most keys of a sequence.
     pub max_keys: usize,
+}
+
+impl Batch {
+    /// Where its tokens and keys are, as attention takes it.
+    pub(super) fn layout(&self) -> PagedLayout<'_> {
+        PagedLayout {
+            query_starts: &self.query_starts,
+            key_lengths: &self.key_lengths,
+            pages: &self.pages,
+            max_queries: self.max_queries,
+            max_keys: self.max_keys,
+        }
+    }
 }
 
 /// The keys and values that a model caches.

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use genesis_kernel::ir::DType;
 
-use super::attend::Heads;
+use super::attend::{Attend, Heads, largest};
 use super::norm::Norm;
 use super::{Batch, KvCache};
 use crate::error::{Error, Result};
@@ -72,13 +72,13 @@ impl Rotation {
         }
     }
 
-    /// The norms of heads, the rotation, and the write of keys and values to the cache of a layer in one launch;
-    /// gives the queries. None where there is no such kernel: a cache of another dtype, f64, norms whose
-    /// weights have an offset.
-    pub(super) fn apply_and_cache(
+    /// What the queries of new tokens see in the cache of a layer, `[N, H, D]`: norms of heads, rotation, the write of
+    /// keys and values, and attention. None where there is no such kernel: f64, norms whose weights have an offset.
+    pub(super) fn seen(
         &self,
         Heads { q, k, v }: Heads<'_>,
         norms: (Option<&Norm>, Option<&Norm>),
+        attend: &Attend,
         layer: usize,
         (batch, cache): (&Batch, &KvCache),
     ) -> Result<Option<Tensor>> {
@@ -91,12 +91,13 @@ impl Rotation {
             _ => return Ok(None),
         };
         let has_kernel = matches!(q.dtype(), DType::F32 | DType::F16 | DType::BF16);
-        if !has_kernel || keys.dtype() != q.dtype() {
+        if !has_kernel || (keys.dtype() != q.dtype() && largest(keys.dtype()).is_none()) {
             return Ok(None);
         }
         let (positions, inv_freq) = (&batch.positions, &self.inv_freq);
         let rotation = ops::Rotation { positions, inv_freq, scale: self.factor, norm };
         let slots = CacheSlots { keys, values, slots: &batch.slots };
-        q.rotate_and_cache(k, v, &rotation, &slots).map(Some)
+        let (layout, options) = (batch.layout(), attend.paged_options());
+        q.rotate_and_attend(k, v, &rotation, &slots, &layout, &options).map(Some)
     }
 }

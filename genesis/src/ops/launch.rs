@@ -73,7 +73,7 @@ pub(crate) fn no_pointer(device: Device, dtype: DType) -> Arg {
     Arg::Ptr(PtrArg { device, address: 0, bytes: 0, dtype, mutable: false })
 }
 
-fn own_view(t: &Tensor, mutable: bool) -> Arg {
+pub(crate) fn own_view(t: &Tensor, mutable: bool) -> Arg {
     view(t, t.shape(), t.strides(), mutable)
 }
 
@@ -109,7 +109,7 @@ fn launch_with(
 
 /// [`launch`] with all choices made.
 #[allow(clippy::too_many_arguments, reason = "a launch is all of these")]
-fn launch_as(
+pub(crate) fn launch_as(
     kernel: &'static KernelDef,
     on: &Tensor,
     grid: Grid,
@@ -131,6 +131,16 @@ fn launch_as(
 /// The arguments, by bit, whose memory stays as it is: see [`LaunchOptions::constant`].
 fn constants(args: &[(u32, &Tensor)]) -> u32 {
     args.iter().filter(|(_, t)| t.storage().is_constant()).map(|&(number, _)| 1 << number).sum()
+}
+
+/// The tensors, by the bit of their place, that the launch right ahead does not write: a kernel may read them before
+/// that one has ended. See [`LaunchOptions::constant`].
+pub(crate) fn settled(tensors: &[&Tensor]) -> u32 {
+    let is_settled = |t: &Tensor| {
+        let PtrArg { device, address, bytes, .. } = base(t, false);
+        !device.stream().may_be_written_ahead(address, bytes)
+    };
+    (0..).zip(tensors).filter(|(_, t)| is_settled(t)).map(|(place, _)| 1 << place).sum()
 }
 
 /// Bytes of an element of the widest tensor.

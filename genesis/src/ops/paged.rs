@@ -7,6 +7,7 @@
 
 mod attend;
 mod cache;
+mod decode;
 mod rotate;
 
 pub use rotate::{CacheSlots, Rotation};
@@ -63,7 +64,8 @@ impl Tensor {
     /// `q: [N, H, D]`, `keys` and `values: [pages, page_size, G, D]` give `[N, H, D]`; `G` divides `H`. Rows
     /// past the last sequence give 0, and so does a token that sees no key.
     /// # Numerics
-    /// Scores and sums are in f32 for 16-bit dtypes. A token's result has the same bits whatever the batch
+    /// Scores and sums are in f32 for 16-bit dtypes. A cache may hold floats of 8 bits, which are computed with as the
+    /// dtype of the queries. A token's result has the same bits whatever the batch
     /// around it, the number of new tokens and the place of the pages. For a page that is out of range some
     /// other stands. A cache that is not dense is copied.
     /// # Errors
@@ -102,32 +104,26 @@ impl Tensor {
         layout: &PagedLayout<'_>,
         options: &PagedAttention,
     ) -> Result<Tensor> {
-        check(self, keys, values)?;
-        check_layout(self, layout)?;
-        check_options(self, options)?;
-        if is_grad_enabled() && [self, keys, values].iter().any(|t| t.requires_grad()) {
-            let message = "has no gradient; call it inside of no_grad, or use varlen_attn";
-            return Err(Error::op(NAME, message));
-        }
-        let sinks =
-            options.sinks.as_ref().map(|t| t.detach().to_dtype(self.dtype())).transpose()?;
-        let op = Paged {
-            starts: layout.query_starts.contiguous()?,
-            lengths: layout.key_lengths.contiguous()?,
-            table: layout.pages.contiguous()?,
-            most: [layout.max_queries, layout.max_keys],
-            scale: options.scale.unwrap_or(1.0 / (self.shape()[2] as f64).sqrt()),
-            window: options.window.unwrap_or(MAX_KEYS).min(MAX_KEYS),
-            cap: options.softcap,
-            sinks,
-        };
+        let op = Paged::new(self, [keys, values], layout, options)?;
         apply(op, &[self, keys, values])
     }
 }
 
+/// A cache has the dtype of what is computed, or one of 8 bits.
+fn check_cache(name: &'static str, q: &Tensor, cache: &Tensor) -> Result<()> {
+    let is_narrow = matches!(cache.dtype(), DType::F8E4M3 | DType::F8E5M2);
+    if is_narrow && cache.device() == q.device() {
+        return Ok(());
+    }
+    check_pair(name, q, cache)
+}
+
 fn check(q: &Tensor, keys: &Tensor, values: &Tensor) -> Result<()> {
-    check_pair(NAME, q, keys)?;
-    check_pair(NAME, q, values)?;
+    check_cache(NAME, q, keys)?;
+    check_cache(NAME, q, values)?;
+    if keys.dtype() != values.dtype() {
+        return Err(wrong_dtype(NAME, "values of the dtype of keys", values.dtype()));
+    }
     if !q.dtype().is_arithmetic_float() {
         return Err(wrong_dtype(NAME, "a float", q.dtype()));
     }
@@ -217,6 +213,36 @@ struct Paged {
     window: usize,
     cap: Option<f64>,
     sinks: Option<Tensor>,
+}
+
+impl Paged {
+    /// The op of a call that is right.
+    #[track_caller]
+    fn new(
+        q: &Tensor,
+        [keys, values]: [&Tensor; 2],
+        layout: &PagedLayout<'_>,
+        options: &PagedAttention,
+    ) -> Result<Paged> {
+        check(q, keys, values)?;
+        check_layout(q, layout)?;
+        check_options(q, options)?;
+        if is_grad_enabled() && [q, keys, values].iter().any(|t| t.requires_grad()) {
+            let message = "has no gradient; call it inside of no_grad, or use varlen_attn";
+            return Err(Error::op(NAME, message));
+        }
+        let sinks = options.sinks.as_ref().map(|t| t.detach().to_dtype(q.dtype())).transpose()?;
+        Ok(Paged {
+            starts: layout.query_starts.contiguous()?,
+            lengths: layout.key_lengths.contiguous()?,
+            table: layout.pages.contiguous()?,
+            most: [layout.max_queries, layout.max_keys],
+            scale: options.scale.unwrap_or(1.0 / (q.shape()[2] as f64).sqrt()),
+            window: options.window.unwrap_or(MAX_KEYS).min(MAX_KEYS),
+            cap: options.softcap,
+            sinks,
+        })
+    }
 }
 
 impl Op for Paged {

@@ -17,6 +17,18 @@
 //!
 //! Loads of other memory stay behind the wait: none is marked as invariant, and no parameter beside the constant ones
 //! as one that nobody writes.
+//!
+//! Any other function waits before the first op that touches memory which is not constant, where constant memory is
+//! read ahead of it: what a kernel should ask for first, it loads first.
+//!
+//! ```text
+//! ld.global  lengths, pages, older keys
+//! griddepcontrol.wait
+//! griddepcontrol.launch_dependents
+//! ld.global  queries
+//! ```
+//!
+//! These loads have an order too: an invariant one could move behind the wait, to where its value is used.
 
 use std::collections::BTreeSet;
 
@@ -27,14 +39,47 @@ use super::overlap;
 use super::shared::SMALL_BYTES;
 use crate::Error;
 use crate::analysis::base;
-use crate::ir::{Func, Op, OpKind, Value};
+use crate::ir::{Func, Op, OpKind, ParamAttrs, Value};
 use crate::layout::{LayoutIr, Ring, RingLoad};
 use crate::target::GpuTarget;
 
-/// How a kernel waits behind its first copies.
+/// When a kernel waits for the one ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wait {
+    /// Before all else.
+    First,
+    /// Behind its first copies to shared memory.
+    BehindCopies,
+    /// Behind loads to registers.
+    BehindLoads,
+}
+
+impl Wait {
+    pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Wait {
+        match Early::of(lir, gpu) {
+            Some(early) if !lir.rings.contains_key(&early.at) => Wait::BehindLoads,
+            Some(_) => Wait::BehindCopies,
+            None if ahead(lir, gpu).is_some() => Wait::BehindCopies,
+            None => Wait::First,
+        }
+    }
+
+    /// Whether memory behind a parameter for reading may be written while the kernel runs, as far as the order of
+    /// its loads goes.
+    pub(super) fn orders(self, attrs: &ParamAttrs) -> bool {
+        match self {
+            Wait::First => false,
+            Wait::BehindCopies => !attrs.constant,
+            Wait::BehindLoads => true,
+        }
+    }
+}
+
+/// How a kernel waits behind its first copies or loads.
 #[derive(Clone, Debug)]
 pub(super) struct Early {
-    /// The loop whose constant tiles are copied first.
+    /// What the wait stands before: the loop whose constant tiles are copied first, or the first op that touches
+    /// other memory.
     at: Op,
     /// Ops before the loop that must stay behind the wait, in order.
     deferred: Vec<Op>,
@@ -45,11 +90,30 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// How a function waits; none where it begins with anything but such a loop.
+    /// How a function waits; none where it asks for nothing first.
     pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Option<Early> {
         if gpu.sm < 90 || lir.producer.is_some() || lir.num_blocks > 1 {
             return None;
         }
+        Early::of_ring(lir).or_else(|| Early::of_loads(&lir.func))
+    }
+
+    /// Behind loads of constant memory.
+    fn of_loads(func: &Func) -> Option<Early> {
+        let mut asks = false;
+        for &op in &func.region(func.body).ops {
+            if func.op(op).kind == OpKind::Load && reads_constant(func, op) {
+                asks = true;
+            } else if touches_memory(func, op) {
+                let (deferred, copied) = (Vec::new(), BTreeSet::new());
+                return asks.then_some(Early { at: op, deferred, is_ahead: true, copied });
+            }
+        }
+        None
+    }
+
+    /// Behind the first copies of a loop that the function begins with.
+    fn of_ring(lir: &LayoutIr) -> Option<Early> {
         let func = &lir.func;
         let uses = func.count_uses();
         let mut deferred = Vec::new();
@@ -80,9 +144,13 @@ impl Early {
     }
 }
 
-/// Whether a kernel waits for the one ahead behind its first copies.
-pub(super) fn waits_late(lir: &LayoutIr, gpu: &GpuTarget) -> bool {
-    Early::of(lir, gpu).is_some() || ahead(lir, gpu).is_some()
+/// Whether an op, or one inside of it, reads or writes global memory.
+fn touches_memory(func: &Func, op: Op) -> bool {
+    let inside = func.op(op).regions.iter().flat_map(|&region| func.walk_in(region));
+    inside.chain([op]).any(|inner| {
+        let kind = &func.op(inner).kind;
+        kind.has_effect() || matches!(kind, OpKind::Load | OpKind::ViewLoad)
+    })
 }
 
 /// Whether a load reads memory that no kernel writes which may still run.
@@ -122,7 +190,17 @@ impl Lowering<'_> {
     /// Whether loads of a parameter's memory need no order: nobody writes it, or has while the kernel waits.
     pub(super) fn is_invariant(&self, param: u32) -> bool {
         let attrs = &self.func.params[param as usize].attrs;
-        attrs.readonly && (attrs.constant || !self.waits_late)
+        attrs.readonly && !self.wait.orders(attrs)
+    }
+
+    /// Waits for the kernel ahead, if this op is the first that must not come before.
+    pub(super) fn wait_before(&mut self, op: Op) {
+        let is_ring = self.lir.rings.contains_key(&op);
+        let Some(early) = self.early.as_mut() else { return };
+        if early.is_ahead && early.at == op && !is_ring {
+            early.is_ahead = false;
+            overlap::wait_and_let_go(self.e);
+        }
     }
 
     /// Asks for the constant tiles of a ring, waits for the kernel ahead, asks for the other tiles, and does what was

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::aside::Aside;
-use super::early::{Early, waits_late};
+use super::early::{Early, Wait};
 use super::flight::Flight;
 use super::lasting::Lasting;
 use super::pipeline::{Copies, Role};
@@ -95,8 +95,8 @@ pub(super) struct Lowering<'a> {
     pub(super) unread: BTreeMap<Value, Op>,
     /// Rings whose next slot is full, by their first barrier, and the region that waited.
     pub(super) arrived: BTreeSet<(Region, u32)>,
-    /// Whether the kernel waits behind its first copies, so that loads need an order.
-    pub(super) waits_late: bool,
+    /// When the kernel waits for the one ahead, which sets whether loads need an order.
+    pub(super) wait: Wait,
     /// How it does where threads copy.
     pub(super) early: Option<Early>,
     /// Code behind loops of regions that are being lowered.
@@ -171,7 +171,7 @@ impl<'a> Lowering<'a> {
             lasting: Lasting::of(func),
             unread: BTreeMap::new(),
             arrived: BTreeSet::new(),
-            waits_late: waits_late(lir, gpu),
+            wait: Wait::of(lir, gpu),
             early: Early::of(lir, gpu),
             asides: Vec::new(),
             known_steps: vec![None; func.n_values()],
@@ -327,6 +327,7 @@ impl<'a> Lowering<'a> {
             if self.is_deferred(op) {
                 continue;
             }
+            self.wait_before(op);
             self.land_before(op, aloft)?;
             if self.waits_with_line(op) {
                 continue;

@@ -69,6 +69,7 @@ pub(crate) use self::debug::{FAILED_WORDS, Failed};
 use std::collections::BTreeMap;
 
 use self::arena::{Arena, SWIZZLE_ALIGNMENT};
+use self::early::Wait;
 use self::lower::{GLOBAL, SHARED};
 use self::roles::Args;
 use self::schedule::{Step, find_race};
@@ -299,11 +300,11 @@ fn is_ordered(func: &Func) -> bool {
 }
 
 /// `shared` says of each slot whether others may write its memory while a thread uses it. While an early kernel waits,
-/// others may write all that is not constant.
-fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], (shared, is_early): (&[bool], bool)) {
+/// others may write what its loads need an order for.
+fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], (shared, wait): (&[bool], Wait)) {
     for ((i, slot), shared) in (0..).zip(slots).zip(shared) {
         let Some(attrs) = &slot.attrs else { continue };
-        let is_written = is_early && !attrs.constant;
+        let is_written = wait.orders(attrs);
         if attrs.readonly && !is_written {
             e.add_param_attr(function, i, "readonly", 0);
         }
@@ -372,8 +373,7 @@ fn emit(
     let shared = written.handed_on.iter().zip(&per_param);
     let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));
     let shared: Vec<bool> = shared.collect();
-    let is_early = early::waits_late(lir, target);
-    set_attrs(e, function, &slots, (&shared, is_early));
+    set_attrs(e, function, &slots, (&shared, Wait::of(lir, target)));
     let blocks = blocks_at_once(threads(lir), written.kept_words);
     e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
     Ok(written.steps)

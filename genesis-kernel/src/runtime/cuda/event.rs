@@ -2,7 +2,7 @@
 
 use cudarc::driver::sys::{self, CUevent_flags, CUresult};
 
-use super::{CudaDevice, CudaStream, Handle};
+use super::{CudaDevice, CudaStream, Handle, Writes};
 use crate::diag::Error;
 use crate::runtime::pool::Fence;
 
@@ -35,6 +35,7 @@ impl CudaStream {
     pub(crate) fn wait_event(&self, event: &CudaEvent) -> Result<(), Error> {
         let device = self.device();
         device.enter()?;
+        self.last_launch().set(self.raw(), &Writes::UNKNOWN);
         // SAFETY: the event is recorded; the driver keeps what it needs of it.
         let result = unsafe { sys::cuStreamWaitEvent(self.raw(), event.handle.0, 0) };
         device.check("cuStreamWaitEvent", result)

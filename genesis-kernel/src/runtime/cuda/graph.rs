@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys;
 
-use super::{CudaDevice, CudaStream, Handle};
+use super::{CudaDevice, CudaStream, Handle, Writes};
 use crate::diag::Error;
 use crate::runtime::{Buffer, Queue, Stream};
 use crate::trace;
@@ -77,8 +77,10 @@ impl Graph {
         let _range = trace::range("graph replay");
         self.stream.device().enter()?;
         self.stream.device().recent.note("graph replay", [1, 1, 1]);
+        let queue = self.stream.raw();
+        self.stream.last_launch().set(queue, &Writes::UNKNOWN);
         // SAFETY: the graph is instantiated; the caller says that what it points to is there.
-        let result = unsafe { sys::cuGraphLaunch(self.exec.0, self.stream.raw()) };
+        let result = unsafe { sys::cuGraphLaunch(self.exec.0, queue) };
         self.stream.device().check("cuGraphLaunch", result)
     }
 }

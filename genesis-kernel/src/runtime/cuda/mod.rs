@@ -16,6 +16,7 @@ mod recent;
 mod stream;
 mod tensor_map;
 mod timing;
+mod writes;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -33,6 +34,7 @@ use self::recent::Recent;
 pub(crate) use self::stream::CudaStream;
 use self::stream::Streams;
 pub(crate) use self::timing::Mark;
+pub(crate) use self::writes::Writes;
 use crate::diag::Error;
 use crate::knobs;
 use crate::runtime::pool::Ledger;

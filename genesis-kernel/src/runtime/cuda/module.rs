@@ -9,7 +9,7 @@ use cudarc::driver::sys::{
 };
 
 use super::tensor_map::{Encoded, MAX_MAPS, TensorMaps};
-use super::{CudaDevice, CudaStream, Handle};
+use super::{CudaDevice, CudaStream, Handle, Writes};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
 use crate::ir::TensorMap;
@@ -293,7 +293,7 @@ impl CudaDevice {
 
 impl CudaStream {
     /// Queues a kernel; `slots` has its flattened parameters in order, eight bytes each, and `maps`
-    /// what [`CudaKernel::encode_maps`] gave.
+    /// what [`CudaKernel::encode_maps`] gave, `writes` what it may write.
     ///
     /// # Safety
     /// The slots and maps must be those of the kernel's parameters, and pointers among them valid for
@@ -306,6 +306,7 @@ impl CudaStream {
         grid: [u32; 3],
         slots: &mut [u64],
         maps: &[CUtensorMap],
+        writes: &Writes,
     ) -> Result<(), Error> {
         self.device().enter()?;
         let n_slots = slots.len();
@@ -345,6 +346,9 @@ impl CudaStream {
             attrs: &raw mut early,
             numAttrs: u32::from(kernel.overlaps),
         };
+        // Held meanwhile: what is noted last was queued last.
+        let mut last = self.last_launch();
+        last.set(config.hStream, writes);
         // SAFETY: the function is loaded in this context; the pointers are to as many slots as it has
         // parameters, and the attributes to as many as is said; the driver copies all of them before
         // it returns.
@@ -356,6 +360,7 @@ impl CudaStream {
                 std::ptr::null_mut(),
             )
         };
+        drop(last);
         self.device().check("cuLaunchKernel", result)
     }
 }

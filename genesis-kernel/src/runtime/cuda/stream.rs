@@ -1,10 +1,11 @@
 //! Streams of a GPU.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUresult};
 
+use super::writes::LastLaunch;
 use super::{CudaDevice, Handle};
 use crate::diag::Error;
 use crate::runtime::pool::{Arena, Fence, User};
@@ -16,6 +17,7 @@ pub(crate) struct CudaStream {
     handle: Handle<sys::CUstream>,
     id: u64,
     arena: OnceLock<&'static Arena>,
+    last: Mutex<LastLaunch>,
 }
 
 /// The streams of a device.
@@ -74,8 +76,8 @@ impl CudaDevice {
         // SAFETY: a context is current, the out pointer is ours. Priority 0 is what a stream has without one.
         let result = unsafe { sys::cuStreamCreateWithPriority(&mut handle, flags, priority) };
         self.check("cuStreamCreate", result)?;
-        let (handle, arena) = (Handle(handle), OnceLock::new());
-        Ok(Box::leak(Box::new(CudaStream { device: self, handle, id, arena })))
+        let (handle, arena, last) = (Handle(handle), OnceLock::new(), Mutex::default());
+        Ok(Box::leak(Box::new(CudaStream { device: self, handle, id, arena, last })))
     }
 }
 
@@ -102,6 +104,17 @@ impl CudaStream {
     #[inline]
     pub(crate) fn arena(&self) -> &'static Arena {
         self.arena.get_or_init(|| self.device.ledger().arena(self.id))
+    }
+
+    /// The launch that this thread's next one follows.
+    #[inline]
+    pub(super) fn last_launch(&self) -> MutexGuard<'_, LastLaunch> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the launch right ahead of this thread's next one may write to some byte of a range.
+    pub(crate) fn may_be_written_ahead(&self, address: u64, bytes: u64) -> bool {
+        self.last_launch().may_write(self.raw(), address, bytes)
     }
 
     /// Waits for everything on it.

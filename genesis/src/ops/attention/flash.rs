@@ -102,7 +102,11 @@ impl Flash {
             Part::Keys => &device::attention_keys::KERNEL,
             Part::Queries => &device::attention_queries::KERNEL,
         };
-        let tile = self.tile(part, q);
+        let mut tile = self.tile(part, q);
+        let is_alone = self.is_alone(&tile, k);
+        if is_alone {
+            tile = tile.alone(part, q.shape()[3]);
+        }
         let (rows, heads) = match part {
             Part::Keys => (k.shape()[2], k.shape()[1]),
             Part::Forward | Part::Queries => (q.shape()[2], q.shape()[1]),
@@ -119,7 +123,13 @@ impl Flash {
         }
         let Tile { queries, keys, warps } = tile;
         let head = q.shape()[3].next_power_of_two().max(16) as i64;
-        let consts = [&[queries, keys, head], &self.features().map(i64::from)[..]].concat();
+        let alone = match part {
+            Part::Forward => None,
+            Part::Keys | Part::Queries => Some(i64::from(is_alone)),
+        };
+        let mut consts = vec![queries, keys, head];
+        consts.extend(alone);
+        consts.extend(self.features().map(i64::from));
         // Without a bias any tensor of four axes stands in its place.
         let mut tensors = vec![(q, false), (k, false), (v, false)];
         tensors.push((self.bias.as_ref().unwrap_or(q), false));
@@ -153,6 +163,12 @@ impl Flash {
     /// Which features there are: a bias, a cap, dropped weights, packed sequences.
     fn features(&self) -> [bool; 4] {
         [self.bias.is_some(), self.cap.is_some(), self.drop.is_some(), self.packed.is_some()]
+    }
+
+    /// Whether a block of keys holds all of them, and outputs are rounded to 16 bits: then the backward does not
+    /// need their products with gradients.
+    fn is_alone(&self, tile: &Tile, k: &Tensor) -> bool {
+        self.packed.is_none() && k.dtype().bytes() == 2 && k.shape()[2] <= tile.keys as usize
     }
 
     fn tile(&self, part: Part, q: &Tensor) -> Tile {

@@ -38,6 +38,14 @@ impl Tile {
         })
     }
 
+    /// The tile where a block holds all keys of heads so long: the sum of weighted products takes registers.
+    pub(super) fn alone(self, part: Part, head: usize) -> Tile {
+        match part {
+            Part::Keys if head > 64 => Tile { queries: self.queries.min(32), ..self },
+            _ => self,
+        }
+    }
+
     /// Rows of queries or keys of which a program has a block.
     pub(super) fn rows(self, part: Part) -> i64 {
         if matches!(part, Part::Keys) { self.keys } else { self.queries }

@@ -94,6 +94,8 @@ impl Plan {
         let rows = tile_rows(n);
         let (tile, warps, stages) = match (bytes, rows) {
             (2, _) if is_few && is_gated => ([64, rows, 64], 4, 6),
+            // Parts of K are many programs: each can have wide tiles, which asynchronous products take.
+            (2, _) if is_few && parts > 1 => ([64, rows, 128], 4, 6),
             (2, _) if is_few => ([16, rows, 128], 4, if rows == 8 { 7 } else { 5 }),
             (2, _) if is_small && !is_gated => ([16, rows, 128], 4, 4),
             (2, 128) if !is_gated => ([128, rows, 64], 8, 4),

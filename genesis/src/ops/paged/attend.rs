@@ -38,42 +38,43 @@ pub(super) struct Call<'t> {
 
 impl Call<'_> {
     /// Heads of keys.
-    fn groups(&self) -> usize {
+    pub(super) fn groups(&self) -> usize {
         self.keys.shape()[2]
     }
 
     /// Heads of queries that share one of keys.
-    fn each(&self) -> usize {
+    pub(super) fn each(&self) -> usize {
         self.q.shape()[1] / self.groups()
     }
 
-    fn page(&self) -> usize {
+    pub(super) fn page(&self) -> usize {
         self.keys.shape()[1]
     }
 
     /// Elements of a key of all heads.
-    fn row(&self) -> usize {
+    pub(super) fn row(&self) -> usize {
         self.groups() * self.q.shape()[2]
     }
 
     /// Channels as tiles have them.
-    fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         self.q.shape()[2].next_power_of_two().max(16)
     }
 
-    fn dtypes(&self) -> [DType; 2] {
-        [self.q.dtype(), launch::accumulate_dtype(self.q.dtype())]
+    /// Of queries and results, of the cache, and of sums.
+    pub(super) fn dtypes(&self) -> [DType; 3] {
+        [self.q.dtype(), self.keys.dtype(), launch::accumulate_dtype(self.q.dtype())]
     }
 }
 
 /// How the work is shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Share {
+pub(super) struct Share {
     /// Rows of a tile.
-    rows: usize,
+    pub(super) rows: usize,
     /// Keys of a block.
-    keys: usize,
-    warps: u32,
+    pub(super) keys: usize,
+    pub(super) warps: u32,
     /// Whether each sequence has one tile at most.
     is_one: bool,
     /// Tiles of rows, those behind the last sequence included.
@@ -81,7 +82,7 @@ struct Share {
     /// Blocks of keys that a program walks, and programs that share a tile's keys; all blocks where that is
     /// 1.
     span: usize,
-    programs: usize,
+    pub(super) programs: usize,
 }
 
 /// Rows of a tile, keys of a block, and warps. Keys must not depend on anything but the head and the dtype:
@@ -103,11 +104,11 @@ fn tile(q: &Tensor, rows: usize) -> (usize, usize, u32) {
     }
 }
 
-fn whole(n: usize) -> Arg {
+pub(super) fn whole(n: usize) -> Arg {
     Arg::Scalar(Scalar::int(DType::I64, n as i64))
 }
 
-fn consts(sizes: &[usize], flags: &[bool]) -> Vec<i64> {
+pub(super) fn consts(sizes: &[usize], flags: &[bool]) -> Vec<i64> {
     let flags = flags.iter().map(|&flag| i64::from(flag));
     sizes.iter().map(|&n| n as i64).chain(flags).collect()
 }
@@ -128,7 +129,7 @@ impl Paged {
     }
 
     /// The most keys of a sequence.
-    fn most(&self, call: &Call<'_>) -> usize {
+    pub(super) fn most(&self, call: &Call<'_>) -> usize {
         let columns = self.table.shape()[1];
         self.most[1].min(columns.saturating_mul(call.page())).min(MAX_KEYS)
     }
@@ -146,7 +147,7 @@ impl Paged {
         if is_mixed { self.walk(call, Some(limit)) } else { Ok(()) }
     }
 
-    fn share(&self, call: &Call<'_>, limit: Option<usize>) -> Share {
+    pub(super) fn share(&self, call: &Call<'_>, limit: Option<usize>) -> Share {
         let (q, groups) = (call.q, call.groups());
         let (tokens, heads) = (q.shape()[0], q.shape()[1]);
         let sequences = self.lengths.numel();
@@ -169,15 +170,15 @@ impl Paged {
     }
 
     /// Scores of heads, or anything where there are none.
-    fn sinks_or_any(&self, call: &Call<'_>) -> Result<Tensor> {
+    pub(super) fn sinks_or_any(&self, call: &Call<'_>) -> Result<Tensor> {
         match &self.sinks {
             Some(sinks) => Ok(sinks.clone()),
             None => call.q.select(0, 0)?.select(0, 0),
         }
     }
 
-    fn scales(&self, call: &Call<'_>) -> [Arg; 2] {
-        let wide = call.dtypes()[1];
+    pub(super) fn scales(&self, call: &Call<'_>) -> [Arg; 2] {
+        let wide = call.dtypes()[2];
         [launch::number(wide, self.scale), launch::number(wide, self.cap.unwrap_or(1.0))]
     }
 
@@ -190,7 +191,7 @@ impl Paged {
         let blocks = if is_split { self.most[1].div_ceil(share.keys) } else { 0 };
         let kept = |last| {
             let shape = [q.shape()[0], q.shape()[1], blocks, last];
-            Tensor::uninitialized(&shape, (call.dtypes()[1], q.device()))
+            Tensor::uninitialized(&shape, (call.dtypes()[2], q.device()))
         };
         let (sums, parts, sinks) = (kept(2)?, kept(width)?, self.sinks_or_any(call)?);
         let [starts, lengths, table] =
@@ -225,7 +226,7 @@ impl Paged {
             launch::warped_views(
                 &device::paged_attention_join::KERNEL,
                 Grid::xy(q.shape()[0], q.shape()[1].div_ceil(JOINED)),
-                &call.dtypes(),
+                &[call.dtypes()[0], call.dtypes()[2]],
                 &consts(&[JOINED, width, share.keys], &[self.sinks.is_some()]),
                 Some(4),
                 &tensors,
@@ -257,7 +258,7 @@ impl Paged {
         launch::warped_views(
             &device::paged_gather::KERNEL,
             Grid::xyz(rows.div_ceil(GATHERED), call.groups(), sequences),
-            &call.dtypes()[..1],
+            &call.dtypes()[..2],
             &consts(&[GATHERED, block, width, each, call.page(), call.row()], &[]),
             Some(4),
             &tensors,
@@ -274,7 +275,7 @@ impl Paged {
         launch::warped_views(
             &device::paged_prefill::KERNEL,
             Grid::xy(heads, tiles(of)),
-            &call.dtypes(),
+            &[call.dtypes()[0], call.dtypes()[2]],
             &consts(&[of, block, width, each], &[self.cap.is_some(), self.sinks.is_some()]),
             Some(warps),
             &tensors,

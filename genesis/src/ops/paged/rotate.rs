@@ -5,7 +5,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use kernels::rotate as device;
 
-use super::launch;
+use super::{check_cache, launch};
 use crate::autograd::is_grad_enabled;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::check_pair;
@@ -65,14 +65,8 @@ impl Tensor {
         rotation: &Rotation<'_>,
         cache: &CacheSlots<'_>,
     ) -> Result<Tensor> {
-        check([self, k, v], rotation, cache)?;
+        check_all([self, k, v], rotation, cache)?;
         let (keys, values) = (cache.keys, cache.values);
-        keys.check_in_place(NAME)?;
-        values.check_in_place(NAME)?;
-        let all = [self, k, v, keys, values];
-        if is_grad_enabled() && all.iter().any(|t| t.requires_grad()) {
-            return Err(Error::op(NAME, "has no gradient; call it inside of no_grad"));
-        }
         let &[n, h, d] = self.shape() else { return Err(Error::op(NAME, "needs 3 axes")) };
         let y = Tensor::uninitialized(self.shape(), (self.dtype(), self.device()))?;
         if n > 0 {
@@ -99,14 +93,15 @@ impl Tensor {
             ];
             let pairs = d.div_ceil(2).next_power_of_two().max(16);
             let is_normed = usize::from(rotation.norm.is_some());
-            let consts = [HEADS, pairs, keys.shape()[1], is_normed].map(|n| n as i64);
+            let mut consts = [HEADS, pairs, keys.shape()[1], is_normed].map(|n| n as i64).to_vec();
+            consts.push(limit_of(keys.dtype()));
             let numbers =
                 [launch::number(DType::F32, rotation.scale), launch::number(DType::F32, eps)];
             let blocks = (h + 2 * k.shape()[1]).div_ceil(HEADS);
             launch::warped_views(
                 &device::rotate_and_cache::KERNEL,
                 Grid::xy(n, blocks),
-                &[self.dtype()],
+                &[self.dtype(), keys.dtype()],
                 &consts,
                 Some(4),
                 &tensors,
@@ -119,9 +114,41 @@ impl Tensor {
     }
 }
 
+/// The largest number of a cache's dtype of 8 bits, which larger ones are kept as; 0 for any other.
+pub(super) fn limit_of(dtype: DType) -> i64 {
+    match dtype {
+        DType::F8E4M3 => 448,
+        DType::F8E5M2 => 57344,
+        _ => 0,
+    }
+}
+
+/// Whether a call is right, and records no gradient.
+pub(super) fn check_all(
+    new: [&Tensor; 3],
+    rotation: &Rotation<'_>,
+    cache: &CacheSlots<'_>,
+) -> Result<()> {
+    check(new, rotation, cache)?;
+    let (keys, values) = (cache.keys, cache.values);
+    keys.check_in_place(NAME)?;
+    values.check_in_place(NAME)?;
+    let [q, k, v] = new;
+    if is_grad_enabled() && [q, k, v, keys, values].iter().any(|t| t.requires_grad()) {
+        return Err(Error::op(NAME, "has no gradient; call it inside of no_grad"));
+    }
+    Ok(())
+}
+
 fn check([q, k, v]: [&Tensor; 3], rotation: &Rotation<'_>, cache: &CacheSlots<'_>) -> Result<()> {
-    for other in [k, v, cache.keys, cache.values] {
+    for other in [k, v] {
         check_pair(NAME, q, other)?;
+    }
+    for cache in [cache.keys, cache.values] {
+        check_cache(NAME, q, cache)?;
+    }
+    if cache.keys.dtype() != cache.values.dtype() {
+        return Err(wrong_dtype(NAME, "values of the dtype of keys", cache.values.dtype()));
     }
     if !matches!(q.dtype(), DType::F32 | DType::F16 | DType::BF16) {
         return Err(wrong_dtype(NAME, "a float of 16 or 32 bits", q.dtype()));
