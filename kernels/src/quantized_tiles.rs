@@ -391,9 +391,9 @@ pub fn quantized_tiles_of_codes_gated<
     let number = program_id(0);
     let (turn, row, column) = place::<BM, BN>(number, m, n);
     let by = scales_at::<X, BN, NORM>(norm, column);
-    let gate_bias = bias.load::<BM>([row]).to::<f32>();
-    let up_bias = bias.load::<BM>([row + m]).to::<f32>();
     if SPLIT == 1 {
+        let gate_bias = bias.load::<BM>([row]).to::<f32>();
+        let up_bias = bias.load::<BM>([row + m]).to::<f32>();
         let half = turn / PARTS;
         let part = turn - half * PARTS;
         let bounds = (part * each, minimum((part + 1) * each, k));
@@ -416,20 +416,23 @@ pub fn quantized_tiles_of_codes_gated<
             atomic_xchg(done + tile, 0);
         }
     } else {
-        let gates = in_turn::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS, PARTS>(
-            x,
-            weight,
-            (row, column),
-            each,
-        );
-        let gate = rounded::<X, BM, BN, NORM>(gates, by, gate_bias);
-        let ups = in_turn::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS, PARTS>(
-            x,
-            weight,
-            (row + m, column),
-            each,
-        );
-        let up = rounded::<X, BM, BN, NORM>(ups, by, up_bias);
-        y.store([row, column], let_through::<X, BM, BN, ACT>(gate, up));
+        // One loop, so that both halves have the same memory for what is on its way.
+        let mut kept = zeros::<X, BM, BN>();
+        for first in range(row, row + 2 * m, m) {
+            let total = in_turn::<X, S, BM, BN, BK, GROUPS, LANES, SPAN, BITS, ZERO, MINS, PARTS>(
+                x,
+                weight,
+                (first, column),
+                each,
+            );
+            let own = bias.load::<BM>([first]).to::<f32>();
+            let half = rounded::<X, BM, BN, NORM>(total, by, own);
+            if first == row {
+                kept = half;
+            } else {
+                kept = let_through::<X, BM, BN, ACT>(kept, half);
+            }
+        }
+        y.store([row, column], kept);
     }
 }

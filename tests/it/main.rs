@@ -102,6 +102,8 @@ mod parity;
 mod profiler;
 /// Weights of 4 and 8 bits.
 mod quantized;
+mod quantized_code;
+mod quantized_layers;
 /// Seeds and states of the random generator.
 mod ragged;
 mod random;
