@@ -3,7 +3,8 @@
 
 use anyhow::{Result, ensure};
 use genesis::autograd::no_grad;
-use genesis::models::{FeedForwardLayer, Residual};
+use genesis::generate::{Engine, EngineOptions, Request, generate};
+use genesis::models::{FeedForwardLayer, LoadOptions, Residual, WeightForm, load};
 use genesis::nn::{Weight, observe};
 use genesis::ops::{BlockType, QuantScheme, QuantizedWeight};
 use genesis::profiler::{ProfilerOptions, profile};
@@ -11,6 +12,7 @@ use genesis::{DType, Device, Tensor};
 
 use crate::gpu::gpu;
 use crate::linear_rows::noise;
+use crate::models::folder;
 use crate::norm_rows::{Layers, bits, error, stream, weights, whole};
 
 /// In which form a layer has its weights.
@@ -167,6 +169,41 @@ fn a_layer_is_two_launches() -> Result<()> {
         let names: Vec<&str> = events.launches.iter().map(|launch| launch.kernel).collect();
         let layer = ["quantized_tiles_of_codes_gated", "quantized_tiles_of_codes"];
         ensure!(names == [&["rms_of_rows"][..], &layer, &layer].concat(), "{form:?}: {names:?}");
+    }
+    Ok(())
+}
+
+/// The kernels that answer a request, by a model with such weights.
+fn kernels_of(weights: WeightForm, device: Device) -> Result<Vec<&'static str>> {
+    let options =
+        LoadOptions { dtype: Some(DType::BF16), device, weights, ..LoadOptions::default() };
+    let model = load(folder("qwen3_tied"), &options)?.model;
+    // Recorded steps are no launches.
+    let options = EngineOptions {
+        page_size: 4,
+        pages: Some(64),
+        on_device: Some(false),
+        prefix_cache: false,
+        ..EngineOptions::default()
+    };
+    let mut engine = Engine::new(model, None, options)?;
+    let request = Request { prompt: vec![1, 2, 3], max_tokens: 3, ..Request::default() };
+    let mut answer = || generate(&mut engine, std::slice::from_ref(&request), &mut |_, _| {});
+    answer()?;
+    let (_, profile) = profile(ProfilerOptions::default(), |_| answer())?;
+    Ok(profile.events().launches.iter().map(|launch| launch.kernel).collect())
+}
+
+/// Six for each layer: three products, the rotation, attention, the gated product.
+#[test]
+fn a_model_of_codes_has_as_many_launches_as_one_of_tensors() -> Result<()> {
+    let Some(device) = gpu("launches of quantized models") else { return Ok(()) };
+    let whole = kernels_of(WeightForm::Whole, device)?;
+    for form in [WeightForm::Int8, WeightForm::Int4] {
+        let kernels = kernels_of(form, device)?;
+        ensure!(kernels.len() == whole.len(), "{form:?}: {kernels:?}, not as {whole:?}");
+        let codes = kernels.iter().filter(|name| name.starts_with("quantized_tiles_of_codes"));
+        ensure!(codes.count() > 0, "{form:?}: {kernels:?}");
     }
     Ok(())
 }

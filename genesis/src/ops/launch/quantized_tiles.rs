@@ -93,10 +93,10 @@ impl Cut {
         let each = steps.div_ceil((wanted / across).clamp(1, steps));
         let parts = steps.div_ceil(each);
         let slot = |rows: usize| BM * step + 2 * halves * rows * step;
-        // A tile of gates stays in registers beside the sums of what it lets through.
-        let most = if is_gated { 64 } else { 128 };
-        let most =
-            [most, 64, 32, 16].into_iter().find(|&rows| slot(rows) <= SLOT_BYTES).unwrap_or(8);
+        // A tile of gates stays in registers beside the sums of what it lets through, and those beside the parts'.
+        let widest = if is_gated && parts > 1 { 64 / halves } else { 128 };
+        let fits = |rows: &usize| *rows <= widest && slot(*rows) <= SLOT_BYTES;
+        let most = [128, 64, 32, 16].into_iter().find(fits).unwrap_or(8);
         let rows =
             [8, 16, 32, 64].into_iter().find(|&rows| n <= rows).map_or(most, |r| r.min(most));
         let down = n.div_ceil(rows);
