@@ -57,7 +57,7 @@ fn problem(kernel: &KernelDef, consts: &[i64]) -> Option<String> {
     if slot > 48 << 10 {
         return None;
     }
-    let dtypes = [DType::BF16; 3];
+    let dtypes = [DType::BF16, DType::F32, DType::BF16];
     let special = kernel.specialize(&dtypes, consts, &hints(kernel, stages as u32));
     let resources = special.and_then(|it| it.compile(&Target::sm_90a())?.resources());
     let what = format!("{} {consts:?}", kernel.name());
