@@ -14,6 +14,7 @@ pub mod conv;
 pub mod copy;
 pub mod elementwise;
 pub mod embedding;
+pub mod epilogue;
 pub mod gated;
 pub mod index;
 pub mod linear_rows;
@@ -33,6 +34,7 @@ pub mod paged_decode;
 pub mod pool;
 pub mod product;
 pub mod quantized;
+pub mod quantized_tiles;
 pub mod random;
 pub mod reduce;
 pub mod rotate;
@@ -69,6 +71,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         linear_rows::KERNELS,
         linear_tiles::KERNELS,
         quantized::KERNELS,
+        quantized_tiles::KERNELS,
         loss::KERNELS,
         embedding::KERNELS,
         random::KERNELS,

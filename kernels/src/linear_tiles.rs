@@ -12,17 +12,15 @@
 //! ```
 //!
 //! One row is bound by reading the weight, which small programs share evenly among multiprocessors. What follows a
-//! product in a transformer's layer happens to the sums in registers, rounded as if it was an op of its own: the
-//! bias, a residual that is added, or the gate of a feed-forward layer. Of an RMS norm in front of the product the
-//! division is here (see [`crate::norm_rows`]): where `NORM` is 1 by the mean squares of `of`, the rows before the
-//! norm, where it is 2 by `scales`.
+//! product is in [`crate::epilogue`].
 
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::gated::opened;
+use crate::epilogue::{
+    finished, joined, let_through, other_of, places_of, put, rounded, scales_at,
+};
 use crate::matmul::place;
-use crate::norm_rows::{scales_of, weighted};
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[&linear_tiles::KERNEL, &linear_tiles_gated::KERNEL];
@@ -61,113 +59,6 @@ fn in_turn<T: Float, const BM: usize, const BN: usize, const BK: usize, const PA
             total = total + part_of::<T, BM, BN, BK>(weight, x, at, bounds);
         }
         total
-    }
-}
-
-/// Where the elements of a tile's part lie in `sums`, and which of them there are.
-#[device]
-fn places_of<const BM: usize, const BN: usize>(
-    number: i64,
-    column: i64,
-    n: i64,
-) -> (Tile2<i64, BM, BN>, Tile2<bool, BM, BN>) {
-    let places = (arange::<BM>() * BN).col() + arange::<BN>().row() + number * (BM * BN);
-    let exist = (zeros::<i64, BM>().col() + (column + arange::<BN>()).row()) < n;
-    (places, exist)
-}
-
-/// The parts of a tile, joined in their order.
-#[device]
-fn joined<const BM: usize, const BN: usize, const PARTS: usize>(
-    sums: PtrMut<f32>,
-    tile: i64,
-    tiles: i64,
-    column: i64,
-    n: i64,
-) -> Tile2<f32, BM, BN> {
-    let mut total = zeros::<f32, BM, BN>();
-    // All loads are under way before the first is added.
-    for part in range(0, PARTS, 1).unroll(4) {
-        let (places, exist) = places_of::<BM, BN>(part * tiles + tile, column, n);
-        total = total + load(sums + places, exist);
-    }
-    total
-}
-
-/// What columns are multiplied by behind the product, where `NORM`.
-#[device]
-fn scales_at<T: Float, const BN: usize, const NORM: usize>(
-    of: View<T, 2>,
-    scales: View<f32, 1>,
-    column: i64,
-    eps: f32,
-) -> Tile1<f32, BN> {
-    let mut by = ones::<f32, BN>();
-    if NORM == 1 {
-        by = scales_of::<T, BN>(of, column, eps);
-    }
-    if NORM == 2 {
-        by = scales.load::<BN>([column]);
-    }
-    by
-}
-
-/// Sums, scaled where `NORM`, with the bias.
-#[device]
-fn scaled<const BM: usize, const BN: usize, const NORM: usize>(
-    sums: Tile2<f32, BM, BN>,
-    by: Tile1<f32, BN>,
-    bias: Tile1<f32, BM>,
-) -> Tile2<f32, BM, BN> {
-    let mut all = sums;
-    if NORM > 0 {
-        all = all * by.row();
-    }
-    all + bias.col()
-}
-
-/// What is added to a tile where `ADD`.
-#[device]
-fn other_of<T: Float, const BM: usize, const BN: usize, const ADD: usize>(
-    added: View<T, 2>,
-    row: i64,
-    column: i64,
-) -> Tile2<T, BM, BN> {
-    let mut other = zeros::<T, BM, BN>();
-    if ADD == 1 {
-        other = added.load::<BM, BN>([row, column]);
-    }
-    other
-}
-
-/// The sums of a tile as they are stored: scaled where `NORM`, with the bias, and with `other` where `ADD`.
-#[device]
-fn finished<T: Float, const BM: usize, const BN: usize, const ADD: usize, const NORM: usize>(
-    sums: Tile2<f32, BM, BN>,
-    by: Tile1<f32, BN>,
-    bias: Tile1<f32, BM>,
-    other: Tile2<T, BM, BN>,
-) -> Tile2<T, BM, BN> {
-    let mut all = scaled::<BM, BN, NORM>(sums, by, bias).to::<T>();
-    if ADD == 1 {
-        all = (all.to::<f32>() + other.to::<f32>()).to::<T>();
-    }
-    all
-}
-
-/// Stores a tile, and where `NEXT` what the norm behind it weighs it to.
-#[device]
-fn put<T: Float, const BM: usize, const BN: usize, const NEXT: usize>(
-    y: ViewMut<T, 2>,
-    next: ViewMut<T, 2>,
-    at: (i64, i64),
-    all: Tile2<T, BM, BN>,
-    gain: Tile1<T, BM>,
-    offset: f32,
-) {
-    y.store([at.0, at.1], all);
-    if NEXT == 1 {
-        next.store([at.0, at.1], weighted::<T, BM, BN>(all, gain, offset));
     }
 }
 
@@ -213,9 +104,9 @@ pub fn linear_tiles<
         let (part, row, column) = place::<BM, BN>(number, m, n);
         // What follows the product is asked for ahead of it.
         let own = bias.load::<BM>([row]).to::<f32>();
-        let other = other_of::<T, BM, BN, ADD>(added, row, column);
+        let other = other_of::<T, BM, BN, ADD>(added, (row, column));
         let g = gain.load::<BM>([row]);
-        let by = scales_at::<T, BN, NORM>(of, scales, column, eps);
+        let by = scales_at::<T, BN, NORM>((of, scales, eps), column);
         let bounds = (part * each, minimum((part + 1) * each, k));
         let acc = part_of::<T, BM, BN, BK>(weight, x, (row, column), bounds);
         if PARTS == 1 {
@@ -237,8 +128,8 @@ pub fn linear_tiles<
             let (_, row, column) = place::<BM, BN>(tile, m, n);
             let total = in_turn::<T, BM, BN, BK, PARTS>(weight, x, (row, column), each);
             let own = bias.load::<BM>([row]).to::<f32>();
-            let other = other_of::<T, BM, BN, ADD>(added, row, column);
-            let by = scales_at::<T, BN, NORM>(of, scales, column, eps);
+            let other = other_of::<T, BM, BN, ADD>(added, (row, column));
+            let by = scales_at::<T, BN, NORM>((of, scales, eps), column);
             let all = finished::<T, BM, BN, ADD, NORM>(total, by, own, other);
             put::<T, BM, BN, NEXT>(y, next, (row, column), all, gain.load::<BM>([row]), offset);
         }
@@ -287,7 +178,7 @@ fn gated_tile<
 ) -> Tile2<T, BM, BN> {
     let (row, column) = at;
     let k = weight.dim(1);
-    let by = scales_at::<T, BN, NORM>(norm.0, norm.1, column, norm.2);
+    let by = scales_at::<T, BN, NORM>(norm, column);
     let mut gates = zeros::<f32, BM, BN>();
     let mut ups = zeros::<f32, BM, BN>();
     if PARTS == 1 {
@@ -303,10 +194,9 @@ fn gated_tile<
         }
     }
     let (own, other) = (bias.load::<BM>([row]), bias.load::<BM>([row + m]));
-    let gate = scaled::<BM, BN, NORM>(gates, by, own.to::<f32>()).to::<T>();
-    let up = scaled::<BM, BN, NORM>(ups, by, other.to::<f32>()).to::<T>();
-    let open = opened::<f32, BM, BN, ACT>(gate.to::<f32>()).to::<T>();
-    (open.to::<f32>() * up.to::<f32>()).to::<T>()
+    let gate = rounded::<T, BM, BN, NORM>(gates, by, own.to::<f32>());
+    let up = rounded::<T, BM, BN, NORM>(ups, by, other.to::<f32>());
+    let_through::<T, BM, BN, ACT>(gate, up)
 }
 
 /// `y = f(g) u` of the halves `g, u` of `x W^T + bias`, as [`mod@linear_tiles`] and [`mod@crate::gated`] compute

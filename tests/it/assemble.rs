@@ -50,7 +50,8 @@ pub(crate) fn usual(name: &str) -> i64 {
 
 /// A kernel's constants, as of a launch that the framework makes.
 pub(crate) fn usual_consts(kernel: &KernelDef) -> Vec<i64> {
-    let is_tiled = kernel.name().starts_with("linear_tiles");
+    let is_tiled =
+        ["linear_tiles", "quantized_tiles"].iter().any(|name| kernel.name().starts_with(name));
     let number = |name: &str| match name {
         // With so many rows scales are loaded.
         "NORM" if is_tiled => 2,
@@ -68,7 +69,7 @@ fn every_kernel_assembles_without_spills() {
     let mut cases = Vec::new();
     for kernel in kernels::all() {
         // What is behind a gate is launched for 16-bit dtypes alone.
-        let is_narrow = kernel.name() == "linear_tiles_gated";
+        let is_narrow = kernel.name().ends_with("_gated");
         let dtypes = [DType::BF16, DType::F32];
         for dtype in dtypes.into_iter().take(if is_narrow { 1 } else { 2 }) {
             cases.extend([Target::sm_80(), Target::sm_90a()].map(|target| (kernel, dtype, target)));

@@ -14,12 +14,14 @@ use crate::generate::bits;
 use crate::models::folder;
 
 /// Models, and what they are computed in and from: full attention, windows, experts, 16 bits, codes.
-const MODELS: [(&str, DType, WeightForm); 5] = [
+const MODELS: [(&str, DType, WeightForm); 7] = [
     ("llama_tied", DType::F32, WeightForm::Whole),
     ("gemma3", DType::F32, WeightForm::Whole),
     ("qwen3_moe", DType::F32, WeightForm::Whole),
     ("qwen3_tied", DType::BF16, WeightForm::Whole),
     ("llama_biased", DType::F32, WeightForm::Int4),
+    ("llama_biased", DType::BF16, WeightForm::Int4),
+    ("qwen3_tied", DType::BF16, WeightForm::Int8),
 ];
 
 /// The tokens of each of these models.

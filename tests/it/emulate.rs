@@ -35,6 +35,8 @@ struct Case {
     hints: Hints,
     shape: Shape,
     target: Target,
+    /// Programs that share a tile.
+    shares: u32,
 }
 
 impl Case {
@@ -111,6 +113,8 @@ fn arguments(special: &Specialized, case: &Case) -> (Vec<Memory>, Vec<ArgValue>)
                 let dtype = tile.dtype();
                 let bytes = match param.name.as_str() {
                     "keys" => ascending(n),
+                    // Counters of programs that share a tile.
+                    "done" if case.shares > 1 => vec![0; n * dtype.bytes()],
                     _ => numbers(dtype, n, seed),
                 };
                 memory.push(Memory { dtype, bytes, writable });
@@ -245,13 +249,12 @@ fn kernel(name: &str) -> &'static KernelDef {
 
 /// Every kernel as small launches compile it.
 fn usual_cases() -> Vec<Case> {
-    let case = |kernel: &'static KernelDef, dtype, target| Case {
-        kernel,
-        dtype,
-        consts: usual_consts(kernel),
-        hints: Hints::contiguous(kernel.ast),
-        shape: SMALL,
-        target,
+    let case = |kernel: &'static KernelDef, dtype, target| {
+        let (consts, hints) = (usual_consts(kernel), Hints::contiguous(kernel.ast));
+        // As many programs as tiles, where that is not for the kernel to see to.
+        let is_tiled = kernel.name().starts_with("quantized_tiles_of_codes");
+        let grid = if is_tiled { [3, 1, 1] } else { SMALL.grid };
+        Case { kernel, dtype, consts, hints, shape: Shape { grid, ..SMALL }, target, shares: 1 }
     };
     let both = |kernel| {
         [(DType::F32, Target::sm_80()), (DType::BF16, Target::sm_90a())]
@@ -296,7 +299,7 @@ fn cluster_cases() -> Vec<Case> {
         let hints = Hints { num_warps, cluster, ..Hints::contiguous(kernel.ast) };
         let fits = kernel.ast.consts.len() == consts.len();
         let target = Target::sm_90a();
-        fits.then_some(Case { kernel, dtype, consts, hints, shape: SMALL, target })
+        fits.then_some(Case { kernel, dtype, consts, hints, shape: SMALL, target, shares: 1 })
     };
     CLUSTERS.iter().filter_map(case).collect()
 }
@@ -335,6 +338,42 @@ const WIDE: &[(&str, DType, &[i64], u32)] = &[
     ("attention_queries", DType::F32, &[16, 32, 16, 1, 1, 1, 0], 4),
 ];
 
+/// Products with codes whose parts are programs of their own, with all that follows them: name, constants, programs of
+/// each of nine tiles.
+const SHARED: &[(&str, &[i64], u32)] = &[
+    ("quantized_tiles_of_codes", &[64, 16, 64, 1, 64, 0, 8, 8, 0, 3, 1, 1, 1, 1], 3),
+    ("quantized_tiles_of_codes", &[64, 16, 64, 1, 64, 64, 4, 8, 0, 1, 1, 1, 1, 1], 1),
+    ("quantized_tiles_of_codes", &[64, 16, 64, 2, 32, 32, 4, 0, 1, 2, 1, 1, 2, 0], 2),
+    ("quantized_tiles_of_codes_gated", &[64, 16, 64, 1, 64, 0, 8, 8, 0, 1, 1, 0, 1], 2),
+    ("quantized_tiles_of_codes_gated", &[64, 16, 64, 2, 32, 32, 4, 0, 1, 2, 1, 2, 2], 4),
+];
+
+fn shared_cases() -> Vec<Case> {
+    let case = |&(name, consts, shares): &(&str, &[i64], u32)| {
+        let kernel = kernel(name);
+        let hints = Hints { num_warps: Some(4), ..Hints::contiguous(kernel.ast) };
+        let shape = Shape { grid: [9 * shares, 1, 1], ..SMALL };
+        let (dtype, consts) = (DType::BF16, consts.to_vec());
+        [Target::sm_80(), Target::sm_90a()].map(|target| Case {
+            kernel,
+            dtype,
+            consts: consts.clone(),
+            hints: hints.clone(),
+            shape,
+            target,
+            shares,
+        })
+    };
+    SHARED.iter().flat_map(case).collect()
+}
+
+/// Parts of a tile that are joined by whichever program is the last.
+#[test]
+fn shares_of_a_tile_are_joined() {
+    let (problems, skipped) = problems(&shared_cases());
+    assert!(problems.is_empty() && skipped.is_empty(), "{problems:#?}, not {skipped:?}");
+}
+
 fn meeting_cases() -> Vec<Case> {
     listed(MEETING, &Target::sm_80())
 }
@@ -345,7 +384,7 @@ fn listed(list: &[(&str, DType, &[i64], u32)], target: &Target) -> Vec<Case> {
         let consts = consts.to_vec();
         let hints = Hints { num_warps: Some(warps), ..Hints::contiguous(kernel.ast) };
         assert_eq!(kernel.ast.consts.len(), consts.len(), "constants of {name}");
-        Case { kernel, dtype, consts, hints, shape: SMALL, target: target.clone() }
+        Case { kernel, dtype, consts, hints, shape: SMALL, target: target.clone(), shares: 1 }
     };
     list.iter().map(case).collect()
 }
@@ -364,7 +403,7 @@ fn crossed_cases() -> Vec<Case> {
         hints.params[0] = across;
         let consts = usual_consts(kernel);
         let (dtype, target) = (DType::F32, Target::sm_90a());
-        Some(Case { kernel, dtype, consts, hints, shape: SMALL, target })
+        Some(Case { kernel, dtype, consts, hints, shape: SMALL, target, shares: 1 })
     };
     kernels::all().into_iter().filter_map(crossed).collect()
 }
@@ -392,6 +431,7 @@ fn hopper(name: &str, tile: [i64; 3], warps: u32, units: [u8; 2]) -> Case {
         hints: Hints { params, num_warps: Some(warps), ..Hints::default() },
         shape: Shape { dims: [1, 1, most, most], grid: [2, 1, 1] },
         target: Target::sm_90a(),
+        shares: 1,
     }
 }
 
@@ -413,6 +453,7 @@ fn attention(tile: [i64; 3], warps: u32) -> Case {
         hints: Hints { params, num_warps: Some(warps), ..Hints::default() },
         shape: Shape { dims: [1, 2, m + n, d], grid: [2, 1, 1] },
         target: Target::sm_90a(),
+        shares: 1,
     }
 }
 

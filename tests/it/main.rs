@@ -103,6 +103,10 @@ mod parity;
 mod profiler;
 /// Weights of 4 and 8 bits.
 mod quantized;
+/// The code of products with them.
+mod quantized_code;
+/// Layers of them.
+mod quantized_layers;
 /// Seeds and states of the random generator.
 mod ragged;
 mod random;

@@ -110,6 +110,8 @@ fn a_few_kernels_of_the_framework() -> anyhow::Result<()> {
             "nn_joined::a_layer_and_its_activation_are_one_launch",
             "nn_joined::hooks_hear_each_layer",
             "nn_joined::values_and_gradients_on_a_gpu_are_those_of_two_ops",
+            "quantized_layers::a_layer_is_two_launches",
+            "quantized_layers::a_model_of_codes_has_as_many_launches_as_one_of_tensors",
             "random::devices_draw_the_same",
             "sanitize::products_of_tf32",
             "sanitize::updates_and_layers",

@@ -108,9 +108,11 @@ pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Loaded> {
     Ok(Loaded { model: model.into(), config })
 }
 
-/// Says that the weights of a model have arrived and stay as they are, so that kernels ask for them ahead.
+/// Says that the weights of a model, codes and tables among them, have arrived and stay as they are, so that kernels
+/// ask for them ahead.
 fn keep(model: &dyn CausalLm) -> Result<()> {
-    let weights = model.parameters();
+    let mut weights = model.parameters();
+    weights.extend(model.named_buffers().into_iter().map(|(_, buffer)| buffer));
     let devices: BTreeSet<Device> = weights.iter().map(Tensor::device).collect();
     for device in devices {
         device.stream().synchronize()?;

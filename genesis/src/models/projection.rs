@@ -10,8 +10,8 @@ use crate::autograd::is_grad_enabled;
 use crate::error::Result;
 use crate::nn::{Layer, Module, Parameter, Weight, count_flops, flops, is_observed, watch};
 use crate::ops::Gate;
-use crate::ops::launch::linear_tiles::Epilogue;
-use crate::ops::linear_rows::Rows;
+use crate::ops::fused_product::{Fused, FusedProduct, Rows};
+use crate::ops::launch::epilogue::Epilogue;
 use crate::tensor::Tensor;
 
 /// `y = x W^T + b`
@@ -61,7 +61,7 @@ impl Projection {
         x: &Tensor,
         residual: &Tensor,
         next: Option<&Norm>,
-    ) -> Result<Option<(Tensor, Option<Tensor>)>> {
+    ) -> Result<Option<Fused>> {
         self.then(Rows::Whole(x), Epilogue::Add(residual), next)
     }
 
@@ -77,14 +77,15 @@ impl Projection {
 
     fn then(
         &self,
-        x: Rows<'_>,
+        rows: Rows<'_>,
         then: Epilogue<'_>,
         next: Option<&Norm>,
-    ) -> Result<Option<(Tensor, Option<Tensor>)>> {
-        match is_observed() {
-            true => Ok(None),
-            false => self.weight.product_then(x, self.bias.as_deref(), then, next.map(Norm::gain)),
+    ) -> Result<Option<Fused>> {
+        if is_observed() {
+            return Ok(None);
         }
+        let (bias, next) = (self.bias.as_deref(), next.map(Norm::gain));
+        self.weight.fused(FusedProduct { rows, bias, then, next })
     }
 
     /// Whether the norm in front of products of the same inputs is divided behind them: they are one product, of

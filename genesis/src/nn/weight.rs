@@ -6,9 +6,8 @@ use super::visit::{Seen, Visitor, VisitorMut};
 use super::{Module, Parameter, Part};
 use crate::error::Result;
 use crate::ops::QuantizedWeight;
-use crate::ops::launch::deferred_norm::{DeferredNorm, Gain};
-use crate::ops::launch::linear_tiles::Epilogue;
-use crate::ops::linear_rows::{Rows, linear_rows_then};
+use crate::ops::fused_product::{Fused, FusedProduct};
+use crate::ops::launch::deferred_norm::DeferredNorm;
 use crate::tensor::Tensor;
 
 /// The weight of a product, `[out, in]`.
@@ -51,17 +50,11 @@ impl Weight {
 }
 
 impl Weight {
-    /// A product and what is around it, where that is one launch: see [`linear_rows_then`].
-    pub(crate) fn product_then(
-        &self,
-        x: Rows<'_>,
-        bias: Option<&Tensor>,
-        then: Epilogue<'_>,
-        next: Option<Gain<'_>>,
-    ) -> Result<Option<(Tensor, Option<Tensor>)>> {
+    /// A product and what is around it, where that is one launch.
+    pub(crate) fn fused(&self, product: FusedProduct<'_>) -> Result<Option<Fused>> {
         match self {
-            Weight::Whole(weight) => linear_rows_then(x, weight, bias, then, next),
-            Weight::Quantized(_) => Ok(None),
+            Weight::Whole(weight) => product.of_whole(weight),
+            Weight::Quantized(weight) => product.of_codes(weight),
         }
     }
 
@@ -69,7 +62,7 @@ impl Weight {
     pub(crate) fn defers_norms(&self) -> bool {
         match self {
             Weight::Whole(weight) => DeferredNorm::is_for(weight),
-            Weight::Quantized(_) => false,
+            Weight::Quantized(weight) => weight.defers_norms(),
         }
     }
 

@@ -14,10 +14,7 @@
 //! ```
 
 use genesis_kernel::ir::DType;
-use genesis_kernel::runtime::Device;
 
-use super::launch::deferred_norm::{DeferredNorm, Gain};
-use super::launch::linear_tiles::{Epilogue, Fusion, linear_tiles};
 use super::{Op, apply, launch, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
@@ -66,83 +63,6 @@ impl Tensor {
         let y = apply(LinearRows, &[&x, &weight, &bias])?;
         y.reshape(&[&self.shape()[..self.rank() - 1], &[m]].concat())
     }
-}
-
-/// What a product of rows takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Rows<'t> {
-    Whole(&'t Tensor),
-    /// Those of a norm, divided behind the product.
-    Normed(&'t DeferredNorm),
-}
-
-impl<'t> Rows<'t> {
-    /// What is multiplied by the weight.
-    fn factors(self) -> &'t Tensor {
-        match self {
-            Rows::Whole(x) => x,
-            Rows::Normed(norm) => norm.weighted(),
-        }
-    }
-
-    fn norm(self) -> Option<&'t DeferredNorm> {
-        match self {
-            Rows::Whole(_) => None,
-            Rows::Normed(norm) => Some(norm),
-        }
-    }
-}
-
-/// `x W^T + b` and what is around it in one launch, with the bits that the ops have one after the other; none where
-/// they are more launches: on processors, of several dtypes, or where a gradient is recorded. With `next` there is
-/// a second tensor, the first one times the weights of the norm behind. A norm that is divided behind the product is
-/// rounded elsewhere than a norm of its own, and alike for every number of rows.
-///
-/// # Errors
-/// As [`Tensor::linear_rows`]; also if a residual is not of the result's shape.
-pub(crate) fn linear_rows_then(
-    rows: Rows<'_>,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-    then: Epilogue<'_>,
-    next: Option<Gain<'_>>,
-) -> Result<Option<(Tensor, Option<Tensor>)>> {
-    let x = rows.factors();
-    let all = [Some(weight), bias, then.added(), next.map(|gain| gain.weight)];
-    let mut all = [x].into_iter().chain(all.into_iter().flatten());
-    let is_one = !matches!(x.device(), Device::Cpu)
-        && all.clone().all(|t| t.dtype() == x.dtype() && t.device() == x.device())
-        && !(is_grad_enabled() && all.any(Tensor::requires_grad));
-    let (&[m, k], Some((&c, lead))) = (weight.shape(), x.shape().split_last()) else {
-        return Ok(None);
-    };
-    let n = crate::shape::product(lead.iter());
-    if !is_one || c != k || [n, m, k].contains(&0) || !matches!(x.dtype(), DType::F16 | DType::BF16)
-    {
-        return Ok(None);
-    }
-    let outs = match then {
-        Epilogue::Gate(_) if m % 2 == 1 => return Ok(None),
-        Epilogue::Gate(_) => m / 2,
-        Epilogue::Add(other) if other.shape() != [lead, &[m]].concat() => return Ok(None),
-        _ => m,
-    };
-    if next.is_some_and(|gain| gain.weight.shape() != [outs] || outs != m) {
-        return Ok(None);
-    }
-    let flat = |t: &Tensor, width| t.detach().reshape(&[n, width])?.contiguous();
-    let (x, weight, bias) = (flat(x, k)?, weight.detach().contiguous()?, or_none(bias, x)?);
-    let other = then.added().map(|other| flat(other, m)).transpose()?;
-    let then = match (then, &other) {
-        (Epilogue::Add(_), Some(other)) => Epilogue::Add(other),
-        (then, _) => then,
-    };
-    let empty = || Tensor::uninitialized(&[n, outs], (x.dtype(), x.device()));
-    let (y, weighted) = (empty()?, next.map(|_| empty()).transpose()?);
-    let fusion = Fusion { norm: rows.norm(), then, next: next.zip(weighted.as_ref()) };
-    linear_tiles(&x, &weight, &bias, &y, fusion)?;
-    let shaped = |t: &Tensor| t.reshape(&[lead, &[outs]].concat());
-    Ok(Some((shaped(&y)?, weighted.as_ref().map(shaped).transpose()?)))
 }
 
 /// The bias, or an empty one.

@@ -2,7 +2,7 @@
 
 use genesis::autograd::no_grad;
 use genesis::models::{FeedForwardLayer, GatedMlp, Norm, Projection, Residual};
-use genesis::nn::{Module, Parameter, QuantizedEmbedding, QuantizedLinear};
+use genesis::nn::{Module, Parameter, QuantizedEmbedding, QuantizedLinear, Weight};
 use genesis::ops::{
     Activation, CacheSlots, Gate, PagedAttention, PagedLayout, Penalties, QuantScheme,
     QuantizedWeight, Rotation, SampleTokens,
@@ -42,8 +42,10 @@ fn run_products(at: At) -> Result<()> {
             table.forward(&whole(&[0.0, 69.0, 5.0], &[3], at.1)?)?;
         }
         let norm = Norm { weight: Parameter::new(randn(&[512], at)?)?, eps: 1e-6, offset: 0.0 };
-        let (stream, normed) = no_grad(|| Residual::new(x.clone()).before(&norm, true))?;
-        no_grad(|| mlp(at, 512)?.onto(&normed, stream, Some(&norm))?.whole())?;
+        for scheme in [None, Some(QuantScheme::INT8)] {
+            let (stream, normed) = no_grad(|| Residual::new(x.clone()).before(&norm, true))?;
+            no_grad(|| mlp(at, 512, scheme)?.onto(&normed, stream, Some(&norm))?.whole())?;
+        }
         // A long K, of which a program has a part.
         randn(&[rows, 2100], at)?.linear_rows(&randn(&[70, 2100], at)?, None)?;
         x.add_rms_norm(&x, &randn(&[512], at)?, 1e-6)?;
@@ -53,15 +55,19 @@ fn run_products(at: At) -> Result<()> {
 }
 
 /// A gated layer as generation has it: what follows a product is computed with it.
-fn mlp(at: At, width: usize) -> Result<GatedMlp> {
+fn mlp(at: At, width: usize, scheme: Option<QuantScheme>) -> Result<GatedMlp> {
     let product = |shape: [usize; 2]| {
-        let weight = Parameter::new(randn(&shape, at)?)?.into();
+        let weight = randn(&shape, at)?;
+        let weight = match scheme {
+            Some(scheme) => Weight::Quantized(QuantizedWeight::quantize(&weight, scheme)?),
+            None => Parameter::new(weight)?.into(),
+        };
         Ok::<_, genesis::Error>(Projection { weight, bias: None })
     };
     let mut mlp = GatedMlp {
-        gate_proj: product([100, width])?,
-        up_proj: product([100, width])?,
-        down_proj: product([width, 100])?,
+        gate_proj: product([96, width])?,
+        up_proj: product([96, width])?,
+        down_proj: product([width, 96])?,
         activation: Activation::Silu,
     };
     mlp.requires_grad_(false)?;

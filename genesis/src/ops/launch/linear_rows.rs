@@ -13,7 +13,8 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::linear_rows as device;
 
-use super::linear_tiles::{Epilogue, Fusion, linear_tiles};
+use super::epilogue::{Epilogue, Fusion};
+use super::linear_tiles::linear_tiles;
 pub(crate) use super::linear_tiles::{aligned, tile_rows};
 use super::views;
 use crate::error::Result;

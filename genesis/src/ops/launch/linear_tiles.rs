@@ -9,10 +9,9 @@ use genesis_kernel::kernel::{Grid, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::linear_tiles as device;
 
-use super::deferred_norm::{DeferredNorm, Gain};
-use super::{cast, config, constants, launch_as, number, pointer, reduce, view, view_of};
+use super::epilogue::{Additions, FEW_ROWS, Fusion, Scaling, shared_sums, turned};
+use super::{cast, config, constants, launch_as, pointer, reduce, view_of};
 use crate::error::Result;
-use crate::ops::Gate;
 use crate::tensor::Tensor;
 
 /// What the length of a part is a multiple of: the longest step along K.
@@ -20,52 +19,11 @@ const STEP: usize = 128;
 /// Elements of K from which on it is cut into parts, and how many.
 const CUT_K: usize = 2048;
 const PARTS: usize = 4;
-/// Rows that are bound by reading the weight.
-const FEW_ROWS: usize = 16;
-
 /// Rows of the smallest tile.
 const LEAST_ROWS: usize = 8;
 
 /// The number of the argument that has the weights of the norm behind.
 const GAIN: u32 = 6;
-
-/// What is done to a product before it is stored.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Epilogue<'t> {
-    Nothing,
-    /// Adds a dense tensor of the product's shape and dtype.
-    Add(&'t Tensor),
-    /// The first half of the outputs, opened as a gate, lets the second half through.
-    Gate(Gate),
-}
-
-impl<'t> Epilogue<'t> {
-    /// What is added.
-    pub(crate) fn added(&self) -> Option<&'t Tensor> {
-        match *self {
-            Epilogue::Add(other) => Some(other),
-            _ => None,
-        }
-    }
-}
-
-/// What is one launch with a product.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fusion<'t> {
-    /// The norm in front, whose weighted rows the product takes.
-    pub(crate) norm: Option<&'t DeferredNorm>,
-    /// What follows the product.
-    pub(crate) then: Epilogue<'t>,
-    /// The weights of the norm behind, and where the results times them go.
-    pub(crate) next: Option<(Gain<'t>, &'t Tensor)>,
-}
-
-impl<'t> Fusion<'t> {
-    /// A product and what follows it.
-    pub(crate) fn of(then: Epilogue<'t>) -> Fusion<'t> {
-        Fusion { norm: None, then, next: None }
-    }
-}
 
 /// How a product is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,21 +115,20 @@ fn launch(
     weight: &Tensor,
     bias: &Tensor,
     y: &Tensor,
-    Fusion { norm, then, next }: Fusion<'_>,
+    fusion: Fusion<'_>,
 ) -> Result<()> {
     let ([n, m], k) = ([0, 1].map(|axis| y.shape()[axis]), weight.shape()[1]);
-    let is_gated = matches!(then, Epilogue::Gate(_));
-    let processors = config::multiprocessors(y.device());
-    let plan = Plan::of([n, m, k], x.dtype().bytes(), is_gated, processors);
+    let (gate, on) = (fusion.then.gate(), y.device());
+    let plan = Plan::of([n, m, k], x.dtype().bytes(), gate.is_some(), config::multiprocessors(on));
     let [outs, rows, step] = plan.tile;
     let tiles = m.div_ceil(outs) * n.div_ceil(rows);
     let options = LaunchOptions {
-        constant: match then {
+        constant: match gate {
             // Blocks that have a multiprocessor for themselves settle where those of the kernel behind have no
             // room: of few rows that costs more than it saves (a decode step of one row takes 4 % longer).
-            Epilogue::Gate(_) if n <= LEAST_ROWS => 0,
+            Some(_) if n <= LEAST_ROWS => 0,
             _ => {
-                let gain = next.map_or(0, |(gain, _)| constants(&[(GAIN, gain.weight)]));
+                let gain = fusion.next.map_or(0, |(gain, _)| constants(&[(GAIN, gain.weight)]));
                 constants(&[(0, weight), (2, bias)]) | gain
             }
         },
@@ -183,8 +140,8 @@ fn launch(
     let mut args = vec![view_of(weight, false), turned(x, false), view_of(bias, false)];
     let each = Arg::Scalar(Scalar::int(DType::I64, plan.each as i64));
     let dtypes = [x.dtype(), bias.dtype()];
-    let scaling = Scaling::of(norm, n, x)?;
-    if let Epilogue::Gate(gate) = then {
+    let scaling = Scaling::of(fusion.norm, n, x)?;
+    if let Some(gate) = gate {
         let is_one = plan.parts == 1 && n <= FEW_ROWS;
         consts.extend([plan.parts as i64, gate as i64, i64::from(is_one), scaling.kind]);
         args.extend(scaling.views);
@@ -192,69 +149,18 @@ fn launch(
         let kernel = &device::linear_tiles_gated::KERNEL;
         return launch_as(kernel, y, Grid::x(tiles), &dtypes, &consts, options, &args);
     }
-    let is_split = plan.is_split(tiles, y.device());
+    let is_split = plan.is_split(tiles, on);
     let shares = if is_split { plan.parts } else { 1 };
-    let is_added = then.added().is_some();
-    consts.extend([plan.parts as i64, i64::from(is_split), i64::from(is_added)]);
-    consts.extend([scaling.kind, i64::from(next.is_some())]);
-    args.push(match then.added() {
-        Some(other) => turned(other, false),
-        None => view(y, &[0, 0], &[1, 1], false),
-    });
+    let Additions { kinds: [is_added, has_next], added, gain, next, offset } =
+        Additions::of(&fusion, x, y);
+    consts.extend([plan.parts as i64, i64::from(is_split), is_added, scaling.kind, has_next]);
+    let [sums, done] = shared_sums(on, shares, tiles, outs * rows)?;
+    let (sums, done) = (pointer(&sums, true), pointer(&done, true));
+    args.push(added);
     args.extend(scaling.views);
-    let (gain, weighted, offset) = match next {
-        Some((gain, weighted)) => {
-            (view_of(gain.weight, false), turned(weighted, true), gain.offset)
-        }
-        None => (view(weight, &[0], &[1], false), view(y, &[0, 0], &[1, 1], true), 0.0),
-    };
-    // Where nothing is shared, one number each that nobody reads.
-    let numbers = if shares > 1 { shares * tiles * outs * rows } else { 1 };
-    let sums = Tensor::uninitialized(&[numbers], (DType::F32, y.device()))?;
-    let done = reduce::counters(y.device(), if shares > 1 { tiles } else { 1 })?;
-    args.extend([
-        gain,
-        turned(y, true),
-        weighted,
-        pointer(&sums, true),
-        pointer(&done, true),
-        each,
-    ]);
-    args.extend([scaling.eps, number(DType::F32, offset)]);
+    args.extend([gain, turned(y, true), next, sums, done, each, scaling.eps, offset]);
     let grid = Grid::x(shares * tiles);
     launch_as(&device::linear_tiles::KERNEL, y, grid, &dtypes, &consts, options, &args)
-}
-
-/// How a product is scaled for the norm in front of it.
-struct Scaling {
-    /// 0 for not at all, 1 by the rows before the norm, 2 by what is known of them.
-    kind: i64,
-    /// These rows, and these scales.
-    views: [Arg; 2],
-    eps: Arg,
-}
-
-impl Scaling {
-    /// Of `n` rows: few are summed up by each program for itself.
-    fn of(norm: Option<&DeferredNorm>, n: usize, x: &Tensor) -> Result<Scaling> {
-        let rows = || view(x, &[0, 0], &[1, 1], false);
-        let none = Tensor::uninitialized(&[0], (DType::F32, x.device()))?;
-        let eps = number(DType::F32, norm.map_or(0.0, DeferredNorm::eps));
-        let (kind, views) = match norm {
-            None => (0, [rows(), view_of(&none, false)]),
-            Some(norm) if n <= FEW_ROWS && norm.known_scales().is_none() => {
-                (1, [turned(norm.of(), false), view_of(&none, false)])
-            }
-            Some(norm) => (2, [rows(), view_of(norm.scales()?, false)]),
-        };
-        Ok(Scaling { kind, views, eps })
-    }
-}
-
-/// A dense matrix with its axes exchanged.
-pub(super) fn turned(t: &Tensor, mutable: bool) -> Arg {
-    let [rows, columns] = [0, 1].map(|axis| t.shape()[axis]);
-    view(t, &[columns, rows], &[1, columns as i64], mutable)
 }
 
 #[cfg(test)]

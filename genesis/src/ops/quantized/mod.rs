@@ -231,8 +231,13 @@ impl QuantizedWeight {
         [Some(&self.codes), Some(&self.scales), self.mins.as_ref()]
     }
 
+    /// Whether norms in front of products of bf16 may be divided behind them.
+    pub(crate) fn defers_norms(&self) -> bool {
+        launch::quantized_tiles::Steps::of(DType::BF16, &self.planes()).is_some()
+    }
+
     /// What kernels take.
-    fn planes(&self) -> launch::quantized::Planes<'_> {
+    pub(super) fn planes(&self) -> launch::quantized::Planes<'_> {
         launch::quantized::Planes {
             codes: &self.codes,
             scales: &self.scales,
