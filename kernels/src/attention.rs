@@ -317,11 +317,17 @@ pub fn attention_delta<T: Float, A: Float, const BM: usize, const D: usize, cons
     }
 }
 
+/// Sums of weights to divide by; a row that sees nothing has 0 weights, not 0 / 0.
+#[device]
+fn whole<A: Float, const M: usize>(sums: Tile1<A, M>) -> Tile1<A, M> {
+    where_(sums == A::ZERO, A::ONE, sums)
+}
+
 /// The gradients of keys and values of each block of keys.
 ///
 /// `norm` and `delta` are what [`attention_delta`] makes. With `ALONE` a block holds all keys, and the mean
-/// of `dw` that `delta` stands for is taken of the weights at hand: `delta` is of outputs that were rounded,
-/// which the gradients of a few keys with large weights show.
+/// of `dw` that `delta` stands for is taken of the weights at hand, which add up to 1: `delta` is of outputs that were
+/// rounded, which the gradients of a few keys with large weights show. That of scores of one key is 0 exactly.
 #[kernel]
 pub unsafe fn attention_keys<
     T: Float,
@@ -404,7 +410,12 @@ pub unsafe fn attention_keys<
                 let seen = seen_by::<BN, BM, VARLEN>(r, m, start - right, start + left);
                 s = where_(seen, s, A::NEG_INFINITY);
             }
-            let w = fast::exp2(s);
+            let mut w = fast::exp2(s);
+            if ALONE == 1 {
+                // Keys past the end have weights, which no mask made 0.
+                w = where_((at < n).col(), w, A::ZERO);
+                w = w / whole::<A, BM>(sum(w, 0)).row();
+            }
             let mut kept = w;
             if DROP == 1 {
                 let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.row())) * k.dim(2);
@@ -413,11 +424,7 @@ pub unsafe fn attention_keys<
                 dw = where_(keep, dw * A::from(1.0 / (1.0 - p)), A::ZERO);
             }
             sum_v = dot(kept.to::<T>(), dys, sum_v);
-            let mut mean = below;
-            if ALONE == 1 {
-                // Keys past the end have weights, which no mask made 0.
-                mean = sum(where_((at < n).col(), w * dw, A::ZERO), 0);
-            }
+            let mean = if ALONE == 1 { sum(w * dw, 0) } else { below };
             let ds = uncapped::<A, BN, BM, CAP>(w * (dw - mean.row()), scores, cap);
             sum_k = dot(ds.to::<T>(), rows, sum_k);
         }
@@ -494,7 +501,10 @@ pub unsafe fn attention_queries<
             let seen = in_sight::<BM, BN>(j, n, start - left, start + right);
             s = where_(seen, s, A::NEG_INFINITY);
         }
-        let w = fast::exp2(s);
+        let mut w = fast::exp2(s);
+        if ALONE == 1 {
+            w = w / whole::<A, BM>(sum(w, 1)).col();
+        }
         if DROP == 1 {
             let row = ((batch * q.dim(1) + head) * q.dim(2) + (q0 + i.col())) * k.dim(2);
             let keep = rand(seed, offset + row + at.row()) >= p;

@@ -46,18 +46,19 @@ pub fn sin_cos<const N: usize>(angle: Tile1<f32, N>) -> (Tile1<f32, N>, Tile1<f3
     (where_((quadrant & 2) == 2, -s, s), where_(is_negative, -c, c))
 }
 
-/// Channels of some heads of a token: those that `is_own` of the rows from `first` on.
+/// Channels of some heads of a token: those that `is_own` and that are there.
 #[device]
 pub fn channels<T: Float, const HEADS: usize, const PAIRS: usize>(
     x: View<T, 3>,
     token: i64,
     head: Tile1<i64, HEADS>,
     is_own: Tile1<bool, HEADS>,
-    channel: Tile1<i64, PAIRS>,
+    channel: (Tile1<i64, PAIRS>, Tile1<bool, PAIRS>),
 ) -> Tile2<f32, HEADS, PAIRS> {
+    let (channel, is_there) = channel;
     let from = x.ptr() + token * x.stride(0);
     let at = (head * x.stride(1)).col() + (channel * x.stride(2)).row();
-    load(from + at, is_own.col() & (channel < x.dim(2)).row()).to::<f32>()
+    load(from + at, is_own.col() & is_there.row()).to::<f32>()
 }
 
 /// The weights of channels of the heads of queries and of keys.
@@ -129,7 +130,8 @@ pub fn kept<T: Float, C: Element, const M: usize, const N: usize, const LIMIT: u
 /// normalized first where `NORM`.
 ///
 /// A program has `HEADS` heads of a token, `PAIRS` pairs of channels each. `scale` is a factor of cosines and
-/// sines. A slot that the cache does not have is skipped. `LIMIT` as of [`kept`].
+/// sines. A slot that the cache does not have is skipped. `LIMIT` as of [`kept`]. With `WHOLE` there are `PAIRS` pairs,
+/// all of them turned: channels are vectors then.
 #[kernel]
 pub fn rotate_and_cache<
     T: Float,
@@ -139,6 +141,7 @@ pub fn rotate_and_cache<
     const PAGE: usize,
     const NORM: usize,
     const LIMIT: usize,
+    const WHOLE: usize,
 >(
     q: View<T, 3>,
     k: View<T, 3>,
@@ -158,22 +161,27 @@ pub fn rotate_and_cache<
     let position = load(positions.ptr() + token * positions.stride(0)).to::<f32>();
     let slot = load(slots.ptr() + token * slots.stride(0));
     let (d, half) = (q.dim(2), inv_freq.dim(0));
-    let is_turned = c < half;
+    let is_turned = if WHOLE == 1 { c < PAIRS } else { c < half };
     let freq = load(inv_freq.ptr() + c * inv_freq.stride(0), is_turned);
-    // The two channels of a pair.
-    let a = where_(is_turned, c, c + half);
-    let b = where_(is_turned, c + half, c + cdiv(d, 2));
-    let is_pair = c < cdiv(d, 2);
+    // The two channels of a pair, and which of them there are.
+    let (a, b) = if WHOLE == 1 {
+        (c, c + PAIRS)
+    } else {
+        (where_(is_turned, c, c + half), where_(is_turned, c + half, c + cdiv(d, 2)))
+    };
+    let (is_pair, has_b) =
+        if WHOLE == 1 { (is_turned, is_turned) } else { (c < cdiv(d, 2), b < d) };
+    let (near_at, far_at) = ((a, is_pair), (b, is_pair & has_b));
     let head = program_id(1) * HEADS + arange::<HEADS>();
     let (key, value) = (head - q.dim(1), head - q.dim(1) - k.dim(1));
     let (is_query, is_value) = (head < q.dim(1), (value >= 0) & (value < k.dim(1)));
     let is_key = (key >= 0) & (key < k.dim(1));
-    let mut first = channels::<T, HEADS, PAIRS>(q, token, head, is_query, a)
-        + channels::<T, HEADS, PAIRS>(k, token, key, is_key, a);
-    let mut second = channels::<T, HEADS, PAIRS>(q, token, head, is_query, b)
-        + channels::<T, HEADS, PAIRS>(k, token, key, is_key, b);
-    let first_value = channels::<T, HEADS, PAIRS>(v, token, value, is_value, a);
-    let second_value = channels::<T, HEADS, PAIRS>(v, token, value, is_value, b);
+    let mut first = channels::<T, HEADS, PAIRS>(q, token, head, is_query, near_at)
+        + channels::<T, HEADS, PAIRS>(k, token, key, is_key, near_at);
+    let mut second = channels::<T, HEADS, PAIRS>(q, token, head, is_query, far_at)
+        + channels::<T, HEADS, PAIRS>(k, token, key, is_key, far_at);
+    let first_value = channels::<T, HEADS, PAIRS>(v, token, value, is_value, near_at);
+    let second_value = channels::<T, HEADS, PAIRS>(v, token, value, is_value, far_at);
     if NORM == 1 {
         let squares = where_(is_pair.row(), first * first + second * second, 0.0);
         let rstd = rsqrt(sums_in_pairs::<HEADS, PAIRS>(squares) / d.to::<f32>() + eps).col();
@@ -186,7 +194,7 @@ pub fn rotate_and_cache<
     let near = where_(is_value, first_value, first * c - second * s).to::<T>();
     let far = where_(is_value, second_value, second * c + first * s).to::<T>();
     let is_near = is_pair.row();
-    let is_far = is_near & (b < d).row();
+    let is_far = is_near & has_b.row();
     let to = y.ptr() + token * y.stride(0) + (head * y.stride(1)).col();
     store(to + (a * y.stride(2)).row(), near, is_query.col() & is_near);
     store(to + (b * y.stride(2)).row(), far, is_query.col() & is_far);

@@ -386,6 +386,7 @@ fn nothing_is_left_out() -> Result<()> {
         "linear_tiles",
         "rms_of_rows",
         "quantized_tiles",
+        "paged_decode",
         "paged_gather",
         "paged_prefill",
     ];

@@ -107,6 +107,20 @@ fn run_cache(at: At, head: usize) -> Result<()> {
     for options in [PagedAttention::default(), options] {
         q.paged_attention(&keys, &values, &layout, &options)?;
     }
+    // A decode step.
+    let (q, k, v) =
+        (randn(&[2, 4, head], at)?, randn(&[2, 2, head], at)?, randn(&[2, 2, head], at)?);
+    let layout = PagedLayout {
+        query_starts: &whole(&[0.0, 1.0, 2.0], &[3], device)?,
+        key_lengths: &whole(&[3.0, 140.0], &[2], device)?,
+        pages: &whole(&table[..18], &[2, 9], device)?,
+        max_queries: 1,
+        max_keys: 140,
+    };
+    let rotation =
+        Rotation { positions: &whole(&[2.0, 139.0], &[2], device)?, norm: None, ..rotation };
+    let cache = CacheSlots { slots: &whole(&[2.0, 283.0], &[2], device)?, ..cache };
+    q.rotate_and_attend(&k, &v, &rotation, &cache, &layout, &PagedAttention::default())?;
     // A prompt.
     let layout = PagedLayout {
         query_starts: &whole(&[0.0, 70.0], &[2], device)?,

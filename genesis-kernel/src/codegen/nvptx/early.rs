@@ -339,4 +339,31 @@ kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_mu
             assign(&func, &LayoutOptions { num_warps: Some(4), ..Default::default() }).unwrap();
         assert!(!lir.rings.is_empty() && Early::of(&lir, &GpuTarget::SM_90A).is_none());
     }
+
+    /// Loads of one number each, of which the first need not wait.
+    const LOADS: &str = "
+kernel k(%a: *f32 readonly constant, %b: *f32 readonly, %c: *f32 readonly constant, %y: *f32 exclusive) {
+  %0 = load %a : f32
+  %1 = load %b : f32
+  %2 = load %c : f32
+  %3 = add %0, %1 : f32
+  %4 = add %3, %2 : f32
+  store %y, %4
+  return
+}
+";
+
+    #[test]
+    fn constant_memory_is_read_before_the_wait_up_to_what_is_not() {
+        let waits = |text: &str, gpu: &GpuTarget| {
+            let ptx = ptx_of(text, gpu);
+            let at = ptx.find("griddepcontrol.wait").unwrap_or(ptx.len());
+            [&ptx[..at], &ptx[at..]].map(|part| part.matches("ld.global").count())
+        };
+        assert_eq!(waits(LOADS, &GpuTarget::SM_90A), [1, 2]);
+        assert!(!ptx_of(LOADS, &GpuTarget::SM_90A).contains("ld.global.nc"));
+        // As they are, nothing may come before the wait; older GPUs have none.
+        assert_eq!(waits(&LOADS.replace(" constant", ""), &GpuTarget::SM_90A), [0, 3]);
+        assert_eq!(waits(LOADS, &GpuTarget::SM_80), [3, 0]);
+    }
 }

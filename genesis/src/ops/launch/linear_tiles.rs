@@ -17,8 +17,8 @@ use crate::tensor::Tensor;
 /// What the length of a part is a multiple of: the longest step along K.
 const STEP: usize = 128;
 /// Elements of K from which on it is cut into parts, and how many.
-const CUT_K: usize = 2048;
-const PARTS: usize = 4;
+pub(super) const CUT_K: usize = 2048;
+pub(super) const PARTS: usize = 4;
 /// Rows of the smallest tile.
 const LEAST_ROWS: usize = 8;
 
@@ -52,9 +52,8 @@ impl Plan {
         let rows = tile_rows(n);
         let (tile, warps, stages) = match (bytes, rows) {
             (2, _) if is_few && is_gated => ([64, rows, 64], 4, 6),
-            // Parts of K are many programs: each can have wide tiles, which asynchronous products take.
-            (2, _) if is_few && parts > 1 => ([64, rows, 128], 4, 6),
-            (2, _) if is_few => ([16, rows, 128], 4, if rows == 8 { 7 } else { 5 }),
+            // Asynchronous products take 64 outputs: with 16 the sums of one wait for each other 33 clocks a step.
+            (2, _) if is_few => ([64, rows, 128], 4, if parts == 1 { 7 } else { 6 }),
             (2, _) if is_small && !is_gated => ([16, rows, 128], 4, 4),
             (2, 128) if !is_gated => ([128, rows, 64], 8, 4),
             (2, 128) if parts == 1 => ([128, rows, 64], 8, 3),
@@ -69,7 +68,7 @@ impl Plan {
     /// less than half of the multiprocessors.
     fn is_split(&self, tiles: usize, on: Device) -> bool {
         match self.parts {
-            1 => self.tile[0] < 64,
+            1 => self.tile[0] < 64 || self.tile[1] <= FEW_ROWS,
             _ => 2 * tiles < config::multiprocessors(on) && tiles <= reduce::MAX_SHARED,
         }
     }

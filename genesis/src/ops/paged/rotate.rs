@@ -94,7 +94,8 @@ impl Tensor {
             let pairs = d.div_ceil(2).next_power_of_two().max(16);
             let is_normed = usize::from(rotation.norm.is_some());
             let mut consts = [HEADS, pairs, keys.shape()[1], is_normed].map(|n| n as i64).to_vec();
-            consts.push(limit_of(keys.dtype()));
+            let is_whole = d == 2 * pairs && rotation.inv_freq.numel() == pairs;
+            consts.extend([limit_of(keys.dtype()), i64::from(is_whole)]);
             let numbers =
                 [launch::number(DType::F32, rotation.scale), launch::number(DType::F32, eps)];
             let blocks = (h + 2 * k.shape()[1]).div_ceil(HEADS);
