@@ -334,8 +334,8 @@ const WIDE: &[(&str, DType, &[i64], u32)] = &[
     ("embedding_pieces", DType::F32, &[32, 256], 4),
     ("embedding_pieces", DType::F32, &[32, 1024], 8),
     ("attention", DType::F32, &[16, 32, 16, 1, 1, 1, 0], 4),
-    ("attention_keys", DType::F32, &[32, 16, 16, 1, 1, 1, 0], 4),
-    ("attention_queries", DType::F32, &[16, 32, 16, 1, 1, 1, 0], 4),
+    ("attention_keys", DType::F32, &[32, 16, 16, 0, 1, 1, 1, 0], 4),
+    ("attention_queries", DType::F32, &[16, 32, 16, 0, 1, 1, 1, 0], 4),
 ];
 
 /// Products with codes whose parts are programs of their own, with all that follows them: name, constants, programs of

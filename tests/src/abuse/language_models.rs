@@ -63,6 +63,22 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
         let cache = CacheSlots { keys: &keys, values: &values, slots: &slots };
         done(q.rotate_and_cache(&k, &v, &rotation, &cache))
     });
+    row("rotate_and_attend", |g| {
+        let [q, k, v, positions, inv_freq, keys, values, slots] = [(); 8].map(|()| g.tensor());
+        let norm = g.v::<bool>().then_some((&inv_freq, &inv_freq, g.v()));
+        let rotation = Rotation { positions: &positions, inv_freq: &inv_freq, scale: g.v(), norm };
+        let cache = CacheSlots { keys: &keys, values: &values, slots: &slots };
+        let [query_starts, key_lengths, pages] = [(); 3].map(|()| g.tensor());
+        let layout = PagedLayout {
+            query_starts: &query_starts,
+            key_lengths: &key_lengths,
+            pages: &pages,
+            max_queries: g.v(),
+            max_keys: g.v(),
+        };
+        let options = PagedAttention { window: g.v(), softcap: g.v(), ..PagedAttention::default() };
+        done(q.rotate_and_attend(&k, &v, &rotation, &cache, &layout, &options))
+    });
     row("sample_tokens", |g| {
         let [x, temperature, top_k, top_p, min_p, seed, position] = [(); 7].map(|()| g.tensor());
         let [prompt, output] = [(); 2].map(|()| g.tensor());
