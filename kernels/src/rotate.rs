@@ -130,8 +130,7 @@ pub fn kept<T: Float, C: Element, const M: usize, const N: usize, const LIMIT: u
 /// normalized first where `NORM`.
 ///
 /// A program has `HEADS` heads of a token, `PAIRS` pairs of channels each. `scale` is a factor of cosines and
-/// sines. A slot that the cache does not have is skipped. `LIMIT` as of [`kept`]. With `WHOLE` there are `PAIRS` pairs,
-/// all of them turned: channels are vectors then.
+/// sines. A slot that the cache does not have is skipped. `LIMIT` as of [`kept`].
 #[kernel]
 pub fn rotate_and_cache<
     T: Float,
@@ -141,7 +140,6 @@ pub fn rotate_and_cache<
     const PAGE: usize,
     const NORM: usize,
     const LIMIT: usize,
-    const WHOLE: usize,
 >(
     q: View<T, 3>,
     k: View<T, 3>,
@@ -161,16 +159,12 @@ pub fn rotate_and_cache<
     let position = load(positions.ptr() + token * positions.stride(0)).to::<f32>();
     let slot = load(slots.ptr() + token * slots.stride(0));
     let (d, half) = (q.dim(2), inv_freq.dim(0));
-    let is_turned = if WHOLE == 1 { c < PAIRS } else { c < half };
+    let is_turned = c < half;
     let freq = load(inv_freq.ptr() + c * inv_freq.stride(0), is_turned);
     // The two channels of a pair, and which of them there are.
-    let (a, b) = if WHOLE == 1 {
-        (c, c + PAIRS)
-    } else {
-        (where_(is_turned, c, c + half), where_(is_turned, c + half, c + cdiv(d, 2)))
-    };
-    let (is_pair, has_b) =
-        if WHOLE == 1 { (is_turned, is_turned) } else { (c < cdiv(d, 2), b < d) };
+    let a = where_(is_turned, c, c + half);
+    let b = where_(is_turned, c + half, c + cdiv(d, 2));
+    let (is_pair, has_b) = (c < cdiv(d, 2), b < d);
     let (near_at, far_at) = ((a, is_pair), (b, is_pair & has_b));
     let head = program_id(1) * HEADS + arange::<HEADS>();
     let (key, value) = (head - q.dim(1), head - q.dim(1) - k.dim(1));

@@ -80,7 +80,11 @@ def main():
     parser.add_argument("--level", type=int, default=6)
     parser.add_argument("--skipped", action="store_true", help="print what PyTorch refused and why")
     options = parser.parse_args()
-    names = [name for name in ops() if not options.only or name in options.only.split(",")]
+    names = ops()
+    only = options.only.split(",") if options.only else names
+    if unknown := sorted(set(only) - set(names)):
+        raise SystemExit(f"--only: there is no op {', '.join(unknown)}")
+    names = [name for name in names if name in only]
     options.folder.mkdir(parents=True, exist_ok=True)
     each = -(-options.count // options.files)
     path = lambda k: options.folder / f"fuzz-{options.seed}-{k:02}.gz"

@@ -85,7 +85,7 @@ pub(super) fn open(args: &ModelArgs) -> Result<Loaded, Failure> {
         path,
         &LoadOptions { dtype: args.dtype, device, weights: args.weights, ..LoadOptions::default() },
     )?;
-    let work = Work::of(&loaded);
+    let work = Work::of(&loaded, args.cache_dtype);
     let speculation = args.guess.map_or(Speculation::None, |drafts| Speculation::PromptLookup {
         longest: LONGEST_RUN,
         drafts,
@@ -147,7 +147,7 @@ fn hub() -> HubOptions {
 }
 
 impl Work {
-    fn of(loaded: &models::Loaded) -> Work {
+    fn of(loaded: &models::Loaded, cache: Option<DType>) -> Work {
         let parameters = loaded.model.named_parameters();
         let buffers = loaded.model.named_buffers();
         // Of a table of embeddings a token reads a row, unless it is the last product too.
@@ -164,7 +164,7 @@ impl Work {
         Work {
             parameters: whole + quantized_numbers(&*loaded.model),
             weight_bytes: bytes.sum(),
-            cache_bytes_per_token: channels * dtype.bytes() as u64,
+            cache_bytes_per_token: channels * cache.unwrap_or(dtype).bytes() as u64,
             is_half: matches!(dtype, DType::BF16 | DType::F16),
         }
     }

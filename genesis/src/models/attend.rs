@@ -4,7 +4,7 @@ use genesis_kernel::ir::DType;
 
 use super::{Batch, KvCache, Pass};
 use crate::error::Result;
-use crate::ops::{Attention, PagedAttention};
+use crate::ops::{Attention, PagedAttention, limit_of};
 use crate::tensor::Tensor;
 
 /// How the queries of a layer look at keys.
@@ -83,27 +83,18 @@ impl Attend {
     fn seen(&self, q: &Tensor, layer: usize, (batch, cache): (&Batch, &KvCache)) -> Result<Tensor> {
         let (keys, values) = cache.layer(layer)?;
         let (layout, options) = (batch.layout(), self.paged_options());
-        let queries = match largest(keys.dtype()) {
-            Some(_) => q.clone(),
-            None => q.to_dtype(keys.dtype())?,
+        let queries = match limit_of(keys.dtype()) {
+            0 => q.to_dtype(keys.dtype())?,
+            _ => q.clone(),
         };
         queries.paged_attention(keys, values, &layout, &options)?.to_dtype(q.dtype())
     }
 }
 
-/// The largest number of a dtype of 8 bits.
-pub(super) fn largest(dtype: DType) -> Option<f64> {
-    match dtype {
-        DType::F8E4M3 => Some(448.0),
-        DType::F8E5M2 => Some(57344.0),
-        _ => None,
-    }
-}
-
 /// Keys or values as a cache keeps them; of 8 bits the largest number stands for larger ones.
 fn kept(t: &Tensor, dtype: DType) -> Result<Tensor> {
-    match largest(dtype) {
-        Some(most) => t.clamp(-most, most)?.to_dtype(dtype),
-        None => t.to_dtype(dtype),
+    match limit_of(dtype) {
+        0 => t.to_dtype(dtype),
+        most => t.clamp(-most as f64, most as f64)?.to_dtype(dtype),
     }
 }

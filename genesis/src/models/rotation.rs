@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use genesis_kernel::ir::DType;
 
-use super::attend::{Attend, Heads, largest};
+use super::attend::{Attend, Heads};
 use super::norm::Norm;
 use super::{Batch, KvCache};
 use crate::error::{Error, Result};
@@ -91,7 +91,7 @@ impl Rotation {
             _ => return Ok(None),
         };
         let has_kernel = matches!(q.dtype(), DType::F32 | DType::F16 | DType::BF16);
-        if !has_kernel || (keys.dtype() != q.dtype() && largest(keys.dtype()).is_none()) {
+        if !has_kernel || (keys.dtype() != q.dtype() && ops::limit_of(keys.dtype()) == 0) {
             return Ok(None);
         }
         let (positions, inv_freq) = (&batch.positions, &self.inv_freq);

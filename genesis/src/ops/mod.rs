@@ -110,6 +110,7 @@ pub use matmul_f8::ScaledMatmul;
 pub use norms::BatchStats;
 pub(crate) use norms::move_towards;
 pub use pad::PadMode;
+pub(crate) use paged::limit_of;
 pub use paged::{CacheSlots, PagedAttention, PagedLayout, Rotation};
 pub use quantized::{BlockType, QuantScheme, QuantizedWeight};
 pub use sample_tokens::{Penalties, SampleTokens};

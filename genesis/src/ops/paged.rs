@@ -109,10 +109,18 @@ impl Tensor {
     }
 }
 
+/// The largest number of a cache's dtype of 8 bits, which larger ones are kept as; 0 for any other.
+pub(crate) fn limit_of(dtype: DType) -> i64 {
+    match dtype {
+        DType::F8E4M3 => 448,
+        DType::F8E5M2 => 57344,
+        _ => 0,
+    }
+}
+
 /// A cache has the dtype of what is computed, or one of 8 bits.
 fn check_cache(name: &'static str, q: &Tensor, cache: &Tensor) -> Result<()> {
-    let is_narrow = matches!(cache.dtype(), DType::F8E4M3 | DType::F8E5M2);
-    if is_narrow && cache.device() == q.device() {
+    if limit_of(cache.dtype()) > 0 && cache.device() == q.device() {
         return Ok(());
     }
     check_pair(name, q, cache)
@@ -243,6 +251,15 @@ impl Paged {
             sinks,
         })
     }
+
+    /// Writes what queries see to `y`.
+    fn fill(&self, [q, keys, values]: [&Tensor; 3], y: &Tensor) -> Result<()> {
+        if y.numel() == 0 || self.lengths.numel() == 0 {
+            return y.zero_();
+        }
+        let (keys, values) = (&keys.contiguous()?, &values.contiguous()?);
+        self.attend(&Call { q, keys, values, y })
+    }
 }
 
 impl Op for Paged {
@@ -251,14 +268,9 @@ impl Op for Paged {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (q, keys, values) = (inputs[0], inputs[1], inputs[2]);
+        let q = inputs[0];
         let y = Tensor::uninitialized(q.shape(), (q.dtype(), q.device()))?;
-        if y.numel() == 0 || self.lengths.numel() == 0 {
-            y.zero_()?;
-            return Ok(y);
-        }
-        let (keys, values) = (&keys.contiguous()?, &values.contiguous()?);
-        self.attend(&Call { q, keys, values, y: &y })?;
+        self.fill([q, inputs[1], inputs[2]], &y)?;
         Ok(y)
     }
 

@@ -11,6 +11,7 @@ use super::calls::{Row, done};
 use super::generate::Gen;
 
 pub(super) fn language_models(rows: &mut Vec<Row>) {
+    caches(rows);
     let mut row = |name, call| rows.push(Row { name, call });
     row("gated", |g| {
         let gate = g.one(&[Gate::Silu, Gate::Gelu, Gate::GeluTanh]);
@@ -38,6 +39,42 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
         let _ = weight.shape();
         done(weight.product(&g.tensor(), g.v::<bool>().then_some(&bias)))
     });
+    row("sample_tokens", |g| {
+        let [x, temperature, top_k, top_p, min_p, seed, position] = [(); 7].map(|()| g.tensor());
+        let [prompt, output] = [(); 2].map(|()| g.tensor());
+        let penalties = Penalties {
+            repetition: &temperature,
+            presence: &top_p,
+            frequency: &min_p,
+            prompt: &prompt,
+            output: &output,
+        };
+        let settings = SampleTokens {
+            temperature: &temperature,
+            top_k: &top_k,
+            top_p: &top_p,
+            min_p: &min_p,
+            seed: &seed,
+            position: &position,
+            penalties: g.v::<bool>().then_some(penalties),
+        };
+        done(x.sample_tokens(&settings))
+    });
+    row("QuantizedLinear", |g| {
+        let bytes: Vec<u8> = (0..g.below(4) * 18).map(|_| g.below(256) as u8).collect();
+        let ty = g.one(&[BlockType::Q4_0, BlockType::Q8_0, BlockType::Q4_K, BlockType::Q6_K]);
+        let layer = QuantizedLinear::from_ggml(&bytes, ty, [g.v(), g.v()], Device::Cpu)?;
+        done(layer.forward(&g.tensor()))
+    });
+    row("QuantizedEmbedding", |g| {
+        let layer = QuantizedEmbedding { weight: quantized(g)?, dtype: g.v() };
+        done(layer.forward(&g.tensor()))
+    });
+}
+
+/// What reads and writes caches of keys and values.
+fn caches(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row { name, call });
     row("paged_attention", |g| {
         let [q, keys, values, query_starts, key_lengths, pages, sinks] =
             [(); 7].map(|()| g.tensor());
@@ -78,37 +115,6 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
         };
         let options = PagedAttention { window: g.v(), softcap: g.v(), ..PagedAttention::default() };
         done(q.rotate_and_attend(&k, &v, &rotation, &cache, &layout, &options))
-    });
-    row("sample_tokens", |g| {
-        let [x, temperature, top_k, top_p, min_p, seed, position] = [(); 7].map(|()| g.tensor());
-        let [prompt, output] = [(); 2].map(|()| g.tensor());
-        let penalties = Penalties {
-            repetition: &temperature,
-            presence: &top_p,
-            frequency: &min_p,
-            prompt: &prompt,
-            output: &output,
-        };
-        let settings = SampleTokens {
-            temperature: &temperature,
-            top_k: &top_k,
-            top_p: &top_p,
-            min_p: &min_p,
-            seed: &seed,
-            position: &position,
-            penalties: g.v::<bool>().then_some(penalties),
-        };
-        done(x.sample_tokens(&settings))
-    });
-    row("QuantizedLinear", |g| {
-        let bytes: Vec<u8> = (0..g.below(4) * 18).map(|_| g.below(256) as u8).collect();
-        let ty = g.one(&[BlockType::Q4_0, BlockType::Q8_0, BlockType::Q4_K, BlockType::Q6_K]);
-        let layer = QuantizedLinear::from_ggml(&bytes, ty, [g.v(), g.v()], Device::Cpu)?;
-        done(layer.forward(&g.tensor()))
-    });
-    row("QuantizedEmbedding", |g| {
-        let layer = QuantizedEmbedding { weight: quantized(g)?, dtype: g.v() };
-        done(layer.forward(&g.tensor()))
     });
 }
 

@@ -7,8 +7,8 @@ use genesis_kernel::runtime::{Arg, Device};
 use kernels::paged_decode as device;
 
 use super::attend::{Call, consts, whole};
-use super::rotate::{self, CacheSlots, Rotation, limit_of};
-use super::{Paged, PagedAttention, PagedLayout, launch};
+use super::rotate::{self, CacheSlots, Rotation};
+use super::{Paged, PagedAttention, PagedLayout, launch, limit_of};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -49,7 +49,8 @@ impl Tensor {
         let call = Call { q, keys: cache.keys, values: cache.values, y: &y };
         if !paged.is_decode(&call) {
             let q = q.rotate_and_cache(k, v, rotation, cache)?;
-            return q.paged_attention(cache.keys, cache.values, layout, options);
+            paged.fill([&q, cache.keys, cache.values], &y)?;
+            return Ok(y);
         }
         paged.decode(&call, New { q, k, v }, rotation, cache)?;
         cache.keys.storage().bump_version();

@@ -5,7 +5,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use kernels::rotate as device;
 
-use super::{check_cache, launch};
+use super::{check_cache, launch, limit_of};
 use crate::autograd::is_grad_enabled;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::check_pair;
@@ -94,8 +94,7 @@ impl Tensor {
             let pairs = d.div_ceil(2).next_power_of_two().max(16);
             let is_normed = usize::from(rotation.norm.is_some());
             let mut consts = [HEADS, pairs, keys.shape()[1], is_normed].map(|n| n as i64).to_vec();
-            let is_whole = d == 2 * pairs && rotation.inv_freq.numel() == pairs;
-            consts.extend([limit_of(keys.dtype()), i64::from(is_whole)]);
+            consts.push(limit_of(keys.dtype()));
             let numbers =
                 [launch::number(DType::F32, rotation.scale), launch::number(DType::F32, eps)];
             let blocks = (h + 2 * k.shape()[1]).div_ceil(HEADS);
@@ -112,15 +111,6 @@ impl Tensor {
         keys.storage().bump_version();
         values.storage().bump_version();
         Ok(y)
-    }
-}
-
-/// The largest number of a cache's dtype of 8 bits, which larger ones are kept as; 0 for any other.
-pub(super) fn limit_of(dtype: DType) -> i64 {
-    match dtype {
-        DType::F8E4M3 => 448,
-        DType::F8E5M2 => 57344,
-        _ => 0,
     }
 }
 
