@@ -2,7 +2,7 @@
 //!
 //! Conditions and bounds are scalars, which all threads of a block agree on, so all take the same way.
 
-use super::super::llvm::{Block, IntPred, Val};
+use super::super::llvm::{Block, Emitter, IntPred, Val};
 use super::lower::{Lowering, Registers};
 use super::reduce;
 use super::schedule::Step;
@@ -22,6 +22,15 @@ pub(super) struct Carried {
 impl Carried {
     pub(super) fn registers(&self) -> Vec<Registers> {
         self.phis.iter().map(|phis| phis.as_slice().into()).collect()
+    }
+
+    /// What the phis become by way of the last block of the loop's body.
+    pub(super) fn close(&self, e: &Emitter, next: &[Registers], last: Block) {
+        for (phis, next) in self.phis.iter().zip(next) {
+            for (&phi, &value) in phis.iter().zip(next.iter()) {
+                e.add_incoming(phi, value, last);
+            }
+        }
     }
 }
 
@@ -229,11 +238,7 @@ impl Lowering<'_> {
         last: Block,
         back: Val,
     ) {
-        for (phis, next) in carried.phis.iter().zip(next) {
-            for (&phi, &value) in phis.iter().zip(next.iter()) {
-                self.e.add_incoming(phi, value, last);
-            }
-        }
+        carried.close(self.e, next, last);
         if self.body_registers(op) > UNROLL_REGISTERS {
             self.e.set_no_unroll(back);
         }

@@ -34,7 +34,7 @@ use std::collections::BTreeSet;
 
 use super::super::llvm::Val;
 use super::ahead::ahead;
-use super::lower::{Lowering, scratch_bytes};
+use super::lower::{Lowering, Registers, scratch_bytes};
 use super::overlap;
 use super::shared::SMALL_BYTES;
 use crate::Error;
@@ -204,16 +204,16 @@ impl Lowering<'_> {
     }
 
     /// Asks for the constant tiles of a ring, waits for the kernel ahead, asks for the other tiles, and does what was
-    /// put off. Gives whether the ring's first slots are on their way.
+    /// put off. Where the ring's first slots are on their way, gives the indices of the iteration behind them.
     pub(super) fn ask_early(
         &mut self,
         op: Op,
         ring: &Ring,
         bounds: [Val; 3],
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Vec<Registers>>, Error> {
         let Some(early) = self.early.as_mut().filter(|early| early.is_ahead && early.at == op)
         else {
-            return Ok(false);
+            return Ok(None);
         };
         early.is_ahead = false;
         let deferred = std::mem::take(&mut early.deferred);
@@ -226,11 +226,11 @@ impl Lowering<'_> {
             early.copied = copied;
         }
         overlap::wait_and_let_go(self.e);
-        self.fill(op, ring, bounds)?;
+        let indices = self.fill(op, ring, bounds)?;
         for op in deferred {
             self.next_op(op)?;
         }
-        Ok(true)
+        Ok(Some(indices))
     }
 }
 

@@ -10,10 +10,21 @@
 //! A copy of 4, 8 or 16 bytes is `cp.async`, which passes by the registers; a mask that is false makes
 //! zeros of it. Where addresses allow only less, the bytes are loaded before the body and stored to
 //! the slot after it, when they have arrived.
+//!
+//! Where addresses follow from indices in memory, such as the pages of a cache, these are loaded one iteration
+//! ahead of the copies that need them, and carried in registers: otherwise each iteration would wait for a load
+//! before its copies begin.
+//!
+//! ```text
+//! before the loop      load indices of iterations 0 .. stages, then copy 0 .. stages - 1
+//! iteration i          copy iteration i + stages - 1, whose indices are in registers
+//!                      load the indices of iteration i + stages
+//! ```
 
 use std::collections::BTreeSet;
 
 use super::super::llvm::{Block, IntPred, Val};
+use super::control::Carried;
 use super::lower::{Lowering, Registers};
 use super::memory::Cached;
 use super::schedule::{Bytes, Slot, Step};
@@ -42,12 +53,17 @@ struct Ahead {
     slot: u32,
 }
 
+/// What the loads of a ring's slice gave for one iteration, in the slice's order.
+type Indices = Vec<Registers>;
+
 /// The registers that a loop carries, as phis of its header.
 struct Header {
     block: Block,
     index: Val,
     read: Val,
     write: Val,
+    /// The indices of the next iteration that is copied.
+    indices: Carried,
 }
 
 impl Lowering<'_> {
@@ -58,7 +74,7 @@ impl Lowering<'_> {
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
         let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?];
         self.before_copies(op, ring)?;
-        let is_filled = self.ask_early(op, ring, [lower, upper, step])?;
+        let early = self.ask_early(op, ring, [lower, upper, step])?;
         let inits: Vec<Registers> =
             data.operands[3..].iter().map(|&v| self.get(v)).collect::<Result<_, _>>()?;
         let entered = self.enter_loop(op);
@@ -69,9 +85,10 @@ impl Lowering<'_> {
         e.cond_br(advances, first, done);
 
         e.position(first);
-        if !is_filled {
-            self.fill(op, ring, [lower, upper, step])?;
-        }
+        let indices = match early {
+            Some(indices) => indices,
+            None => self.fill(op, ring, [lower, upper, step])?,
+        };
         let filled = e.current_block();
         e.br(header);
 
@@ -82,6 +99,7 @@ impl Lowering<'_> {
             index: e.phi(e.i64(), &[(lower, filled)]),
             read: e.phi(e.i32(), &[(e.int(e.i32(), 0), filled)]),
             write: e.phi(e.i32(), &[(last_slot, filled)]),
+            indices: self.carried(&indices, filled),
         };
         let carried = self.carried(&inits, filled);
         let again = e.icmp(IntPred::Slt, phis.index, upper);
@@ -91,7 +109,9 @@ impl Lowering<'_> {
         self.recorder.enter();
         self.wait_for_copies(ring.stages - 2);
         self.barrier();
-        let late = self.copy_ahead(op, ring, &phis, upper, step)?;
+        let late = self.copy_ahead(op, ring, &phis, [upper, step])?;
+        let ahead = self.ahead_by(ring.stages, &phis, [upper, step]);
+        let next_indices = self.load_indices(op, ring, ahead)?;
         let region = data.regions[0];
         let args = self.func.region(region).args.clone();
         self.set(args[0], vec![phis.index]);
@@ -106,6 +126,7 @@ impl Lowering<'_> {
             for slot in [phis.read, phis.write] {
                 e.add_incoming(slot, self.slot_after(ring, slot), last);
             }
+            phis.indices.close(e, &next_indices, last);
             let back = e.br(phis.block);
             self.close_loop(op, &carried, &next, last, back);
         }
@@ -147,13 +168,22 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Copies the first iterations.
-    pub(super) fn fill(&mut self, op: Op, ring: &Ring, bounds: [Val; 3]) -> Result<(), Error> {
-        for ahead in self.first_slots(ring, bounds) {
-            let late = self.copy(op, ring, ahead)?;
+    /// Copies the first iterations. Gives the indices of the one behind them.
+    pub(super) fn fill(
+        &mut self,
+        op: Op,
+        ring: &Ring,
+        bounds: [Val; 3],
+    ) -> Result<Indices, Error> {
+        let slots = self.first_slots(ring, bounds);
+        let mut indices: Vec<Indices> =
+            slots.iter().map(|&ahead| self.load_indices(op, ring, ahead)).collect::<Result<_, _>>()?;
+        let next = indices.pop().unwrap_or_default();
+        for (&ahead, indices) in slots.iter().zip(&indices) {
+            let late = self.copy(op, ring, ahead, indices)?;
             self.store_late(late)?;
         }
-        Ok(())
+        Ok(next)
     }
 
     /// Copies some tiles of the first iterations, all of them by `cp.async`, into the group that is open.
@@ -163,17 +193,18 @@ impl Lowering<'_> {
         ring: &Ring,
         (bounds, tiles): ([Val; 3], &BTreeSet<Op>),
     ) -> Result<(), Error> {
-        for ahead in self.first_slots(ring, bounds) {
-            self.copy_tiles(op, ring, ahead, &|load| tiles.contains(&load))?;
+        for &ahead in self.first_slots(ring, bounds).iter().take(ring.stages as usize - 1) {
+            let indices = self.load_indices(op, ring, ahead)?;
+            self.copy_tiles(op, ring, (ahead, &indices), &|load| tiles.contains(&load))?;
         }
         Ok(())
     }
 
-    /// The iterations that are copied before the loop.
+    /// The iterations that are copied before the loop, and the one behind them.
     fn first_slots(&self, ring: &Ring, [lower, upper, step]: [Val; 3]) -> Vec<Ahead> {
         let e = self.e;
         let (mut index, mut exists) = (lower, e.bool(true));
-        let slots = (0..ring.stages - 1).map(|slot| {
+        let slots = (0..ring.stages).map(|slot| {
             // An index that passes the largest number begins again below the loop's lower bound.
             let in_order = e.icmp(IntPred::Sge, index, lower);
             exists = e.and(exists, e.and(in_order, e.icmp(IntPred::Slt, index, upper)));
@@ -191,40 +222,55 @@ impl Lowering<'_> {
         op: Op,
         ring: &Ring,
         phis: &Header,
-        upper: Val,
-        step: Val,
+        bounds: [Val; 2],
     ) -> Result<Vec<Late>, Error> {
+        let ahead = self.ahead_by(ring.stages - 1, phis, bounds);
+        self.copy(op, ring, ahead, &phis.indices.registers())
+    }
+
+    /// The iteration that is so many after this one.
+    fn ahead_by(&self, count: u32, phis: &Header, [upper, step]: [Val; 2]) -> Ahead {
         let e = self.e;
-        let distance = e.mul(step, e.int(e.i64(), i64::from(ring.stages - 1)));
+        let distance = e.mul(step, e.int(e.i64(), i64::from(count)));
         let index = e.add(phis.index, distance);
         let in_order = e.icmp(IntPred::Sgt, index, phis.index);
         let exists = e.and(in_order, e.icmp(IntPred::Slt, index, upper));
-        let slot = ring.stages - 1;
-        self.copy(op, ring, Ahead { index, exists, at: phis.write, slot })
+        Ahead { index, exists, at: phis.write, slot: count }
+    }
+
+    /// Loads what the addresses of an iteration's copies follow from.
+    fn load_indices(&mut self, op: Op, ring: &Ring, ahead: Ahead) -> Result<Indices, Error> {
+        let is_load = |&inner: &Op| self.func.op(inner).kind == OpKind::Load;
+        let Some(last) = ring.slice.iter().rposition(is_load) else { return Ok(Vec::new()) };
+        let region = self.func.op(op).regions[0];
+        self.set(self.func.region(region).args[0], vec![ahead.index]);
+        let mut indices = Vec::new();
+        for &inner in &ring.slice[..=last] {
+            let data = self.func.op(inner);
+            match data.kind {
+                OpKind::Load => {
+                    self.load_where(inner, Some(ahead.exists))?;
+                    indices.push(self.get(data.results[0])?);
+                }
+                _ => self.op(inner)?,
+            }
+        }
+        Ok(indices)
     }
 
     /// Starts the copies of one iteration and closes their group.
-    ///
-    /// Where addresses are loaded too, an iteration that the loop does not have is passed over.
-    fn copy(&mut self, op: Op, ring: &Ring, ahead: Ahead) -> Result<Vec<Late>, Error> {
-        let e = self.e;
-        let reads = ring.slice.iter().any(|&inner| self.func.op(inner).kind == OpKind::Load);
-        let late = if reads && ring.loads.iter().all(|load| self.is_direct(load)) {
-            let (some, all) = (e.block("ring.copy"), e.block("ring.copied"));
-            e.cond_br(ahead.exists, some, all);
-            e.position(some);
-            let ahead = Ahead { exists: e.bool(true), ..ahead };
-            let late = self.copy_tiles(op, ring, ahead, &|_| true)?;
-            e.br(all);
-            e.position(all);
-            late
-        } else {
-            let asked: BTreeSet<Op> = match ahead.slot + 1 < ring.stages {
-                true => ring.loads.iter().map(|l| l.op).filter(|&l| self.is_asked_for(l)).collect(),
-                false => BTreeSet::new(),
-            };
-            self.copy_tiles(op, ring, ahead, &|load| !asked.contains(&load))?
+    fn copy(
+        &mut self,
+        op: Op,
+        ring: &Ring,
+        ahead: Ahead,
+        indices: &[Registers],
+    ) -> Result<Vec<Late>, Error> {
+        let asked: BTreeSet<Op> = match ahead.slot + 1 < ring.stages {
+            true => ring.loads.iter().map(|l| l.op).filter(|&l| self.is_asked_for(l)).collect(),
+            false => BTreeSet::new(),
         };
+        let late = self.copy_tiles(op, ring, (ahead, indices), &|load| !asked.contains(&load))?;
         self.recorder.push(Step::Commit);
         self.e.inline_asm(self.e.void(), "cp.async.commit_group;", "~{memory}", &[], true);
         Ok(late)
@@ -242,15 +288,21 @@ impl Lowering<'_> {
         &mut self,
         op: Op,
         ring: &Ring,
-        ahead: Ahead,
+        (ahead, indices): (Ahead, &[Registers]),
         wanted: &dyn Fn(Op) -> bool,
     ) -> Result<Vec<Late>, Error> {
         let region = self.func.op(op).regions[0];
         let index = self.func.region(region).args[0];
         self.set(index, vec![ahead.index]);
+        let mut indices = indices.iter();
         for &inner in &ring.slice {
-            match self.func.op(inner).kind {
-                OpKind::Load => self.load_where(inner, Some(ahead.exists))?,
+            let data = self.func.op(inner);
+            match (&data.kind, indices.as_slice()) {
+                (OpKind::Load, [known, ..]) => {
+                    self.set(data.results[0], known.clone());
+                    indices.next();
+                }
+                (OpKind::Load, []) => return Err(Error::bug("a copy of a ring has no index")),
                 _ => self.op(inner)?,
             }
         }
