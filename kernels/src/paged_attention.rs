@@ -194,17 +194,19 @@ pub fn hides<const BN: usize>(j: i64, place: i64, end: i64, window: i64) -> bool
     (j * BN + (BN - 1) > place) | (j * BN < end - (window - 1))
 }
 
-/// Where `N` keys from `begin` on are in a dense cache with `ROW` elements of each key: those of the keys that
-/// `is_key`, of others somewhere in it. `pages` are the numbers of the sequence's pages.
+/// Where `N` keys from `begin` on are in a dense cache with `ROW` elements of each key: where each one's page begins,
+/// and how far into the page it is. That of the keys that `is_key`; others are somewhere in the cache. `pages` are the
+/// numbers of the sequence's pages.
 #[device]
-pub fn places<const N: usize, const PAGE: usize, const ROW: usize>(
+pub fn pages_of<const N: usize, const PAGE: usize, const ROW: usize>(
     pages: Ptr<i64>,
     begin: i64,
     is_key: Tile1<bool, N>,
     count: i64,
-) -> Tile1<i64, N> {
+) -> (Tile1<i64, N>, Tile1<i64, N>) {
     let i = arange::<N>();
-    // Where blocks are whole pages no index is divided while the kernel runs.
+    // Where blocks are whole pages no index is divided while the kernel runs, and a loop over blocks does not change
+    // how far into their pages the keys are.
     let (number, offset) = if N % PAGE == 0 {
         (begin / N * (N / PAGE) + i / PAGE, i % PAGE)
     } else {
@@ -212,7 +214,7 @@ pub fn places<const N: usize, const PAGE: usize, const ROW: usize>(
     };
     let page = load(pages + number, is_key).to::<i32>();
     let page = clamp(page, 0, (count - 1).to::<i32>());
-    page.to::<i64>() * (PAGE * ROW) + offset * ROW
+    (page.to::<i64>() * (PAGE * ROW), offset * ROW)
 }
 
 /// Attention of `q: [n, h, d]` to dense `keys` and `values: [pages, PAGE, g, d]`, `h` being `g * EACH` and
@@ -300,11 +302,13 @@ pub fn paged_attention<
             let key = (j * BN).to::<i32>() + arange::<BN>().to::<i32>();
             let is_key = key < len.to::<i32>();
             let pages = table + s * columns;
-            let place = places::<BN, PAGE, ROW>(pages, j * BN, is_key, keys.dim(0));
-            let place = own * q.dim(2) + (place.col() + c.row());
-            let is_there = is_key.col() & (c < q.dim(2)).row();
-            let k = load(keys.ptr() + place, is_there).to::<T>();
-            let v = load(values.ptr() + place, is_there).to::<T>();
+            let (page, offset) = pages_of::<BN, PAGE, ROW>(pages, j * BN, is_key, keys.dim(0));
+            let offset = own * q.dim(2) + (offset.col() + c.row());
+            let is_channel = (c < q.dim(2)).row();
+            // Scores of what is no key are hidden. Its values are zeros: 0 times what memory held may be NaN.
+            let k = load(keys.ptr() + offset + page.col(), is_channel).to::<T>();
+            let is_there = is_key.col() & is_channel;
+            let v = load(values.ptr() + offset + page.col(), is_there).to::<T>();
             let x = dot(rows, k.trans(), zeros::<A, BM, BN>());
             let is_hidden = hides::<BN>(j, first_place, last_place, window);
             let (next_top, next_total, w) =
@@ -426,16 +430,16 @@ pub fn paged_gather<
     let (own, s, begin) = (program_id(1), program_id(2), program_id(0) * ROWS);
     let at = begin + arange::<ROWS>();
     let (is_known, pages) = (at / PAGE < columns, table + s * columns);
-    let place = places::<ROWS, PAGE, ROW>(pages, begin, is_known, keys.dim(0));
+    let (page, offset) = pages_of::<ROWS, PAGE, ROW>(pages, begin, is_known, keys.dim(0));
     let (_, n, len) = extent_of(starts, lengths, sequences, s, tokens, most);
     // Of a block with a key that is seen all values are there: 0 times what memory held may be NaN.
     let is_seen = begin / BN * BN + (BN - 1) >= len - n - (window - 1);
     if (n * EACH > limit) & is_seen & (begin < cdiv(len, BN) * BN) {
         let c = arange::<D>();
         let is_key = (at < len).col() & (c < keys.dim(3)).row();
-        let place = own * keys.dim(3) + (place.col() + c.row());
-        let k = load(keys.ptr() + place, is_key).to::<T>();
-        let v = load(values.ptr() + place, is_key).to::<T>();
+        let offset = own * keys.dim(3) + (offset.col() + c.row());
+        let k = load(keys.ptr() + offset + page.col(), is_key).to::<T>();
+        let v = load(values.ptr() + offset + page.col(), is_key).to::<T>();
         to_keys.store([s, begin, own, 0], k.reshape::<1, ROWS, 1, D>());
         to_values.store([s, begin, own, 0], v.reshape::<1, ROWS, 1, D>());
     }

@@ -17,7 +17,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::paged_attention::{hides, joined, mean, places, weighted};
+use crate::paged_attention::{hides, joined, mean, pages_of, weighted};
 use crate::rotate::{kept, sin_cos, sums_in_pairs};
 
 /// Every kernel of this file.
@@ -88,10 +88,13 @@ fn older<C: Element, const BN: usize, const D: usize, const PAGE: usize, const R
     let (keys, values) = cache;
     let (c, d) = (arange::<D>(), keys.dim(3));
     let is_old = j * BN + arange::<BN>() < last;
-    let place = places::<BN, PAGE, ROW>(pages, j * BN, is_old, keys.dim(0));
-    let place = own * d + (place.col() + c.row());
+    let (page, offset) = pages_of::<BN, PAGE, ROW>(pages, j * BN, is_old, keys.dim(0));
+    let offset = own * d + (offset.col() + c.row());
     let is_there = is_old.col() & (c < d).row();
-    (load(keys.ptr() + place, is_there), load(values.ptr() + place, is_there))
+    (
+        load(keys.ptr() + offset + page.col(), is_there),
+        load(values.ptr() + offset + page.col(), is_there),
+    )
 }
 
 /// Puts one row of a head into a slot of the cache; a slot that the cache does not have is skipped.

@@ -16,6 +16,7 @@ use super::lir::{
 };
 use super::place::{Placed, fragment, place};
 use super::prefer::{Preference, choose_warps, memory_op};
+use super::resident::hoist_operands;
 use super::ring::{RingLimits, add_rings};
 use super::roles;
 use super::scratch::{SharedPlan, registers_along};
@@ -65,6 +66,7 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
     }
     lir.accesses = accesses(&lir);
     lir.dots = dots.iter().map(|&(new, old)| (new, dot_plan(&infer, &lir, new, old))).collect();
+    hoist_operands(&mut lir);
     let shared_bytes = match options.max_shared_bytes {
         0 => SMALLEST_SHARED_BYTES,
         bytes => bytes,

@@ -15,6 +15,7 @@ pub mod mma;
 mod place;
 mod prefer;
 mod repeat;
+mod resident;
 pub mod ring;
 pub mod roles;
 pub mod scratch;

@@ -169,15 +169,12 @@ impl Lowering<'_> {
     }
 
     /// Copies the first iterations. Gives the indices of the one behind them.
-    pub(super) fn fill(
-        &mut self,
-        op: Op,
-        ring: &Ring,
-        bounds: [Val; 3],
-    ) -> Result<Indices, Error> {
+    pub(super) fn fill(&mut self, op: Op, ring: &Ring, bounds: [Val; 3]) -> Result<Indices, Error> {
         let slots = self.first_slots(ring, bounds);
-        let mut indices: Vec<Indices> =
-            slots.iter().map(|&ahead| self.load_indices(op, ring, ahead)).collect::<Result<_, _>>()?;
+        let mut indices: Vec<Indices> = slots
+            .iter()
+            .map(|&ahead| self.load_indices(op, ring, ahead))
+            .collect::<Result<_, _>>()?;
         let next = indices.pop().unwrap_or_default();
         for (&ahead, indices) in slots.iter().zip(&indices) {
             let late = self.copy(op, ring, ahead, indices)?;
