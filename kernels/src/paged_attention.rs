@@ -225,9 +225,9 @@ pub fn pages_of<const N: usize, const PAGE: usize, const ROW: usize>(
 /// own, the last `window` of them.
 ///
 /// With `ONE` a sequence has no more than one tile of rows, and the tile has its number; what has more than
-/// `limit` rows is left to another kernel. With `SPLIT` a
-/// program has `span` blocks of keys, and writes each to `sums: [n, h, blocks, 2]` and
-/// `parts: [n, h, blocks, D]`.
+/// `limit` rows is left to another kernel. Programs are numbered by tile and head of keys. With `SPLIT` the grid is
+/// heads of keys, parts and tiles; a program has `span` blocks of keys, and writes each to `sums: [n, h, blocks, 2]`
+/// and `parts: [n, h, blocks, D]`.
 #[kernel]
 pub fn paged_attention<
     T: Float,
@@ -263,7 +263,14 @@ pub fn paged_attention<
     scale: A,
     cap: A,
 ) {
-    let (number, own, part) = (program_id(0), program_id(1), program_id(2));
+    // Tiles are the slowest axis: those without rows, of which no host knows, come behind all others, and no
+    // multiprocessor has two programs while another has one of those.
+    let (mut own, part, mut number) = (program_id(0), program_id(1), program_id(2));
+    if SPLIT == 0 {
+        let (program, heads) = (program_id(0).to::<i32>(), keys.dim(2).to::<i32>());
+        number = (program / heads).to::<i64>();
+        own = (program % heads).to::<i64>();
+    }
     let tokens = q.dim(0);
     let mut s = minimum(number, sequences);
     let mut block = number - s;
@@ -376,9 +383,9 @@ pub fn paged_attention_join<
         let (head, c) = (h + arange::<HEADS>(), arange::<D>());
         let is_head = head < o.dim(1);
         let end = cdiv(maximum(last + 1, 0), BN);
-        for start in range(maximum(last - (window - 1), 0) / BN, end, 8) {
+        for start in range(maximum(last - (window - 1), 0) / BN, end, 16) {
             // Unrolled: all loads begin before the first join waits for its own.
-            for i in 0..8 {
+            for i in 0..16 {
                 let j = start + i;
                 let is_there = is_head & (j < end);
                 let at = token * sums.stride(0) + head * sums.stride(1) + j * sums.stride(2);

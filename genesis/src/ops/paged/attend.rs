@@ -15,10 +15,12 @@ use crate::tensor::Tensor;
 
 /// Blocks of keys up to which one program walks them all: joining what several leave takes longer.
 const WALKED: usize = 5;
+/// The most tiles of a grid whose keys are shared: its third axis.
+const MAX_TILES: usize = 65_535;
 /// The most bytes for what is kept of blocks, and for keys and values in a row.
 const MAX_KEPT: usize = 1 << 28;
 /// Heads of a program that joins blocks.
-const JOINED: usize = 4;
+const JOINED: usize = 2;
 /// Rows of a sequence from which on its pages are gathered first.
 const FEW: usize = 64;
 /// Keys of a program that gathers them.
@@ -163,6 +165,7 @@ impl Paged {
         let kept = [tokens, heads, blocks, call.width() + 2, 4];
         let fits = kept.iter().try_fold(1usize, |all, &n| all.checked_mul(n));
         let is_split = blocks > WALKED
+            && tiles <= MAX_TILES
             && busy * 4 < processors * 3
             && fits.is_some_and(|bytes| bytes <= MAX_KEPT);
         let span = if is_split { (blocks * busy).div_ceil(2 * processors).max(1) } else { blocks };
@@ -214,7 +217,10 @@ impl Paged {
         let numbers = [&counts[..], &self.scales(call)].concat();
         launch::warped_views(
             &device::paged_attention::KERNEL,
-            Grid::xyz(share.tiles, call.groups(), share.programs),
+            match is_split {
+                true => Grid::xyz(call.groups(), share.programs, share.tiles),
+                false => Grid::x(share.tiles * call.groups()),
+            },
             &call.dtypes(),
             &consts(&[share.rows, share.keys, width, each, call.page(), call.row()], &flags),
             Some(share.warps),
