@@ -148,10 +148,10 @@ impl Lowering<'_> {
             e.position(block);
             self.pending = entered.clone();
             self.recorder.enter();
-            let aside = self.begin_branch(op, region)?;
+            let saved = self.begin_branch(op, region)?;
             let yielded = self.region(region)?;
-            if let Some(aside) = aside {
-                self.end_aside(aside);
+            if let Some(saved) = saved {
+                self.end_rematerialized(saved);
             }
             if let Some(yielded) = yielded {
                 ends.push((e.current_block(), self.short(&data.results, &yielded)));

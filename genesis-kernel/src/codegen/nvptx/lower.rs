@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
-use super::aside::Aside;
 use super::early::{Early, Wait};
 use super::flight::Flight;
 use super::lasting::Lasting;
 use super::pipeline::{Copies, Role};
+use super::rematerialize::Rematerialized;
 use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
 use super::steps::Steps;
@@ -99,8 +99,8 @@ pub(super) struct Lowering<'a> {
     pub(super) wait: Wait,
     /// How it does where threads copy.
     pub(super) early: Option<Early>,
-    /// Code behind loops of regions that are being lowered.
-    pub(super) asides: Vec<(Region, Aside)>,
+    /// Epilogues with rematerialized indices, by region that is being lowered.
+    pub(super) rematerialized: Vec<(Region, Rematerialized)>,
 }
 
 /// What stands around a function's code.
@@ -173,7 +173,7 @@ impl<'a> Lowering<'a> {
             arrived: BTreeSet::new(),
             wait: Wait::of(lir, gpu),
             early: Early::of(lir, gpu),
-            asides: Vec::new(),
+            rematerialized: Vec::new(),
             known_steps: vec![None; func.n_values()],
         }
     }
@@ -316,7 +316,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn region(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
         let outer = std::mem::replace(&mut self.region, region);
         let yielded = self.ops_of(region, self.flying.len());
-        self.end_behind(region);
+        self.end_epilogue(region);
         self.region = outer;
         yielded
     }
@@ -364,7 +364,7 @@ impl<'a> Lowering<'a> {
 
     fn behind_op(&mut self, op: Op) -> Result<(), Error> {
         self.release_lasting(op)?;
-        self.begin_behind(op)?;
+        self.begin_epilogue(op)?;
         self.after_op(op);
         self.note_reduction(op);
         Ok(())

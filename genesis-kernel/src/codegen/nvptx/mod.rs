@@ -23,7 +23,6 @@
 
 mod ahead;
 mod arena;
-mod aside;
 mod atomic;
 mod behind;
 #[cfg(test)]
@@ -48,6 +47,7 @@ mod ping_pong;
 mod pipeline;
 pub mod ptxas;
 mod reduce;
+mod rematerialize;
 mod ring;
 mod roles;
 mod scan;
