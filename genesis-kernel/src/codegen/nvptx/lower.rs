@@ -73,17 +73,17 @@ pub(super) struct Lowering<'a> {
     pub(super) values: Vec<Option<Registers>>,
     /// What the registers of a value differ by, where that is regular.
     pub(super) known_steps: Vec<Option<Steps>>,
-    /// The region and the stage in which each value got its registers; see [`super::fresh`].
+    /// The region and the stage (barriers passed) in which each value got its registers; see [`super::rematerialize_rows`].
     pub(super) born: Vec<Option<(Region, u32)>>,
-    /// Values that were computed again, with the stage.
-    pub(super) repeated: BTreeMap<Value, (u32, Registers)>,
+    /// Rows that were rematerialized, with the stage.
+    pub(super) rematerialized_rows: BTreeMap<Value, (u32, Registers)>,
     /// How many registers each load loads.
     pub(super) loaded: BTreeMap<Op, usize>,
-    /// Loads of packed floats that are computed from again: their region and words.
+    /// Loads of packed floats to rematerialize from: their region and words.
     pub(super) packed: BTreeMap<Value, (Region, u32)>,
     /// The region that is being lowered.
     pub(super) region: Region,
-    /// How often the program's threads have waited for each other so far.
+    /// Barriers so far.
     pub(super) stage: u32,
     /// Products that may still run, in the order in which they began.
     pub(super) flying: Vec<Flight>,
@@ -161,7 +161,7 @@ impl<'a> Lowering<'a> {
             slots: BTreeMap::new(),
             values: vec![None; func.n_values()],
             born: vec![None; func.n_values()],
-            repeated: BTreeMap::new(),
+            rematerialized_rows: BTreeMap::new(),
             loaded: BTreeMap::new(),
             packed: BTreeMap::new(),
             region: func.body,
@@ -485,7 +485,7 @@ impl<'a> Lowering<'a> {
         if self.stepped(op)? || self.skippable(op)? {
             return Ok(());
         }
-        let operands = self.fresh_operands(op)?;
+        let operands = self.rematerialized_operands(op)?;
         let equal = self.equal_registers(result);
         let mut registers: Vec<Val> = Vec::new();
         for reg in 0..self.lir.num_regs(result) as usize {

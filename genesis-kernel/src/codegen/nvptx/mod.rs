@@ -35,7 +35,6 @@ mod dot;
 mod early;
 mod flight;
 mod float8;
-mod fresh;
 mod lasting;
 mod lower;
 mod masks;
@@ -48,6 +47,7 @@ mod pipeline;
 pub mod ptxas;
 mod reduce;
 mod rematerialize;
+mod rematerialize_rows;
 mod ring;
 mod roles;
 mod scan;
@@ -374,24 +374,24 @@ fn emit(
     let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));
     let shared: Vec<bool> = shared.collect();
     set_attrs(e, function, &slots, (&shared, Wait::of(lir, target)));
-    let blocks = blocks_at_once(threads(lir), written.kept_words);
+    let blocks = blocks_at_once(threads(lir), written.packed_words);
     e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
     Ok(written.steps)
 }
 
 /// Registers of a multiprocessor.
 const REGISTERS: u32 = 65536;
-/// Registers of a thread beside the packed floats that it keeps, and of all of them at least: what
+/// Registers of a thread besides its packed words, and of all of them at least: what
 /// softmax and norms do with. Many words come with more addresses.
 const WORKING_REGISTERS: u32 = 32;
 const MANY_WORDS: u32 = 32;
 const ADDRESS_REGISTERS: u32 = 20;
 const LEAST_REGISTERS: u32 = 64;
 
-/// Blocks that a multiprocessor is to hold at once, so that the assembler does not spend on one what
-/// another needs to load its row meanwhile. One, where threads do not keep rows of packed floats.
-fn blocks_at_once(threads: u32, kept_words: u32) -> u32 {
-    match kept_words {
+/// The occupancy to compile for, in blocks a multiprocessor, so that the assembler leaves registers for
+/// another block to load its row meanwhile. One, where threads keep no packed rows.
+fn blocks_at_once(threads: u32, packed_words: u32) -> u32 {
+    match packed_words {
         0 => 1,
         // They come in groups of eight a thread.
         words => {

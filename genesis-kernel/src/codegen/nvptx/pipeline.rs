@@ -2,7 +2,7 @@
 //!
 //! Each slot has two barriers in shared memory. *Full* is over when the copies have brought all their
 //! bytes, *empty* when every consumer warpgroup has said that its products have read the slot. A wait
-//! names the parity of the phase that must be over, which flips each time round the ring; a fresh
+//! names the parity of the phase that must be over, which flips each time round the ring; a rematerialize_rows
 //! barrier lets a wait for parity 1 pass, so the producer begins with 1 and finds every slot empty.
 //!
 //! ```text

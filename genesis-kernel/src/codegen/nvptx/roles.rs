@@ -67,8 +67,8 @@ pub(super) struct Args {
 pub(super) struct Written {
     /// What its threads do with shared memory.
     pub(super) steps: Vec<Step>,
-    /// Words of packed floats that a thread keeps; see [`super::fresh`].
-    pub(super) kept_words: u32,
+    /// Packed words of 16-bit floats that a thread keeps live; see [`super::rematerialize_rows`].
+    pub(super) packed_words: u32,
     /// Parameters through which threads see each other's stores.
     pub(super) handed_on: Vec<bool>,
 }
@@ -147,9 +147,9 @@ impl Kernel<'_> {
         // The entry block filled up while the body was written.
         e.position(entry);
         e.br(body);
-        let kept_words = lowering.kept_words();
+        let packed_words = lowering.packed_words();
         let handed_on = lowering.handed_on();
-        Ok(Written { steps: lowering.recorder.finish(), kept_words, handed_on })
+        Ok(Written { steps: lowering.recorder.finish(), packed_words, handed_on })
     }
 
     fn two_roles(&self, producer: &Func) -> Result<Written, Error> {

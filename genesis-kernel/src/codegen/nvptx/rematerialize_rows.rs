@@ -1,10 +1,9 @@
-//! Long rows of 16-bit floats stay in registers as two a word: what was computed from them in 32 bits
-//! is computed again where a later stage of the program wants it.
+//! Rematerializes long rows of 16-bit floats after barriers, from their packed registers.
 //!
-//! A stage ends where the threads of a program wait for each other. A tile of many registers that was
-//! computed before from loaded 16-bit floats, masks and a few numbers a thread would keep a whole
-//! register for each element during the wait. Computed anew it keeps half of one, and so more blocks fit
-//! on a multiprocessor, whose loads go on while one block waits.
+//! The code between two barriers of a program is a *stage* here. A tile of many registers that an earlier stage
+//! computed from loaded 16-bit floats, masks and a few scalars a thread would stay live across the barrier, one
+//! 32-bit register an element. Rematerialized from the packed pairs it keeps half of one, which raises occupancy: more
+//! blocks fit on a multiprocessor, whose loads go on while one block waits.
 //!
 //! ```text
 //! stage 0   w = load bf16;  max(f32(w))          keeps w
@@ -12,8 +11,8 @@
 //! stage 2   store(exp(f32(w) - max) * scale)     instead of keeping f32(w), then exp(..)
 //! ```
 //!
-//! LLVM and the assembler would find the second computation equal to the first and keep the first's
-//! result. So the words of each later stage are XORed with a zero that neither knows to be one.
+//! GVN and ptxas would see a common subexpression and keep the first result. So the packed words of each later stage
+//! are XORed with a zero that is opaque to both.
 
 use std::collections::BTreeMap;
 
@@ -23,31 +22,31 @@ use super::lower::{Lowering, Registers};
 use crate::Error;
 use crate::ir::{DType, Op, OpKind, Region, Value};
 
-/// Registers of a tile that is worth computing again; below that they fit beside everything else.
+/// Registers of a tile from which on rematerialization pays; smaller ones cause no register pressure.
 const MANY_REGISTERS: usize = 32;
-/// Ops that may be repeated for an element.
+/// Ops that may be rematerialized for an element.
 const MOST_OPS: usize = 12;
-/// Different numbers a thread may keep in place of a whole tile.
+/// Distinct registers a thread may keep live in place of a whole tile.
 const FEW_VALUES: usize = 4;
 
 impl Lowering<'_> {
-    /// The registers of each operand of an elementwise op, computed again where they are of an earlier
+    /// The registers of each operand of an elementwise op, rematerialized where they are of an earlier
     /// stage and that saves registers.
-    pub(super) fn fresh_operands(&mut self, op: Op) -> Result<Vec<Registers>, Error> {
+    pub(super) fn rematerialized_operands(&mut self, op: Op) -> Result<Vec<Registers>, Error> {
         let operands = self.func.op(op).operands.clone();
-        operands.into_iter().map(|value| self.fresh(value)).collect()
+        operands.into_iter().map(|value| self.operand_registers(value)).collect()
     }
 
-    fn fresh(&mut self, value: Value) -> Result<Registers, Error> {
+    fn operand_registers(&mut self, value: Value) -> Result<Registers, Error> {
         let mut ops = 0;
-        let is_stale = self.is_of_earlier_stage(value)
+        let is_worthwhile = self.is_of_earlier_stage(value)
             && self.is_wide(value)
-            && self.can_repeat(value, &mut ops)
+            && self.can_rematerialize(value, &mut ops)
             && ops <= MOST_OPS;
-        if is_stale { self.repeat(value) } else { self.get(value) }
+        if is_worthwhile { self.rematerialize_value(value) } else { self.get(value) }
     }
 
-    /// Whether a tile was computed before the last wait, in the code around this place.
+    /// Whether a tile was computed before the last barrier, in the same region.
     fn is_of_earlier_stage(&self, value: Value) -> bool {
         self.born[value.index()]
             .is_some_and(|(region, stage)| region == self.region && stage < self.stage)
@@ -73,8 +72,8 @@ impl Lowering<'_> {
         (data.kind == OpKind::Cast && is_half && is_load && in_words).then_some(source)
     }
 
-    /// Whether a value can be computed again from what takes few registers; counts the ops.
-    fn can_repeat(&self, value: Value, ops: &mut usize) -> bool {
+    /// Whether a value can be rematerialized from what takes few registers; counts the ops.
+    fn can_rematerialize(&self, value: Value, ops: &mut usize) -> bool {
         let Some(op) = self.func.def_op(value) else { return false };
         let data = self.func.op(op);
         *ops += 1;
@@ -90,10 +89,12 @@ impl Lowering<'_> {
         );
         let kept = |&&operand: &&Value| !self.is_kept(operand);
         let wide: Vec<Value> = data.operands.iter().filter(kept).copied().collect();
-        is_simple && !wide.is_empty() && wide.iter().all(|&operand| self.can_repeat(operand, ops))
+        is_simple
+            && !wide.is_empty()
+            && wide.iter().all(|&operand| self.can_rematerialize(operand, ops))
     }
 
-    /// Whether a thread keeps a value in few registers: masks, and numbers that repeat.
+    /// Whether a value takes few registers of a thread: masks, and values with few distinct registers.
     fn is_kept(&self, value: Value) -> bool {
         let Ok(registers) = self.get(value) else { return false };
         let mut different: Vec<Val> = Vec::new();
@@ -108,20 +109,21 @@ impl Lowering<'_> {
         true
     }
 
-    fn repeat(&mut self, value: Value) -> Result<Registers, Error> {
-        if let Some((stage, registers)) = self.repeated.get(&value)
+    fn rematerialize_value(&mut self, value: Value) -> Result<Registers, Error> {
+        if let Some((stage, registers)) = self.rematerialized_rows.get(&value)
             && *stage == self.stage
         {
             return Ok(registers.clone());
         }
-        let op = self.func.def_op(value).ok_or_else(|| Error::bug("a parameter is repeated"))?;
+        let op =
+            self.func.def_op(value).ok_or_else(|| Error::bug("a parameter is rematerialized"))?;
         let operands: Vec<Registers> = match self.packed_source(value) {
-            Some(source) => vec![self.unknown_words(source)?],
+            Some(source) => vec![self.opaque_words(source)?],
             None => {
                 let operands = self.func.op(op).operands.clone();
                 let again = operands.into_iter().map(|operand| match self.is_kept(operand) {
                     true => self.get(operand),
-                    false => self.repeat(operand),
+                    false => self.rematerialize_value(operand),
                 });
                 again.collect::<Result<_, _>>()?
             }
@@ -135,15 +137,15 @@ impl Lowering<'_> {
             });
         }
         let registers: Registers = registers.into();
-        self.repeated.insert(value, (self.stage, registers.clone()));
+        self.rematerialized_rows.insert(value, (self.stage, registers.clone()));
         Ok(registers)
     }
 
-    /// The same 16-bit floats, of which the compiler does not know that they are.
-    fn unknown_words(&mut self, source: Value) -> Result<Registers, Error> {
+    /// The same 16-bit floats, opaque to LLVM and ptxas.
+    fn opaque_words(&mut self, source: Value) -> Result<Registers, Error> {
         let e = self.e;
         let dtype = self.dtype(source);
-        let zero = self.unknown_zero();
+        let zero = self.opaque_zero();
         let known = self.get(source)?;
         let memory = e.memory_ty(dtype);
         // What is padding in every thread was not loaded.
@@ -159,8 +161,8 @@ impl Lowering<'_> {
         Ok(words.collect::<Vec<Val>>().into())
     }
 
-    /// Words of packed floats that a thread keeps at once to compute from.
-    pub(super) fn kept_words(&self) -> u32 {
+    /// Packed words that a thread keeps live at once to rematerialize from.
+    pub(super) fn packed_words(&self) -> u32 {
         let mut words: BTreeMap<Region, u32> = BTreeMap::new();
         for &(region, count) in self.packed.values() {
             *words.entry(region).or_insert(0) += count;
@@ -168,8 +170,8 @@ impl Lowering<'_> {
         words.into_values().max().unwrap_or(0)
     }
 
-    /// Zero, a new one for each stage: no block has a number as large as there are blocks.
-    fn unknown_zero(&mut self) -> Val {
+    /// An opaque zero, a new one for each stage: no block index reaches the number of blocks.
+    fn opaque_zero(&mut self) -> Val {
         let (e, stage) = (self.e, self.stage);
         let axis = ["x", "y", "z"][stage as usize % 3];
         self.threads.in_entry(e, || {
