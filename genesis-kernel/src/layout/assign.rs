@@ -237,9 +237,9 @@ fn dot_plan(infer: &Infer<'_>, lir: &LayoutIr, new: Op, old: Op) -> DotPlan {
     let data = lir.func.op(new);
     let is_exact = data.kind == OpKind::Dot { precision: DotPrecision::Ieee };
     let apart = is_wgmma && is_exact && lir.func.tile(data.operands[0]).dtype().is_f8();
-    let overlaps =
+    let async_across_iterations =
         is_wgmma && !apart && only_goes_round(&lir.func, new) && has_slots(&lir.func, new);
-    DotPlan { unit, a: operand(0), b: operand(1), overlaps, apart }
+    DotPlan { unit, a: operand(0), b: operand(1), async_across_iterations, apart }
 }
 
 /// Operand `i` of a dot, if the copy engine brings it.

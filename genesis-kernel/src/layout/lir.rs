@@ -92,9 +92,9 @@ pub struct DotPlan {
     pub a: DotOperand,
     /// Where operand B, `[K, N]`, comes from.
     pub b: DotOperand,
-    /// The accumulator only goes round its loop and into this dot, so that the product of one
-    /// iteration may still run when the next begins.
-    pub overlaps: bool,
+    /// The accumulator is only loop-carried into this dot, so that the async MMA of one iteration may still
+    /// be in flight when the next is issued.
+    pub async_across_iterations: bool,
     /// The unit's own sums keep fewer digits than f32: this product starts at zero and is added to the
     /// accumulator by ordinary instructions.
     pub apart: bool,
@@ -311,8 +311,9 @@ impl LayoutIr {
             }
         }
         for plan in self.func.walk().iter().filter_map(|op| self.dots.get(op)) {
-            let overlaps = if plan.overlaps { ", overlaps" } else { "" };
-            let _ = writeln!(text, "// dot: {:?}, {} by {}{overlaps}", plan.unit, plan.a, plan.b);
+            let crossing =
+                if plan.async_across_iterations { ", async across iterations" } else { "" };
+            let _ = writeln!(text, "// dot: {:?}, {} by {}{crossing}", plan.unit, plan.a, plan.b);
         }
         for ring in self.func.walk().iter().filter_map(|op| self.rings.get(op)) {
             let (loads, ahead) = (ring.loads.len(), ring.stages - 1);

@@ -184,7 +184,7 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
         let facts: String = facts.map(|line| format!("{line}\n")).collect();
         expect![[r#"
             // 8 warps
-            // dot: Wgmma(Bf16), load 0 (128 of 64, K-major, panels of 128 bytes) by load 1 (256 of 64, MN-major, panels of 128 bytes), overlaps
+            // dot: Wgmma(Bf16), load 0 (128 of 64, K-major, panels of 128 bytes) by load 1 (256 of 64, MN-major, panels of 128 bytes), async across iterations
         "#]].assert_eq(&facts);
         expect![[r#"
             kernel matmul(%a: *bf16 readonly multiple_of 16, %a_dim0: i64 natural, %a_dim1: i64 multiple_of 8 natural, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64 natural, %b_dim1: i64 multiple_of 8 natural, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64 natural, %c_dim1: i64 multiple_of 8 natural, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
@@ -271,9 +271,9 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
 
     #[test]
     fn an_accumulator_that_is_read_in_its_loop_does_not_overlap() {
-        assert!(lir(MATMUL).dots.values().all(|plan| plan.overlaps));
+        assert!(lir(MATMUL).dots.values().all(|plan| plan.async_across_iterations));
         let text = MATMUL
             .replace("      yield %15", "      %17 = neg %15 : f32[128x256]\n      yield %17");
-        assert!(lir(&text).dots.values().all(|plan| !plan.overlaps));
+        assert!(lir(&text).dots.values().all(|plan| !plan.async_across_iterations));
     }
 }

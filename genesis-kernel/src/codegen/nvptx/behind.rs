@@ -31,7 +31,7 @@ impl Lowering<'_> {
     /// Notes a reduction beside products in flight, or what was computed from it.
     pub(super) fn note_reduction(&mut self, op: Op) {
         let data = self.func.op(op);
-        let Some(&result) = data.results.first().filter(|_| !self.flying.is_empty()) else {
+        let Some(&result) = data.results.first().filter(|_| !self.in_flight.is_empty()) else {
             return;
         };
         let follows = || {
@@ -52,7 +52,7 @@ impl Lowering<'_> {
         let here = self.born[value.index()].is_some_and(|(region, _)| region == self.region);
         let registers = self.get(value)?;
         let is_small = self.dtype(value) == DType::F32 && registers.len() <= FEW_REGISTERS;
-        if !here || !is_small || !self.flying[..n].iter().any(|flight| is_long(flight.sums)) {
+        if !here || !is_small || !self.in_flight[..n].iter().any(|mma| is_long(mma.sums)) {
             return Ok(());
         }
         let e = self.e;

@@ -76,7 +76,7 @@ impl Lowering<'_> {
         if self.counts() {
             return Ok(());
         }
-        self.land(self.flying.len())?;
+        self.wait_mma(self.in_flight.len())?;
         channels.into_iter().try_for_each(|channel| self.release_next(self.ring(channel)?))
     }
 }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
+use super::async_mma::AsyncMma;
 use super::early::{Early, Wait};
-use super::flight::Flight;
 use super::lasting::Lasting;
 use super::pipeline::{Copies, Role};
 use super::rematerialize::Rematerialized;
@@ -85,9 +85,9 @@ pub(super) struct Lowering<'a> {
     pub(super) region: Region,
     /// Barriers so far.
     pub(super) stage: u32,
-    /// Products that may still run, in the order in which they began.
-    pub(super) flying: Vec<Flight>,
-    /// The last reduction since a product began or landed, or what was computed from it.
+    /// Async MMAs in flight, in issue order.
+    pub(super) in_flight: Vec<AsyncMma>,
+    /// The last reduction since an MMA was issued or waited for, or what was computed from it.
     pub(super) reduced: Option<Value>,
     /// Operands that several products read.
     pub(super) lasting: Lasting,
@@ -166,7 +166,7 @@ impl<'a> Lowering<'a> {
             packed: BTreeMap::new(),
             region: func.body,
             stage: 0,
-            flying: Vec::new(),
+            in_flight: Vec::new(),
             reduced: None,
             lasting: Lasting::of(func),
             unread: BTreeMap::new(),
@@ -315,20 +315,24 @@ impl<'a> Lowering<'a> {
     /// Lowers the ops of a region. Gives what it yields; none where it returns from the kernel.
     pub(super) fn region(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
         let outer = std::mem::replace(&mut self.region, region);
-        let yielded = self.ops_of(region, self.flying.len());
+        let yielded = self.ops_of(region, self.in_flight.len());
         self.end_epilogue(region);
         self.region = outer;
         yielded
     }
 
-    /// The ops of a region before which `aloft` products were in flight.
-    fn ops_of(&mut self, region: Region, aloft: usize) -> Result<Option<Vec<Registers>>, Error> {
+    /// The ops of a region before which `outer_in_flight` MMAs were in flight.
+    fn ops_of(
+        &mut self,
+        region: Region,
+        outer_in_flight: usize,
+    ) -> Result<Option<Vec<Registers>>, Error> {
         for &op in &self.func.region(region).ops {
             if self.is_deferred(op) {
                 continue;
             }
             self.wait_before(op);
-            self.land_before(op, aloft)?;
+            self.wait_mma_before(op, outer_in_flight)?;
             if self.waits_with_line(op) {
                 continue;
             }
@@ -350,7 +354,7 @@ impl<'a> Lowering<'a> {
             self.behind_op(op)?;
         }
         // The body of a function may end without a terminator.
-        self.land(self.flying.len())?;
+        self.wait_mma(self.in_flight.len())?;
         self.e.br(self.exit);
         Ok(None)
     }

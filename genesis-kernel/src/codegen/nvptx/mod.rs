@@ -23,6 +23,7 @@
 
 mod ahead;
 mod arena;
+mod async_mma;
 mod atomic;
 mod behind;
 #[cfg(test)]
@@ -33,7 +34,6 @@ mod convert;
 mod debug;
 mod dot;
 mod early;
-mod flight;
 mod float8;
 mod lasting;
 mod lower;

@@ -22,7 +22,7 @@ use super::super::llvm::{Emitter, IntPred, Val};
 use super::WARPGROUP;
 use super::lower::Lowering;
 use super::thread;
-use super::wgmma::flies;
+use super::wgmma::is_async_within_iteration;
 use crate::ir::{Op, OpKind, Region};
 use crate::layout::LayoutIr;
 
@@ -75,14 +75,15 @@ fn pair(lir: &LayoutIr, body: Region) -> Option<[Op; 2]> {
     let ops = &lir.func.region(body).ops;
     let dots: Vec<Op> = ops.iter().copied().filter(|op| lir.dots.contains_key(op)).collect();
     let &[first, last] = &dots[..] else { return None };
-    let fly = [first, last].iter().all(|op| lir.dots.get(op).is_some_and(flies));
+    let are_async =
+        [first, last].iter().all(|op| lir.dots.get(op).is_some_and(is_async_within_iteration));
     let sums = lir.func.op(first).results[0];
     let needs = |&op: &Op| {
         let data = lir.func.op(op);
         !data.regions.is_empty() || data.operands.contains(&sums)
     };
     let between = ops.iter().skip_while(|&&op| op != first).take_while(|&&op| op != last);
-    (fly && !between.skip(1).any(needs)).then_some([first, last])
+    (are_async && !between.skip(1).any(needs)).then_some([first, last])
 }
 
 impl Lowering<'_> {

@@ -297,9 +297,9 @@ impl Replay {
             let (op, byte) = (later.op, later.bytes.start);
             self.races.push(Race { earlier: op, later: op, byte });
         }
-        let flying = self.groups.iter().flatten().chain(&self.uncommitted);
+        let uncomplete = self.groups.iter().flatten().chain(&self.uncommitted);
         let of_others = self.since_cluster.iter().filter(|earlier| earlier.pushes || later.pushes);
-        for earlier in self.since.iter().chain(flying).chain(of_others) {
+        for earlier in self.since.iter().chain(uncomplete).chain(of_others) {
             let start = earlier.bytes.start.max(later.bytes.start);
             let meets = start < earlier.bytes.end.min(later.bytes.end);
             if meets && (earlier.writes || later.writes) {

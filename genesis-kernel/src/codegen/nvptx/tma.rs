@@ -109,7 +109,7 @@ impl<'a> Lowering<'a> {
             Role::Consumer if load.registers && !self.is_late(load) => {
                 return self.read_slot(op, load);
             }
-            // Read where it is needed: until then registers are for the products in flight.
+            // Read where it is needed: until then registers are for the MMAs in flight.
             Role::Consumer if load.registers => {
                 self.unread.insert(self.func.op(op).results[0], op);
                 return Ok(());

@@ -12,13 +12,12 @@
 //!
 //! In the first case the next 64 rows are 64 S further, in the second 128 / S panels.
 //!
-//! The products run on while the warps do something else. What ties them to the accumulators is inline
-//! assembly that takes and gives all of them: neither LLVM nor ptxas may touch an accumulator between
-//! an instruction and the wait for it.
+//! The MMAs are asynchronous. Inline assembly that takes and gives all accumulators ties them to the issue and the
+//! wait: neither LLVM nor ptxas may touch an accumulator between the two.
 
 use super::super::llvm::{Emitter, Val};
+use super::async_mma::AsyncMma;
 use super::dot::Fragment;
-use super::flight::Flight;
 use super::lower::{Lowering, Registers};
 use super::pipeline::Ring;
 use crate::Error;
@@ -135,7 +134,8 @@ impl Assembly {
         ));
     }
 
-    /// Issues everything, and waits until at most `pending` groups run, if that is said. Gives the sums.
+    /// Issues everything as one group, and waits until at most `pending` groups are in flight, if that is said. Gives
+    /// the accumulators.
     fn issue(&mut self, e: &Emitter, sums: &[Val], pending: Option<u32>) -> Vec<Val> {
         self.text.push_str("\n\twgmma.commit_group.sync.aligned;");
         if let Some(pending) = pending {
@@ -174,7 +174,7 @@ fn change_in_place(
     (0..floats.len() as u32).map(|i| e.extract_value(call, i)).collect()
 }
 
-/// Waits until at most `pending` groups of products run, of which none has these accumulators.
+/// Waits until at most `pending` groups are in flight, of which none has these accumulators.
 pub(super) fn wait(e: &Emitter, pending: u32, sums: &[Val]) -> Vec<Val> {
     let n = sums.len() as u32;
     let text = format!("// {}\n\twgmma.wait_group.sync.aligned {pending};", list(0, n));
@@ -200,8 +200,8 @@ impl<'a> Lowering<'a> {
         }
         let begins = plan.apart || is_zero(self.func, self.func.op(op).operands[2]);
         let mut assembly = self.products(op, plan, kind, (sums.len() as u32, begins))?;
-        if overlaps(plan) {
-            // These products may still run, those of the iteration before may not.
+        if is_async_across_iterations(plan) {
+            // This MMA may stay in flight, that of the iteration before may not.
             let sums = assembly.issue(self.e, sums, Some(1));
             for &ring in &rings {
                 self.release_held(ring)?;
@@ -221,15 +221,15 @@ impl<'a> Lowering<'a> {
         let sums = assembly.issue(e, before, None);
         self.pass_turn_behind(op);
         let slots = rings.iter().map(|&ring| (ring, self.take_next(ring))).collect();
-        self.take_off(Flight::new(self.func.op(op).results[0], slots));
+        self.push_in_flight(AsyncMma::new(self.func.op(op).results[0], slots));
         Ok(sums)
     }
 
-    /// After the last iteration of a loop, which yields these values: waits for products that may still
-    /// run, and gives their slots back. Gives the values as they are then.
+    /// After the last iteration of a loop, which yields these values: waits for MMAs in flight and releases their
+    /// stages. Gives the values as they are then.
     ///
-    /// This stands before the ways of no and of some iterations meet: ptxas must not see another
-    /// instruction touch sums in flight, not even to choose between them and what the loop began with.
+    /// This stands before the control flow of no and of some iterations merges: ptxas must not see another
+    /// instruction touch accumulators in flight, not even a phi of them and the initial values.
     pub(super) fn finish_products(
         &mut self,
         looped: Op,
@@ -239,10 +239,14 @@ impl<'a> Lowering<'a> {
         let body = &func.region(func.op(looped).regions[0]).ops;
         let Some(&last) = body.last() else { return Ok(yielded) };
         for op in body {
-            let Some(plan) = lir.dots.get(op).filter(|plan| overlaps(plan)) else { continue };
+            let Some(plan) = lir.dots.get(op).filter(|plan| is_async_across_iterations(plan))
+            else {
+                continue;
+            };
             let sum = func.op(*op).results[0];
             let at = func.op(last).operands.iter().position(|&v| v == sum);
-            let at = at.ok_or_else(|| Error::bug("a sum in flight does not go round its loop"))?;
+            let at = at
+                .ok_or_else(|| Error::bug("an accumulator in flight is not carried by its loop"))?;
             yielded[at] = wait(self.e, 0, &yielded[at]).into();
             let rings = self.rings_of(*op, plan)?;
             rings.iter().try_for_each(|&(ring, _)| self.release_held(ring))?;
@@ -377,19 +381,19 @@ fn multiplies_of(func: &Func, op: Op, channel: u8) -> bool {
     matches!(data.kind, OpKind::Dot { .. }) && data.operands.iter().any(comes)
 }
 
-/// Whether a dot runs beside other instructions, so that ptxas must not copy the loop around it.
+/// Whether a dot is asynchronous, so that ptxas must not duplicate the loop around it.
 pub(super) fn is_wgmma(plan: &DotPlan) -> bool {
     matches!(plan.unit, DotUnit::Wgmma(_))
 }
 
-/// Whether products of one iteration may run into the next: A in registers would be overwritten.
-fn overlaps(plan: &DotPlan) -> bool {
-    plan.overlaps && is_wgmma(plan) && plan.a.registers().is_none()
+/// Whether MMAs of one iteration may still be in flight in the next: A in registers would be overwritten.
+fn is_async_across_iterations(plan: &DotPlan) -> bool {
+    plan.async_across_iterations && is_wgmma(plan) && plan.a.registers().is_none()
 }
 
-/// Whether the warps go on behind products, up to where their sums are used in the same iteration.
-pub(super) fn flies(plan: &DotPlan) -> bool {
-    is_wgmma(plan) && !plan.apart && !overlaps(plan)
+/// Whether an MMA stays in flight up to where its accumulators are used in the same iteration.
+pub(super) fn is_async_within_iteration(plan: &DotPlan) -> bool {
+    is_wgmma(plan) && !plan.apart && !is_async_across_iterations(plan)
 }
 
 /// Whether a tile is 0 everywhere.

@@ -66,7 +66,7 @@ struct Config {
     stages: u32,
     /// Whether K is the contiguous axis of A and B.
     k_major: [bool; 2],
-    overlaps: bool,
+    async_across_iterations: bool,
 }
 
 const FLAGSHIP: Config = Config {
@@ -76,7 +76,7 @@ const FLAGSHIP: Config = Config {
     num_warps: 8,
     stages: 4,
     k_major: [true, false],
-    overlaps: true,
+    async_across_iterations: true,
 };
 
 impl Config {
@@ -137,7 +137,7 @@ impl Config {
         let [m, n, k] = self.tile.map(|n| n.to_string());
         let precision = match self.dtype {
             DType::F32 => "tf32",
-            dtype if dtype.is_f8() && self.overlaps => "fast",
+            dtype if dtype.is_f8() && self.async_across_iterations => "fast",
             _ => "ieee",
         };
         let text = MATMUL.replace("BODY", body).replace("EPILOGUE", epilogue);
@@ -170,8 +170,8 @@ impl Config {
             unit: DotUnit::Wgmma(kind),
             a: DotOperand::Shared(self.operand(0)),
             b: DotOperand::Shared(self.operand(1)),
-            overlaps: self.overlaps,
-            apart: self.dtype.is_f8() && !self.overlaps,
+            async_across_iterations: self.async_across_iterations,
+            apart: self.dtype.is_f8() && !self.async_across_iterations,
         };
         let dots =
             func.walk().into_iter().filter(|&op| matches!(func.op(op).kind, OpKind::Dot { .. }));
@@ -249,7 +249,8 @@ fn tiles_of_other_sizes_multiply() {
     // Two blocks of 64 rows for each warpgroup.
     let tall = Config { tile: [128, 128, 64], num_warps: 4, stages: 5, ..FLAGSHIP };
     assert_eq!(count(&tall.compile().0, "m64n128k16"), 8);
-    let narrow = Config { tile: [64, 32, 64], num_warps: 4, overlaps: false, ..FLAGSHIP };
+    let narrow =
+        Config { tile: [64, 32, 64], num_warps: 4, async_across_iterations: false, ..FLAGSHIP };
     let (kernel, _) = narrow.compile();
     assert_eq!((count(&kernel, "m64n32k16"), count(&kernel, "wait_group.sync.aligned 0")), (4, 1));
 }
@@ -279,7 +280,7 @@ fn floats_of_8_bits_multiply() {
         assert_eq!(count(&kernel, &product), 4, "{}", kernel.ptx);
         assert_eq!(count(&kernel, "wgmma.wait_group.sync.aligned 1"), 1);
         // The sums of 128 of K apart, then added to the rest in f32.
-        let exact = Config { tile: [128, 128, 128], overlaps: false, ..fast };
+        let exact = Config { tile: [128, 128, 128], async_across_iterations: false, ..fast };
         let (kernel, _) = exact.compile();
         assert_eq!((count(&kernel, ", p, 1, 1;"), count(&kernel, ", q, 1, 1;")), (3, 1));
         assert_eq!(count(&kernel, "wgmma.wait_group.sync.aligned 0"), 1);

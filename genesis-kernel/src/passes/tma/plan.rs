@@ -81,8 +81,8 @@ struct Product {
     stages: u32,
     /// Whether the sums of each dot are made apart from the accumulator, in as many registers again.
     apart: bool,
-    /// Whether the products of one iteration may run into the next.
-    overlaps: bool,
+    /// Whether the MMAs of one iteration may still be in flight in the next.
+    async_across_iterations: bool,
 }
 
 pub(super) struct Operand {
@@ -413,8 +413,8 @@ fn product(
     let apart = tiles[0].dtype().is_f8() && precision == DotPrecision::Ieee;
     let is_left = |operand: &Operand| operand.tile == a && !operand.registers;
     let goes_round = func.region(region).args.contains(&data.operands[2]);
-    let overlaps = goes_round && operands.iter().any(is_left);
-    Some(Product { dot, region, operands, shape, rows, stages, apart, overlaps })
+    let async_across_iterations = goes_round && operands.iter().any(is_left);
+    Some(Product { dot, region, operands, shape, rows, stages, apart, async_across_iterations })
 }
 
 /// A left operand that is loaded before the loop of its product: it stays in shared memory, where it
@@ -512,7 +512,7 @@ fn common(products: &[Product]) -> BTreeMap<Region, Option<u8>> {
         let loads: Vec<BTreeSet<Op>> = products.iter().map(moving).collect();
         let all: BTreeSet<Op> = loads.iter().flatten().copied().collect();
         let stays = |product: &&Product| {
-            !product.overlaps
+            !product.async_across_iterations
                 && product.operands.iter().all(|operand| operand.spread == Spread::Alone)
         };
         all.len() < loads.iter().map(BTreeSet::len).sum() && products.iter().all(stays)
