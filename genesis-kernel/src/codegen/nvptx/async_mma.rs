@@ -74,7 +74,7 @@ impl Lowering<'_> {
     /// Waits for the first `n` MMAs in flight and releases their stages.
     pub(super) fn wait_mma(&mut self, n: usize) -> Result<(), Error> {
         if n > 0 {
-            self.stay_behind(n)?;
+            self.scheduling_barrier(n)?;
         }
         let pending = (self.in_flight.len() - n) as u32;
         let complete: Vec<AsyncMma> = self.in_flight.drain(..n).collect();

@@ -351,7 +351,7 @@ impl<'a> Lowering<'a> {
                 _ if self.lir.rings.values().any(|ring| ring.skipped.contains(&op)) => {}
                 _ => self.op(op)?,
             }
-            self.behind_op(op)?;
+            self.after_lowered(op)?;
         }
         // The body of a function may end without a terminator.
         self.wait_mma(self.in_flight.len())?;
@@ -363,10 +363,10 @@ impl<'a> Lowering<'a> {
     pub(super) fn next_op(&mut self, op: Op) -> Result<(), Error> {
         self.read_before(op)?;
         self.op(op)?;
-        self.behind_op(op)
+        self.after_lowered(op)
     }
 
-    fn behind_op(&mut self, op: Op) -> Result<(), Error> {
+    fn after_lowered(&mut self, op: Op) -> Result<(), Error> {
         self.release_lasting(op)?;
         self.begin_epilogue(op)?;
         self.after_op(op);

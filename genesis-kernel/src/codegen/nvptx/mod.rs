@@ -25,7 +25,6 @@ mod ahead;
 mod arena;
 mod async_mma;
 mod atomic;
-mod behind;
 #[cfg(test)]
 mod cluster_tests;
 mod codes;
@@ -52,6 +51,7 @@ mod ring;
 mod roles;
 mod scan;
 mod schedule;
+mod scheduling_barrier;
 mod shared;
 mod skip;
 mod steps;

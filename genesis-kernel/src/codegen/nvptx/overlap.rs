@@ -41,7 +41,7 @@ const LAUNCH: &str = "\tgriddepcontrol.launch_dependents;\n";
 /// instruction; one of 4096 gains 0.5 %. `lets_go` is for blocks that have a multiprocessor for
 /// themselves and wide tiles: where blocks share one, or only wait for memory, letting the next kernel
 /// go costs time (a product of 16 rows takes 5 % longer).
-pub(super) fn wait_behind_setup(e: &Emitter, lets_go: bool) {
+pub(super) fn wait_after_setup(e: &Emitter, lets_go: bool) {
     e.intrinsic("llvm.nvvm.griddepcontrol.wait", &[], &[]);
     if lets_go {
         e.intrinsic("llvm.nvvm.griddepcontrol.launch.dependents", &[], &[]);

@@ -98,7 +98,7 @@ impl Lowering<'_> {
     }
 
     /// Gives the turn to the next group behind products that end a pair.
-    pub(super) fn pass_turn_behind(&self, op: Op) {
+    pub(super) fn pass_turn_after(&self, op: Op) {
         let Some(copies) = self.copies.as_ref().filter(|c| c.ping_pong.lasts.contains(&op)) else {
             return;
         };

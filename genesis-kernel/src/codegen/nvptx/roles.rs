@@ -174,7 +174,7 @@ impl Kernel<'_> {
         let is_wide = !self.lir.func.tma.stores.is_empty();
         let ahead = ahead(self.lir, self.gpu);
         if ahead.is_none() {
-            overlap::wait_behind_setup(e, is_alone && is_wide);
+            overlap::wait_after_setup(e, is_alone && is_wide);
         }
         let warp = uniform_warp(e, self.tid);
         let produces = e.icmp(IntPred::Uge, warp, int(num_warps));

@@ -219,7 +219,7 @@ impl<'a> Lowering<'a> {
         }
         self.await_turn_for(op);
         let sums = assembly.issue(e, before, None);
-        self.pass_turn_behind(op);
+        self.pass_turn_after(op);
         let slots = rings.iter().map(|&ring| (ring, self.take_next(ring))).collect();
         self.push_in_flight(AsyncMma::new(self.func.op(op).results[0], slots));
         Ok(sums)
