@@ -8,9 +8,9 @@ use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::async_mma::AsyncMma;
 use super::early::{Early, Wait};
-use super::lasting::Lasting;
 use super::pipeline::{Copies, Role};
 use super::rematerialize::Rematerialized;
+use super::resident_operands::ResidentOperands;
 use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
 use super::steps::Steps;
@@ -89,8 +89,8 @@ pub(super) struct Lowering<'a> {
     pub(super) in_flight: Vec<AsyncMma>,
     /// The last reduction since an MMA was issued or waited for, or what was computed from it.
     pub(super) reduced: Option<Value>,
-    /// Operands that several products read.
-    pub(super) lasting: Lasting,
+    /// Operands that stay in their stage for a loop of MMAs.
+    pub(super) resident_operands: ResidentOperands,
     /// Tiles in slots that threads have still to read, with their loads.
     pub(super) unread: BTreeMap<Value, Op>,
     /// Rings whose next slot is full, by their first barrier, and the region that waited.
@@ -168,7 +168,7 @@ impl<'a> Lowering<'a> {
             stage: 0,
             in_flight: Vec::new(),
             reduced: None,
-            lasting: Lasting::of(func),
+            resident_operands: ResidentOperands::of(func),
             unread: BTreeMap::new(),
             arrived: BTreeSet::new(),
             wait: Wait::of(lir, gpu),
@@ -367,7 +367,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn after_lowered(&mut self, op: Op) -> Result<(), Error> {
-        self.release_lasting(op)?;
+        self.release_resident(op)?;
         self.begin_epilogue(op)?;
         self.after_op(op);
         self.note_reduction(op);

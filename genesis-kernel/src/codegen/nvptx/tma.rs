@@ -114,7 +114,9 @@ impl<'a> Lowering<'a> {
                 self.unread.insert(self.func.op(op).results[0], op);
                 return Ok(());
             }
-            Role::Consumer if self.lasting.has(op) => self.wait_full(self.ring(load.channel)?),
+            Role::Consumer if self.resident_operands.has(op) => {
+                self.wait_full(self.ring(load.channel)?)
+            }
             Role::Consumer => {}
         }
         // The tile is in shared memory: it has no registers.

@@ -255,13 +255,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// The rings of whose slots a dot reads each once, with whether it is the last of its region that does;
-    /// see [`super::lasting`] for others.
+    /// see [`super::resident_operands`] for others.
     fn rings_of(&self, op: Op, plan: &DotPlan) -> Result<Vec<(Ring, bool)>, Error> {
         let mut channels = Vec::new();
         for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
             let DotOperand::Shared(operand) = operand else { continue };
             let load = self.func.def_op(self.func.op(op).operands[i]);
-            let stays = load.is_some_and(|load| self.lasting.has(load));
+            let stays = load.is_some_and(|load| self.resident_operands.has(load));
             let (channel, _) = self.load_of(operand)?;
             if !stays && !channels.contains(&channel) {
                 channels.push(channel);

@@ -1,14 +1,14 @@
-//! Operands that are brought before the loop of their products, and stay in their slot until it is over.
+//! Resident operands: loop-invariant MMA operands keep their shared-memory stage.
 //!
-//! The warps wait for such a slot where it is loaded, not at each product, and give it back behind the
-//! last op of that region which multiplies it. What is loaded once in a program keeps its slot.
+//! The warps wait for such a stage where it is loaded, not at each MMA, and release it after the last op of that
+//! region which reads it. What is loaded once in a program is never released.
 //!
 //! ```text
 //! for %t = .. {                     each tile of the program
-//!   %q = tma_load 0, %t             waits for the slot
+//!   %q = tma_load 0, %t             waits for the full barrier
 //!   for %j = .. {
 //!     %s = dot %q, %k(j), 0
-//!   }                               gives the slot back
+//!   }                               releases the stage
 //! }
 //! ```
 
@@ -18,28 +18,28 @@ use super::lower::Lowering;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind, Region};
 
-/// Operands that several products read.
+/// The resident operands of a function.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lasting {
+pub(super) struct ResidentOperands {
     /// Their loads.
     loads: BTreeSet<Op>,
-    /// The ops behind which slots go back, with their channels.
+    /// The ops after which stages are released, with their channels.
     after: BTreeMap<Op, Vec<u8>>,
 }
 
-impl Lasting {
-    pub(super) fn of(func: &Func) -> Lasting {
-        let mut lasting = Lasting::default();
+impl ResidentOperands {
+    pub(super) fn of(func: &Func) -> ResidentOperands {
+        let mut resident = ResidentOperands::default();
         let inner = func.walk().into_iter().flat_map(|op| func.op(op).regions.clone());
         for region in [func.body].into_iter().chain(inner) {
             for &op in &func.region(region).ops {
-                lasting.add(func, region, op);
+                resident.add(func, region, op);
             }
         }
-        lasting
+        resident
     }
 
-    /// Takes an op of a region up if it is such a load.
+    /// Adds an op of a region if it loads a resident operand.
     fn add(&mut self, func: &Func, region: Region, load: Op) {
         let OpKind::TmaLoad(number) = func.op(load).kind else { return };
         let Some(entry) = func.tma.loads.get(usize::from(number)) else { return };
@@ -63,16 +63,16 @@ impl Lasting {
         }
     }
 
-    /// Whether a load's tile stays.
+    /// Whether a load's tile is resident.
     pub(super) fn has(&self, load: Op) -> bool {
         self.loads.contains(&load)
     }
 }
 
 impl Lowering<'_> {
-    /// Gives the slots back that nothing multiplies behind an op.
-    pub(super) fn release_lasting(&mut self, op: Op) -> Result<(), Error> {
-        let Some(channels) = self.lasting.after.get(&op).cloned() else { return Ok(()) };
+    /// Releases the stages whose last reader was this op.
+    pub(super) fn release_resident(&mut self, op: Op) -> Result<(), Error> {
+        let Some(channels) = self.resident_operands.after.get(&op).cloned() else { return Ok(()) };
         if self.counts() {
             return Ok(());
         }
@@ -110,24 +110,24 @@ kernel tiles(%n: i64) {
 }";
 
     #[test]
-    fn an_operand_of_a_loop_goes_back_behind_it() {
+    fn a_resident_operand_is_released_after_its_loop() {
         let func = parse::parse(TILES).unwrap();
         let of_kind = |is: fn(&OpKind) -> bool| -> Vec<Op> {
             func.walk().into_iter().filter(|&op| is(&func.op(op).kind)).collect()
         };
         let loads = of_kind(|kind| matches!(kind, OpKind::TmaLoad(_)));
         let loops = of_kind(|kind| matches!(kind, OpKind::For(_)));
-        let lasting = Lasting::of(&func);
-        assert_eq!(loads.iter().map(|&load| lasting.has(load)).collect::<Vec<_>>(), [true, false]);
-        assert_eq!(lasting.after, BTreeMap::from([(loops[1], vec![0])]));
+        let resident = ResidentOperands::of(&func);
+        assert_eq!(loads.iter().map(|&load| resident.has(load)).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(resident.after, BTreeMap::from([(loops[1], vec![0])]));
     }
 
     #[test]
-    fn what_is_loaded_once_keeps_its_slot() {
+    fn an_operand_that_is_loaded_once_is_never_released() {
         let load = "    %5 = tma_load 0 %4, %0 : bf16[64x64]\n";
         let once = load.replace("    %5", "  %5").replace("%4", "%0");
         let text = TILES.replace(load, "").replace("  for %4", &format!("{once}  for %4"));
-        let lasting = Lasting::of(&parse::parse(&text).unwrap());
-        assert_eq!((lasting.loads.len(), lasting.after.len()), (1, 0));
+        let resident = ResidentOperands::of(&parse::parse(&text).unwrap());
+        assert_eq!((resident.loads.len(), resident_operands.after.len()), (1, 0));
     }
 }
