@@ -486,7 +486,7 @@ impl<'a> Lowering<'a> {
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
         let result = self.func.op(op).results[0];
-        if self.stepped(op)? || self.skippable(op)? {
+        if self.stepped(op)? || self.mul_by_mostly_one(op)? {
             return Ok(());
         }
         let operands = self.rematerialized_operands(op)?;

@@ -53,13 +53,13 @@ mod scan;
 mod schedule;
 mod scheduling_barrier;
 mod shared;
-mod skip;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod tma;
 mod turns;
+mod warp_uniform_branch;
 mod wgmma;
 #[cfg(test)]
 mod wgmma_tests;

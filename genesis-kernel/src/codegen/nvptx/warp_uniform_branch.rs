@@ -1,20 +1,19 @@
-//! Multiplications that a warp skips where its factors are all 1.
+//! Warp-uniform branches around multiplications whose factors are all 1.
 //!
-//! Of a factor that is [`MostlyOne`](UnaryOp::MostlyOne) a thread has few different elements, each for
-//! many of the other operand:
+//! A factor that is [`MostlyOne`](UnaryOp::MostlyOne) has few distinct registers in a thread, each for many of the
+//! other operand's:
 //!
 //! ```text
 //! %f = mostly_one %x : f32[128]                          two registers a thread
 //! %b = broadcast (expand_dims 1 %f) : f32[128,64]
 //! %y = mul %a, %b                                        32 multiplications
 //!
-//! any   = some thread of the warp has %f[0] != 1 or %f[1] != 1
-//! block multiply, if any
-//! done  %y = %a, or the products
+//! any   = vote.any(%f[0] != 1 or %f[1] != 1)
+//! branch multiply, if any
+//! done  %y = phi %a, the products
 //! ```
 //!
-//! A product by 1 is the other operand, bit for bit, so that nobody sees which way was taken; a NaN is
-//! not 1.
+//! A product by 1 is the other operand, bit for bit, so the result does not depend on the branch; a NaN is not 1.
 
 use super::super::elementwise::{self, Target};
 use super::super::llvm::Val;
@@ -24,16 +23,16 @@ use super::thread;
 use crate::Error;
 use crate::ir::{BinaryOp, Func, Op, OpKind, Predicate, Scalar, UnaryOp, Value};
 
-/// Multiplications that are saved for a factor that is looked at, at least.
-const WORTH: usize = 8;
+/// Multiplications that are saved for each register that is tested, at least.
+const LEAST_SAVED: usize = 8;
 
 impl Lowering<'_> {
-    /// Lowers a multiplication that may be skipped; false where the op is none.
-    pub(super) fn skippable(&mut self, op: Op) -> Result<bool, Error> {
-        let Some(factor) = self.rare_factor(op) else { return Ok(false) };
+    /// Lowers a multiplication under a warp-uniform branch; false where it is none by a mostly-one factor.
+    pub(super) fn mul_by_mostly_one(&mut self, op: Op) -> Result<bool, Error> {
+        let Some(factor) = self.mostly_one_factor(op) else { return Ok(false) };
         let operands = self.operands(op)?;
         let different = distinct(&operands[factor]);
-        if operands[0].len() < WORTH * different.len() {
+        if operands[0].len() < LEAST_SAVED * different.len() {
             return Ok(false);
         }
         let e = self.e;
@@ -57,8 +56,8 @@ impl Lowering<'_> {
         Ok(true)
     }
 
-    /// Which operand of a multiplication is mostly 1. A producer is one thread, which must not ask others.
-    fn rare_factor(&self, op: Op) -> Option<usize> {
+    /// Which operand of a multiplication is mostly 1. A producer is one thread, which must not vote.
+    fn mostly_one_factor(&self, op: Op) -> Option<usize> {
         let data = self.func.op(op);
         let is_product = data.kind == OpKind::Binary(BinaryOp::Mul)
             && self.dtype(data.operands[0]).is_float()
@@ -97,7 +96,7 @@ fn is_mostly_one(func: &Func, mut value: Value) -> bool {
     false
 }
 
-/// Registers without those that come again.
+/// The distinct registers.
 fn distinct(registers: &Registers) -> Vec<Val> {
     let mut found: Vec<Val> = Vec::new();
     for &register in registers.iter() {
