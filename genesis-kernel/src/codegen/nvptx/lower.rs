@@ -13,7 +13,7 @@ use super::rematerialize::Rematerialized;
 use super::resident_operands::ResidentOperands;
 use super::schedule::{Recorder, Step};
 use super::shared::{Pending, Places};
-use super::steps::Steps;
+use super::strength_reduction::Increments;
 use super::thread::{self, Threads};
 use super::tma::FIRST_GROUP_BARRIER;
 use super::{atomic, convert, dot, message, reduce, scan};
@@ -71,8 +71,8 @@ pub(super) struct Lowering<'a> {
     /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
     pub(super) slots: BTreeMap<Op, Val>,
     pub(super) values: Vec<Option<Registers>>,
-    /// What the registers of a value differ by, where that is regular.
-    pub(super) known_steps: Vec<Option<Steps>>,
+    /// The increments of a value's registers, where they are linear.
+    pub(super) known_increments: Vec<Option<Increments>>,
     /// The region and the stage (barriers passed) in which each value got its registers; see [`super::rematerialize_rows`].
     pub(super) born: Vec<Option<(Region, u32)>>,
     /// Rows that were rematerialized, with the stage.
@@ -174,7 +174,7 @@ impl<'a> Lowering<'a> {
             wait: Wait::of(lir, gpu),
             early: Early::of(lir, gpu),
             rematerialized: Vec::new(),
-            known_steps: vec![None; func.n_values()],
+            known_increments: vec![None; func.n_values()],
         }
     }
 
@@ -198,7 +198,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn set(&mut self, value: Value, registers: impl Into<Registers>) {
         self.born[value.index()] = Some((self.region, self.stage));
         self.values[value.index()] = Some(registers.into());
-        self.known_steps[value.index()] = None;
+        self.known_increments[value.index()] = None;
     }
 
     /// The layout of a tile.
@@ -469,7 +469,7 @@ impl<'a> Lowering<'a> {
             })
             .collect();
         self.result(op, registers)?;
-        self.note_iota_steps(result, &layout.reg);
+        self.note_iota_increments(result, &layout.reg);
         Ok(())
     }
 
@@ -486,7 +486,7 @@ impl<'a> Lowering<'a> {
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
         let result = self.func.op(op).results[0];
-        if self.stepped(op)? || self.mul_by_mostly_one(op)? {
+        if self.strength_reduced(op)? || self.mul_by_mostly_one(op)? {
             return Ok(());
         }
         let operands = self.rematerialized_operands(op)?;
@@ -557,7 +557,7 @@ impl<'a> Lowering<'a> {
         let registers = map.iter().map(|&reg| operand[reg as usize]).collect();
         self.result(op, registers)?;
         let data = self.func.op(op);
-        self.note_renamed_steps(data.operands[0], data.results[0], &map);
+        self.note_renamed_increments(data.operands[0], data.results[0], &map);
         Ok(())
     }
 

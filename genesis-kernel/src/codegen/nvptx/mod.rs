@@ -53,7 +53,7 @@ mod scan;
 mod schedule;
 mod scheduling_barrier;
 mod shared;
-mod steps;
+mod strength_reduction;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 
 use super::super::llvm::Block;
 use super::lower::{Lowering, Registers};
-use super::steps::Steps;
+use super::strength_reduction::Increments;
 use super::thread::Threads;
 use crate::Error;
 use crate::ir::{Elem, Op, OpKind, Region, Value};
@@ -33,7 +33,7 @@ pub(super) struct Rematerialized {
     /// The block where indices are rematerialized, and the code that uses them.
     entry: Block,
     body: Block,
-    known: Vec<(Value, Registers, Option<Steps>)>,
+    known: Vec<(Value, Registers, Option<Increments>)>,
 }
 
 impl Lowering<'_> {
@@ -88,7 +88,7 @@ impl Lowering<'_> {
         let mut known = Vec::new();
         for op in self.rematerializable_in(inside) {
             let value = self.func.op(op).results[0];
-            known.push((value, self.get(value)?, self.known_steps[value.index()].clone()));
+            known.push((value, self.get(value)?, self.known_increments[value.index()].clone()));
             self.op(op)?;
         }
         Ok(Rematerialized { threads, entry, body, known })
@@ -103,9 +103,9 @@ impl Lowering<'_> {
         e.br(saved.body);
         e.position(here);
         self.threads = saved.threads;
-        for (value, registers, steps) in saved.known {
+        for (value, registers, increments) in saved.known {
             self.set(value, registers);
-            self.known_steps[value.index()] = steps;
+            self.known_increments[value.index()] = increments;
         }
     }
 
