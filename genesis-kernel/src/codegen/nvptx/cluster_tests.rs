@@ -66,7 +66,7 @@ fn a_row_is_reduced_through_the_memory_of_all_blocks() {
         assert_eq!(kernel.num_blocks, cluster);
         assert!(kernel.ptx.contains(&format!(".reqnctapercluster {cluster}")), "{}", kernel.ptx);
         // Every lane that a block has for it sends to that block, and one barrier in memory counts the
-        // messages of each reduction. All blocks have begun before, which is waited for beside the loads.
+        // DSMEM stores of each reduction. All blocks have begun before, which is waited for beside the loads.
         assert_eq!(count(&kernel, "st.async"), 2, "{}", kernel.ptx);
         assert_eq!(count(&kernel, "mbarrier.try_wait"), 2, "{}", kernel.ptx);
         assert_eq!(count(&kernel, "barrier.cluster.arrive"), 1);

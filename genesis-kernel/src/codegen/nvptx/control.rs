@@ -290,7 +290,7 @@ impl Lowering<'_> {
         for &region in &self.func.op(op).regions {
             for &inner in &self.func.region(region).ops {
                 match self.has_barrier(inner) {
-                    true if self.lir.num_blocks == 1 || reduce::pushes(self.lir, inner) => {
+                    true if self.lir.num_blocks == 1 || reduce::stores_dsmem(self.lir, inner) => {
                         left.clear();
                     }
                     true => left.clear_block(),

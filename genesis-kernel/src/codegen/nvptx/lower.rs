@@ -16,7 +16,7 @@ use super::shared::{Pending, Places};
 use super::strength_reduction::Increments;
 use super::thread::{self, Threads};
 use super::tma::FIRST_GROUP_BARRIER;
-use super::{atomic, convert, dot, message, reduce, scan};
+use super::{atomic, convert, dot, dsmem_store, reduce, scan};
 use crate::Error;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{BinaryOp, Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
@@ -119,7 +119,9 @@ pub(super) struct Frame {
 /// Bytes of shared memory that an op needs while it runs.
 pub(super) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
     match &lir.func.op(op).kind {
-        OpKind::Reduce { .. } => reduce::scratch_bytes(lir, op) + message::room(lir, op),
+        OpKind::Reduce { .. } => {
+            reduce::scratch_bytes(lir, op) + dsmem_store::barrier_bytes(lir, op)
+        }
         OpKind::Scan { .. } => scan::scratch_bytes(lir, op),
         OpKind::ConvertLayout => convert::scratch_bytes(lir, op),
         OpKind::Dot { .. } => dot::scratch_bytes(lir, op),
@@ -296,17 +298,17 @@ impl<'a> Lowering<'a> {
 
     /// Waits until no block of the cluster uses these bytes of its shared memory any more: the others
     /// are about to write to them.
-    pub(super) fn before_push(&mut self, bytes: &Range<u32>) {
+    pub(super) fn before_dsmem_store(&mut self, bytes: &Range<u32>) {
         self.await_peers();
-        if self.all_barriers || self.pending.blocks_push(bytes) {
+        if self.all_barriers || self.pending.blocks_dsmem_store(bytes) {
             self.program_barrier();
         }
-        self.recorder.push(Step::Push(self.current, bytes.clone().into()));
+        self.recorder.push(Step::DsmemStore(self.current, bytes.clone().into()));
     }
 
     /// After the writes to other blocks: a barrier of the cluster, and from here on each block may read
     /// what was written to its own memory.
-    pub(super) fn after_push(&mut self, bytes: Range<u32>) {
+    pub(super) fn after_dsmem_store(&mut self, bytes: Range<u32>) {
         self.program_barrier();
         self.recorder.push(Step::Read(self.current, bytes.clone().into()));
         self.pending.read_shared(bytes);
@@ -338,7 +340,7 @@ impl<'a> Lowering<'a> {
             }
             self.read_before(op)?;
             let is_inside = !self.func.op(op).regions.is_empty();
-            if self.awaits_peers && is_inside && reduce::pushes(self.lir, op) {
+            if self.awaits_peers && is_inside && reduce::stores_dsmem(self.lir, op) {
                 self.await_peers();
             }
             match self.func.op(op).kind {

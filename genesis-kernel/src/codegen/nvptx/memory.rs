@@ -403,7 +403,7 @@ impl Lowering<'_> {
 
     /// Writes one element to an address of shared memory in the block of a rank, in the threads where
     /// `on` is true.
-    pub(super) fn push_shared(
+    pub(super) fn store_dsmem(
         &self,
         value: Value,
         register: Val,

@@ -1,6 +1,6 @@
 //! Reductions: over a thread's registers, then over lanes by shuffles, then over warps through shared
 //! memory with one barrier. In a cluster each warp writes its part to every block's memory: see
-//! [`super::message`].
+//! [`super::dsmem_store`].
 //!
 //! Every thread ends with the result, so nothing is sent back. A region's combination is only known to
 //! be associative, so it goes along the axis from its lowest bit to its highest: each step joins two
@@ -38,7 +38,7 @@ pub(super) enum Step {
 /// By register of the result: the values of each warp, one for each operand.
 type Exchanged = Vec<(usize, Vec<Vec<Val>>)>;
 
-/// Warps that tell each other their parts: each writes them to scratch, a barrier, each reads all.
+/// Warps that write_parts each other their parts: each writes them to scratch, a barrier, each reads all.
 /// Where blocks are among the bits, each writes them to the scratch of all blocks that differ in those.
 ///
 /// The part of a register, lane, warp and block is at `combine(reg, r) ^ combine(lane, l) ^
@@ -164,7 +164,7 @@ pub(super) fn steps_of(lir: &LayoutIr, op: Op) -> Vec<Step> {
 }
 
 /// Whether an op, or one inside of it, writes to the shared memory of other blocks.
-pub(super) fn pushes(lir: &LayoutIr, op: Op) -> bool {
+pub(super) fn stores_dsmem(lir: &LayoutIr, op: Op) -> bool {
     if lir.num_blocks == 1 {
         return false;
     }
@@ -173,7 +173,7 @@ pub(super) fn pushes(lir: &LayoutIr, op: Op) -> bool {
         Step::Reg(_) | Step::Lane(_) => false,
     };
     let inside = lir.func.op(op).regions.iter().flat_map(|&region| &lir.func.region(region).ops);
-    steps_of(lir, op).iter().any(crosses) || inside.into_iter().any(|&op| pushes(lir, op))
+    steps_of(lir, op).iter().any(crosses) || inside.into_iter().any(|&op| stores_dsmem(lir, op))
 }
 
 /// Bytes of shared memory that a reduction needs.
@@ -322,7 +322,7 @@ impl Lowering<'_> {
             }
             return Ok(());
         }
-        let begin = self.tell(op, exchange, parts)?;
+        let begin = self.write_parts(op, exchange, parts)?;
         for reg in live(parts) {
             let each = (exchange.parts() / LANES).max(1);
             let own = self.parts_of_lane(op, exchange, reg, begin, each);
@@ -384,7 +384,7 @@ impl Lowering<'_> {
         exchange: &Exchange,
         parts: &Parts,
     ) -> Result<Exchanged, Error> {
-        let begin = self.tell(op, exchange, parts)?;
+        let begin = self.write_parts(op, exchange, parts)?;
         let mut gathered = Vec::new();
         for reg in live(parts) {
             let mut all = vec![Vec::new(); exchange.parts() as usize];
@@ -403,14 +403,14 @@ impl Lowering<'_> {
     }
 
     /// Writes every warp's parts to where all warps can read them. Gives where that is.
-    fn tell(&mut self, op: Op, exchange: &Exchange, parts: &Parts) -> Result<u32, Error> {
+    fn write_parts(&mut self, op: Op, exchange: &Exchange, parts: &Parts) -> Result<u32, Error> {
         let values: Vec<Value> = self.func.op(op).operands.clone();
         let bytes = self.scratch(op)?;
         let blocks = exchange.blocks();
-        let message = self.message_barrier(op).filter(|_| !blocks.is_empty());
+        let barrier = self.dsmem_barrier(op).filter(|_| !blocks.is_empty());
         match blocks.is_empty() {
             true => self.before_shared_write(&bytes),
-            false => self.before_push(&bytes),
+            false => self.before_dsmem_store(&bytes),
         }
         let registers = live(parts);
         let begin = bytes.start;
@@ -422,23 +422,23 @@ impl Lowering<'_> {
                 let Some(part) = operand[reg] else { continue };
                 let address = self.exchange_address(exchange, dtype, reg, start, true);
                 for &(rank, on) in &peers {
-                    if let Some(barrier) = message {
+                    if let Some(barrier) = barrier {
                         let rank = rank.unwrap_or_else(|| self.threads.rank(self.e));
-                        self.send((value, part), (address, rank), barrier, on);
+                        self.store_async((value, part), (address, rank), barrier, on);
                         continue;
                     }
                     match rank {
                         None => self.write_shared(value, &[part], address, on),
-                        Some(rank) => self.push_shared(value, part, (address, rank), on),
+                        Some(rank) => self.store_dsmem(value, part, (address, rank), on),
                     }
                 }
             }
             start += slot_bytes(exchange, dtype);
         }
-        match message {
-            Some(barrier) => self.receive(op, bytes, barrier),
+        match barrier {
+            Some(barrier) => self.await_stores(op, bytes, barrier),
             None if blocks.is_empty() => self.before_shared_read(bytes),
-            None => self.after_push(bytes),
+            None => self.after_dsmem_store(bytes),
         }
         Ok(begin)
     }

@@ -128,6 +128,6 @@ kernel tiles(%n: i64) {
         let once = load.replace("    %5", "  %5").replace("%4", "%0");
         let text = TILES.replace(load, "").replace("  for %4", &format!("{once}  for %4"));
         let resident = ResidentOperands::of(&parse::parse(&text).unwrap());
-        assert_eq!((resident.loads.len(), resident_operands.after.len()), (1, 0));
+        assert_eq!((resident.loads.len(), resident.after.len()), (1, 0));
     }
 }

@@ -20,8 +20,8 @@ use super::super::llvm::{Block, Emitter, IntPred, Val};
 use super::WARPGROUP;
 use super::ahead::ahead;
 use super::arena::{Arena, BARRIER_BYTES};
+use super::dsmem_store;
 use super::lower::{Frame, Lowering};
-use super::message;
 use super::overlap;
 use super::ping_pong::PingPong;
 use super::pipeline::{Constant, Copies, Ring, Role, ends};
@@ -114,12 +114,12 @@ impl Kernel<'_> {
     /// they do with shared memory.
     fn role(&self, lir: &LayoutIr, copies: Option<Copies>, exit: Block) -> Result<Written, Error> {
         let e = self.e;
-        message::prepare(e, lir, &self.arena.places, [self.tid, self.args.shared]);
+        dsmem_store::init_barriers(e, lir, &self.arena.places, [self.tid, self.args.shared]);
         let entry = e.current_block();
         let body = e.block("body");
         let is_producer = copies.as_ref().is_some_and(|copies| copies.role == Role::Producer);
         let asserts = if is_producer { BTreeMap::new() } else { self.asserts.clone() };
-        let awaits_peers = lir.func.walk().iter().any(|&op| reduce::pushes(lir, op));
+        let awaits_peers = lir.func.walk().iter().any(|&op| reduce::stores_dsmem(lir, op));
         if awaits_peers {
             thread::arrive_in_cluster_first(e);
         }

@@ -13,15 +13,15 @@
 //! copy 0..64, commit, wait 0, barrier, read 0..64       fine
 //! ```
 //!
-//! In a cluster blocks also write to each other's memory. Such a push needs a barrier of the cluster on
+//! In a cluster blocks also write to each other's memory. Such a DSMEM store needs a cluster barrier on
 //! either side: what a block does with those bytes is known to the others only there, and before the
 //! first of them the others may not even run.
 //!
 //! ```text
-//! cluster, push 0..64, cluster, read 0..64                  fine
-//! cluster, push 0..64, barrier, read 0..64                  the push of another block may come later
-//! loop { push 0..64, cluster, read 0..64, barrier }         it meets the other block's read
-//! push 0..64, delivered 0..64, read 0..64                   fine: messages that were waited for
+//! cluster, dsmem 0..64, cluster, read 0..64                 fine
+//! cluster, dsmem 0..64, barrier, read 0..64                 another block's store may come later
+//! loop { dsmem 0..64, cluster, read 0..64, barrier }        races with the other block's read
+//! dsmem 0..64, wait 0..64, read 0..64                       fine: mbarrier wait
 //! ```
 //!
 //! Threads that touch bytes of their own within one access are taken to meet with those of the next
@@ -39,7 +39,7 @@ pub(super) enum Step {
     /// The threads write these bytes.
     Write(Op, Bytes),
     /// The threads of all blocks of the cluster write these bytes of each other's memory.
-    Push(Op, Bytes),
+    DsmemStore(Op, Bytes),
     /// The threads begin to copy to these bytes.
     Copy(Op, Bytes),
     /// The copies since the last commit are a group.
@@ -50,8 +50,8 @@ pub(super) enum Step {
     Barrier,
     /// A barrier of all blocks of the cluster.
     ClusterBarrier,
-    /// What was pushed to these bytes has come, from all blocks.
-    Delivered(Bytes),
+    /// The DSMEM stores of all blocks to these bytes are complete.
+    DsmemWait(Bytes),
     /// The copies on their way are of iterations that the loop before does not have.
     NoCopies,
     /// A loop that may run any number of times.
@@ -146,16 +146,16 @@ impl Recorder {
 
 /// The first race that replaying the steps finds.
 pub(super) fn find_race(steps: &[Step]) -> Option<Race> {
-    let mut replay = Replay { has_pushes: has_pushes(steps), ..Replay::default() };
+    let mut replay = Replay { has_dsmem_stores: has_dsmem_stores(steps), ..Replay::default() };
     replay.run(steps, 0);
     replay.races.into_iter().min()
 }
 
-fn has_pushes(steps: &[Step]) -> bool {
+fn has_dsmem_stores(steps: &[Step]) -> bool {
     steps.iter().any(|step| match step {
-        Step::Push(..) => true,
-        Step::Loop(body) => has_pushes(body),
-        Step::Either(ways) => ways.iter().any(|way| has_pushes(way)),
+        Step::DsmemStore(..) => true,
+        Step::Loop(body) => has_dsmem_stores(body),
+        Step::Either(ways) => ways.iter().any(|way| has_dsmem_stores(way)),
         _ => false,
     })
 }
@@ -165,7 +165,7 @@ fn iterations(body: &[Step]) -> u32 {
     let slots = body.iter().filter_map(|step| match step {
         Step::Read(_, bytes)
         | Step::Write(_, bytes)
-        | Step::Push(_, bytes)
+        | Step::DsmemStore(_, bytes)
         | Step::Copy(_, bytes) => bytes.slot,
         _ => None,
     });
@@ -178,7 +178,7 @@ struct Access {
     bytes: Range<u32>,
     writes: bool,
     /// To the memory of the other blocks.
-    pushes: bool,
+    stores_dsmem: bool,
 }
 
 /// Accesses since the last barrier, those since the last one of the cluster, and whether there was one.
@@ -189,7 +189,7 @@ type End = (Vec<Access>, Vec<Access>, bool);
 struct Replay {
     since: Vec<Access>,
     /// Whether any block writes to another's memory: only then the next two count.
-    has_pushes: bool,
+    has_dsmem_stores: bool,
     /// What happened since the last barrier of the cluster.
     since_cluster: Vec<Access>,
     /// Whether there was such a barrier, so that all blocks run.
@@ -206,10 +206,10 @@ impl Replay {
             match step {
                 Step::Read(op, bytes) => self.access(*op, bytes.at(iteration), [false, false]),
                 Step::Write(op, bytes) => self.access(*op, bytes.at(iteration), [true, false]),
-                Step::Push(op, bytes) => self.access(*op, bytes.at(iteration), [true, true]),
+                Step::DsmemStore(op, bytes) => self.access(*op, bytes.at(iteration), [true, true]),
                 Step::Copy(op, bytes) => {
                     let bytes = bytes.at(iteration);
-                    let access = Access { op: *op, bytes, writes: true, pushes: false };
+                    let access = Access { op: *op, bytes, writes: true, stores_dsmem: false };
                     self.check(&access);
                     self.uncommitted.push(access);
                 }
@@ -229,9 +229,9 @@ impl Replay {
                     self.since_cluster.clear();
                     self.peers_run = true;
                 }
-                Step::Delivered(bytes) => {
+                Step::DsmemWait(bytes) => {
                     let bytes = bytes.at(iteration);
-                    let is_other = |access: &Access| !access.pushes || access.bytes != bytes;
+                    let is_other = |access: &Access| !access.stores_dsmem || access.bytes != bytes;
                     self.since.retain(is_other);
                     self.since_cluster.retain(is_other);
                 }
@@ -285,20 +285,21 @@ impl Replay {
         self.peers_run &= peers_run;
     }
 
-    fn access(&mut self, op: Op, bytes: Range<u32>, [writes, pushes]: [bool; 2]) {
-        let access = Access { op, bytes, writes, pushes };
+    fn access(&mut self, op: Op, bytes: Range<u32>, [writes, stores_dsmem]: [bool; 2]) {
+        let access = Access { op, bytes, writes, stores_dsmem };
         self.check(&access);
-        let in_cluster = if self.has_pushes { vec![access.clone()] } else { Vec::new() };
+        let in_cluster = if self.has_dsmem_stores { vec![access.clone()] } else { Vec::new() };
         self.join((vec![access], in_cluster, true));
     }
 
     fn check(&mut self, later: &Access) {
-        if later.pushes && !self.peers_run {
+        if later.stores_dsmem && !self.peers_run {
             let (op, byte) = (later.op, later.bytes.start);
             self.races.push(Race { earlier: op, later: op, byte });
         }
         let uncomplete = self.groups.iter().flatten().chain(&self.uncommitted);
-        let of_others = self.since_cluster.iter().filter(|earlier| earlier.pushes || later.pushes);
+        let of_others =
+            self.since_cluster.iter().filter(|earlier| earlier.stores_dsmem || later.stores_dsmem);
         for earlier in self.since.iter().chain(uncomplete).chain(of_others) {
             let start = earlier.bytes.start.max(later.bytes.start);
             let meets = start < earlier.bytes.end.min(later.bytes.end);
@@ -344,22 +345,22 @@ mod tests {
     }
 
     #[test]
-    fn a_push_stands_between_barriers_of_the_cluster() {
-        let push = || Step::Push(Op(0), (0..64).into());
-        let exchange = [push(), Step::ClusterBarrier, read(0..64)];
+    fn a_dsmem_store_stands_between_barriers_of_the_cluster() {
+        let dsmem_store = || Step::DsmemStore(Op(0), (0..64).into());
+        let exchange = [dsmem_store(), Step::ClusterBarrier, read(0..64)];
         assert!(races(&exchange), "the other blocks may not run yet");
         let begun = |steps: &[Step]| [&[Step::ClusterBarrier], steps].concat();
         assert!(!races(&begun(&exchange)));
-        assert!(races(&begun(&[push(), Step::Barrier, read(0..64)])));
+        assert!(races(&begun(&[dsmem_store(), Step::Barrier, read(0..64)])));
         let again = |end: Step| begun(&[Step::Loop([&exchange[..], &[end]].concat())]);
         assert!(races(&again(Step::Barrier)), "the other block may still read");
         assert!(!races(&again(Step::ClusterBarrier)));
         // A block's own use of the bytes.
-        assert!(races(&begun(&[write(0..4), Step::Barrier, push()])));
-        assert!(!races(&begun(&[write(0..4), Step::ClusterBarrier, push()])));
+        assert!(races(&begun(&[write(0..4), Step::Barrier, dsmem_store()])));
+        assert!(!races(&begun(&[write(0..4), Step::ClusterBarrier, dsmem_store()])));
         // There must be a barrier on every way.
         let ways = Step::Either(vec![vec![Step::ClusterBarrier], vec![]]);
-        assert!(races(&[ways, push()]));
+        assert!(races(&[ways, dsmem_store()]));
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Pending {
     }
 
     /// Whether other blocks must wait before they write to these bytes of this one's shared memory.
-    pub(super) fn blocks_push(&self, bytes: &Range<u32>) -> bool {
+    pub(super) fn blocks_dsmem_store(&self, bytes: &Range<u32>) -> bool {
         self.shared_uses.iter().any(|used| used.start < bytes.end && bytes.start < used.end)
     }
 
