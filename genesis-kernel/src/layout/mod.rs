@@ -12,6 +12,7 @@ mod infer;
 pub mod linear;
 pub mod lir;
 pub mod mma;
+pub mod ping_pong;
 mod place;
 mod prefer;
 mod repeat;
@@ -22,7 +23,6 @@ pub mod scratch;
 #[cfg(test)]
 mod simulate;
 mod swizzle;
-pub mod turns;
 mod verify;
 
 pub use assign::assign;

@@ -20,7 +20,7 @@
 
 use super::convert::Conversion;
 use super::lir::LayoutIr;
-use super::turns::computing_warps;
+use super::ping_pong::computing_warps;
 use crate::analysis::is_constant;
 use crate::ir::{Func, OpKind};
 use crate::passes::dce;
@@ -110,7 +110,7 @@ pub(crate) mod tests {
     use expect_test::expect;
 
     use crate::ir::{parse, print};
-    use crate::layout::turns::{computing_warps, turns};
+    use crate::layout::ping_pong::{computing_warps, ping_pong_loop};
     use crate::layout::{LayoutIr, LayoutOptions, assign};
     use crate::passes::{self, Pass, tma, views};
 
@@ -166,8 +166,8 @@ kernel matmul(%a: view<bf16,2> readonly multiple_of 16 unit_stride stride_multip
         let square = MATMUL.replace("128x256", "128x128").replace("64x256", "64x128");
         let computing = |text: &str, warps| computing_warps(&lir_of(text, Some(warps)));
         assert_eq!((computing(&square, 4), computing(&square, 8)), (8, 8));
-        assert!(turns(&lir_of(&square, Some(4))).is_some());
-        assert!(turns(&lir_of(&square, Some(8))).is_none());
+        assert!(ping_pong_loop(&lir_of(&square, Some(4))).is_some());
+        assert!(ping_pong_loop(&lir_of(&square, Some(8))).is_none());
         // Sums that half as many registers hold are stored soon.
         let small = square.replace("128x", "64x");
         assert_eq!(computing(&small, 4), 4);

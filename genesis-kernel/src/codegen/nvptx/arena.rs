@@ -48,8 +48,8 @@ pub(super) struct Arena {
     /// Panels of stores.
     pub(super) staging: u32,
     pub(super) places: Places,
-    /// The barriers of two sets of consumers that take turns.
-    pub(super) turns: u32,
+    /// The order barriers of a ping-pong schedule over tiles.
+    pub(super) order_barriers: u32,
     /// Bytes in all.
     pub(super) bytes: u32,
 }
@@ -87,11 +87,11 @@ impl Arena {
             });
             top += 2 * bytes;
         }
-        let turns = top;
+        let order_barriers = top;
         if sets > 1 {
             top += sets * BARRIER_BYTES;
         }
-        Arena { rings, staging, places, turns, bytes: top }
+        Arena { rings, staging, places, order_barriers, bytes: top }
     }
 }
 

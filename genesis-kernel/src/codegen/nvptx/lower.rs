@@ -266,10 +266,11 @@ impl<'a> Lowering<'a> {
             None => thread::barrier(self.e),
             Some(Role::Consumer) => {
                 let e = self.e;
-                let number = match self.copies.as_ref().filter(|copies| copies.turns.is_some()) {
-                    Some(copies) => e.add(copies.unit, e.int(e.i32(), FIRST_GROUP_BARRIER)),
-                    None => e.int(e.i32(), CONSUMERS),
-                };
+                let number =
+                    match self.copies.as_ref().filter(|copies| copies.ping_pong_tiles.is_some()) {
+                        Some(copies) => e.add(copies.unit, e.int(e.i32(), FIRST_GROUP_BARRIER)),
+                        None => e.int(e.i32(), CONSUMERS),
+                    };
                 thread::named_barrier(self.e, number, 32 * self.lir.num_warps);
             }
             // It is one thread.
@@ -371,7 +372,7 @@ impl<'a> Lowering<'a> {
     fn after_lowered(&mut self, op: Op) -> Result<(), Error> {
         self.release_resident(op)?;
         self.begin_epilogue(op)?;
-        self.after_op(op);
+        self.end_mainloop(op);
         self.note_reduction(op);
         Ok(())
     }

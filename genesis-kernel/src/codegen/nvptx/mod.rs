@@ -40,7 +40,8 @@ mod masks;
 mod memory;
 mod narrow;
 pub(crate) mod overlap;
-mod ping_pong;
+mod ping_pong_mainloop;
+mod ping_pong_tiles;
 mod pipeline;
 pub mod ptxas;
 mod reduce;
@@ -58,7 +59,6 @@ mod strength_reduction;
 mod tests;
 mod thread;
 mod tma;
-mod turns;
 mod warp_uniform_branch;
 mod wgmma;
 #[cfg(test)]
@@ -77,7 +77,7 @@ use super::llvm::{Emitter, Function, Machine, Ty};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
 use crate::layout::LayoutIr;
-use crate::layout::turns::computing_warps;
+use crate::layout::ping_pong::computing_warps;
 use crate::target::GpuTarget;
 
 /// LLVM's number of the calling convention of a kernel.

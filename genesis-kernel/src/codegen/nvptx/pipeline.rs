@@ -24,9 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::llvm::{Emitter, IntPred, Val};
 use super::arena::{BARRIER_BYTES, RingPlace};
 use super::lower::Lowering;
-use super::ping_pong::PingPong;
+use super::ping_pong_mainloop::PingPongMainloop;
+use super::ping_pong_tiles::PingPongTiles;
 use super::thread;
-use super::turns::Turns;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind};
 
@@ -45,7 +45,7 @@ pub(super) enum Role {
 /// Which tiles a producer brings, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Constant {
-    /// All in their turn.
+    /// All, in program order.
     InTurn,
     /// The constant ones of the first slots.
     Ahead,
@@ -102,10 +102,10 @@ pub(super) struct Copies {
     pub(super) group: Val,
     /// The number of this thread's warpgroup in the block.
     pub(super) unit: Val,
-    /// Where two sets of consumers take turns: this one's.
-    pub(super) turns: Option<Turns>,
-    /// Where warpgroups of a tile begin their products in turns.
-    pub(super) ping_pong: PingPong,
+    /// Where two consumers alternate over tiles: this one's state.
+    pub(super) ping_pong_tiles: Option<PingPongTiles>,
+    /// Where the warpgroups of a tile issue their MMAs in a ping-pong order.
+    pub(super) ping_pong_mainloop: PingPongMainloop,
     /// Whether this thread speaks for its warpgroup.
     pub(super) leads: Val,
     /// What the producer brings of constant tiles.

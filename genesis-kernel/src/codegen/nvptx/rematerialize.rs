@@ -45,7 +45,7 @@ impl Lowering<'_> {
         branch: Region,
     ) -> Result<Option<Rematerialized>, Error> {
         let inside = self.func.walk_in(branch);
-        if inside.len() == 1 || self.counts() || !self.is_next_to_mma(op) {
+        if inside.len() == 1 || self.only_advances() || !self.is_next_to_mma(op) {
             return Ok(None);
         }
         self.begin_rematerialized(&inside).map(Some)
@@ -57,7 +57,7 @@ impl Lowering<'_> {
         let epilogue =
             ops.iter().position(|&other| other == op).map_or(&[][..], |at| &ops[at + 1..]);
         let multiplies = |&op: &Op| self.multiplies(op);
-        if self.counts()
+        if self.only_advances()
             || !self.multiplies(op)
             || epilogue.len() < 2
             || epilogue.iter().any(multiplies)

@@ -73,7 +73,7 @@ impl Lowering<'_> {
     /// Releases the stages whose last reader was this op.
     pub(super) fn release_resident(&mut self, op: Op) -> Result<(), Error> {
         let Some(channels) = self.resident_operands.after.get(&op).cloned() else { return Ok(()) };
-        if self.counts() {
+        if self.only_advances() {
             return Ok(());
         }
         self.wait_mma(self.in_flight.len())?;

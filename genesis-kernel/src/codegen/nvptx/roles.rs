@@ -23,16 +23,16 @@ use super::arena::{Arena, BARRIER_BYTES};
 use super::dsmem_store;
 use super::lower::{Frame, Lowering};
 use super::overlap;
-use super::ping_pong::PingPong;
+use super::ping_pong_mainloop::PingPongMainloop;
+use super::ping_pong_tiles::PingPongTiles;
 use super::pipeline::{Constant, Copies, Ring, Role, ends};
 use super::reduce;
 use super::schedule::Step;
 use super::thread::{self, Threads, uniform_warp};
-use super::turns::Turns;
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, Type};
 use crate::layout::LayoutIr;
-use crate::layout::turns::{computing_warps, turns};
+use crate::layout::ping_pong::{computing_warps, ping_pong_loop};
 use crate::target::GpuTarget;
 
 /// Registers of a thread of the producer, and of those that compute, where there are two warpgroups of
@@ -157,9 +157,9 @@ impl Kernel<'_> {
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let rings: Vec<Ring> =
             self.arena.rings.iter().map(|&place| Ring::reserve(e, place)).collect();
-        let shared = turns(self.lir);
-        let taken_in_turns =
-            shared.map(|op| Turns::reserve(e, op, &self.lir.func, self.arena.turns));
+        let shared = ping_pong_loop(self.lir);
+        let ping_pong_tiles = shared
+            .map(|op| PingPongTiles::reserve(e, op, &self.lir.func, self.arena.order_barriers));
         let num_warps = computing_warps(self.lir);
         self.init_barriers();
         match self.lir.num_blocks {
@@ -223,14 +223,14 @@ impl Kernel<'_> {
             e.intrinsic("llvm.nvvm.setmaxnreg.inc.sync.aligned.u32", &[], &[taken]);
         }
         let mut copies = self.copies(Role::Consumer, &rings, group, &self.lir.func);
-        match taken_in_turns {
-            Some(turns) => {
-                copies.turns = Some(turns.begin(e, group));
+        match ping_pong_tiles {
+            Some(ping_pong) => {
+                copies.ping_pong_tiles = Some(ping_pong.begin(e, group));
                 copies.group = int(0);
             }
             None => {
-                copies.ping_pong = PingPong::of(self.lir);
-                copies.ping_pong.begin(e, group);
+                copies.ping_pong_mainloop = PingPongMainloop::of(self.lir);
+                copies.ping_pong_mainloop.begin(e, group);
             }
         }
         let exit = if has_stores { e.block("drain") } else { self.exit };
@@ -240,7 +240,7 @@ impl Kernel<'_> {
     /// The number that layouts know a thread by: that in its set, where there are two.
     fn numbered(&self, copies: Option<&Copies>) -> Val {
         let e = self.e;
-        match copies.is_some_and(|copies| copies.turns.is_some()) {
+        match copies.is_some_and(|copies| copies.ping_pong_tiles.is_some()) {
             true => e.and(self.tid, e.int(e.i32(), i64::from(WARPGROUP - 1))),
             false => self.tid,
         }
@@ -269,9 +269,9 @@ impl Kernel<'_> {
                 }
             }
         }
-        if turns(self.lir).is_some() {
+        if ping_pong_loop(self.lir).is_some() {
             for set in 0..2 {
-                make(self.arena.turns + set * BARRIER_BYTES, WARPGROUP);
+                make(self.arena.order_barriers + set * BARRIER_BYTES, WARPGROUP);
             }
         }
         e.intrinsic("llvm.nvvm.fence.mbarrier_init.release.cluster", &[], &[]);
@@ -287,7 +287,8 @@ impl Kernel<'_> {
         let leads = e.icmp(IntPred::Eq, in_group, e.int(e.i32(), 0));
         let [firsts, lasts] = ends(func);
         let (maps, staging) = (self.args.maps.clone(), self.arena.staging);
-        let (unit, turns, ping_pong) = (group, None, PingPong::default());
+        let (unit, ping_pong_tiles, ping_pong_mainloop) =
+            (group, None, PingPongMainloop::default());
         let rings = rings.to_vec();
         Copies {
             role,
@@ -296,8 +297,8 @@ impl Kernel<'_> {
             staging,
             group,
             unit,
-            turns,
-            ping_pong,
+            ping_pong_tiles,
+            ping_pong_mainloop,
             leads,
             constant: Constant::InTurn,
             firsts,

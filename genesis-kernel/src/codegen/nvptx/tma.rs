@@ -101,7 +101,7 @@ impl<'a> Lowering<'a> {
         let load = load.ok_or_else(|| Error::bug(format!("there is no load {number}")))?;
         match self.copies()?.role {
             Role::Producer => self.produce(op, number)?,
-            Role::Consumer if self.counts() => {
+            Role::Consumer if self.only_advances() => {
                 if self.copies()?.lasts.contains(&op) {
                     self.advance(self.ring(load.channel)?);
                 }

@@ -217,9 +217,9 @@ impl<'a> Lowering<'a> {
             rings.iter().try_for_each(|&ring| self.release_next(ring))?;
             return Ok(sums.iter().zip(products).map(|(&sum, part)| e.fadd(sum, part)).collect());
         }
-        self.await_turn_for(op);
+        self.await_mma_order(op);
         let sums = assembly.issue(e, before, None);
-        self.pass_turn_after(op);
+        self.pass_mma_order(op);
         let slots = rings.iter().map(|&ring| (ring, self.take_next(ring))).collect();
         self.push_in_flight(AsyncMma::new(self.func.op(op).results[0], slots));
         Ok(sums)

@@ -585,12 +585,12 @@ kernel rotated(%q: view<bf16,2> readonly unit_stride multiple_of 16 stride_multi
 }
 ";
 
-/// Two warpgroups: the first turn is given once, each next one in the loop.
+/// Two warpgroups: the first order barrier gets an arrival once, each next one in the loop.
 #[test]
 fn warpgroups_begin_products_in_turns() {
-    let turns = |warps| {
+    let order_barriers = |warps| {
         let (kernel, _) = assembled(&by_the_compiler(ROTATED, Some(warps)));
         ["bar.sync \t%r", "bar.arrive"].map(|what| count(&kernel, what))
     };
-    assert_eq!([4, 8].map(turns), [[0, 0], [3, 2]]);
+    assert_eq!([4, 8].map(order_barriers), [[0, 0], [3, 2]]);
 }

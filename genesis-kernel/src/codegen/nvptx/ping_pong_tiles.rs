@@ -1,13 +1,13 @@
-//! Two sets of consumers that take turns at tiles; see [`crate::layout::turns`].
+//! Ping-pong schedule over tiles: two consumer warpgroups alternate; see [`crate::layout::ping_pong`].
 //!
-//! A set goes through every tile, so that it knows where each begins in the rings: at those of the
-//! other set it only counts slots. It multiplies when the other has finished its products, which an
-//! mbarrier of its own says; so no set waits for a slot that is more than one round ahead, of which
-//! the parity of a phase would say nothing.
+//! As in CUTLASS's `KernelTmaWarpSpecializedPingpong`, the main loop of one consumer overlaps the epilogue of the other. A
+//! consumer goes through every tile, so that its pipeline state advances through those of the other. An order barrier
+//! (mbarrier) says that the other has finished its main loop; so no consumer waits for a stage more than one phase
+//! ahead, of which the parity would say nothing.
 //!
 //! ```text
-//! tile of this set     wait for the turn    multiply    give the turn to the other    round, store
-//! tile of the other    count the slots
+//! own tile           wait for the order barrier    main loop    arrive at the other's    epilogue
+//! the other's tile   advance the pipeline state
 //! ```
 
 use super::super::llvm::{Emitter, IntPred, Val};
@@ -18,28 +18,28 @@ use super::thread;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind, Region};
 
-/// What a set of consumers knows of its turns.
+/// What a set of consumers knows of its ping_pong.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turns {
+pub(super) struct PingPongTiles {
     /// The loop over tiles.
     shared: Op,
-    /// The op of its body behind which the set needs no more slots.
+    /// The op of its body that ends the main loop: the consumer reads no more stages.
     last: Op,
-    /// Where the sets' barriers start in shared memory, in bytes.
+    /// Where the order barriers start in shared memory, in bytes.
     barriers: u32,
-    /// The number of this set.
+    /// The number of this consumer.
     set: Val,
-    /// Variable: the set whose tile comes next.
+    /// Variable: the consumer whose tile comes next.
     next: Val,
-    /// Variable: the parity of the phase that begins this set's next turn.
+    /// Variable: the parity of this consumer's order barrier.
     parity: Val,
-    /// Whether this tile's slots are only counted.
-    counts: bool,
+    /// Whether this tile is the other's: the pipeline state only advances.
+    only_advances: bool,
 }
 
-impl Turns {
+impl PingPongTiles {
     /// Room for the variables; the builder stands in the function's first block.
-    pub(super) fn reserve(e: &Emitter, shared: Op, func: &Func, barriers: u32) -> Turns {
+    pub(super) fn reserve(e: &Emitter, shared: Op, func: &Func, barriers: u32) -> PingPongTiles {
         let [next, parity] = [(); 2].map(|()| e.alloca(e.i32(), 4));
         let body = &func.region(func.op(shared).regions[0]).ops;
         let loads = |&op: &Op| {
@@ -47,15 +47,23 @@ impl Turns {
             inside.iter().any(|&op| matches!(func.op(op).kind, OpKind::TmaLoad(_)))
         };
         let last = body.iter().copied().rfind(loads).unwrap_or(shared);
-        Turns { shared, last, barriers, set: e.int(e.i32(), 0), next, parity, counts: false }
+        PingPongTiles {
+            shared,
+            last,
+            barriers,
+            set: e.int(e.i32(), 0),
+            next,
+            parity,
+            only_advances: false,
+        }
     }
 
-    /// Sets the variables of a set that begins: the first one finds its first turn come.
-    pub(super) fn begin(self, e: &Emitter, set: Val) -> Turns {
+    /// Sets the variables of a consumer that begins: the first one need not wait for its first tile.
+    pub(super) fn begin(self, e: &Emitter, set: Val) -> PingPongTiles {
         let int = |n| e.int(e.i32(), n);
         e.store_aligned(int(0), self.next, 4);
         e.store_aligned(e.xor(set, int(1)), self.parity, 4);
-        Turns { set, ..self }
+        PingPongTiles { set, ..self }
     }
 }
 
@@ -72,43 +80,45 @@ fn within(func: &Func, op: Op) -> Vec<Op> {
 }
 
 impl Lowering<'_> {
-    /// The body of a loop, once: by turns in the loop over tiles.
+    /// The body of a loop, once: by ping_pong in the loop over tiles.
     pub(super) fn iteration(
         &mut self,
         op: Op,
         region: Region,
     ) -> Result<Option<Vec<Registers>>, Error> {
-        let turns = self.copies.as_ref().and_then(|copies| copies.turns);
-        let Some(turns) = turns.filter(|turns| turns.shared == op && !turns.counts) else {
+        let ping_pong = self.copies.as_ref().and_then(|copies| copies.ping_pong_tiles);
+        let Some(ping_pong) =
+            ping_pong.filter(|ping_pong| ping_pong.shared == op && !ping_pong.only_advances)
+        else {
             return self.region(region);
         };
         let e = self.e;
-        let next = e.load_aligned(e.i32(), turns.next, 4);
-        let is_own = e.icmp(IntPred::Eq, next, turns.set);
-        let (own, other, done) = (e.block("turn"), e.block("other.turn"), e.block("turn.end"));
+        let next = e.load_aligned(e.i32(), ping_pong.next, 4);
+        let is_own = e.icmp(IntPred::Eq, next, ping_pong.set);
+        let (own, other, done) = (e.block("tile"), e.block("other.tile"), e.block("tile.end"));
         e.cond_br(is_own, own, other);
         e.position(other);
-        self.count_slots(region)?;
+        self.advance_through(region)?;
         e.br(done);
         e.position(own);
-        self.await_turn(turns);
+        self.await_order(ping_pong);
         if self.region(region)?.is_some() {
             e.br(done);
         }
         e.position(done);
-        e.store_aligned(e.xor(next, e.int(e.i32(), 1)), turns.next, 4);
+        e.store_aligned(e.xor(next, e.int(e.i32(), 1)), ping_pong.next, 4);
         Ok(Some(Vec::new()))
     }
 
-    /// Goes past the slots of a tile of the other set.
-    fn count_slots(&mut self, region: Region) -> Result<(), Error> {
+    /// Advances the pipeline state through a tile of the other consumer.
+    fn advance_through(&mut self, region: Region) -> Result<(), Error> {
         let lir = self.lir;
         let producer = lir.producer.as_ref();
-        let producer = producer.ok_or_else(|| Error::bug("turns without a producer"))?;
+        let producer = producer.ok_or_else(|| Error::bug("ping_pong without a producer"))?;
         let func = std::mem::replace(&mut self.func, producer);
-        self.set_counts(true);
+        self.set_only_advances(true);
         let done = self.region(region);
-        self.set_counts(false);
+        self.set_only_advances(false);
         self.func = func;
         match done? {
             Some(_) => Ok(()),
@@ -116,40 +126,46 @@ impl Lowering<'_> {
         }
     }
 
-    fn set_counts(&mut self, counts: bool) {
-        if let Some(turns) = self.copies.as_mut().and_then(|copies| copies.turns.as_mut()) {
-            turns.counts = counts;
+    fn set_only_advances(&mut self, only_advances: bool) {
+        if let Some(ping_pong) =
+            self.copies.as_mut().and_then(|copies| copies.ping_pong_tiles.as_mut())
+        {
+            ping_pong.only_advances = only_advances;
         }
     }
 
-    /// Whether loads are only counted where the builder stands.
-    pub(super) fn counts(&self) -> bool {
-        let turns = self.copies.as_ref().and_then(|copies| copies.turns);
-        turns.is_some_and(|turns| turns.counts)
+    /// Whether loads only advance the pipeline state where the builder stands.
+    pub(super) fn only_advances(&self) -> bool {
+        let ping_pong = self.copies.as_ref().and_then(|copies| copies.ping_pong_tiles);
+        ping_pong.is_some_and(|ping_pong| ping_pong.only_advances)
     }
 
-    fn turn_barrier(&self, turns: Turns, set: Val) -> Val {
+    fn order_barrier(&self, ping_pong: PingPongTiles, set: Val) -> Val {
         let e = self.e;
         let offset = e.mul(set, e.int(e.i32(), i64::from(BARRIER_BYTES)));
-        self.shared_at(e.add(offset, e.int(e.i32(), i64::from(turns.barriers))))
+        self.shared_at(e.add(offset, e.int(e.i32(), i64::from(ping_pong.barriers))))
     }
 
-    fn await_turn(&self, turns: Turns) {
+    fn await_order(&self, ping_pong: PingPongTiles) {
         let e = self.e;
-        let parity = e.load_aligned(e.i32(), turns.parity, 4);
-        wait_parity(e, self.turn_barrier(turns, turns.set), parity);
-        e.store_aligned(e.xor(parity, e.int(e.i32(), 1)), turns.parity, 4);
+        let parity = e.load_aligned(e.i32(), ping_pong.parity, 4);
+        wait_parity(e, self.order_barrier(ping_pong, ping_pong.set), parity);
+        e.store_aligned(e.xor(parity, e.int(e.i32(), 1)), ping_pong.parity, 4);
     }
 
-    /// Gives the turn to the other set behind the last op that reads slots.
-    pub(super) fn after_op(&self, op: Op) {
-        let turns = self.copies.as_ref().and_then(|copies| copies.turns);
-        let Some(turns) = turns.filter(|turns| turns.last == op && !turns.counts) else { return };
+    /// Arrives at the other consumer's order barrier after the last op that reads stages.
+    pub(super) fn end_mainloop(&self, op: Op) {
+        let ping_pong = self.copies.as_ref().and_then(|copies| copies.ping_pong_tiles);
+        let Some(ping_pong) =
+            ping_pong.filter(|ping_pong| ping_pong.last == op && !ping_pong.only_advances)
+        else {
+            return;
+        };
         let e = self.e;
         thread::delay(e);
-        let other = e.xor(turns.set, e.int(e.i32(), 1));
+        let other = e.xor(ping_pong.set, e.int(e.i32(), 1));
         let arrive = "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta";
-        e.intrinsic(arrive, &[], &[self.turn_barrier(turns, other), e.int(e.i32(), 1)]);
+        e.intrinsic(arrive, &[], &[self.order_barrier(ping_pong, other), e.int(e.i32(), 1)]);
     }
 }
 
@@ -186,7 +202,7 @@ mod tests {
     struct Model {
         full: Vec<Barrier>,
         empty: Vec<Barrier>,
-        turns: [Barrier; 2],
+        ping_pong: [Barrier; 2],
         /// The step whose bytes each slot has.
         slots: Vec<usize>,
         /// The next step of the producer, and of each set.
@@ -203,7 +219,7 @@ mod tests {
             Model {
                 full: vec![Barrier::new(1); stages],
                 empty: vec![Barrier::new(1); stages],
-                turns: [Barrier::new(1), Barrier::new(1)],
+                ping_pong: [Barrier::new(1), Barrier::new(1)],
                 slots: vec![usize::MAX; stages],
                 at: [0; 3],
                 parity: [1, 0],
@@ -232,7 +248,7 @@ mod tests {
                 return Ok(());
             }
             let begins = step.is_multiple_of(STEPS);
-            if begins && self.waits_for_turn && !self.turns[who].passes(self.parity[who]) {
+            if begins && self.waits_for_turn && !self.ping_pong[who].passes(self.parity[who]) {
                 return Ok(());
             }
             if !self.full[slot].passes(round & 1) {
@@ -247,7 +263,7 @@ mod tests {
             self.empty[slot].arrive();
             self.at[who] += 1;
             if (step + 1).is_multiple_of(STEPS) {
-                self.turns[1 - who].arrive();
+                self.ping_pong[1 - who].arrive();
             }
             Ok(())
         }

@@ -1,28 +1,27 @@
-//! Whether two sets of consumers take turns at the tiles of a program.
+//! Whether a kernel has a ping-pong schedule: two consumer warpgroups alternate over the tiles of a program.
 //!
-//! A tile's sums fill the registers of the warps that compute it, so that nothing is multiplied while
-//! they are rounded and stored. Where four warps compute a tile, a second four can have their own sums:
-//! they multiply the next tile while the first finish theirs.
+//! Accumulators fill the registers of the warps that compute a tile, so nothing is multiplied during its epilogue. Where
+//! four warps compute a tile, a second four can have accumulators of their own: their main loop overlaps the epilogue of
+//! the first.
 //!
 //! ```text
 //! warps 0 to 3   multiply 0 | store 0 | .         multiply 2 | store 2
 //! warps 4 to 7   .            multiply 1 | store 1 | .         multiply 3
 //! ```
 //!
-//! Slots of the rings are used in the order of the tiles, as with one set of consumers.
+//! The stages of the pipeline are used in the order of the tiles, as with one consumer.
 
 use super::lir::{DotOperand, DotUnit, LayoutIr};
 use crate::analysis::is_persistent;
 use crate::ir::{Func, Op, OpKind};
 
-/// Warps of a set that takes turns.
+/// Warps of a ping-pong consumer.
 const WARPS: u32 = 4;
 /// Sums of a thread from which on there is much to finish.
 const SUMS: usize = 128;
 
-/// The loop over tiles at which two sets of consumers take turns; none where all warps compute every
-/// tile together.
-pub fn turns(lir: &LayoutIr) -> Option<Op> {
+/// The loop over tiles at which two consumers alternate; none where all warps cooperate on every tile.
+pub fn ping_pong_loop(lir: &LayoutIr) -> Option<Op> {
     let func = &lir.func;
     let is_split = !func.tma.loads.is_empty() && lir.num_warps == WARPS;
     if !is_split || !is_persistent(func) || !lir.rings.is_empty() {
@@ -65,9 +64,9 @@ pub fn turns(lir: &LayoutIr) -> Option<Op> {
     takes.then_some(shared)
 }
 
-/// Warps that compute, of all sets.
+/// Warps that compute, of all consumers.
 pub fn computing_warps(lir: &LayoutIr) -> u32 {
-    match turns(lir) {
+    match ping_pong_loop(lir) {
         Some(_) => 2 * lir.num_warps,
         None => lir.num_warps,
     }

@@ -1,20 +1,20 @@
-//! Warpgroups that begin products in turns, each while the others compute from theirs.
+//! Ping-pong schedule of a main loop with two MMAs: each warpgroup issues its MMAs while the other computes.
 //!
-//! A loop whose iteration begins two products and computes from the first while both run would have all
-//! groups multiply at one time and compute at another. Here a group waits for its turn before it begins
-//! its products, and gives the turn to the next group behind them:
+//! Without it all warpgroups would multiply at one time and compute (softmax) at another. A warpgroup waits at an order
+//! barrier before it issues the first MMA, and arrives at the next warpgroup's after the last, as FlashAttention-3
+//! schedules its warpgroups:
 //!
 //! ```text
-//! group 0    turn  s = q k, o += w v begin  pass    max, exp2 of s ...          turn ...
-//! group 1                                   turn    s, o += w v begin   pass    max, exp2 of s
+//! group 0    wait  s = q k, o += w v issue  arrive  max, exp2 of s ...          wait ...
+//! group 1                                   wait    s, o += w v issue   arrive  max, exp2 of s
 //! ```
 //!
-//! A turn is a named barrier of the group's own threads, which wait, and those of the group before, which
-//! arrive. All groups run every iteration, as a loop's bounds are the block's, so turns go round in order.
-//! The last group arrives once more at the end, for a turn that nobody takes.
+//! An order barrier is a named barrier of the warpgroup's own threads, which wait, and those of the one before, which
+//! arrive. All warpgroups run every iteration, as a loop's bounds are uniform over the block, so the order is
+//! round-robin. The last warpgroup arrives once more at the end, for a wait that never comes.
 //!
-//! On an H200 attention of heads of 128 in two groups takes 1 to 2 % less time by it; four groups, of heads
-//! of 64, take 1 to 2 % more, and have no turns.
+//! On an H200 attention of heads of 128 in two groups takes 1 to 2 % less time by it; four groups, of heads of 64, take
+//! 1 to 2 % more, and have none.
 
 use std::collections::BTreeSet;
 
@@ -29,19 +29,20 @@ use crate::layout::LayoutIr;
 /// The number of the first group's barrier; those before are used by others.
 const FIRST: i64 = 6;
 
-/// The products before which a group waits for its turn, and those behind which it gives it away.
+/// The MMAs before which a warpgroup waits at its order barrier, and those after which it arrives at the next one's.
 #[derive(Clone, Default, Debug)]
-pub(super) struct PingPong {
+pub(super) struct PingPongMainloop {
     firsts: BTreeSet<Op>,
     lasts: BTreeSet<Op>,
     /// Warpgroups.
     groups: u32,
 }
 
-impl PingPong {
-    /// The turns of a kernel's loops; none where there is one group, or more than two.
-    pub(super) fn of(lir: &LayoutIr) -> PingPong {
-        let mut found = PingPong { groups: lir.num_warps / 4, ..PingPong::default() };
+impl PingPongMainloop {
+    /// The schedule of a kernel's loops; none where there is one warpgroup, or more than two.
+    pub(super) fn of(lir: &LayoutIr) -> PingPongMainloop {
+        let mut found =
+            PingPongMainloop { groups: lir.num_warps / 4, ..PingPongMainloop::default() };
         if found.groups != 2 {
             return found;
         }
@@ -55,13 +56,13 @@ impl PingPong {
         found
     }
 
-    /// Gives the first turn to the first group; `group` is that of the thread.
+    /// The first arrival, for the first warpgroup; `group` is that of the thread.
     pub(super) fn begin(&self, e: &Emitter, group: Val) {
         if self.firsts.is_empty() {
             return;
         }
         let last = e.int(e.i32(), i64::from(self.groups - 1));
-        let (give, begun) = (e.block("first.turn"), e.block("begun"));
+        let (give, begun) = (e.block("first.order"), e.block("begun"));
         e.cond_br(e.icmp(IntPred::Eq, group, last), give, begun);
         e.position(give);
         thread::arrive_at_named(e, e.int(e.i32(), FIRST), 2 * WARPGROUP);
@@ -70,7 +71,7 @@ impl PingPong {
     }
 }
 
-/// The two products of a loop's body, if these are all and nothing between them needs the first.
+/// The two MMAs of a loop's body, if these are all and nothing between them depends on the first.
 fn pair(lir: &LayoutIr, body: Region) -> Option<[Op; 2]> {
     let ops = &lir.func.region(body).ops;
     let dots: Vec<Op> = ops.iter().copied().filter(|op| lir.dots.contains_key(op)).collect();
@@ -87,9 +88,11 @@ fn pair(lir: &LayoutIr, body: Region) -> Option<[Op; 2]> {
 }
 
 impl Lowering<'_> {
-    /// Waits for the group's turn before products that begin a pair.
-    pub(super) fn await_turn_for(&self, op: Op) {
-        let Some(copies) = self.copies.as_ref().filter(|c| c.ping_pong.firsts.contains(&op)) else {
+    /// Waits at the order barrier before the first MMA of a pair.
+    pub(super) fn await_mma_order(&self, op: Op) {
+        let Some(copies) =
+            self.copies.as_ref().filter(|c| c.ping_pong_mainloop.firsts.contains(&op))
+        else {
             return;
         };
         let e = self.e;
@@ -97,14 +100,16 @@ impl Lowering<'_> {
         thread::named_barrier(e, own, 2 * WARPGROUP);
     }
 
-    /// Gives the turn to the next group behind products that end a pair.
-    pub(super) fn pass_turn_after(&self, op: Op) {
-        let Some(copies) = self.copies.as_ref().filter(|c| c.ping_pong.lasts.contains(&op)) else {
+    /// Arrives at the next warpgroup's order barrier after the last MMA of a pair.
+    pub(super) fn pass_mma_order(&self, op: Op) {
+        let Some(copies) =
+            self.copies.as_ref().filter(|c| c.ping_pong_mainloop.lasts.contains(&op))
+        else {
             return;
         };
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
-        let last = e.icmp(IntPred::Eq, copies.group, int(copies.ping_pong.groups - 1));
+        let last = e.icmp(IntPred::Eq, copies.group, int(copies.ping_pong_mainloop.groups - 1));
         let next = e.select(last, int(0), e.add(copies.group, int(1)));
         let next = e.add(next, e.int(e.i32(), FIRST));
         thread::arrive_at_named(e, next, 2 * WARPGROUP);
