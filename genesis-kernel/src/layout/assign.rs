@@ -18,9 +18,9 @@ use super::place::{Placed, fragment, place};
 use super::prefer::{Preference, choose_warps, memory_op};
 use super::resident::hoist_operands;
 use super::ring::{RingLimits, add_rings};
-use super::roles;
 use super::scratch::{SharedPlan, registers_along};
 use super::swizzle::operand_plan;
+use super::warp_specialization;
 use crate::analysis::AxisAnalysis;
 use crate::diag::Diagnostic;
 use crate::ir::{Def, DotPrecision, Func, Op, OpKind, Type, Value};
@@ -74,8 +74,8 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
     if lir.func.tma.loads.is_empty() {
         add_rings(&mut lir, RingLimits { stages: options.num_stages, shared_bytes });
     } else {
-        roles::choose_stages(&mut lir, options.max_shared_bytes);
-        let producer = roles::producer(&lir.func);
+        warp_specialization::choose_stages(&mut lir, options.max_shared_bytes);
+        let producer = warp_specialization::producer(&lir.func);
         lir.producer = Some(producer.map_err(|why| Diagnostic::new(why, None))?);
     }
     debug_assert_eq!(super::verify(&lir), Ok(()));

@@ -18,12 +18,12 @@ mod prefer;
 mod repeat;
 mod resident;
 pub mod ring;
-pub mod roles;
 pub mod scratch;
 #[cfg(test)]
 mod simulate;
 mod swizzle;
 mod verify;
+pub mod warp_specialization;
 
 pub use assign::assign;
 pub use blocked::{Blocked, blocked, blocked_in};

@@ -28,7 +28,7 @@ use self::plan::{Brought, Plan};
 use super::rebuild::{Rebuild, Rewrite};
 use crate::diag::Diagnostic;
 use crate::ir::{Func, Op, OpKind, Region, Value};
-use crate::layout::roles;
+use crate::layout::warp_specialization;
 
 /// What the pass knows of the launch and the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ fn rewritten(func: &Func, options: &Options) -> Option<Func> {
     rebuild.new.tma = std::mem::take(&mut plan.tma);
     rebuild.copy_params();
     rebuild.body(&mut plan).ok()?;
-    let is_separable = roles::producer(&rebuild.new).is_ok();
+    let is_separable = warp_specialization::producer(&rebuild.new).is_ok();
     is_separable.then_some(rebuild.new)
 }
 

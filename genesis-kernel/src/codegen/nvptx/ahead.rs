@@ -79,7 +79,7 @@ fn bound(func: &mut Func, region: Region, op: Op, iterations: u32) {
 mod tests {
     use super::*;
     use crate::codegen::nvptx::compile;
-    use crate::layout::roles::tests::{MATMUL, compiled};
+    use crate::layout::warp_specialization::tests::{MATMUL, compiled};
 
     fn lir(constant: &str) -> LayoutIr {
         let text = MATMUL.replacen("readonly", &format!("readonly {constant}"), 1);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ir::parse;
-use crate::layout::roles::tests::MATMUL;
+use crate::layout::warp_specialization::tests::MATMUL;
 use crate::layout::{LayoutOptions, assign};
 use crate::passes::tma;
 
@@ -90,7 +90,7 @@ fn rows_that_fill_the_blocks_stay_in_one() {
     assert_eq!(count(&kernel, "st.async"), 2, "{}", kernel.ptx);
 }
 
-/// The product of [`crate::layout::roles::tests`] in tiles of 256 by 128, by clusters of two blocks.
+/// The product of [`crate::layout::warp_specialization::tests`] in tiles of 256 by 128, by clusters of two blocks.
 #[test]
 fn blocks_bring_the_right_operand_for_each_other() {
     let text = MATMUL.replace("128x256", "256x128").replace("64x256", "64x128");

@@ -49,7 +49,6 @@ mod rematerialize;
 mod rematerialize_rows;
 mod resident_operands;
 mod ring;
-mod roles;
 mod scan;
 mod schedule;
 mod scheduling_barrier;
@@ -59,6 +58,7 @@ mod strength_reduction;
 mod tests;
 mod thread;
 mod tma;
+mod warp_specialization;
 mod warp_uniform_branch;
 mod wgmma;
 #[cfg(test)]
@@ -71,8 +71,8 @@ use std::collections::BTreeMap;
 use self::arena::{Arena, SWIZZLE_ALIGNMENT};
 use self::early::Wait;
 use self::lower::{GLOBAL, SHARED};
-use self::roles::Args;
 use self::schedule::{Step, find_race};
+use self::warp_specialization::Args;
 use super::llvm::{Emitter, Function, Machine, Ty};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
@@ -120,13 +120,13 @@ const PASSES: &str = "function(early-cse,instcombine<no-verify-fixpoint>,simplif
 
 /// What it does to a kernel of 16-bit floats: these come in pairs that one instruction adds, and
 /// finding the pairs takes longer than all else (1.6 ms of the softmax).
-const PASSES_OF_PAIRS: &str = "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
+const SLP_PASSES: &str = "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
                                gvn,loop-mssa(licm),slp-vectorizer,\
                                instcombine<no-verify-fixpoint>,simplifycfg,dce)";
 
-/// What it does to a kernel with a producer: where a role stands in a ring is in variables, which must
-/// become registers, and ptxas finds the pairs among its hundreds of sums by itself.
-const PASSES_OF_ROLES: &str = "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
+/// What it does to a warp-specialized kernel: pipeline state is in stack variables, for mem2reg, and ptxas pairs its
+/// hundreds of accumulators by itself.
+const WARP_SPECIALIZED_PASSES: &str = "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,\
                                gvn,loop-mssa(licm),instcombine<no-verify-fixpoint>,simplifycfg,dce)";
 
 /// Compiles layout IR for a GPU.
@@ -197,8 +197,8 @@ impl Module {
         check_schedule(func, &steps)?;
         e.verify()?;
         let passes = match () {
-            () if lir.producer.is_some() => PASSES_OF_ROLES,
-            () if has_pairs(func) => PASSES_OF_PAIRS,
+            () if lir.producer.is_some() => WARP_SPECIALIZED_PASSES,
+            () if has_pairs(func) => SLP_PASSES,
             () => PASSES,
         };
         e.run_passes(passes, &machine)?;
@@ -368,7 +368,7 @@ fn emit(
         status: (!asserts.is_empty()).then(|| arg(slots.len() - 1)),
         shared,
     };
-    let written = roles::write(e, lir, target, arena, asserts, args)?;
+    let written = warp_specialization::write(e, lir, target, arena, asserts, args)?;
     let all = is_ordered(&lir.func);
     let shared = written.handed_on.iter().zip(&per_param);
     let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));

@@ -336,7 +336,7 @@ fn linear([m, n, k]: [u32; 3], num_warps: Option<u32>) -> LayoutIr {
 
 /// Layout IR of a function with views, as the compiler makes it.
 fn by_the_compiler(text: &str, num_warps: Option<u32>) -> LayoutIr {
-    crate::layout::roles::tests::compiled(text, num_warps, crate::passes::NVPTX)
+    crate::layout::warp_specialization::tests::compiled(text, num_warps, crate::passes::NVPTX)
 }
 
 #[test]

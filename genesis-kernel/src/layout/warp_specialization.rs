@@ -1,4 +1,4 @@
-//! What the producer of a warp-specialised kernel runs.
+//! Warp specialization: the slice of a function that its producer warp runs.
 //!
 //! Loads by the copy engine are given to one thread of a warpgroup of its own, which runs the same
 //! control flow as the consumers with nothing but those loads in it. Both walk the same slots of the
@@ -57,9 +57,9 @@ pub fn producer(func: &Func) -> Result<Func, String> {
     Ok(producer)
 }
 
-/// Slots beyond which a ring hides no more latency.
+/// Stages beyond which a pipeline hides no more latency.
 const MAX_STAGES: u32 = 7;
-/// Slots of the smallest ring that hides any.
+/// Stages of the smallest pipeline that hides any.
 const MIN_STAGES: u32 = 2;
 /// Bytes of a warpgroup's panels on their way out.
 const PANELS_BYTES: u32 = 2 * 64 * 128;
@@ -68,7 +68,7 @@ const SPARE_BYTES: u32 = 1024;
 /// Bytes that are left for a reduction or scan over warps.
 const REDUCTION_BYTES: u32 = 16 << 10;
 
-/// Gives rings that nobody chose a size for as many slots as fit a block's shared memory.
+/// Gives pipelines without a chosen depth as many stages as fit a block's shared memory.
 pub(super) fn choose_stages(lir: &mut LayoutIr, max_shared_bytes: u32) {
     let free = max_shared_bytes.saturating_sub(other_shared_bytes(lir));
     let tma = &mut lir.func.tma;
@@ -83,7 +83,7 @@ pub(super) fn choose_stages(lir: &mut LayoutIr, max_shared_bytes: u32) {
     }
 }
 
-/// Shared memory beside the slots of rings.
+/// Shared memory besides the stages of pipelines.
 fn other_shared_bytes(lir: &LayoutIr) -> u32 {
     let func = &lir.func;
     let staging = match func.tma.stores.is_empty() {

@@ -1,17 +1,17 @@
-//! The body of an entry point: one role for all threads, or a producer beside the warps that compute.
+//! Warp specialization: the body of an entry point, for all threads or as a producer and consumer warpgroups.
 //!
-//! With a producer, thread 0 makes the barriers of the rings, all threads meet, and each warp takes its
-//! way. The producer's warpgroup comes after the others, so that thread numbers and layouts need no
-//! shift; one of its threads runs `LayoutIr::producer`, and its registers go to those that compute.
+//! With a producer, thread 0 initializes the pipeline's mbarriers, a block barrier follows, and each warp branches to its
+//! role. The producer's warpgroup comes after the consumers, so that layouts index consumer threads from 0; one of its
+//! threads runs `LayoutIr::producer`, and `setmaxnreg` moves its registers to the consumers.
 //!
 //! ```text
-//! entry      barriers, meet
-//! producer   give registers away     one thread: copies      exit
-//! consumer   take registers          the function            panels have left, exit
+//! entry      init mbarriers, bar.sync
+//! producer   setmaxnreg.dec     one thread: TMA copies     exit
+//! consumer   setmaxnreg.inc     the function               drain TMA stores, exit
 //! ```
 //!
-//! The blocks of a cluster meet once they have made their barriers, since each arrives at those of the
-//! others, and once more before they exit.
+//! The blocks of a cluster synchronize after mbarrier initialization, since each arrives at those of the others, and once
+//! more before they exit.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ pub(super) struct Written {
     pub(super) handed_on: Vec<bool>,
 }
 
-/// What all roles are written from.
+/// What the code of each role is generated from.
 struct Kernel<'a> {
     e: &'a Emitter,
     lir: &'a LayoutIr,
@@ -99,7 +99,7 @@ pub(super) fn write(
     let kernel = Kernel { e, lir, gpu, arena, args, asserts, tid, exit };
     let written = match &lir.producer {
         None => kernel.role(lir, None, exit)?,
-        Some(producer) => kernel.two_roles(producer)?,
+        Some(producer) => kernel.warp_specialized(producer)?,
     };
     e.position(exit);
     if lir.producer.is_some() && lir.num_blocks > 1 {
@@ -110,8 +110,7 @@ pub(super) fn write(
 }
 
 impl Kernel<'_> {
-    /// A function as the threads run it that come to the block where the builder stands. Gives what
-    /// they do with shared memory.
+    /// The code of one role at the builder's position. Gives what its threads do with shared memory.
     fn role(&self, lir: &LayoutIr, copies: Option<Copies>, exit: Block) -> Result<Written, Error> {
         let e = self.e;
         dsmem_store::init_barriers(e, lir, &self.arena.places, [self.tid, self.args.shared]);
@@ -144,7 +143,7 @@ impl Kernel<'_> {
             lowering.drain_stores()?;
             e.br(self.exit);
         }
-        // The entry block filled up while the body was written.
+        // The entry block grew while the body was written.
         e.position(entry);
         e.br(body);
         let packed_words = lowering.packed_words();
@@ -152,7 +151,7 @@ impl Kernel<'_> {
         Ok(Written { steps: lowering.recorder.finish(), packed_words, handed_on })
     }
 
-    fn two_roles(&self, producer: &Func) -> Result<Written, Error> {
+    fn warp_specialized(&self, producer: &Func) -> Result<Written, Error> {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let rings: Vec<Ring> =
@@ -246,7 +245,7 @@ impl Kernel<'_> {
         }
     }
 
-    /// Thread 0 makes the barriers of all rings, which the copy engine must see.
+    /// Thread 0 initializes the mbarriers of all pipelines, and fences them for the copy engine.
     fn init_barriers(&self) {
         let e = self.e;
         let (inside, done) = (e.block("init"), e.block("ready"));
@@ -279,7 +278,7 @@ impl Kernel<'_> {
         e.position(done);
     }
 
-    /// What a role knows when it begins, where the builder stands.
+    /// The state of a role at its start, at the builder's position.
     fn copies(&self, role: Role, rings: &[Ring], group: Val, func: &Func) -> Copies {
         let e = self.e;
         rings.iter().for_each(|ring| ring.begin(e, role));
