@@ -18,7 +18,7 @@ use self::dump::{Stage, dump, note_pass};
 use crate::analysis::is_persistent;
 use crate::cache::{CompiledEntry, DiskCache, Key};
 use crate::codegen::cpu::{self, CpuKernel, OptLevel};
-use crate::codegen::nvptx::{self, GpuKernel, overlap};
+use crate::codegen::nvptx::{self, GpuKernel, programmatic_dependent_launch};
 use crate::diag::{Diagnostic, Error};
 use crate::front;
 use crate::front::ast::FnAst;
@@ -113,8 +113,8 @@ pub(crate) fn compile_gpu(
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
     note_pass("layouts", &func.name, || compiled::lir_text(&lir));
     let mut code = nvptx::compile(&lir, target)?;
-    if lets_go(&kernel.func) {
-        code.ptx = overlap::letting_go(&code.ptx);
+    if launches_dependents(&kernel.func) {
+        code.ptx = programmatic_dependent_launch::with_launch_dependents(&code.ptx);
     }
     let llvm = || nvptx::llvm_ir(&lir, target).unwrap_or_else(|error| error.to_string());
     dump(Stage::Llvm, &func.name, llvm);
@@ -122,10 +122,11 @@ pub(crate) fn compile_gpu(
     Ok((lir, code))
 }
 
-/// Whether the kernel behind is set up as soon as it can be: see [`overlap`].
-fn lets_go(func: &Func) -> bool {
+/// Whether the kernel behind is set up as soon as it can be: see [`programmatic_dependent_launch`].
+fn launches_dependents(func: &Func) -> bool {
     let is_loop = |op| matches!(func.op(op).kind, OpKind::For(_) | OpKind::While);
-    !func.walk().into_iter().any(is_loop) && cost(func).bytes >= overlap::LEAST_BYTES
+    !func.walk().into_iter().any(is_loop)
+        && cost(func).bytes >= programmatic_dependent_launch::LEAST_BYTES
 }
 
 /// Layout IR for a GPU.
@@ -275,7 +276,7 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
         cluster: entry.cluster,
         dynamic_shared_bytes: entry.shared_bytes,
         is_persistent: entry.is_persistent,
-        overlaps: overlap::may_overlap(&entry.ptx),
+        dependent_launch: programmatic_dependent_launch::waits_for_grid(&entry.ptx),
         maps: &entry.maps,
         asserts: &entry.asserts,
     };

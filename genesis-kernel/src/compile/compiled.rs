@@ -210,7 +210,7 @@ impl Compiled {
                 cluster: kernel.num_blocks,
                 dynamic_shared_bytes: kernel.shared_bytes,
                 is_persistent: false,
-                overlaps: false,
+                dependent_launch: false,
                 maps: &kernel.maps,
                 asserts: &[],
             };

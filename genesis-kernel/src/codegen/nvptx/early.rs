@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use super::super::llvm::Val;
 use super::ahead::ahead;
 use super::lower::{Lowering, Registers, scratch_bytes};
-use super::overlap;
+use super::programmatic_dependent_launch;
 use super::shared::SMALL_BYTES;
 use crate::Error;
 use crate::analysis::base;
@@ -199,7 +199,7 @@ impl Lowering<'_> {
         let Some(early) = self.early.as_mut() else { return };
         if early.is_ahead && early.at == op && !is_ring {
             early.is_ahead = false;
-            overlap::wait_and_let_go(self.e);
+            programmatic_dependent_launch::wait_and_launch_dependents(self.e);
         }
     }
 
@@ -225,7 +225,7 @@ impl Lowering<'_> {
         if let Some(early) = &mut self.early {
             early.copied = copied;
         }
-        overlap::wait_and_let_go(self.e);
+        programmatic_dependent_launch::wait_and_launch_dependents(self.e);
         let indices = self.fill(op, ring, bounds)?;
         for op in deferred {
             self.next_op(op)?;

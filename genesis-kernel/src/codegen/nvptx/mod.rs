@@ -39,10 +39,10 @@ mod lower;
 mod masks;
 mod memory;
 mod narrow;
-pub(crate) mod overlap;
 mod ping_pong_mainloop;
 mod ping_pong_tiles;
 mod pipeline;
+pub(crate) mod programmatic_dependent_launch;
 pub mod ptxas;
 mod reduce;
 mod rematerialize;
@@ -150,7 +150,11 @@ fn kernel(lir: &LayoutIr, target: &GpuTarget, module: Module) -> Result<GpuKerne
     let ptx = wraps::wrapping(&module.e.assembly(&module.machine)?);
     Ok(GpuKernel {
         name: module.name,
-        ptx: if target.sm >= 90 { overlap::waiting(&ptx) } else { ptx },
+        ptx: if target.sm >= 90 {
+            programmatic_dependent_launch::with_grid_wait(&ptx)
+        } else {
+            ptx
+        },
         shared_bytes: module.shared_bytes,
         num_warps: lir.num_warps,
         threads: threads(lir),

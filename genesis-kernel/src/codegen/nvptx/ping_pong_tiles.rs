@@ -1,6 +1,6 @@
 //! Ping-pong schedule over tiles: two consumer warpgroups alternate; see [`crate::layout::ping_pong`].
 //!
-//! As in CUTLASS's `KernelTmaWarpSpecializedPingpong`, the main loop of one consumer overlaps the epilogue of the other. A
+//! As in CUTLASS's `KernelTmaWarpSpecializedPingpong`, the main loop of one consumer dependent_launch the epilogue of the other. A
 //! consumer goes through every tile, so that its pipeline state advances through those of the other. An order barrier
 //! (mbarrier) says that the other has finished its main loop; so no consumer waits for a stage more than one phase
 //! ahead, of which the parity would say nothing.

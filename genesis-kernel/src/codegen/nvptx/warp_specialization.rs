@@ -22,10 +22,10 @@ use super::ahead::ahead;
 use super::arena::{Arena, BARRIER_BYTES};
 use super::dsmem_store;
 use super::lower::{Frame, Lowering};
-use super::overlap;
 use super::ping_pong_mainloop::PingPongMainloop;
 use super::ping_pong_tiles::PingPongTiles;
 use super::pipeline::{Constant, Copies, Ring, Role, ends};
+use super::programmatic_dependent_launch;
 use super::reduce;
 use super::schedule::Step;
 use super::thread::{self, Threads, uniform_warp};
@@ -173,7 +173,7 @@ impl Kernel<'_> {
         let is_wide = !self.lir.func.tma.stores.is_empty();
         let ahead = ahead(self.lir, self.gpu);
         if ahead.is_none() {
-            overlap::wait_after_setup(e, is_alone && is_wide);
+            programmatic_dependent_launch::wait_after_setup(e, is_alone && is_wide);
         }
         let warp = uniform_warp(e, self.tid);
         let produces = e.icmp(IntPred::Uge, warp, int(num_warps));
@@ -207,7 +207,7 @@ impl Kernel<'_> {
             let waits = e.block("producer.waits");
             self.role(&alone(ahead, self.lir), Some(copies), waits)?;
             e.position(waits);
-            overlap::wait_and_let_go(e);
+            programmatic_dependent_launch::wait_and_launch_dependents(e);
             constant = Constant::Begun;
         }
         let mut copies = self.copies(Role::Producer, &rings, group, producer);
@@ -216,7 +216,7 @@ impl Kernel<'_> {
 
         e.position(compute);
         if ahead.is_some() {
-            overlap::wait_and_let_go(e);
+            programmatic_dependent_launch::wait_and_launch_dependents(e);
         }
         if moves_registers {
             e.intrinsic("llvm.nvvm.setmaxnreg.inc.sync.aligned.u32", &[], &[taken]);

@@ -27,7 +27,7 @@ pub(crate) struct CudaKernel {
     /// Programs that the device runs at once, where more of them do no more work.
     most_programs: Option<u32>,
     /// Whether it may be set up before the kernel ahead of it on the stream has ended.
-    overlaps: bool,
+    dependent_launch: bool,
     /// What the copy engine must know of its views.
     tensor_maps: TensorMaps,
     /// The last parameter of a kernel with assertions: where the number of a failed one goes.
@@ -54,7 +54,7 @@ pub(crate) struct EntryPoint<'a> {
     /// Whether fewer programs than the grid has do the same work.
     pub(crate) is_persistent: bool,
     /// Whether the kernel waits by itself for the one ahead of it on the stream.
-    pub(crate) overlaps: bool,
+    pub(crate) dependent_launch: bool,
     /// Tensor maps that the kernel takes after its own parameters.
     pub(crate) maps: &'a [TensorMap],
     /// Messages of assertions. Where there are any, the kernel takes one more parameter.
@@ -191,7 +191,7 @@ impl CudaDevice {
             cluster: entry.cluster,
             dynamic_shared_bytes: entry.dynamic_shared_bytes,
             most_programs,
-            overlaps: entry.overlaps && self.can_overlap(),
+            dependent_launch: entry.dependent_launch && self.can_launch_dependents(),
             tensor_maps: TensorMaps::new(entry.maps),
             assert_address,
             registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
@@ -201,8 +201,8 @@ impl CudaDevice {
         })
     }
 
-    fn can_overlap(&self) -> bool {
-        self.info.driver_version >= DRIVER_OF_OVERLAP && knobs::get().overlap
+    fn can_launch_dependents(&self) -> bool {
+        self.info.driver_version >= PDL_DRIVER_VERSION && knobs::get().overlap
     }
 
     /// Programs of a kernel that fit on the device together.
@@ -344,7 +344,7 @@ impl CudaStream {
             sharedMemBytes: kernel.dynamic_shared_bytes,
             hStream: self.raw(),
             attrs: &raw mut early,
-            numAttrs: u32::from(kernel.overlaps),
+            numAttrs: u32::from(kernel.dependent_launch),
         };
         // Held meanwhile: what is noted last was queued last.
         let mut last = self.last_launch();
@@ -366,7 +366,7 @@ impl CudaStream {
 }
 
 /// The first driver, as its version number, that records early launches in graphs.
-const DRIVER_OF_OVERLAP: u32 = 12_030;
+const PDL_DRIVER_VERSION: u32 = 12_030;
 
 /// That a kernel may be set up before the one ahead of it on the stream has ended.
 fn set_up_early() -> sys::CUlaunchAttribute {
