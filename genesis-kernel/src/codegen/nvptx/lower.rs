@@ -7,8 +7,8 @@ use std::rc::Rc;
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::async_mma::AsyncMma;
-use super::early::{Early, Wait};
 use super::pipeline::{Copies, Role};
+use super::prologue_prefetch::{ProloguePrefetch, Wait};
 use super::rematerialize::Rematerialized;
 use super::resident_operands::ResidentOperands;
 use super::schedule::{Recorder, Step};
@@ -95,10 +95,10 @@ pub(super) struct Lowering<'a> {
     pub(super) unread: BTreeMap<Value, Op>,
     /// Rings whose next slot is full, by their first barrier, and the region that waited.
     pub(super) arrived: BTreeSet<(Region, u32)>,
-    /// When the kernel waits for the one ahead, which sets whether loads need an order.
+    /// Where the kernel waits for the primary grid, which sets whether loads need an order.
     pub(super) wait: Wait,
-    /// How it does where threads copy.
-    pub(super) early: Option<Early>,
+    /// What it prefetches before that.
+    pub(super) prologue_prefetch: Option<ProloguePrefetch>,
     /// Epilogues with rematerialized indices, by region that is being lowered.
     pub(super) rematerialized: Vec<(Region, Rematerialized)>,
 }
@@ -174,7 +174,7 @@ impl<'a> Lowering<'a> {
             unread: BTreeMap::new(),
             arrived: BTreeSet::new(),
             wait: Wait::of(lir, gpu),
-            early: Early::of(lir, gpu),
+            prologue_prefetch: ProloguePrefetch::of(lir, gpu),
             rematerialized: Vec::new(),
             known_increments: vec![None; func.n_values()],
         }
@@ -334,7 +334,7 @@ impl<'a> Lowering<'a> {
             if self.is_deferred(op) {
                 continue;
             }
-            self.wait_before(op);
+            self.wait_for_grid_before(op);
             self.wait_mma_before(op, outer_in_flight)?;
             if self.waits_with_line(op) {
                 continue;

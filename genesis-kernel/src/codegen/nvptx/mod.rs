@@ -21,7 +21,6 @@
 //! * grid axes x, y, z are the programs along axes 0, 1, 2; where a program is a cluster, axis x has
 //!   [`GpuKernel::num_blocks`] blocks for each, which the code itself declares to be clusters.
 
-mod ahead;
 mod arena;
 mod async_mma;
 mod atomic;
@@ -33,7 +32,6 @@ mod convert;
 mod debug;
 mod dot;
 mod dsmem_store;
-mod early;
 mod float8;
 mod lower;
 mod masks;
@@ -42,7 +40,9 @@ mod narrow;
 mod ping_pong_mainloop;
 mod ping_pong_tiles;
 mod pipeline;
+mod producer_prologue;
 pub(crate) mod programmatic_dependent_launch;
+mod prologue_prefetch;
 pub mod ptxas;
 mod reduce;
 mod rematerialize;
@@ -69,8 +69,8 @@ pub(crate) use self::debug::{FAILED_WORDS, Failed};
 use std::collections::BTreeMap;
 
 use self::arena::{Arena, SWIZZLE_ALIGNMENT};
-use self::early::Wait;
 use self::lower::{GLOBAL, SHARED};
+use self::prologue_prefetch::Wait;
 use self::schedule::{Step, find_race};
 use self::warp_specialization::Args;
 use super::llvm::{Emitter, Function, Machine, Ty};
@@ -303,8 +303,8 @@ fn is_ordered(func: &Func) -> bool {
     })
 }
 
-/// `shared` says of each slot whether others may write its memory while a thread uses it. While an early kernel waits,
-/// others may write what its loads need an order for.
+/// `shared` says of each slot whether others may write its memory while a thread uses it. While a kernel waits for the primary
+/// grid, others may write what its loads need an order for.
 fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], (shared, wait): (&[bool], Wait)) {
     for ((i, slot), shared) in (0..).zip(slots).zip(shared) {
         let Some(attrs) = &slot.attrs else { continue };

@@ -18,7 +18,7 @@ use super::thread;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind, Region};
 
-/// What a set of consumers knows of its ping_pong.
+/// What a consumer of a ping-pong schedule knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PingPongTiles {
     /// The loop over tiles.
@@ -80,7 +80,7 @@ fn within(func: &Func, op: Op) -> Vec<Op> {
 }
 
 impl Lowering<'_> {
-    /// The body of a loop, once: by ping_pong in the loop over tiles.
+    /// The body of a loop, once: alternating in the loop over tiles.
     pub(super) fn iteration(
         &mut self,
         op: Op,
@@ -114,7 +114,8 @@ impl Lowering<'_> {
     fn advance_through(&mut self, region: Region) -> Result<(), Error> {
         let lir = self.lir;
         let producer = lir.producer.as_ref();
-        let producer = producer.ok_or_else(|| Error::bug("ping_pong without a producer"))?;
+        let producer =
+            producer.ok_or_else(|| Error::bug("a ping-pong schedule without a producer"))?;
         let func = std::mem::replace(&mut self.func, producer);
         self.set_only_advances(true);
         let done = self.region(region);

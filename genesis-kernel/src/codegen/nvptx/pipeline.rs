@@ -42,15 +42,15 @@ pub(super) enum Role {
     Producer,
 }
 
-/// Which tiles a producer brings, and when.
+/// Which tiles a producer copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Constant {
     /// All, in program order.
-    InTurn,
-    /// The constant ones of the first slots.
-    Ahead,
-    /// All but those.
-    Begun,
+    All,
+    /// The constant ones of the first stages: the prologue prefetch.
+    Prefetch,
+    /// All but those, after the prefetch.
+    Prefetched,
 }
 
 /// A ring as a role sees it.
@@ -63,16 +63,16 @@ pub(super) struct Ring {
     parity: Val,
     /// Variable: the slot that the products in flight read, or [`NONE`].
     held: Val,
-    /// Variable: slots that the producer has begun, from the next one on.
-    begun: Val,
+    /// Variable: stages that the producer has prefetched, from the next one on.
+    prefetched: Val,
 }
 
 impl Ring {
     /// Room for a ring's variables; the builder stands in the function's first block.
     pub(super) fn reserve(e: &Emitter, place: RingPlace) -> Ring {
-        let [slot, parity, held, begun] = [(); 4].map(|()| e.alloca(e.i32(), 4));
-        e.store_aligned(e.int(e.i32(), 0), begun, 4);
-        Ring { place, slot, parity, held, begun }
+        let [slot, parity, held, prefetched] = [(); 4].map(|()| e.alloca(e.i32(), 4));
+        e.store_aligned(e.int(e.i32(), 0), prefetched, 4);
+        Ring { place, slot, parity, held, prefetched }
     }
 
     /// Whether both are the ring of one channel.
@@ -210,21 +210,21 @@ impl Lowering<'_> {
         self.arm(ring);
     }
 
-    /// Whether the next slot was begun by [`super::ahead`].
-    pub(super) fn is_begun(&self, ring: Ring) -> Val {
+    /// Whether the next stage was prefetched by [`super::producer_prologue`].
+    pub(super) fn is_prefetched_stage(&self, ring: Ring) -> Val {
         let e = self.e;
-        e.icmp(IntPred::Sgt, e.load_aligned(e.i32(), ring.begun, 4), e.int(e.i32(), 0))
+        e.icmp(IntPred::Sgt, e.load_aligned(e.i32(), ring.prefetched, 4), e.int(e.i32(), 0))
     }
 
-    /// One more slot that was begun, or one less that is next.
-    pub(super) fn count_begun(&self, ring: Ring, more: bool) {
+    /// One more stage that was prefetched, or one less that is next.
+    pub(super) fn count_prefetched(&self, ring: Ring, more: bool) {
         let e = self.e;
-        let count = e.load_aligned(e.i32(), ring.begun, 4);
+        let count = e.load_aligned(e.i32(), ring.prefetched, 4);
         let next = match more {
             true => e.add(count, e.int(e.i32(), 1)),
-            false => e.sub(count, e.zext(self.is_begun(ring), e.i32())),
+            false => e.sub(count, e.zext(self.is_prefetched_stage(ring), e.i32())),
         };
-        e.store_aligned(next, ring.begun, 4);
+        e.store_aligned(next, ring.prefetched, 4);
     }
 
     /// Says how many bytes will come into the next slot.

@@ -24,7 +24,7 @@
 //! loops whose programs move [`LEAST_BYTES`]. For all launches of two blocks a multiprocessor or less it saves a
 //! decode step 1 to 2 %, and costs small sums and the steps of a small network 3 % (H100).
 //!
-//! What a kernel loads before it waits is in [`super::early`] and [`super::ahead`].
+//! What a kernel loads before it waits is in [`super::prologue_prefetch`] and [`super::producer_prologue`].
 //!
 //! The lines go into the text of the PTX, ahead of everything: to LLVM a load of memory that nobody
 //! writes has no order, and it could move up before an assembly statement that waits.

@@ -74,7 +74,7 @@ impl Lowering<'_> {
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
         let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?];
         self.before_copies(op, ring)?;
-        let early = self.ask_early(op, ring, [lower, upper, step])?;
+        let prefetched = self.prefetch_prologue(op, ring, [lower, upper, step])?;
         let inits: Vec<Registers> =
             data.operands[3..].iter().map(|&v| self.get(v)).collect::<Result<_, _>>()?;
         let entered = self.enter_loop(op);
@@ -85,7 +85,7 @@ impl Lowering<'_> {
         e.cond_br(advances, first, done);
 
         e.position(first);
-        let indices = match early {
+        let indices = match prefetched {
             Some(indices) => indices,
             None => self.fill(op, ring, [lower, upper, step])?,
         };
@@ -155,7 +155,7 @@ impl Lowering<'_> {
         Ok((start, Some(slot)))
     }
 
-    /// Waits for what the copies may overwrite or read too early.
+    /// Waits for what the copies may overwrite or read too prefetched.
     fn before_copies(&mut self, op: Op, ring: &Ring) -> Result<(), Error> {
         let bytes = self.scratch(op)?;
         let is_written = ring.loads.iter().any(|load| {
@@ -264,7 +264,7 @@ impl Lowering<'_> {
         indices: &[Registers],
     ) -> Result<Vec<Late>, Error> {
         let asked: BTreeSet<Op> = match ahead.slot + 1 < ring.stages {
-            true => ring.loads.iter().map(|l| l.op).filter(|&l| self.is_asked_for(l)).collect(),
+            true => ring.loads.iter().map(|l| l.op).filter(|&l| self.is_prefetched(l)).collect(),
             false => BTreeSet::new(),
         };
         let late = self.copy_tiles(op, ring, (ahead, indices), &|load| !asked.contains(&load))?;

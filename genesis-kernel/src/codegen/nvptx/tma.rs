@@ -205,7 +205,7 @@ impl<'a> Lowering<'a> {
         let (is_first, is_last) = (copies.firsts.contains(&op), copies.lasts.contains(&op));
         let (constant, is_new) = (copies.constant, !self.func.tma.is_again(number));
         match constant {
-            Constant::InTurn => {
+            Constant::All => {
                 if is_first {
                     self.wait_empty(ring);
                 }
@@ -213,7 +213,7 @@ impl<'a> Lowering<'a> {
                     self.copy_panels(op, load, ring)?;
                 }
             }
-            Constant::Ahead => {
+            Constant::Prefetch => {
                 if is_first {
                     self.arm(ring);
                 }
@@ -221,15 +221,15 @@ impl<'a> Lowering<'a> {
                     self.copy_panels(op, load, ring)?;
                 }
             }
-            Constant::Begun => {
+            Constant::Prefetched => {
                 if is_first {
-                    self.unless_begun(ring, |lower| {
+                    self.unless_prefetched(ring, |lower| {
                         lower.wait_empty(ring);
                         Ok(())
                     })?;
                 }
                 if is_new && load.constant {
-                    self.unless_begun(ring, |lower| lower.copy_panels(op, load, ring))?;
+                    self.unless_prefetched(ring, |lower| lower.copy_panels(op, load, ring))?;
                 } else if is_new {
                     self.copy_panels(op, load, ring)?;
                 }
@@ -237,22 +237,22 @@ impl<'a> Lowering<'a> {
         }
         if is_last {
             self.advance(ring);
-            if constant != Constant::InTurn {
-                self.count_begun(ring, constant == Constant::Ahead);
+            if constant != Constant::All {
+                self.count_prefetched(ring, constant == Constant::Prefetch);
             }
         }
         Ok(())
     }
 
-    /// Code for slots that were not begun ahead.
-    fn unless_begun(
+    /// Code for slots that were not prefetched ahead.
+    fn unless_prefetched(
         &mut self,
         ring: Ring,
         write: impl FnOnce(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let e = self.e;
-        let (anew, done) = (e.block("anew"), e.block("begun"));
-        e.cond_br(self.is_begun(ring), done, anew);
+        let (anew, done) = (e.block("anew"), e.block("prefetched"));
+        e.cond_br(self.is_prefetched_stage(ring), done, anew);
         e.position(anew);
         write(self)?;
         e.br(done);

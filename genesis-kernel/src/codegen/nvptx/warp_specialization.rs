@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 use super::super::elementwise::from_memory;
 use super::super::llvm::{Block, Emitter, IntPred, Val};
 use super::WARPGROUP;
-use super::ahead::ahead;
 use super::arena::{Arena, BARRIER_BYTES};
 use super::dsmem_store;
 use super::lower::{Frame, Lowering};
 use super::ping_pong_mainloop::PingPongMainloop;
 use super::ping_pong_tiles::PingPongTiles;
 use super::pipeline::{Constant, Copies, Ring, Role, ends};
+use super::producer_prologue::producer_prologue;
 use super::programmatic_dependent_launch;
 use super::reduce;
 use super::schedule::Step;
@@ -171,8 +171,8 @@ impl Kernel<'_> {
         }
         let is_alone = 2 * self.arena.bytes > self.gpu.max_shared_bytes;
         let is_wide = !self.lir.func.tma.stores.is_empty();
-        let ahead = ahead(self.lir, self.gpu);
-        if ahead.is_none() {
+        let prologue = producer_prologue(self.lir, self.gpu);
+        if prologue.is_none() {
             programmatic_dependent_launch::wait_after_setup(e, is_alone && is_wide);
         }
         let warp = uniform_warp(e, self.tid);
@@ -200,22 +200,22 @@ impl Kernel<'_> {
         let is_first = e.icmp(IntPred::Eq, self.tid, int(32 * num_warps));
         e.cond_br(is_first, one, self.exit);
         e.position(one);
-        let mut constant = Constant::InTurn;
-        if let Some(ahead) = &ahead {
-            let mut copies = self.copies(Role::Producer, &rings, group, ahead);
-            copies.constant = Constant::Ahead;
+        let mut constant = Constant::All;
+        if let Some(prologue) = &prologue {
+            let mut copies = self.copies(Role::Producer, &rings, group, prologue);
+            copies.constant = Constant::Prefetch;
             let waits = e.block("producer.waits");
-            self.role(&alone(ahead, self.lir), Some(copies), waits)?;
+            self.role(&alone(prologue, self.lir), Some(copies), waits)?;
             e.position(waits);
             programmatic_dependent_launch::wait_and_launch_dependents(e);
-            constant = Constant::Begun;
+            constant = Constant::Prefetched;
         }
         let mut copies = self.copies(Role::Producer, &rings, group, producer);
         copies.constant = constant;
         self.role(&alone(producer, self.lir), Some(copies), self.exit)?;
 
         e.position(compute);
-        if ahead.is_some() {
+        if prologue.is_some() {
             programmatic_dependent_launch::wait_and_launch_dependents(e);
         }
         if moves_registers {
@@ -299,7 +299,7 @@ impl Kernel<'_> {
             ping_pong_tiles,
             ping_pong_mainloop,
             leads,
-            constant: Constant::InTurn,
+            constant: Constant::All,
             firsts,
             lasts,
         }

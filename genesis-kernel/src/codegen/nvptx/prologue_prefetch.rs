@@ -1,25 +1,25 @@
-//! What a kernel asks for before it waits for the kernel ahead of it.
+//! Prologue prefetch: copies and loads of constant memory before `griddepcontrol.wait`.
 //!
-//! Between two kernels that depend on each other memory is idle: the last blocks of one end, and the first copies of
-//! the next are still to come. A kernel that reads memory which nobody writes (`constant` parameters, the weights of a
-//! model) need not wait for that. Where a function begins with a loop whose tiles are copied ahead (see
-//! [`super::ring`]), the copies of such tiles come first, and the wait behind them:
+//! Between two dependent kernels memory is idle: the last blocks of one end, and the first copies of the next are still to
+//! come. A kernel that reads memory which nobody writes (`constant` parameters, the weights of a model) need not wait for
+//! the primary grid there. Where a function begins with a loop over a multistage buffer (see [`super::ring`]), the copies
+//! of such tiles come first, and the wait after them:
 //!
 //! ```text
 //! addresses                               of params and program ids
-//! cp.async  weights of the first slots
-//! griddepcontrol.wait                     all that earlier kernels wrote is there from here on
-//! griddepcontrol.launch_dependents        the kernel behind may ask for its own
-//! cp.async  activations of the first slots, a group for each slot
-//! loads that stood before the loop        put off until now, with what is computed from them
+//! cp.async  weights of the first stages
+//! griddepcontrol.wait                     all writes of earlier kernels are visible from here on
+//! griddepcontrol.launch_dependents        the dependent grid may prefetch its own
+//! cp.async  activations of the first stages, a group for each stage
+//! loads that stood before the loop        deferred until now, with what is computed from them
 //! the loop
 //! ```
 //!
-//! Loads of other memory stay behind the wait: none is marked as invariant, and no parameter beside the constant ones
-//! as one that nobody writes.
+//! Loads of other memory stay after the wait: none is marked as invariant, and no parameter besides the constant ones as
+//! one that nobody writes.
 //!
-//! Any other function waits before the first op that touches memory which is not constant, where constant memory is
-//! read ahead of it: what a kernel should ask for first, it loads first.
+//! Any other function waits before its first op that touches memory which is not constant, where constant memory is read
+//! before it: a kernel should load first what it can prefetch.
 //!
 //! ```text
 //! ld.global  lengths, pages, older keys
@@ -28,13 +28,13 @@
 //! ld.global  queries
 //! ```
 //!
-//! These loads have an order too: an invariant one could move behind the wait, to where its value is used.
+//! These loads are ordered too: an invariant one could sink below the wait, to where its value is used.
 
 use std::collections::BTreeSet;
 
 use super::super::llvm::Val;
-use super::ahead::ahead;
 use super::lower::{Lowering, Registers, scratch_bytes};
+use super::producer_prologue::producer_prologue;
 use super::programmatic_dependent_launch;
 use super::shared::SMALL_BYTES;
 use crate::Error;
@@ -43,23 +43,25 @@ use crate::ir::{Func, Op, OpKind, ParamAttrs, Value};
 use crate::layout::{LayoutIr, Ring, RingLoad};
 use crate::target::GpuTarget;
 
-/// When a kernel waits for the one ahead.
+/// Where `griddepcontrol.wait` stands in a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wait {
     /// Before all else.
     First,
-    /// Behind its first copies to shared memory.
-    BehindCopies,
-    /// Behind loads to registers.
-    BehindLoads,
+    /// After its first copies to shared memory.
+    AfterCopies,
+    /// After loads to registers.
+    AfterLoads,
 }
 
 impl Wait {
     pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Wait {
-        match Early::of(lir, gpu) {
-            Some(early) if !lir.rings.contains_key(&early.at) => Wait::BehindLoads,
-            Some(_) => Wait::BehindCopies,
-            None if ahead(lir, gpu).is_some() => Wait::BehindCopies,
+        match ProloguePrefetch::of(lir, gpu) {
+            Some(prologue_prefetch) if !lir.rings.contains_key(&prologue_prefetch.at) => {
+                Wait::AfterLoads
+            }
+            Some(_) => Wait::AfterCopies,
+            None if producer_prologue(lir, gpu).is_some() => Wait::AfterCopies,
             None => Wait::First,
         }
     }
@@ -69,51 +71,56 @@ impl Wait {
     pub(super) fn orders(self, attrs: &ParamAttrs) -> bool {
         match self {
             Wait::First => false,
-            Wait::BehindCopies => !attrs.constant,
-            Wait::BehindLoads => true,
+            Wait::AfterCopies => !attrs.constant,
+            Wait::AfterLoads => true,
         }
     }
 }
 
-/// How a kernel waits behind its first copies or loads.
+/// What a kernel prefetches before it waits.
 #[derive(Clone, Debug)]
-pub(super) struct Early {
-    /// What the wait stands before: the loop whose constant tiles are copied first, or the first op that touches
+pub(super) struct ProloguePrefetch {
+    /// What the wait stands before: the loop whose constant tiles are prefetched first, or the first op that touches
     /// other memory.
     at: Op,
-    /// Ops before the loop that must stay behind the wait, in order.
+    /// Ops before the loop that must stay after the wait, in order.
     deferred: Vec<Op>,
     /// Whether the wait is still to come.
-    is_ahead: bool,
-    /// Loads of the first slots that are on their way.
-    copied: BTreeSet<Op>,
+    is_pending: bool,
+    /// Loads whose first stages are prefetched.
+    prefetched: BTreeSet<Op>,
 }
 
-impl Early {
-    /// How a function waits; none where it asks for nothing first.
-    pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Option<Early> {
+impl ProloguePrefetch {
+    /// What a function prefetches; none where it waits first.
+    pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Option<ProloguePrefetch> {
         if gpu.sm < 90 || lir.producer.is_some() || lir.num_blocks > 1 {
             return None;
         }
-        Early::of_ring(lir).or_else(|| Early::of_loads(&lir.func))
+        ProloguePrefetch::of_ring(lir).or_else(|| ProloguePrefetch::of_loads(&lir.func))
     }
 
-    /// Behind loads of constant memory.
-    fn of_loads(func: &Func) -> Option<Early> {
-        let mut asks = false;
+    /// Loads of constant memory.
+    fn of_loads(func: &Func) -> Option<ProloguePrefetch> {
+        let mut prefetches = false;
         for &op in &func.region(func.body).ops {
             if func.op(op).kind == OpKind::Load && reads_constant(func, op) {
-                asks = true;
+                prefetches = true;
             } else if touches_memory(func, op) {
-                let (deferred, copied) = (Vec::new(), BTreeSet::new());
-                return asks.then_some(Early { at: op, deferred, is_ahead: true, copied });
+                let (deferred, prefetched) = (Vec::new(), BTreeSet::new());
+                return prefetches.then_some(ProloguePrefetch {
+                    at: op,
+                    deferred,
+                    is_pending: true,
+                    prefetched,
+                });
             }
         }
         None
     }
 
-    /// Behind the first copies of a loop that the function begins with.
-    fn of_ring(lir: &LayoutIr) -> Option<Early> {
+    /// The first copies of a loop that the function begins with.
+    fn of_ring(lir: &LayoutIr) -> Option<ProloguePrefetch> {
         let func = &lir.func;
         let uses = func.count_uses();
         let mut deferred = Vec::new();
@@ -126,8 +133,13 @@ impl Early {
                         .slice
                         .iter()
                         .all(|&inner| func.op(inner).operands.iter().all(|v| !unknown.contains(v)));
-                let early = Early { at: op, deferred, is_ahead: true, copied: BTreeSet::new() };
-                return (is_known && has_constant_tiles(func, ring)).then_some(early);
+                let prologue_prefetch = ProloguePrefetch {
+                    at: op,
+                    deferred,
+                    is_pending: true,
+                    prefetched: BTreeSet::new(),
+                };
+                return (is_known && has_constant_tiles(func, ring)).then_some(prologue_prefetch);
             }
             let waits = match &data.kind {
                 OpKind::Load => !reads_constant(func, op),
@@ -153,13 +165,13 @@ fn touches_memory(func: &Func, op: Op) -> bool {
     })
 }
 
-/// Whether a load reads memory that no kernel writes which may still run.
+/// Whether a load reads memory that no kernel in flight writes.
 fn reads_constant(func: &Func, load: Op) -> bool {
     let base = base(func, func.op(load).operands[0]);
     func.params.iter().any(|param| Some(param.value) == base && param.attrs.constant)
 }
 
-/// Whether what is neither a load nor per thread, such as a sum of what was loaded, may be put off: it has no effect,
+/// Whether what is neither a load nor per thread, such as a sum of what was loaded, may be deferred: it has no effect,
 /// and its scratch in shared memory is its own, and not that of the ring's slots (see [`super::shared`]).
 fn can_wait(lir: &LayoutIr, uses: &[u32], op: Op) -> bool {
     let func = &lir.func;
@@ -177,14 +189,18 @@ fn has_constant_tiles(func: &Func, ring: &Ring) -> bool {
 }
 
 impl Lowering<'_> {
-    /// Whether an op is lowered behind the wait, and not where it stands.
+    /// Whether an op is deferred to after the wait.
     pub(super) fn is_deferred(&self, op: Op) -> bool {
-        self.early.as_ref().is_some_and(|early| early.is_ahead && early.deferred.contains(&op))
+        self.prologue_prefetch.as_ref().is_some_and(|prologue_prefetch| {
+            prologue_prefetch.is_pending && prologue_prefetch.deferred.contains(&op)
+        })
     }
 
-    /// Whether a tile's first slots are on their way before the ring is filled.
-    pub(super) fn is_asked_for(&self, load: Op) -> bool {
-        self.early.as_ref().is_some_and(|early| early.copied.contains(&load))
+    /// Whether a tile's first stages are prefetched.
+    pub(super) fn is_prefetched(&self, load: Op) -> bool {
+        self.prologue_prefetch
+            .as_ref()
+            .is_some_and(|prologue_prefetch| prologue_prefetch.prefetched.contains(&load))
     }
 
     /// Whether loads of a parameter's memory need no order: nobody writes it, or has while the kernel waits.
@@ -193,37 +209,40 @@ impl Lowering<'_> {
         attrs.readonly && !self.wait.orders(attrs)
     }
 
-    /// Waits for the kernel ahead, if this op is the first that must not come before.
-    pub(super) fn wait_before(&mut self, op: Op) {
+    /// Waits for the primary grid, if this op is the first that must not come before.
+    pub(super) fn wait_for_grid_before(&mut self, op: Op) {
         let is_ring = self.lir.rings.contains_key(&op);
-        let Some(early) = self.early.as_mut() else { return };
-        if early.is_ahead && early.at == op && !is_ring {
-            early.is_ahead = false;
+        let Some(prologue_prefetch) = self.prologue_prefetch.as_mut() else { return };
+        if prologue_prefetch.is_pending && prologue_prefetch.at == op && !is_ring {
+            prologue_prefetch.is_pending = false;
             programmatic_dependent_launch::wait_and_launch_dependents(self.e);
         }
     }
 
-    /// Asks for the constant tiles of a ring, waits for the kernel ahead, asks for the other tiles, and does what was
-    /// put off. Where the ring's first slots are on their way, gives the indices of the iteration behind them.
-    pub(super) fn ask_early(
+    /// Prefetches the constant tiles of a multistage buffer, waits for the primary grid, copies the other tiles, and lowers
+    /// what was deferred. Then gives the indices of the iteration after those copied.
+    pub(super) fn prefetch_prologue(
         &mut self,
         op: Op,
         ring: &Ring,
         bounds: [Val; 3],
     ) -> Result<Option<Vec<Registers>>, Error> {
-        let Some(early) = self.early.as_mut().filter(|early| early.is_ahead && early.at == op)
+        let Some(prologue_prefetch) = self
+            .prologue_prefetch
+            .as_mut()
+            .filter(|prologue_prefetch| prologue_prefetch.is_pending && prologue_prefetch.at == op)
         else {
             return Ok(None);
         };
-        early.is_ahead = false;
-        let deferred = std::mem::take(&mut early.deferred);
+        prologue_prefetch.is_pending = false;
+        let deferred = std::mem::take(&mut prologue_prefetch.deferred);
         let of_weights =
             |load: &&RingLoad| reads_constant(self.func, load.op) && self.is_direct(load);
-        let copied: BTreeSet<Op> =
+        let prefetched: BTreeSet<Op> =
             ring.loads.iter().filter(of_weights).map(|load| load.op).collect();
-        self.fill_tiles(op, ring, (bounds, &copied))?;
-        if let Some(early) = &mut self.early {
-            early.copied = copied;
+        self.fill_tiles(op, ring, (bounds, &prefetched))?;
+        if let Some(prologue_prefetch) = &mut self.prologue_prefetch {
+            prologue_prefetch.prefetched = prefetched;
         }
         programmatic_dependent_launch::wait_and_launch_dependents(self.e);
         let indices = self.fill(op, ring, bounds)?;
@@ -291,7 +310,7 @@ kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_mu
         ];
         let mut found = Vec::new();
         for line in ptx.lines() {
-            let word = known.iter().copied().find(|word| line.contains(word));
+            let word = known.iter().prefetched().find(|word| line.contains(word));
             found.extend(word.filter(|&word| found.last() != Some(&word)));
         }
         found
@@ -299,7 +318,7 @@ kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_mu
 
     #[test]
     fn constant_tiles_are_asked_for_before_the_wait_and_all_else_behind() {
-        let early = order(&ptx("constant", &GpuTarget::SM_90A));
+        let prologue_prefetch = order(&ptx("constant", &GpuTarget::SM_90A));
         let first = [
             "cp.async.cg",
             "griddepcontrol.wait",
@@ -307,8 +326,8 @@ kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_mu
             "cp.async.cg",
             "commit_group",
         ];
-        assert_eq!(early[..5], first);
-        assert!(early[5..].contains(&"ld.global"));
+        assert_eq!(prologue_prefetch[..5], first);
+        assert!(prologue_prefetch[5..].contains(&"ld.global"));
         assert!(!ptx("constant", &GpuTarget::SM_90A).contains("ld.global.nc"));
         let usual = order(&ptx("", &GpuTarget::SM_90A));
         assert_eq!(usual[..2], ["griddepcontrol.wait", "cp.async.cg"]);
@@ -321,11 +340,15 @@ kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_mu
                    %19 = ptr_add %18, %17 : *f32[256]\n  %20 = load %19 : f32[256]\n  \
                    %3 = reduce add 0 %20 : f32\n";
         let text = TEXT.replace("  %3 = load %d : f32\n", sum);
-        let early = order(&ptx_of(&text.replace("CONSTANT", "constant"), &GpuTarget::SM_90A));
+        let prologue_prefetch =
+            order(&ptx_of(&text.replace("CONSTANT", "constant"), &GpuTarget::SM_90A));
         let first = ["cp.async.cg", "griddepcontrol.wait", "launch_dependents", "cp.async.cg"];
-        assert_eq!(early[..4], first);
-        let at = |word| early.iter().position(|&w| w == word);
-        assert!(at("commit_group") < at("ld.global") && at("ld.global").is_some(), "{early:?}");
+        assert_eq!(prologue_prefetch[..4], first);
+        let at = |word| prologue_prefetch.iter().position(|&w| w == word);
+        assert!(
+            at("commit_group") < at("ld.global") && at("ld.global").is_some(),
+            "{prologue_prefetch:?}"
+        );
     }
 
     #[test]
@@ -337,7 +360,7 @@ kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_mu
         passes::run(&mut func, passes::PIPELINE);
         let lir =
             assign(&func, &LayoutOptions { num_warps: Some(4), ..Default::default() }).unwrap();
-        assert!(!lir.rings.is_empty() && Early::of(&lir, &GpuTarget::SM_90A).is_none());
+        assert!(!lir.rings.is_empty() && ProloguePrefetch::of(&lir, &GpuTarget::SM_90A).is_none());
     }
 
     /// Loads of one number each, of which the first need not wait.

@@ -1,24 +1,24 @@
-//! What the producer of a kernel asks for before it waits for the kernel ahead.
+//! Prologue prefetch of a warp-specialized kernel: TMA copies of constant tiles before `griddepcontrol.wait`.
 //!
-//! As of [`super::early`], for tiles that the copy engine brings: where some of them are constant, a short form of
-//! the producer fills the first slots of their ring with these, then the thread waits, and the producer itself brings
-//! what is left of those slots. A slot that was begun is neither waited for nor armed again.
+//! As [`super::prologue_prefetch`], for tiles that the copy engine brings: where some of them are constant, a truncated
+//! producer fills the first stages with these, then the thread waits for the primary grid, and the producer itself brings
+//! what is left of those stages. A prefetched stage is neither waited for nor armed again.
 //!
 //! ```text
-//! producer's thread                                            consumers
-//!   for %k in the first slots { arm full; copy weights }         wait
-//!   wait                                                         launch_dependents
-//!   launch_dependents                                            ..
-//!   for %t { for %k { copy weights, but of the first slots; copy activations } }
+//! producer's thread                                              consumers
+//!   for %k in the first stages { arm full; copy weights }          griddepcontrol.wait
+//!   griddepcontrol.wait                                            launch_dependents
+//!   launch_dependents                                              ..
+//!   for %t { for %k { copy weights, but of the first stages; copy activations } }
 //! ```
 
 use crate::ir::{BinaryOp, Builder, DType, Func, Op, OpKind, Region};
 use crate::layout::LayoutIr;
 use crate::target::GpuTarget;
 
-/// The short form of a kernel's producer; none where no tile is constant, or its producer is not a nest of counted
+/// The truncated producer of a kernel; none where no tile is constant, or its producer is not a nest of counted
 /// loops around copies.
-pub(super) fn ahead(lir: &LayoutIr, gpu: &GpuTarget) -> Option<Func> {
+pub(super) fn producer_prologue(lir: &LayoutIr, gpu: &GpuTarget) -> Option<Func> {
     let producer = lir.producer.as_ref().filter(|_| gpu.sm >= 90 && lir.num_blocks == 1)?;
     let flows = |kind: &OpKind| matches!(kind, OpKind::Load | OpKind::While | OpKind::If);
     let ops = producer.walk();
@@ -53,7 +53,7 @@ fn ops_of(func: &Func, region: Region, is: impl Fn(&OpKind) -> bool) -> Vec<Op> 
     func.region(region).ops.iter().copied().filter(|&op| is(&func.op(op).kind)).collect()
 }
 
-/// Whether a copy is of memory that no kernel writes which may still run.
+/// Whether a copy is of memory that no kernel in flight writes.
 fn is_constant(func: &Func, op: Op) -> bool {
     let OpKind::TmaLoad(number) = func.op(op).kind else { return false };
     func.tma.loads.get(usize::from(number)).is_some_and(|load| load.constant)
@@ -89,13 +89,13 @@ mod tests {
     #[test]
     fn loops_go_through_the_first_slots() {
         let lir = lir("constant");
-        let func = ahead(&lir, &GpuTarget::SM_90A).unwrap();
+        let func = producer_prologue(&lir, &GpuTarget::SM_90A).unwrap();
         let text = crate::ir::print(&func);
         // One tile, and as many steps along K as there are slots.
         let stages = func.tma.channels[0].stages;
         assert!(text.contains(&format!(" = const {stages} : i64")), "{text}");
         assert_eq!(text.matches(" = min ").count(), 2, "{text}");
-        assert!(ahead(&lir, &GpuTarget::SM_80).is_none());
+        assert!(producer_prologue(&lir, &GpuTarget::SM_80).is_none());
     }
 
     #[test]
