@@ -12,14 +12,14 @@ use std::fmt::Write as _;
 
 use crate::ir::Op;
 use crate::ir::print::names;
-use crate::layout::Ring;
+use crate::layout::MultistageBuffer;
 use crate::layout::lir::LayoutIr;
 
 /// Every ring and every channel; nothing where nothing runs ahead.
 pub(crate) fn schedule(lir: &LayoutIr) -> String {
     let mut text = String::new();
     for op in lir.func.walk() {
-        if let Some(ring) = lir.rings.get(&op) {
+        if let Some(ring) = lir.multistage.get(&op) {
             add_ring(lir, op, ring, &mut text);
         }
     }
@@ -30,7 +30,7 @@ pub(crate) fn schedule(lir: &LayoutIr) -> String {
 }
 
 /// Writing to a string can't fail, here and below.
-fn add_ring(lir: &LayoutIr, op: Op, ring: &Ring, text: &mut String) {
+fn add_ring(lir: &LayoutIr, op: Op, ring: &MultistageBuffer, text: &mut String) {
     let (stages, ahead) = (ring.stages, ring.stages.saturating_sub(1));
     let names = names(&lir.func);
     let place =

@@ -66,7 +66,7 @@ pub(crate) fn moves(lir: &LayoutIr) -> Vec<Move> {
             let what = format!("%{} to %{}", name(data.operands[0]), name(result));
             moves.push(Move { what, way: way_of(&conversion, bits) });
         }
-        for load in lir.rings.get(&op).map_or(&[][..], |ring| &ring.loads) {
+        for load in lir.multistage.get(&op).map_or(&[][..], |ring| &ring.loads) {
             let result = lir.func.op(load.op).results.first().map_or("?", |&v| name(v));
             let (bytes, ways) = (load.bytes, load.store.ways);
             moves.push(Move {

@@ -14,10 +14,10 @@ use super::lir::{
     Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
     element_bits,
 };
+use super::multistage::{MultistageLimits, add_multistage_buffers};
 use super::place::{Placed, fragment, place};
 use super::prefer::{Preference, choose_warps, memory_op};
 use super::resident::hoist_operands;
-use super::ring::{RingLimits, add_rings};
 use super::scratch::{SharedPlan, registers_along};
 use super::swizzle::operand_plan;
 use super::warp_specialization;
@@ -58,7 +58,7 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
         num_blocks,
         accesses: BTreeMap::new(),
         dots: BTreeMap::new(),
-        rings: BTreeMap::new(),
+        multistage: BTreeMap::new(),
         producer: None,
     };
     if num_blocks > 1 {
@@ -72,7 +72,10 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
         bytes => bytes,
     };
     if lir.func.tma.loads.is_empty() {
-        add_rings(&mut lir, RingLimits { stages: options.num_stages, shared_bytes });
+        add_multistage_buffers(
+            &mut lir,
+            MultistageLimits { stages: options.num_stages, shared_bytes },
+        );
     } else {
         warp_specialization::choose_stages(&mut lir, options.max_shared_bytes);
         let producer = warp_specialization::producer(&lir.func);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::convert::{self, Conversion};
 use super::linear::{LinearLayout, Reduction};
-use super::ring::Ring;
+use super::multistage::MultistageBuffer;
 use super::scratch::SharedPlan;
 use crate::ir::print::names;
 use crate::ir::{DType, Func, Op, OpKind, Type, Value};
@@ -32,7 +32,7 @@ pub struct LayoutOptions {
     pub cluster: Option<u32>,
     /// Iterations of loads in flight in loops that say nothing of their own.
     pub num_stages: Option<u32>,
-    /// The most shared memory of a block, in bytes, which rings of slots take what they can of; 0 where
+    /// The most shared memory of a block, in bytes, which multistage of slots take what they can of; 0 where
     /// it is not known.
     pub max_shared_bytes: u32,
 }
@@ -53,7 +53,7 @@ pub struct LayoutIr {
     /// How each dot is computed.
     pub dots: BTreeMap<Op, DotPlan>,
     /// The loops whose loads run ahead through shared memory.
-    pub rings: BTreeMap<Op, Ring>,
+    pub multistage: BTreeMap<Op, MultistageBuffer>,
     /// What one thread of a warpgroup of its own runs beside `func`, where `func` has loads by the
     /// copy engine: the same control flow with nothing but those loads in it, whose results it does
     /// not use. `num_warps` does not count that warpgroup.
@@ -230,7 +230,7 @@ pub struct RegisterOperand {
     /// barrier, then load each step's groups. None where the value is in the fragment layout already.
     pub staging: Option<SharedPlan>,
     /// The load whose slot of a ring the staging is, which nobody stores to but copies; see
-    /// [`LayoutIr::rings`].
+    /// [`LayoutIr::multistage`].
     pub ring: Option<Op>,
 }
 
@@ -315,7 +315,7 @@ impl LayoutIr {
                 if plan.async_across_iterations { ", async across iterations" } else { "" };
             let _ = writeln!(text, "// dot: {:?}, {} by {}{crossing}", plan.unit, plan.a, plan.b);
         }
-        for ring in self.func.walk().iter().filter_map(|op| self.rings.get(op)) {
+        for ring in self.func.walk().iter().filter_map(|op| self.multistage.get(op)) {
             let (loads, ahead) = (ring.loads.len(), ring.stages - 1);
             let (stages, bytes) = (ring.stages, ring.slot_bytes);
             let _ = writeln!(

@@ -12,12 +12,12 @@ mod infer;
 pub mod linear;
 pub mod lir;
 pub mod mma;
+pub mod multistage;
 pub mod ping_pong;
 mod place;
 mod prefer;
 mod repeat;
 mod resident;
-pub mod ring;
 pub mod scratch;
 #[cfg(test)]
 mod simulate;
@@ -33,6 +33,6 @@ pub use lir::{
     Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
     WgmmaKind,
 };
-pub use ring::{Ring, RingLoad};
+pub use multistage::{MultistageBuffer, StagedLoad};
 pub use scratch::{SharedAccess, SharedGroup, SharedPlan, SharedUnit};
 pub use verify::verify;

@@ -24,7 +24,7 @@ const SUMS: usize = 128;
 pub fn ping_pong_loop(lir: &LayoutIr) -> Option<Op> {
     let func = &lir.func;
     let is_split = !func.tma.loads.is_empty() && lir.num_warps == WARPS;
-    if !is_split || !is_persistent(func) || !lir.rings.is_empty() {
+    if !is_split || !is_persistent(func) || !lir.multistage.is_empty() {
         return None;
     }
     let mut owners =

@@ -2,7 +2,7 @@
 //!
 //! Loads by the copy engine are given to one thread of a warpgroup of its own, which runs the same
 //! control flow as the consumers with nothing but those loads in it. Both walk the same slots of the
-//! same rings, so they meet in barriers and need no other message.
+//! same pipelines, so they synchronize by mbarriers alone.
 //!
 //! Where a copy begins, and how often a loop runs, may come from memory: the producer loads scalars of its
 //! own, as the start of a sequence among packed ones. It may run far ahead of the consumers, so

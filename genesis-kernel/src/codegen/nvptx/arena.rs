@@ -1,7 +1,7 @@
-//! Dynamic shared memory as a whole: where rings, store panels, scratch and barriers lie.
+//! Dynamic shared memory as a whole: where pipelines, store panels, scratch and barriers lie.
 //!
 //! ```text
-//! 0        slots of each channel, one ring after another          multiples of 1024
+//! 0        slots of each channel, one pipeline after another          multiples of 1024
 //! staging  two panels a warpgroup, for stores by the copy engine  multiples of 1024
 //! scratch  what each op needs while it runs (`Places`)
 //! barriers full[slot], then empty[slot], for each channel         8 bytes each
@@ -24,9 +24,9 @@ pub(super) const PANEL_BYTES: u32 = PANEL_ROWS * 128;
 /// Bytes of an mbarrier.
 pub(super) const BARRIER_BYTES: u32 = 8;
 
-/// Where a ring lies in shared memory, in bytes.
+/// Where a pipeline lies in shared memory, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RingPlace {
+pub(super) struct PipelineLayout {
     /// Its first slot.
     pub(super) start: u32,
     /// Bytes of a slot.
@@ -44,7 +44,7 @@ pub(super) struct RingPlace {
 /// Where everything lies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arena {
-    pub(super) rings: Vec<RingPlace>,
+    pub(super) pipelines: Vec<PipelineLayout>,
     /// Panels of stores.
     pub(super) staging: u32,
     pub(super) places: Places,
@@ -74,10 +74,10 @@ impl Arena {
         if !tma.channels.is_empty() {
             top = top.next_multiple_of(BARRIER_BYTES);
         }
-        let mut rings = Vec::new();
+        let mut pipelines = Vec::new();
         for ((number, channel), start) in (0..).zip(&tma.channels).zip(starts) {
             let bytes = channel.stages * BARRIER_BYTES;
-            rings.push(RingPlace {
+            pipelines.push(PipelineLayout {
                 start,
                 slot_bytes: channel.slot_bytes.next_multiple_of(SWIZZLE_ALIGNMENT),
                 stages: channel.stages,
@@ -91,7 +91,7 @@ impl Arena {
         if sets > 1 {
             top += sets * BARRIER_BYTES;
         }
-        Arena { rings, staging, places, order_barriers, bytes: top }
+        Arena { pipelines, staging, places, order_barriers, bytes: top }
     }
 }
 
@@ -126,9 +126,9 @@ mod tests {
             channels: vec![Channel { stages: 4, slot_bytes: 49152 }],
         };
         let arena = Arena::new(&func, [8, 1], &[]);
-        let ring = arena.rings[0];
-        assert_eq!((ring.start, ring.copied, arena.staging), (0, 49152, 196_608));
-        assert_eq!((ring.full, ring.empty), (229_376, 229_408));
+        let pipeline = arena.pipelines[0];
+        assert_eq!((pipeline.start, pipeline.copied, arena.staging), (0, 49152, 196_608));
+        assert_eq!((pipeline.full, pipeline.empty), (229_376, 229_408));
         assert_eq!(arena.bytes, 229_440);
     }
 }

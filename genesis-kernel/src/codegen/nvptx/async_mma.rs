@@ -16,7 +16,7 @@
 
 use super::super::llvm::Val;
 use super::lower::Lowering;
-use super::pipeline::Ring;
+use super::tma_pipeline::Pipeline;
 use super::wgmma;
 use crate::Error;
 use crate::ir::{Op, OpKind, Value};
@@ -26,11 +26,11 @@ pub(super) struct AsyncMma {
     /// Its accumulators, which nothing may touch.
     pub(super) sums: Value,
     /// The stages that it reads.
-    slots: Vec<(Ring, Val)>,
+    slots: Vec<(Pipeline, Val)>,
 }
 
 impl AsyncMma {
-    pub(super) fn new(sums: Value, slots: Vec<(Ring, Val)>) -> AsyncMma {
+    pub(super) fn new(sums: Value, slots: Vec<(Pipeline, Val)>) -> AsyncMma {
         AsyncMma { sums, slots }
     }
 }
@@ -82,8 +82,8 @@ impl Lowering<'_> {
             let sums = wgmma::wait(self.e, pending, &self.get(mma.sums)?);
             self.set(mma.sums, sums);
         }
-        for (ring, slot) in complete.into_iter().flat_map(|mma| mma.slots) {
-            self.release(ring, slot)?;
+        for (pipeline, slot) in complete.into_iter().flat_map(|mma| mma.slots) {
+            self.release(pipeline, slot)?;
         }
         Ok(())
     }

@@ -36,8 +36,8 @@ impl Carried {
 
 impl Lowering<'_> {
     pub(super) fn for_loop(&mut self, op: Op) -> Result<(), Error> {
-        if let Some(ring) = self.lir.rings.get(&op) {
-            return self.ring_loop(op, ring);
+        if let Some(ring) = self.lir.multistage.get(&op) {
+            return self.multistage_loop(op, ring);
         }
         let e = self.e;
         let data = self.func.op(op);

@@ -1,7 +1,7 @@
 //! Products of tiles: tensor cores (`mma.sync`) or multiply-adds of each thread's own elements.
 //!
 //! An operand in another layout goes through shared memory once, or was copied there without passing
-//! through registers (see [`Ring`](crate::layout::Ring)), and each step along K reads the registers
+//! through registers (see [`MultistageBuffer`](crate::layout::MultistageBuffer)), and each step along K reads the registers
 //! that it wants, in vectors or by `ldmatrix`, while the step before it multiplies. Which register is
 //! which element is read off the layouts at thread 0: the other threads' elements differ from it by
 //! the same XOR in accumulator and operands.

@@ -19,11 +19,11 @@ use std::ops::Range;
 use super::super::elementwise::to_memory;
 use super::super::llvm::{Emitter, IntPred, Val};
 use super::lower::Lowering;
-use super::pipeline::wait_parity;
 use super::reduce::{Step, dtypes, most_bytes, steps_of};
 use super::schedule::Step as Event;
 use super::shared::{Places, SMALL_BYTES};
 use super::thread;
+use super::tma_pipeline::wait_parity;
 use crate::ir::{DType, Op, OpKind, Value};
 use crate::layout::LayoutIr;
 

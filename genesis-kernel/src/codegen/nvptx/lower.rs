@@ -7,7 +7,6 @@ use std::rc::Rc;
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::async_mma::AsyncMma;
-use super::pipeline::{Copies, Role};
 use super::prologue_prefetch::{ProloguePrefetch, Wait};
 use super::rematerialize::Rematerialized;
 use super::resident_operands::ResidentOperands;
@@ -16,11 +15,12 @@ use super::shared::{Pending, Places};
 use super::strength_reduction::Increments;
 use super::thread::{self, Threads};
 use super::tma::FIRST_GROUP_BARRIER;
+use super::tma_pipeline::{Copies, Role};
 use super::{atomic, convert, dot, dsmem_store, reduce, scan};
 use crate::Error;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{BinaryOp, Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
-use crate::layout::{LayoutIr, LinearLayout, Ring};
+use crate::layout::{LayoutIr, LinearLayout, MultistageBuffer};
 use crate::target::GpuTarget;
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
@@ -126,7 +126,7 @@ pub(super) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
         OpKind::ConvertLayout => convert::scratch_bytes(lir, op),
         OpKind::Dot { .. } => dot::scratch_bytes(lir, op),
         OpKind::AtomicRmw(_) | OpKind::AtomicCas => atomic::scratch_bytes(lir, uses, op),
-        OpKind::For(_) => lir.rings.get(&op).map_or(0, Ring::bytes),
+        OpKind::For(_) => lir.multistage.get(&op).map_or(0, MultistageBuffer::bytes),
         _ => 0,
     }
 }
@@ -351,7 +351,7 @@ impl<'a> Lowering<'a> {
                     return Ok(None);
                 }
                 // Its value is in a ring.
-                _ if self.lir.rings.values().any(|ring| ring.skipped.contains(&op)) => {}
+                _ if self.lir.multistage.values().any(|ring| ring.skipped.contains(&op)) => {}
                 _ => self.op(op)?,
             }
             self.after_lowered(op)?;

@@ -13,8 +13,8 @@
 use super::super::llvm::{Emitter, IntPred, Val};
 use super::arena::BARRIER_BYTES;
 use super::lower::{Lowering, Registers};
-use super::pipeline::wait_parity;
 use super::thread;
+use super::tma_pipeline::wait_parity;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind, Region};
 

@@ -2,7 +2,7 @@
 //!
 //! Between two dependent kernels memory is idle: the last blocks of one end, and the first copies of the next are still to
 //! come. A kernel that reads memory which nobody writes (`constant` parameters, the weights of a model) need not wait for
-//! the primary grid there. Where a function begins with a loop over a multistage buffer (see [`super::ring`]), the copies
+//! the primary grid there. Where a function begins with a loop over a multistage buffer (see [`super::multistage`]), the copies
 //! of such tiles come first, and the wait after them:
 //!
 //! ```text
@@ -40,7 +40,7 @@ use super::shared::SMALL_BYTES;
 use crate::Error;
 use crate::analysis::base;
 use crate::ir::{Func, Op, OpKind, ParamAttrs, Value};
-use crate::layout::{LayoutIr, Ring, RingLoad};
+use crate::layout::{LayoutIr, MultistageBuffer, StagedLoad};
 use crate::target::GpuTarget;
 
 /// Where `griddepcontrol.wait` stands in a kernel.
@@ -57,7 +57,7 @@ pub(super) enum Wait {
 impl Wait {
     pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Wait {
         match ProloguePrefetch::of(lir, gpu) {
-            Some(prologue_prefetch) if !lir.rings.contains_key(&prologue_prefetch.at) => {
+            Some(prologue_prefetch) if !lir.multistage.contains_key(&prologue_prefetch.at) => {
                 Wait::AfterLoads
             }
             Some(_) => Wait::AfterCopies,
@@ -127,7 +127,7 @@ impl ProloguePrefetch {
         let mut unknown: BTreeSet<Value> = BTreeSet::new();
         for &op in &func.region(func.body).ops {
             let data = func.op(op);
-            if let Some(ring) = lir.rings.get(&op) {
+            if let Some(ring) = lir.multistage.get(&op) {
                 let is_known = data.operands[..3].iter().all(|v| !unknown.contains(v))
                     && ring
                         .slice
@@ -178,12 +178,12 @@ fn can_wait(lir: &LayoutIr, uses: &[u32], op: Op) -> bool {
     let inside = func.op(op).regions.iter().flat_map(|&region| func.walk_in(region));
     inside.chain([op]).all(|inner| {
         let is_small = scratch_bytes(lir, uses, inner) <= SMALL_BYTES;
-        is_small && !lir.rings.contains_key(&inner) && !func.op(inner).kind.has_effect()
+        is_small && !lir.multistage.contains_key(&inner) && !func.op(inner).kind.has_effect()
     })
 }
 
 /// Whether some tile of a ring is constant, and the addresses of all tiles are computed without memory.
-fn has_constant_tiles(func: &Func, ring: &Ring) -> bool {
+fn has_constant_tiles(func: &Func, ring: &MultistageBuffer) -> bool {
     let reads = |&op: &Op| func.op(op).kind == OpKind::Load && ring.load(op).is_none();
     ring.loads.iter().any(|load| reads_constant(func, load.op)) && !ring.slice.iter().any(reads)
 }
@@ -211,7 +211,7 @@ impl Lowering<'_> {
 
     /// Waits for the primary grid, if this op is the first that must not come before.
     pub(super) fn wait_for_grid_before(&mut self, op: Op) {
-        let is_ring = self.lir.rings.contains_key(&op);
+        let is_ring = self.lir.multistage.contains_key(&op);
         let Some(prologue_prefetch) = self.prologue_prefetch.as_mut() else { return };
         if prologue_prefetch.is_pending && prologue_prefetch.at == op && !is_ring {
             prologue_prefetch.is_pending = false;
@@ -224,7 +224,7 @@ impl Lowering<'_> {
     pub(super) fn prefetch_prologue(
         &mut self,
         op: Op,
-        ring: &Ring,
+        ring: &MultistageBuffer,
         bounds: [Val; 3],
     ) -> Result<Option<Vec<Registers>>, Error> {
         let Some(prologue_prefetch) = self
@@ -237,7 +237,7 @@ impl Lowering<'_> {
         prologue_prefetch.is_pending = false;
         let deferred = std::mem::take(&mut prologue_prefetch.deferred);
         let of_weights =
-            |load: &&RingLoad| reads_constant(self.func, load.op) && self.is_direct(load);
+            |load: &&StagedLoad| reads_constant(self.func, load.op) && self.is_direct(load);
         let prefetched: BTreeSet<Op> =
             ring.loads.iter().filter(of_weights).map(|load| load.op).collect();
         self.fill_tiles(op, ring, (bounds, &prefetched))?;
@@ -360,7 +360,9 @@ kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_mu
         passes::run(&mut func, passes::PIPELINE);
         let lir =
             assign(&func, &LayoutOptions { num_warps: Some(4), ..Default::default() }).unwrap();
-        assert!(!lir.rings.is_empty() && ProloguePrefetch::of(&lir, &GpuTarget::SM_90A).is_none());
+        assert!(
+            !lir.multistage.is_empty() && ProloguePrefetch::of(&lir, &GpuTarget::SM_90A).is_none()
+        );
     }
 
     /// Loads of one number each, of which the first need not wait.

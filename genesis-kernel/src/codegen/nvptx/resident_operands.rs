@@ -77,7 +77,7 @@ impl Lowering<'_> {
             return Ok(());
         }
         self.wait_mma(self.in_flight.len())?;
-        channels.into_iter().try_for_each(|channel| self.release_next(self.ring(channel)?))
+        channels.into_iter().try_for_each(|channel| self.release_next(self.pipeline(channel)?))
     }
 }
 

@@ -41,7 +41,7 @@ fn in_rows(text: &str, vector: u32, num_warps: u32) -> LayoutIr {
         num_blocks: 1,
         accesses,
         dots: BTreeMap::new(),
-        rings: BTreeMap::new(),
+        multistage: BTreeMap::new(),
         producer: None,
     }
 }

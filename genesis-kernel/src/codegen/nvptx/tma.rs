@@ -16,8 +16,8 @@
 use super::super::llvm::Val;
 use super::arena::{PANEL_BYTES, PANEL_ROWS, PANELS};
 use super::lower::Lowering;
-use super::pipeline::{Constant, Ring, Role};
 use super::thread;
+use super::tma_pipeline::{Constant, Pipeline, Role};
 use crate::Error;
 use crate::ir::{Op, OpKind, Spread, TensorMap, TmaLoad, Value};
 use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit, mma};
@@ -103,7 +103,7 @@ impl<'a> Lowering<'a> {
             Role::Producer => self.produce(op, number)?,
             Role::Consumer if self.only_advances() => {
                 if self.copies()?.lasts.contains(&op) {
-                    self.advance(self.ring(load.channel)?);
+                    self.advance(self.pipeline(load.channel)?);
                 }
             }
             Role::Consumer if load.registers && !self.is_late(load) => {
@@ -115,7 +115,7 @@ impl<'a> Lowering<'a> {
                 return Ok(());
             }
             Role::Consumer if self.resident_operands.has(op) => {
-                self.wait_full(self.ring(load.channel)?)
+                self.wait_full(self.pipeline(load.channel)?)
             }
             Role::Consumer => {}
         }
@@ -155,13 +155,13 @@ impl<'a> Lowering<'a> {
         needed.into_iter().try_for_each(|value| self.read_line(value))
     }
 
-    /// Reads the lines of a ring's next slot, which is about to go back.
-    pub(super) fn read_rest(&mut self, ring: Ring) -> Result<(), Error> {
+    /// Reads the lines of a pipeline's next slot, which is about to go back.
+    pub(super) fn read_rest(&mut self, pipeline: Pipeline) -> Result<(), Error> {
         let mut rest = Vec::new();
         for (&value, &op) in &self.unread {
             let OpKind::TmaLoad(number) = self.func.op(op).kind else { continue };
             let load = &self.func.tma.loads[usize::from(number)];
-            if self.ring(load.channel)?.is(ring) {
+            if self.pipeline(load.channel)?.is(pipeline) {
                 rest.push(value);
             }
         }
@@ -184,13 +184,13 @@ impl<'a> Lowering<'a> {
     /// Reads a load's tile from its slot, each thread its part. The slot goes back to the producer with the
     /// product that follows, which all threads of a warpgroup begin together.
     fn read_slot(&mut self, op: Op, load: &TmaLoad) -> Result<(), Error> {
-        let ring = self.ring(load.channel)?;
-        self.wait_full_once(ring);
+        let pipeline = self.pipeline(load.channel)?;
+        self.wait_full_once(pipeline);
         let (map, _) = self.tensor_map(load.map)?;
         let value = self.func.op(op).results[0];
         let layout = self.layout(value)?;
         let access = slot_access(layout, usize::from(load.contiguous), map);
-        let start = (load.offset, Some(self.slot_offset(ring)));
+        let start = (load.offset, Some(self.slot_offset(pipeline)));
         let mut registers = vec![None; layout.num_regs() as usize];
         for group in 0..access.groups.len() {
             self.load_shared_group(&access, value, group, start, &mut registers);
@@ -201,44 +201,46 @@ impl<'a> Lowering<'a> {
     /// Issues the copies of a load.
     fn produce(&mut self, op: Op, number: u8) -> Result<(), Error> {
         let load = &self.func.tma.loads[usize::from(number)];
-        let (ring, copies) = (self.ring(load.channel)?, self.copies()?);
+        let (pipeline, copies) = (self.pipeline(load.channel)?, self.copies()?);
         let (is_first, is_last) = (copies.firsts.contains(&op), copies.lasts.contains(&op));
         let (constant, is_new) = (copies.constant, !self.func.tma.is_again(number));
         match constant {
             Constant::All => {
                 if is_first {
-                    self.wait_empty(ring);
+                    self.wait_empty(pipeline);
                 }
                 if is_new {
-                    self.copy_panels(op, load, ring)?;
+                    self.copy_panels(op, load, pipeline)?;
                 }
             }
             Constant::Prefetch => {
                 if is_first {
-                    self.arm(ring);
+                    self.arm(pipeline);
                 }
                 if is_new && load.constant {
-                    self.copy_panels(op, load, ring)?;
+                    self.copy_panels(op, load, pipeline)?;
                 }
             }
             Constant::Prefetched => {
                 if is_first {
-                    self.unless_prefetched(ring, |lower| {
-                        lower.wait_empty(ring);
+                    self.unless_prefetched(pipeline, |lower| {
+                        lower.wait_empty(pipeline);
                         Ok(())
                     })?;
                 }
                 if is_new && load.constant {
-                    self.unless_prefetched(ring, |lower| lower.copy_panels(op, load, ring))?;
+                    self.unless_prefetched(pipeline, |lower| {
+                        lower.copy_panels(op, load, pipeline)
+                    })?;
                 } else if is_new {
-                    self.copy_panels(op, load, ring)?;
+                    self.copy_panels(op, load, pipeline)?;
                 }
             }
         }
         if is_last {
-            self.advance(ring);
+            self.advance(pipeline);
             if constant != Constant::All {
-                self.count_prefetched(ring, constant == Constant::Prefetch);
+                self.count_prefetched(pipeline, constant == Constant::Prefetch);
             }
         }
         Ok(())
@@ -247,12 +249,12 @@ impl<'a> Lowering<'a> {
     /// Code for slots that were not prefetched ahead.
     fn unless_prefetched(
         &mut self,
-        ring: Ring,
+        pipeline: Pipeline,
         write: impl FnOnce(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let e = self.e;
         let (anew, done) = (e.block("anew"), e.block("prefetched"));
-        e.cond_br(self.is_prefetched_stage(ring), done, anew);
+        e.cond_br(self.is_prefetched_stage(pipeline), done, anew);
         e.position(anew);
         write(self)?;
         e.br(done);
@@ -261,7 +263,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Copies each panel of a tile to the next slot.
-    fn copy_panels(&mut self, op: Op, load: &TmaLoad, ring: Ring) -> Result<(), Error> {
+    fn copy_panels(&mut self, op: Op, load: &TmaLoad, pipeline: Pipeline) -> Result<(), Error> {
         let e = self.e;
         let data = self.func.op(op);
         let (map, descriptor) = self.tensor_map(load.map)?;
@@ -269,7 +271,7 @@ impl<'a> Lowering<'a> {
         let bytes = map.block.iter().product::<u32>() * map.dtype.bytes() as u32;
         let panel_bytes = bytes * load.spread.shares();
         let share = self.share(load, map, bytes, &mut coordinates)?;
-        let (slot, barrier) = (self.slot_offset(ring), self.full_barrier(ring));
+        let (slot, barrier) = (self.slot_offset(pipeline), self.full_barrier(pipeline));
         for panel in 0..load.bytes / panel_bytes.max(1) {
             let offset = e.int(e.i32(), i64::from(load.offset + panel * panel_bytes));
             let place = self.shared_at(e.add(e.add(slot, offset), share));

@@ -23,12 +23,12 @@ use super::dsmem_store;
 use super::lower::{Frame, Lowering};
 use super::ping_pong_mainloop::PingPongMainloop;
 use super::ping_pong_tiles::PingPongTiles;
-use super::pipeline::{Constant, Copies, Ring, Role, ends};
 use super::producer_prologue::producer_prologue;
 use super::programmatic_dependent_launch;
 use super::reduce;
 use super::schedule::Step;
 use super::thread::{self, Threads, uniform_warp};
+use super::tma_pipeline::{Constant, Copies, Pipeline, Role, ends};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, Type};
 use crate::layout::LayoutIr;
@@ -154,8 +154,8 @@ impl Kernel<'_> {
     fn warp_specialized(&self, producer: &Func) -> Result<Written, Error> {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
-        let rings: Vec<Ring> =
-            self.arena.rings.iter().map(|&place| Ring::reserve(e, place)).collect();
+        let pipelines: Vec<Pipeline> =
+            self.arena.pipelines.iter().map(|&layout| Pipeline::reserve(e, layout)).collect();
         let shared = ping_pong_loop(self.lir);
         let ping_pong_tiles = shared
             .map(|op| PingPongTiles::reserve(e, op, &self.lir.func, self.arena.order_barriers));
@@ -202,7 +202,7 @@ impl Kernel<'_> {
         e.position(one);
         let mut constant = Constant::All;
         if let Some(prologue) = &prologue {
-            let mut copies = self.copies(Role::Producer, &rings, group, prologue);
+            let mut copies = self.copies(Role::Producer, &pipelines, group, prologue);
             copies.constant = Constant::Prefetch;
             let waits = e.block("producer.waits");
             self.role(&alone(prologue, self.lir), Some(copies), waits)?;
@@ -210,7 +210,7 @@ impl Kernel<'_> {
             programmatic_dependent_launch::wait_and_launch_dependents(e);
             constant = Constant::Prefetched;
         }
-        let mut copies = self.copies(Role::Producer, &rings, group, producer);
+        let mut copies = self.copies(Role::Producer, &pipelines, group, producer);
         copies.constant = constant;
         self.role(&alone(producer, self.lir), Some(copies), self.exit)?;
 
@@ -221,7 +221,7 @@ impl Kernel<'_> {
         if moves_registers {
             e.intrinsic("llvm.nvvm.setmaxnreg.inc.sync.aligned.u32", &[], &[taken]);
         }
-        let mut copies = self.copies(Role::Consumer, &rings, group, &self.lir.func);
+        let mut copies = self.copies(Role::Consumer, &pipelines, group, &self.lir.func);
         match ping_pong_tiles {
             Some(ping_pong) => {
                 copies.ping_pong_tiles = Some(ping_pong.begin(e, group));
@@ -260,10 +260,10 @@ impl Kernel<'_> {
             let arrivals = e.int(e.i32(), i64::from(arrivals));
             e.intrinsic("llvm.nvvm.mbarrier.init.shared", &[], &[barrier, arrivals]);
         };
-        for ring in &self.arena.rings {
+        for pipeline in &self.arena.pipelines {
             let readers = self.lir.num_warps / 4 * self.lir.num_blocks;
-            for (first, arrivals) in [(ring.full, 1), (ring.empty, readers)] {
-                for slot in 0..ring.stages {
+            for (first, arrivals) in [(pipeline.full, 1), (pipeline.empty, readers)] {
+                for slot in 0..pipeline.stages {
                     make(first + slot * BARRIER_BYTES, arrivals);
                 }
             }
@@ -279,19 +279,19 @@ impl Kernel<'_> {
     }
 
     /// The state of a role at its start, at the builder's position.
-    fn copies(&self, role: Role, rings: &[Ring], group: Val, func: &Func) -> Copies {
+    fn copies(&self, role: Role, pipelines: &[Pipeline], group: Val, func: &Func) -> Copies {
         let e = self.e;
-        rings.iter().for_each(|ring| ring.begin(e, role));
+        pipelines.iter().for_each(|pipeline| pipeline.begin(e, role));
         let in_group = e.and(self.tid, e.int(e.i32(), i64::from(WARPGROUP - 1)));
         let leads = e.icmp(IntPred::Eq, in_group, e.int(e.i32(), 0));
         let [firsts, lasts] = ends(func);
         let (maps, staging) = (self.args.maps.clone(), self.arena.staging);
         let (unit, ping_pong_tiles, ping_pong_mainloop) =
             (group, None, PingPongMainloop::default());
-        let rings = rings.to_vec();
+        let pipelines = pipelines.to_vec();
         Copies {
             role,
-            rings,
+            pipelines,
             maps,
             staging,
             group,
@@ -315,7 +315,7 @@ fn alone(producer: &Func, whole: &LayoutIr) -> LayoutIr {
         num_blocks: whole.num_blocks,
         accesses: BTreeMap::new(),
         dots: BTreeMap::new(),
-        rings: BTreeMap::new(),
+        multistage: BTreeMap::new(),
         producer: None,
     }
 }

@@ -18,8 +18,8 @@
 use super::super::elementwise::{self, Target};
 use super::super::llvm::Val;
 use super::lower::{Lowering, Registers};
-use super::pipeline::Role;
 use super::thread;
+use super::tma_pipeline::Role;
 use crate::Error;
 use crate::ir::{BinaryOp, Func, Op, OpKind, Predicate, Scalar, UnaryOp, Value};
 

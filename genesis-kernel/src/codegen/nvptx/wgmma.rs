@@ -19,7 +19,7 @@ use super::super::llvm::{Emitter, Val};
 use super::async_mma::AsyncMma;
 use super::dot::Fragment;
 use super::lower::{Lowering, Registers};
-use super::pipeline::Ring;
+use super::tma_pipeline::Pipeline;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind, Value};
 use crate::layout::{DotOperand, DotPlan, DotUnit, SharedOperand, WgmmaKind};
@@ -190,22 +190,25 @@ impl<'a> Lowering<'a> {
         kind: WgmmaKind,
         sums: &[Val],
     ) -> Result<Vec<Val>, Error> {
-        let rings = self.rings_of(op, plan)?;
-        rings.iter().for_each(|&(ring, _)| self.wait_full_once(ring));
-        let rings: Vec<Ring> =
-            rings.into_iter().filter(|&(_, is_last)| is_last).map(|(ring, _)| ring).collect();
-        for &ring in &rings {
-            self.read_rest(ring)?;
-            self.forget_full(ring);
+        let pipelines = self.pipelines_of(op, plan)?;
+        pipelines.iter().for_each(|&(pipeline, _)| self.wait_full_once(pipeline));
+        let pipelines: Vec<Pipeline> = pipelines
+            .into_iter()
+            .filter(|&(_, is_last)| is_last)
+            .map(|(pipeline, _)| pipeline)
+            .collect();
+        for &pipeline in &pipelines {
+            self.read_rest(pipeline)?;
+            self.clear_arrived(pipeline);
         }
         let begins = plan.apart || is_zero(self.func, self.func.op(op).operands[2]);
         let mut assembly = self.products(op, plan, kind, (sums.len() as u32, begins))?;
         if is_async_across_iterations(plan) {
             // This MMA may stay in flight, that of the iteration before may not.
             let sums = assembly.issue(self.e, sums, Some(1));
-            for &ring in &rings {
-                self.release_held(ring)?;
-                self.hold_next(ring);
+            for &pipeline in &pipelines {
+                self.release_held(pipeline)?;
+                self.hold_next(pipeline);
             }
             return Ok(sums);
         }
@@ -214,13 +217,14 @@ impl<'a> Lowering<'a> {
         let before = if begins { &unset } else { sums };
         if plan.apart {
             let products = assembly.issue(e, before, Some(0));
-            rings.iter().try_for_each(|&ring| self.release_next(ring))?;
+            pipelines.iter().try_for_each(|&pipeline| self.release_next(pipeline))?;
             return Ok(sums.iter().zip(products).map(|(&sum, part)| e.fadd(sum, part)).collect());
         }
         self.await_mma_order(op);
         let sums = assembly.issue(e, before, None);
         self.pass_mma_order(op);
-        let slots = rings.iter().map(|&ring| (ring, self.take_next(ring))).collect();
+        let slots =
+            pipelines.iter().map(|&pipeline| (pipeline, self.take_next(pipeline))).collect();
         self.push_in_flight(AsyncMma::new(self.func.op(op).results[0], slots));
         Ok(sums)
     }
@@ -248,15 +252,15 @@ impl<'a> Lowering<'a> {
             let at = at
                 .ok_or_else(|| Error::bug("an accumulator in flight is not carried by its loop"))?;
             yielded[at] = wait(self.e, 0, &yielded[at]).into();
-            let rings = self.rings_of(*op, plan)?;
-            rings.iter().try_for_each(|&(ring, _)| self.release_held(ring))?;
+            let pipelines = self.pipelines_of(*op, plan)?;
+            pipelines.iter().try_for_each(|&(pipeline, _)| self.release_held(pipeline))?;
         }
         Ok(yielded)
     }
 
-    /// The rings of whose slots a dot reads each once, with whether it is the last of its region that does;
+    /// The pipelines of whose slots a dot reads each once, with whether it is the last of its region that does;
     /// see [`super::resident_operands`] for others.
-    fn rings_of(&self, op: Op, plan: &DotPlan) -> Result<Vec<(Ring, bool)>, Error> {
+    fn pipelines_of(&self, op: Op, plan: &DotPlan) -> Result<Vec<(Pipeline, bool)>, Error> {
         let mut channels = Vec::new();
         for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
             let DotOperand::Shared(operand) = operand else { continue };
@@ -269,11 +273,11 @@ impl<'a> Lowering<'a> {
         }
         let ops = &self.func.region(self.region).ops;
         let behind = ops.iter().skip_while(|&&other| other != op).skip(1);
-        let ring = |channel| {
+        let pipeline = |channel| {
             let is_last = !behind.clone().any(|&other| multiplies_of(self.func, other, channel));
-            Ok((self.ring(channel)?, is_last))
+            Ok((self.pipeline(channel)?, is_last))
         };
-        channels.into_iter().map(ring).collect()
+        channels.into_iter().map(pipeline).collect()
     }
 
     /// The channel of an operand, and where it begins in a slot.
@@ -336,7 +340,7 @@ impl<'a> Lowering<'a> {
         };
         let (channel, offset) = self.load_of(operand)?;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
-        let mut address = e.add(self.slot_offset(self.ring(channel)?), int(offset));
+        let mut address = e.add(self.slot_offset(self.pipeline(channel)?), int(offset));
         if rows_each != 0 {
             let group = self.copies()?.group;
             address = e.add(address, e.mul(group, int(operand.block_offset(1))));

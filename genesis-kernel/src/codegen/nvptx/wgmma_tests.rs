@@ -180,7 +180,7 @@ impl Config {
             num_warps: self.num_warps,
             num_blocks: 1,
             accesses: BTreeMap::new(),
-            rings: BTreeMap::new(),
+            multistage: BTreeMap::new(),
             dots: dots.map(|op| (op, plan.clone())).collect(),
             producer: Some(self.func(PRODUCER, "")),
             func,

@@ -215,7 +215,7 @@ fn products_through_rings_mean_the_same() {
             passes::run(&mut func, passes::PIPELINE);
             let options = LayoutOptions { num_warps: Some(4), ..Default::default() };
             let lir = assign(&func, &options).unwrap();
-            rings += lir.rings.len();
+            rings += lir.multistage.len();
             for plan in lir.dots.values().flat_map(|dot| [&dot.a, &dot.b]) {
                 let plan = plan.registers().unwrap().staging.as_ref().unwrap();
                 assert!(!aligned || (plan.store.ways, plan.load.ways) == (1, 1), "{dtype}");

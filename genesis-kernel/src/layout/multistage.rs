@@ -1,22 +1,21 @@
-//! Loops whose loads run ahead: a ring of slots in shared memory, filled by asynchronous copies.
+//! Multistage buffers: software prefetch of MMA operands into a ring of shared-memory stages by `cp.async`.
 //!
-//! A load in a counted loop whose value goes to dots only, perhaps under another shape, never comes to
-//! registers. Each iteration copies what a later one multiplies, from global to shared memory, and
-//! reads its own operands from the slot that was filled some iterations ago:
+//! A load in a counted loop whose value goes to dots only, perhaps under another shape, never comes to registers. Each
+//! iteration copies what a later one multiplies, from global to shared memory, and reads its own operands from the stage
+//! that was filled some iterations ago:
 //!
 //! ```text
-//! 4 slots      iteration:   0    1    2    3    4
-//!   copied before the loop  0 1 2
-//!   copied                  3    4    5    6    7         into slot (i + 3) % 4
-//!   multiplied              0    1    2    3    4         from slot i % 4
+//! 4 stages     iteration:   0    1    2    3    4
+//!   prologue                0 1 2
+//!   copied                  3    4    5    6    7         into stage (i + 3) % 4
+//!   multiplied              0    1    2    3    4         from stage i % 4
 //! ```
 //!
-//! One barrier an iteration is enough: the slot that is filled was read an iteration ago, and the one
-//! that is read was waited for by the threads that filled it.
+//! One barrier an iteration is enough: the stage that is filled was read an iteration ago, and the one that is read was
+//! waited for by the threads that filled it.
 //!
-//! Addresses and masks of a later iteration are computed by the same ops from its index, so they may
-//! follow from nothing that the loop carries. They may come from memory that nobody writes: numbers of pages
-//! are loaded ahead too.
+//! Addresses and masks of a later iteration are rematerialized from its index, so they may depend on nothing
+//! loop-carried. They may come from memory that nobody writes: page numbers are prefetched too.
 
 use std::collections::BTreeSet;
 
@@ -28,24 +27,24 @@ use super::swizzle::operand_plan;
 use crate::analysis::is_constant;
 use crate::ir::{Def, Func, Op, OpKind, Region, Value};
 
-/// A loop whose loads run ahead.
+/// The multistage buffer of a loop: its stages and what is copied into them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ring {
-    /// Slots of the ring; at least 2. One is read while the others are filled.
+pub struct MultistageBuffer {
+    /// Stages; at least 2. One is read while the others are filled.
     pub stages: u32,
     /// Bytes of a slot.
     pub slot_bytes: u32,
     /// Ops of the body, in order, that give the loads' addresses and masks.
     pub slice: Vec<Op>,
     /// What is copied.
-    pub loads: Vec<RingLoad>,
+    pub loads: Vec<StagedLoad>,
     /// The loads, and the ops that rename their values: they are not computed in registers.
     pub skipped: BTreeSet<Op>,
 }
 
 /// A load that is a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RingLoad {
+pub struct StagedLoad {
     /// The load.
     pub op: Op,
     /// Where its tile begins in a slot, in bytes.
@@ -56,21 +55,21 @@ pub struct RingLoad {
     pub store: SharedAccess,
 }
 
-impl Ring {
+impl MultistageBuffer {
     /// Bytes of all slots.
     pub fn bytes(&self) -> u32 {
         self.stages * self.slot_bytes
     }
 
     /// The copy of a load.
-    pub fn load(&self, op: Op) -> Option<&RingLoad> {
+    pub fn load(&self, op: Op) -> Option<&StagedLoad> {
         self.loads.iter().find(|load| load.op == op)
     }
 }
 
-/// What limits rings.
+/// What limits multistage buffers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RingLimits {
+pub(super) struct MultistageLimits {
     /// Slots where a loop does not say; none leaves the choice.
     pub stages: Option<u32>,
     /// Bytes of shared memory that a block may use.
@@ -85,8 +84,8 @@ const DEFAULT_STAGES: u32 = 4;
 /// All tiles start at a multiple of this many bytes.
 const ALIGNMENT: u32 = 128;
 
-/// Finds the loops of layout IR whose loads run ahead, and tells their dots.
-pub(super) fn add_rings(lir: &mut LayoutIr, limits: RingLimits) {
+/// Gives the loops of layout IR that can have one a multistage buffer, and their dots the staged operands.
+pub(super) fn add_multistage_buffers(lir: &mut LayoutIr, limits: MultistageLimits) {
     for op in lir.func.walk() {
         let OpKind::For(options) = lir.func.op(op).kind else { continue };
         let asked = match options.stages {
@@ -94,7 +93,9 @@ pub(super) fn add_rings(lir: &mut LayoutIr, limits: RingLimits) {
             stages => Some(u32::from(stages)),
         };
         let found = Finder::new(lir, op).operands();
-        let Some(ring) = make_ring(lir, op, &found, RingLimits { stages: asked, ..limits }) else {
+        let Some(ring) =
+            multistage_buffer(lir, op, &found, MultistageLimits { stages: asked, ..limits })
+        else {
             continue;
         };
         for found in found {
@@ -105,18 +106,28 @@ pub(super) fn add_rings(lir: &mut LayoutIr, limits: RingLimits) {
                 operand.ring = Some(found.load);
             }
         }
-        lir.rings.insert(op, ring);
+        lir.multistage.insert(op, ring);
     }
 }
 
-fn make_ring(lir: &LayoutIr, op: Op, found: &[Found], limits: RingLimits) -> Option<Ring> {
-    let mut ring =
-        Ring { stages: 0, slot_bytes: 0, slice: vec![], loads: vec![], skipped: BTreeSet::new() };
+fn multistage_buffer(
+    lir: &LayoutIr,
+    op: Op,
+    found: &[Found],
+    limits: MultistageLimits,
+) -> Option<MultistageBuffer> {
+    let mut ring = MultistageBuffer {
+        stages: 0,
+        slot_bytes: 0,
+        slice: vec![],
+        loads: vec![],
+        skipped: BTreeSet::new(),
+    };
     let mut slice = BTreeSet::new();
     for found in found {
         let (offset, bytes) = (ring.slot_bytes, found.plan.bytes());
         let store = found.plan.store.clone();
-        ring.loads.push(RingLoad { op: found.load, offset, bytes, store });
+        ring.loads.push(StagedLoad { op: found.load, offset, bytes, store });
         ring.slot_bytes += bytes.next_multiple_of(ALIGNMENT);
         ring.skipped.extend(found.views.iter().copied().chain([found.load]));
         slice.extend(found.slice.iter().copied());

@@ -1,28 +1,28 @@
-//! Rings of slots between the producer and the consumers: who waits for what, and where a role stands.
+//! The TMA pipeline between a producer and its consumers: full and empty mbarriers, and each role's pipeline state.
 //!
-//! Each slot has two barriers in shared memory. *Full* is over when the copies have brought all their
-//! bytes, *empty* when every consumer warpgroup has said that its products have read the slot. A wait
-//! names the parity of the phase that must be over, which flips each time round the ring; a rematerialize_rows
-//! barrier lets a wait for parity 1 pass, so the producer begins with 1 and finds every slot empty.
+//! As in CUTLASS's `PipelineTmaAsync`, each stage (a slot of the ring) has two mbarriers. *Full* completes when the copies
+//! have brought all their bytes, *empty* when every consumer warpgroup has arrived, after the MMAs that read the stage. A
+//! wait names the parity of the phase that must be complete, which flips each time round the ring; a new mbarrier lets a
+//! wait for parity 1 pass, so the producer begins with 1 and finds every stage empty.
 //!
 //! ```text
-//! producer  wait empty[i] parity p    arm full[i] with bytes    copies into slot i -> full[i]
-//! consumer  wait full[i] parity p     products read slot i      arrive at empty[i]
+//! producer  wait empty[i] parity p    arm full[i] with bytes    copies into stage i -> full[i]
+//! consumer  wait full[i] parity p     MMAs read stage i         arrive at empty[i]
 //! both      i += 1; at the end i = 0, p ^= 1
 //! ```
 //!
-//! In a cluster a slot is filled by copies from several blocks, each into the slots of all. So a consumer
-//! arrives at *empty* of every block, and a producer that finds its own slot empty knows that all are. Each
-//! block arms its own *full*; bytes that come before that are counted in the same phase, since
-//! nobody sends them before this block, too, has emptied the slot.
+//! In a cluster a stage is filled by multicasts from several blocks, each into the stages of all. So a consumer arrives at
+//! *empty* of every block, and a producer that finds its own stage empty knows that all are. Each block arms its own
+//! *full*; bytes that come before that count in the same phase, since nobody copies them before this block, too, has
+//! emptied the stage.
 //!
-//! `i` and `p` of a role are variables on the stack, which LLVM makes registers: they run on from one
-//! loop to the next, so nothing has to be carried through tile IR.
+//! The pipeline state `(i, p)` of a role is in stack variables, which mem2reg promotes: it runs on from one loop to the
+//! next, so nothing has to be carried through tile IR.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::llvm::{Emitter, IntPred, Val};
-use super::arena::{BARRIER_BYTES, RingPlace};
+use super::arena::{BARRIER_BYTES, PipelineLayout};
 use super::lower::Lowering;
 use super::ping_pong_mainloop::PingPongMainloop;
 use super::ping_pong_tiles::PingPongTiles;
@@ -30,7 +30,7 @@ use super::thread;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind};
 
-/// Stands for no slot in [`Ring::held`].
+/// Stands for no stage in [`Pipeline::held`].
 const NONE: i64 = -1;
 
 /// What threads do in a kernel that has a producer.
@@ -53,31 +53,31 @@ pub(super) enum Constant {
     Prefetched,
 }
 
-/// A ring as a role sees it.
+/// A pipeline as a role sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ring {
-    place: RingPlace,
+pub(super) struct Pipeline {
+    layout: PipelineLayout,
     /// Variable: the slot that is next.
     slot: Val,
     /// Variable: the parity to wait for.
     parity: Val,
-    /// Variable: the slot that the products in flight read, or [`NONE`].
+    /// Variable: the stage that the MMAs in flight read, or [`NONE`].
     held: Val,
     /// Variable: stages that the producer has prefetched, from the next one on.
     prefetched: Val,
 }
 
-impl Ring {
-    /// Room for a ring's variables; the builder stands in the function's first block.
-    pub(super) fn reserve(e: &Emitter, place: RingPlace) -> Ring {
+impl Pipeline {
+    /// Allocates a pipeline's variables; the builder stands in the function's first block.
+    pub(super) fn reserve(e: &Emitter, layout: PipelineLayout) -> Pipeline {
         let [slot, parity, held, prefetched] = [(); 4].map(|()| e.alloca(e.i32(), 4));
         e.store_aligned(e.int(e.i32(), 0), prefetched, 4);
-        Ring { place, slot, parity, held, prefetched }
+        Pipeline { layout, slot, parity, held, prefetched }
     }
 
-    /// Whether both are the ring of one channel.
-    pub(super) fn is(&self, other: Ring) -> bool {
-        self.place.full == other.place.full
+    /// Whether both are the pipeline of one channel.
+    pub(super) fn is(&self, other: Pipeline) -> bool {
+        self.layout.full == other.layout.full
     }
 
     /// Sets the variables of a role that begins.
@@ -93,7 +93,7 @@ impl Ring {
 pub(super) struct Copies {
     pub(super) role: Role,
     /// By channel.
-    pub(super) rings: Vec<Ring>,
+    pub(super) pipelines: Vec<Pipeline>,
     /// Addresses of tensor maps, by number.
     pub(super) maps: Vec<Val>,
     /// Where panels of stores start in shared memory.
@@ -154,28 +154,28 @@ impl Lowering<'_> {
         self.copies.as_ref().ok_or_else(missing)
     }
 
-    /// A ring, by its channel.
-    pub(super) fn ring(&self, channel: u8) -> Result<Ring, Error> {
-        let ring = self.copies()?.rings.get(channel as usize).copied();
-        ring.ok_or_else(|| Error::bug(format!("there is no channel {channel}")))
+    /// A pipeline, by its channel.
+    pub(super) fn pipeline(&self, channel: u8) -> Result<Pipeline, Error> {
+        let pipeline = self.copies()?.pipelines.get(channel as usize).copied();
+        pipeline.ok_or_else(|| Error::bug(format!("there is no channel {channel}")))
     }
 
-    /// What is next in a ring has not arrived any more: it goes on.
-    pub(super) fn forget_full(&mut self, ring: Ring) {
-        self.arrived.remove(&(self.region, ring.place.full));
+    /// The consumer advances to the next stage: that it has waited for the full barrier no longer holds.
+    pub(super) fn clear_arrived(&mut self, pipeline: Pipeline) {
+        self.arrived.remove(&(self.region, pipeline.layout.full));
     }
 
     /// The number of the slot that is next, `i32`.
-    fn next_slot(&self, ring: Ring) -> Val {
-        self.e.load_aligned(self.e.i32(), ring.slot, 4)
+    fn next_slot(&self, pipeline: Pipeline) -> Val {
+        self.e.load_aligned(self.e.i32(), pipeline.slot, 4)
     }
 
     /// Where the next slot starts in shared memory, in bytes, `i32`.
-    pub(super) fn slot_offset(&self, ring: Ring) -> Val {
+    pub(super) fn slot_offset(&self, pipeline: Pipeline) -> Val {
         let e = self.e;
-        let bytes = e.int(e.i32(), i64::from(ring.place.slot_bytes));
-        let offset = e.mul(self.next_slot(ring), bytes);
-        e.add(offset, e.int(e.i32(), i64::from(ring.place.start)))
+        let bytes = e.int(e.i32(), i64::from(pipeline.layout.slot_bytes));
+        let offset = e.mul(self.next_slot(pipeline), bytes);
+        e.add(offset, e.int(e.i32(), i64::from(pipeline.layout.start)))
     }
 
     /// A slot's barrier among those that start at `first`.
@@ -186,113 +186,113 @@ impl Lowering<'_> {
     }
 
     /// The barrier that copies into the next slot count their bytes at.
-    pub(super) fn full_barrier(&self, ring: Ring) -> Val {
-        self.barrier_at(ring.place.full, self.next_slot(ring))
+    pub(super) fn full_barrier(&self, pipeline: Pipeline) -> Val {
+        self.barrier_at(pipeline.layout.full, self.next_slot(pipeline))
     }
 
     /// Waits until the next slot's copies have arrived.
-    pub(super) fn wait_full(&self, ring: Ring) {
-        self.wait_phase(ring, self.full_barrier(ring));
+    pub(super) fn wait_full(&self, pipeline: Pipeline) {
+        self.wait_phase(pipeline, self.full_barrier(pipeline));
     }
 
     /// The same where the region has not yet waited for this slot.
-    pub(super) fn wait_full_once(&mut self, ring: Ring) {
-        let known = (self.region, ring.place.full);
+    pub(super) fn wait_full_once(&mut self, pipeline: Pipeline) {
+        let known = (self.region, pipeline.layout.full);
         if !self.arrived.contains(&known) {
-            self.wait_full(ring);
+            self.wait_full(pipeline);
             self.arrived.insert(known);
         }
     }
 
     /// Waits until everybody has read the next slot, and says how many bytes will come into it.
-    pub(super) fn wait_empty(&self, ring: Ring) {
-        self.wait_phase(ring, self.barrier_at(ring.place.empty, self.next_slot(ring)));
-        self.arm(ring);
+    pub(super) fn wait_empty(&self, pipeline: Pipeline) {
+        self.wait_phase(pipeline, self.barrier_at(pipeline.layout.empty, self.next_slot(pipeline)));
+        self.arm(pipeline);
     }
 
     /// Whether the next stage was prefetched by [`super::producer_prologue`].
-    pub(super) fn is_prefetched_stage(&self, ring: Ring) -> Val {
+    pub(super) fn is_prefetched_stage(&self, pipeline: Pipeline) -> Val {
         let e = self.e;
-        e.icmp(IntPred::Sgt, e.load_aligned(e.i32(), ring.prefetched, 4), e.int(e.i32(), 0))
+        e.icmp(IntPred::Sgt, e.load_aligned(e.i32(), pipeline.prefetched, 4), e.int(e.i32(), 0))
     }
 
     /// One more stage that was prefetched, or one less that is next.
-    pub(super) fn count_prefetched(&self, ring: Ring, more: bool) {
+    pub(super) fn count_prefetched(&self, pipeline: Pipeline, more: bool) {
         let e = self.e;
-        let count = e.load_aligned(e.i32(), ring.prefetched, 4);
+        let count = e.load_aligned(e.i32(), pipeline.prefetched, 4);
         let next = match more {
             true => e.add(count, e.int(e.i32(), 1)),
-            false => e.sub(count, e.zext(self.is_prefetched_stage(ring), e.i32())),
+            false => e.sub(count, e.zext(self.is_prefetched_stage(pipeline), e.i32())),
         };
-        e.store_aligned(next, ring.prefetched, 4);
+        e.store_aligned(next, pipeline.prefetched, 4);
     }
 
-    /// Says how many bytes will come into the next slot.
-    pub(super) fn arm(&self, ring: Ring) {
+    /// Arms the next stage's full barrier with the bytes that will come.
+    pub(super) fn arm(&self, pipeline: Pipeline) {
         let e = self.e;
         let arm = "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta";
-        let bytes = e.int(e.i32(), i64::from(ring.place.copied));
-        e.intrinsic(arm, &[], &[self.full_barrier(ring), bytes]);
+        let bytes = e.int(e.i32(), i64::from(pipeline.layout.copied));
+        e.intrinsic(arm, &[], &[self.full_barrier(pipeline), bytes]);
     }
 
-    fn wait_phase(&self, ring: Ring, barrier: Val) {
+    fn wait_phase(&self, pipeline: Pipeline, barrier: Val) {
         let e = self.e;
-        wait_parity(e, barrier, e.load_aligned(e.i32(), ring.parity, 4));
+        wait_parity(e, barrier, e.load_aligned(e.i32(), pipeline.parity, 4));
     }
 
-    /// To the next slot.
-    pub(super) fn advance(&self, ring: Ring) {
+    /// Advances the pipeline state to the next stage.
+    pub(super) fn advance(&self, pipeline: Pipeline) {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
-        let next = e.add(self.next_slot(ring), int(1));
-        let wraps = e.icmp(IntPred::Eq, next, int(ring.place.stages));
-        let parity = e.load_aligned(e.i32(), ring.parity, 4);
-        e.store_aligned(e.select(wraps, int(0), next), ring.slot, 4);
-        e.store_aligned(e.xor(parity, e.zext(wraps, e.i32())), ring.parity, 4);
+        let next = e.add(self.next_slot(pipeline), int(1));
+        let wraps = e.icmp(IntPred::Eq, next, int(pipeline.layout.stages));
+        let parity = e.load_aligned(e.i32(), pipeline.parity, 4);
+        e.store_aligned(e.select(wraps, int(0), next), pipeline.slot, 4);
+        e.store_aligned(e.xor(parity, e.zext(wraps, e.i32())), pipeline.parity, 4);
     }
 
-    /// Gives the next slot back to the producer and goes on; its products are done.
-    pub(super) fn release_next(&mut self, ring: Ring) -> Result<(), Error> {
+    /// Releases the next stage to the producer and advances; its MMAs are complete.
+    pub(super) fn release_next(&mut self, pipeline: Pipeline) -> Result<(), Error> {
         let leads = self.copies()?.leads;
-        self.arrive_empty(ring, self.next_slot(ring), leads);
-        self.advance(ring);
+        self.arrive_empty(pipeline, self.next_slot(pipeline), leads);
+        self.advance(pipeline);
         Ok(())
     }
 
-    /// Gives back the slot that products in flight read, if there is one: they are done.
-    pub(super) fn release_held(&mut self, ring: Ring) -> Result<(), Error> {
+    /// Releases the stage that MMAs in flight read, if there is one: they are complete.
+    pub(super) fn release_held(&mut self, pipeline: Pipeline) -> Result<(), Error> {
         let e = self.e;
-        let held = e.load_aligned(e.i32(), ring.held, 4);
+        let held = e.load_aligned(e.i32(), pipeline.held, 4);
         let is_held = e.icmp(IntPred::Sge, held, e.int(e.i32(), 0));
         let speaks = e.and(self.copies()?.leads, is_held);
-        self.arrive_empty(ring, held, speaks);
-        e.store_aligned(e.int(e.i32(), NONE), ring.held, 4);
+        self.arrive_empty(pipeline, held, speaks);
+        e.store_aligned(e.int(e.i32(), NONE), pipeline.held, 4);
         Ok(())
     }
 
-    /// Notes that products in flight read the next slot, and goes on.
-    pub(super) fn hold_next(&self, ring: Ring) {
-        self.e.store_aligned(self.next_slot(ring), ring.held, 4);
-        self.advance(ring);
+    /// Notes that MMAs in flight read the next stage, and advances.
+    pub(super) fn hold_next(&self, pipeline: Pipeline) {
+        self.e.store_aligned(self.next_slot(pipeline), pipeline.held, 4);
+        self.advance(pipeline);
     }
 
-    /// The next slot, which products that begin will read; goes on.
-    pub(super) fn take_next(&self, ring: Ring) -> Val {
-        let slot = self.next_slot(ring);
-        self.advance(ring);
+    /// The next stage, which MMAs to be issued will read; advances.
+    pub(super) fn take_next(&self, pipeline: Pipeline) -> Val {
+        let slot = self.next_slot(pipeline);
+        self.advance(pipeline);
         slot
     }
 
-    /// Gives a slot back to the producer; its products are done.
-    pub(super) fn release(&mut self, ring: Ring, slot: Val) -> Result<(), Error> {
+    /// Releases a stage to the producer; its MMAs are complete.
+    pub(super) fn release(&mut self, pipeline: Pipeline, slot: Val) -> Result<(), Error> {
         let leads = self.copies()?.leads;
-        self.arrive_empty(ring, slot, leads);
+        self.arrive_empty(pipeline, slot, leads);
         Ok(())
     }
 
-    fn arrive_empty(&mut self, ring: Ring, slot: Val, speaks: Val) {
+    fn arrive_empty(&mut self, pipeline: Pipeline, slot: Val, speaks: Val) {
         thread::delay(self.e);
-        let barrier = self.barrier_at(ring.place.empty, slot);
+        let barrier = self.barrier_at(pipeline.layout.empty, slot);
         let blocks = self.lir.num_blocks;
         let rank = (blocks > 1).then(|| self.threads.rank(self.e));
         self.only(speaks, |e| {

@@ -1,10 +1,10 @@
-//! Loops whose loads run ahead of them through a ring of slots in shared memory.
+//! Loops over a multistage buffer: `cp.async` fills shared-memory stages ahead of the MMAs that read them.
 //!
 //! ```text
-//! before the loop      copy iterations 0 .. stages - 1, one commit group each
-//! iteration i          wait until the group of i is there, a barrier
-//!                      copy iteration i + stages - 1 to the slot that i - 1 read
-//!                      the body, whose dots read slot i % stages
+//! prologue             copy iterations 0 .. stages - 1, one commit group each
+//! iteration i          wait_group until the group of i is complete, a barrier
+//!                      copy iteration i + stages - 1 to the stage that i - 1 read
+//!                      the body, whose dots read stage i % stages
 //! ```
 //!
 //! A copy of 4, 8 or 16 bytes is `cp.async`, which passes by the registers; a mask that is false makes
@@ -30,7 +30,7 @@ use super::memory::Cached;
 use super::schedule::{Bytes, Slot, Step};
 use crate::Error;
 use crate::ir::{DType, Op, OpKind};
-use crate::layout::{Ring, RingLoad};
+use crate::layout::{MultistageBuffer, StagedLoad};
 
 /// What of a copy is left to do once its loads have arrived.
 pub(super) struct Late {
@@ -67,8 +67,8 @@ struct Header {
 }
 
 impl Lowering<'_> {
-    /// A counted loop whose loads run ahead.
-    pub(super) fn ring_loop(&mut self, op: Op, ring: &Ring) -> Result<(), Error> {
+    /// A counted loop over a multistage buffer.
+    pub(super) fn multistage_loop(&mut self, op: Op, ring: &MultistageBuffer) -> Result<(), Error> {
         let e = self.e;
         let data = self.func.op(op);
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
@@ -143,12 +143,12 @@ impl Lowering<'_> {
     /// Where the current iteration's tile of a load is in shared memory: bytes, and the slot to add.
     pub(super) fn slot_of(&mut self, load: Op) -> Result<(u32, Option<Val>), Error> {
         let bug = || Error::bug("a load of a ring has no slot");
-        let found = self.lir.rings.iter().find_map(|(&op, ring)| Some((op, ring.load(load)?)));
+        let found = self.lir.multistage.iter().find_map(|(&op, ring)| Some((op, ring.load(load)?)));
         let (op, copied) = found.ok_or_else(bug)?;
         let slot = *self.slots.get(&load).ok_or_else(bug)?;
         let bytes = self.scratch(op)?;
         let start = bytes.start + copied.offset;
-        let ring = &self.lir.rings[&op];
+        let ring = &self.lir.multistage[&op];
         let read = ring_bytes(ring, copied, bytes.start, 0);
         self.recorder.push(Step::Read(load, read));
         self.pending.read_shared(bytes);
@@ -156,7 +156,7 @@ impl Lowering<'_> {
     }
 
     /// Waits for what the copies may overwrite or read too prefetched.
-    fn before_copies(&mut self, op: Op, ring: &Ring) -> Result<(), Error> {
+    fn before_copies(&mut self, op: Op, ring: &MultistageBuffer) -> Result<(), Error> {
         let bytes = self.scratch(op)?;
         let is_written = ring.loads.iter().any(|load| {
             let target = self.target(self.func.op(load.op).operands[0]);
@@ -169,7 +169,12 @@ impl Lowering<'_> {
     }
 
     /// Copies the first iterations. Gives the indices of the one behind them.
-    pub(super) fn fill(&mut self, op: Op, ring: &Ring, bounds: [Val; 3]) -> Result<Indices, Error> {
+    pub(super) fn fill(
+        &mut self,
+        op: Op,
+        ring: &MultistageBuffer,
+        bounds: [Val; 3],
+    ) -> Result<Indices, Error> {
         let slots = self.first_slots(ring, bounds);
         let mut indices: Vec<Indices> = slots
             .iter()
@@ -187,7 +192,7 @@ impl Lowering<'_> {
     pub(super) fn fill_tiles(
         &mut self,
         op: Op,
-        ring: &Ring,
+        ring: &MultistageBuffer,
         (bounds, tiles): ([Val; 3], &BTreeSet<Op>),
     ) -> Result<(), Error> {
         for &ahead in self.first_slots(ring, bounds).iter().take(ring.stages as usize - 1) {
@@ -198,7 +203,7 @@ impl Lowering<'_> {
     }
 
     /// The iterations that are copied before the loop, and the one behind them.
-    fn first_slots(&self, ring: &Ring, [lower, upper, step]: [Val; 3]) -> Vec<Ahead> {
+    fn first_slots(&self, ring: &MultistageBuffer, [lower, upper, step]: [Val; 3]) -> Vec<Ahead> {
         let e = self.e;
         let (mut index, mut exists) = (lower, e.bool(true));
         let slots = (0..ring.stages).map(|slot| {
@@ -217,7 +222,7 @@ impl Lowering<'_> {
     fn copy_ahead(
         &mut self,
         op: Op,
-        ring: &Ring,
+        ring: &MultistageBuffer,
         phis: &Header,
         bounds: [Val; 2],
     ) -> Result<Vec<Late>, Error> {
@@ -236,7 +241,12 @@ impl Lowering<'_> {
     }
 
     /// Loads what the addresses of an iteration's copies follow from.
-    fn load_indices(&mut self, op: Op, ring: &Ring, ahead: Ahead) -> Result<Indices, Error> {
+    fn load_indices(
+        &mut self,
+        op: Op,
+        ring: &MultistageBuffer,
+        ahead: Ahead,
+    ) -> Result<Indices, Error> {
         let is_load = |&inner: &Op| self.func.op(inner).kind == OpKind::Load;
         let Some(last) = ring.slice.iter().rposition(is_load) else { return Ok(Vec::new()) };
         let region = self.func.op(op).regions[0];
@@ -259,7 +269,7 @@ impl Lowering<'_> {
     fn copy(
         &mut self,
         op: Op,
-        ring: &Ring,
+        ring: &MultistageBuffer,
         ahead: Ahead,
         indices: &[Registers],
     ) -> Result<Vec<Late>, Error> {
@@ -274,7 +284,7 @@ impl Lowering<'_> {
     }
 
     /// Whether all of a tile is copied by `cp.async`.
-    pub(super) fn is_direct(&self, load: &RingLoad) -> bool {
+    pub(super) fn is_direct(&self, load: &StagedLoad) -> bool {
         let size = self.dtype(self.func.op(load.op).results[0]).bytes();
         let groups = together(&self.access(load.op).groups, &offsets_of(load));
         groups.iter().all(|group| matches!(size * group.len(), 4 | 8 | 16))
@@ -284,7 +294,7 @@ impl Lowering<'_> {
     fn copy_tiles(
         &mut self,
         op: Op,
-        ring: &Ring,
+        ring: &MultistageBuffer,
         (ahead, indices): (Ahead, &[Registers]),
         wanted: &dyn Fn(Op) -> bool,
     ) -> Result<Vec<Late>, Error> {
@@ -319,7 +329,7 @@ impl Lowering<'_> {
 
     fn copy_tile(
         &mut self,
-        load: &RingLoad,
+        load: &StagedLoad,
         start: u32,
         ahead: Ahead,
         late: &mut Vec<Late>,
@@ -396,7 +406,7 @@ impl Lowering<'_> {
         self.e.inline_asm(self.e.void(), &text, "~{memory}", &[], true);
     }
 
-    fn slot_after(&self, ring: &Ring, slot: Val) -> Val {
+    fn slot_after(&self, ring: &MultistageBuffer, slot: Val) -> Val {
         let e = self.e;
         let next = e.add(slot, e.int(e.i32(), i64::from(ring.slot_bytes)));
         let wraps = e.icmp(IntPred::Eq, next, e.int(e.i32(), i64::from(ring.bytes())));
@@ -405,14 +415,14 @@ impl Lowering<'_> {
 }
 
 /// The bytes of a load's tile in a slot of its ring, which starts here.
-fn ring_bytes(ring: &Ring, load: &RingLoad, start: u32, first: u32) -> Bytes {
+fn ring_bytes(ring: &MultistageBuffer, load: &StagedLoad, start: u32, first: u32) -> Bytes {
     let start = start + load.offset;
     let slot = Slot { first, stages: ring.stages, bytes: ring.slot_bytes };
     Bytes { range: start..start + load.bytes, slot: Some(slot) }
 }
 
 /// The offset of each register in thread 0, in elements.
-fn offsets_of(load: &RingLoad) -> Vec<u32> {
+fn offsets_of(load: &StagedLoad) -> Vec<u32> {
     let n: usize = load.store.groups.iter().map(|group| group.regs.len()).sum();
     let mut offsets = vec![0; n];
     for group in &load.store.groups {
