@@ -3,14 +3,14 @@
 //! ```text
 //! 0        slots of each channel, one pipeline after another          multiples of 1024
 //! staging  two panels a warpgroup, for stores by the copy engine  multiples of 1024
-//! scratch  what each op needs while it runs (`Places`)
+//! scratch  what each op needs while it runs (`SharedAllocation`)
 //! barriers full[slot], then empty[slot], for each channel         8 bytes each
 //! ```
 //!
 //! Swizzles are counted from address 0, so slots, tiles in them and panels start at multiples of 1024,
 //! where every swizzle starts anew.
 
-use super::shared::Places;
+use super::membar::SharedAllocation;
 use crate::ir::{Func, Op};
 
 /// What slots and panels are aligned to.
@@ -47,7 +47,7 @@ pub(super) struct Arena {
     pub(super) pipelines: Vec<PipelineLayout>,
     /// Panels of stores.
     pub(super) staging: u32,
-    pub(super) places: Places,
+    pub(super) allocation: SharedAllocation,
     /// The order barriers of a ping-pong schedule over tiles.
     pub(super) order_barriers: u32,
     /// Bytes in all.
@@ -69,8 +69,8 @@ impl Arena {
         if !tma.stores.is_empty() {
             top += sets * num_warps.div_ceil(4) * PANELS * PANEL_BYTES;
         }
-        let places = Places::after(func, top, scratch);
-        top = places.end;
+        let allocation = SharedAllocation::after(func, top, scratch);
+        top = allocation.end;
         if !tma.channels.is_empty() {
             top = top.next_multiple_of(BARRIER_BYTES);
         }
@@ -91,7 +91,7 @@ impl Arena {
         if sets > 1 {
             top += sets * BARRIER_BYTES;
         }
-        Arena { pipelines, staging, places, order_barriers, bytes: top }
+        Arena { pipelines, staging, allocation, order_barriers, bytes: top }
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn scratch_alone_starts_at_0() {
         let arena = Arena::new(&Func::new("alone"), [4, 1], &[(Op(3), 20)]);
-        assert_eq!((arena.places.of(Op(3)), arena.bytes), (Some(0..32), 32));
+        assert_eq!((arena.allocation.of(Op(3)), arena.bytes), (Some(0..32), 32));
     }
 
     #[test]

@@ -52,10 +52,10 @@ impl Lowering<'_> {
         };
         let target = self.target(data.operands[0]);
         let is_wanted = self.uses[data.results[0].index()] > 0;
-        if self.pending.blocks_atomic(target) || (is_wanted && self.pending.has_accesses()) {
+        if self.membar.blocks_atomic(target) || (is_wanted && self.membar.has_accesses()) {
             self.program_barrier();
         }
-        self.pending.atomic(target);
+        self.membar.atomic(target);
         let access = self.access(op);
         let dtype = self.dtype(data.results[0]);
         let mut old = Vec::new();
@@ -205,7 +205,7 @@ impl Lowering<'_> {
     /// The old values in every thread that holds a copy.
     fn hand_out(&mut self, op: Op, old: Vec<Val>) -> Result<Vec<Val>, Error> {
         let e = self.e;
-        let Some(bytes) = self.places.of(op) else { return Ok(old) };
+        let Some(bytes) = self.allocation.of(op) else { return Ok(old) };
         let result = self.func.op(op).results[0];
         let dtype = self.dtype(result);
         let size = dtype.bytes() as u32;

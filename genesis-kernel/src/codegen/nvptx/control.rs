@@ -4,9 +4,9 @@
 
 use super::super::llvm::{Block, Emitter, IntPred, Val};
 use super::lower::{Lowering, Registers};
+use super::membar::{Membar, Target};
 use super::reduce;
 use super::schedule::Step;
-use super::shared::{Pending, Target};
 use super::wgmma;
 use crate::Error;
 use crate::ir::{DType, Elem, Op, OpKind, Value};
@@ -88,7 +88,7 @@ impl Lowering<'_> {
             e.br(done);
         }
         self.leave_loop();
-        self.pending.join(entered);
+        self.membar.join(entered);
 
         e.position(done);
         self.merge(&data.results, &ends);
@@ -114,7 +114,7 @@ impl Lowering<'_> {
         };
         e.cond_br(yielded[0][0], body, done);
         // The loop is left from here, after an iteration or none.
-        let mut left = self.pending.clone();
+        let mut left = self.membar.clone();
         left.join(entered);
 
         e.position(body);
@@ -126,7 +126,7 @@ impl Lowering<'_> {
             self.close_loop(op, &carried, &next, last, back);
         }
         self.leave_loop();
-        self.pending = left;
+        self.membar = left;
 
         e.position(done);
         self.bind(&data.results, &carried.registers());
@@ -140,13 +140,13 @@ impl Lowering<'_> {
         let branches = [e.block("then"), e.block("else")];
         let done = e.block("if.end");
         e.cond_br(cond, branches[0], branches[1]);
-        let entered = self.pending.clone();
+        let entered = self.membar.clone();
         let mut ends = Vec::new();
-        let mut pending = Pending::default();
+        let mut membar = Membar::default();
         let mut ways = Vec::new();
         for (block, &region) in branches.into_iter().zip(&data.regions) {
             e.position(block);
-            self.pending = entered.clone();
+            self.membar = entered.clone();
             self.recorder.enter();
             let saved = self.begin_branch(op, region)?;
             let yielded = self.region(region)?;
@@ -155,13 +155,13 @@ impl Lowering<'_> {
             }
             if let Some(yielded) = yielded {
                 ends.push((e.current_block(), self.short(&data.results, &yielded)));
-                pending.join(std::mem::take(&mut self.pending));
+                membar.join(std::mem::take(&mut self.membar));
                 e.br(done);
             }
             ways.push(self.recorder.leave());
         }
         self.recorder.push(Step::Either(ways));
-        self.pending = pending;
+        self.membar = membar;
         e.position(done);
         self.merge(&data.results, &ends);
         Ok(())
@@ -282,11 +282,11 @@ impl Lowering<'_> {
         values.iter().zip(registers).map(of).collect()
     }
 
-    /// Notes that what an iteration leaves to wait for may have happened; gives what was pending
+    /// Notes that what an iteration leaves to wait for may have happened; gives what was membar
     /// before, which still is where the loop runs no iteration.
-    pub(super) fn enter_loop(&mut self, op: Op) -> Pending {
-        let entered = self.pending.clone();
-        let mut left = Pending::default();
+    pub(super) fn enter_loop(&mut self, op: Op) -> Membar {
+        let entered = self.membar.clone();
+        let mut left = Membar::default();
         for &region in &self.func.op(op).regions {
             for &inner in &self.func.region(region).ops {
                 match self.has_barrier(inner) {
@@ -302,7 +302,7 @@ impl Lowering<'_> {
                 }
             }
         }
-        self.pending.join(left);
+        self.membar.join(left);
         entered
     }
 
@@ -310,19 +310,19 @@ impl Lowering<'_> {
     fn has_barrier(&self, op: Op) -> bool {
         let exchanges =
             matches!(self.func.op(op).kind, OpKind::Reduce { .. } | OpKind::Scan { .. });
-        exchanges && self.copies.is_none() && self.places.of(op).is_some()
+        exchanges && self.copies.is_none() && self.allocation.of(op).is_some()
     }
 
-    fn note_access(&self, pending: &mut Pending, op: Op) {
-        if let Some(bytes) = self.places.of(op) {
-            pending.read_shared(bytes);
+    fn note_access(&self, membar: &mut Membar, op: Op) {
+        if let Some(bytes) = self.allocation.of(op) {
+            membar.read_shared(bytes);
         }
         let data = self.func.op(op);
         let target = || Target { own: None, ..self.target(data.operands[0]) };
         match data.kind {
-            OpKind::Load => pending.load(target()),
-            OpKind::Store => pending.store(target()),
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => pending.atomic(target()),
+            OpKind::Load => membar.load(target()),
+            OpKind::Store => membar.store(target()),
+            OpKind::AtomicRmw(_) | OpKind::AtomicCas => membar.atomic(target()),
             _ => {}
         }
     }

@@ -160,7 +160,7 @@ impl Lowering<'_> {
     pub(super) fn shared_thread(&mut self, access: &SharedAccess, size: u32) -> Val {
         let scale = |bases: &[u32]| bases.iter().map(|b| b * size).collect::<Vec<u32>>();
         let [lane, warp, block] = [&access.lane[..], &access.warp, &access.block].map(scale);
-        self.threads.place(self.e, &lane, &warp, &block)
+        self.threads.offset(self.e, &lane, &warp, &block)
     }
 
     /// The address of a group: what shares bits with the thread's part is XORed, then the slot is

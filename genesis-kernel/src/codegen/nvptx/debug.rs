@@ -87,7 +87,7 @@ impl Lowering<'_> {
             (0..last).rev().fold(of(last), |later, i| e.select(holds[i], later, of(i)))
         };
         if let Some(layout) = self.lir.layout(condition) {
-            let thread = self.threads.place(e, &layout.lane, &layout.warp, &layout.block);
+            let thread = self.threads.offset(e, &layout.lane, &layout.warp, &layout.block);
             let place = |reg: usize| {
                 let at = layout.apply(HwIndex { reg: reg as u32, ..HwIndex::default() });
                 e.int(e.i32(), i64::from(at))
@@ -156,7 +156,7 @@ impl Lowering<'_> {
             for reg in 0..layout.num_regs() {
                 let e = self.e;
                 let at = layout.apply(HwIndex { reg, ..HwIndex::default() });
-                let thread = self.threads.place(e, &layout.lane, &layout.warp, &layout.block);
+                let thread = self.threads.offset(e, &layout.lane, &layout.warp, &layout.block);
                 let flat = e.xor(thread, e.int(e.i32(), i64::from(at)));
                 let coord = |axis: usize| {
                     let shift = e.int(e.i32(), i64::from(layout.shift(axis)));

@@ -117,14 +117,14 @@ impl<'a> Lowering<'a> {
 
     /// Where an operand's way through shared memory starts.
     fn stage(&self, op: Op, number: usize) -> u32 {
-        let start = self.places.of(op).map_or(0, |bytes| bytes.start);
+        let start = self.allocation.of(op).map_or(0, |bytes| bytes.start);
         let first = self.lir.dots.get(&op).map_or(0, |plan| staged_bytes(&plan.a));
         start + if number == 0 { 0 } else { first }
     }
 
     /// Writes the operands that go through shared memory there.
     fn stage_operands(&mut self, op: Op, plan: &DotPlan) -> Result<(), Error> {
-        let Some(bytes) = self.places.of(op) else { return Ok(()) };
+        let Some(bytes) = self.allocation.of(op) else { return Ok(()) };
         self.before_shared_write(&bytes);
         for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
             let Some(staging) = own_staging(operand) else { continue };

@@ -19,9 +19,9 @@ use std::ops::Range;
 use super::super::elementwise::to_memory;
 use super::super::llvm::{Emitter, IntPred, Val};
 use super::lower::Lowering;
+use super::membar::{SMALL_BYTES, SharedAllocation};
 use super::reduce::{Step, dtypes, most_bytes, steps_of};
 use super::schedule::Step as Event;
-use super::shared::{Places, SMALL_BYTES};
 use super::thread;
 use super::tma_pipeline::wait_parity;
 use crate::ir::{DType, Op, OpKind, Value};
@@ -61,19 +61,24 @@ pub(super) fn barrier_bytes(lir: &LayoutIr, op: Op) -> u32 {
 }
 
 /// The offset of the mbarrier of an op's DSMEM stores in shared memory, if it has some.
-fn barrier(lir: &LayoutIr, places: &Places, op: Op) -> Option<u32> {
+fn barrier(lir: &LayoutIr, allocation: &SharedAllocation, op: Op) -> Option<u32> {
     received_bytes(lir, op)?;
-    let scratch = places.of(op)?;
+    let scratch = allocation.of(op)?;
     Some(scratch.start + most_bytes(&steps_of(lir, op), &dtypes(lir, op)))
 }
 
 /// Thread 0 initializes all mbarriers and expects their bytes. Before another block stores to this one, all
 /// must have come here.
-pub(super) fn init_barriers(e: &Emitter, lir: &LayoutIr, places: &Places, [tid, shared]: [Val; 2]) {
+pub(super) fn init_barriers(
+    e: &Emitter,
+    lir: &LayoutIr,
+    allocation: &SharedAllocation,
+    [tid, shared]: [Val; 2],
+) {
     if lir.num_blocks == 1 {
         return;
     }
-    let of_op = |op: Op| Some((barrier(lir, places, op)?, received_bytes(lir, op)?));
+    let of_op = |op: Op| Some((barrier(lir, allocation, op)?, received_bytes(lir, op)?));
     let all: Vec<(u32, u32)> = lir.func.walk().into_iter().filter_map(of_op).collect();
     if all.is_empty() {
         return;
@@ -96,7 +101,7 @@ pub(super) fn init_barriers(e: &Emitter, lir: &LayoutIr, places: &Places, [tid, 
 impl Lowering<'_> {
     /// The mbarrier of an op's DSMEM stores, if it has some.
     pub(super) fn dsmem_barrier(&self, op: Op) -> Option<Val> {
-        let at = barrier(self.lir, &self.places, op)?;
+        let at = barrier(self.lir, &self.allocation, op)?;
         Some(self.shared_at(self.e.int(self.e.i32(), i64::from(at))))
     }
 
@@ -134,6 +139,6 @@ impl Lowering<'_> {
         wait_parity(self.e, barrier, self.e.int(self.e.i32(), 0));
         self.recorder.push(Event::DsmemWait(bytes.clone().into()));
         self.recorder.push(Event::Read(op, bytes.clone().into()));
-        self.pending.read_shared(bytes);
+        self.membar.read_shared(bytes);
     }
 }

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block, Emitter, Function, Ty, Val};
 use super::async_mma::AsyncMma;
+use super::membar::{Membar, SharedAllocation};
 use super::prologue_prefetch::{ProloguePrefetch, Wait};
 use super::rematerialize::Rematerialized;
 use super::resident_operands::ResidentOperands;
 use super::schedule::{Recorder, Step};
-use super::shared::{Pending, Places};
 use super::strength_reduction::Increments;
 use super::thread::{self, Threads};
 use super::tma::FIRST_GROUP_BARRIER;
@@ -41,8 +41,8 @@ pub(super) struct Lowering<'a> {
     pub(super) func: &'a Func,
     pub(super) gpu: &'a GpuTarget,
     pub(super) threads: Threads,
-    pub(super) places: Places,
-    pub(super) pending: Pending,
+    pub(super) allocation: SharedAllocation,
+    pub(super) membar: Membar,
     /// Whether the other blocks of the cluster may not run yet: the wait for them is still to come.
     awaits_peers: bool,
     pub(super) uses: Vec<u32>,
@@ -111,7 +111,7 @@ pub(super) struct Frame {
     pub(super) threads: Threads,
     /// The threads have said to the other blocks of the cluster that they run, and not yet waited.
     pub(super) awaits_peers: bool,
-    pub(super) places: Places,
+    pub(super) allocation: SharedAllocation,
     pub(super) asserts: BTreeMap<Op, usize>,
     pub(super) copies: Option<Copies>,
 }
@@ -145,8 +145,8 @@ impl<'a> Lowering<'a> {
             func,
             gpu,
             threads: frame.threads,
-            places: frame.places,
-            pending: Pending::default(),
+            allocation: frame.allocation,
+            membar: Membar::default(),
             awaits_peers: frame.awaits_peers,
             uses: func.count_uses(),
             exit: frame.exit,
@@ -234,7 +234,7 @@ impl<'a> Lowering<'a> {
 
     /// The scratch of an op.
     pub(super) fn scratch(&self, op: Op) -> Result<Range<u32>, Error> {
-        self.places.of(op).ok_or_else(|| Error::bug("an op has no scratch memory"))
+        self.allocation.of(op).ok_or_else(|| Error::bug("an op has no scratch memory"))
     }
 
     /// A barrier of all threads that run this function, in all blocks of the cluster.
@@ -246,7 +246,7 @@ impl<'a> Lowering<'a> {
         self.recorder.push(Step::ClusterBarrier);
         thread::arrive_in_cluster(self.e);
         thread::await_cluster(self.e);
-        self.pending.clear();
+        self.membar.clear();
     }
 
     /// Waits for the other blocks to begin, if that is still to be done: before that nobody may write
@@ -277,14 +277,14 @@ impl<'a> Lowering<'a> {
             Some(Role::Producer) => {}
         }
         match self.lir.num_blocks {
-            1 => self.pending.clear(),
-            _ => self.pending.clear_block(),
+            1 => self.membar.clear(),
+            _ => self.membar.clear_block(),
         }
     }
 
     /// Waits until nobody reads these bytes of shared memory any more.
     pub(super) fn before_shared_write(&mut self, bytes: &Range<u32>) {
-        if self.all_barriers || self.pending.blocks_shared_write(bytes) {
+        if self.all_barriers || self.membar.blocks_shared_write(bytes) {
             self.barrier();
         }
         self.recorder.push(Step::Write(self.current, bytes.clone().into()));
@@ -294,14 +294,14 @@ impl<'a> Lowering<'a> {
     pub(super) fn before_shared_read(&mut self, bytes: Range<u32>) {
         self.barrier();
         self.recorder.push(Step::Read(self.current, bytes.clone().into()));
-        self.pending.read_shared(bytes);
+        self.membar.read_shared(bytes);
     }
 
     /// Waits until no block of the cluster uses these bytes of its shared memory any more: the others
     /// are about to write to them.
     pub(super) fn before_dsmem_store(&mut self, bytes: &Range<u32>) {
         self.await_peers();
-        if self.all_barriers || self.pending.blocks_dsmem_store(bytes) {
+        if self.all_barriers || self.membar.blocks_dsmem_store(bytes) {
             self.program_barrier();
         }
         self.recorder.push(Step::DsmemStore(self.current, bytes.clone().into()));
@@ -312,7 +312,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn after_dsmem_store(&mut self, bytes: Range<u32>) {
         self.program_barrier();
         self.recorder.push(Step::Read(self.current, bytes.clone().into()));
-        self.pending.read_shared(bytes);
+        self.membar.read_shared(bytes);
     }
 
     /// Lowers the ops of a region. Gives what it yields; none where it returns from the kernel.
@@ -383,7 +383,7 @@ impl<'a> Lowering<'a> {
         self.lower(op)?;
         self.current = outer;
         self.e.locate(self.func.op(outer).loc);
-        let uses_shared = self.places.of(op).is_some();
+        let uses_shared = self.allocation.of(op).is_some();
         if uses_shared && self.all_barriers {
             self.barrier();
         }
@@ -456,7 +456,7 @@ impl<'a> Lowering<'a> {
         let result = self.func.op(op).results[0];
         let layout = self.layout(result)?;
         let ty = self.e.register_ty(self.dtype(result));
-        let thread = self.threads.place(self.e, &layout.lane, &layout.warp, &layout.block);
+        let thread = self.threads.offset(self.e, &layout.lane, &layout.warp, &layout.block);
         let bits = self.e.int_bits(ty);
         let thread = match bits {
             0..32 => self.e.trunc(thread, ty),

@@ -20,7 +20,7 @@
 use super::super::elementwise::{from_memory, to_memory};
 use super::super::llvm::{Emitter, Ty, Val};
 use super::lower::{Lowering, Registers};
-use super::shared::{Target, Touch};
+use super::membar::{GlobalAccess, Target};
 use super::thread::in_block_of_rank;
 use crate::Error;
 use crate::ir::{Cache, DType, Def, Elem, Op, OpKind, Type, Value};
@@ -154,12 +154,12 @@ impl Lowering<'_> {
         let operands = self.operands(op)?;
         let (ptr, mask, other) = (&operands[0], operands.get(1), operands.get(2));
         let target = self.target(data.operands[0]);
-        if self.pending.blocks_load(target) {
+        if self.membar.blocks_load(target) {
             self.program_barrier();
         }
         let is_written = |p| !self.func.params[p as usize].attrs.readonly;
         if target.param.is_none_or(is_written) {
-            self.pending.load(target);
+            self.membar.load(target);
         }
         let readonly = target.param.is_some_and(|p| self.is_invariant(p));
         let dtype = self.dtype(data.results[0]);
@@ -213,10 +213,10 @@ impl Lowering<'_> {
         let operands = self.operands(op)?;
         let (ptr, value, mask) = (&operands[0], &operands[1], operands.get(2));
         let target = self.target(data.operands[0]);
-        if self.pending.blocks_store(target) {
+        if self.membar.blocks_store(target) {
             self.program_barrier();
         }
-        self.pending.store(target);
+        self.membar.store(target);
         let dtype = self.dtype(data.operands[1]);
         let access = self.access(op);
         let cached = self.cached(data.cache, false);
@@ -529,7 +529,7 @@ impl Lowering<'_> {
         &self,
         region: crate::ir::Region,
         in_loop: bool,
-        before: &mut Vec<Touch>,
+        before: &mut Vec<GlobalAccess>,
         shared: &mut [bool],
     ) {
         for &op in &self.func.region(region).ops {
@@ -542,8 +542,8 @@ impl Lowering<'_> {
             if let Some(writes) = writes {
                 let target = self.target(data.operands[0]);
                 let own = target.own.filter(|_| !in_loop);
-                let touch = Touch { target: Target { own, ..target }, writes };
-                before.iter().for_each(|earlier| touch.note_meeting(earlier, shared));
+                let touch = GlobalAccess { target: Target { own, ..target }, writes };
+                before.iter().for_each(|earlier| touch.note_aliasing(earlier, shared));
                 before.push(touch);
             }
             let in_loop = in_loop || matches!(data.kind, OpKind::For(_) | OpKind::While);

@@ -35,6 +35,7 @@ mod dsmem_store;
 mod float8;
 mod lower;
 mod masks;
+mod membar;
 mod memory;
 mod multistage;
 mod narrow;
@@ -51,7 +52,6 @@ mod resident_operands;
 mod scan;
 mod schedule;
 mod scheduling_barrier;
-mod shared;
 mod strength_reduction;
 #[cfg(test)]
 mod tests;

@@ -132,7 +132,7 @@ impl Lowering<'_> {
         }
         self.leave_loop();
         self.recorder.push(Step::NoCopies);
-        self.pending.join(entered);
+        self.membar.join(entered);
 
         e.position(done);
         let skipped: Vec<Vec<Val>> = inits.iter().map(|r| r.to_vec()).collect();
@@ -151,7 +151,7 @@ impl Lowering<'_> {
         let ring = &self.lir.multistage[&op];
         let read = ring_bytes(ring, copied, bytes.start, 0);
         self.recorder.push(Step::Read(load, read));
-        self.pending.read_shared(bytes);
+        self.membar.read_shared(bytes);
         Ok((start, Some(slot)))
     }
 
@@ -160,9 +160,9 @@ impl Lowering<'_> {
         let bytes = self.scratch(op)?;
         let is_written = ring.loads.iter().any(|load| {
             let target = self.target(self.func.op(load.op).operands[0]);
-            self.pending.blocks_load(target)
+            self.membar.blocks_load(target)
         });
-        if self.all_barriers || is_written || self.pending.blocks_shared_write(&bytes) {
+        if self.all_barriers || is_written || self.membar.blocks_shared_write(&bytes) {
             self.barrier();
         }
         Ok(())

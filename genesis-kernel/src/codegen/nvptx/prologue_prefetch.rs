@@ -34,9 +34,9 @@ use std::collections::BTreeSet;
 
 use super::super::llvm::Val;
 use super::lower::{Lowering, Registers, scratch_bytes};
+use super::membar::SMALL_BYTES;
 use super::producer_prologue::producer_prologue;
 use super::programmatic_dependent_launch;
-use super::shared::SMALL_BYTES;
 use crate::Error;
 use crate::analysis::base;
 use crate::ir::{Func, Op, OpKind, ParamAttrs, Value};
@@ -172,7 +172,7 @@ fn reads_constant(func: &Func, load: Op) -> bool {
 }
 
 /// Whether what is neither a load nor per thread, such as a sum of what was loaded, may be deferred: it has no effect,
-/// and its scratch in shared memory is its own, and not that of the ring's slots (see [`super::shared`]).
+/// and its scratch in shared memory is its own, and not that of the ring's slots (see [`super::membar`]).
 fn can_wait(lir: &LayoutIr, uses: &[u32], op: Op) -> bool {
     let func = &lir.func;
     let inside = func.op(op).regions.iter().flat_map(|&region| func.walk_in(region));

@@ -518,7 +518,7 @@ impl Lowering<'_> {
                 }
             }
         }
-        let thread = self.threads.place(e, &scale(&exchange.lane), &warp, &block);
+        let thread = self.threads.offset(e, &scale(&exchange.lane), &warp, &block);
         let offset = crate::layout::f2::combine(&exchange.reg, reg as u32) * size + start;
         self.shared_at(e.add(thread, e.int(e.i32(), i64::from(offset))))
     }

@@ -65,7 +65,7 @@ impl Threads {
     }
 
     /// The XOR of the bases whose bit is set in this thread's lane and warp and its block's rank; `i32`.
-    pub(super) fn place(&mut self, e: &Emitter, lane: &[u32], warp: &[u32], block: &[u32]) -> Val {
+    pub(super) fn offset(&mut self, e: &Emitter, lane: &[u32], warp: &[u32], block: &[u32]) -> Val {
         let thread = self.map(e, lane, warp);
         if block.iter().all(|&basis| basis == 0) {
             return thread;

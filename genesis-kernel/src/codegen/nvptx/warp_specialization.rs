@@ -113,7 +113,7 @@ impl Kernel<'_> {
     /// The code of one role at the builder's position. Gives what its threads do with shared memory.
     fn role(&self, lir: &LayoutIr, copies: Option<Copies>, exit: Block) -> Result<Written, Error> {
         let e = self.e;
-        dsmem_store::init_barriers(e, lir, &self.arena.places, [self.tid, self.args.shared]);
+        dsmem_store::init_barriers(e, lir, &self.arena.allocation, [self.tid, self.args.shared]);
         let entry = e.current_block();
         let body = e.block("body");
         let is_producer = copies.as_ref().is_some_and(|copies| copies.role == Role::Producer);
@@ -128,7 +128,7 @@ impl Kernel<'_> {
             status: self.args.status,
             threads: Threads::of(e, self.numbered(copies.as_ref())),
             awaits_peers,
-            places: self.arena.places.clone(),
+            allocation: self.arena.allocation.clone(),
             asserts,
             copies,
         };

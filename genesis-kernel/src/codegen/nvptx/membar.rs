@@ -1,10 +1,10 @@
-//! Shared memory: where each op's scratch lies, and which barriers its reuse and that of global
-//! memory need.
+//! Shared-memory allocation and membar analysis: where each op's scratch lies, and which barriers its reuse
+//! and accesses to global memory need.
 //!
-//! Scratch lives during one op, which may be a loop with all that is in it: threads write it, a
-//! barrier, threads read it. Small scratches lie side by side, so that none waits for another; large
-//! ones that do not live at the same time share bytes, the largest placed first. A barrier stands
-//! before a write only where something since the last barrier may still read those bytes.
+//! Scratch is live during one op, which may be a loop with all that is in it: threads write it, a barrier, threads
+//! read it. Small scratch buffers get offsets of their own, so that their reuse needs no barrier; large ones whose live
+//! ranges are disjoint share bytes, the largest allocated first. A barrier stands before a write only where something
+//! since the last barrier may still read those bytes.
 //!
 //! ```text
 //! reduce   write 0..32, barrier, read 0..32
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Tile IR runs a program's accesses in order, but threads run at their own pace: a load of what
-//! another thread stored needs a barrier too. Accesses through different parameters never meet, since
+//! another thread stored needs a barrier too. Accesses through different parameters never alias, since
 //! writable parameters are exclusive; those through one pointer value by the same threads stay in
 //! order by themselves.
 
@@ -23,28 +23,28 @@ use std::ops::Range;
 
 use crate::ir::{Func, Op, Value};
 
-/// Scratch up to this many bytes gets a place of its own.
+/// Scratch up to this many bytes gets an offset of its own.
 pub(super) const SMALL_BYTES: u32 = 1024;
 /// All scratch starts at a multiple of this many bytes.
 const ALIGNMENT: u32 = 128;
 
-/// The places of scratch memory.
+/// Where the scratch of each op lies in shared memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Places {
-    places: BTreeMap<Op, Range<u32>>,
+pub(super) struct SharedAllocation {
+    allocation: BTreeMap<Op, Range<u32>>,
     /// Where they end, in bytes.
     pub(super) end: u32,
 }
 
-impl Places {
-    /// Gives each op's scratch, in bytes, a place at `start` or after it.
-    pub(super) fn after(func: &Func, start: u32, wanted: &[(Op, u32)]) -> Places {
-        let mut places = BTreeMap::new();
+impl SharedAllocation {
+    /// Allocates each op's scratch, in bytes, at `start` or after it.
+    pub(super) fn after(func: &Func, start: u32, wanted: &[(Op, u32)]) -> SharedAllocation {
+        let mut allocation = BTreeMap::new();
         let mut top = start;
         for &(op, bytes) in wanted.iter().filter(|&&(_, bytes)| bytes <= SMALL_BYTES) {
             let start = top;
             top = start + bytes.next_multiple_of(16);
-            places.insert(op, start..top);
+            allocation.insert(op, start..top);
         }
         let floor = top.next_multiple_of(ALIGNMENT);
         let mut large: Vec<Live> = wanted
@@ -59,15 +59,15 @@ impl Places {
             let start = first_fit(&live, floor, &placed);
             let bytes = start..start + live.bytes;
             top = top.max(bytes.end);
-            places.insert(live.op, bytes.clone());
+            allocation.insert(live.op, bytes.clone());
             placed.push((live.during, bytes));
         }
-        Places { places, end: top }
+        SharedAllocation { allocation, end: top }
     }
 
     /// The bytes of an op's scratch.
     pub(super) fn of(&self, op: Op) -> Option<Range<u32>> {
-        self.places.get(&op).cloned()
+        self.allocation.get(&op).cloned()
     }
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn may_meet(self, other: Target) -> bool {
+    pub(super) fn may_alias(self, other: Target) -> bool {
         let apart = matches!((self.param, other.param), (Some(a), Some(b)) if a != b);
         let same_thread = self.own.is_some() && self.own == other.own;
         !apart && !same_thread
@@ -127,16 +127,16 @@ impl Target {
 
 /// An access to global memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Touch {
+pub(super) struct GlobalAccess {
     pub(super) target: Target,
     pub(super) writes: bool,
 }
 
-impl Touch {
-    /// Notes the parameters of two accesses that may meet, of which one writes; all of them where it is not
+impl GlobalAccess {
+    /// Notes the parameters of two accesses that may alias, of which one writes; all of them where it is not
     /// known which.
-    pub(super) fn note_meeting(&self, other: &Touch, params: &mut [bool]) {
-        if !(self.writes || other.writes) || !self.target.may_meet(other.target) {
+    pub(super) fn note_aliasing(&self, other: &GlobalAccess, params: &mut [bool]) {
+        if !(self.writes || other.writes) || !self.target.may_alias(other.target) {
             return;
         }
         for target in [self.target, other.target] {
@@ -148,9 +148,9 @@ impl Touch {
     }
 }
 
-/// What happened since the last barrier that a later access may have to wait for.
+/// Membar analysis: the accesses since the last barrier that a later one may have to wait for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct Membar {
     shared_reads: Vec<Range<u32>>,
     /// Bytes of shared memory that were used since the last barrier of the cluster.
     shared_uses: Vec<Range<u32>>,
@@ -159,10 +159,10 @@ pub(super) struct Pending {
     atomics: Vec<Target>,
 }
 
-impl Pending {
+impl Membar {
     /// Forgets everything: a barrier of the whole program stands here.
     pub(super) fn clear(&mut self) {
-        *self = Pending::default();
+        *self = Membar::default();
     }
 
     /// Forgets what only this block does: its own barrier stands here.
@@ -189,17 +189,17 @@ impl Pending {
     /// Whether a load must wait.
     pub(super) fn blocks_load(&self, target: Target) -> bool {
         let mut writes = self.stores.iter().chain(&self.atomics);
-        writes.any(|write| write.may_meet(target))
+        writes.any(|write| write.may_alias(target))
     }
 
     /// Whether a store must wait.
     pub(super) fn blocks_store(&self, target: Target) -> bool {
-        self.blocks_load(target) || self.loads.iter().any(|load| load.may_meet(target))
+        self.blocks_load(target) || self.loads.iter().any(|load| load.may_alias(target))
     }
 
     /// Whether an atomic must wait; atomics do not wait for each other.
     pub(super) fn blocks_atomic(&self, target: Target) -> bool {
-        self.loads.iter().chain(&self.stores).any(|access| access.may_meet(target))
+        self.loads.iter().chain(&self.stores).any(|access| access.may_alias(target))
     }
 
     /// Whether anything that others may see was read or written.
@@ -228,8 +228,8 @@ impl Pending {
         }
     }
 
-    /// Adds what may have happened on another way to here.
-    pub(super) fn join(&mut self, other: Pending) {
+    /// Joins the state of another predecessor.
+    pub(super) fn join(&mut self, other: Membar) {
         self.shared_reads.extend(other.shared_reads);
         self.shared_uses.extend(other.shared_uses);
         other.loads.into_iter().for_each(|target| self.load(target));
@@ -243,9 +243,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_scratch_shares_a_place_unless_it_lives_at_the_same_time() {
+    fn large_scratch_shares_bytes_unless_live_ranges_overlap() {
         let text = "
-kernel places(%n: i64) {
+kernel scratch(%n: i64) {
   %0 = const 0 : i64
   %1 = const 1 : i64
   for %2 = %0 to %n step %1 {
@@ -258,28 +258,28 @@ kernel places(%n: i64) {
         let func = crate::ir::parse(text).unwrap();
         let [first, second, ring, inside] = func.walk()[..4] else { panic!("four ops") };
         let wanted = [(first, 4096), (second, 32), (ring, 8192), (inside, 2048)];
-        let places = Places::after(&func, 0, &wanted);
-        assert_eq!(places.of(second), Some(0..32));
-        assert_eq!(places.of(ring), Some(128..8320));
-        assert_eq!(places.of(first), Some(128..4224));
-        assert_eq!(places.of(inside), Some(8320..10368));
-        assert_eq!(places.end, 10368);
+        let allocation = SharedAllocation::after(&func, 0, &wanted);
+        assert_eq!(allocation.of(second), Some(0..32));
+        assert_eq!(allocation.of(ring), Some(128..8320));
+        assert_eq!(allocation.of(first), Some(128..4224));
+        assert_eq!(allocation.of(inside), Some(8320..10368));
+        assert_eq!(allocation.end, 10368);
     }
 
     #[test]
-    fn only_accesses_that_may_meet_wait() {
+    fn only_accesses_that_may_alias_wait() {
         let at = |param, own| Target { param: Some(param), own };
-        let mut pending = Pending::default();
-        pending.load(at(0, Some(Value(7))));
-        assert!(!pending.blocks_store(at(0, Some(Value(7)))));
-        assert!(pending.blocks_store(at(0, Some(Value(8)))));
-        assert!(pending.blocks_store(at(0, None)));
-        assert!(!pending.blocks_store(at(1, None)));
-        assert!(pending.blocks_store(Target { param: None, own: None }));
-        assert!(!pending.blocks_load(at(0, None)));
-        pending.store(at(0, None));
-        assert!(pending.blocks_load(at(0, Some(Value(7)))));
-        pending.clear();
-        assert!(!pending.blocks_load(at(0, None)));
+        let mut membar = Membar::default();
+        membar.load(at(0, Some(Value(7))));
+        assert!(!membar.blocks_store(at(0, Some(Value(7)))));
+        assert!(membar.blocks_store(at(0, Some(Value(8)))));
+        assert!(membar.blocks_store(at(0, None)));
+        assert!(!membar.blocks_store(at(1, None)));
+        assert!(membar.blocks_store(Target { param: None, own: None }));
+        assert!(!membar.blocks_load(at(0, None)));
+        membar.store(at(0, None));
+        assert!(membar.blocks_load(at(0, Some(Value(7)))));
+        membar.clear();
+        assert!(!membar.blocks_load(at(0, None)));
     }
 }
