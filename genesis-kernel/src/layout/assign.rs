@@ -7,16 +7,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::coalesce::{CoalescedAccess, choose_warps, memory_op};
 use super::convert::stays_in_block;
 use super::infer::{Infer, is_shared};
+use super::insert_conversions::{Converted, fragment, insert_conversions};
 use super::linear::HwBit;
 use super::lir::{
     Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
     element_bits,
 };
 use super::multistage::{MultistageLimits, add_multistage_buffers};
-use super::place::{Placed, fragment, place};
-use super::prefer::{Preference, choose_warps, memory_op};
 use super::resident::hoist_operands;
 use super::scratch::{SharedPlan, registers_along};
 use super::swizzle::operand_plan;
@@ -49,7 +49,7 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
     let num_blocks = cluster_size(func, options)?;
     let infer = Infer::run(func, [num_warps, num_blocks]);
     check_size(&infer)?;
-    let Placed { func, mut layouts, dots } = place(&infer);
+    let Converted { func, mut layouts, dots } = insert_conversions(&infer);
     layouts.resize(func.n_values(), None);
     let mut lir = LayoutIr {
         func,
@@ -207,7 +207,7 @@ fn accesses(lir: &LayoutIr) -> BTreeMap<Op, Access> {
     let mut accesses = BTreeMap::new();
     for op in func.walk() {
         let Some(memory) = memory_op(func, op) else { continue };
-        let preference = Preference::of(func, &analysis, &memory);
+        let coalesced = CoalescedAccess::of(func, &analysis, &memory);
         let Some(layout) = lir.layout(memory.ptr) else { continue };
         // Consecutive addresses along any axis will do, not only the one that would be liked.
         let groups = (0..layout.shape.rank())
@@ -219,7 +219,7 @@ fn accesses(lir: &LayoutIr) -> BTreeMap<Op, Access> {
             .unwrap_or_default();
         let vector = groups.first().map_or(1, Vec::len) as u32;
         let access = Access {
-            alignment: vector * preference.size,
+            alignment: vector * coalesced.size,
             groups,
             lane_copies: layout.free_lanes(),
             warp_copies: layout.free_warps(),

@@ -6,7 +6,7 @@
 //! was first, and at an access that would use memory badly.
 //!
 //! Values that cost next to nothing (constants, `iota`, address and mask arithmetic on them) belong to
-//! no layout: placing computes them anew in each layout that is asked for.
+//! no layout: conversion insertion rematerializes them in each layout that is used.
 //!
 //! ```text
 //! %x = load %p        anchor: blocked [16, 64]
@@ -18,9 +18,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::coalesce::{BlockedLayouts, CoalescedAccess, is_scannable, memory_op, scan_layout};
 use super::linear::LinearLayout;
 use super::mma;
-use super::prefer::{Blockeds, Preference, is_scannable, memory_op, scan_layout};
 use crate::analysis::AxisAnalysis;
 use crate::ir::{BinaryOp, DType, DotPrecision, Func, Op, OpKind, Region, Shape, Value};
 use crate::layout::lir::{DotUnit, WgmmaKind};
@@ -46,8 +46,8 @@ pub(super) struct Infer<'f> {
     pub units: BTreeMap<Op, (DotUnit, [u32; 2])>,
     /// The layout of each result of a dot, which its unit decides.
     sums: BTreeMap<Value, Shared>,
-    pub blockeds: Blockeds,
-    preferences: BTreeMap<Op, Preference>,
+    pub blocked_layouts: BlockedLayouts,
+    coalesced: BTreeMap<Op, CoalescedAccess>,
     /// For each value, the ops that use it, and the op that owns its region or defines it.
     touching: Vec<Vec<Op>>,
     /// For each region, the op that owns it.
@@ -61,12 +61,14 @@ impl<'f> Infer<'f> {
     pub(super) fn run(func: &'f Func, [num_warps, num_blocks]: [u32; 2]) -> Infer<'f> {
         let analysis = AxisAnalysis::of(func);
         let walk = func.walk();
-        let preferences: BTreeMap<Op, Preference> = walk
+        let coalesced: BTreeMap<Op, CoalescedAccess> = walk
             .iter()
-            .filter_map(|&op| Some((op, Preference::of(func, &analysis, &memory_op(func, op)?))))
+            .filter_map(|&op| {
+                Some((op, CoalescedAccess::of(func, &analysis, &memory_op(func, op)?)))
+            })
             .collect();
-        let list: Vec<Preference> =
-            walk.iter().filter_map(|op| preferences.get(op).cloned()).collect();
+        let list: Vec<CoalescedAccess> =
+            walk.iter().filter_map(|op| coalesced.get(op).cloned()).collect();
         let mut infer = Infer {
             func,
             num_warps,
@@ -76,8 +78,8 @@ impl<'f> Infer<'f> {
             accesses: BTreeMap::new(),
             units: BTreeMap::new(),
             sums: BTreeMap::new(),
-            blockeds: Blockeds::new(func, &list, [num_warps, num_blocks]),
-            preferences,
+            blocked_layouts: BlockedLayouts::new(func, &list, [num_warps, num_blocks]),
+            coalesced,
             touching: touching(func),
             owners: owners(func),
             partners: partners(func),
@@ -112,7 +114,7 @@ impl<'f> Infer<'f> {
         if shape.is_scalar() || is_shared(self.func, value) {
             return None;
         }
-        Some(self.layout(value).cloned().unwrap_or_else(|| self.blockeds.default(shape)))
+        Some(self.layout(value).cloned().unwrap_or_else(|| self.blocked_layouts.default(shape)))
     }
 
     fn seed_dots(&mut self, walk: &[Op]) {
@@ -202,7 +204,7 @@ impl<'f> Infer<'f> {
     fn seed_accesses(&mut self, walk: &[Op]) {
         let mut ops: Vec<(usize, Op)> = walk
             .iter()
-            .filter_map(|&op| Some((self.preferences.get(&op)?.shape.numel(), op)))
+            .filter_map(|&op| Some((self.coalesced.get(&op)?.shape.numel(), op)))
             .collect();
         ops.sort_by_key(|&(numel, _)| usize::MAX - numel);
         for &(_, op) in &ops {
@@ -220,14 +222,14 @@ impl<'f> Infer<'f> {
     /// one which suits the memory, else its own choice.
     fn access_layout(&self, op: Op) -> Shared {
         let data = self.func.op(op);
-        let preference = &self.preferences[&op];
+        let coalesced = &self.coalesced[&op];
         if let Some(layout) = data.results.first().and_then(|&v| self.layout(v)) {
             return Arc::clone(layout);
         }
         let assigned = data.operands.iter().filter_map(|&v| self.layout(v));
-        match assigned.into_iter().find(|layout| preference.accepts(layout)) {
+        match assigned.into_iter().find(|layout| coalesced.accepts(layout)) {
             Some(layout) => Arc::clone(layout),
-            None => self.blockeds.along(preference.shape, preference.order[0]),
+            None => self.blocked_layouts.along(coalesced.shape, coalesced.order[0]),
         }
     }
 
@@ -245,7 +247,7 @@ impl<'f> Infer<'f> {
                 if self.is_bound(value) && self.layout(value).is_none() {
                     let layout = self
                         .forward(op)
-                        .unwrap_or_else(|| self.blockeds.default(self.shape(value)));
+                        .unwrap_or_else(|| self.blocked_layouts.default(self.shape(value)));
                     self.assign(value, layout);
                 }
             }
@@ -279,7 +281,7 @@ impl<'f> Infer<'f> {
 
     /// Whether an access could have this layout and use the memory well.
     pub(super) fn suits_memory(&self, op: Op, layout: &LinearLayout) -> bool {
-        self.preferences.get(&op).is_some_and(|preference| preference.accepts(layout))
+        self.coalesced.get(&op).is_some_and(|coalesced| coalesced.accepts(layout))
     }
 
     /// Whether a value comes from memory that this layout would use badly, or from a dot whose unit leaves
@@ -288,8 +290,8 @@ impl<'f> Infer<'f> {
         if self.sums.get(&value).is_some_and(|own| **own != *layout) {
             return true;
         }
-        let preference = self.func.def_op(value).and_then(|op| self.preferences.get(&op));
-        preference.is_some_and(|preference| !preference.accepts(layout))
+        let coalesced = self.func.def_op(value).and_then(|op| self.coalesced.get(&op));
+        coalesced.is_some_and(|coalesced| !coalesced.accepts(layout))
     }
 
     /// Adds the values of an op that get a layout because `value` has this one.
@@ -304,8 +306,8 @@ impl<'f> Infer<'f> {
                 }
             }
             OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas => {
-                let Some(preference) = self.preferences.get(&op) else { return };
-                if preference.accepts(layout) {
+                let Some(coalesced) = self.coalesced.get(&op) else { return };
+                if coalesced.accepts(layout) {
                     for &other in data.operands.iter().chain(&data.results) {
                         work.push((other, Arc::clone(layout)));
                     }
@@ -381,7 +383,7 @@ impl<'f> Infer<'f> {
                 let half = layout.shape.without(layout.shape.rank() - 1);
                 Some(Arc::new(match half.is_scalar() {
                     true => self.replicated(layout.shape),
-                    false => self.blockeds.default(half).join(),
+                    false => self.blocked_layouts.default(half).join(),
                 }))
             }
             _ => None,

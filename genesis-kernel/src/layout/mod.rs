@@ -6,18 +6,18 @@
 
 mod assign;
 pub mod blocked;
+mod coalesce;
 pub mod convert;
 pub mod f2;
 mod infer;
+mod insert_conversions;
 pub mod linear;
 pub mod lir;
 pub mod mma;
 pub mod multistage;
 pub mod ping_pong;
-mod place;
-mod prefer;
-mod repeat;
 mod resident;
+mod rematerialize_loads;
 pub mod scratch;
 #[cfg(test)]
 mod simulate;

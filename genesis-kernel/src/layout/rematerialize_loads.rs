@@ -1,16 +1,15 @@
-//! Loads that are done again in another layout, where that is cheaper than moving what they gave.
+//! Rematerializes loads in another layout, where that is cheaper than converting what they gave.
 //!
-//! A conversion through shared memory costs a store, two barriers and a load of each register. What a
-//! kernel only reads can be read again instead: the addresses are computed in the other layout, and the
-//! memory is in the cache. So a vector that is used along rows and along columns of a tile crosses no
-//! barrier:
+//! A conversion through shared memory costs a store, two barriers and a load of each register. Read-only memory can be
+//! loaded again instead: the addresses are computed in the other layout, and the lines are cached. So a vector that is
+//! used along rows and along columns of a tile crosses no barrier:
 //!
 //! ```text
 //! %x = load %p                       %x = load %p      slice along the rows
 //! %y = convert_layout %x      ->     %y = load %p      slice along the columns
 //! ```
 //!
-//! A few cheap operations behind the load are done again too.
+//! A few cheap operations on the loaded value are rematerialized too.
 
 use super::convert::{Conversion, plan};
 use super::infer::{Infer, Shared};
@@ -27,7 +26,7 @@ const LOAD_COST: u32 = 4;
 const MOST_OPS: usize = 8;
 
 /// The values that are computed in each layout in which they are wanted, by their number.
-pub(super) fn repeated(infer: &Infer<'_>, wanted: &[Vec<Shared>]) -> Vec<bool> {
+pub(super) fn rematerialized_loads(infer: &Infer<'_>, wanted: &[Vec<Shared>]) -> Vec<bool> {
     let func = infer.func;
     let mut all = vec![false; func.n_values()];
     for op in func.walk() {
@@ -36,7 +35,7 @@ pub(super) fn repeated(infer: &Infer<'_>, wanted: &[Vec<Shared>]) -> Vec<bool> {
         let others: Vec<&Shared> =
             wanted[result.index()].iter().filter(|layout| *layout != own).collect();
         let mut chain = Vec::new();
-        if others.is_empty() || !is_repeatable(infer, result, &mut chain) {
+        if others.is_empty() || !is_rematerializable(infer, result, &mut chain) {
             continue;
         }
         let loads: Vec<Op> = chain.iter().filter_map(|&value| load(func, value)).collect();
@@ -67,7 +66,7 @@ fn load(func: &Func, value: Value) -> Option<Op> {
 
 /// Whether a value comes from memory that stays as it is, by a few cheap operations on tiles of its
 /// shape; adds these to the chain.
-fn is_repeatable(infer: &Infer<'_>, value: Value, chain: &mut Vec<Value>) -> bool {
+fn is_rematerializable(infer: &Infer<'_>, value: Value, chain: &mut Vec<Value>) -> bool {
     let func = infer.func;
     let is_scalar = func.ty(value).as_tile().is_some_and(|tile| tile.shape.is_scalar());
     if is_scalar || infer.free[value.index()] || chain.contains(&value) {
@@ -83,5 +82,5 @@ fn is_repeatable(infer: &Infer<'_>, value: Value, chain: &mut Vec<Value>) -> boo
     is_cheap
         && data.results.len() == 1
         && chain.len() <= MOST_OPS
-        && data.operands.iter().all(|&operand| is_repeatable(infer, operand, chain))
+        && data.operands.iter().all(|&operand| is_rematerializable(infer, operand, chain))
 }

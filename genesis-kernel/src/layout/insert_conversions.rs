@@ -1,8 +1,8 @@
-//! Writing layout IR: every op in its layout, conversions where a value is wanted in another one.
+//! Layout-conversion insertion: writes layout IR, with a `convert_layout` where a value is used in another layout.
 //!
-//! First a walk from the end collects the layouts in which each value is wanted. Then the function is
-//! written anew: a free value, a view of another, or a load that is cheaper to repeat than to move, once
-//! for each wanted layout; any other value once, and a `convert_layout` behind it for each layout that is not its own.
+//! First a backward walk collects the layouts in which each value is used. Then the function is written anew: a
+//! rematerializable value, a view of another, or a load that is cheaper to rematerialize than to convert, once for
+//! each layout; any other value once, with a `convert_layout` after it for each layout that is not its own.
 //!
 //! ```text
 //! %i = iota : i64[64]                %0 = iota      slice of the rows' layout
@@ -19,11 +19,11 @@ use super::infer::{Infer, Shared};
 use super::linear::LinearLayout;
 use super::lir::{DotUnit, element_bits};
 use super::mma;
-use super::repeat::repeated;
+use super::rematerialize_loads::rematerialized_loads;
 use crate::ir::{Func, Op, OpKind, Region, Type, Value};
 
 /// A function with layouts by value, and what became of its dots.
-pub(super) struct Placed {
+pub(super) struct Converted {
     pub func: Func,
     pub layouts: Vec<Option<Shared>>,
     /// For each new dot, the old one.
@@ -31,42 +31,42 @@ pub(super) struct Placed {
 }
 
 /// Writes the function in the layouts that were inferred.
-pub(super) fn place(infer: &Infer<'_>) -> Placed {
+pub(super) fn insert_conversions(infer: &Infer<'_>) -> Converted {
     let old = infer.func;
     let mut new = Func::new(old.name.clone());
     new.contract = old.contract;
     new.tma = old.tma.clone();
     let none = vec![false; old.n_values()];
-    let repeated = repeated(infer, &wanted(infer, &none));
-    let mut place = Place {
+    let rematerialized = rematerialized_loads(infer, &wanted(infer, &none));
+    let mut writer = Writer {
         infer,
-        wanted: wanted(infer, &repeated),
-        repeated,
+        wanted: wanted(infer, &rematerialized),
+        rematerialized,
         placed: vec![Vec::new(); old.n_values()],
-        out: Placed { func: new, layouts: Vec::new(), dots: Vec::new() },
+        out: Converted { func: new, layouts: Vec::new(), dots: Vec::new() },
     };
     for param in &old.params {
         let (name, attrs) = (param.name.clone(), param.attrs.clone());
-        let value = place.out.func.add_param(name, old.ty(param.value), attrs);
-        place.record(param.value, None, value);
+        let value = writer.out.func.add_param(name, old.ty(param.value), attrs);
+        writer.record(param.value, None, value);
     }
-    let body = place.out.func.body;
-    place.ops(old.body, body);
-    place.out
+    let body = writer.out.func.body;
+    writer.ops(old.body, body);
+    writer.out
 }
 
-struct Place<'i, 'f> {
+struct Writer<'i, 'f> {
     infer: &'i Infer<'f>,
     /// The layouts in which each old value is wanted.
     wanted: Vec<Vec<Shared>>,
     /// The old values that are computed anew in each of them, though they are not free.
-    repeated: Vec<bool>,
+    rematerialized: Vec<bool>,
     /// What stands for each old value in each layout.
     placed: Vec<Vec<(Option<Shared>, Value)>>,
-    out: Placed,
+    out: Converted,
 }
 
-impl Place<'_, '_> {
+impl Writer<'_, '_> {
     fn record(&mut self, old: Value, layout: Option<Shared>, new: Value) {
         let layouts = &mut self.out.layouts;
         layouts.resize(layouts.len().max(new.index() + 1), None);
@@ -83,7 +83,7 @@ impl Place<'_, '_> {
     fn ops(&mut self, from: Region, to: Region) {
         let old = self.infer.func;
         for &op in &old.region(from).ops {
-            match multi_placed(self.infer, &self.repeated, op) {
+            match multi_layout(self.infer, &self.rematerialized, op) {
                 Some(result) => {
                     for layout in self.wanted[result.index()].clone() {
                         self.op(op, from, to, Some(&layout));
@@ -159,7 +159,7 @@ impl Place<'_, '_> {
 }
 
 /// The result of an op that is written once for each layout in which it is wanted.
-fn multi_placed(infer: &Infer<'_>, repeated: &[bool], op: Op) -> Option<Value> {
+fn multi_layout(infer: &Infer<'_>, rematerialized: &[bool], op: Op) -> Option<Value> {
     let data = infer.func.op(op);
     let &[result] = data.results.as_slice() else { return None };
     let is_tile = !infer.func.ty(result).as_tile()?.shape.is_scalar();
@@ -167,12 +167,12 @@ fn multi_placed(infer: &Infer<'_>, repeated: &[bool], op: Op) -> Option<Value> {
         data.kind,
         OpKind::Broadcast | OpKind::ExpandDims { .. } | OpKind::Reshape | OpKind::Transpose { .. }
     );
-    let is_cheap = infer.free[result.index()] || repeated[result.index()];
+    let is_cheap = infer.free[result.index()] || rematerialized[result.index()];
     (is_tile && (is_view || is_cheap)).then_some(result)
 }
 
 /// The layouts in which each value is wanted, in a fixed order.
-fn wanted(infer: &Infer<'_>, repeated: &[bool]) -> Vec<Vec<Shared>> {
+fn wanted(infer: &Infer<'_>, rematerialized: &[bool]) -> Vec<Vec<Shared>> {
     let func = infer.func;
     let mut regions: BTreeMap<Op, Region> = BTreeMap::new();
     let owned = func.walk().into_iter().flat_map(|op| func.op(op).regions.clone());
@@ -181,7 +181,7 @@ fn wanted(infer: &Infer<'_>, repeated: &[bool]) -> Vec<Vec<Shared>> {
     }
     let mut wanted: Vec<Vec<Shared>> = vec![Vec::new(); func.n_values()];
     for op in func.walk().into_iter().rev() {
-        let layouts: Vec<Option<Shared>> = match multi_placed(infer, repeated, op) {
+        let layouts: Vec<Option<Shared>> = match multi_layout(infer, rematerialized, op) {
             Some(result) => wanted[result.index()].iter().cloned().map(Some).collect(),
             None => vec![None],
         };

@@ -1,8 +1,8 @@
-//! The layout that each memory access would like: neighbouring lanes at neighbouring addresses, and
-//! as many bytes in one access as alignment and mask allow.
+//! Coalescing: the layout that each memory access would like, with neighbouring lanes at neighbouring addresses and
+//! accesses as wide as alignment and mask allow.
 //!
-//! All accesses to tiles of one shape that run along the same axis get one layout, so that an
-//! elementwise kernel, or one that works on rows, needs no conversion at all.
+//! All accesses to tiles of one shape that run along the same axis get one layout, so that an elementwise kernel, or one
+//! that works on rows, needs no conversion at all.
 //!
 //! ```text
 //! load f32[1024], step 1, divisor 16, 4 warps  ->  4 elements a thread, lanes, warps, then again
@@ -24,7 +24,7 @@ const SECTOR_BYTES: u32 = 32;
 
 /// What an access to memory would like.
 #[derive(Clone, Debug)]
-pub(super) struct Preference {
+pub(super) struct CoalescedAccess {
     /// The shape of the tile.
     pub shape: Shape,
     /// The axes, from the one along which addresses are closest.
@@ -56,8 +56,8 @@ pub(super) fn memory_op(func: &Func, op: Op) -> Option<MemoryOp> {
     (!func.tile(ptr).shape.is_scalar()).then(|| MemoryOp { ptr, mask: mask.copied() })
 }
 
-impl Preference {
-    pub(super) fn of(func: &Func, analysis: &AxisAnalysis, memory: &MemoryOp) -> Preference {
+impl CoalescedAccess {
+    pub(super) fn of(func: &Func, analysis: &AxisAnalysis, memory: &MemoryOp) -> CoalescedAccess {
         let ty = func.tile(memory.ptr);
         let info = analysis.of_value(func, memory.ptr);
         let mut order: Vec<usize> = (0..ty.shape.rank()).rev().collect();
@@ -76,7 +76,7 @@ impl Preference {
         let consecutive = (info.runs[first].step == 1).then_some(first);
         let vector = analysis.vector(func, memory.ptr, memory.mask, first) as u32;
         let size = ty.dtype().bytes() as u32;
-        Preference { shape: ty.shape, order, consecutive, vector, size }
+        CoalescedAccess { shape: ty.shape, order, consecutive, vector, size }
     }
 
     /// Whether an access in this layout makes full use of the memory's sectors of 32 bytes, or as
@@ -93,7 +93,7 @@ impl Preference {
 }
 
 /// The blocked layouts of a function: one for each shape and fastest axis.
-pub(super) struct Blockeds {
+pub(super) struct BlockedLayouts {
     num_warps: u32,
     num_blocks: u32,
     /// By shape and fastest axis, the elements of a thread that lie together and those of a block.
@@ -105,20 +105,20 @@ pub(super) struct Blockeds {
     reduced: BTreeMap<Shape, Vec<usize>>,
 }
 
-impl Blockeds {
+impl BlockedLayouts {
     pub(super) fn new(
         func: &Func,
-        preferences: &[Preference],
+        coalesced: &[CoalescedAccess],
         [num_warps, num_blocks]: [u32; 2],
-    ) -> Blockeds {
+    ) -> BlockedLayouts {
         let mut vectors = BTreeMap::new();
         let mut weights: BTreeMap<(Shape, usize), u64> = BTreeMap::new();
-        for preference in preferences {
-            let key = (preference.shape, preference.order[0]);
+        for coalesced in coalesced {
+            let key = (coalesced.shape, coalesced.order[0]);
             let [vector, run] = vectors.entry(key).or_insert([1; 2]);
-            *vector = preference.vector.max(*vector);
-            *run = (SECTOR_BYTES / preference.size).max(*vector).max(*run);
-            *weights.entry(key).or_insert(0) += u64::from(preference.size);
+            *vector = coalesced.vector.max(*vector);
+            *run = (SECTOR_BYTES / coalesced.size).max(*vector).max(*run);
+            *weights.entry(key).or_insert(0) += u64::from(coalesced.size);
         }
         let mut fastest: BTreeMap<Shape, usize> = BTreeMap::new();
         for (&(shape, axis), &weight) in &weights {
@@ -135,7 +135,7 @@ impl Blockeds {
             }
         }
         let padded = padded_extents(func);
-        Blockeds { num_warps, num_blocks, vectors, fastest, padded, reduced }
+        BlockedLayouts { num_warps, num_blocks, vectors, fastest, padded, reduced }
     }
 
     /// The layout of a shape's tiles where nothing else decides.
