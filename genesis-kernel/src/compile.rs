@@ -27,7 +27,7 @@ use crate::ir::{DType, Func, OpKind, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
-use crate::passes::{self, Pass, pad, partial, rotate, tma, views};
+use crate::passes::{self, Pass, defer_reductions, pad, software_pipeline, tma, views};
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
 use crate::target::{GpuTarget, Target};
@@ -162,10 +162,10 @@ fn with_copy_engine(kernel: &Specialized, max_shared_bytes: u32) -> Result<Optio
     let func = run_passes(kernel.func.clone(), &[passes::DCE])?;
     let mut func = tma::run(&func, &options);
     after_pass("tma", &func)?;
-    partial::run(&mut func);
-    after_pass("partial", &func)?;
-    rotate::run(&mut func);
-    after_pass("rotate", &func)?;
+    defer_reductions::run(&mut func);
+    after_pass("defer_reductions", &func)?;
+    software_pipeline::run(&mut func);
+    after_pass("software_pipeline", &func)?;
     let func = lowered(&func)?;
     Ok(tma::every_tile_is_read(&func).then_some(func))
 }

@@ -1,4 +1,4 @@
-//! `a * b + c` with one rounding, where the kernel allows it.
+//! FMA contraction: `a * b + c` with one rounding, where the kernel allows it.
 //!
 //! Only under `#[kernel(contract)]`, and only where the product has no other use: a product that is
 //! needed anyway would be computed twice. A sum that ends a matrix product joins it there:

@@ -1,4 +1,4 @@
-//! Equal computations are done once.
+//! Common-subexpression elimination.
 //!
 //! Two pure ops of one kind with the same operands and result types are one. An op inside a loop or a
 //! branch may use one from before it, never the other way round, so each region sees the table of the

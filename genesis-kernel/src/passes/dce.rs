@@ -1,4 +1,4 @@
-//! What nothing depends on goes.
+//! Dead-code elimination.
 //!
 //! Needed are stores, atomics, assertions, prints and `return`s, the control flow around them, and
 //! what these use. A loop or branch that is needed for one of its results keeps only the results that

@@ -10,9 +10,9 @@
 //! zero), which the tests look at for every number that has 16 bits.
 
 use super::Pass;
+use super::demanded_precision::DemandedPrecision;
 use super::math::{self, Math};
 use super::rewrite::{Action, rewrite};
-use super::rounded::Rounded;
 use crate::ir::{DType, Func, OpKind, UnaryOp};
 
 /// Expands for the interpreter and the CPU.
@@ -35,10 +35,10 @@ pub enum MathTarget {
 
 /// Rewrites `exp`, `exp2`, `log`, `log2`, `sin`, `cos`, `tanh`, `erf`, `sigmoid` and `rsqrt`.
 pub fn expand_math(func: &mut Func, target: MathTarget) {
-    let mut rounded = Rounded::of(func);
+    let mut demanded = DemandedPrecision::of(func);
     if target == MathTarget::Nvptx {
-        short_gelu(func, &rounded);
-        rounded = Rounded::of(func);
+        short_gelu(func, &demanded);
+        demanded = DemandedPrecision::of(func);
     }
     rewrite(func, &mut |cx, op| {
         let data = cx.func.op(op);
@@ -50,7 +50,7 @@ pub fn expand_math(func: &mut Func, target: MathTarget) {
             return Action::Keep;
         }
         let dtype = cx.func.tile(x).dtype();
-        let is_rounded = rounded.bits(data.results[0]).is_some();
+        let is_rounded = demanded.bits(data.results[0]).is_some();
         let mut builder = cx.builder();
         let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
         let x = builder.cast(x, wide);
@@ -64,9 +64,9 @@ pub fn expand_math(func: &mut Func, target: MathTarget) {
 }
 
 /// GELU in fewer steps where 16 bits are left of it. The `erf` stays, for nobody if that was its use.
-fn short_gelu(func: &mut Func, rounded: &Rounded) {
+fn short_gelu(func: &mut Func, demanded: &DemandedPrecision) {
     rewrite(func, &mut |cx, op| {
-        let Some((x, bits)) = math::gelu::find(cx.func, rounded, op) else { return Action::Keep };
+        let Some((x, bits)) = math::gelu::find(cx.func, demanded, op) else { return Action::Keep };
         let mut builder = cx.builder();
         let mut m = Math::new(&mut builder, x, MathTarget::Nvptx);
         Action::value(math::gelu::gelu(&mut m, bits))

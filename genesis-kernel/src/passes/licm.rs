@@ -1,4 +1,4 @@
-//! What a loop computes the same way in each iteration moves before the loop.
+//! Loop-invariant code motion.
 //!
 //! Every pure op is total, so one that would not have run may run: a division by zero is just 0.
 //! Nothing leaves a branch or a combine region, and loads stay, since the loop may store.

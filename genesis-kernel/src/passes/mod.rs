@@ -2,25 +2,25 @@
 //!
 //! A pass is a name and a function that changes a [`Func`] in place; each is one file with its tests.
 //! Only `expand_math`, and `contract` where a kernel asks for it, decide what the bits of a result
-//! are, and `partial` in which order floats are added up; no other pass changes any: constants fold by the same functions that the interpreter computes
+//! are, and `defer_reductions` reassociates sums; no other pass changes any: constants fold by the same functions that the interpreter computes
 //! with, and transcendental functions are never folded, only expanded.
 
 pub mod contract;
 pub mod cse;
 pub mod dce;
+pub mod defer_reductions;
+pub(crate) mod demanded_precision;
 pub mod expand_math;
 pub mod fold;
+pub mod fold_select;
+pub mod index_set_split;
 pub mod licm;
 pub(crate) mod math;
-pub mod other;
 pub mod pad;
-pub mod partial;
 pub mod peel;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
-pub mod rotate;
-pub(crate) mod rounded;
-pub mod split;
+pub mod software_pipeline;
 pub mod tma;
 pub mod version;
 pub mod views;
@@ -32,10 +32,10 @@ pub use cse::CSE;
 pub use dce::DCE;
 pub use expand_math::{EXPAND_MATH, EXPAND_MATH_NVPTX, MathTarget, expand_math};
 pub use fold::FOLD;
+pub use fold_select::FOLD_SELECT;
+pub use index_set_split::INDEX_SET_SPLIT;
 pub use licm::LICM;
-pub use other::OTHER;
 pub use peel::PEEL;
-pub use split::SPLIT;
 pub use version::VERSION;
 pub use widen::WIDEN;
 
@@ -59,7 +59,7 @@ pub static EXACT: &[Pass] = &[EXPAND_MATH, FOLD, CSE, LICM, DCE];
 
 /// What follows [`PIPELINE`] on an NVIDIA GPU.
 pub static NVPTX: &[Pass] =
-    &[WIDEN, VERSION, PEEL, SPLIT, OTHER, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
+    &[WIDEN, VERSION, PEEL, INDEX_SET_SPLIT, FOLD_SELECT, EXPAND_MATH_NVPTX, FOLD, CSE, LICM, DCE];
 
 /// Runs passes in order; debug builds verify the function after each.
 ///

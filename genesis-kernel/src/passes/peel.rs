@@ -1,4 +1,4 @@
-//! Loops over a row: all iterations but the last without masks.
+//! Peels the masked last iteration off loops over a row: all others run without masks.
 //!
 //! A loop in steps of a block masks what is past the end, which only the last iteration reaches. The
 //! iterations before it run in a loop of their own, in which these masks are true; what is left, one

@@ -1,4 +1,4 @@
-//! Whole tiles without masks: a small kernel in two versions, of which each program runs one.
+//! Function versioning: a small kernel in two versions, with and without masks, of which each program runs one.
 //!
 //! All programs but those at the edge of a tensor see masks that are true in every element. One scalar
 //! condition says so ahead of all accesses:

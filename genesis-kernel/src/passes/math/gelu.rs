@@ -13,7 +13,7 @@
 //! %5 = mul %1, %4         cast %5 : bf16      cast %4 : bf16
 //! ```
 
-use super::super::rounded::Rounded;
+use super::super::demanded_precision::DemandedPrecision;
 use super::Math;
 use crate::ir::{BinaryOp, DType, Func, Op, OpKind, UnaryOp, Value};
 
@@ -57,12 +57,12 @@ pub(crate) fn gelu(m: &mut Math<'_, '_>, bits: u32) -> Value {
 
 /// The argument of GELU and the bits that are wanted of it, where an op is the last of GELU's and its
 /// result is rounded: `x * 0.5 * (erf(x * 0.7071) + 1)`, the factors in any order.
-pub(crate) fn find(func: &Func, rounded: &Rounded, op: Op) -> Option<(Value, u32)> {
+pub(crate) fn find(func: &Func, demanded: &DemandedPrecision, op: Op) -> Option<(Value, u32)> {
     let data = func.op(op);
     let (OpKind::Binary(BinaryOp::Mul), &[a, b]) = (&data.kind, &data.operands[..]) else {
         return None;
     };
-    let bits = rounded.bits(data.results[0])?;
+    let bits = demanded.bits(data.results[0])?;
     if func.tile(a).dtype() != DType::F32 {
         return None;
     }

@@ -1,7 +1,7 @@
-//! What stands in place of masked elements goes into the load.
+//! Select folding: a `select` on a masked load becomes the load's value for masked elements.
 //!
-//! A row is loaded under a mask, which leaves zeros, and then `where_` puts the neutral element of a
-//! reduction there. A load can do that by itself, for nothing:
+//! A row is loaded under a mask, which leaves zeros, and then `where_` puts the neutral element of a reduction there. A
+//! load can do that by itself, for nothing:
 //!
 //! ```text
 //! %m = and %row, %col                          %o = select %col, 0, -inf     -inf if %m is %col
@@ -16,7 +16,7 @@ use super::rewrite::{Action, rewrite};
 use crate::ir::{BinaryOp, Func, Op, OpKind, Scalar, Value};
 
 /// Folds choices into the loads of one function.
-pub const OTHER: Pass = Pass { name: "other", run };
+pub const FOLD_SELECT: Pass = Pass { name: "fold_select", run };
 
 /// A choice between a load's result and a constant.
 #[derive(Clone, Copy)]
@@ -84,13 +84,13 @@ fn implies(func: &Func, mask: Value, cond: Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::tests::check;
-    use super::OTHER;
+    use super::FOLD_SELECT;
     use expect_test::expect;
 
     #[test]
     fn a_choice_by_a_part_of_the_mask() {
         check(
-            &OTHER,
+            &FOLD_SELECT,
             "kernel k(%p: *f32, %a: i64, %b: i64) {
                 %0 = iota : i64[8]
                 %1 = broadcast %a : i64[8]

@@ -1,8 +1,8 @@
-//! Loops whose iterations ask whether they are at an edge: those that are not have a loop of their own.
+//! Index-set splitting: the iterations of a loop that cross no edge get a loop of their own.
 //!
-//! A loop over blocks masks those that cross an edge: the end of a row, the diagonal of a causal mask. An
-//! `if` spares the others the work, but it ends the straight code that products run beside. So the
-//! iterations between edges run without the `if`:
+//! A loop over blocks masks those that cross an edge: the end of a row, the diagonal of a causal mask. An `if` spares the
+//! others the work, but ends the basic block in which MMAs are in flight. So the iterations between edges run without
+//! the `if`:
 //!
 //! ```text
 //! for %j = %a to %b step 128 carry (..) {       for %j = %a to %d step 128 carry (.., %n = %a) {
@@ -17,13 +17,13 @@
 //!
 //! This is for loops whose operands come through the copy engine, which runs on from one loop to the next.
 
-use super::rotate::{Map, copy, get, set};
+use super::software_pipeline::{Map, copy, get, set};
 use super::{DCE, FOLD, Pass};
 use crate::analysis::Ranges;
 use crate::ir::{BinaryOp, Builder, DType, Func, Op, OpKind, Predicate, Region, Type, Value};
 
 /// Splits the loops of one function.
-pub const SPLIT: Pass = Pass { name: "split", run };
+pub const INDEX_SET_SPLIT: Pass = Pass { name: "index_set_split", run };
 
 fn run(func: &mut Func) {
     if func.tma.loads.is_empty() {
@@ -248,7 +248,7 @@ fn ahead_of(func: &Func, index: Value, value: Value) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::SPLIT;
+    use super::INDEX_SET_SPLIT;
     use crate::interp::InterpArg;
     use crate::ir::{DType, Scalar, parse};
     use crate::passes::tests::check_meaning;
@@ -299,7 +299,7 @@ kernel edges(%a: *f32 exclusive, %n: i64, %x: i64, %y: i64, %first: i64, %off: b
     #[test]
     fn whole_blocks_ask_nothing() {
         let mut func = parse(&by_copies()).unwrap();
-        crate::passes::run(&mut func, &[SPLIT]);
+        crate::passes::run(&mut func, &[INDEX_SET_SPLIT]);
         let text = func.to_string();
         assert_eq!(
             (text.matches("= for ").count(), text.matches("= if ").count()),
@@ -307,7 +307,7 @@ kernel edges(%a: *f32 exclusive, %n: i64, %x: i64, %y: i64, %first: i64, %off: b
             "{text}"
         );
         let mut plain = parse(EDGES).unwrap();
-        crate::passes::run(&mut plain, &[SPLIT]);
+        crate::passes::run(&mut plain, &[INDEX_SET_SPLIT]);
         assert_eq!(plain.to_string(), parse(EDGES).unwrap().to_string());
     }
 
@@ -322,7 +322,7 @@ kernel edges(%a: *f32 exclusive, %n: i64, %x: i64, %y: i64, %first: i64, %off: b
                 for off in [0, 1] {
                     let off = InterpArg::Scalar(Scalar::int(DType::Bool, off));
                     let args = args.iter().cloned().chain([off]).collect();
-                    check_meaning(&SPLIT, &by_copies(), [1, 1, 1], args);
+                    check_meaning(&INDEX_SET_SPLIT, &by_copies(), [1, 1, 1], args);
                 }
             }
         }

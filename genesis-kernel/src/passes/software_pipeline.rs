@@ -1,8 +1,8 @@
-//! Loops with two products in a chain: the second one moves to the next iteration.
+//! Software-pipelines loops with two dependent MMAs: the second one moves to the next iteration.
 //!
-//! In `c += f(a b) d` the second product waits for what is computed from the first, and tensor cores
-//! idle meanwhile. The rotated loop begins the second product of an iteration together with the first one
-//! of the next, so that both run beside the computation:
+//! In `c += f(a b) d` the second MMA waits for what is computed from the first, and tensor cores idle meanwhile. The
+//! pipelined loop issues the second MMA of an iteration together with the first one of the next, so that both overlap
+//! the computation, as FlashAttention-3 overlaps softmax and MMAs within a warpgroup:
 //!
 //! ```text
 //! for %j = .. carry (%c = %0)             first product and computation of the first iteration
@@ -13,9 +13,9 @@
 //!                                         second product of the last iteration
 //! ```
 //!
-//! What the second product reads of its own iteration is carried to the next. This is for operands that
-//! come through the copy engine ([`super::tma`]), whose loads move along with their product: other loads
-//! would be in flight for an iteration more.
+//! What the second MMA reads of its own iteration is carried to the next. This is for operands that
+//! come through the copy engine ([`super::tma`]), whose loads move along with their MMA: other loads
+//! would be live for an iteration more.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::ir::{
     BinaryOp, Builder, DType, Func, LoopOptions, Op, OpKind, Predicate, Region, Type, Value,
 };
 
-/// Rotates the loops of a function that can be.
+/// Pipelines the loops of a function that can be.
 pub fn run(func: &mut Func) {
     let (body, uses) = (func.body, func.count_uses());
     region(func, &uses, body);
@@ -38,13 +38,13 @@ fn region(func: &mut Func, uses: &[u32], at: Region) {
             region(func, uses, inner);
         }
         match plan {
-            Some(plan) => plan.rotate(func, at),
+            Some(plan) => plan.pipeline(func, at),
             None => func.region_mut(at).ops.push(op),
         }
     }
 }
 
-/// A loop that can be rotated.
+/// A loop that can be pipelined.
 struct Plan {
     looped: Op,
     options: LoopOptions,
@@ -90,7 +90,7 @@ impl Plan {
         Some(Plan { looped, options, head, late, tail, crossing, sums })
     }
 
-    fn rotate(&self, func: &mut Func, at: Region) {
+    fn pipeline(&self, func: &mut Func, at: Region) {
         let data = func.op(self.looped).clone();
         let (lower, upper, step) = (data.operands[0], data.operands[1], data.operands[2]);
         let types: Vec<Type> = data.results.iter().map(|&v| func.ty(v)).collect();

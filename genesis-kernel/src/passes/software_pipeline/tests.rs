@@ -1,4 +1,4 @@
-//! What rotation leaves, as text.
+//! Pipelined loops, as text.
 
 use expect_test::expect;
 
@@ -29,7 +29,7 @@ kernel chain(%q: view<bf16,2> readonly, %k: view<bf16,2> readonly multiple_of 16
 }
 ";
 
-fn rotated(text: &str) -> String {
+fn pipelined(text: &str) -> String {
     let options = tma::Options {
         num_warps: None,
         num_blocks: 1,
@@ -85,21 +85,21 @@ fn the_second_product_goes_to_the_next_iteration() {
           view_store %o, %9, %0, %0
           return
         }
-    "#]].assert_eq(&rotated(CHAIN));
+    "#]].assert_eq(&pipelined(CHAIN));
 }
 
 #[test]
 fn products_that_do_not_wait_for_each_other_stay() {
     // The first product needs the sums of the iteration before.
     let chained = CHAIN.replace("dot ieee %4, %9, %3", "dot ieee %4, %9, %7");
-    assert_eq!(rotated(&chained).matches("dot ieee").count(), 2);
-    assert_eq!(rotated(CHAIN).matches("dot ieee").count(), 4);
+    assert_eq!(pipelined(&chained).matches("dot ieee").count(), 2);
+    assert_eq!(pipelined(CHAIN).matches("dot ieee").count(), 4);
 }
 
 #[test]
 fn a_loop_whose_sums_are_used_inside_stays() {
     let used = CHAIN.replace("    yield %14\n", "    view_store %o, %14, %0, %0\n    yield %14\n");
-    assert_eq!(rotated(&used).matches("dot ieee").count(), 2);
+    assert_eq!(pipelined(&used).matches("dot ieee").count(), 2);
 }
 
 #[test]
@@ -107,5 +107,5 @@ fn a_loop_inside_another_is_rotated() {
     let outer = CHAIN
         .replace("  %5 = for %6", "  for %40 = %0 to %n step %1 {\n  %5 = for %6")
         .replace("  view_store %o, %5, %0, %0", "  view_store %o, %5, %40, %0\n  yield\n  }");
-    assert_eq!(rotated(&outer).matches("dot ieee").count(), 4);
+    assert_eq!(pipelined(&outer).matches("dot ieee").count(), 4);
 }

@@ -1,8 +1,8 @@
-//! Which f32 values end in 16 bits, so that a cheaper function gives the same result.
+//! Demanded precision: which f32 values end in 16 bits, so that a cheaper function gives the same result.
 //!
-//! A value is *rounded* where each use makes an f16 or bf16 of it at once, or multiplies, divides,
-//! chooses or moves it into a value that is rounded: a relative error stays what it is on that way.
-//! A sum may cancel, so it ends the way.
+//! A backward analysis, as LLVM's demanded bits. A value is *rounded* where each use makes an f16 or bf16 of it at once,
+//! or multiplies, divides, selects or moves it into a value that is rounded: a relative error is preserved by these. A
+//! sum may cancel, so it ends the chain.
 //!
 //! ```text
 //! %1 = cast %0 : f32            not rounded: the product takes it, but so does `sigmoid`
@@ -14,7 +14,7 @@
 use crate::ir::{BinaryOp, DType, Func, Op, OpKind, UnaryOp, Value};
 
 /// The significant bits that are left of each value.
-pub(crate) struct Rounded(Vec<Kept>);
+pub(crate) struct DemandedPrecision(Vec<Kept>);
 
 /// What the uses seen so far leave of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,17 +27,17 @@ enum Kept {
     All,
 }
 
-impl Rounded {
+impl DemandedPrecision {
     /// Looks at every use, from the last op to the first.
-    pub(crate) fn of(func: &Func) -> Rounded {
-        let mut rounded = Rounded(vec![Kept::Unused; func.n_values()]);
+    pub(crate) fn of(func: &Func) -> DemandedPrecision {
+        let mut demanded = DemandedPrecision(vec![Kept::Unused; func.n_values()]);
         for op in func.walk().into_iter().rev() {
             for (i, &operand) in func.op(op).operands.iter().enumerate() {
-                let kept = rounded.through(func, op, i);
-                rounded.join(operand, kept);
+                let kept = demanded.through(func, op, i);
+                demanded.join(operand, kept);
             }
         }
-        rounded
+        demanded
     }
 
     /// How many significant bits of a value matter; none if all do.
@@ -117,11 +117,11 @@ mod tests {
             }",
         )
         .unwrap();
-        let rounded = Rounded::of(&func);
+        let demanded = DemandedPrecision::of(&func);
         let mut bits = Vec::new();
         for op in func.walk() {
             if let [result] = func.op(op).results[..] {
-                bits.push(rounded.bits(result));
+                bits.push(demanded.bits(result));
             }
         }
         let [no, bf16, f16] = [None, Some(8), Some(11)];

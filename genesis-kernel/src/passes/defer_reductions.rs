@@ -1,7 +1,7 @@
-//! Sums that a loop only adds to stay in parts until it is over.
+//! Defers cross-lane reduction of loop-carried sums to the loop's exit.
 //!
-//! The lanes of a warp that share a row of a product add up their own columns, and exchange what they have
-//! for the whole row's sum. In a loop that only scales and adds to such sums, that can wait for the end:
+//! The lanes of a warp that share an accumulator row reduce their own columns, then shuffle for the row's sum. In a loop
+//! that only scales and adds to such sums, the shuffles can wait for the exit:
 //!
 //! ```text
 //! %t = for .. carry (%c = 0) {                     %u = for .. carry (%c = 0) {
@@ -13,12 +13,12 @@
 //!                                                  %t = reduce add 1 %u : f32[128]
 //! ```
 //!
-//! Parts are as tensor cores lay sums out: of eight columns two belong to each of four lanes. So this is
-//! for what was computed from a product of the same loop. Floats are added up in another order.
+//! Partial sums are laid out as MMA accumulators: of eight columns two belong to each of four lanes. So this is
+//! for what was computed from an MMA of the same loop. It reassociates floats.
 
 use std::collections::BTreeMap;
 
-use super::rotate::{Map, copy, get, set};
+use super::software_pipeline::{Map, copy, get, set};
 use crate::ir::{
     BinaryOp, Builder, Combine, DType, Func, LoopOptions, Op, OpKind, Region, Scalar, Shape, Type,
     Value,
@@ -269,7 +269,7 @@ kernel rows(%a: *f32 readonly, %o: *f32 exclusive, %n: i64) {
 
     #[test]
     fn small_integers_sum_up_alike() {
-        let pass = Pass { name: "partial", run };
+        let pass = Pass { name: "defer_reductions", run };
         for n in [0, 1, 3] {
             let a = (0..64).flat_map(|i| ((i * 7 % 5 - 2) as f32).to_le_bytes()).collect();
             let args = vec![
