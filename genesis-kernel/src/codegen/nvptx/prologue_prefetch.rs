@@ -310,7 +310,7 @@ kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_mu
         ];
         let mut found = Vec::new();
         for line in ptx.lines() {
-            let word = known.iter().prefetched().find(|word| line.contains(word));
+            let word = known.iter().copied().find(|word| line.contains(word));
             found.extend(word.filter(|&word| found.last() != Some(&word)));
         }
         found
