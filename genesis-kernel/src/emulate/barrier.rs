@@ -1,9 +1,9 @@
-//! Where threads meet: barriers of a warp, a block and a cluster, and barriers in memory.
+//! Barriers of a warp, a block and a cluster, and mbarriers in shared memory.
 
 use super::fault::Fault;
 use super::machine::{After, Cluster};
 use super::program::{Addr, Arg, Fence, OnBarrier};
-use super::shadow::{Clock, Epoch, Knowledge, Way};
+use super::shadow::{Clock, Epoch, VectorClock, Way};
 use super::warp::{LANES, lanes};
 
 /// Bytes of a barrier in memory.
@@ -15,7 +15,7 @@ pub(super) struct BlockBarrier {
     arrived: u32,
     /// Warps that wait.
     waiting: Vec<usize>,
-    knowledge: Knowledge,
+    clock: VectorClock,
     /// Times that it has opened.
     pub(super) opened: u32,
 }
@@ -32,8 +32,8 @@ pub(super) struct MemoryBarrier {
     /// Phases that are over.
     phases: u32,
     agent: u32,
-    gathering: Knowledge,
-    over: Knowledge,
+    arriving: VectorClock,
+    over: VectorClock,
     /// Warps with the lanes that wait.
     waiting: Vec<(usize, u32)>,
     made: Epoch,
@@ -51,10 +51,10 @@ impl MemoryBarrier {
 impl Cluster<'_> {
     pub(super) fn warp_barrier(&mut self, number: usize, mask: u32) {
         let first = self.warps[number].first;
-        let mut knowledge = Knowledge::default();
-        lanes(mask).for_each(|lane| knowledge.learn_from(&self.clocks[first + lane]));
+        let mut clock = VectorClock::default();
+        lanes(mask).for_each(|lane| clock.learn_from(&self.clocks[first + lane]));
         for lane in lanes(mask) {
-            self.clocks[first + lane].learn(&knowledge);
+            self.clocks[first + lane].learn(&clock);
             self.clocks[first + lane].tick();
         }
     }
@@ -77,7 +77,7 @@ impl Cluster<'_> {
         let expected = expected.unwrap_or(self.launch.threads);
         let mut state = self.blocks[rank].barriers.remove(&id).unwrap_or_default();
         for lane in lanes(mask) {
-            state.knowledge.learn_from(&self.clocks[first + lane]);
+            state.clock.learn_from(&self.clocks[first + lane]);
             self.clocks[first + lane].tick();
         }
         state.arrived += LANES as u32;
@@ -96,18 +96,18 @@ impl Cluster<'_> {
     }
 
     /// Lets go of those that wait; a thread that did nothing since it came knows no more than all do.
-    fn open(&mut self, barrier: &mut BlockBarrier, learn: fn(&mut Clock, &Knowledge)) {
-        let knowledge = std::mem::take(&mut barrier.knowledge);
+    fn open(&mut self, barrier: &mut BlockBarrier, learn: fn(&mut Clock, &VectorClock)) {
+        let clock = std::mem::take(&mut barrier.clock);
         for number in std::mem::take(&mut barrier.waiting) {
             let mask = self.warps[number].blocked;
             let first = self.warps[number].first;
-            lanes(mask).for_each(|lane| learn(&mut self.clocks[first + lane], &knowledge));
+            lanes(mask).for_each(|lane| learn(&mut self.clocks[first + lane], &clock));
             self.warps[number].blocked = 0;
             self.warps[number].advance(mask);
         }
         barrier.arrived = 0;
         barrier.opened += 1;
-        barrier.knowledge = Knowledge::default();
+        barrier.clock = VectorClock::default();
     }
 
     pub(super) fn cluster_arrive(&mut self, number: usize, mask: u32, relaxed: bool) {
@@ -121,10 +121,10 @@ impl Cluster<'_> {
                     let agent = clock.agent;
                     let own = |b: &&MemoryBarrier| b.made.agent == agent && b.is_fenced;
                     let made = self.barriers.values().filter(own).map(|barrier| barrier.made);
-                    made.for_each(|made| state.knowledge.add(made));
+                    made.for_each(|made| state.clock.add(made));
                 }
                 false => {
-                    state.knowledge.learn_from(clock);
+                    state.clock.learn_from(clock);
                     clock.tick();
                 }
             }
@@ -132,7 +132,7 @@ impl Cluster<'_> {
         state.arrived += 1;
         self.warps[number].arrived_at = Some(state.opened);
         if state.arrived as usize == self.warps.len() {
-            self.cluster_knowledge = state.knowledge.clone();
+            self.cluster_clock = state.clock.clone();
             self.open(&mut state, Clock::learn);
         }
         self.cluster_barrier = state;
@@ -147,8 +147,8 @@ impl Cluster<'_> {
             return After::Told;
         }
         let first = warp.first;
-        let knowledge = self.cluster_knowledge.clone();
-        lanes(mask).for_each(|lane| self.clocks[first + lane].learn(&knowledge));
+        let clock = self.cluster_clock.clone();
+        lanes(mask).for_each(|lane| self.clocks[first + lane].learn(&clock));
         After::Next
     }
 
@@ -245,8 +245,8 @@ impl Cluster<'_> {
             bytes: 0,
             phases: 0,
             agent: self.agent(),
-            gathering: Knowledge::default(),
-            over: Knowledge::default(),
+            arriving: VectorClock::default(),
+            over: VectorClock::default(),
             waiting: Vec::new(),
             made: access.epoch,
             is_fenced: false,
@@ -275,7 +275,7 @@ impl Cluster<'_> {
         let barrier = self.barrier(thread, address)?;
         barrier.bytes += bytes;
         barrier.missing -= count;
-        barrier.gathering.learn_from(&clock);
+        barrier.arriving.learn_from(&clock);
         let is_short = barrier.missing < 0;
         self.clocks[thread].tick();
         if is_short {
@@ -310,7 +310,7 @@ impl Cluster<'_> {
         let epoch = barrier.epoch();
         barrier.phases += 1;
         barrier.missing = barrier.count;
-        let gathered = std::mem::take(&mut barrier.gathering);
+        let gathered = std::mem::take(&mut barrier.arriving);
         barrier.over.join(&gathered);
         barrier.over.add(epoch);
         for (number, mask) in std::mem::take(&mut barrier.waiting) {

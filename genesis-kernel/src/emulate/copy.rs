@@ -1,4 +1,4 @@
-//! Copies that run beside the threads: `cp.async`, messages to other blocks, and boxes of tensors by the
+//! Asynchronous copies: `cp.async`, DSMEM stores to other blocks, and boxes of tensors by the
 //! copy engine.
 
 use super::fault::{Fault, FaultKind};

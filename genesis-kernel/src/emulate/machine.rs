@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::barrier::{BlockBarrier, MemoryBarrier};
 use super::fault::{Fault, FaultKind, place};
-use super::meet::{BlockBarrier, MemoryBarrier};
 use super::memory::{Global, Tensor};
 use super::program::{Action, Alu, Arg, Inst, PARAM_BASE, Program, Reg, Shuffle, Special, Ty};
-use super::shadow::{Access, Clock, Conflict, Epoch, Knowledge, Shadow, Way};
+use super::shadow::{Access, Clock, Conflict, Epoch, Shadow, VectorClock, Way};
 use super::warp::{LANES, Warp, lanes};
 use super::{alu, memory};
 
@@ -103,7 +103,7 @@ pub(super) struct Block {
     /// Threads that have ended.
     pub(super) ended: u32,
     /// What those knew.
-    known: Knowledge,
+    known: VectorClock,
     /// What other blocks of the cluster did to its memory.
     visits: Vec<(Epoch, usize)>,
 }
@@ -125,7 +125,7 @@ pub(super) struct Cluster<'p> {
     pub(super) barriers: BTreeMap<u64, MemoryBarrier>,
     pub(super) cluster_barrier: BlockBarrier,
     /// What the blocks knew when they last met.
-    pub(super) cluster_knowledge: Knowledge,
+    pub(super) cluster_clock: VectorClock,
     /// Asynchronous copies of a thread.
     pub(super) copies: BTreeMap<usize, Groups>,
     /// Copies out of shared memory of a thread.
@@ -141,7 +141,7 @@ pub(super) struct Products {
     pub(super) agent: u32,
     /// What its threads had done when they began a group of products whose left operand they hold, by the
     /// group's number.
-    pub(super) begun: BTreeMap<u32, Knowledge>,
+    pub(super) begun: BTreeMap<u32, VectorClock>,
 }
 
 /// What comes after an instruction.
@@ -165,7 +165,7 @@ impl<'p> Cluster<'p> {
                 barriers: BTreeMap::new(),
                 index: [0, 1, 2].map(|axis| at[axis] * program.cluster[axis] + inside[axis]),
                 ended: 0,
-                known: Knowledge::default(),
+                known: VectorClock::default(),
                 visits: Vec::new(),
             }
         };
@@ -187,7 +187,7 @@ impl<'p> Cluster<'p> {
             next_agent: n_threads,
             barriers: BTreeMap::new(),
             cluster_barrier: BlockBarrier::default(),
-            cluster_knowledge: Knowledge::default(),
+            cluster_clock: VectorClock::default(),
             copies: BTreeMap::new(),
             bulk: BTreeMap::new(),
             products: BTreeMap::new(),

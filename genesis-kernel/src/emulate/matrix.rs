@@ -280,10 +280,10 @@ impl Cluster<'_> {
         });
         let number = self.warps[first].committed + 1;
         if product.a.len() > 1 {
-            let knowledge = own.begun.entry(number).or_default();
+            let joined = own.begun.entry(number).or_default();
             let threads = self.warps[first].first..self.warps[first].first + GROUP * LANES;
             for clock in &mut self.clocks[threads] {
-                knowledge.learn_from(clock);
+                joined.learn_from(clock);
                 clock.tick();
             }
             // Warps of a group are never so many groups apart.
@@ -348,7 +348,7 @@ impl Cluster<'_> {
         for lane in lanes(mask) {
             let clock = &mut self.clocks[warp.first + lane];
             clock.add(done);
-            begun.into_iter().for_each(|(_, knowledge)| clock.learn(knowledge));
+            begun.into_iter().for_each(|(_, joined)| clock.learn(joined));
         }
     }
 }

@@ -21,11 +21,11 @@
 
 mod access;
 mod alu;
+mod barrier;
 mod copy;
 mod fault;
 mod machine;
 mod matrix;
-mod meet;
 mod memory;
 mod module;
 mod parse;

@@ -1,7 +1,7 @@
 //! What is known of each byte of memory: who wrote it last, who read it since, and whether whoever comes
 //! next knows of it.
 //!
-//! Knowledge is a vector clock. An *agent* is a thread, or something that works beside the threads: the
+//! VectorClock is a vector clock. An *agent* is a thread, or something that works beside the threads: the
 //! asynchronous copies of a thread, the products of a warpgroup, the phases of a barrier in memory. An
 //! *epoch* is an agent and a number; a thread knows an epoch if the number its clock has for the agent
 //! is at least that. Threads learn from each other where they meet, in barriers; of a copy's bytes
@@ -41,9 +41,9 @@ pub(super) struct Clock {
     fenced: Vector,
 }
 
-/// What several threads know together.
+/// The join of several threads' clocks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Knowledge {
+pub(super) struct VectorClock {
     pub(super) all: Vector,
     pub(super) fenced: Vector,
 }
@@ -79,8 +79,8 @@ fn join(vector: &mut Vector, other: &Vector) {
     }
 }
 
-impl Knowledge {
-    pub(super) fn join(&mut self, other: &Knowledge) {
+impl VectorClock {
+    pub(super) fn join(&mut self, other: &VectorClock) {
         join(&mut self.all, &other.all);
         join(&mut self.fenced, &other.fenced);
     }
@@ -126,15 +126,15 @@ impl Clock {
         self.own += 1;
     }
 
-    pub(super) fn learn(&mut self, knowledge: &Knowledge) {
-        join(&mut self.base, &knowledge.all);
-        join(&mut self.fenced, &knowledge.fenced);
+    pub(super) fn learn(&mut self, clock: &VectorClock) {
+        join(&mut self.base, &clock.all);
+        join(&mut self.fenced, &clock.fenced);
     }
 
     /// Learns what is known to include all that the thread knows.
-    pub(super) fn learn_all(&mut self, knowledge: &Knowledge) {
-        self.base = Rc::clone(&knowledge.all);
-        self.fenced = Rc::clone(&knowledge.fenced);
+    pub(super) fn learn_all(&mut self, clock: &VectorClock) {
+        self.base = Rc::clone(&clock.all);
+        self.fenced = Rc::clone(&clock.fenced);
     }
 
     /// Learns of something that worked beside the thread.
@@ -299,8 +299,8 @@ mod tests {
         Access { epoch: clock.now(), way, at: clock.agent }
     }
 
-    fn meet(clocks: &mut [Clock]) {
-        let mut all = Knowledge::default();
+    fn synchronize(clocks: &mut [Clock]) {
+        let mut all = VectorClock::default();
         clocks.iter().for_each(|clock| all.learn_from(clock));
         for clock in clocks {
             clock.learn(&all);
@@ -315,11 +315,11 @@ mod tests {
         shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
         let race = Conflict::Race { earlier: 0, wrote: true };
         assert_eq!(shadow.read(0, &clocks[1], thread(&clocks[1], Way::Thread)), Err(race));
-        meet(&mut clocks);
+        synchronize(&mut clocks);
         shadow.read(0, &clocks[1], thread(&clocks[1], Way::Thread)).unwrap();
         let race = Conflict::Race { earlier: 1, wrote: false };
         assert_eq!(shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)), Err(race));
-        meet(&mut clocks);
+        synchronize(&mut clocks);
         shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
         assert_eq!(
             shadow.read(1, &clocks[0], thread(&clocks[0], Way::Thread)),
@@ -333,11 +333,11 @@ mod tests {
         let mut shadow = Shadow::new(1, false);
         clocks[0].fence_proxy();
         shadow.write(0, &clocks[0], thread(&clocks[0], Way::Thread)).unwrap();
-        meet(&mut clocks);
+        synchronize(&mut clocks);
         let read = thread(&clocks[1], Way::Async);
         assert_eq!(shadow.read(0, &clocks[1], read), Err(Conflict::Unfenced { earlier: 0 }));
         clocks[0].fence_proxy();
-        meet(&mut clocks);
+        synchronize(&mut clocks);
         shadow.read(0, &clocks[1], read).unwrap();
     }
 
