@@ -10,8 +10,8 @@ mod checked;
 mod dense;
 mod lookup;
 pub(crate) mod owned;
+mod shape_constraints;
 mod shared;
-mod ties;
 
 use self::args::ParamKind;
 pub(crate) use self::dense::launch as launch_dense;
@@ -56,7 +56,7 @@ pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), 
     };
     let name = def.ast.name;
     args::check(name, &entry.params, launch)?;
-    ties::check(def.ast, &entry.ties, launch.args)?;
+    shape_constraints::check(def.ast, &entry.shape_constraints, launch.args)?;
     let Some(grid) = args::check_grid(name, launch.grid)? else { return Ok(()) };
     watch::note(def, launch, grid, || request.hints());
     let code = std::ptr::from_ref(entry) as usize;
@@ -107,8 +107,8 @@ fn compile_entry(
     let params = args::param_kinds(def.ast, launch.dtypes)?;
     // A call that is wrong should hear that, not what the compiler thinks of its dtypes.
     args::check(def.ast.name, &params, launch)?;
-    let ties = ties::ties(def.ast);
-    ties::check(def.ast, &ties, launch.args)?;
+    let shape_constraints = shape_constraints::shape_constraints(def.ast);
+    shape_constraints::check(def.ast, &shape_constraints, launch.args)?;
     let slots: usize = params.iter().map(ParamKind::slots).sum();
     if slots > MAX_SLOTS {
         return Err(Error::launch(format!(
@@ -120,7 +120,7 @@ fn compile_entry(
     let hints = request.hints();
     let kernel = def.specialize(launch.dtypes, launch.consts, &hints)?;
     let code = compile::executable(&kernel, launch.stream)?;
-    Ok(def.cache.insert(request, (params, ties), code))
+    Ok(def.cache.insert(request, (params, shape_constraints), code))
 }
 
 /// # Safety

@@ -5,7 +5,7 @@ use std::sync::{PoisonError, RwLock};
 use super::Launch;
 use super::args::ParamKind;
 use super::dense::MOST;
-use super::ties::Tie;
+use super::shape_constraints::ShapeConstraint;
 use crate::compile::Executable;
 use crate::ir::DType;
 use crate::kernel::{DenseLaunch, Hints, LaunchOptions, ParamHint};
@@ -40,7 +40,7 @@ pub(super) struct Entry {
     n_args: usize,
     narrow: bool,
     pub(super) params: Vec<ParamKind>,
-    pub(super) ties: Vec<Tie>,
+    pub(super) shape_constraints: Vec<ShapeConstraint>,
     pub(super) code: Executable,
 }
 
@@ -311,7 +311,7 @@ impl LaunchCache {
     pub(super) fn insert(
         &self,
         request: &Request<'_>,
-        (params, ties): (Vec<ParamKind>, Vec<Tie>),
+        (params, shape_constraints): (Vec<ParamKind>, Vec<ShapeConstraint>),
         code: Executable,
     ) -> &'static Entry {
         if let Some(entry) = self.find(request) {
@@ -327,7 +327,7 @@ impl LaunchCache {
             n_args: request.n_args,
             narrow: request.narrow,
             params,
-            ties,
+            shape_constraints,
             code,
         }));
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Extents that a kernel ties to each other: assertions that two are equal, at the start of its body.
+//! Shape constraints: assertions at the start of a kernel body that two extents are equal.
 //!
 //! ```text
 //! device_assert!(a.dim(1) == b.dim(0), "the inner extents");
@@ -20,22 +20,22 @@ struct Extent {
 
 /// Two extents that must be equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Tie([Extent; 2]);
+pub(super) struct ShapeConstraint([Extent; 2]);
 
-/// The ties that a kernel's body begins with.
-pub(super) fn ties(ast: &FnAst) -> Vec<Tie> {
+/// The shape constraints that a kernel's body begins with.
+pub(super) fn shape_constraints(ast: &FnAst) -> Vec<ShapeConstraint> {
     // What follows another statement might be about other variables of the same names.
     let asserted = ast.body.stmts.iter().map_while(|stmt| match stmt {
         StmtAst::Expr(ExprAst { kind: ExprKind::Assert(cond, _), .. }) => Some(Some(*cond)),
         StmtAst::Expr(ExprAst { kind: ExprKind::StaticAssert(..), .. }) => Some(None),
         _ => None,
     });
-    asserted.flatten().filter_map(|cond| tie(ast, cond)).collect()
+    asserted.flatten().filter_map(|cond| shape_constraint(ast, cond)).collect()
 }
 
-fn tie(ast: &FnAst, cond: &ExprAst) -> Option<Tie> {
+fn shape_constraint(ast: &FnAst, cond: &ExprAst) -> Option<ShapeConstraint> {
     let ExprKind::Compare(Predicate::Eq, a, b) = &cond.kind else { return None };
-    Some(Tie([extent(ast, a)?, extent(ast, b)?]))
+    Some(ShapeConstraint([extent(ast, a)?, extent(ast, b)?]))
 }
 
 /// `view.dim(1)` of a parameter.
@@ -51,9 +51,13 @@ fn extent(ast: &FnAst, expr: &ExprAst) -> Option<Extent> {
     Some(Extent { arg, axis: usize::try_from(*axis).ok()? })
 }
 
-/// Refuses views whose extents differ where the kernel ties them.
-pub(super) fn check(ast: &FnAst, ties: &[Tie], args: &[Arg]) -> Result<(), Error> {
-    for Tie([a, b]) in ties {
+/// Refuses views whose extents differ where the kernel constrains them to be equal.
+pub(super) fn check(
+    ast: &FnAst,
+    shape_constraints: &[ShapeConstraint],
+    args: &[Arg],
+) -> Result<(), Error> {
+    for ShapeConstraint([a, b]) in shape_constraints {
         let (Some(left), Some(right)) = (view(args, a), view(args, b)) else { continue };
         if left.dims().get(a.axis) != right.dims().get(b.axis) {
             let [a_text, b_text] = [a, b].map(|at| format!("{}.dim({})", name(ast, at), at.axis));
