@@ -20,7 +20,7 @@ mod cost;
 pub(crate) mod draw;
 mod schedule;
 pub(crate) mod traffic;
-mod trips;
+mod trip_count;
 pub(crate) mod watch;
 
 pub use cost::{Cost, cost, launch_cost};

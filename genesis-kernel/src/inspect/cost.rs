@@ -4,7 +4,7 @@
 //! or follows from the arguments of a launch; another loop counts once, and the cost says that there
 //! is one.
 
-use super::trips::Integers;
+use super::trip_count::Integers;
 use crate::ir::{Elem, Func, OpKind, Region, Shape, UnaryOp, Value};
 use crate::kernel::Grid;
 use crate::runtime::Arg;
@@ -38,9 +38,9 @@ pub fn launch_cost(func: &Func, grid: Grid, args: &[Arg]) -> Cost {
 fn add_region(func: &Func, region: Region, times: u64, known: &mut Integers<'_>, cost: &mut Cost) {
     for &op in &func.region(region).ops {
         let data = func.op(op);
-        let trips = match data.kind {
-            OpKind::For(_) => match trips(known, &data.operands) {
-                Some(trips) => trips,
+        let trip_count = match data.kind {
+            OpKind::For(_) => match trip_count(known, &data.operands) {
+                Some(trip_count) => trip_count,
                 None => {
                     cost.has_runtime_loops = true;
                     1
@@ -61,14 +61,14 @@ fn add_region(func: &Func, region: Region, times: u64, known: &mut Integers<'_>,
         // The region of a reduction is its combination, which `flops` counts by element.
         if !matches!(data.kind, OpKind::Reduce { .. } | OpKind::Scan { .. }) {
             for &inner in &data.regions {
-                add_region(func, inner, times.saturating_mul(trips), known, cost);
+                add_region(func, inner, times.saturating_mul(trip_count), known, cost);
             }
         }
     }
 }
 
 /// How often a counted loop runs, if its bounds are known.
-fn trips(known: &mut Integers<'_>, operands: &[Value]) -> Option<u64> {
+fn trip_count(known: &mut Integers<'_>, operands: &[Value]) -> Option<u64> {
     let mut bound = |i: usize| known.get(*operands.get(i)?);
     let (lower, upper, step) = (bound(0)?, bound(1)?, bound(2)?);
     let length = upper.saturating_sub(lower).max(0) as u64;

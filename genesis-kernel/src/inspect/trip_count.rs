@@ -1,5 +1,5 @@
-//! What the integers of a kernel are in one launch, where its arguments decide them: how often loops
-//! run, that is.
+//! Trip-count evaluation: the integers of a kernel in one launch, where its arguments decide them, and so how often
+//! loops run.
 //!
 //! ```text
 //! for 0, dim(a, 2), 64   with a: [1, 512, 4096]   ->   64 iterations
