@@ -26,6 +26,6 @@ pub use ops::{
 };
 pub use parse::{ParseError, parse};
 pub use print::print;
-pub use tma::{Channel, Spread, TensorMap, Tma, TmaLoad, TmaStore};
+pub use tma::{Channel, Multicast, TensorMap, Tma, TmaLoad, TmaStore};
 pub use types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};
 pub use verify::verify;

@@ -37,7 +37,7 @@ use std::fmt::{self, Write};
 
 use super::func::{Func, Op, OpData, ParamAttrs, Region, Value};
 use super::ops::{Combine, LoopOptions, OpKind};
-use super::tma::{Spread, TensorMap, TmaLoad};
+use super::tma::{Multicast, TensorMap, TmaLoad};
 use super::types::{DType, Scalar};
 
 impl fmt::Display for Func {
@@ -143,21 +143,30 @@ impl<'f> Printer<'f> {
         let channels = tma.channels.iter().map(|channel| {
             format!("channel stages {} bytes {}", channel.stages, channel.slot_bytes)
         });
-        let loads = tma.loads.iter().map(|load| {
-            let TmaLoad { map, channel, offset, bytes, contiguous, registers, spread, constant } =
-                load;
-            let to = if *registers { " registers" } else { "" };
-            let spread = match spread {
-                Spread::Alone => String::new(),
-                Spread::Parts(blocks) => format!(" parts {blocks}"),
-                Spread::Everywhere(blocks) => format!(" everywhere {blocks}"),
-            };
-            let constant = if *constant { " constant" } else { "" };
-            format!(
-                "load map {map} channel {channel} offset {offset} bytes {bytes} \
-                 contiguous {contiguous}{to}{spread}{constant}"
-            )
-        });
+        let loads =
+            tma.loads.iter().map(|load| {
+                let TmaLoad {
+                    map,
+                    channel,
+                    offset,
+                    bytes,
+                    contiguous,
+                    registers,
+                    multicast,
+                    constant,
+                } = load;
+                let to = if *registers { " registers" } else { "" };
+                let multicast = match multicast {
+                    Multicast::None => String::new(),
+                    Multicast::Partition(blocks) => format!(" parts {blocks}"),
+                    Multicast::All(blocks) => format!(" multicast {blocks}"),
+                };
+                let constant = if *constant { " constant" } else { "" };
+                format!(
+                    "load map {map} channel {channel} offset {offset} bytes {bytes} \
+                 contiguous {contiguous}{to}{multicast}{constant}"
+                )
+            });
         let stores = tma.stores.iter().map(|store| format!("store map {}", store.map));
         for line in maps.chain(channels).chain(loads).chain(stores) {
             self.out.push_str(&format!("  tma {line}\n"));

@@ -61,38 +61,38 @@ pub struct TmaLoad {
     /// Whether threads read the tile into registers, each its part; else only a `dot` reads it, in shared
     /// memory.
     pub registers: bool,
-    /// Which blocks of a cluster it goes to.
-    pub spread: Spread,
+    /// How it goes to the blocks of a cluster.
+    pub multicast: Multicast,
     /// Whether no kernel writes its memory that this one may overlap.
     pub constant: bool,
 }
 
-/// Which blocks of a cluster get what of a tile.
+/// How a tile goes to the blocks of a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Spread {
-    /// The block that loads it gets all of it.
+pub enum Multicast {
+    /// No multicast: the block that loads it gets all of it.
     #[default]
-    Alone,
-    /// Each of this many blocks loads and gets its part along axis 0.
-    Parts(u8),
-    /// Each of this many blocks loads a share of every panel's lines, and all of them get it.
-    Everywhere(u8),
+    None,
+    /// No multicast: each of this many blocks loads its part along axis 0.
+    Partition(u8),
+    /// Each of this many blocks loads a share of every panel's lines and multicasts it to all.
+    All(u8),
 }
 
-impl Spread {
+impl Multicast {
     /// Parts along axis 0 of a tile, of which each block has one.
     pub fn parts(self) -> u32 {
         match self {
-            Spread::Parts(blocks) => u32::from(blocks),
-            Spread::Alone | Spread::Everywhere(_) => 1,
+            Multicast::Partition(blocks) => u32::from(blocks),
+            Multicast::None | Multicast::All(_) => 1,
         }
     }
 
     /// Shares of a panel, each of which one block brings to all.
     pub fn shares(self) -> u32 {
         match self {
-            Spread::Everywhere(blocks) => u32::from(blocks),
-            Spread::Alone | Spread::Parts(_) => 1,
+            Multicast::All(blocks) => u32::from(blocks),
+            Multicast::None | Multicast::Partition(_) => 1,
         }
     }
 }
@@ -104,10 +104,10 @@ pub struct TmaStore {
     pub map: u8,
 }
 
-/// A ring of slots in shared memory.
+/// A TMA pipeline: a ring of stages in shared memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Channel {
-    /// Slots of the ring; 0 while nobody has chosen.
+    /// Stages of the pipeline; 0 while nobody has chosen.
     pub stages: u32,
     /// Bytes of a slot.
     pub slot_bytes: u32,
@@ -172,7 +172,7 @@ mod tests {
             bytes,
             contiguous: 1,
             registers: false,
-            spread: Spread::Alone,
+            multicast: Multicast::None,
             constant: false,
         };
         let loads = vec![load(0, 0, 64), load(1, 0, 64), load(0, 0, 64), load(0, 64, 16)];

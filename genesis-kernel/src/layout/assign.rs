@@ -125,11 +125,11 @@ fn cluster_size(func: &Func, options: &LayoutOptions) -> Result<u32, Diagnostic>
 fn is_shared_out(func: &Func, op: Op, blocks: u32) -> bool {
     let data = func.op(op);
     let OpKind::Dot { .. } = data.kind else { return true };
-    let spread = |value: Value| match func.op(func.def_op(value)?).kind {
-        OpKind::TmaLoad(load) => Some(func.tma.loads.get(usize::from(load))?.spread),
+    let multicast = |value: Value| match func.op(func.def_op(value)?).kind {
+        OpKind::TmaLoad(load) => Some(func.tma.loads.get(usize::from(load))?.multicast),
         _ => None,
     };
-    let [a, b] = [0, 1].map(|i| spread(data.operands[i]));
+    let [a, b] = [0, 1].map(|i| multicast(data.operands[i]));
     a.is_some_and(|a| a.parts() == blocks) && b.is_some_and(|b| b.shares() == blocks)
 }
 
@@ -260,7 +260,7 @@ fn shared_operand(func: &Func, dot: Op, i: usize) -> Option<SharedOperand> {
         k_major: usize::from(entry.contiguous) == k,
         size: tile.dtype().bytes() as u32,
         swizzle: func.tma.map_of_load(load)?.swizzle,
-        rows: tile.shape.extent(i) as u32 / entry.spread.parts(),
+        rows: tile.shape.extent(i) as u32 / entry.multicast.parts(),
         depth: tile.shape.extent(k) as u32,
     })
 }

@@ -98,7 +98,7 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Channel, Spread, Tma, TmaLoad, TmaStore};
+    use crate::ir::{Channel, Multicast, Tma, TmaLoad, TmaStore};
 
     #[test]
     fn scratch_alone_starts_at_0() {
@@ -115,7 +115,7 @@ mod tests {
             bytes,
             contiguous: 1,
             registers: false,
-            spread: Spread::Alone,
+            multicast: Multicast::None,
             constant: false,
         };
         let mut func = Func::new("matmul");

@@ -19,7 +19,7 @@ use super::lower::Lowering;
 use super::thread;
 use super::tma_pipeline::{Constant, Pipeline, Role};
 use crate::Error;
-use crate::ir::{Op, OpKind, Spread, TensorMap, TmaLoad, Value};
+use crate::ir::{Multicast, Op, OpKind, TensorMap, TmaLoad, Value};
 use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit, mma};
 
 /// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
@@ -269,7 +269,7 @@ impl<'a> Lowering<'a> {
         let (map, descriptor) = self.tensor_map(load.map)?;
         let mut coordinates = self.coordinates(&data.operands, map)?;
         let bytes = map.block.iter().product::<u32>() * map.dtype.bytes() as u32;
-        let panel_bytes = bytes * load.spread.shares();
+        let panel_bytes = bytes * load.multicast.shares();
         let share = self.share(load, map, bytes, &mut coordinates)?;
         let (slot, barrier) = (self.slot_offset(pipeline), self.full_barrier(pipeline));
         for panel in 0..load.bytes / panel_bytes.max(1) {
@@ -279,7 +279,7 @@ impl<'a> Lowering<'a> {
             args.extend(&coordinates);
             args[3] = e.add(args[3], e.int(e.i32(), i64::from(panel * map.block[0])));
             // The blocks that it goes to, where that is not only this one; no hint for the cache.
-            let blocks = load.spread.shares();
+            let blocks = load.multicast.shares();
             let multicast = e.bool(blocks > 1);
             let targets = if blocks > 1 { (1 << blocks) - 1 } else { 0 };
             let (no, none) = (e.bool(false), e.int(e.i32(), 0));
@@ -302,12 +302,12 @@ impl<'a> Lowering<'a> {
     ) -> Result<Val, Error> {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
-        if load.spread == Spread::Alone {
+        if load.multicast == Multicast::None {
             return Ok(int(0));
         }
         let rank = self.threads.rank(e);
         // Parts are along axis 0 of the tile: along the lines, unless that axis is contiguous.
-        let along_lines = load.spread.shares() > 1 || load.contiguous != 0;
+        let along_lines = load.multicast.shares() > 1 || load.contiguous != 0;
         let lines = map.block.iter().skip(1).position(|&extent| extent > 1);
         let axis = match along_lines {
             true => 1 + lines.ok_or_else(|| Error::bug("blocks share a single line"))?,
@@ -318,7 +318,7 @@ impl<'a> Lowering<'a> {
             false => load.bytes / bytes.max(1) * map.block[0],
         };
         coordinates[axis] = e.add(coordinates[axis], e.mul(rank, int(extent)));
-        Ok(if load.spread.shares() > 1 { e.mul(rank, int(bytes)) } else { int(0) })
+        Ok(if load.multicast.shares() > 1 { e.mul(rank, int(bytes)) } else { int(0) })
     }
 
     /// A tensor map and its address.

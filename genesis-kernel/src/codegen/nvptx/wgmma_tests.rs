@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::ptxas::{self, Assembled};
 use super::*;
-use crate::ir::{Channel, DType, Shape, Spread, Tma, TmaLoad, TmaStore, Value, parse};
+use crate::ir::{Channel, DType, Multicast, Shape, Tma, TmaLoad, TmaStore, Value, parse};
 use crate::layout::{DotOperand, DotPlan, DotUnit, RegisterOperand, SharedOperand, WgmmaKind, mma};
 
 /// A persistent `c = a b`; the parts in capital letters are filled in.
@@ -120,7 +120,7 @@ impl Config {
                 bytes,
                 contiguous,
                 registers: false,
-                spread: Spread::Alone,
+                multicast: Multicast::None,
                 constant: false,
             }
         };

@@ -1,6 +1,6 @@
 //! Reads the tables of the copy engine, which stand before the ops of a kernel.
 
-use super::super::tma::{Channel, Spread, TensorMap, TmaLoad, TmaStore};
+use super::super::tma::{Channel, Multicast, TensorMap, TmaLoad, TmaStore};
 use super::{Parser, Result, TokenKind};
 
 impl Parser {
@@ -24,12 +24,12 @@ impl Parser {
                     let (offset, bytes) = (self.field("offset")?, self.field("bytes")?);
                     let contiguous = self.field("contiguous")?;
                     let registers = self.take_word("registers");
-                    let spread = match () {
-                        () if self.take_word("parts") => Spread::Parts(self.number("blocks")?),
-                        () if self.take_word("everywhere") => {
-                            Spread::Everywhere(self.number("blocks")?)
+                    let multicast = match () {
+                        () if self.take_word("parts") => {
+                            Multicast::Partition(self.number("blocks")?)
                         }
-                        () => Spread::Alone,
+                        () if self.take_word("multicast") => Multicast::All(self.number("blocks")?),
+                        () => Multicast::None,
                     };
                     let constant = self.take_word("constant");
                     self.func.tma.loads.push(TmaLoad {
@@ -39,7 +39,7 @@ impl Parser {
                         bytes,
                         contiguous,
                         registers,
-                        spread,
+                        multicast,
                         constant,
                     });
                 }

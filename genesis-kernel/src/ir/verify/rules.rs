@@ -381,9 +381,9 @@ impl Rule<'_> {
         let shape = self.result()?.shape;
         self.result_is(TileType::data(map.dtype, shape))?;
         let numel = shape.numel() * map.dtype.bytes();
-        let bytes = load.bytes as usize * load.spread.parts() as usize;
+        let bytes = load.bytes as usize * load.multicast.parts() as usize;
         ensure!(bytes == numel, "{bytes} bytes for a tile of {numel}");
-        let is_split = load.spread.parts() * load.spread.shares() > 1;
+        let is_split = load.multicast.parts() * load.multicast.shares() > 1;
         ensure!(!(load.registers && is_split), "threads read what blocks share");
         let channel = self.func.tma.channels.get(usize::from(load.channel));
         let fits = channel.is_some_and(|c| load.offset + load.bytes <= c.slot_bytes);

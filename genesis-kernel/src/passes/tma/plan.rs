@@ -8,7 +8,7 @@ use super::registers::computed;
 use super::source::{GRANULE, Source, View, through};
 use crate::analysis::axis::AxisAnalysis;
 use crate::ir::{
-    Channel, DType, DotPrecision, Func, LoopOptions, Op, OpKind, Region, Spread, TensorMap, Tma,
+    Channel, DType, DotPrecision, Func, LoopOptions, Multicast, Op, OpKind, Region, TensorMap, Tma,
     TmaLoad, TmaStore, Value,
 };
 use crate::layout::mma::wgmma_warps;
@@ -95,7 +95,7 @@ pub(super) struct Operand {
     along_k: bool,
     /// Whether threads read it into registers.
     pub(super) registers: bool,
-    spread: Spread,
+    multicast: Multicast,
     /// Slots, where it is brought before the loop of its product.
     resident: Option<u32>,
 }
@@ -116,7 +116,7 @@ impl Operand {
             contiguous: axis as u8,
             along_k: false,
             registers: true,
-            spread: Spread::Alone,
+            multicast: Multicast::None,
             resident: None,
         }
     }
@@ -244,7 +244,7 @@ impl Plan {
         let load = self.tma.loads.get(usize::from(brought.number))?;
         let is_shared = self.common.get(&product.region) == Some(&Some(load.channel));
         let is_same = self.tma.maps.get(usize::from(load.map)) == Some(&operand.map)
-            && (load.bytes, load.spread) == (operand.bytes, Spread::Alone)
+            && (load.bytes, load.multicast) == (operand.bytes, Multicast::None)
             && !load.registers
             && !operand.registers;
         let contiguous = operand.contiguous;
@@ -272,10 +272,11 @@ impl Plan {
         let slot_bytes = &mut self.tma.channels[usize::from(channel)].slot_bytes;
         let alignment = if operand.is_line() { LINE_ALIGNMENT } else { TILE_ALIGNMENT };
         let offset = slot_bytes.next_multiple_of(alignment);
-        let Operand { bytes, contiguous, registers, spread, .. } = *operand;
+        let Operand { bytes, contiguous, registers, multicast, .. } = *operand;
         *slot_bytes = offset + bytes;
         let constant = func.params[operand.map.param as usize].attrs.constant;
-        let load = TmaLoad { map, channel, offset, bytes, contiguous, registers, spread, constant };
+        let load =
+            TmaLoad { map, channel, offset, bytes, contiguous, registers, multicast, constant };
         self.push(func, uses, product, operand, load)
     }
 
@@ -395,8 +396,8 @@ fn product(
         return None;
     }
     let [own, all] = match blocks {
-        1 => [Spread::Alone; 2],
-        _ => [Spread::Parts(blocks), Spread::Everywhere(blocks)],
+        1 => [Multicast::None; 2],
+        _ => [Multicast::Partition(blocks), Multicast::All(blocks)],
     };
     let [a, b] = [data.operands[0], data.operands[1]];
     let left = operand(func, uses, region, (a, 1), own)
@@ -439,7 +440,7 @@ fn resident(
         }
     };
     let found =
-        operand(func, uses, region, (tile, k), Spread::Alone).filter(|_| region != inner)?;
+        operand(func, uses, region, (tile, k), Multicast::None).filter(|_| region != inner)?;
     Some(Operand { resident: Some(stages), ..found })
 }
 
@@ -449,7 +450,7 @@ pub(super) fn operand(
     uses: &[u32],
     region: Region,
     (tile, k): (Value, usize),
-    spread: Spread,
+    multicast: Multicast,
 ) -> Option<Operand> {
     let source = Source::of(func, uses, tile)?;
     if !func.region(region).ops.contains(&source.load) {
@@ -459,12 +460,12 @@ pub(super) fn operand(
     let size = ty.dtype().bytes() as u32;
     let (contiguous, beside) = source.contiguous()?;
     let mut extents = [0, 1].map(|axis| ty.shape.extent(axis) as u32);
-    extents[0] /= spread.parts();
+    extents[0] /= multicast.parts();
     let loaded = func.tile(func.op(source.load).results[0]).shape;
     let mut block: Vec<u32> = loaded.extents().iter().map(|&extent| extent as u32).collect();
     // What one block brings.
-    let lines = extents[1 - contiguous] / spread.shares();
-    if !lines.is_multiple_of(SWIZZLED_LINES) && spread.shares() > 1 {
+    let lines = extents[1 - contiguous] / multicast.shares();
+    if !lines.is_multiple_of(SWIZZLED_LINES) && multicast.shares() > 1 {
         return None;
     }
     match (&source.axes[0][..], &source.axes[1][..]) {
@@ -472,7 +473,7 @@ pub(super) fn operand(
             block[usize::from(*first)] = extents[0];
             block[usize::from([*first, *second][1 - contiguous])] = lines;
         }
-        _ if spread.parts() * spread.shares() > 1 => return None,
+        _ if multicast.parts() * multicast.shares() > 1 => return None,
         _ => {}
     }
     let wide = block[usize::from(source.view.unit)] * size;
@@ -494,7 +495,7 @@ pub(super) fn operand(
         contiguous,
         along_k,
         registers: false,
-        spread,
+        multicast,
         resident: None,
     })
 }
@@ -513,7 +514,7 @@ fn common(products: &[Product]) -> BTreeMap<Region, Option<u8>> {
         let all: BTreeSet<Op> = loads.iter().flatten().copied().collect();
         let stays = |product: &&Product| {
             !product.async_across_iterations
-                && product.operands.iter().all(|operand| operand.spread == Spread::Alone)
+                && product.operands.iter().all(|operand| operand.multicast == Multicast::None)
         };
         all.len() < loads.iter().map(BTreeSet::len).sum() && products.iter().all(stays)
     });

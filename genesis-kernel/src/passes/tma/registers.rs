@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 
 use super::plan::{Operand, operand};
-use crate::ir::{DType, Func, OpKind, Region, Spread, Value};
+use crate::ir::{DType, Func, Multicast, OpKind, Region, Value};
 
 /// The loads behind a left operand that is computed in a region; none if one of them is of as many
 /// elements and no copy, so that nothing would run ahead of the product.
@@ -64,7 +64,7 @@ fn loaded(func: &Func, uses: &[u32], region: Region, value: Value) -> Option<Ope
     // The value itself may be used often: its uses read registers.
     let mut uses = uses.to_vec();
     uses[value.index()] = 1;
-    let mut operand = operand(func, &uses, region, (value, 1), Spread::Alone)?;
+    let mut operand = operand(func, &uses, region, (value, 1), Multicast::None)?;
     (operand.contiguous == 1 && operand.source.is_plain()).then(|| {
         operand.registers = true;
         operand.map.tf32 = false;
