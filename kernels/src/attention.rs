@@ -54,7 +54,7 @@ pub fn span<const B: usize>(first: i64, last: i64, n: i64) -> (i64, i64) {
 /// large blocks, whose kernel has no registers to spare. There are less than 2^31 blocks of all heads, so
 /// that 32 bits hold every number.
 #[device]
-pub fn place<const BM: usize, const VARLEN: usize>(
+pub fn scheduled_tile<const BM: usize, const VARLEN: usize>(
     tile: i64,
     blocks: i64,
     heads: i64,
@@ -212,7 +212,7 @@ pub fn attention<
     let heads = q.dim(1);
     let (batches, blocks) = if VARLEN == 1 { (1, listed) } else { (q.dim(0), cdiv(q.dim(2), BM)) };
     for tile in persistent(clamp(batches * heads * blocks, 0, 1073741824)) {
-        let (batch, head, number) = place::<BM, VARLEN>(tile, blocks, heads, batches);
+        let (batch, head, number) = scheduled_tile::<BM, VARLEN>(tile, blocks, heads, batches);
         let own = head * k.dim(1) / heads;
         let (start, q0, m, k0, n, _) = block_at::<BM, VARLEN>(list, number, q.dim(2), k.dim(2));
         let (left, right) = reach::<VARLEN>(left, right, m, n);

@@ -11,7 +11,7 @@ pub static KERNELS: &[&KernelDef] =
 ///
 /// The last two axes are cut into tiles; tiles are counted with the last axis fastest.
 #[device]
-pub fn corner<const ROWS: usize, const COLS: usize>(
+pub fn tile_origin<const ROWS: usize, const COLS: usize>(
     d1: i64,
     d2: i64,
     d3: i64,
@@ -31,7 +31,7 @@ pub fn corner<const ROWS: usize, const COLS: usize>(
 
 /// Where tile `program_id(0)` of `ROWS` by `COLS` elements begins in a matrix of `n` columns.
 #[device]
-pub fn corner_of_matrix<const ROWS: usize, const COLS: usize>(n: i64) -> (i64, i64) {
+pub fn matrix_tile_origin<const ROWS: usize, const COLS: usize>(n: i64) -> (i64, i64) {
     let across = cdiv(n, COLS).to::<i32>();
     let tile = program_id(0).to::<i32>();
     ((tile / across).to::<i64>() * ROWS, (tile % across).to::<i64>() * COLS)
@@ -40,7 +40,7 @@ pub fn corner_of_matrix<const ROWS: usize, const COLS: usize>(n: i64) -> (i64, i
 /// `y = value` in every element.
 #[kernel]
 pub fn fill<T: Element, const ROWS: usize, const COLS: usize>(y: ViewMut<T, 4>, value: T) {
-    let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
     y.store([a, b, i, j], full::<T, 1, 1, ROWS, COLS>(value));
 }
 
@@ -63,7 +63,7 @@ pub fn cast<T: Element, U: Element, const ROWS: usize, const COLS: usize>(
     x: View<T, 4>,
     y: ViewMut<U, 4>,
 ) {
-    let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
     y.store([a, b, i, j], x.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<U>());
 }
 
@@ -75,7 +75,7 @@ pub fn cast_across<T: Element, U: Element, const ROWS: usize, const COLS: usize>
     x: View<T, 4>,
     y: ViewMut<U, 4>,
 ) {
-    let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
     let v = x.load::<1, 1, COLS, ROWS>([a, b, j, i]).squeeze(0).squeeze(0);
     y.store([a, b, i, j], v.trans().to::<U>().expand_dims(0).expand_dims(0));
 }

@@ -8,7 +8,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::copy::{corner, corner_of_matrix};
+use crate::copy::{matrix_tile_origin, tile_origin};
 
 /// Exact GELU: `x * Phi(x)`.
 #[device]
@@ -45,7 +45,7 @@ macro_rules! unary {
             $(#[$doc])*
             #[kernel]
             pub fn $name<T: $bound, A: $bound, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: ViewMut<T, 4>) {
-                let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+                let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
                 let $x = x.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<A>();
                 y.store([a, b, i, j], ($($body)*).to::<T>());
             }
@@ -110,7 +110,7 @@ macro_rules! binary {
             $(#[$doc])*
             #[kernel]
             pub fn $name<T: $bound, A: $bound, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: View<T, 4>, z: ViewMut<T, 4>) {
-                let (a, b, i, j) = corner::<ROWS, COLS>(z.dim(1), z.dim(2), z.dim(3));
+                let (a, b, i, j) = tile_origin::<ROWS, COLS>(z.dim(1), z.dim(2), z.dim(3));
                 let $x = x.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<A>();
                 let $y = y.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<A>();
                 z.store([a, b, i, j], ($($body)*).to::<T>());
@@ -121,7 +121,7 @@ macro_rules! binary {
             /// The second operand is one row.
             #[kernel]
             pub fn $row<T: $bound, A: $bound, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: View<T, 1>, z: ViewMut<T, 2>) {
-                let (i, j) = corner_of_matrix::<ROWS, COLS>(z.dim(1));
+                let (i, j) = matrix_tile_origin::<ROWS, COLS>(z.dim(1));
                 let $x = x.load::<ROWS, COLS>([i, j]).to::<A>();
                 let $y = y.load::<COLS>([j]).to::<A>().row();
                 z.store([i, j], ($($body)*).to::<T>());
@@ -132,7 +132,7 @@ macro_rules! binary {
             /// The second operand is one column.
             #[kernel]
             pub fn $column<T: $bound, A: $bound, const ROWS: usize, const COLS: usize>(x: View<T, 2>, y: View<T, 1>, z: ViewMut<T, 2>) {
-                let (i, j) = corner_of_matrix::<ROWS, COLS>(z.dim(1));
+                let (i, j) = matrix_tile_origin::<ROWS, COLS>(z.dim(1));
                 let $x = x.load::<ROWS, COLS>([i, j]).to::<A>();
                 let $y = y.load::<ROWS>([i]).to::<A>().col();
                 z.store([i, j], ($($body)*).to::<T>());
@@ -173,7 +173,7 @@ macro_rules! scalar {
             $(#[$doc])*
             #[kernel]
             pub fn $name<T: $bound, A: $bound, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: ViewMut<T, 4>, $c: A) {
-                let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+                let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
                 let $x = x.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<A>();
                 let $c = full::<A, 1, 1, ROWS, COLS>($c);
                 y.store([a, b, i, j], ($($body)*).to::<T>());

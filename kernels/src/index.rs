@@ -3,7 +3,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::copy::corner;
+use crate::copy::tile_origin;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[
@@ -77,7 +77,7 @@ pub fn resolve<const ROWS: usize, const COLS: usize>(
     flag: PtrMut<i64>,
     code: i64,
 ) {
-    let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
     let at = index.load::<1, 1, ROWS, COLS>([a, b, i, j]);
     let is_there = (at >= low) & (at < n);
     let place = where_(at < 0, at + n, at) * step;

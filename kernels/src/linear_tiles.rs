@@ -18,9 +18,9 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 use crate::epilogue::{
-    finished, joined, let_through, other_of, places_of, put, rounded, scales_at,
+    finished, joined, let_through, other_of, partial_offsets, put, rounded, scales_at,
 };
-use crate::matmul::place;
+use crate::matmul::scheduled_tile;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[&linear_tiles::KERNEL, &linear_tiles_gated::KERNEL];
@@ -101,7 +101,7 @@ pub fn linear_tiles<
     let tiles = cdiv(m, BM) * cdiv(n, BN);
     if SPLIT == 1 {
         let number = program_id(0);
-        let (part, row, column) = place::<BM, BN>(number, m, n);
+        let (part, row, column) = scheduled_tile::<BM, BN>(number, m, n);
         // What follows the product is asked for ahead of it.
         let own = bias.load::<BM>([row]).to::<f32>();
         let other = other_of::<T, BM, BN, ADD>(added, (row, column));
@@ -113,7 +113,7 @@ pub fn linear_tiles<
             let all = finished::<T, BM, BN, ADD, NORM>(acc, by, own, other);
             put::<T, BM, BN, NEXT>(y, next, (row, column), all, g, offset);
         } else {
-            let (places, exist) = places_of::<BM, BN>(number, column, n);
+            let (places, exist) = partial_offsets::<BM, BN>(number, column, n);
             store(sums + places, acc, exist);
             let tile = number - part * tiles;
             if atomic_add(done + tile, 1).to::<i64>() == PARTS - 1 {
@@ -125,7 +125,7 @@ pub fn linear_tiles<
         }
     } else {
         for tile in persistent(tiles) {
-            let (_, row, column) = place::<BM, BN>(tile, m, n);
+            let (_, row, column) = scheduled_tile::<BM, BN>(tile, m, n);
             let total = in_turn::<T, BM, BN, BK, PARTS>(weight, x, (row, column), each);
             let own = bias.load::<BM>([row]).to::<f32>();
             let other = other_of::<T, BM, BN, ADD>(added, (row, column));
@@ -225,7 +225,7 @@ pub fn linear_tiles_gated<
     let (m, n) = (y.dim(0), y.dim(1));
     let norm = (of, scales, eps);
     if ONE == 1 {
-        let (_, row, column) = place::<BM, BN>(program_id(0), m, n);
+        let (_, row, column) = scheduled_tile::<BM, BN>(program_id(0), m, n);
         let at = (row, column);
         y.store(
             [row, column],
@@ -233,7 +233,7 @@ pub fn linear_tiles_gated<
         );
     } else {
         for tile in persistent(cdiv(m, BM) * cdiv(n, BN)) {
-            let (_, row, column) = place::<BM, BN>(tile, m, n);
+            let (_, row, column) = scheduled_tile::<BM, BN>(tile, m, n);
             let at = (row, column);
             y.store(
                 [row, column],

@@ -7,7 +7,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::copy::corner;
+use crate::copy::tile_origin;
 
 /// `atan(t)` for `t >= 0`: by a difference of angles the argument comes below `tan(pi / 8)`, where a
 /// series of 21 terms is exact for f64.
@@ -221,7 +221,7 @@ macro_rules! unary {
             $(#[$doc])*
             #[kernel]
             pub fn $name<T: Float, A: Float, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: ViewMut<T, 4>) {
-                let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+                let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
                 let $x = x.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<A>();
                 y.store([a, b, i, j], ($($body)*).to::<T>());
             }
@@ -276,7 +276,7 @@ macro_rules! binary {
             $(#[$doc])*
             #[kernel]
             pub fn $name<T: $bound, A: $bound, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: View<T, 4>, z: ViewMut<T, 4>) {
-                let (a, b, i, j) = corner::<ROWS, COLS>(z.dim(1), z.dim(2), z.dim(3));
+                let (a, b, i, j) = tile_origin::<ROWS, COLS>(z.dim(1), z.dim(2), z.dim(3));
                 let $x = x.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<A>();
                 let $y = y.load::<1, 1, ROWS, COLS>([a, b, i, j]).to::<A>();
                 z.store([a, b, i, j], ($($body)*).to::<T>());
@@ -433,7 +433,7 @@ macro_rules! int {
         $(#[$doc])*
         #[kernel]
         pub fn $name<T: Int, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: View<T, 4>, z: ViewMut<T, 4>) {
-            let (a, b, i, j) = corner::<ROWS, COLS>(z.dim(1), z.dim(2), z.dim(3));
+            let (a, b, i, j) = tile_origin::<ROWS, COLS>(z.dim(1), z.dim(2), z.dim(3));
             let $x = x.load::<1, 1, ROWS, COLS>([a, b, i, j]);
             let $y = y.load::<1, 1, ROWS, COLS>([a, b, i, j]);
             z.store([a, b, i, j], $($body)*);
@@ -473,7 +473,7 @@ macro_rules! shift {
         $(#[$doc])*
         #[kernel]
         pub fn $name<const ROWS: usize, const COLS: usize>(x: View<i64, 4>, y: View<i64, 4>, z: ViewMut<i64, 4>) {
-            let (a, b, i, j) = corner::<ROWS, COLS>(z.dim(1), z.dim(2), z.dim(3));
+            let (a, b, i, j) = tile_origin::<ROWS, COLS>(z.dim(1), z.dim(2), z.dim(3));
             let $x = x.load::<1, 1, ROWS, COLS>([a, b, i, j]);
             let $y = y.load::<1, 1, ROWS, COLS>([a, b, i, j]);
             z.store([a, b, i, j], $($body)*);

@@ -25,14 +25,18 @@ pub static KERNELS: &[&KernelDef] = &[
     &matmul_tf32::KERNEL,
 ];
 
-/// Where a tile of `BM` by `BN` begins in products of `m` by `n`: its batch, row and column.
+/// The tile scheduler: where a tile of `BM` by `BN` begins in products of `m` by `n`: its batch, row and column.
 ///
 /// Tiles are counted batch by batch, in groups of 16 tile rows, so that those that are computed at the
 /// same time share operands in the cache: with tiles of 128 by 256 the 132 multiprocessors of an H200
 /// are nearly at a square of `c`. A grid has less than 2^31 programs, so that 32 bits hold every number:
 /// 64-bit divisions would be a twentieth of a product of 1024.
 #[device]
-pub fn place<const BM: usize, const BN: usize>(tile: i64, m: i64, n: i64) -> (i64, i64, i64) {
+pub fn scheduled_tile<const BM: usize, const BN: usize>(
+    tile: i64,
+    m: i64,
+    n: i64,
+) -> (i64, i64, i64) {
     let (rows, columns) = (cdiv(m, BM).to::<u32>(), cdiv(n, BN).to::<u32>());
     let (each, band) = (rows * columns, columns * 16);
     let number = tile.to::<u32>();
@@ -99,7 +103,7 @@ macro_rules! products {
         ) {
             let (m, n) = ($c.dim(1), $c.dim(2));
             for tile in persistent($c.dim(0) * cdiv(m, BM) * cdiv(n, BN)) {
-                let (batch, $row, $column) = place::<BM, BN>(tile, m, n);
+                let (batch, $row, $column) = scheduled_tile::<BM, BN>(tile, m, n);
                 let $acc = product::<T, A, BM, BN, BK>($a, $b, (batch, $row, $column));
                 let y = { $($body)* };
                 $c.store([batch, $row, $column], y.to::<$out>().expand_dims(0));
@@ -185,7 +189,7 @@ pub fn matmul_tf32<const BM: usize, const BN: usize, const BK: usize>(
 ) {
     let (m, n, k) = (c.dim(1), c.dim(2), a.dim(2));
     for tile in persistent(c.dim(0) * cdiv(m, BM) * cdiv(n, BN)) {
-        let (batch, row, column) = place::<BM, BN>(tile, m, n);
+        let (batch, row, column) = scheduled_tile::<BM, BN>(tile, m, n);
         let mut acc = zeros::<f32, BM, BN>();
         for p in range(0, k, BK) {
             let u = a.load::<1, BM, BK>([batch, row, p]).squeeze(0);

@@ -3,7 +3,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::matmul::place;
+use crate::matmul::scheduled_tile;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[&matmul_int::KERNEL];
@@ -16,7 +16,7 @@ pub fn matmul_int<T: Int, A: Int, const BM: usize, const BN: usize>(
     b: View<T, 3>,
     c: ViewMut<T, 3>,
 ) {
-    let (batch, row, column) = place::<BM, BN>(program_id(0), c.dim(1), c.dim(2));
+    let (batch, row, column) = scheduled_tile::<BM, BN>(program_id(0), c.dim(1), c.dim(2));
     let mut acc = zeros::<A, BM, BN>();
     for p in range(0, a.dim(2), 1) {
         let u = a.load::<1, BM, 1>([batch, row, p]).squeeze(0).to::<A>();

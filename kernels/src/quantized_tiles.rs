@@ -15,9 +15,9 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 use crate::epilogue::{
-    finished, joined, let_through, other_of, places_of, put, rounded, scales_at,
+    finished, joined, let_through, other_of, partial_offsets, put, rounded, scales_at,
 };
-use crate::matmul::place;
+use crate::matmul::scheduled_tile;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] =
@@ -309,7 +309,7 @@ pub fn quantized_tiles_of_codes<
     let (m, n, k) = (y.dim(0), y.dim(1), codes.dim(1));
     let (weight, norm) = ((codes, scales, mins), (of, rms, eps));
     let number = program_id(0);
-    let (part, row, column) = place::<BM, BN>(number, m, n);
+    let (part, row, column) = scheduled_tile::<BM, BN>(number, m, n);
     let at = (row, column);
     if SPLIT == 1 {
         // What follows the product is asked for ahead of it.
@@ -327,7 +327,7 @@ pub fn quantized_tiles_of_codes<
         } else {
             let tiles = cdiv(m, BM) * cdiv(n, BN);
             let tile = number - part * tiles;
-            let (places, exist) = places_of::<BM, BN>(number, column, n);
+            let (places, exist) = partial_offsets::<BM, BN>(number, column, n);
             store(sums + places, acc, exist);
             if atomic_add(done + tile, 1).to::<i64>() == PARTS - 1 {
                 let total = joined::<BM, BN, PARTS>(sums, tile, tiles, column, n);
@@ -389,7 +389,7 @@ pub fn quantized_tiles_of_codes_gated<
     let (m, n, k) = (y.dim(0), y.dim(1), codes.dim(1));
     let (weight, norm) = ((codes, scales, mins), (of, rms, eps));
     let number = program_id(0);
-    let (turn, row, column) = place::<BM, BN>(number, m, n);
+    let (turn, row, column) = scheduled_tile::<BM, BN>(number, m, n);
     let by = scales_at::<X, BN, NORM>(norm, column);
     if SPLIT == 1 {
         let gate_bias = bias.load::<BM>([row]).to::<f32>();
@@ -405,7 +405,7 @@ pub fn quantized_tiles_of_codes_gated<
         );
         let tiles = cdiv(m, BM) * cdiv(n, BN);
         let tile = number - turn * tiles;
-        let (places, exist) = places_of::<BM, BN>(number, column, n);
+        let (places, exist) = partial_offsets::<BM, BN>(number, column, n);
         store(sums + places, acc, exist);
         if atomic_add(done + tile, 1).to::<i64>() == 2 * PARTS - 1 {
             let gates = joined::<BM, BN, PARTS>(sums, tile, tiles, column, n);

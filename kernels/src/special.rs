@@ -7,7 +7,7 @@
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
-use crate::copy::corner;
+use crate::copy::tile_origin;
 
 /// How far `x` is from the nearest integer, which loses nothing of what is left.
 #[device]
@@ -157,7 +157,7 @@ macro_rules! unary {
         $(#[$doc])*
         #[kernel]
         pub fn $name<T: Float, const ROWS: usize, const COLS: usize>(x: View<T, 4>, y: ViewMut<T, 4>) {
-            let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+            let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
             // Row by row: what a formula keeps in f64 would fill the registers for more.
             for r in range(i, i + ROWS, 1) {
                 let $x = x.load::<1, 1, 1, COLS>([a, b, r, j]).to::<f64>();
@@ -186,7 +186,7 @@ pub fn zeta<T: Float, const ROWS: usize, const COLS: usize>(
     s: f64,
     factor: f64,
 ) {
-    let (a, b, i, j) = corner::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
     for r in range(i, i + ROWS, 1) {
         let v = x.load::<1, 1, 1, COLS>([a, b, r, j]).to::<f64>();
         y.store([a, b, r, j], (zeta_of(v, s) * factor).to::<T>());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! kernel tanh(x: View<T, 4>, y: ViewMut<T, 4>) {           device tanh(x) {
-//!     let (a, b, i, j) = corner::<ROWS, COLS>(..);
+//!     let (a, b, i, j) = tile_origin::<ROWS, COLS>(..);
 //!     let v = x.load::<1, 1, ROWS, COLS>([..]).to::<A>();      let v = x.to::<A>();
 //!     y.store([a, b, i, j], tanh(v).to::<T>());                tanh(v).to::<T>()
 //! }                                                        }
