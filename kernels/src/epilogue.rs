@@ -20,7 +20,7 @@ use crate::norm_rows::{scales_of, weighted};
 
 /// Where the elements of a tile's part lie in `sums`, and which of them there are.
 #[device]
-pub fn places_of<const BM: usize, const BN: usize>(
+pub fn partial_offsets<const BM: usize, const BN: usize>(
     number: i64,
     column: i64,
     n: i64,
@@ -42,7 +42,7 @@ pub fn joined<const BM: usize, const BN: usize, const PARTS: usize>(
     let mut total = zeros::<f32, BM, BN>();
     // All loads are under way before the first is added.
     for part in range(0, PARTS, 1).unroll(4) {
-        let (places, exist) = places_of::<BM, BN>(part * tiles + first, column, n);
+        let (places, exist) = partial_offsets::<BM, BN>(part * tiles + first, column, n);
         total = total + load(sums + places, exist);
     }
     total

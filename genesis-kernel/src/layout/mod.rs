@@ -16,8 +16,8 @@ pub mod lir;
 pub mod mma;
 pub mod multistage;
 pub mod ping_pong;
-mod resident;
 mod rematerialize_loads;
+mod resident;
 pub mod scratch;
 #[cfg(test)]
 mod simulate;
