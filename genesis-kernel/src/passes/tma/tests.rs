@@ -390,7 +390,7 @@ fn blocks_of_a_cluster_share_the_operands() {
         tma map param 1 bf16 axes [1, 0] block [64, 32] swizzle 128
         tma channel stages 0 bytes 40960
         tma load map 0 channel 0 offset 0 bytes 8192 contiguous 1 parts 2
-        tma load map 1 channel 0 offset 8192 bytes 32768 contiguous 1 everywhere 2
+        tma load map 1 channel 0 offset 8192 bytes 32768 contiguous 1 multicast 2
         tma store map 2"#]]
     .assert_eq(&loads(LAST, LAST).join("\n"));
     expect![[r#"
@@ -398,7 +398,7 @@ fn blocks_of_a_cluster_share_the_operands() {
         tma map param 1 bf16 axes [0, 1] block [64, 128] swizzle 128
         tma channel stages 0 bytes 40960
         tma load map 0 channel 0 offset 0 bytes 8192 contiguous 0 parts 2
-        tma load map 1 channel 0 offset 8192 bytes 32768 contiguous 0 everywhere 2
+        tma load map 1 channel 0 offset 8192 bytes 32768 contiguous 0 multicast 2
         tma store map 2"#]]
     .assert_eq(&loads(FIRST, FIRST).join("\n"));
     // A block would have 32 rows, and an instruction takes 64.
