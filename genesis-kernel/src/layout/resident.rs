@@ -201,9 +201,9 @@ kernel k(%a: *bf16 readonly, %b: *bf16 readonly, %y: *f32 exclusive, %n: i64) {
             "    %20 = load %3 : bf16[16x64]\n    %21 = add %20, %20 : bf16[16x64]\n    %17 =",
         );
         assert!(staged(&layout_ir(&own.replace("dot ieee %20", "dot ieee %21"))));
-        // 128 rows in four warps are 64 words a thread.
+        // 256 rows in four warps are 64 words a thread.
         let large =
-            LOOP.replace("LEFT", "%4").replace("16x64", "128x64").replace("[1024]", "[8192]");
+            LOOP.replace("LEFT", "%4").replace("16x64", "256x64").replace("[1024]", "[16384]");
         assert!(staged(&layout_ir(&large)));
     }
 }

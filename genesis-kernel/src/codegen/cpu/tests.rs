@@ -437,7 +437,7 @@ fn reports_a_failed_assertion() {
 #[test]
 fn a_tail_of_one_narrow_lane_writes_one_byte() {
     let x: Vec<i32> = (0..33).collect();
-    let out = [0xa5u8; 48];
+    let out = vec![0xa5u8; 48];
     let text = "kernel test(%x: *i32 readonly, %out: *u8 exclusive) {
   %i = iota : i64[33]
   %xp = broadcast %x : *i32[33]
