@@ -99,7 +99,7 @@ fn flops(func: &Func, kind: &OpKind, operands: &[Value], results: &[Value]) -> u
     };
     let numel = |value| float(value).map_or(0, |shape| shape.numel() as u64);
     match kind {
-        OpKind::Unary(UnaryOp::Not | UnaryOp::MostlyOne) => 0,
+        OpKind::Unary(UnaryOp::Not) => 0,
         OpKind::Unary(_) | OpKind::Binary(_) => numel(results.first()),
         OpKind::Fma => 2 * numel(results.first()),
         OpKind::Reduce { .. } | OpKind::Scan { .. } => {

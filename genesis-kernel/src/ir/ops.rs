@@ -43,8 +43,6 @@ pub enum UnaryOp {
     /// 1 / x by the target's own approximation: within 1 ULP, and zero where that is below the
     /// smallest normal number. Only passes make it.
     RecipApprox,
-    /// The operand, of which most elements are 1: whoever multiplies by it may look first.
-    MostlyOne,
 }
 
 /// Elementwise ops of two operands of one type. The result has that type.
@@ -364,18 +362,6 @@ impl OpKind {
             )
     }
 
-    /// Whether it reads global memory.
-    pub fn reads_memory(&self) -> bool {
-        matches!(
-            self,
-            OpKind::Load
-                | OpKind::ViewLoad
-                | OpKind::TmaLoad(_)
-                | OpKind::AtomicRmw(_)
-                | OpKind::AtomicCas
-        )
-    }
-
     /// Whether it writes global memory, moves a ring of shared memory on, stops the program or prints.
     pub fn has_effect(&self) -> bool {
         matches!(
@@ -409,7 +395,6 @@ impl OpKind {
                     | UnaryOp::Ceil
                     | UnaryOp::Round
                     | UnaryOp::Trunc
-                    | UnaryOp::MostlyOne
             ),
             OpKind::Binary(op) => matches!(op, BinaryOp::Div | BinaryOp::Rem),
             OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Dot { .. } => true,

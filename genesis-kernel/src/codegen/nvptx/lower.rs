@@ -482,7 +482,7 @@ impl<'a> Lowering<'a> {
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
         let result = self.func.op(op).results[0];
-        if self.stepped(op)? || self.skippable(op)? {
+        if self.stepped(op)? {
             return Ok(());
         }
         let operands = self.fresh_operands(op)?;

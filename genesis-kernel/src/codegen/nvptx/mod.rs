@@ -53,7 +53,6 @@ mod roles;
 mod scan;
 mod schedule;
 mod shared;
-mod skip;
 mod steps;
 #[cfg(test)]
 mod tests;
