@@ -50,8 +50,7 @@ pub(super) fn has_runs(func: &Func) -> bool {
     let axes = AxisAnalysis::of(func);
     func.walk().into_iter().any(|op| {
         let data = func.op(op);
-        let is_access = matches!(data.kind, OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_));
-        is_access && {
+        data.kind.mask_operand().is_some() && {
             let info = axes.of_value(func, data.operands[0]);
             info.runs.iter().any(|run| run.step == 1 && run.length > 1)
         }
@@ -59,11 +58,9 @@ pub(super) fn has_runs(func: &Func) -> bool {
 }
 
 fn is_versioned(kind: &OpKind) -> bool {
-    let crosses_threads =
-        matches!(kind, OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Dot { .. });
-    let is_access =
-        matches!(kind, OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_) | OpKind::Return);
-    is_access || (kind.is_pure() && !crosses_threads)
+    let crosses_threads = kind.is_collective() || matches!(kind, OpKind::Dot { .. });
+    let is_access = kind.mask_operand().is_some();
+    is_access || *kind == OpKind::Return || (kind.is_pure() && !crosses_threads)
 }
 
 /// The parts of every mask of an access or a choice that scalars before these ops decide, each once.
@@ -77,10 +74,8 @@ fn mask_parts(func: &Func, ops: &[Op]) -> Vec<Part> {
     for &op in ops {
         let data = func.op(op);
         let mask = match data.kind {
-            OpKind::Load => data.operands.get(1),
-            OpKind::Store | OpKind::AtomicRmw(_) => data.operands.get(2),
             OpKind::Select => data.operands.first(),
-            _ => None,
+            _ => data.kind.mask_operand().and_then(|number| data.operands.get(number)),
         };
         let Some(&mask) = mask.filter(|&&m| !func.tile(m).shape.is_scalar()) else { continue };
         for part in masks::parts(func, &ranges, mask).0 {

@@ -132,7 +132,7 @@ impl Lowering<'_> {
         };
         let data = self.func.op(op);
         let is_place = matches!(tile.elem, Elem::Data(dtype) if !dtype.is_float())
-            && (data.kind == OpKind::Iota || data.kind.is_elementwise() || is_shape(&data.kind));
+            && (data.kind == OpKind::Iota || data.kind.is_elementwise() || data.kind.is_view());
         if !is_place || self.values[value.index()].is_none() {
             return false;
         }
@@ -144,12 +144,4 @@ impl Lowering<'_> {
         }
         false
     }
-}
-
-/// Whether an op gives a tile another shape.
-fn is_shape(kind: &OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::Broadcast | OpKind::ExpandDims { .. } | OpKind::Reshape | OpKind::Transpose { .. }
-    )
 }

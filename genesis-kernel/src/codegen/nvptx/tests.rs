@@ -48,10 +48,7 @@ fn in_rows(text: &str, vector: u32, num_warps: u32) -> LayoutIr {
 
 /// Compiles for both GPUs and assembles where the assembler is; gives the PTX of each.
 fn compile_all(lir: &LayoutIr) -> Vec<GpuKernel> {
-    let assembler = ptxas::find();
-    if assembler.is_none() {
-        println!("skipped: no ptxas");
-    }
+    let assembler = ptxas::find_or_skip();
     let targets = [GpuTarget::SM_80, GpuTarget::SM_90A];
     let compiled = targets.iter().map(|target| {
         let kernel = compile(lir, target).unwrap_or_else(|why| panic!("{why}"));
