@@ -81,23 +81,29 @@ impl Case {
         format!("{} {} {:?} {}", self.kernel.name(), self.dtype, self.consts, self.target)
     }
 
-    /// A kernel of contiguous tensors; of what their strides are a multiple of, no more is promised than is
-    /// true.
+    /// A kernel of contiguous tensors.
     fn contiguous(
         kernel: &'static KernelDef,
         dtype: DType,
         consts: Vec<i64>,
         target: Target,
     ) -> Case {
-        let (shape, mut hints) = (Shape::of(kernel), Hints::contiguous(kernel.ast));
-        for (param, hint) in kernel.ast.params.iter().zip(&mut hints.params) {
+        let (shape, hints) = (Shape::of(kernel), Hints::contiguous(kernel.ast));
+        Case { kernel, dtype, consts, hints, shape, target, shares: 1 }.with_true_hints()
+    }
+
+    /// Without promises about strides, and the extent of the innermost axis, that views do not keep.
+    fn with_true_hints(mut self) -> Case {
+        for (param, hint) in self.kernel.ast.params.iter().zip(&mut self.hints.params) {
             let TypeAst::View { rank, .. } = param.ty else { continue };
-            let strides = strides(&shape.dims_of(kernel, name_of(param), usize::from(rank)), None);
-            let is_kept =
-                strides.iter().all(|s| *s == 1 || *s as u64 % hint.stride_multiple_of == 0);
-            hint.stride_multiple_of = if is_kept { hint.stride_multiple_of } else { 1 };
+            let dims = self.shape.dims_of(self.kernel, name_of(param), usize::from(rank));
+            let inner = hint.unit_axis.map_or(dims.len() - 1, usize::from);
+            let mut promised = strides(&dims, hint.unit_axis.map(usize::from));
+            promised[inner] = dims[inner];
+            let is_kept = |n: &i64| (*n as u64).is_multiple_of(hint.stride_multiple_of.max(1));
+            hint.stride_multiple_of *= u64::from(promised.iter().all(is_kept));
         }
-        Case { kernel, dtype, consts, hints, shape, target, shares: 1 }
+        self
     }
 
     fn specialized(&self) -> Result<Specialized, Error> {
@@ -315,13 +321,7 @@ fn is_close(got: Scalar, wanted: Scalar, case: &Case) -> bool {
 fn check(case: &Case) -> Result<Option<GpuKernel>, String> {
     let text = |error: Error| error.to_string();
     let special = case.specialized().map_err(text)?;
-    let wanted = match interpret(&special, case) {
-        Ok(wanted) => wanted,
-        Err(why) => {
-            eprintln!("WHY {}: {}", case.name(), why.replace('\n', " "));
-            return Ok(None);
-        }
-    };
+    let Ok(wanted) = interpret(&special, case) else { return Ok(None) };
     let code = special.compile(&case.target).and_then(|c| c.with_lines()).map_err(text)?;
     let got = emulate(&special, case, &code)?;
     compare(&special, case, &got, &wanted)?;
@@ -479,7 +479,7 @@ fn crossed_cases() -> Vec<Case> {
         case.hints.num_warps = Some(4);
         let across = &mut case.hints.params[0];
         (across.unit_stride, across.unit_axis) = (false, Some(first - 2));
-        Some(case)
+        Some(case.with_true_hints())
     };
     kernels::all().into_iter().filter_map(crossed).collect()
 }
@@ -583,7 +583,14 @@ fn problems(cases: &[Case]) -> (Vec<String>, Vec<String>) {
 }
 
 /// Cases that do not run, and why.
-const SKIPPED: &[(&str, &str)] = &[];
+const SKIPPED: &[(&str, &str)] = &[
+    ("sample_weights f32 [256, 1, 64, 32, 64, 0] sm_80", OF_EARLIER_LAUNCHES),
+    ("sample_weights bf16 [256, 1, 64, 32, 64, 0] sm_90a", OF_EARLIER_LAUNCHES),
+    ("sample_weights f32 [256, 1, 64, 32, 64, 0] sm_90a", OF_EARLIER_LAUNCHES),
+];
+
+/// Why a kernel refuses random memory.
+const OF_EARLIER_LAUNCHES: &str = "its bins are those that the launch before it counts; `sanitize::language_models` launches both";
 
 #[test]
 fn every_kernel_runs_without_races() {

@@ -17,6 +17,7 @@
 //! pass runs for GPUs only. Where no access reads neighbours there is nothing to win.
 
 use super::Pass;
+use super::clone::{Mapping, clone_ops};
 use super::fold::FOLD;
 use crate::analysis::masks::{self, Part};
 use crate::analysis::{AxisAnalysis, Ranges};
@@ -116,7 +117,7 @@ fn split(func: &mut Func, [outside, mut inside]: [Vec<Op>; 2], parts: &[Part]) {
     let condition = condition(&mut Builder::new(func), parts);
     let (whole, edge) = (func.add_region(), func.add_region());
     let masks: Vec<Value> = parts.iter().map(|part| part.value).collect();
-    copy_without(func, &inside, &masks, Vec::new(), whole);
+    copy_without(func, &inside, &masks, Mapping::new(), whole);
     func.region_mut(edge).ops = inside;
     for region in [whole, edge] {
         Builder::at(func, region, None).yield_values(&[]);
@@ -146,28 +147,17 @@ pub(super) fn copy_without(
     func: &mut Func,
     ops: &[Op],
     masks: &[Value],
-    mut map: Vec<Option<Value>>,
+    mut map: Mapping,
     region: Region,
-) -> Vec<Option<Value>> {
-    map.resize(func.n_values(), None);
+) -> Mapping {
     for &mask in masks {
         let shape = func.tile(mask).shape;
         let truth = Builder::at(func, region, None).full(Scalar::int(DType::Bool, 1), shape);
-        map[mask.index()] = Some(truth);
+        map.set(mask, truth);
     }
     for &op in ops {
-        let data = func.op(op).clone();
-        if data.results.iter().any(|v| map[v.index()].is_some()) {
-            continue;
-        }
-        let operands: Vec<Value> =
-            data.operands.iter().map(|&v| map[v.index()].unwrap_or(v)).collect();
-        let types: Vec<_> = data.results.iter().map(|&v| func.ty(v)).collect();
-        let mut builder = Builder::at(func, region, data.loc);
-        builder.cache = data.cache;
-        let copy = builder.push(data.kind, &operands, &types, &[]);
-        for (i, &result) in data.results.iter().enumerate() {
-            map[result.index()] = Some(func.op(copy).results[i]);
+        if func.op(op).results.iter().all(|&v| map.find(v).is_none()) {
+            clone_ops(func, &[op], &mut map, region);
         }
     }
     map
