@@ -23,7 +23,7 @@ use crate::diag::{Diagnostic, Error};
 use crate::front;
 use crate::front::ast::FnAst;
 use crate::inspect::cost;
-use crate::ir::{DType, Func, OpKind, print, verify};
+use crate::ir::{DType, Func, print, verify};
 use crate::kernel::{Hints, Specialized};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
@@ -124,7 +124,7 @@ pub(crate) fn compile_gpu(
 
 /// Whether the kernel behind is set up as soon as it can be: see [`programmatic_dependent_launch`].
 fn launches_dependents(func: &Func) -> bool {
-    let is_loop = |op| matches!(func.op(op).kind, OpKind::For(_) | OpKind::While);
+    let is_loop = |op| func.op(op).kind.is_loop();
     !func.walk().into_iter().any(is_loop)
         && cost(func).bytes >= programmatic_dependent_launch::LEAST_BYTES
 }

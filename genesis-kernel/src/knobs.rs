@@ -272,6 +272,13 @@ pub fn search_path() -> Vec<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect()
 }
 
+/// Whether a test fails without a tool, where it would be skipped: `GENESIS_TEST_REQUIRE=ptxas,gpu` names them.
+#[cfg(test)]
+pub(crate) fn tests_require(tool: &str) -> bool {
+    let required = std::env::var("GENESIS_TEST_REQUIRE").unwrap_or_default();
+    required.split(',').any(|word| word.trim() == tool)
+}
+
 /// Variables whose value makes no sense, one line each.
 pub fn problems() -> &'static [String] {
     &read().1

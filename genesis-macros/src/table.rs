@@ -151,7 +151,6 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("ceil", &["x"]),
     call("round", &["x"]),
     call("trunc", &["x"]),
-    call("mostly_one", &["x"]),
     call("is_nan", &["x"]),
     call("is_inf", &["x"]),
     call("is_finite", &["x"]),

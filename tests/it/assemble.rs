@@ -3,11 +3,13 @@
 
 use genesis::DType;
 use genesis_kernel::front::ast::{DTypeBound, DTypeParam};
+use genesis_kernel::inspect::assemble;
 use genesis_kernel::inspect::{Emit, InspectRequest};
-use genesis_kernel::inspect::{assemble, find_tool};
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::target::Target;
 use rayon::prelude::*;
+
+use crate::skipped::has_ptxas;
 
 /// What launches pass: `A` is what is computed in.
 pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
@@ -62,8 +64,7 @@ pub(crate) fn usual_consts(kernel: &KernelDef) -> Vec<i64> {
 
 #[test]
 fn every_kernel_assembles_without_spills() {
-    if find_tool("ptxas").is_none() {
-        println!("skipped: no ptxas");
+    if !has_ptxas("every kernel through the assembler") {
         return;
     }
     let mut cases = Vec::new();
@@ -139,8 +140,8 @@ fn with_body(body: &str) -> String {
 fn spills_local_memory_and_serial_products_are_found() {
     let why = |body: &str| check_ptx(&with_body(body), "sm_90a").unwrap_err();
     assert_eq!(why(".local .b32 slot; st.local.b32 [slot], 0;"), "uses local memory");
-    if find_tool("ptxas").is_none() {
-        return println!("skipped: no ptxas");
+    if !has_ptxas("spills and serial products are found") {
+        return;
     }
     // More values that live at one time than a thread has registers.
     let all = 0..400;

@@ -2,13 +2,14 @@
 //! every size of cluster gives the same softmax.
 
 use genesis::{DType, Device, Tensor};
-use genesis_kernel::inspect::{Emit, InspectRequest, find_tool, inspect};
+use genesis_kernel::inspect::{Emit, InspectRequest, inspect};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Array, AsPtrMut, ViewArg};
 use genesis_kernel::target::Target;
 use kernels::softmax as device;
 
 use crate::gpu::gpu;
+use crate::skipped::has_ptxas;
 
 /// Columns, warps and blocks of rows of 32 bits that softmax keeps; see the table of choices.
 const WIDE: &[(i64, u32, u32)] = &[(32_768, 16, 1), (65_536, 8, 4), (155_648, 8, 8)];
@@ -28,8 +29,7 @@ const KEPT: &[(i64, u32, u32)] = &[
 
 #[test]
 fn kept_rows_fit_the_registers() {
-    if find_tool("ptxas").is_none() {
-        println!("skipped: no ptxas");
+    if !has_ptxas("registers of rows that are kept") {
         return;
     }
     for kernel in [&device::softmax::KERNEL, &device::log_softmax::KERNEL] {

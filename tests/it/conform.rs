@@ -9,6 +9,8 @@ use tests::conform::mutate::Draw;
 use tests::conform::parity::Group;
 use tests::conform::{case, judge};
 
+use crate::skipped::tell;
+
 fn suite() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     let shared = root.ancestors().map(|folder| folder.join("shared/conform/sample"));
@@ -17,7 +19,9 @@ fn suite() -> Option<PathBuf> {
 
 #[test]
 fn the_sample_suite_agrees_with_pytorch() {
-    let Some(suite) = suite() else { return println!("skipped: no suite") };
+    let Some(suite) = suite() else {
+        return tell("no shared/conform/sample beside the repository: the sample suite".to_owned());
+    };
     let cases = case::load(&suite).expect("the manifest is there");
     for device in crate::gpu::devices("the sample suite") {
         let verdicts = judge::all(&suite, &cases, device);

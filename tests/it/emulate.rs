@@ -4,11 +4,13 @@
 //! [`every_barrier_is_needed`] takes each barrier, fence and wait out of some of them in turn, and the
 //! emulator has to notice.
 
+use std::collections::BTreeSet;
+
 use genesis::DType;
 use genesis_kernel::codegen::nvptx::GpuKernel;
 use genesis_kernel::emulate::Emulator;
-use genesis_kernel::front::ast::TypeAst;
-use genesis_kernel::ir::Type;
+use genesis_kernel::front::ast::{ParamAst, PatternAst, TypeAst};
+use genesis_kernel::ir::{Param, Type};
 use genesis_kernel::kernel::{ArgValue, Hints, KernelDef, ParamHint, Specialized};
 use genesis_kernel::target::Target;
 use genesis_kernel::{Error, Scalar};
@@ -25,6 +27,41 @@ struct Shape {
 
 /// Tiles and rows end within blocks, and lines of 16 elements do not.
 const SMALL: Shape = Shape { dims: [2, 3, 48, 144], grid: [5, 1, 1] };
+
+impl Shape {
+    /// [`SMALL`], with as many programs as the kernel has work for, where that is not for the kernel to see to.
+    fn of(kernel: &KernelDef) -> Shape {
+        let programs = match kernel.name() {
+            "next_scale" => 1,
+            "paged_attention_join" => 2,
+            "rotate_and_cache" | "paged_decode" => 3,
+            name if name.starts_with("quantized_tiles_of_codes") => 3,
+            _ => 5,
+        };
+        Shape { grid: [programs, 1, 1], ..SMALL }
+    }
+
+    /// Extents of a view: those that must fit another operand, else the innermost of the shape's.
+    fn dims_of(self, kernel: &KernelDef, param: &str, rank: usize) -> Vec<i64> {
+        let fitting: &[i64] = match (kernel.name(), param, rank) {
+            // Which positions of the input a window at each position of an axis looks at.
+            ("resample" | "max_pool" | "max_pool_bwd", "rows" | "by_row", _) => &[48, 2],
+            ("resample" | "max_pool" | "max_pool_bwd", "columns" | "by_column", _) => &[144, 2],
+            (_, "depths" | "by_depth" | "rows" | "columns", 2) => &[3, 2],
+            // A slot of the cache for each token.
+            (_, "slots", _) => &[3],
+            ("rotate_and_cache" | "paged_decode", "inv_freq", _) => &[16],
+            // A gate beside each element.
+            ("gated", "x", _) => &[48, 288],
+            // Two halves of four groups of 32, of which a byte of codes has an element each.
+            ("quantized_rows", "x", _) => &[48, 2, 4, 32],
+            ("quantized_rows", "codes", _) => &[144, 4, 32],
+            ("quantized_rows", "scales" | "mins", _) => &[144, 2, 4],
+            _ => &self.dims[4 - rank..],
+        };
+        fitting.to_vec()
+    }
+}
 
 /// A kernel in one configuration.
 #[derive(Clone)]
@@ -44,16 +81,41 @@ impl Case {
         format!("{} {} {:?} {}", self.kernel.name(), self.dtype, self.consts, self.target)
     }
 
-    /// Whether the kernel finds its operands by tables, of windows or of many tensors, that must fit each
-    /// other: random ones do not, and the interpreter stops at the first place outside.
-    fn looks_by_tables(&self) -> bool {
-        let is_table = |name: &str| matches!(name, "chunks" | "depths" | "slots");
-        let special = self.specialized();
-        special.is_ok_and(|special| special.func.params.iter().any(|param| is_table(&param.name)))
+    /// A kernel of contiguous tensors.
+    fn contiguous(
+        kernel: &'static KernelDef,
+        dtype: DType,
+        consts: Vec<i64>,
+        target: Target,
+    ) -> Case {
+        let (shape, hints) = (Shape::of(kernel), Hints::contiguous(kernel.ast));
+        Case { kernel, dtype, consts, hints, shape, target, shares: 1 }.with_true_hints()
+    }
+
+    /// Without promises about strides, and the extent of the innermost axis, that views do not keep.
+    fn with_true_hints(mut self) -> Case {
+        for (param, hint) in self.kernel.ast.params.iter().zip(&mut self.hints.params) {
+            let TypeAst::View { rank, .. } = param.ty else { continue };
+            let dims = self.shape.dims_of(self.kernel, name_of(param), usize::from(rank));
+            let inner = hint.unit_axis.map_or(dims.len() - 1, usize::from);
+            let mut promised = strides(&dims, hint.unit_axis.map(usize::from));
+            promised[inner] = dims[inner];
+            let is_kept = |n: &i64| (*n as u64).is_multiple_of(hint.stride_multiple_of.max(1));
+            hint.stride_multiple_of *= u64::from(promised.iter().all(is_kept));
+        }
+        self
     }
 
     fn specialized(&self) -> Result<Specialized, Error> {
         self.kernel.specialize(&dtypes(self.kernel, self.dtype), &self.consts, &self.hints)
+    }
+}
+
+/// The name of a kernel's parameter.
+fn name_of(param: &ParamAst) -> &'static str {
+    match param.pattern {
+        PatternAst::Name(name) => name,
+        PatternAst::Wild | PatternAst::Tuple(_) => "",
     }
 }
 
@@ -81,9 +143,43 @@ fn numbers(dtype: DType, n: usize, seed: u64) -> Vec<u8> {
     (0..n).flat_map(|_| scalar(next()).bits.to_le_bytes()[..dtype.bytes()].to_vec()).collect()
 }
 
-/// Keys: `i64` that differ and ascend, which kernels that sort by merging count on.
-fn ascending(n: usize) -> Vec<u8> {
-    (0..n as i64).flat_map(i64::to_le_bytes).collect()
+/// `n` integers, by their place.
+fn integers(dtype: DType, n: usize, of: impl Fn(usize) -> i64) -> Vec<u8> {
+    (0..n)
+        .flat_map(|i| Scalar::int(dtype, of(i)).bits.to_le_bytes()[..dtype.bytes()].to_vec())
+        .collect()
+}
+
+/// What an argument of memory holds: integers by which a kernel finds its way, else numbers.
+fn contents(
+    param: &Param,
+    dtype: DType,
+    n: usize,
+    is_view: bool,
+    case: &Case,
+    seed: u64,
+) -> Vec<u8> {
+    let is_of_many = case.kernel.ast.params.iter().any(|param| name_of(param) == "chunks");
+    match param.name.as_str() {
+        // `i64` that differ and ascend, which kernels that sort by merging count on.
+        "keys" if !is_view => integers(dtype, n, |i| i as i64),
+        // Counters of programs that share a tile.
+        "done" if case.shares > 1 => vec![0; n * dtype.bytes()],
+        // One tensor of 72 elements, of which each program has 16: its row of the table and its first element.
+        "chunks" => integers(dtype, n, |i| if i % 2 == 0 { 0 } else { 8 * (i as i64 - 1) }),
+        "rows" if is_of_many => integers(dtype, n, |i| if i == 0 { 72 } else { 0 }),
+        // A block of a packed sequence of 48 rows.
+        "list" if param.attrs.readonly => {
+            integers(dtype, n, |i| if matches!(i % 8, 2 | 4) { 48 } else { 0 })
+        }
+        // Positions that windows look at: some outside.
+        "depths" | "rows" | "columns" if dtype == DType::I32 => {
+            integers(dtype, n, |i| i as i64 * 7 % 4 - 1)
+        }
+        // Tokens that are written do not share a slot.
+        "slots" => integers(dtype, n, |i| i as i64),
+        _ => numbers(dtype, n, seed),
+    }
 }
 
 /// What a kernel is run on: memory, and arguments that take the addresses of it in order.
@@ -95,28 +191,17 @@ fn arguments(special: &Specialized, case: &Case) -> (Vec<Memory>, Vec<ArgValue>)
         let writable = param.attrs.exclusive || !param.attrs.readonly;
         match special.func.ty(param.value) {
             Type::View { rank, dtype } => {
-                let rank = rank as usize;
-                let dims = match param.name.as_str() {
-                    // Tables: what each of three elements along an axis is made of.
-                    "depths" | "rows" | "columns" | "by_depth" | "by_row" | "by_column" => {
-                        vec![3, 2]
-                    }
-                    _ => case.shape.dims[4 - rank..].to_vec(),
-                };
+                let dims = case.shape.dims_of(case.kernel, &param.name, usize::from(rank));
                 let n = dims.iter().product::<i64>() as usize;
-                memory.push(Memory { dtype, bytes: numbers(dtype, n, seed), writable });
+                let bytes = contents(param, dtype, n, true, case, seed);
+                memory.push(Memory { dtype, bytes, writable });
                 let strides = strides(&dims, hint.unit_axis.map(usize::from));
                 values.push(ArgValue::View { ptr: 0, dims, strides });
             }
             Type::Tile(tile) if tile.is_ptr() => {
                 let n = case.shape.dims.iter().product::<i64>() as usize;
                 let dtype = tile.dtype();
-                let bytes = match param.name.as_str() {
-                    "keys" => ascending(n),
-                    // Counters of programs that share a tile.
-                    "done" if case.shares > 1 => vec![0; n * dtype.bytes()],
-                    _ => numbers(dtype, n, seed),
-                };
+                let bytes = contents(param, dtype, n, false, case, seed);
                 memory.push(Memory { dtype, bytes, writable });
                 values.push(ArgValue::Ptr(0));
             }
@@ -249,16 +334,9 @@ fn kernel(name: &str) -> &'static KernelDef {
 
 /// Every kernel as small launches compile it.
 fn usual_cases() -> Vec<Case> {
-    let case = |kernel: &'static KernelDef, dtype, target| {
-        let (consts, hints) = (usual_consts(kernel), Hints::contiguous(kernel.ast));
-        // As many programs as tiles, where that is not for the kernel to see to.
-        let is_tiled = kernel.name().starts_with("quantized_tiles_of_codes");
-        let grid = if is_tiled { [3, 1, 1] } else { SMALL.grid };
-        Case { kernel, dtype, consts, hints, shape: Shape { grid, ..SMALL }, target, shares: 1 }
-    };
     let both = |kernel| {
         [(DType::F32, Target::sm_80()), (DType::BF16, Target::sm_90a())]
-            .map(|(dtype, target)| case(kernel, dtype, target))
+            .map(|(dtype, target)| Case::contiguous(kernel, dtype, usual_consts(kernel), target))
     };
     kernels::all().into_iter().flat_map(both).collect()
 }
@@ -297,11 +375,11 @@ fn cluster_cases() -> Vec<Case> {
         let consts = consts.to_vec();
         let (num_warps, cluster) = (Some(warps), Some(cluster));
         let hints = Hints { num_warps, cluster, ..Hints::contiguous(kernel.ast) };
-        let fits = kernel.ast.consts.len() == consts.len();
+        assert_eq!(kernel.ast.consts.len(), consts.len(), "constants of {name}");
         let target = Target::sm_90a();
-        fits.then_some(Case { kernel, dtype, consts, hints, shape: SMALL, target, shares: 1 })
+        Case { kernel, dtype, consts, hints, shape: SMALL, target, shares: 1 }
     };
-    CLUSTERS.iter().filter_map(case).collect()
+    CLUSTERS.iter().map(case).collect()
 }
 
 /// The same for many warps: eight and more leave their parts of a sum to the lanes of each.
@@ -397,13 +475,11 @@ fn crossed_cases() -> Vec<Case> {
             _ => None,
         };
         let (first, _) = (rank(0).filter(|&rank| rank >= 2)?, rank(1)?);
-        let mut hints = Hints { num_warps: Some(4), ..Hints::contiguous(kernel.ast) };
-        let across =
-            ParamHint { unit_stride: false, unit_axis: Some(first - 2), ..hints.params[0] };
-        hints.params[0] = across;
-        let consts = usual_consts(kernel);
-        let (dtype, target) = (DType::F32, Target::sm_90a());
-        Some(Case { kernel, dtype, consts, hints, shape: SMALL, target, shares: 1 })
+        let mut case = Case::contiguous(kernel, DType::F32, usual_consts(kernel), Target::sm_90a());
+        case.hints.num_warps = Some(4);
+        let across = &mut case.hints.params[0];
+        (across.unit_stride, across.unit_axis) = (false, Some(first - 2));
+        Some(case.with_true_hints())
     };
     kernels::all().into_iter().filter_map(crossed).collect()
 }
@@ -492,7 +568,7 @@ fn blocks_share_operands_in_every_layout() {
     assert!(problems.is_empty() && skipped.is_empty(), "{problems:#?}, not {skipped:?}");
 }
 
-/// Problems of all cases, and how many ran.
+/// Problems of all cases, and which of them the interpreter refuses.
 fn problems(cases: &[Case]) -> (Vec<String>, Vec<String>) {
     let results: Vec<(String, Result<bool, String>)> = cases
         .par_iter()
@@ -501,13 +577,20 @@ fn problems(cases: &[Case]) -> (Vec<String>, Vec<String>) {
     let problem = |(name, result): &(String, Result<bool, String>)| {
         result.as_ref().err().map(|problem| format!("{name}: {problem}"))
     };
-    let skipped = results
-        .iter()
-        .zip(cases)
-        .filter(|((_, result), case)| *result == Ok(false) && !case.looks_by_tables());
-    let skipped = skipped.map(|((name, _), _)| name.clone()).collect();
+    let skipped = results.iter().filter(|(_, result)| *result == Ok(false));
+    let skipped = skipped.map(|(name, _)| name.clone()).collect();
     (results.iter().filter_map(problem).collect(), skipped)
 }
+
+/// Cases that do not run, and why.
+const SKIPPED: &[(&str, &str)] = &[
+    ("sample_weights f32 [256, 1, 64, 32, 64, 0] sm_80", OF_EARLIER_LAUNCHES),
+    ("sample_weights bf16 [256, 1, 64, 32, 64, 0] sm_90a", OF_EARLIER_LAUNCHES),
+    ("sample_weights f32 [256, 1, 64, 32, 64, 0] sm_90a", OF_EARLIER_LAUNCHES),
+];
+
+/// Why a kernel refuses random memory.
+const OF_EARLIER_LAUNCHES: &str = "its bins are those that the launch before it counts; `sanitize::language_models` launches both";
 
 #[test]
 fn every_kernel_runs_without_races() {
@@ -524,9 +607,12 @@ fn every_kernel_runs_without_races() {
     let (problems, skipped) = problems(&cases);
     println!("{} of {} ran; not {skipped:?}", cases.len() - skipped.len(), cases.len());
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
-    // What the interpreter refuses is a handful: indices out of range, operands that must fit each other. Those of
-    // language models run on the virtual GPU with operands that do, and under racecheck on a card (`sanitize`).
-    assert!(skipped.len() <= 20, "{skipped:?}");
+    let listed: BTreeSet<&str> = SKIPPED.iter().map(|(name, _)| *name).collect();
+    let skipped: BTreeSet<&str> = skipped.iter().map(String::as_str).collect();
+    let new: Vec<_> = skipped.difference(&listed).collect();
+    assert!(new.is_empty(), "the interpreter refuses the arguments of {new:#?}");
+    let old: Vec<_> = listed.difference(&skipped).collect();
+    assert!(old.is_empty(), "these run, and stand in the list of what does not: {old:#?}");
 }
 
 /// How an instruction begins, and what may stand in its place.

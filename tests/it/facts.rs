@@ -6,12 +6,12 @@
 use expect_test::expect_file;
 use genesis::DType;
 use genesis_kernel::compile::Resources;
-use genesis_kernel::inspect::find_tool;
 use genesis_kernel::kernel::{Hints, KernelDef};
 use genesis_kernel::target::Target;
 use rayon::prelude::*;
 
 use crate::assemble::{dtypes, usual_consts};
+use crate::skipped::has_ptxas;
 
 /// A kernel in one configuration.
 struct Configuration {
@@ -167,18 +167,21 @@ fn configurations() -> Vec<Configuration> {
     for &(name, dtype, consts, num_warps) in LARGE {
         let kernel = kernels::all().into_iter().find(|kernel| kernel.name() == name);
         let kernel = kernel.expect("the list names kernels");
-        // Which constants a kernel has may change: then its line goes until the list follows.
-        if kernel.ast.consts.len() == consts.len() {
-            all.push(Configuration { kernel, dtype, consts: consts.to_vec(), num_warps });
-        }
+        assert_eq!(
+            kernel.ast.consts.len(),
+            consts.len(),
+            "{name} has the constants {:?}",
+            kernel.ast.consts
+        );
+        all.push(Configuration { kernel, dtype, consts: consts.to_vec(), num_warps });
     }
     all
 }
 
 #[test]
 fn kernels_compile_to_what_they_did() {
-    if find_tool("ptxas").is_none() {
-        return println!("skipped: no ptxas");
+    if !has_ptxas("what kernels compile to") {
+        return;
     }
     let lines: Vec<String> = configurations().par_iter().map(line).collect();
     // What no snapshot may bless.
@@ -193,6 +196,7 @@ fn kernels_compile_to_what_they_did() {
 #[test]
 fn packed_sequences_multiply_as_a_batch_does() {
     let is_packed = |what: &&Configuration| what.consts.ends_with(&[0, 0, 0, 1]);
+    let mut compared = 0;
     for what in configurations().iter().filter(is_packed) {
         if what.kernel.ast.consts.last() != Some(&"VARLEN") {
             continue;
@@ -210,7 +214,9 @@ fn packed_sequences_multiply_as_a_batch_does() {
         let (packed, batch) = (counts(1), counts(0));
         assert_eq!(packed.len(), 2, "{}: {packed:?}", what.kernel.name());
         assert_eq!(packed, batch, "{}", what.kernel.name());
+        compared += 1;
     }
+    assert!(compared > 0, "no configuration of the list is of packed sequences");
 }
 
 /// The facts of one configuration.

@@ -8,6 +8,8 @@ use genesis_kernel::prelude::{f8e4m3, f8e5m2};
 use genesis_kernel::runtime::{Arg, Array, AsView, AsViewMut, HostElement, Stream};
 use half::{bf16, f16};
 
+use crate::gpu::gpu;
+
 const BOTH: [DType; 2] = [DType::F8E4M3, DType::F8E5M2];
 
 fn is_same(a: f64, b: f64) -> bool {
@@ -163,8 +165,7 @@ fn check_tiles(
 #[test]
 fn tiles_agree_with_f64() -> Result<(), genesis_kernel::Error> {
     check_tiles(&Device::Cpu.stream(), [40, 24, 48], &[([16, 16, 32], 4)])?;
-    if Device::cuda_count() == 0 {
-        println!("skipped: no GPU");
+    if gpu("tiles of 8-bit floats").is_none() {
         return Ok(());
     }
     let tiles = [

@@ -1,23 +1,13 @@
 //! The GPU of this machine; where there is none, a line that says what was not tested.
 
-use std::collections::BTreeSet;
-use std::io::Write;
-use std::sync::{Mutex, PoisonError};
-
 use genesis::Device;
 
-/// The first GPU. Without one, `skipped: no GPU` is printed once for each `what`, also where the test
-/// harness keeps to itself what passing tests print.
+use crate::skipped::{Needed, skip};
+
+/// The first GPU. Without one, [`skip`] says once for each `what` that it is not tested.
 pub(crate) fn gpu(what: &'static str) -> Option<Device> {
-    static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
-    let problem = match Device::cuda_problem() {
-        None => return Some(Device::Cuda(0)),
-        Some(problem) => problem,
-    };
-    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(what) {
-        // Not `eprintln!`, which the harness takes. A closed stream loses a line and nothing else.
-        let _ = writeln!(std::io::stderr(), "skipped: no GPU: {what} ({problem})");
-    }
+    let Some(problem) = Device::cuda_problem() else { return Some(Device::Cuda(0)) };
+    skip(Needed::Gpu, what, &problem.to_string());
     None
 }
 

@@ -2,9 +2,11 @@
 //! assembler makes of it.
 
 use genesis::DType;
-use genesis_kernel::inspect::{assemble, find_tool};
+use genesis_kernel::inspect::assemble;
 use genesis_kernel::kernel::{Hints, KernelDef, ParamHint};
 use genesis_kernel::target::Target;
+
+use crate::skipped::has_ptxas;
 
 /// A view of rank 3 by its axis of stride 1.
 fn view(unit: u8) -> ParamHint {
@@ -29,7 +31,7 @@ fn ptx(kernel: &KernelDef, dtypes: &[DType], tile: [i64; 3], warps: u32, units: 
     // Two warpgroups compute, together or by turns.
     let are_two = warps == 8 || tile[0] * tile[1] >= 128 * 128;
     assert_eq!(count("setmaxnreg"), if are_two { 2 } else { 0 });
-    if find_tool("ptxas").is_some() {
+    if has_ptxas("products for Hopper through the assembler") {
         let found = assemble(&ptx, "sm_90a").expect("the assembler takes it");
         println!("{} registers", found.registers);
         assert_eq!(found.warnings, [""; 0], "{tile:?} {units:?}");

@@ -124,6 +124,8 @@ mod samples;
 mod sanitize;
 /// The server of language models.
 mod serve;
+/// What this machine lacks, said aloud.
+mod skipped;
 /// NaN, infinities, zeros of both signs, scalars and tensors of nothing.
 mod special;
 /// Kernels a thousand times, bit for bit.

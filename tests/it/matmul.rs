@@ -5,6 +5,8 @@ use genesis_kernel::kernel::{Grid, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Array, AsView, AsViewMut, Stream};
 use half::bf16;
 
+use crate::gpu::gpu;
+
 type Result<T = ()> = std::result::Result<T, genesis_kernel::Error>;
 
 /// What is multiplied.
@@ -125,8 +127,7 @@ fn on_the_cpu() -> Result {
 /// Whole tiles, edges along every axis, batches, and extents that the copy engine does not take.
 #[test]
 fn on_a_gpu() -> Result {
-    if Device::cuda_count() == 0 {
-        println!("skipped: no GPU");
+    if gpu("matrix products").is_none() {
         return Ok(());
     }
     let stream = Device::Cuda(0).stream();
@@ -180,8 +181,7 @@ fn by_clusters_on_a_gpu() -> Result {
 /// Few tiles and a long K: the parts of K are products of their own, and their sum is the same each time.
 #[test]
 fn a_long_k_on_a_gpu() -> std::result::Result<(), genesis::Error> {
-    if Device::cuda_count() == 0 {
-        println!("skipped: no GPU");
+    if gpu("matrix products").is_none() {
         return Ok(());
     }
     for (m, n, k) in [(256, 192, 8192), (16, 320, 16384), (64, 72, 4096)] {

@@ -15,6 +15,7 @@ use genesis_kernel::prelude::*;
 use genesis_kernel::runtime::{Arg, PtrArg, ViewArg};
 
 use crate::gpu::{devices, gpu};
+use crate::skipped::tell;
 
 /// Says to a process that it is the one that a test started.
 const CHILD: &str = "GENESIS_TEST_CHILD";
@@ -238,7 +239,7 @@ fn pinned_memory_is_copied_without_waiting() -> anyhow::Result<()> {
 fn tensors_go_from_gpu_to_gpu() -> Result<()> {
     if Device::cuda_count() < 2 {
         if gpu("copies between GPUs").is_some() {
-            eprintln!("skipped: one GPU only: copies between GPUs");
+            tell("one GPU only: copies between GPUs".to_owned());
         }
         return Ok(());
     }

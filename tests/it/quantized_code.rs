@@ -2,11 +2,12 @@
 
 use genesis::DType;
 use genesis_kernel::front::ast::PatternAst;
-use genesis_kernel::inspect::find_tool;
 use genesis_kernel::kernel::{Hints, KernelDef, ParamHint};
 use genesis_kernel::target::Target;
 use kernels::quantized_tiles::{quantized_tiles_of_codes, quantized_tiles_of_codes_gated};
 use rayon::prelude::*;
+
+use crate::skipped::has_ptxas;
 
 /// BK, GROUPS, LANES, SPAN, BITS, ZERO and MINS of one scale for a row, of long and of short groups, with minimums.
 const FORMS: [[i64; 7]; 7] = [
@@ -75,8 +76,8 @@ fn problem(kernel: &KernelDef, consts: &[i64]) -> Option<String> {
 
 #[test]
 fn no_form_of_quantized_weights_spills() {
-    if find_tool("ptxas").is_none() {
-        return println!("skipped: no ptxas");
+    if !has_ptxas("forms of quantized weights") {
+        return;
     }
     let mut cases: Vec<(&KernelDef, Vec<i64>)> = Vec::new();
     for form in FORMS {

@@ -16,6 +16,8 @@ use genesis::text::{ChatTemplate, Conversation, Pretrained, Tokenizer, Vocabular
 use serde_json::{Value, json};
 use tests::mutate_text;
 
+use crate::skipped::tell;
+
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/text").join(name)
 }
@@ -125,9 +127,10 @@ fn vocabulary(path: &Path) -> Result<Vocabulary> {
 #[test]
 fn published_vocabularies_give_the_ids_of_transformers() -> Result<()> {
     let Some(folder) = std::env::var_os("GENESIS_TEST_TOKENIZERS") else {
-        println!(
-            "SKIPPED: GENESIS_TEST_TOKENIZERS names no folder of vocabularies; \
-             tests/parity/text_tokenizers.py says how to make one"
+        tell(
+            "GENESIS_TEST_TOKENIZERS names no folder: published vocabularies \
+             (tests/parity/text_tokenizers.py says how to make one)"
+                .to_owned(),
         );
         return Ok(());
     };

@@ -1,5 +1,6 @@
 //! What a machine can check of the code itself: sizes, headers, dependencies, words.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -312,6 +313,59 @@ fn the_architecture_names_every_top_module() {
         let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
         if stem != "lib" {
             assert!(text.contains(&format!("`{stem}`")), "ARCHITECTURE.md does not name `{stem}`");
+        }
+    }
+}
+
+/// Groups of kinds of ops that have a name in `ir/ops.rs`.
+const NAMED_GROUPS: &[(&str, &[&str])] = &[
+    ("is_view", &["Broadcast", "ExpandDims", "Reshape", "Transpose"]),
+    ("is_collective", &["Reduce", "Scan"]),
+    ("is_pointer_access", &["AtomicCas", "AtomicRmw", "Load", "Store"]),
+    ("is_pointer_write", &["AtomicCas", "AtomicRmw", "Store"]),
+    ("is_atomic", &["AtomicCas", "AtomicRmw"]),
+    ("is_control_flow", &["For", "If", "While"]),
+    ("is_loop", &["For", "While"]),
+    ("is_terminator", &["Return", "Yield"]),
+];
+
+/// The kinds of ops that each `matches!` of a source names, in order.
+fn kinds_asked_for(text: &str) -> Vec<BTreeSet<&str>> {
+    let kinds = |question: &str| -> usize {
+        let mut depth = 1;
+        let ends = |c: char| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            depth == 0
+        };
+        question.find(ends).unwrap_or(question.len())
+    };
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let name = |rest: &str| rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+    let questions = text.split("matches!(").skip(1).map(|rest| &rest[..kinds(rest)]);
+    questions
+        .map(|question| {
+            question.split("OpKind::").skip(1).map(|rest| &rest[..name(rest)]).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn groups_of_ops_are_asked_for_by_name() {
+    let found =
+        kinds_asked_for("matches!(k, OpKind::While | OpKind::For(_)) && matches!(x, Some(1))");
+    assert_eq!(found, [BTreeSet::from(["For", "While"]), BTreeSet::new()]);
+    for (name, text) in sources() {
+        if !name.starts_with("genesis-kernel/src/") || name.ends_with("ir/ops.rs") {
+            continue;
+        }
+        for kinds in kinds_asked_for(&text) {
+            let is_it = |(_, group): &&(&str, &[&str])| kinds.iter().eq(group.iter());
+            let group = NAMED_GROUPS.iter().find(is_it).map(|(group, _)| *group);
+            assert!(
+                group.is_none(),
+                "{name} asks for {kinds:?}, which `OpKind::{}` does",
+                group.unwrap()
+            );
         }
     }
 }

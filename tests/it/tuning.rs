@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::skipped::has_ptxas;
+
 use genesis::{DType, Device};
 use genesis_kernel::autotune::{Config, Machine, Problem};
-use genesis_kernel::inspect::find_tool;
 use genesis_kernel::kernel::{Hints, KernelDef, ParamHint};
 use genesis_kernel::runtime::{Arg, PtrArg, ViewArg};
 use genesis_kernel::target::Target;
@@ -72,7 +73,7 @@ fn check(kernel: &KernelDef, dtypes: &[DType], in_columns: [bool; 2]) {
         let compiled = special.compile(&Target::sm_90a()).expect("it compiles");
         let ptx = compiled.ptx().expect("it is for a GPU");
         assert!(ptx.contains("wgmma.mma_async"), "{config:?}");
-        if find_tool("ptxas").is_some() {
+        if has_ptxas("chosen products through the assembler") {
             let resources = compiled.resources().expect("the assembler takes it");
             assert_eq!(resources.spill_bytes, Some(0), "{config:?}");
             assert_eq!(resources.warnings, [""; 0], "{config:?}");

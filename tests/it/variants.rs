@@ -1,72 +1,166 @@
-//! How block sizes and warps change the speed of streaming kernels, on a GPU: a table to choose from.
+//! Streaming kernels at every block size and number of warps: the same right bits from each of them, and on
+//! a GPU a table of their speeds to choose from.
 
+use genesis::ops::info::{Dense, OpInfo, all};
 use genesis::{DType, Device};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Array, AsPtrMut, Event, ViewArg};
+use half::bf16;
+use kernels::elementwise as device;
 
-const N: usize = 8192 * 8192;
+use crate::gpu::devices;
 
-/// An array as a view of one axis, of elements of another dtype and as many as fit.
-fn view(array: &mut Array<u32>, dtype: DType, mutable: bool) -> Arg {
-    let Arg::Ptr(mut ptr) = AsPtrMut::<u32>::as_arg(&array).arg() else { unreachable!("an array") };
-    (ptr.dtype, ptr.mutable) = (dtype, mutable);
-    Arg::View(ViewArg::new(ptr, &[N as i64], &[1]).expect("a view of one axis"))
+/// Kernels of dense tensors, with the op of each.
+const KERNELS: [(&str, &KernelDef); 3] = [
+    ("add", &device::add_flat::KERNEL),
+    ("gelu", &device::gelu_flat::KERNEL),
+    ("exp", &device::exp_flat::KERNEL),
+];
+
+/// Elements whose results are looked at: some blocks of the longest.
+const FEW: usize = 1 << 16;
+/// Elements that are timed: 256 MiB of f32.
+const MANY: usize = 1 << 26;
+
+/// How a kernel is launched.
+#[derive(Clone, Copy, Debug)]
+struct Variant {
+    block: i64,
+    num_warps: u32,
 }
 
-/// The best of several times of a launch, in ms.
-fn time(run: &dyn Fn()) -> f64 {
-    let stream = Device::Cuda(0).stream();
-    let mut best = f64::INFINITY;
-    for _ in 0..12 {
-        let start = Event::record(&stream).unwrap();
-        run();
-        let end = Event::record(&stream).unwrap();
-        stream.synchronize().unwrap();
-        best = best.min(end.elapsed_ms(&start).unwrap());
+impl Variant {
+    /// Elements of one thread.
+    fn each(self) -> i64 {
+        self.block / 32 / i64::from(self.num_warps)
     }
-    best
 }
 
-fn table(name: &str, kernel: &KernelDef, dtype: DType, arrays: &mut [Array<u32>]) {
-    let stream = Device::Cuda(0).stream();
-    let (dtypes, last) = ([dtype, DType::F32], arrays.len() - 1);
-    let args: Vec<Arg> =
-        arrays.iter_mut().enumerate().map(|(i, array)| view(array, dtype, i == last)).collect();
-    let bytes = (args.len() * N * dtype.bytes()) as f64;
-    for block in [512i64, 1024, 2048, 4096, 8192] {
-        for num_warps in [2, 4, 8, 16].map(Some) {
-            let each = block as u32 / 32 / num_warps.unwrap_or(1);
-            if !(4..=64).contains(&each) {
-                continue;
-            }
-            let options = LaunchOptions { num_warps, ..LaunchOptions::default() };
-            let grid = Grid::x((N as i64).div_euclid(block));
-            // SAFETY: the views are of whole arrays, of which only the last is written.
-            let run = || unsafe {
-                kernel.launch_with(&stream, grid, &dtypes, &[block], options, &args).unwrap();
+/// Those that give a thread 4 to 64 elements.
+fn variants() -> impl Iterator<Item = Variant> {
+    let of = |block| [2, 4, 8, 16].map(|num_warps| Variant { block, num_warps });
+    let all = [512, 1024, 2048, 4096, 8192].into_iter().flat_map(of);
+    all.filter(|variant| (4..=64).contains(&variant.each()))
+}
+
+/// Tensors of one dtype: operands, and the result behind them.
+struct Tensors {
+    device: Device,
+    dtype: DType,
+    n: usize,
+    /// Words of memory, of f32 or of two bf16.
+    arrays: Vec<Array<u32>>,
+}
+
+impl Tensors {
+    fn new(device: Device, dtype: DType, n: usize, count: usize) -> Tensors {
+        let stream = device.stream();
+        let words = n * dtype.bytes() / 4;
+        // Numbers of 0.5 to 1 of both signs in each half of a word.
+        let number = |i: u32| 0x3f00_3f00 | i.wrapping_mul(0x9e37_79b9) & 0x80ff_80ff;
+        let values: Vec<u32> = (0..words as u32).map(number).collect();
+        let arrays = (0..count).map(|_| stream.upload(&values).expect("there is memory")).collect();
+        Tensors { device, dtype, n, arrays }
+    }
+
+    /// Views of one axis of the arrays.
+    fn args(&mut self) -> Vec<Arg> {
+        let (dtype, n, last) = (self.dtype, self.n as i64, self.arrays.len() - 1);
+        let view = |(i, array): (usize, &mut Array<u32>)| {
+            let Arg::Ptr(mut ptr) = AsPtrMut::<u32>::as_arg(&array).arg() else {
+                unreachable!("an array")
             };
-            let ms = time(&run);
-            let rate = bytes / ms / 1e6;
-            println!("{name:10} block {block:5} {each:2} a thread  {ms:.4} ms {rate:5.0} GB/s");
+            (ptr.dtype, ptr.mutable) = (dtype, i == last);
+            Arg::View(ViewArg::new(ptr, &[n], &[1]).expect("a view of one axis"))
+        };
+        self.arrays.iter_mut().enumerate().map(view).collect()
+    }
+
+    fn launch(&self, kernel: &KernelDef, variant: Variant, args: &[Arg]) {
+        let options =
+            LaunchOptions { num_warps: Some(variant.num_warps), ..LaunchOptions::default() };
+        let grid = Grid::x(self.n as i64 / variant.block);
+        let (stream, dtypes) = (self.device.stream(), [self.dtype, DType::F32]);
+        // SAFETY: the views are of whole arrays, of which only the last is written.
+        unsafe {
+            kernel.launch_with(&stream, grid, &dtypes, &[variant.block], options, args).unwrap();
+        }
+    }
+
+    /// The elements of an array.
+    fn values(&self, array: usize) -> Vec<f64> {
+        let words = self.arrays[array].to_vec().expect("it is read back");
+        let halves = |word: u32| {
+            [word as u16, (word >> 16) as u16].map(|bits| bf16::from_bits(bits).to_f64())
+        };
+        match self.dtype {
+            DType::F32 => words.into_iter().map(|word| f64::from(f32::from_bits(word))).collect(),
+            _ => words.into_iter().flat_map(halves).collect(),
         }
     }
 }
 
-#[test]
-fn streaming_variants() {
-    if Device::cuda_count() == 0 {
-        println!("skipped: no GPU");
-        return;
+/// Every variant gives what the op's definition says, to the bit what the first one gives.
+fn check(info: &OpInfo, kernel: &KernelDef, dtype: DType, device: Device) {
+    let count = kernel.ast.params.len();
+    let mut first: Option<Vec<f64>> = None;
+    for variant in variants() {
+        let what = format!("{} {dtype} {variant:?} on {device}", info.name);
+        let mut tensors = Tensors::new(device, dtype, FEW, count);
+        let args = tensors.args();
+        tensors.launch(kernel, variant, &args);
+        let got = tensors.values(count - 1);
+        if let Some(first) = &first {
+            let other = got.iter().zip(first).position(|(a, b)| a.to_bits() != b.to_bits());
+            assert_eq!(other, None, "{what}: an element that another block size gives otherwise");
+            continue;
+        }
+        let operand = |array| Dense { shape: vec![FEW], data: tensors.values(array) };
+        let operands: Vec<Dense> = (0..count - 1).map(operand).collect();
+        let expected = (info.reference)(&operands).data;
+        assert_eq!(got.len(), expected.len(), "{what}");
+        for (i, (&got, &wanted)) in got.iter().zip(&expected).enumerate() {
+            // A rounding to bf16, and a few to f32 before it.
+            let rounding = if dtype == DType::BF16 { 0.5f64.powi(8) * wanted.abs() } else { 0.0 };
+            let allowed = rounding + 1e-6 * (1.0 + wanted.abs());
+            assert!((got - wanted).abs() <= allowed, "{what}: {i} is {got} and not {wanted}");
+        }
+        first = Some(got);
     }
-    use kernels::elementwise as device;
-    let stream = Device::Cuda(0).stream();
-    // Numbers around 1 in both halves of a word.
-    let values: Vec<u32> =
-        (0..N as u32).map(|i| 0x3f00_3f00 | i.wrapping_mul(0x9e37_79b9) & 0x80ff_80ff).collect();
-    let mut arrays: Vec<Array<u32>> = (0..3).map(|_| stream.upload(&values).unwrap()).collect();
-    for dtype in [DType::F32, DType::BF16] {
-        table(&format!("add/{dtype}"), &device::add_flat::KERNEL, dtype, &mut arrays);
-        table(&format!("gelu/{dtype}"), &device::gelu_flat::KERNEL, dtype, &mut arrays[..2]);
-        table(&format!("exp/{dtype}"), &device::exp_flat::KERNEL, dtype, &mut arrays[..2]);
+}
+
+/// Speeds, for people to read: other tests may run beside this one.
+fn print_speeds(name: &str, kernel: &KernelDef, dtype: DType, device: Device) {
+    let mut tensors = Tensors::new(device, dtype, MANY, kernel.ast.params.len());
+    let args = tensors.args();
+    let bytes = (args.len() * MANY * dtype.bytes()) as f64;
+    let stream = device.stream();
+    for variant in variants() {
+        let time = || {
+            let start = Event::record(&stream).unwrap();
+            tensors.launch(kernel, variant, &args);
+            let end = Event::record(&stream).unwrap();
+            stream.synchronize().unwrap();
+            end.elapsed_ms(&start).unwrap()
+        };
+        let ms = (0..12).map(|_| time()).fold(f64::INFINITY, f64::min);
+        let (Variant { block, .. }, each, rate) = (variant, variant.each(), bytes / ms / 1e6);
+        println!("{name}/{dtype:6} block {block:5} {each:2} a thread  {ms:.4} ms {rate:5.0} GB/s");
+    }
+}
+
+#[test]
+fn streaming_kernels_give_the_same_bits_at_every_block_size() {
+    let infos = all();
+    for device in devices("speeds of streaming kernels") {
+        for (name, kernel) in KERNELS {
+            let info = infos.iter().find(|info| info.name == name).expect("an op of the table");
+            for dtype in [DType::F32, DType::BF16] {
+                check(info, kernel, dtype, device);
+                if device.is_cuda() {
+                    print_speeds(name, kernel, dtype, device);
+                }
+            }
+        }
     }
 }

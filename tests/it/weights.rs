@@ -9,9 +9,11 @@ use anyhow::{Context, Result, ensure};
 use genesis::io::{Weights, save_safetensors, save_sharded};
 use genesis::{DType, Device, Tensor};
 
+use crate::skipped::tell;
+
 fn python(arguments: &[&Path]) -> Result<bool> {
     let Some(python) = std::env::var_os("GENESIS_TEST_PYTHON") else {
-        println!("skipped: GENESIS_TEST_PYTHON is not set");
+        tell("GENESIS_TEST_PYTHON is not set: files that transformers wrote and reads".to_owned());
         return Ok(false);
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("parity/saved.py");

@@ -18,14 +18,10 @@ pub fn base(func: &Func, pointer: Value) -> Option<Value> {
         Def::Argument(region, _) => return (region == func.body).then_some(pointer),
         Def::Result(op, _) => op,
     };
-    match func.op(op).kind {
-        OpKind::PtrAdd
-        | OpKind::Broadcast
-        | OpKind::ExpandDims { .. }
-        | OpKind::Reshape
-        | OpKind::Transpose { .. }
-        | OpKind::MultipleOf(_)
-        | OpKind::ViewPtr => base(func, func.op(op).operands[0]),
+    let data = func.op(op);
+    match data.kind {
+        OpKind::PtrAdd | OpKind::MultipleOf(_) | OpKind::ViewPtr => base(func, data.operands[0]),
+        _ if data.kind.is_view() => base(func, data.operands[0]),
         _ => None,
     }
 }

@@ -64,10 +64,7 @@ fn collect(func: &Func, ranges: &Ranges, mask: Value, found: &mut Vec<Part>) -> 
             let all = op.operands.iter().map(|&operand| collect(func, ranges, operand, found));
             all.fold(true, |all, one| all & one)
         }
-        OpKind::Broadcast
-        | OpKind::ExpandDims { .. }
-        | OpKind::Reshape
-        | OpKind::Transpose { .. } => collect(func, ranges, op.operands[0], found),
+        _ if op.kind.is_view() => collect(func, ranges, op.operands[0], found),
         OpKind::Compare(predicate) => {
             let condition = compared(func, ranges, predicate, [op.operands[0], op.operands[1]]);
             let is_known = condition.is_some();
@@ -175,11 +172,8 @@ impl Index {
         }
         let op = func.op(func.def_op(value)?);
         match op.kind {
-            OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. }
-            | OpKind::MultipleOf(_) => self.add(func, ranges, op.operands[0]),
+            OpKind::MultipleOf(_) => self.add(func, ranges, op.operands[0]),
+            _ if op.kind.is_view() => self.add(func, ranges, op.operands[0]),
             OpKind::Binary(BinaryOp::Add) => {
                 self.add(func, ranges, op.operands[0])?;
                 self.add(func, ranges, op.operands[1])

@@ -80,9 +80,6 @@ pub(crate) fn unary(
     dtype: DType,
     x: Val,
 ) -> Result<Val, Error> {
-    if op == UnaryOp::MostlyOne {
-        return Ok(x);
-    }
     if is_half(dtype) {
         let wide = unary(e, target, op, DType::F32, cast(e, target, x, dtype, DType::F32))?;
         return Ok(cast(e, target, wide, DType::F32, dtype));

@@ -270,10 +270,7 @@ impl Lower {
                 return self.build().constant(scalar);
             }
             OpKind::Select => 1,
-            OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. } => 0,
+            kind if kind.is_view() => 0,
             // What integers compute stays integer arithmetic: 3 / 2 is 1 also beside a float.
             OpKind::Unary(_)
             | OpKind::Binary(_)

@@ -119,7 +119,6 @@ static BUILTINS: &[Builtin] = &[
     f("ceil", 1, 1, math::float_unary),
     f("round", 1, 1, math::float_unary),
     f("trunc", 1, 1, math::float_unary),
-    f("mostly_one", 1, 1, math::float_unary),
     f("abs", 1, 1, math::abs),
     f("fma", 3, 3, math::fma),
     f("minimum", 2, 2, math::extremum),

@@ -51,7 +51,6 @@ pub(super) fn float_unary(lower: &mut Lower, call: &Call) -> Res {
         "ceil" => UnaryOp::Ceil,
         "round" => UnaryOp::Round,
         "trunc" => UnaryOp::Trunc,
-        "mostly_one" => UnaryOp::MostlyOne,
         name => return Err(lower.error(call.span, format!("there is no function `{name}`"))),
     };
     lower.unary(&format!("`{}`", call.name), Class::Float, op, &call.args[0])

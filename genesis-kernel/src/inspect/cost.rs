@@ -59,7 +59,7 @@ fn add_region(func: &Func, region: Region, times: u64, known: &mut Integers<'_>,
             cost.product_flops += flops;
         }
         // The region of a reduction is its combination, which `flops` counts by element.
-        if !matches!(data.kind, OpKind::Reduce { .. } | OpKind::Scan { .. }) {
+        if !data.kind.is_collective() {
             for &inner in &data.regions {
                 add_region(func, inner, times.saturating_mul(trip_count), known, cost);
             }
@@ -87,7 +87,7 @@ fn bytes(func: &Func, kind: &OpKind, operands: &[Value], results: &[Value]) -> u
         OpKind::Load | OpKind::ViewLoad | OpKind::TmaLoad(_) => size(results.first()),
         OpKind::Store | OpKind::ViewStore => size(operands.get(1)),
         OpKind::TmaStore(_) => size(operands.first()),
-        OpKind::AtomicRmw(_) | OpKind::AtomicCas => 2 * size(results.first()),
+        kind if kind.is_atomic() => 2 * size(results.first()),
         _ => 0,
     }
 }
@@ -99,12 +99,10 @@ fn flops(func: &Func, kind: &OpKind, operands: &[Value], results: &[Value]) -> u
     };
     let numel = |value| float(value).map_or(0, |shape| shape.numel() as u64);
     match kind {
-        OpKind::Unary(UnaryOp::Not | UnaryOp::MostlyOne) => 0,
+        OpKind::Unary(UnaryOp::Not) => 0,
         OpKind::Unary(_) | OpKind::Binary(_) => numel(results.first()),
         OpKind::Fma => 2 * numel(results.first()),
-        OpKind::Reduce { .. } | OpKind::Scan { .. } => {
-            operands.iter().map(|value| numel(Some(value))).sum()
-        }
+        kind if kind.is_collective() => operands.iter().map(|value| numel(Some(value))).sum(),
         OpKind::Dot { .. } => {
             let inner = float(operands.first()).filter(|shape| shape.rank() >= 1);
             let inner = inner.map_or(0, |shape| shape.extent(shape.rank() - 1) as u64);

@@ -253,11 +253,6 @@ impl Func {
         &self.values[value.index()]
     }
 
-    /// Changes a value's type; for passes that rewrite types throughout.
-    pub fn set_type(&mut self, value: Value, ty: Type) {
-        self.values[value.index()].ty = ty;
-    }
-
     /// A value's type.
     pub fn ty(&self, value: Value) -> Type {
         self.values[value.index()].ty

@@ -33,7 +33,7 @@ names! {
         Neg "neg", Not "not", Abs "abs", Sqrt "sqrt", Rsqrt "rsqrt", Exp "exp", Exp2 "exp2",
         Log "log", Log2 "log2", Sin "sin", Cos "cos", Tanh "tanh", Erf "erf", Sigmoid "sigmoid",
         Floor "floor", Ceil "ceil", Round "round", Trunc "trunc", Exp2Approx "exp2_approx",
-        Exp2Flush "exp2_flush", RecipApprox "recip_approx", SinFar "sin_far", CosFar "cos_far", MostlyOne "mostly_one",
+        Exp2Flush "exp2_flush", RecipApprox "recip_approx", SinFar "sin_far", CosFar "cos_far",
     }
     BinaryOp {
         Add "add", Sub "sub", Mul "mul", Div "div", Rem "rem", And "and", Or "or", Xor "xor",

@@ -1,7 +1,13 @@
 //! The ops of tile IR: one enum, and one table of what passes may ask about an op.
 //!
-//! No pass keeps a list of ops of its own: it asks [`OpKind::is_pure`] and friends, or matches on the
-//! whole enum without `_ =>`, so that the compiler names every place a new op must be thought about.
+//! A group of ops that more than one place treats alike has a name, such as [`OpKind::is_view`], and no pass
+//! keeps a list of its own of it. All names are read from one table, [`OpKind::traits`], which has no `_ =>`.
+//! What gives every op a meaning matches on the whole enum without `_ =>` too: printing, the verifier's rules,
+//! folding, the interpreter, the analysis of axes and both back ends. So the compiler names every place
+//! where a new op must be thought about.
+//!
+//! Elsewhere a pass picks the few ops that it knows something about, and `_ =>` is what is right of any op:
+//! to leave it alone, or to know nothing. A new op is compiled correctly there before anybody thinks about it.
 
 use super::types::Scalar;
 
@@ -43,8 +49,6 @@ pub enum UnaryOp {
     /// 1 / x by the target's own approximation: within 1 ULP, and zero where that is below the
     /// smallest normal number. Only passes make it.
     RecipApprox,
-    /// The operand, of which most elements are 1: whoever multiplies by it may look first.
-    MostlyOne,
 }
 
 /// Elementwise ops of two operands of one type. The result has that type.
@@ -279,141 +283,202 @@ pub enum OpKind {
     TmaStore(u8),
 }
 
+/// What is true of an op whatever its operands: a set of bits, of which [`OpKind::traits`] is the table.
+mod traits {
+    /// It only computes its results.
+    pub(super) const PURE: u16 = 1 << 0;
+    /// Each element of the result depends only on the same element of the operands.
+    pub(super) const ELEMENTWISE: u16 = 1 << 1;
+    /// The operand's elements under another shape.
+    pub(super) const VIEW: u16 = 1 << 2;
+    /// A result of no operands.
+    pub(super) const SOURCE: u16 = 1 << 3;
+    /// It combines the elements along an axis by an op or a region.
+    pub(super) const COLLECTIVE: u16 = 1 << 4;
+    /// It reads or writes global memory at a tile of pointers.
+    pub(super) const POINTERS: u16 = 1 << 5;
+    /// It writes global memory at a tile of pointers.
+    pub(super) const POINTER_WRITE: u16 = 1 << 6;
+    /// It reads and writes memory in one step.
+    pub(super) const ATOMIC: u16 = 1 << 7;
+    /// It takes a hint for caches.
+    pub(super) const CACHE: u16 = 1 << 8;
+    /// What it does is seen outside of its results.
+    pub(super) const EFFECT: u16 = 1 << 9;
+    /// It decides which ops run, or how often.
+    pub(super) const CONTROL: u16 = 1 << 10;
+    /// It runs ops again and again.
+    pub(super) const LOOP: u16 = 1 << 11;
+    /// It ends a region.
+    pub(super) const TERMINATOR: u16 = 1 << 12;
+}
+
 impl OpKind {
-    /// Whether the op only computes its results: it may be moved, shared or dropped.
-    pub fn is_pure(&self) -> bool {
+    /// The table of traits: one row for each group of kinds that no pass but its own tells apart.
+    fn traits(&self) -> u16 {
+        use traits::*;
         match self {
-            OpKind::Const(_)
-            | OpKind::Iota
-            | OpKind::ProgramId(_)
-            | OpKind::NumPrograms(_)
-            | OpKind::Unary(_)
+            OpKind::Const(_) | OpKind::Iota | OpKind::ProgramId(_) | OpKind::NumPrograms(_) => {
+                PURE | SOURCE
+            }
+            OpKind::Unary(_)
             | OpKind::Binary(_)
             | OpKind::Compare(_)
             | OpKind::Select
             | OpKind::Fma
             | OpKind::Cast
             | OpKind::Bitcast
-            | OpKind::Broadcast
+            | OpKind::PtrAdd
+            | OpKind::MultipleOf(_) => PURE | ELEMENTWISE,
+            OpKind::Broadcast
             | OpKind::ExpandDims { .. }
             | OpKind::Reshape
-            | OpKind::Transpose { .. }
-            | OpKind::Join
+            | OpKind::Transpose { .. } => PURE | VIEW,
+            OpKind::Join
             | OpKind::Split
-            | OpKind::PtrAdd
+            | OpKind::ConvertLayout
             | OpKind::ViewPtr
             | OpKind::ViewDim(_)
             | OpKind::ViewStride(_)
-            | OpKind::Reduce { .. }
-            | OpKind::Scan { .. }
-            | OpKind::Dot { .. }
-            | OpKind::MultipleOf(_)
-            | OpKind::ConvertLayout => true,
-            OpKind::Load
-            | OpKind::Store
-            | OpKind::AtomicRmw(_)
-            | OpKind::AtomicCas
-            | OpKind::ViewLoad
-            | OpKind::ViewStore
-            | OpKind::TmaLoad(_)
+            | OpKind::Dot { .. } => PURE,
+            OpKind::Reduce { .. } | OpKind::Scan { .. } => PURE | COLLECTIVE,
+            OpKind::Load => POINTERS | CACHE,
+            OpKind::Store => POINTERS | POINTER_WRITE | CACHE | EFFECT,
+            OpKind::AtomicRmw(_) | OpKind::AtomicCas => POINTERS | POINTER_WRITE | ATOMIC | EFFECT,
+            OpKind::ViewLoad => CACHE,
+            OpKind::ViewStore => CACHE | EFFECT,
+            OpKind::TmaLoad(_)
             | OpKind::TmaStore(_)
-            | OpKind::For(_)
-            | OpKind::While
-            | OpKind::If
-            | OpKind::Yield
-            | OpKind::Return
             | OpKind::Assert { .. }
-            | OpKind::Print { .. } => false,
+            | OpKind::Print { .. } => EFFECT,
+            OpKind::For(_) | OpKind::While => CONTROL | LOOP,
+            OpKind::If => CONTROL,
+            OpKind::Yield | OpKind::Return => TERMINATOR,
         }
+    }
+
+    /// Whether it has one of these traits.
+    fn has(&self, any: u16) -> bool {
+        self.traits() & any != 0
+    }
+
+    /// Whether the op only computes its results: it may be moved, shared or dropped.
+    pub fn is_pure(&self) -> bool {
+        self.has(traits::PURE)
     }
 
     /// Whether it has a [`Cache`] hint.
     pub fn takes_cache(&self) -> bool {
-        matches!(self, OpKind::Load | OpKind::Store | OpKind::ViewLoad | OpKind::ViewStore)
+        self.has(traits::CACHE)
     }
 
     /// Whether each element of the result depends only on the same element of the operands.
     pub fn is_elementwise(&self) -> bool {
-        matches!(
-            self,
-            OpKind::Unary(_)
-                | OpKind::Binary(_)
-                | OpKind::Compare(_)
-                | OpKind::Select
-                | OpKind::Fma
-                | OpKind::Cast
-                | OpKind::Bitcast
-                | OpKind::PtrAdd
-                | OpKind::MultipleOf(_)
-        )
+        self.has(traits::ELEMENTWISE)
+    }
+
+    /// Whether the result has the elements of the one operand, each where it was, repeated or under other
+    /// coordinates: `broadcast`, `expand_dims`, `reshape`, `transpose`. Not to be confused with the ops on
+    /// views of memory.
+    pub fn is_view(&self) -> bool {
+        self.has(traits::VIEW)
     }
 
     /// Whether each thread computes it for itself, from what it holds: no memory and no message.
     pub fn is_per_thread(&self) -> bool {
-        self.is_elementwise()
-            || matches!(
-                self,
-                OpKind::Const(_)
-                    | OpKind::Iota
-                    | OpKind::ProgramId(_)
-                    | OpKind::NumPrograms(_)
-                    | OpKind::Broadcast
-                    | OpKind::ExpandDims { .. }
-                    | OpKind::Reshape
-                    | OpKind::Transpose { .. }
-            )
+        self.has(traits::ELEMENTWISE | traits::VIEW | traits::SOURCE)
     }
 
-    /// Whether it reads global memory.
-    pub fn reads_memory(&self) -> bool {
-        matches!(
-            self,
-            OpKind::Load
-                | OpKind::ViewLoad
-                | OpKind::TmaLoad(_)
-                | OpKind::AtomicRmw(_)
-                | OpKind::AtomicCas
-        )
+    /// Whether it combines elements along an axis, which threads may have to exchange: `reduce`, `scan`.
+    pub fn is_collective(&self) -> bool {
+        self.has(traits::COLLECTIVE)
+    }
+
+    /// Whether it reads or writes global memory at pointers, its first operand: `load`, `store`, atomics.
+    pub fn is_pointer_access(&self) -> bool {
+        self.has(traits::POINTERS)
+    }
+
+    /// Whether it writes global memory at pointers, its first operand: `store` and atomics.
+    pub fn is_pointer_write(&self) -> bool {
+        self.has(traits::POINTER_WRITE)
+    }
+
+    /// Whether it is a read-modify-write of global memory.
+    pub fn is_atomic(&self) -> bool {
+        self.has(traits::ATOMIC)
+    }
+
+    /// The number of the operand that says which lanes of an access by pointers touch memory; the op may
+    /// go without that operand. None for ops that take no mask.
+    pub fn mask_operand(&self) -> Option<usize> {
+        match self {
+            OpKind::AtomicCas => None,
+            OpKind::Load => Some(1),
+            // A value stands between the pointers and the mask.
+            kind => kind.is_pointer_write().then_some(2),
+        }
     }
 
     /// Whether it writes global memory, moves a ring of shared memory on, stops the program or prints.
     pub fn has_effect(&self) -> bool {
-        matches!(
-            self,
-            OpKind::Store
-                | OpKind::ViewStore
-                | OpKind::TmaLoad(_)
-                | OpKind::TmaStore(_)
-                | OpKind::AtomicRmw(_)
-                | OpKind::AtomicCas
-                | OpKind::Assert { .. }
-                | OpKind::Print { .. }
-        )
+        self.has(traits::EFFECT)
+    }
+
+    /// Whether its regions run by choice or again: `for`, `while`, `if`.
+    pub fn is_control_flow(&self) -> bool {
+        self.has(traits::CONTROL)
+    }
+
+    /// Whether its regions run again and again: `for`, `while`.
+    pub fn is_loop(&self) -> bool {
+        self.has(traits::LOOP)
     }
 
     /// Whether it ends a region.
     pub fn is_terminator(&self) -> bool {
-        matches!(self, OpKind::Yield | OpKind::Return)
+        self.has(traits::TERMINATOR)
     }
 
     /// Whether recomputing it costs more than reading it back: transcendental functions, division,
     /// memory, reductions, dots and control flow.
     pub fn is_expensive(&self) -> bool {
         match self {
-            OpKind::Unary(op) => !matches!(
-                op,
-                UnaryOp::Neg
-                    | UnaryOp::Not
-                    | UnaryOp::Abs
-                    | UnaryOp::Floor
-                    | UnaryOp::Ceil
-                    | UnaryOp::Round
-                    | UnaryOp::Trunc
-                    | UnaryOp::MostlyOne
-            ),
+            OpKind::Unary(op) => op.is_expensive(),
             OpKind::Binary(op) => matches!(op, BinaryOp::Div | BinaryOp::Rem),
-            OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Dot { .. } => true,
-            kind => !kind.is_pure(),
+            OpKind::Dot { .. } => true,
+            kind => kind.is_collective() || !kind.is_pure(),
+        }
+    }
+}
+
+impl UnaryOp {
+    /// Whether it is more than an instruction or two.
+    fn is_expensive(self) -> bool {
+        match self {
+            UnaryOp::Neg
+            | UnaryOp::Not
+            | UnaryOp::Abs
+            | UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Round
+            | UnaryOp::Trunc => false,
+            UnaryOp::Sqrt
+            | UnaryOp::Rsqrt
+            | UnaryOp::Exp
+            | UnaryOp::Exp2
+            | UnaryOp::Log
+            | UnaryOp::Log2
+            | UnaryOp::Sin
+            | UnaryOp::Cos
+            | UnaryOp::Tanh
+            | UnaryOp::Erf
+            | UnaryOp::Sigmoid
+            | UnaryOp::Exp2Approx
+            | UnaryOp::Exp2Flush
+            | UnaryOp::SinFar
+            | UnaryOp::CosFar
+            | UnaryOp::RecipApprox => true,
         }
     }
 }

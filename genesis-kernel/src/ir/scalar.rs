@@ -198,12 +198,7 @@ fn unary_int(op: UnaryOp, x: Scalar) -> i64 {
         UnaryOp::Not => !value,
         UnaryOp::Neg => value.wrapping_neg(),
         UnaryOp::Abs if x.dtype.is_signed_int() => value.wrapping_abs(),
-        UnaryOp::Abs
-        | UnaryOp::Floor
-        | UnaryOp::Ceil
-        | UnaryOp::Round
-        | UnaryOp::Trunc
-        | UnaryOp::MostlyOne => value,
+        UnaryOp::Abs | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => value,
         UnaryOp::Sqrt
         | UnaryOp::Rsqrt
         | UnaryOp::Exp
@@ -240,7 +235,6 @@ fn flushed(x: f64) -> f64 {
 fn unary_f64(op: UnaryOp, x: f64) -> f64 {
     match op {
         UnaryOp::Neg => -x,
-        UnaryOp::MostlyOne => x,
         UnaryOp::Not => 0.0,
         UnaryOp::Abs => x.abs(),
         UnaryOp::Sqrt => x.sqrt(),

@@ -94,7 +94,7 @@ fn math<const N: usize>(x: View<f32, 1>, out: ViewMut<f32, 1>, k: i64) {
         + floor(a)
         + ceil(a)
         + round(a)
-        + trunc(a) * mostly_one(a);
+        + trunc(a);
     let c = fma(a, b, 1.0) + minimum(a, 0.0) + maximum(1.0, b) + minimum_num(a, b);
     let d = maximum_num(c, 2) + clamp(c, 0.0, 6.0) - v % 3.0;
     let e = where_(is_nan(d) | is_inf(d), 0.0, d) + where_(is_finite(v), v, -1.0);

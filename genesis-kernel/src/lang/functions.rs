@@ -728,14 +728,6 @@ pub fn randint_between<S: Seed, O: Offsets, L: ScalarOf<i64>, H: ScalarOf<i64>>(
 
 // Promises.
 
-/// x, of which most elements are 1: multiplications by it are skipped where all that a warp has are.
-///
-/// For factors that rarely change anything, such as those of an online softmax: the look costs less
-/// than multiplying a large tile.
-pub fn mostly_one<X: Values<Element: Float>>(x: X) -> X {
-    x
-}
-
 /// What can be known to be a multiple of something: integers and pointers.
 #[diagnostic::on_unimplemented(
     message = "`multiple_of` is about integers and pointers, this is `{Self}`"

@@ -46,12 +46,10 @@ pub(super) struct MemoryOp {
 /// The address and mask of a load, store or atomic of tiles.
 pub(super) fn memory_op(func: &Func, op: Op) -> Option<MemoryOp> {
     let data = func.op(op);
-    let mask = match data.kind {
-        OpKind::Load => data.operands.get(1),
-        OpKind::Store | OpKind::AtomicRmw(_) => data.operands.get(2),
-        OpKind::AtomicCas => None,
-        _ => return None,
-    };
+    if !data.kind.is_pointer_access() {
+        return None;
+    }
+    let mask = data.kind.mask_operand().and_then(|number| data.operands.get(number));
     let ptr = data.operands[0];
     (!func.tile(ptr).shape.is_scalar()).then(|| MemoryOp { ptr, mask: mask.copied() })
 }

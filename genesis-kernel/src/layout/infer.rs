@@ -305,7 +305,7 @@ impl<'f> Infer<'f> {
                     work.push((other, Arc::clone(layout)));
                 }
             }
-            OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas => {
+            kind if kind.is_pointer_access() => {
                 let Some(coalesced) = self.coalesced.get(&op) else { return };
                 if coalesced.accepts(layout) {
                     for &other in data.operands.iter().chain(&data.results) {
@@ -332,7 +332,7 @@ impl<'f> Infer<'f> {
                 work.push((data.operands[2], Arc::clone(layout)));
                 work.push((data.results[0], Arc::clone(layout)));
             }
-            OpKind::For(_) | OpKind::While | OpKind::If => {
+            kind if kind.is_control_flow() => {
                 for other in self.carried_with(op, value) {
                     work.push((other, Arc::clone(layout)));
                 }
@@ -529,11 +529,8 @@ fn free_values(func: &Func) -> Vec<bool> {
         let data = func.op(op);
         let &[result] = data.results.as_slice() else { continue };
         let own = match &data.kind {
-            OpKind::Iota
-            | OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. } => 0,
+            OpKind::Iota => 0,
+            kind if kind.is_view() => 0,
             OpKind::Binary(BinaryOp::Div | BinaryOp::Rem) => 16,
             kind if kind.is_elementwise() && !kind.is_expensive() => 1,
             _ => continue,

@@ -163,12 +163,8 @@ fn multi_layout(infer: &Infer<'_>, rematerialized: &[bool], op: Op) -> Option<Va
     let data = infer.func.op(op);
     let &[result] = data.results.as_slice() else { return None };
     let is_tile = !infer.func.ty(result).as_tile()?.shape.is_scalar();
-    let is_view = matches!(
-        data.kind,
-        OpKind::Broadcast | OpKind::ExpandDims { .. } | OpKind::Reshape | OpKind::Transpose { .. }
-    );
     let is_cheap = infer.free[result.index()] || rematerialized[result.index()];
-    (is_tile && (is_view || is_cheap)).then_some(result)
+    (is_tile && (data.kind.is_view() || is_cheap)).then_some(result)
 }
 
 /// The layouts in which each value is wanted, in a fixed order.
@@ -221,7 +217,7 @@ fn requirements(
         },
         OpKind::Transpose { perm } => one(own().map(|layout| layout.untranspose(perm))),
         OpKind::Load if result.is_some() => vec![result.cloned(); n],
-        OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas => {
+        kind if kind.is_pointer_access() => {
             vec![infer.accesses.get(&op).cloned(); n]
         }
         OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Join | OpKind::Split => {

@@ -205,10 +205,7 @@ struct Finder<'l> {
 impl<'l> Finder<'l> {
     fn new(lir: &'l LayoutIr, op: Op) -> Finder<'l> {
         let func = &lir.func;
-        let writes = |&op: &Op| {
-            let kind = &func.op(op).kind;
-            matches!(kind, OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas)
-        };
+        let writes = |&op: &Op| func.op(op).kind.is_pointer_write();
         Finder {
             lir,
             region: func.op(op).regions[0],

@@ -96,7 +96,7 @@ impl Hoist {
         let (mut region, mut outer) = (self.regions.of[&dot], None);
         while region != defined {
             let owner = *self.regions.owner.get(&region)?;
-            if matches!(lir.func.op(owner).kind, OpKind::For(_) | OpKind::While) {
+            if lir.func.op(owner).kind.is_loop() {
                 outer = Some(owner);
             }
             region = self.regions.of[&owner];

@@ -97,7 +97,7 @@ impl Simulation<'_> {
             match data.kind {
                 OpKind::Yield => return End::Yield(data.operands.clone()),
                 OpKind::Return => return End::Return,
-                OpKind::For(_) | OpKind::While | OpKind::If => {
+                _ if data.kind.is_control_flow() => {
                     if let End::Return = self.control(op) {
                         return End::Return;
                     }
@@ -208,10 +208,7 @@ impl Simulation<'_> {
                     Scalar { dtype, bits: s.at(x[0], t, r).bits.wrapping_add(offset) }
                 });
             }
-            OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. } => {
+            kind if kind.is_view() => {
                 let map = lir.view_registers(op).expect("a view renames registers");
                 self.set(result, |s, t, r| s.at(x[0], t, map[r] as usize));
             }

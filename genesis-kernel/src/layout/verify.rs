@@ -47,14 +47,10 @@ fn check_op(lir: &LayoutIr, op: Op) -> Result<(), String> {
     let data = lir.func.op(op);
     let (operands, results) = (&data.operands, &data.results);
     match &data.kind {
-        kind if kind.is_elementwise() => equal(lir, operands.iter().chain(results)),
-        OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas => {
+        kind if kind.is_elementwise() || kind.is_pointer_access() => {
             equal(lir, operands.iter().chain(results))
         }
-        OpKind::Broadcast
-        | OpKind::ExpandDims { .. }
-        | OpKind::Reshape
-        | OpKind::Transpose { .. } => match (lir.layout(operands[0]), lir.layout(results[0])) {
+        kind if kind.is_view() => match (lir.layout(operands[0]), lir.layout(results[0])) {
             (Some(from), Some(to)) => {
                 let map = view_registers(&data.kind, from, to);
                 map.map(|_| ()).ok_or_else(|| format!("{from:?} does not give {to:?}"))

@@ -38,10 +38,7 @@ pub fn producer(func: &Func) -> Result<Func, String> {
         if matches!(data.kind, OpKind::TmaLoad(_)) {
             continue;
         }
-        let flows = matches!(
-            data.kind,
-            OpKind::For(_) | OpKind::While | OpKind::If | OpKind::Yield | OpKind::Return
-        );
+        let flows = data.kind.is_control_flow() || data.kind.is_terminator();
         let reads = data.kind == OpKind::Load && is_constant(&producer, data.operands[0]);
         if !flows && !reads && !data.kind.is_pure() {
             return Err(format!("a load by the copy engine depends on {:?}", data.kind));
@@ -99,7 +96,7 @@ fn other_shared_bytes(lir: &LayoutIr) -> u32 {
             let operands = [&plan.a, &plan.b].into_iter().filter_map(|o| o.registers());
             operands.filter_map(|o| o.staging.as_ref()).map(|staging| staging.bytes()).sum()
         }),
-        OpKind::Reduce { .. } | OpKind::Scan { .. } => REDUCTION_BYTES,
+        kind if kind.is_collective() => REDUCTION_BYTES,
         _ => 0,
     });
     staging + scratch.max().unwrap_or(0) + SPARE_BYTES

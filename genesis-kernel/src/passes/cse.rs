@@ -45,7 +45,7 @@ impl Cse<'_> {
 
     fn inner_regions(&mut self, op: Op) {
         let data = self.func.op(op);
-        let is_combine = matches!(data.kind, OpKind::Reduce { .. } | OpKind::Scan { .. });
+        let is_combine = data.kind.is_collective();
         for inner in data.regions.clone() {
             if is_combine {
                 let outer = std::mem::take(&mut self.known);

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use super::software_pipeline::{Map, copy, get, set};
+use super::clone::{Mapping, clone_ops};
 use crate::ir::{
     BinaryOp, Builder, Combine, DType, Func, LoopOptions, Op, OpKind, Region, Scalar, Shape, Type,
     Value,
@@ -94,11 +94,11 @@ impl Plan {
         }
         let types: Vec<Type> = operands[3..].iter().map(|&value| func.ty(value)).collect();
         let body = func.add_region();
-        let mut map: Map = vec![None; func.n_values()];
+        let mut map = Mapping::new();
         let index = func.ty(args[0]);
         for (&arg, ty) in args.iter().zip([index].into_iter().chain(types.iter().copied())) {
             let new = func.add_region_arg(body, ty);
-            set(&mut map, arg, new);
+            map.set(arg, new);
         }
         self.body(func, old, body, &mut map);
         let kind = OpKind::For(self.options);
@@ -118,20 +118,20 @@ impl Plan {
     }
 
     /// Copies the loop's body, with parts in place of sums.
-    fn body(&self, func: &mut Func, old: Region, new: Region, map: &mut Map) {
+    fn body(&self, func: &mut Func, old: Region, new: Region, map: &mut Mapping) {
         for op in func.region(old).ops.clone() {
             if self.sums.values().any(|sums| sums.reduce == op) {
                 continue;
             }
             let Some(sums) = self.sums.get(&op) else {
-                copy(func, &[op], map, new);
+                clone_ops(func, &[op], map, new);
                 continue;
             };
             let data = func.op(op).clone();
             let from = func.op(sums.reduce).operands[0];
             let ([rows, columns], parts) = (extents(func, from), parts_of(func, data.results[0]));
             let [from, factor, before] =
-                [from, sums.factor, data.operands[0]].map(|value| get(map, value));
+                [from, sums.factor, data.operands[0]].map(|value| map.get(value));
             let mut b = Builder::at(func, new, data.loc);
             let each = Shape::new(&[rows, columns / SPAN, LANES, SPAN / LANES]);
             let lanes = b.reshape(from, each);
@@ -140,7 +140,7 @@ impl Plan {
             let factor = b.expand_dims(factor, 1);
             let factor = b.broadcast(factor, parts);
             let next = b.fma(before, factor, lanes);
-            set(map, data.results[0], next);
+            map.set(data.results[0], next);
         }
     }
 }

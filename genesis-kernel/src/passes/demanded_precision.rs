@@ -65,11 +65,7 @@ impl DemandedPrecision {
             OpKind::Unary(op) => matches!(op, UnaryOp::Neg | UnaryOp::Abs),
             OpKind::Binary(op) => matches!(op, BinaryOp::Mul | BinaryOp::Div),
             OpKind::Select => i > 0,
-            OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. } => true,
-            _ => false,
+            kind => kind.is_view(),
         };
         match data.results.first() {
             Some(result) if passes => match self.0[result.index()] {

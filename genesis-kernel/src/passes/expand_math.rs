@@ -97,8 +97,7 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::Round
         | UnaryOp::Trunc
         | UnaryOp::SinFar
-        | UnaryOp::CosFar
-        | UnaryOp::MostlyOne => false,
+        | UnaryOp::CosFar => false,
     }
 }
 

@@ -17,7 +17,7 @@
 //!
 //! This is for loops whose operands come through the copy engine, which runs on from one loop to the next.
 
-use super::software_pipeline::{Map, copy, get, set};
+use super::clone::{Mapping, clone_ops};
 use super::{DCE, FOLD, Pass};
 use crate::analysis::Ranges;
 use crate::ir::{BinaryOp, Builder, DType, Func, Op, OpKind, Predicate, Region, Type, Value};
@@ -191,30 +191,29 @@ impl Plan {
     fn body(&self, func: &mut Func, old: Region, step: Value, asks: bool) -> Region {
         let new = func.add_region();
         let args = func.region(old).args.clone();
-        let mut map: Map = vec![None; func.n_values()];
+        let mut map = Mapping::new();
         for &arg in &args {
             let copied = func.add_region_arg(new, func.ty(arg));
-            set(&mut map, arg, copied);
+            map.set(arg, copied);
         }
         func.add_region_arg(new, Type::scalar(DType::I64));
         let mut ops = func.region(old).ops.clone();
         let last = ops.pop().expect("a body ends with a yield");
         for op in ops {
             if asks || op != self.asks {
-                copy(func, &[op], &mut map, new);
+                clone_ops(func, &[op], &mut map, new);
                 continue;
             }
             let data = func.op(op).clone();
             let kept = func.region(data.regions[1]).ops[0];
             for (i, &result) in data.results.iter().enumerate() {
-                let value = get(&map, func.op(kept).operands[i]);
-                set(&mut map, result, value);
+                let value = map.get(func.op(kept).operands[i]);
+                map.set(result, value);
             }
         }
-        let mut yielded: Vec<Value> =
-            func.op(last).operands.iter().map(|&v| get(&map, v)).collect();
+        let mut yielded: Vec<Value> = func.op(last).operands.iter().map(|&v| map.get(v)).collect();
         let mut builder = Builder::at(func, new, None);
-        yielded.push(builder.binary(BinaryOp::Add, get(&map, args[0]), step));
+        yielded.push(builder.binary(BinaryOp::Add, map.get(args[0]), step));
         builder.yield_values(&yielded);
         new
     }

@@ -4,7 +4,7 @@
 //! Nothing leaves a branch or a combine region, and loads stay, since the loop may store.
 
 use super::Pass;
-use crate::ir::{Def, Func, Op, OpKind, Region};
+use crate::ir::{Def, Func, Op, Region};
 
 /// Moves invariant ops out of loops.
 pub const LICM: Pass = Pass { name: "licm", run };
@@ -41,7 +41,7 @@ impl Licm {
 
     fn inner_regions(&mut self, func: &mut Func, op: Op, depth: u32) -> Vec<Op> {
         let data = func.op(op);
-        let is_loop = matches!(data.kind, OpKind::For(_) | OpKind::While);
+        let is_loop = data.kind.is_loop();
         let mut moved = Vec::new();
         for inner in data.regions.clone() {
             moved.extend(self.region(func, inner, depth + 1, is_loop));

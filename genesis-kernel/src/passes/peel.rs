@@ -15,6 +15,7 @@
 //! where it does not hold that loop has no iteration. Loops around matrix products are left to what
 //! pipelines them. As with [`VERSION`](super::VERSION), this is for GPUs.
 
+use super::clone::Mapping;
 use super::fold::FOLD;
 use super::{Pass, version};
 use crate::analysis::Ranges;
@@ -181,10 +182,10 @@ impl Plan {
     fn body(&self, func: &mut Func, old: Region, step: Value) -> Region {
         let new = func.add_region();
         let args = func.region(old).args.clone();
-        let mut map: Vec<Option<Value>> = vec![None; func.n_values()];
+        let mut map = Mapping::new();
         for arg in args {
             let copy = func.add_region_arg(new, func.ty(arg));
-            map[arg.index()] = Some(copy);
+            map.set(arg, copy);
         }
         func.add_region_arg(new, Type::scalar(DType::I64));
         let parts = self.moving.iter().chain(&self.fixed).map(|part| part.value);
@@ -192,10 +193,9 @@ impl Plan {
         let mut ops = func.region(old).ops.clone();
         let last = ops.pop().expect("a body ends with a yield");
         let map = version::copy_without(func, &ops, &masks, map, new);
-        let here = |v: Value| map.get(v.index()).copied().flatten().unwrap_or(v);
-        let mut yielded: Vec<Value> = func.op(last).operands.iter().map(|&v| here(v)).collect();
+        let mut yielded: Vec<Value> = func.op(last).operands.iter().map(|&v| map.get(v)).collect();
         let mut builder = Builder::at(func, new, None);
-        yielded.push(builder.binary(BinaryOp::Add, here(self.index), step));
+        yielded.push(builder.binary(BinaryOp::Add, map.get(self.index), step));
         builder.yield_values(&yielded);
         new
     }

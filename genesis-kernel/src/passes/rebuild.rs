@@ -3,6 +3,7 @@
 //! A pass says what becomes of an op it cares about and lets the others be copied. Values of the old
 //! function are looked up in a table, so what is no longer used is simply not looked up.
 
+use super::clone::{Mapping, write};
 use crate::diag::Diagnostic;
 use crate::ir::{Builder, Func, Op, Region, Type, Value};
 
@@ -23,7 +24,7 @@ pub(crate) struct Rebuild<'f> {
     pub(crate) old: &'f Func,
     /// The function as it becomes.
     pub(crate) new: Func,
-    map: Vec<Option<Value>>,
+    map: Mapping,
 }
 
 impl<'f> Rebuild<'f> {
@@ -32,7 +33,7 @@ impl<'f> Rebuild<'f> {
         let mut new = Func::new(old.name.clone());
         new.contract = old.contract;
         new.tma = old.tma.clone();
-        Rebuild { old, new, map: vec![None; old.n_values()] }
+        Rebuild { old, new, map: Mapping::new() }
     }
 
     /// Adds the old function's parameters as they are.
@@ -46,12 +47,12 @@ impl<'f> Rebuild<'f> {
 
     /// What stands for an old value.
     pub(crate) fn get(&self, old: Value) -> Value {
-        self.map[old.index()].expect("values are defined before they are used")
+        self.map.find(old).expect("values are defined before they are used")
     }
 
     /// Lets `new` stand for `old`.
     pub(crate) fn set(&mut self, old: Value, new: Value) {
-        self.map[old.index()] = Some(new);
+        self.map.set(old, new);
     }
 
     /// A builder at the end of a region, at an old op's place in the source.
@@ -106,20 +107,14 @@ impl<'f> Rebuild<'f> {
         region: Region,
     ) -> Result<Op, Diagnostic> {
         let old = self.old;
-        let data = old.op(op);
-        let mut regions = Vec::with_capacity(data.regions.len());
-        for &inner in &data.regions {
-            regions.push(self.region(rewrite, inner)?);
+        let mut data = old.op(op).clone();
+        for inner in &mut data.regions {
+            *inner = self.region(rewrite, *inner)?;
         }
-        let operands: Vec<Value> = data.operands.iter().map(|&v| self.get(v)).collect();
+        for operand in &mut data.operands {
+            *operand = self.get(*operand);
+        }
         let types: Vec<Type> = data.results.iter().map(|&v| rewrite.ty(old.ty(v))).collect();
-        let new = self.new.add_op(data.kind.clone(), &operands, &types, &regions, data.loc);
-        self.new.op_mut(new).cache = data.cache;
-        self.new.region_mut(region).ops.push(new);
-        for (i, &result) in data.results.iter().enumerate() {
-            let value = self.new.op(new).results[i];
-            self.set(result, value);
-        }
-        Ok(new)
+        Ok(write(&mut self.new, &mut self.map, data, &types, region))
     }
 }

@@ -19,6 +19,7 @@
 
 use std::collections::BTreeSet;
 
+use super::clone::{Mapping, clone_ops};
 use crate::ir::{
     BinaryOp, Builder, DType, Func, LoopOptions, Op, OpKind, Predicate, Region, Type, Value,
 };
@@ -59,9 +60,6 @@ struct Plan {
     /// Which of the carried values the second product gives.
     sums: usize,
 }
-
-/// What stands for each value where ops are copied to.
-pub(super) type Map = Vec<Option<Value>>;
 
 impl Plan {
     fn of(func: &Func, uses: &[u32], looped: Op) -> Option<Plan> {
@@ -119,46 +117,46 @@ impl Plan {
         let is_own = |i: &usize| *i != self.sums;
         let others: Vec<usize> = (0..inits.len()).filter(is_own).collect();
 
-        let mut map: Map = vec![None; func.n_values()];
-        set(&mut map, args[0], lower);
+        let mut map = Mapping::new();
+        map.set(args[0], lower);
         for (&arg, &init) in args[1..].iter().zip(inits) {
-            set(&mut map, arg, init);
+            map.set(arg, init);
         }
-        copy(func, &self.head, &mut map, then);
-        copy(func, &self.tail, &mut map, then);
+        clone_ops(func, &self.head, &mut map, then);
+        clone_ops(func, &self.tail, &mut map, then);
         let next = Builder::at(func, then, loc).binary(BinaryOp::Add, lower, step);
         let carried: Vec<Value> = others.iter().map(|&i| yielded[i]).collect();
         let carried: Vec<Value> = carried.iter().chain(&self.crossing).copied().collect();
-        let begun: Vec<Value> = carried.iter().map(|&v| get(&map, v)).collect();
+        let begun: Vec<Value> = carried.iter().map(|&v| map.get(v)).collect();
 
         let body = func.add_region();
-        let mut map: Map = vec![None; func.n_values()];
+        let mut map = Mapping::new();
         let index = func.add_region_arg(body, func.ty(args[0]));
-        set(&mut map, args[0], index);
+        map.set(args[0], index);
         for &i in &others {
             let arg = func.add_region_arg(body, func.ty(args[1 + i]));
-            set(&mut map, args[1 + i], arg);
+            map.set(args[1 + i], arg);
         }
         let mut before = map.clone();
         for &value in &self.crossing {
             let arg = func.add_region_arg(body, func.ty(value));
-            set(&mut before, value, arg);
+            before.set(value, arg);
         }
-        copy(func, &self.head, &mut map, body);
-        copy(func, &self.late, &mut before, body);
-        set(&mut map, args[1 + self.sums], get(&before, self.product(func)));
-        copy(func, &self.tail, &mut map, body);
-        let ends: Vec<Value> = carried.iter().map(|&v| get(&map, v)).collect();
+        clone_ops(func, &self.head, &mut map, body);
+        clone_ops(func, &self.late, &mut before, body);
+        map.set(args[1 + self.sums], before.get(self.product(func)));
+        clone_ops(func, &self.tail, &mut map, body);
+        let ends: Vec<Value> = carried.iter().map(|&v| map.get(v)).collect();
         Builder::at(func, body, loc).yield_values(&ends);
 
         let mut b = Builder::at(func, then, loc);
         let left = b.for_loop([next, upper, step], &begun, body, self.options);
-        let mut after: Map = vec![None; func.n_values()];
+        let mut after = Mapping::new();
         for (&value, &end) in self.crossing.iter().zip(&left[others.len()..]) {
-            set(&mut after, value, end);
+            after.set(value, end);
         }
-        copy(func, &self.late, &mut after, then);
-        let sums = get(&after, self.product(func));
+        clone_ops(func, &self.late, &mut after, then);
+        let sums = after.get(self.product(func));
         let mut results = left[..others.len()].to_vec();
         results.insert(self.sums, sums);
         Builder::at(func, then, loc).yield_values(&results);
@@ -207,45 +205,6 @@ fn crossing(func: &Func, body: Region, late: &[Op]) -> Vec<Value> {
 fn reads(func: &Func, op: Op, value: Value) -> bool {
     let inside = func.op(op).regions.iter().flat_map(|&region| func.walk_in(region));
     inside.chain([op]).any(|op| func.op(op).operands.contains(&value))
-}
-
-pub(super) fn set(map: &mut Map, old: Value, new: Value) {
-    if map.len() <= old.index() {
-        map.resize(old.index() + 1, None);
-    }
-    map[old.index()] = Some(new);
-}
-
-/// What stands for a value; itself where nothing does.
-pub(super) fn get(map: &Map, old: Value) -> Value {
-    map.get(old.index()).copied().flatten().unwrap_or(old)
-}
-
-/// Copies ops with their regions to the end of a region.
-pub(super) fn copy(func: &mut Func, ops: &[Op], map: &mut Map, to: Region) {
-    for &op in ops {
-        let data = func.op(op).clone();
-        let mut regions = Vec::with_capacity(data.regions.len());
-        for &old in &data.regions {
-            let new = func.add_region();
-            for arg in func.region(old).args.clone() {
-                let copied = func.add_region_arg(new, func.ty(arg));
-                set(map, arg, copied);
-            }
-            let inside = func.region(old).ops.clone();
-            copy(func, &inside, map, new);
-            regions.push(new);
-        }
-        let operands: Vec<Value> = data.operands.iter().map(|&v| get(map, v)).collect();
-        let types: Vec<Type> = data.results.iter().map(|&v| func.ty(v)).collect();
-        let mut b = Builder::at(func, to, data.loc);
-        b.cache = data.cache;
-        let new = b.push(data.kind, &operands, &types, &regions);
-        for (i, &result) in data.results.iter().enumerate() {
-            let copied = func.op(new).results[i];
-            set(map, result, copied);
-        }
-    }
 }
 
 #[cfg(test)]

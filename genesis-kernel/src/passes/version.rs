@@ -17,6 +17,7 @@
 //! pass runs for GPUs only. Where no access reads neighbours there is nothing to win.
 
 use super::Pass;
+use super::clone::{Mapping, clone_ops};
 use super::fold::FOLD;
 use crate::analysis::masks::{self, Part};
 use crate::analysis::{AxisAnalysis, Ranges};
@@ -50,8 +51,7 @@ pub(super) fn has_runs(func: &Func) -> bool {
     let axes = AxisAnalysis::of(func);
     func.walk().into_iter().any(|op| {
         let data = func.op(op);
-        let is_access = matches!(data.kind, OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_));
-        is_access && {
+        data.kind.mask_operand().is_some() && {
             let info = axes.of_value(func, data.operands[0]);
             info.runs.iter().any(|run| run.step == 1 && run.length > 1)
         }
@@ -59,11 +59,9 @@ pub(super) fn has_runs(func: &Func) -> bool {
 }
 
 fn is_versioned(kind: &OpKind) -> bool {
-    let crosses_threads =
-        matches!(kind, OpKind::Reduce { .. } | OpKind::Scan { .. } | OpKind::Dot { .. });
-    let is_access =
-        matches!(kind, OpKind::Load | OpKind::Store | OpKind::AtomicRmw(_) | OpKind::Return);
-    is_access || (kind.is_pure() && !crosses_threads)
+    let crosses_threads = kind.is_collective() || matches!(kind, OpKind::Dot { .. });
+    let is_access = kind.mask_operand().is_some();
+    is_access || *kind == OpKind::Return || (kind.is_pure() && !crosses_threads)
 }
 
 /// The parts of every mask of an access or a choice that scalars before these ops decide, each once.
@@ -77,10 +75,8 @@ fn mask_parts(func: &Func, ops: &[Op]) -> Vec<Part> {
     for &op in ops {
         let data = func.op(op);
         let mask = match data.kind {
-            OpKind::Load => data.operands.get(1),
-            OpKind::Store | OpKind::AtomicRmw(_) => data.operands.get(2),
             OpKind::Select => data.operands.first(),
-            _ => None,
+            _ => data.kind.mask_operand().and_then(|number| data.operands.get(number)),
         };
         let Some(&mask) = mask.filter(|&&m| !func.tile(m).shape.is_scalar()) else { continue };
         for part in masks::parts(func, &ranges, mask).0 {
@@ -121,7 +117,7 @@ fn split(func: &mut Func, [outside, mut inside]: [Vec<Op>; 2], parts: &[Part]) {
     let condition = condition(&mut Builder::new(func), parts);
     let (whole, edge) = (func.add_region(), func.add_region());
     let masks: Vec<Value> = parts.iter().map(|part| part.value).collect();
-    copy_without(func, &inside, &masks, Vec::new(), whole);
+    copy_without(func, &inside, &masks, Mapping::new(), whole);
     func.region_mut(edge).ops = inside;
     for region in [whole, edge] {
         Builder::at(func, region, None).yield_values(&[]);
@@ -151,28 +147,17 @@ pub(super) fn copy_without(
     func: &mut Func,
     ops: &[Op],
     masks: &[Value],
-    mut map: Vec<Option<Value>>,
+    mut map: Mapping,
     region: Region,
-) -> Vec<Option<Value>> {
-    map.resize(func.n_values(), None);
+) -> Mapping {
     for &mask in masks {
         let shape = func.tile(mask).shape;
         let truth = Builder::at(func, region, None).full(Scalar::int(DType::Bool, 1), shape);
-        map[mask.index()] = Some(truth);
+        map.set(mask, truth);
     }
     for &op in ops {
-        let data = func.op(op).clone();
-        if data.results.iter().any(|v| map[v.index()].is_some()) {
-            continue;
-        }
-        let operands: Vec<Value> =
-            data.operands.iter().map(|&v| map[v.index()].unwrap_or(v)).collect();
-        let types: Vec<_> = data.results.iter().map(|&v| func.ty(v)).collect();
-        let mut builder = Builder::at(func, region, data.loc);
-        builder.cache = data.cache;
-        let copy = builder.push(data.kind, &operands, &types, &[]);
-        for (i, &result) in data.results.iter().enumerate() {
-            map[result.index()] = Some(func.op(copy).results[i]);
+        if func.op(op).results.iter().all(|&v| map.find(v).is_none()) {
+            clone_ops(func, &[op], &mut map, region);
         }
     }
     map

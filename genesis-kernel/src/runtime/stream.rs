@@ -239,14 +239,6 @@ impl Stream {
         self.arena()?.ledger().release_free()
     }
 
-    /// The driver's handle of a GPU's stream (a `CUstream`), for libraries beside Genesis.
-    pub fn raw_cuda(&self) -> Option<*mut std::ffi::c_void> {
-        match &self.queue {
-            Queue::Cuda(stream) => Some(stream.raw().cast()),
-            Queue::Cpu | Queue::Missing(..) => None,
-        }
-    }
-
     /// Whether an earlier error broke the device for the rest of the process.
     pub fn is_lost(&self) -> bool {
         matches!(&self.queue, Queue::Cuda(stream) if stream.device().is_lost())

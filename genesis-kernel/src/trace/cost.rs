@@ -79,7 +79,7 @@ impl Code {
             is_product.then(|| func.tile(data.operands[0]).dtype())
         });
         let mut loops = func.walk().into_iter().map(|op| &func.op(op).kind);
-        let has_loops = loops.any(|kind| matches!(kind, OpKind::For(_) | OpKind::While));
+        let has_loops = loops.any(OpKind::is_loop);
         let fixed = (!has_loops).then(|| inspect::cost(&func));
         let times = func.params.iter().map(|param| times(&func, param.value)).collect();
         let follows = follows_numbers(&func, launch.args);

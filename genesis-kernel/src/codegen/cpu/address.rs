@@ -87,10 +87,7 @@ impl Lower<'_> {
                     None => Ok(None),
                 }
             }
-            OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. } => {
+            kind if kind.is_view() => {
                 let inner = self.operand_coords(op, 0, at);
                 self.affine(chunk, data.operands[0], &inner)
             }

@@ -167,10 +167,7 @@ impl Lower<'_> {
                 }
             }
             OpKind::Reshape if !is_trivial_reshape(self.func, op) => {}
-            OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. } => {
+            _ if data.kind.is_view() => {
                 let inner = self.operand_coords(op, 0, at);
                 self.find_comparisons(data.operands[0], &inner, found, seen);
             }

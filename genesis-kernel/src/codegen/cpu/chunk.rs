@@ -156,10 +156,7 @@ impl Lower<'_> {
                 self.eval(chunk, data.operands[0], &inner)
             }
             OpKind::Reshape if !is_trivial_reshape(self.func, op) => self.reshape(chunk, op, at),
-            OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. } => {
+            kind if kind.is_view() => {
                 let inner = self.operand_coords(op, 0, at);
                 let x = self.eval(chunk, data.operands[0], &inner)?;
                 Ok(if is_uniform(at) { x } else { self.spread(chunk, x, &inner) })

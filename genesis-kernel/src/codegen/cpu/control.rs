@@ -102,7 +102,7 @@ impl Lower<'_> {
         let yielded = self.func.op(end).operands.clone();
         for (&value, &place) in yielded.iter().zip(places) {
             // What a loop gives lies in one of its own two buffers, and is copied.
-            let is_loop = |op: Op| matches!(self.func.op(op).kind, OpKind::For(_) | OpKind::While);
+            let is_loop = |op: Op| self.func.op(op).kind.is_loop();
             let is_own =
                 self.func.def_op(value).is_some_and(|op| ops.contains(&op) && !is_loop(op));
             let is_free = self.targets[value.index()].is_none();

@@ -141,8 +141,7 @@ impl Plan {
     fn number(&mut self, func: &Func, order: &[Op]) {
         for (position, &op) in order.iter().enumerate() {
             self.position[op.index()] = position;
-            let kind = &func.op(op).kind;
-            if matches!(kind, OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas) {
+            if func.op(op).kind.is_pointer_write() {
                 self.effects.push(op);
             }
         }

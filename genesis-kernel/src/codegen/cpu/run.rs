@@ -232,7 +232,7 @@ fn estimate(func: &Func) -> u64 {
         if let OpKind::Dot { .. } = data.kind {
             work *= func.tile(data.operands[0]).shape.extents().last().map_or(1, |&k| k as u64);
         }
-        nested += u64::from(matches!(data.kind, OpKind::For(_) | OpKind::While));
+        nested += u64::from(data.kind.is_loop());
         ops += work;
     }
     (ops / 4 * (1 + 7 * nested)).max(10)

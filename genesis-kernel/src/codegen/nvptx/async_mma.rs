@@ -51,7 +51,7 @@ impl Lowering<'_> {
     /// How many of the MMAs in flight must be complete before an op.
     fn needed_by(&self, op: Op) -> usize {
         let inside = self.ops_within(op);
-        let loops = matches!(self.func.op(op).kind, OpKind::For(_) | OpKind::While);
+        let loops = self.func.op(op).kind.is_loop();
         let multiplies = |op: &Op| {
             let kind = &self.func.op(*op).kind;
             matches!(kind, OpKind::Dot { .. } | OpKind::TmaLoad(_) | OpKind::Return)

@@ -308,8 +308,7 @@ impl Lowering<'_> {
 
     /// Whether a barrier of all threads stands inside the op, before it reads its scratch.
     fn has_barrier(&self, op: Op) -> bool {
-        let exchanges =
-            matches!(self.func.op(op).kind, OpKind::Reduce { .. } | OpKind::Scan { .. });
+        let exchanges = self.func.op(op).kind.is_collective();
         exchanges && self.copies.is_none() && self.allocation.of(op).is_some()
     }
 

@@ -489,7 +489,7 @@ impl<'a> Lowering<'a> {
 
     fn elementwise(&mut self, op: Op) -> Result<(), Error> {
         let result = self.func.op(op).results[0];
-        if self.strength_reduced(op)? || self.mul_by_mostly_one(op)? {
+        if self.strength_reduced(op)? {
             return Ok(());
         }
         let operands = self.rematerialized_operands(op)?;

@@ -52,10 +52,7 @@ impl Lowering<'_> {
                 let first = i64::from(f2::combine(&layout.reg, reg));
                 Some((first, first + i64::from(threads.fold(0, |bits, basis| bits | basis))))
             }
-            OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. } => {
+            kind if kind.is_view() => {
                 let operand = data.operands[0];
                 let from = match (self.lir.layout(operand), self.lir.layout(value)) {
                     (Some(from), Some(to)) => {

@@ -245,7 +245,7 @@ impl Lowering<'_> {
 
     /// Whether each address is used by one thread and at one time, by whole vectors.
     fn is_streaming(&self, access: &Access, dtype: DType) -> bool {
-        let is_loop = |op: Op| matches!(self.func.op(op).kind, OpKind::For(_) | OpKind::While);
+        let is_loop = |op: Op| self.func.op(op).kind.is_loop();
         access.lane_copies | access.warp_copies | access.block_copies == 0
             && access.vector() * dtype.bytes() as u32 == WIDEST
             && !self.func.walk().into_iter().any(is_loop)
@@ -485,11 +485,8 @@ impl Lowering<'_> {
             matches!(last.kind, OpKind::Yield).then(|| last.operands[number])
         };
         match &data.kind {
+            kind if kind.is_view() => Some(vec![data.operands[0]]),
             OpKind::PtrAdd
-            | OpKind::Broadcast
-            | OpKind::ExpandDims { .. }
-            | OpKind::Reshape
-            | OpKind::Transpose { .. }
             | OpKind::Split
             | OpKind::MultipleOf(_)
             | OpKind::ConvertLayout
@@ -534,19 +531,15 @@ impl Lowering<'_> {
     ) {
         for &op in &self.func.region(region).ops {
             let data = self.func.op(op);
-            let writes = match data.kind {
-                OpKind::Load => Some(false),
-                OpKind::Store | OpKind::AtomicRmw(_) | OpKind::AtomicCas => Some(true),
-                _ => None,
-            };
-            if let Some(writes) = writes {
+            if data.kind.is_pointer_access() {
+                let writes = data.kind.is_pointer_write();
                 let target = self.target(data.operands[0]);
                 let own = target.own.filter(|_| !in_loop);
                 let touch = GlobalAccess { target: Target { own, ..target }, writes };
                 before.iter().for_each(|earlier| touch.note_aliasing(earlier, shared));
                 before.push(touch);
             }
-            let in_loop = in_loop || matches!(data.kind, OpKind::For(_) | OpKind::While);
+            let in_loop = in_loop || data.kind.is_loop();
             let is_choice = matches!(data.kind, OpKind::If) && !in_loop;
             let n_before = before.len();
             let mut others = Vec::new();
@@ -610,7 +603,7 @@ mod tests {
             }
             // What says nothing is as it was.
             assert!(ptx.contains("ld.global.v4.b32") && ptx.contains("ld.global.nc.b32"), "{ptx}");
-            if let Some(assembler) = ptxas::find() {
+            if let Some(assembler) = ptxas::find_or_skip() {
                 ptxas::assemble(&assembler, ptx, &gpu.name()).expect("it assembles");
             }
         }

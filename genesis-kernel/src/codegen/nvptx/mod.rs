@@ -59,7 +59,6 @@ mod thread;
 mod tma;
 mod tma_pipeline;
 mod warp_specialization;
-mod warp_uniform_branch;
 mod wgmma;
 #[cfg(test)]
 mod wgmma_tests;
@@ -298,8 +297,7 @@ fn is_ordered(func: &Func) -> bool {
     let uses = func.count_uses();
     func.walk().into_iter().any(|op| {
         let data = func.op(op);
-        let is_atomic = matches!(data.kind, OpKind::AtomicRmw(_) | OpKind::AtomicCas);
-        is_atomic && data.results.iter().any(|result| uses[result.index()] > 0)
+        data.kind.is_atomic() && data.results.iter().any(|result| uses[result.index()] > 0)
     })
 }
 

@@ -137,7 +137,7 @@ impl Lowering<'_> {
         };
         let data = self.func.op(op);
         let is_index = matches!(tile.elem, Elem::Data(dtype) if !dtype.is_float())
-            && (data.kind == OpKind::Iota || data.kind.is_elementwise() || is_shape(&data.kind));
+            && (data.kind == OpKind::Iota || data.kind.is_elementwise() || data.kind.is_view());
         if !is_index || self.values[value.index()].is_none() {
             return false;
         }
@@ -149,12 +149,4 @@ impl Lowering<'_> {
         }
         false
     }
-}
-
-/// Whether an op gives a tile another shape.
-fn is_shape(kind: &OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::Broadcast | OpKind::ExpandDims { .. } | OpKind::Reshape | OpKind::Transpose { .. }
-    )
 }

@@ -20,7 +20,7 @@ impl Dice {
 }
 
 const NAMES: [&str; 12] = ["x", "out", "v", "n", "m", "flag", "s", "a", "b", "t", "unknown", "i"];
-const FUNCTIONS: [&str; 41] = [
+const FUNCTIONS: [&str; 40] = [
     "program_id",
     "arange",
     "zeros",
@@ -60,7 +60,6 @@ const FUNCTIONS: [&str; 41] = [
     "randn",
     "randint",
     "multiple_of",
-    "mostly_one",
     "grouped",
 ];
 const METHODS: [&str; 8] = ["to", "row", "col", "dim", "stride", "load", "store", "nothing"];

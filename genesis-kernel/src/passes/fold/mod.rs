@@ -113,8 +113,7 @@ fn is_exact(op: UnaryOp) -> bool {
         | UnaryOp::Floor
         | UnaryOp::Ceil
         | UnaryOp::Round
-        | UnaryOp::Trunc
-        | UnaryOp::MostlyOne => true,
+        | UnaryOp::Trunc => true,
         UnaryOp::Rsqrt
         | UnaryOp::Exp
         | UnaryOp::Exp2

@@ -60,8 +60,7 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
         | UnaryOp::Exp2Flush
         | UnaryOp::RecipApprox
         | UnaryOp::SinFar
-        | UnaryOp::CosFar
-        | UnaryOp::MostlyOne => m.b.unary(function, x),
+        | UnaryOp::CosFar => m.b.unary(function, x),
     }
 }
 

@@ -68,11 +68,8 @@ fn largest(func: &Func, value: Value, looks: u32) -> f64 {
     let more = 1.0 + 2f64.powi(-7);
     let by_op = match &data.kind {
         OpKind::Const(scalar) => scalar.to_f64().abs(),
-        OpKind::Cast
-        | OpKind::Broadcast
-        | OpKind::ExpandDims { .. }
-        | OpKind::Reshape
-        | OpKind::Transpose { .. } => operand(0) * more,
+        OpKind::Cast => operand(0) * more,
+        kind if kind.is_view() => operand(0) * more,
         OpKind::Unary(UnaryOp::Neg | UnaryOp::Abs) => operand(0),
         OpKind::Unary(UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tanh | UnaryOp::Erf) => 1.0 + more,
         OpKind::Binary(BinaryOp::Mul) if dtype.is_float() => operand(0) * operand(1) * more,
