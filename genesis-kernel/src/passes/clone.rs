@@ -99,7 +99,7 @@ kernel double(%x: *f32 readonly, %n: i64, %m: i64, %out: *f32 exclusive) {
   %0 = const 0 : i64
   %1 = const 1 : i64
   %2 = load once %x : f32
-  for %3 = %0, %n, %1 {
+  for %3 = %0 to %n step %1 {
     %4 = ptr_add %out, %3 : *f32
     store %4, %2
     yield
@@ -116,6 +116,25 @@ kernel double(%x: *f32 readonly, %n: i64, %m: i64, %out: *f32 exclusive) {
         clone_ops(&mut func, &ops, &mut mapping, body);
         func.region_mut(body).ops.push(end);
         verify(&func).unwrap();
-        expect![[""]].assert_eq(&func.to_string());
+        expect![[r#"
+            kernel double(%x: *f32 readonly, %n: i64, %m: i64, %out: *f32 exclusive) {
+              %0 = const 0 : i64
+              %1 = const 1 : i64
+              %2 = load once %x : f32
+              for %3 = %0 to %n step %1 {
+                %4 = ptr_add %out, %3 : *f32
+                store %4, %2
+                yield
+              }
+              %5 = load once %x : f32
+              for %6 = %0 to %m step %1 {
+                %7 = ptr_add %out, %6 : *f32
+                store %7, %5
+                yield
+              }
+              return
+            }
+        "#]]
+        .assert_eq(&func.to_string());
     }
 }
