@@ -105,7 +105,7 @@ fn a_store_ends_where_its_mask_does_and_nowhere_before() {
             let kernel = compile(&func, OptLevel::O3).unwrap();
             for start in [near(0), near(i64::MAX), near(i64::MIN)].concat() {
                 for n in [near(0), near(start), near(i64::MAX), near(i64::MIN)].concat() {
-                    let out = [0f32; N];
+                    let out = vec![0f32; N];
                     let args = [ptr(&out), i64_arg(start), i64_arg(n)];
                     // SAFETY: the kernel writes lanes of a tile that is as long as `out`.
                     unsafe { kernel.run(&args, [1; 3]).unwrap() };
@@ -187,7 +187,7 @@ fn values(n: usize) -> Vec<f32> {
 fn reduces_the_last_axis_in_the_fixed_order() {
     for n in [1usize, 2, 3, 5, 16, 17, 63, 64, 65, 100, 128, 300] {
         let x = values(3 * n);
-        let out = [0f32; 3];
+        let out = vec![0f32; 3];
         let body = "  %r = reduce add 1 %v : f32[3]\n";
         let text = program(DType::F32, &format!("3x{n}"), body, "3", DType::F32);
         run(&text, &[ptr(&x), ptr(&out)], 1, || {
@@ -356,7 +356,7 @@ fn loops_carry_tiles_and_branches_choose_them() {
 
 #[test]
 fn ends_a_program_early() {
-    let out = [0i64; 8];
+    let out = vec![0i64; 8];
     let text = "kernel test(%out: *i64 exclusive) {
   %p = program_id 0 : i64
   %three = const 3 : i64
@@ -386,7 +386,7 @@ fn ends_a_program_early() {
 #[test]
 fn counts_with_atomics() {
     let x: Vec<f32> = (0..1000).map(|i| (i % 10) as f32).collect();
-    let counts = [0f32; 10];
+    let counts = vec![0f32; 10];
     let text = "kernel test(%x: *f32 readonly, %out: *f32 exclusive) {
   %p = program_id 0 : i64
   %c = const 100 : i64
@@ -469,7 +469,7 @@ fn doubling_an_index_often_takes_linear_time() {
         body += &format!("  %d{next} = add %d{i}, %d{i} : i64[64]\n");
         body += &format!("  %m{next} = and %m{i}, %m{i} : bool[64]\n");
     }
-    let out = [7i32; 64];
+    let out = vec![7i32; 64];
     let text = format!(
         "kernel test(%out: *i32 exclusive) {{
 {body}  %p = broadcast %out : *i32[64]
@@ -486,7 +486,7 @@ fn doubling_an_index_often_takes_linear_time() {
 #[test]
 fn halves_that_rows_repeat_are_converted_by_vectors() {
     let scales = [half::f16::from_f32(1.5); 16];
-    let out = [0f32; 16 * 32];
+    let out = vec![0f32; 16 * 32];
     let text = "kernel test(%s: *f16 readonly, %out: *f32 exclusive) {
   %i = iota : i64[16]
   %sp = broadcast %s : *f16[16]
