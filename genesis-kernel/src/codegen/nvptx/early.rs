@@ -92,7 +92,7 @@ pub(super) struct Early {
 impl Early {
     /// How a function waits; none where it asks for nothing first.
     pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Option<Early> {
-        if gpu.sm < 90 || lir.producer.is_some() || lir.num_blocks > 1 {
+        if !gpu.features.pdl || lir.producer.is_some() || lir.num_blocks > 1 {
             return None;
         }
         Early::of_ring(lir).or_else(|| Early::of_loads(&lir.func))

@@ -611,7 +611,7 @@ mod tests {
             // What says nothing is as it was.
             assert!(ptx.contains("ld.global.v4.b32") && ptx.contains("ld.global.nc.b32"), "{ptx}");
             if let Some(assembler) = ptxas::find() {
-                ptxas::assemble(&assembler, ptx, &gpu.name()).expect("it assembles");
+                ptxas::assemble(&assembler, ptx, gpu.name()).expect("it assembles");
             }
         }
         special.compile(&Target::Cpu).expect("other targets pass over hints");

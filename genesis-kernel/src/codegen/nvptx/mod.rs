@@ -150,7 +150,7 @@ fn kernel(lir: &LayoutIr, target: &GpuTarget, module: Module) -> Result<GpuKerne
     let ptx = wraps::wrapping(&module.e.assembly(&module.machine)?);
     Ok(GpuKernel {
         name: module.name,
-        ptx: if target.sm >= 90 { overlap::waiting(&ptx) } else { ptx },
+        ptx: if target.features.pdl { overlap::waiting(&ptx) } else { ptx },
         shared_bytes: module.shared_bytes,
         num_warps: lir.num_warps,
         threads: threads(lir),
@@ -185,7 +185,7 @@ impl Module {
     fn new(lir: &LayoutIr, target: &GpuTarget, lines: bool) -> Result<Module, Error> {
         let func = &lir.func;
         let name = entry_name(&func.name);
-        let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
+        let machine = Machine::nvptx(target.name(), &format!("+ptx{}", target.ptx_version))?;
         let e = Emitter::new(&name);
         e.set_target(&machine);
         let (asserts, messages) = asserts(func);
@@ -254,12 +254,12 @@ fn arena(lir: &LayoutIr, target: &GpuTarget) -> Result<Arena, Error> {
         .collect();
     let arena =
         Arena::new(&lir.func, [lir.num_warps, computing_warps(lir) / lir.num_warps], &wanted);
-    if arena.bytes <= target.max_shared_bytes {
+    if arena.bytes <= target.features.max_shared_bytes {
         return Ok(arena);
     }
     let largest = wanted.iter().max_by_key(|(_, bytes)| *bytes);
     let loc = largest.and_then(|&(op, _)| lir.func.op(op).loc);
-    let (needed, most) = (arena.bytes, target.max_shared_bytes);
+    let (needed, most) = (arena.bytes, target.features.max_shared_bytes);
     let message = format!("this kernel needs {needed} bytes of shared memory, {target} has {most}");
     Err(crate::Diagnostic::new(message, loc).help("use smaller tiles").into())
 }
@@ -374,13 +374,11 @@ fn emit(
     let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));
     let shared: Vec<bool> = shared.collect();
     set_attrs(e, function, &slots, (&shared, Wait::of(lir, target)));
-    let blocks = blocks_at_once(threads(lir), written.kept_words);
+    let blocks = blocks_at_once(target.features.registers, threads(lir), written.kept_words);
     e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
     Ok(written.steps)
 }
 
-/// Registers of a multiprocessor.
-const REGISTERS: u32 = 65536;
 /// Registers of a thread beside the packed floats that it keeps, and of all of them at least: what
 /// softmax and norms do with. Many words come with more addresses.
 const WORKING_REGISTERS: u32 = 32;
@@ -390,7 +388,7 @@ const LEAST_REGISTERS: u32 = 64;
 
 /// Blocks that a multiprocessor is to hold at once, so that the assembler does not spend on one what
 /// another needs to load its row meanwhile. One, where threads do not keep rows of packed floats.
-fn blocks_at_once(threads: u32, kept_words: u32) -> u32 {
+fn blocks_at_once(registers: u32, threads: u32, kept_words: u32) -> u32 {
     match kept_words {
         0 => 1,
         // They come in groups of eight a thread.
@@ -398,7 +396,7 @@ fn blocks_at_once(threads: u32, kept_words: u32) -> u32 {
             let addresses = if words > MANY_WORDS { ADDRESS_REGISTERS } else { 0 };
             let each = words + WORKING_REGISTERS + addresses;
             let each = each.next_multiple_of(8).max(LEAST_REGISTERS);
-            (REGISTERS / (threads * each)).max(1)
+            (registers / (threads * each)).max(1)
         }
     }
 }

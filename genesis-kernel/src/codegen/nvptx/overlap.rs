@@ -1,6 +1,6 @@
 //! Kernels that are set up while the one ahead of them on the stream still ends.
 //!
-//! From sm_90 on a launch may ask to be set up early: its blocks take the places that the last blocks
+//! Where a GPU has programmatic dependent launch (from sm_90 on) a launch may ask to be set up early: its blocks take the places that the last blocks
 //! of the kernel ahead leave, and wait there for its end. So every kernel begins with
 //!
 //! ```text
@@ -59,7 +59,7 @@ pub(super) fn wait_and_let_go(e: &Emitter) {
 /// Bytes that take memory longer than letting the next kernel go takes a block.
 pub(crate) const LEAST_BYTES: u64 = 6 << 10;
 
-/// The PTX of a kernel for sm_90 or later, which waits for the kernel ahead.
+/// The PTX of a kernel for a GPU with programmatic dependent launch, which waits for the kernel ahead.
 pub(super) fn waiting(ptx: &str) -> String {
     if may_overlap(ptx) {
         return ptx.to_owned();

@@ -33,7 +33,7 @@ pub(crate) fn multiprocessors(device: Device) -> usize {
 /// Whether code for a device may use clusters of blocks.
 pub(crate) fn has_clusters(device: Device) -> bool {
     static GPUS: [OnceLock<bool>; 16] = [const { OnceLock::new() }; 16];
-    let ask = || device.target().is_some_and(|target| target.has_clusters());
+    let ask = || device.target().is_some_and(|target| target.features.has_clusters());
     match device {
         Device::Cpu => false,
         Device::Cuda(number) => match GPUS.get(number as usize) {
