@@ -107,7 +107,7 @@ fn wanted(row: &[f32]) -> Vec<f64> {
 
 fn has_clusters() -> bool {
     let target = gpu("clusters").and_then(Device::target);
-    target.is_some_and(|target| target.has_clusters())
+    target.is_some_and(|target| target.features.has_clusters())
 }
 
 #[test]
