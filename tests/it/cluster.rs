@@ -56,6 +56,7 @@ fn kept_rows_fit_the_registers() {
 fn a_cluster_is_no_larger_than_the_gpu_allows() {
     let refusal = |target: Target, blocks| {
         let mut request = InspectRequest::new(&device::softmax::KERNEL, target, Emit::Ptx)
+            .dtypes(&[DType::BF16, DType::F32])
             .set("ROWS", 1)
             .set("COLS", 65_536);
         request.hints.num_warps = Some(4);
