@@ -3,7 +3,7 @@
 //! ```text
 //! front::build -> tile IR -> views -> PIPELINE -+-> EXACT -> codegen::cpu -> machine code
 //!                     |                         +-> pad -> NVPTX -> layout::assign -> layout IR
-//!                     +-> tma, for sm_90a           -> codegen::nvptx -> PTX -> the driver
+//!                     +-> tma, where it feeds MMAs  -> codegen::nvptx -> PTX -> the driver
 //! ```
 //!
 //! The verifier looks at tile IR after the front end and, in tests and debug builds, after each pass.
@@ -131,15 +131,10 @@ fn launches_dependents(func: &Func) -> bool {
 
 /// Layout IR for a GPU.
 pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<LayoutIr, Error> {
-    let (num_warps, max_shared_bytes) = (kernel.hints.num_warps, target.max_shared_bytes);
-    let cluster = kernel.hints.cluster;
-    if cluster.is_some_and(|blocks| blocks > 1) && !target.has_clusters() {
-        let name = &kernel.func.name;
-        let message =
-            format!("`{name}` was asked to run in clusters, which {target} does not have");
-        return Err(Diagnostic::new(message, None).help("launch it with `cluster: 1`").into());
-    }
-    let brought = match target.specific && knobs::get().tma {
+    let Hints { num_warps, cluster, .. } = kernel.hints;
+    check_cluster(&kernel.func.name, cluster.unwrap_or(1), target)?;
+    let max_shared_bytes = target.features.max_shared_bytes;
+    let brought = match target.features.tma_feeds_mma() && knobs::get().tma {
         true => with_copy_engine(kernel, max_shared_bytes)?,
         false => None,
     };
@@ -150,6 +145,27 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
     let num_stages = kernel.hints.num_stages;
     let options = LayoutOptions { num_warps, cluster, num_stages, max_shared_bytes };
     Ok(layout::assign(&func, &options)?)
+}
+
+/// Refuses clusters of more blocks than the GPU has.
+fn check_cluster(name: &str, blocks: u32, target: &GpuTarget) -> Result<(), Error> {
+    let most = target.features.max_cluster;
+    if blocks <= most {
+        return Ok(());
+    }
+    let (message, help) = match target.features.has_clusters() {
+        true => (
+            format!(
+                "`{name}` was asked to run in clusters of {blocks} blocks, {target} has {most}"
+            ),
+            format!("launch it with `cluster: {most}` or fewer"),
+        ),
+        false => (
+            format!("`{name}` was asked to run in clusters, which {target} does not have"),
+            "launch it with `cluster: 1`".to_owned(),
+        ),
+    };
+    Err(Diagnostic::new(message, None).help(help).into())
 }
 
 /// A function for a GPU that brings its tiles through the copy engine; none where a tile is left that

@@ -89,7 +89,7 @@ pub const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "GENESIS_TARGET",
-        values: "sm_80, sm_86, sm_89, sm_90",
+        values: "sm_80, sm_86, sm_89, sm_90, sm_100, sm_120",
         doc: "compiles for this architecture on every GPU that is not older, without what newer ones \
               add",
     },

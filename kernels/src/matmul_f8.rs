@@ -120,8 +120,8 @@ fn pick_fast(problem: &Problem<'_>) -> (matmul_f8_fast::Consts, LaunchOptions) {
 
 /// Whether the copy engine brings the operands to tensor cores that read 8-bit floats.
 fn runs_on_hopper(problem: &Problem<'_>) -> bool {
-    let is_specific = problem.machine.gpu().is_some_and(|gpu| gpu.sm == 90 && gpu.specific);
-    knobs::get().tma && is_specific && problem.forms().starts_with("rc")
+    let feeds = problem.machine.gpu().is_some_and(|gpu| gpu.features.tma_feeds_mma());
+    knobs::get().tma && feeds && problem.forms().starts_with("rc")
 }
 
 /// The first of the tiles that the model of [`Work`] expects to be fastest.
@@ -188,7 +188,7 @@ fn is_legal(
     };
     let sums = m * n / (32 * warps as usize);
     let bytes = |stages: u32| stages as usize * (m + n) * k + 2048;
-    let fits = |stages| bytes(stages) <= gpu.max_shared_bytes as usize;
+    let fits = |stages| bytes(stages) <= gpu.features.max_shared_bytes as usize;
     match runs_on_hopper(problem) {
         true => {
             let is_full = stages >= 5 || !fits(stages + 2);
@@ -199,7 +199,7 @@ fn is_legal(
             k <= 64
                 && stages <= 4
                 && sums <= 64
-                && bytes(2 * stages) <= gpu.max_shared_bytes as usize
+                && bytes(2 * stages) <= gpu.features.max_shared_bytes as usize
         }
     }
 }

@@ -145,7 +145,7 @@ fn is_for_hopper(problem: &Problem<'_>, unit: Unit) -> bool {
         Unit::Tf32 => operands == "rc",
         Unit::Single | Unit::Double => false,
     };
-    suits && problem.machine.gpu().is_some_and(|gpu| gpu.sm == 90 && gpu.specific)
+    suits && problem.machine.gpu().is_some_and(|gpu| gpu.features.tma_feeds_mma())
 }
 
 /// Whether the compiler makes use of them.
@@ -267,7 +267,9 @@ fn is_legal(
     let threads = 32 * warps as usize;
     // A thread has 255 registers, and needs a quarter of them for addresses and operands.
     let fits_registers = m * n / threads * dtype.bytes().max(4) / 4 <= 192;
-    let fits = |stages| shared_bytes(tile, stages, dtype.bytes()) <= gpu.max_shared_bytes as usize;
+    let fits = |stages| {
+        shared_bytes(tile, stages, dtype.bytes()) <= gpu.features.max_shared_bytes as usize
+    };
     let fits_memory = fits(stages);
     // Fewer stages than could be are worth a try only where they are one fewer.
     let fills_memory = stages >= 5 || !fits(stages + 2);

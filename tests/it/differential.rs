@@ -64,8 +64,8 @@ fn check(machines: &[Machine]) {
 
 #[test]
 fn random_programs_agree_on_the_cpu_and_emulated_gpus() {
-    let targets = [GpuTarget::SM_80, GpuTarget::SM_90A].map(Machine::Emulated);
-    check(&[Machine::Cpu, targets[0], targets[1]]);
+    let targets = [GpuTarget::SM_80, GpuTarget::SM_90A, GpuTarget::SM_120A];
+    check(&[&[Machine::Cpu][..], &targets.map(Machine::Emulated)].concat());
 }
 
 #[test]

@@ -338,7 +338,32 @@ fn usual_cases() -> Vec<Case> {
         [(DType::F32, Target::sm_80()), (DType::BF16, Target::sm_90a())]
             .map(|(dtype, target)| Case::contiguous(kernel, dtype, usual_consts(kernel), target))
     };
-    kernels::all().into_iter().flat_map(both).collect()
+    // Of the GPUs behind it one for each kernel.
+    let newer = [(DType::BF16, Target::sm_100a()), (DType::F32, Target::sm_120a())];
+    let one = kernels::all().into_iter().zip(newer.iter().cycle());
+    let one = one.map(|(kernel, (dtype, target))| case(kernel, *dtype, target.clone()));
+    kernels::all().into_iter().flat_map(both).chain(one).collect()
+}
+
+/// The same case for another GPU.
+fn on(target: Target, case: Case) -> Case {
+    Case { target, ..case }
+}
+
+/// Products, attention, and rows whose warps and blocks meet, for GPUs with clusters whose tensor cores read registers.
+fn newer_cases() -> Vec<Case> {
+    let products = || {
+        [
+            hopper("matmul", [64, 64, 64], 4, [2, 2]),
+            hopper("matmul", [128, 64, 64], 8, [1, 1]),
+            hopper("matmul_tf32", [64, 64, 32], 4, [2, 1]),
+            attention([128, 64, 64], 8),
+        ]
+    };
+    let both = [Target::sm_100a(), Target::sm_120a()];
+    let products = both.iter().flat_map(|target| products().map(|case| on(target.clone(), case)));
+    let clusters = cluster_cases().into_iter().map(|case| on(Target::sm_120a(), case));
+    products.chain(clusters).chain(listed(MEETING, &Target::sm_120a())).collect()
 }
 
 /// Kernels whose warps meet: name, dtype, constants, warps.
@@ -601,6 +626,7 @@ fn every_kernel_runs_without_races() {
         crossed_cases(),
         cluster_cases(),
         hopper_cases(),
+        newer_cases(),
         vec![attention([128, 128, 64], 8), attention([256, 64, 64], 16)],
     ]
     .concat();

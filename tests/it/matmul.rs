@@ -160,7 +160,7 @@ fn on_a_gpu() -> Result {
 #[test]
 fn by_clusters_on_a_gpu() -> Result {
     let target = crate::gpu::gpu("products by clusters").and_then(Device::target);
-    if !target.is_some_and(|target| target.has_clusters()) {
+    if !target.is_some_and(|target| target.features.has_clusters()) {
         return Ok(());
     }
     let stream = Device::Cuda(0).stream();

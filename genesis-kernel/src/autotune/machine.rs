@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::diag::Error;
 use crate::ir::{DType, DotPrecision};
 use crate::runtime::Device;
-use crate::target::{GpuTarget, Target};
+use crate::target::{GpuTarget, Product, Rates, Target};
 
 /// A device as the tuner sees it. Rates are those of the data sheet at the clock that a long run holds.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,6 +25,10 @@ pub struct Machine {
     /// Bytes that one multiprocessor gets out of the cache in a clock.
     pub cache_bytes_per_clock: f64,
 }
+
+/// A processor, of which the model asks for an order of configurations only.
+const CPU: Product = Product { name: "cpu", multiprocessors: 8, clock_mhz: 3000, memory_gbps: 20 };
+const CPU_RATES: Rates = Rates { half: 32, tf32: 32, single: 32, double: 16 };
 
 /// What a matrix product is computed by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,21 +76,19 @@ impl Machine {
         })
     }
 
-    /// The usual machine of a target: an H200 for sm_90, an A100 for sm_80.
+    /// The usual machine of a target: an H200 for sm_90a, an A100 for sm_80.
     pub fn of_target(target: &Target) -> Machine {
-        let (name, multiprocessors, clocks_per_us, bytes_per_us) = match target {
-            Target::Cpu => ("cpu", 8, 3000.0, 2e4),
-            Target::Gpu(gpu) if gpu.sm >= 90 => ("NVIDIA H200", 132, 1755.0, 4.8e6),
-            Target::Gpu(gpu) if gpu.sm == 80 => ("NVIDIA A100", 108, 1410.0, 2.0e6),
-            Target::Gpu(_) => ("", 84, 1700.0, 0.9e6),
+        let Product { name, multiprocessors, clock_mhz, memory_gbps } = match target {
+            Target::Cpu => CPU,
+            Target::Gpu(gpu) => gpu.features.product,
         };
         Machine {
             name: name.to_owned(),
             driver: 0,
             target: target.clone(),
             multiprocessors,
-            clocks_per_us,
-            bytes_per_us,
+            clocks_per_us: f64::from(clock_mhz),
+            bytes_per_us: 1e3 * f64::from(memory_gbps),
             // Measured on an H200: products of 64 by 128 tiles reach 0.81 of those of 128 by 256.
             cache_bytes_per_clock: 80.0,
         }
@@ -102,23 +104,13 @@ impl Machine {
 
     /// Floating-point operations of one multiprocessor in a clock.
     pub fn flops_per_clock(&self, unit: Unit) -> f64 {
-        let sm = self.gpu().map_or(0, |gpu| gpu.sm);
-        match (sm, unit) {
-            (0, Unit::Double) => 16.0,
-            (0, _) => 32.0,
-            (90.., Unit::Half) => 4096.0,
-            (90.., Unit::Tf32) => 2048.0,
-            (90.., Unit::Single) => 256.0,
-            (90.., Unit::Double) => 128.0,
-            (80, Unit::Half) => 2048.0,
-            (80, Unit::Tf32) => 1024.0,
-            (80, Unit::Single) => 128.0,
-            (80, Unit::Double) => 64.0,
-            (_, Unit::Half) => 1024.0,
-            (_, Unit::Tf32) => 512.0,
-            (_, Unit::Single) => 256.0,
-            (_, Unit::Double) => 4.0,
-        }
+        let rates = self.gpu().map_or(CPU_RATES, |gpu| gpu.features.rates);
+        f64::from(match unit {
+            Unit::Half => rates.half,
+            Unit::Tf32 => rates.tf32,
+            Unit::Single => rates.single,
+            Unit::Double => rates.double,
+        })
     }
 
     /// The device's name in keys: without what differs between boards of one chip.
@@ -133,7 +125,14 @@ impl Machine {
 
 /// Bytes in a microsecond, by the product's name.
 fn memory_rate(name: &str) -> Option<f64> {
-    let known = [("H200", 4.8e6), ("H100", 3.35e6), ("GH200", 4.9e6), ("A100", 2.0e6)];
+    let known = [
+        ("H200", 4.8e6),
+        ("H100", 3.35e6),
+        ("GH200", 4.9e6),
+        ("A100", 2.0e6),
+        ("B200", 8.0e6),
+        ("RTX 5090", 1.79e6),
+    ];
     known.iter().find(|(part, _)| name.contains(part)).map(|&(_, rate)| rate)
 }
 

@@ -39,10 +39,6 @@ const CONSTANT_US: f64 = 2.5;
 /// The share of the data sheet's memory rate that copies reach.
 const MEMORY_SHARE: f64 = 0.9;
 
-/// Threads, and programs, that one multiprocessor holds.
-const MAX_THREADS: u32 = 2048;
-const MAX_PROGRAMS: u32 = 32;
-
 impl Work {
     /// The time that the model expects, in microseconds.
     pub fn estimate_us(&self, machine: &Machine) -> f64 {
@@ -77,14 +73,15 @@ impl Work {
     /// Programs that one multiprocessor holds at once.
     fn resident(&self, machine: &Machine) -> u32 {
         let Some(gpu) = machine.gpu() else { return 1 };
-        let by_threads = MAX_THREADS / (32 * self.num_warps.max(1));
+        let features = &gpu.features;
+        let by_threads = features.max_threads / (32 * self.num_warps.max(1));
         let by_shared = match self.shared_bytes {
             // Tiles for tensor cores are made as large as shared memory allows.
             None if self.unit != Unit::Single => 1,
-            None | Some(0) => MAX_PROGRAMS,
-            Some(bytes) => gpu.max_shared_bytes / bytes,
+            None | Some(0) => features.max_blocks,
+            Some(bytes) => features.max_shared_bytes / bytes,
         };
-        by_threads.min(by_shared).clamp(1, MAX_PROGRAMS)
+        by_threads.min(by_shared).clamp(1, features.max_blocks)
     }
 }
 

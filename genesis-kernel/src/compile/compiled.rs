@@ -198,7 +198,7 @@ impl Compiled {
         resources.shared_bytes = Some(kernel.shared_bytes);
         resources.bank_ways = Some(traffic::worst_ways(&gpu.lir));
         if let Some(ptxas) = ptxas::find() {
-            let assembled = ptxas::assemble(&ptxas, &kernel.ptx, &target.name())?;
+            let assembled = ptxas::assemble(&ptxas, &kernel.ptx, target.name())?;
             resources.registers = Some(assembled.registers);
             resources.spill_bytes = Some(assembled.stack_bytes.max(assembled.spill_stores));
             resources.shared_bytes = Some(kernel.shared_bytes + assembled.shared_bytes);
@@ -242,7 +242,7 @@ pub(super) fn lir_text(lir: &LayoutIr) -> String {
 
 fn machine_code(kernel: &GpuKernel, target: &GpuTarget) -> Result<Vec<u8>, Error> {
     match (ptxas::find(), device_for(target)) {
-        (Some(ptxas), _) => Ok(ptxas::assemble(&ptxas, &kernel.ptx, &target.name())?.cubin),
+        (Some(ptxas), _) => Ok(ptxas::assemble(&ptxas, &kernel.ptx, target.name())?.cubin),
         (None, Some(device)) => device.assemble(&kernel.ptx),
         (None, None) => Err(Error::device(format!(
             "sass: neither `ptxas` nor a GPU for {target} is there; set GENESIS_PTXAS to where it is"
@@ -253,8 +253,7 @@ fn machine_code(kernel: &GpuKernel, target: &GpuTarget) -> Result<Vec<u8>, Error
 /// A GPU of this machine whose driver assembles for a target.
 fn device_for(target: &GpuTarget) -> Option<&'static cuda::CudaDevice> {
     let count = cuda::device_count().unwrap_or(0);
-    (0..count).filter_map(|number| cuda::open(number).ok()).find(|device| {
-        let own = device.info().target;
-        (own.sm, own.specific) == (target.sm, target.specific)
-    })
+    (0..count)
+        .filter_map(|number| cuda::open(number).ok())
+        .find(|device| device.info().target.name() == target.name())
 }

@@ -53,15 +53,26 @@ fn nearest_bf16(value: f64) -> bf16 {
     bf16::from_f32(f32::from_bits(toward_zero | 1))
 }
 
-/// The halves of a pair, lower first.
-fn halves(value: u64) -> [u64; 2] {
-    [value & 0xffff, value >> 16 & 0xffff]
+/// What a pair is of.
+fn element_of_pair(ty: Ty) -> Option<Ty> {
+    match ty {
+        Ty::F16x2 => Some(Ty::F16),
+        Ty::Bf16x2 => Some(Ty::Bf16),
+        Ty::U16x2 => Some(Ty::U(16)),
+        Ty::S16x2 => Some(Ty::S(16)),
+        Ty::F32x2 => Some(Ty::F32),
+        _ => None,
+    }
 }
 
-/// Computes on each half of a pair.
-fn on_pairs(args: [u64; 3], f: impl Fn([u64; 3]) -> u64) -> u64 {
-    let [a, b, c] = args.map(halves);
-    f([a[0], b[0], c[0]]) & 0xffff | (f([a[1], b[1], c[1]]) & 0xffff) << 16
+/// Computes on each element of a pair, of which the lower bits hold the first.
+fn on_pairs(what: Alu, element: Ty, args: [u64; 3]) -> Option<u64> {
+    let bits = element.bits();
+    let of = |shift: u32| {
+        let value = compute(what, element, args.map(|pair| pair >> shift & mask(bits)))?;
+        Some((value & mask(bits)) << shift)
+    };
+    Some(of(0)? | of(bits)?)
 }
 
 /// The value that an operation gives; none for one that is not of this type.
@@ -75,19 +86,10 @@ pub(super) fn compute(what: Alu, ty: Ty, args: [u64; 3]) -> Option<u64> {
         (Alu::Convert { from, round, saturate }, _) => {
             return Some(convert(a, from, ty, round, saturate));
         }
-        (_, Ty::F16x2) => {
-            return Some(on_pairs(args, |args| compute(what, Ty::F16, args).unwrap_or(0)));
-        }
-        (_, Ty::Bf16x2) => {
-            return Some(on_pairs(args, |args| compute(what, Ty::Bf16, args).unwrap_or(0)));
-        }
-        (_, Ty::U16x2) => {
-            return Some(on_pairs(args, |args| compute(what, Ty::U(16), args).unwrap_or(0)));
-        }
-        (_, Ty::S16x2) => {
-            return Some(on_pairs(args, |args| compute(what, Ty::S(16), args).unwrap_or(0)));
-        }
         _ => {}
+    }
+    if let Some(element) = element_of_pair(ty) {
+        return on_pairs(what, element, args);
     }
     let is_float = matches!(ty, Ty::F16 | Ty::Bf16 | Ty::F32 | Ty::F64);
     match what {
@@ -484,6 +486,8 @@ mod tests {
         check(narrow, Ty::S(8), [0x1fe, 0, 0], u64::MAX - 1);
         check(narrow, Ty::U(8), [0x1fe, 0, 0], 0xfe);
         check(Alu::Add, Ty::S16x2, [0x0001_ffff, 0x0001_0001, 0], 0x0002_0000);
+        let [two, three] = [2.0_f32, 3.0].map(|value| u64::from(value.to_bits()));
+        check(Alu::Fma, Ty::F32x2, [one << 32 | two, two << 32 | one, one], two << 32 | three);
         let convert = Alu::Convert { from: Ty::F32, round: Round::Nearest, saturate: false };
         // A half of the last place, and a bit more.
         check(convert, Ty::Bf16, [0x3f80_8001, 0, 0], 0x3f81);

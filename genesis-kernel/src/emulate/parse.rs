@@ -116,6 +116,23 @@ fn packed_compare(name: &str, operands: &str) -> Option<Vec<String>> {
     ])
 }
 
+/// Arithmetic of f32 on operands of 16 bits, `fma.rn.f32.bf16 %r1, %rs1, %rs2, %r2`, as conversions of all but the last
+/// and the operation on f32.
+fn mixed_precision(name: &str, operands: &str) -> Option<Vec<String>> {
+    let (operation, half) = name.rsplit_once('.')?;
+    let takes_halves = ["add.", "sub.", "fma."].iter().any(|verb| operation.starts_with(verb));
+    if !takes_halves || !operation.ends_with(".f32") || !matches!(half, "f16" | "bf16") {
+        return None;
+    }
+    let all = list(operands);
+    let [to, halves @ .., last] = &all[..] else { return None };
+    let convert = |(i, from): (usize, &String)| format!("cvt.f32.{half} %packed{i}, {from}");
+    let mut parts: Vec<String> = halves.iter().enumerate().map(convert).collect();
+    let wide: String = (0..halves.len()).map(|i| format!("%packed{i}, ")).collect();
+    parts.push(format!("{operation} {to}, {wide}{last}"));
+    Some(parts)
+}
+
 /// Bits put into others, `bfi.b32 %r1, %from, %into, 8, 16`, as a mask, a shift and a choice of both.
 fn bit_insert(name: &str, operands: &str) -> Option<Vec<String>> {
     let bits: u32 = name.strip_prefix("bfi.b")?.parse().ok()?;
@@ -251,6 +268,7 @@ impl Parser {
         let (guard, text) = self.guard(text)?;
         let (name, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let parts = packed_compare(name, operands)
+            .or_else(|| mixed_precision(name, operands))
             .or_else(|| with_carry(name, operands))
             .or_else(|| bit_insert(name, operands));
         if let (None, Some(parts)) = (guard, parts) {
@@ -473,6 +491,21 @@ mod tests {
         assert_eq!(parts[2], format!("and.b32 %packed1, %r3, {}", 0xff00_00ff_u32));
         assert_eq!(parts[3], "or.b32 %r1, %packed0, %packed1");
         assert!(bit_insert("bfi.b32", "%r1, %r2, %r3, %r4, 16").is_none());
+    }
+
+    #[test]
+    fn operands_of_16_bits_are_widened() {
+        let parts = mixed_precision("fma.rn.f32.bf16", "%r1, %rs1, %rs2, %r2").unwrap();
+        let expected = [
+            "cvt.f32.bf16 %packed0, %rs1",
+            "cvt.f32.bf16 %packed1, %rs2",
+            "fma.rn.f32 %r1, %packed0, %packed1, %r2",
+        ];
+        assert_eq!(parts, expected);
+        let parts = mixed_precision("sub.rn.f32.f16", "%r1, %rs1, %r2").unwrap();
+        assert_eq!(parts, ["cvt.f32.f16 %packed0, %rs1", "sub.rn.f32 %r1, %packed0, %r2"]);
+        assert!(mixed_precision("cvt.f32.bf16", "%r1, %rs1").is_none());
+        assert!(mixed_precision("fma.rn.bf16", "%rs1, %rs1, %rs2, %rs3").is_none());
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(super) enum Ty {
     Bf16x2,
     U16x2,
     S16x2,
+    /// Two of these in 64 bits.
+    F32x2,
     /// Two bytes each.
     E4m3x2,
     E5m2x2,
@@ -51,7 +53,7 @@ impl Ty {
             Ty::B(bits) | Ty::U(bits) | Ty::S(bits) => bits,
             Ty::F16 | Ty::Bf16 | Ty::E4m3x2 | Ty::E5m2x2 => 16,
             Ty::F32 | Ty::Tf32 | Ty::F16x2 | Ty::Bf16x2 | Ty::U16x2 | Ty::S16x2 => 32,
-            Ty::F64 => 64,
+            Ty::F64 | Ty::F32x2 => 64,
         }
     }
 
@@ -74,6 +76,7 @@ impl Ty {
             "bf16x2" => Ty::Bf16x2,
             "u16x2" => Ty::U16x2,
             "s16x2" => Ty::S16x2,
+            "f32x2" => Ty::F32x2,
             "e4m3x2" => Ty::E4m3x2,
             "e5m2x2" => Ty::E5m2x2,
             _ => match name.split_at_checked(1)? {

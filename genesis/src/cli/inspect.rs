@@ -21,7 +21,7 @@ pub(super) struct Args {
     /// assembler warns about.
     #[arg(long, default_value = "ptx", value_parser = emit)]
     emit: Emit,
-    /// sm_80, sm_86, sm_89, sm_90, sm_90a or host; asm is always for the host.
+    /// sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, sm_100a, sm_120, sm_120a or host; asm is always for the host.
     #[arg(long, default_value = "sm_90a", value_parser = arch)]
     arch: Target,
     /// The dtype of the tensors.
@@ -44,8 +44,7 @@ fn emit(text: &str) -> Result<Emit, String> {
 }
 
 pub(super) fn arch(text: &str) -> Result<Target, String> {
-    Target::from_name(text)
-        .ok_or_else(|| "there are sm_80, sm_86, sm_89, sm_90, sm_90a and host".to_owned())
+    Target::from_name(text).ok_or_else(|| format!("there are {}", Target::names()))
 }
 
 pub(super) fn dtype(text: &str) -> Result<DType, String> {

@@ -111,11 +111,11 @@ fn as_one_product(a: &Tensor, b: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
     Ok(Some((a.reshape(&[rows, k])?, b.reshape(&[k, n])?)))
 }
 
-/// Whether tf32 operands are worth a copy in which K is the last axis: the tensor cores of Hopper take
-/// no other, and twice as fast as those that take any.
+/// Whether tf32 operands are worth a copy in which K is the last axis: tensor cores that read shared memory (those of
+/// Hopper) take no other, and twice as fast as those that take any.
 fn wants_k_last(device: Device, [m, n, k]: [usize; 3]) -> bool {
     let is_large = crate::shape::product([m, n, k]) >= 1 << 24 && m.min(n) >= 64 && k % 4 == 0;
-    is_large && device.gpu_info().is_ok_and(|info| info.target.specific)
+    is_large && device.gpu_info().is_ok_and(|info| info.target.features.mma.reads_shared())
 }
 
 /// How a product of tensors of rank 3 is written to a fresh one, which is not empty.

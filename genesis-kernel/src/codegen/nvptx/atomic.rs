@@ -97,7 +97,7 @@ impl Lowering<'_> {
             DType::I32 | DType::U32 => Some("add.u32"),
             DType::I64 | DType::U64 => Some("add.u64"),
             DType::F16 => Some("add.noftz.f16"),
-            DType::BF16 if self.gpu.sm >= 90 => Some("add.noftz.bf16"),
+            DType::BF16 if self.gpu.features.bf16_reductions => Some("add.noftz.bf16"),
             _ => None,
         }
     }

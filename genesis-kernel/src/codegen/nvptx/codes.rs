@@ -55,8 +55,8 @@ impl Lowering<'_> {
     pub(super) fn codes_less_zero(&mut self, op: Op) -> Result<bool, Error> {
         let data = self.func.op(op);
         let to = self.func.tile(data.results[0]);
-        // bf16 has additions from sm_90 on; the registers of other tiles need not be pairs.
-        let fits = self.gpu.sm >= 90
+        // Not every GPU adds bf16; the registers of other tiles need not be pairs.
+        let fits = self.gpu.features.bf16_arithmetic
             && self.copies.is_some()
             && !to.is_ptr()
             && matches!(to.dtype(), DType::F16 | DType::BF16 | DType::F32)

@@ -47,7 +47,9 @@ impl Lowering<'_> {
         let data = self.func.op(op);
         let (from, to) = (self.dtype(data.operands[0]), self.dtype(data.results[0]));
         let is_short = |dtype| matches!(dtype, DType::F16 | DType::BF16 | DType::F32);
-        if self.gpu.sm < 89 || !(from.is_f8() && is_short(to) || to.is_f8() && is_short(from)) {
+        if !self.gpu.features.f8_conversions
+            || !(from.is_f8() && is_short(to) || to.is_f8() && is_short(from))
+        {
             return Ok(false);
         }
         let operand = self.get(data.operands[0])?;

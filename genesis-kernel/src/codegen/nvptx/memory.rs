@@ -604,7 +604,7 @@ mod tests {
             // What says nothing is as it was.
             assert!(ptx.contains("ld.global.v4.b32") && ptx.contains("ld.global.nc.b32"), "{ptx}");
             if let Some(assembler) = ptxas::find_or_skip() {
-                ptxas::assemble(&assembler, ptx, &gpu.name()).expect("it assembles");
+                ptxas::assemble(&assembler, ptx, gpu.name()).expect("it assembles");
             }
         }
         special.compile(&Target::Cpu).expect("other targets pass over hints");

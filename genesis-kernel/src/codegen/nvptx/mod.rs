@@ -149,7 +149,7 @@ fn kernel(lir: &LayoutIr, target: &GpuTarget, module: Module) -> Result<GpuKerne
     let ptx = wraps::wrapping(&module.e.assembly(&module.machine)?);
     Ok(GpuKernel {
         name: module.name,
-        ptx: if target.sm >= 90 {
+        ptx: if target.features.pdl {
             programmatic_dependent_launch::with_grid_wait(&ptx)
         } else {
             ptx
@@ -188,7 +188,7 @@ impl Module {
     fn new(lir: &LayoutIr, target: &GpuTarget, lines: bool) -> Result<Module, Error> {
         let func = &lir.func;
         let name = entry_name(&func.name);
-        let machine = Machine::nvptx(&target.name(), &format!("+ptx{}", target.ptx_version))?;
+        let machine = Machine::nvptx(target.name(), &format!("+ptx{}", target.ptx_version))?;
         let e = Emitter::new(&name);
         e.set_target(&machine);
         let (asserts, messages) = asserts(func);
@@ -257,12 +257,12 @@ fn arena(lir: &LayoutIr, target: &GpuTarget) -> Result<Arena, Error> {
         .collect();
     let arena =
         Arena::new(&lir.func, [lir.num_warps, computing_warps(lir) / lir.num_warps], &wanted);
-    if arena.bytes <= target.max_shared_bytes {
+    if arena.bytes <= target.features.max_shared_bytes {
         return Ok(arena);
     }
     let largest = wanted.iter().max_by_key(|(_, bytes)| *bytes);
     let loc = largest.and_then(|&(op, _)| lir.func.op(op).loc);
-    let (needed, most) = (arena.bytes, target.max_shared_bytes);
+    let (needed, most) = (arena.bytes, target.features.max_shared_bytes);
     let message = format!("this kernel needs {needed} bytes of shared memory, {target} has {most}");
     Err(crate::Diagnostic::new(message, loc).help("use smaller tiles").into())
 }
@@ -376,13 +376,11 @@ fn emit(
     let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));
     let shared: Vec<bool> = shared.collect();
     set_attrs(e, function, &slots, (&shared, Wait::of(lir, target)));
-    let blocks = blocks_at_once(threads(lir), written.packed_words);
+    let blocks = blocks_at_once(target.features.registers, threads(lir), written.packed_words);
     e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
     Ok(written.steps)
 }
 
-/// Registers of a multiprocessor.
-const REGISTERS: u32 = 65536;
 /// Registers of a thread besides its packed words, and of all of them at least: what
 /// softmax and norms do with. Many words come with more addresses.
 const WORKING_REGISTERS: u32 = 32;
@@ -392,7 +390,7 @@ const LEAST_REGISTERS: u32 = 64;
 
 /// The occupancy to compile for, in blocks a multiprocessor, so that the assembler leaves registers for
 /// another block to load its row meanwhile. One, where threads keep no packed rows.
-fn blocks_at_once(threads: u32, packed_words: u32) -> u32 {
+fn blocks_at_once(registers: u32, threads: u32, packed_words: u32) -> u32 {
     match packed_words {
         0 => 1,
         // They come in groups of eight a thread.
@@ -400,7 +398,7 @@ fn blocks_at_once(threads: u32, packed_words: u32) -> u32 {
             let addresses = if words > MANY_WORDS { ADDRESS_REGISTERS } else { 0 };
             let each = words + WORKING_REGISTERS + addresses;
             let each = each.next_multiple_of(8).max(LEAST_REGISTERS);
-            (REGISTERS / (threads * each)).max(1)
+            (registers / (threads * each)).max(1)
         }
     }
 }

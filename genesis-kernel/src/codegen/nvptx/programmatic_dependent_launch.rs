@@ -1,6 +1,6 @@
 //! Programmatic dependent launch (PDL): a kernel's prologue overlaps the tail of the kernel before it.
 //!
-//! From sm_90 on a launch may have the attribute of programmatic stream serialization: its blocks are scheduled as those
+//! Where a GPU has it (from sm_90 on) a launch may have the attribute of programmatic stream serialization: its blocks are scheduled as those
 //! of the primary kernel exit, and wait there for its end. So every kernel begins with
 //!
 //! ```text
@@ -59,7 +59,7 @@ pub(super) fn wait_and_launch_dependents(e: &Emitter) {
 /// Bytes a program must move for `launch_dependents` to pay.
 pub(crate) const LEAST_BYTES: u64 = 6 << 10;
 
-/// The PTX of a kernel for sm_90 or later, with a wait for the primary grid.
+/// The PTX of a kernel for a GPU with PDL, with a wait for the primary grid.
 pub(super) fn with_grid_wait(ptx: &str) -> String {
     if waits_for_grid(ptx) {
         return ptx.to_owned();

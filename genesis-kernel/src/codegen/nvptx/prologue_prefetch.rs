@@ -94,7 +94,7 @@ pub(super) struct ProloguePrefetch {
 impl ProloguePrefetch {
     /// What a function prefetches; none where it waits first.
     pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Option<ProloguePrefetch> {
-        if gpu.sm < 90 || lir.producer.is_some() || lir.num_blocks > 1 {
+        if !gpu.features.pdl || lir.producer.is_some() || lir.num_blocks > 1 {
             return None;
         }
         ProloguePrefetch::of_ring(lir).or_else(|| ProloguePrefetch::of_loads(&lir.func))

@@ -46,14 +46,16 @@ fn in_rows(text: &str, vector: u32, num_warps: u32) -> LayoutIr {
     }
 }
 
+/// GPUs with and without what sm_90 brought.
+const TARGETS: [GpuTarget; 2] = [GpuTarget::SM_80, GpuTarget::SM_90A];
+
 /// Compiles for both GPUs and assembles where the assembler is; gives the PTX of each.
 fn compile_all(lir: &LayoutIr) -> Vec<GpuKernel> {
     let assembler = ptxas::find_or_skip();
-    let targets = [GpuTarget::SM_80, GpuTarget::SM_90A];
-    let compiled = targets.iter().map(|target| {
+    let compiled = TARGETS.iter().map(|target| {
         let kernel = compile(lir, target).unwrap_or_else(|why| panic!("{why}"));
         if let Some(assembler) = &assembler {
-            let found = ptxas::assemble(assembler, &kernel.ptx, &target.name())
+            let found = ptxas::assemble(assembler, &kernel.ptx, target.name())
                 .unwrap_or_else(|why| panic!("{why}\n{}", kernel.ptx));
             let Assembled { spill_stores, stack_bytes, warnings, .. } = found;
             let uses_stack = kernel.ptx.contains("vprintf");
@@ -363,8 +365,9 @@ fn atomics_assemble() {
             let text = ATOMIC.replace('T', dtype).replace("OP", op);
             compile_all(&in_rows(&text, 1, 4));
             let unused = text.replace("%10, %8", "%10, %5");
-            for kernel in compile_all(&in_rows(&unused, 1, 2)) {
-                let adds = *op == "add" && (dtype != "bf16" || kernel.ptx.contains("sm_90"));
+            for (target, kernel) in TARGETS.iter().zip(compile_all(&in_rows(&unused, 1, 2))) {
+                let has_adds = dtype != "bf16" || target.features.bf16_reductions;
+                let adds = *op == "add" && has_adds;
                 assert_eq!(count(&kernel, "red.relaxed.gpu.global.add"), usize::from(adds));
             }
         }

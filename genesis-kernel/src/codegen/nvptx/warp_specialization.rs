@@ -169,7 +169,7 @@ impl Kernel<'_> {
                 thread::await_cluster(e);
             }
         }
-        let is_alone = 2 * self.arena.bytes > self.gpu.max_shared_bytes;
+        let is_alone = 2 * self.arena.bytes > self.gpu.features.max_shared_bytes;
         let is_wide = !self.lir.func.tma.stores.is_empty();
         let prologue = producer_prologue(self.lir, self.gpu);
         if prologue.is_none() {
@@ -191,7 +191,7 @@ impl Kernel<'_> {
             _ => REGISTERS,
         };
         let [given, taken] = registers.map(|n| e.int(e.i32(), n));
-        let moves_registers = 32 * num_warps > WARPGROUP;
+        let moves_registers = self.gpu.features.setmaxnreg && 32 * num_warps > WARPGROUP;
         e.position(feed);
         if moves_registers {
             e.intrinsic("llvm.nvvm.setmaxnreg.dec.sync.aligned.u32", &[], &[given]);

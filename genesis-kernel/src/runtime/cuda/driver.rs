@@ -9,8 +9,8 @@ use super::GpuInfo;
 use crate::diag::Error;
 use crate::target::GpuTarget;
 
-/// The oldest driver that reads the PTX we write (8.0), as CUDA counts: 12.0.
-const OLDEST_DRIVER: u32 = 12_000;
+/// The oldest driver that reads any PTX we write (8.0), as CUDA counts: 12.0.
+const OLDEST_DRIVER: u32 = GpuTarget::SM_80.driver_version;
 
 /// The driver of this machine, with at least one device.
 #[derive(Debug)]
@@ -77,13 +77,13 @@ pub(super) fn device_info(driver: &Driver, handle: sys::CUdevice) -> Result<GpuI
         attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
         attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     );
-    let Some(mut target) = GpuTarget::for_capability(capability.0, capability.1) else {
+    let Some(mut target) = GpuTarget::for_device(capability, driver.version) else {
         return Err(Error::device(format!(
             "{name} has compute capability {}.{}, at least 8.0 is needed",
             capability.0, capability.1
         )));
     };
-    target.max_shared_bytes =
+    target.features.max_shared_bytes =
         attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
     let mut memory_bytes = 0;
     // SAFETY: the handle is of a device of this driver.

@@ -174,10 +174,15 @@ impl CudaDevice {
         self.number
     }
 
-    /// What its code is compiled for: the device itself, unless an older architecture is wished.
+    /// What its code is compiled for: the device itself, unless an older architecture is wished, of whose shared
+    /// memory no more is used than the device has.
     pub(crate) fn target(&self) -> GpuTarget {
-        let own = self.info.target;
-        knobs::get().target.filter(|wished| wished.sm <= own.sm).unwrap_or(own)
+        let GpuInfo { target: own, capability, driver_version, .. } = self.info;
+        let runs = |wished: &GpuTarget| wished.runs_on(capability, driver_version);
+        let mut target = knobs::get().target.filter(runs).unwrap_or(own);
+        let most = &mut target.features.max_shared_bytes;
+        *most = own.features.max_shared_bytes.min(*most);
+        target
     }
 
     /// What it is.

@@ -105,7 +105,7 @@ impl Flash {
         let mut tile = self.tile(part, q);
         let is_alone = self.is_alone(&tile, k);
         if is_alone {
-            tile = tile.alone(part, q.shape()[3]);
+            tile = tile.alone(part, q);
         }
         let (rows, heads) = match part {
             Part::Keys => (k.shape()[2], k.shape()[1]),

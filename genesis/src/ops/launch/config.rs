@@ -7,6 +7,7 @@
 use std::sync::OnceLock;
 
 use genesis_kernel::runtime::Device;
+use genesis_kernel::target::GpuFeatures;
 
 /// The longest row that a kernel holds in one block.
 pub(crate) const MAX_ROW: usize = 16384;
@@ -32,10 +33,15 @@ pub(crate) fn multiprocessors(device: Device) -> usize {
 
 /// Whether code for a device may use clusters of blocks.
 pub(crate) fn has_clusters(device: Device) -> bool {
-    static GPUS: [OnceLock<bool>; 16] = [const { OnceLock::new() }; 16];
-    let ask = || device.target().is_some_and(|target| target.has_clusters());
+    features(device).is_some_and(|features| features.has_clusters())
+}
+
+/// What code for a device may use; none on the CPU, and where the GPU cannot be used.
+pub(crate) fn features(device: Device) -> Option<GpuFeatures> {
+    static GPUS: [OnceLock<Option<GpuFeatures>>; 16] = [const { OnceLock::new() }; 16];
+    let ask = || device.target().map(|target| target.features);
     match device {
-        Device::Cpu => false,
+        Device::Cpu => None,
         Device::Cuda(number) => match GPUS.get(number as usize) {
             Some(known) => *known.get_or_init(ask),
             None => ask(),
