@@ -341,7 +341,9 @@ fn usual_cases() -> Vec<Case> {
     // Of the GPUs behind it one for each kernel.
     let newer = [(DType::BF16, Target::sm_100a()), (DType::F32, Target::sm_120a())];
     let one = kernels::all().into_iter().zip(newer.iter().cycle());
-    let one = one.map(|(kernel, (dtype, target))| case(kernel, *dtype, target.clone()));
+    let one = one.map(|(kernel, (dtype, target))| {
+        Case::contiguous(kernel, *dtype, usual_consts(kernel), target.clone())
+    });
     kernels::all().into_iter().flat_map(both).chain(one).collect()
 }
 
