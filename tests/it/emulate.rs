@@ -4,6 +4,8 @@
 //! [`every_barrier_is_needed`] takes each barrier, fence and wait out of some of them in turn, and the
 //! emulator has to notice.
 
+use std::collections::BTreeSet;
+
 use genesis::DType;
 use genesis_kernel::codegen::nvptx::GpuKernel;
 use genesis_kernel::emulate::Emulator;
@@ -552,7 +554,9 @@ fn every_kernel_runs_without_races() {
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
     // What the interpreter refuses is a handful: indices out of range, operands that must fit each other. Those of
     // language models run on the virtual GPU with operands that do, and under racecheck on a card (`sanitize`).
-    assert!(skipped.len() <= 20, "{skipped:?}");
+    let kernels: BTreeSet<&str> =
+        skipped.iter().filter_map(|name| name.split(' ').next()).collect();
+    assert!(kernels.len() <= 10, "{skipped:?}");
 }
 
 /// How an instruction begins, and what may stand in its place.
