@@ -614,6 +614,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("sample_weights f32 [256, 1, 64, 32, 64, 0] sm_80", OF_EARLIER_LAUNCHES),
     ("sample_weights bf16 [256, 1, 64, 32, 64, 0] sm_90a", OF_EARLIER_LAUNCHES),
     ("sample_weights f32 [256, 1, 64, 32, 64, 0] sm_90a", OF_EARLIER_LAUNCHES),
+    ("sample_weights f32 [256, 1, 64, 32, 64, 0] sm_120a", OF_EARLIER_LAUNCHES),
 ];
 
 /// Why a kernel refuses random memory.
