@@ -45,7 +45,7 @@ fn compiled(lir: &LayoutIr) -> GpuKernel {
     let target = GpuTarget::SM_90A;
     let kernel = compile(lir, &target).unwrap_or_else(|why| panic!("{why}"));
     if let Some(assembler) = ptxas::find_or_skip() {
-        let assembled = ptxas::assemble(&assembler, &kernel.ptx, &target.name())
+        let assembled = ptxas::assemble(&assembler, &kernel.ptx, target.name())
             .unwrap_or_else(|why| panic!("{why}\n{}", kernel.ptx));
         assert_eq!((assembled.spill_stores, assembled.stack_bytes), (0, 0), "{}", kernel.ptx);
     }
