@@ -1,7 +1,7 @@
 //! The ops of tile IR: one enum, and one table of what passes may ask about an op.
 //!
 //! A group of ops that more than one place treats alike has a name, such as [`OpKind::is_view`], and no pass
-//! keeps a list of its own of it. All names are read from one table, [`OpKind::traits`], which has no `_ =>`.
+//! keeps a list of its own of it. All names are read from one table, `OpKind::traits`, which has no `_ =>`.
 //! What gives every op a meaning matches on the whole enum without `_ =>` too: printing, the verifier's rules,
 //! folding, the interpreter, the analysis of axes and both back ends. So the compiler names every place
 //! where a new op must be thought about.
