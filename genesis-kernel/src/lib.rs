@@ -23,6 +23,7 @@ pub mod knobs;
 pub mod lang;
 mod launch;
 pub mod layout;
+pub mod machine;
 pub mod passes;
 pub mod prelude;
 mod printed;

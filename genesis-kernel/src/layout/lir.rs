@@ -250,6 +250,8 @@ impl RegisterOperand {
 
 /// Elements along K that multiply-adds read at once, where they are next to each other.
 const FMA_STEP: u32 = 4;
+/// The widest access of one thread to global memory, in bytes.
+pub(crate) const WIDEST_ACCESS: u32 = 16;
 
 impl LayoutIr {
     /// The layout of a tile; none for a scalar.
@@ -283,6 +285,34 @@ impl LayoutIr {
         let (operand, result) = (*data.operands.first()?, *data.results.first()?);
         let bits = element_bits(self.func.ty(result));
         Some(convert::plan(self.layout(operand)?, self.layout(result)?, bits))
+    }
+
+    /// How an op's registers go to memory, in vectors no wider than their alignment.
+    pub fn access(&self, op: Op) -> Access {
+        let ptr = self.func.op(op).operands[0];
+        let bytes = self.func.tile(ptr).dtype().bytes() as u32;
+        let mut access = match self.accesses.get(&op) {
+            Some(access) => access.clone(),
+            None => Access {
+                groups: (0..self.num_regs(ptr)).map(|reg| vec![reg]).collect(),
+                alignment: bytes,
+                lane_copies: self.layout(ptr).map_or(31, |layout| layout.free_lanes()),
+                warp_copies: self
+                    .layout(ptr)
+                    .map_or(self.num_warps - 1, |layout| layout.free_warps()),
+                block_copies: self
+                    .layout(ptr)
+                    .map_or(self.num_blocks - 1, |layout| layout.free_blocks()),
+            },
+        };
+        let alignment = 1 << access.alignment.max(1).trailing_zeros();
+        let most = (alignment.min(WIDEST_ACCESS) / bytes).max(1) as usize;
+        if access.vector() as usize > most {
+            access.groups =
+                access.groups.iter().flat_map(|g| g.chunks(most).map(<[u32]>::to_vec)).collect();
+        }
+        access.alignment = alignment.max(bytes).min(access.vector() * bytes);
+        access
     }
 
     /// What a `reduce` goes over.

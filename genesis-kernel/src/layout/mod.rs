@@ -29,6 +29,7 @@ pub use assign::assign;
 pub use blocked::{Blocked, blocked, blocked_in};
 pub use convert::{Conversion, ShufflePlan, exchange_steps, plan, stays_in_block, view_registers};
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
+pub(crate) use lir::WIDEST_ACCESS;
 pub use lir::{
     Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
     WgmmaKind,

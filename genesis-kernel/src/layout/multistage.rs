@@ -67,6 +67,43 @@ impl MultistageBuffer {
     }
 }
 
+impl StagedLoad {
+    /// The offset of each register in thread 0, in elements.
+    pub fn offsets(&self) -> Vec<u32> {
+        let n: usize = self.store.groups.iter().map(|group| group.regs.len()).sum();
+        let mut offsets = vec![0; n];
+        for group in &self.store.groups {
+            for (offset, &reg) in (group.offset..).zip(&group.regs) {
+                offsets[reg as usize] = offset;
+            }
+        }
+        offsets
+    }
+
+    /// The registers of each copy: those next to each other in global memory, cut to what is next to each other in shared
+    /// memory too.
+    pub fn copies(&self, lir: &LayoutIr) -> Vec<Vec<u32>> {
+        let offsets = self.offsets();
+        let is_run = |group: &[u32]| {
+            let first = offsets[group[0] as usize];
+            let follows =
+                (first..).zip(group).all(|(offset, &reg)| offsets[reg as usize] == offset);
+            follows && first.is_multiple_of(group.len() as u32)
+        };
+        let cut = |group: &Vec<u32>| match is_run(group) {
+            true => vec![group.clone()],
+            false => group.iter().map(|&reg| vec![reg]).collect(),
+        };
+        lir.access(self.op).groups.iter().flat_map(cut).collect()
+    }
+
+    /// Whether `cp.async` does all of its copies: those of 4, 8 and 16 bytes.
+    pub fn is_async(&self, lir: &LayoutIr) -> bool {
+        let size = lir.func.tile(lir.func.op(self.op).results[0]).dtype().bytes();
+        self.copies(lir).iter().all(|copy| matches!(size * copy.len(), 4 | 8 | 16))
+    }
+}
+
 /// What limits multistage buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MultistageLimits {

@@ -11,22 +11,10 @@
 
 use super::super::elementwise::{self, Target as Machine, from_memory, to_memory};
 use super::super::llvm::{IntPred, Order, Rmw, Val};
-use super::lower::{Lowering, Registers};
+use super::lower::{Lowering, Partial, Registers};
 use crate::Error;
 use crate::ir::{AtomicOp, BinaryOp, DType, Op, OpKind};
-use crate::layout::{LayoutIr, f2};
-
-/// Bytes to hand old values to other threads.
-pub(super) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
-    let result = lir.func.op(op).results[0];
-    let copies = match lir.layout(result) {
-        Some(layout) => layout.free_lanes() | layout.free_warps() != 0,
-        None => true,
-    };
-    let tile = lir.func.tile(result);
-    let is_wanted = copies && uses[result.index()] > 0;
-    if is_wanted { (tile.shape.numel() * tile.dtype().bytes()) as u32 } else { 0 }
-}
+use crate::layout::f2;
 
 fn integer_op(op: AtomicOp, signed: bool) -> Rmw {
     match (op, signed) {
@@ -50,13 +38,8 @@ impl Lowering<'_> {
             OpKind::AtomicRmw(_) => operands.get(2),
             _ => None,
         };
-        let target = self.target(data.operands[0]);
         let is_wanted = self.uses[data.results[0].index()] > 0;
-        if self.membar.blocks_atomic(target) || (is_wanted && self.membar.has_accesses()) {
-            self.program_barrier();
-        }
-        self.membar.atomic(target);
-        let access = self.access(op);
+        let access = self.lir.access(op);
         let dtype = self.dtype(data.results[0]);
         let mut old = Vec::new();
         if is_wanted {
@@ -74,8 +57,10 @@ impl Lowering<'_> {
         }
         if is_wanted {
             self.fence();
-            old = self.hand_out(op, old)?;
-            self.program_barrier();
+            if self.memory.scratch(op).is_some() {
+                self.partial.insert(op, Partial::Registers(old));
+                return Ok(());
+            }
         }
         self.result(op, old)
     }
@@ -202,37 +187,49 @@ impl Lowering<'_> {
         Ok(old)
     }
 
-    /// The old values in every thread that holds a copy.
-    fn hand_out(&mut self, op: Op, old: Vec<Val>) -> Result<Vec<Val>, Error> {
-        let e = self.e;
-        let Some(bytes) = self.allocation.of(op) else { return Ok(old) };
-        let result = self.func.op(op).results[0];
-        let dtype = self.dtype(result);
-        let size = dtype.bytes() as u32;
-        self.before_shared_write(&bytes);
-        let (addresses, copies) = match self.lir.layout(result).cloned() {
-            Some(layout) => {
-                let scale = |bases: &[u32]| bases.iter().map(|b| b * size).collect::<Vec<u32>>();
-                let thread = self.threads.map(e, &scale(&layout.lane), &scale(&layout.warp));
-                let at = |reg| i64::from(f2::combine(&layout.reg, reg) * size + bytes.start);
-                let all = 0..layout.num_regs();
-                let addresses: Registers =
-                    all.map(|reg| self.shared_at(e.add(thread, e.int(e.i32(), at(reg))))).collect();
-                (addresses, (layout.free_lanes(), layout.free_warps()))
-            }
-            None => {
-                let address = self.shared_at(e.int(e.i32(), i64::from(bytes.start)));
-                (Registers::from(vec![address]), (31, self.lir.num_warps - 1))
-            }
+    /// Writes old values, by the threads that have them.
+    pub(super) fn store_old_values(&mut self, op: Op) -> Result<(), Error> {
+        let Some(Partial::Registers(old)) = self.partial.remove(&op) else {
+            return Err(Error::bug("an atomic gave nothing"));
         };
-        let first = self.threads.all_zero(e, copies.0, copies.1);
+        let result = self.func.op(op).results[0];
+        let addresses = self.old_value_addresses(op)?;
+        let (lanes, warps) = match self.lir.layout(result) {
+            Some(layout) => (layout.free_lanes(), layout.free_warps()),
+            None => (31, self.lir.num_warps - 1),
+        };
+        let first = self.threads.all_zero(self.e, lanes, warps);
         for (&value, &address) in old.iter().zip(addresses.iter()) {
             self.write_shared(result, &[value], address, first);
         }
-        self.before_shared_read(bytes);
+        Ok(())
+    }
+
+    /// Reads them, in every thread that holds a copy.
+    pub(super) fn load_old_values(&mut self, op: Op) -> Result<(), Error> {
+        let e = self.e;
+        let dtype = self.dtype(self.func.op(op).results[0]);
+        let size = dtype.bytes() as u32;
         let load = |&address: &Val| {
             from_memory(e, dtype, e.load_aligned(e.memory_ty(dtype), address, size))
         };
-        Ok(addresses.iter().map(load).collect())
+        let old = self.old_value_addresses(op)?.iter().map(load).collect();
+        self.result(op, old)
+    }
+
+    /// Where each register's old value is in shared memory.
+    fn old_value_addresses(&mut self, op: Op) -> Result<Registers, Error> {
+        let e = self.e;
+        let start = self.scratch(op)?.start;
+        let result = self.func.op(op).results[0];
+        let size = self.dtype(result).bytes() as u32;
+        let Some(layout) = self.lir.layout(result).cloned() else {
+            return Ok(Registers::from(vec![self.shared_at(e.int(e.i32(), i64::from(start)))]));
+        };
+        let scale = |bases: &[u32]| bases.iter().map(|b| b * size).collect::<Vec<u32>>();
+        let thread = self.threads.map(e, &scale(&layout.lane), &scale(&layout.warp));
+        let at = |reg| i64::from(f2::combine(&layout.reg, reg) * size + start);
+        let all = 0..layout.num_regs();
+        Ok(all.map(|reg| self.shared_at(e.add(thread, e.int(e.i32(), at(reg))))).collect())
     }
 }

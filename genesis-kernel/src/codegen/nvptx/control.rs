@@ -2,14 +2,12 @@
 //!
 //! Conditions and bounds are scalars, which all threads of a block agree on, so all take the same way.
 
-use super::super::llvm::{Block, Emitter, IntPred, Val};
+use super::super::llvm::{Block as LlvmBlock, Emitter, IntPred, Val};
 use super::lower::{Lowering, Registers};
-use super::membar::{Membar, Target};
-use super::reduce;
-use super::schedule::Step;
 use super::wgmma;
 use crate::Error;
-use crate::ir::{DType, Elem, Op, OpKind, Value};
+use crate::ir::{DType, Elem, Op, Value};
+use crate::machine::{Block, For};
 
 /// Registers written by a loop's body beyond which LLVM must not copy the body.
 const UNROLL_REGISTERS: usize = 256;
@@ -25,7 +23,7 @@ impl Carried {
     }
 
     /// What the phis become by way of the last block of the loop's body.
-    pub(super) fn close(&self, e: &Emitter, next: &[Registers], last: Block) {
+    pub(super) fn close(&self, e: &Emitter, next: &[Registers], last: LlvmBlock) {
         for (phis, next) in self.phis.iter().zip(next) {
             for (&phi, &value) in phis.iter().zip(next.iter()) {
                 e.add_incoming(phi, value, last);
@@ -34,10 +32,11 @@ impl Carried {
     }
 }
 
-impl Lowering<'_> {
-    pub(super) fn for_loop(&mut self, op: Op) -> Result<(), Error> {
-        if let Some(ring) = self.lir.multistage.get(&op) {
-            return self.multistage_loop(op, ring);
+impl<'a> Lowering<'a> {
+    pub(super) fn for_loop(&mut self, inner: &'a For) -> Result<(), Error> {
+        let (op, lir) = (inner.op, self.lir);
+        if let Some(buffer) = lir.multistage.get(&op) {
+            return self.multistage_loop(inner, buffer);
         }
         let e = self.e;
         let data = self.func.op(op);
@@ -61,12 +60,10 @@ impl Lowering<'_> {
         e.position(body);
         let index = e.phi(e.type_of(step), &[(lower, before)]);
         let carried = self.carried(&begun, before);
-        let entered = self.enter_loop(op);
-        self.recorder.enter();
         self.set(args[0], vec![if is_short { e.sext(index, e.i64()) } else { index }]);
         let held = self.of_words(op, &args[1..], &carried.registers());
         self.bind(&args[1..], &held);
-        if let Some(next) = self.iteration(op, region)? {
+        if let Some(next) = self.iteration(inner, region)? {
             // The test stands at the end: an iteration flows into the next one, as products that are
             // in flight across iterations must.
             let words = self.words_of(op, &args[1..], &next);
@@ -87,15 +84,17 @@ impl Lowering<'_> {
             ends.push((e.current_block(), self.short(&data.results, &next)));
             e.br(done);
         }
-        self.leave_loop();
-        self.membar.join(entered);
-
         e.position(done);
         self.merge(&data.results, &ends);
         Ok(())
     }
 
-    pub(super) fn while_loop(&mut self, op: Op) -> Result<(), Error> {
+    pub(super) fn while_loop(
+        &mut self,
+        op: Op,
+        condition: &'a Block,
+        repeated: &'a Block,
+    ) -> Result<(), Error> {
         let e = self.e;
         let data = self.func.op(op);
         let inits = self.operands(op)?;
@@ -105,72 +104,50 @@ impl Lowering<'_> {
 
         e.position(header);
         let carried = self.carried(&inits, before);
-        let entered = self.enter_loop(op);
-        self.recorder.enter();
         let args = self.func.region(data.regions[0]).args.clone();
         self.bind(&args, &carried.registers());
-        let Some(yielded) = self.region(data.regions[0])? else {
+        let Some(yielded) = self.region(data.regions[0], condition)? else {
             return Err(Error::bug("a condition returns"));
         };
         e.cond_br(yielded[0][0], body, done);
-        // The loop is left from here, after an iteration or none.
-        let mut left = self.membar.clone();
-        left.join(entered);
 
         e.position(body);
         let args = self.func.region(data.regions[1]).args.clone();
         self.bind(&args, &carried.registers());
-        if let Some(next) = self.region(data.regions[1])? {
+        if let Some(next) = self.region(data.regions[1], repeated)? {
             let last = e.current_block();
             let back = e.br(header);
             self.close_loop(op, &carried, &next, last, back);
         }
-        self.leave_loop();
-        self.membar = left;
 
         e.position(done);
         self.bind(&data.results, &carried.registers());
         Ok(())
     }
 
-    pub(super) fn if_else(&mut self, op: Op) -> Result<(), Error> {
+    pub(super) fn if_else(&mut self, op: Op, ways: [&'a Block; 2]) -> Result<(), Error> {
         let e = self.e;
         let data = self.func.op(op);
         let cond = self.scalar(data.operands[0])?;
         let branches = [e.block("then"), e.block("else")];
         let done = e.block("if.end");
         e.cond_br(cond, branches[0], branches[1]);
-        let entered = self.membar.clone();
         let mut ends = Vec::new();
-        let mut membar = Membar::default();
-        let mut ways = Vec::new();
-        for (block, &region) in branches.into_iter().zip(&data.regions) {
+        for ((block, &region), way) in branches.into_iter().zip(&data.regions).zip(ways) {
             e.position(block);
-            self.membar = entered.clone();
-            self.recorder.enter();
             let saved = self.begin_branch(op, region)?;
-            let yielded = self.region(region)?;
+            let yielded = self.region(region, way)?;
             if let Some(saved) = saved {
                 self.end_rematerialized(saved);
             }
             if let Some(yielded) = yielded {
                 ends.push((e.current_block(), self.short(&data.results, &yielded)));
-                membar.join(std::mem::take(&mut self.membar));
                 e.br(done);
             }
-            ways.push(self.recorder.leave());
         }
-        self.recorder.push(Step::Either(ways));
-        self.membar = membar;
         e.position(done);
         self.merge(&data.results, &ends);
         Ok(())
-    }
-
-    /// Ends the steps of a loop.
-    pub(super) fn leave_loop(&mut self) {
-        let body = self.recorder.leave();
-        self.recorder.push(Step::Loop(body));
     }
 
     /// What goes round a loop for these values: indices that fit in 32 bits; in a loop with products two of
@@ -224,7 +201,7 @@ impl Lowering<'_> {
     }
 
     /// Phis at the start of a loop's header.
-    pub(super) fn carried(&self, inits: &[Registers], before: Block) -> Carried {
+    pub(super) fn carried(&self, inits: &[Registers], before: LlvmBlock) -> Carried {
         let phi = |&init: &Val| self.e.phi(self.e.type_of(init), &[(init, before)]);
         Carried { phis: inits.iter().map(|init| init.iter().map(phi).collect()).collect() }
     }
@@ -235,7 +212,7 @@ impl Lowering<'_> {
         op: Op,
         carried: &Carried,
         next: &[Registers],
-        last: Block,
+        last: LlvmBlock,
         back: Val,
     ) {
         carried.close(self.e, next, last);
@@ -252,10 +229,10 @@ impl Lowering<'_> {
 
     /// Values that have one of several contents, depending on the block control comes from. Without
     /// any such block nothing reaches this code.
-    pub(super) fn merge(&mut self, results: &[Value], ends: &[(Block, Vec<Vec<Val>>)]) {
+    pub(super) fn merge(&mut self, results: &[Value], ends: &[(LlvmBlock, Vec<Vec<Val>>)]) {
         let e = self.e;
         let one = |i: usize, reg: usize| {
-            let incoming: Vec<(Val, Block)> =
+            let incoming: Vec<(Val, LlvmBlock)> =
                 ends.iter().map(|(block, values)| (values[i][reg], *block)).collect();
             match incoming.first() {
                 None => e.poison(self.register_ty(results[i])),
@@ -280,50 +257,6 @@ impl Lowering<'_> {
             false => all.to_vec(),
         };
         values.iter().zip(registers).map(of).collect()
-    }
-
-    /// Notes that what an iteration leaves to wait for may have happened; gives what was membar
-    /// before, which still is where the loop runs no iteration.
-    pub(super) fn enter_loop(&mut self, op: Op) -> Membar {
-        let entered = self.membar.clone();
-        let mut left = Membar::default();
-        for &region in &self.func.op(op).regions {
-            for &inner in &self.func.region(region).ops {
-                match self.has_barrier(inner) {
-                    true if self.lir.num_blocks == 1 || reduce::stores_dsmem(self.lir, inner) => {
-                        left.clear();
-                    }
-                    true => left.clear_block(),
-                    false => {}
-                }
-                self.note_access(&mut left, inner);
-                for nested in self.ops_within(inner) {
-                    self.note_access(&mut left, nested);
-                }
-            }
-        }
-        self.membar.join(left);
-        entered
-    }
-
-    /// Whether a barrier of all threads stands inside the op, before it reads its scratch.
-    fn has_barrier(&self, op: Op) -> bool {
-        let exchanges = self.func.op(op).kind.is_collective();
-        exchanges && self.copies.is_none() && self.allocation.of(op).is_some()
-    }
-
-    fn note_access(&self, membar: &mut Membar, op: Op) {
-        if let Some(bytes) = self.allocation.of(op) {
-            membar.read_shared(bytes);
-        }
-        let data = self.func.op(op);
-        let target = || Target { own: None, ..self.target(data.operands[0]) };
-        match data.kind {
-            OpKind::Load => membar.load(target()),
-            OpKind::Store => membar.store(target()),
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => membar.atomic(target()),
-            _ => {}
-        }
     }
 
     pub(super) fn ops_within(&self, op: Op) -> Vec<Op> {

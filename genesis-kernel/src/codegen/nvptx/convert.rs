@@ -3,21 +3,13 @@
 
 use super::super::elementwise::from_memory;
 use super::super::llvm::{IntPred, Ty, Val};
-use super::lower::{Lowering, SHARED};
+use super::lower::{Lowering, Partial, SHARED};
 use super::thread::{Shuffle, shuffle};
 use crate::Error;
 use crate::ir::{Op, Value};
 use crate::layout::{
-    Conversion, LANE_BITS, LayoutIr, SharedAccess, SharedUnit, ShufflePlan, exchange_steps,
+    Conversion, LANE_BITS, SharedAccess, SharedPlan, SharedUnit, ShufflePlan, exchange_steps,
 };
-
-/// Bytes of shared memory that a conversion needs.
-pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
-    match lir.conversion(op) {
-        Some(Conversion::Shared(plan)) => plan.bytes(),
-        _ => 0,
-    }
-}
 
 impl Lowering<'_> {
     pub(super) fn convert_layout(&mut self, op: Op) -> Result<(), Error> {
@@ -29,16 +21,37 @@ impl Lowering<'_> {
         let registers = match conversion {
             Conversion::Registers(map) => map.iter().map(|&reg| from[reg as usize]).collect(),
             Conversion::Shuffle(plan) => self.convert_by_shuffles(&plan, &from),
-            Conversion::Shared(plan) => {
-                let bytes = self.scratch(op)?;
-                self.before_shared_write(&bytes);
-                self.store_shared(&plan.store, operand, &from, bytes.start);
-                let start = bytes.start;
-                self.before_shared_read(bytes);
-                self.load_shared(&plan.load, operand, start)
-            }
+            Conversion::Shared(_) => match self.partial.remove(&op) {
+                Some(Partial::Registers(registers)) => registers,
+                _ => return Err(Error::bug("a conversion was not loaded")),
+            },
         };
         self.result(op, registers)
+    }
+
+    /// Writes the operand to scratch.
+    pub(super) fn store_converted(&mut self, op: Op) -> Result<(), Error> {
+        let operand = self.func.op(op).operands[0];
+        let from = self.get(operand)?;
+        let plan = self.shared_plan(op)?;
+        self.store_shared(&plan.store, operand, &from, self.scratch(op)?.start);
+        Ok(())
+    }
+
+    /// Reads it in the result's layout.
+    pub(super) fn load_converted(&mut self, op: Op) -> Result<(), Error> {
+        let operand = self.func.op(op).operands[0];
+        let plan = self.shared_plan(op)?;
+        let registers = self.load_shared(&plan.load, operand, self.scratch(op)?.start);
+        self.partial.insert(op, Partial::Registers(registers));
+        Ok(())
+    }
+
+    fn shared_plan(&self, op: Op) -> Result<SharedPlan, Error> {
+        match self.lir.conversion(op) {
+            Some(Conversion::Shared(plan)) => Ok(plan),
+            _ => Err(Error::bug("a conversion needs no shared memory")),
+        }
     }
 
     fn convert_by_shuffles(&mut self, plan: &ShufflePlan, from: &[Val]) -> Vec<Val> {

@@ -18,23 +18,8 @@ use super::super::llvm::Val;
 use super::lower::Lowering;
 use crate::Error;
 use crate::ir::{DType, Op, Value};
-use crate::layout::{
-    DotOperand, DotPlan, DotUnit, HwIndex, LayoutIr, LinearLayout, RegisterOperand, SharedPlan,
-};
-
-/// Bytes of shared memory that a dot needs: both operands side by side.
-pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
-    lir.dots.get(&op).map_or(0, |plan| staged_bytes(&plan.a) + staged_bytes(&plan.b))
-}
-
-/// The way of an operand through shared memory that the dot itself stores to.
-fn own_staging(operand: &DotOperand) -> Option<&SharedPlan> {
-    operand.registers().filter(|operand| operand.ring.is_none())?.staging.as_ref()
-}
-
-fn staged_bytes(operand: &DotOperand) -> u32 {
-    own_staging(operand).map_or(0, |plan| plan.bytes().next_multiple_of(128))
-}
+use crate::layout::{DotUnit, HwIndex, LinearLayout, RegisterOperand};
+use crate::machine::scratch::{own_staging, staged_bytes};
 
 /// An operand as the unit wants it; registers are read when they are first asked for.
 pub(super) struct Fragment<'a> {
@@ -97,7 +82,6 @@ impl<'a> Lowering<'a> {
     pub(super) fn dot(&mut self, op: Op) -> Result<(), Error> {
         let lir = self.lir;
         let plan = lir.dots.get(&op).ok_or_else(|| Error::bug("a dot has no plan"))?;
-        self.stage_operands(op, plan)?;
         let sum = self.get(self.func.op(op).operands[2])?;
         if let DotUnit::Wgmma(kind) = plan.unit {
             let sum = self.dot_wgmma(op, plan, kind, &sum)?;
@@ -117,22 +101,21 @@ impl<'a> Lowering<'a> {
 
     /// Where an operand's way through shared memory starts.
     fn stage(&self, op: Op, number: usize) -> u32 {
-        let start = self.allocation.of(op).map_or(0, |bytes| bytes.start);
+        let start = self.memory.scratch(op).map_or(0, |bytes| bytes.start);
         let first = self.lir.dots.get(&op).map_or(0, |plan| staged_bytes(&plan.a));
         start + if number == 0 { 0 } else { first }
     }
 
     /// Writes the operands that go through shared memory there.
-    fn stage_operands(&mut self, op: Op, plan: &DotPlan) -> Result<(), Error> {
-        let Some(bytes) = self.allocation.of(op) else { return Ok(()) };
-        self.before_shared_write(&bytes);
+    pub(super) fn store_operands(&mut self, op: Op) -> Result<(), Error> {
+        let lir = self.lir;
+        let plan = lir.dots.get(&op).ok_or_else(|| Error::bug("a dot has no plan"))?;
         for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
             let Some(staging) = own_staging(operand) else { continue };
             let value = self.func.op(op).operands[i];
             let registers = self.get(value)?;
             self.store_shared(&staging.store, value, &registers, self.stage(op, i));
         }
-        self.before_shared_read(bytes);
         Ok(())
     }
 

@@ -14,71 +14,29 @@
 //! An offset is written once and its mbarrier has one phase, so this is only for ops that run once: one in a loop, or
 //! inside a branch, keeps the cluster barrier.
 
-use std::ops::Range;
-
 use super::super::elementwise::to_memory;
 use super::super::llvm::{Emitter, IntPred, Val};
 use super::lower::Lowering;
-use super::membar::{SMALL_BYTES, SharedAllocation};
-use super::reduce::{Step, dtypes, most_bytes, steps_of};
-use super::schedule::Step as Event;
 use super::thread;
 use super::tma_pipeline::wait_parity;
-use crate::ir::{DType, Op, OpKind, Value};
+use crate::Error;
+use crate::ir::{Op, Value};
 use crate::layout::LayoutIr;
-
-/// Bytes of an mbarrier after the scratch, with what keeps the next scratch aligned.
-const BARRIER_BYTES: u32 = 16;
-
-/// Bytes that each block receives for an op, if its partial results go by DSMEM stores.
-fn received_bytes(lir: &LayoutIr, op: Op) -> Option<u32> {
-    let runs_once = lir.func.region(lir.func.body).ops.contains(&op);
-    let is_sum = matches!(lir.func.op(op).kind, OpKind::Reduce { .. });
-    if lir.num_blocks == 1 || !is_sum || !runs_once || lir.producer.is_some() {
-        return None;
-    }
-    let (steps, dtypes) = (steps_of(lir, op), dtypes(lir, op));
-    let mut exchanges = steps.iter().filter_map(|step| match step {
-        Step::Warps(exchange) => Some(exchange),
-        Step::Reg(_) | Step::Lane(_) => None,
-    });
-    let exchange = exchanges.next().filter(|exchange| !exchange.blocks().is_empty())?;
-    let is_small = most_bytes(&steps, &dtypes) + BARRIER_BYTES <= SMALL_BYTES;
-    let fits =
-        exchanges.next().is_none() && is_small && dtypes.iter().all(|&d| is_async_storable(d));
-    let element: u32 = dtypes.iter().map(|dtype| dtype.bytes() as u32).sum();
-    // Every offset is written by one thread.
-    (fits && !crate::knobs::get().all_barriers).then_some(exchange.elements * element)
-}
-
-fn is_async_storable(dtype: DType) -> bool {
-    matches!(dtype.bytes(), 4 | 8)
-}
-
-/// Bytes that an op's scratch has for a barrier.
-pub(super) fn barrier_bytes(lir: &LayoutIr, op: Op) -> u32 {
-    received_bytes(lir, op).map_or(0, |_| BARRIER_BYTES)
-}
-
-/// The offset of the mbarrier of an op's DSMEM stores in shared memory, if it has some.
-fn barrier(lir: &LayoutIr, allocation: &SharedAllocation, op: Op) -> Option<u32> {
-    received_bytes(lir, op)?;
-    let scratch = allocation.of(op)?;
-    Some(scratch.start + most_bytes(&steps_of(lir, op), &dtypes(lir, op)))
-}
+use crate::machine::SharedMemory;
+use crate::machine::dsmem::{barrier, received_bytes};
 
 /// Thread 0 initializes all mbarriers and expects their bytes. Before another block stores to this one, all
 /// must have come here.
 pub(super) fn init_barriers(
     e: &Emitter,
     lir: &LayoutIr,
-    allocation: &SharedAllocation,
+    memory: &SharedMemory,
     [tid, shared]: [Val; 2],
 ) {
     if lir.num_blocks == 1 {
         return;
     }
-    let of_op = |op: Op| Some((barrier(lir, allocation, op)?, received_bytes(lir, op)?));
+    let of_op = |op: Op| Some((barrier(lir, memory.scratch(op), op)?, received_bytes(lir, op)?));
     let all: Vec<(u32, u32)> = lir.func.walk().into_iter().filter_map(of_op).collect();
     if all.is_empty() {
         return;
@@ -101,7 +59,7 @@ pub(super) fn init_barriers(
 impl Lowering<'_> {
     /// The mbarrier of an op's DSMEM stores, if it has some.
     pub(super) fn dsmem_barrier(&self, op: Op) -> Option<Val> {
-        let at = barrier(self.lir, &self.allocation, op)?;
+        let at = barrier(self.lir, self.memory.scratch(op), op)?;
         Some(self.shared_at(self.e.int(self.e.i32(), i64::from(at))))
     }
 
@@ -134,11 +92,10 @@ impl Lowering<'_> {
     }
 
     /// Waits for all DSMEM stores of an op, whose bytes may then be read.
-    pub(super) fn await_stores(&mut self, op: Op, bytes: Range<u32>, barrier: Val) {
+    pub(super) fn await_stores(&mut self, op: Op) -> Result<(), Error> {
         self.stage += 1;
+        let barrier = self.dsmem_barrier(op).ok_or_else(|| Error::bug("nothing counts stores"))?;
         wait_parity(self.e, barrier, self.e.int(self.e.i32(), 0));
-        self.recorder.push(Event::DsmemWait(bytes.clone().into()));
-        self.recorder.push(Event::Read(op, bytes.clone().into()));
-        self.membar.read_shared(bytes);
+        Ok(())
     }
 }

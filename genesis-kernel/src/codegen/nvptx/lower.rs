@@ -5,22 +5,23 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::super::elementwise::{self, Target as Machine};
-use super::super::llvm::{Block, Emitter, Function, Ty, Val};
+use super::super::llvm::{Block as LlvmBlock, Emitter, Function, Ty, Val};
 use super::async_mma::AsyncMma;
-use super::membar::{Membar, SharedAllocation};
-use super::prologue_prefetch::{ProloguePrefetch, Wait};
+use super::multistage::Copying;
+use super::programmatic_dependent_launch;
+use super::reduce::Parts;
 use super::rematerialize::Rematerialized;
 use super::resident_operands::ResidentOperands;
-use super::schedule::{Recorder, Step};
+use super::scan::Scan;
 use super::strength_reduction::Increments;
 use super::thread::{self, Threads};
 use super::tma::FIRST_GROUP_BARRIER;
 use super::tma_pipeline::{Copies, Role};
-use super::{atomic, convert, dot, dsmem_store, reduce, scan};
 use crate::Error;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{BinaryOp, Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
-use crate::layout::{LayoutIr, LinearLayout, MultistageBuffer};
+use crate::layout::{LayoutIr, LinearLayout};
+use crate::machine::{Block, Code, GridWait, Inst, Part, PointsTo, SharedMemory};
 use crate::target::GpuTarget;
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
@@ -34,6 +35,16 @@ pub(super) const SHARED: u32 = 3;
 /// and strides.
 pub(super) type Registers = Rc<[Val]>;
 
+/// What an op's instructions so far have computed.
+pub(super) enum Partial {
+    /// Of a reduction: parts, and the number of the step that comes next.
+    Reduce(Parts, usize),
+    /// Of a scan: its state, and the number of the step that comes next.
+    Scan(Scan, usize),
+    /// Registers.
+    Registers(Vec<Val>),
+}
+
 /// A function on its way to LLVM.
 pub(super) struct Lowering<'a> {
     pub(super) e: &'a Emitter,
@@ -41,13 +52,19 @@ pub(super) struct Lowering<'a> {
     pub(super) func: &'a Func,
     pub(super) gpu: &'a GpuTarget,
     pub(super) threads: Threads,
-    pub(super) allocation: SharedAllocation,
-    pub(super) membar: Membar,
-    /// Whether the other blocks of the cluster may not run yet: the wait for them is still to come.
-    awaits_peers: bool,
+    pub(super) memory: &'a SharedMemory,
+    /// What the threads do, in order.
+    pub(super) code: &'a Code,
+    /// What a consumer does in the other consumer's tiles, where two alternate.
+    pub(super) other_tile: Option<&'a Block>,
+    pub(super) points_to: PointsTo<'a>,
+    /// Ops of which some instructions are still to come.
+    pub(super) partial: BTreeMap<Op, Partial>,
+    /// The loops over multistage buffers that are open, the innermost last.
+    pub(super) copying: Vec<Copying>,
     pub(super) uses: Vec<u32>,
     /// The end of the function.
-    pub(super) exit: Block,
+    pub(super) exit: LlvmBlock,
     /// Dynamic shared memory.
     pub(super) shared: Val,
     /// Where a failed assertion leaves its number; none without assertions.
@@ -58,16 +75,10 @@ pub(super) struct Lowering<'a> {
     pub(super) copies: Option<Copies>,
     /// How values run along axes.
     pub(super) axes: AxisAnalysis,
-    /// The op that owns each region.
-    pub(super) owners: BTreeMap<Region, Op>,
     /// The driver's print, once it is declared.
     pub(super) vprintf: Option<Function>,
-    /// What happens to shared memory.
-    pub(super) recorder: Recorder,
     /// The op that is lowered.
     current: Op,
-    /// A barrier stands behind every access to shared memory.
-    pub(super) all_barriers: bool,
     /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
     pub(super) slots: BTreeMap<Op, Val>,
     pub(super) values: Vec<Option<Registers>>,
@@ -95,40 +106,21 @@ pub(super) struct Lowering<'a> {
     pub(super) unread: BTreeMap<Value, Op>,
     /// Rings whose next slot is full, by their first barrier, and the region that waited.
     pub(super) arrived: BTreeSet<(Region, u32)>,
-    /// Where the kernel waits for the primary grid, which sets whether loads need an order.
-    pub(super) wait: Wait,
-    /// What it prefetches before that.
-    pub(super) prologue_prefetch: Option<ProloguePrefetch>,
     /// Epilogues with rematerialized indices, by region that is being lowered.
     pub(super) rematerialized: Vec<(Region, Rematerialized)>,
 }
 
 /// What stands around a function's code.
-pub(super) struct Frame {
-    pub(super) exit: Block,
+pub(super) struct Frame<'a> {
+    pub(super) exit: LlvmBlock,
     pub(super) shared: Val,
     pub(super) status: Option<Val>,
     pub(super) threads: Threads,
-    /// The threads have said to the other blocks of the cluster that they run, and not yet waited.
-    pub(super) awaits_peers: bool,
-    pub(super) allocation: SharedAllocation,
+    pub(super) memory: &'a SharedMemory,
+    pub(super) code: &'a Code,
+    pub(super) other_tile: Option<&'a Block>,
     pub(super) asserts: BTreeMap<Op, usize>,
     pub(super) copies: Option<Copies>,
-}
-
-/// Bytes of shared memory that an op needs while it runs.
-pub(super) fn scratch_bytes(lir: &LayoutIr, uses: &[u32], op: Op) -> u32 {
-    match &lir.func.op(op).kind {
-        OpKind::Reduce { .. } => {
-            reduce::scratch_bytes(lir, op) + dsmem_store::barrier_bytes(lir, op)
-        }
-        OpKind::Scan { .. } => scan::scratch_bytes(lir, op),
-        OpKind::ConvertLayout => convert::scratch_bytes(lir, op),
-        OpKind::Dot { .. } => dot::scratch_bytes(lir, op),
-        OpKind::AtomicRmw(_) | OpKind::AtomicCas => atomic::scratch_bytes(lir, uses, op),
-        OpKind::For(_) => lir.multistage.get(&op).map_or(0, MultistageBuffer::bytes),
-        _ => 0,
-    }
 }
 
 impl<'a> Lowering<'a> {
@@ -136,7 +128,7 @@ impl<'a> Lowering<'a> {
         e: &'a Emitter,
         lir: &'a LayoutIr,
         gpu: &'a GpuTarget,
-        frame: Frame,
+        frame: Frame<'a>,
     ) -> Lowering<'a> {
         let func = &lir.func;
         Lowering {
@@ -145,9 +137,12 @@ impl<'a> Lowering<'a> {
             func,
             gpu,
             threads: frame.threads,
-            allocation: frame.allocation,
-            membar: Membar::default(),
-            awaits_peers: frame.awaits_peers,
+            memory: frame.memory,
+            code: frame.code,
+            other_tile: frame.other_tile,
+            points_to: PointsTo::new(lir),
+            partial: BTreeMap::new(),
+            copying: Vec::new(),
             uses: func.count_uses(),
             exit: frame.exit,
             shared: frame.shared,
@@ -155,11 +150,8 @@ impl<'a> Lowering<'a> {
             asserts: frame.asserts,
             copies: frame.copies,
             axes: AxisAnalysis::of(func),
-            owners: owners(func),
             vprintf: None,
-            recorder: Recorder::new(),
             current: Op(0),
-            all_barriers: crate::knobs::get().all_barriers,
             slots: BTreeMap::new(),
             values: vec![None; func.n_values()],
             born: vec![None; func.n_values()],
@@ -173,8 +165,6 @@ impl<'a> Lowering<'a> {
             resident_operands: ResidentOperands::of(func),
             unread: BTreeMap::new(),
             arrived: BTreeSet::new(),
-            wait: Wait::of(lir, gpu),
-            prologue_prefetch: ProloguePrefetch::of(lir, gpu),
             rematerialized: Vec::new(),
             known_increments: vec![None; func.n_values()],
         }
@@ -234,34 +224,19 @@ impl<'a> Lowering<'a> {
 
     /// The scratch of an op.
     pub(super) fn scratch(&self, op: Op) -> Result<Range<u32>, Error> {
-        self.allocation.of(op).ok_or_else(|| Error::bug("an op has no scratch memory"))
+        self.memory.scratch(op).ok_or_else(|| Error::bug("an op has no scratch memory"))
     }
 
-    /// A barrier of all threads that run this function, in all blocks of the cluster.
-    pub(super) fn program_barrier(&mut self) {
-        if self.lir.num_blocks == 1 {
-            return self.barrier();
-        }
+    /// A barrier of all threads of the cluster.
+    fn cluster_barrier(&mut self) {
         self.stage += 1;
-        self.recorder.push(Step::ClusterBarrier);
         thread::arrive_in_cluster(self.e);
         thread::await_cluster(self.e);
-        self.membar.clear();
-    }
-
-    /// Waits for the other blocks to begin, if that is still to be done: before that nobody may write
-    /// to their shared memory.
-    fn await_peers(&mut self) {
-        if std::mem::take(&mut self.awaits_peers) {
-            self.recorder.push(Step::ClusterBarrier);
-            thread::await_cluster(self.e);
-        }
     }
 
     /// A barrier of all threads of the block that run this function.
     pub(super) fn barrier(&mut self) {
         self.stage += 1;
-        self.recorder.push(Step::Barrier);
         match self.copies.as_ref().map(|copies| copies.role) {
             None => thread::barrier(self.e),
             Some(Role::Consumer) => {
@@ -276,85 +251,40 @@ impl<'a> Lowering<'a> {
             // It is one thread.
             Some(Role::Producer) => {}
         }
-        match self.lir.num_blocks {
-            1 => self.membar.clear(),
-            _ => self.membar.clear_block(),
-        }
     }
 
-    /// Waits until nobody reads these bytes of shared memory any more.
-    pub(super) fn before_shared_write(&mut self, bytes: &Range<u32>) {
-        if self.all_barriers || self.membar.blocks_shared_write(bytes) {
-            self.barrier();
-        }
-        self.recorder.push(Step::Write(self.current, bytes.clone().into()));
-    }
-
-    /// After the writes: a barrier, and from here on the bytes may be read.
-    pub(super) fn before_shared_read(&mut self, bytes: Range<u32>) {
-        self.barrier();
-        self.recorder.push(Step::Read(self.current, bytes.clone().into()));
-        self.membar.read_shared(bytes);
-    }
-
-    /// Waits until no block of the cluster uses these bytes of its shared memory any more: the others
-    /// are about to write to them.
-    pub(super) fn before_dsmem_store(&mut self, bytes: &Range<u32>) {
-        self.await_peers();
-        if self.all_barriers || self.membar.blocks_dsmem_store(bytes) {
-            self.program_barrier();
-        }
-        self.recorder.push(Step::DsmemStore(self.current, bytes.clone().into()));
-    }
-
-    /// After the writes to other blocks: a barrier of the cluster, and from here on each block may read
-    /// what was written to its own memory.
-    pub(super) fn after_dsmem_store(&mut self, bytes: Range<u32>) {
-        self.program_barrier();
-        self.recorder.push(Step::Read(self.current, bytes.clone().into()));
-        self.membar.read_shared(bytes);
-    }
-
-    /// Lowers the ops of a region. Gives what it yields; none where it returns from the kernel.
-    pub(super) fn region(&mut self, region: Region) -> Result<Option<Vec<Registers>>, Error> {
+    /// The code of a region. Gives what it yields; none where it returns from the kernel.
+    pub(super) fn region(
+        &mut self,
+        region: Region,
+        block: &'a [Inst],
+    ) -> Result<Option<Vec<Registers>>, Error> {
         let outer = std::mem::replace(&mut self.region, region);
-        let yielded = self.ops_of(region, self.in_flight.len());
+        let yielded = self.until_end(block, self.in_flight.len());
         self.end_epilogue(region);
         self.region = outer;
         yielded
     }
 
-    /// The ops of a region before which `outer_in_flight` MMAs were in flight.
-    fn ops_of(
+    /// The code of a region before which `outer_in_flight` MMAs were in flight.
+    fn until_end(
         &mut self,
-        region: Region,
+        block: &'a [Inst],
         outer_in_flight: usize,
     ) -> Result<Option<Vec<Registers>>, Error> {
-        for &op in &self.func.region(region).ops {
-            if self.is_deferred(op) {
-                continue;
-            }
-            self.wait_for_grid_before(op);
-            self.wait_mma_before(op, outer_in_flight)?;
-            if self.waits_with_line(op) {
-                continue;
-            }
-            self.read_before(op)?;
-            let is_inside = !self.func.op(op).regions.is_empty();
-            if self.awaits_peers && is_inside && reduce::stores_dsmem(self.lir, op) {
-                self.await_peers();
-            }
-            match self.func.op(op).kind {
-                OpKind::Yield => return self.operands(op).map(Some),
-                OpKind::Return => {
+        for inst in block {
+            match inst {
+                Inst::Yield(op) => {
+                    self.before(*op, outer_in_flight)?;
+                    return self.operands(*op).map(Some);
+                }
+                Inst::Return(op) => {
+                    self.before(*op, outer_in_flight)?;
                     self.e.br(self.exit);
                     return Ok(None);
                 }
-                // Its value is in a ring.
-                _ if self.lir.multistage.values().any(|ring| ring.skipped.contains(&op)) => {}
-                _ => self.op(op)?,
+                _ => self.inst(inst)?,
             }
-            self.after_lowered(op)?;
         }
         // The body of a function may end without a terminator.
         self.wait_mma(self.in_flight.len())?;
@@ -362,14 +292,95 @@ impl<'a> Lowering<'a> {
         Ok(None)
     }
 
-    /// An op that was put off.
-    pub(super) fn next_op(&mut self, op: Op) -> Result<(), Error> {
-        self.read_before(op)?;
-        self.op(op)?;
-        self.after_lowered(op)
+    /// Instructions that fall through.
+    pub(super) fn run(&mut self, block: &'a [Inst]) -> Result<(), Error> {
+        block.iter().try_for_each(|inst| self.inst(inst))
     }
 
-    fn after_lowered(&mut self, op: Op) -> Result<(), Error> {
+    /// What an op waits for before it begins.
+    fn before(&mut self, op: Op, outer_in_flight: usize) -> Result<(), Error> {
+        self.wait_mma_before(op, outer_in_flight)?;
+        self.read_before(op)
+    }
+
+    fn inst(&mut self, inst: &'a Inst) -> Result<(), Error> {
+        let Some(op) = inst.op() else { return self.sync(inst) };
+        let outer = std::mem::replace(&mut self.current, op);
+        self.e.locate(self.func.op(op).loc);
+        self.part_of_op(op, inst)?;
+        self.current = outer;
+        self.e.locate(self.func.op(outer).loc);
+        Ok(())
+    }
+
+    fn part_of_op(&mut self, op: Op, inst: &'a Inst) -> Result<(), Error> {
+        match inst {
+            Inst::Exec { .. } => {
+                self.wait_mma_before(op, 0)?;
+                if self.waits_with_line(op) {
+                    return Ok(());
+                }
+                self.read_before(op)?;
+                self.lower(op)?;
+                self.after(op)
+            }
+            Inst::StoreShared(part) => {
+                self.before(op, 0)?;
+                self.store_part(part, false)
+            }
+            Inst::StoreCluster(part) => {
+                self.before(op, 0)?;
+                self.store_part(part, true)
+            }
+            Inst::AwaitCluster(_) => self.await_stores(op),
+            Inst::LoadShared(part) => self.load_part(part),
+            Inst::LoadIndices { ahead, .. } => self.load_indices(*ahead),
+            Inst::Addresses { ahead, .. } => self.addresses(*ahead),
+            Inst::Copy { load, .. } => self.copy(*load),
+            Inst::FinishCopies { .. } => self.finish_copies(),
+            Inst::For(inner) => {
+                self.before(op, 0)?;
+                self.for_loop(inner)?;
+                self.after(op)
+            }
+            Inst::While { condition, body, .. } => {
+                self.before(op, 0)?;
+                self.while_loop(op, condition, body)?;
+                self.after(op)
+            }
+            Inst::If { then, otherwise, .. } => {
+                self.before(op, 0)?;
+                self.if_else(op, [then, otherwise])?;
+                self.after(op)
+            }
+            _ => Err(Error::bug(format!("{inst:?} is no part of an op"))),
+        }
+    }
+
+    /// An instruction that is of no op.
+    fn sync(&mut self, inst: &Inst) -> Result<(), Error> {
+        let e = self.e;
+        match inst {
+            Inst::Barrier => self.barrier(),
+            Inst::ClusterBarrier => self.cluster_barrier(),
+            Inst::ClusterWait => thread::await_cluster(e),
+            // One that comes first is written into the PTX: see `programmatic_dependent_launch`.
+            Inst::GridWait if self.code.grid_wait == GridWait::First => {}
+            Inst::GridWait => programmatic_dependent_launch::wait_for_grid(e),
+            Inst::LaunchDependents => programmatic_dependent_launch::launch_dependents(e),
+            Inst::CommitCopies => {
+                e.inline_asm(e.void(), "cp.async.commit_group;", "~{memory}", &[], true);
+            }
+            Inst::WaitCopies(groups) => {
+                let text = format!("cp.async.wait_group {groups};");
+                e.inline_asm(e.void(), &text, "~{memory}", &[], true);
+            }
+            _ => return Err(Error::bug(format!("{inst:?} synchronizes nothing"))),
+        }
+        Ok(())
+    }
+
+    fn after(&mut self, op: Op) -> Result<(), Error> {
         self.release_resident(op)?;
         self.begin_epilogue(op)?;
         self.end_mainloop(op);
@@ -377,17 +388,37 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
+    /// An op that is a single instruction.
     pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {
         let outer = std::mem::replace(&mut self.current, op);
         self.e.locate(self.func.op(op).loc);
         self.lower(op)?;
         self.current = outer;
         self.e.locate(self.func.op(outer).loc);
-        let uses_shared = self.allocation.of(op).is_some();
-        if uses_shared && self.all_barriers {
-            self.barrier();
-        }
         Ok(())
+    }
+
+    /// Writes this thread's share of an exchange; `to_cluster` where other blocks need it.
+    fn store_part(&mut self, part: &Part, to_cluster: bool) -> Result<(), Error> {
+        match self.func.op(part.op).kind {
+            OpKind::Reduce { .. } => self.store_partial_results(part.op, to_cluster),
+            OpKind::Scan { .. } => self.store_totals(part.op, to_cluster),
+            OpKind::ConvertLayout => self.store_converted(part.op),
+            OpKind::Dot { .. } => self.store_operands(part.op),
+            OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.store_old_values(part.op),
+            ref kind => Err(Error::bug(format!("{kind:?} exchanges nothing"))),
+        }
+    }
+
+    /// Reads what threads have written.
+    fn load_part(&mut self, part: &Part) -> Result<(), Error> {
+        match self.func.op(part.op).kind {
+            OpKind::Reduce { .. } => self.load_partial_results(part.op),
+            OpKind::Scan { .. } => self.load_totals(part.op),
+            OpKind::ConvertLayout => self.load_converted(part.op),
+            OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.load_old_values(part.op),
+            ref kind => Err(Error::bug(format!("{kind:?} exchanges nothing"))),
+        }
     }
 
     fn lower(&mut self, op: Op) -> Result<(), Error> {
@@ -425,17 +456,18 @@ impl<'a> Lowering<'a> {
             OpKind::Reduce { .. } => self.reduce(op),
             OpKind::Scan { .. } => self.scan(op),
             OpKind::Dot { .. } => self.dot(op),
-            OpKind::For(_) => self.for_loop(op),
-            OpKind::While => self.while_loop(op),
-            OpKind::If => self.if_else(op),
             OpKind::Assert { .. } => self.assert(op),
             OpKind::Print { .. } => self.print(op),
             OpKind::ConvertLayout => self.convert_layout(op),
             OpKind::TmaLoad(number) => self.tma_load(op, *number),
             OpKind::TmaStore(number) => self.tma_store(op, *number),
-            kind @ (OpKind::ViewLoad | OpKind::ViewStore | OpKind::Yield | OpKind::Return) => {
-                Err(Error::bug(format!("{kind:?} reached GPU code generation")))
-            }
+            kind @ (OpKind::ViewLoad
+            | OpKind::ViewStore
+            | OpKind::Yield
+            | OpKind::Return
+            | OpKind::For(_)
+            | OpKind::While
+            | OpKind::If) => Err(Error::bug(format!("{kind:?} reached GPU code generation"))),
         }
     }
 
@@ -626,17 +658,15 @@ impl<'a> Lowering<'a> {
                 for (&arg, &value) in args.iter().zip(left.iter().chain(right)) {
                     self.set(arg, vec![value]);
                 }
-                let yielded = self.region(region)?;
+                let code = self.code;
+                let block = code.combines.get(&region);
+                let block = block.ok_or_else(|| Error::bug("a combination without code"))?;
+                let yielded = self.region(region, block)?;
                 let yielded = yielded.ok_or_else(|| Error::bug("a combination returns"))?;
                 Ok(yielded.iter().map(|registers| registers[0]).collect())
             }
         }
     }
-}
-
-fn owners(func: &Func) -> BTreeMap<Region, Op> {
-    let ops = func.walk().into_iter();
-    ops.flat_map(|op| func.op(op).regions.iter().map(move |&region| (region, op))).collect()
 }
 
 /// A number without one of its bits: those above move down.

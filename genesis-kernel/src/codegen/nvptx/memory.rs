@@ -20,15 +20,11 @@
 use super::super::elementwise::{from_memory, to_memory};
 use super::super::llvm::{Emitter, Ty, Val};
 use super::lower::{Lowering, Registers};
-use super::membar::{GlobalAccess, Target};
 use super::thread::in_block_of_rank;
 use crate::Error;
-use crate::ir::{Cache, DType, Def, Elem, Op, OpKind, Type, Value};
+use crate::ir::{Cache, DType, Elem, Op, Type, Value};
 use crate::knobs;
-use crate::layout::Access;
-
-/// The widest access of one thread, in bytes.
-const WIDEST: u32 = 16;
+use crate::layout::{Access, WIDEST_ACCESS};
 
 /// A vector of elements in memory as the words that one instruction moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,17 +149,9 @@ impl Lowering<'_> {
         let data = self.func.op(op);
         let operands = self.operands(op)?;
         let (ptr, mask, other) = (&operands[0], operands.get(1), operands.get(2));
-        let target = self.target(data.operands[0]);
-        if self.membar.blocks_load(target) {
-            self.program_barrier();
-        }
-        let is_written = |p| !self.func.params[p as usize].attrs.readonly;
-        if target.param.is_none_or(is_written) {
-            self.membar.load(target);
-        }
-        let readonly = target.param.is_some_and(|p| self.is_invariant(p));
+        let readonly = self.is_readonly(data.operands[0]);
         let dtype = self.dtype(data.results[0]);
-        let access = self.access(op);
+        let access = self.lir.access(op);
         let hint = data.cache;
         let streams = readonly
             && hint == Cache::Usual
@@ -212,13 +200,8 @@ impl Lowering<'_> {
         let data = self.func.op(op);
         let operands = self.operands(op)?;
         let (ptr, value, mask) = (&operands[0], &operands[1], operands.get(2));
-        let target = self.target(data.operands[0]);
-        if self.membar.blocks_store(target) {
-            self.program_barrier();
-        }
-        self.membar.store(target);
         let dtype = self.dtype(data.operands[1]);
-        let access = self.access(op);
+        let access = self.lir.access(op);
         let cached = self.cached(data.cache, false);
         let streams = data.cache == Cache::Usual
             && knobs::get().streaming.stores
@@ -247,7 +230,7 @@ impl Lowering<'_> {
     fn is_streaming(&self, access: &Access, dtype: DType) -> bool {
         let is_loop = |op: Op| self.func.op(op).kind.is_loop();
         access.lane_copies | access.warp_copies | access.block_copies == 0
-            && access.vector() * dtype.bytes() as u32 == WIDEST
+            && access.vector() * dtype.bytes() as u32 == WIDEST_ACCESS
             && !self.func.walk().into_iter().any(is_loop)
     }
 
@@ -268,40 +251,12 @@ impl Lowering<'_> {
         }
     }
 
-    /// How an op's registers go to memory, in vectors no wider than their alignment.
-    pub(super) fn access(&self, op: Op) -> Access {
-        let ptr = self.func.op(op).operands[0];
-        let bytes = self.dtype(ptr).bytes() as u32;
-        let mut access = match self.lir.accesses.get(&op) {
-            Some(access) => access.clone(),
-            None => Access {
-                groups: (0..self.lir.num_regs(ptr)).map(|reg| vec![reg]).collect(),
-                alignment: bytes,
-                lane_copies: self.lir.layout(ptr).map_or(31, |layout| layout.free_lanes()),
-                warp_copies: self
-                    .lir
-                    .layout(ptr)
-                    .map_or(self.lir.num_warps - 1, |layout| layout.free_warps()),
-                block_copies: self
-                    .lir
-                    .layout(ptr)
-                    .map_or(self.lir.num_blocks - 1, |layout| layout.free_blocks()),
-            },
-        };
-        let alignment = 1 << access.alignment.max(1).trailing_zeros();
-        let most = (alignment.min(WIDEST) / bytes).max(1) as usize;
-        if access.vector() as usize > most {
-            access.groups =
-                access.groups.iter().flat_map(|g| g.chunks(most).map(<[u32]>::to_vec)).collect();
-        }
-        access.alignment = alignment.max(bytes).min(access.vector() * bytes);
-        access
-    }
-
-    /// Whether a pointer comes from a parameter that nobody writes.
+    /// Whether loads through a pointer need no order: nobody writes its memory, or has while the kernel waits.
     pub(super) fn is_readonly(&self, ptr: Value) -> bool {
-        let param = self.target(ptr).param;
-        param.is_some_and(|p| self.is_invariant(p))
+        self.points_to.location(ptr).param.is_some_and(|param| {
+            let attrs = &self.func.params[param as usize].attrs;
+            attrs.readonly && !self.code.grid_wait.orders(attrs)
+        })
     }
 
     fn load_plain(
@@ -446,111 +401,6 @@ impl Lowering<'_> {
         constraints.extend(on.map(|_| "b".to_owned()));
         constraints.push("~{memory}".to_owned());
         e.inline_asm(e.void(), &text, &constraints.join(","), &args, true);
-    }
-
-    /// What an access through these pointers may meet.
-    pub(super) fn target(&self, ptr: Value) -> Target {
-        let mut seen = Vec::new();
-        let mut param = None;
-        let known = self.find_param(ptr, &mut seen, &mut param);
-        let copies = self
-            .lir
-            .layout(ptr)
-            .is_none_or(|l| l.free_lanes() | l.free_warps() | l.free_blocks() != 0);
-        Target { param: param.filter(|_| known), own: (!copies).then_some(ptr) }
-    }
-
-    /// Finds the one parameter that pointers come from; false where there may be another.
-    fn find_param(&self, ptr: Value, seen: &mut Vec<Value>, param: &mut Option<u32>) -> bool {
-        if seen.contains(&ptr) {
-            return true;
-        }
-        seen.push(ptr);
-        if let Some(index) = self.func.params.iter().position(|p| p.value == ptr) {
-            let index = index as u32;
-            return *param.get_or_insert(index) == index;
-        }
-        let sources = match self.func.value(ptr).def {
-            Def::Result(op, number) => self.sources_of_result(op, number as usize),
-            Def::Argument(region, number) => self.sources_of_argument(region, number as usize),
-        };
-        sources.is_some_and(|all| all.into_iter().all(|v| self.find_param(v, seen, param)))
-    }
-
-    fn sources_of_result(&self, op: Op, number: usize) -> Option<Vec<Value>> {
-        let data = self.func.op(op);
-        let yielded = |region: usize| {
-            let last = self.func.region(data.regions[region]).ops.last()?;
-            let last = self.func.op(*last);
-            matches!(last.kind, OpKind::Yield).then(|| last.operands[number])
-        };
-        match &data.kind {
-            kind if kind.is_view() => Some(vec![data.operands[0]]),
-            OpKind::PtrAdd
-            | OpKind::Split
-            | OpKind::MultipleOf(_)
-            | OpKind::ConvertLayout
-            | OpKind::ViewPtr => Some(vec![data.operands[0]]),
-            OpKind::Join => Some(data.operands.clone()),
-            OpKind::Select => Some(data.operands[1..].to_vec()),
-            OpKind::If => Some((0..2).filter_map(yielded).collect()),
-            OpKind::For(_) => {
-                Some([data.operands[3 + number]].into_iter().chain(yielded(0)).collect())
-            }
-            OpKind::While => Some([data.operands[number]].into_iter().chain(yielded(1)).collect()),
-            _ => None,
-        }
-    }
-
-    fn sources_of_argument(&self, region: crate::ir::Region, number: usize) -> Option<Vec<Value>> {
-        let owner = self.owners.get(&region)?;
-        match self.func.op(*owner).kind {
-            OpKind::For(_) => self.sources_of_result(*owner, number.checked_sub(1)?),
-            OpKind::While => self.sources_of_result(*owner, number),
-            _ => None,
-        }
-    }
-
-    /// Whether threads see each other's stores through each parameter: two accesses of it may meet, and
-    /// one writes. LLVM must not take such memory for one thread's own (`noalias`): no barrier would keep
-    /// the accesses in order, since nobody else could know the memory.
-    pub(super) fn handed_on(&self) -> Vec<bool> {
-        let mut shared = vec![false; self.func.params.len()];
-        self.hand_on(self.func.body, false, &mut Vec::new(), &mut shared);
-        shared
-    }
-
-    /// Goes through a region after the accesses `before` it, and adds those in it. In a loop, pointers are
-    /// others in each iteration; outside of one, only one branch of an `if` runs.
-    fn hand_on(
-        &self,
-        region: crate::ir::Region,
-        in_loop: bool,
-        before: &mut Vec<GlobalAccess>,
-        shared: &mut [bool],
-    ) {
-        for &op in &self.func.region(region).ops {
-            let data = self.func.op(op);
-            if data.kind.is_pointer_access() {
-                let writes = data.kind.is_pointer_write();
-                let target = self.target(data.operands[0]);
-                let own = target.own.filter(|_| !in_loop);
-                let touch = GlobalAccess { target: Target { own, ..target }, writes };
-                before.iter().for_each(|earlier| touch.note_aliasing(earlier, shared));
-                before.push(touch);
-            }
-            let in_loop = in_loop || data.kind.is_loop();
-            let is_choice = matches!(data.kind, OpKind::If) && !in_loop;
-            let n_before = before.len();
-            let mut others = Vec::new();
-            for &inner in &data.regions {
-                self.hand_on(inner, in_loop, before, shared);
-                if is_choice {
-                    others.extend(before.drain(n_before..));
-                }
-            }
-            before.append(&mut others);
-        }
     }
 
     /// Whether a value is a tile of addresses.

@@ -21,7 +21,6 @@
 //! * grid axes x, y, z are the programs along axes 0, 1, 2; where a program is a cluster, axis x has
 //!   [`GpuKernel::num_blocks`] blocks for each, which the code itself declares to be clusters.
 
-mod arena;
 mod async_mma;
 mod atomic;
 #[cfg(test)]
@@ -35,22 +34,18 @@ mod dsmem_store;
 mod float8;
 mod lower;
 mod masks;
-mod membar;
 mod memory;
 mod multistage;
 mod narrow;
 mod ping_pong_mainloop;
 mod ping_pong_tiles;
-mod producer_prologue;
 pub(crate) mod programmatic_dependent_launch;
-mod prologue_prefetch;
 pub mod ptxas;
 mod reduce;
 mod rematerialize;
 mod rematerialize_rows;
 mod resident_operands;
 mod scan;
-mod schedule;
 mod scheduling_barrier;
 mod strength_reduction;
 #[cfg(test)]
@@ -67,16 +62,14 @@ mod wraps;
 pub(crate) use self::debug::{FAILED_WORDS, Failed};
 use std::collections::BTreeMap;
 
-use self::arena::{Arena, SWIZZLE_ALIGNMENT};
 use self::lower::{GLOBAL, SHARED};
-use self::prologue_prefetch::Wait;
-use self::schedule::{Step, find_race};
 use self::warp_specialization::Args;
 use super::llvm::{Emitter, Function, Machine, Ty};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::computing_warps;
+use crate::machine::{GridWait, SWIZZLE_ALIGNMENT, SharedMemory};
 use crate::target::GpuTarget;
 
 /// LLVM's number of the calling convention of a kernel.
@@ -179,9 +172,6 @@ struct Module {
     name: String,
     shared_bytes: u32,
     messages: Vec<String>,
-    /// What it does with shared memory.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests take barriers away from it"))]
-    steps: Vec<Step>,
 }
 
 impl Module {
@@ -192,12 +182,11 @@ impl Module {
         let e = Emitter::new(&name);
         e.set_target(&machine);
         let (asserts, messages) = asserts(func);
-        let arena = arena(lir, target)?;
-        let shared_bytes = arena.bytes;
+        let memory = SharedMemory::of(lir, target)?;
+        let shared_bytes = memory.bytes;
         let function = Entry { name: &name, lines };
-        let steps = emit(&e, lir, target, function, arena, asserts)?;
+        emit(&e, lir, target, function, memory, asserts)?;
         e.finish_lines();
-        check_schedule(func, &steps)?;
         e.verify()?;
         let passes = match () {
             () if lir.producer.is_some() => WARP_SPECIALIZED_PASSES,
@@ -205,7 +194,7 @@ impl Module {
             () => PASSES,
         };
         e.run_passes(passes, &machine)?;
-        Ok(Module { e, machine, name, shared_bytes, messages, steps })
+        Ok(Module { e, machine, name, shared_bytes, messages })
     }
 }
 
@@ -245,28 +234,6 @@ fn asserts(func: &Func) -> (BTreeMap<Op, usize>, Vec<String>) {
     (numbers, messages)
 }
 
-/// Where everything lies in shared memory.
-fn arena(lir: &LayoutIr, target: &GpuTarget) -> Result<Arena, Error> {
-    let uses = lir.func.count_uses();
-    let wanted: Vec<(Op, u32)> = lir
-        .func
-        .walk()
-        .into_iter()
-        .map(|op| (op, lower::scratch_bytes(lir, &uses, op)))
-        .filter(|&(_, bytes)| bytes > 0)
-        .collect();
-    let arena =
-        Arena::new(&lir.func, [lir.num_warps, computing_warps(lir) / lir.num_warps], &wanted);
-    if arena.bytes <= target.features.max_shared_bytes {
-        return Ok(arena);
-    }
-    let largest = wanted.iter().max_by_key(|(_, bytes)| *bytes);
-    let loc = largest.and_then(|&(op, _)| lir.func.op(op).loc);
-    let (needed, most) = (arena.bytes, target.features.max_shared_bytes);
-    let message = format!("this kernel needs {needed} bytes of shared memory, {target} has {most}");
-    Err(crate::Diagnostic::new(message, loc).help("use smaller tiles").into())
-}
-
 /// One parameter of the entry point.
 struct Slot {
     ty: Ty,
@@ -303,7 +270,7 @@ fn is_ordered(func: &Func) -> bool {
 
 /// `shared` says of each slot whether others may write its memory while a thread uses it. While a kernel waits for the primary
 /// grid, others may write what its loads need an order for.
-fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], (shared, wait): (&[bool], Wait)) {
+fn set_attrs(e: &Emitter, function: Function, slots: &[Slot], (shared, wait): (&[bool], GridWait)) {
     for ((i, slot), shared) in (0..).zip(slots).zip(shared) {
         let Some(attrs) = &slot.attrs else { continue };
         let is_written = wait.orders(attrs);
@@ -332,9 +299,9 @@ fn emit(
     lir: &LayoutIr,
     target: &GpuTarget,
     Entry { name, lines }: Entry<'_>,
-    arena: Arena,
+    memory: SharedMemory,
     asserts: BTreeMap<Op, usize>,
-) -> Result<Vec<Step>, Error> {
+) -> Result<(), Error> {
     let by_param = slots(e, &lir.func);
     let counts: Vec<usize> = by_param.iter().map(Vec::len).collect();
     let per_param = counts.clone();
@@ -370,15 +337,15 @@ fn emit(
         status: (!asserts.is_empty()).then(|| arg(slots.len() - 1)),
         shared,
     };
-    let written = warp_specialization::write(e, lir, target, arena, asserts, args)?;
+    let written = warp_specialization::write(e, lir, target, memory, asserts, args)?;
     let all = is_ordered(&lir.func);
     let shared = written.handed_on.iter().zip(&per_param);
     let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));
     let shared: Vec<bool> = shared.collect();
-    set_attrs(e, function, &slots, (&shared, Wait::of(lir, target)));
+    set_attrs(e, function, &slots, (&shared, GridWait::of(lir, target)));
     let blocks = blocks_at_once(target.features.registers, threads(lir), written.packed_words);
     e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
-    Ok(written.steps)
+    Ok(())
 }
 
 /// Registers of a thread besides its packed words, and of all of them at least: what
@@ -401,19 +368,4 @@ fn blocks_at_once(registers: u32, threads: u32, packed_words: u32) -> u32 {
             (registers / (threads * each)).max(1)
         }
     }
-}
-
-/// Replays what the kernel does with shared memory, in debug builds.
-fn check_schedule(func: &Func, steps: &[Step]) -> Result<(), Error> {
-    let Some(race) = cfg!(debug_assertions).then(|| find_race(steps)).flatten() else {
-        return Ok(());
-    };
-    let name = |op: Op| {
-        let data = func.op(op);
-        let at = data.loc.map(|loc| format!(" at {}:{}", loc.file, loc.line));
-        format!("{:?}{}", data.kind, at.unwrap_or_default())
-    };
-    let (earlier, later) = (name(race.earlier), name(race.later));
-    let byte = race.byte;
-    Err(Error::bug(format!("{earlier} and {later} race for byte {byte} of shared memory")))
 }

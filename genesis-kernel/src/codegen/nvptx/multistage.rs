@@ -1,19 +1,15 @@
 //! Loops over a multistage buffer: `cp.async` fills shared-memory stages ahead of the MMAs that read them.
 //!
-//! ```text
-//! prologue             copy iterations 0 .. stages - 1, one commit group each
-//! iteration i          wait_group until the group of i is complete, a barrier
-//!                      copy iteration i + stages - 1 to the stage that i - 1 read
-//!                      the body, whose dots read stage i % stages
-//! ```
+//! Which copies, waits and barriers there are, and where, says machine IR (see [`crate::machine`]); here are the
+//! registers that such a loop carries: the stage that is read, the stage that is filled, and indices loaded ahead.
 //!
-//! A copy of 4, 8 or 16 bytes is `cp.async`, which passes by the registers; a mask that is false makes
-//! zeros of it. Where addresses allow only less, the bytes are loaded before the body and stored to
-//! the slot after it, when they have arrived.
+//! A copy of 4, 8 or 16 bytes is `cp.async`, which passes by the registers; a mask that is false makes zeros of it. Where
+//! addresses allow only less, the bytes are loaded before the body and stored to the stage after it, when they have
+//! arrived.
 //!
-//! Where addresses follow from indices in memory, such as the pages of a cache, these are loaded one iteration
-//! ahead of the copies that need them, and carried in registers: otherwise each iteration would wait for a load
-//! before its copies begin.
+//! Where addresses follow from indices in memory, such as the pages of a cache, these are loaded one iteration ahead of the
+//! copies that need them, and carried in registers: otherwise each iteration would wait for a load before its copies
+//! begin.
 //!
 //! ```text
 //! before the loop      load indices of iterations 0 .. stages, then copy 0 .. stages - 1
@@ -21,19 +17,19 @@
 //!                      load the indices of iteration i + stages
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use super::super::llvm::{Block, IntPred, Val};
+use super::super::llvm::{Block as LlvmBlock, IntPred, Val};
 use super::control::Carried;
 use super::lower::{Lowering, Registers};
 use super::memory::Cached;
-use super::schedule::{Bytes, Slot, Step};
 use crate::Error;
 use crate::ir::{DType, Op, OpKind};
 use crate::layout::{MultistageBuffer, StagedLoad};
+use crate::machine::For;
 
 /// What of a copy is left to do once its loads have arrived.
-pub(super) struct Late {
+struct Late {
     load: Op,
     registers: Vec<Val>,
     address: Val,
@@ -47,18 +43,15 @@ struct Ahead {
     index: Val,
     /// Whether the loop has it.
     exists: Val,
-    /// Where its slot begins, in bytes from the start of the ring; `i32`.
+    /// Where its stage begins, in bytes from the start of the buffer; `i32`.
     at: Val,
-    /// The slot; in the loop that of the first iteration.
-    slot: u32,
 }
 
-/// What the loads of a ring's slice gave for one iteration, in the slice's order.
+/// What the loads of a buffer's slice gave for one iteration, in the slice's order.
 type Indices = Vec<Registers>;
 
 /// The registers that a loop carries, as phis of its header.
 struct Header {
-    block: Block,
     index: Val,
     read: Val,
     write: Val,
@@ -66,18 +59,38 @@ struct Header {
     indices: Carried,
 }
 
-impl Lowering<'_> {
+/// A loop over a multistage buffer whose code is being written.
+pub(super) struct Copying {
+    of: Op,
+    /// Upper bound and step.
+    bounds: [Val; 2],
+    /// Iterations that are copied before the loop, and the one behind them.
+    first: Vec<Ahead>,
+    /// The loop's header, once its body is written.
+    header: Option<Header>,
+    /// Indices that were loaded, by how many iterations they are ahead.
+    indices: BTreeMap<u32, Indices>,
+    /// The iteration whose addresses were computed last.
+    current: Option<Ahead>,
+    late: Vec<Late>,
+}
+
+impl<'a> Lowering<'a> {
     /// A counted loop over a multistage buffer.
-    pub(super) fn multistage_loop(&mut self, op: Op, ring: &MultistageBuffer) -> Result<(), Error> {
+    pub(super) fn multistage_loop(
+        &mut self,
+        inner: &'a For,
+        buffer: &MultistageBuffer,
+    ) -> Result<(), Error> {
         let e = self.e;
-        let data = self.func.op(op);
+        let data = self.func.op(inner.op);
         let [lower, upper, step] = [0, 1, 2].map(|i| data.operands[i]);
         let [lower, upper, step] = [self.scalar(lower)?, self.scalar(upper)?, self.scalar(step)?];
-        self.before_copies(op, ring)?;
-        let prefetched = self.prefetch_prologue(op, ring, [lower, upper, step])?;
+        if inner.hoisted {
+            self.begin_copies(inner, buffer, [lower, upper, step])?;
+        }
         let inits: Vec<Registers> =
             data.operands[3..].iter().map(|&v| self.get(v)).collect::<Result<_, _>>()?;
-        let entered = self.enter_loop(op);
         let advances = e.icmp(IntPred::Sgt, step, e.int(e.i64(), 0));
         let (first, header) = (e.block("ring"), e.block("ring.for"));
         let (body, done) = (e.block("ring.body"), e.block("ring.end"));
@@ -85,54 +98,35 @@ impl Lowering<'_> {
         e.cond_br(advances, first, done);
 
         e.position(first);
-        let indices = match prefetched {
-            Some(indices) => indices,
-            None => self.fill(op, ring, [lower, upper, step])?,
-        };
+        if !inner.hoisted {
+            self.begin_copies(inner, buffer, [lower, upper, step])?;
+        }
         let filled = e.current_block();
         e.br(header);
 
         e.position(header);
-        let last_slot = e.int(e.i32(), i64::from(ring.bytes() - ring.slot_bytes));
-        let phis = Header {
-            block: header,
-            index: e.phi(e.i64(), &[(lower, filled)]),
-            read: e.phi(e.i32(), &[(e.int(e.i32(), 0), filled)]),
-            write: e.phi(e.i32(), &[(last_slot, filled)]),
-            indices: self.carried(&indices, filled),
-        };
+        self.enter_header(buffer, (lower, filled))?;
         let carried = self.carried(&inits, filled);
-        let again = e.icmp(IntPred::Slt, phis.index, upper);
+        let index = self.header()?.index;
+        let again = e.icmp(IntPred::Slt, index, upper);
         e.cond_br(again, body, done);
 
         e.position(body);
-        self.recorder.enter();
-        self.wait_for_copies(ring.stages - 2);
-        self.barrier();
-        let late = self.copy_ahead(op, ring, &phis, [upper, step])?;
-        let ahead = self.ahead_by(ring.stages, &phis, [upper, step]);
-        let next_indices = self.load_indices(op, ring, ahead)?;
         let region = data.regions[0];
         let args = self.func.region(region).args.clone();
-        self.set(args[0], vec![phis.index]);
+        self.set(args[0], vec![index]);
         self.bind(&args[1..], &carried.registers());
-        for load in &ring.loads {
-            self.slots.insert(load.op, phis.read);
+        for load in &buffer.loads {
+            let read = self.header()?.read;
+            self.slots.insert(load.op, read);
         }
-        if let Some(next) = self.region(region)? {
-            self.store_late(late)?;
+        if let Some(next) = self.region(region, &inner.body)? {
             let last = e.current_block();
-            e.add_incoming(phis.index, e.add(phis.index, step), last);
-            for slot in [phis.read, phis.write] {
-                e.add_incoming(slot, self.slot_after(ring, slot), last);
-            }
-            phis.indices.close(e, &next_indices, last);
-            let back = e.br(phis.block);
-            self.close_loop(op, &carried, &next, last, back);
+            self.close_header(buffer, step, last)?;
+            let back = e.br(header);
+            self.close_loop(inner.op, &carried, &next, last, back);
         }
-        self.leave_loop();
-        self.recorder.push(Step::NoCopies);
-        self.membar.join(entered);
+        self.copying.pop();
 
         e.position(done);
         let skipped: Vec<Vec<Val>> = inits.iter().map(|r| r.to_vec()).collect();
@@ -140,204 +134,216 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Where the current iteration's tile of a load is in shared memory: bytes, and the slot to add.
-    pub(super) fn slot_of(&mut self, load: Op) -> Result<(u32, Option<Val>), Error> {
-        let bug = || Error::bug("a load of a ring has no slot");
-        let found = self.lir.multistage.iter().find_map(|(&op, ring)| Some((op, ring.load(load)?)));
-        let (op, copied) = found.ok_or_else(bug)?;
-        let slot = *self.slots.get(&load).ok_or_else(bug)?;
-        let bytes = self.scratch(op)?;
-        let start = bytes.start + copied.offset;
-        let ring = &self.lir.multistage[&op];
-        let read = ring_bytes(ring, copied, bytes.start, 0);
-        self.recorder.push(Step::Read(load, read));
-        self.membar.read_shared(bytes);
-        Ok((start, Some(slot)))
-    }
-
-    /// Waits for what the copies may overwrite or read too prefetched.
-    fn before_copies(&mut self, op: Op, ring: &MultistageBuffer) -> Result<(), Error> {
-        let bytes = self.scratch(op)?;
-        let is_written = ring.loads.iter().any(|load| {
-            let target = self.target(self.func.op(load.op).operands[0]);
-            self.membar.blocks_load(target)
-        });
-        if self.all_barriers || is_written || self.membar.blocks_shared_write(&bytes) {
-            self.barrier();
-        }
-        Ok(())
-    }
-
-    /// Copies the first iterations. Gives the indices of the one behind them.
-    pub(super) fn fill(
+    /// The loop's prologue.
+    fn begin_copies(
         &mut self,
-        op: Op,
-        ring: &MultistageBuffer,
+        inner: &'a For,
+        buffer: &MultistageBuffer,
         bounds: [Val; 3],
-    ) -> Result<Indices, Error> {
-        let slots = self.first_slots(ring, bounds);
-        let mut indices: Vec<Indices> = slots
-            .iter()
-            .map(|&ahead| self.load_indices(op, ring, ahead))
-            .collect::<Result<_, _>>()?;
-        let next = indices.pop().unwrap_or_default();
-        for (&ahead, indices) in slots.iter().zip(&indices) {
-            let late = self.copy(op, ring, ahead, indices)?;
-            self.store_late(late)?;
-        }
-        Ok(next)
+    ) -> Result<(), Error> {
+        let first = self.first_iterations(buffer, bounds);
+        self.copying.push(Copying {
+            of: inner.op,
+            bounds: [bounds[1], bounds[2]],
+            first,
+            header: None,
+            indices: BTreeMap::new(),
+            current: None,
+            late: Vec::new(),
+        });
+        self.run(&inner.prologue)
     }
 
-    /// Copies some tiles of the first iterations, all of them by `cp.async`, into the group that is open.
-    pub(super) fn fill_tiles(
+    /// The phis of the loop's header, where the builder stands; `lower` comes from the block of the prologue.
+    fn enter_header(
         &mut self,
-        op: Op,
-        ring: &MultistageBuffer,
-        (bounds, tiles): ([Val; 3], &BTreeSet<Op>),
+        buffer: &MultistageBuffer,
+        (lower, filled): (Val, LlvmBlock),
     ) -> Result<(), Error> {
-        for &ahead in self.first_slots(ring, bounds).iter().take(ring.stages as usize - 1) {
-            let indices = self.load_indices(op, ring, ahead)?;
-            self.copy_tiles(op, ring, (ahead, &indices), &|load| tiles.contains(&load))?;
-        }
+        let e = self.e;
+        let next = self.copying()?.indices.remove(&(buffer.stages - 1)).unwrap_or_default();
+        let last_stage = e.int(e.i32(), i64::from(buffer.bytes() - buffer.slot_bytes));
+        let header = Header {
+            index: e.phi(e.i64(), &[(lower, filled)]),
+            read: e.phi(e.i32(), &[(e.int(e.i32(), 0), filled)]),
+            write: e.phi(e.i32(), &[(last_stage, filled)]),
+            indices: self.carried(&next, filled),
+        };
+        self.copying()?.header = Some(header);
         Ok(())
+    }
+
+    /// What the phis become by way of the last block of the body.
+    fn close_header(
+        &mut self,
+        buffer: &MultistageBuffer,
+        step: Val,
+        last: LlvmBlock,
+    ) -> Result<(), Error> {
+        let e = self.e;
+        let next = self.copying()?.indices.remove(&buffer.stages).unwrap_or_default();
+        let header = self.header()?;
+        e.add_incoming(header.index, e.add(header.index, step), last);
+        for stage in [header.read, header.write] {
+            e.add_incoming(stage, self.stage_after(buffer, stage), last);
+        }
+        header.indices.close(e, &next, last);
+        Ok(())
+    }
+
+    fn copying(&mut self) -> Result<&mut Copying, Error> {
+        self.copying.last_mut().ok_or_else(|| Error::bug("a copy outside of its loop"))
+    }
+
+    fn header(&self) -> Result<&Header, Error> {
+        let header = self.copying.last().and_then(|copying| copying.header.as_ref());
+        header.ok_or_else(|| Error::bug("a loop over a multistage buffer has not begun"))
+    }
+
+    /// Where the current iteration's tile of a load is in shared memory: bytes, and the stage to add.
+    pub(super) fn slot_of(&mut self, load: Op) -> Result<(u32, Option<Val>), Error> {
+        let bug = || Error::bug("a load of a multistage buffer has no stage");
+        let found =
+            self.lir.multistage.iter().find_map(|(&op, buffer)| Some((op, buffer.load(load)?)));
+        let (op, copied) = found.ok_or_else(bug)?;
+        let stage = *self.slots.get(&load).ok_or_else(bug)?;
+        Ok((self.scratch(op)?.start + copied.offset, Some(stage)))
     }
 
     /// The iterations that are copied before the loop, and the one behind them.
-    fn first_slots(&self, ring: &MultistageBuffer, [lower, upper, step]: [Val; 3]) -> Vec<Ahead> {
+    fn first_iterations(
+        &self,
+        buffer: &MultistageBuffer,
+        [lower, upper, step]: [Val; 3],
+    ) -> Vec<Ahead> {
         let e = self.e;
         let (mut index, mut exists) = (lower, e.bool(true));
-        let slots = (0..ring.stages).map(|slot| {
+        let stages = (0..buffer.stages).map(|stage| {
             // An index that passes the largest number begins again below the loop's lower bound.
             let in_order = e.icmp(IntPred::Sge, index, lower);
             exists = e.and(exists, e.and(in_order, e.icmp(IntPred::Slt, index, upper)));
-            let at = e.int(e.i32(), i64::from(slot * ring.slot_bytes));
-            let ahead = Ahead { index, exists, at, slot };
+            let at = e.int(e.i32(), i64::from(stage * buffer.slot_bytes));
+            let ahead = Ahead { index, exists, at };
             index = e.add(index, step);
             ahead
         });
-        slots.collect()
+        stages.collect()
     }
 
-    /// Copies the iteration that is the ring's length, less one, after this one.
-    fn copy_ahead(
-        &mut self,
-        op: Op,
-        ring: &MultistageBuffer,
-        phis: &Header,
-        bounds: [Val; 2],
-    ) -> Result<Vec<Late>, Error> {
-        let ahead = self.ahead_by(ring.stages - 1, phis, bounds);
-        self.copy(op, ring, ahead, &phis.indices.registers())
-    }
-
-    /// The iteration that is so many after this one.
-    fn ahead_by(&self, count: u32, phis: &Header, [upper, step]: [Val; 2]) -> Ahead {
+    /// The iteration that is so many ahead: of the loop's first one in its prologue, of the current one in its body.
+    fn iteration_ahead(&mut self, count: u32) -> Result<Ahead, Error> {
         let e = self.e;
+        let copying = self.copying()?;
+        let [upper, step] = copying.bounds;
+        let Some(header) = &copying.header else {
+            let ahead = copying.first.get(count as usize).copied();
+            return ahead.ok_or_else(|| Error::bug("a prologue copies too many iterations"));
+        };
+        let (current, at) = (header.index, header.write);
         let distance = e.mul(step, e.int(e.i64(), i64::from(count)));
-        let index = e.add(phis.index, distance);
-        let in_order = e.icmp(IntPred::Sgt, index, phis.index);
+        let index = e.add(current, distance);
+        let in_order = e.icmp(IntPred::Sgt, index, current);
         let exists = e.and(in_order, e.icmp(IntPred::Slt, index, upper));
-        Ahead { index, exists, at: phis.write, slot: count }
+        Ok(Ahead { index, exists, at })
+    }
+
+    /// Runs some of the ops that a buffer's addresses follow from, for an iteration; then the loop's index is again what
+    /// it was.
+    fn in_iteration(
+        &mut self,
+        ahead: Ahead,
+        run: impl FnOnce(&mut Self, &MultistageBuffer) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let of = self.copying()?.of;
+        let lir = self.lir;
+        let buffer = lir.multistage.get(&of);
+        let buffer = buffer.ok_or_else(|| Error::bug("a loop has no multistage buffer"))?;
+        let index = self.func.region(self.func.op(of).regions[0]).args[0];
+        self.set(index, vec![ahead.index]);
+        run(self, buffer)?;
+        if let Some(header) = &self.copying()?.header {
+            let current = header.index;
+            self.set(index, vec![current]);
+        }
+        Ok(())
     }
 
     /// Loads what the addresses of an iteration's copies follow from.
-    fn load_indices(
-        &mut self,
-        op: Op,
-        ring: &MultistageBuffer,
-        ahead: Ahead,
-    ) -> Result<Indices, Error> {
-        let is_load = |&inner: &Op| self.func.op(inner).kind == OpKind::Load;
-        let Some(last) = ring.slice.iter().rposition(is_load) else { return Ok(Vec::new()) };
-        let region = self.func.op(op).regions[0];
-        self.set(self.func.region(region).args[0], vec![ahead.index]);
+    pub(super) fn load_indices(&mut self, count: u32) -> Result<(), Error> {
+        let ahead = self.iteration_ahead(count)?;
         let mut indices = Vec::new();
-        for &inner in &ring.slice[..=last] {
-            let data = self.func.op(inner);
-            match data.kind {
-                OpKind::Load => {
-                    self.load_where(inner, Some(ahead.exists))?;
-                    indices.push(self.get(data.results[0])?);
+        self.in_iteration(ahead, |lowering, buffer| {
+            let func = lowering.func;
+            let is_load = |&inner: &Op| func.op(inner).kind == OpKind::Load;
+            let last = buffer.slice.iter().rposition(is_load).map_or(0, |last| last + 1);
+            for &inner in &buffer.slice[..last] {
+                match func.op(inner).kind {
+                    OpKind::Load => {
+                        lowering.load_where(inner, Some(ahead.exists))?;
+                        indices.push(lowering.get(func.op(inner).results[0])?);
+                    }
+                    _ => lowering.op(inner)?,
                 }
-                _ => self.op(inner)?,
             }
-        }
-        Ok(indices)
+            Ok(())
+        })?;
+        self.copying()?.indices.insert(count, indices);
+        Ok(())
     }
 
-    /// Starts the copies of one iteration and closes their group.
-    fn copy(
-        &mut self,
-        op: Op,
-        ring: &MultistageBuffer,
-        ahead: Ahead,
-        indices: &[Registers],
-    ) -> Result<Vec<Late>, Error> {
-        let asked: BTreeSet<Op> = match ahead.slot + 1 < ring.stages {
-            true => ring.loads.iter().map(|l| l.op).filter(|&l| self.is_prefetched(l)).collect(),
-            false => BTreeSet::new(),
+    /// Computes the addresses and masks of an iteration's copies.
+    pub(super) fn addresses(&mut self, count: u32) -> Result<(), Error> {
+        let ahead = self.iteration_ahead(count)?;
+        let carried = self.copying()?.header.as_ref().map(|header| header.indices.registers());
+        let known = match carried {
+            Some(carried) => carried,
+            None => self.copying()?.indices.get(&count).cloned().unwrap_or_default(),
         };
-        let late = self.copy_tiles(op, ring, (ahead, indices), &|load| !asked.contains(&load))?;
-        self.recorder.push(Step::Commit);
-        self.e.inline_asm(self.e.void(), "cp.async.commit_group;", "~{memory}", &[], true);
-        Ok(late)
-    }
-
-    /// Whether all of a tile is copied by `cp.async`.
-    pub(super) fn is_direct(&self, load: &StagedLoad) -> bool {
-        let size = self.dtype(self.func.op(load.op).results[0]).bytes();
-        let groups = together(&self.access(load.op).groups, &offsets_of(load));
-        groups.iter().all(|group| matches!(size * group.len(), 4 | 8 | 16))
-    }
-
-    /// Copies those tiles of an iteration that are wanted.
-    fn copy_tiles(
-        &mut self,
-        op: Op,
-        ring: &MultistageBuffer,
-        (ahead, indices): (Ahead, &[Registers]),
-        wanted: &dyn Fn(Op) -> bool,
-    ) -> Result<Vec<Late>, Error> {
-        let region = self.func.op(op).regions[0];
-        let index = self.func.region(region).args[0];
-        self.set(index, vec![ahead.index]);
-        let mut indices = indices.iter();
-        for &inner in &ring.slice {
-            let data = self.func.op(inner);
-            match (&data.kind, indices.as_slice()) {
-                (OpKind::Load, [known, ..]) => {
-                    self.set(data.results[0], known.clone());
-                    indices.next();
+        self.in_iteration(ahead, |lowering, buffer| {
+            let func = lowering.func;
+            let mut known = known.iter();
+            for &inner in &buffer.slice {
+                let data = func.op(inner);
+                match (&data.kind, known.as_slice()) {
+                    (OpKind::Load, [index, ..]) => {
+                        lowering.set(data.results[0], index.clone());
+                        known.next();
+                    }
+                    (OpKind::Load, []) => return Err(Error::bug("a copy has no index")),
+                    _ => lowering.op(inner)?,
                 }
-                (OpKind::Load, []) => return Err(Error::bug("a copy of a ring has no index")),
-                _ => self.op(inner)?,
             }
-        }
-        let start = self.scratch(op)?.start;
-        let mut late = Vec::new();
-        for load in ring.loads.iter().filter(|load| wanted(load.op)) {
-            // Copies before the loop go to the same slots each time the loop is come to.
-            let bytes = match ahead.slot + 1 == ring.stages {
-                true => ring_bytes(ring, load, start, ahead.slot),
-                false => ring_bytes(ring, load, start, 0).moved(ahead.slot * ring.slot_bytes),
-            };
-            self.recorder.push(Step::Copy(load.op, bytes));
-            self.copy_tile(load, start + load.offset, ahead, &mut late)?;
-        }
-        Ok(late)
+            Ok(())
+        })?;
+        self.copying()?.current = Some(ahead);
+        Ok(())
     }
 
-    fn copy_tile(
-        &mut self,
-        load: &StagedLoad,
-        start: u32,
-        ahead: Ahead,
-        late: &mut Vec<Late>,
-    ) -> Result<(), Error> {
+    /// Begins to copy a load's tile, of the iteration whose addresses were computed last.
+    pub(super) fn copy(&mut self, load: Op) -> Result<(), Error> {
+        let copying = self.copying()?;
+        let (of, ahead) = (copying.of, copying.current);
+        let ahead = ahead.ok_or_else(|| Error::bug("a copy has no addresses"))?;
+        let copied = self.lir.multistage.get(&of).and_then(|buffer| buffer.load(load));
+        let copied = copied.ok_or_else(|| Error::bug("a copy of no load"))?;
+        let start = self.scratch(of)?.start + copied.offset;
+        self.copy_tile(copied, start, ahead)
+    }
+
+    /// Stores what copies that `cp.async` can't do have loaded.
+    pub(super) fn finish_copies(&mut self) -> Result<(), Error> {
+        for Late { load, registers, address, on } in std::mem::take(&mut self.copying()?.late) {
+            let value = self.func.op(load).results[0];
+            self.write_shared(value, &registers, address, on);
+        }
+        Ok(())
+    }
+
+    fn copy_tile(&mut self, load: &StagedLoad, start: u32, ahead: Ahead) -> Result<(), Error> {
         let data = self.func.op(load.op);
         let operands = self.operands(load.op)?;
         let (ptr, mask) = (&operands[0], operands.get(1));
-        let access = self.access(load.op);
+        let access = self.lir.access(load.op);
         let (lanes, warps) = (access.lane_copies, access.warp_copies);
         let on = match self.threads.all_zero(self.e, lanes, warps) {
             Some(first) => self.e.and(ahead.exists, first),
@@ -345,9 +351,9 @@ impl Lowering<'_> {
         };
         let value = data.results[0];
         let size = self.dtype(value).bytes() as u32;
-        let offsets = offsets_of(load);
+        let offsets = load.offsets();
         let thread = self.shared_thread(&load.store, size);
-        for group in together(&access.groups, &offsets) {
+        for group in load.copies(self.lir) {
             let leader = group[0] as usize;
             let offset = offsets[leader];
             let address =
@@ -365,7 +371,8 @@ impl Lowering<'_> {
             let cached = Cached::usual(readonly);
             let how = (Some(is_wanted), None);
             let registers = self.load_asm(dtype, n, ptr[leader], cached, how);
-            late.push(Late { load: load.op, registers, address, on: Some(on) });
+            let late = Late { load: load.op, registers, address, on: Some(on) };
+            self.copying()?.late.push(late);
         }
         Ok(())
     }
@@ -391,59 +398,10 @@ impl Lowering<'_> {
         }
     }
 
-    fn store_late(&mut self, late: Vec<Late>) -> Result<(), Error> {
-        for Late { load, registers, address, on } in late {
-            let value = self.func.op(load).results[0];
-            self.write_shared(value, &registers, address, on);
-        }
-        Ok(())
-    }
-
-    /// Waits until at most this many groups of copies of this thread are on their way.
-    fn wait_for_copies(&mut self, groups: u32) {
-        self.recorder.push(Step::Wait(groups as usize));
-        let text = format!("cp.async.wait_group {groups};");
-        self.e.inline_asm(self.e.void(), &text, "~{memory}", &[], true);
-    }
-
-    fn slot_after(&self, ring: &MultistageBuffer, slot: Val) -> Val {
+    fn stage_after(&self, buffer: &MultistageBuffer, stage: Val) -> Val {
         let e = self.e;
-        let next = e.add(slot, e.int(e.i32(), i64::from(ring.slot_bytes)));
-        let wraps = e.icmp(IntPred::Eq, next, e.int(e.i32(), i64::from(ring.bytes())));
+        let next = e.add(stage, e.int(e.i32(), i64::from(buffer.slot_bytes)));
+        let wraps = e.icmp(IntPred::Eq, next, e.int(e.i32(), i64::from(buffer.bytes())));
         e.select(wraps, e.int(e.i32(), 0), next)
     }
-}
-
-/// The bytes of a load's tile in a slot of its ring, which starts here.
-fn ring_bytes(ring: &MultistageBuffer, load: &StagedLoad, start: u32, first: u32) -> Bytes {
-    let start = start + load.offset;
-    let slot = Slot { first, stages: ring.stages, bytes: ring.slot_bytes };
-    Bytes { range: start..start + load.bytes, slot: Some(slot) }
-}
-
-/// The offset of each register in thread 0, in elements.
-fn offsets_of(load: &StagedLoad) -> Vec<u32> {
-    let n: usize = load.store.groups.iter().map(|group| group.regs.len()).sum();
-    let mut offsets = vec![0; n];
-    for group in &load.store.groups {
-        for (offset, &reg) in (group.offset..).zip(&group.regs) {
-            offsets[reg as usize] = offset;
-        }
-    }
-    offsets
-}
-
-/// Groups of registers that are next to each other in global memory, cut to what is next to each other
-/// in shared memory too.
-fn together(groups: &[Vec<u32>], offsets: &[u32]) -> Vec<Vec<u32>> {
-    let is_run = |group: &[u32]| {
-        let first = offsets[group[0] as usize];
-        let follows = (first..).zip(group).all(|(offset, &reg)| offsets[reg as usize] == offset);
-        follows && first.is_multiple_of(group.len() as u32)
-    };
-    let cut = |group: &Vec<u32>| match is_run(group) {
-        true => vec![group.clone()],
-        false => group.iter().map(|&reg| vec![reg]).collect(),
-    };
-    groups.iter().flat_map(cut).collect()
 }

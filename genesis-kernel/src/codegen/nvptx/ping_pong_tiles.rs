@@ -1,6 +1,6 @@
 //! Ping-pong schedule over tiles: two consumer warpgroups alternate; see [`crate::layout::ping_pong`].
 //!
-//! As in CUTLASS's `KernelTmaWarpSpecializedPingpong`, the main loop of one consumer dependent_launch the epilogue of the other. A
+//! As in CUTLASS's `KernelTmaWarpSpecializedPingpong`, the main loop of one consumer overlaps the epilogue of the other. A
 //! consumer goes through every tile, so that its pipeline state advances through those of the other. An order barrier
 //! (mbarrier) says that the other has finished its main loop; so no consumer waits for a stage more than one phase
 //! ahead, of which the parity would say nothing.
@@ -11,18 +11,18 @@
 //! ```
 
 use super::super::llvm::{Emitter, IntPred, Val};
-use super::arena::BARRIER_BYTES;
 use super::lower::{Lowering, Registers};
 use super::thread;
 use super::tma_pipeline::wait_parity;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind, Region};
+use crate::machine::{BARRIER_BYTES, For};
 
 /// What a consumer of a ping-pong schedule knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PingPongTiles {
     /// The loop over tiles.
-    shared: Op,
+    pub(super) shared: Op,
     /// The op of its body that ends the main loop: the consumer reads no more stages.
     last: Op,
     /// Where the order barriers start in shared memory, in bytes.
@@ -79,18 +79,18 @@ fn within(func: &Func, op: Op) -> Vec<Op> {
     found
 }
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
     /// The body of a loop, once: alternating in the loop over tiles.
     pub(super) fn iteration(
         &mut self,
-        op: Op,
+        inner: &'a For,
         region: Region,
     ) -> Result<Option<Vec<Registers>>, Error> {
         let ping_pong = self.copies.as_ref().and_then(|copies| copies.ping_pong_tiles);
         let Some(ping_pong) =
-            ping_pong.filter(|ping_pong| ping_pong.shared == op && !ping_pong.only_advances)
+            ping_pong.filter(|ping_pong| ping_pong.shared == inner.op && !ping_pong.only_advances)
         else {
-            return self.region(region);
+            return self.region(region, &inner.body);
         };
         let e = self.e;
         let next = e.load_aligned(e.i32(), ping_pong.next, 4);
@@ -102,7 +102,7 @@ impl Lowering<'_> {
         e.br(done);
         e.position(own);
         self.await_order(ping_pong);
-        if self.region(region)?.is_some() {
+        if self.region(region, &inner.body)?.is_some() {
             e.br(done);
         }
         e.position(done);
@@ -116,9 +116,10 @@ impl Lowering<'_> {
         let producer = lir.producer.as_ref();
         let producer =
             producer.ok_or_else(|| Error::bug("a ping-pong schedule without a producer"))?;
+        let tile = self.other_tile.ok_or_else(|| Error::bug("a consumer knows no other tile"))?;
         let func = std::mem::replace(&mut self.func, producer);
         self.set_only_advances(true);
-        let done = self.region(region);
+        let done = self.region(region, tile);
         self.set_only_advances(false);
         self.func = func;
         match done? {

@@ -24,7 +24,7 @@
 //! loops whose programs move [`LEAST_BYTES`]. For all launches of two blocks a multiprocessor or less it saves a
 //! decode step 1 to 2 %, and costs small sums and the steps of a small network 3 % (H100).
 //!
-//! What a kernel loads before it waits is in [`super::prologue_prefetch`] and [`super::producer_prologue`].
+//! What a kernel loads before it waits is in [`crate::machine::prologue_prefetch`] and [`crate::machine::producer_prologue`].
 //!
 //! The lines go into the text of the PTX, ahead of everything: to LLVM a load of memory that nobody
 //! writes has no order, and it could move up before an assembly statement that waits.
@@ -50,10 +50,13 @@ pub(super) fn wait_after_setup(e: &Emitter, launches_dependents: bool) {
 
 /// The same in the middle of a kernel, after its prologue loads. To LLVM the intrinsics touch no memory, and loads would
 /// move across them.
-pub(super) fn wait_and_launch_dependents(e: &Emitter) {
-    for text in [WAIT, LAUNCH] {
-        e.inline_asm(e.void(), text.trim(), "~{memory}", &[], true);
-    }
+pub(super) fn wait_for_grid(e: &Emitter) {
+    e.inline_asm(e.void(), WAIT.trim(), "~{memory}", &[], true);
+}
+
+/// `griddepcontrol.launch_dependents`, likewise.
+pub(super) fn launch_dependents(e: &Emitter) {
+    e.inline_asm(e.void(), LAUNCH.trim(), "~{memory}", &[], true);
 }
 
 /// Bytes a program must move for `launch_dependents` to pay.

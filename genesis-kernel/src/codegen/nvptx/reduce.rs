@@ -13,181 +13,24 @@
 
 use super::super::elementwise::from_memory;
 use super::super::llvm::{IntPred, Val};
-use super::lower::Lowering;
+use super::lower::{Lowering, Partial};
 use super::thread::{Shuffle, shuffle};
 use crate::Error;
 use crate::ir::{Combine, DType, Op, OpKind, Value};
-use crate::layout::{HwBit, LANE_BITS, LANES, LayoutIr, LinearLayout};
+use crate::layout::{HwBit, LANE_BITS, LANES};
+use crate::machine::exchange::{self, Exchange, Step, slot_bytes};
 
 /// Parts that each thread reads all of. Of more than these each lane reads a share, and lanes combine
 /// theirs: of 32 parts a softmax of 8192 columns takes 95 us instead of 183 us, of 16 parts 66 us
 /// instead of 73 us.
 const FEW_PARTS: u32 = 4;
 
-/// One step along an axis.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Step {
-    /// Registers that differ in this bit.
-    Reg(usize),
-    /// Lanes that differ in this bit.
-    Lane(usize),
-    /// Warps, of this block and others of its cluster, that differ in some bits.
-    Warps(Exchange),
-}
-
 /// By register of the result: the values of each warp, one for each operand.
 type Exchanged = Vec<(usize, Vec<Vec<Val>>)>;
-
-/// Warps that write_parts each other their parts: each writes them to scratch, a barrier, each reads all.
-/// Where blocks are among the bits, each writes them to the scratch of all blocks that differ in those.
-///
-/// The part of a register, lane, warp and block is at `combine(reg, r) ^ combine(lane, l) ^
-/// combine(warp, w) ^ combine(block, b)`, in elements; the parts of the bits that are exchanged lie side
-/// by side in the axis' order.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Exchange {
-    /// Bits of the warp and of the block's rank, the axis' lower ones first.
-    pub(super) bits: Vec<HwBit>,
-    pub(super) reg: Vec<u32>,
-    pub(super) lane: [u32; LANE_BITS],
-    pub(super) warp: Vec<u32>,
-    pub(super) block: Vec<u32>,
-    /// Elements of the scratch.
-    pub(super) elements: u32,
-}
-
-impl Exchange {
-    /// Bits of the layout that hold neither an exchanged bit nor one of `done` number the places.
-    fn new(layout: &LinearLayout, bits: Vec<HwBit>, done: &[HwBit]) -> Exchange {
-        let mut next = 1 << bits.len();
-        let mut place = |bit: HwBit, basis: u32| {
-            if basis == 0 || done.contains(&bit) {
-                return 0;
-            }
-            next *= 2;
-            next / 2
-        };
-        // Lanes first: those of a warp then write to different banks.
-        let mut lane = [0; LANE_BITS];
-        for (i, slot) in lane.iter_mut().enumerate() {
-            *slot = place(HwBit::Lane(i), layout.lane[i]);
-        }
-        let reg = layout.reg.iter().enumerate().map(|(i, &b)| place(HwBit::Reg(i), b)).collect();
-        let exchanged = |bit: HwBit| bits.iter().position(|&other| other == bit);
-        let warp = (0..layout.warp.len())
-            .map(|i| match exchanged(HwBit::Warp(i)) {
-                Some(position) => 1 << position,
-                None => place(HwBit::Warp(i), layout.warp[i]),
-            })
-            .collect();
-        // Another block's scratch is another place already.
-        let block = (0..layout.block.len())
-            .map(|i| exchanged(HwBit::Block(i)).map_or(0, |position| 1 << position))
-            .collect();
-        Exchange { bits, reg, lane, warp, block, elements: next }
-    }
-
-    /// The bits of the block's rank that are exchanged, one a mask.
-    pub(super) fn blocks(&self) -> Vec<u32> {
-        let ranks = self.bits.iter().filter_map(|bit| match bit {
-            HwBit::Block(i) => Some(1 << i),
-            HwBit::Reg(_) | HwBit::Lane(_) | HwBit::Warp(_) => None,
-        });
-        ranks.collect()
-    }
-
-    /// Parts that each thread reads.
-    pub(super) fn parts(&self) -> u32 {
-        1 << self.bits.len()
-    }
-}
-
-/// The steps along an axis; in the axis' order where `ordered`.
-pub(super) fn steps(layout: &LinearLayout, axis: usize, ordered: bool) -> Vec<Step> {
-    let mut bits = layout.axis_bits(axis);
-    if !ordered {
-        bits.sort_by_key(|bit| match bit {
-            HwBit::Reg(_) => 0,
-            HwBit::Lane(_) => 1,
-            HwBit::Warp(_) => 2,
-            HwBit::Block(_) => 3,
-        });
-    }
-    let mut steps = Vec::new();
-    let mut done = Vec::new();
-    let mut rest = bits.as_slice();
-    while let [bit, others @ ..] = rest {
-        let crosses = |bit: &&HwBit| matches!(bit, HwBit::Warp(_) | HwBit::Block(_));
-        let run = rest.iter().take_while(crosses).count();
-        match *bit {
-            HwBit::Reg(i) => steps.push(Step::Reg(i)),
-            HwBit::Lane(i) => steps.push(Step::Lane(i)),
-            HwBit::Warp(_) | HwBit::Block(_) => {
-                steps.push(Step::Warps(Exchange::new(layout, rest[..run].to_vec(), &done)));
-            }
-        }
-        let taken = run.max(1);
-        done.extend(&rest[..taken]);
-        rest = if taken == 1 { others } else { &rest[taken..] };
-    }
-    steps
-}
 
 /// The bits that no place depends on: threads that differ in them write the same.
 fn unused_bits(bases: &[u32]) -> u32 {
     bases.iter().enumerate().filter(|(_, basis)| **basis == 0).fold(0, |bits, (i, _)| bits | 1 << i)
-}
-
-/// Bytes of one exchange: operands side by side.
-pub(super) fn exchange_bytes(exchange: &Exchange, dtypes: &[DType]) -> u32 {
-    dtypes.iter().map(|dtype| slot_bytes(exchange, *dtype)).sum()
-}
-
-fn slot_bytes(exchange: &Exchange, dtype: DType) -> u32 {
-    (exchange.elements * dtype.bytes() as u32).next_multiple_of(16)
-}
-
-pub(super) fn dtypes(lir: &LayoutIr, op: Op) -> Vec<DType> {
-    lir.func.op(op).operands.iter().map(|&v| lir.func.tile(v).dtype()).collect()
-}
-
-/// The steps of a reduction or scan.
-pub(super) fn steps_of(lir: &LayoutIr, op: Op) -> Vec<Step> {
-    let data = lir.func.op(op);
-    let (axis, ordered) = match data.kind {
-        OpKind::Reduce { axis, combine } => (axis, combine == Combine::Region),
-        OpKind::Scan { axis, .. } => (axis, true),
-        _ => return Vec::new(),
-    };
-    let layout = lir.layout(data.operands[0]);
-    layout.map_or(Vec::new(), |layout| steps(layout, axis as usize, ordered))
-}
-
-/// Whether an op, or one inside of it, writes to the shared memory of other blocks.
-pub(super) fn stores_dsmem(lir: &LayoutIr, op: Op) -> bool {
-    if lir.num_blocks == 1 {
-        return false;
-    }
-    let crosses = |step: &Step| match step {
-        Step::Warps(exchange) => !exchange.blocks().is_empty(),
-        Step::Reg(_) | Step::Lane(_) => false,
-    };
-    let inside = lir.func.op(op).regions.iter().flat_map(|&region| &lir.func.region(region).ops);
-    steps_of(lir, op).iter().any(crosses) || inside.into_iter().any(|&op| stores_dsmem(lir, op))
-}
-
-/// Bytes of shared memory that a reduction needs.
-pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
-    most_bytes(&steps_of(lir, op), &dtypes(lir, op))
-}
-
-/// Bytes of the largest exchange.
-pub(super) fn most_bytes(steps: &[Step], dtypes: &[DType]) -> u32 {
-    let exchanges = steps.iter().map(|step| match step {
-        Step::Warps(exchange) => exchange_bytes(exchange, dtypes),
-        Step::Reg(_) | Step::Lane(_) => 0,
-    });
-    exchanges.max().unwrap_or(0)
 }
 
 /// The parts of each operand: by operand, then by register; none for registers folded into others.
@@ -211,23 +54,13 @@ pub(super) fn live(parts: &Parts) -> Vec<usize> {
 }
 
 impl Lowering<'_> {
+    /// What is left of a reduction after its exchanges.
     pub(super) fn reduce(&mut self, op: Op) -> Result<(), Error> {
+        let (parts, next) = self.reduction(op)?;
+        let (parts, next) = self.within_warps(op, parts, next)?;
         let data = self.func.op(op);
-        let OpKind::Reduce { axis, combine } = data.kind else {
-            return Err(Error::bug("a reduction that is none"));
-        };
-        let operands = self.operands(op)?;
-        let Some(layout) = self.lir.layout(data.operands[0]).cloned() else {
-            return Err(Error::bug("a reduction of a scalar"));
-        };
-        let mut parts: Parts =
-            operands.iter().map(|o| o.iter().copied().map(Some).collect()).collect();
-        for step in steps(&layout, axis as usize, combine == Combine::Region) {
-            match step {
-                Step::Reg(bit) => self.reduce_registers(op, combine, bit, &mut parts)?,
-                Step::Lane(bit) => self.reduce_lanes(op, combine, bit, &mut parts)?,
-                Step::Warps(exchange) => self.reduce_warps(op, combine, &exchange, &mut parts)?,
-            }
+        if next < exchange::steps_of(self.lir, op).len() {
+            return Err(Error::bug("a reduction lacks an exchange"));
         }
         for (&result, registers) in data.results.iter().zip(parts) {
             let registers: Vec<Val> = registers.into_iter().flatten().collect();
@@ -236,6 +69,71 @@ impl Lowering<'_> {
             }
             self.set(result, registers);
         }
+        Ok(())
+    }
+
+    /// The parts of a reduction so far, and the number of its next step.
+    fn reduction(&mut self, op: Op) -> Result<(Parts, usize), Error> {
+        match self.partial.remove(&op) {
+            Some(Partial::Reduce(parts, next)) => Ok((parts, next)),
+            _ => {
+                let operands = self.operands(op)?;
+                let all = operands.iter().map(|o| o.iter().copied().map(Some).collect());
+                Ok((all.collect(), 0))
+            }
+        }
+    }
+
+    /// The steps up to one that crosses warps, or all.
+    fn within_warps(
+        &mut self,
+        op: Op,
+        mut parts: Parts,
+        mut next: usize,
+    ) -> Result<(Parts, usize), Error> {
+        let combine = self.combine_of(op)?;
+        for step in exchange::steps_of(self.lir, op).into_iter().skip(next) {
+            match step {
+                Step::Reg(bit) => self.reduce_registers(op, combine, bit, &mut parts)?,
+                Step::Lane(bit) => self.reduce_lanes(op, combine, bit, &mut parts)?,
+                Step::Warps(_) => break,
+            }
+            next += 1;
+        }
+        Ok((parts, next))
+    }
+
+    fn combine_of(&self, op: Op) -> Result<Combine, Error> {
+        match self.func.op(op).kind {
+            OpKind::Reduce { combine, .. } | OpKind::Scan { combine, .. } => Ok(combine),
+            _ => Err(Error::bug("an op that combines nothing")),
+        }
+    }
+
+    /// The exchange that a reduction or scan comes to with a step.
+    pub(super) fn exchange_at(&self, op: Op, step: usize) -> Result<Exchange, Error> {
+        match exchange::steps_of(self.lir, op).into_iter().nth(step) {
+            Some(Step::Warps(exchange)) => Ok(exchange),
+            _ => Err(Error::bug("an exchange that is none")),
+        }
+    }
+
+    /// Writes each warp's partial results to where the others read them.
+    pub(super) fn store_partial_results(&mut self, op: Op, to_cluster: bool) -> Result<(), Error> {
+        let (parts, next) = self.reduction(op)?;
+        let (parts, next) = self.within_warps(op, parts, next)?;
+        let exchange = self.exchange_at(op, next)?;
+        self.write_parts(op, &exchange, &parts, to_cluster)?;
+        self.partial.insert(op, Partial::Reduce(parts, next));
+        Ok(())
+    }
+
+    /// Reads those of all warps and combines them.
+    pub(super) fn load_partial_results(&mut self, op: Op) -> Result<(), Error> {
+        let (mut parts, next) = self.reduction(op)?;
+        let exchange = self.exchange_at(op, next)?;
+        self.reduce_warps(op, &exchange, &mut parts)?;
+        self.partial.insert(op, Partial::Reduce(parts, next + 1));
         Ok(())
     }
 
@@ -311,18 +209,18 @@ impl Lowering<'_> {
     fn reduce_warps(
         &mut self,
         op: Op,
-        combine: Combine,
         exchange: &Exchange,
         parts: &mut Parts,
     ) -> Result<(), Error> {
+        let combine = self.combine_of(op)?;
         if exchange.parts() <= FEW_PARTS || exchange.lane.iter().any(|&basis| basis != 0) {
-            for (reg, all) in self.exchange(op, exchange, parts)? {
+            for (reg, all) in self.gather(op, exchange, parts)? {
                 let sum = self.combine_tree(op, combine, all)?;
                 put(parts, reg, &sum);
             }
             return Ok(());
         }
-        let begin = self.write_parts(op, exchange, parts)?;
+        let begin = self.scratch(op)?.start;
         for reg in live(parts) {
             let each = (exchange.parts() / LANES).max(1);
             let own = self.parts_of_lane(op, exchange, reg, begin, each);
@@ -378,13 +276,13 @@ impl Lowering<'_> {
 
     /// Every warp's parts in every warp: for each live register its parts in the axis' order, each one
     /// value an operand.
-    pub(super) fn exchange(
+    pub(super) fn gather(
         &mut self,
         op: Op,
         exchange: &Exchange,
         parts: &Parts,
     ) -> Result<Exchanged, Error> {
-        let begin = self.write_parts(op, exchange, parts)?;
+        let begin = self.scratch(op)?.start;
         let mut gathered = Vec::new();
         for reg in live(parts) {
             let mut all = vec![Vec::new(); exchange.parts() as usize];
@@ -402,20 +300,20 @@ impl Lowering<'_> {
         Ok(gathered)
     }
 
-    /// Writes every warp's parts to where all warps can read them. Gives where that is.
-    fn write_parts(&mut self, op: Op, exchange: &Exchange, parts: &Parts) -> Result<u32, Error> {
+    /// Writes every warp's parts to where all warps can read them, in the blocks that need them.
+    pub(super) fn write_parts(
+        &mut self,
+        op: Op,
+        exchange: &Exchange,
+        parts: &Parts,
+        to_cluster: bool,
+    ) -> Result<(), Error> {
         let values: Vec<Value> = self.func.op(op).operands.clone();
-        let bytes = self.scratch(op)?;
         let blocks = exchange.blocks();
-        let barrier = self.dsmem_barrier(op).filter(|_| !blocks.is_empty());
-        match blocks.is_empty() {
-            true => self.before_shared_write(&bytes),
-            false => self.before_dsmem_store(&bytes),
-        }
+        let barrier = self.dsmem_barrier(op).filter(|_| to_cluster);
         let registers = live(parts);
-        let begin = bytes.start;
         let peers = self.peers(exchange, &blocks);
-        let mut start = begin;
+        let mut start = self.scratch(op)?.start;
         for (&value, operand) in values.iter().zip(parts) {
             let dtype = self.dtype(value);
             for &reg in &registers {
@@ -435,12 +333,7 @@ impl Lowering<'_> {
             }
             start += slot_bytes(exchange, dtype);
         }
-        match barrier {
-            Some(barrier) => self.await_stores(op, bytes, barrier),
-            None if blocks.is_empty() => self.before_shared_read(bytes),
-            None => self.after_dsmem_store(bytes),
-        }
-        Ok(begin)
+        Ok(())
     }
 
     /// The ranks of the blocks that each thread writes its parts to, none for its own memory, and
@@ -542,7 +435,8 @@ impl Lowering<'_> {
 pub(super) mod tests {
     use super::*;
     use crate::ir::Shape;
-    use crate::layout::{Blocked, HwIndex, blocked_in};
+    use crate::layout::{Blocked, HwIndex, LinearLayout, blocked_in};
+    use crate::machine::exchange::steps;
 
     /// What each register of each thread holds, as text; by register, lane and warp.
     pub(in super::super) type Held = Vec<Vec<Vec<String>>>;

@@ -11,25 +11,14 @@
 //! ```
 
 use super::super::llvm::Val;
-use super::lower::Lowering;
-use super::reduce::{self, Exchange, Parts, Step, at, live, put};
+use super::lower::{Lowering, Partial};
+use super::reduce::{Parts, at, live, put};
 use crate::Error;
 use crate::ir::{Combine, Op, OpKind};
-use crate::layout::LayoutIr;
-
-/// Bytes of shared memory that a scan needs.
-pub(super) fn scratch_bytes(lir: &LayoutIr, op: Op) -> u32 {
-    let data = lir.func.op(op);
-    let (OpKind::Scan { axis, .. }, Some(layout)) = (&data.kind, lir.layout(data.operands[0]))
-    else {
-        return 0;
-    };
-    let steps = reduce::steps(layout, *axis as usize, true);
-    reduce::most_bytes(&steps, &reduce::dtypes(lir, op))
-}
+use crate::machine::exchange::{self, Exchange, Step};
 
 /// A scan on its way.
-struct Scan {
+pub(super) struct Scan {
     op: Op,
     combine: Combine,
     reverse: bool,
@@ -42,29 +31,60 @@ struct Scan {
 }
 
 impl Lowering<'_> {
+    /// What is left of a scan after its exchanges.
     pub(super) fn scan(&mut self, op: Op) -> Result<(), Error> {
-        let data = self.func.op(op);
-        let OpKind::Scan { axis, reverse, combine } = data.kind else {
+        let (mut scan, next) = self.scanned(op)?;
+        self.scan_within_warps(&mut scan, next)?;
+        for (&result, registers) in self.func.op(op).results.iter().zip(scan.elements) {
+            self.set(result, registers.into_iter().flatten().collect::<Vec<Val>>());
+        }
+        Ok(())
+    }
+
+    /// A scan so far, and the number of its next step.
+    fn scanned(&mut self, op: Op) -> Result<(Scan, usize), Error> {
+        if let Some(Partial::Scan(scan, next)) = self.partial.remove(&op) {
+            return Ok((scan, next));
+        }
+        let OpKind::Scan { reverse, combine, .. } = self.func.op(op).kind else {
             return Err(Error::bug("a scan that is none"));
         };
         let operands = self.operands(op)?;
-        let Some(layout) = self.lir.layout(data.operands[0]).cloned() else {
-            return Err(Error::bug("a scan of a scalar"));
-        };
         let elements: Parts =
             operands.iter().map(|o| o.iter().copied().map(Some).collect()).collect();
         let totals = elements.clone();
-        let mut scan = Scan { op, combine, reverse, elements, totals, done: 0 };
-        for step in reduce::steps(&layout, axis as usize, true) {
+        Ok((Scan { op, combine, reverse, elements, totals, done: 0 }, 0))
+    }
+
+    /// The steps up to one that crosses warps, or all. Gives the number of that one.
+    fn scan_within_warps(&mut self, scan: &mut Scan, mut next: usize) -> Result<usize, Error> {
+        for step in exchange::steps_of(self.lir, scan.op).into_iter().skip(next) {
             match step {
-                Step::Reg(bit) => self.scan_registers(&mut scan, bit)?,
-                Step::Lane(bit) => self.scan_lanes(&mut scan, bit)?,
-                Step::Warps(exchange) => self.scan_warps(&mut scan, &exchange)?,
+                Step::Reg(bit) => self.scan_registers(scan, bit)?,
+                Step::Lane(bit) => self.scan_lanes(scan, bit)?,
+                Step::Warps(_) => break,
             }
+            next += 1;
         }
-        for (&result, registers) in data.results.iter().zip(scan.elements) {
-            self.set(result, registers.into_iter().flatten().collect::<Vec<Val>>());
-        }
+        Ok(next)
+    }
+
+    /// Writes each warp's totals to where the others read them.
+    pub(super) fn store_totals(&mut self, op: Op, to_cluster: bool) -> Result<(), Error> {
+        let (mut scan, next) = self.scanned(op)?;
+        let next = self.scan_within_warps(&mut scan, next)?;
+        let exchange = self.exchange_at(op, next)?;
+        self.write_parts(op, &exchange, &scan.totals, to_cluster)?;
+        self.partial.insert(op, Partial::Scan(scan, next));
+        Ok(())
+    }
+
+    /// Reads those of all warps, and takes those of earlier ones.
+    pub(super) fn load_totals(&mut self, op: Op) -> Result<(), Error> {
+        let (mut scan, next) = self.scanned(op)?;
+        let exchange = self.exchange_at(op, next)?;
+        self.scan_warps(&mut scan, &exchange)?;
+        self.partial.insert(op, Partial::Scan(scan, next + 1));
         Ok(())
     }
 
@@ -142,7 +162,7 @@ impl Lowering<'_> {
             });
             tests.reduce(|a, b| e.and(a, b)).unwrap_or_else(|| e.bool(true))
         };
-        for (run, mut all) in self.exchange(scan.op, exchange, &scan.totals.clone())? {
+        for (run, mut all) in self.gather(scan.op, exchange, &scan.totals.clone())? {
             if scan.reverse {
                 all.reverse();
             }
@@ -241,7 +261,7 @@ mod tests {
         let (n, warps) = (elements.len(), elements[0][0].len());
         let mut runs: Vec<usize> = (0..n).collect();
         let mut done = 0;
-        for step in reduce::steps(layout, axis, true) {
+        for step in exchange::steps(layout, axis, true) {
             let old = totals.clone();
             if let Step::Reg(bit) = step {
                 runs.retain(|reg| reg >> bit & 1 == 0);

@@ -1,4 +1,4 @@
-//! Scheduling barriers: keeps `wgmma.wait_group` after the independent work that it dependent_launch.
+//! Scheduling barriers: keeps `wgmma.wait_group` after the independent work that it overlaps.
 //!
 //! ptxas sees no dependence between a wait and the code before it, and hoists it to the previous wait: then the
 //! warps compute what was to overlap an MMA only after it. It moves no instruction across a branch, so a wait after
@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! wait_group 1
-//! %w = exp2 ..                      dependent_launch the MMA in flight
+//! %w = exp2 ..                      overlaps the MMA in flight
 //! %t = add %old, (reduce add 1 %w)
 //! branch, if some %t is NaN         never taken with numbers, and harmless
 //! wait_group 0
@@ -28,7 +28,7 @@ const MOST_TESTED_REGISTERS: usize = 4;
 const LONG_MMA_SUMS: usize = 64;
 
 impl Lowering<'_> {
-    /// Notes a reduction that dependent_launch MMAs in flight, or what was computed from it.
+    /// Notes a reduction that overlaps MMAs in flight, or what was computed from it.
     pub(super) fn note_reduction(&mut self, op: Op) {
         let data = self.func.op(op);
         let Some(&result) = data.results.first().filter(|_| !self.in_flight.is_empty()) else {
@@ -44,7 +44,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Ends the basic block before a wait for the first `n` MMAs in flight, if a reduction dependent_launch them.
+    /// Ends the basic block before a wait for the first `n` MMAs in flight, if a reduction overlaps them.
     pub(super) fn scheduling_barrier(&mut self, n: usize) -> Result<(), Error> {
         let Some(value) = self.reduced.take() else { return Ok(()) };
         let is_long = |sums: Value| self.lir.num_regs(sums) as usize >= LONG_MMA_SUMS;

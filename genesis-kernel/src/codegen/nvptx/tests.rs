@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ptxas::{self, Assembled};
-use super::schedule::Step;
 use super::*;
 use crate::ir::{Shape, parse};
 use crate::layout::{Access, Blocked, blocked_in};
@@ -670,39 +669,5 @@ fn operands_of_single_elements_are_stored_to_the_ring() {
         assert_eq!(count(&kernel, "cp.async.cg"), 0, "{}", kernel.ptx);
         assert_eq!(count(&kernel, "ldmatrix.sync.aligned.m8n8.x4"), 8);
         assert!(count(&kernel, "st.shared.b16") > 0);
-    }
-}
-
-/// Every list of steps that lacks one barrier or one wait of these.
-fn with_one_less(steps: &[Step]) -> Vec<Vec<Step>> {
-    let mut all = Vec::new();
-    for (i, step) in steps.iter().enumerate() {
-        let with = |new: Option<Step>| {
-            let (before, after) = (&steps[..i], &steps[i + 1..]);
-            before.iter().cloned().chain(new).chain(after.iter().cloned()).collect()
-        };
-        match step {
-            Step::Barrier | Step::Wait(_) => all.push(with(None)),
-            Step::Loop(body) => {
-                all.extend(
-                    with_one_less(body).into_iter().map(|body| with(Some(Step::Loop(body)))),
-                );
-            }
-            _ => {}
-        }
-    }
-    all
-}
-
-#[test]
-fn each_barrier_keeps_threads_apart() {
-    let lir = large_matmul("bf16", "ieee", [64, 64, 32], 4);
-    let steps = Module::new(&lir, &GpuTarget::SM_80, false).unwrap().steps;
-    assert_eq!(find_race(&steps), None);
-    // A wait and a barrier in the loop, two barriers around the result's way to rows.
-    let broken = with_one_less(&steps);
-    assert_eq!(broken.len(), 4, "{steps:?}");
-    for steps in broken {
-        assert!(find_race(&steps).is_some(), "{steps:?}");
     }
 }

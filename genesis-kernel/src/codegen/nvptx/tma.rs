@@ -14,13 +14,13 @@
 //! ```
 
 use super::super::llvm::Val;
-use super::arena::{PANEL_BYTES, PANEL_ROWS, PANELS};
 use super::lower::Lowering;
 use super::thread;
 use super::tma_pipeline::{Constant, Pipeline, Role};
 use crate::Error;
 use crate::ir::{Multicast, Op, OpKind, TensorMap, TmaLoad, Value};
 use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit, mma};
+use crate::machine::{PANEL_BYTES, PANEL_ROWS, PANELS};
 
 /// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
 pub(super) const FIRST_GROUP_BARRIER: i64 = 2;

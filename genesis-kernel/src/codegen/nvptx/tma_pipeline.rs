@@ -22,13 +22,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::llvm::{Emitter, IntPred, Val};
-use super::arena::{BARRIER_BYTES, PipelineLayout};
 use super::lower::Lowering;
 use super::ping_pong_mainloop::PingPongMainloop;
 use super::ping_pong_tiles::PingPongTiles;
 use super::thread;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind};
+use crate::machine::{BARRIER_BYTES, PipelineLayout};
 
 /// Stands for no stage in [`Pipeline::held`].
 const NONE: i64 = -1;

@@ -16,23 +16,21 @@
 use std::collections::BTreeMap;
 
 use super::super::elementwise::from_memory;
-use super::super::llvm::{Block, Emitter, IntPred, Val};
+use super::super::llvm::{Block as LlvmBlock, Emitter, IntPred, Val};
 use super::WARPGROUP;
-use super::arena::{Arena, BARRIER_BYTES};
 use super::dsmem_store;
 use super::lower::{Frame, Lowering};
 use super::ping_pong_mainloop::PingPongMainloop;
 use super::ping_pong_tiles::PingPongTiles;
-use super::producer_prologue::producer_prologue;
 use super::programmatic_dependent_launch;
-use super::reduce;
-use super::schedule::Step;
 use super::thread::{self, Threads, uniform_warp};
 use super::tma_pipeline::{Constant, Copies, Pipeline, Role, ends};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, Type};
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::{computing_warps, ping_pong_loop};
+use crate::machine::producer_prologue::producer_prologue;
+use crate::machine::{self, BARRIER_BYTES, Block, Code, Inst, RunBy, SharedMemory, cluster};
 use crate::target::GpuTarget;
 
 /// Registers of a thread of the producer, and of those that compute, where there are two warpgroups of
@@ -65,8 +63,6 @@ pub(super) struct Args {
 
 /// What there is to know about an entry point that was written.
 pub(super) struct Written {
-    /// What its threads do with shared memory.
-    pub(super) steps: Vec<Step>,
     /// Packed words of 16-bit floats that a thread keeps live; see [`super::rematerialize_rows`].
     pub(super) packed_words: u32,
     /// Parameters through which threads see each other's stores.
@@ -78,11 +74,11 @@ struct Kernel<'a> {
     e: &'a Emitter,
     lir: &'a LayoutIr,
     gpu: &'a GpuTarget,
-    arena: Arena,
+    memory: SharedMemory,
     args: Args,
     asserts: BTreeMap<Op, usize>,
     tid: Val,
-    exit: Block,
+    exit: LlvmBlock,
 }
 
 /// Writes the body of the entry point, in whose first block the builder stands.
@@ -90,13 +86,13 @@ pub(super) fn write(
     e: &Emitter,
     lir: &LayoutIr,
     gpu: &GpuTarget,
-    arena: Arena,
+    memory: SharedMemory,
     asserts: BTreeMap<Op, usize>,
     args: Args,
 ) -> Result<Written, Error> {
     let tid = Threads::new(e).tid;
     let exit = e.block("exit");
-    let kernel = Kernel { e, lir, gpu, arena, args, asserts, tid, exit };
+    let kernel = Kernel { e, lir, gpu, memory, args, asserts, tid, exit };
     let written = match &lir.producer {
         None => kernel.role(lir, None, exit)?,
         Some(producer) => kernel.warp_specialized(producer)?,
@@ -111,15 +107,21 @@ pub(super) fn write(
 
 impl Kernel<'_> {
     /// The code of one role at the builder's position. Gives what its threads do with shared memory.
-    fn role(&self, lir: &LayoutIr, copies: Option<Copies>, exit: Block) -> Result<Written, Error> {
+    fn role(
+        &self,
+        lir: &LayoutIr,
+        copies: Option<Copies>,
+        exit: LlvmBlock,
+    ) -> Result<Written, Error> {
         let e = self.e;
-        dsmem_store::init_barriers(e, lir, &self.arena.allocation, [self.tid, self.args.shared]);
+        dsmem_store::init_barriers(e, lir, &self.memory, [self.tid, self.args.shared]);
         let entry = e.current_block();
         let body = e.block("body");
         let is_producer = copies.as_ref().is_some_and(|copies| copies.role == Role::Producer);
+        let code = self.code(lir, copies.as_ref().map(|copies| copies.role))?;
+        let other_tile = self.other_tile(lir, copies.as_ref())?;
         let asserts = if is_producer { BTreeMap::new() } else { self.asserts.clone() };
-        let awaits_peers = lir.func.walk().iter().any(|&op| reduce::stores_dsmem(lir, op));
-        if awaits_peers {
+        if cluster::arrives(lir) {
             thread::arrive_in_cluster_first(e);
         }
         let frame = Frame {
@@ -127,15 +129,16 @@ impl Kernel<'_> {
             shared: self.args.shared,
             status: self.args.status,
             threads: Threads::of(e, self.numbered(copies.as_ref())),
-            awaits_peers,
-            allocation: self.arena.allocation.clone(),
+            memory: &self.memory,
+            code: &code,
+            other_tile: other_tile.as_ref(),
             asserts,
             copies,
         };
         let mut lowering = Lowering::new(e, lir, self.gpu, frame);
         bind_params(&mut lowering, &self.args);
         e.position(body);
-        if lowering.region(lir.func.body)?.is_some() {
+        if lowering.region(lir.func.body, &code.body)?.is_some() {
             e.br(exit);
         }
         if !is_producer && !lir.func.tma.stores.is_empty() {
@@ -147,18 +150,41 @@ impl Kernel<'_> {
         e.position(entry);
         e.br(body);
         let packed_words = lowering.packed_words();
-        let handed_on = lowering.handed_on();
-        Ok(Written { steps: lowering.recorder.finish(), packed_words, handed_on })
+        let handed_on = lowering.points_to.handed_on();
+        Ok(Written { packed_words, handed_on })
+    }
+
+    /// What the threads of a role do.
+    fn code(&self, lir: &LayoutIr, role: Option<Role>) -> Result<Code, Error> {
+        let by = match role {
+            None => RunBy::Block,
+            Some(Role::Consumer) => RunBy::Consumers,
+            Some(Role::Producer) => RunBy::Producer,
+        };
+        let code = machine::lower(lir, &self.memory, self.gpu, by);
+        check(&lir.func, &code)?;
+        Ok(code)
+    }
+
+    /// What a consumer does in the tiles of the other one: it goes through the producer's loads.
+    fn other_tile(&self, lir: &LayoutIr, copies: Option<&Copies>) -> Result<Option<Block>, Error> {
+        let shared = copies.and_then(|copies| copies.ping_pong_tiles).map(|tiles| tiles.shared);
+        let Some((shared, producer)) = shared.zip(lir.producer.as_ref()) else { return Ok(None) };
+        let code = self.code(&alone(producer, lir), Some(Role::Producer))?;
+        Ok(code.body.into_iter().find_map(|inst| match inst {
+            Inst::For(inner) if inner.op == shared => Some(inner.body),
+            _ => None,
+        }))
     }
 
     fn warp_specialized(&self, producer: &Func) -> Result<Written, Error> {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let pipelines: Vec<Pipeline> =
-            self.arena.pipelines.iter().map(|&layout| Pipeline::reserve(e, layout)).collect();
+            self.memory.pipelines.iter().map(|&layout| Pipeline::reserve(e, layout)).collect();
         let shared = ping_pong_loop(self.lir);
         let ping_pong_tiles = shared
-            .map(|op| PingPongTiles::reserve(e, op, &self.lir.func, self.arena.order_barriers));
+            .map(|op| PingPongTiles::reserve(e, op, &self.lir.func, self.memory.order_barriers));
         let num_warps = computing_warps(self.lir);
         self.init_barriers();
         match self.lir.num_blocks {
@@ -169,7 +195,7 @@ impl Kernel<'_> {
                 thread::await_cluster(e);
             }
         }
-        let is_alone = 2 * self.arena.bytes > self.gpu.features.max_shared_bytes;
+        let is_alone = 2 * self.memory.bytes > self.gpu.features.max_shared_bytes;
         let is_wide = !self.lir.func.tma.stores.is_empty();
         let prologue = producer_prologue(self.lir, self.gpu);
         if prologue.is_none() {
@@ -207,7 +233,8 @@ impl Kernel<'_> {
             let waits = e.block("producer.waits");
             self.role(&alone(prologue, self.lir), Some(copies), waits)?;
             e.position(waits);
-            programmatic_dependent_launch::wait_and_launch_dependents(e);
+            programmatic_dependent_launch::wait_for_grid(e);
+            programmatic_dependent_launch::launch_dependents(e);
             constant = Constant::Prefetched;
         }
         let mut copies = self.copies(Role::Producer, &pipelines, group, producer);
@@ -216,7 +243,8 @@ impl Kernel<'_> {
 
         e.position(compute);
         if prologue.is_some() {
-            programmatic_dependent_launch::wait_and_launch_dependents(e);
+            programmatic_dependent_launch::wait_for_grid(e);
+            programmatic_dependent_launch::launch_dependents(e);
         }
         if moves_registers {
             e.intrinsic("llvm.nvvm.setmaxnreg.inc.sync.aligned.u32", &[], &[taken]);
@@ -260,7 +288,7 @@ impl Kernel<'_> {
             let arrivals = e.int(e.i32(), i64::from(arrivals));
             e.intrinsic("llvm.nvvm.mbarrier.init.shared", &[], &[barrier, arrivals]);
         };
-        for pipeline in &self.arena.pipelines {
+        for pipeline in &self.memory.pipelines {
             let readers = self.lir.num_warps / 4 * self.lir.num_blocks;
             for (first, arrivals) in [(pipeline.full, 1), (pipeline.empty, readers)] {
                 for slot in 0..pipeline.stages {
@@ -270,7 +298,7 @@ impl Kernel<'_> {
         }
         if ping_pong_loop(self.lir).is_some() {
             for set in 0..2 {
-                make(self.arena.order_barriers + set * BARRIER_BYTES, WARPGROUP);
+                make(self.memory.order_barriers + set * BARRIER_BYTES, WARPGROUP);
             }
         }
         e.intrinsic("llvm.nvvm.fence.mbarrier_init.release.cluster", &[], &[]);
@@ -285,7 +313,7 @@ impl Kernel<'_> {
         let in_group = e.and(self.tid, e.int(e.i32(), i64::from(WARPGROUP - 1)));
         let leads = e.icmp(IntPred::Eq, in_group, e.int(e.i32(), 0));
         let [firsts, lasts] = ends(func);
-        let (maps, staging) = (self.args.maps.clone(), self.arena.staging);
+        let (maps, staging) = (self.args.maps.clone(), self.memory.staging);
         let (unit, ping_pong_tiles, ping_pong_mainloop) =
             (group, None, PingPongMainloop::default());
         let pipelines = pipelines.to_vec();
@@ -304,6 +332,22 @@ impl Kernel<'_> {
             lasts,
         }
     }
+}
+
+/// In debug builds, whether threads meet in shared memory.
+fn check(func: &Func, code: &Code) -> Result<(), Error> {
+    let Some(race) = cfg!(debug_assertions).then(|| machine::verify(&code.body).err()).flatten()
+    else {
+        return Ok(());
+    };
+    let name = |op: Op| {
+        let data = func.op(op);
+        let at = data.loc.map(|loc| format!(" at {}:{}", loc.file, loc.line));
+        format!("{:?}{}", data.kind, at.unwrap_or_default())
+    };
+    let (earlier, later) = (name(race.earlier), name(race.later));
+    let byte = race.byte;
+    Err(Error::bug(format!("{earlier} and {later} race for byte {byte} of shared memory")))
 }
 
 /// A producer as layout IR: its tiles stay in shared memory, so that nothing has a layout.

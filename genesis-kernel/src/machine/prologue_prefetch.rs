@@ -2,7 +2,7 @@
 //!
 //! Between two dependent kernels memory is idle: the last blocks of one end, and the first copies of the next are still to
 //! come. A kernel that reads memory which nobody writes (`constant` parameters, the weights of a model) need not wait for
-//! the primary grid there. Where a function begins with a loop over a multistage buffer (see [`super::multistage`]), the copies
+//! the primary grid there. Where a function begins with a loop over a multistage buffer (see [`crate::layout::multistage`]), the copies
 //! of such tiles come first, and the wait after them:
 //!
 //! ```text
@@ -32,12 +32,11 @@
 
 use std::collections::BTreeSet;
 
-use super::super::llvm::Val;
-use super::lower::{Lowering, Registers, scratch_bytes};
-use super::membar::SMALL_BYTES;
+use super::allocate::SMALL_BYTES;
+use super::expand::Expander;
 use super::producer_prologue::producer_prologue;
-use super::programmatic_dependent_launch;
-use crate::Error;
+use super::scratch::scratch_bytes;
+use super::{Block, Code, Inst, SharedMemory};
 use crate::analysis::base;
 use crate::ir::{Func, Op, OpKind, ParamAttrs, Value};
 use crate::layout::{LayoutIr, MultistageBuffer, StagedLoad};
@@ -45,7 +44,7 @@ use crate::target::GpuTarget;
 
 /// Where `griddepcontrol.wait` stands in a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wait {
+pub(crate) enum GridWait {
     /// Before all else.
     First,
     /// After its first copies to shared memory.
@@ -54,92 +53,72 @@ pub(super) enum Wait {
     AfterLoads,
 }
 
-impl Wait {
-    pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Wait {
-        match ProloguePrefetch::of(lir, gpu) {
-            Some(prologue_prefetch) if !lir.multistage.contains_key(&prologue_prefetch.at) => {
-                Wait::AfterLoads
-            }
-            Some(_) => Wait::AfterCopies,
-            None if producer_prologue(lir, gpu).is_some() => Wait::AfterCopies,
-            None => Wait::First,
+impl GridWait {
+    pub(crate) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> GridWait {
+        match Prefetch::of(lir, gpu) {
+            Some(Prefetch::Loads { .. }) => GridWait::AfterLoads,
+            Some(Prefetch::Copies { .. }) => GridWait::AfterCopies,
+            None if producer_prologue(lir, gpu).is_some() => GridWait::AfterCopies,
+            None => GridWait::First,
         }
     }
 
     /// Whether memory behind a parameter for reading may be written while the kernel runs, as far as the order of
     /// its loads goes.
-    pub(super) fn orders(self, attrs: &ParamAttrs) -> bool {
+    pub(crate) fn orders(self, attrs: &ParamAttrs) -> bool {
         match self {
-            Wait::First => false,
-            Wait::AfterCopies => !attrs.constant,
-            Wait::AfterLoads => true,
+            GridWait::First => false,
+            GridWait::AfterCopies => !attrs.constant,
+            GridWait::AfterLoads => true,
         }
     }
 }
 
 /// What a kernel prefetches before it waits.
 #[derive(Clone, Debug)]
-pub(super) struct ProloguePrefetch {
-    /// What the wait stands before: the loop whose constant tiles are prefetched first, or the first op that touches
-    /// other memory.
-    at: Op,
-    /// Ops before the loop that must stay after the wait, in order.
-    deferred: Vec<Op>,
-    /// Whether the wait is still to come.
-    is_pending: bool,
-    /// Loads whose first stages are prefetched.
-    prefetched: BTreeSet<Op>,
+enum Prefetch {
+    /// What is loaded before the first op that touches other memory.
+    Loads { until: Op },
+    /// The first copies of this loop. Ops before it that must stay after the wait are deferred, in order.
+    Copies { of: Op, deferred: Vec<Op> },
 }
 
-impl ProloguePrefetch {
+impl Prefetch {
     /// What a function prefetches; none where it waits first.
-    pub(super) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Option<ProloguePrefetch> {
+    fn of(lir: &LayoutIr, gpu: &GpuTarget) -> Option<Prefetch> {
         if !gpu.features.pdl || lir.producer.is_some() || lir.num_blocks > 1 {
             return None;
         }
-        ProloguePrefetch::of_ring(lir).or_else(|| ProloguePrefetch::of_loads(&lir.func))
+        Prefetch::of_copies(lir).or_else(|| Prefetch::of_loads(&lir.func))
     }
 
     /// Loads of constant memory.
-    fn of_loads(func: &Func) -> Option<ProloguePrefetch> {
+    fn of_loads(func: &Func) -> Option<Prefetch> {
         let mut prefetches = false;
         for &op in &func.region(func.body).ops {
             if func.op(op).kind == OpKind::Load && reads_constant(func, op) {
                 prefetches = true;
             } else if touches_memory(func, op) {
-                let (deferred, prefetched) = (Vec::new(), BTreeSet::new());
-                return prefetches.then_some(ProloguePrefetch {
-                    at: op,
-                    deferred,
-                    is_pending: true,
-                    prefetched,
-                });
+                return prefetches.then_some(Prefetch::Loads { until: op });
             }
         }
         None
     }
 
     /// The first copies of a loop that the function begins with.
-    fn of_ring(lir: &LayoutIr) -> Option<ProloguePrefetch> {
+    fn of_copies(lir: &LayoutIr) -> Option<Prefetch> {
         let func = &lir.func;
         let uses = func.count_uses();
         let mut deferred = Vec::new();
         let mut unknown: BTreeSet<Value> = BTreeSet::new();
         for &op in &func.region(func.body).ops {
             let data = func.op(op);
-            if let Some(ring) = lir.multistage.get(&op) {
-                let is_known = data.operands[..3].iter().all(|v| !unknown.contains(v))
-                    && ring
-                        .slice
-                        .iter()
-                        .all(|&inner| func.op(inner).operands.iter().all(|v| !unknown.contains(v)));
-                let prologue_prefetch = ProloguePrefetch {
-                    at: op,
-                    deferred,
-                    is_pending: true,
-                    prefetched: BTreeSet::new(),
-                };
-                return (is_known && has_constant_tiles(func, ring)).then_some(prologue_prefetch);
+            if let Some(buffer) = lir.multistage.get(&op) {
+                let knows = |values: &[Value]| values.iter().all(|v| !unknown.contains(v));
+                let is_known = knows(&data.operands[..3])
+                    && buffer.slice.iter().all(|&inner| knows(&func.op(inner).operands));
+                let prefetches = is_known && has_constant_tiles(func, buffer);
+                return prefetches.then_some(Prefetch::Copies { of: op, deferred });
             }
             let waits = match &data.kind {
                 OpKind::Load => !reads_constant(func, op),
@@ -154,6 +133,46 @@ impl ProloguePrefetch {
         }
         None
     }
+}
+
+/// Puts the wait for the primary grid in its place, and before it what may come before.
+pub(super) fn run(code: &mut Code, lir: &LayoutIr, memory: &SharedMemory, gpu: &GpuTarget) {
+    match Prefetch::of(lir, gpu) {
+        Some(Prefetch::Loads { until }) => {
+            let at = code.body.iter().position(|inst| inst.op() == Some(until)).unwrap_or(0);
+            code.body.splice(at..at, [Inst::GridWait, Inst::LaunchDependents]);
+        }
+        Some(Prefetch::Copies { of, deferred }) => {
+            let is_deferred = |inst: &Inst| inst.op().is_some_and(|op| deferred.contains(&op));
+            let (later, now) = std::mem::take(&mut code.body).into_iter().partition(is_deferred);
+            code.body = now;
+            let prologue = prologue(lir, memory, of, later);
+            for inst in &mut code.body {
+                let Inst::For(inner) = inst else { continue };
+                if inner.op == of {
+                    (inner.prologue, inner.hoisted) = (prologue, true);
+                    break;
+                }
+            }
+        }
+        None if gpu.features.pdl => code.body.insert(0, Inst::GridWait),
+        None => {}
+    }
+}
+
+/// The prologue of a loop over a multistage buffer: copies of constant tiles, the wait, all others, what was deferred.
+fn prologue(lir: &LayoutIr, memory: &SharedMemory, of: Op, deferred: Block) -> Block {
+    let Some(buffer) = lir.multistage.get(&of) else { return deferred };
+    let expander = Expander::new(lir, memory);
+    let is_early = |load: &StagedLoad| reads_constant(&lir.func, load.op) && load.is_async(lir);
+    let mut block = Block::new();
+    for ahead in 0..buffer.stages - 1 {
+        block.extend(expander.copies(of, buffer, ahead, &is_early));
+    }
+    block.extend([Inst::GridWait, Inst::LaunchDependents]);
+    block.extend(expander.first_copies(of, buffer, &|load| !is_early(load)));
+    block.extend(deferred);
+    block
 }
 
 /// Whether an op, or one inside of it, reads or writes global memory.
@@ -186,71 +205,6 @@ fn can_wait(lir: &LayoutIr, uses: &[u32], op: Op) -> bool {
 fn has_constant_tiles(func: &Func, ring: &MultistageBuffer) -> bool {
     let reads = |&op: &Op| func.op(op).kind == OpKind::Load && ring.load(op).is_none();
     ring.loads.iter().any(|load| reads_constant(func, load.op)) && !ring.slice.iter().any(reads)
-}
-
-impl Lowering<'_> {
-    /// Whether an op is deferred to after the wait.
-    pub(super) fn is_deferred(&self, op: Op) -> bool {
-        self.prologue_prefetch.as_ref().is_some_and(|prologue_prefetch| {
-            prologue_prefetch.is_pending && prologue_prefetch.deferred.contains(&op)
-        })
-    }
-
-    /// Whether a tile's first stages are prefetched.
-    pub(super) fn is_prefetched(&self, load: Op) -> bool {
-        self.prologue_prefetch
-            .as_ref()
-            .is_some_and(|prologue_prefetch| prologue_prefetch.prefetched.contains(&load))
-    }
-
-    /// Whether loads of a parameter's memory need no order: nobody writes it, or has while the kernel waits.
-    pub(super) fn is_invariant(&self, param: u32) -> bool {
-        let attrs = &self.func.params[param as usize].attrs;
-        attrs.readonly && !self.wait.orders(attrs)
-    }
-
-    /// Waits for the primary grid, if this op is the first that must not come before.
-    pub(super) fn wait_for_grid_before(&mut self, op: Op) {
-        let is_ring = self.lir.multistage.contains_key(&op);
-        let Some(prologue_prefetch) = self.prologue_prefetch.as_mut() else { return };
-        if prologue_prefetch.is_pending && prologue_prefetch.at == op && !is_ring {
-            prologue_prefetch.is_pending = false;
-            programmatic_dependent_launch::wait_and_launch_dependents(self.e);
-        }
-    }
-
-    /// Prefetches the constant tiles of a multistage buffer, waits for the primary grid, copies the other tiles, and lowers
-    /// what was deferred. Then gives the indices of the iteration after those copied.
-    pub(super) fn prefetch_prologue(
-        &mut self,
-        op: Op,
-        ring: &MultistageBuffer,
-        bounds: [Val; 3],
-    ) -> Result<Option<Vec<Registers>>, Error> {
-        let Some(prologue_prefetch) = self
-            .prologue_prefetch
-            .as_mut()
-            .filter(|prologue_prefetch| prologue_prefetch.is_pending && prologue_prefetch.at == op)
-        else {
-            return Ok(None);
-        };
-        prologue_prefetch.is_pending = false;
-        let deferred = std::mem::take(&mut prologue_prefetch.deferred);
-        let of_weights =
-            |load: &&StagedLoad| reads_constant(self.func, load.op) && self.is_direct(load);
-        let prefetched: BTreeSet<Op> =
-            ring.loads.iter().filter(of_weights).map(|load| load.op).collect();
-        self.fill_tiles(op, ring, (bounds, &prefetched))?;
-        if let Some(prologue_prefetch) = &mut self.prologue_prefetch {
-            prologue_prefetch.prefetched = prefetched;
-        }
-        programmatic_dependent_launch::wait_and_launch_dependents(self.e);
-        let indices = self.fill(op, ring, bounds)?;
-        for op in deferred {
-            self.next_op(op)?;
-        }
-        Ok(Some(indices))
-    }
 }
 
 #[cfg(test)]
@@ -360,9 +314,7 @@ kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_mu
         passes::run(&mut func, passes::PIPELINE);
         let lir =
             assign(&func, &LayoutOptions { num_warps: Some(4), ..Default::default() }).unwrap();
-        assert!(
-            !lir.multistage.is_empty() && ProloguePrefetch::of(&lir, &GpuTarget::SM_90A).is_none()
-        );
+        assert!(!lir.multistage.is_empty() && Prefetch::of(&lir, &GpuTarget::SM_90A).is_none());
     }
 
     /// Loads of one number each, of which the first need not wait.

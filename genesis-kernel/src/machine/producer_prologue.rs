@@ -18,7 +18,7 @@ use crate::target::GpuTarget;
 
 /// The truncated producer of a kernel; none where no tile is constant, or its producer is not a nest of counted
 /// loops around copies.
-pub(super) fn producer_prologue(lir: &LayoutIr, gpu: &GpuTarget) -> Option<Func> {
+pub(crate) fn producer_prologue(lir: &LayoutIr, gpu: &GpuTarget) -> Option<Func> {
     let producer = lir.producer.as_ref().filter(|_| gpu.features.pdl && lir.num_blocks == 1)?;
     let flows = |kind: &OpKind| matches!(kind, OpKind::Load | OpKind::While | OpKind::If);
     let ops = producer.walk();

@@ -1,0 +1,173 @@
+//! Machine IR from text; see [`super::print`].
+
+use std::ops::Range;
+
+use super::{Block, Bytes, For, Inst, Part, Stage};
+use crate::ir::Op;
+
+/// Reads code whose ops are numbered as in `ops`: those of the function, in order.
+///
+/// # Errors
+/// What is wrong, with the number of its line.
+pub fn parse(text: &str, ops: &[Op]) -> Result<Block, String> {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
+    let lines = (1..).zip(lines).filter(|(_, line)| !line.is_empty()).collect();
+    let mut parser = Parser { lines, next: 0, ops };
+    let block = parser.block()?;
+    match parser.lines.get(parser.next) {
+        Some((number, line)) => Err(format!("line {number}: unexpected `{line}`")),
+        None => Ok(block),
+    }
+}
+
+struct Parser<'t> {
+    lines: Vec<(usize, &'t str)>,
+    next: usize,
+    ops: &'t [Op],
+}
+
+impl<'t> Parser<'t> {
+    /// Instructions up to a closing brace, or the end.
+    fn block(&mut self) -> Result<Block, String> {
+        let mut block = Block::new();
+        while let Some(&(number, line)) = self.lines.get(self.next) {
+            if line.starts_with('}') {
+                break;
+            }
+            self.next += 1;
+            let inst = self.inst(line);
+            block.push(inst.map_err(|why| match why.starts_with("line ") {
+                true => why,
+                false => format!("line {number}: {why}"),
+            })?);
+        }
+        Ok(block)
+    }
+
+    fn inst(&mut self, line: &'t str) -> Result<Inst, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let missing = || format!("`{line}` lacks something");
+        let word = |at: usize| words.get(at).copied().ok_or_else(missing);
+        let name = word(0)?;
+        Ok(match name {
+            "exec" => Inst::Exec { op: self.op(word(1)?)?, reads: reads(&words[2..])? },
+            "store.shared" => Inst::StoreShared(self.part(&words)?),
+            "store.cluster" => Inst::StoreCluster(self.part(&words)?),
+            "await.cluster" => Inst::AwaitCluster(self.part(&words)?),
+            "load.shared" => Inst::LoadShared(self.part(&words)?),
+            "barrier" => Inst::Barrier,
+            "barrier.cluster" => Inst::ClusterBarrier,
+            "wait.cluster" => Inst::ClusterWait,
+            "wait.grid" => Inst::GridWait,
+            "launch.dependents" => Inst::LaunchDependents,
+            "indices" => {
+                let (of, ahead) = self.ahead(word(1)?)?;
+                Inst::LoadIndices { of, ahead }
+            }
+            "addresses" => {
+                let (of, ahead) = self.ahead(word(1)?)?;
+                Inst::Addresses { of, ahead }
+            }
+            "copy" => {
+                let (load, ahead) = self.ahead(word(1)?)?;
+                Inst::Copy { load, ahead, bytes: bytes(&words[2..])? }
+            }
+            "commit" => Inst::CommitCopies,
+            "wait.copies" => Inst::WaitCopies(number(word(1)?)?),
+            "finish" => Inst::FinishCopies { of: self.op(word(1)?)? },
+            "yield" => Inst::Yield(self.op(word(1)?)?),
+            "return" => Inst::Return(self.op(word(1)?)?),
+            "for" => self.for_loop(self.op(word(1)?)?, words.contains(&"hoisted"))?,
+            "while" => {
+                let [condition, body] = self.two_blocks("} do {")?;
+                Inst::While { op: self.op(word(1)?)?, condition, body }
+            }
+            "if" => {
+                let [then, otherwise] = self.two_blocks("} else {")?;
+                Inst::If { op: self.op(word(1)?)?, then, otherwise }
+            }
+            _ => return Err(format!("unknown instruction `{name}`")),
+        })
+    }
+
+    fn for_loop(&mut self, op: Op, hoisted: bool) -> Result<Inst, String> {
+        let mut prologue = Block::new();
+        if self.lines.get(self.next).is_some_and(|(_, line)| *line == "prologue {") {
+            self.next += 1;
+            prologue = self.block()?;
+            self.expect("}")?;
+        }
+        let body = self.block()?;
+        self.expect("}")?;
+        Ok(Inst::For(Box::new(For { op, prologue, hoisted, body })))
+    }
+
+    fn two_blocks(&mut self, between: &str) -> Result<[Block; 2], String> {
+        let first = self.block()?;
+        self.expect(between)?;
+        let second = self.block()?;
+        self.expect("}")?;
+        Ok([first, second])
+    }
+
+    fn expect(&mut self, wanted: &str) -> Result<(), String> {
+        match self.lines.get(self.next) {
+            Some((_, line)) if *line == wanted => {
+                self.next += 1;
+                Ok(())
+            }
+            Some((number, line)) => Err(format!("line {number}: `{line}` where `{wanted}` is due")),
+            None => Err(format!("the end where `{wanted}` is due")),
+        }
+    }
+
+    fn op(&self, text: &str) -> Result<Op, String> {
+        let number = number(text)? as usize;
+        self.ops.get(number).copied().ok_or_else(|| format!("there is no op {number}"))
+    }
+
+    /// `14+2`
+    fn ahead(&self, text: &str) -> Result<(Op, u32), String> {
+        let (op, ahead) = text.split_once('+').ok_or_else(|| format!("`{text}` lacks a +"))?;
+        Ok((self.op(op)?, number(ahead)?))
+    }
+
+    /// `store.shared 7.0 0..64`
+    fn part(&self, words: &[&str]) -> Result<Part, String> {
+        let [_, what, range] = words else { return Err("an op and bytes are due".to_owned()) };
+        let (op, part) = what.split_once('.').ok_or_else(|| format!("`{what}` lacks a part"))?;
+        Ok(Part { op: self.op(op)?, number: number(part)?, bytes: bytes_range(range)? })
+    }
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+/// `0..64`
+fn bytes_range(text: &str) -> Result<Range<u32>, String> {
+    let (start, end) = text.split_once("..").ok_or_else(|| format!("`{text}` is no range"))?;
+    Ok(number(start)?..number(end)?)
+}
+
+/// `0..64`, or `0..64 stage 1 of 3 by 64`
+fn bytes(words: &[&str]) -> Result<Bytes, String> {
+    match words {
+        [range] => Ok(bytes_range(range)?.into()),
+        [range, "stage", first, "of", count, "by", each] => {
+            let [first, count, bytes] = [first, count, each].map(|text| number(text));
+            let stage = Stage { first: first?, count: count?, bytes: bytes? };
+            Ok(Bytes { range: bytes_range(range)?, stage: Some(stage) })
+        }
+        _ => Err(format!("`{}` are no bytes", words.join(" "))),
+    }
+}
+
+/// `reads 0..64, 64..128`, or nothing.
+fn reads(words: &[&str]) -> Result<Vec<Bytes>, String> {
+    let Some((&"reads", rest)) = words.split_first() else {
+        return if words.is_empty() { Ok(Vec::new()) } else { Err("`reads` is due".to_owned()) };
+    };
+    let joined = rest.join(" ");
+    joined.split(", ").map(|one| bytes(&one.split(' ').collect::<Vec<_>>())).collect()
+}

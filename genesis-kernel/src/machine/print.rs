@@ -1,0 +1,133 @@
+//! Machine IR as text.
+//!
+//! Ops have the numbers of their order in the function, so that the text does not depend on what passes took away; what an
+//! op is stands behind it as a comment.
+//!
+//! ```text
+//! exec 6                      // load
+//! store.shared 7.0 0..64      // reduce
+//! barrier
+//! load.shared 7.0 0..64
+//! exec 7                      // reduce
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::{Block, Bytes, Inst, Part};
+use crate::ir::print::mnemonic;
+use crate::ir::{Func, Op};
+
+/// The text of a function's code.
+pub fn print(code: &Block, func: &Func) -> String {
+    let numbers = func.walk().into_iter().zip(0..).collect();
+    let mut printer = Printer { func, numbers, text: String::new() };
+    printer.block(code, 0);
+    printer.text
+}
+
+struct Printer<'f> {
+    func: &'f Func,
+    numbers: BTreeMap<Op, u32>,
+    text: String,
+}
+
+impl Printer<'_> {
+    fn block(&mut self, block: &Block, depth: usize) {
+        block.iter().for_each(|inst| self.inst(inst, depth));
+    }
+
+    fn inst(&mut self, inst: &Inst, depth: usize) {
+        let indent = "  ".repeat(depth);
+        match inst {
+            Inst::For(inner) => {
+                let hoisted = if inner.hoisted { " hoisted" } else { "" };
+                self.line(depth, &format!("for {}{hoisted} {{", self.number(inner.op)), None);
+                if !inner.prologue.is_empty() {
+                    self.line(depth + 1, "prologue {", None);
+                    self.block(&inner.prologue, depth + 2);
+                    self.line(depth + 1, "}", None);
+                }
+                self.block(&inner.body, depth + 1);
+                self.line(depth, "}", None);
+            }
+            Inst::While { op, condition, body } => {
+                self.line(depth, &format!("while {} {{", self.number(*op)), None);
+                self.block(condition, depth + 1);
+                let _ = writeln!(self.text, "{indent}}} do {{");
+                self.block(body, depth + 1);
+                self.line(depth, "}", None);
+            }
+            Inst::If { op, then, otherwise } => {
+                self.line(depth, &format!("if {} {{", self.number(*op)), None);
+                self.block(then, depth + 1);
+                let _ = writeln!(self.text, "{indent}}} else {{");
+                self.block(otherwise, depth + 1);
+                self.line(depth, "}", None);
+            }
+            _ => {
+                let text = self.simple(inst);
+                self.line(depth, &text, inst.op());
+            }
+        }
+    }
+
+    fn line(&mut self, depth: usize, text: &str, op: Option<Op>) {
+        let indent = "  ".repeat(depth);
+        let line = format!("{indent}{text}");
+        let _ = match op {
+            Some(op) => writeln!(self.text, "{line:<39} // {}", mnemonic(&self.func.op(op).kind)),
+            None => writeln!(self.text, "{line}"),
+        };
+    }
+
+    fn simple(&self, inst: &Inst) -> String {
+        let number = |op: &Op| self.number(*op);
+        match inst {
+            Inst::Exec { op, reads } if reads.is_empty() => format!("exec {}", number(op)),
+            Inst::Exec { op, reads } => {
+                let reads: Vec<String> = reads.iter().map(bytes).collect();
+                format!("exec {} reads {}", number(op), reads.join(", "))
+            }
+            Inst::StoreShared(part) => self.part("store.shared", part),
+            Inst::StoreCluster(part) => self.part("store.cluster", part),
+            Inst::AwaitCluster(part) => self.part("await.cluster", part),
+            Inst::LoadShared(part) => self.part("load.shared", part),
+            Inst::Barrier => "barrier".to_owned(),
+            Inst::ClusterBarrier => "barrier.cluster".to_owned(),
+            Inst::ClusterWait => "wait.cluster".to_owned(),
+            Inst::GridWait => "wait.grid".to_owned(),
+            Inst::LaunchDependents => "launch.dependents".to_owned(),
+            Inst::LoadIndices { of, ahead } => format!("indices {}+{ahead}", number(of)),
+            Inst::Addresses { of, ahead } => format!("addresses {}+{ahead}", number(of)),
+            Inst::Copy { load, ahead, bytes: to } => {
+                format!("copy {}+{ahead} {}", number(load), bytes(to))
+            }
+            Inst::CommitCopies => "commit".to_owned(),
+            Inst::WaitCopies(left) => format!("wait.copies {left}"),
+            Inst::FinishCopies { of } => format!("finish {}", number(of)),
+            Inst::Yield(op) => format!("yield {}", number(op)),
+            Inst::Return(op) => format!("return {}", number(op)),
+            Inst::For(_) | Inst::While { .. } | Inst::If { .. } => String::new(),
+        }
+    }
+
+    fn part(&self, name: &str, part: &Part) -> String {
+        let Part { op, number, bytes } = part;
+        format!("{name} {}.{number} {}..{}", self.number(*op), bytes.start, bytes.end)
+    }
+
+    fn number(&self, op: Op) -> u32 {
+        self.numbers.get(&op).copied().unwrap_or(u32::MAX)
+    }
+}
+
+fn bytes(bytes: &Bytes) -> String {
+    let range = format!("{}..{}", bytes.range.start, bytes.range.end);
+    match bytes.stage {
+        Some(stage) => {
+            format!("{range} stage {} of {} by {}", stage.first, stage.count, stage.bytes)
+        }
+        None => range,
+    }
+}
