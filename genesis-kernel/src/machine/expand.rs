@@ -27,8 +27,12 @@
 use std::collections::BTreeMap;
 
 use super::prologue_prefetch::GridWait;
+use super::resident_operands::ResidentOperands;
 use super::scratch::own_staging;
-use super::{Block, Bytes, Code, For, Inst, Part, SharedMemory, Stage, dsmem, exchange};
+use super::tma_pipeline::pipelines_of;
+use super::{
+    Block, Bytes, Code, Flight, For, Inst, Mma, Part, SharedMemory, Stage, dsmem, exchange,
+};
 use crate::ir::{Op, OpKind, Region};
 use crate::layout::{LayoutIr, MultistageBuffer, StagedLoad};
 
@@ -50,11 +54,13 @@ pub(super) struct Expander<'a> {
     lir: &'a LayoutIr,
     memory: &'a SharedMemory,
     uses: Vec<u32>,
+    resident: ResidentOperands,
 }
 
 impl<'a> Expander<'a> {
     pub(super) fn new(lir: &'a LayoutIr, memory: &'a SharedMemory) -> Expander<'a> {
-        Expander { lir, memory, uses: lir.func.count_uses() }
+        let resident = ResidentOperands::of(&lir.func);
+        Expander { lir, memory, uses: lir.func.count_uses(), resident }
     }
 
     fn region(&self, region: Region) -> Block {
@@ -135,7 +141,22 @@ impl<'a> Expander<'a> {
             let load = operand.registers().and_then(|operand| operand.ring);
             reads.extend(load.and_then(|load| self.staged(load)));
         }
-        block.push(Inst::Exec { op, reads });
+        block.push(match Flight::of(plan) {
+            Some(flight) => self.mma(op, reads, flight),
+            None => Inst::Exec { op, reads },
+        });
+    }
+
+    /// A product by asynchronous MMAs, which take the stages that nothing after them in their region reads.
+    fn mma(&self, op: Op, reads: Vec<Bytes>, flight: Flight) -> Inst {
+        let func = &self.lir.func;
+        let regions = func.walk().into_iter().flat_map(|op| func.op(op).regions.clone());
+        let mut regions = [func.body].into_iter().chain(regions);
+        let region = regions.find(|&region| func.region(region).ops.contains(&op));
+        let read = pipelines_of(self.lir, &self.resident, region.unwrap_or(func.body), op);
+        let takes = read.into_iter().filter(|&(_, is_last)| is_last).map(|(channel, _)| channel);
+        let takes = takes.collect();
+        Inst::Mma(Mma { op, reads, takes, flight, awaits_turn: false, passes_turn: false })
     }
 
     /// The bytes of a load's tile in the stage that the current iteration reads.
@@ -178,7 +199,8 @@ impl<'a> Expander<'a> {
     fn for_loop(&self, op: Op) -> For {
         let inside = self.region(self.lir.func.op(op).regions[0]);
         let Some(buffer) = self.lir.multistage.get(&op) else {
-            return For { op, prologue: Block::new(), hoisted: false, body: inside };
+            let (prologue, left) = (Block::new(), Block::new());
+            return For { op, prologue, hoisted: false, body: inside, other: None, left };
         };
         let prologue = self.first_copies(op, buffer, &|_| true);
         let mut body = vec![Inst::WaitCopies(buffer.stages - 2), Inst::Barrier];
@@ -191,7 +213,7 @@ impl<'a> Expander<'a> {
         body.extend_from_slice(&inside[..at]);
         body.push(Inst::FinishCopies { of: op });
         body.extend_from_slice(&inside[at..]);
-        For { op, prologue, hoisted: false, body }
+        For { op, prologue, hoisted: false, body, other: None, left: Block::new() }
     }
 
     /// The copies before a loop, of the wanted tiles, after the loads of all indices that these and the next iteration's

@@ -106,6 +106,10 @@ impl Membar<'_> {
                 let meets = reads.iter().any(|bytes| meet(&state.writes, &bytes.span()));
                 meets.then_some(Inst::Barrier)
             }
+            Inst::Mma(mma) => {
+                let meets = mma.reads.iter().any(|bytes| meet(&state.writes, &bytes.span()));
+                meets.then_some(Inst::Barrier)
+            }
             Inst::StoreShared(part) => {
                 let meets = meet(&state.reads, &part.bytes) || meet(&state.writes, &part.bytes);
                 meets.then_some(Inst::Barrier)
@@ -138,6 +142,7 @@ impl Membar<'_> {
                 reads.iter().for_each(|bytes| state.read(bytes.span()));
                 self.touch(self.global(*op), state);
             }
+            Inst::Mma(mma) => mma.reads.iter().for_each(|bytes| state.read(bytes.span())),
             Inst::StoreShared(part) => state.write(part.bytes.clone()),
             Inst::StoreCluster(part) => state.cluster_writes.push(part.bytes.clone()),
             Inst::AwaitCluster(part) => {

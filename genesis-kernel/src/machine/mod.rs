@@ -20,6 +20,12 @@
 //! |---|---|
 //! | `expand` | the instructions of each op, without barriers but for those of multistage buffers |
 //! | `prologue_prefetch` | `griddepcontrol.wait`, and what may come before it |
+//! | `resident_operands` | the release of stages that stay for a loop of MMAs |
+//! | `async_mma` | `wgmma.wait_group`, and the release of the stages that were read |
+//! | `late_loads` | nothing; moves loads of lines to where they are needed |
+//! | `tma_pipeline` | waits for full and empty stages, and the pipeline state's advance |
+//! | `ping_pong` | the turns of warpgroups that multiply while others compute |
+//! | `rematerialize` | indices computed anew next to MMAs |
 //! | `cluster` | the wait for the other blocks of a cluster to run |
 //! | `membar` | barriers |
 //!
@@ -29,16 +35,22 @@
 
 mod alias;
 mod allocate;
+mod async_mma;
 pub(crate) mod cluster;
 pub(crate) mod dsmem;
 pub(crate) mod exchange;
 mod expand;
+mod late_loads;
 mod membar;
 mod parse;
+pub(crate) mod ping_pong;
 mod print;
 pub(crate) mod producer_prologue;
 pub(crate) mod prologue_prefetch;
+mod rematerialize;
+mod resident_operands;
 pub(crate) mod scratch;
+mod tma_pipeline;
 mod verify;
 
 #[cfg(test)]
@@ -56,8 +68,8 @@ pub use self::print::print;
 pub use self::verify::{Race, verify};
 
 pub(crate) use self::prologue_prefetch::GridWait;
-use crate::ir::{Op, Region};
-use crate::layout::LayoutIr;
+use crate::ir::{Func, Op, Region};
+use crate::layout::{DotPlan, DotUnit, LayoutIr};
 use crate::target::GpuTarget;
 
 /// Instructions that run one after the other.
@@ -124,6 +136,63 @@ pub enum Inst {
         /// The loop.
         of: Op,
     },
+    /// Issues a group of asynchronous MMAs (`wgmma`).
+    Mma(Mma),
+    /// `wgmma.wait_group`: waits until at most so many groups are in flight, among which these dots are not.
+    WaitMma {
+        /// The dots whose accumulators may be touched from here on.
+        complete: Vec<Op>,
+        /// Groups that may still be in flight.
+        pending: u32,
+    },
+    /// After a loop's last iteration: waits for the MMAs of a dot that its iterations leave in flight.
+    FinishMma(Op),
+    /// Ends the basic block, so that the assembler moves no wait before what this op's result is computed from.
+    SchedulingBarrier(Op),
+    /// Waits until the copies into a TMA pipeline's next stage have arrived (its full mbarrier).
+    WaitFull(u8),
+    /// Waits until every consumer has read the next stage (its empty mbarrier).
+    WaitEmpty(u8),
+    /// Arms the next stage's full mbarrier with the bytes that will come.
+    Arm(u8),
+    /// Advances the pipeline state to the next stage.
+    Advance(u8),
+    /// Releases the next stage to the producer and advances: its readers are done.
+    ReleaseNext(u8),
+    /// The same for a stage that stayed for a loop of MMAs.
+    ReleaseResident(u8),
+    /// Releases the stage that MMAs of the iteration before read, if there is one.
+    ReleaseHeld(u8),
+    /// Notes that MMAs in flight read the next stage, and advances.
+    HoldNext(u8),
+    /// Releases the stage that a dot's MMAs took: they are complete.
+    Release {
+        /// The pipeline.
+        channel: u8,
+        /// The dot.
+        of: Op,
+    },
+    /// Runs where the pipeline's next stage was not prefetched.
+    UnlessPrefetched {
+        /// The pipeline.
+        channel: u8,
+        /// What runs there.
+        body: Block,
+    },
+    /// Counts one more stage that was prefetched, or one less that is next.
+    CountPrefetched {
+        /// The pipeline.
+        channel: u8,
+        /// One more.
+        more: bool,
+    },
+    /// Ping-pong over tiles: waits for the other consumer's main loop to end.
+    AwaitTile,
+    /// Ping-pong over tiles: says that this consumer's main loop has ended.
+    PassTile,
+    /// From here to the end of the block, these ops' indices are computed anew, of a thread number that LLVM can't see
+    /// through.
+    Rematerialize(Vec<Op>),
     /// A counted loop.
     For(Box<For>),
     /// A loop with a condition.
@@ -162,6 +231,54 @@ pub struct For {
     pub hoisted: bool,
     /// An iteration.
     pub body: Block,
+    /// What a consumer does in a tile of the other one, where two alternate over the iterations.
+    pub other: Option<Block>,
+    /// What comes after the last iteration, where there was one.
+    pub left: Block,
+}
+
+/// The asynchronous MMAs of a dot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mma {
+    /// The dot.
+    pub op: Op,
+    /// What they read of the dot's scratch.
+    pub reads: Vec<Bytes>,
+    /// The pipelines whose next stage they are the last to read.
+    pub takes: Vec<u8>,
+    /// How long they may be in flight.
+    pub flight: Flight,
+    /// Waits for its turn to issue: of a pair of MMAs in a ping-pong main loop the first.
+    pub awaits_turn: bool,
+    /// Passes the turn to the next warpgroup: the last of the pair.
+    pub passes_turn: bool,
+}
+
+/// How long MMAs may be in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flight {
+    /// Up to where the accumulators are used.
+    Iteration,
+    /// Until the next iteration's are issued.
+    NextIteration,
+    /// Not at all: they begin at zero, and an `exec` adds their sums to the accumulators in f32.
+    Promoted,
+}
+
+impl Flight {
+    /// That of a dot's MMAs; none where these are not asynchronous.
+    pub(crate) fn of(plan: &DotPlan) -> Option<Flight> {
+        let is_async = matches!(plan.unit, DotUnit::Wgmma(_));
+        Some(match () {
+            () if !is_async => return None,
+            // A in registers would be overwritten.
+            () if plan.async_across_iterations && plan.a.registers().is_none() => {
+                Flight::NextIteration
+            }
+            () if plan.apart => Flight::Promoted,
+            () => Flight::Iteration,
+        })
+    }
 }
 
 /// One exchange of an op between threads, through these bytes of shared memory.
@@ -227,8 +344,10 @@ impl Inst {
             Inst::Exec { op, .. }
             | Inst::Yield(op)
             | Inst::Return(op)
+            | Inst::FinishMma(op)
             | Inst::While { op, .. }
             | Inst::If { op, .. } => Some(*op),
+            Inst::Mma(mma) => Some(mma.op),
             Inst::StoreShared(part)
             | Inst::StoreCluster(part)
             | Inst::AwaitCluster(part)
@@ -244,7 +363,23 @@ impl Inst {
             | Inst::GridWait
             | Inst::LaunchDependents
             | Inst::CommitCopies
-            | Inst::WaitCopies(_) => None,
+            | Inst::WaitCopies(_)
+            | Inst::WaitMma { .. }
+            | Inst::SchedulingBarrier(_)
+            | Inst::WaitFull(_)
+            | Inst::WaitEmpty(_)
+            | Inst::Arm(_)
+            | Inst::Advance(_)
+            | Inst::ReleaseNext(_)
+            | Inst::ReleaseResident(_)
+            | Inst::ReleaseHeld(_)
+            | Inst::HoldNext(_)
+            | Inst::Release { .. }
+            | Inst::UnlessPrefetched { .. }
+            | Inst::CountPrefetched { .. }
+            | Inst::AwaitTile
+            | Inst::PassTile
+            | Inst::Rematerialize(_) => None,
         }
     }
 }
@@ -260,6 +395,20 @@ pub struct Code {
     pub(crate) grid_wait: GridWait,
 }
 
+/// A warp-specialized kernel's producer as layout IR: its tiles stay in shared memory, so that nothing has a layout.
+pub(crate) fn producer_ir(producer: &Func, whole: &LayoutIr) -> LayoutIr {
+    LayoutIr {
+        layouts: vec![None; producer.n_values()],
+        func: producer.clone(),
+        num_warps: whole.num_warps,
+        num_blocks: whole.num_blocks,
+        accesses: BTreeMap::new(),
+        dots: BTreeMap::new(),
+        multistage: BTreeMap::new(),
+        producer: None,
+    }
+}
+
 /// Which threads run a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RunBy {
@@ -268,18 +417,38 @@ pub(crate) enum RunBy {
     /// The consumers of a warp-specialized kernel.
     Consumers,
     /// One thread, which issues copies.
-    Producer,
+    Producer(Constant),
+}
+
+/// Which tiles a producer copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Constant {
+    /// All, in program order.
+    All,
+    /// The constant ones of the first stages: the prologue prefetch.
+    Prefetch,
+    /// All but those, after the prefetch.
+    Prefetched,
 }
 
 /// Machine IR of one role's function.
 pub(crate) fn lower(lir: &LayoutIr, memory: &SharedMemory, gpu: &GpuTarget, by: RunBy) -> Code {
     let mut code = expand::run(lir, memory);
     code.grid_wait = GridWait::of(lir, gpu);
-    if by == RunBy::Block {
-        prologue_prefetch::run(&mut code, lir, memory, gpu);
+    match by {
+        RunBy::Block => prologue_prefetch::run(&mut code, lir, memory, gpu),
+        RunBy::Consumers => {
+            resident_operands::run(&mut code, lir);
+            async_mma::run(&mut code, lir);
+            late_loads::run(&mut code, lir);
+            tma_pipeline::consumer(&mut code, lir);
+            ping_pong::run(&mut code, lir, memory);
+            rematerialize::run(&mut code, lir);
+        }
+        RunBy::Producer(constant) => tma_pipeline::producer(&mut code, lir, constant),
     }
     cluster::run(&mut code, lir);
-    if by != RunBy::Producer {
+    if !matches!(by, RunBy::Producer(_)) {
         membar::run(&mut code, lir);
     }
     if crate::knobs::get().all_barriers {

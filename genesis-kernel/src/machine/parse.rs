@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Block, Bytes, For, Inst, Part, Stage};
+use super::{Block, Bytes, Flight, For, Inst, Mma, Part, Stage};
 use crate::ir::Op;
 
 /// Reads code whose ops are numbered as in `ops`: those of the function, in order.
@@ -75,6 +75,34 @@ impl<'t> Parser<'t> {
             "commit" => Inst::CommitCopies,
             "wait.copies" => Inst::WaitCopies(number(word(1)?)?),
             "finish" => Inst::FinishCopies { of: self.op(word(1)?)? },
+            "mma" => Inst::Mma(self.mma(&words[1..])?),
+            "wait.mma" => {
+                let at = words.iter().position(|&word| word == "pending").ok_or_else(missing)?;
+                let pending = number(word(at + 1)?)?;
+                Inst::WaitMma { complete: self.list(&words[1..at])?, pending }
+            }
+            "finish.mma" => Inst::FinishMma(self.op(word(1)?)?),
+            "scheduling.barrier" => Inst::SchedulingBarrier(self.op(word(1)?)?),
+            "wait.full" => Inst::WaitFull(channel(word(1)?)?),
+            "wait.empty" => Inst::WaitEmpty(channel(word(1)?)?),
+            "arm" => Inst::Arm(channel(word(1)?)?),
+            "advance" => Inst::Advance(channel(word(1)?)?),
+            "release.next" => Inst::ReleaseNext(channel(word(1)?)?),
+            "release.resident" => Inst::ReleaseResident(channel(word(1)?)?),
+            "release.held" => Inst::ReleaseHeld(channel(word(1)?)?),
+            "hold.next" => Inst::HoldNext(channel(word(1)?)?),
+            "release" => Inst::Release { channel: channel(word(1)?)?, of: self.op(word(3)?)? },
+            "count.prefetched" => {
+                Inst::CountPrefetched { channel: channel(word(1)?)?, more: word(2)? == "more" }
+            }
+            "unless.prefetched" => {
+                let body = self.block()?;
+                self.expect("}")?;
+                Inst::UnlessPrefetched { channel: channel(word(1)?)?, body }
+            }
+            "await.tile" => Inst::AwaitTile,
+            "pass.tile" => Inst::PassTile,
+            "rematerialize" => Inst::Rematerialize(self.list(&words[1..])?),
             "yield" => Inst::Yield(self.op(word(1)?)?),
             "return" => Inst::Return(self.op(word(1)?)?),
             "for" => self.for_loop(self.op(word(1)?)?, words.contains(&"hoisted"))?,
@@ -98,8 +126,50 @@ impl<'t> Parser<'t> {
             self.expect("}")?;
         }
         let body = self.block()?;
+        let mut parts = [None, None];
+        for (part, start) in parts.iter_mut().zip(["} other {", "} left {"]) {
+            if self.lines.get(self.next).is_some_and(|(_, line)| *line == start) {
+                self.next += 1;
+                *part = Some(self.block()?);
+            }
+        }
         self.expect("}")?;
-        Ok(Inst::For(Box::new(For { op, prologue, hoisted, body })))
+        let [other, left] = parts;
+        let left = left.unwrap_or_default();
+        Ok(Inst::For(Box::new(For { op, prologue, hoisted, body, other, left })))
+    }
+
+    /// What stands behind `mma`; see the printer.
+    fn mma(&self, words: &[&str]) -> Result<Mma, String> {
+        let [first, rest @ ..] = words else { return Err("a dot is due".to_owned()) };
+        let has = |word: &str| rest.contains(&word);
+        let after = |word: &str| -> Vec<&str> {
+            let at = rest.iter().position(|&other| other == word);
+            let words = at.map_or(&[][..], |at| &rest[at + 1..]);
+            let is_word = |word: &&&str| MMA_WORDS.contains(*word);
+            words.iter().copied().take_while(|word| !is_word(&word)).collect()
+        };
+        let flight = match () {
+            () if has("into.next") => Flight::NextIteration,
+            () if has("promoted") => Flight::Promoted,
+            () => Flight::Iteration,
+        };
+        let takes = after("takes");
+        let takes = takes.into_iter().map(|text| channel(text.trim_end_matches(',')));
+        let read = after("reads");
+        Ok(Mma {
+            op: self.op(first)?,
+            reads: if read.is_empty() { Vec::new() } else { bytes_list(&read)? },
+            takes: takes.collect::<Result<_, _>>()?,
+            flight,
+            awaits_turn: has("awaits.turn"),
+            passes_turn: has("passes.turn"),
+        })
+    }
+
+    /// `4, 5, 9`
+    fn list(&self, words: &[&str]) -> Result<Vec<Op>, String> {
+        words.iter().map(|word| self.op(word.trim_end_matches(','))).collect()
     }
 
     fn two_blocks(&mut self, between: &str) -> Result<[Block; 2], String> {
@@ -140,6 +210,14 @@ impl<'t> Parser<'t> {
     }
 }
 
+/// Words that begin a property of MMAs.
+const MMA_WORDS: [&str; 6] =
+    ["reads", "takes", "into.next", "promoted", "awaits.turn", "passes.turn"];
+
+fn channel(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| format!("`{text}` is no channel"))
+}
+
 fn number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("`{text}` is no number"))
 }
@@ -168,6 +246,11 @@ fn reads(words: &[&str]) -> Result<Vec<Bytes>, String> {
     let Some((&"reads", rest)) = words.split_first() else {
         return if words.is_empty() { Ok(Vec::new()) } else { Err("`reads` is due".to_owned()) };
     };
-    let joined = rest.join(" ");
+    bytes_list(rest)
+}
+
+/// `0..64, 64..128 stage 0 of 2 by 128`
+fn bytes_list(words: &[&str]) -> Result<Vec<Bytes>, String> {
+    let joined = words.join(" ");
     joined.split(", ").map(|one| bytes(&one.split(' ').collect::<Vec<_>>())).collect()
 }

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Block, Bytes, Inst, Part};
+use super::{Block, Bytes, Flight, Inst, Mma, Part};
 use crate::ir::print::mnemonic;
 use crate::ir::{Func, Op};
 
@@ -49,6 +49,20 @@ impl Printer<'_> {
                     self.line(depth + 1, "}", None);
                 }
                 self.block(&inner.body, depth + 1);
+                for (name, block) in [("other", inner.other.as_ref()), ("left", Some(&inner.left))]
+                {
+                    let Some(block) = block.filter(|block| name == "other" || !block.is_empty())
+                    else {
+                        continue;
+                    };
+                    self.line(depth, &format!("}} {name} {{"), None);
+                    self.block(block, depth + 1);
+                }
+                self.line(depth, "}", None);
+            }
+            Inst::UnlessPrefetched { channel, body } => {
+                self.line(depth, &format!("unless.prefetched {channel} {{"), None);
+                self.block(body, depth + 1);
                 self.line(depth, "}", None);
             }
             Inst::While { op, condition, body } => {
@@ -106,10 +120,63 @@ impl Printer<'_> {
             Inst::CommitCopies => "commit".to_owned(),
             Inst::WaitCopies(left) => format!("wait.copies {left}"),
             Inst::FinishCopies { of } => format!("finish {}", number(of)),
+            Inst::Mma(mma) => self.mma(mma),
+            Inst::WaitMma { complete, pending } => {
+                let all: Vec<String> = complete.iter().map(|op| number(op).to_string()).collect();
+                format!("wait.mma {} pending {pending}", all.join(", "))
+            }
+            Inst::FinishMma(op) => format!("finish.mma {}", number(op)),
+            Inst::SchedulingBarrier(op) => format!("scheduling.barrier {}", number(op)),
+            Inst::WaitFull(channel) => format!("wait.full {channel}"),
+            Inst::WaitEmpty(channel) => format!("wait.empty {channel}"),
+            Inst::Arm(channel) => format!("arm {channel}"),
+            Inst::Advance(channel) => format!("advance {channel}"),
+            Inst::ReleaseNext(channel) => format!("release.next {channel}"),
+            Inst::ReleaseResident(channel) => format!("release.resident {channel}"),
+            Inst::ReleaseHeld(channel) => format!("release.held {channel}"),
+            Inst::HoldNext(channel) => format!("hold.next {channel}"),
+            Inst::Release { channel, of } => format!("release {channel} of {}", number(of)),
+            Inst::CountPrefetched { channel, more } => {
+                format!("count.prefetched {channel} {}", if *more { "more" } else { "less" })
+            }
+            Inst::AwaitTile => "await.tile".to_owned(),
+            Inst::PassTile => "pass.tile".to_owned(),
+            Inst::Rematerialize(ops) => {
+                let all: Vec<String> = ops.iter().map(|op| number(op).to_string()).collect();
+                format!("rematerialize {}", all.join(", "))
+            }
             Inst::Yield(op) => format!("yield {}", number(op)),
             Inst::Return(op) => format!("return {}", number(op)),
-            Inst::For(_) | Inst::While { .. } | Inst::If { .. } => String::new(),
+            Inst::For(_) | Inst::While { .. } | Inst::If { .. } | Inst::UnlessPrefetched { .. } => {
+                String::new()
+            }
         }
+    }
+
+    /// `mma 9 reads 0..64 takes 0, 1 in next iteration awaits turn passes turn`
+    fn mma(&self, mma: &Mma) -> String {
+        let mut text = format!("mma {}", self.number(mma.op));
+        let mut add = |more: String| text += &more;
+        if !mma.reads.is_empty() {
+            let reads: Vec<String> = mma.reads.iter().map(bytes).collect();
+            add(format!(" reads {}", reads.join(", ")));
+        }
+        if !mma.takes.is_empty() {
+            let takes: Vec<String> = mma.takes.iter().map(u8::to_string).collect();
+            add(format!(" takes {}", takes.join(", ")));
+        }
+        match mma.flight {
+            Flight::Iteration => {}
+            Flight::NextIteration => add(" into.next".to_owned()),
+            Flight::Promoted => add(" promoted".to_owned()),
+        }
+        if mma.awaits_turn {
+            add(" awaits.turn".to_owned());
+        }
+        if mma.passes_turn {
+            add(" passes.turn".to_owned());
+        }
+        text
     }
 
     fn part(&self, name: &str, part: &Part) -> String {

@@ -114,6 +114,10 @@ impl Replay {
                 let at = |bytes: &Bytes| bytes.at(iteration);
                 reads.iter().map(at).for_each(|bytes| self.access(*op, bytes, [false, false]));
             }
+            Inst::Mma(mma) => {
+                let at = |bytes: &Bytes| bytes.at(iteration);
+                mma.reads.iter().map(at).for_each(|bytes| self.access(mma.op, bytes, [false; 2]));
+            }
             Inst::LoadShared(part) => self.access(part.op, part.bytes.clone(), [false, false]),
             Inst::StoreShared(part) => self.access(part.op, part.bytes.clone(), [true, false]),
             Inst::StoreCluster(part) => self.access(part.op, part.bytes.clone(), [true, true]),

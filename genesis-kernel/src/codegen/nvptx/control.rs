@@ -80,7 +80,7 @@ impl<'a> Lowering<'a> {
             e.position(left);
             // Taken apart here, not in the loop.
             let next = self.of_words(op, &args[1..], &words);
-            let next = self.finish_products(op, next)?;
+            let next = self.finish_products(inner, next)?;
             ends.push((e.current_block(), self.short(&data.results, &next)));
             e.br(done);
         }
@@ -135,11 +135,7 @@ impl<'a> Lowering<'a> {
         let mut ends = Vec::new();
         for ((block, &region), way) in branches.into_iter().zip(&data.regions).zip(ways) {
             e.position(block);
-            let saved = self.begin_branch(op, region)?;
             let yielded = self.region(region, way)?;
-            if let Some(saved) = saved {
-                self.end_rematerialized(saved);
-            }
             if let Some(yielded) = yielded {
                 ends.push((e.current_block(), self.short(&data.results, &yielded)));
                 e.br(done);

@@ -82,11 +82,10 @@ impl<'a> Lowering<'a> {
     pub(super) fn dot(&mut self, op: Op) -> Result<(), Error> {
         let lir = self.lir;
         let plan = lir.dots.get(&op).ok_or_else(|| Error::bug("a dot has no plan"))?;
-        let sum = self.get(self.func.op(op).operands[2])?;
-        if let DotUnit::Wgmma(kind) = plan.unit {
-            let sum = self.dot_wgmma(op, plan, kind, &sum)?;
-            return self.result(op, sum);
+        if let DotUnit::Wgmma(_) = plan.unit {
+            return self.promote(op);
         }
+        let sum = self.get(self.func.op(op).operands[2])?;
         let in_shared = || Error::bug("a dot in registers has an operand in shared memory");
         let [left, right] =
             [plan.a.registers(), plan.b.registers()].map(|o| o.ok_or_else(in_shared));

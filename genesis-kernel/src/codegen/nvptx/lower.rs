@@ -1,17 +1,15 @@
 //! From one function of layout IR to one LLVM function: the state, and which file lowers which op.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
 use super::super::elementwise::{self, Target as Machine};
 use super::super::llvm::{Block as LlvmBlock, Emitter, Function, Ty, Val};
-use super::async_mma::AsyncMma;
 use super::multistage::Copying;
 use super::programmatic_dependent_launch;
 use super::reduce::Parts;
 use super::rematerialize::Rematerialized;
-use super::resident_operands::ResidentOperands;
 use super::scan::Scan;
 use super::strength_reduction::Increments;
 use super::thread::{self, Threads};
@@ -21,7 +19,7 @@ use crate::Error;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{BinaryOp, Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
 use crate::layout::{LayoutIr, LinearLayout};
-use crate::machine::{Block, Code, GridWait, Inst, Part, PointsTo, SharedMemory};
+use crate::machine::{Code, GridWait, Inst, Part, PointsTo, SharedMemory};
 use crate::target::GpuTarget;
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
@@ -55,8 +53,6 @@ pub(super) struct Lowering<'a> {
     pub(super) memory: &'a SharedMemory,
     /// What the threads do, in order.
     pub(super) code: &'a Code,
-    /// What a consumer does in the other consumer's tiles, where two alternate.
-    pub(super) other_tile: Option<&'a Block>,
     pub(super) points_to: PointsTo<'a>,
     /// Ops of which some instructions are still to come.
     pub(super) partial: BTreeMap<Op, Partial>,
@@ -96,18 +92,10 @@ pub(super) struct Lowering<'a> {
     pub(super) region: Region,
     /// Barriers so far.
     pub(super) stage: u32,
-    /// Async MMAs in flight, in issue order.
-    pub(super) in_flight: Vec<AsyncMma>,
-    /// The last reduction since an MMA was issued or waited for, or what was computed from it.
-    pub(super) reduced: Option<Value>,
-    /// Operands that stay in their stage for a loop of MMAs.
-    pub(super) resident_operands: ResidentOperands,
-    /// Tiles in slots that threads have still to read, with their loads.
-    pub(super) unread: BTreeMap<Value, Op>,
-    /// Rings whose next slot is full, by their first barrier, and the region that waited.
-    pub(super) arrived: BTreeSet<(Region, u32)>,
-    /// Epilogues with rematerialized indices, by region that is being lowered.
-    pub(super) rematerialized: Vec<(Region, Rematerialized)>,
+    /// The stages that dots' MMAs in flight read, by channel.
+    pub(super) taken: BTreeMap<(Op, u8), Val>,
+    /// Code with rematerialized indices, the innermost last.
+    pub(super) rematerialized: Vec<Rematerialized>,
 }
 
 /// What stands around a function's code.
@@ -118,7 +106,6 @@ pub(super) struct Frame<'a> {
     pub(super) threads: Threads,
     pub(super) memory: &'a SharedMemory,
     pub(super) code: &'a Code,
-    pub(super) other_tile: Option<&'a Block>,
     pub(super) asserts: BTreeMap<Op, usize>,
     pub(super) copies: Option<Copies>,
 }
@@ -139,7 +126,6 @@ impl<'a> Lowering<'a> {
             threads: frame.threads,
             memory: frame.memory,
             code: frame.code,
-            other_tile: frame.other_tile,
             points_to: PointsTo::new(lir),
             partial: BTreeMap::new(),
             copying: Vec::new(),
@@ -160,11 +146,7 @@ impl<'a> Lowering<'a> {
             packed: BTreeMap::new(),
             region: func.body,
             stage: 0,
-            in_flight: Vec::new(),
-            reduced: None,
-            resident_operands: ResidentOperands::of(func),
-            unread: BTreeMap::new(),
-            arrived: BTreeSet::new(),
+            taken: BTreeMap::new(),
             rematerialized: Vec::new(),
             known_increments: vec![None; func.n_values()],
         }
@@ -260,26 +242,20 @@ impl<'a> Lowering<'a> {
         block: &'a [Inst],
     ) -> Result<Option<Vec<Registers>>, Error> {
         let outer = std::mem::replace(&mut self.region, region);
-        let yielded = self.until_end(block, self.in_flight.len());
-        self.end_epilogue(region);
+        let depth = self.rematerialized.len();
+        let yielded = self.until_end(block);
+        while self.rematerialized.len() > depth {
+            self.end_rematerialized();
+        }
         self.region = outer;
         yielded
     }
 
-    /// The code of a region before which `outer_in_flight` MMAs were in flight.
-    fn until_end(
-        &mut self,
-        block: &'a [Inst],
-        outer_in_flight: usize,
-    ) -> Result<Option<Vec<Registers>>, Error> {
+    fn until_end(&mut self, block: &'a [Inst]) -> Result<Option<Vec<Registers>>, Error> {
         for inst in block {
             match inst {
-                Inst::Yield(op) => {
-                    self.before(*op, outer_in_flight)?;
-                    return self.operands(*op).map(Some);
-                }
-                Inst::Return(op) => {
-                    self.before(*op, outer_in_flight)?;
+                Inst::Yield(op) => return self.operands(*op).map(Some),
+                Inst::Return(_) => {
                     self.e.br(self.exit);
                     return Ok(None);
                 }
@@ -287,7 +263,6 @@ impl<'a> Lowering<'a> {
             }
         }
         // The body of a function may end without a terminator.
-        self.wait_mma(self.in_flight.len())?;
         self.e.br(self.exit);
         Ok(None)
     }
@@ -297,14 +272,8 @@ impl<'a> Lowering<'a> {
         block.iter().try_for_each(|inst| self.inst(inst))
     }
 
-    /// What an op waits for before it begins.
-    fn before(&mut self, op: Op, outer_in_flight: usize) -> Result<(), Error> {
-        self.wait_mma_before(op, outer_in_flight)?;
-        self.read_before(op)
-    }
-
     fn inst(&mut self, inst: &'a Inst) -> Result<(), Error> {
-        let Some(op) = inst.op() else { return self.sync(inst) };
+        let Some(op) = inst.op() else { return self.of_no_op(inst) };
         let outer = std::mem::replace(&mut self.current, op);
         self.e.locate(self.func.op(op).loc);
         self.part_of_op(op, inst)?;
@@ -315,50 +284,25 @@ impl<'a> Lowering<'a> {
 
     fn part_of_op(&mut self, op: Op, inst: &'a Inst) -> Result<(), Error> {
         match inst {
-            Inst::Exec { .. } => {
-                self.wait_mma_before(op, 0)?;
-                if self.waits_with_line(op) {
-                    return Ok(());
-                }
-                self.read_before(op)?;
-                self.lower(op)?;
-                self.after(op)
-            }
-            Inst::StoreShared(part) => {
-                self.before(op, 0)?;
-                self.store_part(part, false)
-            }
-            Inst::StoreCluster(part) => {
-                self.before(op, 0)?;
-                self.store_part(part, true)
-            }
+            Inst::Exec { .. } => self.lower(op),
+            Inst::Mma(mma) => self.issue_mma(mma),
+            Inst::StoreShared(part) => self.store_part(part, false),
+            Inst::StoreCluster(part) => self.store_part(part, true),
             Inst::AwaitCluster(_) => self.await_stores(op),
             Inst::LoadShared(part) => self.load_part(part),
             Inst::LoadIndices { ahead, .. } => self.load_indices(*ahead),
             Inst::Addresses { ahead, .. } => self.addresses(*ahead),
             Inst::Copy { load, .. } => self.copy(*load),
             Inst::FinishCopies { .. } => self.finish_copies(),
-            Inst::For(inner) => {
-                self.before(op, 0)?;
-                self.for_loop(inner)?;
-                self.after(op)
-            }
-            Inst::While { condition, body, .. } => {
-                self.before(op, 0)?;
-                self.while_loop(op, condition, body)?;
-                self.after(op)
-            }
-            Inst::If { then, otherwise, .. } => {
-                self.before(op, 0)?;
-                self.if_else(op, [then, otherwise])?;
-                self.after(op)
-            }
+            Inst::For(inner) => self.for_loop(inner),
+            Inst::While { condition, body, .. } => self.while_loop(op, condition, body),
+            Inst::If { then, otherwise, .. } => self.if_else(op, [then, otherwise]),
             _ => Err(Error::bug(format!("{inst:?} is no part of an op"))),
         }
     }
 
-    /// An instruction that is of no op.
-    fn sync(&mut self, inst: &Inst) -> Result<(), Error> {
+    /// An instruction that is of no op: what synchronizes, and the state of pipelines.
+    fn of_no_op(&mut self, inst: &'a Inst) -> Result<(), Error> {
         let e = self.e;
         match inst {
             Inst::Barrier => self.barrier(),
@@ -375,16 +319,13 @@ impl<'a> Lowering<'a> {
                 let text = format!("cp.async.wait_group {groups};");
                 e.inline_asm(e.void(), &text, "~{memory}", &[], true);
             }
-            _ => return Err(Error::bug(format!("{inst:?} synchronizes nothing"))),
+            Inst::SchedulingBarrier(op) => self.scheduling_barrier(*op)?,
+            Inst::WaitMma { complete, pending } => self.wait_mma(complete, *pending)?,
+            Inst::AwaitTile => self.await_tile()?,
+            Inst::PassTile => self.pass_tile()?,
+            Inst::Rematerialize(ops) => self.begin_rematerialized(ops)?,
+            _ => self.pipeline_inst(inst)?,
         }
-        Ok(())
-    }
-
-    fn after(&mut self, op: Op) -> Result<(), Error> {
-        self.release_resident(op)?;
-        self.begin_epilogue(op)?;
-        self.end_mainloop(op);
-        self.note_reduction(op);
         Ok(())
     }
 

@@ -21,7 +21,6 @@
 //! * grid axes x, y, z are the programs along axes 0, 1, 2; where a program is a cluster, axis x has
 //!   [`GpuKernel::num_blocks`] blocks for each, which the code itself declares to be clusters.
 
-mod async_mma;
 mod atomic;
 #[cfg(test)]
 mod cluster_tests;
@@ -37,14 +36,12 @@ mod masks;
 mod memory;
 mod multistage;
 mod narrow;
-mod ping_pong_mainloop;
 mod ping_pong_tiles;
 pub(crate) mod programmatic_dependent_launch;
 pub mod ptxas;
 mod reduce;
 mod rematerialize;
 mod rematerialize_rows;
-mod resident_operands;
 mod scan;
 mod scheduling_barrier;
 mod strength_reduction;

@@ -11,20 +11,22 @@
 //! ```
 
 use super::super::llvm::{Emitter, IntPred, Val};
+use super::WARPGROUP;
 use super::lower::{Lowering, Registers};
 use super::thread;
 use super::tma_pipeline::wait_parity;
 use crate::Error;
-use crate::ir::{Func, Op, OpKind, Region};
-use crate::machine::{BARRIER_BYTES, For};
+use crate::ir::Region;
+use crate::machine::{BARRIER_BYTES, Block, For};
+
+/// The number of the first warpgroup's order barrier in a main loop; those before are used by others.
+const FIRST_TURN: i64 = 6;
+/// Warpgroups that take turns.
+const GROUPS: i64 = 2;
 
 /// What a consumer of a ping-pong schedule knows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PingPongTiles {
-    /// The loop over tiles.
-    pub(super) shared: Op,
-    /// The op of its body that ends the main loop: the consumer reads no more stages.
-    last: Op,
     /// Where the order barriers start in shared memory, in bytes.
     barriers: u32,
     /// The number of this consumer.
@@ -33,29 +35,13 @@ pub(super) struct PingPongTiles {
     next: Val,
     /// Variable: the parity of this consumer's order barrier.
     parity: Val,
-    /// Whether this tile is the other's: the pipeline state only advances.
-    only_advances: bool,
 }
 
 impl PingPongTiles {
     /// Room for the variables; the builder stands in the function's first block.
-    pub(super) fn reserve(e: &Emitter, shared: Op, func: &Func, barriers: u32) -> PingPongTiles {
+    pub(super) fn reserve(e: &Emitter, barriers: u32) -> PingPongTiles {
         let [next, parity] = [(); 2].map(|()| e.alloca(e.i32(), 4));
-        let body = &func.region(func.op(shared).regions[0]).ops;
-        let loads = |&op: &Op| {
-            let inside = within(func, op);
-            inside.iter().any(|&op| matches!(func.op(op).kind, OpKind::TmaLoad(_)))
-        };
-        let last = body.iter().copied().rfind(loads).unwrap_or(shared);
-        PingPongTiles {
-            shared,
-            last,
-            barriers,
-            set: e.int(e.i32(), 0),
-            next,
-            parity,
-            only_advances: false,
-        }
+        PingPongTiles { barriers, set: e.int(e.i32(), 0), next, parity }
     }
 
     /// Sets the variables of a consumer that begins: the first one need not wait for its first tile.
@@ -67,16 +53,14 @@ impl PingPongTiles {
     }
 }
 
-/// An op and all inside it.
-fn within(func: &Func, op: Op) -> Vec<Op> {
-    let mut found = vec![op];
-    let mut at = 0;
-    while at < found.len() {
-        let regions = func.op(found[at]).regions.clone();
-        found.extend(regions.iter().flat_map(|&region| func.region(region).ops.iter().copied()));
-        at += 1;
-    }
-    found
+/// The first arrival of a main loop whose warpgroups take turns, for the first one; `group` is that of the thread.
+pub(super) fn first_turn(e: &Emitter, group: Val) {
+    let (give, begun) = (e.block("first.order"), e.block("begun"));
+    e.cond_br(e.icmp(IntPred::Eq, group, e.int(e.i32(), GROUPS - 1)), give, begun);
+    e.position(give);
+    thread::arrive_at_named(e, e.int(e.i32(), FIRST_TURN), 2 * WARPGROUP);
+    e.br(begun);
+    e.position(begun);
 }
 
 impl<'a> Lowering<'a> {
@@ -86,22 +70,17 @@ impl<'a> Lowering<'a> {
         inner: &'a For,
         region: Region,
     ) -> Result<Option<Vec<Registers>>, Error> {
-        let ping_pong = self.copies.as_ref().and_then(|copies| copies.ping_pong_tiles);
-        let Some(ping_pong) =
-            ping_pong.filter(|ping_pong| ping_pong.shared == inner.op && !ping_pong.only_advances)
-        else {
-            return self.region(region, &inner.body);
-        };
+        let Some(other) = &inner.other else { return self.region(region, &inner.body) };
+        let ping_pong = self.ping_pong_tiles()?;
         let e = self.e;
         let next = e.load_aligned(e.i32(), ping_pong.next, 4);
         let is_own = e.icmp(IntPred::Eq, next, ping_pong.set);
-        let (own, other, done) = (e.block("tile"), e.block("other.tile"), e.block("tile.end"));
-        e.cond_br(is_own, own, other);
-        e.position(other);
-        self.advance_through(region)?;
+        let (own, others, done) = (e.block("tile"), e.block("other.tile"), e.block("tile.end"));
+        e.cond_br(is_own, own, others);
+        e.position(others);
+        self.skip_tile(region, other)?;
         e.br(done);
         e.position(own);
-        self.await_order(ping_pong);
         if self.region(region, &inner.body)?.is_some() {
             e.br(done);
         }
@@ -110,17 +89,13 @@ impl<'a> Lowering<'a> {
         Ok(Some(Vec::new()))
     }
 
-    /// Advances the pipeline state through a tile of the other consumer.
-    fn advance_through(&mut self, region: Region) -> Result<(), Error> {
-        let lir = self.lir;
-        let producer = lir.producer.as_ref();
+    /// Advances the pipeline state through a tile of the other consumer, as the producer goes through it.
+    fn skip_tile(&mut self, region: Region, tile: &'a Block) -> Result<(), Error> {
+        let producer = self.lir.producer.as_ref();
         let producer =
             producer.ok_or_else(|| Error::bug("a ping-pong schedule without a producer"))?;
-        let tile = self.other_tile.ok_or_else(|| Error::bug("a consumer knows no other tile"))?;
         let func = std::mem::replace(&mut self.func, producer);
-        self.set_only_advances(true);
         let done = self.region(region, tile);
-        self.set_only_advances(false);
         self.func = func;
         match done? {
             Some(_) => Ok(()),
@@ -128,18 +103,9 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn set_only_advances(&mut self, only_advances: bool) {
-        if let Some(ping_pong) =
-            self.copies.as_mut().and_then(|copies| copies.ping_pong_tiles.as_mut())
-        {
-            ping_pong.only_advances = only_advances;
-        }
-    }
-
-    /// Whether loads only advance the pipeline state where the builder stands.
-    pub(super) fn only_advances(&self) -> bool {
-        let ping_pong = self.copies.as_ref().and_then(|copies| copies.ping_pong_tiles);
-        ping_pong.is_some_and(|ping_pong| ping_pong.only_advances)
+    fn ping_pong_tiles(&self) -> Result<PingPongTiles, Error> {
+        let ping_pong = self.copies()?.ping_pong_tiles;
+        ping_pong.ok_or_else(|| Error::bug("tiles alternate without a ping-pong schedule"))
     }
 
     fn order_barrier(&self, ping_pong: PingPongTiles, set: Val) -> Val {
@@ -148,26 +114,42 @@ impl<'a> Lowering<'a> {
         self.shared_at(e.add(offset, e.int(e.i32(), i64::from(ping_pong.barriers))))
     }
 
-    fn await_order(&self, ping_pong: PingPongTiles) {
-        let e = self.e;
+    /// Waits for the other consumer's main loop to end.
+    pub(super) fn await_tile(&mut self) -> Result<(), Error> {
+        let (e, ping_pong) = (self.e, self.ping_pong_tiles()?);
         let parity = e.load_aligned(e.i32(), ping_pong.parity, 4);
         wait_parity(e, self.order_barrier(ping_pong, ping_pong.set), parity);
         e.store_aligned(e.xor(parity, e.int(e.i32(), 1)), ping_pong.parity, 4);
+        Ok(())
     }
 
-    /// Arrives at the other consumer's order barrier after the last op that reads stages.
-    pub(super) fn end_mainloop(&self, op: Op) {
-        let ping_pong = self.copies.as_ref().and_then(|copies| copies.ping_pong_tiles);
-        let Some(ping_pong) =
-            ping_pong.filter(|ping_pong| ping_pong.last == op && !ping_pong.only_advances)
-        else {
-            return;
-        };
-        let e = self.e;
+    /// Arrives at the other consumer's order barrier.
+    pub(super) fn pass_tile(&mut self) -> Result<(), Error> {
+        let (e, ping_pong) = (self.e, self.ping_pong_tiles()?);
         thread::delay(e);
         let other = e.xor(ping_pong.set, e.int(e.i32(), 1));
         let arrive = "llvm.nvvm.mbarrier.arrive.scope.cta.space.cta";
         e.intrinsic(arrive, &[], &[self.order_barrier(ping_pong, other), e.int(e.i32(), 1)]);
+        Ok(())
+    }
+
+    /// Waits at this warpgroup's order barrier before it issues MMAs.
+    pub(super) fn await_turn(&self) -> Result<(), Error> {
+        let e = self.e;
+        let own = e.add(self.copies()?.group, e.int(e.i32(), FIRST_TURN));
+        thread::named_barrier(e, own, 2 * WARPGROUP);
+        Ok(())
+    }
+
+    /// Arrives at the next warpgroup's order barrier after them.
+    pub(super) fn pass_turn(&self) -> Result<(), Error> {
+        let e = self.e;
+        let group = self.copies()?.group;
+        let last = e.icmp(IntPred::Eq, group, e.int(e.i32(), GROUPS - 1));
+        let next = e.select(last, e.int(e.i32(), 0), e.add(group, e.int(e.i32(), 1)));
+        let next = e.add(next, e.int(e.i32(), FIRST_TURN));
+        thread::arrive_at_named(e, next, 2 * WARPGROUP);
+        Ok(())
     }
 }
 

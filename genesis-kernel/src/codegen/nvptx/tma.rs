@@ -16,7 +16,7 @@
 use super::super::llvm::Val;
 use super::lower::Lowering;
 use super::thread;
-use super::tma_pipeline::{Constant, Pipeline, Role};
+use super::tma_pipeline::{Pipeline, Role};
 use crate::Error;
 use crate::ir::{Multicast, Op, OpKind, TensorMap, TmaLoad, Value};
 use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit, mma};
@@ -56,9 +56,6 @@ impl Panels {
     }
 }
 
-/// Registers that a loop carries beyond which lines are read late.
-const MANY_HELD: u32 = 96;
-
 /// The widest access of one thread to shared memory, in bytes.
 const WIDEST: u32 = 16;
 
@@ -96,27 +93,13 @@ fn slot_access(layout: &LinearLayout, contiguous: usize, map: &TensorMap) -> Sha
 }
 
 impl<'a> Lowering<'a> {
+    /// A load: the producer copies, consumers read the tile if it goes to registers.
     pub(super) fn tma_load(&mut self, op: Op, number: u8) -> Result<(), Error> {
         let load = self.func.tma.loads.get(number as usize);
         let load = load.ok_or_else(|| Error::bug(format!("there is no load {number}")))?;
         match self.copies()?.role {
-            Role::Producer => self.produce(op, number)?,
-            Role::Consumer if self.only_advances() => {
-                if self.copies()?.lasts.contains(&op) {
-                    self.advance(self.pipeline(load.channel)?);
-                }
-            }
-            Role::Consumer if load.registers && !self.is_late(load) => {
-                return self.read_slot(op, load);
-            }
-            // Read where it is needed: until then registers are for the MMAs in flight.
-            Role::Consumer if load.registers => {
-                self.unread.insert(self.func.op(op).results[0], op);
-                return Ok(());
-            }
-            Role::Consumer if self.resident_operands.has(op) => {
-                self.wait_full(self.pipeline(load.channel)?)
-            }
+            Role::Producer => self.copy_panels(op, load, self.pipeline(load.channel)?)?,
+            Role::Consumer if load.registers => return self.read_slot(op, load),
             Role::Consumer => {}
         }
         // The tile is in shared memory: it has no registers.
@@ -124,68 +107,10 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// Whether threads read a line as late as they can: where the loop carries so many registers that its
-    /// products leave none. What comes earlier waits less.
-    fn is_late(&self, load: &TmaLoad) -> bool {
-        let is_line = self.func.tma.maps.get(usize::from(load.map)).is_some_and(|m| m.swizzle == 0);
-        let args = &self.func.region(self.region).args;
-        let held: u32 = args.iter().map(|&arg| self.lir.num_regs(arg)).sum();
-        is_line && held > MANY_HELD
-    }
-
-    /// Whether an op only gives another shape to a line that was not read yet: that can wait too.
-    pub(super) fn waits_with_line(&mut self, op: Op) -> bool {
-        let data = self.func.op(op);
-        let renames =
-            matches!(data.kind, OpKind::Reshape | OpKind::ExpandDims { .. } | OpKind::Broadcast);
-        let waits = renames && self.unread.contains_key(&data.operands[0]);
-        if waits {
-            self.unread.insert(data.results[0], op);
-        }
-        waits
-    }
-
-    /// Reads what an op needs of lines that have come and were not read yet.
-    pub(super) fn read_before(&mut self, op: Op) -> Result<(), Error> {
-        if self.unread.is_empty() {
-            return Ok(());
-        }
-        let inside = self.ops_within(op).into_iter().chain([op]);
-        let needed: Vec<Value> = inside.flat_map(|op| self.func.op(op).operands.clone()).collect();
-        needed.into_iter().try_for_each(|value| self.read_line(value))
-    }
-
-    /// Reads the lines of a pipeline's next slot, which is about to go back.
-    pub(super) fn read_rest(&mut self, pipeline: Pipeline) -> Result<(), Error> {
-        let mut rest = Vec::new();
-        for (&value, &op) in &self.unread {
-            let OpKind::TmaLoad(number) = self.func.op(op).kind else { continue };
-            let load = &self.func.tma.loads[usize::from(number)];
-            if self.pipeline(load.channel)?.is(pipeline) {
-                rest.push(value);
-            }
-        }
-        rest.into_iter().try_for_each(|value| self.read_line(value))
-    }
-
-    fn read_line(&mut self, value: Value) -> Result<(), Error> {
-        let Some(op) = self.unread.remove(&value) else { return Ok(()) };
-        match self.func.op(op).kind {
-            OpKind::TmaLoad(number) => {
-                self.read_slot(op, &self.func.tma.loads[usize::from(number)])
-            }
-            _ => {
-                self.read_line(self.func.op(op).operands[0])?;
-                self.op(op)
-            }
-        }
-    }
-
     /// Reads a load's tile from its slot, each thread its part. The slot goes back to the producer with the
     /// product that follows, which all threads of a warpgroup begin together.
     fn read_slot(&mut self, op: Op, load: &TmaLoad) -> Result<(), Error> {
         let pipeline = self.pipeline(load.channel)?;
-        self.wait_full_once(pipeline);
         let (map, _) = self.tensor_map(load.map)?;
         let value = self.func.op(op).results[0];
         let layout = self.layout(value)?;
@@ -196,70 +121,6 @@ impl<'a> Lowering<'a> {
             self.load_shared_group(&access, value, group, start, &mut registers);
         }
         self.result(op, registers.into_iter().flatten().collect())
-    }
-
-    /// Issues the copies of a load.
-    fn produce(&mut self, op: Op, number: u8) -> Result<(), Error> {
-        let load = &self.func.tma.loads[usize::from(number)];
-        let (pipeline, copies) = (self.pipeline(load.channel)?, self.copies()?);
-        let (is_first, is_last) = (copies.firsts.contains(&op), copies.lasts.contains(&op));
-        let (constant, is_new) = (copies.constant, !self.func.tma.is_again(number));
-        match constant {
-            Constant::All => {
-                if is_first {
-                    self.wait_empty(pipeline);
-                }
-                if is_new {
-                    self.copy_panels(op, load, pipeline)?;
-                }
-            }
-            Constant::Prefetch => {
-                if is_first {
-                    self.arm(pipeline);
-                }
-                if is_new && load.constant {
-                    self.copy_panels(op, load, pipeline)?;
-                }
-            }
-            Constant::Prefetched => {
-                if is_first {
-                    self.unless_prefetched(pipeline, |lower| {
-                        lower.wait_empty(pipeline);
-                        Ok(())
-                    })?;
-                }
-                if is_new && load.constant {
-                    self.unless_prefetched(pipeline, |lower| {
-                        lower.copy_panels(op, load, pipeline)
-                    })?;
-                } else if is_new {
-                    self.copy_panels(op, load, pipeline)?;
-                }
-            }
-        }
-        if is_last {
-            self.advance(pipeline);
-            if constant != Constant::All {
-                self.count_prefetched(pipeline, constant == Constant::Prefetch);
-            }
-        }
-        Ok(())
-    }
-
-    /// Code for slots that were not prefetched ahead.
-    fn unless_prefetched(
-        &mut self,
-        pipeline: Pipeline,
-        write: impl FnOnce(&mut Self) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let e = self.e;
-        let (anew, done) = (e.block("anew"), e.block("prefetched"));
-        e.cond_br(self.is_prefetched_stage(pipeline), done, anew);
-        e.position(anew);
-        write(self)?;
-        e.br(done);
-        e.position(done);
-        Ok(())
     }
 
     /// Copies each panel of a tile to the next slot.

@@ -19,16 +19,12 @@
 //! The pipeline state `(i, p)` of a role is in stack variables, which mem2reg promotes: it runs on from one loop to the
 //! next, so nothing has to be carried through tile IR.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::super::llvm::{Emitter, IntPred, Val};
 use super::lower::Lowering;
-use super::ping_pong_mainloop::PingPongMainloop;
 use super::ping_pong_tiles::PingPongTiles;
 use super::thread;
 use crate::Error;
-use crate::ir::{Func, Op, OpKind};
-use crate::machine::{BARRIER_BYTES, PipelineLayout};
+use crate::machine::{BARRIER_BYTES, Inst, PipelineLayout};
 
 /// Stands for no stage in [`Pipeline::held`].
 const NONE: i64 = -1;
@@ -40,17 +36,6 @@ pub(super) enum Role {
     Consumer,
     /// Those loads, in one thread.
     Producer,
-}
-
-/// Which tiles a producer copies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Constant {
-    /// All, in program order.
-    All,
-    /// The constant ones of the first stages: the prologue prefetch.
-    Prefetch,
-    /// All but those, after the prefetch.
-    Prefetched,
 }
 
 /// A pipeline as a role sees it.
@@ -73,11 +58,6 @@ impl Pipeline {
         let [slot, parity, held, prefetched] = [(); 4].map(|()| e.alloca(e.i32(), 4));
         e.store_aligned(e.int(e.i32(), 0), prefetched, 4);
         Pipeline { layout, slot, parity, held, prefetched }
-    }
-
-    /// Whether both are the pipeline of one channel.
-    pub(super) fn is(&self, other: Pipeline) -> bool {
-        self.layout.full == other.layout.full
     }
 
     /// Sets the variables of a role that begins.
@@ -104,35 +84,8 @@ pub(super) struct Copies {
     pub(super) unit: Val,
     /// Where two consumers alternate over tiles: this one's state.
     pub(super) ping_pong_tiles: Option<PingPongTiles>,
-    /// Where the warpgroups of a tile issue their MMAs in a ping-pong order.
-    pub(super) ping_pong_mainloop: PingPongMainloop,
     /// Whether this thread speaks for its warpgroup.
     pub(super) leads: Val,
-    /// What the producer brings of constant tiles.
-    pub(super) constant: Constant,
-    /// Loads that are their channel's first ones in a region.
-    pub(super) firsts: BTreeSet<Op>,
-    /// Loads that are their channel's last ones in a region.
-    pub(super) lasts: BTreeSet<Op>,
-}
-
-/// The first and the last load of each channel in each region.
-pub(super) fn ends(func: &Func) -> [BTreeSet<Op>; 2] {
-    let [mut firsts, mut lasts] = [BTreeSet::new(), BTreeSet::new()];
-    let owned = func.walk().into_iter().flat_map(|op| func.op(op).regions.clone());
-    for region in [func.body].into_iter().chain(owned) {
-        let mut by_channel: BTreeMap<u8, [Op; 2]> = BTreeMap::new();
-        for &op in &func.region(region).ops {
-            let OpKind::TmaLoad(n) = func.op(op).kind else { continue };
-            let Some(load) = func.tma.loads.get(n as usize) else { continue };
-            by_channel.entry(load.channel).or_insert([op; 2])[1] = op;
-        }
-        for [first, last] in by_channel.into_values() {
-            firsts.insert(first);
-            lasts.insert(last);
-        }
-    }
-    [firsts, lasts]
 }
 
 /// Waits until the phase of this parity is over.
@@ -147,7 +100,41 @@ pub(super) fn wait_parity(e: &Emitter, barrier: Val, parity: Val) {
     e.position(done);
 }
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
+    /// An instruction on the state of a pipeline.
+    pub(super) fn pipeline_inst(&mut self, inst: &'a Inst) -> Result<(), Error> {
+        match inst {
+            Inst::WaitFull(channel) => self.wait_full(self.pipeline(*channel)?),
+            Inst::WaitEmpty(channel) => self.wait_empty(self.pipeline(*channel)?),
+            Inst::Arm(channel) => self.arm(self.pipeline(*channel)?),
+            Inst::Advance(channel) => self.advance(self.pipeline(*channel)?),
+            Inst::ReleaseNext(channel) | Inst::ReleaseResident(channel) => {
+                self.release_next(self.pipeline(*channel)?)?;
+            }
+            Inst::ReleaseHeld(channel) => self.release_held(self.pipeline(*channel)?)?,
+            Inst::HoldNext(channel) => self.hold_next(self.pipeline(*channel)?),
+            Inst::Release { channel, of } => {
+                let stage = self.taken.remove(&(*of, *channel));
+                let stage = stage.ok_or_else(|| Error::bug("a dot released a stage twice"))?;
+                self.release(self.pipeline(*channel)?, stage)?;
+            }
+            Inst::CountPrefetched { channel, more } => {
+                self.count_prefetched(self.pipeline(*channel)?, *more);
+            }
+            Inst::UnlessPrefetched { channel, body } => {
+                let e = self.e;
+                let (anew, done) = (e.block("anew"), e.block("prefetched"));
+                e.cond_br(self.is_prefetched_stage(self.pipeline(*channel)?), done, anew);
+                e.position(anew);
+                self.run(body)?;
+                e.br(done);
+                e.position(done);
+            }
+            _ => return Err(Error::bug(format!("no code for {inst:?}"))),
+        }
+        Ok(())
+    }
+
     /// What this role knows of the copy engine.
     pub(super) fn copies(&self) -> Result<&Copies, Error> {
         let missing = || Error::bug("the copy engine is used by a function without its tables");
@@ -158,11 +145,6 @@ impl Lowering<'_> {
     pub(super) fn pipeline(&self, channel: u8) -> Result<Pipeline, Error> {
         let pipeline = self.copies()?.pipelines.get(channel as usize).copied();
         pipeline.ok_or_else(|| Error::bug(format!("there is no channel {channel}")))
-    }
-
-    /// The consumer advances to the next stage: that it has waited for the full barrier no longer holds.
-    pub(super) fn clear_arrived(&mut self, pipeline: Pipeline) {
-        self.arrived.remove(&(self.region, pipeline.layout.full));
     }
 
     /// The number of the slot that is next, `i32`.
@@ -195,19 +177,9 @@ impl Lowering<'_> {
         self.wait_phase(pipeline, self.full_barrier(pipeline));
     }
 
-    /// The same where the region has not yet waited for this slot.
-    pub(super) fn wait_full_once(&mut self, pipeline: Pipeline) {
-        let known = (self.region, pipeline.layout.full);
-        if !self.arrived.contains(&known) {
-            self.wait_full(pipeline);
-            self.arrived.insert(known);
-        }
-    }
-
-    /// Waits until everybody has read the next slot, and says how many bytes will come into it.
+    /// Waits until everybody has read the next slot.
     pub(super) fn wait_empty(&self, pipeline: Pipeline) {
         self.wait_phase(pipeline, self.barrier_at(pipeline.layout.empty, self.next_slot(pipeline)));
-        self.arm(pipeline);
     }
 
     /// Whether the next stage was prefetched by [`super::producer_prologue`].

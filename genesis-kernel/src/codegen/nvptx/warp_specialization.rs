@@ -20,17 +20,18 @@ use super::super::llvm::{Block as LlvmBlock, Emitter, IntPred, Val};
 use super::WARPGROUP;
 use super::dsmem_store;
 use super::lower::{Frame, Lowering};
-use super::ping_pong_mainloop::PingPongMainloop;
-use super::ping_pong_tiles::PingPongTiles;
+use super::ping_pong_tiles::{PingPongTiles, first_turn};
 use super::programmatic_dependent_launch;
 use super::thread::{self, Threads, uniform_warp};
-use super::tma_pipeline::{Constant, Copies, Pipeline, Role, ends};
+use super::tma_pipeline::{Copies, Pipeline, Role};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, Type};
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::{computing_warps, ping_pong_loop};
 use crate::machine::producer_prologue::producer_prologue;
-use crate::machine::{self, BARRIER_BYTES, Block, Code, Inst, RunBy, SharedMemory, cluster};
+use crate::machine::{
+    self, BARRIER_BYTES, Code, Constant, RunBy, SharedMemory, cluster, producer_ir,
+};
 use crate::target::GpuTarget;
 
 /// Registers of a thread of the producer, and of those that compute, where there are two warpgroups of
@@ -94,7 +95,7 @@ pub(super) fn write(
     let exit = e.block("exit");
     let kernel = Kernel { e, lir, gpu, memory, args, asserts, tid, exit };
     let written = match &lir.producer {
-        None => kernel.role(lir, None, exit)?,
+        None => kernel.role(lir, (RunBy::Block, None), exit)?,
         Some(producer) => kernel.warp_specialized(producer)?,
     };
     e.position(exit);
@@ -110,7 +111,7 @@ impl Kernel<'_> {
     fn role(
         &self,
         lir: &LayoutIr,
-        copies: Option<Copies>,
+        (by, copies): (RunBy, Option<Copies>),
         exit: LlvmBlock,
     ) -> Result<Written, Error> {
         let e = self.e;
@@ -118,8 +119,8 @@ impl Kernel<'_> {
         let entry = e.current_block();
         let body = e.block("body");
         let is_producer = copies.as_ref().is_some_and(|copies| copies.role == Role::Producer);
-        let code = self.code(lir, copies.as_ref().map(|copies| copies.role))?;
-        let other_tile = self.other_tile(lir, copies.as_ref())?;
+        let code = machine::lower(lir, &self.memory, self.gpu, by);
+        check(&lir.func, &code)?;
         let asserts = if is_producer { BTreeMap::new() } else { self.asserts.clone() };
         if cluster::arrives(lir) {
             thread::arrive_in_cluster_first(e);
@@ -131,7 +132,6 @@ impl Kernel<'_> {
             threads: Threads::of(e, self.numbered(copies.as_ref())),
             memory: &self.memory,
             code: &code,
-            other_tile: other_tile.as_ref(),
             asserts,
             copies,
         };
@@ -154,37 +154,13 @@ impl Kernel<'_> {
         Ok(Written { packed_words, handed_on })
     }
 
-    /// What the threads of a role do.
-    fn code(&self, lir: &LayoutIr, role: Option<Role>) -> Result<Code, Error> {
-        let by = match role {
-            None => RunBy::Block,
-            Some(Role::Consumer) => RunBy::Consumers,
-            Some(Role::Producer) => RunBy::Producer,
-        };
-        let code = machine::lower(lir, &self.memory, self.gpu, by);
-        check(&lir.func, &code)?;
-        Ok(code)
-    }
-
-    /// What a consumer does in the tiles of the other one: it goes through the producer's loads.
-    fn other_tile(&self, lir: &LayoutIr, copies: Option<&Copies>) -> Result<Option<Block>, Error> {
-        let shared = copies.and_then(|copies| copies.ping_pong_tiles).map(|tiles| tiles.shared);
-        let Some((shared, producer)) = shared.zip(lir.producer.as_ref()) else { return Ok(None) };
-        let code = self.code(&alone(producer, lir), Some(Role::Producer))?;
-        Ok(code.body.into_iter().find_map(|inst| match inst {
-            Inst::For(inner) if inner.op == shared => Some(inner.body),
-            _ => None,
-        }))
-    }
-
     fn warp_specialized(&self, producer: &Func) -> Result<Written, Error> {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let pipelines: Vec<Pipeline> =
             self.memory.pipelines.iter().map(|&layout| Pipeline::reserve(e, layout)).collect();
         let shared = ping_pong_loop(self.lir);
-        let ping_pong_tiles = shared
-            .map(|op| PingPongTiles::reserve(e, op, &self.lir.func, self.memory.order_barriers));
+        let ping_pong_tiles = shared.map(|_| PingPongTiles::reserve(e, self.memory.order_barriers));
         let num_warps = computing_warps(self.lir);
         self.init_barriers();
         match self.lir.num_blocks {
@@ -228,18 +204,18 @@ impl Kernel<'_> {
         e.position(one);
         let mut constant = Constant::All;
         if let Some(prologue) = &prologue {
-            let mut copies = self.copies(Role::Producer, &pipelines, group, prologue);
-            copies.constant = Constant::Prefetch;
+            let copies = self.copies(Role::Producer, &pipelines, group);
             let waits = e.block("producer.waits");
-            self.role(&alone(prologue, self.lir), Some(copies), waits)?;
+            let by = RunBy::Producer(Constant::Prefetch);
+            self.role(&producer_ir(prologue, self.lir), (by, Some(copies)), waits)?;
             e.position(waits);
             programmatic_dependent_launch::wait_for_grid(e);
             programmatic_dependent_launch::launch_dependents(e);
             constant = Constant::Prefetched;
         }
-        let mut copies = self.copies(Role::Producer, &pipelines, group, producer);
-        copies.constant = constant;
-        self.role(&alone(producer, self.lir), Some(copies), self.exit)?;
+        let copies = self.copies(Role::Producer, &pipelines, group);
+        let by = RunBy::Producer(constant);
+        self.role(&producer_ir(producer, self.lir), (by, Some(copies)), self.exit)?;
 
         e.position(compute);
         if prologue.is_some() {
@@ -249,19 +225,17 @@ impl Kernel<'_> {
         if moves_registers {
             e.intrinsic("llvm.nvvm.setmaxnreg.inc.sync.aligned.u32", &[], &[taken]);
         }
-        let mut copies = self.copies(Role::Consumer, &pipelines, group, &self.lir.func);
+        let mut copies = self.copies(Role::Consumer, &pipelines, group);
         match ping_pong_tiles {
             Some(ping_pong) => {
                 copies.ping_pong_tiles = Some(ping_pong.begin(e, group));
                 copies.group = int(0);
             }
-            None => {
-                copies.ping_pong_mainloop = PingPongMainloop::of(self.lir);
-                copies.ping_pong_mainloop.begin(e, group);
-            }
+            None if machine::ping_pong::has_turns(self.lir) => first_turn(e, group),
+            None => {}
         }
         let exit = if has_stores { e.block("drain") } else { self.exit };
-        self.role(self.lir, Some(copies), exit)
+        self.role(self.lir, (RunBy::Consumers, Some(copies)), exit)
     }
 
     /// The number that layouts know a thread by: that in its set, where there are two.
@@ -307,30 +281,15 @@ impl Kernel<'_> {
     }
 
     /// The state of a role at its start, at the builder's position.
-    fn copies(&self, role: Role, pipelines: &[Pipeline], group: Val, func: &Func) -> Copies {
+    fn copies(&self, role: Role, pipelines: &[Pipeline], group: Val) -> Copies {
         let e = self.e;
         pipelines.iter().for_each(|pipeline| pipeline.begin(e, role));
         let in_group = e.and(self.tid, e.int(e.i32(), i64::from(WARPGROUP - 1)));
         let leads = e.icmp(IntPred::Eq, in_group, e.int(e.i32(), 0));
-        let [firsts, lasts] = ends(func);
         let (maps, staging) = (self.args.maps.clone(), self.memory.staging);
-        let (unit, ping_pong_tiles, ping_pong_mainloop) =
-            (group, None, PingPongMainloop::default());
+        let (unit, ping_pong_tiles) = (group, None);
         let pipelines = pipelines.to_vec();
-        Copies {
-            role,
-            pipelines,
-            maps,
-            staging,
-            group,
-            unit,
-            ping_pong_tiles,
-            ping_pong_mainloop,
-            leads,
-            constant: Constant::All,
-            firsts,
-            lasts,
-        }
+        Copies { role, pipelines, maps, staging, group, unit, ping_pong_tiles, leads }
     }
 }
 
@@ -348,20 +307,6 @@ fn check(func: &Func, code: &Code) -> Result<(), Error> {
     let (earlier, later) = (name(race.earlier), name(race.later));
     let byte = race.byte;
     Err(Error::bug(format!("{earlier} and {later} race for byte {byte} of shared memory")))
-}
-
-/// A producer as layout IR: its tiles stay in shared memory, so that nothing has a layout.
-fn alone(producer: &Func, whole: &LayoutIr) -> LayoutIr {
-    LayoutIr {
-        layouts: vec![None; producer.n_values()],
-        func: producer.clone(),
-        num_warps: whole.num_warps,
-        num_blocks: whole.num_blocks,
-        accesses: BTreeMap::new(),
-        dots: BTreeMap::new(),
-        multistage: BTreeMap::new(),
-        producer: None,
-    }
 }
 
 fn bind_params(lowering: &mut Lowering<'_>, args: &Args) {

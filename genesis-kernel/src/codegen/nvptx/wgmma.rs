@@ -16,13 +16,12 @@
 //! wait: neither LLVM nor ptxas may touch an accumulator between the two.
 
 use super::super::llvm::{Emitter, Val};
-use super::async_mma::AsyncMma;
 use super::dot::Fragment;
-use super::lower::{Lowering, Registers};
-use super::tma_pipeline::Pipeline;
+use super::lower::{Lowering, Partial, Registers};
 use crate::Error;
 use crate::ir::{Func, Op, OpKind, Value};
 use crate::layout::{DotOperand, DotPlan, DotUnit, SharedOperand, WgmmaKind};
+use crate::machine::{Flight, For, Inst, Mma};
 
 /// Rows of one instruction.
 const ROWS: u32 = 64;
@@ -183,50 +182,66 @@ pub(super) fn wait(e: &Emitter, pending: u32, sums: &[Val]) -> Vec<Val> {
 }
 
 impl<'a> Lowering<'a> {
-    pub(super) fn dot_wgmma(
-        &mut self,
-        op: Op,
-        plan: &'a DotPlan,
-        kind: WgmmaKind,
-        sums: &[Val],
-    ) -> Result<Vec<Val>, Error> {
-        let pipelines = self.pipelines_of(op, plan)?;
-        pipelines.iter().for_each(|&(pipeline, _)| self.wait_full_once(pipeline));
-        let pipelines: Vec<Pipeline> = pipelines
-            .into_iter()
-            .filter(|&(_, is_last)| is_last)
-            .map(|(pipeline, _)| pipeline)
-            .collect();
-        for &pipeline in &pipelines {
-            self.read_rest(pipeline)?;
-            self.clear_arrived(pipeline);
-        }
-        let begins = plan.apart || is_zero(self.func, self.func.op(op).operands[2]);
+    /// Issues the MMAs of a dot.
+    pub(super) fn issue_mma(&mut self, mma: &Mma) -> Result<(), Error> {
+        let (op, lir) = (mma.op, self.lir);
+        let plan = lir.dots.get(&op).ok_or_else(|| Error::bug("a dot has no plan"))?;
+        let DotUnit::Wgmma(kind) = plan.unit else {
+            return Err(Error::bug("an MMA that is not asynchronous"));
+        };
+        let sums = self.get(self.func.op(op).operands[2])?;
+        let begins =
+            mma.flight == Flight::Promoted || is_zero(self.func, self.func.op(op).operands[2]);
         let mut assembly = self.products(op, plan, kind, (sums.len() as u32, begins))?;
-        if is_async_across_iterations(plan) {
-            // This MMA may stay in flight, that of the iteration before may not.
-            let sums = assembly.issue(self.e, sums, Some(1));
-            for &pipeline in &pipelines {
-                self.release_held(pipeline)?;
-                self.hold_next(pipeline);
-            }
-            return Ok(sums);
-        }
         let e = self.e;
         let unset = vec![e.poison(e.f32()); if begins { sums.len() } else { 0 }];
-        let before = if begins { &unset } else { sums };
-        if plan.apart {
-            let products = assembly.issue(e, before, Some(0));
-            pipelines.iter().try_for_each(|&pipeline| self.release_next(pipeline))?;
-            return Ok(sums.iter().zip(products).map(|(&sum, part)| e.fadd(sum, part)).collect());
+        let before = if begins { &unset } else { &sums[..] };
+        match mma.flight {
+            // These may stay in flight, those of the iteration before may not.
+            Flight::NextIteration => {
+                let sums = assembly.issue(e, &sums, Some(1));
+                self.result(op, sums)
+            }
+            Flight::Promoted => {
+                let products = assembly.issue(e, before, Some(0));
+                self.partial.insert(op, Partial::Registers(products));
+                Ok(())
+            }
+            Flight::Iteration => {
+                if mma.awaits_turn {
+                    self.await_turn()?;
+                }
+                let sums = assembly.issue(e, before, None);
+                if mma.passes_turn {
+                    self.pass_turn()?;
+                }
+                for &channel in &mma.takes {
+                    let stage = self.take_next(self.pipeline(channel)?);
+                    self.taken.insert((op, channel), stage);
+                }
+                self.result(op, sums)
+            }
         }
-        self.await_mma_order(op);
-        let sums = assembly.issue(e, before, None);
-        self.pass_mma_order(op);
-        let slots =
-            pipelines.iter().map(|&pipeline| (pipeline, self.take_next(pipeline))).collect();
-        self.push_in_flight(AsyncMma::new(self.func.op(op).results[0], slots));
-        Ok(sums)
+    }
+
+    /// Adds the sums of promoted MMAs to their accumulators.
+    pub(super) fn promote(&mut self, op: Op) -> Result<(), Error> {
+        let sums = self.get(self.func.op(op).operands[2])?;
+        let Some(Partial::Registers(products)) = self.partial.remove(&op) else {
+            return Err(Error::bug("a dot has no sums to promote"));
+        };
+        let e = self.e;
+        self.result(op, sums.iter().zip(products).map(|(&sum, part)| e.fadd(sum, part)).collect())
+    }
+
+    /// Waits until the MMAs of some dots are complete, and at most `pending` groups in flight.
+    pub(super) fn wait_mma(&mut self, complete: &[Op], pending: u32) -> Result<(), Error> {
+        for &op in complete {
+            let value = self.func.op(op).results[0];
+            let sums = wait(self.e, pending, &self.get(value)?);
+            self.set(value, sums);
+        }
+        Ok(())
     }
 
     /// After the last iteration of a loop, which yields these values: waits for MMAs in flight and releases their
@@ -236,48 +251,23 @@ impl<'a> Lowering<'a> {
     /// instruction touch accumulators in flight, not even a phi of them and the initial values.
     pub(super) fn finish_products(
         &mut self,
-        looped: Op,
+        inner: &'a For,
         mut yielded: Vec<Registers>,
     ) -> Result<Vec<Registers>, Error> {
-        let (lir, func) = (self.lir, self.func);
-        let body = &func.region(func.op(looped).regions[0]).ops;
-        let Some(&last) = body.last() else { return Ok(yielded) };
-        for op in body {
-            let Some(plan) = lir.dots.get(op).filter(|plan| is_async_across_iterations(plan))
-            else {
+        let func = self.func;
+        let last = func.region(func.op(inner.op).regions[0]).ops.last();
+        for inst in &inner.left {
+            let Inst::FinishMma(op) = inst else {
+                self.pipeline_inst(inst)?;
                 continue;
             };
             let sum = func.op(*op).results[0];
-            let at = func.op(last).operands.iter().position(|&v| v == sum);
+            let at = last.and_then(|&last| func.op(last).operands.iter().position(|&v| v == sum));
             let at = at
                 .ok_or_else(|| Error::bug("an accumulator in flight is not carried by its loop"))?;
             yielded[at] = wait(self.e, 0, &yielded[at]).into();
-            let pipelines = self.pipelines_of(*op, plan)?;
-            pipelines.iter().try_for_each(|&(pipeline, _)| self.release_held(pipeline))?;
         }
         Ok(yielded)
-    }
-
-    /// The pipelines of whose slots a dot reads each once, with whether it is the last of its region that does;
-    /// see [`super::resident_operands`] for others.
-    fn pipelines_of(&self, op: Op, plan: &DotPlan) -> Result<Vec<(Pipeline, bool)>, Error> {
-        let mut channels = Vec::new();
-        for (i, operand) in [&plan.a, &plan.b].into_iter().enumerate() {
-            let DotOperand::Shared(operand) = operand else { continue };
-            let load = self.func.def_op(self.func.op(op).operands[i]);
-            let stays = load.is_some_and(|load| self.resident_operands.has(load));
-            let (channel, _) = self.load_of(operand)?;
-            if !stays && !channels.contains(&channel) {
-                channels.push(channel);
-            }
-        }
-        let ops = &self.func.region(self.region).ops;
-        let behind = ops.iter().skip_while(|&&other| other != op).skip(1);
-        let pipeline = |channel| {
-            let is_last = !behind.clone().any(|&other| multiplies_of(self.func, other, channel));
-            Ok((self.pipeline(channel)?, is_last))
-        };
-        channels.into_iter().map(pipeline).collect()
     }
 
     /// The channel of an operand, and where it begins in a slot.
@@ -373,31 +363,9 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// Whether an op is a product of a tile that comes through a channel.
-fn multiplies_of(func: &Func, op: Op, channel: u8) -> bool {
-    let data = func.op(op);
-    let comes = |&value: &Value| match func.def_op(value).map(|op| &func.op(op).kind) {
-        Some(OpKind::TmaLoad(n)) => {
-            func.tma.loads.get(usize::from(*n)).is_some_and(|load| load.channel == channel)
-        }
-        _ => false,
-    };
-    matches!(data.kind, OpKind::Dot { .. }) && data.operands.iter().any(comes)
-}
-
 /// Whether a dot is asynchronous, so that ptxas must not duplicate the loop around it.
 pub(super) fn is_wgmma(plan: &DotPlan) -> bool {
     matches!(plan.unit, DotUnit::Wgmma(_))
-}
-
-/// Whether MMAs of one iteration may still be in flight in the next: A in registers would be overwritten.
-fn is_async_across_iterations(plan: &DotPlan) -> bool {
-    plan.async_across_iterations && is_wgmma(plan) && plan.a.registers().is_none()
-}
-
-/// Whether an MMA stays in flight up to where its accumulators are used in the same iteration.
-pub(super) fn is_async_within_iteration(plan: &DotPlan) -> bool {
-    is_wgmma(plan) && !plan.apart && !is_async_across_iterations(plan)
 }
 
 /// Whether a tile is 0 everywhere.

@@ -14,9 +14,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lower::Lowering;
-use crate::Error;
+use super::{Block, Code, Inst};
 use crate::ir::{Func, Op, OpKind, Region};
+use crate::layout::LayoutIr;
 
 /// The resident operands of a function.
 #[derive(Clone, Debug, Default)]
@@ -69,16 +69,31 @@ impl ResidentOperands {
     }
 }
 
-impl Lowering<'_> {
-    /// Releases the stages whose last reader was this op.
-    pub(super) fn release_resident(&mut self, op: Op) -> Result<(), Error> {
-        let Some(channels) = self.resident_operands.after.get(&op).cloned() else { return Ok(()) };
-        if self.only_advances() {
-            return Ok(());
+/// Releases the stages of resident operands after the op of their region that reads them last.
+pub(super) fn run(code: &mut Code, lir: &LayoutIr) {
+    release(&ResidentOperands::of(&lir.func), &mut code.body);
+}
+
+fn release(resident: &ResidentOperands, block: &mut Block) {
+    let mut done = Block::new();
+    for mut inst in std::mem::take(block) {
+        match &mut inst {
+            Inst::For(inner) => release(resident, &mut inner.body),
+            Inst::While { condition, body, .. } => {
+                release(resident, condition);
+                release(resident, body);
+            }
+            Inst::If { then, otherwise, .. } => {
+                release(resident, then);
+                release(resident, otherwise);
+            }
+            _ => {}
         }
-        self.wait_mma(self.in_flight.len())?;
-        channels.into_iter().try_for_each(|channel| self.release_next(self.pipeline(channel)?))
+        let channels = inst.op().and_then(|op| resident.after.get(&op)).cloned();
+        done.push(inst);
+        done.extend(channels.into_iter().flatten().map(Inst::ReleaseResident));
     }
+    *block = done;
 }
 
 #[cfg(test)]
