@@ -13,6 +13,7 @@
 //!                                                         %5 = add %4, %3
 //! ```
 
+mod arguments;
 mod assigned;
 pub mod ast;
 mod broadcast;
