@@ -5,7 +5,8 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::blocks::{self, Blocks, Kind, State};
+use super::block::State;
+use super::blocks::{self, Blocks, Kind};
 use super::ledger::Ledger;
 use super::snapshot::{BlockInfo, BlockState, MemoryStats, SegmentInfo};
 use super::watch::{self, MemoryEventKind, Site};

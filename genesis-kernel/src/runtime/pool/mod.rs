@@ -23,6 +23,7 @@
 
 mod arena;
 mod bins;
+mod block;
 mod blocks;
 mod exhausted;
 mod host;
