@@ -32,8 +32,9 @@ use crate::codegen::nvptx::ptxas;
 use crate::compile::Resources;
 use crate::diag::Error;
 use crate::front::ast::{FnAst, TypeAst};
+use crate::front::{Hints, ParamHint};
 use crate::ir::DType;
-use crate::kernel::{Hints, KernelDef, ParamHint};
+use crate::kernel::KernelDef;
 use crate::runtime::{Device, cuda};
 use crate::target::Target;
 

@@ -8,9 +8,10 @@
 use std::fmt::Write;
 
 use super::Machine;
+use crate::front::LaunchOptions;
 use crate::front::ast::FnAst;
 use crate::ir::DType;
-use crate::kernel::{Grid, LaunchOptions};
+use crate::runtime::Grid;
 use crate::runtime::{Arg, ViewArg};
 
 /// One way to run a kernel.

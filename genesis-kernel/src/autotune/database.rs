@@ -18,8 +18,8 @@ use serde_json::{Map, Value, json};
 
 use super::config::option_values;
 use super::{Config, Problem};
+use crate::front::LaunchOptions;
 use crate::front::ast::FnAst;
-use crate::kernel::LaunchOptions;
 
 /// A measured configuration and what it was measured for.
 #[derive(Clone, PartialEq, Debug)]

@@ -29,6 +29,7 @@
 
 mod check;
 mod choose;
+mod chosen;
 mod config;
 mod contest;
 mod database;
@@ -38,7 +39,7 @@ mod model;
 mod search;
 mod tune;
 
-pub use choose::{Chosen, Source};
+pub use chosen::{Chosen, Source};
 pub use config::{Axis, Config, ExampleExtents, Extents, Problem, Tuning};
 #[doc(hidden)]
 pub use config::{Dims, bucket, constant, count, with};

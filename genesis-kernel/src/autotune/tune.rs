@@ -8,10 +8,12 @@ use super::machine::Unit;
 use super::search::{Outcome, Plan, Progress, search};
 use super::{Config, Contest, Machine, Problem, Record, Tuning, Work};
 use crate::diag::Error;
+use crate::front::Hints;
 use crate::inspect::launch_cost;
 use crate::ir::{DType, Func, Op, OpKind};
-use crate::kernel::{Hints, KernelDef};
-use crate::launch::{self, Launch};
+use crate::kernel::KernelDef;
+use crate::kernel::Launch;
+use crate::launch;
 use crate::runtime::{Arg, Buffer, Device, Stream};
 
 /// What to tune, and how hard to try.
@@ -321,7 +323,7 @@ fn compile(
     candidates.par_iter_mut().for_each(|candidate| {
         let launch = Launch {
             stream: request.stream,
-            grid: crate::kernel::Grid::x(1),
+            grid: crate::runtime::Grid::x(1),
             dtypes: request.dtypes,
             consts: &candidate.config.consts,
             options: candidate.config.options,

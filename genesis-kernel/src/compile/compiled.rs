@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 
 use crate::codegen::cpu::CpuKernel;
 use crate::codegen::nvptx::{self, GpuKernel, ptxas};
+use crate::compile::Specialized;
 use crate::diag::Error;
 use crate::inspect::{Cost, cost, draw, traffic};
 use crate::ir::print;
-use crate::kernel::Specialized;
 use crate::layout::LayoutIr;
 use crate::runtime::cuda::{self, EntryPoint};
 use crate::target::{GpuTarget, Target};

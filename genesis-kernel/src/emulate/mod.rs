@@ -45,7 +45,7 @@ use self::machine::Grid;
 use self::memory::{Buffers, Global};
 use self::program::Program;
 use crate::codegen::nvptx::GpuKernel;
-use crate::kernel::ArgValue;
+use crate::ir::ArgValue;
 
 /// Runs kernels on buffers that it owns.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@
 
 use super::trip_count::Integers;
 use crate::ir::{Elem, Func, OpKind, Region, Shape, UnaryOp, Value};
-use crate::kernel::Grid;
 use crate::runtime::Arg;
+use crate::runtime::Grid;
 
 /// What one program costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use crate::ir::{DType, Func, OpKind, Scalar, Value, scalar};
-use crate::kernel::Grid;
 use crate::runtime::Arg;
+use crate::runtime::Grid;
 
 /// The integers of one launch.
 pub(super) struct Integers<'a> {

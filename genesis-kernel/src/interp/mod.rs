@@ -51,8 +51,8 @@ mod tiles;
 pub use error::{InterpError, InterpErrorKind};
 pub use run_func::{InterpArg, run_func};
 
+use crate::ir::ArgValue;
 use crate::ir::{DType, Func, Param, ParamAttrs, Scalar, Type, verify};
-use crate::kernel::ArgValue;
 use machine::{Machine, Slot};
 use memory::Memory;
 

@@ -2,8 +2,8 @@
 
 use super::Interpreter;
 use super::error::{InterpError, InterpErrorKind};
+use crate::ir::ArgValue;
 use crate::ir::{DType, Func, Scalar};
-use crate::kernel::ArgValue;
 
 /// An argument with its memory.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,8 +1,8 @@
 //! What ops mean and what is reported, on small texts.
 
 use super::{InterpArg, InterpErrorKind, Interpreter, run_func};
+use crate::ir::ArgValue;
 use crate::ir::{DType, Func, Scalar, parse};
-use crate::kernel::ArgValue;
 
 fn parsed(text: &str) -> Func {
     parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"))

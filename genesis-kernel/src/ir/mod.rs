@@ -4,6 +4,7 @@
 //! barriers. It prints and parses back to itself, a verifier states what must hold, and an
 //! interpreter says what it means.
 
+mod argument;
 pub(crate) mod far;
 pub mod float8;
 pub mod func;
@@ -19,6 +20,7 @@ pub mod tma;
 pub mod types;
 pub mod verify;
 
+pub use argument::ArgValue;
 pub use func::{
     Builder, Def, Func, Loc, Op, OpData, Param, ParamAttrs, Region, RegionData, Value, ValueData,
 };

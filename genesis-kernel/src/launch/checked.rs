@@ -5,10 +5,11 @@
 
 use std::ops::Range;
 
+use crate::compile::Specialized;
 use crate::diag::Error;
 use crate::interp::InterpErrorKind;
+use crate::ir::ArgValue;
 use crate::ir::{Func, Value};
-use crate::kernel::{ArgValue, Specialized};
 use crate::knobs;
 use crate::printed;
 use crate::runtime::cpu::{read_host, write_host};
@@ -177,9 +178,9 @@ unsafe fn write(queue: &Queue, ptr: PtrArg, before: &[u8], after: &[u8]) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::front::Hints;
     use crate::interp::InterpErrorKind;
     use crate::ir::parse;
-    use crate::kernel::Hints;
     use crate::runtime::{AsPtrMut, AsView, AsViewMut, Device};
 
     fn kernel() -> Specialized {

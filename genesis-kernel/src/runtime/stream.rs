@@ -187,7 +187,7 @@ impl Stream {
     }
 
     /// Whether the kernel right ahead of the next one that this thread launches may write to some byte of a range, for
-    /// [`LaunchOptions::constant`](crate::kernel::LaunchOptions::constant): also where that is not known.
+    /// [`LaunchOptions::constant`](crate::front::LaunchOptions::constant): also where that is not known.
     #[doc(hidden)]
     pub fn may_be_written_ahead(&self, address: u64, bytes: u64) -> bool {
         match &self.queue {

@@ -9,10 +9,11 @@ use std::sync::{Mutex, PoisonError};
 
 use super::event::Kernel;
 use super::kinds::{Args, Key};
+use crate::front::Hints;
 use crate::inspect::{self, launch_cost};
 use crate::ir::{DType, Func, Op, OpKind, Value};
-use crate::kernel::{Hints, KernelDef};
-use crate::launch::Launch;
+use crate::kernel::KernelDef;
+use crate::kernel::Launch;
 use crate::runtime::Arg;
 
 /// Counts that are kept; a program whose sizes never repeat starts anew.

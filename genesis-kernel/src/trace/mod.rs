@@ -29,8 +29,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub use self::event::{Kernel, Launch, Memory, Range, RangeKind, Trace, Transfer, TransferKind};
 use self::kinds::{Args, Kind};
 pub use self::session::{DeviceTimes, Options, Session};
-use crate::kernel::{Hints, KernelDef};
-use crate::launch as way;
+use crate::front::Hints;
+use crate::kernel as way;
+use crate::kernel::KernelDef;
 use crate::runtime::{Device, EnteredOrigin, Origin, enter, origin};
 
 /// Recorders at work in the process: hooks look at nothing else while there is none.

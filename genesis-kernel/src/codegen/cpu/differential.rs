@@ -2,8 +2,8 @@
 
 use super::{OptLevel, compile};
 use crate::interp::Interpreter;
+use crate::ir::ArgValue;
 use crate::ir::{DType, Func, Scalar, print};
-use crate::kernel::ArgValue;
 use crate::passes;
 
 /// An argument with its memory.

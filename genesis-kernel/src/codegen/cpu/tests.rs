@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::{OptLevel, compile};
+use crate::ir::ArgValue;
 use crate::ir::{DType, Scalar, parse};
-use crate::kernel::ArgValue;
 
 fn ptr<T>(data: &[T]) -> ArgValue {
     ArgValue::Ptr(data.as_ptr() as u64)

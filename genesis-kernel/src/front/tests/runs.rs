@@ -1,9 +1,10 @@
 //! Kernels run by the interpreter, against plain Rust.
 
+use crate::front::Hints;
 use crate::front::build;
 use crate::interp::{InterpArg, run_func};
 use crate::ir::{DType, Scalar};
-use crate::kernel::{Hints, KernelDef};
+use crate::kernel::KernelDef;
 use crate::lang::eight;
 use crate::prelude::*;
 
