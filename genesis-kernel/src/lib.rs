@@ -11,6 +11,7 @@ pub mod cache;
 pub mod codegen;
 pub mod compile;
 pub mod compose;
+mod device;
 pub mod diag;
 pub mod differential;
 pub mod emulate;

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use super::event::Kernel;
-use super::session::DeviceTimes;
+use super::options::DeviceTimes;
 use crate::kernel::Launch;
 use crate::runtime::{Arg, Device};
 

@@ -30,6 +30,7 @@ mod host;
 mod ledger;
 mod private;
 mod snapshot;
+mod stream_blocks;
 #[cfg(test)]
 mod tests;
 mod watch;
