@@ -9,12 +9,18 @@
 //! The verifier looks at tile IR after the front end and, in tests and debug builds, after each pass.
 
 mod compiled;
+mod cost;
+mod draw;
 mod dump;
+mod schedule;
 mod specialized;
+mod traffic;
+mod trip_count;
 
 use std::sync::OnceLock;
 
 pub use self::compiled::{Compiled, Resources};
+pub use self::cost::{Cost, cost, launch_cost};
 use self::dump::{Stage, dump, note_pass};
 pub use self::specialized::Specialized;
 use crate::analysis::is_persistent;
@@ -25,7 +31,6 @@ use crate::diag::{Diagnostic, Error};
 use crate::front;
 use crate::front::Hints;
 use crate::front::ast::FnAst;
-use crate::inspect::cost;
 use crate::interp::Interpreter;
 use crate::ir::{DType, Func, print, verify};
 use crate::knobs;

@@ -16,14 +16,9 @@
 //! }
 //! ```
 
-mod cost;
-pub(crate) mod draw;
-mod schedule;
-pub(crate) mod traffic;
-mod trip_count;
 pub(crate) mod watch;
 
-pub use cost::{Cost, cost, launch_cost};
+pub use crate::compile::{Cost, cost, launch_cost};
 pub use watch::{Launched, launches};
 
 pub use crate::codegen::nvptx::ptxas::{Assembled, find_tool};

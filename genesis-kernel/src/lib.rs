@@ -30,6 +30,7 @@ mod printed;
 pub mod runtime;
 pub mod target;
 pub mod trace;
+mod tuning;
 
 pub use compile::{Compiled, Resources};
 pub use diag::{Diagnostic, Error};

@@ -6,7 +6,8 @@
 //!
 //! Each crate has a table beside this file. A line `a: b c` lets the module `a` use `b` and `c`; one
 //! `in a circle: file` names a file that is in a circle still. Both fail where they say too much, so that
-//! the tables get shorter. To see every circle and its edges:
+//! the tables get shorter. In a table that is `from the bottom up` a module may use those of lines before
+//! its own only, but for `!c`, which is known. To see every circle and its edges:
 //!
 //! ```text
 //! cargo test -p tests --test it layers:: -- --nocapture

@@ -7,14 +7,14 @@
 
 use std::sync::{Arc, OnceLock, PoisonError};
 
-use super::chosen::{Choice, Source};
+use super::search::Plan;
 use super::tune::{TuneRequest, rank, tune};
-use super::{Config, Database, Machine, Plan, Problem, Record, Tuning, database};
 use crate::diag::Error;
 use crate::ir::DType;
 use crate::kernel::KernelDef;
 use crate::knobs;
 use crate::runtime::{Arg, CheckedArg, Device, Grid, Stream};
+use crate::tuning::{Choice, Config, Database, Machine, Problem, Record, Source, Tuning, database};
 
 /// A measured problem is near if its sizes are within this many doublings, summed over the sizes.
 const NEAR: f64 = 1.0;

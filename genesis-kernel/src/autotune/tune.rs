@@ -2,19 +2,20 @@
 
 use rayon::prelude::*;
 
+use super::contest::Contest;
 use super::contest::{DeviceContest, Trial};
 use super::example::Example;
-use super::machine::Unit;
+use super::model::Work;
 use super::search::{Outcome, Plan, Progress, search};
-use super::{Config, Contest, Machine, Problem, Record, Tuning, Work};
+use crate::compile::launch_cost;
 use crate::diag::Error;
 use crate::front::Hints;
-use crate::inspect::launch_cost;
 use crate::ir::{DType, Func, Op, OpKind};
 use crate::kernel::KernelDef;
 use crate::kernel::Launch;
 use crate::launch;
 use crate::runtime::{Arg, Buffer, Device, Stream};
+use crate::tuning::{Config, Machine, Problem, Record, Tuning, Unit};
 
 /// What to tune, and how hard to try.
 #[derive(Clone, Copy, Debug)]

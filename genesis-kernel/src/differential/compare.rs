@@ -1,7 +1,7 @@
 //! Whether two memories are the same: bit by bit, a NaN like every other, and results that are only
 //! defined to some ULP within those.
 
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 use crate::ir::random::RandomProgram;
 use crate::ir::{DType, Scalar};
 

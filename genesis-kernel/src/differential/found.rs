@@ -2,7 +2,7 @@
 
 use super::{Machine, Outcome, Subject};
 use crate::front::Hints;
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 use crate::ir::random::{RandomProgram, Rng};
 use crate::ir::{DType, Scalar, Type, parse};
 use crate::target::GpuTarget;

@@ -15,7 +15,7 @@ use super::syntax::*;
 use crate::front;
 use crate::front::ast::*;
 use crate::front::{Hints, ParamHint};
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 use crate::ir::random::{RandomProgram, Rng};
 use crate::ir::{BinaryOp, DType, Predicate, Scalar};
 

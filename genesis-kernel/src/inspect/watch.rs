@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Cost, launch_cost};
+use crate::compile::{Cost, launch_cost};
 use crate::front::Hints;
 use crate::kernel::KernelDef;
 use crate::kernel::Launch;

@@ -49,7 +49,9 @@ mod tests;
 mod tiles;
 
 pub use error::{InterpError, InterpErrorKind};
-pub use run_func::{InterpArg, run_func};
+pub use run_func::run_func;
+
+pub use crate::ir::InterpArg;
 
 use crate::ir::ArgValue;
 use crate::ir::{DType, Func, Param, ParamAttrs, Scalar, Type, verify};

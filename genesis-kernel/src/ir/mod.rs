@@ -20,7 +20,7 @@ pub mod tma;
 pub mod types;
 pub mod verify;
 
-pub use argument::ArgValue;
+pub use argument::{ArgValue, InterpArg};
 pub use func::{
     Builder, Def, Func, Loc, Op, OpData, Param, ParamAttrs, Region, RegionData, Value, ValueData,
 };

@@ -18,7 +18,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) args: &'a [Arg],
 }
 
-/// What [`KernelDef::launch_dense`] launches: a kernel of views of one axis, all of one length and dense.
+/// What [`KernelDef::launch_dense`](super::KernelDef::launch_dense) launches: a kernel of views of one axis, all of one length and dense.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseLaunch<'a> {
     /// Programs along the first axis of the grid, which is the only one.

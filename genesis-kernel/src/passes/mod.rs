@@ -78,7 +78,8 @@ mod random_tests;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::Pass;
-    use crate::interp::{InterpArg, run_func};
+    use crate::interp::run_func;
+    use crate::ir::InterpArg;
     use crate::ir::{parse, print, verify};
 
     /// Runs a function before and after a pass: both leave the same in memory.

@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::event::Kernel;
 use super::kinds::{Args, Key};
+use crate::compile::{self, launch_cost};
 use crate::front::Hints;
-use crate::inspect::{self, launch_cost};
 use crate::ir::{DType, Func, Op, OpKind, Value};
 use crate::kernel::KernelDef;
 use crate::kernel::Launch;
@@ -34,7 +34,7 @@ struct Costs {
 struct Code {
     func: Option<Func>,
     /// What each program costs, where that does not depend on arguments.
-    fixed: Option<inspect::Cost>,
+    fixed: Option<compile::Cost>,
     dtype: Option<DType>,
     /// The numbers that the length of a loop follows from.
     follows: Args,
@@ -81,7 +81,7 @@ impl Code {
         });
         let mut loops = func.walk().into_iter().map(|op| &func.op(op).kind);
         let has_loops = loops.any(OpKind::is_loop);
-        let fixed = (!has_loops).then(|| inspect::cost(&func));
+        let fixed = (!has_loops).then(|| compile::cost(&func));
         let times = func.params.iter().map(|param| times(&func, param.value)).collect();
         let follows = follows_numbers(&func, launch.args);
         Code { fixed, dtype, follows, times, func: Some(func) }

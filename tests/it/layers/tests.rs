@@ -186,3 +186,15 @@ fn the_table_of_modules_is_exact() {
     assert_eq!(said(&files, "lib:\na: b\nb: a"), ["`b` does not use `a`: take it out"]);
     assert_eq!(said(&files, "lib:\na: b"), ["the table has no line for the module `b`"]);
 }
+
+#[test]
+fn an_ordered_table_goes_from_the_bottom_up() {
+    let files =
+        [("lib.rs", "mod a; mod b;"), ("a.rs", "use crate::b::B;"), ("b.rs", "pub struct B;")];
+    assert_eq!(said(&files, "from the bottom up\nlib:\nb:\na: b"), [""; 0]);
+    let upward = "`b` does not stand before `a`, which uses it";
+    assert_eq!(said(&files, "from the bottom up\nlib:\na: b\nb:"), [upward]);
+    assert_eq!(said(&files, "from the bottom up\nlib:\na: !b\nb:"), [""; 0]);
+    let needless = "`a` may use `b`: take the ! away";
+    assert_eq!(said(&files, "from the bottom up\nlib:\nb:\na: !b"), [needless]);
+}

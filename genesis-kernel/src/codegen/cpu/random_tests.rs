@@ -7,8 +7,9 @@ use rayon::prelude::*;
 
 use super::{OptLevel, compile};
 use crate::differential::{compare, reduce};
-use crate::interp::{InterpArg, run_func};
+use crate::interp::run_func;
 use crate::ir::ArgValue;
+use crate::ir::InterpArg;
 use crate::ir::random::{RandomProgram, random_program};
 use crate::ir::{DType, Func, Scalar, print};
 use crate::passes;

@@ -2,7 +2,8 @@
 
 use crate::front::Hints;
 use crate::front::build;
-use crate::interp::{InterpArg, run_func};
+use crate::interp::run_func;
+use crate::ir::InterpArg;
 use crate::ir::{DType, Scalar};
 use crate::kernel::KernelDef;
 use crate::lang::eight;

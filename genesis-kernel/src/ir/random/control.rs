@@ -5,7 +5,7 @@ use super::super::number::Scalar;
 use super::super::ops::{BinaryOp, LoopOptions, Predicate};
 use super::super::types::{DType, Type};
 use super::Maker;
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 
 /// Deeper nests only take time.
 const MAX_NESTING: usize = 2;

@@ -25,7 +25,7 @@ pub(crate) use rng::Rng;
 use super::func::{Builder, Func, ParamAttrs, Region, Value};
 use super::number::Scalar;
 use super::types::{DType, Elem, Shape, TileType, Type};
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 
 /// A program with what it takes.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::super::ops::{BinaryOp, DotPrecision, LoopOptions, OpKind, Predicate, 
 use super::super::types::{DType, Shape, TileType, Type};
 use super::Maker;
 use super::exprs::TRANSCENDENTAL;
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 
 impl Maker {
     /// One of these constructs.

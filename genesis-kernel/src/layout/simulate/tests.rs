@@ -4,9 +4,9 @@
 use super::*;
 use crate::codegen::nvptx::compile_with_lines;
 use crate::emulate::Emulator;
-use crate::interp::InterpArg;
 use crate::ir::ArgValue;
 use crate::ir::Func;
+use crate::ir::InterpArg;
 use crate::ir::random::{RandomOptions, RandomProgram, random_program_with};
 use crate::layout::{LayoutOptions, assign};
 use crate::passes;

@@ -1,7 +1,8 @@
 //! Padded functions against the functions they come from, on the interpreter.
 
-use crate::interp::{InterpArg, Interpreter, run_func};
+use crate::interp::{Interpreter, run_func};
 use crate::ir::ArgValue;
+use crate::ir::InterpArg;
 use crate::ir::{DType, Func, Scalar, parse, verify};
 
 fn i32s(n: i32) -> Vec<u8> {

@@ -25,21 +25,21 @@ pub enum Source {
 
 /// What a choice depends on, and the choice.
 #[derive(Debug)]
-pub(super) struct Choice {
-    pub(super) hash: u64,
-    pub(super) device: Device,
-    pub(super) dtypes: Vec<DType>,
-    pub(super) sizes: Vec<i64>,
-    pub(super) forms: u64,
-    pub(super) config: Arc<Config>,
-    pub(super) source: Source,
+pub(crate) struct Choice {
+    pub(crate) hash: u64,
+    pub(crate) device: Device,
+    pub(crate) dtypes: Vec<DType>,
+    pub(crate) sizes: Vec<i64>,
+    pub(crate) forms: u64,
+    pub(crate) config: Arc<Config>,
+    pub(crate) source: Source,
 }
 
 /// The choices made so far for one kernel, sorted by hash.
 #[derive(Debug, Default)]
 pub struct Chosen {
-    pub(super) choices: RwLock<Vec<Choice>>,
-    pub(super) table: OnceLock<Vec<Record>>,
+    pub(crate) choices: RwLock<Vec<Choice>>,
+    pub(crate) table: OnceLock<Vec<Record>>,
 }
 
 impl Chosen {
