@@ -1,8 +1,8 @@
-//! A kernel as programs hold it: its definition, a specialisation of it, a launch.
+//! A kernel as programs hold it: its definition, what it takes, and the code compiled for it so far.
 //!
 //! `#[kernel]` writes one `static KERNEL: KernelDef` for each function. A launch looks up the code
 //! compiled for its dtypes, constants and what its arguments have in common (alignment, a stride of
-//! one), compiles on a miss, checks every argument and runs it.
+//! one), compiles on a miss, checks every argument and runs it; the methods that do are in `launch`.
 
 pub(crate) mod args;
 mod lookup;
