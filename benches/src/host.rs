@@ -4,13 +4,11 @@ use genesis::{DType, Device};
 use genesis_kernel::kernel::{Hints, KernelDef};
 use genesis_kernel::target::Target;
 
-use crate::cpu;
-use crate::launch;
-use crate::memory;
 use crate::peer::Peer;
 use crate::step;
 use crate::table::{COMPILE_MATMUL, Case};
 use crate::timing::{Times, host_ms};
+use crate::{cpu, launch, memory};
 
 /// A kernel whose cold compilation is timed.
 struct Compilation {

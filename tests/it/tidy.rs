@@ -164,7 +164,6 @@ const UNSAFE: &[&str] = &[
 /// Where the promise that makes a launch safe is asked for, given or passed on. `unsafe` there is a
 /// declaration or a call; it touches no memory by itself.
 const PROMISES: &[&str] = &[
-    "genesis-kernel/src/kernel.rs",
     "genesis-kernel/src/launch.rs",
     "genesis-kernel/src/launch/",
     "genesis-kernel/src/autotune/",

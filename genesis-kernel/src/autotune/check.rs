@@ -5,8 +5,7 @@ use crate::diag::Error;
 use crate::ir::{DType, Scalar};
 use crate::kernel::KernelDef;
 use crate::prelude::*;
-use crate::runtime::Grid;
-use crate::runtime::{Buffer, CheckedArg};
+use crate::runtime::{Buffer, CheckedArg, Grid};
 
 const BLOCK: usize = 4096;
 

@@ -2,8 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::contest::Contest;
-use super::contest::{DeviceContest, Trial};
+use super::contest::{Contest, DeviceContest, Trial};
 use super::example::Example;
 use super::model::Work;
 use super::search::{Outcome, Plan, Progress, search};
@@ -11,8 +10,7 @@ use crate::compile::launch_cost;
 use crate::diag::Error;
 use crate::front::Hints;
 use crate::ir::{DType, Func, Op, OpKind};
-use crate::kernel::KernelDef;
-use crate::kernel::Launch;
+use crate::kernel::{KernelDef, Launch};
 use crate::launch;
 use crate::runtime::{Arg, Buffer, Device, Stream};
 use crate::tuning::{Config, Machine, Problem, Record, Tuning, Unit};

@@ -5,15 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::compare::{self, Memory};
 use crate::codegen::nvptx::GpuKernel;
-use crate::compile::Specialized;
-use crate::compile::{self, Executable};
+use crate::compile::{self, Executable, Specialized};
 use crate::diag::Error;
 use crate::emulate::Emulator;
 use crate::front::Hints;
 use crate::interp::run_func;
-use crate::ir::ArgValue;
-use crate::ir::InterpArg;
 use crate::ir::random::RandomProgram;
+use crate::ir::{ArgValue, InterpArg};
 use crate::launch::owned;
 use crate::runtime::{Device, Stream};
 use crate::target::GpuTarget;

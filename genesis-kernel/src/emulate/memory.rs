@@ -1,8 +1,7 @@
 //! Global memory: buffers far apart or what a driver keeps, and tensors that maps describe.
 
 use super::shadow::{Access, Clock, Conflict, Shadow};
-use crate::ir::ArgValue;
-use crate::ir::TensorMap;
+use crate::ir::{ArgValue, TensorMap};
 
 /// Buffers lie in the middle of as many bytes each, so that an index that runs off one never lands in
 /// another.

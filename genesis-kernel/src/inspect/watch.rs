@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::compile::{Cost, launch_cost};
 use crate::front::Hints;
-use crate::kernel::KernelDef;
-use crate::kernel::Launch;
+use crate::kernel::{KernelDef, Launch};
 
 /// A launch that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]

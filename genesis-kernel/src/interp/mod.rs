@@ -53,8 +53,7 @@ pub use run_func::run_func;
 
 pub use crate::ir::InterpArg;
 
-use crate::ir::ArgValue;
-use crate::ir::{DType, Func, Param, ParamAttrs, Scalar, Type, verify};
+use crate::ir::{ArgValue, DType, Func, Param, ParamAttrs, Scalar, Type, verify};
 use machine::{Machine, Slot};
 use memory::Memory;
 

@@ -2,8 +2,7 @@
 
 use super::Interpreter;
 use super::error::{InterpError, InterpErrorKind};
-use crate::ir::Func;
-use crate::ir::{ArgValue, InterpArg};
+use crate::ir::{ArgValue, Func, InterpArg};
 
 /// Runs a function once; gives what the memory of each argument holds afterwards, empty for a number.
 ///

@@ -345,8 +345,7 @@ impl LaunchCache {
 mod tests {
     use super::*;
     use crate::ir::Scalar;
-    use crate::runtime::Grid;
-    use crate::runtime::{PtrArg, Stream};
+    use crate::runtime::{Grid, PtrArg, Stream};
 
     fn ptr(address: u64) -> PtrArg {
         PtrArg { device: Device::Cpu, address, bytes: 1 << 20, dtype: DType::F32, mutable: true }

@@ -8,12 +8,10 @@ use std::ops::Range;
 use crate::compile::Specialized;
 use crate::diag::Error;
 use crate::interp::InterpErrorKind;
-use crate::ir::ArgValue;
-use crate::ir::{Func, Value};
-use crate::knobs;
-use crate::printed;
+use crate::ir::{ArgValue, Func, Value};
 use crate::runtime::cpu::{read_host, write_host};
 use crate::runtime::{Arg, PtrArg, Queue, ViewArg};
+use crate::{knobs, printed};
 
 /// How often a program may run each op of its kernel, whatever its arguments are.
 const ITERATIONS: u64 = 1 << 16;

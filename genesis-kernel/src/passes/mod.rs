@@ -79,8 +79,7 @@ mod random_tests;
 pub(crate) mod tests {
     use super::Pass;
     use crate::interp::run_func;
-    use crate::ir::InterpArg;
-    use crate::ir::{parse, print, verify};
+    use crate::ir::{InterpArg, parse, print, verify};
 
     /// Runs a function before and after a pass: both leave the same in memory.
     pub(crate) fn check_meaning(pass: &Pass, text: &str, grid: [u32; 3], args: Vec<InterpArg>) {

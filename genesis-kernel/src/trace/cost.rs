@@ -12,8 +12,7 @@ use super::kinds::{Args, Key};
 use crate::compile::{self, launch_cost};
 use crate::front::Hints;
 use crate::ir::{DType, Func, Op, OpKind, Value};
-use crate::kernel::KernelDef;
-use crate::kernel::Launch;
+use crate::kernel::{KernelDef, Launch};
 use crate::runtime::Arg;
 
 /// Counts that are kept; a program whose sizes never repeat starts anew.

@@ -11,8 +11,7 @@ use super::Machine;
 use crate::front::LaunchOptions;
 use crate::front::ast::FnAst;
 use crate::ir::DType;
-use crate::runtime::Grid;
-use crate::runtime::{Arg, ViewArg};
+use crate::runtime::{Arg, Grid, ViewArg};
 
 /// One way to run a kernel.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

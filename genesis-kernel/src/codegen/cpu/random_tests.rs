@@ -8,9 +8,8 @@ use rayon::prelude::*;
 use super::{OptLevel, compile};
 use crate::differential::{compare, reduce};
 use crate::interp::run_func;
-use crate::ir::ArgValue;
-use crate::ir::InterpArg;
 use crate::ir::random::{RandomProgram, random_program};
+use crate::ir::{ArgValue, InterpArg};
 use crate::ir::{DType, Func, Scalar, print};
 use crate::passes;
 

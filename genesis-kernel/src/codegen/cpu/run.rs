@@ -4,8 +4,7 @@ use super::super::llvm::Jit;
 use super::lower::SYMBOL;
 use super::object::{self, OptLevel};
 use crate::Error;
-use crate::ir::ArgValue;
-use crate::ir::{DType, Elem, Func, OpKind, TileType, Type, Value};
+use crate::ir::{ArgValue, DType, Elem, Func, OpKind, TileType, Type, Value};
 use crate::runtime::cpu::{Failed, HostCode, Print};
 use crate::runtime::threads_here;
 

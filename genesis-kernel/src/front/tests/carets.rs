@@ -3,8 +3,7 @@
 
 use expect_test::{Expect, expect};
 
-use crate::front::Hints;
-use crate::front::build;
+use crate::front::{Hints, build};
 use crate::ir::DType;
 use crate::kernel::KernelDef;
 use crate::prelude::*;

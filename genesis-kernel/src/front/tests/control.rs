@@ -2,8 +2,7 @@
 
 use expect_test::{Expect, expect};
 
-use crate::front::Hints;
-use crate::front::build;
+use crate::front::{Hints, build};
 use crate::ir::DType;
 use crate::ir::verify::verify;
 use crate::kernel::KernelDef;

@@ -2,12 +2,10 @@
 
 use super::runs::{int, numbers, written};
 use crate::differential::everywhere;
-use crate::front::Hints;
-use crate::front::build;
+use crate::front::{Hints, build};
 use crate::interp::run_func;
-use crate::ir::DType;
-use crate::ir::InterpArg;
 use crate::ir::random::RandomProgram;
+use crate::ir::{DType, InterpArg};
 use crate::kernel::KernelDef;
 use crate::prelude::*;
 

@@ -1,10 +1,8 @@
 //! Kernels run by the interpreter, against plain Rust.
 
-use crate::front::Hints;
-use crate::front::build;
+use crate::front::{Hints, build};
 use crate::interp::run_func;
-use crate::ir::InterpArg;
-use crate::ir::{DType, Scalar};
+use crate::ir::{DType, InterpArg, Scalar};
 use crate::kernel::KernelDef;
 use crate::lang::eight;
 use crate::prelude::*;
