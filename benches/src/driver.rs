@@ -5,7 +5,7 @@ use std::ffi::{CString, c_void};
 
 use cudarc::driver::sys;
 
-use crate::launch::Way;
+use crate::way::Way;
 
 /// A kernel of four parameters that does nothing, and one without parameters.
 const EMPTY: &str = ".version 8.0

@@ -4,13 +4,11 @@ use genesis::{DType, Device};
 use genesis_kernel::kernel::{Hints, KernelDef};
 use genesis_kernel::target::Target;
 
-use crate::cpu;
-use crate::launch;
-use crate::memory;
 use crate::peer::Peer;
 use crate::step;
-use crate::table::Case;
+use crate::table::{COMPILE_MATMUL, Case};
 use crate::timing::{Times, host_ms};
+use crate::{cpu, launch, memory};
 
 /// A kernel whose cold compilation is timed.
 struct Compilation {
@@ -22,9 +20,6 @@ struct Compilation {
     any_strides: bool,
     num_warps: Option<u32>,
 }
-
-/// The compilation that is held against Triton's; its bar stands in the table.
-pub(crate) const COMPILE_MATMUL: &str = "compile/matmul/bf16/128x256x64/sm_90a";
 
 fn compilations() -> Vec<Compilation> {
     let add = Compilation {

@@ -4,13 +4,11 @@
 //! step launches; the driver queues 1024, so that the host never waits. *After a wait*: the first 100
 //! launches after the GPU went idle, which also pays for waking up what the wait let sleep.
 
-use std::time::Instant;
-
 use genesis::Device;
 
 use crate::driver;
-use crate::report::median;
-use crate::timing::Times;
+use crate::timing::{Times, median};
+use crate::way::Way;
 
 /// Launches before the timed ones of the steady figure.
 const WARM: usize = 200;
@@ -26,25 +24,6 @@ const ROUNDS: usize = 40;
 pub(crate) struct HostTimes {
     pub(crate) steady: f64,
     pub(crate) woken: f64,
-}
-
-/// A way to launch.
-pub(crate) struct Way<'a> {
-    /// Waits until the GPU is idle.
-    pub(crate) wait: Box<dyn Fn() -> anyhow::Result<()> + 'a>,
-    /// Launches once.
-    pub(crate) launch: Box<dyn FnMut() -> anyhow::Result<()> + 'a>,
-}
-
-impl Way<'_> {
-    /// Host time of one of `timed` launches, in ms.
-    fn round(&mut self, warm: usize, timed: usize) -> anyhow::Result<f64> {
-        (self.wait)()?;
-        (0..warm).try_for_each(|_| (self.launch)())?;
-        let start = Instant::now();
-        (0..timed).try_for_each(|_| (self.launch)())?;
-        Ok(start.elapsed().as_secs_f64() * 1e3 / timed as f64)
-    }
 }
 
 /// Median times of a launch by each way. The ways take turns, so that what else the host does meets

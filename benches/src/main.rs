@@ -28,6 +28,7 @@ mod launch;
 mod memory;
 mod name;
 mod ops;
+mod options;
 mod peer;
 mod report;
 mod roofline;
@@ -35,54 +36,13 @@ mod run;
 mod step;
 mod table;
 mod timing;
+mod way;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Time Genesis beside its peers.
-#[derive(Parser, Clone, Debug)]
-#[command(name = "bench")]
-struct Options {
-    /// Only cases that match, such as 'softmax/*'; a name not in the table is run too. May be given
-    /// again.
-    #[arg(long = "case", value_name = "GLOB")]
-    cases: Vec<String>,
-    /// Only cases whose name contains this.
-    #[arg(value_name = "FILTER")]
-    filter: Option<String>,
-    /// Print JSON lines instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Append a line of JSON for each case to this file.
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Half the time for each case.
-    #[arg(long)]
-    quick: bool,
-    /// Start no case after so many seconds.
-    #[arg(long, value_name = "SECONDS")]
-    budget: Option<f64>,
-    /// Give up on a case after so many seconds and go on with the next.
-    #[arg(long, value_name = "SECONDS", default_value_t = 100.0)]
-    limit: f64,
-    /// Start after this case.
-    #[arg(long, value_name = "CASE")]
-    after: Option<String>,
-    /// cpu, cuda or cuda:1; a GPU where there is one.
-    #[arg(long)]
-    device: Option<String>,
-    /// The peer's script, in place of the one in this program.
-    #[arg(long, value_name = "FILE")]
-    peer: Option<PathBuf>,
-    /// Time without peers.
-    #[arg(long)]
-    no_peer: bool,
-    /// Print the names of the cases and stop.
-    #[arg(long)]
-    list: bool,
-}
+use options::Options;
 
 fn main() -> ExitCode {
     let options = Options::parse();

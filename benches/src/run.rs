@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use genesis::Device;
 
+use crate::host;
 use crate::name::{CaseName, matches};
 use crate::ops::{self, Missing, Setup};
+use crate::options::Options;
 use crate::peer::Peer;
 use crate::report::{self, Outcome, Report, Row};
 use crate::table::{self, Case};
 use crate::timing::{Ours, PeerFailed, Plan, Times, compare};
-use crate::{Options, host};
 
 /// Buffers of a case take at least this many bytes together: several times the cache.
 const ROTATING_BYTES: f64 = 512e6;

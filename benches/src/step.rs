@@ -9,11 +9,11 @@ use genesis::optim::{AdamW, AdamWOptions, Optimizer};
 use genesis::profiler::{ProfilerOptions, profile};
 use genesis::{DType, Device, Graph, Result, Tensor, graph, no_grad};
 
-use crate::launch::{Way, host_times};
+use crate::launch::host_times;
 use crate::peer::Peer;
-use crate::report::median;
 use crate::table::{Aim, Case};
-use crate::timing::{Times, host_turns};
+use crate::timing::{Times, host_turns, median};
+use crate::way::Way;
 
 /// The cases, with the time in ms that each may take at most on an H200, as a ratio to the peer's.
 const CASES: [(&str, f64, f64); 5] = [

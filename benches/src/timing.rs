@@ -12,7 +12,6 @@ use genesis_kernel::runtime::{Event, Graph, Stream};
 
 use crate::ops::Prepared;
 use crate::peer::Peer;
-use crate::report::median;
 
 /// Calls shorter than this, in ms, are timed from graphs.
 const GRAPH_BELOW: f64 = 0.05;
@@ -194,6 +193,12 @@ pub(crate) fn host_ms(
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
     Ok(median(times))
+}
+
+/// The median.
+pub(crate) fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

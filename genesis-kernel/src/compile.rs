@@ -9,22 +9,30 @@
 //! The verifier looks at tile IR after the front end and, in tests and debug builds, after each pass.
 
 mod compiled;
+mod cost;
+mod draw;
 mod dump;
+mod schedule;
+mod specialized;
+mod traffic;
+mod trip_count;
 
 use std::sync::OnceLock;
 
 pub use self::compiled::{Compiled, Resources};
+pub use self::cost::{Cost, cost, launch_cost};
 use self::dump::{Stage, dump, note_pass};
+pub use self::specialized::Specialized;
 use crate::analysis::is_persistent;
 use crate::cache::{CompiledEntry, DiskCache, Key};
 use crate::codegen::cpu::{self, CpuKernel, OptLevel};
 use crate::codegen::nvptx::{self, GpuKernel, programmatic_dependent_launch};
 use crate::diag::{Diagnostic, Error};
 use crate::front;
+use crate::front::Hints;
 use crate::front::ast::FnAst;
-use crate::inspect::cost;
+use crate::interp::Interpreter;
 use crate::ir::{DType, Func, print, verify};
-use crate::kernel::{Hints, Specialized};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
 use crate::passes::{self, Pass, defer_reductions, pad, software_pipeline, tma, views};
@@ -54,6 +62,35 @@ pub(crate) fn specialize(
     dump(Stage::Tir, &func.name, || tir_text(&func));
     verify_after("the front end", &func)?;
     Ok(Specialized::new(func, dtypes, consts, hints))
+}
+
+impl Specialized {
+    /// Runs the kernel element by element and reports accesses outside of buffers, races between
+    /// programs and more; the same bits as on the CPU.
+    pub fn interpreter(&self) -> Interpreter<'_> {
+        Interpreter::new(self.exact.get_or_init(|| exact(&self.func)))
+    }
+
+    /// The tile IR as text.
+    pub fn tir(&self) -> String {
+        tir_text(&self.func)
+    }
+
+    /// The tile IR after each pass of a compilation for a target, as text.
+    ///
+    /// # Errors
+    /// As [`Specialized::compile`].
+    pub fn passes(&self, target: &Target) -> Result<String, Error> {
+        passes_text(self, target)
+    }
+
+    /// Machine code for a target. No GPU is needed to compile for one.
+    ///
+    /// # Errors
+    /// If the kernel can't be compiled for the target, such as too much shared memory.
+    pub fn compile(&self, target: &Target) -> Result<Compiled, Error> {
+        compile(self, target)
+    }
 }
 
 /// Code for a target, with everything there is to look at.

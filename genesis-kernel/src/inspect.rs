@@ -16,14 +16,9 @@
 //! }
 //! ```
 
-mod cost;
-pub(crate) mod draw;
-mod schedule;
-pub(crate) mod traffic;
-mod trip_count;
 pub(crate) mod watch;
 
-pub use cost::{Cost, cost, launch_cost};
+pub use crate::compile::{Cost, cost, launch_cost};
 pub use watch::{Launched, launches};
 
 pub use crate::codegen::nvptx::ptxas::{Assembled, find_tool};
@@ -32,8 +27,9 @@ use crate::codegen::nvptx::ptxas;
 use crate::compile::Resources;
 use crate::diag::Error;
 use crate::front::ast::{FnAst, TypeAst};
+use crate::front::{Hints, ParamHint};
 use crate::ir::DType;
-use crate::kernel::{Hints, KernelDef, ParamHint};
+use crate::kernel::KernelDef;
 use crate::runtime::{Device, cuda};
 use crate::target::Target;
 

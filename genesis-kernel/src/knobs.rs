@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::runtime::Device;
+use crate::device::Device;
 use crate::target::{GpuTarget, Target};
 
 /// One environment variable, for documentation and `genesis doctor`.

@@ -5,40 +5,21 @@
 //! what the arguments have in common, and a binary search), one pass of checks over the arguments, one
 //! call of the driver.
 
-mod args;
 mod checked;
 mod dense;
-mod lookup;
+mod methods;
 pub(crate) mod owned;
-mod shape_constraints;
 mod shared;
 
-use self::args::ParamKind;
-pub(crate) use self::dense::launch as launch_dense;
-pub(crate) use self::lookup::LaunchCache;
-use self::lookup::{Entry, Request};
-pub(crate) use self::shared::check as check_shared;
 use crate::compile::{self, Executable};
 use crate::diag::Error;
 use crate::inspect::watch;
-use crate::ir::DType;
-use crate::kernel::{Grid, KernelDef, LaunchOptions};
+use crate::kernel::{Entry, KernelDef, Launch, ParamKind, Request, args, shape_constraints};
 use crate::knobs;
 use crate::runtime::cuda::{MAX_SLOTS, Writes};
 use crate::runtime::words::Words;
-use crate::runtime::{Arg, Queue, Stream, fork};
+use crate::runtime::{Arg, Queue, fork};
 use crate::trace;
-
-/// What is launched, where and with what; see [`KernelDef::launch_with`].
-#[derive(Clone, Copy)]
-pub(crate) struct Launch<'a> {
-    pub(crate) stream: &'a Stream,
-    pub(crate) grid: Grid,
-    pub(crate) dtypes: &'a [DType],
-    pub(crate) consts: &'a [i64],
-    pub(crate) options: LaunchOptions,
-    pub(crate) args: &'a [Arg],
-}
 
 /// Runs a kernel.
 ///

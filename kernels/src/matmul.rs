@@ -4,7 +4,9 @@
 //! The constants, warps and stages of a launch come from what `#[autotune]` declares: a table of
 //! measurements (`tuned/h200.jsonl`), else [`crate::tiles`].
 
-use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::autotune::Problem;
+use genesis_kernel::ir::DotPrecision;
+use genesis_kernel::kernel::{KernelDef, LaunchOptions};
 use genesis_kernel::prelude::*;
 
 use crate::elementwise::{gelu_of, silu_of};
@@ -119,48 +121,48 @@ products! {
     ///
     /// As many programs as tiles are right, and fewer too: where the GPU runs one program a
     /// multiprocessor, the loads of its next tile overlap the store of its last.
-    matmul, tiles::fits, tiles::pick: |a, b, c; row, column, acc| -> T { acc }
+    matmul, fits, pick: |a, b, c; row, column, acc| -> T { acc }
 
     /// [`matmul`] with the sums as they are: parts of a product whose K is cut, which something adds up.
-    matmul_wide, tiles::fits_wide, tiles::pick_wide: |a, b, c; row, column, acc| -> A { acc }
+    matmul_wide, fits_wide, pick_wide: |a, b, c; row, column, acc| -> A { acc }
 
     /// [`matmul`] plus `bias: [n]` in every row.
-    matmul_bias, tiles::fits_bias, tiles::pick_bias: |a, b, c, bias: n; row, column, acc| -> T {
+    matmul_bias, fits_bias, pick_bias: |a, b, c, bias: n; row, column, acc| -> T {
         acc + bias.load::<BN>([column]).to::<A>().row()
     }
 
     /// Exact GELU of [`matmul_bias`].
-    matmul_bias_gelu, tiles::fits_bias_gelu, tiles::pick_bias_gelu: |a, b, c, bias: n; row, column, acc| -> T {
+    matmul_bias_gelu, fits_bias_gelu, pick_bias_gelu: |a, b, c, bias: n; row, column, acc| -> T {
         gelu_of(acc + bias.load::<BN>([column]).to::<A>().row())
     }
 
     /// [`matmul`] plus `bias: [m]` in every column.
-    matmul_bias_down, tiles::fits_bias_down, tiles::pick_bias_down: |a, b, c, bias: m; row, column, acc| -> T {
+    matmul_bias_down, fits_bias_down, pick_bias_down: |a, b, c, bias: m; row, column, acc| -> T {
         acc + bias.load::<BM>([row]).to::<A>().col()
     }
 
     /// Exact GELU of [`matmul_bias_down`].
-    matmul_bias_gelu_down, tiles::fits_bias_gelu_down, tiles::pick_bias_gelu_down: |a, b, c, bias: m; row, column, acc| -> T {
+    matmul_bias_gelu_down, fits_bias_gelu_down, pick_bias_gelu_down: |a, b, c, bias: m; row, column, acc| -> T {
         gelu_of(acc + bias.load::<BM>([row]).to::<A>().col())
     }
 
     /// The larger of [`matmul_bias`] and 0.
-    matmul_bias_relu, tiles::fits_bias_relu, tiles::pick_bias_relu: |a, b, c, bias: n; row, column, acc| -> T {
+    matmul_bias_relu, fits_bias_relu, pick_bias_relu: |a, b, c, bias: n; row, column, acc| -> T {
         maximum(acc + bias.load::<BN>([column]).to::<A>().row(), A::ZERO)
     }
 
     /// The larger of [`matmul_bias_down`] and 0.
-    matmul_bias_relu_down, tiles::fits_bias_relu_down, tiles::pick_bias_relu_down: |a, b, c, bias: m; row, column, acc| -> T {
+    matmul_bias_relu_down, fits_bias_relu_down, pick_bias_relu_down: |a, b, c, bias: m; row, column, acc| -> T {
         maximum(acc + bias.load::<BM>([row]).to::<A>().col(), A::ZERO)
     }
 
     /// SiLU of [`matmul_bias`].
-    matmul_bias_silu, tiles::fits_bias_silu, tiles::pick_bias_silu: |a, b, c, bias: n; row, column, acc| -> T {
+    matmul_bias_silu, fits_bias_silu, pick_bias_silu: |a, b, c, bias: n; row, column, acc| -> T {
         silu_of(acc + bias.load::<BN>([column]).to::<A>().row())
     }
 
     /// SiLU of [`matmul_bias_down`].
-    matmul_bias_silu_down, tiles::fits_bias_silu_down, tiles::pick_bias_silu_down: |a, b, c, bias: m; row, column, acc| -> T {
+    matmul_bias_silu_down, fits_bias_silu_down, pick_bias_silu_down: |a, b, c, bias: m; row, column, acc| -> T {
         silu_of(acc + bias.load::<BM>([row]).to::<A>().col())
     }
 }
@@ -175,8 +177,8 @@ products! {
     ],
     grid = |t| Grid::x(batch * m.div_ceil(t.BM) * n.div_ceil(t.BN)),
     example = { a: [batch, m, k], b: [batch, k, n], c: [batch, m, n] },
-    prune = tiles::fits_tf32,
-    heuristic = tiles::pick_tf32,
+    prune = fits_tf32,
+    heuristic = pick_tf32,
     table = include_str!("../tuned/h200.jsonl"),
     // Tensor cores may round where the CPU cuts.
     tolerance = 4e-3,
@@ -198,4 +200,38 @@ pub fn matmul_tf32<const BM: usize, const BN: usize, const BK: usize>(
         }
         c.store([batch, row, column], acc.expand_dims(0));
     }
+}
+
+macro_rules! choices {
+    ($($kernel:ident, $fits:ident, $pick:ident: $precision:expr;)*) => {$(
+        /// The choice for the kernel of this name.
+        pub(crate) fn $pick(problem: &Problem<'_>) -> ($kernel::Consts, LaunchOptions) {
+            let (tile, options) = tiles::tile(problem, $precision);
+            ($kernel::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
+        }
+
+        /// Whether the kernel of this name can run so, and may be fast.
+        pub(crate) fn $fits(
+            consts: $kernel::Consts,
+            options: LaunchOptions,
+            problem: &Problem<'_>,
+        ) -> bool {
+            let $kernel::Consts { BM: m, BN: n, BK: k } = consts;
+            tiles::is_legal((m, n, k), options, problem, $precision)
+        }
+    )*};
+}
+
+choices! {
+    matmul, fits, pick: DotPrecision::Ieee;
+    matmul_wide, fits_wide, pick_wide: DotPrecision::Ieee;
+    matmul_bias, fits_bias, pick_bias: DotPrecision::Ieee;
+    matmul_bias_gelu, fits_bias_gelu, pick_bias_gelu: DotPrecision::Ieee;
+    matmul_bias_down, fits_bias_down, pick_bias_down: DotPrecision::Ieee;
+    matmul_bias_gelu_down, fits_bias_gelu_down, pick_bias_gelu_down: DotPrecision::Ieee;
+    matmul_bias_relu, fits_bias_relu, pick_bias_relu: DotPrecision::Ieee;
+    matmul_bias_relu_down, fits_bias_relu_down, pick_bias_relu_down: DotPrecision::Ieee;
+    matmul_bias_silu, fits_bias_silu, pick_bias_silu: DotPrecision::Ieee;
+    matmul_bias_silu_down, fits_bias_silu_down, pick_bias_silu_down: DotPrecision::Ieee;
+    matmul_tf32, fits_tf32, pick_tf32: DotPrecision::Tf32;
 }

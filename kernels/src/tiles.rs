@@ -30,18 +30,12 @@ use genesis_kernel::ir::{DType, DotPrecision};
 use genesis_kernel::kernel::LaunchOptions;
 use genesis_kernel::knobs;
 
-use crate::matmul::{
-    matmul, matmul_bias, matmul_bias_down, matmul_bias_gelu, matmul_bias_gelu_down,
-    matmul_bias_relu, matmul_bias_relu_down, matmul_bias_silu, matmul_bias_silu_down, matmul_tf32,
-    matmul_wide,
-};
-
 /// A tile and how its programs run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Tile {
-    m: usize,
-    n: usize,
-    k: usize,
+pub(crate) struct Tile {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
     warps: u32,
     stages: u32,
 }
@@ -95,40 +89,6 @@ const LOADERS: u32 = 4;
 /// Shared memory that a program needs beside its stages, in bytes: barriers and alignment.
 const MARGIN: usize = 2048;
 
-macro_rules! choices {
-    ($($kernel:ident, $fits:ident, $pick:ident: $precision:expr;)*) => {$(
-        /// The choice for the kernel of this name.
-        pub fn $pick(problem: &Problem<'_>) -> ($kernel::Consts, LaunchOptions) {
-            let (tile, options) = tile(problem, $precision);
-            ($kernel::Consts { BM: tile.m, BN: tile.n, BK: tile.k }, options)
-        }
-
-        /// Whether the kernel of this name can run so, and may be fast.
-        pub fn $fits(
-            consts: $kernel::Consts,
-            options: LaunchOptions,
-            problem: &Problem<'_>,
-        ) -> bool {
-            let $kernel::Consts { BM: m, BN: n, BK: k } = consts;
-            is_legal((m, n, k), options, problem, $precision)
-        }
-    )*};
-}
-
-choices! {
-    matmul, fits, pick: DotPrecision::Ieee;
-    matmul_wide, fits_wide, pick_wide: DotPrecision::Ieee;
-    matmul_bias, fits_bias, pick_bias: DotPrecision::Ieee;
-    matmul_bias_gelu, fits_bias_gelu, pick_bias_gelu: DotPrecision::Ieee;
-    matmul_bias_down, fits_bias_down, pick_bias_down: DotPrecision::Ieee;
-    matmul_bias_gelu_down, fits_bias_gelu_down, pick_bias_gelu_down: DotPrecision::Ieee;
-    matmul_bias_relu, fits_bias_relu, pick_bias_relu: DotPrecision::Ieee;
-    matmul_bias_relu_down, fits_bias_relu_down, pick_bias_relu_down: DotPrecision::Ieee;
-    matmul_bias_silu, fits_bias_silu, pick_bias_silu: DotPrecision::Ieee;
-    matmul_bias_silu_down, fits_bias_silu_down, pick_bias_silu_down: DotPrecision::Ieee;
-    matmul_tf32, fits_tf32, pick_tf32: DotPrecision::Tf32;
-}
-
 /// The operands' dtype and what multiplies it.
 fn unit(problem: &Problem<'_>, precision: DotPrecision) -> (DType, Unit) {
     let dtype = problem.dtypes.first().copied().unwrap_or(DType::F32);
@@ -153,7 +113,8 @@ fn runs_on_hopper(problem: &Problem<'_>, unit: Unit) -> bool {
     knobs::get().tma && is_for_hopper(problem, unit)
 }
 
-fn tile(problem: &Problem<'_>, precision: DotPrecision) -> (Tile, LaunchOptions) {
+/// The tile that a product is expected to be fastest in.
+pub(crate) fn tile(problem: &Problem<'_>, precision: DotPrecision) -> (Tile, LaunchOptions) {
     let (dtype, unit) = unit(problem, precision);
     if runs_on_hopper(problem, unit) {
         return hopper_tile(problem, dtype.bytes(), unit);
@@ -242,7 +203,8 @@ fn shared_bytes((m, n, k): (usize, usize, usize), stages: u32, bytes: usize) -> 
     stages as usize * (m + n) * k * bytes + MARGIN
 }
 
-fn is_legal(
+/// Whether a product can be computed in such a tile, and may be fast.
+pub(crate) fn is_legal(
     tile: (usize, usize, usize),
     options: LaunchOptions,
     problem: &Problem<'_>,
@@ -292,6 +254,7 @@ fn is_legal(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::matmul::matmul;
     use genesis_kernel::autotune::Machine;
     use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
     use genesis_kernel::target::Target;

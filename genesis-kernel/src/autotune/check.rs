@@ -3,9 +3,9 @@
 
 use crate::diag::Error;
 use crate::ir::{DType, Scalar};
-use crate::kernel::{Grid, KernelDef};
+use crate::kernel::KernelDef;
 use crate::prelude::*;
-use crate::runtime::{Buffer, CheckedArg};
+use crate::runtime::{Buffer, CheckedArg, Grid};
 
 const BLOCK: usize = 4096;
 

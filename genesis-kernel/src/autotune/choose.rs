@@ -5,60 +5,19 @@
 //!   -> the nearest measured problem -> the heuristic -> the model's best
 //! ```
 
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 
+use super::search::Plan;
 use super::tune::{TuneRequest, rank, tune};
-use super::{Config, Database, Machine, Plan, Problem, Record, Tuning, database};
 use crate::diag::Error;
 use crate::ir::DType;
-use crate::kernel::{Grid, KernelDef};
+use crate::kernel::KernelDef;
 use crate::knobs;
-use crate::runtime::{Arg, Device, Stream};
-
-/// Where a configuration comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
-    /// The database on this disk.
-    Database,
-    /// The table that came with the kernel.
-    Table,
-    /// It was measured just now.
-    Measured,
-    /// The nearest problem that was measured.
-    Near,
-    /// The kernel's heuristic.
-    Heuristic,
-    /// The model.
-    Model,
-}
-
-/// What a choice depends on, and the choice.
-#[derive(Debug)]
-struct Choice {
-    hash: u64,
-    device: Device,
-    dtypes: Vec<DType>,
-    sizes: Vec<i64>,
-    forms: u64,
-    config: Arc<Config>,
-    source: Source,
-}
-
-/// The choices made so far for one kernel, sorted by hash.
-#[derive(Debug, Default)]
-pub struct Chosen {
-    choices: RwLock<Vec<Choice>>,
-    table: OnceLock<Vec<Record>>,
-}
+use crate::runtime::{Arg, CheckedArg, Device, Grid, Stream};
+use crate::tuning::{Choice, Config, Database, Machine, Problem, Record, Source, Tuning, database};
 
 /// A measured problem is near if its sizes are within this many doublings, summed over the sizes.
 const NEAR: f64 = 1.0;
-
-impl Chosen {
-    pub(crate) const fn new() -> Chosen {
-        Chosen { choices: RwLock::new(Vec::new()), table: OnceLock::new() }
-    }
-}
 
 impl KernelDef {
     /// The configuration that [`KernelDef::launch_tuned`] runs these arguments with, and where it
@@ -198,6 +157,22 @@ impl KernelDef {
         let Config { consts, options } = &*config;
         // SAFETY: the caller's promise is the same.
         unsafe { self.launch_with(stream, grid, dtypes, consts, *options, args) }
+    }
+
+    /// [`KernelDef::launch_checked`] with the configuration that is best for the arguments.
+    ///
+    /// # Errors
+    /// As [`KernelDef::launch_checked`], and if the kernel has no `#[autotune]`.
+    pub fn launch_tuned_checked<const N: usize>(
+        &self,
+        stream: &Stream,
+        dtypes: &[DType],
+        args: [CheckedArg<'_>; N],
+    ) -> Result<(), Error> {
+        let raw = args.each_ref().map(CheckedArg::arg);
+        self.check(stream, &args, &raw)?;
+        // SAFETY: as in `launch_checked`.
+        unsafe { self.launch_tuned(stream, dtypes, &raw) }
     }
 
     /// The grid of a configuration; one program if the kernel has no `#[autotune]`.

@@ -2,13 +2,12 @@
 
 use super::check::{count_differences, tolerance};
 use super::example::{Example, move_to};
-use super::search::median;
-use super::{Config, Tuning};
 use crate::diag::Error;
 use crate::ir::DType;
 use crate::kernel::KernelDef;
 use crate::runtime::reach::reach;
 use crate::runtime::{Arg, Buffer, Event, Stream};
+use crate::tuning::{Config, Tuning};
 
 /// What a search asks of its candidates.
 pub trait Contest {
@@ -23,6 +22,12 @@ pub trait Contest {
     /// # Errors
     /// If the device fails.
     fn time(&mut self, candidate: usize, runs: usize) -> Result<f64, Error>;
+}
+
+/// The median; none of nothing.
+pub(super) fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 /// A kernel's configurations on a device.

@@ -1,11 +1,11 @@
 //! Arguments made from sizes, so that a kernel is tuned without the program that uses it.
 
-use super::Tuning;
 use super::check::fill_noise;
 use crate::diag::Error;
 use crate::front::ast::{DTypeAst, FnAst, PatternAst, TypeAst};
 use crate::ir::{DType, Scalar};
 use crate::runtime::{Arg, Buffer, Device, PtrArg, Stream, ViewArg};
+use crate::tuning::Tuning;
 
 /// How a matrix lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -207,34 +207,6 @@ fn strides(extents: &[i64], order: Order) -> Vec<i64> {
         (strides[n - 2], strides[n - 1]) = (1, *rows);
     }
     strides
-}
-
-/// A kernel without parameters, for tests.
-#[cfg(test)]
-pub(super) const TEST_AST: FnAst = FnAst {
-    name: "matmul",
-    module: "test",
-    file: "test.rs",
-    span: crate::front::ast::Span { line: 1, column: 1, end_column: 2 },
-    doc: "",
-    dtypes: &[],
-    consts: &[],
-    params: &[],
-    body: &crate::front::ast::BlockAst { stmts: &[], value: None },
-    contract: false,
-    ret: None,
-};
-
-/// An aligned address, for tests.
-#[cfg(test)]
-pub(super) fn test_ptr(dtype: DType) -> PtrArg {
-    PtrArg {
-        device: crate::runtime::Device::Cpu,
-        address: 64,
-        bytes: 1 << 20,
-        dtype,
-        mutable: false,
-    }
 }
 
 #[cfg(test)]

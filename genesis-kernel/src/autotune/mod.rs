@@ -29,23 +29,20 @@
 
 mod check;
 mod choose;
-mod config;
 mod contest;
-mod database;
 mod example;
-mod machine;
 mod model;
 mod search;
 mod tune;
 
-pub use choose::{Chosen, Source};
-pub use config::{Axis, Config, ExampleExtents, Extents, Problem, Tuning};
+pub use crate::tuning::{
+    Axis, Chosen, Config, Database, ExampleExtents, Extents, Machine, Problem, Record, Source,
+    Tuning, Unit,
+};
 #[doc(hidden)]
-pub use config::{Dims, bucket, constant, count, with};
+pub use crate::tuning::{Dims, bucket, constant, count, with};
 pub use contest::Contest;
-pub use database::{Database, Record};
 pub use example::{Example, Order};
-pub use machine::{Machine, Unit};
 pub use model::Work;
 pub use search::{Outcome, Plan, Progress, search};
 pub use tune::{Candidate, TuneReport, TuneRequest, forecast, tune, tune_example};
@@ -62,7 +59,7 @@ mod tests {
     use crate::front::ast::FnAst;
     use crate::kernel::KernelDef;
 
-    static AST: FnAst = super::example::TEST_AST;
+    static AST: FnAst = crate::tuning::samples::TEST_AST;
 
     /// A kernel without `#[autotune]`.
     pub(super) static PLAIN: KernelDef = KernelDef::new(&AST);

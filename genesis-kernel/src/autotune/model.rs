@@ -11,8 +11,7 @@
 //! clocks of loads, 2.8 us and the constant: 5.5 us measured. Tiles of 128 by 256 are 32 programs that
 //! leave 100 multiprocessors idle: 16 steps of 1024 clocks, 9.3 us and the constant.
 
-use super::Machine;
-use super::machine::Unit;
+use crate::tuning::{Machine, Unit};
 
 /// What a launch does.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Contest;
+use super::contest::{Contest, median};
 use crate::diag::Error;
 
 /// How much is measured.
@@ -121,12 +121,6 @@ pub fn search(
         }
     }
     Ok(outcomes)
-}
-
-/// The median; none of nothing.
-pub(super) fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }
 
 #[cfg(test)]

@@ -2,17 +2,18 @@
 
 use rayon::prelude::*;
 
-use super::contest::{DeviceContest, Trial};
+use super::contest::{Contest, DeviceContest, Trial};
 use super::example::Example;
-use super::machine::Unit;
+use super::model::Work;
 use super::search::{Outcome, Plan, Progress, search};
-use super::{Config, Contest, Machine, Problem, Record, Tuning, Work};
+use crate::compile::launch_cost;
 use crate::diag::Error;
-use crate::inspect::launch_cost;
+use crate::front::Hints;
 use crate::ir::{DType, Func, Op, OpKind};
-use crate::kernel::{Hints, KernelDef};
-use crate::launch::{self, Launch};
+use crate::kernel::{KernelDef, Launch};
+use crate::launch;
 use crate::runtime::{Arg, Buffer, Device, Stream};
+use crate::tuning::{Config, Machine, Problem, Record, Tuning, Unit};
 
 /// What to tune, and how hard to try.
 #[derive(Clone, Copy, Debug)]
@@ -321,7 +322,7 @@ fn compile(
     candidates.par_iter_mut().for_each(|candidate| {
         let launch = Launch {
             stream: request.stream,
-            grid: crate::kernel::Grid::x(1),
+            grid: crate::runtime::Grid::x(1),
             dtypes: request.dtypes,
             consts: &candidate.config.consts,
             options: candidate.config.options,

@@ -12,21 +12,17 @@
 mod cast;
 mod far;
 mod float8;
+mod integer;
+mod target;
 
-use super::llvm::{Emitter, FloatPred, IntPred, Ty, Val};
+use self::integer::int_binary;
+use self::target::{is_half, with_lanes_of};
+use super::llvm::{Emitter, FloatPred, IntPred, Val};
 use crate::Error;
 use crate::ir::{BinaryOp, DType, Func, Op, OpKind, Predicate, UnaryOp};
 
 pub(crate) use cast::{bitcast, cast};
-
-/// What the code is for, where that decides how an op is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
-    /// The processor that runs this program.
-    Host,
-    /// An NVIDIA GPU.
-    Nvptx,
-}
+pub(crate) use target::Target;
 
 /// One elementwise op on operands that are already LLVM values.
 ///
@@ -61,10 +57,6 @@ pub(crate) fn lower(
 
 fn unknown(op: impl std::fmt::Debug, dtype: DType) -> Error {
     Error::bug(format!("{op:?} of {dtype} reached code generation"))
-}
-
-fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
 }
 
 /// The operands as f32.
@@ -195,67 +187,6 @@ fn extreme_number(e: &Emitter, target: Target, op: BinaryOp, a: Val, b: Val) -> 
     e.select(is_nan(a), b, e.select(is_nan(b), a, of_two))
 }
 
-fn int_binary(e: &Emitter, op: BinaryOp, dtype: DType, a: Val, b: Val) -> Val {
-    let signed = dtype.is_signed_int();
-    let call = |name| e.intrinsic(name, &[e.type_of(a)], &[a, b]);
-    match op {
-        BinaryOp::Add => e.add(a, b),
-        BinaryOp::Sub => e.sub(a, b),
-        BinaryOp::Mul => e.mul(a, b),
-        BinaryOp::Div => divide(e, signed, a, b),
-        BinaryOp::Rem => remainder(e, signed, a, b),
-        BinaryOp::And => e.and(a, b),
-        BinaryOp::Or => e.or(a, b),
-        BinaryOp::Xor => e.xor(a, b),
-        BinaryOp::Shl => e.shl(a, shift_amount(e, b)),
-        BinaryOp::Shr if signed => e.ashr(a, shift_amount(e, b)),
-        BinaryOp::Shr => e.lshr(a, shift_amount(e, b)),
-        BinaryOp::Min | BinaryOp::MinNum => call(if signed { "llvm.smin" } else { "llvm.umin" }),
-        BinaryOp::Max | BinaryOp::MaxNum => call(if signed { "llvm.smax" } else { "llvm.umax" }),
-        BinaryOp::MulHi => mul_hi(e, signed, a, b),
-    }
-}
-
-fn shift_amount(e: &Emitter, amount: Val) -> Val {
-    let ty = e.type_of(amount);
-    e.and(amount, e.int(ty, i64::from(e.int_bits(ty)) - 1))
-}
-
-/// A divisor that neither traps nor overflows, and whether the real one is zero. `MIN / -1` becomes
-/// `MIN / 1`, which is what it wraps to, and `MIN % -1` becomes `MIN % 1`, which is 0.
-fn safe_divisor(e: &Emitter, signed: bool, a: Val, b: Val) -> (Val, Val) {
-    let ty = e.type_of(b);
-    let is_zero = e.icmp(IntPred::Eq, b, e.zero(ty));
-    let mut replace = is_zero;
-    if signed {
-        let min = e.int(ty, i64::MIN >> (64 - e.int_bits(ty)));
-        let overflows = e.and(e.icmp(IntPred::Eq, a, min), e.icmp(IntPred::Eq, b, e.int(ty, -1)));
-        replace = e.or(is_zero, overflows);
-    }
-    (e.select(replace, e.int(ty, 1), b), is_zero)
-}
-
-fn divide(e: &Emitter, signed: bool, a: Val, b: Val) -> Val {
-    let (divisor, is_zero) = safe_divisor(e, signed, a, b);
-    let quotient = if signed { e.sdiv(a, divisor) } else { e.udiv(a, divisor) };
-    e.select(is_zero, e.zero(e.type_of(a)), quotient)
-}
-
-fn remainder(e: &Emitter, signed: bool, a: Val, b: Val) -> Val {
-    let (divisor, is_zero) = safe_divisor(e, signed, a, b);
-    let rest = if signed { e.srem(a, divisor) } else { e.urem(a, divisor) };
-    e.select(is_zero, a, rest)
-}
-
-fn mul_hi(e: &Emitter, signed: bool, a: Val, b: Val) -> Val {
-    let ty = e.type_of(a);
-    let bits = e.int_bits(ty);
-    let wide = e.vec(e.int_ty(bits * 2), e.lanes(ty));
-    let extend = |x| if signed { e.sext(x, wide) } else { e.zext(x, wide) };
-    let product = e.mul(extend(a), extend(b));
-    e.trunc(e.lshr(product, e.int(wide, i64::from(bits))), ty)
-}
-
 /// `a * b + c`, rounded once for floats.
 pub(crate) fn fma(
     e: &Emitter,
@@ -325,9 +256,4 @@ pub(crate) fn to_memory(e: &Emitter, dtype: DType, x: Val) -> Val {
 /// A memory value as registers hold it: any byte but 0 is true.
 pub(crate) fn from_memory(e: &Emitter, dtype: DType, x: Val) -> Val {
     if dtype == DType::Bool { e.icmp(IntPred::Ne, x, e.zero(e.type_of(x))) } else { x }
-}
-
-/// The element type `ty` with as many lanes as `x` has.
-fn with_lanes_of(e: &Emitter, ty: Ty, x: Val) -> Ty {
-    e.vec(ty, e.lanes(e.type_of(x)))
 }

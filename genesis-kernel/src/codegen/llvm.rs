@@ -18,6 +18,7 @@ mod build;
 mod gate;
 mod jit;
 mod lines;
+mod locate;
 mod machine;
 
 use std::cell::Cell;

@@ -1,12 +1,12 @@
 //! Whatever the verifier accepts has code: every op of every dtype, as a scalar and as a tile, for the
 //! processor and for two generations of GPUs.
 
-use crate::compile::compile;
+use crate::compile::{Specialized, compile};
+use crate::front::Hints;
 use crate::ir::{
     AtomicOp, BinaryOp, Builder, DType, DotPrecision, Func, OpKind, ParamAttrs, Predicate, Shape,
     TileType, Type, UnaryOp, Value, verify,
 };
-use crate::kernel::{Hints, Specialized};
 use crate::target::{GpuTarget, Target};
 
 const ATOMIC: [AtomicOp; 7] = [

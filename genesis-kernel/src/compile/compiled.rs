@@ -2,12 +2,13 @@
 
 use std::sync::OnceLock;
 
+use super::cost::{Cost, cost};
+use super::{draw, traffic};
 use crate::codegen::cpu::CpuKernel;
 use crate::codegen::nvptx::{self, GpuKernel, ptxas};
+use crate::compile::Specialized;
 use crate::diag::Error;
-use crate::inspect::{Cost, cost, draw, traffic};
 use crate::ir::print;
-use crate::kernel::Specialized;
 use crate::layout::LayoutIr;
 use crate::runtime::cuda::{self, EntryPoint};
 use crate::target::{GpuTarget, Target};

@@ -1,11 +1,11 @@
 //! The four shapes of a composed kernel: what stands around the steps.
 
 use super::body::device_of;
+use super::recipe::{Access, Fold, Form, Leaf, Recipe, Source, StepKind};
 use super::write::{
     SPAN, array, binary, call, cast, constant, device, dtype, expr, int, keep, keep_all, let_,
     method, name, number, one, param, text,
 };
-use super::{Access, Fold, Form, Leaf, Recipe, Source, StepKind};
 use crate::diag::Error;
 use crate::front::ast::{
     BlockAst, DTypeAst, ExprAst, ExprKind, FnAst, GenericAst, IterAst, ParamAst, PatternAst,

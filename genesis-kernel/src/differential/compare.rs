@@ -1,10 +1,12 @@
 //! Whether two memories are the same: bit by bit, a NaN like every other, and results that are only
 //! defined to some ULP within those.
 
-use super::Memory;
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 use crate::ir::random::RandomProgram;
 use crate::ir::{DType, Scalar};
+
+/// What every argument's memory holds.
+pub(crate) type Memory = Vec<Vec<u8>>;
 
 /// ULP between two results of a transcendental function, each within 4 of the true value.
 const ULP: u64 = 8;

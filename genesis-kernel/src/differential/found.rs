@@ -1,10 +1,10 @@
 //! Programs that once failed, cut down: each is the same on every machine now.
 
 use super::{Machine, Outcome, Subject};
-use crate::interp::InterpArg;
+use crate::front::Hints;
+use crate::ir::InterpArg;
 use crate::ir::random::{RandomProgram, Rng};
 use crate::ir::{DType, Scalar, Type, parse};
-use crate::kernel::Hints;
 use crate::target::GpuTarget;
 
 /// Elements of each argument's memory.

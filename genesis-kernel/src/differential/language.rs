@@ -14,10 +14,10 @@
 use super::syntax::*;
 use crate::front;
 use crate::front::ast::*;
-use crate::interp::InterpArg;
+use crate::front::{Hints, ParamHint};
+use crate::ir::InterpArg;
 use crate::ir::random::{RandomProgram, Rng};
 use crate::ir::{BinaryOp, DType, Predicate, Scalar};
-use crate::kernel::{Hints, ParamHint};
 
 /// A type of values: a dtype, and extents, none for a scalar.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,6 +1,6 @@
 //! Cuts a program that fails down to the ops that it fails with.
 
-use super::{Machine, Outcome, Subject, kind};
+use super::subject::{Machine, Outcome, Subject, kind};
 use crate::ir::{Builder, Func, Op, OpKind, Region, Scalar, TileType, print};
 use crate::passes;
 

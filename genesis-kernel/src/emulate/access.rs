@@ -1,19 +1,12 @@
 //! Loads, stores and atomics of threads.
 
 use super::alu;
+use super::cluster::Cluster;
 use super::fault::{Fault, FaultKind};
-use super::machine::Cluster;
-use super::memory::{Global, Trouble};
-use super::program::{
-    Addr, Arg, LOCAL_BASE, PARAM_BASE, RANK_SHIFT, Reg, Rmw, SHARED_BASE, Space, Ty,
-};
+use super::memory::{Global, Trouble, word};
+use super::program::{Addr, Arg, LOCAL_BASE, PARAM_BASE, Reg, Rmw, SHARED_BASE, Space, Ty};
 use super::shadow::{Access, Conflict, Way};
 use super::warp::lanes;
-
-/// An address of shared memory: the block in the cluster, and the byte.
-pub(super) fn split(address: u64) -> (u64, u64) {
-    (address >> RANK_SHIFT, address & ((1 << RANK_SHIFT) - 1))
-}
 
 /// Where an access goes.
 pub(super) enum Where {
@@ -294,11 +287,4 @@ impl Cluster<'_> {
         to.into_iter().for_each(|to| self.warps[number].set(to, lane, old));
         Ok(())
     }
-}
-
-/// Little-endian bytes as a number.
-pub(super) fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
 }

@@ -1,52 +1,14 @@
 //! Barriers of a warp, a block and a cluster, and mbarriers in shared memory.
 
+use super::arrivals::{BlockBarrier, MemoryBarrier};
+use super::cluster::{After, Cluster};
 use super::fault::Fault;
-use super::machine::{After, Cluster};
 use super::program::{Addr, Arg, Fence, OnBarrier};
 use super::shadow::{Clock, Epoch, VectorClock, Way};
 use super::warp::{LANES, lanes};
 
 /// Bytes of a barrier in memory.
 const BARRIER_BYTES: u32 = 8;
-
-/// A barrier of a block, or of a cluster.
-#[derive(Clone, Debug, Default)]
-pub(super) struct BlockBarrier {
-    arrived: u32,
-    /// Warps that wait.
-    waiting: Vec<usize>,
-    clock: VectorClock,
-    /// Times that it has opened.
-    pub(super) opened: u32,
-}
-
-/// A barrier in memory.
-#[derive(Clone, Debug)]
-pub(super) struct MemoryBarrier {
-    /// Arrivals of a phase.
-    count: i64,
-    /// Those that are missing.
-    missing: i64,
-    /// Bytes that are missing.
-    bytes: i64,
-    /// Phases that are over.
-    phases: u32,
-    agent: u32,
-    arriving: VectorClock,
-    over: VectorClock,
-    /// Warps with the lanes that wait.
-    waiting: Vec<(usize, u32)>,
-    made: Epoch,
-    /// Whether its maker has handed it to the copy engine.
-    is_fenced: bool,
-}
-
-impl MemoryBarrier {
-    /// What the copies are that this phase counts.
-    fn epoch(&self) -> Epoch {
-        Epoch { agent: self.agent, number: self.phases + 1 }
-    }
-}
 
 impl Cluster<'_> {
     pub(super) fn warp_barrier(&mut self, number: usize, mask: u32) {

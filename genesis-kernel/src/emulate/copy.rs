@@ -1,8 +1,8 @@
 //! Asynchronous copies: `cp.async`, DSMEM stores to other blocks, and boxes of tensors by the
 //! copy engine.
 
+use super::cluster::{Cluster, Groups};
 use super::fault::{Fault, FaultKind};
-use super::machine::{Cluster, Groups};
 use super::memory::{Global, swizzled};
 use super::program::{Addr, Arg, RANK_SHIFT, SHARED_BASE, TensorCopy, Ty};
 use super::shadow::{Epoch, Way};

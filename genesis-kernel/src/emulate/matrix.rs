@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use super::alu::element;
+use super::cluster::{After, Cluster, Products};
 use super::fault::Fault;
-use super::machine::{After, Cluster, Products};
 use super::memory::swizzled;
 use super::program::{Addr, Arg, Element, Product, RANK_SHIFT, Reg};
 use super::shadow::{Epoch, Way};

@@ -1,9 +1,7 @@
 //! Global memory: buffers far apart or what a driver keeps, and tensors that maps describe.
 
-use super::access::word;
 use super::shadow::{Access, Clock, Conflict, Shadow};
-use crate::ir::TensorMap;
-use crate::kernel::ArgValue;
+use crate::ir::{ArgValue, TensorMap};
 
 /// Buffers lie in the middle of as many bytes each, so that an index that runs off one never lands in
 /// another.
@@ -258,6 +256,13 @@ pub(super) fn swizzled(address: u32, width: u32) -> u32 {
         32 | 64 | 128 => address ^ address >> 3 & (width - 16),
         _ => address,
     }
+}
+
+/// Little-endian bytes as a number.
+pub(super) fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
 }
 
 #[cfg(test)]

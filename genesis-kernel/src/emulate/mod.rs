@@ -21,7 +21,9 @@
 
 mod access;
 mod alu;
+mod arrivals;
 mod barrier;
+mod cluster;
 mod copy;
 mod fault;
 mod machine;
@@ -38,11 +40,12 @@ pub use fault::{Fault, FaultKind};
 pub use memory::{GlobalMemory, MAP_BYTES, Tensor};
 pub use module::{Module, RawLaunch};
 
-use self::machine::{Grid, Launch};
+use self::cluster::Launch;
+use self::machine::Grid;
 use self::memory::{Buffers, Global};
 use self::program::Program;
 use crate::codegen::nvptx::GpuKernel;
-use crate::kernel::ArgValue;
+use crate::ir::ArgValue;
 
 /// Runs kernels on buffers that it owns.
 #[derive(Debug, Default)]

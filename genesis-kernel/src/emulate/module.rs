@@ -1,7 +1,8 @@
 //! Modules as a driver gets them: PTX text, parameters as bytes, memory that is the driver's own.
 
+use super::cluster::Launch;
 use super::fault::Fault;
-use super::machine::{Grid, Launch};
+use super::machine::Grid;
 use super::memory::{Global, GlobalMemory, MAP_BYTES, Tensor};
 use super::parse;
 use super::program::Program;

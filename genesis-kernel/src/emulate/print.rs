@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use super::access::word;
+use super::cluster::Cluster;
 use super::fault::Fault;
-use super::machine::Cluster;
+use super::memory::word;
 use super::program::{Arg, LOCAL_BASE};
 
 /// Bytes of a value: all are widened.

@@ -7,7 +7,7 @@ use crate::ir::{DType, Region, Type, Value};
 use super::ast::{BlockAst, ExprAst, PatternAst, Span, StmtAst, TypeAst};
 use super::lower::{Lower, Res, name_of};
 use super::merge::{Merged, Plan};
-use super::value::{Lit, Operand, Val};
+use super::value::{Operand, Val};
 
 impl Lower {
     /// Walks the statements of a block and gives its value; the variables stay.
@@ -324,12 +324,4 @@ impl Lower {
 struct Branch {
     vals: Vec<Val>,
     returned: bool,
-}
-
-/// The dtype of a literal that meets no partner.
-pub(super) fn soft_dtype(lit: Lit) -> DType {
-    match lit {
-        Lit::Int(_) => DType::I64,
-        Lit::Float(_) => DType::F64,
-    }
 }

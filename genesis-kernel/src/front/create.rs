@@ -2,7 +2,7 @@
 
 use crate::ir::{BinaryOp, DType, Scalar, Shape, Value};
 
-use super::builtins::Call;
+use super::arguments::Call;
 use super::lower::{Lower, Res};
 use super::value::{Lit, Operand, Val};
 

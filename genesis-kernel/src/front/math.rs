@@ -4,8 +4,8 @@ use std::f64::consts::LOG2_E;
 
 use crate::ir::{BinaryOp, DType, Predicate, Scalar, UnaryOp};
 
+use super::arguments::Call;
 use super::broadcast::Class;
-use super::builtins::Call;
 use super::consts;
 use super::lower::{Lower, Res};
 use super::value::{Operand, Val};

@@ -3,7 +3,7 @@
 use crate::diag::Diagnostic;
 use crate::ir::{AtomicOp, Cache, DType, Def, OpKind, Shape, Value};
 
-use super::builtins::Call;
+use super::arguments::Call;
 use super::lower::{Lower, Res, name_of};
 use super::value::{Operand, Val};
 

@@ -6,9 +6,8 @@
 use crate::ir::{DType, Elem, Region, Type, Value};
 
 use super::ast::ExprAst;
-use super::control::soft_dtype;
 use super::lower::{Lower, Res};
-use super::value::{Lit, Operand, Val};
+use super::value::{Lit, Operand, Val, soft_dtype};
 
 /// The results of a branch being gathered.
 pub(super) struct Merged {

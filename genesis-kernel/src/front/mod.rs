@@ -13,6 +13,7 @@
 //!                                                         %5 = add %4, %3
 //! ```
 
+mod arguments;
 mod assigned;
 pub mod ast;
 mod broadcast;
@@ -23,6 +24,7 @@ mod control;
 mod create;
 mod env;
 mod expr;
+mod hints;
 mod loops;
 mod lower;
 mod math;
@@ -40,7 +42,8 @@ mod views;
 
 use crate::diag::Diagnostic;
 use crate::ir::{DType, Func, OpKind, ParamAttrs, Scalar, Shape, TileType, Type};
-use crate::kernel::{Hints, ParamHint};
+
+pub use self::hints::{Hints, LaunchOptions, ParamHint};
 
 use self::ast::{DTypeBound, FnAst, ParamAst, PatternAst, TypeAst};
 use self::env::Frame;

@@ -14,8 +14,8 @@
 
 use crate::ir::{BinaryOp, Builder, DType, Scalar, Shape, UnaryOp, Value};
 
+use super::arguments::Call;
 use super::broadcast::Class;
-use super::builtins::Call;
 use super::lower::{Lower, Res};
 use super::value::Val;
 

@@ -5,9 +5,9 @@
 
 use crate::ir::{BinaryOp, DType, DotPrecision, Predicate, Region, Scalar, Shape, Type, Value};
 
+use super::arguments::Call;
 use super::ast::Span;
 use super::broadcast::Class;
-use super::builtins::Call;
 use super::lower::{Lower, Res};
 use super::value::{Operand, Val};
 

@@ -2,8 +2,8 @@
 
 use crate::ir::{MAX_RANK, Shape, TileType, Value};
 
+use super::arguments::{Call, make_shape};
 use super::ast::GenericAst;
-use super::builtins::{Call, make_shape};
 use super::lower::{Lower, Res};
 use super::value::{Operand, Val};
 

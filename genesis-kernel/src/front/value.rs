@@ -89,3 +89,11 @@ impl Val {
         }
     }
 }
+
+/// The dtype of a literal that meets no partner.
+pub(super) fn soft_dtype(lit: Lit) -> DType {
+    match lit {
+        Lit::Int(_) => DType::I64,
+        Lit::Float(_) => DType::F64,
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::ir::{DType, Shape, Value};
 
-use super::builtins::Call;
+use super::arguments::Call;
 use super::lower::{Lower, Res, name_of};
 use super::memory::cache_of;
 use super::value::{Operand, Val};

@@ -8,9 +8,9 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Cost, launch_cost};
-use crate::kernel::{Hints, KernelDef};
-use crate::launch::Launch;
+use crate::compile::{Cost, launch_cost};
+use crate::front::Hints;
+use crate::kernel::{KernelDef, Launch};
 
 /// A launch that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]

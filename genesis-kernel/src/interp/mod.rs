@@ -49,10 +49,11 @@ mod tests;
 mod tiles;
 
 pub use error::{InterpError, InterpErrorKind};
-pub use run_func::{InterpArg, run_func};
+pub use run_func::run_func;
 
-use crate::ir::{DType, Func, Param, ParamAttrs, Scalar, Type, verify};
-use crate::kernel::ArgValue;
+pub use crate::ir::InterpArg;
+
+use crate::ir::{ArgValue, DType, Func, Param, ParamAttrs, Scalar, Type, verify};
 use machine::{Machine, Slot};
 use memory::Memory;
 

@@ -2,45 +2,7 @@
 
 use super::Interpreter;
 use super::error::{InterpError, InterpErrorKind};
-use crate::ir::{DType, Func, Scalar};
-use crate::kernel::ArgValue;
-
-/// An argument with its memory.
-#[derive(Clone, PartialEq, Debug)]
-pub enum InterpArg {
-    /// A pointer to memory that is only read.
-    Buffer(DType, Vec<u8>),
-    /// A pointer to memory that is written.
-    BufferMut(DType, Vec<u8>),
-    /// A number.
-    Scalar(Scalar),
-    /// A view of memory of its own.
-    View {
-        /// The elements' dtype.
-        dtype: DType,
-        /// The memory.
-        data: Vec<u8>,
-        /// Where the first element is, in elements.
-        offset: usize,
-        /// Extents, outermost first.
-        dims: Vec<i64>,
-        /// Strides in elements.
-        strides: Vec<i64>,
-        /// Whether it may be written.
-        writable: bool,
-    },
-}
-
-impl InterpArg {
-    /// The memory behind the argument; empty for a number.
-    pub fn data(&self) -> &[u8] {
-        match self {
-            InterpArg::Buffer(_, data) | InterpArg::BufferMut(_, data) => data,
-            InterpArg::View { data, .. } => data,
-            InterpArg::Scalar(_) => &[],
-        }
-    }
-}
+use crate::ir::{ArgValue, Func, InterpArg};
 
 /// Runs a function once; gives what the memory of each argument holds afterwards, empty for a number.
 ///

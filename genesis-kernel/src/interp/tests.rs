@@ -1,8 +1,7 @@
 //! What ops mean and what is reported, on small texts.
 
 use super::{InterpArg, InterpErrorKind, Interpreter, run_func};
-use crate::ir::{DType, Func, Scalar, parse};
-use crate::kernel::ArgValue;
+use crate::ir::{ArgValue, DType, Func, Scalar, parse};
 
 fn parsed(text: &str) -> Func {
     parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"))

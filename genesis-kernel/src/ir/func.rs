@@ -4,11 +4,12 @@
 //! which the last is a terminator. There are no use lists: a kernel has a few hundred ops, so a pass
 //! that wants uses counts them.
 
+use super::number::Scalar;
 use super::ops::{
     AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
 };
 use super::tma::Tma;
-use super::types::{DType, Elem, Scalar, Shape, TileType, Type};
+use super::types::{DType, Elem, Shape, TileType, Type};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident)*) => {$(

@@ -4,11 +4,13 @@
 //! barriers. It prints and parses back to itself, a verifier states what must hold, and an
 //! interpreter says what it means.
 
+mod argument;
 pub(crate) mod far;
 pub mod float8;
 pub mod func;
 mod lex;
 mod names;
+pub mod number;
 pub mod ops;
 pub mod parse;
 pub mod print;
@@ -18,14 +20,16 @@ pub mod tma;
 pub mod types;
 pub mod verify;
 
+pub use argument::{ArgValue, InterpArg};
 pub use func::{
     Builder, Def, Func, Loc, Op, OpData, Param, ParamAttrs, Region, RegionData, Value, ValueData,
 };
+pub use number::Scalar;
 pub use ops::{
     AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
 };
 pub use parse::{ParseError, parse};
 pub use print::print;
 pub use tma::{Channel, Multicast, TensorMap, Tma, TmaLoad, TmaStore};
-pub use types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};
+pub use types::{DType, Elem, MAX_RANK, Shape, TileType, Type};
 pub use verify::verify;

@@ -9,7 +9,7 @@
 //! Elsewhere a pass picks the few ops that it knows something about, and `_ =>` is what is right of any op:
 //! to leave it alone, or to know nothing. A new op is compiled correctly there before anybody thinks about it.
 
-use super::types::Scalar;
+use super::number::Scalar;
 
 /// Elementwise ops of one operand. The result has the operand's type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -7,39 +7,21 @@
 mod tables;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::func::{Func, Op, ParamAttrs, Region, Value};
+pub use super::lex::ParseError;
 use super::lex::{Position, Token, TokenKind, tokens};
+use super::number::Scalar;
 use super::ops::{
     AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,
 };
-use super::types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};
+use super::types::{DType, Elem, MAX_RANK, Shape, TileType, Type};
 
 /// Deeper regions than any kernel has would only overflow the stack.
 const MAX_DEPTH: usize = 64;
 
 /// The largest extent a text may name; the verifier limits volumes.
 const MAX_EXTENT: usize = 1 << 20;
-
-/// What is wrong with a text, and where.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ParseError {
-    /// The line, from 1.
-    pub line: u32,
-    /// The column, from 1, in characters.
-    pub column: u32,
-    /// What is wrong, lower case, no full stop.
-    pub message: String,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.column, self.message)
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 type Result<T> = std::result::Result<T, ParseError>;
 

@@ -36,9 +36,10 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use super::func::{Func, Op, OpData, ParamAttrs, Region, Value};
+use super::number::Scalar;
 use super::ops::{Combine, LoopOptions, OpKind};
 use super::tma::{Multicast, TensorMap, TmaLoad};
-use super::types::{DType, Scalar};
+use super::types::DType;
 
 impl fmt::Display for Func {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

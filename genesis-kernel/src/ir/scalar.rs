@@ -20,8 +20,10 @@
 //! `expand_math` has rewritten them into ops that are exact.
 
 use super::far;
+use super::number::{Scalar, from_f32};
+pub use super::number::{cast, round_to_half};
 use super::ops::{BinaryOp, Predicate, UnaryOp};
-use super::types::{DType, Scalar};
+use super::types::DType;
 
 /// An op of one operand.
 pub fn unary(op: UnaryOp, x: Scalar) -> Scalar {
@@ -74,24 +76,6 @@ pub fn select(cond: Scalar, a: Scalar, b: Scalar) -> Scalar {
     if cond.bits != 0 { a } else { b }
 }
 
-/// To another dtype, rounded once; see the top of this file.
-pub fn cast(x: Scalar, to: DType) -> Scalar {
-    let from = x.dtype;
-    if from == to {
-        return x;
-    }
-    if to == DType::Bool {
-        let is_nonzero = if from.is_float() { x.to_f64() != 0.0 } else { x.bits != 0 };
-        return Scalar { dtype: DType::Bool, bits: u64::from(is_nonzero) };
-    }
-    match (from.is_float(), to.is_float()) {
-        (true, true) => Scalar::float(to, x.to_f64()),
-        (true, false) => float_to_int(x.to_f64(), to),
-        (false, true) => int_to_float(x, to),
-        (false, false) => Scalar::int(to, x.bits as i64),
-    }
-}
-
 /// The same bits as another dtype of the same width.
 pub fn bitcast(x: Scalar, to: DType) -> Scalar {
     let bits = match x.dtype.bytes() {
@@ -103,22 +87,6 @@ pub fn bitcast(x: Scalar, to: DType) -> Scalar {
     if to.is_float() { Scalar { dtype: to, bits } } else { Scalar::int(to, bits as i64) }
 }
 
-/// An f64 as f16 or bf16 bits, rounded once.
-///
-/// By way of an f32 rounded *to odd* (its last bit set where anything was cut off), from which the
-/// second rounding gives what one rounding would: the f32 has more than two bits to spare.
-pub fn round_to_half(dtype: DType, value: f64) -> u16 {
-    let nearest = value as f32;
-    let back = f64::from(nearest);
-    let odd = if back == value || value.is_nan() {
-        nearest
-    } else {
-        let is_above = back.abs() > value.abs();
-        f32::from_bits((nearest.to_bits() - u32::from(is_above)) | 1)
-    };
-    half_bits(dtype, odd)
-}
-
 /// The bits of an f32 with the 10 bits of tf32's fraction, to nearest even; infinities and NaN stay.
 pub fn round_tf32(bits: u32) -> u32 {
     if !f32::from_bits(bits).is_finite() {
@@ -128,14 +96,6 @@ pub fn round_tf32(bits: u32) -> u32 {
     (bits + 0x0fff + odd) & !0x1fff
 }
 
-fn half_bits(dtype: DType, value: f32) -> u16 {
-    if dtype == DType::F16 {
-        half::f16::from_f32(value).to_bits()
-    } else {
-        half::bf16::from_f32(value).to_bits()
-    }
-}
-
 /// An f32, f16 or bf16 as f32; exact.
 fn to_f32(x: Scalar) -> f32 {
     match x.dtype {
@@ -143,52 +103,6 @@ fn to_f32(x: Scalar) -> f32 {
         DType::BF16 => half::bf16::from_bits(x.bits as u16).to_f32(),
         _ => f32::from_bits(x.bits as u32),
     }
-}
-
-fn from_f32(dtype: DType, value: f32) -> Scalar {
-    let bits = match dtype {
-        DType::F32 => u64::from(value.to_bits()),
-        _ => u64::from(half_bits(dtype, value)),
-    };
-    Scalar { dtype, bits }
-}
-
-fn float_to_int(x: f64, to: DType) -> Scalar {
-    let value = match to {
-        DType::I8 => i64::from(x as i8),
-        DType::I16 => i64::from(x as i16),
-        DType::I32 => i64::from(x as i32),
-        DType::U8 => i64::from(x as u8),
-        DType::U16 => i64::from(x as u16),
-        DType::U32 => i64::from(x as u32),
-        DType::U64 => (x as u64) as i64,
-        _ => x as i64,
-    };
-    Scalar::int(to, value)
-}
-
-fn int_to_float(x: Scalar, to: DType) -> Scalar {
-    let is_unsigned = x.dtype == DType::U64;
-    match to {
-        DType::F32 if is_unsigned => from_f32(DType::F32, x.bits as f32),
-        DType::F32 => from_f32(DType::F32, x.bits as i64 as f32),
-        DType::F64 => Scalar::float(DType::F64, x.to_f64()),
-        _ => {
-            let magnitude = if is_unsigned { x.bits } else { (x.bits as i64).unsigned_abs() };
-            let is_negative = !is_unsigned && (x.bits as i64) < 0;
-            let odd = u64_to_odd_f64(magnitude);
-            Scalar::float(to, if is_negative { -odd } else { odd })
-        }
-    }
-}
-
-/// Rounded to odd where it has more than the 53 bits of an f64.
-fn u64_to_odd_f64(x: u64) -> f64 {
-    if x >> 53 == 0 {
-        return x as f64;
-    }
-    let sticky = u64::from(x & 0x7ff != 0);
-    ((x >> 11) | sticky) as f64 * 2048.0
 }
 
 fn unary_int(op: UnaryOp, x: Scalar) -> i64 {

@@ -8,8 +8,6 @@
 
 use std::fmt;
 
-use super::float8::Format;
-
 /// The type of one number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DType {
@@ -394,76 +392,5 @@ impl fmt::Display for Type {
             Type::Tile(tile) => tile.fmt(f),
             Type::View { dtype, rank } => write!(f, "view<{dtype},{rank}>"),
         }
-    }
-}
-
-/// One number with its dtype: integers sign- or zero-extended to 64 bits, floats as their own bits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Scalar {
-    /// What the bits mean.
-    pub dtype: DType,
-    /// The bits. Floats of 8 bits in the low 8, f16 and bf16 in the low 16, f32 in the low 32; signed integers sign-extended.
-    pub bits: u64,
-}
-
-impl Scalar {
-    /// An integer or bool, wrapped to the dtype's width.
-    pub fn int(dtype: DType, value: i64) -> Scalar {
-        let bits = match dtype {
-            DType::Bool => u64::from(value != 0),
-            DType::I8 => i64::from(value as i8) as u64,
-            DType::I16 => i64::from(value as i16) as u64,
-            DType::I32 => i64::from(value as i32) as u64,
-            DType::U8 => u64::from(value as u8),
-            DType::U16 => u64::from(value as u16),
-            DType::U32 => u64::from(value as u32),
-            DType::I64 | DType::U64 => value as u64,
-            DType::F8E4M3 | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
-                return super::scalar::cast(Scalar::int(DType::I64, value), dtype);
-            }
-        };
-        Scalar { dtype, bits }
-    }
-
-    /// A float, rounded once to the dtype (to nearest, ties to even).
-    ///
-    /// # Panics
-    /// If `dtype` is not a float.
-    pub fn float(dtype: DType, value: f64) -> Scalar {
-        let bits = match dtype {
-            DType::F16 | DType::BF16 => u64::from(super::scalar::round_to_half(dtype, value)),
-            DType::F32 => u64::from((value as f32).to_bits()),
-            DType::F64 => value.to_bits(),
-            _ => match Format::of(dtype) {
-                Some(format) => u64::from(format.encode(value)),
-                None => panic!("{dtype} is not a float"),
-            },
-        };
-        Scalar { dtype, bits }
-    }
-
-    /// Zero of any dtype.
-    pub fn zero(dtype: DType) -> Scalar {
-        Scalar { dtype, bits: 0 }
-    }
-
-    /// The value as f64; exact for every float dtype.
-    pub fn to_f64(self) -> f64 {
-        match self.dtype {
-            DType::F16 => half::f16::from_bits(self.bits as u16).to_f64(),
-            DType::BF16 => half::bf16::from_bits(self.bits as u16).to_f64(),
-            DType::F32 => f64::from(f32::from_bits(self.bits as u32)),
-            DType::F64 => f64::from_bits(self.bits),
-            DType::F8E4M3 | DType::F8E5M2 => {
-                Format::of(self.dtype).map_or(0.0, |format| format.decode(self.bits as u8))
-            }
-            DType::U64 => self.bits as f64,
-            _ => self.bits as i64 as f64,
-        }
-    }
-
-    /// The value of an integer or bool as i64 (u64 keeps its bits).
-    pub fn to_i64(self) -> i64 {
-        self.bits as i64
     }
 }

@@ -1,6 +1,6 @@
 //! Dtypes as Rust types, and the bounds a kernel's type parameter may have.
 
-use super::{Tile, bf16, f8e4m3, f8e5m2, f16, typed};
+use super::{bf16, f8e4m3, f8e5m2, f16, typed};
 use crate::runtime::HostElement;
 
 /// Any dtype: `bool`, the integers, the floats.
@@ -175,11 +175,4 @@ impl<T: Element> As for T {}
 #[doc(hidden)]
 pub fn as_<U: Element, X: As>(_x: X) -> U {
     typed()
-}
-
-impl<T: Element, S> Tile<T, S> {
-    /// Converts: floats to integers saturate and NaN gives 0, integers wrap.
-    pub fn to<U: Element>(self) -> Tile<U, S> {
-        typed()
-    }
 }

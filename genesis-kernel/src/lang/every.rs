@@ -1,7 +1,7 @@
 //! Every function and method of the language, typed by rustc and built by the front end: the two
 //! must agree about what is well formed.
 
-use crate::kernel::Hints;
+use crate::front::Hints;
 use crate::prelude::*;
 
 const WIDTH: usize = 4;

@@ -14,7 +14,7 @@ use super::reduce::{Combine, HasAxis, Reducible, Scannable};
 use super::shape::{Append, Expand, Permute, SplitLast, Squeeze, Transpose, Wider};
 use super::{
     Bool, Broadcast, Dim, Element, Float, Int, Logic, Number, Pair, Ptr, PtrMut, ScalarOf, Shape,
-    Tile, tile, typed,
+    Tile, reshape, typed,
 };
 
 // Programs.
@@ -152,7 +152,7 @@ pub fn join<T: Element, S: Shape + Append>(
     a: Tile<T, S>,
     b: Tile<T, S>,
 ) -> Tile<T, <S as Append>::Out> {
-    tile::join(a, b)
+    reshape::join(a, b)
 }
 
 /// The reverse of [`join`].

@@ -36,6 +36,7 @@ mod memory;
 pub mod operators;
 mod random;
 mod reduce;
+mod reshape;
 mod shape;
 mod tile;
 mod view;
@@ -54,11 +55,12 @@ pub use memory::{Mask, Pointers, Ptr, PtrMut, Stored, WritablePointers};
 pub use operators::{Pair, PairOrPtr};
 pub use random::{Offsets, Seed};
 pub use reduce::{Combine, HasAxis, Reducible, Scannable};
+pub use reshape::{Col, Row, Scalar, Tile1, Tile2, Tile3};
 pub use shape::{
     Append, Axis, Broadcast, Dim, DropAxis, Expand, Extent, InsertAxis, One, Permute, Rank,
     RemoveUnit, Shape, SplitLast, Squeeze, Transpose, Wider,
 };
-pub use tile::{Col, Row, Scalar, Tile, Tile1, Tile2, Tile3};
+pub use tile::Tile;
 pub use view::{TileOf, View, ViewAxis, ViewMut, dim, stride};
 
 use crate::front::ast::FnAst;

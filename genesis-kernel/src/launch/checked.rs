@@ -5,14 +5,13 @@
 
 use std::ops::Range;
 
+use crate::compile::Specialized;
 use crate::diag::Error;
 use crate::interp::InterpErrorKind;
-use crate::ir::{Func, Value};
-use crate::kernel::{ArgValue, Specialized};
-use crate::knobs;
-use crate::printed;
+use crate::ir::{ArgValue, Func, Value};
 use crate::runtime::cpu::{read_host, write_host};
 use crate::runtime::{Arg, PtrArg, Queue, ViewArg};
+use crate::{knobs, printed};
 
 /// How often a program may run each op of its kernel, whatever its arguments are.
 const ITERATIONS: u64 = 1 << 16;
@@ -177,9 +176,9 @@ unsafe fn write(queue: &Queue, ptr: PtrArg, before: &[u8], after: &[u8]) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::front::Hints;
     use crate::interp::InterpErrorKind;
     use crate::ir::parse;
-    use crate::kernel::Hints;
     use crate::runtime::{AsPtrMut, AsView, AsViewMut, Device};
 
     fn kernel() -> Specialized {

@@ -9,19 +9,16 @@
 //! z = x + y, n elements:   x, n, 1, y, n, 1, z, n, 1
 //! ```
 
-use super::{Launch, launch as launch_any};
+use super::launch as launch_any;
 use crate::compile::Executable;
 use crate::diag::Error;
 use crate::inspect::watch;
-use crate::kernel::{DenseLaunch, Grid, KernelDef};
+use crate::kernel::{DenseLaunch, KernelDef, Launch, MAX_DENSE_OPERANDS};
 use crate::knobs;
 use crate::runtime::cuda::{CudaKernel, CudaStream, Writes};
 use crate::runtime::words::Words;
-use crate::runtime::{Arg, Queue, Stream, ViewArg, fork};
+use crate::runtime::{Arg, Grid, Queue, Stream, ViewArg, fork};
 use crate::trace;
-
-/// Operands of a launch that takes the short way.
-pub(super) const MOST: usize = 8;
 
 /// The most programs that take it: what every grid may have.
 const MOST_PROGRAMS: usize = i32::MAX as usize;
@@ -40,7 +37,7 @@ pub(crate) unsafe fn launch(
         // SAFETY: the caller's promise is the same.
         return unsafe { launch_all(def, stream, dense) };
     };
-    let mut words = Words::<{ 3 * MOST }>::new();
+    let mut words = Words::<{ 3 * MAX_DENSE_OPERANDS }>::new();
     for operand in dense.operands {
         [operand.address, dense.len as u64, 1].into_iter().for_each(|word| words.push(word));
     }

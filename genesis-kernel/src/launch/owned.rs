@@ -7,7 +7,7 @@ use super::flatten;
 use crate::compile::Executable;
 use crate::diag::Error;
 use crate::front::ast::{BlockAst, FnAst, Span};
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 use crate::runtime::cuda::Writes;
 use crate::runtime::words::Words;
 use crate::runtime::{Arg, Buffer, PtrArg, Queue, Stream, ViewArg};

@@ -198,8 +198,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::interp::InterpArg;
-    use crate::ir::{parse, print, verify};
+    use crate::ir::{InterpArg, parse, print, verify};
     use crate::passes::Pass;
     use crate::passes::tests::check_meaning;
 

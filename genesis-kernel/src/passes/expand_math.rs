@@ -11,6 +11,7 @@
 
 use super::Pass;
 use super::demanded_precision::DemandedPrecision;
+pub use super::math::MathTarget;
 use super::math::{self, Math};
 use super::rewrite::{Action, rewrite};
 use crate::ir::{DType, Func, OpKind, UnaryOp};
@@ -22,16 +23,6 @@ pub const EXPAND_MATH: Pass =
 /// Expands for an NVIDIA GPU.
 pub const EXPAND_MATH_NVPTX: Pass =
     Pass { name: "expand_math", run: |func| expand_math(func, MathTarget::Nvptx) };
-
-/// Which instructions the expansion may use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MathTarget {
-    /// Only ops with one correct result.
-    Exact,
-    /// Also the GPU's own power of two, [`UnaryOp::Exp2Approx`], with the error of its argument put
-    /// right: fewer instructions, still within 4 ULP, but not the CPU's bits.
-    Nvptx,
-}
 
 /// Rewrites `exp`, `exp2`, `log`, `log2`, `sin`, `cos`, `tanh`, `erf`, `sigmoid` and `rsqrt`.
 pub fn expand_math(func: &mut Func, target: MathTarget) {

@@ -248,8 +248,7 @@ fn ahead_of(func: &Func, index: Value, value: Value) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::INDEX_SET_SPLIT;
-    use crate::interp::InterpArg;
-    use crate::ir::{DType, Scalar, parse};
+    use crate::ir::{DType, InterpArg, Scalar, parse};
     use crate::passes::tests::check_meaning;
 
     /// Sums of products of rows with blocks of 8 keys; keys from `%n` on, before `%x` and after `%y` are

@@ -18,6 +18,7 @@ pub mod index_set_split;
 pub mod licm;
 pub(crate) mod math;
 pub mod pad;
+mod pass;
 pub mod peel;
 pub(crate) mod rebuild;
 pub(crate) mod rewrite;
@@ -36,18 +37,10 @@ pub use fold::FOLD;
 pub use fold_select::FOLD_SELECT;
 pub use index_set_split::INDEX_SET_SPLIT;
 pub use licm::LICM;
+pub use pass::Pass;
 pub use peel::PEEL;
 pub use version::VERSION;
 pub use widen::WIDEN;
-
-/// One step of a pipeline.
-#[derive(Clone, Copy, Debug)]
-pub struct Pass {
-    /// Its name, as dumps and errors print it.
-    pub name: &'static str,
-    /// What it does.
-    pub run: fn(&mut Func),
-}
 
 /// What every function goes through first, whatever runs it.
 pub static PIPELINE: &[Pass] = &[CONTRACT, FOLD, CSE, FOLD, CSE, LICM, DCE];
@@ -85,8 +78,8 @@ mod random_tests;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::Pass;
-    use crate::interp::{InterpArg, run_func};
-    use crate::ir::{parse, print, verify};
+    use crate::interp::run_func;
+    use crate::ir::{InterpArg, parse, print, verify};
 
     /// Runs a function before and after a pass: both leave the same in memory.
     pub(crate) fn check_meaning(pass: &Pass, text: &str, grid: [u32; 3], args: Vec<InterpArg>) {

@@ -232,8 +232,7 @@ fn is_peeled(func: &Func, op: Op) -> bool {
 mod tests {
     use super::super::{CSE, DCE, run};
     use super::PEEL;
-    use crate::interp::InterpArg;
-    use crate::ir::{DType, Scalar, parse};
+    use crate::ir::{DType, InterpArg, Scalar, parse};
     use crate::passes::tests::check_meaning;
     use expect_test::expect;
 

@@ -4,7 +4,8 @@ use super::{
     CSE, DCE, EXACT, EXPAND_MATH, FOLD, FOLD_SELECT, INTERPRETER, LICM, PEEL, PIPELINE, VERSION,
     run,
 };
-use crate::interp::{InterpArg, run_func};
+use crate::interp::run_func;
+use crate::ir::InterpArg;
 use crate::ir::random::random_program;
 use crate::ir::{
     BinaryOp, Builder, DType, Func, OpKind, ParamAttrs, Predicate, Scalar, Type, UnaryOp, Value,

@@ -18,30 +18,19 @@
 //! ```
 
 mod lines;
+mod operand;
 mod plan;
 mod registers;
 mod source;
 #[cfg(test)]
 mod tests;
 
+pub use self::plan::Options;
 use self::plan::{Brought, Plan};
 use super::rebuild::{Rebuild, Rewrite};
 use crate::diag::Diagnostic;
 use crate::ir::{Func, Op, OpKind, Region, Value};
 use crate::layout::warp_specialization;
-
-/// What the pass knows of the launch and the machine.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// Warps of a block beside the producer's, where the launch says so.
-    pub num_warps: Option<u32>,
-    /// Blocks of the cluster that is a program; 0 or 1 where it is none.
-    pub num_blocks: u32,
-    /// Slots of a ring in loops that say nothing of their own.
-    pub num_stages: Option<u32>,
-    /// The most shared memory of a block, in bytes.
-    pub max_shared_bytes: u32,
-}
 
 /// The function with its loads and stores through the copy engine where that can be.
 pub fn run(func: &Func, options: &Options) -> Func {

@@ -167,8 +167,7 @@ pub(super) fn copy_without(
 mod tests {
     use super::super::{CSE, DCE, run};
     use super::VERSION;
-    use crate::interp::InterpArg;
-    use crate::ir::{DType, Scalar, parse};
+    use crate::ir::{DType, InterpArg, Scalar, parse};
     use crate::passes::tests::check_meaning;
     use expect_test::expect;
 

@@ -300,8 +300,7 @@ fn sum(b: &mut Builder<'_>, values: &[Value], op: BinaryOp) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use crate::interp::Interpreter;
-    use crate::ir::{DType, Func, Scalar, parse, verify};
-    use crate::kernel::ArgValue;
+    use crate::ir::{ArgValue, DType, Func, Scalar, parse, verify};
 
     /// What `out`, 36 elements, holds after a run on a 2-D view of `x`.
     fn run(func: &Func, lowered: bool, strides: [i64; 2], coords: [i64; 2]) -> Vec<u8> {

@@ -12,7 +12,8 @@
 
 use std::marker::PhantomData;
 
-use super::args::{CheckedArg, ViewArg};
+use super::arg::ViewArg;
+use super::args::{AsPtr, AsPtrMut, AsView, AsViewMut, CheckedArg};
 use super::buffer::Buffer;
 use super::element::{self, HostElement};
 use super::stream::Stream;
@@ -227,6 +228,71 @@ impl Stream {
     /// A copy of host memory on this stream's device.
     pub fn upload<T: HostElement>(&self, values: &[T]) -> Result<Array<T>, Error> {
         Array::from_slice(self, values)
+    }
+}
+
+impl<T: HostElement> AsPtr<T> for &Array<T> {
+    #[inline]
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.all(false)
+    }
+}
+
+impl<T: HostElement> AsPtr<T> for &mut Array<T> {
+    #[inline]
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.all(false)
+    }
+}
+
+impl<T: HostElement> AsPtrMut<T> for &mut Array<T> {
+    #[inline]
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.all(true)
+    }
+}
+
+impl<T: HostElement, const RANK: usize> AsView<T, RANK> for ArrayView<'_, T, RANK> {
+    #[inline]
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.checked_arg()
+    }
+}
+
+impl<T: HostElement, const RANK: usize> AsView<T, RANK> for &ArrayView<'_, T, RANK> {
+    #[inline]
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.checked_arg()
+    }
+}
+
+impl<T: HostElement, const RANK: usize> AsViewMut<T, RANK> for ArrayViewMut<'_, T, RANK> {
+    #[inline]
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.checked_arg()
+    }
+}
+
+impl<T: HostElement, const RANK: usize> AsViewMut<T, RANK> for &mut ArrayViewMut<'_, T, RANK> {
+    #[inline]
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.checked_arg()
+    }
+}
+
+/// An array is a view of one axis.
+impl<T: HostElement> AsView<T, 1> for &Array<T> {
+    #[inline]
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.as_line(false)
+    }
+}
+
+/// An array is a view of one axis.
+impl<T: HostElement> AsViewMut<T, 1> for &mut Array<T> {
+    #[inline]
+    fn as_arg(&self) -> CheckedArg<'_> {
+        self.as_line(true)
     }
 }
 

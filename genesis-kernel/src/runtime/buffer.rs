@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::cuda::{self, CudaStream};
 use super::device::Device;
 use super::event::Event;
+use super::observe::{TransferKind, transfer};
 use super::pool::{self, Arena, Label};
 use super::stream::{self, Queue, Stream};
 use crate::diag::Error;
-use crate::trace::{TransferKind, transfer};
 
 /// Bytes on a device; freed when dropped.
 ///
@@ -142,7 +142,7 @@ impl Buffer {
                 Ok(())
             }
             Queue::Cuda(stream) => {
-                let _traced = transfer(TransferKind::HostToDevice, self.device(), source.len());
+                let _observed = transfer(TransferKind::HostToDevice, self.device(), source.len());
                 stream.upload(self.address + offset as u64, source)
             }
             Queue::Missing(_, error) => Err(Error::clone(error)),
@@ -167,7 +167,7 @@ impl Buffer {
                 Ok(())
             }
             Queue::Cuda(stream) => {
-                let _traced = transfer(TransferKind::DeviceToHost, self.device(), target.len());
+                let _observed = transfer(TransferKind::DeviceToHost, self.device(), target.len());
                 self.wait_users()?;
                 stream.download(self.address + offset as u64, target)
             }

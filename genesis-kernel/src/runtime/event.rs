@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::cuda::CudaEvent;
+use super::device::Device;
 use super::stream::{Queue, Stream};
 use crate::diag::Error;
 
@@ -85,6 +86,35 @@ impl Event {
             Mark::Cpu(_) => None,
             Mark::Cuda(event) => Some(event),
         }
+    }
+}
+
+impl Stream {
+    /// Lets what is given to it from now on wait for an event of any stream and device; the host does not
+    /// wait. An event of the CPU is reached already.
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn wait_event(&self, event: &Event) -> Result<(), Error> {
+        match self.queue() {
+            Queue::Cpu => event.synchronize(),
+            Queue::Cuda(stream) => match event.cuda() {
+                Some(event) => stream.wait_event(event),
+                None => Ok(()),
+            },
+            Queue::Missing(_, error) => Err(Error::clone(error)),
+        }
+    }
+
+    /// Lets what is given to it from now on wait for what another stream has been given so far.
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn wait_stream(&self, other: &Stream) -> Result<(), Error> {
+        if self == other || other.device() == Device::Cpu {
+            return Ok(());
+        }
+        self.wait_event(&Event::mark(other)?)
     }
 }
 

@@ -3,6 +3,7 @@
 //! The CPU is a device like any other: its stream runs what it is given at once. CUDA is loaded when
 //! a program first asks for it, and where it is missing everything else still works.
 
+mod arg;
 mod args;
 mod array;
 mod buffer;
@@ -12,8 +13,10 @@ mod device;
 mod element;
 mod event;
 pub(crate) mod fork;
+mod grid;
 mod memory;
 mod nvtx;
+pub(crate) mod observe;
 mod origin;
 mod pool;
 pub(crate) mod reach;
@@ -23,17 +26,21 @@ mod team;
 mod threads;
 mod ticks;
 pub(crate) mod words;
+mod work;
 
-pub use args::{Arg, AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, CheckedArg, PtrArg, ViewArg};
+pub use arg::{Arg, PtrArg, ViewArg};
+pub use args::{AsPtr, AsPtrMut, AsScalar, AsView, AsViewMut, CheckedArg};
 pub use array::{Array, ArrayView, ArrayViewMut};
 pub use buffer::Buffer;
 pub use cuda::{GpuInfo, Graph};
 pub use device::Device;
 pub use element::{HostElement, bytes_of, from_bytes};
 pub use event::Event;
+pub use grid::{Grid, GridExtent};
 pub use memory::{pinned_memory_snapshot, pinned_memory_stats};
 pub use nvtx::has_nvtx;
 pub(crate) use nvtx::{pop as nvtx_pop, push as nvtx_push};
+pub use observe::TransferKind;
 pub use origin::{EnteredOrigin, Origin, enter, origin};
 pub use pool::{
     BlockInfo, BlockState, Label, MemoryEvent, MemoryEventKind, MemoryPool, MemorySnapshot,

@@ -10,88 +10,13 @@
 //!
 //! The others are the threads of the [team](super::team), or of the rayon pool that the caller is in.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::panic::resume_unwind;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Thread;
 
 use super::team::{TEAM, Team};
 use super::threads;
-
-/// Set in [`Work::inside`] once no other thread may begin.
-const CLOSED: usize = 1 << (usize::BITS - 1);
-/// How often the caller looks whether all are done before it sleeps.
-const LOOKS: usize = 256;
-
-/// What a thread made of a panic.
-type Panic = Box<dyn Any + Send>;
-
-/// Tasks that are under way.
-pub(super) struct Work {
-    /// Runs a task of the caller's closure, whose address is given.
-    run: unsafe fn(*const (), usize),
-    closure: *const (),
-    count: usize,
-    /// The next task that no one has taken.
-    next: AtomicUsize,
-    /// Threads that are at it beside the caller, and whether more may come.
-    inside: AtomicUsize,
-    panic: Mutex<Option<Panic>>,
-    caller: Thread,
-}
-
-// SAFETY: the closure is `Sync`, and is only used by threads that the caller waits for.
-unsafe impl Send for Work {}
-// SAFETY: as above.
-unsafe impl Sync for Work {}
-
-impl Work {
-    /// Runs a task that was taken, and takes others until there are none.
-    fn go_on(&self, mut task: usize) {
-        let all = || {
-            while task < self.count {
-                // SAFETY: the caller waits until every thread inside has left.
-                unsafe { (self.run)(self.closure, task) };
-                task = self.take();
-            }
-        };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
-            // The tasks that no one has begun are left out.
-            self.next.store(self.count, Ordering::Relaxed);
-            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
-        }
-    }
-
-    fn take(&self) -> usize {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// What another thread does, whenever it gets to it.
-    pub(super) fn help(&self) {
-        if self.inside.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
-            self.go_on(self.take());
-        }
-        if self.inside.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
-            self.caller.unpark();
-        }
-    }
-
-    /// Lets no other thread begin, and waits for those that did.
-    fn close(&self) {
-        let mut inside = self.inside.fetch_or(CLOSED, Ordering::Acquire) & !CLOSED;
-        for look in 0.. {
-            if inside == 0 {
-                return;
-            }
-            match look {
-                ..LOOKS => std::hint::spin_loop(),
-                _ => std::thread::park(),
-            }
-            inside = self.inside.load(Ordering::Acquire) & !CLOSED;
-        }
-    }
-}
+use super::work::Work;
 
 /// Runs a task for each number below `count`, in any order, on the caller's thread and on those of the
 /// CPU, and waits for all of them.
@@ -182,6 +107,9 @@ fn finish<F: Fn(usize) + Sync>(
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
+
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::Ordering;
 
     use super::*;
 

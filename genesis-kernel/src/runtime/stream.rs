@@ -16,10 +16,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::cuda::{self, CudaStream};
 use super::device::Device;
-use super::event::Event;
+use super::observe::{self, TransferKind};
 use super::pool::{self, Arena, MemoryStats};
 use crate::diag::Error;
-use crate::trace;
 
 /// A queue of a device: what is given to it runs in order.
 ///
@@ -167,7 +166,7 @@ impl Stream {
         match &self.queue {
             Queue::Cpu => Ok(()),
             Queue::Cuda(stream) => {
-                let _traced = trace::transfer(trace::TransferKind::Wait, self.device(), 0);
+                let _observed = observe::transfer(TransferKind::Wait, self.device(), 0);
                 stream.synchronize()
             }
             Queue::Missing(_, error) => Err(Error::clone(error)),
@@ -187,40 +186,13 @@ impl Stream {
     }
 
     /// Whether the kernel right ahead of the next one that this thread launches may write to some byte of a range, for
-    /// [`LaunchOptions::constant`](crate::kernel::LaunchOptions::constant): also where that is not known.
+    /// [`LaunchOptions::constant`](crate::front::LaunchOptions::constant): also where that is not known.
     #[doc(hidden)]
     pub fn may_be_written_ahead(&self, address: u64, bytes: u64) -> bool {
         match &self.queue {
             Queue::Cuda(stream) => stream.may_be_written_ahead(address, bytes),
             Queue::Cpu | Queue::Missing(..) => true,
         }
-    }
-
-    /// Lets what is given to it from now on wait for an event of any stream and device; the host does not
-    /// wait. An event of the CPU is reached already.
-    ///
-    /// # Errors
-    /// If a device fails.
-    pub fn wait_event(&self, event: &Event) -> Result<(), Error> {
-        match &self.queue {
-            Queue::Cpu => event.synchronize(),
-            Queue::Cuda(stream) => match event.cuda() {
-                Some(event) => stream.wait_event(event),
-                None => Ok(()),
-            },
-            Queue::Missing(_, error) => Err(Error::clone(error)),
-        }
-    }
-
-    /// Lets what is given to it from now on wait for what another stream has been given so far.
-    ///
-    /// # Errors
-    /// If a device fails.
-    pub fn wait_stream(&self, other: &Stream) -> Result<(), Error> {
-        if self == other || other.device() == Device::Cpu {
-            return Ok(());
-        }
-        self.wait_event(&Event::mark(other)?)
     }
 
     /// Sizes and counts of the device's memory.
@@ -282,6 +254,7 @@ impl fmt::Display for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::Event;
 
     #[test]
     fn a_missing_gpu_says_why() {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{Builder, Thread};
 use std::time::{Duration, Instant};
 
-use super::share::Work;
+use super::work::Work;
 
 /// How long a thread that has helped looks out for more.
 const LINGER: Duration = Duration::from_micros(50);

@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 
 use super::event::Kernel;
 use super::kinds::{Args, Key};
-use crate::inspect::{self, launch_cost};
+use crate::compile::{self, launch_cost};
+use crate::front::Hints;
 use crate::ir::{DType, Func, Op, OpKind, Value};
-use crate::kernel::{Hints, KernelDef};
-use crate::launch::Launch;
+use crate::kernel::{KernelDef, Launch};
 use crate::runtime::Arg;
 
 /// Counts that are kept; a program whose sizes never repeat starts anew.
@@ -33,7 +33,7 @@ struct Costs {
 struct Code {
     func: Option<Func>,
     /// What each program costs, where that does not depend on arguments.
-    fixed: Option<inspect::Cost>,
+    fixed: Option<compile::Cost>,
     dtype: Option<DType>,
     /// The numbers that the length of a loop follows from.
     follows: Args,
@@ -80,7 +80,7 @@ impl Code {
         });
         let mut loops = func.walk().into_iter().map(|op| &func.op(op).kind);
         let has_loops = loops.any(OpKind::is_loop);
-        let fixed = (!has_loops).then(|| inspect::cost(&func));
+        let fixed = (!has_loops).then(|| compile::cost(&func));
         let times = func.params.iter().map(|param| times(&func, param.value)).collect();
         let follows = follows_numbers(&func, launch.args);
         Code { fixed, dtype, follows, times, func: Some(func) }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::ir::DType;
 use crate::runtime::Device;
+pub use crate::runtime::TransferKind;
 
 /// What kind of thing a range is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -90,17 +91,6 @@ impl Launch {
             Device::Cuda(_) => self.gpu_ns.map(|[start, end]| end - start),
         }
     }
-}
-
-/// Which way bytes went.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum TransferKind {
-    /// To a GPU.
-    HostToDevice,
-    /// From a GPU; the host waits for what was given to the GPU before.
-    DeviceToHost,
-    /// The host waits for the GPU, and nothing is copied.
-    Wait,
 }
 
 /// A copy between a GPU and the host, or a wait.

@@ -16,8 +16,8 @@
 use std::collections::BTreeMap;
 
 use super::event::Kernel;
-use super::session::DeviceTimes;
-use crate::launch::Launch;
+use super::options::DeviceTimes;
+use crate::kernel::Launch;
 use crate::runtime::{Arg, Device};
 
 /// Launches of a kind, from the first on, that are timed in any case.

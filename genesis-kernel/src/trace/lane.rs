@@ -15,7 +15,7 @@ use super::event::{Memory, RangeKind, Transfer, TransferKind};
 use super::gpu::{Timing, Unread};
 use super::kinds::{Args, Found, Key, Kind};
 use super::log::{Details, Events, LaunchRecord, RangeRecord};
-use super::record::{self, Recorder};
+use super::recorder::{self, Recorder};
 use crate::runtime::{
     Device, HostClock, MemoryEvent, MemoryEventKind, Queue, Stream, nvtx_pop, nvtx_push,
 };
@@ -87,7 +87,7 @@ fn join(lane: &mut Option<Lane>) -> Option<()> {
     if lane.as_ref().is_some_and(|lane| matches!(lane.place, Place::Own(_))) {
         return None;
     }
-    let recorder = record::of_everyone().filter(|recorder| recorder.is_recording())?;
+    let recorder = recorder::of_everyone().filter(|recorder| recorder.is_recording())?;
     let events = Arc::new(Mutex::new(Events::default()));
     let number = recorder.add_lane(&events);
     *lane = Some(Lane::new(recorder, number, Place::Shared(events)));
@@ -250,7 +250,7 @@ impl Lane {
         let recorder = &*self.recorder;
         if recorder.wants(start_ns) {
             self.place.with(move |events| {
-                if events.has_room(recorder) {
+                if events.has_room(|| recorder.more_room()) {
                     put(events);
                 }
             });
@@ -277,7 +277,7 @@ impl Lane {
         let (number, start_ns) = (self.last, self.clock.now());
         let range = RangeRecord { name, start_ns, end_ns: 0, parent, kind };
         let recorder = &*self.recorder;
-        self.place.with(move |events| events.begin(number, range, recorder));
+        self.place.with(move |events| events.begin(number, range, || recorder.more_room()));
         if let Some(details) = details {
             self.keep(number, details);
         }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::event::{Memory, RangeKind, Transfer};
 use super::kinds::Kinds;
-use super::record::Recorder;
 
 /// Records for which a session's own thread has memory before it begins: those of some thousand steps of a
 /// small model. A page that is touched for the first time costs as much as many records, on a machine
@@ -80,8 +79,8 @@ impl Events {
 
     /// Keeps the range of a number, which is larger than those before.
     #[inline]
-    pub(super) fn begin(&mut self, number: u32, range: RangeRecord, of: &Recorder) {
-        if !self.has_room(of) {
+    pub(super) fn begin(&mut self, number: u32, range: RangeRecord, more: impl FnOnce() -> usize) {
+        if !self.has_room(more) {
             return;
         }
         let index = self.ranges.len();
@@ -102,10 +101,10 @@ impl Events {
         self.ranges.get_mut(number.wrapping_sub(self.first) as usize)
     }
 
-    /// Whether there is room for one more.
+    /// Whether there is room for one more; where there is none, `more` says for how many there is now.
     #[inline]
-    pub(super) fn has_room(&mut self, of: &Recorder) -> bool {
-        if self.room == 0 && !self.make_room(of) {
+    pub(super) fn has_room(&mut self, more: impl FnOnce() -> usize) -> bool {
+        if self.room == 0 && !self.make_room(more()) {
             return false;
         }
         self.room -= 1;
@@ -113,8 +112,8 @@ impl Events {
     }
 
     #[cold]
-    fn make_room(&mut self, of: &Recorder) -> bool {
-        self.room = of.more_room();
+    fn make_room(&mut self, more: usize) -> bool {
+        self.room = more;
         self.dropped += u64::from(self.room == 0);
         self.room > 0
     }
@@ -123,15 +122,13 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::Options;
 
     #[test]
     fn a_range_stands_where_its_number_says() {
-        let recorder = Recorder::new(Options::default());
         let (mut events, kind) = (Events::default(), RangeKind::User);
         let mut begin = |number, name| {
             let range = RangeRecord { name, start_ns: 0, end_ns: 0, parent: 0, kind };
-            events.begin(number, range, &recorder);
+            events.begin(number, range, || 100);
         };
         begin(5, "five");
         begin(6, "six");

@@ -12,6 +12,7 @@
 //!                       GPU: matmul ------------- relu_flat ---
 //! ```
 
+mod active;
 mod cost;
 mod estimate;
 mod event;
@@ -19,28 +20,24 @@ mod gpu;
 mod kinds;
 mod lane;
 mod log;
+mod observe;
+mod options;
 mod record;
+mod recorder;
 mod session;
 
 use std::borrow::Cow;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+pub use self::active::is_on;
 pub use self::event::{Kernel, Launch, Memory, Range, RangeKind, Trace, Transfer, TransferKind};
 use self::kinds::{Args, Kind};
-pub use self::session::{DeviceTimes, Options, Session};
-use crate::kernel::{Hints, KernelDef};
-use crate::launch as way;
+pub use self::options::{DeviceTimes, Options};
+pub use self::session::Session;
+use crate::front::Hints;
+use crate::kernel as way;
+use crate::kernel::KernelDef;
 use crate::runtime::{Device, EnteredOrigin, Origin, enter, origin};
-
-/// Recorders at work in the process: hooks look at nothing else while there is none.
-static ACTIVE: AtomicU32 = AtomicU32::new(0);
-
-/// Whether anything is recorded, by any thread.
-#[inline]
-pub fn is_on() -> bool {
-    ACTIVE.load(Ordering::Relaxed) != 0
-}
 
 /// A piece of host time; it ends when this is dropped.
 #[derive(Debug)]
@@ -195,33 +192,4 @@ fn begin_launch(
         (Kind { kernel: def.ast.name, device: launch.stream.device(), grid, work }, follows)
     };
     lane::begin_launch(key, &make, Some(launch.stream)).map(Launching)
-}
-
-/// A copy between devices, or a wait for one, that begins here.
-#[inline]
-pub(crate) fn transfer(kind: TransferKind, device: Device, bytes: usize) -> Transferring {
-    Transferring(if is_on() { begin_transfer(kind, device, bytes) } else { None })
-}
-
-#[inline(never)]
-fn begin_transfer(kind: TransferKind, device: Device, bytes: usize) -> Option<Transfer> {
-    lane::begin_transfer(kind, device, bytes)
-}
-
-/// A copy or wait; it ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Transferring(Option<Transfer>);
-
-impl Drop for Transferring {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(transfer) = self.0.take() {
-            end_transfer(transfer);
-        }
-    }
-}
-
-#[inline(never)]
-fn end_transfer(transfer: Transfer) {
-    lane::end_transfer(transfer);
 }

@@ -4,64 +4,16 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::ACTIVE;
+use super::active::ACTIVE;
 use super::event::Trace;
 use super::lane::note_memory;
-use super::record::{self, Recorder};
+use super::observe::observe;
+use super::options::Options;
+use super::record;
+use super::recorder::Recorder;
 use crate::diag::Error;
+use crate::runtime::observe::set_observer;
 use crate::runtime::set_memory_hook;
-
-/// Which launches on a GPU are put between two of its time stamps.
-///
-/// Two time stamps cost the host about as much as a launch, and keep a kernel from being set up before the
-/// one ahead of it has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DeviceTimes {
-    /// None.
-    Off,
-    /// Of each kind of launch - the same code, grid and sizes - the first two, and then ever fewer. The
-    /// others have the mean of those, and are marked: [`Launch::is_estimated`](super::Launch::is_estimated).
-    #[default]
-    Sampled,
-    /// Each.
-    All,
-}
-
-/// What is recorded.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Dtypes and shapes of what goes into ops.
-    pub shapes: bool,
-    /// What launches move and compute.
-    pub work: bool,
-    /// When GPUs begin and end kernels.
-    pub device_times: DeviceTimes,
-    /// Changes of memory in use.
-    pub memory: bool,
-    /// Ranges for NVIDIA's own profilers too, where `libnvToolsExt` is installed.
-    pub nvtx: bool,
-    /// What names the layer at work.
-    pub module: Option<fn() -> Option<String>>,
-    /// Every thread of the process, instead of the one that begins the session.
-    pub all_threads: bool,
-    /// Events that are kept; later ones are counted only.
-    pub max_events: usize,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            shapes: false,
-            work: true,
-            device_times: DeviceTimes::Sampled,
-            memory: false,
-            nvtx: false,
-            module: None,
-            all_threads: false,
-            max_events: 1_000_000,
-        }
-    }
-}
 
 /// A recording under way. It ends when it is dropped, on the thread that began it.
 ///
@@ -90,6 +42,7 @@ impl Session {
     /// # Errors
     /// If this thread has a session, or another one records all threads.
     pub fn start(options: Options) -> Result<Session, Error> {
+        set_observer(observe);
         let recorder = Arc::new(Recorder::new(options));
         if !record::install(&recorder) {
             let message = "a profiler is at work already; stop it before another one starts";

@@ -3,83 +3,14 @@
 //! A graph is kept as what each stream was given, with the waits between them, and is replayed as streams
 //! are run: each piece of work as late as its waits allow.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use cudarc::driver::sys::{CUresult, CUstreamCaptureMode};
 
-use crate::driver::{Answer, Driver, execute};
-use crate::stream::Work;
-
-/// A capture in progress.
-#[derive(Debug)]
-pub(crate) struct Capture {
-    /// The stream where it began.
-    pub(crate) origin: u64,
-    mode: CUstreamCaptureMode,
-    thread: ThreadId,
-    /// What each stream was given.
-    lanes: BTreeMap<u64, Vec<Work>>,
-    pub(crate) is_broken: bool,
-}
-
-/// What was captured.
-#[derive(Debug)]
-pub(crate) struct Graph {
-    origin: u64,
-    lanes: BTreeMap<u64, Vec<Work>>,
-}
-
-impl Graph {
-    /// Does all of it.
-    pub(crate) fn run(&self, device: u32) {
-        let done = RefCell::new(BTreeMap::new());
-        self.lane(device, self.origin, usize::MAX, &done);
-    }
-
-    fn lane(&self, device: u32, stream: u64, upto: usize, done: &RefCell<BTreeMap<u64, usize>>) {
-        let work = self.lanes.get(&stream).map_or(&[][..], Vec::as_slice);
-        loop {
-            let next = done.borrow().get(&stream).copied().unwrap_or(0);
-            let Some(work) = work.get(next).filter(|_| next < upto) else { return };
-            execute(device, work, &|other, upto| self.lane(device, other, upto as usize, done));
-            done.borrow_mut().insert(stream, next + 1);
-        }
-    }
-
-    /// Whether the end of the stream where it began comes after everything.
-    fn is_joined(&self) -> bool {
-        let mut known = BTreeMap::from([(self.origin, usize::MAX)]);
-        // What a stream waits for, and what that waited for.
-        let mut open = vec![(self.origin, usize::MAX)];
-        while let Some((stream, upto)) = open.pop() {
-            for work in self.lanes.get(&stream).into_iter().flatten().take(upto) {
-                if let Work::Wait { stream, upto } = work {
-                    let upto = *upto as usize;
-                    let before = known.entry(*stream).or_insert(0);
-                    if *before < upto {
-                        *before = upto;
-                        open.push((*stream, upto));
-                    }
-                }
-            }
-        }
-        self.lanes.iter().all(|(stream, work)| known.get(stream).is_some_and(|&n| n >= work.len()))
-    }
-
-    /// Kinds of work in order, for comparing with another graph.
-    pub(crate) fn shape(&self) -> Vec<std::mem::Discriminant<Work>> {
-        self.lanes.values().flatten().map(std::mem::discriminant).collect()
-    }
-
-    /// Pieces of work, waits not counted.
-    pub(crate) fn nodes(&self) -> usize {
-        let is_node = |work: &&Work| !matches!(work, Work::Wait { .. });
-        self.lanes.values().flatten().filter(is_node).count()
-    }
-}
+use crate::answer::Answer;
+use crate::driver::Driver;
+use crate::work::{Capture, Graph, Work};
 
 impl Driver {
     pub(crate) fn begin_capture(&mut self, stream: u64, mode: CUstreamCaptureMode) -> Answer<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUresult;
 use genesis_kernel::emulate::{Module, RawLaunch};
 
-use crate::driver::Answer;
+use crate::answer::Answer;
 
 /// Shared memory of a block without asking, and with, in bytes.
 pub(crate) const SHARED: u32 = 48 << 10;

@@ -1,7 +1,4 @@
-//! The driver's state, and how queued work is run.
-//!
-//! Work waits in its stream until something waits for it, and then only what that needs is run: the
-//! latest moment that the rules of streams allow. Where a program forgets to wait, what it reads is old.
+//! The driver's state.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -11,14 +8,11 @@ use std::time::Instant;
 use cudarc::driver::sys::CUresult;
 use genesis_kernel::emulate::{Fault, FaultKind, RawLaunch};
 
-use crate::capture::{Capture, Graph};
+use crate::answer::Answer;
 use crate::code::{Code, Function, Link};
 use crate::memory::{Memory, Seen};
 use crate::options::Options;
-use crate::stream::{Event, Stream, Work};
-
-/// What a driver's function does, or why not.
-pub(crate) type Answer<T> = Result<T, CUresult>;
+use crate::work::{Capture, Event, Graph, Stream, Work};
 
 /// A GPU.
 #[derive(Debug, Default)]
@@ -71,9 +65,6 @@ static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(|| {
 /// Handles are numbers from here, contexts below.
 const FIRST_HANDLE: u64 = 0x10_0000;
 const FIRST_CONTEXT: u64 = 0x1000;
-
-/// Held by the thread that runs work, so that work of one stream runs in order.
-static RUNNING: Mutex<()> = Mutex::new(());
 
 thread_local! {
     /// The current device of this thread, plus one.
@@ -146,7 +137,7 @@ impl Driver {
         }
     }
 
-    fn has_ended(&self, stream: u64, upto: u64) -> bool {
+    pub(crate) fn has_ended(&self, stream: u64, upto: u64) -> bool {
         self.streams.get(&stream).is_none_or(|stream| stream.done >= upto)
     }
 
@@ -177,7 +168,7 @@ impl Driver {
     }
 
     /// Does work that needs no other stream.
-    fn perform(&mut self, device: u32, work: &Work) {
+    pub(crate) fn perform(&mut self, device: u32, work: &Work) {
         let done = match work {
             Work::Kernel(code, launch) => {
                 self.kernel(device, code, launch);
@@ -211,70 +202,6 @@ fn code_of(fault: &Fault) -> CUresult {
         FaultKind::Instruction => CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
         FaultKind::Trap | FaultKind::Order | FaultKind::Refused => {
             CUresult::CUDA_ERROR_LAUNCH_FAILED
-        }
-    }
-}
-
-/// Runs a stream's work until as much of it is done.
-pub(crate) fn finish(stream: u64, upto: u64) {
-    if lock().has_ended(stream, upto) {
-        return;
-    }
-    let _running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-    run(stream, upto);
-}
-
-/// Runs all work of a device, or all there is.
-pub(crate) fn finish_device(device: Option<u32>) {
-    let streams: Vec<(u64, u64)> = {
-        let driver = lock();
-        let of_device = driver.streams.iter().filter(|(_, s)| device.is_none_or(|d| d == s.device));
-        of_device.map(|(&handle, stream)| (handle, stream.queued)).collect()
-    };
-    streams.into_iter().for_each(|(stream, upto)| finish(stream, upto));
-}
-
-/// Runs one piece of a stream's work, so that a program that asks again and again gets on.
-pub(crate) fn advance(stream: u64) {
-    let next = lock().streams.get(&stream).map_or(0, |stream| stream.done + 1);
-    finish(stream, next);
-}
-
-fn run(stream: u64, upto: u64) {
-    loop {
-        let (device, work) = {
-            let mut driver = lock();
-            if driver.has_ended(stream, upto) {
-                return;
-            }
-            let Some(of) = driver.streams.get_mut(&stream) else { return };
-            match of.queue.pop_front() {
-                Some(work) => (of.device, work),
-                None => return,
-            }
-        };
-        execute(device, &work, &|stream, upto| run(stream, upto));
-        if let Some(of) = lock().streams.get_mut(&stream) {
-            of.done = of.queued.min(of.done + 1);
-        }
-    }
-}
-
-/// Does one piece of work; `wait` runs what it waits for.
-pub(crate) fn execute(device: u32, work: &Work, wait: &dyn Fn(u64, u64)) {
-    match work {
-        Work::Wait { stream, upto } => wait(*stream, *upto),
-        Work::Call { function, data } => {
-            // SAFETY: whoever queued it promised that it may be called with this once what was queued
-            // before is done.
-            unsafe { function(*data as *mut _) }
-        }
-        Work::Graph(graph) => graph.run(device),
-        work => {
-            let mut driver = lock();
-            if driver.alive(device).is_ok() {
-                driver.perform(device, work);
-            }
         }
     }
 }

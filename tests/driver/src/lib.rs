@@ -17,6 +17,7 @@
 //! Work waits in its stream until something waits for it, and runs in the last order that is allowed; what
 //! is wrong with a kernel is said on standard error.
 
+mod answer;
 mod api;
 mod calls;
 mod capture;
@@ -24,4 +25,6 @@ mod code;
 mod driver;
 mod memory;
 mod options;
+mod run;
 mod stream;
+mod work;

@@ -1,97 +1,14 @@
-//! Streams, events, and what is queued.
-
-use std::collections::VecDeque;
-use std::ffi::c_void;
-use std::sync::Arc;
-use std::time::Instant;
+//! Giving work to streams, and waiting for it.
 
 use cudarc::driver::sys::CUresult;
-use genesis_kernel::emulate::RawLaunch;
 
-use crate::capture::Graph;
-use crate::code::Code;
-use crate::driver::{Answer, Driver, OPTIONS, finish, lock};
+use crate::answer::Answer;
+use crate::driver::{Driver, OPTIONS, lock};
+use crate::run::finish;
+use crate::work::Work;
 
 /// Work that waits in a stream; a driver that has more waits as well.
 const MOST_QUEUED: usize = 1024;
-
-/// A piece of work.
-#[derive(Clone, Debug)]
-pub(crate) enum Work {
-    Kernel(Arc<Code>, Arc<RawLaunch>),
-    /// `count` times the pattern.
-    Fill {
-        to: u64,
-        pattern: Vec<u8>,
-        count: usize,
-    },
-    /// Bytes of pageable memory, copied aside.
-    CopyIn {
-        to: u64,
-        bytes: Arc<[u8]>,
-    },
-    /// Between devices and pinned memory.
-    Copy {
-        to: u64,
-        from: u64,
-        bytes: usize,
-    },
-    Record {
-        event: u64,
-        version: u64,
-    },
-    /// Until another stream has done as much.
-    Wait {
-        stream: u64,
-        upto: u64,
-    },
-    /// A function of the host.
-    Call {
-        function: unsafe extern "C" fn(*mut c_void),
-        data: u64,
-    },
-    Graph(Arc<Graph>),
-}
-
-/// A stream.
-#[derive(Debug)]
-pub(crate) struct Stream {
-    pub(crate) device: u32,
-    /// Whether it waits for the stream that each device has without asking, and that one for it.
-    pub(crate) blocks: bool,
-    pub(crate) queue: VecDeque<Work>,
-    /// Pieces of work it has had, and has done.
-    pub(crate) queued: u64,
-    pub(crate) done: u64,
-    /// The capture that takes its work.
-    pub(crate) capture: Option<u64>,
-}
-
-impl Stream {
-    pub(crate) fn new(device: u32, blocks: bool) -> Stream {
-        Stream { device, blocks, queue: VecDeque::new(), queued: 0, done: 0, capture: None }
-    }
-}
-
-/// An event.
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) device: u32,
-    pub(crate) is_timed: bool,
-    /// How often it was recorded.
-    pub(crate) version: u64,
-    /// The stream, and its work up to and with the mark.
-    pub(crate) mark: Option<(u64, u64)>,
-    /// The same in a capture: which one, the stream, and how much of its work.
-    pub(crate) captured: Option<(u64, u64, usize)>,
-    pub(crate) time: Option<Instant>,
-}
-
-impl Event {
-    pub(crate) fn new(device: u32, is_timed: bool) -> Event {
-        Event { device, is_timed, version: 0, mark: None, captured: None, time: None }
-    }
-}
 
 /// Gives work to a stream, or to the capture that takes it.
 pub(crate) fn enqueue(handle: u64, work: Work) -> Answer<()> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::autotune::Source;
-use crate::kernel::LaunchOptions;
+use crate::front::LaunchOptions;
 use crate::prelude::*;
 
 /// `y = 2 x`, by blocks of rows.

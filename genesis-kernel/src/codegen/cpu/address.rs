@@ -16,35 +16,12 @@
 
 use super::super::elementwise::{from_memory, to_memory};
 use super::super::llvm::{Block, IntPred, Val};
+use super::affine::{Affine, NONE, ONE, Step};
 use super::chunk::{Chunk, Coord, is_uniform};
-use super::lower::Lower;
+use super::lowering::Lower;
 use super::plan::is_trivial_reshape;
 use crate::Error;
 use crate::ir::{BinaryOp, DType, Op, OpKind, Shape, TileType, Value};
-
-/// A value that grows by the same amount from lane to lane.
-#[derive(Clone, Copy)]
-pub(super) struct Affine {
-    /// The value of the first lane.
-    pub(super) start: Val,
-    /// How much it grows from one lane to the next; elements, for a pointer.
-    pub(super) step: Step,
-}
-
-/// How much a value grows from one lane to the next.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// By this much.
-    Const(i64),
-    /// By a register.
-    Dynamic(Val),
-}
-
-/// The step of a uniform value.
-pub(super) const NONE: Step = Step::Const(0);
-
-/// The step of values that follow each other.
-pub(super) const ONE: Step = Step::Const(1);
 
 impl Lower<'_> {
     /// The value as a start and a step, where it has that form.

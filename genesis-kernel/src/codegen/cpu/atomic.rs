@@ -9,7 +9,7 @@
 use super::super::elementwise::{self, from_memory, to_memory};
 use super::super::llvm::{IntPred, Order, Rmw, Val};
 use super::chunk::Chunk;
-use super::lower::Lower;
+use super::lowering::Lower;
 use super::nest::Space;
 use crate::Error;
 use crate::ir::{AtomicOp, BinaryOp, DType, Op, OpKind};

@@ -19,9 +19,9 @@
 use std::collections::BTreeSet;
 
 use super::super::llvm::{IntPred, Val};
-use super::address::{NONE, ONE};
+use super::affine::{NONE, ONE};
 use super::chunk::{Chunk, Coord, pattern};
-use super::lower::Lower;
+use super::lowering::Lower;
 use super::nest::Space;
 use super::plan::is_trivial_reshape;
 use crate::Error;

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::elementwise;
 use super::super::llvm::{IntPred, Val};
-use super::address::Affine;
-use super::lower::Lower;
+use super::affine::Affine;
+use super::lowering::Lower;
 use super::plan::{is_root, is_trivial_reshape};
 use crate::Error;
 use crate::ir::{Def, Op, OpKind, Shape, Value};

@@ -6,7 +6,7 @@
 //! computed right into the buffer of the next iteration.
 
 use super::super::llvm::{Block, IntPred, Val};
-use super::lower::Lower;
+use super::lowering::Lower;
 use crate::Error;
 use crate::ir::{Op, OpKind, Region, Value};
 

@@ -4,7 +4,7 @@
 //! gives the first one as its error. A print hands the host the addresses of its operands' elements.
 
 use super::super::llvm::{Function, Val};
-use super::lower::Lower;
+use super::lowering::Lower;
 use super::nest::Space;
 use crate::Error;
 use crate::ir::{Op, Shape, TileType};

@@ -2,8 +2,7 @@
 
 use super::{OptLevel, compile};
 use crate::interp::Interpreter;
-use crate::ir::{DType, Func, Scalar, print};
-use crate::kernel::ArgValue;
+use crate::ir::{ArgValue, DType, Func, Scalar, print};
 use crate::passes;
 
 /// An argument with its memory.

@@ -14,9 +14,9 @@
 
 use super::super::elementwise;
 use super::super::llvm::{IntPred, Val};
-use super::address::{NONE, ONE, Step};
+use super::affine::{NONE, ONE, Step};
 use super::chunk::{Chunk, Coord};
-use super::lower::Lower;
+use super::lowering::Lower;
 use super::nest::{MAX_LANES, Space};
 use super::transpose;
 use crate::Error;

@@ -2,13 +2,13 @@
 //! implementations differ: zeros of both signs, the ends of ranges, subnormals, infinities, NaN.
 
 use super::{OptLevel, compile};
+use crate::ir::ArgValue;
 use crate::ir::float8::Format;
 use crate::ir::scalar;
 use crate::ir::{
     BinaryOp, Builder, DType, Func, OpKind, ParamAttrs, Predicate, Scalar, Shape, TileType, Type,
     UnaryOp, Value,
 };
-use crate::kernel::ArgValue;
 
 const UNARY: [UnaryOp; 9] = [
     UnaryOp::Neg,

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use super::super::elementwise;
 use super::super::llvm::Val;
 use super::chunk::{Chunk, Coord, pattern};
-use super::lower::Lower;
+use super::lowering::Lower;
 use super::nest::Space;
 use super::reduce::identity;
 use crate::Error;

@@ -1,8 +1,9 @@
 //! The eight kernels of the language's design, on machine code and on the interpreter.
 
 use super::differential::{TestArg, compare};
+use crate::front::{Hints, ParamHint};
 use crate::ir::{DType, Scalar};
-use crate::kernel::{Hints, KernelDef, ParamHint};
+use crate::kernel::KernelDef;
 use crate::lang::eight;
 
 /// Numbers that look random, of any float dtype or small integers.

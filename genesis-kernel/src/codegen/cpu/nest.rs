@@ -12,7 +12,7 @@
 
 use super::super::llvm::{IntPred, Val};
 use super::chunk::{Chunk, Coord, Fused};
-use super::lower::Lower;
+use super::lowering::Lower;
 use crate::Error;
 use crate::ir::{Op, Shape, Value};
 

@@ -7,10 +7,10 @@ use rayon::prelude::*;
 
 use super::{OptLevel, compile};
 use crate::differential::{compare, reduce};
-use crate::interp::{InterpArg, run_func};
+use crate::interp::run_func;
 use crate::ir::random::{RandomProgram, random_program};
+use crate::ir::{ArgValue, InterpArg};
 use crate::ir::{DType, Func, Scalar, print};
-use crate::kernel::ArgValue;
 use crate::passes;
 
 /// Programs of one run of the tests.

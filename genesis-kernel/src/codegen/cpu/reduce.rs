@@ -17,7 +17,7 @@ use super::super::elementwise;
 use super::super::llvm::Val;
 use super::bounds::Split;
 use super::chunk::{Chunk, Coord, Fused};
-use super::lower::Lower;
+use super::lowering::Lower;
 use super::nest::{MAX_LANES, Space};
 use crate::Error;
 use crate::ir::{BinaryOp, Combine, DType, Op, OpKind, Region, Scalar, Value};

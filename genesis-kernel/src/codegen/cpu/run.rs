@@ -1,10 +1,10 @@
 //! Running a compiled kernel: programs of a launch as tasks on the threads of the CPU.
 
 use super::super::llvm::Jit;
-use super::{OptLevel, SYMBOL};
+use super::lower::SYMBOL;
+use super::object::{self, OptLevel};
 use crate::Error;
-use crate::ir::{DType, Elem, Func, OpKind, TileType, Type, Value};
-use crate::kernel::ArgValue;
+use crate::ir::{ArgValue, DType, Elem, Func, OpKind, TileType, Type, Value};
 use crate::runtime::cpu::{Failed, HostCode, Print};
 use crate::runtime::threads_here;
 
@@ -68,7 +68,7 @@ impl CpuKernel {
     /// # Errors
     /// Only for bugs.
     pub fn llvm_ir(&self) -> Result<String, Error> {
-        super::llvm_ir(&self.func, self.opt)
+        object::llvm_ir(&self.func, self.opt)
     }
 
     /// The processor's assembly, made again from the tile IR.
@@ -76,7 +76,7 @@ impl CpuKernel {
     /// # Errors
     /// Only for bugs.
     pub fn assembly(&self) -> Result<String, Error> {
-        super::assembly(&self.func, self.opt)
+        object::assembly(&self.func, self.opt)
     }
 
     /// Bytes of scratch memory that each thread keeps for this kernel.

@@ -2,7 +2,7 @@
 
 use super::super::llvm::Val;
 use super::chunk::{Chunk, Coord};
-use super::lower::Lower;
+use super::lowering::Lower;
 use crate::Error;
 use crate::ir::{Op, OpKind};
 

@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use super::{OptLevel, compile};
-use crate::ir::{DType, Scalar, parse};
-use crate::kernel::ArgValue;
+use crate::ir::{ArgValue, DType, Scalar, parse};
 
 fn ptr<T>(data: &[T]) -> ArgValue {
     ArgValue::Ptr(data.as_ptr() as u64)

@@ -9,7 +9,7 @@
 //! ```
 
 use super::super::llvm::Val;
-use super::lower::Lower;
+use super::lowering::Lower;
 use super::nest::MAX_LANES;
 use crate::Error;
 use crate::ir::{DType, TileType};

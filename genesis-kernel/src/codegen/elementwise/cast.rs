@@ -5,7 +5,8 @@
 //! on and the pair is one correct rounding.
 
 use super::super::llvm::{Emitter, FloatPred, IntPred, Val};
-use super::{Target, float8, is_half, with_lanes_of};
+use super::float8;
+use super::target::{Target, is_half, with_lanes_of};
 use crate::ir::DType;
 
 /// To another dtype: float to int saturates and NaN gives 0, int to int wraps, to bool is `!= 0`.

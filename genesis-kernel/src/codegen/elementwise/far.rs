@@ -4,7 +4,8 @@
 //! blocks. Vectors take the long way together as soon as one lane needs it.
 
 use super::super::llvm::{Block, Emitter, FloatPred, Function, IntPred, Ty, Val};
-use super::{Target, mul_hi};
+use super::integer::mul_hi;
+use super::target::Target;
 use crate::ir::DType;
 use crate::ir::far::{self, Steps};
 

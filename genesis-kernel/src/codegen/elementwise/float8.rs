@@ -9,7 +9,7 @@
 //! ```
 
 use super::super::llvm::{Emitter, FloatPred, IntPred, Val};
-use super::with_lanes_of;
+use super::target::with_lanes_of;
 use crate::ir::DType;
 use crate::ir::float8::{Format, NAN};
 

@@ -1,10 +1,10 @@
 //! Syntax made by hand, for what the macros or rustc would refuse before it gets here.
 
 use crate::Diagnostic;
+use crate::front::Hints;
 use crate::front::ast::*;
 use crate::front::build;
 use crate::ir::{BinaryOp, DType, Func, Predicate};
-use crate::kernel::Hints;
 
 pub(super) fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))

@@ -3,9 +3,9 @@
 
 use expect_test::{Expect, expect};
 
-use crate::front::build;
+use crate::front::{Hints, build};
 use crate::ir::DType;
-use crate::kernel::{Hints, KernelDef};
+use crate::kernel::KernelDef;
 use crate::prelude::*;
 
 /// Checks the message as printed, without the line number, which moves as this file grows.

@@ -1,8 +1,7 @@
 //! One kernel for each group of functions, run by the interpreter.
 
 use super::runs::{bytes, int, numbers, read, run, view, written};
-use crate::interp::InterpArg;
-use crate::ir::DType;
+use crate::ir::{DType, InterpArg};
 use crate::prelude::*;
 
 #[kernel]

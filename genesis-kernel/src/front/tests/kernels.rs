@@ -2,10 +2,10 @@
 
 use expect_test::{Expect, expect};
 
-use crate::front::build;
+use crate::front::{Hints, ParamHint, build};
 use crate::ir::DType;
 use crate::ir::verify::verify;
-use crate::kernel::{Hints, KernelDef, ParamHint};
+use crate::kernel::KernelDef;
 use crate::lang::eight;
 
 fn check(kernel: &'static KernelDef, dtypes: &[DType], consts: &[i64], expected: Expect) {

@@ -2,11 +2,11 @@
 
 use super::runs::{int, numbers, written};
 use crate::differential::everywhere;
-use crate::front::build;
-use crate::interp::{InterpArg, run_func};
-use crate::ir::DType;
+use crate::front::{Hints, build};
+use crate::interp::run_func;
 use crate::ir::random::RandomProgram;
-use crate::kernel::{Hints, KernelDef};
+use crate::ir::{DType, InterpArg};
+use crate::kernel::KernelDef;
 use crate::prelude::*;
 
 /// Notes the indices of a range, and behind them how many there were.

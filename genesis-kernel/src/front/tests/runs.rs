@@ -1,9 +1,9 @@
 //! Kernels run by the interpreter, against plain Rust.
 
-use crate::front::build;
-use crate::interp::{InterpArg, run_func};
-use crate::ir::{DType, Scalar};
-use crate::kernel::{Hints, KernelDef};
+use crate::front::{Hints, build};
+use crate::interp::run_func;
+use crate::ir::{DType, InterpArg, Scalar};
+use crate::kernel::KernelDef;
 use crate::lang::eight;
 use crate::prelude::*;
 

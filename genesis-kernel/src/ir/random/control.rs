@@ -1,10 +1,11 @@
 //! Loops and branches around a few ops.
 
 use super::super::func::{ParamAttrs, Region, Value};
+use super::super::number::Scalar;
 use super::super::ops::{BinaryOp, LoopOptions, Predicate};
-use super::super::types::{DType, Scalar, Type};
+use super::super::types::{DType, Type};
 use super::Maker;
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 
 /// Deeper nests only take time.
 const MAX_NESTING: usize = 2;

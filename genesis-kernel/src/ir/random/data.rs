@@ -1,6 +1,7 @@
 //! Random numbers of every dtype, one in twenty of them special.
 
-use super::super::types::{DType, Scalar};
+use super::super::number::Scalar;
+use super::super::types::DType;
 use super::rng::Rng;
 
 impl Rng {

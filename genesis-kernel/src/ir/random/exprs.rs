@@ -1,8 +1,9 @@
 //! Pure ops: elementwise, casts, shapes, reductions, scans, dots.
 
 use super::super::func::Value;
+use super::super::number::Scalar;
 use super::super::ops::{BinaryOp, DotPrecision, Predicate, UnaryOp};
-use super::super::types::{DType, Scalar, Shape};
+use super::super::types::{DType, Shape};
 use super::Maker;
 
 /// What reduces and scans, by dtype.

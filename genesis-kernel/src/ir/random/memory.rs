@@ -4,7 +4,7 @@ use super::super::func::{ParamAttrs, Value};
 use super::super::ops::{AtomicOp, BinaryOp, Cache, Predicate};
 use super::super::types::{DType, Shape, TileType, Type};
 use super::{Input, Maker};
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 
 /// Atomics that commute.
 const COMMUTING: [AtomicOp; 6] =

@@ -23,8 +23,9 @@ mod wide;
 pub(crate) use rng::Rng;
 
 use super::func::{Builder, Func, ParamAttrs, Region, Value};
-use super::types::{DType, Elem, Scalar, Shape, TileType, Type};
-use crate::interp::InterpArg;
+use super::number::Scalar;
+use super::types::{DType, Elem, Shape, TileType, Type};
+use crate::ir::InterpArg;
 
 /// A program with what it takes.
 #[derive(Clone, Debug)]

@@ -2,11 +2,12 @@
 //! lanes hand values through, assertions, promises, and functions whose bits a GPU chooses.
 
 use super::super::func::{ParamAttrs, Value};
+use super::super::number::Scalar;
 use super::super::ops::{BinaryOp, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp};
-use super::super::types::{DType, Scalar, Shape, TileType, Type};
+use super::super::types::{DType, Shape, TileType, Type};
 use super::Maker;
 use super::exprs::TRANSCENDENTAL;
-use crate::interp::InterpArg;
+use crate::ir::InterpArg;
 
 impl Maker {
     /// One of these constructs.

@@ -3,7 +3,7 @@
 use super::super::func::{Func, OpData, Region, Value};
 use super::super::ops::{Combine, OpKind};
 use super::super::types::{DType, Type};
-use super::{Check, ensure};
+use super::check::{Check, ensure};
 
 /// Checks an op's regions against its operands and results; other ops own none.
 pub(super) fn check(func: &Func, op: &OpData) -> Check {

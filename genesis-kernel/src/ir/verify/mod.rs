@@ -28,6 +28,7 @@
 //!   integers.
 //! * Constants have bits that a value of their dtype has.
 
+mod check;
 mod control;
 mod rules;
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use self::check::{Check, ensure};
 use super::func::{Def, Func, Op, Region, Value};
 use super::ops::OpKind;
 use super::print::op_text;
@@ -42,18 +44,6 @@ use super::types::{Shape, Type};
 
 /// The most elements of a tile.
 pub const MAX_ELEMENTS: usize = 1 << 25;
-
-type Check = Result<(), String>;
-
-/// Fails with a message unless the condition holds.
-macro_rules! ensure {
-    ($cond:expr, $($message:tt)+) => {
-        if !$cond {
-            return Err(format!($($message)+));
-        }
-    };
-}
-use ensure;
 
 /// Whether the function keeps the invariants at the top of this file.
 ///

@@ -1,10 +1,11 @@
 //! Type rules of every op: what it takes and what it gives.
 
 use super::super::func::{Func, OpData};
+use super::super::number::Scalar;
 use super::super::ops::{AtomicOp, BinaryOp, Combine, DotPrecision, OpKind, UnaryOp};
 use super::super::tma::TensorMap;
-use super::super::types::{DType, Elem, MAX_RANK, Scalar, Shape, TileType, Type};
-use super::{Check, ensure};
+use super::super::types::{DType, Elem, MAX_RANK, Shape, TileType, Type};
+use super::check::{Check, ensure};
 
 /// Checks one op's operands and results, without its regions.
 pub(super) fn check(func: &Func, op: &OpData) -> Check {

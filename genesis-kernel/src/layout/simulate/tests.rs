@@ -4,10 +4,8 @@
 use super::*;
 use crate::codegen::nvptx::compile_with_lines;
 use crate::emulate::Emulator;
-use crate::interp::InterpArg;
-use crate::ir::Func;
 use crate::ir::random::{RandomOptions, RandomProgram, random_program_with};
-use crate::kernel::ArgValue;
+use crate::ir::{ArgValue, Func, InterpArg};
 use crate::layout::{LayoutOptions, assign};
 use crate::passes;
 use crate::target::GpuTarget;

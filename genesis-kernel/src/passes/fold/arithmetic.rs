@@ -2,10 +2,13 @@
 
 use super::super::rewrite::Rewriter;
 use super::shapes::is_int;
-use super::{FALSE, TRUE};
 use crate::ir::{
     BinaryOp, DType, Func, Op, OpKind, Predicate, Scalar, TileType, UnaryOp, Value, scalar,
 };
+
+pub(super) const TRUE: Scalar = Scalar { dtype: DType::Bool, bits: 1 };
+
+pub(super) const FALSE: Scalar = Scalar { dtype: DType::Bool, bits: 0 };
 
 /// A value that the op's result equals in every bit.
 pub(super) fn simplify(cx: &mut Rewriter<'_>, op: Op) -> Option<Value> {

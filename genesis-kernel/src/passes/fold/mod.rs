@@ -13,6 +13,7 @@
 mod arithmetic;
 mod shapes;
 
+use self::arithmetic::{FALSE, TRUE};
 use super::Pass;
 use super::rewrite::{Action, Rewriter, rewrite};
 use crate::ir::{DType, Op, OpKind, Scalar, Type, UnaryOp, Value, scalar};
@@ -69,9 +70,6 @@ fn fold(cx: &mut Rewriter<'_>, op: Op) -> Action {
     };
     simpler.unwrap_or(Action::Keep)
 }
-
-const TRUE: Scalar = Scalar { dtype: DType::Bool, bits: 1 };
-const FALSE: Scalar = Scalar { dtype: DType::Bool, bits: 0 };
 
 fn removed() -> Action {
     Action::Replace(Vec::new())

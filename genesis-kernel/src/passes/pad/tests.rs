@@ -1,8 +1,7 @@
 //! Padded functions against the functions they come from, on the interpreter.
 
-use crate::interp::{InterpArg, Interpreter, run_func};
-use crate::ir::{DType, Func, Scalar, parse, verify};
-use crate::kernel::ArgValue;
+use crate::interp::{Interpreter, run_func};
+use crate::ir::{ArgValue, DType, Func, InterpArg, Scalar, parse, verify};
 
 fn i32s(n: i32) -> Vec<u8> {
     (0..n).flat_map(|v| (v * 7 % 23 - 9).to_le_bytes()).collect()

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Options;
 use super::lines::Line;
+use super::operand::{Operand, RESIDENT, operand, resident};
 use super::registers::computed;
 use super::source::{GRANULE, Source, View, through};
 use crate::analysis::axis::AxisAnalysis;
@@ -25,21 +25,24 @@ const STORE_ROWS: u32 = 64;
 const MAX_ACCUMULATORS: u32 = 128;
 /// Slots below which a ring hides no latency.
 const MIN_STAGES: u32 = 2;
-/// Elements from which on an operand is better off in shared memory than in registers.
-const RESIDENT_NUMEL: usize = 64 * 128;
-/// Slots of an operand that is brought once.
-const RESIDENT: u32 = 1;
-/// Slots of an operand that is brought anew for each of several loops: that of the next one comes while
-/// this one is read.
-const RESIDENT_AGAIN: u32 = 2;
 /// Bytes of the panels of stores, at most.
 const PANELS_BYTES: u32 = 32 << 10;
 
-/// Lines of a panel after which every swizzle starts anew.
-const SWIZZLED_LINES: u32 = 8;
-
 /// Tensor maps that a launch passes at most.
 const MAX_MAPS: usize = 16;
+
+/// What the pass knows of the launch and the machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Warps of a block beside the producer's, where the launch says so.
+    pub num_warps: Option<u32>,
+    /// Blocks of the cluster that is a program; 0 or 1 where it is none.
+    pub num_blocks: u32,
+    /// Slots of a ring in loops that say nothing of their own.
+    pub num_stages: Option<u32>,
+    /// The most shared memory of a block, in bytes.
+    pub max_shared_bytes: u32,
+}
 
 /// Which ops become which entries of the tables.
 #[derive(Default)]
@@ -83,48 +86,6 @@ struct Product {
     apart: bool,
     /// Whether the MMAs of one iteration may still be in flight in the next.
     async_across_iterations: bool,
-}
-
-pub(super) struct Operand {
-    pub(super) source: Source,
-    tile: Value,
-    pub(super) map: TensorMap,
-    bytes: u32,
-    pub(super) contiguous: u8,
-    /// Whether that axis is K.
-    along_k: bool,
-    /// Whether threads read it into registers.
-    pub(super) registers: bool,
-    multicast: Multicast,
-    /// Slots, where it is brought before the loop of its product.
-    resident: Option<u32>,
-}
-
-impl Operand {
-    fn is_line(&self) -> bool {
-        self.map.swizzle == 0
-    }
-
-    /// A line, which threads read.
-    fn of_line(func: &Func, load: Op, line: Line) -> Operand {
-        let Line { map, view, axis, bytes } = line;
-        Operand {
-            source: Source { load, view, axes: [vec![], vec![]], chain: vec![] },
-            tile: func.op(load).results[0],
-            map,
-            bytes,
-            contiguous: axis as u8,
-            along_k: false,
-            registers: true,
-            multicast: Multicast::None,
-            resident: None,
-        }
-    }
-
-    /// Whether `wgmma` can read it: only 16-bit operands may have M or N contiguous.
-    fn is_factor(&self) -> bool {
-        self.along_k || self.map.dtype.bytes() == 2
-    }
 }
 
 impl Plan {
@@ -416,88 +377,6 @@ fn product(
     let goes_round = func.region(region).args.contains(&data.operands[2]);
     let async_across_iterations = goes_round && operands.iter().any(is_left);
     Some(Product { dot, region, operands, shape, rows, stages, apart, async_across_iterations })
-}
-
-/// A left operand that is loaded before the loop of its product: it stays in shared memory, where it
-/// would take registers else. Small ones are as well off there.
-fn resident(
-    func: &Func,
-    uses: &[u32],
-    inner: Region,
-    (tile, k): (Value, usize),
-) -> Option<Operand> {
-    if func.tile(tile).shape.numel() < RESIDENT_NUMEL {
-        return None;
-    }
-    let load = Source::of(func, uses, tile)?.load;
-    let is_in = |region: &Region| func.region(*region).ops.contains(&load);
-    let (region, stages) = match is_in(&func.body) {
-        true => (func.body, RESIDENT),
-        false => {
-            let walk = func.walk();
-            let mut regions = walk.iter().flat_map(|&op| &func.op(op).regions);
-            (*regions.find(|region| is_in(region))?, RESIDENT_AGAIN)
-        }
-    };
-    let found =
-        operand(func, uses, region, (tile, k), Multicast::None).filter(|_| region != inner)?;
-    Some(Operand { resident: Some(stages), ..found })
-}
-
-/// An operand whose axis of K is `k`, loaded in this region.
-pub(super) fn operand(
-    func: &Func,
-    uses: &[u32],
-    region: Region,
-    (tile, k): (Value, usize),
-    multicast: Multicast,
-) -> Option<Operand> {
-    let source = Source::of(func, uses, tile)?;
-    if !func.region(region).ops.contains(&source.load) {
-        return None;
-    }
-    let ty = func.tile(tile);
-    let size = ty.dtype().bytes() as u32;
-    let (contiguous, beside) = source.contiguous()?;
-    let mut extents = [0, 1].map(|axis| ty.shape.extent(axis) as u32);
-    extents[0] /= multicast.parts();
-    let loaded = func.tile(func.op(source.load).results[0]).shape;
-    let mut block: Vec<u32> = loaded.extents().iter().map(|&extent| extent as u32).collect();
-    // What one block brings.
-    let lines = extents[1 - contiguous] / multicast.shares();
-    if !lines.is_multiple_of(SWIZZLED_LINES) && multicast.shares() > 1 {
-        return None;
-    }
-    match (&source.axes[0][..], &source.axes[1][..]) {
-        ([first], [second]) => {
-            block[usize::from(*first)] = extents[0];
-            block[usize::from([*first, *second][1 - contiguous])] = lines;
-        }
-        _ if multicast.parts() * multicast.shares() > 1 => return None,
-        _ => {}
-    }
-    let wide = block[usize::from(source.view.unit)] * size;
-    let panel = [128, 64, 32].into_iter().find(|&panel| wide.is_multiple_of(panel))?;
-    if !beside.is_empty() && panel != wide {
-        return None;
-    }
-    // What multiplies f32 here is tf32.
-    let map = source.view.map(&block, panel, beside)?;
-    let map = TensorMap { tf32: ty.dtype() == DType::F32, ..map };
-    let bytes = extents[0] * extents[1] * size;
-    let along_k = contiguous == k;
-    let contiguous = contiguous as u8;
-    Some(Operand {
-        source,
-        tile,
-        map,
-        bytes,
-        contiguous,
-        along_k,
-        registers: false,
-        multicast,
-        resident: None,
-    })
 }
 
 /// The regions where two products read what one load brings, and no product runs on into the next

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use super::plan::{Operand, operand};
+use super::operand::{Operand, operand};
 use crate::ir::{DType, Func, Multicast, OpKind, Region, Value};
 
 /// The loads behind a left operand that is computed in a region; none if one of them is of as many

@@ -4,26 +4,23 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cudarc::driver::sys;
-
-use super::{CudaDevice, Handle};
+use super::handle::Handle;
 use crate::codegen::nvptx::{FAILED_WORDS, Failed};
-use crate::diag::Error;
 
 /// Kernels with assertions in one process; later ones fail without their message.
-const SLOTS: usize = 1024;
+pub(super) const SLOTS: usize = 1024;
 
 /// Bytes of the words of all kernels.
-const BYTES: usize = SLOTS * FAILED_WORDS * 8;
+pub(super) const BYTES: usize = SLOTS * FAILED_WORDS * 8;
 
 /// The words of each kernel that has assertions, and what the numbers mean.
 #[derive(Debug, Default)]
 pub(super) struct Asserts {
     /// `SLOTS` times `FAILED_WORDS` words in host memory that the GPU writes to, once there is such a
     /// kernel.
-    memory: Option<Handle<*mut u64>>,
+    pub(super) memory: Option<Handle<*mut u64>>,
     /// The kernel and the messages of each slot.
-    kernels: Vec<(String, Vec<String>)>,
+    pub(super) kernels: Vec<(String, Vec<String>)>,
 }
 
 impl Asserts {
@@ -63,39 +60,6 @@ fn details(words: &[u64; FAILED_WORDS]) -> String {
         let _ = write!(text, " at element {element} of its tile");
     }
     text
-}
-
-impl CudaDevice {
-    /// The address where a kernel with these assertions writes which one failed; 0, which the kernel takes
-    /// for nowhere, if there are too many such kernels.
-    pub(super) fn assert_address(&self, kernel: &str, messages: &[String]) -> Result<u64, Error> {
-        // Not under the lock: a driver error reads the assertions to say what failed.
-        let is_new = self.asserts().memory.is_none();
-        let fresh = if is_new { Some(Handle(self.alloc_assert_memory()?)) } else { None };
-        let mut asserts = self.asserts();
-        // Where two threads were here at once, the second one's memory stays unused.
-        asserts.memory = asserts.memory.or(fresh);
-        let Some(Handle(memory)) = asserts.memory else { return Ok(0) };
-        let slot = asserts.kernels.len();
-        if slot == SLOTS {
-            return Ok(0);
-        }
-        asserts.kernels.push((kernel.to_owned(), messages.to_vec()));
-        // Host memory that is mapped has one address for the host and the GPU.
-        Ok(memory as u64 + (8 * FAILED_WORDS * slot) as u64)
-    }
-
-    fn alloc_assert_memory(&self) -> Result<*mut u64, Error> {
-        const PORTABLE_AND_MAPPED: u32 = 0x3;
-        let mut memory = std::ptr::null_mut();
-        // SAFETY: a context is current, the out pointer is ours.
-        let result = unsafe { sys::cuMemHostAlloc(&mut memory, BYTES, PORTABLE_AND_MAPPED) };
-        self.check("cuMemHostAlloc", result)?;
-        let memory = memory.cast::<u64>();
-        // SAFETY: the driver gave so many bytes of host memory.
-        unsafe { std::ptr::write_bytes(memory, 0, SLOTS * FAILED_WORDS) };
-        Ok(memory)
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 
-use super::GpuInfo;
+use super::info::GpuInfo;
 use crate::diag::Error;
 use crate::target::GpuTarget;
 

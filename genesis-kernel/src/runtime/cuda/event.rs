@@ -2,7 +2,8 @@
 
 use cudarc::driver::sys::{self, CUevent_flags, CUresult};
 
-use super::{CudaDevice, CudaStream, Handle, Writes};
+use super::handle::Handle;
+use super::{CudaDevice, CudaStream, Writes};
 use crate::diag::Error;
 use crate::runtime::pool::Fence;
 

@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys;
 
-use super::{CudaDevice, CudaStream, Handle, Writes};
+use super::handle::Handle;
+use super::{CudaDevice, CudaStream, Writes};
 use crate::diag::Error;
+use crate::runtime::observe::{self, Activity};
 use crate::runtime::{Buffer, Queue, Stream};
-use crate::trace;
 
 /// Work recorded from a GPU's stream, to be replayed.
 ///
@@ -74,7 +75,7 @@ impl Graph {
     /// # Errors
     /// If the device fails.
     pub unsafe fn launch(&self) -> Result<(), Error> {
-        let _range = trace::range("graph replay");
+        let _observed = observe::begin(Activity::Replay);
         self.stream.device().enter()?;
         self.stream.device().recent.note("graph replay", [1, 1, 1]);
         let queue = self.stream.raw();

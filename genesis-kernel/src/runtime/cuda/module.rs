@@ -8,8 +8,9 @@ use cudarc::driver::sys::{
     CUtensorMap,
 };
 
+use super::handle::Handle;
 use super::tensor_map::{Encoded, MAX_MAPS, TensorMaps};
-use super::{CudaDevice, CudaStream, Handle, Writes};
+use super::{CudaDevice, CudaStream, Writes};
 use crate::diag::Error;
 use crate::front::ast::FnAst;
 use crate::ir::TensorMap;

@@ -1,12 +1,13 @@
 //! Streams of a GPU.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUresult};
 
+use super::device::{CudaDevice, MAX_DEVICES, open};
+use super::handle::Handle;
 use super::writes::LastLaunch;
-use super::{CudaDevice, Handle};
 use crate::diag::Error;
 use crate::runtime::pool::{Arena, Fence, User};
 
@@ -21,8 +22,8 @@ pub(crate) struct CudaStream {
 }
 
 /// The streams of a device.
-#[derive(Debug, Default)]
-pub(super) struct Streams {
+#[derive(Debug)]
+struct Streams {
     default: OnceLock<Result<&'static CudaStream, Error>>,
     /// Those beside it, with their priorities.
     sides: Mutex<Vec<(i32, &'static CudaStream)>>,
@@ -30,14 +31,52 @@ pub(super) struct Streams {
     asked: AtomicUsize,
 }
 
+/// The streams of each GPU.
+static STREAMS: [Streams; MAX_DEVICES] = [const { Streams::new() }; MAX_DEVICES];
+
+impl Streams {
+    const fn new() -> Streams {
+        let sides = Mutex::new(Vec::new());
+        Streams { default: OnceLock::new(), sides, asked: AtomicUsize::new(0) }
+    }
+}
+
+/// The default streams of the GPUs that were opened, which every op asks for; null of the others.
+static DEFAULTS: [AtomicPtr<CudaStream>; MAX_DEVICES] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_DEVICES];
+
+/// The default stream of the GPU with this number.
+#[inline]
+pub(crate) fn default_stream(number: u32) -> Result<&'static CudaStream, Error> {
+    let known = DEFAULTS.get(number as usize).map(|known| known.load(Ordering::Acquire));
+    // SAFETY: it is null or the address of a stream, which lives as long as the process.
+    match known.and_then(|known| unsafe { known.as_ref() }) {
+        Some(stream) => Ok(stream),
+        None => open_default(number),
+    }
+}
+
+#[cold]
+fn open_default(number: u32) -> Result<&'static CudaStream, Error> {
+    let stream = open(number)?.default_stream()?;
+    if let Some(known) = DEFAULTS.get(number as usize) {
+        known.store(std::ptr::from_ref(stream).cast_mut(), Ordering::Release);
+    }
+    Ok(stream)
+}
+
 /// Streams of a device beside its default one.
 const SIDES: usize = 32;
 
 impl CudaDevice {
+    fn streams(&self) -> &'static Streams {
+        &STREAMS[self.number() as usize]
+    }
+
     /// The stream where everything runs that nobody gave another one.
     #[inline]
     pub(crate) fn default_stream(&'static self) -> Result<&'static CudaStream, Error> {
-        self.streams
+        self.streams()
             .default
             .get_or_init(|| self.create(0, 0))
             .as_ref()
@@ -47,10 +86,10 @@ impl CudaDevice {
 
     /// A stream beside it: a new one, or from some number on one that was given out before.
     pub(crate) fn side_stream(&'static self, priority: i32) -> Result<&'static CudaStream, Error> {
-        let mut sides = self.streams.sides.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sides = self.streams().sides.lock().unwrap_or_else(PoisonError::into_inner);
         let alike: Vec<_> = sides.iter().filter(|(p, _)| *p == priority).map(|s| s.1).collect();
         if alike.len() >= SIDES {
-            return Ok(alike[self.streams.asked.fetch_add(1, Relaxed) % alike.len()]);
+            return Ok(alike[self.streams().asked.fetch_add(1, Relaxed) % alike.len()]);
         }
         let stream = self.create(sides.len() as u64 + 1, priority)?;
         sides.push((priority, stream));
@@ -61,8 +100,8 @@ impl CudaDevice {
     /// can't be waited for as a whole.
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
         self.enter()?;
-        let sides = self.streams.sides.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let default = self.streams.default.get().and_then(|stream| stream.as_ref().ok());
+        let sides = self.streams().sides.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let default = self.streams().default.get().and_then(|stream| stream.as_ref().ok());
         default
             .into_iter()
             .chain(sides.iter().map(|side| &side.1))

@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUresult};
 
-use super::{CudaDevice, Handle, MAX_DEVICES};
+use super::device::{CudaDevice, MAX_DEVICES};
+use super::handle::Handle;
 
 /// Events of each device that nobody uses.
 static POOLS: [Mutex<Vec<Handle<sys::CUevent>>>; MAX_DEVICES] =

@@ -1,15 +1,13 @@
 //! The blocks of one stream, behind a lock.
 
-use std::collections::VecDeque;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::blocks::{self, Blocks, Kind, State};
+use super::blocks;
 use super::ledger::Ledger;
-use super::snapshot::{BlockInfo, BlockState, MemoryStats, SegmentInfo};
+use super::stream_blocks::{Inner, RETIRED, StreamBlocks, Tag, Trades, Waiting};
 use super::watch::{self, MemoryEventKind, Site};
-use super::{Fence, Label, User};
+use super::{Label, User};
 use crate::diag::Error;
 use crate::knobs;
 use crate::runtime::fork;
@@ -17,71 +15,13 @@ use crate::runtime::fork;
 /// Memory in the order of a stream.
 pub(crate) struct Arena {
     ledger: &'static Ledger,
-    stream: AtomicU64,
-    /// The private pool that it is of; 0 for none, [`RETIRED`] once that is gone.
-    pool: AtomicU64,
     /// Whether a small block that is freed is kept aside: see [`Inner::hot`].
     has_hot: bool,
-    inner: Mutex<Inner>,
+    blocks: StreamBlocks,
 }
 
-/// In place of a pool: it is gone, and segments go back to the system as their blocks are freed.
-const RETIRED: u64 = u64::MAX;
-
-struct Inner {
-    blocks: Blocks,
-    /// What is known of each live block, by its number.
-    tags: Vec<Tag>,
-    /// Freed blocks that other streams may still use, oldest first.
-    waiting: VecDeque<Waiting>,
-    counts: Counts,
-    /// The small block that was freed last, and its bytes: still live to [`Blocks`], so that the next request
-    /// of its size, which is what a loop over an op makes, takes it without cutting and joining.
-    hot: Option<(u32, usize)>,
-    /// When segments were given back for new ones: see [`Arena::trade`].
-    trades: Trades,
-}
-
-/// Segments are given back for new ones at most once in so many allocations, twice as many each time: a
-/// program that would gain by it again and again does it a few times and then never waits.
-#[derive(Clone, Copy)]
-struct Trades {
-    /// The number of the allocation from which on it may be done.
-    next: u64,
-    every: u64,
-}
-
-impl Default for Trades {
-    fn default() -> Trades {
-        Trades { next: 256, every: 256 }
-    }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    allocations: u64,
-    hits: u64,
-    frees: u64,
-    /// Bytes of live blocks as they were asked for.
-    requested: usize,
-}
-
-#[derive(Clone, Default)]
-struct Tag {
-    requested: usize,
-    label: Label,
-    site: Option<Site>,
-    users: Vec<&'static dyn User>,
-}
-
-/// A freed block and the streams that it waits for.
-struct Waiting {
-    block: u32,
-    users: Vec<(&'static dyn User, Mark)>,
-}
-
-/// Where a stream stood when the block was freed, once it could say.
-type Mark = Option<Box<dyn Fence>>;
+/// Arenas whose pools are gone, for later pools.
+static RETIRED_ARENAS: Mutex<Vec<&'static Arena>> = Mutex::new(Vec::new());
 
 /// A block that was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,23 +31,63 @@ pub(crate) struct Allocation {
     pub(crate) block: u32,
 }
 
+fn retired() -> MutexGuard<'static, Vec<&'static Arena>> {
+    RETIRED_ARENAS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ledger {
+    /// The memory of one of the device's streams.
+    pub(crate) fn arena(&'static self, stream: u64) -> &'static Arena {
+        self.arena_of(stream, None)
+    }
+
+    /// The memory of a stream in a private pool. An arena lives as long as the process: buffers point to
+    /// it, and what ends a pool leaves it to the next one.
+    pub(super) fn arena_of(&'static self, stream: u64, pool: Option<u64>) -> &'static Arena {
+        if let Some(pool) = pool {
+            let mut retired = retired();
+            let fits = |arena: &&'static Arena| {
+                std::ptr::eq(arena.ledger, self) && arena.blocks.reuse(stream, pool)
+            };
+            if let Some(at) = retired.iter().position(fits) {
+                return retired.remove(at);
+            }
+        }
+        let arena: &'static Arena = Box::leak(Box::new(Arena::new(self, stream, pool)));
+        self.add(&arena.blocks);
+        arena
+    }
+}
+
 impl Arena {
-    pub(super) fn new(ledger: &'static Ledger, stream: u64, pool: Option<u64>) -> Arena {
-        let inner = Inner {
-            blocks: Blocks::new(ledger.system.granule_log2()),
-            tags: Vec::new(),
-            waiting: VecDeque::new(),
-            counts: Counts::default(),
-            hot: None,
-            trades: Trades::default(),
-        };
+    fn new(ledger: &'static Ledger, stream: u64, pool: Option<u64>) -> Arena {
         let has_hot = pool.is_none() && ledger.keeps() > 0;
-        let (stream, pool) = (AtomicU64::new(stream), AtomicU64::new(pool.unwrap_or(0)));
-        Arena { ledger, stream, pool, has_hot, inner: Mutex::new(inner) }
+        let blocks = StreamBlocks::new(ledger.system.granule_log2(), stream, pool);
+        Arena { ledger, has_hot, blocks }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blocks.lock()
+    }
+
+    /// The number of the stream.
+    pub(super) fn stream(&self) -> u64 {
+        self.blocks.stream()
+    }
+
+    /// Whether it is of a private pool, or was.
+    pub(crate) fn is_private(&self) -> bool {
+        self.blocks.is_private()
+    }
+
+    /// Says that another stream was given a live block: once it is freed, that is waited for.
+    pub(crate) fn record_user(&self, block: u32, user: &'static dyn User) {
+        self.blocks.record_user(block, user);
+    }
+
+    /// The other streams that were given a live block.
+    pub(crate) fn users(&self, block: u32) -> Vec<&'static dyn User> {
+        self.blocks.users(block)
     }
 
     /// The device's account.
@@ -115,34 +95,14 @@ impl Arena {
         self.ledger
     }
 
-    /// The number of the stream.
-    pub(super) fn stream(&self) -> u64 {
-        self.stream.load(Relaxed)
-    }
-
-    /// Whether it is of a private pool, or was.
-    pub(crate) fn is_private(&self) -> bool {
-        self.pool.load(Relaxed) != 0
-    }
-
-    /// Takes a retired arena without memory for another pool; false where it is none.
-    pub(super) fn reuse(&self, stream: u64, pool: u64) -> bool {
-        let is_empty = self.pool.load(Relaxed) == RETIRED && self.lock().blocks.reserved() == 0;
-        if is_empty {
-            self.stream.store(stream, Relaxed);
-            self.pool.store(pool, Relaxed);
-        }
-        is_empty
-    }
-
     /// Says that its pool is gone.
-    pub(super) fn retire(&self) {
-        self.pool.store(RETIRED, Relaxed);
-        let segments = self.drain();
-        for (address, bytes) in segments {
+    pub(super) fn retire(&'static self) {
+        self.blocks.retire();
+        for (address, bytes) in self.blocks.drain() {
             // A device that is lost keeps its memory to itself; the next call of it says so.
             let _ = self.ledger.release(address, bytes, self.stream());
         }
+        retired().push(self);
     }
 
     /// A block of at least so many bytes, which are more than 0.
@@ -227,7 +187,7 @@ impl Arena {
     /// Sizes that differ from step to step leave segments behind that are too small for the next ones: the
     /// trace of `benches/src/memory.rs` takes 4 % less memory so. A device is waited for, hence [`Trades`].
     fn trade(&self, wished: usize) -> Result<(), Error> {
-        if self.pool.load(Relaxed) != 0 || !self.ledger.would_be_most(wished) {
+        if self.blocks.pool() != 0 || !self.ledger.would_be_most(wished) {
             return Ok(());
         }
         let mut inner = self.lock();
@@ -286,144 +246,12 @@ impl Arena {
     /// Frees a block; the segment that is to go back to the system for it, if one is.
     fn give(&self, inner: &mut Inner, block: u32) -> Option<(u64, usize)> {
         let segment = inner.blocks.give(block)?;
-        let is_kept = match self.pool.load(Relaxed) {
+        let is_kept = match self.blocks.pool() {
             RETIRED => false,
             0 => inner.blocks.free_bytes() <= self.ledger.keeps(),
             _ => true,
         };
         if is_kept { None } else { inner.blocks.remove(segment) }
-    }
-
-    /// Says that another stream was given a live block: once it is freed, that is waited for.
-    pub(crate) fn record_user(&self, block: u32, user: &'static dyn User) {
-        let mut inner = self.lock();
-        let users = &mut inner.tags[block as usize].users;
-        if users.iter().all(|known| known.id() != user.id()) {
-            users.push(user);
-        }
-    }
-
-    /// The other streams that were given a live block.
-    pub(crate) fn users(&self, block: u32) -> Vec<&'static dyn User> {
-        self.lock().tags[block as usize].users.clone()
-    }
-
-    /// Takes out the segments without live blocks; none of a private pool, whose graph names addresses.
-    pub(super) fn drain(&self) -> Vec<(u64, usize)> {
-        let mut inner = self.lock();
-        inner.poll();
-        inner.cool();
-        match self.pool.load(Relaxed) {
-            0 | RETIRED => inner.blocks.drain(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Adds what it holds to a device's statistics.
-    pub(super) fn add_stats(&self, stats: &mut MemoryStats) {
-        let mut inner = self.lock();
-        inner.cool();
-        stats.allocations += inner.counts.allocations;
-        stats.hits += inner.counts.hits;
-        stats.frees += inner.counts.frees;
-        stats.requested += inner.counts.requested;
-        stats.free += inner.blocks.free_bytes();
-        stats.segments += inner.blocks.segment_count();
-        for waiting in &inner.waiting {
-            stats.waiting += inner.blocks.bytes(waiting.block);
-        }
-        for (_, ids) in inner.blocks.walk() {
-            for id in ids.iter().filter(|&&id| inner.blocks.block(id).state == State::Free) {
-                stats.largest_free = stats.largest_free.max(inner.blocks.bytes(*id));
-            }
-        }
-    }
-
-    /// Its segments and their blocks.
-    pub(super) fn snapshot(&self) -> Vec<SegmentInfo> {
-        let mut inner = self.lock();
-        inner.cool();
-        let pool = Some(self.pool.load(Relaxed)).filter(|&pool| pool != 0 && pool != RETIRED);
-        let block = |&id: &u32| {
-            let block = inner.blocks.block(id);
-            let state = match block.state {
-                State::Live => BlockState::Live,
-                State::Waiting => BlockState::Waiting,
-                State::Free | State::Vacant => BlockState::Free,
-            };
-            let tag = inner.tags.get(id as usize).filter(|_| state == BlockState::Live);
-            let tag = tag.cloned().unwrap_or_default();
-            BlockInfo {
-                address: block.address,
-                bytes: inner.blocks.bytes(id),
-                requested: tag.requested,
-                state,
-                label: tag.label,
-                site: tag.site,
-            }
-        };
-        let segments = inner.blocks.walk().map(|(segment, ids)| SegmentInfo {
-            stream: self.stream(),
-            pool,
-            address: segment.address,
-            bytes: segment.bytes,
-            is_small: segment.kind == Kind::Small,
-            blocks: ids.iter().map(block).collect(),
-        });
-        segments.collect()
-    }
-}
-
-impl Inner {
-    /// A live block of at least so many bytes.
-    #[inline]
-    fn take(&mut self, bytes: usize) -> Option<u32> {
-        match self.hot {
-            Some((block, size)) if self.blocks.rounded(bytes) == Some(size) => {
-                self.hot = None;
-                return Some(block);
-            }
-            Some(_) => self.cool(),
-            None => {}
-        }
-        self.blocks.take(bytes)
-    }
-
-    /// Frees the block that is kept aside.
-    fn cool(&mut self) {
-        if let Some((block, _)) = self.hot.take() {
-            self.blocks.give(block);
-        }
-    }
-
-    /// Frees the blocks that no stream uses any more.
-    fn poll(&mut self) {
-        while self.waiting.front_mut().is_some_and(Waiting::is_over) {
-            if let Some(Waiting { block, .. }) = self.waiting.pop_front() {
-                self.blocks.give(block);
-            }
-        }
-    }
-}
-
-impl Waiting {
-    /// Marks where the streams stand, as far as they can say.
-    fn mark(&mut self) {
-        for (user, fence) in &mut self.users {
-            if fence.is_none() {
-                // A stream that is lost never ends: the block waits for ever.
-                *fence = user.fence().unwrap_or_default();
-            }
-        }
-    }
-
-    /// Whether all streams have passed. An error is no yes: the device is lost then.
-    fn is_over(&mut self) -> bool {
-        self.mark();
-        let is_reached =
-            |fence: &Mark| fence.as_ref().is_some_and(|fence| fence.is_reached().unwrap_or(false));
-        self.users.retain(|(_, fence)| !is_reached(fence));
-        self.users.is_empty()
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! The lists run through the blocks themselves, which the caller keeps.
 
-use super::blocks::{Block, NONE};
+use super::block::{Block, NONE};
 
 /// Bins of one granule each.
 const EXACT: usize = 32;

@@ -1,8 +1,7 @@
 //! What is said when memory runs out: what was asked, what there is, who has it, and what may help.
 
 use super::Label;
-use super::ledger::Ledger;
-use super::snapshot::{BlockInfo, BlockState, MemoryStats};
+use super::snapshot::{BlockInfo, BlockState, MemorySnapshot, MemoryStats};
 use super::watch;
 use crate::diag::Error;
 
@@ -10,13 +9,18 @@ use crate::diag::Error;
 const NAMED: usize = 10;
 
 /// The error of a request for which there was no memory, also after free segments went back.
-pub(super) fn describe(ledger: &Ledger, request: usize, label: &Label) -> Error {
-    let (stats, space) = (ledger.stats(), ledger.space());
+pub(super) fn describe(
+    memory: &MemorySnapshot,
+    space: Option<(usize, usize)>,
+    request: usize,
+    label: &Label,
+) -> Error {
+    let stats = memory.stats;
     let what = match label.dtype() {
         Some(_) => format!("{} for {label}", size(request)),
         None => size(request),
     };
-    let mut text = format!("asked {} for {what}", ledger.name);
+    let mut text = format!("asked {} for {what}", memory.device);
     if let Some((free, total)) = space {
         text += &format!("; of {}, {} are free", size(total), size(free));
     }
@@ -29,15 +33,16 @@ pub(super) fn describe(ledger: &Ledger, request: usize, label: &Label) -> Error 
         size(stats.reserved - stats.allocated.min(stats.reserved)),
         size(stats.largest_free)
     );
-    text += &largest(ledger);
+    text += &largest(memory);
     text += &format!("\nwhat may help: {}", advice(request, &stats, space));
     Error::out_of_memory(text)
 }
 
 /// The largest live tensors, a line each.
-fn largest(ledger: &Ledger) -> String {
-    let blocks = ledger.snapshot().segments.into_iter().flat_map(|segment| segment.blocks);
-    let mut live: Vec<BlockInfo> = blocks.filter(|block| block.state == BlockState::Live).collect();
+fn largest(memory: &MemorySnapshot) -> String {
+    let blocks = memory.segments.iter().flat_map(|segment| &segment.blocks);
+    let mut live: Vec<&BlockInfo> =
+        blocks.filter(|block| block.state == BlockState::Live).collect();
     if live.is_empty() {
         return String::new();
     }

@@ -1,10 +1,10 @@
 //! What the arenas of a device hold together, and how much that may be.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use super::arena::Arena;
 use super::snapshot::{MemorySnapshot, MemoryStats};
+use super::stream_blocks::StreamBlocks;
 use super::watch::{self, MemoryEvent, MemoryEventKind};
 use super::{Label, System, exhausted};
 use crate::diag::Error;
@@ -17,7 +17,7 @@ pub(crate) struct Ledger {
     /// What people call it: `cpu`, `cuda:0`, `pinned host memory`.
     pub(super) name: String,
     pub(super) system: &'static dyn System,
-    arenas: Mutex<Vec<&'static Arena>>,
+    streams: Mutex<Vec<&'static StreamBlocks>>,
     allocated: AtomicUsize,
     peak_allocated: AtomicUsize,
     reserved: AtomicUsize,
@@ -42,7 +42,7 @@ impl Ledger {
             device,
             name,
             system,
-            arenas: Mutex::default(),
+            streams: Mutex::default(),
             allocated: AtomicUsize::new(0),
             peak_allocated: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
@@ -52,31 +52,14 @@ impl Ledger {
         }
     }
 
-    /// The memory of one of the device's streams.
-    pub(crate) fn arena(&'static self, stream: u64) -> &'static Arena {
-        self.arena_of(stream, None)
+    /// Adds the blocks of a stream to what the device holds, for good.
+    pub(super) fn add(&self, blocks: &'static StreamBlocks) {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(blocks);
     }
 
-    /// The memory of a stream in a private pool. An arena lives as long as the process: buffers point to
-    /// it, and what ends a pool leaves it to the next one.
-    pub(super) fn arena_of(&'static self, stream: u64, pool: Option<u64>) -> &'static Arena {
-        let mut arenas = self.arenas();
-        let unused = pool.and_then(|pool| arenas.iter().find(|arena| arena.reuse(stream, pool)));
-        if let Some(arena) = unused {
-            return arena;
-        }
-        let arena: &'static Arena = Box::leak(Box::new(Arena::new(self, stream, pool)));
-        arenas.push(arena);
-        arena
-    }
-
-    fn arenas(&self) -> MutexGuard<'_, Vec<&'static Arena>> {
-        self.arenas.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The arenas that there are.
-    pub(super) fn all(&self) -> Vec<&'static Arena> {
-        self.arenas().clone()
+    /// The blocks of each stream.
+    fn all(&self) -> Vec<&'static StreamBlocks> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Bytes of free segments that an arena keeps.
@@ -138,9 +121,9 @@ impl Ledger {
         if !self.system.settle()? {
             return Ok(());
         }
-        for arena in self.all() {
-            for (address, bytes) in arena.drain() {
-                self.release(address, bytes, arena.stream())?;
+        for blocks in self.all() {
+            for (address, bytes) in blocks.drain() {
+                self.release(address, bytes, blocks.stream())?;
             }
         }
         Ok(())
@@ -157,7 +140,7 @@ impl Ledger {
     pub(super) fn exhausted(&self, request: usize, label: &Label, stream: u64) -> Error {
         self.counts.exhausted.fetch_add(1, Relaxed);
         self.tell(MemoryEventKind::OutOfMemory, stream, 0, request);
-        exhausted::describe(self, request, label)
+        exhausted::describe(&self.snapshot(), self.space(), request, label)
     }
 
     #[inline]
@@ -213,13 +196,13 @@ impl Ledger {
             out_of_memory: self.counts.exhausted.load(Relaxed),
             ..MemoryStats::default()
         };
-        self.all().iter().for_each(|arena| arena.add_stats(&mut stats));
+        self.all().iter().for_each(|blocks| blocks.add_stats(&mut stats));
         stats
     }
 
     /// Every segment and block.
     pub(crate) fn snapshot(&self) -> MemorySnapshot {
-        let segments = self.all().iter().flat_map(|arena| arena.snapshot()).collect();
+        let segments = self.all().iter().flat_map(|blocks| blocks.snapshot()).collect();
         MemorySnapshot { device: self.name.clone(), stats: self.stats(), segments }
     }
 }

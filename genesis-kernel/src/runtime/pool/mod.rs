@@ -23,12 +23,14 @@
 
 mod arena;
 mod bins;
+mod block;
 mod blocks;
 mod exhausted;
 mod host;
 mod ledger;
 mod private;
 mod snapshot;
+mod stream_blocks;
 #[cfg(test)]
 mod tests;
 mod watch;

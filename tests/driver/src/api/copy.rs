@@ -5,8 +5,10 @@ use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUresult, CUstream};
 
 use super::{answer, number};
-use crate::driver::{Answer, lock};
-use crate::stream::{Work, enqueue, synchronize};
+use crate::answer::Answer;
+use crate::driver::lock;
+use crate::stream::{enqueue, synchronize};
+use crate::work::Work;
 
 /// From the host: pageable memory is copied aside at once, pinned memory is read when its turn comes.
 unsafe fn copy_in(to: u64, from: *const c_void, bytes: usize, stream: u64) -> Answer<()> {

@@ -6,10 +6,9 @@ use std::ffi::{c_char, c_int, c_uint};
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult, CUuuid};
 
 use super::{WRONG, answer, give, give_text, handle, number};
+use crate::answer::Answer;
 use crate::code::{MAX_THREADS, MULTIPROCESSORS, SHARED, SHARED_OF_ALL, SHARED_OPT_IN};
-use crate::driver::{
-    Answer, OPTIONS, context_of, current, current_context, device_of, lock, set_current,
-};
+use crate::driver::{OPTIONS, context_of, current, current_context, device_of, lock, set_current};
 
 /// The version of CUDA that the driver is said to have.
 const VERSION: c_int = 13_000;

@@ -5,8 +5,10 @@ use std::ffi::c_uint;
 use cudarc::driver::sys::{CUevent, CUevent_flags, CUevent_record_flags, CUresult, CUstream};
 
 use super::{answer, give, handle, number};
-use crate::driver::{Answer, advance, finish, lock};
-use crate::stream::Event;
+use crate::answer::Answer;
+use crate::driver::lock;
+use crate::run::{advance, finish};
+use crate::work::Event;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuEventCreate(event: *mut CUevent, flags: c_uint) -> CUresult {

@@ -8,8 +8,10 @@ use cudarc::driver::sys::{
 };
 
 use super::{answer, give, handle, number};
-use crate::driver::{Answer, lock};
-use crate::stream::{Work, enqueue};
+use crate::answer::Answer;
+use crate::driver::lock;
+use crate::stream::enqueue;
+use crate::work::Work;
 
 const NO_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
 

@@ -11,9 +11,11 @@ use cudarc::driver::sys::{
 use genesis_kernel::emulate::Tensor;
 
 use super::{WRONG, answer, give, number};
+use crate::answer::Answer;
 use crate::code::{Function, MULTIPROCESSORS, Size};
-use crate::driver::{Answer, OPTIONS, lock};
-use crate::stream::{Work, enqueue};
+use crate::driver::{OPTIONS, lock};
+use crate::stream::enqueue;
+use crate::work::Work;
 
 fn find(function: CUfunction) -> Answer<Function> {
     let found = lock().functions.get(&number(function)).cloned();

@@ -8,8 +8,10 @@ use cudarc::driver::sys::{
 };
 
 use super::{WRONG, answer, give, handle, number};
-use crate::driver::{Answer, Driver, OPTIONS, context_of, finish_device, lock};
+use crate::answer::Answer;
+use crate::driver::{Driver, OPTIONS, context_of, lock};
 use crate::memory::Home;
+use crate::run::finish_device;
 
 /// Bytes that physical memory is a multiple of.
 const GRANULARITY: usize = 2 << 20;

@@ -21,8 +21,9 @@ use std::ffi::{c_char, c_int};
 
 use cudarc::driver::sys::CUresult;
 
+use crate::answer::Answer;
 use crate::calls;
-use crate::driver::{Answer, OPTIONS};
+use crate::driver::OPTIONS;
 
 const WRONG: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 

@@ -9,8 +9,9 @@ use cudarc::driver::sys::{
 use genesis_kernel::emulate::Module;
 
 use super::{WRONG, answer, give, handle, number};
+use crate::answer::Answer;
 use crate::code::{Code, Function, Link, REGISTERS, SHARED, SHARED_OPT_IN};
-use crate::driver::{Answer, lock};
+use crate::driver::lock;
 
 /// Where an option's messages go.
 unsafe fn log_of(

@@ -5,8 +5,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use cudarc::driver::sys::{CUcontext, CUevent, CUhostFn, CUresult, CUstream, CUstream_flags};
 
 use super::{WRONG, answer, give, handle, number};
-use crate::driver::{advance, context_of, finish, lock};
-use crate::stream::{Stream, Work, enqueue, synchronize};
+use crate::driver::{context_of, lock};
+use crate::run::{advance, finish};
+use crate::stream::{enqueue, synchronize};
+use crate::work::{Stream, Work};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> CUresult {

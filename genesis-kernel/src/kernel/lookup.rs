@@ -2,13 +2,12 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use super::Launch;
 use super::args::ParamKind;
-use super::dense::MOST;
+use super::request::{DenseLaunch, Launch, MAX_DENSE_OPERANDS};
 use super::shape_constraints::ShapeConstraint;
 use crate::compile::Executable;
+use crate::front::{Hints, LaunchOptions, ParamHint};
 use crate::ir::DType;
-use crate::kernel::{DenseLaunch, Hints, LaunchOptions, ParamHint};
 use crate::runtime::words::Newest;
 use crate::runtime::{Arg, Device, ViewArg};
 
@@ -16,7 +15,7 @@ use crate::runtime::{Arg, Device, ViewArg};
 const MAX_HINTED: usize = 32;
 
 /// What decides which code a launch runs.
-pub(super) struct Request<'a> {
+pub(crate) struct Request<'a> {
     device: Device,
     dtypes: &'a [DType],
     consts: &'a [i64],
@@ -30,7 +29,7 @@ pub(super) struct Request<'a> {
 
 /// Code with its key, and the kernel's parameters.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     hash: u64,
     device: Device,
     dtypes: Box<[DType]>,
@@ -39,9 +38,9 @@ pub(super) struct Entry {
     codes: [u8; MAX_HINTED],
     n_args: usize,
     narrow: bool,
-    pub(super) params: Vec<ParamKind>,
-    pub(super) shape_constraints: Vec<ShapeConstraint>,
-    pub(super) code: Executable,
+    pub(crate) params: Vec<ParamKind>,
+    pub(crate) shape_constraints: Vec<ShapeConstraint>,
+    pub(crate) code: Executable,
 }
 
 /// The code of one kernel. A kernel is a static, and its code lives as long as the program: an entry is
@@ -75,7 +74,7 @@ const AXIS_SHIFT: u8 = 6;
 
 impl<'a> Request<'a> {
     #[inline]
-    pub(super) fn new(launch: &Launch<'a>) -> Request<'a> {
+    pub(crate) fn new(launch: &Launch<'a>) -> Request<'a> {
         let device = launch.stream.device();
         // The CPU's code is the same for any alignment: it compiles once for all.
         let aligned = if device.is_cuda() { ALIGNED } else { 0 };
@@ -95,7 +94,7 @@ impl<'a> Request<'a> {
     }
 
     /// The same launch with no promise about addresses and strides, which all code holds for.
-    pub(super) fn unaligned(mut self) -> Request<'a> {
+    pub(crate) fn unaligned(mut self) -> Request<'a> {
         self.codes.iter_mut().for_each(|code| *code &= !ALIGNED);
         self
     }
@@ -141,7 +140,7 @@ impl<'a> Request<'a> {
     }
 
     /// What the codes promise.
-    pub(super) fn hints(&self) -> Hints {
+    pub(crate) fn hints(&self) -> Hints {
         let n_hinted = self.n_args.min(MAX_HINTED);
         let hint = |&code: &u8| ParamHint {
             narrow: self.narrow && code & IS_VIEW != 0,
@@ -260,15 +259,15 @@ fn param_hint(code: u8) -> ParamHint {
 impl Entry {
     /// Whether it is code for dense operands of one length, each of which fits its parameter.
     #[inline]
-    pub(super) fn is_for_dense(&self, device: Device, dense: &DenseLaunch<'_>) -> bool {
+    pub(crate) fn is_for_dense(&self, device: Device, dense: &DenseLaunch<'_>) -> bool {
         let (n, count) = (dense.len as u64, dense.operands.len());
-        if !(2..1 << 31).contains(&n) || count > MOST || count != self.n_args {
+        if !(2..1 << 31).contains(&n) || count > MAX_DENSE_OPERANDS || count != self.n_args {
             return false;
         }
         // What `view_code` says of each.
         let code = IS_VIEW | UNIT_STRIDE | ALIGNED | multiple_code(n, ALIGNED);
-        let mut given = [0; MOST];
-        given.copy_from_slice(&self.codes[..MOST]);
+        let mut given = [0; MAX_DENSE_OPERANDS];
+        given.copy_from_slice(&self.codes[..MAX_DENSE_OPERANDS]);
         let is_code = |(i, &given): (usize, &u8)| given == if i < count { code } else { 0 };
         self.narrow
             && self.device == device
@@ -287,13 +286,13 @@ impl LaunchCache {
 
     /// The code for a request, if it was compiled before.
     #[inline]
-    pub(super) fn find(&self, request: &Request<'_>) -> Option<&'static Entry> {
+    pub(crate) fn find(&self, request: &Request<'_>) -> Option<&'static Entry> {
         self.newest().filter(|entry| request.is_for(entry)).or_else(|| self.search(request))
     }
 
     /// The code that was found last.
     #[inline]
-    pub(super) fn newest(&self) -> Option<&'static Entry> {
+    pub(crate) fn newest(&self) -> Option<&'static Entry> {
         self.last.get()
     }
 
@@ -308,7 +307,7 @@ impl LaunchCache {
     }
 
     /// Adds code for a request; where another thread was first, that one's is used.
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &self,
         request: &Request<'_>,
         (params, shape_constraints): (Vec<ParamKind>, Vec<ShapeConstraint>),
@@ -346,8 +345,7 @@ impl LaunchCache {
 mod tests {
     use super::*;
     use crate::ir::Scalar;
-    use crate::kernel::Grid;
-    use crate::runtime::{PtrArg, Stream};
+    use crate::runtime::{Grid, PtrArg, Stream};
 
     fn ptr(address: u64) -> PtrArg {
         PtrArg { device: Device::Cpu, address, bytes: 1 << 20, dtype: DType::F32, mutable: true }

@@ -25,7 +25,7 @@ const ROWS: u32 = 16;
 const COLUMNS: u32 = 16;
 
 /// Every layout once with the values that have it, and what moves between them.
-pub(crate) fn layouts(lir: &LayoutIr) -> String {
+pub(super) fn layouts(lir: &LayoutIr) -> String {
     let mut text = format!(
         "// {} warp{}; an entry is thread.register\n",
         lir.num_warps,

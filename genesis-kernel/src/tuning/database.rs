@@ -18,8 +18,8 @@ use serde_json::{Map, Value, json};
 
 use super::config::option_values;
 use super::{Config, Problem};
+use crate::front::LaunchOptions;
 use crate::front::ast::FnAst;
-use crate::kernel::LaunchOptions;
 
 /// A measured configuration and what it was measured for.
 #[derive(Clone, PartialEq, Debug)]
@@ -205,7 +205,7 @@ impl Database {
 }
 
 /// The records of a text, the last one of each key.
-pub(super) fn parse(text: &str) -> Vec<Record> {
+pub(crate) fn parse(text: &str) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
     for record in text.lines().filter_map(Record::from_line) {
         match records.iter_mut().find(|earlier| earlier.is_for_same(&record)) {
@@ -238,8 +238,8 @@ fn date(days: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// Records are read once in a process; see [`super::choose`].
-pub(super) fn of_this_user() -> &'static [Record] {
+/// Records are read once in a process; see `autotune::choose`.
+pub(crate) fn of_this_user() -> &'static [Record] {
     static RECORDS: std::sync::OnceLock<Vec<Record>> = std::sync::OnceLock::new();
     RECORDS.get_or_init(|| match user_database() {
         Some(database) => database.records(),
@@ -248,7 +248,7 @@ pub(super) fn of_this_user() -> &'static [Record] {
 }
 
 /// The database in the cache folder, if there is one.
-pub(super) fn user_database() -> Option<Database> {
+pub(crate) fn user_database() -> Option<Database> {
     crate::knobs::get().cache_dir.as_deref().map(Database::in_folder)
 }
 
@@ -315,9 +315,9 @@ mod tests {
 
     #[test]
     fn constants_come_in_the_kernels_order() {
-        let ast = FnAst { consts: &["BN", "BM"], ..crate::autotune::example::TEST_AST };
+        let ast = FnAst { consts: &["BN", "BM"], ..crate::tuning::samples::TEST_AST };
         assert_eq!(record(1, 1.0).config(&ast).unwrap().consts, [256, 128]);
-        let other = FnAst { consts: &["BN"], ..crate::autotune::example::TEST_AST };
+        let other = FnAst { consts: &["BN"], ..crate::tuning::samples::TEST_AST };
         assert_eq!(record(1, 1.0).config(&other), None);
     }
 

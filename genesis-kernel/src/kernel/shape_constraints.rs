@@ -20,10 +20,10 @@ struct Extent {
 
 /// Two extents that must be equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ShapeConstraint([Extent; 2]);
+pub(crate) struct ShapeConstraint([Extent; 2]);
 
 /// The shape constraints that a kernel's body begins with.
-pub(super) fn shape_constraints(ast: &FnAst) -> Vec<ShapeConstraint> {
+pub(crate) fn shape_constraints(ast: &FnAst) -> Vec<ShapeConstraint> {
     // What follows another statement might be about other variables of the same names.
     let asserted = ast.body.stmts.iter().map_while(|stmt| match stmt {
         StmtAst::Expr(ExprAst { kind: ExprKind::Assert(cond, _), .. }) => Some(Some(*cond)),
@@ -52,7 +52,7 @@ fn extent(ast: &FnAst, expr: &ExprAst) -> Option<Extent> {
 }
 
 /// Refuses views whose extents differ where the kernel constrains them to be equal.
-pub(super) fn check(
+pub(crate) fn check(
     ast: &FnAst,
     shape_constraints: &[ShapeConstraint],
     args: &[Arg],

@@ -6,8 +6,7 @@
 
 use super::trip_count::Integers;
 use crate::ir::{Elem, Func, OpKind, Region, Shape, UnaryOp, Value};
-use crate::kernel::Grid;
-use crate::runtime::Arg;
+use crate::runtime::{Arg, Grid};
 
 /// What one program costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -11,8 +11,7 @@
 use std::collections::BTreeMap;
 
 use crate::ir::{DType, Func, OpKind, Scalar, Value, scalar};
-use crate::kernel::Grid;
-use crate::runtime::Arg;
+use crate::runtime::{Arg, Grid};
 
 /// The integers of one launch.
 pub(super) struct Integers<'a> {

@@ -1,17 +1,16 @@
 //! What a kernel takes, and the refusal of anything else.
 
-use super::Launch;
+use super::request::Launch;
 use crate::analysis::range::MAX_EXTENT;
 use crate::diag::Error;
 use crate::front::ast::{DTypeAst, FnAst, PatternAst, TypeAst};
 use crate::ir::DType;
-use crate::kernel::Grid;
 use crate::runtime::reach::reach;
-use crate::runtime::{Arg, Device, PtrArg, ViewArg};
+use crate::runtime::{Arg, Device, Grid, PtrArg, ViewArg};
 
 /// One parameter of a kernel, its dtype known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ParamKind {
+pub(crate) struct ParamKind {
     /// The user's name for it.
     name: &'static str,
     shape: ParamShape,
@@ -31,7 +30,7 @@ enum ParamShape {
 
 impl ParamKind {
     /// The words it is flattened to.
-    pub(super) fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         match self.shape {
             ParamShape::Scalar | ParamShape::Ptr => 1,
             ParamShape::View { rank } => 1 + 2 * rank as usize,
@@ -42,7 +41,7 @@ impl ParamKind {
 impl ParamKind {
     /// Whether it takes `n` elements that follow each other from an address of 16 bytes on.
     #[inline]
-    pub(super) fn takes_dense(&self, ptr: &PtrArg, n: u64, device: Device) -> bool {
+    pub(crate) fn takes_dense(&self, ptr: &PtrArg, n: u64, device: Device) -> bool {
         self.shape == ParamShape::View { rank: 1 }
             && self.dtype == ptr.dtype
             && ptr.device == device
@@ -53,7 +52,7 @@ impl ParamKind {
 }
 
 /// The parameters of a kernel for these dtypes.
-pub(super) fn param_kinds(ast: &'static FnAst, dtypes: &[DType]) -> Result<Vec<ParamKind>, Error> {
+pub(crate) fn param_kinds(ast: &'static FnAst, dtypes: &[DType]) -> Result<Vec<ParamKind>, Error> {
     if dtypes.len() != ast.dtypes.len() {
         let names: Vec<&str> = ast.dtypes.iter().map(|param| param.name).collect();
         return Err(Error::launch(format!(
@@ -102,7 +101,7 @@ fn resolve(ast: &'static FnAst, dtypes: &[DType], dtype: DTypeAst) -> Result<(DT
 
 /// Refuses arguments that do not fit.
 #[inline]
-pub(super) fn check(name: &str, params: &[ParamKind], launch: &Launch<'_>) -> Result<(), Error> {
+pub(crate) fn check(name: &str, params: &[ParamKind], launch: &Launch<'_>) -> Result<(), Error> {
     if params.len() != launch.args.len() {
         return Err(Error::launch(format!(
             "{name}: {} arguments were given, the kernel takes {}",
@@ -218,7 +217,7 @@ fn wrong_kind(param: &ParamKind, arg: &Arg) -> String {
 
 /// The grid as the hardware takes it; none if there is nothing to run.
 #[inline]
-pub(super) fn check_grid(name: &str, grid: Grid) -> Result<Option<[u32; 3]>, Error> {
+pub(crate) fn check_grid(name: &str, grid: Grid) -> Result<Option<[u32; 3]>, Error> {
     const LIMITS: [i64; 3] = [i32::MAX as i64, 65_535, 65_535];
     let extents = [grid.x, grid.y, grid.z];
     for ((axis, extent), limit) in ["x", "y", "z"].into_iter().zip(extents).zip(LIMITS) {
@@ -234,9 +233,9 @@ pub(super) fn check_grid(name: &str, grid: Grid) -> Result<Option<[u32; 3]>, Err
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::front::LaunchOptions;
     use crate::front::ast::{BlockAst, DTypeBound, DTypeParam, ParamAst, Span};
     use crate::ir::Scalar;
-    use crate::kernel::LaunchOptions;
     use crate::runtime::{Device, Stream};
 
     const SPAN: Span = Span { line: 1, column: 1, end_column: 2 };

@@ -16,7 +16,7 @@ use crate::layout::MultistageBuffer;
 use crate::layout::lir::LayoutIr;
 
 /// Every ring and every channel; nothing where nothing runs ahead.
-pub(crate) fn schedule(lir: &LayoutIr) -> String {
+pub(super) fn schedule(lir: &LayoutIr) -> String {
     let mut text = String::new();
     for op in lir.func.walk() {
         if let Some(ring) = lir.multistage.get(&op) {

@@ -52,7 +52,7 @@ impl std::fmt::Display for Way {
 }
 
 /// Every move of a function, in its order.
-pub(crate) fn moves(lir: &LayoutIr) -> Vec<Move> {
+pub(super) fn moves(lir: &LayoutIr) -> Vec<Move> {
     let names = names(&lir.func);
     let name = |value| names.get(&value).map_or("?", String::as_str);
     let mut moves = Vec::new();
@@ -87,7 +87,7 @@ pub(crate) fn moves(lir: &LayoutIr) -> Vec<Move> {
 
 /// The worst number of passes of one access of shared memory over what it would need; 1 without
 /// conflicts.
-pub(crate) fn worst_ways(lir: &LayoutIr) -> u32 {
+pub(super) fn worst_ways(lir: &LayoutIr) -> u32 {
     let ways = moves(lir).into_iter().map(|one| match one.way {
         Way::Shared { store_ways, load_ways, .. } => store_ways.max(load_ways),
         Way::Copied { ways, .. } => ways,

@@ -8,10 +8,10 @@
 use std::fmt::Write;
 
 use super::Machine;
+use crate::front::LaunchOptions;
 use crate::front::ast::FnAst;
 use crate::ir::DType;
-use crate::kernel::{Grid, LaunchOptions};
-use crate::runtime::{Arg, ViewArg};
+use crate::runtime::{Arg, Grid, ViewArg};
 
 /// One way to run a kernel.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -84,7 +84,7 @@ impl Problem<'_> {
     }
 
     /// The forms as one word, for a quick comparison.
-    pub(super) fn form_bits(&self) -> u64 {
+    pub(crate) fn form_bits(&self) -> u64 {
         self.views().fold(1, |bits: u64, view| bits.rotate_left(7) ^ form(view) as u64)
     }
 
@@ -221,10 +221,10 @@ pub fn bucket(size: usize) -> usize {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::autotune::example::test_ptr;
     use crate::target::Target;
+    use crate::tuning::samples::test_ptr;
 
     const SPACE: &[Axis] = &[
         Axis { name: "BM", values: &[64, 128] },
@@ -238,7 +238,7 @@ pub(super) mod tests {
     ];
 
     fn ast() -> FnAst {
-        FnAst { consts: &["BM", "BN"], ..crate::autotune::example::TEST_AST }
+        FnAst { consts: &["BM", "BN"], ..crate::tuning::samples::TEST_AST }
     }
 
     fn tuning() -> Tuning {

@@ -1,0 +1,48 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Time Genesis beside its peers.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "bench")]
+pub(crate) struct Options {
+    /// Only cases that match, such as 'softmax/*'; a name not in the table is run too. May be given
+    /// again.
+    #[arg(long = "case", value_name = "GLOB")]
+    pub(crate) cases: Vec<String>,
+    /// Only cases whose name contains this.
+    #[arg(value_name = "FILTER")]
+    pub(crate) filter: Option<String>,
+    /// Print JSON lines instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Append a line of JSON for each case to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Half the time for each case.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Start no case after so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) budget: Option<f64>,
+    /// Give up on a case after so many seconds and go on with the next.
+    #[arg(long, value_name = "SECONDS", default_value_t = 100.0)]
+    pub(crate) limit: f64,
+    /// Start after this case.
+    #[arg(long, value_name = "CASE")]
+    pub(crate) after: Option<String>,
+    /// cpu, cuda or cuda:1; a GPU where there is one.
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// The peer's script, in place of the one in this program.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) peer: Option<PathBuf>,
+    /// Time without peers.
+    #[arg(long)]
+    pub(crate) no_peer: bool,
+    /// Print the names of the cases and stop.
+    #[arg(long)]
+    pub(crate) list: bool,
+}
