@@ -13,10 +13,10 @@ use genesis_kernel::trace;
 
 use super::anomaly;
 use super::meta::{Edge, GradMeta};
-use super::mode::with_grad;
 use super::node::Node;
-use crate::amp::without_autocast;
+use crate::dispatch::autocast::without_autocast;
 use crate::error::{Error, Result};
+use crate::mode::with_grad;
 use crate::tensor::Tensor;
 
 /// Options of a backward.

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use genesis_kernel::ir::DType;
 
-use super::mode::{enable_grad, is_grad_enabled};
 use super::saved::{Kept, Memory, Saved};
-use crate::amp::Regions;
+use crate::dispatch::autocast::Regions;
 use crate::error::{Error, Result};
+use crate::mode::{enable_grad, is_grad_enabled};
 use crate::random::{RngState, fork_rng, get_rng_state, set_rng_state};
 use crate::tensor::Tensor;
 

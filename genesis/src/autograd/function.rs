@@ -5,10 +5,10 @@ use std::panic::Location;
 use genesis_kernel::trace;
 
 use super::meta::Edge;
-use super::mode::{is_grad_enabled, no_grad};
 use super::node::{Backward, Node, NodeParts, Parts, SavedTensors};
 use super::saved::Saved;
 use crate::error::{Error, Result};
+use crate::mode::{is_grad_enabled, no_grad};
 use crate::ops::describe;
 use crate::tensor::{Tensor, TensorType};
 

@@ -22,11 +22,14 @@ mod function;
 mod gradcheck;
 mod hooks;
 mod meta;
-mod mode;
 mod node;
 mod record;
 mod saved;
 
+pub use crate::mode::{
+    ModeGuard, enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
+    set_grad_enabled,
+};
 pub use anomaly::{Anomaly, detect_anomaly};
 pub use backward::{BackwardOptions, GradOptions, grad};
 pub use checkpoint::{checkpoint, checkpoint_many};
@@ -34,10 +37,6 @@ pub use function::{Context, Function};
 pub use gradcheck::{GradCheck, gradcheck, gradgradcheck};
 pub use hooks::HookHandle;
 pub(crate) use meta::GradMeta;
-pub use mode::{
-    ModeGuard, enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
-    set_grad_enabled,
-};
 pub use node::SavedTensors;
 pub(crate) use record::record;
 

@@ -16,12 +16,13 @@ use genesis_kernel::ir::DType;
 
 use super::hooks::move_retain;
 use super::meta::{Edge, View};
-use super::mode::{enable_grad, is_grad_enabled};
 use super::node::{Backward, Node, NodeParts, Parts, SavedTensors, Single};
 use super::saved::Saved;
 use super::{GradMeta, is_inference_mode_enabled};
 use crate::error::{Error, Result};
-use crate::ops::{Op, Saves, apply, launch};
+use crate::launch;
+use crate::mode::{enable_grad, is_grad_enabled};
+use crate::ops::{Op, Saves, apply};
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 

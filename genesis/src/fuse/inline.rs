@@ -7,9 +7,9 @@ use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::KernelDef;
 
 use super::plan::padded;
-use super::trace::{Kind, Node, Use};
+use crate::dispatch::trace::{Kind, Node, Use};
 use crate::error::Error;
-use crate::ops::launch::{accumulate_dtype, fused};
+use crate::launch::{accumulate_dtype, fused};
 use crate::shape::{Layout, collapse_strides, contiguous_strides};
 
 /// The most tensors of one kernel.

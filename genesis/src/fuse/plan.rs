@@ -12,9 +12,9 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::{Arg, Device};
 
 use super::inline::{Inline, Stop, joined};
-use super::trace::{Kind, Node, Reduction, Trace, Use};
+use crate::dispatch::trace::{Kind, Node, Reduction, Trace, Use};
 use crate::error::{Error, Result};
-use crate::ops::launch::{self, accumulate_dtype, fused};
+use crate::launch::{self, accumulate_dtype, fused};
 use crate::shape::{self, Layout, contiguous_strides};
 use crate::tensor::Tensor;
 

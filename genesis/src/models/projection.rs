@@ -8,10 +8,10 @@ use super::norm::Norm;
 use super::normed::Normed;
 use crate::autograd::is_grad_enabled;
 use crate::error::Result;
+use crate::launch::epilogue::Epilogue;
 use crate::nn::{Layer, Module, Parameter, Weight, count_flops, flops, is_observed, watch};
 use crate::ops::Gate;
 use crate::ops::fused_product::{Fused, FusedProduct, Rows};
-use crate::ops::launch::epilogue::Epilogue;
 use crate::tensor::Tensor;
 
 /// `y = x W^T + b`

@@ -30,9 +30,9 @@ use super::residual::Residual;
 use super::rope::RopeSettings;
 use super::settings::Settings;
 use crate::error::Result;
+use crate::launch::accumulate_dtype;
 use crate::nn::{Layer, Module, Visitor, VisitorMut, watch};
 use crate::ops::Activation;
-use crate::ops::launch::accumulate_dtype;
 use crate::tensor::Tensor;
 
 /// A decoder some of whose feed-forward layers have experts.

@@ -5,9 +5,9 @@ use genesis_kernel::ir::DType;
 use super::visit::{Seen, Visitor, VisitorMut};
 use super::{Module, Parameter, Part};
 use crate::error::Result;
+use crate::launch::deferred_norm::DeferredNorm;
 use crate::ops::QuantizedWeight;
 use crate::ops::fused_product::{Fused, FusedProduct};
-use crate::ops::launch::deferred_norm::DeferredNorm;
 use crate::tensor::Tensor;
 
 /// The weight of a product, `[out, in]`.

@@ -4,8 +4,8 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::math as device;
 
-use super::launch;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape::broadcast_shapes;
 use crate::tensor::{Tensor, promote};
 

@@ -13,11 +13,12 @@ use genesis_kernel::runtime::Device;
 
 use self::flash::Flash;
 pub use self::varlen::Varlen;
+use super::apply;
 use super::elementwise::check_pair;
-use super::{apply, launch};
-use crate::amp;
 use crate::autograd::{is_grad_enabled, no_grad};
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::random::default_generator;
 use crate::tensor::Tensor;
 
@@ -143,7 +144,7 @@ impl Tensor {
 impl Call<'_> {
     #[track_caller]
     fn run(&self, with_lse: bool) -> Result<WithLse> {
-        if let Some(cast) = amp::cast_inputs(NAME, &[self.q, self.k, self.v])? {
+        if let Some(cast) = autocast::cast_inputs(NAME, &[self.q, self.k, self.v])? {
             let [q, k, v] = [&cast[0], &cast[1], &cast[2]];
             return Call { q, k, v, ..*self }.run(with_lse);
         }

@@ -2,9 +2,10 @@
 
 use genesis_kernel::ir::DType;
 
-use super::{Op, apply, launch};
+use super::{Op, apply};
 use crate::autograd::{GradMeta, SavedTensors};
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape;
 use crate::tensor::{Tensor, host, promote};
 

@@ -2,8 +2,8 @@
 
 use genesis_kernel::ir::DType;
 
-use super::launch;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::{Tensor, promote};
 
 type Compare = fn(&Tensor, &Tensor) -> Result<Tensor>;

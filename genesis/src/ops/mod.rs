@@ -42,7 +42,6 @@ mod info_stats;
 mod info_window;
 mod interpolate;
 mod join;
-pub(crate) mod launch;
 mod linear;
 mod linear_rows;
 mod logic;
@@ -83,13 +82,14 @@ use std::panic::Location;
 use genesis_kernel::ir::DType;
 use genesis_kernel::trace as profiled;
 
-use crate::amp;
 use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
+use crate::dispatch::autocast;
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
-use crate::fuse::trace;
 use crate::memory;
 use crate::tensor::Tensor;
 
+pub use crate::launch::epilogue::Gate;
 pub use affine::Activation;
 pub use arith::{RoundingMode, Tolerance};
 pub use arrange::GridOrder;
@@ -98,7 +98,6 @@ pub use bags::{BagMode, Bags};
 pub use conv::Conv;
 pub use ctc::Ctc;
 pub use distances::Triplet;
-pub use gated::Gate;
 pub use index::Index;
 pub(crate) use index::{add_at, places_of_layout};
 pub use interpolate::{Interpolation, Resize};
@@ -159,7 +158,7 @@ pub trait Op: Send + Sync + 'static {
 /// Runs an op and records it where gradients are wanted.
 #[track_caller]
 pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
-    if let Some(cast) = amp::cast_inputs(op.name(), inputs)? {
+    if let Some(cast) = autocast::cast_inputs(op.name(), inputs)? {
         return apply(op, &cast.iter().collect::<Vec<_>>());
     }
     for input in inputs {
@@ -167,7 +166,7 @@ pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
     }
     let caller = Location::caller();
     let _op = profiled::op(op.name(), caller, || describe(inputs));
-    let forward = || no_grad(|| amp::without_autocast(|| op.forward(inputs)));
+    let forward = || no_grad(|| autocast::without_autocast(|| op.forward(inputs)));
     let outer = trace::enter(op.name());
     let made = memory::made_at(caller, forward);
     trace::leave(outer);

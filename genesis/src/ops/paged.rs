@@ -16,7 +16,7 @@ use genesis_kernel::ir::DType;
 
 use self::attend::Call;
 use super::elementwise::check_pair;
-use super::{Op, apply, launch, wrong_dtype};
+use super::{Op, apply, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;

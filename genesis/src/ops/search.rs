@@ -4,8 +4,8 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use kernels::search as device;
 
-use super::launch;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::{Tensor, promote};
 
 const BLOCK: usize = 256;

@@ -8,11 +8,11 @@ use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, bytes_of};
 
 use super::{Storage, Tensor, host};
+use crate::dispatch::capture;
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
-use crate::fuse::trace;
-use crate::graph::session;
+use crate::launch;
 use crate::memory;
-use crate::ops::launch;
 use crate::shape::{self, Layout};
 
 /// Where and as what a tensor is made: `DType::F32`, `(DType::BF16, Device::Cpu)`, or `()` for f32
@@ -56,18 +56,11 @@ impl Tensor {
         let Creation { dtype, device } = at.into();
         let layout = dense("empty", shape)?;
         if trace::is_on() {
-            return Tensor::symbolic(layout, (dtype, device));
+            return trace::symbolic(layout, dtype, device);
         }
         let bytes = checked_bytes("empty", &layout, dtype)?;
         let make = || Storage::uninitialized(device, bytes, dtype, shape);
         let storage = memory::made_at(Location::caller(), make)?.into();
-        Ok(Tensor::plain(storage, layout, dtype))
-    }
-
-    /// A value of a trace, see [`trace`].
-    pub(crate) fn symbolic(layout: Layout, at: impl Into<Creation>) -> Result<Tensor> {
-        let Creation { dtype, device } = at.into();
-        let storage = Storage::symbolic(device, layout.end())?.into();
         Ok(Tensor::plain(storage, layout, dtype))
     }
 
@@ -261,9 +254,12 @@ impl Tensor {
             let message = format!("{} bytes do not fill shape {shape:?} of {dtype}", bytes.len());
             return Err(Error::op("from_bytes", message));
         }
-        let make = || Storage::from_bytes(device, bytes, dtype, shape);
+        let make = || match capture::is_recording() {
+            true => Storage::from_bytes_beside(device, bytes, dtype, shape),
+            false => Storage::from_bytes(device, bytes, dtype, shape),
+        };
         let storage = memory::made_at(Location::caller(), make)?.into();
-        session::hold(&storage);
+        capture::hold(&storage);
         Ok(Tensor::plain(storage, layout, dtype))
     }
 
@@ -311,7 +307,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         let Creation { dtype, device } = at.into();
         let layout = dense(op, &[n])?;
-        if n <= CHUNK || session::is_recording() {
+        if n <= CHUNK || capture::is_recording() {
             return Tensor::from_bytes(&packed(op, 0..n, value, dtype)?, &[n], (dtype, device));
         }
         // Memory comes first: where there is none for the values, none is computed.

@@ -5,16 +5,17 @@ use genesis_kernel::runtime::{Device, HostElement, from_bytes};
 
 use super::{Tensor, host};
 use crate::autograd::SavedTensors;
+use crate::dispatch::capture;
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
-use crate::fuse::trace;
-use crate::graph::session;
-use crate::ops::{Op, apply, index_flag, launch};
+use crate::launch;
+use crate::ops::{Op, apply, index_flag};
 
 impl Tensor {
     /// The elements in row-major order, as bytes. Waits for the device.
     #[track_caller]
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
-        session::check("a value is read on the host")?;
+        capture::check("a value is read on the host")?;
         self.read()
     }
 

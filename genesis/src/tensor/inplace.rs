@@ -11,7 +11,7 @@ use genesis_kernel::ir::Scalar;
 use super::Tensor;
 use crate::autograd::is_grad_enabled;
 use crate::error::Result;
-use crate::ops::launch;
+use crate::launch;
 
 impl Tensor {
     /// Replaces the values by those of `source`, broadcast and converted.

@@ -12,8 +12,8 @@ use genesis_kernel::runtime::{
 };
 
 use super::Tensor;
+use crate::dispatch::capture;
 use crate::error::{Error, Result};
-use crate::graph::session;
 use genesis_kernel::ir::MAX_RANK;
 
 /// A tensor that a kernel reads, with elements `T` and `RANK` axes.
@@ -80,7 +80,7 @@ impl Tensor {
         }
         self.storage().wait_arrived()?;
         self.storage().note_use();
-        session::hold(self.storage());
+        capture::hold(self.storage());
         let dims: Vec<i64> = self.shape().iter().map(|&extent| extent as i64).collect();
         let (buffer, layout) = (self.storage().buffer(), (&dims[..], self.strides()));
         Ok(CheckedArg::view(buffer, self.layout().offset(), self.dtype(), layout, mutable)?)

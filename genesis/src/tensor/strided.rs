@@ -7,7 +7,8 @@
 use super::Tensor;
 use crate::autograd::{GradMeta, SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
-use crate::ops::{Op, add_at, apply, launch, places_of_layout};
+use crate::launch;
+use crate::ops::{Op, add_at, apply, places_of_layout};
 use crate::shape::{self, Layout};
 
 impl Tensor {

@@ -9,8 +9,8 @@ use genesis_kernel::runtime::{Device, Stream};
 
 use super::{Storage, Tensor};
 use crate::autograd::{GradMeta, SavedTensors};
+use crate::dispatch::capture;
 use crate::error::Result;
-use crate::graph::session;
 use crate::ops::{Op, apply};
 use crate::shape::Layout;
 
@@ -56,7 +56,7 @@ impl Tensor {
         if device == self.device() {
             return Ok(self.clone());
         }
-        session::check("a tensor is moved to another device")?;
+        capture::check("a tensor is moved to another device")?;
         apply(Move { from: self.device(), to: device, wait }, &[self])
     }
 

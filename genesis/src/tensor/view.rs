@@ -7,9 +7,10 @@ use genesis_kernel::runtime::origin;
 
 use super::Tensor;
 use crate::autograd::{SavedTensors, is_grad_enabled};
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
-use crate::fuse::trace;
-use crate::ops::{Op, apply, launch, unbroadcast};
+use crate::launch;
+use crate::ops::{Op, apply, unbroadcast};
 use crate::shape::{self, Layout};
 
 impl Tensor {

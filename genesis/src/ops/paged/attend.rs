@@ -8,9 +8,10 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::paged_attention as device;
 
-use super::{MAX_KEYS, Paged, launch};
+use super::{MAX_KEYS, Paged};
 use crate::error::Result;
-use crate::ops::launch::config::multiprocessors;
+use crate::launch;
+use crate::launch::config::multiprocessors;
 use crate::tensor::Tensor;
 
 /// Blocks of keys up to which one program walks them all: joining what several leave takes longer.

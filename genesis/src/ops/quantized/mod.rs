@@ -35,9 +35,10 @@ pub use self::ggml::BlockType;
 use self::parts::Planes;
 pub use self::quantize::QuantScheme;
 use super::linear_rows::{check_rows, or_none};
-use super::{Op, apply, launch, wrong_dtype};
+use super::{Op, apply, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::nn::{Buffer, Module};
 use crate::tensor::Tensor;
 

@@ -10,18 +10,18 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::runtime::{Arg, Device, PtrArg};
+use genesis_kernel::runtime::{Arg, PtrArg};
 
+use super::rng_state::RngState;
 use crate::error::{Error, Result};
-use crate::random::RngState;
 use crate::tensor::{Storage, Tensor};
 
 /// Cells of one graph.
-const CELLS: usize = 4096;
+pub(crate) const CELLS: usize = 4096;
 
 /// How a step runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     /// As it would anyway, but that it may not read on the host.
     Plain,
     /// With its numbers in cells, which are written as they are used.
@@ -34,7 +34,7 @@ pub(super) enum Mode {
 
 /// Who knows a cell's next value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// The default generator: its seed.
     Seed,
     /// The default generator: so many draws after the step's first.
@@ -44,15 +44,15 @@ pub(super) enum Origin {
 }
 
 /// What was noted.
-pub(super) struct Session {
+pub(crate) struct Session {
     mode: Mode,
     start: RngState,
     cells: Option<Tensor>,
-    pub(super) origins: Vec<Origin>,
+    pub(crate) origins: Vec<Origin>,
     /// The cells' bits; of a replay, those of the optimizers alone.
-    pub(super) values: Vec<u64>,
+    pub(crate) values: Vec<u64>,
     /// What the recorded launches point to outside of the graph's own memory.
-    pub(super) held: Vec<Arc<Storage>>,
+    pub(crate) held: Vec<Arc<Storage>>,
     /// Their addresses.
     known: BTreeSet<*const Storage>,
     problem: Option<Error>,
@@ -63,13 +63,8 @@ thread_local! {
     static SESSION: RefCell<Option<Session>> = const { RefCell::new(None) };
 }
 
-/// Memory for cells.
-pub(super) fn new_cells(device: Device) -> Result<Tensor> {
-    Tensor::zeros(&[CELLS], (DType::I64, device))
-}
-
 /// Runs a step in a mode; gives what was noted.
-pub(super) fn run<T>(
+pub(crate) fn run<T>(
     mode: Mode,
     cells: Option<&Tensor>,
     start: RngState,
@@ -228,7 +223,7 @@ fn cell(origin: Origin, value: Scalar) -> Result<Arg> {
 }
 
 /// Writes the values of a replay to the cells.
-pub(super) fn write(cells: &Tensor, values: &[u64]) -> Result<()> {
+pub(crate) fn write(cells: &Tensor, values: &[u64]) -> Result<()> {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     Ok(cells.storage().buffer().write(0, &bytes)?)
 }

@@ -20,8 +20,8 @@ use genesis_kernel::trace;
 use self::lanes::Lines;
 use self::loops::{CHANNEL_VECTORS, Loops, Number, Run, Tile, Turn, WIDE, Weights};
 use self::plan::{Image, Pass, Plan, Positions, tiles};
-use super::super::conv::{Convolution, Part};
 use super::cast;
+use super::convolution::{Convolution, Part};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -386,7 +386,7 @@ struct Slice {
 mod tests {
     use genesis_kernel::runtime::Device;
 
-    use super::super::super::window::Axis;
+    use super::super::axis::Axis;
     use super::*;
 
     fn axis(input: usize, kernel: usize, stride: usize, before: usize, dilation: usize) -> Axis {

@@ -8,10 +8,10 @@ use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::pool as device;
 
-use super::super::window::Table;
+use super::axis::Table;
 use super::{accumulate_dtype, launch_as, own_view, pointer, window_cpu};
+use crate::dispatch::trace;
 use crate::error::Result;
-use crate::fuse::trace;
 use crate::tensor::Tensor;
 
 /// Elements of one program.

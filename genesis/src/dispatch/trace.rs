@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::KernelDef;
-use genesis_kernel::runtime::Arg;
+use genesis_kernel::runtime::{Arg, Device};
 
 use crate::error::{Error, Result};
 use crate::shape::Layout;
-use crate::tensor::Tensor;
+use crate::tensor::{Storage, Tensor};
 
 /// A value of the trace.
-pub(super) struct Node {
-    pub(super) kind: Kind,
-    pub(super) shape: Vec<usize>,
-    pub(super) dtype: DType,
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: DType,
 }
 
 /// How a value is made.
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A tensor that is given: its elements are places in its memory.
     Leaf,
     /// One number everywhere.
@@ -38,7 +38,7 @@ pub(super) enum Kind {
 
 /// Which reduction.
 #[derive(Clone, Copy)]
-pub(super) enum Reduction {
+pub(crate) enum Reduction {
     Sum,
     /// By the kernels over rows and over columns.
     Extreme(&'static KernelDef, &'static KernelDef),
@@ -46,18 +46,18 @@ pub(super) enum Reduction {
 
 /// A view of a node.
 #[derive(Clone)]
-pub(super) struct Use {
-    pub(super) node: usize,
-    pub(super) layout: Layout,
-    pub(super) dtype: DType,
+pub(crate) struct Use {
+    pub(crate) node: usize,
+    pub(crate) layout: Layout,
+    pub(crate) dtype: DType,
 }
 
 /// A trace under way, and what it came to.
 #[derive(Default)]
-pub(super) struct Trace {
-    pub(super) nodes: Vec<Node>,
+pub(crate) struct Trace {
+    pub(crate) nodes: Vec<Node>,
     /// Tensors beside the arguments, with their nodes.
-    pub(super) captured: Vec<(usize, Tensor)>,
+    pub(crate) captured: Vec<(usize, Tensor)>,
     symbols: BTreeMap<u64, usize>,
 }
 
@@ -73,9 +73,15 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// A number for new storage: 0, or that of a symbol where this thread traces.
-pub(crate) fn symbol() -> u64 {
+fn symbol() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if ON.get() { NEXT.fetch_add(1, Ordering::Relaxed) } else { 0 }
+}
+
+/// A value of the trace: a tensor without memory.
+pub(crate) fn symbolic(layout: Layout, dtype: DType, device: Device) -> Result<Tensor> {
+    let storage = Storage::symbolic(device, symbol(), layout.end())?.into();
+    Ok(Tensor::plain(storage, layout, dtype))
 }
 
 /// Notes the op that runs now, for errors, unless it runs in another; gives what was noted before.
@@ -190,7 +196,7 @@ fn with<T>(f: impl FnOnce(&mut Trace) -> Result<T>) -> Result<T> {
 }
 
 /// Runs a closure on this thread with the trace on.
-pub(super) fn run<T>(f: impl FnOnce() -> Result<T>) -> Result<(Trace, T)> {
+pub(crate) fn run<T>(f: impl FnOnce() -> Result<T>) -> Result<(Trace, T)> {
     struct Off;
     impl Drop for Off {
         fn drop(&mut self) {
@@ -211,9 +217,9 @@ pub(super) fn run<T>(f: impl FnOnce() -> Result<T>) -> Result<(Trace, T)> {
 }
 
 /// A tensor that stands for a given one of this layout.
-pub(super) fn leaf(like: &Tensor) -> Result<Tensor> {
+pub(crate) fn leaf(like: &Tensor) -> Result<Tensor> {
     let layout = like.layout().lowest_at_zero();
-    let leaf = Tensor::symbolic(layout, (like.dtype(), like.device()))?;
+    let leaf = symbolic(layout, like.dtype(), like.device())?;
     with(|trace| {
         trace.symbols.insert(leaf.storage().symbol(), trace.nodes.len());
         let (shape, dtype) = (like.shape().to_vec(), like.dtype());
@@ -224,7 +230,7 @@ pub(super) fn leaf(like: &Tensor) -> Result<Tensor> {
 }
 
 /// What a result of the closure is.
-pub(super) fn result(t: &Tensor) -> Result<Use> {
+pub(crate) fn result(t: &Tensor) -> Result<Use> {
     with(|trace| trace.operand(t))
 }
 

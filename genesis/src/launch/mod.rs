@@ -1,8 +1,10 @@
 //! From tensors to launches: block sizes, grids, views. The only module of the framework that launches.
 
+pub(crate) mod axis;
 pub(crate) mod config;
 pub(crate) mod conv;
 mod conv_cpu;
+pub(crate) mod convolution;
 pub(crate) mod deferred_norm;
 pub(crate) mod epilogue;
 pub(crate) mod fused;
@@ -26,9 +28,9 @@ use genesis_kernel::runtime::{Arg, Device, PtrArg, ViewArg};
 pub(crate) use self::config::MAX_ROW;
 pub(crate) use self::gemm::matmul_cpu;
 pub(crate) use self::reduce::{arg_rows, cumsum, extreme, scan, sum};
+use crate::dispatch::capture;
+use crate::dispatch::trace;
 use crate::error::Result;
-use crate::fuse::trace;
-use crate::graph::session;
 use crate::shape::{Layout, collapse};
 use crate::tensor::Tensor;
 
@@ -59,7 +61,7 @@ fn view(t: &Tensor, shape: &[usize], strides: &[i64], mutable: bool) -> Arg {
 /// The first element of a tensor.
 fn base(t: &Tensor, mutable: bool) -> PtrArg {
     t.storage().note_use();
-    session::hold(t.storage());
+    capture::hold(t.storage());
     let skipped = (t.layout().offset() * t.dtype().bytes()) as u64;
     let bytes = (t.storage().bytes() as u64).saturating_sub(skipped);
     PtrArg { device: t.device(), address: t.address(), bytes, dtype: t.dtype(), mutable }
@@ -123,7 +125,7 @@ pub(crate) fn launch_as(
     if trace::records(on) {
         return Err(trace::refusal(kernel.name()));
     }
-    let kernel = if session::has_cells() { indirect(kernel, args)? } else { kernel };
+    let kernel = if capture::has_cells() { indirect(kernel, args)? } else { kernel };
     let stream = &on.device().stream();
     // SAFETY: every argument is a view over storage that its tensor keeps alive, with extents and
     // strides inside it; results are fresh, or written by the in-place ops that own them.
@@ -166,7 +168,7 @@ fn flat(
     let tile::Flat { block, warps } = tile::flat(out.device(), bytes);
     let programs = out.numel().div_ceil(block);
     let consts = [block as i64];
-    if numbers.is_empty() && !session::has_cells() && !trace::records(out) {
+    if numbers.is_empty() && !capture::has_cells() && !trace::records(out) {
         let run = |operands: &[PtrArg]| {
             let options = LaunchOptions { num_warps: warps, ..LaunchOptions::default() };
             let len = out.numel();

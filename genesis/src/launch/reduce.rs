@@ -13,8 +13,8 @@ use kernels::{reduce as device, scan as device_scan};
 
 use super::config::multiprocessors;
 use super::{accumulate_dtype, launch, launch_with, own_view, pointer, scalar, view};
+use crate::dispatch::trace;
 use crate::error::Result;
-use crate::fuse::trace;
 use crate::shape::contiguous_strides;
 use crate::tensor::Tensor;
 

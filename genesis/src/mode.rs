@@ -73,7 +73,7 @@ pub fn inference_mode<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-pub(super) fn with_grad<T>(enabled: bool, f: impl FnOnce() -> T) -> T {
+pub(crate) fn with_grad<T>(enabled: bool, f: impl FnOnce() -> T) -> T {
     let _guard = ModeGuard::enter(Mode { enabled, ..MODE.get() });
     f()
 }

@@ -11,8 +11,8 @@ use genesis_kernel::runtime::{install, share_items, threads_here};
 use genesis_kernel::trace as profiled;
 
 use super::cast;
+use crate::dispatch::trace;
 use crate::error::Result;
-use crate::fuse::trace;
 use crate::tensor::Tensor;
 use crate::tensor::products::{Matrix, MatrixMut, Real, multiply};
 

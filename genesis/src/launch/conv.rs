@@ -5,12 +5,12 @@ use genesis_kernel::kernel::{Grid, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::conv as device;
 
-use super::super::conv::{Convolution, Part};
-use super::super::window::{Axis, Table, try_map};
+use super::axis::{Axis, Table, try_map};
+use super::convolution::{Convolution, Part};
 use super::window::places as sent;
 use super::{accumulate_dtype, cast, config, launch_as, number, own_view, view};
+use crate::dispatch::trace;
 use crate::error::Result;
-use crate::fuse::trace;
 use crate::tensor::Tensor;
 
 /// Writes one product of a convolution to `out`, which is fresh and not empty. Inputs have rank 5.

@@ -17,8 +17,8 @@
 
 use std::ops::Range;
 
-use super::super::super::conv::{Convolution, Part};
-use super::super::super::window::Axis;
+use super::super::axis::Axis;
+use super::super::convolution::{Convolution, Part};
 use super::lanes::Lines;
 use super::loops::{Loops, Number, Rows, Run};
 

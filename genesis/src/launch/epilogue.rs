@@ -6,11 +6,21 @@ use genesis_kernel::runtime::{Arg, Device};
 use super::deferred_norm::{DeferredNorm, Gain};
 use super::{number, reduce, view, view_of};
 use crate::error::Result;
-use crate::ops::Gate;
 use crate::tensor::Tensor;
 
 /// Rows that are bound by reading the weight.
 pub(super) const FEW_ROWS: usize = 16;
+
+/// The activation of a gate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gate {
+    /// `x sigmoid(x)`: SwiGLU.
+    Silu,
+    /// Exact GELU: GEGLU.
+    Gelu,
+    /// GELU by tanh, as Gemma has it.
+    GeluTanh,
+}
 
 /// What is done to a product before it is stored.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ use genesis_kernel::trace;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::super::window::Table;
+use super::axis::Table;
 use crate::tensor::Tensor;
 
 /// Elements that a task should read and write at least.
