@@ -77,18 +77,13 @@ mod stats;
 mod unique;
 mod window;
 
-use std::panic::Location;
-
 use genesis_kernel::ir::DType;
-use genesis_kernel::trace as profiled;
 
-use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
-use crate::dispatch::autocast;
-use crate::dispatch::trace;
 use crate::error::{Error, Result};
-use crate::memory;
 use crate::tensor::Tensor;
 
+pub(crate) use crate::autograd::apply;
+pub use crate::autograd::{Op, Saves};
 pub use crate::launch::epilogue::Gate;
 pub use affine::Activation;
 pub use arith::{RoundingMode, Tolerance};
@@ -117,78 +112,6 @@ pub use sampling::{GridMode, GridPadding, GridSample};
 pub use scatter::ScatterReduce;
 pub use unique::Unique;
 pub use window::Window;
-
-/// Which tensors an op's backward reads.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Saves {
-    /// One bit per input, the first in bit 0.
-    pub inputs: u32,
-    /// The result.
-    pub output: bool,
-}
-
-impl Saves {
-    /// Nothing: the backward needs only `dy`.
-    pub const NOTHING: Saves = Saves { inputs: 0, output: false };
-    /// The inputs with these bits.
-    pub const fn inputs(bits: u32) -> Saves {
-        Saves { inputs: bits, output: false }
-    }
-    /// The result.
-    pub const OUTPUT: Saves = Saves { inputs: 0, output: true };
-}
-
-/// An operation on tensors.
-pub trait Op: Send + Sync + 'static {
-    /// The name users know it by.
-    fn name(&self) -> &'static str;
-
-    /// Computes the result, or refuses.
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor>;
-
-    /// What [`backward`](Op::backward) reads.
-    fn saves(&self) -> Saves {
-        Saves::NOTHING
-    }
-
-    /// The gradient of each input, made of differentiable ops; `None` where there is none.
-    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>>;
-}
-
-/// Runs an op and records it where gradients are wanted.
-#[track_caller]
-pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
-    if let Some(cast) = autocast::cast_inputs(op.name(), inputs)? {
-        return apply(op, &cast.iter().collect::<Vec<_>>());
-    }
-    for input in inputs {
-        input.storage().wait_arrived()?;
-    }
-    let caller = Location::caller();
-    let _op = profiled::op(op.name(), caller, || describe(inputs));
-    let forward = || no_grad(|| autocast::without_autocast(|| op.forward(inputs)));
-    let outer = trace::enter(op.name());
-    let made = memory::made_at(caller, forward);
-    trace::leave(outer);
-    let mut result = made?;
-    if anomaly::is_on() && !trace::is_on() {
-        anomaly::check_forward(op.name(), inputs, &result)?;
-    }
-    let wanted = is_grad_enabled() && result.dtype().is_arithmetic_float();
-    if wanted && inputs.iter().any(|input| input.requires_grad()) {
-        result = record(op, inputs, result)?;
-    }
-    if let Some(parent) = inputs.first() {
-        result.note_view(parent);
-    }
-    Ok(result)
-}
-
-/// Dtypes and shapes, as a profile shows them: `f32[64, 784], f32[784, 256]`.
-pub(crate) fn describe(inputs: &[&Tensor]) -> String {
-    let one = |input: &&Tensor| format!("{}{:?}", input.dtype(), input.shape());
-    inputs.iter().map(one).collect::<Vec<_>>().join(", ")
-}
 
 /// What an op says of a dtype that it does not take.
 pub(crate) fn wrong_dtype(op: &str, wants: &str, dtype: DType) -> Error {

@@ -1,5 +1,6 @@
 //! Memory that tensors share, and how often it was written in place.
 
+mod borrows;
 pub(crate) mod products;
 mod slices;
 
@@ -12,7 +13,7 @@ use crate::error::Result;
 use crate::mode::is_inference_mode_enabled;
 use crate::shape::Layout;
 
-use self::slices::Borrows;
+use self::borrows::Borrows;
 
 /// Device memory with a version counter.
 pub(crate) struct Storage {

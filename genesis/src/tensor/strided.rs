@@ -5,7 +5,7 @@
 //! [`Tensor::as_strided`] and [`Tensor::unfold`], `dy` is added at the places that it names.
 
 use super::Tensor;
-use crate::autograd::{GradMeta, SavedTensors, is_grad_enabled};
+use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::{Op, add_at, apply, places_of_layout};
@@ -196,8 +196,8 @@ impl Op for StridedView {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (storage, meta) = (inputs[0].storage().clone(), GradMeta::detached());
-        Ok(Tensor::from_parts(storage, self.outer.clone(), inputs[0].dtype(), meta))
+        let x = inputs[0];
+        Ok(Tensor::plain(x.storage().clone(), self.outer.clone(), x.dtype()))
     }
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
@@ -221,8 +221,7 @@ impl Op for Fill {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let dy = inputs[0];
         let result = Tensor::zeros(&self.from, (dy.dtype(), dy.device()))?;
-        let (storage, meta) = (result.storage().clone(), GradMeta::detached());
-        let view = Tensor::from_parts(storage, self.inner.clone(), dy.dtype(), meta);
+        let view = Tensor::plain(result.storage().clone(), self.inner.clone(), dy.dtype());
         launch::cast(dy, &view)?;
         Ok(result)
     }
@@ -251,8 +250,8 @@ impl Op for OverlappingView {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (storage, meta) = (inputs[0].storage().clone(), GradMeta::detached());
-        Ok(Tensor::from_parts(storage, self.outer.clone(), inputs[0].dtype(), meta))
+        let x = inputs[0];
+        Ok(Tensor::plain(x.storage().clone(), self.outer.clone(), x.dtype()))
     }
 
     fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {

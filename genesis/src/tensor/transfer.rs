@@ -8,7 +8,7 @@
 use genesis_kernel::runtime::{Device, Stream};
 
 use super::{Storage, Tensor};
-use crate::autograd::{GradMeta, SavedTensors};
+use crate::autograd::SavedTensors;
 use crate::dispatch::capture;
 use crate::error::Result;
 use crate::ops::{Op, apply};
@@ -100,8 +100,7 @@ impl Tensor {
     fn over(storage: Storage, packed: &Tensor) -> Tensor {
         // Its own strides along axes of extent 1 may be any.
         let layout = Layout::contiguous(packed.shape()).expect("a tensor's elements are counted");
-        let meta = GradMeta::detached();
-        Tensor::from_parts(storage.into(), layout, packed.dtype(), meta)
+        Tensor::plain(storage.into(), layout, packed.dtype())
     }
 }
 
