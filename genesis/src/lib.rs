@@ -48,11 +48,12 @@ pub use fuse::fuse;
 pub use genesis_kernel::ir::DType;
 pub use genesis_kernel::runtime::{Device, Event, Stream, with_stream};
 pub use graph::{Graph, graph};
+pub use ops::argument::{TensorArg, TensorArgMut};
+pub use ops::promote::{promote_types, result_type};
 pub use ops::{
     GridOrder, Index, MatmulPrecision, RoundingMode, ScatterReduce, Tolerance, Unique,
     matmul_precision, set_matmul_precision,
 };
 pub use random::manual_seed;
-pub use tensor::promote::{promote_types, result_type};
-pub use tensor::{Creation, Tensor, TensorArg, TensorArgMut, TensorType};
+pub use tensor::{Creation, Tensor, TensorType};
 pub use threads::{num_threads, set_num_threads};

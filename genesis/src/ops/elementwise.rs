@@ -16,6 +16,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::elementwise as device;
 
+use super::promote;
 use super::{Op, Saves, apply, unbroadcast, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::trace;
@@ -23,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::fuse::{Fused, fuse};
 use crate::launch;
 use crate::shape::{Axes, broadcast_shapes, is_same};
-use crate::tensor::{Tensor, promote};
+use crate::tensor::Tensor;
 
 /// Which dtypes an op takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,12 +2,13 @@
 
 use genesis_kernel::ir::DType;
 
+use super::promote;
 use super::{Op, apply};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::shape;
-use crate::tensor::{Tensor, host, promote};
+use crate::tensor::{Tensor, host};
 
 impl Tensor {
     /// The tensors one after the other along `dim`; dtypes promote. One without elements and with one

@@ -5,16 +5,21 @@
 //! refuses with their exact text. Tests, docs and benchmark rows come from the table in `info`, which the feature `op-info` brings.
 
 mod activation;
+mod adjacent;
 mod affine;
+pub(crate) mod argument;
 mod arith;
 mod arrange;
 mod attention;
 mod bags;
 mod conv;
+mod create;
 mod ctc;
+mod data;
 mod distances;
 pub mod elementwise;
 mod embedding;
+mod fmt;
 mod fold;
 pub(crate) mod fused_product;
 mod gated;
@@ -40,6 +45,8 @@ mod info_shapes;
 mod info_stats;
 #[cfg(feature = "op-info")]
 mod info_window;
+mod inplace;
+mod inplace_ops;
 mod interpolate;
 mod join;
 mod linear;
@@ -54,12 +61,14 @@ mod matmul_f8;
 mod matmul_int;
 mod norm;
 mod norms;
+mod operators;
 mod order;
 mod pad;
 mod paged;
 mod patches;
 mod pool;
 mod products;
+pub(crate) mod promote;
 mod quantized;
 mod random;
 mod random_inplace;
@@ -74,7 +83,10 @@ mod softmax;
 pub mod special;
 mod spectral;
 mod stats;
+mod strided;
+mod transfer;
 mod unique;
+mod view;
 mod window;
 
 use genesis_kernel::ir::DType;

@@ -4,20 +4,9 @@
 //! over the same storage. Memory and gradient bookkeeping are apart ([`Storage`], [`AutogradMeta`]), so
 //! that a graph that only needs to know where gradients go keeps no memory alive.
 
-mod adjacent;
-mod create;
-mod data;
-mod fmt;
+mod creation;
 pub(crate) mod host;
-mod inplace;
-mod inplace_ops;
-mod kernel;
-mod operators;
-pub(crate) mod promote;
 mod storage;
-mod strided;
-mod transfer;
-mod view;
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock, Weak};
@@ -27,8 +16,7 @@ use genesis_kernel::runtime::Device;
 
 use crate::shape::Layout;
 
-pub use create::Creation;
-pub use kernel::{TensorArg, TensorArgMut};
+pub use creation::Creation;
 pub(crate) use storage::{Storage, products};
 
 /// An n-dimensional array with an optional gradient.

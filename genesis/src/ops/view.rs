@@ -5,13 +5,13 @@ use std::ops::{Bound, RangeBounds};
 
 use genesis_kernel::runtime::origin;
 
-use super::Tensor;
+use super::{Op, apply, unbroadcast};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, apply, unbroadcast};
 use crate::shape::{self, Layout};
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// The same elements in row-major order as another shape; one extent may be -1.

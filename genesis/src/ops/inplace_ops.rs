@@ -3,11 +3,11 @@
 //! The dtype stays, so that a result of a higher category is refused: an integer tensor takes no
 //! fractions. Where gradients are wanted each is recorded as the op would be.
 
-use super::Tensor;
 use super::promote::category;
+use super::{Index, ScatterReduce};
 use crate::error::{Error, Result};
-use crate::ops::{Index, ScatterReduce};
 use crate::shape::broadcast_shapes;
+use crate::tensor::Tensor;
 
 macro_rules! unary {
     ($($name:ident = $op:ident,)*) => {

@@ -10,9 +10,9 @@
 
 use std::fmt;
 
-use super::Tensor;
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 
 /// Tensors of more elements are printed as the ends of their axes.
 const SUMMARIZED: usize = 1000;

@@ -7,12 +7,12 @@
 
 use genesis_kernel::runtime::{Device, Stream};
 
-use super::{Storage, Tensor};
+use super::{Op, apply};
 use crate::autograd::SavedTensors;
 use crate::dispatch::capture;
 use crate::error::Result;
-use crate::ops::{Op, apply};
 use crate::shape::Layout;
+use crate::tensor::{Storage, Tensor};
 
 impl Tensor {
     /// The tensor on another device; the tensor itself where it is already. Waits for the copy where the

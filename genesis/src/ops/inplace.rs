@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use genesis_kernel::ir::Scalar;
 
-use super::Tensor;
 use crate::autograd::is_grad_enabled;
 use crate::error::Result;
 use crate::launch;
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// Replaces the values by those of `source`, broadcast and converted.

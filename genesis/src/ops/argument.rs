@@ -11,9 +11,9 @@ use genesis_kernel::runtime::{
     AsPtr, AsPtrMut, AsView, AsViewMut, CheckedArg, HostElement, Stream,
 };
 
-use super::Tensor;
 use crate::dispatch::capture;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 use genesis_kernel::ir::MAX_RANK;
 
 /// A tensor that a kernel reads, with elements `T` and `RANK` axes.

@@ -3,13 +3,13 @@
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Device, HostElement, from_bytes};
 
-use super::{Tensor, host};
+use super::{Op, apply, index_flag};
 use crate::autograd::SavedTensors;
 use crate::dispatch::capture;
 use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, apply, index_flag};
+use crate::tensor::{Tensor, host};
 
 impl Tensor {
     /// The elements in row-major order, as bytes. Waits for the device.

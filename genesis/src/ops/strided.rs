@@ -4,12 +4,12 @@
 //! zeros, into which `dy` is copied. Where a view may name an element twice, as those of
 //! [`Tensor::as_strided`] and [`Tensor::unfold`], `dy` is added at the places that it names.
 
-use super::Tensor;
+use super::{Op, add_at, apply, places_of_layout};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, add_at, apply, places_of_layout};
 use crate::shape::{self, Layout};
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// The elements at `offset + sum(index * stride)` of this tensor's storage, counted from its first

@@ -5,8 +5,8 @@
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
 
-use super::Tensor;
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 macro_rules! operator {
     ($trait:ident, $method:ident, $scalar:ident) => {

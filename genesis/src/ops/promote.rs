@@ -18,8 +18,8 @@
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::Device;
 
-use super::Tensor;
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 /// bool, integer or float.
 pub(super) fn category(dtype: DType) -> u8 {

@@ -1,9 +1,9 @@
 //! Tensors that follow each other in memory, seen as one.
 
-use super::Tensor;
 use crate::autograd::no_grad;
 use crate::error::Result;
 use crate::shape::Layout;
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// Tensors that differ in their first extent alone as one, `[sum of the first extents, ..]`, without
