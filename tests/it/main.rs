@@ -57,6 +57,8 @@ mod graphs;
 mod hopper;
 /// The eight kernels of the language on every device.
 mod language;
+/// Which modules use which, and that none do so in circles.
+mod layers;
 /// Products of rows that keep their bits.
 mod linear_rows;
 /// The framework's matrix product in every combination of layouts.
