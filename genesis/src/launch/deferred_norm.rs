@@ -7,8 +7,7 @@ use genesis_kernel::kernel::{Grid, LaunchOptions};
 use genesis_kernel::runtime::Device;
 use kernels::norm_rows as device;
 
-use super::epilogue::turned;
-use super::{constants, launch_as, number, view, view_of};
+use super::{constants, launch_as, number, turned, view, view_of};
 use crate::error::Result;
 use crate::tensor::Tensor;
 

@@ -4,7 +4,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Arg, Device};
 
 use super::deferred_norm::{DeferredNorm, Gain};
-use super::{number, reduce, view, view_of};
+use super::{number, reduce, turned, view, view_of};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -133,10 +133,4 @@ pub(super) fn shared_sums(
     let (all, counted) = if shares > 1 { (shares * tiles * numbers, tiles) } else { (1, 1) };
     let sums = Tensor::uninitialized(&[all], (DType::F32, on))?;
     Ok([sums, reduce::counters(on, counted)?])
-}
-
-/// A dense matrix with its axes exchanged.
-pub(super) fn turned(t: &Tensor, mutable: bool) -> Arg {
-    let [rows, columns] = [0, 1].map(|axis| t.shape()[axis]);
-    view(t, &[columns, rows], &[1, columns as i64], mutable)
 }

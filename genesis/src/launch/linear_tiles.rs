@@ -9,8 +9,8 @@ use genesis_kernel::kernel::{Grid, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::linear_tiles as device;
 
-use super::epilogue::{Additions, FEW_ROWS, Fusion, Scaling, shared_sums, turned};
-use super::{cast, config, constants, launch_as, pointer, reduce, view_of};
+use super::epilogue::{Additions, FEW_ROWS, Fusion, Scaling, shared_sums};
+use super::{cast, config, constants, launch_as, pointer, reduce, turned, view_of};
 use crate::error::Result;
 use crate::tensor::Tensor;
 

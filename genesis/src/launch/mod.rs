@@ -12,6 +12,7 @@ mod gemm;
 pub(crate) mod linear_rows;
 pub(crate) mod linear_tiles;
 pub(crate) mod many;
+pub(crate) mod planes;
 pub(crate) mod quantized;
 pub(crate) mod quantized_tiles;
 mod reduce;
@@ -70,6 +71,12 @@ fn base(t: &Tensor, mutable: bool) -> PtrArg {
 /// A pointer argument.
 pub(crate) fn pointer(t: &Tensor, mutable: bool) -> Arg {
     Arg::Ptr(base(t, mutable))
+}
+
+/// A dense matrix with its axes exchanged.
+fn turned(t: &Tensor, mutable: bool) -> Arg {
+    let [rows, columns] = [0, 1].map(|axis| t.shape()[axis]);
+    view(t, &[columns, rows], &[1, columns as i64], mutable)
 }
 
 /// A pointer argument that the kernel does not follow.

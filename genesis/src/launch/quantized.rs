@@ -8,48 +8,17 @@ use kernels::quantized as device;
 
 use super::epilogue::{Epilogue, Fusion};
 use super::linear_rows::{aligned, groups_at_once, outs_at_once, rows_at_once, tile_rows};
+use super::planes::{BM, Planes};
 use super::quantized_tiles::{Steps, quantized_tiles};
 use super::{launch_as, number, own_view, views};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// A quantized weight's tensors.
-#[derive(Clone, Copy)]
-pub(crate) struct Planes<'t> {
-    pub(crate) codes: &'t Tensor,
-    pub(crate) scales: &'t Tensor,
-    pub(crate) mins: Option<&'t Tensor>,
-    pub(crate) zero: u8,
-    /// Whether all groups of a row have one scale.
-    pub(crate) is_by_row: bool,
-}
-
 /// Outputs of a program of a processor with one row: of weights that no cache holds, 8 bits at K = 576, 16
 /// outputs take 36 GMAC/s on 2 cores of Zen 5, 8 take 19.
 const OUTS_OF_A_ROW: usize = 16;
-/// Outputs of a tile on a GPU.
-pub(super) const BM: usize = 64;
 /// Elements of K of a step on a GPU, where groups are no longer.
 const BK: usize = 64;
-
-impl Planes<'_> {
-    pub(super) fn parts(&self) -> usize {
-        self.scales.shape()[1]
-    }
-
-    pub(super) fn groups(&self) -> usize {
-        self.codes.shape()[1]
-    }
-
-    pub(super) fn lanes(&self) -> usize {
-        self.codes.shape()[2]
-    }
-
-    /// Constants that say what codes are: bits, and whether there are minimums.
-    pub(super) fn form(&self) -> [i64; 2] {
-        [if self.parts() == 2 { 4 } else { 8 }, i64::from(self.mins.is_some())]
-    }
-}
 
 /// Groups of `lanes` that a processor takes at once: as many as it may that divide all.
 fn whole_groups(groups: usize, lanes: usize) -> usize {

@@ -8,11 +8,11 @@ use genesis_kernel::kernel::{Grid, LaunchOptions};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::quantized_tiles as device;
 
-use super::epilogue::{Additions, FEW_ROWS, Fusion, Scaling, shared_sums, turned};
+use super::epilogue::{Additions, FEW_ROWS, Fusion, Scaling, shared_sums};
 use super::linear_rows::aligned;
 use super::linear_tiles::{CUT_K, PARTS};
-use super::quantized::{BM, Planes};
-use super::{config, constants, launch_as, own_view, pointer, reduce, view};
+use super::planes::{BM, Planes};
+use super::{config, constants, launch_as, own_view, pointer, reduce, turned, view};
 use crate::error::Result;
 use crate::tensor::Tensor;
 

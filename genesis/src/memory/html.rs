@@ -19,15 +19,17 @@ const ROWS: usize = 50;
 /// Pieces of a bar; what lies behind is summed up.
 const PIECES: usize = 2000;
 
-/// The page.
-pub(super) fn page(file: &SnapshotFile) -> String {
-    let mut out =
-        String::from("<!doctype html>\n<meta charset=\"utf-8\">\n<title>memory</title>\n");
-    let _ = writeln!(out, "<style>{STYLE}</style>");
-    for device in &file.devices {
-        section(&mut out, device);
+impl SnapshotFile {
+    /// A page that shows it, in one file that needs no network.
+    pub fn to_html(&self) -> String {
+        let mut out =
+            String::from("<!doctype html>\n<meta charset=\"utf-8\">\n<title>memory</title>\n");
+        let _ = writeln!(out, "<style>{STYLE}</style>");
+        for device in &self.devices {
+            section(&mut out, device);
+        }
+        out
     }
-    out
 }
 
 fn section(out: &mut String, device: &DeviceRecord) {

@@ -7,7 +7,6 @@ use genesis_kernel::runtime::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::html;
 use crate::error::{Error, Result};
 
 /// A snapshot file: the memory of every device that was used.
@@ -136,11 +135,6 @@ impl SnapshotFile {
             return Err(Error::io(message));
         }
         Ok(file)
-    }
-
-    /// A page that shows it, in one file that needs no network.
-    pub fn to_html(&self) -> String {
-        html::page(self)
     }
 }
 

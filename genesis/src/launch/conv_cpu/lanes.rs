@@ -5,12 +5,24 @@
 //! which `#[inline(always)]` sees to, and closures are none of it.
 
 use bytemuck::Pod;
+use genesis_kernel::runtime::HostElement;
 use pulp::NullaryFnOnce;
 
-use super::loops::Number;
+/// A number that there are vectors of.
+pub(super) trait Element: HostElement + Pod + std::ops::AddAssign {
+    const ZERO: Self;
+}
+
+impl Element for f32 {
+    const ZERO: f32 = 0.0;
+}
+
+impl Element for f64 {
+    const ZERO: f64 = 0.0;
+}
 
 /// The instructions of one kind of processor for vectors of one type of numbers.
-pub(super) trait Lanes<T: Number>: Copy + Send + Sync + 'static {
+pub(super) trait Lanes<T: Element>: Copy + Send + Sync + 'static {
     /// So many numbers.
     type Vector: Pod;
     /// Numbers of a vector.

@@ -9,11 +9,9 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use bytemuck::Pod;
-use genesis_kernel::runtime::HostElement;
 use pulp::NullaryFnOnce;
 
-use super::lanes::{Lanes, Lines, Plain, copy, load, store};
+use super::lanes::{Element, Lanes, Lines, Plain, copy, load, store};
 
 /// The most vectors of one tile, next to each other.
 pub(super) const WIDE: usize = 3;
@@ -163,8 +161,7 @@ impl<T: Number, L: Lanes<T>> Loops<T> for L {
 }
 
 /// A number that convolutions are computed in.
-pub(super) trait Number: HostElement + Pod + std::ops::AddAssign {
-    const ZERO: Self;
+pub(super) trait Number: Element {
     /// The loops that the processor that runs this has, the fastest first.
     fn widths() -> &'static [Box<dyn Loops<Self>>];
 }
@@ -172,8 +169,6 @@ pub(super) trait Number: HostElement + Pod + std::ops::AddAssign {
 macro_rules! number {
     ($of:ty) => {
         impl Number for $of {
-            const ZERO: $of = 0.0;
-
             fn widths() -> &'static [Box<dyn Loops<$of>>] {
                 static WIDTHS: OnceLock<Vec<Box<dyn Loops<$of>>>> = OnceLock::new();
                 WIDTHS.get_or_init(|| {

@@ -18,7 +18,7 @@ use pulp::NullaryFnOnce;
 use pulp::x86::{V3, V4};
 use rayon::prelude::*;
 
-use super::{Lines, least, moved, sizes};
+use super::lines::{Lines, least, moved, sizes};
 use crate::tensor::Tensor;
 
 /// [`super::max_pool`], where it is of such windows; whether it was.

@@ -238,8 +238,8 @@ impl QuantizedWeight {
     }
 
     /// What kernels take.
-    pub(super) fn planes(&self) -> launch::quantized::Planes<'_> {
-        launch::quantized::Planes {
+    pub(super) fn planes(&self) -> launch::planes::Planes<'_> {
+        launch::planes::Planes {
             codes: &self.codes,
             scales: &self.scales,
             mins: self.mins.as_deref(),
@@ -302,7 +302,7 @@ impl Op for QuantizedLinear {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (x, bias) = (inputs[0], inputs[3]);
-        let planes = launch::quantized::Planes {
+        let planes = launch::planes::Planes {
             codes: inputs[1],
             scales: inputs[2],
             mins: inputs.get(4).copied(),
