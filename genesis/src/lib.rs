@@ -33,6 +33,7 @@ pub mod models;
 pub mod nn;
 pub mod ops;
 pub mod optim;
+mod parameter;
 pub mod profiler;
 pub mod random;
 pub mod serve;
