@@ -27,24 +27,6 @@ mod index;
 pub(crate) mod index_flag;
 #[cfg(feature = "op-info")]
 pub mod info;
-#[cfg(feature = "op-info")]
-mod info_arith;
-#[cfg(feature = "op-info")]
-mod info_case;
-#[cfg(feature = "op-info")]
-mod info_math;
-#[cfg(feature = "op-info")]
-mod info_more;
-#[cfg(feature = "op-info")]
-mod info_nn;
-#[cfg(feature = "op-info")]
-mod info_places;
-#[cfg(feature = "op-info")]
-mod info_shapes;
-#[cfg(feature = "op-info")]
-mod info_stats;
-#[cfg(feature = "op-info")]
-mod info_window;
 mod inplace;
 mod inplace_ops;
 mod interpolate;

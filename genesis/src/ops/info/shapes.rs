@@ -2,9 +2,9 @@
 
 use genesis_kernel::ir::DType;
 
-use super::GridOrder;
-use super::info::{Dense, Family, cpu, refuse};
-use super::info_case::{Case, WIDE, vector};
+use super::case::{Case, WIDE, vector};
+use super::sample::{Dense, Family, cpu, refuse};
+use crate::ops::GridOrder;
 use crate::tensor::Tensor;
 
 pub(super) static CASES: &[Case] = &[

@@ -2,9 +2,9 @@
 
 use genesis_kernel::ir::DType;
 
-use super::info::{Dense, FLOATS, Family, OpInfo, Refusal, cpu, refuse, samples};
-use super::{Conv, Interpolation, Resize, Window};
+use super::sample::{Dense, FLOATS, Family, OpInfo, Refusal, cpu, refuse, samples};
 use crate::error::Result;
+use crate::ops::{Conv, Interpolation, Resize, Window};
 use crate::tensor::Tensor;
 
 /// An op in short: its name, how exact it is, the call, the reference, one shape an input.

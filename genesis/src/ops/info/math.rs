@@ -2,9 +2,9 @@
 
 use genesis_kernel::ir::DType;
 
-use super::info::{Dense, FLOATS, Family, NUMBERS, OpInfo, Sample, cpu, refuse, samples};
-use super::math::{FUNCTIONS, FUNCTIONS2, Function, Function2};
-use super::special::SPECIAL;
+use super::sample::{Dense, FLOATS, Family, NUMBERS, OpInfo, Sample, cpu, refuse, samples};
+use crate::ops::math::{FUNCTIONS, FUNCTIONS2, Function, Function2};
+use crate::ops::special::SPECIAL;
 
 pub(super) fn infos() -> Vec<OpInfo> {
     let one = FUNCTIONS.iter().chain(SPECIAL).map(|row| function(row));

@@ -2,9 +2,9 @@
 
 use genesis_kernel::ir::DType;
 
-use super::info::{Dense, FLOATS, Family, OpInfo, Refusal, cpu, refuse, samples};
-use super::{Attention, BatchStats, Classes, Conv, Index, PadMode, Reduction, Window};
+use super::sample::{Dense, FLOATS, Family, OpInfo, Refusal, cpu, refuse, samples};
 use crate::error::Result;
+use crate::ops::{Attention, BatchStats, Classes, Conv, Index, PadMode, Reduction, Window};
 use crate::tensor::Tensor;
 
 type Call = fn(&[Tensor]) -> Result<Tensor>;

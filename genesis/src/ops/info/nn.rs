@@ -1,8 +1,8 @@
 //! Samples and references of activations and losses.
 
-use super::info::{Dense, FLOATS, Family, OpInfo, Refusal, cpu, refuse, samples};
-use super::{Ctc, Reduction, Triplet};
+use super::sample::{Dense, FLOATS, Family, OpInfo, Refusal, cpu, refuse, samples};
 use crate::error::Result;
+use crate::ops::{Ctc, Reduction, Triplet};
 use crate::tensor::Tensor;
 use genesis_kernel::ir::DType;
 

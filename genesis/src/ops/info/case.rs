@@ -1,8 +1,8 @@
-//! Ops described in a few words each, and the table of those that are made of others.
+//! Ops described in a few words each.
 
 use genesis_kernel::ir::DType;
 
-use super::info::{Dense, FLOATS, Family, OpInfo, Refusal, Sample};
+use super::sample::{Dense, FLOATS, Family, OpInfo, Refusal, Sample};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -75,17 +75,8 @@ impl Case {
     }
 }
 
-pub(super) fn infos() -> Vec<OpInfo> {
-    let tables: [&[Case]; 4] = [
-        super::info_arith::CASES,
-        super::info_shapes::CASES,
-        super::info_stats::CASES,
-        super::info_places::CASES,
-    ];
-    tables.into_iter().flatten().map(info).collect()
-}
-
-fn info(case: &'static Case) -> OpInfo {
+/// The op in full.
+pub(super) fn info(case: &'static Case) -> OpInfo {
     OpInfo {
         name: case.name.to_owned(),
         family: case.family,

@@ -2,9 +2,9 @@
 
 use genesis_kernel::ir::DType;
 
-use super::info::{Dense, Family, cpu, refuse};
-use super::info_case::{Case, WIDE, map, vector, zip};
-use super::{RoundingMode, Tolerance};
+use super::case::{Case, WIDE, map, vector, zip};
+use super::sample::{Dense, Family, cpu, refuse};
+use crate::ops::{RoundingMode, Tolerance};
 use crate::tensor::Tensor;
 
 const NUMBERS: &[DType] = &[DType::F32, DType::F64, DType::I32, DType::I64];

@@ -2,8 +2,8 @@
 
 use genesis_kernel::ir::DType;
 
-use super::info::{Dense, Family, cpu, refuse};
-use super::info_case::{Case, MOVED, WIDE, columns, folded, map, sorted, vector};
+use super::case::{Case, MOVED, WIDE, columns, folded, map, sorted, vector};
+use super::sample::{Dense, Family, cpu, refuse};
 
 /// The running fold of a column.
 fn running(column: &[f64], f: fn(f64, f64) -> f64) -> Vec<f64> {

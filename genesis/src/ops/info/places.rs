@@ -2,9 +2,9 @@
 
 use genesis_kernel::ir::DType;
 
-use super::ScatterReduce;
-use super::info::{Dense, Family, cpu, refuse};
-use super::info_case::{Case, WIDE};
+use super::case::{Case, WIDE};
+use super::sample::{Dense, Family, cpu, refuse};
+use crate::ops::ScatterReduce;
 use crate::tensor::Tensor;
 
 /// What is written to each element of a `[3, 2]` tensor by rows of a `[4, 2]` index, folded.
@@ -176,7 +176,7 @@ pub(super) static CASES: &[Case] = &[
     Case::new(
         "index_put/add",
         Family::Sum,
-        |x| x[0].index_put(&[super::Index::Tensor(x[1].clone())], &x[2], true),
+        |x| x[0].index_put(&[crate::ops::Index::Tensor(x[1].clone())], &x[2], true),
         |x| {
             Dense::from_fn(&[3, 2], |at| {
                 let hit = (0..4).filter(|&i| x[1].data[i] as usize == at[0]);
