@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Subcommand, ValueEnum};
-use genesis::Device;
 use genesis::io::OnSaveError;
 use genesis::profiler::{GroupBy, Profiler, ProfilerOptions, Schedule, SortBy};
 use genesis::train::{

@@ -8,6 +8,7 @@ mod limits;
 mod manifest;
 mod mapped;
 mod npy;
+mod number;
 mod safetensors;
 mod sharded;
 mod weights;
