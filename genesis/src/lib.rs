@@ -21,6 +21,7 @@ pub mod autograd;
 pub mod data;
 mod dispatch;
 mod error;
+mod files;
 pub mod fuse;
 pub mod generate;
 pub mod graph;

@@ -158,7 +158,7 @@ const UNSAFE: &[&str] = &[
     "genesis/src/tensor/storage.rs",
     "genesis/src/tensor/storage/",
     // Files as memory.
-    "genesis/src/io/mapped.rs",
+    "genesis/src/files/mapped.rs",
 ];
 
 /// Where the promise that makes a launch safe is asked for, given or passed on. `unsafe` there is a

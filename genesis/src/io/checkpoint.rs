@@ -13,12 +13,12 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::limits::read_regular;
 use super::manifest::{self, verify_checkpoint};
 use super::number::{from_json, to_json};
 use super::safetensors::{Snapshot, load_safetensors, snapshot, to_file_bytes};
 use crate::data::LoaderState;
 use crate::error::{Error, Result};
+use crate::files::read_regular;
 use crate::optim::State;
 use crate::random::RngState;
 use crate::tensor::{Creation, Tensor};

@@ -20,10 +20,10 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::gguf::{GgmlType, GgufFile};
-use super::mapped::Mapped;
 use super::safetensors::SafeTensorsFile;
 use super::sharded;
 use crate::error::{Error, Result};
+use crate::files::Mapped;
 use crate::nn::{Given, LoadReport, Module, fill, saved};
 use crate::tensor::{Creation, Tensor};
 

@@ -122,7 +122,7 @@ impl SnapshotFile {
     /// If there is no such file, or it is something else.
     pub fn read(path: impl AsRef<Path>) -> Result<SnapshotFile> {
         let path = path.as_ref();
-        let text = crate::io::read_regular_text(path)?;
+        let text = crate::files::read_regular_text(path)?;
         let file: SnapshotFile = serde_json::from_str(&text).map_err(|error| {
             Error::io(format!("{}: no snapshot of memory: {error}", path.display()))
         })?;

@@ -26,7 +26,7 @@ use super::decoding::Decoding;
 use super::validate::checked;
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
-use crate::io::{MOST_TOKENIZER, read_at_most};
+use crate::files::{MOST_TOKENIZER, read_at_most};
 
 /// Turns text into token ids and ids into text; clones share the vocabulary.
 #[derive(Clone)]

@@ -23,8 +23,8 @@ pub use tensor::GgufTensor;
 pub use ty::GgmlType;
 pub use value::{GgufArray, GgufType, GgufValue};
 
-use super::Mapped;
 use crate::error::{Error, Result};
+use crate::files::Mapped;
 use crate::tensor::host::reserved;
 
 /// A GGUF file whose tensors are read when asked for.

@@ -21,7 +21,7 @@ use super::cursor::Cursor;
 use super::tensor::GgufTensor;
 use super::ty::GgmlType;
 use super::value::{GgufArray, GgufType, GgufValue};
-use crate::io::Mapped;
+use crate::files::Mapped;
 use crate::shape;
 
 /// What the header says.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::cursor::Cursor;
-use crate::io::Mapped;
+use crate::files::Mapped;
 
 /// One value of the metadata.
 #[derive(Clone, Debug)]
