@@ -222,7 +222,7 @@ mod tests {
             peak_reserved: 2048,
             segments: vec![segment],
         };
-        let page = page(&SnapshotFile { version: 1, devices: vec![device] });
+        let page = SnapshotFile { version: 1, devices: vec![device] }.to_html();
         for part in ["&lt;src&gt;/main.rs:3", "f32 [2, 3]", UNKNOWN, "width:50.0000%", "pool 2"] {
             assert!(page.contains(part), "{part} is not in {page}");
         }
