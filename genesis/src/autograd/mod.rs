@@ -25,7 +25,7 @@ mod gradcheck;
 mod hook_list;
 mod hooks;
 mod in_place;
-mod op;
+pub(crate) mod op;
 mod record;
 mod saved;
 mod tape;
@@ -41,7 +41,7 @@ pub use checkpoint::{checkpoint, checkpoint_many};
 pub use function::{Context, Function};
 pub use gradcheck::{GradCheck, gradcheck, gradgradcheck};
 pub use hooks::HookHandle;
-pub use op::{Op, SavedTensors, Saves};
+pub use op::SavedTensors;
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;

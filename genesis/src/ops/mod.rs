@@ -77,7 +77,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 pub(crate) use crate::autograd::apply;
-pub use crate::autograd::{Op, Saves};
+pub use crate::autograd::op::{Op, Saves};
 pub use crate::launch::epilogue::Gate;
 pub use affine::Activation;
 pub use arith::{RoundingMode, Tolerance};
