@@ -19,17 +19,22 @@ extern crate self as genesis;
 pub mod amp;
 pub mod autograd;
 pub mod data;
+mod dispatch;
 mod error;
+mod files;
 pub mod fuse;
 pub mod generate;
 pub mod graph;
 pub mod hub;
 pub mod io;
+mod launch;
 pub mod memory;
+mod mode;
 pub mod models;
 pub mod nn;
 pub mod ops;
 pub mod optim;
+mod parameter;
 pub mod profiler;
 pub mod random;
 pub mod serve;
@@ -45,11 +50,12 @@ pub use fuse::fuse;
 pub use genesis_kernel::ir::DType;
 pub use genesis_kernel::runtime::{Device, Event, Stream, with_stream};
 pub use graph::{Graph, graph};
+pub use ops::argument::{TensorArg, TensorArgMut};
+pub use ops::promote::{promote_types, result_type};
 pub use ops::{
     GridOrder, Index, MatmulPrecision, RoundingMode, ScatterReduce, Tolerance, Unique,
     matmul_precision, set_matmul_precision,
 };
 pub use random::manual_seed;
-pub use tensor::promote::{promote_types, result_type};
-pub use tensor::{Creation, Tensor, TensorArg, TensorArgMut, TensorType};
+pub use tensor::{Creation, Tensor, TensorType};
 pub use threads::{num_threads, set_num_threads};

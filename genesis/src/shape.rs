@@ -7,53 +7,20 @@
 //! [`product`] of what a tensor has.
 
 mod axes;
+mod collapse;
+mod count;
 mod layout;
-
-use std::borrow::Borrow;
 
 use crate::error::{Error, Result};
 
 pub(crate) use axes::Axes;
+pub(crate) use collapse::collapse_strides;
+pub(crate) use count::{count, numel, product, uncountable};
 pub(crate) use layout::Layout;
 
 /// Strides of a dense row-major tensor of some of the extents of a tensor.
 pub(crate) fn contiguous_strides(shape: &[usize]) -> Vec<i64> {
     layout::dense_strides(shape).expect("extents of a tensor can be counted").to_vec()
-}
-
-/// The product of extents, if elements can be counted: where an extent of 0 is taken as 1 it fits `isize`,
-/// so that strides of an empty tensor are numbers too.
-#[inline]
-pub(crate) fn count(extents: &[usize]) -> Option<usize> {
-    let (mut counted, mut is_empty) = (1usize, false);
-    for &extent in extents {
-        counted = counted.checked_mul(extent.max(1))?;
-        is_empty |= extent == 0;
-    }
-    match is_empty {
-        _ if counted > isize::MAX as usize => None,
-        true => Some(0),
-        false => Some(counted),
-    }
-}
-
-/// The number of elements of a shape that a caller gives.
-///
-/// # Errors
-/// If they can't be counted.
-pub(crate) fn numel(op: &str, shape: &[usize]) -> Result<usize> {
-    count(shape).ok_or_else(|| uncountable(op, shape))
-}
-
-/// The refusal of a shape with more elements than can be counted.
-pub(crate) fn uncountable(op: &str, shape: &[usize]) -> Error {
-    Error::op(op, format!("shape {shape:?} has more elements than can be counted"))
-}
-
-/// The product of some of the extents of one tensor, which can be counted.
-#[inline]
-pub(crate) fn product<E: Borrow<usize>>(extents: impl IntoIterator<Item = E>) -> usize {
-    extents.into_iter().fold(1, |product, extent| product.saturating_mul(*extent.borrow()))
 }
 
 /// Whether two shapes are equal; without a call, for shapes are short.
@@ -92,32 +59,6 @@ pub(crate) fn broadcast_shapes(op: &str, shapes: &[&[usize]]) -> Result<Axes<usi
 pub(crate) fn collapse(layouts: &[&Layout]) -> (Vec<usize>, Vec<Vec<i64>>) {
     let strides: Axes<&[i64]> = layouts.iter().map(|layout| layout.strides()).collect();
     collapse_strides(layouts[0].shape(), &strides)
-}
-
-/// [`collapse`] of a shape that can be counted and strides along it.
-pub(crate) fn collapse_strides(extents: &[usize], along: &[&[i64]]) -> (Vec<usize>, Vec<Vec<i64>>) {
-    let mut shape: Vec<usize> = Vec::new();
-    let mut strides: Vec<Vec<i64>> = vec![Vec::new(); along.len()];
-    for (axis, &extent) in extents.iter().enumerate() {
-        if extent == 1 {
-            continue;
-        }
-        let continues = |(all, own): (&&[i64], &Vec<i64>)| {
-            all[axis].checked_mul(extent as i64) == own.last().copied()
-        };
-        let joins = !shape.is_empty() && along.iter().zip(&strides).all(continues);
-        match shape.last_mut().filter(|_| joins) {
-            Some(last) => *last *= extent,
-            None => shape.push(extent),
-        }
-        for (all, own) in along.iter().zip(&mut strides) {
-            if joins {
-                own.pop();
-            }
-            own.push(all[axis]);
-        }
-    }
-    (shape, strides)
 }
 
 /// The axis that `dim` names, where negative numbers count from the end.

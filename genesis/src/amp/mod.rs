@@ -23,9 +23,7 @@ mod cache;
 mod scaler;
 mod table;
 
-pub use autocast::{
-    Autocast, autocast, autocast_dtype, cast_arguments, is_autocast_enabled, without_autocast,
-};
-pub(crate) use autocast::{Regions, cast_inputs, dtype_of, unifies};
+pub use crate::dispatch::autocast::{autocast_dtype, is_autocast_enabled, without_autocast};
+pub use autocast::{Autocast, autocast, cast_arguments};
 pub use scaler::{GradScaler, GradScalerOptions};
 pub use table::{OPS, Precision};

@@ -18,7 +18,7 @@ use genesis_kernel::runtime::Device;
 
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::ops::launch::{self, number, pointer};
+use crate::launch::{self, number, pointer};
 use crate::optim::{Optimizer, State, unscale};
 use crate::tensor::Tensor;
 

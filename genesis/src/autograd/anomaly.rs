@@ -10,7 +10,6 @@ use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
-use super::node::Node;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -286,18 +285,17 @@ pub(crate) fn name_layers_by(path: fn() -> Option<String>) {
 
 /// The module of the first input that is a parameter, or a view of one.
 fn module_of(names: &[(String, Tensor)], inputs: &[&Tensor]) -> Option<String> {
-    let is_own = |own: &Tensor, input: &Tensor| {
-        Arc::ptr_eq(own.meta(), input.meta())
-            || input.meta().view().is_some_and(|view| Arc::ptr_eq(own.meta(), view.base.meta()))
-    };
+    let is_own = |own: &Tensor, input: &Tensor| own.is_base_of(input);
     let find = |input: &&Tensor| names.iter().find(|(_, own)| is_own(own, input));
     let (name, _) = inputs.iter().find_map(find)?;
     Some(name.rsplit_once('.').map_or(name.as_str(), |(module, _)| module).to_owned())
 }
 
-/// Runs the backward of a node, and refuses gradients that are not finite though what came was.
+/// Runs the backward of an op that ran at `origin`, and refuses gradients that are not finite though what came
+/// was.
 pub(super) fn watch(
-    node: &Arc<Node>,
+    op: &str,
+    origin: &Option<Arc<Origin>>,
     dys: &[Option<Tensor>],
     backward: impl FnOnce(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>>,
 ) -> Result<Vec<Option<Tensor>>> {
@@ -312,7 +310,7 @@ pub(super) fn watch(
         }
     }
     LOOKING.set(Looking::Inside);
-    STATE.with_borrow_mut(|state| state.parent = node.origin.clone());
+    STATE.with_borrow_mut(|state| state.parent = origin.clone());
     let restore = Restore;
     let grads = backward(dys)?;
     drop(restore);
@@ -325,7 +323,7 @@ pub(super) fn watch(
                 return Ok(grads);
             }
         }
-        let place = match &node.origin {
+        let place = match origin {
             Some(origin) => format!("its forward ran {}", origin.describe()),
             None => "its forward ran where anomalies were not looked for".to_owned(),
         };
@@ -334,7 +332,7 @@ pub(super) fn watch(
             bad.describe(),
             grad.shape()
         );
-        return Err(Error::op(node.op().name(), message));
+        return Err(Error::op(op, message));
     }
     Ok(grads)
 }

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use genesis_kernel::trace;
 
 use super::anomaly;
-use super::meta::{Edge, GradMeta};
-use super::mode::with_grad;
-use super::node::Node;
-use crate::amp::without_autocast;
+use super::hook_list::Accumulate;
+use super::tape::{Edge, GradMeta, Node};
+use crate::dispatch::autocast::without_autocast;
 use crate::error::{Error, Result};
+use crate::mode::with_grad;
 use crate::tensor::Tensor;
 
 /// Options of a backward.
@@ -192,8 +192,10 @@ impl Walk {
             }
             let saved = node.unpack(self.keep, wanted)?;
             let grads = {
-                let _op = trace::backward(node.op().label());
-                anomaly::watch(&node, dys.as_mut(), |dys| node.op().backward(&saved, dys))?
+                let op = node.op();
+                let _op = trace::backward(op.label());
+                let backward = |dys: &[Option<Tensor>]| op.backward(&saved, dys);
+                anomaly::watch(op.name(), &node.origin, dys.as_mut(), backward)?
             };
             // So that a gradient that is only passed on has one owner when it arrives.
             drop((saved, dys));

@@ -6,22 +6,21 @@
 //! asks for one runs the part again, with the random numbers of the first time, and keeps what it
 //! saves in that order. A leaf is kept as it is: it lives on anyway.
 
-use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use genesis_kernel::ir::DType;
 
-use super::mode::{enable_grad, is_grad_enabled};
-use super::saved::{Kept, Memory, Saved};
-use crate::amp::Regions;
+use super::saved::{Kept, Recompute, Saved, Saving, lock, saving};
+use crate::dispatch::autocast::Regions;
 use crate::error::{Error, Result};
+use crate::mode::{enable_grad, is_grad_enabled};
 use crate::random::{RngState, fork_rng, get_rng_state, set_rng_state};
 use crate::tensor::Tensor;
 
 type Part = dyn Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync;
 
 /// A part of a network that ran under a checkpoint.
-pub(super) struct Frame {
+struct Frame {
     part: Box<Part>,
     inputs: Vec<Saved>,
     rng: RngState,
@@ -30,55 +29,6 @@ pub(super) struct Frame {
     noted: Mutex<Vec<(Vec<usize>, DType)>>,
     /// The same tensors, once the part has run again; none where one was taken.
     values: Mutex<Vec<Option<Kept>>>,
-}
-
-/// What becomes of tensors that ops save on this thread.
-enum Saving {
-    /// Each leaves its number.
-    Number(Arc<Frame>),
-    /// Each goes on the list.
-    Collect(Vec<Kept>),
-}
-
-thread_local! {
-    static SAVING: RefCell<Vec<Saving>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Where a saved tensor is kept: as it is, outside of any checkpoint.
-pub(super) fn pack(kept: Kept) -> Memory {
-    SAVING.with_borrow_mut(|stack| match stack.last_mut() {
-        None => Memory::Kept(kept),
-        Some(Saving::Number(frame)) => {
-            let mut noted = lock(&frame.noted);
-            noted.push((kept.shape().to_vec(), kept.dtype));
-            Memory::Again(frame.clone(), noted.len() - 1)
-        }
-        Some(Saving::Collect(list)) => {
-            list.push(kept.clone());
-            Memory::Kept(kept)
-        }
-    })
-}
-
-/// Runs `f` with saved tensors treated like this; gives what was collected.
-fn saving<T>(how: Saving, f: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Kept>)> {
-    /// Also where `f` panics.
-    struct Pop;
-    impl Drop for Pop {
-        fn drop(&mut self) {
-            let ended = SAVING.with_borrow_mut(Vec::pop);
-            drop(ended);
-        }
-    }
-    SAVING.with_borrow_mut(|stack| stack.push(how));
-    let pop = Pop;
-    let result = f()?;
-    let collected = SAVING.with_borrow_mut(|stack| match stack.last_mut() {
-        Some(Saving::Collect(list)) => std::mem::take(list),
-        _ => Vec::new(),
-    });
-    drop(pop);
-    Ok((result, collected))
 }
 
 /// Runs `f` on the inputs and forgets what it computes on the way: a backward runs it again.
@@ -138,9 +88,14 @@ pub fn checkpoint_many(
     Ok(results)
 }
 
-impl Frame {
-    /// The tensor that was saved at this place.
-    pub(super) fn value(&self, index: usize, keep: bool) -> Result<Kept> {
+impl Recompute for Frame {
+    fn note(&self, kept: &Kept) -> usize {
+        let mut noted = lock(&self.noted);
+        noted.push((kept.shape().to_vec(), kept.dtype));
+        noted.len() - 1
+    }
+
+    fn value(&self, index: usize, keep: bool) -> Result<Kept> {
         if let Some(value) = self.take(index, keep) {
             return Ok(value);
         }
@@ -148,7 +103,9 @@ impl Frame {
         let message = "the part saved nothing at this place when it ran again";
         self.take(index, keep).ok_or_else(|| Error::op("checkpoint", message))
     }
+}
 
+impl Frame {
     fn take(&self, index: usize, keep: bool) -> Option<Kept> {
         let mut values = lock(&self.values);
         let value = values.get_mut(index)?;
@@ -197,11 +154,6 @@ impl Frame {
         };
         Err(Error::op("checkpoint", format!("{message}; it must do the same both times")))
     }
-}
-
-/// A lock whose data is whole even if a thread panicked while holding it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

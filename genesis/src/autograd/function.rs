@@ -4,12 +4,12 @@ use std::panic::Location;
 
 use genesis_kernel::trace;
 
-use super::meta::Edge;
-use super::mode::{is_grad_enabled, no_grad};
-use super::node::{Backward, Node, NodeParts, Parts, SavedTensors};
-use super::saved::Saved;
+use super::apply::describe;
+use super::op::{Backward, SavedTensors};
+use super::saved::{Parts, Recorded, Saved};
+use super::tape::{Edge, Node};
 use crate::error::{Error, Result};
-use crate::ops::describe;
+use crate::mode::{is_grad_enabled, no_grad};
 use crate::tensor::{Tensor, TensorType};
 
 /// An op with a gradient of its own. What the op needs beside tensors are fields of the type that
@@ -178,12 +178,8 @@ fn record<F: Function>(
         results: results.iter().map(|r| (r.tensor_type(), r.device())).collect(),
         function,
     };
-    let node = Node::new(NodeParts {
-        op: Box::new(ran),
-        outputs: results.len() as u32,
-        edges,
-        saved: Parts { inputs: saved, output: None },
-    });
+    let saved = Parts { inputs: saved, output: None };
+    let node = Node::new(Recorded::new(ran, saved), results.len() as u32, edges);
     for (slot, (result, made)) in results.iter().zip(made).enumerate() {
         let marked = ctx.not_differentiable.iter().any(|other| other.is_same(made));
         if !marked && result.dtype().is_arithmetic_float() {
@@ -259,10 +255,9 @@ impl<F: Function> Ran<F> {
 
     /// Gradients whose own gradient is an error.
     fn refuse_second(&self, grads: &[Option<Tensor>], edges: Vec<Edge>) -> Vec<Option<Tensor>> {
-        let op = Box::new(Once { name: self.name().to_owned() });
+        let op = Once { name: self.name().to_owned() };
         let edges: Vec<Option<Edge>> = edges.into_iter().map(Some).collect();
-        let parts = NodeParts { op, outputs: 1, edges, saved: Parts::default() };
-        let node = Node::new(parts);
+        let node = Node::new(Recorded::new(op, Parts::default()), 1, edges);
         let refuse = |grad: &Tensor| {
             let grad = grad.detach();
             grad.meta().set_history(Some((node.clone(), 0)));

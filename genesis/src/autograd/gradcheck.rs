@@ -7,8 +7,8 @@
 use genesis_kernel::ir::DType;
 
 use super::backward::{GradOptions, grad};
-use super::mode::{enable_grad, no_grad};
 use crate::error::{Error, Result};
+use crate::mode::{enable_grad, no_grad};
 use crate::tensor::{Tensor, host};
 
 /// How gradients are compared with differences.

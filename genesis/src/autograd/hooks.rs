@@ -8,104 +8,12 @@
 //!
 //! A tensor without hooks pays nothing for them: they are allocated with the first.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use super::meta::{Edge, GradMeta};
-use super::node::Node;
+use super::hook_list::{AccumulateHook, TensorHook, new_id, replace, take};
+use super::tape::{Edge, GradMeta, Node};
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, WeakTensor};
-
-type TensorHook = dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync;
-type AccumulateHook = dyn Fn(&Tensor) -> Result<()> + Send + Sync;
-
-static IDS: AtomicU64 = AtomicU64::new(0);
-
-/// Hooks of a leaf.
-#[derive(Default)]
-pub(super) struct LeafHooks {
-    gradient: Vec<(u64, Arc<TensorHook>)>,
-    accumulated: Vec<(u64, WeakTensor, Arc<AccumulateHook>)>,
-}
-
-impl LeafHooks {
-    pub(super) fn is_empty(&self) -> bool {
-        self.gradient.is_empty() && self.accumulated.is_empty()
-    }
-}
-
-/// Hooks of the results of a node.
-#[derive(Default)]
-pub(super) struct NodeHooks(Mutex<Vec<NodeHook>>);
-
-struct NodeHook {
-    id: u64,
-    slot: u32,
-    what: NodeHookKind,
-}
-
-#[derive(Clone)]
-enum NodeHookKind {
-    Gradient(Arc<TensorHook>),
-    Retain(Weak<GradMeta>),
-}
-
-impl NodeHooks {
-    fn lock(&self) -> MutexGuard<'_, Vec<NodeHook>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs the hooks of every result in order, those that keep gradients last.
-    pub(super) fn run(&self, dys: &mut [Option<Tensor>]) -> Result<()> {
-        for (slot, dy) in dys.iter_mut().enumerate() {
-            let Some(dy) = dy else { continue };
-            // Hooks run without the lock: they may add or remove hooks.
-            let of_slot = |hook: &&NodeHook| hook.slot as usize == slot;
-            let kinds: Vec<NodeHookKind> =
-                self.lock().iter().filter(of_slot).map(|hook| hook.what.clone()).collect();
-            for kind in &kinds {
-                if let NodeHookKind::Gradient(hook) = kind {
-                    replace(dy, hook)?;
-                }
-            }
-            for kind in &kinds {
-                if let NodeHookKind::Retain(meta) = kind
-                    && let Some(meta) = meta.upgrade()
-                {
-                    meta.accumulate(dy.clone())?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn retains(&self, meta: &Arc<GradMeta>) -> bool {
-        self.lock().iter().any(|hook| is_retain(hook, meta))
-    }
-}
-
-fn is_retain(hook: &NodeHook, meta: &Arc<GradMeta>) -> bool {
-    matches!(&hook.what, NodeHookKind::Retain(own) if own.as_ptr() == Arc::as_ptr(meta))
-}
-
-/// Lets one hook see a gradient, and takes the one it gives instead.
-fn replace(dy: &mut Tensor, hook: &Arc<TensorHook>) -> Result<()> {
-    let Some(new) = hook(dy)? else { return Ok(()) };
-    if new.shape() != dy.shape() || new.dtype() != dy.dtype() || new.device() != dy.device() {
-        let message = format!(
-            "a hook must give a gradient like the one it got, {:?} of {} on {}, it gave {:?} of {} on {}",
-            dy.shape(),
-            dy.dtype(),
-            dy.device(),
-            new.shape(),
-            new.dtype(),
-            new.device()
-        );
-        return Err(Error::op("register_hook", message));
-    }
-    *dy = new;
-    Ok(())
-}
 
 impl GradMeta {
     /// The gradient of a leaf as its hooks leave it.
@@ -166,17 +74,11 @@ impl HookHandle {
                 if let Some(node) = node.upgrade()
                     && let Some(hooks) = node.hooks()
                 {
-                    let removed = take(&mut hooks.lock(), |hook| hook.id == self.id);
-                    drop(removed);
+                    drop(hooks.remove(self.id));
                 }
             }
         }
     }
-}
-
-/// Takes the first element that fits, so that it can be dropped without the lock.
-fn take<T>(list: &mut Vec<T>, fits: impl Fn(&T) -> bool) -> Option<T> {
-    list.iter().position(fits).map(|at| list.remove(at))
 }
 
 impl Tensor {
@@ -203,15 +105,14 @@ impl Tensor {
         let edge = self.edge().ok_or_else(|| {
             Error::op("register_hook", "the tensor requires no gradient, so it never gets one")
         })?;
-        let (id, hook) = (IDS.fetch_add(1, Ordering::Relaxed), Arc::new(hook));
+        let (id, hook) = (new_id(), Arc::new(hook));
         let place = match edge {
             Edge::Leaf(meta) => {
                 meta.with_hooks(|hooks| hooks.gradient.push((id, hook)));
                 Place::Leaf(Arc::downgrade(&meta))
             }
             Edge::Node(node, slot) => {
-                let what = NodeHookKind::Gradient(hook);
-                node.hooks_or_new().lock().push(NodeHook { id, slot, what });
+                node.hooks_or_new().add_gradient(id, slot, hook);
                 Place::Node(Arc::downgrade(&node))
             }
         };
@@ -247,7 +148,7 @@ impl Tensor {
             let message = "only a leaf that requires a gradient accumulates one";
             return Err(Error::op("register_post_accumulate_grad_hook", message));
         };
-        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        let id = new_id();
         let (leaf, hook) = (self.downgrade(), Arc::new(hook));
         meta.with_hooks(|hooks| hooks.accumulated.push((id, leaf, hook)));
         Ok(HookHandle { id, place: Place::Leaf(Arc::downgrade(&meta)) })
@@ -262,7 +163,7 @@ impl Tensor {
             None => Err(Error::op("retain_grad", "the tensor requires no gradient")),
             Some(Edge::Leaf(_)) => Ok(()),
             Some(Edge::Node(node, slot)) => {
-                retain(self.meta(), &node, slot);
+                retain(&self.shared_meta(), &node, slot);
                 Ok(())
             }
         }
@@ -277,20 +178,19 @@ impl Tensor {
     }
 }
 
-fn retain(meta: &Arc<GradMeta>, node: &Arc<Node>, slot: u32) {
+fn retain(meta: &Arc<GradMeta>, node: &Node, slot: u32) {
     let hooks = node.hooks_or_new();
-    if !hooks.retains(meta) {
-        let what = NodeHookKind::Retain(Arc::downgrade(meta));
-        hooks.lock().push(NodeHook { id: IDS.fetch_add(1, Ordering::Relaxed), slot, what });
+    if !hooks.retains(&**meta) {
+        let meta = Arc::downgrade(meta);
+        hooks.add_retain(slot, meta);
     }
 }
 
 /// Lets a tensor that was given another history keep the gradient of its new values, if it kept that of
 /// its old ones.
-pub(super) fn move_retain(meta: &Arc<GradMeta>, from: &Arc<Node>, to: (&Arc<Node>, u32)) {
+pub(super) fn move_retain(meta: &Arc<GradMeta>, from: &Node, (to, slot): (&Node, u32)) {
     let Some(hooks) = from.hooks() else { return };
-    let removed = take(&mut hooks.lock(), |hook| is_retain(hook, meta));
-    if removed.is_some() {
-        retain(meta, to.0, to.1);
+    if hooks.remove_retain(&**meta).is_some() {
+        retain(meta, to, slot);
     }
 }

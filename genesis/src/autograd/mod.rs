@@ -7,39 +7,41 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `meta`, `node`, `saved` | the tape: what a tensor, an op and a saved tensor are in it |
-//! | `record` | what ops and writes in place put on it |
+//! | `op`, `apply` | what a differentiable operation is, and what runs one |
+//! | `tape`, `saved` | the tape: what a tensor, an op and a saved tensor are in it |
+//! | `record`, `in_place` | what ops and writes in place put on it |
 //! | `backward` | the walk |
-//! | `mode`, `hooks`, [`Function`], [`checkpoint()`], [`gradcheck`], [`detect_anomaly`] | what users reach for |
+//! | `hooks`, [`Function`], [`checkpoint()`], [`gradcheck`], [`detect_anomaly`] | what users reach for |
 //!
 //! Any number of threads may run a backward at once. Gradients of a leaf that they share are summed, in
 //! the order in which they come; on a graph that they share each but the last must retain it.
 
 pub(crate) mod anomaly;
+mod apply;
 mod backward;
 mod checkpoint;
 mod function;
 mod gradcheck;
+mod hook_list;
 mod hooks;
-mod meta;
-mod mode;
-mod node;
+mod in_place;
+pub(crate) mod op;
 mod record;
 mod saved;
+mod tape;
 
+pub use crate::mode::{
+    ModeGuard, enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
+    set_grad_enabled,
+};
 pub use anomaly::{Anomaly, detect_anomaly};
+pub(crate) use apply::apply;
 pub use backward::{BackwardOptions, GradOptions, grad};
 pub use checkpoint::{checkpoint, checkpoint_many};
 pub use function::{Context, Function};
 pub use gradcheck::{GradCheck, gradcheck, gradgradcheck};
 pub use hooks::HookHandle;
-pub(crate) use meta::GradMeta;
-pub use mode::{
-    ModeGuard, enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
-    set_grad_enabled,
-};
-pub use node::SavedTensors;
-pub(crate) use record::record;
+pub use op::SavedTensors;
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;

@@ -1,13 +1,16 @@
 //! A tensor that a backward reads: memory with the version it had, or a place in what a checkpoint
 //! computes again.
+//!
+//! What becomes of a tensor that is saved is a property of the thread, [`Saving`]: a checkpoint has each leave
+//! its number, and those of its second run collected.
 
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use genesis_kernel::ir::DType;
 
-use super::checkpoint::{self, Frame};
-use super::meta::{Edge, GradMeta};
-use super::node::Node;
+use super::op::{Backward, SavedTensors};
+use super::tape::{Edge, GradMeta, Node, Record};
 use crate::error::{Error, Result};
 use crate::shape::Layout;
 use crate::tensor::{Storage, Tensor};
@@ -25,7 +28,28 @@ pub(super) enum Memory {
     /// Here, if nobody wrote to them since.
     Kept(Kept),
     /// What a checkpoint saves at this place when it runs again.
-    Again(Arc<Frame>, usize),
+    Again(Arc<dyn Recompute>, usize),
+}
+
+/// A part of a network that runs again for what it saved.
+pub(super) trait Recompute: Send + Sync {
+    /// Notes that a tensor was saved; gives its place in the order of saving.
+    fn note(&self, kept: &Kept) -> usize;
+
+    /// The tensor that was saved at this place; stays for another backward where it is to be kept.
+    fn value(&self, index: usize, keep: bool) -> Result<Kept>;
+}
+
+/// What becomes of tensors that ops save on this thread.
+pub(super) enum Saving {
+    /// Each leaves its number.
+    Number(Arc<dyn Recompute>),
+    /// Each goes on the list.
+    Collect(Vec<Kept>),
+}
+
+thread_local! {
+    static SAVING: RefCell<Vec<Saving>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Memory, and how it was.
@@ -35,6 +59,39 @@ pub(super) struct Kept {
     layout: Layout,
     pub(super) dtype: DType,
     version: u64,
+}
+
+/// Where a saved tensor is kept: as it is, outside of any checkpoint.
+fn pack(kept: Kept) -> Memory {
+    SAVING.with_borrow_mut(|stack| match stack.last_mut() {
+        None => Memory::Kept(kept),
+        Some(Saving::Number(part)) => Memory::Again(part.clone(), part.note(&kept)),
+        Some(Saving::Collect(list)) => {
+            list.push(kept.clone());
+            Memory::Kept(kept)
+        }
+    })
+}
+
+/// Runs `f` with saved tensors treated like this; gives what was collected.
+pub(super) fn saving<T>(how: Saving, f: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Kept>)> {
+    /// Also where `f` panics.
+    struct Pop;
+    impl Drop for Pop {
+        fn drop(&mut self) {
+            let ended = SAVING.with_borrow_mut(Vec::pop);
+            drop(ended);
+        }
+    }
+    SAVING.with_borrow_mut(|stack| stack.push(how));
+    let pop = Pop;
+    let result = f()?;
+    let collected = SAVING.with_borrow_mut(|stack| match stack.last_mut() {
+        Some(Saving::Collect(list)) => std::mem::take(list),
+        _ => Vec::new(),
+    });
+    drop(pop);
+    Ok((result, collected))
 }
 
 /// Where the gradient of a saved tensor goes, if it is differentiated itself.
@@ -72,7 +129,7 @@ impl Saved {
         let memory = match &history {
             // A leaf lives on anyway, and keeping it shows when it is changed in place.
             History::Input(Edge::Leaf(_)) => Memory::Kept(Kept::of(tensor)),
-            _ => checkpoint::pack(Kept::of(tensor)),
+            _ => pack(Kept::of(tensor)),
         };
         Ok(Saved { memory, history })
     }
@@ -80,7 +137,7 @@ impl Saved {
     /// Saves a result of the node that saves it.
     pub(super) fn output(op: &str, tensor: &Tensor, slot: u32) -> Result<Saved> {
         check_mode(op, tensor)?;
-        let memory = checkpoint::pack(Kept::of(tensor));
+        let memory = pack(Kept::of(tensor));
         Ok(Saved { memory, history: History::Output(slot) })
     }
 
@@ -91,9 +148,9 @@ impl Saved {
             _ => "an input",
         };
         let meta = match &self.history {
-            History::Nowhere => GradMeta::detached(),
-            History::Input(edge) => meta_of(edge),
-            History::Output(slot) => GradMeta::of_node(node.clone(), *slot),
+            History::Nowhere => None,
+            History::Input(edge) => Some(meta_of(edge)),
+            History::Output(slot) => Some(GradMeta::of_node(node.clone(), *slot)),
         };
         self.tensor(node.op().name(), which, meta, keep)
     }
@@ -101,18 +158,24 @@ impl Saved {
     /// The saved input of a checkpoint, with its history.
     pub(super) fn unpack_input(&self, keep: bool) -> Result<Tensor> {
         let meta = match &self.history {
-            History::Input(edge) => meta_of(edge),
-            _ => GradMeta::detached(),
+            History::Input(edge) => Some(meta_of(edge)),
+            _ => None,
         };
         self.tensor("checkpoint", "an input", meta, keep)
     }
 
-    fn tensor(&self, op: &str, which: &str, meta: Arc<GradMeta>, keep: bool) -> Result<Tensor> {
+    fn tensor(
+        &self,
+        op: &str,
+        which: &str,
+        meta: Option<Arc<GradMeta>>,
+        keep: bool,
+    ) -> Result<Tensor> {
         let again;
         let kept = match &self.memory {
             Memory::Kept(kept) => kept,
-            Memory::Again(frame, index) => {
-                again = frame.value(*index, keep)?;
+            Memory::Again(part, index) => {
+                again = part.value(*index, keep)?;
                 &again
             }
         };
@@ -127,7 +190,11 @@ impl Saved {
             );
             return Err(Error::op(op, message));
         }
-        Ok(Tensor::from_parts(storage.clone(), layout.clone(), *dtype, meta))
+        let tensor = Tensor::plain(storage.clone(), layout.clone(), *dtype);
+        Ok(match meta {
+            Some(meta) => tensor.with_meta(meta),
+            None => tensor,
+        })
     }
 }
 
@@ -147,4 +214,60 @@ fn check_mode(op: &str, tensor: &Tensor) -> Result<()> {
         tensor.shape()
     );
     Err(Error::op(op, message))
+}
+
+/// What an op saves.
+#[derive(Clone, Default)]
+pub(super) struct Parts {
+    /// Inputs by number, each where the op asked for it; of a custom function, whatever it saved.
+    pub(super) inputs: Vec<Option<Saved>>,
+    /// The result, where the op asked for it.
+    pub(super) output: Option<Saved>,
+}
+
+/// An op that ran, and what it saved.
+pub(super) struct Recorded<B> {
+    op: B,
+    saved: Mutex<Option<Parts>>,
+}
+
+impl<B: Backward> Recorded<B> {
+    pub(super) fn new(op: B, saved: Parts) -> Box<Recorded<B>> {
+        Box::new(Recorded { op, saved: Mutex::new(Some(saved)) })
+    }
+}
+
+impl<B: Backward> Record for Recorded<B> {
+    fn op(&self) -> &dyn Backward {
+        &self.op
+    }
+
+    fn unpack(&self, node: &Arc<Node>, keep: bool, wanted: Vec<bool>) -> Result<SavedTensors> {
+        unpack(&self.saved, node, keep, wanted)
+    }
+}
+
+fn unpack(
+    saved: &Mutex<Option<Parts>>,
+    node: &Arc<Node>,
+    keep: bool,
+    wanted: Vec<bool>,
+) -> Result<SavedTensors> {
+    let mut slot = lock(saved);
+    let parts = if keep { slot.clone() } else { slot.take() };
+    // A saved tensor may have to be computed first: no lock may be held meanwhile.
+    drop(slot);
+    let parts = parts.ok_or_else(|| {
+        let message = "the graph was freed by an earlier backward; ask that one to retain_graph";
+        Error::op("backward", message)
+    })?;
+    let unpack =
+        |saved: &Option<Saved>| saved.as_ref().map(|saved| saved.unpack(node, keep)).transpose();
+    let inputs = parts.inputs.iter().map(unpack).collect::<Result<_>>()?;
+    Ok(SavedTensors { inputs, output: unpack(&parts.output)?, wanted })
+}
+
+/// A lock whose data is whole even if a thread panicked while holding it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -25,6 +25,7 @@ use self::prompts::{Prompt, Source};
 use super::answer::{Waiter, request};
 use super::output::{put, warn};
 use super::signals::Signals;
+use super::values::positive;
 use super::{Failure, Outcome, model, rates, sampling};
 
 /// Answer a file of prompts, or time a language model.
@@ -61,13 +62,6 @@ pub(super) struct Args {
     /// One JSON value instead of lines, of --bench.
     #[arg(long, requires = "bench")]
     json: bool,
-}
-
-pub(super) fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("must be a whole number from 1".to_owned()),
-        Ok(n) => Ok(n),
-    }
 }
 
 pub(super) fn run(args: &Args) -> Outcome {

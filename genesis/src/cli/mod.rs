@@ -8,6 +8,7 @@ mod bench;
 mod chat;
 mod ckpt;
 mod doctor;
+mod failure;
 mod generate;
 mod inspect;
 mod kernels;
@@ -20,12 +21,14 @@ mod serve;
 mod signals;
 mod train;
 mod tune;
+mod values;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use self::failure::{Failure, Outcome};
 use self::output::{say, warn};
 
 /// GPU kernels and deep learning in Rust.
@@ -62,22 +65,6 @@ enum Command {
     Bench(bench::Args),
 }
 
-/// Why a command ended without success.
-enum Failure {
-    /// A message for stderr.
-    Message(String),
-    /// Nobody reads what is printed: for whom would a message be.
-    Closed,
-    /// Stopped by a signal, with the status that says which; everything is saved.
-    Stopped(u8),
-}
-
-impl<E: std::error::Error> From<E> for Failure {
-    fn from(error: E) -> Failure {
-        Failure::Message(error.to_string())
-    }
-}
-
 impl Failure {
     /// Says what there is to say, and gives the exit code.
     fn tell(&self) -> u8 {
@@ -93,8 +80,6 @@ impl Failure {
         }
     }
 }
-
-type Outcome = Result<(), Failure>;
 
 /// Parses the command line and does what it says.
 pub(crate) fn run() -> ExitCode {

@@ -16,7 +16,7 @@ use genesis::{DType, Device};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Failure;
-use super::generate::positive;
+use super::values::positive;
 
 /// Which model, and where it runs.
 #[derive(clap::Args, Clone)]
@@ -74,7 +74,7 @@ const LONGEST_RUN: usize = 4;
 
 /// Finds a model, loads it and starts its engine.
 pub(super) fn open(args: &ModelArgs) -> Result<Loaded, Failure> {
-    let device = super::train::device(args.device.as_deref())?;
+    let device = super::values::device(args.device.as_deref())?;
     let files = resolve(&args.model, &hub())?;
     let (path, text) = match (files.folder(), files.gguf()) {
         (Some(folder), _) => (folder, Pretrained::load(folder)?),

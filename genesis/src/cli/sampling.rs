@@ -26,7 +26,7 @@ pub(super) struct SamplingArgs {
     #[arg(long)]
     seed: Option<u64>,
     /// The most tokens of an answer; as many as the context has room for without it.
-    #[arg(long, value_parser = super::generate::positive)]
+    #[arg(long, value_parser = super::values::positive)]
     pub(super) max_tokens: Option<usize>,
 }
 

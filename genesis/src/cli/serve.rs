@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use genesis::serve::{ServeOptions, Server};
 
-use super::generate::positive;
 use super::output::warn;
 use super::signals::Signals;
+use super::values::positive;
 use super::{Failure, Outcome, model, say};
 
 /// How often signals are looked for.

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Subcommand, ValueEnum};
-use genesis::Device;
 use genesis::io::OnSaveError;
 use genesis::profiler::{GroupBy, Profiler, ProfilerOptions, Schedule, SortBy};
 use genesis::train::{
@@ -16,6 +15,7 @@ use serde_json::json;
 
 use super::output::{Lines, path_text};
 use super::signals::Signals;
+use super::values::device;
 use super::{Failure, Outcome, say};
 
 /// Train a model.
@@ -247,18 +247,6 @@ fn report(options: &Options, outcome: &train::Outcome) -> Outcome {
     files.iter().try_for_each(|path| say(format_args!("saved {}", path.display())))?;
     text.iter().try_for_each(|text| say(format_args!("\n{text}\n")))?;
     say("see the PTX of a kernel that just ran: genesis inspect adam --emit ptx")
-}
-
-/// The device with this name, or the default.
-pub(super) fn device(name: Option<&str>) -> Result<Device, Failure> {
-    let Some(name) = name else { return Ok(Device::default()) };
-    let device = Device::from_name(name).ok_or_else(|| {
-        Failure::Message(format!("no device is called {name}; there are cpu, cuda, cuda:1"))
-    })?;
-    match (device.is_cuda(), Device::cuda_problem()) {
-        (true, Some(problem)) => Err(problem.into()),
-        _ => Ok(device),
-    }
 }
 
 /// A progress bar on a terminal, a line each hundred steps elsewhere, nothing beside JSON.

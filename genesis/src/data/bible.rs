@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::io::read_regular;
+use crate::files::read_regular;
 
 /// Where Debian's package puts the file.
 const DEBIAN: &str = "/usr/lib/bible.data";

@@ -8,7 +8,7 @@ use std::path::Path;
 use genesis_kernel::runtime::Device;
 
 use crate::error::{Error, Result};
-use crate::io::read_regular_text;
+use crate::files::read_regular_text;
 use crate::tensor::Tensor;
 use crate::tensor::host::reserved;
 

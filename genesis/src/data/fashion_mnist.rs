@@ -11,7 +11,7 @@ use genesis_kernel::runtime::Device;
 use super::idx::read_idx_bytes;
 use super::tensors::TensorDataset;
 use crate::error::{Error, Result};
-use crate::io::ReadLimits;
+use crate::files::ReadLimits;
 use crate::tensor::Tensor;
 
 /// Where Debian's package puts the files.

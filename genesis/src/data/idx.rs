@@ -12,7 +12,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use crate::error::{Error, Result};
-use crate::io::{ReadLimits, can_inflate, open_regular, read_bytes, shape_bytes};
+use crate::files::{ReadLimits, can_inflate, open_regular, read_bytes, shape_bytes};
 use crate::tensor::Tensor;
 
 /// Reads an IDX file to a tensor on the CPU; gzipped where its first bytes say so.

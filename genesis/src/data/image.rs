@@ -12,7 +12,7 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
 use crate::error::{Error, Result};
-use crate::io::{ReadLimits, can_inflate, read_regular};
+use crate::files::{ReadLimits, can_inflate, read_regular};
 use crate::tensor::Tensor;
 use crate::tensor::host::reserved;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::dataset::{Dataset, no_sample};
 use super::image::Image;
 use crate::error::{Error, Result};
-use crate::io::ReadLimits;
+use crate::files::ReadLimits;
 
 /// PNG and JPEG files in `root/class/..`, with the number of their class.
 ///

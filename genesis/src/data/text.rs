@@ -6,7 +6,7 @@ use genesis_kernel::runtime::Device;
 
 use super::dataset::{Dataset, no_sample};
 use crate::error::{Error, Result};
-use crate::io::Mapped;
+use crate::files::Mapped;
 use crate::tensor::Tensor;
 
 /// A list of tokens that may be larger than memory.

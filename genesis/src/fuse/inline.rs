@@ -6,10 +6,9 @@ use genesis_kernel::compose::{Access, Form, Leaf, Recipe, Source, Step, StepKind
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::KernelDef;
 
-use super::plan::padded;
-use super::trace::{Kind, Node, Use};
+use crate::dispatch::trace::{Kind, Node, Use};
 use crate::error::Error;
-use crate::ops::launch::{accumulate_dtype, fused};
+use crate::launch::{accumulate_dtype, fused};
 use crate::shape::{Layout, collapse_strides, contiguous_strides};
 
 /// The most tensors of one kernel.
@@ -243,6 +242,11 @@ fn wide_number(value: Scalar) -> Scalar {
 }
 
 /// Some before others.
-pub(super) fn joined<T: Copy>(before: impl Iterator<Item = T>, after: &[T]) -> Vec<T> {
+fn joined<T: Copy>(before: impl Iterator<Item = T>, after: &[T]) -> Vec<T> {
     before.chain(after.iter().copied()).collect()
+}
+
+/// Extents with others before them, so that there are `rank`.
+pub(super) fn padded<T: Copy>(extents: &[T], rank: usize, with: T) -> Vec<T> {
+    joined(std::iter::repeat_n(with, rank.saturating_sub(extents.len())), extents)
 }

@@ -8,15 +8,13 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `trace` | the launches of a closure, as nodes |
 //! | `plan` | what is stored, and which launches store it |
 //! | `inline` | one kernel: values, and how each lies along the axes |
 //!
-//! The kernels themselves are made by [`genesis_kernel::compose`].
+//! The launches of a closure are noted by `dispatch::trace`. The kernels themselves are made by [`genesis_kernel::compose`].
 
 mod inline;
 mod plan;
-pub(crate) mod trace;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +25,7 @@ use genesis_kernel::runtime::Device;
 use crate::autograd::{
     BackwardOptions, GradOptions, SavedTensors, enable_grad, grad, is_grad_enabled, no_grad,
 };
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::ops::{Op, Saves, apply};
 use crate::tensor::Tensor;

@@ -11,10 +11,10 @@ use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::{Arg, Device};
 
-use super::inline::{Inline, Stop, joined};
-use super::trace::{Kind, Node, Reduction, Trace, Use};
+use super::inline::{Inline, Stop, padded};
+use crate::dispatch::trace::{Kind, Node, Reduction, Trace, Use};
 use crate::error::{Error, Result};
-use crate::ops::launch::{self, accumulate_dtype, fused};
+use crate::launch::{self, accumulate_dtype, fused};
 use crate::shape::{self, Layout, contiguous_strides};
 use crate::tensor::Tensor;
 
@@ -356,9 +356,4 @@ fn split(shape: &[usize], outer: usize, n: usize) -> Option<usize> {
     (0..=shape.len()).find(|&kept| {
         shape::product(&shape[..kept]) == outer && shape::product(&shape[kept..]) == n
     })
-}
-
-/// Extents with others before them, so that there are `rank`.
-pub(super) fn padded<T: Copy>(extents: &[T], rank: usize, with: T) -> Vec<T> {
-    joined(std::iter::repeat_n(with, rank.saturating_sub(extents.len())), extents)
 }

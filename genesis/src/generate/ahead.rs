@@ -17,26 +17,12 @@
 //! Rows keep their places, since tokens are taken by row. Sequences join, leave the cache, and close the gaps in
 //! steps that are planned with everything read.
 
-use super::decode::{Decoded, Row, Tokens, rows_of};
+use super::decode::{Launched, Tokens, rows_of};
 use super::engine::Engine;
+use super::row::Row;
 use super::schedule::Scheduler;
 use super::sequence::Sequence;
 use crate::error::warn;
-
-/// A step whose tokens nobody has read yet.
-#[derive(Debug)]
-pub(super) struct Launched {
-    /// The arrival of each row's sequence, in order; some may have ended since.
-    pub(super) rows: Vec<u64>,
-    pub(super) decoded: Decoded,
-}
-
-impl Launched {
-    /// The row of a sequence.
-    pub(super) fn row(&self, arrival: u64) -> Option<usize> {
-        self.rows.binary_search(&arrival).ok()
-    }
-}
 
 impl Engine {
     /// Launches the step after one that was launched, unless it has to know that one's tokens.

@@ -23,7 +23,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Device, bytes_of};
 
 use super::batch::slot;
-use super::device::{Draw, Draws, numbers, wholes};
+use super::row::{Draw, Draws, Row, numbers, wholes};
 use crate::error::Result;
 use crate::graph::{Graph, graph};
 use crate::models::{Batch, CausalLm, KvCache, Pass};
@@ -37,17 +37,6 @@ pub(super) struct Decode {
     graph: Graph<(), Step>,
     page_size: usize,
     device: Device,
-}
-
-/// What one sequence computes in a step.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Row<'a> {
-    /// The position of its new token.
-    pub(super) position: usize,
-    /// Its pages, as many as its tokens fill or more.
-    pub(super) pages: &'a [u32],
-    /// How the token after it is drawn.
-    pub(super) draw: Draw,
 }
 
 /// The new token of each row.
@@ -68,6 +57,21 @@ pub(super) struct Decoded {
     drawn: Tensor,
     /// A copy of it on its way to the host.
     copy: Tensor,
+}
+
+/// A step whose tokens nobody has read yet.
+#[derive(Debug)]
+pub(super) struct Launched {
+    /// The arrival of each row's sequence, in order; some may have ended since.
+    pub(super) rows: Vec<u64>,
+    pub(super) decoded: Decoded,
+}
+
+impl Launched {
+    /// The row of a sequence.
+    pub(super) fn row(&self, arrival: u64) -> Option<usize> {
+        self.rows.binary_search(&arrival).ok()
+    }
 }
 
 impl Decoded {

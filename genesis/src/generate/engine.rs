@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use genesis_kernel::runtime::Device;
 
-use super::ahead::Launched;
 use super::batch::place;
-use super::decode::Decode;
+use super::decode::{Decode, Launched};
 use super::gate::Gate;
 use super::options::{EngineOptions, EngineStats, check, pages};
 use super::pages::{Pages, root};

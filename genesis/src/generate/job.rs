@@ -7,8 +7,8 @@
 use rayon::prelude::*;
 
 use super::batch::{CachedModel, Piece, ROWS};
-use super::device::Draw;
 use super::request::{Event, FinishReason, Limits};
+use super::row::Draw;
 use super::sequence::Sequence;
 use crate::error::Result;
 use crate::tensor::Tensor;

@@ -48,6 +48,7 @@ mod job;
 mod options;
 mod pages;
 mod request;
+mod row;
 mod runner;
 mod sample;
 mod schedule;

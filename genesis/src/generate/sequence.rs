@@ -7,13 +7,12 @@
 use std::sync::Arc;
 
 use super::constraint::ConstraintState;
-use super::decode::Row;
-use super::device::Draw;
 use super::draw::seed_of_sample;
 use super::pages::{Key, key};
 use super::request::{
     Event, FinishReason, Limits, Request, RequestId, TokenLogprobs, Usage, refused,
 };
+use super::row::{Draw, Row};
 use super::sample::{Counts, Rule, adjust, logprobs, pick};
 use super::stop::{Detokenizer, ShownText};
 use crate::error::{Error, Result};

@@ -3,13 +3,13 @@
 //! A step in which every sequence has one token is launched as a recorded graph and read afterwards; any other runs
 //! op by op, on rows of several sequences at a time.
 
-use super::ahead::Launched;
 use super::batch::{CachedModel, Piece};
-use super::decode::{Decode, Decoded, Row, Tokens};
+use super::decode::{Decode, Decoded, Launched, Tokens};
 use super::device;
 use super::engine::Engine;
 use super::job::{Job, Progress, groups, jobs, pick, score};
 use super::request::{Event, Limits};
+use super::row::Row;
 use super::sequence::Sequence;
 use crate::error::{Result, warn};
 use crate::tensor::Tensor;

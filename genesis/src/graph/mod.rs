@@ -5,12 +5,9 @@
 //! then on. What would stand still in a recording lies in device memory: the arguments, which are
 //! copied in; where random draws begin; the numbers of optimizers, with learning rates and counters.
 //!
-//! | file | what |
-//! |---|---|
-//! | `session` | what a thread notes while a step runs |
-//! | `state` | what a step changes on the host |
+//! What the thread notes while a step runs is in `dispatch::capture`; what the step changes on the host is a
+//! [`State`].
 
-pub(crate) mod session;
 mod state;
 
 use std::fmt;
@@ -20,10 +17,10 @@ use std::sync::Arc;
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Device, Graph as Recorded, MemoryPool};
 
-use self::session::{Mode, Origin, Session};
 pub use self::state::State;
-use crate::autograd::no_grad;
+use crate::dispatch::capture::{self, Mode, Origin, Session};
 use crate::error::{Error, Result};
+use crate::mode::no_grad;
 use crate::random::{RngState, default_generator};
 use crate::tensor::{Storage, Tensor};
 
@@ -199,14 +196,16 @@ where
         let cells = self.cells(bucket)?;
         let own: Vec<Tensor> = args.iter().map(|t| t.detach()).collect();
         let start = default_generator().state();
-        Ok(session::run(mode, Some(&cells), start, || (self.step)(state, &own))?.1)
+        Ok(capture::run(mode, Some(&cells), start, || (self.step)(state, &own))?.1)
     }
 
     fn cells(&mut self, bucket: usize) -> Result<Tensor> {
         let Bucket { cells, device, .. } = &mut self.buckets[bucket];
         match cells {
             Some(cells) => Ok(cells.clone()),
-            None => Ok(cells.insert(session::new_cells(*device)?).clone()),
+            None => {
+                Ok(cells.insert(Tensor::zeros(&[capture::CELLS], (DType::I64, *device))?).clone())
+            }
         }
     }
 
@@ -222,7 +221,7 @@ where
         let mut noted: Option<(Session, Vec<Tensor>)> = None;
         let graph = Recorded::capture(&stream, || {
             let step = || (self.step)(state, &inputs);
-            let run = || session::run(Mode::Record, Some(&cells), start, step);
+            let run = || capture::run(Mode::Record, Some(&cells), start, step);
             noted = Some(self.pool.scope(run)?);
             Ok::<(), Error>(())
         })?;
@@ -239,7 +238,7 @@ where
         let capture = self.buckets[bucket].capture.as_ref().expect("it was captured");
         let start = default_generator().take(capture.draws as usize);
         let (numbers, ()) =
-            session::run(Mode::Replay, None, start, || no_grad(|| state.advance()))?;
+            capture::run(Mode::Replay, None, start, || no_grad(|| state.advance()))?;
         values(&capture.origins, start, &numbers)
     }
 
@@ -248,7 +247,7 @@ where
         let capture = self.buckets[bucket].capture.as_ref().expect("it was captured");
         no_grad(|| {
             if !values.is_empty() {
-                session::write(&cells, values)?;
+                capture::write(&cells, values)?;
             }
             for (own, given) in capture.inputs.iter().zip(args) {
                 own.copy_(&given.detach())?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 
 use crate::error::{Error, Result};
-use crate::io::Mapped;
+use crate::files::Mapped;
 
 /// Bytes that are hashed at a time.
 const PART: usize = 1 << 20;

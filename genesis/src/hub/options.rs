@@ -57,7 +57,7 @@ impl HubOptions {
         let home = path("HF_HOME").or_else(|| Some(caches?.join("huggingface")));
         let cache = path("HF_HUB_CACHE").or_else(|| Some(home.as_ref()?.join("hub")));
         let file = path("HF_TOKEN_PATH").or_else(|| Some(home.as_ref()?.join("token")));
-        let token = text("HF_TOKEN").or_else(|| crate::io::read_regular_text(&file?).ok());
+        let token = text("HF_TOKEN").or_else(|| crate::files::read_regular_text(&file?).ok());
         let endpoint = text("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let is_on = |value: String| {
             matches!(value.to_ascii_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE")

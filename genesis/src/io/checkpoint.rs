@@ -13,11 +13,12 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::limits::read_regular;
 use super::manifest::{self, verify_checkpoint};
+use super::number::{from_json, to_json};
 use super::safetensors::{Snapshot, load_safetensors, snapshot, to_file_bytes};
 use crate::data::LoaderState;
 use crate::error::{Error, Result};
+use crate::files::read_regular;
 use crate::optim::State;
 use crate::random::RngState;
 use crate::tensor::{Creation, Tensor};
@@ -151,17 +152,4 @@ fn file_of(name: &str) -> String {
 /// Whether a name can be part of a file's name.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-/// JSON has no infinity, which the best value of a schedule may be.
-pub(super) fn to_json(number: f64) -> Value {
-    if number.is_finite() { number.into() } else { number.to_string().into() }
-}
-
-pub(super) fn from_json(value: &Value) -> Option<f64> {
-    match value {
-        Value::Number(number) => number.as_f64(),
-        Value::String(text) => text.parse().ok(),
-        _ => None,
-    }
 }

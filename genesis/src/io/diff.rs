@@ -8,9 +8,9 @@ use genesis_kernel::runtime::Device;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::limits::read_regular_text;
 use super::safetensors::SafeTensorsFile;
 use crate::error::{Error, Result};
+use crate::files::read_regular_text;
 use crate::tensor::Tensor;
 
 /// One difference: a tensor or an entry of `state.json`.

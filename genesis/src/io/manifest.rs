@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::checkpoint::{from_json, to_json};
-use super::limits::read_regular;
-use super::mapped::Mapped;
+use super::number::{from_json, to_json};
 use super::whole::{sync_folder, write_file};
 use crate::error::{Error, Result};
+use crate::files::{Mapped, read_regular};
 
 const MANIFEST: &str = "manifest.json";
 const FORMAT: &str = "genesis checkpoint 1";

@@ -11,10 +11,10 @@ use std::path::Path;
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
-use super::limits::{self, ReadLimits, open_regular, read_regular};
 use super::whole::write_file;
 use super::zip;
 use crate::error::{Error, Result};
+use crate::files::{self, ReadLimits, open_regular, read_regular};
 use crate::tensor::{Creation, Tensor};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -133,13 +133,13 @@ fn encode(tensor: &Tensor) -> Result<Vec<u8>> {
 /// The array in a file of `len` bytes, on the CPU. Nothing is allocated for data that the file lacks.
 fn decode(reader: &mut impl Read, len: u64) -> Result<Tensor> {
     let Header { dtype, swapped, fortran, shape, bytes: header } = Header::read(reader)?;
-    let size = limits::shape_bytes(&shape, dtype);
+    let size = files::shape_bytes(&shape, dtype);
     let held = len.saturating_sub(header);
     if size != Some(held) {
         let message = format!("holds {held} bytes, its header says {shape:?} of {dtype}");
         return Err(Error::io(message));
     }
-    let mut data = limits::read_bytes(reader, held as usize).map_err(Error::io)?;
+    let mut data = files::read_bytes(reader, held as usize).map_err(Error::io)?;
     if data.len() as u64 != held {
         return Err(Error::io(format!("is damaged: ends after {} of {held} bytes", data.len())));
     }

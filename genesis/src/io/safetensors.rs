@@ -14,10 +14,9 @@ use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, serialize};
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-use super::limits::shape_bytes;
-use super::mapped::Mapped;
 use super::whole::{cannot_write, write_file};
 use crate::error::{Error, Result};
+use crate::files::{Mapped, shape_bytes};
 use crate::tensor::{Creation, Tensor, TensorType};
 
 /// The most axes of a tensor that is read.

@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::json;
 
-use super::limits::read_regular;
 use super::safetensors::{SafeTensorsFile, to_format};
 use super::whole::{cannot_write, folder_of, write_by, write_file};
 use crate::error::{Error, Result};
+use crate::files::read_regular;
 use crate::tensor::Tensor;
 
 /// The weights of a model in one file.

@@ -20,11 +20,11 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::gguf::{GgmlType, GgufFile};
-use super::mapped::Mapped;
 use super::safetensors::SafeTensorsFile;
 use super::sharded;
 use crate::error::{Error, Result};
-use crate::nn::{Given, LoadReport, Module, fill};
+use crate::files::Mapped;
+use crate::nn::{Given, LoadReport, Module, fill, saved};
 use crate::tensor::{Creation, Tensor};
 
 /// The weights of a model, by their published names.
@@ -283,7 +283,7 @@ impl Weights {
             matches!((a, b), (Ok(a), Ok(b)) if a.stored == b.stored && a.bytes == b.bytes)
         };
         let shapes = shapes.iter().map(|(name, shape)| (name.as_str(), *shape)).collect();
-        fill(module, &Given { shapes, is_equal: &is_equal }, strict, |name, own| {
+        fill(&saved(module), &Given { shapes, is_equal: &is_equal }, strict, |name, own| {
             self.tensor(published[name], (own.dtype(), own.device()))
         })
     }

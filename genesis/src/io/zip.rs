@@ -8,7 +8,7 @@ use std::io::Read;
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 
-use super::limits::{ReadLimits, can_inflate};
+use crate::files::{ReadLimits, can_inflate};
 
 const LOCAL: u32 = 0x0403_4B50;
 const CENTRAL: u32 = 0x0201_4B50;

@@ -19,15 +19,17 @@ const ROWS: usize = 50;
 /// Pieces of a bar; what lies behind is summed up.
 const PIECES: usize = 2000;
 
-/// The page.
-pub(super) fn page(file: &SnapshotFile) -> String {
-    let mut out =
-        String::from("<!doctype html>\n<meta charset=\"utf-8\">\n<title>memory</title>\n");
-    let _ = writeln!(out, "<style>{STYLE}</style>");
-    for device in &file.devices {
-        section(&mut out, device);
+impl SnapshotFile {
+    /// A page that shows it, in one file that needs no network.
+    pub fn to_html(&self) -> String {
+        let mut out =
+            String::from("<!doctype html>\n<meta charset=\"utf-8\">\n<title>memory</title>\n");
+        let _ = writeln!(out, "<style>{STYLE}</style>");
+        for device in &self.devices {
+            section(&mut out, device);
+        }
+        out
     }
-    out
 }
 
 fn section(out: &mut String, device: &DeviceRecord) {
@@ -220,7 +222,7 @@ mod tests {
             peak_reserved: 2048,
             segments: vec![segment],
         };
-        let page = page(&SnapshotFile { version: 1, devices: vec![device] });
+        let page = SnapshotFile { version: 1, devices: vec![device] }.to_html();
         for part in ["&lt;src&gt;/main.rs:3", "f32 [2, 3]", UNKNOWN, "width:50.0000%", "pool 2"] {
             assert!(page.contains(part), "{part} is not in {page}");
         }

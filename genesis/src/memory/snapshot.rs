@@ -7,7 +7,6 @@ use genesis_kernel::runtime::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::html;
 use crate::error::{Error, Result};
 
 /// A snapshot file: the memory of every device that was used.
@@ -123,7 +122,7 @@ impl SnapshotFile {
     /// If there is no such file, or it is something else.
     pub fn read(path: impl AsRef<Path>) -> Result<SnapshotFile> {
         let path = path.as_ref();
-        let text = crate::io::read_regular_text(path)?;
+        let text = crate::files::read_regular_text(path)?;
         let file: SnapshotFile = serde_json::from_str(&text).map_err(|error| {
             Error::io(format!("{}: no snapshot of memory: {error}", path.display()))
         })?;
@@ -136,11 +135,6 @@ impl SnapshotFile {
             return Err(Error::io(message));
         }
         Ok(file)
-    }
-
-    /// A page that shows it, in one file that needs no network.
-    pub fn to_html(&self) -> String {
-        html::page(self)
     }
 }
 

@@ -3,12 +3,12 @@
 use super::Pass;
 use super::attend::{Attend, Heads};
 use super::blueprint::Blueprint;
-use super::decoder::Sizes;
 use super::norm::Norm;
 use super::normed::Normed;
 use super::projection::Projection;
 use super::residual::Residual;
 use super::rotation::Rotation;
+use super::sizes::Sizes;
 use crate::error::Result;
 use crate::nn::{Module, is_observed, watch, watch_as};
 use crate::tensor::Tensor;

@@ -15,8 +15,6 @@ use crate::error::{Error, Result};
 use crate::nn::{Embedding, LayerNorm, Linear, Parameter};
 use crate::tensor::{Creation, Tensor};
 
-use super::projection::Projection;
-
 /// Makes the parameters of one model.
 #[derive(Debug)]
 pub(super) struct Blueprint {
@@ -67,17 +65,7 @@ impl Blueprint {
         Parameter::new(self.zero.broadcast_to(shape)?)
     }
 
-    /// A product `[inputs] -> [outputs]`.
-    pub(super) fn projection(
-        &self,
-        [inputs, outputs]: [usize; 2],
-        bias: bool,
-    ) -> Result<Projection> {
-        let Linear { weight, bias } = self.linear([inputs, outputs], bias)?;
-        Ok(Projection { weight: weight.into(), bias })
-    }
-
-    /// [`Blueprint::projection`] as a layer of an encoder.
+    /// A product `[inputs] -> [outputs]` as a layer of an encoder.
     pub(super) fn linear(&self, [inputs, outputs]: [usize; 2], bias: bool) -> Result<Linear> {
         let weight = self.parameter(&[outputs, inputs])?;
         Ok(Linear { weight, bias: bias.then(|| self.parameter(&[outputs])).transpose()? })

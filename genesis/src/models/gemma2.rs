@@ -13,13 +13,14 @@ use super::attend::Attend;
 use super::attention::{AttentionPlan, Context, SelfAttention};
 use super::blueprint::Blueprint;
 use super::decoder::{
-    Block, DecoderLm, DecoderOptions, FeedForwardLayer, Sizes, watch_block, windowed_layers,
+    Block, DecoderLm, DecoderOptions, FeedForwardLayer, watch_block, windowed_layers,
 };
 use super::mlp::GatedMlp;
 use super::norm::Norm;
 use super::residual::Residual;
 use super::rope::RopeSettings;
 use super::settings::Settings;
+use super::sizes::Sizes;
 use crate::error::Result;
 use crate::nn::Module;
 use crate::ops::Activation;

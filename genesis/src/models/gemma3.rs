@@ -9,11 +9,12 @@ use serde_json::Value;
 
 use super::attention::{AttentionPlan, SelfAttention};
 use super::blueprint::Blueprint;
-use super::decoder::{DecoderLm, Sizes, windowed_layers};
+use super::decoder::{DecoderLm, windowed_layers};
 use super::gemma2::{GEMMA2, Gemma, SandwichBlock, Shared};
 use super::norm::Norm;
 use super::rope::RopeSettings;
 use super::settings::Settings;
+use super::sizes::Sizes;
 use crate::error::Result;
 
 /// What holds where a configuration says nothing.

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::naming::Fix;
+use super::fix::Fix;
 use super::settings::Settings;
 use crate::error::{Error, Result};
 use crate::io::GgufValue;

@@ -11,11 +11,12 @@
 use super::attend::Attend;
 use super::attention::{AttentionPlan, SelfAttention};
 use super::blueprint::Blueprint;
-use super::decoder::{DecoderLm, DecoderOptions, PreNormBlock, Sizes, silu};
+use super::decoder::{DecoderLm, DecoderOptions, PreNormBlock, silu};
 use super::mlp::GatedMlp;
 use super::norm::Norm;
 use super::rope::RopeSettings;
 use super::settings::Settings;
+use super::sizes::Sizes;
 use crate::error::Result;
 use crate::nn::Layer;
 

@@ -21,7 +21,8 @@ use super::vit::{Vit, vit};
 use super::weight_form::WeightForm;
 use super::{CausalLm, gemma2, gemma3, gguf, gpt2, llama, qwen2, qwen3, qwen3_moe};
 use crate::error::{Error, Result};
-use crate::io::{GgufValue, MOST_CONFIG, Weights, read_text_at_most};
+use crate::files::{MOST_CONFIG, read_text_at_most};
+use crate::io::{GgufValue, Weights};
 use crate::nn::Module;
 use crate::tensor::{Creation, Tensor};
 

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::naming::{Fix, Naming};
+use super::fix::Fix;
+use super::naming::Naming;
 use super::weight_form::WeightForm;
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};

@@ -35,6 +35,7 @@ pub mod bert;
 mod blueprint;
 mod decoder;
 pub mod encoder;
+mod fix;
 mod gemma2;
 mod gemma3;
 mod gguf;
@@ -55,6 +56,7 @@ mod residual;
 mod rope;
 mod rotation;
 mod settings;
+mod sizes;
 pub mod vit;
 mod weight_form;
 

@@ -4,9 +4,9 @@ use genesis_kernel::ir::DType;
 
 use super::blueprint::Blueprint;
 use crate::error::Result;
+use crate::launch::accumulate_dtype;
+use crate::launch::deferred_norm::Gain;
 use crate::nn::{Module, Parameter, watch, watch_as};
-use crate::ops::launch::accumulate_dtype;
-use crate::ops::launch::deferred_norm::Gain;
 use crate::tensor::Tensor;
 
 /// `y = x / sqrt(mean(x^2) + eps) * (weight + offset)` over the last axis.

@@ -8,8 +8,8 @@ use std::cell::OnceCell;
 
 use super::norm::Norm;
 use crate::error::{Error, Result};
+use crate::launch::deferred_norm::DeferredNorm;
 use crate::ops::fused_product::Rows;
-use crate::ops::launch::deferred_norm::DeferredNorm;
 use crate::tensor::Tensor;
 
 /// What products of a layer take, `[.., tokens, C]`: a tensor, or what a norm makes of one, which is left to them.

@@ -4,14 +4,15 @@
 //! from which form of the weight, is decided in one place: a row has the same bits alone, in any batch and in
 //! chunks ([`Weight::product`]), so that a prompt has the same answer whatever runs beside it.
 
+use super::blueprint::Blueprint;
 use super::norm::Norm;
 use super::normed::Normed;
 use crate::autograd::is_grad_enabled;
 use crate::error::Result;
-use crate::nn::{Layer, Module, Parameter, Weight, count_flops, flops, is_observed, watch};
+use crate::launch::epilogue::Epilogue;
+use crate::nn::{Layer, Linear, Module, Parameter, Weight, count_flops, flops, is_observed, watch};
 use crate::ops::Gate;
 use crate::ops::fused_product::{Fused, FusedProduct, Rows};
-use crate::ops::launch::epilogue::Epilogue;
 use crate::tensor::Tensor;
 
 /// `y = x W^T + b`
@@ -24,6 +25,18 @@ pub struct Projection {
     pub weight: Weight,
     /// `[out]`
     pub bias: Option<Parameter>,
+}
+
+impl Blueprint {
+    /// A product `[inputs] -> [outputs]`.
+    pub(super) fn projection(
+        &self,
+        [inputs, outputs]: [usize; 2],
+        bias: bool,
+    ) -> Result<Projection> {
+        let Linear { weight, bias } = self.linear([inputs, outputs], bias)?;
+        Ok(Projection { weight: weight.into(), bias })
+    }
 }
 
 impl Projection {

@@ -7,12 +7,13 @@
 use super::attend::Attend;
 use super::attention::{AttentionPlan, SelfAttention};
 use super::blueprint::Blueprint;
-use super::decoder::{DecoderLm, DecoderOptions, Sizes, silu, windowed_layers};
+use super::decoder::{DecoderLm, DecoderOptions, silu, windowed_layers};
 use super::llama::{Llama, pre_norm};
 use super::mlp::GatedMlp;
 use super::norm::Norm;
 use super::rope::RopeSettings;
 use super::settings::Settings;
+use super::sizes::Sizes;
 use crate::error::Result;
 
 /// What holds where a configuration says nothing.

@@ -7,13 +7,14 @@
 use super::attend::Attend;
 use super::attention::{AttentionPlan, SelfAttention};
 use super::blueprint::Blueprint;
-use super::decoder::{DecoderLm, DecoderOptions, Sizes, silu};
+use super::decoder::{DecoderLm, DecoderOptions, silu};
 use super::llama::{Llama, pre_norm};
 use super::mlp::GatedMlp;
 use super::norm::Norm;
 use super::qwen2::{QWEN2, windows};
 use super::rope::RopeSettings;
 use super::settings::Settings;
+use super::sizes::Sizes;
 use crate::error::Result;
 
 /// What holds where a configuration says nothing.

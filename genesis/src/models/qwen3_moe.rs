@@ -17,7 +17,7 @@ use genesis_kernel::ir::DType;
 
 use super::blueprint::Blueprint;
 use super::decoder::{
-    DecoderLm, DecoderOptions, FeedForwardLayer, PreNormBlock, Sizes, silu, windowed_layers,
+    DecoderLm, DecoderOptions, FeedForwardLayer, PreNormBlock, silu, windowed_layers,
 };
 use super::llama::pre_norm;
 use super::mlp::GatedMlp;
@@ -29,10 +29,11 @@ use super::qwen3::normed_attention;
 use super::residual::Residual;
 use super::rope::RopeSettings;
 use super::settings::Settings;
+use super::sizes::Sizes;
 use crate::error::Result;
+use crate::launch::accumulate_dtype;
 use crate::nn::{Layer, Module, Visitor, VisitorMut, watch};
 use crate::ops::Activation;
-use crate::ops::launch::accumulate_dtype;
 use crate::tensor::Tensor;
 
 /// A decoder some of whose feed-forward layers have experts.

@@ -21,7 +21,7 @@ use super::norm::Norm;
 use super::normed::Normed;
 use super::projection::Projection;
 use crate::error::Result;
-use crate::ops::launch::deferred_norm::DeferredNorm;
+use crate::launch::deferred_norm::DeferredNorm;
 use crate::tensor::Tensor;
 
 /// Hidden states `[.., tokens, C]`, the last term of which may not be added yet.

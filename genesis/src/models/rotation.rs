@@ -8,7 +8,7 @@ use super::attend::{Attend, Heads};
 use super::norm::Norm;
 use super::{Batch, KvCache};
 use crate::error::{Error, Result};
-use crate::ops::launch::accumulate_dtype;
+use crate::launch::accumulate_dtype;
 use crate::ops::{self, CacheSlots};
 use crate::tensor::Tensor;
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use genesis_kernel::ir::DType;
 
-use super::naming::Fix;
+use super::fix::Fix;
 use crate::error::{Error, Result};
 use crate::io::{Stored, Weights};
 use crate::nn::Named;

@@ -325,7 +325,7 @@ fn distinct([a, b, c]: [&Tensor; 3], f: impl Fn(&Tensor) -> Result<Tensor>) -> R
 
 /// Attention whose weights are seen.
 fn explicit([q, k, v]: [&Tensor; 3], mask: &Mask, dropout: f64) -> Result<(Tensor, Tensor)> {
-    let wide = |t: &Tensor| t.to_dtype(crate::ops::launch::accumulate_dtype(t.dtype()));
+    let wide = |t: &Tensor| t.to_dtype(crate::launch::accumulate_dtype(t.dtype()));
     let scale = 1.0 / (q.dim(-1)? as f64).sqrt();
     let scores = wide(q)?.mul_scalar(scale)?.matmul(&wide(k)?.t()?)?;
     let weights = mask.softmax(&scores)?;

@@ -293,7 +293,7 @@ impl<const N: usize> InstanceNormNd<N> {
         // As in PyTorch, batches are not counted here, and without a momentum nothing moves.
         let share = self.momentum.unwrap_or(0.0);
         let own: Vec<i64> = (2..x.rank() as i64).collect();
-        let x = x.to_dtype(crate::ops::launch::accumulate_dtype(x.dtype()))?;
+        let x = x.to_dtype(crate::launch::accumulate_dtype(x.dtype()))?;
         let new_mean = x.mean_dims(&own, false)?.mean_dims(&[0], false)?;
         let new_var = x.var_dims(&own, 1.0, false)?.mean_dims(&[0], false)?;
         move_towards(mean, &new_mean, share)?;

@@ -1,7 +1,7 @@
 //! Fully connected layers.
 
+use super::calls::is_observed;
 use super::layer::layers;
-use super::watch::is_observed;
 use super::{Module, Parameter, count_flops, flops, init, watch};
 use crate::error::{Error, Result};
 use crate::ops::Activation;

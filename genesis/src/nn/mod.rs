@@ -7,6 +7,7 @@
 mod activation;
 mod attention;
 mod batch_norm;
+mod calls;
 mod container;
 mod conv;
 mod conv_transpose;
@@ -14,6 +15,7 @@ mod dropout;
 mod embedding;
 mod hooked;
 pub mod init;
+mod kind;
 mod layer;
 mod linear;
 mod loss;
@@ -30,14 +32,15 @@ mod rotary;
 mod shape;
 mod state;
 mod summary;
+mod training;
 mod transformer;
-mod visit;
 mod watch;
 mod weight;
 
 pub use genesis_macros::Module;
 
 pub use crate::ops::Activation;
+pub use crate::parameter::{Buffer, Parameter};
 pub use activation::{
     Celu, Elu, Gelu, GeluTanh, Glu, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyRelu,
     LogSigmoid, LogSoftmax, Mish, PRelu, Relu, Relu6, Selu, Sigmoid, Silu, Softmax, Softmin,
@@ -48,6 +51,8 @@ pub use batch_norm::{
     BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormNd, BatchNormOptions, InstanceNorm1d,
     InstanceNorm2d, InstanceNorm3d, InstanceNormNd,
 };
+pub use calls::{Call, count_flops, module_path};
+pub(crate) use calls::{flops, is_observed};
 pub use container::{ModuleDict, ModuleList, Residual, Sequential};
 pub use conv::{Conv1d, Conv2d, Conv3d, ConvNd, ConvOptions, ConvPadding, ConvPaddingMode, Sizes};
 pub use conv_transpose::{
@@ -66,16 +71,16 @@ pub use loss::{
     MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, PairwiseDistance,
     PoissonNllLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
 };
-pub use module::Module;
+pub(crate) use module::saved;
+pub use module::{Module, Part, Visitor, VisitorMut, Walk};
 pub use norm::{Extents, GroupNorm, LayerNorm, LayerNormOptions, LocalResponseNorm, RmsNorm};
 pub use packed::{
     PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence,
 };
-pub use part::{Buffer, Parameter, Part, Training};
 pub use pool::{
     AvgPool1d, AvgPool2d, AvgPool3d, AvgPoolNd, MaxPool1d, MaxPool2d, MaxPool3d, MaxPoolNd,
 };
-pub use quantized::{QuantizedEmbedding, QuantizedLinear};
+pub use quantized::{QuantizedEmbedding, QuantizedLinear, quantized_numbers};
 pub use recurrent::{
     Gates, Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, Recurrent, RecurrentCell,
     RecurrentOptions, Rnn, RnnCell, RnnGates,
@@ -93,11 +98,11 @@ pub use shape::{
 pub(crate) use state::{Given, fill};
 pub use state::{LoadReport, Mismatch};
 pub use summary::{Summary, SummaryRow};
+pub use training::Training;
 pub use transformer::{
     Masks, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
     TransformerEncoderLayer, TransformerOptions,
 };
-pub use visit::{Visitor, VisitorMut, Walk};
-pub use watch::{Call, count_flops, module_path, observe, watch};
-pub(crate) use watch::{flops, is_observed, watch_as};
-pub use weight::{Weight, quantized_numbers};
+pub(crate) use watch::watch_as;
+pub use watch::{observe, watch};
+pub use weight::Weight;

@@ -1,4 +1,7 @@
-//! The trait of everything that has parameters, and what all modules can do.
+//! The trait of everything that has parameters, and the walk through a module: who is where, under which name.
+//!
+//! A module hands its fields to the visitor with their names ([`Visitor::part`]); the visitor keeps the
+//! dotted path. What `state_dict`, `train`, `to_device` and the rest do follows from this one walk.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -6,11 +9,14 @@ use std::collections::BTreeMap;
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
-use super::state::{self, LoadReport};
-use super::summary::{self, Summary};
-use super::visit::{Seen, SeenMut};
-use super::{Buffer, Parameter, Visitor, VisitorMut, watch};
+use super::calls::Identity;
+use super::kind::short_name;
+use super::state::{self, LoadReport, Saved};
+use super::summary::{self, Summary, SummaryRow, Walked};
+use super::training::Training;
+use super::weight::Weight;
 use crate::error::Result;
+use crate::parameter::{Buffer, Parameter};
 use crate::tensor::Tensor;
 
 /// A part of a network: a struct of parameters, buffers, flags and other modules.
@@ -56,7 +62,7 @@ pub trait Module: Any + Send + Sync {
 
     /// What it is called in tables: its type, `Linear`.
     fn kind(&self) -> String {
-        watch::short_name(std::any::type_name::<Self>())
+        short_name(std::any::type_name::<Self>())
     }
 
     /// Every parameter with its dotted name; a tied one once, by its first name.
@@ -209,7 +215,7 @@ pub trait Module: Any + Send + Sync {
 
     /// Every parameter and every buffer that is saved, by name; a tied one once, by its first name.
     fn state_dict(&self) -> BTreeMap<String, Tensor> {
-        state::of(self.as_module())
+        state::of(saved(self.as_module()))
     }
 
     /// Copies values in by name, converted to each tensor's own dtype. A tied parameter may be given
@@ -219,7 +225,7 @@ pub trait Module: Any + Send + Sync {
     /// If a name is missing or unexpected, or a shape differs: one error that names them, and the
     /// nearest name where one is near. Nothing is changed then.
     fn load_state_dict(&self, state: &BTreeMap<String, Tensor>) -> Result<()> {
-        state::load(self.as_module(), state, true).map(drop)
+        state::load(&saved(self.as_module()), state, true).map(drop)
     }
 
     /// [`Module::load_state_dict`] for what is there on both sides; the report names the rest.
@@ -227,12 +233,12 @@ pub trait Module: Any + Send + Sync {
     /// # Errors
     /// If a shape differs, as in PyTorch. Nothing is changed then.
     fn load_state_dict_loose(&self, state: &BTreeMap<String, Tensor>) -> Result<LoadReport> {
-        state::load(self.as_module(), state, false)
+        state::load(&saved(self.as_module()), state, false)
     }
 
     /// What [`Module::load_state_dict`] would find, without changing anything.
     fn check_state_dict(&self, state: &BTreeMap<String, Tensor>) -> LoadReport {
-        state::check(self.as_module(), state)
+        state::check(&saved(self.as_module()), state)
     }
 
     /// A table of this module's layers, from one run of `run`, in which layers of it are called.
@@ -243,7 +249,11 @@ pub trait Module: Any + Send + Sync {
     /// # Errors
     /// Those of `run`.
     fn summary_of(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<Summary> {
-        summary::of(self.as_module(), run)
+        let module = self.as_module();
+        summary::of(walked(module), &mut || {
+            module.eval();
+            run()
+        })
     }
 }
 
@@ -331,4 +341,198 @@ fn converted(old: &Tensor, f: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Tens
         new.set_grad(Some(f(&grad.detach())?));
     }
     Ok(new)
+}
+
+/// Every tensor of a module that is saved.
+pub(crate) fn saved(module: &dyn Module) -> Vec<Saved> {
+    let mut all: Vec<Saved> = Vec::new();
+    Visitor::walk(module, &mut |name, seen| {
+        let tensor = match seen {
+            Seen::Parameter(parameter) => parameter.tensor(),
+            Seen::Buffer(buffer) if buffer.is_persistent() => buffer.tensor(),
+            _ => return,
+        };
+        match all.iter_mut().find(|saved| saved.tensor.is_same(tensor)) {
+            Some(saved) => saved.names.push(name.to_owned()),
+            None => all.push(Saved { tensor: tensor.clone(), names: vec![name.to_owned()] }),
+        }
+    });
+    all
+}
+
+/// What a walk finds for a summary.
+fn walked(module: &dyn Module) -> Walked<'_> {
+    let (mut rows, mut open): (Vec<SummaryRow>, Vec<usize>) = (Vec::new(), Vec::new());
+    let (mut names, mut flags) = (Vec::new(), Vec::new());
+    let mut known: Vec<&Tensor> = Vec::new();
+    Visitor::walk(module, &mut |path, seen| {
+        let (tensor, trained) = match seen {
+            Seen::Module(module) => {
+                open.push(rows.len());
+                let (path, kind) = (path.to_owned(), module.kind());
+                names.push((identity(module), path.clone(), kind.clone()));
+                return rows.push(SummaryRow { path, kind, ..SummaryRow::default() });
+            }
+            Seen::End(_) => {
+                open.pop();
+                return;
+            }
+            Seen::Training(flag) => return flags.push(flag),
+            Seen::Weight(_) => return,
+            Seen::Parameter(parameter) => (parameter.tensor(), true),
+            Seen::Buffer(buffer) => (buffer.tensor(), false),
+        };
+        if let Some(&row) = open.last()
+            && !known.iter().any(|other| other.is_same(tensor))
+        {
+            known.push(tensor);
+            rows[row].parameters += if trained { tensor.numel() } else { 0 };
+            rows[row].state_bytes += tensor.numel() * tensor.dtype().bytes();
+        }
+    });
+    Walked { rows, names, flags, parameters: module.parameters() }
+}
+
+/// Which module it is.
+pub(super) fn identity<M: Module + ?Sized>(module: &M) -> Identity {
+    (std::ptr::from_ref(module).cast::<()>() as usize, module.type_id())
+}
+
+/// A field of a module: shows the visitor what it holds, under the name that the visitor is at.
+///
+/// [`Parameter`], [`Buffer`], [`Training`] and modules are parts; so are `Option`, `Vec`, arrays, tuples
+/// and maps of parts, and plain values such as numbers and strings, which show nothing.
+#[diagnostic::on_unimplemented(
+    message = "a module can't have a field of type `{Self}`",
+    label = "neither a module nor a part of one",
+    note = "write `Parameter` for a tensor that is trained, `Buffer` for one that is only saved, `#[derive(Module)]` on a struct of layers, or `#[module(skip)]` on a field that is no state"
+)]
+pub trait Part {
+    /// Shows the visitor what this holds.
+    fn show<'a>(&'a self, visitor: &mut Visitor<'a, '_>);
+
+    /// [`Part::show`] for a visitor that may replace tensors.
+    fn show_mut(&mut self, visitor: &mut VisitorMut<'_>);
+}
+
+/// What a walk meets.
+pub(super) enum Seen<'a> {
+    Parameter(&'a Parameter),
+    Buffer(&'a Buffer),
+    Training(&'a Training),
+    /// The weight of a product begins: what comes next is its parameter, or the module that it is.
+    Weight(&'a Weight),
+    /// A module begins: all until its end belongs to it.
+    Module(&'a dyn Module),
+    /// A module ends.
+    End(&'a dyn Module),
+}
+
+/// Walks a module; a module shows it each of its parts in a fixed order.
+pub struct Visitor<'a, 'f> {
+    path: Path,
+    see: &'f mut dyn FnMut(&str, Seen<'a>),
+}
+
+impl<'a, 'f> Visitor<'a, 'f> {
+    /// Walks `root`, whose own name is empty.
+    pub(super) fn walk(root: &'a dyn Module, see: &'f mut dyn FnMut(&str, Seen<'a>)) {
+        Visitor { path: Path::default(), see }.module(root);
+    }
+
+    /// A field, with its name.
+    pub fn part<P: Part + ?Sized>(&mut self, name: &str, part: &'a P) {
+        let outer = self.path.enter(name);
+        part.show(self);
+        self.path.leave(outer);
+    }
+
+    pub(super) fn parameter(&mut self, parameter: &'a Parameter) {
+        (self.see)(&self.path.0, Seen::Parameter(parameter));
+    }
+
+    pub(super) fn buffer(&mut self, buffer: &'a Buffer) {
+        (self.see)(&self.path.0, Seen::Buffer(buffer));
+    }
+
+    pub(super) fn training(&mut self, flag: &'a Training) {
+        (self.see)(&self.path.0, Seen::Training(flag));
+    }
+
+    pub(super) fn weight(&mut self, weight: &'a Weight) {
+        (self.see)(&self.path.0, Seen::Weight(weight));
+    }
+
+    pub(super) fn module(&mut self, module: &'a dyn Module) {
+        (self.see)(&self.path.0, Seen::Module(module));
+        module.visit(self);
+        (self.see)(&self.path.0, Seen::End(module));
+    }
+}
+
+/// What a walk that changes things meets.
+pub(super) enum SeenMut<'a> {
+    Parameter(&'a mut Parameter),
+    Buffer(&'a mut Buffer),
+    /// As of [`Seen::Weight`]; what it holds is shown once this has been.
+    Weight(&'a mut Weight),
+}
+
+/// Walks a module and may replace its tensors.
+pub struct VisitorMut<'f> {
+    path: Path,
+    see: &'f mut dyn FnMut(&str, SeenMut<'_>),
+}
+
+impl<'f> VisitorMut<'f> {
+    pub(super) fn new(see: &'f mut dyn FnMut(&str, SeenMut<'_>)) -> VisitorMut<'f> {
+        VisitorMut { path: Path::default(), see }
+    }
+
+    /// A field, with its name.
+    pub fn part<P: Part + ?Sized>(&mut self, name: &str, part: &mut P) {
+        let outer = self.path.enter(name);
+        part.show_mut(self);
+        self.path.leave(outer);
+    }
+
+    pub(super) fn parameter(&mut self, parameter: &mut Parameter) {
+        (self.see)(&self.path.0, SeenMut::Parameter(parameter));
+    }
+
+    pub(super) fn buffer(&mut self, buffer: &mut Buffer) {
+        (self.see)(&self.path.0, SeenMut::Buffer(buffer));
+    }
+
+    pub(super) fn weight(&mut self, weight: &mut Weight) {
+        (self.see)(&self.path.0, SeenMut::Weight(weight));
+    }
+}
+
+/// A walk through a module of a known type, of either kind: what `#[derive(Module)]` takes apart.
+pub enum Walk<'a, 'w, 'f, M> {
+    /// One that looks.
+    Shared(&'a M, &'w mut Visitor<'a, 'f>),
+    /// One that may replace tensors.
+    Unique(&'w mut M, &'w mut VisitorMut<'f>),
+}
+
+/// Names joined by dots.
+#[derive(Default)]
+struct Path(String);
+
+impl Path {
+    /// Goes one name further; gives what `leave` needs to come back.
+    fn enter(&mut self, name: &str) -> usize {
+        let outer = self.0.len();
+        if outer > 0 && !name.is_empty() {
+            self.0.push('.');
+        }
+        self.0.push_str(name);
+        outer
+    }
+
+    fn leave(&mut self, outer: usize) {
+        self.0.truncate(outer);
+    }
 }

@@ -4,7 +4,8 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::layer::layers;
-use super::{Linear, Module, Parameter, count_flops, flops, watch};
+use super::module::Seen;
+use super::{Linear, Module, Parameter, Visitor, VisitorMut, Weight, count_flops, flops, watch};
 use crate::error::Result;
 use crate::ops::{BlockType, QuantScheme, QuantizedWeight};
 use crate::tensor::Tensor;
@@ -84,3 +85,33 @@ impl QuantizedEmbedding {
 }
 
 layers!(QuantizedEmbedding);
+
+/// Its buffers are named as its fields are.
+impl Module for QuantizedWeight {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a, '_>) {
+        visitor.part("codes", &self.codes);
+        visitor.part("scales", &self.scales);
+        visitor.part("mins", &self.mins);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.part("codes", &mut self.codes);
+        visitor.part("scales", &mut self.scales);
+        visitor.part("mins", &mut self.mins);
+    }
+
+    fn as_module(&self) -> &dyn Module {
+        self
+    }
+}
+
+/// How many numbers the quantized weights of a module stand for; they are no parameters of it.
+pub fn quantized_numbers(module: &dyn Module) -> u64 {
+    let mut count = 0;
+    Visitor::walk(module, &mut |_, seen| {
+        if let Seen::Weight(Weight::Quantized(weight)) = seen {
+            count += crate::shape::product(weight.shape().iter()) as u64;
+        }
+    });
+    count
+}

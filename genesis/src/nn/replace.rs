@@ -4,7 +4,7 @@
 //! that is built without memory is given its tensors here instead; modules that share a parameter go on
 //! sharing the new one.
 
-use super::visit::{Seen, SeenMut};
+use super::module::{Seen, SeenMut};
 use super::{Module, Visitor, VisitorMut, Weight};
 use crate::ops::QuantizedWeight;
 use crate::tensor::Tensor;

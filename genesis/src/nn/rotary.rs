@@ -4,7 +4,7 @@ use super::init::extent;
 use super::layer::layers;
 use super::{Buffer, Linear, Module, watch};
 use crate::error::{Error, Result};
-use crate::ops::launch::accumulate_dtype;
+use crate::launch::accumulate_dtype;
 use crate::tensor::{Creation, Tensor, host};
 
 /// Positions as rotations of pairs of channels.

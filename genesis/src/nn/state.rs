@@ -8,8 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::visit::Seen;
-use super::{Module, Visitor};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -138,35 +136,19 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// A tensor that is saved, with all its names.
-struct Saved {
-    tensor: Tensor,
-    names: Vec<String>,
-}
-
-fn saved(module: &dyn Module) -> Vec<Saved> {
-    let mut all: Vec<Saved> = Vec::new();
-    Visitor::walk(module, &mut |name, seen| {
-        let tensor = match seen {
-            Seen::Parameter(parameter) => parameter.tensor(),
-            Seen::Buffer(buffer) if buffer.is_persistent() => buffer.tensor(),
-            _ => return,
-        };
-        match all.iter_mut().find(|saved| saved.tensor.is_same(tensor)) {
-            Some(saved) => saved.names.push(name.to_owned()),
-            None => all.push(Saved { tensor: tensor.clone(), names: vec![name.to_owned()] }),
-        }
-    });
-    all
+pub(crate) struct Saved {
+    pub(super) tensor: Tensor,
+    pub(super) names: Vec<String>,
 }
 
 /// Every tensor that is saved, by its first name.
-pub(super) fn of(module: &dyn Module) -> BTreeMap<String, Tensor> {
+pub(super) fn of(saved: Vec<Saved>) -> BTreeMap<String, Tensor> {
     let first = |mut saved: Saved| (saved.names.swap_remove(0), saved.tensor.detach());
-    saved(module).into_iter().map(first).collect()
+    saved.into_iter().map(first).collect()
 }
 
-pub(super) fn check(module: &dyn Module, state: &BTreeMap<String, Tensor>) -> LoadReport {
-    compare(&saved(module), &Given { shapes: shapes(state), is_equal: &|a, b| equal(state, a, b) })
+pub(super) fn check(own: &[Saved], state: &BTreeMap<String, Tensor>) -> LoadReport {
+    compare(own, &Given { shapes: shapes(state), is_equal: &|a, b| equal(state, a, b) })
 }
 
 /// A state that a module may be loaded from, wherever its values are.
@@ -229,29 +211,28 @@ fn equal(state: &BTreeMap<String, Tensor>, a: &str, b: &str) -> bool {
 
 /// Copies values in if everything fits, or, where not `strict`, if what is on both sides fits.
 pub(super) fn load(
-    module: &dyn Module,
+    own: &[Saved],
     state: &BTreeMap<String, Tensor>,
     strict: bool,
 ) -> Result<LoadReport> {
     let given = Given { shapes: shapes(state), is_equal: &|a, b| equal(state, a, b) };
-    fill(module, &given, strict, |name, _| Ok(state[name].clone()))
+    fill(own, &given, strict, |name, _| Ok(state[name].clone()))
 }
 
 /// [`load`] from a state whose tensors are read when their turn comes, by name and for the tensor that
 /// takes the values; each goes before the next is read.
 pub(crate) fn fill(
-    module: &dyn Module,
+    own: &[Saved],
     given: &Given<'_>,
     strict: bool,
     read: impl Fn(&str, &Tensor) -> Result<Tensor>,
 ) -> Result<LoadReport> {
-    let own = saved(module);
-    let report = compare(&own, given);
+    let report = compare(own, given);
     if !(report.is_clean() || !strict && report.fits()) {
         return Err(Error::op("load_state_dict", report.to_string()));
     }
     no_grad(|| {
-        for Saved { tensor, names } in &own {
+        for Saved { tensor, names } in own {
             if let Some(name) = given.named(names) {
                 tensor.detach().copy_(&read(name, tensor)?)?;
             }

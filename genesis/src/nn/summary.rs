@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-use super::visit::Seen;
-use super::{Module, Visitor, watch};
+use super::calls::{self, Call, Identity};
+use super::training::Training;
 use crate::autograd::no_grad;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -50,7 +50,7 @@ pub struct SummaryRow {
 }
 
 /// Flags of a module, put back when this goes.
-struct Flags<'m>(Vec<(&'m super::Training, bool)>);
+struct Flags<'m>(Vec<(&'m Training, bool)>);
 
 impl Drop for Flags<'_> {
     fn drop(&mut self) {
@@ -60,16 +60,23 @@ impl Drop for Flags<'_> {
     }
 }
 
-pub(super) fn of(module: &dyn Module, run: &mut dyn FnMut() -> Result<()>) -> Result<Summary> {
-    let mut flags = Flags(Vec::new());
-    Visitor::walk(module, &mut |_, seen| {
-        if let Seen::Training(flag) = seen {
-            flags.0.push((flag, flag.is_on()));
-        }
-    });
-    let rows = Rc::new(RefCell::new(states(module)));
+/// What a walk through a module finds for its summary.
+pub(super) struct Walked<'m> {
+    /// A row a module, with its own parameters and buffers.
+    pub(super) rows: Vec<SummaryRow>,
+    /// Every module with its path and kind.
+    pub(super) names: Vec<(Identity, String, String)>,
+    pub(super) flags: Vec<&'m Training>,
+    pub(super) parameters: Vec<Tensor>,
+}
+
+/// A summary of one run of `run`, which may switch flags: they are put back.
+pub(super) fn of(walked: Walked<'_>, run: &mut dyn FnMut() -> Result<()>) -> Result<Summary> {
+    let Walked { rows, names, flags, parameters } = walked;
+    let _flags = Flags(flags.into_iter().map(|flag| (flag, flag.is_on())).collect());
+    let rows = Rc::new(RefCell::new(rows));
     let seen = rows.clone();
-    let hook = move |call: &watch::Call<'_>| {
+    let hook = move |call: &Call<'_>| {
         if let Some(row) = seen.borrow_mut().iter_mut().find(|row| row.path == call.path) {
             row.output = Some(call.output.shape().to_vec());
             row.flops += call.flops;
@@ -78,10 +85,8 @@ pub(super) fn of(module: &dyn Module, run: &mut dyn FnMut() -> Result<()>) -> Re
         }
         Ok(())
     };
-    module.eval();
-    no_grad(|| watch::observe(module, hook, run))?;
+    no_grad(|| calls::observe(names, hook, run))?;
     let rows = rows.take();
-    let parameters = module.parameters();
     let trainable = parameters.iter().filter(|p| p.requires_grad());
     Ok(Summary {
         parameters: parameters.iter().map(Tensor::numel).sum(),
@@ -100,37 +105,6 @@ fn is_leaf(row: &SummaryRow, rows: &[SummaryRow]) -> bool {
         false => other.path.strip_prefix(&row.path).is_some_and(|rest| rest.starts_with('.')),
     };
     !rows.iter().any(inside)
-}
-
-/// A row a module, with its own parameters and buffers.
-fn states(module: &dyn Module) -> Vec<SummaryRow> {
-    let (mut rows, mut open): (Vec<SummaryRow>, Vec<usize>) = (Vec::new(), Vec::new());
-    let mut known: Vec<&Tensor> = Vec::new();
-    Visitor::walk(module, &mut |path, seen| {
-        let (tensor, trained) = match seen {
-            Seen::Module(module) => {
-                open.push(rows.len());
-                let row =
-                    SummaryRow { path: path.to_owned(), kind: module.kind(), ..Default::default() };
-                return rows.push(row);
-            }
-            Seen::End(_) => {
-                open.pop();
-                return;
-            }
-            Seen::Training(_) | Seen::Weight(_) => return,
-            Seen::Parameter(parameter) => (parameter.tensor(), true),
-            Seen::Buffer(buffer) => (buffer.tensor(), false),
-        };
-        if let Some(&row) = open.last()
-            && !known.iter().any(|other| other.is_same(tensor))
-        {
-            known.push(tensor);
-            rows[row].parameters += if trained { tensor.numel() } else { 0 };
-            rows[row].state_bytes += tensor.numel() * tensor.dtype().bytes();
-        }
-    });
-    rows
 }
 
 impl fmt::Display for Summary {

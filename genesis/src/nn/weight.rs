@@ -2,12 +2,11 @@
 
 use genesis_kernel::ir::DType;
 
-use super::visit::{Seen, Visitor, VisitorMut};
-use super::{Module, Parameter, Part};
 use crate::error::Result;
+use crate::launch::deferred_norm::DeferredNorm;
 use crate::ops::QuantizedWeight;
 use crate::ops::fused_product::{Fused, FusedProduct};
-use crate::ops::launch::deferred_norm::DeferredNorm;
+use crate::parameter::Parameter;
 use crate::tensor::Tensor;
 
 /// The weight of a product, `[out, in]`.
@@ -109,17 +108,6 @@ impl Weight {
     }
 }
 
-/// How many numbers the quantized weights of a module stand for; they are no parameters of it.
-pub fn quantized_numbers(module: &dyn Module) -> u64 {
-    let mut count = 0;
-    Visitor::walk(module, &mut |_, seen| {
-        if let Seen::Weight(Weight::Quantized(weight)) = seen {
-            count += crate::shape::product(weight.shape().iter()) as u64;
-        }
-    });
-    count
-}
-
 /// What every one of some weights has, or none.
 fn all<'a, T>(parts: &[&'a Weight], of: impl Fn(&'a Weight) -> Option<T>) -> Option<Vec<T>> {
     parts.iter().map(|&part| of(part)).collect()
@@ -128,23 +116,5 @@ fn all<'a, T>(parts: &[&'a Weight], of: impl Fn(&'a Weight) -> Option<T>) -> Opt
 impl From<Parameter> for Weight {
     fn from(weight: Parameter) -> Weight {
         Weight::Whole(weight)
-    }
-}
-
-impl Part for Weight {
-    fn show<'a>(&'a self, visitor: &mut Visitor<'a, '_>) {
-        visitor.weight(self);
-        match self {
-            Weight::Whole(weight) => weight.show(visitor),
-            Weight::Quantized(weight) => weight.show(visitor),
-        }
-    }
-
-    fn show_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        visitor.weight(self);
-        match self {
-            Weight::Whole(weight) => weight.show_mut(visitor),
-            Weight::Quantized(weight) => weight.show_mut(visitor),
-        }
     }
 }

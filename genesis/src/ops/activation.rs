@@ -4,8 +4,8 @@
 //! PyTorch's formula; NaN stays NaN.
 
 use super::{Op, Saves, apply};
-use crate::amp;
 use crate::autograd::SavedTensors;
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -31,7 +31,7 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
-        if let Some(cast) = amp::cast_inputs("softplus", &[self])? {
+        if let Some(cast) = autocast::cast_inputs("softplus", &[self])? {
             return cast[0].softplus(beta, threshold);
         }
         wide(self, |x| apply(Softplus { beta, threshold }, &[x]))

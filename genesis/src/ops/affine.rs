@@ -4,9 +4,10 @@ use genesis_kernel::kernel::KernelDef;
 
 use super::elementwise::check_pair;
 use super::matmul::{check_product, gradients, is_tf32, product};
-use super::{Op, Saves, apply, launch, unbroadcast};
+use super::{Op, Saves, apply, unbroadcast};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 /// The function that follows a linear layer.

@@ -4,10 +4,11 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::math as device;
 
-use super::launch;
+use super::promote;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape::broadcast_shapes;
-use crate::tensor::{Tensor, promote};
+use crate::tensor::Tensor;
 
 /// What happens to the fraction of a quotient.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

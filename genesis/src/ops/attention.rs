@@ -5,6 +5,7 @@
 //! what the second derivative is made of.
 
 mod flash;
+mod scores;
 mod tile;
 mod varlen;
 
@@ -12,16 +13,16 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use self::flash::Flash;
+use self::scores::{FAR, NAME, capped, in_reach, logarithms, weights};
 pub use self::varlen::Varlen;
+use super::apply;
 use super::elementwise::check_pair;
-use super::{apply, launch};
-use crate::amp;
 use crate::autograd::{is_grad_enabled, no_grad};
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::random::default_generator;
 use crate::tensor::Tensor;
-
-const NAME: &str = "scaled_dot_product_attention";
 
 /// What [`Tensor::scaled_dot_product_attention`] can be asked for.
 #[derive(Clone, Debug, Default)]
@@ -55,9 +56,6 @@ pub enum AttentionBackend {
     /// Products and a softmax.
     Composed,
 }
-
-/// The largest distance of a key from its query: more than any tensor is long.
-const FAR: i64 = 1 << 40;
 
 /// The most scores of a matrix that is small.
 const SMALL: usize = 1 << 18;
@@ -143,7 +141,7 @@ impl Tensor {
 impl Call<'_> {
     #[track_caller]
     fn run(&self, with_lse: bool) -> Result<WithLse> {
-        if let Some(cast) = amp::cast_inputs(NAME, &[self.q, self.k, self.v])? {
+        if let Some(cast) = autocast::cast_inputs(NAME, &[self.q, self.k, self.v])? {
             let [q, k, v] = [&cast[0], &cast[1], &cast[2]];
             return Call { q, k, v, ..*self }.run(with_lse);
         }
@@ -328,45 +326,6 @@ impl Call<'_> {
         }
         Ok((weights.matmul(&v)?.to_dtype(self.q.dtype())?, lse))
     }
-}
-
-/// `cap tanh(s / cap)`, or `s`.
-#[track_caller]
-fn capped(s: &Tensor, cap: Option<f64>) -> Result<Tensor> {
-    match cap {
-        Some(cap) => s.mul_scalar(1.0 / cap)?.tanh()?.mul_scalar(cap),
-        None => Ok(s.clone()),
-    }
-}
-
-/// Which of `n` keys each of `m` queries reaches; none if all.
-#[track_caller]
-fn in_reach([left, right]: [i64; 2], m: usize, n: usize, on: Device) -> Result<Option<Tensor>> {
-    if left >= FAR && right >= FAR {
-        return Ok(None);
-    }
-    let ones = || Tensor::ones(&[m, n], (DType::I64, on));
-    let (m, n) = (m as i64, n as i64);
-    let before = ones()?.tril(right.clamp(-m, n))?.to_bool()?;
-    let after = ones()?.triu((-left).clamp(-m, n))?.to_bool()?;
-    before.logical_and(&after).map(Some)
-}
-
-/// Softmax of scores over the keys that are seen; a row that sees none has zeros.
-#[track_caller]
-fn weights(scores: &Tensor, seen: Option<&Tensor>) -> Result<Tensor> {
-    let Some(seen) = seen else { return scores.softmax(-1) };
-    let never = Tensor::full(&[], f64::NEG_INFINITY, (scores.dtype(), scores.device()))?;
-    let scores = seen.where_(scores, &never)?;
-    let none = scores.detach().eq_scalar(f64::NEG_INFINITY)?.all_dims_true(&[-1], true)?;
-    scores.softmax(-1)?.masked_fill(&none, 0.0)
-}
-
-/// The logarithm of each row's sum of exponentials over the keys that are seen.
-fn logarithms(scores: &Tensor, seen: Option<&Tensor>) -> Result<Tensor> {
-    let Some(seen) = seen else { return scores.logsumexp(&[-1], false) };
-    let never = Tensor::full(&[], f64::NEG_INFINITY, (scores.dtype(), scores.device()))?;
-    seen.where_(scores, &never)?.logsumexp(&[-1], false)
 }
 
 /// A mask as what is added to scores of this shape.

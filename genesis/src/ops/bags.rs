@@ -3,9 +3,10 @@
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
+use super::ScatterReduce;
 use super::index_flag::{self, Range};
-use super::{ScatterReduce, launch};
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 const NAME: &str = "embedding_bag";

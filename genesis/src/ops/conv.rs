@@ -11,11 +11,12 @@
 //! Weight    x, dy     Input(dy, g)            Result(x, g)
 //! ```
 
-use super::launch::conv as device;
-use super::window::{Axis, three};
 use super::{Op, Saves, apply, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch::axis::{Axis, three};
+use crate::launch::conv as device;
+use crate::launch::convolution::{Convolution, Part};
 use crate::tensor::Tensor;
 
 /// How a convolution moves, one number an axis.
@@ -234,52 +235,6 @@ fn wide(t: &Tensor) -> Result<Tensor> {
 /// A tensor without the axes that [`wide`] put in.
 fn narrow(t: &Tensor, axes: usize) -> Result<Tensor> {
     t.reshape(&[&t.shape()[..2], &t.shape()[5 - axes..]].concat())
-}
-
-/// What is convolved with what; channels are those of one group.
-#[derive(Clone, Debug)]
-pub(crate) struct Convolution {
-    pub batch: usize,
-    pub groups: usize,
-    pub inputs: usize,
-    pub outputs: usize,
-    pub axes: [Axis; 3],
-}
-
-impl Convolution {
-    /// `[N, groups * C, ..]`
-    pub(super) fn input_shape(&self) -> Vec<usize> {
-        let lead = [self.batch, self.groups * self.inputs];
-        lead.into_iter().chain(self.axes.map(|axis| axis.input)).collect()
-    }
-
-    /// `[N, groups * O, ..]`
-    pub(super) fn result_shape(&self) -> Vec<usize> {
-        let lead = [self.batch, self.groups * self.outputs];
-        lead.into_iter().chain(self.axes.map(|axis| axis.output)).collect()
-    }
-
-    /// `[groups * O, C, ..]`
-    pub(super) fn weight_shape(&self) -> Vec<usize> {
-        let lead = [self.groups * self.outputs, self.inputs];
-        lead.into_iter().chain(self.axes.map(|axis| axis.kernel)).collect()
-    }
-
-    /// Elements of a window.
-    pub(super) fn places(&self) -> usize {
-        crate::shape::product(self.axes.iter().map(|axis| axis.kernel))
-    }
-}
-
-/// Which of the three products.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
-    /// Of the input and the weights.
-    Result,
-    /// The gradient of the input, of the result's and the weights.
-    Input,
-    /// The gradient of the weights, of the input and the result's.
-    Weight,
 }
 
 /// One product, on tensors of rank 5; a result may have a bias as its third input.

@@ -14,8 +14,9 @@
 
 use genesis_kernel::ir::DType;
 
-use super::{Reduction, launch};
+use super::Reduction;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 /// The logarithm of the probability of what can't be.

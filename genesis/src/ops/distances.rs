@@ -2,10 +2,11 @@
 //!
 //! 16-bit inputs are computed in f32; the result has the dtype of the prediction.
 
-use super::{Op, Reduction, Saves, apply, launch};
-use crate::amp;
+use super::{Op, Reduction, Saves, apply};
 use crate::autograd::SavedTensors;
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 /// Losses of predictions in f32 or f64, reduced and rounded to the predictions' dtype, or to the one that
@@ -18,7 +19,7 @@ fn losses(
     f: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let losses = f(&wide(x)?, &wide(target)?)?;
-    reduction.of(&losses)?.to_dtype(amp::dtype_of(name, x))
+    reduction.of(&losses)?.to_dtype(autocast::dtype_of(name, x))
 }
 
 fn wide(x: &Tensor) -> Result<Tensor> {
@@ -263,7 +264,7 @@ impl Tensor {
         let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
         let length = |t: &Tensor| t.vector_norm(2.0, &[dim], true)?.maximum_scalar(eps);
         let product = x.div(&length(&x)?)?.mul(&y.div(&length(&y)?)?)?;
-        product.sum_dims(&[dim], false)?.to_dtype(amp::dtype_of("cosine_similarity", self))
+        product.sum_dims(&[dim], false)?.to_dtype(autocast::dtype_of("cosine_similarity", self))
     }
 
     /// The norm of order `p` of `x - other + eps` along the last axis.
@@ -279,7 +280,9 @@ impl Tensor {
         keep: bool,
     ) -> Result<Tensor> {
         let difference = wide(self)?.sub(&wide(other)?)?.add_scalar(eps)?;
-        difference.vector_norm(p, &[-1], keep)?.to_dtype(amp::dtype_of("pairwise_distance", self))
+        difference
+            .vector_norm(p, &[-1], keep)?
+            .to_dtype(autocast::dtype_of("pairwise_distance", self))
     }
 
     /// `1 - cos` of rows where the target is 1, `max(0, cos - margin)` where it is -1.

@@ -16,12 +16,15 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::elementwise as device;
 
-use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
+use super::promote;
+use super::{Op, Saves, apply, unbroadcast, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
-use crate::fuse::{Fused, fuse, trace};
+use crate::fuse::{Fused, fuse};
+use crate::launch;
 use crate::shape::{Axes, broadcast_shapes, is_same};
-use crate::tensor::{Tensor, promote};
+use crate::tensor::Tensor;
 
 /// Which dtypes an op takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -469,7 +472,7 @@ impl Op for BinaryCall {
 
 /// Both operands of one dtype on one device.
 pub(super) fn check_pair(op: &str, x: &Tensor, y: &Tensor) -> Result<()> {
-    if x.dtype() != y.dtype() && !crate::amp::unifies(op, x, y) {
+    if x.dtype() != y.dtype() && !crate::dispatch::autocast::unifies(op, x, y) {
         let message =
             format!("dtypes differ, {} and {}; convert one with to_dtype", x.dtype(), y.dtype());
         return Err(Error::op(op, message));

@@ -5,10 +5,11 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::embedding as device;
 
-use super::launch::config::{self, row_block};
-use super::{Op, Saves, apply, index_flag, launch};
+use super::{Op, Saves, apply, index_flag};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch;
+use crate::launch::config::{self, row_block};
 use crate::tensor::Tensor;
 
 impl Tensor {

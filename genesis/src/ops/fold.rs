@@ -5,10 +5,11 @@ use genesis_kernel::kernel::{Grid, KernelDef};
 use kernels::product as device;
 
 use super::reduce::Dims;
-use super::{Op, Saves, apply, launch};
-use crate::amp;
+use super::{Op, Saves, apply};
 use crate::autograd::SavedTensors;
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -113,7 +114,7 @@ impl Tensor {
     /// If there are no such dimensions, one is named twice, or the dtype is not a float.
     #[track_caller]
     pub fn var_dims(&self, dims: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
-        if let Some(cast) = amp::cast_inputs("var", &[self])? {
+        if let Some(cast) = autocast::cast_inputs("var", &[self])? {
             return cast[0].var_dims(dims, correction, keep);
         }
         let axes = Dims::new("var", dims, keep, self.shape())?;
@@ -134,7 +135,7 @@ impl Tensor {
     /// As [`Tensor::var_dims`].
     #[track_caller]
     pub fn std_dims(&self, dims: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
-        if let Some(cast) = amp::cast_inputs("std", &[self])? {
+        if let Some(cast) = autocast::cast_inputs("std", &[self])? {
             return cast[0].std_dims(dims, correction, keep);
         }
         let wide = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
@@ -153,7 +154,7 @@ impl Tensor {
             let message = format!("needs a float dtype, got {}", self.dtype());
             return Err(Error::op("norm", message));
         }
-        if let Some(cast) = amp::cast_inputs("norm", &[self])? {
+        if let Some(cast) = autocast::cast_inputs("norm", &[self])? {
             return cast[0].vector_norm(p, dims, keep);
         }
         let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
@@ -174,7 +175,7 @@ impl Tensor {
     /// If there are no such dimensions, one is named twice, or the dtype is not a float.
     #[track_caller]
     pub fn logsumexp(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        if let Some(cast) = amp::cast_inputs("logsumexp", &[self])? {
+        if let Some(cast) = autocast::cast_inputs("logsumexp", &[self])? {
             return cast[0].logsumexp(dims, keep);
         }
         let x = self.as_float()?;

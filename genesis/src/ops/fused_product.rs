@@ -7,13 +7,13 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::QuantizedWeight;
-use super::launch::deferred_norm::{DeferredNorm, Gain};
-use super::launch::epilogue::{Epilogue, Fusion};
-use super::launch::linear_tiles::linear_tiles;
-use super::launch::quantized_tiles::{Steps, quantized_tiles};
 use super::linear_rows::or_none;
 use crate::autograd::is_grad_enabled;
 use crate::error::Result;
+use crate::launch::deferred_norm::{DeferredNorm, Gain};
+use crate::launch::epilogue::{Epilogue, Fusion};
+use crate::launch::linear_tiles::linear_tiles;
+use crate::launch::quantized_tiles::{Steps, quantized_tiles};
 use crate::tensor::Tensor;
 
 /// What a product of rows takes.

@@ -6,22 +6,13 @@ use genesis_kernel::runtime::Device;
 use kernels::gated as device;
 
 use super::elementwise::check_pair;
-use super::launch::config::{MAX_ROW, kept_rows_of_one_sum, row_block};
-use super::{Activation, launch, wrong_dtype};
+use super::{Activation, wrong_dtype};
 use crate::autograd::is_grad_enabled;
 use crate::error::{Error, Result};
+use crate::launch;
+use crate::launch::config::{MAX_ROW, kept_rows_of_one_sum, row_block};
+use crate::launch::epilogue::Gate;
 use crate::tensor::Tensor;
-
-/// The activation of a gate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gate {
-    /// `x sigmoid(x)`: SwiGLU.
-    Silu,
-    /// Exact GELU: GEGLU.
-    Gelu,
-    /// GELU by tanh, as Gemma has it.
-    GeluTanh,
-}
 
 impl Gate {
     /// The gate whose function an activation is.

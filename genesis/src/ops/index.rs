@@ -12,9 +12,10 @@ use genesis_kernel::runtime::Device;
 use kernels::index as device;
 
 use super::index_flag::{self, Range};
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape::{self, Layout, contiguous_strides};
 use crate::tensor::Tensor;
 

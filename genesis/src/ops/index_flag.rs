@@ -20,8 +20,8 @@ use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::index as device;
 
-use super::launch;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 /// Launches that are remembered, as the kernels know.

@@ -6,9 +6,9 @@
 use genesis_kernel::ir::DType;
 
 use super::pool::resample;
-use super::window::Table;
 use super::wrong_dtype;
 use crate::error::{Error, Result};
+use crate::launch::axis::Table;
 use crate::tensor::Tensor;
 
 /// How elements between elements are made.

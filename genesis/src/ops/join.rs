@@ -2,11 +2,13 @@
 
 use genesis_kernel::ir::DType;
 
-use super::{Op, apply, launch};
-use crate::autograd::{GradMeta, SavedTensors};
+use super::promote;
+use super::{Op, apply};
+use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape;
-use crate::tensor::{Tensor, host, promote};
+use crate::tensor::{Tensor, host};
 
 impl Tensor {
     /// The tensors one after the other along `dim`; dtypes promote. One without elements and with one
@@ -335,8 +337,8 @@ impl Op for Cat {
         for (input, &extent) in inputs.iter().zip(&self.extents) {
             let layout = result.layout().slice(self.axis, start, 1, extent);
             let layout = layout.ok_or_else(|| Error::op("cat", "the parts exceed their sum"))?;
-            let (storage, meta) = (result.storage().clone(), GradMeta::detached());
-            launch::cast(input, &Tensor::from_parts(storage, layout, input.dtype(), meta))?;
+            let part = Tensor::plain(result.storage().clone(), layout, input.dtype());
+            launch::cast(input, &part)?;
             start += extent;
         }
         Ok(result)

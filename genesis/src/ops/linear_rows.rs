@@ -15,9 +15,10 @@
 
 use genesis_kernel::ir::DType;
 
-use super::{Op, apply, launch, wrong_dtype};
+use super::{Op, apply, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 const NAME: &str = "linear_rows";

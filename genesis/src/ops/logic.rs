@@ -2,9 +2,10 @@
 
 use genesis_kernel::ir::DType;
 
-use super::launch;
+use super::promote;
 use crate::error::{Error, Result};
-use crate::tensor::{Tensor, promote};
+use crate::launch;
+use crate::tensor::Tensor;
 
 type Compare = fn(&Tensor, &Tensor) -> Result<Tensor>;
 

@@ -7,11 +7,12 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Device, from_bytes};
 use kernels::loss as device;
 
-use super::launch::config::{Pieces, row_block};
-use super::{Op, Saves, apply, index_flag, launch, wrong_dtype};
+use super::{Op, Saves, apply, index_flag, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::fuse::{Fused, fuse};
+use crate::launch;
+use crate::launch::config::{Pieces, row_block};
 use crate::tensor::Tensor;
 
 /// How the losses of a batch become one.
@@ -89,7 +90,7 @@ impl Tensor {
                 losses.sum()?.div(&counts)?
             }
         };
-        result.to_dtype(crate::amp::dtype_of(NAME, self))
+        result.to_dtype(crate::dispatch::autocast::dtype_of(NAME, self))
     }
 }
 

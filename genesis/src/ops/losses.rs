@@ -3,9 +3,9 @@
 use genesis_kernel::ir::DType;
 
 use super::Reduction;
-use super::launch;
-use crate::amp;
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 /// How classes count in a loss.
@@ -55,7 +55,7 @@ impl Tensor {
         if target.dtype() != DType::I64 {
             return Err(Error::op(NAME, format!("the target must be i64, got {}", target.dtype())));
         }
-        if let Some(cast) = amp::cast_inputs("nll_loss", &[self])? {
+        if let Some(cast) = autocast::cast_inputs("nll_loss", &[self])? {
             return cast[0].nll_loss(target, classes);
         }
         let x = rows(NAME, self, target.shape())?;
@@ -92,7 +92,7 @@ impl Tensor {
         if self.rank() == 0 {
             return Err(Error::op(NAME, "needs at least 1 dimension(s), got shape []"));
         }
-        if let Some(cast) = amp::cast_inputs("cross_entropy", &[self])? {
+        if let Some(cast) = autocast::cast_inputs("cross_entropy", &[self])? {
             return cast[0].cross_entropy_loss(target, classes);
         }
         let dim = if self.rank() == 1 { 0 } else { 1 };

@@ -4,9 +4,10 @@
 
 use genesis_kernel::ir::DType;
 
-use super::{Reduction, launch};
-use crate::amp;
+use super::Reduction;
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 /// What [`Tensor::multi_margin_loss`] can be asked for.
@@ -55,7 +56,7 @@ fn rows(op: &str, x: &Tensor, target: &Tensor, per_class: bool) -> Result<(Tenso
 /// Losses of rows reduced, in the dtype and without the axis that the scores lack.
 fn finish(op: &str, losses: &Tensor, x: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let losses = if x.rank() == 1 { losses.squeeze(0)? } else { losses.clone() };
-    reduction.of(&losses)?.to_dtype(amp::dtype_of(op, x))
+    reduction.of(&losses)?.to_dtype(autocast::dtype_of(op, x))
 }
 
 /// The numbers of the classes, `[C]`.
@@ -145,6 +146,6 @@ impl Tensor {
             None => losses,
         };
         let loss = reduction.of(&losses.mean_dims(&[-1], false)?)?;
-        loss.to_dtype(amp::dtype_of(NAME, self))
+        loss.to_dtype(autocast::dtype_of(NAME, self))
     }
 }

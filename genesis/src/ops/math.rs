@@ -7,12 +7,13 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::math as device;
 
-use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
+use super::promote;
+use super::{Op, Saves, apply, unbroadcast, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
-use crate::tensor::promote;
 
 /// What a function is computed in, beside f64 for f64.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,9 +6,10 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::elementwise::check_pair;
-use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
+use super::{Op, Saves, apply, unbroadcast, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 

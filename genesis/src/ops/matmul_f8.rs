@@ -3,8 +3,9 @@
 use genesis_kernel::ir::DType;
 
 use super::elementwise::check_pair;
-use super::{launch, wrong_dtype};
+use super::wrong_dtype;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 const NAME: &str = "scaled_matmul";

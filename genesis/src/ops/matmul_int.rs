@@ -7,8 +7,8 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use kernels::matmul_int::matmul_int;
 
-use super::launch;
 use crate::error::Result;
+use crate::launch;
 use crate::tensor::Tensor;
 
 /// Rows and columns of a program's tile.

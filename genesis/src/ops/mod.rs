@@ -5,16 +5,21 @@
 //! refuses with their exact text. Tests, docs and benchmark rows come from the table in `info`, which the feature `op-info` brings.
 
 mod activation;
+mod adjacent;
 mod affine;
+pub(crate) mod argument;
 mod arith;
 mod arrange;
 mod attention;
 mod bags;
 mod conv;
+mod create;
 mod ctc;
+mod data;
 mod distances;
 pub mod elementwise;
 mod embedding;
+mod fmt;
 mod fold;
 pub(crate) mod fused_product;
 mod gated;
@@ -22,27 +27,10 @@ mod index;
 pub(crate) mod index_flag;
 #[cfg(feature = "op-info")]
 pub mod info;
-#[cfg(feature = "op-info")]
-mod info_arith;
-#[cfg(feature = "op-info")]
-mod info_case;
-#[cfg(feature = "op-info")]
-mod info_math;
-#[cfg(feature = "op-info")]
-mod info_more;
-#[cfg(feature = "op-info")]
-mod info_nn;
-#[cfg(feature = "op-info")]
-mod info_places;
-#[cfg(feature = "op-info")]
-mod info_shapes;
-#[cfg(feature = "op-info")]
-mod info_stats;
-#[cfg(feature = "op-info")]
-mod info_window;
+mod inplace;
+mod inplace_ops;
 mod interpolate;
 mod join;
-pub(crate) mod launch;
 mod linear;
 mod linear_rows;
 mod logic;
@@ -55,12 +43,14 @@ mod matmul_f8;
 mod matmul_int;
 mod norm;
 mod norms;
+mod operators;
 mod order;
 mod pad;
 mod paged;
 mod patches;
 mod pool;
 mod products;
+pub(crate) mod promote;
 mod quantized;
 mod random;
 mod random_inplace;
@@ -75,21 +65,20 @@ mod softmax;
 pub mod special;
 mod spectral;
 mod stats;
+mod strided;
+mod transfer;
 mod unique;
+mod view;
 mod window;
 
-use std::panic::Location;
-
 use genesis_kernel::ir::DType;
-use genesis_kernel::trace as profiled;
 
-use crate::amp;
-use crate::autograd::{SavedTensors, anomaly, is_grad_enabled, no_grad, record};
 use crate::error::{Error, Result};
-use crate::fuse::trace;
-use crate::memory;
 use crate::tensor::Tensor;
 
+pub(crate) use crate::autograd::apply;
+pub use crate::autograd::op::{Op, Saves};
+pub use crate::launch::epilogue::Gate;
 pub use affine::Activation;
 pub use arith::{RoundingMode, Tolerance};
 pub use arrange::GridOrder;
@@ -98,7 +87,6 @@ pub use bags::{BagMode, Bags};
 pub use conv::Conv;
 pub use ctc::Ctc;
 pub use distances::Triplet;
-pub use gated::Gate;
 pub use index::Index;
 pub(crate) use index::{add_at, places_of_layout};
 pub use interpolate::{Interpolation, Resize};
@@ -118,78 +106,6 @@ pub use sampling::{GridMode, GridPadding, GridSample};
 pub use scatter::ScatterReduce;
 pub use unique::Unique;
 pub use window::Window;
-
-/// Which tensors an op's backward reads.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Saves {
-    /// One bit per input, the first in bit 0.
-    pub inputs: u32,
-    /// The result.
-    pub output: bool,
-}
-
-impl Saves {
-    /// Nothing: the backward needs only `dy`.
-    pub const NOTHING: Saves = Saves { inputs: 0, output: false };
-    /// The inputs with these bits.
-    pub const fn inputs(bits: u32) -> Saves {
-        Saves { inputs: bits, output: false }
-    }
-    /// The result.
-    pub const OUTPUT: Saves = Saves { inputs: 0, output: true };
-}
-
-/// An operation on tensors.
-pub trait Op: Send + Sync + 'static {
-    /// The name users know it by.
-    fn name(&self) -> &'static str;
-
-    /// Computes the result, or refuses.
-    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor>;
-
-    /// What [`backward`](Op::backward) reads.
-    fn saves(&self) -> Saves {
-        Saves::NOTHING
-    }
-
-    /// The gradient of each input, made of differentiable ops; `None` where there is none.
-    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>>;
-}
-
-/// Runs an op and records it where gradients are wanted.
-#[track_caller]
-pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
-    if let Some(cast) = amp::cast_inputs(op.name(), inputs)? {
-        return apply(op, &cast.iter().collect::<Vec<_>>());
-    }
-    for input in inputs {
-        input.storage().wait_arrived()?;
-    }
-    let caller = Location::caller();
-    let _op = profiled::op(op.name(), caller, || describe(inputs));
-    let forward = || no_grad(|| amp::without_autocast(|| op.forward(inputs)));
-    let outer = trace::enter(op.name());
-    let made = memory::made_at(caller, forward);
-    trace::leave(outer);
-    let mut result = made?;
-    if anomaly::is_on() && !trace::is_on() {
-        anomaly::check_forward(op.name(), inputs, &result)?;
-    }
-    let wanted = is_grad_enabled() && result.dtype().is_arithmetic_float();
-    if wanted && inputs.iter().any(|input| input.requires_grad()) {
-        result = record(op, inputs, result)?;
-    }
-    if let Some(parent) = inputs.first() {
-        result.note_view(parent);
-    }
-    Ok(result)
-}
-
-/// Dtypes and shapes, as a profile shows them: `f32[64, 784], f32[784, 256]`.
-pub(crate) fn describe(inputs: &[&Tensor]) -> String {
-    let one = |input: &&Tensor| format!("{}{:?}", input.dtype(), input.shape());
-    inputs.iter().map(one).collect::<Vec<_>>().join(", ")
-}
 
 /// What an op says of a dtype that it does not take.
 pub(crate) fn wrong_dtype(op: &str, wants: &str, dtype: DType) -> Error {

@@ -9,12 +9,13 @@ use genesis_kernel::kernel::{Grid, KernelDef};
 use kernels::{norm as device, norm_bwd as device_bwd};
 
 use super::elementwise::check_pair;
-use super::launch::config::{
-    RowBlock, kept_rows, kept_rows_of_one_sum, multiprocessors, summed_rows,
-};
-use super::{Op, Saves, apply, launch, wrong_dtype};
+use super::{Op, Saves, apply, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
+use crate::launch;
+use crate::launch::config::{
+    RowBlock, kept_rows, kept_rows_of_one_sum, multiprocessors, summed_rows,
+};
 use crate::tensor::Tensor;
 
 impl Tensor {

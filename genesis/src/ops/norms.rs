@@ -2,10 +2,11 @@
 
 use genesis_kernel::ir::DType;
 
-use super::{PadMode, launch};
-use crate::amp;
+use super::PadMode;
 use crate::autograd::no_grad;
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 /// What a batch norm keeps and does.
@@ -174,7 +175,7 @@ impl Tensor {
         if self.shape()[1] == 0 {
             return Err(Error::op(NAME, format!("shape {:?} has no channels", self.shape())));
         }
-        if let Some(cast) = amp::cast_inputs("group_norm", &[self])? {
+        if let Some(cast) = autocast::cast_inputs("group_norm", &[self])? {
             return cast[0].group_norm(groups, weight, bias, eps);
         }
         let (n, c) = (self.shape()[0], self.shape()[1]);

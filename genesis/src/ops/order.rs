@@ -12,8 +12,8 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::sort as device;
 
-use super::launch;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape;
 use crate::tensor::Tensor;
 

@@ -14,9 +14,9 @@ pub use rotate::{CacheSlots, Rotation};
 
 use genesis_kernel::ir::DType;
 
-use self::attend::Call;
+use self::attend::{Call, MAX_KEYS, Paged};
 use super::elementwise::check_pair;
-use super::{Op, apply, launch, wrong_dtype};
+use super::{Op, apply, wrong_dtype};
 use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -53,8 +53,7 @@ pub struct PagedAttention {
 
 /// The longest heads.
 const MAX_HEAD: usize = 256;
-/// More than any sequence is long; kernels count keys in 32 bits.
-const MAX_KEYS: usize = 1 << 30;
+
 impl Tensor {
     /// Attention of new tokens to the keys and values of their sequences in a cache in pages.
     ///
@@ -208,19 +207,6 @@ fn check_options(q: &Tensor, options: &PagedAttention) -> Result<()> {
         return Err(Error::op(NAME, message));
     }
     Ok(())
-}
-
-/// The op with its operands checked.
-struct Paged {
-    starts: Tensor,
-    lengths: Tensor,
-    table: Tensor,
-    /// New tokens and keys of a sequence.
-    most: [usize; 2],
-    scale: f64,
-    window: usize,
-    cap: Option<f64>,
-    sinks: Option<Tensor>,
 }
 
 impl Paged {

@@ -1,8 +1,9 @@
 //! Patches as columns and back, and channels as pixels.
 
 use super::PadMode;
-use super::window::{Axis, Window};
+use super::window::Window;
 use crate::error::{Error, Result};
+use crate::launch::axis::Axis;
 use crate::shape;
 use crate::tensor::Tensor;
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use genesis_kernel::ir::DType;
 
-use super::launch::window as device;
-use super::window::{Axis, Table, Window, three, try_map};
+use super::window::Window;
 use super::{Op, apply, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch::axis::{Axis, Table, three, try_map};
+use crate::launch::window as device;
 use crate::shape;
 use crate::tensor::{Tensor, host};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::elementwise::check_pair;
-use crate::amp;
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -115,7 +115,7 @@ impl Tensor {
         alpha: f64,
         beta: f64,
     ) -> Result<Tensor> {
-        if self.dtype() == product.dtype() || !amp::unifies("addmm", self, product) {
+        if self.dtype() == product.dtype() || !autocast::unifies("addmm", self, product) {
             check_pair(op, self, product)?;
         }
         let fractional = alpha.fract() != 0.0 || beta.fract() != 0.0;
@@ -157,7 +157,7 @@ impl Tensor {
     /// If the formula does not fit the operands.
     #[track_caller]
     pub fn einsum(formula: &str, operands: &[&Tensor]) -> Result<Tensor> {
-        if let Some(cast) = amp::cast_inputs("einsum", operands)? {
+        if let Some(cast) = autocast::cast_inputs("einsum", operands)? {
             return Tensor::einsum(formula, &cast.iter().collect::<Vec<_>>());
         }
         let refuse = |why: &str| Error::op("einsum", format!("{why}, in `{formula}`"));

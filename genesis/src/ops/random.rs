@@ -8,10 +8,11 @@ use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::random as device;
 
-use super::{Op, apply, launch, wrong_dtype};
+use super::{Op, apply, wrong_dtype};
 use crate::autograd::{SavedTensors, no_grad};
+use crate::dispatch::capture;
 use crate::error::{Error, Result};
-use crate::graph::session;
+use crate::launch;
 use crate::random::{Generator, RngState, default_generator};
 use crate::tensor::{Creation, Tensor};
 
@@ -29,7 +30,7 @@ fn f32_args<const N: usize>(numbers: [f64; N]) -> [Arg; N] {
 
 /// Seed and offset as a kernel takes them.
 pub(super) fn state_args(state: RngState) -> Result<[Arg; 2]> {
-    if session::has_cells() { session::draw(state) } else { Ok(fixed_args(state)) }
+    if capture::has_cells() { capture::draw(state) } else { Ok(fixed_args(state)) }
 }
 
 /// Seed and offset that stay as they are when a graph replays.

@@ -7,10 +7,11 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::reduce as device;
 
-use super::{Op, Saves, apply, launch, wrong_dtype};
+use super::{Op, Saves, apply, wrong_dtype};
 use crate::autograd::SavedTensors;
+use crate::dispatch::trace;
 use crate::error::{Error, Result};
-use crate::fuse::trace;
+use crate::launch;
 use crate::shape;
 use crate::tensor::Tensor;
 

@@ -9,9 +9,10 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::sample as device;
 
-use super::{launch, wrong_dtype};
+use super::wrong_dtype;
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 const NAME: &str = "sample_tokens";

@@ -5,8 +5,9 @@
 
 use genesis_kernel::ir::DType;
 
-use super::{launch, wrong_dtype};
+use super::wrong_dtype;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::{Creation, Tensor};
 
 /// How a value between elements is made.

@@ -4,10 +4,11 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::scan as device;
 
-use super::{Op, Saves, apply, launch, wrong_dtype};
-use crate::amp;
+use super::{Op, Saves, apply, wrong_dtype};
 use crate::autograd::SavedTensors;
+use crate::dispatch::autocast;
 use crate::error::Result;
+use crate::launch;
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -81,7 +82,7 @@ impl Tensor {
         if !self.dtype().is_arithmetic_float() {
             return Err(wrong_dtype(NAME, "a float", self.dtype()));
         }
-        if let Some(cast) = amp::cast_inputs("logcumsumexp", &[self])? {
+        if let Some(cast) = autocast::cast_inputs("logcumsumexp", &[self])? {
             return cast[0].logcumsumexp(dim);
         }
         if self.numel() == 0 || self.rank() == 0 {

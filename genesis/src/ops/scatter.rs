@@ -9,9 +9,10 @@ use kernels::index as device;
 
 use super::embedding::{places_in_order, scale_of};
 use super::index::{Index, add_at, plus_at, put_at, scattered, slices, take_at};
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape;
 use crate::tensor::Tensor;
 

@@ -4,9 +4,10 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use kernels::search as device;
 
-use super::launch;
+use super::promote;
 use crate::error::{Error, Result};
-use crate::tensor::{Tensor, promote};
+use crate::launch;
+use crate::tensor::Tensor;
 
 const BLOCK: usize = 256;
 

@@ -5,11 +5,13 @@ use genesis_kernel::kernel::KernelDef;
 use kernels::compare as device;
 
 use super::elementwise::check_pair;
-use super::{Op, Saves, apply, launch, unbroadcast, wrong_dtype};
+use super::promote;
+use super::{Op, Saves, apply, unbroadcast, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::shape::broadcast_shapes;
-use crate::tensor::{Tensor, promote};
+use crate::tensor::Tensor;
 
 macro_rules! comparisons {
     ($($(#[$doc:meta])* $name:ident, $scalar:ident;)*) => {

@@ -3,11 +3,12 @@
 use genesis_kernel::kernel::{Grid, KernelDef};
 use kernels::softmax as device;
 
-use super::launch::config::Pieces;
-use super::launch::rows;
-use super::{Op, Saves, apply, launch, wrong_dtype};
+use super::{Op, Saves, apply, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::Result;
+use crate::launch;
+use crate::launch::config::Pieces;
+use crate::launch::rows;
 use crate::shape;
 use crate::tensor::Tensor;
 

@@ -6,9 +6,10 @@ use genesis_kernel::ir::DType;
 use kernels::special as device;
 
 use super::math::{Compute, Function, functions};
-use super::{Op, Saves, apply, launch};
+use super::{Op, Saves, apply};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::tensor::Tensor;
 
 const X: Saves = Saves::inputs(1);

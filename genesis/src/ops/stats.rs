@@ -65,7 +65,7 @@ impl Tensor {
         if !self.dtype().is_arithmetic_float() {
             return self.mean_dims(dims, keep);
         }
-        let wide = self.to_dtype(super::launch::accumulate_dtype(self.dtype()))?;
+        let wide = self.to_dtype(crate::launch::accumulate_dtype(self.dtype()))?;
         let count = wide.isnan()?.logical_not()?.sum_dims(dims, keep)?.to_dtype(wide.dtype())?;
         wide.nansum(dims, keep)?.div(&count)?.to_dtype(self.dtype())
     }

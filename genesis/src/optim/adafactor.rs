@@ -3,7 +3,7 @@
 use super::rule::{Member, state_like};
 use super::{Batch, Optim, Rule, Setting};
 use crate::error::Result;
-use crate::ops::launch::accumulate_dtype;
+use crate::launch::accumulate_dtype;
 use crate::tensor::Tensor;
 use genesis_kernel::ir::DType;
 

@@ -11,8 +11,8 @@ use kernels::many as device;
 
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::ops::launch::many::{Cut, Many, Operand, Tables};
-use crate::ops::launch::{accumulate_dtype, pointer};
+use crate::launch::many::{Cut, Many, Operand, Tables};
+use crate::launch::{accumulate_dtype, pointer};
 use crate::tensor::Tensor;
 
 /// Where gradients lie changes little from step to step.

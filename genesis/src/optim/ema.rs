@@ -10,8 +10,8 @@ use kernels::many as device;
 use super::{Parameters, State};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::ops::launch::many::{Cut, Many, Operand, Tables};
-use crate::ops::launch::{accumulate_dtype, number};
+use crate::launch::many::{Cut, Many, Operand, Tables};
+use crate::launch::{accumulate_dtype, number};
 use crate::tensor::Tensor;
 
 /// An exponential moving average of weights, which often does better than the last weights.

@@ -12,8 +12,8 @@ use super::rule::{Batch, Member, Rule, Skip};
 use super::{Optimizer, State};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
-use crate::ops::launch::accumulate_dtype;
-use crate::ops::launch::many::Tables;
+use crate::launch::accumulate_dtype;
+use crate::launch::many::Tables;
 use crate::tensor::Tensor;
 
 /// Parameters with names: `model.named_parameters()`, or `model.parameters()`, which are named by their

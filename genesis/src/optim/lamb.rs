@@ -7,7 +7,7 @@ use kernels::update as device;
 use super::rule::{Fused, sign, state_like};
 use super::{Batch, Optim, Rule, Setting};
 use crate::error::Result;
-use crate::ops::launch::{self, pointer};
+use crate::launch::{self, pointer};
 use crate::tensor::Tensor;
 
 /// Options of [`Lamb`], with the defaults of its authors.

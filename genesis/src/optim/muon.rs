@@ -5,7 +5,7 @@ use genesis_kernel::ir::DType;
 use super::rule::{Member, state_like};
 use super::{Batch, Optim, Rule, Setting};
 use crate::error::{Error, Result};
-use crate::ops::launch::accumulate_dtype;
+use crate::launch::accumulate_dtype;
 use crate::tensor::Tensor;
 
 /// How Muon's learning rate follows the shape of a matrix of `m` by `n`.

@@ -7,10 +7,10 @@ use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::Arg;
 
+use crate::dispatch::capture;
 use crate::error::{Error, Result};
-use crate::graph::session;
-use crate::ops::launch::many::{Cut, Many, Operand, Tables, absent};
-use crate::ops::launch::{accumulate_dtype, number, pointer};
+use crate::launch::many::{Cut, Many, Operand, Tables, absent};
+use crate::launch::{accumulate_dtype, number, pointer};
 use crate::tensor::Tensor;
 
 /// An optimizer's options, which know how to step parameters.
@@ -178,7 +178,7 @@ impl Batch<'_> {
     }
 
     fn write(&self, target: &Tensor, value: &Tensor) -> Result<()> {
-        session::check("an optimizer whose numbers are not read from memory steps")?;
+        capture::check("an optimizer whose numbers are not read from memory steps")?;
         match &self.skip {
             None => target.copy_(value),
             Some(skip) => {
@@ -228,7 +228,7 @@ impl Batch<'_> {
         let numbers: Vec<Arg> = fused.numbers.iter().map(|&value| number(wide, value)).collect();
         let exact = fused.exact.iter().map(|&value| number(DType::F64, value));
         let head: Vec<Arg> = head.into_iter().chain(exact).chain(numbers).collect();
-        let Some(head) = session::numbers(self.owner, head)? else { return Ok(()) };
+        let Some(head) = capture::numbers(self.owner, head)? else { return Ok(()) };
         let rest = |first: usize| Ok([head.clone(), (fused.rest)(first)?].concat());
         let flags = [i64::from(masters.is_some()), i64::from(self.skip.is_some())];
         let consts = [&flags, fused.consts].concat();

@@ -9,7 +9,6 @@ use genesis_kernel::trace::{Launch, Range, RangeKind, Trace};
 use serde_json::{Value, json};
 
 use super::peaks::Peaks;
-use super::table::{self, SortBy};
 use crate::Device;
 
 /// What the events of one row have in common.
@@ -103,8 +102,8 @@ impl Row {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Averages {
     rows: Vec<Row>,
-    wall_ms: f64,
-    dropped: u64,
+    pub(super) wall_ms: f64,
+    pub(super) dropped: u64,
 }
 
 impl Averages {
@@ -116,18 +115,6 @@ impl Averages {
     /// The first row of this name.
     pub fn row(&self, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.name == name)
-    }
-
-    /// The rows from the largest on.
-    pub fn sorted(&self, by: SortBy) -> Vec<&Row> {
-        let mut rows: Vec<&Row> = self.rows.iter().collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(by.key(row)));
-        rows
-    }
-
-    /// The largest rows as text.
-    pub fn table(&self, by: SortBy, limit: usize) -> String {
-        table::text(&self.sorted(by), limit, self.wall_ms, self.dropped)
     }
 
     /// All rows, by name.

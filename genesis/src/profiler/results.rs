@@ -8,7 +8,7 @@ use genesis_kernel::trace::Trace;
 
 use super::averages::{Averages, GroupBy};
 use super::peaks::Peaks;
-use super::{averages, chrome, summary};
+use super::{averages, chrome};
 use crate::Device;
 use crate::error::{Error, Result};
 
@@ -44,11 +44,6 @@ impl Profile {
     /// Totals of events that have something in common.
     pub fn key_averages(&self, group_by: GroupBy) -> Averages {
         averages::group(&self.trace, group_by, self.peaks(), self.wall_ms())
-    }
-
-    /// What to look at, in words.
-    pub fn summary(&self) -> String {
-        summary::summary(self)
     }
 
     /// Writes the events in the format that Perfetto (<https://ui.perfetto.dev>) and `chrome://tracing`

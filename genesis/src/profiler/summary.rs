@@ -15,7 +15,14 @@ const WORTH: f64 = 0.05;
 /// A kernel below this share of the roofline is slow.
 const LOW: f64 = 0.4;
 
-pub(super) fn summary(profile: &Profile) -> String {
+impl Profile {
+    /// What to look at, in words.
+    pub fn summary(&self) -> String {
+        summary(self)
+    }
+}
+
+fn summary(profile: &Profile) -> String {
     let trace = profile.events();
     let wall = trace.end_ns - trace.start_ns;
     let mut text = format!("{} of wall time", time(wall));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::averages::Row;
+use super::averages::{Averages, Row};
 
 /// What rows are sorted by, the largest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ pub enum SortBy {
 }
 
 impl SortBy {
-    pub(super) fn key(self, row: &Row) -> i128 {
+    fn key(self, row: &Row) -> i128 {
         i128::from(match self {
             SortBy::Calls => row.calls,
             SortBy::HostTotal => row.host_total_ns,
@@ -37,6 +37,20 @@ impl SortBy {
             SortBy::Flops => row.flops,
             SortBy::Memory => return i128::from(row.memory_change),
         })
+    }
+}
+
+impl Averages {
+    /// The rows from the largest on.
+    pub fn sorted(&self, by: SortBy) -> Vec<&Row> {
+        let mut rows: Vec<&Row> = self.rows().iter().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(by.key(row)));
+        rows
+    }
+
+    /// The largest rows as text.
+    pub fn table(&self, by: SortBy, limit: usize) -> String {
+        text(&self.sorted(by), limit, self.wall_ms, self.dropped)
     }
 }
 
@@ -53,7 +67,7 @@ const COLUMNS: [(&str, usize); 9] = [
     ("memory", 11),
 ];
 
-pub(super) fn text(rows: &[&Row], limit: usize, wall_ms: f64, dropped: u64) -> String {
+fn text(rows: &[&Row], limit: usize, wall_ms: f64, dropped: u64) -> String {
     let shown = &rows[..limit.min(rows.len())];
     let title = |row: &Row| match row.inputs.as_str() {
         "" => row.name.clone(),

@@ -12,16 +12,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 
-use crate::graph::session;
-
-/// The state of a generator: what to save to continue later with the same draws.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RngState {
-    /// The key.
-    pub seed: u64,
-    /// The number of draws made so far.
-    pub offset: u64,
-}
+use crate::dispatch::capture;
+pub use crate::dispatch::rng_state::RngState;
 
 /// A source of random numbers of its own.
 #[derive(Debug)]
@@ -78,7 +70,7 @@ impl Generator {
     /// Takes the next `n` draws: gives the state that they begin at.
     pub(crate) fn take(&self, n: usize) -> RngState {
         if !std::ptr::eq(self, &DEFAULT) {
-            session::refuse("a step that is captured draws from the default generator only");
+            capture::refuse("a step that is captured draws from the default generator only");
         }
         self.change(|state| state.offset = state.offset.wrapping_add(n as u64))
     }

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use super::backend::{Backend, ModelInfo};
 use super::metrics::Metrics;
+use super::options::ServeOptions;
 use super::protocol::answers::Head;
 use super::refusal::ApiError;
-use super::server::ServeOptions;
 
 /// How far the server is on its way to the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

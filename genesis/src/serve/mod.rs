@@ -20,6 +20,7 @@ mod embedding;
 mod engine;
 mod guard;
 mod metrics;
+mod options;
 mod page;
 mod protocol;
 mod refusal;
@@ -30,4 +31,5 @@ mod work;
 
 pub use backend::{Answer, Backend, Format, Gauge, ModelInfo, Refusal, Sender};
 pub use engine::EngineBackend;
-pub use server::{ServeOptions, Server};
+pub use options::ServeOptions;
+pub use server::Server;

@@ -11,7 +11,7 @@
 //! What remains is to compare [`Layout::end`] with the length of the storage, which the one function that
 //! makes a tensor does.
 
-use super::{Axes, collapse, count};
+use super::{Axes, collapse_strides, count};
 
 /// Where the elements of a tensor lie in its storage.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -243,7 +243,7 @@ impl Layout {
     /// Strides of a reshape that walks both shapes group by group from the last axis; a group of old
     /// axes that is dense in itself may be cut into new axes at will.
     fn reshaped_strides(&self, shape: &[usize]) -> Option<Axes<i64>> {
-        let (groups, mut strides_of) = collapse(&[self]);
+        let (groups, mut strides_of) = collapse_strides(self.shape(), &[self.strides()]);
         let old_strides = strides_of.remove(0);
         let mut strides: Axes<i64> = shape.iter().map(|_| 0).collect();
         let mut axis = shape.len();

@@ -1,39 +1,30 @@
 //! The tensor: run-time dtype, shape, strides and device over shared storage.
 //!
 //! A clone is cheap and is the same tensor: it shares storage and gradient. A view is another tensor
-//! over the same storage. Memory and gradient bookkeeping are apart ([`Storage`], [`GradMeta`]), so
+//! over the same storage. Memory and gradient bookkeeping are apart ([`Storage`], [`AutogradMeta`]), so
 //! that a graph that only needs to know where gradients go keeps no memory alive.
 
-mod adjacent;
-mod create;
-mod data;
-mod fmt;
+mod creation;
 pub(crate) mod host;
-mod inplace;
-mod inplace_ops;
-mod kernel;
-mod operators;
-pub(crate) mod promote;
 mod storage;
-mod strided;
-mod transfer;
-mod view;
 
+use std::any::Any;
 use std::sync::{Arc, OnceLock, Weak};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
-use crate::autograd::GradMeta;
 use crate::shape::Layout;
 
-pub use create::Creation;
-pub use kernel::{TensorArg, TensorArgMut};
+pub use creation::Creation;
 pub(crate) use storage::{Storage, products};
 
 /// An n-dimensional array with an optional gradient.
 #[derive(Clone)]
 pub struct Tensor(Arc<Inner>);
+
+/// What autograd keeps with a tensor; it alone knows what that is.
+pub(crate) type AutogradMeta = dyn Any + Send + Sync;
 
 /// A tensor that is only kept alive by others.
 #[derive(Clone)]
@@ -51,7 +42,7 @@ struct Inner {
     layout: Layout,
     dtype: DType,
     /// Made when it is first asked for: most tensors want no gradient.
-    meta: OnceLock<Arc<GradMeta>>,
+    autograd: OnceLock<Arc<AutogradMeta>>,
 }
 
 /// What a tensor is apart from its values.
@@ -71,36 +62,18 @@ impl TensorType {
 }
 
 impl Tensor {
-    /// A tensor over storage; for ops.
-    pub(crate) fn from_parts(
-        storage: Arc<Storage>,
-        layout: Layout,
-        dtype: DType,
-        meta: Arc<GradMeta>,
-    ) -> Tensor {
-        Tensor::with_meta(storage, layout, dtype, OnceLock::from(meta))
-    }
-
-    /// [`Tensor::from_parts`] of a tensor without history.
-    pub(crate) fn plain(storage: Arc<Storage>, layout: Layout, dtype: DType) -> Tensor {
-        Tensor::with_meta(storage, layout, dtype, OnceLock::new())
-    }
-
-    /// The one place where a tensor is made. Everything that reads or writes memory trusts that the
-    /// elements of a tensor lie in its storage, so that it is looked at here, whoever asks.
+    /// A tensor over storage, without history; for ops. The one place where a tensor is made.
+    ///
+    /// Everything that reads or writes memory trusts that the elements of a tensor lie in its storage, so that
+    /// it is looked at here, whoever asks.
     #[inline]
-    fn with_meta(
-        storage: Arc<Storage>,
-        layout: Layout,
-        dtype: DType,
-        meta: OnceLock<Arc<GradMeta>>,
-    ) -> Tensor {
+    pub(crate) fn plain(storage: Arc<Storage>, layout: Layout, dtype: DType) -> Tensor {
         assert!(
             storage.holds(&layout, dtype),
             "{layout:?} of {dtype} leaves its storage of {} bytes, which is a bug in Genesis",
             storage.bytes()
         );
-        Tensor(Arc::new(Inner { storage, layout, dtype, meta }))
+        Tensor(Arc::new(Inner { storage, layout, dtype, autograd: OnceLock::new() }))
     }
 
     /// Extents, outermost first; empty for a scalar.
@@ -161,20 +134,10 @@ impl Tensor {
         &self.0.storage
     }
 
-    /// The gradient bookkeeping.
-    pub(crate) fn meta(&self) -> &Arc<GradMeta> {
-        self.0.meta.get_or_init(GradMeta::detached)
-    }
-
-    /// Gives a tensor its first gradient bookkeeping; false where it has one.
-    pub(crate) fn init_meta(&self, meta: Arc<GradMeta>) -> bool {
-        self.0.meta.set(meta).is_ok()
-    }
-
-    /// The gradient bookkeeping, if anything ever asked for it: a tensor without it is a leaf that wants
-    /// no gradient.
-    pub(crate) fn known_meta(&self) -> Option<&Arc<GradMeta>> {
-        self.0.meta.get()
+    /// Where autograd keeps what it knows of the tensor. While it is empty, the tensor is a leaf that wants no
+    /// gradient.
+    pub(crate) fn autograd_meta(&self) -> &OnceLock<Arc<AutogradMeta>> {
+        &self.0.autograd
     }
 
     /// The address of the first element.

@@ -1,5 +1,6 @@
 //! Memory that tensors share, and how often it was written in place.
 
+mod borrows;
 pub(crate) mod products;
 mod slices;
 
@@ -8,13 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Buffer, Device, Graph, Label, MemoryPool};
 
-use crate::autograd::is_inference_mode_enabled;
 use crate::error::Result;
-use crate::fuse::trace;
-use crate::graph::session;
+use crate::mode::is_inference_mode_enabled;
 use crate::shape::Layout;
 
-use self::slices::Borrows;
+use self::borrows::Borrows;
 
 /// Device memory with a version counter.
 pub(crate) struct Storage {
@@ -35,9 +34,9 @@ pub(crate) struct Storage {
 
 impl Storage {
     /// A value of a trace: no memory.
-    pub(crate) fn symbolic(device: Device, elements: usize) -> Result<Storage> {
+    pub(crate) fn symbolic(device: Device, symbol: u64, elements: usize) -> Result<Storage> {
         let mut storage = Storage::from_buffer(Buffer::uninit(&device.stream(), 0)?);
-        storage.symbol = (trace::symbol(), elements);
+        storage.symbol = (symbol, elements);
         Ok(storage)
     }
 
@@ -92,15 +91,23 @@ impl Storage {
         dtype: DType,
         shape: &[usize],
     ) -> Result<Storage> {
-        let make = || Storage::uninitialized(device, bytes.len(), dtype, shape);
-        if session::is_recording() {
-            // Written once and not by each replay, so that it may share no memory with what is.
-            let storage = MemoryPool::outside(make)?;
-            Graph::write_beside(&storage.buffer, bytes)?;
-            return Ok(storage);
-        }
-        let storage = make()?;
+        let storage = Storage::uninitialized(device, bytes.len(), dtype, shape)?;
         storage.buffer.write(0, bytes)?;
+        Ok(storage)
+    }
+
+    /// The same while a step is recorded: written once and not by each replay, so that it may share no memory
+    /// with what is.
+    #[track_caller]
+    pub(crate) fn from_bytes_beside(
+        device: Device,
+        bytes: &[u8],
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Storage> {
+        let make = || Storage::uninitialized(device, bytes.len(), dtype, shape);
+        let storage = MemoryPool::outside(make)?;
+        Graph::write_beside(&storage.buffer, bytes)?;
         Ok(storage)
     }
 

@@ -21,7 +21,7 @@ use super::template::{ChatTemplate, Conversation};
 use super::tokenizer::Tokenizer;
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
-use crate::io::{MOST_CONFIG, read_at_most};
+use crate::files::{MOST_CONFIG, read_at_most};
 
 /// The template for everything.
 const DEFAULT: &str = "default";

@@ -41,9 +41,16 @@ enum State {
     Whole(Vec<u32>),
 }
 
+impl Tokenizer {
+    /// A stream that turns ids into text one by one.
+    pub fn stream(&self, skip_special: bool) -> TokenStream {
+        TokenStream::new(self.clone(), skip_special)
+    }
+}
+
 impl TokenStream {
     /// A stream at its start.
-    pub(super) fn new(tokenizer: Tokenizer, skip_special: bool) -> TokenStream {
+    fn new(tokenizer: Tokenizer, skip_special: bool) -> TokenStream {
         let state = match tokenizer.decoding() {
             Decoding::ByteLevel => State::ByteLevel(Vec::new()),
             Decoding::Chain(chain) => {

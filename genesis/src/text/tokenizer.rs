@@ -23,11 +23,10 @@ use tokenizers::AddedToken;
 
 use super::bytes::{fallback_byte, push_bytes};
 use super::decoding::Decoding;
-use super::stream::TokenStream;
 use super::validate::checked;
 use super::vocabulary::Vocabulary;
 use crate::error::{Error, Result};
-use crate::io::{MOST_TOKENIZER, read_at_most};
+use crate::files::{MOST_TOKENIZER, read_at_most};
 
 /// Turns text into token ids and ids into text; clones share the vocabulary.
 #[derive(Clone)]
@@ -106,11 +105,6 @@ impl Tokenizer {
     /// If the tokenizer's decoder refuses.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         self.inner.decode(ids, skip_special).map_err(|error| failed("decode", &*error))
-    }
-
-    /// A stream that turns ids into text one by one.
-    pub fn stream(&self, skip_special: bool) -> TokenStream {
-        TokenStream::new(self.clone(), skip_special)
     }
 
     /// The id of a token as the vocabulary writes it: `Ġhello`, `<|im_end|>`.

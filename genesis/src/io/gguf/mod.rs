@@ -8,8 +8,10 @@
 //! The format's description in ggml's repository, `docs/gguf.md`.
 
 mod blocks;
+mod cursor;
 mod parse;
 mod super_blocks;
+mod tensor;
 mod ty;
 mod value;
 
@@ -17,12 +19,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use tensor::GgufTensor;
 pub use ty::GgmlType;
 pub use value::{GgufArray, GgufType, GgufValue};
 
-use super::Mapped;
 use crate::error::{Error, Result};
-use crate::shape;
+use crate::files::Mapped;
 use crate::tensor::host::reserved;
 
 /// A GGUF file whose tensors are read when asked for.
@@ -43,24 +45,6 @@ pub struct GgufFile {
     version: u32,
     metadata: BTreeMap<String, GgufValue>,
     tensors: BTreeMap<String, GgufTensor>,
-}
-
-/// What a GGUF file says of a tensor.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GgufTensor {
-    /// How its elements are stored.
-    pub ty: GgmlType,
-    /// Its extents, the outermost first.
-    pub shape: Vec<usize>,
-    start: usize,
-    end: usize,
-}
-
-impl GgufTensor {
-    /// The number of its elements.
-    pub fn numel(&self) -> usize {
-        shape::product(&self.shape)
-    }
 }
 
 impl GgufFile {

@@ -17,10 +17,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::GgufTensor;
+use super::cursor::Cursor;
+use super::tensor::GgufTensor;
 use super::ty::GgmlType;
 use super::value::{GgufArray, GgufType, GgufValue};
-use crate::io::Mapped;
+use crate::files::Mapped;
 use crate::shape;
 
 /// What the header says.
@@ -28,77 +29,6 @@ pub(super) struct Header {
     pub(super) version: u32,
     pub(super) metadata: BTreeMap<String, GgufValue>,
     pub(super) tensors: BTreeMap<String, GgufTensor>,
-}
-
-/// A place in a file, behind which the next value is.
-pub(super) struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Cursor<'a> {
-    pub(super) fn new(bytes: &'a [u8], at: usize) -> Cursor<'a> {
-        Cursor { bytes, at }
-    }
-
-    fn left(&self) -> usize {
-        self.bytes.len().saturating_sub(self.at)
-    }
-
-    fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
-        let end = self.at.checked_add(count);
-        let taken = end.and_then(|end| self.bytes.get(self.at..end)).ok_or("is cut off")?;
-        self.at += count;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let taken = self.take(N)?.first_chunk();
-        Ok(*taken.expect("as many bytes were taken"))
-    }
-
-    fn u32(&mut self) -> Result<u32, String> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    fn u64(&mut self) -> Result<u64, String> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    /// A count of things of which each takes at least `least` bytes.
-    fn count(&mut self, least: usize) -> Result<usize, String> {
-        let count = self.u64()?;
-        let most = self.left() / least;
-        let known = usize::try_from(count).ok().filter(|&count| count <= most);
-        known.ok_or_else(|| format!("is cut off: it claims {count} of what at most {most} fit"))
-    }
-
-    pub(super) fn string(&mut self) -> Result<&'a str, String> {
-        let len = self.count(1)?;
-        std::str::from_utf8(self.take(len)?).map_err(|_| "holds text that is not UTF-8".to_owned())
-    }
-
-    /// A value that is no array.
-    pub(super) fn scalar(&mut self, ty: GgufType) -> Result<GgufValue, String> {
-        Ok(match ty {
-            GgufType::U8 => GgufValue::U8(u8::from_le_bytes(self.array()?)),
-            GgufType::I8 => GgufValue::I8(i8::from_le_bytes(self.array()?)),
-            GgufType::U16 => GgufValue::U16(u16::from_le_bytes(self.array()?)),
-            GgufType::I16 => GgufValue::I16(i16::from_le_bytes(self.array()?)),
-            GgufType::U32 => GgufValue::U32(self.u32()?),
-            GgufType::I32 => GgufValue::I32(i32::from_le_bytes(self.array()?)),
-            GgufType::F32 => GgufValue::F32(f32::from_le_bytes(self.array()?)),
-            GgufType::U64 => GgufValue::U64(self.u64()?),
-            GgufType::I64 => GgufValue::I64(i64::from_le_bytes(self.array()?)),
-            GgufType::F64 => GgufValue::F64(f64::from_le_bytes(self.array()?)),
-            GgufType::String => GgufValue::String(self.string()?.to_owned()),
-            GgufType::Bool => match self.array()? {
-                [byte @ 0..=1] => GgufValue::Bool(byte == 1),
-                [byte] => return Err(format!("holds a bool that is {byte}, not 0 or 1")),
-            },
-            GgufType::Array => return Err("is an array of arrays, which is not read".to_owned()),
-        })
-    }
 }
 
 /// The most keys, and the most tensors, of a file: what they take beside it stays a few megabytes.

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use super::parse::Cursor;
-use crate::io::Mapped;
+use super::cursor::Cursor;
+use crate::files::Mapped;
 
 /// One value of the metadata.
 #[derive(Clone, Debug)]
@@ -213,5 +213,29 @@ impl GgufArray {
 impl std::fmt::Debug for GgufArray {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "[{:?}; {}]", self.ty, self.len)
+    }
+}
+
+impl Cursor<'_> {
+    /// A value that is no array.
+    pub(super) fn scalar(&mut self, ty: GgufType) -> Result<GgufValue, String> {
+        Ok(match ty {
+            GgufType::U8 => GgufValue::U8(u8::from_le_bytes(self.array()?)),
+            GgufType::I8 => GgufValue::I8(i8::from_le_bytes(self.array()?)),
+            GgufType::U16 => GgufValue::U16(u16::from_le_bytes(self.array()?)),
+            GgufType::I16 => GgufValue::I16(i16::from_le_bytes(self.array()?)),
+            GgufType::U32 => GgufValue::U32(self.u32()?),
+            GgufType::I32 => GgufValue::I32(i32::from_le_bytes(self.array()?)),
+            GgufType::F32 => GgufValue::F32(f32::from_le_bytes(self.array()?)),
+            GgufType::U64 => GgufValue::U64(self.u64()?),
+            GgufType::I64 => GgufValue::I64(i64::from_le_bytes(self.array()?)),
+            GgufType::F64 => GgufValue::F64(f64::from_le_bytes(self.array()?)),
+            GgufType::String => GgufValue::String(self.string()?.to_owned()),
+            GgufType::Bool => match self.array()? {
+                [byte @ 0..=1] => GgufValue::Bool(byte == 1),
+                [byte] => return Err(format!("holds a bool that is {byte}, not 0 or 1")),
+            },
+            GgufType::Array => return Err("is an array of arrays, which is not read".to_owned()),
+        })
     }
 }

@@ -7,12 +7,13 @@ use genesis_kernel::kernel::{Grid, KernelDef};
 use genesis_kernel::runtime::Arg;
 use kernels::{attention as device, packed as lists};
 
+use super::scores::{NAME, capped, in_reach, weights};
 use super::tile::{Part, Tile};
-use super::{NAME, capped, in_reach, weights};
 use crate::autograd::{SavedTensors, is_grad_enabled, no_grad};
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::ops::random::{dropout_from, fixed_args, state_args};
-use crate::ops::{Op, Saves, launch};
+use crate::ops::{Op, Saves};
 use crate::random::RngState;
 use crate::tensor::Tensor;
 

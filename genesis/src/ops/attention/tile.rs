@@ -2,7 +2,7 @@
 
 use genesis_kernel::runtime::Device;
 
-use crate::ops::launch::config;
+use crate::launch::config;
 use crate::tensor::Tensor;
 
 /// The kernels of attention.

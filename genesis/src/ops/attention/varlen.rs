@@ -12,9 +12,10 @@ use genesis_kernel::runtime::Device;
 
 use super::flash::{Flash, Packed};
 use super::{Attention, AttentionBackend, Call, FAR, NAME, WithLse};
-use crate::amp;
+use crate::dispatch::autocast;
 use crate::error::{Error, Result};
-use crate::ops::{apply, launch};
+use crate::launch;
+use crate::ops::apply;
 use crate::random::default_generator;
 use crate::tensor::Tensor;
 
@@ -100,7 +101,7 @@ fn packed(
     lengths: &Varlen<'_>,
     options: &Attention,
 ) -> Result<WithLse> {
-    if let Some(cast) = amp::cast_inputs(NAME, &[q, k, v])? {
+    if let Some(cast) = autocast::cast_inputs(NAME, &[q, k, v])? {
         return packed(&cast[0], &cast[1], &cast[2], lengths, options);
     }
     check(q, k, v, lengths, options)?;

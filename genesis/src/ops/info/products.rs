@@ -2,8 +2,8 @@
 
 use genesis_kernel::ir::DType;
 
-use super::super::elementwise::erf_reference;
-use super::{Dense, FLOATS, Family, OpInfo, Sample, cpu, refuse, samples};
+use super::sample::{Dense, FLOATS, Family, OpInfo, Sample, cpu, refuse, samples};
+use crate::ops::elementwise::erf_reference;
 use crate::ops::{Activation, ScaledMatmul};
 use crate::tensor::Tensor;
 

@@ -8,10 +8,26 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::paged_attention as device;
 
-use super::{MAX_KEYS, Paged, launch};
 use crate::error::Result;
-use crate::ops::launch::config::multiprocessors;
+use crate::launch;
+use crate::launch::config::multiprocessors;
 use crate::tensor::Tensor;
+
+/// More than any sequence is long; kernels count keys in 32 bits.
+pub(super) const MAX_KEYS: usize = 1 << 30;
+
+/// The op with its operands checked.
+pub(super) struct Paged {
+    pub(super) starts: Tensor,
+    pub(super) lengths: Tensor,
+    pub(super) table: Tensor,
+    /// New tokens and keys of a sequence.
+    pub(super) most: [usize; 2],
+    pub(super) scale: f64,
+    pub(super) window: usize,
+    pub(super) cap: Option<f64>,
+    pub(super) sinks: Option<Tensor>,
+}
 
 /// Blocks of keys up to which one program walks them all: joining what several leave takes longer.
 const WALKED: usize = 5;

@@ -5,9 +5,9 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::cache as device;
 
-use super::launch;
 use crate::autograd::is_grad_enabled;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::ops::elementwise::check_pair;
 use crate::tensor::Tensor;
 

@@ -8,8 +8,9 @@ use kernels::paged_decode as device;
 
 use super::attend::{Call, consts, whole};
 use super::rotate::{self, CacheSlots, Rotation};
-use super::{Paged, PagedAttention, PagedLayout, launch, limit_of};
+use super::{Paged, PagedAttention, PagedLayout, limit_of};
 use crate::error::Result;
+use crate::launch;
 use crate::tensor::Tensor;
 
 /// Queries, keys and values of new tokens, as the product gives them.

@@ -5,9 +5,10 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use kernels::rotate as device;
 
-use super::{check_cache, launch, limit_of};
+use super::{check_cache, limit_of};
 use crate::autograd::is_grad_enabled;
 use crate::error::{Error, Result};
+use crate::launch;
 use crate::ops::elementwise::check_pair;
 use crate::ops::wrong_dtype;
 use crate::tensor::Tensor;

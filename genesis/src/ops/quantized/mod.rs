@@ -24,6 +24,7 @@
 //! # Ok::<(), genesis::Error>(())
 //! ```
 
+mod from_ggml;
 mod ggml;
 mod parts;
 mod quantize;
@@ -32,13 +33,13 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 pub use self::ggml::BlockType;
-use self::parts::Planes;
 pub use self::quantize::QuantScheme;
 use super::linear_rows::{check_rows, or_none};
-use super::{Op, apply, launch, wrong_dtype};
+use super::{Op, apply, wrong_dtype};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
-use crate::nn::{Buffer, Module};
+use crate::launch;
+use crate::parameter::Buffer;
 use crate::tensor::Tensor;
 
 const NAME: &str = "quantized_linear";
@@ -46,61 +47,22 @@ const NAME: &str = "quantized_linear";
 /// A weight `[M, K]` of codes, scales and minimums.
 ///
 /// Its tensors move with a model from device to device and keep their dtypes; they are in no state dict.
-#[derive(Clone, Debug, Module)]
+#[derive(Clone, Debug)]
 pub struct QuantizedWeight {
     /// u8 `[M, groups, group]`, or `[M, groups / 2, group]` where a byte has two codes
-    codes: Buffer,
+    pub(crate) codes: Buffer,
     /// `[M, parts, groups / parts]`, with two parts where a byte has two codes
-    scales: Buffer,
+    pub(crate) scales: Buffer,
     /// As the scales.
-    mins: Option<Buffer>,
+    pub(crate) mins: Option<Buffer>,
     /// The code of 0, before the minimum is added.
-    #[module(skip)]
     zero: u8,
     /// Whether all groups of a row have one scale.
-    #[module(skip)]
     is_by_row: bool,
-    #[module(skip)]
     shape: [usize; 2],
 }
 
 impl QuantizedWeight {
-    /// A weight of this shape from a GGUF file's blocks, row after row.
-    ///
-    /// # Errors
-    /// If rows are not made of whole blocks, or the bytes are not those of the shape.
-    #[track_caller]
-    pub fn from_ggml(
-        blocks: &[u8],
-        ty: BlockType,
-        shape: [usize; 2],
-        device: Device,
-    ) -> Result<QuantizedWeight> {
-        let (form, [m, k]) = (ty.form(), shape);
-        if !k.is_multiple_of(form.block) {
-            let message = format!("rows of {k} are not made of blocks of {}", form.block);
-            return Err(Error::op("from_ggml", message));
-        }
-        let bytes_of_row = (k / form.block).saturating_mul(form.bytes);
-        if m.checked_mul(bytes_of_row) != Some(blocks.len()) {
-            let message = format!("{} bytes are not {shape:?} of {ty:?}", blocks.len());
-            return Err(Error::op("from_ggml", message));
-        }
-        let mut planes = Planes::new(shape, form.group, (form.bits, form.zero), form.has_mins);
-        let groups = form.block / form.group;
-        planes.fill(|row, out| {
-            let blocks = blocks[row * bytes_of_row..][..bytes_of_row].chunks_exact(form.bytes);
-            let codes = out.codes.chunks_exact_mut(form.block);
-            let mut mins = out.mins.chunks_exact_mut(groups);
-            for ((block, codes), scales) in
-                blocks.zip(codes).zip(out.scales.chunks_exact_mut(groups))
-            {
-                ty.unpack(block, codes, scales, mins.next().unwrap_or_default());
-            }
-        });
-        planes.upload(device, form.is_half)
-    }
-
     /// `[M, K]`
     pub fn shape(&self) -> [usize; 2] {
         self.shape
@@ -237,8 +199,8 @@ impl QuantizedWeight {
     }
 
     /// What kernels take.
-    pub(super) fn planes(&self) -> launch::quantized::Planes<'_> {
-        launch::quantized::Planes {
+    pub(super) fn planes(&self) -> launch::planes::Planes<'_> {
+        launch::planes::Planes {
             codes: &self.codes,
             scales: &self.scales,
             mins: self.mins.as_deref(),
@@ -301,7 +263,7 @@ impl Op for QuantizedLinear {
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (x, bias) = (inputs[0], inputs[3]);
-        let planes = launch::quantized::Planes {
+        let planes = launch::planes::Planes {
             codes: inputs[1],
             scales: inputs[2],
             mins: inputs.get(4).copied(),

@@ -6,7 +6,7 @@ use half::f16;
 
 use super::QuantizedWeight;
 use crate::error::Result;
-use crate::nn::Buffer;
+use crate::parameter::Buffer;
 use crate::tensor::Tensor;
 
 /// A quantized weight on the host. Codes of 4 bits lie two in a byte: group `g` of the first half of a row,

@@ -14,33 +14,13 @@
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicIsize, Ordering};
 
 use bytemuck::Pod;
 use genesis_kernel::runtime::HostElement;
 
 use super::Storage;
+use super::borrows::Borrows;
 use crate::tensor::Tensor;
-
-/// Who has the elements of a storage: so many readers, or -1 for a writer.
-#[derive(Default)]
-pub(super) struct Borrows(AtomicIsize);
-
-impl Borrows {
-    fn read(&self) {
-        // A count of readers that wraps would be one of writers; 2^63 readers are none.
-        let before = self.0.fetch_add(1, Ordering::Acquire);
-        if before < 0 {
-            self.0.fetch_sub(1, Ordering::Release);
-            panic!("elements are read that are being written, which is a bug in Genesis");
-        }
-    }
-
-    fn write(&self) {
-        let free = self.0.compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed);
-        assert!(free.is_ok(), "elements are written that others have: a bug in Genesis");
-    }
-}
 
 /// Elements that are read.
 pub(crate) struct Elements<'s, T> {
@@ -60,7 +40,7 @@ impl<T> Deref for Elements<'_, T> {
 
 impl<T> Drop for Elements<'_, T> {
     fn drop(&mut self) {
-        self.borrows.0.fetch_sub(1, Ordering::Release);
+        self.borrows.end_read();
     }
 }
 
@@ -90,7 +70,7 @@ impl<T> DerefMut for ElementsMut<'_, T> {
 
 impl<T> Drop for ElementsMut<'_, T> {
     fn drop(&mut self) {
-        self.borrows.0.store(0, Ordering::Release);
+        self.borrows.end_write();
     }
 }
 

@@ -1,0 +1,49 @@
+//! Running an op: what every op passes on its way to its kernel, and from there to the tape.
+
+use std::panic::Location;
+
+use genesis_kernel::trace as profiled;
+
+use super::anomaly;
+use super::op::Op;
+use super::record::record;
+use crate::dispatch::{autocast, trace};
+use crate::error::Result;
+use crate::memory;
+use crate::mode::{is_grad_enabled, no_grad};
+use crate::tensor::Tensor;
+
+/// Runs an op and records it where gradients are wanted.
+#[track_caller]
+pub(crate) fn apply(op: impl Op, inputs: &[&Tensor]) -> Result<Tensor> {
+    if let Some(cast) = autocast::cast_inputs(op.name(), inputs)? {
+        return apply(op, &cast.iter().collect::<Vec<_>>());
+    }
+    for input in inputs {
+        input.storage().wait_arrived()?;
+    }
+    let caller = Location::caller();
+    let _op = profiled::op(op.name(), caller, || describe(inputs));
+    let forward = || no_grad(|| autocast::without_autocast(|| op.forward(inputs)));
+    let outer = trace::enter(op.name());
+    let made = memory::made_at(caller, forward);
+    trace::leave(outer);
+    let mut result = made?;
+    if anomaly::is_on() && !trace::is_on() {
+        anomaly::check_forward(op.name(), inputs, &result)?;
+    }
+    let wanted = is_grad_enabled() && result.dtype().is_arithmetic_float();
+    if wanted && inputs.iter().any(|input| input.requires_grad()) {
+        result = record(op, inputs, result)?;
+    }
+    if let Some(parent) = inputs.first() {
+        result.note_view(parent);
+    }
+    Ok(result)
+}
+
+/// Dtypes and shapes, as a profile shows them: `f32[64, 784], f32[784, 256]`.
+pub(crate) fn describe(inputs: &[&Tensor]) -> String {
+    let one = |input: &&Tensor| format!("{}{:?}", input.dtype(), input.shape());
+    inputs.iter().map(one).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,104 @@
+//! What a differentiable operation is: how it computes its result, and where gradients go.
+
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// Which tensors an op's backward reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Saves {
+    /// One bit per input, the first in bit 0.
+    pub inputs: u32,
+    /// The result.
+    pub output: bool,
+}
+
+impl Saves {
+    /// Nothing: the backward needs only `dy`.
+    pub const NOTHING: Saves = Saves { inputs: 0, output: false };
+    /// The inputs with these bits.
+    pub const fn inputs(bits: u32) -> Saves {
+        Saves { inputs: bits, output: false }
+    }
+    /// The result.
+    pub const OUTPUT: Saves = Saves { inputs: 0, output: true };
+}
+
+/// An operation on tensors.
+pub trait Op: Send + Sync + 'static {
+    /// The name users know it by.
+    fn name(&self) -> &'static str;
+
+    /// Computes the result, or refuses.
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor>;
+
+    /// What [`backward`](Op::backward) reads.
+    fn saves(&self) -> Saves {
+        Saves::NOTHING
+    }
+
+    /// The gradient of each input, made of differentiable ops; `None` where there is none.
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>>;
+}
+
+/// The tensors that a backward reads.
+pub struct SavedTensors {
+    pub(super) inputs: Vec<Option<Tensor>>,
+    pub(super) output: Option<Tensor>,
+    /// Whether each input wants a gradient.
+    pub wanted: Vec<bool>,
+}
+
+impl SavedTensors {
+    /// Input number `index`, which the op asked to save.
+    pub fn input(&self, index: usize) -> &Tensor {
+        self.inputs[index].as_ref().expect("the op's `saves` names every input its backward reads")
+    }
+
+    /// One tensor as the only input and as the result: of an op that reads one of them.
+    pub(crate) fn only(read: &Tensor) -> SavedTensors {
+        let (inputs, output) = (vec![Some(read.clone())], Some(read.clone()));
+        SavedTensors { inputs, output, wanted: vec![true] }
+    }
+
+    /// The result, which the op asked to save.
+    pub fn output(&self) -> &Tensor {
+        self.output.as_ref().expect("the op's `saves` asks for the result its backward reads")
+    }
+}
+
+/// How a node turns the gradients of its results into those of its inputs.
+pub(crate) trait Backward: Send + Sync {
+    /// The name users know the op by.
+    fn name(&self) -> &str;
+
+    /// The name in profiles and in errors of a GPU.
+    fn label(&self) -> &'static str;
+
+    /// The gradient of each input; `dys` has one place for each result, and at least one is there.
+    fn backward(&self, saved: &SavedTensors, dys: &[Option<Tensor>])
+    -> Result<Vec<Option<Tensor>>>;
+}
+
+/// An op of the table: it has one result.
+pub(super) struct Single<O>(pub(super) O);
+
+impl<O: Op> Backward for Single<O> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn label(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn backward(
+        &self,
+        saved: &SavedTensors,
+        dys: &[Option<Tensor>],
+    ) -> Result<Vec<Option<Tensor>>> {
+        match dys {
+            [Some(dy)] => self.0.backward(saved, dy),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
