@@ -24,6 +24,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::exchange::SMALL_BYTES;
 use super::scratch::scratch_bytes;
 use crate::Error;
 use crate::ir::{Func, Op};
@@ -143,8 +144,6 @@ impl SharedMemory {
     }
 }
 
-/// Scratch up to this many bytes gets an offset of its own.
-pub(crate) const SMALL_BYTES: u32 = 1024;
 /// All scratch starts at a multiple of this many bytes.
 const ALIGNMENT: u32 = 128;
 

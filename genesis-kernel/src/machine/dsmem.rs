@@ -3,8 +3,7 @@
 //! An offset is written once and its mbarrier has one phase, so this is only for ops that run once: one in a loop, or
 //! inside a branch, keeps the cluster barrier.
 
-use super::allocate::SMALL_BYTES;
-use super::exchange::{Step, dtypes, most_bytes, steps_of};
+use super::exchange::{SMALL_BYTES, Step, dtypes, most_bytes, steps_of};
 use crate::ir::{DType, Op, OpKind};
 use crate::layout::LayoutIr;
 

@@ -12,6 +12,9 @@
 use crate::ir::{Combine, DType, Op, OpKind};
 use crate::layout::{HwBit, LANE_BITS, LayoutIr, LinearLayout};
 
+/// Scratch up to this many bytes gets an offset of its own.
+pub(crate) const SMALL_BYTES: u32 = 1024;
+
 /// One step along an axis.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {

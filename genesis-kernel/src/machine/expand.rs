@@ -26,12 +26,12 @@
 
 use std::collections::BTreeMap;
 
-use super::prologue_prefetch::GridWait;
 use super::resident_operands::ResidentOperands;
 use super::scratch::own_staging;
 use super::tma_pipeline::pipelines_of;
 use super::{
-    Block, Bytes, Code, Flight, For, Inst, Mma, Part, SharedMemory, Stage, dsmem, exchange,
+    Block, Bytes, Code, Flight, For, GridWait, Inst, Mma, Part, SharedMemory, Stage, dsmem,
+    exchange,
 };
 use crate::ir::{Op, OpKind, Region};
 use crate::layout::{LayoutIr, MultistageBuffer, StagedLoad};
@@ -39,10 +39,8 @@ use crate::layout::{LayoutIr, MultistageBuffer, StagedLoad};
 /// The instructions of a function, without barriers but for those of multistage buffers.
 pub(super) fn run(lir: &LayoutIr, memory: &SharedMemory) -> Code {
     let expander = Expander::new(lir, memory);
-    let combines =
-        lir.func.walk().into_iter().filter(|&op| {
-            matches!(lir.func.op(op).kind, OpKind::Reduce { .. } | OpKind::Scan { .. })
-        });
+    let walk = lir.func.walk().into_iter();
+    let combines = walk.filter(|&op| lir.func.op(op).kind.is_collective());
     let regions = combines.flat_map(|op| lir.func.op(op).regions.clone());
     let combines: BTreeMap<Region, Block> =
         regions.map(|region| (region, expander.region(region))).collect();

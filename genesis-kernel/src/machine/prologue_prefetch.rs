@@ -32,45 +32,23 @@
 
 use std::collections::BTreeSet;
 
-use super::allocate::SMALL_BYTES;
+use super::exchange::SMALL_BYTES;
 use super::expand::Expander;
 use super::producer_prologue::producer_prologue;
 use super::scratch::scratch_bytes;
-use super::{Block, Code, Inst, SharedMemory};
+use super::{Block, Code, GridWait, Inst, SharedMemory};
 use crate::analysis::base;
-use crate::ir::{Func, Op, OpKind, ParamAttrs, Value};
+use crate::ir::{Func, Op, OpKind, Value};
 use crate::layout::{LayoutIr, MultistageBuffer, StagedLoad};
 use crate::target::GpuTarget;
 
-/// Where `griddepcontrol.wait` stands in a kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum GridWait {
-    /// Before all else.
-    First,
-    /// After its first copies to shared memory.
-    AfterCopies,
-    /// After loads to registers.
-    AfterLoads,
-}
-
-impl GridWait {
-    pub(crate) fn of(lir: &LayoutIr, gpu: &GpuTarget) -> GridWait {
-        match Prefetch::of(lir, gpu) {
-            Some(Prefetch::Loads { .. }) => GridWait::AfterLoads,
-            Some(Prefetch::Copies { .. }) => GridWait::AfterCopies,
-            None if producer_prologue(lir, gpu).is_some() => GridWait::AfterCopies,
-            None => GridWait::First,
-        }
-    }
-
-    /// Whether memory behind a parameter for reading may be written while the kernel runs, as far as the order of
-    /// its loads goes.
-    pub(crate) fn orders(self, attrs: &ParamAttrs) -> bool {
-        match self {
-            GridWait::First => false,
-            GridWait::AfterCopies => !attrs.constant,
-            GridWait::AfterLoads => true,
-        }
+/// Where a kernel waits for the primary grid.
+pub(crate) fn grid_wait(lir: &LayoutIr, gpu: &GpuTarget) -> GridWait {
+    match Prefetch::of(lir, gpu) {
+        Some(Prefetch::Loads { .. }) => GridWait::AfterLoads,
+        Some(Prefetch::Copies { .. }) => GridWait::AfterCopies,
+        None if producer_prologue(lir, gpu).is_some() => GridWait::AfterCopies,
+        None => GridWait::First,
     }
 }
 

@@ -66,7 +66,7 @@ use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, OpKind, ParamAttrs, TensorMap, Type, Value};
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::computing_warps;
-use crate::machine::{GridWait, SWIZZLE_ALIGNMENT, SharedMemory};
+use crate::machine::{self, GridWait, SWIZZLE_ALIGNMENT, SharedMemory};
 use crate::target::GpuTarget;
 
 /// LLVM's number of the calling convention of a kernel.
@@ -339,7 +339,7 @@ fn emit(
     let shared = written.handed_on.iter().zip(&per_param);
     let shared = shared.flat_map(|(&shared, &n)| std::iter::repeat_n(shared || all, n));
     let shared: Vec<bool> = shared.collect();
-    set_attrs(e, function, &slots, (&shared, GridWait::of(lir, target)));
+    set_attrs(e, function, &slots, (&shared, machine::grid_wait(lir, target)));
     let blocks = blocks_at_once(target.features.registers, threads(lir), written.packed_words);
     e.add_attr(function, "nvvm.minctasm", &blocks.to_string());
     Ok(())

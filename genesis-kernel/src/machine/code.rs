@@ -1,0 +1,389 @@
+//! The instructions of machine IR.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::ir::{Func, Op, ParamAttrs, Region};
+use crate::layout::{DotPlan, DotUnit, LayoutIr};
+
+/// Instructions that run one after the other.
+pub type Block = Vec<Inst>;
+
+/// What all threads of a role do together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Inst {
+    /// Runs an op, or what its other instructions leave of it: registers, global memory, and these bytes of shared memory
+    /// that a dot's operands are in.
+    Exec {
+        /// The op.
+        op: Op,
+        /// What it reads of shared memory.
+        reads: Vec<Bytes>,
+    },
+    /// Writes each thread's share of an exchange to the op's scratch.
+    StoreShared(Part),
+    /// Writes it to the scratch of all blocks of the cluster that need it (DSMEM).
+    StoreCluster(Part),
+    /// Waits on the mbarrier that counts the DSMEM stores of all blocks to this scratch.
+    AwaitCluster(Part),
+    /// Reads what the threads wrote.
+    LoadShared(Part),
+    /// A barrier of the threads of this role in the block.
+    Barrier,
+    /// A barrier of all threads of the cluster.
+    ClusterBarrier,
+    /// Waits until all blocks of the cluster run, which they said when they began.
+    ClusterWait,
+    /// `griddepcontrol.wait`: the writes of the primary grid are visible from here on.
+    GridWait,
+    /// `griddepcontrol.launch_dependents`.
+    LaunchDependents,
+    /// Loads the indices that an iteration's copies are addressed by, this many iterations ahead.
+    LoadIndices {
+        /// The loop.
+        of: Op,
+        /// Iterations from the current one, or before the loop from the first one.
+        ahead: u32,
+    },
+    /// Computes the addresses and masks of an iteration's copies.
+    Addresses {
+        /// The loop.
+        of: Op,
+        /// As in [`Inst::LoadIndices`].
+        ahead: u32,
+    },
+    /// Begins to copy a load's tile of an iteration ahead to its stage (`cp.async`).
+    Copy {
+        /// The load whose tile it is.
+        load: Op,
+        /// As in [`Inst::LoadIndices`].
+        ahead: u32,
+        /// Where the tile goes.
+        bytes: Bytes,
+    },
+    /// Closes the commit group of this thread's copies.
+    CommitCopies,
+    /// Waits until at most this many of this thread's groups are in flight.
+    WaitCopies(u32),
+    /// Stores to shared memory what copies that `cp.async` can't do have loaded to registers.
+    FinishCopies {
+        /// The loop.
+        of: Op,
+    },
+    /// Issues a group of asynchronous MMAs (`wgmma`).
+    Mma(Mma),
+    /// `wgmma.wait_group`: waits until at most so many groups are in flight, among which these dots are not.
+    WaitMma {
+        /// The dots whose accumulators may be touched from here on.
+        complete: Vec<Op>,
+        /// Groups that may still be in flight.
+        pending: u32,
+    },
+    /// After a loop's last iteration: waits for the MMAs of a dot that its iterations leave in flight.
+    FinishMma(Op),
+    /// Ends the basic block, so that the assembler moves no wait before what this op's result is computed from.
+    SchedulingBarrier(Op),
+    /// Waits until the copies into a TMA pipeline's next stage have arrived (its full mbarrier).
+    WaitFull(u8),
+    /// Waits until every consumer has read the next stage (its empty mbarrier).
+    WaitEmpty(u8),
+    /// Arms the next stage's full mbarrier with the bytes that will come.
+    Arm(u8),
+    /// Advances the pipeline state to the next stage.
+    Advance(u8),
+    /// Releases the next stage to the producer and advances: its readers are done.
+    ReleaseNext(u8),
+    /// The same for a stage that stayed for a loop of MMAs.
+    ReleaseResident(u8),
+    /// Releases the stage that MMAs of the iteration before read, if there is one.
+    ReleaseHeld(u8),
+    /// Notes that MMAs in flight read the next stage, and advances.
+    HoldNext(u8),
+    /// Releases the stage that a dot's MMAs took: they are complete.
+    Release {
+        /// The pipeline.
+        channel: u8,
+        /// The dot.
+        of: Op,
+    },
+    /// Runs where the pipeline's next stage was not prefetched.
+    UnlessPrefetched {
+        /// The pipeline.
+        channel: u8,
+        /// What runs there.
+        body: Block,
+    },
+    /// Counts one more stage that was prefetched, or one less that is next.
+    CountPrefetched {
+        /// The pipeline.
+        channel: u8,
+        /// One more.
+        more: bool,
+    },
+    /// Ping-pong over tiles: waits for the other consumer's main loop to end.
+    AwaitTile,
+    /// Ping-pong over tiles: says that this consumer's main loop has ended.
+    PassTile,
+    /// From here to the end of the block, these ops' indices are computed anew, of a thread number that LLVM can't see
+    /// through.
+    Rematerialize(Vec<Op>),
+    /// A counted loop.
+    For(Box<For>),
+    /// A loop with a condition.
+    While {
+        /// The op.
+        op: Op,
+        /// What yields whether there is another iteration.
+        condition: Block,
+        /// An iteration.
+        body: Block,
+    },
+    /// One of two ways.
+    If {
+        /// The op.
+        op: Op,
+        /// Where its condition holds.
+        then: Block,
+        /// Where it does not.
+        otherwise: Block,
+    },
+    /// Ends a block with the values of this op.
+    Yield(Op),
+    /// Ends the kernel.
+    Return(Op),
+}
+
+/// A counted loop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct For {
+    /// The op of the layout IR.
+    pub op: Op,
+    /// The first copies of a multistage buffer.
+    pub prologue: Block,
+    /// Whether the prologue runs where the loop has no iteration too: its copies are masked, but what else is in it, such
+    /// as the wait for the primary grid, must run.
+    pub hoisted: bool,
+    /// An iteration.
+    pub body: Block,
+    /// What a consumer does in a tile of the other one, where two alternate over the iterations.
+    pub other: Option<Block>,
+    /// What comes after the last iteration, where there was one.
+    pub left: Block,
+}
+
+/// The asynchronous MMAs of a dot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mma {
+    /// The dot.
+    pub op: Op,
+    /// What they read of the dot's scratch.
+    pub reads: Vec<Bytes>,
+    /// The pipelines whose next stage they are the last to read.
+    pub takes: Vec<u8>,
+    /// How long they may be in flight.
+    pub flight: Flight,
+    /// Waits for its turn to issue: of a pair of MMAs in a ping-pong main loop the first.
+    pub awaits_turn: bool,
+    /// Passes the turn to the next warpgroup: the last of the pair.
+    pub passes_turn: bool,
+}
+
+/// How long MMAs may be in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flight {
+    /// Up to where the accumulators are used.
+    Iteration,
+    /// Until the next iteration's are issued.
+    NextIteration,
+    /// Not at all: they begin at zero, and an `exec` adds their sums to the accumulators in f32.
+    Promoted,
+}
+
+impl Flight {
+    /// That of a dot's MMAs; none where these are not asynchronous.
+    pub(crate) fn of(plan: &DotPlan) -> Option<Flight> {
+        let is_async = matches!(plan.unit, DotUnit::Wgmma(_));
+        Some(match () {
+            () if !is_async => return None,
+            // A in registers would be overwritten.
+            () if plan.async_across_iterations && plan.a.registers().is_none() => {
+                Flight::NextIteration
+            }
+            () if plan.apart => Flight::Promoted,
+            () => Flight::Iteration,
+        })
+    }
+}
+
+/// One exchange of an op between threads, through these bytes of shared memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The op.
+    pub op: Op,
+    /// Which of its exchanges, from 0 on.
+    pub number: u32,
+    /// The op's scratch.
+    pub bytes: Range<u32>,
+}
+
+/// Bytes of shared memory; in a multistage buffer, those of one stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bytes {
+    /// The bytes in stage 0.
+    pub range: Range<u32>,
+    /// The buffer they are in.
+    pub stage: Option<Stage>,
+}
+
+/// A stage that moves on with the innermost loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stage {
+    /// The stage in the loop's first iteration.
+    pub first: u32,
+    /// Stages of the buffer.
+    pub count: u32,
+    /// Bytes of a stage.
+    pub bytes: u32,
+}
+
+impl From<Range<u32>> for Bytes {
+    fn from(range: Range<u32>) -> Bytes {
+        Bytes { range, stage: None }
+    }
+}
+
+impl Bytes {
+    /// The bytes in an iteration of the innermost loop.
+    pub fn at(&self, iteration: u32) -> Range<u32> {
+        let offset = self.stage.map_or(0, |s| (s.first + iteration) % s.count * s.bytes);
+        self.range.start + offset..self.range.end + offset
+    }
+
+    /// The bytes of all stages that they may be.
+    pub fn span(&self) -> Range<u32> {
+        let more = self.stage.map_or(0, |s| (s.count - 1) * s.bytes);
+        self.range.start..self.range.end + more
+    }
+}
+
+impl Inst {
+    /// An op that reads no shared memory.
+    pub fn exec(op: Op) -> Inst {
+        Inst::Exec { op, reads: Vec::new() }
+    }
+
+    /// The op that it is an instruction of, if it is of one.
+    pub fn op(&self) -> Option<Op> {
+        match self {
+            Inst::Exec { op, .. }
+            | Inst::Yield(op)
+            | Inst::Return(op)
+            | Inst::FinishMma(op)
+            | Inst::While { op, .. }
+            | Inst::If { op, .. } => Some(*op),
+            Inst::Mma(mma) => Some(mma.op),
+            Inst::StoreShared(part)
+            | Inst::StoreCluster(part)
+            | Inst::AwaitCluster(part)
+            | Inst::LoadShared(part) => Some(part.op),
+            Inst::LoadIndices { of, .. }
+            | Inst::Addresses { of, .. }
+            | Inst::FinishCopies { of } => Some(*of),
+            Inst::Copy { load, .. } => Some(*load),
+            Inst::For(inner) => Some(inner.op),
+            Inst::Barrier
+            | Inst::ClusterBarrier
+            | Inst::ClusterWait
+            | Inst::GridWait
+            | Inst::LaunchDependents
+            | Inst::CommitCopies
+            | Inst::WaitCopies(_)
+            | Inst::WaitMma { .. }
+            | Inst::SchedulingBarrier(_)
+            | Inst::WaitFull(_)
+            | Inst::WaitEmpty(_)
+            | Inst::Arm(_)
+            | Inst::Advance(_)
+            | Inst::ReleaseNext(_)
+            | Inst::ReleaseResident(_)
+            | Inst::ReleaseHeld(_)
+            | Inst::HoldNext(_)
+            | Inst::Release { .. }
+            | Inst::UnlessPrefetched { .. }
+            | Inst::CountPrefetched { .. }
+            | Inst::AwaitTile
+            | Inst::PassTile
+            | Inst::Rematerialize(_) => None,
+        }
+    }
+}
+
+/// The code of one role of a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Code {
+    /// What its threads do.
+    pub body: Block,
+    /// What combines two elements, by the region of the reduction or scan.
+    pub(crate) combines: BTreeMap<Region, Block>,
+    /// Where it waits for the primary grid.
+    pub(crate) grid_wait: GridWait,
+}
+
+/// A warp-specialized kernel's producer as layout IR: its tiles stay in shared memory, so that nothing has a layout.
+pub(crate) fn producer_ir(producer: &Func, whole: &LayoutIr) -> LayoutIr {
+    LayoutIr {
+        layouts: vec![None; producer.n_values()],
+        func: producer.clone(),
+        num_warps: whole.num_warps,
+        num_blocks: whole.num_blocks,
+        accesses: BTreeMap::new(),
+        dots: BTreeMap::new(),
+        multistage: BTreeMap::new(),
+        producer: None,
+    }
+}
+
+/// Where `griddepcontrol.wait` stands in a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GridWait {
+    /// Before all else.
+    First,
+    /// After its first copies to shared memory.
+    AfterCopies,
+    /// After loads to registers.
+    AfterLoads,
+}
+
+impl GridWait {
+    /// Whether memory behind a parameter for reading may be written while the kernel runs, as far as the order of
+    /// its loads goes.
+    pub(crate) fn orders(self, attrs: &ParamAttrs) -> bool {
+        match self {
+            GridWait::First => false,
+            GridWait::AfterCopies => !attrs.constant,
+            GridWait::AfterLoads => true,
+        }
+    }
+}
+
+/// Which threads run a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RunBy {
+    /// All threads of a block.
+    Block,
+    /// The consumers of a warp-specialized kernel.
+    Consumers,
+    /// One thread, which issues copies.
+    Producer(Constant),
+}
+
+/// Which tiles a producer copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Constant {
+    /// All, in program order.
+    All,
+    /// The constant ones of the first stages: the prologue prefetch.
+    Prefetch,
+    /// All but those, after the prefetch.
+    Prefetched,
+}
