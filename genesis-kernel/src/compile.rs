@@ -35,6 +35,7 @@ use crate::interp::Interpreter;
 use crate::ir::{DType, Func, print, verify};
 use crate::knobs;
 use crate::layout::{self, LayoutIr, LayoutOptions};
+use crate::machine;
 use crate::passes::{self, Pass, defer_reductions, pad, software_pipeline, tma, views};
 use crate::runtime::cuda::{CudaDevice, CudaKernel, EntryPoint};
 use crate::runtime::{Queue, Stream};
@@ -149,6 +150,7 @@ pub(crate) fn compile_gpu(
     let func = &lir.func;
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
     note_pass("layouts", &func.name, || compiled::lir_text(&lir));
+    dump(Stage::Machine, &func.name, || machine::text(&lir, target));
     let mut code = nvptx::compile(&lir, target)?;
     if launches_dependents(&kernel.func) {
         code.ptx = programmatic_dependent_launch::with_launch_dependents(&code.ptx);

@@ -43,7 +43,7 @@ pub const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "GENESIS_DUMP",
-        values: "tir, passes, lir, llvm, ptx, asm with commas between",
+        values: "tir, passes, lir, machine, llvm, ptx, asm with commas between",
         doc: "prints what the compiler makes of each kernel",
     },
     Knob {
@@ -198,6 +198,8 @@ pub struct Dump {
     pub passes: bool,
     /// Layout IR.
     pub lir: bool,
+    /// Machine IR.
+    pub machine: bool,
     /// LLVM IR.
     pub llvm: bool,
     /// PTX.
@@ -446,6 +448,7 @@ fn dump(text: &str) -> Option<Dump> {
             "tir" => dump.tir = true,
             "passes" => dump.passes = true,
             "lir" => dump.lir = true,
+            "machine" => dump.machine = true,
             "llvm" => dump.llvm = true,
             "ptx" => dump.ptx = true,
             "asm" => dump.asm = true,

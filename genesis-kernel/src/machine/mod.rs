@@ -96,3 +96,31 @@ pub(crate) fn lower(lir: &LayoutIr, memory: &SharedMemory, gpu: &GpuTarget, by: 
     }
     code
 }
+
+/// What the threads of each role of a kernel do, as text; or why it does not compile.
+pub(crate) fn text(lir: &LayoutIr, gpu: &GpuTarget) -> String {
+    let memory = match SharedMemory::of(lir, gpu) {
+        Ok(memory) => memory,
+        Err(error) => return error.to_string(),
+    };
+    let Some(producer) = &lir.producer else {
+        return print(&lower(lir, &memory, gpu, RunBy::Block).body, &lir.func);
+    };
+    let role = |name: &str, lir: &LayoutIr, by: RunBy| {
+        format!("// {name}\n{}", print(&lower(lir, &memory, gpu, by).body, &lir.func))
+    };
+    let mut roles = Vec::new();
+    let mut constant = Constant::All;
+    if let Some(prologue) = producer_prologue::producer_prologue(lir, gpu) {
+        let by = RunBy::Producer(Constant::Prefetch);
+        roles.push(role(
+            "the producer, before it waits for the grid",
+            &producer_ir(&prologue, lir),
+            by,
+        ));
+        constant = Constant::Prefetched;
+    }
+    roles.push(role("the producer", &producer_ir(producer, lir), RunBy::Producer(constant)));
+    roles.push(role("consumers", lir, RunBy::Consumers));
+    roles.join("\n")
+}

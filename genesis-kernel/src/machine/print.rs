@@ -143,7 +143,7 @@ impl Printer<'_> {
             Inst::PassTile => "pass.tile".to_owned(),
             Inst::Rematerialize(ops) => {
                 let all: Vec<String> = ops.iter().map(|op| number(op).to_string()).collect();
-                format!("rematerialize {}", all.join(", "))
+                format!("rematerialize {}", all.join(", ")).trim_end().to_owned()
             }
             Inst::Yield(op) => format!("yield {}", number(op)),
             Inst::Return(op) => format!("return {}", number(op)),

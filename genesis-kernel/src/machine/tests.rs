@@ -528,3 +528,63 @@ fn random_programs_read_back_and_have_no_race() {
         assert_eq!(verify(&code), Ok(()), "seed {seed}:\n{text}");
     }
 }
+
+#[test]
+fn a_producer_feeds_consumers_through_a_pipeline() {
+    use crate::layout::warp_specialization::tests::{MATMUL, compiled};
+    let lir = compiled(MATMUL, Some(8), crate::passes::NVPTX);
+    let gpu = GpuTarget::SM_90A;
+    let memory = SharedMemory::of(&lir, &gpu).unwrap();
+    let consumers = lower(&lir, &memory, &gpu, RunBy::Consumers).body;
+    let printed = print(&consumers, &lir.func);
+    assert_eq!(parse(&printed, &lir.func.walk()).unwrap(), consumers, "{printed}");
+    expect![[r#"
+        // the producer
+        exec 0                                  // program_id
+        exec 1                                  // num_programs
+        exec 2                                  // const
+        exec 3                                  // const
+        for 4 {
+          exec 5                                // mul
+          for 6 {
+            wait.empty 0
+            arm 0
+            exec 7                              // tma_load
+            exec 8                              // tma_load
+            advance 0
+            yield 9                             // yield
+          }
+          yield 10                              // yield
+        }
+        return 11                               // return
+
+        // consumers
+        exec 0                                  // program_id
+        exec 1                                  // num_programs
+        exec 2                                  // const
+        exec 3                                  // const
+        exec 4                                  // const
+        exec 5                                  // broadcast
+        for 6 {
+          exec 7                                // mul
+          for 8 {
+            exec 9                              // tma_load
+            exec 10                             // tma_load
+            wait.full 0
+            mma 11 takes 0 into.next            // dot
+            release.held 0
+            hold.next 0
+            yield 12                            // yield
+          } left {
+            finish.mma 11                       // dot
+            release.held 0
+          }
+          rematerialize
+          exec 13                               // cast
+          exec 14                               // tma_store
+          yield 15                              // yield
+        }
+        return 16                               // return
+    "#]]
+    .assert_eq(&text(&lir, &gpu));
+}
