@@ -53,8 +53,7 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<()> {
     };
     let cases = chosen(options);
     if cases.is_empty() {
-        report::say("no case matches; see `bench --list`");
-        return Ok(());
+        anyhow::bail!("no case matches; see `bench --list`");
     }
     let report = Arc::new(Mutex::new(Report::new(options.out.as_deref(), options.json)?));
     let peer = if options.no_peer { None } else { start_peer(device, options) };

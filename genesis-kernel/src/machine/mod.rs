@@ -14,7 +14,7 @@
 //! exec 7                         the result
 //! ```
 //!
-//! [`lower`] makes it of layout IR in passes, each in a file of its own:
+//! Passes make it of layout IR, each in a file of its own:
 //!
 //! | pass | what it adds |
 //! |---|---|
@@ -31,7 +31,7 @@
 //!
 //! Code generation writes one instruction after the other and decides nothing about their order. [`verify`] finds two
 //! accesses to shared memory that no barrier or wait keeps apart; it knows nothing of the passes' rules, and runs on
-//! every kernel in debug builds. The text form ([`print`], [`parse`]) is what tests and `GENESIS_DUMP=machine` show.
+//! every kernel in debug builds. The text form ([`print()`], [`parse`]) is what tests and `GENESIS_DUMP=machine` show.
 
 mod alias;
 mod allocate;
