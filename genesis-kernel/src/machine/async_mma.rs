@@ -70,7 +70,9 @@ impl AsyncMma<'_> {
         let mut done = Block::new();
         for mut inst in std::mem::take(block) {
             self.before(&inst, first, &mut done);
-            self.inside(&mut inst);
+            for (inner, block) in inst.regions_mut(&self.lir.func) {
+                self.region(inner, block);
+            }
             if let Inst::Mma(mma) = &inst
                 && mma.flight == Flight::Iteration
             {
@@ -87,22 +89,6 @@ impl AsyncMma<'_> {
         }
         *block = done;
         self.region = outer;
-    }
-
-    fn inside(&mut self, inst: &mut Inst) {
-        let regions = inst.op().map(|op| self.lir.func.op(op).regions.clone()).unwrap_or_default();
-        match inst {
-            Inst::For(inner) => self.region(regions[0], &mut inner.body),
-            Inst::While { condition, body, .. } => {
-                self.region(regions[0], condition);
-                self.region(regions[1], body);
-            }
-            Inst::If { then, otherwise, .. } => {
-                self.region(regions[0], then);
-                self.region(regions[1], otherwise);
-            }
-            _ => {}
-        }
     }
 
     /// Waits for the MMAs whose accumulators an instruction needs; a terminator waits for those that were issued in its

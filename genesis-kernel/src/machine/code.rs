@@ -272,6 +272,32 @@ impl Inst {
         Inst::Exec { op, reads: Vec::new() }
     }
 
+    /// The blocks of its op's regions, in their order.
+    pub(super) fn blocks(&self) -> Vec<&Block> {
+        match self {
+            Inst::For(inner) => vec![&inner.body],
+            Inst::While { condition, body, .. } => vec![condition, body],
+            Inst::If { then, otherwise, .. } => vec![then, otherwise],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same, to change.
+    pub(super) fn blocks_mut(&mut self) -> Vec<&mut Block> {
+        match self {
+            Inst::For(inner) => vec![&mut inner.body],
+            Inst::While { condition, body, .. } => vec![condition, body],
+            Inst::If { then, otherwise, .. } => vec![then, otherwise],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The blocks of its op's regions, with these.
+    pub(super) fn regions_mut(&mut self, func: &Func) -> Vec<(Region, &mut Block)> {
+        let regions = self.op().map(|op| func.op(op).regions.clone()).unwrap_or_default();
+        regions.into_iter().zip(self.blocks_mut()).collect()
+    }
+
     /// The op that it is an instruction of, if it is of one.
     pub fn op(&self) -> Option<Op> {
         match self {

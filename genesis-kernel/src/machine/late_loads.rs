@@ -40,20 +40,11 @@ impl LateLoads<'_> {
                 continue;
             }
             self.read_before(&inst, &mut done);
-            let regions =
-                inst.op().map(|op| self.lir.func.op(op).regions.clone()).unwrap_or_default();
-            match &mut inst {
-                Inst::For(inner) => self.region(regions[0], &mut inner.body),
-                Inst::While { condition, body, .. } => {
-                    self.region(regions[0], condition);
-                    self.region(regions[1], body);
-                }
-                Inst::If { then, otherwise, .. } => {
-                    self.region(regions[0], then);
-                    self.region(regions[1], otherwise);
-                }
-                Inst::Mma(mma) => self.read_rest(&mma.takes, &mut done),
-                _ => {}
+            for (inner, block) in inst.regions_mut(&self.lir.func) {
+                self.region(inner, block);
+            }
+            if let Inst::Mma(mma) = &inst {
+                self.read_rest(&mma.takes, &mut done);
             }
             done.push(inst);
         }

@@ -35,19 +35,10 @@ pub(super) fn run(code: &mut Code, lir: &LayoutIr) {
 pub(super) fn add_all(block: &mut Block, memory: &SharedMemory) {
     let mut all = Block::new();
     for mut inst in std::mem::take(block) {
-        match &mut inst {
-            Inst::StoreShared(_) | Inst::StoreCluster(_) => all.push(Inst::Barrier),
-            Inst::For(inner) => add_all(&mut inner.body, memory),
-            Inst::While { condition, body, .. } => {
-                add_all(condition, memory);
-                add_all(body, memory);
-            }
-            Inst::If { then, otherwise, .. } => {
-                add_all(then, memory);
-                add_all(otherwise, memory);
-            }
-            _ => {}
+        if matches!(inst, Inst::StoreShared(_) | Inst::StoreCluster(_)) {
+            all.push(Inst::Barrier);
         }
+        inst.blocks_mut().into_iter().for_each(|block| add_all(block, memory));
         let ends = matches!(&inst, Inst::Exec { op, .. } if memory.scratch(*op).is_some());
         all.push(inst);
         if ends {

@@ -98,19 +98,11 @@ fn last_reader(func: &Func, shared: Op) -> Op {
 /// Marks the first MMA of a pair, before which a warpgroup waits for its turn, and the last, after which it passes it on.
 fn take_turns(first: Op, last: Op, block: &mut Block) {
     for inst in block {
-        match inst {
-            Inst::Mma(mma) => {
-                mma.awaits_turn |= mma.op == first;
-                mma.passes_turn |= mma.op == last;
-            }
-            Inst::For(inner) => take_turns(first, last, &mut inner.body),
-            Inst::While { body, .. } => take_turns(first, last, body),
-            Inst::If { then, otherwise, .. } => {
-                take_turns(first, last, then);
-                take_turns(first, last, otherwise);
-            }
-            _ => {}
+        if let Inst::Mma(mma) = inst {
+            mma.awaits_turn |= mma.op == first;
+            mma.passes_turn |= mma.op == last;
         }
+        inst.blocks_mut().into_iter().for_each(|block| take_turns(first, last, block));
     }
 }
 

@@ -77,18 +77,7 @@ pub(super) fn run(code: &mut Code, lir: &LayoutIr) {
 fn release(resident: &ResidentOperands, block: &mut Block) {
     let mut done = Block::new();
     for mut inst in std::mem::take(block) {
-        match &mut inst {
-            Inst::For(inner) => release(resident, &mut inner.body),
-            Inst::While { condition, body, .. } => {
-                release(resident, condition);
-                release(resident, body);
-            }
-            Inst::If { then, otherwise, .. } => {
-                release(resident, then);
-                release(resident, otherwise);
-            }
-            _ => {}
-        }
+        inst.blocks_mut().into_iter().for_each(|block| release(resident, block));
         let channels = inst.op().and_then(|op| resident.after.get(&op)).cloned();
         done.push(inst);
         done.extend(channels.into_iter().flatten().map(Inst::ReleaseResident));

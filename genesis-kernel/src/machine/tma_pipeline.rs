@@ -49,23 +49,11 @@ fn advance_only(func: &Func, lasts: &BTreeSet<Op>, block: &mut Block) {
         _ => true,
     });
     for inst in block {
-        match inst {
-            Inst::Exec { op, .. } => {
-                if let Some(load) = load_of(func, *op) {
-                    *inst = Inst::Advance(load.channel);
-                }
-            }
-            Inst::For(inner) => advance_only(func, lasts, &mut inner.body),
-            Inst::While { condition, body, .. } => {
-                advance_only(func, lasts, condition);
-                advance_only(func, lasts, body);
-            }
-            Inst::If { then, otherwise, .. } => {
-                advance_only(func, lasts, then);
-                advance_only(func, lasts, otherwise);
-            }
-            _ => {}
+        let load = inst.op().and_then(|op| load_of(func, op));
+        if let Some(load) = load {
+            *inst = Inst::Advance(load.channel);
         }
+        inst.blocks_mut().into_iter().for_each(|block| advance_only(func, lasts, block));
     }
 }
 
@@ -142,22 +130,11 @@ impl Consumer<'_> {
         let mut done = Block::new();
         for mut inst in std::mem::take(block) {
             self.wait_before(&inst, region, &mut done);
-            let regions =
-                inst.op().map(|op| self.lir.func.op(op).regions.clone()).unwrap_or_default();
-            match &mut inst {
-                Inst::For(inner) => {
-                    self.region(regions[0], &mut inner.body);
-                    inner.left = self.after_loop(regions[0]);
-                }
-                Inst::While { condition, body, .. } => {
-                    self.region(regions[0], condition);
-                    self.region(regions[1], body);
-                }
-                Inst::If { then, otherwise, .. } => {
-                    self.region(regions[0], then);
-                    self.region(regions[1], otherwise);
-                }
-                _ => {}
+            for (inner, block) in inst.regions_mut(&self.lir.func) {
+                self.region(inner, block);
+            }
+            if let Inst::For(inner) = &mut inst {
+                inner.left = self.after_loop(inner.op);
             }
             let after = self.after(&inst, region);
             done.push(inst);
@@ -212,7 +189,8 @@ impl Consumer<'_> {
     }
 
     /// Waits for what the last iteration of a loop leaves in flight.
-    fn after_loop(&self, body: Region) -> Block {
+    fn after_loop(&self, of: Op) -> Block {
+        let body = self.lir.func.op(of).regions[0];
         let mut left = Block::new();
         for &op in &self.lir.func.region(body).ops {
             let plan = self.lir.dots.get(&op);
@@ -239,18 +217,7 @@ impl Producer<'_> {
     fn block(&self, block: &mut Block) {
         let mut done = Block::new();
         for mut inst in std::mem::take(block) {
-            match &mut inst {
-                Inst::For(inner) => self.block(&mut inner.body),
-                Inst::While { condition, body, .. } => {
-                    self.block(condition);
-                    self.block(body);
-                }
-                Inst::If { then, otherwise, .. } => {
-                    self.block(then);
-                    self.block(otherwise);
-                }
-                _ => {}
-            }
+            inst.blocks_mut().into_iter().for_each(|block| self.block(block));
             match inst {
                 Inst::Exec { op, .. } => match self.func.op(op).kind {
                     OpKind::TmaLoad(number) => self.load(op, number, &mut done),

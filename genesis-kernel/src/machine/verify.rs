@@ -52,15 +52,8 @@ pub fn verify(code: &Block) -> Result<(), Race> {
 }
 
 fn has_dsmem_stores(code: &Block) -> bool {
-    code.iter().any(|inst| match inst {
-        Inst::StoreCluster(_) => true,
-        Inst::For(inner) => has_dsmem_stores(&inner.prologue) || has_dsmem_stores(&inner.body),
-        Inst::While { condition, body, .. } => {
-            has_dsmem_stores(condition) || has_dsmem_stores(body)
-        }
-        Inst::If { then, otherwise, .. } => has_dsmem_stores(then) || has_dsmem_stores(otherwise),
-        _ => false,
-    })
+    let inside = |inst: &Inst| inst.blocks().into_iter().any(has_dsmem_stores);
+    code.iter().any(|inst| matches!(inst, Inst::StoreCluster(_)) || inside(inst))
 }
 
 /// How often a loop is replayed: until every stage of its buffer came round.
