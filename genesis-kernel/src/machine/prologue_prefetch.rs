@@ -191,32 +191,8 @@ mod tests {
     use crate::codegen::nvptx::compile;
     use crate::ir::parse;
     use crate::layout::{LayoutOptions, assign};
+    use crate::machine::tests::MATMUL as TEXT;
     use crate::passes::{self, views};
-
-    /// A product with something that is loaded before its loop and added behind it.
-    const TEXT: &str = "
-kernel k(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_multiple_of 16, %b: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %d: *f32 readonly, %c: view<f32,2> exclusive unit_stride multiple_of 16 stride_multiple_of 16) {
-  %0 = program_id 0 : i64
-  %1 = const 64 : i64
-  %2 = mul %0, %1 : i64
-  %3 = load %d : f32
-  %4 = broadcast %3 : f32[64x64]
-  %5 = const 0.0 : f32
-  %6 = broadcast %5 : f32[64x64]
-  %7 = const 0 : i64
-  %8 = view_dim 1 %a : i64
-  %9 = const 32 : i64
-  %10 = for %11 = %7 to %8 step %9 carry (%12 = %6) {
-    %13 = view_load %a, %2, %11 : bf16[64x32]
-    %14 = view_load %b, %11, %7 : bf16[32x64]
-    %15 = dot ieee %13, %14, %12 : f32[64x64]
-    yield %15
-  } : f32[64x64]
-  %16 = add %10, %4 : f32[64x64]
-  view_store %c, %16, %2, %7
-  return
-}
-";
 
     fn ptx(constant: &str, gpu: &GpuTarget) -> String {
         ptx_of(&TEXT.replace("CONSTANT", constant), gpu)
