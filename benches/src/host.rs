@@ -50,6 +50,11 @@ fn compilations() -> Vec<Compilation> {
     vec![add, strided_add, softmax, strided_softmax, matmul]
 }
 
+/// Whether a case means the same on a machine without a GPU: the CPU's own, and compilation.
+pub(crate) fn needs_no_gpu(case: &str) -> bool {
+    case.starts_with("cpu/") || case.starts_with("compile/")
+}
+
 /// Cases of the host.
 pub(crate) fn cases() -> Vec<Case> {
     let compile = compilations().into_iter().map(|c| c.case.to_owned());

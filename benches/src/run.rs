@@ -51,7 +51,14 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<()> {
         }
         None => Device::default(),
     };
-    let cases = chosen(options);
+    let mut cases = chosen(options);
+    if !device.is_cuda() && options.takes_all() {
+        cases.retain(|case| host::needs_no_gpu(&case.name));
+        say(
+            options,
+            "no GPU here: only the cases of the host and the CPU; --case GLOB times any other on the CPU",
+        );
+    }
     if cases.is_empty() {
         anyhow::bail!("no case matches; see `bench --list`");
     }
@@ -109,6 +116,7 @@ impl Session {
             self.report().add(&case.name, outcome)?;
             let stream = self.device.stream();
             if stream.is_lost() {
+                say(&self.options, "the GPU is lost to this process");
                 return Err(restart(&self.report, &self.options, self.started, &case.name));
             }
             stream.release_memory()?;
@@ -234,7 +242,7 @@ fn restart(
     after: &str,
 ) -> anyhow::Error {
     lock(report).finish();
-    say(options, "the GPU is lost to this process: going on in a fresh one");
+    say(options, "going on in a fresh process");
     let Ok(program) = std::env::current_exe() else {
         return anyhow::anyhow!("this program does not know where it is");
     };
@@ -248,6 +256,11 @@ fn restart(
 }
 
 impl Options {
+    /// Whether no case was chosen: the whole table is meant.
+    fn takes_all(&self) -> bool {
+        self.cases.is_empty() && self.filter.is_none()
+    }
+
     /// The arguments that say the same, but for budget and start.
     fn arguments(&self) -> Vec<String> {
         let mut arguments: Vec<String> = Vec::new();

@@ -208,8 +208,7 @@ pub fn inspect(kernel: &KernelDef, request: &InspectRequest) -> Result<Inspectio
 /// # Errors
 /// If `ptxas` is not there, or refuses the PTX: what it printed.
 pub fn assemble(ptx: &str, arch: &str) -> Result<Assembled, Error> {
-    let ptxas = ptxas::find()
-        .ok_or_else(|| Error::device("`ptxas` was not found; set GENESIS_PTXAS to where it is"))?;
+    let ptxas = ptxas::find().ok_or_else(|| Error::device(ptxas::missing("ptxas")))?;
     ptxas::assemble(&ptxas, ptx, arch)
 }
 

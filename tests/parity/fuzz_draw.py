@@ -30,6 +30,9 @@ DIFFERENT = {
     "larger operands": "isclose of PyTorch with equal_nan refuses a second operand of a larger shape",
     "one number": "PyTorch's mean of a row that is one number is the number",
     "one direction": "the slope of the cosine of rows of one number is what rounding leaves of 0",
+    "windows of padding": "the slope of a max pool's window that lies in the padding goes to a neighbour, in PyTorch",
+    "indices of nothing": "__getitem__ of PyTorch checks no index where the result has no elements",
+    "large quotients": "floor_divide of f16 in PyTorch rounds before it takes the floor",
     "pools": "avg_pool3d of PyTorch refuses a window that is larger than the input and not than the padded input",
 }
 

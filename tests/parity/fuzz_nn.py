@@ -262,6 +262,8 @@ def pool(r, name):
         kw["count_include_pad"] = False
     if not largest and axes > 1 and r.chance(0.1):
         kw["divisor_override"] = r.size(1, 5)
+    if "padding" in kw and "dilation" in kw:
+        kw["grad"] = False  # DIFFERENT["windows of padding"]
     r.case(name, x, some(r, axes, 1, 3), dtype=r.float(), rule="choice" if largest else "sum", **kw)
 
 

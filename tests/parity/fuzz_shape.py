@@ -397,17 +397,24 @@ def getitem(r, name):
         r.case(name, r.t(shape, dtype), r.t(shape[:r.size(1, len(shape))], BOOL), dtype=dtype)
         return
     many = r.shape(r.size(0, 2), most=20)
+    indexed, nothing = {}, 0 in many
     for n in shape[:r.size(1, len(shape))]:
         kind = r.random()
         if kind < 0.15:
             parts.append(None)
         if advanced and kind > 0.6:
+            indexed[len(parts)] = n
             parts.append(index(r, r.broadcast(many), n))
         elif kind > 0.4:
             parts.append(r.size(-n, n - 1) if r.chance(0.97) else n)
         else:
             end = lambda: r.choice([None, r.size(-n - 1, n + 1)])
-            parts.append(Slice(end(), end(), r.choice([None, 1, 2, 3])))
+            part = slice(end(), end(), r.choice([None, 1, 2, 3]))
+            nothing |= not range(*part.indices(n))
+            parts.append(Slice(part.start, part.stop, part.step))
+    if nothing:  # DIFFERENT["indices of nothing"]
+        for at, n in indexed.items():
+            parts[at] = index(r, r.broadcast(many), n, strays=False)
     if r.chance(0.2):
         parts.insert(r.size(0, len(parts)), Ellipsis)
     if all(isinstance(part, int) for part in parts):

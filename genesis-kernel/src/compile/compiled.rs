@@ -175,9 +175,8 @@ impl Compiled {
         let Code::Gpu(gpu) = &self.code else {
             return Err(self.has_no("SASS", "sm_80 or sm_90a"));
         };
-        let nvdisasm = ptxas::find_nvdisasm().ok_or_else(|| {
-            Error::device("sass: NVIDIA's `nvdisasm` was not found in PATH or beside GENESIS_PTXAS")
-        })?;
+        let nvdisasm = ptxas::find_nvdisasm()
+            .ok_or_else(|| Error::device(format!("sass: {}", ptxas::missing("nvdisasm"))))?;
         ptxas::disassemble(&nvdisasm, &machine_code(&gpu.kernel, &gpu.target)?)
     }
 

@@ -87,7 +87,7 @@ impl Found {
             "ptxas            {}",
             self.ptxas
                 .as_deref()
-                .unwrap_or("none; only `inspect --emit sass` and register counts need it")
+                .unwrap_or("none (scripts/ptxas.sh installs it); only `inspect --emit sass` and register counts need it")
         ))?;
         for (name, value) in knobs::given() {
             say(format_args!("set              {name}={value}"))?;

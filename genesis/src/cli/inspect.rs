@@ -17,8 +17,8 @@ pub(super) struct Args {
     /// What to show: tir (tile IR), passes (the IR after each pass), lir (layout IR), layout (layouts
     /// drawn, bank conflicts, and the schedule of asynchronous copies), llvm, ptx, sass, or asm.
     ///
-    /// Every one ends with a line of registers, shared memory, bank conflicts, spills and what the
-    /// assembler warns about.
+    /// Every one ends with what the code needs: registers, shared memory, bank conflicts, spills, and what
+    /// the assembler warns about.
     #[arg(long, default_value = "ptx", value_parser = emit)]
     emit: Emit,
     /// sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100, sm_100a, sm_120, sm_120a or host; asm is always for the host.
@@ -31,6 +31,9 @@ pub(super) struct Args {
     /// again.
     #[arg(long = "set", value_parser = setting)]
     set: Vec<(String, i64)>,
+    /// Only what the code needs, without its text.
+    #[arg(long)]
+    summary: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -85,7 +88,9 @@ pub(super) fn run(args: &Args) -> Outcome {
     if args.json {
         return say(as_json(&inspection, args.emit));
     }
-    say(&inspection.text)?;
+    if !args.summary {
+        say(&inspection.text)?;
+    }
     say(summary(&inspection, &request))
 }
 
@@ -144,29 +149,29 @@ fn known<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "unknown".to_owned(), |v| v.to_string())
 }
 
+/// What the code needs, a fact a line, as comments that an assembler skips.
 fn summary(inspection: &Inspection, request: &InspectRequest) -> String {
     let r = &inspection.resources;
+    let dtypes: Vec<String> = request.dtypes.iter().map(ToString::to_string).collect();
     let consts: Vec<String> =
         request.consts.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let warnings: String = r.warnings.iter().map(|line| format!("\n// {line}")).collect();
-    format!(
-        "// {} for {:?}, {}: registers {}, shared bytes {}, bank conflicts {}, spill bytes {}, \
-         warps {}, bytes a program {}, FLOPs a program {}{warnings}",
-        inspection.name,
-        request.dtypes,
-        consts.join(" "),
-        known(r.registers),
-        known(r.shared_bytes),
-        known(r.bank_ways.map(|ways| if ways == 1 {
-            "none".to_owned()
-        } else {
-            format!("{ways}-way")
-        })),
-        known(r.spill_bytes),
-        known(r.num_warps),
-        r.bytes_per_program,
-        r.flops_per_program,
-    )
+    let conflicts = r.bank_ways.map(|ways| match ways {
+        1 => "none".to_owned(),
+        ways => format!("{ways}-way"),
+    });
+    let title = [inspection.name.clone(), dtypes.join(" "), consts.join(" ")];
+    let mut lines = vec![
+        title.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", "),
+        format!("registers        {}", known(r.registers)),
+        format!("spill bytes      {}", known(r.spill_bytes)),
+        format!("shared bytes     {}", known(r.shared_bytes)),
+        format!("bank conflicts   {}", known(conflicts)),
+        format!("warps            {}", known(r.num_warps)),
+        format!("bytes a program  {}", r.bytes_per_program),
+        format!("FLOPs a program  {}", r.flops_per_program),
+    ];
+    lines.extend(r.warnings.iter().cloned());
+    lines.iter().map(|line| format!("// {line}")).collect::<Vec<_>>().join("\n")
 }
 
 fn as_json(inspection: &Inspection, emit: Emit) -> serde_json::Value {

@@ -124,13 +124,16 @@ impl Tensor {
         self.plus_product("addbmm", &product, alpha, beta)
     }
 
-    /// `beta * self + alpha * a b'` of two vectors; with `beta` 0 this tensor does not count.
+    /// `beta * self + alpha * a b'` of two vectors, of the dtype that the three promote to; 16-bit floats
+    /// are rounded once, and so are the vectors' gradients. With `beta` 0 this tensor does not count.
     ///
     /// # Errors
     /// If they are no vectors, or this tensor does not broadcast to their product.
     #[track_caller]
     pub fn addr(&self, a: &Tensor, b: &Tensor, alpha: f64, beta: f64) -> Result<Tensor> {
-        self.plus_product("addr", &a.outer(b)?, alpha, beta)
+        Tensor::rounded_once([self, a, b], |[x, a, b]| {
+            x.plus_product("addr", &a.outer(&b)?, alpha, beta)
+        })
     }
 
     /// The product of several matrices, in the order that takes the fewest multiplications. The first and

@@ -61,6 +61,14 @@ pub fn find_nvdisasm() -> Option<PathBuf> {
     find_tool("nvdisasm")
 }
 
+/// What to tell whoever needs a tool that [`find_tool`] does not find.
+pub fn missing(name: &str) -> String {
+    format!(
+        "NVIDIA's `{name}` was not found beside GENESIS_PTXAS, in .tools here or above, or in PATH; \
+         scripts/ptxas.sh of Genesis' repository installs it"
+    )
+}
+
 /// Where a tool of NVIDIA's is, if it is installed.
 pub fn find_tool(name: &str) -> Option<PathBuf> {
     let given = crate::knobs::get().ptxas.as_ref();
