@@ -140,6 +140,17 @@ pub const KNOBS: &[Knob] = &[
         values: "a path",
         doc: "NVIDIA's assembler, for registers and SASS in inspections; looked for in PATH without it",
     },
+    Knob {
+        name: "GENESIS_CHECK_COLLECTIVES",
+        values: "0 or 1",
+        doc: "compares each collective among its ranks before it runs: shapes or an order that differ are an \
+              error that names the ranks, and not an endless wait",
+    },
+    Knob {
+        name: "GENESIS_NCCL",
+        values: "a path",
+        doc: "libnccl.so.2, for several GPUs; looked for where the loader looks without it",
+    },
 ];
 
 /// Variables of Hugging Face's programs that Genesis heeds as they do, so that models are downloaded once for
@@ -179,6 +190,43 @@ pub const HUB_VARIABLES: &[Knob] = &[
     },
     Knob { name: "HOME", values: "a folder", doc: "what ~ stands for" },
 ];
+
+/// What launchers of several processes say to each of them; those of torchrun, Slurm and Open MPI.
+pub const WORLD_VARIABLES: &[Knob] = &[
+    Knob { name: "RANK", values: "a number", doc: "this process among all" },
+    Knob { name: "WORLD_SIZE", values: "a number", doc: "how many processes there are" },
+    Knob { name: "LOCAL_RANK", values: "a number", doc: "this process among those of its machine" },
+    Knob { name: "LOCAL_WORLD_SIZE", values: "a number", doc: "processes of this machine" },
+    Knob { name: "MASTER_ADDR", values: "a host", doc: "where rank 0 is" },
+    Knob { name: "MASTER_PORT", values: "a port", doc: "the port that rank 0 listens at" },
+    Knob { name: "SLURM_PROCID", values: "a number", doc: "RANK, of Slurm" },
+    Knob { name: "SLURM_NTASKS", values: "a number", doc: "WORLD_SIZE, of Slurm" },
+    Knob { name: "SLURM_LOCALID", values: "a number", doc: "LOCAL_RANK, of Slurm" },
+    Knob { name: "SLURM_NTASKS_PER_NODE", values: "a number", doc: "LOCAL_WORLD_SIZE, of Slurm" },
+    Knob { name: "SLURM_JOB_ID", values: "a number", doc: "what a port is made of, under Slurm" },
+    Knob {
+        name: "SLURM_JOB_NODELIST",
+        values: "hosts",
+        doc: "the first is where rank 0 is, under Slurm",
+    },
+    Knob { name: "OMPI_COMM_WORLD_RANK", values: "a number", doc: "RANK, of Open MPI" },
+    Knob { name: "OMPI_COMM_WORLD_SIZE", values: "a number", doc: "WORLD_SIZE, of Open MPI" },
+    Knob { name: "OMPI_COMM_WORLD_LOCAL_RANK", values: "a number", doc: "LOCAL_RANK, of Open MPI" },
+    Knob {
+        name: "OMPI_COMM_WORLD_LOCAL_SIZE",
+        values: "a number",
+        doc: "LOCAL_WORLD_SIZE, of Open MPI",
+    },
+];
+
+/// One of [`WORLD_VARIABLES`], where it is set to something.
+///
+/// # Panics
+/// If it is another.
+pub fn world_variable(name: &str) -> Option<OsString> {
+    assert!(WORLD_VARIABLES.iter().any(|known| known.name == name), "{name} is not documented");
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
 
 /// One of [`HUB_VARIABLES`], where it is set to something.
 ///
@@ -262,6 +310,10 @@ pub struct Knobs {
     pub overlap: bool,
     /// `GENESIS_PTXAS`
     pub ptxas: Option<PathBuf>,
+    /// `GENESIS_CHECK_COLLECTIVES`
+    pub check_collectives: bool,
+    /// `GENESIS_NCCL`
+    pub nccl: Option<PathBuf>,
 }
 
 /// The knobs of this process.
@@ -353,6 +405,8 @@ fn parse(lookup: impl Fn(&str) -> Option<OsString>) -> (Knobs, Vec<String>) {
         streaming: reader.read("GENESIS_STREAMING", streaming).unwrap_or_default(),
         overlap: reader.read("GENESIS_OVERLAP", switch).unwrap_or(true),
         ptxas: reader.path("GENESIS_PTXAS"),
+        check_collectives: reader.read("GENESIS_CHECK_COLLECTIVES", switch).unwrap_or(false),
+        nccl: reader.path("GENESIS_NCCL"),
     };
     (knobs, reader.problems)
 }

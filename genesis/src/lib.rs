@@ -20,6 +20,7 @@ pub mod amp;
 pub mod autograd;
 pub mod data;
 mod dispatch;
+pub mod distributed;
 mod error;
 mod files;
 pub mod fuse;

@@ -30,13 +30,14 @@ use table::Table;
 use tree::Tree;
 
 /// Crates: the folder of the sources, the roots in it, and the table.
-const CRATES: [(&str, &[&str], &str); 6] = [
+const CRATES: [(&str, &[&str], &str); 7] = [
     ("genesis-macros/src", &["lib.rs"], include_str!("layers/genesis-macros.txt")),
     ("genesis-kernel/src", &["lib.rs"], include_str!("layers/genesis-kernel.txt")),
     ("kernels/src", &["lib.rs"], include_str!("layers/kernels.txt")),
     ("genesis/src", &["lib.rs", "main.rs"], include_str!("layers/genesis.txt")),
     ("benches/src", &["main.rs"], include_str!("layers/benches.txt")),
     ("tests/driver/src", &["lib.rs"], include_str!("layers/driver.txt")),
+    ("tests/nccl/src", &["lib.rs"], include_str!("layers/nccl.txt")),
 ];
 
 /// The graph of every root of a crate's sources.

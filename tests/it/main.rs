@@ -28,6 +28,8 @@ mod conv;
 mod data;
 /// Random programs everywhere.
 mod differential;
+/// Several processes that call collectives and train together.
+mod distributed;
 /// What every kernel compiles to, in counts.
 mod emulate;
 /// The program outside the workspace, as a module.

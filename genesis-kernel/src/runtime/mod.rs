@@ -15,6 +15,7 @@ mod event;
 pub(crate) mod fork;
 mod grid;
 mod memory;
+pub mod nccl;
 mod nvtx;
 pub(crate) mod observe;
 mod origin;

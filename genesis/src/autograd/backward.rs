@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use genesis_kernel::trace;
 
-use super::anomaly;
 use super::hook_list::Accumulate;
 use super::tape::{Edge, GradMeta, Node};
+use super::{anomaly, callback};
 use crate::dispatch::autocast::without_autocast;
 use crate::error::{Error, Result};
 use crate::mode::with_grad;
@@ -55,9 +55,11 @@ impl From<BackwardOptions> for GradOptions<'_> {
 pub(super) fn run(root: &Tensor, dy: Option<&Tensor>, options: BackwardOptions) -> Result<()> {
     let _range = trace::range_at("backward", Location::caller());
     let keep = options.retain_graph || options.create_graph;
-    with_grad(options.create_graph, || {
-        let walk = Walk { keep, ..Walk::default() };
-        without_autocast(|| walk.run("backward", &[(root, dy)])).map(drop)
+    callback::around(|| {
+        with_grad(options.create_graph, || {
+            let walk = Walk { keep, ..Walk::default() };
+            without_autocast(|| walk.run("backward", &[(root, dy)])).map(drop)
+        })
     })
 }
 

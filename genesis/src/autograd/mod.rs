@@ -11,7 +11,7 @@
 //! | `tape`, `saved` | the tape: what a tensor, an op and a saved tensor are in it |
 //! | `record`, `in_place` | what ops and writes in place put on it |
 //! | `backward` | the walk |
-//! | `hooks`, [`Function`], [`checkpoint()`], [`gradcheck`], [`detect_anomaly`] | what users reach for |
+//! | `hooks`, `callback`, [`Function`], [`checkpoint()`], [`gradcheck`], [`detect_anomaly`] | what users reach for |
 //!
 //! Any number of threads may run a backward at once. Gradients of a leaf that they share are summed, in
 //! the order in which they come; on a graph that they share each but the last must retain it.
@@ -19,6 +19,7 @@
 pub(crate) mod anomaly;
 mod apply;
 mod backward;
+mod callback;
 mod checkpoint;
 mod function;
 mod gradcheck;
@@ -37,6 +38,7 @@ pub use crate::mode::{
 pub use anomaly::{Anomaly, detect_anomaly};
 pub(crate) use apply::apply;
 pub use backward::{BackwardOptions, GradOptions, grad};
+pub use callback::after_backward;
 pub use checkpoint::{checkpoint, checkpoint_many};
 pub use function::{Context, Function};
 pub use gradcheck::{GradCheck, gradcheck, gradgradcheck};

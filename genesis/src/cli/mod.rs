@@ -16,6 +16,7 @@ mod mem;
 mod model;
 mod output;
 mod rates;
+mod run;
 mod sampling;
 mod serve;
 mod signals;
@@ -55,6 +56,8 @@ enum Command {
     Generate(generate::Args),
     /// Serve a language model to OpenAI's clients.
     Serve(serve::Args),
+    /// Start a program as several ranks on this machine, a GPU each.
+    Run(run::Args),
     /// Look at snapshots of memory.
     Mem(mem::Args),
     /// List, check and compare checkpoints.
@@ -112,6 +115,7 @@ fn dispatch(command: &Command) -> Outcome {
         Command::Chat(args) => chat::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Run(args) => run::run(args),
         Command::Mem(args) => mem::run(args),
         Command::Ckpt(args) => ckpt::run(args),
         Command::Tune(args) => tune::run(args),

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use crate::driver::lock;
 use crate::work::{Graph, Work};
@@ -32,10 +32,17 @@ pub(crate) fn finish_device(device: Option<u32>) {
     streams.into_iter().for_each(|(stream, upto)| finish(stream, upto));
 }
 
-/// Runs one piece of a stream's work, so that a program that asks again and again gets on.
+/// Runs one piece of a stream's work, so that a program that asks again and again gets on. Who asks does not
+/// wait: while another thread runs work, that gets on by itself.
 pub(crate) fn advance(stream: u64) {
     let next = lock().streams.get(&stream).map_or(0, |stream| stream.done + 1);
-    finish(stream, next);
+    let running = match RUNNING.try_lock() {
+        Ok(running) => running,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return,
+    };
+    run(stream, next);
+    drop(running);
 }
 
 fn run(stream: u64, upto: u64) {

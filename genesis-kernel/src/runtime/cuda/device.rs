@@ -116,7 +116,7 @@ impl CudaDevice {
 
     /// Refuses if the device is lost, else makes its context current on this thread.
     #[inline]
-    pub(super) fn enter(&self) -> Result<(), Error> {
+    pub(in crate::runtime) fn enter(&self) -> Result<(), Error> {
         let lost = self.lost.load(Ordering::Relaxed);
         if lost != 0 {
             return Err(self.lost_error(lost));

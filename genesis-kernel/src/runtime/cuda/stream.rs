@@ -151,6 +151,11 @@ impl CudaStream {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Says that what this thread's next launch follows is no launch of ours: it may write anything.
+    pub(crate) fn forget_last_launch(&self) {
+        *self.last_launch() = LastLaunch::default();
+    }
+
     /// Whether the launch right ahead of this thread's next one may write to some byte of a range.
     pub(crate) fn may_be_written_ahead(&self, address: u64, bytes: u64) -> bool {
         self.last_launch().may_write(self.raw(), address, bytes)

@@ -1,0 +1,50 @@
+//! Several processes, each with a GPU of its own, that train one model.
+//!
+//! ```no_run
+//! use genesis::distributed::{self, DistributedDataParallel};
+//! use genesis::nn::{Linear, Module};
+//! use genesis::optim::{AdamW, AdamWOptions, Optimizer};
+//! use genesis::Tensor;
+//!
+//! let group = distributed::init()?; // what torchrun, srun, mpirun or `genesis run` say
+//! let model = Linear::new(512, 10, group.device())?;
+//! let model = DistributedDataParallel::new(model, &group, Default::default())?;
+//! let mut optimizer = AdamW::new(model.parameters(), AdamWOptions::default());
+//! let x = Tensor::randn(&[64, 512], group.device())?; // this rank's part of the batch
+//! model.forward(&x)?.square()?.mean()?.backward()?; // gradients are means over all ranks
+//! optimizer.step()?;
+//! # Ok::<(), genesis::Error>(())
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `world` | which process this is, by the variables of launchers |
+//! | `store` | keys and values that rank 0 holds, over TCP |
+//! | `group`, `shared`, `collective` | a process group and its collectives: NCCL's on GPUs; a group of one process needs none |
+//! | `work` | a collective that runs beside what the current stream is given |
+//! | `recorder`, `watch` | the last collectives of each rank, and who is missing when one does not end |
+//! | `mesh` | ranks along named axes |
+//! | `ddp`, `buckets` | data parallel training |
+//!
+//! Collectives are called by all ranks of a group in the same order with equal shapes; with
+//! `GENESIS_CHECK_COLLECTIVES=1` that is checked before each, and the ranks that differ are named.
+
+mod buckets;
+mod collective;
+mod ddp;
+mod group;
+mod mesh;
+mod recorder;
+mod shared;
+mod store;
+mod watch;
+mod work;
+mod world;
+
+pub use ddp::{DdpOptions, DistributedDataParallel};
+pub use genesis_kernel::runtime::nccl::{ReduceOp, nccl_version};
+pub use group::{ProcessGroup, init, init_world};
+pub use mesh::DeviceMesh;
+pub use store::Store;
+pub use work::Work;
+pub use world::World;

@@ -1,0 +1,55 @@
+//! What all clones of a group share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use genesis_kernel::runtime::nccl::Communicator;
+use genesis_kernel::runtime::{Device, Stream};
+
+use super::recorder::Recorder;
+use super::store::Store;
+use super::world::World;
+
+/// What carries the values of a group.
+#[derive(Debug)]
+pub(super) enum Backend {
+    /// A group of one process, on any device.
+    Alone,
+    /// GPUs.
+    Nccl(Communicator),
+}
+
+/// What all clones of a group share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) world: World,
+    pub(super) name: String,
+    /// The processes of the group, as the world numbers them.
+    pub(super) ranks: Vec<usize>,
+    /// This process among them.
+    pub(super) rank: usize,
+    pub(super) device: Device,
+    pub(super) backend: Backend,
+    /// None where there is one process.
+    pub(super) store: Option<Arc<Store>>,
+    pub(super) recorder: Recorder,
+    /// Where collectives run that go on beside the current stream.
+    pub(super) stream: Stream,
+    /// Splits that were made so far.
+    pub(super) splits: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// A key of the store that is this group's own.
+    pub(super) fn key(&self, what: &str) -> String {
+        format!("{}/{what}", self.name)
+    }
+}

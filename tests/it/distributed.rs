@@ -1,0 +1,217 @@
+//! Several processes that call collectives and train together.
+//!
+//! A test of this file starts the test binary once for each rank, with one of the tests of
+//! `distributed::ranks`. Without a GPU each rank has a virtual one (`tests/driver`) and NCCL is
+//! `tests/nccl`, over memory that the ranks share. On a machine with a GPU all ranks share it, with NCCL
+//! itself, which takes each for a machine of its own.
+
+mod ranks;
+
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use genesis_kernel::Device;
+use tempfile::TempDir;
+
+/// The longest that ranks may take before they count as hung.
+const LIMIT: Duration = Duration::from_secs(240);
+
+/// Ranks to be started.
+struct Launch {
+    ranks: usize,
+    test: &'static str,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Launch {
+    fn new(ranks: usize, test: &'static str) -> Launch {
+        Launch { ranks, test, variables: Vec::new() }
+    }
+
+    fn with(mut self, name: &'static str, value: &str) -> Launch {
+        self.variables.push((name, value.to_owned()));
+        self
+    }
+
+    /// Starts the ranks, each with its own output.
+    fn start(&self) -> anyhow::Result<(TempDir, Vec<Child>)> {
+        let folder = tempfile::tempdir()?;
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let is_virtual = Device::cuda_count() == 0;
+        if is_virtual {
+            symlink(beside("libvirtual_cuda.so")?, folder.path().join("libcuda.so"))?;
+            symlink(beside("libvirtual_nccl.so")?, folder.path().join("libnccl.so.2"))?;
+        }
+        let children = (0..self.ranks)
+            .map(|rank| {
+                let mut command = Command::new(std::env::current_exe()?);
+                let test = format!("distributed::ranks::{}", self.test);
+                command.args([test.as_str(), "--exact", "--ignored", "--nocapture"]);
+                command.stdout(Stdio::piped()).stderr(Stdio::piped());
+                if is_virtual {
+                    command.env("LD_LIBRARY_PATH", folder.path()).env("TMPDIR", folder.path());
+                } else {
+                    // Ranks that say they are of one machine may not share a GPU.
+                    command.env("NCCL_HOSTID", format!("rank{rank}"));
+                    command.env("NCCL_SOCKET_IFNAME", "lo").env("NCCL_IB_DISABLE", "1");
+                }
+                command.env("GENESIS_CACHE_DIR", folder.path().join("cache"));
+                command.env("GENESIS_NUM_THREADS", "1");
+                let numbers = [
+                    ("RANK", rank),
+                    ("WORLD_SIZE", self.ranks),
+                    ("LOCAL_RANK", rank),
+                    ("LOCAL_WORLD_SIZE", self.ranks),
+                    ("MASTER_PORT", usize::from(port)),
+                ];
+                numbers.iter().for_each(|(name, value)| {
+                    command.env(name, value.to_string());
+                });
+                command.env("MASTER_ADDR", "127.0.0.1").envs(self.variables.iter().cloned());
+                Ok(command.spawn()?)
+            })
+            .collect::<anyhow::Result<Vec<Child>>>()?;
+        Ok((folder, children))
+    }
+
+    /// Runs the ranks to their ends.
+    fn run(&self) -> anyhow::Result<Vec<Output>> {
+        let (_folder, children) = self.start()?;
+        let start = Instant::now();
+        // A thread each reads what a rank says, so that none waits for a reader.
+        let waits: Vec<_> = children
+            .into_iter()
+            .map(|child| {
+                let id = child.id();
+                (id, std::thread::spawn(move || child.wait_with_output()))
+            })
+            .collect();
+        while waits.iter().any(|(_, wait)| !wait.is_finished()) {
+            if start.elapsed() > LIMIT {
+                for (id, _) in &waits {
+                    Command::new("kill").args(["-9", &id.to_string()]).status()?;
+                }
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let output = |(_, wait): (u32, std::thread::JoinHandle<std::io::Result<Output>>)| {
+            Ok(wait.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??)
+        };
+        waits.into_iter().map(output).collect()
+    }
+
+    /// Runs the ranks, all of which must pass.
+    fn pass(&self) -> anyhow::Result<()> {
+        for (rank, output) in self.run()?.iter().enumerate() {
+            let text = text(output);
+            ensure!(output.status.success(), "rank {rank} of {}: {text}", self.ranks);
+            ensure!(text.contains("1 passed"), "rank {rank} ran nothing: {text}");
+        }
+        Ok(())
+    }
+}
+
+/// A library that cargo puts beside the tests.
+fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let binary = std::env::current_exe()?;
+    let library = binary.parent().context("the tests are in a folder")?.join(name);
+    ensure!(library.exists(), "{} is not there", library.display());
+    Ok(library)
+}
+
+fn text(output: &Output) -> String {
+    [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat()
+}
+
+#[test]
+fn collectives() -> anyhow::Result<()> {
+    Launch::new(2, "collectives").pass()?;
+    Launch::new(4, "collectives").pass()
+}
+
+#[test]
+fn groups_of_some_ranks() -> anyhow::Result<()> {
+    Launch::new(4, "groups").pass()
+}
+
+#[test]
+fn training_on_parts_of_a_batch_is_training_on_the_batch() -> anyhow::Result<()> {
+    Launch::new(2, "data_parallel").pass()?;
+    Launch::new(4, "data_parallel").pass()
+}
+
+#[test]
+fn parameters_that_a_rank_does_not_use() -> anyhow::Result<()> {
+    Launch::new(2, "unused").pass()
+}
+
+#[test]
+fn a_step_that_is_captured() -> anyhow::Result<()> {
+    Launch::new(2, "captured").pass()
+}
+
+#[test]
+fn calls_that_differ_are_named() -> anyhow::Result<()> {
+    Launch::new(2, "mismatched").with("GENESIS_CHECK_COLLECTIVES", "1").pass()
+}
+
+#[test]
+fn modules_that_differ_are_named() -> anyhow::Result<()> {
+    Launch::new(2, "modules").pass()
+}
+
+/// What ranks say when one of them is gone.
+fn with_faults(test: &'static str, faults: &str) -> anyhow::Result<Vec<Output>> {
+    ensure!(Device::cuda_count() == 0, "faults are those of the virtual NCCL");
+    Launch::new(2, test).with("VIRTUAL_NCCL", faults).run()
+}
+
+#[test]
+fn a_rank_that_dies_is_named() -> anyhow::Result<()> {
+    if Device::cuda_count() > 0 {
+        eprintln!("skipped: faults need the virtual NCCL, and this machine has a GPU");
+        return Ok(());
+    }
+    let outputs = with_faults("many", "dead=1:3")?;
+    ensure!(!outputs[1].status.success());
+    let said = text(&outputs[0]);
+    ensure!(outputs[0].status.code() == Some(75), "{said}");
+    let wants = "rank 1 does not answer: it is gone or stopped";
+    ensure!(said.contains(wants) && said.contains("all_reduce of [4] f32, at "), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_comes_late_is_waited_for() -> anyhow::Result<()> {
+    if Device::cuda_count() > 0 {
+        eprintln!("skipped: faults need the virtual NCCL, and this machine has a GPU");
+        return Ok(());
+    }
+    for output in with_faults("many", "late=1:200")? {
+        ensure!(output.status.success(), "{}", text(&output));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_does_something_else_is_named() -> anyhow::Result<()> {
+    let outputs = Launch::new(2, "sleeps").run()?;
+    let said = text(&outputs[0]);
+    ensure!(outputs[0].status.code() == Some(75), "{said}");
+    ensure!(said.contains("rank 1 has not called number 2"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn ranks_come_as_their_launcher_says() -> anyhow::Result<()> {
+    for (rank, output) in Launch::new(3, "sum_of_ranks").run()?.iter().enumerate() {
+        let (said, wants) = (text(output), format!("rank {rank} of 3: the sum of ranks is 3"));
+        ensure!(said.contains(&wants), "{said}");
+    }
+    Ok(())
+}
