@@ -60,6 +60,7 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
         dots: BTreeMap::new(),
         multistage: BTreeMap::new(),
         producer: None,
+        program_bytes: options.program_bytes,
     };
     if num_blocks > 1 {
         check_cluster(&lir)?;

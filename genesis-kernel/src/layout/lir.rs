@@ -35,6 +35,8 @@ pub struct LayoutOptions {
     /// The most shared memory of a block, in bytes, which multistage of slots take what they can of; 0 where
     /// it is not known.
     pub max_shared_bytes: u32,
+    /// As [`LayoutIr::program_bytes`].
+    pub program_bytes: Option<u64>,
 }
 
 /// A function with a layout for every tile.
@@ -58,6 +60,8 @@ pub struct LayoutIr {
     /// copy engine: the same control flow with nothing but those loads in it, whose results it does
     /// not use. `num_warps` does not count that warpgroup.
     pub producer: Option<Func>,
+    /// Bytes of global memory that a program moves, by the cost model; none where it has loops, or nobody counted.
+    pub program_bytes: Option<u64>,
 }
 
 /// How one thread's registers go to global memory.

@@ -44,7 +44,8 @@ pub(super) fn run(lir: &LayoutIr, memory: &SharedMemory) -> Code {
     let regions = combines.flat_map(|op| lir.func.op(op).regions.clone());
     let combines: BTreeMap<Region, Block> =
         regions.map(|region| (region, expander.region(region))).collect();
-    Code { body: expander.region(lir.func.body), combines, grid_wait: GridWait::First }
+    let body = expander.region(lir.func.body);
+    Code { entry: Block::new(), body, combines, grid_wait: GridWait::First }
 }
 
 /// Makes instructions of ops.

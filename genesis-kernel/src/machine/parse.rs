@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Block, Bytes, Flight, For, Inst, Mma, Part, Stage};
+use super::{Across, AtomicBy, Block, Bytes, Flight, For, Inst, Mma, Panel, Part, Stage};
 use crate::ir::Op;
 
 /// Reads code whose ops are numbered as in `ops`: those of the function, in order.
@@ -55,9 +55,46 @@ impl<'t> Parser<'t> {
             "store.cluster" => Inst::StoreCluster(self.part(&words)?),
             "await.cluster" => Inst::AwaitCluster(self.part(&words)?),
             "load.shared" => Inst::LoadShared(self.part(&words)?),
+            "combine" => Inst::Combine {
+                op: self.op(word(1)?)?,
+                across: match word(2)? {
+                    "registers" => Across::Registers(number(word(3)?)? as usize),
+                    "lanes" => Across::Lanes(number(word(3)?)? as usize),
+                    other => return Err(format!("nothing is combined across `{other}`")),
+                },
+            },
+            "atomic.red" => Inst::Atomic { op: self.op(word(1)?)?, by: AtomicBy::Reduction },
+            "atomic.atom" => Inst::Atomic { op: self.op(word(1)?)?, by: AtomicBy::Instruction },
+            "atomic.swap.loop" => Inst::Atomic { op: self.op(word(1)?)?, by: AtomicBy::SwapLoop },
+            "fence.gpu" => Inst::GpuFence,
+            "wait.panels" => Inst::WaitPanels(number(word(1)?)?),
+            "barrier.warpgroup" => Inst::WarpgroupBarrier,
+            "store.panel" => Inst::StorePanel(self.panel(&words)?),
+            "fence.async" => Inst::AsyncFence,
+            "send.panel" => Inst::SendPanel(self.panel(&words)?),
             "barrier" => Inst::Barrier,
             "barrier.cluster" => Inst::ClusterBarrier,
             "wait.cluster" => Inst::ClusterWait,
+            "once" => {
+                let body = self.block()?;
+                self.expect("}")?;
+                Inst::Once(body)
+            }
+            "init.mbarriers" => Inst::InitBarriers {
+                at: number(word(1)?)?,
+                count: number(word(3)?)?,
+                arrivals: number(word(5)?)?,
+            },
+            "expect.bytes" => {
+                Inst::ExpectBytes { at: number(word(1)?)?, bytes: number(word(2)?)? }
+            }
+            "fence.mbarriers" => Inst::FenceBarriers,
+            "prefetch.maps" => Inst::PrefetchMaps,
+            "arrive.cluster" => Inst::ClusterArrive,
+            "give.registers" => Inst::GiveRegisters(number(word(1)?)?),
+            "take.registers" => Inst::TakeRegisters(number(word(1)?)?),
+            "pass.first.turn" => Inst::PassFirstTurn,
+            "leave.cluster" => Inst::LeaveCluster,
             "wait.grid" => Inst::GridWait,
             "launch.dependents" => Inst::LaunchDependents,
             "indices" => {
@@ -200,6 +237,13 @@ impl<'t> Parser<'t> {
     fn ahead(&self, text: &str) -> Result<(Op, u32), String> {
         let (op, ahead) = text.split_once('+').ok_or_else(|| format!("`{text}` lacks a +"))?;
         Ok((self.op(op)?, number(ahead)?))
+    }
+
+    /// `store.panel 14.3 buffer 1`
+    fn panel(&self, words: &[&str]) -> Result<Panel, String> {
+        let [_, what, "buffer", buffer] = words else { return Err("a panel is due".to_owned()) };
+        let (op, panel) = what.split_once('.').ok_or_else(|| format!("`{what}` lacks a panel"))?;
+        Ok(Panel { op: self.op(op)?, number: number(panel)?, buffer: number(buffer)? })
     }
 
     /// `store.shared 7.0 0..64`

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Block, Bytes, Flight, Inst, Mma, Part};
+use super::{Across, AtomicBy, Block, Bytes, Flight, Inst, Mma, Panel, Part};
 use crate::ir::print::mnemonic;
 use crate::ir::{Func, Op};
 
@@ -58,6 +58,11 @@ impl Printer<'_> {
                     self.line(depth, &format!("}} {name} {{"), None);
                     self.block(block, depth + 1);
                 }
+                self.line(depth, "}", None);
+            }
+            Inst::Once(body) => {
+                self.line(depth, "once {", None);
+                self.block(body, depth + 1);
                 self.line(depth, "}", None);
             }
             Inst::UnlessPrefetched { channel, body } => {
@@ -107,9 +112,33 @@ impl Printer<'_> {
             Inst::StoreCluster(part) => self.part("store.cluster", part),
             Inst::AwaitCluster(part) => self.part("await.cluster", part),
             Inst::LoadShared(part) => self.part("load.shared", part),
+            Inst::Combine { op, across: Across::Registers(bit) } => {
+                format!("combine {} registers {bit}", number(op))
+            }
+            Inst::Combine { op, across: Across::Lanes(bit) } => {
+                format!("combine {} lanes {bit}", number(op))
+            }
+            Inst::Atomic { op, by } => format!("{} {}", atomic(*by), number(op)),
+            Inst::GpuFence => "fence.gpu".to_owned(),
+            Inst::WaitPanels(left) => format!("wait.panels {left}"),
+            Inst::WarpgroupBarrier => "barrier.warpgroup".to_owned(),
+            Inst::StorePanel(panel) => self.panel("store.panel", panel),
+            Inst::AsyncFence => "fence.async".to_owned(),
+            Inst::SendPanel(panel) => self.panel("send.panel", panel),
             Inst::Barrier => "barrier".to_owned(),
             Inst::ClusterBarrier => "barrier.cluster".to_owned(),
             Inst::ClusterWait => "wait.cluster".to_owned(),
+            Inst::InitBarriers { at, count, arrivals } => {
+                format!("init.mbarriers {at} count {count} arrivals {arrivals}")
+            }
+            Inst::ExpectBytes { at, bytes } => format!("expect.bytes {at} {bytes}"),
+            Inst::FenceBarriers => "fence.mbarriers".to_owned(),
+            Inst::PrefetchMaps => "prefetch.maps".to_owned(),
+            Inst::ClusterArrive => "arrive.cluster".to_owned(),
+            Inst::GiveRegisters(count) => format!("give.registers {count}"),
+            Inst::TakeRegisters(count) => format!("take.registers {count}"),
+            Inst::PassFirstTurn => "pass.first.turn".to_owned(),
+            Inst::LeaveCluster => "leave.cluster".to_owned(),
             Inst::GridWait => "wait.grid".to_owned(),
             Inst::LaunchDependents => "launch.dependents".to_owned(),
             Inst::LoadIndices { of, ahead } => format!("indices {}+{ahead}", number(of)),
@@ -147,9 +176,11 @@ impl Printer<'_> {
             }
             Inst::Yield(op) => format!("yield {}", number(op)),
             Inst::Return(op) => format!("return {}", number(op)),
-            Inst::For(_) | Inst::While { .. } | Inst::If { .. } | Inst::UnlessPrefetched { .. } => {
-                String::new()
-            }
+            Inst::For(_)
+            | Inst::While { .. }
+            | Inst::If { .. }
+            | Inst::Once(_)
+            | Inst::UnlessPrefetched { .. } => String::new(),
         }
     }
 
@@ -184,8 +215,22 @@ impl Printer<'_> {
         format!("{name} {}.{number} {}..{}", self.number(*op), bytes.start, bytes.end)
     }
 
+    /// `store.panel 14.3 buffer 1`
+    fn panel(&self, name: &str, panel: &Panel) -> String {
+        let Panel { op, number, buffer } = panel;
+        format!("{name} {}.{number} buffer {buffer}", self.number(*op))
+    }
+
     fn number(&self, op: Op) -> u32 {
         self.numbers.get(&op).copied().unwrap_or(u32::MAX)
+    }
+}
+
+fn atomic(by: AtomicBy) -> &'static str {
+    match by {
+        AtomicBy::Reduction => "atomic.red",
+        AtomicBy::Instruction => "atomic.atom",
+        AtomicBy::SwapLoop => "atomic.swap.loop",
     }
 }
 

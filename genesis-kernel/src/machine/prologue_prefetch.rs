@@ -133,7 +133,6 @@ pub(super) fn run(code: &mut Code, lir: &LayoutIr, memory: &SharedMemory, gpu: &
                 }
             }
         }
-        None if gpu.features.pdl => code.body.insert(0, Inst::GridWait),
         None => {}
     }
 }

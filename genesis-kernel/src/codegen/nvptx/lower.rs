@@ -19,7 +19,7 @@ use crate::Error;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{BinaryOp, Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
 use crate::layout::{LayoutIr, LinearLayout};
-use crate::machine::{Code, GridWait, Inst, Part, PointsTo, SharedMemory};
+use crate::machine::{Code, Inst, Part, PointsTo, SharedMemory};
 use crate::target::GpuTarget;
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
@@ -286,6 +286,10 @@ impl<'a> Lowering<'a> {
         match inst {
             Inst::Exec { .. } => self.lower(op),
             Inst::Mma(mma) => self.issue_mma(mma),
+            Inst::Combine { across, .. } => self.combine_across(op, *across),
+            Inst::Atomic { by, .. } => self.atomic(op, *by),
+            Inst::StorePanel(panel) => self.store_panel(panel),
+            Inst::SendPanel(panel) => self.send_panel(panel),
             Inst::StoreShared(part) => self.store_part(part, false),
             Inst::StoreCluster(part) => self.store_part(part, true),
             Inst::AwaitCluster(_) => self.await_stores(op),
@@ -308,8 +312,6 @@ impl<'a> Lowering<'a> {
             Inst::Barrier => self.barrier(),
             Inst::ClusterBarrier => self.cluster_barrier(),
             Inst::ClusterWait => thread::await_cluster(e),
-            // One that comes first is written into the PTX: see `programmatic_dependent_launch`.
-            Inst::GridWait if self.code.grid_wait == GridWait::First => {}
             Inst::GridWait => programmatic_dependent_launch::wait_for_grid(e),
             Inst::LaunchDependents => programmatic_dependent_launch::launch_dependents(e),
             Inst::CommitCopies => {
@@ -324,6 +326,14 @@ impl<'a> Lowering<'a> {
             Inst::AwaitTile => self.await_tile()?,
             Inst::PassTile => self.pass_tile()?,
             Inst::Rematerialize(ops) => self.begin_rematerialized(ops)?,
+            Inst::GpuFence => {
+                e.inline_asm(e.void(), "fence.acq_rel.gpu;", "~{memory}", &[], true);
+            }
+            Inst::WaitPanels(left) => self.wait_panels(*left)?,
+            Inst::WarpgroupBarrier => self.group_barrier()?,
+            Inst::AsyncFence => {
+                e.intrinsic("llvm.nvvm.fence.proxy.async.shared_cta", &[], &[]);
+            }
             _ => self.pipeline_inst(inst)?,
         }
         Ok(())
@@ -390,7 +400,6 @@ impl<'a> Lowering<'a> {
             OpKind::Split => self.split(op),
             OpKind::Load => self.load(op),
             OpKind::Store => self.store(op),
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.atomic(op),
             OpKind::ViewPtr => self.view_part(op, |_| 0),
             OpKind::ViewDim(axis) => self.view_part(op, |_| 1 + *axis as usize),
             OpKind::ViewStride(axis) => self.view_part(op, |rank| 1 + rank + *axis as usize),
@@ -401,8 +410,10 @@ impl<'a> Lowering<'a> {
             OpKind::Print { .. } => self.print(op),
             OpKind::ConvertLayout => self.convert_layout(op),
             OpKind::TmaLoad(number) => self.tma_load(op, *number),
-            OpKind::TmaStore(number) => self.tma_store(op, *number),
             kind @ (OpKind::ViewLoad
+            | OpKind::AtomicRmw(_)
+            | OpKind::AtomicCas
+            | OpKind::TmaStore(_)
             | OpKind::ViewStore
             | OpKind::Yield
             | OpKind::Return

@@ -11,18 +11,13 @@
 //! ```
 
 use super::super::llvm::{Emitter, IntPred, Val};
-use super::WARPGROUP;
 use super::lower::{Lowering, Registers};
+use super::setup::{FIRST_TURN, GROUPS, WARPGROUP};
 use super::thread;
 use super::tma_pipeline::wait_parity;
 use crate::Error;
 use crate::ir::Region;
 use crate::machine::{BARRIER_BYTES, Block, For};
-
-/// The number of the first warpgroup's order barrier in a main loop; those before are used by others.
-const FIRST_TURN: i64 = 6;
-/// Warpgroups that take turns.
-const GROUPS: i64 = 2;
 
 /// What a consumer of a ping-pong schedule knows.
 #[derive(Clone, Copy, Debug)]
@@ -51,16 +46,6 @@ impl PingPongTiles {
         e.store_aligned(e.xor(set, int(1)), self.parity, 4);
         PingPongTiles { set, ..self }
     }
-}
-
-/// The first arrival of a main loop whose warpgroups take turns, for the first one; `group` is that of the thread.
-pub(super) fn first_turn(e: &Emitter, group: Val) {
-    let (give, begun) = (e.block("first.order"), e.block("begun"));
-    e.cond_br(e.icmp(IntPred::Eq, group, e.int(e.i32(), GROUPS - 1)), give, begun);
-    e.position(give);
-    thread::arrive_at_named(e, e.int(e.i32(), FIRST_TURN), 2 * WARPGROUP);
-    e.br(begun);
-    e.position(begun);
 }
 
 impl<'a> Lowering<'a> {

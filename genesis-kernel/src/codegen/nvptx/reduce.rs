@@ -18,6 +18,7 @@ use super::thread::{Shuffle, shuffle};
 use crate::Error;
 use crate::ir::{Combine, DType, Op, OpKind, Value};
 use crate::layout::{HwBit, LANE_BITS, LANES};
+use crate::machine::Across;
 use crate::machine::exchange::{self, Exchange, Step, slot_bytes};
 
 /// Parts that each thread reads all of. Of more than these each lane reads a share, and lanes combine
@@ -57,10 +58,9 @@ impl Lowering<'_> {
     /// What is left of a reduction after its exchanges.
     pub(super) fn reduce(&mut self, op: Op) -> Result<(), Error> {
         let (parts, next) = self.reduction(op)?;
-        let (parts, next) = self.within_warps(op, parts, next)?;
         let data = self.func.op(op);
         if next < exchange::steps_of(self.lir, op).len() {
-            return Err(Error::bug("a reduction lacks an exchange"));
+            return Err(Error::bug("a reduction lacks a step"));
         }
         for (&result, registers) in data.results.iter().zip(parts) {
             let registers: Vec<Val> = registers.into_iter().flatten().collect();
@@ -84,23 +84,19 @@ impl Lowering<'_> {
         }
     }
 
-    /// The steps up to one that crosses warps, or all.
-    fn within_warps(
-        &mut self,
-        op: Op,
-        mut parts: Parts,
-        mut next: usize,
-    ) -> Result<(Parts, usize), Error> {
-        let combine = self.combine_of(op)?;
-        for step in exchange::steps_of(self.lir, op).into_iter().skip(next) {
-            match step {
-                Step::Reg(bit) => self.reduce_registers(op, combine, bit, &mut parts)?,
-                Step::Lane(bit) => self.reduce_lanes(op, combine, bit, &mut parts)?,
-                Step::Warps(_) => break,
-            }
-            next += 1;
+    /// A step within a warp.
+    pub(super) fn combine_across(&mut self, op: Op, across: Across) -> Result<(), Error> {
+        if matches!(self.func.op(op).kind, OpKind::Scan { .. }) {
+            return self.scan_across(op, across);
         }
-        Ok((parts, next))
+        let (mut parts, next) = self.reduction(op)?;
+        let combine = self.combine_of(op)?;
+        match across {
+            Across::Registers(bit) => self.reduce_registers(op, combine, bit, &mut parts)?,
+            Across::Lanes(bit) => self.reduce_lanes(op, combine, bit, &mut parts)?,
+        }
+        self.partial.insert(op, Partial::Reduce(parts, next + 1));
+        Ok(())
     }
 
     fn combine_of(&self, op: Op) -> Result<Combine, Error> {
@@ -121,7 +117,6 @@ impl Lowering<'_> {
     /// Writes each warp's partial results to where the others read them.
     pub(super) fn store_partial_results(&mut self, op: Op, to_cluster: bool) -> Result<(), Error> {
         let (parts, next) = self.reduction(op)?;
-        let (parts, next) = self.within_warps(op, parts, next)?;
         let exchange = self.exchange_at(op, next)?;
         self.write_parts(op, &exchange, &parts, to_cluster)?;
         self.partial.insert(op, Partial::Reduce(parts, next));
