@@ -179,8 +179,7 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
     };
     let num_stages = kernel.hints.num_stages;
     let program_bytes = program_bytes(&kernel.func);
-    let options =
-        LayoutOptions { num_warps, cluster, num_stages, max_shared_bytes, program_bytes };
+    let options = LayoutOptions { num_warps, cluster, num_stages, max_shared_bytes, program_bytes };
     Ok(layout::assign(&func, &options)?)
 }
 

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::coalesce::{CoalescedAccess, choose_warps, memory_op};
+use super::choose_warps::choose_warps;
+use super::coalesce::{CoalescedAccess, memory_op};
 use super::convert::stays_in_block;
 use super::infer::{Infer, is_shared};
 use super::insert_conversions::{Converted, fragment, insert_conversions};

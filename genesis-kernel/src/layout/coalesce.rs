@@ -13,9 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::blocked::{Blocked, blocked_in};
-use super::infer::is_shared;
 use super::linear::{HwBit, LinearLayout};
-use super::mma::wgmma_warps;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{Func, Op, OpKind, Predicate, Shape, Value};
 
@@ -255,39 +253,4 @@ fn scan_in_block(shape: Shape, axis: usize, num_warps: u32) -> LinearLayout {
 /// Whether the axis runs over registers, then lanes, warps and blocks, each in order.
 pub(super) fn is_scannable(layout: &LinearLayout, axis: usize) -> bool {
     layout.axis_bits(axis).windows(2).all(|pair| pair[0] < pair[1])
-}
-
-/// The number of warps where the caller leaves it open: at most 8 elements of a thread up to 8 warps,
-/// then at most 32 up to 32 warps.
-pub(super) fn choose_warps(func: &Func) -> u32 {
-    let mut largest = 1;
-    let mut dots = 1;
-    let mut shared: Option<u32> = None;
-    for op in func.walk() {
-        let data = func.op(op);
-        for &result in &data.results {
-            if let Some(tile) = func.ty(result).as_tile() {
-                largest = largest.max(tile.shape.numel() as u32);
-            }
-        }
-        if let OpKind::Dot { .. } = data.kind {
-            let numel = func.tile(data.results[0]).shape.numel() as u32;
-            if is_shared(func, data.operands[1]) {
-                let warps = wgmma_warps(func.tile(data.results[0]).shape.extent(0) as u32);
-                shared = Some(shared.map_or(warps, |other| other.min(warps)));
-            }
-            dots = dots.max(if numel >= 4096 { 4 } else { 1 }).max(numel / (32 * 64));
-        }
-    }
-    if let Some(warps) = shared {
-        return warps;
-    }
-    if dots > 1 {
-        return dots.clamp(1, 16);
-    }
-    let mut warps = (largest / (32 * 8)).clamp(1, 8);
-    while largest / (32 * warps) > 32 && warps < 32 {
-        warps *= 2;
-    }
-    warps
 }

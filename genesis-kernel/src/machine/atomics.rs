@@ -108,6 +108,12 @@ kernel counters(%p: *i32 exclusive, %q: *bf16 exclusive, %x: bf16) {
     #[test]
     fn each_atomic_is_the_cheapest_instruction_that_does_it() {
         expect![[r#"
+            fence.gpu
+            atomic.atom 1                           // atomic_rmw
+            fence.gpu
+            atomic.atom 2                           // atomic_rmw
+            atomic.red 3                            // atomic_rmw
+            atomic.swap.loop 4                      // atomic_rmw
         "#]]
         .assert_eq(&after(&GpuTarget::SM_90A));
     }
@@ -115,6 +121,12 @@ kernel counters(%p: *i32 exclusive, %q: *bf16 exclusive, %x: bf16) {
     #[test]
     fn what_a_gpu_lacks_is_a_loop() {
         expect![[r#"
+            fence.gpu
+            atomic.atom 1                           // atomic_rmw
+            fence.gpu
+            atomic.atom 2                           // atomic_rmw
+            atomic.swap.loop 3                      // atomic_rmw
+            atomic.swap.loop 4                      // atomic_rmw
         "#]]
         .assert_eq(&after(&GpuTarget::SM_80));
     }

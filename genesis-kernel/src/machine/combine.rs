@@ -87,16 +87,32 @@ kernel sum(%x: *f32 readonly, %y: *f32 exclusive) {
     #[test]
     fn registers_and_lanes_come_before_warps() {
         expect![[r#"
+            combine 4 registers 0                   // reduce
+            combine 4 lanes 0                       // reduce
+            combine 4 lanes 1                       // reduce
+            combine 4 lanes 2                       // reduce
+            combine 4 lanes 3                       // reduce
+            combine 4 lanes 4                       // reduce
+            store.shared 4.0 0..16                  // reduce
+            barrier
+            load.shared 4.0 0..16                   // reduce
+            exec 4                                  // reduce
         "#]]
-        .assert_eq(&after(
-            "store.shared 4.0 0..16\nbarrier\nload.shared 4.0 0..16\nexec 4",
-            4,
-        ));
+        .assert_eq(&after("store.shared 4.0 0..16\nbarrier\nload.shared 4.0 0..16\nexec 4", 4));
     }
 
     #[test]
     fn a_single_warp_exchanges_nothing() {
         expect![[r#"
+            combine 4 registers 0                   // reduce
+            combine 4 registers 1                   // reduce
+            combine 4 registers 2                   // reduce
+            combine 4 lanes 0                       // reduce
+            combine 4 lanes 1                       // reduce
+            combine 4 lanes 2                       // reduce
+            combine 4 lanes 3                       // reduce
+            combine 4 lanes 4                       // reduce
+            exec 4                                  // reduce
         "#]]
         .assert_eq(&after("exec 4", 1));
     }

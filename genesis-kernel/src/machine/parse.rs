@@ -85,9 +85,7 @@ impl<'t> Parser<'t> {
                 count: number(word(3)?)?,
                 arrivals: number(word(5)?)?,
             },
-            "expect.bytes" => {
-                Inst::ExpectBytes { at: number(word(1)?)?, bytes: number(word(2)?)? }
-            }
+            "expect.bytes" => Inst::ExpectBytes { at: number(word(1)?)?, bytes: number(word(2)?)? },
             "fence.mbarriers" => Inst::FenceBarriers,
             "prefetch.maps" => Inst::PrefetchMaps,
             "arrive.cluster" => Inst::ClusterArrive,

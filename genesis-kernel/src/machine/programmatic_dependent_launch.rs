@@ -45,7 +45,12 @@ pub(super) fn run(code: &mut Code, lir: &LayoutIr, gpu: &GpuTarget) {
 }
 
 /// Adds them behind the setup of a warp-specialized kernel.
-pub(super) fn after_setup(setup: &mut Block, lir: &LayoutIr, memory: &SharedMemory, gpu: &GpuTarget) {
+pub(super) fn after_setup(
+    setup: &mut Block,
+    lir: &LayoutIr,
+    memory: &SharedMemory,
+    gpu: &GpuTarget,
+) {
     if !gpu.features.pdl {
         return;
     }

@@ -51,10 +51,7 @@ pub(super) fn run(code: &mut Code, lir: &LayoutIr, memory: &SharedMemory) {
     let of_op = |op: Op| {
         let at = dsmem::barrier(lir, memory.scratch(op), op)?;
         let bytes = dsmem::received_bytes(lir, op)?;
-        Some([
-            Inst::InitBarriers { at, count: 1, arrivals: 1 },
-            Inst::ExpectBytes { at, bytes },
-        ])
+        Some([Inst::InitBarriers { at, count: 1, arrivals: 1 }, Inst::ExpectBytes { at, bytes }])
     };
     let mut once: Block = lir.func.walk().into_iter().filter_map(of_op).flatten().collect();
     if !once.is_empty() {

@@ -45,9 +45,12 @@ pub(crate) fn without_one(code: &Block) -> Vec<Block> {
     all
 }
 
-/// The text without what runs in each thread alone.
+/// The text without what runs in each thread or warp alone.
 fn shared_part(text: &str) -> String {
-    let is_alone = |line: &&str| line.trim_start().starts_with("exec") && !line.contains("reads");
+    let is_alone = |line: &&str| {
+        let inst = line.trim_start();
+        inst.starts_with("combine") || inst.starts_with("exec") && !line.contains("reads")
+    };
     text.lines().filter(|line| !is_alone(line)).map(|line| format!("{line}\n")).collect()
 }
 
@@ -55,7 +58,9 @@ fn shared_part(text: &str) -> String {
 fn check(lir: &LayoutIr, gpu: &GpuTarget, expected: &Expect) -> Block {
     let code = machine_code(lir, gpu);
     let text = print(&code, &lir.func);
-    expected.assert_eq(&shared_part(&text));
+    let memory = SharedMemory::of(lir, gpu).unwrap();
+    let entry = print(&lower(lir, &memory, gpu, RunBy::Block).entry, &lir.func);
+    expected.assert_eq(&(entry + &shared_part(&text)));
     assert_eq!(parse(&text, &lir.func.walk()).unwrap(), code, "{text}");
     assert_eq!(verify(&code), Ok(()), "{text}");
     code
@@ -88,10 +93,25 @@ fn partial_results_go_through_shared_memory() {
         &lir,
         &GpuTarget::SM_90A,
         &expect![[r#"
-            wait.grid
+            combine 4 registers 0                   // reduce
+            combine 4 registers 1                   // reduce
+            combine 4 registers 2                   // reduce
+            combine 4 lanes 0                       // reduce
+            combine 4 lanes 1                       // reduce
+            combine 4 lanes 2                       // reduce
+            combine 4 lanes 3                       // reduce
+            combine 4 lanes 4                       // reduce
             store.shared 4.0 0..16                  // reduce
             barrier
             load.shared 4.0 0..16                   // reduce
+            combine 7 registers 0                   // reduce
+            combine 7 registers 1                   // reduce
+            combine 7 registers 2                   // reduce
+            combine 7 lanes 0                       // reduce
+            combine 7 lanes 1                       // reduce
+            combine 7 lanes 2                       // reduce
+            combine 7 lanes 3                       // reduce
+            combine 7 lanes 4                       // reduce
             store.shared 7.0 16..32                 // reduce
             barrier
             load.shared 7.0 16..32                  // reduce
@@ -269,6 +289,9 @@ fn accesses_of_global_memory_wait_for_those_of_other_threads() {
         &assigned(TICKET, 4),
         &GpuTarget::SM_80,
         &expect![[r#"
+            fence.gpu
+            atomic.atom 1                           // atomic_rmw
+            fence.gpu
             store.shared 1.0 0..16                  // atomic_rmw
             barrier
             load.shared 1.0 0..16                   // atomic_rmw
@@ -309,6 +332,11 @@ fn a_loop_waits_for_the_readers_of_its_last_iteration() {
         &expect![[r#"
             for 4 {
               barrier
+              combine 9 lanes 0                     // reduce
+              combine 9 lanes 1                     // reduce
+              combine 9 lanes 2                     // reduce
+              combine 9 lanes 3                     // reduce
+              combine 9 lanes 4                     // reduce
               store.shared 9.0 0..16                // reduce
               barrier
               load.shared 9.0 0..16                 // reduce
@@ -346,7 +374,19 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
     let printed = print(&consumers, &lir.func);
     assert_eq!(parse(&printed, &lir.func.walk()).unwrap(), consumers, "{printed}");
     expect![[r#"
+        // setup
+        once {
+          prefetch.maps
+          init.mbarriers 229376 count 4 arrivals 1
+          init.mbarriers 229408 count 4 arrivals 2
+          fence.mbarriers
+        }
+        barrier
+        wait.grid
+        launch.dependents
+
         // the producer
+        give.registers 24
         exec 0                                  // program_id
         exec 1                                  // num_programs
         exec 2                                  // const
@@ -366,6 +406,7 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
         return 11                               // return
 
         // consumers
+        take.registers 240
         exec 0                                  // program_id
         exec 1                                  // num_programs
         exec 2                                  // const
@@ -388,9 +429,33 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
           }
           rematerialize
           exec 13                               // cast
-          exec 14                               // tma_store
+          wait.panels 1
+          barrier.warpgroup
+          store.panel 14.0 buffer 0             // tma_store
+          fence.async
+          barrier.warpgroup
+          send.panel 14.0 buffer 0              // tma_store
+          wait.panels 1
+          barrier.warpgroup
+          store.panel 14.1 buffer 1             // tma_store
+          fence.async
+          barrier.warpgroup
+          send.panel 14.1 buffer 1              // tma_store
+          wait.panels 1
+          barrier.warpgroup
+          store.panel 14.2 buffer 0             // tma_store
+          fence.async
+          barrier.warpgroup
+          send.panel 14.2 buffer 0              // tma_store
+          wait.panels 1
+          barrier.warpgroup
+          store.panel 14.3 buffer 1             // tma_store
+          fence.async
+          barrier.warpgroup
+          send.panel 14.3 buffer 1              // tma_store
           yield 15                              // yield
         }
+        wait.panels 0
         return 16                               // return
     "#]]
     .assert_eq(&text(&lir, &gpu));

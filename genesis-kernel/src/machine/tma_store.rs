@@ -142,6 +142,32 @@ mod tests {
         let mut code = parse(&format!("exec {at}\nreturn {}", walk.len() - 1), &walk).unwrap();
         run(&mut code, &lir);
         expect![[r#"
+            wait.panels 1
+            barrier.warpgroup
+            store.panel 14.0 buffer 0               // tma_store
+            fence.async
+            barrier.warpgroup
+            send.panel 14.0 buffer 0                // tma_store
+            wait.panels 1
+            barrier.warpgroup
+            store.panel 14.1 buffer 1               // tma_store
+            fence.async
+            barrier.warpgroup
+            send.panel 14.1 buffer 1                // tma_store
+            wait.panels 1
+            barrier.warpgroup
+            store.panel 14.2 buffer 0               // tma_store
+            fence.async
+            barrier.warpgroup
+            send.panel 14.2 buffer 0                // tma_store
+            wait.panels 1
+            barrier.warpgroup
+            store.panel 14.3 buffer 1               // tma_store
+            fence.async
+            barrier.warpgroup
+            send.panel 14.3 buffer 1                // tma_store
+            wait.panels 0
+            return 16                               // return
         "#]]
         .assert_eq(&print(&code, &lir.func));
     }

@@ -13,6 +13,20 @@ use super::{Emitter, Val};
 pub(crate) enum IntegerOp {
     /// `0 - x`.
     Negate(Val),
+    /// `x * -(1 << shift)`, which is a negation to instruction selection.
+    NegativeMultiple {
+        /// The factor that is no constant.
+        x: Val,
+        /// The power of two.
+        shift: u32,
+    },
+    /// `x / -(1 << shift)`, rounded to zero, likewise.
+    NegativeQuotient {
+        /// The dividend.
+        x: Val,
+        /// The power of two.
+        shift: u32,
+    },
     /// `llvm.abs`.
     Abs(Val),
     /// The smaller or the larger of two.
@@ -76,6 +90,14 @@ unsafe fn integer_op(inst: LLVMValueRef) -> Option<IntegerOp> {
             LLVMOpcode::LLVMSub if LLVMIsNull(operand(0).0) != 0 => {
                 Some(IntegerOp::Negate(operand(1)))
             }
+            LLVMOpcode::LLVMMul => {
+                let shift = negated_power(operand(1))?;
+                Some(IntegerOp::NegativeMultiple { x: operand(0), shift })
+            }
+            LLVMOpcode::LLVMSDiv => {
+                let shift = negated_power(operand(1))?;
+                Some(IntegerOp::NegativeQuotient { x: operand(0), shift })
+            }
             LLVMOpcode::LLVMCall => {
                 let name = callee(inst)?;
                 if name.starts_with("llvm.abs.") {
@@ -87,6 +109,23 @@ unsafe fn integer_op(inst: LLVMValueRef) -> Option<IntegerOp> {
             _ => None,
         }
     }
+}
+
+/// The power of two that a constant is the negation of.
+///
+/// # Safety
+/// The value must live.
+unsafe fn negated_power(value: Val) -> Option<u32> {
+    // SAFETY: the value lives, and is asked for its number only where it is a constant integer.
+    let number = unsafe {
+        let constant = LLVMIsAConstantInt(value.0);
+        if constant.is_null() {
+            return None;
+        }
+        LLVMConstIntGetSExtValue(constant)
+    };
+    let power = number.wrapping_neg() as u64;
+    (number < 0 && power.is_power_of_two()).then(|| power.ilog2())
 }
 
 /// The name of the function that an instruction calls.

@@ -6,7 +6,9 @@
 
 use super::super::elementwise::{self, Target as Machine, from_memory, to_memory};
 use super::super::llvm::{IntPred, Order, Rmw, Val};
-use super::lower::{Lowering, Partial, Registers};
+use super::lowering::Lowering;
+use super::partial::Partial;
+use super::registers::Registers;
 use crate::Error;
 use crate::ir::{AtomicOp, BinaryOp, DType, Op, OpKind};
 use crate::layout::f2;
@@ -63,8 +65,8 @@ impl Lowering<'_> {
                 }
             });
         }
-        let is_wanted = self.uses[data.results[0].index()] > 0;
-        if is_wanted && self.memory.scratch(op).is_some() {
+        let is_wanted = self.facts.uses[data.results[0].index()] > 0;
+        if is_wanted && self.facts.memory.scratch(op).is_some() {
             self.partial.insert(op, Partial::Registers(old));
             return Ok(());
         }

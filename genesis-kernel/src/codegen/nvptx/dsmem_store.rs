@@ -16,9 +16,9 @@
 
 use super::super::elementwise::to_memory;
 use super::super::llvm::Val;
-use super::lower::Lowering;
+use super::lowering::Lowering;
+use super::pipeline_state::wait_parity;
 use super::thread;
-use super::tma_pipeline::wait_parity;
 use crate::Error;
 use crate::ir::{Op, Value};
 use crate::machine::dsmem::barrier;
@@ -26,7 +26,7 @@ use crate::machine::dsmem::barrier;
 impl Lowering<'_> {
     /// The mbarrier of an op's DSMEM stores, if it has some.
     pub(super) fn dsmem_barrier(&self, op: Op) -> Option<Val> {
-        let at = barrier(self.lir, self.memory.scratch(op), op)?;
+        let at = barrier(self.lir, self.facts.memory.scratch(op), op)?;
         Some(self.shared_at(self.e.int(self.e.i32(), i64::from(at))))
     }
 
@@ -60,7 +60,7 @@ impl Lowering<'_> {
 
     /// Waits for all DSMEM stores of an op, whose bytes may then be read.
     pub(super) fn await_stores(&mut self, op: Op) -> Result<(), Error> {
-        self.stage += 1;
+        self.here.stage += 1;
         let barrier = self.dsmem_barrier(op).ok_or_else(|| Error::bug("nothing counts stores"))?;
         wait_parity(self.e, barrier, self.e.int(self.e.i32(), 0));
         Ok(())

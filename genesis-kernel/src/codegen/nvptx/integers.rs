@@ -14,12 +14,13 @@
 //! 0 - x            ~x + 1, as assembly, lest LLVM see through it
 //! abs x            max x, (~x + 1)
 //! max.s16 x, 5     trunc (max.s32 (sext x), 5)
+//! x * -8           ~(x << 3) + 1, which instruction selection would make of it
 //! ```
 //!
 //! are right, and cost an instruction or two more. They take the places of all such operations once LLVM's passes are
 //! done, which make `0 - x`, `llvm.abs` and the like of every other form (`select(x < 0, -x, x)`, `x * -1`, `~x + 1`).
 
-use super::super::llvm::{Emitter, IntegerOp, Ty, Val};
+use super::super::llvm::{Emitter, IntPred, IntegerOp, Ty, Val};
 
 /// Bits up to which minima and maxima are done in 32.
 const SHORT: u32 = 16;
@@ -29,6 +30,11 @@ pub(super) fn legalize(e: &Emitter) {
     for (inst, op) in e.integer_ops() {
         match op {
             IntegerOp::Negate(x) => e.replace(inst, || by_lane(e, x, &|x| negated(e, x))),
+            IntegerOp::NegativeMultiple { x, shift } => e.replace(inst, || {
+                let ty = e.type_of(x);
+                negated(e, e.shl(x, e.int(ty, i64::from(shift))))
+            }),
+            IntegerOp::NegativeQuotient { x, shift } => e.replace(inst, || quotient(e, x, shift)),
             IntegerOp::Abs(x) => e.replace(inst, || by_lane(e, x, &|x| absolute(e, x))),
             IntegerOp::Extremum { name, signed, operands } => {
                 let ty = e.type_of(operands[0]);
@@ -83,6 +89,16 @@ fn absolute(e: &Emitter, x: Val) -> Val {
     in_register(e, x, |x, _| e.intrinsic("llvm.smax", &[e.type_of(x)], &[x, negated(e, x)]))
 }
 
+/// `x / -(1 << shift)`.
+fn quotient(e: &Emitter, x: Val, shift: u32) -> Val {
+    let ty = e.type_of(x);
+    if shift + 1 == e.int_bits(ty) {
+        // Of the least number, which only itself is a multiple of.
+        return e.zext(e.icmp(IntPred::Eq, x, e.int(ty, 1_i64 << shift)), ty);
+    }
+    negated(e, e.sdiv(x, e.int(ty, 1_i64 << shift)))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::ir::DType;
@@ -95,10 +111,11 @@ mod tests {
         let v = x.load::<N>([0]);
         let zero = zeros_like(v);
         let negative = zero - v;
-        let magnitude = where_(v.lt(zero), negative, v);
-        let least = minimum(v, 5.to::<X>());
+        let doubled = v * (zero - 2_i32.to::<X>()) + v / (zero - 4_i32.to::<X>());
+        let magnitude = where_(v < zero, negative, v);
+        let least = minimum(v, 5_i32.to::<X>());
         let most = maximum(least, negative);
-        y.store([0], v.abs() + negative + magnitude * (-1).to::<X>() + most);
+        y.store([0], abs(v) + negative + magnitude * (zero - 1_i32.to::<X>()) + most + doubled);
     }
 
     fn ptx(kernel: &KernelDef, dtype: DType, target: &Target) -> String {
@@ -117,7 +134,10 @@ mod tests {
                     let subtracts = line.contains("sub.s") && line.contains(", 0, ");
                     let starts = |what| name.starts_with(what);
                     let short = ["max.s16", "min.s16", "max.u16", "min.u16"].contains(&name);
-                    subtracts || starts("neg.s") || starts("abs.s") || (short && dtype != DType::I16)
+                    subtracts
+                        || starts("neg.s")
+                        || starts("abs.s")
+                        || (short && dtype != DType::I16)
                 };
                 let wrong: Vec<&str> = ptx.lines().filter(is_wrong).collect();
                 assert!(wrong.is_empty(), "{dtype}: {wrong:?}\n{ptx}");

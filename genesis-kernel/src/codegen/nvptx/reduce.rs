@@ -13,7 +13,8 @@
 
 use super::super::elementwise::from_memory;
 use super::super::llvm::{IntPred, Val};
-use super::lower::{Lowering, Partial};
+use super::lowering::Lowering;
+use super::partial::{Partial, Parts, at, live, put};
 use super::thread::{Shuffle, shuffle};
 use crate::Error;
 use crate::ir::{Combine, DType, Op, OpKind, Value};
@@ -32,26 +33,6 @@ type Exchanged = Vec<(usize, Vec<Vec<Val>>)>;
 /// The bits that no place depends on: threads that differ in them write the same.
 fn unused_bits(bases: &[u32]) -> u32 {
     bases.iter().enumerate().filter(|(_, basis)| **basis == 0).fold(0, |bits, (i, _)| bits | 1 << i)
-}
-
-/// The parts of each operand: by operand, then by register; none for registers folded into others.
-pub(super) type Parts = Vec<Vec<Option<Val>>>;
-
-/// The values of one register, one an operand.
-pub(super) fn at(parts: &Parts, reg: usize) -> Option<Vec<Val>> {
-    parts.iter().map(|registers| registers[reg]).collect()
-}
-
-pub(super) fn put(parts: &mut Parts, reg: usize, values: &[Val]) {
-    for (registers, &value) in parts.iter_mut().zip(values) {
-        registers[reg] = Some(value);
-    }
-}
-
-/// Registers that still have a value.
-pub(super) fn live(parts: &Parts) -> Vec<usize> {
-    let first = parts.first().map(Vec::as_slice).unwrap_or_default();
-    (0..first.len()).filter(|&reg| first[reg].is_some()).collect()
 }
 
 impl Lowering<'_> {

@@ -11,25 +11,12 @@
 //! ```
 
 use super::super::llvm::Val;
-use super::lower::{Lowering, Partial};
-use super::reduce::{Parts, at, live, put};
+use super::lowering::Lowering;
+use super::partial::{Partial, Parts, Scan, at, live, put};
 use crate::Error;
-use crate::ir::{Combine, Op, OpKind};
+use crate::ir::{Op, OpKind};
 use crate::machine::Across;
 use crate::machine::exchange::{self, Exchange};
-
-/// A scan on its way.
-pub(super) struct Scan {
-    op: Op,
-    combine: Combine,
-    reverse: bool,
-    /// Each element's scan within its run.
-    elements: Parts,
-    /// Each run's total, at its register in which the bits done so far are 0.
-    totals: Parts,
-    /// The register bits done so far.
-    done: usize,
-}
 
 impl Lowering<'_> {
     /// What is left of a scan after its exchanges.

@@ -5,17 +5,14 @@
 //! machine IR.
 
 use super::super::llvm::Val;
-use super::lower::Lowering;
+use super::lowering::Lowering;
+use super::pipeline_state::{Pipeline, Role};
 use super::thread;
-use super::tma_pipeline::{Pipeline, Role};
 use crate::Error;
 use crate::ir::{Multicast, Op, OpKind, TensorMap, TmaLoad, Value};
 use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit};
 use crate::machine::tma_store::Panels;
 use crate::machine::{PANEL_BYTES, PANEL_ROWS, PANELS, Panel};
-
-/// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
-pub(super) const FIRST_GROUP_BARRIER: i64 = 2;
 
 /// The widest access of one thread to shared memory, in bytes.
 const WIDEST: u32 = 16;
@@ -228,7 +225,7 @@ impl<'a> Lowering<'a> {
     /// A barrier of this warpgroup.
     pub(super) fn group_barrier(&self) -> Result<(), Error> {
         let e = self.e;
-        let first = e.int(e.i32(), FIRST_GROUP_BARRIER);
+        let first = e.int(e.i32(), thread::FIRST_GROUP_BARRIER);
         thread::named_barrier(e, e.add(self.copies()?.unit, first), 128);
         Ok(())
     }

@@ -17,11 +17,10 @@ use std::collections::BTreeMap;
 
 use super::super::elementwise::from_memory;
 use super::super::llvm::{Block as LlvmBlock, Emitter, IntPred, Val};
-use super::lower::{Frame, Lowering};
-use super::ping_pong_tiles::PingPongTiles;
+use super::lowering::{Facts, Frame, Lowering};
+use super::pipeline_state::{Copies, PingPongTiles, Pipeline, Role};
 use super::setup::{Setup, WARPGROUP};
 use super::thread::{Threads, uniform_warp};
-use super::tma_pipeline::{Copies, Pipeline, Role};
 use crate::Error;
 use crate::ir::{DType, Elem, Func, Op, Type};
 use crate::layout::LayoutIr;
@@ -111,17 +110,16 @@ impl Kernel<'_> {
         let body = e.block("body");
         check(&lir.func, code)?;
         let is_producer = copies.as_ref().is_some_and(|copies| copies.role == Role::Producer);
+        let facts = Facts::of(lir, self.gpu, &self.memory, code);
         let frame = Frame {
             exit,
             shared: self.args.shared,
             status: self.args.status,
-            threads: Threads::of(e, self.numbered(copies.as_ref())),
-            memory: &self.memory,
-            code,
             asserts: if is_producer { BTreeMap::new() } else { self.asserts.clone() },
-            copies,
+            vprintf: None,
         };
-        let mut lowering = Lowering::new(e, lir, self.gpu, frame);
+        let threads = Threads::of(e, self.numbered(copies.as_ref()));
+        let mut lowering = Lowering::new(e, lir, facts, frame, (threads, copies));
         bind_params(&mut lowering, &self.args);
         e.position(body);
         if lowering.region(lir.func.body, &code.body)?.is_some() {
@@ -131,7 +129,7 @@ impl Kernel<'_> {
         e.position(entry);
         e.br(body);
         let packed_words = lowering.packed_words();
-        let handed_on = lowering.points_to.handed_on();
+        let handed_on = lowering.facts.points_to.handed_on();
         Ok(Written { packed_words, handed_on })
     }
 
@@ -207,7 +205,8 @@ impl Kernel<'_> {
         let (maps, staging) = (self.args.maps.clone(), self.memory.staging);
         let (unit, ping_pong_tiles) = (group, None);
         let pipelines = pipelines.to_vec();
-        Copies { role, pipelines, maps, staging, group, unit, ping_pong_tiles, leads }
+        let taken = BTreeMap::new();
+        Copies { role, pipelines, maps, staging, group, unit, ping_pong_tiles, leads, taken }
     }
 }
 
