@@ -66,6 +66,7 @@ mod setup;
 mod tma_pipeline;
 pub(crate) mod tma_store;
 mod verify;
+mod words;
 
 #[cfg(test)]
 pub(crate) mod tests;
