@@ -327,4 +327,4 @@ fn dot_operand(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -44,3 +44,24 @@ pub(super) fn choose_warps(func: &Func) -> u32 {
     }
     warps
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::ir::parse;
+
+    /// A tile of so many elements.
+    fn tile(elements: usize) -> String {
+        let text = format!("kernel k() {{\n  %0 = iota : i64[{elements}]\n  return\n}}");
+        format!("{elements} elements: {} warps\n", choose_warps(&parse(&text).unwrap()))
+    }
+
+    #[test]
+    fn warps_grow_with_the_largest_tile() {
+        expect![[r#"
+        "#]]
+        .assert_eq(&[64, 1024, 4096, 16384, 65536].map(tile).concat());
+    }
+}

@@ -254,3 +254,32 @@ fn scan_in_block(shape: Shape, axis: usize, num_warps: u32) -> LinearLayout {
 pub(super) fn is_scannable(layout: &LinearLayout, axis: usize) -> bool {
     layout.axis_bits(axis).windows(2).all(|pair| pair[0] < pair[1])
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::ir::parse;
+    use crate::layout::assign::tests::{ADD, NORM};
+
+    /// What each access of a kernel would like.
+    fn wanted(text: &str) -> String {
+        let func = parse(text).unwrap();
+        let analysis = AxisAnalysis::of(&func);
+        let one = |op| {
+            let access = CoalescedAccess::of(&func, &analysis, &memory_op(&func, op)?);
+            let CoalescedAccess { shape, order, vector, size, .. } = access;
+            let first = order[0];
+            Some(format!("{shape}: {vector} x {size} bytes along axis {first}\n"))
+        };
+        func.walk().into_iter().filter_map(one).collect()
+    }
+
+    #[test]
+    fn accesses_are_as_wide_as_alignment_allows() {
+        expect![[r#"
+        "#]]
+        .assert_eq(&(wanted(ADD) + &wanted(NORM)));
+    }
+}

@@ -269,3 +269,25 @@ impl<'l> Finder<'l> {
         (!args.is_empty()).then_some(slice)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::ir::parse;
+    use crate::layout::{LayoutOptions, assign};
+    use crate::machine::tests::MATMUL;
+    use crate::passes::views;
+
+    #[test]
+    fn tiles_of_a_product_run_ahead_of_its_loop() {
+        let func = views::run(&parse(&MATMUL.replace("CONSTANT", "")).unwrap()).unwrap();
+        let options = LayoutOptions { num_warps: Some(4), ..LayoutOptions::default() };
+        let lir = assign(&func, &options).unwrap();
+        let buffers = lir.layout_text();
+        let lines = buffers.lines().filter(|line| line.contains("ring") || line.contains("dot"));
+        expect![[r#"
+        "#]]
+        .assert_eq(&lines.map(|line| format!("{line}\n")).collect::<String>());
+    }
+}

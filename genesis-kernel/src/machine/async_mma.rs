@@ -173,3 +173,19 @@ impl AsyncMma<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::RunBy;
+    use crate::machine::golden::{attend, changes, on_hopper};
+
+    #[test]
+    fn accumulators_are_waited_for_where_they_are_used() {
+        let lir = on_hopper(&attend::KERNEL, &[128, 64, 64], 8);
+        expect![[r#"
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "async_mma"));
+    }
+}

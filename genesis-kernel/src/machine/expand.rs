@@ -263,3 +263,18 @@ fn fixed(bytes: Bytes, offset: u32) -> Bytes {
 fn loads_indices(lir: &LayoutIr, buffer: &MultistageBuffer) -> bool {
     buffer.slice.iter().any(|&op| lir.func.op(op).kind == OpKind::Load)
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::golden::{before, row_sum};
+
+    #[test]
+    fn what_crosses_warps_is_a_store_and_a_load() {
+        let lir = row_sum(256, None);
+        expect![[r#"
+        "#]]
+        .assert_eq(&before(&lir));
+    }
+}

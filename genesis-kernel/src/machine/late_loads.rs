@@ -109,3 +109,38 @@ impl LateLoads<'_> {
         done.push(Inst::exec(op));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::RunBy;
+    use crate::machine::golden::{changes, on_hopper};
+    use crate::prelude::*;
+
+    /// Values whose rows have a scale each, which multiply what goes round.
+    #[kernel]
+    fn scaled<X: Float, const M: usize, const N: usize, const D: usize>(
+        q: View<X, 2>,
+        k: View<X, 2>,
+        l: View<f32, 1>,
+        y: ViewMut<X, 2>,
+    ) {
+        let mut acc = zeros::<f32, M, D>();
+        for j in range(0, k.dim(0), N) {
+            let keys = k.load::<N, D>([j, 0]);
+            let w = q.load::<M, N>([program_id(0) * M, j]);
+            let scale = l.load::<M>([j]);
+            acc = dot(w, keys, acc) * scale.col();
+        }
+        y.store([program_id(0) * M, 0], acc.to::<X>());
+    }
+
+    #[test]
+    fn a_line_is_read_behind_the_products_that_leave_no_registers() {
+        let lir = on_hopper(&scaled::KERNEL, &[128, 128, 256], 8);
+        expect![[r#"
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "late_loads"));
+    }
+}

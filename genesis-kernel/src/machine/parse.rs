@@ -124,9 +124,7 @@ impl<'t> Parser<'t> {
                 count: number(word(3)?)?,
                 arrivals: number(word(5)?)?,
             },
-            "expect.bytes" => {
-                Inst::ExpectBytes { at: number(word(1)?)?, bytes: number(word(2)?)? }
-            }
+            "expect.bytes" => Inst::ExpectBytes { at: number(word(1)?)?, bytes: number(word(2)?)? },
             "indices" => {
                 let (of, ahead) = self.ahead(word(1)?)?;
                 Inst::LoadIndices { of, ahead }

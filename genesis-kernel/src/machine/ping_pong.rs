@@ -132,3 +132,27 @@ fn pair(lir: &LayoutIr, body: Region) -> Option<[Op; 2]> {
     let between = ops.iter().skip_while(|&&op| op != first).take_while(|&&op| op != last);
     (are_async && !between.skip(1).any(needs)).then_some([first, last])
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::RunBy;
+    use crate::machine::golden::{attend, changes, on_hopper, tiles};
+
+    #[test]
+    fn two_consumers_alternate_over_tiles() {
+        let lir = on_hopper(&tiles::KERNEL, &[64, 256, 64], 4);
+        expect![[r#"
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "ping_pong"));
+    }
+
+    #[test]
+    fn warpgroups_issue_pairs_of_mmas_in_turns() {
+        let lir = on_hopper(&attend::KERNEL, &[128, 64, 64], 8);
+        expect![[r#"
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "ping_pong"));
+    }
+}

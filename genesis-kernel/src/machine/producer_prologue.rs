@@ -77,6 +77,8 @@ fn bound(func: &mut Func, region: Region, op: Op, iterations: u32) {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::codegen::nvptx::compile;
     use crate::layout::warp_specialization::tests::{MATMUL, compiled};
@@ -96,6 +98,11 @@ mod tests {
         assert!(text.contains(&format!(" = const {stages} : i64")), "{text}");
         assert_eq!(text.matches(" = min ").count(), 2, "{text}");
         assert!(producer_prologue(&lir, &GpuTarget::SM_80).is_none());
+        let loops = text.lines().filter(|line| !line.trim_start().starts_with("tma "));
+        let loops: String = loops.map(|line| format!("{line}\n")).collect();
+        expect![[r#"
+        "#]]
+        .assert_eq(&loops);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(crate) struct ProducerPart {
     pub(crate) lir: LayoutIr,
     /// Its code.
     pub(crate) code: Code,
+    /// Which tiles it copies.
+    pub(crate) constant: Constant,
 }
 
 impl Program {
@@ -77,7 +79,7 @@ impl WarpSpecialized {
         let part = |func: &Func, constant: Constant| {
             let lir = producer_ir(func, lir);
             let code = lower(&lir, memory, gpu, RunBy::Producer(constant));
-            ProducerPart { lir, code }
+            ProducerPart { lir, code, constant }
         };
         let waits = [Inst::GridWait, Inst::LaunchDependents];
         let mut consumers = lower(lir, memory, gpu, RunBy::Consumers);

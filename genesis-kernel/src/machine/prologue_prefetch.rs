@@ -186,10 +186,14 @@ fn has_constant_tiles(func: &Func, ring: &MultistageBuffer) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::codegen::nvptx::compile;
     use crate::ir::parse;
     use crate::layout::{LayoutOptions, assign};
+    use crate::machine::RunBy;
+    use crate::machine::golden::changes;
     use crate::machine::tests::MATMUL as TEXT;
     use crate::passes::{self, views};
 
@@ -221,6 +225,19 @@ mod tests {
             found.extend(word.filter(|&word| found.last() != Some(&word)));
         }
         found
+    }
+
+    #[test]
+    fn the_wait_moves_behind_the_copies_of_constant_tiles() {
+        let func = parse(&TEXT.replace("CONSTANT", "constant")).unwrap();
+        let mut func = views::run(&func).unwrap();
+        passes::run(&mut func, passes::PIPELINE);
+        passes::run(&mut func, passes::NVPTX);
+        let options = LayoutOptions { num_warps: Some(4), ..Default::default() };
+        let lir = assign(&func, &options).unwrap();
+        expect![[r#"
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Block, "prologue_prefetch"));
     }
 
     #[test]

@@ -68,3 +68,25 @@ fn loads_in_loops(producer: &Func) -> bool {
     let is_load = |op: &Op| producer.op(*op).kind == OpKind::Load && !before.contains(op);
     producer.walk().iter().any(is_load)
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::machine::golden::{on_hopper, tiles};
+    use crate::machine::print;
+
+    #[test]
+    fn consumers_take_what_the_producer_gives() {
+        let of = |num_warps| {
+            let lir = on_hopper(&tiles::KERNEL, &[128, 128, 64], num_warps);
+            let [mut producer, mut consumers] = [Block::new(), Block::new()];
+            run([&mut producer, &mut consumers], &lir, &GpuTarget::SM_90A);
+            print(&producer, &lir.func) + &print(&consumers, &lir.func)
+        };
+        expect![[r#"
+        "#]]
+        .assert_eq(&of(8));
+    }
+}

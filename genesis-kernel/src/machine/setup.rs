@@ -62,3 +62,19 @@ pub(super) fn run(code: &mut Code, lir: &LayoutIr, memory: &SharedMemory) {
         code.entry.push(Inst::ClusterArrive);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::RunBy;
+    use crate::machine::golden::{changes, in_cluster};
+
+    #[test]
+    fn what_counts_dsmem_stores_is_armed_once() {
+        let lir = in_cluster();
+        expect![[r#"
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Block, "setup"));
+    }
+}

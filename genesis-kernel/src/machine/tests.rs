@@ -125,7 +125,7 @@ fn partial_results_go_through_shared_memory() {
 
 /// A product by `mma.sync`, of operands that `cp.async` brings, with something that is loaded before its loop and added
 /// behind it.
-pub(super) const MATMUL: &str = "
+pub(crate) const MATMUL: &str = "
 kernel matmul(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_multiple_of 16, %b: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %d: *f32 readonly, %c: view<f32,2> exclusive unit_stride multiple_of 16 stride_multiple_of 16) {
   %0 = program_id 0 : i64
   %1 = const 64 : i64

@@ -44,8 +44,8 @@ const EXTREMA: [(&str, bool); 4] =
     [("llvm.smax", true), ("llvm.smin", true), ("llvm.umax", false), ("llvm.umin", false)];
 
 impl Emitter {
-    /// Every such operation of the module, in order.
-    pub(crate) fn integer_ops(&self) -> Vec<(Val, IntegerOp)> {
+    /// The instructions of the module that are such operations, in order.
+    pub(crate) fn integer_ops(&self) -> Vec<Val> {
         let mut found = Vec::new();
         // SAFETY: the module lives, and nothing changes while it is walked.
         unsafe {
@@ -55,7 +55,7 @@ impl Emitter {
                 while !block.is_null() {
                     let mut inst = LLVMGetFirstInstruction(block);
                     while !inst.is_null() {
-                        found.extend(integer_op(inst).map(|op| (Val(inst), op)));
+                        found.extend(integer_op(inst).map(|_| Val(inst)));
                         inst = LLVMGetNextInstruction(inst);
                     }
                     block = LLVMGetNextBasicBlock(block);
@@ -64,6 +64,12 @@ impl Emitter {
             }
         }
         found
+    }
+
+    /// What an instruction does now: its operands may have been replaced meanwhile.
+    pub(crate) fn integer_op(&self, inst: Val) -> Option<IntegerOp> {
+        // SAFETY: the instruction belongs to this module and was not erased.
+        unsafe { integer_op(inst.0) }
     }
 
     /// Puts the code that `write` writes in place of an instruction; its users get the result.

@@ -27,7 +27,8 @@ const SHORT: u32 = 16;
 
 /// Replaces the operations of a module.
 pub(super) fn legalize(e: &Emitter) {
-    for (inst, op) in e.integer_ops() {
+    for inst in e.integer_ops() {
+        let Some(op) = e.integer_op(inst) else { continue };
         match op {
             IntegerOp::Negate(x) => e.replace(inst, || by_lane(e, x, &|x| negated(e, x))),
             IntegerOp::NegativeMultiple { x, shift } => e.replace(inst, || {

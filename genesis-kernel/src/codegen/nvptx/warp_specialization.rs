@@ -74,6 +74,9 @@ pub(super) fn write(
     let tid = Threads::new(e).tid;
     let exit = e.block("exit");
     let program = Program::of(lir, &memory, gpu);
+    if cfg!(debug_assertions) {
+        machine::verify_program(&program, lir, &memory).map_err(Error::bug)?;
+    }
     let kernel = Kernel { e, lir, gpu, memory, args, asserts, tid, exit };
     let written = match &program {
         Program::Uniform(code) => {
