@@ -61,6 +61,11 @@ mod tests {
     #[test]
     fn warps_grow_with_the_largest_tile() {
         expect![[r#"
+            64 elements: 1 warps
+            1024 elements: 4 warps
+            4096 elements: 8 warps
+            16384 elements: 16 warps
+            65536 elements: 32 warps
         "#]]
         .assert_eq(&[64, 1024, 4096, 16384, 65536].map(tile).concat());
     }

@@ -279,6 +279,13 @@ mod tests {
     #[test]
     fn accesses_are_as_wide_as_alignment_allows() {
         expect![[r#"
+            [1024]: 4 x 4 bytes along axis 0
+            [1024]: 4 x 4 bytes along axis 0
+            [1024]: 4 x 4 bytes along axis 0
+            [4, 256]: 8 x 2 bytes along axis 1
+            [256]: 4 x 4 bytes along axis 0
+            [4, 256]: 8 x 2 bytes along axis 1
+            [4]: 1 x 4 bytes along axis 0
         "#]]
         .assert_eq(&(wanted(ADD) + &wanted(NORM)));
     }

@@ -569,6 +569,17 @@ mod tests {
     #[test]
     fn an_access_gives_its_layout_to_what_is_computed_from_it() {
         expect![[r#"
+            %12: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %13: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %14: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+            %15: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+            %16: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %17: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %20: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+            %21: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+            %22: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %23: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %24: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
         "#]]
         .assert_eq(&layouts(NORM));
     }

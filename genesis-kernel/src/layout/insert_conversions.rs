@@ -310,6 +310,9 @@ mod tests {
     fn what_is_wanted_in_two_layouts_is_converted_between_them() {
         // Memory that the kernel may write is read once.
         expect![[r#"
+              %4 = load %3 : f32[64]
+              %8 = convert_layout %7 : f32[64]
+              store %23, %13
         "#]]
         .assert_eq(&moves_of(&PAIRS.replace("readonly", "exclusive"), 4));
     }

@@ -287,6 +287,8 @@ mod tests {
         let buffers = lir.layout_text();
         let lines = buffers.lines().filter(|line| line.contains("ring") || line.contains("dot"));
         expect![[r#"
+            // dot: Mma16, staged by staged
+            // ring of 4 slots of 8192 bytes: 2 loads run 3 iterations ahead
         "#]]
         .assert_eq(&lines.map(|line| format!("{line}\n")).collect::<String>());
     }

@@ -94,6 +94,9 @@ mod tests {
     #[test]
     fn a_vector_along_rows_and_columns_is_loaded_in_both_layouts() {
         expect![[r#"
+              %6 = load %4 : f32[64]
+              %7 = load %5 : f32[64]
+              store %27, %17
         "#]]
         .assert_eq(&moves_of(PAIRS, 4));
     }

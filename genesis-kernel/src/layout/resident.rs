@@ -200,6 +200,13 @@ kernel k(%a: *bf16 readonly, %b: *bf16 readonly, %y: *f32 exclusive, %n: i64) {
     #[test]
     fn a_resident_operand_is_converted_before_its_loop() {
         expect![[r#"
+              %6 = load %5 : bf16[16x64]
+              %15 = convert_layout %6 : bf16[16x64]
+              %16 = for %17 = %11 to %n step %12 carry (%18 = %14) {
+                %19 = load %10 : bf16[64x64]
+                %20 = dot ieee %15, %19, %18 : f32[16x64]
+                yield %20
+              store %22, %16
         "#]]
         .assert_eq(&moves_of(&LOOP.replace("LEFT", "%4"), 4));
     }

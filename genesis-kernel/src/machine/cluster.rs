@@ -36,6 +36,11 @@ mod tests {
     fn a_block_waits_for_the_others_before_it_stores_to_them() {
         let lir = in_cluster();
         expect![[r#"
+              ..
+              exec 3                                  // load
+            + wait.cluster
+              store.cluster 4.0 0..48                 // reduce
+              ..
         "#]]
         .assert_eq(&changes(&lir, RunBy::Block, "cluster"));
     }

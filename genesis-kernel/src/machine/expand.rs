@@ -274,6 +274,15 @@ mod tests {
     fn what_crosses_warps_is_a_store_and_a_load() {
         let lir = row_sum(256, None);
         expect![[r#"
+            exec 0                                  // iota
+            exec 1                                  // broadcast
+            exec 2                                  // ptr_add
+            exec 3                                  // load
+            store.shared 4.0 0..16                  // reduce
+            load.shared 4.0 0..16                   // reduce
+            exec 4                                  // reduce
+            exec 5                                  // store
+            return 6                                // return
         "#]]
         .assert_eq(&before(&lir));
     }

@@ -140,6 +140,7 @@ mod tests {
     fn a_line_is_read_behind_the_products_that_leave_no_registers() {
         let lir = on_hopper(&scaled::KERNEL, &[128, 128, 256], 8);
         expect![[r#"
+              ..
         "#]]
         .assert_eq(&changes(&lir, RunBy::Consumers, "late_loads"));
     }

@@ -356,6 +356,11 @@ mod tests {
     fn what_is_read_was_written_before_a_barrier() {
         let lir = row_sum(256, None);
         expect![[r#"
+              ..
+              store.shared 4.0 0..16                  // reduce
+            + barrier
+              load.shared 4.0 0..16                   // reduce
+              ..
         "#]]
         .assert_eq(&changes(&lir, RunBy::Block, "membar"));
     }
@@ -364,6 +369,7 @@ mod tests {
     fn blocks_of_a_cluster_count_stores_in_place_of_a_barrier() {
         let lir = in_cluster();
         expect![[r#"
+              ..
         "#]]
         .assert_eq(&changes(&lir, RunBy::Block, "membar"));
     }

@@ -236,6 +236,40 @@ mod tests {
         let options = LayoutOptions { num_warps: Some(4), ..Default::default() };
         let lir = assign(&func, &options).unwrap();
         expect![[r#"
+              ..
+              exec 2                                  // mul
+            - exec 3                                  // load
+            - exec 4                                  // broadcast
+              exec 5                                  // const
+              ..
+              exec 44                                 // add
+            - for 45 {
+            + for 45 hoisted {
+                prologue {
+              ..
+                  copy 58+0 0..4096                   // load
+            +     addresses 45+1                      // for
+            +     copy 58+1 8192..12288               // load
+            +     addresses 45+2                      // for
+            +     copy 58+2 16384..20480              // load
+            +     wait.grid
+            +     launch.dependents
+            +     addresses 45+0                      // for
+                  copy 67+0 4096..8192                // load
+              ..
+                  addresses 45+1                      // for
+            -     copy 58+1 8192..12288               // load
+                  copy 67+1 12288..16384              // load
+              ..
+                  addresses 45+2                      // for
+            -     copy 58+2 16384..20480              // load
+                  copy 67+2 20480..24576              // load
+              ..
+                  finish 45                           // for
+            +     exec 3                              // load
+            +     exec 4                              // broadcast
+                }
+              ..
         "#]]
         .assert_eq(&changes(&lir, RunBy::Block, "prologue_prefetch"));
     }

@@ -86,6 +86,8 @@ mod tests {
             print(&producer, &lir.func) + &print(&consumers, &lir.func)
         };
         expect![[r#"
+            give.registers 24
+            take.registers 240
         "#]]
         .assert_eq(&of(8));
     }

@@ -157,6 +157,11 @@ mod tests {
     fn an_epilogue_computes_its_indices_anew() {
         let lir = on_hopper(&upper::KERNEL, &[128, 128, 64], 8);
         expect![[r#"
+              ..
+              }
+            + rematerialize
+              exec 12                                 // iota
+              ..
         "#]]
         .assert_eq(&changes(&lir, RunBy::Consumers, "rematerialize"));
     }

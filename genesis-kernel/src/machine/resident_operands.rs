@@ -153,6 +153,11 @@ kernel tiles(%n: i64) {
     fn rows_go_back_behind_the_loop_that_reads_them() {
         let lir = on_hopper(&rows::KERNEL, &[128, 64, 64], 8);
         expect![[r#"
+              ..
+                }
+            +   release.resident 0
+                exec 19                               // ptr_add
+              ..
         "#]]
         .assert_eq(&changes(&lir, RunBy::Consumers, "resident_operands"));
     }

@@ -74,6 +74,15 @@ mod tests {
     fn what_counts_dsmem_stores_is_armed_once() {
         let lir = in_cluster();
         expect![[r#"
+              wait.grid
+            + once {
+            +   init.mbarriers 32 count 1 arrivals 1
+            +   expect.bytes 32 32
+            +   fence.mbarriers
+            + }
+            + arrive.cluster
+              // then
+              ..
         "#]]
         .assert_eq(&changes(&lir, RunBy::Block, "setup"));
     }

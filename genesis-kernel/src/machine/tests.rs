@@ -93,25 +93,10 @@ fn partial_results_go_through_shared_memory() {
         &lir,
         &GpuTarget::SM_90A,
         &expect![[r#"
-            combine 4 registers 0                   // reduce
-            combine 4 registers 1                   // reduce
-            combine 4 registers 2                   // reduce
-            combine 4 lanes 0                       // reduce
-            combine 4 lanes 1                       // reduce
-            combine 4 lanes 2                       // reduce
-            combine 4 lanes 3                       // reduce
-            combine 4 lanes 4                       // reduce
+            wait.grid
             store.shared 4.0 0..16                  // reduce
             barrier
             load.shared 4.0 0..16                   // reduce
-            combine 7 registers 0                   // reduce
-            combine 7 registers 1                   // reduce
-            combine 7 registers 2                   // reduce
-            combine 7 lanes 0                       // reduce
-            combine 7 lanes 1                       // reduce
-            combine 7 lanes 2                       // reduce
-            combine 7 lanes 3                       // reduce
-            combine 7 lanes 4                       // reduce
             store.shared 7.0 16..32                 // reduce
             barrier
             load.shared 7.0 16..32                  // reduce
@@ -332,11 +317,6 @@ fn a_loop_waits_for_the_readers_of_its_last_iteration() {
         &expect![[r#"
             for 4 {
               barrier
-              combine 9 lanes 0                     // reduce
-              combine 9 lanes 1                     // reduce
-              combine 9 lanes 2                     // reduce
-              combine 9 lanes 3                     // reduce
-              combine 9 lanes 4                     // reduce
               store.shared 9.0 0..16                // reduce
               barrier
               load.shared 9.0 0..16                 // reduce

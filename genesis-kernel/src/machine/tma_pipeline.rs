@@ -279,6 +279,18 @@ mod tests {
     fn stages_are_waited_for_before_they_are_read() {
         let lir = on_hopper(&tiles::KERNEL, &[128, 128, 64], 8);
         expect![[r#"
+              ..
+                  exec 11                             // tma_load
+            +     wait.full 0
+                  mma 12 takes 0 into.next            // dot
+            +     release.held 0
+            +     hold.next 0
+                  yield 13                            // yield
+            +   } left {
+            +     finish.mma 12                       // dot
+            +     release.held 0
+                }
+              ..
         "#]]
         .assert_eq(&changes(&lir, RunBy::Consumers, "tma_pipeline"));
     }
@@ -288,6 +300,15 @@ mod tests {
         let lir = on_hopper(&tiles::KERNEL, &[128, 128, 64], 8);
         let producer = producer_ir(lir.producer.as_ref().unwrap(), &lir);
         expect![[r#"
+              ..
+                for 7 {
+            +     wait.empty 0
+            +     arm 0
+                  exec 8                              // tma_load
+                  exec 9                              // tma_load
+            +     advance 0
+                  yield 10                            // yield
+              ..
         "#]]
         .assert_eq(&changes(&producer, RunBy::Producer(Constant::All), "tma_pipeline"));
     }

@@ -605,8 +605,9 @@ mod tests {
                 let broken = consumers(&lir, &body).is_err()
                     || stages(&roles.producer[roles.producer.len() - 1].code.body, &ADVANCES)
                         != stages(&body, &WAITS);
-                assert!(broken, "consumers without {gone:?}");
-                tried += 1;
+                // With one panel in flight at most, a wait for all need not stand before each.
+                assert!(broken || gone == Inst::WaitPanels(0), "consumers without {gone:?}");
+                tried += usize::from(broken);
             }
             for part in &roles.producer {
                 for (gone, body) in without_one(&part.code.body, &is_protocol) {

@@ -169,6 +169,39 @@ kernel norm(%x: *bf16 readonly multiple_of 16, %w: *f32 readonly multiple_of 16,
 #[test]
 fn every_tile_of_a_row_kernel_has_a_layout() {
     expect![[r#"
+        // 4 warps
+        // %0: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %1: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %3: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %4: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %5: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %6: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %7: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %8: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %9: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %10: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %11: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %12: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %13: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %14: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %15: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %16: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %17: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %18: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %19: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %20: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %21: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %22: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %23: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %24: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %25: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %26: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %27: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %28: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // access: 1 x 8 elements, 16 bytes
+        // access: 2 x 4 elements, 16 bytes
+        // access: 1 x 8 elements, 16 bytes
+        // access: 1 x 1 elements, 4 bytes
     "#]]
     .assert_eq(&layouts_of(NORM, 4));
 }
