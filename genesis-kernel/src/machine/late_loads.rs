@@ -118,7 +118,7 @@ mod tests {
     use crate::machine::golden::{changes, on_hopper};
     use crate::prelude::*;
 
-    /// Values whose rows have a scale each, which multiply what goes round.
+    /// Two products of the same tiles, between which columns are scaled.
     #[kernel]
     fn scaled<X: Float, const M: usize, const N: usize, const D: usize>(
         q: View<X, 2>,
@@ -126,19 +126,20 @@ mod tests {
         l: View<f32, 1>,
         y: ViewMut<X, 2>,
     ) {
+        let rows = q.load::<M, D>([program_id(0) * M, 0]);
         let mut acc = zeros::<f32, M, D>();
         for j in range(0, k.dim(0), N) {
-            let keys = k.load::<N, D>([j, 0]);
-            let w = q.load::<M, N>([program_id(0) * M, j]);
-            let scale = l.load::<M>([j]);
-            acc = dot(w, keys, acc) * scale.col();
+            let tile = k.load::<N, D>([j, 0]);
+            let scale = l.load::<N>([j]);
+            let s = dot(rows, tile.trans(), zeros::<f32, M, N>());
+            acc = dot((s * scale.row()).to::<X>(), tile, acc);
         }
         y.store([program_id(0) * M, 0], acc.to::<X>());
     }
 
     #[test]
     fn a_line_is_read_behind_the_products_that_leave_no_registers() {
-        let lir = on_hopper(&scaled::KERNEL, &[128, 128, 256], 8);
+        let lir = on_hopper(&scaled::KERNEL, &[128, 64, 256], 8);
         expect![[r#"
               ..
         "#]]

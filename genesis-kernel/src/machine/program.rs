@@ -13,8 +13,9 @@
 //! A producer may have two parts: a prefetch of constant tiles, and what comes after the wait for the primary grid.
 
 use super::{
-    Block, Code, Constant, Inst, RunBy, SharedMemory, lower, ping_pong, print, producer_ir,
-    producer_prologue::producer_prologue, programmatic_dependent_launch, register_budget, setup,
+    Block, Code, Constant, Inst, RunBy, SharedMemory, ping_pong, pipeline::lower, print,
+    producer_ir, producer_prologue::producer_prologue, programmatic_dependent_launch,
+    register_budget, setup,
 };
 use crate::ir::Func;
 use crate::layout::LayoutIr;
@@ -125,5 +126,13 @@ impl WarpSpecialized {
         }
         let section = |(name, text)| format!("// {name}\n{text}");
         sections.into_iter().map(section).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// What the threads of each role of a kernel do, as text; or why it does not compile.
+pub(crate) fn text(lir: &LayoutIr, gpu: &GpuTarget) -> String {
+    match SharedMemory::of(lir, gpu) {
+        Ok(memory) => Program::of(lir, &memory, gpu).text(lir),
+        Err(error) => error.to_string(),
     }
 }

@@ -72,7 +72,8 @@ mod tests {
     use super::*;
     use crate::ir::parse;
     use crate::layout::{LayoutOptions, assign};
-    use crate::machine::{RunBy, lower, print};
+    use crate::machine::pipeline::lower;
+    use crate::machine::{RunBy, print};
     use expect_test::expect;
 
     const COPY: &str = "

@@ -1,8 +1,10 @@
 //! Code as the passes make it: what it looks like, that it reads back, and that each barrier is needed.
 
+use super::pipeline::lower;
 use super::*;
 use crate::ir::{Func, parse as parse_ir};
-use crate::layout::{LayoutOptions, assign};
+use crate::layout::{LayoutIr, LayoutOptions, assign};
+use crate::target::GpuTarget;
 use expect_test::{Expect, expect};
 
 /// Layout IR as the compiler makes it.

@@ -19,9 +19,13 @@ use super::{
     WarpSpecialized,
 };
 use crate::ir::{Func, Op, OpKind, TmaLoad};
+use crate::layout::ping_pong::ping_pong_loop;
 use crate::layout::{DotOperand, LayoutIr};
 
 type Checked = Result<(), String>;
+
+/// Threads that arrive at an order barrier: those of a warpgroup.
+const WARPGROUP: u32 = 128;
 
 /// Checks a kernel.
 ///
@@ -67,17 +71,21 @@ fn setup(block: &Block, lir: &LayoutIr, memory: &SharedMemory) -> Checked {
     need(block[at + 1..].iter().any(meets), || "threads use mbarriers that may not be".to_owned())?;
     let ready = initialized(once)?;
     let readers = lir.num_warps / 4 * lir.num_blocks;
+    let mut wanted: Vec<(&str, u32, u32)> = Vec::new();
     for pipeline in &memory.pipelines {
-        for stage in 0..pipeline.stages {
-            for (name, first, arrivals) in
-                [("full", pipeline.full, 1), ("empty", pipeline.empty, readers)]
-            {
-                let found = ready.get(&(first + stage * BARRIER_BYTES));
-                need(found == Some(&arrivals), || {
-                    format!("{name} mbarrier {stage} has {found:?} arrivals for {arrivals}")
-                })?;
-            }
-        }
+        let stages = (0..pipeline.stages).map(|stage| stage * BARRIER_BYTES);
+        wanted.extend(stages.clone().map(|at| ("full", pipeline.full + at, 1)));
+        wanted.extend(stages.map(|at| ("empty", pipeline.empty + at, readers)));
+    }
+    if ping_pong_loop(lir).is_some() {
+        let sets = [0, BARRIER_BYTES].map(|at| memory.order_barriers + at);
+        wanted.extend(sets.map(|at| ("order", at, WARPGROUP)));
+    }
+    for (name, at, arrivals) in wanted {
+        let found = ready.get(&at);
+        need(found == Some(&arrivals), || {
+            format!("the {name} mbarrier at {at} has {found:?} arrivals for {arrivals}")
+        })?;
     }
     Ok(())
 }
@@ -622,8 +630,7 @@ mod tests {
                     let at = block.iter().position(|i| matches!(i, Inst::Once(_))).unwrap();
                     let mut broken = block.clone();
                     broken[at] = Inst::Once(once);
-                    let order = matches!(gone, Inst::InitBarriers { arrivals: 128, .. });
-                    assert!(order || setup(&broken, &lir, &memory).is_err(), "without {gone:?}");
+                    assert!(setup(&broken, &lir, &memory).is_err(), "without {gone:?}");
                     tried += 1;
                 }
             }
