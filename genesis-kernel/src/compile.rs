@@ -26,7 +26,7 @@ pub use self::specialized::Specialized;
 use crate::analysis::is_persistent;
 use crate::cache::{CompiledEntry, DiskCache, Key};
 use crate::codegen::cpu::{self, CpuKernel, OptLevel};
-use crate::codegen::nvptx::{self, GpuKernel, programmatic_dependent_launch};
+use crate::codegen::nvptx::{self, GpuKernel};
 use crate::diag::{Diagnostic, Error};
 use crate::front;
 use crate::front::Hints;
@@ -151,21 +151,17 @@ pub(crate) fn compile_gpu(
     dump(Stage::Lir, &func.name, || compiled::lir_text(&lir));
     note_pass("layouts", &func.name, || compiled::lir_text(&lir));
     dump(Stage::Machine, &func.name, || machine::text(&lir, target));
-    let mut code = nvptx::compile(&lir, target)?;
-    if launches_dependents(&kernel.func) {
-        code.ptx = programmatic_dependent_launch::with_launch_dependents(&code.ptx);
-    }
+    let code = nvptx::compile(&lir, target)?;
     let llvm = || nvptx::llvm_ir(&lir, target).unwrap_or_else(|error| error.to_string());
     dump(Stage::Llvm, &func.name, llvm);
     dump(Stage::Ptx, &func.name, || code.ptx.clone());
     Ok((lir, code))
 }
 
-/// Whether the kernel behind is set up as soon as it can be: see [`programmatic_dependent_launch`].
-fn launches_dependents(func: &Func) -> bool {
+/// Bytes that a program of a kernel without loops moves.
+fn program_bytes(func: &Func) -> Option<u64> {
     let is_loop = |op| func.op(op).kind.is_loop();
-    !func.walk().into_iter().any(is_loop)
-        && cost(func).bytes >= programmatic_dependent_launch::LEAST_BYTES
+    (!func.walk().into_iter().any(is_loop)).then(|| cost(func).bytes)
 }
 
 /// Layout IR for a GPU.
@@ -182,7 +178,8 @@ pub(crate) fn gpu_layout(kernel: &Specialized, target: &GpuTarget) -> Result<Lay
         None => lowered(&kernel.func)?,
     };
     let num_stages = kernel.hints.num_stages;
-    let options = LayoutOptions { num_warps, cluster, num_stages, max_shared_bytes };
+    let program_bytes = program_bytes(&kernel.func);
+    let options = LayoutOptions { num_warps, cluster, num_stages, max_shared_bytes, program_bytes };
     Ok(layout::assign(&func, &options)?)
 }
 
@@ -331,7 +328,7 @@ fn load_entry(entry: &CompiledEntry, device: &CudaDevice) -> Result<CudaKernel, 
         cluster: entry.cluster,
         dynamic_shared_bytes: entry.shared_bytes,
         is_persistent: entry.is_persistent,
-        dependent_launch: programmatic_dependent_launch::waits_for_grid(&entry.ptx),
+        dependent_launch: nvptx::waits_for_grid(&entry.ptx),
         maps: &entry.maps,
         asserts: &entry.asserts,
     };

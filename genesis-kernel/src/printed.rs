@@ -1,4 +1,5 @@
-//! What `device_print!` prints: its text, and how that reaches the terminal.
+//! What `device_print!` prints, its text and how that reaches the terminal, and what a failed `device_assert!` leaves
+//! for the host to read.
 
 use std::io::Write;
 
@@ -42,6 +43,25 @@ pub(crate) fn line(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
+
+/// Words of eight bytes that a failed assertion leaves, by number; the first holds its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failed {
+    /// Which kind of number was compared: 0 none, 1 signed, 2 unsigned, 3 f64.
+    Kind = 1,
+    /// The program.
+    X = 2,
+    Y = 3,
+    Z = 4,
+    /// The element of the tile in row-major order, plus 1; 0 for a scalar.
+    Element = 5,
+    /// What was compared.
+    Left = 6,
+    Right = 7,
+}
+
+/// Words that an assertion may leave.
+pub(crate) const FAILED_WORDS: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -20,6 +20,7 @@ mod jit;
 mod lines;
 mod locate;
 mod machine;
+mod replace;
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
@@ -32,6 +33,7 @@ use crate::ir::{DType, Scalar};
 pub(crate) use build::{FloatPred, IntPred, Order, Rmw};
 pub(crate) use jit::Jit;
 pub(crate) use machine::{Level, Machine};
+pub(crate) use replace::IntegerOp;
 
 /// A value of LLVM IR. The order is only good for keys of maps that are not iterated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -8,6 +8,7 @@ mod argument;
 pub(crate) mod far;
 pub mod float8;
 pub mod func;
+mod keep;
 mod lex;
 mod names;
 pub mod number;
@@ -24,6 +25,7 @@ pub use argument::{ArgValue, InterpArg};
 pub use func::{
     Builder, Def, Func, Loc, Op, OpData, Param, ParamAttrs, Region, RegionData, Value, ValueData,
 };
+pub(crate) use keep::keep;
 pub use number::Scalar;
 pub use ops::{
     AtomicOp, BinaryOp, Cache, Combine, DotPrecision, LoopOptions, OpKind, Predicate, UnaryOp,

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::coalesce::{CoalescedAccess, choose_warps, memory_op};
+use super::choose_warps::choose_warps;
+use super::coalesce::{CoalescedAccess, memory_op};
 use super::convert::stays_in_block;
 use super::infer::{Infer, is_shared};
 use super::insert_conversions::{Converted, fragment, insert_conversions};
@@ -60,6 +61,7 @@ pub fn assign(func: &Func, options: &LayoutOptions) -> Result<LayoutIr, Diagnost
         dots: BTreeMap::new(),
         multistage: BTreeMap::new(),
         producer: None,
+        program_bytes: options.program_bytes,
     };
     if num_blocks > 1 {
         check_cluster(&lir)?;
@@ -325,4 +327,4 @@ fn dot_operand(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -13,9 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::blocked::{Blocked, blocked_in};
-use super::infer::is_shared;
 use super::linear::{HwBit, LinearLayout};
-use super::mma::wgmma_warps;
 use crate::analysis::AxisAnalysis;
 use crate::ir::{Func, Op, OpKind, Predicate, Shape, Value};
 
@@ -257,37 +255,38 @@ pub(super) fn is_scannable(layout: &LinearLayout, axis: usize) -> bool {
     layout.axis_bits(axis).windows(2).all(|pair| pair[0] < pair[1])
 }
 
-/// The number of warps where the caller leaves it open: at most 8 elements of a thread up to 8 warps,
-/// then at most 32 up to 32 warps.
-pub(super) fn choose_warps(func: &Func) -> u32 {
-    let mut largest = 1;
-    let mut dots = 1;
-    let mut shared: Option<u32> = None;
-    for op in func.walk() {
-        let data = func.op(op);
-        for &result in &data.results {
-            if let Some(tile) = func.ty(result).as_tile() {
-                largest = largest.max(tile.shape.numel() as u32);
-            }
-        }
-        if let OpKind::Dot { .. } = data.kind {
-            let numel = func.tile(data.results[0]).shape.numel() as u32;
-            if is_shared(func, data.operands[1]) {
-                let warps = wgmma_warps(func.tile(data.results[0]).shape.extent(0) as u32);
-                shared = Some(shared.map_or(warps, |other| other.min(warps)));
-            }
-            dots = dots.max(if numel >= 4096 { 4 } else { 1 }).max(numel / (32 * 64));
-        }
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::ir::parse;
+    use crate::layout::assign::tests::{ADD, NORM};
+
+    /// What each access of a kernel would like.
+    fn wanted(text: &str) -> String {
+        let func = parse(text).unwrap();
+        let analysis = AxisAnalysis::of(&func);
+        let one = |op| {
+            let access = CoalescedAccess::of(&func, &analysis, &memory_op(&func, op)?);
+            let CoalescedAccess { shape, order, vector, size, .. } = access;
+            let first = order[0];
+            Some(format!("{shape}: {vector} x {size} bytes along axis {first}\n"))
+        };
+        func.walk().into_iter().filter_map(one).collect()
     }
-    if let Some(warps) = shared {
-        return warps;
+
+    #[test]
+    fn accesses_are_as_wide_as_alignment_allows() {
+        expect![[r#"
+            [1024]: 4 x 4 bytes along axis 0
+            [1024]: 4 x 4 bytes along axis 0
+            [1024]: 4 x 4 bytes along axis 0
+            [4, 256]: 8 x 2 bytes along axis 1
+            [256]: 4 x 4 bytes along axis 0
+            [4, 256]: 8 x 2 bytes along axis 1
+            [4]: 1 x 4 bytes along axis 0
+        "#]]
+        .assert_eq(&(wanted(ADD) + &wanted(NORM)));
     }
-    if dots > 1 {
-        return dots.clamp(1, 16);
-    }
-    let mut warps = (largest / (32 * 8)).clamp(1, 8);
-    while largest / (32 * warps) > 32 && warps < 32 {
-        warps *= 2;
-    }
-    warps
 }

@@ -546,3 +546,41 @@ fn free_values(func: &Func) -> Vec<bool> {
         |i: usize| func.ty(Value(i as u32)).as_tile().is_some_and(|tile| !tile.shape.is_scalar());
     costs.iter().enumerate().map(|(i, cost)| cost.is_some() && is_tile(i)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::ir::parse;
+    use crate::ir::print::names;
+    use crate::layout::assign::tests::NORM;
+
+    /// The layout of each value that has one of its own.
+    fn layouts(text: &str) -> String {
+        let func = parse(text).unwrap();
+        let infer = Infer::run(&func, [4, 1]);
+        let names = names(&func);
+        let values = (0..func.n_values()).map(|index| Value(index as u32));
+        let one = |value| Some(format!("%{}: {}\n", names.get(&value)?, infer.layout(value)?));
+        values.filter_map(one).collect()
+    }
+
+    #[test]
+    fn an_access_gives_its_layout_to_what_is_computed_from_it() {
+        expect![[r#"
+            %12: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %13: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %14: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+            %15: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+            %16: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %17: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %20: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+            %21: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+            %22: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %23: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+            %24: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        "#]]
+        .assert_eq(&layouts(NORM));
+    }
+}

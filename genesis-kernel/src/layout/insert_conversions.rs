@@ -299,3 +299,21 @@ fn fma_fragment(acc: &LinearLayout, shape: crate::ir::Shape, i: usize) -> Linear
     layout.reg.extend(all.reg.iter().map(|basis| basis << shift_k));
     layout
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::layout::assign::tests::{PAIRS, moves_of};
+
+    #[test]
+    fn what_is_wanted_in_two_layouts_is_converted_between_them() {
+        // Memory that the kernel may write is read once.
+        expect![[r#"
+              %4 = load %3 : f32[64]
+              %8 = convert_layout %7 : f32[64]
+              store %23, %13
+        "#]]
+        .assert_eq(&moves_of(&PAIRS.replace("readonly", "exclusive"), 4));
+    }
+}

@@ -12,14 +12,13 @@
 //! * loop-carried values and results of `if` keep one layout;
 //! * `dot` has its accumulator's layout; see [`DotPlan`] for its operands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use super::convert::{self, Conversion};
 use super::linear::{LinearLayout, Reduction};
-use super::multistage::MultistageBuffer;
-use super::scratch::SharedPlan;
+use super::scratch::{SharedAccess, SharedPlan};
 use crate::ir::print::names;
 use crate::ir::{DType, Func, Op, OpKind, Type, Value};
 
@@ -35,6 +34,8 @@ pub struct LayoutOptions {
     /// The most shared memory of a block, in bytes, which multistage of slots take what they can of; 0 where
     /// it is not known.
     pub max_shared_bytes: u32,
+    /// As [`LayoutIr::program_bytes`].
+    pub program_bytes: Option<u64>,
 }
 
 /// A function with a layout for every tile.
@@ -58,6 +59,8 @@ pub struct LayoutIr {
     /// copy engine: the same control flow with nothing but those loads in it, whose results it does
     /// not use. `num_warps` does not count that warpgroup.
     pub producer: Option<Func>,
+    /// Bytes of global memory that a program moves, by the cost model; none where it has loops, or nobody counted.
+    pub program_bytes: Option<u64>,
 }
 
 /// How one thread's registers go to global memory.
@@ -164,6 +167,83 @@ impl DotUnit {
             DotUnit::Wgmma(WgmmaKind::Tf32) => 8,
             DotUnit::Wgmma(WgmmaKind::F8E4M3 | WgmmaKind::F8E5M2) => 32,
         }
+    }
+}
+
+/// The multistage buffer of a loop: its stages and what is copied into them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MultistageBuffer {
+    /// Stages; at least 2. One is read while the others are filled.
+    pub stages: u32,
+    /// Bytes of a slot.
+    pub slot_bytes: u32,
+    /// Ops of the body, in order, that give the loads' addresses and masks.
+    pub slice: Vec<Op>,
+    /// What is copied.
+    pub loads: Vec<StagedLoad>,
+    /// The loads, and the ops that rename their values: they are not computed in registers.
+    pub skipped: BTreeSet<Op>,
+}
+
+/// A load that is a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StagedLoad {
+    /// The load.
+    pub op: Op,
+    /// Where its tile begins in a slot, in bytes.
+    pub offset: u32,
+    /// Bytes of the tile.
+    pub bytes: u32,
+    /// Where its registers go, were they in registers.
+    pub store: SharedAccess,
+}
+
+impl MultistageBuffer {
+    /// Bytes of all slots.
+    pub fn bytes(&self) -> u32 {
+        self.stages * self.slot_bytes
+    }
+
+    /// The copy of a load.
+    pub fn load(&self, op: Op) -> Option<&StagedLoad> {
+        self.loads.iter().find(|load| load.op == op)
+    }
+}
+
+impl StagedLoad {
+    /// The offset of each register in thread 0, in elements.
+    pub fn offsets(&self) -> Vec<u32> {
+        let n: usize = self.store.groups.iter().map(|group| group.regs.len()).sum();
+        let mut offsets = vec![0; n];
+        for group in &self.store.groups {
+            for (offset, &reg) in (group.offset..).zip(&group.regs) {
+                offsets[reg as usize] = offset;
+            }
+        }
+        offsets
+    }
+
+    /// The registers of each copy: those next to each other in global memory, cut to what is next to each other in shared
+    /// memory too.
+    pub fn copies(&self, lir: &LayoutIr) -> Vec<Vec<u32>> {
+        let offsets = self.offsets();
+        let is_run = |group: &[u32]| {
+            let first = offsets[group[0] as usize];
+            let follows =
+                (first..).zip(group).all(|(offset, &reg)| offsets[reg as usize] == offset);
+            follows && first.is_multiple_of(group.len() as u32)
+        };
+        let cut = |group: &Vec<u32>| match is_run(group) {
+            true => vec![group.clone()],
+            false => group.iter().map(|&reg| vec![reg]).collect(),
+        };
+        lir.access(self.op).groups.iter().flat_map(cut).collect()
+    }
+
+    /// Whether `cp.async` does all of its copies: those of 4, 8 and 16 bytes.
+    pub fn is_async(&self, lir: &LayoutIr) -> bool {
+        let size = lir.func.tile(lir.func.op(self.op).results[0]).dtype().bytes();
+        self.copies(lir).iter().all(|copy| matches!(size * copy.len(), 4 | 8 | 16))
     }
 }
 

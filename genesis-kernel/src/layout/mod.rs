@@ -6,6 +6,7 @@
 
 mod assign;
 pub mod blocked;
+mod choose_warps;
 mod coalesce;
 pub mod convert;
 pub mod f2;
@@ -31,9 +32,8 @@ pub use convert::{Conversion, ShufflePlan, exchange_steps, plan, stays_in_block,
 pub use linear::{HwBit, HwIndex, LANE_BITS, LANES, LinearLayout, Reduction};
 pub(crate) use lir::WIDEST_ACCESS;
 pub use lir::{
-    Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, RegisterOperand, SharedOperand,
-    WgmmaKind,
+    Access, DotOperand, DotPlan, DotUnit, LayoutIr, LayoutOptions, MultistageBuffer,
+    RegisterOperand, SharedOperand, StagedLoad, WgmmaKind,
 };
-pub use multistage::{MultistageBuffer, StagedLoad};
 pub use scratch::{SharedAccess, SharedGroup, SharedPlan, SharedUnit};
 pub use verify::verify;

@@ -21,88 +21,11 @@ use std::collections::BTreeSet;
 
 use super::convert::Conversion;
 use super::linear::LinearLayout;
-use super::lir::{DotOperand, DotUnit, LayoutIr, element_bits};
-use super::scratch::{SharedAccess, SharedPlan, registers_along};
+use super::lir::{DotOperand, DotUnit, LayoutIr, MultistageBuffer, StagedLoad, element_bits};
+use super::scratch::{SharedPlan, registers_along};
 use super::swizzle::operand_plan;
 use crate::analysis::is_constant;
 use crate::ir::{Def, Func, Op, OpKind, Region, Value};
-
-/// The multistage buffer of a loop: its stages and what is copied into them.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MultistageBuffer {
-    /// Stages; at least 2. One is read while the others are filled.
-    pub stages: u32,
-    /// Bytes of a slot.
-    pub slot_bytes: u32,
-    /// Ops of the body, in order, that give the loads' addresses and masks.
-    pub slice: Vec<Op>,
-    /// What is copied.
-    pub loads: Vec<StagedLoad>,
-    /// The loads, and the ops that rename their values: they are not computed in registers.
-    pub skipped: BTreeSet<Op>,
-}
-
-/// A load that is a copy.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StagedLoad {
-    /// The load.
-    pub op: Op,
-    /// Where its tile begins in a slot, in bytes.
-    pub offset: u32,
-    /// Bytes of the tile.
-    pub bytes: u32,
-    /// Where its registers go, were they in registers.
-    pub store: SharedAccess,
-}
-
-impl MultistageBuffer {
-    /// Bytes of all slots.
-    pub fn bytes(&self) -> u32 {
-        self.stages * self.slot_bytes
-    }
-
-    /// The copy of a load.
-    pub fn load(&self, op: Op) -> Option<&StagedLoad> {
-        self.loads.iter().find(|load| load.op == op)
-    }
-}
-
-impl StagedLoad {
-    /// The offset of each register in thread 0, in elements.
-    pub fn offsets(&self) -> Vec<u32> {
-        let n: usize = self.store.groups.iter().map(|group| group.regs.len()).sum();
-        let mut offsets = vec![0; n];
-        for group in &self.store.groups {
-            for (offset, &reg) in (group.offset..).zip(&group.regs) {
-                offsets[reg as usize] = offset;
-            }
-        }
-        offsets
-    }
-
-    /// The registers of each copy: those next to each other in global memory, cut to what is next to each other in shared
-    /// memory too.
-    pub fn copies(&self, lir: &LayoutIr) -> Vec<Vec<u32>> {
-        let offsets = self.offsets();
-        let is_run = |group: &[u32]| {
-            let first = offsets[group[0] as usize];
-            let follows =
-                (first..).zip(group).all(|(offset, &reg)| offsets[reg as usize] == offset);
-            follows && first.is_multiple_of(group.len() as u32)
-        };
-        let cut = |group: &Vec<u32>| match is_run(group) {
-            true => vec![group.clone()],
-            false => group.iter().map(|&reg| vec![reg]).collect(),
-        };
-        lir.access(self.op).groups.iter().flat_map(cut).collect()
-    }
-
-    /// Whether `cp.async` does all of its copies: those of 4, 8 and 16 bytes.
-    pub fn is_async(&self, lir: &LayoutIr) -> bool {
-        let size = lir.func.tile(lir.func.op(self.op).results[0]).dtype().bytes();
-        self.copies(lir).iter().all(|copy| matches!(size * copy.len(), 4 | 8 | 16))
-    }
-}
 
 /// What limits multistage buffers.
 #[derive(Clone, Copy, Debug)]
@@ -344,5 +267,29 @@ impl<'l> Finder<'l> {
             work.extend(&func.op(op).operands);
         }
         (!args.is_empty()).then_some(slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::ir::parse;
+    use crate::layout::{LayoutOptions, assign};
+    use crate::machine::tests::MATMUL;
+    use crate::passes::views;
+
+    #[test]
+    fn tiles_of_a_product_run_ahead_of_its_loop() {
+        let func = views::run(&parse(&MATMUL.replace("CONSTANT", "")).unwrap()).unwrap();
+        let options = LayoutOptions { num_warps: Some(4), ..LayoutOptions::default() };
+        let lir = assign(&func, &options).unwrap();
+        let buffers = lir.layout_text();
+        let lines = buffers.lines().filter(|line| line.contains("ring") || line.contains("dot"));
+        expect![[r#"
+            // dot: Mma16, staged by staged
+            // ring of 4 slots of 8192 bytes: 2 loads run 3 iterations ahead
+        "#]]
+        .assert_eq(&lines.map(|line| format!("{line}\n")).collect::<String>());
     }
 }

@@ -84,3 +84,20 @@ fn is_rematerializable(infer: &Infer<'_>, value: Value, chain: &mut Vec<Value>) 
         && chain.len() <= MOST_OPS
         && data.operands.iter().all(|&operand| is_rematerializable(infer, operand, chain))
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::layout::assign::tests::{PAIRS, moves_of};
+
+    #[test]
+    fn a_vector_along_rows_and_columns_is_loaded_in_both_layouts() {
+        expect![[r#"
+              %6 = load %4 : f32[64]
+              %7 = load %5 : f32[64]
+              store %27, %17
+        "#]]
+        .assert_eq(&moves_of(PAIRS, 4));
+    }
+}

@@ -142,9 +142,12 @@ impl Hoist {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::super::{LayoutOptions, assign, verify};
     use super::*;
     use crate::ir::parse;
+    use crate::layout::assign::tests::moves_of;
 
     /// Products of one tile with each of several, in a loop.
     const LOOP: &str = "
@@ -192,6 +195,20 @@ kernel k(%a: *bf16 readonly, %b: *bf16 readonly, %y: *f32 exclusive, %n: i64) {
         let convert = at(|kind| *kind == OpKind::ConvertLayout);
         assert!(convert.is_some() && convert < at(|kind| matches!(kind, OpKind::For(_))));
         assert_eq!(verify(&lir), Ok(()));
+    }
+
+    #[test]
+    fn a_resident_operand_is_converted_before_its_loop() {
+        expect![[r#"
+              %6 = load %5 : bf16[16x64]
+              %15 = convert_layout %6 : bf16[16x64]
+              %16 = for %17 = %11 to %n step %12 carry (%18 = %14) {
+                %19 = load %10 : bf16[64x64]
+                %20 = dot ieee %15, %19, %18 : f32[16x64]
+                yield %20
+              store %22, %16
+        "#]]
+        .assert_eq(&moves_of(&LOOP.replace("LEFT", "%4"), 4));
     }
 
     #[test]

@@ -22,8 +22,7 @@ use super::convert::Conversion;
 use super::lir::LayoutIr;
 use super::ping_pong::computing_warps;
 use crate::analysis::is_constant;
-use crate::ir::{Func, OpKind};
-use crate::passes::dce;
+use crate::ir::{Func, OpKind, keep};
 
 /// The function with nothing in it but loads by the copy engine, the control flow around them and
 /// what they need.
@@ -32,7 +31,7 @@ use crate::passes::dce;
 /// If they need what one thread can't compute: tiles, or memory that may be written meanwhile.
 pub fn producer(func: &Func) -> Result<Func, String> {
     let mut producer = func.clone();
-    dce::keep(&mut producer, |kind| matches!(kind, OpKind::TmaLoad(_) | OpKind::Return));
+    keep(&mut producer, |kind| matches!(kind, OpKind::TmaLoad(_) | OpKind::Return));
     for op in producer.walk() {
         let data = producer.op(op);
         if matches!(data.kind, OpKind::TmaLoad(_)) {

@@ -229,6 +229,8 @@ fn first_fit(live: &Live, floor: u32, placed: &[(Range<usize>, Range<u32>)]) -> 
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::ir::{Channel, Multicast, Tma, TmaLoad, TmaStore};
 
@@ -281,10 +283,18 @@ kernel scratch(%n: i64) {
         let [first, second, ring, inside] = func.walk()[..4] else { panic!("four ops") };
         let wanted = [(first, 4096), (second, 32), (ring, 8192), (inside, 2048)];
         let allocation = ScratchAllocation::after(&func, 0, &wanted);
-        assert_eq!(allocation.of(second), Some(0..32));
-        assert_eq!(allocation.of(ring), Some(128..8320));
-        assert_eq!(allocation.of(first), Some(128..4224));
-        assert_eq!(allocation.of(inside), Some(8320..10368));
+        let names = ["first", "second", "ring", "inside"];
+        let ranges = wanted.iter().zip(names).map(|(&(op, _), name)| {
+            let bytes = allocation.of(op).unwrap_or_default();
+            format!("{name} {}..{}\n", bytes.start, bytes.end)
+        });
+        expect![[r#"
+            first 128..4224
+            second 0..32
+            ring 128..8320
+            inside 8320..10368
+        "#]]
+        .assert_eq(&ranges.collect::<String>());
         assert_eq!(allocation.end, 10368);
     }
 }

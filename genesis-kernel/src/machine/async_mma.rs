@@ -173,3 +173,40 @@ impl AsyncMma<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::RunBy;
+    use crate::machine::golden::{attend, changes, on_hopper};
+
+    #[test]
+    fn accumulators_are_waited_for_where_they_are_used() {
+        let lir = on_hopper(&attend::KERNEL, &[128, 64, 64], 8);
+        expect![[r#"
+              ..
+                mma 13 takes 1                        // dot
+            +   wait.mma 13 pending 0
+            +   release 1 of 13
+                exec 14                               // reduce
+              ..
+                  mma 30 takes 2                      // dot
+            +     wait.mma 28 pending 1
+            +     release 1 of 28
+                  exec 31                             // reduce
+              ..
+                  exec 40                             // broadcast
+            +     wait.mma 30 pending 0
+            +     release 2 of 30
+                  exec 41                             // mul
+              ..
+                mma 45 takes 2                        // dot
+            +   wait.mma 45 pending 0
+            +   release 2 of 45
+                yield 46                              // yield
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "async_mma"));
+    }
+}

@@ -24,3 +24,24 @@ pub(super) fn run(code: &mut Code, lir: &LayoutIr) {
         code.body.insert(first, Inst::ClusterWait);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::RunBy;
+    use crate::machine::golden::{changes, in_cluster};
+
+    #[test]
+    fn a_block_waits_for_the_others_before_it_stores_to_them() {
+        let lir = in_cluster();
+        expect![[r#"
+              ..
+              exec 3                                  // load
+            + wait.cluster
+              store.cluster 4.0 0..48                 // reduce
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Block, "cluster"));
+    }
+}

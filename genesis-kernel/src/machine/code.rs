@@ -28,12 +28,70 @@ pub enum Inst {
     AwaitCluster(Part),
     /// Reads what the threads wrote.
     LoadShared(Part),
+    /// A step of a reduction or scan within a warp.
+    Combine {
+        /// The op.
+        op: Op,
+        /// Whose elements meet.
+        across: Across,
+    },
+    /// An atomic access of global memory.
+    Atomic {
+        /// The op.
+        op: Op,
+        /// What does it.
+        by: AtomicBy,
+    },
+    /// `fence.acq_rel.gpu`: orders this thread's accesses for all threads of the GPU.
+    GpuFence,
+    /// Waits until at most this many of the warpgroup's panels are still to be read by the copy engine.
+    WaitPanels(u32),
+    /// A barrier of a warpgroup.
+    WarpgroupBarrier,
+    /// Writes a panel of a TMA store to shared memory, swizzled.
+    StorePanel(Panel),
+    /// `fence.proxy.async`: the copy engine sees what this thread wrote to shared memory.
+    AsyncFence,
+    /// Sends a panel to global memory by the copy engine.
+    SendPanel(Panel),
     /// A barrier of the threads of this role in the block.
     Barrier,
     /// A barrier of all threads of the cluster.
     ClusterBarrier,
     /// Waits until all blocks of the cluster run, which they said when they began.
     ClusterWait,
+    /// Runs in one thread of the block.
+    Once(Block),
+    /// `mbarrier.init` of some that lie side by side.
+    InitBarriers {
+        /// Where the first lies.
+        at: u32,
+        /// How many there are.
+        count: u32,
+        /// Arrivals that complete a phase of one.
+        arrivals: u32,
+    },
+    /// Arms the mbarrier that counts DSMEM stores with the bytes that will come.
+    ExpectBytes {
+        /// Where it lies.
+        at: u32,
+        /// The bytes.
+        bytes: u32,
+    },
+    /// `fence.mbarrier_init`: the copy engine and the cluster see mbarriers as initialized.
+    FenceBarriers,
+    /// `prefetch.tensormap` of all tensor maps.
+    PrefetchMaps,
+    /// `barrier.cluster.arrive`: says to the other blocks of the cluster that this one runs.
+    ClusterArrive,
+    /// `setmaxnreg.dec`: gives registers back, up to so many a thread.
+    GiveRegisters(u32),
+    /// `setmaxnreg.inc`: takes registers, up to so many a thread.
+    TakeRegisters(u32),
+    /// Passes the first turn of a ping-pong main loop to the first warpgroup.
+    PassFirstTurn,
+    /// Before a block of a cluster ends: waits until no other touches its shared memory.
+    LeaveCluster,
     /// `griddepcontrol.wait`: the writes of the primary grid are visible from here on.
     GridWait,
     /// `griddepcontrol.launch_dependents`.
@@ -215,6 +273,37 @@ impl Flight {
     }
 }
 
+/// Elements of a thread, or of lanes, that differ in one bit of the layout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Across {
+    /// Registers of a thread.
+    Registers(usize),
+    /// Lanes of a warp, by a shuffle.
+    Lanes(usize),
+}
+
+/// What does an atomic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicBy {
+    /// `red`, which gives no old value.
+    Reduction,
+    /// `atom`.
+    Instruction,
+    /// A loop of compare-and-swap around the code of the elementwise op, where the hardware has none.
+    SwapLoop,
+}
+
+/// A panel of a TMA store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Panel {
+    /// The store.
+    pub op: Op,
+    /// Which of the warpgroup's panels of the tile, from 0 on.
+    pub number: u32,
+    /// The buffer of the warpgroup that it goes through.
+    pub buffer: u32,
+}
+
 /// One exchange of an op between threads, through these bytes of shared memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Part {
@@ -308,6 +397,8 @@ impl Inst {
             | Inst::While { op, .. }
             | Inst::If { op, .. } => Some(*op),
             Inst::Mma(mma) => Some(mma.op),
+            Inst::Combine { op, .. } | Inst::Atomic { op, .. } => Some(*op),
+            Inst::StorePanel(panel) | Inst::SendPanel(panel) => Some(panel.op),
             Inst::StoreShared(part)
             | Inst::StoreCluster(part)
             | Inst::AwaitCluster(part)
@@ -320,6 +411,20 @@ impl Inst {
             Inst::Barrier
             | Inst::ClusterBarrier
             | Inst::ClusterWait
+            | Inst::GpuFence
+            | Inst::WaitPanels(_)
+            | Inst::WarpgroupBarrier
+            | Inst::AsyncFence
+            | Inst::Once(_)
+            | Inst::InitBarriers { .. }
+            | Inst::ExpectBytes { .. }
+            | Inst::FenceBarriers
+            | Inst::PrefetchMaps
+            | Inst::ClusterArrive
+            | Inst::GiveRegisters(_)
+            | Inst::TakeRegisters(_)
+            | Inst::PassFirstTurn
+            | Inst::LeaveCluster
             | Inst::GridWait
             | Inst::LaunchDependents
             | Inst::CommitCopies
@@ -347,6 +452,8 @@ impl Inst {
 /// The code of one role of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Code {
+    /// What they do before anything is computed.
+    pub entry: Block,
     /// What its threads do.
     pub body: Block,
     /// What combines two elements, by the region of the reduction or scan.
@@ -366,6 +473,7 @@ pub(crate) fn producer_ir(producer: &Func, whole: &LayoutIr) -> LayoutIr {
         dots: BTreeMap::new(),
         multistage: BTreeMap::new(),
         producer: None,
+        program_bytes: None,
     }
 }
 

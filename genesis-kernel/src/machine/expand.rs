@@ -44,7 +44,8 @@ pub(super) fn run(lir: &LayoutIr, memory: &SharedMemory) -> Code {
     let regions = combines.flat_map(|op| lir.func.op(op).regions.clone());
     let combines: BTreeMap<Region, Block> =
         regions.map(|region| (region, expander.region(region))).collect();
-    Code { body: expander.region(lir.func.body), combines, grid_wait: GridWait::First }
+    let body = expander.region(lir.func.body);
+    Code { entry: Block::new(), body, combines, grid_wait: GridWait::First }
 }
 
 /// Makes instructions of ops.
@@ -261,4 +262,28 @@ fn fixed(bytes: Bytes, offset: u32) -> Bytes {
 /// Whether addresses of a buffer's copies follow from indices in memory.
 fn loads_indices(lir: &LayoutIr, buffer: &MultistageBuffer) -> bool {
     buffer.slice.iter().any(|&op| lir.func.op(op).kind == OpKind::Load)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::golden::{before, row_sum};
+
+    #[test]
+    fn what_crosses_warps_is_a_store_and_a_load() {
+        let lir = row_sum(256, None);
+        expect![[r#"
+            exec 0                                  // iota
+            exec 1                                  // broadcast
+            exec 2                                  // ptr_add
+            exec 3                                  // load
+            store.shared 4.0 0..16                  // reduce
+            load.shared 4.0 0..16                   // reduce
+            exec 4                                  // reduce
+            exec 5                                  // store
+            return 6                                // return
+        "#]]
+        .assert_eq(&before(&lir));
+    }
 }

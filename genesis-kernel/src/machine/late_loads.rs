@@ -109,3 +109,40 @@ impl LateLoads<'_> {
         done.push(Inst::exec(op));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::RunBy;
+    use crate::machine::golden::{changes, on_hopper};
+    use crate::prelude::*;
+
+    /// Two products of the same tiles, between which columns are scaled.
+    #[kernel]
+    fn scaled<X: Float, const M: usize, const N: usize, const D: usize>(
+        q: View<X, 2>,
+        k: View<X, 2>,
+        l: View<f32, 1>,
+        y: ViewMut<X, 2>,
+    ) {
+        let rows = q.load::<M, D>([program_id(0) * M, 0]);
+        let mut acc = zeros::<f32, M, D>();
+        for j in range(0, k.dim(0), N) {
+            let tile = k.load::<N, D>([j, 0]);
+            let scale = l.load::<N>([j]);
+            let s = dot(rows, tile.trans(), zeros::<f32, M, N>());
+            acc = dot((s * scale.row()).to::<X>(), tile, acc);
+        }
+        y.store([program_id(0) * M, 0], acc.to::<X>());
+    }
+
+    #[test]
+    fn a_line_is_read_behind_the_products_that_leave_no_registers() {
+        let lir = on_hopper(&scaled::KERNEL, &[128, 64, 256], 8);
+        expect![[r#"
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "late_loads"));
+    }
+}

@@ -26,13 +26,16 @@ use crate::ir::{Op, OpKind};
 use crate::layout::LayoutIr;
 
 /// Inserts the barriers of a function.
-pub(super) fn run(code: &mut Code, lir: &LayoutIr) {
+pub(super) fn run(code: &mut Code, lir: &LayoutIr, memory: &SharedMemory) {
     let pass = Membar { lir, points_to: PointsTo::new(lir), uses: lir.func.count_uses() };
     pass.block(&mut code.body, &mut State::default());
+    if crate::knobs::get().all_barriers {
+        add_all(&mut code.body, memory);
+    }
 }
 
 /// For debugging: a barrier before each write of scratch, and after each op that has some.
-pub(super) fn add_all(block: &mut Block, memory: &SharedMemory) {
+fn add_all(block: &mut Block, memory: &SharedMemory) {
     let mut all = Block::new();
     for mut inst in std::mem::take(block) {
         if matches!(inst, Inst::StoreShared(_) | Inst::StoreCluster(_)) {
@@ -339,5 +342,35 @@ impl State {
             *all = anew;
         }
         next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::RunBy;
+    use crate::machine::golden::{changes, in_cluster, row_sum};
+
+    #[test]
+    fn what_is_read_was_written_before_a_barrier() {
+        let lir = row_sum(256, None);
+        expect![[r#"
+              ..
+              store.shared 4.0 0..16                  // reduce
+            + barrier
+              load.shared 4.0 0..16                   // reduce
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Block, "membar"));
+    }
+
+    #[test]
+    fn blocks_of_a_cluster_count_stores_in_place_of_a_barrier() {
+        let lir = in_cluster();
+        expect![[r#"
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Block, "membar"));
     }
 }

@@ -19,7 +19,10 @@
 //! | pass | what it adds |
 //! |---|---|
 //! | `expand` | the instructions of each op, without barriers but for those of multistage buffers |
-//! | `prologue_prefetch` | `griddepcontrol.wait`, and what may come before it |
+//! | `prologue_prefetch` | `griddepcontrol.wait` after copies and loads that may come before it |
+//! | `programmatic_dependent_launch` | the same where it comes first, and `griddepcontrol.launch_dependents` |
+//! | `setup` | the initialization of mbarriers |
+//! | `register_budget` | `setmaxnreg` |
 //! | `resident_operands` | the release of stages that stay for a loop of MMAs |
 //! | `async_mma` | `wgmma.wait_group`, and the release of the stages that were read |
 //! | `late_loads` | nothing; moves loads of lines to where they are needed |
@@ -28,6 +31,9 @@
 //! | `rematerialize` | indices computed anew next to MMAs |
 //! | `cluster` | the wait for the other blocks of a cluster to run |
 //! | `membar` | barriers |
+//! | `combine` | the steps of reductions and scans within a warp |
+//! | `atomics` | which instruction an atomic is, and the fences around one that orders its program |
+//! | `tma_store` | the panels that a store by the copy engine goes through |
 //!
 //! Code generation writes one instruction after the other and decides nothing about their order. [`verify`] finds two
 //! accesses to shared memory that no barrier or wait keeps apart; it knows nothing of the passes' rules, and runs on
@@ -36,24 +42,36 @@
 mod alias;
 mod allocate;
 mod async_mma;
-pub(crate) mod cluster;
+mod atomics;
+mod cluster;
 mod code;
+mod combine;
 pub(crate) mod dsmem;
 pub(crate) mod exchange;
 mod expand;
 mod late_loads;
 mod membar;
 mod parse;
-pub(crate) mod ping_pong;
+mod ping_pong;
+mod pipeline;
 mod print;
-pub(crate) mod producer_prologue;
-pub(crate) mod prologue_prefetch;
+mod producer_prologue;
+mod program;
+mod programmatic_dependent_launch;
+mod prologue_prefetch;
+mod register_budget;
 mod rematerialize;
 mod resident_operands;
 pub(crate) mod scratch;
+mod setup;
 mod tma_pipeline;
+pub(crate) mod tma_store;
 mod verify;
+mod verify_pipeline;
+mod words;
 
+#[cfg(test)]
+pub(crate) mod golden;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -61,66 +79,13 @@ pub(crate) use self::alias::PointsTo;
 pub(crate) use self::allocate::{
     BARRIER_BYTES, PANEL_BYTES, PANEL_ROWS, PANELS, PipelineLayout, SWIZZLE_ALIGNMENT, SharedMemory,
 };
-pub use self::code::{Block, Bytes, Code, Flight, For, Inst, Mma, Part, Stage};
+pub use self::code::{
+    Across, AtomicBy, Block, Bytes, Code, Flight, For, Inst, Mma, Panel, Part, Stage,
+};
 pub(crate) use self::code::{Constant, GridWait, RunBy, producer_ir};
 pub use self::parse::parse;
 pub use self::print::print;
+pub(crate) use self::program::{Program, WarpSpecialized, text};
 pub(crate) use self::prologue_prefetch::grid_wait;
 pub use self::verify::{Race, verify};
-
-use crate::layout::LayoutIr;
-use crate::target::GpuTarget;
-
-/// Machine IR of one role's function.
-pub(crate) fn lower(lir: &LayoutIr, memory: &SharedMemory, gpu: &GpuTarget, by: RunBy) -> Code {
-    let mut code = expand::run(lir, memory);
-    code.grid_wait = grid_wait(lir, gpu);
-    match by {
-        RunBy::Block => prologue_prefetch::run(&mut code, lir, memory, gpu),
-        RunBy::Consumers => {
-            resident_operands::run(&mut code, lir);
-            async_mma::run(&mut code, lir);
-            late_loads::run(&mut code, lir);
-            tma_pipeline::consumer(&mut code, lir);
-            ping_pong::run(&mut code, lir, memory);
-            rematerialize::run(&mut code, lir);
-        }
-        RunBy::Producer(constant) => tma_pipeline::producer(&mut code, lir, constant),
-    }
-    cluster::run(&mut code, lir);
-    if !matches!(by, RunBy::Producer(_)) {
-        membar::run(&mut code, lir);
-    }
-    if crate::knobs::get().all_barriers {
-        membar::add_all(&mut code.body, memory);
-    }
-    code
-}
-
-/// What the threads of each role of a kernel do, as text; or why it does not compile.
-pub(crate) fn text(lir: &LayoutIr, gpu: &GpuTarget) -> String {
-    let memory = match SharedMemory::of(lir, gpu) {
-        Ok(memory) => memory,
-        Err(error) => return error.to_string(),
-    };
-    let Some(producer) = &lir.producer else {
-        return print(&lower(lir, &memory, gpu, RunBy::Block).body, &lir.func);
-    };
-    let role = |name: &str, lir: &LayoutIr, by: RunBy| {
-        format!("// {name}\n{}", print(&lower(lir, &memory, gpu, by).body, &lir.func))
-    };
-    let mut roles = Vec::new();
-    let mut constant = Constant::All;
-    if let Some(prologue) = producer_prologue::producer_prologue(lir, gpu) {
-        let by = RunBy::Producer(Constant::Prefetch);
-        roles.push(role(
-            "the producer, before it waits for the grid",
-            &producer_ir(&prologue, lir),
-            by,
-        ));
-        constant = Constant::Prefetched;
-    }
-    roles.push(role("the producer", &producer_ir(producer, lir), RunBy::Producer(constant)));
-    roles.push(role("consumers", lir, RunBy::Consumers));
-    roles.join("\n")
-}
+pub(crate) use self::verify_pipeline::verify_program;

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{Block, Bytes, Flight, For, Inst, Mma, Part, Stage};
+use super::words::{self, maker};
+use super::{Across, Block, Bytes, Flight, For, Inst, Mma, Panel, Part, Stage};
 use crate::ir::Op;
 
 /// Reads code whose ops are numbered as in `ops`: those of the function, in order.
@@ -46,20 +47,84 @@ impl<'t> Parser<'t> {
 
     fn inst(&mut self, line: &'t str) -> Result<Inst, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
+        let name = *words.first().ok_or("an instruction is due")?;
+        if let Some((_, inst)) = words::PLAIN.iter().find(|(word, _)| *word == name) {
+            return Ok(inst.clone());
+        }
+        if let Some(make) = maker(words::PARTS, name) {
+            return Ok(make(self.part(&words)?));
+        }
+        if let Some(make) = maker(words::PANELS, name) {
+            return Ok(make(self.panel(&words)?));
+        }
         let missing = || format!("`{line}` lacks something");
         let word = |at: usize| words.get(at).copied().ok_or_else(missing);
-        let name = word(0)?;
+        if let Some(make) = maker(words::NUMBERED, name) {
+            return Ok(make(number(word(1)?)?));
+        }
+        if let Some(make) = maker(words::CHANNELS, name) {
+            return Ok(make(channel(word(1)?)?));
+        }
+        if let Some(make) = maker(words::OPS, name) {
+            return Ok(make(self.op(word(1)?)?));
+        }
+        match self.with_blocks(name, &words)? {
+            Some(inst) => Ok(inst),
+            None => self.with_operands(name, &words, &word),
+        }
+    }
+
+    /// An instruction that has blocks; none if this is not one.
+    fn with_blocks(&mut self, name: &str, words: &[&str]) -> Result<Option<Inst>, String> {
+        let word = |at: usize| words.get(at).copied().ok_or("an op is due");
+        Ok(Some(match name {
+            "once" => Inst::Once(self.closed_block()?),
+            "unless.prefetched" => {
+                let channel = channel(word(1)?)?;
+                Inst::UnlessPrefetched { channel, body: self.closed_block()? }
+            }
+            "for" => self.for_loop(self.op(word(1)?)?, words.contains(&"hoisted"))?,
+            "while" => {
+                let [condition, body] = self.two_blocks("} do {")?;
+                Inst::While { op: self.op(word(1)?)?, condition, body }
+            }
+            "if" => {
+                let [then, otherwise] = self.two_blocks("} else {")?;
+                Inst::If { op: self.op(word(1)?)?, then, otherwise }
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn closed_block(&mut self) -> Result<Block, String> {
+        let body = self.block()?;
+        self.expect("}")?;
+        Ok(body)
+    }
+
+    fn with_operands(
+        &self,
+        name: &str,
+        words: &[&str],
+        word: &dyn Fn(usize) -> Result<&'t str, String>,
+    ) -> Result<Inst, String> {
         Ok(match name {
             "exec" => Inst::Exec { op: self.op(word(1)?)?, reads: reads(&words[2..])? },
-            "store.shared" => Inst::StoreShared(self.part(&words)?),
-            "store.cluster" => Inst::StoreCluster(self.part(&words)?),
-            "await.cluster" => Inst::AwaitCluster(self.part(&words)?),
-            "load.shared" => Inst::LoadShared(self.part(&words)?),
-            "barrier" => Inst::Barrier,
-            "barrier.cluster" => Inst::ClusterBarrier,
-            "wait.cluster" => Inst::ClusterWait,
-            "wait.grid" => Inst::GridWait,
-            "launch.dependents" => Inst::LaunchDependents,
+            "combine" => {
+                let bit = number(word(3)?)? as usize;
+                let across = match word(2)? {
+                    "registers" => Across::Registers(bit),
+                    "lanes" => Across::Lanes(bit),
+                    other => return Err(format!("nothing is combined across `{other}`")),
+                };
+                Inst::Combine { op: self.op(word(1)?)?, across }
+            }
+            "init.mbarriers" => Inst::InitBarriers {
+                at: number(word(1)?)?,
+                count: number(word(3)?)?,
+                arrivals: number(word(5)?)?,
+            },
+            "expect.bytes" => Inst::ExpectBytes { at: number(word(1)?)?, bytes: number(word(2)?)? },
             "indices" => {
                 let (of, ahead) = self.ahead(word(1)?)?;
                 Inst::LoadIndices { of, ahead }
@@ -72,48 +137,17 @@ impl<'t> Parser<'t> {
                 let (load, ahead) = self.ahead(word(1)?)?;
                 Inst::Copy { load, ahead, bytes: bytes(&words[2..])? }
             }
-            "commit" => Inst::CommitCopies,
-            "wait.copies" => Inst::WaitCopies(number(word(1)?)?),
-            "finish" => Inst::FinishCopies { of: self.op(word(1)?)? },
             "mma" => Inst::Mma(self.mma(&words[1..])?),
             "wait.mma" => {
-                let at = words.iter().position(|&word| word == "pending").ok_or_else(missing)?;
+                let at = words.iter().position(|&word| word == "pending").unwrap_or(words.len());
                 let pending = number(word(at + 1)?)?;
                 Inst::WaitMma { complete: self.list(&words[1..at])?, pending }
             }
-            "finish.mma" => Inst::FinishMma(self.op(word(1)?)?),
-            "scheduling.barrier" => Inst::SchedulingBarrier(self.op(word(1)?)?),
-            "wait.full" => Inst::WaitFull(channel(word(1)?)?),
-            "wait.empty" => Inst::WaitEmpty(channel(word(1)?)?),
-            "arm" => Inst::Arm(channel(word(1)?)?),
-            "advance" => Inst::Advance(channel(word(1)?)?),
-            "release.next" => Inst::ReleaseNext(channel(word(1)?)?),
-            "release.resident" => Inst::ReleaseResident(channel(word(1)?)?),
-            "release.held" => Inst::ReleaseHeld(channel(word(1)?)?),
-            "hold.next" => Inst::HoldNext(channel(word(1)?)?),
             "release" => Inst::Release { channel: channel(word(1)?)?, of: self.op(word(3)?)? },
             "count.prefetched" => {
                 Inst::CountPrefetched { channel: channel(word(1)?)?, more: word(2)? == "more" }
             }
-            "unless.prefetched" => {
-                let body = self.block()?;
-                self.expect("}")?;
-                Inst::UnlessPrefetched { channel: channel(word(1)?)?, body }
-            }
-            "await.tile" => Inst::AwaitTile,
-            "pass.tile" => Inst::PassTile,
             "rematerialize" => Inst::Rematerialize(self.list(&words[1..])?),
-            "yield" => Inst::Yield(self.op(word(1)?)?),
-            "return" => Inst::Return(self.op(word(1)?)?),
-            "for" => self.for_loop(self.op(word(1)?)?, words.contains(&"hoisted"))?,
-            "while" => {
-                let [condition, body] = self.two_blocks("} do {")?;
-                Inst::While { op: self.op(word(1)?)?, condition, body }
-            }
-            "if" => {
-                let [then, otherwise] = self.two_blocks("} else {")?;
-                Inst::If { op: self.op(word(1)?)?, then, otherwise }
-            }
             _ => return Err(format!("unknown instruction `{name}`")),
         })
     }
@@ -200,6 +234,13 @@ impl<'t> Parser<'t> {
     fn ahead(&self, text: &str) -> Result<(Op, u32), String> {
         let (op, ahead) = text.split_once('+').ok_or_else(|| format!("`{text}` lacks a +"))?;
         Ok((self.op(op)?, number(ahead)?))
+    }
+
+    /// `store.panel 14.3 buffer 1`
+    fn panel(&self, words: &[&str]) -> Result<Panel, String> {
+        let [_, what, "buffer", buffer] = words else { return Err("a panel is due".to_owned()) };
+        let (op, panel) = what.split_once('.').ok_or_else(|| format!("`{what}` lacks a panel"))?;
+        Ok(Panel { op: self.op(op)?, number: number(panel)?, buffer: number(buffer)? })
     }
 
     /// `store.shared 7.0 0..64`

@@ -132,3 +132,56 @@ fn pair(lir: &LayoutIr, body: Region) -> Option<[Op; 2]> {
     let between = ops.iter().skip_while(|&&op| op != first).take_while(|&&op| op != last);
     (are_async && !between.skip(1).any(needs)).then_some([first, last])
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::RunBy;
+    use crate::machine::golden::{attend, changes, on_hopper, tiles};
+
+    #[test]
+    fn two_consumers_alternate_over_tiles() {
+        let lir = on_hopper(&tiles::KERNEL, &[64, 256, 64], 4);
+        expect![[r#"
+              ..
+              for 6 {
+            +   await.tile
+                exec 7                                // mul
+              ..
+                }
+            +   pass.tile
+                exec 13                               // cast
+              ..
+                yield 15                              // yield
+            + } other {
+            +   exec 7                                // mul
+            +   for 8 {
+            +     advance 0
+            +     yield 12                            // yield
+            +   }
+            +   yield 15                              // yield
+              }
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "ping_pong"));
+    }
+
+    #[test]
+    fn warpgroups_issue_pairs_of_mmas_in_turns() {
+        let lir = on_hopper(&attend::KERNEL, &[128, 64, 64], 8);
+        expect![[r#"
+              ..
+                  wait.full 1
+            -     mma 28 takes 1                      // dot
+            +     mma 28 takes 1 awaits.turn          // dot
+                  exec 29                             // tma_load
+                  wait.full 2
+            -     mma 30 takes 2                      // dot
+            +     mma 30 takes 2 passes.turn          // dot
+                  wait.mma 28 pending 1
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "ping_pong"));
+    }
+}

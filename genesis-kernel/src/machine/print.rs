@@ -14,7 +14,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Block, Bytes, Flight, Inst, Mma, Part};
+use super::words::{self, word};
+use super::{Across, Block, Bytes, Flight, Inst, Mma, Panel, Part};
 use crate::ir::print::mnemonic;
 use crate::ir::{Func, Op};
 
@@ -60,6 +61,11 @@ impl Printer<'_> {
                 }
                 self.line(depth, "}", None);
             }
+            Inst::Once(body) => {
+                self.line(depth, "once {", None);
+                self.block(body, depth + 1);
+                self.line(depth, "}", None);
+            }
             Inst::UnlessPrefetched { channel, body } => {
                 self.line(depth, &format!("unless.prefetched {channel} {{"), None);
                 self.block(body, depth + 1);
@@ -103,54 +109,77 @@ impl Printer<'_> {
                 let reads: Vec<String> = reads.iter().map(bytes).collect();
                 format!("exec {} reads {}", number(op), reads.join(", "))
             }
-            Inst::StoreShared(part) => self.part("store.shared", part),
-            Inst::StoreCluster(part) => self.part("store.cluster", part),
-            Inst::AwaitCluster(part) => self.part("await.cluster", part),
-            Inst::LoadShared(part) => self.part("load.shared", part),
-            Inst::Barrier => "barrier".to_owned(),
-            Inst::ClusterBarrier => "barrier.cluster".to_owned(),
-            Inst::ClusterWait => "wait.cluster".to_owned(),
-            Inst::GridWait => "wait.grid".to_owned(),
-            Inst::LaunchDependents => "launch.dependents".to_owned(),
+            Inst::Combine { op, across: Across::Registers(bit) } => {
+                format!("combine {} registers {bit}", number(op))
+            }
+            Inst::Combine { op, across: Across::Lanes(bit) } => {
+                format!("combine {} lanes {bit}", number(op))
+            }
+            Inst::InitBarriers { at, count, arrivals } => {
+                format!("init.mbarriers {at} count {count} arrivals {arrivals}")
+            }
+            Inst::ExpectBytes { at, bytes } => format!("expect.bytes {at} {bytes}"),
             Inst::LoadIndices { of, ahead } => format!("indices {}+{ahead}", number(of)),
             Inst::Addresses { of, ahead } => format!("addresses {}+{ahead}", number(of)),
             Inst::Copy { load, ahead, bytes: to } => {
                 format!("copy {}+{ahead} {}", number(load), bytes(to))
             }
-            Inst::CommitCopies => "commit".to_owned(),
-            Inst::WaitCopies(left) => format!("wait.copies {left}"),
-            Inst::FinishCopies { of } => format!("finish {}", number(of)),
             Inst::Mma(mma) => self.mma(mma),
             Inst::WaitMma { complete, pending } => {
-                let all: Vec<String> = complete.iter().map(|op| number(op).to_string()).collect();
-                format!("wait.mma {} pending {pending}", all.join(", "))
+                format!("wait.mma {} pending {pending}", self.list(complete))
             }
-            Inst::FinishMma(op) => format!("finish.mma {}", number(op)),
-            Inst::SchedulingBarrier(op) => format!("scheduling.barrier {}", number(op)),
-            Inst::WaitFull(channel) => format!("wait.full {channel}"),
-            Inst::WaitEmpty(channel) => format!("wait.empty {channel}"),
-            Inst::Arm(channel) => format!("arm {channel}"),
-            Inst::Advance(channel) => format!("advance {channel}"),
-            Inst::ReleaseNext(channel) => format!("release.next {channel}"),
-            Inst::ReleaseResident(channel) => format!("release.resident {channel}"),
-            Inst::ReleaseHeld(channel) => format!("release.held {channel}"),
-            Inst::HoldNext(channel) => format!("hold.next {channel}"),
             Inst::Release { channel, of } => format!("release {channel} of {}", number(of)),
             Inst::CountPrefetched { channel, more } => {
                 format!("count.prefetched {channel} {}", if *more { "more" } else { "less" })
             }
-            Inst::AwaitTile => "await.tile".to_owned(),
-            Inst::PassTile => "pass.tile".to_owned(),
             Inst::Rematerialize(ops) => {
-                let all: Vec<String> = ops.iter().map(|op| number(op).to_string()).collect();
-                format!("rematerialize {}", all.join(", ")).trim_end().to_owned()
+                format!("rematerialize {}", self.list(ops)).trim_end().to_owned()
             }
-            Inst::Yield(op) => format!("yield {}", number(op)),
-            Inst::Return(op) => format!("return {}", number(op)),
-            Inst::For(_) | Inst::While { .. } | Inst::If { .. } | Inst::UnlessPrefetched { .. } => {
-                String::new()
-            }
+            _ => self.of_one_operand(inst),
         }
+    }
+
+    /// An instruction whose word is in a table.
+    fn of_one_operand(&self, inst: &Inst) -> String {
+        match inst {
+            Inst::StoreShared(part)
+            | Inst::StoreCluster(part)
+            | Inst::AwaitCluster(part)
+            | Inst::LoadShared(part) => self.part(word(words::PARTS, part, inst), part),
+            Inst::StorePanel(panel) | Inst::SendPanel(panel) => {
+                self.panel(word(words::PANELS, panel, inst), panel)
+            }
+            Inst::WaitCopies(n)
+            | Inst::WaitPanels(n)
+            | Inst::GiveRegisters(n)
+            | Inst::TakeRegisters(n) => format!("{} {n}", word(words::NUMBERED, n, inst)),
+            Inst::WaitFull(channel)
+            | Inst::WaitEmpty(channel)
+            | Inst::Arm(channel)
+            | Inst::Advance(channel)
+            | Inst::ReleaseNext(channel)
+            | Inst::ReleaseResident(channel)
+            | Inst::ReleaseHeld(channel)
+            | Inst::HoldNext(channel) => {
+                format!("{} {channel}", word(words::CHANNELS, channel, inst))
+            }
+            _ => match (inst.op(), words::PLAIN.iter().find(|(_, plain)| plain == inst)) {
+                (_, Some((word, _))) => (*word).to_owned(),
+                (Some(op), None) => format!("{} {}", word(words::OPS, &op, inst), self.number(op)),
+                (None, None) => match inst {
+                    Inst::SchedulingBarrier(op) => {
+                        format!("{} {}", word(words::OPS, op, inst), self.number(*op))
+                    }
+                    _ => String::new(),
+                },
+            },
+        }
+    }
+
+    /// `4, 5, 9`
+    fn list(&self, ops: &[Op]) -> String {
+        let all: Vec<String> = ops.iter().map(|&op| self.number(op).to_string()).collect();
+        all.join(", ")
     }
 
     /// `mma 9 reads 0..64 takes 0, 1 in next iteration awaits turn passes turn`
@@ -182,6 +211,12 @@ impl Printer<'_> {
     fn part(&self, name: &str, part: &Part) -> String {
         let Part { op, number, bytes } = part;
         format!("{name} {}.{number} {}..{}", self.number(*op), bytes.start, bytes.end)
+    }
+
+    /// `store.panel 14.3 buffer 1`
+    fn panel(&self, name: &str, panel: &Panel) -> String {
+        let Panel { op, number, buffer } = panel;
+        format!("{name} {}.{number} buffer {buffer}", self.number(*op))
     }
 
     fn number(&self, op: Op) -> u32 {

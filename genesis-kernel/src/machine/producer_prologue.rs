@@ -77,6 +77,8 @@ fn bound(func: &mut Func, region: Region, op: Op, iterations: u32) {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::codegen::nvptx::compile;
     use crate::layout::warp_specialization::tests::{MATMUL, compiled};
@@ -96,6 +98,35 @@ mod tests {
         assert!(text.contains(&format!(" = const {stages} : i64")), "{text}");
         assert_eq!(text.matches(" = min ").count(), 2, "{text}");
         assert!(producer_prologue(&lir, &GpuTarget::SM_80).is_none());
+        let loops = text.lines().filter(|line| !line.trim_start().starts_with("tma "));
+        let loops: String = loops.map(|line| format!("{line}\n")).collect();
+        expect![[r#"
+            kernel matmul(%a: *bf16 readonly multiple_of 16 constant, %a_dim0: i64 natural, %a_dim1: i64 multiple_of 8 natural, %a_stride0: i64 multiple_of 8, %a_stride1: i64, %b: *bf16 readonly multiple_of 16, %b_dim0: i64 natural, %b_dim1: i64 multiple_of 8 natural, %b_stride0: i64 multiple_of 8, %b_stride1: i64, %c: *bf16 exclusive multiple_of 16, %c_dim0: i64 natural, %c_dim1: i64 multiple_of 8 natural, %c_stride0: i64 multiple_of 8, %c_stride1: i64) {
+              %0 = program_id 0 : i64
+              %1 = num_programs 0 : i64
+              %2 = const 0 : i64
+              %3 = const 64 : i64
+              %4 = const 1 : i64
+              %5 = mul %1, %4 : i64
+              %6 = add %0, %5 : i64
+              %7 = min %c_dim0, %6 : i64
+              for %8 = %0 to %7 step %1 {
+                %9 = mul %8, %3 : i64
+                %10 = const 4 : i64
+                %11 = mul %3, %10 : i64
+                %12 = add %2, %11 : i64
+                %13 = min %a_dim1, %12 : i64
+                for %14 = %2 to %13 step %3 {
+                  %15 = tma_load 0 %9, %14 : bf16[128x64]
+                  %16 = tma_load 1 %14, %9 : bf16[64x256]
+                  yield
+                }
+                yield
+              }
+              return
+            }
+        "#]]
+        .assert_eq(&loops);
     }
 
     #[test]

@@ -133,7 +133,6 @@ pub(super) fn run(code: &mut Code, lir: &LayoutIr, memory: &SharedMemory, gpu: &
                 }
             }
         }
-        None if gpu.features.pdl => code.body.insert(0, Inst::GridWait),
         None => {}
     }
 }
@@ -187,10 +186,14 @@ fn has_constant_tiles(func: &Func, ring: &MultistageBuffer) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::codegen::nvptx::compile;
     use crate::ir::parse;
     use crate::layout::{LayoutOptions, assign};
+    use crate::machine::RunBy;
+    use crate::machine::golden::changes;
     use crate::machine::tests::MATMUL as TEXT;
     use crate::passes::{self, views};
 
@@ -222,6 +225,53 @@ mod tests {
             found.extend(word.filter(|&word| found.last() != Some(&word)));
         }
         found
+    }
+
+    #[test]
+    fn the_wait_moves_behind_the_copies_of_constant_tiles() {
+        let func = parse(&TEXT.replace("CONSTANT", "constant")).unwrap();
+        let mut func = views::run(&func).unwrap();
+        passes::run(&mut func, passes::PIPELINE);
+        passes::run(&mut func, passes::NVPTX);
+        let options = LayoutOptions { num_warps: Some(4), ..Default::default() };
+        let lir = assign(&func, &options).unwrap();
+        expect![[r#"
+              ..
+              exec 2                                  // mul
+            - exec 3                                  // load
+            - exec 4                                  // broadcast
+              exec 5                                  // const
+              ..
+              exec 44                                 // add
+            - for 45 {
+            + for 45 hoisted {
+                prologue {
+              ..
+                  copy 58+0 0..4096                   // load
+            +     addresses 45+1                      // for
+            +     copy 58+1 8192..12288               // load
+            +     addresses 45+2                      // for
+            +     copy 58+2 16384..20480              // load
+            +     wait.grid
+            +     launch.dependents
+            +     addresses 45+0                      // for
+                  copy 67+0 4096..8192                // load
+              ..
+                  addresses 45+1                      // for
+            -     copy 58+1 8192..12288               // load
+                  copy 67+1 12288..16384              // load
+              ..
+                  addresses 45+2                      // for
+            -     copy 58+2 16384..20480              // load
+                  copy 67+2 20480..24576              // load
+              ..
+                  finish 45                           // for
+            +     exec 3                              // load
+            +     exec 4                              // broadcast
+                }
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Block, "prologue_prefetch"));
     }
 
     #[test]

@@ -128,3 +128,41 @@ impl Rematerialize<'_> {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::RunBy;
+    use crate::machine::golden::{changes, on_hopper};
+    use crate::prelude::*;
+
+    /// A product whose rows below the diagonal are zero.
+    #[kernel]
+    fn upper<X: Float, const M: usize, const N: usize, const K: usize>(
+        a: View<X, 2>,
+        b: View<X, 2>,
+        y: ViewMut<X, 2>,
+    ) {
+        let mut acc = zeros::<f32, M, N>();
+        for p in range(0, a.dim(1), K) {
+            acc = dot(a.load::<M, K>([program_id(0) * M, p]), b.load::<K, N>([p, 0]), acc);
+        }
+        let below = arange::<M>().col() > arange::<N>().row();
+        let kept = where_(below, zeros::<f32, M, N>(), acc);
+        y.store([program_id(0) * M, 0], kept.to::<X>());
+    }
+
+    #[test]
+    fn an_epilogue_computes_its_indices_anew() {
+        let lir = on_hopper(&upper::KERNEL, &[128, 128, 64], 8);
+        expect![[r#"
+              ..
+              }
+            + rematerialize
+              exec 12                                 // iota
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "rematerialize"));
+    }
+}

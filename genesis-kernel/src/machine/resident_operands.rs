@@ -87,8 +87,13 @@ fn release(resident: &ResidentOperands, block: &mut Block) {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::ir::parse;
+    use crate::machine::RunBy;
+    use crate::machine::golden::{changes, on_hopper};
+    use crate::prelude::*;
 
     /// Tiles of a program, in each of which one operand is multiplied by several others.
     const TILES: &str = "
@@ -124,6 +129,37 @@ kernel tiles(%n: i64) {
         let resident = ResidentOperands::of(&func);
         assert_eq!(loads.iter().map(|&load| resident.has(load)).collect::<Vec<_>>(), [true, false]);
         assert_eq!(resident.after, BTreeMap::from([(loops[1], vec![0])]));
+    }
+
+    /// Rows that stay for a loop over columns, for programs that go through several.
+    #[kernel]
+    fn rows<X: Float, const M: usize, const N: usize, const K: usize>(
+        a: View<X, 2>,
+        b: View<X, 2>,
+        y: ViewMut<f32, 1>,
+    ) {
+        for i in range(program_id(0), y.dim(0), num_programs(0)) {
+            let left = a.load::<M, K>([i * M, 0]);
+            let mut top = zeros::<f32, M>();
+            for j in range(0, b.dim(0), N) {
+                let s = dot(left, b.load::<N, K>([j, 0]).trans(), zeros::<f32, M, N>());
+                top = maximum(top, max(s, 1));
+            }
+            y.store([i * M], top);
+        }
+    }
+
+    #[test]
+    fn rows_go_back_behind_the_loop_that_reads_them() {
+        let lir = on_hopper(&rows::KERNEL, &[128, 64, 64], 8);
+        expect![[r#"
+              ..
+                }
+            +   release.resident 0
+                exec 19                               // ptr_add
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "resident_operands"));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Code as the passes make it: what it looks like, that it reads back, and that each barrier is needed.
 
+use super::pipeline::lower;
 use super::*;
 use crate::ir::{Func, parse as parse_ir};
-use crate::layout::{LayoutOptions, assign};
+use crate::layout::{LayoutIr, LayoutOptions, assign};
+use crate::target::GpuTarget;
 use expect_test::{Expect, expect};
 
 /// Layout IR as the compiler makes it.
@@ -45,9 +47,12 @@ pub(crate) fn without_one(code: &Block) -> Vec<Block> {
     all
 }
 
-/// The text without what runs in each thread alone.
+/// The text without what runs in each thread or warp alone.
 fn shared_part(text: &str) -> String {
-    let is_alone = |line: &&str| line.trim_start().starts_with("exec") && !line.contains("reads");
+    let is_alone = |line: &&str| {
+        let inst = line.trim_start();
+        inst.starts_with("combine") || inst.starts_with("exec") && !line.contains("reads")
+    };
     text.lines().filter(|line| !is_alone(line)).map(|line| format!("{line}\n")).collect()
 }
 
@@ -55,7 +60,9 @@ fn shared_part(text: &str) -> String {
 fn check(lir: &LayoutIr, gpu: &GpuTarget, expected: &Expect) -> Block {
     let code = machine_code(lir, gpu);
     let text = print(&code, &lir.func);
-    expected.assert_eq(&shared_part(&text));
+    let memory = SharedMemory::of(lir, gpu).unwrap();
+    let entry = print(&lower(lir, &memory, gpu, RunBy::Block).entry, &lir.func);
+    expected.assert_eq(&(entry + &shared_part(&text)));
     assert_eq!(parse(&text, &lir.func.walk()).unwrap(), code, "{text}");
     assert_eq!(verify(&code), Ok(()), "{text}");
     code
@@ -105,7 +112,7 @@ fn partial_results_go_through_shared_memory() {
 
 /// A product by `mma.sync`, of operands that `cp.async` brings, with something that is loaded before its loop and added
 /// behind it.
-pub(super) const MATMUL: &str = "
+pub(crate) const MATMUL: &str = "
 kernel matmul(%a: view<bf16,2> readonly CONSTANT unit_stride multiple_of 16 stride_multiple_of 16, %b: view<bf16,2> readonly unit_stride multiple_of 16 stride_multiple_of 16, %d: *f32 readonly, %c: view<f32,2> exclusive unit_stride multiple_of 16 stride_multiple_of 16) {
   %0 = program_id 0 : i64
   %1 = const 64 : i64
@@ -269,6 +276,9 @@ fn accesses_of_global_memory_wait_for_those_of_other_threads() {
         &assigned(TICKET, 4),
         &GpuTarget::SM_80,
         &expect![[r#"
+            fence.gpu
+            atomic.atom 1                           // atomic_rmw
+            fence.gpu
             store.shared 1.0 0..16                  // atomic_rmw
             barrier
             load.shared 1.0 0..16                   // atomic_rmw
@@ -346,7 +356,19 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
     let printed = print(&consumers, &lir.func);
     assert_eq!(parse(&printed, &lir.func.walk()).unwrap(), consumers, "{printed}");
     expect![[r#"
+        // setup
+        once {
+          prefetch.maps
+          init.mbarriers 229376 count 4 arrivals 1
+          init.mbarriers 229408 count 4 arrivals 2
+          fence.mbarriers
+        }
+        barrier
+        wait.grid
+        launch.dependents
+
         // the producer
+        give.registers 24
         exec 0                                  // program_id
         exec 1                                  // num_programs
         exec 2                                  // const
@@ -366,6 +388,7 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
         return 11                               // return
 
         // consumers
+        take.registers 240
         exec 0                                  // program_id
         exec 1                                  // num_programs
         exec 2                                  // const
@@ -388,9 +411,33 @@ fn a_producer_feeds_consumers_through_a_pipeline() {
           }
           rematerialize
           exec 13                               // cast
-          exec 14                               // tma_store
+          wait.panels 1
+          barrier.warpgroup
+          store.panel 14.0 buffer 0             // tma_store
+          fence.async
+          barrier.warpgroup
+          send.panel 14.0 buffer 0              // tma_store
+          wait.panels 1
+          barrier.warpgroup
+          store.panel 14.1 buffer 1             // tma_store
+          fence.async
+          barrier.warpgroup
+          send.panel 14.1 buffer 1              // tma_store
+          wait.panels 1
+          barrier.warpgroup
+          store.panel 14.2 buffer 0             // tma_store
+          fence.async
+          barrier.warpgroup
+          send.panel 14.2 buffer 0              // tma_store
+          wait.panels 1
+          barrier.warpgroup
+          store.panel 14.3 buffer 1             // tma_store
+          fence.async
+          barrier.warpgroup
+          send.panel 14.3 buffer 1              // tma_store
           yield 15                              // yield
         }
+        wait.panels 0
         return 16                               // return
     "#]]
     .assert_eq(&text(&lir, &gpu));

@@ -20,19 +20,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::resident_operands::ResidentOperands;
-use super::{Block, Code, Constant, Flight, Inst};
+use super::{Block, Code, Constant, Flight, Inst, RunBy};
 use crate::ir::{Func, Op, OpKind, Region, TmaLoad};
 use crate::layout::{DotOperand, LayoutIr};
 
+/// Adds the waits and releases of a role.
+pub(super) fn run(code: &mut Code, lir: &LayoutIr, by: RunBy) {
+    match by {
+        RunBy::Block => {}
+        RunBy::Consumers => consumer(code, lir),
+        RunBy::Producer(constant) => producer(code, lir, constant),
+    }
+}
+
 /// Adds the waits and releases of consumers.
-pub(super) fn consumer(code: &mut Code, lir: &LayoutIr) {
+fn consumer(code: &mut Code, lir: &LayoutIr) {
     let resident = ResidentOperands::of(&lir.func);
     let mut pass = Consumer { lir, resident, arrived: BTreeSet::new() };
     pass.region(lir.func.body, &mut code.body);
 }
 
 /// Adds the waits of a producer, and leaves out the copies that are not its own.
-pub(super) fn producer(code: &mut Code, lir: &LayoutIr, constant: Constant) {
+fn producer(code: &mut Code, lir: &LayoutIr, constant: Constant) {
     let [firsts, lasts] = ends(&lir.func);
     Producer { func: &lir.func, constant, firsts, lasts }.block(&mut code.body);
 }
@@ -256,5 +265,51 @@ impl Producer<'_> {
                 done.push(Inst::CountPrefetched { channel, more });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::machine::golden::{changes, on_hopper, tiles};
+    use crate::machine::{Constant, RunBy, producer_ir};
+
+    #[test]
+    fn stages_are_waited_for_before_they_are_read() {
+        let lir = on_hopper(&tiles::KERNEL, &[128, 128, 64], 8);
+        expect![[r#"
+              ..
+                  exec 11                             // tma_load
+            +     wait.full 0
+                  mma 12 takes 0 into.next            // dot
+            +     release.held 0
+            +     hold.next 0
+                  yield 13                            // yield
+            +   } left {
+            +     finish.mma 12                       // dot
+            +     release.held 0
+                }
+              ..
+        "#]]
+        .assert_eq(&changes(&lir, RunBy::Consumers, "tma_pipeline"));
+    }
+
+    #[test]
+    fn the_producer_arms_each_stage_once() {
+        let lir = on_hopper(&tiles::KERNEL, &[128, 128, 64], 8);
+        let producer = producer_ir(lir.producer.as_ref().unwrap(), &lir);
+        expect![[r#"
+              ..
+                for 7 {
+            +     wait.empty 0
+            +     arm 0
+                  exec 8                              // tma_load
+                  exec 9                              // tma_load
+            +     advance 0
+                  yield 10                            // yield
+              ..
+        "#]]
+        .assert_eq(&changes(&producer, RunBy::Producer(Constant::All), "tma_pipeline"));
     }
 }

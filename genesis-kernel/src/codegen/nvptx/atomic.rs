@@ -1,20 +1,18 @@
-//! Atomics: element by element, by one of the threads that hold an element.
+//! Atomics: element by element, by one of the threads that hold an element. Which instruction does it, says machine IR.
 //!
-//! One whose old value nobody uses is relaxed. One whose old value is used orders its program: what
-//! any thread did before is seen by whoever meets a later such atomic on that address. So a barrier
-//! stands before it, a fence on either side, and a barrier after it.
-//!
-//! An addition whose old value nobody wants is one predicated `red` instruction. What the hardware
-//! lacks, such as the maximum of floats, is a loop of compare-and-swap around the code of the
-//! elementwise op, so that NaN and -0 mean the same everywhere. Where threads hold copies and the old
-//! value is wanted, the one thread hands it to the others through shared memory.
+//! An addition whose old value nobody wants is one predicated `red` instruction. What the hardware lacks is a loop of
+//! compare-and-swap around the code of the elementwise op, so that NaN and -0 mean the same everywhere. Where threads
+//! hold copies and the old value is wanted, the one thread hands it to the others through shared memory.
 
 use super::super::elementwise::{self, Target as Machine, from_memory, to_memory};
 use super::super::llvm::{IntPred, Order, Rmw, Val};
-use super::lower::{Lowering, Partial, Registers};
+use super::lowering::Lowering;
+use super::partial::Partial;
+use super::registers::Registers;
 use crate::Error;
 use crate::ir::{AtomicOp, BinaryOp, DType, Op, OpKind};
 use crate::layout::f2;
+use crate::machine::AtomicBy;
 
 fn integer_op(op: AtomicOp, signed: bool) -> Rmw {
     match (op, signed) {
@@ -30,73 +28,69 @@ fn integer_op(op: AtomicOp, signed: bool) -> Rmw {
     }
 }
 
+/// The elementwise op of a loop of compare-and-swap.
+fn swapped(kind: &OpKind) -> Result<BinaryOp, Error> {
+    match kind {
+        OpKind::AtomicRmw(AtomicOp::Add) => Ok(BinaryOp::Add),
+        OpKind::AtomicRmw(AtomicOp::Max) => Ok(BinaryOp::Max),
+        OpKind::AtomicRmw(AtomicOp::Min) => Ok(BinaryOp::Min),
+        _ => Err(Error::bug(format!("{kind:?} is no loop"))),
+    }
+}
+
 impl Lowering<'_> {
-    pub(super) fn atomic(&mut self, op: Op) -> Result<(), Error> {
+    pub(super) fn atomic(&mut self, op: Op, by: AtomicBy) -> Result<(), Error> {
         let data = self.func.op(op);
         let operands = self.operands(op)?;
         let mask = match data.kind {
             OpKind::AtomicRmw(_) => operands.get(2),
             _ => None,
         };
-        let is_wanted = self.uses[data.results[0].index()] > 0;
         let access = self.lir.access(op);
         let dtype = self.dtype(data.results[0]);
         let mut old = Vec::new();
-        if is_wanted {
-            self.fence();
-        }
         for reg in 0..operands[0].len() {
             let on = self.predicate(&access, mask, reg);
             let parts: Vec<Val> = operands.iter().map(|o| o[reg]).collect();
-            old.push(match self.reduction_instruction(op, dtype) {
-                Some(name) if !is_wanted => {
-                    self.reduce_in_memory(name, dtype, parts[0], parts[1], on)
+            old.push(match by {
+                AtomicBy::Reduction => self.reduce_in_memory(dtype, parts[0], parts[1], on)?,
+                AtomicBy::Instruction => {
+                    self.guarded(on, dtype, |lowering| lowering.atomic_element(op, &parts))?
                 }
-                _ => self.guarded(on, dtype, |lowering| lowering.atomic_element(op, &parts))?,
+                AtomicBy::SwapLoop => {
+                    let binary = swapped(&data.kind)?;
+                    self.guarded(on, dtype, |lowering| {
+                        lowering.swap_loop(binary, dtype, parts[0], parts[1])
+                    })?
+                }
             });
         }
-        if is_wanted {
-            self.fence();
-            if self.memory.scratch(op).is_some() {
-                self.partial.insert(op, Partial::Registers(old));
-                return Ok(());
-            }
+        let is_wanted = self.facts.uses[data.results[0].index()] > 0;
+        if is_wanted && self.facts.memory.scratch(op).is_some() {
+            self.partial.insert(op, Partial::Registers(old));
+            return Ok(());
         }
         self.result(op, old)
-    }
-
-    /// Orders this thread's accesses for all threads of the GPU.
-    fn fence(&self) {
-        let e = self.e;
-        e.inline_asm(e.void(), "fence.acq_rel.gpu;", "~{memory}", &[], true);
-    }
-
-    /// The instruction that adds without giving the old value, for dtypes that have one.
-    fn reduction_instruction(&self, op: Op, dtype: DType) -> Option<&'static str> {
-        if self.func.op(op).kind != OpKind::AtomicRmw(AtomicOp::Add) {
-            return None;
-        }
-        match dtype {
-            DType::F32 => Some("add.f32"),
-            DType::F64 => Some("add.f64"),
-            DType::I32 | DType::U32 => Some("add.u32"),
-            DType::I64 | DType::U64 => Some("add.u64"),
-            DType::F16 => Some("add.noftz.f16"),
-            DType::BF16 if self.gpu.features.bf16_reductions => Some("add.noftz.bf16"),
-            _ => None,
-        }
     }
 
     /// Gives zero in place of the old value.
     fn reduce_in_memory(
         &self,
-        name: &str,
         dtype: DType,
         ptr: Val,
         value: Val,
         on: Option<Val>,
-    ) -> Val {
+    ) -> Result<Val, Error> {
         let e = self.e;
+        let name = match dtype {
+            DType::F32 => "add.f32",
+            DType::F64 => "add.f64",
+            DType::I32 | DType::U32 => "add.u32",
+            DType::I64 | DType::U64 => "add.u64",
+            DType::F16 => "add.noftz.f16",
+            DType::BF16 => "add.noftz.bf16",
+            _ => return Err(Error::bug(format!("memory does not add to {dtype}"))),
+        };
         let letter = match (dtype, dtype.bytes()) {
             (DType::F32, _) => 'f',
             (DType::F64, _) => 'd',
@@ -108,7 +102,7 @@ impl Lowering<'_> {
         let text = format!("@$0 red.relaxed.gpu.global.{name} [$1], $2;");
         let constraints = format!("b,l,{letter},~{{memory}}");
         e.inline_asm(e.void(), &text, &constraints, &[on, ptr, value], true);
-        e.zero(e.register_ty(dtype))
+        Ok(e.zero(e.register_ty(dtype)))
     }
 
     /// Runs code where `on` is true; zero elsewhere.
@@ -143,18 +137,9 @@ impl Lowering<'_> {
             OpKind::AtomicRmw(AtomicOp::Add) if matches!(dtype, DType::F32 | DType::F64) => {
                 Ok(e.atomic_rmw(Rmw::FAdd, operands[0], operands[1], Order::Relaxed))
             }
-            OpKind::AtomicRmw(atomic) if !dtype.is_float() || atomic == AtomicOp::Exchange => {
+            OpKind::AtomicRmw(atomic) => {
                 let op = integer_op(atomic, dtype.is_signed_int());
                 Ok(from_bits(e.atomic_rmw(op, operands[0], to_bits(operands[1]), Order::Relaxed)))
-            }
-            OpKind::AtomicRmw(atomic) => {
-                let binary = match atomic {
-                    AtomicOp::Add => BinaryOp::Add,
-                    AtomicOp::Max => BinaryOp::Max,
-                    AtomicOp::Min => BinaryOp::Min,
-                    _ => return Err(Error::bug(format!("atomic {atomic:?} of {dtype}"))),
-                };
-                self.swap_loop(binary, dtype, operands[0], operands[1])
             }
             _ => {
                 let (expected, new) = (to_bits(operands[1]), to_bits(operands[2]));

@@ -15,7 +15,7 @@
 //! shared memory.
 
 use super::super::llvm::Val;
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use crate::Error;
 use crate::ir::{BinaryOp, DType, Op, OpKind, Value};
 
@@ -56,7 +56,7 @@ impl Lowering<'_> {
         let data = self.func.op(op);
         let to = self.func.tile(data.results[0]);
         // Not every GPU adds bf16; the registers of other tiles need not be pairs.
-        let fits = self.gpu.features.bf16_arithmetic
+        let fits = self.facts.gpu.features.bf16_arithmetic
             && self.copies.is_some()
             && !to.is_ptr()
             && matches!(to.dtype(), DType::F16 | DType::BF16 | DType::F32)

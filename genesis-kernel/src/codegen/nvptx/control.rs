@@ -2,8 +2,9 @@
 //!
 //! Conditions and bounds are scalars, which all threads of a block agree on, so all take the same way.
 
-use super::super::llvm::{Block as LlvmBlock, Emitter, IntPred, Val};
-use super::lower::{Lowering, Registers};
+use super::super::llvm::{Block as LlvmBlock, IntPred, Val};
+use super::lowering::Lowering;
+use super::registers::{Carried, Registers};
 use super::wgmma;
 use crate::Error;
 use crate::ir::{DType, Elem, Op, Value};
@@ -11,26 +12,6 @@ use crate::machine::{Block, For};
 
 /// Registers written by a loop's body beyond which LLVM must not copy the body.
 const UNROLL_REGISTERS: usize = 256;
-
-/// The phis of values carried around a loop.
-pub(super) struct Carried {
-    pub(super) phis: Vec<Vec<Val>>,
-}
-
-impl Carried {
-    pub(super) fn registers(&self) -> Vec<Registers> {
-        self.phis.iter().map(|phis| phis.as_slice().into()).collect()
-    }
-
-    /// What the phis become by way of the last block of the loop's body.
-    pub(super) fn close(&self, e: &Emitter, next: &[Registers], last: LlvmBlock) {
-        for (phis, next) in self.phis.iter().zip(next) {
-            for (&phi, &value) in phis.iter().zip(next.iter()) {
-                e.add_incoming(phi, value, last);
-            }
-        }
-    }
-}
 
 impl<'a> Lowering<'a> {
     pub(super) fn for_loop(&mut self, inner: &'a For) -> Result<(), Error> {

@@ -3,7 +3,9 @@
 
 use super::super::elementwise::from_memory;
 use super::super::llvm::{IntPred, Ty, Val};
-use super::lower::{Lowering, Partial, SHARED};
+use super::lowering::Lowering;
+use super::partial::Partial;
+use super::registers::SHARED;
 use super::thread::{Shuffle, shuffle};
 use crate::Error;
 use crate::ir::{Op, Value};

@@ -10,30 +10,12 @@ use std::sync::Arc;
 
 use super::super::elementwise::{Target as Machine, cast};
 use super::super::llvm::{IntPred, Order, Val};
-use super::lower::{GLOBAL, Lowering, Registers};
+use super::lowering::Lowering;
+use super::registers::{GLOBAL, Registers};
 use crate::Error;
 use crate::ir::{DType, Elem, Op, OpKind, Value};
 use crate::layout::{HwIndex, LinearLayout};
-use crate::printed::fill;
-
-/// Words of eight bytes that a failed assertion leaves, by number; the first holds its number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Failed {
-    /// Which kind of number was compared: 0 none, 1 signed, 2 unsigned, 3 f64.
-    Kind = 1,
-    /// The program.
-    X = 2,
-    Y = 3,
-    Z = 4,
-    /// The element of the tile in row-major order, plus 1; 0 for a scalar.
-    Element = 5,
-    /// What was compared.
-    Left = 6,
-    Right = 7,
-}
-
-/// Words that an assertion may leave.
-pub(crate) const FAILED_WORDS: usize = 8;
+use crate::printed::{Failed, fill};
 
 impl Lowering<'_> {
     pub(super) fn assert(&mut self, op: Op) -> Result<(), Error> {
@@ -44,8 +26,8 @@ impl Lowering<'_> {
             (e.block("failed"), e.block("report"), e.block("stop"), e.block("fine"));
         e.cond_br(all, fine, failed);
         e.position(failed);
-        let status = self.status.ok_or_else(|| Error::bug("an assertion has no status"))?;
-        let number = self.asserts.get(&op).copied().unwrap_or(0) as i64 + 1;
+        let status = self.frame.status.ok_or_else(|| Error::bug("an assertion has no status"))?;
+        let number = self.frame.asserts.get(&op).copied().unwrap_or(0) as i64 + 1;
         e.cond_br(e.icmp(IntPred::Eq, status, e.int(e.i64(), 0)), stop, report);
         e.position(report);
         let address = e.inttoptr(status, e.ptr(GLOBAL));
@@ -226,6 +208,7 @@ impl Lowering<'_> {
         let text = e.string("format", &format!("{format}\n"), GLOBAL);
         let text = e.addrspacecast(text, e.ptr(0));
         let print = *self
+            .frame
             .vprintf
             .get_or_insert_with(|| e.declare("vprintf", e.i32(), &[e.ptr(0), e.ptr(0)]));
         e.call(print, &[text, slots]);

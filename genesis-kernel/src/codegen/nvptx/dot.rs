@@ -15,7 +15,7 @@ use std::collections::btree_map::Entry;
 
 use super::super::elementwise::{self, Target as Machine, cast};
 use super::super::llvm::Val;
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use crate::Error;
 use crate::ir::{DType, Op, Value};
 use crate::layout::{DotUnit, HwIndex, LinearLayout, RegisterOperand};
@@ -100,7 +100,7 @@ impl<'a> Lowering<'a> {
 
     /// Where an operand's way through shared memory starts.
     fn stage(&self, op: Op, number: usize) -> u32 {
-        let start = self.memory.scratch(op).map_or(0, |bytes| bytes.start);
+        let start = self.facts.memory.scratch(op).map_or(0, |bytes| bytes.start);
         let first = self.lir.dots.get(&op).map_or(0, |plan| staged_bytes(&plan.a));
         start + if number == 0 { 0 } else { first }
     }

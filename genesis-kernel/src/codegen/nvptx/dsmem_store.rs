@@ -15,51 +15,18 @@
 //! inside a branch, keeps the cluster barrier.
 
 use super::super::elementwise::to_memory;
-use super::super::llvm::{Emitter, IntPred, Val};
-use super::lower::Lowering;
+use super::super::llvm::Val;
+use super::lowering::Lowering;
+use super::pipeline_state::wait_parity;
 use super::thread;
-use super::tma_pipeline::wait_parity;
 use crate::Error;
 use crate::ir::{Op, Value};
-use crate::layout::LayoutIr;
-use crate::machine::SharedMemory;
-use crate::machine::dsmem::{barrier, received_bytes};
-
-/// Thread 0 initializes all mbarriers and expects their bytes. Before another block stores to this one, all
-/// must have come here.
-pub(super) fn init_barriers(
-    e: &Emitter,
-    lir: &LayoutIr,
-    memory: &SharedMemory,
-    [tid, shared]: [Val; 2],
-) {
-    if lir.num_blocks == 1 {
-        return;
-    }
-    let of_op = |op: Op| Some((barrier(lir, memory.scratch(op), op)?, received_bytes(lir, op)?));
-    let all: Vec<(u32, u32)> = lir.func.walk().into_iter().filter_map(of_op).collect();
-    if all.is_empty() {
-        return;
-    }
-    let int = |n: u32| e.int(e.i32(), i64::from(n));
-    let (inside, done) = (e.block("dsmem"), e.block("ready"));
-    e.cond_br(e.icmp(IntPred::Eq, tid, int(0)), inside, done);
-    e.position(inside);
-    for (at, bytes) in all {
-        let barrier = e.gep(e.i8(), shared, int(at));
-        e.intrinsic("llvm.nvvm.mbarrier.init.shared", &[], &[barrier, int(1)]);
-        let expect = "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta";
-        e.intrinsic(expect, &[], &[barrier, int(bytes)]);
-    }
-    e.intrinsic("llvm.nvvm.fence.mbarrier_init.release.cluster", &[], &[]);
-    e.br(done);
-    e.position(done);
-}
+use crate::machine::dsmem::barrier;
 
 impl Lowering<'_> {
     /// The mbarrier of an op's DSMEM stores, if it has some.
     pub(super) fn dsmem_barrier(&self, op: Op) -> Option<Val> {
-        let at = barrier(self.lir, self.memory.scratch(op), op)?;
+        let at = barrier(self.lir, self.facts.memory.scratch(op), op)?;
         Some(self.shared_at(self.e.int(self.e.i32(), i64::from(at))))
     }
 
@@ -93,7 +60,7 @@ impl Lowering<'_> {
 
     /// Waits for all DSMEM stores of an op, whose bytes may then be read.
     pub(super) fn await_stores(&mut self, op: Op) -> Result<(), Error> {
-        self.stage += 1;
+        self.here.stage += 1;
         let barrier = self.dsmem_barrier(op).ok_or_else(|| Error::bug("nothing counts stores"))?;
         wait_parity(self.e, barrier, self.e.int(self.e.i32(), 0));
         Ok(())

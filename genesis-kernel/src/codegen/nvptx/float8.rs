@@ -11,7 +11,7 @@
 
 use super::super::elementwise::{Target as Machine, cast};
 use super::super::llvm::{FloatPred, Val};
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use crate::Error;
 use crate::ir::float8::Format;
 use crate::ir::{DType, Op};
@@ -47,7 +47,7 @@ impl Lowering<'_> {
         let data = self.func.op(op);
         let (from, to) = (self.dtype(data.operands[0]), self.dtype(data.results[0]));
         let is_short = |dtype| matches!(dtype, DType::F16 | DType::BF16 | DType::F32);
-        if !self.gpu.features.f8_conversions
+        if !self.facts.gpu.features.f8_conversions
             || !(from.is_f8() && is_short(to) || to.is_f8() && is_short(from))
         {
             return Ok(false);

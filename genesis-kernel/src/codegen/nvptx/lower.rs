@@ -1,231 +1,39 @@
-//! From one function of layout IR to one LLVM function: the state, and which file lowers which op.
-
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::rc::Rc;
+//! Which file lowers which instruction and which op, and ops that only say which register is which.
 
 use super::super::elementwise::{self, Target as Machine};
-use super::super::llvm::{Block as LlvmBlock, Emitter, Function, Ty, Val};
-use super::multistage::Copying;
+use super::super::llvm::Val;
+use super::lowering::Lowering;
+use super::pipeline_state::Role;
 use super::programmatic_dependent_launch;
-use super::reduce::Parts;
-use super::rematerialize::Rematerialized;
-use super::scan::Scan;
-use super::strength_reduction::Increments;
-use super::thread::{self, Threads};
-use super::tma::FIRST_GROUP_BARRIER;
-use super::tma_pipeline::{Copies, Role};
+use super::registers::Registers;
+use super::thread;
 use crate::Error;
-use crate::analysis::AxisAnalysis;
-use crate::ir::{BinaryOp, Combine, DType, Elem, Func, Op, OpKind, Region, Type, Value};
-use crate::layout::{LayoutIr, LinearLayout};
-use crate::machine::{Code, GridWait, Inst, Part, PointsTo, SharedMemory};
-use crate::target::GpuTarget;
+use crate::ir::{BinaryOp, Combine, DType, Op, OpKind, Region, Type, Value};
+use crate::machine::{Inst, Part};
 
 /// The barrier of the warps that compute, in a kernel with a producer; 0 is that of all threads.
 const CONSUMERS: i64 = 1;
-/// The address space of global memory.
-pub(super) const GLOBAL: u32 = 1;
-/// The address space of shared memory.
-pub(super) const SHARED: u32 = 3;
-
-/// One value in each thread: a tile's registers in order, a scalar alone, or a view's address, extents
-/// and strides.
-pub(super) type Registers = Rc<[Val]>;
-
-/// What an op's instructions so far have computed.
-pub(super) enum Partial {
-    /// Of a reduction: parts, and the number of the step that comes next.
-    Reduce(Parts, usize),
-    /// Of a scan: its state, and the number of the step that comes next.
-    Scan(Scan, usize),
-    /// Registers.
-    Registers(Vec<Val>),
-}
-
-/// A function on its way to LLVM.
-pub(super) struct Lowering<'a> {
-    pub(super) e: &'a Emitter,
-    pub(super) lir: &'a LayoutIr,
-    pub(super) func: &'a Func,
-    pub(super) gpu: &'a GpuTarget,
-    pub(super) threads: Threads,
-    pub(super) memory: &'a SharedMemory,
-    /// What the threads do, in order.
-    pub(super) code: &'a Code,
-    pub(super) points_to: PointsTo<'a>,
-    /// Ops of which some instructions are still to come.
-    pub(super) partial: BTreeMap<Op, Partial>,
-    /// The loops over multistage buffers that are open, the innermost last.
-    pub(super) copying: Vec<Copying>,
-    pub(super) uses: Vec<u32>,
-    /// The end of the function.
-    pub(super) exit: LlvmBlock,
-    /// Dynamic shared memory.
-    pub(super) shared: Val,
-    /// Where a failed assertion leaves its number; none without assertions.
-    pub(super) status: Option<Val>,
-    /// The number of each assertion.
-    pub(super) asserts: BTreeMap<Op, usize>,
-    /// What is known of the copy engine, where the function uses it.
-    pub(super) copies: Option<Copies>,
-    /// How values run along axes.
-    pub(super) axes: AxisAnalysis,
-    /// The driver's print, once it is declared.
-    pub(super) vprintf: Option<Function>,
-    /// The op that is lowered.
-    current: Op,
-    /// The slot of its ring that a load's value is in, in bytes from the start of the ring; `i32`.
-    pub(super) slots: BTreeMap<Op, Val>,
-    pub(super) values: Vec<Option<Registers>>,
-    /// The increments of a value's registers, where they are linear.
-    pub(super) known_increments: Vec<Option<Increments>>,
-    /// The region and the stage (barriers passed) in which each value got its registers; see [`super::rematerialize_rows`].
-    pub(super) born: Vec<Option<(Region, u32)>>,
-    /// Rows that were rematerialized, with the stage.
-    pub(super) rematerialized_rows: BTreeMap<Value, (u32, Registers)>,
-    /// How many registers each load loads.
-    pub(super) loaded: BTreeMap<Op, usize>,
-    /// Loads of packed floats to rematerialize from: their region and words.
-    pub(super) packed: BTreeMap<Value, (Region, u32)>,
-    /// The region that is being lowered.
-    pub(super) region: Region,
-    /// Barriers so far.
-    pub(super) stage: u32,
-    /// The stages that dots' MMAs in flight read, by channel.
-    pub(super) taken: BTreeMap<(Op, u8), Val>,
-    /// Code with rematerialized indices, the innermost last.
-    pub(super) rematerialized: Vec<Rematerialized>,
-}
-
-/// What stands around a function's code.
-pub(super) struct Frame<'a> {
-    pub(super) exit: LlvmBlock,
-    pub(super) shared: Val,
-    pub(super) status: Option<Val>,
-    pub(super) threads: Threads,
-    pub(super) memory: &'a SharedMemory,
-    pub(super) code: &'a Code,
-    pub(super) asserts: BTreeMap<Op, usize>,
-    pub(super) copies: Option<Copies>,
-}
 
 impl<'a> Lowering<'a> {
-    pub(super) fn new(
-        e: &'a Emitter,
-        lir: &'a LayoutIr,
-        gpu: &'a GpuTarget,
-        frame: Frame<'a>,
-    ) -> Lowering<'a> {
-        let func = &lir.func;
-        Lowering {
-            e,
-            lir,
-            func,
-            gpu,
-            threads: frame.threads,
-            memory: frame.memory,
-            code: frame.code,
-            points_to: PointsTo::new(lir),
-            partial: BTreeMap::new(),
-            copying: Vec::new(),
-            uses: func.count_uses(),
-            exit: frame.exit,
-            shared: frame.shared,
-            status: frame.status,
-            asserts: frame.asserts,
-            copies: frame.copies,
-            axes: AxisAnalysis::of(func),
-            vprintf: None,
-            current: Op(0),
-            slots: BTreeMap::new(),
-            values: vec![None; func.n_values()],
-            born: vec![None; func.n_values()],
-            rematerialized_rows: BTreeMap::new(),
-            loaded: BTreeMap::new(),
-            packed: BTreeMap::new(),
-            region: func.body,
-            stage: 0,
-            taken: BTreeMap::new(),
-            rematerialized: Vec::new(),
-            known_increments: vec![None; func.n_values()],
-        }
-    }
-
-    /// The registers of a value.
-    pub(super) fn get(&self, value: Value) -> Result<Registers, Error> {
-        let registers = self.values[value.index()].clone();
-        registers.ok_or_else(|| Error::bug(format!("%{} has no code yet", value.0)))
-    }
-
-    /// A scalar.
-    pub(super) fn scalar(&self, value: Value) -> Result<Val, Error> {
-        Ok(self.get(value)?[0])
-    }
-
-    /// The registers of each operand of an op.
-    pub(super) fn operands(&self, op: Op) -> Result<Vec<Registers>, Error> {
-        self.func.op(op).operands.iter().map(|&v| self.get(v)).collect()
-    }
-
-    /// Gives a value its registers.
-    pub(super) fn set(&mut self, value: Value, registers: impl Into<Registers>) {
-        self.born[value.index()] = Some((self.region, self.stage));
-        self.values[value.index()] = Some(registers.into());
-        self.known_increments[value.index()] = None;
-    }
-
-    /// The layout of a tile.
-    pub(super) fn layout(&self, value: Value) -> Result<&'a LinearLayout, Error> {
-        let layout = self.lir.layout(value);
-        layout
-            .map(|layout| layout.as_ref())
-            .ok_or_else(|| Error::bug(format!("%{} has no layout", value.0)))
-    }
-
-    /// The dtype of a tile's numbers.
-    pub(super) fn dtype(&self, value: Value) -> DType {
-        self.func.tile(value).dtype()
-    }
-
-    /// The LLVM type of one register of a value.
-    pub(super) fn register_ty(&self, value: Value) -> Ty {
-        match self.func.ty(value) {
-            Type::Tile(tile) => match tile.elem {
-                Elem::Data(dtype) => self.e.register_ty(dtype),
-                Elem::Ptr(_) => self.e.ptr(GLOBAL),
-            },
-            Type::View { .. } => self.e.ptr(GLOBAL),
-        }
-    }
-
-    /// An address in shared memory, by a byte offset, `i32`.
-    pub(super) fn shared_at(&self, offset: Val) -> Val {
-        self.e.gep(self.e.i8(), self.shared, offset)
-    }
-
-    /// The scratch of an op.
-    pub(super) fn scratch(&self, op: Op) -> Result<Range<u32>, Error> {
-        self.memory.scratch(op).ok_or_else(|| Error::bug("an op has no scratch memory"))
-    }
-
     /// A barrier of all threads of the cluster.
     fn cluster_barrier(&mut self) {
-        self.stage += 1;
+        self.here.stage += 1;
         thread::arrive_in_cluster(self.e);
         thread::await_cluster(self.e);
     }
 
     /// A barrier of all threads of the block that run this function.
     pub(super) fn barrier(&mut self) {
-        self.stage += 1;
+        self.here.stage += 1;
         match self.copies.as_ref().map(|copies| copies.role) {
             None => thread::barrier(self.e),
             Some(Role::Consumer) => {
                 let e = self.e;
                 let number =
                     match self.copies.as_ref().filter(|copies| copies.ping_pong_tiles.is_some()) {
-                        Some(copies) => e.add(copies.unit, e.int(e.i32(), FIRST_GROUP_BARRIER)),
+                        Some(copies) => {
+                            e.add(copies.unit, e.int(e.i32(), thread::FIRST_GROUP_BARRIER))
+                        }
                         None => e.int(e.i32(), CONSUMERS),
                     };
                 thread::named_barrier(self.e, number, 32 * self.lir.num_warps);
@@ -241,13 +49,13 @@ impl<'a> Lowering<'a> {
         region: Region,
         block: &'a [Inst],
     ) -> Result<Option<Vec<Registers>>, Error> {
-        let outer = std::mem::replace(&mut self.region, region);
-        let depth = self.rematerialized.len();
+        let outer = std::mem::replace(&mut self.here.region, region);
+        let depth = self.values.scopes.len();
         let yielded = self.until_end(block);
-        while self.rematerialized.len() > depth {
+        while self.values.scopes.len() > depth {
             self.end_rematerialized();
         }
-        self.region = outer;
+        self.here.region = outer;
         yielded
     }
 
@@ -256,14 +64,14 @@ impl<'a> Lowering<'a> {
             match inst {
                 Inst::Yield(op) => return self.operands(*op).map(Some),
                 Inst::Return(_) => {
-                    self.e.br(self.exit);
+                    self.e.br(self.frame.exit);
                     return Ok(None);
                 }
                 _ => self.inst(inst)?,
             }
         }
         // The body of a function may end without a terminator.
-        self.e.br(self.exit);
+        self.e.br(self.frame.exit);
         Ok(None)
     }
 
@@ -274,10 +82,10 @@ impl<'a> Lowering<'a> {
 
     fn inst(&mut self, inst: &'a Inst) -> Result<(), Error> {
         let Some(op) = inst.op() else { return self.of_no_op(inst) };
-        let outer = std::mem::replace(&mut self.current, op);
+        let outer = std::mem::replace(&mut self.here.op, op);
         self.e.locate(self.func.op(op).loc);
         self.part_of_op(op, inst)?;
-        self.current = outer;
+        self.here.op = outer;
         self.e.locate(self.func.op(outer).loc);
         Ok(())
     }
@@ -286,6 +94,10 @@ impl<'a> Lowering<'a> {
         match inst {
             Inst::Exec { .. } => self.lower(op),
             Inst::Mma(mma) => self.issue_mma(mma),
+            Inst::Combine { across, .. } => self.combine_across(op, *across),
+            Inst::Atomic { by, .. } => self.atomic(op, *by),
+            Inst::StorePanel(panel) => self.store_panel(panel),
+            Inst::SendPanel(panel) => self.send_panel(panel),
             Inst::StoreShared(part) => self.store_part(part, false),
             Inst::StoreCluster(part) => self.store_part(part, true),
             Inst::AwaitCluster(_) => self.await_stores(op),
@@ -308,8 +120,6 @@ impl<'a> Lowering<'a> {
             Inst::Barrier => self.barrier(),
             Inst::ClusterBarrier => self.cluster_barrier(),
             Inst::ClusterWait => thread::await_cluster(e),
-            // One that comes first is written into the PTX: see `programmatic_dependent_launch`.
-            Inst::GridWait if self.code.grid_wait == GridWait::First => {}
             Inst::GridWait => programmatic_dependent_launch::wait_for_grid(e),
             Inst::LaunchDependents => programmatic_dependent_launch::launch_dependents(e),
             Inst::CommitCopies => {
@@ -324,6 +134,14 @@ impl<'a> Lowering<'a> {
             Inst::AwaitTile => self.await_tile()?,
             Inst::PassTile => self.pass_tile()?,
             Inst::Rematerialize(ops) => self.begin_rematerialized(ops)?,
+            Inst::GpuFence => {
+                e.inline_asm(e.void(), "fence.acq_rel.gpu;", "~{memory}", &[], true);
+            }
+            Inst::WaitPanels(left) => self.wait_panels(*left)?,
+            Inst::WarpgroupBarrier => self.group_barrier()?,
+            Inst::AsyncFence => {
+                e.intrinsic("llvm.nvvm.fence.proxy.async.shared_cta", &[], &[]);
+            }
             _ => self.pipeline_inst(inst)?,
         }
         Ok(())
@@ -331,10 +149,10 @@ impl<'a> Lowering<'a> {
 
     /// An op that is a single instruction.
     pub(super) fn op(&mut self, op: Op) -> Result<(), Error> {
-        let outer = std::mem::replace(&mut self.current, op);
+        let outer = std::mem::replace(&mut self.here.op, op);
         self.e.locate(self.func.op(op).loc);
         self.lower(op)?;
-        self.current = outer;
+        self.here.op = outer;
         self.e.locate(self.func.op(outer).loc);
         Ok(())
     }
@@ -390,7 +208,6 @@ impl<'a> Lowering<'a> {
             OpKind::Split => self.split(op),
             OpKind::Load => self.load(op),
             OpKind::Store => self.store(op),
-            OpKind::AtomicRmw(_) | OpKind::AtomicCas => self.atomic(op),
             OpKind::ViewPtr => self.view_part(op, |_| 0),
             OpKind::ViewDim(axis) => self.view_part(op, |_| 1 + *axis as usize),
             OpKind::ViewStride(axis) => self.view_part(op, |rank| 1 + rank + *axis as usize),
@@ -401,8 +218,10 @@ impl<'a> Lowering<'a> {
             OpKind::Print { .. } => self.print(op),
             OpKind::ConvertLayout => self.convert_layout(op),
             OpKind::TmaLoad(number) => self.tma_load(op, *number),
-            OpKind::TmaStore(number) => self.tma_store(op, *number),
             kind @ (OpKind::ViewLoad
+            | OpKind::AtomicRmw(_)
+            | OpKind::AtomicCas
+            | OpKind::TmaStore(_)
             | OpKind::ViewStore
             | OpKind::Yield
             | OpKind::Return
@@ -410,19 +229,6 @@ impl<'a> Lowering<'a> {
             | OpKind::While
             | OpKind::If) => Err(Error::bug(format!("{kind:?} reached GPU code generation"))),
         }
-    }
-
-    /// Gives the op's only result its registers.
-    pub(super) fn result(&mut self, op: Op, registers: Vec<Val>) -> Result<(), Error> {
-        let result = self.func.op(op).results[0];
-        let expected = self.lir.num_regs(result) as usize;
-        if registers.len() != expected {
-            let kind = &self.func.op(op).kind;
-            let found = registers.len();
-            return Err(Error::bug(format!("{kind:?} has {found} registers for {expected}")));
-        }
-        self.set(result, registers);
-        Ok(())
     }
 
     fn iota(&mut self, op: Op) -> Result<(), Error> {
@@ -507,7 +313,7 @@ impl<'a> Lowering<'a> {
         else {
             return 0;
         };
-        let info = self.axes.of_value(self.func, value);
+        let info = self.facts.axes.of_value(self.func, value);
         let is_equal = |basis: u32| {
             let axes = 0..layout.shape.rank();
             axes.into_iter().any(|axis| {
@@ -599,7 +405,7 @@ impl<'a> Lowering<'a> {
                 for (&arg, &value) in args.iter().zip(left.iter().chain(right)) {
                     self.set(arg, vec![value]);
                 }
-                let code = self.code;
+                let code = self.facts.code;
                 let block = code.combines.get(&region);
                 let block = block.ok_or_else(|| Error::bug("a combination without code"))?;
                 let yielded = self.region(region, block)?;

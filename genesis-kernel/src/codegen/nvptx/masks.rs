@@ -9,7 +9,7 @@
 //!   -> true, true, (thread < 512), false
 //! ```
 
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use crate::ir::{BinaryOp, OpKind, Predicate, Value};
 use crate::layout::{f2, view_registers};
 

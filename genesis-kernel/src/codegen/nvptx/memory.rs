@@ -19,7 +19,8 @@
 
 use super::super::elementwise::{from_memory, to_memory};
 use super::super::llvm::{Emitter, Ty, Val};
-use super::lower::{Lowering, Registers};
+use super::lowering::Lowering;
+use super::registers::Registers;
 use super::thread::in_block_of_rank;
 use crate::Error;
 use crate::ir::{Cache, DType, Elem, Op, Type, Value};
@@ -191,7 +192,7 @@ impl Lowering<'_> {
                 registers[reg as usize] = Some(value);
             }
         }
-        self.loaded.insert(op, loaded);
+        self.values.rows.loaded.insert(op, loaded);
         let registers: Option<Vec<Val>> = registers.into_iter().collect();
         self.result(op, registers.ok_or_else(|| Error::bug("a load leaves registers out"))?)
     }
@@ -253,9 +254,9 @@ impl Lowering<'_> {
 
     /// Whether loads through a pointer need no order: nobody writes its memory, or has while the kernel waits.
     pub(super) fn is_readonly(&self, ptr: Value) -> bool {
-        self.points_to.location(ptr).param.is_some_and(|param| {
+        self.facts.points_to.location(ptr).param.is_some_and(|param| {
             let attrs = &self.func.params[param as usize].attrs;
-            attrs.readonly && !self.code.grid_wait.orders(attrs)
+            attrs.readonly && !self.facts.code.grid_wait.orders(attrs)
         })
     }
 

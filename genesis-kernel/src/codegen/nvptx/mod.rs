@@ -27,39 +27,47 @@ mod cluster_tests;
 mod codes;
 mod control;
 mod convert;
+mod copying;
 mod debug;
 mod dot;
 mod dsmem_store;
 mod float8;
+mod integers;
 mod lower;
+mod lowering;
 mod masks;
 mod memory;
 mod multistage;
 mod narrow;
+mod partial;
 mod ping_pong_tiles;
-pub(crate) mod programmatic_dependent_launch;
+mod pipeline_state;
+mod programmatic_dependent_launch;
 pub mod ptxas;
 mod reduce;
+mod registers;
 mod rematerialize;
 mod rematerialize_rows;
 mod scan;
 mod scheduling_barrier;
+mod setup;
 mod strength_reduction;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod tma;
 mod tma_pipeline;
+mod values;
 mod warp_specialization;
 mod wgmma;
 #[cfg(test)]
 mod wgmma_tests;
-mod wraps;
 
-pub(crate) use self::debug::{FAILED_WORDS, Failed};
+pub(crate) use self::programmatic_dependent_launch::waits_for_grid;
 use std::collections::BTreeMap;
 
-use self::lower::{GLOBAL, SHARED};
+use self::registers::{GLOBAL, SHARED};
+use self::setup::WARPGROUP;
 use self::warp_specialization::Args;
 use super::llvm::{Emitter, Function, Machine, Ty};
 use crate::Error;
@@ -76,9 +84,6 @@ const SHARED_ALIGNMENT: u32 = 128;
 /// Bytes of a tensor map, and their alignment, as the driver makes it.
 const TENSOR_MAP_BYTES: u64 = 128;
 const TENSOR_MAP_ALIGNMENT: u64 = 64;
-
-/// Threads of four warps, which `wgmma` and the register budget go by.
-const WARPGROUP: u32 = 128;
 
 /// A kernel as PTX, and what a launch must know about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -136,14 +141,13 @@ pub fn compile_with_lines(lir: &LayoutIr, target: &GpuTarget) -> Result<GpuKerne
 }
 
 fn kernel(lir: &LayoutIr, target: &GpuTarget, module: Module) -> Result<GpuKernel, Error> {
-    let ptx = wraps::wrapping(&module.e.assembly(&module.machine)?);
+    let ptx = module.e.assembly(&module.machine)?;
+    if target.features.pdl && machine::grid_wait(lir, target) == GridWait::First {
+        programmatic_dependent_launch::check(&ptx)?;
+    }
     Ok(GpuKernel {
         name: module.name,
-        ptx: if target.features.pdl {
-            programmatic_dependent_launch::with_grid_wait(&ptx)
-        } else {
-            ptx
-        },
+        ptx,
         shared_bytes: module.shared_bytes,
         num_warps: lir.num_warps,
         threads: threads(lir),
@@ -191,6 +195,7 @@ impl Module {
             () => PASSES,
         };
         e.run_passes(passes, &machine)?;
+        integers::legalize(&e);
         Ok(Module { e, machine, name, shared_bytes, messages })
     }
 }

@@ -20,60 +20,14 @@
 use std::collections::BTreeMap;
 
 use super::super::llvm::{Block as LlvmBlock, IntPred, Val};
-use super::control::Carried;
-use super::lower::{Lowering, Registers};
+use super::copying::{Ahead, Copying, Header, Late};
+use super::lowering::Lowering;
 use super::memory::Cached;
+use super::registers::Registers;
 use crate::Error;
 use crate::ir::{DType, Op, OpKind};
 use crate::layout::{MultistageBuffer, StagedLoad};
 use crate::machine::For;
-
-/// What of a copy is left to do once its loads have arrived.
-struct Late {
-    load: Op,
-    registers: Vec<Val>,
-    address: Val,
-    on: Option<Val>,
-}
-
-/// The iteration that is copied.
-#[derive(Clone, Copy)]
-struct Ahead {
-    /// Its index.
-    index: Val,
-    /// Whether the loop has it.
-    exists: Val,
-    /// Where its stage begins, in bytes from the start of the buffer; `i32`.
-    at: Val,
-}
-
-/// What the loads of a buffer's slice gave for one iteration, in the slice's order.
-type Indices = Vec<Registers>;
-
-/// The registers that a loop carries, as phis of its header.
-struct Header {
-    index: Val,
-    read: Val,
-    write: Val,
-    /// The indices of the next iteration that is copied.
-    indices: Carried,
-}
-
-/// A loop over a multistage buffer whose code is being written.
-pub(super) struct Copying {
-    of: Op,
-    /// Upper bound and step.
-    bounds: [Val; 2],
-    /// Iterations that are copied before the loop, and the one behind them.
-    first: Vec<Ahead>,
-    /// The loop's header, once its body is written.
-    header: Option<Header>,
-    /// Indices that were loaded, by how many iterations they are ahead.
-    indices: BTreeMap<u32, Indices>,
-    /// The iteration whose addresses were computed last.
-    current: Option<Ahead>,
-    late: Vec<Late>,
-}
 
 impl<'a> Lowering<'a> {
     /// A counted loop over a multistage buffer.
@@ -118,7 +72,7 @@ impl<'a> Lowering<'a> {
         self.bind(&args[1..], &carried.registers());
         for load in &buffer.loads {
             let read = self.header()?.read;
-            self.slots.insert(load.op, read);
+            self.buffers.slots.insert(load.op, read);
         }
         if let Some(next) = self.region(region, &inner.body)? {
             let last = e.current_block();
@@ -126,7 +80,7 @@ impl<'a> Lowering<'a> {
             let back = e.br(header);
             self.close_loop(inner.op, &carried, &next, last, back);
         }
-        self.copying.pop();
+        self.buffers.copying.pop();
 
         e.position(done);
         let skipped: Vec<Vec<Val>> = inits.iter().map(|r| r.to_vec()).collect();
@@ -142,7 +96,7 @@ impl<'a> Lowering<'a> {
         bounds: [Val; 3],
     ) -> Result<(), Error> {
         let first = self.first_iterations(buffer, bounds);
-        self.copying.push(Copying {
+        self.buffers.copying.push(Copying {
             of: inner.op,
             bounds: [bounds[1], bounds[2]],
             first,
@@ -192,11 +146,11 @@ impl<'a> Lowering<'a> {
     }
 
     fn copying(&mut self) -> Result<&mut Copying, Error> {
-        self.copying.last_mut().ok_or_else(|| Error::bug("a copy outside of its loop"))
+        self.buffers.copying.last_mut().ok_or_else(|| Error::bug("a copy outside of its loop"))
     }
 
     fn header(&self) -> Result<&Header, Error> {
-        let header = self.copying.last().and_then(|copying| copying.header.as_ref());
+        let header = self.buffers.copying.last().and_then(|copying| copying.header.as_ref());
         header.ok_or_else(|| Error::bug("a loop over a multistage buffer has not begun"))
     }
 
@@ -206,7 +160,7 @@ impl<'a> Lowering<'a> {
         let found =
             self.lir.multistage.iter().find_map(|(&op, buffer)| Some((op, buffer.load(load)?)));
         let (op, copied) = found.ok_or_else(bug)?;
-        let stage = *self.slots.get(&load).ok_or_else(bug)?;
+        let stage = *self.buffers.slots.get(&load).ok_or_else(bug)?;
         Ok((self.scratch(op)?.start + copied.offset, Some(stage)))
     }
 

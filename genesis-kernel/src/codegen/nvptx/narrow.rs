@@ -14,7 +14,7 @@
 //! it, which it does where all of its views have them in 0 .. 2^30 and 0 .. 2^31. So loops count in 32
 //! bits where those hold their bounds, and what they carry of indices goes round in 32 bits.
 
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use crate::Error;
 use crate::analysis::Range;
 use crate::codegen::elementwise::{self, Target};
@@ -40,7 +40,7 @@ impl Lowering<'_> {
         if !is_wide {
             return Ok(None);
         }
-        let ranges = [a, b].map(|value| self.axes.ranges().of_value(value));
+        let ranges = [a, b].map(|value| self.facts.axes.ranges().of_value(value));
         let e = self.e;
         let cut = || [operands[0], operands[1]].map(|value| e.trunc(value, e.i32()));
         Ok(match &data.kind {
@@ -70,7 +70,7 @@ impl Lowering<'_> {
 
     /// Whether 32 bits hold the bounds of a loop, from zero up, and its step.
     pub(super) fn counts_in_32_bits(&self, op: Op) -> bool {
-        let of = |value| self.axes.ranges().of_value(value);
+        let of = |value| self.facts.axes.ranges().of_value(value);
         let &[lower, upper, step, ..] = self.func.op(op).operands.as_slice() else { return false };
         of(lower).low >= 0 && [of(lower), of(upper), of(step)].iter().all(is_signed)
     }
@@ -79,14 +79,14 @@ impl Lowering<'_> {
     /// step is the number of programs.
     pub(super) fn may_wrap(&self, op: Op, is_short: bool) -> bool {
         let most = if is_short { i64::from(i32::MAX) } else { i64::MAX };
-        let high = |i: usize| self.axes.ranges().of_value(self.func.op(op).operands[i]).high;
+        let high = |i: usize| self.facts.axes.ranges().of_value(self.func.op(op).operands[i]).high;
         high(1).checked_add(high(2)).is_none_or(|after| after > most)
     }
 
     /// Whether 32 bits hold a scalar of 64.
     pub(super) fn fits_32_bits(&self, value: Value) -> bool {
         let is_index = self.func.ty(value) == Type::scalar(DType::I64);
-        is_index && is_signed(&self.axes.ranges().of_value(value))
+        is_index && is_signed(&self.facts.axes.ranges().of_value(value))
     }
 }
 

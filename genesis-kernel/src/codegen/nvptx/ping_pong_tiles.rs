@@ -10,58 +10,15 @@
 //! the other's tile   advance the pipeline state
 //! ```
 
-use super::super::llvm::{Emitter, IntPred, Val};
-use super::WARPGROUP;
-use super::lower::{Lowering, Registers};
+use super::super::llvm::{IntPred, Val};
+use super::lowering::Lowering;
+use super::pipeline_state::{PingPongTiles, wait_parity};
+use super::registers::Registers;
+use super::setup::{FIRST_TURN, GROUPS, WARPGROUP};
 use super::thread;
-use super::tma_pipeline::wait_parity;
 use crate::Error;
 use crate::ir::Region;
 use crate::machine::{BARRIER_BYTES, Block, For};
-
-/// The number of the first warpgroup's order barrier in a main loop; those before are used by others.
-const FIRST_TURN: i64 = 6;
-/// Warpgroups that take turns.
-const GROUPS: i64 = 2;
-
-/// What a consumer of a ping-pong schedule knows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PingPongTiles {
-    /// Where the order barriers start in shared memory, in bytes.
-    barriers: u32,
-    /// The number of this consumer.
-    set: Val,
-    /// Variable: the consumer whose tile comes next.
-    next: Val,
-    /// Variable: the parity of this consumer's order barrier.
-    parity: Val,
-}
-
-impl PingPongTiles {
-    /// Room for the variables; the builder stands in the function's first block.
-    pub(super) fn reserve(e: &Emitter, barriers: u32) -> PingPongTiles {
-        let [next, parity] = [(); 2].map(|()| e.alloca(e.i32(), 4));
-        PingPongTiles { barriers, set: e.int(e.i32(), 0), next, parity }
-    }
-
-    /// Sets the variables of a consumer that begins: the first one need not wait for its first tile.
-    pub(super) fn begin(self, e: &Emitter, set: Val) -> PingPongTiles {
-        let int = |n| e.int(e.i32(), n);
-        e.store_aligned(int(0), self.next, 4);
-        e.store_aligned(e.xor(set, int(1)), self.parity, 4);
-        PingPongTiles { set, ..self }
-    }
-}
-
-/// The first arrival of a main loop whose warpgroups take turns, for the first one; `group` is that of the thread.
-pub(super) fn first_turn(e: &Emitter, group: Val) {
-    let (give, begun) = (e.block("first.order"), e.block("begun"));
-    e.cond_br(e.icmp(IntPred::Eq, group, e.int(e.i32(), GROUPS - 1)), give, begun);
-    e.position(give);
-    thread::arrive_at_named(e, e.int(e.i32(), FIRST_TURN), 2 * WARPGROUP);
-    e.br(begun);
-    e.position(begun);
-}
 
 impl<'a> Lowering<'a> {
     /// The body of a loop, once: alternating in the loop over tiles.

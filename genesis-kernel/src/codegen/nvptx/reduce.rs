@@ -13,11 +13,13 @@
 
 use super::super::elementwise::from_memory;
 use super::super::llvm::{IntPred, Val};
-use super::lower::{Lowering, Partial};
+use super::lowering::Lowering;
+use super::partial::{Partial, Parts, at, live, put};
 use super::thread::{Shuffle, shuffle};
 use crate::Error;
 use crate::ir::{Combine, DType, Op, OpKind, Value};
 use crate::layout::{HwBit, LANE_BITS, LANES};
+use crate::machine::Across;
 use crate::machine::exchange::{self, Exchange, Step, slot_bytes};
 
 /// Parts that each thread reads all of. Of more than these each lane reads a share, and lanes combine
@@ -33,34 +35,13 @@ fn unused_bits(bases: &[u32]) -> u32 {
     bases.iter().enumerate().filter(|(_, basis)| **basis == 0).fold(0, |bits, (i, _)| bits | 1 << i)
 }
 
-/// The parts of each operand: by operand, then by register; none for registers folded into others.
-pub(super) type Parts = Vec<Vec<Option<Val>>>;
-
-/// The values of one register, one an operand.
-pub(super) fn at(parts: &Parts, reg: usize) -> Option<Vec<Val>> {
-    parts.iter().map(|registers| registers[reg]).collect()
-}
-
-pub(super) fn put(parts: &mut Parts, reg: usize, values: &[Val]) {
-    for (registers, &value) in parts.iter_mut().zip(values) {
-        registers[reg] = Some(value);
-    }
-}
-
-/// Registers that still have a value.
-pub(super) fn live(parts: &Parts) -> Vec<usize> {
-    let first = parts.first().map(Vec::as_slice).unwrap_or_default();
-    (0..first.len()).filter(|&reg| first[reg].is_some()).collect()
-}
-
 impl Lowering<'_> {
     /// What is left of a reduction after its exchanges.
     pub(super) fn reduce(&mut self, op: Op) -> Result<(), Error> {
         let (parts, next) = self.reduction(op)?;
-        let (parts, next) = self.within_warps(op, parts, next)?;
         let data = self.func.op(op);
         if next < exchange::steps_of(self.lir, op).len() {
-            return Err(Error::bug("a reduction lacks an exchange"));
+            return Err(Error::bug("a reduction lacks a step"));
         }
         for (&result, registers) in data.results.iter().zip(parts) {
             let registers: Vec<Val> = registers.into_iter().flatten().collect();
@@ -84,23 +65,19 @@ impl Lowering<'_> {
         }
     }
 
-    /// The steps up to one that crosses warps, or all.
-    fn within_warps(
-        &mut self,
-        op: Op,
-        mut parts: Parts,
-        mut next: usize,
-    ) -> Result<(Parts, usize), Error> {
-        let combine = self.combine_of(op)?;
-        for step in exchange::steps_of(self.lir, op).into_iter().skip(next) {
-            match step {
-                Step::Reg(bit) => self.reduce_registers(op, combine, bit, &mut parts)?,
-                Step::Lane(bit) => self.reduce_lanes(op, combine, bit, &mut parts)?,
-                Step::Warps(_) => break,
-            }
-            next += 1;
+    /// A step within a warp.
+    pub(super) fn combine_across(&mut self, op: Op, across: Across) -> Result<(), Error> {
+        if matches!(self.func.op(op).kind, OpKind::Scan { .. }) {
+            return self.scan_across(op, across);
         }
-        Ok((parts, next))
+        let (mut parts, next) = self.reduction(op)?;
+        let combine = self.combine_of(op)?;
+        match across {
+            Across::Registers(bit) => self.reduce_registers(op, combine, bit, &mut parts)?,
+            Across::Lanes(bit) => self.reduce_lanes(op, combine, bit, &mut parts)?,
+        }
+        self.partial.insert(op, Partial::Reduce(parts, next + 1));
+        Ok(())
     }
 
     fn combine_of(&self, op: Op) -> Result<Combine, Error> {
@@ -121,7 +98,6 @@ impl Lowering<'_> {
     /// Writes each warp's partial results to where the others read them.
     pub(super) fn store_partial_results(&mut self, op: Op, to_cluster: bool) -> Result<(), Error> {
         let (parts, next) = self.reduction(op)?;
-        let (parts, next) = self.within_warps(op, parts, next)?;
         let exchange = self.exchange_at(op, next)?;
         self.write_parts(op, &exchange, &parts, to_cluster)?;
         self.partial.insert(op, Partial::Reduce(parts, next));

@@ -1,20 +1,10 @@
 //! Indices computed anew next to MMAs, of a thread number that LLVM can't see through; which ones, says machine IR.
 
-use super::super::llvm::Block;
-use super::lower::{Lowering, Registers};
-use super::strength_reduction::Increments;
+use super::lowering::Lowering;
 use super::thread::Threads;
+use super::values::Rematerialized;
 use crate::Error;
-use crate::ir::{Op, Value};
-
-/// What to restore behind code whose indices are rematerialized.
-pub(super) struct Rematerialized {
-    threads: Threads,
-    /// The block where indices are rematerialized, and the code that uses them.
-    entry: Block,
-    body: Block,
-    known: Vec<(Value, Registers, Option<Increments>)>,
-}
+use crate::ir::Op;
 
 impl Lowering<'_> {
     /// Computes the results of some ops anew, at the builder's position.
@@ -28,16 +18,16 @@ impl Lowering<'_> {
         let mut known = Vec::new();
         for &op in ops {
             let value = self.func.op(op).results[0];
-            known.push((value, self.get(value)?, self.known_increments[value.index()].clone()));
+            known.push((value, self.get(value)?, self.values.increments[value.index()].clone()));
             self.op(op)?;
         }
-        self.rematerialized.push(Rematerialized { threads, entry, body, known });
+        self.values.scopes.push(Rematerialized { threads, entry, body, known });
         Ok(())
     }
 
     /// Restores what held before the innermost of them; the builder may stand anywhere.
     pub(super) fn end_rematerialized(&mut self) {
-        let Some(saved) = self.rematerialized.pop() else { return };
+        let Some(saved) = self.values.scopes.pop() else { return };
         let e = self.e;
         let here = e.current_block();
         // The entry block filled up while the rematerialized code was written.
@@ -47,7 +37,7 @@ impl Lowering<'_> {
         self.threads = saved.threads;
         for (value, registers, increments) in saved.known {
             self.set(value, registers);
-            self.known_increments[value.index()] = increments;
+            self.values.increments[value.index()] = increments;
         }
     }
 }

@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 
 use super::super::elementwise::{self, Target as Machine, from_memory, to_memory};
 use super::super::llvm::{IntPred, Val};
-use super::lower::{Lowering, Registers};
+use super::lowering::Lowering;
+use super::registers::Registers;
 use crate::Error;
 use crate::ir::{DType, Op, OpKind, Region, Value};
 
@@ -48,8 +49,8 @@ impl Lowering<'_> {
 
     /// Whether a tile was computed before the last barrier, in the same region.
     fn is_of_earlier_stage(&self, value: Value) -> bool {
-        self.born[value.index()]
-            .is_some_and(|(region, stage)| region == self.region && stage < self.stage)
+        self.values.born[value.index()]
+            .is_some_and(|(region, stage)| region == self.here.region && stage < self.here.stage)
     }
 
     fn is_wide(&self, value: Value) -> bool {
@@ -110,8 +111,8 @@ impl Lowering<'_> {
     }
 
     fn rematerialize_value(&mut self, value: Value) -> Result<Registers, Error> {
-        if let Some((stage, registers)) = self.rematerialized_rows.get(&value)
-            && *stage == self.stage
+        if let Some((stage, registers)) = self.values.rows.known.get(&value)
+            && *stage == self.here.stage
         {
             return Ok(registers.clone());
         }
@@ -137,7 +138,7 @@ impl Lowering<'_> {
             });
         }
         let registers: Registers = registers.into();
-        self.rematerialized_rows.insert(value, (self.stage, registers.clone()));
+        self.values.rows.known.insert(value, (self.here.stage, registers.clone()));
         Ok(registers)
     }
 
@@ -149,9 +150,9 @@ impl Lowering<'_> {
         let known = self.get(source)?;
         let memory = e.memory_ty(dtype);
         // What is padding in every thread was not loaded.
-        let loads = self.func.def_op(source).and_then(|load| self.loaded.get(&load));
+        let loads = self.func.def_op(source).and_then(|load| self.values.rows.loaded.get(&load));
         let loaded = loads.copied().unwrap_or(known.len());
-        self.packed.insert(source, (self.region, loaded.div_ceil(2) as u32));
+        self.values.rows.packed.insert(source, (self.here.region, loaded.div_ceil(2) as u32));
         let words = known.chunks(2).flat_map(|pair| {
             let pair: Vec<Val> = pair.iter().map(|&half| to_memory(e, dtype, half)).collect();
             let word = e.xor(e.bitcast(e.build_vec(&pair), e.i32()), zero);
@@ -164,7 +165,7 @@ impl Lowering<'_> {
     /// Packed words that a thread keeps live at once to rematerialize from.
     pub(super) fn packed_words(&self) -> u32 {
         let mut words: BTreeMap<Region, u32> = BTreeMap::new();
-        for &(region, count) in self.packed.values() {
+        for &(region, count) in self.values.rows.packed.values() {
             *words.entry(region).or_insert(0) += count;
         }
         words.into_values().max().unwrap_or(0)
@@ -172,7 +173,7 @@ impl Lowering<'_> {
 
     /// An opaque zero, a new one for each stage: no block index reaches the number of blocks.
     fn opaque_zero(&mut self) -> Val {
-        let (e, stage) = (self.e, self.stage);
+        let (e, stage) = (self.e, self.here.stage);
         let axis = ["x", "y", "z"][stage as usize % 3];
         self.threads.in_entry(e, || {
             let read = |what: &str| {

@@ -11,30 +11,20 @@
 //! ```
 
 use super::super::llvm::Val;
-use super::lower::{Lowering, Partial};
-use super::reduce::{Parts, at, live, put};
+use super::lowering::Lowering;
+use super::partial::{Partial, Parts, Scan, at, live, put};
 use crate::Error;
-use crate::ir::{Combine, Op, OpKind};
-use crate::machine::exchange::{self, Exchange, Step};
-
-/// A scan on its way.
-pub(super) struct Scan {
-    op: Op,
-    combine: Combine,
-    reverse: bool,
-    /// Each element's scan within its run.
-    elements: Parts,
-    /// Each run's total, at its register in which the bits done so far are 0.
-    totals: Parts,
-    /// The register bits done so far.
-    done: usize,
-}
+use crate::ir::{Op, OpKind};
+use crate::machine::Across;
+use crate::machine::exchange::{self, Exchange};
 
 impl Lowering<'_> {
     /// What is left of a scan after its exchanges.
     pub(super) fn scan(&mut self, op: Op) -> Result<(), Error> {
-        let (mut scan, next) = self.scanned(op)?;
-        self.scan_within_warps(&mut scan, next)?;
+        let (scan, next) = self.scanned(op)?;
+        if next < exchange::steps_of(self.lir, op).len() {
+            return Err(Error::bug("a scan lacks a step"));
+        }
         for (&result, registers) in self.func.op(op).results.iter().zip(scan.elements) {
             self.set(result, registers.into_iter().flatten().collect::<Vec<Val>>());
         }
@@ -56,23 +46,20 @@ impl Lowering<'_> {
         Ok((Scan { op, combine, reverse, elements, totals, done: 0 }, 0))
     }
 
-    /// The steps up to one that crosses warps, or all. Gives the number of that one.
-    fn scan_within_warps(&mut self, scan: &mut Scan, mut next: usize) -> Result<usize, Error> {
-        for step in exchange::steps_of(self.lir, scan.op).into_iter().skip(next) {
-            match step {
-                Step::Reg(bit) => self.scan_registers(scan, bit)?,
-                Step::Lane(bit) => self.scan_lanes(scan, bit)?,
-                Step::Warps(_) => break,
-            }
-            next += 1;
+    /// A step within a warp.
+    pub(super) fn scan_across(&mut self, op: Op, across: Across) -> Result<(), Error> {
+        let (mut scan, next) = self.scanned(op)?;
+        match across {
+            Across::Registers(bit) => self.scan_registers(&mut scan, bit)?,
+            Across::Lanes(bit) => self.scan_lanes(&mut scan, bit)?,
         }
-        Ok(next)
+        self.partial.insert(op, Partial::Scan(scan, next + 1));
+        Ok(())
     }
 
     /// Writes each warp's totals to where the others read them.
     pub(super) fn store_totals(&mut self, op: Op, to_cluster: bool) -> Result<(), Error> {
-        let (mut scan, next) = self.scanned(op)?;
-        let next = self.scan_within_warps(&mut scan, next)?;
+        let (scan, next) = self.scanned(op)?;
         let exchange = self.exchange_at(op, next)?;
         self.write_parts(op, &exchange, &scan.totals, to_cluster)?;
         self.partial.insert(op, Partial::Scan(scan, next));
@@ -192,6 +179,7 @@ mod tests {
     use super::super::reduce::tests::{exchanged, layouts, letters};
     use super::*;
     use crate::layout::{HwBit, LinearLayout};
+    use crate::machine::exchange::Step;
 
     /// By register, lane and warp.
     type Texts = Vec<Vec<Vec<String>>>;

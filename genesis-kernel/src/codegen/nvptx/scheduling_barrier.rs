@@ -4,7 +4,7 @@
 //! with numbers, and harmless.
 
 use super::super::llvm::{FloatPred, Val};
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::thread;
 use crate::Error;
 use crate::ir::Op;

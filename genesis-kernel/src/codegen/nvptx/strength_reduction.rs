@@ -16,14 +16,11 @@
 
 use std::rc::Rc;
 
-use super::lower::Lowering;
+use super::lowering::Lowering;
+use super::registers::Increments;
 use crate::Error;
 use crate::codegen::llvm::Val;
 use crate::ir::{BinaryOp, DType, Op, OpKind, Value};
-
-/// For each bit of a register's number: the difference of a register with the bit and the one without it;
-/// none where both are equal.
-pub(super) type Increments = Rc<[Option<Val>]>;
 
 /// The bit by which a register is told from an earlier one that it is computed from, and that one.
 fn origin(register: usize) -> Option<(usize, usize)> {
@@ -34,8 +31,9 @@ fn origin(register: usize) -> Option<(usize, usize)> {
 impl Lowering<'_> {
     /// The increments of a value, if its registers are linear in their number.
     fn increments(&self, value: Value) -> Option<Increments> {
-        let known = self.known_increments[value.index()].clone();
-        let is_single = || self.values[value.index()].as_ref().is_some_and(|all| all.len() == 1);
+        let known = self.values.increments[value.index()].clone();
+        let is_single =
+            || self.values.registers[value.index()].as_ref().is_some_and(|all| all.len() == 1);
         known.or_else(|| is_single().then(|| Rc::from([])))
     }
 
@@ -46,12 +44,12 @@ impl Lowering<'_> {
         }
         let ty = self.e.register_ty(self.dtype(value));
         let increment = |&basis: &u32| (basis != 0).then(|| self.e.int(ty, i64::from(basis)));
-        self.known_increments[value.index()] = Some(bases.iter().map(increment).collect());
+        self.values.increments[value.index()] = Some(bases.iter().map(increment).collect());
     }
 
     /// The increments of a tile whose registers are those of another: `map` says which.
     pub(super) fn note_renamed_increments(&mut self, from: Value, to: Value, map: &[u32]) {
-        self.known_increments[to.index()] =
+        self.values.increments[to.index()] =
             self.increments(from).and_then(|increments| renamed(&increments, map));
     }
 
@@ -80,7 +78,7 @@ impl Lowering<'_> {
             });
         }
         self.set(result, all);
-        self.known_increments[result.index()] = Some(increments);
+        self.values.increments[result.index()] = Some(increments);
         Ok(true)
     }
 
@@ -118,7 +116,7 @@ impl Lowering<'_> {
 
     /// The increments times a factor whose registers are all equal.
     fn scaled(&self, increments: &Increments, factor: Value) -> Option<Increments> {
-        let factor = self.values[factor.index()].as_ref()?[0];
+        let factor = self.values.registers[factor.index()].as_ref()?[0];
         Some(
             increments
                 .iter()

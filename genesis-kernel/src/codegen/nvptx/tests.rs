@@ -42,6 +42,7 @@ fn in_rows(text: &str, vector: u32, num_warps: u32) -> LayoutIr {
         dots: BTreeMap::new(),
         multistage: BTreeMap::new(),
         producer: None,
+        program_bytes: None,
     }
 }
 

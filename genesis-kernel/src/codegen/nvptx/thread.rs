@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use super::super::llvm::{Block, Emitter, IntPred, Val};
 use crate::layout::LANE_BITS;
 
+/// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
+pub(super) const FIRST_GROUP_BARRIER: i64 = 2;
 /// Every lane of a warp takes part.
 const FULL_WARP: i64 = 0xffff_ffff;
 

@@ -1,60 +1,18 @@
 //! The copy engine: loads by the producer, stores of accumulators by the consumers.
 //!
 //! One thread issues a copy of each panel of a tile, as a tensor map describes it; the panels follow each
-//! other in shared memory. A load's bytes are counted by its slot's full barrier. A store goes
-//! through two panels of 64 rows that a warpgroup has for itself: it writes one, swizzled, while the
-//! other may still be on its way out.
-//!
-//! ```text
-//! panel p   wait until the copy before the last has read its panel     one thread
-//!           barrier of the warpgroup
-//!           registers -> panel p & 1, fence                            all
-//!           barrier of the warpgroup
-//!           copy to global memory                                      one thread
-//! ```
+//! other in shared memory. A load's bytes are counted by its slot's full barrier. How a store goes out, panel by panel, says
+//! machine IR.
 
 use super::super::llvm::Val;
-use super::lower::Lowering;
+use super::lowering::Lowering;
+use super::pipeline_state::{Pipeline, Role};
 use super::thread;
-use super::tma_pipeline::{Pipeline, Role};
 use crate::Error;
 use crate::ir::{Multicast, Op, OpKind, TensorMap, TmaLoad, Value};
-use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit, mma};
-use crate::machine::{PANEL_BYTES, PANEL_ROWS, PANELS};
-
-/// Named barrier of the first warpgroup; 0 is everybody's, 1 all consumers'.
-pub(super) const FIRST_GROUP_BARRIER: i64 = 2;
-
-/// How a store's value is cut into panels.
-struct Panels {
-    /// Bytes of a row of a panel.
-    width: u32,
-    /// Bytes of an element.
-    size: u32,
-    /// Columns of the tile.
-    columns: u32,
-    /// Blocks of 64 rows of a warpgroup.
-    blocks: u32,
-    /// The map's axis along rows.
-    row_axis: usize,
-}
-
-impl Panels {
-    /// Columns of a panel.
-    fn span(&self) -> u32 {
-        self.width / self.size
-    }
-
-    /// Panels of a block of rows.
-    fn per_block(&self) -> u32 {
-        self.columns / self.span()
-    }
-
-    /// The first register of a thread in a panel.
-    fn first_register(&self, block: u32, panel: u32) -> usize {
-        ((block * self.columns + panel * self.span()) / 2) as usize
-    }
-}
+use crate::layout::{HwIndex, LinearLayout, SharedAccess, SharedGroup, SharedUnit};
+use crate::machine::tma_store::Panels;
+use crate::machine::{PANEL_BYTES, PANEL_ROWS, PANELS, Panel};
 
 /// The widest access of one thread to shared memory, in bytes.
 const WIDEST: u32 = 16;
@@ -201,77 +159,58 @@ impl<'a> Lowering<'a> {
         map.axes.iter().map(one).collect()
     }
 
-    pub(super) fn tma_store(&mut self, op: Op, number: u8) -> Result<(), Error> {
-        let data = self.func.op(op);
-        let value = data.operands[0];
-        let store = self.func.tma.stores.get(number as usize);
-        let store = store.ok_or_else(|| Error::bug(format!("there is no store {number}")))?;
-        let (map, descriptor) = self.tensor_map(store.map)?;
-        let panels = self.panels(value, map)?;
-        let coordinates = self.coordinates(&data.operands[1..], map)?;
+    /// How the value of a store is cut into panels.
+    fn panels(&self, op: Op) -> Result<Panels, Error> {
+        let missing = || Error::bug("a store by the copy engine whose value does not fit its map");
+        Panels::of(self.lir, op).ok_or_else(missing)
+    }
+
+    /// Writes a panel of a store to its buffer.
+    pub(super) fn store_panel(&mut self, panel: &Panel) -> Result<(), Error> {
+        let value = self.func.op(panel.op).operands[0];
+        let panels = self.panels(panel.op)?;
         let registers = self.get(value)?;
-        let wait = self.panels_in_flight()?;
-        let e = self.e;
-        let group = self.copies()?.group;
-        let mut first_row = e.mul(group, e.int(e.i32(), i64::from(PANEL_ROWS)));
-        let groups = self.lir.num_warps / 4;
-        if self.lir.num_blocks > 1 {
-            let of_block = e.int(e.i32(), i64::from(panels.blocks * groups * PANEL_ROWS));
-            first_row = e.add(first_row, e.mul(self.threads.rank(e), of_block));
-        }
-        for block in 0..panels.blocks {
-            for panel in 0..panels.per_block() {
-                let buffer = (block * panels.per_block() + panel) % PANELS;
-                let start = self.panel_start(buffer)?;
-                let first = panels.first_register(block, panel);
-                let part = &registers[first..first + panels.span() as usize / 2];
-                self.before_panel(wait)?;
-                self.write_panel(&panels, value, part, start);
-                let rows = e.add(first_row, e.int(e.i32(), i64::from(block * groups * PANEL_ROWS)));
-                let mut at = coordinates.clone();
-                at[0] = e.add(at[0], e.int(e.i32(), i64::from(panel * panels.span())));
-                at[panels.row_axis] = e.add(at[panels.row_axis], rows);
-                self.send_panel(start, descriptor, &at)?;
-            }
-        }
+        let first = panels.first_register(panel.number);
+        let part = &registers[first..first + panels.span() as usize / 2];
+        let start = self.panel_start(panel.buffer)?;
+        self.write_panel(&panels, value, part, start);
         Ok(())
     }
 
-    /// How the value of a store is cut into panels.
-    fn panels(&self, value: Value, map: &TensorMap) -> Result<Panels, Error> {
-        let wrong = |why: &str| Err(Error::bug(format!("a store by the copy engine {why}")));
-        let shape = self.func.tile(value).shape;
-        let [rows, columns] = [0, 1].map(|axis| shape.extent(axis) as u32);
-        let (num_warps, size) = (self.lir.num_warps, map.dtype.bytes() as u32);
-        let num_blocks = self.lir.num_blocks;
-        let wanted = mma::wgmma_accumulator(shape, columns, [num_warps, num_blocks]);
-        if *self.layout(value)? != wanted {
-            return wrong("whose value is not laid out as an accumulator");
-        }
-        let row_axis = map.block.iter().skip(1).position(|&extent| extent == PANEL_ROWS);
-        let (Some(row_axis), span) = (row_axis, map.swizzle / size) else {
-            return wrong("whose panels have another number of rows");
+    /// Sends a panel to global memory.
+    pub(super) fn send_panel(&mut self, panel: &Panel) -> Result<(), Error> {
+        let e = self.e;
+        let int = |n: u32| e.int(e.i32(), i64::from(n));
+        let data = self.func.op(panel.op);
+        let OpKind::TmaStore(number) = data.kind else {
+            return Err(Error::bug("a panel of what is no store"));
         };
-        if map.block[0] != span || !matches!(size, 2 | 4) || columns < span {
-            return wrong("whose panels have another number of columns");
+        let store = self.func.tma.stores.get(number as usize);
+        let store = store.ok_or_else(|| Error::bug(format!("there is no store {number}")))?;
+        let panels = self.panels(panel.op)?;
+        let (map, descriptor) = self.tensor_map(store.map)?;
+        let mut at = self.coordinates(&data.operands[1..], map)?;
+        let groups = self.lir.num_warps / 4;
+        let mut first_row = e.mul(self.copies()?.group, int(PANEL_ROWS));
+        if self.lir.num_blocks > 1 {
+            let of_block = int(panels.blocks * groups * PANEL_ROWS);
+            first_row = e.add(first_row, e.mul(self.threads.rank(e), of_block));
         }
-        let blocks = rows / num_blocks / PANEL_ROWS / (num_warps / 4);
-        Ok(Panels { width: map.swizzle, size, columns, blocks, row_axis: row_axis + 1 })
-    }
-
-    /// How many panels may still be on their way out when the next one is written. A store of one
-    /// panel takes the first buffer each time, so that all must have left.
-    fn panels_in_flight(&self) -> Result<u32, Error> {
-        let even = |op: &Op| -> Result<bool, Error> {
-            let OpKind::TmaStore(n) = self.func.op(*op).kind else { return Ok(true) };
-            let store = self.func.tma.stores.get(n as usize);
-            let store = store.ok_or_else(|| Error::bug("a store without a table entry"))?;
-            let (map, _) = self.tensor_map(store.map)?;
-            let panels = self.panels(self.func.op(*op).operands[0], map)?;
-            Ok((panels.blocks * panels.per_block()).is_multiple_of(PANELS))
-        };
-        let all = self.func.walk().iter().map(even).collect::<Result<Vec<bool>, _>>()?;
-        Ok(if all.contains(&false) { 0 } else { PANELS - 1 })
+        let [block, column] =
+            [panel.number / panels.per_block(), panel.number % panels.per_block()];
+        let rows = e.add(first_row, int(block * groups * PANEL_ROWS));
+        at[0] = e.add(at[0], int(column * panels.span()));
+        at[panels.row_axis] = e.add(at[panels.row_axis], rows);
+        let place = self.shared_at(self.panel_start(panel.buffer)?);
+        self.only(self.copies()?.leads, |e| {
+            let mut args = vec![place, descriptor];
+            args.extend(&at);
+            args.extend([e.int(e.i64(), 0), e.bool(false)]);
+            let copy = format!("llvm.nvvm.cp.async.bulk.tensor.s2g.tile.{}d", at.len());
+            e.intrinsic(&copy, &[], &args);
+            e.intrinsic("llvm.nvvm.cp.async.bulk.commit.group", &[], &[]);
+        });
+        Ok(())
     }
 
     /// Where one of this warpgroup's panels starts in shared memory.
@@ -283,20 +222,21 @@ impl<'a> Lowering<'a> {
         Ok(e.add(own, int(copies.staging + buffer * PANEL_BYTES)))
     }
 
-    fn group_barrier(&self) -> Result<(), Error> {
+    /// A barrier of this warpgroup.
+    pub(super) fn group_barrier(&self) -> Result<(), Error> {
         let e = self.e;
-        let first = e.int(e.i32(), FIRST_GROUP_BARRIER);
+        let first = e.int(e.i32(), thread::FIRST_GROUP_BARRIER);
         thread::named_barrier(e, e.add(self.copies()?.unit, first), 128);
         Ok(())
     }
 
-    /// Waits until a panel is free.
-    fn before_panel(&self, in_flight: u32) -> Result<(), Error> {
+    /// Waits until the copy engine has read all but so many of this warpgroup's panels.
+    pub(super) fn wait_panels(&self, left: u32) -> Result<(), Error> {
         self.only(self.copies()?.leads, |e| {
-            let pending = e.int(e.i32(), i64::from(in_flight));
+            let pending = e.int(e.i32(), i64::from(left));
             e.intrinsic("llvm.nvvm.cp.async.bulk.wait.group.read", &[], &[pending]);
         });
-        self.group_barrier()
+        Ok(())
     }
 
     /// Writes a panel's elements to shared memory, swizzled.
@@ -346,32 +286,6 @@ impl<'a> Lowering<'a> {
         let warp: Vec<u32> =
             (0..warps).map(|i| if i < 2 { 16 << (row_shift + i as u32) } else { 0 }).collect();
         self.threads.map(self.e, lane, &warp)
-    }
-
-    /// Sends a panel to global memory.
-    fn send_panel(&self, start: Val, descriptor: Val, at: &[Val]) -> Result<(), Error> {
-        // The copy engine must see what the threads wrote.
-        self.e.intrinsic("llvm.nvvm.fence.proxy.async.shared_cta", &[], &[]);
-        self.group_barrier()?;
-        let place = self.shared_at(start);
-        self.only(self.copies()?.leads, |e| {
-            let mut args = vec![place, descriptor];
-            args.extend(at);
-            args.extend([e.int(e.i64(), 0), e.bool(false)]);
-            let copy = format!("llvm.nvvm.cp.async.bulk.tensor.s2g.tile.{}d", at.len());
-            e.intrinsic(&copy, &[], &args);
-            e.intrinsic("llvm.nvvm.cp.async.bulk.commit.group", &[], &[]);
-        });
-        Ok(())
-    }
-
-    /// Before a role ends: its panels must have left shared memory.
-    pub(super) fn drain_stores(&self) -> Result<(), Error> {
-        self.only(self.copies()?.leads, |e| {
-            let pending = e.int(e.i32(), 0);
-            e.intrinsic("llvm.nvvm.cp.async.bulk.wait.group.read", &[], &[pending]);
-        });
-        Ok(())
     }
 }
 

@@ -20,85 +20,11 @@
 //! next, so nothing has to be carried through tile IR.
 
 use super::super::llvm::{Emitter, IntPred, Val};
-use super::lower::Lowering;
-use super::ping_pong_tiles::PingPongTiles;
+use super::lowering::Lowering;
+use super::pipeline_state::{Copies, NONE, Pipeline, wait_parity};
 use super::thread;
 use crate::Error;
-use crate::machine::{BARRIER_BYTES, Inst, PipelineLayout};
-
-/// Stands for no stage in [`Pipeline::held`].
-const NONE: i64 = -1;
-
-/// What threads do in a kernel that has a producer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Role {
-    /// Everything but the loads by the copy engine.
-    Consumer,
-    /// Those loads, in one thread.
-    Producer,
-}
-
-/// A pipeline as a role sees it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pipeline {
-    layout: PipelineLayout,
-    /// Variable: the slot that is next.
-    slot: Val,
-    /// Variable: the parity to wait for.
-    parity: Val,
-    /// Variable: the stage that the MMAs in flight read, or [`NONE`].
-    held: Val,
-    /// Variable: stages that the producer has prefetched, from the next one on.
-    prefetched: Val,
-}
-
-impl Pipeline {
-    /// Allocates a pipeline's variables; the builder stands in the function's first block.
-    pub(super) fn reserve(e: &Emitter, layout: PipelineLayout) -> Pipeline {
-        let [slot, parity, held, prefetched] = [(); 4].map(|()| e.alloca(e.i32(), 4));
-        e.store_aligned(e.int(e.i32(), 0), prefetched, 4);
-        Pipeline { layout, slot, parity, held, prefetched }
-    }
-
-    /// Sets the variables of a role that begins.
-    pub(super) fn begin(&self, e: &Emitter, role: Role) {
-        let set = |variable, value| e.store_aligned(e.int(e.i32(), value), variable, 4);
-        set(self.slot, 0);
-        set(self.parity, i64::from(role == Role::Producer));
-        set(self.held, NONE);
-    }
-}
-
-/// What a role knows of the copy engine.
-pub(super) struct Copies {
-    pub(super) role: Role,
-    /// By channel.
-    pub(super) pipelines: Vec<Pipeline>,
-    /// Addresses of tensor maps, by number.
-    pub(super) maps: Vec<Val>,
-    /// Where panels of stores start in shared memory.
-    pub(super) staging: u32,
-    /// The number of this thread's warpgroup among those of its tile, which its warp agrees on.
-    pub(super) group: Val,
-    /// The number of this thread's warpgroup in the block.
-    pub(super) unit: Val,
-    /// Where two consumers alternate over tiles: this one's state.
-    pub(super) ping_pong_tiles: Option<PingPongTiles>,
-    /// Whether this thread speaks for its warpgroup.
-    pub(super) leads: Val,
-}
-
-/// Waits until the phase of this parity is over.
-pub(super) fn wait_parity(e: &Emitter, barrier: Val, parity: Val) {
-    thread::delay(e);
-    let (again, done) = (e.block("wait"), e.block("ready"));
-    e.br(again);
-    e.position(again);
-    let test = "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta";
-    let is_over = e.intrinsic(test, &[], &[barrier, parity]);
-    e.cond_br(is_over, done, again);
-    e.position(done);
-}
+use crate::machine::{BARRIER_BYTES, Inst};
 
 impl<'a> Lowering<'a> {
     /// An instruction on the state of a pipeline.
@@ -114,7 +40,7 @@ impl<'a> Lowering<'a> {
             Inst::ReleaseHeld(channel) => self.release_held(self.pipeline(*channel)?)?,
             Inst::HoldNext(channel) => self.hold_next(self.pipeline(*channel)?),
             Inst::Release { channel, of } => {
-                let stage = self.taken.remove(&(*of, *channel));
+                let stage = self.copies_mut()?.taken.remove(&(*of, *channel));
                 let stage = stage.ok_or_else(|| Error::bug("a dot released a stage twice"))?;
                 self.release(self.pipeline(*channel)?, stage)?;
             }
@@ -139,6 +65,12 @@ impl<'a> Lowering<'a> {
     pub(super) fn copies(&self) -> Result<&Copies, Error> {
         let missing = || Error::bug("the copy engine is used by a function without its tables");
         self.copies.as_ref().ok_or_else(missing)
+    }
+
+    /// The same, to change.
+    pub(super) fn copies_mut(&mut self) -> Result<&mut Copies, Error> {
+        let missing = || Error::bug("the copy engine is used by a function without its tables");
+        self.copies.as_mut().ok_or_else(missing)
     }
 
     /// A pipeline, by its channel.

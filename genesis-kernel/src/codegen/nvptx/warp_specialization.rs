@@ -17,36 +17,16 @@ use std::collections::BTreeMap;
 
 use super::super::elementwise::from_memory;
 use super::super::llvm::{Block as LlvmBlock, Emitter, IntPred, Val};
-use super::WARPGROUP;
-use super::dsmem_store;
-use super::lower::{Frame, Lowering};
-use super::ping_pong_tiles::{PingPongTiles, first_turn};
-use super::programmatic_dependent_launch;
-use super::thread::{self, Threads, uniform_warp};
-use super::tma_pipeline::{Copies, Pipeline, Role};
+use super::lowering::{Facts, Frame, Lowering};
+use super::pipeline_state::{Copies, PingPongTiles, Pipeline, Role};
+use super::setup::{Setup, WARPGROUP};
+use super::thread::{Threads, uniform_warp};
 use crate::Error;
-use crate::ir::{DType, Elem, Func, Op, OpKind, Type};
+use crate::ir::{DType, Elem, Func, Op, Type};
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::{computing_warps, ping_pong_loop};
-use crate::machine::producer_prologue::producer_prologue;
-use crate::machine::{
-    self, BARRIER_BYTES, Code, Constant, RunBy, SharedMemory, cluster, producer_ir,
-};
+use crate::machine::{self, Code, Program, SharedMemory, WarpSpecialized};
 use crate::target::GpuTarget;
-
-/// Registers of a thread of the producer, and of those that compute, where there are two warpgroups of
-/// these: all that the block begins with, 168 for each of its 384 threads. One warpgroup has enough
-/// without asking.
-const REGISTERS: [i64; 2] = [24, 240];
-/// The same where the producer loads in a loop what copies depend on: it has more to keep.
-const LOADING: [i64; 2] = [40, 232];
-/// Both where four warpgroups compute: each of the 640 threads begins with 96 registers.
-const OF_FOUR: [[i64; 2]; 2] = [[24, 112], [40, 104]];
-// More than there are would be waited for without end.
-const _: () = assert!(128 * REGISTERS[0] + 256 * REGISTERS[1] <= 384 * 168);
-const _: () = assert!(128 * LOADING[0] + 256 * LOADING[1] <= 384 * 168);
-const _: () = assert!(128 * OF_FOUR[0][0] + 512 * OF_FOUR[0][1] <= 640 * 96);
-const _: () = assert!(128 * OF_FOUR[1][0] + 512 * OF_FOUR[1][1] <= 640 * 96);
 
 /// What an entry point is called with.
 pub(super) struct Args {
@@ -93,68 +73,70 @@ pub(super) fn write(
 ) -> Result<Written, Error> {
     let tid = Threads::new(e).tid;
     let exit = e.block("exit");
+    let program = Program::of(lir, &memory, gpu);
+    if cfg!(debug_assertions) {
+        machine::verify_program(&program, lir, &memory).map_err(Error::bug)?;
+    }
     let kernel = Kernel { e, lir, gpu, memory, args, asserts, tid, exit };
-    let written = match &lir.producer {
-        None => kernel.role(lir, (RunBy::Block, None), exit)?,
-        Some(producer) => kernel.warp_specialized(producer)?,
+    let written = match &program {
+        Program::Uniform(code) => {
+            kernel.setup(None).write(&code.entry)?;
+            kernel.body(lir, code, None, exit)?
+        }
+        Program::WarpSpecialized(roles) => kernel.warp_specialized(roles)?,
     };
     e.position(exit);
-    if lir.producer.is_some() && lir.num_blocks > 1 {
-        thread::leave_cluster(e);
+    if let Program::WarpSpecialized(roles) = &program {
+        kernel.setup(None).write(&roles.teardown)?;
     }
     e.ret_void();
     Ok(written)
 }
 
 impl Kernel<'_> {
-    /// The code of one role at the builder's position. Gives what its threads do with shared memory.
-    fn role(
+    fn setup(&self, group: Option<Val>) -> Setup<'_> {
+        let Args { shared, ref maps, .. } = self.args;
+        Setup { e: self.e, tid: self.tid, shared, maps, group }
+    }
+
+    /// What one role computes, at the builder's position; control leaves to `exit`. Gives what its threads do with shared
+    /// memory.
+    fn body(
         &self,
         lir: &LayoutIr,
-        (by, copies): (RunBy, Option<Copies>),
+        code: &Code,
+        copies: Option<Copies>,
         exit: LlvmBlock,
     ) -> Result<Written, Error> {
         let e = self.e;
-        dsmem_store::init_barriers(e, lir, &self.memory, [self.tid, self.args.shared]);
         let entry = e.current_block();
         let body = e.block("body");
+        check(&lir.func, code)?;
         let is_producer = copies.as_ref().is_some_and(|copies| copies.role == Role::Producer);
-        let code = machine::lower(lir, &self.memory, self.gpu, by);
-        check(&lir.func, &code)?;
-        let asserts = if is_producer { BTreeMap::new() } else { self.asserts.clone() };
-        if cluster::arrives(lir) {
-            thread::arrive_in_cluster_first(e);
-        }
+        let facts = Facts::of(lir, self.gpu, &self.memory, code);
         let frame = Frame {
             exit,
             shared: self.args.shared,
             status: self.args.status,
-            threads: Threads::of(e, self.numbered(copies.as_ref())),
-            memory: &self.memory,
-            code: &code,
-            asserts,
-            copies,
+            asserts: if is_producer { BTreeMap::new() } else { self.asserts.clone() },
+            vprintf: None,
         };
-        let mut lowering = Lowering::new(e, lir, self.gpu, frame);
+        let threads = Threads::of(e, self.numbered(copies.as_ref()));
+        let mut lowering = Lowering::new(e, lir, facts, frame, (threads, copies));
         bind_params(&mut lowering, &self.args);
         e.position(body);
         if lowering.region(lir.func.body, &code.body)?.is_some() {
             e.br(exit);
         }
-        if !is_producer && !lir.func.tma.stores.is_empty() {
-            e.position(exit);
-            lowering.drain_stores()?;
-            e.br(self.exit);
-        }
         // The entry block grew while the body was written.
         e.position(entry);
         e.br(body);
         let packed_words = lowering.packed_words();
-        let handed_on = lowering.points_to.handed_on();
+        let handed_on = lowering.facts.points_to.handed_on();
         Ok(Written { packed_words, handed_on })
     }
 
-    fn warp_specialized(&self, producer: &Func) -> Result<Written, Error> {
+    fn warp_specialized(&self, roles: &WarpSpecialized) -> Result<Written, Error> {
         let e = self.e;
         let int = |n: u32| e.int(e.i32(), i64::from(n));
         let pipelines: Vec<Pipeline> =
@@ -162,80 +144,50 @@ impl Kernel<'_> {
         let shared = ping_pong_loop(self.lir);
         let ping_pong_tiles = shared.map(|_| PingPongTiles::reserve(e, self.memory.order_barriers));
         let num_warps = computing_warps(self.lir);
-        self.init_barriers();
-        match self.lir.num_blocks {
-            1 => thread::barrier(e),
-            // Other blocks arrive at these barriers, and send copies to them.
-            _ => {
-                thread::arrive_in_cluster(e);
-                thread::await_cluster(e);
-            }
-        }
-        let is_alone = 2 * self.memory.bytes > self.gpu.features.max_shared_bytes;
-        let is_wide = !self.lir.func.tma.stores.is_empty();
-        let prologue = producer_prologue(self.lir, self.gpu);
-        if prologue.is_none() {
-            programmatic_dependent_launch::wait_after_setup(e, is_alone && is_wide);
-        }
+        self.setup(None).write(&roles.setup)?;
         let warp = uniform_warp(e, self.tid);
         let produces = e.icmp(IntPred::Uge, warp, int(num_warps));
         let (feed, compute) = (e.block("producer"), e.block("consumer"));
         let group = e.lshr(warp, int(2));
         e.cond_br(produces, feed, compute);
 
-        let has_stores = !self.lir.func.tma.stores.is_empty();
-        let before = &producer.region(producer.body).ops;
-        let is_load = |op: &Op| producer.op(*op).kind == OpKind::Load && !before.contains(op);
-        let loads = producer.walk().iter().any(is_load);
-        let registers = match num_warps {
-            16 => OF_FOUR[usize::from(loads)],
-            _ if loads => LOADING,
-            _ => REGISTERS,
-        };
-        let [given, taken] = registers.map(|n| e.int(e.i32(), n));
-        let moves_registers = self.gpu.features.setmaxnreg && 32 * num_warps > WARPGROUP;
         e.position(feed);
-        if moves_registers {
-            e.intrinsic("llvm.nvvm.setmaxnreg.dec.sync.aligned.u32", &[], &[given]);
-        }
+        self.setup(Some(group)).write(&roles.producer_entry)?;
         let one = e.block("producer.thread");
         let is_first = e.icmp(IntPred::Eq, self.tid, int(32 * num_warps));
         e.cond_br(is_first, one, self.exit);
         e.position(one);
-        let mut constant = Constant::All;
-        if let Some(prologue) = &prologue {
-            let copies = self.copies(Role::Producer, &pipelines, group);
-            let waits = e.block("producer.waits");
-            let by = RunBy::Producer(Constant::Prefetch);
-            self.role(&producer_ir(prologue, self.lir), (by, Some(copies)), waits)?;
-            e.position(waits);
-            programmatic_dependent_launch::wait_for_grid(e);
-            programmatic_dependent_launch::launch_dependents(e);
-            constant = Constant::Prefetched;
-        }
-        let copies = self.copies(Role::Producer, &pipelines, group);
-        let by = RunBy::Producer(constant);
-        self.role(&producer_ir(producer, self.lir), (by, Some(copies)), self.exit)?;
+        self.producer(roles, &pipelines, group)?;
 
         e.position(compute);
-        if prologue.is_some() {
-            programmatic_dependent_launch::wait_for_grid(e);
-            programmatic_dependent_launch::launch_dependents(e);
-        }
-        if moves_registers {
-            e.intrinsic("llvm.nvvm.setmaxnreg.inc.sync.aligned.u32", &[], &[taken]);
-        }
+        self.setup(Some(group)).write(&roles.consumers.entry)?;
         let mut copies = self.copies(Role::Consumer, &pipelines, group);
-        match ping_pong_tiles {
-            Some(ping_pong) => {
-                copies.ping_pong_tiles = Some(ping_pong.begin(e, group));
-                copies.group = int(0);
-            }
-            None if machine::ping_pong::has_turns(self.lir) => first_turn(e, group),
-            None => {}
+        if let Some(ping_pong) = ping_pong_tiles {
+            copies.ping_pong_tiles = Some(ping_pong.begin(e, group));
+            copies.group = int(0);
         }
-        let exit = if has_stores { e.block("drain") } else { self.exit };
-        self.role(self.lir, (RunBy::Consumers, Some(copies)), exit)
+        self.body(self.lir, &roles.consumers, Some(copies), self.exit)
+    }
+
+    /// The parts of the producer, one after the other.
+    fn producer(
+        &self,
+        roles: &WarpSpecialized,
+        pipelines: &[Pipeline],
+        group: Val,
+    ) -> Result<(), Error> {
+        let e = self.e;
+        for (i, part) in roles.producer.iter().enumerate() {
+            let is_last = i + 1 == roles.producer.len();
+            let next = if is_last { self.exit } else { e.block("producer.part") };
+            self.setup(Some(group)).write(&part.code.entry)?;
+            let copies = self.copies(Role::Producer, pipelines, group);
+            self.body(&part.lir, &part.code, Some(copies), next)?;
+            if !is_last {
+                e.position(next);
+            }
+        }
+        Ok(())
     }
 
     /// The number that layouts know a thread by: that in its set, where there are two.
@@ -247,39 +199,6 @@ impl Kernel<'_> {
         }
     }
 
-    /// Thread 0 initializes the mbarriers of all pipelines, and fences them for the copy engine.
-    fn init_barriers(&self) {
-        let e = self.e;
-        let (inside, done) = (e.block("init"), e.block("ready"));
-        let is_first = e.icmp(IntPred::Eq, self.tid, e.int(e.i32(), 0));
-        e.cond_br(is_first, inside, done);
-        e.position(inside);
-        for &map in &self.args.maps {
-            e.inline_asm(e.void(), "prefetch.tensormap [$0];", "l", &[map], true);
-        }
-        let make = |at: u32, arrivals: u32| {
-            let barrier = e.gep(e.i8(), self.args.shared, e.int(e.i32(), i64::from(at)));
-            let arrivals = e.int(e.i32(), i64::from(arrivals));
-            e.intrinsic("llvm.nvvm.mbarrier.init.shared", &[], &[barrier, arrivals]);
-        };
-        for pipeline in &self.memory.pipelines {
-            let readers = self.lir.num_warps / 4 * self.lir.num_blocks;
-            for (first, arrivals) in [(pipeline.full, 1), (pipeline.empty, readers)] {
-                for slot in 0..pipeline.stages {
-                    make(first + slot * BARRIER_BYTES, arrivals);
-                }
-            }
-        }
-        if ping_pong_loop(self.lir).is_some() {
-            for set in 0..2 {
-                make(self.memory.order_barriers + set * BARRIER_BYTES, WARPGROUP);
-            }
-        }
-        e.intrinsic("llvm.nvvm.fence.mbarrier_init.release.cluster", &[], &[]);
-        e.br(done);
-        e.position(done);
-    }
-
     /// The state of a role at its start, at the builder's position.
     fn copies(&self, role: Role, pipelines: &[Pipeline], group: Val) -> Copies {
         let e = self.e;
@@ -289,7 +208,8 @@ impl Kernel<'_> {
         let (maps, staging) = (self.args.maps.clone(), self.memory.staging);
         let (unit, ping_pong_tiles) = (group, None);
         let pipelines = pipelines.to_vec();
-        Copies { role, pipelines, maps, staging, group, unit, ping_pong_tiles, leads }
+        let taken = BTreeMap::new();
+        Copies { role, pipelines, maps, staging, group, unit, ping_pong_tiles, leads, taken }
     }
 }
 

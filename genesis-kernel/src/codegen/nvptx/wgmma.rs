@@ -17,7 +17,9 @@
 
 use super::super::llvm::{Emitter, Val};
 use super::dot::Fragment;
-use super::lower::{Lowering, Partial, Registers};
+use super::lowering::Lowering;
+use super::partial::Partial;
+use super::registers::Registers;
 use crate::Error;
 use crate::ir::{Func, Op, OpKind, Value};
 use crate::layout::{DotOperand, DotPlan, DotUnit, SharedOperand, WgmmaKind};
@@ -217,7 +219,7 @@ impl<'a> Lowering<'a> {
                 }
                 for &channel in &mma.takes {
                     let stage = self.take_next(self.pipeline(channel)?);
-                    self.taken.insert((op, channel), stage);
+                    self.copies_mut()?.taken.insert((op, channel), stage);
                 }
                 self.result(op, sums)
             }
@@ -335,7 +337,7 @@ impl<'a> Lowering<'a> {
             let group = self.copies()?.group;
             address = e.add(address, e.mul(group, int(operand.block_offset(1))));
         }
-        let address = e.add(address, e.ptrtoint(self.shared, e.i32()));
+        let address = e.add(address, e.ptrtoint(self.frame.shared, e.i32()));
         let units = e.and(e.lshr(address, int(4)), int(0x3fff));
         let descriptor = e.or(e.zext(units, e.i64()), e.int(e.i64(), operand.descriptor()));
         Ok(Source::Shared(operand, descriptor))

@@ -183,6 +183,7 @@ impl Config {
             multistage: BTreeMap::new(),
             dots: dots.map(|op| (op, plan.clone())).collect(),
             producer: Some(self.func(PRODUCER, "")),
+            program_bytes: None,
             func,
         }
     }

@@ -1,5 +1,7 @@
 //! Whole kernels: how many conversions they need and how they go to memory.
 
+use expect_test::expect;
+
 use super::*;
 use crate::ir::OpKind;
 use crate::ir::parse::parse;
@@ -27,7 +29,21 @@ fn vectors(lir: &LayoutIr) -> Vec<u32> {
     lir.accesses.values().map(Access::vector).collect()
 }
 
-const ADD: &str = "
+/// The layouts of a kernel's tiles and its accesses, as text.
+pub(in crate::layout) fn layouts_of(text: &str, num_warps: u32) -> String {
+    lir(text, num_warps).layout_text()
+}
+
+/// The ops of a kernel that load, move or store tiles, as text.
+pub(in crate::layout) fn moves_of(text: &str, num_warps: u32) -> String {
+    let text = crate::ir::print(&lir(text, num_warps).func);
+    let moves = |line: &&str| {
+        ["load", "store", "convert_layout", "for ", "dot", "yield"].iter().any(|w| line.contains(w))
+    };
+    text.lines().filter(moves).map(|line| format!("{line}\n")).collect()
+}
+
+pub(in crate::layout) const ADD: &str = "
 kernel add(%x: *f32 readonly multiple_of 16, %y: *f32 readonly multiple_of 16, %out: *f32 exclusive multiple_of 16, %n: i64 multiple_of 16) {
     %0 = program_id 0 : i64
     %1 = const 1024 : i64
@@ -72,7 +88,7 @@ fn an_odd_extent_takes_single_elements() {
 }
 
 /// The differences of all pairs of 64 numbers.
-const PAIRS: &str = "
+pub(in crate::layout) const PAIRS: &str = "
 kernel pairs(%x: *f32 readonly multiple_of 16, %out: *f32 exclusive multiple_of 16) {
     %i = iota : i64[64]
     %p = broadcast %x : *f32[64]
@@ -113,7 +129,7 @@ fn a_vector_along_rows_and_columns_is_read_twice() {
 }
 
 /// Layer norm of 4 rows without its shift: statistics along rows, a weight along columns.
-const NORM: &str = "
+pub(in crate::layout) const NORM: &str = "
 kernel norm(%x: *bf16 readonly multiple_of 16, %w: *f32 readonly multiple_of 16, %y: *bf16 exclusive multiple_of 16, %stats: *f32 exclusive) {
     %0 = iota : i64[4]
     %1 = expand_dims 1 %0 : i64[4x1]
@@ -149,6 +165,46 @@ kernel norm(%x: *bf16 readonly multiple_of 16, %w: *f32 readonly multiple_of 16,
     return
 }
 ";
+
+#[test]
+fn every_tile_of_a_row_kernel_has_a_layout() {
+    expect![[r#"
+        // 4 warps
+        // %0: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %1: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %3: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %4: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %5: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %6: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %7: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %8: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %9: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %10: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %11: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %12: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %13: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %14: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %15: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %16: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %17: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %18: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %19: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %20: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %21: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [0, 0]
+        // %22: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %23: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %24: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %25: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %26: reg [1, 2, 4] lane [8, 16, 32, 64, 128] warp [256, 512]
+        // %27: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // %28: reg [] lane [0, 0, 0, 0, 0] warp [1, 2]
+        // access: 1 x 8 elements, 16 bytes
+        // access: 2 x 4 elements, 16 bytes
+        // access: 1 x 8 elements, 16 bytes
+        // access: 1 x 1 elements, 4 bytes
+    "#]]
+    .assert_eq(&layouts_of(NORM, 4));
+}
 
 #[test]
 fn row_kernels_convert_nothing() {

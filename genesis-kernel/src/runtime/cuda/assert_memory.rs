@@ -5,8 +5,8 @@ use cudarc::driver::sys;
 use super::asserts::{BYTES, SLOTS};
 use super::device::CudaDevice;
 use super::handle::Handle;
-use crate::codegen::nvptx::FAILED_WORDS;
 use crate::diag::Error;
+use crate::printed::FAILED_WORDS;
 
 impl CudaDevice {
     /// The address where a kernel with these assertions writes which one failed; 0, which the kernel takes

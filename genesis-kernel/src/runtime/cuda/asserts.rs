@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::handle::Handle;
-use crate::codegen::nvptx::{FAILED_WORDS, Failed};
+use crate::printed::{FAILED_WORDS, Failed};
 
 /// Kernels with assertions in one process; later ones fail without their message.
 pub(super) const SLOTS: usize = 1024;

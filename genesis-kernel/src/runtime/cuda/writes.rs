@@ -1,7 +1,7 @@
 //! What the last launch of a queue may write: what the next kernel must not ask for before it waits.
 //!
 //! Each kernel waits for the end of the one ahead before it lets the next one be set up (see
-//! `codegen::nvptx::programmatic_dependent_launch`), so that all kernels before that one have ended, and only what the launch right ahead
+//! `machine::programmatic_dependent_launch`), so that all kernels before that one have ended, and only what the launch right ahead
 //! writes may still change.
 
 use cudarc::driver::sys;

@@ -1,0 +1,95 @@
+//! The passes of each role, in order.
+
+use super::expand;
+use super::{
+    Block, Code, Inst, RunBy, SharedMemory, async_mma, atomics, cluster, combine, grid_wait,
+    late_loads, membar, ping_pong, programmatic_dependent_launch, prologue_prefetch, rematerialize,
+    resident_operands, setup, tma_pipeline, tma_store,
+};
+use crate::layout::LayoutIr;
+use crate::target::GpuTarget;
+
+/// What a pass sees beside the code.
+pub(super) struct Context<'a> {
+    pub(super) lir: &'a LayoutIr,
+    pub(super) memory: &'a SharedMemory,
+    pub(super) gpu: &'a GpuTarget,
+    pub(super) by: RunBy,
+}
+
+/// A pass over the code of one role; its file has its name.
+pub(super) struct Pass {
+    pub(super) name: &'static str,
+    pub(super) run: fn(&mut Code, &Context<'_>),
+}
+
+const fn pass(name: &'static str, run: fn(&mut Code, &Context<'_>)) -> Pass {
+    Pass { name, run }
+}
+
+/// Those of code that all threads of a block run, in order.
+pub(super) const UNIFORM: &[Pass] = &[
+    pass("prologue_prefetch", |code, cx| prologue_prefetch::run(code, cx.lir, cx.memory, cx.gpu)),
+    pass("programmatic_dependent_launch", |code, cx| {
+        programmatic_dependent_launch::run(code, cx.lir, cx.gpu);
+    }),
+    pass("setup", |code, cx| setup::run(code, cx.lir, cx.memory)),
+    pass("cluster", |code, cx| cluster::run(code, cx.lir)),
+    pass("membar", |code, cx| membar::run(code, cx.lir, cx.memory)),
+    pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
+    pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
+];
+
+/// Those of consumers.
+pub(super) const CONSUMERS: &[Pass] = &[
+    pass("resident_operands", |code, cx| resident_operands::run(code, cx.lir)),
+    pass("async_mma", |code, cx| async_mma::run(code, cx.lir)),
+    pass("late_loads", |code, cx| late_loads::run(code, cx.lir)),
+    pass("tma_pipeline", |code, cx| tma_pipeline::run(code, cx.lir, cx.by)),
+    pass("ping_pong", |code, cx| ping_pong::run(code, cx.lir, cx.memory)),
+    pass("rematerialize", |code, cx| rematerialize::run(code, cx.lir)),
+    pass("cluster", |code, cx| cluster::run(code, cx.lir)),
+    pass("membar", |code, cx| membar::run(code, cx.lir, cx.memory)),
+    pass("combine", |code, cx| combine::run(&mut code.body, cx.lir)),
+    pass("atomics", |code, cx| atomics::run(&mut code.body, cx.lir, cx.gpu)),
+    pass("tma_store", |code, cx| tma_store::run(&mut code.body, cx.lir)),
+];
+
+/// That of a producer.
+pub(super) const PRODUCER: &[Pass] =
+    &[pass("tma_pipeline", |code, cx| tma_pipeline::run(code, cx.lir, cx.by))];
+
+/// The passes of a role.
+pub(super) fn pipeline(by: RunBy) -> &'static [Pass] {
+    match by {
+        RunBy::Block => UNIFORM,
+        RunBy::Consumers => CONSUMERS,
+        RunBy::Producer(_) => PRODUCER,
+    }
+}
+
+/// Machine IR of one role's function.
+pub(crate) fn lower(lir: &LayoutIr, memory: &SharedMemory, gpu: &GpuTarget, by: RunBy) -> Code {
+    let context = Context { lir, memory, gpu, by };
+    let mut code = begin(&context);
+    for pass in pipeline(by) {
+        (pass.run)(&mut code, &context);
+        debug_assert!(ends_last(&code.body), "{} leaves code behind the end of a block", pass.name);
+    }
+    code
+}
+
+/// Whether nothing stands behind what ends a block.
+fn ends_last(block: &Block) -> bool {
+    let ends = |inst: &Inst| matches!(inst, Inst::Yield(_) | Inst::Return(_));
+    let last = block.len().saturating_sub(1);
+    !block[..last].iter().any(ends)
+        && block.iter().flat_map(Inst::blocks).all(|inside| ends_last(inside))
+}
+
+/// The code before all passes.
+pub(super) fn begin(context: &Context<'_>) -> Code {
+    let mut code = expand::run(context.lir, context.memory);
+    code.grid_wait = grid_wait(context.lir, context.gpu);
+    code
+}
