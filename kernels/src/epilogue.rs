@@ -11,7 +11,8 @@
 //! * gain        NEXT: a second result, what the norm behind gives to its products
 //! ```
 //!
-//! Where `NORM` is 1 a program sums up the squares of the rows before the norm, where it is 2 their scales are known.
+//! Where `NORM` is 1 a program sums up the squares of the rows before the norm, where it is 3 those of the only row, and
+//! where it is 2 their scales are known.
 
 use genesis_kernel::prelude::*;
 
@@ -62,6 +63,9 @@ pub fn scales_at<T: Float, const BN: usize, const NORM: usize>(
     }
     if NORM == 2 {
         by = scales.load::<BN>([column]);
+    }
+    if NORM == 3 {
+        by = full::<f32, BN>(sum(scales_of::<T, 1>(of, column, eps), 0));
     }
     by
 }

@@ -130,7 +130,8 @@ pub fn kept<T: Float, C: Element, const M: usize, const N: usize, const LIMIT: u
 /// normalized first where `NORM`.
 ///
 /// A program has `HEADS` heads of a token, `PAIRS` pairs of channels each. `scale` is a factor of cosines and
-/// sines. A slot that the cache does not have is skipped. `LIMIT` as of [`kept`].
+/// sines. A slot that the cache does not have is skipped. `LIMIT` as of [`kept`]. With `WHOLE` there are `2 PAIRS`
+/// channels, and all of them are turned.
 #[kernel]
 pub fn rotate_and_cache<
     T: Float,
@@ -140,6 +141,7 @@ pub fn rotate_and_cache<
     const PAGE: usize,
     const NORM: usize,
     const LIMIT: usize,
+    const WHOLE: usize,
 >(
     q: View<T, 3>,
     k: View<T, 3>,
@@ -159,12 +161,21 @@ pub fn rotate_and_cache<
     let position = load(positions.ptr() + token * positions.stride(0)).to::<f32>();
     let slot = load(slots.ptr() + token * slots.stride(0));
     let (d, half) = (q.dim(2), inv_freq.dim(0));
-    let is_turned = c < half;
-    let freq = load(inv_freq.ptr() + c * inv_freq.stride(0), is_turned);
     // The two channels of a pair, and which of them there are.
-    let a = where_(is_turned, c, c + half);
-    let b = where_(is_turned, c + half, c + cdiv(d, 2));
-    let (is_pair, has_b) = (c < cdiv(d, 2), b < d);
+    let mut is_turned = c < half;
+    let mut a = where_(is_turned, c, c + half);
+    let mut b = where_(is_turned, c + half, c + cdiv(d, 2));
+    let mut is_pair = c < cdiv(d, 2);
+    let mut has_b = b < d;
+    if WHOLE == 1 {
+        // Neighbours in memory: what tells apart where they are would hide that.
+        a = c;
+        b = c + PAIRS;
+        is_pair = c < PAIRS;
+        has_b = is_pair;
+        is_turned = is_pair;
+    }
+    let freq = load(inv_freq.ptr() + c * inv_freq.stride(0), is_turned);
     let (near_at, far_at) = ((a, is_pair), (b, is_pair & has_b));
     let head = program_id(1) * HEADS + arange::<HEADS>();
     let (key, value) = (head - q.dim(1), head - q.dim(1) - k.dim(1));

@@ -76,14 +76,13 @@ fn time(
     (waiter, run): (&Waiter, usize),
 ) -> Result<Times, Failure> {
     let never = AtomicBool::new(false);
+    let vocab_size = loaded.backend.model().vocab_size;
+    let own = |sequence| prompt(vocab_size, bench, run * bench.sequences + sequence);
+    let prompts: Vec<Vec<u32>> = (0..bench.sequences).map(own).collect();
     let begun = Instant::now();
-    let submit = |sequence| {
+    let submit = |prompt| {
         let request = Request {
-            prompt: prompt(
-                loaded.backend.model().vocab_size,
-                bench,
-                run * bench.sequences + sequence,
-            ),
+            prompt,
             max_tokens: bench.new_tokens,
             sampling: sampling.clone(),
             ..Request::default()
@@ -91,7 +90,7 @@ fn time(
         Ok::<_, Failure>(Some(loaded.backend.submit(request)?))
     };
     let mut answers: Vec<Option<Answer>> =
-        (0..bench.sequences).map(submit).collect::<Result<_, _>>()?;
+        prompts.into_iter().map(submit).collect::<Result<_, _>>()?;
     let mut begins = vec![false; bench.sequences];
     let (mut prefill, mut tokens, mut left) = (None, 0, bench.sequences);
     while left > 0 {

@@ -70,7 +70,7 @@ impl<'t> Fusion<'t> {
 
 /// How a product is scaled for the norm in front of it.
 pub(super) struct Scaling {
-    /// 0 for not at all, 1 by the rows before the norm, 2 by what is known of them.
+    /// 0 for not at all, 1 by the rows before the norm and 3 by the only one, 2 by what is known of them.
     pub(super) kind: i64,
     /// These rows, and these scales.
     pub(super) views: [Arg; 2],
@@ -86,7 +86,8 @@ impl Scaling {
         let (kind, views) = match norm {
             None => (0, [rows(), view_of(&none, false)]),
             Some(norm) if n <= FEW_ROWS && norm.known_scales().is_none() => {
-                (1, [turned(norm.of(), false), view_of(&none, false)])
+                let kind = if n == 1 { 3 } else { 1 };
+                (kind, [turned(norm.of(), false), view_of(&none, false)])
             }
             Some(norm) => (2, [rows(), view_of(norm.scales()?, false)]),
         };

@@ -51,6 +51,7 @@ impl Plan {
         // smaller steps. Two accumulators of gates in several parts are as many registers as a thread has.
         let rows = tile_rows(n);
         let (tile, warps, stages) = match (bytes, rows) {
+            (2, LEAST_ROWS) if is_gated && parts == 1 => ([64, rows, 128], 4, 6),
             (2, _) if is_few && is_gated => ([64, rows, 64], 4, 6),
             // Asynchronous products take 64 outputs: with 16 the sums of one wait for each other 33 clocks a step.
             (2, _) if is_few => ([64, rows, 128], 4, if parts == 1 { 7 } else { 6 }),

@@ -40,8 +40,7 @@ pub struct CacheSlots<'a> {
     pub slots: &'a Tensor,
 }
 
-/// Heads of a program, the same for every number of tokens: norms add up channels in the order that threads
-/// hold them in.
+/// Heads of a program, the same for every number of tokens.
 const HEADS: usize = 8;
 
 impl Tensor {
@@ -94,8 +93,13 @@ impl Tensor {
             ];
             let pairs = d.div_ceil(2).next_power_of_two().max(16);
             let is_normed = usize::from(rotation.norm.is_some());
+            let is_whole = d == 2 * pairs && rotation.inv_freq.numel() == pairs;
+            // A thread has a vector of 16 bytes where channels are neighbours: of 8,192 tokens with 14 and 2 heads of 64
+            // channels that takes 34 us instead of 47 (H200).
+            let threads = HEADS * pairs * self.dtype().bytes() / 16;
+            let warps = if is_whole { (threads / 32).clamp(1, 8) as u32 } else { 4 };
             let mut consts = [HEADS, pairs, keys.shape()[1], is_normed].map(|n| n as i64).to_vec();
-            consts.push(limit_of(keys.dtype()));
+            consts.extend([limit_of(keys.dtype()), i64::from(is_whole)]);
             let numbers =
                 [launch::number(DType::F32, rotation.scale), launch::number(DType::F32, eps)];
             let blocks = (h + 2 * k.shape()[1]).div_ceil(HEADS);
@@ -104,7 +108,7 @@ impl Tensor {
                 Grid::xy(n, blocks),
                 &[self.dtype(), keys.dtype()],
                 &consts,
-                Some(4),
+                Some(warps),
                 &tensors,
                 &numbers,
             )?;
