@@ -142,6 +142,16 @@ mod tests {
         let lir = on_hopper(&scaled::KERNEL, &[128, 64, 256], 8);
         expect![[r#"
               ..
+                exec 11                               // tma_load
+            -   exec 12                               // tma_load
+                mma 13                                // dot
+            +   wait.mma 13 pending 0
+            +   exec 12                               // tma_load
+                exec 14                               // expand_dims
+                exec 15                               // broadcast
+            -   wait.mma 13 pending 0
+                exec 16                               // mul
+              ..
         "#]]
         .assert_eq(&changes(&lir, RunBy::Consumers, "late_loads"));
     }

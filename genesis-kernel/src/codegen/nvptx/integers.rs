@@ -19,6 +19,8 @@
 //!
 //! are right, and cost an instruction or two more. They take the places of all such operations once LLVM's passes are
 //! done, which make `0 - x`, `llvm.abs` and the like of every other form (`select(x < 0, -x, x)`, `x * -1`, `~x + 1`).
+//! What is negated after that is a loop's index, by LLVM's loop strength reduction; it is added, and `neg.s32` alone is
+//! right.
 
 use super::super::llvm::{Emitter, IntPred, IntegerOp, Ty, Val};
 

@@ -111,10 +111,9 @@ impl Parser {
             }
             "mma" => self.warp_product(&name, ops),
             "wgmma" => self.group_product(&name, ops),
-            // Right here, and not after ptxas: `codegen/nvptx/wraps.rs`.
-            "neg" | "abs" if matches!(name.ty()?, Ty::S(_)) => {
-                Err(format!("ptxas gets `{whole}` wrong"))
-            }
+            // Right here, and not after ptxas: `codegen/nvptx/integers.rs`.
+            "abs" if matches!(name.ty()?, Ty::S(_)) => Err(wrong_after_ptxas(whole)),
+            "neg" if name.ty()? == Ty::S(16) => Err(wrong_after_ptxas(whole)),
             _ => self.alu(&name, ops),
         }
     }
@@ -545,4 +544,9 @@ fn special(name: &str) -> Option<Special> {
         "clock" | "clock64" | "globaltimer" | "smid" => Special::Zero,
         _ => return None,
     })
+}
+
+/// Why an instruction is refused that means another thing once it is assembled.
+fn wrong_after_ptxas(inst: &str) -> Wrong {
+    format!("ptxas gets `{inst}` wrong")
 }
