@@ -98,7 +98,7 @@ impl Engine {
         let (chunk, idle_chunk) = match (options.chunk, device) {
             (Some(chunk), _) => (chunk, chunk),
             (None, Device::Cpu) => (512, 512),
-            (None, Device::Cuda(_)) => (2048, 8192),
+            (None, Device::Cuda(_)) => (512, 8192),
         };
         let bounds = Bounds {
             page_size,
@@ -111,7 +111,7 @@ impl Engine {
         let cache = Arc::new(KvCache::new(model.kv_shape(), pages, page_size, dtype, device)?);
         let on_device = options.on_device.unwrap_or(device != Device::Cpu);
         let recorded = || RecordedSteps::new(&model, &cache, device);
-        Ok(Engine {
+        let mut engine = Engine {
             picks_on_device: on_device,
             recorded: on_device.then(recorded),
             is_async: options.async_scheduling.unwrap_or(device != Device::Cpu)
@@ -128,7 +128,11 @@ impl Engine {
             model,
             tokenizer,
             device,
-        })
+        };
+        if options.warm_up {
+            engine.warm_up();
+        }
+        Ok(engine)
     }
 
     /// What requests may ask.

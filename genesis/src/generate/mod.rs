@@ -60,6 +60,7 @@ mod speculative;
 mod step;
 mod stop;
 mod text;
+mod warm_up;
 
 pub use complete::{Output, generate};
 pub use constraint::{Constraint, ConstraintState, TokenMask};

@@ -9,11 +9,11 @@ use super::device;
 use super::engine::Engine;
 use super::job::{Job, Progress, groups, jobs, pick, score};
 use super::mixed::{MOST_TOKENS, Part};
-use super::recorded::RecordedSteps;
+use super::recorded::{RecordedSteps, give_up};
 use super::request::{Event, Limits};
 use super::row::Row;
 use super::sequence::Sequence;
-use crate::error::{Result, warn};
+use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl Engine {
@@ -98,8 +98,7 @@ fn launch(recorded: &mut Option<RecordedSteps>, jobs: &[Job<'_>]) -> Option<Deco
     match launched {
         Ok(decoded) => Some(decoded),
         Err(error) => {
-            warn(format_args!("a step can't be a graph and runs op by op: {error}"));
-            *recorded = None;
+            give_up(recorded, &error);
             None
         }
     }

@@ -170,8 +170,10 @@ impl<S, F> Graph<S, F> {
 
 impl Bucket {
     /// Whether it is that of arguments of such shapes and dtypes.
-    fn is_of<'a>(&self, args: impl Iterator<Item = (&'a [usize], DType)>) -> bool {
-        self.signature.iter().map(|(shape, dtype)| (&shape[..], *dtype)).eq(args)
+    fn is_of<'a>(&self, mut args: impl Iterator<Item = (&'a [usize], DType)>) -> bool {
+        let is_own =
+            |(shape, dtype): &(Vec<usize>, DType)| args.next() == Some((&shape[..], *dtype));
+        self.signature.iter().all(is_own) && args.next().is_none()
     }
 }
 
@@ -227,7 +229,14 @@ where
             return Ok(index);
         }
         let signature = args.iter().map(|t| (t.shape().to_vec(), t.dtype())).collect();
-        self.buckets.push(Bucket { signature, device, runs: 0, last: 0, cells: None, capture: None });
+        self.buckets.push(Bucket {
+            signature,
+            device,
+            runs: 0,
+            last: 0,
+            cells: None,
+            capture: None,
+        });
         Ok(self.buckets.len() - 1)
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
+use genesis_kernel::launch_at_once;
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::pool as device;
 
