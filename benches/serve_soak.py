@@ -38,9 +38,10 @@ COUNTERS = {
 }
 
 
-def prompts(length):
-    """The prompts, repeated to so many words."""
-    return [" ".join((prompt.split() * length)[: max(length, len(prompt.split()))]) for prompt in PROMPTS]
+def prompts(length, variants):
+    """The prompts, repeated to so many words; variants begin differently."""
+    long = [" ".join((prompt.split() * length)[: max(length, len(prompt.split()))]) for prompt in PROMPTS]
+    return long + [f"{number}. {prompt}" for number in range(1, variants) for prompt in long]
 
 
 class Seen:
@@ -124,7 +125,7 @@ async def ask(args, seen, prompt, leaves):
 
 
 async def client(args, seen, number):
-    chance, asked = random.Random(number), prompts(args.prompt_words)
+    chance, asked = random.Random(number), prompts(args.prompt_words, args.variants)
     while time.monotonic() < args.end:
         try:
             await ask(args, seen, chance.choice(asked), chance.random() < 0.1)
@@ -255,6 +256,7 @@ def arguments():
     parser.add_argument("--warm-up", type=float, default=5, help="seconds ahead that do not count")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--prompt-words", type=int, default=0, help="words of a prompt, at least")
+    parser.add_argument("--variants", type=int, default=1, help="of each prompt, which share no prefix in the cache")
     parser.add_argument("--offline", type=float, help="tokens/s without a server")
     parser.add_argument("--peaceful", action="store_true", help="nobody sends what is no request")
     parser.add_argument("--prompts", metavar="FILE", help="only write the prompts as jsonl, for genesis generate")
@@ -265,7 +267,7 @@ def main():
     args, more = arguments()
     if args.prompts:
         with open(args.prompts, "w") as file:
-            asked = prompts(args.prompt_words)
+            asked = prompts(args.prompt_words, args.variants)
             for number in range(4 * args.streams):
                 file.write(json.dumps({"prompt": asked[number % len(asked)]}) + "\n")
         return
