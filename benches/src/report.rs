@@ -1,11 +1,9 @@
 //! Rows: a table for people, lines of JSON for machines, and what passed.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use genesis::profiler::Rows;
 use serde_json::{Value, json};
 
 use crate::ops::Launched;
@@ -78,19 +76,9 @@ pub(crate) enum Outcome {
 
 /// Collects outcomes.
 pub(crate) struct Report {
-    file: Option<File>,
+    rows: Rows,
     json: bool,
-    commit: String,
-    gpu: String,
-    driver: String,
     outcomes: Vec<(String, Outcome)>,
-}
-
-/// The first line that a command prints, or nothing.
-fn line_of(command: &str, args: &[&str]) -> String {
-    let output = Command::new(command).args(args).output();
-    let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 /// Prints a line to stdout; a closed pipe ends the program quietly.
@@ -103,24 +91,14 @@ pub(crate) fn say(line: impl std::fmt::Display) {
 impl Report {
     /// Rows go to `out` as well as to stdout; as JSON there too if `json`.
     pub(crate) fn new(out: Option<&Path>, json: bool) -> anyhow::Result<Report> {
-        let file =
-            out.map(|path| File::options().create(true).append(true).open(path)).transpose()?;
-        let query = ["--query-gpu=name,driver_version", "--format=csv,noheader"];
-        let commit = std::env::var("GENESIS_COMMIT")
-            .unwrap_or_else(|_| line_of("git", &["rev-parse", "--short", "HEAD"]));
-        let machine = line_of("nvidia-smi", &query);
-        let (gpu, driver) = machine.split_once(", ").unwrap_or((machine.as_str(), ""));
-        let (gpu, driver) = (gpu.to_owned(), driver.to_owned());
-        Ok(Report { file, json, commit, gpu, driver, outcomes: Vec::new() })
+        Ok(Report { rows: Rows::open(out)?, json, outcomes: Vec::new() })
     }
 
     /// Prints and keeps how a case ended.
     pub(crate) fn add(&mut self, name: &str, outcome: Outcome) -> anyhow::Result<()> {
         if let Outcome::Timed(row) = &outcome {
-            let record = self.record(row)?;
-            if let Some(file) = &mut self.file {
-                writeln!(file, "{record}")?;
-            }
+            let record = self.record(row);
+            self.rows.write(&record)?;
             say(if self.json { record.to_string() } else { line(row) });
         } else {
             let why = why(&outcome);
@@ -133,14 +111,10 @@ impl Report {
         Ok(())
     }
 
-    fn record(&self, row: &Row) -> anyhow::Result<Value> {
+    fn record(&self, row: &Row) -> Value {
         let (peer, peer_ms) = row.times.peer.clone().unzip();
         let (gbs, tflops) = rates(row);
-        Ok(json!({
-            "date": SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
-            "commit": self.commit,
-            "gpu": self.gpu,
-            "driver": self.driver,
+        self.rows.row(&json!({
             "case": row.case.name,
             "ours_ms": row.times.ours,
             "peer": peer,
@@ -289,7 +263,7 @@ mod tests {
     #[test]
     fn a_record_has_every_field() {
         let report = Report::new(None, false).unwrap();
-        let record = report.record(&row(0.2, Some(0.19))).unwrap();
+        let record = report.record(&row(0.2, Some(0.19)));
         let names: Vec<&String> = record.as_object().unwrap().keys().collect();
         let wanted = [
             "date",

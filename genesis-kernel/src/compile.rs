@@ -12,6 +12,7 @@ mod compiled;
 mod cost;
 mod draw;
 mod dump;
+mod ready;
 mod schedule;
 mod specialized;
 mod traffic;
@@ -268,11 +269,36 @@ fn verify_after(pass: &str, func: &Func) -> Result<(), Error> {
     Err(Error::bug(format!("{}: {pass} left IR that is not valid: {why}{at}", func.name)))
 }
 
-/// Machine code for a GPU: from the disk, else compiled, assembled by the driver and kept.
+/// Loads code for the GPU of a stream ahead of the launch that asks for it; nothing for the CPU.
+///
+/// # Errors
+/// As [`executable`].
+pub(crate) fn keep_ready(kernel: &Specialized, stream: &Stream) -> Result<(), Error> {
+    let Queue::Cuda(stream) = stream.queue() else { return Ok(()) };
+    let device = stream.device();
+    let key = cache_key(kernel, device);
+    if !knobs::get().check_bounds && !ready::has(device.number(), key) {
+        ready::put(device.number(), key, load_keyed(kernel, device, key)?);
+    }
+    Ok(())
+}
+
+/// Machine code for a GPU: what is ready, else from the disk, else compiled, assembled by the driver and kept.
 fn load_cuda(kernel: &Specialized, device: &'static CudaDevice) -> Result<CudaKernel, Error> {
+    let key = cache_key(kernel, device);
+    match ready::take(device.number(), key) {
+        Some(code) => Ok(code),
+        None => load_keyed(kernel, device, key),
+    }
+}
+
+fn load_keyed(
+    kernel: &Specialized,
+    device: &'static CudaDevice,
+    key: Key,
+) -> Result<CudaKernel, Error> {
     let knobs = knobs::get();
     let disk = knobs.cache_dir.as_ref().map(|dir| DiskCache::new(dir, knobs.cache_size));
-    let key = cache_key(kernel, device);
     let cached = disk.as_ref().and_then(|disk| CompiledEntry::from_bytes(&disk.get(&key)?));
     if let Some(entry) = cached
         && let Ok(code) = load_entry(&entry, device)

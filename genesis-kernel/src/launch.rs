@@ -5,12 +5,14 @@
 //! what the arguments have in common, and a binary search), one pass of checks over the arguments, one
 //! call of the driver.
 
+mod ahead;
 mod checked;
 mod dense;
 mod methods;
 pub(crate) mod owned;
 mod shared;
 
+pub use self::ahead::{compile_ahead, launch_at_once};
 use crate::compile::{self, Executable};
 use crate::diag::Error;
 use crate::inspect::watch;
@@ -29,6 +31,9 @@ pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), 
     fork::check()?;
     if let Queue::Missing(_, error) = launch.stream.queue() {
         return Err(Error::clone(error));
+    }
+    if ahead::note(def, launch) {
+        return Ok(());
     }
     let request = Request::new(launch);
     let entry = match def.cache.find(&request) {

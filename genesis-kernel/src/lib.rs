@@ -38,5 +38,6 @@ pub use diag::{Diagnostic, Error};
 pub use genesis_macros::{autotune, device, kernel};
 pub use ir::{DType, Scalar};
 pub use kernel::{ArgValue, Grid, Hints, KernelDef, LaunchOptions, ParamHint, Specialized};
+pub use launch::{compile_ahead, launch_at_once};
 pub use runtime::{Arg, Array, Buffer, Device, HostElement, Stream};
 pub use target::{GpuTarget, Target};

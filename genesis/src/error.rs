@@ -3,8 +3,10 @@
 //! A message names the op, the shapes and the dtypes, lower case and without a full stop:
 //! `matmul: inner extents differ, [4, 8] and [6, 2]`. Ask an error what it is by its methods.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
+use std::sync::{Mutex, PoisonError};
 
 /// What went wrong in a call of the framework.
 #[derive(Clone, Debug)]
@@ -90,4 +92,13 @@ impl From<std::io::Error> for Error {
 /// A line on standard error; where that is closed there is nobody to tell.
 pub(crate) fn warn(line: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "warning: {line}");
+}
+
+/// As [`warn`], the first time that the process says it.
+pub(crate) fn warn_once(line: impl fmt::Display) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let line = line.to_string();
+    if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(line.clone()) {
+        warn(line);
+    }
 }

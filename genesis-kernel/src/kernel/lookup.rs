@@ -101,7 +101,7 @@ impl<'a> Request<'a> {
 
     /// Multiplies and folds a word at a time; the keys come from a program, not from an attacker.
     #[inline]
-    fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         let device = match self.device {
             Device::Cpu => 0,
             Device::Cuda(number) => u64::from(number) + 1,

@@ -9,7 +9,7 @@
 //! z = x + y, n elements:   x, n, 1, y, n, 1, z, n, 1
 //! ```
 
-use super::launch as launch_any;
+use super::{ahead, launch as launch_any};
 use crate::compile::Executable;
 use crate::diag::Error;
 use crate::inspect::watch;
@@ -58,7 +58,8 @@ fn ready(
     let Queue::Cuda(queue) = stream.queue() else { return None };
     let entry = def.cache.newest()?;
     let Executable::Cuda(kernel) = &entry.code else { return None };
-    let is_watched = trace::is_on() || watch::is_on() || knobs::get().sync || fork::is_child();
+    let is_watched = trace::is_on() || watch::is_on() || ahead::is_on();
+    let is_watched = is_watched || knobs::get().sync || fork::is_child();
     let fits = (1..=MOST_PROGRAMS).contains(&dense.programs) && !kernel.takes_maps();
     let is_plain = !is_watched && fits && entry.is_for_dense(stream.device(), dense);
     is_plain.then_some((kernel, queue))

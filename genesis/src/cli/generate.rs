@@ -62,6 +62,9 @@ pub(super) struct Args {
     /// One JSON value instead of lines, of --bench.
     #[arg(long, requires = "bench")]
     json: bool,
+    /// A file that rows of --bench are added to, as lines of JSON with date, commit and machine.
+    #[arg(long, requires = "bench")]
+    rows: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -72,15 +75,18 @@ pub(super) fn run(args: &Args) -> Outcome {
             sequences: wanted.sequences,
             prompt_tokens: args.prompt_tokens,
             new_tokens: args.sampling.max_tokens.unwrap_or(128),
+            cache_mib: wanted.cache_mib,
             json: args.json,
+            rows: args.rows.clone(),
         };
         let loaded = model::open(&wanted)?;
         let sampling = args.sampling.over(&loaded.backend.model().sampling);
         return rates::run(&loaded, &bench, &sampling);
     };
+    let found = model::find(&wanted)?;
     // What is wrong with a prompt is said before a model is loaded for minutes.
     let prompts = prompts::read(file)?;
-    let loaded = model::open(&wanted)?;
+    let loaded = model::open_found(&wanted, &found)?;
     let signals = Signals::take()?;
     let backend = &*loaded.backend;
     let job = Job { args, backend, sampling: args.sampling.over(&backend.model().sampling) };

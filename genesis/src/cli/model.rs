@@ -37,7 +37,7 @@ pub(super) struct ModelArgs {
     context: Option<usize>,
     /// Memory for keys and values, in MiB.
     #[arg(long, default_value_t = 1024, value_parser = positive)]
-    cache_mib: usize,
+    pub(super) cache_mib: usize,
     /// What keys and values are kept as: bf16, f16, f32, f8e4m3 or f8e5m2; what is computed in without it. 8 bits hold
     /// twice as many tokens, and change answers.
     #[arg(long, value_parser = cache_dtype)]
@@ -48,6 +48,9 @@ pub(super) struct ModelArgs {
     /// Sequences that run at a time, which each command says.
     #[arg(skip = 1usize)]
     pub(super) sequences: usize,
+    /// Whether kernels are compiled before somebody asks, which each command says.
+    #[arg(skip)]
+    pub(super) warm_up: bool,
 }
 
 /// A model that answers, and what a roofline needs of it.
@@ -74,8 +77,17 @@ const LONGEST_RUN: usize = 4;
 
 /// Finds a model, loads it and starts its engine.
 pub(super) fn open(args: &ModelArgs) -> Result<Loaded, Failure> {
+    open_found(args, &find(args)?)
+}
+
+/// Finds the files of a model, and downloads what is not there.
+pub(super) fn find(args: &ModelArgs) -> Result<ModelFiles, Failure> {
+    Ok(resolve(&args.model, &hub())?)
+}
+
+/// Loads a model that was found, and starts its engine.
+pub(super) fn open_found(args: &ModelArgs, files: &ModelFiles) -> Result<Loaded, Failure> {
     let device = super::values::device(args.device.as_deref())?;
-    let files = resolve(&args.model, &hub())?;
     let (path, text) = match (files.folder(), files.gguf()) {
         (Some(folder), _) => (folder, Pretrained::load(folder)?),
         (None, Some(file)) => (file, Pretrained::from_gguf(&GgufFile::open(file)?)?),
@@ -96,9 +108,10 @@ pub(super) fn open(args: &ModelArgs) -> Result<Loaded, Failure> {
         max_sequences: args.sequences,
         context: args.context,
         speculation,
+        warm_up: args.warm_up,
         ..EngineOptions::default()
     };
-    let info = info(&files, path, &format!("{device} {} {:?}", loaded.config.dtype, args.weights))?;
+    let info = info(files, path, &format!("{device} {} {:?}", loaded.config.dtype, args.weights))?;
     let backend = Arc::new(EngineBackend::start(&loaded, text, info, options)?);
     Ok(Loaded { backend, device, work })
 }

@@ -9,16 +9,18 @@
 //! 0.5e9 parameters in bf16 at 4.8 TB/s, 1 sequence:  1.0 GB / 4.8 TB/s = 0.21 ms a token, 4,800 tokens/s
 //! ```
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use genesis::generate::{Request, Sampling};
-use genesis::profiler::Peaks;
+use genesis::generate::{EngineOptions, Request, Sampling};
+use genesis::profiler::{Peaks, Rows};
 use genesis::serve::Answer;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::answer::Waiter;
 use super::model::{Loaded, Work};
+use super::output::warn;
 use super::{Failure, Outcome, say};
 
 /// What is timed.
@@ -27,7 +29,11 @@ pub(super) struct Bench {
     pub(super) sequences: usize,
     pub(super) prompt_tokens: usize,
     pub(super) new_tokens: usize,
+    /// Memory for keys and values.
+    pub(super) cache_mib: usize,
     pub(super) json: bool,
+    /// Where rows are added.
+    pub(super) rows: Option<PathBuf>,
 }
 
 /// Runs that are timed, after one that is not; the median counts.
@@ -50,6 +56,15 @@ pub(super) fn run(loaded: &Loaded, bench: &Bench, sampling: &Sampling) -> Outcom
         let why = format!("{length} tokens of prompt and answer, the context has {context}");
         return Err(Failure::Message(why));
     }
+    if let Some(needed) = bench.lacks(&loaded.work) {
+        warn(format_args!(
+            "{} x {length} tokens need {needed} MiB of keys and values and the cache has {}, so that some wait for \
+             others: --cache-mib {needed} has room for all",
+            bench.sequences, bench.cache_mib
+        ));
+    }
+    // That rows can't be written is said before all is timed.
+    let mut rows = bench.rows.as_deref().map(|path| Rows::open(Some(path))).transpose()?;
     let waiter = Waiter::new()?;
     let mut times = Vec::with_capacity(RUNS);
     for run in 0..=RUNS {
@@ -65,7 +80,62 @@ pub(super) fn run(loaded: &Loaded, bench: &Bench, sampling: &Sampling) -> Outcom
     let rate = |time: &Times| time.tokens as f64 / time.decode.as_secs_f64().max(1e-9);
     let decode = median(times.iter().filter(|time| time.tokens > 0).map(rate));
     let best = Roofline::of(&Peaks::of(loaded.device)?, &loaded.work, bench);
-    print(loaded, bench, [prefill, first, decode], &best)
+    let found = Found { prefill, first, decode, best };
+    if let Some(rows) = &mut rows {
+        for fields in found.rows(&loaded.backend.model().name, bench) {
+            let row = rows.row(&fields);
+            rows.write(&row)?;
+        }
+    }
+    print(loaded, bench, &found)
+}
+
+/// What was timed.
+struct Found {
+    /// Tokens a second.
+    prefill: f64,
+    /// Milliseconds to the first token of all.
+    first: f64,
+    /// Tokens a second.
+    decode: f64,
+    best: Roofline,
+}
+
+impl Found {
+    /// The rows of prompts and of answers: milliseconds to the first token, and of a step.
+    fn rows(&self, name: &str, bench: &Bench) -> [Value; 2] {
+        let &Bench { sequences, prompt_tokens, new_tokens, .. } = bench;
+        let row = |what: &str, ms: f64, rate: f64, best: f64| {
+            json!({
+                "case": format!("generate/{name}/b{sequences}p{prompt_tokens}n{new_tokens}/{what}"),
+                "ours_ms": ms,
+                "peer": null,
+                "peer_ms": null,
+                "ratio": null,
+                "tokens_per_s": rate,
+                "roofline": rate / best,
+                "timing": "host",
+            })
+        };
+        let step = sequences as f64 / self.decode.max(1e-9) * 1e3;
+        [
+            row("prefill", self.first, self.prefill, self.best.prefill),
+            row("decode", step, self.decode, self.best.decode),
+        ]
+    }
+}
+
+impl Bench {
+    /// The MiB that keys and values of all sequences take, where the cache has fewer.
+    fn lacks(&self, work: &Work) -> Option<usize> {
+        // Sequences take whole pages, and one page is nobody's.
+        let page = EngineOptions::default().page_size;
+        let each = (self.prompt_tokens + self.new_tokens).next_multiple_of(page);
+        let tokens = (self.sequences.saturating_mul(each)).saturating_add(page) as u64;
+        let bytes = tokens.saturating_mul(work.cache_bytes_per_token);
+        let needed = usize::try_from(bytes.div_ceil(1 << 20)).unwrap_or(usize::MAX);
+        (needed > self.cache_mib).then_some(needed)
+    }
 }
 
 /// Times one run.
@@ -152,13 +222,9 @@ impl Roofline {
     }
 }
 
-fn print(
-    loaded: &Loaded,
-    bench: &Bench,
-    [prefill, first, decode]: [f64; 3],
-    best: &Roofline,
-) -> Outcome {
-    let &Bench { sequences, prompt_tokens, new_tokens, json } = bench;
+fn print(loaded: &Loaded, bench: &Bench, found: &Found) -> Outcome {
+    let &Found { prefill, first, decode, ref best } = found;
+    let &Bench { sequences, prompt_tokens, new_tokens, json, .. } = bench;
     let name = &loaded.backend.model().name;
     let device = loaded.device.to_string();
     if json {
@@ -190,6 +256,33 @@ fn print(
 mod tests {
     use super::*;
 
+    fn bench(sequences: usize, prompt_tokens: usize, new_tokens: usize) -> Bench {
+        let (cache_mib, json, rows) = (1024, false, None);
+        Bench { sequences, prompt_tokens, new_tokens, cache_mib, json, rows }
+    }
+
+    #[test]
+    fn a_cache_that_is_too_small_is_noticed() {
+        // Keys and values of Llama-3-8B in 16 bits.
+        let work = Work {
+            parameters: 0,
+            weight_bytes: 0,
+            cache_bytes_per_token: 2 * 32 * 8 * 128 * 2,
+            is_half: true,
+        };
+        assert_eq!(bench(64, 128, 128).lacks(&work), Some(2050));
+        assert_eq!(bench(31, 128, 128).lacks(&work), None);
+    }
+
+    #[test]
+    fn rows_have_the_fields_of_all_benchmarks() {
+        let best = Roofline { prefill: 2000.0, decode: 1000.0 };
+        let found = Found { prefill: 1000.0, first: 8.0, decode: 800.0, best };
+        let [_, decode] = found.rows("model", &bench(4, 2, 3));
+        assert_eq!(decode["case"], "generate/model/b4p2n3/decode");
+        assert_eq!((&decode["ours_ms"], &decode["roofline"]), (&json!(5.0), &json!(0.8)));
+    }
+
     #[test]
     fn the_roofline_is_memory_for_answers_and_products_for_prompts() {
         let peaks = Peaks {
@@ -205,7 +298,7 @@ mod tests {
             cache_bytes_per_token: 0,
             is_half: true,
         };
-        let bench = Bench { sequences: 1, prompt_tokens: 10_000, new_tokens: 1, json: false };
+        let bench = bench(1, 10_000, 1);
         let best = Roofline::of(&peaks, &work, &bench);
         assert!((best.decode - 500.0).abs() < 1e-6, "2 GB at 1 TB/s are 2 ms");
         assert!((best.prefill - 500_000.0).abs() < 1e-3, "2 GFLOP at 1 PFLOP/s are 2 us");

@@ -72,6 +72,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     options.check(address)?;
     let mut wanted = args.model.clone();
     wanted.sequences = args.max_streams;
+    wanted.warm_up = true;
     let loaded = model::open(&wanted)?;
     let signals = Signals::take()?;
     let name = loaded.backend.model().name.clone();

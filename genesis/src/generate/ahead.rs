@@ -40,10 +40,10 @@ impl Engine {
             let sequence = running.get(arrival).filter(|sequence| goes_on(sequence, context));
             sequence.map(|sequence| sequence.row(1))
         };
-        let rows: Vec<Option<Row<'_>>> = step.rows.iter().map(row).collect();
-        let launched = self.decode.as_mut()?.launch(&rows, Tokens::Drawn(&step.decoded));
+        let rows: Vec<Option<Row<'_>>> = step.arrivals.iter().map(row).collect();
+        let launched = self.recorded.as_mut()?.decode(&rows, Tokens::Drawn(&step.decoded));
         match launched {
-            Ok(decoded) => Some(Launched { rows: step.rows.clone(), decoded }),
+            Ok(decoded) => Some(Launched::of_one_each(step.arrivals.clone(), decoded)),
             Err(error) => {
                 // What is wrong with it is told when it is launched in its turn.
                 warn(format_args!("steps are no longer launched ahead: {error}"));
@@ -64,18 +64,18 @@ impl Engine {
             // logits of this step, over which the next one writes.
             || running.values().any(Sequence::looks_at_logits)
             // Prompts under way have a chunk in the next step.
-            || running.keys().any(|&arrival| step.row(arrival).is_none())
+            || running.values().any(|sequence| sequence.planned < sequence.remaining())
             || self.scheduler.may_admit(going_on)
             // Too few go on for the rows that there are.
             || going_on == 0
-            || rows_of(going_on) < rows_of(step.rows.len())
+            || rows_of(going_on) < rows_of(step.arrivals.len())
     }
 
     /// Waits for a step that was launched for sequences all of which have ended since.
     pub(super) fn drop_unawaited(&mut self) {
         let running = &self.scheduler.running;
         let is_awaited =
-            |step: &mut Launched| step.rows.iter().any(|row| running.contains_key(row));
+            |step: &mut Launched| step.arrivals.iter().any(|arrival| running.contains_key(arrival));
         if let Some(step) = self.launched.take_if(|step| !is_awaited(step)) {
             // Nobody is left to be told of an error; what is computed next has it as well.
             let _ = step.decoded.tokens();
@@ -99,10 +99,11 @@ impl Scheduler {
     fn grow_ahead(&mut self, context: usize) -> bool {
         let page_size = self.bounds.page_size;
         let all = self.running.iter().filter(|(_, sequence)| goes_on(sequence, context));
-        let is_short = |s: &Sequence| s.pages.len() * page_size < s.computed + 2;
-        let short = all.filter(|(_, sequence)| is_short(sequence)).map(|(&arrival, _)| arrival);
-        let short: Vec<u64> = short.collect();
+        let is_short = |s: &Sequence| s.pages.len() * page_size < s.tokens.len() + 1;
+        let short = all.filter(|(_, sequence)| is_short(sequence));
+        let short = short.map(|(&arrival, sequence)| (arrival, sequence.remaining() + 1));
+        let short: Vec<(u64, usize)> = short.collect();
         short.len() <= self.pages.available()
-            && short.into_iter().all(|arrival| self.grow(arrival, 2))
+            && short.into_iter().all(|(arrival, count)| self.grow(arrival, count))
     }
 }

@@ -17,20 +17,23 @@
 //!         | temperature .. top-p .. min-p .., of 32 bits, two to a word
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::{Device, bytes_of};
 
 use super::batch::slot;
-use super::row::{Draw, Draws, Row, numbers, wholes};
-use crate::error::Result;
+use super::row::{Draw, Draws, Row, halves, numbers, paired, wholes};
+use crate::error::{Error, Result};
 use crate::graph::{Graph, graph};
 use crate::models::{Batch, CausalLm, KvCache, Pass};
-use crate::shape::Layout;
 use crate::tensor::Tensor;
 
-type Step = Box<dyn FnMut(&mut (), &[Tensor]) -> Result<Vec<Tensor>> + Send>;
+pub(super) type Step = Box<dyn FnMut(&mut (), &[Tensor]) -> Result<Vec<Tensor>> + Send>;
+
+/// The most sets of sizes of which recordings are kept.
+pub(super) const MOST_RECORDINGS: usize = 128;
 
 /// The steps of a model and its cache that are recorded.
 pub(super) struct Decode {
@@ -51,9 +54,9 @@ pub(super) enum Tokens<'a> {
 /// A step that was launched.
 #[derive(Debug)]
 pub(super) struct Decoded {
-    /// `[S, C]`, of each row the hidden state that its token was picked by; the next step writes over it.
+    /// `[N, C]`, the hidden state of each new token; the next step writes over it.
     pub(super) hidden: Tensor,
-    /// The token of each row, on the device, `[S]`; the next step writes over it.
+    /// The token of each sequence, on the device, `[S]`; the next step writes over it.
     drawn: Tensor,
     /// A copy of it on its way to the host.
     copy: Tensor,
@@ -62,19 +65,40 @@ pub(super) struct Decoded {
 /// A step whose tokens nobody has read yet.
 #[derive(Debug)]
 pub(super) struct Launched {
-    /// The arrival of each row's sequence, in order; some may have ended since.
-    pub(super) rows: Vec<u64>,
+    /// The arrivals of its sequences, in order; some may have ended since.
+    pub(super) arrivals: Vec<u64>,
+    /// The row of the first new token of each, then how many rows there are.
+    pub(super) starts: Vec<usize>,
     pub(super) decoded: Decoded,
 }
 
 impl Launched {
-    /// The row of a sequence.
-    pub(super) fn row(&self, arrival: u64) -> Option<usize> {
-        self.rows.binary_search(&arrival).ok()
+    /// The step of one new token of each sequence.
+    pub(super) fn of_one_each(arrivals: Vec<u64>, decoded: Decoded) -> Launched {
+        let starts = (0..=arrivals.len()).collect();
+        Launched { arrivals, starts, decoded }
+    }
+
+    /// The place of a sequence among those of the step.
+    pub(super) fn place(&self, arrival: u64) -> Option<usize> {
+        self.arrivals.binary_search(&arrival).ok()
+    }
+
+    /// The rows of the new tokens of the sequence at a place.
+    pub(super) fn rows(&self, place: usize) -> Range<usize> {
+        self.starts[place]..self.starts[place + 1]
     }
 }
 
 impl Decoded {
+    /// What a step gave: hidden states and tokens, which start their way to the host.
+    pub(super) fn of(given: Vec<Tensor>) -> Result<Decoded> {
+        let [hidden, drawn] = <[Tensor; 2]>::try_from(given)
+            .map_err(|_| Error::op("generate", "a step gives two tensors"))?;
+        let copy = drawn.to_device_non_blocking(Device::Cpu)?;
+        Ok(Decoded { hidden, drawn, copy })
+    }
+
     /// The token of each row; -1 where its largest logit is infinite. Waits for the step, and not for those after
     /// it, which asking for indices that are not there would: the next other read tells of them.
     ///
@@ -130,12 +154,17 @@ impl Sizes {
     }
 }
 
+/// A step that is recorded at its second call of each set of sizes.
+pub(super) fn recorded(step: Step) -> Graph<(), Step> {
+    graph(step).lend(true).warm_up(1).keep(MOST_RECORDINGS)
+}
+
 impl Decode {
     /// Nothing is recorded yet.
     pub(super) fn new(model: Arc<dyn CausalLm>, cache: Arc<KvCache>, device: Device) -> Decode {
         let page_size = cache.page_size();
         let step = move |(): &mut (), args: &[Tensor]| step(&*model, &cache, (&args[0], &args[1]));
-        Decode { graph: graph(Box::new(step) as Step).lend(true), page_size, device }
+        Decode { graph: recorded(Box::new(step)), page_size, device }
     }
 
     /// Launches the step of the next token of each row; nothing is computed in rows of nobody. Nothing may be
@@ -155,20 +184,39 @@ impl Decode {
             Tokens::Drawn(_) => &[],
         };
         let words = packed(rows, known, sizes, self.page_size);
-        let words = Tensor::filled(&[words.len()], (DType::I64, self.device), |bytes| {
-            bytes.copy_from_slice(bytes_of(&words));
-            Ok(())
-        })?;
+        let words = sent(&words, self.device)?;
         let tokens = match tokens {
             Tokens::Known(_) => words.narrow(0, 0, sizes.rows)?,
-            Tokens::Drawn(step) => step.drawn.clone(),
+            // A step of prompts may have had more rows.
+            Tokens::Drawn(step) => step.drawn.narrow(0, 0, sizes.rows)?,
         };
-        let [hidden, drawn] =
-            <[Tensor; 2]>::try_from(self.graph.call(&mut (), &[&tokens, &words])?)
-                .map_err(|_| crate::Error::op("generate", "a step gives two tensors"))?;
-        let copy = drawn.to_device_non_blocking(Device::Cpu)?;
-        Ok(Decoded { hidden, drawn, copy })
+        Decoded::of(self.graph.call(&mut (), &[&tokens, &words])?)
     }
+
+    /// Whether a step of so many sequences of so many pages is of sizes that none had before.
+    pub(super) fn is_new(&self, sequences: usize, pages: usize) -> bool {
+        let sizes = Sizes::of(sequences, pages);
+        let shapes = [[sizes.rows], [sizes.words()]];
+        self.graph.is_new(&shapes.each_ref().map(|shape| (&shape[..], DType::I64)))
+    }
+
+    /// Rehearses such a step, see [`compile_ahead`](genesis_kernel::compile_ahead).
+    ///
+    /// # Errors
+    /// As [`Decode::launch`].
+    pub(super) fn rehearse(&mut self, sequences: usize, pages: usize) -> Result<()> {
+        let sizes = Sizes::of(sequences, pages);
+        let words = sent(&packed(&[], &[], sizes, self.page_size), self.device)?;
+        self.graph.rehearse(&mut (), &[&words.narrow(0, 0, sizes.rows)?, &words])
+    }
+}
+
+/// Words on their way to a device, from pinned memory where it has any.
+pub(super) fn sent(words: &[i64], device: Device) -> Result<Tensor> {
+    Tensor::filled(&[words.len()], (DType::I64, device), |bytes| {
+        bytes.copy_from_slice(bytes_of(words));
+        Ok(())
+    })
 }
 
 /// What a step is told, line after line.
@@ -196,10 +244,7 @@ fn packed(rows: &[Option<Row<'_>>], tokens: &[u32], sizes: Sizes, page_size: usi
         all.resize(end, 0);
     }
     all.resize(sizes.table() + sizes.rows * sizes.pages, 0);
-    all.extend(numbers(&draws).chunks(2).map(|pair| {
-        let [low, high] = [0, 1].map(|half| pair.get(half).map_or(0, |number| number.to_bits()));
-        (u64::from(high) << 32 | u64::from(low)).cast_signed()
-    }));
+    all.extend(paired(&numbers(&draws)));
     all
 }
 
@@ -231,14 +276,6 @@ fn step(
     };
     let drawn = draws.pick(&model.logits(&hidden)?)?;
     Ok(vec![hidden, drawn])
-}
-
-/// The words from `first` on as numbers of 32 bits, the lower half of each word first.
-fn halves(words: &Tensor, first: usize, shape: &[usize]) -> Tensor {
-    let start = 2 * (words.layout().offset() + first);
-    let layout = Layout::contiguous(shape).and_then(|layout| layout.at(start));
-    let layout = layout.expect("the words have room for them");
-    Tensor::plain(words.storage().clone(), layout, DType::F32)
 }
 
 impl std::fmt::Debug for Decode {

@@ -38,7 +38,7 @@ pub(super) fn pick(
     Ok(())
 }
 
-/// Takes the tokens of a step's rows for jobs that have one row each.
+/// Takes the tokens of a step that was launched, by the place of each job in it.
 pub(super) fn take(
     model: &CachedModel<'_>,
     hidden: &Tensor,
@@ -46,11 +46,10 @@ pub(super) fn take(
     tokens: &[i64],
     limits: &Limits,
 ) -> Result<()> {
-    for job in jobs {
-        let row = job.rows().start;
-        let token = tokens[row];
+    for job in jobs.iter_mut().filter(|job| job.is_picking()) {
+        let token = tokens[job.place];
         if job.sequence.looks_at_logits() {
-            let logits = model.logits_of(hidden, &[row])?; // [1, V]
+            let logits = model.logits_of(hidden, &[job.rows().start])?; // [1, V]
             Picker { model, logits: &logits, limits }.take(job, &[token])?;
         } else {
             job.pick(limits, |sequence, _| sequence.take(token, None, limits));

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use genesis_kernel::runtime::Device;
 
 use super::batch::place;
-use super::decode::{Decode, Launched};
+use super::decode::Launched;
 use super::gate::Gate;
 use super::options::{EngineOptions, EngineStats, check, pages};
 use super::pages::{Pages, root};
+use super::recorded::RecordedSteps;
 use super::request::{Event, FinishReason, Limits, Request, RequestId};
 use super::schedule::{Bounds, Scheduler};
 use super::sequence::Sequence;
@@ -46,8 +47,8 @@ pub struct Engine {
     pub(super) device: Device,
     /// Whether tokens are picked on the device.
     pub(super) picks_on_device: bool,
-    /// Steps of one token a sequence, unless the model can't be recorded.
-    pub(super) decode: Option<Decode>,
+    /// Steps that are recorded, unless the model can't be.
+    pub(super) recorded: Option<RecordedSteps>,
     /// Whether a step may be launched before the tokens of the one before are known.
     pub(super) is_async: bool,
     /// The step that was launched so.
@@ -97,7 +98,7 @@ impl Engine {
         let (chunk, idle_chunk) = match (options.chunk, device) {
             (Some(chunk), _) => (chunk, chunk),
             (None, Device::Cpu) => (512, 512),
-            (None, Device::Cuda(_)) => (2048, 8192),
+            (None, Device::Cuda(_)) => (512, 8192),
         };
         let bounds = Bounds {
             page_size,
@@ -109,10 +110,10 @@ impl Engine {
         };
         let cache = Arc::new(KvCache::new(model.kv_shape(), pages, page_size, dtype, device)?);
         let on_device = options.on_device.unwrap_or(device != Device::Cpu);
-        let decode = || Decode::new(Arc::clone(&model), Arc::clone(&cache), device);
-        Ok(Engine {
+        let recorded = || RecordedSteps::new(&model, &cache, device);
+        let mut engine = Engine {
             picks_on_device: on_device,
-            decode: on_device.then(decode),
+            recorded: on_device.then(recorded),
             is_async: options.async_scheduling.unwrap_or(device != Device::Cpu)
                 && options.speculation.drafts() == 0,
             launched: None,
@@ -127,7 +128,11 @@ impl Engine {
             model,
             tokenizer,
             device,
-        })
+        };
+        if options.warm_up {
+            engine.warm_up();
+        }
+        Ok(engine)
     }
 
     /// What requests may ask.

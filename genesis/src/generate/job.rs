@@ -7,6 +7,7 @@
 use rayon::prelude::*;
 
 use super::batch::{CachedModel, Piece, ROWS};
+use super::mixed::Part;
 use super::request::{Event, FinishReason, Limits};
 use super::row::Draw;
 use super::sequence::Sequence;
@@ -17,6 +18,8 @@ use crate::tensor::Tensor;
 pub(super) struct Job<'a> {
     pub(super) sequence: &'a mut Sequence,
     drafts: Vec<u32>,
+    /// Its number in the step.
+    pub(super) place: usize,
     /// The row of its first new token.
     row: usize,
     events: Vec<Event>,
@@ -32,9 +35,9 @@ pub(super) struct Progress {
 }
 
 impl<'a> Job<'a> {
-    /// The part of a sequence the last of whose tokens is computed in a row.
-    pub(super) fn of_row(sequence: &'a mut Sequence, row: usize) -> Job<'a> {
-        Job { sequence, drafts: Vec::new(), row, events: Vec::new() }
+    /// The part of a sequence at a place of a step that was launched, whose new tokens begin at a row.
+    pub(super) fn of_place(sequence: &'a mut Sequence, place: usize, row: usize) -> Job<'a> {
+        Job { sequence, drafts: Vec::new(), place, row, events: Vec::new() }
     }
 
     /// The new tokens of its sequence, drafts included.
@@ -49,11 +52,22 @@ impl<'a> Job<'a> {
         self.sequence.planned == self.sequence.remaining()
     }
 
-    /// Whether it computes the last of its tokens and nothing else, so that one row picks the next.
-    pub(super) fn is_one_token(&self) -> bool {
+    /// The new tokens of its sequence, of which the last picks the next one or none does.
+    pub(super) fn part(&self) -> Part<'_> {
+        let Sequence { tokens, computed, planned, pages, .. } = &*self.sequence;
+        let tokens = &tokens[*computed..computed + planned];
+        Part { start: *computed, tokens, pages, draw: self.sequence.draw(0) }
+    }
+
+    /// Whether one row at most is looked at: there are no guesses, and no log-probabilities of the prompt.
+    pub(super) fn is_plain(&self) -> bool {
         let sequence = &self.sequence;
-        let is_one = sequence.planned == 1 && self.drafts.is_empty() && self.is_picking();
-        is_one && sequence.scored_rows(1).is_empty()
+        self.drafts.is_empty() && sequence.scored_rows(sequence.planned).is_empty()
+    }
+
+    /// Whether the last of its tokens is all that it computes.
+    pub(super) fn is_one_token(&self) -> bool {
+        self.sequence.planned == 1 && self.is_picking()
     }
 
     /// Rows whose logits pick a token.
@@ -101,13 +115,13 @@ impl<'a> Job<'a> {
 
 pub(super) fn jobs(sequences: Vec<&mut Sequence>, drafts: Vec<Vec<u32>>) -> Vec<Job<'_>> {
     let mut next = 0;
-    let job = |(sequence, drafts): (_, Vec<u32>)| {
+    let job = |(place, (sequence, drafts)): (usize, (_, Vec<u32>))| {
         let sequence: &mut Sequence = sequence;
         let row = next;
         next += sequence.planned + drafts.len();
-        Job { sequence, drafts, row, events: Vec::new() }
+        Job { sequence, drafts, place, row, events: Vec::new() }
     };
-    sequences.into_iter().zip(drafts).map(job).collect()
+    sequences.into_iter().zip(drafts).enumerate().map(job).collect()
 }
 
 /// Jobs in order, in groups of at most [`ROWS`] rows or of one job.

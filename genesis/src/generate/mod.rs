@@ -22,7 +22,8 @@
 //! | [`Request`], [`Event`] | what is asked and what is told |
 //! | `pages` | which page of the cache is whose; prefixes that are shared |
 //! | `schedule` | who computes what in a step |
-//! | `step`, `decode` | a step op by op, and as a recorded graph |
+//! | `step` | a step op by op, and what becomes of it |
+//! | `decode`, `mixed`, `recorded` | steps as recorded graphs: of next tokens, and of prompts beside them |
 //! | `ahead` | steps that are launched before the tokens of the step before are known |
 //! | `sample`, `draw` | from logits to a token |
 //! | `stop` | text as it streams, and stop strings in it |
@@ -45,8 +46,10 @@ mod engine;
 mod gate;
 mod grammar;
 mod job;
+mod mixed;
 mod options;
 mod pages;
+mod recorded;
 mod request;
 mod row;
 mod runner;
@@ -57,6 +60,7 @@ mod speculative;
 mod step;
 mod stop;
 mod text;
+mod warm_up;
 
 pub use complete::{Output, generate};
 pub use constraint::{Constraint, ConstraintState, TokenMask};

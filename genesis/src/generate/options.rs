@@ -23,8 +23,8 @@ pub struct EngineOptions {
     /// Samples that wait; more are refused as busy.
     pub max_queue: usize,
     /// Tokens of prompts that a step computes at most, beside the next token of each running sequence; where
-    /// absent 512 on processors and 2,048 on GPUs, and on GPUs 8,192 while no sequence waits for its next token:
-    /// 8,192 tokens at once take 10 % less time than four times 2,048 (H100).
+    /// absent 512, and on GPUs 8,192 while no sequence waits for its next token: 8,192 tokens at once take 10 % less
+    /// time than four times 2,048 (H100).
     pub chunk: Option<usize>,
     /// The most tokens of a sequence, where it is to be fewer than the model was made for.
     pub context: Option<usize>,
@@ -38,6 +38,9 @@ pub struct EngineOptions {
     /// Whether a step is launched while the tokens of the one before it are still on the device, where nothing has to
     /// know them; on GPUs where absent. It is for steps that are recorded, and changes no bit.
     pub async_scheduling: Option<bool>,
+    /// Whether kernels are compiled before the engine is there, as [`Engine::warm_up`](super::Engine::warm_up) does,
+    /// and not by the steps that need them first.
+    pub warm_up: bool,
 }
 
 impl Default for EngineOptions {
@@ -55,6 +58,7 @@ impl Default for EngineOptions {
             speculation: Speculation::None,
             on_device: None,
             async_scheduling: None,
+            warm_up: false,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The rows of a step: what each computes, and how its token is drawn.
 
+use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use crate::error::Result;
 use crate::ops::SampleTokens;
+use crate::shape::Layout;
 use crate::tensor::Tensor;
 
 /// What one sequence computes in a step.
@@ -50,6 +52,22 @@ pub(super) fn wholes(draws: &[Draw]) -> Vec<i64> {
 
 fn lines<T>(draws: &[Draw], of: [fn(&Draw) -> T; 3]) -> Vec<T> {
     of.into_iter().flat_map(|of| draws.iter().map(of)).collect()
+}
+
+/// Numbers of 32 bits as words of 64, the lower half of each word first.
+pub(super) fn paired(numbers: &[f32]) -> impl Iterator<Item = i64> + '_ {
+    numbers.chunks(2).map(|pair| {
+        let [low, high] = [0, 1].map(|half| pair.get(half).map_or(0, |number| number.to_bits()));
+        (u64::from(high) << 32 | u64::from(low)).cast_signed()
+    })
+}
+
+/// What [`paired`] made of numbers, from the word `first` on, as numbers again.
+pub(super) fn halves(words: &Tensor, first: usize, shape: &[usize]) -> Tensor {
+    let start = 2 * (words.layout().offset() + first);
+    let layout = Layout::contiguous(shape).and_then(|layout| layout.at(start));
+    let layout = layout.expect("the words have room for them");
+    Tensor::plain(words.storage().clone(), layout, DType::F32)
 }
 
 impl Draws {

@@ -185,9 +185,10 @@ impl Sequence {
         Ok(())
     }
 
-    /// How the token so many places ahead of its first that is not computed is computed in a step.
+    /// How the token so many places ahead of its last one is computed in a step.
     pub(super) fn row(&self, ahead: usize) -> Row<'_> {
-        Row { position: self.computed + ahead, pages: &self.pages, draw: self.draw(ahead) }
+        let position = self.tokens.len() - 1 + ahead;
+        Row { position, pages: &self.pages, draw: self.draw(ahead) }
     }
 
     /// What the token so many places ahead of the next one is drawn by.

@@ -1,17 +1,19 @@
 //! What a step computes, and what becomes of it.
 //!
-//! A step in which every sequence has one token is launched as a recorded graph and read afterwards; any other runs
-//! op by op, on rows of several sequences at a time.
+//! A step is launched as a recorded graph and read afterwards. One with guesses, with prompts whose log-probabilities
+//! are asked for, or with very many tokens runs op by op, on rows of several sequences at a time.
 
 use super::batch::{CachedModel, Piece};
-use super::decode::{Decode, Decoded, Launched, Tokens};
+use super::decode::{Decoded, Launched, Tokens};
 use super::device;
 use super::engine::Engine;
 use super::job::{Job, Progress, groups, jobs, pick, score};
+use super::mixed::{MOST_TOKENS, Part};
+use super::recorded::{RecordedSteps, give_up};
 use super::request::{Event, Limits};
 use super::row::Row;
 use super::sequence::Sequence;
-use crate::error::{Result, warn};
+use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl Engine {
@@ -27,8 +29,9 @@ impl Engine {
         let drafts = self.drafter.propose(&mut sequences)?;
         self.drafter.follow(&mut sequences)?;
         let mut jobs = jobs(sequences, drafts);
-        if let Some(decoded) = launch(&mut self.decode, &jobs) {
-            return self.finish(Launched { rows: arrivals, decoded }, events);
+        if let Some(decoded) = launch(&mut self.recorded, &jobs) {
+            let starts = starts(&jobs);
+            return self.finish(Launched { arrivals, starts, decoded }, events);
         }
         let model = CachedModel { model: &*self.model, cache: &self.cache, device: self.device };
         let pick = if self.picks_on_device { device::pick } else { pick };
@@ -40,11 +43,16 @@ impl Engine {
 
     /// Reads the tokens of a step that was launched, while the next one runs where it can.
     fn finish(&mut self, step: Launched, events: &mut Vec<Event>) -> Result<()> {
+        for (&arrival, sequence) in &mut self.scheduler.running {
+            sequence.planned = step.place(arrival).map_or(0, |place| step.rows(place).len());
+        }
         self.launched = self.launch_ahead(&step);
         let tokens = step.decoded.tokens()?;
         self.stats.recorded_steps += 1;
-        let part =
-            |(&arrival, sequence)| Some((arrival, Job::of_row(sequence, step.row(arrival)?)));
+        let part = |(&arrival, sequence)| {
+            let place = step.place(arrival)?;
+            Some((arrival, Job::of_place(sequence, place, step.rows(place).start)))
+        };
         let parts = self.scheduler.running.iter_mut().filter_map(part);
         let (arrivals, mut jobs): (Vec<u64>, Vec<Job<'_>>) = parts.unzip();
         let model = CachedModel { model: &*self.model, cache: &self.cache, device: self.device };
@@ -71,21 +79,39 @@ impl Engine {
     }
 }
 
-/// Launches a step in which each sequence has one token, unless the model can't be recorded: then it runs op by op
-/// from here on, and so does this step, which has an error of its own if that was not the reason.
-fn launch(decode: &mut Option<Decode>, jobs: &[Job<'_>]) -> Option<Decoded> {
-    let step = decode.as_mut().filter(|_| jobs.iter().all(Job::is_one_token))?;
-    let rows: Vec<Option<Row<'_>>> = jobs.iter().map(|job| Some(job.sequence.row(0))).collect();
-    let last = |job: &Job<'_>| job.sequence.tokens.last().copied();
-    let tokens: Vec<u32> = jobs.iter().filter_map(last).collect();
-    match step.launch(&rows, Tokens::Known(&tokens)) {
+/// Launches a step, unless the model can't be recorded: then it runs op by op from here on, and so does this step,
+/// which has an error of its own if that was not the reason.
+fn launch(recorded: &mut Option<RecordedSteps>, jobs: &[Job<'_>]) -> Option<Decoded> {
+    let is_few = starts(jobs).last().is_some_and(|&rows| rows <= MOST_TOKENS);
+    let is_one_each = jobs.iter().all(Job::is_one_token);
+    let steps =
+        recorded.as_mut().filter(|_| (is_few || is_one_each) && jobs.iter().all(Job::is_plain))?;
+    let launched = if is_one_each {
+        let rows: Vec<Option<Row<'_>>> = jobs.iter().map(|job| Some(job.sequence.row(0))).collect();
+        let last = |job: &Job<'_>| job.sequence.tokens.last().copied();
+        let tokens: Vec<u32> = jobs.iter().filter_map(last).collect();
+        steps.decode(&rows, Tokens::Known(&tokens))
+    } else {
+        let parts: Vec<Part<'_>> = jobs.iter().map(Job::part).collect();
+        steps.mixed(&parts)
+    };
+    match launched {
         Ok(decoded) => Some(decoded),
         Err(error) => {
-            warn(format_args!("a step can't be a graph and runs op by op: {error}"));
-            *decode = None;
+            give_up(recorded, &error);
             None
         }
     }
+}
+
+/// The row of the first new token of each job, then how many rows there are.
+fn starts(jobs: &[Job<'_>]) -> Vec<usize> {
+    let mut starts = vec![0];
+    starts.extend(jobs.iter().scan(0, |row, job| {
+        *row += job.sequence.planned;
+        Some(*row)
+    }));
+    starts
 }
 
 /// How the tokens of some jobs are picked.

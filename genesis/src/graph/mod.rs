@@ -24,8 +24,8 @@ use crate::mode::no_grad;
 use crate::random::{RngState, default_generator};
 use crate::tensor::{Storage, Tensor};
 
-/// Steps of a set of shapes that run as they are before one is recorded: they compile the kernels, and
-/// make what lives longer than a step.
+/// Steps of a set of shapes that run as they are before one is recorded, where nothing else is said: they compile
+/// the kernels, and make what lives longer than a step.
 const WARM_UP: usize = 2;
 
 /// Makes a step that is captured as a graph, once for each set of shapes, and replayed.
@@ -69,7 +69,9 @@ where
     F: FnMut(&mut S, &[Tensor]) -> Result<Vec<Tensor>>,
 {
     let (buckets, pool) = (Vec::new(), MemoryPool::new());
-    Graph { step, buckets, compares: false, lends: false, state: PhantomData, pool }
+    let (warm_up, most, calls) = (WARM_UP, usize::MAX, 0);
+    let (compares, lends, state) = (false, false, PhantomData);
+    Graph { step, buckets, compares, lends, warm_up, most, calls, state, pool }
 }
 
 /// A step made by [`graph()`].
@@ -78,6 +80,12 @@ pub struct Graph<S, F> {
     buckets: Vec<Bucket>,
     compares: bool,
     lends: bool,
+    /// Steps of a set of shapes that run as they are.
+    warm_up: usize,
+    /// The most recordings that are kept.
+    most: usize,
+    /// Calls so far.
+    calls: u64,
     state: PhantomData<fn(&mut S)>,
     /// What the recordings allocate comes from here: what one frees, it and the others use again. It is
     /// given back after them.
@@ -89,6 +97,8 @@ struct Bucket {
     signature: Vec<(Vec<usize>, DType)>,
     device: Device,
     runs: usize,
+    /// The number of the last call.
+    last: u64,
     cells: Option<Tensor>,
     capture: Option<Capture>,
 }
@@ -130,6 +140,41 @@ impl<S, F> Graph<S, F> {
         self.lends = lends;
         self
     }
+
+    /// Has so many steps of each set of shapes run as they are: one is enough for what has no optimizer.
+    pub(crate) fn warm_up(mut self, steps: usize) -> Graph<S, F> {
+        self.warm_up = steps;
+        self
+    }
+
+    /// Has no more than so many recordings kept, those that were called last.
+    pub(crate) fn keep(mut self, most: usize) -> Graph<S, F> {
+        self.most = most;
+        self
+    }
+
+    /// Whether no call had arguments of such shapes and dtypes.
+    pub(crate) fn is_new(&self, args: &[(&[usize], DType)]) -> bool {
+        !self.buckets.iter().any(|bucket| bucket.is_of(args.iter().copied()))
+    }
+
+    /// Forgets the recordings that were called longest ago, so that there is room for one more.
+    fn make_room(&mut self) {
+        while self.captures() >= self.most.max(1) {
+            let captured = self.buckets.iter_mut().filter(|bucket| bucket.capture.is_some());
+            let Some(oldest) = captured.min_by_key(|bucket| bucket.last) else { return };
+            oldest.capture = None;
+        }
+    }
+}
+
+impl Bucket {
+    /// Whether it is that of arguments of such shapes and dtypes.
+    fn is_of<'a>(&self, mut args: impl Iterator<Item = (&'a [usize], DType)>) -> bool {
+        let is_own =
+            |(shape, dtype): &(Vec<usize>, DType)| args.next() == Some((&shape[..], *dtype));
+        self.signature.iter().all(is_own) && args.next().is_none()
+    }
 }
 
 impl<S, F> Graph<S, F>
@@ -144,15 +189,19 @@ where
     /// comparison fails.
     pub fn call(&mut self, state: &mut S, args: &[&Tensor]) -> Result<Vec<Tensor>> {
         let bucket = self.bucket(args)?;
+        self.calls += 1;
+        let warm_up = self.warm_up;
         let Bucket { device, runs, .. } = self.buckets[bucket];
         self.buckets[bucket].runs += 1;
-        if runs >= WARM_UP && device == Device::Cpu {
+        self.buckets[bucket].last = self.calls;
+        if runs >= warm_up && device == Device::Cpu {
             return self.run(Mode::Plain, bucket, state, args);
         }
-        if runs < WARM_UP {
+        if runs < warm_up {
             return self.run(Mode::Warm, bucket, state, args);
         }
         if self.buckets[bucket].capture.is_none() {
+            self.make_room();
             let values = self.capture(bucket, state, args)?;
             return self.replay(bucket, args, &values);
         }
@@ -174,15 +223,28 @@ where
             return Err(Error::op("graph", message));
         }
         let is_own = |bucket: &Bucket| {
-            let own = bucket.signature.iter().map(|(shape, dtype)| (&shape[..], *dtype));
-            bucket.device == device && own.eq(args.iter().map(|t| (t.shape(), t.dtype())))
+            bucket.device == device && bucket.is_of(args.iter().map(|t| (t.shape(), t.dtype())))
         };
         if let Some(index) = self.buckets.iter().position(is_own) {
             return Ok(index);
         }
         let signature = args.iter().map(|t| (t.shape().to_vec(), t.dtype())).collect();
-        self.buckets.push(Bucket { signature, device, runs: 0, cells: None, capture: None });
+        self.buckets.push(Bucket {
+            signature,
+            device,
+            runs: 0,
+            last: 0,
+            cells: None,
+            capture: None,
+        });
         Ok(self.buckets.len() - 1)
+    }
+
+    /// Runs the step with arguments of these shapes in a rehearsal: see [`genesis_kernel::compile_ahead`].
+    pub(crate) fn rehearse(&mut self, state: &mut S, args: &[&Tensor]) -> Result<()> {
+        let bucket = self.bucket(args)?;
+        genesis_kernel::launch_at_once(|| self.cells(bucket))?;
+        self.run(Mode::Warm, bucket, state, args).map(drop)
     }
 
     /// Runs the step as it is.

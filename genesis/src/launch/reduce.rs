@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::{Grid, KernelDef};
+use genesis_kernel::launch_at_once;
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::{reduce as device, scan as device_scan};
 
@@ -223,7 +224,7 @@ pub(super) fn counters(on: Device, n: usize) -> Result<Tensor> {
     if let Some(zeros) = kept.get(&on) {
         return Ok(zeros.clone());
     }
-    let zeros = Tensor::zeros(&[MAX_SHARED], (DType::I32, on))?;
+    let zeros = launch_at_once(|| Tensor::zeros(&[MAX_SHARED], (DType::I32, on)))?;
     kept.insert(on, zeros.clone());
     Ok(zeros)
 }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::{Grid, KernelDef, LaunchOptions};
+use genesis_kernel::launch_at_once;
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::pool as device;
 
@@ -145,10 +146,10 @@ fn sent(content: Content, table: &Table, device: Device) -> Result<Tensor> {
     if let Some(known) = sent.get(&key) {
         return Ok(known.clone());
     }
-    let fresh = match content {
-        Content::Places => Tensor::from_slice_on(&table.index, &shape, device)?,
-        Content::Weights(dtype) => Tensor::from_f64(&table.weight, &shape, (dtype, device))?,
-    };
+    let fresh = launch_at_once(|| match content {
+        Content::Places => Tensor::from_slice_on(&table.index, &shape, device),
+        Content::Weights(dtype) => Tensor::from_f64(&table.weight, &shape, (dtype, device)),
+    })?;
     if sent.len() >= MOST_SENT {
         sent.clear();
     }

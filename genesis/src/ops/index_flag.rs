@@ -17,6 +17,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::launch_at_once;
 use genesis_kernel::runtime::{Arg, Device};
 use kernels::index as device;
 
@@ -73,7 +74,7 @@ impl Flags {
     #[track_caller]
     fn new(on: Device, thread: &Arc<()>) -> Result<Flags> {
         let words = Tensor::uninitialized(&[1 + LAUNCHES], (DType::I64, on))?;
-        clear(&words)?;
+        launch_at_once(|| clear(&words))?;
         Ok(Flags {
             on,
             thread: Arc::downgrade(thread),

@@ -7,7 +7,7 @@ use cudarc::driver::sys::{self, CUresult};
 
 use super::device::{CudaDevice, MAX_DEVICES, open};
 use super::handle::Handle;
-use super::writes::LastLaunch;
+use super::writes::{LastLaunch, Writes};
 use crate::diag::Error;
 use crate::runtime::pool::{Arena, Fence, User};
 
@@ -159,6 +159,11 @@ impl CudaStream {
     /// Whether the launch right ahead of this thread's next one may write to some byte of a range.
     pub(crate) fn may_be_written_ahead(&self, address: u64, bytes: u64) -> bool {
         self.last_launch().may_write(self.raw(), address, bytes)
+    }
+
+    /// Has the next launch of this thread follow one that may write this.
+    pub(crate) fn note_writes(&self, writes: &Writes) {
+        self.last_launch().set(self.raw(), writes);
     }
 
     /// Waits for everything on it.
