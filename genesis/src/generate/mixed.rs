@@ -247,7 +247,7 @@ mod tests {
         ];
         let all = packed(&parts, sizes, 4);
         assert_eq!(all, expected.concat());
-        let words = sizes.shapes().iter().map(|shape| shape.iter().product::<usize>()).sum();
+        let words = sizes.shapes().iter().map(|shape| shape.iter().product::<usize>()).sum::<usize>();
         assert_eq!(all.len(), words);
     }
 }
