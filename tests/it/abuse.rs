@@ -40,70 +40,16 @@ const LEFT_OUT: [(&str, &str); 28] = [
     ("backward_with", "the row `backward` goes there"),
 ];
 
-/// Blocks of macros that declare methods.
-const BLOCKS: [&str; 9] = [
-    "unary_ops! {",
-    "binary_ops! {",
-    "scalar_ops! {",
-    "functions! {",
-    "functions2! {",
-    "comparisons! {",
-    "unary! {",
-    "with_number! {",
-    "with_tensor! {",
-];
-
 #[test]
 fn every_method_of_a_tensor_is_abused() -> Result<()> {
-    let mut names = BTreeSet::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../genesis/src");
-    for folder in ["tensor", "ops", "autograd"] {
-        methods_in(&root.join(folder), &mut names)?;
-    }
+    let names: BTreeSet<String> =
+        ["tensor", "ops", "autograd"].into_iter().flat_map(crate::methods::of_tensors).collect();
     ensure!(names.len() > 400, "only {} methods are found in the sources", names.len());
     let rows: BTreeSet<String> = abuse::rows().iter().map(|row| row.name.to_owned()).collect();
     let is_left_out = |name: &String| LEFT_OUT.iter().any(|left| left.0 == name);
     let missing: Vec<&String> =
         names.iter().filter(|n| !rows.contains(*n) && !is_left_out(n)).collect();
     ensure!(missing.is_empty(), "not in tests/src/abuse/table.rs: {missing:?}");
-    Ok(())
-}
-
-/// Adds the public methods that the sources in a folder give tensors.
-fn methods_in(folder: &Path, names: &mut BTreeSet<String>) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            methods_in(&path, names)?;
-            continue;
-        }
-        let (mut is_tensor, mut is_block) = (false, false);
-        for line in fs::read_to_string(&path)?.lines() {
-            match line {
-                "impl Tensor {" => is_tensor = true,
-                "}" => (is_tensor, is_block) = (false, false),
-                _ => is_block |= BLOCKS.contains(&line),
-            }
-            if let Some(rest) = line.strip_prefix("    pub fn ").filter(|_| is_tensor) {
-                names.extend(rest.split(['(', '<']).next().map(str::to_owned));
-            }
-            let row = line
-                .strip_prefix("    ")
-                .filter(|rest| is_block && rest.starts_with(char::is_lowercase));
-            let is_name = |c: char| c.is_lowercase() || c.is_ascii_digit() || c == '_';
-            if let Some(row) = row {
-                let mut words = row.split_inclusive([' ', ',', ';']);
-                let name = words.next().unwrap_or_default();
-                let end = name.trim_end_matches([' ', ',', ';']);
-                if end.chars().all(is_name)
-                    && (name.ends_with(',') || row[end.len()..].starts_with([' ', ';']))
-                {
-                    names.insert(end.to_owned());
-                }
-            }
-        }
-    }
-    names.remove("static");
     Ok(())
 }
 

@@ -28,7 +28,7 @@ fn every_op_of_the_table_runs_in_its_precision() -> Result<()> {
     let mut as_they_came = BTreeSet::new();
     let all = all();
     for info in all.iter().filter(|info| info.dtypes.contains(&DType::F32)) {
-        let sample = &info.samples[0];
+        let sample = info.samples[0];
         for dtype in [DType::F32, DType::BF16].into_iter().filter(|d| info.dtypes.contains(d)) {
             let (_, x) = inputs(info, sample, dtype, Lay::Contiguous, CPU)?;
             let plain = (info.call)(&x)?;
@@ -65,7 +65,7 @@ fn every_op_of_the_table_runs_in_its_precision() -> Result<()> {
 #[test]
 fn gradients_have_the_dtype_of_what_they_are_of() -> Result<()> {
     for info in all().iter().filter(|i| i.is_differentiable && i.dtypes.contains(&DType::F32)) {
-        let sample = &info.samples[0];
+        let sample = info.samples[0];
         let (_, x) = inputs(info, sample, DType::F32, Lay::Contiguous, CPU)?;
         let leaf = |t: Tensor| {
             if t.dtype().is_float() { t.requires_grad_(true) } else { Ok(t) }

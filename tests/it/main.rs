@@ -67,6 +67,7 @@ mod linear_rows;
 mod matmul;
 /// What memory is used for, and what happens when there is no more.
 mod memory;
+mod methods;
 mod mixed;
 /// What products of models are computed from.
 mod model_weights;

@@ -26,8 +26,13 @@ fn declared() -> BTreeSet<String> {
     names
 }
 
-/// The names that a line declares: `pub fn name(`, `name {`, `name, other;`, `Name = ..`.
+/// The names that a line declares: `pub fn name(`, `name {`, `name, other;`, `Name = ..`, `in_place: name_;`,
+/// `in_place!(name_ = ..`.
 fn names_of(line: &str) -> Vec<String> {
+    let line = ["in_place: ", "in_place!("]
+        .iter()
+        .find_map(|form| line.strip_prefix(form))
+        .unwrap_or(line);
     let word = |text: &str| -> String {
         text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
     };

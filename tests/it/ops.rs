@@ -3,9 +3,10 @@
 //! A sample is drawn in f64, rounded to the dtype, and laid out in several ways; the reference sees
 //! the rounded values, so what is left is the op's own error. Tolerances are by family and dtype.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use genesis::ops::info::{Dense, Family, OpInfo, Sample, all};
+use genesis::ops::info::{Dense, Family, OpInfo, Sample, all, methods};
 use genesis::{DType, Device, Tensor};
 use genesis_kernel::ir::Scalar;
 
@@ -63,18 +64,18 @@ fn lay_out(x: &Tensor, lay: Lay) -> genesis::Result<Tensor> {
 /// The inputs of a sample: as the reference sees them, and as tensors.
 pub(crate) fn inputs(
     info: &OpInfo,
-    sample: &Sample,
+    sample: Sample,
     dtype: DType,
     lay: Lay,
     device: Device,
 ) -> genesis::Result<(Vec<Dense>, Vec<Tensor>)> {
-    let mut draw = Draw(0x5EED ^ sample.shapes.len() as u64);
+    let mut draw = Draw(0x5EED ^ sample.len() as u64);
     let mut dense = Vec::new();
     let mut tensors = Vec::new();
-    for (index, shape) in sample.shapes.iter().enumerate() {
+    for (index, shape) in sample.iter().enumerate() {
         let bound = info.index_inputs.iter().find(|(input, _)| *input == index).map(|&(_, n)| n);
         let dtype = if bound.is_some() { DType::I64 } else { dtype };
-        let (low, high) = bound.map_or(sample.range, |n| (0.0, n as f64));
+        let (low, high) = bound.map_or(info.range, |n| (0.0, n as f64));
         let is_float = dtype.is_float();
         let low = if dtype.is_unsigned_int() { low.max(0.0) } else { low };
         let values: Vec<f64> = (0..shape.iter().product::<usize>())
@@ -82,7 +83,7 @@ pub(crate) fn inputs(
             .map(|v| if is_float { v } else { v.floor() })
             .collect();
         let x = Tensor::from_f64(&values, shape, (dtype, device))?;
-        dense.push(Dense { shape: shape.clone(), data: x.to_f64_vec()? });
+        dense.push(Dense { shape: shape.to_vec(), data: x.to_f64_vec()? });
         tensors.push(lay_out(&x, lay)?);
     }
     Ok((dense, tensors))
@@ -131,7 +132,7 @@ fn allowed(info: &OpInfo, dtype: DType, reference: f64, scale: f64, k: usize) ->
         // Near a zero of the whole, the rounding of its parts remains.
         Family::Chain if dtype == DType::F64 => 30.0 * eps,
         Family::Chain => one + 2.0 * if is_half { ulp(DType::F32, 1.0) } else { eps },
-        Family::Sum => 4.0 * eps * scale + one,
+        Family::Sum | Family::Mean => 4.0 * eps * scale + one,
         Family::Softmax => match dtype {
             DType::F32 => 1e-5 + 2e-6 * reference.abs(),
             DType::F64 => 1e-12,
@@ -154,7 +155,7 @@ fn magnitude(info: &OpInfo, dense: &[Dense]) -> (f64, usize) {
             let k = *dense[0].shape.last().expect("a matrix has axes");
             (k as f64 * top(&dense[0]) * top(&dense[1]), k.max(1))
         }
-        Family::Sum if info.name.starts_with("mean") => (top(&dense[0]), 1),
+        Family::Mean => (top(&dense[0]), 1),
         Family::Sum => (dense[0].data.iter().map(|v| v.abs()).sum(), 1),
         _ => (1.0, 1),
     }
@@ -162,12 +163,12 @@ fn magnitude(info: &OpInfo, dense: &[Dense]) -> (f64, usize) {
 
 pub(crate) fn check_forward(
     info: &OpInfo,
-    sample: &Sample,
+    sample: Sample,
     dtype: DType,
     lay: Lay,
     device: Device,
 ) -> Result<(), String> {
-    let what = format!("{} {dtype} {lay:?} {device} {:?}", info.name, sample.shapes);
+    let what = format!("{} {dtype} {lay:?} {device} {:?}", info.name, sample);
     let text = |error: genesis::Error| format!("{what}: {error}");
     let (dense, tensors) = inputs(info, sample, dtype, lay, device).map_err(text)?;
     let got = (info.call)(&tensors).map_err(text)?;
@@ -222,10 +223,9 @@ fn check_dtype(dtype: DType) {
     let infos = all();
     let mut cases = Vec::new();
     for device in devices() {
-        let takes = |info: &&OpInfo| info.dtypes.contains(&dtype);
-        for info in infos.iter().filter(takes) {
+        for &info in infos.iter().filter(|info| info.dtypes.contains(&dtype)) {
             let samples = info.samples.iter();
-            cases.extend(samples.flat_map(|sample| LAYS.map(|lay| (info, sample, lay, device))));
+            cases.extend(samples.flat_map(|&sample| LAYS.map(|lay| (info, sample, lay, device))));
         }
     }
     println!("{} cases", cases.len());
@@ -252,7 +252,7 @@ macro_rules! forward {
             fn every_dtype_has_a_test() {
                 let tested = [$(DType::$dtype),*];
                 let infos = all();
-                let mut dtypes = infos.iter().flat_map(|info| &info.dtypes);
+                let mut dtypes = infos.iter().flat_map(|info| info.dtypes);
                 let missing = dtypes.find(|dtype| !tested.contains(dtype));
                 assert_eq!(missing, None);
                 let cases = infos.iter().map(|info| info.samples.len() * info.dtypes.len());
@@ -283,9 +283,99 @@ forward! {
 #[test]
 fn refusals_have_their_exact_text() {
     for info in all() {
-        for refusal in &info.refused {
-            let error = (refusal.call)().expect_err(&refusal.message);
-            assert_eq!(error.to_string(), refusal.message);
+        for (call, message) in info.refused {
+            let error = call().expect_err(message);
+            assert_eq!(error.to_string(), *message);
         }
     }
+}
+
+/// Methods that are no op, or whose result is another every time, or that other tests hold to a reference.
+const WITHOUT_ROW: &[(&str, &str)] = &[
+    ("stream", "a handle"),
+    ("arg", "an argument of a kernel"),
+    ("arg_mut", "an argument of a kernel"),
+    ("item", "a number on the host"),
+    ("item_as", "a number on the host"),
+    ("to_vec", "numbers on the host"),
+    ("to_f64_vec", "how tests read every result"),
+    ("from_slice", "how tests make operands"),
+    ("from_slice_on", "how tests make operands"),
+    ("from_vec", "how tests make operands"),
+    ("empty", "its values are arbitrary"),
+    ("empty_like", "its values are arbitrary"),
+    ("to_device", "`runtime` has its tests"),
+    ("to_device_non_blocking", "`runtime` has its tests"),
+    ("pin_memory", "`runtime` has its tests"),
+    ("is_pinned", "a getter"),
+    ("record_stream", "it has no result"),
+    ("allclose", "a bool on the host"),
+    ("equal", "a bool on the host"),
+    ("attention_backend", "a choice on the host"),
+    ("varlen_attn", "`varlen` has its tests"),
+    ("varlen_attn_with_lse", "`varlen` has its tests"),
+    ("paged_attention", "`paged` has its tests"),
+    ("rotate_and_cache", "`rotate` has its tests"),
+    ("rotate_and_attend", "`paged_decode` has its tests"),
+    ("quantized_linear", "`quantized` has its tests"),
+    ("linear_rows", "`linear_rows` has its tests"),
+    ("sample_tokens", "`sample_tokens` has its tests"),
+    ("rand", "random"),
+    ("uniform", "random"),
+    ("randn", "random"),
+    ("normal", "random"),
+    ("randint", "random"),
+    ("randperm", "random"),
+    ("bernoulli", "random"),
+    ("gamma", "random"),
+    ("poisson", "random"),
+    ("multinomial", "random"),
+    ("dropout", "random"),
+];
+
+#[test]
+fn every_public_op_has_a_row() {
+    let called = crate::methods::called_by_rows();
+    let rows = all();
+    let names = crate::methods::of_tensors("ops");
+    let has_row = |name: &str| {
+        let is_of_table = methods().any(|method| method.name == name)
+            && rows.iter().any(|row| row.name.split('/').next() == Some(name));
+        is_of_table || called.contains(name)
+    };
+    // The in-place form of an op is held to it by another test.
+    let is_in_place = |name: &str| name.ends_with('_') && name != "where_";
+    let without: Vec<&String> = names
+        .iter()
+        .filter(|name| !is_in_place(name) && !has_row(name))
+        .filter(|name| !WITHOUT_ROW.iter().any(|(left, _)| left == name))
+        .collect();
+    assert!(without.is_empty(), "no row of `OpInfo` calls {without:?}");
+    let is_stale = |name: &&str| has_row(name) || !names.contains(*name);
+    let stale: Vec<&str> = WITHOUT_ROW.iter().map(|(name, _)| *name).filter(is_stale).collect();
+    assert!(stale.is_empty(), "these have rows, or are gone: {stale:?}");
+}
+
+/// What a row's method gives, and what its in-place form leaves.
+#[test]
+fn in_place_forms_leave_what_the_op_gives() -> genesis::Result<()> {
+    let table: BTreeMap<&str, _> = methods().map(|method| (method.name, method.call)).collect();
+    let mut count = 0;
+    for (name, write) in &table {
+        let Some(op) = name.strip_suffix('_').and_then(|op| table.get(op)) else { continue };
+        let of = |values: &[i64]| Tensor::from_slice_on(values, &[3], Device::Cpu);
+        let (x, y) = (of(&[3, 1, 2])?, of(&[2, 1, 3])?);
+        let is_of_ints = op(&x.to_dtype(DType::F32)?, &y.to_dtype(DType::F32)?, 2.0).is_err();
+        let dtype = if is_of_ints { DType::I64 } else { DType::F32 };
+        let (x, y) = (x.to_dtype(dtype)?.copy()?, y.to_dtype(dtype)?);
+        let want = op(&x, &y, 2.0)?;
+        let got = write(&x, &y, 2.0)?;
+        let bits = |t: &Tensor| -> genesis::Result<Vec<u64>> {
+            Ok(t.to_f64_vec()?.into_iter().map(f64::to_bits).collect())
+        };
+        assert_eq!(bits(&got)?, bits(&want)?, "{name}");
+        count += 1;
+    }
+    assert!(count >= 50, "only {count} forms");
+    Ok(())
 }

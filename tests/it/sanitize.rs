@@ -45,11 +45,11 @@ fn wanted() -> Option<Device> {
 }
 
 /// The first and the last sample of an op that have elements, and not too many.
-fn samples(info: &OpInfo) -> Vec<&Sample> {
-    let is_small = |sample: &&Sample| {
-        sample.shapes.iter().all(|shape| (1..1 << 16).contains(&shape.iter().product::<usize>()))
+fn samples(info: &OpInfo) -> Vec<Sample> {
+    let is_small = |sample: &Sample| {
+        sample.iter().all(|shape| (1..1 << 16).contains(&shape.iter().product::<usize>()))
     };
-    let mut small = info.samples.iter().filter(is_small);
+    let mut small = info.samples.iter().copied().filter(is_small);
     small.next().into_iter().chain(small.next_back()).collect()
 }
 
@@ -67,7 +67,7 @@ fn ops_of_every_kind() {
 
 fn run_ops(device: Device) {
     let mut problems = Vec::new();
-    for info in &all() {
+    for info in all() {
         let dtypes = dtypes(info);
         for (sample, &dtype) in
             samples(info).into_iter().flat_map(|s| dtypes.iter().map(move |d| (s, d)))
@@ -77,7 +77,7 @@ fn run_ops(device: Device) {
             }
         }
         // Integers have kernels of their own.
-        if let Some(sample) = samples(info).first().filter(|_| info.dtypes.contains(&DType::I64)) {
+        if let Some(&sample) = samples(info).first().filter(|_| info.dtypes.contains(&DType::I64)) {
             problems.extend(check_forward(info, sample, DType::I64, Lay::Contiguous, device).err());
         }
     }
@@ -85,7 +85,7 @@ fn run_ops(device: Device) {
 }
 
 /// The gradient of the sum of an op's result, in f32.
-fn backward(info: &OpInfo, sample: &Sample, device: Device) -> Result<()> {
+fn backward(info: &OpInfo, sample: Sample, device: Device) -> Result<()> {
     let (_, tensors) = inputs(info, sample, DType::F32, Lay::Contiguous, device)?;
     let leaves: Vec<Tensor> = tensors
         .into_iter()

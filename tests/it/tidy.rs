@@ -126,7 +126,7 @@ fn products_of_extents_are_counted() {
 fn places_never_wrap() {
     // Sums of integers wrap as PyTorch's do; the others step addresses.
     let meant = [
-        "genesis/src/ops/matmul_int.rs",
+        "genesis/src/ops/linalg/matmul_int.rs",
         "genesis/src/launch/fused.rs",
         "genesis/src/launch/many.rs",
         "genesis/src/launch/window_cpu/lines.rs",

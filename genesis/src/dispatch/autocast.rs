@@ -13,6 +13,20 @@ use genesis_kernel::runtime::Device;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
+/// In what an op's operands come under autocast.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Precision {
+    /// In the 16 bits of the region.
+    Half,
+    /// In f32.
+    Single,
+    /// Where they differ, in f32.
+    Widest,
+}
+
+/// In what autocast computes some ops, by name.
+pub(crate) type Precisions = &'static [(&'static str, Precision)];
+
 /// What chooses the precision of operands.
 pub(crate) trait Policy: Sync {
     /// The dtype that an op's operands come in, where autocast is on and changes the op.

@@ -1,6 +1,7 @@
 //! What a call is, and what is looked at in its results.
 
 use genesis::ops::AttentionBackend;
+use genesis::ops::info::{Method, methods};
 use genesis::{Result, Tensor, Unique};
 
 use super::generate::Gen;
@@ -9,13 +10,41 @@ use super::generate::Gen;
 pub struct Row {
     /// As in the sources.
     pub name: &'static str,
+    call: Call,
+}
+
+enum Call {
     /// Draws arguments and calls it.
-    pub call: fn(&mut Gen) -> Result<Vec<Tensor>>,
+    Drawn(fn(&mut Gen) -> Result<Vec<Tensor>>),
+    /// A method of a table of ops, called with tensors and a number.
+    OfTable(&'static Method),
+}
+
+impl Row {
+    pub(super) fn new(name: &'static str, call: fn(&mut Gen) -> Result<Vec<Tensor>>) -> Row {
+        Row { name, call: Call::Drawn(call) }
+    }
+
+    pub(super) fn of_table(method: &'static Method) -> Row {
+        Row { name: method.name, call: Call::OfTable(method) }
+    }
+
+    /// Draws arguments and calls it.
+    pub fn call(&self, g: &mut Gen) -> Result<Vec<Tensor>> {
+        match self.call {
+            Call::Drawn(call) => call(g),
+            Call::OfTable(method) => {
+                let (x, y) = (g.tensor(), g.tensor());
+                done((method.call)(&x, &y, g.v()))
+            }
+        }
+    }
 }
 
 /// Every method that is called.
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
+    rows.extend(methods().map(Row::of_table));
     super::table::methods(&mut rows);
     super::table::functions(&mut rows);
     super::table::others(&mut rows);

@@ -73,7 +73,7 @@ pub(super) fn data(rows: &mut Vec<Row>) {
 }
 
 fn samplers(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("shuffled", |g| done(shuffled(g.v::<usize>(), g.v(), g.v())));
     row("SequentialSampler", |g| {
         let sampler: SequentialSampler = g.v();
@@ -100,7 +100,7 @@ fn samplers(rows: &mut Vec<Row>) {
 }
 
 fn pictures(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("Image::new", |g| done(Image::new(g.v(), g.v(), g.v(), vec![0.5; 12])?.to_tensor()));
     row("Image::from_bytes", |g| {
         done(Image::from_bytes(g.v(), g.v(), g.v(), &[7; 12])?.to_tensor())
@@ -132,7 +132,7 @@ fn pictures(rows: &mut Vec<Row>) {
 }
 
 fn sets(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("Csv::parse", |g| {
         let parts = [
             "a",
@@ -213,7 +213,7 @@ fn named(g: &mut Gen) -> BTreeMap<String, Tensor> {
 }
 
 fn files(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("save_npy", |g| {
         let path = path("x.npy");
         io::save_npy(&path, &g.tensor())?;

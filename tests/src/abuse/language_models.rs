@@ -12,7 +12,7 @@ use super::generate::Gen;
 
 pub(super) fn language_models(rows: &mut Vec<Row>) {
     caches(rows);
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("gated", |g| {
         let gate = g.one(&[Gate::Silu, Gate::Gelu, Gate::GeluTanh]);
         done(g.tensor().gated(gate))
@@ -74,7 +74,7 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
 
 /// What reads and writes caches of keys and values.
 fn caches(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("paged_attention", |g| {
         let [q, keys, values, query_starts, key_lengths, pages, sinks] =
             [(); 7].map(|()| g.tensor());

@@ -30,15 +30,12 @@ values! {
 const SHARE: usize = 24;
 
 pub(super) fn launches(rows: &mut Vec<Row>) {
-    rows.extend((0..SHARE).map(|_| Row { name: "launch", call: launch }));
-    rows.push(Row { name: "inspect", call: look });
-    rows.push(Row {
-        name: "Buffer",
-        call: |g| {
-            let _ = bytes(g);
-            Ok(Vec::new())
-        },
-    });
+    rows.extend((0..SHARE).map(|_| Row::new("launch", launch)));
+    rows.push(Row::new("inspect", look));
+    rows.push(Row::new("Buffer", |g| {
+        let _ = bytes(g);
+        Ok(Vec::new())
+    }));
 }
 
 fn any_kernel(g: &mut Gen) -> &'static KernelDef {

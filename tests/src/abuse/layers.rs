@@ -46,47 +46,47 @@ impl<const N: usize> Value for Sizes<N> {
 /// Layers made by a function that gives a result.
 macro_rules! made {
     ($rows:ident; $($name:ident::$make:ident($($kind:ident)*) ($($given:ident)*);)*) => {
-        $($rows.push(Row {
-            name: stringify!($name),
-            call: |g| {
+        $($rows.push(Row::new(
+            stringify!($name),
+            |g| {
                 let layer = $name::$make($(arg!(g $kind)),*)?;
                 g.holds(&layer);
                 done(layer.forward($(arg!(g $given)),*))
             },
-        });)*
+));)*
     };
 }
 
 /// Layers made by a function that always gives one.
 macro_rules! plain {
     ($rows:ident; $($name:ident::$make:ident($($kind:ident)*) ($($given:ident)*);)*) => {
-        $($rows.push(Row {
-            name: stringify!($name),
-            call: |g| {
+        $($rows.push(Row::new(
+            stringify!($name),
+            |g| {
                 let layer = $name::$make($(arg!(g $kind)),*);
                 done(layer.forward($(arg!(g $given)),*))
             },
-        });)*
+));)*
     };
 }
 
 /// Layers without numbers.
 macro_rules! units {
     ($rows:ident; $($name:ident)*) => {
-        $($rows.push(Row { name: stringify!($name), call: |g| done($name.forward(&g.tensor())) });)*
+        $($rows.push(Row::new(stringify!($name), |g| done($name.forward(&g.tensor()))));)*
     };
 }
 
 /// Layers whose fields are public.
 macro_rules! fields {
     ($rows:ident; $($name:ident { $($field:ident)* } ($($given:ident)*);)*) => {
-        $($rows.push(Row {
-            name: stringify!($name),
-            call: |g| {
+        $($rows.push(Row::new(
+            stringify!($name),
+            |g| {
                 let layer = $name { $($field: g.v()),* };
                 done(layer.forward($(arg!(g $given)),*))
             },
-        });)*
+));)*
     };
 }
 
@@ -138,7 +138,7 @@ fn simple(rows: &mut Vec<Row>) {
         LogSoftmax { dim } (t); Flatten { start_dim end_dim } (t);
         Upsample { size scale_factor mode align_corners } (t);
     }
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("Pad1d", |g| done(Pad1d::new(g.v::<[i64; 2]>(), g.v()).forward(&g.tensor())));
     row("Pad2d", |g| done(Pad2d::new(g.v::<[i64; 4]>(), g.v()).forward(&g.tensor())));
     row("Pad3d", |g| done(Pad3d::new(g.v::<i64>(), g.v()).forward(&g.tensor())));
@@ -178,7 +178,7 @@ fn masks<'t>(g: &mut Gen, tensors: &'t [Option<Tensor>; 2]) -> Masks<'t> {
 }
 
 fn attention(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("MultiheadAttention", |g| {
         let layer = MultiheadAttention::with(g.v(), g.v(), g.v(), g.at())?;
         let masks: [Option<Tensor>; 2] = g.v();
@@ -233,7 +233,7 @@ fn run<G: Gates>(g: &mut Gen, layer: &Recurrent<G>) -> Result<Vec<Tensor>> {
 }
 
 fn recurrent(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("Rnn", |g| {
         let layer = Rnn::with(g.v(), g.v(), g.v(), g.at())?;
         run(g, &layer)
@@ -261,7 +261,7 @@ fn recurrent(rows: &mut Vec<Row>) {
 }
 
 fn packed(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("pack_padded_sequence", |g| {
         let packed = pack_padded_sequence(&g.tensor(), &g.list::<usize>(), g.v())?;
         done(pad_packed_sequence(&packed, g.v(), g.v()).map(|pair| pair.0))
@@ -276,7 +276,7 @@ fn packed(rows: &mut Vec<Row>) {
 
 /// What every module can do, and containers.
 fn modules(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("Sequential", |g| {
         let layer = Sequential::new()
             .with(Linear::new(g.v(), g.v(), g.at())?)
@@ -327,7 +327,7 @@ fn modules(rows: &mut Vec<Row>) {
 }
 
 fn init_functions(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("dirac_", |g| done(init::dirac_(&g.tensor(), g.v())));
     row("orthogonal_", |g| done(init::orthogonal_(&g.tensor(), g.v())));
     row("sparse_", |g| done(init::sparse_(&g.tensor(), g.v(), g.v())));

@@ -69,17 +69,17 @@ macro_rules! arg {
 
 pub(super) use arg;
 
-/// Methods of a tensor.
+/// Methods of a tensor, but those of tables of ops, which bring their calls.
 macro_rules! methods {
     ($($name:ident($($kind:ident)*);)*) => {
         pub(super) fn methods(rows: &mut Vec<Row>) {
-            $(rows.push(Row {
-                name: stringify!($name),
-                call: |g| {
+            $(rows.push(Row::new(
+                stringify!($name),
+                |g| {
                     let x = g.tensor();
                     done(x.$name($(arg!(g $kind)),*))
                 },
-            });)*
+));)*
         }
     };
 }
@@ -88,7 +88,7 @@ macro_rules! methods {
 macro_rules! functions {
     ($($name:ident($($kind:ident)*);)*) => {
         pub(super) fn functions(rows: &mut Vec<Row>) {
-            $(rows.push(Row { name: stringify!($name), call: |g| done(Tensor::$name($(arg!(g $kind)),*)) });)*
+            $(rows.push(Row::new(stringify!($name), |g| done(Tensor::$name($(arg!(g $kind)),*))));)*
         }
     };
 }
@@ -100,70 +100,54 @@ methods! {
     masked_scatter_(t t); index_fill_(v t v); index_add_(v t t v); index_copy_(v t t); scatter_(v t t);
     scatter_add_(v t t); scatter_reduce_(v t t v v); put_(t t v); index_put_(ix t v); set(ix t); dim(v);
     as_strided(us is v); unfold(v v v); diagonal(v v v); flip(is); slice_step(v v v v); to_device(v);
-    to_device_non_blocking(v); pin_memory(); view(is); reshape(us); flatten(v v); permute(is); transpose(v v);
-    t(); broadcast_to(us); squeeze(v); unsqueeze(v); narrow(v v v); slice(v rg); step(v v); select(v v);
-    softplus(v v); log_sigmoid(); leaky_relu(v); prelu(t); elu(v); selu(); celu(v); hardswish();
-    hardsigmoid(); hardtanh(v v); relu6(); mish(); gelu_tanh(); softsign(); tanhshrink(); hardshrink(v);
-    softshrink(v); threshold(v v); glu(v); softmin(v); matmul_bias(t t); matmul_bias_gelu(t t);
-    matmul_bias_activation(t t v); div_rounded(t v); rsub_scalar(v); rpow_scalar(v); float_power(t);
-    logaddexp2(t); fmax(t); fmin(t); bitwise_left_shift(t); bitwise_right_shift(t); heaviside(t); signbit();
-    sgn(); deg2rad(); rad2deg(); logit(v); isposinf(); isneginf(); isclose(t r); allclose(t r); equal(t);
-    isin(t); tensor_split(v v); tensor_split_at(is v); swapaxes(v v); ravel(); unflatten(v is); expand_as(t);
-    reshape_as(t); rot90(v v v); atleast_1d(); atleast_2d(); atleast_3d(); fliplr(); flipud();
-    combinations(v v); tile(us); diff(v v); trace(); diag(v); diag_embed(v v v);
+    to_device_non_blocking(v); pin_memory(); view(is); reshape(us); flatten(v v); permute(is);
+    transpose(v v); t(); broadcast_to(us); squeeze(v); unsqueeze(v); narrow(v v v); slice(v rg); step(v v);
+    select(v v); softplus(v v); log_sigmoid(); leaky_relu(v); prelu(t); elu(v); selu(); celu(v);
+    hardswish(); hardsigmoid(); hardtanh(v v); relu6(); mish(); gelu_tanh(); softsign(); tanhshrink();
+    hardshrink(v); softshrink(v); threshold(v v); glu(v); softmin(v); matmul_bias(t t);
+    matmul_bias_gelu(t t); matmul_bias_activation(t t v); div_rounded(t v); rsub_scalar(v); rpow_scalar(v);
+    float_power(t); logaddexp2(t); fmax(t); fmin(t); bitwise_left_shift(t); bitwise_right_shift(t);
+    heaviside(t); signbit(); sgn(); deg2rad(); rad2deg(); logit(v); isposinf(); isneginf(); isclose(t r);
+    allclose(t r); equal(t); isin(t); tensor_split(v v); tensor_split_at(is v); swapaxes(v v); ravel();
+    unflatten(v is); expand_as(t); reshape_as(t); rot90(v v v); atleast_1d(); atleast_2d(); atleast_3d();
+    fliplr(); flipud(); combinations(v v); tile(us); diff(v v); trace(); diag(v); diag_embed(v v v);
     scaled_dot_product_attention(t t r); attention_with_lse(t t r); attention_backend(t t r);
     embedding_bag(t r); conv(t ot r); conv_transpose(t ot r us); ctc_loss(t us us r); mse_loss(t v);
     l1_loss(t v); huber_loss(t v v); smooth_l1_loss(t v v); binary_cross_entropy(t v);
     binary_cross_entropy_with_logits(t v); binary_cross_entropy_with_pos_weight(t t v); kl_div(t v v);
     poisson_nll_loss(t v v v v); gaussian_nll_loss(t t v v v); hinge_embedding_loss(t v v);
-    soft_margin_loss(t v); margin_ranking_loss(t t v v); cosine_similarity(t v v); pairwise_distance(t v v v);
-    cosine_embedding_loss(t t v v); sub_scalar(v); clamp(v v); square(); sign(); embedding(t); prod_dim(v v);
-    prod(); cumprod(v); any_dims(is v); all_dims_true(is v); any(); all(); var_dims(is v v); std_dims(is v v);
-    vector_norm(v is v); logsumexp(is v); argmax_all(); argmin_all(); take(t); gather(v t);
-    take_along_dim(t v); index_select(v t); index_add(v t t v); scatter(v t t); scatter_add(v t t); index(ix);
-    index_put(ix t v); nonzero(); masked_select(t); interpolate(r v v); split_sizes(us v); split(v v);
-    chunk(v v); unbind(v); repeat(us); repeat_interleave(v v); roll(v v); movedim(is is); squeeze_dims(is);
-    expand(is); tril(v); triu(v); vdot(t); inner(t); tensordot(t is is); kron(t); cross(t v); addbmm(t t v v);
-    addr(t t v v); cov(v); corrcoef(); dist(t v); cdist(t v); to_bool(); logical_and(t); logical_or(t);
-    logical_xor(t); logical_not(); bitwise_not(); isnan(); isinf(); isfinite(); nan_to_num(v v v); lerp(t t);
-    lerp_scalar(t v); addcmul(t t v); addcdiv(t t v); masked_fill(t v); clamp_min(t); clamp_max(t);
-    round_decimals(v); cross_entropy(t v); nll_loss(t r); cross_entropy_loss(t r); multi_margin_loss(t r);
-    multilabel_margin_loss(t v); multilabel_soft_margin_loss(t ot v); matmul(t); scaled_matmul(t t t v);
-    layer_norm(t t v); rms_norm(t v); local_response_norm(v v v v); group_norm(v ot ot v);
-    layer_norm_over(us ot ot v); rms_norm_over(us ot v); sort(v v); argsort(v v); topk(v v v);
-    max_with_index(v v); min_with_index(v v); pad(is v); one_hot(v); one_hot_of_all(); im2col(r);
-    col2im(r us); pixel_shuffle(v); pixel_unshuffle(v); channel_shuffle(v); max_pool(r);
-    adaptive_max_pool(us); avg_pool(r v v); adaptive_avg_pool(us); lp_pool(v r); max_unpool(t us); mm(t);
-    bmm(t); mv(t); dot(t); outer(t); addmm(t t v v); baddbmm(t t v v); addmv(t t v v); bernoulli(); gamma();
-    poisson(); multinomial(v v); dropout(v); uniform_(v v); normal_(v v); log_normal_(v v); exponential_(v);
-    cauchy_(v v); geometric_(v); random_(v v); bernoulli_(v); sum(); sum_dims(is v); mean(); mean_dims(is v);
-    max(); max_dims(is v); min(); min_dims(is v); argmax(v); argmin(v); grid_sample(t r); affine_grid(us v);
-    cumsum(v); cummax(v); cummin(v); logcumsumexp(v); scatter_reduce(v t t v v); index_reduce(v t t v v);
-    index_copy(v t t); index_fill(v t v); scatter_value(v t v); put(t t v); masked_scatter(t t);
-    slice_scatter(t v v v v); select_scatter(t v v); diagonal_scatter(t v v v); with_index(ix t);
-    searchsorted(t v); bucketize(t v); where_(t t); softmax(v); log_softmax(v); polygamma(v); nuclear_norm(v);
-    var_mean(is v v); std_mean(is v v); aminmax(is v); count_nonzero(is); nansum(is v); nanmean(is v);
-    median_dim(v v); median(); nanmedian_dim(v v); nanmedian(); kthvalue(v v v); mode(v v); quantile(v v v);
-    histc(v v v); bincount(ot v); unique(); unique_consecutive(); unique_dim(v); neg(); abs(); relu(); sqrt();
-    rsqrt(); exp(); log(); sin(); cos(); tanh(); erf(); sigmoid(); gelu(); gelu_slope(); silu(); floor();
-    ceil(); round(); trunc(); frac(); reciprocal(); exp2(); expm1(); log2(); log10(); log1p(); tan(); asin();
-    acos(); atan(); sinh(); cosh(); asinh(); acosh(); atanh(); erfc(); lgamma(); digamma(); erfinv(); sinc();
-    neg_(); abs_(); exp_(); exp2_(); expm1_(); log_(); log2_(); log10_(); log1p_(); sqrt_(); rsqrt_();
-    reciprocal_(); square_(); sin_(); cos_(); tan_(); asin_(); acos_(); atan_(); sinh_(); cosh_(); tanh_();
-    asinh_(); acosh_(); atanh_(); erf_(); erfc_(); erfinv_(); lgamma_(); digamma_(); sinc_(); sigmoid_();
-    relu_(); floor_(); ceil_(); round_(); trunc_(); frac_(); sign_(); deg2rad_(); rad2deg_(); logical_not_();
-    bitwise_not_(); add(t); sub(t); mul(t); div(t); maximum(t); minimum(t); eq(t); ne(t); lt(t); le(t); gt(t);
-    ge(t); pow(t); atan2(t); fmod(t); remainder(t); floor_divide(t); trunc_divide(t); bitwise_and(t);
-    bitwise_or(t); bitwise_xor(t); gcd(t); lcm(t); hypot(t); logaddexp(t); xlogy(t); copysign(t); add_(t);
-    sub_(t); mul_(t); div_(t); pow_(t); fmod_(t); remainder_(t); floor_divide_(t); atan2_(t); hypot_(t);
-    xlogy_(t); copysign_(t); bitwise_and_(t); bitwise_or_(t); bitwise_xor_(t); logical_and_(t);
-    logical_or_(t); logical_xor_(t); clamp_min_(t); clamp_max_(t); eq_scalar(v); ne_scalar(v); lt_scalar(v);
-    le_scalar(v); gt_scalar(v); ge_scalar(v); add_scalar(v); mul_scalar(v); div_scalar(v); rdiv_scalar(v);
-    maximum_scalar(v); minimum_scalar(v); pow_scalar(v); atan2_scalar(v); fmod_scalar(v); remainder_scalar(v);
-    floor_divide_scalar(v); trunc_divide_scalar(v); bitwise_and_scalar(v); bitwise_or_scalar(v);
-    bitwise_xor_scalar(v); gcd_scalar(v); lcm_scalar(v); hypot_scalar(v); logaddexp_scalar(v);
-    xlogy_scalar(v); copysign_scalar(v); add_scalar_(v); sub_scalar_(v); mul_scalar_(v); div_scalar_(v);
-    pow_scalar_(v); fmod_scalar_(v); remainder_scalar_(v); floor_divide_scalar_(v);
+    soft_margin_loss(t v); margin_ranking_loss(t t v v); cosine_similarity(t v v);
+    pairwise_distance(t v v v); cosine_embedding_loss(t t v v); sub_scalar(v); clamp(v v); square(); sign();
+    embedding(t); prod_dim(v v); prod(); cumprod(v); any_dims(is v); all_dims_true(is v); any(); all();
+    var_dims(is v v); std_dims(is v v); vector_norm(v is v); logsumexp(is v); argmax_all(); argmin_all();
+    take(t); gather(v t); take_along_dim(t v); index_select(v t); index_add(v t t v); scatter(v t t);
+    scatter_add(v t t); index(ix); index_put(ix t v); nonzero(); masked_select(t); interpolate(r v v);
+    split_sizes(us v); split(v v); chunk(v v); unbind(v); repeat(us); repeat_interleave(v v); roll(v v);
+    movedim(is is); squeeze_dims(is); expand(is); tril(v); triu(v); vdot(t); inner(t); tensordot(t is is);
+    kron(t); cross(t v); addbmm(t t v v); addr(t t v v); cov(v); corrcoef(); dist(t v); cdist(t v);
+    to_bool(); logical_and(t); logical_or(t); logical_xor(t); logical_not(); bitwise_not(); isnan();
+    isinf(); isfinite(); nan_to_num(v v v); lerp(t t); lerp_scalar(t v); addcmul(t t v); addcdiv(t t v);
+    masked_fill(t v); clamp_min(t); clamp_max(t); round_decimals(v); cross_entropy(t v); nll_loss(t r);
+    cross_entropy_loss(t r); multi_margin_loss(t r); multilabel_margin_loss(t v);
+    multilabel_soft_margin_loss(t ot v); matmul(t); scaled_matmul(t t t v); layer_norm(t t v);
+    rms_norm(t v); local_response_norm(v v v v); group_norm(v ot ot v); layer_norm_over(us ot ot v);
+    rms_norm_over(us ot v); sort(v v); argsort(v v); topk(v v v); max_with_index(v v); min_with_index(v v);
+    pad(is v); one_hot(v); one_hot_of_all(); im2col(r); col2im(r us); pixel_shuffle(v); pixel_unshuffle(v);
+    channel_shuffle(v); max_pool(r); adaptive_max_pool(us); avg_pool(r v v); adaptive_avg_pool(us);
+    lp_pool(v r); max_unpool(t us); mm(t); bmm(t); mv(t); dot(t); outer(t); addmm(t t v v);
+    baddbmm(t t v v); addmv(t t v v); bernoulli(); gamma(); poisson(); multinomial(v v); dropout(v);
+    uniform_(v v); normal_(v v); log_normal_(v v); exponential_(v); cauchy_(v v); geometric_(v);
+    random_(v v); bernoulli_(v); sum(); sum_dims(is v); mean(); mean_dims(is v); max(); max_dims(is v);
+    min(); min_dims(is v); argmax(v); argmin(v); grid_sample(t r); affine_grid(us v); cumsum(v); cummax(v);
+    cummin(v); logcumsumexp(v); scatter_reduce(v t t v v); index_reduce(v t t v v); index_copy(v t t);
+    index_fill(v t v); scatter_value(v t v); put(t t v); masked_scatter(t t); slice_scatter(t v v v v);
+    select_scatter(t v v); diagonal_scatter(t v v v); with_index(ix t); searchsorted(t v); bucketize(t v);
+    where_(t t); softmax(v); log_softmax(v); polygamma(v); nuclear_norm(v); var_mean(is v v);
+    std_mean(is v v); aminmax(is v); count_nonzero(is); nansum(is v); nanmean(is v); median_dim(v v);
+    median(); nanmedian_dim(v v); nanmedian(); kthvalue(v v v); mode(v v); quantile(v v v); histc(v v v);
+    bincount(ot v); unique(); unique_consecutive(); unique_dim(v); square_(); sign_(); deg2rad_();
+    rad2deg_(); logical_not_(); bitwise_not_(); logical_and_(t); logical_or_(t); logical_xor_(t);
+    clamp_min_(t); clamp_max_(t); sub_scalar_(v);
 }
 
 functions! {
@@ -176,7 +160,7 @@ functions! {
 
 /// Those whose arguments are of their own kinds.
 pub(super) fn others(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("from_vec", |g| done(Tensor::from_vec(g.list::<f64>())));
     row("from_slice", |g| done(Tensor::from_slice(&g.list::<i64>(), &g.sizes())));
     row("from_slice_on", |g| {

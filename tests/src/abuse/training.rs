@@ -161,7 +161,7 @@ pub(super) fn training(rows: &mut Vec<Row>) {
 }
 
 fn optimizers(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("Sgd", steps::<SgdOptions>);
     row("Adam", steps::<AdamOptions>);
     row("AdamW", steps::<AdamWOptions>);
@@ -237,7 +237,7 @@ fn is_long(g: &Gen) -> bool {
 }
 
 fn gradients(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("autograd::grad", |g| {
         let (kind, [x, y]) = (g.below(5), [g.tensor(), g.tensor()]);
         let out = formula(kind)(&[x.clone(), y.clone()])?;
@@ -326,7 +326,7 @@ fn gradients(rows: &mut Vec<Row>) {
 }
 
 fn others(rows: &mut Vec<Row>) {
-    let mut row = |name, call| rows.push(Row { name, call });
+    let mut row = |name, call| rows.push(Row::new(name, call));
     row("set_rng_state", |g| {
         let state = g.v();
         fork_rng(|| {

@@ -138,7 +138,7 @@ impl Worker {
         let mut needs = 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| -> Option<String> {
             let mut g = Gen::new(number, is_told);
-            let outcome = (self.row(number).call)(&mut g);
+            let outcome = self.row(number).call(&mut g);
             if is_told {
                 match &outcome {
                     Ok(tensors) => println!("gives {} tensors", tensors.len()),

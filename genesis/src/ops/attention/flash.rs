@@ -342,9 +342,9 @@ impl Op for Flash {
 mod tests {
     use genesis_kernel::runtime::Device;
 
-    use super::super::FAR;
     use super::*;
     use crate::ops::apply;
+    use crate::ops::attention::scores::FAR;
     use crate::random::Generator;
 
     /// Attention with dropped weights, in its definition's words.

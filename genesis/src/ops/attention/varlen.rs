@@ -10,8 +10,9 @@
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
+use super::dot_product::{Attention, AttentionBackend, Call, WithLse};
 use super::flash::{Flash, Packed};
-use super::{Attention, AttentionBackend, Call, FAR, NAME, WithLse};
+use super::scores::{FAR, NAME};
 use crate::dispatch::autocast;
 use crate::error::{Error, Result};
 use crate::launch;

@@ -1,0 +1,20 @@
+//! Attention: of tensors of one length, and of sequences packed one after the other.
+
+mod dot_product;
+mod flash;
+mod scores;
+mod tile;
+mod varlen;
+
+use crate::dispatch::autocast::Precisions;
+#[cfg(feature = "op-info")]
+use crate::ops::info::OpInfo;
+pub use dot_product::{Attention, AttentionBackend};
+pub use varlen::Varlen;
+
+/// In what autocast computes the ops of this folder.
+pub(super) const AUTOCAST: &[Precisions] = &[dot_product::AUTOCAST];
+
+/// The rows of this folder.
+#[cfg(feature = "op-info")]
+pub(super) static INFOS: &[&[OpInfo]] = &[dot_product::info::INFOS];

@@ -1,0 +1,518 @@
+//! Activations made of other ops, with PyTorch's names, defaults and gradients.
+//!
+//! 16-bit inputs are computed in f32 and rounded once. Where two branches meet, the gradient is that of
+//! PyTorch's formula; NaN stays NaN.
+
+use crate::autograd::SavedTensors;
+use crate::dispatch::autocast::{self, Precision, Precisions};
+use crate::error::{Error, Result};
+use crate::ops::{Op, Saves, apply};
+use crate::tensor::Tensor;
+
+/// In what autocast computes these.
+pub(super) const AUTOCAST: Precisions = &[("softplus", Precision::Single)];
+
+/// SELU's constants.
+/// Source: arXiv:1706.02515.
+const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+
+/// Runs `f` in f32 or f64 and rounds its result to the dtype of `x`.
+fn wide(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    Tensor::rounded_once([x], |[x]| f(&x))?.to_dtype(x.dtype())
+}
+
+/// One number as a tensor like `x`.
+fn number(x: &Tensor, value: f64) -> Result<Tensor> {
+    Tensor::full(&[], value, (x.dtype(), x.device()))
+}
+
+impl Tensor {
+    /// `log(1 + exp(beta x)) / beta`, and x itself where `beta x` is over the threshold.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
+        if let Some(cast) = autocast::cast_inputs("softplus", &[self])? {
+            return cast[0].softplus(beta, threshold);
+        }
+        wide(self, |x| apply(Softplus { beta, threshold }, &[x]))
+    }
+
+    /// `log(1 / (1 + exp(-x)))`, which does not overflow.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn log_sigmoid(&self) -> Result<Tensor> {
+        wide(self, |x| apply(Softplus { beta: 1.0, threshold: f64::INFINITY }, &[&x.neg()?])?.neg())
+    }
+
+    /// x where it is positive, else `slope * x`; the gradient at 0 is `slope`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn leaky_relu(&self, slope: f64) -> Result<Tensor> {
+        self.detach().gt_scalar(0.0)?.where_(self, &self.mul_scalar(slope)?)
+    }
+
+    /// x where it is positive, else `weight * x`, with one weight, or one a channel (axis 1).
+    ///
+    /// # Errors
+    /// If the number of weights is neither 1 nor that of the channels.
+    #[track_caller]
+    pub fn prelu(&self, weight: &Tensor) -> Result<Tensor> {
+        let channels = if self.rank() > 1 { self.shape()[1] } else { 1 };
+        let mut line = vec![1; self.rank()];
+        if weight.numel() != 1 {
+            if weight.numel() != channels {
+                let message = format!("{} weights for {channels} channels", weight.numel());
+                return Err(Error::op("prelu", message));
+            }
+            line[1] = channels;
+        }
+        let slope = self.mul(&weight.reshape(&line)?)?;
+        self.detach().gt_scalar(0.0)?.where_(self, &slope)
+    }
+
+    /// x where it is positive, else `alpha * (exp(x) - 1)`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn elu(&self, alpha: f64) -> Result<Tensor> {
+        wide(self, |x| scaled_elu(x, alpha, 1.0, 1.0))
+    }
+
+    /// ELU with the constants that keep mean 0 and variance 1.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    /// # Source
+    /// arXiv:1706.02515.
+    #[track_caller]
+    pub fn selu(&self) -> Result<Tensor> {
+        wide(self, |x| scaled_elu(x, SELU_ALPHA * SELU_SCALE, SELU_SCALE, 1.0))
+    }
+
+    /// x where it is positive, else `alpha * (exp(x / alpha) - 1)`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float or `alpha` is 0.
+    #[track_caller]
+    pub fn celu(&self, alpha: f64) -> Result<Tensor> {
+        if alpha == 0.0 {
+            return Err(Error::op("celu", "alpha is 0"));
+        }
+        wide(self, |x| scaled_elu(x, alpha, 1.0, 1.0 / alpha))
+    }
+
+    /// `x * clamp(x + 3, 0, 6) / 6`; NaN for minus infinity, as the formula and PyTorch say.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn hardswish(&self) -> Result<Tensor> {
+        wide(self, |x| {
+            let (low, is_inner) = (x.detach().le_scalar(-3.0)?, x.detach().lt_scalar(3.0)?);
+            // Infinity and NaN must not reach the slope of a branch that is not taken.
+            let bent = is_inner.logical_and(&low.logical_not()?)?.where_(x, &number(x, 0.0)?)?;
+            let inner = bent.mul(&bent.add_scalar(3.0)?)?.div_scalar(6.0)?;
+            low.where_(&x.detach().mul_scalar(0.0)?, &is_inner.where_(&inner, x)?)
+        })
+    }
+
+    /// `clamp(x / 6 + 1 / 2, 0, 1)`
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn hardsigmoid(&self) -> Result<Tensor> {
+        wide(self, |x| {
+            let inner = x.add_scalar(3.0)?.div_scalar(6.0)?;
+            outside(x, -3.0, 3.0)?.where_(&inner.detach().clamp(0.0, 1.0)?, &inner)
+        })
+    }
+
+    /// x brought between `low` and `high`; the gradient is zero there and beyond.
+    ///
+    /// # Errors
+    /// If the dtype is not a float or `low` is over `high`.
+    #[track_caller]
+    pub fn hardtanh(&self, low: f64, high: f64) -> Result<Tensor> {
+        if low > high {
+            return Err(Error::op("hardtanh", format!("{low} is over {high}")));
+        }
+        outside(self, low, high)?.where_(&self.detach().clamp(low, high)?, self)
+    }
+
+    /// x brought between 0 and 6.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn relu6(&self) -> Result<Tensor> {
+        self.hardtanh(0.0, 6.0)
+    }
+
+    /// `x * tanh(log(1 + exp(x)))`
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn mish(&self) -> Result<Tensor> {
+        wide(self, |x| x.mul(&x.softplus(1.0, 20.0)?.tanh()?))
+    }
+
+    /// GELU by the hyperbolic tangent: `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn gelu_tanh(&self) -> Result<Tensor> {
+        wide(self, |x| {
+            let cube = x.square()?.mul(x)?.mul_scalar(0.044715)?;
+            let inner = x.add(&cube)?.mul_scalar((2.0 / std::f64::consts::PI).sqrt())?.tanh()?;
+            // The half comes first: twice the largest numbers is infinite.
+            inner.add_scalar(1.0)?.mul_scalar(0.5)?.mul(x)
+        })
+    }
+
+    /// `x / (1 + |x|)`
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn softsign(&self) -> Result<Tensor> {
+        wide(self, |x| x.div(&x.abs()?.add_scalar(1.0)?))
+    }
+
+    /// `x - tanh(x)`
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn tanhshrink(&self) -> Result<Tensor> {
+        wide(self, |x| x.sub(&x.tanh()?))
+    }
+
+    /// 0 where x is between `-lambda` and `lambda`, else x.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
+        let x = self.detach();
+        let inside = x.ge_scalar(-lambda)?.logical_and(&x.le_scalar(lambda)?)?;
+        inside.where_(&number(self, 0.0)?, self)
+    }
+
+    /// x moved towards 0 by `lambda`, at most to it.
+    ///
+    /// # Errors
+    /// If the dtype is not a float or `lambda` is negative.
+    #[track_caller]
+    pub fn softshrink(&self, lambda: f64) -> Result<Tensor> {
+        if lambda < 0.0 {
+            return Err(Error::op("softshrink", format!("lambda is negative, {lambda}")));
+        }
+        wide(self, |x| {
+            let detached = x.detach();
+            let (above, below) = (detached.gt_scalar(lambda)?, detached.lt_scalar(-lambda)?);
+            // Zero in the middle, NaN for NaN; the gradient is zero there.
+            let middle = detached.mul_scalar(0.0)?;
+            let low = below.where_(&x.add_scalar(lambda)?, &middle)?;
+            above.where_(&x.sub_scalar(lambda)?, &low)
+        })
+    }
+
+    /// x where it is over `threshold`, else `value`.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
+        self.detach().le_scalar(threshold)?.where_(&number(self, value)?, self)
+    }
+
+    /// The first half along `dim`, each times the sigmoid of its place in the second half.
+    ///
+    /// # Errors
+    /// If there is no such dimension, its extent is odd, or the dtype is not a float.
+    #[track_caller]
+    pub fn glu(&self, dim: i64) -> Result<Tensor> {
+        let extent = self.dim(dim)?;
+        if !extent.is_multiple_of(2) {
+            let message = format!("dimension {dim} of {:?} is odd", self.shape());
+            return Err(Error::op("glu", message));
+        }
+        wide(self, |x| {
+            let half = extent / 2;
+            x.narrow(dim, 0, half)?.mul(&x.narrow(dim, half, half)?.sigmoid()?)
+        })
+    }
+
+    /// The softmax of `-x` along `dim`.
+    ///
+    /// # Errors
+    /// If there is no such dimension or the dtype is not a float.
+    #[track_caller]
+    pub fn softmin(&self, dim: i64) -> Result<Tensor> {
+        self.neg()?.softmax(dim)
+    }
+}
+
+/// Where x is at or beyond one of the bounds.
+fn outside(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
+    let x = x.detach();
+    x.le_scalar(low)?.logical_or(&x.ge_scalar(high)?)
+}
+
+/// `below * (exp(rate * x) - 1)` where x is at most 0, else `above * x`, NaN's slope too.
+fn scaled_elu(x: &Tensor, below: f64, above: f64, rate: f64) -> Result<Tensor> {
+    let is_low = x.detach().le_scalar(0.0)?;
+    // The exponential must not overflow where it is not used: 0 times infinity would be its gradient.
+    let low = is_low.where_(x, &number(x, 0.0)?)?.mul_scalar(rate)?.expm1()?;
+    is_low.where_(&low.mul_scalar(below)?, &x.mul_scalar(above)?)
+}
+
+/// `log(1 + exp(beta x)) / beta`. Made of maxima and magnitudes, whose slopes at 0 would add up to 0
+/// where this one's is a half: so its gradient is an own one.
+struct Softplus {
+    beta: f64,
+    threshold: f64,
+}
+
+impl Op for Softplus {
+    fn name(&self) -> &'static str {
+        "softplus"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        let scaled = x.mul_scalar(self.beta)?;
+        let rest = scaled.abs()?.neg()?.exp()?.log1p()?;
+        let y = scaled.maximum_scalar(0.0)?.add(&rest)?.div_scalar(self.beta)?;
+        match self.threshold {
+            f64::INFINITY => Ok(y),
+            threshold => scaled.gt_scalar(threshold)?.where_(x, &y),
+        }
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(1)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let scaled = saved.input(0).mul_scalar(self.beta)?;
+        let dx = dy.mul(&scaled.sigmoid()?)?;
+        Ok(vec![Some(match self.threshold {
+            f64::INFINITY => dx,
+            threshold => scaled.detach().gt_scalar(threshold)?.where_(dy, &dx)?,
+        })])
+    }
+}
+
+#[cfg(feature = "op-info")]
+pub(super) mod info {
+    use genesis_kernel::ir::DType;
+
+    use crate::ops::info::{Dense, Family, OpInfo, cpu, map};
+
+    fn sigmoid(x: f64) -> f64 {
+        1.0 / (1.0 + (-x).exp())
+    }
+
+    pub(in crate::ops) static INFOS: &[OpInfo] = &[
+        OpInfo::new(
+            "softplus",
+            Family::Softmax,
+            |x| x[0].softplus(2.0, 20.0),
+            |x| map(&x[0], |v| (2.0 * v).exp().ln_1p() / 2.0),
+            &[&[&[3, 5]]],
+        ),
+        OpInfo::new(
+            "log_sigmoid",
+            Family::Softmax,
+            |x| x[0].log_sigmoid(),
+            |x| map(&x[0], |v| sigmoid(v).ln()),
+            &[&[&[3, 5]]],
+        )
+        .within(-3.0, 3.0),
+        OpInfo::new(
+            "leaky_relu",
+            Family::Arithmetic,
+            |x| x[0].sub_scalar(2.0)?.leaky_relu(0.5),
+            |x| map(&x[0], |v| if v > 2.0 { v - 2.0 } else { 0.5 * (v - 2.0) }),
+            &[&[&[3, 5]]],
+        ),
+        OpInfo::new(
+            "prelu",
+            Family::Softmax,
+            |x| x[0].prelu(&x[1]),
+            |x| {
+                Dense::from_fn(&x[0].shape, |at| {
+                    let v = x[0].at(at);
+                    if v > 0.0 { v } else { v * x[1].at(&at[1..2]) }
+                })
+            },
+            &[&[&[2, 3, 2], &[3]]],
+        )
+        .within(-3.0, 3.0)
+        .refusing(&[(
+            || cpu(&[2, 3], DType::F32)?.prelu(&cpu(&[4], DType::F32)?),
+            "prelu: 4 weights for 3 channels",
+        )]),
+        OpInfo::new(
+            "elu",
+            Family::Softmax,
+            |x| x[0].neg()?.elu(1.5),
+            |x| map(&x[0], |v| 1.5 * (-v).exp_m1()),
+            &[&[&[3, 5]]],
+        ),
+        OpInfo::new(
+            "selu",
+            Family::Softmax,
+            |x| x[0].selu(),
+            |x| {
+                let below = |v: f64| 1.673_263_242_354_377_2 * v.exp_m1();
+                map(&x[0], |v| 1.050_700_987_355_480_5 * if v > 0.0 { v } else { below(v) })
+            },
+            &[&[&[3, 5]]],
+        )
+        .within(-3.0, 3.0),
+        OpInfo::new(
+            "celu",
+            Family::Softmax,
+            |x| x[0].celu(1.5),
+            |x| map(&x[0], |v| if v > 0.0 { v } else { 1.5 * (v / 1.5).exp_m1() }),
+            &[&[&[3, 5]]],
+        )
+        .within(-3.0, 3.0)
+        .refusing(&[(|| cpu(&[2], DType::F32)?.celu(0.0), "celu: alpha is 0")]),
+        OpInfo::new(
+            "hardswish",
+            Family::Softmax,
+            |x| x[0].hardswish(),
+            |x| map(&x[0], |v| v * (v + 3.0).clamp(0.0, 6.0) / 6.0),
+            &[&[&[3, 5]]],
+        ),
+        OpInfo::new(
+            "hardsigmoid",
+            Family::Softmax,
+            |x| x[0].hardsigmoid(),
+            |x| map(&x[0], |v| (v / 6.0 + 0.5).clamp(0.0, 1.0)),
+            &[&[&[3, 5]]],
+        )
+        .within(-5.0, 5.0),
+        OpInfo::new(
+            "hardtanh",
+            Family::Softmax,
+            |x| x[0].hardtanh(-1.0, 2.0),
+            |x| map(&x[0], |v| v.clamp(-1.0, 2.0)),
+            &[&[&[3, 5]]],
+        )
+        .within(-3.0, 3.0)
+        .refusing(&[(|| cpu(&[2], DType::F32)?.hardtanh(1.0, 0.0), "hardtanh: 1 is over 0")]),
+        OpInfo::new(
+            "relu6",
+            Family::Softmax,
+            |x| x[0].relu6(),
+            |x| map(&x[0], |v| v.clamp(0.0, 6.0)),
+            &[&[&[3, 5]]],
+        )
+        .within(-3.0, 9.0),
+        OpInfo::new(
+            "mish",
+            Family::Softmax,
+            |x| x[0].mish(),
+            |x| map(&x[0], |v| v * v.exp().ln_1p().tanh()),
+            &[&[&[3, 5]]],
+        ),
+        OpInfo::new(
+            "gelu_tanh",
+            Family::Softmax,
+            |x| x[0].gelu_tanh(),
+            |x| {
+                map(&x[0], |v| {
+                    let inner = (2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v * v * v);
+                    0.5 * v * (1.0 + inner.tanh())
+                })
+            },
+            &[&[&[3, 5]]],
+        ),
+        OpInfo::new(
+            "softsign",
+            Family::Softmax,
+            |x| x[0].softsign(),
+            |x| map(&x[0], |v| v / (1.0 + v.abs())),
+            &[&[&[3, 5]]],
+        )
+        .within(-3.0, 3.0),
+        OpInfo::new(
+            "tanhshrink",
+            Family::Softmax,
+            |x| x[0].tanhshrink(),
+            |x| map(&x[0], |v| v - v.tanh()),
+            &[&[&[3, 5]]],
+        )
+        .within(-3.0, 3.0),
+        OpInfo::new(
+            "hardshrink",
+            Family::Softmax,
+            |x| x[0].hardshrink(0.5),
+            |x| map(&x[0], |v| if v.abs() <= 0.5 { 0.0 } else { v }),
+            &[&[&[3, 5]]],
+        )
+        .within(-1.0, 1.0),
+        OpInfo::new(
+            "softshrink",
+            Family::Softmax,
+            |x| x[0].softshrink(0.5),
+            |x| map(&x[0], |v| v.signum() * (v.abs() - 0.5).max(0.0)),
+            &[&[&[3, 5]]],
+        )
+        .within(-1.0, 1.0)
+        .refusing(&[(
+            || cpu(&[2], DType::F32)?.softshrink(-1.0),
+            "softshrink: lambda is negative, -1",
+        )]),
+        OpInfo::new(
+            "threshold",
+            Family::Softmax,
+            |x| x[0].threshold(0.25, -7.0),
+            |x| map(&x[0], |v| if v > 0.25 { v } else { -7.0 }),
+            &[&[&[3, 5]]],
+        )
+        .within(-1.0, 1.0),
+        OpInfo::new(
+            "glu",
+            Family::Softmax,
+            |x| x[0].glu(1),
+            |x| {
+                Dense::from_fn(&[2, 3, 2], |at| {
+                    x[0].at(at) * sigmoid(x[0].at(&[at[0], at[1] + 3, at[2]]))
+                })
+            },
+            &[&[&[2, 6, 2]]],
+        )
+        .within(-3.0, 3.0)
+        .refusing(&[(|| cpu(&[2, 3], DType::F32)?.glu(-1), "glu: dimension -1 of [2, 3] is odd")]),
+        OpInfo::new(
+            "softmin",
+            Family::Softmax,
+            |x| x[0].softmin(-1),
+            |x| {
+                Dense::from_fn(&x[0].shape, |at| {
+                    let total: f64 =
+                        (0..x[0].shape[1]).map(|i| (-x[0].at(&[at[0], i])).exp()).sum();
+                    (-x[0].at(at)).exp() / total
+                })
+            },
+            &[&[&[3, 5]]],
+        )
+        .within(-3.0, 3.0),
+    ];
+}

@@ -1,0 +1,105 @@
+//! Choice element by element.
+
+use genesis_kernel::ir::DType;
+
+use crate::autograd::SavedTensors;
+use crate::dispatch::autocast::{Precision, Precisions};
+use crate::error::{Error, Result};
+use crate::launch;
+use crate::ops::{Op, Saves, apply, check_pair, promote, unbroadcast};
+use crate::shape::broadcast_shapes;
+use crate::tensor::Tensor;
+
+/// In what autocast computes these.
+pub(super) const AUTOCAST: Precisions = &[("where", Precision::Widest)];
+
+impl Tensor {
+    /// `x` where this bool tensor is true, `y` elsewhere; all three broadcast, the dtypes of the two
+    /// promote.
+    ///
+    /// # Errors
+    /// If this is not bool, shapes do not broadcast, or devices differ.
+    #[track_caller]
+    pub fn where_(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+        let (x, y) = promote::pair(x, y)?;
+        let shapes = [x.shape().to_vec(), y.shape().to_vec()];
+        apply(Where { shapes }, &[self, &x, &y])
+    }
+}
+
+struct Where {
+    shapes: [Vec<usize>; 2],
+}
+
+impl Op for Where {
+    fn name(&self) -> &'static str {
+        "where"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (cond, x, y) = (inputs[0], inputs[1], inputs[2]);
+        if cond.dtype() != DType::Bool {
+            return Err(Error::op(
+                "where",
+                format!("the condition must be bool, got {}", cond.dtype()),
+            ));
+        }
+        check_pair("where", x, y)?;
+        if cond.device() != x.device() {
+            let message = format!("devices differ, {} and {}", cond.device(), x.device());
+            return Err(Error::op("where", message));
+        }
+        let shape = broadcast_shapes("where", &[cond.shape(), x.shape(), y.shape()])?;
+        let z = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
+        let (c, x, y) =
+            (cond.broadcast_to(&shape)?, x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
+        launch::strided(
+            &kernels::select::where_cond::KERNEL,
+            &[x.dtype()],
+            &[&c, &x, &y],
+            &z,
+            &[],
+        )?;
+        Ok(z)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(1)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let cond = saved.input(0);
+        let zero = Tensor::zeros(&[], (dy.dtype(), dy.device()))?;
+        let dx = unbroadcast(&cond.where_(dy, &zero)?, &self.shapes[0])?;
+        let dy = unbroadcast(&cond.where_(&zero, dy)?, &self.shapes[1])?;
+        Ok(vec![None, Some(dx), Some(dy)])
+    }
+}
+
+#[cfg(feature = "op-info")]
+pub(super) mod info {
+    use genesis_kernel::ir::DType;
+
+    use crate::ops::info::{Dense, Family, OpInfo, cpu};
+
+    pub(in crate::ops) static INFOS: &[OpInfo] =
+        &[OpInfo::new(
+            "where",
+            Family::Exact,
+            |x| x[0].detach().gt_scalar(2.0)?.where_(&x[1], &x[2]),
+            |x| {
+                Dense::from_fn(&[2, 3, 5], |at| {
+                    if x[0].at(at) > 2.0 { x[1].at(at) } else { x[2].at(at) }
+                })
+            },
+            &[&[&[3, 5], &[2, 3, 5], &[5]]],
+        )
+        .within(0.0, 4.0)
+        .refusing(&[(
+            || {
+                let x = cpu(&[2], DType::F32)?;
+                x.where_(&x, &x)
+            },
+            "where: the condition must be bool, got f32",
+        )])];
+}

@@ -1,0 +1,315 @@
+//! Rows of a table by index.
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::Device;
+use kernels::embedding as device;
+
+use super::flag;
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::launch;
+use crate::launch::config::{self, row_block};
+use crate::ops::{Op, Saves, apply};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The rows of this table `[V, C]` that `index` names.
+    ///
+    /// # Shapes
+    /// `index: [..]` gives `[.., C]`.
+    /// # Errors
+    /// If the table is not rank 2, the index is not an integer or is outside `0..V`: on the CPU this call
+    /// refuses that, on a GPU the next of the thread that brings values to the host.
+    #[track_caller]
+    pub fn embedding(&self, index: &Tensor) -> Result<Tensor> {
+        if self.rank() != 2 {
+            let message = format!("the table must be [V, C], got {:?}", self.shape());
+            return Err(Error::op("embedding", message));
+        }
+        if !index.dtype().is_int() {
+            let message = format!("the index must be an integer, got {}", index.dtype());
+            return Err(Error::op("embedding", message));
+        }
+        if index.device() != self.device() {
+            let message = format!("devices differ, {} and {}", self.device(), index.device());
+            return Err(Error::op("embedding", message));
+        }
+        let flat = index.detach().to_dtype(DType::I64)?.ravel()?.contiguous()?;
+        if flat.device() == Device::Cpu {
+            let n = self.shape()[0];
+            let is_wrong = |index: &i64| !(0..n as i64).contains(index);
+            if let Some(wrong) = flat.indices_to_check()?.into_iter().find(is_wrong) {
+                let message = format!("index {wrong} is out of range for {n} rows");
+                return Err(Error::op("embedding", message));
+            }
+        }
+        let rows = apply(Embedding { vocabulary: self.shape()[0] }, &[self, &flat])?;
+        rows.reshape(&[index.shape(), &[self.shape()[1]]].concat())
+    }
+}
+
+struct Embedding {
+    vocabulary: usize,
+}
+
+/// Columns of one program.
+fn block(c: usize) -> i64 {
+    row_block(c).min(1024) as i64
+}
+
+impl Op for Embedding {
+    fn name(&self) -> &'static str {
+        "embedding"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (table, index) = (inputs[0], inputs[1]);
+        let (n, c) = (index.numel(), table.shape()[1]);
+        let y = Tensor::uninitialized(&[n, c], (table.dtype(), table.device()))?;
+        let grid = Grid::xy(n, c.div_ceil(block(c) as usize));
+        let tensors = [(table, false), (index, false), (&y, true)];
+        if y.numel() > 0 {
+            let kernel = &device::embedding::KERNEL;
+            let flag = flag::args("embedding", table.device(), self.vocabulary)?;
+            launch::views(kernel, grid, &[table.dtype()], &[block(c)], &tensors, &flag)?;
+        }
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let index = saved.input(1).clone();
+        Ok(vec![Some(apply(Gather { vocabulary: self.vocabulary, index }, &[dy])?), None])
+    }
+}
+
+/// Keys that the sort begins with, each against each.
+const PIECE: usize = 1024;
+/// Pieces that are merged at once, at most.
+const FAN: usize = 32;
+/// Keys of one program of the sort.
+const SORTED_AT_ONCE: usize = 16;
+/// Rows of one program that looks for where they start.
+const STARTS: usize = 128;
+/// Rows of the table of one program.
+const ROWS: usize = 4;
+/// Tokens of a row that are read at once.
+const TOKENS: usize = 4;
+
+/// Tables of this many rows look for their tokens row by row.
+const SMALL: usize = 1024;
+
+fn small(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
+    let cols = block(dy.shape()[1]).min(256);
+    let grid = Grid::xy(dtable.shape()[0], dy.shape()[1].div_ceil(cols as usize));
+    let tensors = [(index, false), (dy, false), (dtable, true)];
+    let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
+    let kernel = &device::embedding_bwd_small::KERNEL;
+    launch::views(kernel, grid, &dtypes, &[16, cols], &tensors, &[])
+}
+
+/// Sorts the tokens by row; then each row of the table adds up its own.
+///
+/// The sort merges: pieces of [`PIECE`] keys, then [`FAN`] at a time, so that its work grows with
+/// `n log n` however many tokens a row has.
+pub(super) fn in_order(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
+    let n_rows = dtable.shape()[0];
+    let (keys, starts) = places_in_order(index, n_rows)?;
+    let columns = config::gathered_columns(dy.device(), dy.shape()[1], dy.dtype().bytes());
+    let args = [
+        launch::pointer(&keys, false),
+        launch::pointer(&starts, false),
+        launch::view_of(dy, false),
+        launch::view_of(dtable, true),
+        launch::number(DType::I64, scale_of(index) as f64),
+    ];
+    let grid = Grid::xy(n_rows.div_ceil(ROWS), dy.shape()[1].div_ceil(columns.cols));
+    let dtypes = [dy.dtype(), launch::accumulate_dtype(dy.dtype())];
+    let consts = [ROWS as i64, TOKENS as i64, columns.cols as i64];
+    let kernel = &device::embedding_bwd::KERNEL;
+    launch::warped(kernel, dtable, grid, &dtypes, &consts, columns.warps, &args)
+}
+
+/// What a row is multiplied by in a key: a power of two above every position of the index.
+pub(super) fn scale_of(index: &Tensor) -> usize {
+    index.numel().next_power_of_two()
+}
+
+/// The sorted keys of an index, and where those of each row begin.
+#[track_caller]
+pub(super) fn places_in_order(index: &Tensor, n_rows: usize) -> Result<(Tensor, Tensor)> {
+    let (n, scale) = (index.numel(), scale_of(index));
+    let keys = sorted_keys(index, n_rows, scale)?;
+    let number = |value: usize| launch::number(DType::I64, value as f64);
+    let starts = Tensor::uninitialized(&[n_rows + 1], (DType::I64, index.device()))?;
+    let args = [
+        launch::pointer(&keys, false),
+        launch::pointer(&starts, true),
+        number(n),
+        number(n_rows),
+        number(scale),
+        number(halvings(n)),
+    ];
+    let grid = Grid::x((n_rows + 1).div_ceil(STARTS));
+    let (kernel, warps) = (&device::embedding_starts::KERNEL, searching(index.device(), STARTS));
+    launch::warped(kernel, &starts, grid, &[], &[STARTS as i64], warps, &args)?;
+    Ok((keys, starts))
+}
+
+/// Tokens by row, then by position: `row * scale + token` of each, sorted.
+#[track_caller]
+fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
+    let n = index.numel();
+    let number = |value: usize| launch::number(DType::I64, value as f64);
+    let fresh = || Tensor::uninitialized(&[n], (DType::I64, index.device()));
+    let grid = Grid::x(n.div_ceil(SORTED_AT_ONCE));
+    let mut keys = fresh()?;
+    let args = [
+        launch::view_of(index, false),
+        launch::pointer(&keys, true),
+        number(n_rows),
+        number(scale),
+    ];
+    let kernel = &device::embedding_pieces::KERNEL;
+    let (consts, warps) = ([SORTED_AT_ONCE as i64, PIECE as i64], searching(index.device(), 128));
+    launch::warped(kernel, &keys, grid, &[], &consts, warps, &args)?;
+    let mut len = PIECE;
+    while len < n {
+        let merged = fresh()?;
+        let args = [
+            launch::pointer(&keys, false),
+            launch::pointer(&merged, true),
+            number(n),
+            number(len),
+            number(halvings(len)),
+        ];
+        let fan = n.div_ceil(len).next_power_of_two().min(FAN);
+        let consts = [SORTED_AT_ONCE as i64, fan as i64];
+        let kernel = &device::embedding_merge::KERNEL;
+        let warps = searching(index.device(), SORTED_AT_ONCE * fan);
+        launch::warped(kernel, &merged, grid, &[], &consts, warps, &args)?;
+        (keys, len) = (merged, len * fan);
+    }
+    Ok(keys)
+}
+
+/// Warps for so many searches at once: each is one load after the other, so that a thread has one.
+fn searching(on: Device, searches: usize) -> Option<u32> {
+    (on != Device::Cpu).then_some((searches / 32).clamp(1, 32) as u32)
+}
+
+/// How often `n` places are halved until one is left, and it is known on which side of it to be.
+fn halvings(n: usize) -> usize {
+    (n + 1).next_power_of_two().trailing_zeros() as usize
+}
+
+/// The gradient of a table: rows of `dy` added up by index.
+struct Gather {
+    vocabulary: usize,
+    index: Tensor,
+}
+
+impl Op for Gather {
+    fn name(&self) -> &'static str {
+        "embedding"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let dy = inputs[0];
+        let c = dy.shape()[1];
+        if dy.numel() == 0 {
+            return Tensor::zeros(&[self.vocabulary, c], (dy.dtype(), dy.device()));
+        }
+        let dtable = Tensor::uninitialized(&[self.vocabulary, c], (dy.dtype(), dy.device()))?;
+        if dtable.numel() == 0 {
+            return Ok(dtable);
+        }
+        if self.vocabulary <= SMALL {
+            small(&self.index, dy, &dtable)?;
+        } else {
+            in_order(&self.index, dy, &dtable)?;
+        }
+        Ok(dtable)
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(dy.embedding(&self.index)?)])
+    }
+}
+
+#[cfg(feature = "op-info")]
+pub(super) mod info {
+    use genesis_kernel::ir::DType;
+
+    use crate::ops::info::{Dense, FLOATS, Family, OpInfo, cpu};
+
+    pub(in crate::ops) static INFOS: &[OpInfo] = &[OpInfo::new(
+        "embedding",
+        Family::Exact,
+        |x| x[0].embedding(&x[1]),
+        |x| {
+            let c = x[0].shape[1];
+            let rows = x[1].data.iter().flat_map(|&i| x[0].row(i as usize).to_vec());
+            Dense { shape: [&x[1].shape[..], &[c]].concat(), data: rows.collect() }
+        },
+        &[&[&[5, 3], &[4]], &[&[5, 40], &[2, 3]], &[&[6, 2000], &[3]], &[&[5, 3], &[0]]],
+    )
+    .within(-2.0, 2.0)
+    .indexed(&[(1, 5)])
+    .of(FLOATS)
+    .refusing(&[
+        (
+            || cpu(&[4], DType::F32)?.embedding(&cpu(&[2], DType::I64)?),
+            "embedding: the table must be [V, C], got [4]",
+        ),
+        (
+            || cpu(&[4, 2], DType::F32)?.embedding(&cpu(&[2], DType::F32)?),
+            "embedding: the index must be an integer, got f32",
+        ),
+        (
+            || cpu(&[0, 2], DType::F32)?.embedding(&cpu(&[2], DType::I64)?),
+            "embedding: index 0 is out of range for 0 rows",
+        ),
+    ])];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The gradient of a table of one column where token `t` has the gradient `t + 1`.
+    fn check(index: &[i64], n_rows: usize) {
+        let n = index.len();
+        let values: Vec<f64> = (0..n).map(|t| (t + 1) as f64).collect();
+        let mut expected = vec![0.0; n_rows];
+        for (&row, value) in index.iter().zip(&values) {
+            if let Some(sum) = expected.get_mut(row as usize) {
+                *sum += value;
+            }
+        }
+        let dy = Tensor::from_slice_on(&values, &[n, 1], Device::Cpu).expect("it fits");
+        let index = Tensor::from_slice_on(index, &[n], Device::Cpu).expect("it fits");
+        let dtable = Tensor::uninitialized(&[n_rows, 1], (DType::F64, Device::Cpu)).expect("fits");
+        in_order(&index, &dy, &dtable).expect("it runs");
+        assert_eq!(dtable.to_vec::<f64>().expect("f64"), expected, "{n} tokens");
+    }
+
+    #[test]
+    fn any_number_of_tokens_is_sorted() {
+        // None merged, merged once, merged twice.
+        for n in [1, 31, 1024, 1025, 5000, 32_768, 40_000] {
+            let scattered: Vec<i64> = (0..n).map(|t| t * 7919 % 1237).collect();
+            check(&scattered, 1300);
+        }
+    }
+
+    #[test]
+    fn all_tokens_may_be_of_one_row_or_of_none() {
+        check(&vec![77; 3000], 100);
+        check(&[-1, 5, i64::MAX, 100, 5, i64::MIN, 99], 100);
+    }
+}

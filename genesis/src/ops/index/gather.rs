@@ -1,0 +1,764 @@
+//! Elements by index: `gather`, `scatter`, `index_select` and the indexing of brackets.
+//!
+//! Everything comes down to three ops on places, positions in the row-major order of a tensor: `take`
+//! reads them, `put` writes them (of several writes to one place the last stays), `add_at` adds to them,
+//! always in the same order. Places are sums of index tensors times strides.
+
+#[cfg(feature = "op-info")]
+pub(super) mod info;
+
+use std::sync::OnceLock;
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::Device;
+use kernels::index as device;
+
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::launch;
+use crate::ops::index::flag::{self, Range};
+use crate::ops::{Op, Saves, apply, check_pair};
+use crate::shape::{self, Layout, contiguous_strides};
+use crate::tensor::Tensor;
+
+const BLOCK: usize = 1024;
+
+/// One part of an indexing: `x[2, ..., 1..5, mask]`.
+#[derive(Clone, Debug)]
+pub enum Index {
+    /// One element, which may count from the end; its axis goes.
+    At(i64),
+    /// Start, end and step, as in Python; a negative step goes backwards.
+    Range(Option<i64>, Option<i64>, i64),
+    /// A new axis of extent 1.
+    NewAxis,
+    /// As many whole axes as are left.
+    Ellipsis,
+    /// Integers, which may count from the end, or a bool mask of one or more axes.
+    Tensor(Tensor),
+}
+
+impl Tensor {
+    /// The elements at positions in row-major order, in the shape of `index`.
+    ///
+    /// # Errors
+    /// If the index is not an integer tensor or, on the CPU, names a position that is not there.
+    #[track_caller]
+    pub fn take(&self, index: &Tensor) -> Result<Tensor> {
+        take_at(self, &places_in("take", index, self)?)
+    }
+
+    /// `y[i, j] = x[index[i, j], j]` for `dim` 0, and so on.
+    ///
+    /// # Errors
+    /// If the index is not an integer tensor of this rank, is larger than this tensor along another
+    /// axis or, on the CPU, names an element that is not there.
+    #[track_caller]
+    pub fn gather(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
+        let (x, index) = with_axes("gather", self, dim, index)?;
+        let axis = shape::axis("gather", dim, x.shape())?;
+        check_fits("gather", &x, axis, index.shape())?;
+        let places = places_along("gather", &x, axis, &index)?;
+        take_at(&x, &places)
+    }
+
+    /// [`Tensor::gather`] where this tensor and the index broadcast along the other axes.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`].
+    #[track_caller]
+    pub fn take_along_dim(&self, index: &Tensor, dim: i64) -> Result<Tensor> {
+        const NAME: &str = "take_along_dim";
+        if self.rank() != index.rank() {
+            let message = format!("ranks differ, {:?} and {:?}", self.shape(), index.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let axis = shape::axis(NAME, dim, self.shape())?;
+        let without = |t: &Tensor| {
+            let mut shape = t.shape().to_vec();
+            shape[axis] = 1;
+            shape
+        };
+        let shape = shape::broadcast_shapes(NAME, &[&without(self), &without(index)])?;
+        let with = |extent: usize| {
+            let mut shape = shape.clone();
+            shape[axis] = extent;
+            shape
+        };
+        let x = self.broadcast_to(&with(self.shape()[axis]))?;
+        x.gather(dim, &index.broadcast_to(&with(index.shape()[axis]))?)
+    }
+
+    /// The slices at an index of one axis, along `dim`.
+    ///
+    /// # Errors
+    /// If the index is not an integer tensor of at most one axis or, on the CPU, names a slice that is
+    /// not there.
+    #[track_caller]
+    pub fn index_select(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
+        const NAME: &str = "index_select";
+        let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
+        let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
+        let places = slices(NAME, &x, axis, index)?;
+        let y = take_at(&x, &places)?;
+        if self.rank() == 0 { y.reshape(&[]) } else { Ok(y) }
+    }
+
+    /// This tensor with `alpha` times slices of `source` added along `dim`.
+    ///
+    /// # Errors
+    /// As [`Tensor::index_select`], or if `source` has not the shape of the slices.
+    #[track_caller]
+    pub fn index_add(
+        &self,
+        dim: i64,
+        index: &Tensor,
+        source: &Tensor,
+        alpha: f64,
+    ) -> Result<Tensor> {
+        const NAME: &str = "index_add";
+        let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
+        let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
+        let places = slices(NAME, &x, axis, index)?;
+        if source.numel() != places.numel() {
+            let message = format!("the source is {:?}, not {:?}", source.shape(), places.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let scaled = if alpha == 1.0 { source.clone() } else { source.mul_scalar(alpha)? };
+        let source = if source.dtype() == DType::Bool { scaled.to_bool()? } else { scaled };
+        plus_at(self, &source, &places)
+    }
+
+    /// [`Tensor::index_add`] in place.
+    ///
+    /// # Errors
+    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
+    #[track_caller]
+    pub fn index_add_(&self, dim: i64, index: &Tensor, source: &Tensor, alpha: f64) -> Result<()> {
+        self.replace("index_add_", &[source], |x| x.index_add(dim, index, source, alpha))
+    }
+
+    /// This tensor with elements of `source` written where [`Tensor::gather`] would read; of several
+    /// writes to one place the last stays.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`], or if the source is smaller than the index or of another dtype.
+    #[track_caller]
+    pub fn scatter(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
+        let (places, source) = scattered("scatter", self, dim, index, source)?;
+        put_at(self, &places, &source)
+    }
+
+    /// [`Tensor::scatter`] in place.
+    ///
+    /// # Errors
+    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
+    #[track_caller]
+    pub fn scatter_(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<()> {
+        self.replace("scatter_", &[source], |x| x.scatter(dim, index, source))
+    }
+
+    /// This tensor with elements of `source` added where [`Tensor::gather`] would read.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter`].
+    #[track_caller]
+    pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
+        let (places, source) = scattered("scatter_add", self, dim, index, source)?;
+        plus_at(self, &source, &places)
+    }
+
+    /// [`Tensor::scatter_add`] in place.
+    ///
+    /// # Errors
+    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
+    #[track_caller]
+    pub fn scatter_add_(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<()> {
+        self.replace("scatter_add_", &[source], |x| x.scatter_add(dim, index, source))
+    }
+
+    /// The elements that an indexing names: `x[2, ..., 1..5, mask]`. Ranges and single elements are
+    /// views, index tensors copy.
+    ///
+    /// # Errors
+    /// If there are more parts than axes or two ellipses, a step is 0, an element is not there, or index
+    /// tensors do not broadcast.
+    #[track_caller]
+    pub fn index(&self, parts: &[Index]) -> Result<Tensor> {
+        let (view, tensors) = basic(self, parts)?;
+        if tensors.iter().all(Option::is_none) {
+            return Ok(view);
+        }
+        take_at(&view, &places_of(&view, &tensors)?)
+    }
+
+    /// This tensor with `values` written at an indexing, or added where `accumulate` is set.
+    ///
+    /// # Errors
+    /// As [`Tensor::index`], or if `values` does not broadcast to what the indexing names.
+    #[track_caller]
+    pub fn index_put(&self, parts: &[Index], values: &Tensor, accumulate: bool) -> Result<Tensor> {
+        let places = all_places(self)?.index(parts)?;
+        let values = values.broadcast_to(places.shape())?.to_dtype(self.dtype())?;
+        match accumulate {
+            true => plus_at(self, &values, &places),
+            false => put_at(self, &places, &values),
+        }
+    }
+
+    /// [`Tensor::index_put`] in place: `values` written at an indexing, or added.
+    ///
+    /// # Errors
+    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
+    #[track_caller]
+    pub fn index_put_(&self, parts: &[Index], values: &Tensor, accumulate: bool) -> Result<()> {
+        self.replace("index_put_", &[values], |x| x.index_put(parts, values, accumulate))
+    }
+
+    /// `values` written at an indexing, as `x[parts] = values` in Python. Where no index is a tensor only
+    /// what is named is written.
+    ///
+    /// # Errors
+    /// As [`Tensor::index_put_`].
+    #[track_caller]
+    pub fn set(&self, parts: &[Index], values: &Tensor) -> Result<()> {
+        let is_view = !parts.iter().any(|part| matches!(part, Index::Tensor(_)));
+        match is_view {
+            true => self.index(parts)?.copy_(values),
+            false => self.index_put_(parts, values, false),
+        }
+    }
+
+    /// The coordinates of the elements that are not zero: i64, `[count, rank]`, in row-major order.
+    /// Waits for the device.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    #[track_caller]
+    pub fn nonzero(&self) -> Result<Tensor> {
+        if self.device() != Device::Cpu {
+            return self.nonzero_on_device();
+        }
+        let is_found = self.to_bool()?.to_bytes()?;
+        let found = || is_found.iter().enumerate().filter(|(_, is_found)| **is_found != 0);
+        let (rank, strides) = (self.rank(), contiguous_strides(self.shape()));
+        // Written where they stay: there may be far more of them than elements.
+        Tensor::filled(&[found().count(), rank], (DType::I64, self.device()), |bytes| {
+            let mut cells = bytes.chunks_exact_mut(size_of::<i64>());
+            for (place, _) in found() {
+                for (axis, cell) in cells.by_ref().take(rank).enumerate() {
+                    let coordinate = place / strides[axis] as usize % self.shape()[axis];
+                    cell.copy_from_slice(&(coordinate as i64).to_ne_bytes());
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// [`Tensor::nonzero`] by a running count: the number of an element among those found is where its
+    /// place is written.
+    #[track_caller]
+    fn nonzero_on_device(&self) -> Result<Tensor> {
+        let (rank, on) = (self.rank(), self.device());
+        let found = self.to_bool()?.ravel()?;
+        let counts = found.cumsum(0)?;
+        let total = if self.numel() == 0 {
+            0
+        } else {
+            counts.narrow(0, self.numel() - 1, 1)?.item()? as usize
+        };
+        let never = Tensor::full(&[], -1.0, (DType::I64, on))?;
+        let to = found.where_(&counts.sub_scalar(1.0)?, &never)?;
+        let places = add_at(&steps(self.numel(), 1, 0, 1, on)?, &to, total)?;
+        let strides = contiguous_strides(self.shape());
+        let coordinates: Vec<Tensor> = (0..rank)
+            .map(|axis| {
+                let step = places.floor_divide_scalar(strides[axis] as f64)?;
+                step.remainder_scalar(self.shape()[axis].max(1) as f64)
+            })
+            .collect::<Result<_>>()?;
+        match rank {
+            0 => Tensor::zeros(&[total, 0], (DType::I64, on)),
+            _ => Tensor::stack(&coordinates.iter().collect::<Vec<_>>(), 1),
+        }
+    }
+
+    /// The elements where the mask is true, as one axis. Waits for the device.
+    ///
+    /// # Errors
+    /// If the mask is not bool or does not broadcast together with this tensor.
+    #[track_caller]
+    pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
+        const NAME: &str = "masked_select";
+        // Indexing would take integers for indices.
+        if mask.dtype() != DType::Bool {
+            return Err(Error::op(NAME, format!("the mask must be bool, got {}", mask.dtype())));
+        }
+        let shape = shape::broadcast_shapes(NAME, &[self.shape(), mask.shape()])?;
+        self.broadcast_to(&shape)?.index(&[Index::Tensor(mask.broadcast_to(&shape)?)])
+    }
+}
+
+/// An index tensor as i64, on the tensor's device; on the CPU every element is in `-extent..extent`.
+#[track_caller]
+fn checked(op: &'static str, index: &Tensor, x: &Tensor, extent: usize) -> Result<Tensor> {
+    if !index.dtype().is_int() {
+        return Err(Error::op(op, format!("the index must be an integer, got {}", index.dtype())));
+    }
+    if index.device() != x.device() {
+        let message = format!("devices differ, {} and {}", x.device(), index.device());
+        return Err(Error::op(op, message));
+    }
+    let index = index.detach().to_dtype(DType::I64)?;
+    if index.device() == Device::Cpu {
+        let n = extent as i64;
+        let is_wrong = |i: &i64| !(-n..n).contains(i);
+        if let Some(wrong) = index.indices_to_check()?.into_iter().find(is_wrong) {
+            let message = format!("index {wrong} is out of range for {extent} elements");
+            return Err(Error::op(op, message));
+        }
+    }
+    Ok(index)
+}
+
+/// Indices that count from the end, counted from the start, times a step. On a GPU it is found out here
+/// whether they are in range.
+#[track_caller]
+fn wrapped(op: &'static str, index: &Tensor, extent: usize, step: i64) -> Result<Tensor> {
+    if index.device() != Device::Cpu {
+        return flag::resolve(op, index, Range { extent, wraps: true, step });
+    }
+    let is_negative = index.lt_scalar(0.0)?;
+    let counted = is_negative.where_(&index.add_scalar(extent as f64)?, index)?;
+    if step == 1 { Ok(counted) } else { counted.mul_scalar(step as f64) }
+}
+
+/// The places that positions in row-major order are, with those that count from the end.
+#[track_caller]
+pub(super) fn places_in(op: &'static str, index: &Tensor, x: &Tensor) -> Result<Tensor> {
+    wrapped(op, &checked(op, index, x, x.numel())?, x.numel(), 1)
+}
+
+/// The place of every element, in the shape of the tensor.
+#[track_caller]
+pub(super) fn all_places(x: &Tensor) -> Result<Tensor> {
+    steps(x.numel(), 1, 0, 1, x.device())?.reshape(x.shape())
+}
+
+/// A scalar operand as a tensor of one axis, where the index has one.
+#[track_caller]
+fn with_axes(op: &'static str, x: &Tensor, dim: i64, index: &Tensor) -> Result<(Tensor, Tensor)> {
+    let x = if x.rank() == 0 && index.rank() == 1 { x.reshape(&[1])? } else { x.clone() };
+    let x = if x.rank() == 0 { x.reshape(&[1])? } else { x };
+    let axis = shape::axis(op, dim, x.shape())?;
+    let index = checked(op, index, &x, x.shape()[axis])?;
+    Ok((x, index))
+}
+
+/// Whether an index fits: of one rank, and no larger along the other axes.
+fn check_fits(op: &str, x: &Tensor, axis: usize, index: &[usize]) -> Result<()> {
+    let scalar = index.is_empty() && x.rank() == 1;
+    // An index without elements reads nothing, however long its axes are.
+    let larger = |a: usize| a != axis && index[a] > x.shape()[a] && !index.contains(&0);
+    if !scalar && (index.len() != x.rank() || (0..x.rank()).any(larger)) {
+        let message = format!("an index of {index:?} does not fit shape {:?}", x.shape());
+        return Err(Error::op(op, message));
+    }
+    Ok(())
+}
+
+/// `0, step, 2 step, ..` along one axis of a tensor of this rank.
+#[track_caller]
+fn steps(extent: usize, step: i64, axis: usize, rank: usize, on: Device) -> Result<Tensor> {
+    let mut shape = vec![1; rank];
+    shape[axis] = extent;
+    let values = Tensor::uninitialized(&shape, (DType::I64, on))?;
+    let number = launch::number(DType::I64, step as f64);
+    launch::dense(&device::count::KERNEL, &[], &[], &[(&values, true)], &[number])?;
+    Ok(values)
+}
+
+/// The places that a layout names.
+#[track_caller]
+pub(crate) fn places_of_layout(layout: &Layout, on: Device) -> Result<Tensor> {
+    let first = Tensor::full(&[], layout.offset() as f64, (DType::I64, on))?;
+    let mut places = first.broadcast_to(layout.shape())?;
+    if places.numel() == 0 {
+        return Ok(places);
+    }
+    for (axis, (&extent, &stride)) in layout.shape().iter().zip(layout.strides()).enumerate() {
+        places = places.add(&steps(extent, stride, axis, layout.rank(), on)?)?;
+    }
+    Ok(places)
+}
+
+/// The places in `x` that an index of its rank names along an axis.
+#[track_caller]
+fn places_along(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+    if index.numel() == 0 {
+        // The axes of nothing may be as long as they like, and are not listed.
+        return index.to_dtype(DType::I64);
+    }
+    let strides = contiguous_strides(x.shape());
+    let mut places = wrapped(op, index, x.shape()[axis], strides[axis])?;
+    for other in (0..index.rank()).filter(|&other| other != axis) {
+        let extent = index.shape()[other];
+        places = places.add(&steps(extent, strides[other], other, index.rank(), x.device())?)?;
+    }
+    Ok(places)
+}
+
+/// The places of slices along an axis.
+#[track_caller]
+pub(super) fn slices(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+    if index.rank() > 1 {
+        let message = format!("the index must have one axis, got {:?}", index.shape());
+        return Err(Error::op(op, message));
+    }
+    let index = checked(op, index, x, x.shape()[axis])?;
+    let mut full = x.shape().to_vec();
+    full[axis] = index.numel();
+    let mut line = vec![1; x.rank()];
+    line[axis] = index.numel();
+    places_along(op, x, axis, &index.reshape(&line)?.broadcast_to(&full)?)
+}
+
+/// The places and the part of the source that a scatter writes.
+#[track_caller]
+pub(super) fn scattered(
+    op: &'static str,
+    x: &Tensor,
+    dim: i64,
+    index: &Tensor,
+    source: &Tensor,
+) -> Result<(Tensor, Tensor)> {
+    check_pair(op, x, source)?;
+    let (dense, index) = with_axes(op, x, dim, index)?;
+    let axis = shape::axis(op, dim, dense.shape())?;
+    check_fits(op, &dense, axis, index.shape())?;
+    let mut source = source.clone();
+    if source.rank() != index.rank() && source.numel() == 1 {
+        source = source.reshape(&vec![1; index.rank()])?;
+    }
+    let fits = source.rank() == index.rank()
+        && source.shape().iter().zip(index.shape()).all(|(have, want)| have >= want);
+    if !fits {
+        let message = format!(
+            "the source {:?} is smaller than the index {:?}",
+            source.shape(),
+            index.shape()
+        );
+        return Err(Error::op(op, message));
+    }
+    for (axis, &extent) in index.shape().iter().enumerate() {
+        source = source.narrow(axis as i64, 0, extent)?;
+    }
+    Ok((places_along(op, &dense, axis, &index)?, source))
+}
+
+/// Applies what are views; what remains are index tensors by axis of the view.
+#[track_caller]
+fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+    const NAME: &str = "index";
+    let axes_of = |part: &Index| match part {
+        Index::At(_) | Index::Range(..) => 1,
+        Index::NewAxis | Index::Ellipsis => 0,
+        Index::Tensor(t) if t.dtype() == DType::Bool => t.rank(),
+        Index::Tensor(_) => 1,
+    };
+    if parts.iter().filter(|part| matches!(part, Index::Ellipsis)).count() > 1 {
+        return Err(Error::op(NAME, "an index has one ellipsis at most"));
+    }
+    let named: usize = parts.iter().map(axes_of).sum();
+    let left = x
+        .rank()
+        .checked_sub(named)
+        .ok_or_else(|| Error::op(NAME, format!("too many indices for shape {:?}", x.shape())))?;
+    let (mut view, mut tensors, mut axis) = (x.clone(), Vec::new(), 0usize);
+    for part in parts {
+        match part {
+            Index::At(at) => {
+                let extent = view.shape()[axis] as i64;
+                if !(-extent..extent).contains(at) {
+                    let message = format!("index {at} is out of range for {extent} elements");
+                    return Err(Error::op(NAME, message));
+                }
+                view = view.select(axis as i64, at.rem_euclid(extent) as usize)?;
+            }
+            Index::Range(start, end, step) => {
+                view = view.slice_step(axis as i64, *start, *end, *step)?;
+                tensors.push(None);
+                axis += 1;
+            }
+            Index::NewAxis => {
+                view = view.unsqueeze(axis as i64)?;
+                tensors.push(None);
+                axis += 1;
+            }
+            Index::Ellipsis => {
+                tensors.extend(std::iter::repeat_n(None, left));
+                axis += left;
+            }
+            Index::Tensor(t) if t.dtype() == DType::Bool => {
+                (view, axis) = masked(view, axis, t, &mut tensors)?;
+            }
+            Index::Tensor(t) => {
+                let index = checked(NAME, t, &view, view.shape()[axis])?;
+                tensors.push(Some(wrapped(NAME, &index, view.shape()[axis], 1)?));
+                axis += 1;
+            }
+        }
+    }
+    tensors.resize(view.rank(), None);
+    Ok((view, tensors))
+}
+
+/// A mask as one index tensor of the axis that its axes are flattened to; a mask without axes is a new axis
+/// of 0 or 1.
+#[track_caller]
+fn masked(
+    view: Tensor,
+    axis: usize,
+    mask: &Tensor,
+    tensors: &mut Vec<Option<Tensor>>,
+) -> Result<(Tensor, usize)> {
+    if mask.rank() == 0 {
+        let keep = mask.item()? != 0.0;
+        let zeros = Tensor::zeros(&[usize::from(keep)], (DType::I64, view.device()))?;
+        tensors.push(Some(zeros));
+        return Ok((view.unsqueeze(axis as i64)?, axis + 1));
+    }
+    if view.shape()[axis..axis + mask.rank()] != *mask.shape() {
+        let message = format!("a mask of {:?} does not fit shape {:?}", mask.shape(), view.shape());
+        return Err(Error::op("index", message));
+    }
+    // Its axes as one: a place for each element found, and not one coordinate for each of many axes.
+    let found = mask.ravel()?.nonzero()?;
+    tensors.push(Some(found.reshape(&[found.numel()])?));
+    Ok((view.flatten(axis as i64, (axis + mask.rank()) as i64 - 1)?, axis + 1))
+}
+
+/// The places in `x` of index tensors: they broadcast together, and stand where the first of them
+/// stood, or in front if other axes lie between them.
+#[track_caller]
+fn places_of(x: &Tensor, tensors: &[Option<Tensor>]) -> Result<Tensor> {
+    let at: Vec<usize> = (0..tensors.len()).filter(|&a| tensors[a].is_some()).collect();
+    let shapes: Vec<&[usize]> = tensors.iter().flatten().map(Tensor::shape).collect();
+    let common = shape::broadcast_shapes("index", &shapes)?;
+    let is_joined = at.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    let before = if is_joined { at[0] } else { 0 };
+    let others: Vec<usize> = (0..x.rank()).filter(|a| !at.contains(a)).collect();
+    let rank = others.len() + common.len();
+    let strides = contiguous_strides(x.shape());
+    let mut full: Vec<usize> = others.iter().map(|&a| x.shape()[a]).collect();
+    full.splice(before..before, common.iter().copied());
+    let mut places = Tensor::zeros(&full, (DType::I64, x.device()))?;
+    if places.numel() == 0 {
+        return Ok(places);
+    }
+    for (&axis, tensor) in at.iter().zip(tensors.iter().flatten()) {
+        let mut line = tensor.shape().to_vec();
+        line.resize(line.len() + rank - before - common.len(), 1);
+        places = places.add(&tensor.reshape(&line)?.mul_scalar(strides[axis] as f64)?)?;
+    }
+    for (order, &axis) in others.iter().enumerate() {
+        let to = if order < before { order } else { order + common.len() };
+        places = places.add(&steps(x.shape()[axis], strides[axis], to, rank, x.device())?)?;
+    }
+    Ok(places)
+}
+
+/// The elements of `x` at places.
+#[track_caller]
+pub(crate) fn take_at(x: &Tensor, places: &Tensor) -> Result<Tensor> {
+    apply(Take { from: x.shape().to_vec() }, &[x, places])
+}
+
+/// A tensor of `n` zeros with values added at places.
+#[track_caller]
+pub(crate) fn add_at(values: &Tensor, places: &Tensor, n: usize) -> Result<Tensor> {
+    apply(AddAt { n, shape: values.shape().to_vec() }, &[values, places])
+}
+
+/// `x` with values added at places; 16-bit floats are rounded once, bools stay bools, whose sum is whether
+/// one is true.
+#[track_caller]
+pub(crate) fn plus_at(x: &Tensor, values: &Tensor, places: &Tensor) -> Result<Tensor> {
+    let is_half = x.dtype() == values.dtype() && launch::accumulate_dtype(x.dtype()) != x.dtype();
+    if is_half && x.dtype().is_float() {
+        // The sum is not rounded before it is added.
+        return Tensor::rounded_once([x, values], |[x, values]| plus_at(&x, &values, places));
+    }
+    let sums = add_at(values, places, x.numel())?.reshape(x.shape())?;
+    let is_bool = x.dtype() == DType::Bool && values.dtype() == DType::Bool;
+    x.add(&if is_bool { sums.to_bool()? } else { sums })
+}
+
+/// `x` with values written at places.
+#[track_caller]
+pub(crate) fn put_at(x: &Tensor, places: &Tensor, values: &Tensor) -> Result<Tensor> {
+    apply(Put { winner: OnceLock::new() }, &[x, places, values])
+}
+
+#[track_caller]
+fn flat(t: &Tensor) -> Result<Tensor> {
+    t.contiguous()?.reshape(&[t.numel()])
+}
+
+struct Take {
+    from: Vec<usize>,
+}
+
+impl Op for Take {
+    fn name(&self) -> &'static str {
+        "take"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, places) = (inputs[0].contiguous()?, flat(inputs[1])?);
+        let y = Tensor::uninitialized(inputs[1].shape(), (x.dtype(), x.device()))?;
+        if y.numel() > 0 {
+            let args = [
+                launch::pointer(&x, false),
+                launch::view_of(&places, false),
+                launch::view_of(&flat(&y)?, true),
+                launch::number(DType::I64, x.numel() as f64),
+            ];
+            let grid = Grid::x(y.numel().div_ceil(BLOCK));
+            launch::warped(
+                &device::take::KERNEL,
+                &y,
+                grid,
+                &[x.dtype()],
+                &[BLOCK as i64],
+                None,
+                &args,
+            )?;
+        }
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let n = shape::product(&self.from);
+        Ok(vec![Some(add_at(dy, saved.input(1), n)?.reshape(&self.from)?), None])
+    }
+}
+
+struct AddAt {
+    n: usize,
+    shape: Vec<usize>,
+}
+
+impl Op for AddAt {
+    fn name(&self) -> &'static str {
+        "add_at"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (values, places) = (flat(inputs[0])?, flat(inputs[1])?);
+        let at = (values.dtype(), values.device());
+        if values.dtype().is_float() {
+            let sums = Tensor::zeros(&[self.n, 1], at)?;
+            if values.numel() > 0 && self.n > 0 {
+                let column = values.reshape(&[values.numel(), 1])?;
+                super::embedding::in_order(&places, &column, &sums)?;
+            }
+            return sums.reshape(&[self.n]);
+        }
+        // Sums wrap, so that those of a narrow integer are the low bits of those of a wide one.
+        let (wide, sums) =
+            (values.to_dtype(DType::I64)?, Tensor::zeros(&[self.n], (DType::I64, at.1))?);
+        if values.numel() > 0 {
+            let args = [
+                launch::view_of(&places, false),
+                launch::view_of(&wide, false),
+                launch::pointer(&sums, true),
+                launch::number(DType::I64, self.n as f64),
+            ];
+            let grid = Grid::x(values.numel().div_ceil(BLOCK));
+            launch::warped(
+                &device::add_at::KERNEL,
+                &sums,
+                grid,
+                &[DType::I64],
+                &[BLOCK as i64],
+                None,
+                &args,
+            )?;
+        }
+        sums.to_dtype(at.0)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(take_at(dy, &saved.input(1).reshape(&self.shape)?)?), None])
+    }
+}
+
+struct Put {
+    /// For each place the write that stays, or -1.
+    winner: OnceLock<Tensor>,
+}
+
+impl Op for Put {
+    fn name(&self) -> &'static str {
+        "put"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, places, values) = (inputs[0].contiguous()?, flat(inputs[1])?, flat(inputs[2])?);
+        let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let winner = Tensor::full(&[x.numel()], -1.0, (DType::I64, x.device()))?;
+        let n = launch::number(DType::I64, x.numel() as f64);
+        if places.numel() > 0 && x.numel() > 0 {
+            let args = [launch::view_of(&places, false), launch::pointer(&winner, true), n];
+            let grid = Grid::x(places.numel().div_ceil(BLOCK));
+            let kernel = &device::last_write::KERNEL;
+            launch::warped(kernel, &winner, grid, &[], &[BLOCK as i64], None, &args)?;
+        }
+        if x.numel() > 0 {
+            let args = [
+                launch::view_of(&flat(&x)?, false),
+                launch::view_of(&winner, false),
+                launch::pointer(&values, false),
+                launch::view_of(&flat(&y)?, true),
+            ];
+            let grid = Grid::x(x.numel().div_ceil(BLOCK));
+            launch::warped(
+                &device::put::KERNEL,
+                &y,
+                grid,
+                &[x.dtype()],
+                &[BLOCK as i64],
+                None,
+                &args,
+            )?;
+        }
+        self.winner.get_or_init(|| winner);
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let places = saved.input(1);
+        let winner = self.winner.get().ok_or_else(|| Error::op("put", "ran no forward"))?;
+        let zero = Tensor::zeros(&[], (dy.dtype(), dy.device()))?;
+        let is_old = winner.lt_scalar(0.0)?.reshape(dy.shape())?;
+        let dx = is_old.where_(dy, &zero)?;
+        let own = Tensor::arange(0.0, places.numel() as f64, 1.0, (DType::I64, dy.device()))?;
+        let stays = take_at(winner, places)?.eq(&own.reshape(places.shape())?)?;
+        let dvalues = stays.where_(&take_at(dy, places)?, &zero)?;
+        Ok(vec![Some(dx), None, Some(dvalues)])
+    }
+}

@@ -1,0 +1,19 @@
+//! Elements by index: read, written, added to.
+
+mod bags;
+mod embedding;
+pub(super) mod flag;
+mod gather;
+mod scatter;
+
+#[cfg(feature = "op-info")]
+use crate::ops::info::OpInfo;
+pub use bags::{BagMode, Bags};
+pub use gather::Index;
+pub(super) use gather::{add_at, places_of_layout, put_at, take_at};
+pub use scatter::ScatterReduce;
+
+/// The rows of this folder.
+#[cfg(feature = "op-info")]
+pub(super) static INFOS: &[&[OpInfo]] =
+    &[gather::info::INFOS, scatter::info::INFOS, embedding::info::INFOS, bags::info::INFOS];

@@ -1,0 +1,438 @@
+//! Writing by index: reductions at places, whole slices, masks, and the numbers of `put`.
+//!
+//! A reduction brings the index to places in row-major order, as all of `index` does. The largest and
+//! the smallest of several writes are found by writing in order: the last one stays.
+
+#[cfg(feature = "op-info")]
+pub(super) mod info;
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::Grid;
+use kernels::index as device;
+
+use super::embedding::{places_in_order, scale_of};
+use super::gather::{Index, add_at, plus_at, put_at, scattered, slices, take_at};
+use crate::autograd::SavedTensors;
+use crate::error::{Error, Result};
+use crate::launch;
+use crate::ops::{Op, Saves, apply, check_pair};
+use crate::shape;
+use crate::tensor::Tensor;
+
+/// How several writes to one place become one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScatterReduce {
+    /// Their sum.
+    Sum,
+    /// Their product.
+    Prod,
+    /// Their mean; of integers rounded down.
+    Mean,
+    /// The largest; NaN wins.
+    Amax,
+    /// The smallest; NaN wins.
+    Amin,
+}
+
+impl Tensor {
+    /// This tensor with elements of `source` reduced into it where [`Tensor::gather`] would read. The
+    /// element that is there counts too, unless `include_self` is false.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter`].
+    #[track_caller]
+    pub fn scatter_reduce(
+        &self,
+        dim: i64,
+        index: &Tensor,
+        source: &Tensor,
+        reduce: ScatterReduce,
+        include_self: bool,
+    ) -> Result<Tensor> {
+        let (places, source) = scattered("scatter_reduce", self, dim, index, source)?;
+        reduce_at(self, &places, &source, reduce, include_self)
+    }
+
+    /// [`Tensor::scatter_reduce`] in place.
+    ///
+    /// # Errors
+    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
+    #[track_caller]
+    pub fn scatter_reduce_(
+        &self,
+        dim: i64,
+        index: &Tensor,
+        source: &Tensor,
+        reduce: ScatterReduce,
+        include_self: bool,
+    ) -> Result<()> {
+        let op = |x: &Tensor| x.scatter_reduce(dim, index, source, reduce, include_self);
+        self.replace("scatter_reduce_", &[source], op)
+    }
+
+    /// This tensor with slices of `source` reduced into those at an index, along `dim`. The element that
+    /// is there counts too, unless `include_self` is false.
+    ///
+    /// # Errors
+    /// As [`Tensor::index_add`].
+    #[track_caller]
+    pub fn index_reduce(
+        &self,
+        dim: i64,
+        index: &Tensor,
+        source: &Tensor,
+        reduce: ScatterReduce,
+        include_self: bool,
+    ) -> Result<Tensor> {
+        let (places, source) = written_slices("index_reduce", self, dim, index, source)?;
+        reduce_at(self, &places, &source, reduce, include_self)
+    }
+
+    /// This tensor with slices of `source` written at an index, along `dim`; of several writes to one
+    /// slice the last stays.
+    ///
+    /// # Errors
+    /// As [`Tensor::index_add`].
+    #[track_caller]
+    pub fn index_copy(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
+        let (places, source) = written_slices("index_copy", self, dim, index, source)?;
+        put_at(self, &places, &source)
+    }
+
+    /// [`Tensor::index_copy`] in place.
+    ///
+    /// # Errors
+    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
+    #[track_caller]
+    pub fn index_copy_(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<()> {
+        self.replace("index_copy_", &[source], |x| x.index_copy(dim, index, source))
+    }
+
+    /// This tensor with one number in the slices at an index, along `dim`.
+    ///
+    /// # Errors
+    /// As [`Tensor::index_select`].
+    #[track_caller]
+    pub fn index_fill(&self, dim: i64, index: &Tensor, value: f64) -> Result<Tensor> {
+        const NAME: &str = "index_fill";
+        let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
+        let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
+        let places = slices(NAME, &x, axis, index)?;
+        let value = Tensor::full(&[], value, (self.dtype(), self.device()))?;
+        put_at(self, &places, &value.broadcast_to(places.shape())?)
+    }
+
+    /// [`Tensor::index_fill`] in place.
+    ///
+    /// # Errors
+    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
+    #[track_caller]
+    pub fn index_fill_(&self, dim: i64, index: &Tensor, value: f64) -> Result<()> {
+        self.replace("index_fill_", &[], |x| x.index_fill(dim, index, value))
+    }
+
+    /// This tensor with one number where [`Tensor::gather`] would read.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`].
+    #[track_caller]
+    pub fn scatter_value(&self, dim: i64, index: &Tensor, value: f64) -> Result<Tensor> {
+        let value = Tensor::full(&[], value, (self.dtype(), self.device()))?;
+        self.scatter(dim, index, &value.broadcast_to(index.shape())?)
+    }
+
+    /// This tensor with elements of `source` at positions in row-major order, written or added.
+    ///
+    /// # Errors
+    /// If the index is not an integer tensor, the source has another count or dtype or, on the CPU, a
+    /// position is not there.
+    #[track_caller]
+    pub fn put(&self, index: &Tensor, source: &Tensor, accumulate: bool) -> Result<Tensor> {
+        const NAME: &str = "put";
+        check_pair(NAME, self, source)?;
+        if index.numel() != source.numel() {
+            let message = format!("{:?} elements for {:?}", source.shape(), index.shape());
+            return Err(Error::op(NAME, message));
+        }
+        let places = super::gather::places_in(NAME, index, self)?;
+        let source = source.reshape(places.shape())?;
+        match accumulate {
+            true => plus_at(self, &source, &places),
+            false => put_at(self, &places, &source),
+        }
+    }
+
+    /// [`Tensor::put`] in place.
+    ///
+    /// # Errors
+    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
+    #[track_caller]
+    pub fn put_(&self, index: &Tensor, source: &Tensor, accumulate: bool) -> Result<()> {
+        self.replace("put_", &[source], |x| x.put(index, source, accumulate))
+    }
+
+    /// This tensor with the elements of `source`, in row-major order, where the mask is true. Waits for
+    /// the device.
+    ///
+    /// # Errors
+    /// If the mask is not bool or does not broadcast, dtypes differ, or the source has too few elements.
+    #[track_caller]
+    pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Result<Tensor> {
+        const NAME: &str = "masked_scatter";
+        check_pair(NAME, self, source)?;
+        if mask.dtype() != DType::Bool {
+            return Err(Error::op(NAME, format!("the mask must be bool, got {}", mask.dtype())));
+        }
+        let places = mask.broadcast_to(self.shape())?.ravel()?.nonzero()?.ravel()?;
+        if source.numel() < places.numel() {
+            let message = format!("{} elements for {} places", source.numel(), places.numel());
+            return Err(Error::op(NAME, message));
+        }
+        put_at(self, &places, &source.ravel()?.narrow(0, 0, places.numel())?)
+    }
+
+    /// [`Tensor::masked_scatter`] in place.
+    ///
+    /// # Errors
+    /// As the op, or if this is a leaf whose gradient is wanted and recorded.
+    #[track_caller]
+    pub fn masked_scatter_(&self, mask: &Tensor, source: &Tensor) -> Result<()> {
+        self.check_holds("masked_scatter_", &[mask])?;
+        self.replace("masked_scatter_", &[source], |x| x.masked_scatter(mask, source))
+    }
+
+    /// This tensor with `source` instead of the elements of a range along `dim`; see
+    /// [`Tensor::slice_step`].
+    ///
+    /// # Errors
+    /// If there is no such dimension, the step is 0, or the source has another shape.
+    #[track_caller]
+    pub fn slice_scatter(
+        &self,
+        source: &Tensor,
+        dim: i64,
+        start: Option<i64>,
+        end: Option<i64>,
+        step: i64,
+    ) -> Result<Tensor> {
+        let to = |x: &Tensor| x.slice_step(dim, start, end, step);
+        self.view_scatter("slice_scatter", source, to)
+    }
+
+    /// This tensor with `source` instead of element `index` along `dim`.
+    ///
+    /// # Errors
+    /// If that is not there or the source has another shape.
+    #[track_caller]
+    pub fn select_scatter(&self, source: &Tensor, dim: i64, index: usize) -> Result<Tensor> {
+        self.view_scatter("select_scatter", source, |x| x.select(dim, index))
+    }
+
+    /// This tensor with `source` instead of a diagonal; see [`Tensor::diagonal`].
+    ///
+    /// # Errors
+    /// If there are no such axes or the source has another shape.
+    #[track_caller]
+    pub fn diagonal_scatter(
+        &self,
+        source: &Tensor,
+        offset: i64,
+        dim1: i64,
+        dim2: i64,
+    ) -> Result<Tensor> {
+        self.view_scatter("diagonal_scatter", source, |x| x.diagonal(offset, dim1, dim2))
+    }
+
+    #[track_caller]
+    fn view_scatter(
+        &self,
+        op: &'static str,
+        source: &Tensor,
+        to: impl Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let whole = self.copy()?;
+        let part = to(&whole)?;
+        if part.shape() != source.shape() {
+            let message = format!("needs {:?}, got {:?}", part.shape(), source.shape());
+            return Err(Error::op(op, message));
+        }
+        part.copy_(source)?;
+        Ok(whole)
+    }
+
+    /// This tensor with `values` written at an indexing; [`Tensor::index_put`] without adding.
+    ///
+    /// # Errors
+    /// As [`Tensor::index_put`].
+    #[track_caller]
+    pub fn with_index(&self, parts: &[Index], values: &Tensor) -> Result<Tensor> {
+        self.index_put(parts, values, false)
+    }
+}
+
+/// The places that slices at an index have along `dim`, and the source in their shape.
+#[track_caller]
+fn written_slices(
+    op: &'static str,
+    x: &Tensor,
+    dim: i64,
+    index: &Tensor,
+    source: &Tensor,
+) -> Result<(Tensor, Tensor)> {
+    check_pair(op, x, source)?;
+    let axis = shape::axis_or_scalar(op, dim, x.shape())?;
+    let x = if x.rank() == 0 { x.reshape(&[1])? } else { x.clone() };
+    let places = slices(op, &x, axis, index)?;
+    if source.numel() != places.numel() {
+        let message = format!("the source is {:?}, not {:?}", source.shape(), places.shape());
+        return Err(Error::op(op, message));
+    }
+    let source = source.reshape(places.shape())?;
+    Ok((places, source))
+}
+
+/// `x` with values reduced into it at places.
+#[track_caller]
+fn reduce_at(
+    x: &Tensor,
+    places: &Tensor,
+    values: &Tensor,
+    reduce: ScatterReduce,
+    include_self: bool,
+) -> Result<Tensor> {
+    let is_half = x.dtype().is_float() && launch::accumulate_dtype(x.dtype()) != x.dtype();
+    if is_half && !matches!(reduce, ScatterReduce::Amax | ScatterReduce::Amin) {
+        // Sums, products and counts are not rounded before they meet.
+        return Tensor::rounded_once([x, values], |[x, values]| {
+            reduce_at(&x, places, &values, reduce, include_self)
+        });
+    }
+    let ones = Tensor::ones(places.shape(), (DType::I64, x.device()))?;
+    let counts = || add_at(&ones, places, x.numel())?.reshape(x.shape());
+    let base = |unit: f64| -> Result<Tensor> {
+        if include_self { Ok(x.clone()) } else { x.masked_fill(&counts()?.gt_scalar(0.0)?, unit) }
+    };
+    let sum = || base(0.0)?.add(&add_at(values, places, x.numel())?.reshape(x.shape())?);
+    match reduce {
+        ScatterReduce::Sum => plus_at(&base(0.0)?, values, places),
+        ScatterReduce::Mean => {
+            let own = f64::from(u8::from(include_self));
+            let counts = counts()?.add_scalar(own)?.maximum_scalar(1.0)?.to_dtype(x.dtype())?;
+            if x.dtype().is_float() { sum()?.div(&counts) } else { sum()?.floor_divide(&counts) }
+        }
+        ScatterReduce::Prod => apply(ProdAt, &[&base(1.0)?, places, values]),
+        ScatterReduce::Amax => {
+            apply(ExtremeAt { is_max: true, include_self }, &[x, places, values])
+        }
+        ScatterReduce::Amin => {
+            apply(ExtremeAt { is_max: false, include_self }, &[x, places, values])
+        }
+    }
+}
+
+/// `x` times the products of values at places.
+struct ProdAt;
+
+impl Op for ProdAt {
+    fn name(&self) -> &'static str {
+        "scatter_reduce"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, places, values) = (inputs[0], inputs[1].ravel()?, inputs[2].ravel()?);
+        if x.numel() == 0 || values.numel() == 0 {
+            return x.copy();
+        }
+        let (places, values) = (places.contiguous()?, values.contiguous()?);
+        let products = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
+        let (keys, starts) = places_in_order(&places, x.numel())?;
+        let args = [
+            launch::pointer(&keys, false),
+            launch::pointer(&starts, false),
+            launch::pointer(&values, false),
+            launch::view_of(&products.ravel()?, true),
+            launch::number(DType::I64, scale_of(&places) as f64),
+        ];
+        const BLOCK: usize = 128;
+        let grid = Grid::x(x.numel().div_ceil(BLOCK));
+        let dtypes = [x.dtype(), launch::accumulate_dtype(x.dtype())];
+        let kernel = &device::prod_at::KERNEL;
+        launch::warped(kernel, &products, grid, &dtypes, &[BLOCK as i64], None, &args)?;
+        x.mul(&products)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves { inputs: 7, output: true }
+    }
+
+    /// The product of all others. Where one value of a place is zero, that one has the product of the
+    /// rest; where two are, none has any.
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (x, places, values) = (saved.input(0), saved.input(1), saved.input(2));
+        let is_zero = values.eq_scalar(0.0)?;
+        let zeros = is_zero.to_dtype(DType::I64)?;
+        let zeros = take_at(&add_at(&zeros, places, x.numel())?, places)?;
+        let is_only = is_zero.logical_and(&zeros.eq_scalar(1.0)?)?;
+        let without = apply(ProdAt, &[x, places, &values.masked_fill(&is_only, 1.0)?])?;
+        let rest = take_at(&dy.mul(&without)?, places)?;
+        let usual = take_at(&dy.mul(saved.output())?, places)?;
+        let usual = usual.div(&values.masked_fill(&is_zero, 1.0)?)?;
+        let ones = x.detach().zeros_like()?.add_scalar(1.0)?;
+        let dx = dy.mul(&apply(ProdAt, &[&ones, places, values])?)?;
+        Ok(vec![Some(dx), None, Some(is_only.where_(&rest, &usual)?)])
+    }
+}
+
+/// The largest or smallest of `x` and the values at its place.
+struct ExtremeAt {
+    is_max: bool,
+    include_self: bool,
+}
+
+impl Op for ExtremeAt {
+    fn name(&self) -> &'static str {
+        "scatter_reduce"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, places, values) = (inputs[0], inputs[1].ravel()?, inputs[2].ravel()?);
+        // What is written last is the extreme, or NaN. A bitwise opposite turns integers around.
+        let keys = match (self.is_max, values.dtype().is_float()) {
+            (true, _) => values.clone(),
+            (false, true) => values.neg()?,
+            (false, false) => values.bitwise_not()?,
+        };
+        let order = keys.argsort(0, false)?;
+        let places = take_at(&places, &order)?;
+        let written = put_at(x, &places, &take_at(&values, &order)?)?;
+        if !self.include_self {
+            return Ok(written);
+        }
+        let ones = Tensor::ones(places.shape(), (DType::I64, x.device()))?;
+        let counts = add_at(&ones, &places, x.numel())?.reshape(x.shape())?;
+        let both = if self.is_max { written.maximum(x)? } else { written.minimum(x)? };
+        counts.gt_scalar(0.0)?.where_(&both, x)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves { inputs: 7, output: true }
+    }
+
+    /// All that are equal to the result share the gradient.
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (x, places, values) = (saved.input(0), saved.input(1), saved.input(2));
+        let y = saved.output();
+        let number = |t: Tensor| t.to_dtype(dy.dtype());
+        let ones = Tensor::ones(places.shape(), (DType::I64, x.device()))?;
+        let untouched = add_at(&ones, places, x.numel())?.reshape(x.shape())?.eq_scalar(0.0)?;
+        let own = match self.include_self {
+            true => number(x.eq(y)?)?,
+            false => number(untouched)?,
+        };
+        let hits = number(values.eq(&take_at(y, places)?)?)?;
+        let winners = add_at(&hits, places, x.numel())?.reshape(x.shape())?.add(&own)?;
+        let share = dy.div(&winners.maximum_scalar(1.0)?)?;
+        let dvalues = take_at(&share, places)?.mul(&hits)?;
+        Ok(vec![Some(share.mul(&own)?), None, Some(dvalues)])
+    }
+}

@@ -1,0 +1,166 @@
+//! The row of an op: what tests and benches know of it.
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
+
+use super::dense::Dense;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// How exact an op must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// No rounding: every bit.
+    Exact,
+    /// One correctly rounded operation.
+    Arithmetic,
+    /// A transcendental function, or a short chain around one.
+    Transcendental,
+    /// A formula of several such steps, whose parts may cancel.
+    Chain,
+    /// A sum of many.
+    Sum,
+    /// A mean of many.
+    Mean,
+    /// Softmax, norms and cross entropy.
+    Softmax,
+    /// Products of matrices with this inner extent taken from the first input.
+    MatMul,
+}
+
+/// One shape an input.
+pub type Sample = &'static [&'static [usize]];
+
+/// A call that must be refused, and its exact error.
+pub type Refusal = (fn() -> Result<Tensor>, &'static str);
+
+/// Everything a test needs of an op. What most ops share is in [`OpInfo::new`].
+pub struct OpInfo {
+    /// The name users know it by; after a slash which of its rows this is.
+    pub name: &'static str,
+    /// How exact it must be.
+    pub family: Family,
+    /// The call.
+    pub call: fn(&[Tensor]) -> Result<Tensor>,
+    /// The f64 reference: slow, and obviously right.
+    pub reference: fn(&[Dense]) -> Dense,
+    /// Shapes of the inputs of some calls.
+    pub samples: &'static [Sample],
+    /// Values of inputs are drawn from this range.
+    pub range: (f64, f64),
+    /// Inputs that are indices: i64 below this bound.
+    pub index_inputs: &'static [(usize, usize)],
+    /// The dtypes it takes.
+    pub dtypes: &'static [DType],
+    /// Whether tests differentiate it.
+    pub is_differentiable: bool,
+    /// Refused calls.
+    pub refused: &'static [Refusal],
+}
+
+impl OpInfo {
+    pub(in crate::ops) const fn new(
+        name: &'static str,
+        family: Family,
+        call: fn(&[Tensor]) -> Result<Tensor>,
+        reference: fn(&[Dense]) -> Dense,
+        samples: &'static [Sample],
+    ) -> OpInfo {
+        OpInfo {
+            name,
+            family,
+            call,
+            reference,
+            samples,
+            range: (0.1, 5.0),
+            index_inputs: &[],
+            dtypes: if matches!(family, Family::Exact) { MOVED } else { FLOATS },
+            is_differentiable: true,
+            refused: &[],
+        }
+    }
+
+    /// Values from this range.
+    pub(in crate::ops) const fn within(self, low: f64, high: f64) -> OpInfo {
+        OpInfo { range: (low, high), ..self }
+    }
+
+    /// Inputs that are indices, with their bounds.
+    pub(in crate::ops) const fn indexed(self, index_inputs: &'static [(usize, usize)]) -> OpInfo {
+        OpInfo { index_inputs, ..self }
+    }
+
+    /// For these dtypes.
+    pub(in crate::ops) const fn of(self, dtypes: &'static [DType]) -> OpInfo {
+        OpInfo { dtypes, ..self }
+    }
+
+    /// Without a gradient.
+    pub(in crate::ops) const fn flat(self) -> OpInfo {
+        self.flat_if(true)
+    }
+
+    /// Without a gradient, where that is so.
+    pub(in crate::ops) const fn flat_if(self, is_flat: bool) -> OpInfo {
+        OpInfo { is_differentiable: !is_flat, ..self }
+    }
+
+    /// With calls that are refused.
+    pub(in crate::ops) const fn refusing(self, refused: &'static [Refusal]) -> OpInfo {
+        OpInfo { refused, ..self }
+    }
+}
+
+/// A method of tensors that a row of a table declares, called with a tensor or a number where it takes one.
+pub struct Method {
+    /// Its name.
+    pub name: &'static str,
+    /// The call: the result, or the tensor that was written to.
+    pub call: fn(&Tensor, &Tensor, f64) -> Result<Tensor>,
+}
+
+/// Arithmetic floats.
+pub(in crate::ops) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16];
+/// Floats of ops that round, and whose backward is tested elsewhere.
+pub(in crate::ops) const WIDE: &[DType] = &[DType::F32, DType::F64];
+/// Dtypes of ops that move elements or compare them: one of each size and kind.
+pub(in crate::ops) const MOVED: &[DType] =
+    &[DType::F32, DType::BF16, DType::F64, DType::I64, DType::U8];
+/// Integers.
+pub(in crate::ops) const INTEGERS: &[DType] =
+    &[DType::I64, DType::I32, DType::I16, DType::I8, DType::U64, DType::U32, DType::U16, DType::U8];
+/// Arithmetic floats and integers.
+pub(in crate::ops) const NUMBERS: &[DType] = &[
+    DType::F32,
+    DType::F64,
+    DType::BF16,
+    DType::F16,
+    DType::I64,
+    DType::I32,
+    DType::I16,
+    DType::I8,
+    DType::U64,
+    DType::U32,
+    DType::U16,
+    DType::U8,
+];
+
+/// Shapes for an op on each element: of no axes, of no elements, over several tiles.
+pub(in crate::ops) const ELEMENTWISE: &[Sample] =
+    &[&[&[]], &[&[1]], &[&[7]], &[&[3, 5]], &[&[2, 3, 33]], &[&[0, 4]], &[&[5000]]];
+/// The same of two operands that broadcast.
+pub(in crate::ops) const ELEMENTWISE2: &[Sample] = &[
+    &[&[], &[]],
+    &[&[7], &[7]],
+    &[&[3, 5], &[5]],
+    &[&[3, 1], &[1, 5]],
+    &[&[2, 3, 33], &[3, 1]],
+    &[&[0, 4], &[4]],
+    &[&[2, 1, 3, 1, 5], &[4, 1, 2, 1]],
+    &[&[5000], &[1]],
+];
+
+/// Zeros on the CPU.
+pub(in crate::ops) fn cpu(shape: &[usize], dtype: DType) -> Result<Tensor> {
+    Tensor::zeros(shape, (dtype, Device::Cpu))
+}

@@ -1,0 +1,352 @@
+//! Matrix products.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
+
+use crate::autograd::SavedTensors;
+use crate::dispatch::autocast::{Precision, Precisions};
+use crate::error::{Error, Result};
+use crate::launch;
+use crate::ops::{Op, Saves, apply, check_pair, unbroadcast, wrong_dtype};
+use crate::shape::broadcast_shapes;
+use crate::tensor::Tensor;
+
+/// In what autocast computes these.
+pub(super) const AUTOCAST: Precisions = &[("matmul", Precision::Half)];
+
+/// What products of f32 are computed with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MatmulPrecision {
+    /// f32 throughout.
+    #[default]
+    Ieee,
+    /// Operands rounded to tf32, which has 10 bits of mantissa, on GPUs that multiply it faster; the
+    /// sum is f32.
+    Tf32,
+}
+
+static TF32: AtomicBool = AtomicBool::new(false);
+
+/// Sets what later products of f32 are computed with, in all threads.
+pub fn set_matmul_precision(precision: MatmulPrecision) {
+    TF32.store(precision == MatmulPrecision::Tf32, Ordering::Relaxed);
+}
+
+/// What products of f32 are computed with.
+pub fn matmul_precision() -> MatmulPrecision {
+    match TF32.load(Ordering::Relaxed) {
+        true => MatmulPrecision::Tf32,
+        false => MatmulPrecision::Ieee,
+    }
+}
+
+impl Tensor {
+    /// The matrix product over the last two axes; leading axes broadcast.
+    ///
+    /// # Shapes
+    /// `[.., M, K]` and `[.., K, N]` give `[.., M, N]`; a vector `[K]` on either side is a row or a
+    /// column whose axis the result drops.
+    /// # Numerics
+    /// f16 and bf16 are accumulated in f32; f32 is true f32, or tf32 where
+    /// [`set_matmul_precision`] says so. Integers wrap.
+    /// # Errors
+    /// If inner extents or dtypes differ, leading axes do not broadcast, or an operand is a scalar.
+    #[track_caller]
+    pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
+        if self.rank() == 0 || other.rank() == 0 {
+            let message = format!(
+                "needs at least 1 dimension(s), got {:?} and {:?}",
+                self.shape(),
+                other.shape()
+            );
+            return Err(Error::op("matmul", message));
+        }
+        if self.rank() == 1 {
+            return self.unsqueeze(0)?.matmul(other)?.squeeze(if other.rank() == 1 {
+                -1
+            } else {
+                -2
+            });
+        }
+        if other.rank() == 1 {
+            return self.matmul(&other.unsqueeze(-1)?)?.squeeze(-1);
+        }
+        // Integers have products too.
+        check_extents("matmul", self, other)?;
+        if !self.dtype().is_number() {
+            let wants = if self.dtype().is_float() { "a float" } else { "a number" };
+            return Err(wrong_dtype("matmul", wants, self.dtype()));
+        }
+        apply(MatMul { shapes: [self.shape().to_vec(), other.shape().to_vec()] }, &[self, other])
+    }
+}
+
+/// Refuses operands that have no product; both have two axes or more.
+pub(super) fn check_product(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+    check_extents(op, a, b)?;
+    if !a.dtype().is_arithmetic_float() {
+        return Err(wrong_dtype(op, "a float", a.dtype()));
+    }
+    Ok(())
+}
+
+/// [`check_product`] whatever the dtype, as long as it is one.
+fn check_extents(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+    check_pair(op, a, b)?;
+    if a.dim(-1)? != b.dim(-2)? {
+        let message = format!("inner extents differ, {:?} and {:?}", a.shape(), b.shape());
+        return Err(Error::op(op, message));
+    }
+    Ok(())
+}
+
+/// A batch of matrices times one matrix, as one product of all their rows; none where the rows do not
+/// lie one after the other, or there is no batch.
+#[track_caller]
+fn as_one_product(a: &Tensor, b: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
+    let is_one = b.shape()[..b.rank() - 2].iter().all(|&extent| extent == 1);
+    if a.rank() <= 2 || b.rank() > a.rank() || !is_one || !a.is_contiguous() {
+        return Ok(None);
+    }
+    let (k, n) = (a.dim(-1)?, b.dim(-1)?);
+    let rows = crate::shape::product(a.shape()[..a.rank() - 1].iter());
+    Ok(Some((a.reshape(&[rows, k])?, b.reshape(&[k, n])?)))
+}
+
+/// Whether tf32 operands are worth a copy in which K is the last axis: tensor cores that read shared memory (those of
+/// Hopper) take no other, and twice as fast as those that take any.
+fn wants_k_last(device: Device, [m, n, k]: [usize; 3]) -> bool {
+    let is_large = crate::shape::product([m, n, k]) >= 1 << 24 && m.min(n) >= 64 && k % 4 == 0;
+    is_large && device.gpu_info().is_ok_and(|info| info.target.features.mma.reads_shared())
+}
+
+/// How a product of tensors of rank 3 is written to a fresh one, which is not empty.
+pub(super) type Run<'a> = &'a dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<()>;
+
+/// The product of tensors of two axes or more, K not 0, by `run`.
+#[track_caller]
+pub(super) fn product(a: &Tensor, b: &Tensor, run: Run<'_>) -> Result<Tensor> {
+    let (m, k, n) = (a.dim(-2)?, a.dim(-1)?, b.dim(-1)?);
+    if a.rank() == 2 && b.rank() == 2 {
+        let c = Tensor::uninitialized(&[m, n], (a.dtype(), a.device()))?;
+        if m * n > 0 {
+            run(&a.as_batch(), &b.as_batch(), &c.as_batch())?;
+        }
+        return Ok(c);
+    }
+    let lead = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
+    let batch = broadcast_shapes("matmul", &[&lead(a), &lead(b)])?;
+    let shape = [&batch[..], &[m, n]].concat();
+    let batches: usize = crate::shape::product(batch.iter());
+    if let Some((rows, b)) = as_one_product(a, b)? {
+        return product(&rows, &b, run)?.reshape(&shape);
+    }
+    let wide = |t: &Tensor, rows: usize, cols: usize| {
+        t.broadcast_to(&[&batch[..], &[rows, cols]].concat())?.reshape(&[batches, rows, cols])
+    };
+    if crate::shape::numel("matmul", &shape)? == 0 {
+        return Tensor::uninitialized(&shape, (a.dtype(), a.device()));
+    }
+    let c = Tensor::uninitialized(&[batches, m, n], (a.dtype(), a.device()))?;
+    run(&wide(a, m, k)?, &wide(b, k, n)?, &c)?;
+    c.reshape(&shape)
+}
+
+/// A product of rank 3 and one batch, K cut into parts: a batch of them, with sums as wide as they are
+/// added, and their sum, which is the same each time.
+fn in_parts(a: &Tensor, b: &Tensor, c: &Tensor, parts: usize) -> Result<()> {
+    let (m, k, n) = (a.dim(1)?, a.dim(2)? / parts, b.dim(2)?);
+    let a = a.reshape(&[m, parts, k])?.transpose(0, 1)?; // [parts, m, k]
+    let b = b.reshape(&[parts, k, n])?;
+    let wide = launch::accumulate_dtype(c.dtype());
+    let sums = Tensor::uninitialized(&[parts, m, n], (wide, c.device()))?;
+    match c.device() {
+        Device::Cpu => launch::matmul_cpu(&a, &b, &sums)?,
+        Device::Cuda(_) => launch::matmul(&a, &b, &sums, false)?,
+    }
+    launch::cast(&sums.sum_dims(&[0], true)?, c)
+}
+
+/// Whether products of this dtype are computed in tf32.
+pub(super) fn is_tf32(dtype: DType) -> bool {
+    matmul_precision() == MatmulPrecision::Tf32 && dtype == DType::F32
+}
+
+/// The gradients of a product's operands.
+#[track_caller]
+pub(super) fn gradients(
+    saved: &SavedTensors,
+    dy: &Tensor,
+    shapes: &[Vec<usize>; 2],
+) -> Result<[Option<Tensor>; 2]> {
+    let da = match saved.wanted[0] {
+        true => Some(unbroadcast(&dy.matmul(&saved.input(1).t()?)?, &shapes[0])?),
+        false => None,
+    };
+    let db = match saved.wanted[1] {
+        true => {
+            let (a, b) = (saved.input(0), saved.input(1));
+            // A weight that was turned gets its gradient turned, so that it is dense when turned back.
+            let db = match is_turned(b) && a.rank() == 2 && dy.rank() == 2 {
+                true => dy.t()?.matmul(a)?.t()?,
+                false => a.t()?.matmul(dy)?,
+            };
+            Some(unbroadcast(&db, &shapes[1])?)
+        }
+        false => None,
+    };
+    Ok([da, db])
+}
+
+/// Whether a matrix lies in memory column by column.
+fn is_turned(t: &Tensor) -> bool {
+    matches!((t.shape(), t.strides()), (&[m, n], &[1, step]) if m > 1 && n > 1 && step > 1)
+}
+
+struct MatMul {
+    shapes: [Vec<usize>; 2],
+}
+
+impl Op for MatMul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (a, b) = (inputs[0], inputs[1]);
+        let (m, k, n) = (a.dim(-2)?, a.dim(-1)?, b.dim(-1)?);
+        if k == 0 {
+            let shape = product(a, b, &|_, _, _| Ok(()))?.shape().to_vec();
+            return Tensor::zeros(&shape, (a.dtype(), a.device()));
+        }
+        if a.dtype().is_int() {
+            return product(a, b, &super::matmul_int::matmul);
+        }
+        let tf32 = is_tf32(a.dtype());
+        let (a, b) = match tf32 && wants_k_last(a.device(), [m, n, k]) {
+            true => (&a.contiguous()?, &b.t()?.contiguous()?.t()?),
+            false => (a, b),
+        };
+        product(a, b, &|a, b, c| match a.device() {
+            Device::Cpu => launch::matmul_cpu(a, b, c),
+            Device::Cuda(_) if tf32 => launch::matmul(a, b, c, tf32),
+            Device::Cuda(_) => match launch::parts(a, c) {
+                1 => launch::matmul(a, b, c, false),
+                parts => in_parts(a, b, c, parts),
+            },
+        })
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(3)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(gradients(saved, dy, &self.shapes)?.into())
+    }
+}
+
+#[cfg(feature = "op-info")]
+pub(super) mod info {
+    use genesis_kernel::ir::DType;
+
+    use crate::ops::info::{Dense, Family, OpInfo, cpu};
+
+    /// The product in f64: one sum for each element.
+    pub(in crate::ops) fn product_of(a: &Dense, b: &Dense) -> Dense {
+        let (ra, rb) = (a.shape.len(), b.shape.len());
+        let (m, k, n) = (a.shape[ra - 2], a.shape[ra - 1], b.shape[rb - 1]);
+        let lead = [&a.shape[..ra - 2], &b.shape[..rb - 2]];
+        let batch = crate::shape::broadcast_shapes("matmul", &lead).expect("samples broadcast");
+        Dense::from_fn(&[&batch[..], &[m, n]].concat(), |at| {
+            let (lead, tail) = at.split_at(batch.len());
+            let a_at = |p: usize| a.at(&[lead, &[tail[0], p]].concat());
+            let b_at = |p: usize| b.at(&[lead, &[p, tail[1]]].concat());
+            (0..k).map(|p| a_at(p) * b_at(p)).sum()
+        })
+    }
+
+    pub(in crate::ops) static INFOS: &[OpInfo] = &[
+        OpInfo::new(
+            "matmul",
+            Family::MatMul,
+            |x| x[0].matmul(&x[1]),
+            |x| product_of(&x[0], &x[1]),
+            &[
+                &[&[1, 1], &[1, 1]],
+                &[&[3, 4], &[4, 5]],
+                &[&[2, 17, 33], &[33, 9]],
+                &[&[3, 1, 4, 5], &[2, 5, 6]],
+                &[&[70, 100], &[100, 65]],
+                &[&[0, 4], &[4, 5]],
+                &[&[2, 0], &[0, 3]],
+            ],
+        )
+        .within(-2.0, 2.0)
+        .refusing(&[
+            (
+                || cpu(&[4, 8], DType::F32)?.matmul(&cpu(&[6, 2], DType::F32)?),
+                "matmul: inner extents differ, [4, 8] and [6, 2]",
+            ),
+            (
+                || cpu(&[], DType::F32)?.matmul(&cpu(&[2], DType::F32)?),
+                "matmul: needs at least 1 dimension(s), got [] and [2]",
+            ),
+            (
+                || cpu(&[2, 2], DType::Bool)?.matmul(&cpu(&[2, 2], DType::Bool)?),
+                "matmul: needs a number dtype, got bool",
+            ),
+            (
+                || cpu(&[2, 2], DType::F8E4M3)?.matmul(&cpu(&[2, 2], DType::F8E4M3)?),
+                "matmul: needs a float dtype, got f8e4m3, which is for storage: convert it with \
+         `to_dtype`",
+            ),
+        ]),
+        OpInfo::new(
+            "matmul/ints",
+            Family::Exact,
+            |x| x[0].matmul(&x[1]),
+            |x| {
+                Dense::from_fn(&[3, 5], |at| {
+                    (0..4).map(|k| x[0].at(&[at[0], k]) * x[1].at(&[k, at[1]])).sum()
+                })
+            },
+            &[&[&[3, 4], &[4, 5]]],
+        )
+        .of(&[DType::I8, DType::U8, DType::I16, DType::I32, DType::I64])
+        .flat(),
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small whole numbers, so that every sum is exact.
+    #[track_caller]
+    fn whole(shape: &[usize], step: usize) -> Result<Tensor> {
+        let n: usize = crate::shape::product(shape.iter());
+        let values: Vec<f64> = (0..n).map(|i| (i * step % 7) as f64 - 3.0).collect();
+        Tensor::from_f64(&values, shape, (DType::BF16, Device::Cpu))
+    }
+
+    #[test]
+    fn parts_add_up() -> Result<()> {
+        for turned in [false, true] {
+            let a = match turned {
+                true => whole(&[1, 64, 3], 5)?.t()?, // [1, 3, 64]
+                false => whole(&[1, 3, 64], 5)?,
+            };
+            let b = whole(&[1, 64, 5], 3)?;
+            let want = a.matmul(&b)?;
+            for parts in [1, 2, 8] {
+                let c = Tensor::uninitialized(&[1, 3, 5], (DType::BF16, Device::Cpu))?;
+                in_parts(&a, &b, &c, parts)?;
+                assert_eq!(c.to_f64_vec()?, want.to_f64_vec()?, "{parts} parts");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,35 @@
+//! Products of vectors and matrices, and what runs in the same launch.
+
+mod affine;
+pub(crate) mod fused_product;
+mod gated;
+mod linear;
+
+mod matmul;
+mod matmul_f8;
+mod matmul_int;
+mod products;
+mod spectral;
+
+use crate::dispatch::autocast::Precisions;
+#[cfg(feature = "op-info")]
+use crate::ops::info::OpInfo;
+pub use affine::Activation;
+pub use matmul::{MatmulPrecision, matmul_precision, set_matmul_precision};
+pub use matmul_f8::ScaledMatmul;
+
+/// In what autocast computes the ops of this folder.
+pub(super) const AUTOCAST: &[Precisions] =
+    &[products::AUTOCAST, linear::AUTOCAST, matmul::AUTOCAST, affine::AUTOCAST];
+
+/// The rows of this folder.
+#[cfg(feature = "op-info")]
+pub(super) static INFOS: &[&[OpInfo]] = &[
+    matmul::info::INFOS,
+    affine::info::INFOS,
+    matmul_f8::info::INFOS,
+    products::info::INFOS,
+    linear::info::INFOS,
+    gated::info::INFOS,
+    spectral::info::INFOS,
+];

@@ -1,0 +1,190 @@
+//! Losses of classes: negative log-likelihood, and cross entropy with weights and smoothing.
+
+use genesis_kernel::ir::DType;
+
+use crate::dispatch::autocast::{self, Precision, Precisions};
+use crate::error::{Error, Result};
+use crate::launch;
+use crate::ops::Reduction;
+use crate::tensor::Tensor;
+
+/// In what autocast computes these.
+pub(super) const AUTOCAST: Precisions = &[("nll_loss", Precision::Single)];
+
+/// How classes count in a loss.
+#[derive(Clone, Debug)]
+pub struct Classes {
+    /// A weight for each class.
+    pub weight: Option<Tensor>,
+    /// A target that says its row does not count.
+    pub ignore_index: i64,
+    /// The share of a target that is spread over all classes.
+    pub label_smoothing: f64,
+    /// How the losses become one.
+    pub reduction: Reduction,
+}
+
+impl Default for Classes {
+    fn default() -> Classes {
+        let reduction = Reduction::Mean;
+        Classes { weight: None, ignore_index: -100, label_smoothing: 0.0, reduction }
+    }
+}
+
+/// Scores by class as the last axis, rows before it.
+fn rows(op: &str, x: &Tensor, target: &[usize]) -> Result<Tensor> {
+    let dim = if x.rank() == 1 { 0 } else { 1 };
+    let mut lead = x.shape().to_vec();
+    if x.rank() == 0 {
+        return Err(Error::op(op, "needs at least 1 dimension(s), got shape []"));
+    }
+    lead.remove(dim);
+    if lead != target {
+        let message = format!("scores are {:?}, the target {target:?} must be {lead:?}", x.shape());
+        return Err(Error::op(op, message));
+    }
+    x.movedim(&[dim as i64], &[-1])
+}
+
+impl Tensor {
+    /// The negative of the log-probability of each target class.
+    ///
+    /// # Shapes
+    /// `[C]`, `[N, C]` or `[N, C, ..]` with `target: []`, `[N]` or `[N, ..]`.
+    /// # Errors
+    /// If the target is not i64 or of another shape, or names no class.
+    pub fn nll_loss(&self, target: &Tensor, classes: &Classes) -> Result<Tensor> {
+        const NAME: &str = "nll_loss";
+        if target.dtype() != DType::I64 {
+            return Err(Error::op(NAME, format!("the target must be i64, got {}", target.dtype())));
+        }
+        if let Some(cast) = autocast::cast_inputs("nll_loss", &[self])? {
+            return cast[0].nll_loss(target, classes);
+        }
+        let x = rows(NAME, self, target.shape())?;
+        let x = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
+        let counts = target.ne_scalar(classes.ignore_index as f64)?;
+        let safe = counts.where_(target, &target.zeros_like()?)?;
+        let (m, c) = (safe.numel(), x.dim(-1)?);
+        let picked = x.reshape(&[m, c])?.gather(1, &safe.reshape(&[m, 1])?)?;
+        let weight = match &classes.weight {
+            Some(weight) => weight
+                .to_dtype(x.dtype())?
+                .index_select(0, &safe.reshape(&[m])?)?
+                .reshape(target.shape())?,
+            None => Tensor::ones(target.shape(), (x.dtype(), x.device()))?,
+        };
+        let zero = Tensor::zeros(&[], (x.dtype(), x.device()))?;
+        let weight = counts.where_(&weight, &zero)?;
+        let losses = picked.reshape(target.shape())?.neg()?.mul(&weight)?;
+        let losses = counts.where_(&losses, &zero)?;
+        let loss = match classes.reduction {
+            Reduction::Mean => losses.sum()?.div(&weight.sum()?)?,
+            other => other.of(&losses)?,
+        };
+        loss.to_dtype(self.dtype())
+    }
+
+    /// The cross entropy of scores and target classes, or target probabilities of the scores' shape.
+    /// The classes are axis 1, as in PyTorch, or the only axis.
+    ///
+    /// # Errors
+    /// If the target is neither i64 of fitting shape nor floats of the scores' shape.
+    pub fn cross_entropy_loss(&self, target: &Tensor, classes: &Classes) -> Result<Tensor> {
+        const NAME: &str = "cross_entropy";
+        if self.rank() == 0 {
+            return Err(Error::op(NAME, "needs at least 1 dimension(s), got shape []"));
+        }
+        if let Some(cast) = autocast::cast_inputs("cross_entropy", &[self])? {
+            return cast[0].cross_entropy_loss(target, classes);
+        }
+        let dim = if self.rank() == 1 { 0 } else { 1 };
+        let wide = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
+        let log = wide.log_softmax(dim)?;
+        let c = self.dim(dim)?;
+        let smooth = classes.label_smoothing;
+        let mut line = vec![1; self.rank()];
+        line[dim as usize] = c;
+        let weighted = match &classes.weight {
+            Some(weight) => log.mul(&weight.to_dtype(log.dtype())?.reshape(&line)?)?,
+            None => log.clone(),
+        };
+        if target.dtype().is_float() {
+            if target.shape() != self.shape() {
+                let message =
+                    format!("scores are {:?}, probabilities {:?}", self.shape(), target.shape());
+                return Err(Error::op(NAME, message));
+            }
+            let target = target.to_dtype(log.dtype())?;
+            let target = match smooth {
+                0.0 => target,
+                _ => target.mul_scalar(1.0 - smooth)?.add_scalar(smooth / c as f64)?,
+            };
+            let losses = weighted.mul(&target)?.sum_dims(&[dim], false)?.neg()?;
+            let loss = match classes.reduction {
+                Reduction::Mean => losses.sum()?.div_scalar((self.numel() / c.max(1)) as f64)?,
+                other => other.of(&losses)?,
+            };
+            return loss.to_dtype(self.dtype());
+        }
+        let loss = log.nll_loss(target, classes)?;
+        if smooth == 0.0 {
+            return loss.to_dtype(self.dtype());
+        }
+        let counts = target.ne_scalar(classes.ignore_index as f64)?;
+        let spread = weighted.sum_dims(&[dim], false)?.neg()?;
+        let spread = counts.where_(&spread, &spread.zeros_like()?)?;
+        let spread = match classes.reduction {
+            Reduction::Mean => {
+                let safe = counts.where_(target, &target.zeros_like()?)?;
+                let each = match &classes.weight {
+                    Some(weight) => weight
+                        .to_dtype(log.dtype())?
+                        .index_select(0, &safe.reshape(&[safe.numel()])?)?
+                        .reshape(target.shape())?,
+                    None => Tensor::ones(target.shape(), (log.dtype(), log.device()))?,
+                };
+                spread.sum()?.div(&each.mul(&counts.to_dtype(log.dtype())?)?.sum()?)?
+            }
+            other => other.of(&spread)?,
+        };
+        let share = spread.mul_scalar(smooth / c as f64)?;
+        loss.mul_scalar(1.0 - smooth)?.add(&share)?.to_dtype(self.dtype())
+    }
+}
+
+#[cfg(feature = "op-info")]
+pub(super) mod info {
+    use crate::ops::Classes;
+    use crate::ops::info::{Family, OpInfo, scalar};
+
+    pub(in crate::ops) static INFOS: &[OpInfo] = &[
+        OpInfo::new(
+            "nll_loss/log_probs",
+            Family::Softmax,
+            |x| x[0].nll_loss(&x[1], &Classes::default()),
+            |x| scalar((0..5).map(|i| -x[0].at(&[i, x[1].data[i] as usize])).sum::<f64>() / 5.0),
+            &[&[&[5, 4], &[5]]],
+        )
+        .indexed(&[(1, 4)])
+        .within(-3.0, -0.1),
+        OpInfo::new(
+            "cross_entropy_loss",
+            Family::Softmax,
+            |x| {
+                let classes = Classes { label_smoothing: 0.1, ..Classes::default() };
+                x[0].cross_entropy_loss(&x[1], &classes)
+            },
+            |x| {
+                let loss = |i: usize| {
+                    let total = (0..4).map(|c| x[0].at(&[i, c]).exp()).sum::<f64>().ln();
+                    let log = |c: usize| x[0].at(&[i, c]) - total;
+                    -0.9 * log(x[1].data[i] as usize) - 0.025 * (0..4).map(log).sum::<f64>()
+                };
+                scalar((0..5).map(loss).sum::<f64>() / 5.0)
+            },
+            &[&[&[5, 4], &[5]]],
+        )
+        .indexed(&[(1, 4)]),
+    ];
+}

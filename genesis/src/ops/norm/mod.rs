@@ -1,0 +1,22 @@
+//! Normalizations: of rows, channels and groups, and softmax.
+
+mod batch_norm;
+mod layer_norm;
+mod softmax;
+
+use crate::dispatch::autocast::Precisions;
+#[cfg(feature = "op-info")]
+use crate::ops::info::OpInfo;
+pub use batch_norm::BatchStats;
+pub(crate) use batch_norm::move_towards;
+#[cfg(feature = "op-info")]
+pub(super) use softmax::info::log_softmax as log_softmax_reference;
+
+/// In what autocast computes the ops of this folder.
+pub(super) const AUTOCAST: &[Precisions] =
+    &[batch_norm::AUTOCAST, layer_norm::AUTOCAST, softmax::AUTOCAST];
+
+/// The rows of this folder.
+#[cfg(feature = "op-info")]
+pub(super) static INFOS: &[&[OpInfo]] =
+    &[softmax::info::INFOS, layer_norm::info::INFOS, batch_norm::info::INFOS];

@@ -1,0 +1,14 @@
+//! Ops on the order of elements: sorting, searching, what there is once.
+
+mod search;
+mod sort;
+mod unique;
+
+#[cfg(feature = "op-info")]
+use crate::ops::info::OpInfo;
+pub use unique::Unique;
+
+/// The rows of this folder.
+#[cfg(feature = "op-info")]
+pub(super) static INFOS: &[&[OpInfo]] =
+    &[sort::info::INFOS, search::info::INFOS, unique::info::INFOS];

@@ -1,0 +1,362 @@
+//! Order: `sort`, `argsort`, `topk`, and extremes with their positions.
+//!
+//! What is sorted are positions; values come by gathering, which is how gradients find their way. Equals
+//! keep their order. On a GPU values of at most 32 bits are sorted as keys, value and position in one
+//! number: rows of up to [`PIECE`] elements in one launch, longer ones with one more for each factor of
+//! [`FAN`]. Values of 64 bits take a network of launches. The CPU sorts row by row.
+
+use std::cmp::Ordering;
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::Device;
+use kernels::sort as device;
+
+use crate::error::{Error, Result};
+use crate::launch;
+use crate::shape;
+use crate::tensor::Tensor;
+
+const BLOCK: usize = 1024;
+
+impl Tensor {
+    /// The elements along `dim` in order, and where each stood; equals keep their order, NaN counts as
+    /// larger than all numbers.
+    ///
+    /// # Errors
+    /// If there is no such dimension.
+    #[track_caller]
+    pub fn sort(&self, dim: i64, descending: bool) -> Result<(Tensor, Tensor)> {
+        let index = self.argsort(dim, descending)?;
+        Ok((self.along(dim, &index)?, index))
+    }
+
+    /// Where the elements along `dim` stand in order; equals keep their order.
+    ///
+    /// # Errors
+    /// If there is no such dimension.
+    #[track_caller]
+    pub fn argsort(&self, dim: i64, descending: bool) -> Result<Tensor> {
+        let axis = shape::axis_or_scalar("sort", dim, self.shape())? as i64;
+        if self.rank() == 0 {
+            return Tensor::zeros(&[], (DType::I64, self.device()));
+        }
+        let x = self.detach();
+        let x = if x.dtype() == DType::Bool { x.as_bytes() } else { x };
+        let last = x.transpose(axis, -1)?;
+        let n = last.dim(-1)?;
+        let rows = last.numel().checked_div(n).unwrap_or(0);
+        if rows * n == 0 {
+            return Tensor::zeros(self.shape(), (DType::I64, self.device()));
+        }
+        let order = sorted(&last.reshape(&[rows, n])?, descending)?;
+        order.reshape(last.shape())?.transpose(axis, -1)?.contiguous()
+    }
+
+    /// The `k` largest elements along `dim`, or the smallest, in order, and where they stood.
+    ///
+    /// # Errors
+    /// If there is no such dimension or it has fewer than `k` elements.
+    #[track_caller]
+    pub fn topk(&self, k: usize, dim: i64, largest: bool) -> Result<(Tensor, Tensor)> {
+        let axis = shape::axis_or_scalar("topk", dim, self.shape())?;
+        let extent = self.shape().get(axis).copied().unwrap_or(1);
+        if k > extent {
+            let message = format!("has no {k} of {extent} elements, shape {:?}", self.shape());
+            return Err(Error::op("topk", message));
+        }
+        let index = self.argsort(dim, largest)?;
+        if self.rank() == 0 {
+            return if k == 1 {
+                Ok((self.clone(), index))
+            } else {
+                Ok((self.reshape(&[1])?.narrow(0, 0, 0)?, index.reshape(&[1])?.narrow(0, 0, 0)?))
+            };
+        }
+        let index = index.narrow(dim, 0, k)?.contiguous()?;
+        Ok((self.along(dim, &index)?, index))
+    }
+
+    /// The largest element along `dim` and where it stands; the first of equals, NaN before numbers.
+    /// The gradient goes to that element.
+    ///
+    /// # Errors
+    /// If there is no such dimension or it is empty.
+    #[track_caller]
+    pub fn max_with_index(&self, dim: i64, keep: bool) -> Result<(Tensor, Tensor)> {
+        self.extreme_with_index(dim, keep, Tensor::argmax)
+    }
+
+    /// The smallest element along `dim` and where it stands; the first of equals, NaN before numbers.
+    /// The gradient goes to that element.
+    ///
+    /// # Errors
+    /// If there is no such dimension or it is empty.
+    #[track_caller]
+    pub fn min_with_index(&self, dim: i64, keep: bool) -> Result<(Tensor, Tensor)> {
+        self.extreme_with_index(dim, keep, Tensor::argmin)
+    }
+
+    #[track_caller]
+    fn extreme_with_index(
+        &self,
+        dim: i64,
+        keep: bool,
+        arg: fn(&Tensor, i64) -> Result<Tensor>,
+    ) -> Result<(Tensor, Tensor)> {
+        if self.rank() == 0 {
+            shape::axis_or_scalar("max", dim, self.shape())?;
+            return Ok((self.clone(), Tensor::zeros(&[], (DType::I64, self.device()))?));
+        }
+        let axis = shape::axis("max", dim, self.shape())? as i64;
+        let bytes = if self.dtype() == DType::Bool { self.as_bytes() } else { self.detach() };
+        let index = arg(&bytes, axis)?.unsqueeze(axis)?;
+        let value = self.along(axis, &index)?;
+        if keep { Ok((value, index)) } else { Ok((value.squeeze(axis)?, index.squeeze(axis)?)) }
+    }
+
+    /// [`Tensor::gather`] by an index that is known to be right.
+    #[track_caller]
+    fn along(&self, dim: i64, index: &Tensor) -> Result<Tensor> {
+        if self.rank() == 0 { Ok(self.clone()) } else { self.gather(dim, index) }
+    }
+}
+
+/// Elements of a row that are sorted with each other, each against each.
+const PIECE: usize = 1024;
+/// Pieces that are merged at once, at most.
+const FAN: usize = 32;
+/// Elements of one program.
+const OWN: usize = 16;
+
+/// The positions of the elements of each row of `x: [rows, n]` in order.
+#[track_caller]
+fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
+    match x.device() {
+        Device::Cpu => on_host(x, descending),
+        Device::Cuda(_) if x.dtype().bytes() <= 4 => by_keys(x, descending),
+        Device::Cuda(_) => by_network(x, descending),
+    }
+}
+
+#[track_caller]
+fn on_host(x: &Tensor, descending: bool) -> Result<Tensor> {
+    let n = x.shape()[1];
+    let order = match x.dtype() {
+        dtype if dtype.is_float() => {
+            // NaN equals NaN and comes after all numbers.
+            let compare =
+                |a: &f64, b: &f64| a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
+            orders(&x.to_f64_vec()?, n, descending, compare)
+        }
+        DType::U64 => orders(&x.to_vec::<u64>()?, n, descending, u64::cmp),
+        _ => orders(&x.to_dtype(DType::I64)?.to_vec::<i64>()?, n, descending, i64::cmp),
+    };
+    Tensor::from_slice_on(&order, x.shape(), Device::Cpu)
+}
+
+fn orders<T>(
+    values: &[T],
+    n: usize,
+    descending: bool,
+    compare: impl Fn(&T, &T) -> Ordering,
+) -> Vec<i64> {
+    let order = |row: &[T]| {
+        let mut order: Vec<i64> = (0..n as i64).collect();
+        order.sort_by(|&a, &b| {
+            let (a, b) = (&row[a as usize], &row[b as usize]);
+            if descending { compare(b, a) } else { compare(a, b) }
+        });
+        order
+    };
+    values.chunks_exact(n).flat_map(order).collect()
+}
+
+/// By keys of 64 bits, for values of at most 32.
+#[track_caller]
+fn by_keys(x: &Tensor, descending: bool) -> Result<Tensor> {
+    let (rows, n) = (x.shape()[0], x.shape()[1]);
+    let number = |value: usize| launch::number(DType::I64, value as f64);
+    let grid = Grid::x(rows * n.div_ceil(OWN));
+    let piece = n.next_power_of_two().clamp(OWN, PIECE);
+    let mut keys = Tensor::uninitialized(&[rows, n], (DType::I64, x.device()))?;
+    // The order of 32 bits without a sign is that of a number that has one.
+    let zero = if x.dtype() == DType::U32 { 1 << 31 } else { 0 };
+    let args = [
+        launch::view_of(x, false),
+        launch::pointer(&keys, true),
+        number(zero),
+        number(usize::from(descending)),
+        number(usize::from(n <= piece)),
+    ];
+    let kernel = match x.dtype().is_float() {
+        true => &device::sort_floats::KERNEL,
+        false => &device::sort_ints::KERNEL,
+    };
+    let consts = [OWN as i64, piece as i64];
+    launch::warped(kernel, &keys, grid, &[x.dtype()], &consts, None, &args)?;
+    let mut len = piece;
+    while len < n {
+        let fan = n.div_ceil(len).next_power_of_two().min(FAN);
+        let merged = Tensor::uninitialized(&[rows, n], (DType::I64, x.device()))?;
+        let args = [
+            launch::pointer(&keys, false),
+            launch::pointer(&merged, true),
+            number(n),
+            number(len),
+            number((len + 1).next_power_of_two().trailing_zeros() as usize),
+            number(usize::from(len * fan >= n)),
+        ];
+        let kernel = &device::sort_merge::KERNEL;
+        let consts = [OWN as i64, fan as i64];
+        launch::warped(kernel, &merged, grid, &[], &consts, None, &args)?;
+        (keys, len) = (merged, len * fan);
+    }
+    Ok(keys)
+}
+
+/// By a network, whose every step is a launch.
+#[track_caller]
+fn by_network(x: &Tensor, descending: bool) -> Result<Tensor> {
+    let (rows, n) = (x.shape()[0], x.shape()[1]);
+    let places = n.next_power_of_two();
+    let keys = Tensor::uninitialized(&[rows, places], (x.dtype(), x.device()))?;
+    let at = Tensor::uninitialized(&[rows, places], (DType::I64, x.device()))?;
+    let number = |value: usize| launch::number(DType::I64, value as f64);
+    let (key, position) = (launch::pointer(&keys, true), launch::pointer(&at, true));
+    let (dtypes, consts) = ([x.dtype()], [BLOCK as i64]);
+    let args = [launch::view_of(x, false), key, position, number(places)];
+    let grid = Grid::xy(places.div_ceil(BLOCK), rows);
+    launch::warped(&device::sort_begin::KERNEL, &keys, grid, &dtypes, &consts, None, &args)?;
+    let pairs = rows * places / 2;
+    let mut run = 2;
+    while run <= places {
+        // The last run is whole rows, all of them upwards.
+        let bit = if run == places { 0 } else { run };
+        let mut distance = run / 2;
+        while distance > 0 {
+            let numbers = [pairs, bit, distance, usize::from(descending)].map(number);
+            let args = [&[key, position][..], &numbers].concat();
+            let grid = Grid::x(pairs.div_ceil(BLOCK));
+            launch::warped(&device::sort_step::KERNEL, &keys, grid, &dtypes, &consts, None, &args)?;
+            distance /= 2;
+        }
+        run *= 2;
+    }
+    at.narrow(1, 0, n)?.contiguous()
+}
+
+#[cfg(feature = "op-info")]
+pub(super) mod info {
+    use genesis_kernel::ir::DType;
+
+    use crate::ops::info::{Dense, Family, OpInfo, columns, cpu, folded, smallest};
+
+    pub(in crate::ops) static INFOS: &[OpInfo] = &[
+        OpInfo::new(
+            "sort",
+            Family::Exact,
+            |x| Ok(x[0].sort(0, false)?.0),
+            |x| {
+                columns(&x[0], |column| {
+                    let mut sorted = column.to_vec();
+                    sorted.sort_by(f64::total_cmp);
+                    sorted
+                })
+            },
+            &[&[&[37, 2]]],
+        ),
+        OpInfo::new(
+            "topk",
+            Family::Exact,
+            |x| Ok(x[0].topk(3, 0, true)?.0),
+            |x| {
+                let sorted = columns(&x[0], |column| {
+                    let mut sorted = column.to_vec();
+                    sorted.sort_by(|a, b| b.total_cmp(a));
+                    sorted
+                });
+                Dense::from_fn(&[3, 2], |at| sorted.at(at))
+            },
+            &[&[&[9, 2]]],
+        )
+        .refusing(&[(
+            || Ok(cpu(&[2], DType::F32)?.topk(3, 0, true)?.0),
+            "topk: has no 3 of 2 elements, shape [2]",
+        )]),
+        OpInfo::new(
+            "max_with_index",
+            Family::Exact,
+            |x| Ok(x[0].max_with_index(0, false)?.0),
+            |x| folded(&x[0], |c| c.iter().copied().fold(f64::MIN, f64::max)),
+            &[&[&[9, 3]]],
+        ),
+        OpInfo::new(
+            "argsort",
+            Family::Exact,
+            |x| x[0].argsort(0, true),
+            |x| {
+                columns(&x[0], |column| {
+                    let mut order: Vec<usize> = (0..column.len()).collect();
+                    order.sort_by(|&a, &b| column[b].total_cmp(&column[a]));
+                    order.into_iter().map(|i| i as f64).collect()
+                })
+            },
+            &[&[&[9, 2]]],
+        )
+        .flat(),
+        OpInfo::new(
+            "min_with_index",
+            Family::Exact,
+            |x| Ok(x[0].min_with_index(0, false)?.0),
+            |x| folded(&x[0], smallest),
+            &[&[&[9, 3]]],
+        ),
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of few values, so that there are equals, with NaN and both zeros among floats.
+    fn rows(n: usize, dtype: DType) -> Result<Tensor> {
+        let values: Vec<f64> = (0..2 * n)
+            .map(|i| match i * 7919 % 13 {
+                3 if dtype.is_float() => f64::NAN,
+                5 if dtype.is_float() => -0.0,
+                v if dtype.is_unsigned_int() => v as f64 * 1e3,
+                v => (v as f64 - 6.0) * 1e3,
+            })
+            .collect();
+        Tensor::from_f64(&values, &[2, n], (dtype, Device::Cpu))
+    }
+
+    #[test]
+    fn keys_and_the_network_give_what_the_host_gives() -> Result<()> {
+        for n in [1, 7, 100, 1024, 1500] {
+            for dtype in [DType::F32, DType::BF16, DType::I32, DType::U32] {
+                for descending in [false, true] {
+                    let x = rows(n, dtype)?;
+                    let want = on_host(&x, descending)?.to_vec::<i64>()?;
+                    assert_eq!(by_keys(&x, descending)?.to_vec::<i64>()?, want, "{n} of {dtype}");
+                }
+            }
+        }
+        for descending in [false, true] {
+            let x = rows(100, DType::F64)?;
+            let want = on_host(&x, descending)?.to_vec::<i64>()?;
+            assert_eq!(by_network(&x, descending)?.to_vec::<i64>()?, want);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_row_of_many_pieces_is_merged_twice() -> Result<()> {
+        let values: Vec<f32> = (0..40_000).map(|i| (i * 7919 % 40_009) as f32).collect();
+        let x = Tensor::from_slice_on(&values, &[1, 40_000], Device::Cpu)?;
+        let want = on_host(&x, false)?.to_vec::<i64>()?;
+        assert_eq!(by_keys(&x, false)?.to_vec::<i64>()?, want);
+        Ok(())
+    }
+}

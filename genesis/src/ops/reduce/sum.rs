@@ -1,0 +1,372 @@
+//! Reductions over any axes: sum, mean, max, min, and where the extremes stand.
+//!
+//! A tensor is brought to `[outer, n, inner]`, where `n` counts what is reduced. Axes that lie next
+//! to each other in memory need no copy for that.
+
+#[cfg(feature = "op-info")]
+pub(super) mod info;
+
+use genesis_kernel::ir::DType;
+use genesis_kernel::kernel::KernelDef;
+use kernels::reduce as device;
+
+use crate::autograd::SavedTensors;
+use crate::dispatch::autocast::{Precision, Precisions};
+use crate::dispatch::trace;
+use crate::error::{Error, Result};
+use crate::launch;
+use crate::ops::{Op, Saves, apply, wrong_dtype};
+use crate::shape;
+use crate::tensor::Tensor;
+
+/// In what autocast computes these.
+pub(super) const AUTOCAST: Precisions = &[("sum", Precision::Single)];
+
+/// The axes of a reduction, sorted, and whether they stay as extent 1.
+#[derive(Clone, Debug)]
+pub(crate) struct Dims {
+    axes: Vec<usize>,
+    keep: bool,
+}
+
+impl Dims {
+    pub(crate) fn new(op: &str, dims: &[i64], keep: bool, shape: &[usize]) -> Result<Dims> {
+        let axis = |&d: &i64| shape::axis_or_scalar(op, d, shape);
+        let mut axes = dims.iter().map(axis).collect::<Result<Vec<usize>>>()?;
+        axes.sort_unstable();
+        if axes.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Error::op(op, format!("{dims:?} names a dimension twice")));
+        }
+        // A scalar is reduced over nothing.
+        axes.truncate(shape.len());
+        Ok(Dims { axes, keep })
+    }
+
+    fn all(shape: &[usize]) -> Dims {
+        Dims { axes: (0..shape.len()).collect(), keep: false }
+    }
+
+    fn is_reduced(&self, axis: usize) -> bool {
+        self.axes.contains(&axis)
+    }
+
+    /// The result's shape.
+    fn result(&self, shape: &[usize]) -> Vec<usize> {
+        let keep = |(axis, &extent): (usize, &usize)| match self.is_reduced(axis) {
+            false => Some(extent),
+            true => self.keep.then_some(1),
+        };
+        shape.iter().enumerate().filter_map(keep).collect()
+    }
+
+    /// The result's shape with every reduced axis kept as 1.
+    fn kept(&self, shape: &[usize]) -> Vec<usize> {
+        Dims { keep: true, ..self.clone() }.result(shape)
+    }
+
+    /// The number of elements that make one.
+    pub(super) fn count(&self, shape: &[usize]) -> usize {
+        shape::product(self.axes.iter().map(|&axis| shape[axis]))
+    }
+
+    /// The last axes alone, and then the others, where those are some of the first: each a sum of what
+    /// lies as it is, where one sum of all would need a copy with other axes last.
+    fn in_two(&self, x: &Tensor) -> Option<[Dims; 2]> {
+        let (rank, n) = (x.rank(), self.axes.len());
+        let tail = self.axes.iter().rev().zip((0..rank).rev()).take_while(|(a, b)| *a == b).count();
+        let is_split = tail > 0 && tail < n && x.is_contiguous();
+        let part = |axes: &[usize]| Dims { axes: axes.to_vec(), keep: false };
+        is_split.then(|| [part(&self.axes[n - tail..]), part(&self.axes[..n - tail])])
+    }
+
+    /// The tensor as `[outer, n, inner]` with the reduced axes in the middle.
+    #[track_caller]
+    fn canonical(&self, x: &Tensor) -> Result<Tensor> {
+        let rank = x.rank();
+        let is_tail =
+            self.axes.iter().eq((rank - self.axes.len()..rank).collect::<Vec<_>>().iter());
+        let (Some(&first), Some(&last)) = (self.axes.first(), self.axes.last()) else {
+            return x.reshape(&[x.numel(), 1, 1]);
+        };
+        if is_tail || last - first + 1 == self.axes.len() {
+            let outer = shape::product(x.shape()[..first].iter());
+            let inner = shape::product(x.shape()[last + 1..].iter());
+            return x.reshape(&[outer, self.count(x.shape()), inner]);
+        }
+        let kept = (0..rank).filter(|&axis| !self.is_reduced(axis));
+        let order: Vec<i64> = kept.chain(self.axes.iter().copied()).map(|a| a as i64).collect();
+        let n = self.count(x.shape());
+        let outer =
+            shape::product((0..rank).filter(|&a| !self.is_reduced(a)).map(|a| x.shape()[a]));
+        x.permute(&order)?.reshape(&[outer, n, 1])
+    }
+}
+
+impl Tensor {
+    /// The sum of all elements. Integers and bools give i64.
+    ///
+    /// # Numerics
+    /// f16 and bf16 are added in f32 and rounded once.
+    /// # Errors
+    /// If the dtype is for storage only.
+    #[track_caller]
+    pub fn sum(&self) -> Result<Tensor> {
+        let x = self.as_countable();
+        apply(Sum::new("sum", &x, Dims::all(x.shape()), false)?, &[&x])
+    }
+
+    /// The sum over some dimensions; `keep` keeps them as extent 1. Integers and bools give i64.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, one is named twice, or the dtype is for storage only.
+    #[track_caller]
+    pub fn sum_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        let x = self.as_countable();
+        apply(Sum::new("sum", &x, Dims::new("sum", dims, keep, x.shape())?, false)?, &[&x])
+    }
+
+    /// Bools as numbers 0 and 1, all else as it is.
+    pub(in crate::ops) fn as_countable(&self) -> Tensor {
+        if self.dtype() == DType::Bool { self.as_bytes() } else { self.clone() }
+    }
+
+    /// The mean of all elements; NaN of none.
+    ///
+    /// # Errors
+    /// If the dtype is not a float.
+    #[track_caller]
+    pub fn mean(&self) -> Result<Tensor> {
+        apply(Sum::new("mean", self, Dims::all(self.shape()), true)?, &[self])
+    }
+
+    /// The mean over some dimensions; `keep` keeps them as extent 1.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, one is named twice, or the dtype is not a float.
+    #[track_caller]
+    pub fn mean_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        apply(Sum::new("mean", self, Dims::new("mean", dims, keep, self.shape())?, true)?, &[self])
+    }
+
+    /// The largest element; NaN wins. Equal ones share the gradient.
+    ///
+    /// # Errors
+    /// If there is no element.
+    #[track_caller]
+    pub fn max(&self) -> Result<Tensor> {
+        extreme(&MAX, self, Dims::all(self.shape()), true)
+    }
+
+    /// The largest element over some dimensions; NaN wins. Equal ones share the gradient.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, or no element.
+    #[track_caller]
+    pub fn max_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        extreme(&MAX, self, Dims::new("max", dims, keep, self.shape())?, false)
+    }
+
+    /// The smallest element; NaN wins. Equal ones share the gradient.
+    ///
+    /// # Errors
+    /// If there is no element.
+    #[track_caller]
+    pub fn min(&self) -> Result<Tensor> {
+        extreme(&MIN, self, Dims::all(self.shape()), true)
+    }
+
+    /// The smallest element over some dimensions; NaN wins. Equal ones share the gradient.
+    ///
+    /// # Errors
+    /// If there are no such dimensions, or no element.
+    #[track_caller]
+    pub fn min_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
+        extreme(&MIN, self, Dims::new("min", dims, keep, self.shape())?, false)
+    }
+
+    /// Where the largest element along `dim` stands, i64; the first of equals, NaN before numbers.
+    ///
+    /// # Errors
+    /// If there is no such dimension, it is empty, or the dtype is bool.
+    #[track_caller]
+    pub fn argmax(&self, dim: i64) -> Result<Tensor> {
+        arg_extreme("argmax", &device::argmax_rows::KERNEL, self, dim)
+    }
+
+    /// Where the smallest element along `dim` stands, i64; the first of equals, NaN before numbers.
+    ///
+    /// # Errors
+    /// If there is no such dimension, it is empty, or the dtype is bool.
+    #[track_caller]
+    pub fn argmin(&self, dim: i64) -> Result<Tensor> {
+        arg_extreme("argmin", &device::argmin_rows::KERNEL, self, dim)
+    }
+}
+
+struct Sum {
+    name: &'static str,
+    dims: Dims,
+    is_mean: bool,
+    from: Vec<usize>,
+}
+
+impl Sum {
+    fn new(name: &'static str, x: &Tensor, dims: Dims, is_mean: bool) -> Result<Sum> {
+        let fits = if is_mean { x.dtype().is_arithmetic_float() } else { x.dtype().is_number() };
+        if !fits {
+            let wants = if is_mean { "a float" } else { "a number" };
+            return Err(wrong_dtype(name, wants, x.dtype()));
+        }
+        Ok(Sum { name, dims, is_mean, from: x.shape().to_vec() })
+    }
+
+    fn scale(&self) -> f64 {
+        if self.is_mean { 1.0 / self.dims.count(&self.from) as f64 } else { 1.0 }
+    }
+}
+
+impl Op for Sum {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        let shape = self.dims.result(x.shape());
+        let [dtype, wide] = match x.dtype().is_float() {
+            true => [x.dtype(), launch::accumulate_dtype(x.dtype())],
+            false => [DType::I64; 2],
+        };
+        let sum = |x: &Tensor, dims: &Dims, dtype: DType, scale: f64| {
+            let x = dims.canonical(x)?;
+            let shape = [x.shape()[0], x.shape()[2]];
+            let result = Tensor::uninitialized(&shape, (dtype, x.device()))?;
+            launch::sum(&x, &result, scale)?;
+            Ok::<_, Error>(result)
+        };
+        let result = match self.dims.in_two(x).filter(|_| !trace::is_on()) {
+            Some([last, first]) => {
+                let part = sum(x, &last, wide, 1.0)?.reshape(&last.result(x.shape()))?;
+                sum(&part, &first, dtype, self.scale())?
+            }
+            None => sum(x, &self.dims, dtype, self.scale())?,
+        };
+        result.reshape(&shape)
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let dy = dy.reshape(&self.dims.kept(&self.from))?;
+        let dy = if self.is_mean { dy.mul_scalar(self.scale())? } else { dy };
+        Ok(vec![Some(dy.broadcast_to(&self.from)?)])
+    }
+}
+
+/// What `max` and `min` differ in.
+struct ExtremeRow {
+    name: &'static str,
+    rows: &'static KernelDef,
+    cols: &'static KernelDef,
+}
+
+static MAX: ExtremeRow =
+    ExtremeRow { name: "max", rows: &device::max_rows::KERNEL, cols: &device::max_cols::KERNEL };
+static MIN: ExtremeRow =
+    ExtremeRow { name: "min", rows: &device::min_rows::KERNEL, cols: &device::min_cols::KERNEL };
+
+/// The extreme of numbers; of bools as of 0 and 1.
+///
+/// The gradient of an extreme that is NaN goes to the elements that are, if these share it, as in PyTorch
+/// where all axes are reduced; else it is NaN.
+#[track_caller]
+fn extreme(row: &'static ExtremeRow, x: &Tensor, dims: Dims, nan_shares: bool) -> Result<Tensor> {
+    if x.dtype() == DType::Bool {
+        return Ok(extreme(row, &x.as_bytes(), dims, nan_shares)?.as_bools());
+    }
+    apply(Extreme::new(row, x, dims, nan_shares)?, &[x])
+}
+
+struct Extreme {
+    row: &'static ExtremeRow,
+    dims: Dims,
+    from: Vec<usize>,
+    nan_shares: bool,
+}
+
+impl Extreme {
+    fn new(row: &'static ExtremeRow, x: &Tensor, dims: Dims, nan_shares: bool) -> Result<Extreme> {
+        if !x.dtype().is_number() {
+            return Err(wrong_dtype(row.name, "a number", x.dtype()));
+        }
+        if dims.count(x.shape()) == 0 {
+            let message = format!("has no value over no elements, shape {:?}", x.shape());
+            return Err(Error::op(row.name, message));
+        }
+        Ok(Extreme { row, dims, from: x.shape().to_vec(), nan_shares })
+    }
+}
+
+impl Op for Extreme {
+    fn name(&self) -> &'static str {
+        self.row.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = self.dims.canonical(inputs[0])?;
+        let result = Tensor::uninitialized(&[x.shape()[0], x.shape()[2]], (x.dtype(), x.device()))?;
+        launch::extreme(self.row.rows, self.row.cols, &x, &result)?;
+        result.reshape(&self.dims.result(inputs[0].shape()))
+    }
+
+    fn saves(&self) -> Saves {
+        Saves { inputs: 1, output: true }
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let kept = self.dims.kept(&self.from);
+        let (y, dy) = (saved.output().reshape(&kept)?, dy.reshape(&kept)?);
+        let mut mask = saved.input(0).eq(&y)?;
+        if self.nan_shares && y.dtype().is_float() {
+            mask = mask.logical_or(&saved.input(0).isnan()?)?;
+        }
+        let mask = mask.to_dtype(dy.dtype())?;
+        let axes: Vec<i64> = self.dims.axes.iter().map(|&a| a as i64).collect();
+        let share = dy.div(&mask.sum_dims(&axes, true)?)?;
+        Ok(vec![Some(mask.mul(&share)?)])
+    }
+}
+
+#[track_caller]
+fn arg_extreme(
+    name: &'static str,
+    kernel: &'static KernelDef,
+    x: &Tensor,
+    dim: i64,
+) -> Result<Tensor> {
+    let axis = shape::axis(name, dim, x.shape())?;
+    if !x.dtype().is_number() {
+        return Err(wrong_dtype(name, "a number", x.dtype()));
+    }
+    if x.shape()[axis] == 0 {
+        let message = format!("has no index over no elements, shape {:?}", x.shape());
+        return Err(Error::op(name, message));
+    }
+    if x.shape()[axis] > i32::MAX as usize {
+        return Err(Error::op(name, format!("has no index that large, shape {:?}", x.shape())));
+    }
+    let x = x.detach().transpose(axis as i64, -1)?;
+    let (n, shape) = (x.shape()[x.rank() - 1], x.shape()[..x.rank() - 1].to_vec());
+    let rows = x.reshape(&[x.numel() / n, n])?;
+    let result = Tensor::uninitialized(&[rows.shape()[0]], (DType::I64, x.device()))?;
+    launch::arg_rows(kernel, &rows, &result)?;
+    let result = result.reshape(&shape)?;
+    // The transpose put the last axis where the reduced one was.
+    if axis + 1 >= x.rank() {
+        return Ok(result);
+    }
+    let last = result.rank() as i64 - 1;
+    let mut order: Vec<i64> = (0..=last).collect();
+    let moved = order.remove(axis);
+    order.push(moved);
+    let inverse = result.permute(&order)?;
+    inverse.contiguous()
+}

@@ -1,0 +1,341 @@
+//! Views by strides: any layout over the same storage, diagonals, flips.
+//!
+//! The gradient of a view goes back through the same layout over a dense tensor of the operand's shape:
+//! zeros, into which `dy` is copied. Where a view may name an element twice, as those of
+//! [`Tensor::as_strided`] and [`Tensor::unfold`], `dy` is added at the places that it names.
+
+use crate::autograd::{SavedTensors, is_grad_enabled};
+use crate::error::{Error, Result};
+use crate::launch;
+use crate::ops::index::{add_at, places_of_layout};
+use crate::ops::{Op, apply};
+use crate::shape::{self, Layout};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The elements at `offset + sum(index * stride)` of this tensor's storage, counted from its first
+    /// element. What it names outside this tensor has no gradient.
+    ///
+    /// # Errors
+    /// If some of them lie outside the storage, or a gradient of this tensor is wanted and it is not
+    /// contiguous.
+    #[track_caller]
+    pub fn as_strided(&self, shape: &[usize], strides: &[i64], offset: usize) -> Result<Tensor> {
+        const NAME: &str = "as_strided";
+        if shape.len() != strides.len() {
+            let message = format!("shape {shape:?} and strides {strides:?} differ in length");
+            return Err(Error::op(NAME, message));
+        }
+        let is_wanted = is_grad_enabled() && self.requires_grad();
+        if is_wanted && !self.is_contiguous() {
+            return Err(Error::op(
+                NAME,
+                "has a gradient for contiguous tensors only; copy it first",
+            ));
+        }
+        let own = if shape::numel(NAME, shape)? == 0 { 0 } else { offset };
+        let outer = self.layout().offset().checked_add(own).and_then(|first| {
+            let layout = Layout::new(shape.into(), strides.into(), first)?;
+            self.storage().holds(&layout, self.dtype()).then_some(layout)
+        });
+        let outer = outer.ok_or_else(|| {
+            let len = self.storage().bytes() / self.dtype().bytes();
+            let message =
+                format!("shape {shape:?} with strides {strides:?} leaves a storage of {len}");
+            Error::op(NAME, message)
+        })?;
+        // Only where a gradient is wanted is the view of a dense tensor needed, and only contiguous tensors
+        // have one.
+        let inner = outer.at(own).unwrap_or_else(|| outer.clone());
+        apply(OverlappingView { name: NAME, outer, inner, from: self.shape().to_vec() }, &[self])
+    }
+
+    /// Windows of `size` elements along `dim`, `step` apart, each along a new last axis; a view.
+    ///
+    /// # Errors
+    /// If there is no such dimension, a window does not fit, or `step` is 0.
+    #[track_caller]
+    pub fn unfold(&self, dim: i64, size: usize, step: usize) -> Result<Tensor> {
+        const NAME: &str = "unfold";
+        let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
+        let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
+        let extent = x.shape()[axis];
+        if size > extent {
+            let message = format!(
+                "a window of {size} does not fit dimension {dim} of shape {:?}",
+                self.shape()
+            );
+            return Err(Error::op(NAME, message));
+        }
+        if step == 0 {
+            return Err(Error::op(NAME, "a step of 0 never ends"));
+        }
+        let of = |layout: &Layout| layout.windows(axis, size, step);
+        let (outer, inner) = seen(NAME, &x, of)?;
+        let view = OverlappingView { name: NAME, outer, inner, from: x.shape().to_vec() };
+        let windows = apply(view, &[&x])?;
+        // The windows of a scalar are one, and it has no axis for that.
+        if self.rank() == 0 { windows.squeeze(0) } else { Ok(windows) }
+    }
+
+    /// The diagonal of the planes of two axes, as a new last axis; above the main one for a positive
+    /// `offset`, below it for a negative one.
+    ///
+    /// # Errors
+    /// If there are no such axes, or they are the same.
+    #[track_caller]
+    pub fn diagonal(&self, offset: i64, dim1: i64, dim2: i64) -> Result<Tensor> {
+        let (a, b) = (
+            shape::axis("diagonal", dim1, self.shape())?,
+            shape::axis("diagonal", dim2, self.shape())?,
+        );
+        if a == b {
+            let message = format!("diagonal dimensions cannot be identical {dim1}, {dim2}");
+            return Err(Error::op("diagonal", message));
+        }
+        if offset.checked_neg().is_none() {
+            return Err(Error::op("diagonal", format!("offset {offset} is out of range")));
+        }
+        self.strided_view("diagonal", |layout| layout.diagonal(offset, a, b))
+    }
+
+    /// One number on the diagonal of a matrix, where both indices are equal.
+    ///
+    /// # Errors
+    /// If this is no matrix, or a leaf whose gradient is wanted and recorded.
+    #[track_caller]
+    pub fn fill_diagonal_(&self, value: f64) -> Result<()> {
+        if self.rank() != 2 {
+            let message = format!("needs a matrix, got shape {:?}", self.shape());
+            return Err(Error::op("fill_diagonal_", message));
+        }
+        self.diagonal(0, 0, 1)?.fill_(value)
+    }
+
+    /// The order along some axes reversed, without a copy.
+    ///
+    /// # Errors
+    /// If there are no such axes or one is named twice.
+    #[track_caller]
+    pub fn flip(&self, dims: &[i64]) -> Result<Tensor> {
+        let mut axes: Vec<usize> = Vec::new();
+        for &dim in dims {
+            let axis = shape::axis_or_scalar("flip", dim, self.shape())?;
+            if axes.contains(&axis) {
+                return Err(Error::op("flip", format!("{dims:?} names a dimension twice")));
+            }
+            axes.push(axis);
+        }
+        if self.rank() == 0 || self.numel() == 0 {
+            return Ok(self.clone());
+        }
+        self.strided_view("flip", |layout| {
+            axes.iter().try_fold(layout.clone(), |layout, &axis| {
+                let extent = layout.shape()[axis];
+                layout.slice(axis, extent - 1, -1, extent)
+            })
+        })
+    }
+
+    /// Elements `start`, `start + step`, .. before `end` along `dim`, as Python slices: ends count
+    /// from the back where negative and are brought into range. A negative step goes from the last
+    /// element, or `start`, towards the first; without an `end` it takes that too.
+    ///
+    /// # Errors
+    /// If there is no such axis or `step` is 0.
+    #[track_caller]
+    pub fn slice_step(
+        &self,
+        dim: i64,
+        start: Option<i64>,
+        end: Option<i64>,
+        step: i64,
+    ) -> Result<Tensor> {
+        let axis = shape::axis("slice", dim, self.shape())?;
+        if step == 0 {
+            return Err(Error::op("slice", "a step of 0 never ends"));
+        }
+        let extent = self.shape()[axis] as i64;
+        // Where a walk may begin and end: from 0 to the extent, or from the last element to before 0.
+        let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
+        let clip = |at: i64| (if at < 0 { at + extent } else { at }).clamp(low, high);
+        let (first, last) = if step > 0 { (low, high) } else { (high, low) };
+        let (start, end) = (start.map_or(first, clip), end.map_or(last, clip));
+        let reach = if step > 0 { end - start } else { start - end };
+        let len = (reach.max(0) as u64).div_ceil(step.unsigned_abs()) as usize;
+        let start = if len == 0 { 0 } else { start as usize };
+        self.strided_view("slice", |layout| layout.slice(axis, start, step, len))
+    }
+
+    /// A view whose layout `of` derives from that of the operand; it may name no element twice.
+    #[track_caller]
+    pub(crate) fn strided_view(
+        &self,
+        name: &'static str,
+        of: impl Fn(&Layout) -> Option<Layout>,
+    ) -> Result<Tensor> {
+        let (outer, inner) = seen(name, self, of)?;
+        apply(StridedView { name, outer, inner, from: self.shape().to_vec() }, &[self])
+    }
+}
+
+/// What a view makes of the layout of a tensor, and of that of a dense one of its shape.
+fn seen(
+    name: &str,
+    x: &Tensor,
+    of: impl Fn(&Layout) -> Option<Layout>,
+) -> Result<(Layout, Layout)> {
+    let layouts = of(x.layout()).zip(Layout::contiguous(x.shape()).and_then(|dense| of(&dense)));
+    layouts.ok_or_else(|| unseen(name, x))
+}
+
+fn unseen(name: &str, x: &Tensor) -> Error {
+    let message =
+        format!("the view leaves shape {:?} or has more elements than can be counted", x.shape());
+    Error::op(name, message)
+}
+
+/// Another layout over the same storage.
+struct StridedView {
+    name: &'static str,
+    outer: Layout,
+    /// The same view of a dense tensor of shape `from`.
+    inner: Layout,
+    from: Vec<usize>,
+}
+
+impl Op for StridedView {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        Ok(Tensor::plain(x.storage().clone(), self.outer.clone(), x.dtype()))
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let (name, inner, from) = (self.name, self.inner.clone(), self.from.clone());
+        Ok(vec![Some(apply(Fill { name, inner, from }, &[dy])?)])
+    }
+}
+
+/// Zeros with a view of them filled in: the gradient of a view.
+struct Fill {
+    name: &'static str,
+    inner: Layout,
+    from: Vec<usize>,
+}
+
+impl Op for Fill {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let dy = inputs[0];
+        let result = Tensor::zeros(&self.from, (dy.dtype(), dy.device()))?;
+        let view = Tensor::plain(result.storage().clone(), self.inner.clone(), dy.dtype());
+        launch::cast(dy, &view)?;
+        Ok(result)
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let dy = dy.contiguous()?;
+        let first = dy.layout().offset() + self.inner.offset();
+        let outer = self.inner.at(first).ok_or_else(|| unseen(self.name, &dy))?;
+        let (name, inner, from) = (self.name, self.inner.clone(), self.from.clone());
+        Ok(vec![Some(apply(StridedView { name, outer, inner, from }, &[&dy])?)])
+    }
+}
+
+/// Another layout over the same storage, which may name an element more than once.
+struct OverlappingView {
+    name: &'static str,
+    outer: Layout,
+    /// The same view of a dense tensor of shape `from`.
+    inner: Layout,
+    from: Vec<usize>,
+}
+
+impl Op for OverlappingView {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        Ok(Tensor::plain(x.storage().clone(), self.outer.clone(), x.dtype()))
+    }
+
+    fn backward(&self, _: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let places = places_of_layout(&self.inner, dy.device())?;
+        let n = shape::product(&self.from);
+        Ok(vec![Some(add_at(dy, &places, n)?.reshape(&self.from)?)])
+    }
+}
+
+#[cfg(feature = "op-info")]
+pub(super) mod info {
+    use genesis_kernel::ir::DType;
+
+    use crate::ops::info::{Dense, Family, OpInfo, WIDE, cpu};
+
+    pub(in crate::ops) static INFOS: &[OpInfo] = &[
+        OpInfo::new(
+            "diagonal",
+            Family::Exact,
+            |x| x[0].diagonal(1, 0, 2),
+            |x| Dense::from_fn(&[3, 2], |at| x[0].at(&[at[1], at[0], at[1] + 1])),
+            &[&[&[2, 3, 4]]],
+        )
+        .refusing(&[(
+            || cpu(&[2, 3], DType::F32)?.diagonal(0, 1, 1),
+            "diagonal: diagonal dimensions cannot be identical 1, 1",
+        )]),
+        OpInfo::new(
+            "flip",
+            Family::Exact,
+            |x| x[0].flip(&[0, -1]),
+            |x| Dense::from_fn(&[2, 3, 4], |at| x[0].at(&[1 - at[0], at[1], 3 - at[2]])),
+            &[&[&[2, 3, 4]]],
+        ),
+        OpInfo::new(
+            "slice_step",
+            Family::Exact,
+            |x| x[0].slice_step(2, Some(-6), Some(99), 2),
+            |x| Dense::from_fn(&[2, 3, 3], |at| x[0].at(&[at[0], at[1], 1 + 2 * at[2]])),
+            &[&[&[2, 3, 7]]],
+        ),
+        OpInfo::new(
+            "unfold",
+            Family::Exact,
+            |x| x[0].unfold(0, 3, 2),
+            |x| Dense::from_fn(&[3, 2, 3], |at| x[0].at(&[at[0] * 2 + at[2], at[1]])),
+            &[&[&[8, 2]]],
+        )
+        .refusing(&[
+            (
+                || cpu(&[2], DType::F32)?.unfold(0, 3, 1),
+                "unfold: a window of 3 does not fit dimension 0 of shape [2]",
+            ),
+            (|| cpu(&[2], DType::F32)?.unfold(0, 1, 0), "unfold: a step of 0 never ends"),
+            (
+                || cpu(&[5], DType::F32)?.slice_step(0, None, None, 0),
+                "slice: a step of 0 never ends",
+            ),
+        ]),
+        OpInfo::new(
+            "as_strided",
+            Family::Exact,
+            |x| x[0].contiguous()?.as_strided(&[3, 2], &[2, 1], 1),
+            |x| Dense::from_fn(&[3, 2], |at| x[0].data[1 + 2 * at[0] + at[1]]),
+            &[&[&[3, 3]]],
+        )
+        .of(WIDE)
+        .refusing(&[(
+            || cpu(&[4], DType::F32)?.as_strided(&[3], &[2], 0),
+            "as_strided: shape [3] with strides [2] leaves a storage of 4",
+        )]),
+    ];
+}
