@@ -140,6 +140,11 @@ pub const KNOBS: &[Knob] = &[
         values: "a path",
         doc: "NVIDIA's assembler, for registers and SASS in inspections; looked for in PATH without it",
     },
+    Knob {
+        name: "GENESIS_COMMIT",
+        values: "a commit",
+        doc: "the commit that rows of benchmarks name; that of the repository around without it",
+    },
 ];
 
 /// Variables of Hugging Face's programs that Genesis heeds as they do, so that models are downloaded once for
@@ -262,6 +267,8 @@ pub struct Knobs {
     pub overlap: bool,
     /// `GENESIS_PTXAS`
     pub ptxas: Option<PathBuf>,
+    /// `GENESIS_COMMIT`
+    pub commit: Option<String>,
 }
 
 /// The knobs of this process.
@@ -353,6 +360,7 @@ fn parse(lookup: impl Fn(&str) -> Option<OsString>) -> (Knobs, Vec<String>) {
         streaming: reader.read("GENESIS_STREAMING", streaming).unwrap_or_default(),
         overlap: reader.read("GENESIS_OVERLAP", switch).unwrap_or(true),
         ptxas: reader.path("GENESIS_PTXAS"),
+        commit: reader.read("GENESIS_COMMIT", |text| (!text.is_empty()).then(|| text.to_owned())),
     };
     (knobs, reader.problems)
 }
