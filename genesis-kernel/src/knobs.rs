@@ -151,6 +151,11 @@ pub const KNOBS: &[Knob] = &[
         values: "a path",
         doc: "libnccl.so.2, for several GPUs; looked for where the loader looks without it",
     },
+    Knob {
+        name: "GENESIS_COMMIT",
+        values: "a commit",
+        doc: "the commit that rows of benchmarks name; that of the repository around without it",
+    },
 ];
 
 /// Variables of Hugging Face's programs that Genesis heeds as they do, so that models are downloaded once for
@@ -314,6 +319,8 @@ pub struct Knobs {
     pub check_collectives: bool,
     /// `GENESIS_NCCL`
     pub nccl: Option<PathBuf>,
+    /// `GENESIS_COMMIT`
+    pub commit: Option<String>,
 }
 
 /// The knobs of this process.
@@ -407,6 +414,7 @@ fn parse(lookup: impl Fn(&str) -> Option<OsString>) -> (Knobs, Vec<String>) {
         ptxas: reader.path("GENESIS_PTXAS"),
         check_collectives: reader.read("GENESIS_CHECK_COLLECTIVES", switch).unwrap_or(false),
         nccl: reader.path("GENESIS_NCCL"),
+        commit: reader.read("GENESIS_COMMIT", |text| (!text.is_empty()).then(|| text.to_owned())),
     };
     (knobs, reader.problems)
 }

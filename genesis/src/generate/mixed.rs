@@ -24,6 +24,7 @@ use super::row::{Draw, Draws, halves, numbers, paired, wholes};
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::models::{Batch, CausalLm, KvCache, Pass};
+use crate::shape::product;
 use crate::tensor::Tensor;
 
 /// The most tokens of a step that is recorded: the device takes longer for more than the host does.
@@ -133,7 +134,7 @@ impl Mixed {
         let words = sent(&packed(parts, sizes, self.page_size), self.device)?;
         let mut end = 0;
         let [rows, table, lines] = sizes.shapes().map(|shape| {
-            let (start, count) = (end, shape.iter().product::<usize>());
+            let (start, count) = (end, product(&shape));
             end += count;
             words.narrow(0, start, count)?.reshape(&shape)
         });
@@ -144,7 +145,7 @@ impl Mixed {
 /// What a step is told: rows, table and lines.
 fn packed(parts: &[Part<'_>], sizes: Sizes, page_size: usize) -> Vec<i64> {
     let Sizes { tokens, sequences, pages } = sizes;
-    let total = sizes.shapes().iter().map(|shape| shape.iter().product::<usize>()).sum();
+    let total = sizes.shapes().iter().map(product).sum();
     let mut all: Vec<i64> = Vec::with_capacity(total);
     let positions = |part: &Part<'_>| part.start..part.start + part.tokens.len();
     all.extend(parts.iter().flat_map(|part| part.tokens).map(|&token| i64::from(token)));
@@ -247,7 +248,7 @@ mod tests {
         ];
         let all = packed(&parts, sizes, 4);
         assert_eq!(all, expected.concat());
-        let words = sizes.shapes().iter().map(|shape| shape.iter().product::<usize>()).sum::<usize>();
+        let words = sizes.shapes().iter().map(product).sum::<usize>();
         assert_eq!(all.len(), words);
     }
 }

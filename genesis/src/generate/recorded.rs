@@ -1,7 +1,6 @@
 //! The steps of an engine that are recorded, and the kernels that they launch, compiled before somebody waits.
 //!
-//! The first step of each size is rehearsed, so that its kernels are compiled side by side: that of a prompt
-//! together with the step that follows it, which has one new token of each sequence.
+//! The first step of each size is rehearsed, so that its kernels are compiled side by side.
 
 use std::sync::Arc;
 
@@ -64,10 +63,7 @@ impl RecordedSteps {
         let tokens = parts.iter().map(|part| part.tokens.len()).sum();
         let sizes = Sizes::of(tokens, parts.len(), keys.div_ceil(self.page_size));
         if self.mixed.is_new(sizes) {
-            let next = (parts.len(), (keys + 1).div_ceil(self.page_size));
-            let next =
-                Some(next).filter(|&(sequences, pages)| self.decode.is_new(sequences, pages));
-            self.rehearse(&[sizes], next.as_slice())?;
+            self.rehearse(&[sizes], &[])?;
         }
         self.mixed.launch(parts)
     }

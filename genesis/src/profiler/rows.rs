@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use genesis_kernel::knobs;
 use serde_json::{Value, json};
 
 use crate::error::Result;
@@ -27,8 +28,8 @@ impl Rows {
     pub fn open(out: Option<&Path>) -> Result<Rows> {
         let open = |path| File::options().create(true).append(true).open(path);
         let query = ["--query-gpu=name,driver_version", "--format=csv,noheader"];
-        let commit = std::env::var("GENESIS_COMMIT")
-            .unwrap_or_else(|_| line_of("git", &["rev-parse", "--short", "HEAD"]));
+        let of_folder = || line_of("git", &["rev-parse", "--short", "HEAD"]);
+        let commit = knobs::get().commit.clone().unwrap_or_else(of_folder);
         let machine = line_of("nvidia-smi", &query);
         let (gpu, driver) = machine.split_once(", ").unwrap_or((machine.as_str(), ""));
         let (gpu, driver) = (gpu.to_owned(), driver.to_owned());
