@@ -177,7 +177,7 @@ impl Line {
 pub(super) mod info {
     use genesis_kernel::ir::DType;
 
-    use crate::ops::info::{Dense, Family, OpInfo, cpu};
+    use crate::ops::info::{Dense, FLOATS, Family, OpInfo, cpu};
     use crate::ops::{Interpolation, Resize};
 
     /// A line through the two elements of the last axis around each element of a result with aligned corners.
@@ -204,6 +204,7 @@ pub(super) mod info {
             },
             &[&[&[1, 2, 3, 4]]],
         )
+        .of(FLOATS)
         .refusing(&[(
             || {
                 let to = Resize::To(vec![4]);
