@@ -27,7 +27,20 @@ pub(super) fn get() -> Result<&'static Driver, Error> {
     DRIVER.get_or_init(find).as_ref().map_err(Error::clone)
 }
 
+/// Keeps the driver's library for good. The look for it below would load and unload it: what the first copy
+/// left to be called at the end of the process would be gone where the next one lies elsewhere.
+fn pin() {
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        // SAFETY: loading the driver's library runs its initialisers, as any use of a GPU does.
+        if let Ok(library) = unsafe { libloading::Library::new(name) } {
+            std::mem::forget(library);
+            return;
+        }
+    }
+}
+
 fn find() -> Result<Driver, Error> {
+    pin();
     // SAFETY: loading the driver's library runs its initialisers, as any use of a GPU does.
     if !unsafe { sys::is_culib_present() } {
         return Err(Error::device(
