@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use genesis::amp::{self, Autocast, GradScaler, GradScalerOptions, autocast};
 use genesis::autograd::{
-    self, BackwardOptions, GradCheck, GradOptions, checkpoint, checkpoint_many, detect_anomaly,
-    gradcheck, gradgradcheck,
+    self, BackwardOptions, GradCheck, GradOptions, after_backward, checkpoint, checkpoint_many,
+    detect_anomaly, gradcheck, gradgradcheck,
 };
 use genesis::optim::schedule::{self, LrScheduler, Plateau, PlateauMode, Schedule};
 use genesis::optim::*;
@@ -261,6 +261,14 @@ fn gradients(rows: &mut Vec<Row>) {
     row("set_grad", |g| {
         let x = g.tensor();
         x.set_grad(g.v());
+        x.mul(&x)?.sum()?.backward()?;
+        done(Ok(x.grad()))
+    });
+    row("after_backward", |g| {
+        let x = g.tensor();
+        let inner = x.clone();
+        // What runs at the end may run a backward of its own.
+        after_backward(move || inner.mul(&inner)?.sum()?.backward());
         x.mul(&x)?.sum()?.backward()?;
         done(Ok(x.grad()))
     });

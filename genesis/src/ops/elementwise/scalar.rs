@@ -1,6 +1,5 @@
 //! Arithmetic of a tensor and a number, each op a row of a table.
 
-use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::elementwise as device;
 
@@ -83,7 +82,7 @@ macro_rules! scalar_ops {
 
         #[cfg(feature = "op-info")]
         pub(super) mod info {
-            use super::*;
+            use genesis_kernel::ir::DType;
             use crate::ops::info::{ELEMENTWISE, Family, Method, NUMBERS, OpInfo, cpu, map};
 
             const C: f64 = 2.0;
