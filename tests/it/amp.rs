@@ -38,7 +38,7 @@ fn every_op_of_the_table_runs_in_its_precision() -> Result<()> {
                 assert_eq!(cast.dtype(), plain.dtype(), "{}", info.name);
                 continue;
             }
-            match precision(&info.name) {
+            match precision(info.name) {
                 Some(Precision::Half) if cast.dtype() != DType::BF16 => {
                     as_they_came.insert(info.name.split('/').next().unwrap_or_default());
                 }

@@ -37,7 +37,7 @@ fn check(
     let mut cases = Vec::new();
     for device in devices() {
         for &info in infos.iter().filter(|info| info.is_differentiable) {
-            let samples = info.samples.iter().copied().filter(|sample| fits(info, *sample));
+            let samples = info.samples.iter().copied().filter(|sample| fits(info, sample));
             cases.extend(samples.map(|sample| (info, sample, device)));
         }
     }

@@ -83,8 +83,7 @@ pub(crate) fn lower(lir: &LayoutIr, memory: &SharedMemory, gpu: &GpuTarget, by: 
 fn ends_last(block: &Block) -> bool {
     let ends = |inst: &Inst| matches!(inst, Inst::Yield(_) | Inst::Return(_));
     let last = block.len().saturating_sub(1);
-    !block[..last].iter().any(ends)
-        && block.iter().flat_map(Inst::blocks).all(|inside| ends_last(inside))
+    !block[..last].iter().any(ends) && block.iter().flat_map(Inst::blocks).all(ends_last)
 }
 
 /// The code before all passes.

@@ -585,15 +585,27 @@ mod tests {
 
     /// What keeps the protocol.
     fn is_protocol(inst: &Inst) -> bool {
-        match inst {
-            Inst::WaitFull(_) | Inst::WaitEmpty(_) | Inst::Arm(_) | Inst::Advance(_) => true,
-            Inst::ReleaseNext(_) | Inst::ReleaseResident(_) | Inst::HoldNext(_) => true,
-            Inst::Release { .. } | Inst::WaitMma { .. } | Inst::FinishMma(_) => true,
-            Inst::WaitPanels(_) | Inst::WarpgroupBarrier | Inst::AsyncFence => true,
-            Inst::AwaitTile | Inst::PassTile => true,
-            Inst::InitBarriers { .. } | Inst::FenceBarriers | Inst::Barrier => true,
-            _ => false,
-        }
+        matches!(
+            inst,
+            Inst::WaitFull(_)
+                | Inst::WaitEmpty(_)
+                | Inst::Arm(_)
+                | Inst::Advance(_)
+                | Inst::ReleaseNext(_)
+                | Inst::ReleaseResident(_)
+                | Inst::HoldNext(_)
+                | Inst::Release { .. }
+                | Inst::WaitMma { .. }
+                | Inst::FinishMma(_)
+                | Inst::WaitPanels(_)
+                | Inst::WarpgroupBarrier
+                | Inst::AsyncFence
+                | Inst::AwaitTile
+                | Inst::PassTile
+                | Inst::InitBarriers { .. }
+                | Inst::FenceBarriers
+                | Inst::Barrier
+        )
     }
 
     #[test]

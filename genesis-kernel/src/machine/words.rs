@@ -23,8 +23,11 @@ pub(super) const PLAIN: &[(&str, Inst)] = &[
     ("pass.tile", Inst::PassTile),
 ];
 
+/// A word, and what makes its instruction.
+pub(super) type Maker<T> = (&'static str, fn(T) -> Inst);
+
 /// Instructions with a number.
-pub(super) const NUMBERED: &[(&str, fn(u32) -> Inst)] = &[
+pub(super) const NUMBERED: &[Maker<u32>] = &[
     ("wait.copies", Inst::WaitCopies),
     ("wait.panels", Inst::WaitPanels),
     ("give.registers", Inst::GiveRegisters),
@@ -32,7 +35,7 @@ pub(super) const NUMBERED: &[(&str, fn(u32) -> Inst)] = &[
 ];
 
 /// Instructions on a TMA pipeline, by its channel.
-pub(super) const CHANNELS: &[(&str, fn(u8) -> Inst)] = &[
+pub(super) const CHANNELS: &[Maker<u8>] = &[
     ("wait.full", Inst::WaitFull),
     ("wait.empty", Inst::WaitEmpty),
     ("arm", Inst::Arm),
@@ -44,7 +47,7 @@ pub(super) const CHANNELS: &[(&str, fn(u8) -> Inst)] = &[
 ];
 
 /// Instructions of an op.
-pub(super) const OPS: &[(&str, fn(Op) -> Inst)] = &[
+pub(super) const OPS: &[Maker<Op>] = &[
     ("atomic.red", |op| Inst::Atomic { op, by: AtomicBy::Reduction }),
     ("atomic.atom", |op| Inst::Atomic { op, by: AtomicBy::Instruction }),
     ("atomic.swap.loop", |op| Inst::Atomic { op, by: AtomicBy::SwapLoop }),
@@ -56,7 +59,7 @@ pub(super) const OPS: &[(&str, fn(Op) -> Inst)] = &[
 ];
 
 /// Instructions of an exchange.
-pub(super) const PARTS: &[(&str, fn(Part) -> Inst)] = &[
+pub(super) const PARTS: &[Maker<Part>] = &[
     ("store.shared", Inst::StoreShared),
     ("store.cluster", Inst::StoreCluster),
     ("await.cluster", Inst::AwaitCluster),
@@ -64,20 +67,16 @@ pub(super) const PARTS: &[(&str, fn(Part) -> Inst)] = &[
 ];
 
 /// Instructions of a panel.
-pub(super) const PANELS: &[(&str, fn(Panel) -> Inst)] =
+pub(super) const PANELS: &[Maker<Panel>] =
     &[("store.panel", Inst::StorePanel), ("send.panel", Inst::SendPanel)];
 
 /// The word that makes this instruction of this operand.
-pub(super) fn word<T: Clone>(
-    table: &[(&'static str, fn(T) -> Inst)],
-    operand: &T,
-    inst: &Inst,
-) -> &'static str {
+pub(super) fn word<T: Clone>(table: &[Maker<T>], operand: &T, inst: &Inst) -> &'static str {
     let found = table.iter().find(|(_, make)| make(operand.clone()) == *inst);
     found.map_or("?", |(word, _)| word)
 }
 
 /// What a word makes of its operand.
-pub(super) fn maker<T>(table: &[(&str, fn(T) -> Inst)], word: &str) -> Option<fn(T) -> Inst> {
+pub(super) fn maker<T>(table: &[Maker<T>], word: &str) -> Option<fn(T) -> Inst> {
     table.iter().find(|(other, _)| *other == word).map(|(_, make)| *make)
 }

@@ -1,7 +1,7 @@
 //! A small store of keys and values that rank 0 holds and all ranks reach over TCP: what ranks tell each
 //! other before they have a communicator, and when one of them no longer answers.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ enum Request {
 /// The values, and who waits for them.
 #[derive(Default)]
 struct Values {
-    map: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    map: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     changed: Condvar,
 }
 
@@ -195,7 +195,7 @@ fn answer_all(mut connection: TcpStream, values: &Values) -> io::Result<()> {
 impl Values {
     fn wait(&self, key: &[u8], millis: u64) -> Option<Vec<u8>> {
         let map = lock(&self.map);
-        let missing = |map: &mut HashMap<Vec<u8>, Vec<u8>>| !map.contains_key(key);
+        let missing = |map: &mut BTreeMap<Vec<u8>, Vec<u8>>| !map.contains_key(key);
         let waited = self.changed.wait_timeout_while(map, Duration::from_millis(millis), missing);
         let (map, _) = waited.unwrap_or_else(PoisonError::into_inner);
         map.get(key).cloned()
