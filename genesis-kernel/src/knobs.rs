@@ -229,8 +229,7 @@ pub const WORLD_VARIABLES: &[Knob] = &[
 /// # Panics
 /// If it is another.
 pub fn world_variable(name: &str) -> Option<OsString> {
-    assert!(WORLD_VARIABLES.iter().any(|known| known.name == name), "{name} is not documented");
-    std::env::var_os(name).filter(|value| !value.is_empty())
+    documented(WORLD_VARIABLES, name)
 }
 
 /// One of [`HUB_VARIABLES`], where it is set to something.
@@ -238,7 +237,12 @@ pub fn world_variable(name: &str) -> Option<OsString> {
 /// # Panics
 /// If it is another.
 pub fn hub_variable(name: &str) -> Option<OsString> {
-    assert!(HUB_VARIABLES.iter().any(|known| known.name == name), "{name} is not documented");
+    documented(HUB_VARIABLES, name)
+}
+
+/// A variable of a table, where it is set to something.
+fn documented(table: &[Knob], name: &str) -> Option<OsString> {
+    assert!(table.iter().any(|known| known.name == name), "{name} is not documented");
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 

@@ -88,7 +88,7 @@ impl ProcessGroup {
     #[track_caller]
     pub fn all_gather_into(&self, x: &Tensor, all: &Tensor) -> Result<()> {
         let x = &x.detach().contiguous()?;
-        self.check_times("all_gather", x, all, 1)?;
+        self.check_parts("all_gather", x, all)?;
         let operands = Operands { name: "all_gather", reads: &[x], writes: &[all] };
         if matches!(self.shared.backend, Backend::Alone) {
             return all.copy_(&x.reshape(all.shape())?);
@@ -124,7 +124,7 @@ impl ProcessGroup {
     #[track_caller]
     pub fn reduce_scatter_into(&self, x: &Tensor, part: &Tensor, op: ReduceOp) -> Result<()> {
         let x = &x.detach().contiguous()?;
-        self.check_times("reduce_scatter", part, x, 1)?;
+        self.check_parts("reduce_scatter", part, x)?;
         if matches!(self.shared.backend, Backend::Alone) {
             return part.copy_(&x.reshape(part.shape())?);
         }
@@ -265,7 +265,7 @@ impl ProcessGroup {
         match &self.shared.backend {
             Backend::Alone => Ok(()),
             Backend::Nccl(of) => {
-                self.note(operands, &self.device().stream(), |stream| call(of, stream)).map(drop)
+                self.note(operands, &self.device().stream(), |stream| call(of, stream))
             }
         }
     }
@@ -283,18 +283,18 @@ impl ProcessGroup {
         let Backend::Nccl(of) = &self.shared.backend else { return Ok(Work::done(tensors)) };
         let stream = &self.shared.stream;
         stream.wait_stream(&self.device().stream())?;
-        let end = self.note(operands, stream, |stream| call(of, stream))?;
-        Ok(Work::until(end, tensors))
+        self.note(operands, stream, |stream| call(of, stream))?;
+        Ok(Work::until(Event::record(stream)?, tensors))
     }
 
-    /// Calls NCCL, with a record of it; gives the mark behind it.
+    /// Calls NCCL, with a record of it.
     #[track_caller]
     fn note(
         &self,
         operands: &Operands<'_>,
         stream: &Stream,
         call: impl FnOnce(&Stream) -> Result<()>,
-    ) -> Result<Event> {
+    ) -> Result<()> {
         let first = operands.writes.iter().chain(operands.reads).next();
         let description = Call {
             op: operands.name.to_owned(),
@@ -315,7 +315,7 @@ impl ProcessGroup {
         // A mark in a graph that is recorded can't be asked: only what the graph itself waits for.
         let watched = if capture::is_recording() { None } else { Some(Event::record(stream)?) };
         recorder.given(number, watched);
-        Ok(Event::record(stream)?)
+        Ok(())
     }
 
     /// Whether all ranks make the same call: each says what it is about to do, and reads what the first does.
@@ -380,14 +380,8 @@ impl ProcessGroup {
     }
 
     /// Whether `whole` has as many elements as `part` of all ranks, of the same dtype.
-    fn check_times(
-        &self,
-        name: &'static str,
-        part: &Tensor,
-        whole: &Tensor,
-        times: usize,
-    ) -> Result<()> {
-        let size = self.size() * times;
+    fn check_parts(&self, name: &'static str, part: &Tensor, whole: &Tensor) -> Result<()> {
+        let size = self.size();
         if part.dtype() == whole.dtype() && part.numel() * size == whole.numel() {
             return Ok(());
         }
