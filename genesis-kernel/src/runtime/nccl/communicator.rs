@@ -104,7 +104,7 @@ impl Communicator {
         let status =
             unsafe { (library.init_rank)(&mut raw, size as c_int, id, rank as c_int, &mut config) };
         let of = Communicator::over(library, raw, (rank, size), device, timeout);
-        of.settle("ncclCommInitRank", &mut of.lock(), status)?;
+        of.settle_all("ncclCommInitRank", status)?;
         Ok(of)
     }
 
@@ -137,17 +137,21 @@ impl Communicator {
         enter(self.device)?;
         let (mut raw, mut config) = (std::ptr::null_mut(), config());
         let color_code = color.map_or(NO_COLOR, |color| color as c_int);
+        // NCCL refuses a split before what was called earlier has come to its end on its own threads.
+        self.settle_all("ncclCommSplit", SUCCESS)?;
         let mut handle = self.lock();
         let own = self.own(&handle)?;
         // SAFETY: the handle is alive, the out pointer and the configuration are ours.
         let status =
             unsafe { (self.library.split)(own, color_code, key as c_int, &mut raw, &mut config) };
         self.settle("ncclCommSplit", &mut handle, status)?;
+        drop(handle);
+        self.settle_all("ncclCommSplit", SUCCESS)?;
         if color.is_none() {
             return Ok(None);
         }
         let of = Communicator::over(self.library, raw, place, self.device, self.timeout);
-        of.settle("ncclCommSplit", &mut of.lock(), IN_PROGRESS)?;
+        of.settle_all("ncclCommSplit", SUCCESS)?;
         Ok(Some(of))
     }
 
@@ -194,6 +198,13 @@ impl Communicator {
     /// The handle, where it is alive.
     pub(super) fn own(&self, handle: &Handle) -> Result<ncclComm_t, Error> {
         handle.0.ok_or_else(|| Error::device("NCCL: the communicator was aborted"))
+    }
+
+    /// Waits until nothing is under way, also where the call itself was answered at once.
+    fn settle_all(&self, call: &str, status: Status) -> Result<(), Error> {
+        let mut handle = self.lock();
+        let is_alive = handle.0.is_some() && matches!(status, SUCCESS | IN_PROGRESS);
+        self.settle(call, &mut handle, if is_alive { IN_PROGRESS } else { status })
     }
 
     /// Waits until NCCL has taken a call; it gives the call up after the timeout.

@@ -139,9 +139,10 @@ impl Tensor {
         alpha: f64,
         beta: f64,
     ) -> Result<Tensor> {
-        if self.dtype() == product.dtype() || !autocast::unifies("addmm", self, product) {
-            check_pair(op, self, product)?;
-        }
+        // The product came in 16 bits where autocast says so: what it is added to does, too.
+        let cast = autocast::cast_inputs(op, &[self])?;
+        let own = cast.as_ref().map_or(self, |cast| &cast[0]);
+        check_pair(op, own, product)?;
         let fractional = alpha.fract() != 0.0 || beta.fract() != 0.0;
         if fractional && !product.dtype().is_float() {
             let message = format!(
@@ -150,7 +151,7 @@ impl Tensor {
             );
             return Err(Error::op(op, message));
         }
-        let x = self.broadcast_to(product.shape())?;
+        let x = own.broadcast_to(product.shape())?;
         if (alpha, beta) == (1.0, 1.0) {
             return x.add(product);
         }
@@ -400,7 +401,7 @@ pub(super) mod info {
         )
         .refusing(&[(
             || cpu(&[2], DType::F32)?.mm(&cpu(&[2, 2], DType::F32)?),
-            "mm: needs operands of rank 2 and 2, got [2] and [2, 2]",
+            "mm: needs tensors of 2 and 2 axes, got [2] and [2, 2]",
         )]),
         OpInfo::new(
             "bmm",
