@@ -581,11 +581,11 @@ mod tests {
         use std::os::unix::ffi::OsStringExt;
         let bytes = || OsString::from_vec(b"/a\xFF".to_vec());
         let (knobs, problems) = parse(|name| name.starts_with("GENESIS_").then(bytes));
-        for path in [knobs.cache_dir, knobs.dump_dir, knobs.ptxas] {
+        for path in [knobs.cache_dir, knobs.dump_dir, knobs.ptxas, knobs.nccl] {
             assert_eq!(path, Some(PathBuf::from(bytes())));
         }
         // Every other variable is named.
-        assert_eq!(problems.len(), KNOBS.len() - 3);
+        assert_eq!(problems.len(), KNOBS.len() - 4);
         assert!(problems[0].starts_with("GENESIS_DEVICE=/a\u{FFFD} is not understood"));
         assert_eq!((knobs.sync, knobs.pool), (false, true));
     }

@@ -39,7 +39,7 @@ pub(crate) fn in_cluster() -> LayoutIr {
     row_sum(2048, Some(2))
 }
 
-/// The lines that a pass takes out and puts in, each with the lines before and after it.
+/// The lines that a pass takes out and puts in, each with the lines before and after it, or that there are none.
 pub(crate) fn changes(lir: &LayoutIr, by: RunBy, pass: &str) -> String {
     let gpu = &GpuTarget::SM_90A;
     let memory = SharedMemory::of(lir, gpu).expect("it fits");
@@ -104,6 +104,9 @@ fn difference(before: &str, after: &str) -> String {
         let around = at.saturating_sub(1)..(at + 2).min(all.len());
         all[around].iter().any(|(sign, _)| *sign != ' ')
     };
+    if all.iter().all(|(sign, _)| *sign == ' ') {
+        return "unchanged\n".into();
+    }
     let mut shown = String::new();
     let mut skips = false;
     for (at, (sign, line)) in all.iter().enumerate() {

@@ -369,7 +369,7 @@ mod tests {
     fn blocks_of_a_cluster_count_stores_in_place_of_a_barrier() {
         let lir = in_cluster();
         expect![[r#"
-              ..
+            unchanged
         "#]]
         .assert_eq(&changes(&lir, RunBy::Block, "membar"));
     }

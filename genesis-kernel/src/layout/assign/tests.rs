@@ -40,7 +40,9 @@ pub(in crate::layout) fn moves_of(text: &str, num_warps: u32) -> String {
     let moves = |line: &&str| {
         ["load", "store", "convert_layout", "for ", "dot", "yield"].iter().any(|w| line.contains(w))
     };
-    text.lines().filter(moves).map(|line| format!("{line}\n")).collect()
+    // `expect_test` takes the indentation that all lines share off what it compares with.
+    let in_the_body = |line: &str| format!("{}\n", line.strip_prefix("  ").unwrap_or(line));
+    text.lines().filter(moves).map(in_the_body).collect()
 }
 
 pub(in crate::layout) const ADD: &str = "
