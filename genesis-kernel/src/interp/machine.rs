@@ -2,6 +2,9 @@
 
 use std::rc::Rc;
 
+#[cfg(test)]
+pub(in crate::interp) mod stepwise;
+
 use super::combine::{self, Dot};
 use super::elementwise as ew;
 use super::error::{InterpError, InterpErrorKind};
@@ -50,7 +53,7 @@ enum Flow {
     Return,
 }
 
-pub(super) struct Machine<'r> {
+pub(crate) struct Machine<'r> {
     func: &'r Func,
     memory: &'r mut Memory,
     prints: &'r mut Vec<String>,

@@ -101,6 +101,14 @@ impl Memory {
         }
     }
 
+    /// Makes reads of a buffer whose elements nothing has written since [`Memory::mark_uninitialised`] right again.
+    #[cfg(test)]
+    pub(super) fn mark_initialised(&mut self, ptr: u64) {
+        if let Some((buffer, _)) = self.find(ptr) {
+            self.buffers[buffer].initialised = None;
+        }
+    }
+
     pub(super) fn bytes(&self, ptr: u64) -> &[u8] {
         match self.find(ptr) {
             Some((buffer, 0)) => &self.buffers[buffer].bytes,

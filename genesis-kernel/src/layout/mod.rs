@@ -21,7 +21,7 @@ mod rematerialize_loads;
 mod resident;
 pub mod scratch;
 #[cfg(test)]
-mod simulate;
+pub(crate) mod simulate;
 mod swizzle;
 mod verify;
 pub mod warp_specialization;

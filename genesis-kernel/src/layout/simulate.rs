@@ -640,4 +640,4 @@ fn rmw(op: AtomicOp, old: Scalar, value: Scalar) -> Scalar {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -73,6 +73,8 @@ mod words;
 #[cfg(test)]
 pub(crate) mod golden;
 #[cfg(test)]
+mod interpret;
+#[cfg(test)]
 pub(crate) mod tests;
 
 pub(crate) use self::alias::PointsTo;

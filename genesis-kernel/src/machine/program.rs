@@ -30,6 +30,7 @@ pub(crate) enum Program {
 }
 
 /// The code of a kernel whose warps have roles.
+#[derive(Clone)]
 pub(crate) struct WarpSpecialized {
     /// What all threads of a block do before they part.
     pub(crate) setup: Block,
@@ -44,6 +45,7 @@ pub(crate) struct WarpSpecialized {
 }
 
 /// A part of a producer, which is a function of its own.
+#[derive(Clone)]
 pub(crate) struct ProducerPart {
     /// Its layout IR.
     pub(crate) lir: LayoutIr,

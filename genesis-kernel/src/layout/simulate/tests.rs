@@ -32,7 +32,7 @@ fn flatten(args: &[InterpArg]) -> (Vec<Buffer>, Vec<u64>) {
 }
 
 /// The dtype and elements of each memory; a NaN is a NaN whatever its payload.
-fn elements(args: &[InterpArg], memories: &[Vec<u8>]) -> Vec<Vec<u64>> {
+pub(crate) fn elements(args: &[InterpArg], memories: &[Vec<u8>]) -> Vec<Vec<u64>> {
     let dtypes = args.iter().filter_map(|arg| match arg {
         InterpArg::Buffer(dtype, _) | InterpArg::BufferMut(dtype, _) => Some(*dtype),
         InterpArg::View { dtype, .. } => Some(*dtype),
