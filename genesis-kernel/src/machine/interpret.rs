@@ -38,6 +38,7 @@ use crate::interp::{Interpreter, Machine};
 use crate::ir::{Func, InterpArg, Op, OpKind, Value};
 use crate::layout::LayoutIr;
 use crate::layout::ping_pong::ping_pong_loop;
+use crate::target::GpuTarget;
 
 type Checked = Result<(), String>;
 
@@ -57,8 +58,10 @@ struct Launch<'a> {
     slots: Vec<u64>,
     /// By parameter of the kernel as written.
     views: Vec<Option<ViewArgument>>,
-    /// Buffers that the primary grid may write.
+    /// Buffers that the primary grid may write; none where it has ended.
     awaited: Vec<u64>,
+    /// Whether the kernel may begin before the primary grid has ended.
+    overlaps: bool,
 }
 
 /// Runs a kernel; gives what the memory of each argument that has some holds afterwards.
@@ -68,16 +71,18 @@ struct Launch<'a> {
 pub(super) fn run(
     kernel: &Func,
     (program, lir, memory): (&Program, &LayoutIr, &SharedMemory),
+    gpu: &GpuTarget,
     grid: [u32; 3],
     args: &[InterpArg],
 ) -> Result<Vec<Vec<u8>>, String> {
+    let overlaps = gpu.features.pdl;
     let mut interpreter = Interpreter::new(kernel);
     let (mut slots, mut views, mut awaited, mut starts) = (vec![], vec![], vec![], vec![]);
     for (param, arg) in kernel.params.iter().zip(args) {
         let mut add = |dtype, data: &[u8], writable| {
             let start = interpreter.add_buffer(&param.name, dtype, data.to_vec(), writable);
             starts.push(start);
-            awaited.extend((!param.attrs.constant).then_some(start));
+            awaited.extend((overlaps && !param.attrs.constant).then_some(start));
             start
         };
         let (mut view, mut more) = (None, Vec::new());
@@ -95,7 +100,7 @@ pub(super) fn run(
         slots.extend(more);
         views.push(view);
     }
-    let launch = Launch { lir, memory, grid, slots, views, awaited };
+    let launch = Launch { lir, memory, grid, slots, views, awaited, overlaps };
     let programs = grid.iter().product();
     (0..programs).try_for_each(|number| launch.program(&mut interpreter, program, number))?;
     Ok(starts.into_iter().map(|start| interpreter.buffer(start).to_vec()).collect())
@@ -165,7 +170,7 @@ impl Launch<'_> {
             staged: BTreeMap::new(),
             in_flight: Vec::new(),
             exchanged: BTreeSet::new(),
-            waited: false,
+            waited: !self.overlaps,
             set: None,
         }
     }
@@ -206,9 +211,11 @@ impl Role<'_> {
         for block in blocks {
             self.block(block)?;
         }
-        match self.in_flight.is_empty() {
+        match self.in_flight.is_empty() && self.reader.is_idle() {
             true => Ok(()),
-            false => Err("the kernel ends with MMAs in flight".to_owned()),
+            false => {
+                Err("the kernel ends with MMAs in flight, or a stage that they read".to_owned())
+            }
         }
     }
 
@@ -468,9 +475,8 @@ impl Role<'_> {
 
     /// Only accumulators that the next iteration's MMAs add to may be handed on in flight.
     fn check_yield(&self, values: &[Value]) -> Checked {
-        let stays = |op: &Op| {
-            self.lir.dots.get(op).and_then(Flight::of) == Some(Flight::NextIteration)
-        };
+        let stays =
+            |op: &Op| self.lir.dots.get(op).and_then(Flight::of) == Some(Flight::NextIteration);
         let early = |(sums, op): &&(Value, Op)| values.contains(sums) && !stays(op);
         match self.in_flight.iter().find(early) {
             Some((sums, _)) => Err(format!("%{} is in flight at an iteration's end", sums.0)),

@@ -116,6 +116,11 @@ impl Reader {
         Ok(())
     }
 
+    /// Whether no stage is left with MMAs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.channels.iter().all(|channel| channel.held.is_none() && channel.taken.is_empty())
+    }
+
     /// All MMAs but those issued now are complete.
     pub(super) fn complete_held(&mut self) {
         for held in self.channels.iter_mut().filter_map(|channel| channel.held.as_mut()) {

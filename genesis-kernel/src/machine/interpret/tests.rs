@@ -32,8 +32,7 @@ impl Compiled {
     /// A kernel of bf16 for an H200, whose tiles the copy engine brings; no kernel writes the parameters whose bits are
     /// set in `constant`.
     fn on_hopper(kernel: &KernelDef, consts: &[i64], num_warps: u32, constant: u32) -> Compiled {
-        let hints =
-            Hints { num_warps: Some(num_warps), constant, ..Hints::contiguous(kernel.ast) };
+        let hints = Hints { num_warps: Some(num_warps), constant, ..Hints::contiguous(kernel.ast) };
         let special = kernel.specialize(&[DType::BF16], consts, &hints).expect("it is well formed");
         let gpu = GpuTarget::SM_90A;
         let lir = gpu_layout(&special, &gpu).expect("it has layouts");
@@ -55,7 +54,7 @@ impl Compiled {
         args: &[InterpArg],
     ) -> Result<Vec<Vec<u64>>, String> {
         let memory = self.memory();
-        let after = run(&self.kernel, (program, &self.lir, &memory), grid, args)?;
+        let after = run(&self.kernel, (program, &self.lir, &memory), &self.gpu, grid, args)?;
         Ok(elements(args, &after))
     }
 
@@ -77,12 +76,20 @@ impl Compiled {
         assert!(got == expected, "other numbers\n{}", text());
         let broken = without_each(&program, needed);
         let count = broken.len();
-        for program in broken {
+        for (number, program) in broken.into_iter().enumerate() {
             let got = self.run(&program, grid, args);
-            assert!(got != Ok(expected.clone()), "as good\n{}", program.text(&self.lir));
+            let lacks = || missing(&text(), &program.text(&self.lir));
+            assert!(got != Ok(expected.clone()), "as good without {number}: {}", lacks());
         }
         count
     }
+}
+
+/// The lines of a text that another lacks.
+fn missing(whole: &str, other: &str) -> String {
+    let mut rest = other.lines().peekable();
+    let lacks = |line: &&str| rest.next_if(|next| next == line).is_none();
+    whole.lines().filter(lacks).collect::<Vec<_>>().join("\n")
 }
 
 fn lowered(kernel: &Func, options: &LayoutOptions) -> Option<LayoutIr> {
@@ -205,16 +212,15 @@ fn random_programs_mean_the_same() {
 #[test]
 fn copies_of_a_multistage_buffer_are_waited_for() {
     let options = LayoutOptions { num_warps: Some(4), ..LayoutOptions::default() };
-    let compiled = Compiled::of_text(MATMUL, &options, GpuTarget::SM_80);
+    let compiled = Compiled::of_text(&MATMUL.replace("CONSTANT", ""), &options, GpuTarget::SM_80);
     let args = [
         matrix(DType::BF16, [64, 160], false),
         matrix(DType::BF16, [160, 64], false),
         InterpArg::Buffer(DType::F32, 3.0_f32.to_le_bytes().to_vec()),
         matrix(DType::F32, [64, 64], true),
     ];
-    let needed = |inst: &Inst| {
-        matches!(inst, Inst::WaitCopies(_) | Inst::Barrier | Inst::GridWait | Inst::CommitCopies)
-    };
+    let needed =
+        |inst: &Inst| matches!(inst, Inst::WaitCopies(_) | Inst::Barrier | Inst::CommitCopies);
     assert!(compiled.check([1; 3], &args, needed) >= 3);
 }
 
@@ -243,8 +249,8 @@ fn product([m, n, k]: [usize; 3]) -> [InterpArg; 3] {
 
 #[test]
 fn a_product_takes_its_tiles_from_the_stages_that_hold_them() {
-    let compiled = Compiled::on_hopper(&tiles::KERNEL, &[128, 128, 64], 8, 0);
-    let args = product([128, 128, 640]);
+    let compiled = Compiled::on_hopper(&tiles::KERNEL, &[128, 32, 64], 8, 0);
+    let args = product([128, 32, 832]);
     assert!(compiled.check([1; 3], &args, of_pipelines) >= 6);
 }
 
@@ -252,33 +258,37 @@ fn a_product_takes_its_tiles_from_the_stages_that_hold_them() {
 fn two_consumers_alternate_over_tiles() {
     let compiled = Compiled::on_hopper(&tiles::KERNEL, &[64, 256, 64], 4, 0);
     assert!(compiled.program().text(&compiled.lir).contains("await.tile"));
-    let args = product([64 * 3, 256, 192]);
+    let args = product([64 * 3, 256, 128]);
     assert!(compiled.check([1; 3], &args, of_pipelines) >= 6);
 }
 
 #[test]
 fn what_is_constant_comes_before_the_grid() {
-    let compiled = Compiled::on_hopper(&tiles::KERNEL, &[128, 128, 64], 8, 0b11);
+    let compiled = Compiled::on_hopper(&tiles::KERNEL, &[128, 32, 64], 8, 0b11);
     let Program::WarpSpecialized(roles) = compiled.program() else { panic!("it has a producer") };
     assert_eq!(roles.producer.len(), 2, "{}", compiled.program().text(&compiled.lir));
-    compiled.check([1; 3], &product([128, 128, 640]), of_pipelines);
+    // Here the producer has nothing to wait for, and waits all the same.
+    let needed = |inst: &Inst| *inst != Inst::GridWait && of_pipelines(inst);
+    assert!(compiled.check([1; 3], &product([128, 32, 832]), needed) >= 6);
 }
 
 #[test]
 fn attention_reads_no_accumulator_in_flight() {
-    let compiled = Compiled::on_hopper(&attend::KERNEL, &[128, 64, 64], 8, 0);
+    let compiled = Compiled::on_hopper(&attend::KERNEL, &[128, 32, 64], 8, 0);
     let q = matrix(DType::BF16, [128, 64], false);
-    let [k, v] = [(); 2].map(|()| matrix(DType::BF16, [192, 64], false));
+    let [k, v] = [(); 2].map(|()| matrix(DType::BF16, [128, 64], false));
     let args = [q, k, v, matrix(DType::BF16, [128, 64], true)];
     // A GPU's exp2 is another function, which rounds to the same numbers of 8 bits.
-    assert!(compiled.check([1; 3], &args, of_pipelines) >= 6);
+    // Nothing comes after a pipeline's last stage, so the producer need not advance past it.
+    let needed = |inst: &Inst| !matches!(inst, Inst::Advance(_)) && of_pipelines(inst);
+    assert!(compiled.check([1; 3], &args, needed) >= 6);
 }
 
 #[test]
 fn an_error_names_its_instruction() {
-    let compiled = Compiled::on_hopper(&tiles::KERNEL, &[128, 128, 64], 8, 0);
+    let compiled = Compiled::on_hopper(&tiles::KERNEL, &[128, 32, 64], 8, 0);
     let waits = |inst: &Inst| matches!(inst, Inst::WaitFull(_));
     let program = without_each(&compiled.program(), waits).remove(0);
-    let why = compiled.run(&program, [1; 3], &product([128, 128, 640])).unwrap_err();
+    let why = compiled.run(&program, [1; 3], &product([128, 32, 832])).unwrap_err();
     assert!(why.contains("read before it is full, at `mma "), "{why}");
 }
