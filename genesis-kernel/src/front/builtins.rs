@@ -52,7 +52,6 @@ static BUILTINS: &[Builtin] = &[
     a("expand_dims", 2, shapes::expand_dims),
     a("squeeze", 2, shapes::squeeze),
     f("reshape", 1, 1, shapes::reshape),
-    f("ravel", 1, 1, shapes::ravel),
     f("broadcast_to", 1, 1, shapes::broadcast_to),
     f("trans", 1, 1, shapes::trans),
     f("permute", 1, 2, shapes::permute),

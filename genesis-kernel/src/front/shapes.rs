@@ -59,12 +59,6 @@ pub(super) fn reshape(lower: &mut Lower, call: &Call) -> Res {
     to_shape(lower, call, shape)
 }
 
-/// `x.ravel()`: one axis.
-pub(super) fn ravel(lower: &mut Lower, call: &Call) -> Res {
-    let (_, ty) = lower.tile("`ravel`", &call.args[0])?;
-    to_shape(lower, call, Shape::new(&[ty.shape.numel()]))
-}
-
 fn to_shape(lower: &mut Lower, call: &Call, shape: Shape) -> Res {
     let (value, ty) = lower.tile("a shape", &call.args[0])?;
     if ty.shape.numel() != shape.numel() {
