@@ -385,6 +385,9 @@ impl Parser {
         if self.is_local(ident) {
             return ExprKind::Local(ident.clone());
         }
+        if self.is_flag(ident) {
+            return ExprKind::Flag(ident.clone());
+        }
         if self.is_const(ident) {
             return ExprKind::ConstParam(ident.clone());
         }

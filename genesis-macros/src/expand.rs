@@ -70,6 +70,7 @@ fn empty_body(function: &Function) -> TokenStream {
         contract: false,
         is_unsafe: function.is_unsafe,
         unchecked: Unchecked::default(),
+        computed: Vec::new(),
     };
     let (name, ast) = (&function.name, describe::function(&empty));
     quote! {
@@ -86,6 +87,9 @@ fn kernel_body(function: &Function) -> TokenStream {
     let (name, ast) = (&function.name, describe::function(function));
     let lints = lints(function);
     let generics = shadow::generics(&function.generics);
+    let computed = function.computed.iter().map(|name| quote!(const #name: usize));
+    let generics = generics.into_iter().chain(generics_end(function));
+    let generics: TokenStream = generics.chain(quote!(#(#computed),*)).collect();
     let params = shadow::params(&function.params);
     let body = shadow::block(&function.body);
     let callees = callees(function);
@@ -102,13 +106,19 @@ fn kernel_body(function: &Function) -> TokenStream {
     }
 }
 
+/// A comma where more generic parameters follow those of a function.
+fn generics_end(function: &Function) -> TokenStream {
+    let is_followed = !function.generics.is_empty() && !function.computed.is_empty();
+    if is_followed { quote!(,) } else { TokenStream::new() }
+}
+
 /// Lints that make no sense of a body that is only type-checked.
 fn lints(function: &Function) -> TokenStream {
     let own = function.attrs.iter().filter(|attr| !attr.path().is_ident("cfg"));
     quote! {
         #[allow(
             dead_code, unused_parens, unused_braces, unused_must_use, unreachable_code,
-            path_statements, non_snake_case, clippy::all,
+            path_statements, non_snake_case, non_upper_case_globals, clippy::all,
             reason = "type-checked, never run"
         )]
         #(#own)*
@@ -117,15 +127,16 @@ fn lints(function: &Function) -> TokenStream {
 
 fn consts(function: &Function) -> impl Iterator<Item = &Ident> {
     function.generics.iter().filter_map(|generic| match generic {
-        Generic::Const { name } => Some(name),
+        Generic::Const { name, .. } => Some(name),
         _ => None,
     })
 }
 
 fn consts_struct(function: &Function) -> TokenStream {
-    let fields = consts(function).map(|name| {
-        let doc = format!("The kernel's `const {name}`.");
-        quote!(#[doc = #doc] pub #name: usize)
+    let fields = function.generics.iter().filter_map(|generic| {
+        let Generic::Const { name, is_flag } = generic else { return None };
+        let (doc, ty) = (format!("The kernel's `const {name}`."), shadow::const_type(*is_flag));
+        Some(quote!(#[doc = #doc] pub #name: #ty))
     });
     quote! {
         /// The compile-time values of the kernel.
@@ -456,6 +467,7 @@ fn without_body(function: &Function) -> Function {
         contract: false,
         is_unsafe: function.is_unsafe,
         unchecked: Unchecked::default(),
+        computed: Vec::new(),
     }
 }
 
@@ -468,7 +480,7 @@ fn combine(function: &Function) -> Option<TokenStream> {
         return None;
     }
     let mentioned = |generic: &Generic| {
-        let (Generic::DType { name, .. } | Generic::Shape { name, .. } | Generic::Const { name }) =
+        let (Generic::DType { name, .. } | Generic::Shape { name, .. } | Generic::Const { name, .. }) =
             generic;
         mentions(ty.clone(), name)
     };

@@ -6,6 +6,8 @@ mod control;
 mod functions;
 mod fuzz;
 mod kernels;
+mod library;
+mod order;
 mod ranges;
 mod refusals;
 mod runs;
