@@ -302,7 +302,8 @@ impl Parser {
                     },
                     _ => self.expr(expr),
                 };
-                let tokens = if is_computed { self.computed(expr).into_token_stream() } else { tokens };
+                let tokens =
+                    if is_computed { self.computed(expr).into_token_stream() } else { tokens };
                 GenericArg::Const { value, tokens }
             }
             other => {
@@ -431,7 +432,9 @@ fn name_of_tokens(tokens: TokenStream, name: &mut String) {
                 '>' => "greater".to_owned(),
                 _ => "and".to_owned(),
             },
-            other => other.to_string().chars().filter(|c| c.is_alphanumeric() || *c == '_').collect(),
+            other => {
+                other.to_string().chars().filter(|c| c.is_alphanumeric() || *c == '_').collect()
+            }
         };
         name.push('_');
         *name += &word;

@@ -257,12 +257,15 @@ fn kind(kind: &ExprKind) -> TokenStream {
         // The front end keeps constants as integers.
         ExprKind::Flag(name) => {
             let (name, span) = (name.to_string(), place(Place::token(name.span())));
-            let side = |kind| quote! {
-                ::genesis_kernel::front::ast::ExprAst {
-                    span: #span, kind: ::genesis_kernel::front::ast::ExprKind::#kind,
+            let side = |kind| {
+                quote! {
+                    ::genesis_kernel::front::ast::ExprAst {
+                        span: #span, kind: ::genesis_kernel::front::ast::ExprKind::#kind,
+                    }
                 }
             };
-            let (flag, zero) = (side(quote!(Name(#name))), side(quote!(Int(0, ::core::option::Option::None))));
+            let (flag, zero) =
+                (side(quote!(Name(#name))), side(quote!(Int(0, ::core::option::Option::None))));
             quote!(Compare(::genesis_kernel::ir::Predicate::Ne, &#flag, &#zero))
         }
         ExprKind::Constant(path) => {
@@ -394,10 +397,14 @@ fn call_parts(call: &Call) -> (String, TokenStream, TokenStream) {
 /// a larger constant by reference.
 fn device(path: &syn::Path) -> TokenStream {
     let function = shadow::device_function(path);
-    let function = quote_spanned!(shadow::name_span(path) => #function.ast());
-    quote!({
-        const FUNCTION: &'static ::genesis_kernel::front::ast::FnAst = #function;
-        FUNCTION
+    let span = shadow::name_span(path);
+    // rustc names this constant at this place where functions call each other in a circle.
+    let name = path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+    let constant = Ident::new(&format!("{name}_is_inlined_here"), span);
+    let function = quote_spanned!(span => #function.ast());
+    quote_spanned!(span => {
+        const #constant: &'static ::genesis_kernel::front::ast::FnAst = #function;
+        #constant
     })
 }
 

@@ -94,7 +94,7 @@ fn kernel_body(function: &Function) -> TokenStream {
     let body = shadow::block(&function.body);
     let callees = callees(function);
     quote! {
-        #[allow(clippy::all, reason = "the kernel's own text, as data")]
+        #[allow(non_upper_case_globals, clippy::all, reason = "the kernel's own text, as data")]
         const _: () = {
             #callees
             impl ::genesis_kernel::lang::Described for #name::Body {
@@ -401,11 +401,13 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
     let ast = describe::function(function);
     let lints = lints(function);
     let generics = shadow::generics(&function.generics);
-    let params = shadow::params(&function.params);
+    let params = shadow::device_params(&function.params);
     let body = if refused {
         quote!({ ::genesis_kernel::lang::refused() })
     } else {
-        shadow::block(&function.body)
+        let (scalars, body) =
+            (shadow::scalar_params(&function.params), shadow::block(&function.body));
+        quote!({ #scalars #body })
     };
     let ret = function.ret.as_ref().map(|typed| {
         let tokens = &typed.tokens;
@@ -413,6 +415,11 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
     });
     let ast = if refused { describe::function(&without_body(function)) } else { ast };
     let combine = combine(function);
+    // The name is what rustc says where functions call each other in a circle.
+    let described = quote_spanned! { name.span() =>
+        static DEVICE_FUNCTIONS_ARE_INLINED_AND_CAN_NOT_RECURSE: ::genesis_kernel::front::ast::FnAst =
+            #ast;
+    };
     let unchecked = match (refused, function.unchecked.itself()) {
         (true, _) => quote!(false),
         (false, true) => quote!(true),
@@ -442,10 +449,13 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
                 pub fn call<#generics>(self, #params) #ret #body
 
                 /// The function as written.
-                #[allow(dead_code, clippy::all, reason = "the function's own text, as data")]
+                #[allow(
+                    dead_code, non_upper_case_globals, clippy::all,
+                    reason = "the function's own text, as data"
+                )]
                 pub const fn ast(&self) -> &'static ::genesis_kernel::front::ast::FnAst {
-                    static AST: ::genesis_kernel::front::ast::FnAst = #ast;
-                    &AST
+                    #described
+                    &DEVICE_FUNCTIONS_ARE_INLINED_AND_CAN_NOT_RECURSE
                 }
             }
             #combine
@@ -480,8 +490,9 @@ fn combine(function: &Function) -> Option<TokenStream> {
         return None;
     }
     let mentioned = |generic: &Generic| {
-        let (Generic::DType { name, .. } | Generic::Shape { name, .. } | Generic::Const { name, .. }) =
-            generic;
+        let (Generic::DType { name, .. }
+        | Generic::Shape { name, .. }
+        | Generic::Const { name, .. }) = generic;
         mentions(ty.clone(), name)
     };
     if !function.generics.iter().all(mentioned) {

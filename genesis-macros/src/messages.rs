@@ -32,6 +32,7 @@ macro_rules! messages {
 messages! {
     // The function itself.
     NOT_A_FUNCTION: "`#[@]` stands on a function", "move it to a `fn`";
+    IN_AN_IMPL: "`#[@]` stands on a function of a module, and this one is in an `impl` or a `trait`", "move it out of the block; what it needs of `self` are its parameters";
     BAD_OPTION: "`#[kernel]` has one option, `contract`", "write `#[kernel]` or `#[kernel(contract)]`";
     NO_DEVICE_OPTION: "`#[device]` has no options", "write `#[device]`";
     AUTOTUNE_ALONE: "`#[autotune]` stands on a kernel", "write `#[kernel]` below it";

@@ -58,6 +58,33 @@ fn pattern(kind: &Pattern) -> TokenStream {
     }
 }
 
+/// Parameters of a device function as declared: a scalar is whatever is one of its dtype, so that a tile there is
+/// refused in words about scalars and tiles.
+pub(crate) fn device_params(params: &[Param]) -> TokenStream {
+    let params = params.iter().map(|param| {
+        let (pattern, ty) = (pattern(&param.pattern), &param.typed.tokens);
+        match (&param.pattern, &param.typed.ty) {
+            (Pattern::Name { ident, .. }, Type::Scalar(_)) => {
+                quote!(#ident: impl ::genesis_kernel::lang::Argument<#ty>)
+            }
+            _ => quote!(#pattern: #ty),
+        }
+    });
+    quote!(#(#params),*)
+}
+
+/// The scalars among the parameters of a device function, as variables of their dtypes.
+pub(crate) fn scalar_params(params: &[Param]) -> TokenStream {
+    let lets = params.iter().filter_map(|param| match (&param.pattern, &param.typed.ty) {
+        (Pattern::Name { ident, .. }, Type::Scalar(_)) => {
+            let (pattern, ty) = (pattern(&param.pattern), &param.typed.tokens);
+            Some(quote!(let #pattern: #ty = ::genesis_kernel::lang::argument(#ident);))
+        }
+        _ => None,
+    });
+    quote!(#(#lets)*)
+}
+
 /// A block in braces.
 pub(crate) fn block(block: &Block) -> TokenStream {
     let stmts = block.stmts.iter().map(stmt);
@@ -370,7 +397,8 @@ fn builtin(call: &Call) -> TokenStream {
 /// How many type parameters of a function follow the ones a call gives: one for each value.
 fn inferred(call: &Call, signature: &table::Signature) -> usize {
     let values = signature.args.iter().take(call.args.len());
-    let is_value = |arg: &&&str| !matches!(**arg, "axis" | "order" | "reverse") && !is_untyped_flag(arg);
+    let is_value =
+        |arg: &&&str| !matches!(**arg, "axis" | "order" | "reverse") && !is_untyped_flag(arg);
     values.filter(is_value).count()
 }
 

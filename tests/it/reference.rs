@@ -16,8 +16,11 @@ use genesis_kernel::LaunchOptions;
 const METHODS_ONLY: [&str; 3] = ["to", "row", "col"];
 
 /// Macros of kernels, and the functions of `genesis_kernel::lang` that say in rustdoc what they do.
-const MACROS: [(&str, &str); 3] =
-    [("static_assert", "static_assert"), ("device_assert", "device_assert"), ("device_print", "print")];
+const MACROS: [(&str, &str); 3] = [
+    ("static_assert", "static_assert"),
+    ("device_assert", "device_assert"),
+    ("device_print", "print"),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests is in the workspace").to_owned()
@@ -85,7 +88,9 @@ fn signature(row: &syn::Expr) -> Option<Signature> {
     let name = text(args[0])?;
     let list = args.iter().find_map(|arg| match arg {
         syn::Expr::Reference(reference) => match &*reference.expr {
-            syn::Expr::Array(array) => Some(array.elems.iter().filter_map(text).collect::<Vec<_>>()),
+            syn::Expr::Array(array) => {
+                Some(array.elems.iter().filter_map(text).collect::<Vec<_>>())
+            }
             _ => None,
         },
         _ => None,
@@ -136,9 +141,7 @@ fn front(table_name: &str) -> anyhow::Result<BTreeSet<String>> {
     let name = |row: &syn::Expr| match row {
         syn::Expr::Call(call) => call.args.first().and_then(text),
         syn::Expr::Struct(row) => {
-            let is_name = |field: &&syn::FieldValue| {
-                matches!(&field.member, syn::Member::Named(member) if member == "name")
-            };
+            let is_name = |field: &&syn::FieldValue| matches!(&field.member, syn::Member::Named(member) if member == "name");
             row.fields.iter().find(is_name).and_then(|field| text(&field.expr))
         }
         _ => None,
@@ -154,7 +157,8 @@ fn public_functions(paths: &[&str]) -> anyhow::Result<BTreeMap<String, bool>> {
         let lines: Vec<&str> = source.lines().map(str::trim).collect();
         for (i, line) in lines.iter().enumerate() {
             let Some(rest) = line.strip_prefix("pub fn ") else { continue };
-            let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let name: String =
+                rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             let above = lines[..i].iter().rev().take_while(|line| line.starts_with(['#', '/']));
             let is_hidden = above.clone().any(|line| line.contains("doc(hidden)"));
             let is_documented = above.clone().any(|line| line.starts_with("///"));
@@ -242,9 +246,11 @@ fn every_function_is_in_an_example() -> anyhow::Result<()> {
     let mut missing: Vec<String> =
         functions()?.into_iter().map(|f| shown(&f.name)).filter(|name| !is_used(name)).collect();
     let methods = signatures("METHODS")?.into_iter().map(|method| method.name);
-    missing.extend(methods.filter(|name| {
-        !["(", "::<"].iter().any(|tail| code.contains(&format!(".{name}{tail}")))
-    }));
+    missing.extend(
+        methods.filter(|name| {
+            !["(", "::<"].iter().any(|tail| code.contains(&format!(".{name}{tail}")))
+        }),
+    );
     missing.extend(
         MACROS.iter().map(|(name, _)| format!("{name}!(")).filter(|call| !code.contains(call)),
     );
@@ -295,7 +301,8 @@ fn the_macros_and_the_front_end_know_the_same_functions() -> anyhow::Result<()> 
     let (built, of_views) = (front("BUILTINS")?, front("VIEW_METHODS")?);
     let missing: Vec<&String> = called.difference(&built).collect();
     assert!(missing.is_empty(), "the front end does not build {missing:?}");
-    let unreachable = |name: &&String| !called.contains(*name) && !METHODS_ONLY.contains(&name.as_str());
+    let unreachable =
+        |name: &&String| !called.contains(*name) && !METHODS_ONLY.contains(&name.as_str());
     let unreachable: Vec<&String> = built.iter().filter(unreachable).collect();
     assert!(unreachable.is_empty(), "no kernel can call {unreachable:?}");
     let twice: Vec<&String> = called.intersection(&library).collect();

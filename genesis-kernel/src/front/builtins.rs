@@ -215,9 +215,13 @@ fn run(lower: &mut Lower, builtin: &Builtin, receivers: usize, mut call: Call) -
 
 /// Names a function that is spelled nearly like this one.
 fn suggest(error: Diagnostic, name: &str, table: &[Builtin]) -> Diagnostic {
-    let near = table.iter().map(|b| (distance(name, b.name), b.name)).min();
+    // Of names that are as near, one as long: letters change places more often than they are lost.
+    let far = |near: &str| (distance(name, near), near.len().abs_diff(name.len()));
+    let near = table.iter().map(|b| (far(b.name), b.name)).min();
     match near {
-        Some((distance, near)) if distance <= 2 => error.help(format!("did you mean `{near}`?")),
+        Some(((distance, _), near)) if distance <= 2 => {
+            error.help(format!("did you mean `{near}`?"))
+        }
         _ => error,
     }
 }

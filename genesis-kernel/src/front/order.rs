@@ -18,9 +18,7 @@
 //! are wanted and the values have at most 32 bits, index and value are one integer of 64, which makes the sort
 //! stable, and else a pair.
 
-use crate::ir::{
-    BinaryOp, Builder, DType, Predicate, Region, Scalar, Shape, Type, UnaryOp, Value,
-};
+use crate::ir::{BinaryOp, Builder, DType, Predicate, Region, Scalar, Shape, Type, UnaryOp, Value};
 
 use super::arguments::Call;
 use super::broadcast::Class;
@@ -227,7 +225,9 @@ impl Line {
         }
         if shape.rank() > MAX_OTHERS + 1 {
             let most = MAX_OTHERS + 1;
-            return Err(lower.error(call.span, format!("{what} takes tiles of at most {most} axes")));
+            return Err(
+                lower.error(call.span, format!("{what} takes tiles of at most {most} axes"))
+            );
         }
         let mut others = shape.extents();
         others.remove(axis);
@@ -389,8 +389,9 @@ impl Line {
             return Ok((value, index));
         }
         let own = build.func.tile(key).dtype();
-        let key = build.cast(key, DType::I64);
-        let half = build.full(Scalar::int(DType::I64, 32), shape);
+        let wide = if own.is_signed_int() { DType::I64 } else { DType::U64 };
+        let (key, index) = (build.cast(key, wide), build.cast(index, wide));
+        let half = build.full(Scalar::int(wide, 32), shape);
         let key = build.binary(BinaryOp::Shl, key, half);
         let both = build.binary(BinaryOp::Or, key, index);
         let Keys::One(both) = self.select(lower, Keys::One(both), log_k)? else {
@@ -398,11 +399,12 @@ impl Line {
         };
         let mut build = lower.build();
         let shape = build.func.tile(both).shape;
-        let half = build.full(Scalar::int(DType::I64, 32), shape);
-        let low = build.full(Scalar::int(DType::I64, 0xffff_ffff), shape);
+        let half = build.full(Scalar::int(wide, 32), shape);
+        let low = build.full(Scalar::int(wide, 0xffff_ffff), shape);
         let key = build.binary(BinaryOp::Shr, both, half);
         let key = build.cast(key, own);
         let index = build.binary(BinaryOp::And, both, low);
+        let index = build.cast(index, DType::I64);
         Ok((value_of(&mut build, key, self.dtype, descending), index))
     }
 }

@@ -154,7 +154,9 @@ pub(super) fn cat(lower: &mut Lower, call: &Call) -> Res {
     let axis = (0..rank).find(doubles).unwrap_or(0);
     if !from.extent(axis).is_power_of_two() {
         let message = format!("`cat` along axis {axis} of {from}, which is no power of two");
-        return Err(lower.error(call.span, message).help("extents along the axis must be powers of two"));
+        return Err(lower
+            .error(call.span, message)
+            .help("extents along the axis must be powers of two"));
     }
     let mut perm: Vec<u8> = (0..rank as u8).collect();
     perm.insert(axis, rank as u8);

@@ -449,8 +449,10 @@ pub fn power_of_size<A: Float, I: Int, S: Shape>(
     };
     let l = s * high;
     let l_rest = fma(s, high, -l) + s * low + (s_rest + s * p) * high;
-    let whole = e + l;
-    let rest = (e - whole) + l + l_rest;
+    let log = l + l_rest;
+    let log_rest = (l - log) + l_rest;
+    let whole = e + log;
+    let rest = (e - whole) + log + log_rest;
     let q = y * whole;
     let q_rest = fma(y, whole, -q) + y * rest;
     let power = exp2(q);
@@ -465,11 +467,7 @@ pub fn power_of_size<A: Float, I: Int, S: Shape>(
 
 /// A power with its sign, and what is exact.
 #[device]
-pub fn pow_wide<A: Float, S: Shape>(
-    x: Tile<A, S>,
-    y: Tile<A, S>,
-    size: Tile<A, S>,
-) -> Tile<A, S> {
+pub fn pow_wide<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>, size: Tile<A, S>) -> Tile<A, S> {
     let is_whole = floor(y) == y;
     let half = y * A::from(0.5);
     let is_odd = is_whole & (floor(half) != half);

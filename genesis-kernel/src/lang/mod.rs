@@ -52,7 +52,8 @@ pub use control::{
 pub use dtype::{As, Bool, Element, Factor, Float, Float8, Int, Logic, Number, OneDType, as_};
 pub use half::{bf16, f16};
 pub use literal::{
-    Constant, FloatLiteral, FromSource, IntLiteral, ScalarOf, constant, from, rust_constant,
+    Argument, Constant, FloatLiteral, FromSource, IntLiteral, ScalarOf, argument, constant, from,
+    rust_constant,
 };
 pub use memory::{Mask, Pointers, Ptr, PtrMut, Stored, WritablePointers};
 pub use operators::{Pair, PairOrPtr};

@@ -24,7 +24,7 @@ fn ulp(dtype: DType, value: f64) -> f64 {
         _ => (52, -1074),
     };
     let exponent = value.abs().log2().floor() as i32;
-    2f64.powi((exponent - digits).max(least))
+    f64::from((exponent - digits).max(least)).exp2()
 }
 
 /// Runs a kernel `y = f(a, b)` of 64 elements everywhere; the error in ULP of the worst.
@@ -46,7 +46,8 @@ fn worst(kernel: &KernelDef, dtype: DType, cases: &[([f64; 2], f64)]) -> f64 {
         let found = element(dtype, found);
         let rounded = Scalar::float(dtype, *expected).to_f64();
         if rounded.is_nan() || rounded.is_infinite() || rounded == 0.0 {
-            let is_same = found == rounded && found.is_sign_negative() == rounded.is_sign_negative();
+            let is_same =
+                found == rounded && found.is_sign_negative() == rounded.is_sign_negative();
             let is_same = is_same || found.is_nan() && rounded.is_nan();
             assert!(is_same, "{} of {of:?} is {found}, not {rounded}", kernel.name());
             continue;
@@ -197,8 +198,8 @@ fn nextafter_is_the_next_number() {
             DType::F32 => (23, -149),
             _ => (52, -1074),
         };
-        let gap = 2f64.powi(-digits);
-        let least = 2f64.powi(least);
+        let gap = f64::from(-digits).exp2();
+        let least = f64::from(least).exp2();
         [1.0 + gap, 1.0 - gap / 2.0, -1.0 - gap, least, -least, 3.0, f64::NAN]
     };
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {

@@ -178,7 +178,8 @@ fn the_largest_are_found_with_their_indices() {
             written(dtype, m),
             written(DType::I64, m),
         ];
-        let memory = everywhere(program_of(&largest::KERNEL, &[dtype], &[m as i64, n as i64], args));
+        let memory =
+            everywhere(program_of(&largest::KERNEL, &[dtype], &[m as i64, n as i64], args));
         for (row, line) in values.chunks(n).enumerate() {
             let at = argsorted(line, true);
             let top: Vec<Scalar> = at[..4].iter().map(|&i| line[i]).collect();
@@ -231,7 +232,8 @@ fn tiles_are_put_together_and_counted() {
         let less: Vec<i32> = line.iter().map(|v| v - top).collect();
         assert_eq!(y[192 + row * n..][..n], less);
     }
-    let counts: Vec<i32> = (0..8).map(|bin| x.iter().filter(|&&v| v == bin).count() as i32).collect();
+    let counts: Vec<i32> =
+        (0..8).map(|bin| x.iter().filter(|&&v| v == bin).count() as i32).collect();
     assert_eq!(y[224..232], counts);
     let bits: Vec<i32> =
         x.iter().map(|v| (v.count_ones() * 100 + v.leading_zeros()) as i32).collect();
@@ -253,7 +255,8 @@ fn bits_of_every_integer_are_counted() {
         let values: Vec<Scalar> =
             [0, 1, -1, 2, 77, -128, 100, 3].map(|v| Scalar::int(dtype, v)).to_vec();
         let input = InterpArg::Buffer(dtype, bytes_of(dtype, &values));
-        let memory = everywhere(program_of(&bits::KERNEL, &[dtype], &[], vec![input, written(dtype, 16)]));
+        let memory =
+            everywhere(program_of(&bits::KERNEL, &[dtype], &[], vec![input, written(dtype, 16)]));
         let width = dtype.bits() as u32;
         let low = |s: &Scalar| s.bits & (u64::MAX >> (64 - width));
         let ones = values.iter().map(|s| low(s).count_ones());
