@@ -437,6 +437,7 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
         #vis struct #name;
         #(#cfgs)*
         const _: () = {
+            #[diagnostic::do_not_recommend]
             impl ::genesis_kernel::lang::DeviceFunction for #name {
                 type Typed = #name;
                 const TYPED: #name = #name;

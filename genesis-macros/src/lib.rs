@@ -29,6 +29,7 @@ mod describe;
 mod expand;
 #[cfg(test)]
 mod hostile;
+mod jumps;
 mod messages;
 mod module;
 mod parse;

@@ -71,8 +71,9 @@ messages! {
     LET_ELSE: "`let .. else` is not part of the kernel language", "write `let`, then `if`";
     LOCAL_ITEM: "items can't stand inside a kernel", "move it outside of the function";
     PATTERN: "this pattern is not part of the kernel language", "patterns are names, `_` and tuples of them";
-    LABEL: "labels are not part of the kernel language", "loops run to their end; use a `bool` variable in a `while` condition";
-    BREAK: "`@` is not part of the kernel language", "use `while` with a condition, or mask what should not take part with `where_`";
+    LABEL: "labels are not part of the kernel language", "`break` and `continue` are about the innermost loop; use a `bool` variable for an outer one";
+    BREAK: "`@` is a statement of a loop", "write it on its own in a `for` or a `while`: `if done { @; }`; a mask and `where_` leave out elements";
+    BREAK_WITH_OPTIONS: "a loop that `break` leaves has no options", "leave out `.stages` and `.unroll`: what runs ahead must know that the iteration comes";
     LOOP: "`loop` is not part of the kernel language", "use `while` with a condition";
     FOR_ITER: "a `for` runs over a range", "write `a..b`, `range(a, b, step)`, `static_range(a, b)` or `persistent(total)`";
     RANGE_INCLUSIVE: "`..=` is not part of the kernel language", "write the end one further: `a..b + 1`";

@@ -54,10 +54,10 @@ pub use run_func::run_func;
 pub use crate::ir::InterpArg;
 
 use crate::ir::{ArgValue, DType, Func, Param, ParamAttrs, Scalar, Type, verify};
-#[cfg(test)]
-pub(crate) use machine::stepwise::Elements;
 pub(crate) use machine::Machine;
 use machine::Slot;
+#[cfg(test)]
+pub(crate) use machine::stepwise::Elements;
 use memory::Memory;
 
 /// Op executions that a program may use before a loop counts as endless.

@@ -13,8 +13,8 @@ pub trait Combine<A> {}
 /// Tiles of one shape that are reduced together, along an axis.
 #[diagnostic::on_unimplemented(
     message = "this can't be reduced along axis {AXIS}",
-    label = "`{Self}`",
-    note = "a reduction takes a tile, or a tuple of 2 to 8 tiles of one shape, that has the axis; axes count from 0"
+    label = "there is no axis {AXIS}, or this is no tile and no tuple of 2 to 8 tiles of one shape",
+    note = "axes count from 0"
 )]
 pub trait Reducible<const AXIS: usize> {
     /// One element of each.

@@ -468,9 +468,8 @@ impl Role<'_> {
 
     /// Only accumulators that the next iteration's MMAs add to may be handed on in flight.
     fn check_yield(&self, values: &[Value]) -> Checked {
-        let stays = |op: &Op| {
-            self.lir.dots.get(op).and_then(Flight::of) == Some(Flight::NextIteration)
-        };
+        let stays =
+            |op: &Op| self.lir.dots.get(op).and_then(Flight::of) == Some(Flight::NextIteration);
         let early = |(sums, op): &&(Value, Op)| values.contains(sums) && !stays(op);
         match self.in_flight.iter().find(early) {
             Some((sums, _)) => Err(format!("%{} is in flight at an iteration's end", sums.0)),

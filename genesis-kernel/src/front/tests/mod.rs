@@ -5,6 +5,7 @@ mod carets;
 mod control;
 mod functions;
 mod fuzz;
+mod jumps;
 mod kernels;
 mod library;
 mod order;

@@ -32,8 +32,7 @@ impl Compiled {
     /// A kernel of bf16 for an H200, whose tiles the copy engine brings; no kernel writes the parameters whose bits are
     /// set in `constant`.
     fn on_hopper(kernel: &KernelDef, consts: &[i64], num_warps: u32, constant: u32) -> Compiled {
-        let hints =
-            Hints { num_warps: Some(num_warps), constant, ..Hints::contiguous(kernel.ast) };
+        let hints = Hints { num_warps: Some(num_warps), constant, ..Hints::contiguous(kernel.ast) };
         let special = kernel.specialize(&[DType::BF16], consts, &hints).expect("it is well formed");
         let gpu = GpuTarget::SM_90A;
         let lir = gpu_layout(&special, &gpu).expect("it has layouts");
