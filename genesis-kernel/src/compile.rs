@@ -17,6 +17,7 @@ mod schedule;
 mod specialized;
 mod traffic;
 mod trip_count;
+pub(crate) mod warnings;
 
 use std::sync::OnceLock;
 
@@ -28,7 +29,7 @@ use crate::analysis::is_persistent;
 use crate::cache::{CompiledEntry, DiskCache, Key};
 use crate::codegen::cpu::{self, CpuKernel, OptLevel};
 use crate::codegen::nvptx::{self, GpuKernel};
-use crate::diag::{Diagnostic, Error};
+use crate::diag::{Diagnostic, Error, has_source};
 use crate::front;
 use crate::front::Hints;
 use crate::front::ast::FnAst;
@@ -332,7 +333,12 @@ fn load_compiled(
     kernel: &Specialized,
     device: &'static CudaDevice,
 ) -> Result<(CompiledEntry, CudaKernel), Error> {
-    let (_, code) = compile_gpu(kernel, &device.target())?;
+    let (lir, code) = compile_gpu(kernel, &device.target())?;
+    // What a tuner or a framework chose for the launch is not the reader's to mend.
+    for warning in warnings::of_options(&kernel.func, &Hints::default(), &lir) {
+        let is_here = warning.diagnostic().loc.is_some_and(has_source);
+        warnings::tell(&warning, is_here);
+    }
     let entry = CompiledEntry {
         ptx: code.ptx,
         name: code.name,

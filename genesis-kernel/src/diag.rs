@@ -41,7 +41,13 @@ impl Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.message)?;
+        self.write(f, "error")
+    }
+}
+
+impl Diagnostic {
+    fn write(&self, f: &mut fmt::Formatter<'_>, severity: &str) -> fmt::Result {
+        write!(f, "{severity}: {}", self.message)?;
         if let Some(loc) = self.loc {
             write!(f, "\n  --> {}:{}:{}", loc.file, loc.line, loc.column)?;
             self.write_source(f, loc)?;
@@ -51,9 +57,7 @@ impl fmt::Display for Diagnostic {
             None => Ok(()),
         }
     }
-}
 
-impl Diagnostic {
     fn write_source(&self, f: &mut fmt::Formatter<'_>, loc: Loc) -> fmt::Result {
         let Some(line) = source_line(loc) else { return Ok(()) };
         let number = loc.line.to_string();
@@ -77,12 +81,54 @@ fn source_line(loc: Loc) -> Option<String> {
 
 impl std::error::Error for Diagnostic {}
 
+/// Something about a kernel that compiles and may still not be what its author meant: an option that has no effect,
+/// or registers that spill. It prints as a [`Diagnostic`] does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning(Diagnostic);
+
+impl Warning {
+    /// A warning, at a place where it is about one.
+    pub fn new(message: impl Into<String>, loc: Option<Loc>) -> Warning {
+        Warning(Diagnostic::new(message, loc))
+    }
+
+    /// With a line of help.
+    pub fn help(self, help: impl Into<String>) -> Warning {
+        Warning(self.0.help(help))
+    }
+
+    /// What is said, in parts.
+    pub fn diagnostic(&self) -> &Diagnostic {
+        &self.0
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write(f, "warning")
+    }
+}
+
+/// Whether the source of a place is on this machine, so that a message about it shows the line.
+pub(crate) fn has_source(loc: Loc) -> bool {
+    source_line(loc).is_some()
+}
+
 /// The error of every fallible call of this crate.
 ///
-/// Ask it what it is by the methods; print it for a person.
-#[derive(Clone, Debug, thiserror::Error)]
+/// Ask it what it is by the methods; print it for a person. `{:?}` prints the same, so that a `main` that returns
+/// it, an `unwrap` or an `expect` shows the message and the line it is about.
+#[derive(Clone, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(#[from] ErrorKind);
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.to_string();
+        // Rust itself says `Error: ` before it.
+        f.write_str(text.strip_prefix("error: ").unwrap_or(&text))
+    }
+}
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ErrorKind {
@@ -148,5 +194,26 @@ impl Error {
 impl From<Diagnostic> for Error {
     fn from(diagnostic: Diagnostic) -> Error {
         ErrorKind::Kernel(diagnostic).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_main_that_returns_an_error_shows_the_message_and_the_line() {
+        let loc = Loc { file: "src/diag.rs", line: 1, column: 5, end_column: 9 };
+        let diagnostic = Diagnostic::new("what is wrong", Some(loc)).label("here").help("do this");
+        let error = Error::from(diagnostic);
+        let shown = format!("Error: {error:?}");
+        let expected = "Error: what is wrong
+  --> src/diag.rs:1:5
+  |
+1 | //! What users are told: a `Diagnostic` for a kernel that is wrong, an `Error` for a call that is.
+  |     ^^^^ here
+   = help: do this";
+        assert_eq!(shown, expected);
+        assert_eq!(format!("{:?}", Error::launch("add: no")), "add: no");
     }
 }

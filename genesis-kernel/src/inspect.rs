@@ -24,8 +24,8 @@ pub use watch::{Launched, launches};
 pub use crate::codegen::nvptx::ptxas::{Assembled, find_tool};
 
 use crate::codegen::nvptx::ptxas;
-use crate::compile::Resources;
-use crate::diag::Error;
+use crate::compile::{Resources, warnings};
+use crate::diag::{Error, Warning};
 use crate::front::ast::{FnAst, TypeAst};
 use crate::front::{Hints, ParamHint};
 use crate::ir::DType;
@@ -104,6 +104,8 @@ pub struct Inspection {
     pub text: String,
     /// Registers, shared memory and so on, as far as this machine can tell.
     pub resources: Resources,
+    /// Options that have no effect, and registers that spill.
+    pub warnings: Vec<Warning>,
 }
 
 impl InspectRequest {
@@ -195,11 +197,14 @@ pub fn inspect(kernel: &KernelDef, request: &InspectRequest) -> Result<Inspectio
         Emit::Asm => compiled.asm()?.to_owned(),
     };
     let resources = compiled.resources()?;
+    let spills = warnings::of_spills(kernel.name(), resources.spill_bytes.unwrap_or(0));
+    let warnings = compiled.warnings().iter().cloned().chain(spills).collect();
     Ok(Inspection {
         name: kernel.name().to_owned(),
         target: request.target.clone(),
         text,
         resources,
+        warnings,
     })
 }
 

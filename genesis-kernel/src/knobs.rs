@@ -99,6 +99,12 @@ pub const KNOBS: &[Knob] = &[
         doc: "waits after each launch, so that an error names the kernel that caused it",
     },
     Knob {
+        name: "GENESIS_WARNINGS",
+        values: "0 or 1",
+        doc: "1 says of every kernel that a launch compiles which options have no effect, and which registers \
+              spill; without it of those whose source is at hand, and 0 says nothing",
+    },
+    Knob {
         name: "GENESIS_POOL",
         values: "0 or 1",
         doc: "0 gives freed memory back at once, so that memory checkers see each buffer alone",
@@ -303,6 +309,8 @@ pub struct Knobs {
     pub target: Option<GpuTarget>,
     /// `GENESIS_SYNC`
     pub sync: bool,
+    /// `GENESIS_WARNINGS`
+    pub warnings: Option<bool>,
     /// `GENESIS_POOL`
     pub pool: bool,
     /// `GENESIS_MEMORY_HISTORY`
@@ -370,6 +378,11 @@ fn warn(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "warning: {line}");
 }
 
+/// A text on standard error that says itself what it is.
+pub(crate) fn warn_text(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Whether a variable is set to something.
 pub(crate) fn is_given(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
@@ -406,6 +419,7 @@ fn parse(lookup: impl Fn(&str) -> Option<OsString>) -> (Knobs, Vec<String>) {
         anomaly: reader.read("GENESIS_ANOMALY", switch).unwrap_or(false),
         target: reader.read("GENESIS_TARGET", gpu_target),
         sync: reader.read("GENESIS_SYNC", switch).unwrap_or(false),
+        warnings: reader.read("GENESIS_WARNINGS", switch),
         pool: reader.read("GENESIS_POOL", switch).unwrap_or(true),
         memory_history: reader.read("GENESIS_MEMORY_HISTORY", switch).unwrap_or(false),
         autotune: reader.read("GENESIS_AUTOTUNE", switch).unwrap_or(false),

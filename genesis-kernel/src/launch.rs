@@ -13,9 +13,11 @@ pub(crate) mod owned;
 mod shared;
 
 pub use self::ahead::{compile_ahead, launch_at_once};
-use crate::compile::{self, Executable};
-use crate::diag::Error;
+use crate::compile::{self, Executable, warnings};
+use crate::diag::{Error, has_source};
+use crate::front::ast::Span;
 use crate::inspect::watch;
+use crate::ir::Loc;
 use crate::kernel::{Entry, KernelDef, Launch, ParamKind, Request, args, shape_constraints};
 use crate::knobs;
 use crate::runtime::cuda::{MAX_SLOTS, Writes};
@@ -38,7 +40,11 @@ pub(crate) unsafe fn launch(def: &KernelDef, launch: &Launch<'_>) -> Result<(), 
     let request = Request::new(launch);
     let entry = match def.cache.find(&request) {
         Some(entry) => entry,
-        None => compile_entry(def, launch, &request)?,
+        None => {
+            let entry = compile_entry(def, launch, &request)?;
+            tell_spills(def, entry);
+            entry
+        }
     };
     let name = def.ast.name;
     args::check(name, &entry.params, launch)?;
@@ -82,6 +88,17 @@ pub(crate) fn prepare(def: &KernelDef, launch: &Launch<'_>) -> Result<Footprint,
         },
         Executable::Cpu(_) | Executable::Checked(_) => Footprint::default(),
     })
+}
+
+/// Says of a kernel that nothing tunes whether its registers spill.
+#[cold]
+fn tell_spills(def: &KernelDef, entry: &Entry) {
+    let Executable::Cuda(kernel) = &entry.code else { return };
+    if let Some(warning) = warnings::of_spills(def.ast.name, kernel.local_bytes) {
+        let Span { line, column, end_column } = def.ast.span;
+        let is_here = has_source(Loc { file: def.ast.file, line, column, end_column });
+        warnings::tell(&warning, is_here && def.tuning().is_none());
+    }
 }
 
 #[cold]

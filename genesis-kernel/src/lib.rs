@@ -34,7 +34,7 @@ pub mod trace;
 mod tuning;
 
 pub use compile::{Compiled, Resources};
-pub use diag::{Diagnostic, Error};
+pub use diag::{Diagnostic, Error, Warning};
 pub use genesis_macros::{autotune, device, kernel};
 pub use ir::{DType, Scalar};
 pub use kernel::{ArgValue, Grid, Hints, KernelDef, LaunchOptions, ParamHint, Specialized};

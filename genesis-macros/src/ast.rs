@@ -56,6 +56,8 @@ pub(crate) struct Function {
     /// `unsafe fn`, of a kernel.
     pub(crate) is_unsafe: bool,
     pub(crate) unchecked: Unchecked,
+    /// Names that stand for extents computed from const parameters: `{ BM / 2 }`.
+    pub(crate) computed: Vec<Ident>,
 }
 
 /// What a body does that nothing checks.
@@ -83,8 +85,8 @@ pub(crate) enum Generic {
     DType { name: Ident, bound: Ident },
     /// `S: Shape`
     Shape { name: Ident, bound: Ident },
-    /// `const N: usize`
-    Const { name: Ident },
+    /// `const N: usize`, or `const FLAG: bool`.
+    Const { name: Ident, is_flag: bool },
 }
 
 pub(crate) struct Param {
@@ -182,6 +184,8 @@ pub(crate) enum ExprKind {
     Local(Ident),
     /// A const parameter.
     ConstParam(Ident),
+    /// A const parameter that is a `bool`.
+    Flag(Ident),
     /// A Rust constant.
     Constant(syn::Path),
     /// `T::ZERO`

@@ -249,7 +249,7 @@ fn optional(tokens: Option<TokenStream>) -> TokenStream {
 
 fn consts(function: &Function) -> impl Iterator<Item = &Ident> {
     function.generics.iter().filter_map(|generic| match generic {
-        Generic::Const { name } => Some(name),
+        Generic::Const { name, .. } => Some(name),
         _ => None,
     })
 }

@@ -7,6 +7,7 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 
 use crate::ast::{Binary, Block, Expr, ExprKind, Iter, Pattern, Place, Stmt, Typed, Unary};
+use crate::jumps::{self, Refusal};
 use crate::messages::{self, Message};
 use crate::parse::{Kind, Parser};
 
@@ -130,7 +131,20 @@ impl Parser {
         }
     }
 
+    /// A loop whose body jumps, written without.
+    fn block_statement(&mut self, block: &syn::Block, node: &impl ToTokens) -> Stmt {
+        let kind = ExprKind::Block(statements_only(self.block(block)));
+        Stmt::Expr(Expr { place: Place::of(node), kind })
+    }
+
     fn for_loop(&mut self, for_loop: &syn::ExprForLoop) -> Stmt {
+        match jumps::without_jumps_in_for(for_loop) {
+            Some(Ok(block)) => return self.block_statement(&block, for_loop),
+            Some(Err(Refusal::Options)) => {
+                self.refuse(&for_loop.expr, messages::BREAK_WITH_OPTIONS)
+            }
+            None => {}
+        }
         if let Some(label) = &for_loop.label {
             self.refuse(label, messages::LABEL);
         }
@@ -144,6 +158,9 @@ impl Parser {
     }
 
     fn while_loop(&mut self, while_loop: &syn::ExprWhile) -> Stmt {
+        if let Some(block) = jumps::without_jumps_in_while(while_loop) {
+            return self.block_statement(&block, while_loop);
+        }
         if let Some(label) = &while_loop.label {
             self.refuse(label, messages::LABEL);
         }
@@ -384,6 +401,9 @@ impl Parser {
     fn name(&mut self, ident: &Ident) -> ExprKind {
         if self.is_local(ident) {
             return ExprKind::Local(ident.clone());
+        }
+        if self.is_flag(ident) {
+            return ExprKind::Flag(ident.clone());
         }
         if self.is_const(ident) {
             return ExprKind::ConstParam(ident.clone());

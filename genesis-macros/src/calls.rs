@@ -9,7 +9,7 @@ use syn::spanned::Spanned;
 use crate::ast::{Call, Expr, ExprKind, GenericArg, Place, Type, Typed};
 use crate::body::refused;
 use crate::messages;
-use crate::parse::{Parser, generic_args};
+use crate::parse::{Kind, Parser, generic_args};
 use crate::table::{self, Generics, Signature};
 
 impl Parser {
@@ -130,7 +130,8 @@ impl Parser {
             Generics::None if count > 0 => messages::NO_GENERICS,
             Generics::DType if count != 1 => messages::DTYPE_MISSING,
             Generics::Extents if count == 0 => messages::SHAPE_MISSING,
-            Generics::OneExtent if count != 1 => messages::ARANGE,
+            Generics::OneExtent if count != 1 && signature.name == "arange" => messages::ARANGE,
+            Generics::OneExtent if count != 1 => messages::ONE_EXTENT,
             Generics::DTypeExtents if count < 2 => messages::DTYPE_SHAPE_MISSING,
             Generics::Extents if count > 5 => messages::RANK_LIMIT,
             Generics::DTypeExtents if count > 6 => messages::RANK_LIMIT,
@@ -155,7 +156,7 @@ impl Parser {
             return self.combine(arg);
         }
         if signature.is_flag(index) && !is_bool_literal(arg) {
-            self.refuse(arg, messages::REVERSE);
+            self.refuse(arg, messages::FLAG);
             return refused(arg);
         }
         match signature.args[index] {
@@ -173,6 +174,9 @@ impl Parser {
         match &value.kind {
             ExprKind::Int(_, axis) if *axis <= limit => return value,
             ExprKind::Refused => return value,
+            _ if name == "max" || name == "min" => {
+                self.refuse_named(arg, messages::AXIS_OF_EXTREMUM, &name.to_string());
+            }
             _ if is_grid => self.refuse_named(arg, messages::GRID_AXIS, &name.to_string()),
             ExprKind::Unary { .. } => self.refuse(arg, messages::AXIS_NEGATIVE),
             _ => self.refuse(arg, messages::AXIS),
@@ -286,7 +290,8 @@ impl Parser {
             }
             syn::GenericArgument::Type(syn::Type::Infer(_)) => GenericArg::Other(tokens),
             syn::GenericArgument::Const(expr) => {
-                if self.mentions_const(expr) {
+                let is_computed = self.mentions_const(expr);
+                if is_computed && self.kind == Kind::Device {
                     self.refuse(expr, messages::CONST_EXPR);
                     return GenericArg::Other(quote!(_));
                 }
@@ -297,6 +302,8 @@ impl Parser {
                     },
                     _ => self.expr(expr),
                 };
+                let tokens =
+                    if is_computed { self.computed(expr).into_token_stream() } else { tokens };
                 GenericArg::Const { value, tokens }
             }
             other => {
@@ -304,6 +311,18 @@ impl Parser {
                 GenericArg::Other(quote!(_))
             }
         }
+    }
+
+    /// A const parameter that stands for an expression of others, which stable Rust can't have in a type: rustc
+    /// checks the body for every value of it, and the front end knows the one that it has.
+    fn computed(&mut self, expr: &syn::Expr) -> Ident {
+        let mut name = "extent".to_owned();
+        name_of_tokens(expr.to_token_stream(), &mut name);
+        let ident = Ident::new(&name, expr.span());
+        if !self.computed.contains(&ident) {
+            self.computed.push(ident.clone());
+        }
+        ident
     }
 
     fn path_generic(&mut self, path: &syn::Path, tokens: TokenStream) -> GenericArg {
@@ -392,6 +411,33 @@ impl Parser {
         let cond = Box::new(self.expr(cond));
         let is_static = name == "static_assert";
         ExprKind::Assert { cond, message, span: mac.path.span(), is_static }
+    }
+}
+
+/// Adds `BM * 2` to a name: `_BM_times_2`.
+fn name_of_tokens(tokens: TokenStream, name: &mut String) {
+    for token in tokens {
+        let word = match token {
+            proc_macro2::TokenTree::Group(group) => {
+                name_of_tokens(group.stream(), name);
+                continue;
+            }
+            proc_macro2::TokenTree::Punct(punct) => match punct.as_char() {
+                '+' => "plus".to_owned(),
+                '-' => "minus".to_owned(),
+                '*' => "times".to_owned(),
+                '/' => "by".to_owned(),
+                '%' => "modulo".to_owned(),
+                '<' => "less".to_owned(),
+                '>' => "greater".to_owned(),
+                _ => "and".to_owned(),
+            },
+            other => {
+                other.to_string().chars().filter(|c| c.is_alphanumeric() || *c == '_').collect()
+            }
+        };
+        name.push('_');
+        *name += &word;
     }
 }
 

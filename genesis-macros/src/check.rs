@@ -6,7 +6,7 @@
 //! What is open at one time may take a budget that leaves room on a stack of 2 MB. `hostile` tries
 //! what can be repeated.
 
-use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Spacing, Span, TokenStream, TokenTree};
 
 use crate::messages;
 
@@ -147,6 +147,29 @@ impl Row {
     }
 }
 
+/// Whether a function stands in an `impl` or a `trait`, where what a macro makes of it can't stand. A macro sees its
+/// function alone, so this looks at the source: at the nearest line above that is less indented.
+pub(crate) fn stands_in_impl(name: Span) -> bool {
+    let place = name.start();
+    if place.column < "    fn ".len() {
+        return false;
+    }
+    let text = name.local_file().and_then(|path| std::fs::read_to_string(path).ok());
+    text.is_some_and(|text| is_in_impl(&text, place.line))
+}
+
+/// The same of the function whose name is on a line of a file, counted from 1.
+fn is_in_impl(text: &str, line: usize) -> bool {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let lines: Vec<&str> = text.lines().take(line).collect();
+    let Some((own, above)) = lines.split_last() else { return false };
+    let outer =
+        above.iter().rev().find(|line| !line.trim().is_empty() && indent(line) < indent(own));
+    let mut words = outer.into_iter().flat_map(|line| line.split_whitespace());
+    let first = words.find(|word| !matches!(*word, "pub" | "unsafe" | "pub(crate)"));
+    first.is_some_and(|word| matches!(word, "impl" | "trait") || word.starts_with("impl<"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,5 +221,15 @@ mod tests {
         ] {
             assert!(!is_fine(&format!("fn f() {{ {start}{} }}", link.repeat(100_000))), "{link}");
         }
+    }
+
+    #[test]
+    fn a_function_in_an_impl_is_known_by_its_lines() {
+        let text = "struct S;\nimpl S {\n    #[kernel]\n    fn f() {}\n}\nmod m {\n    fn g() {}\n}\nfn h() {}\n";
+        assert!(is_in_impl(text, 4));
+        assert!(!is_in_impl(text, 7));
+        assert!(!is_in_impl(text, 9));
+        assert!(is_in_impl("impl<T> X<T> {\n  fn f() {}\n}", 2));
+        assert!(is_in_impl("pub trait X {\n  fn f() {}\n}", 2));
     }
 }

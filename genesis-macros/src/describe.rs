@@ -8,7 +8,7 @@ use crate::ast::{
     Binary, Block, Call, DType, Expr, ExprKind, Extent, Function, Generic, GenericArg, Iter, Param,
     Pattern, Place, Stmt, Type, Unary,
 };
-use crate::shadow;
+use crate::{shadow, table};
 
 /// The function as an expression of type `FnAst`.
 pub(crate) fn function(function: &Function) -> TokenStream {
@@ -17,7 +17,7 @@ pub(crate) fn function(function: &Function) -> TokenStream {
     let doc = &function.doc;
     let dtypes = function.generics.iter().filter_map(dtype_param);
     let consts = function.generics.iter().filter_map(|generic| match generic {
-        Generic::Const { name } => Some(name.to_string()),
+        Generic::Const { name, .. } => Some(name.to_string()),
         _ => None,
     });
     let params = function.params.iter().map(param);
@@ -254,6 +254,20 @@ fn kind(kind: &ExprKind) -> TokenStream {
             let name = name.to_string();
             quote!(Name(#name))
         }
+        // The front end keeps constants as integers.
+        ExprKind::Flag(name) => {
+            let (name, span) = (name.to_string(), place(Place::token(name.span())));
+            let side = |kind| {
+                quote! {
+                    ::genesis_kernel::front::ast::ExprAst {
+                        span: #span, kind: ::genesis_kernel::front::ast::ExprKind::#kind,
+                    }
+                }
+            };
+            let (flag, zero) =
+                (side(quote!(Name(#name))), side(quote!(Int(0, ::core::option::Option::None))));
+            quote!(Compare(::genesis_kernel::ir::Predicate::Ne, &#flag, &#zero))
+        }
         ExprKind::Constant(path) => {
             quote!(Constant(|| ::genesis_kernel::front::ast::ConstValue::from(#path)))
         }
@@ -330,6 +344,11 @@ fn branch(cond: &Expr, then: &Block, otherwise: Option<&Block>) -> TokenStream {
 
 fn call_kind(kind: &ExprKind) -> TokenStream {
     match kind {
+        ExprKind::Builtin(call) if table::is_library(&call.name.to_string()) => {
+            let (_, generics, args) = call_parts(call);
+            let callee = device(&library(&call.name));
+            quote!(Device { callee: #callee, generics: #generics, args: #args })
+        }
         ExprKind::Builtin(call) => {
             let (name, generics, args) = call_parts(call);
             quote!(Builtin { name: #name, generics: #generics, args: #args })
@@ -364,6 +383,12 @@ fn call_kind(kind: &ExprKind) -> TokenStream {
     }
 }
 
+/// The device function that a function of the language is, which is written in it.
+fn library(name: &Ident) -> syn::Path {
+    let function = Ident::new(&format!("{name}_of"), name.span());
+    syn::parse_quote!(::genesis_kernel::lang::library::#function)
+}
+
 fn call_parts(call: &Call) -> (String, TokenStream, TokenStream) {
     (call.name.to_string(), generics(&call.generics), exprs(&call.args))
 }
@@ -372,10 +397,14 @@ fn call_parts(call: &Call) -> (String, TokenStream, TokenStream) {
 /// a larger constant by reference.
 fn device(path: &syn::Path) -> TokenStream {
     let function = shadow::device_function(path);
-    let function = quote_spanned!(shadow::name_span(path) => #function.ast());
-    quote!({
-        const FUNCTION: &'static ::genesis_kernel::front::ast::FnAst = #function;
-        FUNCTION
+    let span = shadow::name_span(path);
+    // rustc names this constant at this place where functions call each other in a circle.
+    let name = path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+    let constant = Ident::new(&format!("{name}_is_inlined_here"), span);
+    let function = quote_spanned!(span => #function.ast());
+    quote_spanned!(span => {
+        const #constant: &'static ::genesis_kernel::front::ast::FnAst = #function;
+        #constant
     })
 }
 
@@ -399,7 +428,7 @@ fn generics(args: &[GenericArg]) -> TokenStream {
 }
 
 fn suffix(suffix: &str) -> TokenStream {
-    match crate::table::dtype(suffix) {
+    match table::dtype(suffix) {
         Some(variant) => {
             let variant = Ident::new(variant, Span::call_site());
             quote!(::core::option::Option::Some(::genesis_kernel::ir::DType::#variant))

@@ -70,6 +70,7 @@ fn empty_body(function: &Function) -> TokenStream {
         contract: false,
         is_unsafe: function.is_unsafe,
         unchecked: Unchecked::default(),
+        computed: Vec::new(),
     };
     let (name, ast) = (&function.name, describe::function(&empty));
     quote! {
@@ -86,11 +87,14 @@ fn kernel_body(function: &Function) -> TokenStream {
     let (name, ast) = (&function.name, describe::function(function));
     let lints = lints(function);
     let generics = shadow::generics(&function.generics);
+    let computed = function.computed.iter().map(|name| quote!(const #name: usize));
+    let generics = generics.into_iter().chain(generics_end(function));
+    let generics: TokenStream = generics.chain(quote!(#(#computed),*)).collect();
     let params = shadow::params(&function.params);
     let body = shadow::block(&function.body);
     let callees = callees(function);
     quote! {
-        #[allow(clippy::all, reason = "the kernel's own text, as data")]
+        #[allow(non_upper_case_globals, clippy::all, reason = "the kernel's own text, as data")]
         const _: () = {
             #callees
             impl ::genesis_kernel::lang::Described for #name::Body {
@@ -102,13 +106,19 @@ fn kernel_body(function: &Function) -> TokenStream {
     }
 }
 
+/// A comma where more generic parameters follow those of a function.
+fn generics_end(function: &Function) -> TokenStream {
+    let is_followed = !function.generics.is_empty() && !function.computed.is_empty();
+    if is_followed { quote!(,) } else { TokenStream::new() }
+}
+
 /// Lints that make no sense of a body that is only type-checked.
 fn lints(function: &Function) -> TokenStream {
     let own = function.attrs.iter().filter(|attr| !attr.path().is_ident("cfg"));
     quote! {
         #[allow(
             dead_code, unused_parens, unused_braces, unused_must_use, unreachable_code,
-            path_statements, non_snake_case, clippy::all,
+            path_statements, non_snake_case, non_upper_case_globals, clippy::all,
             reason = "type-checked, never run"
         )]
         #(#own)*
@@ -117,15 +127,16 @@ fn lints(function: &Function) -> TokenStream {
 
 fn consts(function: &Function) -> impl Iterator<Item = &Ident> {
     function.generics.iter().filter_map(|generic| match generic {
-        Generic::Const { name } => Some(name),
+        Generic::Const { name, .. } => Some(name),
         _ => None,
     })
 }
 
 fn consts_struct(function: &Function) -> TokenStream {
-    let fields = consts(function).map(|name| {
-        let doc = format!("The kernel's `const {name}`.");
-        quote!(#[doc = #doc] pub #name: usize)
+    let fields = function.generics.iter().filter_map(|generic| {
+        let Generic::Const { name, is_flag } = generic else { return None };
+        let (doc, ty) = (format!("The kernel's `const {name}`."), shadow::const_type(*is_flag));
+        Some(quote!(#[doc = #doc] pub #name: #ty))
     });
     quote! {
         /// The compile-time values of the kernel.
@@ -390,11 +401,13 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
     let ast = describe::function(function);
     let lints = lints(function);
     let generics = shadow::generics(&function.generics);
-    let params = shadow::params(&function.params);
+    let params = shadow::device_params(&function.params);
     let body = if refused {
         quote!({ ::genesis_kernel::lang::refused() })
     } else {
-        shadow::block(&function.body)
+        let (scalars, body) =
+            (shadow::scalar_params(&function.params), shadow::block(&function.body));
+        quote!({ #scalars #body })
     };
     let ret = function.ret.as_ref().map(|typed| {
         let tokens = &typed.tokens;
@@ -402,6 +415,11 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
     });
     let ast = if refused { describe::function(&without_body(function)) } else { ast };
     let combine = combine(function);
+    // The name is what rustc says where functions call each other in a circle.
+    let described = quote_spanned! { name.span() =>
+        static DEVICE_FUNCTIONS_ARE_INLINED_AND_CAN_NOT_RECURSE: ::genesis_kernel::front::ast::FnAst =
+            #ast;
+    };
     let unchecked = match (refused, function.unchecked.itself()) {
         (true, _) => quote!(false),
         (false, true) => quote!(true),
@@ -419,6 +437,7 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
         #vis struct #name;
         #(#cfgs)*
         const _: () = {
+            #[diagnostic::do_not_recommend]
             impl ::genesis_kernel::lang::DeviceFunction for #name {
                 type Typed = #name;
                 const TYPED: #name = #name;
@@ -431,10 +450,13 @@ pub(crate) fn device(function: &Function, refused: bool) -> TokenStream {
                 pub fn call<#generics>(self, #params) #ret #body
 
                 /// The function as written.
-                #[allow(dead_code, clippy::all, reason = "the function's own text, as data")]
+                #[allow(
+                    dead_code, non_upper_case_globals, clippy::all,
+                    reason = "the function's own text, as data"
+                )]
                 pub const fn ast(&self) -> &'static ::genesis_kernel::front::ast::FnAst {
-                    static AST: ::genesis_kernel::front::ast::FnAst = #ast;
-                    &AST
+                    #described
+                    &DEVICE_FUNCTIONS_ARE_INLINED_AND_CAN_NOT_RECURSE
                 }
             }
             #combine
@@ -456,6 +478,7 @@ fn without_body(function: &Function) -> Function {
         contract: false,
         is_unsafe: function.is_unsafe,
         unchecked: Unchecked::default(),
+        computed: Vec::new(),
     }
 }
 
@@ -468,8 +491,9 @@ fn combine(function: &Function) -> Option<TokenStream> {
         return None;
     }
     let mentioned = |generic: &Generic| {
-        let (Generic::DType { name, .. } | Generic::Shape { name, .. } | Generic::Const { name }) =
-            generic;
+        let (Generic::DType { name, .. }
+        | Generic::Shape { name, .. }
+        | Generic::Const { name, .. }) = generic;
         mentions(ty.clone(), name)
     };
     if !function.generics.iter().all(mentioned) {

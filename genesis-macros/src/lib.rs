@@ -29,6 +29,7 @@ mod describe;
 mod expand;
 #[cfg(test)]
 mod hostile;
+mod jumps;
 mod messages;
 mod module;
 mod parse;
@@ -151,6 +152,10 @@ fn expand_item(
             return Err(syn::Error::new_spanned(other, messages::NOT_A_FUNCTION.render(name)));
         }
     };
+    if check::stands_in_impl(item.sig.ident.span()) {
+        let message = messages::IN_AN_IMPL.render(name);
+        return Err(syn::Error::new_spanned(&item.sig.ident, message));
+    }
     let tuning = autotune::take(&mut item.attrs);
     let option = option(&attr, kind);
     let contract = matches!(option, Ok(true));

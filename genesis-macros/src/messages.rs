@@ -32,6 +32,7 @@ macro_rules! messages {
 messages! {
     // The function itself.
     NOT_A_FUNCTION: "`#[@]` stands on a function", "move it to a `fn`";
+    IN_AN_IMPL: "`#[@]` stands on a function of a module, and this one is in an `impl` or a `trait`", "move it out of the block; what it needs of `self` are its parameters";
     BAD_OPTION: "`#[kernel]` has one option, `contract`", "write `#[kernel]` or `#[kernel(contract)]`";
     NO_DEVICE_OPTION: "`#[device]` has no options", "write `#[device]`";
     AUTOTUNE_ALONE: "`#[autotune]` stands on a kernel", "write `#[kernel]` below it";
@@ -52,7 +53,7 @@ messages! {
     BOUND_UNKNOWN: "`@` is not a bound for a kernel's parameter", "the bounds are `Float`, `Float8`, `Int`, `Number` and `Element`, and `Shape` in device functions";
     BOUND_MANY: "one bound is enough", "`Float` and `Int` include `Number`, and `Number` includes `Element`";
     SHAPE_IN_KERNEL: "a kernel has no shape parameters", "take extents as `const N: usize`; `S: Shape` is for device functions";
-    CONST_NOT_USIZE: "a constant of a kernel is a `usize`", "write `const N: usize`; it is an `i64` where it stands in an expression";
+    CONST_NOT_USIZE: "a constant of a kernel is a `usize` or a `bool`", "write `const N: usize`, which is an `i64` where it stands in an expression, or `const CAUSAL: bool`";
     PARAM_PATTERN: "a kernel's parameter is a name", "take the parts apart with `let` in the body";
     PARAM_TYPE_KERNEL: "a kernel can't take this type", "parameters are scalars (`i64`, `f32`, `T`), `Ptr<T>`, `PtrMut<T>`, `View<T, RANK>` and `ViewMut<T, RANK>`";
     PARAM_TYPE_DEVICE: "a device function can't take or give this type", "types are scalars, `Tile<T, S>` and its short forms, `Ptr`, `PtrMut`, `View`, `ViewMut`, and tuples of these";
@@ -70,8 +71,9 @@ messages! {
     LET_ELSE: "`let .. else` is not part of the kernel language", "write `let`, then `if`";
     LOCAL_ITEM: "items can't stand inside a kernel", "move it outside of the function";
     PATTERN: "this pattern is not part of the kernel language", "patterns are names, `_` and tuples of them";
-    LABEL: "labels are not part of the kernel language", "loops run to their end; use a `bool` variable in a `while` condition";
-    BREAK: "`@` is not part of the kernel language", "use `while` with a condition, or mask what should not take part with `where_`";
+    LABEL: "labels are not part of the kernel language", "`break` and `continue` are about the innermost loop; use a `bool` variable for an outer one";
+    BREAK: "`@` is a statement of a loop", "write it on its own in a `for` or a `while`: `if done { @; }`; a mask and `where_` leave out elements";
+    BREAK_WITH_OPTIONS: "a loop that `break` leaves has no options", "leave out `.stages` and `.unroll`: what runs ahead must know that the iteration comes";
     LOOP: "`loop` is not part of the kernel language", "use `while` with a condition";
     FOR_ITER: "a `for` runs over a range", "write `a..b`, `range(a, b, step)`, `static_range(a, b)` or `persistent(total)`";
     RANGE_INCLUSIVE: "`..=` is not part of the kernel language", "write the end one further: `a..b + 1`";
@@ -123,19 +125,21 @@ messages! {
     DTYPE_CALL: "dtypes have one function, `from`", "write `T::from(x)`";
     ARG_COUNT: "@", "look at its documentation: `genesis_kernel::lang`";
     AXIS: "an axis is a number known at compile time", "write a literal from 0 to 4: `sum(x, 1)`";
+    AXIS_OF_EXTREMUM: "`@` reduces along an axis, and this is none", "write the axis as a literal: `@(x, 1)`; of two values, `@imum(a, b)` gives one";
     AXIS_NEGATIVE: "axes count from 0", "write the axis from the left: of a tile `[M, N]`, 0 is `M` and 1 is `N`";
     GRID_AXIS: "a grid has the axes 0, 1 and 2", "write `@(0)`";
     COMBINE: "this must be the name of a device function", "write a function of two values under `#[device]` and pass its name";
     COMBINE_BUILTIN: "`@` can't be passed as a function", "call the reduction by its name, such as `max(x, 0)`, or wrap it in a `#[device]` function";
     PERMUTATION: "this is not an order of the axes", "name each axis once: `permute(x, [1, 0])`";
-    REVERSE: "this must be `true` or `false`", "write `true` to go from the last element to the first";
+    FLAG: "this must be `true` or `false`", "write the literal; the flag must be known at compile time";
     SHAPE_MISSING: "`@` needs the extents of its result", "write them as `::<..>`: `@::<BM, BN>`";
     DTYPE_SHAPE_MISSING: "`@` needs a dtype and the extents of its result", "write them as `::<..>`: `@::<f32, BM, BN>`";
     DTYPE_MISSING: "`@` needs a dtype", "write it as `::<..>`: `@::<f32>`";
     ARANGE: "`arange` needs one extent", "write `arange::<BLOCK>()`; for two axes, `.row()` and `.col()` add unit axes";
+    ONE_EXTENT: "`@` needs one extent", "write it as `::<..>`: `@::<16>`";
     NO_GENERICS: "`@` takes no `::<..>`", "leave it out";
     RANK_LIMIT: "a tile has at most 5 axes", "merge axes with `reshape`";
-    CONST_EXPR: "stable Rust can't compute with const parameters here", "make it a const parameter of its own and check it: `static_assert!(HALF * 2 == BLOCK, \"..\")`";
+    CONST_EXPR: "a device function can't compute with const parameters here", "make it a const parameter of its own and check it: `static_assert!(HALF * 2 == BLOCK, \"..\")`";
     GENERIC_ARG: "this can't stand in `::<..>`", "write a dtype, an extent (`BLOCK`, `128`) or `_`";
     MULTIPLE_OF: "the divisor is a number known at compile time", "write a literal or a const parameter: `multiple_of(x, 16)`";
     FORMAT: "@", "each `{}` stands for one value: `device_print!(\"x = {}\", x)`";

@@ -30,6 +30,8 @@ pub(crate) struct Parser {
     pub(crate) scopes: Vec<BTreeSet<String>>,
     pub(crate) depth: usize,
     pub(crate) unchecked: Unchecked,
+    /// As in [`Function::computed`].
+    pub(crate) computed: Vec<Ident>,
     errors: Option<syn::Error>,
 }
 
@@ -48,6 +50,7 @@ pub(crate) fn parse(item: &syn::ItemFn, kind: Kind, contract: bool) -> Parsed {
         scopes: vec![BTreeSet::new()],
         depth: 0,
         unchecked: Unchecked::default(),
+        computed: Vec::new(),
         errors: None,
     };
     let function = parser.function(item, contract);
@@ -94,6 +97,7 @@ impl Parser {
             contract,
             is_unsafe: self.is_unsafe(&item.sig),
             unchecked: std::mem::take(&mut self.unchecked),
+            computed: std::mem::take(&mut self.computed),
         }
     }
 
@@ -153,10 +157,11 @@ impl Parser {
                 if let Some((_, default)) = &constant.default {
                     self.refuse(default, messages::GENERIC_DEFAULT);
                 }
-                if !matches!(&constant.ty, syn::Type::Path(p) if p.path.is_ident("usize")) {
+                let is = |name| matches!(&constant.ty, syn::Type::Path(p) if p.path.is_ident(name));
+                if !is("usize") && !is("bool") {
                     self.refuse(&constant.ty, messages::CONST_NOT_USIZE);
                 }
-                Some(Generic::Const { name: constant.ident.clone() })
+                Some(Generic::Const { name: constant.ident.clone(), is_flag: is("bool") })
             }
             syn::GenericParam::Type(param) => Some(self.type_param(param)),
         }
@@ -377,7 +382,13 @@ impl Parser {
 
     /// Whether `ident` is a const parameter.
     pub(crate) fn is_const(&self, ident: &Ident) -> bool {
-        self.generics.iter().any(|g| matches!(g, Generic::Const { name } if name == ident))
+        self.generics.iter().any(|g| matches!(g, Generic::Const { name, .. } if name == ident))
+    }
+
+    /// Whether it is a `const FLAG: bool`.
+    pub(crate) fn is_flag(&self, ident: &Ident) -> bool {
+        let is = |g: &Generic| matches!(g, Generic::Const { name, is_flag: true } if name == ident);
+        self.generics.iter().any(is)
     }
 
     /// Whether `ident` is a shape parameter.

@@ -24,9 +24,17 @@ pub(crate) fn generics(generics: &[Generic]) -> TokenStream {
         Generic::DType { name, bound } | Generic::Shape { name, bound } => {
             quote_spanned!(name.span() => #name: ::genesis_kernel::lang::#bound)
         }
-        Generic::Const { name } => quote_spanned!(name.span() => const #name: usize),
+        Generic::Const { name, is_flag } => {
+            let ty = const_type(*is_flag);
+            quote_spanned!(name.span() => const #name: #ty)
+        }
     });
     quote!(#(#params),*)
+}
+
+/// The type of a const parameter.
+pub(crate) fn const_type(is_flag: bool) -> TokenStream {
+    if is_flag { quote!(bool) } else { quote!(usize) }
 }
 
 /// Parameters as declared.
@@ -48,6 +56,33 @@ fn pattern(kind: &Pattern) -> TokenStream {
             quote!((#(#parts),*))
         }
     }
+}
+
+/// Parameters of a device function as declared: a scalar is whatever is one of its dtype, so that a tile there is
+/// refused in words about scalars and tiles.
+pub(crate) fn device_params(params: &[Param]) -> TokenStream {
+    let params = params.iter().map(|param| {
+        let (pattern, ty) = (pattern(&param.pattern), &param.typed.tokens);
+        match (&param.pattern, &param.typed.ty) {
+            (Pattern::Name { ident, .. }, Type::Scalar(_)) => {
+                quote!(#ident: impl ::genesis_kernel::lang::Argument<#ty>)
+            }
+            _ => quote!(#pattern: #ty),
+        }
+    });
+    quote!(#(#params),*)
+}
+
+/// The scalars among the parameters of a device function, as variables of their dtypes.
+pub(crate) fn scalar_params(params: &[Param]) -> TokenStream {
+    let lets = params.iter().filter_map(|param| match (&param.pattern, &param.typed.ty) {
+        (Pattern::Name { ident, .. }, Type::Scalar(_)) => {
+            let (pattern, ty) = (pattern(&param.pattern), &param.typed.tokens);
+            Some(quote!(let #pattern: #ty = ::genesis_kernel::lang::argument(#ident);))
+        }
+        _ => None,
+    });
+    quote!(#(#lets)*)
 }
 
 /// A block in braces.
@@ -102,10 +137,12 @@ fn typed_value(typed: Option<&Typed>, value: &Expr) -> TokenStream {
 
 fn iter(iter: &Iter) -> TokenStream {
     match iter {
-        Iter::Range { start, end, step, span, .. } => {
+        Iter::Range { start, end, step, span, is_static, .. } => {
             let (start, end) = (expr(start), expr(end));
             let step = step.as_ref().map_or_else(|| quote_spanned!(*span => 1), expr);
-            quote_spanned!(*span => ::genesis_kernel::lang::range(#start, #end, #step))
+            let range = if *is_static { "static_range" } else { "range" };
+            let range = Ident::new(range, *span);
+            quote_spanned!(*span => ::genesis_kernel::lang::#range(#start, #end, #step))
         }
         Iter::Persistent { total, span } => {
             let total = expr(total);
@@ -148,7 +185,7 @@ pub(crate) fn expr(value: &Expr) -> TokenStream {
             let ident = Ident::new(if *value { "true" } else { "false" }, *span);
             quote!(#ident)
         }
-        ExprKind::Local(name) => quote!(#name),
+        ExprKind::Local(name) | ExprKind::Flag(name) => quote!(#name),
         ExprKind::ConstParam(name) => {
             call_function(quote!(lang::constant), value.place, &[quote!(#name)])
         }
@@ -292,6 +329,9 @@ fn arguments(signature: &table::Signature, call: &Call) -> Arguments {
     let mut values = Vec::new();
     for (index, arg) in call.args.iter().enumerate() {
         let is_axis = signature.axis() == Some(index);
+        if is_untyped_flag(signature.args[index]) {
+            continue;
+        }
         if is_axis {
             generics.push(axis(arg));
         } else if signature.args[index] == "order" {
@@ -336,7 +376,7 @@ fn builtin(call: &Call) -> TokenStream {
         let span = call.name.span();
         generics.extend((0..inferred(call, signature)).map(|_| quote_spanned!(span => _)));
     }
-    let name = variant(call);
+    let name = variant(call, signature);
     let span = call.name.span();
     let generics = turbofish(&generics, span);
     let path = quote_spanned!(span => ::genesis_kernel::lang::functions::#name);
@@ -357,11 +397,23 @@ fn builtin(call: &Call) -> TokenStream {
 /// How many type parameters of a function follow the ones a call gives: one for each value.
 fn inferred(call: &Call, signature: &table::Signature) -> usize {
     let values = signature.args.iter().take(call.args.len());
-    values.filter(|arg| !matches!(**arg, "axis" | "order" | "reverse")).count()
+    let is_value =
+        |arg: &&&str| !matches!(**arg, "axis" | "order" | "reverse") && !is_untyped_flag(arg);
+    values.filter(is_value).count()
+}
+
+/// Whether an argument is a flag that its function is not typed with: another function is, or none need be.
+fn is_untyped_flag(arg: &str) -> bool {
+    matches!(arg, "keep" | "descending")
+}
+
+/// Whether a reduction keeps its axis.
+fn keeps_axis(call: &Call) -> bool {
+    matches!(call.args.get(2), Some(Expr { kind: ExprKind::Bool(true, _), .. }))
 }
 
 /// The function that types this number of arguments.
-fn variant(call: &Call) -> Ident {
+fn variant(call: &Call, signature: &table::Signature) -> Ident {
     let name = call.name.to_string();
     let suffix = match (name.as_str(), call.args.len()) {
         ("load" | "load_once" | "load_kept", 2) => "_masked",
@@ -370,6 +422,7 @@ fn variant(call: &Call) -> Ident {
         ("cumsum" | "cumprod", 3) | ("associative_scan", 4) => "_reverse",
         ("dot" | "dot_tf32" | "dot_tf32x3" | "fast_dot", 2) => "_new",
         ("randint", 4) => "_between",
+        (_, 3) if signature.args.last() == Some(&"keep") && keeps_axis(call) => "_kept",
         (atomic, 3) if atomic.starts_with("atomic_") && atomic != "atomic_cas" => "_masked",
         _ => "",
     };

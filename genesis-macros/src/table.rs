@@ -41,7 +41,7 @@ impl Signature {
 
     /// Whether the argument is a flag that must be `true` or `false`.
     pub(crate) fn is_flag(&self, index: usize) -> bool {
-        self.args.get(index) == Some(&"reverse")
+        matches!(self.args.get(index), Some(&("reverse" | "keep" | "descending")))
     }
 
     /// Whether a literal there takes the dtype of the other arguments.
@@ -90,6 +90,8 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     generic("cast", Generics::DType, &["x"]),
     generic("bitcast", Generics::DType, &["x"]),
     generic("broadcast_to", Generics::Extents, &["x"]),
+    generic("cat", Generics::Extents, &["first", "second"]),
+    generic("interleave", Generics::Extents, &["first", "second"]),
     generic("reshape", Generics::Extents, &["x"]),
     call("expand_dims", &["x", "axis"]),
     call("squeeze", &["x", "axis"]),
@@ -116,21 +118,28 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     optional("dot_tf32", &["x", "y", "accumulator"], 2),
     optional("dot_tf32x3", &["x", "y", "accumulator"], 2),
     optional("fast_dot", &["x", "y", "accumulator"], 2),
-    call("sum", &["x", "axis"]),
-    call("prod", &["x", "axis"]),
-    call("max", &["x", "axis"]),
-    call("min", &["x", "axis"]),
-    call("max_num", &["x", "axis"]),
-    call("min_num", &["x", "axis"]),
-    call("argmax", &["x", "axis"]),
-    call("argmin", &["x", "axis"]),
-    call("xor_sum", &["x", "axis"]),
-    call("any", &["x", "axis"]),
-    call("all", &["x", "axis"]),
+    optional("sum", &["x", "axis", "keep"], 2),
+    optional("prod", &["x", "axis", "keep"], 2),
+    optional("max", &["x", "axis", "keep"], 2),
+    optional("min", &["x", "axis", "keep"], 2),
+    optional("max_num", &["x", "axis", "keep"], 2),
+    optional("min_num", &["x", "axis", "keep"], 2),
+    optional("argmax", &["x", "axis", "keep"], 2),
+    optional("argmin", &["x", "axis", "keep"], 2),
+    call("max_with_index", &["x", "axis"]),
+    call("min_with_index", &["x", "axis"]),
+    optional("xor_sum", &["x", "axis", "keep"], 2),
+    optional("any", &["x", "axis", "keep"], 2),
+    optional("all", &["x", "axis", "keep"], 2),
     call("reduce", &["x", "axis", "function"]),
     optional("associative_scan", &["x", "axis", "function", "reverse"], 3),
     optional("cumsum", &["x", "axis", "reverse"], 2),
     optional("cumprod", &["x", "axis", "reverse"], 2),
+    call("flip", &["x", "axis"]),
+    optional("sort", &["x", "axis", "descending"], 2),
+    optional("argsort", &["x", "axis", "descending"], 2),
+    generic("topk", Generics::OneExtent, &["x", "axis"]),
+    generic("histogram", Generics::OneExtent, &["x"]),
     call("exp", &["x"]),
     call("exp2", &["x"]),
     call("log", &["x"]),
@@ -162,11 +171,39 @@ pub(crate) const FUNCTIONS: &[Signature] = &[
     call("clamp", &["x", "low", "high"]),
     call("cdiv", &["a", "b"]),
     call("umulhi", &["a", "b"]),
+    call("popcount", &["x"]),
+    call("clz", &["x"]),
     call("rand", &["seed", "offset"]),
     call("randn", &["seed", "offset"]),
     optional("randint", &["seed", "offset", "low", "high"], 2),
     call("multiple_of", &["x", "n"]),
     call("grouped", &["index", "rows", "columns", "group"]),
+];
+
+/// The functions that are written in the language itself: `genesis_kernel::lang::library` has `pow_of` for `pow`.
+pub(crate) const LIBRARY: &[Signature] = &[
+    call("pow", &["a", "b"]),
+    call("atan2", &["a", "b"]),
+    call("hypot", &["a", "b"]),
+    call("copysign", &["a", "b"]),
+    call("nextafter", &["a", "b"]),
+    call("expm1", &["x"]),
+    call("log1p", &["x"]),
+    call("exp10", &["x"]),
+    call("log10", &["x"]),
+    call("cbrt", &["x"]),
+    call("tan", &["x"]),
+    call("asin", &["x"]),
+    call("acos", &["x"]),
+    call("atan", &["x"]),
+    call("sinh", &["x"]),
+    call("cosh", &["x"]),
+    call("asinh", &["x"]),
+    call("acosh", &["x"]),
+    call("atanh", &["x"]),
+    call("erfc", &["x"]),
+    call("lgamma", &["x"]),
+    call("tgamma", &["x"]),
 ];
 
 /// The methods of tiles, scalars and views.
@@ -196,7 +233,12 @@ pub(crate) const ITERATORS: [&str; 3] = ["range", "static_range", "persistent"];
 
 /// The function with this name.
 pub(crate) fn function(name: &str) -> Option<&'static Signature> {
-    FUNCTIONS.iter().find(|f| f.name == name)
+    FUNCTIONS.iter().chain(LIBRARY).find(|f| f.name == name)
+}
+
+/// Whether a function is written in the language itself.
+pub(crate) fn is_library(name: &str) -> bool {
+    LIBRARY.iter().any(|f| f.name == name)
 }
 
 /// The function of the module `fast` with this name.

@@ -5,213 +5,10 @@
 //! are chosen so that they lose no more than a few bits: where a difference would cancel stands a series.
 
 use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::lang::library::is_negative;
 use genesis_kernel::prelude::*;
 
 use crate::copy::tile_origin;
-
-/// `atan(t)` for `t >= 0`: by a difference of angles the argument comes below `tan(pi / 8)`, where a
-/// series of 21 terms is exact for f64.
-///
-/// `atan(t) = pi / 4 + atan((t - 1) / (t + 1)) = pi / 2 - atan(1 / t)`
-#[device]
-pub fn atan_size<A: Float, S: Shape>(t: Tile<A, S>) -> Tile<A, S> {
-    let is_far = t > A::from(2.414213562373095);
-    let is_middle = t > A::from(0.4142135623730951);
-    let small = where_(is_middle, (t - A::ONE) / (t + A::ONE), t);
-    let small = where_(is_far, A::ZERO - A::ONE / t, small);
-    let turn = where_(is_middle, A::from(0.7853981633974483), A::ZERO);
-    let turn = where_(is_far, A::from(1.5707963267948966), turn);
-    let z = -(small * small);
-    let p = z * A::from(0.024390243902439025) + A::from(0.02564102564102564);
-    let p = p * z + A::from(0.027027027027027029);
-    let p = p * z + A::from(0.028571428571428571);
-    let p = p * z + A::from(0.030303030303030304);
-    let p = p * z + A::from(0.032258064516129031);
-    let p = p * z + A::from(0.034482758620689655);
-    let p = p * z + A::from(0.037037037037037035);
-    let p = p * z + A::from(0.040000000000000001);
-    let p = p * z + A::from(0.043478260869565216);
-    let p = p * z + A::from(0.047619047619047616);
-    let p = p * z + A::from(0.052631578947368418);
-    let p = p * z + A::from(0.058823529411764705);
-    let p = p * z + A::from(0.066666666666666666);
-    let p = p * z + A::from(0.076923076923076927);
-    let p = p * z + A::from(0.090909090909090912);
-    let p = p * z + A::from(0.1111111111111111);
-    let p = p * z + A::from(0.14285714285714285);
-    let p = p * z + A::from(0.20000000000000001);
-    let p = p * z + A::from(0.33333333333333331);
-    turn + (p * z * small + small)
-}
-
-/// The arc tangent.
-#[device]
-pub fn atan_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let angle = atan_size(abs(x));
-    where_(x < A::ZERO, -angle, where_(x == A::ZERO, x, angle))
-}
-
-/// Whether the sign bit is set, of zeros too.
-#[device]
-pub fn is_negative<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<bool, S> {
-    (x < A::ZERO) | ((x == A::ZERO) & (A::ONE / x < A::ZERO))
-}
-
-/// The angle of the point `(x, y)`.
-#[device]
-pub fn atan2_of<A: Float, S: Shape>(y: Tile<A, S>, x: Tile<A, S>) -> Tile<A, S> {
-    let (up, across) = (abs(y), abs(x));
-    let is_steep = up > across;
-    let (small, large) = (where_(is_steep, across, up), where_(is_steep, up, across));
-    let ratio = where_(is_inf(small), A::ONE, small / large);
-    let ratio = where_(large == A::ZERO, large, ratio);
-    let near = atan_size(ratio);
-    let angle = where_(is_steep, A::from(1.5707963267948966) - near, near);
-    let angle = where_(is_negative(x), A::from(3.141592653589793) - angle, angle);
-    let angle = where_(is_negative(y), -angle, angle);
-    where_(is_nan(x) | is_nan(y), x + y, angle)
-}
-
-/// `exp(x) - 1`, by the series where the difference would have fewer digits than the exponential.
-#[device]
-pub fn expm1_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let p = x * A::from(4.1103176233121648e-19) + A::from(8.2206352466243295e-18);
-    let p = p * x + A::from(1.5619206968586225e-16);
-    let p = p * x + A::from(2.8114572543455206e-15);
-    let p = p * x + A::from(4.7794773323873853e-14);
-    let p = p * x + A::from(7.6471637318198164e-13);
-    let p = p * x + A::from(1.1470745597729725e-11);
-    let p = p * x + A::from(1.6059043836821613e-10);
-    let p = p * x + A::from(2.08767569878681e-09);
-    let p = p * x + A::from(2.505210838544172e-08);
-    let p = p * x + A::from(2.7557319223985888e-07);
-    let p = p * x + A::from(2.7557319223985893e-06);
-    let p = p * x + A::from(2.4801587301587302e-05);
-    let p = p * x + A::from(0.00019841269841269841);
-    let p = p * x + A::from(0.0013888888888888889);
-    let p = p * x + A::from(0.0083333333333333332);
-    let p = p * x + A::from(0.041666666666666664);
-    let p = p * x + A::from(0.16666666666666666);
-    let p = p * x + A::from(0.5);
-    let near = p * x * x + x;
-    let is_near = (x > A::from(-0.7)) & (x < A::from(1.1));
-    // The sum loses the sign of a zero.
-    where_(x == A::ZERO, x, where_(is_near, near, exp(x) - A::ONE))
-}
-
-/// `log(1 + x)`: what rounding `1 + x` lost is put back as a factor.
-#[device]
-pub fn log1p_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let u = x + A::ONE;
-    let exact = log(u) * (x / (u - A::ONE));
-    where_(u == A::ONE, x, where_(is_inf(u) & (u > A::ZERO), u, exact))
-}
-
-/// The hyperbolic sine; far out `e / 2 * exp(|x| - 1)`, which overflows where it has to.
-#[device]
-pub fn sinh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let e = expm1_of(abs(x));
-    let near = (e + e / (e + A::ONE)) * A::from(0.5);
-    let far = exp(abs(x) - A::ONE) * A::from(1.3591409142295225);
-    let size = where_(abs(x) > A::from(20.0), far, near);
-    where_(x < A::ZERO, -size, where_(x == A::ZERO, x, size))
-}
-
-/// The hyperbolic cosine.
-#[device]
-pub fn cosh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let size = abs(x);
-    let e = exp(where_(size < A::from(2.0), size, A::ZERO));
-    let near = (e + A::ONE / e) * A::from(0.5);
-    let h = exp(size - A::ONE);
-    let far = h * A::from(1.3591409142295225) + A::from(0.18393972058572117) / h;
-    where_(size < A::from(2.0), near, far)
-}
-
-/// The inverse of the hyperbolic sine.
-#[device]
-pub fn asinh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let size = abs(x);
-    let near = log1p_of(size + size * size / (A::ONE + sqrt(A::ONE + size * size)));
-    // Where the square would overflow or the one is lost in it.
-    let far = log(size) + A::from(0.6931471805599453);
-    let result = where_(size > A::from(1e9), far, near);
-    where_(x < A::ZERO, -result, where_(x == A::ZERO, x, result))
-}
-
-/// The inverse of the hyperbolic cosine; NaN below 1.
-#[device]
-pub fn acosh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let t = x - A::ONE;
-    let near = log1p_of(t + sqrt(t * (t + A::from(2.0))));
-    let far = log(x) + A::from(0.6931471805599453);
-    let result = where_(x > A::from(1e9), far, near);
-    where_(x < A::ONE, (x - x) / (x - x), result)
-}
-
-/// The inverse of the hyperbolic tangent; NaN beyond 1.
-#[device]
-pub fn atanh_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let size = abs(x);
-    let result = log1p_of(size * A::from(2.0) / (A::ONE - size)) * A::from(0.5);
-    where_(x < A::ZERO, -result, where_(x == A::ZERO, x, result))
-}
-
-/// `exp(x^2) erfc(x)` for `0.46875 <= x <= 4`, by the quotient of two polynomials.
-///
-/// Source: W. J. Cody, Rational Chebyshev approximations for the error function, 1969.
-#[device]
-pub fn erfc_middle<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let n = x * A::from(2.153115354744038e-8) + A::from(0.5641884969886701);
-    let n = fma(n, x, full_like(x, A::from(8.883149794388377)));
-    let n = fma(n, x, full_like(x, A::from(66.11919063714163)));
-    let n = fma(n, x, full_like(x, A::from(298.6351381974001)));
-    let n = fma(n, x, full_like(x, A::from(881.952221241769)));
-    let n = fma(n, x, full_like(x, A::from(1712.0476126340707)));
-    let n = fma(n, x, full_like(x, A::from(2051.0783778260716)));
-    let n = fma(n, x, full_like(x, A::from(1230.3393547979972)));
-    let d = x + A::from(15.744926110709835);
-    let d = fma(d, x, full_like(x, A::from(117.6939508913125)));
-    let d = fma(d, x, full_like(x, A::from(537.18110186201)));
-    let d = fma(d, x, full_like(x, A::from(1621.3895745666903)));
-    let d = fma(d, x, full_like(x, A::from(3290.7992357334597)));
-    let d = fma(d, x, full_like(x, A::from(4362.619090143247)));
-    let d = fma(d, x, full_like(x, A::from(3439.3676741437216)));
-    let d = fma(d, x, full_like(x, A::from(1230.3393548037495)));
-    n / d
-}
-
-/// `exp(x^2) erfc(x)` for `x >= 4`, with `z = 1 / x^2`; from the same source.
-#[device]
-pub fn erfc_far<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let z = A::ONE / (x * x);
-    let n = z * A::from(0.016315387137302097) + A::from(0.30532663496123236);
-    let n = n * z + A::from(0.36034489994980445);
-    let n = n * z + A::from(0.12578172611122926);
-    let n = n * z + A::from(0.016083785148742275);
-    let n = n * z + A::from(0.0006587491615298378);
-    let d = z + A::from(2.568520192289822);
-    let d = d * z + A::from(1.8729528499234604);
-    let d = d * z + A::from(0.5279051029514285);
-    let d = d * z + A::from(0.06051834131244132);
-    let d = d * z + A::from(0.0023352049762686918);
-    (A::from(0.5641895835477563) - z * n / d) / x
-}
-
-/// `1 - erf(x)`; from one half on by itself, where the difference would cancel.
-#[device]
-pub fn erfc_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let near = minimum(maximum(x, A::from(0.46875)), A::from(4.0));
-    let far = minimum(maximum(x, A::from(4.0)), A::from(30.0));
-    let scaled = where_(x > A::from(4.0), erfc_far(far), erfc_middle(near));
-    // What rounding the square lost would come back as many times as it is large.
-    let size = minimum(maximum(x, A::ZERO), A::from(30.0));
-    let square = size * size;
-    let rest = fma(size, size, -square);
-    let tail = exp(-square) * scaled;
-    let tail = tail - tail * rest;
-    where_(x > A::from(0.46875), tail, A::ONE - erf(x))
-}
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident = |$x:ident| { $($body:tt)* })*) => {
@@ -239,33 +36,33 @@ unary! {
     /// 2 to the power of x.
     exp2 = |v| { exp2(v) }
     /// `exp(x) - 1`
-    expm1 = |v| { expm1_of(v) }
+    expm1 = |v| { expm1(v) }
     /// The logarithm to base 2.
     log2 = |v| { log2(v) }
     /// The logarithm to base 10.
-    log10 = |v| { log(v) * A::from(0.4342944819032518) }
+    log10 = |v| { log10(v) }
     /// `log(1 + x)`
-    log1p = |v| { log1p_of(v) }
+    log1p = |v| { log1p(v) }
     /// The tangent.
-    tan = |v| { sin(v) / cos(v) }
+    tan = |v| { tan(v) }
     /// The arc sine.
-    asin = |v| { atan_of(v / sqrt((A::ONE - v) * (A::ONE + v))) }
+    asin = |v| { asin(v) }
     /// The arc cosine.
-    acos = |v| { atan_of(sqrt((A::ONE - v) / (A::ONE + v))) * A::from(2.0) }
+    acos = |v| { acos(v) }
     /// The arc tangent.
-    atan = |v| { atan_of(v) }
+    atan = |v| { atan(v) }
     /// The hyperbolic sine.
-    sinh = |v| { sinh_of(v) }
+    sinh = |v| { sinh(v) }
     /// The hyperbolic cosine.
-    cosh = |v| { cosh_of(v) }
+    cosh = |v| { cosh(v) }
     /// The inverse of the hyperbolic sine.
-    asinh = |v| { asinh_of(v) }
+    asinh = |v| { asinh(v) }
     /// The inverse of the hyperbolic cosine.
-    acosh = |v| { acosh_of(v) }
+    acosh = |v| { acosh(v) }
     /// The inverse of the hyperbolic tangent.
-    atanh = |v| { atanh_of(v) }
+    atanh = |v| { atanh(v) }
     /// `1 - erf(x)`
-    erfc = |v| { erfc_of(v) }
+    erfc = |v| { erfc(v) }
 }
 
 macro_rules! binary {
@@ -318,35 +115,17 @@ pub fn floor_divide_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile
     where_(y == A::ZERO, x / y, where_(quotient == A::ZERO, x / y * A::ZERO, down))
 }
 
-/// The length of the vector `(x, y)`, which overflows only where it has to.
-#[device]
-pub fn hypot_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
-    let (u, v) = (abs(x), abs(y));
-    let (large, small) = (maximum_num(u, v), minimum_num(u, v));
-    let ratio = where_(large == A::ZERO, large, small / large);
-    let length = large * sqrt(A::ONE + ratio * ratio);
-    let length = where_(is_nan(x) | is_nan(y), x + y, length);
-    where_(is_inf(x), u, where_(is_inf(y), v, length))
-}
-
 /// `log(exp(x) + exp(y))`, which does not overflow.
 #[device]
 pub fn log_add_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
     let distance = where_(x == y, A::ZERO, abs(x - y));
-    maximum(x, y) + log1p_of(exp(-distance))
+    maximum(x, y) + log1p(exp(-distance))
 }
 
 /// `x log(y)`; zero where x is, whatever y but NaN.
 #[device]
 pub fn xlogy_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
     where_((x == A::ZERO) & !is_nan(y), A::ZERO, x * log(y))
-}
-
-/// The magnitude of `x` with the sign bit of `y`, that of a zero or of NaN too.
-#[device]
-pub fn copysign_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
-    let size = abs(x);
-    where_(bitcast::<i64>(y.to::<f64>()) < 0, -size, size)
 }
 
 /// An integer to the power of another by squaring; of a negative power what truncation leaves.
@@ -393,7 +172,7 @@ binary! {
     /// `x` to the power of `y`.
     pow: Float = |u, v| { pow_of(u, v) }
     /// The angle of the point `(y, x)`.
-    atan2: Float = |u, v| { atan2_of(u, v) }
+    atan2: Float = |u, v| { atan2(u, v) }
     /// The rest of a truncated division; it has the sign of the dividend.
     fmod: Float = |u, v| { u % v }
     /// The rest of a division rounded down.
@@ -403,13 +182,13 @@ binary! {
     /// The quotient without its fraction.
     trunc_divide: Float = |u, v| { trunc(u / v) }
     /// The length of a vector.
-    hypot: Float = |u, v| { hypot_of(u, v) }
+    hypot: Float = |u, v| { hypot(u, v) }
     /// The logarithm of a sum of exponentials.
     logaddexp: Float = |u, v| { log_add_of(u, v) }
     /// `x log(y)`
     xlogy: Float = |u, v| { xlogy_of(u, v) }
     /// The magnitude of one with the sign of the other.
-    copysign: Float = |u, v| { copysign_of(u, v) }
+    copysign: Float = |u, v| { copysign(u, v) }
 }
 
 /// The kernels of integers and bools.

@@ -5,9 +5,8 @@
 //! integers, whose order does not matter.
 
 use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::lang::library::lgamma_right;
 use genesis_kernel::prelude::*;
-
-use crate::special::lgamma_right;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] = &[

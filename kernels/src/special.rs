@@ -5,49 +5,10 @@
 //! below one half they are reflected.
 
 use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::lang::library::off_whole;
 use genesis_kernel::prelude::*;
 
 use crate::copy::tile_origin;
-
-/// How far `x` is from the nearest integer, which loses nothing of what is left.
-#[device]
-pub fn off_whole<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
-    x - round(x)
-}
-
-/// The logarithm of the magnitude of the gamma function, for `x >= 0.5`.
-#[device]
-pub fn lgamma_right<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
-    let is_low = x < 10.0;
-    let mut product = x * 0.0 + 1.0;
-    for k in range(0, 10, 1) {
-        product = product * (x + k as f64);
-    }
-    let product = where_(is_low, product, 1.0);
-    let s = where_(is_low, x + 10.0, x);
-    let z = 1.0 / (s * s);
-    let p = z * -0.0019175269175269176 + 0.0008417508417508417;
-    let p = p * z + -0.0005952380952380953;
-    let p = p * z + 0.0007936507936507937;
-    let p = p * z + -0.002777777777777778;
-    let p = p * z + 0.08333333333333333;
-    let tail = where_(is_inf(s), s, (s - 0.5) * log(s) - s);
-    tail + 0.9189385332046728 + p / s - log(product)
-}
-
-/// The logarithm of the magnitude of the gamma function; infinite at 0 and the negative integers.
-#[device]
-pub fn lgamma_of<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
-    let is_left = x < 0.5;
-    let right = lgamma_right(where_(is_left, 1.0 - x, x));
-    let sine = abs(sin(off_whole(x) * 3.141592653589793));
-    let left = 1.1447298858494002 - log(sine) - right;
-    let left = where_(floor(x) == x, 1.0 / abs(x - x), left);
-    let result = where_(is_left, left, right);
-    // At its zeros the parts cancel to their rounding.
-    let result = where_((x == 1.0) | (x == 2.0), 0.0, result);
-    where_(is_inf(x), abs(x), result)
-}
 
 /// The derivative of the logarithm of the gamma function, for `x >= 0.5`.
 #[device]
@@ -169,7 +130,7 @@ macro_rules! unary {
 
 unary! {
     /// The logarithm of the magnitude of the gamma function.
-    lgamma = |v| { lgamma_of(v) }
+    lgamma = |v| { lgamma(v) }
     /// Its derivative.
     digamma = |v| { digamma_of(v) }
     /// The inverse of the error function.

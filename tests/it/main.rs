@@ -117,6 +117,8 @@ mod ragged;
 mod random;
 /// Damaged and hostile files.
 mod readers;
+/// The reference of the language against the compiler's tables.
+mod reference;
 /// What stands between a layer's products.
 mod rotate;
 /// The runtime on a real GPU.

@@ -28,6 +28,22 @@ pub mod matmul {}
 #[doc = include_str!("../../docs/5-attention.md")]
 pub mod attention_tutorial {}
 
+/// The reference of the kernel language.
+#[doc = include_str!("../../docs/language.md")]
+pub mod language {}
+
+/// Who sees which write of a kernel.
+#[doc = include_str!("../../docs/memory-model.md")]
+pub mod memory_model {}
+
+/// What to do with a wrong kernel.
+#[doc = include_str!("../../docs/debugging-kernels.md")]
+pub mod debugging_kernels {}
+
+/// Kernels brought over from Triton.
+#[doc = include_str!("../../docs/from-triton.md")]
+pub mod from_triton {}
+
 /// The page about attention.
 #[doc = include_str!("../../docs/attention.md")]
 pub mod attention {}

@@ -96,6 +96,10 @@ pub(crate) fn unary(
         UnaryOp::Round if dtype.is_float() => call("llvm.roundeven"),
         UnaryOp::Trunc if dtype.is_float() => call("llvm.trunc"),
         UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc if dtype.is_int() => Ok(x),
+        UnaryOp::PopCount if dtype.is_int() => call("llvm.ctpop"),
+        UnaryOp::LeadingZeros if dtype.is_int() => {
+            Ok(e.intrinsic("llvm.ctlz", &[ty], &[x, e.bool(false)]))
+        }
         // The one LLVM intrinsic for it that the target's code generator selects as its instruction.
         UnaryOp::Exp2Approx if dtype == DType::F32 && target == Target::Nvptx => call("llvm.exp2"),
         UnaryOp::Exp2Flush if dtype == DType::F32 && target == Target::Nvptx => {

@@ -3,11 +3,11 @@
 use std::sync::OnceLock;
 
 use super::cost::{Cost, cost};
-use super::{draw, traffic};
+use super::{draw, traffic, warnings};
 use crate::codegen::cpu::CpuKernel;
 use crate::codegen::nvptx::{self, GpuKernel, ptxas};
 use crate::compile::Specialized;
-use crate::diag::Error;
+use crate::diag::{Error, Warning};
 use crate::ir::print;
 use crate::layout::LayoutIr;
 use crate::runtime::cuda::{self, EntryPoint};
@@ -19,6 +19,7 @@ pub struct Compiled {
     name: String,
     target: Target,
     cost: Cost,
+    warnings: Vec<Warning>,
     code: Code,
 }
 
@@ -78,6 +79,7 @@ impl Compiled {
             name: source.func.name.clone(),
             target: Target::Cpu,
             cost: cost(&source.func),
+            warnings: Vec::new(),
             code: Code::Cpu(Box::new(CpuCode { kernel, llvm: Lazy::new(), assembly: Lazy::new() })),
         }
     }
@@ -88,11 +90,13 @@ impl Compiled {
         lir: LayoutIr,
         kernel: GpuKernel,
     ) -> Compiled {
+        let warnings = warnings::of_options(&source.func, &source.hints, &lir);
         let (lir_text, llvm) = (OnceLock::new(), Lazy::new());
         Compiled {
             name: source.func.name.clone(),
             target: Target::Gpu(*target),
             cost: cost(&source.func),
+            warnings,
             code: Code::Gpu(Box::new(GpuCode { kernel, target: *target, lir, lir_text, llvm })),
         }
     }
@@ -105,6 +109,13 @@ impl Compiled {
     /// What it is compiled for.
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// What may not be as its author meant: options of loops and of the launch that have no effect on a GPU, and why.
+    /// What spills is known where the code is assembled: see [`Compiled::resources`] and
+    /// [`Inspection::warnings`](crate::inspect::Inspection::warnings).
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
     }
 
     /// PTX, on a GPU target.

@@ -66,7 +66,12 @@ impl Call {
 pub(super) fn extent(lower: &Lower, operand: &Operand) -> Res<usize> {
     let found = match operand.val.as_int() {
         Some(extent) if (1..=MAX_ELEMENTS as i64).contains(&extent) => return Ok(extent as usize),
-        Some(extent) if extent > 0 => format!("an extent of {extent} is over {MAX_ELEMENTS}"),
+        Some(extent) if extent > 0 => {
+            let message =
+                format!("an extent of {extent}, where a tile has at most {MAX_ELEMENTS} elements");
+            let help = "use a smaller block, and loop over parts or launch more programs";
+            return Err(lower.error(operand.span(), message).help(help));
+        }
         Some(extent) => format!("an extent must be at least 1, this is {extent}"),
         None => {
             format!("an extent must be a constant, this is {}", lower.describe(&operand.val))

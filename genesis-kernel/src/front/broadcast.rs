@@ -147,9 +147,12 @@ impl Lower {
         if elements.is_some_and(|n| n <= MAX_ELEMENTS) {
             return Ok(());
         }
-        let message = format!("a tile of shape {shape} has over {MAX_ELEMENTS} elements");
+        let count = elements.map_or_else(|| "too many".to_owned(), |n| n.to_string());
+        let message =
+            format!("a tile of shape {shape} has {count} elements, the most are {MAX_ELEMENTS}");
         let loc = span.map(|span| self.loc_of(span)).or(self.loc);
-        Err(Diagnostic::new(message, loc).help("use smaller blocks, or loop over parts"))
+        Err(Diagnostic::new(message, loc)
+            .help("use smaller blocks, and loop over parts or launch more programs"))
     }
 
     /// An operand as a value of exactly this dtype.

@@ -9,7 +9,7 @@ use super::arguments::Call;
 use super::ast::{GenericAst, Span};
 use super::lower::{Lower, Res};
 use super::value::Operand;
-use super::{create, math, memory, random, reduce, shapes, views};
+use super::{create, math, memory, order, random, reduce, shapes, views};
 
 /// A function of the language.
 struct Builtin {
@@ -52,11 +52,12 @@ static BUILTINS: &[Builtin] = &[
     a("expand_dims", 2, shapes::expand_dims),
     a("squeeze", 2, shapes::squeeze),
     f("reshape", 1, 1, shapes::reshape),
-    f("ravel", 1, 1, shapes::ravel),
     f("broadcast_to", 1, 1, shapes::broadcast_to),
     f("trans", 1, 1, shapes::trans),
     f("permute", 1, 2, shapes::permute),
     f("join", 2, 2, shapes::join),
+    f("cat", 2, 2, shapes::cat),
+    f("interleave", 2, 2, shapes::interleave),
     f("split", 1, 1, shapes::split),
     f("where_", 3, 3, math::where_),
     f("load", 1, 3, memory::load),
@@ -77,17 +78,24 @@ static BUILTINS: &[Builtin] = &[
     f("dot_tf32", 2, 3, reduce::dot),
     f("dot_tf32x3", 2, 3, reduce::dot),
     f("fast_dot", 2, 3, reduce::dot),
-    a("sum", 2, reduce::simple),
-    a("prod", 2, reduce::simple),
-    a("max", 2, reduce::simple),
-    a("min", 2, reduce::simple),
-    a("max_num", 2, reduce::simple),
-    a("min_num", 2, reduce::simple),
-    a("xor_sum", 2, reduce::simple),
-    a("any", 2, reduce::simple),
-    a("all", 2, reduce::simple),
-    a("argmax", 2, reduce::arg_best),
-    a("argmin", 2, reduce::arg_best),
+    a("sum", 3, reduce::simple),
+    a("prod", 3, reduce::simple),
+    a("max", 3, reduce::simple),
+    a("min", 3, reduce::simple),
+    a("max_num", 3, reduce::simple),
+    a("min_num", 3, reduce::simple),
+    a("xor_sum", 3, reduce::simple),
+    a("any", 3, reduce::simple),
+    a("all", 3, reduce::simple),
+    a("argmax", 3, reduce::arg_best),
+    a("argmin", 3, reduce::arg_best),
+    a("max_with_index", 2, reduce::arg_best),
+    a("min_with_index", 2, reduce::arg_best),
+    a("flip", 2, order::flip),
+    a("sort", 3, order::sort),
+    a("argsort", 3, order::argsort),
+    a("topk", 2, order::topk),
+    f("histogram", 1, 1, order::histogram),
     Builtin { name: "reduce", arity: (3, 3), axis: Some(1), run: reduce::reduce },
     Builtin { name: "associative_scan", arity: (3, 4), axis: Some(1), run: reduce::scan },
     a("cumsum", 3, reduce::cumulative),
@@ -120,6 +128,8 @@ static BUILTINS: &[Builtin] = &[
     f("clamp", 3, 3, math::clamp),
     f("cdiv", 2, 2, math::cdiv),
     f("umulhi", 2, 2, math::umulhi),
+    f("popcount", 1, 1, math::bits),
+    f("clz", 1, 1, math::bits),
     f("is_nan", 1, 1, math::is_nan),
     f("is_inf", 1, 1, math::is_inf),
     f("is_finite", 1, 1, math::is_inf),
@@ -205,9 +215,13 @@ fn run(lower: &mut Lower, builtin: &Builtin, receivers: usize, mut call: Call) -
 
 /// Names a function that is spelled nearly like this one.
 fn suggest(error: Diagnostic, name: &str, table: &[Builtin]) -> Diagnostic {
-    let near = table.iter().map(|b| (distance(name, b.name), b.name)).min();
+    // Of names that are as near, one as long: letters change places more often than they are lost.
+    let far = |near: &str| (distance(name, near), near.len().abs_diff(name.len()));
+    let near = table.iter().map(|b| (far(b.name), b.name)).min();
     match near {
-        Some((distance, near)) if distance <= 2 => error.help(format!("did you mean `{near}`?")),
+        Some(((distance, _), near)) if distance <= 2 => {
+            error.help(format!("did you mean `{near}`?"))
+        }
         _ => error,
     }
 }

@@ -97,6 +97,12 @@ pub(super) fn abs(lower: &mut Lower, call: &Call) -> Res {
     lower.unary("`abs`", Class::Number, UnaryOp::Abs, &call.args[0])
 }
 
+/// `popcount(x)`, `clz(x)`: of the bits of an integer.
+pub(super) fn bits(lower: &mut Lower, call: &Call) -> Res {
+    let op = if call.name == "clz" { UnaryOp::LeadingZeros } else { UnaryOp::PopCount };
+    lower.unary(&format!("`{}`", call.name), Class::Int, op, &call.args[0])
+}
+
 /// `fma(a, b, c)`: `a * b + c` rounded once.
 pub(super) fn fma(lower: &mut Lower, call: &Call) -> Res {
     let operands: Vec<&Operand> = call.args.iter().collect();

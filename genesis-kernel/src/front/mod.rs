@@ -31,6 +31,7 @@ mod math;
 mod memory;
 mod merge;
 mod operators;
+mod order;
 mod random;
 mod reduce;
 mod shapes;

@@ -30,7 +30,21 @@ pub(super) fn simple(lower: &mut Lower, call: &Call) -> Res {
     let value = build.cast(x.value, wide);
     let value = build.reduce(op, value, axis);
     let value = build.cast(value, x.dtype);
+    let value = kept(lower, call, value, axis)?;
     Ok(x.wrap(value))
+}
+
+/// What a reduction gives, with the axis as one of extent 1 where the third argument is `true`.
+fn kept(lower: &mut Lower, call: &Call, value: Value, axis: usize) -> Res<Value> {
+    if !lower.known_flag(call.args.get(2), false)? {
+        return Ok(value);
+    }
+    let is_scalar = lower.func.tile(value).shape.is_scalar();
+    let mut build = lower.build();
+    Ok(match is_scalar {
+        true => build.broadcast(value, Shape::new(&[1])),
+        false => build.expand_dims(value, axis),
+    })
 }
 
 /// `cumsum(x, axis)`, `cumprod(x, axis)`; a third argument `true` runs from the end.
@@ -86,10 +100,11 @@ fn widened(op: BinaryOp, dtype: DType) -> DType {
 }
 
 /// `argmax(x, axis)`, `argmin(x, axis)`: the index as i64. The smaller index wins a tie, NaN wins
-/// over numbers.
+/// over numbers. `max_with_index(x, axis)` and its twin give the value too.
 pub(super) fn arg_best(lower: &mut Lower, call: &Call) -> Res {
     let (x, axis) = reduced(lower, call, Class::Number)?;
-    let better = if call.name == "argmax" { Predicate::Gt } else { Predicate::Lt };
+    let is_max = matches!(call.name, "argmax" | "max_with_index");
+    let better = if is_max { Predicate::Gt } else { Predicate::Lt };
     let mut build = lower.build();
     let mut indices = build.iota(x.shape.extent(axis));
     for outer in 0..axis {
@@ -101,7 +116,10 @@ pub(super) fn arg_best(lower: &mut Lower, call: &Call) -> Res {
     let indices = build.broadcast(indices, x.shape);
     let region = better_region(lower, x.dtype, better);
     let results = lower.build().reduce_region(&[x.value, indices], axis, region);
-    Ok(Val::Ir(results[1]))
+    if matches!(call.name, "max_with_index" | "min_with_index") {
+        return Ok(Val::Tuple(vec![x.wrap(results[0]), Val::Ir(results[1])]));
+    }
+    kept(lower, call, results[1], axis).map(Val::Ir)
 }
 
 /// The region that keeps the better of two (value, index) pairs.

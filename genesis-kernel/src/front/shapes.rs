@@ -4,6 +4,7 @@ use crate::ir::{MAX_RANK, Shape, TileType, Value};
 
 use super::arguments::{Call, make_shape};
 use super::ast::GenericAst;
+use super::broadcast::{Aligned, Class};
 use super::lower::{Lower, Res};
 use super::value::{Operand, Val};
 
@@ -57,12 +58,6 @@ pub(super) fn squeeze(lower: &mut Lower, call: &Call) -> Res {
 pub(super) fn reshape(lower: &mut Lower, call: &Call) -> Res {
     let shape = call.shape(lower)?;
     to_shape(lower, call, shape)
-}
-
-/// `x.ravel()`: one axis.
-pub(super) fn ravel(lower: &mut Lower, call: &Call) -> Res {
-    let (_, ty) = lower.tile("`ravel`", &call.args[0])?;
-    to_shape(lower, call, Shape::new(&[ty.shape.numel()]))
 }
 
 fn to_shape(lower: &mut Lower, call: &Call, shape: Shape) -> Res {
@@ -143,13 +138,67 @@ fn is_permutation(perm: &[u8], rank: usize) -> bool {
 
 /// `join(a, b)`: a new last axis of extent 2.
 pub(super) fn join(lower: &mut Lower, call: &Call) -> Res {
-    let class = super::broadcast::Class::Any;
-    let aligned = lower.align("`join`", class, &[&call.args[0], &call.args[1]])?;
+    let aligned = lower.align("`join`", Class::Any, &[&call.args[0], &call.args[1]])?;
     let mut extents = aligned.shape.extents();
     extents.push(2);
     make_shape(lower, &extents, call.span)?;
     let value = lower.build().join(aligned.values[0], aligned.values[1]);
     Ok(aligned.wrap(value))
+}
+
+/// `cat::<M, N>(a, b)`: one behind the other along the axis that the result has twice as long.
+pub(super) fn cat(lower: &mut Lower, call: &Call) -> Res {
+    let (aligned, to) = doubled(lower, call)?;
+    let (from, rank) = (aligned.shape, aligned.shape.rank());
+    let doubles = |&axis: &usize| to.extent(axis) == 2 * from.extent(axis);
+    let axis = (0..rank).find(doubles).unwrap_or(0);
+    if !from.extent(axis).is_power_of_two() {
+        let message = format!("`cat` along axis {axis} of {from}, which is no power of two");
+        return Err(lower
+            .error(call.span, message)
+            .help("extents along the axis must be powers of two"));
+    }
+    let mut perm: Vec<u8> = (0..rank as u8).collect();
+    perm.insert(axis, rank as u8);
+    let mut build = lower.build();
+    let both = build.join(aligned.values[0], aligned.values[1]);
+    let both = build.transpose(both, &perm);
+    let value = build.reshape(both, to);
+    Ok(aligned.wrap(value))
+}
+
+/// `interleave::<M, N>(a, b)`: elements of the two in turns along the last axis.
+pub(super) fn interleave(lower: &mut Lower, call: &Call) -> Res {
+    let (aligned, to) = doubled(lower, call)?;
+    let last = aligned.shape.rank() - 1;
+    if to.extent(last) != 2 * aligned.shape.extent(last) {
+        let message = format!("`interleave` of {} to {to}", aligned.shape);
+        return Err(lower.error(call.span, message).help("the last extent is twice as long"));
+    }
+    let mut build = lower.build();
+    let both = build.join(aligned.values[0], aligned.values[1]);
+    let value = build.reshape(both, to);
+    Ok(aligned.wrap(value))
+}
+
+/// Two tiles of one shape, and the shape that has one axis twice as long.
+fn doubled(lower: &mut Lower, call: &Call) -> Res<(Aligned, Shape)> {
+    let to = call.shape(lower)?;
+    let what = format!("`{}`", call.name);
+    let aligned = lower.align(&what, Class::Any, &[&call.args[0], &call.args[1]])?;
+    let from = aligned.shape;
+    if from.rank() == MAX_RANK {
+        return Err(lower.error(call.span, format!("{what} takes at most {} axes", MAX_RANK - 1)));
+    }
+    let pairs: Vec<(usize, usize)> = from.extents().into_iter().zip(to.extents()).collect();
+    let twice = pairs.iter().filter(|(a, b)| *b == 2 * a).count();
+    let same = pairs.iter().filter(|(a, b)| a == b).count();
+    if from.is_scalar() || from.rank() != to.rank() || twice != 1 || twice + same != from.rank() {
+        let message = format!("{what} of two tiles of {from} can't have shape {to}");
+        let help = "one extent of the result is twice that of the tiles, the others are equal";
+        return Err(lower.error(call.span, message).help(help));
+    }
+    Ok((aligned, to))
 }
 
 /// `split(x)`: the two halves of a last axis of extent 2.

@@ -32,7 +32,7 @@ names! {
     UnaryOp {
         Neg "neg", Not "not", Abs "abs", Sqrt "sqrt", Rsqrt "rsqrt", Exp "exp", Exp2 "exp2",
         Log "log", Log2 "log2", Sin "sin", Cos "cos", Tanh "tanh", Erf "erf", Sigmoid "sigmoid",
-        Floor "floor", Ceil "ceil", Round "round", Trunc "trunc", Exp2Approx "exp2_approx",
+        Floor "floor", Ceil "ceil", Round "round", Trunc "trunc", PopCount "popcount", LeadingZeros "clz", Exp2Approx "exp2_approx",
         Exp2Flush "exp2_flush", RecipApprox "recip_approx", SinFar "sin_far", CosFar "cos_far",
     }
     BinaryOp {

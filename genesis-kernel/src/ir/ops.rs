@@ -35,6 +35,10 @@ pub enum UnaryOp {
     /// To nearest, ties to even.
     Round,
     Trunc,
+    /// How many bits are set, of an integer.
+    PopCount,
+    /// How many bits above the highest that is set are not, of an integer; of 0 all.
+    LeadingZeros,
     /// 2 to the power of x by the target's own approximation: within 2 ULP, results below the
     /// smallest normal number may be flushed. Only passes make it.
     Exp2Approx,
@@ -462,7 +466,9 @@ impl UnaryOp {
             | UnaryOp::Floor
             | UnaryOp::Ceil
             | UnaryOp::Round
-            | UnaryOp::Trunc => false,
+            | UnaryOp::Trunc
+            | UnaryOp::PopCount
+            | UnaryOp::LeadingZeros => false,
             UnaryOp::Sqrt
             | UnaryOp::Rsqrt
             | UnaryOp::Exp

@@ -113,6 +113,10 @@ fn unary_int(op: UnaryOp, x: Scalar) -> i64 {
         UnaryOp::Neg => value.wrapping_neg(),
         UnaryOp::Abs if x.dtype.is_signed_int() => value.wrapping_abs(),
         UnaryOp::Abs | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => value,
+        UnaryOp::PopCount => i64::from(low_bits(x).count_ones()),
+        UnaryOp::LeadingZeros => {
+            i64::from(low_bits(x).leading_zeros()) - (64 - x.dtype.bits() as i64)
+        }
         UnaryOp::Sqrt
         | UnaryOp::Rsqrt
         | UnaryOp::Exp
@@ -130,6 +134,11 @@ fn unary_int(op: UnaryOp, x: Scalar) -> i64 {
         | UnaryOp::SinFar
         | UnaryOp::CosFar => 0,
     }
+}
+
+/// The bits that an integer of its dtype has.
+fn low_bits(x: Scalar) -> u64 {
+    x.bits & (u64::MAX >> (64 - x.dtype.bits() as u32))
 }
 
 fn unary_f32(op: UnaryOp, x: f32) -> f32 {
@@ -170,6 +179,7 @@ fn unary_f64(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Ceil => x.ceil(),
         UnaryOp::Round => x.round_ties_even(),
         UnaryOp::Trunc => x.trunc(),
+        UnaryOp::PopCount | UnaryOp::LeadingZeros => 0.0,
     }
 }
 

@@ -19,7 +19,6 @@ pub fn condition<C: Condition>(_cond: C) -> bool {
 }
 
 /// What a `for` runs over.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Range;
 
@@ -33,20 +32,24 @@ impl Iterator for Range {
 
 /// `start..end` by `step`: up to but without `end`, or down to but without it where the step is negative. A
 /// step of 0 is refused: when the kernel is compiled or, where it is not known then, as a failed
-/// `device_assert!`.
-#[doc(hidden)]
+/// `device_assert!`. A kernel may leave out the step, which is 1 then, and add `.stages(n)`: iterations of
+/// loads that run ahead.
 pub fn range(_start: i64, _end: i64, _step: i64) -> Range {
     typed()
 }
 
-/// This program's share of `0..total`.
-#[doc(hidden)]
+/// [`range`] over constants, unrolled: the index is a constant in each copy of the body.
+pub fn static_range(start: i64, end: i64, step: i64) -> Range {
+    range(start, end, step)
+}
+
+/// This program's share of `0..total`: from `program_id(0)` in steps of `num_programs(0)`.
 pub fn persistent(_total: i64) -> Range {
     typed()
 }
 
-/// `static_assert!`
-#[doc(hidden)]
+/// `static_assert!(cond, "message")`: refuses a specialisation where the condition, over constants, does not
+/// hold.
 pub fn static_assert<C: Condition>(_cond: C) {}
 
 /// What `device_assert!` checks: a bool, or a tile of bools that must all hold.
@@ -59,8 +62,7 @@ pub trait Assertion {}
 impl Assertion for bool {}
 impl<S> Assertion for Tile<bool, S> {}
 
-/// `device_assert!`
-#[doc(hidden)]
+/// `device_assert!(cond, "message")`: stops the program where the condition does not hold.
 pub fn device_assert<C: Assertion>(_cond: C) {}
 
 /// What `device_print!` can print.
@@ -75,7 +77,6 @@ impl<T, S> Print for Tile<T, S> {}
 impl<T> Print for Ptr<T> {}
 impl<T> Print for PtrMut<T> {}
 
-/// One value of `device_print!`. On the CPU a tile is printed whole, on a GPU an element a line with its
+/// One value of `device_print!("x = {}", x)`. On the CPU a tile is printed whole, on a GPU an element a line with its
 /// coordinates; what can't be written, as when stdout is closed, is lost.
-#[doc(hidden)]
 pub fn print<X: Print>(_x: X) {}

@@ -1,10 +1,14 @@
 //! The functions of the language, by their names.
 //!
-//! The ones that end in `_masked`, `_or`, `_new`, `_between` and `_reverse` are what their shorter
+//! The ones that end in `_masked`, `_or`, `_new`, `_between`, `_reverse` and `_kept` are what their shorter
 //! names mean with more or fewer arguments: a kernel says `load(ptr, mask, other)`.
 
+mod elementwise;
+mod order;
 mod products;
 
+pub use elementwise::*;
+pub use order::*;
 pub use products::*;
 
 use super::memory::{Mask, Pointers, Stored, WritablePointers};

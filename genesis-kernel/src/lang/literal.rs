@@ -24,6 +24,23 @@ impl<T: Number> ScalarOf<T> for IntLiteral {}
 #[diagnostic::do_not_recommend]
 impl<T: Float> ScalarOf<T> for FloatLiteral {}
 
+/// What a device function takes where it says `T`, a scalar.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "the device function takes a scalar of dtype `{T}` here, this is `{Self}`",
+    note = "a function of tiles says so: `fn f<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S>`; to another dtype convert with `.to::<{T}>()`"
+)]
+pub trait Argument<T> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Element> Argument<T> for T {}
+
+/// An argument of a device function, as its parameter.
+#[doc(hidden)]
+pub fn argument<T, A: Argument<T>>(_argument: A) -> T {
+    typed()
+}
+
 /// What `T::from(x)` takes: a scalar or a literal.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(

@@ -20,6 +20,8 @@
 //!
 //! An extent of value 1 that is not written as `1` is a `Dim` like any other: rustc can't know.
 //!
+//! The page docs/language.md of the repository has every function with an example.
+//!
 //! Scalars are Rust's own numbers. A number without a suffix takes the dtype of the other operand,
 //! generic ones included.
 
@@ -31,6 +33,7 @@ pub(crate) mod eight;
 mod every;
 pub mod fast;
 pub mod functions;
+pub mod library;
 mod literal;
 mod memory;
 pub mod operators;
@@ -44,12 +47,13 @@ mod view;
 pub use crate::ir::float8::{f8e4m3, f8e5m2};
 pub use control::{
     Assertion, Condition, Print, Range, condition, device_assert, persistent, print, range,
-    static_assert,
+    static_assert, static_range,
 };
 pub use dtype::{As, Bool, Element, Factor, Float, Float8, Int, Logic, Number, OneDType, as_};
 pub use half::{bf16, f16};
 pub use literal::{
-    Constant, FloatLiteral, FromSource, IntLiteral, ScalarOf, constant, from, rust_constant,
+    Argument, Constant, FloatLiteral, FromSource, IntLiteral, ScalarOf, argument, constant, from,
+    rust_constant,
 };
 pub use memory::{Mask, Pointers, Ptr, PtrMut, Stored, WritablePointers};
 pub use operators::{Pair, PairOrPtr};
@@ -58,7 +62,7 @@ pub use reduce::{Combine, HasAxis, Reducible, Scannable};
 pub use reshape::{Col, Row, Scalar, Tile1, Tile2, Tile3};
 pub use shape::{
     Append, Axis, Broadcast, Dim, DropAxis, Expand, Extent, InsertAxis, One, Permute, Rank,
-    RemoveUnit, Shape, SplitLast, Squeeze, Transpose, Wider,
+    RemoveUnit, SetAxis, Shape, SplitLast, Squeeze, Transpose, Wider,
 };
 pub use tile::Tile;
 pub use view::{TileOf, View, ViewAxis, ViewMut, dim, stride};

@@ -1,7 +1,7 @@
 //! Reductions and scans along an axis.
 
-use super::shape::DropAxis;
-use super::{Axis, Element, Shape, Tile};
+use super::shape::{DropAxis, SetAxis};
+use super::{Axis, Element, Extent, Shape, Tile};
 
 /// A device function that combines two elements into one.
 #[diagnostic::on_unimplemented(
@@ -12,9 +12,9 @@ pub trait Combine<A> {}
 
 /// Tiles of one shape that are reduced together, along an axis.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no axis {AXIS} to reduce",
-    label = "there is no axis {AXIS}",
-    note = "a reduction takes a tile, or a tuple of tiles of one shape; axes count from 0"
+    message = "this can't be reduced along axis {AXIS}",
+    label = "there is no axis {AXIS}, or this is no tile and no tuple of 2 to 8 tiles of one shape",
+    note = "axes count from 0"
 )]
 pub trait Reducible<const AXIS: usize> {
     /// One element of each.
@@ -34,14 +34,17 @@ pub trait HasAxis<const AXIS: usize> {
     type Element: Element;
     /// Numbers of a dtype without the axis.
     type Without<U: Element>;
+    /// Numbers of a dtype with another extent along the axis.
+    type Set<E: Extent, U: Element>: Copy;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: Element, S, const AXIS: usize> HasAxis<AXIS> for Tile<T, S>
 where
-    Axis<AXIS>: DropAxis<S>,
+    Axis<AXIS>: DropAxis<S> + SetAxis<S>,
 {
     type Element = T;
+    type Set<E: Extent, U: Element> = Tile<U, <Axis<AXIS> as SetAxis<S>>::Out<E>>;
     type Without<U: Element> = <<Axis<AXIS> as DropAxis<S>>::Out as Shape>::Of<U>;
 }
 
@@ -57,7 +60,7 @@ where
 /// Tiles of one shape that are scanned together.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be scanned along this axis",
-    note = "a scan takes a tile, or a tuple of tiles of one shape"
+    note = "a scan takes a tile, or a tuple of 2 to 8 tiles of one shape"
 )]
 pub trait Scannable<const AXIS: usize> {
     /// One element of each.
@@ -91,4 +94,7 @@ macro_rules! tuples {
         }
     )*};
 }
-tuples! { (A, B) (A, B, C) (A, B, C, D) }
+tuples! {
+    (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) (A, B, C, D, E, F) (A, B, C, D, E, F, G)
+    (A, B, C, D, E, F, G, H)
+}

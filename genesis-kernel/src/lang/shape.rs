@@ -149,6 +149,17 @@ pub trait DropAxis<S> {
     type Out: Shape;
 }
 
+/// An axis that a shape has, and the shape with another extent there.
+#[diagnostic::on_unimplemented(
+    message = "a tile of shape `{S}` has no such axis",
+    label = "there is no axis {Self}",
+    note = "axes count from 0: of a tile [M, N], 0 is M and 1 is N"
+)]
+pub trait SetAxis<S> {
+    /// The shape with this extent.
+    type Out<E: Extent>: Shape;
+}
+
 /// A unit axis of a shape, and the shape without it.
 #[diagnostic::on_unimplemented(
     message = "a tile of shape `{S}` has no unit axis there",
@@ -189,6 +200,12 @@ macro_rules! axes {
             DropAxis<($($before,)* $x, $($after,)*)> for Axis<$axis>
         {
             type Out = ($($before,)* $($after,)*);
+        }
+        #[diagnostic::do_not_recommend]
+        impl<$($before: Extent,)* $x: Extent, $($after: Extent),*>
+            SetAxis<($($before,)* $x, $($after,)*)> for Axis<$axis>
+        {
+            type Out<Z: Extent> = ($($before,)* Z, $($after,)*);
         }
         #[diagnostic::do_not_recommend]
         impl<$($before: Extent,)* $($after: Extent),*>

@@ -87,6 +87,8 @@ fn is_expanded(function: UnaryOp) -> bool {
         | UnaryOp::Ceil
         | UnaryOp::Round
         | UnaryOp::Trunc
+        | UnaryOp::PopCount
+        | UnaryOp::LeadingZeros
         | UnaryOp::SinFar
         | UnaryOp::CosFar => false,
     }

@@ -171,11 +171,15 @@ fn summary(inspection: &Inspection, request: &InspectRequest) -> String {
         format!("FLOPs a program  {}", r.flops_per_program),
     ];
     lines.extend(r.warnings.iter().cloned());
+    let warnings = inspection.warnings.iter().map(ToString::to_string);
+    lines.extend(warnings.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()));
     lines.iter().map(|line| format!("// {line}")).collect::<Vec<_>>().join("\n")
 }
 
 fn as_json(inspection: &Inspection, emit: Emit) -> serde_json::Value {
     let r = &inspection.resources;
+    let ours = inspection.warnings.iter().map(ToString::to_string);
+    let warnings: Vec<String> = r.warnings.iter().cloned().chain(ours).collect();
     json!({
         "name": inspection.name,
         "emit": emit.name(),
@@ -184,7 +188,7 @@ fn as_json(inspection: &Inspection, emit: Emit) -> serde_json::Value {
         "shared_bytes": r.shared_bytes,
         "bank_ways": r.bank_ways,
         "spill_bytes": r.spill_bytes,
-        "warnings": r.warnings,
+        "warnings": warnings,
         "num_warps": r.num_warps,
         "bytes_per_program": r.bytes_per_program,
         "flops_per_program": r.flops_per_program,

@@ -161,12 +161,12 @@ fn tiles_have_a_largest_size() {
         &[],
         &[2048, 1024],
         expect![[r#"
-            error: a tile of shape [2048, 1024] has over 1048576 elements
+            error: a tile of shape [2048, 1024] has 2097152 elements, the most are 1048576
               --> this file
                |
              n |     out.store([0, 0], zeros::<f32, M, N>());
                |                       ^^^^^^^^^^^^^^^^^^^^
-               = help: use smaller blocks, or loop over parts
+               = help: use smaller blocks, and loop over parts or launch more programs
         "#]],
     );
     check(
@@ -187,12 +187,12 @@ fn tiles_have_a_largest_size() {
         &[],
         &[1 << 21, 1],
         expect![[r#"
-            error: an extent of 2097152 is over 1048576
+            error: an extent of 2097152, where a tile has at most 1048576 elements
               --> this file
                |
              n |     out.store([0, 0], zeros::<f32, M, N>());
                |                                    ^
-               = help: use a const parameter or a literal
+               = help: use a smaller block, and loop over parts or launch more programs
         "#]],
     );
 }
@@ -211,12 +211,12 @@ fn broadcasting_has_the_same_limit() {
         &[],
         &[2048, 2048],
         expect![[r#"
-            error: a tile of shape [2048, 2048] has over 1048576 elements
+            error: a tile of shape [2048, 2048] has 4194304 elements, the most are 1048576
               --> this file
                |
              n |     out.store([0, 0], column * row);
                |                       ^^^^^^^^^^^^
-               = help: use smaller blocks, or loop over parts
+               = help: use smaller blocks, and loop over parts or launch more programs
         "#]],
     );
 }

@@ -2,6 +2,7 @@
 
 use crate::front::{Hints, build};
 use crate::interp::run_func;
+use crate::ir::random::RandomProgram;
 use crate::ir::{DType, InterpArg, Scalar};
 use crate::kernel::KernelDef;
 use crate::lang::eight;
@@ -23,6 +24,18 @@ pub(super) fn run(
         Ok(memory) => memory,
         Err(error) => panic!("{error}\n{func}"),
     }
+}
+
+/// A kernel with its arguments, for every machine.
+pub(super) fn program_of(
+    kernel: &KernelDef,
+    dtypes: &[DType],
+    consts: &[i64],
+    args: Vec<InterpArg>,
+) -> RandomProgram {
+    let func = build(kernel.ast, dtypes, consts, &Hints::default());
+    let func = func.unwrap_or_else(|diagnostic| panic!("{diagnostic}"));
+    RandomProgram { func, grid: [1, 1, 1], args, approximate: Vec::new() }
 }
 
 pub(super) fn bytes<T: bytemuck::NoUninit>(data: &[T]) -> Vec<u8> {

@@ -148,6 +148,7 @@ impl Rule<'_> {
         let class = match op {
             UnaryOp::Not => BITS,
             UnaryOp::Neg | UnaryOp::Abs => NUMBER,
+            UnaryOp::PopCount | UnaryOp::LeadingZeros => INT,
             _ => FLOAT,
         };
         let ty = self.data(0, class)?;

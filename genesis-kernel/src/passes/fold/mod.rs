@@ -111,7 +111,9 @@ fn is_exact(op: UnaryOp) -> bool {
         | UnaryOp::Floor
         | UnaryOp::Ceil
         | UnaryOp::Round
-        | UnaryOp::Trunc => true,
+        | UnaryOp::Trunc
+        | UnaryOp::PopCount
+        | UnaryOp::LeadingZeros => true,
         UnaryOp::Rsqrt
         | UnaryOp::Exp
         | UnaryOp::Exp2

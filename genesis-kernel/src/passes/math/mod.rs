@@ -49,6 +49,8 @@ pub(crate) fn expand(m: &mut Math<'_, '_>, function: UnaryOp) -> Value {
         | UnaryOp::Ceil
         | UnaryOp::Round
         | UnaryOp::Trunc
+        | UnaryOp::PopCount
+        | UnaryOp::LeadingZeros
         | UnaryOp::Exp2Approx
         | UnaryOp::Exp2Flush
         | UnaryOp::RecipApprox

@@ -1,0 +1,84 @@
+//! Functions of numbers one by one that are written in the language itself, in
+//! [`library`](super::super::library), and functions of bits.
+
+use super::super::operators::{Same, Sides, Values};
+use super::super::{Float, Int, Pair, typed};
+
+/// How many bits of an integer are set.
+pub fn popcount<X: Values<Element: Int>>(x: X) -> X {
+    x
+}
+
+/// How many bits of an integer above its highest that is set are not; of 0 all.
+pub fn clz<X: Values<Element: Int>>(x: X) -> X {
+    x
+}
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $name<X: Values<Element: Float>>(x: X) -> X {
+            x
+        }
+    )*};
+}
+
+unary! {
+    /// `exp(x) - 1`, with all digits near 0.
+    expm1;
+    /// `log(1 + x)`, with all digits near 0.
+    log1p;
+    /// 10 to the power of x.
+    exp10;
+    /// The logarithm to base 10.
+    log10;
+    /// The cube root, of negative numbers too.
+    cbrt;
+    /// The tangent of x in radians.
+    tan;
+    /// The arc sine; NaN beyond 1.
+    asin;
+    /// The arc cosine; NaN beyond 1.
+    acos;
+    /// The arc tangent.
+    atan;
+    /// The hyperbolic sine.
+    sinh;
+    /// The hyperbolic cosine.
+    cosh;
+    /// The inverse of the hyperbolic sine.
+    asinh;
+    /// The inverse of the hyperbolic cosine; NaN below 1.
+    acosh;
+    /// The inverse of the hyperbolic tangent; NaN beyond 1.
+    atanh;
+    /// `1 - erf(x)`, with all digits where that is small.
+    erfc;
+    /// The logarithm of the magnitude of the gamma function; computed in f64.
+    lgamma;
+    /// The gamma function; NaN at the negative integers; computed in f64.
+    tgamma;
+}
+
+macro_rules! binary {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $name<A: Pair<B, Element: Float>, B>(_: Sides<A, B>) -> Same<A, B> {
+            typed()
+        }
+    )*};
+}
+
+binary! {
+    /// `a` to the power of `b`. 1 where `b` is 0 or `a` is 1, whatever the other; NaN for a negative `a` and a `b`
+    /// that is not whole.
+    pow;
+    /// The angle of the point `(b, a)` in radians, from -pi to pi.
+    atan2;
+    /// The length of the vector `(a, b)`, which overflows only where it has to.
+    hypot;
+    /// The magnitude of `a` with the sign bit of `b`.
+    copysign;
+    /// The next number from `a` on the way to `b`; `b` where they are equal.
+    nextafter;
+}

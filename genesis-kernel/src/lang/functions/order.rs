@@ -1,0 +1,114 @@
+//! Reductions that give more, or keep their axis; sorting, and tiles put together.
+
+use super::super::operators::Values;
+use super::super::reduce::{HasAxis, Scannable};
+use super::super::{Bool, Dim, Int, Logic, Number, One, Shape, Tile, typed};
+
+macro_rules! kept {
+    ($($(#[$doc:meta])* $name:ident: $bound:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $name<const AXIS: usize, X: HasAxis<AXIS, Element: $bound>>(
+            _x: X,
+        ) -> X::Set<One, X::Element> {
+            typed()
+        }
+    )*};
+}
+
+kept! {
+    /// [`sum`](super::sum) that keeps the axis, with extent 1: `sum(x, 1, true)`.
+    sum_kept: Number;
+    /// [`prod`](super::prod) that keeps the axis, with extent 1.
+    prod_kept: Number;
+    /// [`max`](super::max) that keeps the axis, with extent 1.
+    max_kept: Number;
+    /// [`min`](super::min) that keeps the axis, with extent 1.
+    min_kept: Number;
+    /// [`max_num`](super::max_num) that keeps the axis, with extent 1.
+    max_num_kept: Number;
+    /// [`min_num`](super::min_num) that keeps the axis, with extent 1.
+    min_num_kept: Number;
+    /// [`xor_sum`](super::xor_sum) that keeps the axis, with extent 1.
+    xor_sum_kept: Logic;
+    /// [`any`](super::any) that keeps the axis, with extent 1.
+    any_kept: Bool;
+    /// [`all`](super::all) that keeps the axis, with extent 1.
+    all_kept: Bool;
+}
+
+/// [`argmax`](super::argmax) that keeps the axis, with extent 1.
+pub fn argmax_kept<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(
+    _x: X,
+) -> X::Set<One, i64> {
+    typed()
+}
+
+/// [`argmin`](super::argmin) that keeps the axis, with extent 1.
+pub fn argmin_kept<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(
+    _x: X,
+) -> X::Set<One, i64> {
+    typed()
+}
+
+/// The largest along an axis and its index: of equal ones the first, NaN before all.
+pub fn max_with_index<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(
+    _x: X,
+) -> (X::Without<X::Element>, X::Without<i64>) {
+    typed()
+}
+
+/// The smallest along an axis and its index: of equal ones the first, NaN before all.
+pub fn min_with_index<const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(
+    _x: X,
+) -> (X::Without<X::Element>, X::Without<i64>) {
+    typed()
+}
+
+/// With the elements along an axis, whose extent is a power of two, in the reverse order.
+pub fn flip<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(x: X) -> X {
+    x
+}
+
+/// In order along an axis, whose extent is a power of two: the smallest first, NaN last; with the flag
+/// `descending` the reverse. -0 comes before 0.
+pub fn sort<const AXIS: usize, X: Scannable<AXIS, Element: Number>>(x: X) -> X {
+    x
+}
+
+/// The indices that [`sort`] takes elements from, as i64; of equal ones the earlier first, also where
+/// descending.
+pub fn argsort<const AXIS: usize, X: Scannable<AXIS, Element: Number> + Values>(
+    _x: X,
+) -> <X as Values>::With<i64> {
+    typed()
+}
+
+/// The `K` largest along an axis, the largest first, NaN before all, and their indices; of equal ones the earlier
+/// first. `K` and the extent are powers of two: `topk::<8>(x, 1)`.
+pub fn topk<const K: usize, const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(
+    _x: X,
+) -> (X::Set<Dim<K>, X::Element>, X::Set<Dim<K>, i64>) {
+    typed()
+}
+
+/// How many elements of `x` are 0, 1, .., `BINS - 1`; others count nowhere: `histogram::<256>(x)`.
+pub fn histogram<const BINS: usize, X: Values<Element: Int>>(_x: X) -> Tile<i32, (Dim<BINS>,)> {
+    typed()
+}
+
+/// Two tiles of one shape, one behind the other along the axis that the result has twice as long:
+/// `cat::<M, N>(a, b)`. That extent of the tiles is a power of two.
+pub fn cat<S: Shape, A: Values, B: Values<Element = A::Element>>(
+    _first: A,
+    _second: B,
+) -> Tile<A::Element, S> {
+    typed()
+}
+
+/// Elements of two tiles of one shape in turns along the last axis: `interleave::<M, N>(a, b)`.
+pub fn interleave<S: Shape, A: Values, B: Values<Element = A::Element>>(
+    _first: A,
+    _second: B,
+) -> Tile<A::Element, S> {
+    typed()
+}

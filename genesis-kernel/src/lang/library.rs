@@ -1,0 +1,546 @@
+//! Functions of the language that are written in the language: what `pow(x, y)` in a kernel runs is `pow_of`.
+//!
+//! A function `f_of` takes any float and computes in f64 where that is the dtype, and else in f32, once rounded to
+//! it; `f_wide` is the formula, in the dtype it is given. Formulas are chosen so that they lose no more than a few
+//! bits: where a difference would cancel stands a series. docs/language.md says what each is right to.
+
+use genesis_macros::device;
+
+use super::Tile;
+
+macro_rules! in_single_or_double {
+    ($($(#[$doc:meta])* $name:ident = $wide:ident;)*) => {$(
+        $(#[$doc])*
+        #[device]
+        pub fn $name<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<T, S> {
+            if T::EPSILON < T::from(1e-10) { $wide(x) } else { $wide(x.to::<f32>()).to::<T>() }
+        }
+    )*};
+}
+
+in_single_or_double! {
+    /// `exp(x) - 1`
+    expm1_of = expm1_wide;
+    /// `log(1 + x)`
+    log1p_of = log1p_wide;
+    /// 10 to the power of x.
+    exp10_of = exp10_wide;
+    /// The logarithm to base 10.
+    log10_of = log10_wide;
+    /// The cube root.
+    cbrt_of = cbrt_wide;
+    /// The tangent.
+    tan_of = tan_wide;
+    /// The arc sine.
+    asin_of = asin_wide;
+    /// The arc cosine.
+    acos_of = acos_wide;
+    /// The arc tangent.
+    atan_of = atan_wide;
+    /// The hyperbolic sine.
+    sinh_of = sinh_wide;
+    /// The hyperbolic cosine.
+    cosh_of = cosh_wide;
+    /// The inverse of the hyperbolic sine.
+    asinh_of = asinh_wide;
+    /// The inverse of the hyperbolic cosine.
+    acosh_of = acosh_wide;
+    /// The inverse of the hyperbolic tangent.
+    atanh_of = atanh_wide;
+    /// `1 - erf(x)`
+    erfc_of = erfc_wide;
+}
+
+macro_rules! pairs_in_single_or_double {
+    ($($(#[$doc:meta])* $name:ident = $wide:ident;)*) => {$(
+        $(#[$doc])*
+        #[device]
+        pub fn $name<T: Float, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> {
+            if T::EPSILON < T::from(1e-10) {
+                $wide(x, y)
+            } else {
+                $wide(x.to::<f32>(), y.to::<f32>()).to::<T>()
+            }
+        }
+    )*};
+}
+
+pairs_in_single_or_double! {
+    /// The angle of the point `(y, x)`, given as `atan2(x, y)`.
+    atan2_of = atan2_wide;
+    /// The length of a vector.
+    hypot_of = hypot_wide;
+}
+
+/// `x` to the power of `y`.
+#[device]
+pub fn pow_of<T: Float, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> {
+    if T::EPSILON < T::from(1e-10) {
+        let size = power_of_size::<_, i64, _>(x, y, T::from(4503599627370496.0), 52, 1023);
+        pow_wide(x, y, size)
+    } else {
+        let (v, w) = (x.to::<f32>(), y.to::<f32>());
+        let size = power_of_size::<_, i32, _>(v, w, 8388608.0_f32, 23, 127);
+        pow_wide(v, w, size).to::<T>()
+    }
+}
+
+/// `atan(t)` for `t >= 0`: by a difference of angles the argument comes below `tan(pi / 8)`, where a
+/// series of 21 terms is exact for f64.
+///
+/// `atan(t) = pi / 4 + atan((t - 1) / (t + 1)) = pi / 2 - atan(1 / t)`
+#[device]
+pub fn atan_size<A: Float, S: Shape>(t: Tile<A, S>) -> Tile<A, S> {
+    let is_far = t > A::from(2.414213562373095);
+    let is_middle = t > A::from(0.4142135623730951);
+    let small = where_(is_middle, (t - A::ONE) / (t + A::ONE), t);
+    let small = where_(is_far, A::ZERO - A::ONE / t, small);
+    let turn = where_(is_middle, A::from(0.7853981633974483), A::ZERO);
+    let turn = where_(is_far, A::from(1.5707963267948966), turn);
+    let z = -(small * small);
+    let p = z * A::from(0.024390243902439025) + A::from(0.02564102564102564);
+    let p = p * z + A::from(0.027027027027027029);
+    let p = p * z + A::from(0.028571428571428571);
+    let p = p * z + A::from(0.030303030303030304);
+    let p = p * z + A::from(0.032258064516129031);
+    let p = p * z + A::from(0.034482758620689655);
+    let p = p * z + A::from(0.037037037037037035);
+    let p = p * z + A::from(0.040000000000000001);
+    let p = p * z + A::from(0.043478260869565216);
+    let p = p * z + A::from(0.047619047619047616);
+    let p = p * z + A::from(0.052631578947368418);
+    let p = p * z + A::from(0.058823529411764705);
+    let p = p * z + A::from(0.066666666666666666);
+    let p = p * z + A::from(0.076923076923076927);
+    let p = p * z + A::from(0.090909090909090912);
+    let p = p * z + A::from(0.1111111111111111);
+    let p = p * z + A::from(0.14285714285714285);
+    let p = p * z + A::from(0.20000000000000001);
+    let p = p * z + A::from(0.33333333333333331);
+    turn + (p * z * small + small)
+}
+
+/// The arc tangent.
+#[device]
+pub fn atan_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let angle = atan_size(abs(x));
+    where_(x < A::ZERO, -angle, where_(x == A::ZERO, x, angle))
+}
+
+/// Whether the sign bit is set, of zeros too.
+#[device]
+pub fn is_negative<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<bool, S> {
+    (x < A::ZERO) | ((x == A::ZERO) & (A::ONE / x < A::ZERO))
+}
+
+/// The angle of the point `(x, y)`.
+#[device]
+pub fn atan2_wide<A: Float, S: Shape>(y: Tile<A, S>, x: Tile<A, S>) -> Tile<A, S> {
+    let (up, across) = (abs(y), abs(x));
+    let is_steep = up > across;
+    let (small, large) = (where_(is_steep, across, up), where_(is_steep, up, across));
+    let ratio = where_(is_inf(small), A::ONE, small / large);
+    let ratio = where_(large == A::ZERO, large, ratio);
+    let near = atan_size(ratio);
+    let angle = where_(is_steep, A::from(1.5707963267948966) - near, near);
+    let angle = where_(is_negative(x), A::from(3.141592653589793) - angle, angle);
+    let angle = where_(is_negative(y), -angle, angle);
+    where_(is_nan(x) | is_nan(y), x + y, angle)
+}
+
+/// `exp(x) - 1`, by the series where the difference would have fewer digits than the exponential.
+#[device]
+pub fn expm1_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let p = x * A::from(4.1103176233121648e-19) + A::from(8.2206352466243295e-18);
+    let p = p * x + A::from(1.5619206968586225e-16);
+    let p = p * x + A::from(2.8114572543455206e-15);
+    let p = p * x + A::from(4.7794773323873853e-14);
+    let p = p * x + A::from(7.6471637318198164e-13);
+    let p = p * x + A::from(1.1470745597729725e-11);
+    let p = p * x + A::from(1.6059043836821613e-10);
+    let p = p * x + A::from(2.08767569878681e-09);
+    let p = p * x + A::from(2.505210838544172e-08);
+    let p = p * x + A::from(2.7557319223985888e-07);
+    let p = p * x + A::from(2.7557319223985893e-06);
+    let p = p * x + A::from(2.4801587301587302e-05);
+    let p = p * x + A::from(0.00019841269841269841);
+    let p = p * x + A::from(0.0013888888888888889);
+    let p = p * x + A::from(0.0083333333333333332);
+    let p = p * x + A::from(0.041666666666666664);
+    let p = p * x + A::from(0.16666666666666666);
+    let p = p * x + A::from(0.5);
+    let near = p * x * x + x;
+    let is_near = (x > A::from(-0.7)) & (x < A::from(1.1));
+    // The sum loses the sign of a zero.
+    where_(x == A::ZERO, x, where_(is_near, near, exp(x) - A::ONE))
+}
+
+/// `log(1 + x)`: what rounding `1 + x` lost is put back as a factor.
+#[device]
+pub fn log1p_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let u = x + A::ONE;
+    let exact = log(u) * (x / (u - A::ONE));
+    where_(u == A::ONE, x, where_(is_inf(u) & (u > A::ZERO), u, exact))
+}
+
+/// The hyperbolic sine; far out `e / 2 * exp(|x| - 1)`, which overflows where it has to.
+#[device]
+pub fn sinh_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let e = expm1_wide(abs(x));
+    let near = (e + e / (e + A::ONE)) * A::from(0.5);
+    let far = exp(abs(x) - A::ONE) * A::from(1.3591409142295225);
+    let size = where_(abs(x) > A::from(20.0), far, near);
+    where_(x < A::ZERO, -size, where_(x == A::ZERO, x, size))
+}
+
+/// The hyperbolic cosine.
+#[device]
+pub fn cosh_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let size = abs(x);
+    let e = exp(where_(size < A::from(2.0), size, A::ZERO));
+    let near = (e + A::ONE / e) * A::from(0.5);
+    let h = exp(size - A::ONE);
+    let far = h * A::from(1.3591409142295225) + A::from(0.18393972058572117) / h;
+    where_(size < A::from(2.0), near, far)
+}
+
+/// The inverse of the hyperbolic sine.
+#[device]
+pub fn asinh_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let size = abs(x);
+    let near = log1p_wide(size + size * size / (A::ONE + sqrt(A::ONE + size * size)));
+    // Where the square would overflow or the one is lost in it.
+    let far = log(size) + A::from(0.6931471805599453);
+    let result = where_(size > A::from(1e9), far, near);
+    where_(x < A::ZERO, -result, where_(x == A::ZERO, x, result))
+}
+
+/// The inverse of the hyperbolic cosine; NaN below 1.
+#[device]
+pub fn acosh_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let t = x - A::ONE;
+    let near = log1p_wide(t + sqrt(t * (t + A::from(2.0))));
+    let far = log(x) + A::from(0.6931471805599453);
+    let result = where_(x > A::from(1e9), far, near);
+    where_(x < A::ONE, (x - x) / (x - x), result)
+}
+
+/// The inverse of the hyperbolic tangent; NaN beyond 1.
+#[device]
+pub fn atanh_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let size = abs(x);
+    let result = log1p_wide(size * A::from(2.0) / (A::ONE - size)) * A::from(0.5);
+    where_(x < A::ZERO, -result, where_(x == A::ZERO, x, result))
+}
+
+/// `exp(x^2) erfc(x)` for `0.46875 <= x <= 4`, by the quotient of two polynomials.
+///
+/// Source: W. J. Cody, Rational Chebyshev approximations for the error function, 1969.
+#[device]
+pub fn erfc_middle<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let n = x * A::from(2.153115354744038e-8) + A::from(0.5641884969886701);
+    let n = fma(n, x, full_like(x, A::from(8.883149794388377)));
+    let n = fma(n, x, full_like(x, A::from(66.11919063714163)));
+    let n = fma(n, x, full_like(x, A::from(298.6351381974001)));
+    let n = fma(n, x, full_like(x, A::from(881.952221241769)));
+    let n = fma(n, x, full_like(x, A::from(1712.0476126340707)));
+    let n = fma(n, x, full_like(x, A::from(2051.0783778260716)));
+    let n = fma(n, x, full_like(x, A::from(1230.3393547979972)));
+    let d = x + A::from(15.744926110709835);
+    let d = fma(d, x, full_like(x, A::from(117.6939508913125)));
+    let d = fma(d, x, full_like(x, A::from(537.18110186201)));
+    let d = fma(d, x, full_like(x, A::from(1621.3895745666903)));
+    let d = fma(d, x, full_like(x, A::from(3290.7992357334597)));
+    let d = fma(d, x, full_like(x, A::from(4362.619090143247)));
+    let d = fma(d, x, full_like(x, A::from(3439.3676741437216)));
+    let d = fma(d, x, full_like(x, A::from(1230.3393548037495)));
+    n / d
+}
+
+/// `exp(x^2) erfc(x)` for `x >= 4`, with `z = 1 / x^2`; from the same source.
+#[device]
+pub fn erfc_far<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let z = A::ONE / (x * x);
+    let n = z * A::from(0.016315387137302097) + A::from(0.30532663496123236);
+    let n = n * z + A::from(0.36034489994980445);
+    let n = n * z + A::from(0.12578172611122926);
+    let n = n * z + A::from(0.016083785148742275);
+    let n = n * z + A::from(0.0006587491615298378);
+    let d = z + A::from(2.568520192289822);
+    let d = d * z + A::from(1.8729528499234604);
+    let d = d * z + A::from(0.5279051029514285);
+    let d = d * z + A::from(0.06051834131244132);
+    let d = d * z + A::from(0.0023352049762686918);
+    (A::from(0.5641895835477563) - z * n / d) / x
+}
+
+/// `1 - erf(x)`; from one half on by itself, where the difference would cancel.
+#[device]
+pub fn erfc_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let near = minimum(maximum(x, A::from(0.46875)), A::from(4.0));
+    let far = minimum(maximum(x, A::from(4.0)), A::from(30.0));
+    let scaled = where_(x > A::from(4.0), erfc_far(far), erfc_middle(near));
+    // What rounding the square lost would come back as many times as it is large.
+    let size = minimum(maximum(x, A::ZERO), A::from(30.0));
+    let square = size * size;
+    let rest = fma(size, size, -square);
+    let tail = exp(-square) * scaled;
+    let tail = tail - tail * rest;
+    where_(x > A::from(0.46875), tail, A::ONE - erf(x))
+}
+
+/// The length of the vector `(x, y)`, which overflows only where it has to.
+#[device]
+pub fn hypot_wide<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
+    let (u, v) = (abs(x), abs(y));
+    let (large, small) = (maximum_num(u, v), minimum_num(u, v));
+    let ratio = where_(large == A::ZERO, large, small / large);
+    let length = large * sqrt(A::ONE + ratio * ratio);
+    let length = where_(is_nan(x) | is_nan(y), x + y, length);
+    where_(is_inf(x), u, where_(is_inf(y), v, length))
+}
+
+/// 10 to the power of x: what rounding `x log2(10)` lost is put back as a factor.
+#[device]
+pub fn exp10_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let high = A::from(3.3219280948873623);
+    // What rounding log2(10) to the dtype lost.
+    let low = if A::EPSILON < A::from(1e-10) {
+        A::from(1.661617516973592e-16)
+    } else {
+        A::from(7.059537016037032e-08)
+    };
+    let p = x * high;
+    let rest = fma(x, high, -p) + x * low;
+    let power = exp2(p);
+    where_(is_inf(p) | is_inf(power), power, fma(power, rest * A::from(0.6931471805599453), power))
+}
+
+/// The logarithm to base 10.
+#[device]
+pub fn log10_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    log(x) * A::from(0.4342944819032518)
+}
+
+/// The cube root: a guess by logarithms and one step of Newton's; subnormal numbers are scaled.
+#[device]
+pub fn cbrt_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let size = abs(x);
+    let is_small = size < A::MIN_POSITIVE * A::from(16777216.0);
+    let t = where_(is_small, size * A::from(18014398509481984.0), size);
+    let guess = exp2(log2(t) * A::from(0.3333333333333333));
+    let square = guess * guess;
+    let root = guess - fma(square, guess, -t) / (square * A::from(3.0));
+    let root = where_(is_small, root * A::from(3.814697265625e-06), root);
+    let is_plain = (size > A::ZERO) & is_finite(x);
+    where_(is_plain, where_(x < A::ZERO, -root, root), x)
+}
+
+/// The tangent.
+#[device]
+pub fn tan_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    sin(x) / cos(x)
+}
+
+/// The arc sine.
+#[device]
+pub fn asin_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    atan_wide(x / sqrt((A::ONE - x) * (A::ONE + x)))
+}
+
+/// The arc cosine.
+#[device]
+pub fn acos_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    atan_wide(sqrt((A::ONE - x) / (A::ONE + x))) * A::from(2.0)
+}
+
+/// Whether the sign bit is set, of NaN too.
+#[device]
+pub fn has_sign<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<bool, S> {
+    if T::EPSILON < T::from(1e-10) {
+        bitcast::<i64>(x) < 0
+    } else if T::EPSILON < T::from(1e-5) {
+        bitcast::<i32>(x) < 0
+    } else {
+        bitcast::<i16>(x) < 0
+    }
+}
+
+/// The magnitude of `x` with the sign bit of `y`.
+#[device]
+pub fn copysign_of<T: Float, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> {
+    let size = abs(x);
+    where_(has_sign(y), -size, size)
+}
+
+/// The number beside `x`, by its bits as the integer `I`, whose least above 0 is `least`.
+#[device]
+pub fn beside<T: Float, I: Int, S: Shape>(x: Tile<T, S>, y: Tile<T, S>, least: I) -> Tile<T, S> {
+    let bits = bitcast::<I>(x);
+    let grows = (y > x) == (x > T::ZERO);
+    let next = bitcast::<T>(where_(grows, bits + I::ONE, bits - I::ONE));
+    let first = bitcast::<T>(zeros_like(bits) + least);
+    where_(x == T::ZERO, where_(y > x, first, -first), next)
+}
+
+/// The next number from `x` on the way to `y`.
+#[device]
+pub fn nextafter_of<T: Float, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> {
+    let next = if T::EPSILON < T::from(1e-10) {
+        beside::<_, i64, _>(x, y, 1_i64)
+    } else if T::EPSILON < T::from(1e-5) {
+        beside::<_, i32, _>(x, y, 1_i32)
+    } else {
+        beside::<_, i16, _>(x, y, 1_i16)
+    };
+    where_(is_nan(x) | is_nan(y), x + y, where_(x == y, y, next))
+}
+
+/// `|x|` to the power of `y`, with the logarithm in two parts, so that its product with `y` keeps the digits that
+/// are left once its whole part is an exponent.
+///
+/// `I` is the integer of as many bits, `2^fraction` is `one_up`, and `bias` that of the exponent. With
+/// `|x| = 2^e m` and `m` near 1, `log(m) = 2 atanh(s)` for `s = (m - 1) / (m + 1)`.
+#[device]
+pub fn power_of_size<A: Float, I: Int, S: Shape>(
+    x: Tile<A, S>,
+    y: Tile<A, S>,
+    one_up: A,
+    fraction: I,
+    bias: I,
+) -> Tile<A, S> {
+    let size = abs(x);
+    let is_small = size < A::MIN_POSITIVE;
+    let bits = bitcast::<I>(where_(is_small, size * one_up, size));
+    let shift = where_(is_small, bias + fraction, bias);
+    let one = bitcast::<I>(full_like(x, A::ONE));
+    let below_two = (bits & ((I::ONE << fraction) - I::ONE)) | one;
+    let m = bitcast::<A>(below_two);
+    let is_high = m > A::from(1.4142135623730951);
+    let m = where_(is_high, m * A::from(0.5), m);
+    let e = ((bits >> fraction) - shift + where_(is_high, I::ONE, I::ZERO)).to::<A>();
+    // s in two parts.
+    let t = m + A::ONE;
+    let t_rest = m - (t - A::ONE);
+    let s = (m - A::ONE) / t;
+    let s_rest = (fma(-s, t, m - A::ONE) - s * t_rest) / t;
+    let z = s * s;
+    let p = if A::EPSILON < A::from(1e-10) {
+        let p = z * A::from(0.037037037037037035) + A::from(0.04);
+        let p = p * z + A::from(0.043478260869565216);
+        let p = p * z + A::from(0.047619047619047616);
+        let p = p * z + A::from(0.052631578947368418);
+        let p = p * z + A::from(0.058823529411764705);
+        let p = p * z + A::from(0.066666666666666666);
+        let p = p * z + A::from(0.076923076923076927);
+        p * z + A::from(0.090909090909090912)
+    } else {
+        z * A::from(0.076923076923076927) + A::from(0.090909090909090912)
+    };
+    let p = p * z + A::from(0.1111111111111111);
+    let p = p * z + A::from(0.14285714285714285);
+    let p = p * z + A::from(0.2);
+    let p = (p * z + A::from(0.33333333333333331)) * z;
+    // log2(m) = 2 log2(e) (s + s_rest + s p), the factor in two parts.
+    let (high, low) = if A::EPSILON < A::from(1e-10) {
+        (A::from(2.8853900817779268), A::from(4.0710547481862066e-17))
+    } else {
+        (A::from(2.885390043258667), A::from(3.851925982253235e-08))
+    };
+    let l = s * high;
+    let l_rest = fma(s, high, -l) + s * low + (s_rest + s * p) * high;
+    let log = l + l_rest;
+    let log_rest = (l - log) + l_rest;
+    let whole = e + log;
+    let rest = (e - whole) + log + log_rest;
+    let q = y * whole;
+    let q_rest = fma(y, whole, -q) + y * rest;
+    let power = exp2(q);
+    let exact = fma(power, q_rest * A::from(0.6931471805599453), power);
+    let power = where_(is_finite(q_rest) & is_finite(power), exact, power);
+    // What has no logarithm.
+    let of_zero = where_(y < A::ZERO, A::INFINITY, A::ZERO);
+    let of_infinity = where_(y < A::ZERO, A::ZERO, A::INFINITY);
+    let power = where_(size == A::ZERO, of_zero, where_(is_inf(x), of_infinity, power));
+    where_(is_nan(x) | is_nan(y), x + y, power)
+}
+
+/// A power with its sign, and what is exact.
+#[device]
+pub fn pow_wide<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>, size: Tile<A, S>) -> Tile<A, S> {
+    let is_whole = floor(y) == y;
+    let half = y * A::from(0.5);
+    let is_odd = is_whole & (floor(half) != half);
+    let signed = where_(is_odd & is_negative(x), -size, size);
+    // A negative number has only whole powers; an infinite exponent counts as even.
+    let signed = where_((x < A::ZERO) & !is_whole & !is_inf(x), (x - x) / (x - x), signed);
+    let signed = where_((abs(x) == A::ONE) & is_inf(y), A::ONE + x - x, signed);
+    where_((y == A::ZERO) | (x == A::ONE), A::ONE, where_(y == A::ONE, x, signed))
+}
+
+/// How far `x` is from the nearest integer, which loses nothing of what is left.
+#[device]
+pub fn off_whole<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
+    x - round(x)
+}
+
+/// The logarithm of the magnitude of the gamma function, for `x >= 0.5`: the argument is moved up by ten, where the
+/// series in powers of one over it has f64's precision.
+#[device]
+pub fn lgamma_right<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
+    let is_low = x < 10.0;
+    let mut product = x * 0.0 + 1.0;
+    for k in range(0, 10, 1) {
+        product = product * (x + k as f64);
+    }
+    let product = where_(is_low, product, 1.0);
+    let s = where_(is_low, x + 10.0, x);
+    let z = 1.0 / (s * s);
+    let p = z * -0.0019175269175269176 + 0.0008417508417508417;
+    let p = p * z + -0.0005952380952380953;
+    let p = p * z + 0.0007936507936507937;
+    let p = p * z + -0.002777777777777778;
+    let p = p * z + 0.08333333333333333;
+    let tail = where_(is_inf(s), s, (s - 0.5) * log(s) - s);
+    tail + 0.9189385332046728 + p / s - log(product)
+}
+
+/// The logarithm of the magnitude of the gamma function; infinite at 0 and the negative integers.
+#[device]
+pub fn lgamma_wide<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
+    let is_left = x < 0.5;
+    let right = lgamma_right(where_(is_left, 1.0 - x, x));
+    let sine = abs(sin(off_whole(x) * 3.141592653589793));
+    let left = 1.1447298858494002 - log(sine) - right;
+    let left = where_(floor(x) == x, 1.0 / abs(x - x), left);
+    let result = where_(is_left, left, right);
+    // At its zeros the parts cancel to their rounding.
+    let result = where_((x == 1.0) | (x == 2.0), 0.0, result);
+    where_(is_inf(x), abs(x), result)
+}
+
+/// The logarithm of the magnitude of the gamma function.
+#[device]
+pub fn lgamma_of<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<T, S> {
+    lgamma_wide(x.to::<f64>()).to::<T>()
+}
+
+/// The gamma function: below one half reflected, with the sign of the sine.
+#[device]
+pub fn tgamma_wide<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
+    let is_left = x < 0.5;
+    let right = exp(lgamma_right(where_(is_left, 1.0 - x, x)));
+    let half = round(x) * 0.5;
+    let sine = sin(off_whole(x) * 3.141592653589793);
+    let sine = where_(floor(half) == half, sine, -sine);
+    let left = where_(floor(x) == x, (x - x) / (x - x), 3.141592653589793 / (sine * right));
+    let left = where_(x == 0.0, 1.0 / x, where_(is_inf(right) & (floor(x) != x), sine * 0.0, left));
+    let result = where_(is_left, left, right);
+    where_(is_inf(x), where_(x > 0.0, x, x - x), result)
+}
+
+/// The gamma function.
+#[device]
+pub fn tgamma_of<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<T, S> {
+    tgamma_wide(x.to::<f64>()).to::<T>()
+}
