@@ -1,8 +1,9 @@
 //! Language models as they are published, one readable file each, and what they are made of.
 //!
 //! A model is a [`Module`] whose names are those of its published weights. The same layers run in two ways,
-//! told apart by the [`Pass`] that is handed down: *whole* sequences `[B, T]`, which is what training and
-//! scoring do, and a *paged* batch of new tokens, which is what generation does. A paged batch is packed: the
+//! told apart by the [`Pass`] that is handed down: *whole* sequences, as rows `[B, T]` or [`Packed`] one after the
+//! other, which is what training and scoring do, and a *paged* batch of new tokens, which is what generation does.
+//! A paged batch is packed too: the
 //! new tokens of several sequences stand one after the other, however many each has, and all older keys and
 //! values are in a [`KvCache`].
 //!
@@ -47,6 +48,7 @@ mod mlp;
 mod naming;
 mod norm;
 mod normed;
+mod packed;
 mod paged;
 mod projection;
 mod qwen2;
@@ -71,6 +73,7 @@ pub use load::{LoadOptions, Loaded, ModelConfig, load, load_bert, load_vit};
 pub use mlp::GatedMlp;
 pub use norm::Norm;
 pub use normed::Normed;
+pub use packed::Packed;
 pub use paged::{Batch, KvCache, KvShape, Pass};
 pub use projection::Projection;
 pub use qwen3_moe::{Experts, FeedForward, Qwen3Moe};
@@ -98,7 +101,7 @@ pub trait CausalLm: Module {
     /// The hidden states behind the last norm.
     ///
     /// # Shapes
-    /// Whole: `tokens: [B, T]` gives `[B, T, C]`. Paged: `tokens: [N]` gives `[N, C]`, and keys and values
+    /// Whole: `tokens: [B, T]` gives `[B, T, C]`. Packed: `tokens: [N]` gives `[N, C]`. Paged: `tokens: [N]` gives `[N, C]`, and keys and values
     /// of the tokens are written to the cache.
     /// # Errors
     /// If a token or a position is out of range, or a launch fails.
