@@ -30,6 +30,7 @@
 //! [`load`] reads all of them from a folder of Hugging Face or a GGUF file. A setting of `config.json` is used,
 //! or known not to matter, or refused by its name.
 
+mod adapter;
 mod attend;
 mod attention;
 pub mod bert;
@@ -41,6 +42,7 @@ mod gemma2;
 mod gemma3;
 mod gguf;
 pub mod gpt2;
+mod initial;
 mod llama;
 mod load;
 mod loading;
@@ -57,17 +59,20 @@ mod qwen3_moe;
 mod residual;
 mod rope;
 mod rotation;
+mod save;
 mod settings;
 mod sizes;
 pub mod vit;
 mod weight_form;
 
+pub use adapter::{load_adapter, save_adapter};
 pub use attend::Attend;
 pub use attention::{Context, SelfAttention};
 pub use bert::Bert;
 pub use decoder::{Block, Decoder, DecoderLm, DecoderOptions, FeedForwardLayer, PreNormBlock};
 pub use gemma2::{Gemma, SandwichBlock};
 pub use gpt2::Gpt2;
+pub use initial::initialize;
 pub use llama::Llama;
 pub use load::{LoadOptions, Loaded, ModelConfig, load, load_bert, load_vit};
 pub use mlp::GatedMlp;
@@ -80,6 +85,7 @@ pub use qwen3_moe::{Experts, FeedForward, Qwen3Moe};
 pub use residual::Residual;
 pub use rope::{Rope, RopeKind, RopeSettings, Yarn};
 pub use rotation::Rotation;
+pub use save::save;
 pub use vit::Vit;
 pub use weight_form::WeightForm;
 
