@@ -6,7 +6,6 @@ use genesis_kernel::runtime::Device;
 
 use super::options::Precision;
 use crate::models::CausalLm;
-use crate::nn::Module;
 use crate::profiler::Peaks;
 
 /// Measures steps.
