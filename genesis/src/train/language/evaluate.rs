@@ -8,7 +8,6 @@ use serde_json::json;
 use super::batch::TokenBatch;
 use super::loss::loss_sum;
 use super::start::Start;
-use crate::amp::autocast;
 use crate::autograd::no_grad;
 use crate::data::DataLoader;
 use crate::error::Result;
@@ -47,12 +46,7 @@ pub(super) fn evaluate(
 }
 
 /// What the model writes after each prompt, which is what a user says where there is a chat template.
-pub(super) fn samples(
-    start: &Start,
-    prompts: &[String],
-    most: usize,
-    half: Option<DType>,
-) -> Result<Vec<String>> {
+pub(super) fn samples(start: &Start, prompts: &[String], most: usize) -> Result<Vec<String>> {
     let encode = |prompt: &String| prompt_tokens(start, prompt);
     let tokens: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_>>()?;
     let longest = tokens.iter().map(Vec::len).max().unwrap_or(0);
@@ -73,15 +67,9 @@ pub(super) fn samples(
         ..Request::default()
     };
     let requests: Vec<Request> = tokens.into_iter().map(request).collect();
-    let write = || {
-        let tokenizer = Arc::new(start.text.tokenizer.clone());
-        let mut engine = Engine::new(start.model.clone(), Some(tokenizer), options)?;
-        generate(&mut engine, &requests, &mut |_, _| {})
-    };
-    let outputs = match half {
-        Some(dtype) => autocast(dtype, write)?,
-        None => write()?,
-    };
+    let tokenizer = Arc::new(start.text.tokenizer.clone());
+    let mut engine = Engine::new(start.model.clone(), Some(tokenizer), options)?;
+    let outputs = generate(&mut engine, &requests, &mut |_, _| {})?;
     Ok(outputs.into_iter().map(|output| output.text).collect())
 }
 

@@ -348,7 +348,7 @@ impl<'o> Run<'o> {
         }
         let Options { prompts, prompt_tokens, .. } = self.options;
         if !prompts.is_empty() {
-            let texts = evaluate::samples(&self.start, prompts, *prompt_tokens, half)?;
+            let texts = evaluate::samples(&self.start, prompts, *prompt_tokens)?;
             for (prompt, text) in prompts.iter().zip(texts) {
                 let line = json!({ "step": self.step, "prompt": prompt, "text": text });
                 self.samples.write_line(&line)?;

@@ -33,7 +33,9 @@ pub struct Start {
 
 /// Whether a run begins from nothing: its model is a preset or a `config.json`.
 pub fn is_new(model: &str) -> bool {
-    preset_names().contains(&model) || (model.ends_with(".json") && Path::new(model).is_file())
+    let path = Path::new(model);
+    let is_preset = preset_names().contains(&model) && !path.is_dir();
+    is_preset || (model.ends_with(".json") && path.is_file())
 }
 
 impl Start {
