@@ -142,6 +142,10 @@ struct Flags {
     #[arg(long, value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lora_targets: Vec<String>,
+    /// What the weights beside adapters are kept as: whole, stored as the files have them, int8 or int4.
+    #[arg(long, value_parser = ["whole", "stored", "int8", "int4"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lora_base: Option<String>,
     /// Steps between evaluations; an epoch without it.
     #[arg(long, value_parser = positive)]
     #[serde(skip_serializing_if = "Option::is_none")]

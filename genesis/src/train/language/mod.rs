@@ -41,7 +41,7 @@ pub use encoder::{Encoded, Encoder, LossOn};
 pub use evaluate::Evaluation;
 pub use export::export;
 pub use loss::loss_sum;
-pub use options::{Options, Precision, SaveDtype};
+pub use options::{BaseWeights, Options, Precision, SaveDtype};
 pub use presets::preset_names;
 pub use run::{Event, Outcome, Progress, Session, run};
 pub use schedule::Curve;

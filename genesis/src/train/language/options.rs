@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::encoder::LossOn;
 use super::schedule::{Curve, LearningRate};
 use crate::error::{Error, Result};
+use crate::models::WeightForm;
 use crate::nn::LoraOptions;
 
 /// What the model computes in.
@@ -19,6 +20,21 @@ pub enum Precision {
     F32,
     /// Weights in f32, products in bf16 by [`autocast`](crate::amp::autocast); frozen weights in bf16.
     Bf16,
+}
+
+/// What the frozen weights of adapters are kept as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BaseWeights {
+    /// Tensors.
+    #[default]
+    Whole,
+    /// What the files have: blocks of GGUF stay as they are.
+    Stored,
+    /// 8 bits.
+    Int8,
+    /// 4 bits.
+    Int4,
 }
 
 /// What an exported model is saved in.
@@ -113,6 +129,8 @@ pub struct Options {
     pub lora_dropout: f64,
     /// The products that have adapters.
     pub lora_targets: Vec<String>,
+    /// What the weights beside adapters are kept as (*QLoRA*).
+    pub lora_base: BaseWeights,
     /// Steps between evaluations; an epoch without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_every: Option<usize>,
@@ -164,6 +182,7 @@ impl Options {
             lora_alpha: 16.0,
             lora_dropout: 0.0,
             lora_targets: LoraOptions::default().targets,
+            lora_base: BaseWeights::Whole,
             eval_every: None,
             save_every: None,
             keep: 2,
@@ -236,6 +255,9 @@ impl Options {
                 return refuse(format!("{name} is {value}, it must be from 0 and below 1"));
             }
         }
+        if self.lora_base != BaseWeights::Whole && self.lora_rank.is_none() {
+            return refuse("quantized weights can't be trained; give adapters a lora_rank".to_owned());
+        }
         match self.data.is_empty() {
             true => refuse("no data is named".to_owned()),
             false => Ok(()),
@@ -265,6 +287,18 @@ impl Options {
             warmup: self.warmup.unwrap_or((steps / 20).min(100)).min(steps),
             decay: self.decay.unwrap_or(steps / 5),
             steps,
+        }
+    }
+}
+
+impl BaseWeights {
+    /// How they are loaded.
+    pub(super) fn form(self) -> WeightForm {
+        match self {
+            BaseWeights::Whole => WeightForm::Whole,
+            BaseWeights::Stored => WeightForm::Stored,
+            BaseWeights::Int8 => WeightForm::Int8,
+            BaseWeights::Int4 => WeightForm::Int4,
         }
     }
 }

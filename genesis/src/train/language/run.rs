@@ -28,7 +28,7 @@ use crate::data::DataLoader;
 use crate::error::{Error, Result};
 use crate::io::{Best, Checkpoint, Checkpoints, Keep};
 use crate::memory::max_memory_allocated;
-use crate::models::{CausalLm, save_adapter};
+use crate::models::{CausalLm, LoadOptions, WeightForm, load, load_adapter, save_adapter};
 use crate::nn::merge;
 use crate::optim::{AdamW, AdamWOptions, Optimizer};
 use crate::random::{get_rng_state, set_rng_state};
@@ -414,15 +414,29 @@ impl<'o> Run<'o> {
             let folder = out.join(ADAPTER);
             save_adapter(&folder, &*self.start.model, lora, &self.options.model)?;
             files.push(folder);
-            let model = Arc::get_mut(&mut self.start.model);
-            let model = model.ok_or_else(|| Error::op(NAME, "the model is in use elsewhere"))?;
-            merge(model)?;
+            // Updates are put into whole weights, since rounding them to few bits would lose most of an update.
+            if let Some(base) = &self.start.base {
+                let whole = LoadOptions {
+                    dtype: Some(self.start.config.dtype),
+                    device: self.device,
+                    trainable: true,
+                    weights: WeightForm::Whole,
+                };
+                self.start.model = load(base, &whole)?.model;
+                load_adapter(out.join(ADAPTER), unique(&mut self.start.model)?)?;
+            }
+            merge(unique(&mut self.start.model)?)?;
         }
         let folder = out.join(EXPORTED);
         export(&folder, &self.start, self.options.save_dtype)?;
         files.push(folder);
         Ok(files)
     }
+}
+
+/// The model, to be changed.
+fn unique(model: &mut Arc<dyn CausalLm>) -> Result<&mut dyn CausalLm> {
+    Arc::get_mut(model).ok_or_else(|| Error::op(NAME, "the model is in use elsewhere"))
 }
 
 /// Reads, encodes and packs files.

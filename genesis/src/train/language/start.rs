@@ -7,7 +7,7 @@ use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 use serde_json::{Map, Value};
 
-use super::options::{Options, Precision};
+use super::options::{BaseWeights, Options, Precision};
 use super::presets::{preset, preset_names};
 use crate::error::{Error, Result};
 use crate::files::{MOST_CONFIG, read_text_at_most};
@@ -27,6 +27,8 @@ pub struct Start {
     pub text: Pretrained,
     /// The adapters, where only those are trained.
     pub lora: Option<LoraOptions>,
+    /// Where the weights are from, where those in memory are quantized.
+    pub(super) base: Option<PathBuf>,
     /// The folder whose tokenizer is copied as it is; none where it is not from a folder.
     pub(super) text_folder: Option<PathBuf>,
 }
@@ -51,7 +53,9 @@ impl Start {
         let (text, text_folder) = text_of(options, path)?;
         let is_half = lora.is_some() && options.dtype == Precision::Bf16;
         let dtype = Some(if is_half { DType::BF16 } else { DType::F32 });
-        let of = LoadOptions { dtype, device, trainable: true, ..LoadOptions::default() };
+        let is_quantized = options.lora_base != BaseWeights::Whole;
+        let weights = options.lora_base.form();
+        let of = LoadOptions { dtype, device, trainable: !is_quantized, weights };
         let mut loaded = match path {
             Some(path) => load(path, &of)?,
             None => initialize(&new_config(options, &text)?, &of)?,
@@ -66,7 +70,8 @@ impl Start {
             let what = format!("sequence_length is {length}, the model has {most} positions");
             return Err(Error::op("train", what));
         }
-        Ok(Start { model: loaded.model, config: loaded.config, text, lora, text_folder })
+        let base = path.filter(|_| is_quantized).map(Path::to_owned);
+        Ok(Start { model: loaded.model, config: loaded.config, text, lora, base, text_folder })
     }
 }
 
