@@ -41,7 +41,8 @@ impl Workplace {
         let text = "In the beginning was the word. And the word was good. ".repeat(30);
         fs::write(workplace.path("book.txt"), text).expect("a text");
         let line = |n: usize| {
-            let said = [("Who?", "The word."), ("What?", "The beginning was good."), ("When?", "Then.")];
+            let said =
+                [("Who?", "The word."), ("What?", "The beginning was good."), ("When?", "Then.")];
             let (user, assistant) = said[n % said.len()];
             json!({"messages": [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]})
         };
@@ -60,7 +61,8 @@ impl Workplace {
 
     /// A short run on the text.
     fn pretrain(&self, out: &str, more: &[&str]) -> Command {
-        let mut command = genesis(&["pretrain", "tiny", "--sequence-length", "32", "--batch-size", "2"]);
+        let mut command =
+            genesis(&["pretrain", "tiny", "--sequence-length", "32", "--batch-size", "2"]);
         command.arg("--tokenizer").arg(self.path("tokenizer"));
         command.arg("--data").arg(self.path("book.txt"));
         command.arg("--out").arg(self.path(out)).args(more);
@@ -110,8 +112,10 @@ fn from_a_text_to_a_model_that_answers() {
     }
     assert!(workplace.path("chat/adapter/adapter_config.json").is_file());
     let prompts = workplace.path("prompts.jsonl");
-    fs::write(&prompts, "{\"messages\": [{\"role\": \"user\", \"content\": \"Who?\"}]}\n").expect("a file");
-    let mut generate = genesis(&["generate", "--max-tokens", "4", "--temperature", "0", "--prompts"]);
+    fs::write(&prompts, "{\"messages\": [{\"role\": \"user\", \"content\": \"Who?\"}]}\n")
+        .expect("a file");
+    let mut generate =
+        genesis(&["generate", "--max-tokens", "4", "--temperature", "0", "--prompts"]);
     let said = done(generate.arg(&prompts).arg(workplace.path("chat/model")));
     let answer: Value = serde_json::from_str(&said).expect("a line of JSON");
     assert!(answer["usage"]["completion_tokens"].as_u64().is_some_and(|n| n > 0), "{answer}");

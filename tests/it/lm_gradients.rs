@@ -71,7 +71,8 @@ fn step(
 
 /// transformers has the experts of a layer as one tensor.
 fn stacked(mut own: BTreeMap<String, Vec<f64>>) -> BTreeMap<String, Vec<f64>> {
-    let names: Vec<String> = own.keys().filter(|name| name.contains(".experts.")).cloned().collect();
+    let names: Vec<String> =
+        own.keys().filter(|name| name.contains(".experts.")).cloned().collect();
     let mut order: Vec<(String, usize, String)> = names
         .iter()
         .filter_map(|name| {
@@ -119,12 +120,14 @@ fn check(name: &str, expected: &Value, found: (f64, BTreeMap<String, Vec<f64>>))
 fn gradients_are_those_of_transformers() -> Result<()> {
     let golden = golden()?;
     for name in DECODERS {
-        let options = LoadOptions { trainable: true, device: Device::Cpu, ..LoadOptions::default() };
+        let options =
+            LoadOptions { trainable: true, device: Device::Cpu, ..LoadOptions::default() };
         let model = load(folder(name), &options)?.model;
         let tokens = load_safetensors(folder(name).join("expected.safetensors"), Device::Cpu)?;
         for is_packed in [false, true] {
             let what = format!("{name}, packed: {is_packed}");
-            let found = step(&*model, &tokens["tokens"], is_packed).with_context(|| what.clone())?;
+            let found =
+                step(&*model, &tokens["tokens"], is_packed).with_context(|| what.clone())?;
             check(&what, &golden[name], found)?;
         }
     }

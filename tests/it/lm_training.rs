@@ -89,8 +89,7 @@ fn apart(a: &[(String, Vec<f64>)], b: &[(String, Vec<f64>)]) -> f64 {
 
 #[test]
 fn masks_are_those_of_transformers() -> Result<()> {
-    let cases: Vec<Value> =
-        serde_json::from_str(include_str!("../fixtures/training/masks.json"))?;
+    let cases: Vec<Value> = serde_json::from_str(include_str!("../fixtures/training/masks.json"))?;
     let folder = tempfile::tempdir()?;
     let json = crate::text::byte_level_tokenizer()?;
     std::fs::write(folder.path().join("tokenizer.json"), json)?;
@@ -115,9 +114,7 @@ fn answers_are_found_without_tags() -> Result<()> {
     let tagged = tokenizer()?;
     let mut bare = tagged.clone();
     let source = &tagged.chat_templates["default"];
-    let source = source
-        .replace("{%- generation %}", "")
-        .replace("{%- endgeneration %}", "");
+    let source = source.replace("{%- generation %}", "").replace("{%- endgeneration %}", "");
     ensure!(!ChatTemplate::new(&source)?.has_generation_tags());
     bare.chat_templates.insert("default".to_owned(), source);
     let mut turns = messages(SAID[0]).as_array().cloned().context("a list")?;
@@ -137,10 +134,15 @@ fn answers_are_found_without_tags() -> Result<()> {
     let found = Encoder::new(bare.clone(), LossOn::Assistant).encode(&document)?;
     let text = |is_learned: bool| -> Result<String> {
         let tokens = found.tokens.iter().zip(&found.is_learned);
-        let tokens: Vec<u32> = tokens.filter(|(_, is)| **is == is_learned).map(|(t, _)| *t).collect();
+        let tokens: Vec<u32> =
+            tokens.filter(|(_, is)| **is == is_learned).map(|(t, _)| *t).collect();
         Ok(bare.tokenizer.decode(&tokens, false)?)
     };
-    ensure!(text(true)? == "The sea is wide and blue.;[thinks]I am a small model.;", "{}", text(true)?);
+    ensure!(
+        text(true)? == "The sea is wide and blue.;[thinks]I am a small model.;",
+        "{}",
+        text(true)?
+    );
     Ok(())
 }
 
@@ -279,7 +281,9 @@ fn adapters_learn_merge_and_are_read_back() -> Result<()> {
     ensure!(off(&before, &trained)? > 0.1);
     let folder = tempfile::tempdir()?;
     save_adapter(folder.path(), &*adapted, &options, "tiny")?;
-    let refused = save(folder.path().join("model"), &*adapted, &genesis_config(), None).unwrap_err().to_string();
+    let refused = save(folder.path().join("model"), &*adapted, &genesis_config(), None)
+        .unwrap_err()
+        .to_string();
     ensure!(refused.contains("merge them first"), "{refused}");
     let mut other = model(Device::Cpu)?;
     let read = load_adapter(folder.path(), Arc::get_mut(&mut other).context("one owner")?)?;
@@ -305,7 +309,10 @@ fn targets_that_name_nothing_are_refused() -> Result<()> {
     let options = LoraOptions { targets, ..LoraOptions::default() };
     let said = adapt(model, &options).unwrap_err().to_string();
     let there = "down_proj, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj";
-    assert_eq!(said, format!("lora: no product that can be adapted is called c_attn; there are {there}"));
+    assert_eq!(
+        said,
+        format!("lora: no product that can be adapted is called c_attn; there are {there}")
+    );
     let none = LoraOptions { rank: 0, ..LoraOptions::default() };
     assert!(adapt(model, &none).is_err());
     Ok(())
@@ -344,7 +351,8 @@ fn adapters_learn_beside_quantized_weights() -> Result<()> {
             found.push((loss.item()?, gradients.collect::<Result<Vec<_>>>()?));
         }
         assert_eq!(found[0].1.len(), 28);
-        let (loss, apart) = ((found[0].0 / found[1].0 - 1.0).abs(), apart(&found[1].1, &found[0].1));
+        let (loss, apart) =
+            ((found[0].0 / found[1].0 - 1.0).abs(), apart(&found[1].1, &found[0].1));
         let near = if weights == WeightForm::Int8 { 0.05 } else { 0.5 };
         ensure!(loss < 0.02 && apart < near, "{weights:?}: losses {loss}, gradients {apart} apart");
         ensure!(apart > 0.0, "{weights:?}: the weights are not quantized");
@@ -411,18 +419,17 @@ fn written(out: &Path) -> Result<Vec<(u64, String)>> {
     let lines = lines.collect::<Result<Vec<_>, _>>()?;
     let steps = lines.iter().filter(|line| line.get("loss").is_some());
     Ok(steps
-        .map(|line| (line["step"].as_u64().unwrap_or(0), format!("{} {}", line["loss"], line["grad_norm"])))
+        .map(|line| {
+            (line["step"].as_u64().unwrap_or(0), format!("{} {}", line["loss"], line["grad_norm"]))
+        })
         .collect())
 }
 
 #[test]
 fn a_run_that_goes_on_has_the_same_bits() -> Result<()> {
     let workplace = Workplace::new()?;
-    let options = |out: &str| Options {
-        lora_rank: Some(4),
-        lora_dropout: 0.1,
-        ..workplace.options(out)
-    };
+    let options =
+        |out: &str| Options { lora_rank: Some(4), lora_dropout: 0.1, ..workplace.options(out) };
     for lora in [false, true] {
         let of = |out: &str| {
             let out = format!("{out}-{lora}");
@@ -469,7 +476,10 @@ fn an_exported_model_gives_the_same_logits() -> Result<()> {
     ensure!(text.chat_template(false)?.has_generation_tags());
     // Rounded where that is asked for.
     save(workplace.path("half"), &*read.model, &read.config, Some(DType::BF16))?;
-    let half = load(workplace.path("half"), &LoadOptions { device: Device::Cpu, ..LoadOptions::default() })?;
+    let half = load(
+        workplace.path("half"),
+        &LoadOptions { device: Device::Cpu, ..LoadOptions::default() },
+    )?;
     ensure!(half.config.dtype == DType::BF16);
     Ok(())
 }

@@ -195,7 +195,8 @@ struct Flags {
 pub(super) fn sft(args: &Sft) -> Outcome {
     let options = resolved(&Options::sft(), args.model.as_deref(), &args.flags)?;
     if is_new(&options.model) {
-        let what = format!("{} is no trained model; `genesis pretrain` begins from it", options.model);
+        let what =
+            format!("{} is no trained model; `genesis pretrain` begins from it", options.model);
         return Err(Failure::Message(what));
     }
     train(&options, &args.flags)
@@ -215,9 +216,9 @@ fn resolved(usual: &Options, model: Option<&str>, flags: &Flags) -> Result<Optio
     if let Some(path) = &flags.config {
         let named = |what: String| Failure::Message(format!("{}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-            named(error.to_string().trim_end().to_owned())
-        })?;
+        let table: toml::Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| named(error.to_string().trim_end().to_owned()))?;
         options = options.with(&table).map_err(|error| named(error.to_string()))?;
     }
     let mut table = toml::Table::try_from(flags)
@@ -226,7 +227,8 @@ fn resolved(usual: &Options, model: Option<&str>, flags: &Flags) -> Result<Optio
     let options = options.with(&table)?;
     match options.model.is_empty() {
         true => {
-            let what = format!("no model is named; name one, or a preset: {}", preset_names().join(", "));
+            let what =
+                format!("no model is named; name one, or a preset: {}", preset_names().join(", "));
             Err(Failure::Message(what))
         }
         false => Ok(options),
@@ -290,9 +292,7 @@ fn report(outcome: &Trained, is_json: bool) -> Outcome {
         }));
     }
     let loss = losses.last().map_or_else(String::new, |loss| format!(", loss {loss:.4}"));
-    say(format_args!(
-        "{steps} steps in {seconds:.1} s, {tokens_per_second:.0} tokens/s{loss}"
-    ))?;
+    say(format_args!("{steps} steps in {seconds:.1} s, {tokens_per_second:.0} tokens/s{loss}"))?;
     files.iter().try_for_each(|path| say(format_args!("saved {}", path.display())))
 }
 
@@ -327,7 +327,8 @@ impl<'l> Bar<'l> {
     }
 
     fn step(&self, progress: &Progress) {
-        let Progress { step, steps, trained, lr, tokens_per_second, utilization, memory } = progress;
+        let Progress { step, steps, trained, lr, tokens_per_second, utilization, memory } =
+            progress;
         let mut message =
             format!("loss {:.4} lr {lr:.1e} {tokens_per_second:.0} tokens/s", trained.loss);
         if let Some(share) = utilization {

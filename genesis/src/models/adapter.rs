@@ -78,7 +78,10 @@ pub fn load_adapter(folder: impl AsRef<Path>, model: &mut dyn CausalLm) -> Resul
     let config: Value = serde_json::from_slice(&read_at_most(&path, MOST_CONFIG)?)
         .map_err(|error| problem(&error.to_string()))?;
     if config["peft_type"] != "LORA" {
-        return Err(problem(&format!("peft_type is {}, which is not supported", config["peft_type"])));
+        return Err(problem(&format!(
+            "peft_type is {}, which is not supported",
+            config["peft_type"]
+        )));
     }
     for key in ["use_dora", "use_rslora", "fan_in_fan_out"] {
         if config[key] == true {
@@ -109,7 +112,8 @@ pub fn load_adapter(folder: impl AsRef<Path>, model: &mut dyn CausalLm) -> Resul
 fn fill(model: &dyn CausalLm, tensors: &BTreeMap<String, Tensor>) -> Result<()> {
     let found = adapters(model.as_module());
     if tensors.len() != 2 * found.len() {
-        let message = format!("{} tensors are not those of {} adapters", tensors.len(), found.len());
+        let message =
+            format!("{} tensors are not those of {} adapters", tensors.len(), found.len());
         return Err(Error::io(message));
     }
     for (name, adapted) in &found {

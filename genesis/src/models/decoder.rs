@@ -263,7 +263,8 @@ impl<B: Block> CausalLm for DecoderLm<B> {
 pub(super) fn check_tokens(tokens: &Tensor, pass: &Pass<'_>) -> Result<()> {
     let (fits, wanted) = match pass {
         Pass::Whole => (tokens.rank() == 2, "[B, T]".to_owned()),
-        Pass::Packed(Packed { positions, .. }) | Pass::Paged { batch: Batch { positions, .. }, .. } => {
+        Pass::Packed(Packed { positions, .. })
+        | Pass::Paged { batch: Batch { positions, .. }, .. } => {
             (tokens.shape() == positions.shape(), format!("{:?}", positions.shape()))
         }
     };

@@ -247,7 +247,6 @@ impl Files {
         fill(module, &self.weights, &naming, form, at)?;
         Ok((model, ModelConfig::of(model_type, dtype, self.config, self.generation)))
     }
-
 }
 
 /// The dtype that a configuration names, or f32.

@@ -193,8 +193,7 @@ fn products(model: &dyn Module) -> Vec<String> {
 }
 
 fn no_product(target: &str, products: &[String]) -> String {
-    let mut last: Vec<&str> =
-        products.iter().filter_map(|name| name.rsplit('.').next()).collect();
+    let mut last: Vec<&str> = products.iter().filter_map(|name| name.rsplit('.').next()).collect();
     last.sort_unstable();
     last.dedup();
     format!("no product that can be adapted is called {target}; there are {}", last.join(", "))

@@ -138,7 +138,10 @@ impl ChatTemplate {
     /// assert_eq!((prompt.as_str(), &prompt[written[0].clone()]), ("<assistant>Hi", "Hi"));
     /// # Ok::<(), genesis::Error>(())
     /// ```
-    pub fn render_marked(&self, conversation: &Conversation) -> Result<(String, Vec<Range<usize>>)> {
+    pub fn render_marked(
+        &self,
+        conversation: &Conversation,
+    ) -> Result<(String, Vec<Range<usize>>)> {
         let prompt = self.render(conversation)?;
         if !self.has_generation_tags {
             return Ok((prompt, Vec::new()));

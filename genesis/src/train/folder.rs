@@ -44,10 +44,7 @@ pub(super) struct RunFolder {
 
 impl RunFolder {
     /// Takes the folder of a run, if it has one; what can't be done but matters little goes to `note`.
-    pub(super) fn take(
-        output: Output<'_>,
-        note: impl FnMut(String),
-    ) -> Result<Option<RunFolder>> {
+    pub(super) fn take(output: Output<'_>, note: impl FnMut(String)) -> Result<Option<RunFolder>> {
         if output.resume && output.overwrite {
             return Err(Error::op("train", "a run is gone on with or overwritten, not both"));
         }

@@ -71,9 +71,8 @@ fn lines(text: &str, path: &Path, documents: &mut Vec<Document>) -> Result<()> {
         if line.trim().is_empty() {
             continue;
         }
-        let document = Document::parse(line).map_err(|why| {
-            Error::io(format!("{}:{}: {why}", path.display(), index + 1))
-        })?;
+        let document = Document::parse(line)
+            .map_err(|why| Error::io(format!("{}:{}: {why}", path.display(), index + 1)))?;
         documents.push(document);
     }
     Ok(())
@@ -82,9 +81,8 @@ fn lines(text: &str, path: &Path, documents: &mut Vec<Document>) -> Result<()> {
 impl Document {
     /// Reads a line of JSON.
     fn parse(line: &str) -> Result<Document, String> {
-        let value: Value = serde_json::from_str(line).map_err(|error| {
-            format!("is no JSON: {error}")
-        })?;
+        let value: Value =
+            serde_json::from_str(line).map_err(|error| format!("is no JSON: {error}"))?;
         let Value::Object(fields) = value else {
             return Err(format!("is no object with {KINDS}"));
         };

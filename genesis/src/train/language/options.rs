@@ -208,7 +208,8 @@ impl Options {
     /// # Errors
     /// If a key is unknown or its value of another kind.
     pub fn with(&self, table: &toml::Table) -> Result<Options> {
-        let problem = |error: &dyn std::fmt::Display| Error::io(error.to_string().trim().to_owned());
+        let problem =
+            |error: &dyn std::fmt::Display| Error::io(error.to_string().trim().to_owned());
         let mut all = toml::Table::try_from(self).map_err(|error| problem(&error))?;
         for (key, value) in table {
             all.insert(key.replace('-', "_"), value.clone());
@@ -256,7 +257,9 @@ impl Options {
             }
         }
         if self.lora_base != BaseWeights::Whole && self.lora_rank.is_none() {
-            return refuse("quantized weights can't be trained; give adapters a lora_rank".to_owned());
+            return refuse(
+                "quantized weights can't be trained; give adapters a lora_rank".to_owned(),
+            );
         }
         match self.data.is_empty() {
             true => refuse("no data is named".to_owned()),

@@ -30,7 +30,11 @@ pub fn preset_names() -> Vec<&'static str> {
 }
 
 /// The `config.json` of a shape, for a vocabulary and rows of so many tokens; none of an unknown name.
-pub(super) fn preset(name: &str, vocabulary: usize, positions: usize) -> Option<Map<String, Value>> {
+pub(super) fn preset(
+    name: &str,
+    vocabulary: usize,
+    positions: usize,
+) -> Option<Map<String, Value>> {
     let preset = PRESETS.iter().find(|preset| preset.name == name)?;
     let config = json!({
         "model_type": "llama",

@@ -34,7 +34,9 @@ impl Rates {
     ) -> Rates {
         let weights = |trained: bool| -> f64 {
             let all = model.parameters().into_iter();
-            all.filter(|p| p.rank() > 1 && p.requires_grad() == trained).map(|p| p.numel() as f64).sum()
+            all.filter(|p| p.rank() > 1 && p.requires_grad() == trained)
+                .map(|p| p.numel() as f64)
+                .sum()
         };
         let shape = model.kv_shape();
         let attention = 6.0 * (shape.layers * shape.heads * shape.head_dim * length) as f64;

@@ -33,9 +33,7 @@ use crate::nn::merge;
 use crate::optim::{AdamW, AdamWOptions, Optimizer};
 use crate::random::{get_rng_state, set_rng_state};
 use crate::tensor::Tensor;
-use crate::train::folder::{
-    ADAPTER, CHECKPOINTS, EXPORTED, Output, RESOLVED, RunFolder, SAMPLES,
-};
+use crate::train::folder::{ADAPTER, CHECKPOINTS, EXPORTED, Output, RESOLVED, RunFolder, SAMPLES};
 use crate::train::record::Record;
 
 const NAME: &str = "train";
@@ -246,9 +244,16 @@ impl<'o> Run<'o> {
         let mut described = serde_json::to_value(self.options)
             .map_err(|error| Error::io(format!("configuration: {error}")))?;
         if let Some(keys) = described.as_object_mut() {
-            for free in
-                ["out", "eval_data", "eval_every", "save_every", "keep", "prompts", "prompt_tokens", "save_dtype"]
-            {
+            for free in [
+                "out",
+                "eval_data",
+                "eval_every",
+                "save_every",
+                "keep",
+                "prompts",
+                "prompt_tokens",
+                "save_dtype",
+            ] {
                 keys.remove(free);
             }
             // They count by what they come to.
@@ -464,7 +469,9 @@ fn data(
     )));
     if corpus.truncated > 0 {
         let (count, length) = (corpus.truncated, rows.length);
-        watch(Event::Note(format!("{count} documents are over {length} tokens and lost their end")));
+        watch(Event::Note(format!(
+            "{count} documents are over {length} tokens and lost their end"
+        )));
     }
     if corpus.dropped > 0 {
         let count = corpus.dropped;

@@ -54,8 +54,13 @@ impl LearningRate {
             Curve::Wsd => {
                 let decay = (self.decay as u64).min(left);
                 let stable = left - decay;
-                let curve =
-                    WarmupStableDecay { warmup: 0, stable, decay, min_factor: share, linear: false };
+                let curve = WarmupStableDecay {
+                    warmup: 0,
+                    stable,
+                    decay,
+                    min_factor: share,
+                    linear: false,
+                };
                 curve.lr(self.highest, into)
             }
         }
@@ -67,14 +72,8 @@ mod tests {
     use super::*;
 
     fn rates(curve: Curve) -> Vec<f64> {
-        let lr = LearningRate {
-            curve,
-            highest: 1.0,
-            lowest_share: 0.1,
-            warmup: 2,
-            decay: 4,
-            steps: 10,
-        };
+        let lr =
+            LearningRate { curve, highest: 1.0, lowest_share: 0.1, warmup: 2, decay: 4, steps: 10 };
         (0..10).map(|step| (lr.at(step) * 1e3).round() / 1e3).collect()
     }
 

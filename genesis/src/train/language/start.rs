@@ -90,7 +90,8 @@ fn text_of(options: &Options, path: Option<&Path>) -> Result<(Pretrained, Option
         false => (Pretrained::from_gguf(&GgufFile::open(folder)?)?, None),
     };
     if let Some(file) = &options.chat_template {
-        text.chat_templates = [("default".to_owned(), read_text_at_most(file, MOST_CONFIG)?)].into();
+        text.chat_templates =
+            [("default".to_owned(), read_text_at_most(file, MOST_CONFIG)?)].into();
         text.template_files = [("default".to_owned(), file.clone())].into();
     }
     Ok((text, folder))
@@ -110,9 +111,11 @@ fn new_config(options: &Options, text: &Pretrained) -> Result<Map<String, Value>
             }
         }
     };
-    for (key, name) in
-        [("bos_token_id", "bos_token"), ("eos_token_id", "eos_token"), ("pad_token_id", "pad_token")]
-    {
+    for (key, name) in [
+        ("bos_token_id", "bos_token"),
+        ("eos_token_id", "eos_token"),
+        ("pad_token_id", "pad_token"),
+    ] {
         let token = text.special_tokens.get(name);
         let id = token.and_then(|token| text.tokenizer.token_to_id(token));
         if config.get(key).is_none_or(Value::is_null) {
