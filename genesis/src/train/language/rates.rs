@@ -5,7 +5,7 @@ use std::time::Instant;
 use genesis_kernel::runtime::Device;
 
 use super::options::Precision;
-use crate::models::CausalLm;
+use super::start::Start;
 use crate::profiler::Peaks;
 
 /// Measures steps.
@@ -28,7 +28,7 @@ impl Rates {
     /// # Source
     /// arXiv:2204.02311, appendix B.
     pub(super) fn new(
-        model: &dyn CausalLm,
+        Start { model, config, .. }: &Start,
         (length, dtype): (usize, Precision),
         device: Device,
     ) -> Rates {
@@ -39,7 +39,9 @@ impl Rates {
                 .sum()
         };
         let shape = model.kv_shape();
-        let attention = 6.0 * (shape.layers * shape.heads * shape.head_dim * length) as f64;
+        let heads = ["num_attention_heads", "n_head"].map(|key| config.config.get(key)?.as_u64());
+        let heads = heads.into_iter().flatten().next().unwrap_or(shape.heads as u64);
+        let attention = 6.0 * (shape.layers * shape.head_dim * length) as f64 * heads as f64;
         let peaks = device.is_cuda().then(|| Peaks::of_data_sheet(device).ok()).flatten();
         let peak = peaks.map(|peaks| match dtype {
             Precision::Bf16 => peaks.half_products,

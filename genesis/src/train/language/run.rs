@@ -184,7 +184,7 @@ impl<'o> Run<'o> {
             checkpoints: options.out.as_ref().map(open).transpose()?,
             metrics: Record::default(),
             samples: Record::default(),
-            rates: Rates::new(&*start.model, (options.sequence_length, options.dtype), device),
+            rates: Rates::new(&start, (options.sequence_length, options.dtype), device),
             step: 0,
             saved_at: None,
             evaluation: None,
