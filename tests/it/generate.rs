@@ -128,6 +128,7 @@ impl CausalLm for Toy {
                 let rows: Vec<f32> = rows.collect();
                 Tensor::from_slice_on(&rows, &[1, tokens.len(), CHANNELS], Device::Cpu)
             }
+            Pass::Packed(_) => Err(Error::op("toy", "it is not trained")),
             Pass::Paged { batch, cache } => self.paged(&tokens.to_vec::<i64>()?, batch, cache),
         }
     }

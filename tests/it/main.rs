@@ -63,6 +63,8 @@ mod language;
 mod layers;
 /// Products of rows that keep their bits.
 mod linear_rows;
+mod lm_gradients;
+mod lm_training;
 /// The framework's matrix product in every combination of layouts.
 mod matmul;
 /// What memory is used for, and what happens when there is no more.

@@ -197,6 +197,11 @@ fn prompts_are_those_of_transformers_to_the_byte() -> Result<()> {
     Ok(())
 }
 
+/// The `tokenizer.json` of the small byte-level vocabulary.
+pub(crate) fn byte_level_tokenizer() -> Result<String> {
+    Ok(golden("byte_level.json.gz")?["tokenizer"].to_string())
+}
+
 /// A model folder of these files, with the small vocabulary.
 fn folder(files: &[(&str, Value)]) -> Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;

@@ -161,6 +161,11 @@ fn generation_that_goes_ahead() -> anyhow::Result<()> {
 }
 
 #[test]
+fn language_models_are_trained() -> anyhow::Result<()> {
+    pass("", &["lm_training::a_step_is_the_same_on_every_device"])
+}
+
+#[test]
 fn memory() -> anyhow::Result<()> {
     pass(
         "",

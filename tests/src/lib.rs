@@ -68,6 +68,10 @@ pub mod tensors {}
 #[doc = include_str!("../../docs/models.md")]
 pub mod models {}
 
+/// Fine-tuning and training of language models.
+#[doc = include_str!("../../docs/train-language-models.md")]
+pub mod train_language_models {}
+
 /// Weights of 4 and 8 bits.
 #[doc = include_str!("../../docs/quantization.md")]
 pub mod quantization {}

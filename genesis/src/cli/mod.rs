@@ -12,6 +12,7 @@ mod failure;
 mod generate;
 mod inspect;
 mod kernels;
+mod language;
 mod mem;
 mod model;
 mod output;
@@ -20,6 +21,7 @@ mod run;
 mod sampling;
 mod serve;
 mod signals;
+mod tokenizer;
 mod train;
 mod tune;
 mod values;
@@ -50,6 +52,12 @@ enum Command {
     Inspect(inspect::Args),
     /// Train a model.
     Train(train::Args),
+    /// Fine-tune a published language model on conversations.
+    Sft(Box<language::Sft>),
+    /// Train a language model on texts.
+    Pretrain(Box<language::Pretrain>),
+    /// Train a tokenizer.
+    Tokenizer(tokenizer::Args),
     /// Talk with a language model.
     Chat(chat::Args),
     /// Answer a file of prompts, or time a language model.
@@ -112,6 +120,9 @@ fn dispatch(command: &Command) -> Outcome {
         Command::Kernels(args) => kernels::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Train(args) => train::run(args),
+        Command::Sft(args) => language::sft(args),
+        Command::Pretrain(args) => language::pretrain(args),
+        Command::Tokenizer(args) => tokenizer::run(args),
         Command::Chat(args) => chat::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Serve(args) => serve::run(args),

@@ -82,7 +82,12 @@ pub(super) fn open(args: &ModelArgs) -> Result<Loaded, Failure> {
 
 /// Finds the files of a model, and downloads what is not there.
 pub(super) fn find(args: &ModelArgs) -> Result<ModelFiles, Failure> {
-    Ok(resolve(&args.model, &hub())?)
+    find_named(&args.model)
+}
+
+/// [`find`] by a name.
+pub(super) fn find_named(name: &str) -> Result<ModelFiles, Failure> {
+    Ok(resolve(name, &hub())?)
 }
 
 /// Loads a model that was found, and starts its engine.

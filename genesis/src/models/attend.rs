@@ -2,7 +2,7 @@
 
 use genesis_kernel::ir::DType;
 
-use super::{Batch, KvCache, Pass};
+use super::{Batch, KvCache, Packed, Pass};
 use crate::error::Result;
 use crate::ops::{Attention, PagedAttention, limit_of};
 use crate::tensor::Tensor;
@@ -33,6 +33,7 @@ impl Attend {
     pub(super) fn run(&self, heads: Heads<'_>, layer: usize, pass: &Pass<'_>) -> Result<Tensor> {
         let y = match pass {
             Pass::Whole => self.whole(heads)?,
+            Pass::Packed(packed) => self.packed(heads, packed)?,
             Pass::Paged { batch, cache } => self.paged(heads, layer, (batch, cache))?,
         };
         let shape = y.shape();
@@ -55,6 +56,11 @@ impl Attend {
     fn whole(&self, Heads { q, k, v }: Heads<'_>) -> Result<Tensor> {
         let [q, k, v] = [q.transpose(1, 2)?, k.transpose(1, 2)?, v.transpose(1, 2)?];
         q.scaled_dot_product_attention(&k, &v, &self.options())?.transpose(1, 2) // [B, T, H, D]
+    }
+
+    /// Packed sequences, `[N, heads, D]`.
+    fn packed(&self, Heads { q, k, v }: Heads<'_>, packed: &Packed) -> Result<Tensor> {
+        q.varlen_attn(k, v, &packed.lengths(), &self.options()) // [N, H, D]
     }
 
     /// New tokens, `[N, heads, D]`, over the pages of their sequences, in the dtype of the cache.

@@ -48,6 +48,13 @@ impl Blueprint {
         Ok(Blueprint { source: source.to_owned(), zero, left: Cell::new(most), there, names })
     }
 
+    /// For a model that no weights are there for yet.
+    pub(super) fn without_weights(source: &str, at: Creation) -> Result<Blueprint> {
+        const MOST: usize = 1 << 18;
+        let (zero, names) = (Tensor::zeros(&[], at)?, BTreeSet::new());
+        Ok(Blueprint { source: source.to_owned(), zero, left: Cell::new(MOST), there: 0, names })
+    }
+
     /// Whether there is a tensor whose name ends so.
     pub(super) fn has(&self, end: &str) -> bool {
         self.names.iter().any(|name| name.ends_with(end))

@@ -14,7 +14,7 @@ use super::rope::{Rope, RopeSettings};
 use super::rotation::Rotation;
 use super::settings::Settings;
 use super::sizes::Sizes;
-use super::{CausalLm, KvShape, Pass};
+use super::{Batch, CausalLm, KvShape, Packed, Pass};
 use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::nn::{Embedding, Layer, Module, is_observed, watch, watch_as};
@@ -241,7 +241,7 @@ impl<B: Block> CausalLm for DecoderLm<B> {
     fn hidden(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         check_tokens(tokens, pass)?;
         match pass {
-            Pass::Whole => self.run(tokens, pass),
+            Pass::Whole | Pass::Packed(_) => self.run(tokens, pass),
             Pass::Paged { .. } => no_grad(|| self.run(tokens, pass)),
         }
     }
@@ -263,8 +263,9 @@ impl<B: Block> CausalLm for DecoderLm<B> {
 pub(super) fn check_tokens(tokens: &Tensor, pass: &Pass<'_>) -> Result<()> {
     let (fits, wanted) = match pass {
         Pass::Whole => (tokens.rank() == 2, "[B, T]".to_owned()),
-        Pass::Paged { batch, .. } => {
-            (tokens.shape() == batch.positions.shape(), format!("{:?}", batch.positions.shape()))
+        Pass::Packed(Packed { positions, .. })
+        | Pass::Paged { batch: Batch { positions, .. }, .. } => {
+            (tokens.shape() == positions.shape(), format!("{:?}", positions.shape()))
         }
     };
     match fits {

@@ -136,6 +136,7 @@ impl Gpt2 {
                 }
                 model.wpe.weight.narrow(0, 0, length)?
             }
+            Pass::Packed(packed) => model.wpe.forward(&packed.positions)?,
             Pass::Paged { batch, .. } => model.wpe.forward(&batch.positions)?,
         };
         watch(model, || {
@@ -166,7 +167,7 @@ impl CausalLm for Gpt2 {
     fn hidden(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         check_tokens(tokens, pass)?;
         match pass {
-            Pass::Whole => self.run(tokens, pass),
+            Pass::Whole | Pass::Packed(_) => self.run(tokens, pass),
             Pass::Paged { .. } => no_grad(|| self.run(tokens, pass)),
         }
     }

@@ -68,7 +68,7 @@ pub struct ModelConfig {
 }
 
 /// Builds a model by its settings.
-type Build<M> = fn(&mut Settings, &Blueprint) -> Result<M>;
+pub(super) type Build<M> = fn(&mut Settings, &Blueprint) -> Result<M>;
 
 /// Loads a language model from a folder or a GGUF file.
 ///
@@ -88,7 +88,20 @@ type Build<M> = fn(&mut Settings, &Blueprint) -> Result<M>;
 /// ```
 pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Loaded> {
     let files = Files::open(path.as_ref())?;
-    let model_type = files.settings.peek("model_type").cloned().unwrap_or_default();
+    let (build, base) = architecture(&files.settings)?;
+    let (mut model, config) = files.model(base, options, build, |model| &mut **model)?;
+    if !options.trainable {
+        model.pack()?;
+        keep(&*model)?;
+    }
+    Ok(Loaded { model: model.into(), config })
+}
+
+/// What builds the decoder of a configuration, and the prefix of its names without the head.
+pub(super) fn architecture(
+    settings: &Settings,
+) -> Result<(Build<Box<dyn CausalLm>>, &'static str)> {
+    let model_type = settings.peek("model_type").cloned().unwrap_or_default();
     let (build, base): (Build<Box<dyn CausalLm>>, _) = match model_type.as_str().unwrap_or_default()
     {
         "llama" => (|s, p| Ok(Box::new(llama::llama(s, p)?)), "model."),
@@ -99,14 +112,9 @@ pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Loaded> {
         "gemma2" => (|s, p| Ok(Box::new(gemma2::gemma2(s, p)?)), "model."),
         "gemma3_text" => (|s, p| Ok(Box::new(gemma3::gemma3(s, p)?)), "model."),
         "gpt2" => (|s, p| Ok(Box::new(gpt2::gpt2(s, p)?)), "transformer."),
-        _ => return Err(files.settings.unsupported("model_type", &model_type)),
+        _ => return Err(settings.unsupported("model_type", &model_type)),
     };
-    let (mut model, config) = files.model(base, options, build, |model| &mut **model)?;
-    if !options.trainable {
-        model.pack()?;
-        keep(&*model)?;
-    }
-    Ok(Loaded { model: model.into(), config })
+    Ok((build, base))
 }
 
 /// Says that the weights of a model, codes and tables among them, have arrived and stay as they are, so that kernels
@@ -219,7 +227,7 @@ impl Files {
         let dtype = match options.dtype {
             Some(dtype) if dtype.is_arithmetic_float() => dtype,
             Some(dtype) => return Err(crate::ops::wrong_dtype("load", "a float", dtype)),
-            None => self.dtype()?,
+            None => dtype_of(&mut self.settings)?,
         };
         let at = Creation { dtype, device: options.device };
         let plan = Blueprint::new(self.settings.source(), &shapes, at)?;
@@ -237,28 +245,39 @@ impl Files {
             false => options.weights.computed_in(dtype)?,
         };
         fill(module, &self.weights, &naming, form, at)?;
-        let token = |key| tokens(&self.generation, key).or_else(|| tokens(&self.config, key));
+        Ok((model, ModelConfig::of(model_type, dtype, self.config, self.generation)))
+    }
+}
+
+/// The dtype that a configuration names, or f32.
+pub(super) fn dtype_of(settings: &mut Settings) -> Result<DType> {
+    let old = settings.text("torch_dtype")?;
+    match settings.text("dtype")?.or(old).as_deref() {
+        Some("bfloat16") => Ok(DType::BF16),
+        Some("float16") => Ok(DType::F16),
+        Some("float32") | None => Ok(DType::F32),
+        Some(other) => Err(settings.unsupported("dtype", &other.into())),
+    }
+}
+
+impl ModelConfig {
+    /// What the two objects say.
+    pub(super) fn of(
+        model_type: String,
+        dtype: DType,
+        config: Map<String, Value>,
+        generation: Map<String, Value>,
+    ) -> ModelConfig {
+        let token = |key| tokens(&generation, key).or_else(|| tokens(&config, key));
         let first = |key| token(key).and_then(|tokens| tokens.first().copied());
-        let config = ModelConfig {
+        ModelConfig {
             model_type,
             dtype,
             bos_token: first("bos_token_id"),
             eos_tokens: token("eos_token_id").unwrap_or_default(),
             pad_token: first("pad_token_id"),
-            config: self.config,
-            generation: self.generation,
-        };
-        Ok((model, config))
-    }
-
-    /// The dtype that the files name, or f32.
-    fn dtype(&mut self) -> Result<DType> {
-        let old = self.settings.text("torch_dtype")?;
-        match self.settings.text("dtype")?.or(old).as_deref() {
-            Some("bfloat16") => Ok(DType::BF16),
-            Some("float16") => Ok(DType::F16),
-            Some("float32") | None => Ok(DType::F32),
-            Some(other) => Err(self.settings.unsupported("dtype", &other.into())),
+            config,
+            generation,
         }
     }
 }

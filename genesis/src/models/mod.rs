@@ -1,8 +1,9 @@
 //! Language models as they are published, one readable file each, and what they are made of.
 //!
 //! A model is a [`Module`] whose names are those of its published weights. The same layers run in two ways,
-//! told apart by the [`Pass`] that is handed down: *whole* sequences `[B, T]`, which is what training and
-//! scoring do, and a *paged* batch of new tokens, which is what generation does. A paged batch is packed: the
+//! told apart by the [`Pass`] that is handed down: *whole* sequences, as rows `[B, T]` or [`Packed`] one after the
+//! other, which is what training and scoring do, and a *paged* batch of new tokens, which is what generation does.
+//! A paged batch is packed too: the
 //! new tokens of several sequences stand one after the other, however many each has, and all older keys and
 //! values are in a [`KvCache`].
 //!
@@ -29,6 +30,7 @@
 //! [`load`] reads all of them from a folder of Hugging Face or a GGUF file. A setting of `config.json` is used,
 //! or known not to matter, or refused by its name.
 
+mod adapter;
 mod attend;
 mod attention;
 pub mod bert;
@@ -40,6 +42,7 @@ mod gemma2;
 mod gemma3;
 mod gguf;
 pub mod gpt2;
+mod initial;
 mod llama;
 mod load;
 mod loading;
@@ -47,6 +50,7 @@ mod mlp;
 mod naming;
 mod norm;
 mod normed;
+mod packed;
 mod paged;
 mod projection;
 mod qwen2;
@@ -55,28 +59,33 @@ mod qwen3_moe;
 mod residual;
 mod rope;
 mod rotation;
+mod save;
 mod settings;
 mod sizes;
 pub mod vit;
 mod weight_form;
 
+pub use adapter::{load_adapter, save_adapter};
 pub use attend::Attend;
 pub use attention::{Context, SelfAttention};
 pub use bert::Bert;
 pub use decoder::{Block, Decoder, DecoderLm, DecoderOptions, FeedForwardLayer, PreNormBlock};
 pub use gemma2::{Gemma, SandwichBlock};
 pub use gpt2::Gpt2;
+pub use initial::initialize;
 pub use llama::Llama;
 pub use load::{LoadOptions, Loaded, ModelConfig, load, load_bert, load_vit};
 pub use mlp::GatedMlp;
 pub use norm::Norm;
 pub use normed::Normed;
+pub use packed::Packed;
 pub use paged::{Batch, KvCache, KvShape, Pass};
 pub use projection::Projection;
 pub use qwen3_moe::{Experts, FeedForward, Qwen3Moe};
 pub use residual::Residual;
 pub use rope::{Rope, RopeKind, RopeSettings, Yarn};
 pub use rotation::Rotation;
+pub use save::save;
 pub use vit::Vit;
 pub use weight_form::WeightForm;
 
@@ -98,7 +107,7 @@ pub trait CausalLm: Module {
     /// The hidden states behind the last norm.
     ///
     /// # Shapes
-    /// Whole: `tokens: [B, T]` gives `[B, T, C]`. Paged: `tokens: [N]` gives `[N, C]`, and keys and values
+    /// Whole: `tokens: [B, T]` gives `[B, T, C]`. Packed: `tokens: [N]` gives `[N, C]`. Paged: `tokens: [N]` gives `[N, C]`, and keys and values
     /// of the tokens are written to the cache.
     /// # Errors
     /// If a token or a position is out of range, or a launch fails.

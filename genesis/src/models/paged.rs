@@ -7,6 +7,7 @@
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
+use super::packed::Packed;
 use crate::error::{Error, Result};
 use crate::ops::PagedLayout;
 use crate::tensor::{Creation, Tensor};
@@ -16,6 +17,8 @@ use crate::tensor::{Creation, Tensor};
 pub enum Pass<'a> {
     /// Whole sequences `[B, T]` from position 0 on, without a cache; differentiable.
     Whole,
+    /// Whole sequences one after the other, `[N]`, each from position 0 on, without a cache; differentiable.
+    Packed(&'a Packed),
     /// New tokens of several sequences, whose keys and values go to the cache.
     Paged {
         /// Which tokens stand where.

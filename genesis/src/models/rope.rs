@@ -352,13 +352,19 @@ impl Rope {
 
     /// The rotation of the new tokens of a paged batch.
     pub fn paged(&self, batch: &Batch) -> Rotation {
-        Rotation::new(&batch.positions, &self.inv_freq, self.attention_factor)
+        self.at(&batch.positions)
+    }
+
+    /// The rotation of tokens at these positions, of sequences that are not longer than usual.
+    fn at(&self, positions: &Tensor) -> Rotation {
+        Rotation::new(positions, &self.inv_freq, self.attention_factor)
     }
 
     /// The rotation of the tokens of a pass.
     pub(super) fn of(&self, tokens: &Tensor, pass: &Pass<'_>) -> Result<Rotation> {
         match pass {
             Pass::Whole => self.whole(tokens.dim(-1)?),
+            Pass::Packed(packed) => Ok(self.at(&packed.positions)),
             Pass::Paged { batch, .. } => Ok(self.paged(batch)),
         }
     }

@@ -18,6 +18,7 @@ pub mod init;
 mod kind;
 mod layer;
 mod linear;
+mod lora;
 mod loss;
 mod module;
 mod norm;
@@ -65,6 +66,7 @@ pub use embedding::{Embedding, EmbeddingBag};
 pub use hooked::{ForwardHandle, Hooked};
 pub use layer::Layer;
 pub use linear::{Bilinear, Identity, Linear};
+pub use lora::{LoraOptions, adapt, adapters, merge};
 pub use loss::{
     BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CosineSimilarity, CrossEntropyLoss, CtcLoss,
     GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss,
@@ -105,4 +107,4 @@ pub use transformer::{
 };
 pub(crate) use watch::watch_as;
 pub use watch::{observe, watch};
-pub use weight::Weight;
+pub use weight::{Adapted, Weight};

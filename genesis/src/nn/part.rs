@@ -25,7 +25,7 @@ use std::marker::PhantomData;
 use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
-use super::{Buffer, Module, Parameter, Part, Training, Visitor, VisitorMut, Weight};
+use super::{Adapted, Buffer, Module, Parameter, Part, Training, Visitor, VisitorMut, Weight};
 use crate::ops::{PadMode, Reduction};
 
 // An error about a field should not advise to make a number a module.
@@ -202,6 +202,7 @@ impl Part for Weight {
         match self {
             Weight::Whole(weight) => weight.show(visitor),
             Weight::Quantized(weight) => weight.show(visitor),
+            Weight::Adapted(adapted) => adapted.show(visitor),
         }
     }
 
@@ -210,6 +211,31 @@ impl Part for Weight {
         match self {
             Weight::Whole(weight) => weight.show_mut(visitor),
             Weight::Quantized(weight) => weight.show_mut(visitor),
+            Weight::Adapted(adapted) => adapted.show_mut(visitor),
         }
+    }
+}
+
+/// The weight is shown under the name that it has without an adapter, so that names of a state do not change.
+impl Part for Adapted {
+    fn show<'a>(&'a self, visitor: &mut Visitor<'a, '_>) {
+        match &self.base {
+            Weight::Whole(weight) => weight.show(visitor),
+            Weight::Quantized(weight) => weight.show(visitor),
+            Weight::Adapted(adapted) => adapted.show(visitor),
+        }
+        visitor.part("lora_A", &self.lora_a);
+        visitor.part("lora_B", &self.lora_b);
+        visitor.part("", &self.training);
+    }
+
+    fn show_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        match &mut self.base {
+            Weight::Whole(weight) => weight.show_mut(visitor),
+            Weight::Quantized(weight) => weight.show_mut(visitor),
+            Weight::Adapted(adapted) => adapted.show_mut(visitor),
+        }
+        visitor.part("lora_A", &mut self.lora_a);
+        visitor.part("lora_B", &mut self.lora_b);
     }
 }

@@ -1,8 +1,10 @@
 //! Weights of products, in the form that they are computed from.
 
 use genesis_kernel::ir::DType;
+use genesis_kernel::runtime::Device;
 
-use crate::error::Result;
+use super::training::Training;
+use crate::error::{Error, Result};
 use crate::launch::deferred_norm::DeferredNorm;
 use crate::ops::QuantizedWeight;
 use crate::ops::fused_product::{Fused, FusedProduct};
@@ -18,6 +20,25 @@ pub enum Weight {
     Whole(Parameter),
     /// Codes and scales, for inference.
     Quantized(QuantizedWeight),
+    /// A frozen weight with a low-rank adapter.
+    Adapted(Box<Adapted>),
+}
+
+/// A weight that stays as it is, and its adapter.
+#[derive(Clone, Debug)]
+pub struct Adapted {
+    /// The weight, whole or quantized.
+    pub base: Weight,
+    /// `A`: `[r, in]`
+    pub lora_a: Parameter,
+    /// `B`: `[out, r]`
+    pub lora_b: Parameter,
+    /// Factor of the update.
+    pub scale: f64,
+    /// The probability with which an input of the adapter is dropped in training.
+    pub dropout: f64,
+    /// Whether it is training.
+    pub training: Training,
 }
 
 impl Weight {
@@ -28,6 +49,16 @@ impl Weight {
                 [0, 1].map(|axis| weight.shape().get(axis).copied().unwrap_or(1))
             }
             Weight::Quantized(weight) => weight.shape(),
+            Weight::Adapted(adapted) => adapted.base.shape(),
+        }
+    }
+
+    /// Where it is, and the dtype of a whole weight; f32 of codes.
+    pub(super) fn place(&self) -> (Device, DType) {
+        match self {
+            Weight::Whole(weight) => (weight.device(), weight.dtype()),
+            Weight::Quantized(weight) => (weight.device(), DType::F32),
+            Weight::Adapted(adapted) => adapted.base.place(),
         }
     }
 
@@ -39,6 +70,7 @@ impl Weight {
     /// As [`Tensor::linear_rows`] and [`Tensor::quantized_linear`].
     pub fn product(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         match (self, x.dtype(), bias) {
+            (Weight::Adapted(adapted), _, bias) => adapted.product(x, bias),
             (Weight::Quantized(weight), _, bias) => x.quantized_linear(weight, bias),
             // Of f64 there are products of whole matrices only.
             (Weight::Whole(weight), DType::F64, Some(bias)) => x.matmul_bias(&weight.t()?, bias),
@@ -54,6 +86,7 @@ impl Weight {
         match self {
             Weight::Whole(weight) => product.of_whole(weight),
             Weight::Quantized(weight) => product.of_codes(weight),
+            Weight::Adapted(_) => Ok(None),
         }
     }
 
@@ -62,6 +95,7 @@ impl Weight {
         match self {
             Weight::Whole(weight) => DeferredNorm::is_for(weight),
             Weight::Quantized(weight) => weight.defers_norms(),
+            Weight::Adapted(_) => false,
         }
     }
 
@@ -103,7 +137,7 @@ impl Weight {
     fn quantized(&self) -> Option<&QuantizedWeight> {
         match self {
             Weight::Quantized(weight) => Some(weight),
-            Weight::Whole(_) => None,
+            Weight::Whole(_) | Weight::Adapted(_) => None,
         }
     }
 }
@@ -116,5 +150,36 @@ fn all<'a, T>(parts: &[&'a Weight], of: impl Fn(&'a Weight) -> Option<T>) -> Opt
 impl From<Parameter> for Weight {
     fn from(weight: Parameter) -> Weight {
         Weight::Whole(weight)
+    }
+}
+
+impl Adapted {
+    /// `x W^T + b`, and what the adapter adds.
+    fn product(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let y = self.base.product(x, bias)?;
+        let dropped = match self.training.is_on() && self.dropout > 0.0 {
+            true => x.dropout(self.dropout)?,
+            false => x.clone(),
+        };
+        let product = |x: &Tensor, weight: &Parameter| match x.dtype() {
+            DType::F64 => x.matmul(&weight.t()?),
+            _ => x.linear_rows(weight, None),
+        };
+        let low = product(&dropped, &self.lora_a)?; // [.., r]
+        let update = product(&low, &self.lora_b)?.mul_scalar(self.scale)?; // [.., out]
+        y.add(&update.to_dtype(y.dtype())?)
+    }
+
+    /// The weight with the update in it, `[out, in]`, whole.
+    pub(super) fn merged(&self) -> Result<Tensor> {
+        let wide = self.lora_a.dtype();
+        let base = match &self.base {
+            Weight::Quantized(weight) => weight.dequantize(wide)?,
+            Weight::Whole(weight) => weight.to_dtype(wide)?,
+            Weight::Adapted(_) => return Err(Error::op("lora", "an adapter has an adapter")),
+        };
+        let (_, dtype) = self.base.place();
+        let update = self.lora_b.matmul(&self.lora_a)?.mul_scalar(self.scale)?;
+        base.add(&update)?.to_dtype(dtype)
     }
 }

@@ -6,9 +6,59 @@
 //! ```text
 //! {%- generation -%}x{% endgeneration %}      {%- with -%}x{% endwith %}
 //! ```
+//!
+//! For a mask the block is a filter too, which puts a mark on both sides of what the block made; [`unmarked`] takes
+//! the marks out again and says where they stood.
+//!
+//! ```text
+//! {%- generation -%}x{% endgeneration %}      {%- with %}{% filter marked -%}x{% endfilter %}{% endwith %}
+//! ```
 
-/// The source with line ends as Jinja2 reads them, and with `generation` as `with`.
-pub(super) fn replace(source: &str) -> String {
+use std::ops::Range;
+
+/// The filter that marks what a block made.
+pub(super) const FILTER: &str = "generation_marked";
+
+/// Noncharacters, which no text holds that programs exchange.
+const OPEN: char = '\u{FDD0}';
+const CLOSE: char = '\u{FDD1}';
+
+/// What `generation` becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tags {
+    /// A scope that does nothing.
+    Ignored,
+    /// A scope whose text is marked.
+    Marked,
+}
+
+/// What a block made, with marks.
+pub(super) fn marked(text: &str) -> String {
+    format!("{OPEN}{text}{CLOSE}")
+}
+
+/// Whether a text could be taken for one with marks.
+pub(super) fn has_marks(text: &str) -> bool {
+    text.contains([OPEN, CLOSE])
+}
+
+/// The text without marks, and the bytes of it that stood between two.
+pub(super) fn unmarked(text: &str) -> (String, Vec<Range<usize>>) {
+    let (mut out, mut ranges, mut open) = (String::with_capacity(text.len()), Vec::new(), None);
+    for c in text.chars() {
+        match c {
+            OPEN => open = Some(out.len()),
+            CLOSE => ranges.extend(open.take().map(|start| start..out.len())),
+            other => out.push(other),
+        }
+    }
+    (out, ranges)
+}
+
+/// The source with line ends as Jinja2 reads them, and with `generation` as what the engine knows; and whether it has
+/// such a tag.
+pub(super) fn replace(source: &str, tags: Tags) -> (String, bool) {
+    let mut has_tags = false;
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
     let mut rest = source.as_str();
@@ -27,7 +77,8 @@ pub(super) fn replace(source: &str) -> String {
                     rest = &rest[whole..];
                     continue;
                 }
-                push_tag(&rest[..len], word, &mut out);
+                has_tags |= word == "generation";
+                push_tag(&rest[..len], (word, tags), &mut out);
                 rest = &rest[len..];
                 continue;
             }
@@ -37,18 +88,21 @@ pub(super) fn replace(source: &str) -> String {
         rest = &rest[len..];
     }
     out.push_str(rest);
-    out
+    (out, has_tags)
 }
 
-/// Appends a tag.
-fn push_tag(tag: &str, word: &str, out: &mut String) {
-    let replaced = match word {
-        "generation" => "with",
-        "endgeneration" => "endwith",
+/// Appends a tag. What strips spaces before it stays in front of the first of two, and what strips those behind it
+/// behind the second.
+fn push_tag(tag: &str, (word, tags): (&str, Tags), out: &mut String) {
+    let replaced = match (word, tags) {
+        ("generation", Tags::Ignored) => "with".to_owned(),
+        ("endgeneration", Tags::Ignored) => "endwith".to_owned(),
+        ("generation", Tags::Marked) => format!("with %}}{{% filter {FILTER}"),
+        ("endgeneration", Tags::Marked) => "endfilter %}{% endwith".to_owned(),
         _ => return out.push_str(tag),
     };
     match tag.split_once(word) {
-        Some((before, after)) => out.extend([before, replaced, after]),
+        Some((before, after)) => out.extend([before, &replaced, after]),
         None => out.push_str(tag),
     }
 }
@@ -99,7 +153,7 @@ fn end_of_raw(text: &str, from: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::replace;
+    use super::*;
 
     #[test]
     fn only_the_tags_change() {
@@ -115,7 +169,18 @@ mod tests {
             ("{", "{"),
             ("é{%é", "é{%é"),
         ] {
-            assert_eq!(replace(source), result);
+            assert_eq!(replace(source, Tags::Ignored).0, result);
         }
+    }
+
+    #[test]
+    fn marks_say_what_stood_in_blocks() {
+        let (source, has_tags) = replace("{%- generation -%}x{%+ endgeneration%}", Tags::Marked);
+        let filter = "{% filter generation_marked -%}x{%+ endfilter %}";
+        assert_eq!(source, format!("{{%- with %}}{filter}{{% endwith%}}"));
+        assert!(has_tags && !replace("{# {% generation %} #}", Tags::Marked).1);
+        let text = format!("a{}b{}", marked("é"), marked(""));
+        assert!(has_marks(&text));
+        assert_eq!(unmarked(&text), ("aéb".to_owned(), vec![1..3, 4..4]));
     }
 }

@@ -18,9 +18,11 @@ mod json;
 mod pre_tokenizer;
 mod pretrained;
 mod python;
+mod save;
 mod stream;
 mod template;
 mod tokenizer;
+mod train;
 mod validate;
 mod vocabulary;
 
@@ -28,4 +30,5 @@ pub use pretrained::Pretrained;
 pub use stream::TokenStream;
 pub use template::{ChatTemplate, Conversation};
 pub use tokenizer::Tokenizer;
+pub use train::TokenizerOptions;
 pub use vocabulary::Vocabulary;

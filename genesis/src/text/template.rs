@@ -24,13 +24,14 @@
 //! with an error.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, ErrorKind};
 
 use super::clock::strftime_now;
-use super::generation_tags;
+use super::generation_tags::{self, Tags};
 use super::json::tojson;
 use super::python;
 use crate::error::{Error, Result};
@@ -45,13 +46,16 @@ const MAX_SOURCE: usize = 1 << 20;
 const MAX_LINES: usize = 60_000;
 /// Bytes of a prompt.
 const MAX_PROMPT: usize = 256 << 20;
-/// The name of the one template of an environment.
+/// The names of the templates of an environment: the one that prompts are of, and the one that marks what
+/// `{% generation %}` holds.
 const NAME: &str = "chat";
+const MARKED: &str = "marked";
 
 /// The template that turns conversations into prompts.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
+    has_generation_tags: bool,
 }
 
 /// What a template is rendered with.
@@ -78,7 +82,8 @@ impl ChatTemplate {
     /// # Errors
     /// If it is no Jinja2, or larger than a template may be; the error names the line.
     pub fn new(source: &str) -> Result<ChatTemplate> {
-        let source = checked(source).map_err(|why| Error::op("chat template", why))?;
+        let checked = |tags| checked(source, tags).map_err(|why| Error::op("chat template", why));
+        let (plain, has_generation_tags) = checked(Tags::Ignored)?;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(|error| failed(&error))?);
@@ -95,8 +100,18 @@ impl ChatTemplate {
         environment.add_test("sequence", python::is_sequence);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", |format: &str| strftime_now(format));
-        environment.add_template_owned(NAME, source).map_err(|error| failed(&error))?;
-        Ok(ChatTemplate { environment })
+        environment.add_filter(generation_tags::FILTER, generation_tags::marked);
+        environment.add_template_owned(NAME, plain).map_err(|error| failed(&error))?;
+        if has_generation_tags {
+            let (marked, _) = checked(Tags::Marked)?;
+            environment.add_template_owned(MARKED, marked).map_err(|error| failed(&error))?;
+        }
+        Ok(ChatTemplate { environment, has_generation_tags })
+    }
+
+    /// Whether the template says by `{% generation %}` what the model writes.
+    pub fn has_generation_tags(&self) -> bool {
+        self.has_generation_tags
     }
 
     /// The prompt of a conversation.
@@ -104,7 +119,50 @@ impl ChatTemplate {
     /// # Errors
     /// If the template refuses the conversation, in its words, or takes more steps than a render may.
     pub fn render(&self, conversation: &Conversation) -> Result<String> {
-        let template = self.environment.get_template(NAME).map_err(|error| failed(&error))?;
+        self.render_as(NAME, conversation)
+    }
+
+    /// The prompt of a conversation, and the bytes of it that stand in `{% generation %}`: what the model is to learn to
+    /// write. There are none where the template has no such tag.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`], or if the conversation has the noncharacters U+FDD0 or U+FDD1, which mark the blocks.
+    /// # Examples
+    /// ```
+    /// use genesis::text::{ChatTemplate, Conversation};
+    ///
+    /// let source = "{% for m in messages %}<{{ m.role }}>{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}";
+    /// let messages = vec![serde_json::json!({"role": "assistant", "content": "Hi"})];
+    /// let conversation = Conversation { messages, ..Conversation::default() };
+    /// let (prompt, written) = ChatTemplate::new(source)?.render_marked(&conversation)?;
+    /// assert_eq!((prompt.as_str(), &prompt[written[0].clone()]), ("<assistant>Hi", "Hi"));
+    /// # Ok::<(), genesis::Error>(())
+    /// ```
+    pub fn render_marked(
+        &self,
+        conversation: &Conversation,
+    ) -> Result<(String, Vec<Range<usize>>)> {
+        let prompt = self.render(conversation)?;
+        if !self.has_generation_tags {
+            return Ok((prompt, Vec::new()));
+        }
+        if generation_tags::has_marks(&prompt) {
+            let why = "the conversation has U+FDD0 or U+FDD1, which mark what the model writes";
+            return Err(Error::op("chat template", why));
+        }
+        let (text, written) = generation_tags::unmarked(&self.render_as(MARKED, conversation)?);
+        match text == prompt {
+            true => Ok((text, written)),
+            // What is done with the text of a block after it, such as measuring it, saw the marks.
+            false => {
+                let why = "makes another prompt where the text in {% generation %} is marked";
+                Err(Error::op("chat template", why))
+            }
+        }
+    }
+
+    fn render_as(&self, name: &str, conversation: &Conversation) -> Result<String> {
+        let template = self.environment.get_template(name).map_err(|error| failed(&error))?;
         let mut prompt = Bounded::default();
         match template.render_captured_to(variables(conversation), &mut prompt) {
             Ok(_) => {}
@@ -119,19 +177,19 @@ impl ChatTemplate {
     }
 }
 
-/// A source that the engine can be given.
-fn checked(source: &str) -> Result<String, String> {
+/// A source that the engine can be given, and whether it has tags of generation.
+fn checked(source: &str, tags: Tags) -> Result<(String, bool), String> {
     if source.len() > MAX_SOURCE {
         return Err(format!("has {} bytes, the most is {MAX_SOURCE}", source.len()));
     }
-    let source = generation_tags::replace(source);
+    let (source, has_tags) = generation_tags::replace(source, tags);
     let lines = source.split('\n').count();
     if lines > MAX_LINES {
         return Err(format!("has {lines} lines, the most is {MAX_LINES}"));
     }
     match source.split('\n').position(|line| line.len() > MAX_LINES) {
         Some(line) => Err(format!("line {} has more than {MAX_LINES} bytes", line + 1)),
-        None => Ok(source),
+        None => Ok((source, has_tags)),
     }
 }
 

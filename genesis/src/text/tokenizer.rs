@@ -15,6 +15,7 @@
 //! ```
 
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -94,6 +95,21 @@ impl Tokenizer {
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         let encoding = self.inner.encode_fast(text, add_special);
         Ok(encoding.map_err(|error| failed("encode", &*error))?.get_ids().to_vec())
+    }
+
+    /// The ids of a text, and which bytes of it each stands for; special tokens that were added around it stand for none.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_with_offsets(
+        &self,
+        text: &str,
+        add_special: bool,
+    ) -> Result<Vec<(u32, Range<usize>)>> {
+        let encoding = self.inner.encode(text, add_special);
+        let encoding = encoding.map_err(|error| failed("encode", &*error))?;
+        let offsets = encoding.get_offsets().iter().map(|&(start, end)| start..end);
+        Ok(encoding.get_ids().iter().copied().zip(offsets).collect())
     }
 
     /// The text of ids; with `skip_special` without special tokens.

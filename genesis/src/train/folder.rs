@@ -8,7 +8,6 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
-use super::Config;
 use crate::error::{Error, Result};
 
 /// The file that a run locks, which says who it is.
@@ -19,6 +18,24 @@ pub(super) const CHECKPOINTS: &str = "checkpoints";
 pub(super) const METRICS: &str = "metrics.jsonl";
 /// The weights at the end.
 pub(super) const WEIGHTS: &str = "model.safetensors";
+/// What a language model wrote at evaluations.
+pub(super) const SAMPLES: &str = "samples.jsonl";
+/// The configuration of a run of a language model.
+pub(super) const RESOLVED: &str = "config.toml";
+/// A language model as a folder that other tools load.
+pub(super) const EXPORTED: &str = "model";
+/// Its adapters.
+pub(super) const ADAPTER: &str = "adapter";
+
+/// Where a run writes, and what it does with what is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Output<'a> {
+    pub(super) out: Option<&'a Path>,
+    /// Go on with the run that is there.
+    pub(super) resume: bool,
+    /// Delete what it wrote.
+    pub(super) overwrite: bool,
+}
 
 /// A folder that this run alone writes to, until it is dropped.
 pub(super) struct RunFolder {
@@ -27,16 +44,16 @@ pub(super) struct RunFolder {
 
 impl RunFolder {
     /// Takes the folder of a run, if it has one; what can't be done but matters little goes to `note`.
-    pub(super) fn take(config: &Config, note: impl FnMut(String)) -> Result<Option<RunFolder>> {
-        if config.resume && config.overwrite {
+    pub(super) fn take(output: Output<'_>, note: impl FnMut(String)) -> Result<Option<RunFolder>> {
+        if output.resume && output.overwrite {
             return Err(Error::op("train", "a run is gone on with or overwritten, not both"));
         }
-        let Some(out) = &config.out else { return Ok(None) };
+        let Some(out) = output.out else { return Ok(None) };
         fs::create_dir_all(out).map_err(|error| problem(out, &error))?;
         let lock = lock(out, note)?;
-        if config.overwrite {
+        if output.overwrite {
             clear(out)?;
-        } else if !config.resume && holds_a_run(out) {
+        } else if !output.resume && holds_a_run(out) {
             let message = format!(
                 "{} holds a run; go on with it (--resume), delete what it wrote (--overwrite), or name \
                  another folder",
@@ -102,13 +119,18 @@ fn of_checkpoints(out: &Path) -> impl Iterator<Item = fs::DirEntry> {
 
 /// Deletes what a run wrote, and nothing else.
 fn clear(out: &Path) -> Result<()> {
-    for name in [METRICS, WEIGHTS] {
+    for name in [METRICS, WEIGHTS, SAMPLES, RESOLVED] {
         let path = out.join(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(problem(&path, &error));
             }
             _ => {}
+        }
+    }
+    for folder in [EXPORTED, ADAPTER].map(|name| out.join(name)) {
+        if folder.is_dir() {
+            fs::remove_dir_all(&folder).map_err(|error| problem(&folder, &error))?;
         }
     }
     of_checkpoints(out).try_for_each(|entry| {
@@ -120,23 +142,23 @@ fn clear(out: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn config(out: &Path) -> Config {
-        Config { out: Some(out.to_owned()), ..Config::default() }
+    fn output(out: &Path) -> Output<'_> {
+        Output { out: Some(out), resume: false, overwrite: false }
     }
 
-    fn take(config: &Config) -> Result<Option<RunFolder>> {
-        RunFolder::take(config, |note| panic!("{note}"))
+    fn take(output: Output<'_>) -> Result<Option<RunFolder>> {
+        RunFolder::take(output, |note| panic!("{note}"))
     }
 
     #[test]
     fn two_runs_do_not_share_a_folder() -> Result<()> {
         let folder = tempfile::tempdir()?;
-        let first = take(&config(folder.path()))?;
-        let error = take(&config(folder.path())).err().expect("it is taken").to_string();
+        let first = take(output(folder.path()))?;
+        let error = take(output(folder.path())).err().expect("it is taken").to_string();
         let me = format!("another run (process {} on ", std::process::id());
         assert!(error.contains(&me), "{error}");
         drop(first);
-        take(&config(folder.path())).map(drop)
+        take(output(folder.path())).map(drop)
     }
 
     #[test]
@@ -145,17 +167,17 @@ mod tests {
         let (out, step) = (folder.path(), folder.path().join("checkpoints/step-00000001"));
         for (name, is_run) in [("notes.txt", false), (METRICS, true), (WEIGHTS, true)] {
             fs::write(out.join(name), "1")?;
-            assert_eq!(take(&config(out)).is_err(), is_run, "{name}");
-            take(&Config { resume: true, ..config(out) })?;
+            assert_eq!(take(output(out)).is_err(), is_run, "{name}");
+            take(Output { resume: true, ..output(out) })?;
             fs::remove_file(out.join(name))?;
         }
         fs::create_dir_all(&step)?;
         fs::write(out.join("notes.txt"), "mine")?;
-        let error = take(&config(out)).err().expect("there is a checkpoint").to_string();
+        let error = take(output(out)).err().expect("there is a checkpoint").to_string();
         assert!(error.ends_with("(--overwrite), or name another folder"), "{error}");
-        take(&Config { overwrite: true, ..config(out) })?;
+        take(Output { overwrite: true, ..output(out) })?;
         assert!(!step.exists() && out.join("notes.txt").exists());
-        assert!(take(&Config { overwrite: true, resume: true, ..config(out) }).is_err());
+        assert!(take(Output { overwrite: true, resume: true, ..output(out) }).is_err());
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 
 mod classifier;
 mod folder;
+pub mod language;
 pub mod models;
 mod record;
 mod run;

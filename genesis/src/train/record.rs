@@ -24,8 +24,13 @@ impl Record {
     /// Opens the file of a run that has done `step` steps. Lines after them are of a run that was
     /// killed later than its last checkpoint; they are written again.
     pub(super) fn open(out: Option<&Path>, step: usize) -> Result<Record> {
+        Record::open_as(METRICS, out, step)
+    }
+
+    /// [`Record::open`] of another file.
+    pub(super) fn open_as(name: &str, out: Option<&Path>, step: usize) -> Result<Record> {
         let Some(folder) = out else { return Ok(Record::default()) };
-        let path = folder.join(METRICS);
+        let path = folder.join(name);
         let before = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -43,7 +48,7 @@ impl Record {
         let problem = |error| cannot_write(&path, &error);
         if kept != before {
             // Under another name first: a run that is killed here keeps its lines.
-            let other = folder.join(format!("{METRICS}.new"));
+            let other = folder.join(format!("{name}.new"));
             fs::write(&other, &kept).and_then(|()| fs::rename(&other, &path)).map_err(problem)?;
         }
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(problem)?;
@@ -51,16 +56,21 @@ impl Record {
         Ok(Record { file: Some((path, file)), written, waiting: String::new() })
     }
 
-    /// Writes the line of a step, and those before it that could not be written. A line is in the file
-    /// whole or not at all, and stays to be written where it is not.
+    /// Writes the line of a step.
     pub(super) fn write(&mut self, progress: &Progress) -> Result<()> {
-        if self.file.is_none() {
-            return Ok(());
-        }
         let Progress { step, loss, lr, metric, .. } = progress;
         let mut line = json!({ "step": step, "loss": loss, "lr": lr });
         if let Some(metric) = metric {
             line[metric.name] = metric.value.into();
+        }
+        self.write_line(&line)
+    }
+
+    /// Writes a line that has its `step`, and those before it that could not be written. A line is in the file
+    /// whole or not at all, and stays to be written where it is not.
+    pub(super) fn write_line(&mut self, line: &Value) -> Result<()> {
+        if self.file.is_none() {
+            return Ok(());
         }
         self.waiting.push_str(&format!("{line}\n"));
         self.flush()

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::folder::{CHECKPOINTS, RunFolder, WEIGHTS};
+use super::folder::{CHECKPOINTS, Output, RunFolder, WEIGHTS};
 use super::record::Record;
 use super::{Config, Event, Metric, Outcome, Progress, Shown, Task};
 use crate::error::{Error, Result};
@@ -88,7 +88,9 @@ impl<'t> Run<'t> {
             return Err(Error::op("train", "there is no batch to train on"));
         }
         let options = AdamWOptions { lr: config.lr, ..AdamWOptions::default() };
-        let folder = RunFolder::take(config, |note| watch(Event::Note(note)))?;
+        let Config { resume, overwrite, .. } = *config;
+        let output = Output { out: config.out.as_deref(), resume, overwrite };
+        let folder = RunFolder::take(output, |note| watch(Event::Note(note)))?;
         let keep = Keep { last: 2, best: Some(Best::Largest(1)) };
         let open = |out: &PathBuf| Checkpoints::open(out.join(CHECKPOINTS), keep);
         let mut run = Run {

@@ -1,6 +1,10 @@
 //! What steps of language models are made of.
 
-use genesis::nn::{Parameter, QuantizedEmbedding, QuantizedLinear, Weight};
+use genesis::models::Projection;
+use genesis::nn::{
+    Adapted, LoraOptions, Parameter, QuantizedEmbedding, QuantizedLinear, Weight, adapt, adapters,
+    merge,
+};
 use genesis::ops::{
     BlockType, CacheSlots, Gate, PagedAttention, PagedLayout, Penalties, QuantScheme,
     QuantizedWeight, Rotation, SampleTokens,
@@ -38,6 +42,22 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
         let bias = g.tensor();
         let _ = weight.shape();
         done(weight.product(&g.tensor(), g.v::<bool>().then_some(&bias)))
+    });
+    row("adapt", |g| {
+        let weight = match g.v() {
+            true => Weight::Whole(Parameter::new(g.tensor())?),
+            false => Weight::Quantized(quantized(g)?),
+        };
+        let mut layer = Projection { weight, bias: None };
+        let target = g.one(&["all-linear", "weight", "", "q_proj"]).to_owned();
+        let options =
+            LoraOptions { rank: g.v(), alpha: g.v(), dropout: g.v(), targets: vec![target] };
+        adapt(&mut layer, &options)?;
+        let _ = layer.forward(&g.tensor());
+        let found: Vec<(String, Adapted)> = adapters(&layer);
+        drop(found);
+        merge(&mut layer)?;
+        done(layer.forward(&g.tensor()))
     });
     row("sample_tokens", |g| {
         let [x, temperature, top_k, top_p, min_p, seed, position] = [(); 7].map(|()| g.tensor());

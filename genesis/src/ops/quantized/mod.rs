@@ -35,8 +35,8 @@ use genesis_kernel::runtime::Device;
 pub use self::ggml::BlockType;
 pub use self::quantize::QuantScheme;
 use super::linear_rows::{check_rows, or_none};
-use super::{Op, apply, wrong_dtype};
-use crate::autograd::SavedTensors;
+use super::{Op, Saves, apply, wrong_dtype};
+use crate::autograd::{SavedTensors, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::parameter::Buffer;
@@ -211,7 +211,8 @@ impl QuantizedWeight {
 }
 
 impl Tensor {
-    /// `x W^T + b` of a quantized weight, with the same bits for a row in any batch; without a gradient.
+    /// `x W^T + b` of a quantized weight, with the same bits for a row in any batch. There are gradients of this
+    /// tensor and of the bias, none of the weight.
     ///
     /// # Shapes
     /// `[.., K]`, a weight `[M, K]` and `bias: [M]` give `[.., M]`.
@@ -236,12 +237,17 @@ impl Tensor {
             return Err(Error::op(NAME, message));
         }
         check_rows(NAME, self, &weight.scales, bias.map(|bias| (bias, m)))?;
+        if let Some(bias) = bias.filter(|bias| is_grad_enabled() && bias.requires_grad()) {
+            return self.quantized_linear(weight, None)?.add(&bias.to_dtype(self.dtype())?);
+        }
         let lead = &self.shape()[..self.rank() - 1];
         let rows = crate::shape::product(lead.iter());
-        let x = self.detach().reshape(&[rows, k])?.contiguous()?;
+        let x = self.reshape(&[rows, k])?.contiguous()?;
         let bias = or_none(bias, self)?.detach();
         let inputs = [&x, &weight.codes, &weight.scales, &bias];
-        let op = QuantizedLinear { zero: weight.zero, is_by_row: weight.is_by_row, m };
+        let QuantizedWeight { zero, is_by_row, .. } = *weight;
+        let has_mins = weight.mins.is_some();
+        let op = QuantizedLinear { zero, is_by_row, has_mins, shape: weight.shape };
         let y = match weight.mins.as_deref() {
             None => apply(op, &inputs)?,
             Some(mins) => apply(op, &[&inputs[..], &[mins]].concat())?,
@@ -253,7 +259,9 @@ impl Tensor {
 struct QuantizedLinear {
     zero: u8,
     is_by_row: bool,
-    m: usize,
+    has_mins: bool,
+    /// `[M, K]`
+    shape: [usize; 2],
 }
 
 impl Op for QuantizedLinear {
@@ -270,14 +278,32 @@ impl Op for QuantizedLinear {
             zero: self.zero,
             is_by_row: self.is_by_row,
         };
-        let y = Tensor::uninitialized(&[x.shape()[0], self.m], (x.dtype(), x.device()))?;
+        let y = Tensor::uninitialized(&[x.shape()[0], self.shape[0]], (x.dtype(), x.device()))?;
         if y.numel() > 0 {
             launch::quantized::linear(x, &planes, bias, &y)?;
         }
         Ok(y)
     }
 
-    fn backward(&self, _: &SavedTensors, _: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![None; 5])
+    fn saves(&self) -> Saves {
+        Saves::inputs(if self.has_mins { 0b1_0110 } else { 0b0110 })
+    }
+
+    /// `dx = dy W`, with a weight that is whole for as long as the product takes.
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let planes = launch::planes::Planes {
+            codes: saved.input(1),
+            scales: saved.input(2),
+            mins: self.has_mins.then(|| saved.input(4)),
+            zero: self.zero,
+            is_by_row: self.is_by_row,
+        };
+        let weight = Tensor::uninitialized(&self.shape, (dy.dtype(), dy.device()))?;
+        if weight.numel() > 0 {
+            launch::quantized::dequantize(&planes, &weight)?;
+        }
+        let mut grads = vec![None; if self.has_mins { 5 } else { 4 }];
+        grads[0] = Some(dy.matmul(&weight)?);
+        Ok(grads)
     }
 }

@@ -1,0 +1,84 @@
+//! How good a model is: its loss on texts that it was not trained on, and what it writes.
+
+use std::sync::Arc;
+
+use genesis_kernel::ir::DType;
+use serde_json::json;
+
+use super::batch::TokenBatch;
+use super::loss::loss_sum;
+use super::start::Start;
+use crate::autograd::no_grad;
+use crate::data::DataLoader;
+use crate::error::Result;
+use crate::generate::{Engine, EngineOptions, Request, Sampling, generate};
+use crate::models::CausalLm;
+
+/// The loss on texts that were not trained on.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Evaluation {
+    /// The mean loss of the tokens that would be learned, in nats.
+    pub loss: f64,
+    /// How many they are.
+    pub tokens: usize,
+}
+
+impl Evaluation {
+    /// Between how many tokens the model is undecided, as if they were equally likely: `exp(loss)`.
+    pub fn perplexity(&self) -> f64 {
+        self.loss.exp()
+    }
+}
+
+/// The loss over all batches of a loader, which is at its beginning then again.
+pub(super) fn evaluate(
+    model: &Arc<dyn CausalLm>,
+    loader: &DataLoader<TokenBatch>,
+    half: Option<DType>,
+) -> Result<Evaluation> {
+    let (mut sum, mut tokens) = (0.0, 0);
+    for batch in loader.iter()? {
+        let batch = batch?;
+        sum += no_grad(|| loss_sum(model, &batch, half))?.item()?;
+        tokens += batch.learned();
+    }
+    Ok(Evaluation { loss: sum / tokens.max(1) as f64, tokens })
+}
+
+/// What the model writes after each prompt, which is what a user says where there is a chat template.
+pub(super) fn samples(start: &Start, prompts: &[String], most: usize) -> Result<Vec<String>> {
+    let encode = |prompt: &String| prompt_tokens(start, prompt);
+    let tokens: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_>>()?;
+    let longest = tokens.iter().map(Vec::len).max().unwrap_or(0);
+    let context = longest.saturating_add(most).min(start.model.max_positions());
+    let options = EngineOptions {
+        context: Some(context),
+        pages: Some(2 + context.div_ceil(EngineOptions::default().page_size) * tokens.len()),
+        max_sequences: tokens.len().max(1),
+        ..EngineOptions::default()
+    };
+    let mut stop_tokens = start.text.stop_tokens.clone();
+    stop_tokens.retain(|&token| (token as usize) < start.model.vocab_size());
+    let request = |prompt| Request {
+        prompt,
+        max_tokens: most,
+        stop_tokens: stop_tokens.clone(),
+        sampling: Sampling { temperature: 0.8, top_p: 0.95, seed: 0, ..Sampling::default() },
+        ..Request::default()
+    };
+    let requests: Vec<Request> = tokens.into_iter().map(request).collect();
+    let tokenizer = Arc::new(start.text.tokenizer.clone());
+    let mut engine = Engine::new(start.model.clone(), Some(tokenizer), options)?;
+    let outputs = generate(&mut engine, &requests, &mut |_, _| {})?;
+    Ok(outputs.into_iter().map(|output| output.text).collect())
+}
+
+fn prompt_tokens(start: &Start, prompt: &str) -> Result<Vec<u32>> {
+    let text = &start.text;
+    if text.chat_templates.is_empty() {
+        return text.tokenizer.encode(prompt, true);
+    }
+    let said = vec![json!({ "role": "user", "content": prompt })];
+    let prompt = text.chat_template(false)?.render(&text.conversation(said))?;
+    text.tokenizer.encode(&prompt, false)
+}

@@ -1,0 +1,54 @@
+//! A trained model as a folder that `genesis chat`, transformers and others load.
+
+use std::fs;
+use std::path::Path;
+
+use super::options::SaveDtype;
+use super::start::Start;
+use crate::error::{Error, Result};
+use crate::models::save;
+
+/// What a folder says of its tokenizer and chat template.
+const TEXT_FILES: &[&str] = &[
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "chat_template.json",
+];
+
+/// Writes model, tokenizer and chat template to a folder. Adapters must be merged.
+///
+/// # Errors
+/// If the model has adapters, or the folder can't be written.
+pub fn export(folder: &Path, start: &Start, dtype: Option<SaveDtype>) -> Result<()> {
+    let mut config = start.config.clone();
+    // What ends an answer is part of the configuration of generation, which a GGUF file does not have.
+    if config.generation.is_empty() && !start.text.stop_tokens.is_empty() {
+        let ends = start.text.stop_tokens.clone();
+        config.generation.insert("eos_token_id".to_owned(), ends.into());
+    }
+    save(folder, &*start.model, &config, dtype.map(SaveDtype::dtype))?;
+    let problem = |path: &Path, error: std::io::Error| {
+        Error::io(format!("can't write {}: {error}", path.display()))
+    };
+    let Some(from) = &start.text_folder else { return start.text.save(folder) };
+    for name in TEXT_FILES {
+        let (source, to) = (from.join(name), folder.join(name));
+        if source.is_file() && source != to {
+            fs::copy(&source, &to).map_err(|error| problem(&to, error))?;
+        }
+    }
+    // One that was named for the run comes before those of the folder.
+    let named = start.text.template_files.get("default");
+    let is_other = named.is_some_and(|file| !file.starts_with(from));
+    if let (true, Some(source)) = (is_other, start.text.chat_templates.get("default")) {
+        let to = folder.join("chat_template.jinja");
+        fs::write(&to, source).map_err(|error| problem(&to, error))?;
+    }
+    Ok(())
+}

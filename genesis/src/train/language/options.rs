@@ -1,0 +1,317 @@
+//! What a run is asked to do, as a file of configuration has it.
+
+use std::path::PathBuf;
+
+use genesis_kernel::ir::DType;
+use serde::{Deserialize, Serialize};
+
+use super::encoder::LossOn;
+use super::schedule::{Curve, LearningRate};
+use crate::error::{Error, Result};
+use crate::models::WeightForm;
+use crate::nn::LoraOptions;
+
+/// What the model computes in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Weights and products in f32.
+    #[default]
+    F32,
+    /// Weights in f32, products in bf16 by [`autocast`](crate::amp::autocast); frozen weights in bf16.
+    Bf16,
+}
+
+/// What the frozen weights of adapters are kept as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BaseWeights {
+    /// Tensors.
+    #[default]
+    Whole,
+    /// What the files have: blocks of GGUF stay as they are.
+    Stored,
+    /// 8 bits.
+    Int8,
+    /// 4 bits.
+    Int4,
+}
+
+/// What an exported model is saved in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SaveDtype {
+    /// bf16
+    Bf16,
+    /// f16
+    F16,
+    /// f32
+    F32,
+}
+
+/// A training run of a language model. A key of a file of configuration is the name of a field.
+///
+/// # Examples
+/// ```
+/// use genesis::train::language::Options;
+///
+/// let file: toml::Table = "epochs = 2\nlearning_rate = 1e-5".parse().expect("it is TOML");
+/// let flags: toml::Table = "epochs = 5".parse().expect("it is TOML");
+/// let options = Options::sft().with(&file)?.with(&flags)?;
+/// assert_eq!((options.epochs, options.learning_rate), (5, 1e-5));
+/// let typo: toml::Table = "epoch = 2".parse().expect("it is TOML");
+/// assert!(options.with(&typo).is_err());
+/// # Ok::<(), genesis::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// A model folder, a GGUF file or a name on the hub; to begin from nothing a `config.json` or a preset.
+    pub model: String,
+    /// The folder of the tokenizer; the model's own without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<PathBuf>,
+    /// A file with the chat template; the tokenizer's own without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template: Option<PathBuf>,
+    /// Files of training data.
+    pub data: Vec<PathBuf>,
+    /// Files that the model is evaluated on.
+    pub eval_data: Vec<PathBuf>,
+    /// Where metrics, checkpoints and the model go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<PathBuf>,
+    /// Passes over the training data.
+    pub epochs: usize,
+    /// Stop after so many steps in all; more than `epochs` hold are made of more epochs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<usize>,
+    /// Rows of a forward and backward.
+    pub batch_size: usize,
+    /// Batches of a step: their gradients are those of one batch that is so many times as large.
+    pub accumulate: usize,
+    /// Tokens of a row.
+    pub sequence_length: usize,
+    /// Whether samples share rows.
+    pub packing: bool,
+    /// What of a conversation is learned.
+    pub loss_on: LossOn,
+    /// The highest learning rate.
+    pub learning_rate: f64,
+    /// The last learning rate, as a share of the highest.
+    pub min_learning_rate: f64,
+    /// How it falls.
+    pub schedule: Curve,
+    /// Steps until the highest rate; a twentieth of the run without it, at most 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<usize>,
+    /// Steps of the decay of `wsd`; a fifth of the run without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decay: Option<usize>,
+    /// Decay of matrices; vectors have none.
+    pub weight_decay: f64,
+    /// AdamW's decay of the mean of gradients.
+    pub beta1: f64,
+    /// AdamW's decay of the mean of their squares.
+    pub beta2: f64,
+    /// The largest joint norm of the gradients of a step; 0 clips nothing.
+    pub clip: f64,
+    /// What is computed in.
+    pub dtype: Precision,
+    /// The seed of the order, of new weights and of dropout.
+    pub seed: u64,
+    /// The rank of low-rank adapters; without it all weights are trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora_rank: Option<usize>,
+    /// Updates of adapters are multiplied by `lora_alpha / lora_rank`.
+    pub lora_alpha: f64,
+    /// The probability with which an input of an adapter is dropped.
+    pub lora_dropout: f64,
+    /// The products that have adapters.
+    pub lora_targets: Vec<String>,
+    /// What the weights beside adapters are kept as (*QLoRA*).
+    pub lora_base: BaseWeights,
+    /// Steps between evaluations; an epoch without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_every: Option<usize>,
+    /// Steps between checkpoints; an epoch without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save_every: Option<usize>,
+    /// Checkpoints that stay.
+    pub keep: usize,
+    /// Prompts that the model goes on with at each evaluation.
+    pub prompts: Vec<String>,
+    /// The most tokens of what it writes.
+    pub prompt_tokens: usize,
+    /// What the model is saved in; as it was trained without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save_dtype: Option<SaveDtype>,
+}
+
+const NAME: &str = "train";
+
+impl Options {
+    /// What is usual for fine-tuning on conversations.
+    pub fn sft() -> Options {
+        Options {
+            model: String::new(),
+            tokenizer: None,
+            chat_template: None,
+            data: Vec::new(),
+            eval_data: Vec::new(),
+            out: None,
+            epochs: 1,
+            steps: None,
+            batch_size: 8,
+            accumulate: 1,
+            sequence_length: 1024,
+            packing: true,
+            loss_on: LossOn::Assistant,
+            learning_rate: 2e-5,
+            min_learning_rate: 0.0,
+            schedule: Curve::Cosine,
+            warmup: None,
+            decay: None,
+            weight_decay: 0.0,
+            beta1: 0.9,
+            beta2: 0.999,
+            clip: 1.0,
+            dtype: Precision::F32,
+            seed: 0,
+            lora_rank: None,
+            lora_alpha: 16.0,
+            lora_dropout: 0.0,
+            lora_targets: LoraOptions::default().targets,
+            lora_base: BaseWeights::Whole,
+            eval_every: None,
+            save_every: None,
+            keep: 2,
+            prompts: Vec::new(),
+            prompt_tokens: 64,
+            save_dtype: None,
+        }
+    }
+
+    /// What is usual for training on texts.
+    pub fn pretrain() -> Options {
+        Options {
+            learning_rate: 6e-4,
+            min_learning_rate: 0.1,
+            weight_decay: 0.1,
+            beta2: 0.95,
+            ..Options::sft()
+        }
+    }
+
+    /// The same with the values of a table, which comes from a file or from flags; `-` in a key is `_`.
+    ///
+    /// # Errors
+    /// If a key is unknown or its value of another kind.
+    pub fn with(&self, table: &toml::Table) -> Result<Options> {
+        let problem =
+            |error: &dyn std::fmt::Display| Error::io(error.to_string().trim().to_owned());
+        let mut all = toml::Table::try_from(self).map_err(|error| problem(&error))?;
+        for (key, value) in table {
+            all.insert(key.replace('-', "_"), value.clone());
+        }
+        all.try_into().map_err(|error: toml::de::Error| problem(&error.message()))
+    }
+
+    /// All of them as a file has them.
+    ///
+    /// # Errors
+    /// If a path is not UTF-8.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).map_err(|error| Error::io(format!("configuration: {error}")))
+    }
+
+    /// Refuses what can't be meant.
+    pub(super) fn check(&self) -> Result<()> {
+        let refuse = |what: String| Err(Error::op(NAME, what));
+        for (name, value) in [
+            ("batch_size", self.batch_size),
+            ("accumulate", self.accumulate),
+            ("epochs", self.epochs),
+            ("sequence_length", self.sequence_length),
+            ("steps", self.steps.unwrap_or(1)),
+            ("eval_every", self.eval_every.unwrap_or(1)),
+            ("save_every", self.save_every.unwrap_or(1)),
+        ] {
+            if value == 0 {
+                return refuse(format!("{name} is 0, there must be at least 1"));
+            }
+        }
+        for (name, value) in [
+            ("learning_rate", self.learning_rate),
+            ("min_learning_rate", self.min_learning_rate),
+            ("weight_decay", self.weight_decay),
+            ("clip", self.clip),
+        ] {
+            if !(value.is_finite() && value >= 0.0) {
+                return refuse(format!("{name} is {value}, it must be a number from 0"));
+            }
+        }
+        for (name, value) in [("beta1", self.beta1), ("beta2", self.beta2)] {
+            if !(0.0..1.0).contains(&value) {
+                return refuse(format!("{name} is {value}, it must be from 0 and below 1"));
+            }
+        }
+        if self.lora_base != BaseWeights::Whole && self.lora_rank.is_none() {
+            return refuse(
+                "quantized weights can't be trained; give adapters a lora_rank".to_owned(),
+            );
+        }
+        match self.data.is_empty() {
+            true => refuse("no data is named".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// What the model computes in where that is not the dtype of its weights.
+    pub(super) fn autocast(&self) -> Option<DType> {
+        (self.dtype == Precision::Bf16).then_some(DType::BF16)
+    }
+
+    /// The adapters, where there are some.
+    pub(super) fn lora(&self) -> Option<LoraOptions> {
+        self.lora_rank.map(|rank| LoraOptions {
+            rank,
+            alpha: self.lora_alpha,
+            dropout: self.lora_dropout,
+            targets: self.lora_targets.clone(),
+        })
+    }
+
+    pub(super) fn learning_rates(&self, steps: usize) -> LearningRate {
+        LearningRate {
+            curve: self.schedule,
+            highest: self.learning_rate,
+            lowest_share: self.min_learning_rate,
+            warmup: self.warmup.unwrap_or((steps / 20).min(100)).min(steps),
+            decay: self.decay.unwrap_or(steps / 5),
+            steps,
+        }
+    }
+}
+
+impl BaseWeights {
+    /// How they are loaded.
+    pub(super) fn form(self) -> WeightForm {
+        match self {
+            BaseWeights::Whole => WeightForm::Whole,
+            BaseWeights::Stored => WeightForm::Stored,
+            BaseWeights::Int8 => WeightForm::Int8,
+            BaseWeights::Int4 => WeightForm::Int4,
+        }
+    }
+}
+
+impl SaveDtype {
+    pub(super) fn dtype(self) -> DType {
+        match self {
+            SaveDtype::Bf16 => DType::BF16,
+            SaveDtype::F16 => DType::F16,
+            SaveDtype::F32 => DType::F32,
+        }
+    }
+}

@@ -1,0 +1,525 @@
+//! The loop of a run.
+//!
+//! All that a step depends on is in its checkpoint: what is trained, the optimizer's state, the generator's place, the
+//! loader's place; the learning rate follows from the number of the step. So a run that was killed at any moment and
+//! goes on comes to the same losses, bit for bit, as one that was not.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use genesis_kernel::runtime::Device;
+use serde_json::{Value, json};
+
+use super::batch::{Rows, TokenBatch, loader};
+use super::corpus::Corpus;
+use super::document::read_documents;
+use super::encoder::Encoder;
+use super::evaluate::{self, Evaluation};
+use super::export::export;
+use super::options::Options;
+use super::rates::Rates;
+use super::schedule::LearningRate;
+use super::start::Start;
+use super::step::{Trained, train_step};
+use crate::data::DataLoader;
+use crate::error::{Error, Result};
+use crate::io::{Best, Checkpoint, Checkpoints, Keep};
+use crate::memory::max_memory_allocated;
+use crate::models::{CausalLm, LoadOptions, WeightForm, load, load_adapter, save_adapter};
+use crate::nn::merge;
+use crate::optim::{AdamW, AdamWOptions, Optimizer};
+use crate::random::{get_rng_state, set_rng_state};
+use crate::tensor::Tensor;
+use crate::train::folder::{ADAPTER, CHECKPOINTS, EXPORTED, Output, RESOLVED, RunFolder, SAMPLES};
+use crate::train::record::Record;
+
+const NAME: &str = "train";
+
+/// What is done with a folder that a run wrote to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Session {
+    /// Go on from the newest checkpoint; start anew where there is none.
+    pub resume: bool,
+    /// Delete what an earlier run wrote.
+    pub overwrite: bool,
+}
+
+/// What a step tells whoever watches.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Progress {
+    /// Steps done.
+    pub step: usize,
+    /// Steps in all.
+    pub steps: usize,
+    /// What the step did.
+    pub trained: Trained,
+    /// The learning rate of the step.
+    pub lr: f64,
+    /// Inputs a second.
+    pub tokens_per_second: f64,
+    /// The share of the device's products that this takes (*MFU*), where it is known.
+    pub utilization: Option<f64>,
+    /// The most bytes of the device's memory so far.
+    pub memory: Option<usize>,
+}
+
+/// What happens in a run.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// A step is done.
+    Step(Progress),
+    /// The model was evaluated after so many steps.
+    Evaluated(usize, Evaluation),
+    /// The model went on with a prompt.
+    Sample {
+        /// The prompt.
+        prompt: String,
+        /// What it wrote.
+        text: String,
+    },
+    /// Something to tell.
+    Note(String),
+}
+
+/// What a run came to.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Outcome {
+    /// The loss of every step of this process.
+    pub losses: Vec<f64>,
+    /// The last evaluation, where there is data for it.
+    pub evaluation: Option<Evaluation>,
+    /// Steps done in all.
+    pub steps: usize,
+    /// Seconds of steps of this process.
+    pub seconds: f64,
+    /// Inputs a second.
+    pub tokens_per_second: f64,
+    /// Whether it was stopped early.
+    pub stopped: bool,
+    /// What it wrote.
+    pub files: Vec<PathBuf>,
+}
+
+/// Trains until done or `stop` is set, telling `watch` what happens. Where the run ends by itself the model is exported.
+///
+/// # Errors
+/// If data or options can't be used, the loss is not finite, or the output can't be written or gone on from.
+pub fn run(
+    start: Start,
+    options: &Options,
+    session: Session,
+    stop: &AtomicBool,
+    mut watch: impl FnMut(Event),
+) -> Result<Outcome> {
+    let mut run = Run::new(start, options, session, &mut watch)?;
+    while run.step < run.steps && !stop.load(Ordering::Relaxed) {
+        run.epoch(stop, &mut watch)?;
+    }
+    run.finish(stop.load(Ordering::Relaxed), &mut watch)
+}
+
+type Watch<'w> = &'w mut dyn FnMut(Event);
+
+struct Run<'o> {
+    start: Start,
+    options: &'o Options,
+    device: Device,
+    train: Arc<DataLoader<TokenBatch>>,
+    test: Option<DataLoader<TokenBatch>>,
+    optimizer: AdamW,
+    lr: LearningRate,
+    checkpoints: Option<Checkpoints>,
+    metrics: Record,
+    samples: Record,
+    rates: Rates,
+    step: usize,
+    steps: usize,
+    per_epoch: usize,
+    saved_at: Option<usize>,
+    /// The last evaluation, and after which step it was.
+    evaluation: Option<(usize, Evaluation)>,
+    losses: Vec<f64>,
+    // The last field: the folder is left when everything is written.
+    _folder: Option<RunFolder>,
+}
+
+impl<'o> Run<'o> {
+    fn new(
+        start: Start,
+        options: &'o Options,
+        session: Session,
+        watch: Watch<'_>,
+    ) -> Result<Run<'o>> {
+        options.check()?;
+        let Session { resume, overwrite } = session;
+        let output = Output { out: options.out.as_deref(), resume, overwrite };
+        let folder = RunFolder::take(output, |note| watch(Event::Note(note)))?;
+        let device = start.model.parameters().first().map(Tensor::device).unwrap_or_default();
+        let rows = Rows {
+            length: options.sequence_length,
+            batch: options.batch_size,
+            packing: options.packing,
+            seed: Some(options.seed),
+            device,
+        };
+        let encoder = Encoder::new(start.text.clone(), options.loss_on);
+        let train = data(&options.data, &encoder, rows, (&*start.model, &mut *watch))?;
+        let test = match options.eval_data.is_empty() {
+            true => None,
+            false => {
+                let rows = Rows { seed: None, ..rows };
+                Some(data(&options.eval_data, &encoder, rows, (&*start.model, &mut *watch))?)
+            }
+        };
+        let per_epoch = train.len().unwrap_or(0).div_ceil(options.accumulate).max(1);
+        let steps = options.steps.unwrap_or(per_epoch.saturating_mul(options.epochs));
+        let keep = Keep { last: options.keep, best: Some(Best::Smallest(1)) };
+        let open = |out: &PathBuf| Checkpoints::open(out.join(CHECKPOINTS), keep);
+        let mut run = Run {
+            optimizer: optimizer(&*start.model, options)?,
+            lr: options.learning_rates(steps),
+            checkpoints: options.out.as_ref().map(open).transpose()?,
+            metrics: Record::default(),
+            samples: Record::default(),
+            rates: Rates::new(&start, (options.sequence_length, options.dtype), device),
+            step: 0,
+            saved_at: None,
+            evaluation: None,
+            losses: Vec::new(),
+            _folder: folder,
+            start,
+            options,
+            device,
+            train: Arc::new(train),
+            test,
+            steps,
+            per_epoch,
+        };
+        if resume {
+            run.resume(watch)?;
+        }
+        let out = options.out.as_deref();
+        run.metrics = Record::open(out, run.step)?;
+        run.samples = Record::open_as(SAMPLES, out, run.step)?;
+        if let Some(path) = out.map(|out| out.join(RESOLVED)) {
+            fs::write(&path, options.to_toml()?).map_err(|error| cannot_write(&path, &error))?;
+        }
+        Ok(run)
+    }
+
+    /// Takes the newest checkpoint that is whole.
+    fn resume(&mut self, watch: Watch<'_>) -> Result<()> {
+        let Some(checkpoints) = &self.checkpoints else {
+            return Err(Error::op(NAME, "to go on, name the folder that the run wrote to"));
+        };
+        let Some(resumed) = checkpoints.latest(self.device)? else {
+            watch(Event::Note("no checkpoint yet: starting anew".to_owned()));
+            return Ok(());
+        };
+        resumed.refused.into_iter().for_each(|message| watch(Event::Note(message)));
+        let checkpoint = resumed.checkpoint;
+        let (own, saved) = (self.describe()?, &checkpoint.config);
+        if own != *saved {
+            return Err(Error::op(NAME, differences(&own, saved)));
+        }
+        let report = self.start.model.load_state_dict_loose(&checkpoint.model)?;
+        if !report.unexpected.is_empty() || checkpoint.model.len() != self.trained().len() {
+            return Err(Error::op(NAME, "the checkpoint is of another model"));
+        }
+        self.optimizer.load_state_dict(checkpoint.state("optimizer")?)?;
+        let missing = || Error::op(NAME, "the checkpoint lacks its random state or place");
+        set_rng_state(checkpoint.rng.ok_or_else(missing)?);
+        self.train.set_state(checkpoint.data.ok_or_else(missing)?)?;
+        self.step = checkpoint.step as usize;
+        self.saved_at = Some(self.step);
+        watch(Event::Note(format!("going on from {}", resumed.path.display())));
+        Ok(())
+    }
+
+    /// What must be the same for a run to be gone on with.
+    fn describe(&self) -> Result<Value> {
+        let mut described = serde_json::to_value(self.options)
+            .map_err(|error| Error::io(format!("configuration: {error}")))?;
+        if let Some(keys) = described.as_object_mut() {
+            for free in [
+                "out",
+                "eval_data",
+                "eval_every",
+                "save_every",
+                "keep",
+                "prompts",
+                "prompt_tokens",
+                "save_dtype",
+            ] {
+                keys.remove(free);
+            }
+            // They count by what they come to.
+            keys.remove("epochs");
+            keys.insert("steps".to_owned(), self.steps.into());
+            keys.insert("batches".to_owned(), self.train.len().into());
+        }
+        Ok(described)
+    }
+
+    /// What is trained, by name.
+    fn trained(&self) -> BTreeMap<String, Tensor> {
+        let all = self.start.model.named_parameters().into_iter();
+        all.filter(|(_, parameter)| parameter.requires_grad()).collect()
+    }
+
+    /// What is left of the epoch.
+    fn epoch(&mut self, stop: &AtomicBool, watch: Watch<'_>) -> Result<()> {
+        self.start.model.train(true);
+        let train = self.train.clone();
+        let mut batches = train.iter()?;
+        while self.step < self.steps && !stop.load(Ordering::Relaxed) {
+            self.rates.begin();
+            let some = batches.by_ref().take(self.options.accumulate);
+            let some = some.collect::<Result<Vec<TokenBatch>>>()?;
+            if some.is_empty() {
+                break;
+            }
+            self.train_on(&some, watch)?;
+            let is_end = self.step == self.steps;
+            let due = |every: Option<usize>| {
+                self.step.is_multiple_of(every.unwrap_or(self.per_epoch)) || is_end
+            };
+            let (evaluates, saves) = (due(self.options.eval_every), due(self.options.save_every));
+            if evaluates {
+                self.evaluate(watch)?;
+            }
+            if saves {
+                self.save()?;
+            }
+        }
+        if stop.load(Ordering::Relaxed) {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    fn train_on(&mut self, batches: &[TokenBatch], watch: Watch<'_>) -> Result<()> {
+        let lr = self.lr.at(self.step);
+        self.optimizer.set_lr(lr);
+        let Options { clip, .. } = *self.options;
+        let half = self.options.autocast();
+        let trained = train_step(&self.start.model, &mut self.optimizer, batches, half, clip)
+            .map_err(|error| named_step(error, self.step + 1))?;
+        self.step += 1;
+        self.losses.push(trained.loss);
+        let (tokens_per_second, utilization) = self.rates.end(trained.inputs);
+        let memory = self.device.is_cuda().then(|| max_memory_allocated(self.device));
+        let progress = Progress {
+            step: self.step,
+            steps: self.steps,
+            trained,
+            lr,
+            tokens_per_second,
+            utilization,
+            memory: memory.transpose()?,
+        };
+        self.metrics.write_line(&json!({
+            "step": self.step,
+            "loss": trained.loss,
+            "lr": lr,
+            "grad_norm": trained.grad_norm,
+            "learned_tokens": trained.learned,
+            "tokens_per_second": tokens_per_second.round(),
+            "mfu": utilization,
+            "memory_bytes": progress.memory,
+        }))?;
+        watch(Event::Step(progress));
+        Ok(())
+    }
+
+    /// The loss on the other data, and what the model writes.
+    fn evaluate(&mut self, watch: Watch<'_>) -> Result<()> {
+        // What an evaluation draws must not change what the next step draws.
+        let rng = get_rng_state();
+        self.start.model.eval();
+        let half = self.options.autocast();
+        if let Some(test) = &self.test {
+            let found = evaluate::evaluate(&self.start.model, test, half)?;
+            self.evaluation = Some((self.step, found));
+            self.metrics.write_line(&json!({
+                "step": self.step,
+                "eval_loss": found.loss,
+                "perplexity": found.perplexity(),
+            }))?;
+            watch(Event::Evaluated(self.step, found));
+        }
+        let Options { prompts, prompt_tokens, .. } = self.options;
+        if !prompts.is_empty() {
+            let texts = evaluate::samples(&self.start, prompts, *prompt_tokens)?;
+            for (prompt, text) in prompts.iter().zip(texts) {
+                let line = json!({ "step": self.step, "prompt": prompt, "text": text });
+                self.samples.write_line(&line)?;
+                watch(Event::Sample { prompt: prompt.clone(), text });
+            }
+        }
+        self.start.model.train(true);
+        set_rng_state(rng);
+        Ok(())
+    }
+
+    /// Hands a checkpoint to the thread that writes it.
+    fn save(&mut self) -> Result<()> {
+        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
+        if self.saved_at == Some(self.step) {
+            return Ok(());
+        }
+        let metric = self.evaluation.filter(|(at, _)| *at == self.step);
+        let checkpoint = Checkpoint {
+            step: self.step as u64,
+            model: self.trained(),
+            states: [("optimizer".to_owned(), self.optimizer.state_dict()?)].into(),
+            rng: Some(get_rng_state()),
+            data: Some(self.train.state()),
+            config: self.describe()?,
+            metric: metric.map(|(_, evaluation)| evaluation.loss),
+        };
+        checkpoints.wait()?;
+        checkpoints.save_async(&checkpoint)?;
+        self.saved_at = Some(self.step);
+        Ok(())
+    }
+
+    /// Waits for what is being written, and exports the model of a run that is done.
+    fn finish(mut self, stopped: bool, watch: Watch<'_>) -> Result<Outcome> {
+        let is_done = self.step >= self.steps;
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.wait()?;
+        }
+        self.metrics.flush()?;
+        let mut files = Vec::new();
+        if let Some(out) = self.options.out.as_deref().filter(|_| is_done) {
+            self.start.model.eval();
+            files = self.export(out)?;
+            let what = if self.start.lora.is_some() { "adapters and model" } else { "model" };
+            watch(Event::Note(format!("{what} exported to {}", out.display())));
+        }
+        Ok(Outcome {
+            evaluation: self.evaluation.map(|(_, evaluation)| evaluation),
+            steps: self.step,
+            seconds: self.rates.seconds(),
+            tokens_per_second: self.rates.mean(),
+            stopped: stopped && !is_done,
+            losses: self.losses,
+            files,
+        })
+    }
+
+    /// Writes the model, and its adapters beside it.
+    fn export(&mut self, out: &Path) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        if let Some(lora) = &self.start.lora {
+            let folder = out.join(ADAPTER);
+            save_adapter(&folder, &*self.start.model, lora, &self.options.model)?;
+            files.push(folder);
+            // Updates are put into whole weights, since rounding them to few bits would lose most of an update.
+            if let Some(base) = &self.start.base {
+                let whole = LoadOptions {
+                    dtype: Some(self.start.config.dtype),
+                    device: self.device,
+                    trainable: true,
+                    weights: WeightForm::Whole,
+                };
+                self.start.model = load(base, &whole)?.model;
+                load_adapter(out.join(ADAPTER), unique(&mut self.start.model)?)?;
+            }
+            merge(unique(&mut self.start.model)?)?;
+        }
+        let folder = out.join(EXPORTED);
+        export(&folder, &self.start, self.options.save_dtype)?;
+        files.push(folder);
+        Ok(files)
+    }
+}
+
+/// The model, to be changed.
+fn unique(model: &mut Arc<dyn CausalLm>) -> Result<&mut dyn CausalLm> {
+    Arc::get_mut(model).ok_or_else(|| Error::op(NAME, "the model is in use elsewhere"))
+}
+
+/// Reads, encodes and packs files.
+fn data(
+    paths: &[PathBuf],
+    encoder: &Encoder,
+    rows: Rows,
+    (model, watch): (&dyn CausalLm, Watch<'_>),
+) -> Result<DataLoader<TokenBatch>> {
+    let documents = read_documents(paths)?;
+    let corpus = Arc::new(Corpus::new(&documents, encoder, rows.length)?);
+    let (largest, known) = (corpus.largest() as usize, model.vocab_size());
+    if largest >= known {
+        let what = format!("the tokenizer makes token {largest}, the model knows {known} tokens");
+        return Err(Error::op(NAME, what));
+    }
+    let loader = loader(&corpus, rows)?;
+    watch(Event::Note(format!(
+        "{} documents, {} samples, {} tokens, {} of them learned, {} batches",
+        documents.len(),
+        corpus.len(),
+        corpus.inputs(),
+        corpus.learned(),
+        loader.len().unwrap_or(0)
+    )));
+    if corpus.truncated > 0 {
+        let (count, length) = (corpus.truncated, rows.length);
+        watch(Event::Note(format!(
+            "{count} documents are over {length} tokens and lost their end"
+        )));
+    }
+    if corpus.dropped > 0 {
+        let count = corpus.dropped;
+        watch(Event::Note(format!("{count} documents have no token to learn and are left out")));
+    }
+    Ok(loader)
+}
+
+/// AdamW of what is trained: decay for matrices, none for vectors.
+fn optimizer(model: &dyn CausalLm, options: &Options) -> Result<AdamW> {
+    let of = AdamWOptions {
+        lr: options.learning_rate,
+        betas: (options.beta1, options.beta2),
+        weight_decay: options.weight_decay,
+        ..AdamWOptions::default()
+    };
+    let all = model.named_parameters().into_iter().filter(|(_, p)| p.requires_grad());
+    let (matrices, vectors): (Vec<_>, Vec<_>) = all.partition(|(_, tensor)| tensor.rank() > 1);
+    let mut optimizer = AdamW::new(matrices, of);
+    optimizer.add_group(vectors, AdamWOptions { weight_decay: 0.0, ..of })?;
+    Ok(optimizer)
+}
+
+fn named_step(error: Error, step: usize) -> Error {
+    match error.op_name() {
+        Some(NAME) => {
+            let text = error.to_string();
+            Error::op(NAME, format!("step {step}: {}", text.trim_start_matches("train: ")))
+        }
+        _ => error,
+    }
+}
+
+/// In which keys two runs differ.
+fn differences(own: &Value, saved: &Value) -> String {
+    let keys = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let (own, saved) = (keys(own), keys(saved));
+    let names: std::collections::BTreeSet<&String> = own.keys().chain(saved.keys()).collect();
+    let shown = |value: Option<&Value>| value.map_or("not set".to_owned(), Value::to_string);
+    let differs = |name: &&String| own.get(*name) != saved.get(*name);
+    let all: Vec<String> = names
+        .into_iter()
+        .filter(differs)
+        .map(|name| format!("{name} was {}, is {}", shown(saved.get(name)), shown(own.get(name))))
+        .collect();
+    format!("the checkpoint is of another run: {}", all.join("; "))
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Error {
+    Error::io(format!("can't write {}: {error}", path.display()))
+}
