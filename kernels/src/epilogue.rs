@@ -42,7 +42,7 @@ pub fn joined<const BM: usize, const BN: usize, const PARTS: usize>(
 ) -> Tile2<f32, BM, BN> {
     let mut total = zeros::<f32, BM, BN>();
     // All loads are under way before the first is added.
-    for part in range(0, PARTS, 1).unroll(4) {
+    for part in range(0, PARTS, 1) {
         let (places, exist) = partial_offsets::<BM, BN>(part * tiles + first, column, n);
         total = total + load(sums + places, exist);
     }

@@ -1,6 +1,6 @@
 //! Functions that are written in the language: against f64's own, and the same on every machine.
 
-use super::runs::{numbers, program_of, written};
+use super::runs::{assembles, numbers, program_of, written};
 use crate::differential::everywhere;
 use crate::ir::{DType, InterpArg, Scalar};
 use crate::kernel::KernelDef;
@@ -88,7 +88,17 @@ fn binary(dtype: DType, f: fn(f64, f64) -> f64, most: f64) -> Cases {
 }
 
 macro_rules! functions {
-    ($($test:ident $kernel:ident: |$a:ident, $b:ident| $body:expr, $cases:expr, [$f32:literal $f64:literal];)*) => {$(
+    (@all $($kernel:ident)*) => {
+        #[test]
+        fn functions_assemble() {
+            for dtype in [DType::F32, DType::F64, DType::BF16] {
+                $(assembles(&$kernel::KERNEL, &[dtype], &[]);)*
+            }
+        }
+    };
+    ($($test:ident $kernel:ident: |$a:ident, $b:ident| $body:expr, $cases:expr, [$f32:literal $f64:literal];)*) => {
+        functions! { @all $($kernel)* }
+        $(
         #[kernel]
         fn $kernel<T: Float>(x: Ptr<T>, y: Ptr<T>, z: PtrMut<T>) {
             let i = arange::<64>();

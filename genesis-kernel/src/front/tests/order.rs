@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::runs::{bytes, numbers, program_of, written};
+use super::runs::{assembles, bytes, numbers, program_of, written};
 use crate::differential::everywhere;
 use crate::ir::{DType, InterpArg, Predicate, Scalar, scalar};
 use crate::kernel::KernelDef;
@@ -299,6 +299,17 @@ fn six_values_are_reduced_at_once_and_a_flag_is_a_constant() {
         assert_eq!(numbers::<i32>(&memory[1]), [136, second, 152, 168, 184, 16]);
     }
     let _ = moments::Consts { N: 16, SQUARES: true };
+}
+
+#[test]
+fn orders_assemble() {
+    for dtype in [DType::F32, DType::BF16, DType::U8, DType::I64] {
+        assembles(&ordered::KERNEL, &[dtype], &[2, 64]);
+        assembles(&largest::KERNEL, &[dtype], &[2, 64]);
+    }
+    assembles(&together::KERNEL, &[], &[4, 8]);
+    assembles(&bits::KERNEL, &[DType::I16], &[]);
+    assembles(&moments::KERNEL, &[], &[64, 1]);
 }
 
 fn refusal(kernel: &'static KernelDef, consts: &[i64]) -> String {

@@ -1,5 +1,6 @@
 //! Kernels run by the interpreter, against plain Rust.
 
+use crate::codegen::nvptx::ptxas;
 use crate::front::{Hints, build};
 use crate::interp::run_func;
 use crate::ir::random::RandomProgram;
@@ -7,6 +8,7 @@ use crate::ir::{DType, InterpArg, Scalar};
 use crate::kernel::KernelDef;
 use crate::lang::eight;
 use crate::prelude::*;
+use crate::target::Target;
 
 /// Runs a kernel and gives the memory of each argument.
 pub(super) fn run(
@@ -36,6 +38,21 @@ pub(super) fn program_of(
     let func = build(kernel.ast, dtypes, consts, &Hints::default());
     let func = func.unwrap_or_else(|diagnostic| panic!("{diagnostic}"));
     RandomProgram { func, grid: [1, 1, 1], args, approximate: Vec::new() }
+}
+
+/// Assembles a kernel for two architectures, where the assembler is there.
+#[track_caller]
+pub(super) fn assembles(kernel: &KernelDef, dtypes: &[DType], consts: &[i64]) {
+    let Some(ptxas) = ptxas::find_or_skip() else { return };
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        let special = kernel.specialize(dtypes, consts, &Hints::default());
+        let compiled = special.and_then(|special| special.compile(&target));
+        let compiled = compiled.unwrap_or_else(|error| panic!("{}: {error}", kernel.name()));
+        let ptx = compiled.ptx().expect("a GPU's code is PTX");
+        let assembled = ptxas::assemble(&ptxas, ptx, &target.to_string());
+        let found = assembled.unwrap_or_else(|error| panic!("{}: {error}", kernel.name()));
+        assert!(found.warnings.is_empty(), "{}: {:?}", kernel.name(), found.warnings);
+    }
 }
 
 pub(super) fn bytes<T: bytemuck::NoUninit>(data: &[T]) -> Vec<u8> {
