@@ -141,7 +141,8 @@ impl Parser {
         match jumps::without_jumps_in_for(for_loop) {
             Some(Ok(block)) => return self.block_statement(&block, for_loop),
             Some(Err(Refusal::Options)) => {
-                self.refuse(&for_loop.expr, messages::BREAK_WITH_OPTIONS)
+                self.refuse(&for_loop.expr, messages::BREAK_WITH_OPTIONS);
+                return Stmt::Expr(refused(for_loop));
             }
             None => {}
         }
