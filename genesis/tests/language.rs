@@ -70,7 +70,7 @@ impl Workplace {
     }
 
     fn sft(&self, model: &Path, out: &str, more: &[&str]) -> Command {
-        let mut command = genesis(&["sft", "--sequence-length", "32", "--batch-size", "2"]);
+        let mut command = genesis(&["sft", "--batch-size", "2"]);
         command.arg(model).arg("--data").arg(self.path("chats.jsonl"));
         command.arg("--out").arg(self.path(out)).args(more);
         command
@@ -102,7 +102,11 @@ fn from_a_text_to_a_model_that_answers() {
     let config = workplace.path("run.toml");
     let text = "learning-rate = 1e-3\nepochs = 7\nlora_rank = 4\nlora_targets = [\"q_proj\", \"v_proj\"]\n";
     fs::write(&config, text).expect("a configuration");
-    let mut sft = workplace.sft(&model, "chat", &["--epochs=2", "--json", "--eval-data"]);
+    let mut sft = workplace.sft(
+        &model,
+        "chat",
+        &["--sequence-length=32", "--epochs=2", "--json", "--eval-data"],
+    );
     let said = done(sft.arg(workplace.path("chats.jsonl")).arg("--config").arg(&config));
     let said: Value = serde_json::from_str(&said).expect("one JSON value");
     assert!(said["perplexity"].as_f64().is_some_and(|found| found > 1.0), "{said}");
@@ -197,9 +201,12 @@ fn what_can_not_be_used_is_said_in_one_line() {
     let said = refused(&mut workplace.sft(&model, "chat", &["--sequence-length", "64"]));
     ends(said, "train: sequence_length is 64, the model has 32 positions");
     fs::remove_file(model.join("chat_template.jinja")).expect("it is there");
-    ends(refused(&mut workplace.sft(&model, "chat", &[])), "chat template: the model has none");
+    ends(
+        refused(&mut workplace.sft(&model, "chat", &["--sequence-length=32"])),
+        "chat template: the model has none",
+    );
     fs::remove_file(model.join("tokenizer.json")).expect("it is there");
-    let said = refused(&mut workplace.sft(&model, "chat2", &[]));
+    let said = refused(&mut workplace.sft(&model, "chat2", &["--sequence-length=32"]));
     assert!(said.contains("tokenizer.json"), "{said}");
     let mut again = genesis(&["tokenizer", "train", "--out"]);
     let said = refused(again.arg(workplace.path("tokenizer")).arg(workplace.path("book.txt")));

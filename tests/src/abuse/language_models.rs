@@ -16,6 +16,7 @@ use super::generate::Gen;
 
 pub(super) fn language_models(rows: &mut Vec<Row>) {
     caches(rows);
+    low_rank(rows);
     let mut row = |name, call| rows.push(Row::new(name, call));
     row("gated", |g| {
         let gate = g.one(&[Gate::Silu, Gate::Gelu, Gate::GeluTanh]);
@@ -42,22 +43,6 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
         let bias = g.tensor();
         let _ = weight.shape();
         done(weight.product(&g.tensor(), g.v::<bool>().then_some(&bias)))
-    });
-    row("adapt", |g| {
-        let weight = match g.v() {
-            true => Weight::Whole(Parameter::new(g.tensor())?),
-            false => Weight::Quantized(quantized(g)?),
-        };
-        let mut layer = Projection { weight, bias: None };
-        let target = g.one(&["all-linear", "weight", "", "q_proj"]).to_owned();
-        let options =
-            LoraOptions { rank: g.v(), alpha: g.v(), dropout: g.v(), targets: vec![target] };
-        adapt(&mut layer, &options)?;
-        let _ = layer.forward(&g.tensor());
-        let found: Vec<(String, Adapted)> = adapters(&layer);
-        drop(found);
-        merge(&mut layer)?;
-        done(layer.forward(&g.tensor()))
     });
     row("sample_tokens", |g| {
         let [x, temperature, top_k, top_p, min_p, seed, position] = [(); 7].map(|()| g.tensor());
@@ -88,6 +73,27 @@ pub(super) fn language_models(rows: &mut Vec<Row>) {
     });
     row("QuantizedEmbedding", |g| {
         let layer = QuantizedEmbedding { weight: quantized(g)?, dtype: g.v() };
+        done(layer.forward(&g.tensor()))
+    });
+}
+
+/// Adapters beside weights.
+fn low_rank(rows: &mut Vec<Row>) {
+    let mut row = |name, call| rows.push(Row::new(name, call));
+    row("adapt", |g| {
+        let weight = match g.v() {
+            true => Weight::Whole(Parameter::new(g.tensor())?),
+            false => Weight::Quantized(quantized(g)?),
+        };
+        let mut layer = Projection { weight, bias: None };
+        let target = g.one(&["all-linear", "weight", "", "q_proj"]).to_owned();
+        let options =
+            LoraOptions { rank: g.v(), alpha: g.v(), dropout: g.v(), targets: vec![target] };
+        adapt(&mut layer, &options)?;
+        let _ = layer.forward(&g.tensor());
+        let found: Vec<(String, Adapted)> = adapters(&layer);
+        drop(found);
+        merge(&mut layer)?;
         done(layer.forward(&g.tensor()))
     });
 }

@@ -45,9 +45,13 @@ pub(super) fn evaluate(
     Ok(Evaluation { loss: sum / tokens.max(1) as f64, tokens })
 }
 
-/// What the model writes after each prompt, which is what a user says where there is a chat template.
-pub(super) fn samples(start: &Start, prompts: &[String], most: usize) -> Result<Vec<String>> {
-    let encode = |prompt: &String| prompt_tokens(start, prompt);
+/// What the model writes after each prompt: a text that goes on, or what a user says.
+pub(super) fn samples(
+    start: &Start,
+    (prompts, is_chat): (&[String], bool),
+    most: usize,
+) -> Result<Vec<String>> {
+    let encode = |prompt: &String| prompt_tokens(start, prompt, is_chat);
     let tokens: Vec<Vec<u32>> = prompts.iter().map(encode).collect::<Result<_>>()?;
     let longest = tokens.iter().map(Vec::len).max().unwrap_or(0);
     let context = longest.saturating_add(most).min(start.model.max_positions());
@@ -73,9 +77,9 @@ pub(super) fn samples(start: &Start, prompts: &[String], most: usize) -> Result<
     Ok(outputs.into_iter().map(|output| output.text).collect())
 }
 
-fn prompt_tokens(start: &Start, prompt: &str) -> Result<Vec<u32>> {
+fn prompt_tokens(start: &Start, prompt: &str, is_chat: bool) -> Result<Vec<u32>> {
     let text = &start.text;
-    if text.chat_templates.is_empty() {
+    if !is_chat {
         return text.tokenizer.encode(prompt, true);
     }
     let said = vec![json!({ "role": "user", "content": prompt })];

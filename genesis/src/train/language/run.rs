@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::batch::{Rows, TokenBatch, loader};
 use super::corpus::Corpus;
-use super::document::read_documents;
+use super::document::{Document, read_documents};
 use super::encoder::Encoder;
 use super::evaluate::{self, Evaluation};
 use super::export::export;
@@ -118,7 +118,7 @@ pub fn run(
     while run.step < run.steps && !stop.load(Ordering::Relaxed) {
         run.epoch(stop, &mut watch)?;
     }
-    run.finish(stop.load(Ordering::Relaxed), &mut watch)
+    run.finish(stop.load(Ordering::Relaxed))
 }
 
 type Watch<'w> = &'w mut dyn FnMut(Event);
@@ -138,6 +138,8 @@ struct Run<'o> {
     step: usize,
     steps: usize,
     per_epoch: usize,
+    /// Whether prompts are what a user says.
+    is_chat: bool,
     saved_at: Option<usize>,
     /// The last evaluation, and after which step it was.
     evaluation: Option<(usize, Evaluation)>,
@@ -166,12 +168,12 @@ impl<'o> Run<'o> {
             device,
         };
         let encoder = Encoder::new(start.text.clone(), options.loss_on);
-        let train = data(&options.data, &encoder, rows, (&*start.model, &mut *watch))?;
+        let (train, is_chat) = data(&options.data, &encoder, rows, (&*start.model, &mut *watch))?;
         let test = match options.eval_data.is_empty() {
             true => None,
             false => {
                 let rows = Rows { seed: None, ..rows };
-                Some(data(&options.eval_data, &encoder, rows, (&*start.model, &mut *watch))?)
+                Some(data(&options.eval_data, &encoder, rows, (&*start.model, &mut *watch))?.0)
             }
         };
         let per_epoch = train.len().unwrap_or(0).div_ceil(options.accumulate).max(1);
@@ -197,6 +199,7 @@ impl<'o> Run<'o> {
             test,
             steps,
             per_epoch,
+            is_chat,
         };
         if resume {
             run.resume(watch)?;
@@ -353,7 +356,7 @@ impl<'o> Run<'o> {
         }
         let Options { prompts, prompt_tokens, .. } = self.options;
         if !prompts.is_empty() {
-            let texts = evaluate::samples(&self.start, prompts, *prompt_tokens)?;
+            let texts = evaluate::samples(&self.start, (prompts, self.is_chat), *prompt_tokens)?;
             for (prompt, text) in prompts.iter().zip(texts) {
                 let line = json!({ "step": self.step, "prompt": prompt, "text": text });
                 self.samples.write_line(&line)?;
@@ -388,7 +391,7 @@ impl<'o> Run<'o> {
     }
 
     /// Waits for what is being written, and exports the model of a run that is done.
-    fn finish(mut self, stopped: bool, watch: Watch<'_>) -> Result<Outcome> {
+    fn finish(mut self, stopped: bool) -> Result<Outcome> {
         let is_done = self.step >= self.steps;
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.wait()?;
@@ -398,8 +401,6 @@ impl<'o> Run<'o> {
         if let Some(out) = self.options.out.as_deref().filter(|_| is_done) {
             self.start.model.eval();
             files = self.export(out)?;
-            let what = if self.start.lora.is_some() { "adapters and model" } else { "model" };
-            watch(Event::Note(format!("{what} exported to {}", out.display())));
         }
         Ok(Outcome {
             evaluation: self.evaluation.map(|(_, evaluation)| evaluation),
@@ -444,13 +445,13 @@ fn unique(model: &mut Arc<dyn CausalLm>) -> Result<&mut dyn CausalLm> {
     Arc::get_mut(model).ok_or_else(|| Error::op(NAME, "the model is in use elsewhere"))
 }
 
-/// Reads, encodes and packs files.
+/// Reads, encodes and packs files; says too whether there are conversations.
 fn data(
     paths: &[PathBuf],
     encoder: &Encoder,
     rows: Rows,
     (model, watch): (&dyn CausalLm, Watch<'_>),
-) -> Result<DataLoader<TokenBatch>> {
+) -> Result<(DataLoader<TokenBatch>, bool)> {
     let documents = read_documents(paths)?;
     let corpus = Arc::new(Corpus::new(&documents, encoder, rows.length)?);
     let (largest, known) = (corpus.largest() as usize, model.vocab_size());
@@ -459,6 +460,8 @@ fn data(
         return Err(Error::op(NAME, what));
     }
     let loader = loader(&corpus, rows)?;
+    let is_chat =
+        documents.iter().any(|document| matches!(document, Document::Conversation { .. }));
     watch(Event::Note(format!(
         "{} documents, {} samples, {} tokens, {} of them learned, {} batches",
         documents.len(),
@@ -477,7 +480,7 @@ fn data(
         let count = corpus.dropped;
         watch(Event::Note(format!("{count} documents have no token to learn and are left out")));
     }
-    Ok(loader)
+    Ok((loader, is_chat))
 }
 
 /// AdamW of what is trained: decay for matrices, none for vectors.
