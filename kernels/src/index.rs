@@ -148,7 +148,7 @@ pub fn take_along<T: Element, const ROWS: usize, const COLS: usize>(
     let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
     let inside = (row < y.dim(2)) & (col < y.dim(3));
     let is_there = (v >= -n) & (v < n);
-    if any(any((inside & !is_there).to::<bool>(), 1), 0) {
+    if any(any(inside & !is_there, 1), 0) {
         atomic_max(flag, code);
         let wrong = where_(inside & !is_there, v, i64::MIN);
         atomic_max(flag + (((code >> 4) & 1023) + 1), max(max(wrong, 1), 0));
@@ -198,7 +198,8 @@ pub fn add_slices_in_order<T: Number, A: Number, const COLS: usize>(
 /// Adds values to `sums` at places, one after the other in row-major order.
 ///
 /// The place of `values[p, r, c]` is the sum of coordinates times steps and `step` times the index. A program has
-/// `rows` by `cols` of them; who launches sees to it that no two programs meet.
+/// `rows` by `cols` of them; who launches sees to it that no two programs meet. To an index below 0 `wrap` is added;
+/// one that is not in `0..n` goes nowhere, and is left in `flag` as by [`mod@resolve`] unless `code` is 0.
 #[kernel]
 pub fn add_in_order<T: Number, A: Number>(
     index: View<i64, 3>,
@@ -208,9 +209,12 @@ pub fn add_in_order<T: Number, A: Number>(
     s1: i64,
     s2: i64,
     n: i64,
+    wrap: i64,
     step: i64,
     rows: i64,
     cols: i64,
+    flag: PtrMut<i64>,
+    code: i64,
 ) {
     let (down, across) = (cdiv(index.dim(1), rows), cdiv(index.dim(2), cols));
     let (line, part) = (program_id(0) / across, program_id(0) % across);
@@ -222,10 +226,13 @@ pub fn add_in_order<T: Number, A: Number>(
         let to = sums + p * s0 + r * s1;
         for c in range(j, minimum(j + cols, index.dim(2))) {
             let v = load(from + c * index.stride(2));
-            let at = where_(v < 0, v + n, v);
+            let at = where_(v < 0, v + wrap, v);
             if (at >= 0) & (at < n) {
                 let own = to + c * s2 + at * step;
                 store(own, load(own) + load(value + c * values.stride(2)).to::<A>());
+            } else if code != 0 {
+                atomic_max(flag, code);
+                atomic_max(flag + (((code >> 4) & 1023) + 1), v);
             }
         }
     }
