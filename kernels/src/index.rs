@@ -10,6 +10,7 @@ pub static KERNELS: &[&KernelDef] = &[
     &take::KERNEL,
     &last_write::KERNEL,
     &put::KERNEL,
+    &put_in_order::KERNEL,
     &add_at::KERNEL,
     &resolve::KERNEL,
     &prod_at::KERNEL,
@@ -50,6 +51,17 @@ pub fn put<T: Element, const BLOCK: usize>(
     let inside = first + arange::<BLOCK>() < x.dim(0);
     let old = x.load::<BLOCK>([first]);
     y.store([first], where_(from >= 0, load(values + from, (from >= 0) & inside), old));
+}
+
+/// `y[at[i]] = values[i]`, one after the other, by one program.
+#[kernel]
+pub fn put_in_order<T: Element>(at: View<i64, 1>, values: Ptr<T>, y: PtrMut<T>, n: i64) {
+    for i in range(0, at.dim(0)) {
+        let place = load(at.ptr() + i * at.stride(0));
+        if (place >= 0) & (place < n) {
+            store(y + place, load(values + i));
+        }
+    }
 }
 
 /// `y[at[i]] += values[i]`, of integers, whose order of additions does not matter.

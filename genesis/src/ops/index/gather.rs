@@ -317,7 +317,7 @@ pub(super) fn all_places(x: &Tensor) -> Result<Tensor> {
 fn with_axes(op: &'static str, x: &Tensor, dim: i64, index: &Tensor) -> Result<(Tensor, Tensor)> {
     let x = if x.rank() == 0 && index.rank() == 1 { x.reshape(&[1])? } else { x.clone() };
     let x = if x.rank() == 0 { x.reshape(&[1])? } else { x };
-    let axis = shape::axis(op, dim, x.shape())?;
+    shape::axis(op, dim, x.shape())?;
     let index = checked(op, index, &x)?;
     Ok((x, index))
 }
@@ -743,8 +743,42 @@ impl Op for AddAt {
     }
 }
 
+/// For each of `n` places the write that stays, or -1.
+#[track_caller]
+fn winners(places: &Tensor, n: usize) -> Result<Tensor> {
+    let winner = Tensor::full(&[n], -1.0, (DType::I64, places.device()))?;
+    if places.numel() > 0 && n > 0 {
+        let args = [
+            launch::view_of(places, false),
+            launch::pointer(&winner, true),
+            launch::number(DType::I64, n as f64),
+        ];
+        let grid = Grid::x(places.numel().div_ceil(BLOCK));
+        let kernel = &device::last_write::KERNEL;
+        launch::warped(kernel, &winner, grid, &[], &[BLOCK as i64], None, &args)?;
+    }
+    Ok(winner)
+}
+
+/// `x` with values written at places one after the other, on the CPU.
+#[track_caller]
+fn put_in_order(x: &Tensor, places: &Tensor, values: &Tensor) -> Result<Tensor> {
+    let y = x.detach().copy()?;
+    if places.numel() > 0 && x.numel() > 0 {
+        let args = [
+            launch::view_of(places, false),
+            launch::pointer(values, false),
+            launch::pointer(&y, true),
+            launch::number(DType::I64, x.numel() as f64),
+        ];
+        let kernel = &device::put_in_order::KERNEL;
+        launch::warped(kernel, &y, Grid::x(1), &[x.dtype()], &[], None, &args)?;
+    }
+    Ok(y)
+}
+
 struct Put {
-    /// For each place the write that stays, or -1.
+    /// For each place the write that stays, or -1, where the forward needed to know.
     winner: OnceLock<Tensor>,
 }
 
@@ -756,14 +790,10 @@ impl Op for Put {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (x, places, values) = (inputs[0].contiguous()?, flat(inputs[1])?, flat(inputs[2])?);
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        let winner = Tensor::full(&[x.numel()], -1.0, (DType::I64, x.device()))?;
-        let n = launch::number(DType::I64, x.numel() as f64);
-        if places.numel() > 0 && x.numel() > 0 {
-            let args = [launch::view_of(&places, false), launch::pointer(&winner, true), n];
-            let grid = Grid::x(places.numel().div_ceil(BLOCK));
-            let kernel = &device::last_write::KERNEL;
-            launch::warped(kernel, &winner, grid, &[], &[BLOCK as i64], None, &args)?;
+        if x.device() == Device::Cpu {
+            return put_in_order(&x, &places, &values);
         }
+        let winner = winners(&places, x.numel())?;
         if x.numel() > 0 {
             let args = [
                 launch::view_of(&flat(&x)?, false),
@@ -792,12 +822,15 @@ impl Op for Put {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let places = saved.input(1);
-        let winner = self.winner.get().ok_or_else(|| Error::op("put", "ran no forward"))?;
+        let winner = match self.winner.get() {
+            Some(winner) => winner.clone(),
+            None => winners(&flat(places)?, dy.numel())?,
+        };
         let zero = Tensor::zeros(&[], (dy.dtype(), dy.device()))?;
         let is_old = winner.lt_scalar(0.0)?.reshape(dy.shape())?;
         let dx = is_old.where_(dy, &zero)?;
         let own = Tensor::arange(0.0, places.numel() as f64, 1.0, (DType::I64, dy.device()))?;
-        let stays = take_at(winner, places)?.eq(&own.reshape(places.shape())?)?;
+        let stays = take_at(&winner, places)?.eq(&own.reshape(places.shape())?)?;
         let dvalues = stays.where_(&take_at(dy, places)?, &zero)?;
         Ok(vec![Some(dx), None, Some(dvalues)])
     }

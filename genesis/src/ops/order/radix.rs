@@ -98,6 +98,32 @@ pub(super) fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
     Ok(pairs.at)
 }
 
+/// On the CPU: the positions of the `k` smallest elements of each row of `x: [rows, n]`, in the order in which they
+/// stand, and where the largest of them stands, of equals the last.
+#[track_caller]
+pub(super) fn smallest(x: &Tensor, k: usize, descending: bool) -> Result<(Tensor, Tensor)> {
+    let [rows, n] = [x.shape()[0], x.shape()[1]];
+    let keys = Keys::of(x, descending)?;
+    let pairs = Pairs::like(x, keys.dtype, DType::I32)?;
+    begin(x, &keys, &pairs)?;
+    let fresh = |extents: [usize; 2]| Tensor::uninitialized(&extents, (DType::I64, Device::Cpu));
+    let (counts, order, edge) = (fresh([rows, 256])?, fresh([rows, k])?, fresh([rows, 1])?);
+    let passes = keys.bits.div_ceil(8);
+    let args = [
+        launch::pointer(&pairs.keys, false),
+        launch::pointer(&counts, true),
+        launch::pointer(&order, true),
+        launch::pointer(&edge, true),
+        number(n),
+        number(k),
+        number(passes),
+        Arg::Scalar(Scalar::int(DType::I64, (u64::MAX >> (64 - 8 * passes)) as i64)),
+    ];
+    let kernel = &device::radix_select_in_order::KERNEL;
+    launch::warped(kernel, &order, Grid::x(rows), &[keys.dtype], &[], None, &args)?;
+    Ok((order, edge))
+}
+
 /// The keys of `x`, and the positions in its rows.
 #[track_caller]
 fn begin(x: &Tensor, keys: &Keys, pairs: &Pairs) -> Result<()> {

@@ -61,6 +61,9 @@ impl Tensor {
             let message = format!("has no {k} of {extent} elements, shape {:?}", self.shape());
             return Err(Error::op("topk", message));
         }
+        if let Some(index) = self.few_first(k, axis, largest)? {
+            return Ok((self.along(dim, &index)?, index));
+        }
         let index = self.argsort(dim, largest)?;
         if self.rank() == 0 {
             return if k == 1 {
@@ -71,6 +74,41 @@ impl Tensor {
         }
         let index = index.narrow(dim, 0, k)?.contiguous()?;
         Ok((self.along(dim, &index)?, index))
+    }
+
+    /// The first `k` of [`Tensor::argsort`] without a sort of all; none where that is no better.
+    #[track_caller]
+    fn few_first(&self, k: usize, axis: usize, descending: bool) -> Result<Option<Tensor>> {
+        if self.rank() == 0 || self.device() != Device::Cpu {
+            return Ok(None);
+        }
+        let last = self.detach().as_countable().transpose(axis as i64, -1)?;
+        let n = last.dim(-1)?;
+        if k == 0 || n <= SHORT || 2 * k > n || last.numel() == 0 {
+            return Ok(None);
+        }
+        let rows = last.reshape(&[last.numel() / n, n])?;
+        let chosen = radix::smallest(&rows, k, descending)?.0;
+        let order = sorted(&rows.gather(1, &chosen)?, descending)?;
+        let mut shape = last.shape().to_vec();
+        shape[last.rank() - 1] = k;
+        let index = chosen.gather(1, &order)?.reshape(&shape)?;
+        index.transpose(axis as i64, -1)?.contiguous().map(Some)
+    }
+
+    /// Element `rank` of [`Tensor::argsort`] along an axis, which keeps an extent of 1.
+    #[track_caller]
+    pub(in crate::ops) fn index_of_rank(&self, rank: usize, axis: i64) -> Result<Tensor> {
+        let last = self.detach().transpose(axis, -1)?;
+        let n = last.dim(-1)?;
+        if self.device() != Device::Cpu || n <= SHORT || last.numel() == 0 {
+            return self.argsort(axis, false)?.narrow(axis, rank, 1);
+        }
+        let rows = last.reshape(&[last.numel() / n, n])?;
+        let edge = radix::smallest(&rows, rank + 1, false)?.1;
+        let mut shape = last.shape().to_vec();
+        shape[last.rank() - 1] = 1;
+        edge.reshape(&shape)?.transpose(axis, -1)?.contiguous()
     }
 
     /// The largest element along `dim` and where it stands; the first of equals, NaN before numbers.
