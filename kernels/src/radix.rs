@@ -198,7 +198,7 @@ fn counter_of<S: Shape>(
 /// How many keys of each part of a row have each digit, of the 4 bits from `shift`: `[row, digit, part]`. A part
 /// has less than 2^16 keys.
 #[kernel]
-pub fn radix_count<K: Int, const ROWS: usize, const COLS: usize>(
+pub fn radix_count<K: Int, const LANES: usize, const WIDTH: usize>(
     keys: Ptr<K>,
     counts: PtrMut<i64>,
     n: i64,
@@ -208,12 +208,12 @@ pub fn radix_count<K: Int, const ROWS: usize, const COLS: usize>(
     let parts = cdiv(n, part);
     let (row, own) = (program_id(0) / parts, program_id(0) % parts);
     let end = minimum(own * part + part, n);
-    let mut a = zeros::<u64, ROWS>();
-    let mut b = zeros::<u64, ROWS>();
-    let mut c = zeros::<u64, ROWS>();
-    let mut d = zeros::<u64, ROWS>();
-    for first in range(own * part, end, ROWS * COLS) {
-        let at = first + (arange::<ROWS>() * COLS).col() + arange::<COLS>().row();
+    let mut a = zeros::<u64, LANES>();
+    let mut b = zeros::<u64, LANES>();
+    let mut c = zeros::<u64, LANES>();
+    let mut d = zeros::<u64, LANES>();
+    for first in range(own * part, end, LANES * WIDTH) {
+        let at = first + (arange::<LANES>() * WIDTH).col() + arange::<WIDTH>().row();
         let key = load(keys + (row * n + at), at < end);
         // Past the end no counter is met.
         let digit = where_(at < end, (key >> shift).to::<i32>() & 15, 64);
@@ -232,7 +232,7 @@ pub fn radix_count<K: Int, const ROWS: usize, const COLS: usize>(
 /// Moves the keys of each part of a row, and their positions, by the same digit, to the places that `offsets` names:
 /// `[row, digit, part]`, from the row's first.
 #[kernel]
-pub fn radix_scatter<K: Int, I: Int, O: Int, const ROWS: usize, const COLS: usize>(
+pub fn radix_scatter<K: Int, I: Int, O: Int, const LANES: usize, const WIDTH: usize>(
     keys: Ptr<K>,
     at: Ptr<I>,
     sorted: PtrMut<K>,
@@ -249,8 +249,8 @@ pub fn radix_scatter<K: Int, I: Int, O: Int, const ROWS: usize, const COLS: usiz
     let mut b = zeros::<u64, 1>();
     let mut c = zeros::<u64, 1>();
     let mut d = zeros::<u64, 1>();
-    for first in range(own * part, end, ROWS * COLS) {
-        let place = first + (arange::<ROWS>() * COLS).col() + arange::<COLS>().row();
+    for first in range(own * part, end, LANES * WIDTH) {
+        let place = first + (arange::<LANES>() * WIDTH).col() + arange::<WIDTH>().row();
         let inside = place < end;
         let key = load(keys + (row * n + place), inside);
         let digit = where_(inside, (key >> shift).to::<i32>() & 15, 64);

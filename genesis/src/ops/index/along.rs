@@ -168,6 +168,15 @@ struct TakeSlices {
     extent: usize,
 }
 
+impl TakeSlices {
+    /// By an index for each element.
+    fn take_elements(&self, x: &Tensor, index: &Tensor, y: &Tensor) -> Result<bool> {
+        let index = index.reshape(&[1, index.numel(), 1])?.broadcast_to(y.shape())?;
+        let flag = flag::args("index_select", x.device(), self.extent)?;
+        launch::along::taken_along(&x.contiguous()?, 1, &index, y, &flag)
+    }
+}
+
 impl Op for TakeSlices {
     fn name(&self) -> &'static str {
         "index_select"
@@ -177,9 +186,12 @@ impl Op for TakeSlices {
         let (x, index) = (inputs[0], inputs[1]);
         let shape = [x.shape()[0], index.numel(), x.shape()[2]];
         let y = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
-        if y.numel() > 0 {
-            launch::along::take_slices(x, index, &y)?;
+        // Short slices are single elements rather than lines.
+        const SHORT: usize = 16;
+        if y.numel() == 0 || shape[2] < SHORT && self.take_elements(x, index, &y)? {
+            return Ok(y);
         }
+        launch::along::take_slices(x, index, &y)?;
         Ok(y)
     }
 
