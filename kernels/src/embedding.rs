@@ -126,8 +126,8 @@ pub fn embedding_starts<const ROWS: usize>(
 /// is fixed.
 #[kernel]
 pub fn embedding_bwd<
-    T: Float,
-    A: Float,
+    T: Number,
+    A: Number,
     const ROWS: usize,
     const TOKENS: usize,
     const COLS: usize,

@@ -10,10 +10,15 @@ pub static KERNELS: &[&KernelDef] = &[
     &take::KERNEL,
     &last_write::KERNEL,
     &put::KERNEL,
+    &put_in_order::KERNEL,
     &add_at::KERNEL,
     &resolve::KERNEL,
     &prod_at::KERNEL,
     &count::KERNEL,
+    &take_along::KERNEL,
+    &take_slices::KERNEL,
+    &add_slices_in_order::KERNEL,
+    &add_in_order::KERNEL,
 ];
 
 /// `y[i] = x[at[i]]`; zero where there is no such place.
@@ -46,6 +51,17 @@ pub fn put<T: Element, const BLOCK: usize>(
     let inside = first + arange::<BLOCK>() < x.dim(0);
     let old = x.load::<BLOCK>([first]);
     y.store([first], where_(from >= 0, load(values + from, (from >= 0) & inside), old));
+}
+
+/// `y[at[i]] = values[i]`, one after the other, by one program.
+#[kernel]
+pub fn put_in_order<T: Element>(at: View<i64, 1>, values: Ptr<T>, y: PtrMut<T>, n: i64) {
+    for i in range(0, at.dim(0)) {
+        let place = load(at.ptr() + i * at.stride(0));
+        if (place >= 0) & (place < n) {
+            store(y + place, load(values + i));
+        }
+    }
 }
 
 /// `y[at[i]] += values[i]`, of integers, whose order of additions does not matter.
@@ -118,4 +134,118 @@ pub fn prod_at<T: Number, A: Number, const BLOCK: usize>(
 pub fn count<const BLOCK: usize>(y: ViewMut<i64, 1>, step: i64) {
     let first = program_id(0) * BLOCK;
     y.store([first], (first + arange::<BLOCK>()) * step);
+}
+
+/// `y[..i..] = x[place]`, where the place is the sum of coordinates times steps, but along one axis, whose step is
+/// 0 here, of the index times `step`.
+///
+/// An index below 0 counts from `n`. One that is not there gives zero and is left in `flag`, as by
+/// [`mod@resolve`].
+#[kernel]
+pub fn take_along<T: Element, const ROWS: usize, const COLS: usize>(
+    x: Ptr<T>,
+    index: View<i64, 4>,
+    y: ViewMut<T, 4>,
+    s0: i64,
+    s1: i64,
+    s2: i64,
+    s3: i64,
+    n: i64,
+    step: i64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let (a, b, i, j) = tile_origin::<ROWS, COLS>(y.dim(1), y.dim(2), y.dim(3));
+    let v = index.load::<1, 1, ROWS, COLS>([a, b, i, j]).squeeze(0).squeeze(0);
+    let (row, col) = ((i + arange::<ROWS>()).col(), (j + arange::<COLS>()).row());
+    let inside = (row < y.dim(2)) & (col < y.dim(3));
+    let is_there = (v >= -n) & (v < n);
+    if any(any(inside & !is_there, 1), 0) {
+        atomic_max(flag, code);
+        let wrong = where_(inside & !is_there, v, i64::MIN);
+        atomic_max(flag + (((code >> 4) & 1023) + 1), max(max(wrong, 1), 0));
+    }
+    let place = a * s0 + b * s1 + row * s2 + col * s3 + where_(v < 0, v + n, v) * step;
+    let taken = load(x + place, inside & is_there);
+    y.store([a, b, i, j], taken.expand_dims(0).expand_dims(0));
+}
+
+/// `y[a, i, b] = x[a, index[i], b]`; an index that is not there gives zeros.
+#[kernel]
+pub fn take_slices<T: Element, const ROWS: usize, const COLS: usize>(
+    x: View<T, 3>,
+    index: View<i64, 1>,
+    y: ViewMut<T, 3>,
+) {
+    let (down, across) = (cdiv(y.dim(1), ROWS), cdiv(y.dim(2), COLS));
+    let (line, j) = (program_id(0) / across, program_id(0) % across * COLS);
+    let (a, i) = (line / down, line % down * ROWS);
+    let at = index.load::<ROWS>([i]);
+    let col = j + arange::<COLS>();
+    let from = x.ptr() + a * x.stride(0) + (at * x.stride(1)).col() + (col * x.stride(2)).row();
+    let is_there = (at >= 0) & (at < x.dim(1));
+    let taken = load(from, is_there.col() & (col < x.dim(2)).row());
+    y.store([a, i, j], taken.expand_dims(0));
+}
+
+/// `sums[a, index[t], b] += values[a, t, b]`, one `t` after the other; a program has `COLS` of the last axis. An
+/// index that is not there is left out.
+#[kernel]
+pub fn add_slices_in_order<T: Number, A: Number, const COLS: usize>(
+    index: View<i64, 1>,
+    values: View<T, 3>,
+    sums: ViewMut<A, 3>,
+) {
+    let across = cdiv(sums.dim(2), COLS);
+    let (a, j) = (program_id(0) / across, program_id(0) % across * COLS);
+    for t in range(0, index.dim(0)) {
+        let row = load(index.ptr() + t * index.stride(0));
+        if (row >= 0) & (row < sums.dim(1)) {
+            let more = values.load::<1, 1, COLS>([a, t, j]).to::<A>();
+            sums.store([a, row, j], sums.load::<1, 1, COLS>([a, row, j]) + more);
+        }
+    }
+}
+
+/// Adds values to `sums` at places, one after the other in row-major order.
+///
+/// The place of `values[p, r, c]` is the sum of coordinates times steps and `step` times the index. A program has
+/// `rows` by `cols` of them; who launches sees to it that no two programs meet. To an index below 0 `wrap` is added;
+/// one that is not in `0..n` goes nowhere, and is left in `flag` as by [`mod@resolve`] unless `code` is 0.
+#[kernel]
+pub fn add_in_order<T: Number, A: Number>(
+    index: View<i64, 3>,
+    values: View<T, 3>,
+    sums: PtrMut<A>,
+    s0: i64,
+    s1: i64,
+    s2: i64,
+    n: i64,
+    wrap: i64,
+    step: i64,
+    rows: i64,
+    cols: i64,
+    flag: PtrMut<i64>,
+    code: i64,
+) {
+    let (down, across) = (cdiv(index.dim(1), rows), cdiv(index.dim(2), cols));
+    let (line, part) = (program_id(0) / across, program_id(0) % across);
+    let p = line / down;
+    let (i, j) = (line % down * rows, part * cols);
+    for r in range(i, minimum(i + rows, index.dim(1))) {
+        let from = index.ptr() + p * index.stride(0) + r * index.stride(1);
+        let value = values.ptr() + p * values.stride(0) + r * values.stride(1);
+        let to = sums + p * s0 + r * s1;
+        for c in range(j, minimum(j + cols, index.dim(2))) {
+            let v = load(from + c * index.stride(2));
+            let at = where_(v < 0, v + wrap, v);
+            if (at >= 0) & (at < n) {
+                let own = to + c * s2 + at * step;
+                store(own, load(own) + load(value + c * values.stride(2)).to::<A>());
+            } else if code != 0 {
+                atomic_max(flag, code);
+                atomic_max(flag + (((code >> 4) & 1023) + 1), v);
+            }
+        }
+    }
 }

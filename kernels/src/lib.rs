@@ -9,6 +9,7 @@
 
 pub mod attention;
 pub mod cache;
+pub mod compact;
 pub mod compare;
 pub mod conv;
 pub mod copy;
@@ -35,6 +36,7 @@ pub mod pool;
 pub mod product;
 pub mod quantized;
 pub mod quantized_tiles;
+pub mod radix;
 pub mod random;
 pub mod reduce;
 pub mod rotate;
@@ -81,6 +83,8 @@ pub fn all() -> Vec<&'static KernelDef> {
         math::BINARY,
         math::INT,
         sort::KERNELS,
+        radix::KERNELS,
+        compact::KERNELS,
         search::KERNELS,
         special::KERNELS,
         index::KERNELS,

@@ -12,6 +12,7 @@ pub static KERNELS: &[&KernelDef] = &[
     &cummax_rows::KERNEL,
     &cummin_rows::KERNEL,
     &logcumsumexp_rows::KERNEL,
+    &exclusive_rows::KERNEL,
 ];
 
 /// `y[i, j] = sum(x[i, ..=j])`, of `x: [m, n]`.
@@ -104,4 +105,18 @@ pub fn logcumsumexp_rows<T: Float, A: Float, const ROWS: usize, const COLS: usiz
         let all = reduce(where_(inside, v, A::NEG_INFINITY), 1, log_add).col();
         before = log_add_of(all, before);
     }
+}
+
+/// In each row of `n` numbers each becomes the sum of those before it, and `totals` the sum of all; a program a row.
+#[kernel]
+pub fn exclusive_rows<const COLS: usize>(x: PtrMut<i64>, totals: PtrMut<i64>, n: i64) {
+    let own = x + program_id(0) * n;
+    let mut before = zeros::<i64, 1>();
+    for j in range(0, n, COLS) {
+        let at = j + arange::<COLS>();
+        let v = load(own + at, at < n);
+        store(own + at, cumsum(v, 0) - v + before, at < n);
+        before = before + sum(v, 0);
+    }
+    store(totals + program_id(0), sum(before, 0));
 }

@@ -56,6 +56,7 @@ mod gpu;
 mod gradients;
 mod graphs;
 /// Matrix products for an sm_90a GPU through the assembler.
+mod growth;
 mod hopper;
 /// The eight kernels of the language on every device.
 mod language;

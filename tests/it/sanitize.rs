@@ -382,24 +382,33 @@ const NOT_ON_THE_CPU: &[&str] = &[
     "quantized_tiles_of_codes",
     "quantized_tiles_of_codes_gated",
     "rms_of_rows",
-    // The host walks windows, sorts rows and checks indices.
+    // The host walks windows.
     "max_pool",
     "max_pool_bwd",
     "resample",
-    "resolve",
-    "sort_begin",
-    "sort_floats",
-    "sort_ints",
-    "sort_merge",
-    "sort_step",
+    // One program walks through a row, or through what is added, in order.
+    "add_at",
+    "embedding_bwd",
+    "embedding_bwd_small",
+    "put",
+    "radix_count",
+    "radix_scatter",
     // Keys and values of prompts are read where they lie, and a decode step is several launches.
     "paged_decode",
     "paged_gather",
     "paged_prefill",
 ];
 
-/// Kernels of products of rows on the CPU; tensor cores multiply these rows on a GPU.
-const NOT_ON_A_GPU: &[&str] = &["linear_rows", "quantized_rows"];
+/// Kernels of products of rows on the CPU, which tensor cores multiply on a GPU, and of one element after the other.
+const NOT_ON_A_GPU: &[&str] = &[
+    "add_in_order",
+    "add_slices_in_order",
+    "linear_rows",
+    "put_in_order",
+    "quantized_rows",
+    "radix_pass_in_order",
+    "radix_select_in_order",
+];
 
 /// The tests above launch every kernel there is. On the CPU in a process of its own: in this one other tests
 /// launch kernels too.

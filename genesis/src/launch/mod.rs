@@ -1,5 +1,6 @@
 //! From tensors to launches: block sizes, grids, views. The only module of the framework that launches.
 
+pub(crate) mod along;
 pub(crate) mod axis;
 pub(crate) mod config;
 pub(crate) mod conv;

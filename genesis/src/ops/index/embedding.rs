@@ -100,8 +100,8 @@ const ROWS: usize = 4;
 /// Tokens of a row that are read at once.
 const TOKENS: usize = 4;
 
-/// Tables of this many rows look for their tokens row by row.
-const SMALL: usize = 1024;
+/// Tables of this many rows look for their tokens row by row: few enough that the sort would take longer.
+const SMALL: usize = 64;
 
 fn small(index: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
     let cols = block(dy.shape()[1]).min(256);
@@ -213,6 +213,18 @@ struct Gather {
     index: Tensor,
 }
 
+impl Gather {
+    /// Token after token.
+    fn on_host(&self, dy: &Tensor) -> Result<Tensor> {
+        let [n, c] = [dy.shape()[0], dy.shape()[1]];
+        let wide = launch::accumulate_dtype(dy.dtype());
+        let sums = Tensor::zeros(&[1, self.vocabulary, c], (wide, Device::Cpu))?;
+        let values = dy.reshape(&[1, n, c])?;
+        launch::along::add_slices_in_order(&self.index, &values, &sums)?;
+        sums.reshape(&[self.vocabulary, c])?.to_dtype(dy.dtype())
+    }
+}
+
 impl Op for Gather {
     fn name(&self) -> &'static str {
         "embedding"
@@ -227,6 +239,9 @@ impl Op for Gather {
         let dtable = Tensor::uninitialized(&[self.vocabulary, c], (dy.dtype(), dy.device()))?;
         if dtable.numel() == 0 {
             return Ok(dtable);
+        }
+        if dy.device() == Device::Cpu {
+            return self.on_host(dy);
         }
         if self.vocabulary <= SMALL {
             small(&self.index, dy, &dtable)?;

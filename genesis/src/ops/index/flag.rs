@@ -126,13 +126,12 @@ fn is_same(a: &Tensor, b: &Tensor) -> bool {
 }
 
 /// What is told of an index that was not there.
-fn refusal(call: Option<&Call>, index: i64) -> Error {
-    let found = "found when values were read";
+fn refusal(call: Option<&Call>, index: i64, when: &str) -> Error {
     match call {
         Some(Call { op, extent, .. }) => {
-            Error::op(*op, format!("index {index} is out of range for {extent} elements; {found}"))
+            Error::op(*op, format!("index {index} is out of range for {extent} elements{when}"))
         }
-        None => Error::op("index", format!("{index} was out of range; {found}")),
+        None => Error::op("index", format!("{index} was out of range{when}")),
     }
 }
 
@@ -180,6 +179,15 @@ pub(in crate::ops) fn resolve(op: &'static str, index: &Tensor, range: Range) ->
 /// Refuses where a launch of this thread found an index that was not there; to be called when the device
 /// is done.
 pub(crate) fn check(on: Device) -> Result<()> {
+    told(on, "; found when values were read")
+}
+
+/// Refuses what the launch before this found, on the CPU, which is done with it.
+pub(in crate::ops) fn refuse(on: Device) -> Result<()> {
+    if on == Device::Cpu { told(on, "") } else { Ok(()) }
+}
+
+fn told(on: Device, when: &str) -> Result<()> {
     let lock = || FLAGS.lock().unwrap_or_else(PoisonError::into_inner);
     let thread = this_thread().unwrap_or_default();
     // Nobody else is to be told of those of threads that are gone.
@@ -194,7 +202,7 @@ pub(crate) fn check(on: Device) -> Result<()> {
         let flags = lock();
         let own = flags.iter().find(|flags| is_same(&flags.words, words));
         let call = own.and_then(|flags| flags.calls[slot_of(code)].as_ref());
-        wrong = Some(refusal(call.filter(|call| call.code == code), index));
+        wrong = Some(refusal(call.filter(|call| call.code == code), index, when));
     }
     let is_read = |flags: &Flags| all.iter().any(|words| is_same(&flags.words, words));
     if all.len() > 1 {

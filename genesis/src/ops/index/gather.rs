@@ -18,6 +18,7 @@ use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::index::flag::{self, Range};
+use crate::ops::index::{along, compact};
 use crate::ops::{Op, Saves, apply, check_pair};
 use crate::shape::{self, Layout, contiguous_strides};
 use crate::tensor::Tensor;
@@ -59,8 +60,7 @@ impl Tensor {
         let (x, index) = with_axes("gather", self, dim, index)?;
         let axis = shape::axis("gather", dim, x.shape())?;
         check_fits("gather", &x, axis, index.shape())?;
-        let places = places_along("gather", &x, axis, &index)?;
-        take_at(&x, &places)
+        along::take_along("gather", &x, axis, &index)
     }
 
     /// [`Tensor::gather`] where this tensor and the index broadcast along the other axes.
@@ -100,8 +100,7 @@ impl Tensor {
         const NAME: &str = "index_select";
         let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
         let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
-        let places = slices(NAME, &x, axis, index)?;
-        let y = take_at(&x, &places)?;
+        let y = along::take_slices(&x, axis, &line(NAME, &x, axis, index)?)?;
         if self.rank() == 0 { y.reshape(&[]) } else { Ok(y) }
     }
 
@@ -120,14 +119,17 @@ impl Tensor {
         const NAME: &str = "index_add";
         let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
         let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
-        let places = slices(NAME, &x, axis, index)?;
-        if source.numel() != places.numel() {
-            let message = format!("the source is {:?}, not {:?}", source.shape(), places.shape());
+        let index = line(NAME, &x, axis, index)?;
+        let mut slices = x.shape().to_vec();
+        slices[axis] = index.numel();
+        if source.numel() != shape::product(&slices) {
+            let message = format!("the source is {:?}, not {slices:?}", source.shape());
             return Err(Error::op(NAME, message));
         }
         let scaled = if alpha == 1.0 { source.clone() } else { source.mul_scalar(alpha)? };
         let source = if source.dtype() == DType::Bool { scaled.to_bool()? } else { scaled };
-        plus_at(self, &source, &places)
+        let source = source.reshape(&slices)?;
+        plus(self, &source, &|values| along::add_slices(x.shape(), axis, &index, values))
     }
 
     /// [`Tensor::index_add`] in place.
@@ -165,8 +167,11 @@ impl Tensor {
     /// As [`Tensor::scatter`].
     #[track_caller]
     pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
-        let (places, source) = scattered("scatter_add", self, dim, index, source)?;
-        plus_at(self, &source, &places)
+        const NAME: &str = "scatter_add";
+        let Scattered { dense, axis, index, source } = fitted(NAME, self, dim, index, source)?;
+        plus(self, &source, &|values| {
+            along::add_along(NAME, dense.shape(), axis, &index, values)
+        })
     }
 
     /// [`Tensor::scatter_add`] in place.
@@ -190,6 +195,11 @@ impl Tensor {
         if tensors.iter().all(Option::is_none) {
             return Ok(view);
         }
+        if let Some((axis, index)) = one_index(&tensors) {
+            let taken = along::take_slices(&view, axis, &index.ravel()?)?;
+            let (before, after) = (&view.shape()[..axis], &view.shape()[axis + 1..]);
+            return taken.reshape(&[before, index.shape(), after].concat());
+        }
         take_at(&view, &places_of(&view, &tensors)?)
     }
 
@@ -199,6 +209,11 @@ impl Tensor {
     /// As [`Tensor::index`], or if `values` does not broadcast to what the indexing names.
     #[track_caller]
     pub fn index_put(&self, parts: &[Index], values: &Tensor, accumulate: bool) -> Result<Tensor> {
+        if accumulate
+            && let Some(sum) = plus_slices(self, parts, values)?
+        {
+            return Ok(sum);
+        }
         let places = all_places(self)?.index(parts)?;
         let values = values.broadcast_to(places.shape())?.to_dtype(self.dtype())?;
         match accumulate {
@@ -237,50 +252,13 @@ impl Tensor {
     /// If memory runs out.
     #[track_caller]
     pub fn nonzero(&self) -> Result<Tensor> {
-        if self.device() != Device::Cpu {
-            return self.nonzero_on_device();
-        }
-        let is_found = self.to_bool()?.to_bytes()?;
-        let found = || is_found.iter().enumerate().filter(|(_, is_found)| **is_found != 0);
-        let (rank, strides) = (self.rank(), contiguous_strides(self.shape()));
-        // Written where they stay: there may be far more of them than elements.
-        Tensor::filled(&[found().count(), rank], (DType::I64, self.device()), |bytes| {
-            let mut cells = bytes.chunks_exact_mut(size_of::<i64>());
-            for (place, _) in found() {
-                for (axis, cell) in cells.by_ref().take(rank).enumerate() {
-                    let coordinate = place / strides[axis] as usize % self.shape()[axis];
-                    cell.copy_from_slice(&(coordinate as i64).to_ne_bytes());
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// [`Tensor::nonzero`] by a running count: the number of an element among those found is where its
-    /// place is written.
-    #[track_caller]
-    fn nonzero_on_device(&self) -> Result<Tensor> {
         let (rank, on) = (self.rank(), self.device());
-        let found = self.to_bool()?.ravel()?;
-        let counts = found.cumsum(0)?;
-        let total = if self.numel() == 0 {
-            0
-        } else {
-            counts.narrow(0, self.numel() - 1, 1)?.item()? as usize
-        };
-        let never = Tensor::full(&[], -1.0, (DType::I64, on))?;
-        let to = found.where_(&counts.sub_scalar(1.0)?, &never)?;
-        let places = add_at(&steps(self.numel(), 1, 0, 1, on)?, &to, total)?;
-        let strides = contiguous_strides(self.shape());
-        let coordinates: Vec<Tensor> = (0..rank)
-            .map(|axis| {
-                let step = places.floor_divide_scalar(strides[axis] as f64)?;
-                step.remainder_scalar(self.shape()[axis].max(1) as f64)
-            })
-            .collect::<Result<_>>()?;
+        let places = compact::places_of_nonzero(self)?;
+        let total = places.numel();
         match rank {
             0 => Tensor::zeros(&[total, 0], (DType::I64, on)),
-            _ => Tensor::stack(&coordinates.iter().collect::<Vec<_>>(), 1),
+            1 => places.reshape(&[total, 1]),
+            _ => compact::coordinates(&places, self.shape()),
         }
     }
 
@@ -300,9 +278,9 @@ impl Tensor {
     }
 }
 
-/// An index tensor as i64, on the tensor's device; on the CPU every element is in `-extent..extent`.
+/// An index tensor as i64, on the tensor's device.
 #[track_caller]
-fn checked(op: &'static str, index: &Tensor, x: &Tensor, extent: usize) -> Result<Tensor> {
+fn checked(op: &'static str, index: &Tensor, x: &Tensor) -> Result<Tensor> {
     if !index.dtype().is_int() {
         return Err(Error::op(op, format!("the index must be an integer, got {}", index.dtype())));
     }
@@ -310,34 +288,22 @@ fn checked(op: &'static str, index: &Tensor, x: &Tensor, extent: usize) -> Resul
         let message = format!("devices differ, {} and {}", x.device(), index.device());
         return Err(Error::op(op, message));
     }
-    let index = index.detach().to_dtype(DType::I64)?;
-    if index.device() == Device::Cpu {
-        let n = extent as i64;
-        let is_wrong = |i: &i64| !(-n..n).contains(i);
-        if let Some(wrong) = index.indices_to_check()?.into_iter().find(is_wrong) {
-            let message = format!("index {wrong} is out of range for {extent} elements");
-            return Err(Error::op(op, message));
-        }
-    }
-    Ok(index)
+    index.detach().to_dtype(DType::I64)
 }
 
-/// Indices that count from the end, counted from the start, times a step. On a GPU it is found out here
-/// whether they are in range.
+/// Indices that count from the end, counted from the start, times a step. It is found out here whether they are in
+/// range.
 #[track_caller]
 fn wrapped(op: &'static str, index: &Tensor, extent: usize, step: i64) -> Result<Tensor> {
-    if index.device() != Device::Cpu {
-        return flag::resolve(op, index, Range { extent, wraps: true, step });
-    }
-    let is_negative = index.lt_scalar(0.0)?;
-    let counted = is_negative.where_(&index.add_scalar(extent as f64)?, index)?;
-    if step == 1 { Ok(counted) } else { counted.mul_scalar(step as f64) }
+    let places = flag::resolve(op, index, Range { extent, wraps: true, step })?;
+    flag::refuse(index.device())?;
+    Ok(places)
 }
 
 /// The places that positions in row-major order are, with those that count from the end.
 #[track_caller]
 pub(super) fn places_in(op: &'static str, index: &Tensor, x: &Tensor) -> Result<Tensor> {
-    wrapped(op, &checked(op, index, x, x.numel())?, x.numel(), 1)
+    wrapped(op, &checked(op, index, x)?, x.numel(), 1)
 }
 
 /// The place of every element, in the shape of the tensor.
@@ -351,8 +317,8 @@ pub(super) fn all_places(x: &Tensor) -> Result<Tensor> {
 fn with_axes(op: &'static str, x: &Tensor, dim: i64, index: &Tensor) -> Result<(Tensor, Tensor)> {
     let x = if x.rank() == 0 && index.rank() == 1 { x.reshape(&[1])? } else { x.clone() };
     let x = if x.rank() == 0 { x.reshape(&[1])? } else { x };
-    let axis = shape::axis(op, dim, x.shape())?;
-    let index = checked(op, index, &x, x.shape()[axis])?;
+    shape::axis(op, dim, x.shape())?;
+    let index = checked(op, index, &x)?;
     Ok((x, index))
 }
 
@@ -395,7 +361,7 @@ pub(crate) fn places_of_layout(layout: &Layout, on: Device) -> Result<Tensor> {
 
 /// The places in `x` that an index of its rank names along an axis.
 #[track_caller]
-fn places_along(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+pub(super) fn places_along(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
     if index.numel() == 0 {
         // The axes of nothing may be as long as they like, and are not listed.
         return index.to_dtype(DType::I64);
@@ -409,14 +375,26 @@ fn places_along(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Re
     Ok(places)
 }
 
-/// The places of slices along an axis.
+/// An index of slices: one axis at most.
 #[track_caller]
-pub(super) fn slices(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+fn line_of(op: &'static str, x: &Tensor, index: &Tensor) -> Result<Tensor> {
     if index.rank() > 1 {
         let message = format!("the index must have one axis, got {:?}", index.shape());
         return Err(Error::op(op, message));
     }
-    let index = checked(op, index, x, x.shape()[axis])?;
+    checked(op, index, x)
+}
+
+/// An index of slices along an axis as a vector that counts from 0.
+#[track_caller]
+fn line(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+    wrapped(op, &line_of(op, x, index)?.ravel()?, x.shape()[axis], 1)
+}
+
+/// The places of slices along an axis.
+#[track_caller]
+pub(super) fn slices(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+    let index = line_of(op, x, index)?;
     let mut full = x.shape().to_vec();
     full[axis] = index.numel();
     let mut line = vec![1; x.rank()];
@@ -433,6 +411,26 @@ pub(super) fn scattered(
     index: &Tensor,
     source: &Tensor,
 ) -> Result<(Tensor, Tensor)> {
+    let Scattered { dense, axis, index, source } = fitted(op, x, dim, index, source)?;
+    Ok((places_along(op, &dense, axis, &index)?, source))
+}
+
+/// The operands of a scatter that fit each other.
+struct Scattered {
+    dense: Tensor,
+    axis: usize,
+    index: Tensor,
+    source: Tensor,
+}
+
+#[track_caller]
+fn fitted(
+    op: &'static str,
+    x: &Tensor,
+    dim: i64,
+    index: &Tensor,
+    source: &Tensor,
+) -> Result<Scattered> {
     check_pair(op, x, source)?;
     let (dense, index) = with_axes(op, x, dim, index)?;
     let axis = shape::axis(op, dim, dense.shape())?;
@@ -454,7 +452,11 @@ pub(super) fn scattered(
     for (axis, &extent) in index.shape().iter().enumerate() {
         source = source.narrow(axis as i64, 0, extent)?;
     }
-    Ok((places_along(op, &dense, axis, &index)?, source))
+    if index.rank() == 0 {
+        // A scalar that is written to an axis of its own.
+        return Ok(Scattered { dense, axis, index: index.reshape(&[1])?, source: source.reshape(&[1])? });
+    }
+    Ok(Scattered { dense, axis, index, source })
 }
 
 /// Applies what are views; what remains are index tensors by axis of the view.
@@ -504,7 +506,7 @@ fn basic(x: &Tensor, parts: &[Index]) -> Result<(Tensor, Vec<Option<Tensor>>)> {
                 (view, axis) = masked(view, axis, t, &mut tensors)?;
             }
             Index::Tensor(t) => {
-                let index = checked(NAME, t, &view, view.shape()[axis])?;
+                let index = checked(NAME, t, &view)?;
                 tensors.push(Some(wrapped(NAME, &index, view.shape()[axis], 1)?));
                 axis += 1;
             }
@@ -581,18 +583,53 @@ pub(crate) fn add_at(values: &Tensor, places: &Tensor, n: usize) -> Result<Tenso
     apply(AddAt { n, shape: values.shape().to_vec() }, &[values, places])
 }
 
+/// The only index tensor of an indexing, and its axis.
+fn one_index(tensors: &[Option<Tensor>]) -> Option<(usize, &Tensor)> {
+    let mut all = tensors.iter().enumerate().filter_map(|(axis, t)| Some((axis, t.as_ref()?)));
+    all.next().filter(|_| all.next().is_none())
+}
+
+/// `x` with values added where an indexing has one index tensor and whole axes beside it; none where it has others.
+#[track_caller]
+fn plus_slices(x: &Tensor, parts: &[Index], values: &Tensor) -> Result<Option<Tensor>> {
+    let is_whole = |part: &Index| {
+        matches!(part, Index::Range(None, None, 1) | Index::Ellipsis | Index::Tensor(_))
+    };
+    if !parts.iter().all(is_whole) {
+        return Ok(None);
+    }
+    let (view, tensors) = basic(x, parts)?;
+    let Some((axis, index)) = one_index(&tensors) else { return Ok(None) };
+    let (before, after) = (&view.shape()[..axis], &view.shape()[axis + 1..]);
+    let named = [before, index.shape(), after].concat();
+    let values = values.broadcast_to(&named)?.to_dtype(x.dtype())?;
+    let index = index.ravel()?;
+    plus(x, &values, &|values| along::add_slices(view.shape(), axis, &index, values)).map(Some)
+}
+
+/// `x` with sums of values added, which `sums` makes of them; 16-bit floats are rounded once, bools stay bools, whose
+/// sum is whether one is true.
+#[track_caller]
+fn plus(
+    x: &Tensor,
+    values: &Tensor,
+    sums: &dyn Fn(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let is_half = x.dtype() == values.dtype() && launch::accumulate_dtype(x.dtype()) != x.dtype();
+    if is_half && x.dtype().is_float() {
+        // The sum is not rounded before it is added.
+        return Tensor::rounded_once([x, values], |[x, values]| plus(&x, &values, sums));
+    }
+    let sums = sums(values)?.reshape(x.shape())?;
+    let is_bool = x.dtype() == DType::Bool && values.dtype() == DType::Bool;
+    x.add(&if is_bool { sums.to_bool()? } else { sums })
+}
+
 /// `x` with values added at places; 16-bit floats are rounded once, bools stay bools, whose sum is whether
 /// one is true.
 #[track_caller]
 pub(crate) fn plus_at(x: &Tensor, values: &Tensor, places: &Tensor) -> Result<Tensor> {
-    let is_half = x.dtype() == values.dtype() && launch::accumulate_dtype(x.dtype()) != x.dtype();
-    if is_half && x.dtype().is_float() {
-        // The sum is not rounded before it is added.
-        return Tensor::rounded_once([x, values], |[x, values]| plus_at(&x, &values, places));
-    }
-    let sums = add_at(values, places, x.numel())?.reshape(x.shape())?;
-    let is_bool = x.dtype() == DType::Bool && values.dtype() == DType::Bool;
-    x.add(&if is_bool { sums.to_bool()? } else { sums })
+    plus(x, values, &|values| add_at(values, places, x.numel()))
 }
 
 /// `x` with values written at places.
@@ -662,6 +699,9 @@ impl Op for AddAt {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (values, places) = (flat(inputs[0])?, flat(inputs[1])?);
         let at = (values.dtype(), values.device());
+        if at.1 == Device::Cpu {
+            return along::add_on_host(&values, &places, self.n);
+        }
         if values.dtype().is_float() {
             let sums = Tensor::zeros(&[self.n, 1], at)?;
             if values.numel() > 0 && self.n > 0 {
@@ -703,8 +743,42 @@ impl Op for AddAt {
     }
 }
 
+/// For each of `n` places the write that stays, or -1.
+#[track_caller]
+fn winners(places: &Tensor, n: usize) -> Result<Tensor> {
+    let winner = Tensor::full(&[n], -1.0, (DType::I64, places.device()))?;
+    if places.numel() > 0 && n > 0 {
+        let args = [
+            launch::view_of(places, false),
+            launch::pointer(&winner, true),
+            launch::number(DType::I64, n as f64),
+        ];
+        let grid = Grid::x(places.numel().div_ceil(BLOCK));
+        let kernel = &device::last_write::KERNEL;
+        launch::warped(kernel, &winner, grid, &[], &[BLOCK as i64], None, &args)?;
+    }
+    Ok(winner)
+}
+
+/// `x` with values written at places one after the other, on the CPU.
+#[track_caller]
+fn put_in_order(x: &Tensor, places: &Tensor, values: &Tensor) -> Result<Tensor> {
+    let y = x.detach().copy()?;
+    if places.numel() > 0 && x.numel() > 0 {
+        let args = [
+            launch::view_of(places, false),
+            launch::pointer(values, false),
+            launch::pointer(&y, true),
+            launch::number(DType::I64, x.numel() as f64),
+        ];
+        let kernel = &device::put_in_order::KERNEL;
+        launch::warped(kernel, &y, Grid::x(1), &[x.dtype()], &[], None, &args)?;
+    }
+    Ok(y)
+}
+
 struct Put {
-    /// For each place the write that stays, or -1.
+    /// For each place the write that stays, or -1, where the forward needed to know.
     winner: OnceLock<Tensor>,
 }
 
@@ -716,14 +790,10 @@ impl Op for Put {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let (x, places, values) = (inputs[0].contiguous()?, flat(inputs[1])?, flat(inputs[2])?);
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        let winner = Tensor::full(&[x.numel()], -1.0, (DType::I64, x.device()))?;
-        let n = launch::number(DType::I64, x.numel() as f64);
-        if places.numel() > 0 && x.numel() > 0 {
-            let args = [launch::view_of(&places, false), launch::pointer(&winner, true), n];
-            let grid = Grid::x(places.numel().div_ceil(BLOCK));
-            let kernel = &device::last_write::KERNEL;
-            launch::warped(kernel, &winner, grid, &[], &[BLOCK as i64], None, &args)?;
+        if x.device() == Device::Cpu {
+            return put_in_order(&x, &places, &values);
         }
+        let winner = winners(&places, x.numel())?;
         if x.numel() > 0 {
             let args = [
                 launch::view_of(&flat(&x)?, false),
@@ -752,12 +822,15 @@ impl Op for Put {
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let places = saved.input(1);
-        let winner = self.winner.get().ok_or_else(|| Error::op("put", "ran no forward"))?;
+        let winner = match self.winner.get() {
+            Some(winner) => winner.clone(),
+            None => winners(&flat(places)?, dy.numel())?,
+        };
         let zero = Tensor::zeros(&[], (dy.dtype(), dy.device()))?;
         let is_old = winner.lt_scalar(0.0)?.reshape(dy.shape())?;
         let dx = is_old.where_(dy, &zero)?;
         let own = Tensor::arange(0.0, places.numel() as f64, 1.0, (DType::I64, dy.device()))?;
-        let stays = take_at(winner, places)?.eq(&own.reshape(places.shape())?)?;
+        let stays = take_at(&winner, places)?.eq(&own.reshape(places.shape())?)?;
         let dvalues = stays.where_(&take_at(dy, places)?, &zero)?;
         Ok(vec![Some(dx), None, Some(dvalues)])
     }

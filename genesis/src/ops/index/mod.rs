@@ -1,6 +1,8 @@
 //! Elements by index: read, written, added to.
 
+mod along;
 mod bags;
+mod compact;
 mod embedding;
 pub(super) mod flag;
 mod gather;
@@ -9,6 +11,7 @@ mod scatter;
 #[cfg(feature = "op-info")]
 use crate::ops::info::OpInfo;
 pub use bags::{BagMode, Bags};
+pub(super) use compact::exclusive;
 pub use gather::Index;
 pub(super) use gather::{add_at, places_of_layout, put_at, take_at};
 pub use scatter::ScatterReduce;

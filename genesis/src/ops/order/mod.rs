@@ -1,5 +1,6 @@
 //! Ops on the order of elements: sorting, searching, what there is once.
 
+mod radix;
 mod search;
 mod sort;
 mod unique;

@@ -1,23 +1,19 @@
 //! Order: `sort`, `argsort`, `topk`, and extremes with their positions.
 //!
 //! What is sorted are positions; values come by gathering, which is how gradients find their way. Equals
-//! keep their order. On a GPU values of at most 32 bits are sorted as keys, value and position in one
-//! number: rows of up to [`PIECE`] elements in one launch, longer ones with one more for each factor of
-//! [`FAN`]. Values of 64 bits take a network of launches. The CPU sorts row by row.
-
-use std::cmp::Ordering;
+//! keep their order. Short rows of values of at most 32 bits are sorted as keys, value and position in one
+//! number, in one launch; others by [`radix`](super::radix), on the CPU and on GPUs.
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::sort as device;
 
+use super::radix;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::shape;
 use crate::tensor::Tensor;
-
-const BLOCK: usize = 1024;
 
 impl Tensor {
     /// The elements along `dim` in order, and where each stood; equals keep their order, NaN counts as
@@ -65,6 +61,9 @@ impl Tensor {
             let message = format!("has no {k} of {extent} elements, shape {:?}", self.shape());
             return Err(Error::op("topk", message));
         }
+        if let Some(index) = self.few_first(k, axis, largest)? {
+            return Ok((self.along(dim, &index)?, index));
+        }
         let index = self.argsort(dim, largest)?;
         if self.rank() == 0 {
             return if k == 1 {
@@ -75,6 +74,41 @@ impl Tensor {
         }
         let index = index.narrow(dim, 0, k)?.contiguous()?;
         Ok((self.along(dim, &index)?, index))
+    }
+
+    /// The first `k` of [`Tensor::argsort`] without a sort of all; none where that is no better.
+    #[track_caller]
+    fn few_first(&self, k: usize, axis: usize, descending: bool) -> Result<Option<Tensor>> {
+        if self.rank() == 0 || self.device() != Device::Cpu {
+            return Ok(None);
+        }
+        let last = self.detach().as_countable().transpose(axis as i64, -1)?;
+        let n = last.dim(-1)?;
+        if k == 0 || n <= SHORT || 2 * k > n || last.numel() == 0 {
+            return Ok(None);
+        }
+        let rows = last.reshape(&[last.numel() / n, n])?;
+        let chosen = radix::smallest(&rows, k, descending)?.0;
+        let order = sorted(&rows.gather(1, &chosen)?, descending)?;
+        let mut shape = last.shape().to_vec();
+        shape[last.rank() - 1] = k;
+        let index = chosen.gather(1, &order)?.reshape(&shape)?;
+        index.transpose(axis as i64, -1)?.contiguous().map(Some)
+    }
+
+    /// Element `rank` of [`Tensor::argsort`] along an axis, which keeps an extent of 1.
+    #[track_caller]
+    pub(in crate::ops) fn index_of_rank(&self, rank: usize, axis: i64) -> Result<Tensor> {
+        let last = self.detach().transpose(axis, -1)?;
+        let n = last.dim(-1)?;
+        if self.device() != Device::Cpu || n <= SHORT || last.numel() == 0 {
+            return self.argsort(axis, false)?.narrow(axis, rank, 1);
+        }
+        let rows = last.reshape(&[last.numel() / n, n])?;
+        let edge = radix::smallest(&rows, rank + 1, false)?.1;
+        let mut shape = last.shape().to_vec();
+        shape[last.rank() - 1] = 1;
+        edge.reshape(&shape)?.transpose(axis, -1)?.contiguous()
     }
 
     /// The largest element along `dim` and where it stands; the first of equals, NaN before numbers.
@@ -122,64 +156,32 @@ impl Tensor {
     }
 }
 
-/// Elements of a row that are sorted with each other, each against each.
+/// Elements of a row that are sorted with each other, each against each, on a GPU.
 const PIECE: usize = 1024;
-/// Pieces that are merged at once, at most.
-const FAN: usize = 32;
 /// Elements of one program.
 const OWN: usize = 16;
+
+/// Rows of at most so many elements are sorted in one launch on the CPU, each element against each.
+const SHORT: usize = 64;
 
 /// The positions of the elements of each row of `x: [rows, n]` in order.
 #[track_caller]
 fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
-    match x.device() {
-        Device::Cpu => on_host(x, descending),
-        Device::Cuda(_) if x.dtype().bytes() <= 4 => by_keys(x, descending),
-        Device::Cuda(_) => by_network(x, descending),
+    let is_short = x.shape()[1] <= if x.device() == Device::Cpu { SHORT } else { PIECE };
+    match is_short && x.dtype().bytes() <= 4 {
+        true => by_keys(x, descending),
+        false => radix::sorted(x, descending),
     }
 }
 
-#[track_caller]
-fn on_host(x: &Tensor, descending: bool) -> Result<Tensor> {
-    let n = x.shape()[1];
-    let order = match x.dtype() {
-        dtype if dtype.is_float() => {
-            // NaN equals NaN and comes after all numbers.
-            let compare =
-                |a: &f64, b: &f64| a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
-            orders(&x.to_f64_vec()?, n, descending, compare)
-        }
-        DType::U64 => orders(&x.to_vec::<u64>()?, n, descending, u64::cmp),
-        _ => orders(&x.to_dtype(DType::I64)?.to_vec::<i64>()?, n, descending, i64::cmp),
-    };
-    Tensor::from_slice_on(&order, x.shape(), Device::Cpu)
-}
-
-fn orders<T>(
-    values: &[T],
-    n: usize,
-    descending: bool,
-    compare: impl Fn(&T, &T) -> Ordering,
-) -> Vec<i64> {
-    let order = |row: &[T]| {
-        let mut order: Vec<i64> = (0..n as i64).collect();
-        order.sort_by(|&a, &b| {
-            let (a, b) = (&row[a as usize], &row[b as usize]);
-            if descending { compare(b, a) } else { compare(a, b) }
-        });
-        order
-    };
-    values.chunks_exact(n).flat_map(order).collect()
-}
-
-/// By keys of 64 bits, for values of at most 32.
+/// Short rows by keys of 64 bits, for values of at most 32.
 #[track_caller]
 fn by_keys(x: &Tensor, descending: bool) -> Result<Tensor> {
     let (rows, n) = (x.shape()[0], x.shape()[1]);
     let number = |value: usize| launch::number(DType::I64, value as f64);
     let grid = Grid::x(rows * n.div_ceil(OWN));
     let piece = n.next_power_of_two().clamp(OWN, PIECE);
-    let mut keys = Tensor::uninitialized(&[rows, n], (DType::I64, x.device()))?;
+    let keys = Tensor::uninitialized(&[rows, n], (DType::I64, x.device()))?;
     // The order of 32 bits without a sign is that of a number that has one.
     let zero = if x.dtype() == DType::U32 { 1 << 31 } else { 0 };
     let args = [
@@ -187,7 +189,6 @@ fn by_keys(x: &Tensor, descending: bool) -> Result<Tensor> {
         launch::pointer(&keys, true),
         number(zero),
         number(usize::from(descending)),
-        number(usize::from(n <= piece)),
     ];
     let kernel = match x.dtype().is_float() {
         true => &device::sort_floats::KERNEL,
@@ -195,55 +196,7 @@ fn by_keys(x: &Tensor, descending: bool) -> Result<Tensor> {
     };
     let consts = [OWN as i64, piece as i64];
     launch::warped(kernel, &keys, grid, &[x.dtype()], &consts, None, &args)?;
-    let mut len = piece;
-    while len < n {
-        let fan = n.div_ceil(len).next_power_of_two().min(FAN);
-        let merged = Tensor::uninitialized(&[rows, n], (DType::I64, x.device()))?;
-        let args = [
-            launch::pointer(&keys, false),
-            launch::pointer(&merged, true),
-            number(n),
-            number(len),
-            number((len + 1).next_power_of_two().trailing_zeros() as usize),
-            number(usize::from(len * fan >= n)),
-        ];
-        let kernel = &device::sort_merge::KERNEL;
-        let consts = [OWN as i64, fan as i64];
-        launch::warped(kernel, &merged, grid, &[], &consts, None, &args)?;
-        (keys, len) = (merged, len * fan);
-    }
     Ok(keys)
-}
-
-/// By a network, whose every step is a launch.
-#[track_caller]
-fn by_network(x: &Tensor, descending: bool) -> Result<Tensor> {
-    let (rows, n) = (x.shape()[0], x.shape()[1]);
-    let places = n.next_power_of_two();
-    let keys = Tensor::uninitialized(&[rows, places], (x.dtype(), x.device()))?;
-    let at = Tensor::uninitialized(&[rows, places], (DType::I64, x.device()))?;
-    let number = |value: usize| launch::number(DType::I64, value as f64);
-    let (key, position) = (launch::pointer(&keys, true), launch::pointer(&at, true));
-    let (dtypes, consts) = ([x.dtype()], [BLOCK as i64]);
-    let args = [launch::view_of(x, false), key, position, number(places)];
-    let grid = Grid::xy(places.div_ceil(BLOCK), rows);
-    launch::warped(&device::sort_begin::KERNEL, &keys, grid, &dtypes, &consts, None, &args)?;
-    let pairs = rows * places / 2;
-    let mut run = 2;
-    while run <= places {
-        // The last run is whole rows, all of them upwards.
-        let bit = if run == places { 0 } else { run };
-        let mut distance = run / 2;
-        while distance > 0 {
-            let numbers = [pairs, bit, distance, usize::from(descending)].map(number);
-            let args = [&[key, position][..], &numbers].concat();
-            let grid = Grid::x(pairs.div_ceil(BLOCK));
-            launch::warped(&device::sort_step::KERNEL, &keys, grid, &dtypes, &consts, None, &args)?;
-            distance /= 2;
-        }
-        run *= 2;
-    }
-    at.narrow(1, 0, n)?.contiguous()
 }
 
 #[cfg(feature = "op-info")]

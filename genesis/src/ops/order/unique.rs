@@ -6,7 +6,7 @@
 use genesis_kernel::ir::DType;
 
 use crate::error::Result;
-use crate::ops::index::{add_at, put_at, take_at};
+use crate::ops::index::{put_at, take_at};
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -93,8 +93,10 @@ fn differs(x: &Tensor) -> Result<Tensor> {
 fn groups(x: &Tensor, is_new: &Tensor) -> Result<Unique> {
     let group = is_new.cumsum(0)?.sub_scalar(1.0)?;
     let first = is_new.nonzero()?.select(1, 0)?.contiguous()?;
-    let ones = Tensor::ones(group.shape(), (DType::I64, x.device()))?;
-    let counts = add_at(&ones, &group, first.numel())?;
+    // Each group ends where the next begins.
+    let end = Tensor::full(&[first.numel().min(1)], x.numel() as f64, (DType::I64, x.device()))?;
+    let rest = first.narrow(0, first.numel().min(1), first.numel().saturating_sub(1))?;
+    let counts = Tensor::cat(&[&rest, &end], 0)?.sub(&first)?;
     Ok(Unique { values: take_at(x, &first)?, inverse: group, counts })
 }
 

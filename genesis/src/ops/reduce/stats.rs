@@ -292,7 +292,7 @@ impl Tensor {
             let message = format!("has no value over no elements, shape {:?}", self.shape());
             return Err(Error::op(op, message));
         }
-        let mut index = x.argsort(axis, false)?.narrow(axis, rank, 1)?;
+        let mut index = x.index_of_rank(rank, axis)?;
         if nan_wins && x.dtype().is_float() {
             let has_nan = x.isnan()?.any_dims(&[axis], true)?;
             let first = x.detach().argmax(axis)?.unsqueeze(axis)?;

@@ -1,0 +1,111 @@
+//! Elements by an index along one axis, without a list of their places.
+
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::Arg;
+use kernels::index as device;
+
+use super::{accumulate_dtype, launch_with, pointer, tile, view};
+use crate::error::Result;
+use crate::shape::{collapse_strides, contiguous_strides};
+use crate::tensor::Tensor;
+
+fn integer(value: i64) -> Arg {
+    Arg::Scalar(Scalar::int(DType::I64, value))
+}
+
+/// `y[i, j] = x[index[i, j], j]` along axis 0, and so on, of a contiguous `x`; false where there are too many axes for
+/// a launch. What is wrong of the index goes to `flag`.
+pub(crate) fn taken_along(
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+    y: &Tensor,
+    flag: &[Arg; 2],
+) -> Result<bool> {
+    let mut steps = contiguous_strides(x.shape());
+    let step = std::mem::take(&mut steps[axis]);
+    let all = [index.strides(), y.strides(), &steps[..]];
+    let (shape, strides) = collapse_strides(y.shape(), &all);
+    let Some(pad) = 4_usize.checked_sub(shape.len()) else { return Ok(false) };
+    let dims: Vec<usize> = std::iter::repeat_n(1, pad).chain(shape).collect();
+    let full =
+        |s: &[i64]| -> Vec<i64> { std::iter::repeat_n(0, pad).chain(s.iter().copied()).collect() };
+    let mut args = vec![
+        pointer(x, false),
+        view(index, &dims, &full(&strides[0]), false),
+        view(y, &dims, &full(&strides[1]), true),
+    ];
+    args.extend(full(&strides[2]).into_iter().map(integer));
+    args.extend([integer(x.shape()[axis] as i64), integer(step), flag[0], flag[1]]);
+    let tile::Tile { rows, cols, warps } = tile::tile(y.device(), 8, dims[2], dims[3]);
+    let grid = Grid::x(dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols));
+    let (kernel, consts) = (&device::take_along::KERNEL, [rows as i64, cols as i64]);
+    launch_with(kernel, y, grid, &[x.dtype()], &consts, warps, &args)?;
+    Ok(true)
+}
+
+/// `y[a, i, b] = x[a, index[i], b]`; an index that is not there gives zeros.
+pub(crate) fn take_slices(x: &Tensor, index: &Tensor, y: &Tensor) -> Result<()> {
+    let [outer, n, inner] = [0, 1, 2].map(|axis| y.shape()[axis]);
+    let tile::Tile { rows, cols, warps } = tile::tile(y.device(), x.dtype().bytes(), n, inner);
+    let grid = Grid::x(outer * n.div_ceil(rows) * inner.div_ceil(cols));
+    let args = [super::own_view(x, false), super::own_view(index, false), super::own_view(y, true)];
+    let (kernel, consts) = (&device::take_slices::KERNEL, [rows as i64, cols as i64]);
+    launch_with(kernel, y, grid, &[x.dtype()], &consts, warps, &args)
+}
+
+/// On the CPU: `sums[a, index[t], b] += values[a, t, b]`, in the order of `t`.
+pub(crate) fn add_slices_in_order(index: &Tensor, values: &Tensor, sums: &Tensor) -> Result<()> {
+    const WIDEST: usize = 512;
+    let [outer, _, inner] = [0, 1, 2].map(|axis| sums.shape()[axis]);
+    let cols = inner.next_power_of_two().min(WIDEST);
+    let args = [
+        super::own_view(index, false),
+        super::own_view(values, false),
+        super::own_view(sums, true),
+    ];
+    let grid = Grid::x(outer * inner.div_ceil(cols));
+    let (kernel, dtypes) = (&device::add_slices_in_order::KERNEL, [values.dtype(), sums.dtype()]);
+    launch_with(kernel, sums, grid, &dtypes, &[cols as i64], None, &args)
+}
+
+/// Where what is added along an axis goes.
+pub(crate) struct Places {
+    /// How far from each other elements of `[planes, rows, columns]` go.
+    pub(crate) steps: [i64; 3],
+    /// How many places an index may name, and how far they are from each other.
+    pub(crate) extent: usize,
+    /// See `extent`.
+    pub(crate) step: i64,
+    /// Rows and columns of one program; no two programs write to one place.
+    pub(crate) share: [usize; 2],
+    /// Whether an index below 0 counts from the end.
+    pub(crate) wraps: bool,
+}
+
+/// On the CPU: adds `values: [P, R, C]` to sums at places, in row-major order. An index that is not there goes to
+/// `flag`, or nowhere.
+pub(crate) fn add_in_order(
+    index: &Tensor,
+    values: &Tensor,
+    sums: &Tensor,
+    places: &Places,
+    flag: [Arg; 2],
+) -> Result<()> {
+    let Places { steps, extent, step, share: [rows, cols], wraps } = *places;
+    let mut args = vec![
+        super::own_view(index, false),
+        super::own_view(values, false),
+        pointer(sums, true),
+    ];
+    args.extend(steps.map(integer));
+    let wrap = if wraps { extent as i64 } else { 0 };
+    args.extend([extent as i64, wrap, step, rows as i64, cols as i64].map(integer));
+    args.extend(flag);
+    let [planes, all_rows, all_cols] = [0, 1, 2].map(|axis| index.shape()[axis]);
+    let grid = Grid::x(planes * all_rows.div_ceil(rows) * all_cols.div_ceil(cols));
+    let (kernel, dtypes) = (&device::add_in_order::KERNEL, [values.dtype(), sums.dtype()]);
+    debug_assert_eq!(sums.dtype(), accumulate_dtype(sums.dtype()));
+    launch_with(kernel, sums, grid, &dtypes, &[], None, &args)
+}

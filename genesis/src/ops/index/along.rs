@@ -1,0 +1,268 @@
+//! Ops on one axis: elements by an index of the same rank, and slices by a vector of indices. Each is the gradient of
+//! another: reading of adding.
+//!
+//! Sums are in the order of what is added. The CPU walks through it once; on a GPU the places are sorted, and each
+//! adds up its own.
+
+use genesis_kernel::ir::{DType, Scalar};
+use genesis_kernel::runtime::{Arg, Device};
+
+use super::gather::{add_at, places_along, take_at};
+use super::{embedding, flag};
+use crate::autograd::SavedTensors;
+use crate::error::Result;
+use crate::launch;
+use crate::launch::along::Places;
+use crate::ops::{Op, Saves, apply};
+use crate::shape::product;
+use crate::tensor::Tensor;
+
+/// `y[i, j] = x[index[i, j], j]` along axis 0, and so on.
+#[track_caller]
+pub(super) fn take_along(
+    op: &'static str,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+) -> Result<Tensor> {
+    apply(TakeAlong { op, axis, from: x.shape().to_vec() }, &[x, index])
+}
+
+/// Zeros of a shape with values added where [`take_along`] would read.
+#[track_caller]
+pub(super) fn add_along(
+    op: &'static str,
+    shape: &[usize],
+    axis: usize,
+    index: &Tensor,
+    values: &Tensor,
+) -> Result<Tensor> {
+    apply(AddAlong { op, axis, shape: shape.to_vec() }, &[values, index])
+}
+
+/// The slices of `x` along an axis that a vector of indices names, which counts from 0.
+#[track_caller]
+pub(super) fn take_slices(x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+    let (shape, n) = (x.shape(), index.numel());
+    let parts = [product(&shape[..axis]), shape[axis], product(&shape[axis + 1..])];
+    let y = apply(TakeSlices { extent: shape[axis] }, &[&x.reshape(&parts)?, index])?;
+    y.reshape(&[&shape[..axis], &[n], &shape[axis + 1..]].concat())
+}
+
+/// Zeros of a shape with slices added where [`take_slices`] would read.
+#[track_caller]
+pub(super) fn add_slices(
+    shape: &[usize],
+    axis: usize,
+    index: &Tensor,
+    values: &Tensor,
+) -> Result<Tensor> {
+    let parts = [product(&shape[..axis]), index.numel(), product(&shape[axis + 1..])];
+    apply(AddSlices { extent: shape[axis] }, &[&values.reshape(&parts)?, index])?.reshape(shape)
+}
+
+struct TakeAlong {
+    op: &'static str,
+    axis: usize,
+    from: Vec<usize>,
+}
+
+impl Op for TakeAlong {
+    fn name(&self) -> &'static str {
+        "gather"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, index) = (inputs[0].contiguous()?, inputs[1]);
+        let y = Tensor::uninitialized(index.shape(), (x.dtype(), x.device()))?;
+        if y.numel() == 0 {
+            return Ok(y);
+        }
+        let flag = flag::args(self.op, x.device(), self.from[self.axis])?;
+        if launch::along::taken_along(&x, self.axis, index, &y, &flag)? {
+            flag::refuse(x.device())?;
+            return Ok(y);
+        }
+        take_at(&x, &places_along(self.op, &x, self.axis, index)?)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(add_along(self.op, &self.from, self.axis, saved.input(1), dy)?), None])
+    }
+}
+
+/// The dtype that sums of values on the CPU have on their way.
+fn sum_dtype(dtype: DType) -> DType {
+    if dtype.is_number() { launch::accumulate_dtype(dtype) } else { DType::I64 }
+}
+
+struct AddAlong {
+    op: &'static str,
+    axis: usize,
+    shape: Vec<usize>,
+}
+
+impl AddAlong {
+    /// Whether the index has all elements along the other axes, so that there are three axes to think of.
+    fn is_whole(&self, index: &Tensor) -> bool {
+        index.rank() == self.shape.len()
+            && (0..index.rank()).all(|a| a == self.axis || index.shape()[a] == self.shape[a])
+    }
+
+    /// Each line along the axis by itself, or each block of columns.
+    fn places(&self, n: usize) -> ([usize; 3], Places) {
+        const COLUMNS: usize = 64;
+        let extent = self.shape[self.axis];
+        let outer = product(&self.shape[..self.axis]);
+        let inner = product(&self.shape[self.axis + 1..]);
+        let (lines, steps, share) = match inner {
+            1 => ([1, outer, n], [0, extent as i64, 0], [outer.div_ceil(64), n]),
+            _ => ([outer, n, inner], [(extent * inner) as i64, 0, 1], [n, COLUMNS]),
+        };
+        (lines, Places { steps, extent, step: inner as i64, share, wraps: true })
+    }
+}
+
+impl Op for AddAlong {
+    fn name(&self) -> &'static str {
+        "scatter_add"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (values, index) = (inputs[0], inputs[1]);
+        let at = (values.dtype(), values.device());
+        if values.numel() == 0 {
+            return Tensor::zeros(&self.shape, at);
+        }
+        if at.1 != Device::Cpu || !self.is_whole(index) {
+            let like = Tensor::uninitialized(&[1], at)?.broadcast_to(&self.shape)?;
+            let places = places_along(self.op, &like, self.axis, index)?;
+            return add_at(values, &places, product(&self.shape))?.reshape(&self.shape);
+        }
+        let wide = sum_dtype(at.0);
+        let sums = Tensor::zeros(&self.shape, (wide, at.1))?;
+        let (lines, places) = self.places(index.shape()[self.axis]);
+        let values = if at.0.is_number() { values.clone() } else { values.to_dtype(wide)? };
+        let flag = flag::args(self.op, at.1, places.extent)?;
+        let (index, values) = (index.reshape(&lines)?, values.reshape(&lines)?);
+        launch::along::add_in_order(&index, &values, &sums, &places, flag)?;
+        flag::refuse(at.1)?;
+        sums.to_dtype(at.0)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(take_along(self.op, dy, self.axis, saved.input(1))?), None])
+    }
+}
+
+/// Of `x: [A, D, B]`.
+struct TakeSlices {
+    extent: usize,
+}
+
+impl TakeSlices {
+    /// By an index for each element.
+    fn take_elements(&self, x: &Tensor, index: &Tensor, y: &Tensor) -> Result<bool> {
+        let index = index.reshape(&[1, index.numel(), 1])?.broadcast_to(y.shape())?;
+        let flag = flag::args("index_select", x.device(), self.extent)?;
+        launch::along::taken_along(&x.contiguous()?, 1, &index, y, &flag)
+    }
+}
+
+impl Op for TakeSlices {
+    fn name(&self) -> &'static str {
+        "index_select"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, index) = (inputs[0], inputs[1]);
+        let shape = [x.shape()[0], index.numel(), x.shape()[2]];
+        let y = Tensor::uninitialized(&shape, (x.dtype(), x.device()))?;
+        // Short slices are single elements rather than lines.
+        const SHORT: usize = 16;
+        if y.numel() == 0 || shape[2] < SHORT && self.take_elements(x, index, &y)? {
+            return Ok(y);
+        }
+        launch::along::take_slices(x, index, &y)?;
+        Ok(y)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let dx = apply(AddSlices { extent: self.extent }, &[dy, saved.input(1)])?;
+        Ok(vec![Some(dx), None])
+    }
+}
+
+/// Of `values: [A, N, B]`.
+struct AddSlices {
+    extent: usize,
+}
+
+impl Op for AddSlices {
+    fn name(&self) -> &'static str {
+        "index_add"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (values, index) = (inputs[0], inputs[1]);
+        let [outer, _, inner] = [0, 1, 2].map(|axis| values.shape()[axis]);
+        let at = (values.dtype(), values.device());
+        let shape = [outer, self.extent, inner];
+        if values.numel() == 0 || outer * self.extent * inner == 0 {
+            return Tensor::zeros(&shape, at);
+        }
+        let wide = sum_dtype(at.0);
+        let values = if at.0.is_number() { values.clone() } else { values.to_dtype(wide)? };
+        if at.1 == Device::Cpu {
+            let sums = Tensor::zeros(&shape, (wide, at.1))?;
+            launch::along::add_slices_in_order(index, &values, &sums)?;
+            return sums.to_dtype(at.0);
+        }
+        // All planes of a slice as one row.
+        let rows = values.transpose(0, 1)?.reshape(&[index.numel(), outer * inner])?;
+        let at_rows = (values.dtype(), at.1);
+        let sums = Tensor::uninitialized(&[self.extent, outer * inner], at_rows)?;
+        embedding::in_order(&index.contiguous()?, &rows.contiguous()?, &sums)?;
+        let sums = sums.reshape(&[self.extent, outer, inner])?.transpose(0, 1)?;
+        sums.contiguous()?.to_dtype(at.0)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::inputs(2)
+    }
+
+    fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(apply(TakeSlices { extent: self.extent }, &[dy, saved.input(1)])?), None])
+    }
+}
+
+/// Sums of values at places that count from 0, on the CPU; a place that is not there gets nothing.
+#[track_caller]
+pub(super) fn add_on_host(values: &Tensor, places: &Tensor, n: usize) -> Result<Tensor> {
+    let wide = sum_dtype(values.dtype());
+    let sums = Tensor::zeros(&[n], (wide, Device::Cpu))?;
+    let of = values.numel();
+    if of > 0 && n > 0 {
+        let own = if values.dtype().is_number() { values.clone() } else { values.to_dtype(wide)? };
+        let lines = [1, 1, of];
+        let whole =
+            Places { steps: [0; 3], extent: n, step: 1, share: [1, of], wraps: false };
+        let none = Arg::Scalar(Scalar::int(DType::I64, 0));
+        let flag = [flag::args("add_at", Device::Cpu, n)?[0], none];
+        let (places, own) = (places.reshape(&lines)?, own.reshape(&lines)?);
+        launch::along::add_in_order(&places, &own, &sums, &whole, flag)?;
+    }
+    sums.to_dtype(values.dtype())
+}
