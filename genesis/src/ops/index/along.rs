@@ -4,10 +4,9 @@
 //! Sums are in the order of what is added. The CPU walks through it once; on a GPU the places are sorted, and each
 //! adds up its own.
 
-use genesis_kernel::ir::{DType, Scalar};
-use genesis_kernel::runtime::{Arg, Device};
+use genesis_kernel::runtime::Device;
 
-use super::gather::{add_at, places_along, take_at};
+use super::places::{add_at, places_along, sum_dtype, take_at};
 use super::{embedding, flag};
 use crate::autograd::SavedTensors;
 use crate::error::Result;
@@ -93,11 +92,6 @@ impl Op for TakeAlong {
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(add_along(self.op, &self.from, self.axis, saved.input(1), dy)?), None])
     }
-}
-
-/// The dtype that sums of values on the CPU have on their way.
-fn sum_dtype(dtype: DType) -> DType {
-    if dtype.is_number() { launch::accumulate_dtype(dtype) } else { DType::I64 }
 }
 
 struct AddAlong {
@@ -246,23 +240,4 @@ impl Op for AddSlices {
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(apply(TakeSlices { extent: self.extent }, &[dy, saved.input(1)])?), None])
     }
-}
-
-/// Sums of values at places that count from 0, on the CPU; a place that is not there gets nothing.
-#[track_caller]
-pub(super) fn add_on_host(values: &Tensor, places: &Tensor, n: usize) -> Result<Tensor> {
-    let wide = sum_dtype(values.dtype());
-    let sums = Tensor::zeros(&[n], (wide, Device::Cpu))?;
-    let of = values.numel();
-    if of > 0 && n > 0 {
-        let own = if values.dtype().is_number() { values.clone() } else { values.to_dtype(wide)? };
-        let lines = [1, 1, of];
-        let whole =
-            Places { steps: [0; 3], extent: n, step: 1, share: [1, of], wraps: false };
-        let none = Arg::Scalar(Scalar::int(DType::I64, 0));
-        let flag = [flag::args("add_at", Device::Cpu, n)?[0], none];
-        let (places, own) = (places.reshape(&lines)?, own.reshape(&lines)?);
-        launch::along::add_in_order(&places, &own, &sums, &whole, flag)?;
-    }
-    sums.to_dtype(values.dtype())
 }

@@ -6,6 +6,7 @@ mod compact;
 mod embedding;
 pub(super) mod flag;
 mod gather;
+mod places;
 mod scatter;
 
 #[cfg(feature = "op-info")]
@@ -13,7 +14,7 @@ use crate::ops::info::OpInfo;
 pub use bags::{BagMode, Bags};
 pub(super) use compact::exclusive;
 pub use gather::Index;
-pub(super) use gather::{add_at, places_of_layout, put_at, take_at};
+pub(super) use places::{add_at, places_of_layout, put_at, take_at};
 pub use scatter::ScatterReduce;
 
 /// The rows of this folder.

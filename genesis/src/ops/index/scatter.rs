@@ -11,7 +11,8 @@ use genesis_kernel::kernel::Grid;
 use kernels::index as device;
 
 use super::embedding::{places_in_order, scale_of};
-use super::gather::{Index, add_at, plus_at, put_at, scattered, slices, take_at};
+use super::gather::{Index, scattered, slices};
+use super::places::{add_at, plus_at, put_at, take_at};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
@@ -154,7 +155,7 @@ impl Tensor {
             let message = format!("{:?} elements for {:?}", source.shape(), index.shape());
             return Err(Error::op(NAME, message));
         }
-        let places = super::gather::places_in(NAME, index, self)?;
+        let places = super::places::places_in(NAME, index, self)?;
         let source = source.reshape(places.shape())?;
         match accumulate {
             true => plus_at(self, &source, &places),

@@ -48,9 +48,10 @@ impl Keys {
                 Ok(t.to_dtype(DType::I64)?.to_vec::<i64>()?.first().copied().unwrap_or(0))
             };
             let (low, high) = (of(x.min()?)?, of(x.max()?)?);
-            let differ = 64 - (high.wrapping_sub(low) as u64).leading_zeros() as usize;
-            // `!(order - (high + 1))` is `high - order`.
-            let zero = if descending { high.wrapping_add(1) } else { low };
+            let apart = (i128::from(high) - i128::from(low)) as u64;
+            let differ = 64 - apart.leading_zeros() as usize;
+            // `!(order - (high + 1))` is `high - order`, also where the sum is the smallest number again.
+            let zero = if descending { high.checked_add(1).unwrap_or(i64::MIN) } else { low };
             return Ok(Keys { dtype, zero, flip: turned, bits: differ.max(1) });
         }
         let sign = if is_signed || x.dtype().is_float() { i64::MIN >> (64 - bits) } else { 0 };
