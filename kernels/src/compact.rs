@@ -16,11 +16,7 @@ pub static KERNELS: &[&KernelDef] =
 
 /// `counts[p]` is how many elements of chunk `p` of `x` are not zero.
 #[kernel]
-pub fn count_found<T: Element, const BLOCK: usize>(
-    x: View<T, 1>,
-    counts: PtrMut<i64>,
-    chunk: i64,
-) {
+pub fn count_found<T: Element, const BLOCK: usize>(x: View<T, 1>, counts: PtrMut<i64>, chunk: i64) {
     let begin = program_id(0) * chunk;
     let mut many = zeros::<i32, BLOCK>();
     for first in range(begin, minimum(begin + chunk, x.dim(0)), BLOCK) {

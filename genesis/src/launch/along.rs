@@ -94,11 +94,8 @@ pub(crate) fn add_in_order(
     flag: [Arg; 2],
 ) -> Result<()> {
     let Places { steps, extent, step, share: [rows, cols], wraps } = *places;
-    let mut args = vec![
-        super::own_view(index, false),
-        super::own_view(values, false),
-        pointer(sums, true),
-    ];
+    let mut args =
+        vec![super::own_view(index, false), super::own_view(values, false), pointer(sums, true)];
     args.extend(steps.map(integer));
     let wrap = if wraps { extent as i64 } else { 0 };
     args.extend([extent as i64, wrap, step, rows as i64, cols as i64].map(integer));

@@ -110,8 +110,14 @@ fn main() {
     let z1000 = randn(&[1000]);
     t!("scatter_add 100k into 1000", z1000.scatter_add(0, &s100k, &v100k)?);
     t!("scatter 1024x1024 dim1", x1k.scatter(1, &sidx, &x1k)?);
-    t!("scatter_reduce amax", x1k.scatter_reduce(1, &sidx, &x1k, genesis::ops::ScatterReduce::Amax, true)?);
-    t!("scatter_reduce mean", x1k.scatter_reduce(1, &sidx, &x1k, genesis::ops::ScatterReduce::Mean, true)?);
+    t!(
+        "scatter_reduce amax",
+        x1k.scatter_reduce(1, &sidx, &x1k, genesis::ops::ScatterReduce::Amax, true)?
+    );
+    t!(
+        "scatter_reduce mean",
+        x1k.scatter_reduce(1, &sidx, &x1k, genesis::ops::ScatterReduce::Mean, true)?
+    );
     t!("gather 1024x1024 dim1", x1k.gather(1, &sidx)?);
     t!("gather 1024x1024 dim0", x1k.gather(0, &sidx)?);
     t!("take_along_dim", x1k.take_along_dim(&sidx, 1)?);
@@ -165,7 +171,10 @@ fn main() {
     t!("softplus 1M", x1m.softplus(1.0, 20.0)?);
     t!("randn 1M", Tensor::randn(&[1 << 20], Device::Cpu)?);
     let (a, b) = (x1k.to_dtype(DType::BF16).unwrap(), x1k.to_dtype(DType::BF16).unwrap());
-    let (a5, b5) = (a.narrow(0, 0, 512).unwrap().narrow(1, 0, 512).unwrap().contiguous().unwrap(), b.narrow(0, 0, 512).unwrap().narrow(1, 0, 512).unwrap().contiguous().unwrap());
+    let (a5, b5) = (
+        a.narrow(0, 0, 512).unwrap().narrow(1, 0, 512).unwrap().contiguous().unwrap(),
+        b.narrow(0, 0, 512).unwrap().narrow(1, 0, 512).unwrap().contiguous().unwrap(),
+    );
     t!("matmul bf16 512", a5.matmul(&b5)?);
     t!("matmul bf16 1024", a.matmul(&b)?);
     let w = randn(&[4096, 4096]);

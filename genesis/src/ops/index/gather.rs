@@ -161,9 +161,7 @@ impl Tensor {
     pub fn scatter_add(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         const NAME: &str = "scatter_add";
         let Scattered { dense, axis, index, source } = fitted(NAME, self, dim, index, source)?;
-        plus(self, &source, &|values| {
-            along::add_along(NAME, dense.shape(), axis, &index, values)
-        })
+        plus(self, &source, &|values| along::add_along(NAME, dense.shape(), axis, &index, values))
     }
 
     /// [`Tensor::scatter_add`] in place.
@@ -201,9 +199,7 @@ impl Tensor {
     /// As [`Tensor::index`], or if `values` does not broadcast to what the indexing names.
     #[track_caller]
     pub fn index_put(&self, parts: &[Index], values: &Tensor, accumulate: bool) -> Result<Tensor> {
-        if accumulate
-            && let Some(sum) = plus_slices(self, parts, values)?
-        {
+        if accumulate && let Some(sum) = plus_slices(self, parts, values)? {
             return Ok(sum);
         }
         let places = all_places(self)?.index(parts)?;
@@ -377,7 +373,12 @@ fn fitted(
     }
     if index.rank() == 0 {
         // A scalar that is written to an axis of its own.
-        return Ok(Scattered { dense, axis, index: index.reshape(&[1])?, source: source.reshape(&[1])? });
+        return Ok(Scattered {
+            dense,
+            axis,
+            index: index.reshape(&[1])?,
+            source: source.reshape(&[1])?,
+        });
     }
     Ok(Scattered { dense, axis, index, source })
 }

@@ -37,7 +37,12 @@ pub(super) fn checked(op: &'static str, index: &Tensor, x: &Tensor) -> Result<Te
 /// Indices that count from the end, counted from the start, times a step. It is found out here whether they are in
 /// range.
 #[track_caller]
-pub(super) fn wrapped(op: &'static str, index: &Tensor, extent: usize, step: i64) -> Result<Tensor> {
+pub(super) fn wrapped(
+    op: &'static str,
+    index: &Tensor,
+    extent: usize,
+    step: i64,
+) -> Result<Tensor> {
     let places = flag::resolve(op, index, Range { extent, wraps: true, step })?;
     flag::refuse(index.device())?;
     Ok(places)
@@ -51,7 +56,13 @@ pub(super) fn places_in(op: &'static str, index: &Tensor, x: &Tensor) -> Result<
 
 /// `0, step, 2 step, ..` along one axis of a tensor of this rank.
 #[track_caller]
-pub(super) fn steps(extent: usize, step: i64, axis: usize, rank: usize, on: Device) -> Result<Tensor> {
+pub(super) fn steps(
+    extent: usize,
+    step: i64,
+    axis: usize,
+    rank: usize,
+    on: Device,
+) -> Result<Tensor> {
     let mut shape = vec![1; rank];
     shape[axis] = extent;
     let values = Tensor::uninitialized(&shape, (DType::I64, on))?;
@@ -76,7 +87,12 @@ pub(crate) fn places_of_layout(layout: &Layout, on: Device) -> Result<Tensor> {
 
 /// The places in `x` that an index of its rank names along an axis.
 #[track_caller]
-pub(super) fn places_along(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+pub(super) fn places_along(
+    op: &'static str,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+) -> Result<Tensor> {
     if index.numel() == 0 {
         // The axes of nothing may be as long as they like, and are not listed.
         return index.to_dtype(DType::I64);
@@ -343,10 +359,10 @@ fn add_on_host(values: &Tensor, places: &Tensor, n: usize) -> Result<Tensor> {
     let sums = Tensor::zeros(&[n], (wide, Device::Cpu))?;
     let of = values.numel();
     if of > 0 && n > 0 {
-        let own = if values.dtype().is_number() { values.clone() } else { values.to_dtype(wide)? };
+        let own =
+            if values.dtype().is_number() { values.clone() } else { values.to_dtype(wide)? };
         let lines = [1, 1, of];
-        let whole =
-            Places { steps: [0; 3], extent: n, step: 1, share: [1, of], wraps: false };
+        let whole = Places { steps: [0; 3], extent: n, step: 1, share: [1, of], wraps: false };
         let none = Arg::Scalar(Scalar::int(DType::I64, 0));
         let flag = [flag::args("add_at", Device::Cpu, n)?[0], none];
         let (places, own) = (places.reshape(&lines)?, own.reshape(&lines)?);
