@@ -424,7 +424,7 @@ pub(super) mod info {
         )
         .refusing(&[(
             || cpu(&[2, 3], DType::F32)?.squeeze(1),
-            "squeeze: dimension 1 has extent 3, shape [2, 3]",
+            "squeeze: dimension 1 of [2, 3] is not 1",
         )]),
         OpInfo::new(
             "unsqueeze",
