@@ -303,12 +303,15 @@ mod tests {
 
     #[test]
     fn keys_and_digits_give_what_the_host_gives() -> Result<()> {
-        for n in [1, 7, 100, 1024, 1500] {
+        for n in [1, 7, 100, PIECE, 1500] {
             for dtype in [DType::F32, DType::BF16, DType::I32, DType::U32] {
                 for descending in [false, true] {
                     let x = rows(n, dtype)?;
                     let want = on_host(&x, descending)?;
-                    assert_eq!(by_keys(&x, descending)?.to_vec::<i64>()?, want, "{n} of {dtype}");
+                    if n <= PIECE {
+                        let keys = by_keys(&x, descending)?.to_vec::<i64>()?;
+                        assert_eq!(keys, want, "{n} of {dtype} by keys");
+                    }
                     let digits = radix::sorted(&x, descending)?.to_vec::<i64>()?;
                     assert_eq!(digits, want, "{n} of {dtype} by digits");
                 }
@@ -323,11 +326,11 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_many_pieces_is_merged_twice() -> Result<()> {
+    fn a_row_of_many_parts_is_sorted_as_one() -> Result<()> {
         let values: Vec<f32> = (0..40_000).map(|i| (i * 7919 % 40_009) as f32).collect();
         let x = Tensor::from_slice_on(&values, &[1, 40_000], Device::Cpu)?;
         let want = on_host(&x, false)?;
-        assert_eq!(by_keys(&x, false)?.to_vec::<i64>()?, want);
+        assert_eq!(radix::sorted(&x, false)?.to_vec::<i64>()?, want);
         Ok(())
     }
 }
