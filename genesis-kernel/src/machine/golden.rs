@@ -165,6 +165,7 @@ const NO_PASSES: &[&str] = &[
     "machine/dsmem.rs",
     "machine/exchange.rs",
     "machine/golden.rs",
+    "machine/interpret.rs",
     "machine/mod.rs",
     "machine/parse.rs",
     "machine/pipeline.rs",
