@@ -138,7 +138,7 @@ fn unary_int(op: UnaryOp, x: Scalar) -> i64 {
 
 /// The bits that an integer of its dtype has.
 fn low_bits(x: Scalar) -> u64 {
-    x.bits & (u64::MAX >> (64 - x.dtype.bits() as u32))
+    x.bits & (u64::MAX >> (64 - x.dtype.bits()))
 }
 
 fn unary_f32(op: UnaryOp, x: f32) -> f32 {

@@ -85,6 +85,7 @@ pub fn argsort<const AXIS: usize, X: Scannable<AXIS, Element: Number> + Values>(
 
 /// The `K` largest along an axis, the largest first, NaN before all, and their indices; of equal ones the earlier
 /// first. `K` and the extent are powers of two: `topk::<8>(x, 1)`.
+#[allow(clippy::type_complexity, reason = "the values and their indices")]
 pub fn topk<const K: usize, const AXIS: usize, X: HasAxis<AXIS, Element: Number>>(
     _x: X,
 ) -> (X::Set<Dim<K>, X::Element>, X::Set<Dim<K>, i64>) {
