@@ -257,7 +257,7 @@ fn bits_of_every_integer_are_counted() {
         let input = InterpArg::Buffer(dtype, bytes_of(dtype, &values));
         let memory =
             everywhere(program_of(&bits::KERNEL, &[dtype], &[], vec![input, written(dtype, 16)]));
-        let width = dtype.bits() as u32;
+        let width = dtype.bits();
         let low = |s: &Scalar| s.bits & (u64::MAX >> (64 - width));
         let ones = values.iter().map(|s| low(s).count_ones());
         let zeros = values.iter().map(|s| low(s).leading_zeros() - (64 - width));

@@ -166,7 +166,7 @@ impl Role<'_> {
             true => self.shared.copy(self.range(bytes), load, tile, true),
             false => {
                 let late = (bytes.clone(), load, tile);
-                self.loops.last_mut().map(|inner| inner.late.push(late));
+                self.loops.last_mut().ok_or("a copy in no loop")?.late.push(late);
                 Ok(())
             }
         }

@@ -69,7 +69,7 @@ impl Corpus {
                 .step_by(length.max(1))
                 .map(|first| first..(first + length + 1).min(count))
                 .collect(),
-            false => vec![0..count.min(length + 1)],
+            false => std::iter::once(0..count.min(length + 1)).collect(),
         };
         self.truncated += usize::from(is_long && !encoded.is_divisible);
         let is_used = |range: &Range<usize>| {
