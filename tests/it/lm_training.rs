@@ -19,6 +19,9 @@ use genesis::train::language::{
 use genesis::{DType, Device, Tensor, no_grad};
 use serde_json::{Value, json};
 
+/// A parameter's name and numbers.
+type Named = (String, Vec<f64>);
+
 /// Conversations that a tiny model can learn by heart.
 const SAID: [(&str, &str); 4] = [
     ("What is the sea?", "The sea is wide and blue."),
@@ -80,7 +83,7 @@ fn gradients(model: &dyn CausalLm) -> Result<Vec<(String, Vec<f64>)>> {
 
 /// The largest difference of two gradients as a share of the norm of the first.
 fn apart(a: &[(String, Vec<f64>)], b: &[(String, Vec<f64>)]) -> f64 {
-    let one = |((_, a), (_, b)): (&(String, Vec<f64>), &(String, Vec<f64>))| {
+    let one = |((_, a), (_, b)): (&Named, &Named)| {
         let norm = a.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-9);
         a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / norm
     };
@@ -182,7 +185,7 @@ fn packed_losses_are_those_of_each_sample_alone() -> Result<()> {
 #[test]
 fn accumulated_gradients_are_those_of_one_batch() -> Result<()> {
     let samples = all(&corpus(64)?);
-    let of = |sizes: &[usize]| -> Result<(f64, Vec<(String, Vec<f64>)>)> {
+    let of = |sizes: &[usize]| -> Result<(f64, Vec<Named>)> {
         let model = model(Device::Cpu)?;
         let frozen = AdamWOptions { lr: 0.0, weight_decay: 0.0, ..AdamWOptions::default() };
         let mut optimizer = AdamW::new(model.named_parameters(), frozen);
