@@ -14,6 +14,7 @@ pub static KERNELS: &[&KernelDef] = &[
     &add_at::KERNEL,
     &resolve::KERNEL,
     &prod_at::KERNEL,
+    &prod_in_order::KERNEL,
     &count::KERNEL,
     &take_along::KERNEL,
     &take_slices::KERNEL,
@@ -127,6 +128,23 @@ pub fn prod_at<T: Number, A: Number, const BLOCK: usize>(
         acc = acc * load(values + t, is_own, T::ONE).to::<A>();
     }
     y.store([first], acc.to::<T>());
+}
+
+/// `products[at[i]] *= values[i]`, one after the other, by one program.
+#[kernel]
+pub fn prod_in_order<T: Number, A: Number>(
+    at: View<i64, 1>,
+    values: Ptr<T>,
+    products: PtrMut<A>,
+    n: i64,
+) {
+    for i in range(0, at.dim(0)) {
+        let place = load(at.ptr() + i * at.stride(0));
+        if (place >= 0) & (place < n) {
+            let own = products + place;
+            store(own, load(own) * load(values + i).to::<A>());
+        }
+    }
 }
 
 /// `y[i] = i * step`

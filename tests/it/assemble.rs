@@ -14,10 +14,12 @@ use crate::skipped::has_ptxas;
 /// What launches pass: `A` is what is computed in.
 pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
     let wide = if dtype.bytes() == 2 && dtype.is_float() { DType::F32 } else { dtype };
+    let of_ints = |param: &DTypeParam| param.name == "T" && param.bound == DTypeBound::Int;
+    let is_of_ints = kernel.ast.dtypes.iter().any(of_ints);
     let of = |param: &DTypeParam| match param.bound {
         // Keys have as many bits as what they are of.
-        DTypeBound::Int if param.name == "K" && dtype.bytes() == 2 => DType::I16,
-        DTypeBound::Int if param.name == "K" && dtype.bytes() == 4 => DType::I32,
+        DTypeBound::Int if param.name == "K" && !is_of_ints && dtype.bytes() == 2 => DType::I16,
+        DTypeBound::Int if param.name == "K" && !is_of_ints && dtype.bytes() == 4 => DType::I32,
         DTypeBound::Int => DType::I64,
         DTypeBound::Float8 => DType::F8E4M3,
         _ if param.name == "A" => wide,

@@ -8,6 +8,7 @@ pub(super) mod info;
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::Grid;
+use genesis_kernel::runtime::Device;
 use kernels::index as device;
 
 use super::embedding::{places_in_order, scale_of};
@@ -331,6 +332,22 @@ fn reduce_at(
     }
 }
 
+/// The products of values at places of a tensor like `x`, on the CPU.
+#[track_caller]
+fn products_in_order(places: &Tensor, values: &Tensor, x: &Tensor) -> Result<Tensor> {
+    let wide = launch::accumulate_dtype(x.dtype());
+    let products = Tensor::ones(x.shape(), (wide, Device::Cpu))?;
+    let args = [
+        launch::view_of(places, false),
+        launch::pointer(values, false),
+        launch::pointer(&products, true),
+        launch::number(DType::I64, x.numel() as f64),
+    ];
+    let (kernel, dtypes) = (&device::prod_in_order::KERNEL, [values.dtype(), wide]);
+    launch::warped(kernel, &products, Grid::x(1), &dtypes, &[], None, &args)?;
+    products.to_dtype(x.dtype())
+}
+
 /// `x` times the products of values at places.
 struct ProdAt;
 
@@ -345,6 +362,9 @@ impl Op for ProdAt {
             return x.copy();
         }
         let (places, values) = (places.contiguous()?, values.contiguous()?);
+        if x.device() == Device::Cpu {
+            return x.mul(&products_in_order(&places, &values, x)?);
+        }
         let products = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
         let (keys, starts) = places_in_order(&places, x.numel())?;
         let args = [

@@ -215,7 +215,7 @@ pub(super) mod info {
         .flat()
         .refusing(&[(
             || cpu(&[2], DType::F32)?.one_hot(3),
-            "one_hot: the classes must be integers, got f32",
+            "one_hot: needs i64, got f32",
         )]),
         OpInfo::new(
             "one_hot_of_all",
