@@ -9,6 +9,7 @@
 
 /// What users read when a GPU stops working.
 mod faults;
+mod indices;
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
