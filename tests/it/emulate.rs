@@ -32,7 +32,8 @@ impl Shape {
     /// [`SMALL`], with as many programs as the kernel has work for, where that is not for the kernel to see to.
     fn of(kernel: &KernelDef) -> Shape {
         let programs = match kernel.name() {
-            "next_scale" => 1,
+            // One program has all of what is added or written.
+            "next_scale" | "add_in_order" | "prod_in_order" | "put_in_order" => 1,
             "paged_attention_join" => 2,
             "rotate_and_cache" | "paged_decode" => 3,
             name if name.starts_with("quantized_tiles_of_codes") => 3,
@@ -162,7 +163,14 @@ fn contents(
     let is_of_many = case.kernel.ast.params.iter().any(|param| name_of(param) == "chunks");
     match param.name.as_str() {
         // `i64` that differ and ascend, which kernels that sort by merging count on.
-        "keys" if !is_view => integers(dtype, n, |i| i as i64),
+        "keys" if !is_view && case.kernel.name() != "radix_scatter" => {
+            integers(dtype, n, |i| i as i64)
+        }
+        // Where each part of what is compacted or sorted begins: none in another.
+        "offsets" if !is_view => integers(dtype, n, |i| match case.kernel.name() {
+            "radix_scatter" => 16 * i as i64,
+            _ => 256 * i as i64,
+        }),
         // Counters of programs that share a tile.
         "done" if case.shares > 1 => vec![0; n * dtype.bytes()],
         // One tensor of 72 elements, of which each program has 16: its row of the table and its first element.
@@ -614,7 +622,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("sample_weights f32 [256, 1, 64, 32, 64, 0] sm_80", OF_EARLIER_LAUNCHES),
     ("sample_weights bf16 [256, 1, 64, 32, 64, 0] sm_90a", OF_EARLIER_LAUNCHES),
     ("sample_weights f32 [256, 1, 64, 32, 64, 0] sm_90a", OF_EARLIER_LAUNCHES),
-    ("sample_weights f32 [256, 1, 64, 32, 64, 0] sm_120a", OF_EARLIER_LAUNCHES),
+    ("sample_weights bf16 [256, 1, 64, 32, 64, 0] sm_100a", OF_EARLIER_LAUNCHES),
 ];
 
 /// Why a kernel refuses random memory.
