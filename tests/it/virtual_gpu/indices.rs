@@ -63,7 +63,8 @@ fn sorts_and_sums_at_indices_are_those_of_the_cpu() -> anyhow::Result<()> {
     }
     let mut state = 1_u64;
     let mut draw = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 33
     };
     let mut floats: Vec<f64> = (0..6000).map(|_| (draw() % 4001) as f64 / 1000.0 - 2.0).collect();

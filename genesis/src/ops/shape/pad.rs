@@ -213,10 +213,7 @@ pub(super) mod info {
         .indexed(&[(0, 5)])
         .of(&[DType::I64])
         .flat()
-        .refusing(&[(
-            || cpu(&[2], DType::F32)?.one_hot(3),
-            "one_hot: needs i64, got f32",
-        )]),
+        .refusing(&[(|| cpu(&[2], DType::F32)?.one_hot(3), "one_hot: needs i64, got f32")]),
         OpInfo::new(
             "one_hot_of_all",
             Family::Exact,
