@@ -1,6 +1,7 @@
 //! The collectives of a group.
 
 use std::panic::Location;
+use std::time::{Duration, Instant};
 
 use genesis_kernel::runtime::nccl::{Communicator, ReduceOp, Span, Transfer};
 use genesis_kernel::runtime::{Event, Stream};
@@ -8,10 +9,14 @@ use genesis_kernel::runtime::{Event, Stream};
 use super::group::ProcessGroup;
 use super::recorder::Call;
 use super::shared::Backend;
+use super::store::Store;
 use super::work::Work;
 use crate::dispatch::{capture, trace};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+
+/// A rank that ends with an error waits so long for others to read why.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The tensors of a collective.
 struct Operands<'a> {
@@ -337,10 +342,22 @@ impl ProcessGroup {
                     self.shared.name,
                     self.rank()
                 );
+                self.let_others_read(store, &format!("check/{number}"));
                 return Err(Error::op(call.op.clone(), message));
             }
         }
         Ok(())
+    }
+
+    /// Waits a moment until all ranks have read what is in the store: it ends with the process of the rank that holds it.
+    pub(super) fn let_others_read(&self, store: &Store, what: &str) {
+        let key = |rank: usize| self.shared.key(&format!("{what}/read/{rank}"));
+        let until = Instant::now() + FAREWELL;
+        let mut answers = store.set(&key(self.rank()), b"read").is_ok();
+        for rank in 0..self.size() {
+            let left = until.saturating_duration_since(Instant::now());
+            answers = answers && store.get_within(&key(rank), left).is_ok();
+        }
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {

@@ -368,7 +368,11 @@ fn check_alike(group: &ProcessGroup, named: &[(String, Tensor)]) -> Result<Strin
         store.set(&key(&group.rank().to_string()), own.join("\n").as_bytes())?;
         String::from_utf8_lossy(&store.get(&key("verdict"))?).into_owned()
     };
-    if verdict.is_empty() { Ok(key("order")) } else { Err(Error::op(NAME, verdict)) }
+    if verdict.is_empty() {
+        return Ok(key("order"));
+    }
+    group.let_others_read(store, &format!("ddp/module/{number}"));
+    Err(Error::op(NAME, verdict))
 }
 
 /// Where a rank's lines differ from those of rank 0.
