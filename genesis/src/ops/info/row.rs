@@ -34,7 +34,7 @@ pub type Sample = &'static [&'static [usize]];
 /// A call that must be refused, and its exact error.
 pub type Refusal = (fn() -> Result<Tensor>, &'static str);
 
-/// Everything a test needs of an op. What most ops share is in [`OpInfo::new`].
+/// Everything a test needs of an op. What most ops share is in `OpInfo::new`.
 pub struct OpInfo {
     /// The name users know it by; after a slash which of its rows this is.
     pub name: &'static str,
