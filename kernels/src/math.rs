@@ -5,7 +5,7 @@
 //! are chosen so that they lose no more than a few bits: where a difference would cancel stands a series.
 
 use genesis_kernel::kernel::KernelDef;
-use genesis_kernel::lang::library::is_negative;
+use genesis_kernel::lang::library::pow_wide;
 use genesis_kernel::prelude::*;
 
 use crate::copy::tile_origin;
@@ -82,18 +82,10 @@ macro_rules! binary {
     };
 }
 
-/// `x` to the power of `y` for floats: by logarithms of the magnitude, with the sign of whole powers.
+/// `x` to the power of `y` for floats: by logarithms of the magnitude, which `A` has the digits for.
 #[device]
 pub fn pow_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
-    let size = exp2(y * log2(abs(x)));
-    let is_whole = floor(y) == y;
-    let half = y * A::from(0.5);
-    let is_odd = is_whole & (floor(half) != half);
-    let signed = where_(is_odd & is_negative(x), -size, size);
-    // A negative number has only whole powers; an infinite exponent counts as even.
-    let signed = where_((x < A::ZERO) & !is_whole & !is_inf(x), (x - x) / (x - x), signed);
-    let signed = where_((abs(x) == A::ONE) & is_inf(y), A::ONE + x - x, signed);
-    where_((y == A::ZERO) | (x == A::ONE), A::ONE, where_(y == A::ONE, x, signed))
+    pow_wide(x, y, exp2(y * log2(abs(x))))
 }
 
 /// The rest of a division whose quotient is rounded down: it has the sign of the divisor.

@@ -195,6 +195,14 @@ fn counter_of<S: Shape>(
     ((own >> ((digit & 3) << 4).to::<u64>()) & 0xffff).to::<i64>()
 }
 
+/// The row of a program, which of its parts it has, and where that part ends in the row.
+#[device]
+fn share_of(n: i64, part: i64) -> (i64, i64, i64) {
+    let parts = cdiv(n, part);
+    let own = program_id(0) % parts;
+    (program_id(0) / parts, own, minimum(own * part + part, n))
+}
+
 /// How many keys of each part of a row have each digit, of the 4 bits from `shift`: `[row, digit, part]`. A part
 /// has less than 2^16 keys.
 #[kernel]
@@ -206,8 +214,7 @@ pub fn radix_count<K: Int, const LANES: usize, const WIDTH: usize>(
     shift: K,
 ) {
     let parts = cdiv(n, part);
-    let (row, own) = (program_id(0) / parts, program_id(0) % parts);
-    let end = minimum(own * part + part, n);
+    let (row, own, end) = share_of(n, part);
     let mut a = zeros::<u64, LANES>();
     let mut b = zeros::<u64, LANES>();
     let mut c = zeros::<u64, LANES>();
@@ -243,8 +250,7 @@ pub fn radix_scatter<K: Int, I: Int, O: Int, const LANES: usize, const WIDTH: us
     shift: K,
 ) {
     let parts = cdiv(n, part);
-    let (row, own) = (program_id(0) / parts, program_id(0) % parts);
-    let end = minimum(own * part + part, n);
+    let (row, own, end) = share_of(n, part);
     let mut a = zeros::<u64, 1>();
     let mut b = zeros::<u64, 1>();
     let mut c = zeros::<u64, 1>();

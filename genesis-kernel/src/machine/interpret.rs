@@ -221,9 +221,11 @@ impl Role<'_> {
 
     fn block(&mut self, block: &Block) -> Result<End, String> {
         for inst in block {
-            let end = self.inst(inst).map_err(|why| match why.contains(" at `") {
-                true => why,
-                false => format!("{why}, at `{}`", text(inst, &self.lir.func)),
+            let end = self.inst(inst).map_err(|why| match inst {
+                // An instruction in it has been named.
+                Inst::UnlessPrefetched { .. } => why,
+                _ if !inst.blocks().is_empty() => why,
+                _ => format!("{why}, at `{}`", text(inst, &self.lir.func)),
             })?;
             if !matches!(end, End::Next) {
                 return Ok(end);
@@ -255,11 +257,8 @@ impl Role<'_> {
                     self.tma_store(panel.op)?;
                 }
             }
-            Inst::UnlessPrefetched { channel, body } => {
-                if !self.fills.is_prefetched(*channel) {
-                    return self.block(body);
-                }
-            }
+            Inst::UnlessPrefetched { channel, .. } if self.fills.is_prefetched(*channel) => {}
+            Inst::UnlessPrefetched { body, .. } => return self.block(body),
             _ if self.copies(inst)? || self.exchange(inst)? => {}
             _ => self.pipeline(inst)?,
         }

@@ -2,17 +2,16 @@
 //!
 //! What a run is asked to do is a table: the usual values, over them those of `--config`, over them the flags.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use genesis::train::language::{
     Event, Options, Outcome as Trained, Progress, Session, Start, is_new, preset_names, run,
 };
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
 
 use super::output::{Lines, path_text};
+use super::progress::Steps;
 use super::signals::Signals;
 use super::values::{device, positive};
 use super::{Failure, Outcome, model, say};
@@ -259,10 +258,10 @@ fn train(options: &Options, flags: &Flags) -> Outcome {
         count(true)
     ));
     drop(all);
-    let bar = Bar::new(&lines, flags.json);
+    let progress = Steps::new(&lines, 10, flags.json);
     let session = Session { resume: flags.resume, overwrite: flags.overwrite };
-    let outcome = run(start, options, session, signals.stop(), |event| bar.show(event))?;
-    bar.finish();
+    let outcome = run(start, options, session, signals.stop(), |event| show(&progress, event))?;
+    progress.finish();
     lines.end().and_then(|()| report(&outcome, flags.json))?;
     match signals.status() {
         Some(status) if outcome.stopped => Err(Failure::Stopped(status)),
@@ -296,70 +295,30 @@ fn report(outcome: &Trained, is_json: bool) -> Outcome {
     files.iter().try_for_each(|path| say(format_args!("saved {}", path.display())))
 }
 
-/// A progress bar on a terminal, lines elsewhere.
-struct Bar<'l> {
-    bar: Option<ProgressBar>,
-    lines: &'l Lines,
+/// Tells an event of the run.
+fn show(progress: &Steps<'_>, event: Event) {
+    match event {
+        Event::Note(note) => progress.line(note),
+        Event::Step(step) => progress.step(step.step, step.steps, message(&step)),
+        Event::Evaluated(step, found) => progress.line(format!(
+            "step {step}: eval loss {:.4}, perplexity {:.2}",
+            found.loss,
+            found.perplexity()
+        )),
+        Event::Sample { prompt, text } => progress.line(format!("> {prompt}\n{text}")),
+    }
 }
 
-impl<'l> Bar<'l> {
-    fn new(lines: &'l Lines, quiet: bool) -> Bar<'l> {
-        let style = "{elapsed_precise} {bar:24} {pos}/{len} {msg} eta {eta}";
-        let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
-            let style =
-                ProgressStyle::with_template(style).expect("the template is constant and valid");
-            ProgressBar::new(0).with_style(style)
-        });
-        Bar { bar, lines }
+/// What is told of a step.
+fn message(step: &Progress) -> String {
+    let Progress { trained, lr, tokens_per_second, utilization, memory, .. } = step;
+    let mut message =
+        format!("loss {:.4} lr {lr:.1e} {tokens_per_second:.0} tokens/s", trained.loss);
+    if let Some(share) = utilization {
+        message.push_str(&format!(" MFU {:.0}%", share * 100.0));
     }
-
-    fn show(&self, event: Event) {
-        match event {
-            Event::Note(note) => self.line(note),
-            Event::Step(progress) => self.step(&progress),
-            Event::Evaluated(step, found) => self.line(format!(
-                "step {step}: eval loss {:.4}, perplexity {:.2}",
-                found.loss,
-                found.perplexity()
-            )),
-            Event::Sample { prompt, text } => self.line(format!("> {prompt}\n{text}")),
-        }
+    if let Some(bytes) = memory {
+        message.push_str(&format!(" {:.1} GiB", *bytes as f64 / f64::from(1 << 30)));
     }
-
-    fn step(&self, progress: &Progress) {
-        let Progress { step, steps, trained, lr, tokens_per_second, utilization, memory } =
-            progress;
-        let mut message =
-            format!("loss {:.4} lr {lr:.1e} {tokens_per_second:.0} tokens/s", trained.loss);
-        if let Some(share) = utilization {
-            message.push_str(&format!(" MFU {:.0}%", share * 100.0));
-        }
-        if let Some(bytes) = memory {
-            message.push_str(&format!(" {:.1} GiB", *bytes as f64 / f64::from(1 << 30)));
-        }
-        match &self.bar {
-            Some(bar) => {
-                bar.set_length(*steps as u64);
-                bar.set_position(*step as u64);
-                bar.set_message(message);
-            }
-            None if step % 10 == 0 || step == steps => {
-                self.line(format!("step {step}/{steps} {message}"));
-            }
-            None => {}
-        }
-    }
-
-    fn line(&self, line: String) {
-        match &self.bar {
-            Some(bar) => bar.println(line),
-            None => self.lines.line(line),
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
+    message
 }

@@ -16,6 +16,7 @@ mod language;
 mod mem;
 mod model;
 mod output;
+mod progress;
 mod rates;
 mod run;
 mod sampling;

@@ -1,6 +1,5 @@
 //! `genesis train`
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -10,10 +9,10 @@ use genesis::profiler::{GroupBy, Profiler, ProfilerOptions, Schedule, SortBy};
 use genesis::train::{
     self, Autoencoder, Classifier, Config, Event, Network, Progress, Task, TextModel,
 };
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::output::{Lines, path_text};
+use super::progress::Steps;
 use super::signals::Signals;
 use super::values::device;
 use super::{Failure, Outcome, say};
@@ -171,7 +170,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Sample::Vae(_) => Box::new(Autoencoder::fashion_mnist(&config)?),
     };
     lines.line(format!("{}: {} parameters", task.name(), task.model().num_parameters()));
-    let mut bar = Bar::new(&lines, options.json);
+    let mut watch = Watch::new(&lines, options.json);
     let mut profiler = match &options.profile {
         Some(path) => Some(profiler(path.clone())?),
         None => None,
@@ -181,9 +180,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         if let (Event::Step(_), Some(profiler)) = (&event, &mut profiler) {
             failed = failed.take().or(profiler.step().err());
         }
-        bar.show(event);
+        watch.show(event);
     })?;
-    bar.finish();
+    watch.steps.finish();
     if let Some(profiler) = profiler {
         let profile = profiler.stop()?;
         lines.line(format!(
@@ -249,28 +248,21 @@ fn report(options: &Options, outcome: &train::Outcome) -> Outcome {
     say("see the PTX of a kernel that just ran: genesis inspect adam --emit ptx")
 }
 
-/// A progress bar on a terminal, a line each hundred steps elsewhere, nothing beside JSON.
-struct Bar<'l> {
-    bar: Option<ProgressBar>,
-    lines: &'l Lines,
+/// How far a run is, and how fast.
+struct Watch<'l> {
+    steps: Steps<'l>,
     start: Instant,
     first: Option<usize>,
 }
 
-impl<'l> Bar<'l> {
-    fn new(lines: &'l Lines, quiet: bool) -> Bar<'l> {
-        let style = "{elapsed_precise} {bar:32} {pos}/{len} {msg} eta {eta}";
-        let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
-            let style =
-                ProgressStyle::with_template(style).expect("the template is constant and valid");
-            ProgressBar::new(0).with_style(style)
-        });
-        Bar { bar, lines, start: Instant::now(), first: None }
+impl<'l> Watch<'l> {
+    fn new(lines: &'l Lines, quiet: bool) -> Watch<'l> {
+        Watch { steps: Steps::new(lines, 100, quiet), start: Instant::now(), first: None }
     }
 
     fn show(&mut self, event: Event) {
         match event {
-            Event::Note(note) => self.line(note),
+            Event::Note(note) => self.steps.line(note),
             Event::Step(progress) => self.step(progress),
         }
     }
@@ -279,29 +271,10 @@ impl<'l> Bar<'l> {
         let Progress { step, steps, loss, metric, .. } = progress;
         let first = *self.first.get_or_insert(step);
         let speed = (step - first) as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
-        let message = format!("loss {loss:.4} {speed:.1} steps/s");
-        if let Some(bar) = &self.bar {
-            bar.set_length(steps as u64);
-            bar.set_position(step as u64);
-            bar.set_message(message);
-        } else if step % 100 == 0 {
-            self.line(format!("step {step}/{steps} {message}"));
-        }
+        self.steps.step(step, steps, format!("loss {loss:.4} {speed:.1} steps/s"));
         if let Some(metric) = metric {
-            self.line(format!("step {step}/{steps} test {} {:.4}", metric.name, metric.value));
-        }
-    }
-
-    fn line(&self, line: String) {
-        match &self.bar {
-            Some(bar) => bar.println(line),
-            None => self.lines.line(line),
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+            let line = format!("step {step}/{steps} test {} {:.4}", metric.name, metric.value);
+            self.steps.line(line);
         }
     }
 }

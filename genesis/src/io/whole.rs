@@ -4,8 +4,9 @@
 //! bytes go to a temporary name, are synced, and get their name by a rename, which is one step; the
 //! folder is synced after it, because a name is contents of the folder.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -26,10 +27,12 @@ pub(super) fn write_file(path: &Path, parts: &[&[u8]]) -> Result<()> {
     })
 }
 
-/// Writes a file whole or not at all, by what `write` puts into it.
+/// Writes a file whole or not at all, by what `write` puts into it. Who may read it says the umask, as for any new file.
 pub(super) fn write_by(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
-    let mut file =
-        tempfile::NamedTempFile::new_in(folder_of(path)).map_err(|e| cannot_write(path, e))?;
+    let mut file = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder_of(path))
+        .map_err(|e| cannot_write(path, e))?;
     write(file.as_file_mut())?;
     file.as_file().sync_all().map_err(|e| cannot_write(path, e))?;
     file.persist(path).map_err(|e| cannot_write(path, e))?;
@@ -39,4 +42,19 @@ pub(super) fn write_by(path: &Path, write: impl FnOnce(&mut File) -> Result<()>)
 /// Waits until the names in a folder are on the disk.
 pub(super) fn sync_folder(folder: &Path) -> Result<()> {
     File::open(folder).and_then(|f| f.sync_all()).map_err(|e| cannot_write(folder, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_for_whom_the_umask_says() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [usual, whole] = ["usual", "whole"].map(|name| folder.path().join(name));
+        File::create(&usual).expect("a file");
+        write_file(&whole, &[b"bytes"]).expect("it is written");
+        let mode = |path: &Path| path.metadata().expect("it is there").permissions().mode();
+        assert_eq!(mode(&whole), mode(&usual));
+    }
 }
