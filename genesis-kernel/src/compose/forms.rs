@@ -98,6 +98,9 @@ impl Writer<'_> {
                 params.push(param("scale", scalar(wide)));
             }
         }
+        for (i, &dtype) in self.recipe.params.iter().enumerate() {
+            params.push(param(text(format!("p{i}")), TypeAst::Scalar(DTypeAst::Fixed(dtype))));
+        }
         params
     }
 
@@ -120,7 +123,7 @@ impl Writer<'_> {
             let mut args: Vec<ExprAst> = step.inputs.iter().map(arg).collect();
             let value = match &step.kind {
                 StepKind::Kernel(def, dtypes, numbers) => {
-                    args.extend(numbers.iter().map(|&n| number(n)));
+                    args.extend(numbers.iter().map(|&n| source(n)));
                     let generics = dtypes.iter().map(|&t| dtype(t)).collect();
                     device(device_of(def)?, generics, args)
                 }
@@ -284,7 +287,7 @@ impl Axes<'_> {
         match from {
             Source::Leaf(i) => Some(self.leaves[i].access),
             Source::Step(i) => self.steps[i],
-            Source::Number(_) => None,
+            Source::Number(_) | Source::Param(_) => None,
         }
     }
 }
@@ -333,6 +336,7 @@ fn source(from: Source) -> ExprAst {
         Source::Leaf(i) => name(text(format!("v{i}"))),
         Source::Step(i) => name(text(format!("s{i}"))),
         Source::Number(value) => number(value),
+        Source::Param(i) => name(text(format!("p{i}"))),
     }
 }
 

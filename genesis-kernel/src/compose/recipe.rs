@@ -12,6 +12,8 @@ pub struct Recipe {
     pub form: Form,
     /// The tensors that are read, in the order of the kernel's parameters.
     pub leaves: Vec<Leaf>,
+    /// Numbers that a launch gives: scalar parameters, after all others.
+    pub params: Vec<DType>,
     /// What is computed, each from what comes before it.
     pub steps: Vec<Step>,
     /// What is stored and as which dtype: one place for each result.
@@ -78,8 +80,9 @@ pub struct Step {
 /// What a step does.
 #[derive(Clone)]
 pub enum StepKind {
-    /// The maths of a kernel, for dtypes in the order of its parameters, with numbers for its scalars.
-    Kernel(&'static KernelDef, Vec<DType>, Vec<Scalar>),
+    /// The maths of a kernel, for dtypes in the order of its parameters, with numbers for its scalars: each a
+    /// [`Source::Number`] or a [`Source::Param`].
+    Kernel(&'static KernelDef, Vec<DType>, Vec<Source>),
     /// A conversion.
     Cast(DType),
     /// Whether a number is not zero.
@@ -93,8 +96,10 @@ pub enum Source {
     Leaf(usize),
     /// An earlier step.
     Step(usize),
-    /// A number.
+    /// A number that is part of the kernel.
     Number(Scalar),
+    /// A number that a launch gives.
+    Param(usize),
 }
 
 impl fmt::Debug for StepKind {

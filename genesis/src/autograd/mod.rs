@@ -43,6 +43,7 @@ pub use checkpoint::{checkpoint, checkpoint_many};
 pub use function::{Context, Function};
 pub use gradcheck::{GradCheck, gradcheck, gradgradcheck};
 pub use hooks::HookHandle;
+pub(crate) use op::Kinds;
 pub use op::SavedTensors;
 
 use crate::error::{Error, Result};

@@ -54,15 +54,39 @@ impl SavedTensors {
         self.inputs[index].as_ref().expect("the op's `saves` names every input its backward reads")
     }
 
-    /// One tensor as the only input and as the result: of an op that reads one of them.
-    pub(crate) fn only(read: &Tensor) -> SavedTensors {
-        let (inputs, output) = (vec![Some(read.clone())], Some(read.clone()));
-        SavedTensors { inputs, output, wanted: vec![true] }
+    /// Which tensors these are.
+    pub(crate) fn kinds(&self) -> Kinds {
+        let inputs = self.inputs.iter().map(Option::is_some).collect();
+        Kinds { inputs, output: self.output.is_some(), wanted: self.wanted.clone() }
+    }
+
+    /// The tensors that were saved: the inputs, then the result.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Tensor> {
+        self.inputs.iter().chain([&self.output]).flatten()
     }
 
     /// The result, which the op asked to save.
     pub fn output(&self) -> &Tensor {
         self.output.as_ref().expect("the op's `saves` asks for the result its backward reads")
+    }
+}
+
+/// Which tensors are saved, and which gradients are wanted.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Kinds {
+    inputs: Vec<bool>,
+    output: bool,
+    wanted: Vec<bool>,
+}
+
+impl Kinds {
+    /// These tensors, as [`SavedTensors::all`] gives them.
+    pub(crate) fn of(&self, tensors: &[Tensor]) -> SavedTensors {
+        let mut next = tensors.iter().cloned();
+        let mut take = |is: bool| if is { next.next() } else { None };
+        let inputs = self.inputs.iter().map(|&is| take(is)).collect();
+        let output = take(self.output);
+        SavedTensors { inputs, output, wanted: self.wanted.clone() }
     }
 }
 

@@ -62,6 +62,11 @@ impl Regions {
         REGIONS.get()
     }
 
+    /// Whether ops come in the same precision in both.
+    pub(crate) fn casts_as(self, other: Regions) -> bool {
+        (self.cpu, self.cuda) == (other.cpu, other.cuda)
+    }
+
     /// Runs `f` with what these cast to, wherever it is called.
     pub(crate) fn run<T>(self, f: impl FnOnce() -> T) -> T {
         within(Regions { depth: REGIONS.get().depth + 1, ..self }, f)

@@ -235,6 +235,11 @@ pub(crate) fn result(t: &Tensor) -> Result<Use> {
 }
 
 impl Trace {
+    /// How many launches the ops would make one by one.
+    pub(crate) fn launches(&self) -> usize {
+        self.nodes.iter().filter(|node| !matches!(node.kind, Kind::Leaf)).count()
+    }
+
     fn operand(&mut self, t: &Tensor) -> Result<Use> {
         let node = match t.storage().symbol() {
             0 => self.capture(t)?,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use genesis_kernel::compose::{Access, Form, Leaf, Recipe, Source, Step, StepKind};
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::runtime::Arg;
 
 use crate::dispatch::trace::{Kind, Node, Use};
 use crate::error::Error;
@@ -42,6 +43,17 @@ pub(super) struct Inline<'a> {
     reads: Vec<Read>,
     steps: Vec<Step>,
     known: BTreeMap<Place, Source>,
+    numbers: Numbers,
+    params: Vec<Scalar>,
+}
+
+/// What the numbers of a closure are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Numbers {
+    /// Part of the kernel: another number is another kernel.
+    Fixed,
+    /// Given at each launch: one kernel serves all of them.
+    Given,
 }
 
 impl<'a> Inline<'a> {
@@ -49,9 +61,27 @@ impl<'a> Inline<'a> {
         nodes: &'a [Node],
         slots: &'a BTreeMap<usize, usize>,
         space: Vec<usize>,
+        numbers: Numbers,
     ) -> Inline<'a> {
         let (reads, steps, known) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Inline { nodes, slots, space, reads, steps, known }
+        Inline { nodes, slots, space, reads, steps, known, numbers, params: Vec::new() }
+    }
+
+    /// A number as the kernel takes it.
+    fn number(&mut self, value: Scalar) -> Source {
+        if self.numbers == Numbers::Fixed || value.dtype == DType::Bool {
+            return Source::Number(value);
+        }
+        let index = self.params.iter().position(|own| *own == value).unwrap_or_else(|| {
+            self.params.push(value);
+            self.params.len() - 1
+        });
+        Source::Param(index)
+    }
+
+    /// The numbers that a launch gives, in the order of the recipe's.
+    pub(super) fn params(&self) -> Vec<Arg> {
+        self.params.iter().map(|&value| Arg::Scalar(value)).collect()
     }
 
     /// A node's value where a step along axis `a` moves by `strides[a]` of its elements.
@@ -69,7 +99,7 @@ impl<'a> Inline<'a> {
         }
         let made = match (self.slots.get(&node), &self.nodes[node].kind) {
             (Some(&slot), _) => self.read(slot, self.nodes[node].dtype, strides, offset)?,
-            (None, Kind::Number(value)) => Source::Number(wide_number(*value)),
+            (None, Kind::Number(value)) => self.number(wide_number(*value)),
             (None, Kind::Map { def, dtypes, uses, numbers }) if offset == 0 => {
                 self.map(node, strides, (def, dtypes, numbers), uses)?
             }
@@ -134,7 +164,8 @@ impl<'a> Inline<'a> {
             return Ok(self.cast(inputs[0], dtypes[0], dtypes[1]));
         }
         let dtypes = dtypes.iter().map(|&dtype| accumulate_dtype(dtype)).collect();
-        Ok(self.step(StepKind::Kernel(def, dtypes, numbers.to_vec()), inputs))
+        let numbers = numbers.iter().map(|&number| self.number(number)).collect();
+        Ok(self.step(StepKind::Kernel(def, dtypes, numbers), inputs))
     }
 
     /// A conversion rounds as the op does.
@@ -220,7 +251,8 @@ impl<'a> Inline<'a> {
             });
         }
         let steps = self.steps.clone();
-        Ok((Recipe { form, leaves, steps, results }, operands))
+        let params = self.params.iter().map(|number| number.dtype).collect();
+        Ok((Recipe { form, leaves, params, steps, results }, operands))
     }
 }
 

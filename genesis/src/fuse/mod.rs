@@ -10,11 +10,13 @@
 //! |---|---|
 //! | `plan` | what is stored, and which launches store it |
 //! | `inline` | one kernel: values, and how each lies along the axes |
+//! | `several` | functions of several results, which are on no tape |
 //!
 //! The launches of a closure are noted by `dispatch::trace`. The kernels themselves are made by [`genesis_kernel::compose`].
 
 mod inline;
 mod plan;
+mod several;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,10 +27,13 @@ use genesis_kernel::runtime::Device;
 use crate::autograd::{
     BackwardOptions, GradOptions, SavedTensors, enable_grad, grad, is_grad_enabled, no_grad,
 };
+use crate::dispatch::autocast::Regions;
 use crate::dispatch::trace;
 use crate::error::{Error, Result};
 use crate::ops::{Op, Saves, apply};
 use crate::tensor::Tensor;
+use inline::Numbers;
+pub(crate) use several::{Results, Several};
 use plan::Program;
 
 pub use genesis_kernel::inspect::Emit;
@@ -73,7 +78,16 @@ pub fn fuse<F>(f: F) -> Fused
 where
     F: Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
 {
-    Fused(Arc::new(Inner { f: Box::new(f), plans: Mutex::new(Vec::new()) }))
+    Fused::new("fused", Numbers::Fixed, Box::new(f))
+}
+
+/// Makes an op of this name of a function that gives the ops it is made of, as [`fuse()`] does; its kernels take
+/// the numbers at each launch, so that another number is no other kernel.
+pub(crate) fn composite<F>(name: &'static str, f: F) -> Fused
+where
+    F: Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+{
+    Fused::new(name, Numbers::Given, Box::new(f))
 }
 
 /// A function made by [`fuse()`]. A clone is the same function.
@@ -83,6 +97,9 @@ pub struct Fused(Arc<Inner>);
 type Closure = dyn Fn(&[Tensor]) -> Result<Tensor> + Send + Sync;
 
 struct Inner {
+    /// The op that it is on the tape.
+    name: &'static str,
+    numbers: Numbers,
     f: Box<Closure>,
     plans: Mutex<Vec<Arc<Plan>>>,
 }
@@ -98,6 +115,9 @@ struct Signature {
 /// What was planned for arguments of given signatures.
 struct Plan {
     device: Device,
+    numbers: Numbers,
+    /// What autocast does to the closure's ops.
+    regions: Regions,
     signatures: Vec<Signature>,
     forward: Program,
     /// By which gradients are wanted, and how `dy` lies in memory.
@@ -123,6 +143,10 @@ impl Signature {
 }
 
 impl Fused {
+    fn new(name: &'static str, numbers: Numbers, f: Box<Closure>) -> Fused {
+        Fused(Arc::new(Inner { name, numbers, f, plans: Mutex::new(Vec::new()) }))
+    }
+
     /// Runs the function.
     ///
     /// # Errors
@@ -213,15 +237,17 @@ impl Fused {
 
     fn plan(&self, args: &[&Tensor]) -> Result<Arc<Plan>> {
         let mut plans = self.0.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let regions = Regions::now();
         let fits = |plan: &&Arc<Plan>| {
             plan.signatures.len() == args.len()
+                && plan.regions.casts_as(regions)
                 && plan.signatures.iter().zip(args).all(|(own, t)| own.is_of(t))
                 && args.iter().all(|t| t.device() == plan.device)
         };
         if let Some(plan) = plans.iter().find(fits) {
             return Ok(plan.clone());
         }
-        let plan = Arc::new(Plan::new(&self.0.f, args)?);
+        let plan = Arc::new(Plan::new(&self.0.f, args, self.0.numbers)?);
         if plans.len() >= MAX_PLANS {
             plans.remove(0);
         }
@@ -243,7 +269,7 @@ fn forwards(t: &Tensor) -> Result<Tensor> {
 }
 
 impl Plan {
-    fn new(f: &Closure, args: &[&Tensor]) -> Result<Plan> {
+    fn new(f: &Closure, args: &[&Tensor], numbers: Numbers) -> Result<Plan> {
         let Some(first) = args.first() else {
             return Err(Error::op("fuse", "a fused function takes at least one argument"));
         };
@@ -262,10 +288,11 @@ impl Plan {
                 trace::result(&f(&leaves)?)
             })
         })?;
-        let forward = Program::new(trace, args.len(), &[result], device)?;
+        let forward = Program::new(trace, args.len(), &[result], (device, numbers))?;
         let signatures = args.iter().map(|t| Signature::of(t)).collect();
         let backwards = Mutex::new(Vec::new());
-        Ok(Plan { device, signatures, forward, backwards })
+        let regions = Regions::now();
+        Ok(Plan { device, numbers, regions, signatures, forward, backwards })
     }
 
     /// The program of the gradients, over the arguments and `dy`.
@@ -276,9 +303,10 @@ impl Plan {
         if let Some(known) = kept.iter().find(fits) {
             return Ok(known.program.clone());
         }
-        let made = trace::run(|| differentiate(f, args, dy, wanted));
+        let made = self.regions.run(|| trace::run(|| differentiate(f, args, dy, wanted)));
         let made = made.and_then(|(trace, (are, results))| {
-            let program = Program::new(trace, args.len() + 1, &results, self.device)?;
+            let on = (self.device, self.numbers);
+            let program = Program::new(trace, args.len() + 1, &results, on)?;
             Ok((are, Arc::new(program)))
         });
         let program = match made {
@@ -338,7 +366,7 @@ struct Call {
 
 impl Op for Call {
     fn name(&self) -> &'static str {
-        "fused"
+        self.inner.name
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {

@@ -11,7 +11,7 @@ use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::{Arg, Device};
 
-use super::inline::{Inline, Stop, padded};
+use super::inline::{Inline, Numbers, Stop, padded};
 use crate::dispatch::trace::{Kind, Node, Reduction, Trace, Use};
 use crate::error::{Error, Result};
 use crate::launch::{self, accumulate_dtype, fused};
@@ -48,10 +48,15 @@ pub(super) struct Kernel {
 
 impl Program {
     /// Plans a trace of this many arguments.
-    pub(super) fn new(trace: Trace, n: usize, results: &[Use], device: Device) -> Result<Program> {
+    pub(super) fn new(
+        trace: Trace,
+        n: usize,
+        results: &[Use],
+        (device, numbers): (Device, Numbers),
+    ) -> Result<Program> {
         let mut barriers = BTreeSet::new();
         loop {
-            let mut planner = Planner::new(&trace, n, device, &barriers);
+            let mut planner = Planner::new(&trace, n, (device, numbers), &barriers);
             match planner.plan(results) {
                 Ok(()) => {
                     let Planner { stages, stored, slots, .. } = planner;
@@ -137,6 +142,7 @@ type Step<T = ()> = std::result::Result<T, Stop>;
 struct Planner<'a> {
     nodes: &'a [Node],
     device: Device,
+    numbers: Numbers,
     /// Values that are stored because of how they are read.
     barriers: &'a BTreeSet<usize>,
     /// Slots of leaves and of what is stored so far.
@@ -150,7 +156,7 @@ impl<'a> Planner<'a> {
     fn new(
         trace: &'a Trace,
         n_inputs: usize,
-        device: Device,
+        (device, numbers): (Device, Numbers),
         barriers: &'a BTreeSet<usize>,
     ) -> Planner<'a> {
         let captured = trace.captured.iter().map(|(node, _)| *node);
@@ -158,7 +164,7 @@ impl<'a> Planner<'a> {
             (0..n_inputs).chain(captured).enumerate().map(|(slot, node)| (node, slot)).collect();
         let (stored, stages) = (Vec::new(), Vec::new());
         let n_leaves = slots.len();
-        Planner { nodes: &trace.nodes, device, barriers, slots, n_leaves, stored, stages }
+        Planner { nodes: &trace.nodes, device, numbers, barriers, slots, n_leaves, stored, stages }
     }
 
     fn plan(&mut self, results: &[Use]) -> Step {
@@ -220,7 +226,7 @@ impl<'a> Planner<'a> {
         }
         let Some(&first) = members.first() else { return Ok(()) };
         let shape = &self.nodes[first].shape;
-        let mut inline = Inline::new(self.nodes, &self.slots, shape.clone());
+        let mut inline = Inline::new(self.nodes, &self.slots, shape.clone(), self.numbers);
         let mut results = Vec::new();
         for &node in &members {
             let from = inline.value(node, &contiguous_strides(shape), 0)?;
@@ -241,6 +247,7 @@ impl<'a> Planner<'a> {
         };
         let rank = if form == Form::Strided { 4 } else { dims.len().max(1) };
         let (recipe, mut operands) = inline.recipe(form, results, &dims, &strides, rank)?;
+        let numbers = inline.params();
         let own = padded(&dims, rank, 1);
         let mut writes = Vec::new();
         for &node in &members {
@@ -251,7 +258,7 @@ impl<'a> Planner<'a> {
             let dims = own.iter().map(|&extent| extent as i64).collect();
             operands.push(fused::Operand { slot, offset: 0, dims, strides, mutable: true });
         }
-        self.push(&recipe, &own, operands, Vec::new(), writes)
+        self.push(&recipe, &own, operands, numbers, writes)
     }
 
     fn push(
@@ -310,7 +317,7 @@ impl<'a> Planner<'a> {
             Reduction::Extreme(rows, _) if rows.name() == "max_rows" => Fold::Max,
             Reduction::Extreme(..) => Fold::Min,
         };
-        let mut inline = Inline::new(self.nodes, &self.slots, operand.shape.clone());
+        let mut inline = Inline::new(self.nodes, &self.slots, operand.shape.clone(), self.numbers);
         let value = inline.value(from.node, &contiguous_strides(&operand.shape), 0)?;
         let Some(strides) = inline.rows(kept) else { return Err(needs) };
         let form = Form::Rows(kind);
@@ -323,6 +330,7 @@ impl<'a> Planner<'a> {
         };
         let results = vec![(value, stored)];
         let (recipe, mut operands) = inline.recipe(form, results, &[outer, n], &strides, 2)?;
+        let given = inline.params();
         let to = self.new_slot(shape, dtype);
         let slot = if parts == 1 { to } else { self.new_slot(vec![outer, parts], stored) };
         let (dims, strides) = (vec![outer as i64, parts as i64], vec![parts as i64, 1]);
@@ -332,6 +340,7 @@ impl<'a> Planner<'a> {
         if let Fold::Sum(wide) = kind {
             numbers.push(launch::number(wide, if parts == 1 { scale } else { 1.0 }));
         }
+        numbers.extend(given);
         self.push(&recipe, &[outer, n], operands, numbers, vec![slot])?;
         if parts > 1 {
             let layout = Layout::contiguous(&[outer, parts, 1]).ok_or(Stop::Needs(node))?;

@@ -6,6 +6,7 @@
 
 pub(crate) mod argument;
 mod attention;
+mod composite;
 mod conv;
 mod creation;
 mod elementwise;
@@ -29,6 +30,7 @@ mod shape;
 pub(crate) use crate::autograd::apply;
 pub use crate::autograd::op::{Op, Saves};
 use crate::dispatch::autocast::Precisions;
+use composite::{Differentiated, composite, composite_ending, gradients};
 pub use crate::launch::epilogue::Gate;
 pub use attention::{Attention, AttentionBackend, Varlen};
 pub use conv::{Conv, GridMode, GridPadding, GridSample, Interpolation, Resize, Window};

@@ -6,7 +6,7 @@
 use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
-use crate::ops::{Op, Saves, apply};
+use crate::ops::{Op, Saves, apply, composite};
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
@@ -37,7 +37,9 @@ impl Tensor {
         if let Some(cast) = autocast::cast_inputs("softplus", &[self])? {
             return cast[0].softplus(beta, threshold);
         }
-        wide(self, |x| apply(Softplus { beta, threshold }, &[x]))
+        composite("softplus", &[beta, threshold], [self], |[x], n| {
+            wide(x, |x| apply(Softplus { beta: n[0], threshold: n[1] }, &[x]))
+        })
     }
 
     /// `log(1 / (1 + exp(-x)))`, which does not overflow.
@@ -46,7 +48,10 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn log_sigmoid(&self) -> Result<Tensor> {
-        wide(self, |x| apply(Softplus { beta: 1.0, threshold: f64::INFINITY }, &[&x.neg()?])?.neg())
+        composite("log_sigmoid", &[], [self], |[x], _| {
+            let softplus = Softplus { beta: 1.0, threshold: f64::INFINITY };
+            wide(x, |x| apply(softplus, &[&x.neg()?])?.neg())
+        })
     }
 
     /// x where it is positive, else `slope * x`; the gradient at 0 is `slope`.
@@ -55,7 +60,9 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Result<Tensor> {
-        self.detach().gt_scalar(0.0)?.where_(self, &self.mul_scalar(slope)?)
+        composite("leaky_relu", &[slope], [self], |[x], n| {
+            x.detach().gt_scalar(0.0)?.where_(x, &x.mul_scalar(n[0])?)
+        })
     }
 
     /// x where it is positive, else `weight * x`, with one weight, or one a channel (axis 1).
@@ -73,8 +80,9 @@ impl Tensor {
             }
             line[1] = channels;
         }
-        let slope = self.mul(&weight.reshape(&line)?)?;
-        self.detach().gt_scalar(0.0)?.where_(self, &slope)
+        composite("prelu", &[], [self, &weight.reshape(&line)?], |[x, weight], _| {
+            x.detach().gt_scalar(0.0)?.where_(x, &x.mul(weight)?)
+        })
     }
 
     /// x where it is positive, else `alpha * (exp(x) - 1)`.
@@ -83,7 +91,7 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
-        wide(self, |x| scaled_elu(x, alpha, 1.0, 1.0))
+        elu_of("elu", self, [alpha, 1.0, 1.0])
     }
 
     /// ELU with the constants that keep mean 0 and variance 1.
@@ -94,7 +102,7 @@ impl Tensor {
     /// arXiv:1706.02515.
     #[track_caller]
     pub fn selu(&self) -> Result<Tensor> {
-        wide(self, |x| scaled_elu(x, SELU_ALPHA * SELU_SCALE, SELU_SCALE, 1.0))
+        elu_of("selu", self, [SELU_ALPHA * SELU_SCALE, SELU_SCALE, 1.0])
     }
 
     /// x where it is positive, else `alpha * (exp(x / alpha) - 1)`.
@@ -106,7 +114,7 @@ impl Tensor {
         if alpha == 0.0 {
             return Err(Error::op("celu", "alpha is 0"));
         }
-        wide(self, |x| scaled_elu(x, alpha, 1.0, 1.0 / alpha))
+        elu_of("celu", self, [alpha, 1.0, 1.0 / alpha])
     }
 
     /// `x * clamp(x + 3, 0, 6) / 6`; NaN for minus infinity, as the formula and PyTorch say.
@@ -115,13 +123,7 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn hardswish(&self) -> Result<Tensor> {
-        wide(self, |x| {
-            let (low, is_inner) = (x.detach().le_scalar(-3.0)?, x.detach().lt_scalar(3.0)?);
-            // Infinity and NaN must not reach the slope of a branch that is not taken.
-            let bent = is_inner.logical_and(&low.logical_not()?)?.where_(x, &number(x, 0.0)?)?;
-            let inner = bent.mul(&bent.add_scalar(3.0)?)?.div_scalar(6.0)?;
-            low.where_(&x.detach().mul_scalar(0.0)?, &is_inner.where_(&inner, x)?)
-        })
+        composite("hardswish", &[], [self], |[x], _| wide(x, bent_swish))
     }
 
     /// `clamp(x / 6 + 1 / 2, 0, 1)`
@@ -130,9 +132,11 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn hardsigmoid(&self) -> Result<Tensor> {
-        wide(self, |x| {
-            let inner = x.add_scalar(3.0)?.div_scalar(6.0)?;
-            outside(x, -3.0, 3.0)?.where_(&inner.detach().clamp(0.0, 1.0)?, &inner)
+        composite("hardsigmoid", &[], [self], |[x], _| {
+            wide(x, |x| {
+                let inner = x.add_scalar(3.0)?.div_scalar(6.0)?;
+                outside(x, -3.0, 3.0)?.where_(&inner.detach().clamp(0.0, 1.0)?, &inner)
+            })
         })
     }
 
@@ -145,7 +149,9 @@ impl Tensor {
         if low > high {
             return Err(Error::op("hardtanh", format!("{low} is over {high}")));
         }
-        outside(self, low, high)?.where_(&self.detach().clamp(low, high)?, self)
+        composite("hardtanh", &[low, high], [self], |[x], n| {
+            outside(x, n[0], n[1])?.where_(&x.detach().clamp(n[0], n[1])?, x)
+        })
     }
 
     /// x brought between 0 and 6.
@@ -163,7 +169,9 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn mish(&self) -> Result<Tensor> {
-        wide(self, |x| x.mul(&x.softplus(1.0, 20.0)?.tanh()?))
+        composite("mish", &[], [self], |[x], _| {
+            wide(x, |x| x.mul(&x.softplus(1.0, 20.0)?.tanh()?))
+        })
     }
 
     /// GELU by the hyperbolic tangent: `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
@@ -172,11 +180,13 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn gelu_tanh(&self) -> Result<Tensor> {
-        wide(self, |x| {
-            let cube = x.square()?.mul(x)?.mul_scalar(0.044715)?;
-            let inner = x.add(&cube)?.mul_scalar((2.0 / std::f64::consts::PI).sqrt())?.tanh()?;
-            // The half comes first: twice the largest numbers is infinite.
-            inner.add_scalar(1.0)?.mul_scalar(0.5)?.mul(x)
+        composite("gelu_tanh", &[], [self], |[x], _| {
+            wide(x, |x| {
+                let cube = x.square()?.mul(x)?.mul_scalar(0.044715)?;
+                let inner = x.add(&cube)?.mul_scalar((2.0 / std::f64::consts::PI).sqrt())?.tanh()?;
+                // The half comes first: twice the largest numbers is infinite.
+                inner.add_scalar(1.0)?.mul_scalar(0.5)?.mul(x)
+            })
         })
     }
 
@@ -186,7 +196,9 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn softsign(&self) -> Result<Tensor> {
-        wide(self, |x| x.div(&x.abs()?.add_scalar(1.0)?))
+        composite("softsign", &[], [self], |[x], _| {
+            wide(x, |x| x.div(&x.abs()?.add_scalar(1.0)?))
+        })
     }
 
     /// `x - tanh(x)`
@@ -195,7 +207,7 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn tanhshrink(&self) -> Result<Tensor> {
-        wide(self, |x| x.sub(&x.tanh()?))
+        composite("tanhshrink", &[], [self], |[x], _| wide(x, |x| x.sub(&x.tanh()?)))
     }
 
     /// 0 where x is between `-lambda` and `lambda`, else x.
@@ -204,9 +216,10 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
-        let x = self.detach();
-        let inside = x.ge_scalar(-lambda)?.logical_and(&x.le_scalar(lambda)?)?;
-        inside.where_(&number(self, 0.0)?, self)
+        composite("hardshrink", &[lambda], [self], |[x], n| {
+            let is_inside = x.detach().ge_scalar(-n[0])?.logical_and(&x.detach().le_scalar(n[0])?)?;
+            is_inside.where_(&number(x, 0.0)?, x)
+        })
     }
 
     /// x moved towards 0 by `lambda`, at most to it.
@@ -218,14 +231,7 @@ impl Tensor {
         if lambda < 0.0 {
             return Err(Error::op("softshrink", format!("lambda is negative, {lambda}")));
         }
-        wide(self, |x| {
-            let detached = x.detach();
-            let (above, below) = (detached.gt_scalar(lambda)?, detached.lt_scalar(-lambda)?);
-            // Zero in the middle, NaN for NaN; the gradient is zero there.
-            let middle = detached.mul_scalar(0.0)?;
-            let low = below.where_(&x.add_scalar(lambda)?, &middle)?;
-            above.where_(&x.sub_scalar(lambda)?, &low)
-        })
+        composite("softshrink", &[lambda], [self], |[x], n| wide(x, |x| shrunk(x, n[0])))
     }
 
     /// x where it is over `threshold`, else `value`.
@@ -234,7 +240,9 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
-        self.detach().le_scalar(threshold)?.where_(&number(self, value)?, self)
+        composite("threshold", &[threshold, value], [self], |[x], n| {
+            x.detach().le_scalar(n[0])?.where_(&number(x, n[1])?, x)
+        })
     }
 
     /// The first half along `dim`, each times the sigmoid of its place in the second half.
@@ -248,9 +256,10 @@ impl Tensor {
             let message = format!("dimension {dim} of {:?} is odd", self.shape());
             return Err(Error::op("glu", message));
         }
-        wide(self, |x| {
-            let half = extent / 2;
-            x.narrow(dim, 0, half)?.mul(&x.narrow(dim, half, half)?.sigmoid()?)
+        let half = extent / 2;
+        let halves = [&self.narrow(dim, 0, half)?, &self.narrow(dim, half, half)?];
+        composite("glu", &[], halves, |[x, gate], _| {
+            Tensor::rounded_once([x, gate], |[x, gate]| x.mul(&gate.sigmoid()?))?.to_dtype(x.dtype())
         })
     }
 
@@ -262,6 +271,30 @@ impl Tensor {
     pub fn softmin(&self, dim: i64) -> Result<Tensor> {
         self.neg()?.softmax(dim)
     }
+}
+
+/// The description of `hardswish`.
+fn bent_swish(x: &Tensor) -> Result<Tensor> {
+    let (low, is_inner) = (x.detach().le_scalar(-3.0)?, x.detach().lt_scalar(3.0)?);
+    // Infinity and NaN must not reach the slope of a branch that is not taken.
+    let bent = is_inner.logical_and(&low.logical_not()?)?.where_(x, &number(x, 0.0)?)?;
+    let inner = bent.mul(&bent.add_scalar(3.0)?)?.div_scalar(6.0)?;
+    low.where_(&x.detach().mul_scalar(0.0)?, &is_inner.where_(&inner, x)?)
+}
+
+/// The description of `softshrink`.
+fn shrunk(x: &Tensor, lambda: f64) -> Result<Tensor> {
+    let detached = x.detach();
+    let (above, below) = (detached.gt_scalar(lambda)?, detached.lt_scalar(-lambda)?);
+    // Zero in the middle, NaN for NaN; the gradient is zero there.
+    let middle = detached.mul_scalar(0.0)?;
+    let low = below.where_(&x.add_scalar(lambda)?, &middle)?;
+    above.where_(&x.sub_scalar(lambda)?, &low)
+}
+
+/// [`scaled_elu`] as an op, by its three numbers.
+fn elu_of(name: &'static str, x: &Tensor, numbers: [f64; 3]) -> Result<Tensor> {
+    composite(name, &numbers, [x], |[x], n| wide(x, |x| scaled_elu(x, n[0], n[1], n[2])))
 }
 
 /// Where x is at or beyond one of the bounds.

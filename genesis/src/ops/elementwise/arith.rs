@@ -10,7 +10,7 @@ use kernels::math as device;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{check_pair, promote};
+use crate::ops::{check_pair, composite, promote};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
@@ -62,7 +62,9 @@ impl Tensor {
     /// As [`Tensor::add_scalar`].
     #[track_caller]
     pub fn clamp(&self, low: f64, high: f64) -> Result<Tensor> {
-        self.maximum_scalar(low)?.minimum_scalar(high)
+        composite("clamp", &[low, high], [self], |[x], n| {
+            x.maximum_scalar(n[0])?.minimum_scalar(n[1])
+        })
     }
 
     /// [`Tensor::clamp`] in place.
@@ -93,8 +95,10 @@ impl Tensor {
         if self.dtype() == DType::Bool {
             return self.copy();
         }
-        let above = self.gt_scalar(0.0)?.to_dtype(self.dtype())?;
-        above.sub(&self.lt_scalar(0.0)?.to_dtype(self.dtype())?)
+        composite("sign", &[], [&self.detach()], |[x], _| {
+            let above = x.gt_scalar(0.0)?.to_dtype(x.dtype())?;
+            above.sub(&x.lt_scalar(0.0)?.to_dtype(x.dtype())?)
+        })
     }
 
     /// The quotient without its fraction, or rounded down; of integers an integer. The gradient is zero.
@@ -115,7 +119,7 @@ impl Tensor {
     /// As [`Tensor::add_scalar`].
     #[track_caller]
     pub fn rsub_scalar(&self, c: f64) -> Result<Tensor> {
-        self.neg()?.add_scalar(c)
+        composite("rsub_scalar", &[c], [self], |[x], n| x.neg()?.add_scalar(n[0]))
     }
 
     /// `c` to the power of each element.
@@ -124,7 +128,9 @@ impl Tensor {
     /// If the dtype is bool.
     #[track_caller]
     pub fn rpow_scalar(&self, c: f64) -> Result<Tensor> {
-        Tensor::rounded_once([self], |[x]| x.number_beside(c)?.pow(&x))
+        composite("rpow_scalar", &[c], [self], |x, n| {
+            Tensor::rounded_once(x, |[x]| x.number_beside(n[0])?.pow(&x))
+        })
     }
 
     /// Both operands as f64, one to the power of the other.
@@ -133,7 +139,9 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn float_power(&self, other: &Tensor) -> Result<Tensor> {
-        self.to_dtype(DType::F64)?.pow(&other.to_dtype(DType::F64)?)
+        composite("float_power", &[], [self, other], |[x, y], _| {
+            x.to_dtype(DType::F64)?.pow(&y.to_dtype(DType::F64)?)
+        })
     }
 
     /// `log2(2^x + 2^y)`, which does not overflow.
@@ -143,9 +151,11 @@ impl Tensor {
     #[track_caller]
     pub fn logaddexp2(&self, other: &Tensor) -> Result<Tensor> {
         let (x, y) = promote::float_pair(self, other)?;
-        Tensor::rounded_once([&x, &y], |[x, y]| {
-            let scaled = |t: &Tensor| t.mul_scalar(std::f64::consts::LN_2);
-            scaled(&x)?.logaddexp(&scaled(&y)?)?.div_scalar(std::f64::consts::LN_2)
+        composite("logaddexp2", &[], [&x, &y], |of, _| {
+            Tensor::rounded_once(of, |[x, y]| {
+                let scaled = |t: &Tensor| t.mul_scalar(std::f64::consts::LN_2);
+                scaled(&x)?.logaddexp(&scaled(&y)?)?.div_scalar(std::f64::consts::LN_2)
+            })
         })
     }
 
@@ -155,7 +165,7 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn fmax(&self, other: &Tensor) -> Result<Tensor> {
-        self.extreme_number(other, Tensor::ge)
+        composite("fmax", &[], [self, other], |[x, y], _| extreme_number(x, y, Tensor::ge))
     }
 
     /// The smaller of both; where one is NaN the other.
@@ -164,18 +174,7 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn fmin(&self, other: &Tensor) -> Result<Tensor> {
-        self.extreme_number(other, Tensor::le)
-    }
-
-    /// This one where it beats the other, which NaN never does; of equal ones too, with the gradient.
-    #[track_caller]
-    fn extreme_number(
-        &self,
-        other: &Tensor,
-        beats: fn(&Tensor, &Tensor) -> Result<Tensor>,
-    ) -> Result<Tensor> {
-        let (x, y) = promote::pair(self, other)?;
-        beats(&x, &y)?.logical_or(&y.isnan()?)?.where_(&x, &y)
+        composite("fmin", &[], [self, other], |[x, y], _| extreme_number(x, y, Tensor::le))
     }
 
     /// The bits moved up by as many places as `other` says; of more than there are none stays.
@@ -220,9 +219,11 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn heaviside(&self, values: &Tensor) -> Result<Tensor> {
-        let (x, values) = promote::pair(&self.detach(), &values.detach())?;
-        let step = x.gt_scalar(0.0)?.to_dtype(x.dtype())?;
-        x.eq_scalar(0.0)?.where_(&values, &step)
+        composite("heaviside", &[], [&self.detach(), &values.detach()], |[x, values], _| {
+            let (x, values) = promote::pair(x, values)?;
+            let step = x.gt_scalar(0.0)?.to_dtype(x.dtype())?;
+            x.eq_scalar(0.0)?.where_(&values, &step)
+        })
     }
 
     /// Where the sign bit is set, that of -0 and of NaN too; bool.
@@ -234,8 +235,10 @@ impl Tensor {
         if !self.dtype().is_float() {
             return self.lt_scalar(0.0);
         }
-        let one = Tensor::ones(&[], (self.dtype(), self.device()))?;
-        one.copysign(&self.detach())?.lt_scalar(0.0)
+        composite("signbit", &[], [self], |[x], _| {
+            let one = Tensor::ones(&[], (x.dtype(), x.device()))?;
+            one.copysign(&x.detach())?.lt_scalar(0.0)
+        })
     }
 
     /// [`Tensor::sign`], by the name that PyTorch has for complex numbers.
@@ -271,12 +274,15 @@ impl Tensor {
     /// If memory runs out.
     #[track_caller]
     pub fn logit(&self, eps: Option<f64>) -> Result<Tensor> {
-        Tensor::rounded_once([&self.as_float()?], |[x]| {
-            let x = match eps {
-                Some(eps) => x.clamp(eps, 1.0 - eps)?,
-                None => x,
-            };
-            x.div(&x.rsub_scalar(1.0)?)?.log()
+        let eps: Vec<f64> = eps.into_iter().collect();
+        composite("logit", &eps, [&self.as_float()?], |x, eps| {
+            Tensor::rounded_once(x, |[x]| {
+                let x = match eps {
+                    [eps] => x.clamp(*eps, 1.0 - eps)?,
+                    _ => x,
+                };
+                x.div(&x.rsub_scalar(1.0)?)?.log()
+            })
         })
     }
 
@@ -286,7 +292,7 @@ impl Tensor {
     /// If memory runs out.
     #[track_caller]
     pub fn isposinf(&self) -> Result<Tensor> {
-        self.isinf()?.logical_and(&self.gt_scalar(0.0)?)
+        composite("isposinf", &[], [self], |[x], _| x.isinf()?.logical_and(&x.gt_scalar(0.0)?))
     }
 
     /// Where elements are infinite and below 0; bool.
@@ -295,7 +301,7 @@ impl Tensor {
     /// If memory runs out.
     #[track_caller]
     pub fn isneginf(&self) -> Result<Tensor> {
-        self.isinf()?.logical_and(&self.lt_scalar(0.0)?)
+        composite("isneginf", &[], [self], |[x], _| x.isinf()?.logical_and(&x.lt_scalar(0.0)?))
     }
 
     /// Where the elements of both are close; bool. Equal infinities are.
@@ -309,23 +315,11 @@ impl Tensor {
         if within.relative < 0.0 || within.absolute < 0.0 {
             return Err(Error::op(NAME, format!("tolerances must not be negative, {within:?}")));
         }
-        let (x, y) = (self.detach(), other.detach());
-        let mut close = x.eq(&y)?;
-        if within.equal_nan {
-            close = close.logical_or(&x.isnan()?.logical_and(&y.isnan()?)?)?;
-        }
-        if within.relative == 0.0 && within.absolute == 0.0 {
-            return Ok(close);
-        }
-        let wide = |t: &Tensor| match t.dtype().is_float() {
-            true => Ok(t.clone()),
-            false => t.to_dtype(DType::F64),
-        };
-        let (x, y) = (wide(&x)?, wide(&y)?);
-        let allowed = y.mul_scalar(within.relative)?.abs()?.add_scalar(within.absolute)?;
-        let distance = x.sub(&y)?.abs()?;
-        let near = distance.isfinite()?.logical_and(&distance.le(&allowed)?)?;
-        close.logical_or(&near)
+        let numbers = [within.relative, within.absolute, f64::from(within.equal_nan)];
+        composite(NAME, &numbers, [&self.detach(), &other.detach()], |[x, y], n| {
+            let (relative, absolute, equal_nan) = (n[0], n[1], n[2] > 0.0);
+            close(x, y, &Tolerance { relative, absolute, equal_nan })
+        })
     }
 
     /// Whether all elements of both are close. Waits for the device.
@@ -364,4 +358,34 @@ impl Tensor {
         let place = sorted.searchsorted(&x, false)?.minimum_scalar(last)?;
         sorted.take(&place)?.eq(&x)
     }
+}
+
+/// x where it beats y, which NaN never does; of equal ones too, with the gradient.
+fn extreme_number(
+    x: &Tensor,
+    y: &Tensor,
+    beats: fn(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let (x, y) = promote::pair(x, y)?;
+    beats(&x, &y)?.logical_or(&y.isnan()?)?.where_(&x, &y)
+}
+
+/// The description of `isclose`.
+fn close(x: &Tensor, y: &Tensor, within: &Tolerance) -> Result<Tensor> {
+    let mut close = x.eq(y)?;
+    if within.equal_nan {
+        close = close.logical_or(&x.isnan()?.logical_and(&y.isnan()?)?)?;
+    }
+    if within.relative == 0.0 && within.absolute == 0.0 {
+        return Ok(close);
+    }
+    let wide = |t: &Tensor| match t.dtype().is_float() {
+        true => Ok(t.clone()),
+        false => t.to_dtype(DType::F64),
+    };
+    let (x, y) = (wide(x)?, wide(y)?);
+    let allowed = y.mul_scalar(within.relative)?.abs()?.add_scalar(within.absolute)?;
+    let distance = x.sub(&y)?.abs()?;
+    let near = distance.isfinite()?.logical_and(&distance.le(&allowed)?)?;
+    close.logical_or(&near)
 }

@@ -6,7 +6,7 @@ use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::promote;
+use crate::ops::{composite, promote};
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
@@ -51,7 +51,9 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn logical_and(&self, other: &Tensor) -> Result<Tensor> {
-        self.to_bool()?.bitwise_and(&other.to_bool()?)
+        composite("logical_and", &[], [self, other], |[x, y], _| {
+            x.to_bool()?.bitwise_and(&y.to_bool()?)
+        })
     }
 
     /// Where one is not zero or both; bool.
@@ -60,7 +62,9 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn logical_or(&self, other: &Tensor) -> Result<Tensor> {
-        self.to_bool()?.bitwise_or(&other.to_bool()?)
+        composite("logical_or", &[], [self, other], |[x, y], _| {
+            x.to_bool()?.bitwise_or(&y.to_bool()?)
+        })
     }
 
     /// Where exactly one is not zero; bool.
@@ -69,7 +73,9 @@ impl Tensor {
     /// If shapes do not broadcast or devices differ.
     #[track_caller]
     pub fn logical_xor(&self, other: &Tensor) -> Result<Tensor> {
-        self.to_bool()?.bitwise_xor(&other.to_bool()?)
+        composite("logical_xor", &[], [self, other], |[x, y], _| {
+            x.to_bool()?.bitwise_xor(&y.to_bool()?)
+        })
     }
 
     /// Where elements are zero; bool.
@@ -78,8 +84,9 @@ impl Tensor {
     /// If memory runs out.
     #[track_caller]
     pub fn logical_not(&self) -> Result<Tensor> {
-        let truth = self.to_bool()?;
-        truth.bitwise_xor(&Tensor::ones(&[], (DType::Bool, self.device()))?)
+        composite("logical_not", &[], [self], |[x], _| {
+            x.to_bool()?.bitwise_xor(&Tensor::ones(&[], (DType::Bool, x.device()))?)
+        })
     }
 
     /// Every bit the other way; of a bool its opposite.
@@ -91,7 +98,9 @@ impl Tensor {
         if self.dtype() == DType::Bool {
             return self.logical_not();
         }
-        self.bitwise_xor(&Tensor::zeros(&[], (self.dtype(), self.device()))?.sub_scalar(1.0)?)
+        composite("bitwise_not", &[], [self], |[x], _| {
+            x.bitwise_xor(&Tensor::zeros(&[], (x.dtype(), x.device()))?.sub_scalar(1.0)?)
+        })
     }
 
     /// Where elements are not numbers; bool.
@@ -115,7 +124,7 @@ impl Tensor {
         if !self.dtype().is_float() {
             return Tensor::zeros(self.shape(), (DType::Bool, self.device()));
         }
-        self.detach().abs()?.eq_scalar(f64::INFINITY)
+        composite("isinf", &[], [self], |[x], _| x.detach().abs()?.eq_scalar(f64::INFINITY))
     }
 
     /// Where elements are numbers and not infinite; bool.
@@ -127,7 +136,7 @@ impl Tensor {
         if !self.dtype().is_float() {
             return Tensor::ones(self.shape(), (DType::Bool, self.device()));
         }
-        self.detach().abs()?.lt_scalar(f64::INFINITY)
+        composite("isfinite", &[], [self], |[x], _| x.detach().abs()?.lt_scalar(f64::INFINITY))
     }
 
     /// NaN and infinities replaced by numbers; where none is given by 0 and the dtype's extremes.
@@ -145,10 +154,13 @@ impl Tensor {
             DType::F32 => f64::from(f32::MAX),
             _ => f64::MAX,
         };
-        let number = |c: f64| Tensor::full(&[], c, (self.dtype(), self.device()));
-        let x = self.isnan()?.where_(&number(nan)?, self)?;
-        let x = self.eq_scalar(f64::INFINITY)?.where_(&number(high.unwrap_or(largest))?, &x)?;
-        self.eq_scalar(f64::NEG_INFINITY)?.where_(&number(low.unwrap_or(-largest))?, &x)
+        let numbers = [nan, high.unwrap_or(largest), low.unwrap_or(-largest)];
+        composite("nan_to_num", &numbers, [self], |[x], n| {
+            let number = |c: f64| Tensor::full(&[], c, (x.dtype(), x.device()));
+            let y = x.isnan()?.where_(&number(n[0])?, x)?;
+            let y = x.eq_scalar(f64::INFINITY)?.where_(&number(n[1])?, &y)?;
+            x.eq_scalar(f64::NEG_INFINITY)?.where_(&number(n[2])?, &y)
+        })
     }
 
     /// [`Tensor::nan_to_num`] in place.
@@ -166,11 +178,8 @@ impl Tensor {
     /// If shapes do not broadcast, or devices differ.
     #[track_caller]
     pub fn lerp(&self, end: &Tensor, weight: &Tensor) -> Result<Tensor> {
-        Tensor::rounded_once([self, end, weight], |[start, end, weight]| {
-            let way = end.sub(&start)?;
-            let near = start.add(&weight.mul(&way)?)?;
-            let far = end.sub(&way.mul(&weight.rsub_scalar(1.0)?)?)?;
-            weight.detach().abs()?.lt_scalar(0.5)?.where_(&near, &far)
+        composite("lerp", &[], [self, end, weight], |of, _| {
+            Tensor::rounded_once(of, |[start, end, weight]| blend(&start, &end, &weight))
         })
     }
 
@@ -189,8 +198,10 @@ impl Tensor {
     /// As [`Tensor::lerp`].
     #[track_caller]
     pub fn lerp_scalar(&self, end: &Tensor, weight: f64) -> Result<Tensor> {
-        Tensor::rounded_once([self, end], |[start, end]| {
-            start.beside_number(weight)?.lerp(&end, &start.number_beside(weight)?)
+        composite("lerp", &[weight], [self, end], |of, n| {
+            Tensor::rounded_once(of, |[start, end]| {
+                start.beside_number(n[0])?.lerp(&end, &start.number_beside(n[0])?)
+            })
         })
     }
 
@@ -200,9 +211,11 @@ impl Tensor {
     /// If shapes do not broadcast, or devices differ.
     #[track_caller]
     pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
-        Tensor::rounded_once([self, a, b], |[x, a, b]| {
-            let product = a.mul(&b)?;
-            x.add(&if value == 1.0 { product } else { product.mul_scalar(value)? })
+        composite("addcmul", &[value], [self, a, b], |of, n| {
+            Tensor::rounded_once(of, |[x, a, b]| {
+                let product = a.mul(&b)?;
+                x.add(&if n[0] == 1.0 { product } else { product.mul_scalar(n[0])? })
+            })
         })
     }
 
@@ -221,7 +234,9 @@ impl Tensor {
     /// If shapes do not broadcast, or devices differ.
     #[track_caller]
     pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
-        Tensor::rounded_once([self, a, b], |[x, a, b]| x.add(&a.mul_scalar(value)?.div(&b)?))
+        composite("addcdiv", &[value], [self, a, b], |of, n| {
+            Tensor::rounded_once(of, |[x, a, b]| x.add(&a.mul_scalar(n[0])?.div(&b)?))
+        })
     }
 
     /// [`Tensor::addcdiv`] in place.
@@ -258,7 +273,9 @@ impl Tensor {
     /// If the mask is not bool or does not broadcast.
     #[track_caller]
     pub fn masked_fill(&self, mask: &Tensor, c: f64) -> Result<Tensor> {
-        mask.where_(&Tensor::full(&[], c, (self.dtype(), self.device()))?, self)
+        composite("masked_fill", &[c], [self, mask], |[x, mask], n| {
+            mask.where_(&Tensor::full(&[], n[0], (x.dtype(), x.device()))?, x)
+        })
     }
 
     /// [`Tensor::masked_fill`] in place.
@@ -277,7 +294,9 @@ impl Tensor {
     /// If shapes do not broadcast, or devices differ.
     #[track_caller]
     pub fn clamp_min(&self, low: &Tensor) -> Result<Tensor> {
-        self.clamped(low, Tensor::ge, Tensor::lt)
+        composite("clamp_min", &[], [self, low], |[x, low], _| {
+            clamped(x, low, Tensor::ge, Tensor::lt)
+        })
     }
 
     /// No element above `high`; NaN stays. At `high` the gradient goes to this tensor.
@@ -286,18 +305,9 @@ impl Tensor {
     /// If shapes do not broadcast, or devices differ.
     #[track_caller]
     pub fn clamp_max(&self, high: &Tensor) -> Result<Tensor> {
-        self.clamped(high, Tensor::le, Tensor::gt)
-    }
-
-    /// NaN of either stays, and has no gradient.
-    #[track_caller]
-    fn clamped(&self, bound: &Tensor, inside: Compare, outside: Compare) -> Result<Tensor> {
-        let (x, bound) = promote::pair(self, bound)?;
-        if !x.dtype().is_float() {
-            return inside(&x, &bound)?.where_(&x, &bound);
-        }
-        let nan = x.isnan()?.where_(&x.detach(), &bound.detach())?;
-        inside(&x, &bound)?.where_(&x, &outside(&x, &bound)?.where_(&bound, &nan)?)
+        composite("clamp_max", &[], [self, high], |[x, high], _| {
+            clamped(x, high, Tensor::le, Tensor::gt)
+        })
     }
 
     /// The nearest number with `decimals` digits after the point, ties to even; digits before the
@@ -311,13 +321,34 @@ impl Tensor {
             return if self.dtype().is_float() { self.round() } else { self.copy() };
         }
         let scale = 10f64.powi(decimals.saturating_abs());
-        let wide = self.to_dtype(DType::F64)?;
-        let rounded = match decimals > 0 {
-            true => wide.mul_scalar(scale)?.round()?.div_scalar(scale)?,
-            false => wide.div_scalar(scale)?.round()?.mul_scalar(scale)?,
-        };
-        rounded.to_dtype(self.dtype())
+        let is_fraction = if decimals > 0 { 1.0 } else { 0.0 };
+        composite("round", &[scale, is_fraction], [self], |[x], n| {
+            let wide = x.to_dtype(DType::F64)?;
+            let rounded = match n[1] > 0.0 {
+                true => wide.mul_scalar(n[0])?.round()?.div_scalar(n[0])?,
+                false => wide.div_scalar(n[0])?.round()?.mul_scalar(n[0])?,
+            };
+            rounded.to_dtype(x.dtype())
+        })
     }
+}
+
+/// `start + weight * (end - start)`, from the end that is nearer.
+fn blend(start: &Tensor, end: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let way = end.sub(start)?;
+    let near = start.add(&weight.mul(&way)?)?;
+    let far = end.sub(&way.mul(&weight.rsub_scalar(1.0)?)?)?;
+    weight.detach().abs()?.lt_scalar(0.5)?.where_(&near, &far)
+}
+
+/// x on the inner side of a bound, else the bound. NaN of either stays, and has no gradient.
+fn clamped(x: &Tensor, bound: &Tensor, inside: Compare, outside: Compare) -> Result<Tensor> {
+    let (x, bound) = promote::pair(x, bound)?;
+    if !x.dtype().is_float() {
+        return inside(&x, &bound)?.where_(&x, &bound);
+    }
+    let nan = x.isnan()?.where_(&x.detach(), &bound.detach())?;
+    inside(&x, &bound)?.where_(&x, &outside(&x, &bound)?.where_(&bound, &nan)?)
 }
 
 #[cfg(feature = "op-info")]

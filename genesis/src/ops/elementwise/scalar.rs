@@ -9,7 +9,7 @@ use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{Op, Saves, apply};
+use crate::ops::{Differentiated, Op, Saves, apply, gradients};
 use crate::tensor::Tensor;
 
 /// An elementwise op of a tensor and a number.
@@ -42,7 +42,9 @@ impl Op for Scalar {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some((self.grad)(self.value, saved, dy)?)])
+        let (value, grad) = (self.value, self.grad);
+        let op = Differentiated { name: self.name, numbers: &[value], by: grad as usize };
+        gradients(&op, saved, dy, move |saved, dy| Ok(vec![Some(grad(value, saved, dy)?)]))
     }
 }
 

@@ -6,7 +6,9 @@ use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, Saves, apply, check_pair, promote, unbroadcast};
+use crate::ops::{
+    Differentiated, Op, Saves, apply, check_pair, gradients, promote, unbroadcast,
+};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
@@ -68,12 +70,22 @@ impl Op for Where {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let cond = saved.input(0);
-        let zero = Tensor::zeros(&[], (dy.dtype(), dy.device()))?;
-        let dx = unbroadcast(&cond.where_(dy, &zero)?, &self.shapes[0])?;
-        let dy = unbroadcast(&cond.where_(&zero, dy)?, &self.shapes[1])?;
-        Ok(vec![None, Some(dx), Some(dy)])
+        let op = Differentiated { name: self.name(), numbers: &[], by: sides as usize };
+        let grads = gradients(&op, saved, dy, sides)?;
+        let shapes = [&[][..], &self.shapes[0], &self.shapes[1]];
+        let back = |(grad, shape): (Option<Tensor>, &[usize])| {
+            grad.map(|g| unbroadcast(&g, shape)).transpose()
+        };
+        grads.into_iter().zip(shapes).map(back).collect()
     }
+}
+
+/// `dy` to the side that was taken, 0 to the other.
+fn sides(saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    let cond = saved.input(0);
+    let zero = Tensor::zeros(&[], (dy.dtype(), dy.device()))?;
+    let side = |wanted: bool, x: &Tensor, y: &Tensor| wanted.then(|| cond.where_(x, y)).transpose();
+    Ok(vec![None, side(saved.wanted[1], dy, &zero)?, side(saved.wanted[2], &zero, dy)?])
 }
 
 #[cfg(feature = "op-info")]

@@ -6,28 +6,22 @@
 //!     domain: Float;
 //!     autocast: Single;          in what autocast computes it, where that changes it
 //!     grad: Y, |s, dy| ..;       what it reads: X the operand, Y the result
-//!     fused_grad: true;          where the gradient is several ops that run as one kernel
 //!     in_place: tanh_;           where it has such a form
 //!     family: Transcendental;    how exact tests want it
 //!     reference: f64::tanh, -2.0, 1.5;
 //! }
 //! ```
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
 use kernels::elementwise as device;
 
-use crate::autograd::{SavedTensors, is_grad_enabled};
+use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{Precision, Precisions};
-use crate::dispatch::trace;
 use crate::error::{Error, Result};
-use crate::fuse::{Fused, fuse};
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{Op, Saves, apply, wrong_dtype};
+use crate::ops::{Differentiated, Op, Saves, apply, gradients, wrong_dtype};
 use crate::tensor::Tensor;
 
 /// Which dtypes an op takes.
@@ -59,8 +53,6 @@ struct Unary {
     saves: Saves,
     /// `dx` from the saved tensors and `dy`.
     grad: UnaryGrad,
-    /// Whether the gradient is several ops, which run as one kernel.
-    fuses_grad: bool,
 }
 
 impl Op for &'static Unary {
@@ -81,25 +73,10 @@ impl Op for &'static Unary {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        if !self.fuses_grad || is_grad_enabled() || trace::is_on() {
-            return Ok(vec![Some((self.grad)(saved, dy)?)]);
-        }
-        let read = if self.saves.output { saved.output() } else { saved.input(0) };
-        Ok(vec![Some(fused_gradient(self.name, self.grad).call(&[read, dy])?)])
+        let (numbers, grad) = (&[][..], self.grad);
+        let op = Differentiated { name: self.name, numbers, by: grad as usize };
+        gradients(&op, saved, dy, move |saved, dy| Ok(vec![Some(grad(saved, dy)?)]))
     }
-}
-
-/// The gradient of a row as one kernel: of what it reads, and `dy`.
-fn fused_gradient(name: &'static str, grad: UnaryGrad) -> Fused {
-    static KNOWN: Mutex<BTreeMap<&str, Fused>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let make = || {
-        fuse(move |args| {
-            let [read, dy] = args else { return Err(Error::op(name, "a gradient reads two")) };
-            grad(&SavedTensors::only(read), dy)
-        })
-    };
-    known.entry(name).or_insert_with(make).clone()
 }
 
 pub(super) fn check_domain(op: &str, domain: Domain, dtype: DType) -> Result<()> {
@@ -125,8 +102,6 @@ fn unary(row: &'static Unary, x: &Tensor) -> Result<Tensor> {
 }
 
 macro_rules! unary_ops {
-    (is $is:literal) => { $is };
-    (is) => { false };
     (refused Number $name:ident) => {
         &[
             (
@@ -159,7 +134,6 @@ macro_rules! unary_ops {
         domain: $domain:ident;
         $(autocast: $precision:ident;)?
         grad: $saves:expr, $grad:expr;
-        $(fused_grad: $fused:literal;)?
         $(in_place: $in_place:ident;)?
         family: $family:ident;
         reference: $reference:expr, $low:expr, $high:expr;
@@ -170,7 +144,6 @@ macro_rules! unary_ops {
             domain: Domain::$domain,
             saves: $saves,
             grad: $grad,
-            fuses_grad: unary_ops!(is $($fused)?),
         }),*];
 
         pub(super) const AUTOCAST: Precisions =
@@ -260,7 +233,6 @@ unary_ops! {
         kernel: relu, relu_flat;
         domain: Number;
         grad: Y, |s, dy| dy.masked_fill(&s.output().le_scalar(0.0)?, 0.0);
-        fused_grad: true;
         in_place: relu_;
         family: Exact;
         reference: |x| if x.is_nan() { x } else { x.max(0.0) }, -2.0, 1.5;
@@ -330,7 +302,6 @@ unary_ops! {
         kernel: tanh, tanh_flat;
         domain: Float;
         grad: Y, |s, dy| dy * (1.0 - (s.output() * s.output())?);
-        fused_grad: true;
         in_place: tanh_;
         family: Transcendental;
         reference: f64::tanh, -2.0, 1.5;
@@ -355,7 +326,6 @@ unary_ops! {
             let y = s.output();
             dy.mul(&y.mul(&(1.0 - y)?)?)
         };
-        fused_grad: true;
         in_place: sigmoid_;
         family: Transcendental;
         reference: |x| 1.0 / (1.0 + (-x).exp()), -2.0, 1.5;
@@ -365,7 +335,6 @@ unary_ops! {
         kernel: gelu, gelu_flat;
         domain: FloatOnly;
         grad: X, |s, dy| dy.mul(&s.input(0).gelu_slope()?);
-        fused_grad: true;
         family: Chain;
         reference: |x| 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)), -2.0, 1.5;
     }
@@ -395,7 +364,6 @@ unary_ops! {
             let p = x.sigmoid()?;
             dy.mul(&p.mul(&(x.mul(&(1.0 - &p)?)? + 1.0)?)?)
         };
-        fused_grad: true;
         family: Chain;
         reference: |x| x / (1.0 + (-x).exp()), -2.0, 1.5;
     }

@@ -9,7 +9,8 @@ use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, Reduction, Saves, apply};
+use crate::ops::composite::{Description, Ending};
+use crate::ops::{Op, Reduction, Saves, apply, composite_ending};
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
@@ -32,20 +33,31 @@ pub(super) const AUTOCAST: Precisions = &[
 ];
 
 /// Losses of predictions in f32 or f64, reduced and rounded to the predictions' dtype, or to the one that
-/// autocast chooses.
-fn losses(
-    name: &str,
-    x: &Tensor,
-    target: &Tensor,
+/// autocast chooses: one kernel, and another where a reduction takes two.
+#[track_caller]
+fn losses<const N: usize>(
+    name: &'static str,
+    numbers: &[f64],
+    of: [&Tensor; N],
     reduction: Reduction,
-    f: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>,
+    f: Description<N>,
 ) -> Result<Tensor> {
-    let losses = f(&wide(x)?, &wide(target)?)?;
-    reduction.of(&losses)?.to_dtype(autocast::dtype_of(name, x))
+    let dtype = autocast::dtype_of(name, of[0]);
+    let ending: Ending = match reduction {
+        Reduction::None => |y| Ok(y.clone()),
+        Reduction::Mean => Tensor::mean,
+        Reduction::Sum => Tensor::sum,
+    };
+    composite_ending(name, numbers, of, f, ending)?.to_dtype(dtype)
 }
 
-fn wide(x: &Tensor) -> Result<Tensor> {
-    x.to_dtype(launch::accumulate_dtype(x.dtype()))
+/// Tensors in which losses are computed.
+fn wide<const N: usize>(of: [&Tensor; N]) -> Result<[Tensor; N]> {
+    let mut wide = of.map(Tensor::clone);
+    for t in &mut wide {
+        *t = t.to_dtype(launch::accumulate_dtype(t.dtype()))?;
+    }
+    Ok(wide)
 }
 
 impl Tensor {
@@ -55,7 +67,10 @@ impl Tensor {
     /// If shapes do not broadcast, or dtypes or devices differ.
     #[track_caller]
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        losses("mse_loss", self, target, reduction, |x, t| x.sub(t)?.square())
+        losses("mse_loss", &[], [self, target], reduction, |of, _| {
+            let [x, t] = wide(of)?;
+            x.sub(&t)?.square()
+        })
     }
 
     /// The mean of distances, or their sum, or each.
@@ -64,7 +79,10 @@ impl Tensor {
     /// If shapes do not broadcast.
     #[track_caller]
     pub fn l1_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        losses("l1_loss", self, target, reduction, |x, t| x.sub(t)?.abs())
+        losses("l1_loss", &[], [self, target], reduction, |of, _| {
+            let [x, t] = wide(of)?;
+            x.sub(&t)?.abs()
+        })
     }
 
     /// Half the square of distances up to `delta`, beyond it `delta * (distance - delta / 2)`.
@@ -76,8 +94,9 @@ impl Tensor {
         if delta.is_nan() || delta <= 0.0 {
             return Err(Error::op("huber_loss", format!("delta must be positive, got {delta}")));
         }
-        losses("huber_loss", self, target, reduction, |x, t| {
-            let distance = x.sub(t)?.abs()?;
+        losses("huber_loss", &[delta], [self, target], reduction, |of, n| {
+            let ([x, t], delta) = (wide(of)?, n[0]);
+            let distance = x.sub(&t)?.abs()?;
             let near = distance.square()?.mul_scalar(0.5)?;
             let far = distance.sub_scalar(0.5 * delta)?.mul_scalar(delta)?;
             distance.detach().lt_scalar(delta)?.where_(&near, &far)
@@ -113,8 +132,9 @@ impl Tensor {
             let message = format!("x is {:?}, the target {:?}", self.shape(), target.shape());
             return Err(Error::op("binary_cross_entropy", message));
         }
-        losses("binary_cross_entropy", self, target, reduction, |x, t| {
-            apply(BinaryCrossEntropy, &[x, t])
+        losses("binary_cross_entropy", &[], [self, target], reduction, |of, _| {
+            let [x, t] = wide(of)?;
+            apply(BinaryCrossEntropy, &[&x, &t])
         })
     }
 
@@ -128,8 +148,9 @@ impl Tensor {
         target: &Tensor,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses("bce_with_logits", self, target, reduction, |x, t| {
-            (1.0 - t)?.mul(x)?.sub(&x.log_sigmoid()?)
+        losses("bce_with_logits", &[], [self, target], reduction, |of, _| {
+            let [x, t] = wide(of)?;
+            (1.0 - &t)?.mul(&x)?.sub(&x.log_sigmoid()?)
         })
     }
 
@@ -145,9 +166,10 @@ impl Tensor {
         pos_weight: &Tensor,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses("bce_with_logits", self, target, reduction, |x, t| {
-            let weight = wide(pos_weight)?.sub_scalar(1.0)?.mul(t)?.add_scalar(1.0)?;
-            (1.0 - t)?.mul(x)?.sub(&weight.mul(&x.log_sigmoid()?)?)
+        losses("bce_with_logits", &[], [self, target, pos_weight], reduction, |of, _| {
+            let [x, t, pos_weight] = wide(of)?;
+            let weight = pos_weight.sub_scalar(1.0)?.mul(&t)?.add_scalar(1.0)?;
+            (1.0 - &t)?.mul(&x)?.sub(&weight.mul(&x.log_sigmoid()?)?)
         })
     }
 
@@ -163,10 +185,17 @@ impl Tensor {
         log_target: bool,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses("kl_div", self, target, reduction, |x, t| match log_target {
-            true => t.exp()?.mul(&t.sub(x)?),
-            false => times_log(t)?.sub(&t.mul(x)?),
-        })
+        let f: Description<2> = match log_target {
+            true => |of, _| {
+                let [x, t] = wide(of)?;
+                t.exp()?.mul(&t.sub(&x)?)
+            },
+            false => |of, _| {
+                let [x, t] = wide(of)?;
+                times_log(&t)?.sub(&t.mul(&x)?)
+            },
+        };
+        losses("kl_div", &[], [self, target], reduction, f)
     }
 
     /// `-log(x)` of a Poisson distribution but for a constant: `exp(x) - target x` for `log_input`, else
@@ -184,19 +213,14 @@ impl Tensor {
         eps: f64,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses("poisson_nll_loss", self, target, reduction, |x, t| {
-            let loss = match log_input {
-                true => x.exp()?.sub(&t.mul(x)?)?,
-                false => x.sub(&t.mul(&x.add_scalar(eps)?.log()?)?)?,
+        let flags = [f64::from(log_input), f64::from(full), eps];
+        losses("poisson_nll_loss", &flags, [self, target], reduction, |of, n| {
+            let [x, t] = wide(of)?;
+            let loss = match n[0] > 0.0 {
+                true => x.exp()?.sub(&t.mul(&x)?)?,
+                false => x.sub(&t.mul(&x.add_scalar(n[2])?.log()?)?)?,
             };
-            if !full {
-                return Ok(loss);
-            }
-            let is_large = t.detach().gt_scalar(1.0)?;
-            let safe = is_large.where_(t, &t.ones_like()?)?;
-            let root = safe.mul_scalar(2.0 * std::f64::consts::PI)?.log()?.mul_scalar(0.5)?;
-            let stirling = safe.mul(&safe.log()?)?.sub(&safe)?.add(&root)?;
-            loss.add(&is_large.where_(&stirling, &t.zeros_like()?)?)
+            if n[1] > 0.0 { loss.add(&stirling(&t)?) } else { Ok(loss) }
         })
     }
 
@@ -219,13 +243,14 @@ impl Tensor {
         let lead = &self.shape()[..self.rank().saturating_sub(1)];
         let lacks_axis = variance.shape() != self.shape() && variance.shape() == lead;
         let variance = if lacks_axis { variance.unsqueeze(-1)? } else { variance.clone() };
-        losses("gaussian_nll_loss", self, target, reduction, |x, t| {
-            let v = wide(&variance)?;
-            let missing = v.detach().maximum_scalar(eps)?.sub(&v.detach())?;
+        let constant = if full { 0.5 * (2.0 * std::f64::consts::PI).ln() } else { 0.0 };
+        let (numbers, of) = ([eps, constant], [self, target, &variance]);
+        losses("gaussian_nll_loss", &numbers, of, reduction, |of, n| {
+            let [x, t, v] = wide(of)?;
+            let missing = v.detach().maximum_scalar(n[0])?.sub(&v.detach())?;
             let v = v.add(&missing)?;
-            let loss = v.log()?.add(&x.sub(t)?.square()?.div(&v)?)?.mul_scalar(0.5)?;
-            let constant = if full { 0.5 * (2.0 * std::f64::consts::PI).ln() } else { 0.0 };
-            loss.add_scalar(constant)
+            let loss = v.log()?.add(&x.sub(&t)?.square()?.div(&v)?)?.mul_scalar(0.5)?;
+            loss.add_scalar(n[1])
         })
     }
 
@@ -240,11 +265,12 @@ impl Tensor {
         margin: f64,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses("hinge_embedding_loss", self, target, reduction, |x, t| {
+        losses("hinge_embedding_loss", &[margin], [self, target], reduction, |of, n| {
+            let [x, t] = wide(of)?;
             let zero = x.zeros_like()?;
-            let below = (margin - x)?.maximum_scalar(0.0)?;
+            let below = (n[0] - &x)?.maximum_scalar(0.0)?;
             let far = t.ne_scalar(1.0)?.where_(&below, &zero)?;
-            far.add(&t.ne_scalar(-1.0)?.where_(x, &zero)?)
+            far.add(&t.ne_scalar(-1.0)?.where_(&x, &zero)?)
         })
     }
 
@@ -254,7 +280,10 @@ impl Tensor {
     /// If shapes do not broadcast.
     #[track_caller]
     pub fn soft_margin_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        losses("soft_margin_loss", self, target, reduction, |x, t| t.mul(x)?.log_sigmoid()?.neg())
+        losses("soft_margin_loss", &[], [self, target], reduction, |of, _| {
+            let [x, t] = wide(of)?;
+            t.mul(&x)?.log_sigmoid()?.neg()
+        })
     }
 
     /// `max(0, margin - target (x - other))`: x should be over `other` where the target is 1, below it
@@ -270,8 +299,9 @@ impl Tensor {
         margin: f64,
         reduction: Reduction,
     ) -> Result<Tensor> {
-        losses("margin_ranking_loss", self, target, reduction, |x, t| {
-            (margin - x.sub(&wide(other)?)?.mul(t)?)?.maximum_scalar(0.0)
+        losses("margin_ranking_loss", &[margin], [self, target, other], reduction, |of, n| {
+            let [x, t, other] = wide(of)?;
+            (n[0] - x.sub(&other)?.mul(&t)?)?.maximum_scalar(0.0)
         })
     }
 
@@ -281,12 +311,15 @@ impl Tensor {
     /// If shapes do not broadcast or there is no such dimension.
     #[track_caller]
     pub fn cosine_similarity(&self, other: &Tensor, dim: i64, eps: f64) -> Result<Tensor> {
-        let (x, y) = (wide(self)?, wide(other)?);
-        let shape = crate::shape::broadcast_shapes("cosine_similarity", &[x.shape(), y.shape()])?;
-        let (x, y) = (x.broadcast_to(&shape)?, y.broadcast_to(&shape)?);
-        let length = |t: &Tensor| t.vector_norm(2.0, &[dim], true)?.maximum_scalar(eps);
-        let product = x.div(&length(&x)?)?.mul(&y.div(&length(&y)?)?)?;
-        product.sum_dims(&[dim], false)?.to_dtype(autocast::dtype_of("cosine_similarity", self))
+        const NAME: &str = "cosine_similarity";
+        let shape = crate::shape::broadcast_shapes(NAME, &[self.shape(), other.shape()])?;
+        let of = [&self.broadcast_to(&shape)?, &other.broadcast_to(&shape)?];
+        losses(NAME, &[dim as f64, eps], of, Reduction::None, |of, n| {
+            let ([x, y], dim) = (wide(of)?, n[0] as i64);
+            let length = |t: &Tensor| t.vector_norm(2.0, &[dim], true)?.maximum_scalar(n[1]);
+            let product = x.div(&length(&x)?)?.mul(&y.div(&length(&y)?)?)?;
+            product.sum_dims(&[dim], false)
+        })
     }
 
     /// The norm of order `p` of `x - other + eps` along the last axis.
@@ -301,10 +334,11 @@ impl Tensor {
         eps: f64,
         keep: bool,
     ) -> Result<Tensor> {
-        let difference = wide(self)?.sub(&wide(other)?)?.add_scalar(eps)?;
-        difference
-            .vector_norm(p, &[-1], keep)?
-            .to_dtype(autocast::dtype_of("pairwise_distance", self))
+        let numbers = [p, eps, f64::from(keep)];
+        losses("pairwise_distance", &numbers, [self, other], Reduction::None, |of, n| {
+            let [x, y] = wide(of)?;
+            x.sub(&y)?.add_scalar(n[1])?.vector_norm(n[0], &[-1], n[2] > 0.0)
+        })
     }
 
     /// `1 - cos` of rows where the target is 1, `max(0, cos - margin)` where it is -1.
@@ -331,15 +365,16 @@ impl Tensor {
             );
             return Err(Error::op("cosine_embedding_loss", message));
         }
-        losses("cosine_embedding_loss", self, target, reduction, |x, t| {
-            let y = wide(other)?;
+        let (numbers, of) = ([EPSILON, margin], [self, target, other]);
+        losses("cosine_embedding_loss", &numbers, of, reduction, |of, n| {
+            let [x, t, y] = wide(of)?;
             let sum = |t: Tensor| t.sum_dims(&[-1], false);
             let (xx, yy) =
-                (sum(x.square()?)?.add_scalar(EPSILON)?, sum(y.square()?)?.add_scalar(EPSILON)?);
+                (sum(x.square()?)?.add_scalar(n[0])?, sum(y.square()?)?.add_scalar(n[0])?);
             let cos = sum(x.mul(&y)?)?.div(&xx.mul(&yy)?.sqrt()?)?;
             let zero = cos.zeros_like()?;
             let near = t.eq_scalar(1.0)?.where_(&(1.0 - &cos)?, &zero)?;
-            let above = cos.sub_scalar(margin)?.maximum_scalar(0.0)?;
+            let above = cos.sub_scalar(n[1])?.maximum_scalar(0.0)?;
             near.add(&t.eq_scalar(-1.0)?.where_(&above, &zero)?)
         })
     }
@@ -356,14 +391,15 @@ impl Tensor {
         options: &Triplet,
     ) -> Result<Tensor> {
         let Triplet { margin, p, eps, swap, reduction } = *options;
-        losses("triplet_margin_loss", self, positive, reduction, |x, positive| {
-            let negative = wide(negative)?;
-            let near = x.pairwise_distance(positive, p, eps, false)?;
-            let mut far = x.pairwise_distance(&negative, p, eps, false)?;
-            if swap {
-                far = far.minimum(&positive.pairwise_distance(&negative, p, eps, false)?)?;
+        let (numbers, of) = ([margin, p, eps, f64::from(swap)], [self, positive, negative]);
+        losses("triplet_margin_loss", &numbers, of, reduction, |of, n| {
+            let [x, positive, negative] = &wide(of)?;
+            let distance = |a: &Tensor, b: &Tensor| a.pairwise_distance(b, n[1], n[2], false);
+            let mut far = distance(x, negative)?;
+            if n[3] > 0.0 {
+                far = far.minimum(&distance(positive, negative)?)?;
             }
-            near.sub(&far)?.add_scalar(margin)?.maximum_scalar(0.0)
+            distance(x, positive)?.sub(&far)?.add_scalar(n[0])?.maximum_scalar(0.0)
         })
     }
 }
@@ -387,6 +423,15 @@ impl Default for Triplet {
     fn default() -> Triplet {
         Triplet { margin: 1.0, p: 2.0, eps: 1e-6, swap: false, reduction: Reduction::Mean }
     }
+}
+
+/// Stirling's approximation of `log(t!)` where t is over 1, else 0.
+fn stirling(t: &Tensor) -> Result<Tensor> {
+    let is_large = t.detach().gt_scalar(1.0)?;
+    let safe = is_large.where_(t, &t.ones_like()?)?;
+    let root = safe.mul_scalar(2.0 * std::f64::consts::PI)?.log()?.mul_scalar(0.5)?;
+    let log = safe.mul(&safe.log()?)?.sub(&safe)?.add(&root)?;
+    is_large.where_(&log, &t.zeros_like()?)
 }
 
 /// `t log(t)`, 0 for 0.

@@ -6,7 +6,7 @@ use crate::autograd::no_grad;
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::PadMode;
+use crate::ops::{PadMode, composite};
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
@@ -183,15 +183,37 @@ impl Tensor {
             return cast[0].group_norm(groups, weight, bias, eps);
         }
         let (n, c) = (self.shape()[0], self.shape()[1]);
-        let each = crate::shape::product(self.shape()[1..].iter()) / groups;
-        let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
-        let x = x.reshape(&[n, groups, each])?;
-        let distance = x.sub(&x.mean_dims(&[-1], true)?)?;
-        let var = distance.square()?.mean_dims(&[-1], true)?;
-        let y = distance.mul(&var.add_scalar(eps)?.rsqrt()?)?.reshape(self.shape())?;
-        let mut line = vec![1; self.rank() - 1];
-        line[0] = c;
-        affine(NAME, y, (weight, bias), &line)?.to_dtype(self.dtype())
+        let each = crate::shape::product(self.shape()[1..].iter()) / c;
+        // Channels of a group behind one another, so that each is a row of what is scaled.
+        let x = self.reshape(&[n, groups, c / groups, each])?;
+        let fitted = |t: Option<&Tensor>| {
+            t.map(|t| match t.numel() == c {
+                true => t.reshape(&[groups, c / groups, 1]),
+                false => {
+                    let message = format!("weights of {:?} do not fit {c} channels", t.shape());
+                    Err(Error::op(NAME, message))
+                }
+            })
+            .transpose()
+        };
+        let y = match (fitted(weight)?, fitted(bias)?) {
+            (Some(w), Some(b)) => composite(NAME, &[eps], [&x, &w, &b], |[x, w, b], n| {
+                let y = standardized(x, n[0])?;
+                y.mul(&w.to_dtype(y.dtype())?)?.add(&b.to_dtype(y.dtype())?)?.to_dtype(x.dtype())
+            }),
+            (Some(w), None) => composite(NAME, &[eps], [&x, &w], |[x, w], n| {
+                let y = standardized(x, n[0])?;
+                y.mul(&w.to_dtype(y.dtype())?)?.to_dtype(x.dtype())
+            }),
+            (None, Some(b)) => composite(NAME, &[eps], [&x, &b], |[x, b], n| {
+                let y = standardized(x, n[0])?;
+                y.add(&b.to_dtype(y.dtype())?)?.to_dtype(x.dtype())
+            }),
+            (None, None) => composite(NAME, &[eps], [&x], |[x], n| {
+                standardized(x, n[0])?.to_dtype(x.dtype())
+            }),
+        };
+        y?.reshape(self.shape())
     }
 
     /// The last axes, of these extents, brought to zero mean and unit variance, then scaled and shifted.
@@ -245,6 +267,14 @@ impl Tensor {
         };
         x.rms_norm(&weight, eps)?.reshape(self.shape())
     }
+}
+
+/// The last two axes brought to zero mean and unit variance, in f32 for 16-bit dtypes.
+fn standardized(x: &Tensor, eps: f64) -> Result<Tensor> {
+    let x = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
+    let distance = x.sub(&x.mean_dims(&[-2, -1], true)?)?;
+    let var = distance.square()?.mean_dims(&[-2, -1], true)?;
+    distance.mul(&var.add_scalar(eps)?.rsqrt()?)
 }
 
 /// The tensor with its last axes, which must have these extents, as one; and their number of elements.

@@ -9,7 +9,7 @@ use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{Op, Saves, apply};
+use crate::ops::{Op, Saves, apply, composite};
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -80,7 +80,11 @@ impl Tensor {
     /// If there are no such dimensions or one is named twice.
     #[track_caller]
     pub fn any_dims(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        let found = self.to_bool()?.sum_dims(dims, keep)?.gt_scalar(0.0)?;
+        let numbers = over(&[], dims, keep);
+        let found = composite("any", &numbers, [&self.detach()], |[x], n| {
+            let ([], keep, dims) = axes_of(n);
+            x.to_bool()?.sum_dims(&dims, keep)?.gt_scalar(0.0)
+        })?;
         Ok(self.as_truth(found))
     }
 
@@ -90,7 +94,11 @@ impl Tensor {
     /// If there are no such dimensions or one is named twice.
     #[track_caller]
     pub fn all_dims_true(&self, dims: &[i64], keep: bool) -> Result<Tensor> {
-        let holds = self.logical_not()?.any_dims(dims, keep)?.logical_not()?;
+        let numbers = over(&[], dims, keep);
+        let holds = composite("all", &numbers, [&self.detach()], |[x], n| {
+            let ([], keep, dims) = axes_of(n);
+            x.logical_not()?.sum_dims(&dims, keep)?.eq_scalar(0.0)
+        })?;
         Ok(self.as_truth(holds))
     }
 
@@ -128,15 +136,8 @@ impl Tensor {
             return cast[0].var_dims(dims, correction, keep);
         }
         let axes = Dims::new("var", dims, keep, self.shape())?;
-        let n = axes.count(self.shape()) as f64;
-        // The mean of 16-bit floats is kept in f32, so that distances from it are not those from a
-        // rounded one.
-        let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
-        let distance = x.sub(&x.mean_dims(dims, true)?)?;
-        let sum = distance.square()?.sum_dims(dims, keep)?;
-        let divisor = (n - correction).max(0.0);
-        let divisor = Tensor::full(&[], divisor, (sum.dtype(), sum.device()))?;
-        sum.div(&divisor)?.to_dtype(self.dtype())
+        let divisor = (axes.count(self.shape()) as f64 - correction).max(0.0);
+        composite("var", &over(&[divisor], dims, keep), [self], variance)
     }
 
     /// The square root of [`Tensor::var_dims`]; the gradient at 0 is 0.
@@ -148,8 +149,12 @@ impl Tensor {
         if let Some(cast) = autocast::cast_inputs("std", &[self])? {
             return cast[0].std_dims(dims, correction, keep);
         }
-        let wide = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
-        root(&wide.var_dims(dims, correction, keep)?)?.to_dtype(self.dtype())
+        let axes = Dims::new("std", dims, keep, self.shape())?;
+        let divisor = (axes.count(self.shape()) as f64 - correction).max(0.0);
+        composite("std", &over(&[divisor], dims, keep), [self], |[x], n| {
+            let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
+            root(&variance([&wide], n)?)?.to_dtype(x.dtype())
+        })
     }
 
     /// The norm of order `p` over `dims`: `sum(|x|^p)^(1/p)`; the largest magnitude for infinity, the
@@ -167,16 +172,7 @@ impl Tensor {
         if let Some(cast) = autocast::cast_inputs("norm", &[self])? {
             return cast[0].vector_norm(p, dims, keep);
         }
-        let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
-        let norm = match p {
-            0.0 => x.ne_scalar(0.0)?.to_dtype(x.dtype())?.sum_dims(dims, keep)?,
-            1.0 => x.abs()?.sum_dims(dims, keep)?,
-            2.0 => root(&x.square()?.sum_dims(dims, keep)?)?,
-            f64::INFINITY => x.abs()?.max_dims(dims, keep)?,
-            f64::NEG_INFINITY => x.abs()?.min_dims(dims, keep)?,
-            _ => x.abs()?.pow_scalar(p)?.sum_dims(dims, keep)?.pow_scalar(1.0 / p)?,
-        };
-        norm.to_dtype(self.dtype())
+        composite("norm", &over(&[p], dims, keep), [self], |[x], n| norm(x, n)?.to_dtype(x.dtype()))
     }
 
     /// The logarithm of the sum of exponentials over `dims`, which does not overflow.
@@ -194,11 +190,15 @@ impl Tensor {
         if axes.count(x.shape()) == 0 {
             return wide.exp()?.sum_dims(dims, keep)?.log()?.to_dtype(x.dtype());
         }
-        let top = wide.detach().max_dims(dims, true)?;
-        // Where all is minus infinity, or some is infinite, the shift would be NaN.
-        let top = top.isfinite()?.where_(&top, &top.zeros_like()?)?;
-        let sum = wide.sub(&top)?.exp()?.sum_dims(dims, keep)?;
-        sum.log()?.add(&top.reshape(sum.shape())?)?.to_dtype(x.dtype())
+        composite("logsumexp", &over(&[], dims, keep), [&x], |[x], n| {
+            let ([], keep, dims) = axes_of(n);
+            let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
+            let top = wide.detach().max_dims(&dims, true)?;
+            // Where all is minus infinity, or some is infinite, the shift would be NaN.
+            let top = top.isfinite()?.where_(&top, &top.zeros_like()?)?;
+            let sum = wide.sub(&top)?.exp()?.sum_dims(&dims, keep)?;
+            sum.log()?.add(&top.reshape(sum.shape())?)?.to_dtype(x.dtype())
+        })
     }
 
     /// Where the largest element stands in row-major order, i64.
@@ -217,6 +217,44 @@ impl Tensor {
     #[track_caller]
     pub fn argmin_all(&self) -> Result<Tensor> {
         self.reshape(&[self.numel()])?.argmin(0)
+    }
+}
+
+/// The numbers of an op over some dimensions: its own, whether the dimensions stay, and which they are.
+fn over(own: &[f64], dims: &[i64], keep: bool) -> Vec<f64> {
+    let dims = dims.iter().map(|&dim| dim as f64);
+    own.iter().copied().chain([f64::from(keep)]).chain(dims).collect()
+}
+
+/// What [`over`] put together, with as many numbers of the op's own.
+fn axes_of<const N: usize>(numbers: &[f64]) -> ([f64; N], bool, Vec<i64>) {
+    let own = std::array::from_fn(|i| numbers[i]);
+    let dims = numbers[N + 1..].iter().map(|&dim| dim as i64).collect();
+    (own, numbers[N] > 0.0, dims)
+}
+
+/// The description of `var`, by its divisor.
+fn variance([x]: [&Tensor; 1], numbers: &[f64]) -> Result<Tensor> {
+    let ([divisor], keep, dims) = axes_of(numbers);
+    // The mean of 16-bit floats is kept in f32, so that distances from it are not those from a rounded one.
+    let wide = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
+    let distance = wide.sub(&wide.mean_dims(&dims, true)?)?;
+    let sum = distance.square()?.sum_dims(&dims, keep)?;
+    let divisor = Tensor::full(&[], divisor, (sum.dtype(), sum.device()))?;
+    sum.div(&divisor)?.to_dtype(x.dtype())
+}
+
+/// The description of `norm`, by its order.
+fn norm(x: &Tensor, numbers: &[f64]) -> Result<Tensor> {
+    let ([p], keep, dims) = axes_of(numbers);
+    let x = x.to_dtype(launch::accumulate_dtype(x.dtype()))?;
+    match p {
+        0.0 => x.ne_scalar(0.0)?.to_dtype(x.dtype())?.sum_dims(&dims, keep),
+        1.0 => x.abs()?.sum_dims(&dims, keep),
+        2.0 => root(&x.square()?.sum_dims(&dims, keep)?),
+        f64::INFINITY => x.abs()?.max_dims(&dims, keep),
+        f64::NEG_INFINITY => x.abs()?.min_dims(&dims, keep),
+        _ => x.abs()?.pow_scalar(p)?.sum_dims(&dims, keep)?.pow_scalar(1.0 / p),
     }
 }
 
