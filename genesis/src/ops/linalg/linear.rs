@@ -288,7 +288,6 @@ pub(super) mod info {
             &[&[&[2, 3], &[3, 4], &[4]]],
         )
         .computing(|x, _| 2.0 * (numel(&x[0]) + numel(&x[1])))
-        .computing(|x, y| 2.0 * y * (x[1][0] * x[1][2]) as f64)
         .peer("torch.linalg.multi_dot(x)")
         .within(-1.0, 1.0)
         .of(WIDE),
@@ -417,6 +416,7 @@ pub(super) mod info {
             },
             &[&[&[3, 5], &[2, 3, 4], &[2, 4, 5]]],
         )
+        .computing(|x, y| 2.0 * y * (x[1][0] * x[1][2]) as f64)
         .peer("torch.addbmm(x[0], x[1], x[2], alpha=0.5, beta=2.0)")
         .within(-1.0, 1.0)
         .of(WIDE),

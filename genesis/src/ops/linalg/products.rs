@@ -388,9 +388,6 @@ pub(super) mod info {
             },
             &[&[&[2, 3, 4], &[5, 4]]],
         )
-        .computing(|x, y| 2.0 * y * x[1][1] as f64)
-        .computing(|x, y| 2.0 * y * x[1][2] as f64)
-        .computing(|x, y| 2.0 * y * x[1][1] as f64)
         .peer("torch.einsum('bij,kj->kbi', x[0], x[1])")
         .refusing(&[(
             || Tensor::einsum("ij->ik", &[&cpu(&[2, 3], DType::F32)?]),
@@ -447,6 +444,7 @@ pub(super) mod info {
             },
             &[&[&[5], &[3, 4], &[4, 5]]],
         )
+        .computing(|x, y| 2.0 * y * x[1][1] as f64)
         .peer("torch.addmm(x[0], x[1], x[2], alpha=0.5, beta=2.0)")
         .within(-1.0, 1.0)
         .of(WIDE),
@@ -460,6 +458,7 @@ pub(super) mod info {
             },
             &[&[&[3, 5], &[2, 3, 4], &[2, 4, 5]]],
         )
+        .computing(|x, y| 2.0 * y * x[1][2] as f64)
         .peer("torch.baddbmm(x[0], x[1], x[2], alpha=0.5, beta=2.0)")
         .within(-1.0, 1.0)
         .of(WIDE),
@@ -475,6 +474,7 @@ pub(super) mod info {
             },
             &[&[&[3], &[3, 4], &[4]]],
         )
+        .computing(|x, y| 2.0 * y * x[1][1] as f64)
         .peer("torch.addmv(x[0], x[1], x[2], alpha=0.5, beta=2.0)")
         .within(-1.0, 1.0)
         .of(WIDE),

@@ -32,7 +32,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[2, 3, 4], &[2, 3, 4], &[2, 3, 4]]],
     )
-    .computing(|x, y| 2.0 * y * x[1][1] as f64)
+    .computing(|x, y| 4.0 * y * x[1][1] as f64)
     .peer("F.scaled_dot_product_attention(x[0], x[1], x[2], is_causal=True)"),
     OpInfo::new(
         "attention_with_lse",

@@ -144,7 +144,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
     )
     .peer(
         "F.max_unpool1d(*F.max_pool1d(x[0], 2, return_indices=True), 2, \
-             output_size=x[0].shape)",
+             output_size=x[0].shape[1:])",
     )
     .of(WIDE),
 ];
