@@ -10,8 +10,18 @@ on stdout its answer, so that both sides take turns on one GPU. What goes wrong 
     {"ms": 0.190}                                             of one call, on rotating buffers
     {"do": "compile", "op": "matmul", "dims": [128, 256, 64]} Triton's whole compile, cold
     {"do": "drop"}                                            frees the buffers
+
+The op `call` is any expression over the list `x` of its inputs, which lie in memory as they are described:
+
+    {"do": "prepare", "op": "call", "call": "torch.sort(x[0], 0)[0]", "dtype": "f32", "sets": 2, "backward": false,
+     "graphs": true, "inputs": [{"shape": [4, 5], "strides": [6, 1], "offset": 1, "len": 24, "dtype": "f32",
+     "low": -1.0, "high": 1.0, "whole": false}]}
+    {"estimates": {"torch": 0.05}, "result": {"shape": [4, 5], "dtype": "f32"}}
+    {"do": "evaluate", "call": .., "inputs": [{"shape": .., "dtype": .., "values": [..]}]}
+    {"shape": .., "dtype": .., "values": [..]}
 """
 import json
+import math
 import os
 import sys
 import tempfile
@@ -47,7 +57,13 @@ ON_GPU = DEVICE.startswith("cuda")
 # What multiplies matrices in torch.
 BLAS = "cublas" if ON_GPU else "torch"
 DTYPES = {"f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-          "f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}
+          "f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2, "f64": torch.float64, "bool": torch.bool,
+          "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
+          "u8": torch.uint8, "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64}
+# Of a name that stands for two the first.
+NAMES = {dtype: name for name, dtype in reversed(DTYPES.items())}
+# A call that takes longer, in ms, is not called more often to be estimated.
+LONG = 50
 # Launches recorded in one graph, about: more are replays.
 GRAPH_LAUNCHES = 64
 
@@ -119,6 +135,7 @@ class Case:
     """What a request asks for, and its buffers."""
 
     def __init__(self, request):
+        self.request = request
         self.op, self.variant = request["op"], request.get("variant", "")
         self.dims, self.sets = request["dims"], range(request.get("sets", 1))
         self.dtype = DTYPES[request["dtype"]]
@@ -414,8 +431,54 @@ def rms_norm(x, shape, w):
     return F.rms_norm(x, shape, w)
 
 
+def expression(text):
+    return eval(f"lambda x: ({text})", {"torch": torch, "F": F})
+
+
+def described(y):
+    return {"shape": list(y.shape), "dtype": NAMES[y.dtype]}
+
+
+def drawn(what, grad):
+    """A tensor that lies in memory as it is described."""
+    dtype, n, low, high = DTYPES[what["dtype"]], what["len"], what["low"], what["high"]
+    if dtype.is_floating_point:
+        base = torch.rand(n, device=DEVICE).mul_(high - low).add_(low)
+        base = (base.floor_() if what["whole"] else base).to(dtype)
+    else:
+        base = torch.randint(int(low), int(high), (n,), device=DEVICE).to(dtype)
+    x = base.as_strided(what["shape"], what["strides"], what["offset"]).detach()
+    return x.requires_grad_(grad and dtype.is_floating_point)
+
+
+def call(case):
+    """An expression over inputs: its forward, or the backward alone of one that ran before."""
+    backward, run = case.request["backward"], expression(case.request["call"])
+    x = case.each(lambda: [drawn(what, backward) for what in case.request["inputs"]])
+    y = run(x[0])
+    case.result = described(y)
+    if not backward:
+        return {"torch": lambda i: run(x[i])}
+    del y
+    y = [run(inputs) for inputs in x]
+    leaves = [[t for t in inputs if t.requires_grad] for inputs in x]
+    dy = [torch.rand(t.shape, device=DEVICE).to(t.dtype) for t in y]
+    return {"torch": lambda i: torch.autograd.grad(y[i], leaves[i], dy[i], retain_graph=True, allow_unused=True)}
+
+
+def evaluate(request):
+    """What an expression gives for inputs of listed values."""
+    inputs = [torch.tensor(what["values"], dtype=torch.float64).reshape(what["shape"]).to(DTYPES[what["dtype"]])
+              for what in request["inputs"]]
+    y = expression(request["call"])(inputs)
+    # JSON has no infinity and no NaN.
+    values = [v if math.isfinite(v) else None for v in y.to(torch.float64).flatten().tolist()]
+    return {**described(y), "values": values}
+
+
 OPS = {
     "add": add,
+    "call": call,
     "gelu": unary(F.gelu),
     "silu": unary(F.silu),
     "exp": unary(torch.exp),
@@ -490,9 +553,12 @@ class Peers:
                 self.call(run, self.n + 2)
                 wait()
                 ms = timed(lambda: self.call(run, 1))
+                if ms > LONG:
+                    best.setdefault(name.split("/")[0], (ms, run, name))
+                    continue
                 launches = max(1, min(200, int(2 / max(ms, 1e-3))))
                 ms = min(timed(lambda: self.call(run, launches)) / launches for _ in range(3))
-                if ms < 0.05:
+                if ms < 0.05 and self.case.request.get("graphs", True):
                     ms = self.burst(name, 256, True)
             except Exception as error:  # one candidate that fails must not hide the others
                 self.errors[name] = f"{type(error).__name__}: {error}"[:300]
@@ -759,9 +825,11 @@ def handle(request, state):
         peers = Peers(case)
         peers.use_tf32(request["dtype"] == "tf32")
         state["peers"] = peers
-        return {"estimates": peers.estimates(), "errors": peers.errors}
+        return {"estimates": peers.estimates(), "errors": peers.errors, "result": getattr(case, "result", None)}
     if what == "burst":
         return {"ms": state["peers"].burst(request["peer"], request["launches"], request["graph"])}
+    if what == "evaluate":
+        return evaluate(request)
     if what == "compile":
         return {"ms": compile_matmul(request["dims"])}
     if what == "cpu_chain":

@@ -5,6 +5,7 @@
 //! bench --case 'softmax/*' --case 'add/*' --quick --json
 //! bench --case softmax/bf16/100x3000      any size of a known op
 //! bench --out benches/results/h200.jsonl  a line of JSON a case, appended
+//! bench ops --quick                       every op of the op table beside PyTorch: see `sweep`
 //! ```
 //!
 //! ```text
@@ -34,6 +35,7 @@ mod report;
 mod roofline;
 mod run;
 mod step;
+mod sweep;
 mod table;
 mod timing;
 mod way;
@@ -46,12 +48,6 @@ use options::Options;
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if options.list {
-        for case in run::chosen(&options) {
-            report::say(&case.name);
-        }
-        return ExitCode::SUCCESS;
-    }
     // Not the error's own form, which has a backtrace where the environment asks for one.
     match run::all(&options) {
         Ok(()) => ExitCode::SUCCESS,

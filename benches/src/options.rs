@@ -3,16 +3,18 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use genesis::Device;
 
 /// Time Genesis beside its peers.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "bench")]
 pub(crate) struct Options {
-    /// Only cases that match, such as 'softmax/*'; a name not in the table is run too. May be given
-    /// again.
+    /// Only cases that match, such as 'softmax/*'; a name not in the table is run too. With `ops` also
+    /// what a name contains. May be given again.
     #[arg(long = "case", value_name = "GLOB")]
     pub(crate) cases: Vec<String>,
-    /// Only cases whose name contains this.
+    /// `ops` for every op of the op table, by what it says of itself; else only cases whose name contains
+    /// this.
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Option<String>,
     /// Print JSON lines instead of a table.
@@ -21,7 +23,7 @@ pub(crate) struct Options {
     /// Append a line of JSON for each case to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Half the time for each case.
+    /// Half the time for each case; of the op table fewer shapes too.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Start no case after so many seconds.
@@ -45,4 +47,27 @@ pub(crate) struct Options {
     /// Print the names of the cases and stop.
     #[arg(long)]
     pub(crate) list: bool,
+    /// With `ops`: compare the result of each row's call with PyTorch's on small inputs, and stop.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print what the rows of this file, which `ops` wrote, say together, and stop.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) summary: Option<PathBuf>,
+}
+
+impl Options {
+    /// Whether the op table is swept.
+    pub(crate) fn sweeps(&self) -> bool {
+        self.filter.as_deref() == Some("ops")
+    }
+
+    /// The device that is asked for.
+    pub(crate) fn device(&self) -> anyhow::Result<Device> {
+        match &self.device {
+            Some(name) => {
+                Device::from_name(name).ok_or_else(|| anyhow::anyhow!("no device is called {name}"))
+            }
+            None => Ok(Device::default()),
+        }
+    }
 }

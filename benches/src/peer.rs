@@ -98,20 +98,21 @@ impl Peer {
         self.answer()
     }
 
-    /// Makes a case ready; its candidates, fastest first.
-    pub(crate) fn prepare(
-        &mut self,
-        name: &CaseName,
-        sets: usize,
-    ) -> anyhow::Result<Vec<Candidate>> {
-        let answer = self.ask(&json!({
+    /// What is asked to make a case of the table ready.
+    pub(crate) fn request(name: &CaseName, sets: usize) -> Value {
+        json!({
             "do": "prepare",
             "op": name.op,
             "dtype": name.precision,
             "dims": name.dims,
             "variant": name.variant,
             "sets": sets,
-        }))?;
+        })
+    }
+
+    /// Makes a case ready; its candidates, fastest first, and the whole answer.
+    pub(crate) fn prepare(&mut self, request: &Value) -> anyhow::Result<(Vec<Candidate>, Value)> {
+        let answer = self.ask(request)?;
         let estimates = answer["estimates"].as_object().context("an answer without estimates")?;
         let mut candidates: Vec<Candidate> = estimates
             .iter()
@@ -119,7 +120,7 @@ impl Peer {
             .collect();
         candidates.sort_by(|a, b| a.estimate.total_cmp(&b.estimate));
         anyhow::ensure!(!candidates.is_empty(), "the peer has no candidate");
-        Ok(candidates)
+        Ok((candidates, answer))
     }
 
     /// The time in ms of one of `launches` calls in a row.
@@ -201,11 +202,11 @@ for line in sys.stdin:
         let Some(mut peer) = fake() else { return println!("skipped: no python3") };
         assert_eq!(peer.versions, "torch fake");
         let name = CaseName::parse("add/f32/4x4").unwrap();
-        let candidates = peer.prepare(&name, 3).unwrap();
+        let (candidates, _) = peer.prepare(&Peer::request(&name, 3)).unwrap();
         assert_eq!(candidates[0], Candidate { name: "fast".to_owned(), estimate: 1.0 });
         assert_eq!(peer.burst("slow", 5, false).unwrap(), 2.0);
         let name = CaseName::parse("sum/f32/4x4/axis=0").unwrap();
-        let error = peer.prepare(&name, 3).unwrap_err().to_string();
+        let error = peer.prepare(&Peer::request(&name, 3)).unwrap_err().to_string();
         assert_eq!(error, "the peer says no sums here");
         peer.release().unwrap();
     }

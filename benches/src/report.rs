@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::ops::Launched;
 use crate::roofline::Work;
+use crate::sweep::Summary;
 use crate::table::{Aim, Case};
 use crate::timing::Times;
 
@@ -23,13 +24,18 @@ pub(crate) struct Row {
     pub(crate) launched: Launched,
     /// The largest distance from f64, relative.
     pub(crate) error: Option<f64>,
+    /// The extents of the inputs, where the name does not say them.
+    pub(crate) shapes: Option<String>,
+    /// Why there is no peer, where the case itself has the reason.
+    pub(crate) alone: Option<String>,
 }
 
 impl Row {
     /// A case of the host, which moves nothing.
     pub(crate) fn of_host(case: Case, times: Times) -> Row {
         let (work, launched) = (Work::default(), Launched::default());
-        Row { case, precision: String::new(), times, work, launched, error: None }
+        let precision = String::new();
+        Row { case, precision, times, work, launched, error: None, shapes: None, alone: None }
     }
 
     /// Bytes that the kernels load and store over those that must move: 1 where each is touched once.
@@ -79,6 +85,8 @@ pub(crate) struct Report {
     rows: Rows,
     json: bool,
     outcomes: Vec<(String, Outcome)>,
+    /// What a sweep over the op table ends with, in place of the table of bars.
+    summary: Option<Summary>,
 }
 
 /// Prints a line to stdout; a closed pipe ends the program quietly.
@@ -91,17 +99,27 @@ pub(crate) fn say(line: impl std::fmt::Display) {
 impl Report {
     /// Rows go to `out` as well as to stdout; as JSON there too if `json`.
     pub(crate) fn new(out: Option<&Path>, json: bool) -> anyhow::Result<Report> {
-        Ok(Report { rows: Rows::open(out)?, json, outcomes: Vec::new() })
+        Ok(Report { rows: Rows::open(out)?, json, outcomes: Vec::new(), summary: None })
+    }
+
+    /// Ends with the summary of a sweep, of which these rows are known already; what fails is written to
+    /// the file too.
+    pub(crate) fn of_sweep(self, known: Summary) -> Report {
+        Report { summary: Some(known), ..self }
     }
 
     /// Prints and keeps how a case ended.
     pub(crate) fn add(&mut self, name: &str, outcome: Outcome) -> anyhow::Result<()> {
         if let Outcome::Timed(row) = &outcome {
             let record = self.record(row);
-            self.rows.write(&record)?;
+            self.keep(&record)?;
             say(if self.json { record.to_string() } else { line(row) });
         } else {
             let why = why(&outcome);
+            if self.summary.is_some() {
+                let record = self.rows.row(&json!({ "case": name, "error": why }));
+                self.keep(&record)?;
+            }
             say(match self.json {
                 true => json!({ "case": name, "outcome": why }).to_string(),
                 false => format!("{name:40} {why}"),
@@ -111,10 +129,17 @@ impl Report {
         Ok(())
     }
 
+    fn keep(&mut self, record: &Value) -> anyhow::Result<()> {
+        if let Some(summary) = &mut self.summary {
+            summary.add(record);
+        }
+        Ok(self.rows.write(record)?)
+    }
+
     fn record(&self, row: &Row) -> Value {
         let (peer, peer_ms) = row.times.peer.clone().unzip();
         let (gbs, tflops) = rates(row);
-        self.rows.row(&json!({
+        let mut fields = json!({
             "case": row.case.name,
             "ours_ms": row.times.ours,
             "peer": peer,
@@ -128,13 +153,22 @@ impl Report {
             "ir_bytes": row.launched.bytes,
             "ir_flops": row.launched.flops,
             "timing": if row.times.from_graphs { "graph" } else { "events" },
-        }))
+        });
+        for (name, text) in [("shapes", &row.shapes), ("alone", &row.alone)] {
+            if let (Some(fields), Some(text)) = (fields.as_object_mut(), text) {
+                fields.insert(name.to_owned(), json!(text));
+            }
+        }
+        self.rows.row(&fields)
     }
 
     /// Every ratio beside its bar, and how many cases ended how.
     pub(crate) fn finish(&self) {
         if self.json {
             return;
+        }
+        if let Some(summary) = &self.summary {
+            return say(summary.text());
         }
         let [case, ratio, must, aim] = ["case", "ratio", "must", "aim"];
         say(format_args!("\n{case:40} {ratio:>7} {must:>6} {aim:>6}  {:>8}", "roofline"));
@@ -195,7 +229,7 @@ fn line(row: &Row) -> String {
     };
     let peer = match (&row.times.peer, row.ratio()) {
         (Some((name, ms)), Some(ratio)) => format!("{name} {ms:.5} ms  ratio {ratio:.3}"),
-        _ => "no peer here".to_owned(),
+        _ => format!("alone: {}", row.alone.as_deref().unwrap_or("no peer here")),
     };
     let roofline = row.roofline().map_or(String::new(), |share| format!("{:4.0}%", share * 100.0));
     let error = row.error.map_or(String::new(), |error| format!("err {error:.1e}"));
@@ -204,8 +238,9 @@ fn line(row: &Row) -> String {
         .map_or(String::new(), |excess| format!("{} x {excess:.2}", row.launched.count));
     let ours = row.times.ours;
     format!(
-        "{:40} {ours:9.5} ms {rate:>14} {roofline:>5} {launched:>9}  {peer}  {error}",
-        row.case.name
+        "{:40} {ours:9.5} ms {rate:>14} {roofline:>5} {launched:>9}  {peer}  {error}{}",
+        row.case.name,
+        row.shapes.as_deref().unwrap_or_default()
     )
 }
 
@@ -244,6 +279,8 @@ mod tests {
             work: Work { bytes: 805_306_368.0, flops: 0.0 },
             launched: Launched { count: 1, bytes: 805_306_368.0, flops: 0.0 },
             error: Some(0.0),
+            shapes: None,
+            alone: None,
         }
     }
 

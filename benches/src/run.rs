@@ -1,12 +1,14 @@
 //! One case after the other. A case that fails, hangs or breaks the GPU says so and the run goes on:
 //! after the last two in a fresh process, since this one can't use the GPU any more.
 
+use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use genesis::Device;
+use serde_json::{Value, json};
 
 use crate::host;
 use crate::name::{CaseName, matches};
@@ -14,6 +16,7 @@ use crate::ops::{self, Missing, Setup};
 use crate::options::Options;
 use crate::peer::Peer;
 use crate::report::{self, Outcome, Report, Row};
+use crate::sweep::{self, Scope, Summary};
 use crate::table::{self, Case};
 use crate::timing::{Ours, PeerFailed, Plan, Times, compare};
 
@@ -21,7 +24,30 @@ use crate::timing::{Ours, PeerFailed, Plan, Times, compare};
 const ROTATING_BYTES: f64 = 512e6;
 
 /// The cases that are asked for, in order.
-pub(crate) fn chosen(options: &Options) -> Vec<Case> {
+fn chosen(options: &Options, device: Device) -> Vec<Case> {
+    let mut cases = match options.sweeps() {
+        true => chosen_ops(options, device),
+        false => chosen_of_table(options),
+    };
+    if let Some(last) = &options.after
+        && let Some(at) = cases.iter().position(|case| case.name == *last)
+    {
+        cases.drain(..=at);
+    }
+    cases
+}
+
+/// Those of the op table; a pattern without stars is what a name contains.
+fn chosen_ops(options: &Options, device: Device) -> Vec<Case> {
+    let fits = |glob: &String, name: &str| matches(glob, name) || name.contains(glob.as_str());
+    let mut cases = sweep::cases(Scope { device, is_quick: options.quick });
+    cases.retain(|case| {
+        options.cases.is_empty() || options.cases.iter().any(|glob| fits(glob, &case.name))
+    });
+    cases
+}
+
+fn chosen_of_table(options: &Options) -> Vec<Case> {
     let is_wanted = |name: &str| {
         (options.cases.is_empty() || options.cases.iter().any(|glob| matches(glob, name)))
             && options.filter.as_ref().is_none_or(|part| name.contains(part))
@@ -35,23 +61,24 @@ pub(crate) fn chosen(options: &Options) -> Vec<Case> {
             cases.push(Case { name: text.clone(), must: None, aim: None });
         }
     }
-    if let Some(last) = &options.after
-        && let Some(at) = cases.iter().position(|case| case.name == *last)
-    {
-        cases.drain(..=at);
-    }
     cases
 }
 
 /// Runs what is asked for.
 pub(crate) fn all(options: &Options) -> anyhow::Result<()> {
-    let device = match &options.device {
-        Some(name) => {
-            Device::from_name(name).ok_or_else(|| anyhow::anyhow!("no device is called {name}"))?
-        }
-        None => Device::default(),
-    };
-    let mut cases = chosen(options);
+    if let Some(path) = &options.summary {
+        report::say(sweep::read(path)?.text());
+        return Ok(());
+    }
+    if options.check {
+        return check(options);
+    }
+    let device = options.device()?;
+    let mut cases = chosen(options, device);
+    if options.list {
+        cases.iter().for_each(|case| report::say(&case.name));
+        return Ok(());
+    }
     if !device.is_cuda() && options.takes_all() {
         cases.retain(|case| host::needs_no_gpu(&case.name));
         say(
@@ -62,10 +89,36 @@ pub(crate) fn all(options: &Options) -> anyhow::Result<()> {
     if cases.is_empty() {
         anyhow::bail!("no case matches; see `bench --list`");
     }
-    let report = Arc::new(Mutex::new(Report::new(options.out.as_deref(), options.json)?));
+    let mut report = Report::new(options.out.as_deref(), options.json)?;
+    if options.sweeps() {
+        report = report.of_sweep(known(options)?);
+    }
     let peer = if options.no_peer { None } else { start_peer(device, options) };
-    let session = Session { options: options.clone(), device, started: Instant::now(), report };
+    let session = Session {
+        options: options.clone(),
+        device,
+        started: Instant::now(),
+        report: Arc::new(Mutex::new(report)),
+        unrecorded: Mutex::default(),
+    };
     session.run(&cases, peer)
+}
+
+/// The rows of a sweep that were written before this process took over.
+fn known(options: &Options) -> anyhow::Result<Summary> {
+    match &options.out {
+        Some(path) if options.after.is_some() => sweep::read(path),
+        _ => Ok(Summary::default()),
+    }
+}
+
+/// Compares the calls of the op table with the peer's.
+fn check(options: &Options) -> anyhow::Result<()> {
+    let mut peer = Peer::start(options.peer.as_deref(), Device::Cpu)?;
+    let part = options.cases.first().map(String::as_str).unwrap_or_default();
+    let wrong = sweep::check(&mut peer, part, report::say)?;
+    anyhow::ensure!(wrong == 0, "{wrong} calls differ from PyTorch's");
+    Ok(())
 }
 
 fn start_peer(device: Device, options: &Options) -> Option<Peer> {
@@ -96,6 +149,8 @@ struct Session {
     device: Device,
     started: Instant,
     report: Arc<Mutex<Report>>,
+    /// Ops of the op table whose calls the peer can't record.
+    unrecorded: Mutex<BTreeSet<&'static str>>,
 }
 
 impl Session {
@@ -163,13 +218,21 @@ impl Session {
     }
 
     fn plan(&self) -> Plan {
-        if self.options.quick { Plan::QUICK } else { Plan::FULL }
+        match (self.options.sweeps(), self.options.quick) {
+            (false, false) => Plan::FULL,
+            (false, true) => Plan::QUICK,
+            (true, false) => Plan::SWEEP,
+            (true, true) => Plan::QUICK_SWEEP,
+        }
     }
 
     /// Prepares, checks and times one case.
     fn case(&self, case: &Case, peer: &mut Option<Peer>) -> anyhow::Result<Row> {
         if let Some(times) = host::time(&case.name, self.device, peer.as_mut())? {
             return Ok(Row::of_host(case.clone(), times));
+        }
+        if self.options.sweeps() {
+            return self.op(case, peer);
         }
         let name = CaseName::parse(&case.name)
             .ok_or_else(|| anyhow::anyhow!("{} is no name of a case", case.name))?;
@@ -183,9 +246,80 @@ impl Session {
         anyhow::ensure!(error <= limit, "wrong: off by {error:.2e}, the limit is {limit:.0e}");
         let launched = prepared.launched()?;
         let mut ours = Ours::new(self.device, prepared, sets);
-        let times = self.compare(&mut ours, &name, sets, peer)?;
+        let request = Peer::request(&name, sets);
+        let times = self.compare(&mut ours, &name.text, &request, peer)?;
         let (case, precision, error) = (case.clone(), name.precision, Some(error));
-        Ok(Row { case, precision, times, work, launched, error })
+        Ok(Row { case, precision, times, work, launched, error, shapes: None, alone: None })
+    }
+
+    /// Prepares and times a case of the op table.
+    fn op(&self, case: &Case, peer: &mut Option<Peer>) -> anyhow::Result<Row> {
+        let scope = Scope { device: self.device, is_quick: self.options.quick };
+        let call = sweep::calls(scope)
+            .get(&case.name)
+            .ok_or_else(|| anyhow::anyhow!("{} is no case", case.name))?;
+        let mut ready = sweep::prepare(call, self.device)?;
+        let launched = ready.prepared.launched()?;
+        let mut ours = Ours::new(self.device, ready.prepared, ready.sets);
+        // What launches nothing is host code alone, and has nothing to record.
+        let is_recorded = launched.count > 0 && !lock(&self.unrecorded).contains(call.row);
+        let (times, alone) = match (ready.request, peer.as_mut()) {
+            (Ok(mut request), Some(peer)) => {
+                request["graphs"] = json!(is_recorded);
+                self.beside(&mut ours, call, &ready.result, &mut request, peer)?
+            }
+            (Err(reason), _) => {
+                (compare(&mut ours, None, self.plan(), is_recorded)?, Some(reason.to_owned()))
+            }
+            (Ok(_), None) => (compare(&mut ours, None, self.plan(), is_recorded)?, None),
+        };
+        Ok(Row {
+            case: case.clone(),
+            precision: call.dtype.to_string(),
+            times,
+            work: ready.work,
+            launched,
+            error: None,
+            shapes: Some(call.shapes_text()),
+            alone,
+        })
+    }
+
+    /// Times a call of the op table beside the peer's; alone, and why, where that can't run it.
+    fn beside(
+        &self,
+        ours: &mut Ours,
+        call: &sweep::Call,
+        result: &sweep::Result,
+        request: &mut Value,
+        peer: &mut Peer,
+    ) -> anyhow::Result<(Times, Option<String>)> {
+        loop {
+            let graphs = request["graphs"] == true;
+            let (best, answer) = match peer.prepare(request) {
+                Ok((mut candidates, answer)) => (candidates.swap_remove(0), answer),
+                // It may be the recording that failed.
+                Err(_) if graphs => {
+                    request["graphs"] = json!(false);
+                    continue;
+                }
+                Err(error) => {
+                    let times = compare(ours, None, self.plan(), graphs)?;
+                    return Ok((times, Some(format!("{error:#}"))));
+                }
+            };
+            result.check(&answer["result"])?;
+            if !graphs {
+                lock(&self.unrecorded).insert(call.row);
+            }
+            let side = Some((&mut *peer, best.name.as_str(), best.estimate));
+            match compare(ours, side, self.plan(), graphs) {
+                Err(error) if error.is::<PeerFailed>() && graphs => {
+                    request["graphs"] = json!(false)
+                }
+                outcome => return Ok((outcome?, None)),
+            }
+        }
     }
 
     /// Times both sides. Where the peer's calls can't be recorded, both run without graphs; where they
@@ -193,16 +327,16 @@ impl Session {
     fn compare(
         &self,
         ours: &mut Ours,
-        name: &CaseName,
-        sets: usize,
+        name: &str,
+        request: &Value,
         peer: &mut Option<Peer>,
     ) -> anyhow::Result<Times> {
         for graphs in [true, false] {
-            let Some((candidate, estimate)) = self.prepare_peer(name, sets, peer) else { break };
+            let Some((candidate, estimate)) = self.prepare_peer(name, request, peer) else { break };
             let side = peer.as_mut().map(|process| (process, candidate.as_str(), estimate));
             match compare(ours, side, self.plan(), graphs) {
                 Err(error) if error.is::<PeerFailed>() => {
-                    say(&self.options, &format!("{}: {error}", name.text));
+                    say(&self.options, &format!("{name}: {error}"));
                 }
                 outcome => return outcome,
             }
@@ -213,17 +347,17 @@ impl Session {
     /// The peer's fastest candidate; none where it has none, which is said.
     fn prepare_peer(
         &self,
-        name: &CaseName,
-        sets: usize,
+        name: &str,
+        request: &Value,
         peer: &mut Option<Peer>,
     ) -> Option<(String, f64)> {
-        match peer.as_mut()?.prepare(name, sets) {
-            Ok(mut candidates) => {
+        match peer.as_mut()?.prepare(request) {
+            Ok((mut candidates, _)) => {
                 let best = candidates.swap_remove(0);
                 Some((best.name, best.estimate))
             }
             Err(error) => {
-                say(&self.options, &format!("{}: {error:#}", name.text));
+                say(&self.options, &format!("{name}: {error:#}"));
                 None
             }
         }
@@ -294,7 +428,7 @@ mod tests {
     fn cases_are_chosen_by_pattern_name_and_start() {
         let names = |args: &[&str]| -> Vec<String> {
             let options = Options::parse_from([&["bench"], args].concat());
-            chosen(&options).into_iter().map(|case| case.name).collect()
+            chosen(&options, Device::Cpu).into_iter().map(|case| case.name).collect()
         };
         assert_eq!(names(&["--case", "adamw/*"]), ["adamw/f32/403M"]);
         assert_eq!(names(&["--case", "add/f32/3x5"]), ["add/f32/3x5"]);

@@ -16,6 +16,9 @@ use crate::peer::Peer;
 /// Calls shorter than this, in ms, are timed from graphs.
 const GRAPH_BELOW: f64 = 0.05;
 
+/// A call that takes longer than this, in ms, is not called more often to be estimated.
+const LONG: f64 = 50.0;
+
 /// Calls recorded in one graph, about: more are replays.
 const GRAPH_CALLS: usize = 64;
 
@@ -26,13 +29,25 @@ pub(crate) struct Plan {
     pub(crate) rounds: usize,
     /// The length of a burst in ms.
     pub(crate) burst_ms: f64,
+    /// The bursts of each side take no longer than about this together, in ms, but for one.
+    pub(crate) most_ms: f64,
 }
 
 impl Plan {
     /// Long enough for the table.
-    pub(crate) const FULL: Plan = Plan { rounds: 11, burst_ms: 15.0 };
+    pub(crate) const FULL: Plan = Plan { rounds: 11, burst_ms: 15.0, most_ms: f64::INFINITY };
     /// About half of it.
-    pub(crate) const QUICK: Plan = Plan { rounds: 7, burst_ms: 8.0 };
+    pub(crate) const QUICK: Plan = Plan { rounds: 7, burst_ms: 8.0, most_ms: f64::INFINITY };
+    /// For a case of the op table, of which there are thousands.
+    pub(crate) const SWEEP: Plan = Plan { rounds: 5, burst_ms: 8.0, most_ms: 500.0 };
+    /// The same where all of them have to be done in minutes.
+    pub(crate) const QUICK_SWEEP: Plan = Plan { rounds: 3, burst_ms: 3.0, most_ms: 100.0 };
+
+    /// Rounds of calls of which the slower side's takes so many ms: each burst calls twice to warm up.
+    fn rounds_of(&self, slower: f64) -> usize {
+        let of_round = 3.0 * slower.max(self.burst_ms / 3.0);
+        ((self.most_ms / of_round) as usize).clamp(1, self.rounds)
+    }
 }
 
 /// What was measured of a case.
@@ -133,6 +148,9 @@ impl Ours {
         self.call(warm)?;
         self.stream.synchronize()?;
         let once = self.burst(1)?;
+        if once > LONG {
+            return Ok(once);
+        }
         let more = (2.0 / once.max(1e-3)).clamp(1.0, 200.0) as usize;
         Ok(self.burst(more)?.min(self.burst(more)?))
     }
@@ -150,14 +168,14 @@ pub(crate) fn compare(
     let estimate = ours.estimate()?;
     let of_peer = peer.as_ref().map_or(f64::INFINITY, |&(_, _, estimate)| estimate);
     let is_short = estimate.min(of_peer) < GRAPH_BELOW;
-    let from_graphs = graphs && is_short && ours.stream.device().is_cuda();
-    if from_graphs {
-        ours.record()?;
-    }
+    // What waits for the device can't be recorded: it is timed as it runs.
+    let is_recorded = graphs && is_short && ours.stream.device().is_cuda();
+    let from_graphs = is_recorded && ours.record().is_ok();
     let launches = |estimate: f64| (plan.burst_ms / estimate.max(1e-4)).clamp(1.0, 1e5) as usize;
     let (mut times, mut of_peer) = (Vec::new(), Vec::new());
     let mut peer = peer;
-    for _ in 0..plan.rounds {
+    let slower = peer.as_ref().map_or(estimate, |&(_, _, other)| estimate.max(other));
+    for _ in 0..plan.rounds_of(slower) {
         times.push(ours.burst(launches(estimate))?);
         if let Some((process, name, estimate)) = &mut peer {
             let burst = process.burst(name, launches(*estimate), from_graphs);
@@ -211,7 +229,7 @@ mod tests {
             return println!("skipped: no python3");
         };
         let name = crate::name::CaseName::parse("add/f32/4x4").unwrap();
-        let best = peer.prepare(&name, 2).unwrap().remove(0);
+        let best = peer.prepare(&Peer::request(&name, 2)).unwrap().0.remove(0);
         let run = |set: usize| {
             assert!(set < 2);
             std::thread::sleep(std::time::Duration::from_micros(100));
@@ -219,10 +237,19 @@ mod tests {
         };
         let prepared = Prepared { run: Box::new(run), error: 0.0 };
         let mut ours = Ours::new(Device::Cpu, prepared, 2);
-        let plan = Plan { rounds: 3, burst_ms: 1.0 };
+        let plan = Plan { rounds: 3, burst_ms: 1.0, most_ms: f64::INFINITY };
         let times =
             compare(&mut ours, Some((&mut peer, &best.name, best.estimate)), plan, true).unwrap();
         assert!(times.ours > 0.1 && times.ours < 50.0, "{}", times.ours);
         assert_eq!((times.peer, times.from_graphs), (Some(("fast".to_owned(), 1.0)), false));
+    }
+
+    #[test]
+    fn long_calls_have_fewer_rounds() {
+        let plan = Plan { rounds: 5, burst_ms: 8.0, most_ms: 500.0 };
+        assert_eq!(plan.rounds_of(0.01), 5);
+        assert_eq!(plan.rounds_of(50.0), 3);
+        assert_eq!(plan.rounds_of(1e4), 1);
+        assert_eq!(Plan::FULL.rounds_of(1e4), 11);
     }
 }

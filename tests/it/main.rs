@@ -108,6 +108,7 @@ mod paged_decode;
 /// Calls of every op against PyTorch.
 mod parity;
 /// What a program spends its time on.
+mod peers;
 mod profiler;
 /// Weights of 4 and 8 bits.
 mod quantized;

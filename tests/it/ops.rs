@@ -80,7 +80,7 @@ pub(crate) fn inputs(
         let low = if dtype.is_unsigned_int() { low.max(0.0) } else { low };
         let values: Vec<f64> = (0..shape.iter().product::<usize>())
             .map(|_| low + draw.next() * (high - low))
-            .map(|v| if is_float { v } else { v.floor() })
+            .map(|v| if is_float && !info.is_whole { v } else { v.floor() })
             .collect();
         let x = Tensor::from_f64(&values, shape, (dtype, device))?;
         dense.push(Dense { shape: shape.to_vec(), data: x.to_f64_vec()? });

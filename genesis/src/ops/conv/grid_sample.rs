@@ -279,25 +279,32 @@ fn corner(table: &Tensor, axes: &[Vec<Tap>], extents: &[usize], choice: usize) -
 pub(super) mod info {
     use crate::ops::GridSample;
     use crate::ops::info::{Dense, Family, OpInfo, WIDE};
-    use crate::tensor::Tensor;
 
     pub(in crate::ops) static INFOS: &[OpInfo] = &[
         OpInfo::new(
             "grid_sample",
             Family::Softmax,
             |x| {
-                // From right to left.
-                let point = |i: usize| [1.0 - 2.0 * (i % 4) as f64 / 3.0, (i / 4) as f64 - 1.0];
-                let points: Vec<f64> = (0..12).flat_map(point).collect();
-                let grid = Tensor::from_f64(&points, &[1, 3, 4, 2], (x[0].dtype(), x[0].device()))?;
-                x[0].grid_sample(
-                    &grid,
-                    &GridSample { align_corners: true, ..GridSample::default() },
-                )
+                let corners = GridSample { align_corners: true, ..GridSample::default() };
+                x[0].grid_sample(&x[1], &corners)
             },
-            |x| Dense::from_fn(&[1, 2, 3, 4], |at| x[0].at(&[0, at[1], at[2], 3 - at[3]])),
-            &[&[&[1, 2, 3, 4]]],
+            |x| {
+                Dense::from_fn(&[2, 2, 4, 3], |at| {
+                    let point = |axis: usize| x[1].at(&[at[0], at[2], at[3], axis]);
+                    let pixel = |axis: usize, n: usize| (point(axis) + 1.0) / 2.0 * (n - 1) as f64;
+                    let (row, column) = (pixel(1, 5), pixel(0, 6));
+                    let near = |place: f64, i: usize| (1.0 - (place - i as f64).abs()).max(0.0);
+                    let pixels = (0..5).flat_map(|i| (0..6).map(move |j| (i, j)));
+                    let weighted = |(i, j): (usize, usize)| {
+                        near(row, i) * near(column, j) * x[0].at(&[at[0], at[1], i, j])
+                    };
+                    pixels.map(weighted).sum()
+                })
+            },
+            &[&[&[2, 2, 5, 6], &[2, 4, 3, 2]]],
         )
+        .within(-1.0, 1.0)
+        .peer("F.grid_sample(x[0], x[1], align_corners=True)")
         .of(WIDE),
         OpInfo::new(
             "affine_grid",
@@ -311,6 +318,7 @@ pub(super) mod info {
             },
             &[&[&[1, 2, 3]]],
         )
+        .peer("F.affine_grid(x[0], (1, 2, 3, 4), True)")
         .of(WIDE),
     ];
 }

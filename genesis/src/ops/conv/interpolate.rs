@@ -204,6 +204,7 @@ pub(super) mod info {
             },
             &[&[&[1, 2, 3, 4]]],
         )
+        .peer("F.interpolate(x[0], scale_factor=(2.0, 1.5))")
         .of(FLOATS)
         .refusing(&[(
             || {
@@ -218,7 +219,8 @@ pub(super) mod info {
             |x| x[0].interpolate(&Resize::To(vec![7]), Interpolation::Linear, true),
             |x| lined(&x[0], 7),
             &[&[&[2, 3, 4]]],
-        ),
+        )
+        .peer("F.interpolate(x[0], 7, mode='linear', align_corners=True)"),
         OpInfo::new(
             "interpolate/area",
             Family::Softmax,
@@ -229,6 +231,7 @@ pub(super) mod info {
                 })
             },
             &[&[&[2, 3, 4]]],
-        ),
+        )
+        .peer("F.interpolate(x[0], 2, mode='area')"),
     ];
 }

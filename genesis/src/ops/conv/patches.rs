@@ -232,7 +232,8 @@ pub(super) mod info {
                 })
             },
             &[&[&[1, 2, 3, 4]]],
-        ),
+        )
+        .peer("F.unfold(x[0], 2, stride=(1, 2))"),
         OpInfo::new(
             "col2im",
             Family::Softmax,
@@ -247,7 +248,8 @@ pub(super) mod info {
                 })
             },
             &[&[&[1, 8, 4]]],
-        ),
+        )
+        .peer("F.fold(x[0], (3, 4), 2, stride=(1, 2))"),
         OpInfo::new(
             "pixel_shuffle",
             Family::Exact,
@@ -260,6 +262,7 @@ pub(super) mod info {
             },
             &[&[&[1, 8, 3, 2]]],
         )
+        .peer("F.pixel_shuffle(x[0], 2)")
         .refusing(&[(
             || cpu(&[3, 2, 2], DType::F32)?.pixel_shuffle(2),
             "pixel_shuffle: 3 channels are no multiple of 2 squared",
@@ -275,13 +278,15 @@ pub(super) mod info {
                 })
             },
             &[&[&[1, 2, 6, 4]]],
-        ),
+        )
+        .peer("F.pixel_unshuffle(x[0], 2)"),
         OpInfo::new(
             "channel_shuffle",
             Family::Exact,
             |x| x[0].channel_shuffle(2),
             |x| Dense::from_fn(&[1, 6, 2], |at| x[0].at(&[0, at[1] % 2 * 3 + at[1] / 2, at[2]])),
             &[&[&[1, 6, 2]]],
-        ),
+        )
+        .peer("torch.channel_shuffle(x[0], 2)"),
     ];
 }

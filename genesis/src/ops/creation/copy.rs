@@ -177,8 +177,11 @@ pub(super) mod info {
             |x| Dense::from_fn(&[3, 2], |at| x[0].at(&[at[1], at[0]])),
             SAMPLES,
         )
+        .peer("x[0].t().contiguous()")
         .of(NUMBERS),
-        OpInfo::new("copy", Family::Exact, |x| x[0].copy(), |x| x[0].clone(), SAMPLES).of(NUMBERS),
+        OpInfo::new("copy", Family::Exact, |x| x[0].copy(), |x| x[0].clone(), SAMPLES)
+            .peer("x[0].clone(memory_format=torch.contiguous_format)")
+            .of(NUMBERS),
         OpInfo::new(
             "to_dtype",
             Family::Exact,
@@ -186,6 +189,7 @@ pub(super) mod info {
             |x| x[0].clone(),
             SAMPLES,
         )
+        .peer("x[0].to(torch.float64)")
         .of(NUMBERS),
     ];
 }

@@ -348,54 +348,66 @@ pub(super) mod info {
         OpInfo::new(
             "linspace",
             Family::Arithmetic,
-            |x| Tensor::linspace(1.0, 2.0, 5, (x[0].dtype(), x[0].device())),
+            |x| Tensor::linspace(1.0, 2.0, x[0].numel(), (x[0].dtype(), x[0].device())),
             |_| vector(vec![1.0, 1.25, 1.5, 1.75, 2.0]),
-            &[&[&[1]]],
+            &[&[&[5]]],
         )
+        .peer("torch.linspace(1.0, 2.0, x[0].numel(), dtype=x[0].dtype, device=x[0].device)")
         .flat(),
         OpInfo::new(
             "logspace",
             Family::Transcendental,
-            |x| Tensor::logspace(0.0, 2.0, 3, 10.0, (x[0].dtype(), x[0].device())),
+            |x| Tensor::logspace(0.0, 2.0, x[0].numel(), 10.0, (x[0].dtype(), x[0].device())),
             |_| vector(vec![1.0, 10.0, 100.0]),
-            &[&[&[1]]],
+            &[&[&[3]]],
         )
+        .peer("torch.logspace(0.0, 2.0, x[0].numel(), dtype=x[0].dtype, device=x[0].device)")
         .of(WIDE)
         .flat(),
         OpInfo::new(
             "arange",
             Family::Exact,
-            |x| Tensor::arange(1.0, 4.0, 0.5, (x[0].dtype(), x[0].device())),
+            |x| {
+                let end = 1.0 + 0.5 * x[0].numel() as f64;
+                Tensor::arange(1.0, end, 0.5, (x[0].dtype(), x[0].device()))
+            },
             |_| vector(vec![1.0, 1.5, 2.0, 2.5, 3.0, 3.5]),
-            &[&[&[1]]],
+            &[&[&[6]]],
+        )
+        .peer(
+            "torch.arange(1.0, 1.0 + 0.5 * x[0].numel(), 0.5, dtype=x[0].dtype, \
+             device=x[0].device)",
         )
         .of(FLOATS)
         .flat(),
         OpInfo::new(
             "full",
             Family::Exact,
-            |x| Tensor::full(&[2, 3], 7.0, (x[0].dtype(), x[0].device())),
-            |_| Dense { shape: vec![2, 3], data: vec![7.0; 6] },
-            &[&[&[1]]],
+            |x| Tensor::full(x[0].shape(), 7.0, (x[0].dtype(), x[0].device())),
+            |x| map(&x[0], |_| 7.0),
+            &[&[&[2, 3]]],
         )
+        .peer("torch.full(x[0].shape, 7.0, dtype=x[0].dtype, device=x[0].device)")
         .of(NUMBERS)
         .flat(),
         OpInfo::new(
             "zeros",
             Family::Exact,
-            |x| Tensor::zeros(&[3], (x[0].dtype(), x[0].device())),
-            |_| vector(vec![0.0; 3]),
-            &[&[&[1]]],
+            |x| Tensor::zeros(x[0].shape(), (x[0].dtype(), x[0].device())),
+            |x| map(&x[0], |_| 0.0),
+            &[&[&[2, 3]]],
         )
+        .peer("torch.zeros(x[0].shape, dtype=x[0].dtype, device=x[0].device)")
         .of(NUMBERS)
         .flat(),
         OpInfo::new(
             "ones",
             Family::Exact,
-            |x| Tensor::ones(&[3], (x[0].dtype(), x[0].device())),
-            |_| vector(vec![1.0; 3]),
-            &[&[&[1]]],
+            |x| Tensor::ones(x[0].shape(), (x[0].dtype(), x[0].device())),
+            |x| map(&x[0], |_| 1.0),
+            &[&[&[2, 3]]],
         )
+        .peer("torch.ones(x[0].shape, dtype=x[0].dtype, device=x[0].device)")
         .of(NUMBERS)
         .flat(),
         OpInfo::new(
@@ -405,6 +417,7 @@ pub(super) mod info {
             |x| map(&x[0], |_| 7.0),
             &[&[&[2, 3]]],
         )
+        .peer("torch.full_like(x[0], 7.0)")
         .of(NUMBERS)
         .flat(),
         OpInfo::new(
@@ -432,6 +445,7 @@ pub(super) mod info {
             |_| vector(vec![1.0, 2.0]),
             &[&[&[1]]],
         )
+        .peer("torch.tensor([1.0, 2.0], dtype=x[0].dtype, device=x[0].device)")
         .of(NUMBERS)
         .flat(),
         OpInfo::new(
@@ -441,6 +455,7 @@ pub(super) mod info {
             |_| Dense { shape: Vec::new(), data: vec![7.0] },
             &[&[&[1]]],
         )
+        .peer("torch.tensor(7.0, dtype=x[0].dtype, device=x[0].device)")
         .of(NUMBERS)
         .flat(),
     ];

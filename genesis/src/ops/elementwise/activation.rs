@@ -365,7 +365,8 @@ pub(super) mod info {
             |x| x[0].softplus(2.0, 20.0),
             |x| map(&x[0], |v| (2.0 * v).exp().ln_1p() / 2.0),
             &[&[&[3, 5]]],
-        ),
+        )
+        .peer("F.softplus(x[0], 2.0, 20.0)"),
         OpInfo::new(
             "log_sigmoid",
             Family::Softmax,
@@ -373,6 +374,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| sigmoid(v).ln()),
             &[&[&[3, 5]]],
         )
+        .peer("F.logsigmoid(x[0])")
         .within(-3.0, 3.0),
         OpInfo::new(
             "leaky_relu",
@@ -380,7 +382,8 @@ pub(super) mod info {
             |x| x[0].sub_scalar(2.0)?.leaky_relu(0.5),
             |x| map(&x[0], |v| if v > 2.0 { v - 2.0 } else { 0.5 * (v - 2.0) }),
             &[&[&[3, 5]]],
-        ),
+        )
+        .peer("F.leaky_relu(x[0] - 2.0, 0.5)"),
         OpInfo::new(
             "prelu",
             Family::Softmax,
@@ -393,6 +396,7 @@ pub(super) mod info {
             },
             &[&[&[2, 3, 2], &[3]]],
         )
+        .peer("F.prelu(x[0], x[1])")
         .within(-3.0, 3.0)
         .refusing(&[(
             || cpu(&[2, 3], DType::F32)?.prelu(&cpu(&[4], DType::F32)?),
@@ -404,7 +408,8 @@ pub(super) mod info {
             |x| x[0].neg()?.elu(1.5),
             |x| map(&x[0], |v| 1.5 * (-v).exp_m1()),
             &[&[&[3, 5]]],
-        ),
+        )
+        .peer("F.elu(-x[0], 1.5)"),
         OpInfo::new(
             "selu",
             Family::Softmax,
@@ -415,6 +420,7 @@ pub(super) mod info {
             },
             &[&[&[3, 5]]],
         )
+        .peer("F.selu(x[0])")
         .within(-3.0, 3.0),
         OpInfo::new(
             "celu",
@@ -423,6 +429,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| if v > 0.0 { v } else { 1.5 * (v / 1.5).exp_m1() }),
             &[&[&[3, 5]]],
         )
+        .peer("F.celu(x[0], 1.5)")
         .within(-3.0, 3.0)
         .refusing(&[(|| cpu(&[2], DType::F32)?.celu(0.0), "celu: alpha is 0")]),
         OpInfo::new(
@@ -431,7 +438,8 @@ pub(super) mod info {
             |x| x[0].hardswish(),
             |x| map(&x[0], |v| v * (v + 3.0).clamp(0.0, 6.0) / 6.0),
             &[&[&[3, 5]]],
-        ),
+        )
+        .peer("F.hardswish(x[0])"),
         OpInfo::new(
             "hardsigmoid",
             Family::Softmax,
@@ -439,6 +447,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| (v / 6.0 + 0.5).clamp(0.0, 1.0)),
             &[&[&[3, 5]]],
         )
+        .peer("F.hardsigmoid(x[0])")
         .within(-5.0, 5.0),
         OpInfo::new(
             "hardtanh",
@@ -447,6 +456,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| v.clamp(-1.0, 2.0)),
             &[&[&[3, 5]]],
         )
+        .peer("F.hardtanh(x[0], -1.0, 2.0)")
         .within(-3.0, 3.0)
         .refusing(&[(|| cpu(&[2], DType::F32)?.hardtanh(1.0, 0.0), "hardtanh: 1 is over 0")]),
         OpInfo::new(
@@ -456,6 +466,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| v.clamp(0.0, 6.0)),
             &[&[&[3, 5]]],
         )
+        .peer("F.relu6(x[0])")
         .within(-3.0, 9.0),
         OpInfo::new(
             "mish",
@@ -463,7 +474,8 @@ pub(super) mod info {
             |x| x[0].mish(),
             |x| map(&x[0], |v| v * v.exp().ln_1p().tanh()),
             &[&[&[3, 5]]],
-        ),
+        )
+        .peer("F.mish(x[0])"),
         OpInfo::new(
             "gelu_tanh",
             Family::Softmax,
@@ -475,7 +487,8 @@ pub(super) mod info {
                 })
             },
             &[&[&[3, 5]]],
-        ),
+        )
+        .peer("F.gelu(x[0], approximate='tanh')"),
         OpInfo::new(
             "softsign",
             Family::Softmax,
@@ -483,6 +496,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| v / (1.0 + v.abs())),
             &[&[&[3, 5]]],
         )
+        .peer("F.softsign(x[0])")
         .within(-3.0, 3.0),
         OpInfo::new(
             "tanhshrink",
@@ -491,6 +505,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| v - v.tanh()),
             &[&[&[3, 5]]],
         )
+        .peer("F.tanhshrink(x[0])")
         .within(-3.0, 3.0),
         OpInfo::new(
             "hardshrink",
@@ -499,6 +514,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| if v.abs() <= 0.5 { 0.0 } else { v }),
             &[&[&[3, 5]]],
         )
+        .peer("F.hardshrink(x[0], 0.5)")
         .within(-1.0, 1.0),
         OpInfo::new(
             "softshrink",
@@ -507,6 +523,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| v.signum() * (v.abs() - 0.5).max(0.0)),
             &[&[&[3, 5]]],
         )
+        .peer("F.softshrink(x[0], 0.5)")
         .within(-1.0, 1.0)
         .refusing(&[(
             || cpu(&[2], DType::F32)?.softshrink(-1.0),
@@ -519,6 +536,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| if v > 0.25 { v } else { -7.0 }),
             &[&[&[3, 5]]],
         )
+        .peer("F.threshold(x[0], 0.25, -7.0)")
         .within(-1.0, 1.0),
         OpInfo::new(
             "glu",
@@ -531,6 +549,7 @@ pub(super) mod info {
             },
             &[&[&[2, 6, 2]]],
         )
+        .peer("F.glu(x[0], 1)")
         .within(-3.0, 3.0)
         .refusing(&[(|| cpu(&[2, 3], DType::F32)?.glu(-1), "glu: dimension -1 of [2, 3] is odd")]),
         OpInfo::new(
@@ -546,6 +565,7 @@ pub(super) mod info {
             },
             &[&[&[3, 5]]],
         )
+        .peer("F.softmin(x[0], -1)")
         .within(-3.0, 3.0),
     ];
 }

@@ -56,10 +56,11 @@ macro_rules! comparisons {
                 OpInfo::new(
                     stringify!($name),
                     Family::Exact,
-                    |x| x[0].floor()?.$name(&x[1].floor()?),
+                    |x| x[0].$name(&x[1]),
                     |x| broadcast(&x[0], &x[1], truth($reference)),
                     ELEMENTWISE2,
                 )
+                .whole()
                 .within(0.0, 4.0)
                 .of(NUMBERS)
                 .flat()
@@ -79,10 +80,12 @@ macro_rules! comparisons {
                 OpInfo::new(
                     stringify!($scalar),
                     Family::Exact,
-                    |x| x[0].floor()?.$scalar(2.0),
+                    |x| x[0].$scalar(2.0),
                     |x| map(&x[0], |v| truth($reference)(v, 2.0)),
                     ELEMENTWISE,
                 )
+                .whole()
+                .peer(concat!("torch.", stringify!($name), "(x[0], 2.0)"))
                 .within(0.0, 4.0)
                 .of(NUMBERS)
                 .flat(),

@@ -369,46 +369,56 @@ pub(super) mod info {
         OpInfo::new(
             "logical_and",
             Family::Exact,
-            |x| x[0].floor()?.logical_and(&x[1].floor()?),
+            |x| x[0].logical_and(&x[1]),
             |x| zip(&x[0], &x[1], |a, b| truth(a >= 1.0 && b >= 1.0)),
             PAIR,
         )
+        .peer("torch.logical_and(x[0], x[1])")
+        .whole()
         .within(0.0, 2.0)
         .flat(),
         OpInfo::new(
             "logical_or",
             Family::Exact,
-            |x| x[0].floor()?.logical_or(&x[1].floor()?),
+            |x| x[0].logical_or(&x[1]),
             |x| zip(&x[0], &x[1], |a, b| truth(a >= 1.0 || b >= 1.0)),
             PAIR,
         )
+        .peer("torch.logical_or(x[0], x[1])")
+        .whole()
         .within(0.0, 2.0)
         .flat(),
         OpInfo::new(
             "logical_xor",
             Family::Exact,
-            |x| x[0].floor()?.logical_xor(&x[1].floor()?),
+            |x| x[0].logical_xor(&x[1]),
             |x| zip(&x[0], &x[1], |a, b| truth((a >= 1.0) != (b >= 1.0))),
             PAIR,
         )
+        .peer("torch.logical_xor(x[0], x[1])")
+        .whole()
         .within(0.0, 2.0)
         .flat(),
         OpInfo::new(
             "logical_not",
             Family::Exact,
-            |x| x[0].floor()?.logical_not(),
+            |x| x[0].logical_not(),
             |x| map(&x[0], |v| truth(v < 1.0)),
             ONE,
         )
+        .peer("torch.logical_not(x[0])")
+        .whole()
         .within(0.0, 2.0)
         .flat(),
         OpInfo::new(
             "to_bool",
             Family::Exact,
-            |x| x[0].floor()?.to_bool(),
+            |x| x[0].to_bool(),
             |x| map(&x[0], |v| truth(v >= 1.0)),
             ONE,
         )
+        .peer("x[0].to(torch.bool)")
+        .whole()
         .within(0.0, 2.0)
         .flat(),
         OpInfo::new(
@@ -428,6 +438,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| truth(v < 0.0)),
             ONE,
         )
+        .peer("torch.isnan(x[0].log())")
         .within(-1.0, 1.0)
         .of(FLOATS)
         .flat(),
@@ -438,6 +449,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| truth(v < 1.0)),
             ONE,
         )
+        .peer("torch.isinf(x[0].floor().log())")
         .within(0.0, 2.0)
         .of(FLOATS)
         .flat(),
@@ -448,6 +460,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| truth(v >= 1.0)),
             ONE,
         )
+        .peer("torch.isfinite(x[0].floor().log())")
         .within(-1.0, 2.0)
         .of(FLOATS)
         .flat(),
@@ -458,6 +471,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| if v < 1.0 { 5.0 } else { (v / v.floor()).floor() }),
             ONE,
         )
+        .peer("torch.nan_to_num((x[0] / x[0].floor()).floor(), 3.0, 5.0)")
         .within(0.1, 3.0)
         .of(WIDE)
         .flat(),
@@ -481,6 +495,7 @@ pub(super) mod info {
             |x| zip(&x[0], &x[1], |a, b| a + 0.3 * (b - a)),
             PAIR,
         )
+        .peer("torch.lerp(x[0], x[1], 0.3)")
         .of(WIDE),
         OpInfo::new(
             "addcmul",
@@ -489,6 +504,7 @@ pub(super) mod info {
             |x| Dense::from_fn(&x[0].shape, |at| x[0].at(at) + 0.7 * x[1].at(at) * x[2].at(at)),
             THREE,
         )
+        .peer("torch.addcmul(x[0], x[1], x[2], value=0.7)")
         .of(WIDE),
         OpInfo::new(
             "addcdiv",
@@ -497,6 +513,7 @@ pub(super) mod info {
             |x| Dense::from_fn(&x[0].shape, |at| x[0].at(at) + 0.7 * x[1].at(at) / x[2].at(at)),
             THREE,
         )
+        .peer("torch.addcdiv(x[0], x[1], x[2], value=0.7)")
         .within(0.5, 5.0)
         .of(WIDE),
         OpInfo::new(
@@ -505,7 +522,8 @@ pub(super) mod info {
             |x| x[0].masked_fill(&x[0].detach().gt_scalar(2.0)?, 7.0),
             |x| map(&x[0], |v| if v > 2.0 { 7.0 } else { v }),
             ONE,
-        ),
+        )
+        .peer("x[0].masked_fill(x[0].detach() > 2.0, 7.0)"),
         OpInfo::new(
             "clamp_min",
             Family::Exact,
@@ -529,6 +547,7 @@ pub(super) mod info {
             |x| map(&x[0], |v| (v / 10.0).round_ties_even() * 10.0),
             ONE,
         )
+        .peer("torch.round(x[0], decimals=-1)")
         .within(1.0, 99.0)
         .of(WIDE)
         .flat(),

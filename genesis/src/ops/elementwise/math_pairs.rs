@@ -94,6 +94,8 @@ impl Op for Function2Call {
 }
 
 macro_rules! functions2 {
+    (of_two $name:ident) => { concat!("torch.", stringify!($name), "(x[0], 2.0)") };
+    (of_two $name:ident $call:literal) => { $call };
     ($($(#[$doc:meta])* $name:ident, $scalar:ident {
         kernels: $float:expr, $compute:expr, $int:expr, $takes_bool:expr;
         $(autocast: $precision:ident;)?
@@ -102,6 +104,7 @@ macro_rules! functions2 {
         $(in_place: $in_place:ident $(, $in_place_scalar:ident)?;)?
         family: $family:ident;
         reference: $reference:expr, $is_smooth:expr;
+        $(peers: $peer:literal, $of_two:literal;)?
         $(refused: $refused:expr;)*
     })*) => {
         static ROWS: &[&Function2] = &[$(&Function2 {
@@ -210,7 +213,8 @@ macro_rules! functions2 {
                         concat!(stringify!($name), ": shapes do not broadcast, [2, 3] and [4]"),
                     ),
                     $($refused,)*
-                ]),
+                ])
+                $(.peer($peer))?,
                 OpInfo::new(
                     concat!(stringify!($scalar), "/of 2"),
                     Family::$family,
@@ -223,7 +227,8 @@ macro_rules! functions2 {
                 )
                 .within(1.0, 6.0)
                 .of(dtypes($float, $int))
-                .flat_if(!$is_smooth),
+                .flat_if(!$is_smooth)
+                .peer(functions2!(of_two $name $($of_two)?)),
             )*];
 
             pub(in crate::ops) static METHODS: &[Method] = &[$(
@@ -290,6 +295,7 @@ functions2! {
         in_place: atan2_;
         family: Transcendental;
         reference: f64::atan2, true;
+        peers: "torch.atan2(x[0], x[1])", "torch.atan2(x[0], torch.full((), 2, dtype=x[0].dtype, device=x[0].device))";
     }
     /// The rest of a truncated division; it has the sign of `x`.
     fmod, fmod_scalar {
@@ -330,6 +336,7 @@ functions2! {
         grads: Saves::NOTHING, |_, dy| Ok([Some(dy.zeros_like()?), Some(dy.zeros_like()?)]);
         family: Arithmetic;
         reference: |x, y| (x / y).trunc(), false;
+        peers: "torch.div(x[0], x[1], rounding_mode='trunc')", "torch.div(x[0], 2.0, rounding_mode='trunc')";
     }
     /// Bit by bit, set where both are.
     bitwise_and, bitwise_and_scalar {
@@ -338,6 +345,7 @@ functions2! {
         in_place: bitwise_and_;
         family: Arithmetic;
         reference: |x, y| (x as i64 & y as i64) as f64, false;
+        peers: "torch.bitwise_and(x[0], x[1])", "torch.bitwise_and(x[0], 2)";
         refused: (|| f32s(Tensor::bitwise_and), "bitwise_and: does not take f32");
     }
     /// Bit by bit, set where one is or both.
@@ -347,6 +355,7 @@ functions2! {
         in_place: bitwise_or_;
         family: Arithmetic;
         reference: |x, y| (x as i64 | y as i64) as f64, false;
+        peers: "torch.bitwise_or(x[0], x[1])", "torch.bitwise_or(x[0], 2)";
         refused: (|| f32s(Tensor::bitwise_or), "bitwise_or: does not take f32");
     }
     /// Bit by bit, set where they differ.
@@ -356,6 +365,7 @@ functions2! {
         in_place: bitwise_xor_;
         family: Arithmetic;
         reference: |x, y| (x as i64 ^ y as i64) as f64, false;
+        peers: "torch.bitwise_xor(x[0], x[1])", "torch.bitwise_xor(x[0], 2)";
         refused: (|| f32s(Tensor::bitwise_xor), "bitwise_xor: does not take f32");
     }
     /// The greatest common divisor; that of two zeros is 0.
@@ -364,6 +374,7 @@ functions2! {
         grads: Saves::NOTHING, |_, _| Ok([None, None]);
         family: Arithmetic;
         reference: |x, y| reference::gcd(x as i64, y as i64) as f64, false;
+        peers: "torch.gcd(x[0], x[1])", "torch.gcd(x[0], torch.full((), 2, dtype=x[0].dtype, device=x[0].device))";
         refused: (|| f32s(Tensor::gcd), "gcd: does not take f32");
     }
     /// The least common multiple.
@@ -372,6 +383,7 @@ functions2! {
         grads: Saves::NOTHING, |_, _| Ok([None, None]);
         family: Arithmetic;
         reference: |x, y| x * y / reference::gcd(x as i64, y as i64) as f64, false;
+        peers: "torch.lcm(x[0], x[1])", "torch.lcm(x[0], torch.full((), 2, dtype=x[0].dtype, device=x[0].device))";
         refused: (|| f32s(Tensor::lcm), "lcm: does not take f32");
     }
     /// The length of the vector of the two, which overflows only where it has to.
@@ -386,6 +398,7 @@ functions2! {
         in_place: hypot_;
         family: Transcendental;
         reference: f64::hypot, true;
+        peers: "torch.hypot(x[0], x[1])", "torch.hypot(x[0], torch.full((), 2, dtype=x[0].dtype, device=x[0].device))";
     }
     /// `log(exp(x) + exp(y))`, which does not overflow.
     logaddexp, logaddexp_scalar {
@@ -396,6 +409,7 @@ functions2! {
         };
         family: Transcendental;
         reference: |x, y| x.max(y) + (-(x - y).abs()).exp().ln_1p(), true;
+        peers: "torch.logaddexp(x[0], x[1])", "torch.logaddexp(x[0], torch.full((), 2, dtype=x[0].dtype, device=x[0].device))";
     }
     /// `x log(y)`; zero where x is, whatever y but NaN.
     xlogy, xlogy_scalar {

@@ -69,6 +69,7 @@ pub(super) mod info {
         |x| map(&x[0], |v| -2.0 * (0..200_000).map(|k| (v + f64::from(k)).powi(-3)).sum::<f64>()),
         &[&[&[3, 5]]],
     )
+    .peer("torch.polygamma(2, x[0])")
     .within(2.0, 9.0)
     .of(&[DType::F32])];
 }

@@ -57,6 +57,7 @@ macro_rules! scalar_ops {
         $(in_place: $in_place:ident;)?
         family: $family:ident;
         reference: $reference:expr;
+        peer: $peer:literal;
     })*) => {
         pub(super) const AUTOCAST: Precisions =
             &[$($((stringify!($name), Precision::$precision),)?)*];
@@ -102,6 +103,7 @@ macro_rules! scalar_ops {
                 )
                 .within(1.0, 9.0)
                 .of(NUMBERS)
+                .peer($peer)
                 .refusing(&[(
                     || cpu(&[2], DType::F8E4M3)?.$name(C),
                     concat!(
@@ -133,6 +135,7 @@ scalar_ops! {
         in_place: add_scalar_;
         family: Arithmetic;
         reference: |x, c| x + c;
+        peer: "x[0] + 2.0";
     }
     /// `x * c`
     mul_scalar {
@@ -142,6 +145,7 @@ scalar_ops! {
         in_place: mul_scalar_;
         family: Arithmetic;
         reference: |x, c| x * c;
+        peer: "x[0] * 2.0";
     }
     /// `x / c`; integers become f32.
     div_scalar {
@@ -151,6 +155,7 @@ scalar_ops! {
         in_place: div_scalar_;
         family: Arithmetic;
         reference: |x, c| x / c;
+        peer: "x[0] / 2.0";
     }
     /// `c / x`; integers become f32.
     rdiv_scalar {
@@ -164,6 +169,7 @@ scalar_ops! {
         };
         family: Arithmetic;
         reference: |x, c| c / x;
+        peer: "2.0 / x[0]";
     }
     /// The larger of x and c; NaN wins. The gradient at c goes to x.
     maximum_scalar {
@@ -172,6 +178,7 @@ scalar_ops! {
         grad: X, |c, s, dy| dy.mul(&s.input(0).ge_scalar(c)?.to_dtype(dy.dtype())?);
         family: Exact;
         reference: f64::max;
+        peer: "torch.clamp_min(x[0], 2.0)";
     }
     /// The smaller of x and c; NaN wins. The gradient at c goes to x.
     minimum_scalar {
@@ -180,5 +187,6 @@ scalar_ops! {
         grad: X, |c, s, dy| dy.mul(&s.input(0).le_scalar(c)?.to_dtype(dy.dtype())?);
         family: Exact;
         reference: f64::min;
+        peer: "torch.clamp_max(x[0], 2.0)";
     }
 }

@@ -106,6 +106,7 @@ pub(super) mod info {
             },
             &[&[&[3, 5], &[2, 3, 5], &[5]]],
         )
+        .peer("torch.where(x[0].detach() > 2.0, x[1], x[2])")
         .within(0.0, 4.0)
         .refusing(&[(
             || {

@@ -9,6 +9,7 @@
 //!     in_place: tanh_;           where it has such a form
 //!     family: Transcendental;    how exact tests want it
 //!     reference: f64::tanh, -2.0, 1.5;
+//!     timed: peer("F.gelu(*x)"); what PyTorch calls it, where that is not `torch.tanh(*x)`
 //! }
 //! ```
 
@@ -137,6 +138,7 @@ macro_rules! unary_ops {
         $(in_place: $in_place:ident;)?
         family: $family:ident;
         reference: $reference:expr, $low:expr, $high:expr;
+        $(timed: $peer:ident($call:literal);)?
     })*) => {
         static ROWS: &[&Unary] = &[$(&Unary {
             name: stringify!($name),
@@ -192,6 +194,7 @@ macro_rules! unary_ops {
                 .within($low, $high)
                 .of(dtypes(Domain::$domain))
                 .flat_if(is_flat(Domain::$domain))
+                $(.$peer($call))?
                 .refusing(unary_ops!(refused $domain $name)),
             )*];
 
@@ -337,6 +340,7 @@ unary_ops! {
         grad: X, |s, dy| dy.mul(&s.input(0).gelu_slope()?);
         family: Chain;
         reference: |x| 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)), -2.0, 1.5;
+        timed: peer("F.gelu(x[0])");
     }
     /// The derivative of exact GELU, `Phi(x) + x * phi(x)`.
     gelu_slope {
@@ -354,6 +358,7 @@ unary_ops! {
             let cdf = 0.5 * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2));
             cdf + x * (-0.5 * x * x).exp() * 0.398_942_280_401_432_7
         }, -2.0, 1.5;
+        timed: without_peer("a part of gelu's gradient that PyTorch has no call for");
     }
     /// `x * sigmoid(x)`, also called swish.
     silu {
@@ -366,6 +371,7 @@ unary_ops! {
         };
         family: Chain;
         reference: |x| x / (1.0 + (-x).exp()), -2.0, 1.5;
+        timed: peer("F.silu(x[0])");
     }
     /// The largest integer that is not larger.
     floor {

@@ -167,5 +167,6 @@ pub(super) mod info {
         },
         &[&[&[5, 4], &[2, 3]]],
     )
+    .peer("F.embedding_bag(x[1], x[0], mode='mean')")
     .indexed(&[(1, 5)])];
 }

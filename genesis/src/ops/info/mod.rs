@@ -4,6 +4,7 @@
 //! Each op's rows stand in its file, or in a file `info` below it; [`all`] gathers them.
 
 mod dense;
+mod grow;
 mod row;
 
 pub use dense::Dense;
@@ -11,10 +12,11 @@ pub(in crate::ops) use dense::{
     broadcast, by_row, columns, folded, largest, map, mean, reduced, scalar, smallest, sorted, sum,
     variance, vector, zip,
 };
+pub use grow::{Growth, Input, Limits};
 pub(in crate::ops) use row::{
-    ELEMENTWISE, ELEMENTWISE2, FLOATS, INTEGERS, MOVED, NUMBERS, WIDE, cpu,
+    ELEMENTWISE, ELEMENTWISE2, FLOATS, INTEGERS, MOVED, NUMBERS, WIDE, cpu, numel,
 };
-pub use row::{Family, Method, OpInfo, Refusal, Sample};
+pub use row::{Family, Flops, Method, OpInfo, Peer, Refusal, Sample};
 
 use crate::ops::{attention, conv, creation, elementwise, index, linalg, loss, norm, order};
 use crate::ops::{random, reduce, shape};

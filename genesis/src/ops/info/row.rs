@@ -34,6 +34,20 @@ pub type Sample = &'static [&'static [usize]];
 /// A call that must be refused, and its exact error.
 pub type Refusal = (fn() -> Result<Tensor>, &'static str);
 
+/// The call of PyTorch that an op is timed beside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peer {
+    /// `torch.<name>(*x)`, by the row's name before its slash.
+    Named,
+    /// This expression of Python over the list `x` of inputs, where `F` is `torch.nn.functional`.
+    Call(&'static str),
+    /// None, for this reason.
+    Missing(&'static str),
+}
+
+/// Floating-point operations of a call, by the shapes of its inputs and the elements of its result.
+pub type Flops = fn(inputs: &[Vec<usize>], elements: f64) -> f64;
+
 /// Everything a test needs of an op. What most ops share is in `OpInfo::new`.
 pub struct OpInfo {
     /// The name users know it by; after a slash which of its rows this is.
@@ -48,6 +62,8 @@ pub struct OpInfo {
     pub samples: &'static [Sample],
     /// Values of inputs are drawn from this range.
     pub range: (f64, f64),
+    /// Whether the values are whole numbers, so that some are equal and some are zero.
+    pub is_whole: bool,
     /// Inputs that are indices: i64 below this bound.
     pub index_inputs: &'static [(usize, usize)],
     /// The dtypes it takes.
@@ -56,6 +72,14 @@ pub struct OpInfo {
     pub is_differentiable: bool,
     /// Refused calls.
     pub refused: &'static [Refusal],
+    /// The same call in PyTorch.
+    pub peer: Peer,
+    /// What it computes, where that is more than a few operations an element and its family does not
+    /// say it.
+    pub flops: Option<Flops>,
+    /// Axes, each of an input, whose extents are parameters of the call, such as the window of a
+    /// convolution: larger calls have them as they are in the samples.
+    pub parameters: &'static [(usize, usize)],
 }
 
 impl OpInfo {
@@ -73,16 +97,25 @@ impl OpInfo {
             reference,
             samples,
             range: (0.1, 5.0),
+            is_whole: false,
             index_inputs: &[],
             dtypes: if matches!(family, Family::Exact) { MOVED } else { FLOATS },
             is_differentiable: true,
             refused: &[],
+            peer: Peer::Named,
+            flops: None,
+            parameters: &[],
         }
     }
 
     /// Values from this range.
     pub(in crate::ops) const fn within(self, low: f64, high: f64) -> OpInfo {
         OpInfo { range: (low, high), ..self }
+    }
+
+    /// Of whole numbers.
+    pub(in crate::ops) const fn whole(self) -> OpInfo {
+        OpInfo { is_whole: true, ..self }
     }
 
     /// Inputs that are indices, with their bounds.
@@ -105,10 +138,63 @@ impl OpInfo {
         OpInfo { is_differentiable: !is_flat, ..self }
     }
 
+    /// Timed beside this expression: see [`Peer::Call`].
+    pub(in crate::ops) const fn peer(self, call: &'static str) -> OpInfo {
+        OpInfo { peer: Peer::Call(call), ..self }
+    }
+
+    /// Timed alone, for this reason.
+    pub(in crate::ops) const fn without_peer(self, reason: &'static str) -> OpInfo {
+        OpInfo { peer: Peer::Missing(reason), ..self }
+    }
+
+    /// With so many floating-point operations.
+    pub(in crate::ops) const fn computing(self, flops: Flops) -> OpInfo {
+        OpInfo { flops: Some(flops), ..self }
+    }
+
+    /// With axes that are parameters.
+    pub(in crate::ops) const fn keeping(self, parameters: &'static [(usize, usize)]) -> OpInfo {
+        OpInfo { parameters, ..self }
+    }
+
+    /// The call of PyTorch, an expression of Python over the list `x` of inputs.
+    ///
+    /// # Errors
+    /// Where there is none: why.
+    pub fn peer_call(&self) -> std::result::Result<String, &'static str> {
+        match self.peer {
+            Peer::Named => Ok(format!("torch.{}(*x)", self.base_name())),
+            Peer::Call(call) => Ok(call.to_owned()),
+            Peer::Missing(reason) => Err(reason),
+        }
+    }
+
+    /// The name of the op, whose rows have more behind a slash.
+    pub fn base_name(&self) -> &'static str {
+        self.name.split('/').next().unwrap_or(self.name)
+    }
+
+    /// Floating-point operations of a call, by the shapes of its inputs and the elements of its result; 0
+    /// where memory is all that counts.
+    pub fn flops_of(&self, inputs: &[Vec<usize>], elements: f64) -> f64 {
+        let inner = || inputs.first().and_then(|shape| shape.last()).copied().unwrap_or(1);
+        match (self.flops, self.family) {
+            (Some(flops), _) => flops(inputs, elements),
+            (None, Family::MatMul) => 2.0 * elements * inner() as f64,
+            _ => 0.0,
+        }
+    }
+
     /// With calls that are refused.
     pub(in crate::ops) const fn refusing(self, refused: &'static [Refusal]) -> OpInfo {
         OpInfo { refused, ..self }
     }
+}
+
+/// The elements of a shape.
+pub(in crate::ops) fn numel(shape: &[usize]) -> f64 {
+    shape.iter().map(|&n| n as f64).product()
 }
 
 /// A method of tensors that a row of a table declares, called with a tensor or a number where it takes one.

@@ -313,6 +313,7 @@ pub(super) mod info {
             |x| biased(x, |v| v),
             SAMPLES,
         )
+        .peer("torch.addmm(x[2], x[0], x[1])")
         .within(-2.0, 2.0)
         .refusing(&[
             (
@@ -344,6 +345,7 @@ pub(super) mod info {
             |x| biased(x, |v| 0.5 * v * (1.0 + erf(v * std::f64::consts::FRAC_1_SQRT_2))),
             SAMPLES,
         )
+        .peer("F.gelu(torch.addmm(x[2], x[0], x[1]))")
         .within(-1.0, 1.0)
         .refusing(&[(
             || integers(Activation::Gelu),
@@ -356,6 +358,7 @@ pub(super) mod info {
             |x| biased(x, |v| v.max(0.0)),
             SAMPLES,
         )
+        .peer("F.relu(torch.addmm(x[2], x[0], x[1]))")
         .within(-2.0, 2.0)
         .refusing(&[(
             || integers(Activation::Relu),
@@ -368,6 +371,7 @@ pub(super) mod info {
             |x| biased(x, |v| v / (1.0 + (-v).exp())),
             SAMPLES.split_at(6).0,
         )
+        .peer("F.silu(torch.addmm(x[2], x[0], x[1]))")
         .within(-1.0, 1.0)
         .refusing(&[(
             || integers(Activation::Silu),

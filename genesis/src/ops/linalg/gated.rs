@@ -150,6 +150,7 @@ pub(super) mod info {
             },
             &[&[&[3, 8]]],
         )
+        .peer("F.silu(x[0].chunk(2, -1)[0]) * x[0].chunk(2, -1)[1]")
         .within(-3.0, 3.0),
         OpInfo::new(
             "add_rms_norm",
@@ -166,6 +167,7 @@ pub(super) mod info {
             },
             &[&[&[3, 40], &[3, 40], &[40]]],
         )
+        .peer("F.rms_norm(x[0] + x[1], x[2].shape, x[2], 1e-5)")
         .of(WIDE),
     ];
 }

@@ -271,7 +271,7 @@ fn product(parts: &[Tensor], cut: &[Vec<usize>], i: usize, j: usize) -> Result<T
 pub(super) mod info {
     use genesis_kernel::ir::DType;
 
-    use crate::ops::info::{Dense, Family, OpInfo, WIDE, cpu, scalar, sum, zip};
+    use crate::ops::info::{Dense, Family, OpInfo, WIDE, cpu, numel, scalar, sum, zip};
     use crate::tensor::Tensor;
 
     pub(in crate::ops) static INFOS: &[OpInfo] = &[
@@ -287,6 +287,8 @@ pub(super) mod info {
             },
             &[&[&[2, 3], &[3, 4], &[4]]],
         )
+        .computing(|x, _| 2.0 * (numel(&x[0]) + numel(&x[1])))
+        .peer("torch.linalg.multi_dot(x)")
         .within(-1.0, 1.0)
         .of(WIDE),
         OpInfo::new(
@@ -302,6 +304,8 @@ pub(super) mod info {
             },
             &[&[&[3, 5]]],
         )
+        .computing(|x, y| 2.0 * y * x[0][1] as f64)
+        .peer("torch.cov(x[0])")
         .of(WIDE),
         OpInfo::new(
             "tensordot",
@@ -315,6 +319,8 @@ pub(super) mod info {
             },
             &[&[&[2, 3, 4], &[4, 2, 5]]],
         )
+        .computing(|x, y| 2.0 * y * (x[0][0] * x[0][2]) as f64)
+        .peer("torch.tensordot(x[0], x[1], ([0, 2], [1, 0]))")
         .refusing(&[(
             || cpu(&[2, 3], DType::F32)?.tensordot(&cpu(&[4], DType::F32)?, &[1], &[0]),
             "tensordot: axes [1] of [2, 3] do not match [0] of [4]",
@@ -343,6 +349,7 @@ pub(super) mod info {
             },
             &[&[&[3, 2], &[3, 2]]],
         )
+        .peer("torch.cross(x[0], x[1], 0)")
         .of(WIDE)
         .refusing(&[(
             || cpu(&[2], DType::F32)?.cross(&cpu(&[2], DType::F32)?, 0),
@@ -360,6 +367,8 @@ pub(super) mod info {
             },
             &[&[&[3, 4], &[2, 4]]],
         )
+        .computing(|x, y| 3.0 * y * x[0][1] as f64)
+        .peer("torch.cdist(x[0], x[1])")
         .of(WIDE),
         OpInfo::new(
             "dist/1",
@@ -371,6 +380,7 @@ pub(super) mod info {
             },
             &[&[&[3, 4], &[3, 4]]],
         )
+        .peer("torch.dist(x[0], x[1], 1.0)")
         .of(WIDE),
         OpInfo::new(
             "vdot",
@@ -406,6 +416,8 @@ pub(super) mod info {
             },
             &[&[&[3, 5], &[2, 3, 4], &[2, 4, 5]]],
         )
+        .computing(|x, y| 2.0 * y * (x[1][0] * x[1][2]) as f64)
+        .peer("torch.addbmm(x[0], x[1], x[2], alpha=0.5, beta=2.0)")
         .within(-1.0, 1.0)
         .of(WIDE),
         OpInfo::new(
@@ -419,6 +431,7 @@ pub(super) mod info {
             },
             &[&[&[3, 5], &[3], &[5]]],
         )
+        .peer("torch.addr(x[0], x[1], x[2], alpha=0.5, beta=2.0)")
         .of(WIDE),
         OpInfo::new(
             "corrcoef",
@@ -437,6 +450,7 @@ pub(super) mod info {
             },
             &[&[&[3, 5]]],
         )
+        .computing(|x, y| 2.0 * y * x[0][1] as f64)
         .of(WIDE)
         .flat(),
     ];

@@ -388,6 +388,7 @@ pub(super) mod info {
             },
             &[&[&[2, 3, 4], &[5, 4]]],
         )
+        .peer("torch.einsum('bij,kj->kbi', x[0], x[1])")
         .refusing(&[(
             || Tensor::einsum("ij->ik", &[&cpu(&[2, 3], DType::F32)?]),
             "einsum: the result has a label of no operand, in `ij->ik`",
@@ -443,6 +444,8 @@ pub(super) mod info {
             },
             &[&[&[5], &[3, 4], &[4, 5]]],
         )
+        .computing(|x, y| 2.0 * y * x[1][1] as f64)
+        .peer("torch.addmm(x[0], x[1], x[2], alpha=0.5, beta=2.0)")
         .within(-1.0, 1.0)
         .of(WIDE),
         OpInfo::new(
@@ -455,6 +458,8 @@ pub(super) mod info {
             },
             &[&[&[3, 5], &[2, 3, 4], &[2, 4, 5]]],
         )
+        .computing(|x, y| 2.0 * y * x[1][2] as f64)
+        .peer("torch.baddbmm(x[0], x[1], x[2], alpha=0.5, beta=2.0)")
         .within(-1.0, 1.0)
         .of(WIDE),
         OpInfo::new(
@@ -469,6 +474,8 @@ pub(super) mod info {
             },
             &[&[&[3], &[3, 4], &[4]]],
         )
+        .computing(|x, y| 2.0 * y * x[1][1] as f64)
+        .peer("torch.addmv(x[0], x[1], x[2], alpha=0.5, beta=2.0)")
         .within(-1.0, 1.0)
         .of(WIDE),
     ];

@@ -107,7 +107,7 @@ fn nuclear(a: &[f64], m: usize, n: usize) -> (f64, Vec<f64>) {
 
 #[cfg(feature = "op-info")]
 pub(super) mod info {
-    use crate::ops::info::{Family, OpInfo, WIDE, map, scalar, sum};
+    use crate::ops::info::{Family, OpInfo, WIDE, map, numel, scalar, sum};
 
     pub(in crate::ops) static INFOS: &[OpInfo] = &[OpInfo::new(
         "nuclear_norm",
@@ -121,6 +121,8 @@ pub(super) mod info {
         },
         &[&[&[2, 2]]],
     )
+    .computing(|x, _| 100.0 * numel(&x[0]).powf(1.5))
+    .peer("torch.linalg.matrix_norm(x[0], 'nuc')")
     .of(WIDE)
     .flat()];
 }

@@ -166,6 +166,7 @@ pub(super) mod info {
             |x| scalar((0..5).map(|i| -x[0].at(&[i, x[1].data[i] as usize])).sum::<f64>() / 5.0),
             &[&[&[5, 4], &[5]]],
         )
+        .peer("F.nll_loss(x[0], x[1])")
         .indexed(&[(1, 4)])
         .within(-3.0, -0.1),
         OpInfo::new(
@@ -185,6 +186,7 @@ pub(super) mod info {
             },
             &[&[&[5, 4], &[5]]],
         )
+        .peer("F.cross_entropy(x[0], x[1], label_smoothing=0.1)")
         .indexed(&[(1, 4)]),
     ];
 }

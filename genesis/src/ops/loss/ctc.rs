@@ -256,6 +256,10 @@ pub(super) mod info {
         },
         &[&[&[4, 2, 3]]],
     )
+    .peer(
+        "F.ctc_loss(x[0], torch.tensor([[1, 2], [2, 1]], device=x[0].device), (4, \
+             3), (2, 1))",
+    )
     .within(-2.0, -0.5)
     .refusing(&[(
         || {

@@ -181,6 +181,7 @@ pub(super) mod info {
             },
             &[&[&[5, 4], &[5]]],
         )
+        .peer("F.multi_margin_loss(x[0], x[1])")
         .within(-2.0, 2.0)
         .indexed(&[(1, 4)]),
         OpInfo::new(
@@ -199,6 +200,10 @@ pub(super) mod info {
             },
             &[&[&[4]]],
         )
+        .peer(
+            "F.multilabel_margin_loss(x[0], torch.tensor([2, 0, -1, 1], \
+             device=x[0].device))",
+        )
         .within(-2.0, 2.0)
         .of(WIDE),
         OpInfo::new(
@@ -214,6 +219,7 @@ pub(super) mod info {
             },
             &[&[&[3, 5], &[3, 5]]],
         )
+        .peer("F.multilabel_soft_margin_loss(x[0], x[1].detach().floor())")
         .within(0.0, 2.0)
         .of(WIDE)
         .flat(),

@@ -318,7 +318,8 @@ pub(super) mod info {
                 })
             },
             &[&[&[2, 4, 3], &[4], &[4]]],
-        ),
+        )
+        .peer("F.group_norm(x[0], 2, x[1], x[2])"),
         OpInfo::new(
             "batch_norm",
             Family::Softmax,
@@ -335,11 +336,12 @@ pub(super) mod info {
                 })
             },
             &[&[&[5, 3], &[3]]],
-        ),
+        )
+        .peer("F.batch_norm(x[0], None, None, x[1], None, True)"),
         OpInfo::new(
             "layer_norm_over",
             Family::Softmax,
-            |x| x[0].layer_norm_over(&[3, 4], Some(&x[1]), None, 1e-5),
+            |x| x[0].layer_norm_over(x[1].shape(), Some(&x[1]), None, 1e-5),
             |x| {
                 let mean_of = |b: usize| (0..12).map(|i| x[0].data[b * 12 + i]).sum::<f64>() / 12.0;
                 Dense::from_fn(&[2, 3, 4], |at| {
@@ -351,11 +353,12 @@ pub(super) mod info {
                 })
             },
             &[&[&[2, 3, 4], &[3, 4]]],
-        ),
+        )
+        .peer("F.layer_norm(x[0], x[1].shape, x[1])"),
         OpInfo::new(
             "rms_norm_over",
             Family::Softmax,
-            |x| x[0].rms_norm_over(&[3, 4], Some(&x[1]), Some(1e-5)),
+            |x| x[0].rms_norm_over(x[1].shape(), Some(&x[1]), Some(1e-5)),
             |x| {
                 Dense::from_fn(&[2, 3, 4], |at| {
                     let square =
@@ -364,7 +367,8 @@ pub(super) mod info {
                 })
             },
             &[&[&[2, 3, 4], &[3, 4]]],
-        ),
+        )
+        .peer("F.rms_norm(x[0], x[1].shape, x[1], 1e-5)"),
         OpInfo::new(
             "local_response_norm",
             Family::Softmax,
@@ -378,6 +382,7 @@ pub(super) mod info {
             },
             &[&[&[2, 4, 3]]],
         )
+        .peer("F.local_response_norm(x[0], 3, 0.5, 0.75, 1.0)")
         .of(WIDE),
     ];
 }

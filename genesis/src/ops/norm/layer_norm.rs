@@ -339,6 +339,7 @@ pub(super) mod info {
                 &[&[2, 17000], &[17000], &[17000]],
             ],
         )
+        .peer("F.layer_norm(x[0], x[1].shape, x[1], x[2])")
         .within(-3.0, 3.0)
         .refusing(&[
             (
@@ -376,6 +377,7 @@ pub(super) mod info {
                 &[&[2, 17000], &[17000]],
             ],
         )
+        .peer("F.rms_norm(x[0], x[1].shape, x[1], 1e-5)")
         .within(-3.0, 3.0)
         .refusing(&[(
             || cpu(&[2, 3], DType::F32)?.rms_norm(&cpu(&[2], DType::F32)?, 1e-5),

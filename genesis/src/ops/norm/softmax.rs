@@ -150,6 +150,7 @@ pub(super) mod info {
             |x| by_row(&x[0], softmax),
             SAMPLES,
         )
+        .peer("torch.softmax(x[0], -1)")
         .within(-8.0, 8.0)
         .refusing(&[
             (
@@ -165,6 +166,7 @@ pub(super) mod info {
             |x| by_row(&x[0], log_softmax),
             SAMPLES,
         )
+        .peer("torch.log_softmax(x[0], -1)")
         .within(-8.0, 8.0)
         .refusing(&[
             (

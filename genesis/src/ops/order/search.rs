@@ -90,6 +90,7 @@ pub(super) mod info {
             |x| map(&x[1], |v| x[0].data.iter().filter(|w| **w < v).count() as f64),
             &[&[&[9], &[3, 5]]],
         )
+        .peer("torch.searchsorted(x[0].sort(0)[0], x[1])")
         .flat()
         .refusing(&[(
             || cpu(&[2, 3], DType::F32)?.searchsorted(&cpu(&[3], DType::F32)?, false),
@@ -102,6 +103,7 @@ pub(super) mod info {
             |x| map(&x[1], |v| x[0].data.iter().filter(|w| **w <= v).count() as f64),
             &[&[&[9], &[3, 5]]],
         )
+        .peer("torch.bucketize(x[1], x[0].sort(0)[0], right=True)")
         .flat(),
     ];
 }

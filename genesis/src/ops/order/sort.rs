@@ -218,7 +218,8 @@ pub(super) mod info {
                 })
             },
             &[&[&[37, 2]]],
-        ),
+        )
+        .peer("torch.sort(x[0], 0)[0]"),
         OpInfo::new(
             "topk",
             Family::Exact,
@@ -233,6 +234,7 @@ pub(super) mod info {
             },
             &[&[&[9, 2]]],
         )
+        .peer("torch.topk(x[0], 3, 0)[0]")
         .refusing(&[(
             || Ok(cpu(&[2], DType::F32)?.topk(3, 0, true)?.0),
             "topk: has no 3 of 2 elements, shape [2]",
@@ -243,7 +245,8 @@ pub(super) mod info {
             |x| Ok(x[0].max_with_index(0, false)?.0),
             |x| folded(&x[0], |c| c.iter().copied().fold(f64::MIN, f64::max)),
             &[&[&[9, 3]]],
-        ),
+        )
+        .peer("torch.max(x[0], 0)[0]"),
         OpInfo::new(
             "argsort",
             Family::Exact,
@@ -257,6 +260,7 @@ pub(super) mod info {
             },
             &[&[&[9, 2]]],
         )
+        .peer("torch.argsort(x[0], 0, True)")
         .flat(),
         OpInfo::new(
             "min_with_index",
@@ -264,7 +268,8 @@ pub(super) mod info {
             |x| Ok(x[0].min_with_index(0, false)?.0),
             |x| folded(&x[0], smallest),
             &[&[&[9, 3]]],
-        ),
+        )
+        .peer("torch.min(x[0], 0)[0]"),
     ];
 }
 

@@ -117,7 +117,7 @@ pub(super) mod info {
         OpInfo::new(
             "unique",
             Family::Exact,
-            |x| Ok(x[0].floor()?.unique()?.values),
+            |x| Ok(x[0].unique()?.values),
             |x| {
                 let mut values = sorted(&map(&x[0], f64::floor).data);
                 values.dedup();
@@ -125,27 +125,33 @@ pub(super) mod info {
             },
             &[&[&[5, 4]]],
         )
+        .peer("torch.unique(x[0])")
+        .whole()
         .of(MOVED)
         .flat(),
         OpInfo::new(
             "unique/inverse",
             Family::Exact,
             |x| {
-                let found = x[0].floor()?.unique()?;
+                let found = x[0].unique()?;
                 found.values.take(&found.inverse)
             },
             |x| map(&x[0], f64::floor),
             &[&[&[5, 4]]],
         )
+        .peer("torch.take(*torch.unique(x[0], return_inverse=True))")
+        .whole()
         .of(&[DType::F32, DType::BF16, DType::I64])
         .flat(),
         OpInfo::new(
             "unique/counts",
             Family::Exact,
-            |x| x[0].floor()?.unique()?.counts.sum(),
+            |x| x[0].unique()?.counts.sum(),
             |_| Dense { shape: Vec::new(), data: vec![20.0] },
             &[&[&[5, 4]]],
         )
+        .peer("torch.unique(x[0], return_counts=True)[1].sum()")
+        .whole()
         .of(&[DType::F32, DType::BF16, DType::I64])
         .flat(),
         OpInfo::new(
@@ -159,12 +165,16 @@ pub(super) mod info {
             |x| x[0].clone(),
             &[&[&[3, 2]]],
         )
+        .peer(
+            "(u := torch.unique(torch.cat((x[0], x[0])), return_inverse=True, \
+             dim=0))[0].index_select(0, u[1][:3])",
+        )
         .of(&[DType::F32, DType::BF16, DType::I64])
         .flat(),
         OpInfo::new(
             "unique_consecutive",
             Family::Exact,
-            |x| Ok(x[0].floor()?.unique_consecutive()?.values),
+            |x| Ok(x[0].unique_consecutive()?.values),
             |x| {
                 let mut values: Vec<f64> = x[0].data.iter().map(|v| v.floor()).collect();
                 values.dedup();
@@ -172,6 +182,8 @@ pub(super) mod info {
             },
             &[&[&[20]]],
         )
+        .peer("torch.unique_consecutive(x[0])")
+        .whole()
         .within(0.0, 2.0)
         .of(&[DType::F32, DType::BF16, DType::I64])
         .flat(),

@@ -385,7 +385,8 @@ pub(super) mod info {
                 |x| x[0].prod_dim(0, false),
                 |x| folded(&x[0], |c| c.iter().product::<f64>()),
                 &[&[&[5, 3]]],
-            ),
+            )
+            .peer("torch.prod(x[0], 0)"),
             OpInfo::new(
                 "cumprod",
                 Family::Transcendental,
@@ -401,83 +402,98 @@ pub(super) mod info {
                     })
                 },
                 &[&[&[5, 3]]],
-            ),
+            )
+            .peer("torch.cumprod(x[0], 0)"),
             OpInfo::new(
                 "var",
                 Family::Softmax,
                 |x| x[0].var_dims(&[0], 1.0, false),
                 |x| folded(&x[0], |c| variance(c, 1.0)),
                 &[&[&[9, 3]]],
-            ),
+            )
+            .peer("torch.var(x[0], 0)"),
             OpInfo::new(
                 "std",
                 Family::Softmax,
                 |x| x[0].std_dims(&[0], 1.0, false),
                 |x| folded(&x[0], |c| variance(c, 1.0).sqrt()),
                 &[&[&[9, 3]]],
-            ),
+            )
+            .peer("torch.std(x[0], 0)"),
             OpInfo::new(
                 "norm/2",
                 Family::Softmax,
                 |x| x[0].vector_norm(2.0, &[0], false),
                 |x| folded(&x[0], |c| c.iter().map(|v| v * v).sum::<f64>().sqrt()),
                 &[&[&[9, 3]]],
-            ),
+            )
+            .peer("torch.linalg.vector_norm(x[0], 2.0, 0)"),
             OpInfo::new(
                 "norm/3",
                 Family::Softmax,
                 |x| x[0].vector_norm(3.0, &[0], false),
                 |x| folded(&x[0], |c| c.iter().map(|v| v * v * v).sum::<f64>().cbrt()),
                 &[&[&[9, 3]]],
-            ),
+            )
+            .peer("torch.linalg.vector_norm(x[0], 3.0, 0)"),
             OpInfo::new(
                 "logsumexp",
                 Family::Softmax,
                 |x| x[0].logsumexp(&[0], false),
                 |x| folded(&x[0], |c| c.iter().map(|v| v.exp()).sum::<f64>().ln()),
                 &[&[&[9, 3]]],
-            ),
+            )
+            .peer("torch.logsumexp(x[0], 0)"),
             OpInfo::new(
                 "prod/all",
                 Family::Transcendental,
                 |x| x[0].prod(),
                 |x| scalar(x[0].data.iter().product::<f64>()),
                 &[&[&[3, 2]]],
-            ),
+            )
+            .peer("torch.prod(x[0])"),
             OpInfo::new(
                 "any",
                 Family::Exact,
-                |x| x[0].floor()?.any(),
+                |x| x[0].any(),
                 |x| scalar(f64::from(u8::from(x[0].data.iter().any(|v| *v >= 1.0)))),
                 &[&[&[3, 2]], &[&[0]]],
             )
+            .peer("torch.any(x[0])")
+            .whole()
             .within(0.0, 1.2)
             .flat(),
             OpInfo::new(
                 "all",
                 Family::Exact,
-                |x| x[0].floor()?.all(),
+                |x| x[0].all(),
                 |x| scalar(f64::from(u8::from(x[0].data.iter().all(|v| *v >= 1.0)))),
                 &[&[&[3, 2]], &[&[0]]],
             )
+            .peer("torch.all(x[0])")
+            .whole()
             .within(0.9, 3.0)
             .flat(),
             OpInfo::new(
                 "any_dims",
                 Family::Exact,
-                |x| x[0].floor()?.any_dims(&[0], false),
+                |x| x[0].any_dims(&[0], false),
                 |x| folded(&x[0], |c| f64::from(u8::from(c.iter().any(|v| *v >= 1.0)))),
                 &[&[&[3, 9]]],
             )
+            .peer("torch.any(x[0], 0)")
+            .whole()
             .within(0.0, 1.5)
             .flat(),
             OpInfo::new(
                 "all_dims_true",
                 Family::Exact,
-                |x| x[0].floor()?.all_dims_true(&[0], false),
+                |x| x[0].all_dims_true(&[0], false),
                 |x| folded(&x[0], |c| f64::from(u8::from(c.iter().all(|v| *v >= 1.0)))),
                 &[&[&[3, 9]]],
             )
+            .peer("torch.all(x[0], 0)")
+            .whole()
             .within(0.5, 3.0)
             .flat(),
             OpInfo::new(
@@ -490,6 +506,7 @@ pub(super) mod info {
                 },
                 &[&[&[3, 70]]],
             )
+            .peer("torch.argmax(x[0])")
             .flat(),
             OpInfo::new(
                 "argmin_all",
@@ -501,6 +518,7 @@ pub(super) mod info {
                 },
                 &[&[&[3, 70]]],
             )
+            .peer("torch.argmin(x[0])")
             .flat(),
         ];
 }

@@ -220,7 +220,7 @@ pub(super) mod info {
         &[DType::F32, DType::F64, DType::BF16, DType::F16, DType::I64, DType::I32];
 
     pub(in crate::ops) static INFOS: &[OpInfo] = &[
-OpInfo::new("cumsum/dim=0", Family::Sum, |x| x[0].cumsum(0), |x| cumsum(&x[0], 0), SUMS)
+OpInfo::new("cumsum/dim=0", Family::Sum, |x| x[0].cumsum(0), |x| cumsum(&x[0], 0), SUMS).peer("torch.cumsum(x[0], 0)")
     .within(-3.0, 3.0)
     .of(ADDED)
     .refusing(&[
@@ -230,20 +230,20 @@ OpInfo::new("cumsum/dim=0", Family::Sum, |x| x[0].cumsum(0), |x| cumsum(&x[0], 0
             "cumsum: needs a number dtype, got f8e5m2, which is for storage: convert it with `to_dtype`",
         ),
     ]),
-OpInfo::new("cumsum/dim=1", Family::Sum, |x| x[0].cumsum(1), |x| cumsum(&x[0], 1), SUMS)
+OpInfo::new("cumsum/dim=1", Family::Sum, |x| x[0].cumsum(1), |x| cumsum(&x[0], 1), SUMS).peer("torch.cumsum(x[0], 1)")
     .within(-3.0, 3.0)
     .of(ADDED),
-OpInfo::new("cumsum/dim=2", Family::Sum, |x| x[0].cumsum(2), |x| cumsum(&x[0], 2), SUMS)
+OpInfo::new("cumsum/dim=2", Family::Sum, |x| x[0].cumsum(2), |x| cumsum(&x[0], 2), SUMS).peer("torch.cumsum(x[0], 2)")
     .within(-3.0, 3.0)
     .of(ADDED),
-OpInfo::new("cummax", Family::Exact, |x| Ok(x[0].cummax(0)?.0), |x| columns(&x[0], |c| running(c, f64::max)), &[&[&[40, 3]]],),
+OpInfo::new("cummax", Family::Exact, |x| Ok(x[0].cummax(0)?.0), |x| columns(&x[0], |c| running(c, f64::max)), &[&[&[40, 3]]],).peer("torch.cummax(x[0], 0)[0]"),
 OpInfo::new("cummin/index", Family::Exact, |x| Ok(x[0].cummin(0)?.1), |x| {
             columns(&x[0], |c| {
                 let low = running(c, f64::min);
                 let last = |j: usize| (0..=j).rev().find(|&i| c[i] == low[j]).unwrap_or(0);
                 (0..c.len()).map(|j| last(j) as f64).collect()
             })
-        }, &[&[&[9, 3]]],).of(&[DType::F32, DType::BF16, DType::I64]).flat(),
-OpInfo::new("logcumsumexp", Family::Softmax, |x| x[0].logcumsumexp(0), |x| columns(&x[0], |c| running(c, |a, b| (a.exp() + b.exp()).ln())), &[&[&[20, 3]]],).within(-3.0, 3.0).refusing(&[(|| cpu(&[2], DType::I64)?.logcumsumexp(0), "logcumsumexp: needs a float dtype, got i64")]),
+        }, &[&[&[9, 3]]],).peer("torch.cummin(x[0], 0)[1]").of(&[DType::F32, DType::BF16, DType::I64]).flat(),
+OpInfo::new("logcumsumexp", Family::Softmax, |x| x[0].logcumsumexp(0), |x| columns(&x[0], |c| running(c, |a, b| (a.exp() + b.exp()).ln())), &[&[&[20, 3]]],).peer("torch.logcumsumexp(x[0], 0)").within(-3.0, 3.0).refusing(&[(|| cpu(&[2], DType::I64)?.logcumsumexp(0), "logcumsumexp: needs a float dtype, got i64")]),
 ];
 }

@@ -329,6 +329,7 @@ pub(super) mod info {
             |x| folded(&x[0], |c| sorted(c)[(c.len() - 1) / 2]),
             &[&[&[8, 3]]],
         )
+        .peer("torch.median(x[0], 0)[0]")
         .refusing(&[(
             || Ok(cpu(&[2, 0], DType::F32)?.median_dim(1, false)?.0),
             "median: has no value over no elements, shape [2, 0]",
@@ -340,6 +341,7 @@ pub(super) mod info {
             |x| folded(&x[0], |c| sorted(c)[(c.len() - 1) / 2]),
             &[&[&[8, 3]]],
         )
+        .peer("torch.nanmedian(x[0], 0)[0]")
         .of(WIDE),
         OpInfo::new(
             "kthvalue",
@@ -348,6 +350,7 @@ pub(super) mod info {
             |x| columns(&x[0], |c| vec![sorted(c)[1]]),
             &[&[&[7, 3]]],
         )
+        .peer("torch.kthvalue(x[0], 2, 0, True)[0]")
         .refusing(&[(
             || Ok(cpu(&[2], DType::F32)?.kthvalue(3, 0, false)?.0),
             "kthvalue: has no 3 of 2 elements, shape [2]",
@@ -355,7 +358,7 @@ pub(super) mod info {
         OpInfo::new(
             "mode",
             Family::Exact,
-            |x| Ok(x[0].floor()?.mode(0, false)?.0),
+            |x| Ok(x[0].mode(0, false)?.0),
             |x| {
                 folded(&x[0], |c| {
                     let count = |v: f64| c.iter().filter(|w| w.floor() == v).count();
@@ -370,6 +373,8 @@ pub(super) mod info {
             },
             &[&[&[9, 3]]],
         )
+        .peer("torch.mode(x[0], 0)[0]")
+        .whole()
         .of(&[DType::F32, DType::I64])
         .flat(),
         OpInfo::new(
@@ -385,14 +390,17 @@ pub(super) mod info {
             },
             &[&[&[8, 3]]],
         )
+        .peer("torch.quantile(x[0], 0.3, 0)")
         .of(WIDE),
         OpInfo::new(
             "count_nonzero",
             Family::Exact,
-            |x| x[0].floor()?.count_nonzero(&[0]),
+            |x| x[0].count_nonzero(&[0]),
             |x| folded(&x[0], |c| c.iter().filter(|v| v.floor() != 0.0).count() as f64),
             &[&[&[9, 3]]],
         )
+        .peer("torch.count_nonzero(x[0], 0)")
+        .whole()
         .flat(),
         OpInfo::new(
             "nansum",
@@ -401,6 +409,7 @@ pub(super) mod info {
             |x| folded(&x[0], |c| c.iter().filter(|v| **v > 0.0).map(|v| v.ln()).sum()),
             &[&[&[9, 3]]],
         )
+        .peer("torch.nansum(x[0].log(), 0)")
         .within(-1.0, 3.0)
         .of(WIDE)
         .flat(),
@@ -410,7 +419,8 @@ pub(super) mod info {
             |x| x[0].nanmean(&[0], false),
             |x| folded(&x[0], |c| c.iter().sum::<f64>() / c.len() as f64),
             &[&[&[9, 3]]],
-        ),
+        )
+        .peer("torch.nanmean(x[0], 0)"),
         OpInfo::new(
             "histc",
             Family::Exact,
@@ -426,6 +436,7 @@ pub(super) mod info {
             },
             &[&[&[30]]],
         )
+        .peer("torch.histc(x[0], 4, 0.0, 4.0)")
         .of(WIDE)
         .flat(),
         OpInfo::new(
@@ -441,6 +452,7 @@ pub(super) mod info {
             },
             &[&[&[30]]],
         )
+        .peer("torch.bincount(x[0], None, 6)")
         .of(&[DType::I64, DType::U8])
         .flat()
         .refusing(&[
@@ -466,6 +478,10 @@ pub(super) mod info {
             },
             &[&[&[9, 3]]],
         )
+        .peer(
+            "torch.std_mean(x[0], 0, correction=0)[0] + torch.var_mean(x[0], 0, \
+             correction=0)[1]",
+        )
         .of(WIDE),
         OpInfo::new(
             "var_mean",
@@ -474,6 +490,7 @@ pub(super) mod info {
             |x| folded(&x[0], |c| variance(c, 1.0)),
             &[&[&[9, 3]]],
         )
+        .peer("torch.var_mean(x[0], 0)[0]")
         .of(WIDE),
         OpInfo::new(
             "aminmax",
@@ -485,6 +502,7 @@ pub(super) mod info {
             |x| folded(&x[0], |c| largest(c) - smallest(c)),
             &[&[&[9, 3]]],
         )
+        .peer("torch.sub(*torch.aminmax(x[0], dim=0)[::-1])")
         .of(&[DType::F32, DType::F64, DType::I64]),
         OpInfo::new(
             "median",
@@ -500,6 +518,7 @@ pub(super) mod info {
             |x| scalar(sorted(&x[0].data)[7]),
             &[&[&[4, 4]]],
         )
+        .peer("torch.nanmedian(x[0])")
         .of(WIDE),
     ];
 }

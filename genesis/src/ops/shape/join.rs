@@ -390,6 +390,7 @@ pub(super) mod info {
             },
             &[&[&[2, 3], &[2, 2]]],
         )
+        .peer("torch.cat(x, 1)")
         .refusing(&[
             (|| Tensor::cat(&[], 0), "cat: needs at least one tensor"),
             (
@@ -406,98 +407,112 @@ pub(super) mod info {
             |x| Tensor::stack(&[&x[0], &x[1]], -1),
             |x| Dense::from_fn(&[2, 3, 2], |at| x[at[2]].at(&at[..2])),
             &[&[&[2, 3], &[2, 3]]],
-        ),
+        )
+        .peer("torch.stack(x, -1)"),
         OpInfo::new(
             "repeat",
             Family::Exact,
             |x| x[0].repeat(&[2, 1, 3]),
             |x| Dense::from_fn(&[2, 2, 9], |at| x[0].at(&[at[1], at[2] % 3])),
             &[&[&[2, 3]]],
-        ),
+        )
+        .peer("x[0].repeat(2, 1, 3)"),
         OpInfo::new(
             "repeat_interleave",
             Family::Exact,
             |x| x[0].repeat_interleave(3, 0),
             |x| Dense::from_fn(&[6, 3], |at| x[0].at(&[at[0] / 3, at[1]])),
             &[&[&[2, 3]]],
-        ),
+        )
+        .peer("torch.repeat_interleave(x[0], 3, 0)"),
         OpInfo::new(
             "roll",
             Family::Exact,
             |x| x[0].roll(-2, 1),
             |x| Dense::from_fn(&[2, 5], |at| x[0].at(&[at[0], (at[1] + 2) % 5])),
             &[&[&[2, 5]]],
-        ),
+        )
+        .peer("torch.roll(x[0], -2, 1)"),
         OpInfo::new(
             "movedim",
             Family::Exact,
             |x| x[0].movedim(&[0], &[-1]),
             |x| Dense::from_fn(&[3, 4, 2], |at| x[0].at(&[at[2], at[0], at[1]])),
             &[&[&[2, 3, 4]]],
-        ),
+        )
+        .peer("torch.movedim(x[0], 0, -1)"),
         OpInfo::new(
             "tril",
             Family::Exact,
             |x| x[0].tril(1),
             |x| Dense::from_fn(&[3, 4], |at| if at[1] <= at[0] + 1 { x[0].at(at) } else { 0.0 }),
             &[&[&[3, 4]]],
-        ),
+        )
+        .peer("torch.tril(x[0], 1)"),
         OpInfo::new(
             "triu",
             Family::Exact,
             |x| x[0].triu(1),
             |x| Dense::from_fn(&[3, 4], |at| if at[1] > at[0] { x[0].at(at) } else { 0.0 }),
             &[&[&[3, 4]]],
-        ),
+        )
+        .peer("torch.triu(x[0], 1)"),
         OpInfo::new(
             "split_sizes",
             Family::Exact,
             |x| Ok(x[0].split_sizes(&[1, 3], 1)?.swap_remove(1)),
             |x| Dense::from_fn(&[2, 3], |at| x[0].at(&[at[0], at[1] + 1])),
             &[&[&[2, 4]]],
-        ),
+        )
+        .peer("torch.split(x[0], [1, 3], 1)[1]"),
         OpInfo::new(
             "split",
             Family::Exact,
             |x| Ok(x[0].split(3, 0)?.swap_remove(1)),
             |x| Dense::from_fn(&[2, 2], |at| x[0].at(&[at[0] + 3, at[1]])),
             &[&[&[5, 2]]],
-        ),
+        )
+        .peer("torch.split(x[0], 3, 0)[1]"),
         OpInfo::new(
             "chunk",
             Family::Exact,
             |x| Ok(x[0].chunk(2, 0)?.swap_remove(1)),
             |x| Dense::from_fn(&[2, 2], |at| x[0].at(&[at[0] + 3, at[1]])),
             &[&[&[5, 2]]],
-        ),
+        )
+        .peer("torch.chunk(x[0], 2, 0)[1]"),
         OpInfo::new(
             "unbind",
             Family::Exact,
             |x| Ok(x[0].unbind(1)?.swap_remove(2)),
             |x| Dense::from_fn(&[2], |at| x[0].at(&[at[0], 2])),
             &[&[&[2, 3]]],
-        ),
+        )
+        .peer("torch.unbind(x[0], 1)[2]"),
         OpInfo::new(
             "squeeze_dims",
             Family::Exact,
             |x| x[0].squeeze_dims(&[0, 1]),
             |x| Dense { shape: vec![3, 2], data: x[0].data.clone() },
             &[&[&[1, 3, 2]]],
-        ),
+        )
+        .peer("torch.squeeze(x[0], (0, 1))"),
         OpInfo::new(
             "expand",
             Family::Exact,
             |x| x[0].expand(&[3, -1, 4])?.copy(),
             |x| Dense::from_fn(&[3, 2, 4], |at| x[0].at(&[at[1], 0])),
             &[&[&[2, 1]]],
-        ),
+        )
+        .peer("x[0].expand(3, -1, 4).contiguous()"),
         OpInfo::new(
             "eye",
             Family::Exact,
-            |x| Tensor::eye(2, 3, (x[0].dtype(), x[0].device())),
+            |x| Tensor::eye(x[0].shape()[0], x[0].shape()[1], (x[0].dtype(), x[0].device())),
             |_| Dense { shape: vec![2, 3], data: vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0] },
-            &[&[&[1]]],
+            &[&[&[2, 3]]],
         )
+        .peer("torch.eye(*x[0].shape, dtype=x[0].dtype, device=x[0].device)")
         .flat(),
     ];
 }

@@ -184,7 +184,8 @@ pub(super) mod info {
                 })
             },
             &[&[&[2, 3]]],
-        ),
+        )
+        .peer("F.pad(x[0], (1, -1, 0, 2), 'constant', 7.0)"),
         OpInfo::new(
             "pad/reflect",
             Family::Exact,
@@ -192,6 +193,7 @@ pub(super) mod info {
             |x| Dense::from_fn(&[2, 6], |at| x[0].at(&[at[0], [2, 1, 0, 1, 2, 1][at[1]]])),
             &[&[&[2, 3]]],
         )
+        .peer("F.pad(x[0], (2, 1), 'reflect')")
         .refusing(&[(
             || cpu(&[2], DType::F32)?.pad(&[2, 0], PadMode::Reflect),
             "pad: [2, 0] is too much for shape [2]",
@@ -202,7 +204,8 @@ pub(super) mod info {
             |x| x[0].pad(&[2, 1], PadMode::Circular),
             |x| Dense::from_fn(&[2, 6], |at| x[0].at(&[at[0], (at[1] + 1) % 3])),
             &[&[&[2, 3]]],
-        ),
+        )
+        .peer("F.pad(x[0], (2, 1), 'circular')"),
         OpInfo::new(
             "one_hot",
             Family::Exact,
@@ -210,6 +213,7 @@ pub(super) mod info {
             |x| Dense::from_fn(&[4, 5], |at| f64::from(u8::from(x[0].data[at[0]] == at[1] as f64))),
             &[&[&[4]]],
         )
+        .peer("F.one_hot(x[0], 5)")
         .indexed(&[(0, 5)])
         .of(&[DType::I64])
         .flat()
@@ -221,6 +225,7 @@ pub(super) mod info {
             |x| x[0].clone(),
             &[&[&[4, 3]]],
         )
+        .peer("F.one_hot(x[0]).argmax(-1)")
         .indexed(&[(0, 5)])
         .of(&[DType::I64])
         .flat(),

@@ -289,6 +289,7 @@ pub(super) mod info {
             |x| Dense::from_fn(&[3, 2], |at| x[0].at(&[at[1], at[0], at[1] + 1])),
             &[&[&[2, 3, 4]]],
         )
+        .peer("torch.diagonal(x[0], 1, 0, 2)")
         .refusing(&[(
             || cpu(&[2, 3], DType::F32)?.diagonal(0, 1, 1),
             "diagonal: diagonal dimensions cannot be identical 1, 1",
@@ -299,14 +300,16 @@ pub(super) mod info {
             |x| x[0].flip(&[0, -1]),
             |x| Dense::from_fn(&[2, 3, 4], |at| x[0].at(&[1 - at[0], at[1], 3 - at[2]])),
             &[&[&[2, 3, 4]]],
-        ),
+        )
+        .peer("torch.flip(x[0], (0, -1))"),
         OpInfo::new(
             "slice_step",
             Family::Exact,
             |x| x[0].slice_step(2, Some(-6), Some(99), 2),
             |x| Dense::from_fn(&[2, 3, 3], |at| x[0].at(&[at[0], at[1], 1 + 2 * at[2]])),
             &[&[&[2, 3, 7]]],
-        ),
+        )
+        .peer("x[0][:, :, -6:99:2]"),
         OpInfo::new(
             "unfold",
             Family::Exact,
@@ -314,6 +317,7 @@ pub(super) mod info {
             |x| Dense::from_fn(&[3, 2, 3], |at| x[0].at(&[at[0] * 2 + at[2], at[1]])),
             &[&[&[8, 2]]],
         )
+        .peer("x[0].unfold(0, 3, 2)")
         .refusing(&[
             (
                 || cpu(&[2], DType::F32)?.unfold(0, 3, 1),
@@ -332,6 +336,7 @@ pub(super) mod info {
             |x| Dense::from_fn(&[3, 2], |at| x[0].data[1 + 2 * at[0] + at[1]]),
             &[&[&[3, 3]]],
         )
+        .peer("x[0].contiguous().as_strided((3, 2), (2, 1), 1)")
         .of(WIDE)
         .refusing(&[(
             || cpu(&[4], DType::F32)?.as_strided(&[3], &[2], 0),

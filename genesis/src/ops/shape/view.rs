@@ -350,10 +350,11 @@ pub(super) mod info {
         OpInfo::new(
             "reshape",
             Family::Exact,
-            |x| x[0].reshape(&[6, 4]),
+            |x| x[0].reshape(&[x[0].shape()[0] * x[0].shape()[1], x[0].shape()[2]]),
             |x| Dense { shape: vec![6, 4], data: x[0].data.clone() },
             SAMPLES,
         )
+        .peer("x[0].reshape(-1, x[0].shape[2])")
         .of(NUMBERS),
         OpInfo::new(
             "permute",
@@ -362,6 +363,7 @@ pub(super) mod info {
             |x| Dense::from_fn(&[4, 2, 3], |at| x[0].at(&[at[1], at[2], at[0]])),
             SAMPLES,
         )
+        .peer("x[0].permute(2, 0, 1).contiguous()")
         .of(NUMBERS),
         OpInfo::new(
             "narrow",
@@ -370,6 +372,7 @@ pub(super) mod info {
             |x| Dense::from_fn(&[2, 2, 4], |at| x[0].at(&[at[0], at[1] + 1, at[2]])),
             SAMPLES,
         )
+        .peer("x[0].narrow(1, 1, 2).contiguous()")
         .of(NUMBERS),
         OpInfo::new(
             "step",
@@ -378,14 +381,16 @@ pub(super) mod info {
             |x| Dense::from_fn(&[2, 3, 2], |at| x[0].at(&[at[0], at[1], at[2] * 2])),
             SAMPLES,
         )
+        .peer("x[0][:, :, ::2].contiguous()")
         .of(NUMBERS),
         OpInfo::new(
             "broadcast_to",
             Family::Exact,
-            |x| x[0].broadcast_to(&[3, 2, 3, 4])?.copy(),
+            |x| x[0].broadcast_to(&[&[3], x[0].shape()].concat())?.copy(),
             |x| Dense::from_fn(&[3, 2, 3, 4], |at| x[0].at(&at[1..])),
             SAMPLES,
         )
+        .peer("x[0].expand(3, *x[0].shape).contiguous()")
         .of(NUMBERS),
         OpInfo::new(
             "view",
@@ -393,28 +398,32 @@ pub(super) mod info {
             |x| x[0].contiguous()?.view(&[-1, 4]),
             |x| Dense { shape: vec![6, 4], data: x[0].data.clone() },
             SAMPLES,
-        ),
+        )
+        .peer("x[0].contiguous().view(-1, 4)"),
         OpInfo::new(
             "flatten",
             Family::Exact,
             |x| x[0].flatten(0, 1),
             |x| Dense { shape: vec![6, 4], data: x[0].data.clone() },
             SAMPLES,
-        ),
+        )
+        .peer("torch.flatten(x[0], 0, 1)"),
         OpInfo::new(
             "transpose",
             Family::Exact,
             |x| x[0].transpose(0, 2),
             |x| Dense::from_fn(&[4, 3, 2], |at| x[0].at(&[at[2], at[1], at[0]])),
             SAMPLES,
-        ),
+        )
+        .peer("torch.transpose(x[0], 0, 2)"),
         OpInfo::new(
             "t",
             Family::Exact,
             |x| x[0].t(),
             |x| Dense::from_fn(&[2, 4, 3], |at| x[0].at(&[at[0], at[2], at[1]])),
             SAMPLES,
-        ),
+        )
+        .peer("x[0].mT"),
         OpInfo::new(
             "squeeze",
             Family::Exact,
@@ -422,6 +431,7 @@ pub(super) mod info {
             |x| Dense { shape: vec![3, 2], data: x[0].data.clone() },
             &[&[&[3, 1, 2]]],
         )
+        .peer("torch.squeeze(x[0], 1)")
         .refusing(&[(
             || cpu(&[2, 3], DType::F32)?.squeeze(1),
             "squeeze: dimension 1 of [2, 3] is not 1",
@@ -432,20 +442,23 @@ pub(super) mod info {
             |x| x[0].unsqueeze(-1),
             |x| Dense { shape: vec![3, 2, 1], data: x[0].data.clone() },
             &[&[&[3, 2]]],
-        ),
+        )
+        .peer("torch.unsqueeze(x[0], -1)"),
         OpInfo::new(
             "slice",
             Family::Exact,
             |x| x[0].slice(1, 1..),
             |x| Dense::from_fn(&[2, 2, 4], |at| x[0].at(&[at[0], at[1] + 1, at[2]])),
             SAMPLES,
-        ),
+        )
+        .peer("x[0][:, 1:]"),
         OpInfo::new(
             "select",
             Family::Exact,
             |x| x[0].select(1, 2),
             |x| Dense::from_fn(&[2, 4], |at| x[0].at(&[at[0], 2, at[1]])),
             SAMPLES,
-        ),
+        )
+        .peer("torch.select(x[0], 1, 2)"),
     ];
 }

@@ -3,7 +3,7 @@
 use genesis_kernel::ir::DType;
 
 use crate::ops::Attention;
-use crate::ops::info::{Dense, Family, OpInfo};
+use crate::ops::info::{Dense, Family, OpInfo, numel};
 
 pub(in crate::ops) static INFOS: &[OpInfo] = &[
     OpInfo::new(
@@ -31,7 +31,9 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
             })
         },
         &[&[&[2, 3, 4], &[2, 3, 4], &[2, 3, 4]]],
-    ),
+    )
+    .computing(|x, y| 4.0 * y * x[1][1] as f64)
+    .peer("F.scaled_dot_product_attention(x[0], x[1], x[2], is_causal=True)"),
     OpInfo::new(
         "attention_with_lse",
         Family::Softmax,
@@ -49,6 +51,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[2, 3, 4], &[2, 3, 4]]],
     )
+    .computing(|x, y| 2.0 * y * numel(&x[1][1..]))
+    .without_peer("PyTorch gives the logarithms through private calls only")
     .within(-2.0, 2.0)
     .of(&[DType::F32])
     .flat(),

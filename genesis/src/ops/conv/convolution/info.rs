@@ -4,7 +4,7 @@ use genesis_kernel::ir::DType;
 
 use crate::ops::Conv;
 use crate::ops::conv::reference::{Moves, look};
-use crate::ops::info::{Dense, Family, OpInfo, cpu};
+use crate::ops::info::{Dense, Family, OpInfo, cpu, numel};
 
 /// The convolution of two axes with as many channels of the result as `weight` has.
 fn conv(x: &Dense, weight: &Dense, moves: Moves, groups: usize) -> Dense {
@@ -56,6 +56,9 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[2, 4, 7], &[2, 2, 3]]],
     )
+    .keeping(&[(1, 2)])
+    .computing(|x, y| 2.0 * y * numel(&x[1][1..]))
+    .peer("F.conv1d(x[0], x[1], None, 2, 1, 2, 2)")
     .refusing(&[(
         || cpu(&[1, 3, 5], DType::F32)?.conv(&cpu(&[1, 2, 3], DType::F32)?, None, &Conv::new(1)),
         "conv: a weight of [1, 2, 3] in 1 groups does not fit shape [1, 3, 5]",
@@ -67,6 +70,9 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| conv(&x[0], &x[1], (2, 1, 1), 1),
         &[&[&[2, 3, 6, 5], &[4, 3, 3, 2]]],
     )
+    .keeping(&[(1, 2), (1, 3)])
+    .computing(|x, y| 2.0 * y * numel(&x[1][1..]))
+    .peer("F.conv2d(x[0], x[1], None, 2, 1)")
     .refusing(&[
         (
             || {
@@ -92,21 +98,30 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
             Dense::from_fn(&y.shape, |at| y.at(at) + x[2].data[at[1]])
         },
         &[&[&[1, 2, 5, 6], &[3, 2, 2, 3], &[3]]],
-    ),
+    )
+    .keeping(&[(1, 2), (1, 3)])
+    .computing(|x, y| 2.0 * y * numel(&x[1][1..]))
+    .peer("F.conv2d(x[0], x[1], x[2], 1, 0, 2)"),
     OpInfo::new(
         "conv/depthwise",
         Family::MatMul,
         |x| x[0].conv(&x[1], None, &settings((1, 1, 1), 3)),
         |x| conv(&x[0], &x[1], (1, 1, 1), 3),
         &[&[&[2, 3, 4, 5], &[6, 1, 3, 3]]],
-    ),
+    )
+    .keeping(&[(1, 2), (1, 3)])
+    .computing(|x, y| 2.0 * y * numel(&x[1][1..]))
+    .peer("F.conv2d(x[0], x[1], None, 1, 1, 1, 3)"),
     OpInfo::new(
         "conv/1x1",
         Family::MatMul,
         |x| x[0].conv(&x[1], None, &settings((1, 0, 1), 1)),
         |x| conv(&x[0], &x[1], (1, 0, 1), 1),
         &[&[&[2, 3, 4, 5], &[4, 3, 1, 1]]],
-    ),
+    )
+    .keeping(&[(1, 2), (1, 3)])
+    .computing(|x, y| 2.0 * y * numel(&x[1][1..]))
+    .peer("F.conv2d(x[0], x[1])"),
     OpInfo::new(
         "conv_transpose",
         Family::MatMul,
@@ -127,6 +142,9 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[2, 2, 3, 3], &[2, 2, 3, 3]]],
     )
+    .keeping(&[(1, 2), (1, 3)])
+    .computing(|x, _| 2.0 * numel(&x[0]) * numel(&x[1][1..]))
+    .peer("F.conv_transpose2d(x[0], x[1], None, 2, 1, (1, 0), 2)")
     .refusing(&[(
         || {
             let (x, w) = (cpu(&[1, 3, 5], DType::F32)?, cpu(&[3, 2, 3], DType::F32)?);

@@ -49,7 +49,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
             })
         },
         &[&[&[2, 4, 5]]],
-    ),
+    )
+    .peer("F.max_pool2d(x[0], 2)"),
     OpInfo::new(
         "max_pool/padded",
         Family::Exact,
@@ -60,6 +61,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| pooled(&x[0], (3, (2, 1, 1)), [3, 4], largest),
         &[&[&[2, 5, 7]]],
     )
+    .peer("F.max_pool2d(x[0], 3, 2, 1)")
     .refusing(&[(
         || {
             let window = Window { padding: vec![2], ..Window::new(&[3]) };
@@ -78,7 +80,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
             })
         },
         &[&[&[2, 4, 5]]],
-    ),
+    )
+    .peer("F.avg_pool2d(x[0], 2)"),
     OpInfo::new(
         "avg_pool/ceil",
         Family::Softmax,
@@ -89,6 +92,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| pooled(&x[0], (3, (3, 1, 1)), [2, 3], mean),
         &[&[&[2, 5, 7]]],
     )
+    .peer("F.avg_pool2d(x[0], 3, 3, 1, True, False)")
     .refusing(&[(
         || cpu(&[1, 3, 5], DType::F32)?.avg_pool(&Window::new(&[2]), true, Some(0)),
         "avg_pool: the divisor is 0",
@@ -99,7 +103,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| x[0].lp_pool(2.0, &Window::new(&[2, 2])),
         |x| pooled(&x[0], (2, (2, 0, 1)), [2, 3], |v| v.iter().map(|v| v * v).sum::<f64>().sqrt()),
         &[&[&[2, 5, 7]]],
-    ),
+    )
+    .peer("F.lp_pool2d(x[0], 2.0, 2)"),
     OpInfo::new(
         "adaptive_avg_pool",
         Family::Softmax,
@@ -107,6 +112,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| shared(&x[0], [2, 3], mean),
         &[&[&[2, 5, 7]]],
     )
+    .peer("F.adaptive_avg_pool2d(x[0], (2, 3))")
     .refusing(&[(
         || cpu(&[3, 5], DType::F32)?.adaptive_avg_pool(&[2, 2]),
         "adaptive_avg_pool: [2, 2] windows do not share out shape [3, 5]",
@@ -117,13 +123,14 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| Ok(x[0].adaptive_max_pool(&[2, 3])?.0),
         |x| shared(&x[0], [2, 3], largest),
         &[&[&[2, 5, 7]]],
-    ),
+    )
+    .peer("F.adaptive_max_pool2d(x[0], (2, 3))"),
     OpInfo::new(
         "max_unpool",
         Family::Exact,
         |x| {
             let (most, which) = x[0].max_pool(&Window::new(&[2]))?;
-            most.max_unpool(&which, &[6])
+            most.max_unpool(&which, &x[0].shape()[1..])
         },
         |x| {
             Dense::from_fn(&[2, 6], |at| {
@@ -134,6 +141,10 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
             })
         },
         &[&[&[2, 6]]],
+    )
+    .peer(
+        "F.max_unpool1d(*F.max_pool1d(x[0], 2, return_indices=True), 2, \
+             output_size=x[0].shape[1:])",
     )
     .of(WIDE),
 ];

@@ -13,6 +13,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| zip(&x[0], &x[1], |a, b| (a / b).floor()),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("torch.div(x[0], x[1], rounding_mode='floor')")
     .of(&[DType::F32, DType::F64, DType::I32, DType::I64])
     .within(1.0, 9.0)
     .flat(),
@@ -23,6 +24,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| zip(&x[0], &x[1], |a, b| (-a / b).trunc()),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("torch.div(-x[0], x[1], rounding_mode='trunc')")
     .of(&[DType::F32, DType::F64, DType::I32, DType::I64])
     .within(1.0, 9.0)
     .flat(),
@@ -32,7 +34,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| x[0].rsub_scalar(2.0),
         |x| map(&x[0], |v| 2.0 - v),
         &[&[&[3, 5]]],
-    ),
+    )
+    .peer("2.0 - x[0]"),
     OpInfo::new(
         "rpow_scalar",
         Family::Transcendental,
@@ -40,6 +43,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| map(&x[0], |v| 2f64.powf(v)),
         &[&[&[3, 5]]],
     )
+    .peer("2.0 ** x[0]")
     .of(WIDE),
     OpInfo::new(
         "logaddexp2",
@@ -63,6 +67,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| x[0].clone(),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("(x[0] << x[1]) >> x[1]")
     .of(&[DType::I64, DType::I32, DType::U8])
     .flat()
     .refusing(&[(
@@ -82,6 +87,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("torch.heaviside((x[0] - 2.0).floor(), x[1])")
     .of(WIDE)
     .flat(),
     OpInfo::new(
@@ -91,6 +97,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| map(&x[0], |v| f64::from(u8::from(v - 2.0 < 0.0))),
         &[&[&[3, 5]]],
     )
+    .peer("torch.signbit(x[0] - 2.0)")
     .of(&[DType::F32, DType::F64, DType::I32, DType::I64])
     .flat(),
     OpInfo::new(
@@ -123,6 +130,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| zip(&x[0], &x[1], |a, b| f64::from(u8::from((a - b).abs() <= 1.0 + 1e-5 * b))),
         &[&[&[7, 5], &[7, 5]]],
     )
+    .peer("torch.isclose(x[0], x[1], atol=1.0)")
     .flat()
     .refusing(&[(
         || cpu(&[2], DType::F32)?.isclose(&cpu(&[2], DType::F64)?, &Tolerance::default()),
@@ -144,6 +152,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| zip(&x[0], &x[1], |a, b| a.trunc() * b + 0.5),
         &[&[&[7], &[7]]],
     )
+    .peer("x[0].to(torch.uint8) * x[1] + 0.5")
     .of(&[DType::F64])
     .flat(),
     OpInfo::new(
@@ -182,6 +191,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| map(&x[0], |v| f64::from(u8::from(v < 1.0))),
         &[&[&[3, 5]]],
     )
+    .peer("torch.isposinf(1.0 / x[0].floor())")
     .within(0.1, 2.0)
     .of(FLOATS)
     .flat(),
@@ -192,6 +202,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| map(&x[0], |v| f64::from(u8::from(v < 1.0))),
         &[&[&[3, 5]]],
     )
+    .peer("torch.isneginf(x[0].floor().log())")
     .within(0.1, 2.0)
     .of(FLOATS)
     .flat(),
@@ -201,14 +212,16 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| x[0].sub_scalar(2.0),
         |x| map(&x[0], |v| v - 2.0),
         &[&[&[3, 5]]],
-    ),
+    )
+    .peer("x[0] - 2.0"),
     OpInfo::new(
         "clamp",
         Family::Exact,
         |x| x[0].clamp(1.0, 3.0),
         |x| map(&x[0], |v| v.clamp(1.0, 3.0)),
         &[&[&[3, 5]]],
-    ),
+    )
+    .peer("torch.clamp(x[0], 1.0, 3.0)"),
     OpInfo::new(
         "square",
         Family::Arithmetic,

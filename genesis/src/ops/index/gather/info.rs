@@ -15,6 +15,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| Dense::from_fn(&[5, 2], |at| x[0].at(&[x[1].at(at) as usize, at[1]])),
         &[&[&[3, 4], &[5, 2]]],
     )
+    .peer("torch.gather(x[0], 0, x[1])")
     .indexed(&[(1, 3)])
     .refusing(&[
         (
@@ -36,6 +37,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| Dense::from_fn(&[5, 4], |at| x[0].at(&[x[1].at(&[at[0], 0]) as usize, at[1]])),
         &[&[&[3, 4], &[5, 1]]],
     )
+    .peer("torch.take_along_dim(x[0], x[1], 0)")
     .indexed(&[(1, 3)]),
     OpInfo::new(
         "index_select",
@@ -44,6 +46,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| Dense::from_fn(&[2, 5, 4], |at| x[0].at(&[at[0], x[1].data[at[1]] as usize, at[2]])),
         &[&[&[2, 3, 4], &[5]]],
     )
+    .peer("torch.index_select(x[0], 1, x[1])")
     .indexed(&[(1, 3)]),
     OpInfo::new(
         "index",
@@ -59,6 +62,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| Dense::from_fn(&[2, 5, 1], |at| x[0].at(&[2 * at[0], x[1].data[at[1]] as usize, 3])),
         &[&[&[3, 3, 4], &[5]]],
     )
+    .peer("x[0][::2, x[1], None, -1]")
     .indexed(&[(1, 3)]),
     OpInfo::new(
         "index_add",
@@ -72,6 +76,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 2], &[5], &[5, 2]]],
     )
+    .peer("torch.index_add(x[0], 0, x[1], x[2], alpha=2.0)")
     .indexed(&[(1, 3)]),
     OpInfo::new(
         "scatter_add",
@@ -85,6 +90,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 2], &[4, 2], &[4, 2]]],
     )
+    .peer("torch.scatter_add(x[0], 0, x[1], x[2])")
     .indexed(&[(1, 3)]),
     OpInfo::new(
         "scatter_add/ints",
@@ -98,6 +104,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 2], &[4, 2], &[4, 2]]],
     )
+    .peer("torch.scatter_add(x[0], 0, x[1], x[2])")
     .indexed(&[(1, 3)])
     .of(&[DType::I64, DType::U8])
     .flat(),
@@ -113,6 +120,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 2], &[4, 2], &[4, 2]]],
     )
+    .peer("torch.scatter(x[0], 0, x[1], x[2])")
     .indexed(&[(1, 3)]),
     OpInfo::new(
         "index_put/add",
@@ -126,6 +134,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 2], &[4], &[4, 2]]],
     )
+    .peer("torch.index_put(x[0], (x[1],), x[2], True)")
     .indexed(&[(1, 3)])
     .of(&[DType::F32, DType::F64, DType::I64]),
     OpInfo::new(
@@ -139,7 +148,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
     OpInfo::new(
         "nonzero",
         Family::Exact,
-        |x| x[0].floor()?.nonzero(),
+        |x| x[0].nonzero(),
         |x| {
             let n = x[0].shape[1];
             let at = (0..x[0].data.len()).filter(|&i| x[0].data[i] >= 1.0);
@@ -148,6 +157,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 5]]],
     )
+    .peer("torch.nonzero(x[0])")
+    .whole()
     .within(0.0, 2.0)
     .flat(),
     OpInfo::new(
@@ -156,7 +167,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| x[0].masked_select(&x[0].detach().gt_scalar(2.0)?),
         |x| vector(x[0].data.iter().copied().filter(|v| *v > 2.0).collect()),
         &[&[&[3, 5]]],
-    ),
+    )
+    .peer("torch.masked_select(x[0], x[0].detach() > 2.0)"),
     OpInfo::new(
         "set",
         Family::Exact,
@@ -167,5 +179,6 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         |x| Dense::from_fn(&[3, 2], |at| if at[0] == 1 { x[1].data[at[1]] } else { x[0].at(at) }),
         &[&[&[3, 2], &[2]]],
-    ),
+    )
+    .peer("torch.select_scatter(x[0], x[1], 0, 1)"),
 ];

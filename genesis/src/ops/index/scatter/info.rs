@@ -27,6 +27,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| scattered(x, |own, v| own.unwrap_or(0.0) + v.iter().sum::<f64>(), false),
         &[&[&[3, 2], &[4, 2], &[4, 2]]],
     )
+    .peer("torch.scatter_reduce(x[0], 0, x[1], x[2], 'sum', include_self=False)")
     .indexed(&[(1, 3)])
     .of(&[DType::F32, DType::F64, DType::I64]),
     OpInfo::new(
@@ -42,6 +43,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 2], &[4, 2], &[4, 2]]],
     )
+    .peer("torch.scatter_reduce(x[0], 0, x[1], x[2], 'mean')")
     .indexed(&[(1, 3)])
     .of(WIDE),
     OpInfo::new(
@@ -51,6 +53,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| scattered(x, |own, v| own.unwrap_or(1.0) * v.iter().product::<f64>(), true),
         &[&[&[3, 2], &[4, 2], &[4, 2]]],
     )
+    .peer("torch.scatter_reduce(x[0], 0, x[1], x[2], 'prod')")
     .indexed(&[(1, 3)])
     .of(&[DType::F32, DType::F64, DType::I64]),
     OpInfo::new(
@@ -60,6 +63,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| scattered(x, |own, v| v.iter().copied().fold(own.unwrap_or(f64::MIN), f64::max), true),
         &[&[&[3, 2], &[4, 2], &[4, 2]]],
     )
+    .peer("torch.scatter_reduce(x[0], 0, x[1], x[2], 'amax')")
     .indexed(&[(1, 3)])
     .of(&[DType::F32, DType::F64, DType::I64]),
     OpInfo::new(
@@ -69,6 +73,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| scattered(x, |own, v| v.iter().copied().fold(own.unwrap_or(f64::MAX), f64::min), false),
         &[&[&[3, 2], &[4, 2], &[4, 2]]],
     )
+    .peer("torch.scatter_reduce(x[0], 0, x[1], x[2], 'amin', include_self=False)")
     .indexed(&[(1, 3)])
     .of(&[DType::F32, DType::F64, DType::I64])
     .refusing(&[(
@@ -90,6 +95,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 2], &[4], &[4, 2]]],
     )
+    .peer("torch.index_copy(x[0], 0, x[1], x[2])")
     .indexed(&[(1, 3)])
     .of(&[DType::F32, DType::F64, DType::I64]),
     OpInfo::new(
@@ -104,6 +110,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[2, 3], &[1]]],
     )
+    .peer("torch.index_fill(x[0], 1, x[1], 7.0)")
     .indexed(&[(1, 3)])
     .of(&[DType::F32, DType::F64, DType::I64]),
     OpInfo::new(
@@ -119,6 +126,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[2, 3], &[4], &[4]]],
     )
+    .peer("torch.put(x[0], x[1], x[2], True)")
     .indexed(&[(1, 6)])
     .of(&[DType::F32, DType::F64, DType::I64]),
     OpInfo::new(
@@ -132,8 +140,9 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
                 v => v,
             })
         },
-        &[&[&[2, 3], &[6]]],
+        &[&[&[2, 3], &[2, 3]]],
     )
+    .peer("x[0].masked_scatter(x[0].detach() > 2.0, x[1])")
     .refusing(&[(
         || {
             let mask = Tensor::ones(&[3], (DType::Bool, Device::Cpu))?;
@@ -151,7 +160,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
             })
         },
         &[&[&[5, 2], &[2, 2]]],
-    ),
+    )
+    .peer("torch.slice_scatter(x[0], x[1], 0, 1, None, 2)"),
     OpInfo::new(
         "select_scatter",
         Family::Exact,
@@ -159,6 +169,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| Dense::from_fn(&[3, 2], |at| if at[1] == 1 { x[1].data[at[0]] } else { x[0].at(at) }),
         &[&[&[3, 2], &[3]]],
     )
+    .peer("torch.select_scatter(x[0], x[1], 1, 1)")
     .refusing(&[(
         || cpu(&[3, 2], DType::F32)?.select_scatter(&cpu(&[2], DType::F32)?, 1, 1),
         "select_scatter: needs [3], got [2]",
@@ -175,6 +186,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 2], &[4], &[4, 2]]],
     )
+    .peer("torch.index_reduce(x[0], 0, x[1], x[2], 'amax')")
     .indexed(&[(1, 3)]),
     OpInfo::new(
         "scatter_value",
@@ -191,6 +203,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 2], &[4, 2]]],
     )
+    .peer("torch.scatter(x[0], 0, x[1], 7.0)")
     .indexed(&[(1, 3)]),
     OpInfo::new(
         "diagonal_scatter",
@@ -203,12 +216,14 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
             )
         },
         &[&[&[2, 3], &[2]]],
-    ),
+    )
+    .peer("torch.diagonal_scatter(x[0], x[1], 1, 0, 1)"),
     OpInfo::new(
         "with_index",
         Family::Exact,
         |x| x[0].with_index(&[Index::At(1)], &x[1]),
         |x| Dense::from_fn(&[3, 2], |at| if at[0] == 1 { x[1].data[at[1]] } else { x[0].at(at) }),
         &[&[&[3, 2], &[2]]],
-    ),
+    )
+    .peer("torch.select_scatter(x[0], x[1], 0, 1)"),
 ];

@@ -4,7 +4,6 @@ use genesis_kernel::ir::DType;
 
 use crate::ops::info::{Dense, Family, OpInfo, cpu, mean, scalar, zip};
 use crate::ops::{Reduction, Triplet};
-use crate::tensor::Tensor;
 
 /// The mean of a function of two inputs of one shape.
 fn mean_of_pairs(x: &[Dense], f: impl Fn(f64, f64) -> f64) -> Dense {
@@ -32,6 +31,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| mean_of_pairs(x, |a, b| (a - b) * (a - b)),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("F.mse_loss(x[0], x[1])")
     .within(-3.0, 3.0),
     OpInfo::new(
         "l1_loss",
@@ -40,6 +40,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| mean_of_pairs(x, |a, b| (a - b).abs()),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("F.l1_loss(x[0], x[1])")
     .within(-3.0, 3.0),
     OpInfo::new(
         "huber_loss",
@@ -52,7 +53,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
             })
         },
         &[&[&[3, 5], &[3, 5]]],
-    ),
+    )
+    .peer("F.huber_loss(x[0], x[1], delta=1.5)"),
     OpInfo::new(
         "smooth_l1_loss",
         Family::Softmax,
@@ -65,6 +67,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("F.smooth_l1_loss(x[0], x[1], beta=0.5)")
     .within(-3.0, 3.0),
     OpInfo::new(
         "binary_cross_entropy",
@@ -73,6 +76,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| mean_of_pairs(x, |p, t| -t * p.ln() - (1.0 - t) * (1.0 - p).ln()),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("F.binary_cross_entropy(x[0], x[1])")
     .within(0.1, 0.9)
     .refusing(&[(
         || {
@@ -87,7 +91,8 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| x[0].binary_cross_entropy_with_logits(&x[1], Reduction::Mean),
         |x| mean_of_pairs(x, |a, t| a - a * t + (-a).exp().ln_1p()),
         &[&[&[3, 5], &[3, 5]]],
-    ),
+    )
+    .peer("F.binary_cross_entropy_with_logits(x[0], x[1])"),
     OpInfo::new(
         "binary_cross_entropy_with_pos_weight",
         Family::Softmax,
@@ -102,6 +107,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 5], &[3, 5], &[5]]],
     )
+    .peer("F.binary_cross_entropy_with_logits(x[0], x[1], pos_weight=x[2])")
     .within(0.1, 3.0),
     OpInfo::new(
         "kl_div",
@@ -110,6 +116,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| mean_of_pairs(x, |a, t| t * (t.ln() - a)),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("F.kl_div(x[0], x[1], reduction='mean')")
     .within(0.1, 2.0),
     OpInfo::new(
         "kl_div/log_target",
@@ -118,6 +125,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| mean_of_pairs(x, |a, t| t.exp() * (t - a)),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("F.kl_div(x[0], x[1], reduction='mean', log_target=True)")
     .within(-2.0, 0.0),
     OpInfo::new(
         "poisson_nll_loss",
@@ -131,6 +139,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("F.poisson_nll_loss(x[0], x[1], full=True)")
     .within(0.1, 3.0),
     OpInfo::new(
         "gaussian_nll_loss",
@@ -145,6 +154,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 5], &[3, 5], &[3]]],
     )
+    .peer("F.gaussian_nll_loss(x[0], x[1], x[2], full=True)")
     .within(0.2, 3.0),
     OpInfo::new(
         "hinge_embedding_loss",
@@ -157,6 +167,10 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| mean_of_pairs(x, |a, t| if t > 0.5 { a } else { (0.5 - a).max(0.0) }),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer(
+        "F.hinge_embedding_loss(x[0], (x[1].detach() - 0.5).sign(), \
+             0.5) + x[1].sum() * 0.0",
+    )
     .within(0.1, 0.9),
     OpInfo::new(
         "soft_margin_loss",
@@ -165,6 +179,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| mean_of_pairs(x, |a, t| (-t * a).exp().ln_1p()),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("F.soft_margin_loss(x[0], x[1])")
     .within(-2.0, 2.0),
     OpInfo::new(
         "margin_ranking_loss",
@@ -176,6 +191,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 5], &[3, 5], &[3, 5]]],
     )
+    .peer("F.margin_ranking_loss(x[0], x[1], x[2], 0.5)")
     .within(-2.0, 2.0),
     OpInfo::new(
         "cosine_similarity",
@@ -184,6 +200,7 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| Dense::from_fn(&[3], |at| cosine(x[0].row(at[0]), x[1].row(at[0]))),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("F.cosine_similarity(x[0], x[1], -1)")
     .within(0.1, 3.0),
     OpInfo::new(
         "pairwise_distance",
@@ -192,19 +209,27 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         |x| Dense::from_fn(&[3], |at| distance(x[0].row(at[0]), x[1].row(at[0]))),
         &[&[&[3, 5], &[3, 5]]],
     )
+    .peer("F.pairwise_distance(x[0], x[1])")
     .within(-3.0, 3.0),
     OpInfo::new(
         "cosine_embedding_loss",
         Family::Softmax,
         |x| {
-            let sign = Tensor::from_f64(&[1.0, -1.0, 1.0], &[3], (x[0].dtype(), x[0].device()))?;
+            let sign = x[0].detach().select(1, 0)?.sub_scalar(1.5)?.sign()?;
             x[0].cosine_embedding_loss(&x[1], &sign, 0.1, Reduction::Mean)
         },
         |x| {
-            let cos = |i: usize| cosine(x[0].row(i), x[1].row(i));
-            scalar((1.0 - cos(0) + (cos(1) - 0.1).max(0.0) + 1.0 - cos(2)) / 3.0)
+            let loss = |i: usize| match cosine(x[0].row(i), x[1].row(i)) {
+                cos if x[0].at(&[i, 0]) > 1.5 => 1.0 - cos,
+                cos => (cos - 0.1).max(0.0),
+            };
+            scalar((0..3).map(loss).sum::<f64>() / 3.0)
         },
         &[&[&[3, 5], &[3, 5]]],
+    )
+    .peer(
+        "F.cosine_embedding_loss(x[0], x[1], (x[0].detach().select(1, \
+             0) - 1.5).sign(), 0.1)",
     )
     .within(0.1, 3.0),
     OpInfo::new(
@@ -220,5 +245,6 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
         },
         &[&[&[3, 5], &[3, 5], &[3, 5]]],
     )
+    .peer("F.triplet_margin_loss(x[0], x[1], x[2])")
     .within(-3.0, 3.0),
 ];

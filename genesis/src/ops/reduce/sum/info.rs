@@ -14,7 +14,9 @@ const COMPARED: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16, DT
 
 /// The row of a reduction over dims, which its reference counts from the first.
 macro_rules! over {
-    ($name:literal, $family:ident, $call:ident, $fold:ident, $dtypes:ident, $dims:tt, $axes:tt, $keep:literal) => {
+    (@keep true) => { "True" };
+    (@keep false) => { "False" };
+    ($name:literal, $family:ident, $call:ident, $fold:ident, $dtypes:ident, $dims:tt, $axes:tt, $keep:tt, $torch:literal) => {
         OpInfo::new(
             concat!($name, "/dims=", stringify!($dims)),
             Family::$family,
@@ -24,6 +26,7 @@ macro_rules! over {
         )
         .within(-3.0, 3.0)
         .of($dtypes)
+        .peer(concat!($torch, "(x[0], ", stringify!($dims), ", ", over!(@keep $keep), ")"))
         .refusing(&[
             (
                 || cpu(&[2], DType::F32)?.$call(&[1], false),
@@ -60,6 +63,7 @@ macro_rules! along {
         .within(-30.0, 30.0)
         .of(COMPARED)
         .flat()
+        .peer(concat!("torch.", $name, "(x[0], ", $dim, ")"))
         .refusing(&[(
             || cpu(&[2, 0], DType::F32)?.$call(1),
             concat!($name, ": has no index over no elements, shape [2, 0]"),
@@ -83,29 +87,29 @@ macro_rules! of_all {
 }
 
 pub(in crate::ops) static INFOS: &[OpInfo] = &[
-    over!("sum", Sum, sum_dims, sum, REDUCED, [-1], [2], false),
-    over!("sum", Sum, sum_dims, sum, REDUCED, [0], [0], true),
-    over!("sum", Sum, sum_dims, sum, REDUCED, [1], [1], false),
-    over!("sum", Sum, sum_dims, sum, REDUCED, [0, 2], [0, 2], true),
-    over!("sum", Sum, sum_dims, sum, REDUCED, [0, 1, 2], [0, 1, 2], false),
+    over!("sum", Sum, sum_dims, sum, REDUCED, [-1], [2], false, "torch.sum"),
+    over!("sum", Sum, sum_dims, sum, REDUCED, [0], [0], true, "torch.sum"),
+    over!("sum", Sum, sum_dims, sum, REDUCED, [1], [1], false, "torch.sum"),
+    over!("sum", Sum, sum_dims, sum, REDUCED, [0, 2], [0, 2], true, "torch.sum"),
+    over!("sum", Sum, sum_dims, sum, REDUCED, [0, 1, 2], [0, 1, 2], false, "torch.sum"),
     of_all!("sum", Sum, sum, sum, REDUCED),
-    over!("mean", Mean, mean_dims, mean, FLOATS, [-1], [2], false),
-    over!("mean", Mean, mean_dims, mean, FLOATS, [0], [0], true),
-    over!("mean", Mean, mean_dims, mean, FLOATS, [1], [1], false),
-    over!("mean", Mean, mean_dims, mean, FLOATS, [0, 2], [0, 2], true),
-    over!("mean", Mean, mean_dims, mean, FLOATS, [0, 1, 2], [0, 1, 2], false),
+    over!("mean", Mean, mean_dims, mean, FLOATS, [-1], [2], false, "torch.mean"),
+    over!("mean", Mean, mean_dims, mean, FLOATS, [0], [0], true, "torch.mean"),
+    over!("mean", Mean, mean_dims, mean, FLOATS, [1], [1], false, "torch.mean"),
+    over!("mean", Mean, mean_dims, mean, FLOATS, [0, 2], [0, 2], true, "torch.mean"),
+    over!("mean", Mean, mean_dims, mean, FLOATS, [0, 1, 2], [0, 1, 2], false, "torch.mean"),
     of_all!("mean", Mean, mean, mean, FLOATS),
-    over!("max", Exact, max_dims, largest, REDUCED, [-1], [2], false),
-    over!("max", Exact, max_dims, largest, REDUCED, [0], [0], true),
-    over!("max", Exact, max_dims, largest, REDUCED, [1], [1], false),
-    over!("max", Exact, max_dims, largest, REDUCED, [0, 2], [0, 2], true),
-    over!("max", Exact, max_dims, largest, REDUCED, [0, 1, 2], [0, 1, 2], false),
+    over!("max", Exact, max_dims, largest, REDUCED, [-1], [2], false, "torch.amax"),
+    over!("max", Exact, max_dims, largest, REDUCED, [0], [0], true, "torch.amax"),
+    over!("max", Exact, max_dims, largest, REDUCED, [1], [1], false, "torch.amax"),
+    over!("max", Exact, max_dims, largest, REDUCED, [0, 2], [0, 2], true, "torch.amax"),
+    over!("max", Exact, max_dims, largest, REDUCED, [0, 1, 2], [0, 1, 2], false, "torch.amax"),
     of_all!("max", Exact, max, largest, REDUCED),
-    over!("min", Exact, min_dims, smallest, REDUCED, [-1], [2], false),
-    over!("min", Exact, min_dims, smallest, REDUCED, [0], [0], true),
-    over!("min", Exact, min_dims, smallest, REDUCED, [1], [1], false),
-    over!("min", Exact, min_dims, smallest, REDUCED, [0, 2], [0, 2], true),
-    over!("min", Exact, min_dims, smallest, REDUCED, [0, 1, 2], [0, 1, 2], false),
+    over!("min", Exact, min_dims, smallest, REDUCED, [-1], [2], false, "torch.amin"),
+    over!("min", Exact, min_dims, smallest, REDUCED, [0], [0], true, "torch.amin"),
+    over!("min", Exact, min_dims, smallest, REDUCED, [1], [1], false, "torch.amin"),
+    over!("min", Exact, min_dims, smallest, REDUCED, [0, 2], [0, 2], true, "torch.amin"),
+    over!("min", Exact, min_dims, smallest, REDUCED, [0, 1, 2], [0, 1, 2], false, "torch.amin"),
     of_all!("min", Exact, min, smallest, REDUCED),
     along!("argmax", argmax, 0),
     along!("argmax", argmax, 1),

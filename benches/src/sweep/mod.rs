@@ -1,0 +1,142 @@
+//! `bench ops`: every op of the op table, forward and backward, beside PyTorch.
+//!
+//! Nothing is listed here. A row of the table says what the op is called with, how its samples grow
+//! ([`genesis::ops::info::Growth`]) and what the same call is in PyTorch; from it come the cases
+//!
+//! ```text
+//! ops/softmax/f32/large        [4096, 4096]
+//! ops/softmax/f32/odd          [4095, 4095]
+//! ops/softmax/bf16/large/bwd   its backward alone, of a forward that ran before
+//! ```
+//!
+//! of the kinds of [`Kind`]. Both sides draw inputs of the same shapes, strides and ranges; that shape and
+//! dtype of the results agree is looked at before anything is timed, the values themselves are what the
+//! tests of the table are for, and `bench ops --check`.
+
+mod calls;
+mod check;
+mod kind;
+mod prepare;
+mod summary;
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use genesis::ops::info::{Growth, Input, OpInfo, all};
+use genesis::{DType, Device, Tensor};
+use rayon::prelude::*;
+
+use crate::table::Case;
+pub(crate) use check::check;
+pub(crate) use kind::Kind;
+pub(crate) use prepare::{Result, prepare};
+pub(crate) use summary::{Summary, read};
+
+/// What names of these cases begin with.
+pub(crate) const PREFIX: &str = "ops/";
+
+/// A call that is timed.
+pub(crate) struct Call {
+    /// The name of the case.
+    pub(crate) name: String,
+    /// The row that it is from.
+    pub(crate) row: &'static str,
+    /// Our call.
+    pub(crate) run: fn(&[Tensor]) -> genesis::Result<Tensor>,
+    /// The peer's, or why it has none.
+    pub(crate) peer: std::result::Result<String, &'static str>,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) kind: Kind,
+    pub(crate) dtype: DType,
+    pub(crate) is_backward: bool,
+    /// Floating-point operations by the elements of the result, where a row says them.
+    pub(crate) info: Option<&'static OpInfo>,
+}
+
+impl Call {
+    /// The shapes for people: `4096x4096, 4096`.
+    pub(crate) fn shapes_text(&self) -> String {
+        let text = |input: &Input| {
+            let extents: Vec<String> = input.shape.iter().map(usize::to_string).collect();
+            if extents.is_empty() { "1".to_owned() } else { extents.join("x") }
+        };
+        self.inputs.iter().map(text).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// How much is timed.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope {
+    pub(crate) device: Device,
+    pub(crate) is_quick: bool,
+}
+
+/// The calls of a scope by their names, made once a process: the ops have to be asked how they grow.
+pub(crate) fn calls(scope: Scope) -> &'static BTreeMap<String, Call> {
+    static CALLS: OnceLock<BTreeMap<String, Call>> = OnceLock::new();
+    CALLS.get_or_init(|| {
+        let each: Vec<Vec<Call>> = all().into_par_iter().map(|info| of_row(info, scope)).collect();
+        let named = if scope.device.is_cuda() { calls::all() } else { Vec::new() };
+        each.into_iter().flatten().chain(named).map(|call| (call.name.clone(), call)).collect()
+    })
+}
+
+/// The cases of a scope, in the order of their names.
+pub(crate) fn cases(scope: Scope) -> Vec<Case> {
+    calls(scope).keys().map(|name| Case { name: name.clone(), must: None, aim: None }).collect()
+}
+
+/// The calls of a row.
+fn of_row(info: &'static OpInfo, scope: Scope) -> Vec<Call> {
+    let Ok(growth) = info.growth() else { return Vec::new() };
+    let broadcast = info.broadcast_growth();
+    let mut calls = Vec::new();
+    for (kind, dtype, is_backward) in Kind::wanted(info, scope.is_quick) {
+        let grown: Option<&Growth> =
+            if kind == Kind::Broadcast { broadcast.as_ref() } else { Some(&growth) };
+        let Some(grown) = grown.filter(|grown| kind == Kind::Small || grown.grows()) else {
+            continue;
+        };
+        let shapes = grown.shapes(info, &kind.limits(scope), kind == Kind::Odd);
+        if kind.applies(&shapes) {
+            let part = if is_backward { "/bwd" } else { "" };
+            let row = info.name.replace(' ', "_");
+            calls.push(Call {
+                name: format!("{PREFIX}{row}/{dtype}/{}{part}", kind.name()),
+                row: info.name,
+                run: info.call,
+                peer: info.peer_call(),
+                inputs: info.inputs(grown.sample(), &shapes, dtype),
+                kind,
+                dtype,
+                is_backward,
+                info: Some(info),
+            });
+        }
+    }
+    calls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_its_cases() {
+        let scope = Scope { device: Device::Cpu, is_quick: true };
+        let calls = calls(scope);
+        for info in all() {
+            let prefix = format!("{PREFIX}{}/", info.name.replace(' ', "_"));
+            assert!(calls.keys().any(|name| name.starts_with(&prefix)), "{} has none", info.name);
+        }
+        let shapes = |name: &str| -> Vec<Vec<usize>> {
+            calls[name].inputs.iter().map(|input| input.shape.clone()).collect()
+        };
+        assert_eq!(shapes("ops/matmul/f32/large"), [[1024, 1024], [1024, 1024]]);
+        assert_eq!(shapes("ops/matmul/f32/small"), [[64, 64], [64, 64]]);
+        assert_eq!(shapes("ops/add/f32/large"), [[1024, 1024], [1024, 1024]]);
+        assert_eq!(shapes("ops/softmax/f32/odd"), [[1023, 1023]]);
+        assert_eq!(shapes("ops/conv/2d/f32/large")[1][2..], [3, 2]);
+        assert_eq!(shapes("ops/embedding/f32/large"), [vec![1024, 1024], vec![1024]]);
+    }
+}
