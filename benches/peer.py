@@ -47,7 +47,7 @@ ON_GPU = DEVICE.startswith("cuda")
 # What multiplies matrices in torch.
 BLAS = "cublas" if ON_GPU else "torch"
 DTYPES = {"f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-          "f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}
+          "f64": torch.float64, "i8": torch.int8, "f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}
 # Launches recorded in one graph, about: more are replays.
 GRAPH_LAUNCHES = 64
 
@@ -240,6 +240,8 @@ def product(case):
     turn_a, turn_b = case.variant[:1] == "t", case.variant[1:2] == "t"
     a = case.each(lambda: case.randn(k, m).t() if turn_a else case.randn(m, k))
     b = case.each(lambda: case.randn(n, k).t() if turn_b else case.randn(k, n))
+    if case.dtype == torch.int8:
+        return {BLAS: lambda i: torch._int_mm(a[i], b[i])}
     if case.dtype.itemsize == 1:
         one, fast = torch.ones((), device=DEVICE), case.variant.endswith("/fast")
         return {BLAS: lambda i: torch._scaled_mm(a[i], b[i], scale_a=one, scale_b=one,
