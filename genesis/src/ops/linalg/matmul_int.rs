@@ -78,7 +78,8 @@ fn is_int8(dtype: DType) -> bool {
 /// `c = a b` of tensors of rank 3; `c` has the operands' dtype, or is i32.
 pub(super) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
     if is_int8(a.dtype()) {
-        let (a, b) = (with_k_last(a, c)?, with_k_last(&b.t()?, c)?);
+        let turned = b.t()?;
+        let (a, b) = (with_k_last(a, c)?, with_k_last(&turned, c)?);
         return launch::matmul_int8(&a, &b.t()?, c);
     }
     let wide = match c.dtype() {
@@ -114,10 +115,9 @@ fn with_k_last<'t>(t: &'t Tensor, c: &Tensor) -> Result<Cow<'t, Tensor>> {
 
 /// Whether rows are contiguous and begin at multiples of 16 bytes; an axis of one element begins anywhere.
 fn lies_along_k(t: &Tensor) -> bool {
-    let is_aligned = |axis: usize| {
-        t.shape()[axis] <= 1 || t.strides()[axis].unsigned_abs().is_multiple_of(GRANULE)
-    };
-    t.strides()[2] == 1 && is_aligned(0) && is_aligned(1) && t.offset().is_multiple_of(GRANULE)
+    let steps = [0, 1].map(|axis| if t.shape()[axis] <= 1 { 0 } else { t.strides()[axis] });
+    let is_aligned = |step: &i64| step % GRANULE as i64 == 0;
+    t.strides()[2] == 1 && steps.iter().all(is_aligned) && t.address() % GRANULE as u64 == 0
 }
 
 #[cfg(feature = "op-info")]
