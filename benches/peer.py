@@ -257,6 +257,8 @@ def product(case):
     turn_a, turn_b = case.variant[:1] == "t", case.variant[1:2] == "t"
     a = case.each(lambda: case.randn(k, m).t() if turn_a else case.randn(m, k))
     b = case.each(lambda: case.randn(n, k).t() if turn_b else case.randn(k, n))
+    if case.dtype == torch.int8:
+        return {BLAS: lambda i: torch._int_mm(a[i], b[i])}
     if case.dtype.itemsize == 1:
         one, fast = torch.ones((), device=DEVICE), case.variant.endswith("/fast")
         return {BLAS: lambda i: torch._scaled_mm(a[i], b[i], scale_a=one, scale_b=one,

@@ -19,9 +19,9 @@ const BANDWIDTH: f64 = 4283e6;
 fn peak(precision: &str) -> f64 {
     match precision {
         "f16" | "bf16" => 790e9,
-        "f8e4m3" | "f8e5m2" => 1580e9,
+        "f8e4m3" | "f8e5m2" | "i8" => 1580e9,
         "tf32" => 395e9,
-        "f64" => 50e9,
+        "f64" => 64e9,
         _ => 53e9,
     }
 }

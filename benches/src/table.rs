@@ -110,6 +110,9 @@ fn products(add: &mut Add<'_>) {
     for dtype in ["tf32", "f32"] {
         add(format!("matmul/{dtype}/4096/nn"), 0.85, Ratio(1.0));
     }
+    for case in ["i8/4096/nn", "i8/4096/nt", "f64/4096/nn"] {
+        add(format!("matmul/{case}"), 0.9, Ratio(1.0));
+    }
     for variant in ["nt", "nt/fast"] {
         for n in [2048, 4096, 8192] {
             add(format!("matmul/f8e4m3/{n}/{variant}"), 0.9, Ratio(1.0));

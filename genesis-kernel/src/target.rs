@@ -75,11 +75,22 @@ impl MmaFamily {
     }
 }
 
+/// The instruction by which tensor cores multiply f64.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum F64Mma {
+    /// `mma.sync.m8n8k4`, of A100 on.
+    M8N8K4,
+    /// `mma.sync.m16n8k8`, of H100 on: as much as four of the others.
+    M16N8K8,
+}
+
 /// What a GPU can do that the compiler makes use of, and how much of everything it has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct GpuFeatures {
     /// What matrix products are made of.
     pub mma: MmaFamily,
+    /// How products of f64 are made.
+    pub mma_f64: F64Mma,
     /// Whether the Tensor Memory Accelerator (TMA, the copy engine) moves tiles: `cp.async.bulk.tensor`.
     pub tma: bool,
     /// The most blocks of a thread block cluster; 1 where there are no clusters.
@@ -129,7 +140,7 @@ pub struct Rates {
     pub tf32: u32,
     /// The ordinary units on f32.
     pub single: u32,
-    /// The same on f64.
+    /// Tensor cores on f64, of GPUs for computing twice as fast as the ordinary units.
     pub double: u32,
 }
 
@@ -206,6 +217,7 @@ impl GpuTarget {
         driver_version: 12_000,
         features: GpuFeatures {
             mma: MmaFamily::Sync,
+            mma_f64: F64Mma::M8N8K4,
             tma: false,
             max_cluster: 1,
             pdl: false,
@@ -217,7 +229,7 @@ impl GpuTarget {
             registers: 65_536,
             max_threads: 2048,
             max_blocks: 32,
-            rates: Rates { half: 2048, tf32: 1024, single: 128, double: 64 },
+            rates: Rates { half: 2048, tf32: 1024, single: 128, double: 128 },
             product: Product {
                 name: "NVIDIA A100",
                 multiprocessors: 108,
@@ -254,6 +266,7 @@ impl GpuTarget {
         capability: (9, 0),
         name: "sm_90",
         features: GpuFeatures {
+            mma_f64: F64Mma::M16N8K8,
             tma: true,
             max_cluster: 16,
             pdl: true,
@@ -261,7 +274,7 @@ impl GpuTarget {
             bf16_arithmetic: true,
             bf16_reductions: true,
             max_shared_bytes: 232_448,
-            rates: Rates { half: 4096, tf32: 2048, single: 256, double: 128 },
+            rates: Rates { half: 4096, tf32: 2048, single: 256, double: 256 },
             product: Product {
                 name: "NVIDIA H200",
                 multiprocessors: 132,

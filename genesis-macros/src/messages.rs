@@ -49,8 +49,8 @@ messages! {
     SELF_PARAM: "a kernel function has no `self`", "take what it needs as parameters";
     VARIADIC: "a kernel function has a fixed number of parameters", "name each parameter";
     GENERIC_DEFAULT: "generic parameters of a kernel have no defaults", "remove the default; the launch gives each of them";
-    BOUND_MISSING: "`@` needs a bound that says which dtypes it stands for", "write `@: Float`, `Float8`, `Int`, `Number` or `Element`; for a shape in a device function, `@: Shape`";
-    BOUND_UNKNOWN: "`@` is not a bound for a kernel's parameter", "the bounds are `Float`, `Float8`, `Int`, `Number` and `Element`, and `Shape` in device functions";
+    BOUND_MISSING: "`@` needs a bound that says which dtypes it stands for", "write `@: Float`, `Float8`, `Int`, `Int8`, `Number` or `Element`; for a shape in a device function, `@: Shape`";
+    BOUND_UNKNOWN: "`@` is not a bound for a kernel's parameter", "the bounds are `Float`, `Float8`, `Int`, `Int8`, `Number` and `Element`, and `Shape` in device functions";
     BOUND_MANY: "one bound is enough", "`Float` and `Int` include `Number`, and `Number` includes `Element`";
     SHAPE_IN_KERNEL: "a kernel has no shape parameters", "take extents as `const N: usize`; `S: Shape` is for device functions";
     CONST_NOT_USIZE: "a constant of a kernel is a `usize` or a `bool`", "write `const N: usize`, which is an `i64` where it stands in an expression, or `const CAUSAL: bool`";

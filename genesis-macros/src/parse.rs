@@ -189,7 +189,7 @@ impl Parser {
         };
         let bound_name = bound.as_ref().map(Ident::to_string).unwrap_or_default();
         match (bound, bound_name.as_str()) {
-            (Some(bound), "Element" | "Number" | "Float" | "Float8" | "Int") => {
+            (Some(bound), "Element" | "Number" | "Float" | "Float8" | "Int" | "Int8") => {
                 Generic::DType { name, bound }
             }
             (Some(bound), "Shape") => {

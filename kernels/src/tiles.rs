@@ -65,7 +65,7 @@ const CACHED_ROWS: usize = 40 << 20;
 const GROUP: usize = 16;
 
 /// Tiles whose operands the threads themselves copy to shared memory, some steps ahead: for tensor cores
-/// of Ampere with 16-bit floats, with tf32, and for multiply-adds. A thread has 64 or 128 sums. Steps of 32
+/// of Ampere with elements of 16 bits (K is twice as much with those of 8), with tf32, and for multiply-adds. A thread has 64 or 128 sums. Steps of 32
 /// along K, against 16, spare multiply-adds a twentieth of other instructions and barriers: 0.89 of
 /// cuBLAS at 4096 on an H200 instead of 0.85.
 const HALF: [Tile; 3] = [
@@ -83,6 +83,13 @@ const SINGLE: [Tile; 3] = [
     Tile { m: 32, n: 32, k: 16, warps: 4, stages: 2 },
 ];
 
+/// The same for tensor cores with f64. A warp has a tile of 32 by 32, whose sums are 64 registers of a thread.
+const DOUBLE: [Tile; 3] = [
+    Tile { m: 128, n: 64, k: 16, warps: 8, stages: 4 },
+    Tile { m: 64, n: 64, k: 16, warps: 4, stages: 4 },
+    Tile { m: 32, n: 32, k: 16, warps: 4, stages: 4 },
+];
+
 /// Warps that load for those that multiply, where the copy engine does.
 const LOADERS: u32 = 4;
 
@@ -96,13 +103,14 @@ fn unit(problem: &Problem<'_>, precision: DotPrecision) -> (DType, Unit) {
 }
 
 /// Whether the copy engine and the tensor cores of Hopper can take the operands: every address and
-/// stride is a multiple of 16 bytes, and tf32 follows each other along K.
+/// stride is a multiple of 16 bytes, and what has not 16 bits follows each other along K.
 fn is_for_hopper(problem: &Problem<'_>, unit: Unit) -> bool {
     let forms = problem.forms();
     let operands = forms.get(..2).unwrap_or("x");
+    let is_half = problem.dtypes.first().is_some_and(|dtype| dtype.bytes() == 2);
     let suits = match unit {
-        Unit::Half => !operands.contains('x'),
-        Unit::Tf32 => operands == "rc",
+        Unit::Half if is_half => !operands.contains('x'),
+        Unit::Half | Unit::Tf32 => operands == "rc",
         Unit::Single | Unit::Double => false,
     };
     suits && problem.machine.gpu().is_some_and(|gpu| gpu.features.tma_feeds_mma())
@@ -119,13 +127,15 @@ pub(crate) fn tile(problem: &Problem<'_>, precision: DotPrecision) -> (Tile, Lau
     if runs_on_hopper(problem, unit) {
         return hopper_tile(problem, dtype.bytes(), unit);
     }
+    let bytes = HALF.map(|tile| Tile { k: 2 * tile.k, ..tile });
     let tiles: &[Tile] = match unit {
         // The processor takes any tile, and no options.
         _ if problem.machine.gpu().is_none() => &[],
+        Unit::Half if dtype.bytes() == 1 => &bytes,
         Unit::Half => &HALF,
         Unit::Tf32 => &TF32,
         Unit::Single => &SINGLE,
-        Unit::Double => &[],
+        Unit::Double => &DOUBLE,
     };
     let small = Tile { m: 32, n: 32, k: 16, warps: 4, stages: 2 };
     best(tiles, problem, dtype.bytes(), unit, 0).unwrap_or((small, LaunchOptions::default()))
@@ -245,8 +255,12 @@ pub(crate) fn is_legal(
             row_bytes >= 128 && is_shared_out && fills_memory
         }
         _ if blocks > 1 => false,
-        Unit::Half | Unit::Tf32 => m >= 64 && n >= 64 && row_bytes <= 128 && k >= 16 && stages <= 4,
-        Unit::Single | Unit::Double => k <= 32 && stages <= 3 && m * n / threads <= 128,
+        Unit::Half | Unit::Tf32 => {
+            let is_step = (32..=128).contains(&row_bytes) && k >= 16;
+            m >= 64 && n >= 64 && is_step && stages <= 4
+        }
+        Unit::Single => k <= 32 && stages <= 3 && m * n / threads <= 128,
+        Unit::Double => k <= 32 && stages <= 4 && m * n / threads <= 64,
     };
     fits_registers && fits_memory && is_useful && suits
 }
@@ -310,6 +324,15 @@ mod tests {
         assert_eq!(picked(&h200, DType::F32, [256; 3]), "32x32x16 4 2");
         assert_eq!(picked(&Target::sm_80(), DType::F16, [4096; 3]), "128x128x32 4 4");
         assert_eq!(picked(&Target::Cpu, DType::F32, [64; 3]), "32x32x16 - -");
+    }
+
+    #[test]
+    fn integers_and_f64_get_tiles_of_tensor_cores() {
+        // The right operand has its rows along K nowhere here, which Hopper's would want of bytes.
+        assert_eq!(picked(&Target::sm_90a(), DType::I8, [4096; 3]), "128x128x64 4 4");
+        assert_eq!(picked(&Target::sm_80(), DType::U8, [256; 3]), "64x64x64 4 4");
+        assert_eq!(picked(&Target::sm_90a(), DType::F64, [4096; 3]), "128x64x16 8 4");
+        assert_eq!(picked(&Target::sm_80(), DType::F64, [256; 3]), "32x32x16 4 4");
     }
 
     #[test]

@@ -20,7 +20,10 @@ pub(crate) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
         // Keys have as many bits as what they are of.
         DTypeBound::Int if param.name == "K" && !is_of_ints && dtype.bytes() == 2 => DType::I16,
         DTypeBound::Int if param.name == "K" && !is_of_ints && dtype.bytes() == 4 => DType::I32,
+        // What a product of integers gives.
+        DTypeBound::Int if param.name == "O" => DType::I32,
         DTypeBound::Int => DType::I64,
+        DTypeBound::Int8 => DType::I8,
         DTypeBound::Float8 => DType::F8E4M3,
         _ if param.name == "A" => wide,
         _ => dtype,

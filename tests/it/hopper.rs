@@ -10,7 +10,7 @@ use crate::skipped::has_ptxas;
 
 /// A view of rank 3 by its axis of stride 1.
 fn view(unit: u8) -> ParamHint {
-    let (multiple_of, stride_multiple_of) = (16, 8);
+    let (multiple_of, stride_multiple_of) = (16, 16);
     let (unit_stride, unit_axis) = (unit == 2, (unit != 2).then_some(unit));
     ParamHint { multiple_of, unit_stride, unit_axis, stride_multiple_of, ..ParamHint::default() }
 }
@@ -64,6 +64,23 @@ fn products_are_warp_specialised_in_every_order_of_operands() {
 fn products_of_f32_by_tf32_read_k_along_rows() {
     let kernel = &kernels::matmul::matmul_tf32::KERNEL;
     ptx(kernel, &[], [128, 128, 32], 8, [2, 1]);
+}
+
+#[test]
+fn products_of_integers_read_k_along_rows() {
+    let kernel = &kernels::matmul_int::matmul_int8::KERNEL;
+    for (factor, name) in [(DType::I8, "s8"), (DType::U8, "u8")] {
+        for (tile, warps) in
+            [([128, 256, 128], 8), ([128, 128, 128], 4), ([64, 128, 128], 4), ([64, 16, 128], 4)]
+        {
+            let ptx = ptx(kernel, &[factor, DType::I32], tile, warps, [2, 1]);
+            let wanted = format!("m64n{}k32.s32.{name}.{name}", tile[1].min(256));
+            assert!(ptx.contains(&wanted), "{wanted}");
+            assert!(!ptx.contains("mma.sync"), "{tile:?}");
+        }
+        // Fewer bits go by ordinary stores.
+        ptx(kernel, &[factor, factor], [128, 128, 128], 8, [2, 1]);
+    }
 }
 
 #[test]

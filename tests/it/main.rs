@@ -107,6 +107,8 @@ mod paged;
 mod paged_decode;
 /// Calls of every op against PyTorch.
 mod parity;
+/// Products of integers and of f64 by tensor cores.
+mod products;
 /// What a program spends its time on.
 mod peers;
 mod profiler;

@@ -1,7 +1,7 @@
 //! Products of matrices, plain and as layers use them.
 
 use genesis::ops::ScaledMatmul;
-use genesis::{MatmulPrecision, Tensor, set_matmul_precision};
+use genesis::{DType, MatmulPrecision, Tensor, set_matmul_precision};
 
 use super::elementwise::gelu;
 use super::{Op, Prepared, Setup, column, distance, row, sample};
@@ -39,7 +39,7 @@ fn tall(name: &CaseName) -> Work {
 }
 
 /// `nn`, `nt` and `tn`: which operand is a view of its transpose; `nt/fast` adds 8-bit floats by tensor cores
-/// alone.
+/// alone. Products of i8 are i32.
 fn matmul(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
     let precision = match setup.name.precision.as_str() {
         "tf32" => MatmulPrecision::Tf32,
@@ -65,6 +65,9 @@ fn matmul(setup: &Setup<'_>) -> anyhow::Result<Prepared> {
         let options = ScaledMatmul { fast, ..ScaledMatmul::default() };
         let op = move |(a, b): &(Tensor, Tensor)| a.scaled_matmul(b, &one, &one, options);
         return Prepared::new(sets, op, |(a, b), c| check(a, b, c, |_, dot| dot));
+    }
+    if setup.name.dtype() == DType::I8 {
+        return Prepared::new(sets, |(a, b)| a.int_mm(b), |(a, b), c| check(a, b, c, |_, dot| dot));
     }
     let op = move |(a, b): &(Tensor, Tensor)| {
         set_matmul_precision(precision);

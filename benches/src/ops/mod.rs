@@ -33,7 +33,7 @@ mod tests {
     use crate::name::CaseName;
 
     /// A small case of every op, and of what its variants do.
-    const SMALL: [&str; 50] = [
+    const SMALL: [&str; 52] = [
         "add/f32/33x70",
         "add/bf16/33x70",
         "gelu/bf16/33x70",
@@ -69,6 +69,8 @@ mod tests {
         "matmul/tf32/65/nn",
         "matmul/f8e4m3/65/nt",
         "matmul/f8e5m2/65/nn/fast",
+        "matmul/f64/65/nn",
+        "matmul/i8/65/nn",
         "attention/f32/b2h3s37d24/causal",
         "attention/bf16/b1h4g2s70d16",
         "attention/f32/b4h2s70d16/varlen/causal",

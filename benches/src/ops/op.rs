@@ -41,7 +41,7 @@ impl Setup<'_> {
     /// A tensor of normal values in the case's dtype.
     pub(crate) fn randn(&self, shape: &[usize]) -> genesis::Result<Tensor> {
         let dtype = self.name.dtype();
-        if dtype.is_f8() {
+        if dtype.bytes() == 1 {
             return Tensor::randn(shape, self.device)?.to_dtype(dtype);
         }
         Tensor::randn(shape, (dtype, self.device))

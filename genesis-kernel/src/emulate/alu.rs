@@ -406,8 +406,15 @@ fn convert_pair(ty: Ty, upper: u64, lower: u64, saturate: bool) -> Option<u64> {
 }
 
 /// An element of a product's operand, from its bits.
-pub(super) fn element(bits: u32, ty: Element) -> f64 {
+pub(super) fn element(bits: u64, ty: Element) -> f64 {
+    if ty == Element::F64 {
+        return f64::from_bits(bits);
+    }
+    let bits = bits as u32;
     match ty {
+        Element::S8 => f64::from(bits as i8),
+        Element::U8 => f64::from(bits as u8),
+        Element::F64 => f64::NAN,
         Element::F16 => f16::from_bits(bits as u16).to_f64(),
         Element::Bf16 => bf16::from_bits(bits as u16).to_f64(),
         // The hardware does not look at the lower bits.

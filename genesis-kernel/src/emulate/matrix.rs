@@ -11,7 +11,7 @@ use super::alu::element;
 use super::cluster::{After, Cluster, Products};
 use super::fault::Fault;
 use super::memory::swizzled;
-use super::program::{Addr, Arg, Element, Product, RANK_SHIFT, Reg};
+use super::program::{Addr, Arg, Element, Product, RANK_SHIFT, Reg, Sum};
 use super::shadow::{Epoch, Way};
 use super::warp::{LANES, lanes};
 
@@ -83,6 +83,27 @@ impl Descriptor {
     }
 }
 
+impl Sum {
+    /// A sum and products, as bits.
+    fn added(self, before: u64, factors: impl Iterator<Item = (f64, f64)>) -> u64 {
+        match self {
+            Sum::F32 => {
+                let all: f64 = factors.map(|(a, b)| a * b).sum();
+                u64::from(((f64::from(f32::from_bits(before as u32)) + all) as f32).to_bits())
+            }
+            // Products of bytes are exact in f64, and sums of as many as one instruction adds.
+            Sum::S32 => {
+                let all: f64 = factors.map(|(a, b)| a * b).sum();
+                u64::from((before as u32).wrapping_add(all as i64 as u32))
+            }
+            Sum::F64 => {
+                let before = f64::from_bits(before);
+                factors.fold(before, |sum, (a, b)| a.mul_add(b, sum)).to_bits()
+            }
+        }
+    }
+}
+
 impl Cluster<'_> {
     /// The rows of matrix `i` are at the addresses of lanes 8 i ..; each register of a lane is two
     /// neighbors.
@@ -148,7 +169,7 @@ impl Cluster<'_> {
         let mut a = Matrix::new(16, depth);
         let mut b = Matrix::new(8, depth);
         for lane in 0..LANES {
-            let each = 4 / left.bytes() as usize;
+            let each = left.in_register();
             for (i, &arg) in product.a.iter().enumerate() {
                 let (row, k) = (lane / 4 + 8 * (i % 2), i / 2 * depth / 2 + lane % 4 * each);
                 for (j, value) in self.elements(number, lane, arg, left).into_iter().enumerate() {
@@ -167,11 +188,10 @@ impl Cluster<'_> {
 
     /// The elements of a register.
     fn elements(&self, number: usize, lane: usize, arg: Arg, ty: Element) -> Vec<f64> {
-        let word = self.warps[number].value(arg, lane) as u32;
+        let word = self.warps[number].value(arg, lane);
         let bits = 8 * ty.bytes();
-        (0..32 / bits)
-            .map(|i| element(word >> (i * bits) & (u32::MAX >> (32 - bits)), ty))
-            .collect()
+        let part = |i: usize| word >> (i as u32 * bits) & (u64::MAX >> (64 - bits));
+        (0..ty.in_register()).map(|i| element(part(i), ty)).collect()
     }
 
     /// Adds the products to a warp's sums; its rows of `a` start at `first`.
@@ -190,11 +210,10 @@ impl Cluster<'_> {
             for (i, &to) in product.sums.iter().enumerate() {
                 let row = first + lane / 4 + i % 4 / 2 * 8;
                 let column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-                let terms = a.row(row).iter().zip(b.row(column)).map(|(a, b)| a * b);
+                let factors = a.row(row).iter().zip(b.row(column)).map(|(&a, &b)| (sign * a, b));
                 let before = self.warps[number].value(product.before[i], lane);
-                let before = if adds { f64::from(f32::from_bits(before as u32)) } else { 0.0 };
-                let sum = (before + sign * terms.sum::<f64>()) as f32;
-                self.warps[number].set(to, lane, u64::from(sum.to_bits()));
+                let before = if adds { before } else { 0 };
+                self.warps[number].set(to, lane, product.sum.added(before, factors));
             }
         }
     }
@@ -333,7 +352,7 @@ impl Cluster<'_> {
                 for thread in threads {
                     bits = self.read_shared(rank, byte, ty.bytes(), thread, access)?;
                 }
-                *matrix.at(row as usize, k as usize) = element(bits as u32, ty);
+                *matrix.at(row as usize, k as usize) = element(bits, ty);
             }
         }
         Ok(matrix)

@@ -272,6 +272,7 @@ pub(super) struct Product {
     pub(super) columns: u32,
     pub(super) depth: u32,
     pub(super) types: [Element; 2],
+    pub(super) sum: Sum,
     pub(super) sums: Vec<Reg>,
     /// The sums before; the registers themselves for `wgmma`.
     pub(super) before: Vec<Arg>,
@@ -291,14 +292,32 @@ pub(super) enum Element {
     Tf32,
     E4m3,
     E5m2,
+    S8,
+    U8,
+    F64,
+}
+
+/// What products are added in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sum {
+    F32,
+    /// Sums that wrap.
+    S32,
+    F64,
 }
 
 impl Element {
+    /// How many share a register.
+    pub(super) fn in_register(self) -> usize {
+        (4 / self.bytes()).max(1) as usize
+    }
+
     pub(super) fn bytes(self) -> u32 {
         match self {
             Element::F16 | Element::Bf16 => 2,
             Element::Tf32 => 4,
-            Element::E4m3 | Element::E5m2 => 1,
+            Element::E4m3 | Element::E5m2 | Element::S8 | Element::U8 => 1,
+            Element::F64 => 8,
         }
     }
 }

@@ -70,6 +70,8 @@ pub enum DTypeBound {
     Float8,
     /// Integers.
     Int,
+    /// Integers of 8 bits, which `dot` multiplies.
+    Int8,
 }
 
 /// A parameter of a kernel or device function.

@@ -33,7 +33,7 @@ pub(super) enum Class {
     Any,
     Number,
     Float,
-    /// Floats, also those of 8 bits, which are not [`Class::Float`].
+    /// What `dot` multiplies: floats, also those of 8 bits, which are not [`Class::Float`], and integers of 8 bits.
     Factor,
     /// What comparisons order: all but bool.
     Ordered,
@@ -61,7 +61,7 @@ impl Class {
             Class::Any => true,
             Class::Number => dtype.is_number(),
             Class::Float => dtype.is_arithmetic_float(),
-            Class::Factor => dtype.is_float(),
+            Class::Factor => dtype.accumulator().is_some(),
             Class::Ordered => dtype != DType::Bool,
             Class::Int => dtype.is_int(),
             Class::Bits => !dtype.is_float(),
@@ -73,7 +73,8 @@ impl Class {
         match self {
             Class::Any => "numbers",
             Class::Number | Class::Ordered => "numbers",
-            Class::Float | Class::Factor => "floats",
+            Class::Float => "floats",
+            Class::Factor => "floats or integers of 8 bits",
             Class::Int => "integers",
             Class::Bits => "integers or bools",
             Class::Bool => "bools",

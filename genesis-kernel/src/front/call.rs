@@ -213,5 +213,6 @@ pub(super) fn accepts(bound: DTypeBound, dtype: DType) -> bool {
         DTypeBound::Float => dtype.is_arithmetic_float(),
         DTypeBound::Float8 => dtype.is_f8(),
         DTypeBound::Int => dtype.is_int(),
+        DTypeBound::Int8 => matches!(dtype, DType::I8 | DType::U8),
     }
 }

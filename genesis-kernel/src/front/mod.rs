@@ -106,6 +106,7 @@ fn check_specialisation(lower: &Lower, ast: &FnAst, dtypes: &[DType], consts: &[
                 DTypeBound::Float => "a float",
                 DTypeBound::Float8 => "a float of 8 bits",
                 DTypeBound::Int => "an integer",
+                DTypeBound::Int8 => "an integer of 8 bits",
             };
             let message = format!("`{}` of `{}` is {bound}, not {dtype}", param.name, ast.name);
             return Err(lower.error(ast.span, message));

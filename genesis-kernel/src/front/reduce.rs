@@ -269,7 +269,7 @@ fn combined_result(
     lower.coerce_val(val, dtype, span)
 }
 
-/// `dot(a, b)`, `dot(a, b, acc)`: accumulates in f32, f64 for f64.
+/// `dot(a, b)`, `dot(a, b, acc)`: accumulates in f32, f64 for f64, i32 for integers.
 pub(super) fn dot(lower: &mut Lower, call: &Call) -> Res {
     lower.refuse_in_combine(call.span, "`dot`")?;
     let what = format!("`{}`", call.name);
@@ -289,7 +289,7 @@ pub(super) fn dot(lower: &mut Lower, call: &Call) -> Res {
     }
     let shape = Shape::new(&[m, n]);
     lower.check_elements(Some(call.span), shape)?;
-    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let wide = dtype.accumulator().unwrap_or(DType::F32);
     let (acc, given) = accumulator(lower, call, wide, shape)?;
     let precision = match call.name {
         "dot_tf32" => DotPrecision::Tf32,
@@ -311,8 +311,8 @@ pub(super) fn dot(lower: &mut Lower, call: &Call) -> Res {
     Ok(Val::Ir(build.cast(product, given)))
 }
 
-/// What a product is added to, and the dtype it was given in: f32 for all operands but f64, whose
-/// products are added in f64 also to an f32.
+/// What a product is added to, and the dtype it was given in: that of the sums, but that products of f64 are
+/// added in f64 also to an f32.
 fn accumulator(lower: &mut Lower, call: &Call, wide: DType, shape: Shape) -> Res<(Value, DType)> {
     let Some(operand) = call.args.get(2) else {
         return Ok((lower.build().full(Scalar::zero(wide), shape), wide));

@@ -106,6 +106,9 @@ pub(super) struct Dot<'a> {
 /// `acc + a b`.
 pub(super) fn dot(dot: &Dot<'_>) -> Vec<u64> {
     let [m, k, n] = dot.extents;
+    if dot.to.is_int() {
+        return dot_of_integers(dot);
+    }
     let (a, b) = (dot.widen(dot.a), dot.widen(dot.b));
     let mut out = dot.acc.to_vec();
     for row in 0..m {
@@ -128,6 +131,24 @@ pub(super) fn dot(dot: &Dot<'_>) -> Vec<u64> {
         }
     }
     out
+}
+
+/// The same of integers, whose sums wrap.
+fn dot_of_integers(dot: &Dot<'_>) -> Vec<u64> {
+    let [m, k, n] = dot.extents;
+    let widen = |x: &[u64]| -> Vec<Scalar> {
+        let wide = |&bits: &u64| scalar::cast(Scalar { dtype: dot.from, bits }, dot.to);
+        x.iter().map(wide).collect()
+    };
+    let (a, b) = (widen(dot.a), widen(dot.b));
+    let element = |(at, &bits): (usize, &u64)| {
+        let (row, column) = (at / n, at % n);
+        let terms = (0..k).map(|i| (a[row * k + i], b[i * n + column]));
+        let before = Scalar { dtype: dot.to, bits };
+        terms.fold(before, |sum, (a, b)| scalar::fma(a, b, sum)).bits
+    };
+    debug_assert_eq!(dot.acc.len(), m * n);
+    dot.acc.iter().enumerate().map(element).collect()
 }
 
 impl Dot<'_> {

@@ -124,6 +124,23 @@ impl DType {
         self != DType::Bool && !self.is_f8()
     }
 
+    /// The dtype in which `dot` adds products of this one; none where it multiplies no such tiles.
+    ///
+    /// ```
+    /// # use genesis_kernel::ir::DType;
+    /// assert_eq!(DType::BF16.accumulator(), Some(DType::F32));
+    /// assert_eq!(DType::I8.accumulator(), Some(DType::I32));
+    /// assert_eq!(DType::I64.accumulator(), None);
+    /// ```
+    pub fn accumulator(self) -> Option<DType> {
+        match self {
+            DType::F64 => Some(DType::F64),
+            DType::I8 | DType::U8 => Some(DType::I32),
+            _ if self.is_float() => Some(DType::F32),
+            _ => None,
+        }
+    }
+
     /// Whether it is an integer, signed or not; bool is not.
     pub fn is_int(self) -> bool {
         !self.is_float() && self != DType::Bool

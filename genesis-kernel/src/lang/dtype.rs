@@ -40,7 +40,7 @@ pub trait Number: Element {
     message = "this needs a float dtype, `{Self}` is none",
     note = "convert with `.to::<f32>()`; a parameter of a kernel needs the bound `Float`"
 )]
-pub trait Float: Number + Factor {
+pub trait Float: Number + Factor<Sum = f32> + Accumulator {
     /// Infinity.
     const INFINITY: Self;
     /// Minus infinity.
@@ -58,14 +58,34 @@ pub trait Float: Number + Factor {
     message = "this needs a float of 8 bits, `{Self}` is none",
     note = "these are `f8e4m3` and `f8e5m2`; a parameter of a kernel needs the bound `Float8`"
 )]
-pub trait Float8: Element + Factor {}
+pub trait Float8: Element + Factor<Sum = f32> {}
 
-/// What `dot` multiplies: every float, those of 8 bits too.
+/// What `dot` multiplies: every float, those of 8 bits too, and integers of 8 bits.
 #[diagnostic::on_unimplemented(
-    message = "`dot` multiplies floats, `{Self}` is none",
-    note = "convert with `.to::<f32>()`; a parameter of a kernel needs the bound `Float` or `Float8`"
+    message = "`dot` multiplies floats and integers of 8 bits, `{Self}` is neither",
+    note = "convert with `.to::<f32>()`; a parameter of a kernel needs the bound `Float`, `Float8` or `Int8`"
 )]
-pub trait Factor: Element {}
+pub trait Factor: Element {
+    /// In what products are added where no accumulator is given.
+    type Sum: Accumulator;
+}
+
+/// What `dot` adds products to: a float, or `i32` for products of integers.
+#[diagnostic::on_unimplemented(
+    message = "`dot` adds to floats or to i32, and not to `{Self}`",
+    note = "the accumulator of floats is f32, that of integers i32"
+)]
+pub trait Accumulator: Number {}
+
+#[diagnostic::do_not_recommend]
+impl Accumulator for i32 {}
+
+/// `i8` or `u8`: integers that `dot` multiplies, and adds up as `i32`.
+#[diagnostic::on_unimplemented(
+    message = "this needs an integer of 8 bits, `{Self}` is none",
+    note = "these are `i8` and `u8`; a parameter of a kernel needs the bound `Int8`"
+)]
+pub trait Int8: Int + Factor<Sum = i32> {}
 
 /// `i8` to `i64`, `u8` to `u64`.
 #[diagnostic::on_unimplemented(
@@ -114,12 +134,28 @@ macro_rules! ints {
 }
 ints!(i8, i16, i32, i64, u8, u16, u32, u64);
 
+macro_rules! ints8 {
+    ($($ty:ident),*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl Factor for $ty {
+            type Sum = i32;
+        }
+        #[diagnostic::do_not_recommend]
+        impl Int8 for $ty {}
+    )*};
+}
+ints8!(i8, u8);
+
 macro_rules! floats {
     ($($ty:ident: $zero:expr, $one:expr);*) => {$(
         #[diagnostic::do_not_recommend]
         impl Element for $ty {}
         #[diagnostic::do_not_recommend]
-        impl Factor for $ty {}
+        impl Factor for $ty {
+            type Sum = f32;
+        }
+        #[diagnostic::do_not_recommend]
+        impl Accumulator for $ty {}
         #[diagnostic::do_not_recommend]
         impl Float for $ty {
             const INFINITY: $ty = $ty::INFINITY;
@@ -144,7 +180,9 @@ macro_rules! floats8 {
         #[diagnostic::do_not_recommend]
         impl Element for $ty {}
         #[diagnostic::do_not_recommend]
-        impl Factor for $ty {}
+        impl Factor for $ty {
+            type Sum = f32;
+        }
         #[diagnostic::do_not_recommend]
         impl Float8 for $ty {}
     )*};

@@ -49,7 +49,9 @@ pub use control::{
     Assertion, Condition, Print, Range, condition, device_assert, persistent, print, range,
     static_assert, static_range,
 };
-pub use dtype::{As, Bool, Element, Factor, Float, Float8, Int, Logic, Number, OneDType, as_};
+pub use dtype::{
+    Accumulator, As, Bool, Element, Factor, Float, Float8, Int, Int8, Logic, Number, OneDType, as_,
+};
 pub use half::{bf16, f16};
 pub use literal::{
     Argument, Constant, FloatLiteral, FromSource, IntLiteral, ScalarOf, argument, constant, from,

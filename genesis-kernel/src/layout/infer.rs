@@ -126,11 +126,9 @@ impl<'f> Infer<'f> {
             self.units.insert(op, (unit, warps));
             let shape = self.shape(result);
             let layout = match unit {
-                DotUnit::Mma16 | DotUnit::MmaTf32 | DotUnit::MmaTf32x3 => {
-                    mma::accumulator(shape, warps, self.num_warps)
-                }
                 DotUnit::Fma => mma::fma_accumulator(shape, self.num_warps),
                 DotUnit::Wgmma(_) => self.wgmma_layout(shape),
+                _ => mma::accumulator(shape, warps, self.num_warps),
             };
             self.sums.insert(result, Arc::new(layout.in_cluster(self.num_blocks)));
         }
@@ -190,6 +188,8 @@ impl<'f> Infer<'f> {
             (DType::F16 | DType::BF16, DType::F32, _) if fits(16) => DotUnit::Mma16,
             (DType::F32, DType::F32, DotPrecision::Tf32) if fits(8) => DotUnit::MmaTf32,
             (DType::F32, DType::F32, DotPrecision::Tf32x3) if fits(8) => DotUnit::MmaTf32x3,
+            (DType::I8 | DType::U8, DType::I32, _) if fits(32) => DotUnit::MmaInt8,
+            (DType::F64, DType::F64, _) if fits(8) => DotUnit::MmaF64,
             _ => DotUnit::Fma,
         };
         let along_rows = rows && m as u32 / 16 >= self.num_warps;

@@ -267,11 +267,7 @@ pub(super) fn fragment(infer: &Infer<'_>, op: Op, i: usize) -> LinearLayout {
     let data = infer.func.op(op);
     let shape = infer.func.tile(data.operands[i]).shape;
     let (unit, warps) = infer.units[&op];
-    let width = match unit {
-        DotUnit::Mma16 => 2,
-        DotUnit::Wgmma(kind) => kind.packed(),
-        DotUnit::MmaTf32 | DotUnit::MmaTf32x3 | DotUnit::Fma => 1,
-    };
+    let width = unit.packed();
     match (unit, i) {
         (DotUnit::Fma, _) => {
             let acc = infer.layout(data.results[0]).expect("a dot's result has a layout");

@@ -112,6 +112,10 @@ pub enum DotUnit {
     MmaTf32,
     /// The same on f32 as the sum of two tf32: three products of the four.
     MmaTf32x3,
+    /// `mma.sync.m16n8k32` on i8 or u8, accumulating i32, which wraps.
+    MmaInt8,
+    /// `mma.sync.m16n8k8` on f64, or what it is made of.
+    MmaF64,
     /// Multiply-adds of each thread's own elements.
     Fma,
     /// `wgmma` of four warps together, operands in shared memory (A perhaps in registers).
@@ -131,6 +135,10 @@ pub enum WgmmaKind {
     F8E4M3,
     /// f8e5m2, likewise.
     F8E5M2,
+    /// i8, i32 accumulators, which wrap; k is 32, operands in shared memory have K contiguous.
+    I8,
+    /// u8, likewise.
+    U8,
 }
 
 impl WgmmaKind {
@@ -139,7 +147,7 @@ impl WgmmaKind {
         match self {
             WgmmaKind::Tf32 => 1,
             WgmmaKind::Bf16 | WgmmaKind::F16 => 2,
-            WgmmaKind::F8E4M3 | WgmmaKind::F8E5M2 => 4,
+            WgmmaKind::F8E4M3 | WgmmaKind::F8E5M2 | WgmmaKind::I8 | WgmmaKind::U8 => 4,
         }
     }
 
@@ -151,6 +159,8 @@ impl WgmmaKind {
             DType::F32 => Some(WgmmaKind::Tf32),
             DType::F8E4M3 => Some(WgmmaKind::F8E4M3),
             DType::F8E5M2 => Some(WgmmaKind::F8E5M2),
+            DType::I8 => Some(WgmmaKind::I8),
+            DType::U8 => Some(WgmmaKind::U8),
             _ => None,
         }
     }
@@ -161,11 +171,33 @@ impl DotUnit {
     pub fn step(self) -> u32 {
         match self {
             DotUnit::Mma16 => 16,
-            DotUnit::MmaTf32 | DotUnit::MmaTf32x3 => 8,
+            DotUnit::MmaTf32 | DotUnit::MmaTf32x3 | DotUnit::MmaF64 => 8,
+            DotUnit::MmaInt8 => 32,
             DotUnit::Fma => 1,
-            DotUnit::Wgmma(WgmmaKind::Bf16 | WgmmaKind::F16) => 16,
-            DotUnit::Wgmma(WgmmaKind::Tf32) => 8,
-            DotUnit::Wgmma(WgmmaKind::F8E4M3 | WgmmaKind::F8E5M2) => 32,
+            // 32 bytes.
+            DotUnit::Wgmma(kind) => 8 * kind.packed(),
+        }
+    }
+
+    /// Elements of an operand in one register of a fragment, which f64 fills alone.
+    pub fn packed(self) -> u32 {
+        match self {
+            DotUnit::Mma16 => 2,
+            DotUnit::MmaInt8 => 4,
+            DotUnit::MmaTf32 | DotUnit::MmaTf32x3 | DotUnit::MmaF64 | DotUnit::Fma => 1,
+            DotUnit::Wgmma(kind) => kind.packed(),
+        }
+    }
+
+    /// Whether it is `mma.sync`: tensor cores that read registers and are waited for.
+    pub fn is_mma_sync(self) -> bool {
+        match self {
+            DotUnit::Mma16
+            | DotUnit::MmaTf32
+            | DotUnit::MmaTf32x3
+            | DotUnit::MmaInt8
+            | DotUnit::MmaF64 => true,
+            DotUnit::Fma | DotUnit::Wgmma(_) => false,
         }
     }
 }

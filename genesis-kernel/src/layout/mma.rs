@@ -1,8 +1,17 @@
 //! The layouts that tensor-core instructions prescribe.
 //!
-//! `mma.sync` multiplies an m16 x k tile by a k x n8 tile; k is 16 for 16-bit operands (two of which
-//! share a register: width 2) and 8 for tf32 (width 1). The layouts repeat these tiles over warps,
-//! then over registers, the columns first.
+//! `mma.sync` multiplies an m16 x k tile by a k x n8 tile. Operands of 8 and 16 bits share a register of 32
+//! bits (their number is the width); one of f64 fills two:
+//!
+//! | operands | width | k | accumulator |
+//! |---|---|---|---|
+//! | i8, u8 | 4 | 32 | i32 |
+//! | f16, bf16 | 2 | 16 | f32 |
+//! | tf32 | 1 | 8 | f32 |
+//! | f64 | 1 | 8 | f64 |
+//!
+//! The layouts repeat these tiles over warps, then over registers, the columns first. `m8n8k4` of f64, the one
+//! that sm_80 has, is a quarter of such a tile: rows 0 to 7 or 8 to 15, half of k.
 //!
 //! The first 4x4 corner of an accumulator, entries `lane.register`:
 //!
@@ -179,6 +188,14 @@ mod tests {
         each(&a, |v, l, _| [(l >> 2) + 8 * (v & 1), (l & 3) + 4 * (v >> 1)]);
         let b = operand_b(Shape::new(&[8, 8]), [1, 1], 1, 1);
         each(&b, |v, l, _| [(l & 3) + 4 * v, l >> 2]);
+    }
+
+    #[test]
+    fn operands_of_8_bits_match_the_table() {
+        let a = operand_a(Shape::new(&[16, 32]), [1, 1], 4, 1);
+        each(&a, |v, l, _| [(l >> 2) + 8 * (v >> 2 & 1), 4 * (l & 3) + (v & 3) + 16 * (v >> 3)]);
+        let b = operand_b(Shape::new(&[32, 8]), [1, 1], 4, 1);
+        each(&b, |v, l, _| [4 * (l & 3) + (v & 3) + 16 * (v >> 2), l >> 2]);
     }
 
     #[test]

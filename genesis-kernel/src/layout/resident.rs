@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::linear::LinearLayout;
-use super::lir::{DotOperand, DotUnit, LayoutIr, element_bits};
+use super::lir::{DotOperand, LayoutIr, element_bits};
 use crate::ir::{Def, Op, OpKind, Region, Value};
 
 /// The most 32-bit registers of a thread that operands of a loop may hold.
@@ -68,7 +68,7 @@ struct Hoist {
 impl Hoist {
     fn operand(&mut self, lir: &mut LayoutIr, dot: Op, side: usize) {
         let plan = &lir.dots[&dot];
-        if !matches!(plan.unit, DotUnit::Mma16 | DotUnit::MmaTf32 | DotUnit::MmaTf32x3) {
+        if !plan.unit.is_mma_sync() {
             return;
         }
         let Some(operand) = [&plan.a, &plan.b][side].registers() else { return };

@@ -48,7 +48,9 @@ pub(super) fn operand_plan(
             (offsets, load)
         }
         None => {
-            let offsets = offsets(&to.lane);
+            // Lanes that are served at once: half a warp where each reads 8 bytes.
+            let served = if bits == 64 { &to.lane[..4] } else { &to.lane[..] };
+            let offsets = offsets(served);
             let load = SharedAccess::new(to, &offsets, bits, avoid);
             (offsets, load)
         }

@@ -39,7 +39,7 @@ pub enum Unit {
     Tf32,
     /// Multiply-adds of the ordinary units.
     Single,
-    /// The same of f64.
+    /// Tensor cores on f64.
     Double,
 }
 

@@ -122,6 +122,8 @@ pub(super) fn dtypes(kernel: &KernelDef, dtype: DType) -> Vec<DType> {
     };
     let of = |param: &DTypeParam| match param.bound {
         DTypeBound::Float8 if !dtype.is_f8() => DType::F8E4M3,
+        DTypeBound::Int8 if !matches!(dtype, DType::I8 | DType::U8) => DType::I8,
+        DTypeBound::Int if param.name == "O" => DType::I32,
         DTypeBound::Float if dtype.is_f8() => DType::BF16,
         _ if param.name == "A" => wide,
         _ => dtype,

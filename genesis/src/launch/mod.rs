@@ -416,6 +416,18 @@ pub(crate) fn matmul(a: &Tensor, b: &Tensor, c: &Tensor, tf32: bool) -> Result<(
     Ok(unsafe { kernel.launch_tuned(stream, dtypes, &args) }?)
 }
 
+/// `c = a b` of integers of 8 bits, all of rank 3; `c` is of integers too, and keeps the low bits of i32 sums.
+pub(crate) fn matmul_int8(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<()> {
+    trace::check_real("matmul", &[a, b, c])?;
+    let args = match is_swapped(c) {
+        true => [transposed(b, false), transposed(a, false), transposed(c, true)],
+        false => [own_view(a, false), own_view(b, false), own_view(c, true)],
+    };
+    let kernel = &kernels::matmul_int::matmul_int8::KERNEL;
+    // SAFETY: as in `matmul`.
+    Ok(unsafe { kernel.launch_tuned(&c.device().stream(), &[a.dtype(), c.dtype()], &args) }?)
+}
+
 /// How many parts K is cut into, so that there is a tile for most multiprocessors: a power of two, 1 where
 /// the tiles are enough, or a part would be too short to be worth a store of its sums. The error of a long
 /// sum of f32, which grows with its length, is less of parts too.

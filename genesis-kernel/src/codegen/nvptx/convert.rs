@@ -160,8 +160,9 @@ impl Lowering<'_> {
             if element == e.f32() {
                 return vec![e.bitcast(word, element)];
             }
-            let pair = e.bitcast(word, e.vec(element, 2));
-            (0..2).map(|i| e.extract(pair, i)).collect()
+            let packed = if element == e.i8() { 4 } else { 2 };
+            let all = e.bitcast(word, e.vec(element, packed));
+            (0..packed).map(|i| e.extract(all, i)).collect()
         };
         words.flat_map(elements).collect()
     }

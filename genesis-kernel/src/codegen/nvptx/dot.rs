@@ -8,18 +8,21 @@
 //!
 //! ```text
 //! m16n8k16: a = {(r, k..k+1), (r+8, k..), (r, k+8..), (r+8, k+8..)}, b = {(k..k+1, n), (k+8.., n)}
+//! m16n8k32: the same of four neighbors along K and halves of 16;  m16n8k8: of one, and halves of 4
+//! m8n8k4:   a = {(r, k)}, b = {(k, n)}: a quarter of an m16n8k8 of f64
 //! ```
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::super::elementwise::{self, Target as Machine, cast};
-use super::super::llvm::Val;
+use super::super::llvm::{Ty, Val};
 use super::lowering::Lowering;
 use crate::Error;
 use crate::ir::{DType, Op, Value};
 use crate::layout::{DotUnit, HwIndex, LinearLayout, RegisterOperand};
 use crate::machine::scratch::{own_staging, staged_bytes};
+use crate::target::F64Mma;
 
 /// An operand as the unit wants it; registers are read when they are first asked for.
 pub(super) struct Fragment<'a> {
@@ -243,7 +246,11 @@ impl<'a> Lowering<'a> {
                 let rests = words.iter().zip(&large).map(rest).collect();
                 vec![large, rests]
             }
-            DotUnit::Mma16 | DotUnit::Fma | DotUnit::Wgmma(_) => vec![words],
+            DotUnit::Mma16
+            | DotUnit::MmaInt8
+            | DotUnit::MmaF64
+            | DotUnit::Fma
+            | DotUnit::Wgmma(_) => vec![words],
         }
     }
 
@@ -265,36 +272,71 @@ impl<'a> Lowering<'a> {
                     let [row, column] = at(8 * outer, half * high + j);
                     fragment.get(self, row, column)
                 };
-                let word = match unit {
-                    DotUnit::MmaTf32 | DotUnit::MmaTf32x3 => element(0)?,
-                    DotUnit::Mma16 | DotUnit::Fma | DotUnit::Wgmma(_) => {
-                        let pair = [element(0)?, element(1)?];
-                        e.bitcast(e.build_vec(&pair), e.i32())
-                    }
-                };
-                words.push(word);
+                let parts: Vec<Val> =
+                    (0..unit.packed()).map(&mut element).collect::<Result<_, _>>()?;
+                words.push(match parts[..] {
+                    [whole] => whole,
+                    _ => e.bitcast(e.build_vec(&parts), e.i32()),
+                });
             }
         }
         Ok(words)
     }
 
+    /// Adds the product of one m16n8 tile to its sums.
     fn mma(&self, unit: DotUnit, dtype: DType, a: &[Val], b: &[Val], sum: &[Val]) -> Vec<Val> {
-        let e = self.e;
         let shape = match (unit, dtype) {
+            (DotUnit::MmaF64, _) => return self.mma_f64(a, b, sum),
             (DotUnit::MmaTf32 | DotUnit::MmaTf32x3, _) => "m16n8k8.row.col.f32.tf32.tf32.f32",
+            (DotUnit::MmaInt8, DType::U8) => "m16n8k32.row.col.s32.u8.u8.s32",
+            (DotUnit::MmaInt8, _) => "m16n8k32.row.col.s32.s8.s8.s32",
             (_, DType::F16) => "m16n8k16.row.col.f32.f16.f16.f32",
             _ => "m16n8k16.row.col.f32.bf16.bf16.f32",
         };
-        let text = format!(
-            "mma.sync.aligned.{shape} {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, \
-             {{$10, $11, $12, $13}};"
-        );
+        self.mma_sync(shape, a, b, sum)
+    }
+
+    /// The same of f64: one instruction where a GPU has it, else one for each half of the rows and of K, in order.
+    fn mma_f64(&self, a: &[Val], b: &[Val], sum: &[Val]) -> Vec<Val> {
+        match self.facts.gpu.features.mma_f64 {
+            F64Mma::M16N8K8 => self.mma_sync("m16n8k8.row.col.f64.f64.f64.f64", a, b, sum),
+            F64Mma::M8N8K4 => {
+                let shape = "m8n8k4.row.col.f64.f64.f64.f64";
+                let half = |rows: usize| {
+                    let before = sum[2 * rows..][..2].to_vec();
+                    (0..2).fold(before, |sum, k| {
+                        self.mma_sync(shape, &a[rows + 2 * k..][..1], &b[k..][..1], &sum)
+                    })
+                };
+                [half(0), half(1)].concat()
+            }
+        }
+    }
+
+    /// One instruction; its sums follow those before it in type and number.
+    fn mma_sync(&self, shape: &str, a: &[Val], b: &[Val], sum: &[Val]) -> Vec<Val> {
+        let e = self.e;
+        let sums: Vec<Ty> = sum.iter().map(|&value| e.type_of(value)).collect();
         let args: Vec<Val> = a.iter().chain(b).chain(sum).copied().collect();
-        let constraints = "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f";
-        let result = e.structure(&[e.f32(); 4]);
-        let call = e.inline_asm(result, &text, constraints, &args, false);
+        let mut next = 0;
+        let mut list = |count: usize| {
+            let names: Vec<String> = (next..next + count).map(|i| format!("${i}")).collect();
+            next += count;
+            format!("{{{}}}", names.join(", "))
+        };
+        let [to, left, right, before] = [sum.len(), a.len(), b.len(), sum.len()].map(&mut list);
+        let text = format!("mma.sync.aligned.{shape} {to}, {left}, {right}, {before};");
+        let letter = |ty: Ty| match ty {
+            _ if ty == e.f32() => "f",
+            _ if ty == e.f64() => "d",
+            _ => "r",
+        };
+        let outputs = sums.iter().map(|&ty| format!("={}", letter(ty)));
+        let inputs = args.iter().map(|&arg| letter(e.type_of(arg)).to_owned());
+        let constraints = outputs.chain(inputs).collect::<Vec<_>>().join(",");
+        let call = e.inline_asm(e.structure(&sums), &text, &constraints, &args, false);
         e.set_convergent(call);
-        (0..4).map(|i| e.extract_value(call, i)).collect()
+        (0..sum.len() as u32).map(|i| e.extract_value(call, i)).collect()
     }
 }
 

@@ -15,7 +15,7 @@
 //! The MMAs are asynchronous. Inline assembly that takes and gives all accumulators ties them to the issue and the
 //! wait: neither LLVM nor ptxas may touch an accumulator between the two.
 
-use super::super::llvm::{Emitter, Val};
+use super::super::llvm::{Emitter, Ty, Val};
 use super::dot::Fragment;
 use super::lowering::Lowering;
 use super::partial::Partial;
@@ -114,24 +114,29 @@ impl Assembly {
 
     /// Adds an instruction whose sums start at number `first`, in place of what they were or added to it.
     fn multiply(&mut self, first: u32, a: &str, b: &str, replaces: bool) {
-        let (k, ty) = match self.kind {
-            WgmmaKind::Bf16 => (16, "bf16"),
-            WgmmaKind::F16 => (16, "f16"),
-            WgmmaKind::Tf32 => (8, "tf32"),
-            WgmmaKind::F8E4M3 => (32, "e4m3"),
-            WgmmaKind::F8E5M2 => (32, "e5m2"),
+        let (to, ty) = match self.kind {
+            WgmmaKind::Bf16 => ("f32", "bf16"),
+            WgmmaKind::F16 => ("f32", "f16"),
+            WgmmaKind::Tf32 => ("f32", "tf32"),
+            WgmmaKind::F8E4M3 => ("f32", "e4m3"),
+            WgmmaKind::F8E5M2 => ("f32", "e5m2"),
+            WgmmaKind::I8 => ("s32", "s8"),
+            WgmmaKind::U8 => ("s32", "u8"),
         };
         let [ta, tb] = self.transposed.map(u8::from);
+        // Signs of the operands, where they have one, and which are transposed, where they may be.
         let flags = match (self.kind, a.starts_with('{')) {
-            (WgmmaKind::Tf32 | WgmmaKind::F8E4M3 | WgmmaKind::F8E5M2, _) => String::new(),
-            (_, true) => format!(", {tb}"),
-            (_, false) => format!(", {ta}, {tb}"),
+            (WgmmaKind::I8 | WgmmaKind::U8, _) => String::new(),
+            (WgmmaKind::Tf32 | WgmmaKind::F8E4M3 | WgmmaKind::F8E5M2, _) => ", 1, 1".to_owned(),
+            (_, true) => format!(", 1, 1, {tb}"),
+            (_, false) => format!(", 1, 1, {ta}, {tb}"),
         };
         let (columns, sums) = (self.columns, list(first, self.columns / 2));
+        let k = DotUnit::Wgmma(self.kind).step();
         let adds = if replaces { "q" } else { "p" };
         self.text.push_str(&format!(
-            "\n\twgmma.mma_async.sync.aligned.m64n{columns}k{k}.f32.{ty}.{ty} \
-             {sums}, {a}, {b}, {adds}, 1, 1{flags};"
+            "\n\twgmma.mma_async.sync.aligned.m64n{columns}k{k}.{to}.{ty}.{ty} \
+             {sums}, {a}, {b}, {adds}{flags};"
         ));
     }
 
@@ -143,7 +148,7 @@ impl Assembly {
             self.text.push_str(&format!("\n\twgmma.wait_group.sync.aligned {pending};"));
         }
         self.text.push_str(" }");
-        let constraints = format!("{}{},~{{memory}}", tied(self.sums), self.letters);
+        let constraints = format!("{}{},~{{memory}}", tied(e, sums), self.letters);
         change_in_place(e, &self.text, &constraints, sums, &self.words)
     }
 }
@@ -154,32 +159,33 @@ fn list(first: u32, count: u32) -> String {
     format!("{{{}}}", all.join(","))
 }
 
-/// The constraints of `n` floats that go in and come out.
-fn tied(n: u32) -> String {
-    let outputs = (0..n).map(|_| "=f".to_owned());
-    outputs.chain((0..n).map(|i| i.to_string())).collect::<Vec<_>>().join(",")
+/// The constraints of sums, f32 or i32, that go in and come out.
+fn tied(e: &Emitter, sums: &[Val]) -> String {
+    let output = |&sum: &Val| if e.type_of(sum) == e.f32() { "=f" } else { "=r" }.to_owned();
+    let inputs = (0..sums.len()).map(|i| i.to_string());
+    sums.iter().map(output).chain(inputs).collect::<Vec<_>>().join(",")
 }
 
-/// Inline assembly that changes floats in place; all threads of a warpgroup come here together.
+/// Inline assembly that changes sums in place; all threads of a warpgroup come here together.
 fn change_in_place(
     e: &Emitter,
     text: &str,
     constraints: &str,
-    floats: &[Val],
+    sums: &[Val],
     others: &[Val],
 ) -> Vec<Val> {
-    let result = e.structure(&vec![e.f32(); floats.len()]);
-    let args: Vec<Val> = floats.iter().chain(others).copied().collect();
-    let call = e.inline_asm(result, text, constraints, &args, true);
+    let types: Vec<Ty> = sums.iter().map(|&sum| e.type_of(sum)).collect();
+    let args: Vec<Val> = sums.iter().chain(others).copied().collect();
+    let call = e.inline_asm(e.structure(&types), text, constraints, &args, true);
     e.set_convergent(call);
-    (0..floats.len() as u32).map(|i| e.extract_value(call, i)).collect()
+    (0..sums.len() as u32).map(|i| e.extract_value(call, i)).collect()
 }
 
 /// Waits until at most `pending` groups are in flight, of which none has these accumulators.
 pub(super) fn wait(e: &Emitter, pending: u32, sums: &[Val]) -> Vec<Val> {
     let n = sums.len() as u32;
     let text = format!("// {}\n\twgmma.wait_group.sync.aligned {pending};", list(0, n));
-    let constraints = format!("{},~{{memory}}", tied(n));
+    let constraints = format!("{},~{{memory}}", tied(e, sums));
     change_in_place(e, &text, &constraints, sums, &[])
 }
 
@@ -196,7 +202,7 @@ impl<'a> Lowering<'a> {
             mma.flight == Flight::Promoted || is_zero(self.func, self.func.op(op).operands[2]);
         let mut assembly = self.products(op, plan, kind, (sums.len() as u32, begins))?;
         let e = self.e;
-        let unset = vec![e.poison(e.f32()); if begins { sums.len() } else { 0 }];
+        let unset: Vec<Val> = sums.iter().map(|&sum| e.poison(e.type_of(sum))).collect();
         let before = if begins { &unset } else { &sums[..] };
         match mma.flight {
             // These may stay in flight, those of the iteration before may not.
@@ -470,6 +476,18 @@ mod tests {
             ]
         );
         assert_eq!(assembly.letters, ",l,r,r,r,r");
-        assert_eq!(tied(2), "=f,=f,0,1");
+        let sums = [e.f32(), e.i32()].map(|ty| e.poison(ty));
+        assert_eq!(tied(&e, &sums), "=f,=r,0,1");
+    }
+
+    #[test]
+    fn integers_have_neither_signs_nor_transposes() {
+        let e = Emitter::new("test");
+        let mut assembly = Assembly::new(WgmmaKind::U8, 8, [false; 2], 4);
+        let b = assembly.operand(&[e.int(e.i64(), 0)]);
+        assembly.multiply(0, "$9", &b, false);
+        let last = assembly.text.lines().last();
+        let wanted = "\twgmma.mma_async.sync.aligned.m64n8k32.s32.u8.u8 {$0,$1,$2,$3}, $9, $8, p;";
+        assert_eq!(last, Some(wanted));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::program::{
     Action, Alu, Arg, Compare, Element, Fence, OnBarrier, Product, Reg, Rmw, Round, Shuffle, Space,
-    Special, TensorCopy, Ty, Vote,
+    Special, Sum, TensorCopy, Ty, Vote,
 };
 use super::{Parser, Wrong, parts};
 
@@ -320,12 +320,13 @@ impl Parser {
 
     fn warp_product(&mut self, name: &Name<'_>, ops: &[String]) -> Result<Action, Wrong> {
         let [to, a, b, before] = ops else { return Err(name.unknown()) };
-        let types = elements(name)?;
+        let (types, sum) = elements(name)?;
         let sums: Vec<Reg> = parts(to).iter().map(|to| self.to(to)).collect::<Result<_, _>>()?;
         Ok(Action::WarpProduct(Box::new(Product {
             columns: name.extent('n')?,
             depth: name.extent('k')?,
             types,
+            sum,
             sums,
             before: self.all(before)?,
             a: self.all(a)?,
@@ -351,6 +352,7 @@ impl Parser {
         let sums: Vec<Reg> = parts(to).iter().map(|to| self.to(to)).collect::<Result<_, _>>()?;
         let flag = |i: usize, what: &str| negates.get(i).is_some_and(|text| text == what);
         let in_registers = a.starts_with('{');
+        let (types, sum) = elements(name)?;
         let transposed = match in_registers {
             true => [false, flag(2, "1")],
             false => [flag(2, "1"), flag(3, "1")],
@@ -358,7 +360,8 @@ impl Parser {
         Ok(Action::GroupProduct(Box::new(Product {
             columns: name.extent('n')?,
             depth: name.extent('k')?,
-            types: elements(name)?,
+            types,
+            sum,
             before: sums.iter().map(|&reg| Arg::Reg(reg)).collect(),
             sums,
             a: self.all(a)?,
@@ -503,7 +506,11 @@ fn round(name: &Name<'_>) -> Round {
 }
 
 /// The types of a product's operands; its sums are f32.
-fn elements(name: &Name<'_>) -> Result<[Element; 2], Wrong> {
+fn elements(name: &Name<'_>) -> Result<([Element; 2], Sum), Wrong> {
+    // Sums and factors of f64 are named alike.
+    if name.parts.iter().filter(|part| **part == "f64").count() == 4 {
+        return Ok(([Element::F64; 2], Sum::F64));
+    }
     let found: Vec<Element> = name
         .parts
         .iter()
@@ -514,12 +521,17 @@ fn elements(name: &Name<'_>) -> Result<[Element; 2], Wrong> {
                 "tf32" => Element::Tf32,
                 "e4m3" => Element::E4m3,
                 "e5m2" => Element::E5m2,
+                "s8" => Element::S8,
+                "u8" => Element::U8,
                 _ => return None,
             })
         })
         .collect();
-    match (found[..].try_into(), name.has("f32")) {
-        (Ok(types), true) => Ok(types),
+    let types: [Element; 2] = found[..].try_into().map_err(|_| name.unknown())?;
+    let of_bytes = types.map(|ty| matches!(ty, Element::S8 | Element::U8));
+    match of_bytes {
+        [true, true] if name.has("s32") => Ok((types, Sum::S32)),
+        [false, false] if name.has("f32") => Ok((types, Sum::F32)),
         _ => Err(name.unknown()),
     }
 }

@@ -344,10 +344,10 @@ impl Maker {
         let extents = [1, 2, 3, 4, 5, 7, 8, 16, 17];
         let [m, k, n] = [(); 3].map(|()| self.rng.pick(&extents));
         let from = match self.rng.below(4) {
-            0 => self.rng.pick(&[DType::F8E4M3, DType::F8E5M2]),
+            0 => self.rng.pick(&[DType::F8E4M3, DType::F8E5M2, DType::I8, DType::U8]),
             _ => self.float_dtype(),
         };
-        let to = if from == DType::F64 { DType::F64 } else { DType::F32 };
+        let to = from.accumulator().unwrap_or(from);
         let a = self.matrix(from, m, k);
         let b = self.matrix(from, k, n);
         let acc = self.operand(to, Shape::new(&[m, n]));
@@ -362,7 +362,7 @@ impl Maker {
         let (from, precision) = self.factors();
         let [m, n] = [(); 2].map(|()| self.rng.pick(&[3, 8, 16, 16, 16, 32]));
         let k = self.rng.pick(&[5, 8, 16, 16, 32]);
-        let to = if from == DType::F64 { DType::F64 } else { DType::F32 };
+        let to = from.accumulator().unwrap_or(from);
         let [a, b] = [[m, k], [k, n]].map(|[rows, columns]| {
             let x = self.matrix(from, rows, columns);
             self.small(x, 3)

@@ -152,6 +152,8 @@ impl Maker {
             (DType::F8E5M2, Ieee),
             (DType::F8E5M2, Fast),
             (DType::F64, Ieee),
+            (DType::I8, Ieee),
+            (DType::U8, Ieee),
         ])
     }
 
@@ -170,7 +172,7 @@ impl Maker {
         let k = self.rng.pick(&[16, 32, 64, 96, 40]);
         let a = self.factor(dtype, [m, k]);
         let b = self.factor(dtype, [k, n]);
-        let to = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let to = dtype.accumulator().unwrap_or(dtype);
         let program = self.program;
         let mut build = self.build();
         let rows = build.int(DType::I64, tile_m as i64);
@@ -205,7 +207,11 @@ impl Maker {
         let line = if is_aligned { (unit + 15) / 16 * 16 } else { unit + 1 };
         let strides = if by_rows { [line, 1] } else { [1, line] };
         let len = if by_rows { dims[0] * line } else { dims[1] * line };
-        let number = |maker: &mut Maker| Scalar::float(dtype, maker.rng.range(0, 4) as f64 - 2.0);
+        let least = if dtype.is_unsigned_int() { 0 } else { -2 };
+        let number = |maker: &mut Maker| {
+            let n = maker.rng.range(0, 4) as i64 + least;
+            if dtype.is_float() { Scalar::float(dtype, n as f64) } else { Scalar::int(dtype, n) }
+        };
         let size = dtype.bytes();
         let data =
             (0..len).flat_map(|_| number(self).bits.to_le_bytes()[..size].to_vec()).collect();

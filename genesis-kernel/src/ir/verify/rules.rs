@@ -62,7 +62,7 @@ type Class = (fn(DType) -> bool, &'static str);
 
 const NUMBER: Class = (DType::is_number, "a number");
 const FLOAT: Class = (DType::is_arithmetic_float, "a float");
-const FACTOR: Class = (DType::is_float, "a float");
+const FACTOR: Class = (|d| d.accumulator().is_some(), "a float or an integer of 8 bits");
 const INT: Class = (DType::is_int, "an integer");
 const BITS: Class = (|d| !d.is_float(), "an integer or bool");
 const ATOMIC: Class = (|d| d.bits() >= 32, "a number of 32 or 64 bits");
@@ -447,10 +447,10 @@ impl Rule<'_> {
 
     fn dot(&self, precision: DotPrecision) -> Check {
         self.counts(3..=3, 1)?;
-        let (a, b, acc) = (self.data(0, FACTOR)?, self.data(1, FACTOR)?, self.data(2, FLOAT)?);
+        let (a, b, acc) = (self.data(0, FACTOR)?, self.data(1, FACTOR)?, self.data(2, NUMBER)?);
         let (from, to) = (a.dtype(), acc.dtype());
         ensure!(b.dtype() == from, "multiplies {from} by {}", b.dtype());
-        let wide = if from == DType::F64 { DType::F64 } else { DType::F32 };
+        let wide = from.accumulator().unwrap_or(from);
         ensure!(to == wide, "products of {from} accumulate in {wide}, not {to}");
         match precision {
             DotPrecision::Ieee => {}

@@ -1,9 +1,10 @@
 //! Products of matrices.
 
-use super::super::{Extent, Factor, Float, Float8, Tile, typed};
+use super::super::{Accumulator, Extent, Factor, Float, Float8, Tile, typed};
 
-/// `accumulator + x y`: `x` is `[M, K]`, `y` is `[K, N]`. The accumulator is f32, or f64 for f64.
-pub fn dot<T: Factor, A: Float, M: Extent, K: Extent, N: Extent>(
+/// `accumulator + x y`: `x` is `[M, K]`, `y` is `[K, N]`. The accumulator is f32, f64 for f64, and i32 for i8 and
+/// u8, whose sums wrap.
+pub fn dot<T: Factor, A: Accumulator, M: Extent, K: Extent, N: Extent>(
     _x: Tile<T, (M, K)>,
     _y: Tile<T, (K, N)>,
     accumulator: Tile<A, (M, N)>,
@@ -34,7 +35,7 @@ pub fn fast_dot_new<T: Float8, M: Extent, K: Extent, N: Extent>(
 pub fn dot_new<T: Factor, M: Extent, K: Extent, N: Extent>(
     _x: Tile<T, (M, K)>,
     _y: Tile<T, (K, N)>,
-) -> Tile<f32, (M, N)> {
+) -> Tile<T::Sum, (M, N)> {
     typed()
 }
 

@@ -131,42 +131,51 @@ fn random_programs_mean_the_same_in_layouts() {
 }
 
 const MATMUL: &str = "
-kernel matmul(%a: view<T,2> readonly unit_stride ATTRS, %b: view<T,2> readonly unit_stride ATTRS, %c: view<f32,2> exclusive unit_stride ATTRS) {
+kernel matmul(%a: view<T,2> readonly unit_stride ATTRS, %b: view<T,2> readonly unit_stride ATTRS, %c: view<SUM,2> exclusive unit_stride ATTRS) {
   %0 = program_id 0 : i64
   %1 = program_id 1 : i64
   %2 = const 64 : i64
   %3 = mul %0, %2 : i64
   %4 = mul %1, %2 : i64
-  %5 = const 0.0 : f32
-  %6 = broadcast %5 : f32[64x64]
+  %5 = const ZERO : SUM
+  %6 = broadcast %5 : SUM[64x64]
   %7 = const 0 : i64
   %8 = view_dim 1 %a : i64
-  %9 = const 16 : i64
+  %9 = const DEPTH : i64
   %10 = for %11 = %7 to %8 step %9 carry (%12 = %6) {
-%13 = view_load %a, %3, %11 : T[64x16]
+%13 = view_load %a, %3, %11 : T[64xDEPTH]
 %14 = view_load %b, LEFT, RIGHT : T[ROWSxCOLUMNS]
 TRANSPOSE
-%16 = dot PRECISION %13, %15, %12 : f32[64x64]
+%16 = dot PRECISION %13, %15, %12 : SUM[64x64]
 yield %16
-  } : f32[64x64]
+  } : SUM[64x64]
   view_store %c, %10, %3, %4
   return
 }
 ";
 
+/// Steps along K of what tensor cores take at least.
+fn depth(dtype: DType) -> i64 {
+    (32 / dtype.bytes() as i64).max(16)
+}
+
 /// A product of whole numbers, which no precision rounds, `b` as `[K, N]` or as `[N, K]`.
 fn product(dtype: DType, precision: &str, transposed: bool, aligned: bool) -> RandomProgram {
     let attrs = if aligned { "multiple_of 16 stride_multiple_of 8" } else { "" };
-    let (rows, columns) = if transposed { ("64", "16") } else { ("16", "64") };
+    let (sum, depth) = (dtype.accumulator().unwrap(), depth(dtype).to_string());
+    let (rows, columns) = if transposed { ("64", &depth[..]) } else { (&depth[..], "64") };
     let (left, right) = if transposed { ("%4", "%11") } else { ("%11", "%4") };
     let turn = match transposed {
-        true => format!("transpose [1, 0] %14 : {dtype}[16x64]"),
-        false => format!("reshape %14 : {dtype}[16x64]"),
+        true => format!("transpose [1, 0] %14 : {dtype}[{depth}x64]"),
+        false => format!("reshape %14 : {dtype}[{depth}x64]"),
     };
     let text = MATMUL
         .replace("ATTRS", attrs)
         .replace("TRANSPOSE", &format!("%15 = {turn}"))
         .replace("PRECISION", precision)
+        .replace("ZERO", if sum.is_float() { "0.0" } else { "0" })
+        .replace("SUM", sum.name())
+        .replace("DEPTH", &depth)
         .replace("ROWS", rows)
         .replace("COLUMNS", columns)
         .replace("LEFT", left)
@@ -175,7 +184,8 @@ fn product(dtype: DType, precision: &str, transposed: bool, aligned: bool) -> Ra
         .replace(": T[", &format!(": {dtype}["));
     let func = crate::ir::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
     let matrix = |dtype: DType, rows: usize, columns: usize, seed: i64| {
-        let number = |i: usize| (i as i64 * 7 + seed) % 9 - 4;
+        let least = if dtype.is_unsigned_int() { 0 } else { -4 };
+        let number = |i: usize| (i as i64 * 7 + seed) % 9 + least;
         let data = (0..rows * columns).flat_map(|i| {
             let bits = scalar::cast(Scalar::int(DType::I64, number(i)), dtype).bits;
             bits.to_le_bytes().into_iter().take(dtype.bytes()).collect::<Vec<u8>>()
@@ -191,8 +201,7 @@ fn product(dtype: DType, precision: &str, transposed: bool, aligned: bool) -> Ra
     };
     let [m, n, k] = if aligned { [72, 80, 56] } else { [70, 67, 51] };
     let b = if transposed { [n, k] } else { [k, n] };
-    let args =
-        vec![matrix(dtype, m, k, 1), matrix(dtype, b[0], b[1], 2), matrix(DType::F32, m, n, 0)];
+    let args = vec![matrix(dtype, m, k, 1), matrix(dtype, b[0], b[1], 2), matrix(sum, m, n, 0)];
     RandomProgram { func, grid: [2, 2, 1], args, approximate: Vec::new() }
 }
 
@@ -205,6 +214,9 @@ fn products_through_rings_mean_the_same() {
         (DType::F32, "tf32x3"),
         (DType::F16, "ieee"),
         (DType::BF16, "ieee"),
+        (DType::F64, "ieee"),
+        (DType::I8, "ieee"),
+        (DType::U8, "ieee"),
     ] {
         for (transposed, aligned) in [(false, true), (true, true), (false, false)] {
             let program = product(dtype, precision, transposed, aligned);
@@ -222,7 +234,7 @@ fn products_through_rings_mean_the_same() {
             assert!(check(&program, &func, 4, &name), "{name} has no code");
         }
     }
-    assert_eq!(rings, 15);
+    assert_eq!(rings, 24);
 }
 
 /// The largest error of a product of random numbers of about 1, over the largest sum.

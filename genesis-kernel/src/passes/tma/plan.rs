@@ -345,6 +345,7 @@ fn product(
         (DType::BF16, DType::BF16, DType::F32, _) | (DType::F16, DType::F16, DType::F32, _) => 2,
         (DType::F32, DType::F32, DType::F32, DotPrecision::Tf32) => 4,
         (a, b, DType::F32, _) if a == b && a.is_f8() => 1,
+        (DType::I8, DType::I8, DType::I32, _) | (DType::U8, DType::U8, DType::I32, _) => 1,
         _ => return None,
     };
     let rows = m / usize::from(blocks);

@@ -28,6 +28,7 @@ pub(super) static INFOS: &[&[OpInfo]] = &[
     matmul::info::INFOS,
     affine::info::INFOS,
     matmul_f8::info::INFOS,
+    matmul_int::info::INFOS,
     products::info::INFOS,
     linear::info::INFOS,
     gated::info::INFOS,
