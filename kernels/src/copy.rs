@@ -5,7 +5,14 @@ use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
 pub static KERNELS: &[&KernelDef] =
-    &[&fill::KERNEL, &fill_flat::KERNEL, &cast_flat::KERNEL, &cast::KERNEL, &cast_across::KERNEL];
+    &[
+    &fill::KERNEL,
+    &fill_flat::KERNEL,
+    &arange_flat::KERNEL,
+    &cast_flat::KERNEL,
+    &cast::KERNEL,
+    &cast_across::KERNEL,
+];
 
 /// Where tile `program_id(0)` of `ROWS` by `COLS` elements begins in a tensor of four axes.
 ///
@@ -48,6 +55,14 @@ pub fn fill<T: Element, const ROWS: usize, const COLS: usize>(y: ViewMut<T, 4>, 
 #[kernel]
 pub fn fill_flat<T: Element, const BLOCK: usize>(y: ViewMut<T, 1>, value: T) {
     y.store([program_id(0) * BLOCK], full::<T, BLOCK>(value));
+}
+
+/// `y[i] = start + i * step`, computed in f64 and converted.
+#[kernel]
+pub fn arange_flat<T: Element, const BLOCK: usize>(y: ViewMut<T, 1>, start: f64, step: f64) {
+    let at = program_id(0) * BLOCK;
+    let i = (arange::<BLOCK>() + at).to::<f64>();
+    y.store([at], (i * step + start).to::<T>());
 }
 
 /// `y = x`, converted; both of one shape and dense.

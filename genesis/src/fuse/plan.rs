@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use genesis_kernel::compose::{Fold, Form, compose};
+use genesis_kernel::compose::{Fold, Form, StepKind, compose};
 use genesis_kernel::ir::{DType, Scalar};
 use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::runtime::{Arg, Device};
@@ -271,14 +271,20 @@ impl<'a> Planner<'a> {
     ) -> Step {
         let walk = self.walk(recipe, dims);
         let size = walk.size(self.device);
-        let def = compose(recipe).map_err(|error| Stop::Error(error.into()))?;
+        let refused = |error: genesis_kernel::Error| Stop::Error(Error::op("fuse", error.to_string()));
+        let def = compose(recipe).map_err(refused)?;
         self.stages.push(Stage::Kernel(Kernel { def, walk, size, operands, numbers, writes }));
         Ok(())
     }
 
     fn walk(&self, recipe: &genesis_kernel::compose::Recipe, dims: &[usize]) -> fused::Walk {
         let stored = recipe.results.iter().map(|&(_, dtype)| dtype);
-        let dtypes = recipe.leaves.iter().map(|leaf| leaf.dtype).chain(stored);
+        // What is computed in wider numbers than it is stored in takes as many registers.
+        let computed = recipe.steps.iter().flat_map(|step| match &step.kind {
+            StepKind::Kernel(_, dtypes, _) => dtypes.as_slice(),
+            StepKind::Cast(dtype) | StepKind::NotZero(dtype) => std::slice::from_ref(dtype),
+        });
+        let dtypes = recipe.leaves.iter().map(|leaf| leaf.dtype).chain(stored).chain(computed.copied());
         let mut four = [1; 4];
         four[4 - dims.len()..].copy_from_slice(dims);
         fused::Walk {

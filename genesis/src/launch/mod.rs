@@ -213,6 +213,27 @@ pub(crate) fn strided(
     out: &Tensor,
     numbers: &[Arg],
 ) -> Result<()> {
+    by_steps(Steps::Few, kernel, dtypes, inputs, out, numbers)
+}
+
+/// How much an elementwise kernel computes for an element.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Steps {
+    /// So little that memory is what it waits for.
+    Few,
+    /// A function by many steps in f64.
+    Many,
+}
+
+/// [`strided`] of a kernel that computes much or little.
+pub(crate) fn by_steps(
+    steps: Steps,
+    kernel: &'static KernelDef,
+    dtypes: &[DType],
+    inputs: &[&Tensor],
+    out: &Tensor,
+    numbers: &[Arg],
+) -> Result<()> {
     if trace::records(out) {
         return trace::map(kernel, dtypes, inputs, out, numbers);
     }
@@ -221,7 +242,8 @@ pub(crate) fn strided(
     }
     let layouts: Vec<&Layout> = inputs.iter().chain([&out]).map(|t| t.layout()).collect();
     let (mut shape, mut strides) = collapse(&layouts);
-    let turned = out.device() != Device::Cpu && tile::face(&mut shape, &mut strides);
+    let may_turn = out.device() != Device::Cpu && steps == Steps::Few;
+    let turned = may_turn && tile::face(&mut shape, &mut strides);
     if shape.len() > 4 {
         return halves(kernel, dtypes, inputs, out, numbers);
     }
@@ -234,8 +256,11 @@ pub(crate) fn strided(
     args.push(view(out, &dims, &full(&strides[inputs.len()]), true));
     args.extend_from_slice(numbers);
     let bytes = widest(inputs.iter().copied().chain([out]));
-    let tile::Tile { rows, cols, warps } =
-        if turned { tile::TURNED } else { tile::tile(out.device(), bytes, dims[2], dims[3]) };
+    let tile::Tile { rows, cols, warps } = match steps {
+        Steps::Many => tile::of_many_steps(out.device(), dims[2], dims[3]),
+        Steps::Few if turned => tile::TURNED,
+        Steps::Few => tile::tile(out.device(), bytes, dims[2], dims[3]),
+    };
     let grid = dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols);
     let consts = [rows as i64, cols as i64];
     launch_with(kernel, out, Grid::x(grid), dtypes, &consts, warps, &args)
@@ -345,6 +370,19 @@ pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
         return launch(kernel, y, grid, &[value.dtype], &[block as i64], &args);
     }
     strided(&kernels::copy::fill::KERNEL, &[value.dtype], &[], y, &number)
+}
+
+/// Writes `start + i * step` to element `i` of a dense vector.
+pub(crate) fn arange(y: &Tensor, start: f64, step: f64) -> Result<()> {
+    if y.numel() == 0 {
+        return Ok(());
+    }
+    // Numbers are computed in f64, of which a thread holds few.
+    let block = tile::flat(y.device(), 8).block;
+    let numbers = [start, step].map(|number| Arg::Scalar(Scalar::float(DType::F64, number)));
+    let args = [&[flat_view(y, true)], &numbers[..]].concat();
+    let grid = Grid::x(y.numel().div_ceil(block));
+    launch(&kernels::copy::arange_flat::KERNEL, y, grid, &[y.dtype()], &[block as i64], &args)
 }
 
 /// Copies, converting; both of one shape, any strides.

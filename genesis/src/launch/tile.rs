@@ -9,6 +9,7 @@
 //! | dense, bf16 | 2048 elements | one of 256, one vector |
 //! | dense, many operands, f32 | 1024 elements | one of 128, two vectors |
 //! | strided, f32 | 8 rows of 256 | one of 128, four vectors, two of a row that is repeated |
+//! | functions by many steps in f64 | 256 elements | one of 128, two elements |
 //!
 //! With 2048 threads on a multiprocessor a vector of each is 32 KB in flight already; more of them a
 //! thread only makes the last programs end later (bf16 1024 x 1024: 2 % with two, 11 % with four).
@@ -79,6 +80,17 @@ pub(super) fn tile(device: Device, bytes: usize, rows: usize, cols: usize) -> Ti
     let steps = [8, 32, 128].into_iter().filter(|&step| step < widest);
     let across = steps.chain([widest]).find(|&step| step >= cols).unwrap_or(widest);
     Tile { rows: if rows == 1 { 1 } else { numel / across }, cols: across, warps }
+}
+
+/// The tile of a function that is computed in f64 by many steps: two elements a thread, for what the steps keep
+/// fills the registers for more.
+pub(super) fn of_many_steps(device: Device, rows: usize, cols: usize) -> Tile {
+    const NUMEL: usize = 2 * 32 * WARPS;
+    if device == Device::Cpu {
+        return tile(device, 8, rows, cols);
+    }
+    let across = [8, 32, 128].into_iter().find(|&step| step >= cols).unwrap_or(NUMEL);
+    Tile { rows: if rows == 1 { 1 } else { NUMEL / across }, cols: across, warps: Some(WARPS as u32) }
 }
 
 /// The tile where an operand runs along the last axis but one: whole sectors of memory along both.

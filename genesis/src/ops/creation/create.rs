@@ -132,7 +132,13 @@ impl Tensor {
             let message = format!("no way from {start} to {end} in steps of {step}");
             return Err(Error::op("arange", message));
         }
-        Tensor::from_fn("arange", n as usize, |i| start + i as f64 * step, at)
+        let n = n as usize;
+        if !at.dtype.is_number() || n <= CHUNK && at.device == Device::Cpu {
+            return Tensor::from_fn("arange", n, |i| start + i as f64 * step, at);
+        }
+        let y = Tensor::uninitialized(&[n], (at.dtype, at.device))?;
+        launch::arange(&y, start, step)?;
+        Ok(y)
     }
 
     /// `base` to the powers of `count` numbers from `start` to `end`, both included, at equal distances.

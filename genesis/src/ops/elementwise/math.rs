@@ -29,6 +29,15 @@ pub(super) enum Compute {
 }
 
 impl Compute {
+    /// How much is computed for an element of this dtype.
+    pub(super) fn steps(self, dtype: DType) -> launch::Steps {
+        match self {
+            Compute::Fixed => launch::Steps::Many,
+            _ if self.dtypes(dtype).contains(&DType::F64) => launch::Steps::Many,
+            _ => launch::Steps::Few,
+        }
+    }
+
     /// The dtypes of a launch on tensors of this one.
     pub(super) fn dtypes(self, dtype: DType) -> Vec<DType> {
         let is_half = dtype.bytes() == 2;
@@ -91,7 +100,8 @@ impl Op for &'static Function {
             return Err(wrong_dtype(self.name, "a float", x.dtype()));
         }
         let y = Tensor::uninitialized(x.shape(), (x.dtype(), x.device()))?;
-        launch::strided(self.kernel, &self.compute.dtypes(x.dtype()), &[x], &y, &[])?;
+        let (steps, dtypes) = (self.compute.steps(x.dtype()), self.compute.dtypes(x.dtype()));
+        launch::by_steps(steps, self.kernel, &dtypes, &[x], &y, &[])?;
         Ok(y)
     }
 

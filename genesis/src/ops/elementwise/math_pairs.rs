@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::launch;
 use crate::ops::in_place::in_place;
 use crate::ops::{
-    Differentiated, Op, Saves, apply, check_pair, gradients, promote, unbroadcast,
+    Differentiated, Op, Saves, apply, check_pair, composite, gradients, promote, unbroadcast,
 };
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
@@ -69,8 +69,9 @@ impl Op for Function2Call {
                 launch::strided(kernel, &[DType::U8], &[&x, &y], &z, &[])?;
             }
             (_, Some(kernel), _) if dtype.is_float() => {
-                let dtypes = self.row.compute.dtypes(dtype);
-                launch::strided(kernel, &dtypes, &[&x, &y], &z, &[])?;
+                let (steps, dtypes) =
+                    (self.row.compute.steps(dtype), self.row.compute.dtypes(dtype));
+                launch::by_steps(steps, kernel, &dtypes, &[&x, &y], &z, &[])?;
             }
             (_, _, Some(kernel)) => launch::strided(kernel, &[dtype], &[&x, &y], &z, &[])?,
             _ => return Err(Error::op(self.row.name, format!("does not take {dtype}"))),
@@ -151,17 +152,19 @@ macro_rules! functions2 {
                     $(if let Some(special) = $special(self, c) {
                         return special;
                     })?
-                    let y = match ROWS[Row::$name as usize].int {
-                        None => self.as_float()?.number_beside(c)?,
-                        Some(_) => self.number_beside(c)?,
-                    };
-                    let is_half = y.dtype().is_float() && y.dtype().bytes() == 2;
-                    if !is_half {
-                        return self.$name(&y);
-                    }
-                    // A number is not rounded to 16 bits before it is computed with.
-                    let wide = self.to_dtype(DType::F32)?;
-                    wide.$name(&wide.number_beside(c)?)?.to_dtype(self.dtype())
+                    composite(stringify!($name), &[c], [self], |[x], n| {
+                        let y = match ROWS[Row::$name as usize].int {
+                            None => x.as_float()?.number_beside(n[0])?,
+                            Some(_) => x.number_beside(n[0])?,
+                        };
+                        let is_half = y.dtype().is_float() && y.dtype().bytes() == 2;
+                        if !is_half {
+                            return x.$name(&y);
+                        }
+                        // A number is not rounded to 16 bits before it is computed with.
+                        let wide = x.to_dtype(DType::F32)?;
+                        wide.$name(&wide.number_beside(n[0])?)?.to_dtype(x.dtype())
+                    })
                 }
             )*
         }

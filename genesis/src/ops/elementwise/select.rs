@@ -29,6 +29,9 @@ impl Tensor {
     }
 }
 
+/// The gradients of the operands by what was saved and `dy`.
+type Formula = fn(&SavedTensors, &Tensor) -> Result<Vec<Option<Tensor>>>;
+
 struct Where {
     shapes: [Vec<usize>; 2],
 }
@@ -70,8 +73,9 @@ impl Op for Where {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let op = Differentiated { name: self.name(), numbers: &[], by: sides as usize };
-        let grads = gradients(&op, saved, dy, sides)?;
+        let formula: Formula = sides;
+        let op = Differentiated { name: self.name(), numbers: &[], by: formula as usize };
+        let grads = gradients(&op, saved, dy, formula)?;
         let shapes = [&[][..], &self.shapes[0], &self.shapes[1]];
         let back = |(grad, shape): (Option<Tensor>, &[usize])| {
             grad.map(|g| unbroadcast(&g, shape)).transpose()

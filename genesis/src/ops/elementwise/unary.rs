@@ -19,7 +19,7 @@ use kernels::elementwise as device;
 
 use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{Precision, Precisions};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
 use crate::ops::{Differentiated, Op, Saves, apply, gradients, wrong_dtype};

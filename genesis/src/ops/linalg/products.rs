@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
-use crate::ops::check_pair;
+use crate::ops::{check_pair, composite};
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
@@ -79,7 +79,12 @@ impl Tensor {
         if let Some(cast) = autocast::cast_inputs("dot", &[self, other])? {
             return cast[0].dot(&cast[1]);
         }
-        autocast::without_autocast(|| self.matmul(other))
+        if !self.dtype().is_arithmetic_float() || self.shape() != other.shape() {
+            return autocast::without_autocast(|| self.matmul(other));
+        }
+        composite("dot", &[], [self, other], |of, _| {
+            Tensor::rounded_once(of, |[x, y]| x.mul(&y)?.sum())
+        })
     }
 
     /// Every product of an element of one vector and one of the other.

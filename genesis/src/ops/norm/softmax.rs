@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::launch;
 use crate::launch::config::Pieces;
 use crate::launch::rows;
-use crate::ops::{Op, Saves, apply, wrong_dtype};
+use crate::ops::{Differentiated, Op, Saves, apply, gradients, wrong_dtype};
 use crate::shape;
 use crate::tensor::Tensor;
 
@@ -115,10 +115,14 @@ impl Op for Last {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        // Products of 16-bit floats are rounded once, at the end.
-        let wide = launch::accumulate_dtype(dy.dtype());
-        let dx = (self.row.grad)(&saved.output().to_dtype(wide)?, &dy.to_dtype(wide)?)?;
-        Ok(vec![Some(dx.to_dtype(dy.dtype())?)])
+        let grad = self.row.grad;
+        let op = Differentiated { name: self.row.name, numbers: &[], by: grad as usize };
+        gradients(&op, saved, dy, move |saved, dy| {
+            // Products of 16-bit floats are rounded once, at the end.
+            let wide = launch::accumulate_dtype(dy.dtype());
+            let dx = grad(&saved.output().to_dtype(wide)?, &dy.to_dtype(wide)?)?;
+            Ok(vec![Some(dx.to_dtype(dy.dtype())?)])
+        })
     }
 }
 

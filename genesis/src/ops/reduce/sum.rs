@@ -8,6 +8,7 @@ pub(super) mod info;
 
 use genesis_kernel::ir::DType;
 use genesis_kernel::kernel::KernelDef;
+use genesis_kernel::runtime::Device;
 use kernels::reduce as device;
 
 use crate::autograd::SavedTensors;
@@ -335,6 +336,44 @@ impl Op for Extreme {
     }
 }
 
+/// Rows of at least this many elements are cut where there are fewer than [`FEW_ROWS`].
+const LONG_ROW: usize = 1 << 16;
+/// So many rows keep a GPU busy, one program each.
+const FEW_ROWS: usize = 256;
+
+/// Where the extremes of rows stand. A few long rows are cut into parts first, so that many programs share a row:
+/// the extreme of a row is that of the extremes of its parts, and the first of equals stands in the first part.
+#[track_caller]
+fn arg_of_rows(kernel: &'static KernelDef, rows: &Tensor) -> Result<Tensor> {
+    let (m, n) = (rows.shape()[0], rows.shape()[1]);
+    let run = |rows: &Tensor| {
+        let result = Tensor::uninitialized(&[rows.shape()[0]], (DType::I64, rows.device()))?;
+        launch::arg_rows(kernel, rows, &result)?;
+        Ok::<_, Error>(result)
+    };
+    if rows.device() == Device::Cpu || m >= FEW_ROWS || n < LONG_ROW {
+        return run(rows);
+    }
+    let parts = (FEW_ROWS.div_ceil(m) * 4).min(n / 1024);
+    let each = n / parts;
+    // What is over at the end of a row is a part of its own.
+    let mut found = vec![(rows.narrow(1, 0, parts * each)?.reshape(&[m * parts, each])?, parts)];
+    if parts * each < n {
+        found.push((rows.narrow(1, parts * each, n - parts * each)?, 1));
+    }
+    let (mut values, mut places) = (Vec::new(), Vec::new());
+    for (start, (part, count)) in [0, parts * each].into_iter().zip(found) {
+        let at = run(&part)?.reshape(&[m * count, 1])?;
+        values.push(part.gather(1, &at)?.reshape(&[m, count])?);
+        let first = Tensor::arange(0.0, count as f64, 1.0, (DType::I64, rows.device()))?;
+        let first = first.mul_scalar(each as f64)?.add_scalar(start as f64)?;
+        places.push(at.reshape(&[m, count])?.add(&first)?);
+    }
+    let values = Tensor::cat(&values.iter().collect::<Vec<_>>(), 1)?;
+    let places = Tensor::cat(&places.iter().collect::<Vec<_>>(), 1)?;
+    places.gather(1, &run(&values)?.reshape(&[m, 1])?)?.reshape(&[m])
+}
+
 #[track_caller]
 fn arg_extreme(
     name: &'static str,
@@ -355,10 +394,7 @@ fn arg_extreme(
     }
     let x = x.detach().transpose(axis as i64, -1)?;
     let (n, shape) = (x.shape()[x.rank() - 1], x.shape()[..x.rank() - 1].to_vec());
-    let rows = x.reshape(&[x.numel() / n, n])?;
-    let result = Tensor::uninitialized(&[rows.shape()[0]], (DType::I64, x.device()))?;
-    launch::arg_rows(kernel, &rows, &result)?;
-    let result = result.reshape(&shape)?;
+    let result = arg_of_rows(kernel, &x.reshape(&[x.numel() / n, n])?)?.reshape(&shape)?;
     // The transpose put the last axis where the reduced one was.
     if axis + 1 >= x.rank() {
         return Ok(result);
