@@ -261,8 +261,10 @@ impl Session {
         let mut ready = sweep::prepare(call, self.device)?;
         let launched = ready.prepared.launched()?;
         let mut ours = Ours::new(self.device, ready.prepared, ready.sets);
-        // What launches nothing is host code alone, and has nothing to record.
-        let is_recorded = launched.count > 0 && !lock(&self.unrecorded).contains(call.row);
+        // What launches nothing is host code alone, and has nothing to record. A peer that fails to record
+        // has to begin anew, which takes seconds: it does not try what we can't.
+        let is_known = lock(&self.unrecorded).contains(call.row);
+        let is_recorded = launched.count > 0 && !is_known && ours.is_recordable()?;
         let (times, alone) = match (ready.request, peer.as_mut()) {
             (Ok(mut request), Some(peer)) => {
                 request["graphs"] = json!(is_recorded);
@@ -375,7 +377,10 @@ fn restart(
     started: Instant,
     after: &str,
 ) -> anyhow::Error {
-    lock(report).finish();
+    // The summary of a sweep comes once, at its end.
+    if !options.sweeps() {
+        lock(report).finish();
+    }
     say(options, "going on in a fresh process");
     let Ok(program) = std::env::current_exe() else {
         return anyhow::anyhow!("this program does not know where it is");

@@ -115,6 +115,16 @@ impl Ours {
         Ok(())
     }
 
+    /// Whether a graph can hold a call; on a CPU nothing is recorded.
+    pub(crate) fn is_recordable(&mut self) -> anyhow::Result<bool> {
+        if !self.stream.device().is_cuda() {
+            return Ok(false);
+        }
+        self.call(self.sets)?;
+        let stream = self.stream.clone();
+        Ok(Graph::capture(&stream, || self.call(1)).is_ok())
+    }
+
     /// The time in ms of one of `launches` calls in a row, after two to warm up.
     fn burst(&mut self, launches: usize) -> anyhow::Result<f64> {
         if self.graph.is_some() {

@@ -29,7 +29,7 @@ use Kind::{Broadcast, Expanded, Large, Odd, Small, Strided, Unaligned};
 /// Elements of a large input on a GPU, quick and not, and on a CPU.
 const ELEMENTS: [f64; 3] = [(1 << 24) as f64, (1 << 26) as f64, (1 << 20) as f64];
 /// Floating-point operations of a call on a GPU and on a CPU.
-const FLOPS: [f64; 2] = [1e12, 2.5e9];
+const FLOPS: [f64; 2] = [1e12, 1e9];
 
 impl Kind {
     pub(crate) fn name(self) -> &'static str {

@@ -153,7 +153,7 @@ impl Bags {
 
 #[cfg(feature = "op-info")]
 pub(super) mod info {
-    use crate::ops::info::{Dense, Family, OpInfo};
+    use crate::ops::info::{Dense, Family, OpInfo, numel};
     use crate::ops::{BagMode, Bags};
 
     pub(in crate::ops) static INFOS: &[OpInfo] = &[OpInfo::new(
@@ -167,6 +167,7 @@ pub(super) mod info {
         },
         &[&[&[5, 4], &[2, 3]]],
     )
+    .computing(|x, _| 2.0 * numel(&x[1]) * x[0][1] as f64)
     .peer("F.embedding_bag(x[1], x[0], mode='mean')")
     .indexed(&[(1, 5)])];
 }

@@ -197,11 +197,22 @@ impl Growth {
     fn of(info: &OpInfo, sample: Vec<Vec<usize>>) -> Result<Growth> {
         let result = info.probe(&sample, &sample)?.shape().to_vec();
         let mut growth = Growth { sample, classes: Vec::new(), result };
-        growth.classes = growth.find_classes(info);
-        let all: Vec<usize> = growth.classes.iter().map(|class| 2 * class.extent).collect();
-        let doubled = info.probe(&growth.sample, &growth.shapes_of(&all));
-        growth.share_power(doubled.map_or(0.0, |y| y.numel() as f64));
+        for class in growth.find_classes(info) {
+            growth.classes.push(class);
+            // What grows by itself may still not grow beside others, such as a matrix beside its diagonal.
+            if growth.doubled(info).is_err() {
+                growth.classes.pop();
+            }
+        }
+        let doubled = growth.doubled(info).map_or(0.0, |y| y.numel() as f64);
+        growth.share_power(doubled);
         Ok(growth)
+    }
+
+    /// The result where all classes are doubled.
+    fn doubled(&self, info: &OpInfo) -> Result<Tensor> {
+        let extents: Vec<usize> = self.classes.iter().map(|class| 2 * class.extent).collect();
+        info.probe(&self.sample, &self.shapes_of(&extents))
     }
 
     /// Axes of more than one element that are no parameters.

@@ -208,16 +208,16 @@ pub(in crate::ops) static INFOS: &[OpInfo] = &[
     OpInfo::new(
         "diagonal_scatter",
         Family::Exact,
-        |x| x[0].diagonal_scatter(&x[1], 1, 0, 1),
+        |x| x[0].diagonal_scatter(&x[1], 0, 0, 1),
         |x| {
             Dense::from_fn(
-                &[2, 3],
-                |at| if at[1] == at[0] + 1 { x[1].data[at[0]] } else { x[0].at(at) },
+                &[3, 3],
+                |at| if at[1] == at[0] { x[1].data[at[0]] } else { x[0].at(at) },
             )
         },
-        &[&[&[2, 3], &[2]]],
+        &[&[&[3, 3], &[3]]],
     )
-    .peer("torch.diagonal_scatter(x[0], x[1], 1, 0, 1)"),
+    .peer("torch.diagonal_scatter(x[0], x[1], 0, 0, 1)"),
     OpInfo::new(
         "with_index",
         Family::Exact,
