@@ -4,8 +4,7 @@ use genesis_kernel::kernel::KernelDef;
 use genesis_kernel::prelude::*;
 
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] =
-    &[
+pub static KERNELS: &[&KernelDef] = &[
     &fill::KERNEL,
     &fill_flat::KERNEL,
     &arange_flat::KERNEL,

@@ -107,10 +107,10 @@ mod paged;
 mod paged_decode;
 /// Calls of every op against PyTorch.
 mod parity;
-/// Products of integers and of f64 by tensor cores.
-mod products;
 /// What a program spends its time on.
 mod peers;
+/// Products of integers and of f64 by tensor cores.
+mod products;
 mod profiler;
 /// Weights of 4 and 8 bits.
 mod quantized;

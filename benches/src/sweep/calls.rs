@@ -10,7 +10,7 @@ use genesis::ops::info::Input;
 use genesis::ops::{Attention, Classes, Conv, Index, PadMode, Reduction};
 use genesis::{DType, Result, Tensor};
 
-use super::Call;
+use super::call::Call;
 use super::kind::Kind;
 
 /// An input of a row: dtype, extents, and the range of its values.

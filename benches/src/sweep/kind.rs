@@ -3,7 +3,7 @@
 use genesis::DType;
 use genesis::ops::info::{Limits, OpInfo};
 
-use super::Scope;
+use super::scope::Scope;
 
 /// A kind of call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

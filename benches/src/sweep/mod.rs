@@ -13,63 +13,30 @@
 //! dtype of the results agree is looked at before anything is timed, the values themselves are what the
 //! tests of the table are for, and `bench ops --check`.
 
+mod call;
 mod calls;
 mod check;
 mod kind;
 mod prepare;
+mod scope;
 mod summary;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use genesis::ops::info::{Growth, Input, OpInfo, all};
-use genesis::{DType, Device, Tensor};
+use genesis::ops::info::{Growth, OpInfo, all};
 use rayon::prelude::*;
 
 use crate::table::Case;
+pub(crate) use call::Call;
 pub(crate) use check::check;
 pub(crate) use kind::Kind;
 pub(crate) use prepare::{Result, prepare};
+pub(crate) use scope::Scope;
 pub(crate) use summary::{Summary, read};
 
 /// What names of these cases begin with.
 pub(crate) const PREFIX: &str = "ops/";
-
-/// A call that is timed.
-pub(crate) struct Call {
-    /// The name of the case.
-    pub(crate) name: String,
-    /// The row that it is from.
-    pub(crate) row: &'static str,
-    /// Our call.
-    pub(crate) run: fn(&[Tensor]) -> genesis::Result<Tensor>,
-    /// The peer's, or why it has none.
-    pub(crate) peer: std::result::Result<String, &'static str>,
-    pub(crate) inputs: Vec<Input>,
-    pub(crate) kind: Kind,
-    pub(crate) dtype: DType,
-    pub(crate) is_backward: bool,
-    /// Floating-point operations by the elements of the result, where a row says them.
-    pub(crate) info: Option<&'static OpInfo>,
-}
-
-impl Call {
-    /// The shapes for people: `4096x4096, 4096`.
-    pub(crate) fn shapes_text(&self) -> String {
-        let text = |input: &Input| {
-            let extents: Vec<String> = input.shape.iter().map(usize::to_string).collect();
-            if extents.is_empty() { "1".to_owned() } else { extents.join("x") }
-        };
-        self.inputs.iter().map(text).collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// How much is timed.
-#[derive(Clone, Copy)]
-pub(crate) struct Scope {
-    pub(crate) device: Device,
-    pub(crate) is_quick: bool,
-}
 
 /// The calls of a scope by their names, made once a process: the ops have to be asked how they grow.
 pub(crate) fn calls(scope: Scope) -> &'static BTreeMap<String, Call> {

@@ -33,8 +33,8 @@ use crate::error::{Error, Result};
 use crate::ops::{Op, Saves, apply};
 use crate::tensor::Tensor;
 use inline::Numbers;
-pub(crate) use several::{Results, Several};
 use plan::Program;
+pub(crate) use several::{Results, Several};
 
 pub use genesis_kernel::inspect::Emit;
 use genesis_kernel::inspect::{InspectRequest, inspect};

@@ -271,7 +271,8 @@ impl<'a> Planner<'a> {
     ) -> Step {
         let walk = self.walk(recipe, dims);
         let size = walk.size(self.device);
-        let refused = |error: genesis_kernel::Error| Stop::Error(Error::op("fuse", error.to_string()));
+        let refused =
+            |error: genesis_kernel::Error| Stop::Error(Error::op("fuse", error.to_string()));
         let def = compose(recipe).map_err(refused)?;
         self.stages.push(Stage::Kernel(Kernel { def, walk, size, operands, numbers, writes }));
         Ok(())
@@ -284,7 +285,8 @@ impl<'a> Planner<'a> {
             StepKind::Kernel(_, dtypes, _) => dtypes.as_slice(),
             StepKind::Cast(dtype) | StepKind::NotZero(dtype) => std::slice::from_ref(dtype),
         });
-        let dtypes = recipe.leaves.iter().map(|leaf| leaf.dtype).chain(stored).chain(computed.copied());
+        let dtypes =
+            recipe.leaves.iter().map(|leaf| leaf.dtype).chain(stored).chain(computed.copied());
         let mut four = [1; 4];
         four[4 - dims.len()..].copy_from_slice(dims);
         fused::Walk {

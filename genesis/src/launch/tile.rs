@@ -90,7 +90,11 @@ pub(super) fn of_many_steps(device: Device, rows: usize, cols: usize) -> Tile {
         return tile(device, 8, rows, cols);
     }
     let across = [8, 32, 128].into_iter().find(|&step| step >= cols).unwrap_or(NUMEL);
-    Tile { rows: if rows == 1 { 1 } else { NUMEL / across }, cols: across, warps: Some(WARPS as u32) }
+    Tile {
+        rows: if rows == 1 { 1 } else { NUMEL / across },
+        cols: across,
+        warps: Some(WARPS as u32),
+    }
 }
 
 /// The tile where an operand runs along the last axis but one: whole sectors of memory along both.

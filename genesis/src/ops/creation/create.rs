@@ -136,6 +136,7 @@ impl Tensor {
         if !at.dtype.is_number() || n <= CHUNK && at.device == Device::Cpu {
             return Tensor::from_fn("arange", n, |i| start + i as f64 * step, at);
         }
+        checked_bytes("arange", &dense("arange", &[n])?, at.dtype)?;
         let y = Tensor::uninitialized(&[n], (at.dtype, at.device))?;
         launch::arange(&y, start, step)?;
         Ok(y)

@@ -169,9 +169,7 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn mish(&self) -> Result<Tensor> {
-        composite("mish", &[], [self], |[x], _| {
-            wide(x, |x| x.mul(&x.softplus(1.0, 20.0)?.tanh()?))
-        })
+        composite("mish", &[], [self], |[x], _| wide(x, |x| x.mul(&x.softplus(1.0, 20.0)?.tanh()?)))
     }
 
     /// GELU by the hyperbolic tangent: `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
@@ -183,7 +181,8 @@ impl Tensor {
         composite("gelu_tanh", &[], [self], |[x], _| {
             wide(x, |x| {
                 let cube = x.square()?.mul(x)?.mul_scalar(0.044715)?;
-                let inner = x.add(&cube)?.mul_scalar((2.0 / std::f64::consts::PI).sqrt())?.tanh()?;
+                let inner =
+                    x.add(&cube)?.mul_scalar((2.0 / std::f64::consts::PI).sqrt())?.tanh()?;
                 // The half comes first: twice the largest numbers is infinite.
                 inner.add_scalar(1.0)?.mul_scalar(0.5)?.mul(x)
             })
@@ -196,9 +195,7 @@ impl Tensor {
     /// If the dtype is not a float.
     #[track_caller]
     pub fn softsign(&self) -> Result<Tensor> {
-        composite("softsign", &[], [self], |[x], _| {
-            wide(x, |x| x.div(&x.abs()?.add_scalar(1.0)?))
-        })
+        composite("softsign", &[], [self], |[x], _| wide(x, |x| x.div(&x.abs()?.add_scalar(1.0)?)))
     }
 
     /// `x - tanh(x)`
@@ -217,7 +214,8 @@ impl Tensor {
     #[track_caller]
     pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
         composite("hardshrink", &[lambda], [self], |[x], n| {
-            let is_inside = x.detach().ge_scalar(-n[0])?.logical_and(&x.detach().le_scalar(n[0])?)?;
+            let is_inside =
+                x.detach().ge_scalar(-n[0])?.logical_and(&x.detach().le_scalar(n[0])?)?;
             is_inside.where_(&number(x, 0.0)?, x)
         })
     }
@@ -259,7 +257,8 @@ impl Tensor {
         let half = extent / 2;
         let halves = [&self.narrow(dim, 0, half)?, &self.narrow(dim, half, half)?];
         composite("glu", &[], halves, |[x, gate], _| {
-            Tensor::rounded_once([x, gate], |[x, gate]| x.mul(&gate.sigmoid()?))?.to_dtype(x.dtype())
+            Tensor::rounded_once([x, gate], |[x, gate]| x.mul(&gate.sigmoid()?))?
+                .to_dtype(x.dtype())
         })
     }
 

@@ -10,9 +10,7 @@ use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::Result;
 use crate::launch;
 use crate::ops::in_place::in_place;
-use crate::ops::{
-    Differentiated, Op, Saves, apply, check_pair, gradients, promote, unbroadcast,
-};
+use crate::ops::{Differentiated, Op, Saves, apply, check_pair, gradients, promote, unbroadcast};
 use crate::shape::{Axes, broadcast_shapes, is_same};
 use crate::tensor::Tensor;
 

@@ -6,9 +6,7 @@ use crate::autograd::SavedTensors;
 use crate::dispatch::autocast::{Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{
-    Differentiated, Op, Saves, apply, check_pair, gradients, promote, unbroadcast,
-};
+use crate::ops::{Differentiated, Op, Saves, apply, check_pair, gradients, promote, unbroadcast};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 

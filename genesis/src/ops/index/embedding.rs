@@ -10,7 +10,8 @@ use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
 use crate::launch;
 use crate::launch::config::{self, row_block};
-use crate::ops::{Op, Saves, apply};
+use crate::ops::order::order_of_places;
+use crate::ops::{Op, Saves, apply, composite};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -164,6 +165,9 @@ pub(super) fn places_in_order(index: &Tensor, n_rows: usize) -> Result<(Tensor, 
 #[track_caller]
 fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
     let n = index.numel();
+    if index.device() != Device::Cpu && n > FAN * PIECE {
+        return keys_by_radix(index, n_rows, scale);
+    }
     let number = |value: usize| launch::number(DType::I64, value as f64);
     let fresh = || Tensor::uninitialized(&[n], (DType::I64, index.device()));
     let grid = Grid::x(n.div_ceil(SORTED_AT_ONCE));
@@ -195,6 +199,21 @@ fn sorted_keys(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
         (keys, len) = (merged, len * fan);
     }
     Ok(keys)
+}
+
+/// [`sorted_keys`] of more tokens than one merge takes, whose work grows with `n` alone.
+#[track_caller]
+fn keys_by_radix(index: &Tensor, n_rows: usize, scale: usize) -> Result<Tensor> {
+    // A row that is not there is the one behind the last.
+    let rows = composite("embedding", &[n_rows as f64], [&index.detach()], |[index], n| {
+        let is_row = index.ge_scalar(0.0)?.logical_and(&index.lt_scalar(n[0])?)?;
+        is_row.where_(index, &Tensor::full(&[], n[0], (index.dtype(), index.device()))?)
+    })?;
+    let order = order_of_places(&rows, n_rows)?;
+    let sorted = rows.gather(0, &order)?;
+    composite("embedding", &[scale as f64], [&sorted, &order], |[row, token], n| {
+        row.mul_scalar(n[0])?.add(token)
+    })
 }
 
 /// Warps for so many searches at once: each is one load after the other, so that a thread has one.

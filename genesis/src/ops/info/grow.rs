@@ -149,7 +149,7 @@ impl OpInfo {
         let key = |s: &&Sample| {
             let extents = || s.iter().flat_map(|shape| shape.iter());
             let has_ones = extents().any(|&n| n == 1);
-            let elements: usize = s.iter().map(|shape| shape.iter().product::<usize>()).sum();
+            let elements: usize = s.iter().map(|shape| crate::shape::product(shape.iter())).sum();
             (!extents().any(|&n| n > 1), has_ones, rank(s).abs_diff(2), elements)
         };
         self.samples.iter().filter(is_full).min_by_key(key).map(|s| owned(s)).unwrap_or_default()

@@ -273,11 +273,11 @@ impl Op for Affine {
 pub(super) mod info {
     use genesis_kernel::ir::DType;
 
-    use super::super::matmul::info::product_of;
     use crate::error::Result;
     use crate::ops::Activation;
     use crate::ops::elementwise::reference::erf;
     use crate::ops::info::{Dense, Family, OpInfo, Sample, cpu};
+    use crate::ops::linalg::reference::product_of;
     use crate::tensor::Tensor;
 
     /// The products and their biases, under an activation.

@@ -108,10 +108,10 @@ fn check(a: &Tensor, b: &Tensor, scales: [&Tensor; 2], options: ScaledMatmul) ->
 pub(super) mod info {
     use genesis_kernel::ir::DType;
 
-    use super::super::matmul::info::product_of;
     use crate::error::Result;
     use crate::ops::ScaledMatmul;
     use crate::ops::info::{Family, OpInfo, cpu};
+    use crate::ops::linalg::reference::product_of;
     use crate::tensor::Tensor;
 
     fn product(x: &[Tensor], fast: bool) -> Result<Tensor> {

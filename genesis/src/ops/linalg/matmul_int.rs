@@ -124,8 +124,8 @@ fn lies_along_k(t: &Tensor) -> bool {
 pub(super) mod info {
     use genesis_kernel::ir::DType;
 
-    use super::super::matmul::info::product_of;
     use crate::ops::info::{Family, OpInfo, cpu};
+    use crate::ops::linalg::reference::product_of;
 
     pub(in crate::ops) static INFOS: &[OpInfo] = &[OpInfo::new(
         "int_mm",
@@ -141,6 +141,7 @@ pub(super) mod info {
             &[&[2, 0], &[0, 3]],
         ],
     )
+    .peer("torch._int_mm(x[0], x[1])")
     .of(&[DType::I8, DType::U8])
     .flat()
     .refusing(&[

@@ -9,6 +9,8 @@ mod matmul;
 mod matmul_f8;
 mod matmul_int;
 mod products;
+#[cfg(feature = "op-info")]
+mod reference;
 mod spectral;
 
 use crate::dispatch::autocast::Precisions;

@@ -375,7 +375,7 @@ fn contract(
 
 #[cfg(feature = "op-info")]
 pub(super) mod info {
-    use super::super::matmul::info::product_of;
+    use crate::ops::linalg::reference::product_of;
     use genesis_kernel::ir::DType;
 
     use crate::ops::info::{Dense, Family, OpInfo, WIDE, cpu, scalar, sum, zip};

@@ -209,9 +209,9 @@ impl Tensor {
                 let y = standardized(x, n[0])?;
                 y.add(&b.to_dtype(y.dtype())?)?.to_dtype(x.dtype())
             }),
-            (None, None) => composite(NAME, &[eps], [&x], |[x], n| {
-                standardized(x, n[0])?.to_dtype(x.dtype())
-            }),
+            (None, None) => {
+                composite(NAME, &[eps], [&x], |[x], n| standardized(x, n[0])?.to_dtype(x.dtype()))
+            }
         };
         y?.reshape(self.shape())
     }

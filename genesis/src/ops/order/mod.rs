@@ -7,6 +7,7 @@ mod unique;
 
 #[cfg(feature = "op-info")]
 use crate::ops::info::OpInfo;
+pub(super) use radix::order_of_places;
 pub use unique::Unique;
 
 /// The rows of this folder.

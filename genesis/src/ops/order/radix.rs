@@ -80,10 +80,14 @@ impl Pairs {
 /// The positions of the elements of each row of `x: [rows, n]` in order; equals keep theirs.
 #[track_caller]
 pub(super) fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
-    let keys = Keys::of(x, descending)?;
+    sorted_by(x, &Keys::of(x, descending)?)
+}
+
+#[track_caller]
+fn sorted_by(x: &Tensor, keys: &Keys) -> Result<Tensor> {
     let position = if x.shape()[1] < 1 << 31 { DType::I32 } else { DType::I64 };
     let mut pairs = Pairs::like(x, keys.dtype, position)?;
-    begin(x, &keys, &pairs)?;
+    begin(x, keys, &pairs)?;
     let digit = if x.device() == Device::Cpu { 8 } else { 4 };
     let passes = keys.bits.div_ceil(digit);
     for pass in 0..passes {
@@ -97,6 +101,17 @@ pub(super) fn sorted(x: &Tensor, descending: bool) -> Result<Tensor> {
         pairs = next;
     }
     Ok(pairs.at)
+}
+
+/// The positions of the elements of a row of integers from 0 to `most`, in order; equals keep theirs. On a GPU, which
+/// passes over the bits that differ alone.
+#[track_caller]
+pub(in crate::ops) fn order_of_places(places: &Tensor, most: usize) -> Result<Tensor> {
+    let differ = (usize::BITS - most.leading_zeros()).max(1) as usize;
+    let dtype = if differ < 32 { DType::I32 } else { DType::I64 };
+    let keys = Keys { dtype, zero: 0, flip: 0, bits: differ };
+    let rows = places.reshape(&[1, places.numel()])?;
+    sorted_by(&rows, &keys)?.reshape(&[places.numel()])
 }
 
 /// On the CPU: the positions of the `k` smallest elements of each row of `x: [rows, n]`, in the order in which they

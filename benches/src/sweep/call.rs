@@ -1,0 +1,35 @@
+//! A call that `bench ops` times, on both sides.
+
+use genesis::ops::info::{Input, OpInfo};
+use genesis::{DType, Tensor};
+
+use super::kind::Kind;
+
+/// A call that is timed.
+pub(crate) struct Call {
+    /// The name of the case.
+    pub(crate) name: String,
+    /// The row that it is from.
+    pub(crate) row: &'static str,
+    /// Our call.
+    pub(crate) run: fn(&[Tensor]) -> genesis::Result<Tensor>,
+    /// The peer's, or why it has none.
+    pub(crate) peer: std::result::Result<String, &'static str>,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) kind: Kind,
+    pub(crate) dtype: DType,
+    pub(crate) is_backward: bool,
+    /// Floating-point operations by the elements of the result, where a row says them.
+    pub(crate) info: Option<&'static OpInfo>,
+}
+
+impl Call {
+    /// The shapes for people: `4096x4096, 4096`.
+    pub(crate) fn shapes_text(&self) -> String {
+        let text = |input: &Input| {
+            let extents: Vec<String> = input.shape.iter().map(usize::to_string).collect();
+            if extents.is_empty() { "1".to_owned() } else { extents.join("x") }
+        };
+        self.inputs.iter().map(text).collect::<Vec<_>>().join(", ")
+    }
+}
