@@ -12,6 +12,7 @@ use genesis::{DType, Result, Tensor};
 
 use super::call::Call;
 use super::kind::Kind;
+use super::scope::PREFIX;
 
 /// An input of a row: dtype, extents, and the range of its values.
 struct Of {
@@ -86,7 +87,7 @@ fn calls_of(row: &Row) -> Vec<Call> {
     let of = |&is_backward: &bool| {
         let part = if is_backward { "/bwd" } else { "" };
         Call {
-            name: format!("{}calls/{}{part}", super::PREFIX, row.name),
+            name: format!("{}calls/{}{part}", PREFIX, row.name),
             row: row.name,
             run: row.ours,
             peer: Ok(row.peer.to_owned()),

@@ -5,7 +5,7 @@ use genesis::random::Generator;
 use genesis::{DType, Device, Tensor};
 use serde_json::{Value, json};
 
-use super::Kind;
+use super::kind::Kind;
 use crate::peer::Peer;
 
 /// Compares every row whose name contains `part` with the peer on the CPU; how many differ.

@@ -32,11 +32,8 @@ pub(crate) use call::Call;
 pub(crate) use check::check;
 pub(crate) use kind::Kind;
 pub(crate) use prepare::{Result, prepare};
-pub(crate) use scope::Scope;
+pub(crate) use scope::{PREFIX, Scope};
 pub(crate) use summary::{Summary, read};
-
-/// What names of these cases begin with.
-pub(crate) const PREFIX: &str = "ops/";
 
 /// The calls of a scope by their names, made once a process: the ops have to be asked how they grow.
 pub(crate) fn calls(scope: Scope) -> &'static BTreeMap<String, Call> {

@@ -6,7 +6,7 @@ use genesis::random::default_generator;
 use genesis::{Device, Tensor};
 use serde_json::{Value, json};
 
-use super::Call;
+use super::call::Call;
 use super::kind::Layout;
 use crate::ops::Prepared;
 use crate::roofline::Work;
@@ -110,7 +110,7 @@ fn layouts(call: &Call, inputs: &[Input]) -> Vec<Layout> {
     let is_view = |input: &Input| !input.is_index && input.shape.len() >= 2;
     let last = inputs.iter().rposition(is_view);
     let of = |(index, input): (usize, &Input)| match input.is_index {
-        true => Layout::of(super::Kind::Large, &input.shape, false),
+        true => Layout::of(super::kind::Kind::Large, &input.shape, false),
         false => Layout::of(call.kind, &input.shape, last == Some(index)),
     };
     inputs.iter().enumerate().map(of).collect()

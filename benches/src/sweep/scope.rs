@@ -2,6 +2,9 @@
 
 use genesis::Device;
 
+/// What names of these cases begin with.
+pub(crate) const PREFIX: &str = "ops/";
+
 /// How much is timed.
 #[derive(Clone, Copy)]
 pub(crate) struct Scope {

@@ -40,7 +40,8 @@ fn mean(ratios: impl Iterator<Item = f64>) -> f64 {
 impl Summary {
     /// Takes in a row of the report, as it is written.
     pub(crate) fn add(&mut self, row: &Value) {
-        let Some(case) = row["case"].as_str().filter(|case| case.starts_with(super::PREFIX)) else {
+        let Some(case) = row["case"].as_str().filter(|case| case.starts_with(super::scope::PREFIX))
+        else {
             return;
         };
         self.ratios.remove(case);

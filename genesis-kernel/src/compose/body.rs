@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use super::write::{keep, keep_all};
 use crate::diag::Error;
 use crate::front::ast::{
-    BlockAst, ExprAst, ExprKind, FnAst, GenericAst, ParamAst, PatternAst, StmtAst, TypeAst,
+    BlockAst, ExprAst, ExprKind, FnAst, ParamAst, PatternAst, StmtAst, TypeAst,
 };
 use crate::kernel::KernelDef;
 
@@ -83,14 +83,6 @@ pub(super) fn copy(ast: &'static FnAst) -> FnAst {
     FnAst { name, module, file, span, doc, dtypes, consts, params, body, contract, ret }
 }
 
-/// Whether a generic argument is a const parameter of the kernel.
-fn is_extent(generic: &GenericAst) -> bool {
-    matches!(
-        generic,
-        GenericAst::Const(ExprAst { kind: ExprKind::Name(_) | ExprKind::Constant(_), .. })
-    )
-}
-
 /// Whether an expression says where a tile stands.
 fn is_place(expr: &ExprAst) -> bool {
     match &expr.kind {
@@ -146,8 +138,8 @@ impl Rewriter {
                 let (receiver, args) = (self.kept(receiver)?, self.all(args)?);
                 ExprKind::Method { receiver, name, generics, args }
             }
-            // Extents of the tile are other ones in the kernel that it is composed into.
-            ExprKind::Device { generics, .. } if generics.iter().any(is_extent) => return None,
+            // A function of the tile's extents: they are other ones in the kernel that it is composed into.
+            ExprKind::Device { callee, .. } if !callee.consts.is_empty() => return None,
             ExprKind::Device { callee, generics, args } => {
                 ExprKind::Device { callee, generics, args: self.all(args)? }
             }

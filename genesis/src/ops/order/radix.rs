@@ -110,7 +110,7 @@ pub(in crate::ops) fn order_of_places(places: &Tensor, most: usize) -> Result<Te
     let differ = (usize::BITS - most.leading_zeros()).max(1) as usize;
     let dtype = if differ < 32 { DType::I32 } else { DType::I64 };
     let keys = Keys { dtype, zero: 0, flip: 0, bits: differ };
-    let rows = places.reshape(&[1, places.numel()])?;
+    let rows = places.to_dtype(dtype)?.reshape(&[1, places.numel()])?;
     sorted_by(&rows, &keys)?.reshape(&[places.numel()])
 }
 
