@@ -127,8 +127,8 @@ pub fn radix_select_in_order<K: Int>(
     let mut wanted = k;
     for pass in range(0, passes) {
         let shift = (passes - 1 - pass) * 8;
-        // The digits that are known, of which the first pass has none.
-        let known = where_(pass == 0, 0, mask >> (shift + 8) & 0xff_ffff_ffff_ffff);
+        // The bits of the digits that are known, of which the first pass has none: a key may have its sign before them.
+        let known = (1 << (pass * 8)) - 1;
         store(own + arange::<256>(), zeros::<i64, 256>());
         for i in range(first, first + n) {
             let key = load(keys + i).to::<i64>() & mask;

@@ -100,6 +100,7 @@ mod ops;
 /// Optimizers beside PyTorch's.
 mod optim;
 mod optim_schedule;
+mod order;
 /// The manifest of the program outside the workspace.
 mod outside;
 /// Attention to a cache in pages.
