@@ -28,6 +28,8 @@ pub(crate) struct Row {
     pub(crate) shapes: Option<String>,
     /// Why there is no peer, where the case itself has the reason.
     pub(crate) alone: Option<String>,
+    /// Whether our call launches nothing and makes no memory: it gives a view.
+    pub(crate) is_view: bool,
 }
 
 impl Row {
@@ -35,7 +37,8 @@ impl Row {
     pub(crate) fn of_host(case: Case, times: Times) -> Row {
         let (work, launched) = (Work::default(), Launched::default());
         let precision = String::new();
-        Row { case, precision, times, work, launched, error: None, shapes: None, alone: None }
+        let (error, shapes, alone, is_view) = (None, None, None, false);
+        Row { case, precision, times, work, launched, error, shapes, alone, is_view }
     }
 
     /// Bytes that the kernels load and store over those that must move: 1 where each is touched once.
@@ -159,6 +162,9 @@ impl Report {
                 fields.insert(name.to_owned(), json!(text));
             }
         }
+        if let (Some(fields), true) = (fields.as_object_mut(), row.is_view) {
+            fields.insert("view".to_owned(), json!(true));
+        }
         self.rows.row(&fields)
     }
 
@@ -281,6 +287,7 @@ mod tests {
             error: Some(0.0),
             shapes: None,
             alone: None,
+            is_view: false,
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use genesis::Device;
+use genesis::memory::memory_allocated;
 use serde_json::{Value, json};
 
 use crate::host;
@@ -249,7 +250,8 @@ impl Session {
         let request = Peer::request(&name, sets);
         let times = self.compare(&mut ours, &name.text, &request, peer)?;
         let (case, precision, error) = (case.clone(), name.precision, Some(error));
-        Ok(Row { case, precision, times, work, launched, error, shapes: None, alone: None })
+        let (shapes, alone, is_view) = (None, None, false);
+        Ok(Row { case, precision, times, work, launched, error, shapes, alone, is_view })
     }
 
     /// Prepares and times a case of the op table.
@@ -259,7 +261,10 @@ impl Session {
             .get(&case.name)
             .ok_or_else(|| anyhow::anyhow!("{} is no case", case.name))?;
         let mut ready = sweep::prepare(call, self.device)?;
+        // The first call: its result is kept, the only memory that is new.
+        let before = memory_allocated(self.device)?;
         let launched = ready.prepared.launched()?;
+        let is_view = launched.count == 0 && memory_allocated(self.device)? <= before;
         let mut ours = Ours::new(self.device, ready.prepared, ready.sets);
         // What launches nothing is host code alone, and has nothing to record. A peer that fails to record
         // has to begin anew, which takes seconds: it does not try what we can't.
@@ -284,6 +289,7 @@ impl Session {
             error: None,
             shapes: Some(call.shapes_text()),
             alone,
+            is_view,
         })
     }
 

@@ -1,7 +1,7 @@
 //! What all rows of `bench ops` say together: the geometric mean of the ratios, how many reach 0.9, what is
 //! below 0.5, the slowest, and the mean of each op.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -14,6 +14,8 @@ const SLOWEST: usize = 40;
 #[derive(Default)]
 pub(crate) struct Summary {
     ratios: BTreeMap<String, f64>,
+    /// Cases whose result is a view on our side: there is nothing to time.
+    views: BTreeSet<String>,
     /// Cases that failed, and why.
     failed: BTreeMap<String, String>,
     /// Cases without a peer, and why.
@@ -47,8 +49,11 @@ impl Summary {
         self.ratios.remove(case);
         self.failed.remove(case);
         self.alone.remove(case);
+        self.views.remove(case);
         if let Some(error) = row["error"].as_str() {
             self.failed.insert(case.to_owned(), error.to_owned());
+        } else if row["view"] == true {
+            self.views.insert(case.to_owned());
         } else if let Some(ratio) = row["ratio"].as_f64() {
             self.ratios.insert(case.to_owned(), ratio);
         } else {
@@ -104,11 +109,12 @@ impl Summary {
         let share = |count: usize| 100.0 * count as f64 / all.max(1) as f64;
         let _ = writeln!(
             text,
-            "\n{all} ratios, geometric mean {:.3}: {:.1} % at least 0.9, {} below 0.5; {} failed, {} \
-             without a peer",
+            "\n{all} ratios, geometric mean {:.3}: {:.1} % at least 0.9, {} below 0.5; {} views, {} \
+             failed, {} without a peer",
             mean(ordered.iter().map(|(_, ratio)| *ratio)),
             share(count(0.9)),
             all - count(0.5),
+            self.views.len(),
             self.failed.len(),
             self.alone.len(),
         );
@@ -131,9 +137,10 @@ mod tests {
         summary.add(&json!({ "case": "ops/sort/f32/small", "ratio": 0.25 }));
         summary.add(&json!({ "case": "ops/odd/f32/small", "ratio": null, "alone": "a reason" }));
         summary.add(&json!({ "case": "softmax/f32/8x8", "ratio": 0.1 }));
+        summary.add(&json!({ "case": "ops/t/f32/large", "ratio": 9000.0, "view": true }));
         let text = summary.text();
         assert!(text.contains("3 ratios, geometric mean 1.000: 66.7 % at least 0.9, 1 below 0.5"));
-        assert!(text.contains("0 failed, 1 without a peer"), "{text}");
+        assert!(text.contains("1 views, 0 failed, 1 without a peer"), "{text}");
         assert_eq!(summary.by_op()[1], ("add".to_owned(), 2.0, 2));
     }
 }
