@@ -152,7 +152,7 @@ impl OpInfo {
             let elements: usize = s.iter().map(|shape| crate::shape::product(shape.iter())).sum();
             (!extents().any(|&n| n > 1), has_ones, rank(s).abs_diff(2), elements)
         };
-        self.samples.iter().filter(is_full).min_by_key(key).map(|s| owned(s)).unwrap_or_default()
+        self.samples.iter().filter(is_full).min_by_key(key).map(owned).unwrap_or_default()
     }
 
     /// The result of a small call on the CPU.

@@ -194,7 +194,7 @@ impl OpInfo {
 
 /// The elements of a shape.
 pub(in crate::ops) fn numel(shape: &[usize]) -> f64 {
-    shape.iter().map(|&n| n as f64).product()
+    shape.iter().map(|&n| n as f64).product::<f64>()
 }
 
 /// A method of tensors that a row of a table declares, called with a tensor or a number where it takes one.

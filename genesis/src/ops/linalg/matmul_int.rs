@@ -117,7 +117,9 @@ fn with_k_last<'t>(t: &'t Tensor, c: &Tensor) -> Result<Cow<'t, Tensor>> {
 fn lies_along_k(t: &Tensor) -> bool {
     let steps = [0, 1].map(|axis| if t.shape()[axis] <= 1 { 0 } else { t.strides()[axis] });
     let is_aligned = |step: &i64| step % GRANULE as i64 == 0;
-    t.strides()[2] == 1 && steps.iter().all(is_aligned) && t.address() % GRANULE as u64 == 0
+    t.strides()[2] == 1
+        && steps.iter().all(is_aligned)
+        && t.address().is_multiple_of(GRANULE as u64)
 }
 
 #[cfg(feature = "op-info")]
