@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn every_row_has_its_cases() {
-        let scope = Scope { device: Device::Cpu, is_quick: true };
+        let scope = Scope { device: genesis::Device::Cpu, is_quick: true };
         let calls = calls(scope);
         for info in all() {
             let prefix = format!("{PREFIX}{}/", info.name.replace(' ', "_"));
