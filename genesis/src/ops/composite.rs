@@ -78,21 +78,22 @@ fn known<const N: usize>(
 ) -> Arc<Fused> {
     static KNOWN: Mutex<BTreeMap<Key, Arc<Fused>>> = Mutex::new(BTreeMap::new());
     let bits = numbers.iter().map(|number| number.to_bits()).collect();
-    let key = (name, [description as usize, ending as usize], bits);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(fused) = known.get(&key) {
-        return fused.clone();
-    }
-    if known.len() >= MOST {
+    kept(&KNOWN, (name, [description as usize, ending as usize], bits), || {
+        let numbers = numbers.to_vec();
+        fuse::composite(name, move |args| {
+            let args: [&Tensor; N] = std::array::from_fn(|i| &args[i]);
+            ending(&description(args, &numbers)?)
+        })
+    })
+}
+
+/// What is known by a key, made where it is not.
+fn kept<K: Ord, V>(known: &Mutex<BTreeMap<K, Arc<V>>>, key: K, make: impl FnOnce() -> V) -> Arc<V> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= MOST && !known.contains_key(&key) {
         known.clear();
     }
-    let numbers = numbers.to_vec();
-    let fused = Arc::new(fuse::composite(name, move |args| {
-        let args: [&Tensor; N] = std::array::from_fn(|i| &args[i]);
-        ending(&description(args, &numbers)?)
-    }));
-    known.insert(key, fused.clone());
-    fused
+    known.entry(key).or_insert_with(|| Arc::new(make())).clone()
 }
 
 /// An op whose gradients are made of several ops: its name and its numbers, and the address of the function that makes
@@ -134,19 +135,12 @@ fn known_gradients(
     static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
     let (name, bits) = (op.name, op.numbers.iter().map(|number| number.to_bits()).collect());
     let key = ((name, [op.by, 0], bits), kinds.clone());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(several) = known.get(&key) {
-        return several.clone();
-    }
-    if known.len() >= MOST {
-        known.clear();
-    }
-    let several = Arc::new(Several::new(move |args| {
-        let Some((dy, read)) = args.split_last() else {
-            return Err(Error::op(name, "a gradient reads one at least"));
-        };
-        formula(&kinds.of(read), dy)
-    }));
-    known.insert(key, several.clone());
-    several
+    kept(&KNOWN, key, || {
+        Several::new(move |args| {
+            let Some((dy, read)) = args.split_last() else {
+                return Err(Error::op(name, "a gradient reads one at least"));
+            };
+            formula(&kinds.of(read), dy)
+        })
+    })
 }

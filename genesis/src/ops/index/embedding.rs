@@ -347,4 +347,22 @@ mod tests {
         check(&vec![77; 3000], 100);
         check(&[-1, 5, i64::MAX, 100, 5, i64::MIN, 99], 100);
     }
+
+    /// Both sorts list the same tokens, with rows that are not there behind the last.
+    #[test]
+    fn keys_by_radix_are_those_of_the_merge() -> Result<()> {
+        for (n, n_rows) in [(1, 1), (700, 3), (5000, 300), (40_000, 70_000)] {
+            let row = |i: i64| (i * 7919 + 5) % (n_rows as i64 + 2) - 1;
+            let index: Vec<i64> = (0..n as i64).map(row).collect();
+            let index = Tensor::from_slice_on(&index, &[n], Device::Cpu)?;
+            let scale = scale_of(&index);
+            let merged = sorted_keys(&index, n_rows, scale)?.to_vec::<i64>()?;
+            assert_eq!(
+                keys_by_radix(&index, n_rows, scale)?.to_vec::<i64>()?,
+                merged,
+                "{n} tokens"
+            );
+        }
+        Ok(())
+    }
 }

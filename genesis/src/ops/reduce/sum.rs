@@ -341,20 +341,29 @@ const LONG_ROW: usize = 1 << 16;
 /// So many rows keep a GPU busy, one program each.
 const FEW_ROWS: usize = 256;
 
-/// Where the extremes of rows stand. A few long rows are cut into parts first, so that many programs share a row:
-/// the extreme of a row is that of the extremes of its parts, and the first of equals stands in the first part.
+/// Where the extremes of rows stand.
 #[track_caller]
 fn arg_of_rows(kernel: &'static KernelDef, rows: &Tensor) -> Result<Tensor> {
     let (m, n) = (rows.shape()[0], rows.shape()[1]);
-    let run = |rows: &Tensor| {
-        let result = Tensor::uninitialized(&[rows.shape()[0]], (DType::I64, rows.device()))?;
-        launch::arg_rows(kernel, rows, &result)?;
-        Ok::<_, Error>(result)
-    };
     if rows.device() == Device::Cpu || m >= FEW_ROWS || n < LONG_ROW {
-        return run(rows);
+        return arg_of_whole_rows(kernel, rows);
     }
-    let parts = (FEW_ROWS.div_ceil(m) * 4).min(n / 1024);
+    arg_by_parts(kernel, rows, (FEW_ROWS.div_ceil(m) * 4).min(n / 1024))
+}
+
+/// Where the extremes of rows stand, a program a row.
+#[track_caller]
+fn arg_of_whole_rows(kernel: &'static KernelDef, rows: &Tensor) -> Result<Tensor> {
+    let result = Tensor::uninitialized(&[rows.shape()[0]], (DType::I64, rows.device()))?;
+    launch::arg_rows(kernel, rows, &result)?;
+    Ok(result)
+}
+
+/// Where the extremes of a few long rows stand: each is cut into so many parts of one length, so that many programs
+/// share it. The extreme of a row is that of the extremes of its parts, and the first of equals stands in the first.
+#[track_caller]
+fn arg_by_parts(kernel: &'static KernelDef, rows: &Tensor, parts: usize) -> Result<Tensor> {
+    let (m, n) = (rows.shape()[0], rows.shape()[1]);
     let each = n / parts;
     // What is over at the end of a row is a part of its own.
     let mut found = vec![(rows.narrow(1, 0, parts * each)?.reshape(&[m * parts, each])?, parts)];
@@ -363,7 +372,7 @@ fn arg_of_rows(kernel: &'static KernelDef, rows: &Tensor) -> Result<Tensor> {
     }
     let (mut values, mut places) = (Vec::new(), Vec::new());
     for (start, (part, count)) in [0, parts * each].into_iter().zip(found) {
-        let at = run(&part)?.reshape(&[m * count, 1])?;
+        let at = arg_of_whole_rows(kernel, &part)?.reshape(&[m * count, 1])?;
         values.push(part.gather(1, &at)?.reshape(&[m, count])?);
         let first = Tensor::arange(0.0, count as f64, 1.0, (DType::I64, rows.device()))?;
         let first = first.mul_scalar(each as f64)?.add_scalar(start as f64)?;
@@ -371,7 +380,8 @@ fn arg_of_rows(kernel: &'static KernelDef, rows: &Tensor) -> Result<Tensor> {
     }
     let values = Tensor::cat(&values.iter().collect::<Vec<_>>(), 1)?;
     let places = Tensor::cat(&places.iter().collect::<Vec<_>>(), 1)?;
-    places.gather(1, &run(&values)?.reshape(&[m, 1])?)?.reshape(&[m])
+    let first = arg_of_whole_rows(kernel, &values)?.reshape(&[m, 1])?;
+    places.gather(1, &first)?.reshape(&[m])
 }
 
 #[track_caller]
@@ -405,4 +415,29 @@ fn arg_extreme(
     order.push(moved);
     let inverse = result.permute(&order)?;
     inverse.contiguous()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Equals in several parts, NaN, and an extreme in what is over at the end.
+    #[test]
+    fn rows_in_parts_have_the_extremes_of_whole_rows() -> Result<()> {
+        let n = 103;
+        let mut values: Vec<f32> = (0..4 * n).map(|i| ((i * 37) % 29) as f32).collect();
+        values[n + 70] = f32::NAN;
+        values[n + 40] = f32::NAN;
+        values[2 * n + 102] = 99.0;
+        values[3 * n + 101] = -99.0;
+        let rows = Tensor::from_slice_on(&values, &[4, n], Device::Cpu)?;
+        for kernel in [&device::argmax_rows::KERNEL, &device::argmin_rows::KERNEL] {
+            let whole = arg_of_whole_rows(kernel, &rows)?.to_vec::<i64>()?;
+            for parts in [1, 2, 10, 51, 103] {
+                let found = arg_by_parts(kernel, &rows, parts)?.to_vec::<i64>()?;
+                assert_eq!(found, whole, "{parts} parts");
+            }
+        }
+        Ok(())
+    }
 }
