@@ -8,6 +8,7 @@ pub static KERNELS: &[&KernelDef] = &[
     &fill::KERNEL,
     &fill_flat::KERNEL,
     &arange_flat::KERNEL,
+    &linspace_flat::KERNEL,
     &cast_flat::KERNEL,
     &cast::KERNEL,
     &cast_across::KERNEL,
@@ -62,6 +63,22 @@ pub fn arange_flat<T: Element, const BLOCK: usize>(y: ViewMut<T, 1>, start: f64,
     let at = program_id(0) * BLOCK;
     let i = (arange::<BLOCK>() + at).to::<f64>();
     y.store([at], (i * step + start).to::<T>());
+}
+
+/// `y[i] = start + i * step` in the first half, `end - (n - 1 - i) * step` in the other, so that both ends are
+/// exact; computed in f64 and converted.
+#[kernel]
+pub fn linspace_flat<T: Element, const BLOCK: usize>(
+    y: ViewMut<T, 1>,
+    start: f64,
+    end: f64,
+    step: f64,
+) {
+    let at = program_id(0) * BLOCK;
+    let (i, n) = (arange::<BLOCK>() + at, y.dim(0));
+    let first = i.to::<f64>() * step + start;
+    let last = (n - 1 - i).to::<f64>() * -step + end;
+    y.store([at], where_(i < cdiv(n, 2), first, last).to::<T>());
 }
 
 /// `y = x`, converted; both of one shape and dense.

@@ -13,6 +13,7 @@ pub mod compact;
 pub mod compare;
 pub mod conv;
 pub mod copy;
+pub mod distance;
 pub mod elementwise;
 pub mod embedding;
 pub mod epilogue;
@@ -75,6 +76,7 @@ pub fn all() -> Vec<&'static KernelDef> {
         quantized::KERNELS,
         quantized_tiles::KERNELS,
         loss::KERNELS,
+        distance::KERNELS,
         embedding::KERNELS,
         random::KERNELS,
         many::KERNELS,

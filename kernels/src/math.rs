@@ -1,11 +1,10 @@
 //! Elementwise functions of one and of two operands, for any strides.
 //!
 //! Each is made of the language's own functions. `A` is what a launch computes in: f32 where that keeps
-//! the result within 4 ULP, else f64, in which the steps of a formula leave no trace in an f32. Formulas
-//! are chosen so that they lose no more than a few bits: where a difference would cancel stands a series.
+//! the result within 4 ULP, else f64, in which the steps of a formula leave no trace in an f32.
 
 use genesis_kernel::kernel::KernelDef;
-use genesis_kernel::lang::library::pow_wide;
+use genesis_kernel::lang::library::{erfinv_of, off_whole, pow_wide};
 use genesis_kernel::prelude::*;
 
 use crate::copy::tile_origin;
@@ -63,6 +62,19 @@ unary! {
     atanh = |v| { atanh(v) }
     /// `1 - erf(x)`
     erfc = |v| { erfc(v) }
+    /// The inverse of the error function.
+    erfinv = |v| { erfinv_of(v) }
+    /// The cardinal sine.
+    sinc = |v| { sinc_of(v) }
+}
+
+/// `sin(pi x) / (pi x)`
+#[device]
+pub fn sinc_of<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let sine = sin(off_whole(x) * A::from(3.141592653589793));
+    let half = round(x) * A::from(0.5);
+    let signed = where_(floor(half) == half, sine, -sine);
+    where_(x == A::ZERO, A::ONE, signed / (x * A::from(3.141592653589793)))
 }
 
 macro_rules! binary {
@@ -82,10 +94,10 @@ macro_rules! binary {
     };
 }
 
-/// `x` to the power of `y` for floats: by logarithms of the magnitude, which `A` has the digits for.
+/// `x` to the power of `y`; where `T` has 16 bits the logarithm of the magnitude has digits enough.
 #[device]
-pub fn pow_of<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
-    pow_wide(x, y, exp2(y * log2(abs(x))))
+pub fn pow_of<T: Float, A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>) -> Tile<A, S> {
+    if T::EPSILON > T::from(1e-5) { pow_wide(x, y, exp2(y * log2(abs(x)))) } else { pow(x, y) }
 }
 
 /// The rest of a division whose quotient is rounded down: it has the sign of the divisor.
@@ -162,7 +174,7 @@ pub fn gcd_of<T: Int, const ROWS: usize, const COLS: usize>(
 
 binary! {
     /// `x` to the power of `y`.
-    pow: Float = |u, v| { pow_of(u, v) }
+    pow: Float = |u, v| { pow_of::<T, A, _>(u, v) }
     /// The angle of the point `(y, x)`.
     atan2: Float = |u, v| { atan2(u, v) }
     /// The rest of a truncated division; it has the sign of the dividend.

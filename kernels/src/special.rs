@@ -1,6 +1,6 @@
-//! Gamma functions, the inverse of the error function, and the cardinal sine; for any strides.
+//! Gamma functions and the cardinal sine; for any strides.
 //!
-//! All are computed in f64, whatever the tensor. The gamma functions move their argument up by ten, where
+//! Gamma functions are computed in f64, whatever the tensor. The gamma functions move their argument up by ten, where
 //! the asymptotic series in powers of one over it has f64's precision, and come back by the recurrence;
 //! below one half they are reflected.
 
@@ -14,10 +14,16 @@ use crate::copy::tile_origin;
 #[device]
 pub fn digamma_right<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
     let is_low = x < 10.0;
-    let mut steps = x * 0.0;
-    for k in range(0, 10, 1) {
-        steps = steps + 1.0 / (x + k as f64);
+    // The sum of 1 / (x + k) as one quotient.
+    let low = minimum(x, 10.0);
+    let mut over = full_like(x, 1.0);
+    let mut under = low;
+    for k in range(1, 10, 1) {
+        let next = low + k as f64;
+        over = over * next + under;
+        under = under * next;
     }
+    let steps = over / under;
     let s = where_(is_low, x + 10.0, x);
     let z = 1.0 / (s * s);
     let p = z * 0.021092796092796094 + -0.007575757575757576;
@@ -79,39 +85,8 @@ pub fn zeta_of<S: Shape>(x: Tile<f64, S>, s: f64) -> Tile<f64, S> {
     where_((floor(x) == x) & (x <= 0.0), 1.0 / abs(x - x), result)
 }
 
-/// The inverse of the error function: an approximation to three digits, made exact by steps of third
-/// order.
-#[device]
-pub fn erfinv_of<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
-    let size = abs(x);
-    // 1 - x^2 without a loss near 1.
-    let l = log((1.0 - size) * (1.0 + size));
-    let t = 4.330746750799873 + l * 0.5;
-    let root = sqrt(t * t - l * 6.802721088435375);
-    let mut y = sqrt(maximum(-l * 6.802721088435375 / (root + t), 0.0));
-    for _ in range(0, 3, 1) {
-        let off = (erf(y) - size) * exp(y * y) * 0.886226925452758;
-        y = y - off / (1.0 + y * off);
-    }
-    // The exponential of what rounds to 1 overflows.
-    let y = where_(size == 1.0, 1.0 / (size - size), y);
-    let y = where_(size > 1.0, (x - x) / (x - x), y);
-    where_(x < 0.0, -y, where_(x == 0.0, x, y))
-}
-
-/// `sin(pi x) / (pi x)`
-#[device]
-pub fn sinc_of<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
-    let whole = round(x);
-    let sine = sin(off_whole(x) * 3.141592653589793);
-    let half = whole * 0.5;
-    let signed = where_(floor(half) == half, sine, -sine);
-    where_(x == 0.0, 1.0, signed / (x * 3.141592653589793))
-}
-
 /// Every kernel of this file.
-pub static KERNELS: &[&KernelDef] =
-    &[&lgamma::KERNEL, &digamma::KERNEL, &erfinv::KERNEL, &sinc::KERNEL, &zeta::KERNEL];
+pub static KERNELS: &[&KernelDef] = &[&lgamma::KERNEL, &digamma::KERNEL, &zeta::KERNEL];
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident = |$x:ident| { $($body:tt)* })*) => {$(
@@ -133,10 +108,6 @@ unary! {
     lgamma = |v| { lgamma(v) }
     /// Its derivative.
     digamma = |v| { digamma_of(v) }
-    /// The inverse of the error function.
-    erfinv = |v| { erfinv_of(v) }
-    /// The cardinal sine.
-    sinc = |v| { sinc_of(v) }
 }
 
 /// The zeta function of Hurwitz, of `s`, times a factor.

@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn integers_and_f64_get_tiles_of_tensor_cores() {
         // The right operand has its rows along K nowhere here, which Hopper's would want of bytes.
-        assert_eq!(picked(&Target::sm_90a(), DType::I8, [4096; 3]), "128x128x64 4 4");
+        assert_eq!(picked(&Target::sm_90a(), DType::I8, [4096; 3]), "64x128x64 4 4");
         assert_eq!(picked(&Target::sm_80(), DType::U8, [256; 3]), "64x64x64 4 4");
         assert_eq!(picked(&Target::sm_90a(), DType::F64, [4096; 3]), "128x64x16 8 4");
         assert_eq!(picked(&Target::sm_80(), DType::F64, [256; 3]), "32x32x16 4 4");

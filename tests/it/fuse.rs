@@ -126,7 +126,7 @@ fn choices_casts_and_comparisons() {
 }
 
 /// Functions with loops in their kernels, which can't be composed.
-const ALONE: [&str; 4] = ["lgamma", "digamma", "erfinv", "sinc"];
+const ALONE: [&str; 2] = ["lgamma", "digamma"];
 
 /// The rows of floats of the tables of elementwise ops that take so many tensors.
 fn rows(operands: usize) -> impl Iterator<Item = &'static OpInfo> {

@@ -214,3 +214,75 @@ fn means_of_integers_are_divided_towards_zero() -> Result<()> {
     }
     Ok(())
 }
+
+/// A function of one operand in f32 and where it is looked at.
+type Sweep = (&'static str, fn(&Tensor) -> genesis::Result<Tensor>, f64, f64);
+
+/// The error of each value of an f32 result, in units of its last place, beside what f64 gives.
+fn ulps(single: &Tensor, double: &Tensor) -> Vec<f64> {
+    let (got, want) = (single.to_f64_vec().unwrap(), double.to_f64_vec().unwrap());
+    let of = |(got, want): (&f64, &f64)| {
+        let least = f64::from(f32::MIN_POSITIVE);
+        let place = want.abs().max(least).log2().floor().exp2() * f64::from(f32::EPSILON);
+        (got - want).abs() / place
+    };
+    got.iter().zip(&want).map(of).collect()
+}
+
+/// So many numbers of f32 from `low` to `high`: half of them evenly, half by their magnitude.
+fn numbers(low: f64, high: f64) -> Tensor {
+    const HALF: usize = 50_000;
+    let even = (0..HALF).map(|i| low + (high - low) * i as f64 / HALF as f64);
+    let size = low.abs().max(high.abs());
+    let near_zero = (0..HALF).map(|i| size * (-30.0 * i as f64 / HALF as f64).exp2());
+    let signed = near_zero.enumerate().map(|(i, v)| if i % 2 == 0 { v } else { -v });
+    let all: Vec<f32> = even.chain(signed).map(|v| v.clamp(low, high) as f32).collect();
+    Tensor::from_slice_on(&all, &[all.len()], Device::default()).unwrap()
+}
+
+#[test]
+fn functions_of_f32_are_right_to_4_places() {
+    let sweeps: [Sweep; 14] = [
+        ("asin", Tensor::asin, -1.0, 1.0),
+        ("acos", Tensor::acos, -1.0, 1.0),
+        ("atan", Tensor::atan, -50.0, 50.0),
+        ("asinh", Tensor::asinh, -1e6, 1e6),
+        ("asinh near 0", Tensor::asinh, -2.0, 2.0),
+        ("acosh", Tensor::acosh, 1.0, 4.0),
+        ("acosh far out", Tensor::acosh, 1.0, 1e12),
+        ("atanh", Tensor::atanh, -0.9999, 0.9999),
+        ("erfc", Tensor::erfc, -3.0, 9.0),
+        ("erfinv", Tensor::erfinv, -1.0 + 1e-6, 1.0 - 1e-6),
+        ("sinc", Tensor::sinc, -0.9, 0.9),
+        ("tan", Tensor::tan, -1.5, 1.5),
+        ("log1p", Tensor::log1p, -0.99, 50.0),
+        ("sinh", Tensor::sinh, -5.0, 5.0),
+    ];
+    let mut worst = Vec::new();
+    for (name, f, low, high) in sweeps {
+        let x = numbers(low, high);
+        let (y, reference) = (f(&x).unwrap(), f(&x.to_dtype(DType::F64).unwrap()).unwrap());
+        worst.push((name.to_owned(), ulps(&y, &reference)));
+    }
+    type Pair = fn(&Tensor, &Tensor) -> genesis::Result<Tensor>;
+    let pairs: [(&str, Pair, [f64; 4]); 4] = [
+        ("pow", Tensor::pow, [0.01, 30.0, -8.0, 8.0]),
+        ("hypot", Tensor::hypot, [-1e20, 1e20, -1e20, 1e20]),
+        ("atan2", Tensor::atan2, [-3.0, 3.0, -3.0, 3.0]),
+        ("logaddexp", Tensor::logaddexp, [1.0, 20.0, -20.0, 20.0]),
+    ];
+    for (name, f, [a, b, c, d]) in pairs {
+        let (x, y) = (numbers(a, b), numbers(c, d).flip(&[0]).unwrap());
+        let wide = |t: &Tensor| t.to_dtype(DType::F64).unwrap();
+        let (z, reference) = (f(&x, &y).unwrap(), f(&wide(&x), &wide(&y)).unwrap());
+        worst.push((name.to_owned(), ulps(&z, &reference)));
+    }
+    for (name, errors) in worst {
+        let (index, worst) =
+            errors.iter().copied().enumerate().fold((0, 0.0), |most, own| {
+                if own.1 > most.1 || own.1.is_nan() { own } else { most }
+            });
+        println!("{name}: {worst:.2} at {index}");
+        assert!(worst <= 4.0, "{name} is off by {worst} places at number {index}");
+    }
+}

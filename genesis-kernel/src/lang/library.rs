@@ -1,65 +1,77 @@
 //! Functions of the language that are written in the language: what `pow(x, y)` in a kernel runs is `pow_of`.
 //!
 //! A function `f_of` takes any float and computes in f64 where that is the dtype, and else in f32, once rounded to
-//! it; `f_wide` is the formula, in the dtype it is given. Formulas are chosen so that they lose no more than a few
-//! bits: where a difference would cancel stands a series. docs/language.md says what each is right to.
+//! it; `f_wide` is the formula, in the dtype it is given, and `f_single` one for f32 alone. Formulas are chosen so
+//! that they lose no more than a few bits: where a difference would cancel stands a series. docs/language.md says
+//! what each is right to.
+
+pub mod shared;
+pub mod single;
 
 use genesis_macros::device;
+
+use self::shared::{is_negative, log1p_wide};
+use self::single::{
+    acos_single, acosh_single, asin_single, asinh_single, atan_single, atan2_single, atanh_single,
+    erfc_single, erfinv_single,
+};
 
 use super::Tile;
 
 macro_rules! in_single_or_double {
-    ($($(#[$doc:meta])* $name:ident = $wide:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $wide:ident, $single:ident;)*) => {$(
         $(#[$doc])*
         #[device]
         pub fn $name<T: Float, S: Shape>(x: Tile<T, S>) -> Tile<T, S> {
-            if T::EPSILON < T::from(1e-10) { $wide(x) } else { $wide(x.to::<f32>()).to::<T>() }
+            if T::EPSILON < T::from(1e-10) { $wide(x) } else { $single(x.to::<f32>()).to::<T>() }
         }
     )*};
 }
 
 in_single_or_double! {
     /// `exp(x) - 1`
-    expm1_of = expm1_wide;
+    expm1_of = expm1_wide, expm1_wide;
     /// `log(1 + x)`
-    log1p_of = log1p_wide;
+    log1p_of = log1p_wide, log1p_wide;
     /// 10 to the power of x.
-    exp10_of = exp10_wide;
+    exp10_of = exp10_wide, exp10_wide;
     /// The logarithm to base 10.
-    log10_of = log10_wide;
+    log10_of = log10_wide, log10_wide;
     /// The cube root.
-    cbrt_of = cbrt_wide;
+    cbrt_of = cbrt_wide, cbrt_wide;
     /// The tangent.
-    tan_of = tan_wide;
+    tan_of = tan_wide, tan_wide;
     /// The arc sine.
-    asin_of = asin_wide;
+    asin_of = asin_wide, asin_single;
     /// The arc cosine.
-    acos_of = acos_wide;
+    acos_of = acos_wide, acos_single;
     /// The arc tangent.
-    atan_of = atan_wide;
+    atan_of = atan_wide, atan_single;
     /// The hyperbolic sine.
-    sinh_of = sinh_wide;
+    sinh_of = sinh_wide, sinh_wide;
     /// The hyperbolic cosine.
-    cosh_of = cosh_wide;
+    cosh_of = cosh_wide, cosh_wide;
     /// The inverse of the hyperbolic sine.
-    asinh_of = asinh_wide;
+    asinh_of = asinh_wide, asinh_single;
     /// The inverse of the hyperbolic cosine.
-    acosh_of = acosh_wide;
+    acosh_of = acosh_wide, acosh_single;
     /// The inverse of the hyperbolic tangent.
-    atanh_of = atanh_wide;
+    atanh_of = atanh_wide, atanh_single;
     /// `1 - erf(x)`
-    erfc_of = erfc_wide;
+    erfc_of = erfc_wide, erfc_single;
+    /// The inverse of the error function.
+    erfinv_of = erfinv_wide, erfinv_single;
 }
 
 macro_rules! pairs_in_single_or_double {
-    ($($(#[$doc:meta])* $name:ident = $wide:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $wide:ident, $single:ident;)*) => {$(
         $(#[$doc])*
         #[device]
         pub fn $name<T: Float, S: Shape>(x: Tile<T, S>, y: Tile<T, S>) -> Tile<T, S> {
             if T::EPSILON < T::from(1e-10) {
                 $wide(x, y)
             } else {
-                $wide(x.to::<f32>(), y.to::<f32>()).to::<T>()
+                $single(x.to::<f32>(), y.to::<f32>()).to::<T>()
             }
         }
     )*};
@@ -67,9 +79,9 @@ macro_rules! pairs_in_single_or_double {
 
 pairs_in_single_or_double! {
     /// The angle of the point `(y, x)`, given as `atan2(x, y)`.
-    atan2_of = atan2_wide;
+    atan2_of = atan2_wide, atan2_single;
     /// The length of a vector.
-    hypot_of = hypot_wide;
+    hypot_of = hypot_wide, hypot_wide;
 }
 
 /// `x` to the power of `y`.
@@ -127,12 +139,6 @@ pub fn atan_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     where_(x < A::ZERO, -angle, where_(x == A::ZERO, x, angle))
 }
 
-/// Whether the sign bit is set, of zeros too.
-#[device]
-pub fn is_negative<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<bool, S> {
-    (x < A::ZERO) | ((x == A::ZERO) & (A::ONE / x < A::ZERO))
-}
-
 /// The angle of the point `(x, y)`.
 #[device]
 pub fn atan2_wide<A: Float, S: Shape>(y: Tile<A, S>, x: Tile<A, S>) -> Tile<A, S> {
@@ -173,14 +179,6 @@ pub fn expm1_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     let is_near = (x > A::from(-0.7)) & (x < A::from(1.1));
     // The sum loses the sign of a zero.
     where_(x == A::ZERO, x, where_(is_near, near, exp(x) - A::ONE))
-}
-
-/// `log(1 + x)`: what rounding `1 + x` lost is put back as a factor.
-#[device]
-pub fn log1p_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
-    let u = x + A::ONE;
-    let exact = log(u) * (x / (u - A::ONE));
-    where_(u == A::ONE, x, where_(is_inf(u) & (u > A::ZERO), u, exact))
 }
 
 /// The hyperbolic sine; far out `e / 2 * exp(|x| - 1)`, which overflows where it has to.
@@ -478,9 +476,28 @@ pub fn pow_wide<A: Float, S: Shape>(x: Tile<A, S>, y: Tile<A, S>, size: Tile<A, 
     where_((y == A::ZERO) | (x == A::ONE), A::ONE, where_(y == A::ONE, x, signed))
 }
 
+/// The inverse of the error function: an approximation to three digits, made exact by steps of third order.
+#[device]
+pub fn erfinv_wide<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
+    let size = abs(x);
+    // 1 - x^2 without a loss near 1.
+    let l = log((A::ONE - size) * (A::ONE + size));
+    let t = l * A::from(0.5) + A::from(4.330746750799873);
+    let root = sqrt(t * t - l * A::from(6.802721088435375));
+    let mut y = sqrt(maximum(-l * A::from(6.802721088435375) / (root + t), A::ZERO));
+    for _ in range(0, 3, 1) {
+        let off = (erf(y) - size) * exp(y * y) * A::from(0.886226925452758);
+        y = y - off / (y * off + A::ONE);
+    }
+    // The exponential of what rounds to 1 overflows.
+    let y = where_(size == A::ONE, A::ONE / (size - size), y);
+    let y = where_(size > A::ONE, (x - x) / (x - x), y);
+    where_(x < A::ZERO, -y, where_(x == A::ZERO, x, y))
+}
+
 /// How far `x` is from the nearest integer, which loses nothing of what is left.
 #[device]
-pub fn off_whole<S: Shape>(x: Tile<f64, S>) -> Tile<f64, S> {
+pub fn off_whole<A: Float, S: Shape>(x: Tile<A, S>) -> Tile<A, S> {
     x - round(x)
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod conv;
 mod conv_cpu;
 pub(crate) mod convolution;
 pub(crate) mod deferred_norm;
+pub(crate) mod distance;
 pub(crate) mod epilogue;
 pub(crate) mod fused;
 mod gemm;
@@ -374,15 +375,25 @@ pub(crate) fn fill(y: &Tensor, value: Scalar) -> Result<()> {
 
 /// Writes `start + i * step` to element `i` of a dense vector.
 pub(crate) fn arange(y: &Tensor, start: f64, step: f64) -> Result<()> {
+    counted(&kernels::copy::arange_flat::KERNEL, y, &[start, step])
+}
+
+/// Writes numbers from `start` to `end`, both included, at distances of `step` to a dense vector.
+pub(crate) fn linspace(y: &Tensor, start: f64, end: f64, step: f64) -> Result<()> {
+    counted(&kernels::copy::linspace_flat::KERNEL, y, &[start, end, step])
+}
+
+/// Fills a dense vector by a kernel that computes each element from its index and some numbers.
+fn counted(kernel: &'static KernelDef, y: &Tensor, numbers: &[f64]) -> Result<()> {
     if y.numel() == 0 {
         return Ok(());
     }
     // Numbers are computed in f64, of which a thread holds few.
     let block = tile::flat(y.device(), 8).block;
-    let numbers = [start, step].map(|number| Arg::Scalar(Scalar::float(DType::F64, number)));
-    let args = [&[flat_view(y, true)], &numbers[..]].concat();
+    let mut args = vec![flat_view(y, true)];
+    args.extend(numbers.iter().map(|&number| Arg::Scalar(Scalar::float(DType::F64, number))));
     let grid = Grid::x(y.numel().div_ceil(block));
-    launch(&kernels::copy::arange_flat::KERNEL, y, grid, &[y.dtype()], &[block as i64], &args)
+    launch(kernel, y, grid, &[y.dtype()], &[block as i64], &args)
 }
 
 /// Copies, converting; both of one shape, any strides.

@@ -217,7 +217,10 @@ fn refuses_wrong_dots() {
         ("%8 = dot ieee %0, %1, %5 : f64[2x4]", "products of f32 accumulate in f32, not f64"),
         ("%8 = dot tf32 %3, %4, %2 : f32[2x4]", "tf32 rounds f32, these are bf16"),
         ("%8 = dot ieee %0, %6, %2 : f32[2x4]", "ranks are [2, 1, 2], not 2"),
-        ("%8 = dot ieee %7, %1, %2 : f32[2x4]", "operand 0 is i64[2x3], not a float or an integer of 8 bits"),
+        (
+            "%8 = dot ieee %7, %1, %2 : f32[2x4]",
+            "operand 0 is i64[2x3], not a float or an integer of 8 bits",
+        ),
     ];
     for (op, message) in cases {
         assert_eq!(refused(&format!("{tiles}{op}\nreturn")), message, "{op}");

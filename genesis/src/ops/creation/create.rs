@@ -154,8 +154,14 @@ impl Tensor {
         base: f64,
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
-        let power = evenly(start, end, count);
-        Tensor::from_fn("logspace", count, |i| base.powf(power(i)), at)
+        let at = at.into();
+        if !at.dtype.is_number() || count <= CHUNK && at.device == Device::Cpu {
+            let power = evenly(start, end, count);
+            return Tensor::from_fn("logspace", count, |i| base.powf(power(i)), at);
+        }
+        let powers = Tensor::linspace(start, end, count, (DType::F64, at.device))?;
+        let base = Tensor::full(&[], base, (DType::F64, at.device))?;
+        base.pow(&powers)?.to_dtype(at.dtype)
     }
 
     /// `count` numbers from `start` to `end`, both included, at equal distances.
@@ -164,7 +170,14 @@ impl Tensor {
     /// If memory runs out.
     #[track_caller]
     pub fn linspace(start: f64, end: f64, count: usize, at: impl Into<Creation>) -> Result<Tensor> {
-        Tensor::from_fn("linspace", count, evenly(start, end, count), at)
+        let at = at.into();
+        if !at.dtype.is_number() || count <= CHUNK && at.device == Device::Cpu {
+            return Tensor::from_fn("linspace", count, evenly(start, end, count), at);
+        }
+        checked_bytes("linspace", &dense("linspace", &[count])?, at.dtype)?;
+        let y = Tensor::uninitialized(&[count], (at.dtype, at.device))?;
+        launch::linspace(&y, start, end, distance(start, end, count))?;
+        Ok(y)
     }
 
     /// A vector of these values on the default device.
@@ -337,9 +350,14 @@ fn packed(
     Ok(bytes)
 }
 
+/// How far numbers are from each other that are `count` from `start` to `end`.
+fn distance(start: f64, end: f64, count: usize) -> f64 {
+    if count > 1 { (end - start) / (count - 1) as f64 } else { 0.0 }
+}
+
 /// `count` numbers from `start` to `end`, from both ends, so that the last is exact.
 fn evenly(start: f64, end: f64, count: usize) -> impl Fn(usize) -> f64 {
-    let step = if count > 1 { (end - start) / (count - 1) as f64 } else { 0.0 };
+    let step = distance(start, end, count);
     move |i| match i < count.div_ceil(2) {
         true => start + step * i as f64,
         false => end - step * (count - 1 - i) as f64,

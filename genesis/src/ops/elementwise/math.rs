@@ -20,8 +20,6 @@ use crate::tensor::Tensor;
 pub(super) enum Compute {
     /// f32.
     Single,
-    /// f32 for 16-bit floats, f64 for f32.
-    HalvesInSingle,
     /// f64.
     Double,
     /// What the kernel says, which has no parameter for it.
@@ -40,12 +38,10 @@ impl Compute {
 
     /// The dtypes of a launch on tensors of this one.
     pub(super) fn dtypes(self, dtype: DType) -> Vec<DType> {
-        let is_half = dtype.bytes() == 2;
         let wide = match self {
             Compute::Fixed => return vec![dtype],
             _ if dtype == DType::F64 => DType::F64,
             Compute::Single => DType::F32,
-            Compute::HalvesInSingle if is_half => DType::F32,
             _ => DType::F64,
         };
         vec![dtype, wide]
@@ -160,7 +156,8 @@ macro_rules! functions {
 
         #[cfg(feature = "op-info")]
         pub(super) mod info {
-            use super::*;
+            use genesis_kernel::ir::DType;
+
             use crate::ops::elementwise::math::Ints;
             use crate::ops::elementwise::reference;
             use crate::ops::info::{FLOATS, Family, Method, OpInfo, cpu, map};
@@ -175,7 +172,10 @@ macro_rules! functions {
                 )
                 .within($low, $high)
                 .of(FLOATS)
-                .flat_if(matches!(functions!(ints $($ints)?), Ints::Same))
+                .flat_if(matches!(
+                    crate::ops::elementwise::math::functions!(ints $($ints)?),
+                    Ints::Same
+                ))
                 .refusing(&[(
                     || cpu(&[2], DType::F8E4M3)?.$name(),
                     concat!(
@@ -278,7 +278,7 @@ functions! {
     }
     /// The tangent of x in radians.
     tan {
-        compute: Compute::HalvesInSingle;
+        compute: Compute::Single;
         autocast: Single;
         grad: Y, |s, dy| dy.mul(&s.output().square()?.add_scalar(1.0)?);
         in_place: tan_;
@@ -287,7 +287,7 @@ functions! {
     }
     /// The arc sine; NaN outside -1..1.
     asin {
-        compute: Compute::HalvesInSingle;
+        compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.mul(&s.input(0).square()?.neg()?.add_scalar(1.0)?.rsqrt()?);
         in_place: asin_;
@@ -296,7 +296,7 @@ functions! {
     }
     /// The arc cosine; NaN outside -1..1.
     acos {
-        compute: Compute::HalvesInSingle;
+        compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.mul(&s.input(0).square()?.neg()?.add_scalar(1.0)?.rsqrt()?)?.neg();
         in_place: acos_;
@@ -331,7 +331,7 @@ functions! {
     }
     /// The inverse of the hyperbolic sine.
     asinh {
-        compute: Compute::HalvesInSingle;
+        compute: Compute::Single;
         grad: X, |s, dy| dy.mul(&s.input(0).square()?.add_scalar(1.0)?.rsqrt()?);
         in_place: asinh_;
         family: Transcendental;
@@ -339,7 +339,7 @@ functions! {
     }
     /// The inverse of the hyperbolic cosine; NaN below 1.
     acosh {
-        compute: Compute::HalvesInSingle;
+        compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.mul(&s.input(0).square()?.sub_scalar(1.0)?.rsqrt()?);
         in_place: acosh_;
@@ -348,7 +348,7 @@ functions! {
     }
     /// The inverse of the hyperbolic tangent; NaN beyond -1..1.
     atanh {
-        compute: Compute::HalvesInSingle;
+        compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| dy.div(&s.input(0).square()?.rsub_scalar(1.0)?);
         in_place: atanh_;
@@ -357,7 +357,7 @@ functions! {
     }
     /// `1 - erf(x)`, exact far from 0.
     erfc {
-        compute: Compute::HalvesInSingle;
+        compute: Compute::Single;
         autocast: Single;
         grad: X, |s, dy| {
             let slope = s.input(0).square()?.neg()?.exp()?;
@@ -366,5 +366,33 @@ functions! {
         in_place: erfc_;
         family: Transcendental;
         reference: reference::erfc, -2.0, 4.0;
+    }
+    /// What [`Tensor::erf`] gives x for; NaN outside -1..1.
+    erfinv {
+        compute: Compute::Single;
+        autocast: Single;
+        grad: Y, |s, dy| {
+            let slope = s.output().square()?.exp()?;
+            dy.mul(&slope.mul_scalar(0.5 * std::f64::consts::PI.sqrt())?)
+        };
+        in_place: erfinv_;
+        family: Transcendental;
+        reference: reference::erfinv, -0.9, 0.9;
+    }
+    /// `sin(pi x) / (pi x)`, 1 at 0.
+    sinc {
+        compute: Compute::Single;
+        grad: X, |s, dy| {
+            // The two waves cancel where x is small.
+            let x = s.input(0).to_dtype(DType::F64)?;
+            let wave = x.mul_scalar(std::f64::consts::PI)?.cos()?.sub(&x.sinc()?)?;
+            let is_zero = x.eq_scalar(0.0)?;
+            let safe = x.masked_fill(&is_zero, 1.0)?;
+            let slope = wave.div(&safe)?.masked_fill(&is_zero, 0.0)?;
+            dy.mul(&slope.to_dtype(dy.dtype())?)
+        };
+        in_place: sinc_;
+        family: Transcendental;
+        reference: |x| (std::f64::consts::PI * x).sin() / (std::f64::consts::PI * x), 0.1, 0.9;
     }
 }

@@ -257,7 +257,7 @@ const XY: Saves = Saves::inputs(3);
 functions2! {
     /// `x` to the power of `y`; of a negative number only whole powers are numbers.
     pow, pow_scalar {
-        kernels: Some(&device::pow::KERNEL), Compute::HalvesInSingle, Some(&device::int_pow::KERNEL), false;
+        kernels: Some(&device::pow::KERNEL), Compute::Single, Some(&device::int_pow::KERNEL), false;
         autocast: Single;
         grads: Saves { inputs: 3, output: true }, |s, dy| {
             let (x, y) = (s.input(0), s.input(1));
@@ -391,7 +391,7 @@ functions2! {
     }
     /// The length of the vector of the two, which overflows only where it has to.
     hypot, hypot_scalar {
-        kernels: Some(&device::hypot::KERNEL), Compute::Double, None, false;
+        kernels: Some(&device::hypot::KERNEL), Compute::Single, None, false;
         autocast: Widest;
         grads: Saves { inputs: 3, output: true }, |s, dy| {
             // The quotient is at most 1, whatever the length of a small vector is in 16 bits.
@@ -405,7 +405,7 @@ functions2! {
     }
     /// `log(exp(x) + exp(y))`, which does not overflow.
     logaddexp, logaddexp_scalar {
-        kernels: Some(&device::logaddexp::KERNEL), Compute::HalvesInSingle, None, false;
+        kernels: Some(&device::logaddexp::KERNEL), Compute::Single, None, false;
         grads: Saves { inputs: 3, output: true }, |s, dy| {
             let share = |x: &Tensor| dy.mul(&x.sub(s.output())?.exp()?);
             Ok([Some(share(s.input(0))?), Some(share(s.input(1))?)])
@@ -429,7 +429,7 @@ functions2! {
     }
     /// The magnitude of the one with the sign of the other, that of a zero too.
     copysign, copysign_scalar {
-        kernels: Some(&device::copysign::KERNEL), Compute::Double, None, false;
+        kernels: Some(&device::copysign::KERNEL), Compute::Single, None, false;
         autocast: Widest;
         grads: Saves { inputs: 1, output: true }, |s, dy| {
             let (x, z) = (s.input(0).detach(), s.output().detach());

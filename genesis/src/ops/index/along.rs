@@ -4,6 +4,7 @@
 //! Sums are in the order of what is added. The CPU walks through it once; on a GPU the places are sorted, and each
 //! adds up its own.
 
+use genesis_kernel::ir::DType;
 use genesis_kernel::runtime::Device;
 
 use super::places::{add_at, places_along, sum_dtype, take_at};
@@ -12,7 +13,7 @@ use crate::autograd::SavedTensors;
 use crate::error::Result;
 use crate::launch;
 use crate::launch::along::Places;
-use crate::ops::{Op, Saves, apply};
+use crate::ops::{Op, Saves, apply, composite};
 use crate::shape::product;
 use crate::tensor::Tensor;
 
@@ -90,8 +91,32 @@ impl Op for TakeAlong {
     }
 
     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(add_along(self.op, &self.from, self.axis, saved.input(1), dy)?), None])
+        let index = saved.input(1);
+        let dx = match takes_one_of_each(&self.from, self.axis, index.shape()) {
+            true => spread(dy, self.axis, index, self.from[self.axis])?,
+            false => add_along(self.op, &self.from, self.axis, index, dy)?,
+        };
+        Ok(vec![Some(dx), None])
     }
+}
+
+/// Whether an index names one element of each line along an axis, and leaves no line out.
+fn takes_one_of_each(from: &[usize], axis: usize, index: &[usize]) -> bool {
+    let fits = |a: usize| index[a] == if a == axis { 1 } else { from[a] };
+    index.len() == from.len() && (0..index.len()).all(fits)
+}
+
+/// Zeros with the one value of each line along an axis at its index: a comparison an element takes the place of a sort.
+#[track_caller]
+fn spread(values: &Tensor, axis: usize, index: &Tensor, extent: usize) -> Result<Tensor> {
+    let mut line = vec![1; index.rank()];
+    line[axis] = extent;
+    let places = Tensor::arange(0.0, extent as f64, 1.0, (DType::I64, values.device()))?;
+    let of = [values, index, &places.reshape(&line)?];
+    composite("gather", &[extent as f64], of, |[values, index, places], n| {
+        let index = index.lt_scalar(0.0)?.where_(&index.add_scalar(n[0])?, index)?;
+        places.eq(&index)?.where_(values, &values.zeros_like()?)
+    })
 }
 
 struct AddAlong {

@@ -214,28 +214,6 @@ impl Tensor {
         let distance = self.sub(other)?;
         distance.vector_norm(p, &distance.all_dims(), false)
     }
-
-    /// The distance of order `p` of every point of one to every point of the other. At a distance of 0
-    /// the gradient is 0.
-    ///
-    /// # Shapes
-    /// `[.., P, D]` and `[.., R, D]` give `[.., P, R]`; leading axes broadcast.
-    /// # Errors
-    /// If the last extents differ, leading axes do not broadcast, or the dtype is not a float.
-    #[track_caller]
-    pub fn cdist(&self, other: &Tensor, p: f64) -> Result<Tensor> {
-        const NAME: &str = "cdist";
-        if self.rank() < 2 || other.rank() < 2 || self.dim(-1)? != other.dim(-1)? {
-            let message =
-                format!("points of {:?} and {:?} do not fit", self.shape(), other.shape());
-            return Err(Error::op(NAME, message));
-        }
-        let distance = self.unsqueeze(-2)?.sub(&other.unsqueeze(-3)?)?;
-        if distance.dim(-1)? == 0 {
-            return distance.sum_dims(&[-1], false);
-        }
-        distance.vector_norm(p, &[-1], false)
-    }
 }
 
 /// The product of matrices: every way to put brackets is compared by the multiplications it takes.
@@ -355,21 +333,6 @@ pub(super) mod info {
             || cpu(&[2], DType::F32)?.cross(&cpu(&[2], DType::F32)?, 0),
             "cross: dimension 0 of [2] must have 3 elements",
         )]),
-        OpInfo::new(
-            "cdist/2",
-            Family::Softmax,
-            |x| x[0].cdist(&x[1], 2.0),
-            |x| {
-                Dense::from_fn(&[3, 2], |at| {
-                    let off = |d: usize| x[0].at(&[at[0], d]) - x[1].at(&[at[1], d]);
-                    (0..4).map(|d| off(d) * off(d)).sum::<f64>().sqrt()
-                })
-            },
-            &[&[&[3, 4], &[2, 4]]],
-        )
-        .computing(|x, y| 3.0 * y * x[0][1] as f64)
-        .peer("torch.cdist(x[0], x[1])")
-        .of(WIDE),
         OpInfo::new(
             "dist/1",
             Family::Softmax,

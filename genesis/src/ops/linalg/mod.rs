@@ -8,6 +8,7 @@ mod linear;
 mod matmul;
 mod matmul_f8;
 mod matmul_int;
+mod pairwise;
 mod products;
 #[cfg(feature = "op-info")]
 mod reference;
@@ -22,7 +23,7 @@ pub use matmul_f8::ScaledMatmul;
 
 /// In what autocast computes the ops of this folder.
 pub(super) const AUTOCAST: &[Precisions] =
-    &[products::AUTOCAST, linear::AUTOCAST, matmul::AUTOCAST, affine::AUTOCAST];
+    &[products::AUTOCAST, linear::AUTOCAST, matmul::AUTOCAST, affine::AUTOCAST, pairwise::AUTOCAST];
 
 /// The rows of this folder.
 #[cfg(feature = "op-info")]
@@ -33,6 +34,7 @@ pub(super) static INFOS: &[&[OpInfo]] = &[
     matmul_int::info::INFOS,
     products::info::INFOS,
     linear::info::INFOS,
+    pairwise::info::INFOS,
     gated::info::INFOS,
     spectral::info::INFOS,
 ];

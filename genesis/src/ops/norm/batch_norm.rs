@@ -6,7 +6,7 @@ use crate::autograd::no_grad;
 use crate::dispatch::autocast::{self, Precision, Precisions};
 use crate::error::{Error, Result};
 use crate::launch;
-use crate::ops::{PadMode, composite};
+use crate::ops::{PadMode, Window, composite};
 use crate::tensor::Tensor;
 
 /// In what autocast computes these.
@@ -89,11 +89,13 @@ impl Tensor {
             return self.copy();
         }
         let x = self.to_dtype(launch::accumulate_dtype(self.dtype()))?;
-        let mut pads = vec![0; 2 * (self.rank() - 1)];
-        let before = 2 * (self.rank() - 2);
-        (pads[before], pads[before + 1]) = ((size / 2) as i64, ((size - 1) / 2) as i64);
-        let squares = x.square()?.pad(&pads, PadMode::Constant(0.0))?;
-        let mean = squares.unfold(1, size, 1)?.mean_dims(&[-1], false)?;
+        // Channels as the rows of planes: neighbours are windows of one column.
+        let (n, c) = (self.shape()[0], self.shape()[1]);
+        let planes = x.square()?.reshape(&[n, c, self.numel() / (n * c)])?;
+        let pads = [0, 0, (size / 2) as i64, ((size - 1) / 2) as i64];
+        let windows = Window { stride: vec![1, 1], ..Window::new(&[size, 1]) };
+        let means = planes.pad(&pads, PadMode::Constant(0.0))?.avg_pool(&windows, true, None)?;
+        let mean = means.reshape(self.shape())?;
         let factor = mean.mul_scalar(alpha)?.add_scalar(k)?.pow_scalar(beta)?;
         x.div(&factor)?.to_dtype(self.dtype())
     }

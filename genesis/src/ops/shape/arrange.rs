@@ -360,8 +360,9 @@ impl Tensor {
             let message = format!("the dimensions must differ, got {dim1} and {dim2}");
             return Err(Error::op(NAME, message));
         }
-        let zeros = Tensor::zeros(&shape, (self.dtype(), self.device()))?;
-        let planes = zeros.diagonal_scatter(self, offset, -2, -1)?;
+        let lead = self.rank() - 1;
+        let planes =
+            self.filled_in(NAME, &shape, |dense| dense.diagonal(offset, lead, lead + 1))?;
         // Below the diagonal of swapped axes is what is above it.
         planes.movedim(&[-2, -1], &[dim1, dim2])
     }

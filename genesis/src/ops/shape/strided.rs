@@ -177,6 +177,19 @@ impl Tensor {
         let (outer, inner) = seen(name, self, of)?;
         apply(StridedView { name, outer, inner, from: self.shape().to_vec() }, &[self])
     }
+
+    /// Zeros of a shape with this tensor in a view of them, whose layout `of` derives; it may name no element twice.
+    #[track_caller]
+    pub(crate) fn filled_in(
+        &self,
+        name: &'static str,
+        shape: &[usize],
+        of: impl Fn(&Layout) -> Option<Layout>,
+    ) -> Result<Tensor> {
+        let inner = Layout::contiguous(shape).and_then(|dense| of(&dense));
+        let inner = inner.ok_or_else(|| unseen(name, self))?;
+        apply(Fill { name, inner, from: shape.to_vec() }, &[self])
+    }
 }
 
 /// What a view makes of the layout of a tensor, and of that of a dense one of its shape.

@@ -1,0 +1,179 @@
+//! The functions of the library whose formula for f32 is another than that for f64: shorter polynomials, fewer
+//! divisions, at most 4 ULP.
+//!
+//! The coefficients are weighted minimax fits (Lawson's iteration), rounded to f32 one at a time with the rest
+//! fitted again; the error beside each is relative, of the function, before rounding. A constant that f32 rounds
+//! stands as its value and what rounding leaves: `pi / 2 = 1.5707964 - 4.371139e-8`.
+
+use genesis_macros::device;
+
+use super::super::Tile;
+use super::shared::{is_negative, log1p_wide};
+
+/// `asin(x)` for `|x| <= 1/2`: `x + x^3 P(x^2)`, 2^-24.0 of the cubic part.
+#[device]
+pub fn asin_near<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let z = x * x;
+    let p = z * 0.03845908 + 0.014287578;
+    let p = p * z + 0.03169644;
+    let p = p * z + 0.04454936;
+    let p = p * z + 0.075002395;
+    let p = p * z + 0.16666666;
+    p * z * x + x
+}
+
+/// The arc sine: beyond one half `pi / 2 - 2 asin(sqrt((1 - x) / 2))`.
+#[device]
+pub fn asin_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let size = abs(x);
+    let is_far = size > 0.5;
+    let near = asin_near(where_(is_far, sqrt(size * -0.5 + 0.5), size));
+    let angle = where_(is_far, (near + 2.1855694e-8) * -2.0 + 1.5707964, near);
+    where_(x < 0.0, -angle, where_(x == 0.0, x, angle))
+}
+
+/// The arc cosine, by the same polynomial.
+#[device]
+pub fn acos_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let size = abs(x);
+    let is_far = size > 0.5;
+    let near = asin_near(where_(is_far, sqrt(size * -0.5 + 0.5), x));
+    let right = near + near;
+    let left = 3.1415927 - (right + 8.742278e-8);
+    where_(is_far, where_(x < 0.0, left, right), 1.5707964 - (near + 4.371139e-8))
+}
+
+/// `atan(t)` for `0 <= t <= 1`: `t + t^3 P(t^2)`, 2^-26.0 of the cubic part.
+#[device]
+pub fn atan_near<S: Shape>(t: Tile<f32, S>) -> Tile<f32, S> {
+    let z = t * t;
+    let p = z * 0.0029811941 + -0.016608338;
+    let p = p * z + 0.043599147;
+    let p = p * z + -0.07584595;
+    let p = p * z + 0.106809162;
+    let p = p * z + -0.14214742;
+    let p = p * z + 0.19994208;
+    let p = p * z + -0.3333317;
+    p * z * t + t
+}
+
+/// The arc tangent: beyond one `pi / 2 - atan(1 / x)`.
+#[device]
+pub fn atan_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let size = abs(x);
+    let is_far = size > 1.0;
+    let near = atan_near(where_(is_far, 1.0 / size, size));
+    let angle = where_(is_far, 1.5707964 - (near + 4.371139e-8), near);
+    where_(x < 0.0, -angle, where_(x == 0.0, x, angle))
+}
+
+/// The angle of the point `(x, y)`.
+#[device]
+pub fn atan2_single<S: Shape>(y: Tile<f32, S>, x: Tile<f32, S>) -> Tile<f32, S> {
+    let (up, across) = (abs(y), abs(x));
+    let is_steep = up > across;
+    let (small, large) = (where_(is_steep, across, up), where_(is_steep, up, across));
+    let ratio = where_(is_inf(small), 1.0, small / large);
+    let near = atan_near(where_(large == 0.0, large, ratio));
+    let angle = where_(is_steep, 1.5707964 - (near + 4.371139e-8), near);
+    let angle = where_(is_negative(x), 3.1415927 - (angle + 8.742278e-8), angle);
+    let angle = where_(is_negative(y), -angle, angle);
+    where_(is_nan(x) | is_nan(y), x + y, angle)
+}
+
+/// The inverse of the hyperbolic sine: to one half `x + x^3 P(x^2)`, 2^-33.9 of the cubic part, then the logarithm.
+#[device]
+pub fn asinh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let size = abs(x);
+    let z = size * size;
+    let p = z * 0.00925654 + -0.020049548;
+    let p = p * z + 0.030033566;
+    let p = p * z + -0.044616096;
+    let p = p * z + 0.07499907;
+    let p = p * z + -0.16666666;
+    let near = p * z * size + size;
+    // Where the square would overflow, and one is lost in it.
+    let is_far = size > 1e9;
+    let far = log(where_(is_far, size, size + sqrt(z + 1.0))) + where_(is_far, 0.6931472_f32, 0.0);
+    let result = where_(size < 0.5, near, far);
+    where_(x < 0.0, -result, where_(x == 0.0, x, result))
+}
+
+/// The inverse of the hyperbolic cosine; NaN below 1.
+#[device]
+pub fn acosh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let t = x - 1.0;
+    let is_far = x > 1e9;
+    let beyond_one = where_(is_far, x, t + sqrt(t * (t + 2.0)));
+    let result = log1p_wide(beyond_one) + where_(is_far, 0.6931472_f32, 0.0);
+    where_(x < 1.0, (x - x) / (x - x), result)
+}
+
+/// The inverse of the hyperbolic tangent: to one half `x + x^3 P(x^2)`, 2^-29.3 of the cubic part, then the
+/// logarithm; NaN beyond 1.
+#[device]
+pub fn atanh_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let size = abs(x);
+    let z = size * size;
+    let p = z * 0.17660819 + 0.051448163;
+    let p = p * z + 0.1182018;
+    let p = p * z + 0.14223401;
+    let p = p * z + 0.20002466;
+    let p = p * z + 0.333333015;
+    let near = p * z * size + size;
+    let far = log((size + 1.0) / (1.0 - size)) * 0.5;
+    let result = where_(size < 0.5, near, far);
+    where_(x < 0.0, -result, where_(x == 0.0, x, result))
+}
+
+/// `1 - erf(x)`; from 0.47 on `exp(-x^2) P(t) / (1 + 2 x)` with `t = (x - 2) / (x + 2)`, 2^-27.1.
+#[device]
+pub fn erfc_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    // Beyond 10.1 it is 0.
+    let size = minimum(maximum(x, 0.46875), 12.0);
+    let t = (size - 2.0) / (size + 2.0);
+    let p = t * -0.00025484202 + -0.0012663475;
+    let p = p * t + 0.0011722867;
+    let p = p * t + 0.008663574;
+    let p = p * t + -0.0080138985;
+    let p = p * t + -0.05421356;
+    let p = p * t + 0.16404983;
+    let p = p * t + -0.16603048;
+    let p = p * t + -0.09276381;
+    let p = p * t + 1.2769784;
+    // What rounding the square lost would come back as many times as it is large.
+    let square = size * size;
+    let rest = fma(size, size, -square);
+    let tail = exp(-square) * (p / (size * 2.0 + 1.0));
+    where_(x > 0.46875, tail - tail * rest, 1.0 - erf(x))
+}
+
+/// The inverse of the error function, by `w = -log(1 - x^2)`: `x P(w - 3)` below 6, 2^-24.2, and then
+/// `P(sqrt(w) - 3)`, 2^-25.2; infinite at 1, NaN beyond.
+#[device]
+pub fn erfinv_single<S: Shape>(x: Tile<f32, S>) -> Tile<f32, S> {
+    let w = -log(fma(-x, x, full_like(x, 1.0)));
+    let t = w - 3.0;
+    let p = t * -5.826962e-9 + -4.3999755e-9;
+    let p = p * t + 4.5554847e-7;
+    let p = p * t + -1.8840368e-6;
+    let p = p * t + -1.2756594e-5;
+    let p = p * t + 0.00019546779;
+    let p = p * t + -0.000836075;
+    let p = p * t + -0.00573856;
+    let p = p * t + 0.24163033;
+    let p = p * t + 1.6235421;
+    let near = p * x;
+    let t = sqrt(w) - 3.0;
+    let p = t * -2.946312e-5 + 0.00010130692;
+    let p = p * t + -7.8535144e-5;
+    let p = p * t + -0.00023563211;
+    let p = p * t + 0.0011656274;
+    let p = p * t + -0.0034446733;
+    let p = p * t + 0.0068403906;
+    let p = p * t + 1.0026624;
+    let p = p * t + 2.8328021;
+    let far = where_(x < 0.0, -p, p);
+    let result = where_(w < 6.0, near, far);
+    where_(abs(x) == 1.0, x / (x - x), result)
+}
