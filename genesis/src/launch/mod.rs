@@ -243,8 +243,7 @@ pub(crate) fn by_steps(
     }
     let layouts: Vec<&Layout> = inputs.iter().chain([&out]).map(|t| t.layout()).collect();
     let (mut shape, mut strides) = collapse(&layouts);
-    let may_turn = out.device() != Device::Cpu && steps == Steps::Few;
-    let turned = may_turn && tile::face(&mut shape, &mut strides);
+    let turned = steps == Steps::Few && tile::face(&mut shape, &mut strides);
     if shape.len() > 4 {
         return halves(kernel, dtypes, inputs, out, numbers);
     }
@@ -259,7 +258,7 @@ pub(crate) fn by_steps(
     let bytes = widest(inputs.iter().copied().chain([out]));
     let tile::Tile { rows, cols, warps } = match steps {
         Steps::Many => tile::of_many_steps(out.device(), dims[2], dims[3]),
-        Steps::Few if turned => tile::TURNED,
+        Steps::Few if turned => tile::turned(out.device()),
         Steps::Few => tile::tile(out.device(), bytes, dims[2], dims[3]),
     };
     let grid = dims[0] * dims[1] * dims[2].div_ceil(rows) * dims[3].div_ceil(cols);
@@ -408,7 +407,7 @@ pub(crate) fn cast(x: &Tensor, y: &Tensor) -> Result<()> {
 /// Copies where the operand is dense along another axis than the result, by turning tiles; false where
 /// that is not so.
 fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
-    const TILE: usize = 64;
+    let tile = tile::turned(y.device()).rows;
     let (shape, strides) = collapse(&[x.layout(), y.layout()]);
     if !(2..=4).contains(&shape.len()) {
         return Ok(false);
@@ -432,8 +431,8 @@ fn across(x: &Tensor, y: &Tensor) -> Result<bool> {
     order.swap(last - 1, last);
     let from = to_usize(along(&order, &extents, 1));
     let operand = view(x, &from, &along(&order, &strides[0], 0), false);
-    let grid = dims[0] * dims[1] * dims[2].div_ceil(TILE) * dims[3].div_ceil(TILE);
-    let (dtypes, consts) = ([x.dtype(), y.dtype()], [TILE as i64, TILE as i64]);
+    let grid = dims[0] * dims[1] * dims[2].div_ceil(tile) * dims[3].div_ceil(tile);
+    let (dtypes, consts) = ([x.dtype(), y.dtype()], [tile as i64, tile as i64]);
     let kernel = &kernels::copy::cast_across::KERNEL;
     launch(kernel, y, Grid::x(grid), &dtypes, &consts, &[operand, out])?;
     Ok(true)

@@ -97,8 +97,14 @@ pub(super) fn of_many_steps(device: Device, rows: usize, cols: usize) -> Tile {
     }
 }
 
-/// The tile where an operand runs along the last axis but one: whole sectors of memory along both.
-pub(super) const TURNED: Tile = Tile { rows: 64, cols: 64, warps: Some(8) };
+/// The tile where an operand runs along the last axis but one: whole sectors of memory along both. On the CPU its
+/// rows are as few as there are pages that the first-level TLB maps and lines that a set of the cache holds.
+pub(super) fn turned(device: Device) -> Tile {
+    match device {
+        Device::Cpu => Tile { rows: 32, cols: 32, warps: None },
+        Device::Cuda(_) => Tile { rows: 64, cols: 64, warps: Some(8) },
+    }
+}
 
 /// Brings the axis along which an operand runs next to the last one, if it does not run along that;
 /// whether there is such an operand. The last of the tensors is the result.

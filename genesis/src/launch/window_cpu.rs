@@ -1,6 +1,6 @@
 //! Pools and resampling on the CPU: straight loops over lines, planes shared among the threads.
 //!
-//! They look by the same tables as the kernels of the language and meet elements in the same order. Along
+//! They look by the same tables as the kernels of the language. Along
 //! a line the windows that see as many elements at equal distances are one loop a place:
 //!
 //! ```text
@@ -251,18 +251,23 @@ fn sum_planes<T: Summed>(lines: &[Lines; 3], x: &Tensor, y: &Tensor) {
     let (mut y, x) = (y.elements_mut::<T>(), x.elements::<T>());
     let planes = y.par_chunks_mut(after).with_min_len(least(lines));
     let work = planes.zip(x.par_chunks(before));
+    let zero = T::weight(0.0);
     install(|| {
         work.for_each_init(
-            || vec![T::weight(0.0); width],
-            |sums, (y, x)| {
+            || (vec![zero; across.inputs], vec![zero; width]),
+            |(line, sums), (y, x)| {
                 for (row, y) in y.chunks_mut(width).enumerate() {
-                    sums.fill(T::weight(0.0));
+                    // All lines that the windows see become one: its neighbours are summed at once.
+                    line.fill(zero);
                     for (d, u) in depth.entries(row / down.outputs) {
                         for (i, v) in down.entries(row % down.outputs) {
-                            let line = &x[(d * down.inputs + i) * across.inputs..][..across.inputs];
-                            sum_line(across, &even, line, T::weight(u) * T::weight(v), sums);
+                            let by = T::weight(u) * T::weight(v);
+                            let seen = &x[(d * down.inputs + i) * across.inputs..];
+                            line.iter_mut().zip(seen).for_each(|(to, x)| *to += by * x.widen());
                         }
                     }
+                    sums.fill(zero);
+                    sum_line::<T>(across, &even, line, sums);
                     y.iter_mut().zip(&*sums).for_each(|(to, &sum)| *to = T::narrow(sum));
                 }
             },
@@ -270,23 +275,15 @@ fn sum_planes<T: Summed>(lines: &[Lines; 3], x: &Tensor, y: &Tensor) {
     });
 }
 
-/// Adds what one line of the input gives.
-fn sum_line<T: Summed>(
-    across: &Lines,
-    even: &[Vec<T::Sum>],
-    line: &[T],
-    by: T::Sum,
-    sums: &mut [T::Sum],
-) {
+/// Adds what a line gives to the windows along it.
+fn sum_line<T: Summed>(across: &Lines, even: &[Vec<T::Sum>], line: &[T::Sum], sums: &mut [T::Sum]) {
     for (tap, weights) in even.iter().enumerate() {
         let sums = sums[across.even.clone()].iter_mut().zip(weights);
-        across.each(tap, line, sums, |(sum, &weight), v, _| *sum += by * weight * v.widen());
+        across.each(tap, line, sums, |(sum, &weight), v, _| *sum += weight * v);
     }
     for o in across.ragged() {
         let mut sum = sums[o];
-        for (at, weight) in across.entries(o) {
-            sum += by * T::weight(weight) * line[at].widen();
-        }
+        across.entries(o).for_each(|(at, weight)| sum += T::weight(weight) * line[at]);
         sums[o] = sum;
     }
 }

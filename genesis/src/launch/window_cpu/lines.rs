@@ -19,7 +19,7 @@ pub(super) struct Lines {
     pub(super) begins: Vec<usize>,
     pub(super) from: Vec<usize>,
     pub(super) weight: Vec<f64>,
-    /// Neighbours in the result that have as many entries as any, `taps`.
+    /// The longest run of neighbours in the result that have equally many entries, `taps`.
     pub(super) even: Range<usize>,
     pub(super) taps: usize,
     /// How far each of these sees from the one before, where that is the same for all.
@@ -51,10 +51,16 @@ impl Lines {
 
     fn find_even(&mut self) {
         let count = |o: usize| self.begins[o + 1] - self.begins[o];
-        let all = 0..self.outputs;
-        self.taps = all.clone().map(count).max().unwrap_or(0);
-        let first = all.clone().find(|&o| count(o) == self.taps).unwrap_or(0);
-        let end = (first..self.outputs).find(|&o| count(o) != self.taps).unwrap_or(all.end);
+        let (mut first, mut end, mut begin) = (0, 0, 0);
+        for o in 0..self.outputs {
+            if count(o) != count(begin) {
+                begin = o;
+            }
+            if o + 1 - begin > end - first {
+                (first, end) = (begin, o + 1);
+            }
+        }
+        self.taps = if first < end { count(first) } else { 0 };
         let moved = |(a, b): (&usize, &usize)| a.wrapping_sub(*b);
         let moves =
             (first + 1..end).flat_map(|o| self.seen(o).iter().zip(self.seen(o - 1)).map(moved));

@@ -133,7 +133,7 @@ impl Tensor {
             return Err(Error::op("arange", message));
         }
         let n = n as usize;
-        if !at.dtype.is_number() || n <= CHUNK && at.device == Device::Cpu {
+        if !at.dtype.is_number() || n <= FEW && at.device == Device::Cpu {
             return Tensor::from_fn("arange", n, |i| start + i as f64 * step, at);
         }
         checked_bytes("arange", &dense("arange", &[n])?, at.dtype)?;
@@ -155,7 +155,7 @@ impl Tensor {
         at: impl Into<Creation>,
     ) -> Result<Tensor> {
         let at = at.into();
-        if !at.dtype.is_number() || count <= CHUNK && at.device == Device::Cpu {
+        if !at.dtype.is_number() || count <= FEW && at.device == Device::Cpu {
             let power = evenly(start, end, count);
             return Tensor::from_fn("logspace", count, |i| base.powf(power(i)), at);
         }
@@ -171,7 +171,7 @@ impl Tensor {
     #[track_caller]
     pub fn linspace(start: f64, end: f64, count: usize, at: impl Into<Creation>) -> Result<Tensor> {
         let at = at.into();
-        if !at.dtype.is_number() || count <= CHUNK && at.device == Device::Cpu {
+        if !at.dtype.is_number() || count <= FEW && at.device == Device::Cpu {
             return Tensor::from_fn("linspace", count, evenly(start, end, count), at);
         }
         checked_bytes("linspace", &dense("linspace", &[count])?, at.dtype)?;
@@ -310,6 +310,9 @@ impl Tensor {
 
 /// Values that are computed before they are written.
 const CHUNK: usize = 1 << 20;
+
+/// Numbers that the host writes by itself where the CPU is the device: for so few nothing is compiled.
+const FEW: usize = 1 << 10;
 
 /// The layout of a new tensor.
 fn dense(op: &str, shape: &[usize]) -> Result<Layout> {

@@ -306,7 +306,7 @@ fn line_of(op: &'static str, x: &Tensor, index: &Tensor) -> Result<Tensor> {
 
 /// An index of slices along an axis as a vector that counts from 0.
 #[track_caller]
-fn line(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
+pub(super) fn line(op: &'static str, x: &Tensor, axis: usize, index: &Tensor) -> Result<Tensor> {
     wrapped(op, &line_of(op, x, index)?.ravel()?, x.shape()[axis], 1)
 }
 

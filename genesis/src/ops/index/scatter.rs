@@ -11,8 +11,9 @@ use genesis_kernel::kernel::Grid;
 use genesis_kernel::runtime::Device;
 use kernels::index as device;
 
+use super::along;
 use super::embedding::{places_in_order, scale_of};
-use super::gather::{Index, scattered, slices};
+use super::gather::{self, Index, scattered, slices};
 use super::places::{add_at, plus_at, put_at, take_at};
 use crate::autograd::SavedTensors;
 use crate::error::{Error, Result};
@@ -97,8 +98,17 @@ impl Tensor {
     /// As [`Tensor::index_add`].
     #[track_caller]
     pub fn index_copy(&self, dim: i64, index: &Tensor, source: &Tensor) -> Result<Tensor> {
-        let (places, source) = written_slices("index_copy", self, dim, index, source)?;
-        put_at(self, &places, &source)
+        const NAME: &str = "index_copy";
+        check_pair(NAME, self, source)?;
+        let x = with_axis(self)?;
+        let written = Written::of(NAME, &x, dim, index)?;
+        if source.numel() != shape::product(&written.shape) {
+            let message = format!("the source is {:?}, not {:?}", source.shape(), written.shape);
+            return Err(Error::op(NAME, message));
+        }
+        let source = source.reshape(&written.shape)?;
+        let taken = along::take_slices(&source, written.axis, &written.last.maximum_scalar(0.0)?)?;
+        written.mask()?.where_(&taken, &x)?.reshape(self.shape())
     }
 
     /// [`Tensor::index_copy`] in place.
@@ -116,12 +126,10 @@ impl Tensor {
     /// As [`Tensor::index_select`].
     #[track_caller]
     pub fn index_fill(&self, dim: i64, index: &Tensor, value: f64) -> Result<Tensor> {
-        const NAME: &str = "index_fill";
-        let axis = shape::axis_or_scalar(NAME, dim, self.shape())?;
-        let x = if self.rank() == 0 { self.reshape(&[1])? } else { self.clone() };
-        let places = slices(NAME, &x, axis, index)?;
+        let x = with_axis(self)?;
+        let written = Written::of("index_fill", &x, dim, index)?;
         let value = Tensor::full(&[], value, (self.dtype(), self.device()))?;
-        put_at(self, &places, &value.broadcast_to(places.shape())?)
+        written.mask()?.where_(&value, &x)?.reshape(self.shape())
     }
 
     /// [`Tensor::index_fill`] in place.
@@ -269,6 +277,43 @@ impl Tensor {
     #[track_caller]
     pub fn with_index(&self, parts: &[Index], values: &Tensor) -> Result<Tensor> {
         self.index_put(parts, values, false)
+    }
+}
+
+/// A scalar as a vector.
+fn with_axis(x: &Tensor) -> Result<Tensor> {
+    if x.rank() == 0 { x.reshape(&[1]) } else { Ok(x.clone()) }
+}
+
+/// Which slices of a tensor an index writes.
+struct Written {
+    axis: usize,
+    /// The shape of what is written.
+    shape: Vec<usize>,
+    /// For each slice along the axis the last write to it, -1 for none: i64, a vector.
+    last: Tensor,
+    rank: usize,
+}
+
+impl Written {
+    #[track_caller]
+    fn of(op: &'static str, x: &Tensor, dim: i64, index: &Tensor) -> Result<Written> {
+        let axis = shape::axis_or_scalar(op, dim, x.shape())?;
+        let index = gather::line(op, x, axis, index)?;
+        let (n, on) = (index.numel(), x.device());
+        let mut shape = x.shape().to_vec();
+        let extent = std::mem::replace(&mut shape[axis], n);
+        let none = Tensor::full(&[extent], -1.0, (DType::I64, on))?;
+        let writes = Tensor::arange(0.0, n as f64, 1.0, (DType::I64, on))?;
+        Ok(Written { axis, shape, last: put_at(&none, &index, &writes)?, rank: x.rank() })
+    }
+
+    /// Whether there is a write to each slice, so that it broadcasts.
+    #[track_caller]
+    fn mask(&self) -> Result<Tensor> {
+        let mut line = vec![1; self.rank];
+        line[self.axis] = self.last.numel();
+        self.last.ge_scalar(0.0)?.reshape(&line)
     }
 }
 
