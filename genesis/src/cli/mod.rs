@@ -57,6 +57,8 @@ enum Command {
     Sft(Box<language::Sft>),
     /// Train a language model on texts.
     Pretrain(Box<language::Pretrain>),
+    /// Teach a language model which of two answers is the better.
+    Dpo(Box<language::Dpo>),
     /// Train a tokenizer.
     Tokenizer(tokenizer::Args),
     /// Talk with a language model.
@@ -123,6 +125,7 @@ fn dispatch(command: &Command) -> Outcome {
         Command::Train(args) => train::run(args),
         Command::Sft(args) => language::sft(args),
         Command::Pretrain(args) => language::pretrain(args),
+        Command::Dpo(args) => language::dpo(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Chat(args) => chat::run(args),
         Command::Generate(args) => generate::run(args),
