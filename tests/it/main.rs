@@ -66,6 +66,8 @@ mod layers;
 mod linear_rows;
 /// Adapters whose rows have magnitudes.
 mod lm_dora;
+/// GGUF files of models and tokenizers.
+mod lm_export;
 mod lm_gradients;
 /// Learning from pairs of answers.
 mod lm_preferences;

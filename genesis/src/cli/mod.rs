@@ -7,6 +7,7 @@ mod answer;
 mod bench;
 mod chat;
 mod ckpt;
+mod convert;
 mod doctor;
 mod failure;
 mod generate;
@@ -73,6 +74,8 @@ enum Command {
     Mem(mem::Args),
     /// List, check and compare checkpoints.
     Ckpt(ckpt::Args),
+    /// Write a language model as a GGUF file.
+    Convert(convert::Args),
     /// Find the fastest configuration of a kernel.
     Tune(tune::Args),
     /// Time Genesis beside PyTorch, cuBLAS and Triton.
@@ -133,6 +136,7 @@ fn dispatch(command: &Command) -> Outcome {
         Command::Run(args) => run::run(args),
         Command::Mem(args) => mem::run(args),
         Command::Ckpt(args) => ckpt::run(args),
+        Command::Convert(args) => convert::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Bench(args) => bench::run(args),
     }

@@ -60,6 +60,7 @@ mod residual;
 mod rope;
 mod rotation;
 mod save;
+mod save_gguf;
 mod settings;
 mod sizes;
 pub mod vit;
@@ -86,6 +87,7 @@ pub use residual::Residual;
 pub use rope::{Rope, RopeKind, RopeSettings, Yarn};
 pub use rotation::Rotation;
 pub use save::save;
+pub use save_gguf::save_gguf;
 pub use vit::Vit;
 pub use weight_form::WeightForm;
 
