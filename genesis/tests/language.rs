@@ -171,6 +171,24 @@ fn from_pairs_to_a_gguf_file() {
     assert_eq!(refused(sft.arg(&config)), why);
 }
 
+/// What a run would need is said before it, and nothing is written.
+#[test]
+fn a_dry_run_says_what_memory_is_needed() {
+    let workplace = Workplace::new();
+    let said = done(&mut workplace.pretrain("out", &["--dry-run"]));
+    let last = said.lines().last().expect("a line");
+    assert!(last.starts_with("memory on cpu: weights ") && last.ends_with(" at a time"), "{said}");
+    let said = done(&mut workplace.pretrain("out", &["--dry-run", "--json"]));
+    let plan: Value = serde_json::from_str(&said).expect("one JSON value");
+    let bytes = |name: &str| plan[name].as_u64().expect("bytes");
+    assert_eq!(bytes("optimizer_bytes"), 2 * bytes("gradients_bytes"));
+    assert!(bytes("peak_bytes") > bytes("weights_bytes") + bytes("optimizer_bytes"), "{plan}");
+    assert!(!workplace.path("out").exists());
+    // What a run would refuse is refused before it.
+    let said = refused(&mut workplace.pretrain("out", &["--dry-run", "--dora"]));
+    assert!(said.ends_with("train: dora is a kind of adapters; give them a lora_rank"), "{said}");
+}
+
 /// Killed where it stands, in the middle of an epoch, until it is done.
 #[test]
 fn a_killed_run_goes_on_with_the_same_losses() {

@@ -69,6 +69,8 @@ mod lm_dora;
 /// GGUF files of models and tokenizers.
 mod lm_export;
 mod lm_gradients;
+/// What memory a step takes.
+mod lm_memory;
 /// Learning from pairs of answers.
 mod lm_preferences;
 /// Events as TensorBoard reads them.

@@ -6,9 +6,10 @@ mod flags;
 
 use std::path::{Path, PathBuf};
 
+use genesis::Device;
 use genesis::train::language::{
-    Event, Options, Outcome as Trained, Preferences, Progress, Session, Start, is_new,
-    preset_names, run,
+    Event, MemoryPlan, Options, Outcome as Trained, Preferences, Progress, Session, Start, is_new,
+    plan_memory, preset_names, run,
 };
 use serde_json::json;
 
@@ -124,14 +125,15 @@ fn train(options: &Options, flags: &Flags) -> Outcome {
     let signals = Signals::take()?;
     let lines = Lines::new(flags.json, options.out.is_some());
     lines.line(options.to_toml()?.trim_end());
-    if flags.dry_run {
-        return lines.end();
-    }
     let device = device(flags.device.as_deref())?;
     let path = match is_new(&options.model) {
         true => None,
         false => Some(found(&options.model)?),
     };
+    if flags.dry_run {
+        let plan = plan_memory(options, path.as_deref(), device)?;
+        return lines.end().and_then(|()| tell(plan, device, flags.json));
+    }
     let start = Start::open(options, path.as_deref(), device)?;
     let all = start.model.parameters();
     let count = |trained: bool| -> usize {
@@ -153,6 +155,36 @@ fn train(options: &Options, flags: &Flags) -> Outcome {
         Some(status) if outcome.stopped => Err(Failure::Stopped(status)),
         _ => Ok(()),
     }
+}
+
+/// Tells what memory a run will need.
+fn tell(plan: Option<MemoryPlan>, device: Device, is_json: bool) -> Outcome {
+    let Some(MemoryPlan { weights, gradients, optimizer, activations, peak }) = plan else {
+        let what = "what memory this model or its quantized weights need is not known";
+        return say(if is_json {
+            json!({ "peak_bytes": null }).to_string()
+        } else {
+            what.to_owned()
+        });
+    };
+    if is_json {
+        return say(json!({
+            "weights_bytes": weights,
+            "gradients_bytes": gradients,
+            "optimizer_bytes": optimizer,
+            "activations_bytes": activations,
+            "peak_bytes": peak,
+        }));
+    }
+    let mib = |bytes: usize| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    say(format_args!(
+        "memory on {device}: weights {}, gradients {}, optimizer {}, activations {}; at most {} at a time",
+        mib(weights),
+        mib(gradients),
+        mib(optimizer),
+        mib(activations),
+        mib(peak)
+    ))
 }
 
 /// Where the files of a model are, downloaded if they must be.

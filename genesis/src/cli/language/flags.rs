@@ -162,7 +162,7 @@ pub(super) struct Flags {
     #[arg(long, conflicts_with = "resume")]
     #[serde(skip)]
     pub(super) overwrite: bool,
-    /// Print the configuration and end.
+    /// Print the configuration and what memory a run will need, and end. The data is read, the weights are not.
     #[arg(long)]
     #[serde(skip)]
     pub(super) dry_run: bool,

@@ -64,8 +64,7 @@ impl Corpus {
             encoder.encode(document).map_err(numbered)
         };
         // Of several errors the first is told, whichever thread was faster.
-        let encoded: Vec<Result<Encoded>> =
-            documents.par_iter().enumerate().map(encode).collect();
+        let encoded: Vec<Result<Encoded>> = documents.par_iter().enumerate().map(encode).collect();
         let encoded: Vec<Encoded> = encoded.into_iter().collect::<Result<_>>()?;
         let mut corpus = Corpus::default();
         encoded.into_iter().for_each(|encoded| corpus.push(encoded, length));

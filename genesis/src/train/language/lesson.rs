@@ -41,6 +41,8 @@ pub(super) struct Source<'s> {
     pub(super) start: &'s Start,
     pub(super) options: &'s Options,
     pub(super) encoder: &'s Encoder,
+    /// Whether the model has no values, so that nothing can be computed with it.
+    pub(super) is_outlined: bool,
 }
 
 impl Source<'_> {

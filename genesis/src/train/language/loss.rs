@@ -13,7 +13,7 @@ use crate::ops::Reduction;
 use crate::tensor::Tensor;
 
 /// Logits that are held at a time; more are made anew in the backward, a part after the other.
-const MOST_LOGITS: usize = 1 << 27;
+pub(super) const MOST_LOGITS: usize = 1 << 27;
 
 /// The sum of the cross entropies of all tokens that are learned, in nats: `[]`, f32 or f64.
 ///

@@ -14,6 +14,7 @@
 //! | [`read_pairs`], [`PairBatch`], [`preference_losses`] | the same of pairs of answers, and the loss of DPO |
 //! | [`Options`] | what a run is asked to do; a file of configuration has its fields |
 //! | [`Start`] | a model that is loaded or new, with its tokenizer |
+//! | [`plan_memory`] | what memory a run will need |
 //! | [`run`] | the loop: accumulation, clipping, schedule, evaluation, checkpoints, going on, export |
 //!
 //! A step's loss is the mean over the tokens that are learned in all of its batches, so that batches that are
@@ -27,6 +28,7 @@ mod evaluate;
 mod export;
 mod lesson;
 mod loss;
+mod memory;
 mod options;
 mod packing;
 mod pair;
@@ -47,6 +49,7 @@ pub use evaluate::Evaluation;
 pub use export::export;
 pub use lesson::Preferences;
 pub use loss::loss_sum;
+pub use memory::{MemoryPlan, plan_memory};
 pub use options::{BaseWeights, DpoOptions, Options, Precision, SaveDtype};
 pub use pair::{Pair, read_pairs};
 pub use preference::{PairBatch, preference_losses};

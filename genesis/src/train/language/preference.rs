@@ -153,7 +153,10 @@ impl Lesson for PairBatch {
             .flat_map(|s| s.inputs.iter().copied().chain(s.targets.iter().flatten().copied()));
         source.check(tokens.max().unwrap_or(0))?;
         let half = source.options.autocast();
-        let reference = reference(&source.start.model, &samples, (options, rows), half)?;
+        let reference = match source.is_outlined {
+            true => vec![[0.0; 2]; samples.len()],
+            false => reference(&source.start.model, &samples, (options, rows), half)?,
+        };
         let inputs: usize = samples.iter().flatten().map(|sample| sample.inputs.len()).sum();
         let learned: usize = samples.iter().flatten().map(Sample::learned).sum();
         let used = samples.len();

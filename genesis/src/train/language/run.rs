@@ -421,7 +421,7 @@ impl<L: Lesson> Data<L> {
             device,
         };
         let encoder = Encoder::new(start.text.clone(), options.loss_on);
-        let source = Source { start, options, encoder: &encoder };
+        let source = Source { start, options, encoder: &encoder, is_outlined: false };
         let mut read = |paths: &[PathBuf], rows| -> Result<(DataLoader<L>, bool)> {
             let Lessons { loader, is_chat, notes } = L::read(&source, paths, rows)?;
             notes.into_iter().for_each(|note| watch(Event::Note(note)));
